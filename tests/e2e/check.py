@@ -36,8 +36,8 @@ def expected(card, packets):
 
 
 def oracle_of(card):
-    keys = {"default_queue": card.card.get("default_queue", 0),
-            "seen": card.pool.get("buffer_size", 2048), **card.rss}
+    room = card.pool.get("headroom", 128) + card.pool.get("buffer_size", 2048)
+    keys = {"default_queue": card.card.get("default_queue", 0), "seen": room, **card.rss}
     return oracle.Rss(card.queues, **keys)
 
 

@@ -15,7 +15,7 @@ Where the specifications leave a choice it is the one that picnic documents:
   (RFC 6946) is none.
 - At most two VLAN tags and eight IPv6 extension headers are looked through.
 - The hash over addresses alone is that of ports zero.
-- Headers must lie in a packet's first buffer (`seen` bytes, of packets in several).
+- Headers are read as far as a packet's first buffer has room, headroom included: `seen` bytes.
 
 Source: IEEE 802.3, 802.1Q; RFC 791, 8200, 4302, 6946; IANA, "IPv6 Extension
 Header Types"; Microsoft, "RSS Hashing Functions" and "RSS hashing types"; Bob
@@ -188,7 +188,7 @@ class Rss:
     """The function `rss`, with the keys it has in a card file."""
 
     def __init__(self, queues, hash="toeplitz", key=None, symmetric=False, jhash_init=0,
-                 table_size=128, table=None, types=DEFAULT_TYPES, default_queue=0, seen=2048):
+                 table_size=128, table=None, types=DEFAULT_TYPES, default_queue=0, seen=2176):
         key = bytes.fromhex(key) if key else b"\x6d\x5a" * 20 if symmetric else MICROSOFT_KEY
         self.hash = {
             "toeplitz": lambda data: toeplitz(key, data),

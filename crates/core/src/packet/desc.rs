@@ -395,7 +395,8 @@ impl Descriptor {
     #[inline]
     pub fn gather_front(&mut self, count: u16) {
         if self.is_chained() && count > self.length {
-            space::gather_front(self, count);
+            // Room is made for no more than there is.
+            space::gather_front(self, self.length().min(count.into()) as u16);
         }
     }
 

@@ -3,7 +3,7 @@
 use crate::common::frames::{
     Network, Spec, Upper, any_spec, every_kind, published, published_key, rss_input,
 };
-use crate::common::{Card, Door, Packet, Seen, from_wire_0};
+use crate::common::{Card, Door, Seen, from_wire_0};
 use picnic_core::command::{Order, Prepared};
 use picnic_core::function::Function;
 use picnic_core::packet::desc::{RssFunction, RssType};
