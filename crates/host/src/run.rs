@@ -244,14 +244,16 @@ fn run_card(
     let mut gauges_due = now;
     let mut absence = Absence::new(times);
     card.time_functions_by(Arc::new(move || clock.now()));
+    card.set_clocks(clock.others());
     while !shared.phase_is(Phase::Stopping) {
+        let then = now;
+        let activity = card.poll(now);
+        // Due after each sleep: the packet that has ended one does not wait for this.
         if now >= gauges_due {
             card.doors().note_depths();
             card.set_clocks(clock.others());
             gauges_due = now + GAUGES_NS;
         }
-        let then = now;
-        let activity = card.poll(now);
         let mut willing_ns = 0;
         if activity.is_idle() {
             if card.is_finished() {
