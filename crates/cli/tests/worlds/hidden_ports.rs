@@ -166,9 +166,12 @@ fn link(server: &Server) {
 }
 
 /// A card that sends what a file holds over that link, by a copy of each.
+///
+/// All copies may wait for the wire: a machine that is busy keeps the sender from it for a while.
 fn sender(server: &Server, file: &Path) -> Box<dyn Running> {
     start(&format!(
-        "[[wire]]\nport = \"pcap\"\npath = \"{}\"\npace = \"recorded\"\n\
+        "[card]\nwire_backlog = 4096\n\
+         [[wire]]\nport = \"pcap\"\npath = \"{}\"\npace = \"recorded\"\n\
          [[wire]]\nport = \"packet\"\ninterface = \"c0\"\nnamespace = \"{}\"\n\
          [[rx]]\nfunction = \"mirror\"\nfrom_wire = 0\nwire = 1\n[host]\nqueues = 1\n",
         file.display(),

@@ -353,7 +353,9 @@ BAMCA0gAMEUCIQCe8MI+zqcv76ybtGd1Dp4L8Hg1Trun17zbjoynwNy+iQIgBz25\n\
             .stderr(std::process::Stdio::piped())
             .spawn()
             .unwrap();
-        let lines = BufReader::new(tracer.stderr.take().unwrap()).lines().map_while(Result::ok);
+        // Open to the end: who writes to a pipe that nobody reads is ended by a signal.
+        let mut told = BufReader::new(tracer.stderr.take().unwrap());
+        let lines = told.by_ref().lines().map_while(Result::ok);
         let attached = lines.take(processes.len()).filter(|line| line.ends_with("attached"));
         let is_attached = attached.count() == processes.len();
         if is_attached {
@@ -361,6 +363,7 @@ BAMCA0gAMEUCIQCe8MI+zqcv76ybtGd1Dp4L8Hg1Trun17zbjoynwNy+iQIgBz25\n\
         }
         let process = rustix::process::Pid::from_child(&tracer);
         rustix::process::kill_process(process, rustix::process::Signal::INT).unwrap();
+        std::io::copy(&mut told, &mut std::io::sink()).unwrap();
         tracer.wait().unwrap();
         let text = std::fs::read_to_string(file).unwrap();
         let taken = text.lines().filter_map(|line| line.rsplit_once("= ")?.1.parse().ok());
