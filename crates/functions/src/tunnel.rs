@@ -54,7 +54,7 @@ use picnic_core::ledger::DropReason;
 use picnic_core::out::Out;
 use picnic_core::packet::burst::Burst;
 use picnic_core::packet::desc::{ChecksumState, Descriptor, GsoType, RssType};
-use picnic_core::packet::layers::{self, L3Kind};
+use picnic_core::packet::layers::{self, L3Kind, LONGEST_HEADERS, Layers};
 use picnic_core::packet::offload;
 use picnic_core::packet::wire::MacAddress;
 use picnic_core::registry::{BuildContext, Component};
@@ -225,6 +225,12 @@ impl Component for Tunnel {
     const COMMANDS: &'static [CommandEntry] = &[CommandEntry::of::<Get<Tunnel>>()];
 
     fn build(config: Config, _: &BuildContext) -> Result<Box<dyn Function>, ConfigError> {
+        Ok(Box::new(Tunnel::new(&config)?))
+    }
+}
+
+impl Tunnel {
+    fn new(config: &Config) -> Result<Tunnel, ConfigError> {
         if config.kinds.is_empty() {
             return Err(ConfigError::new("kinds", "found none, allowed: one or more"));
         }
@@ -243,7 +249,7 @@ impl Component for Tunnel {
             let message = format!("found {geneve_port}, allowed: another than `vxlan_port`");
             return Err(ConfigError::new("geneve_port", message));
         }
-        Ok(Box::new(Tunnel {
+        Ok(Tunnel {
             mode: config.mode,
             sought: Sought { kinds, vxlan_port, geneve_port },
             local: config.local,
@@ -255,7 +261,7 @@ impl Component for Tunnel {
             hash: Hash::Lookup3(0),
             types: Types::new(|_| true),
             counts: Counts::default(),
-        }))
+        })
     }
 }
 
@@ -375,13 +381,16 @@ impl Tunnel {
             GsoType::None => {
                 let layers = packet.parse();
                 let reading = self.sought.read(packet, &layers);
-                let is_none = matches!(reading, Reading::Other | Reading::Fragment);
-                if is_none || !packet.is_chained() {
-                    reading
+                // What it carries may begin in another buffer.
+                let wanted = match &reading {
+                    Reading::Other | Reading::Fragment => 0,
+                    Reading::Tunnel(found) => found.start + LONGEST_HEADERS,
+                    Reading::Malformed | Reading::Critical => headers::LONGEST_OUTER,
+                };
+                if packet.is_chained() && packet.data().len() < wanted {
+                    self.read_gathered(packet, &layers)
                 } else {
-                    // What it carries may begin in another buffer.
-                    packet.gather_front(headers::LONGEST as u16);
-                    self.sought.read(packet, &layers)
+                    reading
                 }
             }
             _ => Reading::Other,
@@ -398,6 +407,13 @@ impl Tunnel {
             Reading::Malformed | Reading::Critical => Err(DropReason::Malformed),
             _ => Ok(None),
         }
+    }
+
+    /// What a packet is whose tunnel goes on behind its first buffer.
+    #[cold]
+    fn read_gathered(&self, packet: &mut Descriptor, layers: &Layers) -> Reading {
+        packet.gather_front((headers::LONGEST_OUTER + LONGEST_HEADERS) as u16);
+        self.sought.read(packet, layers)
     }
 
     /// Whether a tunnel is one of those that the keys name.
@@ -564,5 +580,29 @@ impl Function for Tunnel {
 
     fn obey(&mut self, order: &mut Prepared, now: Time) -> bool {
         order.apply(self, now)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use picnic_core::packet::pool::{Pool, PoolConfig};
+    use picnic_engine::trial::frames::{ethernet, ipv4, udp, udp_to};
+
+    /// A long packet, whose first buffer has all headers, stays where it is.
+    #[test]
+    fn no_payload_of_a_long_packet_is_moved() {
+        let inner = ethernet(&[], 0x0800, &ipv4(17, 0, &[], &udp(&[7; 8000])));
+        let vxlan = [&[0x08, 0, 0, 0, 0, 0, 42, 0], &inner[..]].concat();
+        let frame = ethernet(&[], 0x0800, &ipv4(17, 0, &[], &udp_to(4789, &vxlan)));
+        let (mut pool, _) = Pool::new(&PoolConfig::default(), 0).unwrap();
+        let mut packet = pool.packet(&frame).unwrap();
+        let before = (packet.headroom(), packet.data().len());
+        let config = Config { mode: Mode::Expose, ..Config::default() };
+        let mut tunnel = Tunnel::new(&config).unwrap();
+        tunnel.expose(&mut packet);
+        assert_eq!((tunnel.counts.exposed, packet.inner_l3()), (1, Some(64)));
+        assert_eq!((packet.headroom(), packet.data().len()), before);
+        pool.free(packet);
     }
 }

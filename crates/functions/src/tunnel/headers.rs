@@ -67,8 +67,8 @@ pub(super) struct Tunnel {
     pub(super) has_gre_checksum: bool,
 }
 
-/// Bytes of headers, those within included: GENEVE's are the longest between both.
-pub(super) const LONGEST: usize = LONGEST_HEADERS + 8 + 8 + 63 * 4 + LONGEST_HEADERS;
+/// Bytes of headers in front of what is carried, at most: GENEVE's are the longest behind IP's.
+pub(super) const LONGEST_OUTER: usize = LONGEST_HEADERS + 8 + 8 + 63 * 4;
 
 /// What a packet is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
