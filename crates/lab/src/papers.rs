@@ -132,6 +132,19 @@ impl Row {
 
 const MODEL: &str = "needs the costs of an integrated and of a discrete NIC in the simulator";
 
+/// KNET's first row of results, and what it says of interrupts and time.
+const WEBFS: &[PaperFigure] = &[
+    number("KNET over CLAS", 0.12, Unit::Change).ours("knet_over_clas_gain"),
+    number("KNET over NAPI", 0.17, Unit::Change).ours("knet_over_napi_gain"),
+    number("CLAS over NAPI", 0.045, Unit::Change).ours("clas_over_napi_gain"),
+    number("packets per interrupt, KNET", 45.0, Unit::Count).ours("knet_packets_per_interrupt"),
+    number("packets per interrupt, CLAS", 5.6, Unit::Count).ours("clas_packets_per_interrupt"),
+    number("packets per interrupt, NAPI", 40.0, Unit::Count).ours("napi_packets_per_interrupt"),
+    number("driver rx, KNET", 0.05, Unit::Fraction).ours("knet_driver_share"),
+    number("driver rx, CLAS", 0.12, Unit::Fraction).ours("clas_driver_share"),
+    number("locks, CLAS", 0.06, Unit::Fraction).ours("clas_handover_share"),
+];
+
 /// THE LIST: PICNIC's own figures first.
 pub const PAPERS: &[Row] = &[
     row(
@@ -211,40 +224,14 @@ pub const PAPERS: &[Row] = &[
         "knet-web",
         "KNET",
         "web server (20 KB files): classes in the NIC (KNET), in the kernel (CLAS), one queue (NAPI)",
-        &[
-            number("KNET over CLAS", 0.12, Unit::Change).ours("knet_over_clas_gain"),
-            number("KNET over NAPI", 0.17, Unit::Change).ours("knet_over_napi_gain"),
-            number("CLAS over NAPI", 0.045, Unit::Change).ours("clas_over_napi_gain"),
-            number("packets per interrupt, KNET", 45.0, Unit::Count)
-                .ours("knet_packets_per_interrupt"),
-            number("packets per interrupt, CLAS", 5.6, Unit::Count)
-                .ours("clas_packets_per_interrupt"),
-            number("packets per interrupt, NAPI", 40.0, Unit::Count)
-                .ours("napi_packets_per_interrupt"),
-            number("driver rx, KNET", 0.05, Unit::Fraction).ours("knet_driver_share"),
-            number("driver rx, CLAS", 0.12, Unit::Fraction).ours("clas_driver_share"),
-            number("locks, CLAS", 0.06, Unit::Fraction).ours("clas_handover_share"),
-        ],
+        WEBFS,
     )
     .corrected("CLAS over NAPI is not in the paper: it follows from the other two"),
     row(
         "knet-webfs",
         "KNET, \"Webfs/Sclient (20K-file)\"",
         "the same with webfs itself, and a client that goes on beyond saturation",
-        &[
-            number("KNET over CLAS", 0.12, Unit::Change).ours("knet_over_clas_gain"),
-            number("KNET over NAPI", 0.17, Unit::Change).ours("knet_over_napi_gain"),
-            number("CLAS over NAPI", 0.045, Unit::Change).ours("clas_over_napi_gain"),
-            number("packets per interrupt, KNET", 45.0, Unit::Count)
-                .ours("knet_packets_per_interrupt"),
-            number("packets per interrupt, CLAS", 5.6, Unit::Count)
-                .ours("clas_packets_per_interrupt"),
-            number("packets per interrupt, NAPI", 40.0, Unit::Count)
-                .ours("napi_packets_per_interrupt"),
-            number("driver rx, KNET", 0.05, Unit::Fraction).ours("knet_driver_share"),
-            number("driver rx, CLAS", 0.12, Unit::Fraction).ours("clas_driver_share"),
-            number("locks, CLAS", 0.06, Unit::Fraction).ours("clas_handover_share"),
-        ],
+        WEBFS,
     )
     .corrected(
         "CLAS over NAPI is not in the paper: it follows from the other two. It measured webfs without sendfile in this row; Debian's always uses it, so the \
