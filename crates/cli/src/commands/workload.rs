@@ -7,7 +7,7 @@ use crate::summary;
 use clap::{Args, Subcommand};
 use picnic_core::error::ConfigError;
 use picnic_lab::workloads::client::Answered;
-use picnic_lab::workloads::kind::{FileKind, KINDS, ServerKind, Workload};
+use picnic_lab::workloads::kind::{ClientKind, FileKind, KINDS, ServerKind, Workload};
 use picnic_lab::workloads::run::{FEWEST_FLOWS, Ran, Run, Tested, test_flows};
 use serde::Serialize;
 use serde_json::json;
@@ -24,6 +24,7 @@ Examples:
   picnic workload list
   picnic workload run support
   picnic workload run sclient --server nginx --rate 5000 --json
+  picnic workload run closed-loop
   picnic workload list e-commerce > mine.toml
   picnic workload run mine.toml --set host.queues=2
 
@@ -54,6 +55,9 @@ struct RunArgs {
     /// Another server: nginx, nginx-copy, apache or webfs
     #[arg(long, value_name = "NAME", value_parser = server)]
     server: Option<ServerKind>,
+    /// Another client: picnic or wrk
+    #[arg(long, value_name = "NAME", value_parser = client)]
+    client: Option<ClientKind>,
     /// Other connections at a time, 1 to 50000
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=50_000))]
     connections: Option<u32>,
@@ -74,6 +78,13 @@ fn server(text: &str) -> Result<ServerKind, String> {
     let names = all.iter().map(|server| server.name());
     let found = all.iter().find(|server| server.name() == text).copied();
     found.ok_or_else(|| picnic_core::error::not_among("server ", text, names))
+}
+
+fn client(text: &str) -> Result<ClientKind, String> {
+    let all = [ClientKind::Picnic, ClientKind::Wrk];
+    let found = all.into_iter().find(|client| client.name() == text);
+    let names = all.into_iter().map(ClientKind::name);
+    found.ok_or_else(|| picnic_core::error::not_among("client ", text, names))
 }
 
 pub(crate) fn run(args: &WorkloadArgs, json: bool) -> anyhow::Result<()> {
@@ -131,6 +142,7 @@ fn told(error: ConfigError) -> anyhow::Error {
 struct Figures<'a> {
     workload: &'a str,
     server: ServerKind,
+    asked_by: ClientKind,
     #[serde(flatten)]
     ran: &'a Ran,
     /// Ent's tests over the hashes of the connections, by hash; none of fewer than 1000.
@@ -140,6 +152,7 @@ struct Figures<'a> {
 fn run_one(args: &RunArgs, json: bool) -> anyhow::Result<()> {
     let mut workload = found(&args.name)?;
     workload.server = args.server.unwrap_or(workload.server);
+    workload.client = args.client.unwrap_or(workload.client);
     workload.connections = args.connections.unwrap_or(workload.connections);
     workload.requests_per_second = args.rate.unwrap_or(workload.requests_per_second);
     workload.check().map_err(told)?;
@@ -151,7 +164,8 @@ fn run_one(args: &RunArgs, json: bool) -> anyhow::Result<()> {
     let printed = match json {
         true => {
             let (name, server) = (&*workload.name, workload.server);
-            output::print_json(&Figures { workload: name, server, ran: &ran, randomness })
+            let asked_by = workload.client;
+            output::print_json(&Figures { workload: name, server, asked_by, ran: &ran, randomness })
         }
         false => output::print(&text(&workload, &ran, randomness.as_deref())),
     };
@@ -183,6 +197,7 @@ fn text(workload: &Workload, ran: &Ran, randomness: Option<&[(&'static str, Test
     let colon = if workload.help.is_empty() { "" } else { ": " };
     line("workload", format!("{}{colon}{}", workload.name, workload.help));
     line("server", workload.server.name().into());
+    line("client", workload.client.name().into());
     line(
         "requests",
         format!("{} answered, {}/s", count(client.answered), rate(client.per_second())),
@@ -210,9 +225,9 @@ fn text(workload: &Workload, ran: &Ran, randomness: Option<&[(&'static str, Test
     }
     if client.is_at_limit() {
         line(
-            "client",
+            "at its limit",
             format!(
-                "at its limit: of {} requests, {} not made for want of connections, {} late or never; \
+                "the client: of {} requests, {} not made for want of connections, {} late or never; \
                  so this says little of the server",
                 count(client.offered),
                 count(client.client_full),

@@ -427,7 +427,7 @@ fn workloads_that_cannot_be_run() {
         (
             &["workload", "run", "suport"][..],
             "picnic: found workload \"suport\", allowed: support, banking, e-commerce, webstone, \
-             sclient; did you mean \"support\"?",
+             sclient, closed-loop; did you mean \"support\"?",
         ),
         (
             &["workload", "run", "mine.toml"],
@@ -440,6 +440,14 @@ fn workloads_that_cannot_be_run() {
         (
             &["workload", "run", "sclient", "--rate=-1"],
             "picnic: requests_per_second: found -1, allowed: 0 to 1000000",
+        ),
+        (
+            &["workload", "run", "sclient", "--client", "wrk"],
+            "picnic: client: found \"wrk\", allowed with requests_per_second = 0: wrk has no rate",
+        ),
+        (
+            &["workload", "run", "banking", "--client", "picnic"],
+            "picnic: tls: found true, allowed with client = \"wrk\", and nginx or Apache",
         ),
     ] {
         let output = picnic_in(folder.path(), words);

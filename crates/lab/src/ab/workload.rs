@@ -2,6 +2,7 @@
 //! one of the workloads of `picnic workload list`.
 
 use super::figure::{Figured, Reading};
+use crate::workloads::busiest::Busiest;
 use crate::workloads::hosts::{Hosts, PLAIN_CLIENT, PLAIN_SERVER, Role, SERVER, client_address};
 use crate::workloads::kind::{self as web_workload, KINDS};
 use crate::workloads::servers::{self, WebServer};
@@ -10,7 +11,6 @@ use crate::workloads::{run, web};
 use anyhow::Context;
 use picnic_machine::signals;
 use picnic_machine::testbed::Program;
-use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
@@ -24,8 +24,6 @@ const BUSY: Duration = Duration::from_secs(5);
 const FILE_BYTES: usize = 1024;
 /// Of what a workload draws: the same of all sides.
 const SEED: u64 = 1;
-/// A thread that was there for less than this share of the run says nothing of the whole.
-const SEEN: f64 = 0.5;
 
 /// Workloads that are ready to be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -267,13 +265,13 @@ impl Workload {
             }
             busiest.look(&client);
             anyhow::ensure!(
-                busiest.started.elapsed() < limit,
+                busiest.elapsed() < limit,
                 "the workload has not ended after {} s: {command}",
                 limit.as_secs()
             );
             signals::sleep(LOOK)?;
         };
-        busiest.ended = Some(busiest.started.elapsed());
+        busiest.end();
         let words = client.last_words();
         // iperf3 says so in what it prints.
         let about = if words.trim() == "}" { client.output() } else { words };
@@ -342,56 +340,9 @@ fn ask(
     })
 }
 
-/// How much of the time each thread of a client ran.
-struct Busiest {
-    started: Instant,
-    ended: Option<Duration>,
-    /// First and last look, and the time that it had run by then.
-    threads: BTreeMap<i32, [(Duration, Duration); 2]>,
-}
-
-impl Busiest {
-    fn start() -> Self {
-        Busiest { started: Instant::now(), ended: None, threads: BTreeMap::new() }
-    }
-
-    fn look(&mut self, client: &Program) {
-        let now = self.started.elapsed();
-        for (thread, ran) in client.thread_times() {
-            let looks = self.threads.entry(thread).or_insert([(now, ran); 2]);
-            looks[1] = (now, ran);
-        }
-    }
-
-    /// The share of the time that the busiest one ran.
-    fn share(&self) -> Option<f64> {
-        let whole = self.ended?.as_secs_f64();
-        let shares = self.threads.values().filter_map(|[(first, ran_first), (last, ran_last)]| {
-            let seen = last.saturating_sub(*first).as_secs_f64();
-            let ran = ran_last.saturating_sub(*ran_first).as_secs_f64();
-            (seen >= SEEN * whole).then(|| ran / seen)
-        });
-        shares.reduce(f64::max)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_thread_is_full_by_the_time_it_was_there() {
-        let ms = Duration::from_millis;
-        let threads = BTreeMap::from([
-            (1, [(ms(0), ms(0)), (ms(1000), ms(300))]),
-            (2, [(ms(100), ms(5)), (ms(1000), ms(905))]),
-            // A moment, and full: it does not count.
-            (3, [(ms(0), ms(0)), (ms(20), ms(20))]),
-        ]);
-        let busiest = Busiest { started: Instant::now(), ended: Some(ms(1000)), threads };
-        assert_eq!(busiest.share(), Some(1.0));
-        assert_eq!(Busiest::start().share(), None);
-    }
 
     #[test]
     fn connections_are_counted_by_port_and_state() {
@@ -417,7 +368,7 @@ mod tests {
     #[test]
     fn the_workloads_of_the_list_are_kinds_with_their_own_client_and_server() {
         let names: Vec<_> = Kind::all().map(Kind::name).collect();
-        let named = ["support", "banking", "e-commerce", "webstone", "sclient"];
+        let named = ["support", "banking", "e-commerce", "webstone", "sclient", "closed-loop"];
         assert_eq!(names, [&["wrk", "iperf3"][..], &named].concat());
         assert!(Kind::all().all(|kind| !kind.help().is_empty()));
         let new = |command| Workload::new(Some(Kind::Named("sclient")), command, None).unwrap();

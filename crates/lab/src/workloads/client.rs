@@ -62,7 +62,7 @@ pub struct Answered {
     pub client_late: u64,
     /// Requests answered well.
     pub answered: u64,
-    /// Bytes of what was asked for in full; with TLS, of answers with their headers.
+    /// Bytes of what was asked for in full; by wrk, of answers with their headers.
     pub bytes: u64,
     /// Connections refused, or broken off before the answer was whole.
     pub broken: u64,

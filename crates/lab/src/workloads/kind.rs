@@ -19,12 +19,13 @@ use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
 /// Those that come with the program: names and files.
-pub const KINDS: [(&str, &str); 5] = [
+pub const KINDS: [(&str, &str); 6] = [
     ("support", include_str!("../../../../examples/workloads/support.toml")),
     ("banking", include_str!("../../../../examples/workloads/banking.toml")),
     ("e-commerce", include_str!("../../../../examples/workloads/e-commerce.toml")),
     ("webstone", include_str!("../../../../examples/workloads/webstone.toml")),
     ("sclient", include_str!("../../../../examples/workloads/sclient.toml")),
+    ("closed-loop", include_str!("../../../../examples/workloads/closed-loop.toml")),
 ];
 
 /// A workload.
@@ -38,7 +39,9 @@ pub struct Workload {
     pub help: String,
     /// The server
     pub server: ServerKind,
-    /// Whether it is asked over TLS; not by webfs, and not at a rate
+    /// Who asks
+    pub client: ClientKind,
+    /// Whether it is asked over TLS; by wrk, and not of webfs
     pub tls: bool,
     /// With tls: a PEM file with a certificate and its key, relative to the workload's file; made for
     /// the run if absent
@@ -51,7 +54,7 @@ pub struct Workload {
     /// than that many wait for answers, 1 to 50000
     #[schemars(range(min = 1, max = 50_000))]
     pub connections: u32,
-    /// Requests offered a second, whatever is answered; 0 for as many as are answered
+    /// Requests offered a second, whatever is answered; 0 for as many as are answered; not by wrk
     pub requests_per_second: f64,
     /// Milliseconds between an answer and the next request of its connection; not at a rate
     #[schemars(range(max = 60_000))]
@@ -59,7 +62,7 @@ pub struct Workload {
     /// Milliseconds after which a request that is not answered is given up, 100 to 60000
     #[schemars(range(min = 100, max = 60_000))]
     pub patience_ms: u32,
-    /// Addresses that clients have, 1 to 65536
+    /// Addresses that clients have, 1 to 65536; wrk asks from a single one
     #[schemars(range(min = 1, max = 65_536))]
     pub addresses: u32,
     /// What is asked for
@@ -72,6 +75,7 @@ impl Default for Workload {
             name: String::new(),
             help: String::new(),
             server: ServerKind::Nginx,
+            client: ClientKind::Picnic,
             tls: false,
             certificate: None,
             send_bytes: 0,
@@ -111,6 +115,27 @@ pub enum ServerKind {
     Apache,
     /// webfs, the server of KNET.
     Webfs,
+}
+
+/// A client of web servers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum ClientKind {
+    /// This program: a new connection for each request, back to back or at a rate.
+    #[default]
+    Picnic,
+    /// wrk: a new connection for each request, back to back.
+    Wrk,
+}
+
+impl ClientKind {
+    /// What it is called.
+    pub fn name(self) -> &'static str {
+        match self {
+            ClientKind::Picnic => "picnic",
+            ClientKind::Wrk => "wrk",
+        }
+    }
 }
 
 impl FileKind {
@@ -184,9 +209,13 @@ impl Workload {
         if !(0.0..=1e6).contains(&rate) {
             return wrong("requests_per_second", format!("found {rate}, allowed: 0 to 1000000"));
         }
-        if self.tls && (rate != 0.0 || self.server == ServerKind::Webfs) {
-            let message = "found true, allowed with nginx or Apache, not at a rate";
+        if self.tls && (self.client != ClientKind::Wrk || self.server == ServerKind::Webfs) {
+            let message = "found true, allowed with client = \"wrk\", and nginx or Apache";
             return wrong("tls", message.into());
+        }
+        if self.client == ClientKind::Wrk && rate != 0.0 {
+            let message = "found \"wrk\", allowed with requests_per_second = 0: wrk has no rate";
+            return wrong("client", message.into());
         }
         if self.certificate.is_some() && !self.tls {
             return wrong("certificate", "found one, allowed with tls = true".into());
@@ -262,7 +291,12 @@ mod tests {
             ("[[file]]\nbytes = 1\nweight = -1\n".into(), "file[0].weight: found -1, allowed: 0"),
             ("[[file]]\nbytes = 1\nweight = 0\n".into(), "file: found weights of zero alone"),
             (format!("{FILE}php = true\n"), "file[0].php: found true, allowed with server"),
-            (format!("tls = true\nrequests_per_second = 5\n{FILE}"), "tls: found true, allowed"),
+            (format!("tls = true\n{FILE}"), "tls: found true, allowed with client = \"wrk\""),
+            (
+                format!("client = \"wrk\"\nrequests_per_second = 5\n{FILE}"),
+                "client: found \"wrk\", allowed with requests_per_second = 0",
+            ),
+            (format!("client = \"ab\"\n{FILE}"), "allowed: picnic, wrk"),
             (
                 format!("certificate = \"a.pem\"\n{FILE}"),
                 "certificate: found one, allowed with tls",

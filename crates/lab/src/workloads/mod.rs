@@ -3,6 +3,7 @@
 //! A workload is a file that says what is asked of which server, and how (`kind.rs`); `run.rs` runs one
 //! behind a card. What demonstrations, experiments and the benchmarks with real traffic share.
 
+pub(crate) mod busiest;
 pub mod census;
 pub mod client;
 pub mod hosts;

@@ -3,7 +3,7 @@
 use super::census::{Census, Counted};
 use super::client::{self, Answered, Asked};
 use super::hosts::{Hosts, MOST_CLIENTS, Role, SERVER, client_address};
-use super::kind::Workload;
+use super::kind::{ClientKind, Workload};
 use super::servers::{WebServer, tools};
 use super::web;
 use crate::benchmarks::traffic::{HOST_LINK, HOST_MAC, Joined, Traffic};
@@ -30,14 +30,8 @@ pub struct Run {
     pub set: Vec<String>,
     /// Seed of what is drawn.
     pub seed: u64,
-    /// Clients, 1, 2 or 4, each with a wire of the card for itself; one if it is 0, and with TLS.
+    /// Clients, 1, 2 or 4, each with a wire of the card for itself; one if it is 0.
     pub clients: u8,
-}
-
-impl Run {
-    fn clients(&self, workload: &Workload) -> u8 {
-        if workload.tls { 1 } else { self.clients.clamp(1, MOST_CLIENTS) }
-    }
 }
 
 /// The network of the addresses that a client of so many has.
@@ -93,7 +87,7 @@ pub fn run_with(
     run: &Run,
     changes: impl FnOnce(&[usize], &dyn Fn(&str) -> String) -> anyhow::Result<Vec<Setting>>,
 ) -> anyhow::Result<Ran> {
-    let clients = run.clients(workload);
+    let clients = run.clients.clamp(1, MOST_CLIENTS);
     let traffic = Traffic::with(run.seconds, run.set.clone()).by_wires(clients);
     let joined = Joined::build(&traffic, &tools(workload))?;
     let mut targets = joined.placement(Vec::new())?.target_cores;
@@ -133,7 +127,7 @@ pub fn run_with(
 
 /// The networks of clients that have more than one address each.
 fn networks(workload: &Workload, clients: u8) -> impl Iterator<Item = (u8, (Ipv4Addr, u32))> {
-    let has_many = workload.addresses > 1 && !workload.tls;
+    let has_many = workload.addresses > 1 && workload.client == ClientKind::Picnic;
     (0..clients).filter(move |_| has_many).map(move |client| (client, network(client, clients)))
 }
 
@@ -175,16 +169,15 @@ pub(crate) struct Asking<'a> {
 }
 
 impl Asking<'_> {
-    /// Has them ask a workload's files: over TLS by wrk, else on as many threads as there are cores
-    /// for them.
+    /// Has them ask a workload's files: by wrk, or on as many threads as there are cores for them.
     pub(crate) fn ask(
         &self,
         workload: &Workload,
         seconds: u64,
         seed: u64,
     ) -> anyhow::Result<Answered> {
-        if workload.tls {
-            return web::ask_mix(self, workload, seconds);
+        if workload.client == ClientKind::Wrk {
+            return web::ask_mix(self, workload, seconds, seed);
         }
         let clients = u32::from(self.clients);
         let most = (workload.connections / clients).max(1) as usize;
@@ -267,14 +260,14 @@ mod tests {
 
     #[test]
     fn a_workload_is_run_and_counted() {
-        for name in ["support", "banking", "sclient"] {
+        for name in ["support", "banking", "sclient", "closed-loop"] {
             let mut workload = Workload::find(name).unwrap();
             workload.connections = 8;
             if name == "sclient" {
                 workload.requests_per_second = 200.0;
                 workload.patience_ms = 5000;
             }
-            let clients = if name == "sclient" { 4 } else { 1 };
+            let clients = if matches!(name, "sclient" | "closed-loop") { 4 } else { 1 };
             let ran = match run(&workload, &Run { seconds: 1, seed: 1, clients, set: Vec::new() }) {
                 Err(error) => match LabError::from(error) {
                     LabError::Unavailable(why) => {

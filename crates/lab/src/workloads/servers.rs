@@ -4,7 +4,7 @@
 //! Source: nginx.org/en/docs, httpd.apache.org/docs/2.4, webfsd(1).
 
 use super::hosts::{Hosts, Role};
-use super::kind::{ServerKind, Workload};
+use super::kind::{ClientKind, ServerKind, Workload};
 use super::tools::Tool;
 use super::web::WRK;
 use anyhow::Context;
@@ -45,7 +45,10 @@ impl ServerKind {
 pub fn tools(workload: &Workload) -> Vec<Tool> {
     let mut tools = vec![workload.server.tool()];
     if workload.tls {
-        tools.extend([("openssl", "openssl"), WRK]);
+        tools.push(("openssl", "openssl"));
+    }
+    if workload.client == ClientKind::Wrk {
+        tools.push(WRK);
     }
     tools
 }

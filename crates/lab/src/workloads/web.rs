@@ -4,6 +4,7 @@
 //!
 //! Source: nginx.org/en/docs, wrk(1) and its scripting interface.
 
+use super::busiest::Busiest;
 use super::client::Answered;
 use super::hosts::{Hosts, Role};
 use super::kind::Workload;
@@ -27,6 +28,8 @@ const PORT: u16 = 80;
 pub const FILE: &str = "/file";
 /// How long wrk waits for an answer before it counts an error.
 const TIMEOUT: Duration = Duration::from_secs(5);
+/// Time between two looks at wrk.
+const LOOK: Duration = Duration::from_millis(20);
 /// Descriptors a process needs beside its connections.
 const DESCRIPTORS: u64 = 128;
 
@@ -51,7 +54,7 @@ done = function(summary, latency, requests)
 end
 "#;
 
-/// Behind `ends` and `paths`: has wrk draw what it asks for, each thread by a seed of its own.
+/// Behind `seed`, `ends` and `paths`: has wrk draw what it asks for, each thread by a seed of its own.
 const MIX_SCRIPT: &str = r#"
 local requests, threads = {}, 0
 function setup(thread)
@@ -59,7 +62,7 @@ function setup(thread)
   thread:set('number', threads)
 end
 function init(arguments)
-  math.randomseed(number)
+  math.randomseed(seed + number)
   for place, path in ipairs(paths) do
     requests[place] = wrk.format('GET', path, { Host = 'server', Connection = 'close' })
   end
@@ -164,53 +167,88 @@ pub(super) fn allow_descriptors(wanted: u64) -> anyhow::Result<()> {
         .with_context(|| format!("cannot have {wanted} descriptors open: try fewer connections"))
 }
 
-/// Has a workload's files asked for over TLS, a new connection each time, by wrk.
+/// Has a workload's files asked for by a wrk of each client, a new connection each time.
 ///
 /// # Errors
-/// It cannot be started, did not end well, or printed something else.
+/// One cannot be started, did not end well, or printed something else.
 pub(super) fn ask_mix(
     by: &run::Asking<'_>,
     workload: &Workload,
     seconds: u64,
+    seed: u64,
 ) -> anyhow::Result<Answered> {
-    let script = by.hosts.folder().join("mix.lua");
-    std::fs::write(&script, mix(workload) + REPORT_SCRIPT)
-        .with_context(|| format!("cannot write {}", script.display()))?;
-    let connections = workload.connections as usize;
-    let words = [
-        "wrk".into(),
-        format!("-t{}", by.cores.clamp(1, connections)),
-        format!("-c{connections}"),
-        format!("-d{seconds}"),
-        format!("--timeout={}", TIMEOUT.as_secs()),
-        "-s".into(),
-        script.to_string_lossy().into_owned(),
-        format!("https://{}:{}/", by.server, servers::port(workload)),
-    ];
-    let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    let mut asking = Asking { wrk: by.hosts.start(Role::Client, &words)? };
-    loop {
-        if let Some(found) = asking.finished()? {
-            let errors = &found.errors;
-            return Ok(Answered {
-                offered: found.requests + errors.connect + errors.read + errors.timeout,
-                answered: found.requests - errors.status.min(found.requests),
-                bytes: found.received_bytes,
-                broken: errors.connect + errors.read + errors.write,
-                refused: errors.status,
-                timeouts: errors.timeout,
-                seconds: found.duration_s,
-                p50_ns: found.request_latency_ns.p50,
-                p99_ns: found.request_latency_ns.p99,
-                ..Answered::default()
-            });
+    let clients = usize::from(by.clients);
+    let connections = (workload.connections as usize / clients).max(1);
+    let threads = by.cores.div_ceil(clients).clamp(1, connections);
+    let patience = workload.patience_ms.div_ceil(1000);
+    let scheme = if workload.tls { "https" } else { "http" };
+    let address = format!("{scheme}://{}:{}/", by.server, servers::port(workload));
+    let start = |client: u8| {
+        let script = by.hosts.folder().join(format!("mix{client}.lua"));
+        let seed = seed.wrapping_add(u64::from(client) * threads as u64);
+        std::fs::write(&script, mix(workload, seed) + REPORT_SCRIPT)
+            .with_context(|| format!("cannot write {}", script.display()))?;
+        let words = [
+            "wrk".into(),
+            format!("-t{threads}"),
+            format!("-c{connections}"),
+            format!("-d{seconds}"),
+            format!("--timeout={patience}"),
+            "-s".into(),
+            script.to_string_lossy().into_owned(),
+            address.clone(),
+        ];
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        anyhow::Ok((by.hosts.start(Role::ClientAt(client), &words)?, Busiest::start()))
+    };
+    let mut asking = (0..by.clients).map(start).collect::<Result<Vec<_>, _>>()?;
+    let mut all = Answered::default();
+    while !asking.is_empty() {
+        let mut left = Vec::new();
+        for (wrk, mut busiest) in asking {
+            busiest.look(&wrk);
+            let mut wrk = Asking { wrk };
+            match wrk.finished()? {
+                Some(found) => {
+                    busiest.end();
+                    all.add(&answered(&found, busiest.share()));
+                }
+                None => left.push((wrk.wrk, busiest)),
+            }
         }
-        signals::sleep(Duration::from_millis(20))?;
+        asking = left;
+        signals::sleep(LOOK)?;
+    }
+    Ok(all)
+}
+
+/// What wrk has seen, as of any client.
+fn answered(found: &WebFigures, busy_fraction: Option<f64>) -> Answered {
+    let errors = &found.errors;
+    let broken = [
+        (errors.connect, "no connection"),
+        (errors.read, "an answer that was not whole"),
+        (errors.write, "a request that was not sent"),
+    ];
+    let first_broken = broken.iter().find(|(count, _)| *count > 0).map(|(_, how)| *how);
+    Answered {
+        offered: found.requests + errors.total() - errors.status,
+        answered: found.requests - errors.status.min(found.requests),
+        bytes: found.received_bytes,
+        broken: broken.iter().map(|(count, _)| count).sum(),
+        first_broken: first_broken.map(Into::into),
+        refused: errors.status,
+        timeouts: errors.timeout,
+        seconds: found.duration_s,
+        p50_ns: found.request_latency_ns.p50,
+        p99_ns: found.request_latency_ns.p99,
+        busy_fraction,
+        ..Answered::default()
     }
 }
 
 /// A script that has wrk ask for a workload's files in their parts.
-fn mix(workload: &Workload) -> String {
+fn mix(workload: &Workload, seed: u64) -> String {
     let count = workload.file.len();
     let paths: Vec<_> = (0..count).map(|place| format!("\"{}\"", workload.path(place))).collect();
     let ends: Vec<_> = workload.shares().iter().map(f64::to_string).collect();
@@ -219,7 +257,12 @@ fn mix(workload: &Workload) -> String {
         think => format!("function delay()\n  return {think}\nend\n"),
     };
     let (paths, ends) = (paths.join(", "), ends.join(", "));
-    format!("local ends = {{{ends}}}\nlocal paths = {{{paths}}}\n{MIX_SCRIPT}{delay}")
+    // A number of Lua's has 53 bits.
+    let seed = seed % (1 << 31);
+    format!(
+        "local seed = {seed}\nlocal ends = {{{ends}}}\nlocal paths = {{{paths}}}\n\
+         {MIX_SCRIPT}{delay}"
+    )
 }
 
 /// wrk at work.

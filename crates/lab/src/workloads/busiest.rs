@@ -1,0 +1,71 @@
+//! How busy the busiest thread of a client is: one that is full says nothing of a server.
+
+use picnic_machine::testbed::Program;
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+/// A thread that was there for less than this share of the run says nothing of the whole.
+const SEEN: f64 = 0.5;
+
+/// How much of the time each thread of a client ran.
+#[derive(Debug)]
+pub(crate) struct Busiest {
+    started: Instant,
+    ended: Option<Duration>,
+    /// First and last look, and the time that it had run by then.
+    threads: BTreeMap<i32, [(Duration, Duration); 2]>,
+}
+
+impl Busiest {
+    pub(crate) fn start() -> Self {
+        Busiest { started: Instant::now(), ended: None, threads: BTreeMap::new() }
+    }
+
+    pub(crate) fn look(&mut self, client: &Program) {
+        let now = self.started.elapsed();
+        for (thread, ran) in client.thread_times() {
+            let looks = self.threads.entry(thread).or_insert([(now, ran); 2]);
+            looks[1] = (now, ran);
+        }
+    }
+
+    /// How long ago it started.
+    pub(crate) fn elapsed(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    /// The client has ended: once.
+    pub(crate) fn end(&mut self) {
+        self.ended.get_or_insert(self.started.elapsed());
+    }
+
+    /// The share of the time that the busiest one ran; none until it has ended.
+    pub(crate) fn share(&self) -> Option<f64> {
+        let whole = self.ended?.as_secs_f64();
+        let shares = self.threads.values().filter_map(|[(first, ran_first), (last, ran_last)]| {
+            let seen = last.saturating_sub(*first).as_secs_f64();
+            let ran = ran_last.saturating_sub(*ran_first).as_secs_f64();
+            (seen >= SEEN * whole).then(|| ran / seen)
+        });
+        shares.reduce(f64::max)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_is_full_by_the_time_it_was_there() {
+        let ms = Duration::from_millis;
+        let threads = BTreeMap::from([
+            (1, [(ms(0), ms(0)), (ms(1000), ms(300))]),
+            (2, [(ms(100), ms(5)), (ms(1000), ms(905))]),
+            // A moment, and full: it does not count.
+            (3, [(ms(0), ms(0)), (ms(20), ms(20))]),
+        ]);
+        let busiest = Busiest { started: Instant::now(), ended: Some(ms(1000)), threads };
+        assert_eq!(busiest.share(), Some(1.0));
+        assert_eq!(Busiest::start().share(), None);
+    }
+}
