@@ -6,11 +6,12 @@ use crate::experiment::LabError;
 pub type Tool = (&'static str, &'static str);
 
 /// What making namespaces and running programs in them needs.
-const BASIC: [Tool; 4] = [
+const BASIC: [Tool; 5] = [
     ("ip", "iproute2"),
     ("setpriv", "util-linux"),
     ("unshare", "util-linux"),
     ("taskset", "util-linux"),
+    ("sysctl", "procps"),
 ];
 
 /// Says whether this is root, and which of these and the basic programs are absent with the
@@ -38,10 +39,14 @@ pub(super) fn installed(tools: &[Tool]) -> Result<(), LabError> {
     packages.sort_unstable();
     packages.dedup();
     let verb = if programs.len() == 1 { "is" } else { "are" };
+    let named = match &programs[..] {
+        [one] => (*one).into(),
+        [first @ .., last] => format!("{} and {last}", first.join(", ")),
+        [] => String::new(),
+    };
+    let packages = packages.join(" ");
     Err(LabError::Unavailable(format!(
-        "{} {verb} not installed: try `apt-get install {}`",
-        programs.join(" and "),
-        packages.join(" ")
+        "{named} {verb} not installed: try `apt-get install {packages}`"
     )))
 }
 
@@ -63,5 +68,8 @@ mod tests {
             error,
             "unavailable: no-such-a and no-such-b are not installed: try `apt-get install one`"
         );
+        let absent: [Tool; 3] = ["no-such-a", "no-such-b", "no-such-c"].map(|name| (name, "one"));
+        let error = installed(&absent).unwrap_err().to_string();
+        assert!(error.contains("no-such-a, no-such-b and no-such-c are not"), "{error}");
     }
 }
