@@ -11,6 +11,7 @@ mod svg;
 
 pub use diff::{Diff, diff};
 
+use crate::compare::{Finding, Judged};
 use crate::distribution;
 use crate::document::Document;
 use crate::experiment::Effort;
@@ -172,7 +173,8 @@ impl Report {
             text += ", on shared cores";
         }
         Some(match figure.judge(&found) {
-            Some(judged) => format!("{text}: {}", judged.finding),
+            Some(Judged { finding: Finding::Reproduced, .. }) => format!("{text}: reproduced"),
+            Some(Judged { finding, why }) => format!("{text}: {finding} ({why})"),
             None => text,
         })
     }
@@ -404,8 +406,8 @@ mod tests {
         assert!(firewall.rows.len() > 10);
     }
 
-    /// A run of `rss-bulk` whose two sides have had ten turns, with 18 % between them.
-    fn bulk(path: &std::path::Path, shared: f64) -> Report {
+    /// A run of `rss-bulk` whose two sides have had ten turns, the second with this gain.
+    fn bulk(path: &std::path::Path, shared: f64, gain: f64) -> Report {
         let settings = [("queues".to_owned(), "[1, 2]".to_owned())].into();
         let experiments = vec![Asked { kind: Kind::Experiment, name: "rss-bulk".into(), settings }];
         let (effort, shard) = (Effort::Usual, Shard::default());
@@ -422,7 +424,7 @@ mod tests {
             point: "all".into(),
             labels: serde_json::Map::new(),
             seed: 0,
-            sides: vec![side("toeplitz-1", 1.0), side("toeplitz-2", 1.18)],
+            sides: vec![side("toeplitz-1", 1.0), side("toeplitz-2", 1.0 + gain)],
             repeats: 10,
             failure: None,
             cut: None,
@@ -443,16 +445,22 @@ mod tests {
             let figure = row.figures.iter().find(|figure| figure.what == what).unwrap();
             report.ours(row, figure).unwrap()
         };
-        let report = bulk(&folder.path().join("own"), 0.0);
+        let report = bulk(&folder.path().join("own"), 0.0, 0.18);
         let wanted = "+18.0 % (95 %: +18.0 to +18.0 %): reproduced";
         assert_eq!(ours(&report, "1 to 2 queues"), wanted);
         assert_eq!(ours(&report, "1 queue"), "1.01 Gb/s (1.00 to 1.01 Gb/s)");
-        let report = bulk(&folder.path().join("shared"), 1.0);
-        let wanted = "+18.0 % (95 %: +18.0 to +18.0 %), on shared cores: not measurable here";
+        let report = bulk(&folder.path().join("shared"), 1.0, 0.18);
+        let wanted = "+18.0 % (95 %: +18.0 to +18.0 %), on shared cores: not measurable here \
+                      (client, server and target queues share cores)";
         assert_eq!(ours(&report, "1 to 2 queues"), wanted);
         assert!(report.html().contains(wanted) && report.markdown().contains(wanted));
         let wanted = "1.01 Gb/s (1.00 to 1.01 Gb/s), on shared cores";
         assert_eq!(ours(&report, "1 queue"), wanted);
+        // What differs says how far it may.
+        let none = bulk(&folder.path().join("none"), 0.0, 0.0);
+        let wanted = "0 % (95 %: 0 to 0 %): not reproduced (ours 1.00 to 1.00 ×, \
+                      allowed 1.09 to 1.30 ×)";
+        assert_eq!(ours(&none, "1 to 2 queues"), wanted);
         let json = report.json().to_string();
         assert!(json.contains("client, server and target queues share cores"), "{json}");
     }
