@@ -81,13 +81,17 @@ pub struct Spec {
     pub warm_up: bool,
     /// No repeat begins later than this after the first, once each side was measured.
     pub limit: Duration,
+    /// The name of a point before it, which is measured on the same machine and whose figures it is
+    /// given: [`Run::followed`].
+    pub follows: Option<String>,
 }
 
 impl Default for Spec {
     /// One side, once, within ten minutes.
     fn default() -> Self {
         let limit = Duration::from_secs(600);
-        Spec { labels: Map::new(), sides: vec!["all".into()], repeats: 1, warm_up: false, limit }
+        let sides = vec!["all".into()];
+        Spec { labels: Map::new(), sides, repeats: 1, warm_up: false, limit, follows: None }
     }
 }
 
@@ -114,6 +118,11 @@ impl Spec {
     #[must_use]
     pub fn measured(self, repeats: u32) -> Self {
         Spec { repeats, warm_up: true, ..self }
+    }
+
+    /// How often its sides are measured in all.
+    pub fn turns(&self) -> u64 {
+        u64::from(self.repeats + u32::from(self.warm_up)) * self.sides.len() as u64
     }
 
     /// Its name among the points of its experiment: `scenario=mix,rules=16`.
@@ -195,12 +204,20 @@ pub struct Run<'a> {
     pub effort: Effort,
     /// Of the point's name alone, so that it is the same on every shard.
     pub seed: u64,
+    /// What the point that this one follows came to; none if it follows none.
+    pub followed: Option<&'a Found>,
 }
 
 impl<'a> Run<'a> {
     /// `progress` is told the share done, from 0 to 1, and what is at work.
     pub fn new(effort: Effort, seed: u64, progress: impl FnMut(f64, &str) + 'a) -> Self {
-        Run { progress: Box::new(progress), effort, seed }
+        Run { progress: Box::new(progress), effort, seed, followed: None }
+    }
+
+    /// The same behind a point that this one follows.
+    #[must_use]
+    pub fn behind(self, followed: Option<&'a Found>) -> Self {
+        Run { followed, ..self }
     }
 
     /// Tells that so much is done, and what is next.

@@ -131,20 +131,14 @@ impl Folder {
         let manifest = self.manifest.clone();
         let options = Options { effort: manifest.effort, shard: manifest.shard, revision };
         let mut writer = Writer::open(&self.path, &self.records)?;
-        let there: Vec<_> = (self.records.iter())
-            .filter(|record| record.failure.is_none())
-            .map(|record| (record.experiment.clone(), record.point.clone()))
-            .collect();
-        let done = |experiment: &str, point: &str| {
-            there.iter().any(|(one, other)| one == experiment && other == point)
-        };
+        let there = self.records.clone();
         let records = &mut self.records;
         let mut keep = |record: Record| {
             writer.write(&record)?;
             records.push(record);
             Ok(())
         };
-        run(&jobs, &options, &done, &mut keep, watch)
+        run(&jobs, &options, &there, &mut keep, watch)
     }
 
     /// What each experiment came to; none for one of which no point was measured.

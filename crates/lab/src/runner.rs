@@ -25,6 +25,7 @@ use crate::outcome::{Outcome, Source};
 use picnic_machine::signals;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -157,42 +158,98 @@ pub struct Options<'a> {
 /// Who is told the share done, and what is at work.
 pub type Watch<'a> = dyn FnMut(f64, &str) + 'a;
 
-/// Runs the points of all jobs that are of this shard and not `done` yet, and gives each record to
-/// `keep` at once.
+/// Runs the points of all jobs that are of this shard and not `there` yet, and gives each record to
+/// `keep` at once. A point that others follow is measured on each machine that measures these.
 ///
 /// # Errors
 /// `keep` failed, or a stop was asked for.
 pub fn run(
     jobs: &[Job],
     options: &Options<'_>,
-    done: &dyn Fn(&str, &str) -> bool,
+    there: &[Record],
     keep: &mut dyn FnMut(Record) -> io::Result<()>,
     watch: &mut Watch<'_>,
 ) -> anyhow::Result<()> {
-    let all = jobs.iter().flat_map(|job| {
-        job.experiment.points(options.effort).into_iter().map(move |spec| (job, spec))
-    });
-    let mine =
-        all.enumerate().filter(|(place, _)| place % options.shard.of + 1 == options.shard.number);
-    let wanted: Vec<_> =
-        mine.map(|(_, point)| point).filter(|(job, spec)| !done(&job.name, &spec.name())).collect();
-    let count = wanted.len().max(1) as f64;
-    for (index, (job, spec)) in wanted.iter().enumerate() {
-        let before = index as f64;
-        let name = spec.name();
+    let Wanted { points, mut followed } = wanted(jobs, options, there);
+    let all = points.iter().map(|(_, spec)| spec.turns()).sum::<u64>().max(1) as f64;
+    let mut begun = 0.0;
+    for (job, spec) in &points {
+        let (name, turns) = (spec.name(), spec.turns() as f64);
         let mut tell = |share: f64, what: &str| {
-            watch((before + share) / count, &format!("{} {name}: {what}", job.name));
+            watch((begun + share * turns) / all, &format!("{} {name}: {what}", job.name));
         };
-        keep(record(job, spec, options, &mut tell)?)?;
+        let before = spec.follows.as_ref().map(|before| {
+            let own = followed.get(&(job.name.clone(), before.clone())).and_then(Option::as_ref);
+            own.ok_or_else(|| not_there(before))
+        });
+        let record = record(job, spec, before.transpose(), options, &mut tell)?;
+        if let Some(found) = followed.get_mut(&(job.name.clone(), name)) {
+            *found = found_by(&record, spec);
+        }
+        keep(record)?;
+        begun += turns;
     }
     watch(1.0, "done");
     Ok(())
+}
+
+/// Points by job and name that others follow; none of one that was not measured on this machine.
+type Followed = BTreeMap<(String, String), Option<Found>>;
+
+/// What is to be measured.
+struct Wanted<'a> {
+    points: Vec<(&'a Job, Spec)>,
+    followed: Followed,
+}
+
+/// The points of this shard that are not there, and before them what they follow.
+fn wanted<'a>(jobs: &'a [Job], options: &Options<'_>, there: &[Record]) -> Wanted<'a> {
+    let all = jobs.iter().flat_map(|job| {
+        job.experiment.points(options.effort).into_iter().map(move |spec| (job, spec))
+    });
+    let all: Vec<_> = all.enumerate().collect();
+    let last = |job: &Job, name: &str| {
+        let mut records = there.iter().rev();
+        records.find(|record| record.experiment == job.name && record.point == name)
+    };
+    let is_missing = |place: usize, job: &Job, spec: &Spec| {
+        place % options.shard.of + 1 == options.shard.number
+            && last(job, &spec.name()).is_none_or(|record| record.failure.is_some())
+    };
+    let missing = all.iter().filter(|(place, (job, spec))| is_missing(*place, job, spec));
+    let mut followed: Followed = missing
+        .filter_map(|(_, (job, spec))| Some(((job.name.clone(), spec.follows.clone()?), None)))
+        .collect();
+    let machine = |facts: &Facts| (facts.machine.clone(), facts.processor.clone());
+    let here = (!followed.is_empty()).then(|| machine(&facts(options.revision)));
+    let points = all.iter().filter(|(place, (job, spec))| {
+        let name = spec.name();
+        let Some(found) = followed.get_mut(&(job.name.clone(), name.clone())) else {
+            return is_missing(*place, job, spec);
+        };
+        let own = last(job, &name).filter(|record| Some(machine(&record.facts)) == here);
+        *found = own.and_then(|record| found_by(record, spec));
+        found.is_none()
+    });
+    let points = points.map(|(_, point)| point.clone()).collect();
+    Wanted { points, followed }
+}
+
+/// What a record says of its point; none if it has failed.
+fn found_by(record: &Record, spec: &Spec) -> Option<Found> {
+    let sides = record.sides.iter().map(|side| side.outcome.clone()).collect();
+    record.failure.is_none().then(|| Found { spec: spec.clone(), sides })
+}
+
+fn not_there(before: &str) -> LabError {
+    LabError::Failed(format!("it follows {before}, which was not measured"))
 }
 
 /// Measures a point; only a request to stop is an error.
 fn record(
     job: &Job,
     spec: &Spec,
+    before: Result<Option<&Found>, LabError>,
     options: &Options<'_>,
     watch: &mut Watch<'_>,
 ) -> Result<Record, signals::Interrupted> {
@@ -200,7 +257,7 @@ fn record(
     let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     let (started, meter) = (Instant::now(), Meter::start());
     let measured = catch_unwind(AssertUnwindSafe(|| {
-        measure(&*job.experiment, spec, options.effort, seed, watch)
+        measure(&*job.experiment, spec, before?, options.effort, seed, watch)
     }));
     let measured = measured.unwrap_or_else(|_| Err(LabError::Failed("it panicked: a bug".into())));
     let mut record = Record {
@@ -255,6 +312,7 @@ struct Turns {
 fn measure(
     experiment: &dyn Experiment,
     spec: &Spec,
+    before: Option<&Found>,
     effort: Effort,
     seed: u64,
     watch: &mut Watch<'_>,
@@ -265,7 +323,7 @@ fn measure(
         return Err(LabError::Unavailable(message));
     }
     let warm_ups = u32::from(spec.warm_up);
-    let turns = f64::from(spec.repeats + warm_ups) * spec.sides.len() as f64;
+    let turns = spec.turns() as f64;
     let mut found: Vec<Option<Outcome>> = vec![None; spec.sides.len()];
     let (start, mut turn, mut repeats) = (Instant::now(), 0.0, 0);
     for round in 0..spec.repeats + warm_ups {
@@ -277,7 +335,10 @@ fn measure(
             let name = &spec.sides[side];
             watch(turn / turns, name);
             let mut tell = |share: f64, what: &str| watch((turn + share) / turns, what);
-            let given = experiment.measure(spec, name, &mut Run::new(effort, seed, &mut tell))?;
+            let given = {
+                let mut run = Run::new(effort, seed, &mut tell).behind(before);
+                experiment.measure(spec, name, &mut run)?
+            };
             turn += 1.0;
             if round < warm_ups {
                 continue;
@@ -303,13 +364,18 @@ pub fn outcome(
     watch: &mut Watch<'_>,
 ) -> Result<Outcome, LabError> {
     let specs = experiment.points(effort);
-    let count = specs.len().max(1) as f64;
-    let mut found = Vec::new();
-    for (index, spec) in specs.into_iter().enumerate() {
-        let seed = seed(name, &spec.name());
-        let mut tell = |share: f64, what: &str| watch((index as f64 + share) / count, what);
-        let sides = measure(experiment, &spec, effort, seed, &mut tell)?.sides;
+    let all = specs.iter().map(Spec::turns).sum::<u64>().max(1) as f64;
+    let (mut found, mut begun): (Vec<Found>, _) = (Vec::new(), 0.0);
+    for spec in specs {
+        let (seed, turns) = (seed(name, &spec.name()), spec.turns() as f64);
+        let mut tell = |share: f64, what: &str| watch((begun + share * turns) / all, what);
+        let before = spec.follows.as_ref().map(|before| {
+            let own = found.iter().find(|found| found.spec.name() == *before);
+            own.ok_or_else(|| not_there(before))
+        });
+        let sides = measure(experiment, &spec, before.transpose()?, effort, seed, &mut tell)?.sides;
         found.push(Found { spec, sides });
+        begun += turns;
     }
     watch(1.0, "done");
     Ok(experiment.conclude(&found))
@@ -327,10 +393,7 @@ pub fn conclude(job: &Job, effort: Effort, records: &[Record]) -> Option<Documen
         match own.iter().rev().find(|record| record.point == name) {
             Some(record) => match &record.failure {
                 Some(failure) => missing.push((name, failure.reason.clone())),
-                None => {
-                    let sides = record.sides.iter().map(|side| side.outcome.clone()).collect();
-                    found.push(Found { spec, sides });
-                }
+                None => found.extend(found_by(record, &spec)),
             },
             None => missing.push((name, "not measured yet".into())),
         }
@@ -436,9 +499,6 @@ mod tests {
         let (job, calls) = job(points);
         let shard = shard.parse().unwrap();
         let options = Options { effort: Effort::Quick, shard, revision: "r" };
-        let done = |_: &str, point: &str| {
-            there.iter().any(|record| record.point == point && record.failure.is_none())
-        };
         let (mut records, mut last) = (Vec::new(), 0.0);
         let mut keep = |record| {
             records.push(record);
@@ -448,7 +508,7 @@ mod tests {
             assert!(share >= last && share <= 1.0 && !what.is_empty(), "{share} {what}");
             last = share;
         };
-        run(&[job], &options, &done, &mut keep, &mut watch).unwrap();
+        run(&[job], &options, there, &mut keep, &mut watch).unwrap();
         assert_eq!(last, 1.0);
         let calls = calls.lock().unwrap().clone();
         (records, calls)
@@ -508,5 +568,96 @@ mod tests {
         for wrong in ["0/2", "3/2", "1", "a/b", "1/0"] {
             assert!(wrong.parse::<Shard>().is_err(), "{wrong}");
         }
+    }
+
+    /// A point, and two that double what it came to. Each measurement gives another number.
+    struct Doubling(Arc<Mutex<Vec<String>>>, bool);
+
+    impl Experiment for Doubling {
+        fn points(&self, _: Effort) -> Vec<Spec> {
+            let behind =
+                |number| Spec { follows: Some("part=first".into()), ..Spec::at("number", number) };
+            vec![Spec::at("part", "first"), behind(1), behind(2)]
+        }
+
+        fn measure(&self, spec: &Spec, _: &str, run: &mut Run<'_>) -> Result<Outcome, LabError> {
+            let mut calls = self.0.lock().unwrap();
+            calls.push(spec.name());
+            if self.1 {
+                return Err(LabError::Unavailable("no server".into()));
+            }
+            let first = run.followed.map(|found| found.values(0, "value")[0] * 2.0);
+            let mut outcome = Outcome::of(Source::Measured);
+            outcome.add(Figure::one("value", first.unwrap_or(calls.len() as f64 + 10.0)));
+            Ok(outcome)
+        }
+
+        fn conclude(&self, points: &[Found]) -> Outcome {
+            let mut outcome = Outcome::of(Source::Measured);
+            let values = points.iter().map(|found| found.values(0, "value")[0]).collect();
+            outcome.add(Figure::of("values", values));
+            outcome
+        }
+    }
+
+    fn doubled(shard: &str, there: &[Record], fails: bool) -> (Vec<Record>, Vec<String>) {
+        let calls = Arc::default();
+        let experiment = Box::new(Doubling(Arc::clone(&calls), fails));
+        let job = Job { kind: Kind::Experiment, name: "doubling".into(), experiment };
+        let shard = shard.parse().unwrap();
+        let options = Options { effort: Effort::Quick, shard, revision: "r" };
+        let mut records = Vec::new();
+        let mut keep = |record| {
+            records.push(record);
+            Ok(())
+        };
+        run(&[job], &options, there, &mut keep, &mut |_, _| {}).unwrap();
+        let calls = calls.lock().unwrap().clone();
+        (records, calls)
+    }
+
+    fn value(record: &Record) -> f64 {
+        record.sides[0].outcome.median("value").unwrap()
+    }
+
+    #[test]
+    fn a_point_that_others_follow_is_taken_from_an_interrupted_run() {
+        let (whole, _) = doubled("1/1", &[], false);
+        assert_eq!(whole.iter().map(value).collect::<Vec<_>>(), [11.0, 22.0, 22.0]);
+        let (rest, calls) = doubled("1/1", &whole[..2], false);
+        assert_eq!(calls, ["number=2"]);
+        assert_eq!(value(&rest[0]), 22.0);
+        // On another machine it is another number, and measured there once more.
+        let mut other = whole[..2].to_vec();
+        other.iter_mut().for_each(|record| record.facts.machine += "-other");
+        assert_eq!(doubled("1/1", &other, false).1, ["part=first", "number=2"]);
+        // Where nothing is missing, not even then.
+        let mut all = whole.clone();
+        all.iter_mut().for_each(|record| record.facts.machine += "-other");
+        assert!(doubled("1/1", &all, false).1.is_empty());
+        let experiment = Doubling(Arc::default(), false);
+        let found = outcome("doubling", &experiment, Effort::Quick, &mut |_, _| {}).unwrap();
+        assert_eq!(found.whole.figures[0].values, [11.0, 22.0, 22.0]);
+    }
+
+    #[test]
+    fn each_shard_measures_what_its_points_follow() {
+        let calls = ["1/3", "2/3", "3/3"].map(|shard| doubled(shard, &[], false).1);
+        assert_eq!(calls[0], ["part=first"]);
+        assert_eq!(calls[1], ["part=first", "number=1"]);
+        assert_eq!(calls[2], ["part=first", "number=2"]);
+    }
+
+    #[test]
+    fn what_follows_a_point_that_failed_is_not_measured_and_says_so() {
+        let (records, calls) = doubled("1/1", &[], true);
+        assert_eq!(calls, ["part=first"]);
+        let reasons: Vec<_> =
+            records.iter().map(|record| record.failure.as_ref().unwrap().reason.as_str()).collect();
+        let wanted = "it follows part=first, which was not measured";
+        assert_eq!(reasons, ["no server", wanted, wanted]);
+        // Both are tried again.
+        let (again, _) = doubled("1/1", &records, false);
+        assert_eq!(again.iter().map(value).collect::<Vec<_>>(), [11.0, 22.0, 22.0]);
     }
 }
