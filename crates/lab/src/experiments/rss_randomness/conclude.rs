@@ -21,6 +21,7 @@ const BESIDE: [(&str, &str); 2] = [("Toeplitz", "toeplitz"), ("JHash", "lookup2"
 
 /// The paper's table, and ours beside it where the workload was run.
 fn beside_paper(outcome: &mut Outcome, points: &[Found]) {
+    let (mut all_of_paper, mut all_of_ours) = (Vec::new(), Vec::new());
     for (workload, errors) in PAPER {
         let found = points.iter().find(|found| found.spec.word("population") == workload);
         for ((hash, own), percent) in BESIDE.into_iter().zip(errors) {
@@ -33,6 +34,8 @@ fn beside_paper(outcome: &mut Outcome, points: &[Found]) {
             };
             let ours = TESTS.map(|(_, key)| value(key));
             let of_ours = deviations(ours, value("connections"));
+            all_of_paper.extend(of_paper);
+            all_of_ours.extend(of_ours.into_iter().filter(|own| own.is_finite()));
             for (place, (test, _)) in TESTS.into_iter().enumerate() {
                 let one =
                     |key: &str, value: f64, label: &str| Figure::of(key, vec![value]).called(label);
@@ -47,6 +50,12 @@ fn beside_paper(outcome: &mut Outcome, points: &[Found]) {
                 );
             }
         }
+    }
+    for (key, label, all) in [
+        ("table_1_paper_deviations", "cells of table 1 in deviations, the paper", all_of_paper),
+        ("table_1_deviations", "cells of table 1 in deviations, ours", all_of_ours),
+    ] {
+        outcome.add(Figure::of(key, all).called(label));
     }
     outcome.note(
         "table 1: errors also in standard deviations for their number of flows. The paper's is taken to \

@@ -190,6 +190,10 @@ fn the_papers_table_stands_beside_ours_and_its_banking_column_is_no_chance() {
     assert!((number("paper_deviations") - 0.0129 * 12_000_f64.sqrt()).abs() < 1e-9, "{row}");
     assert!((number("deviations") - 0.002 * 200.0).abs() < 1e-9, "{row}");
     assert_eq!(of("support", "Toeplitz", "pi")["error_fraction"], 0.001);
+    let all = |key| outcome.whole.figure(key).unwrap().values;
+    assert_eq!(all("table_1_paper_deviations").len(), 24);
+    // Those of the one workload that was run.
+    assert_eq!(all("table_1_deviations").len(), 8);
     assert_eq!(of("banking", "JHash", "mean")["deviations"], "unavailable");
     let banking = "Banking column contradicts itself";
     assert!(outcome.notes.iter().any(|note| note.contains(banking)), "{:?}", outcome.notes);
