@@ -353,6 +353,9 @@ impl Bond {
 
     /// Takes in packets of the rx chain.
     fn receive_all(&mut self, now: Time, burst: &mut Burst, out: &mut Out<'_>) {
+        if let Some(loops) = &self.loops {
+            loops.follow(now);
+        }
         let mut refused = 0_u64;
         for (place, packet) in burst.as_slice().iter().enumerate() {
             refused |= u64::from(!self.receive(packet, now)) << (place % BURST);
@@ -523,12 +526,18 @@ impl Function for Bond {
     }
 
     fn next_deadline(&self) -> Option<Time> {
-        self.order.as_ref().and_then(|order| order.next_deadline())
+        let order = self.order.as_ref().and_then(|order| order.next_deadline());
+        let free = self.loops.as_ref().and_then(|loops| loops.next_free());
+        order.into_iter().chain(free).min()
     }
 
     fn flush(&mut self, now: Time, out: &mut Out<'_>) {
         if let Some(order) = &mut self.order {
             order.flush(now, out);
+        }
+        // At the end of time it is this function that goes; the other chain's may stay.
+        if let Some(loops) = self.loops.as_ref().filter(|_| now != Time::MAX) {
+            loops.follow(now);
         }
     }
 

@@ -114,6 +114,12 @@ impl Loops {
         self.changes.load(Relaxed)
     }
 
+    /// When the next wire comes free; none if none is blocked.
+    pub(super) fn next_free(&self) -> Option<Time> {
+        let blocked = self.blocked.iter().map(|until| until.load(Relaxed));
+        blocked.filter(|&until| until != 0).min().map(Time::from_nanos)
+    }
+
     /// Wires that are blocked.
     pub(super) fn count(&self) -> usize {
         (0..self.blocked.len()).filter(|&wire| self.is_blocked(wire as u8)).count()

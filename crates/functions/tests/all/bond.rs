@@ -401,6 +401,34 @@ fn a_wire_into_a_loop_is_blocked_until_it_is_quiet() {
 }
 
 #[test]
+fn a_wire_comes_free_though_the_hosts_send_nothing() {
+    const FREE_AT: Time = Time::from_nanos(10_000_000_000);
+    let keys = "break_loops = true\nmode = \"flow\"";
+    let looped = || {
+        let mut bed = Bed::new(2, keys, keys);
+        let own = frame(200, BROADCAST, 1);
+        bed.send(std::slice::from_ref(&own));
+        (0..5).for_each(|_| drop(bed.receive(1, own.clone())));
+        assert_eq!(bed.count("wires_blocked", true), 1);
+        bed
+    };
+    // A packet comes in from there,
+    let mut bed = looped();
+    bed.card.now = FREE_AT;
+    assert!(bed.receive(1, frame(5, 200, 1)));
+    // or none at all: time alone tells.
+    let mut bed = looped();
+    assert_eq!(bed.rx.next_deadline(), Some(FREE_AT));
+    bed.card.now = FREE_AT;
+    assert!(bed.card.flush_due(bed.rx.as_mut()).is_empty());
+    assert_eq!((bed.count("wires_blocked", true), bed.rx.next_deadline()), (0, None));
+    // One that is taken out of the chain frees none: the other chain's goes on.
+    let mut bed = looped();
+    bed.card.flush(bed.tx.as_mut());
+    assert_eq!(bed.count("wires_blocked", true), 1);
+}
+
+#[test]
 fn a_card_with_one_wire_is_left_alone() {
     let mut bed = Bed::new(1, "", "");
     assert_eq!(bed.send(&to(BROADCAST)), [0]);
