@@ -173,6 +173,34 @@ fn webfs_is_asked_for_20_kb_back_to_back_and_then_by_load_on_two_cores() {
 }
 
 #[test]
+fn loads_are_multiples_of_what_the_best_system_answers_back_to_back() {
+    let rates = |rates: [&[f64]; 3]| {
+        let side = |rates: &&[f64]| {
+            let mut outcome = Outcome::of(Source::Measured);
+            outcome.add(Figure::of("requests_per_second", rates.to_vec()));
+            outcome
+        };
+        let spec = Spec::at("server", "apache").and(PART, "capacity").sides(&SYSTEMS);
+        Found { spec, sides: rates.iter().map(side).collect() }
+    };
+    let found = rates([&[900.0, 1000.0, 5000.0], &[800.0], &[0.0]]);
+    assert_eq!(capacity(&found), Some(1000.0));
+    assert_eq!(capacity(&rates([&[0.0]; 3])), None);
+    let build = WebServers::<KnetApache>::build(Settings::default(), &BuildContext::default());
+    let experiment = build.unwrap();
+    let point = Spec::at("server", "apache").and("offered_ratio", 2.0);
+    let error = experiment.measure(&point, "knet", &mut Run::new(Effort::Quick, 1, |_, _| {}));
+    let wanted = "nothing was answered back to back that a load could be told by";
+    assert_eq!(error.unwrap_err().to_string(), wanted);
+    // No ratio is told of that point, which has few repeats and the paper's server, too.
+    let alone = answered([(1200.0, 0.0), (1000.0, 0.0), (800.0, 0.0)]);
+    let outcome = experiment.conclude(&[alone, found]);
+    assert!((outcome.median("knet_over_clas_gain").unwrap() - 0.2).abs() < 1e-9);
+    let requests = outcome.series.iter().find(|series| series.name == "requests").unwrap();
+    assert_eq!(requests.points.len(), 1);
+}
+
+#[test]
 fn wrong_settings_name_what_is_allowed() {
     let refused = |error: Option<ConfigError>| error.unwrap().to_string();
     let none = Settings { queues: Some(vec![]), ..Settings::default() };
