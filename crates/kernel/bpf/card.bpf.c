@@ -35,28 +35,33 @@ struct explanation {
 	u16 kind;
 };
 
-inline_always int to_queue(struct xdp_md *context, u32 queue, u32 hash, u32 kind)
+inline_always void explain(struct xdp_md *context, u32 queue)
 {
-	if (EXPLAINS && !bpf_xdp_adjust_meta(context, -(int)sizeof(struct explanation))) {
-		struct explanation *in_front = (void *)(long)context->data_meta;
+	struct explanation *in_front;
 
-		if ((void *)(in_front + 1) <= (void *)(long)context->data) {
-			in_front->hash = hash;
-			in_front->queue = queue;
-			in_front->kind = kind;
-		}
-	}
-	return bpf_redirect_map(&TARGETS, CORE_OF_QUEUE[queue & (MOST_QUEUES - 1)], XDP_DROP);
+	if (bpf_xdp_adjust_meta(context, -(int)sizeof(*in_front)))
+		return;
+	in_front = (void *)(long)context->data_meta;
+	if ((void *)(in_front + 1) > (void *)(long)context->data)
+		return;
+	in_front->hash = EXPLAINED.hash;
+	in_front->queue = queue;
+	in_front->kind = EXPLAINED.kind;
 }
 
 /* Hands over what has a queue. */
-inline_always int hand_over_frame(struct counts *counts, struct xdp_md *context,
-				  const struct found *found)
+inline_always int hand_over_frame(struct counts *counts, struct xdp_md *context, u32 queue)
 {
 	int verdict = XDP_DROP;
 
-	if (found->queue < QUEUES)
-		verdict = to_queue(context, found->queue, found->hash, found->kind);
+	if (queue < QUEUES) {
+		if (EXPLAINS)
+			explain(context, queue);
+		verdict = bpf_redirect_map(&TARGETS, CORE_OF_QUEUE[queue & (MOST_QUEUES - 1)],
+					   XDP_DROP);
+	} else if (queue >= NOWHERE) {
+		return queue - NOWHERE;
+	}
 	if (verdict != XDP_REDIRECT)
 		counts->lost += 1;
 	return verdict;
@@ -65,25 +70,21 @@ inline_always int hand_over_frame(struct counts *counts, struct xdp_md *context,
 inline_always int receive(struct xdp_md *context, u32 wire)
 {
 	struct counts *counts = counts_of_core();
-	struct found found = { .verdict = XDP_DROP };
 
 	if (!counts)
 		return XDP_ABORTED;
 	counts->wire_packets[wire] += 1;
-	counts->wire_bytes[wire] += context->data_end - context->data;
-	if (!chain(counts, context, 0, wire, 1, context->data_end - context->data, &found))
-		return found.verdict;
-	return hand_over_frame(counts, context, &found);
+	counts->wire_bytes[wire] += length_of(context, 0);
+	return hand_over_frame(counts, context, chain(counts, context, 0, wire, 1));
 }
 
 /* Behind an object: does what it says, and goes on with the chain if that is to pass. */
 SEC("xdp")
 int resume(struct xdp_md *context)
 {
-	u32 length = context->data_end - context->data, wire, step, queue;
+	u32 length = length_of(context, 0), wire, step, queue;
 	struct counts *counts = counts_of_core();
 	struct object_state *state = object_state();
-	struct found found = { .verdict = XDP_DROP };
 
 	if (!counts || !state)
 		return XDP_ABORTED;
@@ -111,11 +112,10 @@ int resume(struct xdp_md *context)
 	queue = queue_of_metadata(context, step);
 	if (queue != ONWARD) {
 		counts->steered[step] += 1;
-		found.queue = queue;
-	} else if (!chain_from(step + 1, counts, context, 0, wire, 1, length, &found)) {
-		return found.verdict;
+	} else {
+		queue = chain_from(step + 1, counts, context, 0, wire, 1);
 	}
-	return hand_over_frame(counts, context, &found);
+	return hand_over_frame(counts, context, queue);
 }
 
 #define WIRE(number)                                              \

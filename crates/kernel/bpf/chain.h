@@ -122,9 +122,11 @@ struct {
 	__type(value, struct ring);
 } RINGS SEC(".maps");
 
-/* Key and indirection table, as src/object.rs has them. */
+/* Key and indirection table, as src/tables.rs has them. */
 struct rss {
 	u32 entries;
+	/* One less, if that is all that a hash needs: they are a power of two. */
+	u32 mask;
 	/* Of each entry. */
 	u32 queues[MOST_ENTRIES];
 	struct toeplitz toeplitz;
@@ -154,15 +156,15 @@ struct {
 	__type(value, u32);
 } SAMPLE_LEFT SEC(".maps");
 
-/* What is found of a packet: its queue, its hash, and what was hashed. */
-struct found {
-	u32 queue;
+/* In place of a queue: there is none, and what the program returns. */
+#define NOWHERE 0x10000
+
+/* Of a packet, for who compares: its hash, and what was hashed: family and what of it, a byte each; zero
+ * without a hash. */
+struct {
 	u32 hash;
-	/* Family and what of it, a byte each; zero without a hash. */
 	u32 kind;
-	/* Of what has no queue. */
-	int verdict;
-};
+} EXPLAINED;
 
 inline_always struct counts *counts_of_core(void)
 {
@@ -175,16 +177,19 @@ inline_always struct counts *counts_of_core(void)
 inline_always u32 queue_of_words(const u32 *words, int is_v6, u32 *hash_of_words)
 {
 	const struct rss *rss = &RSS.both[RSS.now & 1];
-	u32 kind = RSS_HASH, entries = rss->entries, hash, entry;
+	u32 kind = RSS_HASH, hash, entry;
 
+	/* In one register, and nothing of it in others while these are needed for the hash. */
+	hide(rss);
 	if (kind == HASH_TOEPLITZ)
 		hash = is_v6 ? toeplitz_v6(&rss->toeplitz, words) : toeplitz_v4(&rss->toeplitz, words);
 	else if (kind == HASH_LOOKUP3)
 		hash = lookup3(words, is_v6 ? 9 : 3, RSS_INITIAL);
 	else
 		hash = lookup2(words, is_v6 ? 9 : 3, RSS_INITIAL);
+	forget(hash);
 	*hash_of_words = hash;
-	entry = entries & (entries - 1) ? hash % entries : hash & (entries - 1);
+	entry = rss->mask ? hash & rss->mask : hash % rss->entries;
 	return rss->queues[entry & (MOST_ENTRIES - 1)];
 }
 
@@ -215,15 +220,12 @@ apart u64 rss_of_other_skb(struct sk_buff *context)
 }
 
 /* IPv4 in place: a call costs as much as a hash where returns are made safe. */
-inline_always u32 rss(struct counts *counts, void *context, int is_skb, u32 packets,
-		      struct found *found)
+inline_always u32 rss(struct counts *counts, void *context, int is_skb, u32 packets)
 {
 	struct packet packet = is_skb ? packet_of_skb(context) : packet_of_frame(context);
 	u32 words[3], over, queue = 0, hash = 0, family = IPV4;
-	u8 *behind;
 
-	if (skip_tags(&packet, &behind) == be16(0x0800)) {
-		over = words_of_ipv4(behind, packet.end, RSS_OVER, words);
+	if (words_if_ipv4(&packet, RSS_OVER, words, &over)) {
 		if (over != OVER_NOTHING)
 			queue = queue_of_words(words, 0, &hash);
 	} else {
@@ -239,8 +241,8 @@ inline_always u32 rss(struct counts *counts, void *context, int is_skb, u32 pack
 		return RSS_DEFAULT_QUEUE;
 	}
 	if (EXPLAINS) {
-		found->kind = family << 8 | over;
-		found->hash = hash;
+		EXPLAINED.kind = family << 8 | over;
+		EXPLAINED.hash = hash;
 	}
 	return queue;
 }
@@ -259,38 +261,6 @@ inline_always int is_sampled(void)
 	}
 	*left = SAMPLE_EVERY - 1;
 	return 1;
-}
-
-/* What the filters in front of the chain say of a packet: zero if it goes on. */
-enum { GOES_ON = 0, IS_DROPPED = 1, HAS_QUEUE = 2, IS_POLLED = 3 };
-
-inline_always int filter(struct counts *counts, void *context, int is_skb, u32 packets,
-			 struct found *found)
-{
-	u32 zero = 0;
-	u32 *filters = bpf_map_lookup_elem(&FILTERS_NOW, &zero);
-
-	if (filters && *filters) {
-		u32 fate = is_skb ? judge_skb(context, *filters, packets) :
-				    judge_frame(context, *filters, packets);
-
-		if ((fate & 0xffff) == END_DROP) {
-			counts->filtered += packets;
-			return IS_DROPPED;
-		}
-		if ((fate & 0xffff) == END_UNREADABLE) {
-			counts->unreadable += packets;
-			return IS_DROPPED;
-		}
-		if ((fate & 0xffff) == END_STEER) {
-			counts->steered_by_filters += packets;
-			found->queue = fate >> 16;
-			return HAS_QUEUE;
-		}
-		if (IS_HYBRID && (fate & 0xffff) == END_POLL)
-			return IS_POLLED;
-	}
-	return GOES_ON;
 }
 
 /* The wire that an interface is, of those of a program, whose number is that of the first. Without
@@ -345,25 +315,54 @@ inline_always int to_poll_engine(struct counts *counts, struct xdp_md *context, 
 	return verdict;
 }
 
-/* Runs the chain from a step on, on what came in on a wire, `packets` of it in one; zero if it has no
- * queue then. */
-inline_always int chain_from(u32 start, struct counts *counts, void *context, int is_skb, u32 wire,
-			     u32 packets, u32 length, struct found *found)
+/* What the filters in front of the chain say of a packet: its queue; ONWARD if it goes on. */
+inline_always u32 filter(struct counts *counts, void *context, int is_skb, u32 wire, u32 packets)
 {
-	u32 step, queue = ONWARD;
+	u32 now = FILTERS_NOW.list, fate;
+
+	if (!now)
+		return ONWARD;
+	fate = is_skb ? judge_skb(context, now, packets) : judge_frame(context, now, packets);
+	if ((fate & 0xffff) == END_DROP) {
+		counts->filtered += packets;
+		return NOWHERE + XDP_DROP;
+	}
+	if ((fate & 0xffff) == END_UNREADABLE) {
+		counts->unreadable += packets;
+		return NOWHERE + XDP_DROP;
+	}
+	if ((fate & 0xffff) == END_STEER) {
+		counts->steered_by_filters += packets;
+		return fate >> 16;
+	}
+	if (IS_HYBRID && !is_skb && (fate & 0xffff) == END_POLL)
+		return NOWHERE + to_poll_engine(counts, context, wire);
+	return ONWARD;
+}
+
+/* Runs the chain from a step on, on what came in on a wire, `packets` of it in one: the queue that it
+ * has then. */
+inline_always u32 chain_from(u32 start, struct counts *counts, void *context, int is_skb, u32 wire,
+			     u32 packets)
+{
+	u32 queue = ONWARD;
+	u64 step;
 
 	/* One body for all of them: each turn knows its step, and takes what that is. */
 #pragma clang loop unroll(disable)
 	for (step = 0; step < MOST_STEPS; step++) {
-		u32 kind = STEPS[step];
+		u32 kind;
 
+		/* Else places in tables would be counted along with it, in registers of their own. */
+		hide(step);
+		kind = STEPS[step];
 		if (step < start)
 			continue;
 		if (kind == STEP_END)
 			break;
 		if (kind == STEP_DROP) {
 			counts->dropped[step] += packets;
-			return 0;
+			return NOWHERE + XDP_DROP;
 		}
 		if (kind == STEP_BY_WIRE) {
 			u32 own = wire;
@@ -377,31 +376,31 @@ inline_always int chain_from(u32 start, struct counts *counts, void *context, in
 				queue = SAMPLE_QUEUE;
 			} else if (SAMPLE_DROPS_REST) {
 				counts->dropped[step] += packets;
-				return 0;
+				return NOWHERE + XDP_DROP;
 			}
 		}
 		if ((kind == STEP_VLANS && !passes_vlan(context, is_skb, packets, &counts->tagged)) ||
-		    (kind == STEP_POLICE && !conforms(wire, length))) {
+		    (kind == STEP_POLICE && !conforms(wire, length_of(context, is_skb)))) {
 			counts->dropped[step] += packets;
-			return 0;
+			return NOWHERE + XDP_DROP;
 		}
 		if (kind == STEP_BY_RULES) {
 			queue = is_skb ? by_rules_of_skb(context, wire, packets) :
 					 by_rules_of_frame(context, wire, packets);
 			if (queue == DROPS) {
 				counts->dropped[step] += packets;
-				return 0;
+				return NOWHERE + XDP_DROP;
 			}
 		}
 		if (kind == STEP_RSS)
-			queue = rss(counts, context, is_skb, packets, found);
+			queue = rss(counts, context, is_skb, packets);
 		if (kind == STEP_BY_POOL) {
 			u64 by_pool = by_pool_of(context, is_skb);
 
 			queue = by_pool & 0xffff;
-			if (queue != ONWARD) {
-				found->kind = by_pool >> 16 & 0xffff;
-				found->hash = by_pool >> 32;
+			if (EXPLAINS && queue != ONWARD) {
+				EXPLAINED.kind = by_pool >> 16 & 0xffff;
+				EXPLAINED.hash = by_pool >> 32;
 			}
 		}
 		if (kind == STEP_OBJECT && !is_skb) {
@@ -409,31 +408,24 @@ inline_always int chain_from(u32 start, struct counts *counts, void *context, in
 			/* Objects have gone, as their process has: it goes its old way. */
 			counts->redirected += 1;
 			counts->left[step] += 1;
-			found->verdict = XDP_PASS;
-			return 0;
+			return NOWHERE + XDP_PASS;
 		}
 		if (queue != ONWARD) {
 			counts->steered[step] += packets;
-			found->queue = queue;
-			return 1;
+			return queue;
 		}
 	}
-	found->queue = DEFAULT_QUEUE;
 	counts->steered[MOST_STEPS] += packets;
-	return 1;
+	return DEFAULT_QUEUE;
 }
 
-inline_always int chain(struct counts *counts, void *context, int is_skb, u32 wire, u32 packets,
-			u32 length, struct found *found)
+/* The queue of what came in on a wire. */
+inline_always u32 chain(struct counts *counts, void *context, int is_skb, u32 wire, u32 packets)
 {
-	int filtered = filter(counts, context, is_skb, packets, found);
+	u32 queue;
 
-	if (filtered != GOES_ON) {
-		if (IS_HYBRID && !is_skb && filtered == IS_POLLED) {
-			found->verdict = to_poll_engine(counts, context, wire);
-			return 0;
-		}
-		return filtered == HAS_QUEUE;
-	}
-	return chain_from(0, counts, context, is_skb, wire, packets, length, found);
+	if (EXPLAINS)
+		EXPLAINED.hash = EXPLAINED.kind = 0;
+	queue = filter(counts, context, is_skb, wire, packets);
+	return queue == ONWARD ? chain_from(0, counts, context, is_skb, wire, packets) : queue;
 }

@@ -104,11 +104,8 @@ struct met {
 
 /* Zero: no filters; else which list is in force, from one on. */
 struct {
-	__uint(type, MAP_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, u32);
-	__type(value, u32);
-} FILTERS_NOW SEC(".maps");
+	u32 list;
+} FILTERS_NOW SEC(".bss.filters");
 
 struct {
 	__uint(type, MAP_ARRAY);

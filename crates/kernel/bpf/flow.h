@@ -62,6 +62,11 @@ inline_always struct packet packet_of_skb(struct sk_buff *context)
 	return (struct packet){ context, data, end, context->len, context->vlan_present };
 }
 
+inline_always u32 length_of(void *context, int is_skb)
+{
+	return is_skb ? packet_of_skb(context).length : packet_of_frame(context).length;
+}
+
 /* Words as they lie in memory: addresses, then both ports in one. */
 struct flow {
 	u32 family;
@@ -208,14 +213,36 @@ inline_always u16 skip_tags(const struct packet *of, u8 **behind)
 	return type;
 }
 
-/* Over what of an IPv4 packet there is a hash, and the words of that. In registers; `over` is by kind. */
-inline_always u32 words_of_ipv4(u8 *packet, u8 *end, const volatile u32 *over_kinds, u32 *words)
+/* Whether nearly all is as in most packets: no tags, no options, no fragment, TCP or UDP. Then it lies
+ * at places that are known. */
+inline_always int is_plain(const struct packet *of)
+{
+	u8 *data = of->data;
+
+	return data + 38 <= of->end && *(u16 *)(data + 12) == be16(0x0800) && data[14] == 0x45 &&
+	       (data[23] == PROTOCOL_TCP || data[23] == PROTOCOL_UDP) &&
+	       !(*(u16 *)(data + 20) & be16(0x3fff)) && from_be16(*(u16 *)(data + 16)) >= 24;
+}
+
+/* Whether a packet is one of IPv4; over what of it there is a hash, and the words of that. In registers;
+ * `over_kinds` is by kind. */
+inline_always int words_if_ipv4(const struct packet *of, const volatile u32 *over_kinds, u32 *words,
+				u32 *over_words)
 {
 	u32 over, l4, ports = 0;
+	u8 *packet = of->data + 14, *end = of->end;
 
-	if (packet + 20 > end || packet[0] >> 4 != 4)
-		return OVER_NOTHING;
-	l4 = ports_of_ipv4(packet, end, &ports);
+	*over_words = OVER_NOTHING;
+	if (is_plain(of)) {
+		l4 = packet[9] == PROTOCOL_TCP ? TCP : UDP;
+		ports = *(u32 *)(packet + 20);
+	} else {
+		if (skip_tags(of, &packet) != be16(0x0800))
+			return 0;
+		if (packet + 20 > end || packet[0] >> 4 != 4)
+			return 1;
+		l4 = ports_of_ipv4(packet, end, &ports);
+	}
 	over = l4 == TCP ? over_kinds[IPV4 * 3 + TCP] :
 	       l4 == UDP ? over_kinds[IPV4 * 3 + UDP] :
 			   over_kinds[IPV4 * 3];
@@ -226,7 +253,8 @@ inline_always u32 words_of_ipv4(u8 *packet, u8 *end, const volatile u32 *over_ki
 	hide(words[0]);
 	hide(words[1]);
 	hide(words[2]);
-	return over;
+	*over_words = over;
+	return 1;
 }
 
 /* Likewise of what is behind an Ethernet header, if that is IPv6. */

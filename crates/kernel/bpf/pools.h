@@ -118,12 +118,10 @@ apart u64 pool_hash_of_other_skb(struct sk_buff *context)
 inline_always u64 pool_hash(struct packet *packet, int is_skb)
 {
 	u32 words[3], over;
-	u8 *behind;
 
-	if (skip_tags(packet, &behind) != be16(0x0800))
+	if (!words_if_ipv4(packet, POOL_OVER, words, &over))
 		return is_skb ? pool_hash_of_other_skb(packet->context) :
 				pool_hash_of_other_frame(packet->context);
-	over = words_of_ipv4(behind, packet->end, POOL_OVER, words);
 	if (over == OVER_NOTHING)
 		return 0;
 	return (u64)toeplitz_v4((const struct toeplitz *)&POOL_HASH, words) << 32 | IPV4 << 8 | over;

@@ -97,7 +97,6 @@ inline_always int hand_over(struct sk_buff *skb, u32 interface, u32 core)
 inline_always int receive_skb(struct sk_buff *skb, u32 wire)
 {
 	struct counts *counts = counts_of_core();
-	struct found found = {};
 	u32 queue, hash, packets = packets_of(skb), zero = 0;
 	/* Apart, as the verifier forgets the value of what has an address. */
 	u32 key = wire;
@@ -123,14 +122,15 @@ inline_always int receive_skb(struct sk_buff *skb, u32 wire)
 	/* A driver may have left headers in pages. */
 	if (skb->data_end - skb->data < HEADERS && skb->data_end - skb->data < skb->len)
 		bpf_skb_pull_data(skb, skb->len < HEADERS ? skb->len : HEADERS);
-	if (!chain(counts, skb, 1, wire, packets, skb->len, &found))
+	queue = chain(counts, skb, 1, wire, packets);
+	if (queue >= NOWHERE)
 		return TCX_DROP;
 	if (EXPLAINS) {
-		skb->cb[0] = found.hash;
-		skb->cb[1] = found.queue;
-		skb->cb[2] = found.kind;
+		skb->cb[0] = EXPLAINED.hash;
+		skb->cb[1] = queue;
+		skb->cb[2] = EXPLAINED.kind;
 	}
-	queue = found.queue & (MOST_QUEUES - 1);
+	queue &= MOST_QUEUES - 1;
 	hash = HASH_OF_QUEUE[queue];
 	if (!hash) {
 		counts->lost += packets;

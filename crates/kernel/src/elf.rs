@@ -13,10 +13,12 @@ pub(crate) const RELOCATIONS: u32 = 9;
 /// Of a relocation: an immediate value of 64 bits, such as a map.
 const IMMEDIATE: u32 = 1;
 
-/// An object whose programs use maps that are there already, by these names and descriptors.
+/// An object whose programs use maps that are there already, by these names and descriptors. Variables
+/// are in the map that their section is.
 pub(crate) fn share(object: &[u8], maps: &[(&str, i32)]) -> Option<Vec<u8>> {
-    /// Source register of an immediate that is a map's descriptor.
+    /// Source register of an immediate that is a map's descriptor, and of a place in its only element.
     const MAP: u8 = 1 << 4;
+    const PLACE: u8 = 2 << 4;
     let mut object = Elf(object.to_vec());
     let all: Vec<_> = object.sections().filter(|section| section.kind == RELOCATIONS).collect();
     for section in all {
@@ -29,14 +31,29 @@ pub(crate) fn share(object: &[u8], maps: &[(&str, i32)]) -> Option<Vec<u8>> {
             let at = usize::try_from(u64::from_ne_bytes(at.try_into().ok()?)).ok()?;
             let info = u64::from_ne_bytes(info.try_into().ok()?);
             let symbol = symbols.offset + (info >> 32) as usize * Symbol::SIZE;
-            let name = object.text(&names, Symbol::read(object.get(symbol..)?)?.name)?;
-            let shared = maps.iter().find(|(shared, _)| shared.as_bytes() == name);
+            let symbol = Symbol::read(object.get(symbol..)?)?;
+            let name = object.text(&names, symbol.name)?;
+            let section = object.section(symbol.section.into()).zip(object.names());
+            let section = section.and_then(|(of, names)| object.text(&names, of.name));
+            let is_variable = |shared: &[u8]| section == Some(shared);
+            let shared = maps
+                .iter()
+                .find(|(shared, _)| shared.as_bytes() == name || is_variable(shared.as_bytes()));
             let Some((_, map)) = shared.filter(|_| info as u32 == IMMEDIATE) else {
                 kept.extend(entry);
                 continue;
             };
             let at = code.offset.checked_add(at)?;
-            let registers = object.get(at + 1..at + 2)?[0] & 0xf | MAP;
+            let kind = match shared {
+                Some((shared, _)) if is_variable(shared.as_bytes()) => {
+                    let place =
+                        u32::try_from(symbol.value).ok()?.checked_add(object.word(at + 4)?)?;
+                    object.set(at + 12, &place.to_ne_bytes())?;
+                    PLACE
+                }
+                _ => MAP,
+            };
+            let registers = object.get(at + 1..at + 2)?[0] & 0xf | kind;
             object.set(at + 1, &[registers])?;
             object.set(at + 4, &map.to_ne_bytes())?;
         }

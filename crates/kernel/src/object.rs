@@ -70,7 +70,7 @@ const fn traced(handover: Handover) -> &'static [(&'static str, &'static str)] {
 pub(crate) type CountsMap = PerCpuArray<MapData, CoreCounts>;
 /// What belongs to the card, whatever its chain is: rings, filters, ways to the target cores.
 const SHARED: &[&str] =
-    &["TARGETS", "FILTERS_NOW", "FILTERS", "FILTERS_MET", "WAYS", "STEERS", "HANDED"];
+    &["TARGETS", ".bss.filters", "FILTERS", "FILTERS_MET", "WAYS", "STEERS", "HANDED"];
 
 /// Such maps, by name.
 pub(crate) type SharedMaps = Vec<(&'static str, OwnedFd)>;
@@ -386,7 +386,7 @@ impl Object {
     /// The list of filters, empty.
     pub(crate) fn filters(&mut self) -> Result<Maps, RunError> {
         let mut take = |name: &str| self.card.take_map(name).ok_or_else(|| missing(name));
-        let (now, pages, met) = (take("FILTERS_NOW")?, take("FILTERS")?, take("FILTERS_MET")?);
+        let (now, pages, met) = (take(".bss.filters")?, take("FILTERS")?, take("FILTERS_MET")?);
         Ok(Maps {
             now: now.try_into().map_err(|error| refused("filled", &error))?,
             pages: pages.try_into().map_err(|error| refused("filled", &error))?,

@@ -118,8 +118,9 @@ impl Tables {
     }
 }
 
-/// Words of `struct rss`: how many entries, the queue of each, and what each byte adds by its place.
-const RSS: usize = 1 + MOST_ENTRIES + BYTES_HASHED * 256;
+/// Words of `struct rss`: how many entries, their mask, the queue of each, and what each byte adds by its
+/// place.
+const RSS: usize = 2 + MOST_ENTRIES + BYTES_HASHED * 256;
 
 /// Key and indirection table.
 struct RssTables {
@@ -133,9 +134,10 @@ impl RssTables {
     fn set(&mut self, by_hash: &ByHash) -> Result<(), MapError> {
         let half = self.words[0] ^ 1;
         let (_, both) = self.words.split_at_mut(1);
-        let (entries, rest) = both[half as usize * RSS..][..RSS].split_at_mut(1);
+        let (entries, rest) = both[half as usize * RSS..][..RSS].split_at_mut(2);
         let (table, toeplitz) = rest.split_at_mut(MOST_ENTRIES);
-        entries[0] = by_hash.table.len() as u32;
+        let count = by_hash.table.len() as u32;
+        entries.copy_from_slice(&[count, if count.is_power_of_two() { count - 1 } else { 0 }]);
         table.iter_mut().zip(&by_hash.table).for_each(|(place, &queue)| *place = queue.into());
         if let FlowHash::Toeplitz(bytes) = &by_hash.hash {
             let words = bytes.as_flattened();
