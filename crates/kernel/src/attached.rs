@@ -24,6 +24,7 @@ use picnic_machine::steering::{self, Relay};
 use picnic_machine::topology::Placement;
 use picnic_machine::undo::{Journal, Machine};
 use picnic_machine::veth;
+use picnic_machine::xdp;
 use picnic_ports::interface::{lock, within};
 use std::error::Error;
 use std::io;
@@ -145,15 +146,8 @@ impl Attached {
                     let program = object.wire(number)?;
                     let link = within(namespace, || Object::attach(program, interface));
                     self.chains.push(link.map_err(at)?.map_err(|error| {
-                        let mut message = format!(
-                            "found \"{interface}\", whose driver takes no XDP program: {}; is its MTU too \
-                             large?",
-                            why(&*error)
-                        );
-                        if !plan.is_hybrid {
-                            message.push_str(" host.handover = \"skb\" needs none");
-                        }
-                        at(ConfigError::new("interface", message))
+                        let why = format!("{} (is its MTU too large?)", why(&*error));
+                        RunError::from(takes_none(file, plan, index, &why))
                     })?);
                     // A driver may have made its threads anew.
                     self.polling[index].pin(machine, journal, core)?;
@@ -299,8 +293,21 @@ pub(crate) fn check_wires(file: &CardFile, plan: &Plan) -> Result<(), RunError> 
             );
             return Err(at_wire(file, index, ConfigError::new("interface", message)).into());
         }
+        if plan.handover == Handover::Cpumap
+            && let Some(why) = xdp::refusal(interface, namespace)
+        {
+            return Err(takes_none(file, plan, index, &why).into());
+        }
     }
     Ok(())
+}
+
+/// That a wire's driver takes no program.
+fn takes_none(file: &CardFile, plan: &Plan, index: usize, why: &str) -> ConfigError {
+    let mend = if plan.is_hybrid { "" } else { "; host.handover = \"skb\" needs none" };
+    let interface = &plan.wires[index].interface;
+    let message = format!("found \"{interface}\", whose driver takes no XDP program: {why}{mend}");
+    at_wire(file, index, ConfigError::new("interface", message))
 }
 
 /// What there is beside cpumap, for a card that can have it.

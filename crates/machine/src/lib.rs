@@ -32,3 +32,4 @@ pub mod threads;
 pub mod topology;
 pub mod undo;
 pub mod veth;
+pub mod xdp;

@@ -1,6 +1,8 @@
-//! What the kernel tells of the NAPI instances of an interface, over generic netlink.
+//! What the kernel tells of the driver of an interface, over generic netlink: its NAPI instances, and
+//! what it does for an XDP program.
 //!
-//! Source: Documentation/netlink/specs/netdev.yaml, `napi-get`; genetlink(7). Linux 6.7 and later.
+//! Source: Documentation/netlink/specs/netdev.yaml, `napi-get` (Linux 6.7) and `dev-get` (6.3);
+//! genetlink(7).
 
 use rustix::fd::AsFd;
 use rustix::io::Errno;
@@ -22,6 +24,11 @@ const GENL_ID_CTRL: u16 = 16;
 const CTRL_CMD_GETFAMILY: u8 = 3;
 const CTRL_ATTR_FAMILY_ID: u16 = 1;
 const CTRL_ATTR_FAMILY_NAME: u16 = 2;
+const NETDEV_CMD_DEV_GET: u8 = 1;
+const NETDEV_A_DEV_IFINDEX: u16 = 1;
+const NETDEV_A_DEV_XDP_FEATURES: u16 = 3;
+/// `NETDEV_XDP_ACT_BASIC` and `NETDEV_XDP_ACT_REDIRECT`: what any program of a card wants.
+const XDP: u64 = 0b11;
 const NETDEV_CMD_NAPI_GET: u8 = 11;
 const NETDEV_A_NAPI_IFINDEX: u16 = 1;
 const NETDEV_A_NAPI_PID: u16 = 4;
@@ -48,23 +55,55 @@ pub(crate) fn has_napi(interface: &str, namespace: Option<&str>) -> Option<bool>
     instances(interface, namespace).ok().flatten().map(|all| !all.is_empty())
 }
 
+/// Whether the driver of an interface runs XDP programs, and redirects for them; `None` if that cannot
+/// be told.
+pub(crate) fn has_xdp(interface: &str, namespace: Option<&str>) -> Option<bool> {
+    let asked = (NETDEV_CMD_DEV_GET, NLM_F_REQUEST, NETDEV_A_DEV_IFINDEX);
+    let told = answers(interface, namespace, asked).ok().flatten()?;
+    told.iter().flat_map(|body| attributes(body)).find_map(|(kind, value)| {
+        let is_features = kind == NETDEV_A_DEV_XDP_FEATURES;
+        is_features.then_some(u64::from_ne_bytes(*value.first_chunk()?) & XDP == XDP)
+    })
+}
+
 /// The thread of each NAPI instance of an interface, if it has one.
 fn instances(interface: &str, namespace: Option<&str>) -> io::Result<Option<Vec<Option<i32>>>> {
-    let Some(namespace) = namespace else { return asked(interface) };
+    let asked = (NETDEV_CMD_NAPI_GET, NLM_F_REQUEST | NLM_F_DUMP, NETDEV_A_NAPI_IFINDEX);
+    let told = answers(interface, namespace, asked)?;
+    let thread = |body: &Vec<u8>| {
+        attributes(body).find_map(|(kind, value)| {
+            let is_thread = kind == NETDEV_A_NAPI_PID;
+            is_thread.then_some(i32::from_ne_bytes(*value.first_chunk()?))
+        })
+    };
+    Ok(told.map(|told| told.iter().map(thread).collect()))
+}
+
+/// A command, its flags, and the attribute that names the interface.
+type Asked = (u8, u16, u16);
+
+/// What is answered of an interface of a namespace; `None` by a kernel that does not know the command.
+fn answers(
+    interface: &str,
+    namespace: Option<&str>,
+    of: Asked,
+) -> io::Result<Option<Vec<Vec<u8>>>> {
+    let Some(namespace) = namespace else { return asked(interface, of) };
     let namespace = File::open(Path::new("/run/netns").join(namespace))?;
     // A thread of its own, which is never anywhere else afterwards.
     std::thread::scope(|scope| {
         let thread = scope.spawn(|| {
             move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?;
-            asked(interface)
+            asked(interface, of)
         });
         thread.join().unwrap_or_else(|_| Err(io::Error::other("its thread has panicked")))
     })
 }
 
-fn asked(interface: &str) -> io::Result<Option<Vec<Option<i32>>>> {
-    let flags = SocketFlags::CLOEXEC;
-    let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, Some(GENERIC))?;
+fn asked(interface: &str, (command, flags, key): Asked) -> io::Result<Option<Vec<Vec<u8>>>> {
+    let is_dump = flags & NLM_F_DUMP == NLM_F_DUMP;
+    let closed = SocketFlags::CLOEXEC;
+    let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, closed, Some(GENERIC))?;
     let index = netdevice::name_to_index(socket.as_fd(), interface)?;
     let name = attribute(CTRL_ATTR_FAMILY_NAME, b"netdev\0");
     send(
@@ -78,22 +117,21 @@ fn asked(interface: &str) -> io::Result<Option<Vec<Option<i32>>>> {
         Some(u16::from_ne_bytes(*value.first_chunk()?))
     });
     let Some(family) = family else { return Ok(None) };
-    let of_interface = attribute(NETDEV_A_NAPI_IFINDEX, &index.to_ne_bytes());
-    let flags = NLM_F_REQUEST | NLM_F_DUMP;
-    send(&socket, &request(family, flags, NETDEV_CMD_NAPI_GET, &of_interface), SendFlags::empty())?;
-    let mut instances = Vec::new();
+    let of_interface = attribute(key, &index.to_ne_bytes());
+    send(&socket, &request(family, flags, command, &of_interface), SendFlags::empty())?;
+    let mut told = Vec::new();
     loop {
         let answer = received(&socket)?;
         for (kind, body) in messages(&answer) {
             match kind {
-                NLMSG_DONE => return Ok(Some(instances)),
+                NLMSG_DONE => return Ok(Some(told)),
                 // A kernel whose family has no such command, or not for this interface.
                 NLMSG_ERROR => return Ok(None),
-                _ => instances.push(attributes(body).find_map(|(kind, value)| {
-                    let is_thread = kind == NETDEV_A_NAPI_PID;
-                    is_thread.then_some(i32::from_ne_bytes(*value.first_chunk()?))
-                })),
+                _ => told.push(body.to_vec()),
             }
+        }
+        if !is_dump {
+            return Ok(Some(told));
         }
     }
 }

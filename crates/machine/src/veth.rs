@@ -36,6 +36,8 @@ pub struct End {
     pub namespace: Option<String>,
     /// Senders may leave their checksums to it.
     pub leaves_checksums: bool,
+    /// The longest packet that it sends.
+    pub mtu: usize,
 }
 
 /// Whether an interface is one end of a veth pair.
@@ -61,8 +63,9 @@ pub fn far(interface: &str, namespace: Option<&str>) -> Far {
     let Some(features) = said(&within(namespace, &["ethtool", "-k", name])) else {
         return Far::Unknown;
     };
-    let interface = name.to_owned();
-    Far::End(End { interface, leaves_checksums: leaves_checksums(&features), namespace: place })
+    let (interface, leaves_checksums) = (name.to_owned(), leaves_checksums(&features));
+    let mtu = far.as_ref().and_then(|far| far["mtu"].as_u64()).unwrap_or_default() as usize;
+    Far::End(End { interface, namespace: place, leaves_checksums, mtu })
 }
 
 impl End {
@@ -161,7 +164,7 @@ mod tests {
         assert!(is_one("v0", Some(&one)));
         let end = |interface: &str, namespace: &str, leaves_checksums| {
             let (interface, namespace) = (interface.into(), Some(namespace.into()));
-            Far::End(End { interface, namespace, leaves_checksums })
+            Far::End(End { interface, namespace, leaves_checksums, mtu: 1500 })
         };
         assert_eq!(far("v0", Some(&one)), end("v1", &other, true));
         assert_eq!(far("v1", Some(&other)), end("v0", &one, true));
@@ -172,7 +175,9 @@ mod tests {
         bed.ip("one", &format!("link add v4 type veth peer name {own} netns {pid}")).unwrap();
         let namespace = None;
         let found = far("v4", Some(&one));
-        assert_eq!(found, Far::End(End { interface: own, namespace, leaves_checksums: true }));
+        let leaves_checksums = true;
+        let end_here = End { interface: own, namespace, leaves_checksums, mtu: 1500 };
+        assert_eq!(found, Far::End(end_here));
         let Far::End(found) = far("v0", Some(&one)) else { unreachable!() };
         let words = found.mend();
         assert_eq!(words, format!("ip netns exec {other} ethtool -K v1 tx off"));

@@ -118,7 +118,8 @@ fn an_interface_that_cannot_be_polled_is_refused() {
     }
 }
 
-/// What a driver does not take a program for is told with the wire and what there is beside it.
+/// What a driver does not take a program for is told with the wire and what there is beside it: where that
+/// can be known, by `check` as by `run`.
 #[test]
 fn a_driver_that_takes_no_program_is_named() {
     let Some(bed) = Bed::new("a_driver_that_takes_no_program_is_named") else { return };
@@ -129,18 +130,50 @@ fn a_driver_that_takes_no_program_is_named() {
     }
     let before = bed.state();
     let text = bed.card("cpumap", "[[rx]]\nfunction = \"rss\"\n");
-    let found = launch(&parse(&text)).start_alone().map(drop).unwrap_err().to_string();
     let message = "card:6: wire[0].interface: found \"k0\", whose driver takes no XDP program: ";
-    assert!(found.starts_with(message), "{found}");
-    assert!(
-        found.ends_with("; is its MTU too large? host.handover = \"skb\" needs none"),
-        "{found}"
-    );
-    assert_eq!(bed.state(), before);
+    let or_skb = "; host.handover = \"skb\" needs none";
+    for (handover, end) in [("cpumap", or_skb), ("hybrid", "")] {
+        let found = refusal(&bed.card(handover, "[[rx]]\nfunction = \"rss\"\n"));
+        let why = "the MTU of its other end f0 is 9000, more than ";
+        assert!(found.starts_with(&format!("{message}{why}")), "{found}");
+        assert!(found.ends_with(&format!("){end}")), "{found}");
+        assert_eq!(bed.state(), before);
+    }
     let running = start(&text.replace("cpumap", "skb"));
     bed.send(64);
     check(&running.stop().unwrap(), 64);
     assert_eq!(bed.state(), before);
+}
+
+/// An end in a namespace without a name cannot be asked: its driver refuses when the card starts.
+#[test]
+fn a_driver_that_refuses_a_program_is_named() {
+    let Some(bed) = Bed::new("a_driver_that_refuses_a_program_is_named") else { return };
+    let _machine = machine();
+    let mut elsewhere = Command::new("unshare")
+        .args(["--net", "sh", "-c", "echo there; read _"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(elsewhere.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let process = elsewhere.id();
+    bed.0.ip("far", &format!("link set f0 netns {process} mtu 9000")).unwrap();
+    let there = format!("nsenter --net=/proc/{process}/ns/net ip link set f0 up");
+    picnic_machine::command::run(&there.split(' ').collect::<Vec<_>>()).unwrap();
+    bed.0.wait_for_carrier("card", "k0").unwrap();
+    let before = bed.state();
+    let text = bed.card("cpumap", "[[rx]]\nfunction = \"rss\"\n");
+    assert!(launch(&parse(&text)).check().is_ok());
+    let found = launch(&parse(&text)).start_alone().map(drop).unwrap_err().to_string();
+    let message = "card:6: wire[0].interface: found \"k0\", whose driver takes no XDP program: ";
+    assert!(found.starts_with(message), "{found}");
+    let end = " (is its MTU too large?); host.handover = \"skb\" needs none";
+    assert!(found.ends_with(end), "{found}");
+    assert_eq!(bed.state(), before);
+    drop(elsewhere.stdin.take());
+    elsewhere.wait().unwrap();
 }
 
 /// Set for a process without rights: the card that it tries to start.

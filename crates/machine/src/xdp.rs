@@ -1,0 +1,97 @@
+//! Whether the driver of an interface takes an XDP program, as far as that can be seen without trying.
+//!
+//! ```no_run
+//! if let Some(why) = picnic_machine::xdp::refusal("eth0", None) {
+//!     println!("eth0 takes no XDP program: {why}");
+//! }
+//! ```
+//!
+//! Source: Documentation/netlink/specs/netdev.yaml, `xdp-features`; drivers/net/veth.c.
+
+use crate::command;
+use crate::netdev;
+use crate::undo::within;
+use crate::veth::{Far, far, is_one};
+
+/// In front of a packet and behind it a program has room, all in one page: what the kernel keeps free for
+/// it, an Ethernet header, and what the kernel says of a packet's pages, at least.
+const AROUND_PACKET: usize = 256 + 14 + 320;
+
+/// Why the driver of an interface of a namespace (a name of `ip netns`; this one, if none is given) is to
+/// refuse a program that wants each packet in one piece. `None` if nothing is known against it: drivers
+/// may have bounds of their own.
+pub fn refusal(interface: &str, namespace: Option<&str>) -> Option<String> {
+    if netdev::has_xdp(interface, namespace) == Some(false) {
+        return Some(match is_one(interface, namespace) {
+            true => "its other end sends by more queues than it receives by".into(),
+            false => without_xdp(interface, namespace),
+        });
+    }
+    let Far::End(end) = far(interface, namespace) else { return None };
+    let most = longest()?;
+    (end.mtu > most).then(|| {
+        let words = within(end.namespace.as_deref(), &["ip", "link", "set", &end.interface]);
+        format!(
+            "the MTU of its other end {} is {}, more than {most} ({} mtu {most})",
+            end.interface,
+            end.mtu,
+            words.join(" ")
+        )
+    })
+}
+
+/// The longest packet that any driver has room for.
+fn longest() -> Option<usize> {
+    let page: usize = command::run(&["getconf", "PAGESIZE"]).ok()?.trim().parse().ok()?;
+    page.checked_sub(AROUND_PACKET)
+}
+
+fn without_xdp(interface: &str, namespace: Option<&str>) -> String {
+    let words = within(namespace, &["ethtool", "-i", interface]);
+    let words: Vec<_> = words.iter().map(String::as_str).collect();
+    let told = command::run(&words).unwrap_or_default();
+    match told.lines().find_map(|line| line.strip_prefix("driver:")) {
+        Some(driver) => format!("it ({}) does not know XDP", driver.trim()),
+        None => "it does not know XDP".into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testbed::Testbed;
+    use picnic_testing::skip;
+
+    #[test]
+    fn what_a_driver_refuses_is_known_beforehand() {
+        let test = "what_a_driver_refuses_is_known_beforehand";
+        let Ok(bed) = Testbed::build("xdp-test") else { return skip(test, "it needs root") };
+        for place in ["one", "other"] {
+            bed.add_namespace(place).unwrap();
+        }
+        let [one, other] = ["one", "other"].map(|place| bed.netns(place));
+        let refusal = |interface| refusal(interface, Some(&one));
+        bed.add_veth(("one", "v0"), ("other", "v1"), "").unwrap();
+        assert_eq!(refusal("v0"), None);
+        bed.ip("other", "link set v1 mtu 9000").unwrap();
+        let most = longest().unwrap();
+        let found = refusal("v0").unwrap();
+        let mend = format!("ip netns exec {other} ip link set v1 mtu {most}");
+        assert_eq!(
+            found,
+            format!("the MTU of its other end v1 is 9000, more than {most} ({mend})")
+        );
+        bed.within("other", &format!("ip link set v1 mtu {most}")).unwrap();
+        assert_eq!(refusal("v0"), None);
+        // Linux tells what drivers do since 6.3.
+        if netdev::has_xdp("v0", Some(&one)).is_none() {
+            return skip(test, "it needs Linux 6.3");
+        }
+        assert_eq!(refusal("lo").unwrap(), "it does not know XDP");
+        bed.ip("one", "link add v2 numrxqueues 1 type veth peer name v3 numtxqueues 2").unwrap();
+        assert_eq!(refusal("v2"), None);
+        bed.within("one", "ethtool -L v3 tx 2").unwrap();
+        let queues = "its other end sends by more queues than it receives by";
+        assert_eq!(refusal("v2").unwrap(), queues);
+    }
+}
