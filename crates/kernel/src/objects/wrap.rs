@@ -16,9 +16,11 @@
 //! }
 //! ```
 //!
-//! It has the types (BTF) of the program that it calls, as both have the same.
+//! It has the types (BTF) of the program that it calls, as both have the same. There the program becomes
+//! one that only its file calls: the verifier then follows the call with what it knows, where it would
+//! else go by the types alone, which may say of a context no more than `void *`.
 //!
-//! Guarantees: no byte of the program itself is changed. What the program may do by itself it may do
+//! Guarantees: no instruction of the program itself is changed. What the program may do by itself it may do
 //! there, but for the last 32 bytes of its stack.
 //!
 //! Source: elf(5); RFC 9669; Documentation/bpf/btf.rst, section BTF.ext.
@@ -132,7 +134,7 @@ impl Elf {
         // Which is to have the name of one for packets in one piece: that is then nobody else's.
         let is_other = |text: u32| name == FRAGS[..9] && texts(text) == Some(b"xdp");
         let mut new = self.get(at..at + header)?.to_vec();
-        let mut body = Vec::new();
+        let (mut body, mut own_type) = (Vec::new(), None);
         // Functions, lines, and last (if there is any) what is relocated by types, which stays.
         for field in [8, 16, 24].into_iter().filter(|field| field + 8 <= header) {
             let start = at + header + self.word(at + field)? as usize;
@@ -140,14 +142,47 @@ impl Elf {
             let of_code = |text: u32| texts(text) == Some(&name);
             let part = match field {
                 24 => part.to_vec(),
-                _ => with_record(part, of_code, is_other, function, place)?,
+                _ => {
+                    let (part, own) = with_record(part, of_code, is_other, function, place)?;
+                    own_type = own.filter(|_| field == 8).or(own_type);
+                    part
+                }
             };
             new[field..field + 4].copy_from_slice(&(body.len() as u32).to_ne_bytes());
             new[field + 4..field + 8].copy_from_slice(&(part.len() as u32).to_ne_bytes());
             body.extend(part);
         }
         new.extend(body);
+        if let Some(own_type) = own_type {
+            self.make_static(&types, own_type)?;
+        }
         self.replace(&info, &new)
+    }
+
+    /// Has the types say that a function, itself one of them, is called by its own file alone.
+    fn make_static(&mut self, types: &Section, function: u32) -> Option<()> {
+        const FUNCTION: u32 = 12;
+        let mut at = types.offset + self.word(types.offset + 4)? as usize;
+        at += self.word(types.offset + 8)? as usize;
+        // Counted from one on.
+        for _ in 1..function {
+            let info = self.word(at + 4)?;
+            let count = (info & 0xffff) as usize;
+            // What is behind the twelve bytes that each has, by its kind.
+            at += 12
+                + match info >> 24 & 0x1f {
+                    1 | 14 | 17 => 4,
+                    3 => 12,
+                    4 | 5 | 15 | 19 => 12 * count,
+                    6 | 13 => 8 * count,
+                    _ => 0,
+                };
+        }
+        let info = self.word(at + 4)?;
+        if info >> 24 & 0x1f == FUNCTION {
+            self.set(at + 4, &(info & !0xffff).to_ne_bytes())?;
+        }
+        Some(())
     }
 
     /// A text among the types.
@@ -177,18 +212,18 @@ impl Elf {
 }
 
 /// A part of BTF.ext with one record more for a section, that of a function, at another place; and
-/// without those of others.
+/// without those of others. With it the first word of what that record says.
 fn with_record(
     part: &[u8],
     of_code: impl Fn(u32) -> bool,
     is_other: impl Fn(u32) -> bool,
     function: u32,
     place: u32,
-) -> Option<Vec<u8>> {
+) -> Option<(Vec<u8>, Option<u32>)> {
     let word = |at: usize| Some(u32::from_ne_bytes(*part.get(at..)?.first_chunk()?));
-    let mut new = Vec::new();
+    let (mut new, mut says) = (Vec::new(), None);
     if part.is_empty() {
-        return Some(new);
+        return Some((new, says));
     }
     let size = word(0)? as usize;
     new.extend(part.get(..4)?);
@@ -206,11 +241,13 @@ fn with_record(
             .filter(|_| of_code(name));
         let more: Vec<u8> =
             own.map_or_else(Vec::new, |own| [&place.to_ne_bytes(), &own[4..]].concat());
+        let first = own.and_then(|own| own.get(4..)?.first_chunk());
+        says = first.map(|word| u32::from_ne_bytes(*word)).or(says);
         let count = count + u32::from(own.is_some());
         new.extend([name.to_ne_bytes(), count.to_ne_bytes()].concat());
         new.extend([records, &more].concat());
     }
-    Some(new)
+    Some((new, says))
 }
 
 #[cfg(test)]

@@ -28,7 +28,11 @@ impl Objects {
         let folder = std::env::temp_dir().join(format!("picnic-{test}-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         let objects = Objects(folder);
-        for source in ["../../examples/objects/guard.bpf.c", "src/tests/objects/verdicts.bpf.c"] {
+        for source in [
+            "../../examples/objects/guard.bpf.c",
+            "src/tests/objects/verdicts.bpf.c",
+            "src/tests/objects/untyped.bpf.c",
+        ] {
             let source = own.join(source);
             let name = source.file_stem().unwrap().to_string_lossy().replace(".bpf", ".o");
             objects.clang(&["-g", "-target", "bpf"], &source, &name);
@@ -194,6 +198,8 @@ fn an_object_is_a_step_of_the_chain() {
     let pass = "[[rx]]\nfunction = \"pass\"\n";
     assert_eq!(run(&format!("{guard}{pass}{guard}{rss}"), &frames), alone);
     assert_eq!(run(&format!("{rss}{guard}"), &frames), alone);
+    let untyped = objects.section("untyped.o", "");
+    assert_eq!(run(&format!("{untyped}{rss}"), &frames), alone);
     // The chain behind it sees the packet as it left it.
     let wrapped: Vec<_> =
         frames.iter().map(|frame| [&[7; 14], &frame[..], &[9; 4]].concat()).collect();
