@@ -19,7 +19,7 @@
 struct steer {
     int32_t queue;
     uint16_t port;
-    uint64_t steered;
+    uint64_t steered_packets;
 };
 
 static int init(const struct picnic_context *context, const char *config, void **state,
@@ -54,21 +54,19 @@ static int32_t process_packet(void *state, uint64_t now_ns, struct picnic_packet
     if (picnic_be16(ports) != steer->port && picnic_be16(ports + 2) != steer->port) {
         return PICNIC_NEXT;
     }
-    steer->steered++;
+    steer->steered_packets++;
     return steer->queue;
 }
 
-static int command(void *state, const char *command, const char *arguments, char *reply,
-                   size_t reply_size)
+static const struct picnic_counter counters[] = {
+    { "steered_packets", "Packets of DNS, which went to the queue." },
+    { NULL, NULL },
+};
+
+static void count(void *state, uint64_t *values)
 {
     const struct steer *steer = state;
-    (void)arguments;
-    if (strcmp(command, "get")) {
-        snprintf(reply, reply_size, "found command %.40s, allowed: get", command);
-        return -1;
-    }
-    snprintf(reply, reply_size, "{\"steered\":%llu}", (unsigned long long)steer->steered);
-    return 0;
+    values[0] = steer->steered_packets;
 }
 
 const struct picnic_function picnic_function = {
@@ -84,6 +82,7 @@ const struct picnic_function picnic_function = {
         "\"description\":\"The port of DNS.\"}}}",
     .init = init,
     .process_packet = process_packet,
-    .command = command,
     .exit = free,
+    .counters = counters,
+    .count = count,
 };

@@ -5,6 +5,7 @@ use picnic_control::instrument::TraceReport;
 use picnic_control::report::{Report, TakenAway, Times, WireReport};
 use picnic_core::ledger::LedgerTotals;
 use picnic_os::report::OsReport;
+use serde_json::{Map, Value};
 use std::fmt::Write;
 
 /// The report as text.
@@ -26,6 +27,7 @@ pub(crate) fn text(name: &str, report: &Report) -> String {
     if !report.functions.is_empty() || !report.tx_functions.is_empty() {
         text.push('\n');
         text.push_str(&functions(report));
+        text.push_str(&own_figures(report));
     }
     if let Some(os) = &report.os {
         text.push('\n');
@@ -225,6 +227,35 @@ fn functions(report: &Report) -> String {
     )
 }
 
+/// What functions count themselves; nothing if they were not asked, or have none.
+fn own_figures(report: &Report) -> String {
+    let chains = [("rx", &report.functions), ("tx", &report.tx_functions)];
+    let rows: Vec<_> = chains
+        .into_iter()
+        .flat_map(|(chain, functions)| {
+            functions.iter().enumerate().filter_map(move |(position, function)| {
+                let place = format!("{chain}[{position}] {}", function.name);
+                let figures = figures_of(function.counters.as_ref());
+                (!figures.is_empty()).then(|| vec![place, figures])
+            })
+        })
+        .collect();
+    if rows.is_empty() {
+        return String::new();
+    }
+    let columns = [Column::Text("function"), Column::Text(OWN_FIGURES)];
+    format!("\n{}", output::table(&columns, rows))
+}
+
+/// The heading over what functions count themselves.
+pub(crate) const OWN_FIGURES: &str = "its own figures, since it was inserted";
+
+/// What a function counts itself: what there was any of.
+pub(crate) fn figures_of(counters: Option<&Map<String, Value>>) -> String {
+    let some = counters.into_iter().flatten().filter(|(_, value)| value.as_f64() != Some(0.0));
+    some.map(|(name, value)| format!("{name} {value}")).collect::<Vec<_>>().join(", ")
+}
+
 /// NIC OS and its tasks.
 fn tasks(os: &OsReport) -> String {
     let time = |ns: Option<f64>| nanoseconds(ns.map(|ns| ns.round() as u64));
@@ -418,6 +449,20 @@ mod tests {
         ] {
             assert!(text.contains(part), "no {part:?} in:\n{text}");
         }
+    }
+
+    #[test]
+    fn what_functions_count_themselves_is_told_if_they_were_asked() {
+        let mut report = report();
+        assert!(!text("picnic0", &report).contains(OWN_FIGURES));
+        let counters = serde_json::json!({ "unhashed": 17, "moved_entries": 0, "queues": 2 });
+        report.tx_functions = report.functions.clone();
+        report.functions[0].counters = counters.as_object().cloned();
+        let text = text("picnic0", &report);
+        let own: Vec<_> = text.lines().filter(|line| line.contains("unhashed")).collect();
+        assert_eq!(own.len(), 1, "{text}");
+        assert_eq!(own[0].trim(), "rx[0] rss  queues 2, unhashed 17");
+        assert_eq!(text.matches(OWN_FIGURES).count(), 1, "{text}");
     }
 
     #[test]

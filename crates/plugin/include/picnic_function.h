@@ -38,7 +38,8 @@
 extern "C" {
 #endif
 
-/* The version of this interface; an object for another one is not loaded. */
+/* The version of this interface; an object for another one is not loaded. One that was compiled
+ * when `struct picnic_function` ended earlier is: what it lacks counts as left out. */
 #define PICNIC_ABI_VERSION 1
 
 /* What becomes of a packet: a number from 0 up is a target queue, as in PICNIC 3.2.4. */
@@ -52,6 +53,8 @@ extern "C" {
 #define PICNIC_HOLD_MAX 1024
 /* Packets of one burst at most. */
 #define PICNIC_BURST_MAX 64
+/* Counters that one function may have. */
+#define PICNIC_COUNTERS_MAX 64
 /* No deadline; and, as `now_ns` of `flush`: let go of all packets. */
 #define PICNIC_NEVER UINT64_MAX
 
@@ -90,6 +93,12 @@ struct picnic_context {
     const char *directory; /* relative paths in the config start here */
 };
 
+/* A number of the function's own that `picnic ctl stats`, `top` and `picnic ctl plugin` show. */
+struct picnic_counter {
+    const char *name; /* lower case, digits and `_`, up to 48 characters: "short_packets" */
+    const char *help; /* one line: what it counts */
+};
+
 /* What a shared object exports under the name `picnic_function`. Fields may be left out (NULL)
  * but for the handshake, `name`, and one of `process_packet` and `process_burst`. */
 struct picnic_function {
@@ -124,6 +133,10 @@ struct picnic_function {
                    size_t reply_size);
     /* Ends the instance and frees what it has. Called if `init` returned 0, once. */
     void (*exit)(void *state);
+    /* What it counts itself, ended by one without a name. They start anew with each instance. */
+    const struct picnic_counter *counters;
+    /* Writes the value of each to `values`, in that order. Called between two bursts. */
+    void (*count)(void *state, uint64_t *values);
 };
 
 extern const struct picnic_function picnic_function;

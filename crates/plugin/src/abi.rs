@@ -8,6 +8,7 @@
 use picnic_core::function::Verdict;
 use picnic_core::ledger::DropReason;
 use std::ffi::{c_char, c_int, c_void};
+use std::mem::offset_of;
 
 /// The version of the interface.
 pub const ABI_VERSION: u32 = 1;
@@ -25,6 +26,8 @@ pub const HOLD: i32 = -4;
 pub const TRANSMIT: i32 = -256;
 /// Packets that one function may hold back.
 pub const HOLD_MAX: usize = 1024;
+/// Counters that one function may have.
+pub const COUNTERS_MAX: usize = 64;
 /// No deadline; to `flush`: let go of all.
 pub const NEVER: u64 = u64::MAX;
 /// Headers are parsed before the function sees the packets.
@@ -103,6 +106,15 @@ pub struct Context {
     pub directory: *const c_char,
 }
 
+/// `struct picnic_counter`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+#[allow(missing_docs)]
+pub struct Counter {
+    pub name: *const c_char,
+    pub help: *const c_char,
+}
+
 /// Packets, how many, and where their targets go.
 pub type Burst = unsafe extern "C" fn(*mut c_void, u64, *mut Packet, u32, *mut i32);
 
@@ -141,7 +153,12 @@ pub struct Function {
         ) -> c_int,
     >,
     pub exit: Option<unsafe extern "C" fn(*mut c_void)>,
+    pub counters: *const Counter,
+    pub count: Option<unsafe extern "C" fn(*mut c_void, *mut u64)>,
 }
+
+/// The sizes that [`Function`] has had, the present one last: it grows at its end only.
+pub const SIZES: [usize; 2] = [offset_of!(Function, counters), size_of::<Function>()];
 
 #[cfg(test)]
 mod tests {

@@ -9,6 +9,7 @@
 
 use crate::abi::{self, Packet, Target};
 use crate::call::Call;
+use crate::counts::Counts;
 use crate::object::{Instance, Object, Surroundings};
 use picnic_core::command::{CommandEntry, Prepared};
 use picnic_core::config::{KeyHelp, Section};
@@ -22,7 +23,7 @@ use picnic_core::packet::layers::Layers;
 use picnic_core::registry::{BuildContext, Component, Entry};
 use picnic_core::time::Time;
 use schemars::JsonSchema;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
@@ -51,7 +52,8 @@ impl Component for Plugin {
     type Config = Config;
     const NAME: &'static str = "plugin";
     const HELP: &'static str = "load a function of your own from a shared object";
-    const COMMANDS: &'static [CommandEntry] = &[CommandEntry::of::<Call>()];
+    const COMMANDS: &'static [CommandEntry] =
+        &[CommandEntry::of::<Counts>(), CommandEntry::of::<Call>()];
 
     fn example(_: &Path) -> Option<String> {
         // An object has to be compiled first.
@@ -124,14 +126,45 @@ fn build(section: &Section, context: &BuildContext) -> Result<Box<dyn Function>,
     Plugin::load(path, keys, &context).map_err(|error| section.locate(error))
 }
 
-/// What an object says of itself: its name, its line of help and its keys.
+/// What an object says of itself.
+#[derive(Clone, Debug, Serialize)]
+pub struct Description {
+    /// Its name.
+    pub name: String,
+    /// Its line of help.
+    pub help: String,
+    /// Its keys in a card file.
+    pub keys: Vec<KeyHelp>,
+    /// What it counts.
+    pub counters: Vec<DescribedCounter>,
+}
+
+/// A counter of an object.
+#[derive(Clone, Debug, Serialize)]
+pub struct DescribedCounter {
+    /// Its name.
+    pub name: String,
+    /// What it counts.
+    pub help: String,
+}
+
+/// What an object says of itself.
 ///
 /// # Errors
 /// It cannot be loaded.
-pub fn describe(path: &Path) -> Result<(String, String, Vec<KeyHelp>), ConfigError> {
-    let object = Object::load(path)
+pub fn describe(path: &Path) -> Result<Description, ConfigError> {
+    let Object { name, help, schema, counters, .. } = &Object::load(path)
         .map_err(|message| ConfigError::new("", format!("{}: {message}", path.display())))?;
-    Ok((object.name, object.help, object.schema.keys()))
+    let described = |(name, help): &(String, String)| DescribedCounter {
+        name: name.clone(),
+        help: help.clone(),
+    };
+    Ok(Description {
+        name: name.clone(),
+        help: help.clone(),
+        keys: schema.keys(),
+        counters: counters.iter().map(described).collect(),
+    })
 }
 
 /// Shows a packet to the object.

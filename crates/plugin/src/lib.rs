@@ -23,13 +23,15 @@
 
 pub mod abi;
 mod call;
+mod counts;
 mod elf;
 mod function;
 mod object;
 pub mod schema;
 
 pub use call::{Answer, Call};
-pub use function::{ENTRY, Plugin, describe};
+pub use counts::{Counted, Counts};
+pub use function::{DescribedCounter, Description, ENTRY, Plugin, describe};
 
 /// The header that shared objects are written against.
 pub const HEADER: &str = include_str!("../include/picnic_function.h");

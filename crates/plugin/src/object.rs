@@ -16,8 +16,10 @@ use picnic_core::packet::burst::BURST;
 use picnic_core::time::Time;
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::io::{Read, Write};
+use std::mem::MaybeUninit;
 use std::path::Path;
 use std::ptr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Bytes of the largest object.
@@ -30,6 +32,8 @@ pub(crate) struct Object {
     pub(crate) name: String,
     pub(crate) help: String,
     pub(crate) schema: Schema,
+    /// The names and the help of what it counts.
+    pub(crate) counters: Arc<[(String, String)]>,
     table: abi::Function,
     // Last: unloaded when all else is gone.
     _library: Library,
@@ -54,18 +58,25 @@ impl Object {
         // SAFETY: the symbol is `const struct picnic_function`, by the contract of the header, or
         // begins as one of another version does: with version and sizes.
         let [version, size, packet_size] = unsafe { symbol.cast::<[u32; 3]>().read_unaligned() };
-        let wanted =
-            [abi::ABI_VERSION, size_of::<abi::Function>() as u32, size_of::<Packet>() as u32];
-        if [version, size, packet_size] != wanted {
-            let [own, own_size, own_packet] = wanted;
+        let (own, own_packet) = (abi::ABI_VERSION, size_of::<Packet>());
+        let known_size = abi::SIZES.into_iter().find(|&known| known == size as usize);
+        let Some(known_size) =
+            known_size.filter(|_| (version, packet_size as usize) == (own, own_packet))
+        else {
+            let [.., own_size] = abi::SIZES;
             return Err(format!(
                 "found picnic_function.h version {version} ({size} and {packet_size} bytes), \
                  allowed: {own} ({own_size} and {own_packet} bytes): compile it against the \
                  header of this picnic"
             ));
-        }
-        // SAFETY: the handshake says that it is this version's structure.
-        let table = unsafe { symbol.cast::<abi::Function>().read_unaligned() };
+        };
+        let mut table = MaybeUninit::<abi::Function>::zeroed();
+        // SAFETY: the handshake says that so many bytes are there, which fit. What an earlier
+        // header did not have stays zero: pointers and functions that are left out.
+        let table = unsafe {
+            ptr::copy_nonoverlapping(symbol, table.as_mut_ptr().cast(), known_size);
+            table.assume_init()
+        };
         if table.process_packet.is_some() == table.process_burst.is_some() {
             let found = if table.process_burst.is_some() { "both" } else { "neither" };
             return Err(format!(
@@ -80,7 +91,8 @@ impl Object {
         }
         let help = text(table.help, "help")?.unwrap_or_default();
         let schema = Schema::parse(text(table.config_schema, "config_schema")?.as_deref())?;
-        Ok(Object { name, help, schema, table, _library: library })
+        let counters = counters(&table)?;
+        Ok(Object { name, help, schema, counters, table, _library: library })
     }
 
     pub(crate) fn wants_layers(&self) -> bool {
@@ -202,6 +214,40 @@ fn text(pointer: *const c_char, what: &str) -> Result<Option<String>, String> {
     Ok(Some(text.to_owned()))
 }
 
+/// The counters that an object declares.
+fn counters(table: &abi::Function) -> Result<Arc<[(String, String)]>, String> {
+    let mut found: Vec<(String, String)> = Vec::new();
+    if table.counters.is_null() != table.count.is_none() {
+        let missing = if table.count.is_none() { "count" } else { "counters" };
+        return Err(format!("found no {missing}, allowed: both of counters and count, or neither"));
+    }
+    while !table.counters.is_null() {
+        // SAFETY: by the contract of the header the list ends with a counter without a name, and
+        // none before this one was.
+        let counter = unsafe { table.counters.add(found.len()).read() };
+        let Some(name) = text(counter.name, "counter's name")? else { break };
+        let is_good = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
+        // These say where the function stands.
+        let is_taken = ["chain", "position"].contains(&&*name);
+        if is_taken || name.is_empty() || name.len() > 48 || !name.bytes().all(is_good) {
+            let name: String = name.chars().take(60).collect();
+            return Err(format!(
+                "found the counter \"{name}\", allowed: 1 to 48 of a-z, 0-9 and _, but not \
+                 chain or position"
+            ));
+        }
+        if found.iter().any(|(other, _)| *other == name) {
+            return Err(format!("found the counter \"{name}\" twice, allowed: once"));
+        }
+        if found.len() == abi::COUNTERS_MAX {
+            let most = abi::COUNTERS_MAX;
+            return Err(format!("found more than {most} counters, allowed: up to {most}"));
+        }
+        found.push((name, text(counter.help, "counter's help")?.unwrap_or_default()));
+    }
+    Ok(found.into())
+}
+
 /// What was written to a buffer, up to its end.
 fn written(buffer: &[c_char]) -> String {
     let bytes: Vec<u8> =
@@ -282,6 +328,17 @@ impl Instance {
             abi::NEVER => None,
             due => Some(Time::from_nanos(due)),
         }
+    }
+
+    /// Has it write what it counts to `values`, if it does; the names.
+    pub(crate) fn count(
+        &mut self,
+        values: &mut [u64; abi::COUNTERS_MAX],
+    ) -> Option<Arc<[(String, String)]>> {
+        let count = self.object.table.count?;
+        // SAFETY: there is room for as many as it may declare, and no more were accepted.
+        unsafe { count(self.state, values.as_mut_ptr()) };
+        Some(self.object.counters.clone())
     }
 
     /// Has it obey a command; whether it did, and what it wrote to `reply`. None if it has none.

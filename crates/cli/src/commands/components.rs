@@ -11,6 +11,7 @@ use picnic_core::config::{KeyHelp, Section};
 use picnic_core::error::not_among;
 use picnic_core::registry::{BuildContext, Entry};
 use picnic_os::config::Setup;
+use picnic_plugin::Description;
 use serde::Serialize;
 use serde_json::json;
 use std::fmt::Write;
@@ -203,12 +204,19 @@ pub(crate) fn run(kind: Kind, args: &ComponentsArgs, json: bool) -> anyhow::Resu
 
 /// What a shared object says of itself.
 fn object(path: &str, json: bool) -> anyhow::Result<()> {
-    let (name, help, keys) = picnic_plugin::describe(path.as_ref())?;
+    let described = picnic_plugin::describe(path.as_ref())?;
     if json {
-        return output::print_json(&json!({ "name": name, "help": help, "keys": keys }));
+        return output::print_json(&described);
     }
+    let Description { name, help, keys, counters } = described;
     let key = KeyHelp::text("plugin", path, String::new());
     let mut text = format!("{name}: {help}\n\n{}", keys_table(&keys));
+    if !counters.is_empty() {
+        text.push('\n');
+        let columns = [Column::Text("counter"), Column::Text("help")];
+        let rows = counters.into_iter().map(|counter| vec![counter.name, counter.help]);
+        text.push_str(&output::fitting_table(&columns, rows));
+    }
     text.push_str("\nIn a card file, every key at its default:\n\n");
     let _ = writeln!(text, "[[rx]]\nplugin = {}", key.default);
     for key in keys {

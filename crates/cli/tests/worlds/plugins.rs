@@ -279,14 +279,13 @@ fn a_plugin_runs_confined_is_asked_and_swapped() {
     let running = Running::start_in(&name, bench.folder(), &[]);
     let names = ["plugin:dns-steer", "plugin:dns-steer", "plugin:maglev"];
     assert_eq!(rx_chain(&running), names);
-    let call = ["plugin", "call", "--command", "get", "--position"];
-    let answer = running.json(&[&call[..], &["0"]].concat());
-    assert_eq!((&answer["answer"]["steered"], &answer["position"]), (&0.into(), &0.into()));
+    let own = running.json(&["plugin", "get", "--position", "1"]);
+    assert_eq!((&own["steered_packets"], &own["position"]), (&0.into(), &1.into()));
     wait_until("packets come", || {
         running.json(&["stats"])["ledger"]["delivered"].as_u64() > Some(100)
     });
-    let output = running.ctl(&[&call[..], &["2"]].concat());
-    assert!(stderr(&output).contains("the plugin takes no commands"), "{}", stderr(&output));
+    let call = ["plugin", "call", "--command", "get", "--position", "2"];
+    assert!(running.bad(&call).1.contains("the plugin takes no commands"));
     // Others in its place, and back, while packets flow: maglev decides each time.
     let other = bench.write("other.toml", "[[rx]]\nplugin = \"maglev.so\"\n");
     for _ in 0..10 {
@@ -336,9 +335,18 @@ static int command(void *state, const char *name, const char *arguments, char *r
     snprintf(reply, size, "{\"dropped\":%llu}", dropped);
     return 0;
 }
+static const struct picnic_counter counters[] = {
+    { "seen_packets", "Packets that it was shown." }, { "every", "One of so many is dropped." },
+    { NULL, NULL } };
+static void count(void *state, uint64_t *values)
+{
+    const struct gate *gate = state;
+    values[0] = gate->seen;
+    values[1] = gate->every;
+}
 const struct picnic_function picnic_function = {
     PICNIC_HANDSHAKE, .name = "gate", .init = init, .process_packet = process_packet,
-    .command = command, .exit = free,
+    .command = command, .exit = free, .counters = counters, .count = count,
     .config_schema = "{\"properties\":{\"every\":{\"type\":\"integer\",\"minimum\":1}}}" };
 "#;
 
@@ -396,6 +404,38 @@ fn plugins_of_one_name_are_counted_each_by_its_place() {
     let (second, first) = (own("1"), own("0"));
     assert!(first > second && second > 100, "{first}, {second}");
     assert!(running.bad(&[&call[..], &["2"]].concat()).1.contains("takes no commands"));
+
+    // So are its counters, which stand beside what the card counts of it.
+    let keys = good(&["functions", &bench.path("gate.so")]);
+    assert!(keys.contains("seen_packets") && keys.contains("Packets that it was shown."), "{keys}");
+    let stats = running.json(&["stats"]);
+    let functions = &stats["functions"];
+    for (place, every) in [2, 4].into_iter().enumerate() {
+        let counters = &functions[place]["counters"];
+        assert_eq!(counters["every"], every, "{stats}");
+        // They are read a moment after the packets are.
+        assert!(count(&counters["seen_packets"]) >= count(&functions[place]["packets"]), "{stats}");
+    }
+    assert_eq!(functions[2]["counters"], Value::Null, "it has none");
+    let text = running.good(&["stats"]);
+    assert!(text.contains("rx[1] plugin:gate  every 4, seen_packets "), "{text}");
+    let top = good_json(&["top", "--card", &name, "--once", "--interval", "0.5", "--json"]);
+    assert_eq!(top["functions"][0]["counters"]["every"], 2, "{top}");
+    let own = running.json(&["plugin", "get", "--position", "1"]);
+    assert_eq!((&own["every"], &own["position"]), (&4.into(), &1.into()));
+    let none = running.bad(&["plugin", "get", "--position", "2"]).1;
+    assert!(none.contains("the plugin has no counters of its own"), "{none}");
+    // A swap puts new instances there, which count from nothing, as the card does of their places.
+    let before = count(&running.json(&["plugin", "get"])["seen_packets"]);
+    bench.write("swapped.toml", "[[rx]]\nplugin = \"gate.so\"\nevery = 3\n");
+    running.good(&["swap", "rx", &bench.path("swapped.toml")]);
+    let own = running.json(&["plugin", "get"]);
+    assert_eq!(own["every"], 3);
+    let stats = running.json(&["stats"]);
+    let given = count(&stats["functions"][0]["packets"]);
+    assert!(count(&own["seen_packets"]) <= given, "{own}, {stats}");
+    assert!(given <= count(&stats["ledger"]["in"]) - before, "{stats}");
+    running.good(&["swap", "rx", &bench.path("card.toml")]);
 
     let (report, _) = running.stop();
     let packets = |place: usize| count(&report["functions"][place]["packets"]);

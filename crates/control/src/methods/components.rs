@@ -172,8 +172,9 @@ impl Methods {
             [(Direction::Rx, &mut report.functions), (Direction::Tx, &mut report.tx_functions)];
         for (direction, functions) in chains {
             for (position, function) in functions.iter_mut().enumerate() {
-                let entries = self.registries.functions.iter();
-                let entry = entries.into_iter().find(|entry| entry.name == function.name);
+                // A plugin's name has its entry's in front.
+                let name = function.name.split(':').next().unwrap_or_default();
+                let entry = self.registries.functions.iter().find(|entry| entry.name == name);
                 let commands = entry.map_or(&[][..], |entry| entry.commands);
                 let Some(get) = commands.iter().find(|command| command.name == "get") else {
                     continue;

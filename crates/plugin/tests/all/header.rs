@@ -81,8 +81,11 @@ fn the_header_and_the_types_are_the_same() {
         next_deadline,
         flush,
         command,
-        exit
+        exit,
+        counters,
+        count
     );
+    compare!(text, abi::Counter, "picnic_counter", name, help);
     for (name, value) in [
         ("PICNIC_ABI_VERSION", i64::from(abi::ABI_VERSION)),
         ("PICNIC_NEXT", abi::NEXT.into()),
@@ -93,6 +96,7 @@ fn the_header_and_the_types_are_the_same() {
         ("PICNIC_TRANSMIT(255)", i64::from(abi::TRANSMIT) - 255),
         ("PICNIC_HOLD_MAX", abi::HOLD_MAX as i64),
         ("PICNIC_BURST_MAX", picnic_core::packet::burst::BURST as i64),
+        ("PICNIC_COUNTERS_MAX", abi::COUNTERS_MAX as i64),
         ("PICNIC_WANTS_LAYERS", abi::WANTS_LAYERS.into()),
         ("(int64_t)PICNIC_NEVER", abi::NEVER as i64),
     ] {

@@ -7,7 +7,7 @@ use picnic_core::function::Function;
 use picnic_core::ledger::DropReason;
 use picnic_core::time::Time;
 use picnic_engine::trial::{Fate, Released, Trial};
-use picnic_plugin::{ENTRY, describe};
+use picnic_plugin::{Description, ENTRY, describe};
 use serde_json::{Value, json};
 
 /// Gives a function one packet.
@@ -17,13 +17,20 @@ fn give(trial: &mut Trial, function: &mut dyn Function, data: &[u8]) -> Released
     outcomes.remove(0)
 }
 
-fn call(function: &mut dyn Function, command: &str, arguments: Value) -> Result<Value, String> {
-    let entry = &ENTRY.commands[0];
-    let arguments = json!({ "command": command, "arguments": arguments });
-    let mut order = entry.prepare(&arguments, &Default::default()).unwrap();
+fn obeyed(function: &mut dyn Function, command: &str, arguments: &Value) -> Result<Value, String> {
+    let entry = ENTRY.commands.iter().find(|entry| entry.name == command).unwrap();
+    let mut order = entry.prepare(arguments, &Default::default()).unwrap();
     function.obey(&mut order, Time::ZERO);
-    let text = |error: CommandError| error.to_string();
-    entry.reply(order).map(|reply| reply["answer"].clone()).map_err(text)
+    entry.reply(order).map_err(|error: CommandError| error.to_string())
+}
+
+fn call(function: &mut dyn Function, command: &str, arguments: Value) -> Result<Value, String> {
+    let arguments = json!({ "command": command, "arguments": arguments });
+    obeyed(function, "call", &arguments).map(|reply| reply["answer"].clone())
+}
+
+fn counted(function: &mut dyn Function) -> Result<Value, String> {
+    obeyed(function, "get", &json!({}))
 }
 
 #[test]
@@ -151,6 +158,8 @@ fn instances_coexist_and_each_ends_once() {
         // Static variables included.
         let wanted = json!({ "packets": number + 1, "all": number + 1 });
         assert_eq!(call(&mut **function, "get", json!({})), Ok(wanted));
+        let wanted = json!({ "seen_packets": number + 1, "label": number + 1 });
+        assert_eq!(counted(&mut **function), Ok(wanted));
     }
     drop(functions);
     assert_eq!(workshop.log(), ["init 1", "init 2", "init 3", "exit 1", "exit 2", "exit 3"]);
@@ -224,12 +233,63 @@ fn commands_are_obeyed_refused_and_their_answers_checked() {
     assert_eq!(call(&mut *silent, "get", json!({})), refused("the plugin takes no commands"));
 }
 
+/// `struct picnic_function` as it was before it had counters.
+const BEFORE_COUNTERS: &str = r#"
+struct before {
+    uint32_t abi_version, size, packet_size, flags;
+    const char *name, *help, *config_schema;
+    int (*init)(const struct picnic_context *, const char *, void **, char *, size_t);
+    int32_t (*process_packet)(void *, uint64_t, struct picnic_packet *);
+    void (*others[4])(void);
+    void (*exit)(void *);
+};
+"#;
+
+#[test]
+fn an_object_of_an_earlier_header_is_loaded_and_counts_nothing() {
+    let Some(workshop) = Workshop::open("an_object_of_an_earlier_header_is_loaded") else { return };
+    // What stands behind the structure is none of it.
+    let text = format!(
+        "#define picnic_function picnic_function_of_now\n#include \"picnic_function.h\"\n\
+         #undef picnic_function\n{BEFORE_COUNTERS}\
+         static int32_t to_queue(void *s, uint64_t now_ns, struct picnic_packet *p)\n\
+         {{ (void)s, (void)now_ns, (void)p; return 3; }}\n\
+         const struct {{ struct before before; uint64_t behind[2]; }} picnic_function = {{\n\
+         {{ .abi_version = 1, .size = sizeof(struct before),\n\
+         .packet_size = sizeof(struct picnic_packet), .name = \"earlier\",\n\
+         .process_packet = to_queue }}, {{ 1, 1 }} }};\n"
+    );
+    workshop.compile("earlier", &text, &[]);
+    let mut function = workshop.build("plugin = \"earlier.so\"").unwrap();
+    let mut trial = Trial::new(&workshop.context(), Direction::Rx).unwrap();
+    assert_eq!(give(&mut trial, &mut *function, b"any").fate, Fate::Queue(3));
+    let none = Err("the plugin has no counters of its own".to_owned());
+    assert_eq!(counted(&mut *function), none);
+    assert_eq!(describe(&workshop.path("earlier.so")).unwrap().counters.len(), 0);
+    // A size that it never had is none that can be read.
+    for size in ["sizeof(struct before) + 8", "sizeof(struct before) - 8", "4096"] {
+        workshop.compile(
+            "odd",
+            &text.replace("= sizeof(struct before)", &format!("= {size}")),
+            &[],
+        );
+        let refusal = workshop.refusal("plugin = \"odd.so\"");
+        assert!(refusal.contains("found picnic_function.h version 1 ("), "{refusal}");
+    }
+}
+
 #[test]
 fn keys_are_those_of_the_object() {
     let Some(workshop) = Workshop::open("keys_are_those_of_the_object") else { return };
     workshop.object("steer", &[]);
-    let (name, help, keys) = describe(&workshop.path("steer.so")).unwrap();
+    let Description { name, help, keys, counters } = describe(&workshop.path("steer.so")).unwrap();
     assert_eq!((&*name, &*help), ("steer", "do what the first byte says"));
+    let counters: Vec<_> =
+        counters.iter().map(|counter| (&*counter.name, &*counter.help)).collect();
+    assert_eq!(
+        counters,
+        [("seen_packets", "Packets that it was shown."), ("label", "The mark that they get.")]
+    );
     assert_eq!((&*keys[0].name, &*keys[0].r#type), ("label", "integer, 0 to 100"));
     let refusal = |keys: &str| workshop.refusal(&format!("plugin = \"steer.so\"\n{keys}"));
     assert_eq!(refusal("label = 101"), "card:2: label: found 101, allowed: 0 to 100");
@@ -271,6 +331,12 @@ fn what_cannot_be_loaded_is_told_by_file_line_and_key() {
              int32_t process_packet(void *state, uint64_t now_ns, struct picnic_packet *packet);\n\
              int32_t process_packet(void *state, uint64_t now_ns, struct picnic_packet *packet)\n\
              {{ (void)state, (void)now_ns, (void)packet; return PICNIC_NEXT; }}\n\
+             const struct picnic_counter spaced[] = {{ {{ \"a b\", \"\" }}, {{ NULL, NULL }} }};\n\
+             const struct picnic_counter placed[] = {{ {{ \"chain\", \"\" }}, {{ NULL, NULL }} }};\n\
+             const struct picnic_counter twice[] =\n\
+             {{ {{ \"a\", \"\" }}, {{ \"a\", \"\" }}, {{ NULL, NULL }} }};\n\
+             void count(void *state, uint64_t *values);\n\
+             void count(void *state, uint64_t *values) {{ (void)state, (void)values; }}\n\
              const struct picnic_function picnic_function = {{ {fields} }};\n"
         )
     };
@@ -292,6 +358,31 @@ fn what_cannot_be_loaded_is_told_by_file_line_and_key() {
             "schema",
             format!("PICNIC_HANDSHAKE, .name = \"a\", .config_schema = \"x\", {one}"),
             "its config_schema is no JSON",
+        ),
+        (
+            "uncounted",
+            format!("PICNIC_HANDSHAKE, .name = \"a\", {one}, .counters = twice"),
+            "found no count, allowed: both of counters and count, or neither",
+        ),
+        (
+            "unlisted",
+            format!("PICNIC_HANDSHAKE, .name = \"a\", {one}, .count = count"),
+            "found no counters, allowed: both of counters and count, or neither",
+        ),
+        (
+            "spaced",
+            format!("PICNIC_HANDSHAKE, .name = \"a\", {one}, .counters = spaced, .count = count"),
+            "found the counter \"a b\", allowed: 1 to 48 of a-z, 0-9 and _",
+        ),
+        (
+            "placed",
+            format!("PICNIC_HANDSHAKE, .name = \"a\", {one}, .counters = placed, .count = count"),
+            "found the counter \"chain\", allowed: ",
+        ),
+        (
+            "twice",
+            format!("PICNIC_HANDSHAKE, .name = \"a\", {one}, .counters = twice, .count = count"),
+            "found the counter \"a\" twice, allowed: once",
         ),
         (
             "undefined",

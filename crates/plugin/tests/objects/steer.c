@@ -120,6 +120,19 @@ static int command(void *state, const char *command, const char *arguments, char
     return 1;
 }
 
+static const struct picnic_counter counters[] = {
+    { "seen_packets", "Packets that it was shown." },
+    { "label", "The mark that they get." },
+    { NULL, NULL },
+};
+
+static void count(void *state, uint64_t *values)
+{
+    const struct steer *steer = state;
+    values[0] = steer->packets;
+    values[1] = (uint64_t)steer->label;
+}
+
 static void end(void *state)
 {
     note(state, "exit");
@@ -138,4 +151,6 @@ const struct picnic_function picnic_function = {
     .flush = flush,
     .command = command,
     .exit = end,
+    .counters = counters,
+    .count = count,
 };

@@ -1,7 +1,8 @@
 //! The screen of `picnic top`: what is drawn where.
 
-use super::rates::{FunctionRates, Rates, WireRates};
+use super::rates::{Rates, WireRates};
 use crate::output::{count, nanoseconds, percent, rate, ratio};
+use crate::summary::{OWN_FIGURES, figures_of};
 use ratatui::Frame;
 use ratatui::layout::{Alignment, Constraint, Rect};
 use ratatui::style::{Color, Modifier, Style};
@@ -352,26 +353,16 @@ fn functions(rates: &Rates) -> Block {
             rate(function.pps).into(),
             Figure::from(rate(function.dropped_pps)).with(Level::of_loss(function.dropped_pps)),
             ratio(function.ns_per_packet).into(),
-            counters(function).into(),
+            figures_of(function.counters.as_ref()).into(),
         ]
     });
     Block {
-        heading: vec!["function", "packets/s", "dropped/s", "ns/packet", COUNTERS],
-        // 120 columns with the spaces between.
+        heading: vec!["function", "packets/s", "dropped/s", "ns/packet", OWN_FIGURES],
+        // The last takes what room is left: 120 columns with the spaces between.
         widths: vec![28, 12, 12, 9, 55],
-        least: &[COUNTERS, "ns/packet"],
+        least: &[OWN_FIGURES, "ns/packet"],
         rows: rows.collect(),
     }
-}
-
-/// The column of what functions count themselves, which takes what room is left.
-const COUNTERS: &str = "its own figures, since it was inserted";
-
-/// What a function counts itself: what there was any of.
-fn counters(function: &FunctionRates) -> String {
-    let all = function.counters.iter().flatten();
-    let some = all.filter(|(_, value)| value.as_f64() != Some(0.0));
-    some.map(|(name, value)| format!("{name} {value}")).collect::<Vec<_>>().join(", ")
 }
 
 fn drops(rates: &Rates) -> Block {
@@ -434,7 +425,7 @@ impl Block {
 
     fn draw(mut self, frame: &mut Frame<'_>, area: Rect, is_coloured: bool) {
         self.narrow(area.width);
-        let wide = self.heading.iter().position(|heading| *heading == COUNTERS);
+        let wide = self.heading.iter().position(|heading| *heading == OWN_FIGURES);
         if let Some(place) = wide {
             let others = self.widths.iter().map(|width| width + 1).sum::<u16>();
             self.widths[place] += (area.width + 1).saturating_sub(others);
@@ -457,7 +448,7 @@ impl Block {
 
 #[cfg(test)]
 mod tests {
-    use super::super::rates::{DropRates, PartRates, QueueRates};
+    use super::super::rates::{DropRates, FunctionRates, PartRates, QueueRates};
     use super::*;
     use picnic_control::report::TakenAway;
     use ratatui::Terminal;
