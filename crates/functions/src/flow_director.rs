@@ -51,7 +51,6 @@ use picnic_core::ledger::{DropReason, Stage};
 use picnic_core::out::Out;
 use picnic_core::packet::burst::{BURST, Burst};
 use picnic_core::packet::desc::Descriptor;
-use picnic_core::packet::layers::Layers;
 use picnic_core::registry::{BuildContext, Component};
 use picnic_core::stats::Counter;
 use picnic_core::time::Time;
@@ -79,8 +78,6 @@ struct Learning {
     learnt: Arc<Learnt>,
     age_ns: u64,
     seed: u32,
-    /// The flows of a burst.
-    flows: [u64; BURST],
 }
 
 /// What a `flow-director` counts beside the ledger. On lines of its own.
@@ -183,7 +180,6 @@ impl FlowDirector {
                 learnt: context.shared.get_or_make(Learnt::new),
                 age_ns: u64::from(config.learn_secs) * 1_000_000_000,
                 seed: context.seed as u32,
-                flows: [0; BURST],
             })
         });
         Ok(FlowDirector {
@@ -211,65 +207,51 @@ impl FlowDirector {
 }
 
 impl Learning {
-    /// The flow of a packet that has been parsed, to be looked for; if it is sent, it is learnt.
-    #[inline]
-    fn look(
-        &mut self,
-        place: usize,
-        packet: &Descriptor,
-        layers: &Layers,
-        way: Way,
-        now: Time,
-        counters: &Counters,
-    ) {
-        let flow = flow_of(layers, packet.data(), way, self.seed);
-        if way == Way::Received {
-            self.flows[place % BURST] = flow;
-            return;
-        }
-        if let Some(queue) = packet.tx_queue().filter(|_| flow != 0) {
-            match self.learnt.note(flow, queue, now, self.age_ns) {
-                Noted::Known => {}
-                Noted::New => counters.learnt.add(1),
-                Noted::Moved => counters.moved.add(1),
-                Noted::Replaced => {
-                    counters.learnt.add(1);
-                    counters.replaced.add(1);
-                }
+    /// The flow of a packet that has been parsed.
+    fn flow_of(&self, packet: &Descriptor, way: Way) -> Option<u64> {
+        let flow = flow_of(&packet.layers(), packet.data(), way, self.seed);
+        (flow != 0).then_some(flow)
+    }
+
+    /// Learns the flow of a packet that is sent.
+    fn note(&self, packet: &Descriptor, now: Time, counters: &Counters) {
+        let Some(flow) = self.flow_of(packet, Way::Sent) else { return };
+        let Some(queue) = packet.tx_queue() else { return };
+        match self.learnt.note(flow, queue, now, self.age_ns) {
+            Noted::Known => {}
+            Noted::New => counters.learnt.add(1),
+            Noted::Moved => counters.moved.add(1),
+            Noted::Replaced => {
+                counters.learnt.add(1);
+                counters.replaced.add(1);
             }
         }
+    }
+
+    /// The queue that sends the flow of a packet that was received.
+    fn queue_of(&self, packet: &Descriptor, now: Time) -> Option<u16> {
+        let flow = self.flow_of(packet, Way::Received)?;
+        self.learnt.queue_of(flow, now, self.age_ns).map(u16::from)
     }
 }
 
 impl Function for FlowDirector {
     fn process(&mut self, now: Time, burst: &mut Burst, out: &mut Out<'_>) {
-        let way = if out.stage() == Stage::Tx { Way::Sent } else { Way::Received };
         let packets = burst.as_mut_slice();
         let count = packets.len();
         for place in 0..count {
             prefetch_ahead(packets, place);
             let packet = &mut packets[place];
-            let (layers, key) = rule::parse(packet);
-            self.keys[place % BURST] = key;
-            if let Some(learning) = &mut self.learning {
-                learning.look(place, packet, &layers, way, now, &self.counters);
-            }
+            rule::parse(packet, &mut self.keys[place % BURST]);
         }
         self.table.find(&self.keys, count, &mut self.found);
-        let learning = self.learning.as_deref().filter(|_| way == Way::Received);
-        let (mut matched, mut followed, mut is_steered) = (0, 0, true);
+        let (mut matched, mut is_steered) = (0, true);
         let mut queues = [ONWARD; BURST];
         for (place, packet) in burst.as_mut_slice().iter_mut().enumerate() {
             let place = place % BURST;
             let at = self.found[place];
             let Some(rule) = self.table.rule_mut(at) else {
-                let learning = learning.filter(|learning| learning.flows[place] != 0);
-                let queue = learning.and_then(|learning| {
-                    learning.learnt.queue_of(learning.flows[place], now, learning.age_ns)
-                });
-                followed += u64::from(queue.is_some());
-                is_steered &= queue.is_some();
-                queues[place] = queue.map_or(ONWARD, u16::from);
+                is_steered = false;
                 continue;
             };
             matched += 1;
@@ -278,6 +260,21 @@ impl Function for FlowDirector {
             is_steered &= queues[place] < DROP;
             if rule.has_mark {
                 packet.mark = self.table.mark_of(at);
+            }
+        }
+        if let Some(learning) = &self.learning {
+            let packets = burst.as_slice().iter();
+            if out.stage() == Stage::Tx {
+                packets.for_each(|packet| learning.note(packet, now, &self.counters));
+            } else {
+                let places = self.found.iter().zip(&mut queues);
+                for (packet, (_, queue)) in packets.zip(places).filter(|(_, at)| *at.0 == NONE) {
+                    if let Some(sends) = learning.queue_of(packet, now) {
+                        self.counters.followed.add(1);
+                        *queue = sends;
+                    }
+                }
+                is_steered = queues.iter().take(count).all(|&queue| queue < DROP);
             }
         }
         if is_steered {
@@ -298,7 +295,6 @@ impl Function for FlowDirector {
         }
         self.counters.matched.add(matched);
         self.counters.unmatched.add(count as u64 - matched);
-        self.counters.followed.add(followed);
     }
 
     fn kernel_form(&self) -> Option<KernelForm> {

@@ -87,30 +87,34 @@ const FAMILY_MASK: u64 = 3 << FAMILY_SHIFT;
 const V4: u64 = 1 << FAMILY_SHIFT;
 const V6: u64 = 2 << FAMILY_SHIFT;
 
-/// Parses a packet; its layers and its key.
+/// Parses a packet, and writes its key.
 #[inline(always)]
-pub(super) fn parse(packet: &mut Descriptor) -> (Layers, Key) {
-    // A short path for most packets.
+pub(super) fn parse(packet: &mut Descriptor, key: &mut Key) {
+    // A short path for most packets, with nothing but it in registers.
     if let Some(plain) = layers::plain_v4(packet.data())
         && packet.vlan_aside().is_none()
     {
         let layers = plain.layers();
         let (source, destination) = plain.addresses();
-        let last = u64::from(packet.wire) << WIRE_SHIFT
+        let fields = u64::from(packet.wire) << WIRE_SHIFT
             | u64::from(layers.protocol) << PROTOCOL_SHIFT
             | HAS_PORTS
             | V4
             | u64::from(plain.ports());
         packet.set_layers(&layers);
-        let addresses = u64::from(source) | u64::from(destination) << 32;
-        return (layers, [last, addresses, 0, 0, 0]);
+        *key = [fields, u64::from(source) | u64::from(destination) << 32, 0, 0, 0];
+        return;
     }
+    parse_other(packet, key);
+}
+
+#[inline(never)]
+fn parse_other(packet: &mut Descriptor, key: &mut Key) {
     let layers = packet.parse();
-    (layers, key_of(&layers, packet))
+    *key = key_of(&layers, packet);
 }
 
 /// The key of a packet whose bytes were parsed to `layers`.
-#[inline(never)]
 fn key_of(layers: &Layers, packet: &Descriptor) -> Key {
     let (data, wire) = (packet.data(), packet.wire);
     let mut last = u64::from(wire) << WIRE_SHIFT | u64::from(layers.protocol) << PROTOCOL_SHIFT;

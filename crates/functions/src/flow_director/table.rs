@@ -270,24 +270,23 @@ impl Table {
     /// For each key the place of the rule that decides on its packet, or [`NONE`].
     pub(super) fn find(&self, keys: &[Key; BURST], count: usize, found: &mut [u32; BURST]) {
         *found = [NONE; BURST];
-        let mut open: [u8; BURST] = std::array::from_fn(|place| place as u8);
-        let mut left = count.min(BURST);
-        for &number in self.order.iter().take(self.used) {
+        let count = count.min(BURST);
+        for (round, &number) in self.order.iter().take(self.used).enumerate() {
             let Some(mask) = self.masks.get(usize::from(number)) else { break };
-            // Those whose rule may be of this mask: at first all.
-            if number != self.order[0] {
-                left = 0;
-                for (place, &found) in found.iter().enumerate().take(count) {
-                    open[left % BURST] = place as u8;
-                    left += usize::from(self.priority_of(found) <= i32::from(mask.priority));
-                }
+            if round == 0 {
+                // In a loop of its own: few tables have another mask.
+                self.find_of(number, mask, 0..count, keys, found);
+                continue;
+            }
+            // Those whose rule may be of this mask.
+            let (mut open, mut left) = ([0_u8; BURST], 0);
+            for (place, &found) in found.iter().enumerate().take(count) {
+                open[left % BURST] = place as u8;
+                left += usize::from(self.priority_of(found) <= i32::from(mask.priority));
             }
             let Some(open) = open.get(..left).filter(|open| !open.is_empty()) else { break };
-            if mask.is_narrow {
-                self.find_of::<true>(number, mask, open, keys, found);
-            } else {
-                self.find_of::<false>(number, mask, open, keys, found);
-            }
+            let open = open.iter().map(|&place| usize::from(place) % BURST);
+            self.find_of(number, mask, open, keys, found);
         }
     }
 
@@ -297,20 +296,35 @@ impl Table {
         self.rules.get(place as usize).map_or(-1, |rule| rule.priority.into())
     }
 
-    /// Looks for rules of a mask with higher ranks than those found so far.
+    /// Looks for rules of a mask with higher ranks than those found so far, of packets at these
+    /// places.
     #[inline(always)]
-    fn find_of<const IS_NARROW: bool>(
+    fn find_of(
         &self,
         number: u8,
         mask: &Mask,
-        open: &[u8],
+        places: impl Iterator<Item = usize> + Clone,
         keys: &[Key; BURST],
         found: &mut [u32; BURST],
     ) {
-        let bits = mask.bits;
-        let open = open.iter().map(|&place| usize::from(place) % BURST);
+        if mask.is_narrow {
+            self.find_by::<true>(number, mask.bits, places, keys, found);
+        } else {
+            self.find_by::<false>(number, mask.bits, places, keys, found);
+        }
+    }
+
+    #[inline(always)]
+    fn find_by<const IS_NARROW: bool>(
+        &self,
+        number: u8,
+        bits: Key,
+        places: impl Iterator<Item = usize> + Clone,
+        keys: &[Key; BURST],
+        found: &mut [u32; BURST],
+    ) {
         let mut hashes = [0; BURST];
-        for place in open.clone() {
+        for place in places.clone() {
             let hash = hash::<IS_NARROW>(&masked::<IS_NARROW>(&keys[place], &bits), number);
             if let Some(bucket) = self.buckets.get(self.home(hash)) {
                 picnic_core::prefetch::for_read(bucket.as_ptr().cast());
@@ -318,7 +332,7 @@ impl Table {
             hashes[place] = hash;
         }
         let mut candidates = [NONE; BURST];
-        for place in open.clone() {
+        for place in places.clone() {
             let candidate = self.seek(hashes[place], |_| true).unwrap_or(NONE);
             if let Some(rule) = self.rules.get(candidate as usize) {
                 picnic_core::prefetch::for_read(std::ptr::from_ref(rule).cast());
@@ -328,7 +342,7 @@ impl Table {
             }
             candidates[place] = candidate;
         }
-        for place in open {
+        for place in places {
             let mut at = candidates[place];
             if at == NONE {
                 continue;
@@ -340,9 +354,9 @@ impl Table {
                 let Some(other) = self.seek(hashes[place], other) else { continue };
                 at = other;
             }
+            let best = found[place];
             // Among equals the lower number.
-            let (best, priority) = (found[place], self.priority_of(at));
-            if best == NONE || (priority, best) > (self.priority_of(best), at) {
+            if best == NONE || (self.priority_of(at), best) > (self.priority_of(best), at) {
                 found[place] = at;
             }
         }
