@@ -461,7 +461,7 @@ mod tests {
         let text = text("picnic0", &report);
         let own: Vec<_> = text.lines().filter(|line| line.contains("unhashed")).collect();
         assert_eq!(own.len(), 1, "{text}");
-        assert_eq!(own[0].trim(), "rx[0] rss  queues 2, unhashed 17");
+        assert_eq!(own[0].trim(), "rx[0] rss  unhashed 17, queues 2");
         assert_eq!(text.matches(OWN_FIGURES).count(), 1, "{text}");
     }
 
