@@ -427,7 +427,8 @@ mod tests {
     use crate::bench;
     use crate::bench::Bell;
     use crate::latency::merged;
-    use picnic_engine::view::FunctionView;
+    use picnic_core::ledger::{DropReason, Stage};
+    use picnic_engine::view::{FunctionView, PollCounters};
 
     /// A card of two wires and two queues that nobody runs, with one target core, and its bell.
     fn monitor() -> (Monitor, Target, Arc<Bell>) {
@@ -532,6 +533,38 @@ mod tests {
             latency(&monitor).held_at_wire
         };
         assert_eq!((held(0), held(5)), (None, Some(45)));
+    }
+
+    #[test]
+    fn the_kernel_has_what_the_poll_engine_has_not() {
+        let (mut monitor, ..) = monitor();
+        let report = monitor.report_over(1_000, &[]);
+        assert!(report.kernel.is_none() && report.poll.is_none(), "one engine has all");
+        let poll = Arc::new(PollCounters::default());
+        monitor.view.poll = Some(poll.clone());
+        let ledger = &monitor.view.ledger;
+        ledger.card.received.set(100);
+        ledger.queues[1].delivered.set(60);
+        ledger.card.drops.add(DropReason::BacklogFull, Stage::Target, 30);
+        for (counter, packets) in [
+            (&poll.packets, 40),
+            (&poll.taken, 38),
+            (&poll.lost, 2),
+            (&poll.delivered, 25),
+            (&poll.dropped, 13),
+        ] {
+            counter.set(packets);
+        }
+        let report = monitor.report_over(1_000, &[]);
+        let of_poll = PollReport { packets: 40, taken: 38, lost: 2, delivered: 25, dropped: 13 };
+        assert_eq!(report.poll, Some(of_poll));
+        let of_kernel = KernelReport { packets: 60, delivered: 35, dropped: 17 };
+        assert_eq!(report.kernel, Some(of_kernel));
+        // The counters go on while they are read: the poll engine's may be ahead.
+        for counter in [&poll.packets, &poll.delivered, &poll.dropped] {
+            counter.set(101);
+        }
+        assert_eq!(monitor.report_over(1_000, &[]).kernel, Some(KernelReport::default()));
     }
 
     #[test]

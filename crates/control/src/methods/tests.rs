@@ -2,12 +2,14 @@
 
 use super::*;
 use crate::bench;
+use crate::captures::Wanted;
 use crate::error::RunError;
 use crate::request::Reference;
 use picnic_core::command::Prepared;
 use picnic_core::config::Section;
 use picnic_core::doorbell::Doorbell;
 use picnic_core::function::Function;
+use picnic_core::hook::{Hook, HookPoint};
 use picnic_core::port::Capabilities;
 use picnic_core::registry::find;
 use picnic_core::ring::gate::Gate;
@@ -284,6 +286,21 @@ fn each_part_of_a_shared_card_is_told_what_is_its_own() {
     // Moderation is there, too.
     let moderation = methods.call(Request::ModerationGet {}, 0, || None);
     assert!(matches!(moderation, Ok(CallResult::Now(_))));
+}
+
+/// A capture sees the poll engine's packets, and says so where those are not all.
+#[test]
+fn a_capture_of_a_part_says_so() {
+    let start = |mut methods: Methods| {
+        let _probe = methods.captures().observer(&HookPoint::Wire { index: 0, name: "wire0" });
+        let file = || Some(tempfile::tempfile().unwrap().into());
+        match methods.call(Request::CaptureStart(Wanted::default()), 0, file) {
+            Ok(CallResult::Now(started)) => started,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(start(methods().0)["note"], Value::Null);
+    assert_eq!(start(shared().0)["note"], IN_PART);
 }
 
 /// A command of both parts reaches the second when the first has done it, and not if it has not.

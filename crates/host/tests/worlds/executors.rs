@@ -44,6 +44,31 @@ impl Executor for Plain {
     }
 }
 
+/// Starts programs at the end of its cards, as one that changes interfaces does.
+struct WithPrograms;
+
+impl Executor for WithPrograms {
+    fn name(&self) -> &'static str {
+        "plain"
+    }
+
+    fn help(&self) -> &'static str {
+        "cards that leave work to programs"
+    }
+
+    fn place(&self, launch: &Launch<'_>) -> Result<Placement, RunError> {
+        Host.place(launch)
+    }
+
+    fn ends_by_programs(&self) -> bool {
+        true
+    }
+
+    fn start(&self, launch: Launch<'_>) -> Result<Box<dyn Running>, RunError> {
+        Host.start(launch)
+    }
+}
+
 /// Of a time of its own.
 struct Virtual;
 
@@ -236,6 +261,29 @@ fn child_that_removes_sockets() {
     let removed = picnic_control::socket::remove_stale();
     let names: Vec<_> = removed.iter().map(|path| path.file_name().unwrap()).collect();
     assert_eq!(names, ["left.sock"]);
+}
+
+/// The thread that ends the card can start a program that needs what it has.
+#[test]
+fn a_card_that_ends_by_programs_leaves_its_starter_what_they_need() {
+    let _machine = machine();
+    run_in_a_child("executors::child_that_ends_by_programs", ("PICNIC_CHILD", "".as_ref()));
+}
+
+#[test]
+#[ignore = "run by a_card_that_ends_by_programs_leaves_its_starter_what_they_need"]
+fn child_that_ends_by_programs() {
+    let registries = Registries { executors: &[&WithPrograms], ..registries() };
+    let before = given_up();
+    let card = card("rx = []\n", "");
+    let running = Launch::new(&card, registries).confined().start().unwrap();
+    let promised = |line: &String| match line.starts_with("NoNewPrivs:") {
+        true => "NoNewPrivs:\t1".into(),
+        false => line.clone(),
+    };
+    assert_eq!(given_up(), before.iter().map(promised).collect::<Vec<_>>());
+    assert!(std::process::Command::new("true").status().unwrap().success());
+    assert!(running.stop().unwrap().ledger.balanced());
 }
 
 #[test]
