@@ -93,12 +93,18 @@ pub(super) fn card_name(file: &str) -> Option<String> {
     String::from_utf8(bytes).ok()
 }
 
-/// Makes the runtime folder, or makes sure that the one that is there is nobody else's.
-pub(super) fn make_folder(folder: &Path, mode: u32) -> Result<(), String> {
+/// Makes the runtime folder, or makes sure that the one that is there is nobody else's, and locks
+/// it. A card that ends takes the empty folder with it: then it is made anew.
+pub(super) fn make_and_lock(folder: &Path, mode: u32, give_up: Instant) -> Result<File, String> {
     let shown = folder.display();
-    let made = DirBuilder::new().mode(mode).recursive(true).create(folder);
-    made.map_err(|error| format!("folder {shown} cannot be made: {error}"))?;
-    own(folder)
+    loop {
+        let made = DirBuilder::new().mode(mode).recursive(true).create(folder);
+        made.map_err(|error| format!("folder {shown} cannot be made: {error}"))?;
+        let locked = own(folder).and_then(|()| lock(folder, give_up));
+        if locked.is_ok() || folder.exists() {
+            return locked;
+        }
+    }
 }
 
 /// Makes sure that a folder is this user's and nobody else's.
@@ -118,18 +124,29 @@ pub(super) fn own(folder: &Path) -> Result<(), String> {
     Ok(())
 }
 
+/// Locks the folder that is there when it gets the lock: the one that it has waited for may have
+/// been removed, and another made.
 pub(super) fn lock(folder: &Path, give_up: Instant) -> Result<File, String> {
     let shown = folder.display();
-    let file = File::open(folder).map_err(|error| format!("folder {shown}: {error}"))?;
+    let open = || File::open(folder).map_err(|error| format!("folder {shown}: {error}"));
+    let mut file = open()?;
     loop {
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => return Ok(file),
+            Ok(()) if is_at(&file, folder) => return Ok(file),
+            Ok(()) => file = open()?,
             Err(Errno::WOULDBLOCK | Errno::INTR) if Instant::now() < give_up => {
                 std::thread::sleep(Duration::from_millis(5));
             }
             Err(error) => return Err(format!("folder {shown} cannot be locked: {error}")),
         }
     }
+}
+
+/// Whether a path still leads to what was opened there.
+fn is_at(file: &File, path: &Path) -> bool {
+    let identity = |found: std::fs::Metadata| (found.dev(), found.ino());
+    let found = std::fs::metadata(path).map(identity);
+    file.metadata().map(identity).is_ok_and(|own| found.is_ok_and(|found| found == own))
 }
 
 #[cfg(test)]
@@ -171,9 +188,10 @@ mod tests {
     fn a_folder_is_the_users_alone() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a/b");
-        make_folder(&path, 0o700).unwrap();
+        let make = || make_and_lock(&path, 0o700, Instant::now()).map(drop);
+        make().unwrap();
         assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o7777, 0o700);
-        make_folder(&path, 0o700).unwrap();
+        make().unwrap();
         let mode = |mode| {
             let permissions = std::os::unix::fs::PermissionsExt::from_mode(mode);
             std::fs::set_permissions(&path, permissions).unwrap();
@@ -188,6 +206,42 @@ mod tests {
         std::os::unix::fs::symlink(&path, &link).unwrap();
         assert!(own(&link).unwrap_err().ends_with("is no folder of this user's"));
         assert!(own(&folder.path().join("c")).unwrap_err().contains("cannot be looked at"));
+    }
+
+    /// The folder that is waited for goes with the card that has its lock, and another may be made.
+    #[test]
+    fn what_is_locked_is_the_folder_that_is_there() {
+        let place = tempfile::tempdir().unwrap();
+        let folder = place.path().join("cards");
+        let give_up = || Instant::now() + Duration::from_secs(60);
+        let are_open = || {
+            let descriptors = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
+            descriptors
+                .filter(|entry| std::fs::read_link(entry.path()).is_ok_and(|path| path == folder))
+                .count()
+        };
+        for is_made_anew in [false, true] {
+            let first = make_and_lock(&folder, 0o700, give_up()).unwrap();
+            let second = std::thread::scope(|scope| {
+                let second = scope.spawn(|| make_and_lock(&folder, 0o700, give_up()).unwrap());
+                picnic_testing::wait_until("it waits for the lock", || are_open() == 2);
+                std::fs::remove_dir(&folder).unwrap();
+                if is_made_anew {
+                    std::fs::create_dir(&folder).unwrap();
+                }
+                drop(first);
+                second.join().unwrap()
+            });
+            assert!(is_at(&second, &folder));
+            let other = lock(&folder, Instant::now());
+            assert!(other.unwrap_err().contains("cannot be locked"), "{is_made_anew}");
+        }
+        std::fs::remove_dir(&folder).unwrap();
+        assert!(lock(&folder, give_up()).unwrap_err().contains("No such file"));
+        // Where none can be made it is not tried for ever.
+        std::fs::write(&folder, "").unwrap();
+        let error = make_and_lock(&folder, 0o700, give_up()).unwrap_err();
+        assert!(error.contains("cannot be made"), "{error}");
     }
 
     #[test]

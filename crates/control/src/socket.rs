@@ -5,15 +5,15 @@
 //! `/tmp/picnic-UID`, which must belong to the user alone.
 //!
 //! Guarantees: mode 0600 from the first moment on. A socket that nobody listens to is
-//! replaced, one that somebody does is not, and such sockets of other names are removed: the folder is locked from the look to the
-//! bind, so of two cards that start together one is told of the other. It is removed at
-//! the end if it still is ours.
+//! replaced, one that somebody does is not, and such sockets of other names are removed:
+//! the folder is locked from the look to the bind, so of two cards that start together one
+//! is told of the other. It is removed at the end if it still is ours.
 //!
 //! Source: unix(7); Linux gives a socket's file the mode that `fchmod` put on it before
 //! `bind` (net/unix/af_unix.c).
 
 use crate::config::{ControlSection, ControlSocket};
-use crate::folders::{Places, card_name, file_name, lock, make_folder, own};
+use crate::folders::{Places, card_name, file_name, lock, make_and_lock, own};
 use picnic_core::config::CardFile;
 use picnic_core::error::ConfigError;
 use rustix::fs::Mode;
@@ -86,6 +86,10 @@ impl<'a> Site<'a> {
             }
             ControlSocket::Path(path) => {
                 let path = file.directory.join(path);
+                let claimed = file.files().of("control").bind("socket", &path);
+                claimed.map_err(|ConfigError { message, .. }| {
+                    file.locate(ConfigError::new("control.socket", message))
+                })?;
                 let folder = path.parent().unwrap_or(Path::new("/")).to_owned();
                 let folder = if folder.as_os_str().is_empty() { ".".into() } else { folder };
                 (folder, path, None)
@@ -114,7 +118,7 @@ impl<'a> Site<'a> {
         match probe(&self.path) {
             Probe::Live(pid) => Err(SocketError::Taken { card: self.file.card.name.clone(), pid }),
             Probe::Denied => Err(self.wrong("belongs to another user's card")),
-            Probe::Foreign => Err(self.wrong("is there already, and is no socket")),
+            Probe::Foreign => Err(self.wrong("is there already, and is no card's socket")),
             free => Ok(free),
         }
     }
@@ -156,37 +160,27 @@ pub fn open(file: &CardFile) -> Result<Option<Socket>, SocketError> {
 fn open_at(file: &CardFile, places: &Places) -> Result<Option<Socket>, SocketError> {
     let Some(site) = Site::of(file, places)? else { return Ok(None) };
     let Site { folder, path, mode, address, .. } = &site;
-    let wrong = |message: String| site.wrong(message);
     let give_up = Instant::now() + PATIENCE;
-    loop {
-        if let Some(mode) = *mode {
-            make_folder(folder, mode).map_err(wrong)?;
-        }
-        let lock = lock(folder, give_up).map_err(wrong)?;
-        if mode.is_some() {
-            // What killed cards have left, of whatever name.
-            sweep(folder);
-        }
-        if let Probe::Stale = site.look()? {
-            drop(std::fs::remove_file(path));
-        }
-        let bound = bind(address);
-        let identity = bound.as_ref().ok().and_then(|_| identity(path));
-        drop(lock);
-        match (bound, identity) {
-            (Ok(listener), Some(identity)) => {
-                // Others have their files in /run/picnic.
-                let folder_is_own = *mode == Some(0o700);
-                let (folder, path) = (folder.clone(), path.clone());
-                return Ok(Some(Socket { listener, path, folder, identity, folder_is_own }));
-            }
-            // A card that has just ended took the empty folder with it.
-            (Ok(_), None) | (Err(Errno::NOENT), _)
-                if mode.is_some() && Instant::now() < give_up => {}
-            (Ok(_), None) => return Err(wrong("was removed as soon as it was made".into())),
-            (Err(error), _) => return Err(wrong(format!("cannot be made: {error}"))),
-        }
+    let lock = match *mode {
+        Some(mode) => make_and_lock(folder, mode, give_up),
+        None => lock(folder, give_up),
+    };
+    let lock = lock.map_err(|message| site.wrong(message))?;
+    if mode.is_some() {
+        // What killed cards have left, of whatever name.
+        sweep(folder);
     }
+    if let Probe::Stale = site.look()? {
+        drop(std::fs::remove_file(path));
+    }
+    let listener = bind(address).map_err(|error| site.wrong(format!("cannot be made: {error}")))?;
+    let identity =
+        identity(path).ok_or_else(|| site.wrong("was removed as soon as it was made"))?;
+    drop(lock);
+    // Others have their files in /run/picnic.
+    let folder_is_own = *mode == Some(0o700);
+    let (folder, path) = (folder.clone(), path.clone());
+    Ok(Some(Socket { listener, path, folder, identity, folder_is_own }))
 }
 
 fn identity(path: &Path) -> Option<(u64, u64)> {
@@ -206,13 +200,13 @@ fn bind(address: &SocketAddrUnix) -> Result<UnixListener, Errno> {
 /// What stands at a path.
 enum Probe {
     Absent,
-    /// A socket that nobody listens to, or that only a killed card's last command still holds.
+    /// A socket that nobody has open, or that only a killed card's last command still holds.
     Stale,
     /// A process listens.
     Live(i32),
     /// A socket that this user may not use.
     Denied,
-    /// Something else.
+    /// Something else, such as another program's socket for datagrams.
     Foreign,
 }
 
@@ -227,11 +221,10 @@ fn probe(path: &Path) -> Probe {
         }
         // So many wait to be taken that it must be live.
         Err(Errno::AGAIN) => Probe::Live(0),
-        Err(Errno::NOENT) => Probe::Absent,
         Err(Errno::ACCESS | Errno::PERM) => Probe::Denied,
-        Err(_) => match std::fs::symlink_metadata(path) {
+        Err(error) => match std::fs::symlink_metadata(path) {
             Err(_) => Probe::Absent,
-            Ok(metadata) if is_socket(&metadata) => Probe::Stale,
+            Ok(metadata) if is_socket(&metadata) && error == Errno::CONNREFUSED => Probe::Stale,
             Ok(_) => Probe::Foreign,
         },
     }
@@ -330,6 +323,7 @@ mod tests {
     use rustix::process::Uid;
     use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
     use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::net::UnixDatagram;
 
     fn card(socket: &Path) -> CardFile {
         let text = format!("[control]\nsocket = \"{}\"\n", socket.display());
@@ -420,7 +414,7 @@ mod tests {
             assert!(socket.path.exists());
             drop(socket);
             assert_eq!(places.own.exists(), stays, "the folder of all users stays");
-            make_folder(&places.own, mode).unwrap();
+            drop(make_and_lock(&places.own, mode, Instant::now()).unwrap());
             assert_eq!(remove_stale_at(&places), <[PathBuf; 0]>::default());
             assert_eq!(places.own.exists(), stays);
             let _ = std::fs::remove_dir(&places.own);
@@ -432,7 +426,7 @@ mod tests {
     fn the_card_of_another_user_is_shown_and_left_alone() {
         let folder = tempfile::tempdir().unwrap();
         let places = places(folder.path(), 0o700);
-        make_folder(&places.own, 0o700).unwrap();
+        drop(make_and_lock(&places.own, 0o700, Instant::now()).unwrap());
         let path = places.own.join("a.sock");
         let theirs = UnixListener::bind(&path).unwrap();
         std::fs::set_permissions(&path, PermissionsExt::from_mode(0o600)).unwrap();
@@ -490,6 +484,20 @@ mod tests {
         drop(other);
     }
 
+    /// So many wait to be taken that no other can: nobody waits for that.
+    #[test]
+    fn a_card_that_takes_no_clients_is_live() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("card.sock");
+        let _listener = bind(&SocketAddrUnix::new(&path).unwrap()).unwrap();
+        let mut waiting = Vec::new();
+        while let Ok(client) = connect(&path) {
+            waiting.push(client);
+        }
+        assert!(waiting.len() >= BACKLOG as usize);
+        assert!(matches!(probe(&path), Probe::Live(0)));
+    }
+
     #[test]
     fn a_card_that_wants_no_socket_has_none() {
         let sections = picnic_core::config::Sections::core().with(crate::config::SECTIONS);
@@ -513,10 +521,23 @@ mod tests {
         let file = folder.path().join("file");
         std::fs::write(&file, "precious").unwrap();
         assert!(message(&file).contains("control.socket"), "{}", message(&file));
-        assert!(message(&file).ends_with("is there already, and is no socket"));
+        assert!(message(&file).ends_with("is there already, and is no card's socket"));
         assert_eq!(std::fs::read(&file).unwrap(), b"precious");
+        // Nor is a link replaced, or another program's socket, whatever its kind.
+        let (link, datagrams) = (folder.path().join("link"), folder.path().join("datagrams"));
+        std::os::unix::fs::symlink("nowhere", &link).unwrap();
+        let theirs = UnixDatagram::bind(&datagrams).unwrap();
+        for path in [&link, &datagrams] {
+            assert!(message(path).ends_with("and is no card's socket"), "{}", message(path));
+            assert_eq!(check(&card(path)).unwrap_err().to_string(), message(path));
+        }
+        UnixDatagram::unbound().unwrap().send_to(b"x", &datagrams).unwrap();
+        drop(theirs);
+        let slash = folder.path().join("new/");
+        assert!(message(&slash).ends_with("found a folder, allowed: a file"));
+        assert_eq!(check(&card(&slash)).unwrap_err().to_string(), message(&slash));
         let absent = folder.path().join("absent/card.sock");
-        assert!(message(&absent).contains("No such file"), "{}", message(&absent));
+        assert!(message(&absent).ends_with("its folder is not there"), "{}", message(&absent));
         let long = folder.path().join("x".repeat(120));
         assert!(message(&long).contains("bytes for the socket, allowed: 107"));
         assert!(message(&long).starts_with("card:2: control.socket: "));

@@ -10,18 +10,59 @@
 //! ```
 //!
 //! Whoever is about to use a file says so when it is built, before anything is opened for
-//! writing. Files are compared by device and inode, through links; those that are not there yet,
-//! by their folder and name. Devices (`/dev/null`) may be written by several.
+//! writing, and hears then if it cannot be made. Files are compared by device and inode, through
+//! links, and by folder and name, since they may be made in between. Devices (`/dev/null`) may be
+//! written by several. An output is `NAME.part` until it is whole, so that is its file, too.
 
 use crate::error::ConfigError;
 use std::fs::{self, File};
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-/// Links that are followed to a file that is not there.
+/// Links that are followed to a file.
 const MOST_LINKS: usize = 40;
+
+/// Where a link leads, be the file there or not.
+pub fn follow(path: &Path) -> PathBuf {
+    let mut path = path.to_owned();
+    for _ in 0..MOST_LINKS {
+        let Ok(target) = fs::read_link(&path) else { break };
+        path = path.parent().unwrap_or(Path::new("")).join(target);
+    }
+    path
+}
+
+/// What an output is until it is whole, beside its place; links are to be followed before.
+pub fn part_of(path: &Path) -> PathBuf {
+    let mut part = path.as_os_str().to_owned();
+    part.push(".part");
+    part.into()
+}
+
+/// The folder that a file stands in.
+fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// Whether there is, or could be, such a file.
+fn check(path: &Path) -> Result<(), String> {
+    let is_folder = path.file_name().is_none() || path.as_os_str().as_bytes().ends_with(b"/");
+    match fs::metadata(path) {
+        Ok(found) if found.is_dir() => Err("found a folder, allowed: a file".into()),
+        Ok(_) => Ok(()),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(format!("cannot be made: {error}"))
+        }
+        Err(_) if is_folder => Err("found a folder, allowed: a file".into()),
+        Err(_) if !folder_of(path).is_dir() => {
+            Err("cannot be made: its folder is not there".into())
+        }
+        Err(_) => Ok(()),
+    }
+}
 
 /// What tells one file from another.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,41 +70,32 @@ enum Identity {
     /// Device and inode.
     There(u64, u64),
     /// Device and inode of its folder, and its name.
-    Missing(u64, u64, PathBuf),
+    Named(u64, u64, PathBuf),
     /// Its folder is not there either.
     Nowhere(PathBuf),
-    /// Not to be destroyed by writing.
-    Device,
 }
 
 impl Identity {
-    fn of(path: &Path) -> Self {
-        let mut path = path.to_owned();
-        for _ in 0..MOST_LINKS {
-            if let Ok(found) = fs::metadata(&path) {
-                return match found.file_type().is_char_device() {
-                    true => Identity::Device,
-                    false => Identity::There(found.dev(), found.ino()),
-                };
-            }
-            let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-            let folder = folder.unwrap_or(Path::new(".")).to_owned();
-            if let Ok(target) = fs::read_link(&path) {
-                path = folder.join(target);
-                continue;
-            }
-            return match (fs::metadata(&folder), path.file_name()) {
-                (Ok(found), Some(name)) => Identity::Missing(found.dev(), found.ino(), name.into()),
-                _ => Identity::Nowhere(path),
-            };
+    /// A device has none: writing does not destroy it.
+    fn of(path: &Path) -> Vec<Self> {
+        let found = fs::metadata(path).ok();
+        if found.as_ref().is_some_and(|found| found.file_type().is_char_device()) {
+            return Vec::new();
         }
-        Identity::Nowhere(path)
+        let path = follow(path);
+        let named = match (fs::metadata(folder_of(&path)), path.file_name()) {
+            (Ok(found), Some(name)) => Identity::Named(found.dev(), found.ino(), name.into()),
+            _ => Identity::Nowhere(path),
+        };
+        let there = found.map(|found| Identity::There(found.dev(), found.ino()));
+        there.into_iter().chain([named]).collect()
     }
 }
 
 #[derive(Debug)]
 struct Use {
-    identity: Identity,
+    /// The file, and of an output its part.
+    identities: Vec<Identity>,
     /// The section, and the key in it.
     user: (String, &'static str),
     writes: bool,
@@ -88,37 +120,60 @@ impl Files {
     /// # Errors
     /// Another key's output is that file.
     pub fn read(&self, key: &'static str, path: &Path) -> Result<(), ConfigError> {
-        self.note(key, path, false)
+        self.note(key, &[path], false)
     }
 
     /// The section's `key` names a file that is written.
     ///
     /// # Errors
-    /// Another key names that file already.
+    /// Another key names that file already, or it cannot be made there.
     pub fn write(&self, key: &'static str, path: &Path) -> Result<(), ConfigError> {
-        self.note(key, path, true)
+        let part = part_of(&follow(path));
+        // What is no regular file is written to as it is.
+        let is_stream = fs::metadata(path).is_ok_and(|found| !found.is_file() && !found.is_dir());
+        let paths = if is_stream { vec![path] } else { vec![path, &part] };
+        paths.iter().try_for_each(|path| self.check(key, path))?;
+        self.note(key, &paths, true)
     }
 
-    fn note(&self, key: &'static str, path: &Path, writes: bool) -> Result<(), ConfigError> {
-        let identity = Identity::of(path);
+    /// The section's `key` names a socket that is made.
+    ///
+    /// # Errors
+    /// Another key names that file already, or it cannot be made there.
+    pub fn bind(&self, key: &'static str, path: &Path) -> Result<(), ConfigError> {
+        self.check(key, path)?;
+        self.note(key, &[path], true)
+    }
+
+    fn check(&self, key: &'static str, path: &Path) -> Result<(), ConfigError> {
+        check(path)
+            .map_err(|message| ConfigError::new(key, format!("{}: {message}", path.display())))
+    }
+
+    fn note(&self, key: &'static str, paths: &[&Path], writes: bool) -> Result<(), ConfigError> {
         let mut uses = self.uses.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         // A card may be built more than once: checked, then started.
         let user = (self.section.clone(), key);
         uses.retain(|other| other.user != user);
-        let same = |other: &&Use| other.identity == identity && (writes || other.writes);
-        if identity != Identity::Device
-            && let Some(other) = uses.iter().find(same)
-        {
-            let verb = if other.writes { "is written" } else { "is read" };
-            let (section, other) = &other.user;
-            let dot = if section.is_empty() || other.is_empty() { "" } else { "." };
-            let message = format!(
-                "found \"{}\", which {verb} as {section}{dot}{other}; allowed: another file",
-                path.display()
-            );
-            return Err(ConfigError::new(key, message));
+        let mut identities = Vec::new();
+        for path in paths {
+            let own = Identity::of(path);
+            let same = |other: &&Use| {
+                (writes || other.writes) && own.iter().any(|own| other.identities.contains(own))
+            };
+            if let Some(other) = uses.iter().find(same) {
+                let verb = if other.writes { "is written" } else { "is read" };
+                let (section, other) = &other.user;
+                let dot = if section.is_empty() || other.is_empty() { "" } else { "." };
+                let message = format!(
+                    "found \"{}\", which {verb} as {section}{dot}{other}; allowed: another file",
+                    path.display()
+                );
+                return Err(ConfigError::new(key, message));
+            }
+            identities.extend(own);
         }
-        uses.push(Use { identity, user, writes });
+        uses.push(Use { identities, user, writes });
         Ok(())
     }
 }

@@ -6,6 +6,7 @@
 //! file that it leads to is replaced, not the link. It is for regular files: renaming would
 //! replace a FIFO, a terminal or `/dev/null`.
 
+use picnic_core::files::{follow, part_of};
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, fchown};
@@ -29,9 +30,7 @@ impl OutputFile {
     pub(crate) fn create(path: &Path) -> io::Result<Self> {
         let before = fs::metadata(path);
         let path = follow(path);
-        let mut part = path.clone().into_os_string();
-        part.push(".part");
-        let part = PathBuf::from(part);
+        let part = part_of(&path);
         let mut options = OpenOptions::new();
         // Not cut before it is this one's.
         options.write(true).create(true).truncate(false).custom_flags(libc::O_NOFOLLOW);
@@ -76,16 +75,6 @@ impl Write for OutputFile {
     fn flush(&mut self) -> io::Result<()> {
         self.file.flush()
     }
-}
-
-/// Where a link leads, be the file there or not.
-fn follow(path: &Path) -> PathBuf {
-    let mut path = path.to_owned();
-    for _ in 0..40 {
-        let Ok(target) = fs::read_link(&path) else { break };
-        path = path.parent().unwrap_or(Path::new("")).join(target);
-    }
-    path
 }
 
 #[cfg(test)]

@@ -362,16 +362,8 @@ impl Output {
     /// Prepares an output file; it is made when the wire is first used.
     fn build(path: &Path, stop: &Stop) -> Result<Self, ConfigError> {
         let name = path.display().to_string();
-        let refuse = |message: String| ConfigError::new("output", format!("{name}: {message}"));
-        if path.is_dir() {
-            return Err(refuse("found a folder, allowed: a file".into()));
-        }
-        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-        if !folder.is_none_or(Path::is_dir) {
-            return Err(refuse("cannot be made: its folder is not there".into()));
-        }
         let capture = Capture::create_when_used(path, CaptureOptions::default(), stop)
-            .map_err(|error| refuse(error.to_string()))?;
+            .map_err(|error| ConfigError::new("output", format!("{name}: {error}")))?;
         let point = capture.point("tx");
         Ok(Output { name, capture, point })
     }

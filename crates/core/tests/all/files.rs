@@ -44,7 +44,6 @@ fn an_output_is_no_other_keys_file_by_whatever_name() {
         ("in", "new", false),
         ("new", "sub/new", false),
         ("sub/again", "in", false),
-        ("nowhere/new", "new", false),
     ] {
         let files = Files::default();
         files.of("wire[0]").read("path", &at(first)).unwrap();
@@ -62,6 +61,10 @@ fn an_output_is_no_other_keys_file_by_whatever_name() {
             assert_eq!(used.is_err(), same, "{first} {second}");
         }
     }
+    // What cannot be there is nobody's output.
+    let files = Files::default();
+    files.of("wire[0]").read("path", &at("nowhere/new")).unwrap();
+    files.of("trace").write("path", &at("new")).unwrap();
     let files = Files::default();
     files.of("wire[0]").read("path", &at("in")).unwrap();
     // Two may read a file.
@@ -73,6 +76,109 @@ fn an_output_is_no_other_keys_file_by_whatever_name() {
         file.display()
     );
     assert!(found.contains(&told), "{found}");
+}
+
+/// An output is written under another name first, which is as little another key's.
+#[test]
+fn an_outputs_part_is_no_other_keys_file() {
+    let folder = Folder::new("part");
+    let at = |name: &str| folder.0.join(name);
+    std::fs::write(at("out.part"), "input").unwrap();
+    std::fs::hard_link(at("in"), at("hard.part")).unwrap();
+    symlink("in", at("soft.part")).unwrap();
+    symlink("out", at("link")).unwrap();
+    for (output, other, same) in [
+        ("out", "out.part", true),
+        ("link", "out.part", true),
+        ("link", "link.part", false),
+        ("hard", "in", true),
+        ("soft", "in", true),
+        ("new", "new.part", true),
+        ("new.part", "out", false),
+    ] {
+        for writes in [false, true] {
+            let files = Files::default();
+            files.of("trace").write("path", &at(output)).unwrap();
+            let wire = files.of("wire[0]");
+            let used = match writes {
+                true => wire.write("output", &at(other)),
+                false => wire.read("path", &at(other)),
+            };
+            assert_eq!(used.is_err(), same, "{output} {other} {writes}");
+        }
+        let files = Files::default();
+        files.of("wire[0]").read("path", &at(other)).unwrap();
+        let wrote = files.of("trace").write("path", &at(output));
+        assert_eq!(wrote.is_err(), same, "{output} {other}");
+        if let Err(error) = wrote {
+            let part = at(if output == "link" { "out" } else { output }).display().to_string();
+            let told = format!("found \"{part}.part\", which is read as wire[0].path");
+            assert!(error.to_string().contains(&told), "{error}");
+        }
+    }
+    // What is no regular file has none.
+    let fifo = at("fifo");
+    assert!(std::process::Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    let files = Files::default();
+    files.of("trace").write("path", &fifo).unwrap();
+    files.of("wire[0]").write("output", &at("fifo.part")).unwrap();
+}
+
+#[test]
+fn an_output_that_cannot_be_made_is_told_before_anything_is() {
+    let folder = Folder::new("made");
+    let at = |name: &str| folder.0.join(name);
+    std::fs::create_dir(at("sub")).unwrap();
+    std::fs::create_dir(at("x.part")).unwrap();
+    symlink("nowhere/new", at("dangling")).unwrap();
+    let (long, longer) = ("a".repeat(250), "a".repeat(251));
+    for (name, why) in [
+        ("new", None),
+        ("in", None),
+        ("sub/new", None),
+        (&*long, None),
+        (&*longer, Some("cannot be made: File name too long (os error 36)")),
+        ("", Some("found a folder, allowed: a file")),
+        ("sub", Some("found a folder, allowed: a file")),
+        ("sub/..", Some("found a folder, allowed: a file")),
+        ("new/", Some("found a folder, allowed: a file")),
+        ("x", Some("found a folder, allowed: a file")),
+        ("nowhere/new", Some("cannot be made: its folder is not there")),
+        ("in/new", Some("cannot be made: Not a directory (os error 20)")),
+        ("a\0b", Some("cannot be made: file name contained an unexpected NUL byte")),
+    ] {
+        let wrote = Files::default().write("path", &at(name));
+        match (wrote, why) {
+            (Ok(()), None) => {}
+            (Err(error), Some(why)) => assert!(error.to_string().ends_with(why), "{error}"),
+            (wrote, _) => panic!("{name}: {wrote:?}"),
+        }
+    }
+    assert!(Files::default().write("path", Path::new("")).is_err());
+    let error = Files::default().write("path", &at("dangling")).unwrap_err();
+    assert!(error.to_string().ends_with("its folder is not there"), "{error}");
+}
+
+/// One that was not there when it was named may have been made since, or replaced.
+#[test]
+fn a_file_that_has_been_made_meanwhile_is_still_its_keys() {
+    let folder = Folder::new("meanwhile");
+    let at = |name: &str| folder.0.join(name);
+    let files = Files::default();
+    files.of("control").bind("socket", &at("new")).unwrap();
+    files.of("trace").write("path", &at("trace")).unwrap();
+    files.of("wire[0]").read("path", &at("in")).unwrap();
+    for name in ["new", "trace.part"] {
+        std::fs::write(at(name), "made").unwrap();
+    }
+    std::fs::rename(at("new"), at("in")).unwrap();
+    std::fs::write(at("new"), "made again").unwrap();
+    for name in ["new", "trace", "trace.part", "in"] {
+        let used = files.of("wire[1]").write("output", &at(name));
+        assert!(used.is_err(), "{name}");
+    }
+    // A socket is what it is from the first moment on.
+    files.of("wire[1]").write("output", &at("new.part")).unwrap();
 }
 
 #[test]

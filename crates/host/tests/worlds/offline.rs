@@ -308,6 +308,58 @@ fn no_output_of_a_card_destroys_another_of_its_files() {
     }
 }
 
+/// A check and a start say the same of an output, and make nothing.
+#[test]
+fn an_output_that_cannot_be_made_is_found_by_a_check() {
+    let _machine = machine();
+    let folder = tempfile::tempdir().unwrap();
+    write_capture(&folder.path().join("in.pcapng"));
+    let long = "a".repeat(300);
+    for path in ["", ".", "new/", "nowhere/new", "in.pcapng/new", &long] {
+        let wire = "[control]\nsocket = \"off\"\n[[wire]]\nport = \"pcap\"\npath = \"in.pcapng\"\n";
+        for (key, text) in [
+            ("trace.path", format!("{wire}[trace]\npath = \"{path}\"\n")),
+            ("wire[0].output", format!("{wire}output = \"{path}\"\n")),
+        ] {
+            let mut card = sections().parse(&text, None).unwrap();
+            card.directory = folder.path().into();
+            let launch = || Launch::new(&card, registries());
+            let checked = launch().check().map(drop).unwrap_err().to_string();
+            assert!(checked.contains(&format!(" {key}: ")), "{checked}");
+            assert_eq!(launch().start().map(drop).unwrap_err().to_string(), checked);
+        }
+    }
+    // What an output is until it is whole, and the card's socket, are files, too.
+    let input = folder.path().join("p.part");
+    std::fs::rename(folder.path().join("in.pcapng"), &input).unwrap();
+    let before = std::fs::read(&input).unwrap();
+    let wire = "[[wire]]\nport = \"pcap\"\npath = \"p.part\"\n";
+    let off = "[control]\nsocket = \"off\"\n";
+    for text in [
+        format!("{off}{wire}output = \"p\"\n"),
+        format!("{off}{wire}[trace]\npath = \"p\"\n"),
+        format!("{off}{wire}output = \"o.part\"\n[trace]\npath = \"o\"\n"),
+        format!("[control]\nsocket = \"./o\"\n{wire}output = \"o\"\n"),
+        format!("[control]\nsocket = \"./o.part\"\n{wire}output = \"o\"\n"),
+        format!("[control]\nsocket = \"./o\"\n{wire}[trace]\npath = \"o\"\n"),
+    ] {
+        let card = || {
+            let mut card = sections().parse(&text, None).unwrap();
+            card.directory = folder.path().into();
+            card
+        };
+        let errors = [
+            Launch::new(&card(), registries()).check().map(drop),
+            Launch::new(&card(), registries()).start().map(drop),
+        ];
+        for error in errors.map(|started| started.unwrap_err().to_string()) {
+            assert!(error.ends_with("; allowed: another file"), "{text}{error}");
+        }
+        assert_eq!(std::fs::read(&input).unwrap(), before, "{text}");
+    }
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+}
+
 #[test]
 fn a_fifo_is_no_capture_and_nobody_waits_for_it() {
     let _machine = machine();
