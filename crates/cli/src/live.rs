@@ -44,13 +44,11 @@ impl Terminal {
 
     /// What cannot be drawn is not drawn: a terminal that has gone is no reason to stop.
     fn write(self, text: &str) {
-        let _ = match self {
-            Terminal::Stderr => io::stderr().lock().write_all(text.as_bytes()),
-            Terminal::Stdout => {
-                let mut stdout = io::stdout().lock();
-                stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush())
-            }
+        let stream = match self {
+            Terminal::Stderr => output::standard(io::stderr()),
+            Terminal::Stdout => output::standard(io::stdout()),
         };
+        let _ = stream.map(|mut stream| stream.write_all(text.as_bytes()));
     }
 }
 

@@ -1,9 +1,23 @@
 //! Writing for people and for programs, and how figures are written.
 
+use anyhow::anyhow;
 use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Table, presets};
+use picnic_machine::signals;
+use picnic_ports::stream::Stream;
 use serde::Serialize;
 use std::borrow::Cow;
 use std::io::{self, Write};
+use std::os::fd::AsFd;
+
+/// Standard output or standard error. Who is to read it is waited for until this process is asked
+/// to stop.
+///
+/// # Errors
+/// It is not open for writing, or no descriptor is left.
+pub(crate) fn standard(stream: impl AsFd) -> anyhow::Result<Stream> {
+    let file = stream.as_fd().try_clone_to_owned()?;
+    Stream::new(file, signals::stop()).map_err(|message| anyhow!("the output {message}"))
+}
 
 /// Writes to standard output, whole.
 ///
@@ -14,10 +28,7 @@ pub(crate) fn print(text: &str) -> anyhow::Result<()> {
 }
 
 fn write(text: &str) -> anyhow::Result<()> {
-    let mut stdout = io::stdout().lock();
-    stdout.write_all(text.as_bytes())?;
-    stdout.flush()?;
-    Ok(())
+    Ok(standard(io::stdout())?.write_all(text.as_bytes())?)
 }
 
 /// Text with its control characters escaped, so that a name steers no terminal: a name's own
@@ -61,7 +72,12 @@ pub(crate) fn print_json(value: &impl Serialize) -> anyhow::Result<()> {
 /// that wants none.
 pub(crate) fn tell(message: impl std::fmt::Display) {
     let message = message.to_string();
-    let _ = writeln!(io::stderr().lock(), "{}", printable(&message, &['\t']));
+    let line = format!("{}\n", printable(&message, &['\t']));
+    let _ = match standard(io::stderr()) {
+        Ok(mut stderr) => stderr.write_all(line.as_bytes()),
+        // That no descriptor is left may be what there is to tell.
+        Err(_) => io::stderr().write_all(line.as_bytes()),
+    };
 }
 
 /// Whether the reader of standard output has gone.

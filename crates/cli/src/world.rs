@@ -1,6 +1,7 @@
 //! `--world`: where a card runs, and what there is to say of that.
 
 use crate::failure::Usage;
+use crate::output;
 use crate::registries::{WORLDS, World, registries};
 use anyhow::{Context, anyhow};
 use clap::Args;
@@ -96,7 +97,7 @@ impl SeedArgs {
     pub(crate) fn events(&self, stop: Stop) -> anyhow::Result<Option<Box<dyn Write + Send>>> {
         let Some(path) = &self.trace else { return Ok(None) };
         if path.as_os_str() == "-" {
-            return Ok(Some(Box::new(BufWriter::new(std::io::stdout()))));
+            return Ok(Some(Box::new(BufWriter::new(output::standard(std::io::stdout())?))));
         }
         let place = || format!("--trace: {}", path.display());
         let file = stream::create(path, || stop.is_asked()).with_context(place)?;

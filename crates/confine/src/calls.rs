@@ -45,6 +45,9 @@ const PACKETS: List = calls! {
     SYS_epoll_ctl SYS_epoll_pwait
 };
 
+/// Standard output that is a socket, which is not waited for in the call.
+const OUTPUT: List = calls! { SYS_sendto };
+
 /// Files that are written, finished and put in their place.
 const FILES: List = calls! {
     SYS_openat SYS_newfstatat SYS_statx SYS_fsync SYS_fdatasync SYS_ftruncate
@@ -108,7 +111,7 @@ const MAKING: List = calls! { SYS_clone3 SYS_clone };
 pub(crate) fn of(role: Role) -> Vec<List> {
     let mut lists = vec![EVERY_THREAD, EVERY_THREAD_OLDER];
     match role {
-        Role::Main => lists.extend([FILES, FILES_OLDER, STOPPING, STOPPING_OLDER]),
+        Role::Main => lists.extend([OUTPUT, FILES, FILES_OLDER, STOPPING, STOPPING_OLDER]),
         Role::Borrowed => lists.push(PACKETS),
         Role::Target => lists.push(NETLINK),
         Role::Control => lists.extend([

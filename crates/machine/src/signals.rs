@@ -3,6 +3,7 @@
 //! The first one asks for a clean stop. A second Ctrl-C or kill ends the process at once; a
 //! second hang-up does not, since the kernel and the shell both send one when a terminal closes.
 
+use picnic_core::stop::Stop;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::flag;
 use std::io;
@@ -40,6 +41,11 @@ pub fn stop_flag() -> io::Result<Arc<AtomicBool>> {
         flag::register(SIGHUP, stop.clone())?;
     }
     Ok(STOP.get_or_init(|| stop).clone())
+}
+
+/// The request to stop that this process gets by signals: none ever, without a [`stop_flag`].
+pub fn stop() -> Stop {
+    STOP.get().cloned().map_or_else(Stop::default, Stop::by)
 }
 
 /// Whether a stop was asked for, of a process with a [`stop_flag`].

@@ -1,11 +1,12 @@
 //! A stop is clean whoever asks for it: a key, a kill, a closed terminal.
 
 use crate::common::*;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use std::fs::{File, OpenOptions};
-use std::io::{BufRead, BufReader, Write};
-use std::os::fd::OwnedFd;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -88,12 +89,13 @@ fn a_command_that_waits_for_a_reader_ends_by_the_first_signal() {
         let mut waiting = command();
         let waiting = waiting.args(words).current_dir(folder.path());
         let mut waiting = waiting.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        // With its handlers in place it looks for a reader again and again.
+        // With its handlers in place, of which that of SIGHUP is the last, it looks for a reader
+        // again and again.
         let status = format!("/proc/{}/status", waiting.id());
         let handles = || {
             let status = read(&status);
             let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap_or("0");
-            u64::from_str_radix(mask.trim(), 16).unwrap_or(0) & 1 << 1 != 0
+            u64::from_str_radix(mask.trim(), 16).unwrap_or(0) & 1 != 0
         };
         wait_until("it handles signals", handles);
         kill_process(Pid::from_child(&waiting), signal).unwrap();
@@ -104,6 +106,69 @@ fn a_command_that_waits_for_a_reader_ends_by_the_first_signal() {
     }
     interrupt(&card);
     card.wait_with_output().unwrap();
+}
+
+/// Whether a pipe takes nothing more until somebody reads.
+fn is_full(pipe: &impl AsFd) -> bool {
+    let mut source = [PollFd::new(pipe, PollFlags::OUT)];
+    poll(&mut source, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).unwrap() == 0
+}
+
+/// A pipe is full, and what is to be written waits for its reader.
+#[test]
+fn a_reader_who_reads_nothing_holds_up_no_stop_in_virtual_time() {
+    let capture = pcap(&[tcp_frame(1), tcp_frame(2)]);
+    let text = "[[wire]]\nport = \"pcap\"\npath = \"in.pcap\"\nloops = 0\n\
+                [host]\nmode = \"echo\"\n";
+    let folder = folder(&[("in.pcap", &capture), ("card.toml", text.as_bytes())]);
+    let path = folder.path().join("fifo");
+    assert!(Command::new("mkfifo").arg(&path).status().unwrap().success());
+    let files: [&[&str]; 4] = [
+        &["--trace=-"],
+        &["--trace=fifo"],
+        &["--set=wire[0].output=fifo"],
+        &["--set=wire[0].output=/dev/stdout"],
+    ];
+    for (signal, words) in ALL.into_iter().cycle().zip(files) {
+        // Open for both, so that it has a reader.
+        let fifo = OpenOptions::new().read(true).write(true).open(&path).unwrap();
+        let (mut read, write) = std::io::pipe().unwrap();
+        let mut child = {
+            let mut run = command();
+            run.args(["run", "card.toml", "--json", "--world=sim"]).args(words);
+            run.current_dir(folder.path()).stdout(write.try_clone().unwrap());
+            run.stderr(Stdio::piped()).spawn().unwrap()
+        };
+        wait_until("it is full", || is_full(&fifo) || is_full(&write));
+        drop(write);
+        kill_process(Pid::from_child(&child), signal).unwrap();
+        wait_until("it goes on", || has_ended(&mut child));
+        let output = child.wait_with_output().unwrap();
+        let mut said = Vec::new();
+        read.read_to_end(&mut said).unwrap();
+        let told = String::from_utf8_lossy(&said) + stderr(&output);
+        assert!(told.contains("nobody reads it"), "{signal:?} {words:?}: {told}");
+        let has_room = words[0].ends_with("fifo");
+        assert_eq!(output.status.code(), Some(i32::from(!has_room)), "{signal:?} {words:?}");
+    }
+}
+
+/// Of a card whose threads have given up what they need no more.
+#[test]
+fn a_report_goes_to_a_socket() {
+    let _machine = machine();
+    let (theirs, ours) = UnixStream::pair().unwrap();
+    let child = {
+        let mut run = command();
+        run.args(["run", "--json", "--duration=600"]).stdout(OwnedFd::from(ours));
+        run.stderr(Stdio::piped()).spawn().unwrap()
+    };
+    wait_until("packets come", || has_received("picnic0"));
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let report = std::io::read_to_string(theirs).unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert_balanced(&serde_json::from_str(&report).unwrap());
 }
 
 #[test]
