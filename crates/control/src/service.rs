@@ -469,6 +469,18 @@ mod tests {
         }
     }
 
+    /// What it has asked before it was taken in is answered as all else.
+    #[test]
+    fn who_has_got_a_place_has_it_from_the_first_call_on() {
+        let mut served = Served::new("", Duration::ZERO);
+        let (mut first, _second) = (served.caller(), served.caller());
+        assert!(served.call(&mut first, "card.info", json!({})).is_ok());
+        let stream = UnixStream::connect(served.folder.path().join("card.sock")).unwrap();
+        stream.set_nonblocking(true).unwrap();
+        let mut third = Caller(stream, Vec::new());
+        assert!(served.call(&mut third, "chain.list", json!({})).is_ok());
+    }
+
     #[test]
     fn a_card_that_stops_is_changed_no_more() {
         let mut served = Served::new("", HOUR);
