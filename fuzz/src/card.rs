@@ -5,7 +5,7 @@
 
 use picnic_control::Launch;
 use picnic_core::config::DEMONSTRATION;
-use picnic_core::doorbell::Doorbell;
+use picnic_core::doorbell::{Doorbell, NoDoorbell};
 use picnic_core::error::ConfigError;
 use picnic_core::time::Time;
 use picnic_engine::assemble::{Assembled, assemble};
@@ -18,12 +18,6 @@ use std::sync::Arc;
 
 /// Relative paths of a card start in a folder that is not there.
 const FILE: &str = "/nonexistent/card.toml";
-
-struct Silent;
-
-impl Doorbell for Silent {
-    fn ring(&self) {}
-}
 
 /// Reads the bytes as a card file, builds what it names, runs what it builds.
 pub fn run(data: &[u8]) {
@@ -52,8 +46,8 @@ pub fn run(data: &[u8]) {
         return;
     }
     let doorbells: Vec<_> =
-        (0..file.host.queues).map(|_| Arc::new(Silent) as Arc<dyn Doorbell>).collect();
-    match assemble(&file, parts, &doorbells, Arc::new(Silent)) {
+        (0..file.host.queues).map(|_| Arc::new(NoDoorbell) as Arc<dyn Doorbell>).collect();
+    match assemble(&file, parts, &doorbells, Arc::new(NoDoorbell)) {
         Ok(assembled) => turn(assembled),
         Err(BuildError::Config(error)) => check(&error, text),
         Err(error) => assert!(!error.to_string().is_empty()),

@@ -2,7 +2,7 @@
 
 use crate::frames;
 use arbitrary::{Result, Unstructured};
-use picnic_core::doorbell::Doorbell;
+use picnic_core::doorbell::NoDoorbell;
 use picnic_core::function::Function;
 use picnic_core::ledger::{DropReason, Ledger, Stage};
 use picnic_core::out::{Doors, Onward, Out, TargetRing};
@@ -22,12 +22,6 @@ use std::sync::Arc;
 const QUEUES: u16 = 4;
 /// Smaller than a burst, so that rings fill up.
 const RING: usize = 32;
-
-struct Silent;
-
-impl Doorbell for Silent {
-    fn ring(&self) {}
-}
 
 /// The end of the chain: nothing is handed on but by the burst.
 struct Nowhere;
@@ -53,7 +47,8 @@ impl Bench {
                 let (producer, consumer) = spsc::channel(RING);
                 let moderation = Moderation::new(ModerationMode::None);
                 let (gate, counters) = (Arc::new(Gate::new()), Arc::<SteerCounters>::default());
-                let ring = TargetRing::new(producer, gate, Arc::new(Silent), moderation, counters);
+                let ring =
+                    TargetRing::new(producer, gate, Arc::new(NoDoorbell), moderation, counters);
                 (ring, consumer)
             })
             .unzip();

@@ -70,7 +70,7 @@ impl Component for Heartbeat {
     const NAME: &'static str = "heartbeat";
     const HELP: &'static str = "send a numbered frame out of a wire at every release";
     const COMMANDS: &'static [CommandEntry] =
-        &[CommandEntry::of::<Get<Arc<Beats>>>(), CommandEntry::of::<Set<NewWire>>()];
+        &[CommandEntry::of::<Get<Arc<HeartbeatCounters>>>(), CommandEntry::of::<Set<NewWire>>()];
 
     fn build(config: Config, context: &BuildContext) -> Result<Setup, ConfigError> {
         let longest = LONGEST.min(u16::try_from(context.buffer_size).unwrap_or(LONGEST));
@@ -82,7 +82,7 @@ impl Component for Heartbeat {
         let spec = TaskSpec::new(Self::NAME).periodic(1_000_000);
         let spec = bounds::bounded(spec, &heartbeat::GRAPH, context)?;
         let Config { wire, wait, .. } = config;
-        let (frame, beats) = (first_frame(config.size), Arc::new(Beats::by(wire)));
+        let (frame, beats) = (first_frame(config.size), Arc::new(HeartbeatCounters::by(wire)));
         let shown = beats.clone();
         let program = program(move |nic| heartbeat(nic, beats, wait, frame)).obeying(shown);
         Ok(Setup { spec, program })
@@ -98,16 +98,16 @@ fn check_wire(wire: u8, context: &BuildContext) -> Result<(), String> {
 
 /// What a heartbeat shares with its commands.
 #[derive(Debug, Default)]
-pub struct Beats {
+pub struct HeartbeatCounters {
     wire: Counter,
     sent: Counter,
     missing: Counter,
 }
 
-impl Beats {
+impl HeartbeatCounters {
     /// Those of one that sends by this wire.
     fn by(wire: u8) -> Self {
-        let beats = Beats::default();
+        let beats = HeartbeatCounters::default();
         beats.wire.set(wire.into());
         beats
     }
@@ -124,7 +124,7 @@ pub struct State {
     pub missing_frames: u64,
 }
 
-impl Inspect for Beats {
+impl Inspect for HeartbeatCounters {
     type State = State;
     const HELP: &'static str = "its wire, and how many frames it has sent";
 
@@ -148,7 +148,7 @@ pub struct NewWire {
 impl ComponentChange for NewWire {
     const HELP: &'static str = "change the wire; the result has the state before";
     const EXAMPLE: &'static str = r#"{"wire": 0}"#;
-    type Of = Arc<Beats>;
+    type Of = Arc<HeartbeatCounters>;
     type New = u8;
 
     fn prepare(self, context: &BuildContext) -> Result<u8, CommandError> {
@@ -157,7 +157,7 @@ impl ComponentChange for NewWire {
         Ok(self.wire)
     }
 
-    fn apply(wire: &mut u8, beats: &mut Arc<Beats>, _now: Time) -> bool {
+    fn apply(wire: &mut u8, beats: &mut Arc<HeartbeatCounters>, _now: Time) -> bool {
         beats.wire.set((*wire).into());
         true
     }
@@ -187,7 +187,7 @@ fn write_number(frame: &mut [u8], number: u64) {
 
 /// Sends `frame` at each release, numbered from zero on.
 #[task]
-pub async fn heartbeat(nic: Nic, beats: Arc<Beats>, wait: bool, mut frame: Vec<u8>) {
+pub async fn heartbeat(nic: Nic, beats: Arc<HeartbeatCounters>, wait: bool, mut frame: Vec<u8>) {
     let mut number: u64 = 0;
     loop {
         write_number(&mut frame, number);

@@ -5,7 +5,7 @@ use anyhow::{Context, anyhow, bail};
 use clap::Args;
 use picnic_control::folders::folders;
 use picnic_control::protocol::{self, INVALID_PARAMS, METHOD_NOT_FOUND};
-use picnic_control::socket::{Found, running};
+use picnic_control::socket::{RunningCard, running};
 use picnic_core::error::ConfigError;
 use rustix::cmsg_space;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
@@ -46,9 +46,9 @@ impl CardChoice {
             return Ok(path.clone());
         }
         let cards = running();
-        let named = |card: &&Found| self.card.as_ref().is_none_or(|name| *name == card.name);
+        let named = |card: &&RunningCard| self.card.as_ref().is_none_or(|name| *name == card.name);
         let meant: Vec<_> = cards.iter().filter(named).collect();
-        let list = |cards: &[&Found]| {
+        let list = |cards: &[&RunningCard]| {
             let names = cards.iter().map(|card| match card.pid {
                 0 => card.name.clone(),
                 pid => format!("{} (pid {pid})", card.name),

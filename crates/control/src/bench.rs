@@ -4,7 +4,7 @@ use crate::captures::Captures;
 use crate::launch::Registries;
 use crate::methods::Methods;
 use crate::monitor::{LatencySlot, Monitor, Notes, TargetTimes};
-use crate::report::{About, Times};
+use crate::report::{RunInfo, Times};
 use crate::server::Access;
 use picnic_core::attachment::{HostAttachment, HostQueue, QueueOut};
 use picnic_core::command::{Command, CommandEntry, CommandError, Order, Prepared};
@@ -252,7 +252,7 @@ impl Bench {
             beside: None,
             keeps: CapabilitySet::empty(),
         };
-        let about = About {
+        let about = RunInfo {
             card: file.card.name.clone(),
             file: None,
             version: "0".into(),

@@ -33,7 +33,7 @@ const MOST_SNAP: u32 = 262_144;
 /// Parameters of `capture.start`.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Eq)]
 #[serde(deny_unknown_fields, default)]
-pub struct Wanted {
+pub struct CaptureRequest {
     /// Where: as in `[trace]`.
     pub stages: Vec<TraceStage>,
     /// Bytes of each packet to keep, 1 to 262144.
@@ -48,10 +48,10 @@ pub struct Wanted {
     pub attached: bool,
 }
 
-impl Default for Wanted {
+impl Default for CaptureRequest {
     fn default() -> Self {
         let CaptureOptions { snaplen, buffer_bytes, .. } = CaptureOptions::default();
-        Wanted {
+        CaptureRequest {
             stages: vec![TraceStage::Wire],
             snap_bytes: snaplen,
             packets: None,
@@ -62,7 +62,7 @@ impl Default for Wanted {
     }
 }
 
-impl Wanted {
+impl CaptureRequest {
     /// Whether all is in range.
     ///
     /// # Errors
@@ -103,7 +103,7 @@ struct CapturePoint {
 #[derive(Debug)]
 struct Active {
     number: u32,
-    wanted: Wanted,
+    wanted: CaptureRequest,
     capture: Capture,
     /// That of its file, which then waits for its reader no more.
     stop: Stop,
@@ -148,7 +148,7 @@ impl Captures {
     /// connection.
     pub(super) fn start(
         &self,
-        wanted: Wanted,
+        wanted: CaptureRequest,
         file: Option<OwnedFd>,
         now: Duration,
         owner: u64,
@@ -379,7 +379,7 @@ mod tests {
         let mut first = captures.observer(&wire).unwrap();
         let folder = tempfile::tempdir().unwrap();
         let file = || Some(OwnedFd::from(std::fs::File::create(folder.path().join("x")).unwrap()));
-        let started = captures.start(Wanted::default(), file(), Duration::ZERO, 9).unwrap();
+        let started = captures.start(CaptureRequest::default(), file(), Duration::ZERO, 9).unwrap();
         assert_eq!(started, json!({ "capture": 1, "interfaces": ["wire0"] }));
         assert_eq!(captures.list()["captures"][0]["attached"], false);
         let mut second = captures.observer(&wire).unwrap();
@@ -397,7 +397,7 @@ mod tests {
         );
         assert!(!captures.are_any() && captures.known(1).is_ok() && captures.known(2).is_err());
         // One that is its connection's ends with that and no other.
-        let attached = Wanted { attached: true, ..Wanted::default() };
+        let attached = CaptureRequest { attached: true, ..CaptureRequest::default() };
         captures.start(attached, file(), Duration::ZERO, 9).unwrap();
         assert_eq!(captures.list()["captures"][0]["attached"], true);
         captures.client_has_gone(8);
@@ -405,7 +405,7 @@ mod tests {
         assert!(captures.are_any());
         captures.client_has_gone(9);
         assert_eq!(ended(&captures, 2)["capture"], 2);
-        let limited = Wanted { packets: Some(1), ..Wanted::default() };
+        let limited = CaptureRequest { packets: Some(1), ..CaptureRequest::default() };
         captures.start(limited, file(), Duration::ZERO, 9).unwrap();
         show(&mut first, Stage::Wire, 5);
         let outcome = ended(&captures, 3);
@@ -417,8 +417,8 @@ mod tests {
 
     #[test]
     fn what_is_wanted_is_in_range() {
-        let check = |change: fn(&mut Wanted)| {
-            let mut wanted = Wanted::default();
+        let check = |change: fn(&mut CaptureRequest)| {
+            let mut wanted = CaptureRequest::default();
             change(&mut wanted);
             wanted.check().map_err(|error| error.split(',').next().unwrap_or_default().to_owned())
         };
@@ -438,7 +438,7 @@ mod tests {
             (MAX_BUFFER_BYTES, true),
             (MAX_BUFFER_BYTES + 1, false),
         ] {
-            let wanted = Wanted { buffer_bytes: bytes, ..Wanted::default() };
+            let wanted = CaptureRequest { buffer_bytes: bytes, ..CaptureRequest::default() };
             assert_eq!(wanted.check().is_ok(), fits, "{bytes}");
         }
         assert_eq!(check(|wanted| wanted.packets = Some(1)), Ok(()));
@@ -455,17 +455,17 @@ mod tests {
     fn a_capture_that_cannot_be_is_refused_with_the_reason() {
         let folder = tempfile::tempdir().unwrap();
         let captures = Captures::default();
-        let refused = |wanted: &Wanted, file| {
+        let refused = |wanted: &CaptureRequest, file| {
             captures.start(wanted.clone(), file, Duration::ZERO, 9).unwrap_err().message
         };
-        let wire = Wanted::default();
+        let wire = CaptureRequest::default();
         assert!(refused(&wire, None).starts_with("found no file"));
         assert_eq!(
             refused(&wire, file(&folder)),
             "nothing can be captured at wire: the card was built without probes"
         );
         let mut probe = captures.observer(&HookPoint::Wire { index: 0, name: "wire0" }).unwrap();
-        let rx = Wanted { stages: vec![TraceStage::Rx], ..Wanted::default() };
+        let rx = CaptureRequest { stages: vec![TraceStage::Rx], ..CaptureRequest::default() };
         assert_eq!(
             refused(&rx, file(&folder)),
             "nothing can be captured at rx: the chain has no functions"
@@ -511,7 +511,7 @@ mod tests {
         let captures = Captures::default();
         let mut probe = captures.observer(&HookPoint::Wire { index: 0, name: "wire0" }).unwrap();
         for number in 1..=REMEMBERED as u32 + 1 {
-            captures.start(Wanted::default(), file(&folder), Duration::ZERO, 9).unwrap();
+            captures.start(CaptureRequest::default(), file(&folder), Duration::ZERO, 9).unwrap();
             show(&mut probe, Stage::Wire, 1);
             captures.stop(number).unwrap();
             ended(&captures, number);
@@ -530,7 +530,7 @@ mod tests {
         // There is no room in it until somebody reads.
         ours.set_nonblocking(true).unwrap();
         while ours.write(&[0; 4096]).is_ok() {}
-        captures.start(Wanted::default(), Some(ours.into()), Duration::ZERO, 9).unwrap();
+        captures.start(CaptureRequest::default(), Some(ours.into()), Duration::ZERO, 9).unwrap();
         show(&mut probe, Stage::Wire, 3);
         // Longer than a reader gets of a capture that is to end.
         std::thread::sleep(PATIENCE + PATIENCE / 2);

@@ -24,7 +24,7 @@ use crate::error::RunError;
 use crate::executor::{Executor, Running};
 use crate::instrument::{self, Tracing};
 use crate::path;
-use crate::report::{About, Report};
+use crate::report::{Report, RunInfo};
 use crate::server::{Doors, Limits, Server};
 use crate::watch::Watch;
 use picnic_confine as confine;
@@ -41,7 +41,7 @@ use picnic_filter::Filters;
 use picnic_machine::facts::MachineFacts;
 use picnic_machine::isolate;
 use picnic_machine::topology::Placement;
-use picnic_os::config::{Kinds, NicOs, OsHandle, Schedulers, Surroundings, Tasks};
+use picnic_os::config::{NicOs, OsHandle, OsRegistries, Schedulers, Surroundings, Tasks};
 use std::net::SocketAddr;
 use std::ops::{Deref, DerefMut};
 
@@ -77,8 +77,8 @@ impl Registries {
     }
 
     /// Those that the parts of its NIC OS are found in.
-    pub fn kinds(&self) -> Kinds {
-        Kinds { schedulers: self.schedulers, tasks: self.tasks }
+    pub fn kinds(&self) -> OsRegistries {
+        OsRegistries { schedulers: self.schedulers, tasks: self.tasks }
     }
 
     /// What is to run a card.
@@ -167,8 +167,8 @@ impl<'a> Launch<'a> {
     }
 
     /// What its reports are of.
-    pub fn about(&self) -> About {
-        About {
+    pub fn about(&self) -> RunInfo {
+        RunInfo {
             card: self.file.card.name.clone(),
             file: self.file.path().map(|path| path.display().to_string()),
             version: env!("CARGO_PKG_VERSION").into(),
@@ -281,7 +281,7 @@ impl<'a> Launch<'a> {
     ///
     /// # Errors
     /// The card file is wrong, or the machine cannot give what it asks for. Nothing runs then.
-    pub fn start(mut self) -> Result<Served, RunError> {
+    pub fn start(mut self) -> Result<ServedCard, RunError> {
         let (file, is_confined, about) = (self.file, self.is_confined, self.about());
         if is_confined && self.loads_code() {
             confine::allow_loading();
@@ -321,7 +321,7 @@ impl<'a> Launch<'a> {
             // Behind its threads, which would inherit it.
             confine::set_up(confine::Role::Main, isolate::needed_to_restore(file));
         }
-        Ok(Served { running, server, metrics, tracing, asked: stop, notes, about, is_confined })
+        Ok(ServedCard { running, server, metrics, tracing, asked: stop, notes, about, is_confined })
     }
 }
 
@@ -346,18 +346,18 @@ fn build(launch: &Launch<'_>, filters: Filters, hooks: &Hooks) -> Result<Built, 
 }
 
 /// A card at work with all that its file asks for.
-pub struct Served {
+pub struct ServedCard {
     running: Box<dyn Running>,
     server: Option<Server>,
     metrics: Option<SocketAddr>,
     tracing: Tracing,
     asked: Stop,
     notes: Vec<String>,
-    about: About,
+    about: RunInfo,
     is_confined: bool,
 }
 
-impl Served {
+impl ServedCard {
     /// Where its metrics are served; none if they are not.
     pub fn metrics(&self) -> Option<SocketAddr> {
         self.metrics
@@ -393,7 +393,7 @@ impl Served {
     /// A part of it panicked.
     pub fn stop(self) -> Result<Report, RunError> {
         self.refuse_changes();
-        let Served { running, server, tracing, asked, notes, about, is_confined, .. } = self;
+        let ServedCard { running, server, tracing, asked, notes, about, is_confined, .. } = self;
         let warnings = running.view().warnings.clone();
         let report = running.stop().inspect_err(|_| asked.ask());
         // Clients can ask for the end while it waits for a reader.
@@ -411,7 +411,7 @@ impl Served {
     }
 }
 
-impl Deref for Served {
+impl Deref for ServedCard {
     type Target = dyn Running;
 
     fn deref(&self) -> &Self::Target {
@@ -419,7 +419,7 @@ impl Deref for Served {
     }
 }
 
-impl DerefMut for Served {
+impl DerefMut for ServedCard {
     fn deref_mut(&mut self) -> &mut Self::Target {
         &mut *self.running
     }

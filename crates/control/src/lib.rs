@@ -51,6 +51,6 @@ pub mod watch;
 mod window;
 
 pub use executor::{Executor, Running};
-pub use launch::{Launch, Registries, Served};
+pub use launch::{Launch, Registries, ServedCard};
 pub use report::Report;
-pub use server::{Access, Beside, Doors, Limits, Server, SwapRx};
+pub use server::{Access, Doors, Limits, PollPart, Server, SwapRx};

@@ -10,7 +10,7 @@ use crate::monitor::Monitor;
 use crate::protocol::{NO_ANSWER, REFUSED, RpcError, VERSION, invalid};
 use crate::report::{self, Report};
 use crate::request::{Request, methods, wrong};
-use crate::server::{Access, Beside, SwapRx};
+use crate::server::{Access, PollPart, SwapRx};
 use picnic_core::config::{CardFile, GateMode, InterruptSection, Sections};
 use picnic_core::direction::Direction;
 use picnic_core::error::ConfigError;
@@ -56,7 +56,7 @@ pub struct Methods {
     registries: Registries,
     context: BuildContext,
     sections: Sections,
-    about: About,
+    about: CardInfo,
     interrupt: InterruptSection,
     hooks: Hooks,
     captures: Captures,
@@ -98,8 +98,8 @@ pub enum CallResult {
 }
 
 /// What does not change while a card runs.
-struct About {
-    report: report::About,
+struct CardInfo {
+    report: report::RunInfo,
     /// By wire.
     ports: Vec<String>,
     attachment: String,
@@ -111,7 +111,7 @@ impl Methods {
     /// The methods of a card that runs. `stop` is made when a client asks for the end.
     pub fn new(
         file: &CardFile,
-        about: report::About,
+        about: report::RunInfo,
         metrics: Option<SocketAddr>,
         access: Access,
         captures: Captures,
@@ -119,7 +119,7 @@ impl Methods {
     ) -> Self {
         let Access { monitor, controller, registries, hooks, filters, tasks, fixed, .. } = access;
         let (swap_rx, beside) = (access.swap_rx, access.beside);
-        let about = About {
+        let about = CardInfo {
             report: about,
             ports: file.wires.iter().map(|wire| wire.port.name().into()).collect(),
             attachment: file.host.section.name().into(),
@@ -129,7 +129,7 @@ impl Methods {
         Methods {
             monitor,
             line: Line::new(controller),
-            beside: beside.map(|Beside { controller, alone, functions }| Part {
+            beside: beside.map(|PollPart { controller, alone, functions }| Part {
                 line: Line::new(controller),
                 alone,
                 functions,

@@ -19,7 +19,7 @@ use std::fmt;
 pub struct Report {
     /// Which card this is of, and what its figures must be read with; left out if nobody said.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub about: Option<About>,
+    pub about: Option<RunInfo>,
     /// What ran the chain.
     pub engine: String,
     /// How its times came about: duration, latency, shares of time, times of tasks.
@@ -72,7 +72,7 @@ pub struct Report {
 
 /// What a report is of.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct About {
+pub struct RunInfo {
     /// The card's name.
     pub card: String,
     /// Its file; null for the built-in card.

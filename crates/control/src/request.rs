@@ -13,13 +13,13 @@
 //!
 //! Guarantees: what a request asks for is whole and in range before anybody acts on it.
 
-use crate::captures::Wanted;
+use crate::captures::CaptureRequest;
 use crate::protocol::{METHOD_NOT_FOUND, RpcError, invalid};
 use picnic_core::command::{Argument, arguments_in};
 use picnic_core::config::InterruptSection;
 use picnic_core::direction::Direction;
 use picnic_core::error::not_among;
-use picnic_core::json::{Wrong, typed};
+use picnic_core::json::{InvalidValue, typed};
 use picnic_filter::config::Keys;
 use schemars::JsonSchema;
 use serde::de::{Error, Unexpected, Visitor};
@@ -156,7 +156,7 @@ pub enum Request {
     },
     /// Writes packets into the file that came with the call.
     #[serde(rename = "capture.start")]
-    CaptureStart(Wanted),
+    CaptureStart(CaptureRequest),
     /// Ends a capture; the answer comes when everything is written.
     #[serde(rename = "capture.stop")]
     CaptureStop {
@@ -335,7 +335,7 @@ pub fn read(method: &str, params: Map<String, Value>) -> Result<Request, RpcErro
 }
 
 /// A wrong parameter.
-pub(crate) fn wrong(wrong: Wrong) -> RpcError {
+pub(crate) fn wrong(wrong: InvalidValue) -> RpcError {
     let key = wrong.key.strip_prefix("params.").unwrap_or(&wrong.key);
     let key = if key.is_empty() { "params" } else { key };
     invalid(format!("{key}: {}", wrong.message))

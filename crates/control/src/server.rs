@@ -7,7 +7,7 @@ use crate::http::Http;
 use crate::launch::Registries;
 use crate::methods::Methods;
 use crate::monitor::Monitor;
-use crate::report::About;
+use crate::report::RunInfo;
 use crate::service::Service;
 use crate::socket::{self, Socket, SocketError};
 use crate::watch::{Watch, Watcher};
@@ -157,7 +157,7 @@ pub struct Access {
     /// Of an engine that puts another rx chain in force by itself, also if the rest stays as it is.
     pub swap_rx: Option<Box<dyn SwapRx>>,
     /// The poll engine's part of a card that the kernel shares with it.
-    pub beside: Option<Beside>,
+    pub beside: Option<PollPart>,
     /// Privileges that changing it takes, if there are any.
     pub keeps: CapabilitySet,
 }
@@ -165,7 +165,7 @@ pub struct Access {
 /// What changes the part of a card that the poll engine has beside the kernel. The functions of
 /// the rx chain are in both, but for some; all else is there alone.
 #[derive(Debug)]
-pub struct Beside {
+pub struct PollPart {
     /// Changes it.
     pub controller: Controller,
     /// Functions of the rx chain that are there alone, by position.
@@ -234,7 +234,7 @@ impl Server {
         doors: Doors,
         access: Access,
         file: &CardFile,
-        about: About,
+        about: RunInfo,
         captures: Captures,
         watch: Option<Watch>,
         stop: Stop,

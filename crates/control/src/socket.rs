@@ -283,7 +283,7 @@ impl Drop for Socket {
 
 /// A card that runs on this machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found {
+pub struct RunningCard {
     /// Its name.
     pub name: String,
     /// Its socket.
@@ -295,11 +295,11 @@ pub struct Found {
 }
 
 /// The cards that run, by name, as far as their sockets stand in the runtime folders.
-pub fn running() -> Vec<Found> {
+pub fn running() -> Vec<RunningCard> {
     running_at(&Places::of_this_process())
 }
 
-fn running_at(places: &Places) -> Vec<Found> {
+fn running_at(places: &Places) -> Vec<RunningCard> {
     let mut found = Vec::new();
     for folder in &places.all {
         let Ok(entries) = std::fs::read_dir(folder) else { continue };
@@ -307,8 +307,8 @@ fn running_at(places: &Places) -> Vec<Found> {
             let Some(name) = entry.file_name().to_str().and_then(card_name) else { continue };
             let path = entry.path();
             match probe(&path) {
-                Probe::Live(pid) => found.push(Found { name, path, pid, permitted: true }),
-                Probe::Denied => found.push(Found { name, path, pid: 0, permitted: false }),
+                Probe::Live(pid) => found.push(RunningCard { name, path, pid, permitted: true }),
+                Probe::Denied => found.push(RunningCard { name, path, pid: 0, permitted: false }),
                 Probe::Absent | Probe::Stale | Probe::Foreign => {}
             }
         }
@@ -380,7 +380,8 @@ mod tests {
         let _theirs = UnixListener::bind(other.join("Z.sock")).unwrap();
         drop(UnixListener::bind(other.join("gone.sock")).unwrap());
         let pid = std::process::id() as i32;
-        let found = |name: &str, path| Found { name: name.into(), path, pid, permitted: true };
+        let found =
+            |name: &str, path| RunningCard { name: name.into(), path, pid, permitted: true };
         assert_eq!(
             running_at(&places),
             [
@@ -437,7 +438,8 @@ mod tests {
                 &reason,
             );
         }
-        let found = || Found { name: "a".into(), path: path.clone(), pid: 0, permitted: false };
+        let found =
+            || RunningCard { name: "a".into(), path: path.clone(), pid: 0, permitted: false };
         let look = || {
             let mut sets = capabilities(None).unwrap();
             sets.effective.remove(CapabilitySet::DAC_OVERRIDE);

@@ -41,36 +41,36 @@ fn stamp(path: &Path) -> Stamp {
 
 /// A function as its section has it, and the file it is loaded from.
 #[derive(Clone, PartialEq)]
-struct Wanted {
+struct WatchedFunction {
     name: String,
     keys: Map<String, Value>,
     file: Option<PathBuf>,
 }
 
-impl Wanted {
+impl WatchedFunction {
     fn of(section: &Section, directory: &Path) -> Self {
         let keys: Map<String, Value> = section.parse().unwrap_or_default();
         // Such a function is named by the key that holds its path: `plugin = "my.so"`.
         let file = keys.get(section.name()).and_then(Value::as_str);
         let file = file.map(|path| directory.join(path));
-        Wanted { name: section.name().into(), file, keys }
+        WatchedFunction { name: section.name().into(), file, keys }
     }
 }
 
 /// The functions of a chain.
-fn chain(card: &CardFile, direction: Direction) -> Vec<Wanted> {
+fn chain(card: &CardFile, direction: Direction) -> Vec<WatchedFunction> {
     let sections = match direction {
         Direction::Rx => &card.rx,
         Direction::Tx => &card.tx,
     };
-    sections.iter().map(|section| Wanted::of(section, &card.directory)).collect()
+    sections.iter().map(|section| WatchedFunction::of(section, &card.directory)).collect()
 }
 
 /// The control thread's own.
 pub(crate) struct Watcher {
     watch: Watch,
     card: Option<PathBuf>,
-    chains: [Vec<Wanted>; 2],
+    chains: [Vec<WatchedFunction>; 2],
     /// As they were when they were taken up, or refused: the card file, then the chains' files.
     taken: Stamps,
     /// As they were when they were last looked at, if that is something else.
@@ -140,11 +140,11 @@ impl Watcher {
     }
 }
 
-fn files(chain: &[Wanted]) -> Vec<Stamp> {
+fn files(chain: &[WatchedFunction]) -> Vec<Stamp> {
     chain.iter().map(|wanted| wanted.file.as_deref().and_then(stamp)).collect()
 }
 
-fn stamps(card: Option<&Path>, chains: &[Vec<Wanted>; 2]) -> Stamps {
+fn stamps(card: Option<&Path>, chains: &[Vec<WatchedFunction>; 2]) -> Stamps {
     Stamps {
         card: card.and_then(stamp),
         chains: std::array::from_fn(|index| files(&chains[index])),

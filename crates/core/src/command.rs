@@ -74,10 +74,10 @@
 
 mod state;
 
-pub use state::{ComponentChange, Exchange, Get, Inspect, Look, Set};
+pub use state::{ComponentChange, Get, Inspect, Look, PendingChange, Set};
 
 use crate::config::{KeyHelp, keys_in, keys_of};
-use crate::json::{Wrong, typed};
+use crate::json::{InvalidValue, typed};
 use crate::registry::BuildContext;
 use crate::time::Time;
 use schemars::JsonSchema;
@@ -134,7 +134,7 @@ pub trait Command: DeserializeOwned + JsonSchema {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CommandError {
     /// An argument is wrong.
-    Argument(Wrong),
+    Argument(InvalidValue),
     /// The component cannot do it.
     Refused(String),
 }
@@ -142,12 +142,12 @@ pub enum CommandError {
 impl CommandError {
     /// An argument is wrong: what was found and what is allowed.
     pub fn argument(key: impl Into<String>, message: impl fmt::Display) -> Self {
-        CommandError::Argument(Wrong::new(key, message.to_string()))
+        CommandError::Argument(InvalidValue::new(key, message.to_string()))
     }
 }
 
-impl From<Wrong> for CommandError {
-    fn from(wrong: Wrong) -> Self {
+impl From<InvalidValue> for CommandError {
+    fn from(wrong: InvalidValue) -> Self {
         CommandError::Argument(wrong)
     }
 }

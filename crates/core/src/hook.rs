@@ -127,7 +127,7 @@ impl fmt::Debug for Hooks {
     }
 }
 
-struct Seat {
+struct ObserverSlot {
     observer: Box<dyn Observer>,
     /// It wants the burst that is being shown.
     open: bool,
@@ -135,7 +135,7 @@ struct Seat {
 
 /// The observers of one point.
 #[derive(Default)]
-pub struct Observers(Vec<Seat>);
+pub struct Observers(Vec<ObserverSlot>);
 
 impl Observers {
     /// Whether there are none.
@@ -193,7 +193,7 @@ impl Observers {
 
 impl FromIterator<Box<dyn Observer>> for Observers {
     fn from_iter<I: IntoIterator<Item = Box<dyn Observer>>>(observers: I) -> Self {
-        let seat = |observer| Seat { observer, open: false };
+        let seat = |observer| ObserverSlot { observer, open: false };
         Observers(observers.into_iter().map(seat).collect())
     }
 }

@@ -18,7 +18,7 @@ use std::fmt;
 
 /// What is wrong with a value.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Wrong {
+pub struct InvalidValue {
     /// The key it is about, as a path such as `table[3]`; empty for the whole.
     pub key: String,
     /// What was found and what is allowed.
@@ -29,18 +29,18 @@ pub struct Wrong {
 ///
 /// # Errors
 /// The key that is wrong, what was found and what is allowed.
-pub fn typed<T: DeserializeOwned>(value: &Value) -> Result<T, Wrong> {
-    read(value).map_err(|(key, message)| Wrong { key, message })
+pub fn typed<T: DeserializeOwned>(value: &Value) -> Result<T, InvalidValue> {
+    read(value).map_err(|(key, message)| InvalidValue { key, message })
 }
 
-impl Wrong {
+impl InvalidValue {
     /// An error about a key.
     pub fn new(key: impl Into<String>, message: impl Into<String>) -> Self {
-        Wrong { key: key.into(), message: message.into() }
+        InvalidValue { key: key.into(), message: message.into() }
     }
 }
 
-impl fmt::Display for Wrong {
+impl fmt::Display for InvalidValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if !self.key.is_empty() {
             write!(f, "{}: ", self.key)?;
@@ -49,7 +49,7 @@ impl fmt::Display for Wrong {
     }
 }
 
-impl std::error::Error for Wrong {}
+impl std::error::Error for InvalidValue {}
 
 #[cfg(test)]
 mod tests {

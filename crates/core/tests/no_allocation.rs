@@ -6,7 +6,7 @@
 use allocation_counter::AllocationInfo;
 use picnic_core::attachment::QueueOut;
 use picnic_core::backlog::{Backlog, Limits};
-use picnic_core::doorbell::Doorbell;
+use picnic_core::doorbell::NoDoorbell;
 use picnic_core::function::{Function, PacketMut, Verdict, per_packet};
 use picnic_core::ledger::{DropReason, Ledger, Stage};
 use picnic_core::out::{Doors, Onward, Out, TargetRing};
@@ -20,12 +20,6 @@ use picnic_core::ring::spsc::channel;
 use picnic_core::stats::{SteerCounters, TargetCounters, WireCounters};
 use picnic_core::time::Time;
 use std::sync::Arc;
-
-struct Silent;
-
-impl Doorbell for Silent {
-    fn ring(&self) {}
-}
 
 struct ToQueueZero;
 
@@ -55,7 +49,7 @@ fn a_hundred_thousand_packets_allocate_nothing() {
         rings.push(consumer);
         let counters = Arc::new(SteerCounters::default());
         let moderation = Moderation::new(mode);
-        let doorbell = Arc::new(Silent);
+        let doorbell = Arc::new(NoDoorbell);
         targets.push(TargetRing::new(producer, gate.clone(), doorbell, moderation, counters));
     }
     let mut doors = Doors::new(pool, targets, 1, 64, ledger.clone());

@@ -183,7 +183,7 @@ impl Chain {
             let Some((link, rest)) = self.links[index..].split_first_mut() else { return };
             if until == Time::MAX || link.function.next_deadline().is_some_and(|due| due <= until) {
                 // Few bursts come this way: they may look at who looks on.
-                let mut rest = Rest::<true> { links: rest, stage: self.stage };
+                let mut rest = RemainingChain::<true> { links: rest, stage: self.stage };
                 let mut out = Out::new(now, self.stage, doors, &mut rest);
                 link.function.flush(until, &mut out);
                 link.counters.dropped.add(u64::from(out.finish()));
@@ -262,7 +262,7 @@ fn step<const OBSERVED: bool>(
     if OBSERVED {
         link.observers.show(now, stage, burst.as_slice());
     }
-    let mut onward = Rest::<OBSERVED> { links: rest, stage };
+    let mut onward = RemainingChain::<OBSERVED> { links: rest, stage };
     let mut out = Out::new(now, stage, doors, &mut onward);
     link.function.process(now, burst, &mut out);
     let dropped = out.finish();
@@ -285,12 +285,12 @@ fn end(stage: Stage, burst: &mut Burst, doors: &mut Doors) {
 }
 
 /// The functions behind the one that is running.
-struct Rest<'a, const OBSERVED: bool> {
+struct RemainingChain<'a, const OBSERVED: bool> {
     links: &'a mut [ChainFunction],
     stage: Stage,
 }
 
-impl<const OBSERVED: bool> Onward for Rest<'_, OBSERVED> {
+impl<const OBSERVED: bool> Onward for RemainingChain<'_, OBSERVED> {
     fn carry_on(&mut self, now: Time, burst: &mut Burst, doors: &mut Doors) {
         run::<OBSERVED>(self.links, self.stage, now, burst, doors);
     }

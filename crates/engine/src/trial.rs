@@ -23,7 +23,7 @@
 //! home. What every function keeps is asked in [`conformance`].
 
 use picnic_core::direction::Direction;
-use picnic_core::doorbell::Doorbell;
+use picnic_core::doorbell::{Doorbell, NoDoorbell};
 use picnic_core::error::PoolError;
 use picnic_core::function::Function;
 use picnic_core::ledger::{DropReason, Ledger, Stage};
@@ -87,12 +87,6 @@ pub struct Trial {
     seen: (Vec<u64>, u64, u64),
 }
 
-struct Silent;
-
-impl Doorbell for Silent {
-    fn ring(&self) {}
-}
-
 #[derive(Default)]
 struct Collector(Vec<Descriptor>);
 
@@ -123,7 +117,7 @@ impl Trial {
             let moderation = Moderation::new(ModerationMode::None);
             let counters = Arc::new(SteerCounters::default());
             let gate = Arc::new(Gate::new());
-            let bell: Arc<dyn Doorbell> = Arc::new(Silent);
+            let bell: Arc<dyn Doorbell> = Arc::new(NoDoorbell);
             (TargetRing::new(producer, gate, bell, moderation, counters), consumer)
         };
         let (targets, rings) = (0..queues).map(ring).unzip();

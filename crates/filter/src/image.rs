@@ -100,7 +100,7 @@ impl Table {
         image.words.resize(PAGE, 0);
         // A page is even: no row of two words is in two.
         let rows = image.place();
-        let everything = |other: &&super::table::Other| matches!(other.test, Test::Any);
+        let everything = |other: &&super::table::OtherFilter| matches!(other.test, Test::Any);
         let every: Vec<_> =
             self.others.iter().filter(everything).map(|other| other.position).collect();
         let (mut any, mut stops) = (NONE, [NONE; 2]);
@@ -156,7 +156,7 @@ impl Table {
 
 /// What packets have met of one filter, since its list is in force.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Met {
+pub struct FilterHits {
     /// Packets that matched.
     pub packets: u64,
     /// Their bytes.
@@ -167,25 +167,28 @@ pub struct Met {
 
 /// The filters at the card on rx, for who judges packets elsewhere. One for a card, in place of
 /// [`Filters::head`].
-pub struct Elsewhere {
+pub struct OffloadedFilters {
     exchange: Arc<Exchange>,
     delivery: Delivery,
 }
 
 impl Filters {
     /// The filters at the card on rx, to be written down.
-    pub fn elsewhere(&self) -> Elsewhere {
-        Elsewhere { exchange: self.exchange_at_card(Direction::Rx), delivery: Delivery::default() }
+    pub fn elsewhere(&self) -> OffloadedFilters {
+        OffloadedFilters {
+            exchange: self.exchange_at_card(Direction::Rx),
+            delivery: Delivery::default(),
+        }
     }
 }
 
-impl Elsewhere {
+impl OffloadedFilters {
     /// Takes the newest list, if there is a newer one; returns the one before.
-    pub fn refresh(&mut self) -> Option<Left> {
+    pub fn refresh(&mut self) -> Option<RetiredList> {
         let before = self.delivery.generation;
         let counters = self.counters();
         self.exchange.refresh(&mut self.delivery);
-        (self.delivery.generation != before).then_some(Left(counters))
+        (self.delivery.generation != before).then_some(RetiredList(counters))
     }
 
     /// Filters in the list.
@@ -214,14 +217,14 @@ impl Elsewhere {
     }
 
     /// Counts for the filter at a place of the list.
-    pub fn count(&self, place: usize, met: Met) {
+    pub fn count(&self, place: usize, met: FilterHits) {
         if let Some(row) = self.delivery.table.rows.get(place) {
             self.add(row.counters, met);
         }
     }
 
     /// Counts for a filter of the list before, if it is in this one too.
-    pub fn count_late(&self, left: &Left, place: usize, met: Met) {
+    pub fn count_late(&self, left: &RetiredList, place: usize, met: FilterHits) {
         let Some(&counters) = left.0.get(place) else { return };
         if self.delivery.table.rows.iter().any(|row| row.counters == counters) {
             self.add(counters, met);
@@ -232,7 +235,7 @@ impl Elsewhere {
         self.delivery.table.rows.iter().map(|row| row.counters).collect()
     }
 
-    fn add(&self, counters: u32, met: Met) {
+    fn add(&self, counters: u32, met: FilterHits) {
         let index = counters as usize;
         let Some(page) = self.delivery.pages.get(index / COUNTERS) else { return };
         let counters = &page[index % COUNTERS];
@@ -242,7 +245,7 @@ impl Elsewhere {
     }
 }
 
-impl std::fmt::Debug for Elsewhere {
+impl std::fmt::Debug for OffloadedFilters {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Elsewhere").field("filters", &self.len()).finish_non_exhaustive()
     }
@@ -250,7 +253,7 @@ impl std::fmt::Debug for Elsewhere {
 
 /// A list that is no longer in force: where its filters count.
 #[derive(Debug)]
-pub struct Left(Vec<u32>);
+pub struct RetiredList(Vec<u32>);
 
 /// Who judges packets by a list that is written down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

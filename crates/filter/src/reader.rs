@@ -8,7 +8,7 @@ use super::classifier::{BURST, Key, NONE};
 use super::code::{CallbackVerdict, CoreCode};
 use super::exchange::{CodeSlot, Delivery, Exchange};
 use super::hidden::Hidden;
-use super::table::{FilterCounters, Found, NO_CODE, PAGE, Row, Table, Test};
+use super::table::{FilterCounters, FirstMatches, NO_CODE, PAGE, Row, Table, Test};
 use picnic_core::function::PacketMut;
 use picnic_core::packet::burst::Burst;
 use picnic_core::packet::desc::Descriptor;
@@ -267,7 +267,7 @@ impl Judge<'_> {
         let table = self.table;
         let mut from = 0;
         let mut found = match hidden {
-            Hidden::Nothing => Found { certain: first, possible: NONE },
+            Hidden::Nothing => FirstMatches { certain: first, possible: NONE },
             _ => table.find(packet, &layers, hidden, from),
         };
         loop {
@@ -308,7 +308,7 @@ impl Judge<'_> {
                     // It may have changed the packet.
                     layers = packet.parse();
                     hidden = Hidden::of(&layers, packet.data());
-                    found = Found { certain: 0, possible: NONE };
+                    found = FirstMatches { certain: 0, possible: NONE };
                     if reply == CallbackVerdict::Accept {
                         table.ends[usize::from(row.group)]
                     } else {

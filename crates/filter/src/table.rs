@@ -84,7 +84,7 @@ impl Row {
 
 /// A filter that is no five-tuple.
 #[derive(Clone, Debug)]
-pub(super) struct Other {
+pub(super) struct OtherFilter {
     pub(super) position: u16,
     pub(super) test: Test,
 }
@@ -96,7 +96,7 @@ pub(super) enum Test {
     Predicate,
 }
 
-impl Other {
+impl OtherFilter {
     /// `None` of a five-tuple.
     fn of(position: u16, filter: &Filter) -> Option<Self> {
         let test = match &filter.matching {
@@ -105,7 +105,7 @@ impl Other {
             Match::Any => Test::Any,
             Match::FiveTuple(_) => return None,
         };
-        Some(Other { position, test })
+        Some(OtherFilter { position, test })
     }
 
     /// Whether it looks behind the first header.
@@ -118,7 +118,7 @@ impl Other {
 #[derive(Clone, Debug, Default)]
 pub struct Table {
     pub(super) rows: Vec<Row>,
-    pub(super) others: Vec<Other>,
+    pub(super) others: Vec<OtherFilter>,
     pub(super) v4: Classifier<u64>,
     pub(super) v6: Classifier<[u64; 4]>,
     pub(super) stops: Stops,
@@ -155,7 +155,7 @@ impl Table {
             Match::FiveTuple(tuple) => Some((place, tuple)),
             _ => None,
         });
-        let others = filters.clone().filter_map(|(place, filter)| Other::of(place, filter));
+        let others = filters.clone().filter_map(|(place, filter)| OtherFilter::of(place, filter));
         self.others = others.collect();
         self.v4 = Classifier::build(tuples.clone());
         self.v6 = Classifier::build(tuples);
@@ -176,7 +176,7 @@ impl Table {
             self.stops.insert(position, filter);
         } else {
             let at = self.others.partition_point(|other| other.position < position);
-            self.others.extend(Other::of(position, filter));
+            self.others.extend(OtherFilter::of(position, filter));
             self.others[at..].rotate_right(1);
         }
     }
@@ -208,12 +208,12 @@ impl Table {
         self.stops.complete(&self.rows);
         self.needs_layers = !self.v4.is_empty()
             || !self.v6.is_empty()
-            || self.others.iter().any(Other::needs_layers);
+            || self.others.iter().any(OtherFilter::needs_layers);
     }
 
     /// The others from a place on.
     #[inline]
-    pub(super) fn others_from(&self, from: u16) -> &[Other] {
+    pub(super) fn others_from(&self, from: u16) -> &[OtherFilter] {
         let start = match from {
             0 => 0,
             from => self.others.partition_point(|other| other.position < from),
@@ -261,7 +261,7 @@ impl AnyKey {
 
 /// Where a packet's search for five-tuples has come to.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Found {
+pub(super) struct FirstMatches {
     /// The place of the first five-tuple that matches for certain, or [`NONE`].
     pub(super) certain: u16,
     /// The place of the first that could match and stops what it cannot read, or [`NONE`].
@@ -276,20 +276,20 @@ impl Table {
         layers: &Layers,
         hidden: Hidden,
         from: u16,
-    ) -> Found {
+    ) -> FirstMatches {
         let key = AnyKey::of(layers, packet);
         let mut certain = NONE;
         if hidden < Hidden::Addresses {
             certain = key.find(&self.v4, &self.v6, from);
         }
         if hidden == Hidden::Nothing {
-            return Found { certain, possible: NONE };
+            return FirstMatches { certain, possible: NONE };
         }
         if hidden == Hidden::Authenticated {
             let also = key.with_protocol(Protocol::AUTHENTICATION.0);
             certain = certain.min(also.find(&self.v4, &self.v6, from));
         }
         let is_ipv4 = hidden::is_ipv4(layers, packet.data());
-        Found { certain, possible: self.stops.first(hidden, &key, is_ipv4, from) }
+        FirstMatches { certain, possible: self.stops.first(hidden, &key, is_ipv4, from) }
     }
 }

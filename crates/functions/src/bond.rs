@@ -47,11 +47,11 @@ mod once;
 mod order;
 mod slots;
 
-pub use commands::{Address, Addresses, Clear, Cleared, Forget, Known, Lookup};
+pub use commands::{Address, Addresses, Clear, Cleared, ForgetOrder, Known, Lookup};
 pub use learnt::MAX_ADDRESSES;
 
 use flows::Flows;
-use learnt::{GROUP, Learnt, Seen, numbers_of};
+use learnt::{GROUP, Learned, Learnt, numbers_of};
 use loops::Loops;
 use once::Once;
 use order::Order;
@@ -302,11 +302,11 @@ impl Bond {
         }
         if self.mode == Mode::Learn {
             match self.learnt.see(source, packet.wire, now, self.age_ns) {
-                Seen::Known => {}
-                Seen::New => self.counts.learnt += 1,
-                Seen::Moved => self.counts.moved_addresses += 1,
-                Seen::Refused => self.counts.refused += 1,
-                Seen::Replaced => {
+                Learned::Known => {}
+                Learned::New => self.counts.learnt += 1,
+                Learned::Moved => self.counts.moved_addresses += 1,
+                Learned::Refused => self.counts.refused += 1,
+                Learned::Replaced => {
                     self.counts.learnt += 1;
                     self.counts.replaced += 1;
                 }

@@ -45,7 +45,7 @@ mod outer;
 use crate::bytes::{get_u16, put_u16};
 use crate::checksum;
 use crate::rss::flow::{Hash, Types, flow_hash};
-use headers::{Inside, Reading, Sought, Tunnel as Found};
+use headers::{Inside, Reading, SoughtTunnels, Tunnel as Found};
 use outer::{Ends, Outer};
 use picnic_core::command::{CommandEntry, Get, Inspect, Prepared};
 use picnic_core::error::ConfigError;
@@ -66,7 +66,7 @@ use std::net::IpAddr;
 /// Takes tunnels off, puts them on, looks into them.
 pub struct Tunnel {
     mode: Mode,
-    sought: Sought,
+    sought: SoughtTunnels,
     local: Option<IpAddr>,
     remote: Option<IpAddr>,
     network: Option<u32>,
@@ -251,7 +251,7 @@ impl Tunnel {
         }
         Ok(Tunnel {
             mode: config.mode,
-            sought: Sought { kinds, vxlan_port, geneve_port },
+            sought: SoughtTunnels { kinds, vxlan_port, geneve_port },
             local: config.local,
             remote: config.remote,
             network: config.network,

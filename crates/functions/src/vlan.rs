@@ -393,9 +393,9 @@ pub struct Replaced {
 }
 
 /// Another filter; after it, the one before.
-pub struct Exchange(Filter);
+pub struct VlanFilterChange(Filter);
 
-impl Order for Exchange {
+impl Order for VlanFilterChange {
     type Target = Vlan;
 
     fn apply(&mut self, vlan: &mut Vlan, _now: Time) -> bool {
@@ -408,16 +408,16 @@ impl Command for Set {
     const NAME: &'static str = "set";
     const HELP: &'static str = "change the filter";
     const EXAMPLE: &'static str = r#"{"allow": [10, 20]}"#;
-    type Order = Exchange;
+    type Order = VlanFilterChange;
     type Reply = Replaced;
 
-    fn prepare(self, _: &BuildContext) -> Result<Exchange, CommandError> {
+    fn prepare(self, _: &BuildContext) -> Result<VlanFilterChange, CommandError> {
         Filter::new(&self.allow, self.untagged)
-            .map(Exchange)
+            .map(VlanFilterChange)
             .map_err(|(key, message)| CommandError::argument(key, message))
     }
 
-    fn reply(order: Exchange) -> Result<Replaced, CommandError> {
+    fn reply(order: VlanFilterChange) -> Result<Replaced, CommandError> {
         // Identifier 0 has a bit, and is no VLAN.
         let Filter { mut allowed, .. } = order.0;
         allowed[0] &= !1;

@@ -68,11 +68,11 @@ pub struct Vmdq {
     hash: Hash,
     types: Types,
     counts: Counts,
-    found: Box<Found>,
+    found: Box<BurstScratch>,
 }
 
 /// What is found of the packets of a burst.
-struct Found {
+struct BurstScratch {
     /// The pool of each that goes to a single one, of most; else [`NO_POOL`].
     pools: [u8; BURST],
     /// What those over IPv4 are hashed over, and the hashes of all.
@@ -201,7 +201,7 @@ impl Vmdq {
             hash: Hash::Toeplitz(Box::new(Toeplitz::new(&Key::MICROSOFT))),
             types: Types::new(|hash_type| HashType::DEFAULT.contains(&hash_type)),
             counts: Counts::default(),
-            found: Box::new(Found {
+            found: Box::new(BurstScratch {
                 pools: [NO_POOL; BURST],
                 tuples: [V4Tuple::default(); BURST],
                 hashes: [0; BURST],
@@ -299,7 +299,7 @@ impl Vmdq {
             }
         }
         self.counts.received_packets += single as u64;
-        let Found { pools, tuples, hashes, queues } = &mut *self.found;
+        let BurstScratch { pools, tuples, hashes, queues } = &mut *self.found;
         self.hash.hash_v4(&tuples[..count], &mut hashes[..count]);
         while others != 0 {
             let place = others.trailing_zeros() as usize;
@@ -430,13 +430,13 @@ pub struct Replaced {
 }
 
 /// Another switch, then the one that it replaced.
-pub struct Exchange {
+pub struct SwitchChange {
     switch: Box<Switch>,
     pools: usize,
     is_done: bool,
 }
 
-impl Order for Exchange {
+impl Order for SwitchChange {
     type Target = Vmdq;
 
     fn apply(&mut self, vmdq: &mut Vmdq, _now: Time) -> bool {
@@ -453,16 +453,16 @@ impl Command for Replace {
     const NAME: &'static str = "replace";
     const HELP: &'static str = "replace all pools at once";
     const EXAMPLE: &'static str = r#"{"pools":[{"macs":["02:00:00:00:00:07"],"queues":[0,3]}]}"#;
-    type Order = Exchange;
+    type Order = SwitchChange;
     type Reply = Replaced;
 
-    fn prepare(self, context: &BuildContext) -> Result<Exchange, CommandError> {
+    fn prepare(self, context: &BuildContext) -> Result<SwitchChange, CommandError> {
         let switch = Switch::new(&self.pools, context)
             .map_err(|error| CommandError::argument(error.key, error.message))?;
-        Ok(Exchange { switch: Box::new(switch), pools: self.pools.len(), is_done: false })
+        Ok(SwitchChange { switch: Box::new(switch), pools: self.pools.len(), is_done: false })
     }
 
-    fn reply(order: Exchange) -> Result<Replaced, CommandError> {
+    fn reply(order: SwitchChange) -> Result<Replaced, CommandError> {
         if !order.is_done {
             return Err(CommandError::Refused("the function there is no vmdq".into()));
         }

@@ -29,7 +29,7 @@ use picnic_filter::Filters;
 use picnic_machine::isolate::{self, Isolated};
 use picnic_machine::threads::{BORROWED, spawn_pinned};
 use picnic_machine::topology::{Placement, available, place};
-use picnic_machine::undo::{Machine, Which, restore_all};
+use picnic_machine::undo::{JournalSelection, Machine, restore_all};
 use picnic_os::config::OsHandle;
 use rustix::thread::CapabilitySet;
 use std::collections::BTreeMap;
@@ -117,7 +117,7 @@ impl Executor for Host {
 fn start(engine: &'static str, launch: Launch<'_>) -> Result<HostRunning, RunError> {
     let (file, stop) = (launch.file, launch.stop().clone());
     // What killed runs have left behind, before the cores are counted.
-    let cleaned = restore_all(&Machine::this(), Which::Stale);
+    let cleaned = restore_all(&Machine::this(), JournalSelection::Stale);
     let mut placement = place(file, &available())?;
     placement.warnings.extend(isolate::told(cleaned));
     let Built { parts, filters, os } = launch.build()?;

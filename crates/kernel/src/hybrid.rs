@@ -13,7 +13,7 @@ use crate::counters::Taken;
 use crate::plan::{Action, Plan};
 use picnic_control::error::RunError;
 use picnic_control::monitor::Notes;
-use picnic_control::{Beside, Executor, Launch, Report, Running};
+use picnic_control::{Executor, Launch, PollPart, Report, Running};
 use picnic_core::config::CardFile;
 use picnic_core::direction::Direction;
 use picnic_core::error::ConfigError;
@@ -21,7 +21,7 @@ use picnic_core::ledger::{CardLedger, DropReason, Ledger, QueueLedger, Stage};
 use picnic_core::stats::{Counter, SteerCounters, TargetCounters, WireCounters};
 use picnic_engine::chain::FunctionCounters;
 use picnic_engine::view::{FunctionView, Functions, PollCounters, QueueView, View, WireView};
-use picnic_ports::af_xdp::Handed;
+use picnic_ports::af_xdp::SharedSocketMap;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
@@ -29,12 +29,12 @@ use std::sync::Arc;
 const POLL: &str = "poll";
 
 /// The sockets of a card, which is there as long as they are to be.
-pub(crate) struct Sockets(Arc<Handed>);
+pub(crate) struct Sockets(Arc<SharedSocketMap>);
 
 impl Sockets {
     /// None opened yet, of so many wires.
     pub(crate) fn new(file: &CardFile, wires: usize) -> Result<Self, RunError> {
-        let sockets = Sockets(Handed::of(&file.shared));
+        let sockets = Sockets(SharedSocketMap::of(&file.shared));
         let what = "engine = \"hybrid\": no map for AF_XDP sockets can be had";
         sockets.0.make(wires).map_err(|error| RunError::system(what, error))?;
         Ok(sockets)
@@ -79,11 +79,11 @@ impl Half {
     }
 
     /// What changes this part.
-    pub(crate) fn beside(&mut self, plan: &Plan) -> Option<Beside> {
+    pub(crate) fn beside(&mut self, plan: &Plan) -> Option<PollPart> {
         let running = self.0.as_mut()?;
         let functions = running.view().functions.clone();
         let controller = running.control()?.controller;
-        Some(Beside { controller, alone: alone(plan), functions })
+        Some(PollPart { controller, alone: alone(plan), functions })
     }
 
     /// What the poll engine's world notes, for reports of the whole.

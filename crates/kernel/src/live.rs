@@ -13,7 +13,7 @@ use picnic_control::Launch;
 use picnic_core::command::Prepared;
 use picnic_core::config::Section;
 use picnic_core::direction::Direction;
-use picnic_core::doorbell::Doorbell;
+use picnic_core::doorbell::NoDoorbell;
 use picnic_core::error::ConfigError;
 use picnic_core::function::Function;
 use picnic_core::kernel::{KernelCounts, KernelForm};
@@ -27,14 +27,14 @@ use std::sync::Arc;
 /// The functions of a chain, those with commands, and what they change.
 pub(crate) struct Live {
     mailbox: Mailbox,
-    functions: Stand,
+    functions: StandIns,
     /// What has been counted for each.
     counts: Vec<KernelCounts>,
     tables: Tables,
 }
 
 /// Those of a chain that stand in for their forms in the kernel, by position.
-pub(crate) type Stand = Vec<Option<Box<dyn Function>>>;
+pub(crate) type StandIns = Vec<Option<Box<dyn Function>>>;
 
 /// Makes them, of a chain whose objects are there.
 pub(crate) fn functions(
@@ -42,7 +42,7 @@ pub(crate) fn functions(
     sections: &[Section],
     base: &BuildContext,
     users: Vec<(usize, XdpObject)>,
-) -> Result<Stand, ConfigError> {
+) -> Result<StandIns, ConfigError> {
     let mut users = users.into_iter().peekable();
     let functions = sections.iter().enumerate().map(|(position, section)| {
         if let Some((_, user)) = users.next_if(|(step, _)| *step == position) {
@@ -57,13 +57,6 @@ pub(crate) fn functions(
     functions.collect()
 }
 
-/// Who looks into the mailbox does so by the clock.
-struct Silent;
-
-impl Doorbell for Silent {
-    fn ring(&self) {}
-}
-
 impl Live {
     pub(crate) fn new(
         launch: &Launch<'_>,
@@ -75,12 +68,12 @@ impl Live {
             functions(launch.registries.functions, &launch.file.rx, &base(launch.file), users)?;
         let counts = vec![KernelCounts::default(); functions.len()];
         let (controller, mailbox) =
-            channel(Arc::new(Gate::new()), Arc::new(Silent), view.functions.clone());
+            channel(Arc::new(Gate::new()), Arc::new(NoDoorbell), view.functions.clone());
         Ok((Live { mailbox, functions, counts, tables }, controller))
     }
 
     /// Puts the functions of another chain in place of these.
-    pub(crate) fn replace(&mut self, functions: Stand, tables: Tables) {
+    pub(crate) fn replace(&mut self, functions: StandIns, tables: Tables) {
         self.counts = vec![KernelCounts::default(); functions.len()];
         (self.functions, self.tables) = (functions, tables);
     }

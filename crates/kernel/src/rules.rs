@@ -9,7 +9,7 @@
 use crate::object::{SETTLE, refused};
 use aya::maps::{Array, MapData, MapError};
 use picnic_control::error::RunError;
-use picnic_filter::image::{Elsewhere, Left, Met, PAGE, most_words};
+use picnic_filter::image::{FilterHits, OffloadedFilters, PAGE, RetiredList, most_words};
 use picnic_filter::{Filters, MOST_FILTERS};
 use std::time::Instant;
 
@@ -40,7 +40,7 @@ pub(crate) struct Maps {
 
 /// Filters and the maps that they are in.
 pub(crate) struct Rules {
-    list: Elsewhere,
+    list: OffloadedFilters,
     maps: Maps,
     room: usize,
     /// The list in force, and what its filters have met so far.
@@ -92,14 +92,14 @@ impl Rules {
     }
 
     /// Brings what packets have met to the filters of the list, or of the one before.
-    fn count(&mut self, left: Option<&Left>) -> Result<(), MapError> {
+    fn count(&mut self, left: Option<&RetiredList>) -> Result<(), MapError> {
         for (place, before) in self.met.iter_mut().enumerate() {
             let met = self.maps.met.get(&((self.half * self.room + place) as u32), 0)?;
             if met == *before {
                 continue;
             }
             let more = |n: usize| met[n].wrapping_sub(before[n]);
-            let more = Met { packets: more(0), bytes: more(1), unreadable: more(2) };
+            let more = FilterHits { packets: more(0), bytes: more(1), unreadable: more(2) };
             *before = met;
             match left {
                 None => self.list.count(place, more),

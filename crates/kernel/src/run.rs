@@ -32,8 +32,8 @@ use picnic_machine::error::MachineError;
 use picnic_machine::isolate::{told, told_of_end};
 use picnic_machine::napi::{Polling, named, schedule};
 use picnic_machine::topology::Placement;
-use picnic_machine::undo::{Journal, Machine, Which, restore_all};
-use picnic_machine::veth::{Far, far};
+use picnic_machine::undo::{Journal, JournalSelection, Machine, restore_all};
+use picnic_machine::veth::{VethPeer, far};
 use picnic_ports::interface::{number, within};
 use rustix::thread::CapabilitySet;
 use std::io;
@@ -150,7 +150,7 @@ pub(crate) fn start(
     launch: Launch<'_>,
 ) -> Result<Box<dyn Running>, RunError> {
     // What killed runs have left behind, before the cores are counted.
-    let cleaned = restore_all(&Machine::this(), Which::Stale);
+    let cleaned = restore_all(&Machine::this(), JournalSelection::Stale);
     let (mut plan, mut placement) = prepare(&launch, kernel, &launch.filters)?;
     placement.warnings.extend(told(cleaned));
     placement.warnings.extend(unfinished(launch.file, &plan));
@@ -224,15 +224,15 @@ fn unfinished(file: &CardFile, plan: &Plan) -> Vec<String> {
     let warn = |(index, wire): (usize, &WirePlan)| {
         let interface = &wire.interface;
         let (end, mend) = match far(interface, wire.namespace.as_deref()) {
-            Far::End(end) if end.leaves_checksums => (
+            VethPeer::End(end) if end.leaves_checksums => (
                 format!("end {} leaves checksums to it", end.interface),
                 format!("have it finish them ({})", end.mend()),
             ),
-            Far::Unknown => (
+            VethPeer::Unknown => (
                 "end is in a namespace without a name, and may leave checksums to it".into(),
                 "have it finish them (there: ethtool -K PEER tx off)".into(),
             ),
-            Far::End(_) | Far::None => return None,
+            VethPeer::End(_) | VethPeer::None => return None,
         };
         let message = format!(
             "found {interface}, a veth whose other {end}: TCP and UDP packets that start there are \

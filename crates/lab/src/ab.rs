@@ -13,7 +13,7 @@ mod figure;
 mod place;
 mod workload;
 
-pub use figure::{CARD_FIGURES, CardFigure, Figured, Reading};
+pub use figure::{CARD_FIGURES, CardFigure, ComparedFigure, Reading};
 pub use workload::{Kind, Workload};
 
 use crate::compare::{Rule, Verdict, order};
@@ -71,7 +71,7 @@ pub struct Question {
     /// Who talks through the card; none for the card alone.
     pub workload: Option<Workload>,
     /// What is compared of them.
-    pub figure: Figured,
+    pub figure: ComparedFigure,
     /// Whether more of it is better.
     pub more_is_better: bool,
     /// Less than this share is no effect.

@@ -8,8 +8,8 @@ mod ranks;
 
 pub use interval::{Interval, LEAST_PAIRS};
 pub use judge::{Judgement, Rule, SMALLEST_EFFECT, Verdict};
-pub use line::{Line, Reached};
-pub use paper::{Finding, Judged, Paper};
+pub use line::{Crossing, Line};
+pub use paper::{Finding, Paper, PaperVerdict};
 
 use serde::Serialize;
 

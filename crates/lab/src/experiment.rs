@@ -148,14 +148,14 @@ impl Spec {
 
 /// A point that has been measured.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Found {
+pub struct MeasuredPoint {
     /// Which.
     pub spec: Spec,
     /// What each side gave, in the order of [`Spec::sides`], all repeats in each figure.
     pub sides: Vec<Outcome>,
 }
 
-impl Found {
+impl MeasuredPoint {
     /// The repeats of a figure of a side; none if it has no such figure.
     pub fn values(&self, side: usize, key: &str) -> Vec<f64> {
         let figures = self.sides.get(side).map_or(&[][..], |outcome| &outcome.whole.figures);
@@ -186,7 +186,7 @@ pub trait Experiment {
     fn measure(&self, point: &Spec, side: &str, run: &mut Run<'_>) -> Result<Outcome, LabError>;
 
     /// What all points come to. Points that failed are missing; there is at least one.
-    fn conclude(&self, points: &[Found]) -> Outcome;
+    fn conclude(&self, points: &[MeasuredPoint]) -> Outcome;
 
     /// What a report draws of it.
     fn plots(&self) -> Vec<Plot> {
@@ -205,7 +205,7 @@ pub struct Run<'a> {
     /// Of the point's name alone, so that it is the same on every shard.
     pub seed: u64,
     /// What the point that this one follows came to; none if it follows none.
-    pub followed: Option<&'a Found>,
+    pub followed: Option<&'a MeasuredPoint>,
 }
 
 impl<'a> Run<'a> {
@@ -216,7 +216,7 @@ impl<'a> Run<'a> {
 
     /// The same behind a point that this one follows.
     #[must_use]
-    pub fn behind(self, followed: Option<&'a Found>) -> Self {
+    pub fn behind(self, followed: Option<&'a MeasuredPoint>) -> Self {
         Run { followed, ..self }
     }
 
@@ -291,7 +291,7 @@ impl<B: Benchmark> Experiment for Measured<B> {
         Ok(self.0.measure(run)?)
     }
 
-    fn conclude(&self, points: &[Found]) -> Outcome {
+    fn conclude(&self, points: &[MeasuredPoint]) -> Outcome {
         let mut outcome = points.iter().flat_map(|p| &p.sides).next().cloned().unwrap_or_default();
         outcome.settings = serde_json::to_value(&self.0).unwrap_or_default();
         outcome

@@ -25,7 +25,7 @@ const CSV: &str = "points.csv";
 
 /// An experiment that was asked for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Asked {
+pub struct RunRequest {
     /// Experiment or benchmark.
     pub kind: Kind,
     /// Its name.
@@ -34,7 +34,7 @@ pub struct Asked {
     pub settings: Vec<(String, String)>,
 }
 
-impl Asked {
+impl RunRequest {
     /// The entry of the registry.
     ///
     /// # Errors
@@ -58,7 +58,7 @@ impl Asked {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Manifest {
     /// In the order in which they are run and shown.
-    pub experiments: Vec<Asked>,
+    pub experiments: Vec<RunRequest>,
     /// How much was to be spent.
     pub effort: Effort,
     /// Which part.
@@ -119,7 +119,7 @@ impl Folder {
     /// # Errors
     /// A name or a setting that this program does not know.
     pub fn jobs(&self) -> anyhow::Result<Vec<Job>> {
-        self.manifest.experiments.iter().map(Asked::job).collect()
+        self.manifest.experiments.iter().map(RunRequest::job).collect()
     }
 
     /// Measures the points that are not there, or have failed, and writes each at once.
@@ -315,7 +315,7 @@ mod tests {
         let settings = [("rules", "[1, 16]"), ("milliseconds", "1")];
         let settings = settings.map(|(key, value)| (key.to_owned(), value.to_owned())).to_vec();
         let name = "nicos-firewall".to_owned();
-        let experiments = vec![Asked { kind: Kind::Experiment, name, settings }];
+        let experiments = vec![RunRequest { kind: Kind::Experiment, name, settings }];
         Manifest { experiments, effort: Effort::Quick, shard: Shard::default() }
     }
 

@@ -556,13 +556,13 @@ impl Outcome {
     }
 
     /// The series of this name; a new one if there is none.
-    pub fn series(&mut self, name: &str) -> SeriesOf<'_> {
+    pub fn series(&mut self, name: &str) -> SeriesBuilder<'_> {
         let found = self.series.iter().position(|series| series.name == name);
         let index = found.unwrap_or_else(|| {
             self.series.push(Series { name: name.into(), points: Vec::new() });
             self.series.len() - 1
         });
-        SeriesOf { series: &mut self.series[index], source: self.source }
+        SeriesBuilder { series: &mut self.series[index], source: self.source }
     }
 
     /// As fields for programs: medians, and the lowest and highest of repeats.
@@ -620,12 +620,12 @@ impl Outcome {
 
 /// A series of an outcome, to add to.
 #[derive(Debug)]
-pub struct SeriesOf<'a> {
+pub struct SeriesBuilder<'a> {
     series: &'a mut Series,
     source: Source,
 }
 
-impl SeriesOf<'_> {
+impl SeriesBuilder<'_> {
     /// Adds a point.
     pub fn push(&mut self, mut point: Point) {
         point.set_source(self.source);

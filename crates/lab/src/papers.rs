@@ -4,7 +4,7 @@
 //! stands here what the paper says and, where an experiment answers it, under which key of that
 //! experiment's whole run ours stands. A row without an experiment says why not.
 
-use crate::compare::{Judged, LEAST_PAIRS, Paper};
+use crate::compare::{LEAST_PAIRS, Paper, PaperVerdict};
 use crate::outcome::Figure;
 use crate::registry::EXPERIMENTS;
 use crate::unit::Unit;
@@ -13,19 +13,19 @@ use serde::Serialize;
 /// What a paper gives.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
-pub enum Said {
+pub enum PaperValue {
     /// A number of this unit.
     Number(f64, Unit),
     /// In words.
     Words(&'static str),
 }
 
-impl Said {
+impl PaperValue {
     /// For people.
     pub fn text(&self) -> String {
         match self {
-            Said::Number(value, unit) => unit.short_text(*value),
-            Said::Words(words) => (*words).into(),
+            PaperValue::Number(value, unit) => unit.short_text(*value),
+            PaperValue::Words(words) => (*words).into(),
         }
     }
 }
@@ -36,7 +36,7 @@ pub struct PaperFigure {
     /// What it is of.
     pub what: &'static str,
     /// What the paper says.
-    pub paper: Said,
+    pub paper: PaperValue,
     /// The key of ours in the experiment's whole run; none if it has no such figure.
     pub ours: Option<&'static str>,
 }
@@ -66,11 +66,11 @@ impl Row {
 }
 
 const fn number(what: &'static str, value: f64, unit: Unit) -> PaperFigure {
-    PaperFigure { what, paper: Said::Number(value, unit), ours: None }
+    PaperFigure { what, paper: PaperValue::Number(value, unit), ours: None }
 }
 
 const fn words(what: &'static str, words: &'static str) -> PaperFigure {
-    PaperFigure { what, paper: Said::Words(words), ours: None }
+    PaperFigure { what, paper: PaperValue::Words(words), ours: None }
 }
 
 /// In front of the key of what was got where client, server and target queues share cores.
@@ -85,10 +85,10 @@ impl PaperFigure {
     }
 
     /// Ours beside the paper's, where both are ratios; figures of their hardware do not transfer.
-    pub fn judge(&self, ours: &Figure) -> Option<Judged> {
+    pub fn judge(&self, ours: &Figure) -> Option<PaperVerdict> {
         let (ratio, shift) = match self.paper {
-            Said::Number(change, Unit::Change) => (1.0 + change, 1.0),
-            Said::Number(ratio, Unit::Ratio) => (ratio, 0.0),
+            PaperValue::Number(change, Unit::Change) => (1.0 + change, 1.0),
+            PaperValue::Number(ratio, Unit::Ratio) => (ratio, 0.0),
             _ => return None,
         };
         let paper = Paper { ratio, within: WITHIN, fitted_to: None };

@@ -18,7 +18,7 @@
 
 use crate::compare::order;
 use crate::document::{Document, Kind};
-use crate::experiment::{Effort, Experiment, Found, LabError, Run, Spec};
+use crate::experiment::{Effort, Experiment, LabError, MeasuredPoint, Run, Spec};
 use crate::facts::{Facts, facts};
 use crate::meter::{Load, Meter};
 use crate::outcome::{Outcome, Source};
@@ -194,7 +194,7 @@ pub fn run(
 }
 
 /// Points by job and name that others follow; none of one that was not measured on this machine.
-type Followed = BTreeMap<(String, String), Option<Found>>;
+type Followed = BTreeMap<(String, String), Option<MeasuredPoint>>;
 
 /// What is to be measured.
 struct Wanted<'a> {
@@ -236,9 +236,9 @@ fn wanted<'a>(jobs: &'a [Job], options: &Options<'_>, there: &[Record]) -> Wante
 }
 
 /// What a record says of its point; none if it has failed.
-fn found_by(record: &Record, spec: &Spec) -> Option<Found> {
+fn found_by(record: &Record, spec: &Spec) -> Option<MeasuredPoint> {
     let sides = record.sides.iter().map(|side| side.outcome.clone()).collect();
-    record.failure.is_none().then(|| Found { spec: spec.clone(), sides })
+    record.failure.is_none().then(|| MeasuredPoint { spec: spec.clone(), sides })
 }
 
 fn not_there(before: &str) -> LabError {
@@ -249,7 +249,7 @@ fn not_there(before: &str) -> LabError {
 fn record(
     job: &Job,
     spec: &Spec,
-    before: Result<Option<&Found>, LabError>,
+    before: Result<Option<&MeasuredPoint>, LabError>,
     options: &Options<'_>,
     watch: &mut Watch<'_>,
 ) -> Result<Record, signals::Interrupted> {
@@ -312,7 +312,7 @@ struct Turns {
 fn measure(
     experiment: &dyn Experiment,
     spec: &Spec,
-    before: Option<&Found>,
+    before: Option<&MeasuredPoint>,
     effort: Effort,
     seed: u64,
     watch: &mut Watch<'_>,
@@ -365,7 +365,7 @@ pub fn outcome(
 ) -> Result<Outcome, LabError> {
     let specs = experiment.points(effort);
     let all = specs.iter().map(Spec::turns).sum::<u64>().max(1) as f64;
-    let (mut found, mut begun): (Vec<Found>, _) = (Vec::new(), 0.0);
+    let (mut found, mut begun): (Vec<MeasuredPoint>, _) = (Vec::new(), 0.0);
     for spec in specs {
         let (seed, turns) = (seed(name, &spec.name()), spec.turns() as f64);
         let mut tell = |share: f64, what: &str| watch((begun + share * turns) / all, what);
@@ -374,7 +374,7 @@ pub fn outcome(
             own.ok_or_else(|| not_there(before))
         });
         let sides = measure(experiment, &spec, before.transpose()?, effort, seed, &mut tell)?.sides;
-        found.push(Found { spec, sides });
+        found.push(MeasuredPoint { spec, sides });
         begun += turns;
     }
     watch(1.0, "done");
@@ -482,7 +482,7 @@ mod tests {
             Ok(outcome)
         }
 
-        fn conclude(&self, points: &[Found]) -> Outcome {
+        fn conclude(&self, points: &[MeasuredPoint]) -> Outcome {
             let mut outcome = Outcome::of(Source::Measured);
             outcome.add(Figure::count("points", points.len() as u64));
             outcome
@@ -592,7 +592,7 @@ mod tests {
             Ok(outcome)
         }
 
-        fn conclude(&self, points: &[Found]) -> Outcome {
+        fn conclude(&self, points: &[MeasuredPoint]) -> Outcome {
             let mut outcome = Outcome::of(Source::Measured);
             let values = points.iter().map(|found| found.values(0, "value")[0]).collect();
             outcome.add(Figure::of("values", values));

@@ -44,7 +44,9 @@ pub use plan::{Method, Plan, SettingChange, ThreadChange, plan};
 use crate::config::{IsolationLevel, IsolationMethod, IsolationSection};
 use crate::error::MachineError;
 use crate::topology::{CoreSet, LeftOut, Placement};
-use crate::undo::{Change, JournalInfo, Machine, Restored, Which, journals, restore_all};
+use crate::undo::{
+    Change, JournalInfo, JournalSelection, Machine, Restored, journals, restore_all,
+};
 use picnic_core::config::CardFile;
 use rustix::thread::CapabilitySet;
 use schemars::JsonSchema;
@@ -160,7 +162,7 @@ pub fn applied(machine: &Machine) -> Option<Applied> {
 /// # Errors
 /// A journal cannot be read, or a running card has its core isolated.
 pub fn restore(machine: &Machine) -> Result<Vec<Restored>, MachineError> {
-    let restored = restore_all(machine, Which::Held(PURPOSE))?;
+    let restored = restore_all(machine, JournalSelection::Held(PURPOSE))?;
     match applied(machine) {
         Some(applied) if restored.is_empty() => Err(MachineError::Refused(format!(
             "core {} is isolated for process {} and is restored when that ends",

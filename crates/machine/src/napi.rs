@@ -65,7 +65,7 @@ impl Polling {
     /// # Errors
     /// It cannot, and why not.
     pub fn check(interface: &str, namespace: Option<&str>) -> Result<(), MachineError> {
-        let asked = Asked { interface, namespace };
+        let asked = InterfaceQuery { interface, namespace };
         if !asked.is_up() {
             let enter = namespace.map(|name| format!(" -n {name}")).unwrap_or_default();
             return Err(asked.refused(format!("it is down (ip{enter} link set {interface} up)")));
@@ -90,7 +90,7 @@ impl Polling {
         namespace: Option<&str>,
     ) -> Result<Self, MachineError> {
         Self::check(interface, namespace)?;
-        let asked = Asked { interface, namespace };
+        let asked = InterfaceQuery { interface, namespace };
         let features = asked.said(&["ethtool", "-k", interface])?;
         let gro = features.lines().find_map(|line| line.strip_prefix("generic-receive-offload:"));
         let gro = gro.and_then(|state| state.split_whitespace().next()).unwrap_or("off");
@@ -236,12 +236,12 @@ fn bring(
 }
 
 /// An interface that is asked about.
-struct Asked<'a> {
+struct InterfaceQuery<'a> {
     interface: &'a str,
     namespace: Option<&'a str>,
 }
 
-impl Asked<'_> {
+impl InterfaceQuery<'_> {
     /// Runs a command where the interface is.
     fn said(&self, words: &[&str]) -> Result<String, MachineError> {
         let words = within(self.namespace, words);

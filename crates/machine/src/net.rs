@@ -27,7 +27,9 @@ mod tests;
 pub use config::{Link, LinkSection, NetSection, Network, Offloads};
 
 use crate::error::MachineError;
-use crate::undo::{Change, Journal, JournalInfo, Machine, Restored, Which, journals, restore_all};
+use crate::undo::{
+    Change, Journal, JournalInfo, JournalSelection, Machine, Restored, journals, restore_all,
+};
 use crate::{command, signals};
 use config::End;
 use serde::Serialize;
@@ -44,7 +46,7 @@ const PURPOSE: &str = "net-";
 
 /// What [`up`] came to.
 #[derive(Clone, Debug, Serialize)]
-pub struct Made {
+pub struct NetworkState {
     /// Whether anything was made; if not, all was there as wanted.
     pub changed: bool,
     /// Each end of each link as the kernel has it.
@@ -101,29 +103,29 @@ pub fn is_up(machine: &Machine, card: &str) -> Result<bool, MachineError> {
 /// # Errors
 /// Not root; a name is taken by what this network has not made; what the system says. Nothing of
 /// it is left then.
-pub fn up(machine: &Machine, network: &Network) -> Result<Made, MachineError> {
+pub fn up(machine: &Machine, network: &Network) -> Result<NetworkState, MachineError> {
     if !rustix::process::geteuid().is_root() {
         let message = "making network namespaces needs root: try it with `sudo`";
         return Err(MachineError::Refused(message.into()));
     }
     let stop = signals::stop_flag()
         .map_err(|error| MachineError::system("signals cannot be handled", error))?;
-    restore_all(machine, Which::Stale)?;
+    restore_all(machine, JournalSelection::Stale)?;
     let purpose = purpose(&network.card);
     let planned = changes(network);
     if let Some(journal) = held(machine)?.into_iter().find(|journal| journal.purpose == purpose) {
         if journal.changes == planned
             && let Some(interfaces) = as_wanted(machine, network)
         {
-            return Ok(Made { changed: false, interfaces });
+            return Ok(NetworkState { changed: false, interfaces });
         }
-        whole(restore_all(machine, Which::Held(&purpose))?)?;
+        whole(restore_all(machine, JournalSelection::Held(&purpose))?)?;
     }
     refuse_taken(machine, network)?;
     let mut journal = Journal::create(machine, &purpose)?;
     let made = journal.record_all(planned).and_then(|()| make(machine, network, &journal, &stop));
     match made.and_then(|interfaces| journal.hold().map(|()| interfaces)) {
-        Ok(interfaces) => Ok(Made { changed: true, interfaces }),
+        Ok(interfaces) => Ok(NetworkState { changed: true, interfaces }),
         Err(error) => {
             // What cannot be taken back now stays in the journal, for the next start.
             let _ = journal.undo();
@@ -141,7 +143,7 @@ pub fn down(machine: &Machine, card: Option<&str>) -> Result<Vec<Restored>, Mach
     let wanted = card.map(purpose);
     for journal in held(machine)? {
         if wanted.as_ref().is_none_or(|wanted| *wanted == journal.purpose) {
-            restored.extend(restore_all(machine, Which::Held(&journal.purpose))?);
+            restored.extend(restore_all(machine, JournalSelection::Held(&journal.purpose))?);
         }
     }
     Ok(restored)

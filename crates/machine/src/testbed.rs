@@ -25,7 +25,7 @@ pub use program::{Moved, Moves, Program};
 
 use crate::error::MachineError;
 use crate::signals;
-use crate::undo::{Change, Journal, Machine, Which, process, restore_all};
+use crate::undo::{Change, Journal, JournalSelection, Machine, process, restore_all};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -60,7 +60,7 @@ impl Testbed {
         signals::stop_flag()
             .map_err(|error| MachineError::system("signals cannot be handled", error))?;
         let machine = Machine::this();
-        restore_all(&machine, Which::Stale)?;
+        restore_all(&machine, JournalSelection::Stale)?;
         let mut journal = Journal::create(&machine, purpose)?;
         // No number of a process is given twice at the same time after boot.
         let me = std::process::id() as i32;

@@ -38,5 +38,5 @@ mod threads;
 
 pub use change::Change;
 pub(crate) use change::{feature_words, within};
-pub use journal::{Journal, JournalInfo, Restored, Which, journals, restore_all};
+pub use journal::{Journal, JournalInfo, JournalSelection, Restored, journals, restore_all};
 pub use machine::{Kernel, Machine};

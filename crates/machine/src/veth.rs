@@ -18,7 +18,7 @@ use serde_json::Value;
 
 /// The other end of an interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Far {
+pub enum VethPeer {
     /// It has none, as it is no veth, or this process may not look.
     None,
     /// One in a namespace without a name, which cannot be asked.
@@ -47,9 +47,9 @@ pub fn is_one(interface: &str, namespace: Option<&str>) -> bool {
 
 /// The other end of an interface of a namespace (a name of `ip netns`; this process's, if none is
 /// given).
-pub fn far(interface: &str, namespace: Option<&str>) -> Far {
-    let Some(near) = link(namespace, interface).filter(is_veth) else { return Far::None };
-    let Some(place) = place_of(&near, namespace) else { return Far::Unknown };
+pub fn far(interface: &str, namespace: Option<&str>) -> VethPeer {
+    let Some(near) = link(namespace, interface).filter(is_veth) else { return VethPeer::None };
+    let Some(place) = place_of(&near, namespace) else { return VethPeer::Unknown };
     let namespace = place.as_deref();
     // By name in the same namespace, by number in another.
     let is_far = |far: &Value| match near.get("link") {
@@ -58,14 +58,14 @@ pub fn far(interface: &str, namespace: Option<&str>) -> Far {
     };
     let far = links(namespace).into_iter().find(is_far);
     let Some(name) = far.as_ref().and_then(|far| far["ifname"].as_str()) else {
-        return Far::Unknown;
+        return VethPeer::Unknown;
     };
     let Some(features) = said(&within(namespace, &["ethtool", "-k", name])) else {
-        return Far::Unknown;
+        return VethPeer::Unknown;
     };
     let (interface, leaves_checksums) = (name.to_owned(), leaves_checksums(&features));
     let mtu = far.as_ref().and_then(|far| far["mtu"].as_u64()).unwrap_or_default() as usize;
-    Far::End(End { interface, namespace: place, leaves_checksums, mtu })
+    VethPeer::End(End { interface, namespace: place, leaves_checksums, mtu })
 }
 
 impl End {
@@ -150,8 +150,8 @@ mod tests {
 
     #[test]
     fn the_other_end_is_found_in_any_namespace_with_a_name() {
-        assert_eq!((far("lo", None), is_one("lo", None)), (Far::None, false));
-        assert_eq!(far("no-such", None), Far::None);
+        assert_eq!((far("lo", None), is_one("lo", None)), (VethPeer::None, false));
+        assert_eq!(far("no-such", None), VethPeer::None);
         let Ok(bed) = Testbed::build("veth-test") else {
             return skip("the_other_end_is_found_in_any_namespace_with_a_name", "it needs root");
         };
@@ -164,7 +164,7 @@ mod tests {
         assert!(is_one("v0", Some(&one)));
         let end = |interface: &str, namespace: &str, leaves_checksums| {
             let (interface, namespace) = (interface.into(), Some(namespace.into()));
-            Far::End(End { interface, namespace, leaves_checksums, mtu: 1500 })
+            VethPeer::End(End { interface, namespace, leaves_checksums, mtu: 1500 })
         };
         assert_eq!(far("v0", Some(&one)), end("v1", &other, true));
         assert_eq!(far("v1", Some(&other)), end("v0", &one, true));
@@ -177,8 +177,8 @@ mod tests {
         let found = far("v4", Some(&one));
         let leaves_checksums = true;
         let end_here = End { interface: own, namespace, leaves_checksums, mtu: 1500 };
-        assert_eq!(found, Far::End(end_here));
-        let Far::End(found) = far("v0", Some(&one)) else { unreachable!() };
+        assert_eq!(found, VethPeer::End(end_here));
+        let VethPeer::End(found) = far("v0", Some(&one)) else { unreachable!() };
         let words = found.mend();
         assert_eq!(words, format!("ip netns exec {other} ethtool -K v1 tx off"));
         command::run(&words.split(' ').collect::<Vec<_>>()).unwrap();

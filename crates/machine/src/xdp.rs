@@ -11,7 +11,7 @@
 use crate::command;
 use crate::netdev;
 use crate::undo::within;
-use crate::veth::{Far, far, is_one};
+use crate::veth::{VethPeer, far, is_one};
 
 /// In front of a packet and behind it a program has room, all in one page: what the kernel keeps free for
 /// it, an Ethernet header, and what the kernel says of a packet's pages, at least.
@@ -27,7 +27,7 @@ pub fn refusal(interface: &str, namespace: Option<&str>) -> Option<String> {
             false => without_xdp(interface, namespace),
         });
     }
-    let Far::End(end) = far(interface, namespace) else { return None };
+    let VethPeer::End(end) = far(interface, namespace) else { return None };
     let most = longest()?;
     (end.mtu > most).then(|| {
         let words = within(end.namespace.as_deref(), &["ip", "link", "set", &end.interface]);

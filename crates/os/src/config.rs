@@ -55,7 +55,7 @@ pub type Schedulers = &'static [Entry<Box<dyn Scheduler>>];
 
 /// What card files can name of NIC OS.
 #[derive(Clone, Copy)]
-pub struct Kinds {
+pub struct OsRegistries {
     /// Schedulers.
     pub schedulers: Schedulers,
     /// Tasks.
@@ -63,9 +63,9 @@ pub struct Kinds {
 }
 
 /// The schedulers that come with NIC OS, and no task.
-impl Default for Kinds {
+impl Default for OsRegistries {
     fn default() -> Self {
-        Kinds { schedulers: SCHEDULERS, tasks: &[] }
+        OsRegistries { schedulers: SCHEDULERS, tasks: &[] }
     }
 }
 
@@ -106,7 +106,7 @@ impl OsHandle {
 /// What is wrong with `[os]` or a `[[task]]`. That a task is refused admission is such a thing.
 pub fn build(
     file: &CardFile,
-    kinds: Kinds,
+    kinds: OsRegistries,
     filters: Filters,
     around: &Surroundings,
 ) -> Result<Option<NicOs>, ConfigError> {
@@ -122,13 +122,13 @@ pub fn build(
 /// # Errors
 /// As [`build`].
 pub fn build_os(file: &CardFile, tasks: Tasks) -> Result<Option<Os>, ConfigError> {
-    let kinds = Kinds { tasks, ..Kinds::default() };
+    let kinds = OsRegistries { tasks, ..OsRegistries::default() };
     Ok(build_with(file, kinds, &Surroundings::default())?.map(|(os, _)| os))
 }
 
 fn build_with(
     file: &CardFile,
-    kinds: Kinds,
+    kinds: OsRegistries,
     around: &Surroundings,
 ) -> Result<Option<(Os, PathReport)>, ConfigError> {
     let Some(keys) = asked_for(file) else { return Ok(None) };

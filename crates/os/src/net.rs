@@ -88,7 +88,7 @@ enum Leaving {
 pub(crate) type Callback = Arc<Mutex<dyn FnMut(Result<(), SendError>) + Send>>;
 
 /// Who is told of a frame's end.
-enum Told {
+enum EndListener {
     /// A future that asks, once woken.
     Future(Option<Waker>),
     Callback(Callback, TaskId),
@@ -98,7 +98,7 @@ enum Told {
 struct Awaited {
     /// Wire and number in its queue, once it is there.
     queued: Option<(u8, u64)>,
-    told: Told,
+    told: EndListener,
     /// Its end, until the future has asked for it.
     end: Option<Result<(), SendError>>,
     /// The future has gone: nobody is told.
@@ -159,7 +159,12 @@ impl Outbox {
     }
 
     /// As [`Outbox::stage`], with someone to tell of its end; the place it is kept in.
-    fn stage_awaited(&mut self, wire: u8, bytes: &[u8], told: Told) -> Result<u32, SendError> {
+    fn stage_awaited(
+        &mut self,
+        wire: u8,
+        bytes: &[u8],
+        told: EndListener,
+    ) -> Result<u32, SendError> {
         let free = self.awaited.iter().position(Option::is_none).ok_or(SendError::TooMany)?;
         self.stage(wire, bytes, Some(free as u32))?;
         self.awaited[free] =
@@ -236,15 +241,15 @@ impl Outbox {
             }
             let Some(end) = awaited.end else { continue };
             match &mut awaited.told {
-                Told::Future(_) if awaited.abandoned => {}
-                Told::Future(waker) => {
+                EndListener::Future(_) if awaited.abandoned => {}
+                EndListener::Future(waker) => {
                     if let Some(waker) = waker.take() {
                         waker.wake();
                     }
                     // The future empties the place.
                     continue;
                 }
-                Told::Callback(callback, task) => calls.push(Call {
+                EndListener::Callback(callback, task) => calls.push(Call {
                     callback: callback.clone(),
                     task: *task,
                     order: awaited.order,
@@ -273,7 +278,7 @@ impl Outbox {
             self.under_way -= 1;
             return Poll::Ready(end);
         }
-        awaited.told = Told::Future(Some(waker.clone()));
+        awaited.told = EndListener::Future(Some(waker.clone()));
         Poll::Pending
     }
 
@@ -328,7 +333,7 @@ impl Sender {
     /// # Errors
     /// Why it cannot be sent at all; the callback hears nothing then.
     pub fn post(&self, frame: &[u8]) -> Result<(), SendError> {
-        let told = Told::Callback(self.callback.clone(), self.task);
+        let told = EndListener::Callback(self.callback.clone(), self.task);
         let staged = lock(&self.shared.outbox).stage_awaited(self.wire, frame, told);
         self.shared.mark_outbox();
         staged.map(drop)
@@ -368,7 +373,7 @@ impl Future for Sending<'_> {
         let polled = match this.place {
             Some(place) => outbox.poll_end(place, context.waker()),
             None => {
-                let told = Told::Future(Some(context.waker().clone()));
+                let told = EndListener::Future(Some(context.waker().clone()));
                 match outbox.stage_awaited(this.wire, this.frame, told) {
                     Ok(place) => {
                         this.place = Some(place);

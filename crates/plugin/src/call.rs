@@ -32,7 +32,7 @@ pub struct Answer {
 }
 
 /// On its way to the object and back.
-pub struct Asked {
+pub struct PendingCall {
     command: CString,
     arguments: CString,
     reply: Vec<c_char>,
@@ -40,11 +40,11 @@ pub struct Asked {
     done: Option<bool>,
 }
 
-impl Order for Asked {
+impl Order for PendingCall {
     type Target = Plugin;
 
     fn apply(&mut self, plugin: &mut Plugin, _now: Time) -> bool {
-        let Asked { command, arguments, reply, done } = self;
+        let PendingCall { command, arguments, reply, done } = self;
         *done = plugin.instance().command(command, arguments, reply);
         *done == Some(true)
     }
@@ -54,11 +54,11 @@ impl Command for Call {
     const NAME: &'static str = "call";
     const HELP: &'static str = "have a plugin obey a command of its own";
     const EXAMPLE: &'static str = r#"{"command": "get"}"#;
-    type Order = Asked;
+    type Order = PendingCall;
     type Reply = Answer;
 
-    fn prepare(self, _: &BuildContext) -> Result<Asked, CommandError> {
-        Ok(Asked {
+    fn prepare(self, _: &BuildContext) -> Result<PendingCall, CommandError> {
+        Ok(PendingCall {
             command: c_text(&self.command),
             arguments: c_text(&Value::Object(self.arguments).to_string()),
             reply: vec![0; REPLY_BYTES],
@@ -66,7 +66,7 @@ impl Command for Call {
         })
     }
 
-    fn reply(order: Asked) -> Result<Answer, CommandError> {
+    fn reply(order: PendingCall) -> Result<Answer, CommandError> {
         let said = reply_text(&order.reply);
         let refused = |message: &str| Err(CommandError::Refused(message.into()));
         match order.done {

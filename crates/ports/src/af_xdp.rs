@@ -57,13 +57,13 @@ mod refusal;
 mod tests;
 
 pub use config::{Checksums, CopyMode, Mode, Queues, XdpConfig};
-pub use handed::Handed;
+pub use handed::SharedSocketMap;
 
 use crate::interface::{CHECK_NS, down, drop_oldest, lock, no_namespace};
 use crate::sys::link::LinkState;
 use crate::sys::namespace;
 use crate::sys::packet::{Name, Socket};
-use crate::sys::xsk::{Sending, Umem, Wanted};
+use crate::sys::xsk::{Sending, SocketsConfig, Umem};
 use crate::sys::xsk_device;
 use config::SENT_FRAME_BYTES;
 use keeper::{Done, Keeper};
@@ -156,7 +156,7 @@ struct Counts {
 pub struct XdpPort {
     config: XdpConfig,
     /// The wire's number, and who has packets handed to its sockets; none if the port does.
-    handed: Option<(usize, Arc<Handed>)>,
+    handed: Option<(usize, Arc<SharedSocketMap>)>,
     /// Wires that share the pool.
     wires: usize,
     /// Buffers of the pool that this wire may have.
@@ -174,7 +174,7 @@ pub struct XdpPort {
     /// Both from the moment on that the card has its pool.
     umem: Option<Umem>,
     keeper: Option<Keeper>,
-    wanted: Option<Wanted>,
+    wanted: Option<SocketsConfig>,
     phase: Phase,
     link: LinkState,
     /// Bytes of the longest packet that can be sent.
@@ -237,7 +237,8 @@ impl XdpPort {
             Checksums::Trust => false,
             Checksums::Auto => xsk_device::is_virtual(control.as_fd(), &name),
         };
-        let handed = context.is_hybrid.then(|| (context.position, Handed::of(&context.shared)));
+        let handed =
+            context.is_hybrid.then(|| (context.position, SharedSocketMap::of(&context.shared)));
         let is_own = handed.is_none();
         Ok(XdpPort {
             // What is not handed over is the kernel's.
@@ -512,7 +513,7 @@ impl WirePort for XdpPort {
         let share = pool.buffers() / 2 / self.wires;
         let mtu = self.mtu();
         let wanted = self.config.wanted(self.queues.clone(), &memory, share, mtu)?;
-        let wanted = Wanted { handed: self.handed.clone(), ..wanted };
+        let wanted = SocketsConfig { handed: self.handed.clone(), ..wanted };
         self.longest = (mtu + SENT_FRAME_BYTES) as u32;
         let cannot = |what: &str, error: &io::Error| refuse(&self.interface, what, error);
         let mut umem = Umem::new(pool).map_err(|error| cannot("cannot be slept on", &error))?;

@@ -519,7 +519,7 @@ struct Source {
 }
 
 /// Where packets end in the file that it may not have taken yet, and the source of each.
-type Underway = VecDeque<(u64, usize)>;
+type UnwrittenPackets = VecDeque<(u64, usize)>;
 
 /// What takes the bytes, and how many it has taken.
 struct Counted {
@@ -580,7 +580,7 @@ fn write_packets(
     shared: &Shared,
     sink: &mut Counted,
     sources: &mut Vec<Source>,
-    underway: &mut Underway,
+    underway: &mut UnwrittenPackets,
     options: CaptureOptions,
 ) -> io::Result<()> {
     let sink = BufWriter::with_capacity(256 << 10, sink);
@@ -644,7 +644,7 @@ fn write_packets(
 struct Turn<'a, 'b> {
     writer: &'a mut Writer<BufWriter<&'b mut Counted>>,
     data: &'a mut Vec<u8>,
-    underway: &'a mut Underway,
+    underway: &'a mut UnwrittenPackets,
     index: usize,
 }
 

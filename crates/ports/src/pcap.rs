@@ -30,7 +30,7 @@ mod file;
 #[cfg(test)]
 mod tests;
 
-pub use file::{Broken, CaptureFile, MAX_FILE_BYTES};
+pub use file::{CaptureFile, InvalidCapture, MAX_FILE_BYTES};
 
 use crate::capture::{Capture, CaptureOptions, Point};
 use picnic_core::command::{CommandEntry, Prepared};
@@ -329,7 +329,7 @@ impl WirePort for PcapPort {
     fn report(&self) -> Vec<String> {
         let mut lines = Vec::new();
         let name = &self.name;
-        if let Some(Broken { offset, reason }) = self.file.broken() {
+        if let Some(InvalidCapture { offset, reason }) = self.file.broken() {
             let good = self.file.len();
             lines.push(format!(
                 "{name}: at byte {offset}, {reason}; the {good} packets before it are used"

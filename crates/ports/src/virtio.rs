@@ -51,7 +51,7 @@ pub struct Header {
 
 /// A header that a descriptor cannot express, or that points out of its packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Unfit;
+pub struct InvalidHeader;
 
 impl Header {
     /// The header that these bytes are.
@@ -84,19 +84,19 @@ impl Header {
     /// # Errors
     /// The packet cannot be expressed or the header lies; it is as it was.
     #[inline]
-    pub fn apply(&self, packet: &mut Descriptor, inserted: u16) -> Result<(), Unfit> {
+    pub fn apply(&self, packet: &mut Descriptor, inserted: u16) -> Result<(), InvalidHeader> {
         let gso = match self.gso_type & !GSO_ECN {
             0 => GsoType::None,
             GSO_TCP4 => GsoType::Tcp4,
             GSO_TCP6 => GsoType::Tcp6,
             GSO_UDP => GsoType::Udp,
-            _ => return Err(Unfit),
+            _ => return Err(InvalidHeader),
         };
         if gso != GsoType::None && self.gso_size == 0 {
-            return Err(Unfit);
+            return Err(InvalidHeader);
         }
         if self.flags & NEEDS_CSUM != 0 {
-            let start = self.checksum_start.checked_add(inserted).ok_or(Unfit)?;
+            let start = self.checksum_start.checked_add(inserted).ok_or(InvalidHeader)?;
             let layers = packet.parse();
             let derived = checksum_place(&layers);
             if derived == Some((start, self.checksum_offset)) && fits(packet, derived) {
@@ -104,7 +104,7 @@ impl Header {
             } else if gso == GsoType::None {
                 finish(packet, start, self.checksum_offset, layers.protocol == SCTP)?;
             } else {
-                return Err(Unfit);
+                return Err(InvalidHeader);
             }
         } else if self.flags & DATA_VALID != 0 {
             packet.set_checksum(ChecksumState::Good);
@@ -180,16 +180,21 @@ fn fits(packet: &Descriptor, place: Option<(u16, u16)>) -> bool {
 
 /// Finishes the checksum that a packet's sender has left to the hardware.
 #[cold]
-fn finish(packet: &mut Descriptor, start: u16, offset: u16, sctp: bool) -> Result<(), Unfit> {
+fn finish(
+    packet: &mut Descriptor,
+    start: u16,
+    offset: u16,
+    sctp: bool,
+) -> Result<(), InvalidHeader> {
     let (start, at) = (usize::from(start), usize::from(start) + usize::from(offset));
     if sctp {
-        packet.data_mut().get_mut(at..at + 4).ok_or(Unfit)?.fill(0);
+        packet.data_mut().get_mut(at..at + 4).ok_or(InvalidHeader)?.fill(0);
         let crc = crc32c(tail(packet, start));
         packet.data_mut()[at..at + 4].copy_from_slice(&crc.to_le_bytes());
         packet.set_checksum(ChecksumState::Good);
     } else {
         let finished = offload::finish_checksum_at(packet, start, usize::from(offset));
-        return finished.then_some(()).ok_or(Unfit);
+        return finished.then_some(()).ok_or(InvalidHeader);
     }
     Ok(())
 }

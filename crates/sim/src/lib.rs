@@ -46,5 +46,5 @@ mod trace;
 mod world;
 
 pub use cost::CostModel;
-pub use trace::{Happening, KEPT, Trace, TraceEntry};
+pub use trace::{KEPT, Trace, TraceEntry, TraceEvent};
 pub use world::{Simulation, Virtual, in_virtual_time, registries};

@@ -13,7 +13,7 @@ pub const KEPT: usize = 1 << 18;
 
 /// What happened on a core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Happening {
+pub enum TraceEvent {
     /// The borrowed core had a turn.
     CardTurn {
         /// Packets taken from wires.
@@ -70,30 +70,30 @@ pub struct TraceEntry {
     /// On which core.
     pub core: usize,
     /// What.
-    pub happening: Happening,
+    pub happening: TraceEvent,
 }
 
 impl fmt::Display for TraceEntry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} core {}: ", self.time, self.core)?;
         match self.happening {
-            Happening::CardTurn { received, submitted, transmitted } => {
+            TraceEvent::CardTurn { received, submitted, transmitted } => {
                 write!(f, "card: {received} received, {submitted} submitted, {transmitted} sent")
             }
-            Happening::Segment { task, segment_ns } => {
+            TraceEvent::Segment { task, segment_ns } => {
                 write!(f, "task {task}: a segment of {segment_ns} ns")
             }
-            Happening::TargetTurn { packets, work_ns } => {
+            TraceEvent::TargetTurn { packets, work_ns } => {
                 write!(f, "target: {packets} packets, {work_ns} ns of work")
             }
-            Happening::Rang { core } => write!(f, "rings core {core}"),
-            Happening::DoorbellArrived => write!(f, "doorbell arrives"),
-            Happening::Slept => write!(f, "sleeps"),
-            Happening::CommandSent => write!(f, "command sent"),
-            Happening::Answered { done: true } => write!(f, "command done"),
-            Happening::Answered { done: false } => write!(f, "command refused"),
-            Happening::Stopped => write!(f, "stops receiving"),
-            Happening::Ended { missing } => write!(f, "ends, {missing} buffers missing"),
+            TraceEvent::Rang { core } => write!(f, "rings core {core}"),
+            TraceEvent::DoorbellArrived => write!(f, "doorbell arrives"),
+            TraceEvent::Slept => write!(f, "sleeps"),
+            TraceEvent::CommandSent => write!(f, "command sent"),
+            TraceEvent::Answered { done: true } => write!(f, "command done"),
+            TraceEvent::Answered { done: false } => write!(f, "command refused"),
+            TraceEvent::Stopped => write!(f, "stops receiving"),
+            TraceEvent::Ended { missing } => write!(f, "ends, {missing} buffers missing"),
         }
     }
 }
@@ -108,20 +108,20 @@ pub struct Trace {
 
 impl Trace {
     /// Adds an entry; `digest` stands for the packets handed to hosts so far.
-    pub(crate) fn record(&mut self, time: Time, core: usize, happening: Happening, digest: u64) {
+    pub(crate) fn record(&mut self, time: Time, core: usize, happening: TraceEvent, digest: u64) {
         let (kind, first, second) = match happening {
-            Happening::CardTurn { received, submitted, transmitted } => {
+            TraceEvent::CardTurn { received, submitted, transmitted } => {
                 (1, received as u64, (submitted as u64) << 32 | transmitted as u64)
             }
-            Happening::TargetTurn { packets, work_ns } => (2, packets as u64, work_ns),
-            Happening::Rang { core } => (3, core as u64, 0),
-            Happening::DoorbellArrived => (4, 0, 0),
-            Happening::Slept => (5, 0, 0),
-            Happening::CommandSent => (6, 0, 0),
-            Happening::Answered { done } => (7, u64::from(done), 0),
-            Happening::Stopped => (8, 0, 0),
-            Happening::Ended { missing } => (9, missing as u64, 0),
-            Happening::Segment { task, segment_ns } => (10, u64::from(task), segment_ns),
+            TraceEvent::TargetTurn { packets, work_ns } => (2, packets as u64, work_ns),
+            TraceEvent::Rang { core } => (3, core as u64, 0),
+            TraceEvent::DoorbellArrived => (4, 0, 0),
+            TraceEvent::Slept => (5, 0, 0),
+            TraceEvent::CommandSent => (6, 0, 0),
+            TraceEvent::Answered { done } => (7, u64::from(done), 0),
+            TraceEvent::Stopped => (8, 0, 0),
+            TraceEvent::Ended { missing } => (9, missing as u64, 0),
+            TraceEvent::Segment { task, segment_ns } => (10, u64::from(task), segment_ns),
         };
         for word in [time.as_nanos(), core as u64, kind, first, second, digest] {
             self.hash = mix(self.hash.rotate_left(23) ^ mix(word.wrapping_add(1)));

@@ -13,7 +13,7 @@ use crate::cost::CostModel;
 use crate::digest::{Digest, Digesting};
 use crate::event::{Actor, Event, EventQueue};
 use crate::random::Random;
-use crate::trace::{Happening, Trace};
+use crate::trace::{Trace, TraceEvent};
 use hdrhistogram::Histogram;
 use picnic_control::error::RunError;
 use picnic_control::launch::Built;
@@ -381,7 +381,7 @@ impl Simulation {
         while !(self.draining && self.targets_are_done()) && self.step() {}
         self.targets.iter_mut().for_each(Target::stop_transmitting);
         let buffers_missing = self.card.finish(self.now);
-        self.record(Actor::Card, Happening::Ended { missing: buffers_missing });
+        self.record(Actor::Card, TraceEvent::Ended { missing: buffers_missing });
         let latencies: Vec<_> = self.targets.iter().flat_map(latencies).collect();
         let mut report = self.monitor.report_over(self.received_for.as_nanos(), &latencies);
         report.buffers_missing = buffers_missing;
@@ -438,7 +438,7 @@ impl Simulation {
             }
             Event::Arrival(actor) => {
                 self.set_now(time);
-                self.record(actor, Happening::DoorbellArrived);
+                self.record(actor, TraceEvent::DoorbellArrived);
                 if self.actor(actor).state == State::Asleep {
                     self.schedule(actor, time);
                 } else {
@@ -453,7 +453,7 @@ impl Simulation {
                     self.events.push(time + COMMAND_RETRY_NS, event);
                     return false;
                 }
-                self.record(Actor::Card, Happening::CommandSent);
+                self.record(Actor::Card, TraceEvent::CommandSent);
                 // The sender's core is not one of the card's: only the latency counts.
                 self.send_rings(Actor::Card, time);
             }

@@ -10,7 +10,7 @@ use picnic_os::control::TaskControl;
 use picnic_os::report::{OsReport, TaskReport};
 use picnic_os::roster::State;
 use picnic_os::task::TaskId;
-use picnic_sim::{CostModel, Happening, Simulation, Trace};
+use picnic_sim::{CostModel, Simulation, Trace, TraceEvent};
 use picnic_tasks::registry::TASKS;
 
 /// Costs that let tasks be seen alone: all else takes a nanosecond.
@@ -141,7 +141,7 @@ fn a_segment_takes_what_it_stands_for_and_periods_are_kept() {
         .entries()
         .iter()
         .filter_map(|entry| match entry.happening {
-            Happening::Segment { segment_ns, .. } => {
+            TraceEvent::Segment { segment_ns, .. } => {
                 Some((entry.time.as_nanos() / 1_000, segment_ns))
             }
             _ => None,
@@ -162,7 +162,7 @@ fn a_card_asleep_wakes_for_its_tasks() {
     let mut simulation = simulation(&text, 1, quick());
     simulation.run_until(Time::from_nanos(20_500_000));
     let slept = simulation.trace().entries().iter();
-    let slept = slept.filter(|entry| entry.happening == Happening::Slept).count();
+    let slept = slept.filter(|entry| entry.happening == TraceEvent::Slept).count();
     assert!(slept >= 20, "{slept}");
     let (outcome, os) = end(simulation);
     assert_eq!(outcome.ledger.transmitted, 21);

@@ -4,7 +4,7 @@ use super::isolate::print_restored;
 use clap::Args;
 use picnic_control::socket;
 use picnic_machine::signals;
-use picnic_machine::undo::{Machine, Which, restore_all};
+use picnic_machine::undo::{JournalSelection, Machine, restore_all};
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
@@ -22,7 +22,7 @@ pub(crate) struct CleanupArgs {
 pub(crate) fn run(args: &CleanupArgs, json: bool) -> anyhow::Result<()> {
     // Not left half done.
     signals::stop_flag()?;
-    let which = if args.all { Which::AllHeld } else { Which::Stale };
+    let which = if args.all { JournalSelection::AllHeld } else { JournalSelection::Stale };
     let restored = restore_all(&Machine::this(), which)?;
     let sockets = socket::remove_stale();
     print_restored(&restored, Some(&sockets), json)

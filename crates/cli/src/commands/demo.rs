@@ -7,17 +7,17 @@ use clap::{Args, Subcommand};
 #[derive(Debug, Args)]
 pub(crate) struct DemoArgs {
     #[command(subcommand)]
-    what: What,
+    what: DemoCommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum What {
+enum DemoCommand {
     /// A web server behind the card: nginx under load from wrk, each in its own namespace
     Web(web::WebArgs),
 }
 
 pub(crate) fn run(args: &DemoArgs, json: bool) -> anyhow::Result<()> {
     match &args.what {
-        What::Web(args) => web::run(args, json),
+        DemoCommand::Web(args) => web::run(args, json),
     }
 }

@@ -12,7 +12,7 @@ use picnic_core::error::{ConfigError, not_among};
 use picnic_lab::document::{Document, Kind};
 use picnic_lab::experiment::{Effort, Experiment, LabError};
 use picnic_lab::facts::facts;
-use picnic_lab::folder::{Asked, Folder, Manifest};
+use picnic_lab::folder::{Folder, Manifest, RunRequest};
 use picnic_lab::outcome::Table;
 use picnic_lab::registry::{BENCHMARKS, ExperimentEntry, build, experiments};
 use picnic_lab::report::{Report, diff};
@@ -195,7 +195,7 @@ fn create(args: &RunArgs) -> anyhow::Result<Folder> {
         // Before a folder is made of it.
         build(entry, &settings)
             .map_err(|error| wrong_setting(error, |key| format!("--set {key}")))?;
-        experiments.push(Asked { kind, name: entry.name.into(), settings });
+        experiments.push(RunRequest { kind, name: entry.name.into(), settings });
     }
     let effort = match (args.quick, args.full) {
         (true, _) => Effort::Quick,

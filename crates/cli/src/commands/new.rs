@@ -22,11 +22,11 @@ program of its own with the whole command line; it is built against picnic's sou
 docs/plugins.md goes on from there.")]
 pub(crate) struct NewArgs {
     #[command(subcommand)]
-    what: What,
+    what: NewCommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum What {
+enum NewCommand {
     /// A NIC function, with its tests and a card that runs it
     Function {
         #[command(flatten)]
@@ -212,11 +212,11 @@ const BUILT_FROM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 
 pub(crate) fn run(args: &NewArgs, json: bool) -> anyhow::Result<()> {
     let (template, place) = match &args.what {
-        What::Function { place, lang: Language::Rust } => (FUNCTION, place),
-        What::Function { place, lang: Language::C } => (C_FUNCTION, place),
-        What::Task(place) => (TASK, place),
-        What::Scheduler(place) => (SCHEDULER, place),
-        What::Experiment(place) => (EXPERIMENT, place),
+        NewCommand::Function { place, lang: Language::Rust } => (FUNCTION, place),
+        NewCommand::Function { place, lang: Language::C } => (C_FUNCTION, place),
+        NewCommand::Task(place) => (TASK, place),
+        NewCommand::Scheduler(place) => (SCHEDULER, place),
+        NewCommand::Experiment(place) => (EXPERIMENT, place),
     };
     check_name(&place.name)?;
     let folder = place.path.clone().unwrap_or_else(|| PathBuf::from(&place.name));

@@ -6,7 +6,7 @@ use crate::registries::sections;
 use crate::world::{SeedArgs, WorldArgs};
 use crate::{output, summary};
 use clap::Args;
-use picnic_control::Served;
+use picnic_control::ServedCard;
 use picnic_control::watch::Watch;
 use picnic_core::config::Setting;
 use picnic_core::stop::Stop;
@@ -115,7 +115,7 @@ pub(crate) fn run(args: &RunArgs, json: bool) -> anyhow::Result<()> {
 
 /// Returns when the run is to end.
 fn wait(
-    running: &mut Served,
+    running: &mut ServedCard,
     duration: Option<Duration>,
     stop: &AtomicBool,
     mut live: Option<Live>,
@@ -145,7 +145,7 @@ fn wait(
 }
 
 /// Says what has been said of watched files.
-fn tell(running: &Served, mut live: Option<&mut Live>) {
+fn tell(running: &ServedCard, mut live: Option<&mut Live>) {
     for line in running.said() {
         if let Some(live) = &mut live {
             live.erase();

@@ -19,11 +19,11 @@ Examples:
 Exit codes: 0 good; 1 failed; 2 usage.")]
 pub(crate) struct TrafficArgs {
     #[command(subcommand)]
-    way: Way,
+    way: TrafficCommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum Way {
+enum TrafficCommand {
     /// Send, at a rate or as fast as it goes
     Send(SendArgs),
     /// Listen, until all connections have ended
@@ -86,8 +86,8 @@ struct ReceiveArgs {
 pub(crate) fn run(args: &TrafficArgs, json: bool) -> anyhow::Result<()> {
     signals::stop_flag()?;
     match &args.way {
-        Way::Send(args) => send(args, json),
-        Way::Receive(args) => receive(args, json),
+        TrafficCommand::Send(args) => send(args, json),
+        TrafficCommand::Receive(args) => receive(args, json),
     }
 }
 

@@ -79,7 +79,7 @@ struct Packet {
 }
 
 #[derive(Debug, Serialize)]
-struct Tried {
+struct TryReport {
     function: String,
     packets: Vec<Packet>,
     /// Packets by fate.
@@ -141,7 +141,7 @@ fn load(path: &Path) -> anyhow::Result<CaptureFile> {
     Ok(file)
 }
 
-fn try_all(args: &TryArgs, input: &CaptureFile) -> anyhow::Result<(String, Tried)> {
+fn try_all(args: &TryArgs, input: &CaptureFile) -> anyhow::Result<(String, TryReport)> {
     let kind = if is_path(&args.function) { "plugin" } else { "function" };
     let settings = args.set.iter().map(|set| {
         Setting::parse(&format!("rx[0].{set}"))
@@ -171,7 +171,7 @@ fn try_all(args: &TryArgs, input: &CaptureFile) -> anyhow::Result<(String, Tried
         *fates.entry(packet.fate.clone()).or_default() += 1;
     }
     let changed = packets.iter().filter(|packet| !packet.changed.is_empty()).count();
-    Ok((name, Tried { function: String::new(), packets, fates, changed, unexpected: None }))
+    Ok((name, TryReport { function: String::new(), packets, fates, changed, unexpected: None }))
 }
 
 impl Packet {
@@ -236,7 +236,7 @@ fn difference(before: &[u8], after: &[u8]) -> String {
     format!("{count} bytes changed, at {first}: {} now {}", hex(before), hex(after))
 }
 
-impl Tried {
+impl TryReport {
     fn text(&self, is_quiet: bool) -> String {
         let mut text = String::new();
         for packet in self.packets.iter().filter(|_| !is_quiet) {

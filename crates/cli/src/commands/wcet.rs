@@ -8,11 +8,11 @@ use clap::{Args, Subcommand};
 #[derive(Debug, Args)]
 pub(crate) struct WcetArgs {
     #[command(subcommand)]
-    pub(crate) what: What,
+    pub(crate) what: WcetCommand,
 }
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum What {
+pub(crate) enum WcetCommand {
     /// Measure the cost of operations on this machine and write a profile
     Calibrate(CalibrateArgs),
     /// Show a task's graph, its bounds under a profile, and observed times

@@ -6,9 +6,9 @@ use crate::output::{self, Column, count, nanoseconds, rate};
 use crate::summary;
 use clap::{Args, Subcommand};
 use picnic_core::error::ConfigError;
-use picnic_lab::workloads::client::Answered;
+use picnic_lab::workloads::client::ClientResult;
 use picnic_lab::workloads::kind::{ClientKind, FileKind, KINDS, ServerKind, Workload};
-use picnic_lab::workloads::run::{FEWEST_FLOWS, Ran, Run, Tested, test_flows};
+use picnic_lab::workloads::run::{FEWEST_FLOWS, Run, Tested, WorkloadResult, test_flows};
 use serde::Serialize;
 use serde_json::json;
 use std::fmt::Write;
@@ -144,7 +144,7 @@ struct Figures<'a> {
     server: ServerKind,
     asked_by: ClientKind,
     #[serde(flatten)]
-    ran: &'a Ran,
+    ran: &'a WorkloadResult,
     /// Ent's tests over the hashes of the connections, by hash; none of fewer than 1000.
     randomness: Option<Vec<(&'static str, Tested)>>,
 }
@@ -175,7 +175,7 @@ fn run_one(args: &RunArgs, json: bool) -> anyhow::Result<()> {
 }
 
 /// What became of requests, of which none was answered.
-fn unanswered(workload: &Workload, client: &Answered) -> String {
+fn unanswered(workload: &Workload, client: &ClientResult) -> String {
     let made = client.offered - client.client_full;
     let told = match &client.first_broken {
         Some(how) => format!("{} broken, the first: {how}", count(client.broken)),
@@ -187,7 +187,11 @@ fn unanswered(workload: &Workload, client: &Answered) -> String {
     format!("no request was answered: of {}, {told}", count(made))
 }
 
-fn text(workload: &Workload, ran: &Ran, randomness: Option<&[(&'static str, Tested)]>) -> String {
+fn text(
+    workload: &Workload,
+    ran: &WorkloadResult,
+    randomness: Option<&[(&'static str, Tested)]>,
+) -> String {
     let mut text = String::new();
     let mut line = |name: &str, value: String| {
         // Writing to a string does not fail.
@@ -279,7 +283,7 @@ fn too_few(connections: u64) -> String {
     format!("{connections}, too few to tell how random their hashes are: {FEWEST_FLOWS} are needed")
 }
 
-fn summary_line(ran: &Ran) -> String {
+fn summary_line(ran: &WorkloadResult) -> String {
     let dropped = &ran.card.drops;
     match dropped.is_empty() {
         true => "dropped nothing".into(),
@@ -303,15 +307,15 @@ mod tests {
     #[test]
     fn what_became_of_requests_that_nobody_answered_is_told() {
         let workload = Workload::find("sclient").unwrap();
-        let client = Answered { offered: 3000, client_full: 500, ..Answered::default() };
-        let told = |client: &Answered| unanswered(&workload, client);
+        let client = ClientResult { offered: 3000, client_full: 500, ..ClientResult::default() };
+        let told = |client: &ClientResult| unanswered(&workload, client);
         let of = |rest: &str| format!("no request was answered: of 2,500, {rest}");
-        let late = Answered { timeouts: 2400, ..client.clone() };
+        let late = ClientResult { timeouts: 2400, ..client.clone() };
         assert_eq!(told(&late), of("2,400 timed out after 400 ms"));
-        let refused = Answered { refused: 2500, ..late };
+        let refused = ClientResult { refused: 2500, ..late };
         assert_eq!(told(&refused), of("2,500 had another answer than 200"));
         let first_broken = Some("Connection refused (os error 111)".into());
-        let broken = Answered { broken: 2500, first_broken, ..refused };
+        let broken = ClientResult { broken: 2500, first_broken, ..refused };
         let wanted = "2,500 broken, the first: Connection refused (os error 111)";
         assert_eq!(told(&broken), of(wanted));
     }

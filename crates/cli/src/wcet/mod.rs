@@ -8,12 +8,12 @@ mod path;
 mod probe;
 pub(crate) mod show;
 
-use crate::commands::wcet::{WcetArgs, What};
+use crate::commands::wcet::{WcetArgs, WcetCommand};
 
 /// Runs the subcommand asked for.
 pub(crate) fn run(args: &WcetArgs, json: bool) -> anyhow::Result<()> {
     match &args.what {
-        What::Calibrate(args) => calibrate::run(args, json),
-        What::Show(args) => show::run(args, json),
+        WcetCommand::Calibrate(args) => calibrate::run(args, json),
+        WcetCommand::Show(args) => show::run(args, json),
     }
 }

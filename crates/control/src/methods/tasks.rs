@@ -38,7 +38,7 @@ impl Methods {
 
     pub(super) fn task_show(&mut self, task: &Reference) -> Result<Value, RpcError> {
         let factory = self.factory()?;
-        let id = find(&self.lines(&factory)?, task, Wanted::Any)?.id;
+        let id = find(&self.lines(&factory)?, task, TaskFilter::Any)?.id;
         self.shown(&factory, id)
     }
 
@@ -71,7 +71,7 @@ impl Methods {
             _ => Box::default(),
         };
         let lines = self.lines(factory)?;
-        let line = find(&lines, &Reference::Number(id.0), Wanted::Any)?;
+        let line = find(&lines, &Reference::Number(id.0), TaskFilter::Any)?;
         let mut shown = listed(line)?;
         let report = value(&TaskReport::new(line, &times))?;
         for key in TIMES {
@@ -87,11 +87,11 @@ impl Methods {
         order: impl FnOnce(TaskId) -> TaskControl,
     ) -> Result<Value, RpcError> {
         let factory = &self.factory()?;
-        let id = find(&self.lines(factory)?, task, Wanted::Living)?.id;
+        let id = find(&self.lines(factory)?, task, TaskFilter::Living)?.id;
         let (done, _) = self.order(order(id))?;
         let lines = self.lines(factory)?;
         // Not done: it has ended meanwhile.
-        let wanted = if done { Wanted::Any } else { Wanted::Living };
+        let wanted = if done { TaskFilter::Any } else { TaskFilter::Living };
         listed(find(&lines, &Reference::Number(id.0), wanted)?)
     }
 
@@ -146,7 +146,7 @@ pub(super) fn of_kind(
     let refused = |message: String| Err(RpcError::new(REFUSED, message));
     let shown = |line: &TaskLine| format!("{} ({})", line.id, line.name);
     if let Some(task) = task {
-        let line = find(lines, task, Wanted::Living)?;
+        let line = find(lines, task, TaskFilter::Living)?;
         return match line.kind == Some(kind) {
             true => Ok(line.id),
             false => {
@@ -180,7 +180,7 @@ fn listed(line: &TaskLine) -> Result<Value, RpcError> {
 
 /// Which tasks are meant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Wanted {
+enum TaskFilter {
     Any,
     Living,
 }
@@ -196,7 +196,7 @@ fn has_ended(line: &TaskLine) -> bool {
 fn find<'l>(
     lines: &'l [TaskLine],
     task: &Reference,
-    wanted: Wanted,
+    wanted: TaskFilter,
 ) -> Result<&'l TaskLine, RpcError> {
     let refused = |message: String| Err(RpcError::new(REFUSED, message));
     let meant: Vec<_> = lines
@@ -209,7 +209,7 @@ fn find<'l>(
     let living: Vec<_> = meant.iter().copied().filter(|line| !has_ended(line)).collect();
     match (&living[..], meant.last()) {
         ([one], _) => Ok(one),
-        ([], Some(ended)) if wanted == Wanted::Any => Ok(ended),
+        ([], Some(ended)) if wanted == TaskFilter::Any => Ok(ended),
         ([], Some(ended)) => {
             let state = value(&ended.state)?;
             let state = state.as_str().unwrap_or("ended");
@@ -218,7 +218,7 @@ fn find<'l>(
         ([], None) => {
             let there: Vec<_> = lines
                 .iter()
-                .filter(|line| wanted == Wanted::Any || !has_ended(line))
+                .filter(|line| wanted == TaskFilter::Any || !has_ended(line))
                 .map(|line| format!("{} ({})", line.id, line.name))
                 .collect();
             match there.is_empty() {
@@ -278,10 +278,10 @@ mod tests {
         let id = |task: &Reference, wanted| {
             find(&lines, task, wanted).map(|line| line.id.0).map_err(|error| error.message)
         };
-        assert_eq!(id(&Reference::Number(3), Wanted::Living), Ok(3));
-        assert_eq!(id(&Reference::Number(1), Wanted::Any), Ok(1));
-        assert_eq!(id(&by_name("beat"), Wanted::Living), Ok(2), "the one that lives");
-        assert_eq!(id(&by_name("gone"), Wanted::Any), Ok(5));
+        assert_eq!(id(&Reference::Number(3), TaskFilter::Living), Ok(3));
+        assert_eq!(id(&Reference::Number(1), TaskFilter::Any), Ok(1));
+        assert_eq!(id(&by_name("beat"), TaskFilter::Living), Ok(2), "the one that lives");
+        assert_eq!(id(&by_name("gone"), TaskFilter::Any), Ok(5));
         for (task, message) in [
             (Reference::Number(1), "task: found 1, which has ended (killed)"),
             (by_name("gone"), "task: found \"gone\", which has ended (panicked)"),
@@ -293,9 +293,9 @@ mod tests {
             ),
             (by_name("load"), "task: found \"load\", say which by number: 3, 4"),
         ] {
-            assert_eq!(id(&task, Wanted::Living), Err(message.into()));
+            assert_eq!(id(&task, TaskFilter::Living), Err(message.into()));
         }
-        let none = find(&[], &Reference::Number(1), Wanted::Living).unwrap_err();
+        let none = find(&[], &Reference::Number(1), TaskFilter::Living).unwrap_err();
         assert_eq!(none.message, "task: found 1, but the card has no tasks");
         assert_eq!(none.code, REFUSED);
     }

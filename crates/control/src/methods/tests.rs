@@ -2,12 +2,12 @@
 
 use super::*;
 use crate::bench;
-use crate::captures::Wanted;
+use crate::captures::CaptureRequest;
 use crate::error::RunError;
 use crate::request::Reference;
 use picnic_core::command::Prepared;
 use picnic_core::config::Section;
-use picnic_core::doorbell::Doorbell;
+use picnic_core::doorbell::NoDoorbell;
 use picnic_core::function::Function;
 use picnic_core::hook::{Hook, HookPoint};
 use picnic_core::port::Capabilities;
@@ -22,12 +22,6 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::JoinHandle;
 
-struct Silent;
-
-impl Doorbell for Silent {
-    fn ring(&self) {}
-}
-
 /// The methods of a card whose borrowed core is this test.
 fn methods() -> (Methods, Mailbox) {
     methods_of("")
@@ -37,7 +31,8 @@ fn methods_of(text: &str) -> (Methods, Mailbox) {
     let file = bench::card(text);
     let mut methods = bench::Bench::new(&file).methods.take().unwrap();
     let functions = methods.monitor.view.functions.clone();
-    let (controller, mailbox) = swap::channel(Arc::new(Gate::new()), Arc::new(Silent), functions);
+    let (controller, mailbox) =
+        swap::channel(Arc::new(Gate::new()), Arc::new(NoDoorbell), functions);
     methods.line.controller = controller;
     methods.patience = Duration::from_secs(30);
     (methods, mailbox)
@@ -258,7 +253,7 @@ fn shared() -> (Methods, Mailbox, Mailbox) {
     let rss = FunctionView { name: "rss".into(), counters: Arc::default() };
     functions.replace(Direction::Rx, vec![rss]);
     let (controller, poll) =
-        swap::channel(Arc::new(Gate::new()), Arc::new(Silent), functions.clone());
+        swap::channel(Arc::new(Gate::new()), Arc::new(NoDoorbell), functions.clone());
     let line = Line::new(controller);
     methods.beside = Some(Part { line, alone: Vec::new(), functions });
     methods.registries.functions = picnic_functions::registry::FUNCTIONS;
@@ -294,7 +289,7 @@ fn a_capture_of_a_part_says_so() {
     let start = |mut methods: Methods| {
         let _probe = methods.captures().observer(&HookPoint::Wire { index: 0, name: "wire0" });
         let file = || Some(tempfile::tempfile().unwrap().into());
-        match methods.call(Request::CaptureStart(Wanted::default()), 0, file) {
+        match methods.call(Request::CaptureStart(CaptureRequest::default()), 0, file) {
             Ok(CallResult::Now(started)) => started,
             other => panic!("{other:?}"),
         }

@@ -169,13 +169,13 @@ pub trait ComponentChange: DeserializeOwned + JsonSchema {
 pub struct Set<C>(C);
 
 /// A change on its way to the component, and back with the state before.
-pub struct Exchange<C: ComponentChange> {
+pub struct PendingChange<C: ComponentChange> {
     new: C::New,
     before: Option<<C::Of as Inspect>::State>,
     is_done: bool,
 }
 
-impl<C: ComponentChange + 'static> Order for Exchange<C> {
+impl<C: ComponentChange + 'static> Order for PendingChange<C> {
     type Target = C::Of;
 
     fn apply(&mut self, component: &mut C::Of, now: Time) -> bool {
@@ -189,14 +189,14 @@ impl<C: ComponentChange + 'static> Command for Set<C> {
     const NAME: &'static str = C::NAME;
     const HELP: &'static str = C::HELP;
     const EXAMPLE: &'static str = C::EXAMPLE;
-    type Order = Exchange<C>;
+    type Order = PendingChange<C>;
     type Reply = <C::Of as Inspect>::State;
 
-    fn prepare(self, context: &BuildContext) -> Result<Exchange<C>, CommandError> {
-        Ok(Exchange { new: self.0.prepare(context)?, before: None, is_done: false })
+    fn prepare(self, context: &BuildContext) -> Result<PendingChange<C>, CommandError> {
+        Ok(PendingChange { new: self.0.prepare(context)?, before: None, is_done: false })
     }
 
-    fn reply(order: Exchange<C>) -> Result<Self::Reply, CommandError> {
+    fn reply(order: PendingChange<C>) -> Result<Self::Reply, CommandError> {
         match (order.before, order.is_done) {
             (Some(before), true) => Ok(before),
             (Some(state), false) => Err(C::refusal(order.new, state)),

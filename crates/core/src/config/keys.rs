@@ -5,7 +5,7 @@
 
 use super::section::{Names, SectionConfig, SectionEntry, Shape, from_json};
 use crate::error::{ConfigError, PoolError, allowed};
-use crate::json::Wrong;
+use crate::json::InvalidValue;
 use crate::packet::pool::PoolConfig;
 use crate::ring::moderation::ModerationMode;
 use schemars::JsonSchema;
@@ -402,14 +402,14 @@ impl InterruptSection {
     ///
     /// # Errors
     /// An unknown key, a wrong type, a value out of range, or none at all.
-    pub fn changed(&self, change: &Map<String, Json>) -> Result<Self, Wrong> {
+    pub fn changed(&self, change: &Map<String, Json>) -> Result<Self, InvalidValue> {
         let Ok(Json::Object(mut keys)) = serde_json::to_value(self) else {
             return Ok(self.clone());
         };
         if change.is_empty() {
             let known: Vec<_> = keys.keys().map(String::as_str).collect();
             let message = format!("found none, allowed: {}", known.join(", "));
-            return Err(Wrong::new("", message));
+            return Err(InvalidValue::new("", message));
         }
         keys.extend(change.clone());
         from_json(&Json::Object(keys))

@@ -18,11 +18,11 @@ pub(super) struct Fault {
     pub(super) key: String,
     /// None if it is about the whole.
     pub(super) place: Option<Origin>,
-    what: What,
+    what: FaultKind,
 }
 
 #[derive(Debug)]
-enum What {
+enum FaultKind {
     /// A whole message.
     Message(String),
     /// What is allowed; the value found is put before it.
@@ -32,19 +32,19 @@ enum What {
 }
 
 impl Fault {
-    fn new(what: What) -> Self {
+    fn new(what: FaultKind) -> Self {
         Fault { key: String::new(), place: None, what }
     }
 
     fn allowed(allowed: impl Display) -> Self {
-        Fault::new(What::Allowed(allowed.to_string()))
+        Fault::new(FaultKind::Allowed(allowed.to_string()))
     }
 
     /// The fault as one of the node that is stored under this key.
     fn within(self, key: &str, node: &Node) -> Self {
         let what = match self.what {
-            What::Allowed(allowed) => {
-                What::Message(format!("found {}, allowed: {allowed}", node.value.shown()))
+            FaultKind::Allowed(allowed) => {
+                FaultKind::Message(format!("found {}, allowed: {allowed}", node.value.shown()))
             }
             what => what,
         };
@@ -54,9 +54,9 @@ impl Fault {
     /// In words; `beside` are keys that are allowed beside those of the config itself.
     pub(super) fn message(&self, beside: &[String]) -> String {
         match &self.what {
-            What::Message(message) => message.clone(),
-            What::Allowed(allowed) => format!("found something else, allowed: {allowed}"),
-            What::Key(key, own) => {
+            FaultKind::Message(message) => message.clone(),
+            FaultKind::Allowed(allowed) => format!("found something else, allowed: {allowed}"),
+            FaultKind::Key(key, own) => {
                 // Keys of a section in the section have only those beside them.
                 let beside = if self.key == *key { beside } else { &[] };
                 let allowed = own.iter().copied().chain(beside.iter().map(String::as_str));
@@ -76,7 +76,7 @@ impl std::error::Error for Fault {}
 
 impl de::Error for Fault {
     fn custom<T: Display>(message: T) -> Self {
-        Fault::new(What::Message(message.to_string()))
+        Fault::new(FaultKind::Message(message.to_string()))
     }
 
     fn invalid_type(_: de::Unexpected<'_>, expected: &dyn de::Expected) -> Self {
@@ -92,15 +92,18 @@ impl de::Error for Fault {
     }
 
     fn unknown_variant(word: &str, words: &'static [&'static str]) -> Self {
-        Fault::new(What::Message(not_among("", word, words.iter().copied())))
+        Fault::new(FaultKind::Message(not_among("", word, words.iter().copied())))
     }
 
     fn unknown_field(key: &str, keys: &'static [&'static str]) -> Self {
-        Fault::new(What::Key(key.into(), keys))
+        Fault::new(FaultKind::Key(key.into(), keys))
     }
 
     fn missing_field(key: &'static str) -> Self {
-        Fault { key: key.into(), ..Fault::new(What::Message("found none, must be given".into())) }
+        Fault {
+            key: key.into(),
+            ..Fault::new(FaultKind::Message("found none, must be given".into()))
+        }
     }
 }
 
@@ -339,7 +342,7 @@ impl<'de> de::Deserializer<'de> for &Value {
             }
             value => {
                 let (found, words) = (value.shown(), words.join(", "));
-                Err(Fault::new(What::Message(format!("found {found}, allowed: {words}"))))
+                Err(Fault::new(FaultKind::Message(format!("found {found}, allowed: {words}"))))
             }
         }
     }

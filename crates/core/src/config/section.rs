@@ -35,7 +35,7 @@ use super::setting::Setting;
 use super::{CardFile, LONGEST_FILE, too_long};
 use crate::error::{ConfigError, nearest, not_among};
 use crate::files::Files;
-use crate::json::{Wrong, typed};
+use crate::json::{InvalidValue, typed};
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use std::any::Any;
@@ -536,15 +536,18 @@ impl CardFile {
 ///
 /// # Errors
 /// An unknown key, a wrong type, a value that is not allowed; the error names the key.
-pub fn from_json<T: SectionConfig>(json: &serde_json::Value) -> Result<T, Wrong> {
+pub fn from_json<T: SectionConfig>(json: &serde_json::Value) -> Result<T, InvalidValue> {
     for known in &*cached_keys::<T>() {
         if let Some(number) = json[&known.name].as_i64()
             && let Some(allowed) = known.refusal(number.into())
         {
-            return Err(Wrong::new(&known.name, format!("found {number}, allowed: {allowed}")));
+            return Err(InvalidValue::new(
+                &known.name,
+                format!("found {number}, allowed: {allowed}"),
+            ));
         }
     }
     let keys: T = typed(json)?;
-    keys.check().map_err(|error| Wrong::new(error.key, error.message))?;
+    keys.check().map_err(|error| InvalidValue::new(error.key, error.message))?;
     Ok(keys)
 }

@@ -1,6 +1,6 @@
 //! A list as words: never longer than is said.
 
-use picnic_filter::image::{Met, PAGE, most_words};
+use picnic_filter::image::{FilterHits, PAGE, most_words};
 use picnic_filter::{
     Action, Filter, FilterCode, FilterId, Filters, FiveTuple, Match, PortRange, Prefix, Protocol,
     filters::FilterChange,
@@ -174,7 +174,7 @@ fn what_is_met_elsewhere_is_counted_with_its_filter() {
     let mut list = filters.elsewhere();
     let ids: Vec<_> = (0..3).map(|number| filters.add(filter(number)).unwrap()).collect();
     list.refresh();
-    let met = |packets| Met { packets, bytes: 100 * packets, unreadable: 10 + packets };
+    let met = |packets| FilterHits { packets, bytes: 100 * packets, unreadable: 10 + packets };
     list.count(0, met(1));
     list.count(1, met(2));
     list.count(3, met(9));

@@ -99,9 +99,9 @@ pub struct Cleared {
 
 /// The order to forget, and how many were known.
 #[derive(Debug)]
-pub struct Forget(u32);
+pub struct ForgetOrder(u32);
 
-impl Order for Forget {
+impl Order for ForgetOrder {
     type Target = Bond;
 
     fn apply(&mut self, bond: &mut Bond, _now: Time) -> bool {
@@ -113,14 +113,14 @@ impl Order for Forget {
 impl Command for Clear {
     const NAME: &'static str = "clear";
     const HELP: &'static str = "forget all addresses";
-    type Order = Forget;
+    type Order = ForgetOrder;
     type Reply = Cleared;
 
-    fn prepare(self, _: &BuildContext) -> Result<Forget, CommandError> {
-        Ok(Forget(0))
+    fn prepare(self, _: &BuildContext) -> Result<ForgetOrder, CommandError> {
+        Ok(ForgetOrder(0))
     }
 
-    fn reply(order: Forget) -> Result<Cleared, CommandError> {
+    fn reply(order: ForgetOrder) -> Result<Cleared, CommandError> {
         Ok(Cleared { addresses: order.0 })
     }
 

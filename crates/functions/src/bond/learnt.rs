@@ -48,7 +48,7 @@ pub(super) struct Learnt {
 
 /// What came of an address that was seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Seen {
+pub(super) enum Learned {
     /// It was known there.
     Known,
     /// It is known now.
@@ -117,7 +117,7 @@ impl Learnt {
 
     /// An address was seen as a sender on `wire`.
     #[inline]
-    pub(super) fn see(&self, mac: u64, wire: u8, now: Time, age_ns: u64) -> Seen {
+    pub(super) fn see(&self, mac: u64, wire: u8, now: Time, age_ns: u64) -> Learned {
         let (set, now) = (self.set(mac), tick(now));
         let who = key(mac) << 8 | u64::from(wire);
         for (place, seen) in set.who.iter().zip(&set.seen) {
@@ -125,10 +125,10 @@ impl Learnt {
             if found >> 8 == key(mac) {
                 seen.store(now, Relaxed);
                 if found == who {
-                    return Seen::Known;
+                    return Learned::Known;
                 }
                 place.store(who, Relaxed);
-                return Seen::Moved;
+                return Learned::Moved;
             }
         }
         let when_seen = |way: usize| set.seen[way].load(Relaxed);
@@ -140,10 +140,10 @@ impl Learnt {
         };
         let unheard = |&way: &usize| ticks(when_seen(way), now);
         let (way, seen) = match (0..WAYS).find(is_free) {
-            Some(way) => (way, Seen::New),
+            Some(way) => (way, Learned::New),
             None => match (0..WAYS).filter(is_unused).max_by_key(unheard) {
-                Some(way) => (way, Seen::Replaced),
-                None => return Seen::Refused,
+                Some(way) => (way, Learned::Replaced),
+                None => return Learned::Refused,
             },
         };
         set.used[way].store(0, Relaxed);
@@ -228,11 +228,11 @@ mod tests {
     fn a_flood_takes_no_place_of_an_address_in_use() {
         let learnt = Learnt::new(5);
         for mac in 1..=300 {
-            assert_eq!(learnt.see(mac, 2, at(0), AGE), Seen::New);
+            assert_eq!(learnt.see(mac, 2, at(0), AGE), Learned::New);
             assert_eq!(learnt.wire_of(mac, at(1), AGE), Some(2));
         }
         for mac in 1000..200_000 {
-            assert_ne!(learnt.see(mac, 1, at(10), AGE), Seen::Moved);
+            assert_ne!(learnt.see(mac, 1, at(10), AGE), Learned::Moved);
         }
         assert_eq!(learnt.all(at(10), AGE).count(), MAX_ADDRESSES);
         for mac in 1..=300 {
@@ -243,23 +243,23 @@ mod tests {
             (1..).filter(|&mac| std::ptr::eq(learnt.set(mac), learnt.set(1))).take(5).collect();
         assert_eq!(learnt.clear(), MAX_ADDRESSES as u32);
         for (place, &mac) in crowd.iter().enumerate() {
-            let expected = if place == 4 { Seen::Refused } else { Seen::New };
+            let expected = if place == 4 { Learned::Refused } else { Learned::New };
             assert_eq!(learnt.see(mac, 0, at(0), AGE), expected);
             learnt.wire_of(mac, at(0), AGE);
         }
         // Until one of them has not been sent to, or not heard of, for its time.
         crowd[..4]
             .iter()
-            .for_each(|&mac| assert_eq!(learnt.see(mac, 0, at(1500), AGE), Seen::Known));
-        assert_eq!(learnt.see(crowd[4], 0, at(1501), AGE), Seen::Replaced);
+            .for_each(|&mac| assert_eq!(learnt.see(mac, 0, at(1500), AGE), Learned::Known));
+        assert_eq!(learnt.see(crowd[4], 0, at(1501), AGE), Learned::Replaced);
     }
 
     #[test]
     fn addresses_age_and_move() {
         let learnt = Learnt::new(0);
-        assert_eq!(learnt.see(7, 0, at(0), AGE), Seen::New);
-        assert_eq!(learnt.see(7, 0, at(10), AGE), Seen::Known);
-        assert_eq!(learnt.see(7, 255, at(20), AGE), Seen::Moved);
+        assert_eq!(learnt.see(7, 0, at(0), AGE), Learned::New);
+        assert_eq!(learnt.see(7, 0, at(10), AGE), Learned::Known);
+        assert_eq!(learnt.see(7, 255, at(20), AGE), Learned::Moved);
         assert_eq!(learnt.wire_of(7, at(20 + 1000), AGE), Some(255));
         assert_eq!(learnt.wire_of(7, at(21 + 1000), AGE), None);
         assert_eq!(learnt.wire_of(8, at(0), AGE), None);

@@ -324,13 +324,13 @@ pub struct Replaced {
 }
 
 /// Another table, then the one that it replaced.
-pub struct Exchange {
+pub struct RulesChange {
     table: Box<Table>,
     rules: usize,
     is_done: bool,
 }
 
-impl Order for Exchange {
+impl Order for RulesChange {
     type Target = FlowDirector;
 
     fn apply(&mut self, director: &mut FlowDirector, _now: Time) -> bool {
@@ -344,10 +344,10 @@ impl Command for Replace {
     const NAME: &'static str = "replace";
     const HELP: &'static str = "replace all rules at once";
     const EXAMPLE: &'static str = r#"{"rules":[{"protocol":"udp","queue":1}]}"#;
-    type Order = Exchange;
+    type Order = RulesChange;
     type Reply = Replaced;
 
-    fn prepare(self, context: &BuildContext) -> Result<Exchange, CommandError> {
+    fn prepare(self, context: &BuildContext) -> Result<RulesChange, CommandError> {
         // In the kernel there is room for this many, however few the card starts with.
         let most = if context.in_kernel { CAPACITY } else { MAX_RULES };
         if !(1..=most).contains(&self.capacity) {
@@ -356,10 +356,10 @@ impl Command for Replace {
         }
         let table = table_of(&self.rules, self.capacity, context)
             .map_err(|(place, wrong)| wrong.in_command(&format!("rules[{place}].")))?;
-        Ok(Exchange { rules: table.len(), table: Box::new(table), is_done: false })
+        Ok(RulesChange { rules: table.len(), table: Box::new(table), is_done: false })
     }
 
-    fn reply(order: Exchange) -> Result<Replaced, CommandError> {
+    fn reply(order: RulesChange) -> Result<Replaced, CommandError> {
         if !order.is_done {
             return Err(CommandError::Refused(OTHER.into()));
         }

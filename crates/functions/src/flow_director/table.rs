@@ -79,12 +79,12 @@ pub(super) struct Entry {
 
 const _: () = assert!(size_of::<Entry>() == 32);
 
-/// The words of a key that are in an [`Entry`]; the others are of [`Rest`].
+/// The words of a key that are in an [`Entry`]; the others are of [`ColdEntry`].
 const NARROW: usize = 2;
 
 /// What else there is of a rule.
 #[derive(Clone, Copy, Debug)]
-struct Rest {
+struct ColdEntry {
     key: [u64; size_of::<Key>() / 8 - NARROW],
     mark: u32,
 }
@@ -131,7 +131,7 @@ pub(super) struct Table {
     buckets: Box<[Bucket]>,
     /// By number less one, as `rests`.
     rules: Box<[Entry]>,
-    rests: Box<[Rest]>,
+    rests: Box<[ColdEntry]>,
     masks: [Mask; MAX_MASKS],
     /// Masks with rules, the highest priority first; as many as are in use.
     order: [u8; MAX_MASKS],
@@ -180,7 +180,7 @@ impl Table {
         Table {
             buckets: vec![[0; 4]; buckets].into(),
             rules: vec![Entry::FREE; capacity].into(),
-            rests: vec![Rest { key: [0; 3], mark: 0 }; capacity].into(),
+            rests: vec![ColdEntry { key: [0; 3], mark: 0 }; capacity].into(),
             masks: [Mask::FREE; MAX_MASKS],
             order: [0; MAX_MASKS],
             used: 0,
@@ -245,7 +245,7 @@ impl Table {
         if IS_NARROW {
             return (a ^ p | b ^ q) == 0 && *own == mask;
         }
-        let Some(Rest { key: [c, d, e], .. }) = self.rests.get(place as usize) else {
+        let Some(ColdEntry { key: [c, d, e], .. }) = self.rests.get(place as usize) else {
             return false;
         };
         (a ^ p | b ^ q | c ^ r | d ^ s | e ^ t) == 0 && *own == mask
@@ -410,7 +410,7 @@ impl Table {
         let Action { queue, mark, drop } = rule.action;
         let place = number - 1;
         let [a, b, rest @ ..] = rule.key;
-        self.rests[place as usize] = Rest { key: rest, mark: mark.unwrap_or_default() };
+        self.rests[place as usize] = ColdEntry { key: rest, mark: mark.unwrap_or_default() };
         self.rules[place as usize] = Entry {
             key: [a, b],
             packets: 0,

@@ -86,13 +86,13 @@ pub(super) enum Reading {
 
 /// Tunnels that are looked for.
 #[derive(Clone, Debug)]
-pub(super) struct Sought {
+pub(super) struct SoughtTunnels {
     pub(super) kinds: [bool; Kind::COUNT],
     pub(super) vxlan_port: u16,
     pub(super) geneve_port: u16,
 }
 
-impl Sought {
+impl SoughtTunnels {
     fn has(&self, kind: Kind) -> bool {
         self.kinds[kind as usize]
     }

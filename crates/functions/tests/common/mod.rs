@@ -8,7 +8,7 @@
 pub(crate) mod build;
 pub(crate) mod frames;
 
-use picnic_core::doorbell::Doorbell;
+use picnic_core::doorbell::NoDoorbell;
 use picnic_core::function::Function;
 use picnic_core::ledger::{DropReason, Ledger, Stage};
 use picnic_core::out::{Doors, Onward, Out, TargetRing};
@@ -109,12 +109,6 @@ pub(crate) struct Card {
     pub(crate) now: Time,
 }
 
-struct Silent;
-
-impl Doorbell for Silent {
-    fn ring(&self) {}
-}
-
 /// The data path neither allocates nor frees (design promise 3).
 fn without_allocating(work: impl FnOnce()) {
     let memory = allocation_counter::measure(work);
@@ -145,7 +139,7 @@ impl Card {
                 let target = TargetRing::new(
                     producer,
                     Arc::new(Gate::new()),
-                    Arc::new(Silent),
+                    Arc::new(NoDoorbell),
                     Moderation::new(ModerationMode::None),
                     Arc::new(SteerCounters::default()),
                 );

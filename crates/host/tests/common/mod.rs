@@ -18,7 +18,7 @@ use tempfile::TempDir;
 
 /// A card that runs and can be spoken to.
 pub struct Served {
-    pub running: picnic_control::Served,
+    pub running: picnic_control::ServedCard,
     pub path: PathBuf,
     _folder: TempDir,
     _machine: MutexGuard<'static, ()>,

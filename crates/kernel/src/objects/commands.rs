@@ -15,19 +15,19 @@ use std::fmt::Write;
 use std::io;
 
 /// What is asked of an object.
-pub(crate) trait Ask: Send + 'static {
+pub(crate) trait ObjectQuery: Send + 'static {
     type Answer: Send + 'static;
 
     fn ask(&self, object: &XdpObject) -> Result<Self::Answer, CommandError>;
 }
 
 /// On its way to the object and back.
-pub(crate) struct Asked<A, R> {
+pub(crate) struct PendingQuery<A, R> {
     ask: A,
     answer: Option<Result<R, CommandError>>,
 }
 
-impl<A: Ask> Order for Asked<A, A::Answer> {
+impl<A: ObjectQuery> Order for PendingQuery<A, A::Answer> {
     type Target = XdpObject;
 
     fn apply(&mut self, object: &mut XdpObject, _now: Time) -> bool {
@@ -38,9 +38,9 @@ impl<A: Ask> Order for Asked<A, A::Answer> {
     }
 }
 
-impl<A, R> Asked<A, R> {
+impl<A, R> PendingQuery<A, R> {
     fn new(ask: A) -> Self {
-        Asked { ask, answer: None }
+        PendingQuery { ask, answer: None }
     }
 
     fn answer(self) -> Result<R, CommandError> {
@@ -80,7 +80,7 @@ pub(crate) struct Listed {
     pub(crate) maps: Vec<MapInfo>,
 }
 
-impl Ask for List {
+impl ObjectQuery for List {
     type Answer = Listed;
 
     fn ask(&self, object: &XdpObject) -> Result<Listed, CommandError> {
@@ -99,11 +99,11 @@ impl Ask for List {
 impl Command for List {
     const NAME: &'static str = "get";
     const HELP: &'static str = "the program and its maps";
-    type Order = Asked<Self, Listed>;
+    type Order = PendingQuery<Self, Listed>;
     type Reply = Listed;
 
     fn prepare(self, _: &BuildContext) -> Result<Self::Order, CommandError> {
-        Ok(Asked::new(self))
+        Ok(PendingQuery::new(self))
     }
 
     fn reply(order: Self::Order) -> Result<Listed, CommandError> {
@@ -168,7 +168,7 @@ pub(crate) struct Dumped {
     pub(crate) more: bool,
 }
 
-impl Ask for Dump {
+impl ObjectQuery for Dump {
     type Answer = Dumped;
 
     fn ask(&self, object: &XdpObject) -> Result<Dumped, CommandError> {
@@ -192,11 +192,11 @@ impl Command for Dump {
     const NAME: &'static str = "dump";
     const HELP: &'static str = "the entries of a map";
     const EXAMPLE: &'static str = r#"{"map": "blocked"}"#;
-    type Order = Asked<Self, Dumped>;
+    type Order = PendingQuery<Self, Dumped>;
     type Reply = Dumped;
 
     fn prepare(self, _: &BuildContext) -> Result<Self::Order, CommandError> {
-        Ok(Asked::new(self))
+        Ok(PendingQuery::new(self))
     }
 
     fn reply(order: Self::Order) -> Result<Dumped, CommandError> {
@@ -221,7 +221,7 @@ pub(crate) struct Lookup {
     pub(crate) key: String,
 }
 
-impl Ask for Lookup {
+impl ObjectQuery for Lookup {
     type Answer = Entry;
 
     fn ask(&self, object: &XdpObject) -> Result<Entry, CommandError> {
@@ -236,11 +236,11 @@ impl Command for Lookup {
     const NAME: &'static str = "lookup";
     const HELP: &'static str = "an entry of a map";
     const EXAMPLE: &'static str = r#"{"map": "blocked", "key": "10 0 0 1"}"#;
-    type Order = Asked<Self, Entry>;
+    type Order = PendingQuery<Self, Entry>;
     type Reply = Entry;
 
     fn prepare(self, _: &BuildContext) -> Result<Self::Order, CommandError> {
-        Ok(Asked::new(self))
+        Ok(PendingQuery::new(self))
     }
 
     fn reply(order: Self::Order) -> Result<Entry, CommandError> {
@@ -255,7 +255,7 @@ impl Command for Lookup {
 /// Whether an entry may or must be there already.
 #[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum When {
+pub(crate) enum UpdateMode {
     /// It may.
     #[default]
     Any,
@@ -277,7 +277,7 @@ pub(crate) struct Update {
     pub(crate) value: String,
     /// Whether the entry may be there before, must, or must not: any, exist or noexist.
     #[serde(default)]
-    pub(crate) when: When,
+    pub(crate) when: UpdateMode,
 }
 
 /// The result of `object.update` and `object.delete`: what was there.
@@ -299,7 +299,7 @@ impl Replaced {
     }
 }
 
-impl Ask for Update {
+impl ObjectQuery for Update {
     type Answer = Replaced;
 
     fn ask(&self, object: &XdpObject) -> Result<Replaced, CommandError> {
@@ -309,9 +309,9 @@ impl Ask for Update {
         // Some kinds can be written alone.
         let before = map.lookup(&key).ok().flatten().unwrap_or_default();
         let presence = match self.when {
-            When::Any => Presence::Any,
-            When::Exist => Presence::Present,
-            When::Noexist => Presence::New,
+            UpdateMode::Any => Presence::Any,
+            UpdateMode::Exist => Presence::Present,
+            UpdateMode::Noexist => Presence::New,
         };
         let namespace = object.namespace.as_deref();
         within(namespace, || map.update(&key, &value, presence))
@@ -326,11 +326,11 @@ impl Command for Update {
     const NAME: &'static str = "update";
     const HELP: &'static str = "write an entry of a map; the result has the one before";
     const EXAMPLE: &'static str = r#"{"map": "blocked", "key": "10 0 0 1", "value": "1"}"#;
-    type Order = Asked<Self, Replaced>;
+    type Order = PendingQuery<Self, Replaced>;
     type Reply = Replaced;
 
     fn prepare(self, _: &BuildContext) -> Result<Self::Order, CommandError> {
-        Ok(Asked::new(self))
+        Ok(PendingQuery::new(self))
     }
 
     fn reply(order: Self::Order) -> Result<Replaced, CommandError> {
@@ -352,7 +352,7 @@ pub(crate) struct Delete {
     pub(crate) key: String,
 }
 
-impl Ask for Delete {
+impl ObjectQuery for Delete {
     type Answer = Replaced;
 
     fn ask(&self, object: &XdpObject) -> Result<Replaced, CommandError> {
@@ -371,11 +371,11 @@ impl Command for Delete {
     const NAME: &'static str = "delete";
     const HELP: &'static str = "take an entry out of a map; the result has it";
     const EXAMPLE: &'static str = r#"{"map": "blocked", "key": "10 0 0 1"}"#;
-    type Order = Asked<Self, Replaced>;
+    type Order = PendingQuery<Self, Replaced>;
     type Reply = Replaced;
 
     fn prepare(self, _: &BuildContext) -> Result<Self::Order, CommandError> {
-        Ok(Asked::new(self))
+        Ok(PendingQuery::new(self))
     }
 
     fn reply(order: Self::Order) -> Result<Replaced, CommandError> {

@@ -17,7 +17,7 @@ use picnic_engine::swap::{Answer, Command as Order};
 use picnic_filter::{Action, Filter, FiveTuple, Protocol};
 use picnic_functions::rss::{Config, HashType, Rss};
 use picnic_machine::testbed::Testbed;
-use picnic_machine::undo::{Machine, Which, restore_all};
+use picnic_machine::undo::{JournalSelection, Machine, restore_all};
 use picnic_ports::interface::within;
 use picnic_testing::{PATIENCE, machine, skip, wait_for, wait_until};
 use serde_json::{Value, json};

@@ -124,40 +124,40 @@ pub enum Reading {
 
 /// Which figure is compared.
 #[derive(Clone, Debug)]
-pub enum Figured {
+pub enum ComparedFigure {
     /// One of the card's.
     Card(&'static CardFigure),
     /// One of the workload's, under this name.
     Printed(String, Reading),
 }
 
-impl Figured {
+impl ComparedFigure {
     /// The card's figure of this name.
     pub fn of_card(name: &str) -> Option<Self> {
-        CARD_FIGURES.iter().find(|figure| figure.name == name).map(Figured::Card)
+        CARD_FIGURES.iter().find(|figure| figure.name == name).map(ComparedFigure::Card)
     }
 
     /// Its name, with its unit if that is known.
     pub fn key(&self) -> &str {
         match self {
-            Figured::Card(figure) => figure.name,
-            Figured::Printed(name, _) => name,
+            ComparedFigure::Card(figure) => figure.name,
+            ComparedFigure::Printed(name, _) => name,
         }
     }
 
     /// Whether more of it is better; as far as can be known.
     pub fn more_is_better(&self) -> bool {
         match self {
-            Figured::Card(figure) => figure.more_is_better,
-            Figured::Printed(name, _) => Unit::of_key(name).more_is_better().unwrap_or(true),
+            ComparedFigure::Card(figure) => figure.more_is_better,
+            ComparedFigure::Printed(name, _) => Unit::of_key(name).more_is_better().unwrap_or(true),
         }
     }
 
     /// Its value; `None` if there is none.
     pub(super) fn read(&self, window: Option<&Window>, printed: &str) -> Option<f64> {
         match self {
-            Figured::Card(figure) => (figure.read)(window?),
-            Figured::Printed(_, reading) => reading.read(printed),
+            ComparedFigure::Card(figure) => (figure.read)(window?),
+            ComparedFigure::Printed(_, reading) => reading.read(printed),
         }
     }
 }

@@ -5,8 +5,8 @@
 //! in the server's namespace ([`crate::workloads::hosts`]); the rest is the file's own.
 
 use super::Side;
-use super::figure::{CardFigure, Figured, latencies};
-use super::workload::{Talked, Way, Workload};
+use super::figure::{CardFigure, ComparedFigure, latencies};
+use super::workload::{ClientOutput, Way, Workload};
 use crate::benchmarks::traffic::{HOST_LINK, HOST_MAC};
 use crate::card::changed;
 use crate::meter::{Load, Meter};
@@ -99,18 +99,18 @@ pub(super) struct MeasuringPlace<'a> {
     registries: Registries,
     sections: &'a Sections,
     seconds: f64,
-    behind: Option<Behind<'a>>,
+    behind: Option<WorkloadSetup<'a>>,
 }
 
 /// The programs.
-struct Behind<'a> {
+struct WorkloadSetup<'a> {
     hosts: Hosts,
     workload: &'a Workload,
     /// It ends before the namespaces do.
     server: Option<super::workload::Serving>,
 }
 
-impl Drop for Behind<'_> {
+impl Drop for WorkloadSetup<'_> {
     fn drop(&mut self) {
         self.server = None;
     }
@@ -130,7 +130,7 @@ impl<'a> MeasuringPlace<'a> {
                 let hosts = Hosts::build("ab", MTU)?;
                 hosts.join_plainly(MTU)?;
                 let server = workload.serve(&hosts)?;
-                Some(Behind { hosts, workload, server })
+                Some(WorkloadSetup { hosts, workload, server })
             }
         };
         Ok(MeasuringPlace { registries, sections, seconds, behind })
@@ -142,11 +142,11 @@ impl<'a> MeasuringPlace<'a> {
     }
 
     /// Checks a side: its file, then its parts; and whether it can have the figure.
-    pub(super) fn check(&self, side: &Side, figure: &Figured) -> anyhow::Result<()> {
+    pub(super) fn check(&self, side: &Side, figure: &ComparedFigure) -> anyhow::Result<()> {
         let file = self.card(side, false)?;
         let launch = Launch::new(&file, self.registries);
         launch.check()?;
-        let Figured::Card(CardFigure { name, of_arrival: true, .. }) = figure else {
+        let ComparedFigure::Card(CardFigure { name, of_arrival: true, .. }) = figure else {
             return Ok(());
         };
         let known = launch.build()?.parts.know_arrival();
@@ -164,7 +164,11 @@ impl<'a> MeasuringPlace<'a> {
     }
 
     /// Measures once.
-    pub(super) fn measure(&self, card: Card<'_>, figure: &Figured) -> anyhow::Result<Measured> {
+    pub(super) fn measure(
+        &self,
+        card: Card<'_>,
+        figure: &ComparedFigure,
+    ) -> anyhow::Result<Measured> {
         let file = match card {
             Card::None => None,
             Card::As(side) => Some(self.card(side, false)?),
@@ -194,7 +198,7 @@ impl<'a> MeasuringPlace<'a> {
             (talked.printed, talked.busiest, talked.at_limit)
         });
         let value = figure.read(window.as_ref(), &printed);
-        if value.is_none() && matches!(figure, Figured::Printed(..)) {
+        if value.is_none() && matches!(figure, ComparedFigure::Printed(..)) {
             let last = printed.lines().rev().find(|line| !line.trim().is_empty());
             let last = last.map_or("it printed nothing".into(), |line| format!("it ends: {line}"));
             anyhow::bail!("the workload's output has no figure of the kind asked for: {last}");
@@ -216,7 +220,7 @@ impl<'a> MeasuringPlace<'a> {
             // Settings of functions that are gone have nothing to set.
             set.retain(|setting| !is_of_chain(setting));
         }
-        let Some(Behind { hosts, .. }) = &self.behind else {
+        let Some(WorkloadSetup { hosts, .. }) = &self.behind else {
             return match is_empty {
                 true => changed(self.sections, &text, path, Vec::new(), &set),
                 false => Ok(file),
@@ -231,8 +235,8 @@ impl<'a> MeasuringPlace<'a> {
     }
 }
 
-impl Behind<'_> {
-    fn run(&self, way: Way, seconds: f64) -> anyhow::Result<Talked> {
+impl WorkloadSetup<'_> {
+    fn run(&self, way: Way, seconds: f64) -> anyhow::Result<ClientOutput> {
         self.workload.run(&self.hosts, way, seconds)
     }
 }

@@ -15,7 +15,7 @@ fn question(candidates: Candidates) -> Question {
         baseline: side("baseline", SLOW),
         candidates,
         workload: None,
-        figure: Figured::of_card("delivered_pps").unwrap(),
+        figure: ComparedFigure::of_card("delivered_pps").unwrap(),
         more_is_better: true,
         effect: 0.02,
         pairs: 10,
@@ -90,7 +90,7 @@ fn a_figure_of_arrival_needs_wires_that_know_it() {
         let side = |name: &str| Side { path: Some(path.clone()), ..side(name, &[]) };
         ask(&Question {
             baseline: side("baseline"),
-            figure: Figured::of_card("latency_at_wire_ns").unwrap(),
+            figure: ComparedFigure::of_card("latency_at_wire_ns").unwrap(),
             more_is_better: false,
             cost: false,
             ..question(Candidates::One(side("candidate")))

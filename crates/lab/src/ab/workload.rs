@@ -1,7 +1,7 @@
 //! Who asks in the client's namespace, and what answers in the server's: a command with a server, or
 //! one of the workloads of `picnic workload list`.
 
-use super::figure::{Figured, Reading};
+use super::figure::{ComparedFigure, Reading};
 use crate::workloads::busiest::Busiest;
 use crate::workloads::hosts::{Hosts, PLAIN_CLIENT, PLAIN_SERVER, Role, SERVER, client_address};
 use crate::workloads::kind::{self as web_workload, KINDS};
@@ -72,11 +72,11 @@ impl Kind {
     }
 
     /// What it gives.
-    pub fn figure(self) -> Figured {
+    pub fn figure(self) -> ComparedFigure {
         match self {
-            Kind::Wrk => Figured::Printed("requests_per_second".into(), Reading::Wrk),
-            Kind::Iperf3 => Figured::Printed("received_bps".into(), Reading::Iperf3),
-            Kind::Named(_) => Figured::Printed("requests_per_second".into(), Reading::Named),
+            Kind::Wrk => ComparedFigure::Printed("requests_per_second".into(), Reading::Wrk),
+            Kind::Iperf3 => ComparedFigure::Printed("received_bps".into(), Reading::Iperf3),
+            Kind::Named(_) => ComparedFigure::Printed("requests_per_second".into(), Reading::Named),
         }
     }
 }
@@ -131,7 +131,7 @@ impl Way {
 }
 
 /// What came of asking.
-pub(super) struct Talked {
+pub(super) struct ClientOutput {
     /// What the client printed.
     pub(super) printed: String,
     /// The share of the time that its busiest thread ran; none if nobody knows.
@@ -201,7 +201,12 @@ impl Workload {
     }
 
     /// Has the client ask by this way until it is done.
-    pub(super) fn run(&self, hosts: &Hosts, way: Way, seconds: f64) -> anyhow::Result<Talked> {
+    pub(super) fn run(
+        &self,
+        hosts: &Hosts,
+        way: Way,
+        seconds: f64,
+    ) -> anyhow::Result<ClientOutput> {
         if let Some(workload) = &self.named {
             let plain: Ipv4Addr = PLAIN_CLIENT.parse().context("the client's address")?;
             match way {
@@ -220,7 +225,7 @@ impl Workload {
             }
             _ => {
                 let (printed, busiest) = self.run_command(hosts, way.server(), seconds)?;
-                Ok(Talked { printed, busiest: busiest.share(), at_limit: false })
+                Ok(ClientOutput { printed, busiest: busiest.share(), at_limit: false })
             }
         }
     }
@@ -318,9 +323,9 @@ fn ask(
     workload: &web_workload::Workload,
     server: &str,
     seconds: f64,
-) -> anyhow::Result<Talked> {
+) -> anyhow::Result<ClientOutput> {
     let cores = picnic_machine::topology::cores().len();
-    let asking = run::Asking { hosts, server, cores, clients: 1 };
+    let asking = run::ClientGroup { hosts, server, cores, clients: 1 };
     let answered = asking.ask(workload, seconds.ceil().max(1.0) as u64, SEED)?;
     let first = answered.first_broken.as_deref().unwrap_or("none is known to be broken");
     anyhow::ensure!(
@@ -333,7 +338,7 @@ fn ask(
     );
     let mut printed = serde_json::to_value(&answered)?;
     printed["requests_per_second"] = answered.per_second().into();
-    Ok(Talked {
+    Ok(ClientOutput {
         printed: printed.to_string(),
         busiest: answered.busy_fraction,
         at_limit: answered.is_at_limit(),

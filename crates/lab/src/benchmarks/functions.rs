@@ -15,7 +15,7 @@ use frames::{
     sync_frames,
 };
 use picnic_core::config::Section;
-use picnic_core::doorbell::Doorbell;
+use picnic_core::doorbell::NoDoorbell;
 use picnic_core::function::{Function, Verdict, per_packet};
 use picnic_core::ledger::{Ledger, Stage};
 use picnic_core::out::{Doors, TargetRing};
@@ -238,12 +238,6 @@ struct Case {
     now: Time,
 }
 
-struct Silent;
-
-impl Doorbell for Silent {
-    fn ring(&self) {}
-}
-
 impl Case {
     /// With the function of a section; an empty one is no function.
     fn new(section: &str, bursts: Vec<Vec<Vec<u8>>>) -> anyhow::Result<Self> {
@@ -272,7 +266,7 @@ impl Case {
             let (producer, consumer) = spsc::channel(RING);
             let moderation = Moderation::new(ModerationMode::None);
             let (gate, counters) = (Arc::new(Gate::new()), Arc::<SteerCounters>::default());
-            (TargetRing::new(producer, gate, Arc::new(Silent), moderation, counters), consumer)
+            (TargetRing::new(producer, gate, Arc::new(NoDoorbell), moderation, counters), consumer)
         };
         let (targets, rings) = (0..QUEUES).map(ring).unzip();
         let ledger = Arc::new(Ledger::new(QUEUES.into()));

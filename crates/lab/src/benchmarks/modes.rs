@@ -15,7 +15,7 @@ use crate::experiment::{Benchmark, Run};
 use crate::outcome::{Figure, Outcome, Point};
 use picnic_control::{Launch, Registries};
 use picnic_core::attachment::{HostAttachment, HostQueue, QueueOut};
-use picnic_core::doorbell::Doorbell;
+use picnic_core::doorbell::{Doorbell, NoDoorbell};
 use picnic_core::error::ConfigError;
 use picnic_core::ledger::Ledger;
 use picnic_core::packet::burst::{BURST, Burst};
@@ -286,13 +286,6 @@ impl HostQueue for Sender {
     }
 }
 
-/// Nobody sleeps here.
-struct Silent;
-
-impl Doorbell for Silent {
-    fn ring(&self) {}
-}
-
 /// A card whose host sends, both sides driven by one thread.
 struct Sending {
     assembled: Assembled,
@@ -310,7 +303,7 @@ impl Sending {
         let file = picnic_host::sections().parse(&text, None)?;
         let registries = Registries { attachments: SENDERS, ..picnic_host::registries() };
         let parts = Launch::new(&file, registries).build()?.parts;
-        let bell = || Arc::new(Silent) as Arc<dyn Doorbell>;
+        let bell = || Arc::new(NoDoorbell) as Arc<dyn Doorbell>;
         let assembled = assemble(&file, parts, &[bell()], bell())?;
         Ok(Sending { assembled, burst: Burst::new(), now: Time::ZERO })
     }

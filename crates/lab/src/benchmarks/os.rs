@@ -11,7 +11,7 @@ use crate::experiment::{Benchmark, Run};
 use crate::outcome::{Comparison, Figure, Outcome, Point};
 use picnic_control::{Launch, Registries};
 use picnic_core::config::Section;
-use picnic_core::doorbell::Doorbell;
+use picnic_core::doorbell::{Doorbell, NoDoorbell};
 use picnic_core::ledger::Ledger;
 use picnic_core::out::Doors;
 use picnic_core::packet::pool::{Pool, PoolConfig};
@@ -199,13 +199,6 @@ impl Drop for Yielding {
 /// Eight tasks that sleep longer than the benchmark lasts.
 const IDLE: &str = "[[task]]\ntask = \"busy\"\noffset_us = 1000000000000\n";
 
-/// Nobody sleeps here.
-struct Silent;
-
-impl Doorbell for Silent {
-    fn ring(&self) {}
-}
-
 /// A card whose both sides are driven by one thread.
 struct Card {
     assembled: Assembled,
@@ -224,7 +217,7 @@ impl Card {
         let registries =
             Registries { tasks: picnic_tasks::registry::TASKS, ..picnic_host::registries() };
         let parts = Launch::new(&file, registries).build()?.parts;
-        let bell = || Arc::new(Silent) as Arc<dyn Doorbell>;
+        let bell = || Arc::new(NoDoorbell) as Arc<dyn Doorbell>;
         let assembled = assemble(&file, parts, &[bell()], bell())?;
         let burst = picnic_core::packet::burst::Burst::new();
         Ok(Card { assembled, burst, now: Time::ZERO })

@@ -43,7 +43,7 @@ pub struct Line {
 
 /// Where a line reaches a value.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Reached {
+pub struct Crossing {
     /// As estimated.
     pub at: f64,
     /// Not before; none if it cannot be said.
@@ -91,7 +91,7 @@ impl Line {
 
     /// Where it reaches `y`; none if it is level. Its ends are where the interval around the line
     /// reaches it, and are missing if the slope may as well be none.
-    pub fn reaches(&self, y: f64) -> Option<Reached> {
+    pub fn reaches(&self, y: f64) -> Option<Crossing> {
         let away = (self.y - y) / self.slope;
         if !away.is_finite() {
             return None;
@@ -100,12 +100,12 @@ impl Line {
         // (d + b u)² = r (1/n + u²/S), where u is the distance from the mean.
         let (below, square) = (self.y - y, self.slope.powi(2) - self.reach / self.spread);
         if square <= 0.0 {
-            return Some(Reached { at, low: None, high: None });
+            return Some(Crossing { at, low: None, high: None });
         }
         let root = (self.reach * (square / self.count + below.powi(2) / self.spread)).sqrt();
         let end = |sign: f64| self.x + (sign * root - below * self.slope) / square;
         let (low, high) = (Some(end(-1.0).min(at)), Some(end(1.0).max(at)));
-        Some(Reached { at, low, high })
+        Some(Crossing { at, low, high })
     }
 }
 
@@ -122,7 +122,7 @@ mod tests {
         // One degree of freedom: a variance of 1.5, and 12.706 standard errors.
         assert!((line.slope_reach - 12.706 * (1.5_f64 / 2.0).sqrt()).abs() < 1e-9, "{line:?}");
         // So unsure a slope reaches everything.
-        assert_eq!(line.reaches(4.5), Some(Reached { at: 3.0, low: None, high: None }));
+        assert_eq!(line.reaches(4.5), Some(Crossing { at: 3.0, low: None, high: None }));
     }
 
     #[test]

@@ -53,7 +53,7 @@ impl fmt::Display for Finding {
 
 /// A finding, and why.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Judged {
+pub struct PaperVerdict {
     /// In a word.
     pub finding: Finding,
     /// In a sentence without its full stop.
@@ -71,10 +71,10 @@ impl Paper {
     }
 
     /// Judges our ratio, given as the interval from low to high, or why there is none.
-    pub fn judge(&self, ours: Result<(f64, f64), String>) -> Judged {
+    pub fn judge(&self, ours: Result<(f64, f64), String>) -> PaperVerdict {
         let (low, high) = match ours {
             Ok(interval) => interval,
-            Err(why) => return Judged { finding: Finding::NotMeasurableHere, why },
+            Err(why) => return PaperVerdict { finding: Finding::NotMeasurableHere, why },
         };
         let allowed = self.allowed();
         let range = |(low, high): (f64, f64)| Unit::Ratio.range(low, high);
@@ -88,7 +88,7 @@ impl Paper {
         } else {
             (Finding::NotMeasurableHere, format!("the noise is too high: {why}"))
         };
-        Judged { finding, why }
+        PaperVerdict { finding, why }
     }
 }
 

@@ -5,7 +5,7 @@
 //! paper's figure as if it were one (docs/decisions/036-judging-a-ratio.md).
 
 use crate::compare::{Rule, median};
-use crate::experiment::Found;
+use crate::experiment::MeasuredPoint;
 use crate::outcome::{Figure, Outcome, Source};
 use crate::papers::SHARED_CORES;
 
@@ -13,10 +13,10 @@ use crate::papers::SHARED_CORES;
 pub(super) const SHARED: &str = "shared_share";
 
 /// A side of a point.
-pub(super) type Of<'a> = (&'a Found, usize);
+pub(super) type PointSide<'a> = (&'a MeasuredPoint, usize);
 
 /// Whether client, server and target queues had to share cores.
-pub(super) fn is_shared((found, side): Of<'_>) -> bool {
+pub(super) fn is_shared((found, side): PointSide<'_>) -> bool {
     median(&found.values(side, SHARED)) > 0.0
 }
 
@@ -47,8 +47,8 @@ impl Gain<'_> {
     pub(super) fn add(
         &self,
         outcome: &mut Outcome,
-        sides: &[[Of<'_>; 2]],
-        is_void: impl Fn(Of<'_>, usize) -> bool,
+        sides: &[[PointSide<'_>; 2]],
+        is_void: impl Fn(PointSide<'_>, usize) -> bool,
     ) {
         let Gain { key, label, rate } = *self;
         let ratios: Vec<f64> = sides.iter().flat_map(|both| ratios(both, rate, &is_void)).collect();
@@ -63,7 +63,11 @@ impl Gain<'_> {
 }
 
 /// One by the other, repeat by repeat.
-fn ratios(sides: &[Of<'_>; 2], rate: &str, is_void: &impl Fn(Of<'_>, usize) -> bool) -> Vec<f64> {
+fn ratios(
+    sides: &[PointSide<'_>; 2],
+    rate: &str,
+    is_void: &impl Fn(PointSide<'_>, usize) -> bool,
+) -> Vec<f64> {
     let [one, other] = sides.map(|(found, side)| found.values(side, rate));
     let pairs = one.into_iter().zip(other).enumerate();
     let good = pairs.filter(|(repeat, _)| !sides.iter().any(|side| is_void(*side, *repeat)));
@@ -77,21 +81,21 @@ mod tests {
     use crate::experiment::Spec;
 
     /// A point whose sides have these repeats.
-    fn found(sides: &[&[f64]], shared: f64) -> Found {
+    fn found(sides: &[&[f64]], shared: f64) -> MeasuredPoint {
         let outcome = |values: &&[f64]| {
             let mut outcome = Outcome::of(Source::Measured);
             outcome.add(Figure::of("payload_bps", values.to_vec()));
             outcome.add(Figure::of(SHARED, vec![shared; values.len()]));
             outcome
         };
-        Found { spec: Spec::default(), sides: sides.iter().map(outcome).collect() }
+        MeasuredPoint { spec: Spec::default(), sides: sides.iter().map(outcome).collect() }
     }
 
     /// The gain of the second side over the first, those repeats being void.
-    fn gain(found: &Found, void: &[usize]) -> Outcome {
+    fn gain(found: &MeasuredPoint, void: &[usize]) -> Outcome {
         let mut outcome = Outcome::of(Source::Measured);
         let gain = Gain { key: "b_over_a_gain", label: "b over a", rate: "payload_bps" };
-        let is_void = |(_, side): Of<'_>, repeat: usize| side == 0 && void.contains(&repeat);
+        let is_void = |(_, side): PointSide<'_>, repeat: usize| side == 0 && void.contains(&repeat);
         gain.add(&mut outcome, &[[(found, 1), (found, 0)]], is_void);
         outcome
     }

@@ -13,7 +13,7 @@
 //! Interrupt-driven Kernel", 1997.
 
 use super::cards::{CardRun, repeated, within};
-use crate::experiment::{Effort, Experiment, Found, LabError, Run, Spec, World};
+use crate::experiment::{Effort, Experiment, LabError, MeasuredPoint, Run, Spec, World};
 use crate::outcome::{Comparison, Figure, Outcome, Point};
 use crate::plot::Plot;
 use picnic_core::error::ConfigError;
@@ -139,11 +139,11 @@ impl Experiment for KnetLivelock {
         Ok(outcome)
     }
 
-    fn conclude(&self, points: &[Found]) -> Outcome {
+    fn conclude(&self, points: &[MeasuredPoint]) -> Outcome {
         let settings = &self.0;
         let mut outcome = Outcome::of(settings.world.source());
         outcome.settings = serde_json::to_value(settings).unwrap_or_default();
-        let median = |found: &Found, side: usize| {
+        let median = |found: &MeasuredPoint, side: usize| {
             crate::compare::median(&found.values(side, "delivered_pps"))
         };
         for (side, gate) in SIDES.into_iter().enumerate() {

@@ -25,7 +25,7 @@ pub(super) use kernel::keys as system_keys;
 use super::cards::{CardRun, repeated, within};
 use super::gains::{self, Gain, is_shared};
 use crate::compare::median;
-use crate::experiment::{Effort, Experiment, Found, LabError, Run, Spec, World};
+use crate::experiment::{Effort, Experiment, LabError, MeasuredPoint, Run, Spec, World};
 use crate::outcome::{Figure, Outcome, Point};
 use crate::plot::Plot;
 use crate::workloads::kind::{FileKind, ServerKind, Workload};
@@ -301,11 +301,11 @@ impl Experiment for KnetWeb {
         Ok(outcome)
     }
 
-    fn conclude(&self, points: &[Found]) -> Outcome {
+    fn conclude(&self, points: &[MeasuredPoint]) -> Outcome {
         let settings = &self.0;
         let mut outcome = Outcome::of(settings.world.source());
         outcome.settings = serde_json::to_value(settings).unwrap_or_default();
-        let of = |found: &Found, side: usize, key: &str| median(&found.values(side, key));
+        let of = |found: &MeasuredPoint, side: usize, key: &str| median(&found.values(side, key));
         let (load, rate) = settings.axes();
         let most = |side: usize| {
             points.iter().max_by(|a, b| of(a, side, rate).total_cmp(&of(b, side, rate)))
@@ -319,10 +319,10 @@ impl Experiment for KnetWeb {
             Gain { key, label, rate }.add(&mut outcome, &[sides], |_, _| false);
         }
         for (side, name) in SIDES.into_iter().enumerate() {
-            let takes_whole = |found: &&Found| {
+            let takes_whole = |found: &&MeasuredPoint| {
                 of(found, side, "delivered_pps") >= WHOLE * of(found, side, "offered_pps")
             };
-            let of_load = |found: &&Found| found.spec.number(load);
+            let of_load = |found: &&MeasuredPoint| found.spec.number(load);
             let fullest = match settings.attachment {
                 Attachment::Tap => most(side),
                 Attachment::App => {

@@ -22,7 +22,7 @@
 mod real;
 
 use super::cards::{CardRun, repeated};
-use crate::experiment::{Effort, Experiment, Found, LabError, Run, Spec, World};
+use crate::experiment::{Effort, Experiment, LabError, MeasuredPoint, Run, Spec, World};
 use crate::outcome::{Comparison, Figure, Outcome, Point as Labelled};
 use crate::plot::Plot;
 use picnic_core::error::ConfigError;
@@ -251,7 +251,7 @@ impl Experiment for NicosFirewall {
         Ok(outcome)
     }
 
-    fn conclude(&self, points: &[Found]) -> Outcome {
+    fn conclude(&self, points: &[MeasuredPoint]) -> Outcome {
         outcome(&self.0, points)
     }
 
@@ -405,7 +405,7 @@ fn between_wires(
     })
 }
 
-fn outcome(settings: &Settings, points: &[Found]) -> Outcome {
+fn outcome(settings: &Settings, points: &[MeasuredPoint]) -> Outcome {
     let mut outcome = Outcome::of(settings.world.source());
     outcome.settings = serde_json::to_value(settings).unwrap_or_default();
     let (mut busiest_on_card, mut gains) = (0.0_f64, Vec::new());

@@ -26,7 +26,7 @@
 use super::cards::{CardRun, repeated, within};
 use crate::compare::median;
 use crate::distribution::Distribution;
-use crate::experiment::{Effort, Experiment, Found, LabError, Run, Spec, World};
+use crate::experiment::{Effort, Experiment, LabError, MeasuredPoint, Run, Spec, World};
 use crate::outcome::{Figure, Outcome, Point};
 use crate::plot::Plot;
 use picnic_core::error::ConfigError;
@@ -200,7 +200,7 @@ impl Experiment for PicnicLatency {
         Ok(outcome)
     }
 
-    fn conclude(&self, points: &[Found]) -> Outcome {
+    fn conclude(&self, points: &[MeasuredPoint]) -> Outcome {
         let settings = &self.0;
         let mut outcome = Outcome::of(settings.world.source());
         outcome.settings = serde_json::to_value(settings).unwrap_or_default();
@@ -264,12 +264,20 @@ impl Experiment for PicnicLatency {
 
 impl PicnicLatency {
     /// Where a side's knee is, how straight the line up to it is, and what makes it rise.
-    fn judge(&self, outcome: &mut Outcome, points: &[Found], side: usize, name: &str, key: &str) {
-        let value = |found: &Found, figure: &str| median(&found.values(side, figure));
+    fn judge(
+        &self,
+        outcome: &mut Outcome,
+        points: &[MeasuredPoint],
+        side: usize,
+        name: &str,
+        key: &str,
+    ) {
+        let value = |found: &MeasuredPoint, figure: &str| median(&found.values(side, figure));
         let mut loads: Vec<_> = points.iter().collect();
         loads.sort_by(|a, b| a.spec.number("offered_pps").total_cmp(&b.spec.number("offered_pps")));
-        let is_lost =
-            |found: &&Found| value(found, "delivered_pps") < ALL * value(found, "offered_pps");
+        let is_lost = |found: &&MeasuredPoint| {
+            value(found, "delivered_pps") < ALL * value(found, "offered_pps")
+        };
         let knee = loads.iter().position(is_lost).unwrap_or(loads.len());
         let (below, beyond) = loads.split_at(knee);
         let line = |figure: &str| {

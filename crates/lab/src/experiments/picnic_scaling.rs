@@ -20,8 +20,8 @@
 mod links;
 
 use super::cards::{CardRun, repeated, within};
-use crate::compare::{Line, Reached, median};
-use crate::experiment::{Effort, Experiment, Found, LabError, Run, Spec, World};
+use crate::compare::{Crossing, Line, median};
+use crate::experiment::{Effort, Experiment, LabError, MeasuredPoint, Run, Spec, World};
 use crate::outcome::{Figure, Outcome, Point};
 use crate::plot::Plot;
 use picnic_core::error::ConfigError;
@@ -240,23 +240,25 @@ impl Experiment for PicnicScaling {
         Ok(outcome)
     }
 
-    fn conclude(&self, points: &[Found]) -> Outcome {
+    fn conclude(&self, points: &[MeasuredPoint]) -> Outcome {
         let settings = &self.0;
         let wire_bps = f64::from(settings.link_mbps) * 1e6;
         let mut outcome = Outcome::of(settings.world.source());
         outcome.settings = serde_json::to_value(settings).unwrap_or_default();
         let all = points;
-        let points: Vec<&Found> = all.iter().filter(|found| !links::is_one(&found.spec)).collect();
+        let points: Vec<&MeasuredPoint> =
+            all.iter().filter(|found| !links::is_one(&found.spec)).collect();
         for (side, (name, _)) in WAYS.iter().enumerate() {
-            let of = |found: &Found, key: &str| median(&found.values(side, key));
-            let wires = |found: &Found| found.spec.number("wires");
-            let is_void = |found: &Found| of(found, "busiest_target_fraction") > FULL;
-            let is_full = |found: &Found| {
+            let of = |found: &MeasuredPoint, key: &str| median(&found.values(side, key));
+            let wires = |found: &MeasuredPoint| found.spec.number("wires");
+            let is_void = |found: &MeasuredPoint| of(found, "busiest_target_fraction") > FULL;
+            let is_full = |found: &MeasuredPoint| {
                 of(found, "busy_fraction") > FULL || of(found, "dropped_fraction") > LOSS
             };
-            let good: Vec<&Found> =
+            let good: Vec<&MeasuredPoint> =
                 points.iter().copied().filter(|found| !is_void(found)).collect();
-            let is_fitted = |found: &&&Found| settings.wires.contains(&(wires(found) as u32));
+            let is_fitted =
+                |found: &&&MeasuredPoint| settings.wires.contains(&(wires(found) as u32));
             let to_fit: Vec<(f64, f64)> = good
                 .iter()
                 .filter(is_fitted)
@@ -323,7 +325,7 @@ impl Experiment for PicnicScaling {
             let off = full.zip(found_full).map(|(full, found)| full.at / found - 1.0);
             outcome.add(figure("prediction_change", off, "predicted against found"));
             let verdict = match (full, found_full) {
-                (Some(Reached { at, low, high }), Some(found)) => {
+                (Some(Crossing { at, low, high }), Some(found)) => {
                     let is_within = (low.unwrap_or(at)..=high.unwrap_or(at)).contains(&found);
                     if is_within { "holds" } else { "does not hold" }
                 }

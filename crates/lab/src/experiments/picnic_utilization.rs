@@ -18,7 +18,7 @@ mod kernel;
 
 use super::cards::{CardRun, repeated, within};
 use crate::compare::{LEAST_PAIRS, Rule, Verdict, median};
-use crate::experiment::{Effort, Experiment, Found, LabError, Run, Spec, World};
+use crate::experiment::{Effort, Experiment, LabError, MeasuredPoint, Run, Spec, World};
 use crate::outcome::{Comparison, Figure, Outcome, Point, Source};
 use crate::plot::Plot;
 use picnic_core::error::ConfigError;
@@ -183,7 +183,7 @@ fn interrupt_of(side: &str) -> Option<&'static str> {
 }
 
 /// Whether each way costs the target core less than the one before, and the last less than the first.
-fn order(outcome: &mut Outcome, found: &Found, key: &str) {
+fn order(outcome: &mut Outcome, found: &MeasuredPoint, key: &str) {
     let mut is_less = |from: &str, to: &str| {
         let values = |name: &str| {
             let side = found.spec.sides.iter().position(|side| side == name);
@@ -286,7 +286,7 @@ impl Experiment for PicnicUtilization {
         Ok(outcome)
     }
 
-    fn conclude(&self, points: &[Found]) -> Outcome {
+    fn conclude(&self, points: &[MeasuredPoint]) -> Outcome {
         let settings = &self.0;
         if settings.is_tcp() {
             return kernel::conclude(settings, points);
@@ -394,7 +394,7 @@ mod tests {
         };
         let spec = Spec::at("offered_pps", RATE_PPS).sides(&SIDES[1..]);
         let mut outcome = Outcome::of(source);
-        let found = Found { spec, sides: ways.map(side).into() };
+        let found = MeasuredPoint { spec, sides: ways.map(side).into() };
         order(&mut outcome, &found, "target_ns_per_segment");
         let fields = outcome.fields();
         assert_eq!(fields["order"].as_array().unwrap().len(), 3, "{fields:#?}");

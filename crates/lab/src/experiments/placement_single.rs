@@ -17,7 +17,7 @@
 use super::cards::within;
 use crate::compare::median;
 use crate::counters::{Counted, Counters};
-use crate::experiment::{Effort, Experiment, Found, LabError, Run, Spec};
+use crate::experiment::{Effort, Experiment, LabError, MeasuredPoint, Run, Spec};
 use crate::outcome::{Figure, Outcome, Point, Source};
 use crate::plot::Plot;
 use crate::traffic::{Receive, Send};
@@ -221,15 +221,15 @@ impl Experiment for PlacementSingle {
         Ok(outcome)
     }
 
-    fn conclude(&self, points: &[Found]) -> Outcome {
+    fn conclude(&self, points: &[MeasuredPoint]) -> Outcome {
         let mut outcome = Outcome::of(Source::Measured);
         outcome.settings = serde_json::to_value(&self.0).unwrap_or_default();
-        let goodput = |found: &Found, side: usize| found.values(side, "goodput_bps");
-        let reached = |found: &Found| -> Vec<f64> {
+        let goodput = |found: &MeasuredPoint, side: usize| found.values(side, "goodput_bps");
+        let reached = |found: &MeasuredPoint| -> Vec<f64> {
             let sides = (0..Pair::ALL.len()).map(|side| goodput(found, side));
             sides.filter(|values| !values.is_empty()).map(|values| median(&values)).collect()
         };
-        let rate = |found: &&Found| found.spec.number("rate_mbps") as u64;
+        let rate = |found: &&MeasuredPoint| found.spec.number("rate_mbps") as u64;
         let least = points.iter().filter(|found| rate(found) != FLAT_OUT).min_by_key(rate);
         let shares = least.map(|found| {
             let wanted = found.spec.number("rate_mbps") * 1e6;
@@ -304,7 +304,7 @@ impl Experiment for PlacementSingle {
 }
 
 /// What one run of the connection has shown.
-struct Seen {
+struct RunFigures {
     goodput_bps: f64,
     /// Time of the protocol's and the application's core that was not idle, in cores.
     both_cores: Option<f64>,
@@ -350,7 +350,7 @@ impl Joined {
         places: Places,
         rate_bps: Option<u64>,
         time: Duration,
-    ) -> anyhow::Result<Seen> {
+    ) -> anyhow::Result<RunFigures> {
         let [server, client] = [Role::Server, Role::Client].map(|role| self.hosts.namespace(role));
         let at = format!("0.0.0.0:{PORT}").parse()?;
         let limit = Some(time + Duration::from_secs(10));
@@ -380,7 +380,7 @@ impl Joined {
         let packets = (sent.messages != 0).then_some(sent.messages as f64);
         let per_packet = |of: fn(&Counted) -> f64| Some(of(&counted?) / packets?);
         let protocol = received.cores.iter().find(|share| share.core == places.protocol);
-        Ok(Seen {
+        Ok(RunFigures {
             goodput_bps: received.goodput_bps,
             both_cores: both.into_iter().map(busy).sum(),
             softirq: protocol.map(|share| share.softirq),
@@ -441,7 +441,7 @@ mod tests {
             }
             outcome
         };
-        let found = |rate: u64, goodput: [Option<f64>; 4]| Found {
+        let found = |rate: u64, goodput: [Option<f64>; 4]| MeasuredPoint {
             spec: Spec::at("rate_mbps", rate),
             sides: goodput.map(side).to_vec(),
         };

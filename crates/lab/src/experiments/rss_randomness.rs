@@ -29,7 +29,7 @@ mod statistics;
 #[cfg(test)]
 mod tests;
 
-use crate::experiment::{Effort, Experiment, Found, LabError, Run, Spec};
+use crate::experiment::{Effort, Experiment, LabError, MeasuredPoint, Run, Spec};
 use crate::outcome::{Figure, Outcome, Source};
 use crate::plot::Plot;
 use crate::workloads;
@@ -254,7 +254,7 @@ impl Experiment for RssRandomness {
         Ok(outcome)
     }
 
-    fn conclude(&self, points: &[Found]) -> Outcome {
+    fn conclude(&self, points: &[MeasuredPoint]) -> Outcome {
         conclude(&self.0, points)
     }
 

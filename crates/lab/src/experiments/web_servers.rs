@@ -35,7 +35,7 @@ mod tests;
 
 use super::cards::within;
 use super::knet_web::{SYSTEMS, system_keys};
-use crate::experiment::{Effort, Experiment, Found, LabError, Run, Spec};
+use crate::experiment::{Effort, Experiment, LabError, MeasuredPoint, Run, Spec};
 use crate::outcome::{Outcome, Source};
 use crate::plot::Plot;
 use crate::workloads::kind::{ClientKind, ServerKind, Workload};
@@ -71,7 +71,7 @@ const PAGES: &str = "workload = \"pages\"\nserver = \"apache\"\nconnections = 16
 
 /// What an experiment varies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Varied {
+pub enum Variation {
     /// Queues, and the hashes that take turns.
     Queues(&'static [u16], &'static [&'static str]),
     /// Servers; the systems take turns.
@@ -87,7 +87,7 @@ pub trait Case: 'static {
     /// The name of a workload, or its text.
     const WORKLOAD: &'static str;
     /// What is varied.
-    const VARIED: Varied;
+    const VARIED: Variation;
     /// Clients, each with a wire of the card for itself.
     const CLIENTS: u8 = 1;
     /// Loads with --quick.
@@ -117,7 +117,7 @@ impl Case for RssWeb {
     const NAME: &'static str = "rss-web";
     const HELP: &'static str = "web server throughput by RSS queues (root, apache2, PHP)";
     const WORKLOAD: &'static str = "support";
-    const VARIED: Varied = Varied::Queues(&[1, 2, 3, 4, 5, 6], &["toeplitz", "jhash"]);
+    const VARIED: Variation = Variation::Queues(&[1, 2, 3, 4, 5, 6], &["toeplitz", "jhash"]);
     const CLIENTS: u8 = 4;
 }
 
@@ -125,35 +125,35 @@ impl Case for RssBulk {
     const NAME: &'static str = "rss-bulk";
     const HELP: &'static str = "bulk transmit by RSS queues (root, nginx)";
     const WORKLOAD: &'static str = BULK;
-    const VARIED: Varied = Varied::Queues(&[1, 2, 4], &["toeplitz"]);
+    const VARIED: Variation = Variation::Queues(&[1, 2, 4], &["toeplitz"]);
 }
 
 impl Case for KnetWebfs {
     const NAME: &'static str = "knet-webfs";
     const HELP: &'static str = "files of 20 KB from webfs, by KNET's systems (root, webfs)";
     const WORKLOAD: &'static str = FILES;
-    const VARIED: Varied = Varied::Servers(&[ServerKind::Webfs]);
+    const VARIED: Variation = Variation::Servers(&[ServerKind::Webfs]);
 }
 
 impl Case for KnetSendfile {
     const NAME: &'static str = "knet-sendfile";
     const HELP: &'static str = "nginx with and without sendfile, by KNET's systems (root)";
     const WORKLOAD: &'static str = FILES;
-    const VARIED: Varied = Varied::Servers(&[ServerKind::NginxCopy, ServerKind::Nginx]);
+    const VARIED: Variation = Variation::Servers(&[ServerKind::NginxCopy, ServerKind::Nginx]);
 }
 
 impl Case for KnetApache {
     const NAME: &'static str = "knet-apache";
     const HELP: &'static str = "a mix of files from Apache, by KNET's systems (root, apache2)";
     const WORKLOAD: &'static str = "webstone";
-    const VARIED: Varied = Varied::Servers(&[ServerKind::Apache]);
+    const VARIED: Variation = Variation::Servers(&[ServerKind::Apache]);
 }
 
 impl Case for KnetPages {
     const NAME: &'static str = "knet-pages";
     const HELP: &'static str = "PHP pages, offered up to 10 times too many (root, apache2)";
     const WORKLOAD: &'static str = PAGES;
-    const VARIED: Varied = Varied::Servers(&[ServerKind::Apache]);
+    const VARIED: Variation = Variation::Servers(&[ServerKind::Apache]);
     const QUICK_LOADS: &'static [f64] = &[0.5, 10.0];
 }
 
@@ -180,7 +180,7 @@ pub struct WebServers<C>(Settings, PhantomData<C>);
 
 impl<C: Case> WebServers<C> {
     fn queues(&self, effort: Effort) -> Vec<u16> {
-        let Varied::Queues(usual, _) = C::VARIED else { return Vec::new() };
+        let Variation::Queues(usual, _) = C::VARIED else { return Vec::new() };
         let quick = usual.len().min(2);
         let own = effort.of(&usual[..quick], usual, usual);
         self.0.queues.clone().unwrap_or_else(|| own.to_vec())
@@ -205,7 +205,7 @@ impl<C: Case> WebServers<C> {
 }
 
 /// Requests a second that were answered back to back by the system that answered most.
-fn capacity(found: &Found) -> Option<f64> {
+fn capacity(found: &MeasuredPoint) -> Option<f64> {
     let rates = found.sides.iter().filter_map(|side| side.median("requests_per_second"));
     rates.reduce(f64::max).filter(|&rate| rate > 0.0)
 }
@@ -218,15 +218,15 @@ impl<C: Case> Component for WebServers<C> {
 
     fn example(_: &Path) -> Option<String> {
         let points = match C::VARIED {
-            Varied::Queues(..) => "queues = [1]",
-            Varied::Servers(_) => "loads = [2.0]",
+            Variation::Queues(..) => "queues = [1]",
+            Variation::Servers(_) => "loads = [2.0]",
         };
         Some(format!("{points}\nconnections = 4\nseconds = 1"))
     }
 
     fn build(settings: Settings, _: &BuildContext) -> Result<Box<dyn Experiment>, ConfigError> {
         if let Some(queues) = &settings.queues {
-            if matches!(C::VARIED, Varied::Servers(_)) {
+            if matches!(C::VARIED, Variation::Servers(_)) {
                 let message = "found queues, allowed with rss-web and rss-bulk";
                 return Err(ConfigError::new("queues", message));
             }
@@ -240,7 +240,7 @@ impl<C: Case> Component for WebServers<C> {
         }
         within("seconds", settings.seconds.unwrap_or(1) as f64, 1.0, 3600.0)?;
         if let Some(loads) = &settings.loads {
-            if matches!(C::VARIED, Varied::Queues(..)) {
+            if matches!(C::VARIED, Variation::Queues(..)) {
                 let message = "found loads, allowed with knet-webfs, knet-sendfile, knet-apache and \
                                knet-pages";
                 return Err(ConfigError::new("loads", message));
@@ -257,14 +257,14 @@ impl<C: Case> Experiment for WebServers<C> {
         // A ratio has ten pairs at least, or no interval.
         let compared = |spec| Spec { warm_up, repeats: effort.of(1, 10, 20), limit: LIMIT, ..spec };
         match C::VARIED {
-            Varied::Queues(_, hashes) => {
+            Variation::Queues(_, hashes) => {
                 let queues = self.queues(effort);
                 let of =
                     |hash: &'static str| queues.iter().map(move |&queues| side_of(hash, queues));
                 let sides = hashes.iter().copied().flat_map(of).collect();
                 vec![compared(Spec { sides, ..Spec::default() })]
             }
-            Varied::Servers(servers) => {
+            Variation::Servers(servers) => {
                 let at = |server: &ServerKind| Spec::at("server", server.name()).sides(&SYSTEMS);
                 let mut specs: Vec<_> = servers.iter().map(|server| compared(at(server))).collect();
                 specs.extend(self.curve(effort, servers));
@@ -293,14 +293,14 @@ impl<C: Case> Experiment for WebServers<C> {
             ..run::Run::default()
         };
         let ran = match C::VARIED {
-            Varied::Queues(..) => {
+            Variation::Queues(..) => {
                 let (hash, queues) = of_side(side);
                 run_with(&workload, &how, |_, rss_key| {
                     let hash = Setting::text(&rss_key("hash"), hash);
                     Ok(vec![Setting::number("host.queues", queues.into()), hash])
                 })?
             }
-            Varied::Servers(servers) => {
+            Variation::Servers(servers) => {
                 let name = point.word("server");
                 let found = servers.iter().find(|server| server.name() == name);
                 workload.server = found.copied().unwrap_or(workload.server);
@@ -323,14 +323,14 @@ impl<C: Case> Experiment for WebServers<C> {
         Ok(figures(&ran))
     }
 
-    fn conclude(&self, points: &[Found]) -> Outcome {
+    fn conclude(&self, points: &[MeasuredPoint]) -> Outcome {
         let mut outcome = Outcome::of(Source::Measured);
         outcome.settings = serde_json::to_value(&self.0).unwrap_or_default();
         match C::VARIED {
-            Varied::Queues(_, hashes) => {
+            Variation::Queues(_, hashes) => {
                 points.iter().for_each(|found| by_queues(&mut outcome, found, hashes));
             }
-            Varied::Servers(_) => by_system(&mut outcome, points),
+            Variation::Servers(_) => by_system(&mut outcome, points),
         }
         mark(&mut outcome, points);
         outcome
@@ -338,12 +338,12 @@ impl<C: Case> Experiment for WebServers<C> {
 
     fn plots(&self) -> Vec<Plot> {
         match C::VARIED {
-            Varied::Queues(..) => {
+            Variation::Queues(..) => {
                 vec![
                     Plot::lines("payload by queues", "payload", "queues", "payload_bps").by("hash"),
                 ]
             }
-            Varied::Servers(_) => {
+            Variation::Servers(_) => {
                 let of = |side: usize| format!("{}_requests_per_second", SYSTEMS[side]);
                 let lines = Plot::lines("answered by load", "by load", "offered_ratio", &of(0));
                 vec![

@@ -11,7 +11,7 @@ mod svg;
 
 pub use diff::{Diff, diff};
 
-use crate::compare::{Finding, Judged};
+use crate::compare::{Finding, PaperVerdict};
 use crate::distribution;
 use crate::document::Document;
 use crate::experiment::Effort;
@@ -173,8 +173,10 @@ impl Report {
             text += ", on shared cores";
         }
         Some(match figure.judge(&found) {
-            Some(Judged { finding: Finding::Reproduced, .. }) => format!("{text}: reproduced"),
-            Some(Judged { finding, why }) => format!("{text}: {finding} ({why})"),
+            Some(PaperVerdict { finding: Finding::Reproduced, .. }) => {
+                format!("{text}: reproduced")
+            }
+            Some(PaperVerdict { finding, why }) => format!("{text}: {finding} ({why})"),
             None => text,
         })
     }
@@ -333,12 +335,12 @@ const CONTRIBUTIONS: &str = "A NIC feature is software on a borrowed core; the r
 mod tests {
     use super::*;
     use crate::document::Kind;
-    use crate::folder::{Asked, Manifest};
+    use crate::folder::{Manifest, RunRequest};
     use crate::outcome::Outcome;
     use crate::runner::{Failure, Shard, SideFound};
 
     fn run(path: &std::path::Path) -> Folder {
-        let asked = |name: &str, settings: &[(&str, &str)]| Asked {
+        let asked = |name: &str, settings: &[(&str, &str)]| RunRequest {
             kind: Kind::Experiment,
             name: name.into(),
             settings: settings.iter().map(|(k, v)| ((*k).into(), (*v).into())).collect(),
@@ -409,7 +411,8 @@ mod tests {
     /// A run of `rss-bulk` whose two sides have had ten turns, the second with this gain.
     fn bulk(path: &std::path::Path, shared: f64, gain: f64) -> Report {
         let settings = [("queues".to_owned(), "[1, 2]".to_owned())].into();
-        let experiments = vec![Asked { kind: Kind::Experiment, name: "rss-bulk".into(), settings }];
+        let experiments =
+            vec![RunRequest { kind: Kind::Experiment, name: "rss-bulk".into(), settings }];
         let (effort, shard) = (Effort::Usual, Shard::default());
         let mut folder = Folder::create(path, Manifest { experiments, effort, shard }).unwrap();
         let side = |side: &str, factor: f64| {

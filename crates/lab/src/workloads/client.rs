@@ -40,7 +40,7 @@ const LATE_SHARE: f64 = 0.01;
 
 /// What is asked, and of whom.
 #[derive(Clone, Debug)]
-pub(super) struct Asked {
+pub(super) struct ClientPlan {
     pub(super) workload: Workload,
     pub(super) server: SocketAddrV4,
     /// The first of the addresses that clients have.
@@ -53,7 +53,7 @@ pub(super) struct Asked {
 
 /// What came of it.
 #[derive(Clone, Debug, Default, Serialize)]
-pub struct Answered {
+pub struct ClientResult {
     /// Requests that were to be made.
     pub offered: u64,
     /// Those of them for which the client had no connection: it was full.
@@ -84,7 +84,7 @@ pub struct Answered {
     pub busy_fraction: Option<f64>,
 }
 
-impl Answered {
+impl ClientResult {
     /// Requests answered a second.
     pub fn per_second(&self) -> f64 {
         self.answered as f64 / self.seconds.max(1e-6)
@@ -101,7 +101,7 @@ impl Answered {
     }
 
     /// Adds what another client has seen; of latencies, the worse.
-    pub(super) fn add(&mut self, other: &Answered) {
+    pub(super) fn add(&mut self, other: &ClientResult) {
         self.offered += other.offered;
         self.client_full += other.client_full;
         self.client_late += other.client_late;
@@ -132,7 +132,7 @@ struct Connection {
 }
 
 struct Client<'a> {
-    asked: &'a Asked,
+    asked: &'a ClientPlan,
     epoll: OwnedFd,
     connections: Vec<Option<Connection>>,
     free: Vec<usize>,
@@ -142,7 +142,7 @@ struct Client<'a> {
     shares: Vec<f64>,
     random: ChaCha8Rng,
     latencies: Histogram<u64>,
-    found: Answered,
+    found: ClientResult,
     buffer: Vec<u8>,
 }
 
@@ -150,7 +150,7 @@ struct Client<'a> {
 ///
 /// # Errors
 /// What the system said, other than of a single connection.
-pub(super) fn ask(asked: &Asked) -> anyhow::Result<Answered> {
+pub(super) fn ask(asked: &ClientPlan) -> anyhow::Result<ClientResult> {
     let most = (asked.workload.connections / asked.parts).max(1) as usize;
     let request = |place| {
         format!("GET {} HTTP/1.0\r\nHost: server\r\n\r\n", asked.workload.path(place)).into_bytes()
@@ -165,7 +165,7 @@ pub(super) fn ask(asked: &Asked) -> anyhow::Result<Answered> {
         shares: asked.workload.shares(),
         random: ChaCha8Rng::seed_from_u64(asked.seed),
         latencies: Histogram::new_with_bounds(1_000, 60_000_000_000, 3)?,
-        found: Answered::default(),
+        found: ClientResult::default(),
         buffer: vec![0; READ_BYTES],
     };
     let start = thread_time();
@@ -371,13 +371,13 @@ mod tests {
         address
     }
 
-    fn asked(server: SocketAddrV4, keys: &str) -> Asked {
+    fn asked(server: SocketAddrV4, keys: &str) -> ClientPlan {
         let text = format!(
             "workload = \"test\"\naddresses = 16\n{keys}\n[[file]]\nbytes = 50000\nweight = 1\n"
         );
         let first = Ipv4Addr::new(127, 0, 1, 1);
         let workload = Workload::parse(&text).unwrap();
-        Asked { workload, server, first, seconds: 1, seed: 1, parts: 1 }
+        ClientPlan { workload, server, first, seconds: 1, seed: 1, parts: 1 }
     }
 
     #[test]
@@ -433,8 +433,8 @@ mod tests {
         let found = ask(&asked(nobody, "requests_per_second = 1000000\nconnections = 50")).unwrap();
         assert_eq!(found.offered, 950_000, "{found:?}");
         assert!(found.client_late > 100_000 && found.is_at_limit(), "{found:?}");
-        let found = Answered { offered: 1000, client_late: 10, ..Answered::default() };
+        let found = ClientResult { offered: 1000, client_late: 10, ..ClientResult::default() };
         assert!(!found.is_at_limit());
-        assert!(Answered { client_late: 11, ..found }.is_at_limit());
+        assert!(ClientResult { client_late: 11, ..found }.is_at_limit());
     }
 }

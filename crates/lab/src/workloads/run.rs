@@ -1,7 +1,7 @@
 //! A workload run behind a card: namespaces, server, client, and what passed the wire.
 
 use super::census::{Census, Counted};
-use super::client::{self, Answered, Asked};
+use super::client::{self, ClientPlan, ClientResult};
 use super::hosts::{Hosts, MOST_CLIENTS, Role, SERVER, client_address};
 use super::kind::{ClientKind, Workload};
 use super::servers::{WebServer, tools};
@@ -43,9 +43,9 @@ fn network(client: u8, clients: u8) -> (Ipv4Addr, u32) {
 
 /// What came of it.
 #[derive(Debug, Serialize)]
-pub struct Ran {
+pub struct WorkloadResult {
     /// What the clients have seen.
-    pub client: Answered,
+    pub client: ClientResult,
     /// What passed the card's wire.
     pub wire: Counted,
     /// Bytes out for each byte in.
@@ -73,7 +73,7 @@ pub struct Ran {
 ///
 /// # Errors
 /// Not root; a program is not installed; what went wrong.
-pub fn run(workload: &Workload, run: &Run) -> anyhow::Result<Ran> {
+pub fn run(workload: &Workload, run: &Run) -> anyhow::Result<WorkloadResult> {
     run_with(workload, run, |_, _| Ok(Vec::new()))
 }
 
@@ -86,7 +86,7 @@ pub fn run_with(
     workload: &Workload,
     run: &Run,
     changes: impl FnOnce(&[usize], &dyn Fn(&str) -> String) -> anyhow::Result<Vec<Setting>>,
-) -> anyhow::Result<Ran> {
+) -> anyhow::Result<WorkloadResult> {
     let clients = run.clients.clamp(1, MOST_CLIENTS);
     let traffic = Traffic::with(run.seconds, run.set.clone()).by_wires(clients);
     let joined = Joined::build(&traffic, &tools(workload))?;
@@ -104,14 +104,14 @@ pub fn run_with(
             let counters = Counters::start(joined.cores_of_programs());
             let before = server.moves();
             let cores = joined.programs_cores();
-            let asking = Asking { hosts: &joined.hosts, server: SERVER, cores, clients };
+            let asking = ClientGroup { hosts: &joined.hosts, server: SERVER, cores, clients };
             let answered = asking.ask(workload, run.seconds, run.seed);
             let moved = server.moves().since(&before);
             let counted = counters.ok().and_then(|counters| counters.stop().ok());
             Ok((answered?, moved, counted.map(|counted| counted.cache_misses as u64)))
         })?;
     let wire = census.counted();
-    Ok(Ran {
+    Ok(WorkloadResult {
         out_to_in: wire.bytes_out as f64 / wire.bytes_in.max(1) as f64,
         acknowledgements_share: wire.share_of_acknowledgements(),
         flows: census.flows(),
@@ -158,7 +158,7 @@ pub(crate) fn lead_back(
 }
 
 /// Clients of a server.
-pub(crate) struct Asking<'a> {
+pub(crate) struct ClientGroup<'a> {
     pub(crate) hosts: &'a Hosts,
     /// The server's address.
     pub(crate) server: &'a str,
@@ -168,14 +168,14 @@ pub(crate) struct Asking<'a> {
     pub(crate) clients: u8,
 }
 
-impl Asking<'_> {
+impl ClientGroup<'_> {
     /// Has them ask a workload's files: by wrk, or on as many threads as there are cores for them.
     pub(crate) fn ask(
         &self,
         workload: &Workload,
         seconds: u64,
         seed: u64,
-    ) -> anyhow::Result<Answered> {
+    ) -> anyhow::Result<ClientResult> {
         if workload.client == ClientKind::Wrk {
             return web::ask_mix(self, workload, seconds, seed);
         }
@@ -189,7 +189,7 @@ impl Asking<'_> {
         let threads: Vec<_> = (0..parts)
             .map(|part| {
                 let client = (part % clients) as u8;
-                let asked = Asked {
+                let asked = ClientPlan {
                     workload: workload.clone(),
                     server: SocketAddrV4::new(server, 80),
                     first: network(client, self.clients).0,
@@ -201,7 +201,7 @@ impl Asking<'_> {
                 client.spawn(move || client::ask(&asked))
             })
             .collect::<Result<_, _>>()?;
-        let mut all = Answered::default();
+        let mut all = ClientResult::default();
         for thread in threads {
             let found =
                 thread.join().map_err(|_| anyhow::anyhow!("a client has panicked: a bug"))??;

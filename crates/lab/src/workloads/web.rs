@@ -5,7 +5,7 @@
 //! Source: nginx.org/en/docs, wrk(1) and its scripting interface.
 
 use super::busiest::Busiest;
-use super::client::Answered;
+use super::client::ClientResult;
 use super::hosts::{Hosts, Role};
 use super::kind::Workload;
 use super::tools::Tool;
@@ -134,7 +134,7 @@ impl Load {
     ///
     /// # Errors
     /// It cannot be started.
-    pub fn start(self, hosts: &Hosts, address: &str) -> anyhow::Result<Asking> {
+    pub fn start(self, hosts: &Hosts, address: &str) -> anyhow::Result<RunningWrk> {
         allow_descriptors(self.connections as u64 + DESCRIPTORS)?;
         let script = hosts.folder().join("report.lua");
         std::fs::write(&script, REPORT_SCRIPT)
@@ -151,7 +151,7 @@ impl Load {
             format!("http://{address}:{PORT}{}", self.path),
         ];
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
-        Ok(Asking { wrk: hosts.start(Role::Client, &words)? })
+        Ok(RunningWrk { wrk: hosts.start(Role::Client, &words)? })
     }
 }
 
@@ -172,11 +172,11 @@ pub(super) fn allow_descriptors(wanted: u64) -> anyhow::Result<()> {
 /// # Errors
 /// One cannot be started, did not end well, or printed something else.
 pub(super) fn ask_mix(
-    by: &run::Asking<'_>,
+    by: &run::ClientGroup<'_>,
     workload: &Workload,
     seconds: u64,
     seed: u64,
-) -> anyhow::Result<Answered> {
+) -> anyhow::Result<ClientResult> {
     let clients = usize::from(by.clients);
     let connections = (workload.connections as usize / clients).max(1);
     let threads = by.cores.div_ceil(clients).clamp(1, connections);
@@ -202,12 +202,12 @@ pub(super) fn ask_mix(
         anyhow::Ok((by.hosts.start(Role::ClientAt(client), &words)?, Busiest::start()))
     };
     let mut asking = (0..by.clients).map(start).collect::<Result<Vec<_>, _>>()?;
-    let mut all = Answered::default();
+    let mut all = ClientResult::default();
     while !asking.is_empty() {
         let mut left = Vec::new();
         for (wrk, mut busiest) in asking {
             busiest.look(&wrk);
-            let mut wrk = Asking { wrk };
+            let mut wrk = RunningWrk { wrk };
             match wrk.finished()? {
                 Some(found) => {
                     busiest.end();
@@ -223,7 +223,7 @@ pub(super) fn ask_mix(
 }
 
 /// What wrk has seen, as of any client.
-fn answered(found: &WebFigures, busy_fraction: Option<f64>) -> Answered {
+fn answered(found: &WebFigures, busy_fraction: Option<f64>) -> ClientResult {
     let errors = &found.errors;
     let broken = [
         (errors.connect, "no connection"),
@@ -231,7 +231,7 @@ fn answered(found: &WebFigures, busy_fraction: Option<f64>) -> Answered {
         (errors.write, "a request that was not sent"),
     ];
     let first_broken = broken.iter().find(|(count, _)| *count > 0).map(|(_, how)| *how);
-    Answered {
+    ClientResult {
         offered: found.requests + errors.total() - errors.status,
         answered: found.requests - errors.status.min(found.requests),
         bytes: found.received_bytes,
@@ -243,7 +243,7 @@ fn answered(found: &WebFigures, busy_fraction: Option<f64>) -> Answered {
         p50_ns: found.request_latency_ns.p50,
         p99_ns: found.request_latency_ns.p99,
         busy_fraction,
-        ..Answered::default()
+        ..ClientResult::default()
     }
 }
 
@@ -266,11 +266,11 @@ fn mix(workload: &Workload, seed: u64) -> String {
 }
 
 /// wrk at work.
-pub struct Asking {
+pub struct RunningWrk {
     wrk: Program,
 }
 
-impl Asking {
+impl RunningWrk {
     /// What it came to, once it has ended.
     ///
     /// # Errors

@@ -6,7 +6,7 @@ use super::{IsolationRequest, PURPOSE, applied, partition};
 use crate::config::IsolationMethod;
 use crate::error::MachineError;
 use crate::topology::CoreSet;
-use crate::undo::{Change, Journal, Machine, Restored, Which, process, restore_all};
+use crate::undo::{Change, Journal, JournalSelection, Machine, Restored, process, restore_all};
 use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -66,7 +66,7 @@ pub fn apply(
             "isolation needs root: it moves interrupts and the processes of all users".into(),
         ));
     }
-    let cleaned = restore_all(machine, Which::Stale)?;
+    let cleaned = restore_all(machine, JournalSelection::Stale)?;
     let in_force = applied(machine);
     if let Some(other) = &in_force
         && (other.reserved != request.reserved() || held && !other.journal.is_held)
@@ -185,7 +185,7 @@ pub(super) fn set(
 }
 
 /// Process and thread number, and when it was started.
-type Who = (i32, i32, u64);
+type ThreadKey = (i32, i32, u64);
 
 /// Moves threads off the reserved cores.
 struct Mover<'a> {
@@ -197,9 +197,9 @@ struct Mover<'a> {
     /// Whether the kernel has moved threads.
     is_partition: bool,
     /// Where threads belong that are in the journal.
-    becomes: BTreeMap<Who, CoreSet>,
+    becomes: BTreeMap<ThreadKey, CoreSet>,
     /// Threads that were told once.
-    tried: BTreeSet<Who>,
+    tried: BTreeSet<ThreadKey>,
 }
 
 impl Mover<'_> {

@@ -155,7 +155,8 @@ fn whenever_it_is_killed_everything_comes_back() {
                 assert_moved(&fixture);
                 isolated.restore().unwrap();
             } else {
-                let which = if was_killed { Which::Stale } else { Which::AllHeld };
+                let which =
+                    if was_killed { JournalSelection::Stale } else { JournalSelection::AllHeld };
                 let restored = restore_all(&fixture.machine, which).unwrap();
                 assert!(restored[0].failed.is_empty(), "{changes}: {restored:?}");
             }
@@ -183,7 +184,7 @@ fn whenever_taking_back_is_killed_it_can_be_done_again() {
             fixture.kill_after(changes);
             drop(isolated);
             let was_killed = fixture.revive();
-            restore_all(&fixture.machine, Which::Stale).unwrap();
+            restore_all(&fixture.machine, JournalSelection::Stale).unwrap();
             assert_eq!(fixture.all(), before, "killed after {changes} changes");
             if !was_killed {
                 break;
@@ -456,7 +457,7 @@ fn a_kill_while_interrupts_are_brought_is_taken_back() {
         let _ = bring_interrupts(&fixture.machine, &mut journal, "eth0", None, 3);
         drop(journal);
         fixture.revive();
-        restore_all(&fixture.machine, Which::AllHeld).unwrap();
+        restore_all(&fixture.machine, JournalSelection::AllHeld).unwrap();
         assert_eq!(fixture.all(), before);
     }
 }
@@ -538,7 +539,7 @@ proptest! {
         }
         drop(isolated);
         fixture.revive();
-        restore_all(&fixture.machine, Which::AllHeld).unwrap();
+        restore_all(&fixture.machine, JournalSelection::AllHeld).unwrap();
         prop_assert_eq!(fixture.all(), before);
     }
 }

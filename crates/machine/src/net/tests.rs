@@ -199,7 +199,7 @@ fn a_kill_while_a_network_is_made_is_cleaned_up() {
     };
     header["start_time"] = 1.into();
     std::fs::write(&file, format!("{header}\n{rest}")).unwrap();
-    let restored = restore_all(&machine, Which::Stale).unwrap();
+    let restored = restore_all(&machine, JournalSelection::Stale).unwrap();
     assert!(restored.iter().all(|journal| journal.failed.is_empty()), "{restored:?}");
     assert!(network.namespaces.iter().all(|name| !machine.namespaces.join(name).exists()));
     assert!(!file.exists());

@@ -115,7 +115,7 @@ pub enum Change {
 
 /// How taking a change back went.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Undone {
+pub(super) enum UndoResult {
     Restored,
     /// It was as it had been.
     Unchanged,
@@ -156,15 +156,15 @@ impl fmt::Display for Change {
 impl Change {
     /// Takes a change back that stands for itself. Threads' are taken back together, see
     /// [`super::threads`]. `lock` is the journal, locked: commands keep it until they end.
-    pub(super) fn undo(&self, machine: &Machine, lock: &File) -> Undone {
+    pub(super) fn undo(&self, machine: &Machine, lock: &File) -> UndoResult {
         match self {
             Change::Setting { path, was, .. } => setting(machine, path, was),
-            Change::Affinity { .. } | Change::Isolation { .. } => Undone::Unchanged,
+            Change::Affinity { .. } | Change::Isolation { .. } => UndoResult::Unchanged,
             Change::Controller { path, name } => controller(machine, path, name),
             Change::Group { path } => group(machine, path),
             Change::Member { process, start_time, from } => {
                 if process::start_time(&machine.procfs, *process, *process) != Some(*start_time) {
-                    return Undone::Gone;
+                    return UndoResult::Gone;
                 }
                 let members = from.join("cgroup.procs");
                 undone(machine.kernel.write(&members, &process.to_string()))
@@ -178,7 +178,7 @@ impl Change {
                     process::start_time(&machine.procfs, *process, *process) == Some(*start_time)
                 };
                 if !is_it() {
-                    return Undone::Gone;
+                    return UndoResult::Gone;
                 }
                 undone(machine.kernel.end(*process, &is_it))
             }
@@ -186,8 +186,8 @@ impl Change {
                 let words = feature_words(interface, namespace.as_deref(), feature, was);
                 let words: Vec<_> = words.iter().map(String::as_str).collect();
                 match is_name(interface) && namespace.as_deref().is_none_or(is_name) {
-                    false => Undone::Refused("that is no name".into()),
-                    true if is_gone(machine, interface, namespace.as_deref()) => Undone::Gone,
+                    false => UndoResult::Refused("that is no name".into()),
+                    true if is_gone(machine, interface, namespace.as_deref()) => UndoResult::Gone,
                     true => is_there(machine.kernel.run(lock, &words)),
                 }
             }
@@ -196,27 +196,27 @@ impl Change {
     }
 }
 
-fn setting(machine: &Machine, path: &Path, was: &str) -> Undone {
+fn setting(machine: &Machine, path: &Path, was: &str) -> UndoResult {
     match machine.read(path) {
-        Ok(now) if now == was => Undone::Unchanged,
+        Ok(now) if now == was => UndoResult::Unchanged,
         Ok(_) => undone(machine.kernel.write(path, was)),
         Err(error) => undone(Err(error)),
     }
 }
 
-fn controller(machine: &Machine, path: &Path, name: &str) -> Undone {
+fn controller(machine: &Machine, path: &Path, name: &str) -> UndoResult {
     match machine.read(path) {
         Ok(now) if now.split_whitespace().any(|other| other == name) => {
             undone(machine.kernel.write(path, &format!("-{name}")))
         }
-        Ok(_) => Undone::Unchanged,
+        Ok(_) => UndoResult::Unchanged,
         Err(error) => undone(Err(error)),
     }
 }
 
-fn group(machine: &Machine, path: &Path) -> Undone {
+fn group(machine: &Machine, path: &Path) -> UndoResult {
     if !path.is_dir() {
-        return Undone::Gone;
+        return UndoResult::Gone;
     }
     let parent = path.parent().unwrap_or(path).join("cgroup.threads");
     for left in (0..TRIES).rev() {
@@ -233,44 +233,46 @@ fn group(machine: &Machine, path: &Path) -> Undone {
             result => return undone(result),
         }
     }
-    Undone::Failed("it has members still".into())
+    UndoResult::Failed("it has members still".into())
 }
 
-fn namespace(machine: &Machine, lock: &File, name: &str) -> Undone {
+fn namespace(machine: &Machine, lock: &File, name: &str) -> UndoResult {
     if !is_name(name) {
-        return Undone::Refused("that is no name".into());
+        return UndoResult::Refused("that is no name".into());
     }
     match machine.namespaces.join(name).try_exists() {
-        Ok(false) => Undone::Gone,
+        Ok(false) => UndoResult::Gone,
         _ => undone(machine.kernel.run(lock, &["ip", "netns", "del", name])),
     }
 }
 
-fn folder(machine: &Machine, path: &Path) -> Undone {
+fn folder(machine: &Machine, path: &Path) -> UndoResult {
     let name = path.file_name().and_then(|name| name.to_str());
     let is_plain = path.components().all(|part| {
         matches!(part, std::path::Component::RootDir | std::path::Component::Normal(_))
     });
     if !path.is_absolute() || !is_plain || !name.is_some_and(|name| name.starts_with("picnic-")) {
-        return Undone::Refused("that is no folder of this program".into());
+        return UndoResult::Refused("that is no folder of this program".into());
     }
     match std::fs::symlink_metadata(path) {
-        Ok(metadata) if !metadata.is_dir() => Undone::Refused("it is no folder any more".into()),
+        Ok(metadata) if !metadata.is_dir() => {
+            UndoResult::Refused("it is no folder any more".into())
+        }
         Ok(_) => undone(machine.kernel.remove_tree(path)),
         Err(error) => undone(Err(error)),
     }
 }
 
-fn interface(machine: &Machine, lock: &File, name: &str, namespace: Option<&str>) -> Undone {
+fn interface(machine: &Machine, lock: &File, name: &str, namespace: Option<&str>) -> UndoResult {
     if !is_name(name) || !namespace.is_none_or(is_name) {
-        return Undone::Refused("that is no name".into());
+        return UndoResult::Refused("that is no name".into());
     }
     let arguments = match namespace {
         None => vec!["ip", "link", "del", name],
         Some(namespace) => vec!["ip", "-n", namespace, "link", "del", name],
     };
     if is_gone(machine, name, namespace) {
-        return Undone::Gone;
+        return UndoResult::Gone;
     }
     is_there(machine.kernel.run(lock, &arguments))
 }
@@ -284,10 +286,10 @@ fn is_gone(machine: &Machine, interface: &str, namespace: Option<&str>) -> bool 
 }
 
 /// What the answer of a command about an interface means, which may have gone meanwhile.
-fn is_there(result: io::Result<()>) -> Undone {
+fn is_there(result: io::Result<()>) -> UndoResult {
     const GONE: [&str; 3] = ["Cannot find device", "No such device", "nonexistent"];
     match result {
-        Err(error) if GONE.iter().any(|gone| error.to_string().contains(gone)) => Undone::Gone,
+        Err(error) if GONE.iter().any(|gone| error.to_string().contains(gone)) => UndoResult::Gone,
         result => undone(result),
     }
 }
@@ -329,14 +331,14 @@ fn is_name(name: &str) -> bool {
 }
 
 /// What a system call's answer means for a change that is taken back.
-pub(super) fn undone(result: io::Result<()>) -> Undone {
+pub(super) fn undone(result: io::Result<()>) -> UndoResult {
     use rustix::io::Errno;
-    let Err(error) = result else { return Undone::Restored };
+    let Err(error) = result else { return UndoResult::Restored };
     match Errno::from_io_error(&error) {
-        Some(Errno::NOENT | Errno::SRCH | Errno::NODEV) => Undone::Gone,
+        Some(Errno::NOENT | Errno::SRCH | Errno::NODEV) => UndoResult::Gone,
         // The kernel will not: an interrupt with a mind of its own, cores that are offline.
-        Some(Errno::INVAL | Errno::IO | Errno::OPNOTSUPP) => Undone::Refused(error.to_string()),
-        _ => Undone::Failed(error.to_string()),
+        Some(Errno::INVAL | Errno::IO | Errno::OPNOTSUPP) => UndoResult::Refused(error.to_string()),
+        _ => UndoResult::Failed(error.to_string()),
     }
 }
 

@@ -1,6 +1,6 @@
 //! The journal: a file of changes, its owner, and taking all of them back.
 
-use super::change::{Change, Undone};
+use super::change::{Change, UndoResult};
 use super::machine::Machine;
 use super::process;
 use super::threads::Threads;
@@ -84,7 +84,7 @@ impl JournalInfo {
 
 /// Which journals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Which<'a> {
+pub enum JournalSelection<'a> {
     /// Those whose process has ended.
     Stale,
     /// Those, and the held ones of a purpose.
@@ -137,13 +137,13 @@ impl Restored {
         self.refused.is_empty() && self.failed.is_empty()
     }
 
-    pub(super) fn count(&mut self, what: &dyn fmt::Display, undone: Undone) {
+    pub(super) fn count(&mut self, what: &dyn fmt::Display, undone: UndoResult) {
         match undone {
-            Undone::Restored => self.restored += 1,
-            Undone::Unchanged => self.unchanged += 1,
-            Undone::Gone => self.gone += 1,
-            Undone::Refused(why) => self.refused.push(format!("{what}: {why}")),
-            Undone::Failed(why) => self.failed.push(format!("{what}: {why}")),
+            UndoResult::Restored => self.restored += 1,
+            UndoResult::Unchanged => self.unchanged += 1,
+            UndoResult::Gone => self.gone += 1,
+            UndoResult::Refused(why) => self.refused.push(format!("{what}: {why}")),
+            UndoResult::Failed(why) => self.failed.push(format!("{what}: {why}")),
         }
     }
 }
@@ -335,14 +335,17 @@ pub fn journals(machine: &Machine) -> Result<Vec<Result<JournalInfo, Unreadable>
 /// # Errors
 /// The state directory cannot be read. What cannot be taken back is in the answer, and so is a
 /// journal that cannot be read: it stays, and the others are taken back.
-pub fn restore_all(machine: &Machine, which: Which<'_>) -> Result<Vec<Restored>, MachineError> {
+pub fn restore_all(
+    machine: &Machine,
+    which: JournalSelection<'_>,
+) -> Result<Vec<Restored>, MachineError> {
     let wanted = |journal: &JournalInfo| {
         journal.is_stale()
             || journal.is_held
                 && match which {
-                    Which::Stale => false,
-                    Which::Held(purpose) => journal.purpose == purpose,
-                    Which::AllHeld => true,
+                    JournalSelection::Stale => false,
+                    JournalSelection::Held(purpose) => journal.purpose == purpose,
+                    JournalSelection::AllHeld => true,
                 }
     };
     // Without anything to do, nothing is made and no privilege is needed.

@@ -59,7 +59,7 @@ fn a_journal_is_stale_once_its_process_has_ended() {
     let mut journal = Journal::create(&fixture.machine, "test").unwrap();
     journal.record(setting(&fixture, "a", "2")).unwrap();
     write(&fixture, "a", "2");
-    assert!(restore_all(&fixture.machine, Which::AllHeld).unwrap().is_empty());
+    assert!(restore_all(&fixture.machine, JournalSelection::AllHeld).unwrap().is_empty());
     assert_eq!(text(&fixture, "a"), "2");
     let me = std::process::id() as i32;
     drop(journal);
@@ -69,11 +69,11 @@ fn a_journal_is_stale_once_its_process_has_ended() {
     let stat = fixture.machine.procfs.join(format!("{me}/task/{me}/stat"));
     let other = fs::read_to_string(&stat).unwrap().replace(&format!(" {} 0", me * 10), " 7 0");
     fs::write(&stat, other).unwrap();
-    let restored = restore_all(&fixture.machine, Which::Stale).unwrap();
+    let restored = restore_all(&fixture.machine, JournalSelection::Stale).unwrap();
     assert_eq!(restored.len(), 1);
     assert_eq!((restored[0].restored, restored[0].process), (1, me));
     assert_eq!(text(&fixture, "a"), "1");
-    assert!(restore_all(&fixture.machine, Which::AllHeld).unwrap().is_empty());
+    assert!(restore_all(&fixture.machine, JournalSelection::AllHeld).unwrap().is_empty());
 }
 
 #[test]
@@ -84,8 +84,8 @@ fn a_held_journal_outlives_its_process() {
     write(&fixture, "a", "2");
     journal.hold().unwrap();
     drop(journal);
-    assert!(restore_all(&fixture.machine, Which::Stale).unwrap().is_empty());
-    assert!(restore_all(&fixture.machine, Which::Held("other")).unwrap().is_empty());
+    assert!(restore_all(&fixture.machine, JournalSelection::Stale).unwrap().is_empty());
+    assert!(restore_all(&fixture.machine, JournalSelection::Held("other")).unwrap().is_empty());
     let known = journals(&fixture.machine).unwrap().remove(0).unwrap();
     assert!(known.is_held && !known.is_owned && !known.is_stale());
     // It can be gone on with.
@@ -93,7 +93,10 @@ fn a_held_journal_outlives_its_process() {
     journal.record(setting(&fixture, "b", "y")).unwrap();
     write(&fixture, "b", "y");
     drop(journal);
-    assert_eq!(restore_all(&fixture.machine, Which::Held("test")).unwrap()[0].restored, 2);
+    assert_eq!(
+        restore_all(&fixture.machine, JournalSelection::Held("test")).unwrap()[0].restored,
+        2
+    );
     assert_eq!(text(&fixture, "a") + &text(&fixture, "b"), "1x");
     assert!(fixture.journals().is_empty());
 }
@@ -114,7 +117,7 @@ fn a_process_can_have_several_journals_of_one_purpose() {
     assert_eq!(fixture.journals().len(), 2);
     journals.iter_mut().for_each(|journal| journal.hold().unwrap());
     drop(journals);
-    let restored = restore_all(&fixture.machine, Which::AllHeld).unwrap();
+    let restored = restore_all(&fixture.machine, JournalSelection::AllHeld).unwrap();
     assert_eq!(restored.iter().map(|one| one.restored).collect::<Vec<_>>(), [1, 1]);
     assert_eq!(text(&fixture, "a") + &text(&fixture, "b"), "1x");
 }
@@ -127,7 +130,7 @@ fn a_journal_of_an_earlier_boot_is_only_removed() {
     write(&fixture, "a", "2");
     journal.hold().unwrap();
     put(&fixture.machine.procfs.join("sys/kernel/random/boot_id"), "next-boot");
-    let restored = restore_all(&fixture.machine, Which::Stale).unwrap();
+    let restored = restore_all(&fixture.machine, JournalSelection::Stale).unwrap();
     assert_eq!((restored[0].restored, restored[0].gone), (0, 1));
     assert_eq!(text(&fixture, "a"), "2");
     assert!(fixture.journals().is_empty());
@@ -148,7 +151,7 @@ fn a_line_that_was_being_written_does_not_count() {
         fs::write(&path, &whole[..cut]).unwrap();
         write(&fixture, "a", "2");
         write(&fixture, "b", "y");
-        let restored = restore_all(&fixture.machine, Which::Stale).unwrap();
+        let restored = restore_all(&fixture.machine, JournalSelection::Stale).unwrap();
         assert_eq!(restored.len(), 1, "cut at {cut}");
         let a = if cut >= ends[1] { "1" } else { "2" };
         let b = if cut >= ends[2] { "x" } else { "y" };
@@ -170,7 +173,7 @@ fn what_cannot_be_taken_back_yet_keeps_the_journal() {
     assert_eq!((restored.restored, restored.failed.len()), (1, 1));
     assert!(restored.to_string().ends_with("/a to 1: killed)"), "{restored}");
     assert!(fixture.revive());
-    assert_eq!(restore_all(&fixture.machine, Which::Stale).unwrap()[0].restored, 1);
+    assert_eq!(restore_all(&fixture.machine, JournalSelection::Stale).unwrap()[0].restored, 1);
     assert_eq!(text(&fixture, "a") + &text(&fixture, "b"), "1x");
 }
 
@@ -224,7 +227,7 @@ fn what_is_no_journal_is_told_with_its_line() {
 #[test]
 fn without_journals_nothing_is_made() {
     let fixture = Fixture::new();
-    assert!(restore_all(&fixture.machine, Which::AllHeld).unwrap().is_empty());
+    assert!(restore_all(&fixture.machine, JournalSelection::AllHeld).unwrap().is_empty());
     assert!(!fixture.machine.state.exists());
 }
 
@@ -235,7 +238,7 @@ fn left(fixture: &Fixture, change: Change) -> std::path::PathBuf {
 }
 
 fn restore_one(fixture: &Fixture) -> Restored {
-    restore_all(&fixture.machine, Which::Stale).unwrap().remove(0)
+    restore_all(&fixture.machine, JournalSelection::Stale).unwrap().remove(0)
 }
 
 /// Why the one journal is not obeyed.
@@ -256,7 +259,7 @@ fn a_journal_that_cannot_be_read_is_reported_and_keeps_no_other_from_being_taken
     journal.record(setting(&fixture, "b", "y")).unwrap();
     write(&fixture, "b", "y");
     drop(journal);
-    let all = restore_all(&fixture.machine, Which::Stale).unwrap();
+    let all = restore_all(&fixture.machine, JournalSelection::Stale).unwrap();
     assert_eq!(text(&fixture, "b"), "x");
     let [unread, other] = &all[..] else { panic!("{all:?}") };
     assert_eq!((other.restored, other.is_whole(), unread.is_whole()), (1, true, false));
@@ -329,7 +332,9 @@ fn taking_back_keeps_others_out() {
     let others: Vec<_> = (0..2)
         .map(|_| {
             let machine = fixture.machine.clone();
-            std::thread::spawn(move || restore_all(&machine, Which::Stale).unwrap().len())
+            std::thread::spawn(move || {
+                restore_all(&machine, JournalSelection::Stale).unwrap().len()
+            })
         })
         .collect();
     // Long enough for both to have come to the lock: were there none, all would be over.
@@ -427,7 +432,7 @@ fn a_command_that_outlives_a_killed_cleanup_is_waited_for() {
     journal.record(Change::Namespace { name: "picnic-a".into() }).unwrap();
     drop(journal);
     fixture.kill_after(0);
-    assert_eq!(restore_all(&fixture.machine, Which::Stale).unwrap()[0].failed.len(), 1);
+    assert_eq!(restore_all(&fixture.machine, JournalSelection::Stale).unwrap()[0].failed.len(), 1);
     assert!(fixture.revive());
     // `ip netns del` of the killed one goes on, and ends while the next one waits.
     let running = std::mem::take(&mut *fixture.kernel.running.lock().unwrap());
@@ -440,7 +445,7 @@ fn a_command_that_outlives_a_killed_cleanup_is_waited_for() {
             drop(running);
         }
     });
-    let restored = &restore_all(&fixture.machine, Which::Stale).unwrap()[0];
+    let restored = &restore_all(&fixture.machine, JournalSelection::Stale).unwrap()[0];
     command.join().unwrap();
     assert_eq!((restored.gone, &restored.failed), (1, &Vec::new()), "{restored}");
     assert!(fixture.kernel.ip_calls.lock().unwrap().is_empty());
@@ -605,9 +610,9 @@ fn what_became_of_a_journal_is_told_in_one_line() {
 #[test]
 fn each_kind_of_journal_is_taken_back_when_it_is_meant() {
     for (which, expected) in [
-        (Which::Stale, &["stale"][..]),
-        (Which::Held("held"), &["stale", "held"]),
-        (Which::AllHeld, &["stale", "other", "held"]),
+        (JournalSelection::Stale, &["stale"][..]),
+        (JournalSelection::Held("held"), &["stale", "held"]),
+        (JournalSelection::AllHeld, &["stale", "other", "held"]),
     ] {
         let fixture = fixture();
         for purpose in ["held", "other", "stale"] {

@@ -3,7 +3,7 @@
 //! Guarantees: who has been moved by somebody else since stays there. A thread that was started
 //! by one that is listed goes where that one belongs.
 
-use super::change::{Change, Undone, list, undone};
+use super::change::{Change, UndoResult, list, undone};
 use super::journal::Restored;
 use super::machine::Machine;
 use super::process::{self, Thread};
@@ -16,14 +16,14 @@ const PASSES: u32 = 10;
 const GENERATIONS: u32 = 64;
 
 /// Process and thread number, and when it was started.
-type Who = (i32, i32, u64);
+type ThreadKey = (i32, i32, u64);
 
 /// The threads that changes have moved, themselves or through those that started them.
 pub(super) struct Threads {
     /// Where each was before the first change, and after each.
-    listed: BTreeMap<Who, (CoreSet, BTreeSet<CoreSet>)>,
+    listed: BTreeMap<ThreadKey, (CoreSet, BTreeSet<CoreSet>)>,
     /// Where each thread is now, before anything is taken back.
-    before: BTreeMap<Who, CoreSet>,
+    before: BTreeMap<ThreadKey, CoreSet>,
     /// Everywhere, and everywhere but the reserved cores.
     everywhere: CoreSet,
     others: Option<CoreSet>,
@@ -34,7 +34,7 @@ pub(super) struct Threads {
 impl Threads {
     /// None if the changes are not about threads.
     pub(super) fn of(machine: &Machine, changes: &[Change]) -> Option<Self> {
-        let mut listed = BTreeMap::<Who, (CoreSet, BTreeSet<CoreSet>)>::new();
+        let mut listed = BTreeMap::<ThreadKey, (CoreSet, BTreeSet<CoreSet>)>::new();
         let mut isolation = None;
         for change in changes {
             match change {
@@ -68,7 +68,7 @@ impl Threads {
     }
 
     /// Where a listed thread belongs. Who has been moved by somebody else since stays there.
-    fn home(&self, who: &Who) -> Option<CoreSet> {
+    fn home(&self, who: &ThreadKey) -> Option<CoreSet> {
         let (was, becomes) = self.listed.get(who)?;
         let by_us = |cores: &CoreSet| {
             let places = becomes.iter().chain(&self.others).chain([was, &self.everywhere]);
@@ -123,12 +123,12 @@ impl Threads {
                 }
                 is_over = false;
                 let undone = if self.same(&thread.allowed, &home) {
-                    Undone::Unchanged
+                    UndoResult::Unchanged
                 } else {
                     undone(machine.kernel.set_affinity(thread.thread, &home))
                 };
                 // Threads that were never moved are no changes.
-                if is_listed || undone != Undone::Unchanged {
+                if is_listed || undone != UndoResult::Unchanged {
                     let what =
                         format!("thread {} ({}) to cores {home}", thread.thread, thread.name);
                     restored.count(&what, undone);
@@ -146,6 +146,6 @@ impl Threads {
 /// By process and thread number: when it was started, and by which process.
 type Parents = BTreeMap<(i32, i32), (u64, i32)>;
 
-fn who(thread: &Thread) -> Who {
+fn who(thread: &Thread) -> ThreadKey {
     (thread.process, thread.thread, thread.start_time)
 }

@@ -11,7 +11,7 @@ use picnic_os::admission::{Demand, Order, Refusal, admit};
 use picnic_os::alloc::boundary_tag::BoundaryTag;
 use picnic_os::alloc::slots::Slots;
 use picnic_os::alloc::{Allocator, Figures};
-use picnic_os::config::{Kinds, Setup, Surroundings, Tasks, build, build_os};
+use picnic_os::config::{OsRegistries, Setup, Surroundings, Tasks, build, build_os};
 use picnic_os::executor::OsSettings;
 use picnic_os::memory::{MemoryError, TransferCost};
 use picnic_os::path::{Costs, Intake, PacketPath};
@@ -539,7 +539,12 @@ fn what_wires_tell_is_what_admission_counts_on() {
     let report = |keys: &str, rate| {
         let file = card(&format!("[[wire]]\nport = \"generator\"\n[os]\n{keys}"));
         let around = Surroundings { arrivals: vec![arrivals(rate)], costs: None };
-        let os = build(&file, Kinds { tasks: TASKS, ..Kinds::default() }, Filters::new(1), &around);
+        let os = build(
+            &file,
+            OsRegistries { tasks: TASKS, ..OsRegistries::default() },
+            Filters::new(1),
+            &around,
+        );
         os.map(|os| os.unwrap().handle.path).map_err(|error| error.to_string())
     };
     let told = report("", Rate::Pps(1_000_000)).unwrap();

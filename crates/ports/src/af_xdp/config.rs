@@ -2,7 +2,7 @@
 
 use super::handed::MOST_QUEUES;
 use crate::sys::packet::{Name, name};
-use crate::sys::xsk::{CHUNK_LOW, Chunks, Wanted};
+use crate::sys::xsk::{CHUNK_LOW, Chunks, SocketsConfig};
 use picnic_core::error::ConfigError;
 use picnic_core::kernel::{KernelForm, refuse};
 use picnic_core::packet::pool::PoolMemory;
@@ -253,7 +253,7 @@ impl XdpConfig {
         memory: &PoolMemory,
         share: usize,
         mtu: usize,
-    ) -> Result<Wanted, ConfigError> {
+    ) -> Result<SocketsConfig, ConfigError> {
         if Chunks::of(memory).is_none() {
             let missing = CHUNK_LOW.saturating_sub(memory.room());
             let message = format!(
@@ -288,7 +288,7 @@ impl XdpConfig {
                 return Err(wrong(key, message));
             }
         };
-        Ok(Wanted {
+        Ok(SocketsConfig {
             handed: None,
             stamps: self.stamps,
             queues,

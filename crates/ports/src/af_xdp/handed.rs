@@ -16,12 +16,12 @@ pub(super) const MOST_QUEUES: u32 = 1024;
 /// A map of sockets, by wire and by queue of its interface, and the mark by which the stamps are
 /// known that whoever hands packets over puts in front of them.
 #[derive(Debug, Default)]
-pub struct Handed(OnceLock<(SocketMap, Mark)>);
+pub struct SharedSocketMap(OnceLock<(SocketMap, Mark)>);
 
-impl Handed {
+impl SharedSocketMap {
     /// That of a card, for as long as the answer lives.
-    pub fn of(shared: &Shared) -> Arc<Handed> {
-        shared.get_or_make(Handed::default)
+    pub fn of(shared: &Shared) -> Arc<SharedSocketMap> {
+        shared.get_or_make(SharedSocketMap::default)
     }
 
     /// The map, made for so many wires: once a card.

@@ -6,7 +6,7 @@
 //! again.
 
 use crate::sys::namespace;
-use crate::sys::xsk::{Sockets, Supplies, Trouble, Wanted};
+use crate::sys::xsk::{Sockets, SocketsConfig, SocketsError, Supplies};
 use picnic_confine::{Role, set_up};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::thread::CapabilitySet;
@@ -16,14 +16,14 @@ use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::thread::JoinHandle;
 
 enum KeeperRequest {
-    Open { index: u32, wanted: Box<Wanted>, supplies: Supplies },
+    Open { index: u32, wanted: Box<SocketsConfig>, supplies: Supplies },
     Close(Box<Sockets>),
 }
 
 /// What has been done.
 #[derive(Debug)]
 pub(super) enum Done {
-    Opened(Box<Result<Sockets, Trouble>>),
+    Opened(Box<Result<Sockets, SocketsError>>),
     Closed,
     /// The thread is gone: nothing more will be done.
     Ended,
@@ -75,7 +75,7 @@ impl Keeper {
     }
 
     /// Has it open sockets on interface `index`.
-    pub(super) fn open(&self, index: u32, wanted: &Wanted, supplies: Supplies) {
+    pub(super) fn open(&self, index: u32, wanted: &SocketsConfig, supplies: Supplies) {
         self.request(KeeperRequest::Open { index, wanted: Box::new(wanted.clone()), supplies });
     }
 

@@ -1,7 +1,7 @@
 //! What the kernel refused, in words: key, what was found, what mends it.
 
 use super::config::{CopyMode, FRAME_BYTES, Mode, XdpConfig};
-use crate::sys::xsk::{Step, Trouble, is_taken};
+use crate::sys::xsk::{SocketsError, Step, is_taken};
 use picnic_core::error::ConfigError;
 use std::io;
 
@@ -20,8 +20,8 @@ fn unprivileged(interface: &str) -> ConfigError {
 }
 
 /// Why there are no sockets.
-pub(super) fn refused(interface: &str, trouble: &Trouble, config: &XdpConfig) -> ConfigError {
-    let Trouble { step, error, pieces, longest, room } = trouble;
+pub(super) fn refused(interface: &str, trouble: &SocketsError, config: &XdpConfig) -> ConfigError {
+    let SocketsError { step, error, pieces, longest, room } = trouble;
     if error.kind() == io::ErrorKind::PermissionDenied {
         return unprivileged(interface);
     }

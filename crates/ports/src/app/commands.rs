@@ -13,7 +13,7 @@ pub(super) const COMMANDS: &[CommandEntry] =
 
 /// How an app stands. Counts are those of `verify_order`, all queues together.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, JsonSchema)]
-pub struct Seen {
+pub struct AppState {
     /// Nanoseconds of work per packet (before the change, for `set`).
     pub cost_ns: u64,
     /// Packets with a sequence number.
@@ -27,12 +27,12 @@ pub struct Seen {
 }
 
 impl Inspect for App {
-    type State = Seen;
+    type State = AppState;
     const HELP: &'static str = "cost of a packet, and packet order as checked";
 
-    fn inspect(&self) -> Seen {
+    fn inspect(&self) -> AppState {
         let sum = |of: fn(&AppCounters) -> u64| self.counters.iter().map(of).sum();
-        Seen {
+        AppState {
             cost_ns: self.cost_ns.0.get(),
             numbered: sum(|counters| counters.numbered.get()),
             reordered: sum(|counters| counters.reordered.get()),

@@ -81,13 +81,13 @@ enum Writer {
     /// All have the template's length: a copy.
     Same { length: u16 },
     /// Lengths vary, or there are sequence numbers: a copy and a correction.
-    Varied(Varied),
+    Varied(VariedFrames),
     /// The buffers hold frames already, once they have been filled.
     Reuse { length: u16, filled: bool },
 }
 
 #[derive(Debug)]
-struct Varied {
+struct VariedFrames {
     size: Size,
     random: Random,
     /// The next sequence number of each flow; empty for none.
@@ -154,7 +154,7 @@ impl Generator {
             size => {
                 let numbered = if config.sequence_numbers { flows.shapes.len() } else { 0 };
                 let sequences = vec![0; numbered];
-                Writer::Varied(Varied { size, random: stream(1), sequences })
+                Writer::Varied(VariedFrames { size, random: stream(1), sequences })
             }
         };
         if config.frames == Frames::Reuse {
@@ -386,7 +386,7 @@ fn fill(pool: &mut Pool, popularity: &mut Popularity, templates: &Templates, len
     filled
 }
 
-impl Varied {
+impl VariedFrames {
     #[inline]
     fn write<const N: usize, const HEAD: usize, const TAIL: usize>(
         &mut self,

@@ -42,7 +42,7 @@ struct Record {
 pub struct CaptureFile {
     bytes: Vec<u8>,
     records: Vec<Record>,
-    broken: Option<Broken>,
+    broken: Option<InvalidCapture>,
     cut_short: u64,
     back_in_time: u64,
     first_time: Option<i128>,
@@ -54,7 +54,7 @@ pub struct CaptureFile {
 
 /// Where a capture stops making sense, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Broken {
+pub struct InvalidCapture {
     /// Bytes from the start of the file to the record or block in question.
     pub offset: usize,
     /// What is wrong with it.
@@ -138,7 +138,7 @@ impl CaptureFile {
             Some(magic) => return Err(unknown_magic(*magic)),
         };
         if let (Some(broken), true) = (&broken, file.records.is_empty()) {
-            let Broken { offset, reason } = broken;
+            let InvalidCapture { offset, reason } = broken;
             return Err(format!("found no whole packet: at byte {offset}, {reason}"));
         }
         file.broken = broken;
@@ -172,7 +172,7 @@ impl CaptureFile {
     }
 
     /// Where the capture stops making sense, if it does before its end.
-    pub fn broken(&self) -> Option<&Broken> {
+    pub fn broken(&self) -> Option<&InvalidCapture> {
         self.broken.as_ref()
     }
 
@@ -222,7 +222,7 @@ impl CaptureFile {
         }
     }
 
-    fn index_pcap(&mut self, bytes: &[u8]) -> Result<Option<Broken>, String> {
+    fn index_pcap(&mut self, bytes: &[u8]) -> Result<Option<InvalidCapture>, String> {
         let Ok((mut rest, header)) = parse_pcap_header(bytes) else {
             let found = bytes.len();
             return Err(format!(
@@ -242,7 +242,7 @@ impl CaptureFile {
             let Ok((next, frame)) = parse(rest) else {
                 let left = rest.len();
                 let reason = format!("a packet breaks off: {left} bytes are left");
-                return Ok(Some(Broken { offset, reason }));
+                return Ok(Some(InvalidCapture { offset, reason }));
             };
             let time =
                 i128::from(frame.ts_sec) * 1_000_000_000 + i128::from(frame.ts_usec) * unit_ns;
@@ -252,13 +252,13 @@ impl CaptureFile {
         Ok(None)
     }
 
-    fn index_pcapng(&mut self, bytes: &[u8]) -> Result<Option<Broken>, String> {
+    fn index_pcapng(&mut self, bytes: &[u8]) -> Result<Option<InvalidCapture>, String> {
         let mut section = Section::default();
         let mut offset = 0;
         while offset < bytes.len() {
             match self.index_block(&bytes[offset..], offset, &mut section) {
                 Ok(length) => offset += length,
-                Err(Stop::Broken(reason)) => return Ok(Some(Broken { offset, reason })),
+                Err(Stop::Broken(reason)) => return Ok(Some(InvalidCapture { offset, reason })),
                 Err(Stop::Refused(message)) => return Err(message),
             }
         }

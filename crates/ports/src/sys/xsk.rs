@@ -16,7 +16,9 @@
 //! Source: Documentation/networking/af_xdp.rst; include/uapi/linux/if_xdp.h.
 
 pub(crate) use super::xsk_queue::{CHUNK_LOW, Chunks, Sending};
-pub(crate) use super::xsk_sockets::{Sockets, Step, Supplies, Trouble, Wanted, is_taken};
+pub(crate) use super::xsk_sockets::{
+    Sockets, SocketsConfig, SocketsError, Step, Supplies, is_taken,
+};
 
 use libc::xdp_desc;
 use picnic_core::ledger::DropReason;
@@ -60,7 +62,7 @@ impl Umem {
     }
 
     /// Buffers for the sockets that `wanted` asks for; fewer if fewer are home.
-    pub(crate) fn supplies(&mut self, pool: &mut Pool, wanted: &Wanted) -> Supplies {
+    pub(crate) fn supplies(&mut self, pool: &mut Pool, wanted: &SocketsConfig) -> Supplies {
         let loans = &mut self.loans;
         let queues = wanted.queues.iter();
         let queues = queues

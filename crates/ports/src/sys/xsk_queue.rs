@@ -4,7 +4,7 @@
 
 use super::bpf::Mark;
 use super::xsk_ring::{Consumer, Offsets, Producer, Shared, Slot};
-use super::xsk_sockets::{Step, Wanted, Way};
+use super::xsk_sockets::{SocketsConfig, SocketsMode, Step};
 use libc::{c_int, c_void, socklen_t, xdp_desc};
 use picnic_core::ledger::DropReason;
 use picnic_core::packet::desc::Descriptor;
@@ -97,8 +97,8 @@ impl Queue {
     pub(super) fn open(
         index: u32,
         queue: u32,
-        wanted: &Wanted,
-        way: Way,
+        wanted: &SocketsConfig,
+        way: SocketsMode,
         (places, borrower): (&[u64], &Borrower),
         first: Option<BorrowedFd<'_>>,
     ) -> Result<Self, (Step, io::Error)> {
@@ -140,7 +140,7 @@ impl Queue {
         }
     }
 
-    fn with_rings(socket: OwnedFd, wanted: &Wanted) -> io::Result<Self> {
+    fn with_rings(socket: OwnedFd, wanted: &SocketsConfig) -> io::Result<Self> {
         for (option, slots) in [
             (libc::XDP_UMEM_FILL_RING, wanted.rx_slots),
             (libc::XDP_UMEM_COMPLETION_RING, wanted.tx_slots),
@@ -422,8 +422,8 @@ fn bind(
     socket: &OwnedFd,
     index: u32,
     queue: u32,
-    wanted: &Wanted,
-    way: Way,
+    wanted: &SocketsConfig,
+    way: SocketsMode,
     first: Option<BorrowedFd<'_>>,
 ) -> io::Result<()> {
     let flag = |condition, flag| if condition { flag } else { 0 };

@@ -5,7 +5,7 @@
 
 use super::bpf::{Attachment, Mark, Program, SocketMap};
 use super::xsk_queue::{CHUNK_LOW, Chunks, Lost, Queue, is_released};
-use crate::af_xdp::Handed;
+use crate::af_xdp::SharedSocketMap;
 use picnic_core::packet::lend::Borrower;
 use rustix::fd::AsFd;
 use std::io;
@@ -13,9 +13,9 @@ use std::sync::Arc;
 
 /// What is wanted of the sockets.
 #[derive(Clone, Debug)]
-pub(crate) struct Wanted {
+pub(crate) struct SocketsConfig {
     /// The number of the wire, and who hands packets to the sockets in place of a program here.
-    pub(crate) handed: Option<(usize, Arc<Handed>)>,
+    pub(crate) handed: Option<(usize, Arc<SharedSocketMap>)>,
     /// The interface's queues, ascending.
     pub(crate) queues: Vec<u32>,
     /// Buffers at the kernel's disposal per queue, and slots of the rings, powers of two.
@@ -47,14 +47,14 @@ pub(crate) enum Step {
 
 /// One way to go about it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Way {
+pub(super) struct SocketsMode {
     pub(super) zero_copy: bool,
     pub(super) pieces: bool,
 }
 
 /// Why there are no sockets.
 #[derive(Debug)]
-pub(crate) struct Trouble {
+pub(crate) struct SocketsError {
     pub(crate) step: Step,
     pub(crate) error: io::Error,
     /// Packets in pieces were asked for, as the longest does not fit into the room of one buffer.
@@ -77,7 +77,7 @@ pub(crate) struct Sockets {
     /// By which the stamps in front of packets are known; none without stamps.
     pub(super) mark: Option<Mark>,
     pub(super) queues: Vec<Queue>,
-    pub(super) wanted: Wanted,
+    pub(super) wanted: SocketsConfig,
     index: u32,
     /// Bytes of the longest piece that can be sent.
     pub(super) longest_piece: usize,
@@ -95,7 +95,11 @@ pub(crate) struct Sockets {
 impl Sockets {
     /// Opens a socket on each queue of interface `index` of this thread's network namespace, and
     /// puts the program in front of them.
-    pub(crate) fn open(index: u32, wanted: &Wanted, supplies: Supplies) -> Result<Self, Trouble> {
+    pub(crate) fn open(
+        index: u32,
+        wanted: &SocketsConfig,
+        supplies: Supplies,
+    ) -> Result<Self, SocketsError> {
         let memory = supplies.borrower.memory();
         let room = Chunks::of(&memory).map_or(0, |chunks| chunks.room());
         let needs_pieces = wanted.longest > room;
@@ -103,12 +107,12 @@ impl Sockets {
         let may_be_zero_copy = memory.huge_pages() && wanted.native != Some(false);
         if wanted.zero_copy.unwrap_or(may_be_zero_copy) {
             // Drivers that cope with pieces are few.
-            ways.push(Way { zero_copy: true, pieces: needs_pieces });
+            ways.push(SocketsMode { zero_copy: true, pieces: needs_pieces });
         }
         if wanted.zero_copy != Some(true) {
-            ways.push(Way { zero_copy: false, pieces: true });
+            ways.push(SocketsMode { zero_copy: false, pieces: true });
             if !needs_pieces {
-                ways.push(Way { zero_copy: false, pieces: false });
+                ways.push(SocketsMode { zero_copy: false, pieces: false });
             }
         }
         let mut trouble = None;
@@ -127,14 +131,14 @@ impl Sockets {
         }
         let (step, error, pieces) =
             trouble.unwrap_or((Step::Memory, io::ErrorKind::InvalidInput.into(), false));
-        Err(Trouble { step, error, pieces, longest: wanted.longest, room })
+        Err(SocketsError { step, error, pieces, longest: wanted.longest, room })
     }
 
     fn open_so(
         index: u32,
-        wanted: &Wanted,
+        wanted: &SocketsConfig,
         supplies: &Supplies,
-        way: Way,
+        way: SocketsMode,
     ) -> Result<Self, (Step, io::Error)> {
         let chunks = Chunks::of(&supplies.borrower.memory());
         let mut sockets = Sockets {
@@ -159,7 +163,7 @@ impl Sockets {
         }
     }
 
-    fn fill_in(&mut self, places: &[Vec<u64>], way: Way) -> Result<(), (Step, io::Error)> {
+    fn fill_in(&mut self, places: &[Vec<u64>], way: SocketsMode) -> Result<(), (Step, io::Error)> {
         let Sockets { wanted, index, borrower, queues, mark, .. } = &mut *self;
         for (&queue, places) in wanted.queues.iter().zip(places) {
             let first = queues.first().map(|first| first.socket.as_fd());
@@ -203,7 +207,7 @@ impl Sockets {
         self.queues.clear();
         // A NIC may still write for a while, and a child that another thread is just starting has
         // copies of the sockets until it has become another program.
-        let Wanted { queues, .. } = &self.wanted;
+        let SocketsConfig { queues, .. } = &self.wanted;
         self.released = queues.iter().all(|&queue| is_released(self.index, queue));
     }
 

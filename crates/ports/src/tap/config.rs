@@ -76,11 +76,11 @@ macro_rules! keys {
             ///
             /// # Errors
             /// A value that is not allowed: key, what was found, what is allowed.
-            pub(super) fn read(self, context: &BuildContext, queues: u16) -> Result<Wanted, ConfigError> {
+            pub(super) fn read(self, context: &BuildContext, queues: u16) -> Result<DeviceConfig, ConfigError> {
                 let $name {
                     $interface: name, mac, mtu, addresses, namespace, persistent, up, tx_queue_length, super_frames, ..
                 } = self;
-                let wanted = Wanted {
+                let wanted = DeviceConfig {
                     name_key: stringify!($interface),
                     mac: stable_mac(&[
                         rustix::system::uname().nodename().to_bytes(),
@@ -132,7 +132,7 @@ pub(super) struct Cidr {
 
 /// What is wanted of the device, read from the keys.
 #[derive(Clone, Debug)]
-pub(super) struct Wanted {
+pub(super) struct DeviceConfig {
     pub(super) name: String,
     /// The key that it has in the card file.
     pub(super) name_key: &'static str,
@@ -155,13 +155,13 @@ fn wrong(key: &str, found: &dyn std::fmt::Debug, allowed: &str) -> ConfigError {
     ConfigError::new(key, format!("found {found:?}, allowed: {allowed}"))
 }
 
-impl Wanted {
+impl DeviceConfig {
     fn check(
         mut self,
         mac: Option<&str>,
         addresses: &[String],
         context: &BuildContext,
-    ) -> Result<Wanted, ConfigError> {
+    ) -> Result<DeviceConfig, ConfigError> {
         if !is_interface_name(&self.name) {
             let allowed = "1 to 15 bytes without space, slash and colon, and at most one \"%d\"";
             return Err(wrong(self.name_key, &self.name, allowed));
@@ -220,7 +220,7 @@ impl Wanted {
     ///
     /// # Errors
     /// One is named twice, or is not online.
-    pub(super) fn steered_to(self, cores: Vec<usize>) -> Result<Wanted, ConfigError> {
+    pub(super) fn steered_to(self, cores: Vec<usize>) -> Result<DeviceConfig, ConfigError> {
         let online = sysfs::online();
         let mut rps_cores = CoreSet::new();
         for (index, &core) in cores.iter().enumerate() {
@@ -233,7 +233,7 @@ impl Wanted {
             }
             rps_cores.insert(core);
         }
-        Ok(Wanted { rps_cores, ..self })
+        Ok(DeviceConfig { rps_cores, ..self })
     }
 
     /// Super-frames need a system call that takes all buffers of one, and a pool that is not

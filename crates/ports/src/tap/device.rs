@@ -1,6 +1,6 @@
 //! Makes the TAP device that the keys ask for: queues, MAC, MTU, addresses, up.
 
-use super::config::Wanted;
+use super::config::DeviceConfig;
 use super::queue::Queue;
 use crate::sys::link::InterfaceHandle;
 use crate::sys::sysfs::Sysfs;
@@ -19,7 +19,7 @@ use std::sync::Arc;
 ///
 /// # Errors
 /// The key that cannot be met and what the system says, in words for the user.
-pub(super) fn make(wanted: &Wanted) -> Result<Vec<Queue>, ConfigError> {
+pub(super) fn make(wanted: &DeviceConfig) -> Result<Vec<Queue>, ConfigError> {
     let Some(name) = &wanted.namespace else { return make_here(wanted) };
     let path = namespace::path(name);
     namespace::within(&path, || make_here(wanted)).map_err(|error| {
@@ -36,14 +36,14 @@ pub(super) fn make(wanted: &Wanted) -> Result<Vec<Queue>, ConfigError> {
     })?
 }
 
-fn make_here(wanted: &Wanted) -> Result<Vec<Queue>, ConfigError> {
+fn make_here(wanted: &DeviceConfig) -> Result<Vec<Queue>, ConfigError> {
     if wanted.persistent && is_in_use(&wanted.name) {
         return Err(taken(wanted));
     }
     let not_made = |error: io::Error| not_made(wanted, &error);
     let first = tun::open().map_err(not_made)?;
     let name = tun::attach(first.as_fd(), &wanted.name, !wanted.persistent).map_err(not_made)?;
-    let wanted = Arc::new(Wanted { name, ..wanted.clone() });
+    let wanted = Arc::new(DeviceConfig { name, ..wanted.clone() });
     let refused = |key: &str, what: &str, error: &dyn std::fmt::Display| {
         ConfigError::new(key, format!("interface {} refuses {what}: {error}", wanted.name))
     };
@@ -84,7 +84,7 @@ pub(super) fn configure(
     queue: BorrowedFd<'_>,
     link: &InterfaceHandle,
     sysfs: Option<&Sysfs>,
-    wanted: &Wanted,
+    wanted: &DeviceConfig,
 ) -> Result<(), ConfigError> {
     let refused = |key: &str, what: &str, error: &dyn std::fmt::Display| {
         ConfigError::new(key, format!("interface {} refuses {what}: {error}", wanted.name))
@@ -131,7 +131,7 @@ pub(super) fn configure(
 ///
 /// # Errors
 /// It cannot be had, and is needed.
-fn sysfs(wanted: &Wanted) -> Result<Option<Sysfs>, ConfigError> {
+fn sysfs(wanted: &DeviceConfig) -> Result<Option<Sysfs>, ConfigError> {
     if wanted.rps_cores.is_empty() && !wanted.persistent {
         return Ok(None);
     }
@@ -162,12 +162,12 @@ fn is_in_use(name: &str) -> bool {
     InterfaceHandle::find(name).and_then(|link| link.has_carrier()).unwrap_or(false)
 }
 
-fn taken(wanted: &Wanted) -> ConfigError {
+fn taken(wanted: &DeviceConfig) -> ConfigError {
     let message = format!("found \"{}\", but an interface of that name is in use", wanted.name);
     ConfigError::new(wanted.name_key, message)
 }
 
-fn not_made(wanted: &Wanted, error: &io::Error) -> ConfigError {
+fn not_made(wanted: &DeviceConfig, error: &io::Error) -> ConfigError {
     let (device, name) = (tun::DEVICE, &wanted.name);
     let message = match error.raw_os_error().map(Errno::from_raw_os_error) {
         Some(Errno::NOENT | Errno::NODEV | Errno::NXIO) => {

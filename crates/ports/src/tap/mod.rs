@@ -55,7 +55,7 @@ mod wire;
 pub use config::{TapConfig, TapWireConfig};
 pub use wire::TapWire;
 
-use config::Wanted;
+use config::DeviceConfig;
 use picnic_core::attachment::{HostAttachment, HostQueue, QueueOut};
 use picnic_core::error::ConfigError;
 use picnic_core::ledger::DropReason;
@@ -72,7 +72,7 @@ const SUPER_FRAME_FILL: usize = 1024;
 /// The attachment; its device is made when the first queue is opened.
 #[derive(Debug)]
 pub struct Tap {
-    wanted: Wanted,
+    wanted: DeviceConfig,
     wire: u8,
     queues: Option<Vec<Option<Queue>>>,
 }

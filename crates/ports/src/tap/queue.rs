@@ -4,7 +4,7 @@
 //! waited for, and is taken up again, with what the keys say of it, once an interface of its
 //! name is there.
 
-use super::config::{LANDING_BUFFERS, Wanted};
+use super::config::{DeviceConfig, LANDING_BUFFERS};
 use super::device;
 use crate::sys::link::InterfaceHandle;
 use crate::sys::sysfs::Sysfs;
@@ -64,7 +64,7 @@ pub(super) struct Queue {
     /// To look for the device in its namespace; none in tests, whose queues are sockets.
     link: Option<InterfaceHandle>,
     sysfs: Option<Arc<Sysfs>>,
-    wanted: Arc<Wanted>,
+    wanted: Arc<DeviceConfig>,
     gone: bool,
     next_look: Time,
     losses: u64,
@@ -78,7 +78,7 @@ impl Queue {
         file: OwnedFd,
         link: impl Into<Option<InterfaceHandle>>,
         sysfs: Option<Arc<Sysfs>>,
-        wanted: Arc<Wanted>,
+        wanted: Arc<DeviceConfig>,
     ) -> Self {
         Queue {
             file,
@@ -98,7 +98,7 @@ impl Queue {
     }
 
     #[cfg(test)]
-    pub(super) fn wanted(&self) -> &Wanted {
+    pub(super) fn wanted(&self) -> &DeviceConfig {
         &self.wanted
     }
 

@@ -1,6 +1,6 @@
 //! Wire port `tap`: what the kernel sends by the interface arrives at the card.
 
-use super::config::{TapWireConfig, Wanted};
+use super::config::{DeviceConfig, TapWireConfig};
 use super::device;
 use super::queue::{Queue, Read, Written};
 use picnic_core::error::ConfigError;
@@ -15,7 +15,7 @@ use std::os::fd::BorrowedFd;
 /// The wire; its interface is made when the card starts.
 #[derive(Debug)]
 pub struct TapWire {
-    wanted: Wanted,
+    wanted: DeviceConfig,
     queue: Option<Queue>,
     /// Buffers for the next packet.
     landing: Landing,

@@ -142,7 +142,7 @@ proptest! {
         prop_assert_ne!(packet.checksum(), ChecksumState::Partial);
         prop_assert_eq!(Header::of(&packet), Some(Header::default()));
         let cut = Header { gso_type: GSO_TCP4, gso_size: 100, ..header };
-        prop_assert_eq!(cut.apply(&mut packet, 0), Err(Unfit));
+        prop_assert_eq!(cut.apply(&mut packet, 0), Err(InvalidHeader));
         pool.free(packet);
     }
 }

@@ -5,7 +5,7 @@
 
 use super::{ActorState, Core, Simulation, State};
 use crate::event::{Actor, Event};
-use crate::trace::{Happening, TraceEntry};
+use crate::trace::{TraceEntry, TraceEvent};
 use picnic_core::config::Idle;
 use picnic_core::time::Time;
 use picnic_engine::poll::Activity;
@@ -24,7 +24,7 @@ impl Simulation {
             self.draining = true;
             self.received_for = now;
             self.card.stop_receiving(now);
-            self.record(Actor::Card, Happening::Stopped);
+            self.record(Actor::Card, TraceEvent::Stopped);
             let free_at = self.occupy(Actor::Card, now, self.costs.card(&Activity::default()), 0);
             return self.schedule(Actor::Card, free_at);
         }
@@ -33,7 +33,7 @@ impl Simulation {
             self.idle_since = None;
         }
         if activity.received + activity.submitted + activity.transmitted != 0 {
-            let happening = Happening::CardTurn {
+            let happening = TraceEvent::CardTurn {
                 received: activity.received,
                 submitted: activity.submitted,
                 transmitted: activity.transmitted,
@@ -42,10 +42,10 @@ impl Simulation {
         }
         if let Some(segment) = activity.segment {
             let segment_ns = self.costs.segment(&segment);
-            self.record(Actor::Card, Happening::Segment { task: segment.task, segment_ns });
+            self.record(Actor::Card, TraceEvent::Segment { task: segment.task, segment_ns });
         }
         while let Some(answer) = self.controller.answer() {
-            self.record(Actor::Card, Happening::Answered { done: answer.done });
+            self.record(Actor::Card, TraceEvent::Answered { done: answer.done });
             self.answers.push((now, answer));
         }
         let cost_ns = self.costs.card(&activity);
@@ -94,7 +94,7 @@ impl Simulation {
         } else {
             self.armed = true;
             self.falls_asleep(Actor::Card);
-            self.record(Actor::Card, Happening::Slept);
+            self.record(Actor::Card, TraceEvent::Slept);
             if let Some(deadline) = deadline {
                 self.events.push(
                     deadline,
@@ -115,13 +115,13 @@ impl Simulation {
         }
         if polled.packets != 0 {
             let (packets, work_ns) = (polled.packets, polled.work_ns);
-            self.record(actor, Happening::TargetTurn { packets, work_ns });
+            self.record(actor, TraceEvent::TargetTurn { packets, work_ns });
         }
         let free_at = self.occupy(actor, now, self.costs.target(&polled), polled.work_ns);
         let resting = self.targets[place].is_resting();
         if resting && !std::mem::take(&mut self.target_actors[place].rung) {
             self.falls_asleep(actor);
-            self.record(actor, Happening::Slept);
+            self.record(actor, TraceEvent::Slept);
             if self.targets[place].looks_again_soon() {
                 let epoch = self.target_actors[place].epoch;
                 self.events.push(free_at + LOOKS_AGAIN_NS, Event::Turn { actor, epoch });
@@ -202,7 +202,7 @@ impl Simulation {
         self.rings.take(&mut rung);
         for &wakes in &rung {
             let core = self.actor(wakes).core;
-            self.record(actor, Happening::Rang { core });
+            self.record(actor, TraceEvent::Rang { core });
             let latency = self.latencies.between(&self.costs.doorbell_arrive_ns);
             self.events.push(time + latency, Event::Arrival(wakes));
             time = time + self.costs.doorbell_send_ns;
@@ -222,7 +222,7 @@ impl Simulation {
         self.events.push(time.max(free_at), Event::Turn { actor, epoch });
     }
 
-    pub(super) fn record(&mut self, actor: Actor, happening: Happening) {
+    pub(super) fn record(&mut self, actor: Actor, happening: TraceEvent) {
         let core = self.actor(actor).core;
         let digest = self.digest.load(Ordering::Relaxed);
         self.trace.record(self.now, core, happening, digest);

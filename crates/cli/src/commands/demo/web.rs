@@ -138,7 +138,7 @@ fn card(args: &WebArgs, hosts: &Hosts) -> anyhow::Result<CardFile> {
 /// Waits for the end of the load.
 fn measure(
     running: &dyn Running,
-    mut asking: web::Asking,
+    mut asking: web::RunningWrk,
     stop: &AtomicBool,
     mut live: Option<Live>,
 ) -> anyhow::Result<WebFigures> {

@@ -7,7 +7,9 @@ use crate::registries::{registries, sections};
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 use picnic_core::config::Setting;
-use picnic_lab::ab::{CARD_FIGURES, Candidates, Figured, Kind, Question, Reading, Side, Workload};
+use picnic_lab::ab::{
+    CARD_FIGURES, Candidates, ComparedFigure, Kind, Question, Reading, Side, Workload,
+};
 use picnic_lab::compare::{LEAST_PAIRS, SMALLEST_EFFECT};
 use picnic_lab::document::{Document, Kind as DocumentKind};
 use picnic_lab::experiment::LabError;
@@ -173,16 +175,16 @@ fn of_workloads(args: &AbArgs) -> Option<&'static str> {
     given.into_iter().find(|(_, is_given)| *is_given).map(|(name, _)| name)
 }
 
-fn figure(args: &AbArgs, kind: Option<Kind>) -> Result<Figured, String> {
+fn figure(args: &AbArgs, kind: Option<Kind>) -> Result<ComparedFigure, String> {
     if let Some(name) = &args.figure_of {
-        return Figured::of_card(name).ok_or_else(|| format!("there is no figure {name}"));
+        return ComparedFigure::of_card(name).ok_or_else(|| format!("there is no figure {name}"));
     }
     let ready = kind.map(Kind::figure);
     if kind.is_none() && args.workload.is_none() {
-        return Figured::of_card("delivered_pps").ok_or_else(|| "there is no figure".into());
+        return ComparedFigure::of_card("delivered_pps").ok_or_else(|| "there is no figure".into());
     }
     let (name, reading) = match ready {
-        Some(Figured::Printed(name, reading)) => (name, reading),
+        Some(ComparedFigure::Printed(name, reading)) => (name, reading),
         _ => ("figure".into(), Reading::LastNumber),
     };
     let reading = match &args.figure {
@@ -191,7 +193,7 @@ fn figure(args: &AbArgs, kind: Option<Kind>) -> Result<Figured, String> {
         }
         None => reading,
     };
-    Ok(Figured::Printed(args.figure_name.clone().unwrap_or(name), reading))
+    Ok(ComparedFigure::Printed(args.figure_name.clone().unwrap_or(name), reading))
 }
 
 fn candidates(args: &AbArgs, baseline: &Side) -> Result<Candidates, String> {

@@ -53,13 +53,13 @@ fn a_killed_card_leaves_a_journal_that_takes_all_back() {
         let left = if handover == "skb" { "skb" } else { "" };
         assert_eq!(bed.state(), held_at_work(left));
         let machine = Machine { state: state.clone(), ..Machine::this() };
-        let restored = restore_all(&machine, Which::Stale).unwrap();
+        let restored = restore_all(&machine, JournalSelection::Stale).unwrap();
         assert!(
             restored.iter().all(|journal| journal.is_whole()) && restored.len() == 1,
             "{restored:?}"
         );
         assert_eq!(bed.state(), before);
-        assert_eq!(restore_all(&machine, Which::Stale).unwrap(), []);
+        assert_eq!(restore_all(&machine, JournalSelection::Stale).unwrap(), []);
     }
 }
 
@@ -98,7 +98,7 @@ fn nothing_is_lost_when_a_card_ends_under_load() {
                 victim.kill();
                 more();
                 let machine = Machine { state: state.clone(), ..Machine::this() };
-                let restored = restore_all(&machine, Which::Stale).unwrap();
+                let restored = restore_all(&machine, JournalSelection::Stale).unwrap();
                 assert!(restored.iter().all(|journal| journal.is_whole()), "{restored:?}");
             }
         });

@@ -4,7 +4,7 @@
 use super::ends::Victim;
 use super::*;
 use picnic_control::Launch;
-use picnic_control::launch::Served;
+use picnic_control::launch::ServedCard;
 use picnic_control::report::{KernelReport, PollReport, Stamp};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use std::fs::File;
@@ -267,7 +267,7 @@ fn commands_are_obeyed_by_both() {
 }
 
 /// A card of both with a control socket, and whoever calls it.
-fn serve(bed: &Bed, text: &str) -> (Served, impl Fn(&str, Value) -> Value + Sync + use<>) {
+fn serve(bed: &Bed, text: &str) -> (ServedCard, impl Fn(&str, Value) -> Value + Sync + use<>) {
     let socket = bed.0.folder().join("control");
     let text = format!("{text}[control]\nsocket = \"{}\"\n", socket.display());
     let served = Launch::new(&parse(&text), super::super::registries()).start().unwrap();
@@ -472,7 +472,7 @@ fn a_killed_card_of_both_leaves_the_machine_as_it_was() {
     victim.kill();
     wait_until("XDP has gone", || bed.state().program.is_empty());
     let machine = Machine { state: state.clone(), ..Machine::this() };
-    let restored = restore_all(&machine, Which::Stale).unwrap();
+    let restored = restore_all(&machine, JournalSelection::Stale).unwrap();
     assert!(restored.iter().all(|journal| journal.is_whole()), "{restored:?}");
     assert_eq!(bed.state(), before);
     // And the wire can be had again.

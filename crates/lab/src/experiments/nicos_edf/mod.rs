@@ -34,7 +34,7 @@ mod draw;
 mod processor;
 
 use crate::compare::Moments;
-use crate::experiment::{Effort, Experiment, Found, LabError, Run as LabRun, Spec, World};
+use crate::experiment::{Effort, Experiment, LabError, MeasuredPoint, Run as LabRun, Spec, World};
 use crate::outcome::{Figure, Outcome, Point};
 use crate::plot::Plot;
 use background::EdfBackground;
@@ -297,7 +297,7 @@ impl Experiment for NicosEdf {
         drawn(settings, point, run, lab)
     }
 
-    fn conclude(&self, points: &[Found]) -> Outcome {
+    fn conclude(&self, points: &[MeasuredPoint]) -> Outcome {
         let mut kinds: [Drawn; KINDS.len()] = Default::default();
         for found in points {
             let kind = usize::from(found.spec.word("sets") == KINDS[1]);
@@ -441,7 +441,7 @@ fn read(point: &Point, index: usize) -> Run {
 }
 
 impl Drawn {
-    fn add(&mut self, found: &Found) {
+    fn add(&mut self, found: &MeasuredPoint) {
         let count = |key: &str| found.values(0, key).iter().sum::<f64>() as u64;
         self.draw += count("sets_drawn");
         self.refused += count("sets_refused");

@@ -44,7 +44,7 @@ pub(super) struct Traffic {
 }
 
 /// What came of it, while it was sent.
-pub(super) struct Seen {
+pub(super) struct Observed {
     /// Packets that the wire gave the card, by second.
     pub(super) taken_pps: f64,
     /// Of these, those that the host got.
@@ -59,7 +59,11 @@ pub(super) struct Seen {
 ///
 /// # Errors
 /// Not root, or what went wrong.
-pub(super) fn measure(filters: Filters, queues: u16, traffic: &Traffic) -> anyhow::Result<Seen> {
+pub(super) fn measure(
+    filters: Filters,
+    queues: u16,
+    traffic: &Traffic,
+) -> anyhow::Result<Observed> {
     tools::need(&[])?;
     let hosts = Hosts::build("lab", MTU)?;
     let [client, card, server] = [Role::Client, Role::Card, Role::Server];
@@ -83,7 +87,7 @@ pub(super) fn measure(filters: Filters, queues: u16, traffic: &Traffic) -> anyho
     let received: u64 = window.wires.iter().map(|wire| wire.rx_packets).sum();
     let targets = &window.target_cores;
     let awake: f64 = targets.iter().map(|core| 1.0 - core.asleep_fraction).sum();
-    Ok(Seen {
+    Ok(Observed {
         taken_pps: received as f64 / window.duration_s,
         accepted: window.ledger.delivered as f64 / (received.max(1)) as f64,
         target_busy: awake / targets.len().max(1) as f64,

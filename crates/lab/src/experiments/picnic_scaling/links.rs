@@ -6,7 +6,7 @@
 
 use super::{FULL, LOSS, Settings, WAYS};
 use crate::compare::median;
-use crate::experiment::{Found, Spec, World};
+use crate::experiment::{MeasuredPoint, Spec, World};
 use crate::outcome::{Figure, Outcome, Point};
 use picnic_sim::CostModel;
 use std::time::Duration;
@@ -69,7 +69,7 @@ pub(super) fn costs(costs: CostModel) -> CostModel {
 }
 
 /// A row for each link and way.
-pub(super) fn conclude(outcome: &mut Outcome, settings: &Settings, points: &[Found]) {
+pub(super) fn conclude(outcome: &mut Outcome, settings: &Settings, points: &[MeasuredPoint]) {
     for (side, (name, _)) in WAYS.iter().enumerate() {
         for (link, bytes) in all(settings) {
             let found = |wires: u32| {
@@ -82,9 +82,9 @@ pub(super) fn conclude(outcome: &mut Outcome, settings: &Settings, points: &[Fou
             let mut ends = ends(settings).filter_map(found);
             let Some(fewest) = ends.next() else { continue };
             let most = ends.next().unwrap_or(fewest);
-            let wires = |found: &Found| found.spec.number("wires");
-            let of = |key: &str, found: &Found| Figure::of(key, found.values(side, key));
-            let busy = |of: &str, found: &Found| {
+            let wires = |found: &MeasuredPoint| found.spec.number("wires");
+            let of = |key: &str, found: &MeasuredPoint| Figure::of(key, found.values(side, key));
+            let busy = |of: &str, found: &MeasuredPoint| {
                 Figure::of(&format!("{of}_busy_fraction"), found.values(side, "busy_fraction"))
                     .called(&format!("borrowed core, wires: {}", wires(found)))
             };
@@ -106,8 +106,13 @@ pub(super) fn conclude(outcome: &mut Outcome, settings: &Settings, points: &[Fou
 }
 
 /// So many wires fill the borrowed core; none if a target core was full before.
-fn full_at(link_mbps: u32, side: usize, fewest: &Found, most: &Found) -> Option<f64> {
-    let of = |found: &Found, key: &str| median(&found.values(side, key));
+fn full_at(
+    link_mbps: u32,
+    side: usize,
+    fewest: &MeasuredPoint,
+    most: &MeasuredPoint,
+) -> Option<f64> {
+    let of = |found: &MeasuredPoint, key: &str| median(&found.values(side, key));
     if of(most, "busiest_target_fraction") > FULL {
         return None;
     }

@@ -22,7 +22,7 @@
 
 use super::{Attachment, RATE_PPS, SIDES, Settings, WITHOUT, interrupt_of, order};
 use crate::benchmarks::kernel::is_possible;
-use crate::experiment::{Effort, Found, LabError, Run, Spec};
+use crate::experiment::{Effort, LabError, MeasuredPoint, Run, Spec};
 use crate::outcome::{Comparison, Figure, Outcome, Point, Source};
 use crate::plot::Plot;
 use crate::traffic::{Receive, Send};
@@ -315,7 +315,7 @@ fn join<R>(handle: JoinHandle<anyhow::Result<R>>) -> anyhow::Result<R> {
     handle.join().map_err(|_| anyhow::anyhow!("a thread of the connection panicked"))?
 }
 
-pub(super) fn conclude(settings: &Settings, points: &[Found]) -> Outcome {
+pub(super) fn conclude(settings: &Settings, points: &[MeasuredPoint]) -> Outcome {
     let mut outcome = Outcome::of(Source::Measured);
     outcome.settings = serde_json::to_value(settings).unwrap_or_default();
     for found in points {
@@ -454,7 +454,7 @@ mod tests {
         let mut spec = points(&settings(), Effort::Quick).swap_remove(0);
         spec.sides = vec![WITHOUT.into(), "cpumap-rss".into()];
         let sides = vec![side([1000.0, 2000.0], [0.1, 0.2]), side([1100.0, 2200.0], [0.12, 0.22])];
-        let outcome = conclude(&settings(), &[Found { spec, sides }]);
+        let outcome = conclude(&settings(), &[MeasuredPoint { spec, sides }]);
         let fields = outcome.fields();
         let is = |key: &str, wanted: f64| {
             let found = fields[key].as_f64().unwrap();

@@ -3,7 +3,7 @@
 use super::flows::{HASHES, must_fail, population};
 use super::statistics::{Errors, TESTS, deviations, mean};
 use super::{ENOUGH, Settings};
-use crate::experiment::Found;
+use crate::experiment::MeasuredPoint;
 use crate::outcome::{Figure, Outcome, Point, Source};
 
 /// A fair hash is further off than this once in a million tests.
@@ -20,7 +20,7 @@ pub(super) const PAPER_FLOWS: f64 = 12_000.0;
 const BESIDE: [(&str, &str); 2] = [("Toeplitz", "toeplitz"), ("JHash", "lookup2")];
 
 /// The paper's table, and ours beside it where the workload was run.
-fn beside_paper(outcome: &mut Outcome, points: &[Found]) {
+fn beside_paper(outcome: &mut Outcome, points: &[MeasuredPoint]) {
     let (mut all_of_paper, mut all_of_ours) = (Vec::new(), Vec::new());
     for (workload, errors) in PAPER {
         let found = points.iter().find(|found| found.spec.word("population") == workload);
@@ -69,7 +69,7 @@ fn beside_paper(outcome: &mut Outcome, points: &[Found]) {
     );
 }
 
-pub(super) fn conclude(settings: &Settings, points: &[Found]) -> Outcome {
+pub(super) fn conclude(settings: &Settings, points: &[MeasuredPoint]) -> Outcome {
     let mut outcome = Outcome::of(Source::Measured);
     outcome.settings = serde_json::to_value(settings).unwrap_or_default();
     let (mut largest, mut not_random, mut caught) = (Vec::new(), Vec::new(), true);
@@ -160,7 +160,7 @@ pub(super) fn conclude(settings: &Settings, points: &[Found]) -> Outcome {
     let made = settings.workloads.iter().map(|name| (name.clone(), "captured as they were made"));
     let read = settings.captures.iter().map(|path| (population(path), "of that file"));
     for (given, origin) in made.chain(read) {
-        let of = |found: &&Found| found.spec.word("population") == given;
+        let of = |found: &&MeasuredPoint| found.spec.word("population") == given;
         let Some(found) = points.iter().find(of) else { continue };
         let connections = mean(&found.values(0, "connections"));
         outcome.note(format!("{given}: {connections:.0} connections, {origin}"));

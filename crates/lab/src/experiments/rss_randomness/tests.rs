@@ -174,7 +174,7 @@ fn the_papers_table_stands_beside_ours_and_its_banking_column_is_no_chance() {
     let sides = (0..HASHES.len()).map(|place| side(0.001 * place as f64)).collect();
     let settings = Settings::default();
     assert_eq!(settings.workloads, ["banking", "e-commerce", "support"]);
-    let outcome = conclude(&settings, &[Found { spec, sides }]);
+    let outcome = conclude(&settings, &[MeasuredPoint { spec, sides }]);
     let fields = outcome.fields();
     let rows = fields["table 1"].as_array().unwrap();
     assert_eq!(rows.len(), 24);

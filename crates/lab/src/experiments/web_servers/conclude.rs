@@ -1,18 +1,18 @@
 //! What runs of web servers come to: gains pair by pair, curves by load, and which points are void.
 
 use super::PART;
-use crate::experiment::Found;
-use crate::experiments::gains::{self, Gain, Of, SHARED, is_shared};
+use crate::experiment::MeasuredPoint;
+use crate::experiments::gains::{self, Gain, PointSide, SHARED, is_shared};
 use crate::experiments::knet_web::{NO_SHARES, SYSTEMS};
 use crate::outcome::{Figure, Outcome, Point, Source};
-use crate::workloads::run::Ran;
+use crate::workloads::run::WorkloadResult;
 use std::collections::BTreeMap;
 
 /// A core that works for more than this share of the time is full.
 const FULL: f64 = 0.98;
 
 /// What a run comes to.
-pub(super) fn figures(ran: &Ran) -> Outcome {
+pub(super) fn figures(ran: &WorkloadResult) -> Outcome {
     let mut outcome = Outcome::of(Source::Measured);
     let (client, card) = (&ran.client, &ran.card);
     let seconds = client.seconds.max(1e-6);
@@ -56,7 +56,7 @@ pub(super) fn of_side(side: &str) -> (&str, u16) {
 
 /// Why a repeat of a side says nothing of the card: the client was at its limit, it or the borrowed
 /// core full, or there was no answer at all.
-fn why_void((found, side): Of<'_>, repeat: usize) -> Option<&'static str> {
+fn why_void((found, side): PointSide<'_>, repeat: usize) -> Option<&'static str> {
     let of = |key| found.values(side, key).get(repeat).copied();
     let is_above = |key, most| of(key).is_some_and(|value| value > most);
     if of("requests_per_second") == Some(0.0) {
@@ -70,11 +70,11 @@ fn why_void((found, side): Of<'_>, repeat: usize) -> Option<&'static str> {
     }
 }
 
-fn is_void(side: Of<'_>, repeat: usize) -> bool {
+fn is_void(side: PointSide<'_>, repeat: usize) -> bool {
     why_void(side, repeat).is_some()
 }
 
-pub(super) fn by_queues(outcome: &mut Outcome, found: &Found, hashes: &[&str]) {
+pub(super) fn by_queues(outcome: &mut Outcome, found: &MeasuredPoint, hashes: &[&str]) {
     let side = |hash: &str, queues| {
         let side = found.spec.sides.iter().position(|side| *side == side_of(hash, queues))?;
         Some((found, side))
@@ -129,11 +129,11 @@ pub(super) fn by_queues(outcome: &mut Outcome, found: &Found, hashes: &[&str]) {
     );
 }
 
-pub(super) fn by_system(outcome: &mut Outcome, points: &[Found]) {
+pub(super) fn by_system(outcome: &mut Outcome, points: &[MeasuredPoint]) {
     let of_ratios = points.iter().filter(|found| found.spec.word(PART).is_empty());
     let (by_load, alone): (Vec<_>, Vec<_>) =
         of_ratios.partition(|found| found.spec.number("offered_ratio") > 0.0);
-    let by_side = |point: Point, found: &Found, key: &str| {
+    let by_side = |point: Point, found: &MeasuredPoint, key: &str| {
         (0..SYSTEMS.len()).fold(point, |point, side| {
             let name = SYSTEMS[side];
             let figure = Figure::of(&format!("{name}_{key}"), found.values(side, key));
@@ -174,7 +174,7 @@ pub(super) fn by_system(outcome: &mut Outcome, points: &[Found]) {
 }
 
 /// What the paper has of each system beside its ratios. Shares of driver and locks are not to be had.
-fn counted_beside_papers(outcome: &mut Outcome, found: &Found) {
+fn counted_beside_papers(outcome: &mut Outcome, found: &MeasuredPoint) {
     for (side, name) in SYSTEMS.into_iter().enumerate() {
         let values = found.values(side, "packets_per_interrupt");
         let counted = Figure::of(&format!("{name}_packets_per_interrupt"), values)
@@ -190,7 +190,7 @@ fn counted_beside_papers(outcome: &mut Outcome, found: &Found) {
 }
 
 /// Says which points are void or shared, and what else there is to know.
-pub(super) fn mark(outcome: &mut Outcome, points: &[Found]) {
+pub(super) fn mark(outcome: &mut Outcome, points: &[MeasuredPoint]) {
     let mut shared = false;
     for found in points {
         for (side, name) in found.spec.sides.iter().enumerate() {

@@ -49,12 +49,12 @@ fn side(figures: &[(&str, Option<f64>)]) -> Outcome {
 }
 
 /// What each of KNET's systems has answered a second, and whether its client was at its limit.
-fn answered(sides: [(f64, f64); 3]) -> Found {
+fn answered(sides: [(f64, f64); 3]) -> MeasuredPoint {
     let spec = Spec::at("server", "apache").sides(&SYSTEMS);
     let sides = sides.map(|(rate, at_limit)| {
         side(&[("requests_per_second", Some(rate)), ("client_limit_share", Some(at_limit))])
     });
-    Found { spec, sides: sides.into() }
+    MeasuredPoint { spec, sides: sides.into() }
 }
 
 #[test]
@@ -119,7 +119,7 @@ fn more_queues_are_judged_by_the_pairs_of_their_repeats() {
         };
         let sides = [1, 2, 4].map(|queues| side_of("toeplitz", queues)).to_vec();
         let spec = Spec { sides, ..Spec::default() };
-        let found = Found { spec, sides: vec![of(1.0), of(1.18), of(1.05)] };
+        let found = MeasuredPoint { spec, sides: vec![of(1.0), of(1.18), of(1.05)] };
         build.as_ref().unwrap().conclude(&[found])
     };
     let row = crate::papers::PAPERS.iter().find(|row| row.name == "rss-bulk").unwrap();
@@ -147,7 +147,7 @@ fn cache_misses_stand_beside_migrations_or_are_unavailable() {
     let of = |misses| {
         let spec = Spec::default().sides(&["toeplitz-1", "jhash-1"]);
         let sides = vec![side(&[(key, misses)]), side(&[(key, misses)])];
-        let outcome = build.as_ref().unwrap().conclude(&[Found { spec, sides }]);
+        let outcome = build.as_ref().unwrap().conclude(&[MeasuredPoint { spec, sides }]);
         outcome.fields()["cores"][0][key].clone()
     };
     assert_eq!(of(Some(1200.0)), 1200.0);
@@ -181,7 +181,7 @@ fn loads_are_multiples_of_what_the_best_system_answers_back_to_back() {
             outcome
         };
         let spec = Spec::at("server", "apache").and(PART, "capacity").sides(&SYSTEMS);
-        Found { spec, sides: rates.iter().map(side).collect() }
+        MeasuredPoint { spec, sides: rates.iter().map(side).collect() }
     };
     let found = rates([&[900.0, 1000.0, 5000.0], &[800.0], &[0.0]]);
     assert_eq!(capacity(&found), Some(1000.0));
