@@ -91,7 +91,8 @@ fn commands(mut u: Unstructured<'_>) -> Result<()> {
     let said = String::from_utf8_lossy(u.take_rest()).into_owned();
     let arguments = if is_done { json!({}) } else { json!({ "a": 1 }) };
     let call = json!({ "command": said, "arguments": arguments });
-    let entry = &ENTRY.commands[0];
+    let entry =
+        ENTRY.commands.iter().find(|entry| entry.name == "call").expect("a plugin can be called");
     with_scripted(|scripted| {
         let mut order = entry.prepare(&call, &scripted.context).expect("it is a call");
         let done = scripted.function.obey(&mut order, Time::ZERO);

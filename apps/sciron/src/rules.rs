@@ -23,6 +23,7 @@
 //! such a rule passes them on to the next.
 
 use picnic_core::config::LONGEST_FILE;
+use picnic_core::files::NoFile;
 use picnic_filter::matching::Tuple;
 use picnic_filter::{FiveTuple, PortRange, Prefix, Protocol, Reason, Unreadable};
 use serde::Serialize;
@@ -171,7 +172,7 @@ impl Rules {
         // One byte more, to know a longer file from one that ends there.
         picnic_core::files::open(path)
             .and_then(|file| file.take(LONGEST as u64 + 1).read_to_end(&mut bytes))
-            .map_err(|error| of_file(error.to_string(), "a file of rules"))?;
+            .map_err(|error| of_file(what_is_there(&error), "a file of rules"))?;
         if bytes.len() > LONGEST {
             return Err(of_file(format!("more than {LONGEST} bytes"), "no more"));
         }
@@ -192,6 +193,12 @@ impl Rules {
         let rule = self.rules.iter().find(|rule| rule.tuple.matches(packet) || stops(rule));
         (rule.map_or(self.default, |rule| rule.verdict), rule)
     }
+}
+
+/// What was found in place of a file that can be read.
+fn what_is_there(error: &std::io::Error) -> String {
+    let other = error.get_ref().and_then(|inner| inner.downcast_ref::<NoFile>());
+    other.map_or_else(|| error.to_string(), |NoFile(found)| (*found).into())
 }
 
 impl FromStr for Rules {

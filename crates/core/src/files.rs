@@ -15,6 +15,7 @@
 //! written by several. An output is `NAME.part` until it is whole, so that is its file, too.
 
 use crate::error::ConfigError;
+use std::fmt;
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -193,5 +194,17 @@ pub fn open(path: &Path) -> io::Result<File> {
         kind if kind.is_socket() => "a socket",
         _ => "a device",
     };
-    Err(io::Error::other(format!("found {found}, allowed: a file")))
+    Err(io::Error::other(NoFile(found)))
 }
+
+/// What stands at a path and is no file, inside the error of [`open`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NoFile(pub &'static str);
+
+impl fmt::Display for NoFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "found {}, allowed: a file", self.0)
+    }
+}
+
+impl std::error::Error for NoFile {}

@@ -1,8 +1,8 @@
 //! The other end of a veth pair, wherever it is, and what it hands over.
 //!
 //! ```no_run
-//! use picnic_machine::veth::{Far, far};
-//! if let Far::End(end) = far("veth0", None) {
+//! use picnic_machine::veth::{VethPeer, far};
+//! if let VethPeer::End(end) = far("veth0", None) {
 //!     println!("{} leaves checksums: {}", end.interface, end.leaves_checksums);
 //! }
 //! ```

@@ -5,8 +5,8 @@
 //! use picnic_filter::Filters;
 //! let sections = Sections::core().with(picnic_os::keys::SECTIONS);
 //! let card = sections.parse("[os]\nscheduler = \"edf\"\n", None).unwrap();
-//! use picnic_os::config::{Kinds, Surroundings, build};
-//! let os = build(&card, Kinds::default(), Filters::new(1), &Surroundings::default()).unwrap();
+//! use picnic_os::config::{OsRegistries, Surroundings, build};
+//! let os = build(&card, OsRegistries::default(), Filters::new(1), &Surroundings::default()).unwrap();
 //! assert!(os.is_some());
 //! ```
 //!

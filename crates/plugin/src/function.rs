@@ -153,8 +153,9 @@ pub struct DescribedCounter {
 /// # Errors
 /// It cannot be loaded.
 pub fn describe(path: &Path) -> Result<Description, ConfigError> {
-    let Object { name, help, schema, counters, .. } = &Object::load(path)
-        .map_err(|message| ConfigError::new("", format!("{}: {message}", path.display())))?;
+    let Object { name, help, schema, counters, .. } = &Object::load(path).map_err(|message| {
+        ConfigError { file: Some(path.into()), message, ..ConfigError::default() }
+    })?;
     let described = |(name, help): &(String, String)| DescribedCounter {
         name: name.clone(),
         help: help.clone(),

@@ -343,3 +343,13 @@ fn a_file_is_read_to_its_last_byte() {
     std::fs::write(&path, text + " ").unwrap();
     assert!(Rules::load(&path).unwrap_err().to_string().contains("found more than"));
 }
+
+#[test]
+fn what_is_no_file_is_named_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let told = Rules::load(folder.path()).unwrap_err().to_string();
+    let shown = folder.path().display();
+    assert_eq!(told, format!("{shown}: found a folder, allowed: a file of rules"));
+    let told = Rules::load(&folder.path().join("absent")).unwrap_err().to_string();
+    assert!(told.ends_with("(os error 2), allowed: a file of rules"), "{told}");
+}

@@ -119,7 +119,7 @@ fn what_is_missing_is_named_with_the_command_that_mends_it() {
     assert_eq!(output.status.code(), Some(1));
     let said = stderr(&output);
     assert!(said.contains("nginx and wrk are not installed"), "{said}");
-    assert!(said.contains("apt-get install iproute2 nginx-light util-linux wrk"), "{said}");
+    assert!(said.contains("apt-get install iproute2 nginx-light procps util-linux wrk"), "{said}");
     for wrong in ["--seconds=0", "--connections=0", "--seconds=x"] {
         assert_eq!(picnic(&["demo", "web", wrong]).status.code(), Some(2), "{wrong}");
     }

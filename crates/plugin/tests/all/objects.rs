@@ -283,6 +283,9 @@ fn keys_are_those_of_the_object() {
     let Some(workshop) = Workshop::open("keys_are_those_of_the_object") else { return };
     workshop.object("steer", &[]);
     let Description { name, help, keys, counters } = describe(&workshop.path("steer.so")).unwrap();
+    let absent = workshop.path("absent.so");
+    let refusal = describe(&absent).unwrap_err().to_string();
+    assert!(refusal.starts_with(&format!("{}: cannot be read: ", absent.display())), "{refusal}");
     assert_eq!((&*name, &*help), ("steer", "do what the first byte says"));
     let counters: Vec<_> =
         counters.iter().map(|counter| (&*counter.name, &*counter.help)).collect();

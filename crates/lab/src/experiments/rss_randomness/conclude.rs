@@ -52,8 +52,8 @@ fn beside_paper(outcome: &mut Outcome, points: &[MeasuredPoint]) {
         }
     }
     for (key, label, all) in [
-        ("table_1_paper_deviations", "cells of table 1 in deviations, the paper", all_of_paper),
-        ("table_1_deviations", "cells of table 1 in deviations, ours", all_of_ours),
+        ("table_1_paper_deviations", "table 1 in deviations, the paper", all_of_paper),
+        ("table_1_deviations", "table 1 in deviations, ours", all_of_ours),
     ] {
         outcome.add(Figure::of(key, all).called(label));
     }
