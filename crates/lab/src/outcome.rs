@@ -411,22 +411,26 @@ impl Point {
         self.figures.iter_mut().for_each(|figure| figure.source = source);
     }
 
-    /// Headings and cells of a table's row.
-    fn cells(&self) -> (Vec<String>, Vec<String>) {
-        let mut cells = Vec::new();
+    /// A table's row: to each column what stands there.
+    fn cells(&self) -> Vec<(Column, String)> {
+        let mut cells: Vec<(Column, String)> = Vec::new();
+        let mut add = |heading: String, cell: String| {
+            let same = cells.iter().filter(|((other, _), _)| *other == heading).count();
+            cells.push(((heading, same), cell));
+        };
         for (key, value) in &self.labels {
-            cells.push((in_words(key), label_text(key, value)));
+            add(in_words(key), label_text(key, value));
         }
         for comparison in &self.comparisons {
             for side in comparison.sides() {
-                cells.push((side.label(), side.text()));
+                add(side.label(), side.text());
             }
-            cells.push(("ratio".into(), comparison.ratio_text()));
+            add("ratio".into(), comparison.ratio_text());
         }
         for figure in self.figures.iter().filter(|figure| !figure.detail) {
-            cells.push((figure.label(), figure.text()));
+            add(figure.label(), figure.text());
         }
-        cells.into_iter().unzip()
+        cells
     }
 }
 
@@ -452,17 +456,41 @@ impl Series {
         }
     }
 
-    /// For people: a row for each point.
+    /// For people: a row for each point. What a point does not have stays empty in its row.
     pub fn table(&self) -> Table {
-        let columns = self.points.first().map_or_else(Vec::new, |point| point.cells().0);
-        let rows = self.points.iter().map(|point| point.cells().1).collect();
+        let mut columns: Vec<Column> = Vec::new();
+        for point in &self.points {
+            let mut place = 0;
+            for (column, _) in point.cells() {
+                place = match columns.iter().position(|known| *known == column) {
+                    Some(known) => known + 1,
+                    None => {
+                        columns.insert(place, column);
+                        place + 1
+                    }
+                };
+            }
+        }
+        let rows = self.points.iter().map(|point| {
+            let cells = point.cells();
+            let cell = |column| cells.iter().find(|(own, _)| own == column);
+            columns
+                .iter()
+                .map(|column| cell(column).map_or("".into(), |cell| cell.1.clone()))
+                .collect()
+        });
+        let rows = rows.collect();
         let words = self.points.first().map_or(0, |point| {
             let is_text = |value: &Value| value.is_string() || value.is_null();
             point.labels.values().take_while(|value| is_text(value)).count()
         });
+        let columns = columns.into_iter().map(|(heading, _)| heading).collect();
         Table { title: in_words(&self.name), columns, rows, words }
     }
 }
+
+/// The heading of a column, and how many before it in a row have the same.
+type Column = (String, usize);
 
 /// A table for people: columns, then rows as long as these.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -704,6 +732,24 @@ mod tests {
         assert_eq!(tables[1].rows[2], ["missing", "unavailable", ""]);
         assert_eq!(tables[2].columns, ["rate", "wake p50"]);
         assert_eq!(tables[2].rows, [["80 k/s", "198 ns"]]);
+    }
+
+    #[test]
+    fn points_that_differ_in_what_they_have_stand_in_columns_of_their_own() {
+        let bare = Point::at("way", "without").with(Figure::one("goodput_bps", 2e9));
+        let mut compared = Point::at("way", "card").with(Figure::one("goodput_bps", 1e9));
+        compared.comparisons.push(Comparison::of("p50_ns", ("a", vec![2.0]), ("b", vec![1.0])));
+        let mut series = Series { name: "ways".into(), points: vec![bare, compared] };
+        let row = ["card", "2.00 ns", "1.00 ns", "0.500 ×", "1.00 Gb/s"];
+        for _ in 0..2 {
+            let table = series.table();
+            assert_eq!(table.columns, ["way", "a p50", "b p50", "ratio", "goodput"]);
+            assert!(table.rows.contains(&row.map(String::from).into()), "{table:?}");
+            assert!(
+                table.rows.contains(&["without", "", "", "", "2.00 Gb/s"].map(String::from).into())
+            );
+            series.points.reverse();
+        }
     }
 
     #[test]

@@ -362,12 +362,14 @@ impl Experiment for KnetWeb {
                 }
                 Attachment::Tap => {
                     outcome.series("requests").push(by_side(labelled(), rate));
-                    outcome.series("answered").push(by_side(labelled(), "request_p50_ns"));
+                    outcome.series("answered_after").push(by_side(labelled(), "request_p50_ns"));
                     let wakeups = figure(1, "steering_wakeups_per_packet");
                     outcome.series("steering").push(labelled().with(wakeups));
                 }
             }
-            outcome.series("interrupts").push(by_side(labelled(), "packets_per_interrupt"));
+            outcome
+                .series("packets_an_interrupt")
+                .push(by_side(labelled(), "packets_per_interrupt"));
         }
         settings.explain(&mut outcome);
         outcome
@@ -379,7 +381,7 @@ impl Experiment for KnetWeb {
             let of = |side: usize| format!("{}_{key}", SIDES[side]);
             Plot::lines(title, series, load, &of(0)).and(&of(1)).and(&of(2))
         };
-        let interrupts = |title: &str| plot(title, "interrupts", "packets_per_interrupt");
+        let interrupts = |title: &str| plot(title, "packets_an_interrupt", "packets_per_interrupt");
         match self.0.attachment {
             Attachment::App => vec![
                 plot("delivered by offered load", "delivered", rate),

@@ -163,9 +163,9 @@ pub(super) fn by_system(outcome: &mut Outcome, points: &[MeasuredPoint]) {
         }
         for (series, key) in [
             ("requests", "requests_per_second"),
-            ("interrupts", "packets_per_interrupt"),
-            ("answered", "request_p50_ns"),
-            ("client", "client_busy_fraction"),
+            ("packets_an_interrupt", "packets_per_interrupt"),
+            ("answered_after", "request_p50_ns"),
+            ("client_busy", "client_busy_fraction"),
         ] {
             let point = Point::with_labels(found.spec.labels.clone());
             outcome.series(series).push(by_side(point, found, key));
