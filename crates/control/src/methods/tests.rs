@@ -298,6 +298,19 @@ fn a_capture_of_a_part_says_so() {
     assert_eq!(start(shared().0)["note"], IN_PART);
 }
 
+/// What an engine has fixed is refused with its reason, the rest is not.
+#[test]
+fn what_an_engine_has_fixed_is_refused() {
+    let (mut methods, _mailbox) = methods();
+    methods.fixed = Some("the kernel has it");
+    let mut call = |request| methods.call(request, 0, || None);
+    for request in [Request::CaptureStart(CaptureRequest::default()), Request::ModerationGet {}] {
+        let refusal = call(request).unwrap_err();
+        assert_eq!((refusal.code, &*refusal.message), (REFUSED, "the kernel has it"));
+    }
+    assert!(matches!(call(Request::CaptureList {}), Ok(CallResult::Now(_))));
+}
+
 /// A command of both parts reaches the second when the first has done it, and not if it has not.
 #[test]
 fn what_the_kernel_refuses_the_poll_engine_is_not_told() {

@@ -71,11 +71,7 @@ fn sum_of_chain(packet: &Descriptor, range: Range<usize>) -> u16 {
 /// Finishes a partial checksum over the packet from `start` on, its field `field` bytes behind
 /// that; false if the field does not lie in the packet.
 pub fn finish_checksum_at(packet: &mut Descriptor, start: usize, field: usize) -> bool {
-    let value = match !sum(packet, start..usize::MAX) {
-        // Zero would say "no checksum" in UDP; in ones' complement they are equal.
-        0 => 0xffff_u16,
-        value => value,
-    };
+    let value = checksum::finished(!sum(packet, start..usize::MAX), field);
     packet.gather_front(u16::try_from(start + field + 2).unwrap_or(u16::MAX));
     let place = packet.data_mut().get_mut(start + field..);
     let Some(place) = place.and_then(|rest| rest.first_chunk_mut::<2>()) else { return false };

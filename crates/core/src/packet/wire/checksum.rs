@@ -105,16 +105,25 @@ pub const fn update_u16(checksum: u16, old: u16, new: u16) -> u16 {
 }
 
 /// Finishes a checksum left to the card: the field holds the pseudo-header's sum, and the final
-/// value covers `packet[start..]`. The field's offset counts from `start`, as virtio's `csum_offset`.
+/// value covers `packet[start..]`. The field's offset counts from `start`, as virtio's `csum_offset`:
+/// where UDP has its checksum, zero is stored as `0xffff`.
 ///
 /// # Errors
 /// The field does not lie within the packet; nothing is written.
 pub fn finish(packet: &mut [u8], start: usize, field: usize) -> Result<(), Truncated> {
     let covered = packet.get_mut(start..).ok_or(Truncated)?;
-    let value = checksum(covered);
+    let value = finished(checksum(covered), field);
     let field = covered.get_mut(field..).and_then(|rest| rest.first_chunk_mut::<2>());
-    *field.ok_or(Truncated)? = never_zero(value).to_be_bytes();
+    *field.ok_or(Truncated)? = value.to_be_bytes();
     Ok(())
+}
+
+/// A checksum as it is stored so far behind the start of a header. Zero says "no checksum" in UDP
+/// alone; elsewhere `0xffff` is the same in ones' complement, but not what a sum comes to.
+#[inline]
+pub(in crate::packet) const fn finished(checksum: u16, field: usize) -> u16 {
+    const OF_UDP: usize = 6;
+    if field == OF_UDP { never_zero(checksum) } else { checksum }
 }
 
 /// `0xffff` for zero, which in UDP means "no checksum"; in ones' complement they are equal.

@@ -478,6 +478,18 @@ fn blank_headers_are_accepted() {
     assert_eq!(Udp::new_blank(&mut long[..]).unwrap().payload().len(), 65_527);
 }
 
+/// Seen of a kernel's acknowledgement that the card finished, one in 65,536: tshark takes `0xffff`
+/// for wrong in TCP.
+#[test]
+fn a_finished_checksum_of_zero_is_ffff_where_udp_has_it() {
+    for (field, stored) in [(6, 0xffff), (16, 0), (2, 0)] {
+        let mut data = [0_u8; 20];
+        data[18..].fill(0xff);
+        checksum::finish(&mut data, 0, field).unwrap();
+        assert_eq!(u16::from_be_bytes([data[field], data[field + 1]]), stored, "at {field}");
+    }
+}
+
 #[test]
 fn finish_stays_inside() {
     let mut data = [0; 16];
