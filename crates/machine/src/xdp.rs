@@ -13,9 +13,10 @@ use crate::netdev;
 use crate::undo::within;
 use crate::veth::{VethPeer, far, is_one};
 
-/// In front of a packet and behind it a program has room, all in one page: what the kernel keeps free for
-/// it, an Ethernet header, and what the kernel says of a packet's pages, at least.
-const AROUND_PACKET: usize = 256 + 14 + 320;
+/// The longest packet that any driver has room for. In front of it and behind it a program has room, all
+/// in one page of x86-64: what the kernel keeps free for it, an Ethernet header, and what the kernel says
+/// of a packet's pages, at least.
+const LONGEST: usize = 4096 - (256 + 14 + 320);
 
 /// Why the driver of an interface of a namespace (a name of `ip netns`; this one, if none is given) is to
 /// refuse a program that wants each packet in one piece. `None` if nothing is known against it: drivers
@@ -28,22 +29,15 @@ pub fn refusal(interface: &str, namespace: Option<&str>) -> Option<String> {
         });
     }
     let VethPeer::End(end) = far(interface, namespace) else { return None };
-    let most = longest()?;
-    (end.mtu > most).then(|| {
+    (end.mtu > LONGEST).then(|| {
         let words = within(end.namespace.as_deref(), &["ip", "link", "set", &end.interface]);
         format!(
-            "the MTU of its other end {} is {}, more than {most} ({} mtu {most})",
+            "the MTU of its other end {} is {}, more than {LONGEST} ({} mtu {LONGEST})",
             end.interface,
             end.mtu,
             words.join(" ")
         )
     })
-}
-
-/// The longest packet that any driver has room for.
-fn longest() -> Option<usize> {
-    let page: usize = command::run(&["getconf", "PAGESIZE"]).ok()?.trim().parse().ok()?;
-    page.checked_sub(AROUND_PACKET)
 }
 
 fn without_xdp(interface: &str, namespace: Option<&str>) -> String {
@@ -74,14 +68,13 @@ mod tests {
         bed.add_veth(("one", "v0"), ("other", "v1"), "").unwrap();
         assert_eq!(refusal("v0"), None);
         bed.ip("other", "link set v1 mtu 9000").unwrap();
-        let most = longest().unwrap();
         let found = refusal("v0").unwrap();
-        let mend = format!("ip netns exec {other} ip link set v1 mtu {most}");
+        let mend = format!("ip netns exec {other} ip link set v1 mtu {LONGEST}");
         assert_eq!(
             found,
-            format!("the MTU of its other end v1 is 9000, more than {most} ({mend})")
+            format!("the MTU of its other end v1 is 9000, more than {LONGEST} ({mend})")
         );
-        bed.within("other", &format!("ip link set v1 mtu {most}")).unwrap();
+        bed.within("other", &format!("ip link set v1 mtu {LONGEST}")).unwrap();
         assert_eq!(refusal("v0"), None);
         // Linux tells what drivers do since 6.3.
         if netdev::has_xdp("v0", Some(&one)).is_none() {
