@@ -85,7 +85,9 @@ pub trait Running {
     /// one place only, or if it cannot be changed.
     fn control(&mut self) -> Option<Access>;
 
-    /// Whether the wires have nothing more to hand over and the card has handled all of it.
+    /// Whether the wires have nothing more to hand over, and the card's own core has handled all of
+    /// it. What hosts still have is handled before [`Running::stop`] returns, unless it is told not to
+    /// wait.
     fn is_finished(&self) -> bool;
 
     /// Whether it still works. If it does not, [`Running::stop`] says why.
