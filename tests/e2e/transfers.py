@@ -58,6 +58,6 @@ def all_arrived(hosts, streams, reverse, rate=200, **how):
     told = result if reverse else result["server_output_json"]
     late = sum(stream["udp"]["out_of_order"] for stream in told["end"]["streams"])
     if lost > full or late:
-        raise Wrong(f"{streams} streams, reverse {reverse}: {lost} lost, {full} for want of room at the "
+        raise Wrong(f"{streams} streams, reverse {reverse}: {lost} lost, {full} for lack of room at the "
                     f"receiver, {late} out of order")
     return result["end"]["sum"]["packets"]

@@ -317,14 +317,14 @@ pub(crate) fn verdict(report: &Report) -> anyhow::Result<()> {
     let totals = &report.ledger;
     anyhow::ensure!(
         totals.balanced(),
-        "the ledger does not balance ({}; {} bursts did not on their own): this is a bug of \
+        "the ledger does not balance ({}; {} bursts did not on their own): this is a bug in \
          picnic, and the figures of this run are void",
         ledger(totals),
         totals.unbalanced_bursts
     );
     anyhow::ensure!(
         report.buffers_missing == 0,
-        "{} buffers did not come home: this is a bug of picnic",
+        "{} buffers did not come home: this is a bug in picnic",
         report.buffers_missing
     );
     if let Some(TraceReport { path, error: Some(error), .. }) = &report.trace {

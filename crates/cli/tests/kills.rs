@@ -113,7 +113,7 @@ mode = "echo"
 queues = 1
 "#;
 
-/// Why the sandbox cannot be made.
+/// Why the sandbox cannot be created.
 fn why_not() -> Option<&'static str> {
     let is_installed = |tool: &str| Command::new(tool).arg("--version").output().is_ok();
     if !rustix::process::geteuid().is_root() {

@@ -39,7 +39,7 @@ fn arch() -> Result<TargetArch, seccompiler::BackendError> {
     std::env::consts::ARCH.try_into()
 }
 
-/// Processes and threads cannot be made.
+/// Processes and threads cannot be created.
 fn failing() -> Result<BpfProgram, seccompiler::BackendError> {
     let rules = MAKING_PROCESSES.iter().map(|&(_, call)| (call, Vec::new())).collect();
     let error = SeccompAction::Errno(libc::EPERM as u32);

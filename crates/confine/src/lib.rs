@@ -166,7 +166,7 @@ fn install(role: Role) -> Result<(), String> {
 
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 fn install(_: Role) -> Result<(), String> {
-    Err("system calls are not filtered: not written for this processor".into())
+    Err("system calls are not filtered: not supported on this processor".into())
 }
 
 /// What a user should know: calls that were refused, and what could not be had.
@@ -178,8 +178,8 @@ pub fn notes() -> Vec<String> {
             .collect();
         if !refused.is_empty() {
             notes.push(format!(
-                "system calls refused to the {} thread: {}; either this is a bug of picnic, or \
-                 somebody tries to misuse the card",
+                "system calls refused to the {} thread: {}; either this is a bug in picnic, or \
+                 someone is trying to misuse the card",
                 role.name(),
                 refused.join(", ")
             ));

@@ -161,7 +161,7 @@ impl Captures {
         let mut state = self.lock();
         let state = &mut *state;
         let Some(index) = state.active.iter().position(Option::is_none) else {
-            return Err(RpcError::new(LIMIT, format!("{MOST} captures run, which is the most")));
+            return Err(RpcError::new(LIMIT, format!("{MOST} captures run, which is the limit")));
         };
         state.places.retain(|place| !place.handle.is_orphaned());
         let places = || state.places.iter().filter(|place| wanted.stages.contains(&place.stage));
@@ -175,9 +175,8 @@ impl Captures {
             return Err(RpcError::new(REFUSED, message + hint));
         }
         let stop = Stop::default();
-        let sink = Stream::new(file, stop.clone()).map_err(|message| {
-            RpcError::new(REFUSED, format!("the file that came along {message}"))
-        })?;
+        let sink = Stream::new(file, stop.clone())
+            .map_err(|message| RpcError::new(REFUSED, format!("the file sent along {message}")))?;
         let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let options = CaptureOptions {
             snaplen: wanted.snap_bytes,
@@ -187,7 +186,7 @@ impl Captures {
             bytes: wanted.bytes.unwrap_or(0),
         };
         let capture = Capture::to_writer(sink, options)
-            .map_err(|error| RpcError::new(REFUSED, format!("no thread is left: {error}")))?;
+            .map_err(|error| RpcError::new(REFUSED, format!("cannot start a thread: {error}")))?;
         let mut names = Vec::new();
         for place in places() {
             place.handle.put(index, capture.point(&place.name));
@@ -476,7 +475,7 @@ mod tests {
         }
         assert_eq!(
             refused(&wire, file(&folder)),
-            format!("{MOST} captures run, which is the most")
+            format!("{MOST} captures run, which is the limit")
         );
         show(&mut probe, Stage::Wire, 3);
         let list = captures.list();

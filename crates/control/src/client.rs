@@ -134,7 +134,7 @@ impl Client {
         let length = end.map_or(self.input.len(), |end| self.scanned + end);
         if length > LONGEST_LINE {
             let message =
-                format!("found a line of more than {LONGEST_LINE} bytes, which is the most");
+                format!("found a line of more than {LONGEST_LINE} bytes, which is the limit");
             return Some(Err(RpcError::new(LIMIT, message)));
         }
         if end.is_none() {
@@ -231,7 +231,7 @@ impl Client {
         }
         if !self.is_closing && !is_deaf {
             let found = if is_amid { "a line that does not end" } else { "no word" };
-            let message = format!("found {found} for {} s, which is the most", most.as_secs());
+            let message = format!("found {found} for {} s, which is the limit", most.as_secs());
             self.refuse(RpcError::new(LIMIT, message));
             self.last = now;
             // It has its time to take this in; one that reads needs none.
@@ -402,7 +402,7 @@ mod tests {
             assert_eq!(heard(&mut there), "");
             assert!(client.is_overdue(end, &LIMITS, is_awaiting));
             let told = heard(&mut there);
-            assert!(told.contains(&format!("found {found}, which is the most")), "{told}");
+            assert!(told.contains(&format!("found {found}, which is the limit")), "{told}");
             assert!(client.is_closing() && client.is_done(is_awaiting));
             assert_eq!(client.silence(end), None);
         }

@@ -99,7 +99,7 @@ pub(super) fn make_and_lock(folder: &Path, mode: u32, give_up: Instant) -> Resul
     let shown = folder.display();
     loop {
         let made = DirBuilder::new().mode(mode).recursive(true).create(folder);
-        made.map_err(|error| format!("folder {shown} cannot be made: {error}"))?;
+        made.map_err(|error| format!("folder {shown} cannot be created: {error}"))?;
         let locked = own(folder).and_then(|()| lock(folder, give_up));
         if locked.is_ok() || folder.exists() {
             return locked;
@@ -111,13 +111,13 @@ pub(super) fn make_and_lock(folder: &Path, mode: u32, give_up: Instant) -> Resul
 pub(super) fn own(folder: &Path) -> Result<(), String> {
     let shown = folder.display();
     let metadata = std::fs::symlink_metadata(folder)
-        .map_err(|error| format!("folder {shown} cannot be looked at: {error}"))?;
+        .map_err(|error| format!("folder {shown} cannot be inspected: {error}"))?;
     if !metadata.is_dir() || metadata.uid() != rustix::process::geteuid().as_raw() {
-        return Err(format!("{shown} is no folder of this user's"));
+        return Err(format!("{shown} is not a folder of this user"));
     }
     if metadata.mode() & 0o022 != 0 {
         return Err(format!(
-            "folder {shown} may be written to by others (mode {:o}): chmod 700 {shown}",
+            "others can write to folder {shown} (mode {:o}): chmod 700 {shown}",
             metadata.mode() & 0o7777
         ));
     }
@@ -204,8 +204,8 @@ mod tests {
         }
         let link = folder.path().join("link");
         std::os::unix::fs::symlink(&path, &link).unwrap();
-        assert!(own(&link).unwrap_err().ends_with("is no folder of this user's"));
-        assert!(own(&folder.path().join("c")).unwrap_err().contains("cannot be looked at"));
+        assert!(own(&link).unwrap_err().ends_with("is not a folder of this user"));
+        assert!(own(&folder.path().join("c")).unwrap_err().contains("cannot be inspected"));
     }
 
     /// The folder that is waited for goes with the card that has its lock, and another may be made.
@@ -241,7 +241,7 @@ mod tests {
         // Where none can be made it is not tried for ever.
         std::fs::write(&folder, "").unwrap();
         let error = make_and_lock(&folder, 0o700, give_up()).unwrap_err();
-        assert!(error.contains("cannot be made"), "{error}");
+        assert!(error.contains("cannot be created"), "{error}");
     }
 
     #[test]

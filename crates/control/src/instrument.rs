@@ -79,7 +79,7 @@ impl Tracing {
     /// the card is to stop.
     ///
     /// # Errors
-    /// What is wrong with a key of `[trace]`; that the file cannot be made is such a thing.
+    /// What is wrong with a key of `[trace]`; that the file cannot be created is such a thing.
     pub fn of(file: &CardFile, stop: &Stop) -> Result<Self, ConfigError> {
         check(file)?;
         let given = file.given::<TraceConfig>().into_iter().next();

@@ -93,7 +93,7 @@ pub fn parse(line: &[u8]) -> Message {
         Message::One(Box::new(Call { id: Some(Value::Null), request }))
     };
     match serde_json::from_slice(line) {
-        Err(error) => nameless(PARSE_ERROR, format!("the line is no JSON: {error}")),
+        Err(error) => nameless(PARSE_ERROR, format!("the line is not JSON: {error}")),
         Ok(Value::Array(items)) if items.is_empty() => {
             nameless(INVALID_REQUEST, "found a batch of no calls, allowed: one or more".into())
         }

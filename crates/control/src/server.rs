@@ -71,7 +71,7 @@ impl Doors {
     /// Opens what the card file asks for.
     ///
     /// # Errors
-    /// A card of this name is running, the socket cannot be made, or the metrics' port is in
+    /// A card of this name is running, the socket cannot be created, or the metrics' port is in
     /// use.
     pub fn open(file: &CardFile) -> Result<Self, SocketError> {
         let http = listen(file)?;
@@ -125,12 +125,12 @@ fn listen(file: &CardFile) -> Result<Option<Http>, ConfigError> {
     let listening = Http::bind(address).map_err(|error| {
         let message = match error.kind() {
             std::io::ErrorKind::AddrInUse => {
-                format!("found {address}, which another program listens at")
+                format!("found {address}, which another program listens on")
             }
             std::io::ErrorKind::AddrNotAvailable => {
-                format!("found {address}, which is no address of this machine")
+                format!("found {address}, which is not an address of this machine")
             }
-            _ => format!("{address}: cannot be listened at: {error}"),
+            _ => format!("cannot listen on {address}: {error}"),
         };
         file.locate(ConfigError::new("control.metrics", message))
     });

@@ -233,7 +233,7 @@ impl Service {
                     (None, _) => {}
                     (Some(id), Ok(CallResult::WhenEnded(_))) if is_full => {
                         let message =
-                            format!("{MOST_WAITING} calls wait for captures, which is the most");
+                            format!("{MOST_WAITING} calls wait for captures, which is the limit");
                         client.answer(&answer(&id, &Err(RpcError::new(LIMIT, message))));
                     }
                     (Some(id), Ok(CallResult::WhenEnded(capture))) => {
@@ -291,7 +291,7 @@ fn has_place(client: &Client) -> bool {
 
 /// All places are taken.
 fn full(most: usize) -> RpcError {
-    RpcError::new(LIMIT, format!("{most} clients are connected, which is the most"))
+    RpcError::new(LIMIT, format!("{most} clients are connected, which is the limit"))
 }
 
 /// Whether the process at the other end may speak to this card: its user's, or root's.
@@ -305,7 +305,7 @@ fn permitted(stream: impl AsFd) -> Result<(), RpcError> {
             Err(RpcError::new(NOT_PERMITTED, message))
         }
         Err(error) => {
-            let message = format!("the kernel does not say who this is: {error}");
+            let message = format!("the kernel does not identify the client: {error}");
             Err(RpcError::new(NOT_PERMITTED, message))
         }
     }
@@ -398,7 +398,7 @@ mod tests {
         let mut served = Served::new("", HOUR);
         let (mut first, mut second) = (served.caller(), served.caller());
         let (mut extra, mut none) = (served.caller(), served.caller());
-        let full = "2 clients are connected, which is the most";
+        let full = "2 clients are connected, which is the limit";
         let told = served.line(&mut none).unwrap();
         assert_eq!(told["error"]["message"], full);
         assert_eq!(served.line(&mut none), None, "and closed");
@@ -460,7 +460,7 @@ mod tests {
         assert!(served.call(&mut first, "card.info", json!({})).is_ok());
         let mut third = served.caller();
         let told = served.line(&mut second).unwrap();
-        let expected = "2 clients are connected, which is the most: the one silent for the \
+        let expected = "2 clients are connected, which is the limit: the one silent for the \
                         longest makes way";
         assert_eq!(told["error"]["message"], expected);
         assert_eq!(served.line(&mut second), None);

@@ -46,7 +46,7 @@ pub enum SocketError {
         /// The process that listens.
         pid: i32,
     },
-    /// It cannot be made there.
+    /// It cannot be created there.
     #[error(transparent)]
     Config(#[from] ConfigError),
 }
@@ -118,7 +118,7 @@ impl<'a> Site<'a> {
         match probe(&self.path) {
             Probe::Live(pid) => Err(SocketError::Taken { card: self.file.card.name.clone(), pid }),
             Probe::Denied => Err(self.wrong("belongs to another user's card")),
-            Probe::Foreign => Err(self.wrong("is there already, and is no card's socket")),
+            Probe::Foreign => Err(self.wrong("already exists, and is not the socket of a card")),
             free => Ok(free),
         }
     }
@@ -152,7 +152,7 @@ fn check_at(file: &CardFile, places: &Places) -> Result<bool, SocketError> {
 /// Opens the socket that the card file asks for; none if it is off.
 ///
 /// # Errors
-/// A card of this name is running, or the socket cannot be made.
+/// A card of this name is running, or the socket cannot be created.
 pub fn open(file: &CardFile) -> Result<Option<Socket>, SocketError> {
     open_at(file, &Places::of_this_process())
 }
@@ -173,7 +173,8 @@ fn open_at(file: &CardFile, places: &Places) -> Result<Option<Socket>, SocketErr
     if let Probe::Stale = site.look()? {
         drop(std::fs::remove_file(path));
     }
-    let listener = bind(address).map_err(|error| site.wrong(format!("cannot be made: {error}")))?;
+    let listener =
+        bind(address).map_err(|error| site.wrong(format!("cannot be created: {error}")))?;
     let identity =
         identity(path).ok_or_else(|| site.wrong("was removed as soon as it was made"))?;
     drop(lock);
@@ -398,7 +399,7 @@ mod tests {
         std::fs::set_permissions(&places.own, PermissionsExt::from_mode(0o770)).unwrap();
         let errors = [open_at(&a, &places).err(), check_at(&a, &places).err()];
         for error in errors.map(|error| error.unwrap().to_string()) {
-            assert!(error.contains("may be written to by others"), "{error}");
+            assert!(error.contains("others can write to folder"), "{error}");
         }
     }
 
@@ -523,14 +524,18 @@ mod tests {
         let file = folder.path().join("file");
         std::fs::write(&file, "precious").unwrap();
         assert!(message(&file).contains("control.socket"), "{}", message(&file));
-        assert!(message(&file).ends_with("is there already, and is no card's socket"));
+        assert!(message(&file).ends_with("already exists, and is not the socket of a card"));
         assert_eq!(std::fs::read(&file).unwrap(), b"precious");
         // Nor is a link replaced, or another program's socket, whatever its kind.
         let (link, datagrams) = (folder.path().join("link"), folder.path().join("datagrams"));
         std::os::unix::fs::symlink("nowhere", &link).unwrap();
         let theirs = UnixDatagram::bind(&datagrams).unwrap();
         for path in [&link, &datagrams] {
-            assert!(message(path).ends_with("and is no card's socket"), "{}", message(path));
+            assert!(
+                message(path).ends_with("and is not the socket of a card"),
+                "{}",
+                message(path)
+            );
             assert_eq!(check(&card(path)).unwrap_err().to_string(), message(path));
         }
         UnixDatagram::unbound().unwrap().send_to(b"x", &datagrams).unwrap();
@@ -539,7 +544,7 @@ mod tests {
         assert!(message(&slash).ends_with("found a folder, allowed: a file"));
         assert_eq!(check(&card(&slash)).unwrap_err().to_string(), message(&slash));
         let absent = folder.path().join("absent/card.sock");
-        assert!(message(&absent).ends_with("its folder is not there"), "{}", message(&absent));
+        assert!(message(&absent).ends_with("its folder does not exist"), "{}", message(&absent));
         let long = folder.path().join("x".repeat(120));
         assert!(message(&long).contains("bytes for the socket, allowed: 107"));
         assert!(message(&long).starts_with("card:2: control.socket: "));

@@ -10,7 +10,7 @@
 //! ```
 //!
 //! Whoever is about to use a file says so when it is built, before anything is opened for
-//! writing, and hears then if it cannot be made. Files are compared by device and inode, through
+//! writing, and hears then if it cannot be created. Files are compared by device and inode, through
 //! links, and by folder and name, since they may be made in between. Devices (`/dev/null`) may be
 //! written by several. An output is `NAME.part` until it is whole, so that is its file, too.
 
@@ -55,11 +55,11 @@ fn check(path: &Path) -> Result<(), String> {
         Ok(found) if found.is_dir() => Err("found a folder, allowed: a file".into()),
         Ok(_) => Ok(()),
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            Err(format!("cannot be made: {error}"))
+            Err(format!("cannot be created: {error}"))
         }
         Err(_) if is_folder => Err("found a folder, allowed: a file".into()),
         Err(_) if !folder_of(path).is_dir() => {
-            Err("cannot be made: its folder is not there".into())
+            Err("cannot be created: its folder does not exist".into())
         }
         Err(_) => Ok(()),
     }
@@ -127,7 +127,7 @@ impl Files {
     /// The section's `key` names a file that is written.
     ///
     /// # Errors
-    /// Another key names that file already, or it cannot be made there.
+    /// Another key names that file already, or it cannot be created there.
     pub fn write(&self, key: &'static str, path: &Path) -> Result<(), ConfigError> {
         let part = part_of(&follow(path));
         // What is no regular file is written to as it is.
@@ -140,7 +140,7 @@ impl Files {
     /// The section's `key` names a socket that is made.
     ///
     /// # Errors
-    /// Another key names that file already, or it cannot be made there.
+    /// Another key names that file already, or it cannot be created there.
     pub fn bind(&self, key: &'static str, path: &Path) -> Result<(), ConfigError> {
         self.check(key, path)?;
         self.note(key, &[path], true)

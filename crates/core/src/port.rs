@@ -57,7 +57,7 @@ pub struct Arrivals {
     pub rate: Rate,
     /// Packets that may come together, whatever the rate.
     pub burst: u64,
-    /// Packets that wait without loss; `u64::MAX` if all do, none if the wire does not tell.
+    /// Packets that wait without loss; `u64::MAX` if all do, none if the wire does not report it.
     pub room: Option<u64>,
     /// Where the rate comes from, for people; why there is none.
     pub origin: String,
@@ -76,7 +76,10 @@ impl Arrivals {
                 origin: format!("{megabits} Mb/s, frames of 64 bytes"),
                 ..Arrivals::default()
             },
-            None => Arrivals { origin: "its driver tells no speed".into(), ..Arrivals::default() },
+            None => Arrivals {
+                origin: "its driver does not report its speed".into(),
+                ..Arrivals::default()
+            },
         }
     }
 }
@@ -90,7 +93,10 @@ pub trait WirePort: Send {
 
     /// What comes in at most; asked once, when the card is built.
     fn arrivals(&self) -> Arrivals {
-        Arrivals { origin: "this kind of wire tells no rate".into(), ..Arrivals::default() }
+        Arrivals {
+            origin: "this kind of wire does not report a rate".into(),
+            ..Arrivals::default()
+        }
     }
 
     /// What keeps the wire from working as it is now, each with what mends it; asked once, when

@@ -123,7 +123,7 @@ fn check_stamp(file: &CardFile, section: &config::Wire, wire: &Wire) -> Result<(
     }
     let (name, port) = (&section.name, section.port.name());
     let message = format!(
-        "found \"arrival\" with {name} ({port}), which tells only when packets were taken, \
+        "found \"arrival\" with {name} ({port}), which knows only when packets were taken, \
          allowed: \"any\", or wires that know when they arrived ({STAMPING})"
     );
     Err(file.locate(ConfigError::new("card.stamp", message)))

@@ -227,7 +227,7 @@ impl TargetQueue {
             return Polled::default();
         }
         // Without an interrupt, what the ring has will bring one. Nothing of an offline card is
-        // lost for want of room.
+        // lost for lack of room.
         if self.state.interrupted && !(self.offline && room < burst.room()) {
             self.ring.refresh();
             burst.fill_from(&mut self.ring);
@@ -275,7 +275,7 @@ impl TargetQueue {
         let own_first = !preempts && share.is_waiting();
         if self.state.polling && !own_first {
             self.counters.polls.add(1);
-            // Nothing of an offline card is lost for want of room.
+            // Nothing of an offline card is lost for lack of room.
             if !self.offline || share.has_room(burst.room()) {
                 self.ring.refresh();
                 burst.fill_from(&mut self.ring);

@@ -110,7 +110,7 @@ pub struct Config {
     /// Whether TCP flows go to the queue whose host sends them, unless a rule says otherwise: in
     /// the tx chain they are learnt, in the rx chain looked for. To be set in both.
     pub learn: bool,
-    /// Seconds after which a flow of which nothing was sent is forgotten, 1 to 1000000.
+    /// Seconds after which a flow is forgotten if nothing of it was sent, 1 to 1000000.
     pub learn_secs: u32,
 }
 

@@ -290,14 +290,16 @@ impl Config {
     /// The headers that the keys describe.
     fn outer(&self) -> Result<Outer, ConfigError> {
         let &[kind] = &self.kinds[..] else {
-            let message = format!("found {}, allowed to encapsulate is one", self.kinds.len());
+            let message =
+                format!("found {}, allowed with mode = \"encapsulate\": one", self.kinds.len());
             return Err(ConfigError::new("kinds", message));
         };
         if self.mark_network {
             let message = "allowed with mode = \"expose\" or \"decapsulate\" only";
             return Err(ConfigError::new("mark_network", message));
         }
-        let needed = |key| ConfigError::new(key, "found none, allowed to encapsulate is one");
+        let needed =
+            |key| ConfigError::new(key, "found none, allowed with mode = \"encapsulate\": one");
         let local = self.local.ok_or_else(|| needed("local"))?;
         let remote = self.remote.ok_or_else(|| needed("remote"))?;
         let ends = Ends::new(local, remote).ok_or_else(|| {

@@ -464,7 +464,7 @@ impl Command for Replace {
 
     fn reply(order: SwitchChange) -> Result<Replaced, CommandError> {
         if !order.is_done {
-            return Err(CommandError::Refused("the function there is no vmdq".into()));
+            return Err(CommandError::Refused("the function there is not vmdq".into()));
         }
         Ok(Replaced { pools: order.pools, replaced: order.switch.pools.len() })
     }

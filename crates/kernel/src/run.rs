@@ -489,7 +489,9 @@ impl Running for KernelRunning {
             ));
         }
         if missing != 0 {
-            report.notes.push(format!("{missing} packets handed over have not been taken: a bug"));
+            report
+                .notes
+                .push(format!("{missing} packets handed over have not been taken: this is a bug"));
         }
         if not_taken != 0 {
             report.notes.push(format!(

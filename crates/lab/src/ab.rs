@@ -4,7 +4,7 @@
 //! ([`crate::compare`]): after the pairs asked for, after twice as many and so on, until the
 //! verdict is clear or there are no more to be had.
 //!
-//! Guarantees: a pair of which a side lost packets for want of room, or had a client that was
+//! Guarantees: a pair of which a side lost packets for lack of room, or had a client that was
 //! full, does not count, and is said not to. What is built for a workload is in the journal before
 //! it is made ([`picnic_machine::testbed`]).
 
@@ -82,7 +82,7 @@ pub struct Question {
     pub most_pairs: usize,
     /// Seconds of each measurement.
     pub seconds: f64,
-    /// The share of packets that a side may lose for want of room.
+    /// The share of packets that a side may lose for lack of room.
     pub allowed_loss: f64,
     /// Whether a client may be full.
     pub full_client: bool,
@@ -311,7 +311,7 @@ impl Question {
             Some(_) => {
                 let effect = Unit::Fraction.text(self.effect);
                 let needed = judgement.pairs_needed.map_or(String::new(), |pairs| {
-                    format!("; about {pairs} pairs could tell (--most-pairs)")
+                    format!("; about {pairs} pairs could decide it (--most-pairs)")
                 });
                 format!("{name}: {told}; less than {effect} is no effect{needed}")
             }

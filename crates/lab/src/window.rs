@@ -60,7 +60,7 @@ impl Window {
         let result = body(&mut *running);
         let (end, after) = (running.elapsed(), Counts::of(running.view()));
         let report = running.stop()?;
-        anyhow::ensure!(report.ledger.balanced(), "the ledger does not balance: a bug");
+        anyhow::ensure!(report.ledger.balanced(), "the ledger does not balance: this is a bug");
         let window = Window {
             seconds: end.saturating_sub(start).as_secs_f64(),
             received: after.received - before.received,

@@ -142,7 +142,9 @@ impl Polling {
             let words = within(namespace, &["cat", &attribute]);
             let words: Vec<_> = words.iter().map(String::as_str).collect();
             let was = command::run(&words).map_err(|error| {
-                MachineError::Refused(format!("interface {interface} cannot be held back: {error}"))
+                MachineError::Refused(format!(
+                    "the interrupts of interface {interface} cannot be deferred: {error}"
+                ))
             })?;
             journal.record(Change::Feature {
                 interface: interface.into(),

@@ -50,7 +50,7 @@ impl Testbed {
     /// for the journal.
     ///
     /// # Errors
-    /// Not root; the journal or the folder cannot be made. Nothing is left then.
+    /// Not root; the journal or the folder cannot be created. Nothing is left then.
     pub fn build(purpose: &str) -> Result<Self, MachineError> {
         if !rustix::process::geteuid().is_root() {
             let message = "making network namespaces needs root: try it with `sudo`";

@@ -27,7 +27,7 @@ pub fn spawn_pinned<R: Send + 'static>(
         }
         let warning = pinned
             .err()
-            .map(|error| format!("cannot stay on core {core} ({error}): figures say little"));
+            .map(|error| format!("cannot stay on core {core} ({error}): figures mean little"));
         (body(), warning)
     })
 }

@@ -164,7 +164,7 @@ pub enum Refusal {
     },
     /// No timetable of a sensible length.
     #[error(
-        "the periods have no timetable: frames of {frame_ns} ns repeat after {frames} frames, \
+        "no timetable exists for these periods: frames of {frame_ns} ns repeat after {frames} frames, \
          allowed: up to {MOST_FRAMES}; choose periods that divide one another"
     )]
     NoTimetable {

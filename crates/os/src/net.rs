@@ -43,7 +43,7 @@ pub const MOST_AWAITED: usize = 64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SendError {
     /// No empty buffer is at hand: too many frames in one segment, or the pool is exhausted.
-    #[error("no buffer is at hand, allowed: {FRAMES_PER_SEGMENT} frames per segment")]
+    #[error("no buffer is left, allowed: {FRAMES_PER_SEGMENT} frames per segment")]
     NoBuffer,
     /// The frame does not fit into one buffer.
     #[error("the frame has {found} bytes, allowed: 1 to {allowed} (pool.buffer_size)")]

@@ -76,7 +76,7 @@ impl Command for Call {
             Some(true) if said.is_empty() => Ok(Answer::default()),
             Some(true) => match serde_json::from_str(&said) {
                 Ok(answer) => Ok(Answer { answer }),
-                Err(_) => refused("the plugin's answer is no JSON object"),
+                Err(_) => refused("the plugin's answer is not a JSON object"),
             },
         }
     }

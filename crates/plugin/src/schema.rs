@@ -25,14 +25,14 @@ impl Schema {
     pub fn parse(text: Option<&str>) -> Result<Self, String> {
         let schema: Value = match text {
             Some(text) => serde_json::from_str(text)
-                .map_err(|error| format!("its config_schema is no JSON: {error}"))?,
+                .map_err(|error| format!("its config_schema is not JSON: {error}"))?,
             None => Value::Object(Map::new()),
         };
         let Some(object) = schema.as_object() else {
-            return Err("its config_schema is no JSON object".into());
+            return Err("its config_schema is not a JSON object".into());
         };
         if object.get("properties").is_some_and(|properties| !properties.is_object()) {
-            return Err("properties of its config_schema are no object".into());
+            return Err("the properties of its config_schema are not an object".into());
         }
         let schema = Schema(schema);
         for (key, property) in schema.properties() {

@@ -238,7 +238,7 @@ impl Capture {
     /// is waited for until a `stop` is asked for.
     ///
     /// # Errors
-    /// The file cannot be made, or the thread not started.
+    /// The file cannot be created, or the thread not started.
     pub fn create(path: &Path, options: CaptureOptions, stop: &Stop) -> io::Result<Self> {
         if stream::is_fifo(path) {
             // Its reader may come later.

@@ -42,7 +42,7 @@ pub(crate) fn no_namespace(namespace: &str, error: &io::Error) -> ConfigError {
         io::ErrorKind::PermissionDenied => {
             format!("{shown} may not be entered: CAP_SYS_ADMIN is needed (root)")
         }
-        io::ErrorKind::InvalidInput => format!("{shown} is no network namespace"),
+        io::ErrorKind::InvalidInput => format!("{shown} is not a network namespace"),
         _ => format!("{shown}: {error}"),
     };
     ConfigError::new("namespace", message)

@@ -26,7 +26,7 @@ impl OutputFile {
     /// Makes the file beside its place.
     ///
     /// # Errors
-    /// It cannot be made, or somebody writes it already.
+    /// It cannot be created, or somebody writes it already.
     pub(crate) fn create(path: &Path) -> io::Result<Self> {
         let before = fs::metadata(path);
         let path = follow(path);

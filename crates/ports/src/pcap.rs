@@ -234,7 +234,7 @@ impl WirePort for PcapPort {
         let room = Some(u64::MAX);
         let (rate, origin) = match self.pace {
             Pace::FlatOut => (Rate::Asked, "it waits until it is asked"),
-            Pace::Recorded => (Rate::Untold, "a capture tells no rate"),
+            Pace::Recorded => (Rate::Untold, "a capture does not report a rate"),
         };
         Arrivals { rate, room, origin: origin.into(), ..Arrivals::default() }
     }

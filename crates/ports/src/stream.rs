@@ -116,7 +116,7 @@ impl Stream {
                 _ => return Ok(()),
             }
             if self.in_vain >= LAST_LOOKS {
-                let message = "nobody reads it: what had not been read is lost";
+                let message = "nobody reads it: what was not read is lost";
                 return Err(io::Error::new(io::ErrorKind::TimedOut, message));
             }
         }

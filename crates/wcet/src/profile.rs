@@ -174,7 +174,8 @@ impl CostProfile {
             .and_then(|file| file.take(LONGEST_FILE + 1).read_to_string(&mut text));
         read.map_err(|error| about(format!("cannot be read: {error}")))?;
         if text.len() as u64 > LONGEST_FILE {
-            let found = format!("found more than {LONGEST_FILE} bytes, allowed: that many");
+            let found =
+                format!("found more than {LONGEST_FILE} bytes, allowed: up to {LONGEST_FILE}");
             return Err(about(found));
         }
         CostProfile::parse(&text, Some(path))
@@ -254,7 +255,7 @@ impl CostProfile {
         let body = toml::to_string_pretty(&file).unwrap_or_default();
         format!(
             "# What one operation costs, in picoseconds. Bounds from it are bounds under this\n\
-             # profile: they say nothing of a machine that is slower, or otherwise busy.\n{body}"
+             # profile: they do not hold on a machine that is slower, or busy otherwise.\n{body}"
         )
     }
 }
@@ -462,7 +463,7 @@ mod tests {
         assert_eq!(profile.name, path.display().to_string());
         std::fs::write(&path, text + "x").unwrap();
         let found = CostProfile::load(&path).unwrap_err().to_string();
-        let expected = "found more than 1048576 bytes, allowed: that many";
+        let expected = "found more than 1048576 bytes, allowed: up to 1048576";
         assert_eq!(found, format!("{}: {expected}", path.display()));
     }
 

@@ -103,7 +103,7 @@ impl CaptureWhat {
             Some(path) => {
                 // Made here, with the rights of whoever wants it.
                 let file = stream::create(path, signals::is_asked)
-                    .with_context(|| format!("{}: cannot be made", path.display()))?;
+                    .with_context(|| format!("{}: cannot be created", path.display()))?;
                 connection.call_with(file.as_fd(), "capture.start", params)
             }
         }
@@ -113,11 +113,11 @@ impl CaptureWhat {
 pub(crate) fn run(args: &CaptureArgs, json: bool) -> anyhow::Result<()> {
     let what = &args.what;
     if what.is_stdout() && isatty(io::stdout()) {
-        let message = "standard output is a terminal: say where to by --write FILE, or pipe it on";
+        let message = "standard output is a terminal: give --write FILE, or pipe the output";
         return Err(Usage(message.into()).into());
     }
     if what.is_stdout() && json {
-        let message = "standard output is the capture's, so --json needs --write FILE";
+        let message = "the capture goes to standard output, so --json needs --write FILE";
         return Err(Usage(message.into()).into());
     }
     let stop = signals::stop_flag()?;

@@ -173,7 +173,7 @@ fn tell(connection: &mut Connection, call: filter::Call, json: bool) -> anyhow::
 fn swap_params(chain: Direction, file: &PathBuf) -> anyhow::Result<Value> {
     let text = CardFile::read(file)?;
     // The card may run elsewhere: relative paths in the file start from where it is here.
-    let file = std::path::absolute(file).context("the working folder is gone")?;
+    let file = std::path::absolute(file).context("the working directory no longer exists")?;
     let Some(path) = file.to_str() else {
         return Err(
             Usage(format!("{}: a path without UTF-8 cannot be sent", file.display())).into()

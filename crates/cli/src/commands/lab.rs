@@ -241,7 +241,7 @@ fn side_by_side(a: &Path, b: &Path, json: bool) -> anyhow::Result<()> {
         }
     }
     for name in &found.missing {
-        text += &format!("\n{name}: has figures in one of both at most\n");
+        text += &format!("\n{name}: has figures in at most one of the two runs\n");
     }
     output::print(&text)
 }

@@ -22,7 +22,8 @@ pub(crate) fn run(args: &ManArgs, json: bool) -> anyhow::Result<()> {
         return Err(Usage("manual pages have no JSON form".into()).into());
     }
     let folder = args.folder.display();
-    std::fs::create_dir_all(&args.folder).with_context(|| format!("{folder}: cannot be made"))?;
+    std::fs::create_dir_all(&args.folder)
+        .with_context(|| format!("{folder}: cannot be created"))?;
     clap_mangen::generate_to(Cli::command(), &args.folder)
         .with_context(|| format!("{folder}: cannot be written"))?;
     output::print(&format!("manual pages are in {folder}\n"))

@@ -221,7 +221,7 @@ pub(crate) fn run(args: &NewArgs, json: bool) -> anyhow::Result<()> {
     check_name(&place.name)?;
     let folder = place.path.clone().unwrap_or_else(|| PathBuf::from(&place.name));
     if folder.exists() {
-        let message = format!("{}: is there already, allowed: a new folder", folder.display());
+        let message = format!("{}: already exists, allowed: a new folder", folder.display());
         return Err(Usage(message).into());
     }
     let tree = match template.uses {

@@ -112,7 +112,7 @@ fn stats(connection: &mut Connection) -> anyhow::Result<Report> {
 }
 
 fn report(stats: Value) -> anyhow::Result<Report> {
-    serde_json::from_value(stats).context("the card's figures are of another version")
+    serde_json::from_value(stats).context("the card's figures come from another version")
 }
 
 fn width() -> u16 {

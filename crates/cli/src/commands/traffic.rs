@@ -187,7 +187,7 @@ fn address(text: &str) -> Result<SocketAddr, String> {
 
 /// Bits by the second: `100M`.
 fn rate(text: &str) -> Result<u64, String> {
-    const ALLOWED: &str = "allowed: 1000 to 1000G bits by the second, as in 100M";
+    const ALLOWED: &str = "allowed: 1000 to 1000G bits per second, as in 100M";
     let (number, factor) = match text.split_at_checked(text.len().saturating_sub(1)) {
         Some((number, "k" | "K")) => (number, 1e3),
         Some((number, "M")) => (number, 1e6),

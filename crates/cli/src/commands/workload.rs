@@ -180,7 +180,7 @@ fn unanswered(workload: &Workload, client: &ClientResult) -> String {
     let told = match &client.first_broken {
         Some(how) => format!("{} broken, the first: {how}", count(client.broken)),
         None if client.refused > 0 => {
-            format!("{} had another answer than 200", count(client.refused))
+            format!("{} answered with a status other than 200", count(client.refused))
         }
         None => format!("{} timed out after {} ms", count(client.timeouts), workload.patience_ms),
     };
@@ -231,8 +231,8 @@ fn text(
         line(
             "at its limit",
             format!(
-                "the client: of {} requests, {} not made for want of connections, {} late or never; \
-                 so this says little of the server",
+                "the client: of {} requests, {} not made for lack of connections, {} late or never; \
+                 so this says little about the server",
                 count(client.offered),
                 count(client.client_full),
                 count(client.client_late)
@@ -280,7 +280,9 @@ fn text(
 /// How many connections there were, and how many are needed to test their hashes.
 fn too_few(connections: u64) -> String {
     let connections = count(connections);
-    format!("{connections}, too few to tell how random their hashes are: {FEWEST_FLOWS} are needed")
+    format!(
+        "{connections}, too few to judge how random their hashes are: {FEWEST_FLOWS} are needed"
+    )
 }
 
 fn summary_line(ran: &WorkloadResult) -> String {
@@ -300,7 +302,7 @@ mod tests {
 
     #[test]
     fn too_few_connections_say_how_many_are_needed() {
-        let wanted = "999, too few to tell how random their hashes are: 1000 are needed";
+        let wanted = "999, too few to judge how random their hashes are: 1000 are needed";
         assert_eq!(too_few(999), wanted);
     }
 
@@ -313,7 +315,7 @@ mod tests {
         let late = ClientResult { timeouts: 2400, ..client.clone() };
         assert_eq!(told(&late), of("2,400 timed out after 400 ms"));
         let refused = ClientResult { refused: 2500, ..late };
-        assert_eq!(told(&refused), of("2,500 had another answer than 200"));
+        assert_eq!(told(&refused), of("2,500 answered with a status other than 200"));
         let first_broken = Some("Connection refused (os error 111)".into());
         let broken = ClientResult { broken: 2500, first_broken, ..refused };
         let wanted = "2,500 broken, the first: Connection refused (os error 111)";

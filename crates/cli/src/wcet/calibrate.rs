@@ -84,7 +84,7 @@ pub(super) fn run(args: &CalibrateArgs, json: bool) -> anyhow::Result<()> {
     }
     if let Some(why) = &no_doorbell {
         output::tell(format_args!(
-            "warning: a doorbell that wakes a core is not measured, and stands as built in: {why}"
+            "warning: the cost of a doorbell that wakes a core was not measured, and is the built-in one: {why}"
         ));
     }
     if cfg!(debug_assertions) {

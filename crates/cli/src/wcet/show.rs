@@ -69,8 +69,8 @@ pub(super) fn run(args: &ShowArgs, json: bool) -> anyhow::Result<()> {
 }
 
 /// Where the bounds of a card's tasks come from.
-const IN_A_CARD: &str = "In a card: that of [os] cost_profile = \"FILE\", or the built-in one; \
-                         wcet_ns of a [[task]] goes before it.\n";
+const IN_A_CARD: &str = "A card uses that of [os] cost_profile = \"FILE\", or the built-in one; \
+                         wcet_ns of a [[task]] overrides it.\n";
 
 fn allowed() -> String {
     let names: Vec<_> = graphs().map(|task| task.name).collect();

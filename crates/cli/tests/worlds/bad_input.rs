@@ -54,13 +54,13 @@ fn metrics_that_nobody_could_read_are_found_by_check_as_by_run() {
     // An address kept for documents (RFC 5737) is no machine's.
     refused_card(
         &metrics("192.0.2.1:9100"),
-        "card.toml:2: control.metrics: found 192.0.2.1:9100, which is no address of this machine",
+        "card.toml:2: control.metrics: found 192.0.2.1:9100, which is not an address of this machine",
     );
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
     refused_card(
         &metrics(&address),
-        &format!("card.toml:2: control.metrics: found {address}, which another program listens at"),
+        &format!("card.toml:2: control.metrics: found {address}, which another program listens on"),
     );
 }
 
@@ -165,7 +165,7 @@ fn wires_without_arrival_times_when_they_are_demanded() {
         refused_card(
             &format!("[card]\nidle = \"block\"\nstamp = \"arrival\"\n{wire}"),
             &format!(
-                "card.toml:3: card.stamp: found \"arrival\" with wire0 ({port}), which tells only \
+                "card.toml:3: card.stamp: found \"arrival\" with wire0 ({port}), which knows only \
                  when packets were taken, allowed: \"any\", or wires that know when they arrived \
                  ({STAMPING})"
             ),
@@ -180,7 +180,7 @@ fn wires_without_arrival_times_when_they_are_demanded() {
         ("good.toml", format!("{text}[wire.link]\nrate_mbps = 1000\n{demand}").as_bytes()),
     ]);
     let output = picnic_in(folder.path(), &["check", "card.toml"]);
-    let wanted = "card.toml:8: card.stamp: found \"arrival\" with fast (generator), which tells";
+    let wanted = "card.toml:8: card.stamp: found \"arrival\" with fast (generator), which knows";
     assert!(stderr(&output).starts_with(wanted), "{}", stderr(&output));
     let output = picnic_in(folder.path(), &["check", "good.toml"]);
     assert_eq!((stderr(&output), output.status.code()), ("", Some(0)));

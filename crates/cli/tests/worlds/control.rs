@@ -183,9 +183,9 @@ fn captures_are_whole_whatever_they_are_written_to() {
     let output = capture(&["-w", "/dev/full"]);
     refused(&output, 1, "the capture ended early: No space left on device");
     let output = capture(&["-w", "/nonexistent/x"]);
-    refused(&output, 1, "/nonexistent/x: cannot be made");
+    refused(&output, 1, "/nonexistent/x: cannot be created");
     refused(&capture(&["-s", "tx", "-w", &file]), 1, "nothing can be captured at tx");
-    refused(&capture(&["--json"]), 2, "standard output is the capture's");
+    refused(&capture(&["--json"]), 2, "the capture goes to standard output");
     // One that goes on by itself.
     let long = folder.path().join("long.pcapng").display().to_string();
     assert_eq!(card.good(&["capture", "list"]), "no capture runs\n");

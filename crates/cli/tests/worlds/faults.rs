@@ -179,7 +179,7 @@ fn a_port_in_use_is_told() {
     let address = taken.local_addr().unwrap();
     let (folder, _) = card(&format!("{GENERATOR}[control]\nmetrics = \"{address}\"\n"));
     let output = picnic_in(folder.path(), &["run", "card.toml", "--duration", "0.1"]);
-    let words = format!("found {address}, which another program listens at");
+    let words = format!("found {address}, which another program listens on");
     told(&output, 2, "card.toml:5: control.metrics: ", &words);
 }
 

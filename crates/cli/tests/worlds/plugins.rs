@@ -457,7 +457,11 @@ fn a_card_without_plugins_loads_none() {
     let running = Running::start_in(&name, bench.folder(), &[]);
     let swap = bench.write("swap.toml", "[[rx]]\nplugin = \"one.so\"\n");
     let output = running.ctl(&["swap", "rx", &swap]);
-    assert!(stderr(&output).contains("started without a plugin loads none"), "{}", stderr(&output));
+    assert!(
+        stderr(&output).contains("started without a plugin cannot load one"),
+        "{}",
+        stderr(&output)
+    );
     running.stop();
 }
 
@@ -524,7 +528,7 @@ fn a_new_function_in_c_builds_tests_runs_and_is_tried() {
     let object = format!("{folder}/short.so");
     let text = good(&["try", &object, "--in", &input, "--set", "queue=3", "--quiet"]);
     assert_eq!(text, "short: 1 next, 1 queue 3; 0 changed\n");
-    refused(&["new", "function", "short", "--lang", "c", "--path", &folder], 2, "is there already");
+    refused(&["new", "function", "short", "--lang", "c", "--path", &folder], 2, "already exists");
     refused(&["new", "function", "rss", "--lang", "c"], 2, "which is taken");
     refused(
         &["new", "function", "a", "--lang", "rust", "--picnic", "/proc"],

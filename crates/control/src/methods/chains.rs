@@ -77,7 +77,7 @@ impl Methods {
         if !picnic_confine::may_load()
             && let Some(section) = sections.iter().find(|section| loads(section))
         {
-            let message = "a card that was started without a plugin loads none: name one in its \
+            let message = "a card started without a plugin cannot load one: name one in its \
                            file, or start it with --watch";
             return Err(config_error(section.locate(ConfigError::new("plugin", message))));
         }

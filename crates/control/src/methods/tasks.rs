@@ -53,7 +53,7 @@ impl Methods {
     fn lines(&mut self, factory: &Factory) -> Result<Vec<TaskLine>, RpcError> {
         match self.order(TaskControl::list(factory.longest_list()))? {
             (true, TaskControl::List(lines)) => Ok(lines),
-            _ => Err(RpcError::new(REFUSED, "what lives on this card is no NIC OS")),
+            _ => Err(RpcError::new(REFUSED, "the resident of this card is not NIC OS")),
         }
     }
 

@@ -86,9 +86,9 @@ fn ids_come_back_and_notifications_have_none() {
 #[test]
 fn what_is_no_request_is_told_by_field() {
     for (line, code, message) in [
-        ("", PARSE_ERROR, "the line is no JSON: "),
-        ("{\"jsonrpc\"", PARSE_ERROR, "the line is no JSON: "),
-        ("\u{0}\u{1}", PARSE_ERROR, "the line is no JSON: "),
+        ("", PARSE_ERROR, "the line is not JSON: "),
+        ("{\"jsonrpc\"", PARSE_ERROR, "the line is not JSON: "),
+        ("\u{0}\u{1}", PARSE_ERROR, "the line is not JSON: "),
         ("3", INVALID_REQUEST, "found a number, allowed: a request object"),
         ("[]", INVALID_REQUEST, "found a batch of no calls"),
         ("{}", INVALID_REQUEST, "jsonrpc: found none, allowed: \"2.0\""),

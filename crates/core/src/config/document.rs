@@ -282,7 +282,7 @@ fn put(root: &mut Value, path: &str, value: &Value) -> Result<(), String> {
     let mut node = &mut entries[position].1;
     if let Some(index) = index {
         let Value::List(items) = &mut node.value else {
-            return Err(format!("found an index, but {name} is no list"));
+            return Err(format!("found an index, but {name} is not a list"));
         };
         let count = items.len();
         if index == count {

@@ -137,15 +137,15 @@ fn an_output_that_cannot_be_made_is_told_before_anything_is() {
         ("in", None),
         ("sub/new", None),
         (&*long, None),
-        (&*longer, Some("cannot be made: File name too long (os error 36)")),
+        (&*longer, Some("cannot be created: File name too long (os error 36)")),
         ("", Some("found a folder, allowed: a file")),
         ("sub", Some("found a folder, allowed: a file")),
         ("sub/..", Some("found a folder, allowed: a file")),
         ("new/", Some("found a folder, allowed: a file")),
         ("x", Some("found a folder, allowed: a file")),
-        ("nowhere/new", Some("cannot be made: its folder is not there")),
-        ("in/new", Some("cannot be made: Not a directory (os error 20)")),
-        ("a\0b", Some("cannot be made: file name contained an unexpected NUL byte")),
+        ("nowhere/new", Some("cannot be created: its folder does not exist")),
+        ("in/new", Some("cannot be created: Not a directory (os error 20)")),
+        ("a\0b", Some("cannot be created: file name contained an unexpected NUL byte")),
     ] {
         let wrote = Files::default().write("path", &at(name));
         match (wrote, why) {
@@ -156,7 +156,7 @@ fn an_output_that_cannot_be_made_is_told_before_anything_is() {
     }
     assert!(Files::default().write("path", Path::new("")).is_err());
     let error = Files::default().write("path", &at("dangling")).unwrap_err();
-    assert!(error.to_string().ends_with("its folder is not there"), "{error}");
+    assert!(error.to_string().ends_with("its folder does not exist"), "{error}");
 }
 
 /// One that was not there when it was named may have been made since, or replaced.

@@ -499,7 +499,7 @@ fn wires_say_what_they_bring_and_are_told_of_other_clocks() {
     let mut bench = Bench::with_wires("", wires, vec![], vec![]);
     let (arrivals, know_arrival) = &bench.brings;
     assert_eq!((arrivals.len(), &know_arrival[..]), (2, &[false, true][..]));
-    assert!(arrivals.iter().all(|arrivals| arrivals.origin.contains("tells no rate")));
+    assert!(arrivals.iter().all(|arrivals| arrivals.origin.contains("does not report a rate")));
     bench.turn();
     assert!([0, 1].iter().all(|&wire| bench.wire(wire).clocks.is_none()));
     let clocks = Clocks { realtime_ns: 5, monotonic_ns: 7 };

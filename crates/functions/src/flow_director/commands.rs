@@ -29,7 +29,7 @@ pub(super) const COMMANDS: &[CommandEntry] = &[
 /// The most rules that one call lists.
 const PAGE: usize = 1024;
 
-const OTHER: &str = "the function there is no flow-director";
+const OTHER: &str = "the function there is not a flow-director";
 
 /// The result of `flow-director.get`.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, JsonSchema)]

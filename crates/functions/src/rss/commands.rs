@@ -210,7 +210,7 @@ impl Command for Set {
                 Err(CommandError::argument("table", refusal))
             }
             Some(Err(refusal)) => Err(CommandError::argument("mark", refusal)),
-            None => Err(CommandError::Refused("the function there is no rss".into())),
+            None => Err(CommandError::Refused("the function there is not rss".into())),
         }
     }
 

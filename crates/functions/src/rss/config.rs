@@ -264,8 +264,7 @@ fn build_table(
             check_size(key("table"), entries.len())?;
             if size != entries.len() && size != IndirectionTable::DEFAULT_ENTRIES {
                 let length = entries.len();
-                let message =
-                    format!("found {size}, allowed beside `table` is its length, {length}");
+                let message = format!("found {size}, allowed with `table`: its length, {length}");
                 return Err(ConfigError::new(key("table_size"), message));
             }
             for (entry, &queue) in entries.iter().enumerate() {

@@ -121,7 +121,7 @@ impl Switch {
             if let Some(other) = pool_of.replace(index as u8) {
                 let message = format!(
                     "found queue {queue}, which is that of pool {other}, \
-                                       allowed: a queue of no other place"
+                                       allowed: a queue that is named once"
                 );
                 return Err(ConfigError::new(key, message));
             }

@@ -46,7 +46,7 @@ fn rss_says_what_is_wrong() {
         ),
         (
             "table = [0, 1]\ntable_size = 4".into(),
-            "table_size: found 4, allowed beside `table` is its length, 2",
+            "table_size: found 4, allowed with `table`: its length, 2",
         ),
     ];
     for (lines, message) in cases {

@@ -173,7 +173,7 @@ fn what_came_of_a_change_is_told() {
     for (refusal, message) in told {
         assert_eq!(reply(Some(Err(refusal))).unwrap_err().to_string(), message);
     }
-    let unseen = CommandError::Refused("the function there is no rss".into());
+    let unseen = CommandError::Refused("the function there is not rss".into());
     assert_eq!(reply(None).unwrap_err(), unseen);
     let change = TableChange { outcome: Some(Ok(2)), ..TableChange::default() };
     assert_eq!(SetContext::reply(change).unwrap().moved_entries, 2);

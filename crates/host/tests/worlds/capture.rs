@@ -210,7 +210,7 @@ fn a_reader_that_does_not_read_costs_the_capture_and_no_one_else() {
     assert!(asked.elapsed() >= Duration::from_secs(1), "the reader had its second");
     assert_eq!(outcome["id"], 77);
     let error = outcome["result"]["error"].as_str().unwrap();
-    assert_eq!(error, "nobody reads it: what had not been read is lost");
+    assert_eq!(error, "nobody reads it: what was not read is lost");
     drop(reader);
     card.stop();
 }
@@ -229,7 +229,7 @@ fn only_so_many_calls_of_a_client_wait_for_a_capture() {
     client.send(&calls);
     let answer = client.line().unwrap();
     assert_eq!(answer["id"], 64, "{answer}");
-    let message = "64 calls wait for captures, which is the most";
+    let message = "64 calls wait for captures, which is the limit";
     assert_eq!(answer["error"]["message"], message);
     card.stop();
 }
@@ -248,7 +248,7 @@ fn who_waits_for_a_capture_hears_of_its_end_when_the_card_ends() {
     let outcome = client.line().unwrap();
     assert_eq!(outcome["id"], 77);
     let error = outcome["result"]["error"].as_str().unwrap();
-    assert_eq!(error, "nobody reads it: what had not been read is lost");
+    assert_eq!(error, "nobody reads it: what was not read is lost");
 }
 
 #[test]
@@ -336,12 +336,12 @@ fn what_cannot_be_captured_says_why() {
     let message = refused(&file, json!({ "stages": ["tx"] }));
     assert_eq!(message, "nothing can be captured at tx: the chain has no functions");
     let message = refused(&File::open(&path).unwrap(), json!({}));
-    assert_eq!(message, "the file that came along is open for reading only");
+    assert_eq!(message, "the file sent along is open for reading only");
     for _ in 0..4 {
         start(&mut client, &file, json!({}));
     }
     let error = client.call_with(&file, "capture.start", json!({})).unwrap_err();
-    assert_eq!(error["message"], "4 captures run, which is the most");
+    assert_eq!(error["message"], "4 captures run, which is the limit");
     let error = client.error("capture.stop", json!({ "capture": 99 }));
     assert_eq!(error, "capture: found 99, running: 1, 2, 3, 4");
     let batch = "[{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"capture.stop\",\

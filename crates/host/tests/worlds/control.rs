@@ -549,8 +549,8 @@ fn clients_that_hang_or_do_not_read_hold_up_nobody() {
         assert_eq!(answer["error"]["message"], message);
         assert_eq!(client.line(), None);
     };
-    told(&mut half, "found a line that does not end for 2 s, which is the most");
-    told(&mut silent, "found no word for 3 s, which is the most");
+    told(&mut half, "found a line that does not end for 2 s, which is the limit");
+    told(&mut silent, "found no word for 3 s, which is the limit");
     let mut rest = Vec::new();
     let _ = deaf.stream.get_mut().read_to_end(&mut rest);
     card.stop();
@@ -568,7 +568,7 @@ fn the_one_silent_for_the_longest_makes_way() {
     let mut third = card.client();
     third.good("card.stats", json!({}));
     let answer = first.line().unwrap();
-    let message = "2 clients are connected, which is the most: \
+    let message = "2 clients are connected, which is the limit: \
                    the one silent for the longest makes way";
     assert_eq!(answer["error"]["message"], message);
     assert_eq!(first.line(), None);
@@ -587,12 +587,12 @@ fn a_card_whose_places_are_all_taken_can_be_stopped() {
     }
     let mut extra = card.client();
     let error = extra.error("card.stats", json!({}));
-    let wanted = "2 clients are connected, which is the most: \
+    let wanted = "2 clients are connected, which is the limit: \
                   this one may call card.info and card.stop only";
     assert_eq!(error, wanted);
     let mut beyond = card.client();
     let answer = beyond.line().unwrap();
-    assert_eq!(answer["error"]["message"], "2 clients are connected, which is the most");
+    assert_eq!(answer["error"]["message"], "2 clients are connected, which is the limit");
     assert_eq!(beyond.line(), None);
     // A place that becomes free is its.
     let [first, mut second] = taken;
@@ -754,11 +754,11 @@ fn a_port_in_use_is_told_before_the_card_starts() {
         Doors::open(&picnic_host::sections().parse(&text, None).unwrap()).unwrap_err().to_string()
     };
     let error = open(&address.to_string());
-    let wanted = "card:3: control.metrics: found {}, which another program listens at";
+    let wanted = "card:3: control.metrics: found {}, which another program listens on";
     assert_eq!(error, wanted.replace("{}", &address.to_string()));
     let error = open("192.0.2.1:9464");
     assert_eq!(
         error,
-        "card:3: control.metrics: found 192.0.2.1:9464, which is no address of this machine"
+        "card:3: control.metrics: found 192.0.2.1:9464, which is not an address of this machine"
     );
 }

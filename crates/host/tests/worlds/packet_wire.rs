@@ -298,7 +298,10 @@ fn what_is_wrong_with_an_interface_is_said() {
     let path = format!("namespace = \"{}\"", file.path().display());
     let card = format!("[[wire]]\nport = \"packet\"\ninterface = \"lo\"\n{path}\n");
     let error = start(&card).map(drop).unwrap_err();
-    assert!(error.contains("namespace: ") && error.contains("is no network namespace"), "{error}");
+    assert!(
+        error.contains("namespace: ") && error.contains("is not a network namespace"),
+        "{error}"
+    );
 }
 
 /// Set for the child that has no privileges.

@@ -44,7 +44,7 @@ impl<A, R> PendingQuery<A, R> {
     }
 
     fn answer(self) -> Result<R, CommandError> {
-        let other = || CommandError::Refused("the function there is no object".into());
+        let other = || CommandError::Refused("the function there is not an object".into());
         self.answer.ok_or_else(other)?
     }
 }

@@ -33,7 +33,7 @@ const FULL: f64 = 0.95;
 /// What an empty card does not have.
 const REMOVED: [&str; 4] = ["tx", "task", "filter", "os"];
 
-/// Dropped for want of room: nobody has asked for these.
+/// Dropped for lack of room: nobody has asked for these.
 const NO_ROOM: [DropReason; 7] = [
     DropReason::RingFull,
     DropReason::PoolExhausted,
@@ -50,7 +50,7 @@ pub(super) struct Measured {
     pub(super) value: Option<f64>,
     pub(super) window: Option<Window>,
     pub(super) load: Load,
-    /// The share of packets that was lost for want of room, and where.
+    /// The share of packets that was lost for lack of room, and where.
     pub(super) lost: (f64, String),
     /// The share of the time that the client's busiest thread ran.
     pub(super) client: Option<f64>,
@@ -67,11 +67,11 @@ impl Measured {
         if *lost > allowed_loss {
             let (lost, allowed) = (lost * 100.0, allowed_loss * 100.0);
             return Some(format!(
-                "lost {lost:.1} % of its packets for want of room ({places}), allowed: {allowed} %"
+                "lost {lost:.1} % of its packets for lack of room ({places}), allowed: {allowed} %"
             ));
         }
         if self.at_limit && !full_client {
-            return Some("has a client at its limit: it could not ask as much as it was to".into());
+            return Some("has a client at its limit, which could not send all its requests".into());
         }
         match self.client {
             Some(share) if share >= FULL && !full_client => {
@@ -180,7 +180,7 @@ impl<'a> MeasuringPlace<'a> {
         };
         let meter = Meter::start();
         let (talked, window) = match (&self.behind, running) {
-            (None, None) => anyhow::bail!("there is neither a card nor a workload"),
+            (None, None) => anyhow::bail!("found neither a card nor a workload"),
             (None, Some(running)) => {
                 let time = Duration::from_secs_f64(self.seconds);
                 (None, Some(Window::of(running, WARM_UP, time)?))
@@ -201,7 +201,7 @@ impl<'a> MeasuringPlace<'a> {
         if value.is_none() && matches!(figure, ComparedFigure::Printed(..)) {
             let last = printed.lines().rev().find(|line| !line.trim().is_empty());
             let last = last.map_or("it printed nothing".into(), |line| format!("it ends: {line}"));
-            anyhow::bail!("the workload's output has no figure of the kind asked for: {last}");
+            anyhow::bail!("the workload's output does not have the figure asked for: {last}");
         }
         let lost = window.as_ref().map_or((0.0, String::new()), lost);
         let latencies = latencies(&printed);
@@ -247,7 +247,7 @@ fn is_of_chain(setting: &str) -> bool {
     key.trim() == "rx" || REMOVED.contains(&key.trim())
 }
 
-/// What was dropped for want of room, as a share of what came.
+/// What was dropped for lack of room, as a share of what came.
 fn lost(window: &Window) -> (f64, String) {
     let drops = NO_ROOM.iter().filter_map(|reason| {
         let count = *window.report.drops.get(reason.name())?;

@@ -126,11 +126,11 @@ fn pairs_that_lose_packets_or_have_a_full_client_do_not_count() {
     let at_limit = Measured { at_limit: true, ..measured(90.0, 0.0, None) };
     question.add(&mut pairs, 4, &good, (&at_limit, "candidate"));
     assert_eq!((&pairs.baseline[..], &pairs.candidate[..]), (&[100.0][..], &[90.0][..]));
-    let lost = "pair 2 is void: candidate lost 10.0 % of its packets for want of room (7 \
+    let lost = "pair 2 is void: candidate lost 10.0 % of its packets for lack of room (7 \
                 ring_full), allowed: 0.1 %";
     let full = "pair 3 is void: baseline has a full client: a thread of it ran 97 % of the time";
-    let limit = "pair 4 is void: candidate has a client at its limit: it could not ask as much as it \
-                 was to";
+    let limit = "pair 4 is void: candidate has a client at its limit, which could not send all its \
+                 requests";
     assert_eq!(pairs.void, [lost, full, limit]);
     let outcome = question.outcome(vec![pairs]);
     assert!(outcome.notes[0].contains("1 pairs count and 10 are needed"), "{:?}", outcome.notes);

@@ -213,7 +213,7 @@ impl Bed {
         std::thread::sleep(Duration::from_millis(100).saturating_sub(started.elapsed()));
         let window = running.monitor().report().since(&before);
         let report = running.stop()?;
-        anyhow::ensure!(report.ledger.balanced(), "the ledger does not balance: a bug");
+        anyhow::ensure!(report.ledger.balanced(), "the ledger does not balance: this is a bug");
         let busy = window.borrowed_core.busy_fraction * window.duration_s;
         Ok(window.wires[0].rx_packets as f64 / busy)
     }

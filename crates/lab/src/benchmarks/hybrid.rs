@@ -118,6 +118,6 @@ fn capacity(bed: &Bed, (engine, action): (&str, &str)) -> anyhow::Result<f64> {
     let spent = spent() - before;
     let report = running.stop()?;
     journal.undo()?;
-    anyhow::ensure!(report.ledger.balanced(), "the ledger does not balance: a bug");
+    anyhow::ensure!(report.ledger.balanced(), "the ledger does not balance: this is a bug");
     Ok(report.wires[0].rx_packets as f64 / (spent as f64 / 1e9))
 }

@@ -122,7 +122,7 @@ fn measure(args: &Idle, run: &mut Run<'_>) -> anyhow::Result<Outcome> {
     let client = placement.target_cores.first().copied().unwrap_or(0);
     let waits = after_pauses(args, &hosts, &taking, (placement.borrowed_core, client));
     let report = running.stop()?;
-    anyhow::ensure!(report.ledger.balanced(), "the ledger does not balance: a bug");
+    anyhow::ensure!(report.ledger.balanced(), "the ledger does not balance: this is a bug");
     let mut outcome = measured();
     let busy_fraction = (after - before) as f64 / elapsed;
     outcome.add(Figure::one("borrowed_core_cpu_fraction", busy_fraction));
@@ -316,9 +316,9 @@ pub(crate) fn processor_time() -> anyhow::Result<u64> {
         let path = task?.path();
         if std::fs::read_to_string(path.join("comm"))?.trim() == BORROWED {
             let text = std::fs::read_to_string(path.join("schedstat"))
-                .context("this kernel does not tell a thread's time (schedstat)")?;
+                .context("this kernel does not report a thread's time (schedstat)")?;
             let time = text.split_whitespace().next().and_then(|word| word.parse().ok());
-            return time.context("schedstat says what it should not");
+            return time.context("schedstat has an unexpected format");
         }
     }
     anyhow::bail!("there is no thread of the borrowed core")

@@ -194,7 +194,7 @@ impl<'a> Joined<'a> {
         let running = Launch::new(&card, picnic_host::registries()).hook(hook).start_alone()?;
         let result = body();
         let report = running.stop()?;
-        anyhow::ensure!(report.ledger.balanced(), "the ledger does not balance: a bug");
+        anyhow::ensure!(report.ledger.balanced(), "the ledger does not balance: this is a bug");
         Ok((result?, report))
     }
 

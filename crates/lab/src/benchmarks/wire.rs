@@ -129,6 +129,6 @@ fn measure(args: &Wires, hosts: &Hosts, (from, to): (&str, &str)) -> anyhow::Res
     signals::sleep(Duration::from_secs_f64(args.seconds))?;
     let (packets, elapsed) = (received() - before, processor_time()? - start);
     let report = running.stop()?;
-    anyhow::ensure!(report.ledger.balanced(), "the ledger does not balance: a bug");
+    anyhow::ensure!(report.ledger.balanced(), "the ledger does not balance: this is a bug");
     Ok(packets as f64 * 1e9 / elapsed.max(1) as f64)
 }

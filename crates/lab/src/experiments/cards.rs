@@ -100,7 +100,7 @@ impl CardRun<'_> {
         });
         let report = running.stop().map_err(|error| failed(&error))?;
         if !report.ledger.balanced() {
-            return Err(LabError::Failed("the ledger does not balance: a bug".into()));
+            return Err(LabError::Failed("the ledger does not balance: this is a bug".into()));
         }
         Ok(Passed {
             offered_pps: (after.0 - before.0) as f64 / seconds,

@@ -307,7 +307,7 @@ impl<C: Case> Experiment for WebServers<C> {
                 let load = point.number("offered_ratio");
                 if load > 0.0 {
                     let Some(capacity) = run.followed.and_then(capacity) else {
-                        let why = "nothing was answered back to back that a load could be told by";
+                        let why = "nothing was answered back to back to derive a load from";
                         return Err(LabError::Failed(why.into()));
                     };
                     workload.requests_per_second = capacity * load;

@@ -203,8 +203,9 @@ impl ClientGroup<'_> {
             .collect::<Result<_, _>>()?;
         let mut all = ClientResult::default();
         for thread in threads {
-            let found =
-                thread.join().map_err(|_| anyhow::anyhow!("a client has panicked: a bug"))??;
+            let found = thread
+                .join()
+                .map_err(|_| anyhow::anyhow!("a client panicked: this is a bug"))??;
             all.add(&found);
         }
         Ok(all)

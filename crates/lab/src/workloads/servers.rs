@@ -179,7 +179,7 @@ fn check_free(hosts: &Hosts, port: u16) -> anyhow::Result<()> {
     let bind = move || Ok(TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).map(drop));
     let bound = hosts.namespace(Role::Server)?.spawn(bind)?.join();
     bound
-        .map_err(|_| anyhow::anyhow!("a look at a port has panicked: a bug"))??
+        .map_err(|_| anyhow::anyhow!("the thread that watches a port panicked: this is a bug"))??
         .with_context(|| format!("port {port} of the server's namespace is taken"))
 }
 

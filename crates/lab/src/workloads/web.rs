@@ -356,7 +356,8 @@ pub struct WebLatency {
 fn figures(text: &str) -> anyhow::Result<WebFigures> {
     let line = text.lines().find_map(|line| line.strip_prefix("picnic "));
     let line = line.context("wrk did not report its figures")?;
-    let printed: Printed = serde_json::from_str(line).context("wrk reports what it should not")?;
+    let printed: Printed =
+        serde_json::from_str(line).context("wrk's report has an unexpected format")?;
     let duration_s = printed.duration_us as f64 / 1e6;
     Ok(WebFigures {
         requests: printed.requests,
@@ -383,7 +384,7 @@ fn figures(text: &str) -> anyhow::Result<WebFigures> {
 /// In nanoseconds.
 fn percentile(printed: &Printed, percent: f64) -> anyhow::Result<u64> {
     let found = printed.percentiles.iter().find(|(asked, _)| *asked == percent);
-    found.map(|(_, us)| us * 1000).with_context(|| format!("wrk tells no percentile {percent}"))
+    found.map(|(_, us)| us * 1000).with_context(|| format!("wrk reports no percentile {percent}"))
 }
 
 /// As many requests at each percentile's time as lie between it and the one before.

@@ -72,7 +72,7 @@ pub fn apply(
         && (other.reserved != request.reserved() || held && !other.journal.is_held)
     {
         return Err(MachineError::Refused(format!(
-            "cores {} are isolated already, by process {}{}",
+            "cores {} are already isolated, by process {}{}",
             other.reserved,
             other.journal.process,
             if other.journal.is_held { ": `picnic isolate restore` first" } else { "" }
@@ -149,12 +149,13 @@ impl Isolated {
             };
             if let Err(reason) = made {
                 if request.method == IsolationMethod::Cpuset {
-                    let reason = format!("isolation.method \"cpuset\" cannot be: {reason}");
+                    let reason = format!("isolation.method \"cpuset\" is not possible: {reason}");
                     return Err(MachineError::Refused(reason));
                 }
                 partition::discard(machine);
                 journal.record(isolation(Method::Affinity))?;
-                plan.warnings.push(format!("no cpuset partition, by affinity instead: {reason}"));
+                plan.warnings
+                    .push(format!("no cpuset partition, thread affinities instead: {reason}"));
                 plan.method = Method::Affinity;
                 plan.method_reason = Some(reason);
                 plan.partition = None;

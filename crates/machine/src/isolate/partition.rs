@@ -29,16 +29,16 @@ pub(super) fn folder(machine: &Machine) -> PathBuf {
 pub(super) fn why_not(machine: &Machine) -> Option<String> {
     let root = root(machine);
     let Ok(controllers) = machine.read(&root.join("cgroup.controllers")) else {
-        return Some(format!("{} is no control group of version 2", root.display()));
+        return Some(format!("{} is not a control group of version 2", root.display()));
     };
     if !controllers.split_whitespace().any(|name| name == "cpuset") {
         return Some("the control groups of version 2 have no cpuset controller here".into());
     }
     // Only a true root group has no type.
     if root.join("cgroup.type").exists() {
-        return Some("this is a container, whose cores are somebody else's to share out".into());
+        return Some("this is a container, whose cores are assigned from outside".into());
     }
-    folder(machine).exists().then(|| format!("{} is there already", folder(machine).display()))
+    folder(machine).exists().then(|| format!("{} already exists", folder(machine).display()))
 }
 
 /// Makes the partition. All it changes is in the journal.

@@ -106,12 +106,9 @@ pub fn plan(machine: &Machine, request: &IsolationRequest) -> Result<Plan, Machi
         Some(applied) if applied.reserved != reserved => (None, Some(applied)),
         applied => (applied, None),
     };
-    warnings.extend(other.map(|other| {
-        format!(
-            "cores {} are isolated now: these would have to be given back first",
-            other.reserved
-        )
-    }));
+    warnings.extend(
+        other.map(|other| format!("cores {} are isolated now: restore them first", other.reserved)),
+    );
     warnings.extend(topology.problems);
     let claims = Claims::read(machine);
     let mut spared = BTreeSet::new();
@@ -184,9 +181,9 @@ fn method(
         (IsolationMethod::Affinity, _) => Ok((Method::Affinity, None)),
         (_, None) => Ok((Method::Cpuset, None)),
         (IsolationMethod::Auto, Some(reason)) => Ok((Method::Affinity, Some(reason))),
-        (IsolationMethod::Cpuset, Some(reason)) => {
-            Err(MachineError::Refused(format!("isolation.method \"cpuset\" cannot be: {reason}")))
-        }
+        (IsolationMethod::Cpuset, Some(reason)) => Err(MachineError::Refused(format!(
+            "isolation.method \"cpuset\" is not possible: {reason}"
+        ))),
     }
 }
 

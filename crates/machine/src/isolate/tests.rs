@@ -85,7 +85,7 @@ fn a_plan_tells_all_and_changes_nothing() {
         ]
     );
     assert_eq!((plan.bound_threads, plan.method), (1, Method::Affinity));
-    assert!(plan.method_reason.unwrap().ends_with("is no control group of version 2"));
+    assert!(plan.method_reason.unwrap().ends_with("is not a control group of version 2"));
     assert_eq!(fixture.all(), before);
     assert!(!fixture.machine.state.exists());
 }
@@ -237,7 +237,7 @@ fn one_core_is_isolated_at_a_time() {
     let me = std::process::id();
     assert_eq!(
         error,
-        format!("cores 6-7 are isolated already, by process {me}: `picnic isolate restore` first")
+        format!("cores 6-7 are already isolated, by process {me}: `picnic isolate restore` first")
     );
     assert_moved(&fixture);
     restore(&fixture.machine).unwrap();
@@ -305,7 +305,7 @@ fn a_partition_that_cannot_be_gives_way() {
     // Unless the card insists.
     let insisting = request(&fixture, "[isolation]\nmethod = \"cpuset\"\n");
     let error = apply(&fixture.machine, &insisting, true).unwrap_err().to_string();
-    assert!(error.starts_with("isolation.method \"cpuset\" cannot be: "), "{error}");
+    assert!(error.starts_with("isolation.method \"cpuset\" is not possible: "), "{error}");
     assert_eq!(fixture.all(), before);
     assert!(fixture.journals().is_empty());
 }
@@ -328,7 +328,7 @@ fn why_there_is_no_partition_is_told() {
     fixture.end(401);
     let root = fixture.machine.sysfs.join("fs/cgroup");
     put(&root.join("picnic/cgroup.type"), "domain");
-    assert!(why(&fixture).ends_with("is there already"));
+    assert!(why(&fixture).ends_with("already exists"));
     put(&root.join("cgroup.type"), "domain");
     assert!(why(&fixture).starts_with("this is a container"));
     put(&root.join("cgroup.controllers"), "cpu io");

@@ -168,7 +168,7 @@ fn a_network_that_cannot_be_made_leaves_nothing() {
     let state = tempfile::tempdir().unwrap();
     let Some(machine) = this_machine("net-refused", state.path()) else { return };
     let mut wrong = network(&text("r", "")).unwrap();
-    // Nobody makes this one, so the pair cannot be made.
+    // Nobody makes this one, so the pair cannot be created.
     wrong.links[0].far.namespace = Some("pnt-nowhere".into());
     assert!(up(&machine, &wrong).is_err());
     assert!(!machine.namespaces.join(&wrong.namespaces[0]).exists());

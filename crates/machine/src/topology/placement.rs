@@ -126,7 +126,7 @@ fn unknown(topology: &Topology, borrowed: usize, level: IsolationLevel) -> Optio
         IsolationLevel::Llc => "the last-level cache",
     };
     Some(format!(
-        "isolation level \"{level}\": this machine does not tell of {missing} of core {borrowed}, \
+        "isolation level \"{level}\": this machine does not report {missing} of core {borrowed}, \
          so a target core may share it"
     ))
 }
@@ -184,7 +184,7 @@ pub fn place(file: &CardFile, available: &Available) -> Result<Placement, Config
     if placement.target_cores.contains(&borrowed_core) {
         placement.warnings.push(format!(
             "core {borrowed_core} is both borrowed core and target core: they take turns on it, \
-             and figures say little"
+             and figures mean little"
         ));
     }
     Ok(placement)

@@ -55,7 +55,7 @@ fn two_cores_without_cache_information_are_borrowed_and_target() {
     assert_eq!(targets(&topology, "l2"), answer("0", L2, ""));
     assert_eq!(targets(&topology, "smt"), answer("0", Smt, ""));
     assert_eq!(targets(&topology, "none"), answer("0", Nothing, ""));
-    let unknown = "isolation level \"l2\": this machine does not tell of the L2 cache of core 1, \
+    let unknown = "isolation level \"l2\": this machine does not report the L2 cache of core 1, \
                    so a target core may share it";
     assert_eq!(told(&topology, "l2"), [unknown]);
     assert!(told(&topology, "smt").is_empty());

@@ -186,7 +186,7 @@ impl Change {
                 let words = feature_words(interface, namespace.as_deref(), feature, was);
                 let words: Vec<_> = words.iter().map(String::as_str).collect();
                 match is_name(interface) && namespace.as_deref().is_none_or(is_name) {
-                    false => UndoResult::Refused("that is no name".into()),
+                    false => UndoResult::Refused("that is not a name".into()),
                     true if is_gone(machine, interface, namespace.as_deref()) => UndoResult::Gone,
                     true => is_there(machine.kernel.run(lock, &words)),
                 }
@@ -238,7 +238,7 @@ fn group(machine: &Machine, path: &Path) -> UndoResult {
 
 fn namespace(machine: &Machine, lock: &File, name: &str) -> UndoResult {
     if !is_name(name) {
-        return UndoResult::Refused("that is no name".into());
+        return UndoResult::Refused("that is not a name".into());
     }
     match machine.namespaces.join(name).try_exists() {
         Ok(false) => UndoResult::Gone,
@@ -252,11 +252,11 @@ fn folder(machine: &Machine, path: &Path) -> UndoResult {
         matches!(part, std::path::Component::RootDir | std::path::Component::Normal(_))
     });
     if !path.is_absolute() || !is_plain || !name.is_some_and(|name| name.starts_with("picnic-")) {
-        return UndoResult::Refused("that is no folder of this program".into());
+        return UndoResult::Refused("that folder was not made by this program".into());
     }
     match std::fs::symlink_metadata(path) {
         Ok(metadata) if !metadata.is_dir() => {
-            UndoResult::Refused("it is no folder any more".into())
+            UndoResult::Refused("it is no longer a folder".into())
         }
         Ok(_) => undone(machine.kernel.remove_tree(path)),
         Err(error) => undone(Err(error)),
@@ -265,7 +265,7 @@ fn folder(machine: &Machine, path: &Path) -> UndoResult {
 
 fn interface(machine: &Machine, lock: &File, name: &str, namespace: Option<&str>) -> UndoResult {
     if !is_name(name) || !namespace.is_none_or(is_name) {
-        return UndoResult::Refused("that is no name".into());
+        return UndoResult::Refused("that is not a name".into());
     }
     let arguments = match namespace {
         None => vec!["ip", "link", "del", name],

@@ -323,7 +323,7 @@ impl FakeKernel {
 
     #[track_caller]
     fn check(&self, path: &Path) {
-        assert!(self.is_inside(path), "{} is not of this machine", path.display());
+        assert!(self.is_inside(path), "{} is not on this machine", path.display());
     }
 }
 

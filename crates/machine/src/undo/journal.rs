@@ -152,7 +152,7 @@ impl Journal {
     /// Makes a journal that belongs to this process. `purpose` is a word for its file's name.
     ///
     /// # Errors
-    /// The state directory cannot be made or written.
+    /// The state directory cannot be created or written.
     pub fn create(machine: &Machine, purpose: &str) -> Result<Self, MachineError> {
         let _lock = lock(machine)?;
         let me = std::process::id() as i32;
@@ -408,7 +408,7 @@ fn wait_for(path: &Path) -> io::Result<File> {
                 std::thread::sleep(Duration::from_millis(5));
             }
             Err(TryLockError::WouldBlock) => {
-                return Err(io::Error::other("a command that makes its changes still runs"));
+                return Err(io::Error::other("a command that makes its changes is still running"));
             }
             Err(TryLockError::Error(error)) => return Err(error),
         }
@@ -432,7 +432,7 @@ pub(super) fn is_trusted(owner: u32, me: u32) -> bool {
 /// Header and lines of a journal; none if it is not there any more.
 fn read(path: &Path) -> io::Result<Option<(Header, Vec<Line>)>> {
     let invalid = |message: String| io::Error::new(io::ErrorKind::InvalidData, message);
-    let not_obeyed = || invalid("others could have written it: it is not obeyed".into());
+    let not_obeyed = || invalid("others could have written it, so it is ignored".into());
     // Neither through a link nor, should it be a pipe, waiting for who writes to it.
     let flags = OFlags::NOFOLLOW.union(OFlags::NONBLOCK).bits() as i32;
     let mut file = match OpenOptions::new().read(true).custom_flags(flags).open(path) {
@@ -449,7 +449,7 @@ fn read(path: &Path) -> io::Result<Option<(Header, Vec<Line>)>> {
         return Err(not_obeyed());
     }
     if metadata.len() > LONGEST {
-        return Err(invalid(format!("{} bytes are no journal of this program", metadata.len())));
+        return Err(invalid(format!("{} bytes are not a journal of this program", metadata.len())));
     }
     let mut text = String::new();
     file.read_to_string(&mut text)?;

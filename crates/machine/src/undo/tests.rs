@@ -201,10 +201,10 @@ fn a_journal_that_others_can_write_is_not_obeyed() {
     let path = fixture.journals().remove(0);
     assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
     fs::set_permissions(&path, PermissionsExt::from_mode(0o666)).unwrap();
-    assert_eq!(refusal(&fixture), "others could have written it: it is not obeyed");
+    assert_eq!(refusal(&fixture), "others could have written it, so it is ignored");
     fs::remove_file(&path).unwrap();
     std::os::unix::fs::symlink("/dev/null", &path).unwrap();
-    assert_eq!(refusal(&fixture), "others could have written it: it is not obeyed");
+    assert_eq!(refusal(&fixture), "others could have written it, so it is ignored");
 }
 
 #[test]
@@ -279,7 +279,7 @@ fn a_journal_of_another_owner_is_not_obeyed() {
         return picnic_testing::skip("a_journal_of_another_owner_is_not_obeyed", "it needs root");
     }
     std::os::unix::fs::chown(&path, Some(12_345), None).unwrap();
-    assert_eq!(refusal(&fixture), "others could have written it: it is not obeyed");
+    assert_eq!(refusal(&fixture), "others could have written it, so it is ignored");
     assert_eq!(text(&fixture, "a"), "2");
     std::os::unix::fs::chown(&path, Some(0), None).unwrap();
     assert_eq!(restore_one(&fixture).restored, 1);
@@ -292,16 +292,16 @@ fn what_stands_in_a_journals_place_is_not_obeyed() {
     let moved = fixture.root.join("moved");
     fs::rename(&path, &moved).unwrap();
     fs::create_dir(&path).unwrap();
-    assert_eq!(refusal(&fixture), "others could have written it: it is not obeyed");
+    assert_eq!(refusal(&fixture), "others could have written it, so it is ignored");
     fs::remove_dir(&path).unwrap();
     // Neither a link, were it to a good journal, nor a pipe, which would be waited for.
     std::os::unix::fs::symlink(&moved, &path).unwrap();
-    assert_eq!(refusal(&fixture), "others could have written it: it is not obeyed");
+    assert_eq!(refusal(&fixture), "others could have written it, so it is ignored");
     fs::remove_file(&path).unwrap();
     let mode = rustix::fs::Mode::RUSR.union(rustix::fs::Mode::WUSR);
     let pipe = rustix::fs::FileType::Fifo;
     rustix::fs::mknodat(rustix::fs::CWD, &path, pipe, mode, 0).unwrap();
-    assert_eq!(refusal(&fixture), "others could have written it: it is not obeyed");
+    assert_eq!(refusal(&fixture), "others could have written it, so it is ignored");
 }
 
 #[test]
@@ -313,7 +313,7 @@ fn a_journal_is_read_up_to_its_longest_and_no_further() {
     let file = fs::OpenOptions::new().write(true).open(&path).unwrap();
     // Without ends of lines, all of it is a line that was being written.
     file.set_len(journal::LONGEST + 1).unwrap();
-    let expected = format!("{} bytes are no journal of this program", journal::LONGEST + 1);
+    let expected = format!("{} bytes are not a journal of this program", journal::LONGEST + 1);
     assert_eq!(refusal(&fixture), expected);
     file.set_len(journal::LONGEST).unwrap();
     assert_eq!(journals(&fixture.machine).unwrap()[0].as_ref().unwrap().changes.len(), 1);
@@ -395,7 +395,7 @@ fn what_is_no_name_never_reaches_ip() {
     }
     let restored = journal.undo().unwrap();
     assert_eq!(restored.refused.len(), 4 * NO_NAMES.len());
-    assert!(restored.refused.iter().all(|line| line.ends_with(": that is no name")));
+    assert!(restored.refused.iter().all(|line| line.ends_with(": that is not a name")));
     assert!(fixture.kernel.ip_calls.lock().unwrap().is_empty());
 }
 
@@ -562,7 +562,7 @@ fn a_journal_that_any_other_can_write_is_not_obeyed() {
     let path = left(&fixture, setting(&fixture, "a", "2"));
     for mode in [0o620, 0o602, 0o622, 0o722] {
         fs::set_permissions(&path, PermissionsExt::from_mode(mode)).unwrap();
-        assert_eq!(refusal(&fixture), "others could have written it: it is not obeyed");
+        assert_eq!(refusal(&fixture), "others could have written it, so it is ignored");
     }
     fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).unwrap();
     assert_eq!(restore_one(&fixture).unchanged, 1);

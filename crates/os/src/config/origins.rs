@@ -45,7 +45,7 @@ pub struct WireReport {
     pub name: String,
     /// Packets per second.
     pub rate_pps: Origin,
-    /// Packets that wait without loss; none if all do, or the wire does not tell.
+    /// Packets that wait without loss; none if all do, or the wire does not report it.
     pub room: Origin,
 }
 
@@ -131,14 +131,14 @@ pub(super) fn packet_path(
 
 /// What is known of each wire, and what comes together there.
 fn wires(keys: &OsSection, file: &CardFile, arrivals: &[Arrivals]) -> Vec<(WireReport, u64)> {
-    let untold = Arrivals { origin: "nothing is known of the wire".into(), ..<_>::default() };
+    let untold = Arrivals { origin: "the wire does not report anything".into(), ..<_>::default() };
     let told = |index: usize| arrivals.get(index).unwrap_or(&untold);
     let room = |arrivals: &Arrivals| {
         let told = arrivals.room.filter(|&room| room != u64::MAX);
         let from = match arrivals.room {
             Some(u64::MAX) => "all wait",
             Some(_) => arrivals.room_origin,
-            None => "the wire does not tell",
+            None => "the wire does not report it",
         };
         amount(&keys.receive_room, "receive_room", told, from)
     };

@@ -305,7 +305,7 @@ fn what_cannot_be_sent_is_refused_with_the_reason() {
             "the frame has 4000 bytes, allowed: 1 to 2048 (pool.buffer_size)",
             "the card has no wire 3",
             "the card has no wire 3",
-            "no buffer is at hand, allowed: 16 frames per segment",
+            "no buffer is left, allowed: 16 frames per segment",
         ]
     );
     assert_eq!(bench.doors.backlog.waiting(), FRAMES_PER_SEGMENT + 1);

@@ -228,7 +228,7 @@ fn commands_are_obeyed_refused_and_their_answers_checked() {
     let refused = |text: &str| Err(text.to_owned());
     assert_eq!(call(&mut *function, "jump", json!({})), refused("no command jump"));
     let babble = call(&mut *function, "babble", json!({}));
-    assert_eq!(babble, refused("the plugin's answer is no JSON object"));
+    assert_eq!(babble, refused("the plugin's answer is not a JSON object"));
     let mut silent = workshop.build("plugin = \"random.so\"").unwrap();
     assert_eq!(call(&mut *silent, "get", json!({})), refused("the plugin takes no commands"));
 }
@@ -360,7 +360,7 @@ fn what_cannot_be_loaded_is_told_by_file_line_and_key() {
         (
             "schema",
             format!("PICNIC_HANDSHAKE, .name = \"a\", .config_schema = \"x\", {one}"),
-            "its config_schema is no JSON",
+            "its config_schema is not JSON",
         ),
         (
             "uncounted",

@@ -175,7 +175,7 @@ impl Tracer {
         let options =
             CaptureOptions { snaplen, buffer_bytes, epoch_ns, ..CaptureOptions::default() };
         let capture = Capture::create(&path, options, &context.stop).map_err(|error| {
-            ConfigError::new("path", format!("{name}: cannot be made: {error}"))
+            ConfigError::new("path", format!("{name}: cannot be created: {error}"))
         })?;
         Ok(Tracer { capture, stages: config.stages.clone(), name })
     }

@@ -596,7 +596,7 @@ fn keys_are_checked_and_errors_have_their_line() {
     let error = with("output = \"nowhere/out.pcapng\"").unwrap_err();
     assert!(
         error.starts_with("card:3: output: ")
-            && error.ends_with("out.pcapng: cannot be made: its folder is not there"),
+            && error.ends_with("out.pcapng: cannot be created: its folder does not exist"),
         "{error}"
     );
     let error = with("output = \"./in.pcap\"").unwrap_err();

@@ -29,7 +29,7 @@ pub(super) fn make(wanted: &DeviceConfig) -> Result<Vec<Queue>, ConfigError> {
             io::ErrorKind::PermissionDenied => {
                 format!("{shown} may not be entered: root is needed")
             }
-            io::ErrorKind::InvalidInput => format!("{shown} is no network namespace"),
+            io::ErrorKind::InvalidInput => format!("{shown} is not a network namespace"),
             _ => format!("{shown} cannot be entered: {error}"),
         };
         ConfigError::new("namespace", format!("found \"{name}\", but {why}"))
@@ -181,7 +181,7 @@ fn not_made(wanted: &DeviceConfig, error: &io::Error) -> ConfigError {
             let what = "but an interface of that name and another kind exists";
             format!("found \"{name}\", {what}")
         }
-        _ => format!("interface \"{name}\" cannot be made: {error}"),
+        _ => format!("interface \"{name}\" cannot be created: {error}"),
     };
     ConfigError::new(wanted.name_key, message)
 }
@@ -201,6 +201,6 @@ mod tests {
         assert!(said(Errno::NOENT).contains("/dev/net/tun, which is absent"));
         assert!(said(Errno::BUSY).contains("name: found \"web0\""));
         assert!(said(Errno::INVAL).contains("another kind"));
-        assert!(said(Errno::MFILE).contains("cannot be made"));
+        assert!(said(Errno::MFILE).contains("cannot be created"));
     }
 }

@@ -201,7 +201,7 @@ impl Lowering<'_> {
                     attrs.iter().find(|found| attributes::is(found, "bound")).map(Spanned::span);
                 self.error(
                     span.unwrap_or_else(Span::call_site),
-                    format!("found {given} as the bound of a loop that goes round {rounds} times"),
+                    format!("found {given} as the bound of a loop that runs {rounds} times"),
                 );
                 Some(rounds)
             }

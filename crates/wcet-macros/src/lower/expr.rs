@@ -233,12 +233,12 @@ impl Lowering<'_> {
                 let card = self.item.context.clone();
                 let message = match card {
                     Some(card) => format!(
-                        "this await is of no method of `{card}`, and what it awaits cannot be \
+                        "this await is not of a method of `{card}`, and what it awaits cannot be \
                          seen from here: write that code in the task, put the parts between its \
                          yields into `#[bounded]` functions, or give the longest time that it \
                          runs between two yields: `#[wcet(ns = N)]` before the statement"
                     ),
-                    None => "an await stands in a `#[task]` alone".into(),
+                    None => "an await is allowed in a `#[task]` only".into(),
                 };
                 self.error(inner.await_token.span, message);
                 self.yielded(inner, String::new());
@@ -290,7 +290,7 @@ impl Lowering<'_> {
         if let Some(asyncness) = &inner.asyncness {
             self.error(
                 asyncness.span,
-                "an async closure is not seen where it runs: write it in the task",
+                "where an async closure runs cannot be seen: write it in the task",
             );
             return None;
         }

@@ -153,16 +153,17 @@ impl<'a> Lowering<'a> {
         let span = around.span;
         let remedy = match &self.item.context {
             Some(card) => format!(
-                "yield on every way round (`{card}.yield_now().await`), or say how often it goes \
-                 round at most: `#[bound(n)]` before it"
+                "yield on every path (`{card}.yield_now().await`), or state how often it runs at \
+                 most: `#[bound(n)]` before it"
             ),
-            None => "say how often it goes round at most: `#[bound(n)]` before it".into(),
+            None => "state how often it runs at most: `#[bound(n)]` before it".into(),
         };
         let message = if self.flow.yields_in(number) {
             let last = way.into_iter().find_map(|block| self.flow.blocks[block].span);
             let line = line(last);
-            let way = line.map_or_else(String::new, |line| format!(" (the one by line {line})"));
-            format!("this loop yields on some ways round and not on all{way}: {remedy}")
+            let way = line
+                .map_or_else(String::new, |line| format!(" (not on the one through line {line})"));
+            format!("this loop yields on some paths but not on all{way}: {remedy}")
         } else if self.item.context.is_some() && !self.closure {
             format!("this loop neither yields nor has a bound: {remedy}")
         } else {

@@ -185,8 +185,8 @@ fn services_of_the_card_are_known_by_where_they_come_from() {
     assert_eq!(flow.segments.iter().map(|s| s.wait).collect::<Vec<_>>(), [false, true, false]);
     assert!(refused("card.work(n);").contains("as long as its argument says"));
     assert_eq!(segments("#[wcet(ns = 9)] card.work(n);"), [9]);
-    assert!(refused("mailbox.take_all().await;").contains("is of no method of `card`"));
-    assert!(refused("(a.b).receive().await;").contains("is of no method of `card`"));
+    assert!(refused("mailbox.take_all().await;").contains("is not of a method of `card`"));
+    assert!(refused("(a.b).receive().await;").contains("is not of a method of `card`"));
 }
 
 #[test]

@@ -7,7 +7,7 @@ async fn elsewhere() {}
 async fn of_another(card: Card) {
     #[wcet(ns = 3)]
     let future = elsewhere();
-    future.await; //~ this await is of no method of `card`, and what it awaits cannot be seen from here
+    future.await; //~ this await is not of a method of `card`, and what it awaits cannot be seen from here
 }
 
 #[task]
@@ -19,7 +19,7 @@ async fn kept(card: Card) {
 
 #[task]
 async fn closure(card: Card) {
-    let _work = async |value: u32| value; //~ an async closure is not seen where it runs
+    let _work = async |value: u32| value; //~ where an async closure runs cannot be seen
     let _more = || async { 3 }; //~ an async block is run where it is awaited
 }
 

@@ -48,7 +48,7 @@ fn twice(words: &[u32]) {
 
 #[bounded]
 fn too_small() {
-    #[bound(3)] //~ found 3 as the bound of a loop that goes round 4 times
+    #[bound(3)] //~ found 3 as the bound of a loop that runs 4 times
     for _ in 0..4 {}
 }
 

@@ -4,7 +4,7 @@ use picnic_wcet::{bounded, task};
 #[task]
 async fn never_ends(card: Card) {
     let mut sum = 0u32;
-    loop { //~ this loop neither yields nor has a bound: yield on every way round (`card.yield_now().await`), or say how often it goes round at most: `#[bound(n)]` before it
+    loop { //~ this loop neither yields nor has a bound: yield on every path (`card.yield_now().await`), or state how often it runs at most: `#[bound(n)]` before it
         sum = sum.wrapping_add(1);
     }
 }
@@ -27,7 +27,7 @@ async fn goes_over_any_number(card: Card, words: &[u32]) {
 
 #[task]
 async fn yields_on_one_way_only(card: Card, mut words: u32) {
-    loop { //~ this loop yields on some ways round and not on all (the one by line 34)
+    loop { //~ this loop yields on some paths but not on all (not on the one through line 34)
         if words > 3 {
             card.yield_now().await;
         } else {
@@ -38,7 +38,7 @@ async fn yields_on_one_way_only(card: Card, mut words: u32) {
 
 #[task]
 async fn yields_but_for_a_continue(card: Card, words: u32) {
-    'outer: loop { //~ this loop yields on some ways round and not on all
+    'outer: loop { //~ this loop yields on some paths but not on all
         #[bound(3)]
         loop {
             if words == 3 {
@@ -54,7 +54,7 @@ async fn yields_but_for_a_continue(card: Card, words: u32) {
 
 #[task]
 async fn yields_in_a_loop_that_may_not_run(card: Card, words: &[u32]) {
-    loop { //~ this loop yields on some ways round and not on all
+    loop { //~ this loop yields on some paths but not on all
         for _ in words {
             card.yield_now().await;
         }
@@ -81,7 +81,7 @@ async fn in_a_closure(card: Card, words: &[u32]) {
 
 #[bounded]
 fn in_a_function(words: &[u32]) {
-    while words.len() > 3 {} //~ this loop has no bound: say how often it goes round at most: `#[bound(n)]` before it
+    while words.len() > 3 {} //~ this loop has no bound: state how often it runs at most: `#[bound(n)]` before it
 }
 
 #[task]

@@ -69,7 +69,8 @@ fn only_capture(list: &Value) -> anyhow::Result<u32> {
         [only] => Ok(number(&only["capture"]) as u32),
         several => {
             let numbers: Vec<_> = several.iter().map(|one| text_of(&one["capture"])).collect();
-            let message = format!("several captures run, say which: {}", numbers.join(", "));
+            let message =
+                format!("several captures are running, say which: {}", numbers.join(", "));
             Err(Usage(message).into())
         }
     }

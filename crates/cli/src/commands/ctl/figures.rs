@@ -59,7 +59,7 @@ fn seconds(text: &str) -> Result<Duration, String> {
 pub(crate) fn report(connection: &mut Connection, since_reset: bool) -> anyhow::Result<Report> {
     let params = json!({ "latencies": true, "counters": true, "since_reset": since_reset });
     let stats = connection.call("card.stats", params)?;
-    serde_json::from_value(stats).context("the card's figures are of another version")
+    serde_json::from_value(stats).context("the card's figures come from another version")
 }
 
 impl WindowArgs {

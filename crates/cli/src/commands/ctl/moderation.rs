@@ -106,7 +106,7 @@ pub(super) fn text(result: &Value) -> String {
 /// The keys of `[interrupt]`, in words.
 pub(super) fn in_words(keys: &Value) -> String {
     let Ok(section) = serde_json::from_value::<InterruptSection>(keys.clone()) else {
-        return "unknown: the card is of another version".into();
+        return "unknown: the card runs another version".into();
     };
     let mut text = mode_in_words(section.moderation());
     if section.gate == GateMode::None {

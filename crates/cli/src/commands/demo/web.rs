@@ -114,7 +114,7 @@ pub(super) fn run(args: &WebArgs, json: bool) -> anyhow::Result<()> {
     };
     summary::verdict(&report)?;
     let errors = web.errors.total();
-    anyhow::ensure!(errors == 0, "{errors} requests went wrong: {:?}", web.errors);
+    anyhow::ensure!(errors == 0, "{errors} requests failed: {:?}", web.errors);
     printed
 }
 
@@ -151,7 +151,7 @@ fn measure(
             break Err(anyhow::anyhow!("interrupted; everything is removed"));
         }
         if !running.is_alive() {
-            break Err(anyhow::anyhow!("a thread of the card has ended: this is a bug of picnic"));
+            break Err(anyhow::anyhow!("a thread of the card has ended: this is a bug in picnic"));
         }
         if let Some(live) = live.as_mut().filter(|_| drawn.elapsed() >= DRAW) {
             live.draw(running.elapsed());

@@ -33,7 +33,7 @@ Without a workload, the cards run as their files say and the figure is one of th
 one (root), a card's first wire goes to a client and its host to a server, each in a namespace of
 its own; in commands, {server} is the server's address and {seconds} how long to take.
 
-A pair does not count if a side lost packets for want of room, or a thread of the client was always
+A pair does not count if a side lost packets for lack of room, or a thread of the client was always
 at work, or the client could not ask as much as it was to.
 
 Examples:
@@ -100,7 +100,7 @@ pub(super) struct AbArgs {
     /// Seconds of each measurement [default: 0.2, with a workload 2]
     #[arg(long, value_parser = seconds)]
     seconds: Option<f64>,
-    /// Percent of its packets that a side may lose for want of room
+    /// Percent of its packets that a side may lose for lack of room
     #[arg(long, value_name = "PERCENT", value_parser = percent, default_value_t = 0.1)]
     allow_loss: f64,
     /// Count pairs whose client was full
@@ -137,7 +137,7 @@ fn question(args: &AbArgs) -> Result<Question, String> {
         (kind, command) => Some(Workload::new(kind, command.as_deref(), args.server.as_deref())?),
     };
     if let (None, Some(option)) = (&workload, of_workloads(args)) {
-        return Err(format!("found --{option}, needed with it is --workload or --workload-kind"));
+        return Err(format!("found --{option}, allowed: with --workload or --workload-kind only"));
     }
     let figure = figure(args, kind)?;
     let more_is_better = !args.lower_is_better && figure.more_is_better();
@@ -201,7 +201,7 @@ fn candidates(args: &AbArgs, baseline: &Side) -> Result<Candidates, String> {
     let set = [&args.set[..], &args.candidate_set[..]].concat();
     let Some(sweep) = &args.sweep else {
         if args.candidate.is_none() && args.candidate_set.is_empty() {
-            return Err("found no candidate, needed is --candidate, --candidate-set or --sweep \
+            return Err("found no candidate, allowed: --candidate, --candidate-set or --sweep \
                         (to compare a card with itself, give its file twice)"
                 .into());
         }
@@ -313,7 +313,7 @@ mod tests {
             (&["--sweep", "x"], "found no `=`"),
             (&["--sweep", "x=1,,2"], "found an empty value"),
             (&["--candidate-set", "x"], "--candidate-set x: found no `=`"),
-            (&["--candidate-set", "x=1", "--figure", "(a)"], "needed with it is --workload"),
+            (&["--candidate-set", "x=1", "--figure", "(a)"], "allowed: with --workload"),
             (&["--candidate-set", "x=1", "--pairs", "9"], "allowed: 10 to 10000"),
             (&["--candidate-set", "x=1", "--workload-kind", "suport"], "'support'"),
             (&["--candidate-set", "x=1", "--workload-kind", "none"], "sclient"),

@@ -75,21 +75,21 @@ const BUSY: f64 = 0.95;
 /// What `h` shows.
 const HELP: &[&str] = &[
     "q, Esc   quit",
-    "p        pause: the figures stay, the card runs on",
+    "p        pause: the figures freeze, the card keeps running",
     "s        sort the queues: number, rate, ring, ring full",
     "h, ?     this help, and back",
     "",
-    "ring     descriptors in a queue's target ring, of how many",
+    "ring     descriptors in a queue's target ring, and its size",
     "full/s   packets dropped because that ring was full",
-    "busy     share of the borrowed core's time with work",
+    "busy     share of the borrowed core's time spent working",
     "drops    by reason and stage, since the start",
     "taken    time in which others had the borrowed core, and the",
     "         packets dropped right behind",
-    "At 80 columns and 120 more figures are shown.",
+    "More figures are shown from 80 and from 120 columns on.",
     "",
     "yellow: ring three quarters full, core 95 % busy or taken",
     "red: packets are dropped, or the card does not answer",
-    "Set NO_COLOR to have no colours.",
+    "Set NO_COLOR to disable colours.",
 ];
 
 /// Lines above the first block: two of text and the keys.

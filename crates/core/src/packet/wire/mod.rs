@@ -56,7 +56,7 @@ pub struct Truncated;
 
 impl fmt::Display for Truncated {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("header cut off, or a length field that lies")
+        f.write_str("header cut off, or a wrong length field")
     }
 }
 

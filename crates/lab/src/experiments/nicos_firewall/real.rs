@@ -83,7 +83,7 @@ pub(super) fn measure(
     let goodput_bps = traffic.send(&hosts);
     let window = running.monitor().report().since(&before);
     let report = running.stop()?;
-    anyhow::ensure!(report.ledger.balanced(), "the ledger does not balance: a bug");
+    anyhow::ensure!(report.ledger.balanced(), "the ledger does not balance: this is a bug");
     let received: u64 = window.wires.iter().map(|wire| wire.rx_packets).sum();
     let targets = &window.target_cores;
     let awake: f64 = targets.iter().map(|core| 1.0 - core.asleep_fraction).sum();

@@ -239,7 +239,7 @@ impl<'a> Bed<'a> {
         journal.undo()?;
         let mut outcome = result?;
         if let Some(Report { ledger, queues, .. }) = report {
-            anyhow::ensure!(ledger.balanced(), "the ledger does not balance: a bug");
+            anyhow::ensure!(ledger.balanced(), "the ledger does not balance: this is a bug");
             outcome.add(Figure::count("card_dropped", ledger.dropped));
             let packets = queues.iter().find_map(|queue| queue.packets_per_interrupt);
             outcome.add(Figure::one("packets_per_interrupt", packets));

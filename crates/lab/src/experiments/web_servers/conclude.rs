@@ -209,7 +209,7 @@ pub(super) fn mark(outcome: &mut Outcome, points: &[MeasuredPoint]) {
             }
             let errors: f64 = found.values(side, "errors").iter().sum();
             if errors > 0.0 {
-                outcome.note(format!("{of}: {errors} requests went wrong"));
+                outcome.note(format!("{of}: {errors} requests failed"));
             }
         }
     }

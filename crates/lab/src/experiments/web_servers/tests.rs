@@ -190,7 +190,7 @@ fn loads_are_multiples_of_what_the_best_system_answers_back_to_back() {
     let experiment = build.unwrap();
     let point = Spec::at("server", "apache").and("offered_ratio", 2.0);
     let error = experiment.measure(&point, "knet", &mut Run::new(Effort::Quick, 1, |_, _| {}));
-    let wanted = "nothing was answered back to back that a load could be told by";
+    let wanted = "nothing was answered back to back to derive a load from";
     assert_eq!(error.unwrap_err().to_string(), wanted);
     // No ratio is told of that point, which has few repeats and the paper's server, too.
     let alone = answered([(1200.0, 0.0), (1000.0, 0.0), (800.0, 0.0)]);

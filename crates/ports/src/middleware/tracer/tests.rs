@@ -437,7 +437,7 @@ fn keys_are_checked() {
     );
     let error = refused(TraceConfig { path: Some("no/trace.pcapng".into()), ..good() });
     assert!(
-        error.ends_with("trace.pcapng: cannot be made: No such file or directory (os error 2)"),
+        error.ends_with("trace.pcapng: cannot be created: No such file or directory (os error 2)"),
         "{error}"
     );
 }
