@@ -31,6 +31,7 @@ mod change;
 pub(crate) mod fixture;
 mod journal;
 mod machine;
+mod network;
 pub(crate) mod process;
 #[cfg(test)]
 mod tests;

@@ -21,6 +21,7 @@ impl Claims {
         let journals = journals(machine).unwrap_or_default().into_iter().flatten();
         for journal in journals.filter(|journal| journal.purpose != PURPOSE && !journal.is_stale())
         {
+            let is_here = journal.is_of_this_network(machine);
             for change in journal.changes {
                 match change {
                     Change::Affinity { thread, start_time, .. } => {
@@ -30,7 +31,7 @@ impl Claims {
                         claims.settings.insert(path, journal.process);
                     }
                     // Others are of namespaces that isolation does not see.
-                    Change::Feature { interface, namespace: None, feature, .. } => {
+                    Change::Feature { interface, namespace: None, feature, .. } if is_here => {
                         let folder = machine.sysfs.join("class/net").join(interface);
                         claims.settings.insert(folder.join(feature), journal.process);
                     }

@@ -1,6 +1,7 @@
 //! One change to the machine, and how it is taken back.
 
 use super::machine::Machine;
+use super::network::Home;
 use super::process;
 use crate::topology::CoreSet;
 use serde::{Deserialize, Serialize};
@@ -79,7 +80,7 @@ pub enum Change {
     Interface {
         /// Its name.
         name: String,
-        /// The network namespace, if it is not this one: a name of `ip netns`.
+        /// The network namespace, a name of `ip netns`; none for that of the journal's process.
         namespace: Option<String>,
     },
     /// A network namespace that is made, with all that will be in it.
@@ -99,7 +100,7 @@ pub enum Change {
     Feature {
         /// The interface.
         interface: String,
-        /// The network namespace, if it is not this one: a name of `ip netns`.
+        /// The network namespace, a name of `ip netns`; none for that of the journal's process.
         namespace: Option<String>,
         /// The feature.
         feature: String,
@@ -121,6 +122,8 @@ pub(super) enum UndoResult {
     Unchanged,
     /// What was changed is no longer there.
     Gone,
+    /// Neither is the network namespace that it was in.
+    NetworkGone(String),
     /// The machine no longer allows it; trying again would not help.
     Refused(String),
     /// It may be tried again.
@@ -155,10 +158,17 @@ impl fmt::Display for Change {
 
 impl Change {
     /// Takes a change back that stands for itself. Threads' are taken back together, see
-    /// [`super::threads`]. `lock` is the journal, locked: commands keep it until they end.
-    pub(super) fn undo(&self, machine: &Machine, lock: &File) -> UndoResult {
+    /// [`super::threads`]. `lock` is the journal, locked: commands keep it until they end. `home` is
+    /// where its process was.
+    pub(super) fn undo(&self, machine: &Machine, lock: &File, home: &Home) -> UndoResult {
         match self {
-            Change::Setting { path, was, .. } => setting(machine, path, was),
+            Change::Setting { path, was, .. } => match attribute(machine, path) {
+                Some((interface, feature)) if *home != Home::Here => {
+                    let words = feature_words(interface, None, feature, was);
+                    of_interface(machine, (lock, home), (interface, None), &words)
+                }
+                _ => setting(machine, path, was),
+            },
             Change::Affinity { .. } | Change::Isolation { .. } => UndoResult::Unchanged,
             Change::Controller { path, name } => controller(machine, path, name),
             Change::Group { path } => group(machine, path),
@@ -170,7 +180,13 @@ impl Change {
                 undone(machine.kernel.write(&members, &process.to_string()))
             }
             Change::Interface { name, namespace } => {
-                interface(machine, lock, name, namespace.as_deref())
+                let namespace = namespace.as_deref();
+                let words = match namespace {
+                    None => vec!["ip", "link", "del", name],
+                    Some(namespace) => vec!["ip", "-n", namespace, "link", "del", name],
+                };
+                let words: Vec<_> = words.into_iter().map(String::from).collect();
+                of_interface(machine, (lock, home), (name, namespace), &words)
             }
             Change::Namespace { name } => namespace(machine, lock, name),
             Change::Process { process, start_time } => {
@@ -183,13 +199,9 @@ impl Change {
                 undone(machine.kernel.end(*process, &is_it))
             }
             Change::Feature { interface, namespace, feature, was } => {
-                let words = feature_words(interface, namespace.as_deref(), feature, was);
-                let words: Vec<_> = words.iter().map(String::as_str).collect();
-                match is_name(interface) && namespace.as_deref().is_none_or(is_name) {
-                    false => UndoResult::Refused("that is not a name".into()),
-                    true if is_gone(machine, interface, namespace.as_deref()) => UndoResult::Gone,
-                    true => is_there(machine.kernel.run(lock, &words)),
-                }
+                let namespace = namespace.as_deref();
+                let words = feature_words(interface, namespace, feature, was);
+                of_interface(machine, (lock, home), (interface, namespace), &words)
             }
             Change::Folder { path } => folder(machine, path),
         }
@@ -263,31 +275,47 @@ fn folder(machine: &Machine, path: &Path) -> UndoResult {
     }
 }
 
-fn interface(machine: &Machine, lock: &File, name: &str, namespace: Option<&str>) -> UndoResult {
-    if !is_name(name) || !namespace.is_none_or(is_name) {
+/// Runs the command that takes a change of an interface back, where that is.
+fn of_interface(
+    machine: &Machine,
+    (lock, home): (&File, &Home),
+    (interface, namespace): (&str, Option<&str>),
+    words: &[String],
+) -> UndoResult {
+    if !is_name(interface) || !namespace.is_none_or(is_name) {
         return UndoResult::Refused("that is not a name".into());
     }
-    let arguments = match namespace {
-        None => vec!["ip", "link", "del", name],
-        Some(namespace) => vec!["ip", "-n", namespace, "link", "del", name],
-    };
-    if is_gone(machine, name, namespace) {
-        return UndoResult::Gone;
+    let mut words: Vec<_> = words.iter().map(String::as_str).collect();
+    let entered;
+    match (namespace, home) {
+        (Some(namespace), _) if !machine.namespaces.join(namespace).exists() => {
+            return UndoResult::NetworkGone(format!("network namespace {namespace}"));
+        }
+        (None, Home::Gone) => {
+            return UndoResult::NetworkGone("the network namespace it was in".into());
+        }
+        (None, Home::Here) if !machine.sysfs.join("class/net").join(interface).exists() => {
+            return UndoResult::Gone;
+        }
+        (None, home) => {
+            entered = home.within(&words);
+            words = entered.iter().map(String::as_str).collect();
+        }
+        (Some(_), _) => {}
     }
-    is_there(machine.kernel.run(lock, &arguments))
+    is_there(machine.kernel.run(lock, &words))
 }
 
-/// Whether an interface, or the namespace it is in, is seen not to be there.
-fn is_gone(machine: &Machine, interface: &str, namespace: Option<&str>) -> bool {
-    match namespace {
-        None => !machine.sysfs.join("class/net").join(interface).exists(),
-        Some(namespace) => !machine.namespaces.join(namespace).exists(),
-    }
+/// The interface and its attribute, if a setting is one: of the network namespace that it is seen from.
+fn attribute<'a>(machine: &Machine, path: &'a Path) -> Option<(&'a str, &'a str)> {
+    let (interface, attribute) =
+        path.strip_prefix(machine.sysfs.join("class/net")).ok()?.to_str()?.split_once('/')?;
+    is_attribute(attribute).then_some((interface, attribute))
 }
 
 /// What the answer of a command about an interface means, which may have gone meanwhile.
-fn is_there(result: io::Result<()>) -> UndoResult {
-    const GONE: [&str; 3] = ["Cannot find device", "No such device", "nonexistent"];
+pub(super) fn is_there(result: io::Result<()>) -> UndoResult {
+    const GONE: [&str; 3] = ["Cannot find device", "No such device", "does not exist"];
     match result {
         Err(error) if GONE.iter().any(|gone| error.to_string().contains(gone)) => UndoResult::Gone,
         result => undone(result),
@@ -303,7 +331,9 @@ pub(crate) fn feature_words(
 ) -> Vec<String> {
     // An attribute that has no command: what is written where stands in arguments of its own. One
     // that has the value is left alone: `threaded` takes none while the interface has no NAPI.
-    const WRITE: &str = "file=\"/sys/class/net/$2/$3\"; \
+    // What shells say of a file that is not there differs.
+    const WRITE: &str = "[ -e \"/sys/class/net/$2\" ] || exec ip link show dev \"$2\"; \
+         file=\"/sys/class/net/$2/$3\"; \
          [ \"$(cat \"$file\" 2>/dev/null)\" = \"$1\" ] || echo \"$1\" > \"$file\"";
     match is_attribute(feature) {
         true => within(namespace, &["sh", "-c", WRITE, "sh", value, interface, feature]),

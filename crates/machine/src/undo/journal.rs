@@ -2,6 +2,7 @@
 
 use super::change::{Change, UndoResult};
 use super::machine::Machine;
+use super::network::{self, Home};
 use super::process;
 use super::threads::Threads;
 use crate::command;
@@ -9,6 +10,7 @@ use crate::error::MachineError;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 use std::fmt;
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Write};
@@ -35,6 +37,9 @@ struct Header {
     boot_id: String,
     process: i32,
     start_time: u64,
+    /// The number of the process' network namespace; none if it is not known.
+    #[serde(default)]
+    network: Option<u64>,
 }
 
 /// Every other line.
@@ -53,6 +58,7 @@ pub struct Journal {
     path: PathBuf,
     file: File,
     changes: Vec<Change>,
+    network: Option<u64>,
 }
 
 /// A journal as it lies in the state directory.
@@ -73,12 +79,20 @@ pub struct JournalInfo {
     /// The changes, in the order they were made.
     #[serde(skip)]
     pub changes: Vec<Change>,
+    /// The number of the network namespace of changes without a namespace's name.
+    #[serde(skip)]
+    pub(crate) network: Option<u64>,
 }
 
 impl JournalInfo {
     /// Whether nobody answers for the changes any more.
     pub fn is_stale(&self) -> bool {
         self.is_past || !self.is_owned && !self.is_held
+    }
+
+    /// Whether changes without a namespace's name are of the network namespace that this is in.
+    pub(crate) fn is_of_this_network(&self, machine: &Machine) -> bool {
+        Home::find(machine, self.network) == Home::Here
     }
 }
 
@@ -106,6 +120,8 @@ pub struct Restored {
     pub unchanged: usize,
     /// Changes to what has gone.
     pub gone: usize,
+    /// Network namespaces that have gone with it.
+    pub gone_networks: BTreeSet<String>,
     /// Changes the machine does not let be taken back, each with the reason.
     pub refused: Vec<String>,
     /// Changes that may be tried again, each with the reason; the journal is kept for them.
@@ -115,12 +131,17 @@ pub struct Restored {
 /// One line, as in `isolate of process 42: 17 taken back, 3 unchanged, 2 gone`.
 impl fmt::Display for Restored {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Restored { purpose, process, restored, unchanged, gone, refused, failed } = self;
+        let Restored { purpose, process, restored, unchanged, gone, .. } = self;
+        let Restored { gone_networks, refused, failed, .. } = self;
         f.write_str(purpose)?;
         if *process != 0 {
             write!(f, " of process {process}")?;
         }
         write!(f, ": {restored} taken back, {unchanged} unchanged, {gone} gone")?;
+        if !gone_networks.is_empty() {
+            let names: Vec<_> = gone_networks.iter().map(String::as_str).collect();
+            write!(f, " ({})", names.join(", "))?;
+        }
         for (list, word) in [(refused, "refused"), (failed, "failed")] {
             if let Some(first) = list.first() {
                 write!(f, ", {} {word} ({first}", list.len())?;
@@ -142,6 +163,10 @@ impl Restored {
             UndoResult::Restored => self.restored += 1,
             UndoResult::Unchanged => self.unchanged += 1,
             UndoResult::Gone => self.gone += 1,
+            UndoResult::NetworkGone(network) => {
+                self.gone += 1;
+                self.gone_networks.insert(network);
+            }
             UndoResult::Refused(why) => self.refused.push(format!("{what}: {why}")),
             UndoResult::Failed(why) => self.failed.push(format!("{what}: {why}")),
         }
@@ -162,6 +187,7 @@ impl Journal {
             boot_id: boot_id(machine),
             process: me,
             start_time: process::start_time(&machine.procfs, me, me).unwrap_or(0),
+            network: network::current(machine),
         };
         let (path, file) = (0..u32::MAX)
             .find_map(|number| {
@@ -177,7 +203,8 @@ impl Journal {
         let file = file.map_err(|error| written(&path, error))?;
         file.lock().map_err(|error| written(&path, error))?;
         let (machine, purpose) = (machine.clone(), purpose.to_owned());
-        let mut journal = Journal { machine, purpose, path, file, changes: Vec::new() };
+        let (changes, network) = (Vec::new(), header.network);
+        let mut journal = Journal { machine, purpose, path, file, changes, network };
         journal.append(&[serde_json::to_string(&header)])?;
         let state = &journal.machine.state;
         File::open(state)
@@ -191,11 +218,11 @@ impl Journal {
     /// # Errors
     /// The file cannot be written.
     pub fn reopen(machine: &Machine, journal: JournalInfo) -> Result<Self, MachineError> {
-        let JournalInfo { path, purpose, changes, .. } = journal;
+        let JournalInfo { path, purpose, changes, network, .. } = journal;
         let file = OpenOptions::new().append(true).open(&path);
         let file = file.map_err(|error| written(&path, error))?;
         file.lock().map_err(|error| written(&path, error))?;
-        Ok(Journal { machine: machine.clone(), purpose, path, file, changes })
+        Ok(Journal { machine: machine.clone(), purpose, path, file, changes, network })
     }
 
     /// Writes a change down. Only when this returns may it be made.
@@ -261,7 +288,8 @@ impl Journal {
         let _lock = lock(&self.machine)?;
         let process = std::process::id() as i32;
         let mut restored = Restored { purpose: self.purpose, process, ..Restored::default() };
-        revert(&self.machine, &self.file, &self.changes, &mut restored);
+        let home = Home::find(&self.machine, self.network);
+        revert(&self.machine, (&self.file, &home), &self.changes, &mut restored);
         remove(&self.path, &mut restored);
         Ok(restored)
     }
@@ -325,6 +353,7 @@ pub fn journals(machine: &Machine) -> Result<Vec<Result<JournalInfo, Unreadable>
             is_held,
             is_past: header.boot_id != boot_id,
             changes,
+            network: header.network,
         }));
     }
     Ok(found)
@@ -373,7 +402,10 @@ pub fn restore_all(
         } else {
             // Its process has ended; a command that it ran may still be at work.
             match wait_for(&journal.path) {
-                Ok(lock) => revert(machine, &lock, &journal.changes, &mut restored),
+                Ok(lock) => {
+                    let home = Home::find(machine, journal.network);
+                    revert(machine, (&lock, &home), &journal.changes, &mut restored);
+                }
                 Err(error) => restored.failed.push(format!("{}: {error}", journal.path.display())),
             }
         }
@@ -383,13 +415,19 @@ pub fn restore_all(
     Ok(all)
 }
 
-/// Takes changes back, the youngest first, and threads' last of all. `lock` is the journal's.
-fn revert(machine: &Machine, lock: &File, changes: &[Change], restored: &mut Restored) {
+/// Takes changes back, the youngest first, and threads' last of all. `lock` is the journal's, and
+/// `home` where its process was.
+fn revert(
+    machine: &Machine,
+    (lock, home): (&File, &Home),
+    changes: &[Change],
+    restored: &mut Restored,
+) {
     // As it is before anything is touched: the end of a partition moves threads by itself.
     let threads = Threads::of(machine, changes);
     for change in changes.iter().rev() {
         if !matches!(change, Change::Affinity { .. } | Change::Isolation { .. }) {
-            restored.count(change, change.undo(machine, lock));
+            restored.count(change, change.undo(machine, lock, home));
         }
     }
     if let Some(threads) = threads {

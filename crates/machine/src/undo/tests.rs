@@ -692,8 +692,6 @@ fn a_feature_is_given_its_value_by_the_command_it_has() {
     let inside = ["ip", "netns", "exec", "one", "ethtool", "-K", "eth0", "gro", "off"];
     assert_eq!(words(Some("one"), "gro"), inside);
     // Files of the interface, and nothing that leads out of its folder.
-    let script = "file=\"/sys/class/net/$2/$3\"; \
-                  [ \"$(cat \"$file\" 2>/dev/null)\" = \"$1\" ] || echo \"$1\" > \"$file\"";
     for file in [
         "threaded",
         "gro_flush_timeout",
@@ -701,7 +699,8 @@ fn a_feature_is_given_its_value_by_the_command_it_has() {
         "queues/rx-0/rps_cpus",
         "queues/rx-17/rps_cpus",
     ] {
-        assert_eq!(words(None, file), ["sh", "-c", script, "sh", "off", "eth0", file]);
+        let words = words(None, file);
+        assert_eq!([&words[..2], &words[3..]].concat(), ["sh", "-c", "sh", "off", "eth0", file]);
     }
     for other in ["queues/rx-0/../rps_cpus", "queues/rx-/rps_cpus", "queues/rx-0", "../x"] {
         assert_eq!(words(None, other), ["ethtool", "-K", "eth0", other, "off"]);
@@ -731,8 +730,29 @@ fn a_feature_is_given_its_value_by_the_command_it_has() {
     let restored = journal.undo().unwrap();
     let counts = (restored.restored, restored.gone, restored.refused.len());
     assert_eq!(counts, (2, 2, 3), "{restored}");
+    assert!(restored.to_string().contains("2 gone (network namespace two), 3 ref"), "{restored}");
     let calls = fixture.kernel.ip_calls.lock().unwrap().clone();
     assert_eq!(calls, ["netns exec one ethtool -K c0 gro on", "ethtool -K eth0 gro on"]);
+}
+
+/// Whichever shell `sh` is.
+#[test]
+fn an_interface_that_has_gone_is_told_apart_from_a_value_that_is_refused() {
+    for shell in ["sh", "bash"] {
+        let said = |interface, value| {
+            let mut words = change::feature_words(interface, None, "threaded", value);
+            words[0] = shell.into();
+            let words: Vec<_> = words.iter().map(String::as_str).collect();
+            crate::command::run(&words).unwrap_err()
+        };
+        let found = said("no-such-link", "0");
+        if found.kind() == std::io::ErrorKind::NotFound {
+            continue;
+        }
+        assert_eq!(change::is_there(Err(found)), change::UndoResult::Gone);
+        let found = change::is_there(Err(said("lo", "nonsense")));
+        assert!(matches!(found, change::UndoResult::Failed(_)), "{found:?}");
+    }
 }
 
 // ---------------------------------------------------------------- threads

@@ -34,7 +34,9 @@ fn a_killed_card_leaves_a_journal_that_takes_all_back() {
     if let Ok(handover) = std::env::var(VICTIM) {
         let namespace = std::env::var(VICTIM_NAMESPACE).unwrap();
         let keys = if handover == "hybrid" { hybrid::chain() } else { HELD.into() };
-        let _running = start(&card(&handover, &namespace, &keys));
+        let text = card(&handover, &namespace, &keys);
+        // That of the process itself has no name.
+        let _running = start(&text.replace("namespace = \"\"\n", ""));
         println!("\nrunning");
         loop {
             std::thread::park();
@@ -44,8 +46,13 @@ fn a_killed_card_leaves_a_journal_that_takes_all_back() {
     let _machine = machine();
     let before = bed.state();
     let state = bed.0.folder().join("state");
-    for handover in HANDOVERS {
-        let mut victim = Victim::start(&bed, handover, &state);
+    for (handover, is_inside) in
+        HANDOVERS.into_iter().flat_map(|handover| [(handover, false), (handover, true)])
+    {
+        let mut victim = match is_inside {
+            true => Victim::start_inside(&bed, handover, &state),
+            false => Victim::start(&bed, handover, &state),
+        };
         assert_eq!(bed.state(), held_at_work(handover));
         victim.kill();
         // The programs have ended with their process; what had been set is taken back now.
@@ -58,7 +65,7 @@ fn a_killed_card_leaves_a_journal_that_takes_all_back() {
             restored.iter().all(|journal| journal.is_whole()) && restored.len() == 1,
             "{restored:?}"
         );
-        assert_eq!(bed.state(), before);
+        assert_eq!(bed.state(), before, "{handover}, inside: {is_inside}");
         assert_eq!(restore_all(&machine, JournalSelection::Stale).unwrap(), []);
     }
 }
@@ -110,11 +117,24 @@ pub(super) struct Victim(Child);
 
 impl Victim {
     pub(super) fn start(bed: &Bed, handover: &str, state: &Path) -> Self {
-        let mut child = Command::new(std::env::current_exe().unwrap())
+        let program = Command::new(std::env::current_exe().unwrap());
+        Self::run(program, handover, &bed.0.netns("card"), state)
+    }
+
+    /// The same, started in its wire's namespace, as by `ip netns exec`.
+    fn start_inside(bed: &Bed, handover: &str, state: &Path) -> Self {
+        let mut program = Command::new("ip");
+        program.args(["netns", "exec", &bed.0.netns("card")]);
+        program.arg(std::env::current_exe().unwrap());
+        Self::run(program, handover, "", state)
+    }
+
+    fn run(mut program: Command, handover: &str, namespace: &str, state: &Path) -> Self {
+        let mut child = program
             .args(["tests::traffic::ends::a_killed_card_leaves_a_journal_that_takes_all_back"])
             .args(["--exact", "--nocapture"])
             .env(VICTIM, handover)
-            .env(VICTIM_NAMESPACE, bed.0.netns("card"))
+            .env(VICTIM_NAMESPACE, namespace)
             .env("PICNIC_STATE_DIR", state)
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
