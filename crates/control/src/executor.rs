@@ -24,8 +24,20 @@ use crate::server::Access;
 use picnic_engine::view::View;
 use picnic_filter::Filters;
 use picnic_machine::topology::Placement;
+use serde_json::Value;
 use std::io::Write;
 use std::time::Duration;
+
+/// What an executor will do with a card.
+#[derive(Clone, Debug, PartialEq)]
+pub struct EnginePlan {
+    /// For people: a word or two, and what there is to say of it.
+    pub lines: Vec<(&'static str, String)>,
+    /// The same for programs.
+    pub json: Value,
+    /// Whether that is all: rings, buffers and what else the poll engine has take no part.
+    pub is_whole: bool,
+}
 
 /// What can run cards.
 pub trait Executor: Send + Sync {
@@ -47,6 +59,15 @@ pub trait Executor: Send + Sync {
     /// What is wrong with it, or what the machine cannot give.
     fn check(&self, launch: &Launch<'_>) -> Result<Checked, RunError> {
         launch.check_parts(self.place(launch)?)
+    }
+
+    /// What it will do with the card, if there is more to say than the card file does. Nothing is
+    /// looked at but what says so without privileges.
+    ///
+    /// # Errors
+    /// What it cannot do for the card file.
+    fn describe(&self, _launch: &Launch<'_>) -> Result<Option<EnginePlan>, RunError> {
+        Ok(None)
     }
 
     /// Whether its cards can be watched and changed from outside while they run. Where time is

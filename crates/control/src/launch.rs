@@ -21,7 +21,7 @@
 
 use crate::captures::Captures;
 use crate::error::RunError;
-use crate::executor::{Executor, Running};
+use crate::executor::{EnginePlan, Executor, Running};
 use crate::instrument::{self, Tracing};
 use crate::path;
 use crate::report::{Report, RunInfo};
@@ -257,6 +257,14 @@ impl<'a> Launch<'a> {
             Doors::check(self.file)?;
         }
         Ok(checked)
+    }
+
+    /// What its engine will do with the card, if there is more to say than the card file does.
+    ///
+    /// # Errors
+    /// What the engine cannot do for the card file; what the machine cannot give is not asked here.
+    pub fn describe(&self) -> Result<Option<EnginePlan>, RunError> {
+        self.registries.executor(self.file)?.describe(self)
     }
 
     /// Builds all that the card file names, to see whether it can be: for executors whose cards

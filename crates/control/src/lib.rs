@@ -50,7 +50,7 @@ pub mod socket;
 pub mod watch;
 mod window;
 
-pub use executor::{Executor, Running};
+pub use executor::{EnginePlan, Executor, Running};
 pub use launch::{Launch, Registries, ServedCard};
 pub use report::Report;
 pub use server::{Access, Doors, Limits, PollPart, Server, SwapRx};

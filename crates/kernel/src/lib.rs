@@ -35,6 +35,7 @@
 //! * `attached`: the programs at their wires;
 //! * `swap`: another chain, while packets flow;
 //! * `run`: start to clean stop;
+//! * `describe`: the plan in words;
 //! * `doctor`: whether a machine can do it;
 //! * `trial`: what a program costs a packet, for benchmarks;
 //! * `work`: what a core's time goes to, for benchmarks.
@@ -57,6 +58,7 @@ mod attached;
 mod constants;
 mod counters;
 mod cuckoo;
+mod describe;
 mod doctor;
 mod elf;
 mod flows;

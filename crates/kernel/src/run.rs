@@ -6,6 +6,7 @@
 
 use crate::attached::{Attached, at_wire, check_wires, or_skb};
 use crate::counters::Taken;
+use crate::describe::describe;
 use crate::doctor::Facts;
 use crate::hybrid::{self, Half, Sockets};
 use crate::live::Live;
@@ -19,7 +20,7 @@ use picnic_control::error::RunError;
 use picnic_control::launch::Checked;
 use picnic_control::monitor::{CoreTimes, Monitor, Notes, TargetTimes};
 use picnic_control::report::Times;
-use picnic_control::{Access, Executor, Launch, Registries, Report, Running};
+use picnic_control::{Access, EnginePlan, Executor, Launch, Registries, Report, Running};
 use picnic_core::config::CardFile;
 use picnic_core::error::ConfigError;
 use picnic_core::kernel::Handover;
@@ -72,6 +73,10 @@ macro_rules! executor {
 
             fn check(&self, launch: &Launch<'_>) -> Result<Checked, RunError> {
                 check(launch)
+            }
+
+            fn describe(&self, launch: &Launch<'_>) -> Result<Option<EnginePlan>, RunError> {
+                describe(launch).map(Some)
             }
 
             // Commands set interfaces back.

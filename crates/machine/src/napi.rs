@@ -29,6 +29,7 @@ use crate::topology::CoreSet;
 use crate::undo::process::{Thread, threads as all_threads};
 use crate::undo::{Change, Journal, Machine, feature_words, within};
 use crate::veth;
+use crate::xdp;
 use std::collections::BTreeSet;
 use std::fs;
 use std::io;
@@ -261,10 +262,8 @@ impl InterfaceQuery<'_> {
     }
 
     fn without_napi(&self) -> MachineError {
-        let told = self.said(&["ethtool", "-i", self.interface]).unwrap_or_default();
-        let driver = told.lines().find_map(|line| line.strip_prefix("driver:"));
-        self.refused(match driver {
-            Some(driver) => format!("its driver ({}) has no NAPI", driver.trim()),
+        self.refused(match xdp::driver(self.interface, self.namespace) {
+            Some(driver) => format!("its driver ({driver}) has no NAPI"),
             None => "it has no NAPI".into(),
         })
     }

@@ -1,4 +1,4 @@
-//! Whether the driver of an interface takes an XDP program, as far as that can be seen without trying.
+//! The driver of an interface, and whether it takes an XDP program, as far as that can be seen without trying.
 //!
 //! ```no_run
 //! if let Some(why) = picnic_machine::xdp::refusal("eth0", None) {
@@ -40,12 +40,18 @@ pub fn refusal(interface: &str, namespace: Option<&str>) -> Option<String> {
     })
 }
 
-fn without_xdp(interface: &str, namespace: Option<&str>) -> String {
+/// The driver of an interface of a namespace; none if it cannot be asked.
+pub fn driver(interface: &str, namespace: Option<&str>) -> Option<String> {
     let words = within(namespace, &["ethtool", "-i", interface]);
     let words: Vec<_> = words.iter().map(String::as_str).collect();
-    let told = command::run(&words).unwrap_or_default();
-    match told.lines().find_map(|line| line.strip_prefix("driver:")) {
-        Some(driver) => format!("it ({}) does not know XDP", driver.trim()),
+    let told = command::run(&words).ok()?;
+    let driver = told.lines().find_map(|line| line.strip_prefix("driver:"));
+    driver.map(|driver| driver.trim().to_owned())
+}
+
+fn without_xdp(interface: &str, namespace: Option<&str>) -> String {
+    match driver(interface, namespace) {
+        Some(driver) => format!("it ({driver}) does not know XDP"),
         None => "it does not know XDP".into(),
     }
 }

@@ -8,8 +8,8 @@ use crate::registries::sections;
 use crate::template::toml_value;
 use crate::world::WorldArgs;
 use clap::Args;
-use picnic_control::Launch;
 use picnic_control::launch::Checked;
+use picnic_control::{EnginePlan, Launch};
 use picnic_core::config::{CardFile, Section};
 use picnic_lab::card::CardArgs;
 use picnic_machine::config::{IsolationLevel, IsolationSection};
@@ -42,7 +42,7 @@ struct Plan {
     file: Option<String>,
     card: String,
     engine: String,
-    idle: String,
+    idle: Option<String>,
     borrowed_core: usize,
     isolation: IsolationPlan,
     wires: Vec<WirePlan>,
@@ -50,12 +50,16 @@ struct Plan {
     tx: Vec<String>,
     filters: usize,
     attachment: String,
-    ring_size: usize,
-    tx_ring_size: usize,
+    ring_size: Option<usize>,
+    tx_ring_size: Option<usize>,
     queues: Vec<QueuePlan>,
     default_queue: u16,
-    interrupt: String,
-    pool: PoolPlan,
+    interrupt: Option<String>,
+    pool: Option<PoolPlan>,
+    /// What an engine says beside this.
+    engine_plan: Option<Value>,
+    #[serde(skip)]
+    engine_lines: Vec<(&'static str, String)>,
     trace: bool,
     /// Keys that the file and the command line set to other values than their defaults.
     set: BTreeMap<String, Value>,
@@ -105,8 +109,16 @@ struct PoolPlan {
 pub(crate) fn run(args: &CheckArgs, json: bool) -> anyhow::Result<()> {
     let card = args.card.load(&sections(), Vec::new())?;
     let launch = Launch::new(&card, args.world.registries());
-    let checked = launch.check().inspect_err(|_| net::hint(&card))?;
-    let plan = Plan::new(&card, checked);
+    let described = launch.describe()?;
+    let checked = launch.check().inspect_err(|_| {
+        // What it would be, on a machine or for a user that can have it.
+        if let Some(EnginePlan { lines, .. }) = described.as_ref().filter(|_| !json) {
+            let text: String = lines.iter().map(|(name, value)| line(name, value)).collect();
+            let _ = output::print(&text);
+        }
+        net::hint(&card);
+    })?;
+    let plan = Plan::new(&card, checked, described);
     if json { output::print_json(&plan) } else { output::print(&plan.text()) }
 }
 
@@ -125,7 +137,13 @@ impl IsolationPlan {
 }
 
 impl Plan {
-    fn new(file: &CardFile, Checked { placement, filters, os: handle }: Checked) -> Self {
+    fn new(
+        file: &CardFile,
+        Checked { placement, filters, os: handle }: Checked,
+        described: Option<EnginePlan>,
+    ) -> Self {
+        // What only the poll engine has.
+        let is_polled = !described.as_ref().is_some_and(|plan| plan.is_whole);
         let names = |sections: &[Section]| {
             sections.iter().map(|section| section.name().to_owned()).collect()
         };
@@ -143,7 +161,7 @@ impl Plan {
             file: file.path().map(|path| path.display().to_string()),
             card: file.card.name.clone(),
             engine: file.card.engine.clone(),
-            idle: format!("{:?}", file.card.idle).to_lowercase(),
+            idle: is_polled.then(|| format!("{:?}", file.card.idle).to_lowercase()),
             borrowed_core: placement.borrowed_core,
             isolation: IsolationPlan {
                 apply: file.section::<IsolationSection>().apply,
@@ -155,16 +173,18 @@ impl Plan {
             tx: names(&file.tx),
             filters: filters.list().len(),
             attachment: file.host.section.name().into(),
-            ring_size: file.host.ring_size,
-            tx_ring_size: file.host.tx_ring_size,
+            ring_size: is_polled.then_some(file.host.ring_size),
+            tx_ring_size: is_polled.then_some(file.host.tx_ring_size),
             queues: cores.map(|(queue, core)| QueuePlan { queue, core }).collect(),
             default_queue: file.card.default_queue,
-            interrupt: mode_in_words(file.interrupt.moderation()),
-            pool: PoolPlan {
+            interrupt: is_polled.then(|| mode_in_words(file.interrupt.moderation())),
+            pool: is_polled.then(|| PoolPlan {
                 buffers: file.pool.buffers,
                 buffer_size_bytes: file.pool.buffer_size,
                 mapped_bytes: file.pool.mapped_bytes(),
-            },
+            }),
+            engine_plan: described.as_ref().map(|plan| plan.json.clone()),
+            engine_lines: described.map(|plan| plan.lines).unwrap_or_default(),
             trace: file.has("trace"),
             set: other_than_default(file.settings()),
             os: picnic_os::config::asked_for(file).map(|os| OsPlan {
@@ -189,12 +209,10 @@ impl Plan {
 
     fn text(&self) -> String {
         let mut text = String::new();
-        let mut line = |name: &str, value: String| {
-            // Writing to a string does not fail.
-            let _ = writeln!(text, "{name:<13} {}", output::name(&value));
-        };
+        let mut line = |name: &str, value: String| text.push_str(&line(name, &value));
         line("file", self.file.clone().unwrap_or_else(|| "the built-in card".into()));
-        line("card", format!("{}, engine {}, idle {}", self.card, self.engine, self.idle));
+        let idle = self.idle.as_ref().map(|idle| format!(", idle {idle}")).unwrap_or_default();
+        line("card", format!("{}, engine {}{idle}", self.card, self.engine));
         line("borrowed core", self.borrowed_core.to_string());
         line("isolation", self.isolation.text());
         for wire in &self.wires {
@@ -204,19 +222,30 @@ impl Plan {
             line("wire", format!("{}: {}{link}{fault}", wire.name, wire.port));
         }
         line("rx chain", chain(&self.rx, &format!("to queue {}", self.default_queue)));
-        line("tx chain", chain(&self.tx, "to the packet's wire"));
+        if self.pool.is_some() {
+            line("tx chain", chain(&self.tx, "to the packet's wire"));
+        }
         for (core, queues) in self.queues_by_core() {
             line("target core", format!("{core}: {}", ranges(&queues)));
         }
-        line("rings", format!("{} descriptors, tx {}", self.ring_size, self.tx_ring_size));
+        if let (Some(ring_size), Some(tx_ring_size)) = (self.ring_size, self.tx_ring_size) {
+            line("rings", format!("{ring_size} descriptors, tx {tx_ring_size}"));
+        }
         if self.filters != 0 {
             line("filters", self.filters.to_string());
         }
         line("host", self.attachment.clone());
-        line("interrupt", self.interrupt.clone());
-        let PoolPlan { buffers, buffer_size_bytes, mapped_bytes } = self.pool;
-        let mebibytes = mapped_bytes >> 20;
-        line("pool", format!("{buffers} buffers of {buffer_size_bytes} bytes, {mebibytes} MiB"));
+        if let Some(interrupt) = &self.interrupt {
+            line("interrupt", interrupt.clone());
+        }
+        if let Some(PoolPlan { buffers, buffer_size_bytes, mapped_bytes }) = self.pool {
+            let mebibytes = mapped_bytes >> 20;
+            let buffers = format!("{buffers} buffers of {buffer_size_bytes} bytes");
+            line("pool", format!("{buffers}, {mebibytes} MiB"));
+        }
+        for (name, value) in &self.engine_lines {
+            line(name, value.clone());
+        }
         if let Some(os) = &self.os {
             let tasks = match &*os.tasks {
                 [] => "no task".into(),
@@ -250,6 +279,10 @@ impl Plan {
         }
         by_core
     }
+}
+
+fn line(name: &str, value: &str) -> String {
+    format!("{name:<13} {}\n", output::name(value))
 }
 
 /// The keys whose values are not their defaults. The names of components are shown elsewhere.

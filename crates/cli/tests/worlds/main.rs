@@ -15,6 +15,7 @@ mod examples;
 mod faults;
 mod filters;
 mod hidden_ports;
+mod kernel;
 mod lab;
 mod names;
 mod plugins;

@@ -1,0 +1,298 @@
+//! What the engine will do with a card, in words and as data: for `picnic check`.
+//!
+//! Guarantees: nothing is loaded or changed, and no privilege is needed but to look into a wire's
+//! namespace.
+//!
+//! Source: docs/kernel-engine.md.
+
+use crate::plan::{Action, Plan, Step, WirePlan, is_hybrid, plan};
+use crate::run::add_filters;
+use picnic_control::error::RunError;
+use picnic_control::{EnginePlan, Launch};
+use picnic_core::config::CardFile;
+use picnic_core::kernel::{FlowHash, Handover};
+use picnic_filter::{Action as FilterAction, Filters};
+use picnic_machine::topology::Placement;
+use picnic_machine::xdp::driver;
+use serde::Serialize;
+
+/// Filters that are named one by one.
+const NAMED: usize = 8;
+
+#[derive(Serialize)]
+struct Description {
+    handover: &'static str,
+    handover_does: String,
+    handover_because: &'static str,
+    wires: Vec<WireDescription>,
+    functions: Vec<FunctionDescription>,
+    interrupt: String,
+    changes: Vec<ChangeDescription>,
+    /// With `engine = "hybrid"`.
+    poll: Option<PollDescription>,
+}
+
+#[derive(Serialize)]
+struct WireDescription {
+    name: String,
+    interface: String,
+    namespace: Option<String>,
+    /// None if it cannot be looked up.
+    driver: Option<String>,
+    attaches: &'static str,
+    run_by: String,
+}
+
+#[derive(Serialize)]
+struct FunctionDescription {
+    name: String,
+    /// None if it is the poll engine's alone.
+    form: Option<String>,
+}
+
+/// What is different of the machine while the card runs.
+#[derive(Serialize)]
+struct ChangeDescription {
+    what: String,
+    costs: String,
+}
+
+#[derive(Serialize)]
+struct PollDescription {
+    /// Those that send packets to it.
+    filters: Vec<String>,
+    /// The functions that these packets pass.
+    functions: Vec<String>,
+    attachment: String,
+}
+
+/// Describes a card that this engine has a plan for.
+pub(crate) fn describe(launch: &Launch<'_>) -> Result<EnginePlan, RunError> {
+    let (plan, placement) = plan(launch)?;
+    let filters = Filters::new(launch.file.host.queues);
+    add_filters(launch, &filters)?;
+    let description = Description::new(launch.file, &plan, &placement, &filters);
+    Ok(EnginePlan {
+        lines: description.lines(),
+        json: serde_json::to_value(&description).unwrap_or_default(),
+        is_whole: !plan.is_hybrid,
+    })
+}
+
+impl Description {
+    fn new(file: &CardFile, plan: &Plan, placement: &Placement, filters: &Filters) -> Self {
+        let core = placement.borrowed_core;
+        let is_said = file.settings().iter().any(|(path, _)| path == "host.handover");
+        let (handover, handover_does) = match plan.handover {
+            Handover::Skb => (
+                "skb",
+                format!("GRO merges packets on core {core}; receive packet steering takes them on"),
+            ),
+            Handover::Cpumap => (
+                "cpumap",
+                format!("a ring of {} packets and a thread for each target core", plan.ring_size),
+            ),
+        };
+        let handover_because = match (plan.is_hybrid, is_said) {
+            (true, _) => "AF_XDP sockets get their packets from XDP programs",
+            (false, true) => "host.handover says so",
+            (false, false) => "the default: the target cores handle few, long packets",
+        };
+        let drivers: Vec<_> = plan
+            .wires
+            .iter()
+            .map(|wire| driver(&wire.interface, wire.namespace.as_deref()))
+            .collect();
+        let wires = plan.wires.iter().zip(&drivers);
+        Description {
+            handover,
+            handover_does,
+            handover_because,
+            wires: wires
+                .clone()
+                .map(|(wire, driver)| WireDescription {
+                    name: wire.name.clone(),
+                    interface: wire.interface.clone(),
+                    namespace: wire.namespace.clone(),
+                    driver: driver.clone(),
+                    attaches: match plan.handover {
+                        Handover::Skb => "a tc program (tcx) on what it receives",
+                        Handover::Cpumap => "an XDP program in the driver (native)",
+                    },
+                    run_by: run_by(plan.handover, driver.as_deref(), core),
+                })
+                .collect(),
+            functions: plan
+                .steps
+                .iter()
+                .map(|step| FunctionDescription { name: step.name.clone(), form: form(step) })
+                .collect(),
+            interrupt: interrupt(plan),
+            changes: wires
+                .flat_map(|(wire, driver)| changes(plan.handover, wire, driver.as_deref(), core))
+                .collect(),
+            poll: is_hybrid(file).then(|| PollDescription {
+                filters: filters
+                    .list()
+                    .into_iter()
+                    .filter(|listing| listing.filter.action == FilterAction::Poll)
+                    .map(|listing| listing.filter.name)
+                    .collect(),
+                functions: file.rx.iter().map(|section| section.name().into()).collect(),
+                attachment: file.host.section.name().into(),
+            }),
+        }
+    }
+
+    fn lines(&self) -> Vec<(&'static str, String)> {
+        let Description { handover, handover_does, handover_because, .. } = self;
+        let mut lines =
+            vec![("hand-over", format!("{handover}: {handover_does} ({handover_because})"))];
+        for wire in &self.wires {
+            let place = wire.namespace.as_ref().map(|name| format!(" in namespace {name}"));
+            let driver = wire.driver.as_deref().unwrap_or("driver not known");
+            lines.push((
+                "program",
+                format!(
+                    "{}: {} of {}{} ({driver}), run by {}",
+                    wire.name,
+                    wire.attaches,
+                    wire.interface,
+                    place.unwrap_or_default(),
+                    wire.run_by
+                ),
+            ));
+        }
+        for FunctionDescription { name, form } in &self.functions {
+            let form = form.as_deref().unwrap_or("in the poll engine alone, for its packets");
+            lines.push(("function", format!("{name}: {form}")));
+        }
+        lines.push(("interrupt", self.interrupt.clone()));
+        for ChangeDescription { what, costs } in &self.changes {
+            lines.push(("change", format!("{what}: {costs}")));
+        }
+        if let Some(PollDescription { filters, functions, attachment }) = &self.poll {
+            let named = filters.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");
+            let more = filters.len().saturating_sub(NAMED);
+            let which = match (filters.len(), more) {
+                (0, _) => "no packets, as no filter has action = \"poll\"".into(),
+                (1, _) => format!("what filter {named} matches"),
+                (_, 0) => format!("what filters {named} match"),
+                _ => format!("what filters {named} and {more} more match"),
+            };
+            let chain = match &functions[..] {
+                [] => "no function".into(),
+                functions => functions.join(" -> "),
+            };
+            lines.push(("poll engine", format!("{which}: through {chain} to {attachment}")));
+        }
+        lines
+    }
+}
+
+fn run_by(handover: Handover, driver: Option<&str>, core: usize) -> String {
+    let threads = format!("its polling threads, pinned to core {core}");
+    match (driver, handover) {
+        (Some("veth"), Handover::Cpumap) => threads,
+        (Some("veth"), Handover::Skb) => {
+            format!("{threads}, or by that core's softirq for super-frames of its other end")
+        }
+        _ => format!("{threads} with its interrupts"),
+    }
+}
+
+fn interrupt(plan: &Plan) -> String {
+    let which = if plan.is_hybrid { "of what stays in the kernel: " } else { "" };
+    let once = format!("{which}each target core once for each poll of a wire (up to 64 packets)");
+    match plan.wire_usecs {
+        0 => once,
+        usecs => {
+            format!("{once}; polls {usecs} µs apart, {} of them without packets", plan.wire_polls)
+        }
+    }
+}
+
+/// What is switched on or off of a wire's interface, and what that costs.
+fn changes(
+    handover: Handover,
+    wire: &WirePlan,
+    driver: Option<&str>,
+    core: usize,
+) -> Vec<ChangeDescription> {
+    let of = |what: &str, costs: &str| ChangeDescription {
+        what: format!("{}: {what}", wire.interface),
+        costs: costs.into(),
+    };
+    let mut changes = Vec::new();
+    match handover {
+        Handover::Skb => {
+            let costs = format!("merging is work of core {core}, and saves the target cores more");
+            changes.push(of("GRO and threaded NAPI on", &costs));
+            changes.push(of(
+                "a relay interface beside it",
+                "captures on the wire see each packet twice",
+            ));
+        }
+        Handover::Cpumap => {
+            changes.push(of(
+                "GRO and threaded NAPI on",
+                "nothing; what cpumap hands over is merged on the target core, if the kernel does",
+            ));
+            changes.push(match driver {
+                Some("veth") => of(
+                    "its other end cuts super-frames while the program is there",
+                    "TCP flat out reaches 0.2 of a plain veth's rate on two cores, 0.7 with skb",
+                ),
+                Some("virtio_net") => of(
+                    "guest offloads off while the program is there",
+                    "its other side cuts super-frames and finishes checksums",
+                ),
+                _ => of(
+                    "what the driver cannot have beside a program off (LRO)",
+                    "the target cores handle packets as they came",
+                ),
+            });
+        }
+    }
+    changes.push(match (handover, driver) {
+        (Handover::Skb, Some("veth")) => {
+            let what = format!("receive packet steering to core {core}");
+            of(&what, "nothing; what no thread polls is handled there, too")
+        }
+        _ => of("receive packet steering off", "nothing; the card does it"),
+    });
+    changes
+}
+
+/// What a function is in the kernel.
+fn form(step: &Step) -> Option<String> {
+    Some(match &step.action {
+        Action::Next => "leaves every packet as it is".into(),
+        Action::Drop => "drops every packet".into(),
+        Action::ByWire(_) => "queue by wire".into(),
+        Action::ByHash(by_hash) => {
+            format!("{}, table of {} entries", hash(&by_hash.hash), by_hash.table.len())
+        }
+        Action::ByPool(pools) => {
+            format!("{} pools by address and VLAN, then {}", pools.queues.len(), hash(&pools.hash))
+        }
+        Action::Sample { every, queue: Some(queue), .. } => {
+            format!("1 packet in {every} to queue {queue}")
+        }
+        Action::Sample { every, .. } => format!("1 packet in {every} goes on"),
+        Action::Vlans { .. } => "drops packets of other VLANs".into(),
+        Action::Police { per_wire: true, .. } => "drops what is over the rate of each wire".into(),
+        Action::Police { .. } => "drops what is over the rate".into(),
+        Action::ByRules { rules, room } => format!("{} rules, room for {room}", rules.len()),
+        Action::Object(file) => format!("XDP program {} of the object file", file.program),
+        Action::Elsewhere => return None,
+    })
+}
+
+fn hash(hash: &FlowHash) -> &'static str {
+    match hash {
+        FlowHash::Toeplitz(_) => "Toeplitz",
+        FlowHash::Lookup3(_) => "JHash (lookup3)",
+        FlowHash::Lookup2(_) => "JHash (lookup2)",
+    }
+}
