@@ -1,10 +1,11 @@
-//! Cards in the kernel, by the command line: what `check` says of them.
+//! Cards in the kernel, by the command line: what `check` says of them, and the examples.
 
 use crate::common::*;
 use picnic_machine::testbed::Testbed;
 use picnic_testing::skip;
 use serde_json::{Value, json};
-use std::process::Command;
+use std::path::Path;
+use std::process::{Command, Output};
 
 /// A namespace with these interfaces, each a veth whose other end is elsewhere. None if this machine
 /// cannot have one; says so.
@@ -29,6 +30,13 @@ fn bed(test: &str, interfaces: &[&str]) -> Option<Testbed> {
         bed.wait_for_carrier("card", interface).unwrap();
     }
     Some(bed)
+}
+
+/// Runs `picnic` in the card's namespace.
+fn picnic_there(bed: &Testbed, arguments: &[&str]) -> Output {
+    let mut command = Command::new("ip");
+    command.args(["netns", "exec", &bed.netns("card"), PICNIC]).args(arguments);
+    command.env("PICNIC_RUNTIME_DIR", sockets()).output().unwrap()
 }
 
 fn card_file(engine: &str, host: &str, namespace: &str) -> String {
@@ -147,4 +155,65 @@ fn check_says_without_privileges_what_it_would_be() {
     let told = stdout(&output);
     assert!(told.contains("hand-over     cpumap: a ring of"), "{told}");
     assert!(told.contains("function      rss: JHash (lookup3)"), "{told}");
+}
+
+/// The interfaces that a card file names.
+fn interfaces(card: &toml::Table) -> Vec<&str> {
+    let wires = card.get("wire").and_then(toml::Value::as_array).into_iter().flatten();
+    wires.filter_map(|wire| wire.get("interface")?.as_str()).collect()
+}
+
+/// Whether a card is refused for one of its own keys, by file, line and key, and not for what the
+/// machine has or has not.
+fn is_refused_by_key(said: &str, path: &Path, engine: &str) -> bool {
+    let text = std::fs::read_to_string(path).unwrap();
+    let start = format!("{}:", path.display());
+    let mut lines = said.lines().map(|line| line.strip_prefix("picnic: ").unwrap_or(line));
+    let Some(rest) = lines.find_map(|line| line.strip_prefix(&start)) else { return false };
+    let mut parts = rest.splitn(3, ": ");
+    let (Some(line), Some(key), Some(message)) = (parts.next(), parts.next(), parts.next()) else {
+        return false;
+    };
+    let key = key.rsplit('.').next().unwrap().split('[').next().unwrap();
+    // A key that the file does not give has its default, and the line of its section or none.
+    let is_there = line.parse().is_ok_and(|line: usize| {
+        let line = text.lines().nth(line.wrapping_sub(1)).unwrap_or_default().trim_start();
+        line.starts_with(key) || line.starts_with('[')
+    });
+    is_there && message.contains(&format!("engine = \"{engine}\""))
+}
+
+/// Each runs, or a key of it says why it cannot: none fails for something else.
+#[test]
+fn every_example_runs_in_the_kernel_or_is_refused_by_key() {
+    let test = "every_example_runs_in_the_kernel_or_is_refused_by_key";
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/cards");
+    let mut ran = Vec::new();
+    for entry in std::fs::read_dir(&folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_none_or(|extension| extension != "toml") {
+            continue;
+        }
+        let file: toml::Table = std::fs::read_to_string(&path).unwrap().parse().unwrap();
+        let own = file.get("card").and_then(|card| card.get("engine")?.as_str()).unwrap_or("poll");
+        let Some(bed) = bed(test, &interfaces(&file)) else { return };
+        for engine in ["kernel", "hybrid"] {
+            let _machine = machine();
+            let words = ["run", path.to_str().unwrap(), "--engine", engine, "--duration=0.3"];
+            let output = picnic_there(&bed, &[&words[..], &["--json"]].concat());
+            let name = path.file_stem().unwrap().to_str().unwrap();
+            if output.status.success() {
+                let report = json(&output);
+                assert_eq!(report["engine"], engine);
+                assert_eq!(report["ledger"]["balanced"], true, "{name}: {report}");
+                ran.push(format!("{name} by {engine}"));
+                continue;
+            }
+            let said = stderr(&output);
+            assert!(own != engine && is_refused_by_key(said, &path, engine), "{name}: {said}");
+        }
+    }
+    for card in ["kernel by kernel", "hybrid by hybrid"] {
+        assert!(ran.iter().any(|ran| ran == card), "{ran:?}");
+    }
 }
