@@ -206,6 +206,16 @@ fn plan_as_asked(launch: &Launch<'_>) -> Result<(Plan, Placement), ConfigError> 
     let base = base(file);
     let at = |position| BuildContext { position, ..base.clone() };
 
+    if let Some(sends) = file.tx.first().filter(|_| !is_hybrid(file)) {
+        find(functions, sends)?;
+        let allowed = format!(
+            "no tx chain, as these programs see nothing that is sent; engine = \"hybrid\" has one, of \
+             the poll engine's packets; in [[rx]]: {}",
+            with_form(functions)
+        );
+        let found = format!("\"{}\"", sends.name());
+        return Err(sends.locate(refuse(sends.kind(), found, allowed)));
+    }
     if file.wires.len() > MOST_WIRES {
         let message = refuse("wire", file.wires.len(), format!("1 to {MOST_WIRES}"));
         return Err(file.locate(message));
@@ -354,7 +364,7 @@ fn check_keys(file: &CardFile) -> Result<(), ConfigError> {
         let (section, key) = path.split_once('.').unwrap_or((&path, ""));
         let section = section.split('[').next().unwrap_or(section);
         // Their components say themselves what they honour.
-        let has_component = matches!(section, "wire" | "rx") || section == "tx" && is_hybrid(file);
+        let has_component = matches!(section, "wire" | "rx" | "tx");
         let honoured = HONOURED.iter().find(|(name, _)| *name == section);
         let beside = HONOURED_BESIDE.iter().filter(|_| is_hybrid(file));
         let mut beside = beside.filter(|(name, _)| *name == section);
@@ -379,10 +389,6 @@ fn check_keys(file: &CardFile) -> Result<(), ConfigError> {
             "interrupt" => {
                 "wire_usecs and poll_usecs alone: a target is interrupted once for what a poll of a wire \
                  has brought"
-            }
-            "tx" => {
-                "no tx chain, as these programs see nothing that is sent; engine = \"hybrid\" has one, of \
-                 the poll engine's packets"
             }
             "os" | "task" => "to leave it out: tasks run beside the poll engine alone",
             _ => only.unwrap_or("to leave it out"),
@@ -442,10 +448,14 @@ fn form<P>(
 
 /// That what a section names cannot be there, with those that can.
 fn without_form<P>(registry: &'static [Entry<P>], section: &Section) -> ConfigError {
-    let allowed: Vec<_> =
-        registry.iter().filter(|entry| entry.has_kernel_form()).map(|entry| entry.name).collect();
     let found = format!("\"{}\"", section.name());
-    section.locate(refuse(section.kind(), found, allowed.join(", ")))
+    section.locate(refuse(section.kind(), found, with_form(registry)))
+}
+
+/// The names of those that have a form.
+fn with_form<P>(registry: &'static [Entry<P>]) -> String {
+    let names = registry.iter().filter(|entry| entry.has_kernel_form()).map(|entry| entry.name);
+    names.collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]

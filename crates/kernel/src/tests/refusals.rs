@@ -1,9 +1,8 @@
 //! What this engine cannot honour is refused by file, line and key.
 
 use super::traffic::Bed;
-use super::{launch, parse};
+use super::{FUNCTIONS, launch, parse};
 use crate::object::check_built;
-use picnic_functions::registry::FUNCTIONS;
 
 const CARD: &str = "[card]\nengine = \"kernel\"\n";
 const WIRE: &str = "[[wire]]\nport = \"xdp\"\ninterface = \"k0\"\n";
@@ -305,6 +304,40 @@ fn a_build_without_clang_says_what_to_install() {
         check_built(&file, true).unwrap();
     }
     assert!(crate::object::without_clang().to_string().contains("apt-get install clang"));
+}
+
+/// Whichever it is, and whatever keys stand before its name; with hybrid, the poll engine has it.
+#[test]
+fn every_function_of_a_tx_chain_is_refused_by_name() {
+    for entry in *FUNCTIONS {
+        let keys = entry.example(&std::env::temp_dir()).unwrap_or_default();
+        // An object stands there by its file: it has the section's line.
+        let (tx, line) = match entry.name {
+            "object" => ("[[tx]]\nobject = \"guard.o\"\n".into(), 10),
+            name => {
+                let tx = format!("[[tx]]\n{keys}\nfunction = \"{name}\"\n");
+                let line = 9 + tx.lines().count();
+                (tx, line)
+            }
+        };
+        let found = refusal(&format!("{CARD}{WIRE}{HOST}{tx}"));
+        let message = format!(
+            "card:{line}: tx[0].function: found \"{}\", allowed with engine = \"kernel\": no tx chain",
+            entry.name
+        );
+        assert!(found.starts_with(&message), "{found}\nin place of {message}");
+        let named = FUNCTIONS.iter().filter(|entry| entry.has_kernel_form());
+        let named: Vec<_> = named.map(|entry| entry.name).collect();
+        assert!(found.contains(&named.join(", ")), "{found}");
+
+        let hybrid = CARD.replace("kernel", "hybrid");
+        let host = "[host]\nattachment = \"app\"\nqueues = 1\n";
+        let card = parse(&format!("{hybrid}{WIRE}{host}{tx}"));
+        let planned = crate::plan::plan(&launch(&card)).map(drop);
+        assert!(planned.is_ok(), "{}: {planned:?}", entry.name);
+    }
+    let found = refusal(&format!("{CARD}{WIRE}{HOST}[[tx]]\nfunction = \"no-such\"\n"));
+    assert!(found.starts_with("card:11: tx[0].function: found \"no-such\", allowed: "), "{found}");
 }
 
 #[test]
