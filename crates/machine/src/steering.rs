@@ -169,6 +169,30 @@ fn change(journal: &Journal, words: &[String]) -> Result<(), MachineError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testbed::Testbed;
+    use crate::undo::Machine;
+    use picnic_testing::skip;
+
+    /// What is handed over to it when nothing takes it any more goes up the stack as the wire's would,
+    /// so that no packet is for somebody else there; and it makes none of its own.
+    #[test]
+    fn a_relay_has_the_address_of_its_interface_and_sends_nothing() {
+        let test = "a_relay_has_the_address_of_its_interface_and_sends_nothing";
+        let Ok(bed) = Testbed::build("relay-test") else { return skip(test, "it needs root") };
+        for place in ["one", "other"] {
+            bed.add_namespace(place).unwrap();
+        }
+        bed.add_veth(("one", "v0"), ("other", "v1"), "").unwrap();
+        bed.ip("one", "link set v0 address 02:00:00:00:00:77 up").unwrap();
+        let mut journal = Journal::create(&Machine::this(), "relay-test").unwrap();
+        let cores = [0].into_iter().collect();
+        let relay = Relay::make(&mut journal, "v0", Some(&bed.netns("one")), &cores).unwrap();
+        let shown = bed.ip("one", &format!("address show dev {}", relay.name)).unwrap();
+        assert!(shown.contains("link/ether 02:00:00:00:00:77"), "{shown}");
+        assert!(shown.contains("NOARP") && !shown.contains("inet"), "{shown}");
+        assert!(journal.undo().unwrap().is_whole());
+        assert!(!bed.ip("one", "link show").unwrap().contains(&relay.name));
+    }
 
     #[test]
     fn a_hash_is_scaled_to_its_core() {

@@ -1,8 +1,12 @@
 //! What this engine cannot honour is refused by file, line and key.
 
 use super::traffic::Bed;
-use super::{FUNCTIONS, launch, parse};
-use crate::object::check_built;
+use super::{FUNCTIONS, HANDOVERS, can_load, launch, parse};
+use crate::object::{Object, check_built};
+use crate::plan::{MOST_STEPS, MOST_WIRES, plan};
+use crate::rules::room;
+use picnic_core::kernel::Handover;
+use picnic_filter::MOST_FILTERS;
 
 const CARD: &str = "[card]\nengine = \"kernel\"\n";
 const WIRE: &str = "[[wire]]\nport = \"xdp\"\ninterface = \"k0\"\n";
@@ -362,6 +366,43 @@ fn tasks_and_functions_that_send_are_refused_by_name() {
     ] {
         let found = refusal(&format!("{CARD}{WIRE}{rx}{HOST}\n{rest}"));
         assert!(found.starts_with(message), "{found}");
+    }
+}
+
+/// The verifier goes through a million steps at most: those of every function in one chain, on as many
+/// wires as there can be, whose interfaces share no program.
+#[test]
+fn the_longest_chain_on_the_most_wires_passes_the_verifier() {
+    if !can_load("the_longest_chain_on_the_most_wires_passes_the_verifier") {
+        return;
+    }
+    let rules = "[{ protocol = \"tcp\", queue = 0 }, { source = \"10.0.0.0/8\", queue = 0 }]";
+    let rx = [
+        "vlan\"\nallow = [7]",
+        "rate-limit\"\npackets_per_second = 1000\nbytes_per_second = 100000\nper = \"wire\"",
+        &format!("flow-director\"\ncapacity = 8192\nrules = {rules}"),
+        "vmdq\"\npools = [{ queues = [0] }]",
+        "sample\"\nevery = 3\nqueue = 0",
+        "pass\"",
+        "rss\"\ntypes = [\"ipv4\", \"tcp-ipv4\", \"udp-ipv4\", \"ipv6\", \"tcp-ipv6\", \"udp-ipv6\"]",
+        &format!("by-wire\"\nqueues = {:?}", [0; MOST_WIRES]),
+    ];
+    let rx: String = rx.iter().map(|keys| format!("[[rx]]\nfunction = \"{keys}\n")).collect();
+    for handover in HANDOVERS {
+        let host = HOST.replace("cpumap", handover);
+        let filter = "[[filter]]\naction = \"count\"\n";
+        let card = parse(&format!("{CARD}{}{rx}{host}{filter}", WIRE.repeat(MOST_WIRES)));
+        let (mut plan, placement) = plan(&launch(&card)).unwrap();
+        assert_eq!((plan.steps.len(), plan.wires.len()), (MOST_STEPS, MOST_WIRES));
+        assert_eq!(plan.programs(), std::array::from_fn(|wire| wire));
+        plan.room = room(MOST_FILTERS);
+        let mut object = Object::load(&plan, &placement.target_cores, false).unwrap();
+        for wire in 0..MOST_WIRES {
+            match plan.handover {
+                Handover::Cpumap => object.wire(wire).map(drop).unwrap(),
+                Handover::Skb => object.tc(&format!("steer_{wire}")).map(drop).unwrap(),
+            }
+        }
     }
 }
 

@@ -1,6 +1,8 @@
 //! How a card ends: by a stop under load, a wire that goes, a kill.
 
 use super::*;
+use aya::programs::SchedClassifier;
+use aya::programs::tc::TcAttachType;
 use std::process::{Child, Stdio};
 
 /// Set for a process that is to be killed: how its packets are handed over, and the namespace of
@@ -26,6 +28,16 @@ fn a_wire_that_goes_ends_the_run() {
         let left = bed.0.ip("card", "link show").unwrap();
         assert!(!left.contains("picnic") && !left.contains("k0"), "{left}");
     }
+}
+
+/// The tc programs on what the wire receives. None is a filter of a queueing discipline, which would
+/// outlive the process.
+fn tc_programs(bed: &Bed) -> usize {
+    let disciplines = bed.0.within("card", "tc qdisc show dev k0").unwrap();
+    assert!(!disciplines.contains("clsact") && !disciplines.contains("ingress"), "{disciplines}");
+    let netns = bed.0.netns("card");
+    let asked = within(Some(&netns), || SchedClassifier::query_tcx("k0", TcAttachType::Ingress));
+    asked.unwrap().unwrap().1.len()
 }
 
 #[test]
@@ -54,9 +66,11 @@ fn a_killed_card_leaves_a_journal_that_takes_all_back() {
             false => Victim::start(&bed, handover, &state),
         };
         assert_eq!(bed.state(), held_at_work(handover));
+        assert_eq!(tc_programs(&bed), usize::from(handover == "skb"));
         victim.kill();
         // The programs have ended with their process; what had been set is taken back now.
         wait_until("XDP has gone", || bed.state().program != "cpumap");
+        wait_until("tc programs have gone", || tc_programs(&bed) == 0);
         let left = if handover == "skb" { "skb" } else { "" };
         assert_eq!(bed.state(), held_at_work(left));
         let machine = Machine { state: state.clone(), ..Machine::this() };

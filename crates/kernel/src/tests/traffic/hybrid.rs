@@ -200,6 +200,22 @@ fn nothing_is_lost_when_both_end_under_load() {
     });
 }
 
+/// A wire that goes ends the run of both, whose packets are all accounted for.
+#[test]
+fn a_wire_that_goes_ends_both() {
+    let Some(bed) = Bed::new("a_wire_that_goes_ends_both") else { return };
+    let _machine = machine();
+    let running = start(&bed.card("hybrid", &chain()));
+    send(&bed, &Tally::default(), 2 * BATCH);
+    bed.0.ip("card", "link del k0").unwrap();
+    wait_until("the card has noticed", || !running.is_alive());
+    let report = running.stop().unwrap();
+    check_ledger(&report, 2 * BATCH as u64, BATCH as u64);
+    assert!(report.notes.iter().any(|note| note.contains("gone")), "{:?}", report.notes);
+    let left = bed.0.ip("card", "link show").unwrap();
+    assert!(!left.contains("picnic") && !left.contains("k0"), "{left}");
+}
+
 /// One call of the control socket, with a file if there is one, and all that it answers.
 fn ask(socket: &Path, method: &str, params: &Value, file: Option<&File>) -> Value {
     let stream = UnixStream::connect(socket).unwrap();

@@ -272,10 +272,15 @@ fn another_program_on_the_wire_is_named() {
     let program = object.wire(0).unwrap();
     let attached = within(Some(&bed.0.netns("card")), || Object::attach(program, "k0"));
     let other = attached.unwrap().unwrap();
-    let found = refusal(&text);
-    assert!(found.starts_with("card:") && found.contains("wire[0].interface: found k0"), "{found}");
-    assert!(found.contains("another XDP program (id ") && found.contains("skb"), "{found}");
-    assert_eq!(bed.state(), State { program: "cpumap", ..before.clone() }, "it is there still");
+    for (handover, has_other_way) in [("cpumap", true), ("hybrid", false)] {
+        let found = refusal(&bed.card(handover, rx));
+        let message =
+            "card:6: wire[0].interface: found k0, whose driver runs another XDP program (id ";
+        assert!(found.starts_with(message), "{found}");
+        assert!(found.contains("detach that first"), "{found}");
+        assert_eq!(found.ends_with("or set host.handover = \"skb\""), has_other_way, "{found}");
+        assert_eq!(bed.state(), State { program: "cpumap", ..before.clone() }, "it is there still");
+    }
     drop(other);
     wait_until("it has gone", || bed.state() == before);
     let running = start(&text);
