@@ -235,7 +235,7 @@ fn own_figures(report: &Report) -> String {
         .flat_map(|(chain, functions)| {
             functions.iter().enumerate().filter_map(move |(position, function)| {
                 let place = format!("{chain}[{position}] {}", function.name);
-                let figures = figures_of(function.counters.as_ref());
+                let figures = figures_of(&function.counters, &function.gauges);
                 (!figures.is_empty()).then(|| vec![place, figures])
             })
         })
@@ -251,8 +251,8 @@ fn own_figures(report: &Report) -> String {
 pub(crate) const OWN_FIGURES: &str = "its own figures, since it was inserted";
 
 /// What a function counts itself: what there was any of.
-pub(crate) fn figures_of(counters: Option<&Map<String, Value>>) -> String {
-    let some = counters.into_iter().flatten().filter(|(_, value)| value.as_f64() != Some(0.0));
+pub(crate) fn figures_of(counters: &Map<String, Value>, gauges: &Map<String, Value>) -> String {
+    let some = counters.iter().chain(gauges).filter(|(_, value)| value.as_f64() != Some(0.0));
     some.map(|(name, value)| format!("{name} {value}")).collect::<Vec<_>>().join(", ")
 }
 
@@ -387,7 +387,8 @@ mod tests {
                 ns_per_packet: Some(12.5),
                 timed_ns: 800,
                 timed_packets: 64,
-                counters: None,
+                counters: Map::new(),
+                gauges: Map::new(),
             }],
             tx_functions: Vec::new(),
             drops: [("ring_full".into(), 10)].into(),
@@ -455,9 +456,11 @@ mod tests {
     fn what_functions_count_themselves_is_told_if_they_were_asked() {
         let mut report = report();
         assert!(!text("picnic0", &report).contains(OWN_FIGURES));
-        let counters = serde_json::json!({ "unhashed": 17, "moved_entries": 0, "queues": 2 });
         report.tx_functions = report.functions.clone();
-        report.functions[0].counters = counters.as_object().cloned();
+        let function = &mut report.functions[0];
+        function.counters =
+            Map::from_iter([("unhashed".into(), 17.into()), ("moved_entries".into(), 0.into())]);
+        function.gauges = Map::from_iter([("queues".into(), 2.into())]);
         let text = text("picnic0", &report);
         let own: Vec<_> = text.lines().filter(|line| line.contains("unhashed")).collect();
         assert_eq!(own.len(), 1, "{text}");

@@ -61,7 +61,7 @@ impl Http {
     }
 
     /// Takes in what has come and sends what goes; `metrics` makes the text.
-    pub(super) fn turn(&mut self, now: Instant, metrics: impl Fn() -> String) {
+    pub(super) fn turn(&mut self, now: Instant, mut metrics: impl FnMut() -> String) {
         while self.clients.len() < CLIENTS
             && let Ok((stream, _)) = self.listener.accept()
         {
@@ -72,7 +72,7 @@ impl Http {
             }
         }
         for client in &mut self.clients {
-            client.turn(&metrics);
+            client.turn(&mut metrics);
         }
         self.clients.retain(|client| {
             !client.is_over && now.saturating_duration_since(client.since) < PATIENCE
@@ -81,7 +81,7 @@ impl Http {
 }
 
 impl Client {
-    fn turn(&mut self, metrics: impl Fn() -> String) {
+    fn turn(&mut self, metrics: impl FnMut() -> String) {
         if self.output.is_empty() {
             let mut part = [0; 4096];
             match self.stream.read(&mut part) {
@@ -115,7 +115,7 @@ fn is_temporary(kind: ErrorKind) -> bool {
 }
 
 /// The answer to a request; none while it is not whole.
-pub(super) fn answer(request: &[u8], metrics: impl Fn() -> String) -> Option<Vec<u8>> {
+pub(super) fn answer(request: &[u8], mut metrics: impl FnMut() -> String) -> Option<Vec<u8>> {
     let mut fields = [httparse::EMPTY_HEADER; FIELDS];
     let mut parsed = httparse::Request::new(&mut fields);
     match parsed.parse(request) {

@@ -4,6 +4,7 @@
 //! * [`executor`]: what runs it;
 //! * [`report`]: what a run came to;
 //! * [`monitor`]: the same while it runs;
+//! * [`own`]: what functions count themselves;
 //! * [`instrument`]: the tracer of `[trace]`;
 //! * [`error`]: why a card did not start, or did not end well.
 //!
@@ -40,6 +41,7 @@ pub mod launch;
 pub mod methods;
 pub mod metrics;
 pub mod monitor;
+pub mod own;
 mod path;
 pub mod protocol;
 pub mod report;

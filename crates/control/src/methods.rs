@@ -39,6 +39,8 @@ mod tests;
 
 /// How long the borrowed core may take to obey: it looks at least every 20 ms.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// How long it may take for each function where figures are read that go without.
+const SCRAPE_PATIENCE: Duration = Duration::from_millis(200);
 /// What a capture has of a card that the kernel shares with the poll engine.
 const IN_PART: &str = "packets of the poll engine alone: tcpdump at the wire's interface sees those \
                        that stay in the kernel";
@@ -151,9 +153,19 @@ impl Methods {
         }
     }
 
-    /// The figures as Prometheus reads them.
-    pub fn metrics(&self) -> String {
-        metrics::text(&self.about.report.card, &self.monitor)
+    /// The figures as Prometheus reads them, with those that functions count themselves unless the
+    /// card is stopping, or does not say them in time.
+    pub fn metrics(&mut self, is_stopping: bool) -> String {
+        let mut report = self.monitor.report();
+        if is_stopping || self.own_figures(&mut report, SCRAPE_PATIENCE).is_err() {
+            // Not those of a part: counters would fall.
+            let functions = report.functions.iter_mut().chain(&mut report.tx_functions);
+            functions.for_each(|function| {
+                function.counters.clear();
+                function.gauges.clear();
+            });
+        }
+        metrics::text(&self.about.report.card, report)
     }
 
     /// The card's captures.
@@ -251,7 +263,7 @@ impl Methods {
         }
         report.latencies = report.latencies.filter(|_| latencies);
         if counters {
-            self.own_counters(&mut report)?;
+            self.own_figures(&mut report, self.patience)?;
         }
         value(&report)
     }
@@ -344,6 +356,11 @@ impl Methods {
     /// Has the borrowed core obey a command, and waits for its answer. Of a card that the kernel
     /// shares with the poll engine, the kernel's part if it is there.
     fn command(&mut self, command: Command) -> Result<Answer, RpcError> {
+        self.command_within(command, self.patience)
+    }
+
+    /// The same, for so long.
+    fn command_within(&mut self, command: Command, patience: Duration) -> Result<Answer, RpcError> {
         let line = match &mut self.beside {
             Some(Part { line, alone, .. }) => match command {
                 Command::Function(Direction::Rx, position, _) if !alone.contains(&position) => {
@@ -353,7 +370,7 @@ impl Methods {
             },
             None => &mut self.line,
         };
-        line.command(command, self.patience)
+        line.command(command, patience)
     }
 
     /// Whether a function of the rx chain is in the kernel and on the poll engine.

@@ -6,8 +6,7 @@
 //!
 //! Source: OpenMetrics 1.0; Prometheus, "Metric and label naming".
 
-use crate::monitor::Monitor;
-use crate::report::Report;
+use crate::report::{FunctionReport, Report};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
@@ -15,14 +14,15 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::{Registry, Unit};
+use serde_json::{Map, Value};
 use std::fmt;
 
 /// What the text is, for HTTP.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// The figures now, as text.
-pub fn text(card: &str, monitor: &Monitor) -> String {
-    let figures = Figures { card: card.into(), report: monitor.report() };
+/// The figures of a report, as text.
+pub fn text(card: &str, report: Report) -> String {
+    let figures = Figures { card: card.into(), report };
     let mut registry = Registry::default();
     registry.register_collector(Box::new(figures));
     let mut text = String::new();
@@ -255,34 +255,56 @@ fn queues(sink: &mut Sink<'_, '_>, report: &Report) -> fmt::Result {
     Ok(())
 }
 
+/// Each function with the labels of its place.
+fn places(report: &Report) -> impl Iterator<Item = (Labels<'static>, &FunctionReport)> {
+    let chains = [("rx", &report.functions), ("tx", &report.tx_functions)];
+    chains.into_iter().flat_map(|(chain, functions)| {
+        functions.iter().enumerate().map(move |(position, function)| {
+            let labels = vec![
+                ("chain", chain.to_owned()),
+                ("position", position.to_string()),
+                ("function", function.name.clone()),
+            ];
+            (labels, function)
+        })
+    })
+}
+
 fn functions(sink: &mut Sink<'_, '_>, report: &Report) -> fmt::Result {
-    type Field = fn(&crate::report::FunctionReport) -> u64;
+    type Field = fn(&FunctionReport) -> u64;
     let fields: [(&str, &str, Field); 2] = [
         ("picnic_function_received", "Packets given to a function", |f| f.packets),
         ("picnic_function_dropped", "Packets a function dropped", |f| f.dropped),
     ];
     for (name, help, field) in fields {
-        let chains = [("rx", &report.functions), ("tx", &report.tx_functions)];
-        let series = chains.into_iter().flat_map(|(chain, functions)| {
-            functions.iter().enumerate().map(move |(position, function)| {
-                let labels = vec![
-                    ("chain", chain.to_owned()),
-                    ("position", position.to_string()),
-                    ("function", function.name.clone()),
-                ];
-                (labels, field(function))
-            })
-        });
+        let series = places(report).map(|(labels, function)| (labels, field(function)));
         sink.counters(name, Unit::Other("packets".into()), help, series)?;
     }
-    Ok(())
+    let own = |figures: fn(&FunctionReport) -> &Map<String, Value>, label| {
+        places(report).flat_map(move |(labels, function)| {
+            figures(function).iter().map(move |(name, value)| {
+                let mut labels = labels.clone();
+                labels.push((label, name.clone()));
+                (labels, value)
+            })
+        })
+    };
+    let counters = own(|function| &function.counters, "counter")
+        .filter_map(|(labels, value)| Some((labels, ConstCounter::new(value.as_u64()?))));
+    let help =
+        "What functions count themselves, by the names that they give, since they were inserted";
+    sink.series(("picnic_function_counter", help, None), MetricType::Counter, counters)?;
+    let gauges = own(|function| &function.gauges, "gauge")
+        .filter_map(|(labels, value)| Some((labels, value.as_f64()?)));
+    sink.gauges("picnic_function_gauge", None, "Figures of functions that may fall", gauges)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::bench;
-    use crate::report::{FunctionReport, KernelReport, LatencyReport, PollReport, TakenAway};
+    use crate::report::{KernelReport, LatencyReport, PollReport, TakenAway};
+    use serde_json::json;
 
     /// The lines of a family, without what is the same in all.
     fn values(text: &str, family: &str) -> Vec<String> {
@@ -312,12 +334,17 @@ mod tests {
             ns_per_packet: None,
             timed_ns: 0,
             timed_packets: 0,
-            counters: None,
+            counters: Map::new(),
+            gauges: Map::new(),
         };
         report.poll = Some(PollReport { packets: 9, taken: 7, lost: 2, delivered: 6, dropped: 3 });
         report.kernel = Some(KernelReport { packets: 91, delivered: 44, dropped: 4 });
         report.functions = vec![function("a", 5, 1), function("b\"\\\n", 4, 0)];
         report.tx_functions = vec![function("c", 3, 2)];
+        let figures = |figures: Value| figures.as_object().cloned().unwrap();
+        report.functions[1].counters = figures(json!({ "seen": 1_u64 << 60, "lost": 0 }));
+        report.functions[1].gauges = figures(json!({ "held": -3, "share": 0.5 }));
+        report.tx_functions[0].counters = figures(json!({ "seen": 5 }));
         report.drops_by_stage = [("x@rx".to_owned(), 3), ("y".to_owned(), 4)].into();
         let ledger = &mut report.ledger;
         (ledger.r#in, ledger.delivered, ledger.transmitted) = (100, 50, 20);
@@ -376,6 +403,21 @@ mod tests {
                     "chain=\"rx\",position=\"0\",function=\"a\" 5",
                     "chain=\"rx\",position=\"1\",function=\"b\\\"\\\\\\n\" 4",
                     "chain=\"tx\",position=\"0\",function=\"c\" 3",
+                ],
+            ),
+            (
+                "picnic_function_counter_total",
+                &[
+                    "chain=\"rx\",position=\"1\",function=\"b\\\"\\\\\\n\",counter=\"seen\" 1152921504606846976",
+                    "chain=\"rx\",position=\"1\",function=\"b\\\"\\\\\\n\",counter=\"lost\" 0",
+                    "chain=\"tx\",position=\"0\",function=\"c\",counter=\"seen\" 5",
+                ],
+            ),
+            (
+                "picnic_function_gauge",
+                &[
+                    "chain=\"rx\",position=\"1\",function=\"b\\\"\\\\\\n\",gauge=\"held\" -3.0",
+                    "chain=\"rx\",position=\"1\",function=\"b\\\"\\\\\\n\",gauge=\"share\" 0.5",
                 ],
             ),
             (

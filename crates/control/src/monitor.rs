@@ -17,6 +17,7 @@ use picnic_core::time::Time;
 use picnic_engine::target::{Target, latency_histogram};
 use picnic_engine::view::View;
 use picnic_machine::topology::Placement;
+use serde_json::Map;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -354,7 +355,8 @@ pub fn function_reports(view: &View, direction: Direction) -> Vec<FunctionReport
             ns_per_packet: (timed_packets != 0).then(|| timed_ns as f64 / timed_packets as f64),
             timed_ns,
             timed_packets,
-            counters: None,
+            counters: Map::new(),
+            gauges: Map::new(),
             name: function.name,
         }
     });
@@ -594,7 +596,7 @@ mod tests {
     #[test]
     fn every_series_begins_with_the_card() {
         let (monitor, ..) = monitor();
-        let text = crate::metrics::text("c", &monitor);
+        let text = crate::metrics::text("c", monitor.report());
         let series: Vec<_> = text.lines().filter(|line| line.contains('{')).collect();
         assert!(series.len() > 20, "{text}");
         for line in series {

@@ -255,10 +255,13 @@ pub struct FunctionReport {
     /// Their packets.
     #[serde(default)]
     pub timed_packets: u64,
-    /// What it counts itself, as numbers in the result of its command `get` have it, since it was
-    /// inserted; left out unless asked for, and without such a command.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub counters: Option<Map<String, Value>>,
+    /// What it counts itself, since it was inserted, whatever the report is of: the numbers that its
+    /// command `get` shows. Left out without any, and while it runs unless asked for.
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    pub counters: Map<String, Value>,
+    /// Those of these numbers that may fall, as they are.
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    pub gauges: Map<String, Value>,
 }
 
 /// Percentiles and means in nanoseconds; null if nothing was recorded.

@@ -85,7 +85,8 @@ impl Service {
             self.shared.said.lock().unwrap_or_else(PoisonError::into_inner).extend(said);
         }
         if let Some(http) = &mut self.doors.http {
-            http.turn(now, || self.methods.metrics());
+            let is_stopping = self.shared.stopping.load(Ordering::Acquire);
+            http.turn(now, || self.methods.metrics(is_stopping));
         }
         let (limits, deferred) = (&self.doors.limits, &mut self.deferred);
         let captures = self.methods.captures();

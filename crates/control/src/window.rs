@@ -430,4 +430,17 @@ mod tests {
         let window = now.since(&before).borrowed_core.taken_away;
         assert_eq!(window, now.borrowed_core.taken_away);
     }
+
+    /// What functions count themselves is not of the window.
+    #[test]
+    fn own_figures_count_since_their_function_was_inserted() {
+        let of = |seen: u64, held: u64| {
+            let mut report: Report = serde_json::from_value(report()).unwrap();
+            report.functions[0].counters.insert("seen".into(), seen.into());
+            report.functions[0].gauges.insert("held".into(), held.into());
+            report
+        };
+        let function = &of(8, 2).since(&of(5, 3)).functions[0];
+        assert_eq!((&function.counters["seen"], &function.gauges["held"]), (&json!(8), &json!(2)));
+    }
 }

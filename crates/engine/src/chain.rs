@@ -5,6 +5,7 @@
 //! of the chain first, depth first, so their number is not bounded by a burst.
 //! What no function steers ends at the default queue (rx) or at its wire (tx).
 
+use picnic_core::command::Prepared;
 use picnic_core::direction::Direction;
 use picnic_core::function::{Disorder, Function};
 use picnic_core::hook::Observers;
@@ -65,6 +66,11 @@ impl ChainFunction {
     /// What of its function breaks the order of flows in this chain.
     pub(crate) fn breaks_order(&self, direction: Direction) -> Option<Disorder> {
         self.function.breaks_order(direction)
+    }
+
+    /// Has its function obey an order: for one that was taken out of its chain.
+    pub fn obey(&mut self, order: &mut Prepared, now: Time) -> bool {
+        self.function.obey(order, now)
     }
 
     /// The same function; what enters it is shown to these.

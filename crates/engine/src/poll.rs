@@ -474,12 +474,10 @@ impl Card {
         waiting
     }
 
-    /// Takes the functions of both chains out of a card that has finished, for another thread to
-    /// end them: one may have files to close.
-    pub fn take_functions(&mut self) -> Vec<ChainFunction> {
-        let mut links = self.rx.take();
-        links.append(&mut self.tx.take());
-        links
+    /// Takes the functions of each direction out of a card that has finished, for another thread to
+    /// ask them for their figures and end them: one may have files to close.
+    pub fn take_functions(&mut self) -> [Vec<ChainFunction>; 2] {
+        [self.rx.take(), self.tx.take()]
     }
 
     /// The wires, for their descriptors to sleep on and their reports.

@@ -206,8 +206,10 @@ pub struct Counts {
     /// Packets that blocked wires brought, dropped.
     pub blocked: u64,
     /// Wires blocked at this moment.
+    #[schemars(extend("x-gauge" = true))]
     pub wires_blocked: u64,
     /// Wires used at this moment.
+    #[schemars(extend("x-gauge" = true))]
     pub wires_used: u64,
 }
 

@@ -305,7 +305,9 @@ impl Function for FlowDirector {
         // What it lets go on no rule has matched, as none only marks.
         let matched = counts.steered + counts.dropped;
         self.counters.matched.set(matched);
-        self.counters.unmatched.set(counts.packets.saturating_sub(matched));
+        // The counts are not of one moment: those that matched may be ahead.
+        let unmatched = counts.packets.saturating_sub(matched);
+        self.counters.unmatched.set(unmatched.max(self.counters.unmatched.get()));
         counts.rules.iter().for_each(|&(number, packets)| self.table.count(number, packets));
     }
 

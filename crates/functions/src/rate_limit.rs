@@ -137,12 +137,16 @@ impl Default for Config {
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Counts {
     /// Packets per second in force; 0 is any number.
+    #[schemars(extend("x-gauge" = true))]
     pub packets_per_second: u64,
     /// Bytes per second in force; 0 is any number.
+    #[schemars(extend("x-gauge" = true))]
     pub bytes_per_second: u64,
     /// Burst, in packets.
+    #[schemars(extend("x-gauge" = true))]
     pub burst_packets: u64,
     /// Burst, in bytes.
+    #[schemars(extend("x-gauge" = true))]
     pub burst_bytes: u64,
     /// Packets passed without delay.
     pub passed_packets: u64,
@@ -151,6 +155,7 @@ pub struct Counts {
     /// Packets dropped.
     pub dropped_packets: u64,
     /// Packets waiting now.
+    #[schemars(extend("x-gauge" = true))]
     pub waiting_packets: usize,
 }
 
@@ -352,7 +357,9 @@ impl Function for RateLimit {
     }
 
     fn note_kernel(&mut self, counts: &KernelCounts) {
-        self.counts.passed_packets = counts.packets.saturating_sub(counts.dropped);
+        // The counts are not of one moment: those dropped may be ahead.
+        let passed = counts.packets.saturating_sub(counts.dropped);
+        self.counts.passed_packets = passed.max(self.counts.passed_packets);
         self.counts.dropped_packets = counts.dropped;
     }
 

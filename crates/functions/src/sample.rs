@@ -128,6 +128,7 @@ impl Function for Sample {
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, JsonSchema)]
 pub struct Rate {
     /// One packet in this many is taken (before the change, for `set`).
+    #[schemars(extend("x-gauge" = true))]
     pub every: u32,
 }
 

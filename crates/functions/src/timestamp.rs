@@ -77,12 +77,16 @@ pub struct Counts {
     /// Nanoseconds that all of these messages were on the card, together.
     pub on_card_ns: u64,
     /// Nanoseconds of the message that was there longest.
+    #[schemars(extend("x-gauge" = true))]
     pub longest_ns: u64,
     /// The sequence number of the last message.
+    #[schemars(extend("x-gauge" = true))]
     pub last_sequence: u16,
     /// When the last message arrived, in nanoseconds of the card's clock.
+    #[schemars(extend("x-gauge" = true))]
     pub last_arrived_ns: u64,
     /// When the last message was here, in nanoseconds of the card's clock.
+    #[schemars(extend("x-gauge" = true))]
     pub last_seen_ns: u64,
 }
 

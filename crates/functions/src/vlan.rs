@@ -360,7 +360,8 @@ impl Function for Vlan {
     }
 
     fn note_kernel(&mut self, counts: &KernelCounts) {
-        let untagged = counts.packets.saturating_sub(counts.tagged);
+        // The counts are not of one moment: those with a tag may be ahead.
+        let untagged = counts.packets.saturating_sub(counts.tagged).max(self.counts.untagged);
         let (tagged, filtered) = (counts.tagged, counts.dropped);
         self.counts = Counts { tagged, untagged, filtered, ..self.counts };
     }

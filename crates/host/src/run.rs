@@ -14,6 +14,7 @@ use picnic_confine::{Role, set_up};
 use picnic_control::error::RunError;
 use picnic_control::launch::Built;
 use picnic_control::monitor::{CoreTimes, LatencySlot, Monitor, Notes, TargetTimes, latencies};
+use picnic_control::own::Own;
 use picnic_control::report::Times;
 use picnic_control::{Access, Executor, Launch, Report, Running};
 use picnic_core::config::Priority;
@@ -22,6 +23,7 @@ use picnic_core::resident::Segment;
 use picnic_core::stop::Stop;
 use picnic_core::time::Time;
 use picnic_engine::assemble::{Assembled, assemble};
+use picnic_engine::build::context;
 use picnic_engine::chain::ChainFunction;
 use picnic_engine::poll::Card;
 use picnic_engine::target::Target;
@@ -80,6 +82,7 @@ struct HostRunning {
     card: JoinHandle<(CardEnd, Option<String>)>,
     card_doorbell: Arc<CardDoorbell>,
     targets: Vec<JoinHandle<(TargetEnd, Option<String>)>>,
+    own: Own,
 }
 
 type TargetEnd = (Target, Option<String>);
@@ -89,7 +92,7 @@ struct CardEnd {
     buffers_missing: usize,
     notes: Vec<String>,
     /// They end on the thread that stops the card, which may do more than the borrowed core.
-    _functions: Vec<ChainFunction>,
+    functions: [Vec<ChainFunction>; 2],
 }
 
 /// The poll engine on real cores, at wall-clock speed.
@@ -223,6 +226,7 @@ fn start(engine: &'static str, launch: Launch<'_>) -> Result<HostRunning, RunErr
         card: card_thread,
         card_doorbell,
         targets,
+        own: Own::new(&launch.registries, context(file)),
     })
 }
 
@@ -289,7 +293,7 @@ fn run_card(
     }
     let buffers_missing = card.finish(clock.now());
     let notes = card.wires().iter().flat_map(|wire| wire.port.report()).collect();
-    CardEnd { received_for, buffers_missing, notes, _functions: card.take_functions() }
+    CardEnd { received_for, buffers_missing, notes, functions: card.take_functions() }
 }
 
 fn run_target(
@@ -380,7 +384,7 @@ impl Running for HostRunning {
         let end = self.card.join();
         // A borrowed core that has panicked let nobody go.
         self.shared.phase.fetch_max(Phase::Draining as u8, Ordering::AcqRel);
-        let (end, warning) = end.map_err(|_| RunError::Panicked("the borrowed core".into()))?;
+        let (mut end, warning) = end.map_err(|_| RunError::Panicked("the borrowed core".into()))?;
         warnings.extend(warning);
         let mut latency = Vec::new();
         let mut notes_by_queue = BTreeMap::new();
@@ -401,6 +405,7 @@ impl Running for HostRunning {
             warnings.extend(isolate::told_of_end(isolated.restore()));
         }
         let mut report = self.monitor.report_over(end.received_for.as_nanos(), &latency);
+        self.own.ask_ended(&mut report, (self.monitor.notes.clock)(), &mut end.functions);
         report.buffers_missing = end.buffers_missing;
         report.os = self.os.and_then(|os| os.report());
         if let Some(os) = &report.os {

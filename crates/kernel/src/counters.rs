@@ -284,10 +284,12 @@ fn bring(view: &View, card_of: &Counters, chains: &[ChainCounts], rings: &[[u64;
         let dropped = aborted + now(&|counts| counts.dropped[step]);
         let left = now(&|counts| counts.left[step]);
         let steered = now(&|counts| counts.steered[step]);
-        function.counters.packets.set(entering);
+        // The counts are not of one moment: what has left may be ahead of what has come in.
+        let packets = entering.max(function.counters.packets.get());
+        function.counters.packets.set(packets);
         function.counters.dropped.set(dropped);
         of_functions.push(KernelCounts {
-            packets: entering,
+            packets,
             steered,
             dropped,
             unhashed: now(&|counts| counts.unhashed),

@@ -122,6 +122,10 @@ pub(crate) fn complete(report: &mut Report, half: Report) {
     for (queue, of_half) in report.queues.iter_mut().zip(half.queues) {
         queue.latency_ns = of_half.latency_ns;
     }
+    let functions = report.functions.iter_mut().chain(&mut report.tx_functions);
+    for (function, of_half) in functions.zip(half.functions.into_iter().chain(half.tx_functions)) {
+        function.add_own(&of_half.counters, of_half.gauges);
+    }
     let known = report.notes.clone();
     report.notes.extend(half.notes.into_iter().filter(|note| !known.contains(note)));
 }

@@ -82,14 +82,18 @@ impl Live {
     pub(crate) fn obey(&mut self) {
         while let Some(command) = self.mailbox.next_command() {
             let answer = match command {
-                Command::Function(Direction::Rx, position, order) => self.tell(position, order),
+                Command::Function(Direction::Rx, position, mut order) => {
+                    let done = self.tell(position, &mut order);
+                    Answer { done, replaced: Command::Function(Direction::Rx, position, order) }
+                }
                 command => command.refused(),
             };
             self.mailbox.answer(answer);
         }
     }
 
-    fn tell(&mut self, position: usize, mut order: Prepared) -> Answer {
+    /// Has the function at a position obey an order; false if it is for another, or was not done.
+    pub(crate) fn tell(&mut self, position: usize, order: &mut Prepared) -> bool {
         let Self { functions, tables, counts, .. } = self;
         let mut done = false;
         if let Some(Some(function)) = functions.get_mut(position) {
@@ -99,7 +103,7 @@ impl Live {
                 counts.rules = tables.flows.take().unwrap_or_default();
                 function.note_kernel(counts);
             }
-            done = function.obey(&mut order, Time::ZERO);
+            done = function.obey(order, Time::ZERO);
             let form = function.kernel_form();
             if let Some(form) = form.filter(|form| before.as_ref() != Some(form)) {
                 let set = tables.set(&form);
@@ -109,7 +113,7 @@ impl Live {
             }
             counts.rules.clear();
         }
-        Answer { done, replaced: Command::Function(Direction::Rx, position, order) }
+        done
     }
 
     /// Tells functions what has been counted for each.

@@ -19,14 +19,17 @@ use picnic_confine::{Role, set_up};
 use picnic_control::error::RunError;
 use picnic_control::launch::Checked;
 use picnic_control::monitor::{CoreTimes, Monitor, Notes, TargetTimes};
+use picnic_control::own::Own;
 use picnic_control::report::Times;
 use picnic_control::{Access, EnginePlan, Executor, Launch, Registries, Report, Running};
 use picnic_core::config::CardFile;
+use picnic_core::direction::Direction;
 use picnic_core::error::ConfigError;
 use picnic_core::kernel::Handover;
 use picnic_core::registry;
 use picnic_core::stats::Counter;
 use picnic_core::time::Time;
+use picnic_engine::build::context;
 use picnic_filter::image::Judge;
 use picnic_filter::{Action, Filters, MOST_FILTERS};
 use picnic_machine::error::MachineError;
@@ -37,6 +40,7 @@ use picnic_machine::undo::{Journal, JournalSelection, Machine, restore_all};
 use picnic_machine::veth::{VethPeer, far};
 use picnic_ports::interface::{number, within};
 use rustix::thread::CapabilitySet;
+use std::convert::Infallible;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -258,6 +262,7 @@ struct KernelRunning {
     looker: JoinHandle<()>,
     /// The poll engine's part, if it has one.
     half: Option<Half>,
+    own: Own,
 }
 
 #[derive(Default)]
@@ -392,10 +397,12 @@ impl KernelRunning {
         keeps.set(CapabilitySet::SYS_ADMIN, in_namespaces);
         picnic_confine::allow_programs(in_namespaces);
         let swapper = Swapper { card: card.clone(), plan, cores, shared, functions };
+        let registries = in_kernel(launch.registries, is_hybrid);
+        let own = Own::new(&registries, context(launch.file));
         let access = Access {
             monitor: monitor.clone(),
             controller,
-            registries: in_kernel(launch.registries, is_hybrid),
+            registries,
             hooks: launch.hooks,
             filters: filters.clone(),
             tasks: None,
@@ -428,7 +435,8 @@ impl KernelRunning {
             let thread = std::thread::Builder::new().name("kernel-counters".into());
             thread.spawn(body).map_err(|error| RunError::system("cannot start a thread", error))?
         };
-        Ok(KernelRunning { card, monitor, filters, access: Some(access), state, looker, half })
+        let access = Some(access);
+        Ok(KernelRunning { card, monitor, filters, access, state, looker, half, own })
     }
 }
 
@@ -456,7 +464,7 @@ impl Running for KernelRunning {
     }
 
     fn stop(self: Box<Self>) -> Result<Report, RunError> {
-        let KernelRunning { card, monitor, state, looker, half, .. } = *self;
+        let KernelRunning { card, monitor, state, looker, half, own, .. } = *self;
         state.is_stopping.store(true, Ordering::Release);
         looker.thread().unpark();
         looker.join().map_err(|_| RunError::Panicked("the counters".into()))?;
@@ -465,7 +473,7 @@ impl Running for KernelRunning {
         let received_for = monitor.elapsed();
         card.attached.let_go();
         let detached = Instant::now();
-        let (Taken { under_way: missing, elsewhere, .. }, not_taken) = loop {
+        let (Taken { under_way: missing, elsewhere, counts, .. }, not_taken) = loop {
             // First the programs come to their end, and their last batches are handed over.
             std::thread::sleep(SETTLE);
             let (taken, to_sockets) = card.take();
@@ -475,11 +483,17 @@ impl Running for KernelRunning {
         };
         // It has taken all that there is, and ends with nothing on its way.
         let of_half = half.map(Half::stop).transpose()?.flatten();
-        let Card { attached: mut card, sums, .. } = card;
+        let Card { attached: mut card, mut live, sums, .. } = card;
         if let Some(sums) = &sums {
             sums.end(|| card.counters.take(&card.view));
         }
         let mut report = monitor.report_over(received_for.as_nanos() as u64, &[]);
+        live.note(counts);
+        let asked = own.ask(&mut report, |direction, position, mut order| {
+            let done = direction == Direction::Rx && live.tell(position, &mut order);
+            Ok::<_, Infallible>(done.then_some(order))
+        });
+        let Ok(()) = asked;
         if state.is_lost.load(Ordering::Acquire) {
             report
                 .notes

@@ -93,7 +93,8 @@ struct picnic_context {
     const char *directory; /* relative paths in the config start here */
 };
 
-/* A number of the function's own that `picnic ctl stats`, `top` and `picnic ctl plugin` show. */
+/* A number of the function's own, which only grows, that `picnic ctl stats`, `top`, `picnic ctl
+ * plugin`, the metrics and the report at the end show. */
 struct picnic_counter {
     const char *name; /* lower case, digits and `_`, up to 48 characters: "short_packets" */
     const char *help; /* one line: what it counts */
@@ -135,7 +136,8 @@ struct picnic_function {
     void (*exit)(void *state);
     /* What it counts itself, ended by one without a name. They start anew with each instance. */
     const struct picnic_counter *counters;
-    /* Writes the value of each to `values`, in that order. Called between two bursts. */
+    /* Writes the value of each to `values`, in that order. Called between two bursts, and behind the
+     * last packet. */
     void (*count)(void *state, uint64_t *values);
 };
 

@@ -1,7 +1,7 @@
 //! `plugin.get`: what the object counts itself, by the names that it gives.
 //!
-//! `card.stats` and `top` ask every function for its `get`, so a plugin's counters stand there
-//! beside those of picnic's own functions.
+//! Figures are asked of every function by its `get`, so a plugin's counters stand beside those of
+//! picnic's own functions.
 
 use crate::abi::COUNTERS_MAX;
 use crate::function::Plugin;

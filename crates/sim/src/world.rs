@@ -18,6 +18,7 @@ use hdrhistogram::Histogram;
 use picnic_control::error::RunError;
 use picnic_control::launch::Built;
 use picnic_control::monitor::{CoreTimes, Monitor, Notes, TargetTimes, latencies};
+use picnic_control::own::Own;
 use picnic_control::report::Times;
 use picnic_control::{Access, Executor, Launch, Registries, Report, Running};
 use picnic_core::config::{CardFile, CoreChoice, Idle, TargetCores};
@@ -27,6 +28,7 @@ use picnic_core::registry::{Entry, join};
 use picnic_core::stop::Stop;
 use picnic_core::time::Time;
 use picnic_engine::assemble::{Assembled, assemble};
+use picnic_engine::build::context;
 use picnic_engine::poll::Card;
 use picnic_engine::swap::{Answer, Command, Controller};
 use picnic_engine::target::Target;
@@ -196,6 +198,7 @@ pub struct Simulation {
     command_count: u64,
     answers: Vec<(Time, Answer)>,
     monitor: Monitor,
+    own: Own,
     /// The time that the monitor sees.
     clock: Arc<AtomicU64>,
     /// When the card was told to stop.
@@ -235,6 +238,7 @@ impl Simulation {
             .iter()
             .map(|&core| doorbell(Actor::Target(place(core))) as Arc<dyn Doorbell>)
             .collect();
+        let own = Own::new(&launch.registries, context(file));
         let digest = Digest::default();
         let Built { parts, filters, os } = launch.hook(Digesting(digest.clone())).build()?;
         let Assembled { card, queues, controller, view } =
@@ -284,6 +288,7 @@ impl Simulation {
             command_count: 0,
             answers: Vec::new(),
             monitor,
+            own,
             clock,
             received_for: Time::ZERO,
             trace: Trace::default(),
@@ -384,6 +389,7 @@ impl Simulation {
         self.record(Actor::Card, TraceEvent::Ended { missing: buffers_missing });
         let latencies: Vec<_> = self.targets.iter().flat_map(latencies).collect();
         let mut report = self.monitor.report_over(self.received_for.as_nanos(), &latencies);
+        self.own.ask_ended(&mut report, self.now, &mut self.card.take_functions());
         report.buffers_missing = buffers_missing;
         report.os = self.os.as_ref().and_then(OsHandle::report);
         if let Some(os) = &report.os {

@@ -18,6 +18,8 @@ mod hidden_ports;
 mod kernel;
 mod lab;
 mod names;
+#[path = "../../../host/tests/common/openmetrics.rs"]
+mod openmetrics;
 mod plugins;
 mod promises;
 mod run;

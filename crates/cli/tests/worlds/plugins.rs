@@ -1,7 +1,9 @@
 //! Functions of one's own: tried on a capture, run, asked, replaced while packets flow.
 
 use crate::common::*;
-use serde_json::Value;
+use crate::openmetrics::{self, Sample};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
@@ -350,7 +352,7 @@ const struct picnic_function picnic_function = {
     .config_schema = "{\"properties\":{\"every\":{\"type\":\"integer\",\"minimum\":1}}}" };
 "#;
 
-/// What a card answers who reads its metrics.
+/// What a card answers who reads its metrics, headers and page.
 fn metrics(card: &Running) -> String {
     let address = card.json(&["info"])["metrics"].as_str().unwrap().to_owned();
     let mut stream = TcpStream::connect(address).unwrap();
@@ -358,6 +360,76 @@ fn metrics(card: &Running) -> String {
     let mut text = String::new();
     stream.read_to_string(&mut text).unwrap();
     text
+}
+
+/// Of the first page that has some, what functions count themselves: by place and name.
+fn counters(card: &Running) -> BTreeMap<(String, String), f64> {
+    // A machine at work may have a core answer late, and the page goes without then.
+    wait_for("figures of functions", || {
+        let answer = metrics(card);
+        let (_, page) = answer.split_once("\r\n\r\n")?;
+        let own = |sample: &Sample| sample.name == "picnic_function_counter_total";
+        let samples = openmetrics::parse(page).unwrap().into_iter().filter(own);
+        let place = |sample: Sample| {
+            let label = |name: &str| sample.labels[name].clone();
+            let place = format!("{}[{}] {}", label("chain"), label("position"), label("function"));
+            ((place, label("counter")), sample.value)
+        };
+        Some(samples.map(place).collect()).filter(|found: &BTreeMap<_, _>| !found.is_empty())
+    })
+}
+
+/// Those of picnic's own functions and of an object stand beside each other in the metrics. They
+/// never fall while the function stays, and one that takes its place counts from nothing.
+#[test]
+fn metrics_have_what_functions_count() {
+    let Some(bench) = Bench::open("metrics_have_what_functions_count") else { return };
+    let _machine = machine();
+    let source = bench.write("gate.c", GATE);
+    bench.compile(Path::new(&source), "gate", &[]);
+    let name = format!("own-{}", std::process::id());
+    let chain = "[[rx]]\nplugin = \"gate.so\"\nevery = 2\n[[rx]]\nfunction = \"rss\"\n\
+                 types = [\"udp-ipv4\"]\n[[tx]]\nfunction = \"rate-limit\"\n";
+    let wire = "[[wire]]\nport = \"generator\"\nrate_pps = 20000\n[host]\nqueues = 2\n\
+                mode = \"echo\"\n";
+    let control = "[control]\nmetrics = \"127.0.0.1:0\"\n";
+    bench.write("card.toml", format!("[card]\nname = \"{name}\"\n{wire}{control}{chain}"));
+    let running = Running::start_in(&name, bench.folder(), &[]);
+    let key = |place: &str, counter: &str| (place.to_owned(), counter.to_owned());
+    let seen = key("rx[0] plugin:gate", "seen_packets");
+    let mut before = BTreeMap::new();
+    wait_until("each has counted", || {
+        let now = counters(&running);
+        for (place, was) in &before {
+            assert!(now[place] >= *was, "{place:?} fell: {before:?}, {now:?}");
+        }
+        before = now;
+        let all =
+            [&seen, &key("rx[1] rss", "unhashed"), &key("tx[0] rate-limit", "passed_packets")];
+        all.into_iter().all(|place| before[place] > 1000.0)
+    });
+    let answer = metrics(&running);
+    let (_, page) = answer.split_once("\r\n\r\n").unwrap();
+    let read = openmetrics::parsed_by_prometheus(page);
+    if let Some(read) = read {
+        assert_eq!(read, openmetrics::parse(page).unwrap());
+    }
+    let labels = "chain=\"rx\",position=\"1\",function=\"rss\"";
+    wait_for("a gauge", || {
+        let gauge =
+            format!("picnic_function_gauge{{card=\"{name}\",{labels},gauge=\"queues\"}} 2.0\n");
+        metrics(&running).contains(&gauge).then_some(())
+    });
+    running.good(&["swap", "rx", &bench.path("card.toml")]);
+    let swapped = counters(&running);
+    assert!(swapped[&seen] < before[&seen], "{before:?}, {swapped:?}");
+    let passed = key("tx[0] rate-limit", "passed_packets");
+    assert!(swapped[&passed] >= before[&passed], "it has stayed: {before:?}, {swapped:?}");
+    let (report, _) = running.stop();
+    let function = &report["functions"][0];
+    assert_eq!(function["counters"]["seen_packets"], function["packets"], "{report}");
+    let rss = &report["functions"][1];
+    assert_eq!(rss["counters"]["unhashed"], rss["packets"], "{report}");
 }
 
 /// One object twice, with other settings, and another object that has the same name.
@@ -443,6 +515,9 @@ fn plugins_of_one_name_are_counted_each_by_its_place() {
     for (place, every) in [2, 4].into_iter().enumerate() {
         assert_eq!(dropped(&report, place), packets(place) / every, "{report}");
         assert_eq!(packets(place + 1), packets(place) - dropped(&report, place), "{report}");
+        // What it has counted itself is told at the end, too, when no packet comes any more.
+        let counters = &report["functions"][place]["counters"];
+        assert_eq!(*counters, json!({ "every": every, "seen_packets": packets(place) }));
     }
     assert_eq!(dropped(&report, 2), 0);
 }

@@ -1,7 +1,7 @@
 //! `picnic run`, as its users see it.
 
 use crate::common::*;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Stdio};
 
@@ -68,6 +68,34 @@ fn a_capture_runs_to_its_end_by_itself() {
     let packets = |queue: &Value| queue["packets"].as_u64().unwrap();
     assert!(report["queues"].as_array().unwrap().iter().all(|queue| packets(queue) > 0));
     assert_balanced(&report);
+}
+
+/// The report is made when all is over, and has what functions have counted by then.
+#[test]
+fn what_functions_count_is_in_the_report_of_each_world() {
+    let (_folder, path) = card(
+        "[[wire]]\nport = \"generator\"\npackets = 1000\n[host]\nqueues = 2\nmode = \"echo\"\n\
+         [[rx]]\nfunction = \"pass\"\n[[rx]]\nfunction = \"rss\"\ntypes = [\"udp-ipv4\"]\n\
+         [[tx]]\nfunction = \"rate-limit\"\nbytes_per_second = 1000000000000\n",
+    );
+    let run = ["run", path.to_str().unwrap()];
+    for world in [&[][..], &["--world", "sim"]] {
+        let report = good_json(&[&run, world, &["--json"]].concat());
+        assert_balanced(&report);
+        let [pass, rss] = report["functions"].as_array().unwrap().as_slice() else {
+            panic!("{report}")
+        };
+        assert!(pass.get("counters").is_none() && pass.get("gauges").is_none(), "{pass}");
+        let counters = json!({ "unhashed": 1000, "moved_entries": 0, "rebalanced_entries": 0 });
+        assert_eq!((&rss["counters"], &rss["gauges"]), (&counters, &json!({ "queues": 2 })));
+        let limit = &report["tx_functions"][0];
+        assert_eq!(limit["counters"]["passed_packets"], 1000, "{report}");
+        assert_eq!(limit["gauges"]["bytes_per_second"], 1_000_000_000_000_u64, "{report}");
+        let text = good(&[&run, world, &["--quiet"]].concat());
+        let own: Vec<_> = text.lines().filter(|line| line.contains("unhashed")).collect();
+        assert_eq!(own.len(), 1, "{text}");
+        assert_eq!(own[0].trim(), "rx[1] rss         unhashed 1000, queues 2");
+    }
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use super::tasks::of_kind;
 use super::{Methods, Part, other_answer};
 use crate::launch::Registries;
+use crate::own::Own;
 use crate::protocol::{INVALID_PARAMS, REFUSED, RpcError};
 use crate::report::Report;
 use crate::request::{ComponentCall, ComponentPlace, no_method, wrong};
@@ -13,6 +14,7 @@ use picnic_engine::swap::{Answer, Command};
 use picnic_os::control::TaskControl;
 use picnic_os::task::TaskId;
 use serde_json::{Value, json};
+use std::time::Duration;
 
 /// What a component with commands is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -166,28 +168,27 @@ impl Methods {
         Ok(reply)
     }
 
-    /// Asks all functions for what they count themselves. One that is swapped meanwhile has none.
-    pub(super) fn own_counters(&mut self, report: &mut Report) -> Result<(), RpcError> {
-        let chains =
-            [(Direction::Rx, &mut report.functions), (Direction::Tx, &mut report.tx_functions)];
-        for (direction, functions) in chains {
-            for (position, function) in functions.iter_mut().enumerate() {
-                // A plugin's name has its entry's in front.
-                let name = function.name.split(':').next().unwrap_or_default();
-                let entry = self.registries.functions.iter().find(|entry| entry.name == name);
-                let commands = entry.map_or(&[][..], |entry| entry.commands);
-                let Some(get) = commands.iter().find(|command| command.name == "get") else {
-                    continue;
-                };
-                let Ok(order) = get.prepare(&json!({}), &self.context) else { continue };
-                let (done, order) = self.deliver(&At::Function(direction, position), order)?;
-                if let (true, Ok(Value::Object(mut state))) = (done, get.reply(order)) {
-                    state.retain(|_, value| value.is_number());
-                    function.counters = Some(state);
-                }
+    /// Asks all functions for what they count themselves, each for so long. One that is swapped
+    /// meanwhile has none.
+    pub(super) fn own_figures(
+        &mut self,
+        report: &mut Report,
+        patience: Duration,
+    ) -> Result<(), RpcError> {
+        let own = Own::new(&self.registries, self.context.clone());
+        own.ask(report, |direction, position, order| {
+            let answer =
+                self.command_within(Command::Function(direction, position, order), patience)?;
+            done(answer)
+        })?;
+        // What both engines have, each counts for itself.
+        own.ask(report, |direction, position, order| {
+            if direction == Direction::Tx || !self.is_twice(position) {
+                return Ok(None);
             }
-        }
-        Ok(())
+            let Some(Part { line, .. }) = &mut self.beside else { return Ok(None) };
+            done(line.command(Command::Function(direction, position, order), patience)?)
+        })
     }
 
     /// Has the poll engine's part of a function of the rx chain obey an order.
@@ -227,6 +228,14 @@ impl Methods {
             Command::Attachment(order) => Ok((done, order)),
             _ => Err(other_answer()),
         }
+    }
+}
+
+/// The order of a function that has obeyed it.
+fn done(answer: Answer) -> Result<Option<Prepared>, RpcError> {
+    match answer {
+        Answer { done, replaced: Command::Function(_, _, order) } => Ok(done.then_some(order)),
+        Answer { .. } => Err(other_answer()),
     }
 }
 

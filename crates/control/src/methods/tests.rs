@@ -10,6 +10,7 @@ use picnic_core::config::Section;
 use picnic_core::doorbell::NoDoorbell;
 use picnic_core::function::Function;
 use picnic_core::hook::{Hook, HookPoint};
+use picnic_core::kernel::KernelCounts;
 use picnic_core::port::Capabilities;
 use picnic_core::registry::find;
 use picnic_core::ring::gate::Gate;
@@ -281,6 +282,95 @@ fn each_part_of_a_shared_card_is_told_what_is_its_own() {
     // Moderation is there, too.
     let moderation = methods.call(Request::ModerationGet {}, 0, || None);
     assert!(matches!(moderation, Ok(CallResult::Now(_))));
+}
+
+/// An `rss` that has found so many packets without a hash.
+fn rss_of(unhashed: u64) -> Box<dyn Function> {
+    let mut function = real_function();
+    function.note_kernel(&KernelCounts { unhashed, ..KernelCounts::default() });
+    function
+}
+
+/// What a call of `card.stats` tells of the first function, or the metrics of it.
+fn own(methods: &mut Methods) -> (Value, String) {
+    let params = json!({ "counters": true });
+    let request = crate::request::read("card.stats", params.as_object().unwrap().clone()).unwrap();
+    let Ok(CallResult::Now(stats)) = methods.call(request, 0, || None) else { panic!("figures") };
+    let function = &stats["functions"][0];
+    (json!([function["counters"], function["gauges"]]), methods.metrics(false))
+}
+
+/// What both parts of a card have counted is counted once each.
+#[test]
+fn figures_of_functions_are_those_of_both_parts() {
+    for (alone, unhashed) in [(vec![], 12), (vec![0], 7)] {
+        let (mut methods, mut kernel, mut poll) = shared();
+        methods.beside.as_mut().unwrap().alone = alone;
+        let (sender, told) = mpsc::channel::<()>();
+        let thread = std::thread::spawn(move || {
+            let (mut first, mut second) = (rss_of(5), rss_of(7));
+            while told.recv_timeout(Duration::ZERO) != Err(mpsc::RecvTimeoutError::Disconnected) {
+                for (mailbox, function) in [(&mut kernel, &mut first), (&mut poll, &mut second)] {
+                    let Some(Command::Function(direction, position, mut order)) =
+                        mailbox.next_command()
+                    else {
+                        continue;
+                    };
+                    let done = function.obey(&mut order, Time::ZERO);
+                    let replaced = Command::Function(direction, position, order);
+                    mailbox.answer(Answer { done, replaced });
+                }
+                std::thread::sleep(Duration::from_micros(50));
+            }
+        });
+        let (figures, page) = own(&mut methods);
+        drop(sender);
+        thread.join().unwrap();
+        let counters = json!({ "unhashed": unhashed, "moved_entries": 0, "rebalanced_entries": 0 });
+        assert_eq!(figures, json!([counters, { "queues": 2 }]));
+        let labels = "card=\"picnic0\",chain=\"rx\",position=\"0\",function=\"rss\"";
+        let counter =
+            format!("picnic_function_counter_total{{{labels},counter=\"unhashed\"}} {unhashed}\n");
+        assert!(page.contains(&counter), "{page}");
+        let gauge = format!("picnic_function_gauge{{{labels},gauge=\"queues\"}} 2.0\n");
+        assert!(page.contains(&gauge), "{page}");
+    }
+}
+
+/// Whoever reads metrics waits no longer for functions than they are given, and not at all for those
+/// of a card that stops. Figures of one part alone are none.
+#[test]
+fn metrics_come_without_the_figures_of_a_card_that_does_not_say_them() {
+    let (mut methods, mut kernel, mut poll) = shared();
+    let (sender, told) = mpsc::channel::<()>();
+    let thread = std::thread::spawn(move || {
+        let (mut function, mut asked) = (rss_of(5), 0);
+        while told.recv_timeout(Duration::ZERO) != Err(mpsc::RecvTimeoutError::Disconnected) {
+            if let Some(Command::Function(direction, position, mut order)) = kernel.next_command() {
+                asked += 1;
+                let done = function.obey(&mut order, Time::ZERO);
+                kernel.answer(Answer {
+                    done,
+                    replaced: Command::Function(direction, position, order),
+                });
+            }
+            std::thread::sleep(Duration::from_micros(50));
+        }
+        asked
+    });
+    let stopping = methods.metrics(true);
+    let start = Instant::now();
+    let silent = methods.metrics(false);
+    let waited = start.elapsed();
+    drop(sender);
+    assert_eq!(thread.join().unwrap(), 1, "not of the card that stops");
+    assert!(poll.next_command().is_some());
+    assert!((SCRAPE_PATIENCE..methods.patience).contains(&waited), "{waited:?}");
+    for page in [stopping, silent] {
+        assert!(page.contains("picnic_function_received_packets_total{"), "{page}");
+        assert!(!page.contains("picnic_function_counter_total{"), "{page}");
+        assert!(!page.contains("picnic_function_gauge{"), "{page}");
+    }
 }
 
 /// A capture sees the poll engine's packets, and says so where those are not all.

@@ -12,6 +12,7 @@
 //! #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, JsonSchema)]
 //! struct State {
 //!     /// Packets per second (before the change, for `set`).
+//!     #[schemars(extend("x-gauge" = true))]
 //!     rate_pps: u64,
 //! }
 //!
@@ -69,7 +70,9 @@ use std::sync::Arc;
 
 /// A component with a state to show: `CommandEntry::of::<Get<Self>>()` in its list of commands.
 pub trait Inspect: 'static {
-    /// What it shows. Its fields' comments are the help that users read.
+    /// What it shows. Its fields' comments are the help that users read. Reports and metrics have the
+    /// numbers of functions: a whole one is a counter, which only grows, unless its field is declared
+    /// a gauge by `#[schemars(extend("x-gauge" = true))]`.
     type State: Copy
         + Default
         + Send

@@ -16,6 +16,9 @@ pub struct KeyHelp {
     pub default: String,
     /// What it does.
     pub help: String,
+    /// Whether it is a number of a result that may fall, where others only grow.
+    #[serde(skip)]
+    pub gauge: bool,
     #[serde(skip)]
     range: Option<Range>,
 }
@@ -41,7 +44,8 @@ impl KeyHelp {
     /// A key with text for its default.
     pub fn text(name: &str, default: &str, help: String) -> Self {
         let default = serde_json::Value::from(default).to_string();
-        KeyHelp { name: name.into(), r#type: "string".into(), default, help, range: None }
+        let (name, r#type) = (name.into(), "string".into());
+        KeyHelp { name, r#type, default, help, gauge: false, range: None }
     }
 
     /// Whether it holds a section with keys of its own, such as `[wire.fault]`, or a list of them.
@@ -89,14 +93,17 @@ pub fn keys_in(schema: &serde_json::Value) -> Vec<KeyHelp> {
         .map(|(name, property)| {
             let range = range_of(property);
             let range_text = range.map_or_else(String::new, |range| format!(", {range}"));
+            let gauge = property["x-gauge"] == true;
+            let kind = if gauge { ", gauge" } else { "" };
             KeyHelp {
                 name: name.clone(),
-                r#type: type_of(property) + &range_text,
+                r#type: type_of(property) + &range_text + kind,
                 default: match &property["default"] {
                     serde_json::Value::Null => String::new(),
                     value => value.to_string(),
                 },
                 help: property["description"].as_str().unwrap_or("").replace('\n', " "),
+                gauge,
                 range,
             }
         })

@@ -35,10 +35,13 @@ const OTHER: &str = "the function there is not a flow-director";
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, JsonSchema)]
 pub struct InForce {
     /// Rules in force.
+    #[schemars(extend("x-gauge" = true))]
     pub rules: usize,
     /// Capacity in rules.
+    #[schemars(extend("x-gauge" = true))]
     pub capacity: usize,
     /// Combinations of fields and prefix lengths: each is a lookup for every packet.
+    #[schemars(extend("x-gauge" = true))]
     pub masks: usize,
     /// Packets that matched a rule.
     pub matched_packets: u64,

@@ -38,8 +38,10 @@ pub struct InForce {
     /// Whether the key hashes both directions of a flow alike.
     pub symmetric: bool,
     /// What jhash and lookup2 start from; null with Toeplitz.
+    #[schemars(extend("x-gauge" = true))]
     pub jhash_init: Option<u32>,
     /// Queues of the card.
+    #[schemars(extend("x-gauge" = true))]
     pub queues: u16,
     /// The queue of each entry of the indirection table.
     pub table: Vec<u16>,

@@ -6,11 +6,17 @@
 use crate::common::frames::{Spec, any_spec, every_kind};
 use crate::common::{Card, Door, Packet, Seen, build, from_wire_0};
 use crate::shared;
+use picnic_core::command::{CommandEntry, CommandError};
+use picnic_core::config::KeyHelp;
 use picnic_core::function::Function;
+use picnic_core::kernel::KernelCounts;
+use picnic_core::ledger::Stage;
 use picnic_core::registry::{BuildContext, Entry};
+use picnic_core::time::Time;
 use picnic_engine::trial::conformance;
 use picnic_functions::registry::FUNCTIONS;
 use proptest::prelude::*;
+use serde_json::Value;
 use std::collections::HashMap;
 
 fn context() -> BuildContext {
@@ -48,6 +54,99 @@ fn commands_are_obeyed_as_they_are_declared() {
         function.obey(order, now)
     });
     assert!(FUNCTIONS.iter().any(|entry| !entry.commands.is_empty()));
+}
+
+/// A command of a function, obeyed by it.
+fn tell(
+    function: &mut dyn Function,
+    command: &CommandEntry,
+    arguments: &str,
+) -> Result<Value, CommandError> {
+    let arguments = serde_json::from_str(arguments).unwrap();
+    let mut order = command.prepare(&arguments, &context()).unwrap();
+    function.obey(&mut order, Time::ZERO);
+    command.reply(order)
+}
+
+/// What a function's state has of counters.
+fn counters(name: &str, function: &mut dyn Function, get: &CommandEntry) -> Vec<(String, u64)> {
+    let state = tell(function, get, "{}").unwrap();
+    let counters = get.results().into_iter().filter(|key| !key.gauge);
+    let counters = counters.filter(|key| state[&key.name].is_number());
+    let count = |key: KeyHelp| {
+        let count = state[&key.name].as_u64();
+        let count = count.unwrap_or_else(|| panic!("{name}: {} is below zero", key.name));
+        (key.name, count)
+    };
+    counters.map(count).collect()
+}
+
+fn never_fall(name: &str, before: &[(String, u64)], now: &[(String, u64)]) {
+    for ((counter, was), (_, is)) in before.iter().zip(now) {
+        assert!(was <= is, "{name}: {counter} fell from {was} to {is}");
+    }
+}
+
+/// The command that shows a function's state.
+fn get(name: &str) -> Option<(&'static [CommandEntry], &'static CommandEntry)> {
+    let commands = FUNCTIONS.iter().find(|entry| entry.name == name)?.commands;
+    Some((commands, commands.iter().find(|command| command.name == "get")?))
+}
+
+/// A counter is at zero when its function is inserted, and never falls, whatever the function sees
+/// and obeys; a number that is not, or does, is declared a gauge.
+#[test]
+fn numbers_of_a_state_are_counters_or_declared_to_fall() {
+    let frames: Vec<_> = every_kind().iter().map(Spec::build).collect();
+    let (mut counted, mut gauges) = (0, 0);
+    for_each(|name, function, card| {
+        let Some((commands, get)) = get(name) else { return };
+        gauges += get.results().iter().filter(|key| key.gauge).count();
+        let mut before = counters(name, function, get);
+        for (counter, count) in &before {
+            assert_eq!(*count, 0, "{name}: {counter} of a function that has seen nothing");
+        }
+        for command in commands {
+            for stage in [Stage::Rx, Stage::Tx] {
+                card.stage = stage;
+                card.run(function, &from_wire_0(frames.iter().cycle().take(64).cloned()));
+            }
+            // It may be refused, as a rule is removed that is not there.
+            let _ = tell(function, command, command.example);
+            let now = counters(name, function, get);
+            never_fall(name, &before, &now);
+            before = now;
+        }
+        counted += before.iter().filter(|(_, count)| *count != 0).count();
+    });
+    assert!(counted >= 10 && gauges >= 10, "{counted} counters have counted, {gauges} gauges");
+}
+
+/// The kernel's counts are not of one moment: what left may be ahead of what came in.
+#[test]
+fn counters_of_kernel_forms_never_fall() {
+    let mut counted = 0;
+    for_each(|name, function, _| {
+        let Some((_, get)) = get(name) else { return };
+        let mut noted = |counts: KernelCounts| {
+            function.note_kernel(&counts);
+            counters(name, function, get)
+        };
+        let first = KernelCounts {
+            packets: 100,
+            steered: 20,
+            dropped: 30,
+            unhashed: 5,
+            tagged: 40,
+            rules: Vec::new(),
+        };
+        let before = noted(first.clone());
+        let now =
+            noted(KernelCounts { steered: 21, dropped: 31, unhashed: 6, tagged: 41, ..first });
+        never_fall(name, &before, &now);
+        counted += now.iter().filter(|(_, count)| *count != 0).count();
+    });
+    assert!(counted >= 8, "{counted} counters have counted");
 }
 
 /// What a function from `picnic new` is asked, too.

@@ -77,8 +77,10 @@ pub(crate) struct FunctionRates {
     pub(crate) dropped_pps: f64,
     /// Of the interval, as sampled; null if no burst was.
     pub(crate) ns_per_packet: Option<f64>,
-    /// What it counts itself, since it was inserted; null if it does not.
-    pub(crate) counters: Option<Map<String, Value>>,
+    /// What it counts itself, since it was inserted.
+    pub(crate) counters: Map<String, Value>,
+    /// Those of its own figures that may fall.
+    pub(crate) gauges: Map<String, Value>,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -152,6 +154,7 @@ impl Rates {
                     dropped_pps: rate(function.dropped, dropped),
                     ns_per_packet: window.ns_per_packet,
                     counters: function.counters.clone(),
+                    gauges: function.gauges.clone(),
                 }
             })
         });

@@ -353,7 +353,7 @@ fn functions(rates: &Rates) -> Block {
             rate(function.pps).into(),
             Figure::from(rate(function.dropped_pps)).with(Level::of_loss(function.dropped_pps)),
             ratio(function.ns_per_packet).into(),
-            figures_of(function.counters.as_ref()).into(),
+            figures_of(&function.counters, &function.gauges).into(),
         ]
     });
     Block {
@@ -453,6 +453,7 @@ mod tests {
     use picnic_control::report::TakenAway;
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
+    use serde_json::Map;
 
     fn rates() -> Rates {
         let queue = |number: u16, pps: f64, depth: u64| QueueRates {
@@ -469,7 +470,6 @@ mod tests {
             latency_p50_ns: Some(1_200),
             latency_p99_ns: Some(3_400),
         };
-        let counters = serde_json::json!({ "unhashed": 17, "moved_entries": 0, "queues": 2 });
         Rates {
             card: "web".into(),
             elapsed_s: 12.5,
@@ -490,7 +490,11 @@ mod tests {
                 pps: 3e6,
                 dropped_pps: 0.0,
                 ns_per_packet: Some(41.25),
-                counters: counters.as_object().cloned(),
+                counters: Map::from_iter([
+                    ("unhashed".into(), 17.into()),
+                    ("moved_entries".into(), 0.into()),
+                ]),
+                gauges: Map::from_iter([("queues".into(), 2.into())]),
             }],
             drops: vec![DropRates {
                 reason: "ring_full".into(),

@@ -155,6 +155,14 @@ fn change_rules_vlans_and_rates(bed: &Bed, handover: &str) {
     let found = tell_function(&mut access, LIMITER, "get", json!({}));
     assert_eq!((&found["dropped_packets"], &found["burst_packets"]), (&json!(over), &json!(5)));
     let report = running.stop().unwrap();
+    // The end has what the commands showed.
+    let of = |place: usize| {
+        let function = &report.functions[place];
+        (&function.counters, &function.gauges)
+    };
+    assert_eq!((of(0).0["filtered"].as_u64(), of(0).1.len()), (Some(10), 0), "{report:?}");
+    assert_eq!(of(1).0["dropped_packets"].as_u64(), Some(over), "{report:?}");
+    assert_eq!((&of(1).1["burst_packets"], &of(2).1["rules"]), (&json!(5), &json!(2)));
     assert!(report.ledger.balanced() && report.ledger.in_flight == 0, "{report:?}");
     assert_eq!((report.drops["filtered"], report.drops["rate_limited"]), (10, over));
 }

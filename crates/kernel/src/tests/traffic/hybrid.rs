@@ -282,6 +282,30 @@ fn commands_are_obeyed_by_both() {
     check_ledger(&running.stop().unwrap(), 2 * packets, packets);
 }
 
+/// What a function counts itself is the sum of both engines', while the card runs and at its end;
+/// what one has alone is its.
+#[test]
+fn functions_count_in_both() {
+    let Some(bed) = Bed::new("functions_count_in_both") else { return };
+    let _machine = machine();
+    let chain = chain().replace("\"ipv4\", \"udp-ipv4\"", "\"tcp-ipv4\"");
+    let (running, call) = serve(&bed, &bed.card("hybrid", &chain));
+    let (tally, packets) = (Tally::default(), 4 * u64::from(FLOWS));
+    send(&bed, &tally, 2 * packets as usize);
+    let is_told = |functions: &Value| {
+        let [lro, rss] = functions.as_array().unwrap().as_slice() else { panic!("{functions}") };
+        (&lro["counters"]["single"], &rss["counters"]["unhashed"], &rss["gauges"]["queues"])
+            == (&json!(packets), &json!(2 * packets), &json!(CORES))
+    };
+    wait_until("all is told", || {
+        is_told(&call("card.stats", json!({ "counters": true }))["functions"])
+    });
+    let report = running.stop().unwrap();
+    check_ledger(&report, 2 * packets, packets);
+    let functions = serde_json::to_value(&report.functions).unwrap();
+    assert!(is_told(&functions), "{functions}");
+}
+
 /// A card of both with a control socket, and whoever calls it.
 fn serve(bed: &Bed, text: &str) -> (ServedCard, impl Fn(&str, Value) -> Value + Sync + use<>) {
     let socket = bed.0.folder().join("control");
