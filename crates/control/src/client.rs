@@ -375,6 +375,16 @@ mod tests {
         assert!(client.is_done(true));
     }
 
+    /// Who goes without having read its answers resets the connection.
+    #[test]
+    fn one_that_went_without_its_answers_is_done_with() {
+        let (mut client, there, now) = client();
+        client.answer(&Value::Bool(true));
+        drop(there);
+        client.read(now);
+        assert!(client.is_done(true));
+    }
+
     #[test]
     fn each_has_its_time_and_is_told_why_it_is_over() {
         let second = Duration::from_secs(1);
