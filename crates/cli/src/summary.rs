@@ -227,7 +227,7 @@ fn functions(report: &Report) -> String {
     )
 }
 
-/// What functions count themselves; nothing if they were not asked, or have none.
+/// What functions count themselves; nothing of those that were not asked, or have counted nothing.
 fn own_figures(report: &Report) -> String {
     let chains = [("rx", &report.functions), ("tx", &report.tx_functions)];
     let rows: Vec<_> = chains
@@ -235,8 +235,8 @@ fn own_figures(report: &Report) -> String {
         .flat_map(|(chain, functions)| {
             functions.iter().enumerate().filter_map(move |(position, function)| {
                 let place = format!("{chain}[{position}] {}", function.name);
-                let figures = figures_of(&function.counters, &function.gauges);
-                (!figures.is_empty()).then(|| vec![place, figures])
+                let has_counted = function.counters.values().any(|count| count.as_u64() != Some(0));
+                has_counted.then(|| vec![place, figures_of(&function.counters, &function.gauges)])
             })
         })
         .collect();
@@ -466,6 +466,9 @@ mod tests {
         assert_eq!(own.len(), 1, "{text}");
         assert_eq!(own[0].trim(), "rx[0] rss  unhashed 17, queues 2");
         assert_eq!(text.matches(OWN_FIGURES).count(), 1, "{text}");
+        // What it is set to is no news if it has counted nothing.
+        report.functions[0].counters["unhashed"] = 0.into();
+        assert!(!super::text("picnic0", &report).contains(OWN_FIGURES));
     }
 
     #[test]
