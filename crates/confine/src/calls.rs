@@ -149,7 +149,8 @@ pub(crate) struct Rule {
     pub(crate) allowed: Allowed,
 }
 
-/// Memory that is never executed, names, and ending by `abort` or a second Ctrl-C.
+/// Memory that is never executed, names, and ending by `abort`, a second Ctrl-C or an access to memory
+/// that is not there: the standard library's handler has that signal end the process, by its default.
 const EVERY_THREADS_RULES: [Rule; 5] = [
     Rule { call: libc::SYS_mmap, argument: 2, allowed: NOT_EXECUTABLE },
     Rule { call: libc::SYS_mprotect, argument: 2, allowed: NOT_EXECUTABLE },
@@ -171,6 +172,8 @@ const EVERY_THREADS_RULES: [Rule; 5] = [
             libc::SIGTERM as u64,
             libc::SIGQUIT as u64,
             libc::SIGABRT as u64,
+            libc::SIGSEGV as u64,
+            libc::SIGBUS as u64,
         ]),
     },
 ];

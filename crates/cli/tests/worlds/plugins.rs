@@ -2,12 +2,14 @@
 
 use crate::common::*;
 use crate::openmetrics::{self, Sample};
+use rustix::process::Signal;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
 
 /// A folder with shared objects, and a card file.
 struct Bench(tempfile::TempDir);
@@ -351,6 +353,43 @@ const struct picnic_function picnic_function = {
     .command = command, .exit = free, .counters = counters, .count = count,
     .config_schema = "{\"properties\":{\"every\":{\"type\":\"integer\",\"minimum\":1}}}" };
 "#;
+
+/// An error in an object ends the card, as any program ends by one.
+#[test]
+fn an_object_that_crashes_ends_the_card() {
+    let Some(bench) = Bench::open("an_object_that_crashes_ends_the_card") else { return };
+    let _machine = machine();
+    for (signal, text) in [
+        (Signal::SEGV, "*(volatile int *)state = 1;"),
+        (Signal::ABORT, "abort();"),
+        (Signal::ILL, "__builtin_trap();"),
+    ] {
+        let source = format!(
+            "#include \"picnic_function.h\"\n\
+             static int32_t process_packet(void *state, uint64_t now_ns, struct picnic_packet *p)\n\
+             {{ (void)state, (void)now_ns, (void)p; {text} return PICNIC_NEXT; }}\n\
+             const struct picnic_function picnic_function = {{ PICNIC_HANDSHAKE,\n\
+             .name = \"crash\", .process_packet = process_packet }};\n"
+        );
+        bench.compile(Path::new(&bench.write("crash.c", source)), "crash", &[]);
+        bench.write("card.toml", "[[rx]]\nplugin = \"crash.so\"\n");
+        let mut run = command();
+        run.args(["run", "card.toml", "--quiet"]).current_dir(bench.folder());
+        let mut child = Ends(run.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
+        let status = wait_for("the card has ended", || child.0.try_wait().unwrap());
+        assert_eq!(status.signal(), Some(signal.as_raw()), "{text}");
+    }
+}
+
+/// A child that is ended if it has not.
+struct Ends(Child);
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
 
 /// What a card answers who reads its metrics, headers and page.
 fn metrics(card: &Running) -> String {
