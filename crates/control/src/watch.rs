@@ -127,8 +127,10 @@ impl Watcher {
             // Before they are loaded: what changes after that is seen next time.
             self.taken.chains[index] = files(&wanted);
             said.push(match methods.swap_for(&card, direction) {
-                Ok(_) => {
-                    let names: Vec<_> = wanted.iter().map(|wanted| &*wanted.name).collect();
+                Ok(swapped) => {
+                    // As they call themselves.
+                    let names = swapped["functions"].as_array().into_iter().flatten();
+                    let names: Vec<_> = names.filter_map(Value::as_str).collect();
                     let names = if names.is_empty() { "none".into() } else { names.join(", ") };
                     format!("{name} chain swapped, now: {names}")
                 }

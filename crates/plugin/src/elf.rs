@@ -18,6 +18,7 @@ pub(crate) fn check(bytes: &[u8]) -> Result<(), String> {
     let (kind, machine) = (number(bytes, 16, 2)?, number(bytes, 18, 2)?);
     if class != 2 || order != 1 || machine != MACHINE {
         let found = match (class, machine) {
+            (1, 62) => "x32 (x86-64 with addresses of 32 bits)".into(),
             (_, 62) => "x86-64".into(),
             (_, 183) => "aarch64".into(),
             (_, 3) => "x86 (32 bits)".into(),
@@ -90,6 +91,8 @@ mod tests {
         bytes[18] = if MACHINE == 183 { 62 } else { 183 };
         let found = check(&bytes).unwrap_err();
         assert!(found.starts_with("found an object for ") && found.contains(", allowed: one for"));
+        (bytes[4], bytes[18]) = (1, 62);
+        assert!(check(&bytes).unwrap_err().starts_with("found an object for x32 "));
         bytes = own();
         bytes[16] = 1;
         assert!(check(&bytes).unwrap_err().contains("-shared"));

@@ -601,7 +601,7 @@ fn what_is_compiled_anew_is_taken_up_while_packets_flow() {
     bench.write("card.toml", text("plugin = \"own.so\"\n[[rx]]\nfunction = \"pass\""));
     wait_until("the chain is another", || rx_chain(&running) == ["plugin:version-4", "pass"]);
     let (report, said) = running.stop();
-    assert!(said.contains("picnic: rx chain swapped, now: plugin"), "{said}");
+    assert!(said.contains("picnic: rx chain swapped, now: plugin:version-4, pass\n"), "{said}");
     assert_ordered(&report);
 }
 
@@ -714,7 +714,7 @@ fn the_commands_of_the_document_do_what_it_says() {
     let output = shell.env("PATH", path).env("PICNIC_RUNTIME_DIR", sockets).output().unwrap();
     let (said, errors) = (stdout(&output), stderr(&output));
     assert_eq!(output.status.code(), Some(0), "{said}{errors}");
-    assert!(said.contains("picnic: rx chain swapped, now: plugin, rss"), "{said}{errors}");
+    assert!(said.contains("picnic: rx chain swapped, now: plugin:steer-2, rss"), "{said}{errors}");
     assert!(said.contains("steer: 50 queue 3; 0 changed"), "{said}{errors}");
     let report = std::fs::read_to_string(bench.path("steer/report.txt")).unwrap();
     assert!(report.contains("balanced"), "{report}");
