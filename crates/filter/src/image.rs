@@ -5,8 +5,8 @@
 //! list itself: both engines search the same tables.
 //!
 //! ```text
-//! page 0       rows: place, number · protocols: number, place · classifiers: IPv4, IPv6, and both
-//!              again of the filters that stop what they cannot read
+//! page 0       rows: place, number · protocols: number, place · first filter for every packet ·
+//!              classifiers: IPv4, IPv6, and both again of the filters that stop what they cannot read
 //! row          action, queue, end of its group, next filter for every packet
 //!              next filter that stops IPv4, IPv6
 //! ```
@@ -26,7 +26,7 @@ use std::sync::Arc;
 pub const PAGE: usize = 512;
 
 /// Words of the first page before the classifiers.
-const HEAD: usize = 2;
+pub(crate) const HEAD: usize = 3;
 
 const _: () = assert!(HEAD + 4 * CLASSIFIER <= PAGE);
 
@@ -143,6 +143,7 @@ impl Table {
         ];
         image.words[0] = pair(rows, self.rows.len() as u32);
         image.words[1] = pair(named.len() as u32, protocols);
+        image.words[2] = pair(any.into(), 0);
         image.words[HEAD..][..4 * CLASSIFIER].copy_from_slice(heads.as_flattened());
         image.words
     }

@@ -18,7 +18,7 @@
 #define MOST_TURNS (1 << 20)
 
 enum { FILTER_DROP = 1, FILTER_ACCEPT = 2, FILTER_STEER = 3, FILTER_POLL = 5 };
-enum { ON = 0, END_DROP = 1, END_STEER = 2, END_UNREADABLE = 3, END_POLL = 4 };
+enum { ON = 0, END_DROP = 1, END_STEER = 2, END_UNREADABLE = 3, END_POLL = 4, GOES_ON = 5 };
 enum { CLASSIFIER_V4 = 0, CLASSIFIER_V6 = 1, STOPS = 2 };
 
 /* Pages of one of both lists, and counters of each. */
@@ -59,6 +59,9 @@ struct list {
 	u32 count;
 	u32 protocols;
 	u32 first_protocol;
+	/* The first filter for every packet. */
+	u32 first_any;
+	u32 unused;
 	struct classifier classifiers[4];
 };
 
@@ -161,14 +164,24 @@ inline_always u64 mix(u64 a, u64 b)
 #define K2 0xa4093822299f31d1ULL
 #define K3 0x082efa98ec4e6c89ULL
 
+/* Of both addresses of IPv4; `word` is ports and, above them, the protocol. */
+inline_always u64 hash_of_ipv4(const struct table *table, u64 addresses, u64 word)
+{
+	return mix((addresses & table->mask[0]) ^ K0, (word & table->rest) ^ K1);
+}
+
+inline_always u64 word_of(const struct key *key)
+{
+	return (u64)key->ports | (u64)key->protocol << 32;
+}
+
 inline_always u64 hash_of_key(const struct table *table, const struct key *key, int is_v6)
 {
 	const u64 *address = key->address;
-	u64 word = ((u64)key->ports | (u64)key->protocol << 32) & table->rest;
-	u64 last, rotated;
+	u64 word, last, rotated;
 
 	if (!is_v6)
-		return mix((address[0] & table->mask[0]) ^ K0, word ^ K1);
+		return hash_of_ipv4(table, address[0], word_of(key));
 	/* One after the other: a program's stack has no room for all of it at once. */
 	last = address[3] & table->mask[3];
 	rotated = mix((address[2] & table->mask[2]) ^ K2, (last << 32 | last >> 32) ^ K3);
@@ -176,16 +189,17 @@ inline_always u64 hash_of_key(const struct table *table, const struct key *key, 
 	forget(rotated);
 	rotated ^= mix((address[0] & table->mask[0]) ^ K0, (address[1] & table->mask[1]) ^ K1);
 	forget(rotated);
-	word = ((u64)key->ports | (u64)key->protocol << 32) & table->rest;
+	word = word_of(key) & table->rest;
 	return rotated ^ mix(word ^ K3, K2);
 }
 
-inline_always int rest_matches(const struct rest_of_rule *rule, const struct key *key)
+inline_always int rest_matches(const struct rest_of_rule *rule, u64 word)
 {
-	u16 source = (u16)key->ports - (u16)rule->low;
-	u16 destination = (u16)(key->ports >> 16) - (u16)(rule->low >> 16);
+	u32 ports = word, protocol = word >> 32;
+	u16 source = (u16)ports - (u16)rule->low;
+	u16 destination = (u16)(ports >> 16) - (u16)(rule->low >> 16);
 
-	return !((rule->protocol ^ key->protocol) & rule->protocol_mask) &&
+	return !((rule->protocol ^ protocol) & rule->protocol_mask) &&
 	       source <= (u16)rule->span && destination <= (u16)(rule->span >> 16);
 }
 
@@ -215,41 +229,52 @@ inline_always void begin(struct search *search, const struct key *key, u32 from,
 	search->best = best;
 }
 
-/* Compares with a rule, which may better what was found; the next of its slot, or nothing if the
- * search has ended. */
-inline_always u32 compare(const struct key *key, u32 rules, u32 index, u32 from, u32 *best,
-			  int is_v6)
+/* What comes of a comparison with a rule, which may better what was found: the next of its slot, or
+ * nothing if the search has ended. */
+inline_always u32 compared(const struct rest_of_rule *rest, u64 differs, u64 word, u32 from, u32 *best)
 {
-	u32 at = rules + index * (is_v6 ? 16 : 4);
-	struct page *page = page_of(at);
-	const struct rest_of_rule *rest;
-	const u64 *address = key->address;
-	u64 differs;
-
-	if (!page)
-		return 0;
-	if (is_v6) {
-		const struct rule_v6 *rule = (void *)&page->words[at & (PAGE_WORDS - 16)];
-
-		differs = ((rule->value[0] ^ address[0]) & rule->mask[0]) |
-			  ((rule->value[1] ^ address[1]) & rule->mask[1]) |
-			  ((rule->value[2] ^ address[2]) & rule->mask[2]) |
-			  ((rule->value[3] ^ address[3]) & rule->mask[3]);
-		rest = &rule->rest;
-	} else {
-		const struct rule_v4 *rule = (void *)&page->words[at & (PAGE_WORDS - 4)];
-
-		differs = (rule->value ^ address[0]) & rule->mask;
-		rest = &rule->rest;
-	}
 	/* In the order of the list: what comes later cannot be better. */
 	if (rest->place >= *best)
 		return 0;
-	if (!differs && rest->place >= from && rest_matches(rest, key)) {
+	if (!differs && rest->place >= from && rest_matches(rest, word)) {
 		*best = rest->place;
 		return 0;
 	}
 	return rest->next;
+}
+
+inline_always u32 compare_ipv4(u64 addresses, u64 word, u32 rules, u32 index, u32 from, u32 *best)
+{
+	u32 at = rules + index * 4;
+	struct page *page = page_of(at);
+	const struct rule_v4 *rule;
+
+	if (!page)
+		return 0;
+	rule = (void *)&page->words[at & (PAGE_WORDS - 4)];
+	return compared(&rule->rest, (rule->value ^ addresses) & rule->mask, word, from, best);
+}
+
+inline_always u32 compare(const struct key *key, u32 rules, u32 index, u32 from, u32 *best,
+			  int is_v6)
+{
+	u32 at = rules + index * 16;
+	const u64 *address = key->address;
+	const struct rule_v6 *rule;
+	struct page *page;
+	u64 differs;
+
+	if (!is_v6)
+		return compare_ipv4(address[0], word_of(key), rules, index, from, best);
+	page = page_of(at);
+	if (!page)
+		return 0;
+	rule = (void *)&page->words[at & (PAGE_WORDS - 16)];
+	differs = ((rule->value[0] ^ address[0]) & rule->mask[0]) |
+		  ((rule->value[1] ^ address[1]) & rule->mask[1]) |
+		  ((rule->value[2] ^ address[2]) & rule->mask[2]) |
+		  ((rule->value[3] ^ address[3]) & rule->mask[3]);
+	return compared(&rule->rest, differs, word_of(key), from, best);
 }
 
 inline_always long next_of_slot(struct search *search, int is_v6)
@@ -653,14 +678,20 @@ static long next_filter(u64 turn, struct judged *judged)
 
 /* Rules of a slot that are compared in place. */
 #define RULES_IN_PLACE 4
+/* In place of a place, where a call would tell. */
+#define NOT_IN_PLACE 0x10000
 
 /* The first rule that matches a packet of IPv4, as `find_v4` finds it, without a call: on a
- * processor that returns safely, each costs as much as the search of a table. */
-inline_always u32 find_in_place(const struct list *list, u32 base, const struct key *key)
+ * processor that returns safely, each costs as much as the search of a table. Without a key, all is in
+ * registers, and nothing is called. */
+inline_always u32 find_in_place(const struct list *list, u64 addresses, u64 word, u32 base,
+				const struct key *key)
 {
 	const struct classifier *classifier = &list->classifiers[CLASSIFIER_V4];
 	u32 best = NO_PLACE;
 
+	if (!key && classifier->rules)
+		return NOT_IN_PLACE;
 #pragma clang loop unroll(disable)
 	for (u32 i = 0; i < TABLES; i++) {
 		const struct table *table = &classifier->table[i];
@@ -669,7 +700,7 @@ inline_always u32 find_in_place(const struct list *list, u32 base, const struct 
 
 		if (i >= classifier->tables || table->first >= best)
 			break;
-		slot = hash_of_key(table, key, 0) & table->slot_mask;
+		slot = hash_of_ipv4(table, addresses, word) & table->slot_mask;
 		at = table->slots + slot / 4;
 		page = page_of(at);
 		if (!page)
@@ -677,21 +708,78 @@ inline_always u32 find_in_place(const struct list *list, u32 base, const struct 
 		next = number_in(page, at, slot);
 #pragma clang loop unroll(disable)
 		for (u32 turn = 0; next && turn < RULES_IN_PLACE; turn++)
-			next = compare(key, classifier->entries, next, 0, &best, 0);
+			next = compare_ipv4(addresses, word, classifier->entries, next, 0, &best);
+		if (next && !key)
+			return NOT_IN_PLACE;
 		if (next)
 			best = table_v4(base, CLASSIFIER_V4 * TABLES + i, key, 0, best);
 	}
-	if (classifier->rules)
+	if (key && classifier->rules)
 		best = vectors_v4(base, CLASSIFIER_V4, key, 0, best);
 	return best;
+}
+
+/* What the first filter that a plain packet meets does with it, if that ends its way: END_..., and the
+ * queue above it. Nothing is counted otherwise. */
+inline_always u32 judge_plain(const struct packet *packet, u32 now, u32 packets)
+{
+	u32 place, at, fate;
+	const struct list *list;
+	const struct row *row;
+	struct met *met;
+	struct page *page;
+	u64 word;
+
+	if (!is_plain(packet))
+		return GOES_ON;
+	word = (u64)ports_of(packet->data + 34) | (u64)packet->data[23] << 32;
+	list = (struct list *)page_of((now - 1) * FILTER_PAGES * PAGE_WORDS);
+	if (!list)
+		return GOES_ON;
+	place = find_in_place(list, *(u64 *)(packet->data + 26), word, 0, 0);
+	if (place == NOT_IN_PLACE)
+		return GOES_ON;
+	if (list->first_any < place)
+		place = list->first_any;
+	if (place == NO_PLACE)
+		return ON;
+	at = list->rows + 2 * place;
+	page = page_of(at);
+	if (!page)
+		return GOES_ON;
+	row = (void *)&page->words[at & (PAGE_WORDS - 2)];
+	if (row->action == FILTER_DROP)
+		fate = END_DROP;
+	else if (row->action == FILTER_STEER)
+		fate = END_STEER | (u32)row->queue << 16;
+	else if (row->action == FILTER_POLL)
+		fate = END_POLL;
+	else if (row->action == FILTER_ACCEPT && row->end >= list->count)
+		fate = ON;
+	else
+		return GOES_ON;
+	/* Else what its counters' place is reckoned of would be kept from the start on. */
+	hide(now);
+	at = (now - 1) * FILTER_ROOM + place;
+	met = bpf_map_lookup_elem(&FILTERS_MET, &at);
+	if (!met)
+		return GOES_ON;
+	met->packets += packets;
+	met->bytes += packet->length;
+	return fate;
 }
 
 /* What the filters do with a packet: END_..., and the queue above it. */
 inline_always u32 judge(struct packet *packet, int is_skb, u32 now, u32 packets)
 {
+	u32 fate = judge_plain(packet, now, packets);
 	struct judged judged = {};
 	struct list *list;
 
+	if (fate != GOES_ON)
+		return fate;
+	/* Else the list's place would be kept from the start on. */
+	hide(now);
 	judged.base = (now - 1) * FILTER_PAGES * PAGE_WORDS;
 	list = (struct list *)page_of(judged.base);
 	if (!list || !list->count)
@@ -703,11 +791,11 @@ inline_always u32 judge(struct packet *packet, int is_skb, u32 now, u32 packets)
 	judged.bytes = packet->length;
 	read_headers(packet, is_skb, &judged.packet);
 	if (judged.packet.family == IPV4 && judged.packet.hidden == HIDDEN_NOTHING) {
-		const struct row *row = row_at(&judged, 0);
-		u32 place = find_in_place(list, judged.base, &judged.packet.key);
+		u32 place = find_in_place(list, judged.packet.key.address[0], word_of(&judged.packet.key),
+					  judged.base, &judged.packet.key);
 
-		if (row && row->next_any < place)
-			place = row->next_any;
+		if (list->first_any < place)
+			place = list->first_any;
 		if (place == NO_PLACE)
 			return ON;
 		if (meet(&judged, place))

@@ -3,8 +3,8 @@
 use super::super::image::CLASSIFIER;
 use super::super::rule::FIELDS;
 use super::super::{Address, Classifier, Key, NONE, Rule};
-use crate::image::{Image, PAGE};
-use crate::{Action, Filter, Filters, FiveTuple, PortRange, Prefix, Protocol};
+use crate::image::{HEAD, Image, PAGE};
+use crate::{Action, Filter, Filters, FiveTuple, Match, PortRange, Prefix, Protocol};
 use std::net::IpAddr;
 
 /// Where the words begin: a page that is not the first.
@@ -188,7 +188,7 @@ fn the_first_page_of_a_list_has_its_four_classifiers() {
     list.refresh();
     let words = list.image(BASE, usize::MAX);
     let classifier = |number: usize| {
-        let head = words[2 + number * CLASSIFIER..][..CLASSIFIER].try_into().unwrap();
+        let head = words[HEAD + number * CLASSIFIER..][..CLASSIFIER].try_into().unwrap();
         Written { head, words: words.clone() }
     };
     let (four, six) = (IpAddr::from([10; 4]), IpAddr::from([0x20; 16]));
@@ -204,4 +204,9 @@ fn the_first_page_of_a_list_has_its_four_classifiers() {
         [classifier(2).find(&v4(protocol, None), 0), classifier(3).find(&v6(protocol, None), 0)]
     });
     assert_eq!(found, [[1, 1], [2, 3], [NONE, NONE]]);
+    // And the first filter for every packet.
+    assert_eq!(halves(words[2]).0, u32::from(NONE));
+    filters.add(Filter::new("all", Match::Any, Action::Count)).unwrap();
+    list.refresh();
+    assert_eq!(halves(list.image(BASE, usize::MAX)[2]).0, 4);
 }
