@@ -157,7 +157,8 @@ mod tests {
     #[test]
     fn the_text_is_that_of_hdrhistogram() {
         let values: Vec<_> = (1..=100).map(|value| value * 1000).collect();
-        let text = text(&recorded(&values).histogram);
+        let histogram = recorded(&values).histogram;
+        let text = text(&histogram);
         let lines: Vec<_> = text.lines().collect();
         assert_eq!(lines[0].split_whitespace().count(), 4);
         assert_eq!(lines[1], "");
@@ -172,6 +173,10 @@ mod tests {
             last = (value, quantile, total);
         }
         assert_eq!((last.1, last.2), (1.0, 100));
+        // Five steps for each half of what is left, as those tools take.
+        let is_figure = |line: &&str| !line.starts_with('#');
+        let steps = lines[2..].iter().take_while(|line| is_figure(line)).count();
+        assert_eq!(steps, histogram.iter_quantiles(5).count());
         assert!(lines.iter().any(|line| line.starts_with("#[Mean    =")), "{text}");
         assert!(lines.iter().any(|line| line.contains("Total count    =          100]")), "{text}");
     }

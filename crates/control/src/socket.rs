@@ -423,6 +423,27 @@ mod tests {
         }
     }
 
+    /// Another card has the folder's lock while it starts.
+    #[test]
+    fn a_card_that_starts_is_waited_for_before_its_neighbours_are_looked_at() {
+        let folder = tempfile::tempdir().unwrap();
+        let places = places(folder.path(), 0o700);
+        let held = make_and_lock(&places.own, 0o700, Instant::now()).unwrap();
+        let stale = places.own.join("killed.sock");
+        drop(UnixListener::bind(&stale).unwrap());
+        let removed = std::thread::scope(|scope| {
+            let remover = scope.spawn(|| remove_stale_at(&places));
+            // Time for it to find the lock held, and to give up if it does not wait.
+            let looked = Instant::now();
+            while !remover.is_finished() && looked.elapsed() < PATIENCE / 20 {
+                std::thread::yield_now();
+            }
+            drop(held);
+            remover.join().unwrap()
+        });
+        assert_eq!(removed, [stale]);
+    }
+
     /// Without the right to pass over permissions root is a user like any other.
     #[test]
     fn the_card_of_another_user_is_shown_and_left_alone() {

@@ -100,6 +100,16 @@ fn card(before: &str, behind: &str) -> CardFile {
     picnic_host::sections().parse(&format!("{before}{head}{wire}{behind}"), None).unwrap()
 }
 
+/// Its packets have been judged by the executor in front of it.
+#[test]
+fn a_card_behind_another_has_no_filters() {
+    let _machine = machine();
+    let file = card("rx = []\n", "[[filter]]\nname = \"wall\"\naction = \"drop\"\n");
+    let launch = Launch::new(&file, registries());
+    let filters = |launch: &Launch<'_>| launch.build().unwrap().filters.list().len();
+    assert_eq!((filters(&launch), filters(&launch.behind())), (1, 0));
+}
+
 #[test]
 fn the_cards_engine_picks_one_from_the_registry() {
     let _machine = machine();
