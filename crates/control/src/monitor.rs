@@ -501,6 +501,19 @@ mod tests {
     }
 
     #[test]
+    fn a_target_core_is_waited_for_until_it_has_made_its_copy_or_time_is_up() {
+        let (_, target, bell) = monitor();
+        let slot = LatencySlot::new(&target, bell);
+        slot.wanted.store(true, Ordering::Release);
+        let until = Instant::now() + 10 * NAP;
+        assert_eq!(slot.read(until).len(), 2);
+        assert!(Instant::now() >= until, "nobody has made a copy");
+        slot.fill_if_wanted(&target);
+        let hour = std::time::Duration::from_secs(3600);
+        assert_eq!(slot.read(Instant::now() + hour).len(), 2);
+    }
+
+    #[test]
     fn the_parts_of_a_latency_come_to_its_mean() {
         let (monitor, ..) = monitor();
         let none = monitor.report_over(1_000, &[]).latency_ns;

@@ -25,7 +25,6 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::fd::OwnedFd;
 use rustix::thread::CapabilitySet;
 use std::net::SocketAddr;
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -109,11 +108,6 @@ impl Doors {
     /// Where metrics are served; none if they are not.
     pub fn metrics(&self) -> Option<SocketAddr> {
         self.http.as_ref().and_then(Http::address)
-    }
-
-    /// Where the socket stands; none if it is off.
-    pub fn socket(&self) -> Option<&Path> {
-        self.socket.as_ref().map(|socket| &*socket.path)
     }
 }
 
@@ -303,6 +297,6 @@ mod tests {
         assert!(!Doors::none().are_any());
         let http = Http::bind(([127, 0, 0, 1], 0).into()).unwrap();
         let doors = Doors { http: Some(http), ..Doors::none() };
-        assert!(doors.are_any() && doors.metrics().is_some() && doors.socket().is_none());
+        assert!(doors.are_any() && doors.metrics().is_some() && doors.socket.is_none());
     }
 }

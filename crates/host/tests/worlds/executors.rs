@@ -297,6 +297,23 @@ fn child_that_ends_by_programs() {
 }
 
 #[test]
+fn what_is_said_of_a_watched_file_comes_to_whoever_started_the_card() {
+    let _machine = machine();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("card.toml");
+    let text = "rx = []\n[control]\nsocket = \"off\"\n[[wire]]\nport = \"generator\"\n";
+    std::fs::write(&path, text).unwrap();
+    let file = picnic_host::sections().parse(text, Some(&path)).unwrap();
+    let wrong = || picnic_core::error::ConfigError::new("rx", "found nonsense");
+    let watch = picnic_control::watch::Watch::new(move || Err(wrong()));
+    let running = Launch::new(&file, registries()).watched(watch).start().unwrap();
+    std::fs::write(&path, "nonsense").unwrap();
+    wait_until("it is told", || running.said().iter().any(|line| line.contains("found nonsense")));
+    assert_eq!(running.said(), <[String; 0]>::default(), "it is told once");
+    running.stop().unwrap();
+}
+
+#[test]
 fn a_confined_card_confines_its_starter_and_loads_code_only_if_it_may_need_to() {
     let _machine = machine();
     ["plain", "watched"].into_iter().for_each(in_a_child);
