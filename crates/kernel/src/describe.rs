@@ -86,7 +86,9 @@ impl Description {
         let (handover, handover_does) = match plan.handover {
             Handover::Skb => (
                 "skb",
-                format!("GRO merges packets on core {core}; receive packet steering takes them on"),
+                format!(
+                    "GRO merges packets on core {core}, receive packet steering passes them on"
+                ),
             ),
             Handover::Cpumap => (
                 "cpumap",
@@ -94,9 +96,9 @@ impl Description {
             ),
         };
         let handover_because = match (plan.is_hybrid, is_said) {
-            (true, _) => "AF_XDP sockets get their packets from XDP programs",
-            (false, true) => "host.handover says so",
-            (false, false) => "the default: the target cores handle few, long packets",
+            (true, _) => "AF_XDP sockets need an XDP program",
+            (false, true) => "set by host.handover",
+            (false, false) => "the default: target cores handle fewer, longer packets",
         };
         let drivers: Vec<_> = plan
             .wires
@@ -116,8 +118,8 @@ impl Description {
                     namespace: wire.namespace.clone(),
                     driver: driver.clone(),
                     attaches: match plan.handover {
-                        Handover::Skb => "a tc program (tcx) on what it receives",
-                        Handover::Cpumap => "an XDP program in the driver (native)",
+                        Handover::Skb => "tc program (tcx) at ingress",
+                        Handover::Cpumap => "XDP program in the driver (native)",
                     },
                     run_by: run_by(plan.handover, driver.as_deref(), core),
                 })
@@ -150,7 +152,7 @@ impl Description {
             vec![("hand-over", format!("{handover}: {handover_does} ({handover_because})"))];
         for wire in &self.wires {
             let place = wire.namespace.as_ref().map(|name| format!(" in namespace {name}"));
-            let driver = wire.driver.as_deref().unwrap_or("driver not known");
+            let driver = wire.driver.as_deref().unwrap_or("driver unknown");
             lines.push((
                 "program",
                 format!(
@@ -164,50 +166,50 @@ impl Description {
             ));
         }
         for FunctionDescription { name, form } in &self.functions {
-            let form = form.as_deref().unwrap_or("in the poll engine alone, for its packets");
+            let form = form.as_deref().unwrap_or("poll engine only");
             lines.push(("function", format!("{name}: {form}")));
         }
         lines.push(("interrupt", self.interrupt.clone()));
         for ChangeDescription { what, costs } in &self.changes {
-            lines.push(("change", format!("{what}: {costs}")));
+            lines.push(("change", format!("{what}; cost: {costs}")));
         }
         if let Some(PollDescription { filters, functions, attachment }) = &self.poll {
             let named = filters.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");
             let more = filters.len().saturating_sub(NAMED);
             let which = match (filters.len(), more) {
-                (0, _) => "no packets, as no filter has action = \"poll\"".into(),
-                (1, _) => format!("what filter {named} matches"),
-                (_, 0) => format!("what filters {named} match"),
-                _ => format!("what filters {named} and {more} more match"),
+                (0, _) => "no packets: no filter has action = \"poll\"".into(),
+                (1, _) => format!("packets matched by filter {named}"),
+                (_, 0) => format!("packets matched by filters {named}"),
+                _ => format!("packets matched by filters {named} and {more} more"),
             };
             let chain = match &functions[..] {
                 [] => "no function".into(),
                 functions => functions.join(" -> "),
             };
-            lines.push(("poll engine", format!("{which}: through {chain} to {attachment}")));
+            lines.push(("poll engine", format!("{which}: {chain} -> {attachment}")));
         }
         lines
     }
 }
 
 fn run_by(handover: Handover, driver: Option<&str>, core: usize) -> String {
-    let threads = format!("its polling threads, pinned to core {core}");
+    let threads = format!("its NAPI threads, pinned to core {core}");
     match (driver, handover) {
         (Some("veth"), Handover::Cpumap) => threads,
         (Some("veth"), Handover::Skb) => {
-            format!("{threads}, or by that core's softirq for super-frames of its other end")
+            format!("{threads}, or by the softirq of that core for super-frames from its peer")
         }
-        _ => format!("{threads} with its interrupts"),
+        _ => format!("{threads} along with its interrupts"),
     }
 }
 
 fn interrupt(plan: &Plan) -> String {
-    let which = if plan.is_hybrid { "of what stays in the kernel: " } else { "" };
-    let once = format!("{which}each target core once for each poll of a wire (up to 64 packets)");
+    let which = if plan.is_hybrid { "for packets that stay in the kernel, " } else { "" };
+    let once = format!("{which}one per target core and poll of a wire (up to 64 packets)");
     match plan.wire_usecs {
         0 => once,
         usecs => {
-            format!("{once}; polls {usecs} µs apart, {} of them without packets", plan.wire_polls)
+            format!("{once}; polls {usecs} µs apart, at most {} without packets", plan.wire_polls)
         }
     }
 }
@@ -226,7 +228,7 @@ fn changes(
     let mut changes = Vec::new();
     match handover {
         Handover::Skb => {
-            let costs = format!("merging is work of core {core}, and saves the target cores more");
+            let costs = format!("work on core {core}, less than it saves the target cores");
             changes.push(of("GRO and threaded NAPI on", &costs));
             changes.push(of(
                 "a relay interface beside it",
@@ -236,20 +238,19 @@ fn changes(
         Handover::Cpumap => {
             changes.push(of(
                 "GRO and threaded NAPI on",
-                "nothing; what cpumap hands over is merged on the target core, if the kernel does",
+                "none: target cores merge what cpumap hands over, if the kernel can",
             ));
             changes.push(match driver {
                 Some("veth") => of(
-                    "its other end cuts super-frames while the program is there",
-                    "TCP flat out reaches 0.2 of a plain veth's rate on two cores, 0.7 with skb",
+                    "super-frames from its peer cut up",
+                    "bulk TCP reaches 0.2 of a plain veth's rate on two cores (0.7 with skb)",
                 ),
-                Some("virtio_net") => of(
-                    "guest offloads off while the program is there",
-                    "its other side cuts super-frames and finishes checksums",
-                ),
+                Some("virtio_net") => {
+                    of("guest offloads off", "the host cuts super-frames and finishes checksums")
+                }
                 _ => of(
-                    "what the driver cannot have beside a program off (LRO)",
-                    "the target cores handle packets as they came",
+                    "what the driver cannot combine with XDP off (LRO)",
+                    "target cores handle packets unmerged",
                 ),
             });
         }
@@ -257,9 +258,9 @@ fn changes(
     changes.push(match (handover, driver) {
         (Handover::Skb, Some("veth")) => {
             let what = format!("receive packet steering to core {core}");
-            of(&what, "nothing; what no thread polls is handled there, too")
+            of(&what, "none: packets that no NAPI thread polls are handled there, too")
         }
-        _ => of("receive packet steering off", "nothing; the card does it"),
+        _ => of("receive packet steering off", "none, as the card steers"),
     });
     changes
 }

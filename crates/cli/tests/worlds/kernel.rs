@@ -60,27 +60,27 @@ fn check_says_what_the_kernel_engine_will_do() {
     let namespace = format!("namespace = \"{netns}\"\n");
     let before = bed.within("card", "ethtool -k k0").unwrap();
     let stack = "attachment = \"stack\"\n";
-    let xdp = "an XDP program in the driver (native)";
+    let xdp = "XDP program in the driver (native)";
     for (engine, host, handover, lines, attaches, poll) in [
         (
             "kernel",
             stack.into(),
             "skb",
             vec![
-                "hand-over     skb: GRO merges packets on core 1; receive packet steering takes them on \
-                 (the default: the target cores handle few, long packets)"
+                "hand-over     skb: GRO merges packets on core 1, receive packet steering passes them on \
+                 (the default: target cores handle fewer, longer packets)"
                     .into(),
                 format!(
-                    "program       w: a tc program (tcx) on what it receives of k0 in namespace {netns} \
-                     (veth), run by its polling threads, pinned to core 1, or by that core's softirq for \
-                     super-frames of its other end"
+                    "program       w: tc program (tcx) at ingress of k0 in namespace {netns} (veth), run by \
+                     its NAPI threads, pinned to core 1, or by the softirq of that core for \
+                     super-frames from its peer"
                 ),
                 "function      rss: JHash (lookup3), table of 128 entries".into(),
-                "change        k0: receive packet steering to core 1: nothing; what no thread polls is \
-                 handled there, too"
+                "change        k0: receive packet steering to core 1; cost: none: packets that no NAPI \
+                 thread polls are handled there, too"
                     .into(),
             ],
-            "a tc program (tcx) on what it receives",
+            "tc program (tcx) at ingress",
             Value::Null,
         ),
         (
@@ -89,16 +89,16 @@ fn check_says_what_the_kernel_engine_will_do() {
             "cpumap",
             vec![
                 "hand-over     cpumap: a ring of 512 packets and a thread for each target core \
-                 (host.handover says so)"
+                 (set by host.handover)"
                     .into(),
                 format!(
-                    "program       w: {xdp} of k0 in namespace {netns} (veth), run by its polling \
+                    "program       w: {xdp} of k0 in namespace {netns} (veth), run by its NAPI \
                      threads, pinned to core 1"
                 ),
-                "change        k0: its other end cuts super-frames while the program is there: TCP flat \
-                 out reaches 0.2 of a plain veth's rate on two cores, 0.7 with skb"
+                "change        k0: super-frames from its peer cut up; cost: bulk TCP reaches 0.2 of a \
+                 plain veth's rate on two cores (0.7 with skb)"
                     .into(),
-                "change        k0: receive packet steering off: nothing; the card does it".into(),
+                "change        k0: receive packet steering off; cost: none, as the card steers".into(),
             ],
             xdp,
             Value::Null,
@@ -108,8 +108,8 @@ fn check_says_what_the_kernel_engine_will_do() {
             "attachment = \"app\"\n".into(),
             "cpumap",
             vec![
-                "function      lro: in the poll engine alone, for its packets".into(),
-                "poll engine   what filter echo matches: through lro -> rss to app".into(),
+                "function      lro: poll engine only".into(),
+                "poll engine   packets matched by filter echo: lro -> rss -> app".into(),
             ],
             xdp,
             json!({ "filters": ["echo"], "functions": ["lro", "rss"], "attachment": "app" }),
