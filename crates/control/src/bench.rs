@@ -134,6 +134,7 @@ macro_rules! part {
 
 part!(Wires, Box<dyn WirePort>, "generator", &[CommandEntry::of::<Where>()], Box::new(Quiet));
 part!(Slots, Box<dyn Function>, "slot", &[CommandEntry::of::<Where>()], Box::new(Quiet));
+part!(Others, Box<dyn Function>, "other", &[], Box::new(Quiet));
 part!(Hosts, Box<dyn HostAttachment>, "app", &[CommandEntry::of::<Where>()], Box::new(Quiet));
 part!(Tasks, Setup, "idle", &[], {
     let body = program(|nic| async move { nic.sleep_until(Time::MAX).await });
@@ -143,7 +144,7 @@ part!(Tasks, Setup, "idle", &[], {
 fn registries() -> Registries {
     Registries {
         executors: &[],
-        functions: const { &[Entry::of::<Slots>()] },
+        functions: const { &[Entry::of::<Slots>(), Entry::of::<Others>()] },
         wires: const { &[Entry::of::<Wires>()] },
         attachments: const { &[Entry::of::<Hosts>()] },
         middleware: |port, _, _| Ok(port),

@@ -368,6 +368,16 @@ mod tests {
     }
 
     #[test]
+    fn so_many_bytes_may_wait_to_be_taken_and_no_more() {
+        for (bytes, is_heard) in [(LIMITS.output_bytes - 1, true), (LIMITS.output_bytes, false)] {
+            let (mut client, ..) = client();
+            client.output = vec![b'x'; bytes + 1];
+            client.sent = 1;
+            assert_eq!(client.wants(&LIMITS).contains(PollFlags::IN), is_heard);
+        }
+    }
+
+    #[test]
     fn one_that_is_gone_is_done_with_whatever_is_to_come() {
         let (mut client, there, _) = client();
         drop(there);

@@ -209,8 +209,8 @@ pub(super) struct Shared {
 
 impl Shared {
     pub(super) fn new(stop: Stop) -> Result<Self, RunError> {
-        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-        let wake = eventfd(0, flags).map_err(|error| {
+        // Written once, never read.
+        let wake = eventfd(0, EventfdFlags::CLOEXEC).map_err(|error| {
             RunError::system("cannot make the control thread's doorbell", error)
         })?;
         let (stopping, end) = (AtomicBool::new(false), AtomicBool::new(false));

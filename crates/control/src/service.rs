@@ -470,6 +470,23 @@ mod tests {
         }
     }
 
+    #[test]
+    fn one_that_waits_for_an_answer_makes_no_way() {
+        let mut served = Served::new("", Duration::ZERO);
+        let (mut first, mut second) = (served.caller(), served.caller());
+        // A capture that does not end.
+        let number = served.service.clients[0].number;
+        served.service.deferred.push((number, json!(1), u32::MAX));
+        assert!(served.call(&mut second, "card.info", json!({})).is_ok());
+        let mut third = served.caller();
+        let told = served.line(&mut second).unwrap();
+        let told = told["error"]["message"].as_str().unwrap();
+        assert!(told.ends_with("the one silent for the longest makes way"), "{told}");
+        for caller in [&mut first, &mut third] {
+            assert!(served.call(caller, "card.info", json!({})).is_ok());
+        }
+    }
+
     /// What it has asked before it was taken in is answered as all else.
     #[test]
     fn who_has_got_a_place_has_it_from_the_first_call_on() {

@@ -423,25 +423,33 @@ mod tests {
         }
     }
 
-    /// Another card has the folder's lock while it starts.
-    #[test]
-    fn a_card_that_starts_is_waited_for_before_its_neighbours_are_looked_at() {
-        let folder = tempfile::tempdir().unwrap();
-        let places = places(folder.path(), 0o700);
+    /// What comes of this while another card, which starts, has the folder's lock for a moment.
+    fn beside_a_start<T: Send>(places: &Places, act: impl FnOnce() -> T + Send) -> T {
         let held = make_and_lock(&places.own, 0o700, Instant::now()).unwrap();
-        let stale = places.own.join("killed.sock");
-        drop(UnixListener::bind(&stale).unwrap());
-        let removed = std::thread::scope(|scope| {
-            let remover = scope.spawn(|| remove_stale_at(&places));
+        std::thread::scope(|scope| {
+            let actor = scope.spawn(act);
             // Time for it to find the lock held, and to give up if it does not wait.
             let looked = Instant::now();
-            while !remover.is_finished() && looked.elapsed() < PATIENCE / 20 {
+            while !actor.is_finished() && looked.elapsed() < PATIENCE / 20 {
                 std::thread::yield_now();
             }
             drop(held);
-            remover.join().unwrap()
-        });
-        assert_eq!(removed, [stale]);
+            actor.join().unwrap()
+        })
+    }
+
+    #[test]
+    fn a_card_that_starts_is_waited_for_before_its_neighbours_are_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let places = places(folder.path(), 0o700);
+        let socket = open_at(&named("a"), &places).unwrap().unwrap();
+        let stale = places.own.join("killed.sock");
+        drop(UnixListener::bind(&stale).unwrap());
+        assert_eq!(beside_a_start(&places, || remove_stale_at(&places)), [stale]);
+        let path = socket.path.clone();
+        assert!(path.exists());
+        beside_a_start(&places, || drop(socket));
+        assert!(!path.exists());
     }
 
     /// Without the right to pass over permissions root is a user like any other.

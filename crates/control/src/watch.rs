@@ -252,8 +252,11 @@ mod tests {
     #[test]
     fn a_change_that_is_undone_is_a_change_again() {
         let mut watched = Watched::new(SLOT);
-        for (slots, now, second) in [(2, "slot, slot", 1), (1, "slot", 2)] {
-            watched.write(&SLOT.repeat(slots), second);
+        let other = SLOT.replace("slot", "other");
+        let changes = [(SLOT.repeat(2), "slot, slot"), (SLOT.into(), "slot")];
+        let changes = changes.into_iter().chain([(other, "other"), (SLOT.into(), "slot")]);
+        for ((text, now), second) in changes.zip(1..) {
+            watched.write(&text, second);
             let look = 2 * second as u32;
             assert_eq!(watched.at(look, 0), NOTHING);
             assert_eq!(watched.at(look + 1, 0), [format!("rx chain swapped, now: {now}")]);

@@ -301,6 +301,29 @@ mod tests {
     }
 
     #[test]
+    fn a_kind_of_tasks_is_its_first_that_lives() {
+        let lines = [
+            line(1, "dead", State::Killed),
+            line(2, "beat", State::Ready),
+            line(3, "load", State::Waiting),
+        ];
+        let id = |lines: &[TaskLine], kind: &str, task: Option<Reference>| {
+            let found = of_kind(lines, kind, task.as_ref());
+            found.map(|id| id.0).map_err(|error| error.message)
+        };
+        assert_eq!(id(&lines, "beat", None), Ok(2));
+        assert_eq!(id(&lines, "beat", Some(by_name("load"))), Ok(3));
+        let other = "task: found \"load\", which is beat, allowed: a ping";
+        assert_eq!(id(&lines, "ping", Some(by_name("load"))), Err(other.into()));
+        let none = "the card runs no ping: found 2 (beat), 3 (load)";
+        assert_eq!(id(&lines, "ping", None), Err(none.into()));
+        assert_eq!(
+            id(&lines[..1], "beat", None),
+            Err("the card runs no beat: found no task".into())
+        );
+    }
+
+    #[test]
     fn a_bound_that_is_none_reads_null() {
         let listed = listed(&line(1, "beat", State::Ready)).unwrap();
         assert_eq!((&listed["wcet_ns"], &listed["task"]), (&Value::Null, &json!(1)));

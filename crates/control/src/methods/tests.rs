@@ -182,6 +182,28 @@ fn wires_are_moderated_anew_as_far_as_they_can() {
         assert_eq!(all(&heard), [told]);
         assert_eq!(done["moderation"], value(&methods.interrupt).unwrap());
     }
+    // What the card has obeyed is so, though it does not answer what is told it next. A busy machine
+    // may need longer to obey.
+    let half_obeyed = [20, 200, 2_000, 20_000].into_iter().any(|patience_ms| {
+        let (mut methods, mut mailbox) = self::methods();
+        are(&mut methods, able);
+        methods.patience = Duration::from_millis(patience_ms);
+        let thread = std::thread::spawn(move || {
+            let replaced = loop {
+                if let Some(command) = mailbox.next_command() {
+                    break command;
+                }
+                std::thread::sleep(Duration::from_micros(50));
+            };
+            mailbox.answer(Answer { done: true, replaced });
+            mailbox
+        });
+        let error = set(&mut methods, json!({ "wire_usecs": 5, "gate": "none" })).unwrap_err();
+        drop(thread.join().unwrap());
+        assert_eq!((error.code, methods.interrupt.gate), (NO_ANSWER, GateMode::Queue));
+        methods.interrupt.wire_usecs == 5
+    });
+    assert!(half_obeyed);
     // What the card file could not have is refused before anything is told.
     let patient = Capabilities { patient: true, ..able };
     for (wire, change, wanted) in [
