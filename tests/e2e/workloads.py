@@ -3,7 +3,6 @@
 
     workloads.py                 all, with each wire port there is (as root)
     workloads.py --only WORDS    only those with these words in their name
-    workloads.py --but WORDS     all but those
     workloads.py --engine poll   only by this engine, poll or kernel
     workloads.py --wire packet   only with this wire of the poll engine
     workloads.py --way cpumap    only in this way of the kernel engine
@@ -264,8 +263,7 @@ def main():
         if "kernel" in engines:
             beds += [(Inside, way, tests_of(way)) for way in WAYS if arguments.way in (None, way)]
         for bed, kind, tests in beds:
-            chosen = [test for test in tests if arguments.only in test[0]
-                      and not (arguments.but and arguments.but in test[0])]
+            chosen = [test for test in tests if arguments.only in test[0]]
             ran += len(chosen)
             reason = inside.why_not(arguments.picnic, kind) if chosen and bed is Inside else None
             if reason:
@@ -313,7 +311,6 @@ def passes(hosts, wire, name, test, tools):
 def parse():
     parser = argparse.ArgumentParser(description="Unmodified programs through a card.")
     parser.add_argument("--only", default="", metavar="WORDS", help="only those with these in their name")
-    parser.add_argument("--but", metavar="WORDS", help="all but those with these in their name")
     parser.add_argument("--engine", choices=("poll", "kernel"), help="only by this engine")
     parser.add_argument("--wire", choices=WIRES, help="only with this wire port of the poll engine")
     parser.add_argument("--way", choices=tuple(WAYS), help="only in this way of the kernel engine")
