@@ -4,7 +4,7 @@
 //! goes on until each wire has the other one; what its programs have counted stays.
 
 use crate::counters::Counters;
-use crate::object::{Object, SETTLE, refused, why};
+use crate::object::{Object, refused, settle, why};
 use crate::plan::{Plan, Step};
 use crate::tables::Switch;
 use aya::programs::links::FdLink;
@@ -215,7 +215,7 @@ impl Attached {
             if let Err(error) = self.replace(plan, wire, (number, &mut object)) {
                 self.put_back(plan, wire);
                 // What is at work with it still ends first.
-                std::thread::sleep(SETTLE);
+                settle();
                 self.counters.add(counts, plan);
                 return Err(replaced(error));
             }

@@ -6,7 +6,7 @@
 //! Guarantees: a change is in force for all packets at once. What packets have met of a rule is brought to that rule alone.
 
 use crate::cuckoo::house;
-use crate::object::SETTLE;
+use crate::object::settle;
 use aya::maps::{Array, MapData, MapError};
 use picnic_core::kernel::FlowRule;
 
@@ -87,7 +87,7 @@ impl Flows {
         let now = (half as u32) << 31 | image.start << 8 | image.masks.len() as u32;
         self.maps.now.set(0, now, 0)?;
         // Packets that are at the list before.
-        std::thread::sleep(SETTLE);
+        settle();
         let late = self.take()?;
         told.extend(late);
         told.retain(|(number, _)| {

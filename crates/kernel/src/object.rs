@@ -29,10 +29,11 @@ use picnic_core::kernel::Handover;
 use picnic_machine::error::MachineError;
 use picnic_machine::steering::{Relay, hash_for};
 use picnic_machine::topology::CoreSet;
+use rustix::thread::{MembarrierCommand, membarrier};
 use std::error::Error;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The programs as clang has built them; nothing without it.
 pub(crate) static OBJECT: &[u8] =
@@ -46,8 +47,23 @@ const WITHOUT_CLANG: &str = "picnic was built without clang, which compiles its 
 const EPERM: i32 = 1;
 
 /// How long a program may still be at work that has been detached, or look at what has been
-/// replaced.
-pub(crate) const SETTLE: Duration = Duration::from_millis(20);
+/// replaced, if nothing keeps it from its core.
+const SETTLE: Duration = Duration::from_millis(20);
+
+/// Waits until no program is at work that was when this was called, and what it handed over is where
+/// it should be.
+pub(crate) fn settle() {
+    settle_since(Instant::now());
+}
+
+/// The same of programs that were at work at that time.
+pub(crate) fn settle_since(since: Instant) {
+    std::thread::sleep(SETTLE.saturating_sub(since.elapsed()));
+    // One may be kept from its core for longer, in the middle of a batch; but a batch is one read-side
+    // section of RCU, and this waits for those. A kernel with cores that never tick (nohz_full) has no
+    // such call.
+    let _ = membarrier(MembarrierCommand::Global);
+}
 
 /// Of what goes on behind a user's own program, among the programs of the steps.
 const RESUME: u32 = 8;

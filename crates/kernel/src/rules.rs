@@ -6,7 +6,7 @@
 //! Guarantees: a change is in force for all packets at once, and none is judged by half of one. A
 //! filter that stays in the list keeps what it has counted.
 
-use crate::object::{SETTLE, refused};
+use crate::object::{refused, settle, settle_since};
 use aya::maps::{Array, MapData, MapError};
 use picnic_control::error::RunError;
 use picnic_filter::image::{FilterHits, OffloadedFilters, PAGE, RetiredList, most_words};
@@ -66,7 +66,7 @@ impl Rules {
         let Some(left) = self.list.refresh() else { return Ok(()) };
         // What is written next was in force before the last change: nobody may be at it still.
         if let Some(since) = self.changed {
-            std::thread::sleep(SETTLE.saturating_sub(since.elapsed()));
+            settle_since(since);
         }
         let half = self.half ^ 1;
         let pages = pages(self.room) as usize;
@@ -83,7 +83,7 @@ impl Rules {
         let now = if self.list.is_empty() { 0 } else { half as u32 + 1 };
         self.maps.now.set(0, now, 0)?;
         // Packets that are being judged by the list before.
-        std::thread::sleep(SETTLE);
+        settle();
         self.count(Some(&left))?;
         self.half = half;
         self.met = vec![[0; 3]; self.list.len()];

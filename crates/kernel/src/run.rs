@@ -10,7 +10,7 @@ use crate::describe::describe;
 use crate::doctor::Facts;
 use crate::hybrid::{self, Half, Sockets};
 use crate::live::Live;
-use crate::object::{Object, SETTLE, check_built, is_built};
+use crate::object::{Object, check_built, is_built, settle};
 use crate::plan::{Plan, WirePlan, is_hybrid, plan};
 use crate::rules::{Rules, room};
 use crate::swap::{Card, Swapper, lock_card};
@@ -475,7 +475,7 @@ impl Running for KernelRunning {
         let detached = Instant::now();
         let (Taken { under_way: missing, elsewhere, counts, .. }, not_taken) = loop {
             // First the programs come to their end, and their last batches are handed over.
-            std::thread::sleep(SETTLE);
+            settle();
             let (taken, to_sockets) = card.take();
             if taken.under_way + to_sockets == 0 || detached.elapsed() > PATIENCE {
                 break (taken, to_sockets);

@@ -7,7 +7,7 @@ use crate::attached::Attached;
 use crate::counters::Taken;
 use crate::hybrid::{self, Sums};
 use crate::live::{Live, functions};
-use crate::object::{Object, SETTLE, SharedMaps};
+use crate::object::{Object, SharedMaps, settle};
 use crate::plan::{Plan, of_engine, steps};
 use crate::rules::Rules;
 use picnic_control::SwapRx;
@@ -87,7 +87,7 @@ impl SwapRx for Swapper {
         }
         let alone = hybrid::alone(&plan);
         self.plan = plan;
-        std::thread::sleep(SETTLE);
+        settle();
         if let Some(card) = lock_card(&self.card).as_mut() {
             card.attached.settle();
         }

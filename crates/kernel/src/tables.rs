@@ -2,7 +2,7 @@
 //! changed, and then takes its place at once.
 
 use crate::flows::{FlowMaps, Flows};
-use crate::object::{SETTLE, refused};
+use crate::object::{refused, settle};
 use crate::plan::{Action, Plan};
 use crate::pools::{PoolMaps, PoolTables};
 use aya::maps::{Array, Map, MapData, MapError};
@@ -100,7 +100,7 @@ impl Tables {
     /// decided on by number, which are in force still.
     pub(crate) fn set(&mut self, form: &KernelForm) -> Result<Vec<(u32, u64)>, MapError> {
         // Programs that are at work may look for a moment more at what was before the last change.
-        std::thread::sleep(SETTLE);
+        settle();
         match form {
             KernelForm::ByHash(by_hash) => self.rss.set(by_hash)?,
             KernelForm::ByPool(pools) => self.pools.set(pools)?,
