@@ -18,7 +18,7 @@
 #define MOST_TURNS (1 << 20)
 
 enum { FILTER_DROP = 1, FILTER_ACCEPT = 2, FILTER_STEER = 3, FILTER_POLL = 5 };
-enum { ON = 0, END_DROP = 1, END_STEER = 2, END_UNREADABLE = 3, END_POLL = 4, GOES_ON = 5 };
+enum { ON = 0, END_DROP = 1, END_STEER = 2, END_UNREADABLE = 3, END_POLL = 4, UNDECIDED = 5 };
 enum { CLASSIFIER_V4 = 0, CLASSIFIER_V6 = 1, STOPS = 2 };
 
 /* Pages of one of both lists, and counters of each. */
@@ -720,7 +720,7 @@ inline_always u32 find_in_place(const struct list *list, u64 addresses, u64 word
 }
 
 /* What the first filter that a plain packet meets does with it, if that ends its way: END_..., and the
- * queue above it. Nothing is counted otherwise. */
+ * queue above it. Otherwise UNDECIDED, and nothing is counted. */
 inline_always u32 judge_plain(const struct packet *packet, u32 now, u32 packets)
 {
 	u32 place, at, fate;
@@ -731,14 +731,14 @@ inline_always u32 judge_plain(const struct packet *packet, u32 now, u32 packets)
 	u64 word;
 
 	if (!is_plain(packet))
-		return GOES_ON;
+		return UNDECIDED;
 	word = (u64)ports_of(packet->data + 34) | (u64)packet->data[23] << 32;
 	list = (struct list *)page_of((now - 1) * FILTER_PAGES * PAGE_WORDS);
 	if (!list)
-		return GOES_ON;
+		return UNDECIDED;
 	place = find_in_place(list, *(u64 *)(packet->data + 26), word, 0, 0);
 	if (place == NOT_IN_PLACE)
-		return GOES_ON;
+		return UNDECIDED;
 	if (list->first_any < place)
 		place = list->first_any;
 	if (place == NO_PLACE)
@@ -746,7 +746,7 @@ inline_always u32 judge_plain(const struct packet *packet, u32 now, u32 packets)
 	at = list->rows + 2 * place;
 	page = page_of(at);
 	if (!page)
-		return GOES_ON;
+		return UNDECIDED;
 	row = (void *)&page->words[at & (PAGE_WORDS - 2)];
 	if (row->action == FILTER_DROP)
 		fate = END_DROP;
@@ -757,13 +757,13 @@ inline_always u32 judge_plain(const struct packet *packet, u32 now, u32 packets)
 	else if (row->action == FILTER_ACCEPT && row->end >= list->count)
 		fate = ON;
 	else
-		return GOES_ON;
+		return UNDECIDED;
 	/* Else what its counters' place is reckoned of would be kept from the start on. */
 	hide(now);
 	at = (now - 1) * FILTER_ROOM + place;
 	met = bpf_map_lookup_elem(&FILTERS_MET, &at);
 	if (!met)
-		return GOES_ON;
+		return UNDECIDED;
 	met->packets += packets;
 	met->bytes += packet->length;
 	return fate;
@@ -776,7 +776,7 @@ inline_always u32 judge(struct packet *packet, int is_skb, u32 now, u32 packets)
 	struct judged judged = {};
 	struct list *list;
 
-	if (fate != GOES_ON)
+	if (fate != UNDECIDED)
 		return fate;
 	/* Else the list's place would be kept from the start on. */
 	hide(now);

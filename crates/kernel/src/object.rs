@@ -33,7 +33,7 @@ use rustix::thread::{MembarrierCommand, membarrier};
 use std::error::Error;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// The programs as clang has built them; nothing without it.
 pub(crate) static OBJECT: &[u8] =
@@ -53,12 +53,7 @@ const SETTLE: Duration = Duration::from_millis(20);
 /// Waits until no program is at work that was when this was called, and what it handed over is where
 /// it should be.
 pub(crate) fn settle() {
-    settle_since(Instant::now());
-}
-
-/// The same of programs that were at work at that time.
-pub(crate) fn settle_since(since: Instant) {
-    std::thread::sleep(SETTLE.saturating_sub(since.elapsed()));
+    std::thread::sleep(SETTLE);
     // One may be kept from its core for longer, in the middle of a batch; but a batch is one read-side
     // section of RCU, and this waits for those. A kernel with cores that never tick (nohz_full) has no
     // such call.

@@ -6,12 +6,11 @@
 //! Guarantees: a change is in force for all packets at once, and none is judged by half of one. A
 //! filter that stays in the list keeps what it has counted.
 
-use crate::object::{refused, settle, settle_since};
+use crate::object::{refused, settle};
 use aya::maps::{Array, MapData, MapError};
 use picnic_control::error::RunError;
 use picnic_filter::image::{FilterHits, OffloadedFilters, PAGE, RetiredList, most_words};
 use picnic_filter::{Filters, MOST_FILTERS};
-use std::time::Instant;
 
 /// Filters that any card has room for: some are added while it runs.
 const LEAST_ROOM: usize = 1024;
@@ -46,7 +45,6 @@ pub(crate) struct Rules {
     /// The list in force, and what its filters have met so far.
     half: usize,
     met: Vec<MetWords>,
-    changed: Option<Instant>,
 }
 
 impl Rules {
@@ -54,7 +52,7 @@ impl Rules {
     /// for.
     pub(crate) fn new(filters: &Filters, maps: Maps, room: usize) -> Result<Self, RunError> {
         let list = filters.elsewhere();
-        let mut rules = Rules { list, maps, room, half: 0, met: Vec::new(), changed: None };
+        let mut rules = Rules { list, maps, room, half: 0, met: Vec::new() };
         rules.follow().map_err(|error| refused("filled", &error))?;
         Ok(rules)
     }
@@ -64,10 +62,6 @@ impl Rules {
     pub(crate) fn follow(&mut self) -> Result<(), MapError> {
         self.count(None)?;
         let Some(left) = self.list.refresh() else { return Ok(()) };
-        // What is written next was in force before the last change: nobody may be at it still.
-        if let Some(since) = self.changed {
-            settle_since(since);
-        }
         let half = self.half ^ 1;
         let pages = pages(self.room) as usize;
         let base = half * pages * PAGE;
@@ -82,12 +76,11 @@ impl Rules {
         }
         let now = if self.list.is_empty() { 0 } else { half as u32 + 1 };
         self.maps.now.set(0, now, 0)?;
-        // Packets that are being judged by the list before.
+        // Packets are being judged by the list before, whose half is written next.
         settle();
         self.count(Some(&left))?;
         self.half = half;
         self.met = vec![[0; 3]; self.list.len()];
-        self.changed = Some(Instant::now());
         Ok(())
     }
 
