@@ -86,7 +86,7 @@ mod tests {
     const LINK: &str = "v0";
 
     /// Changes the interface, and everything stays so when the process is killed.
-    fn change() {
+    fn change() -> ! {
         let machine = Machine::this();
         let mut journal = Journal::create(&machine, "test").unwrap();
         Polling::start(&machine, &mut journal, LINK, None)
@@ -96,9 +96,9 @@ mod tests {
         gather(&mut journal, LINK, None, 0).unwrap();
         Relay::make(&mut journal, LINK, None, &[0].into_iter().collect()).unwrap();
         println!("\nchanged");
-        loop {
-            std::thread::park();
-        }
+        // Until it is killed, or the test has failed.
+        let _ = std::io::stdin().read_line(&mut String::new());
+        std::process::exit(1);
     }
 
     /// This test in another process, which `enter` brings to a namespace.
@@ -110,6 +110,7 @@ mod tests {
             .args(["--exact", "--nocapture", TEST])
             .env(ROLE, role)
             .env("PICNIC_STATE_DIR", bed.folder().join("state"))
+            .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn()
