@@ -55,10 +55,16 @@ inline_always int hand_over_frame(struct counts *counts, struct xdp_md *context,
 	int verdict = XDP_DROP;
 
 	if (queue < QUEUES) {
+		u32 core = CORE_OF_QUEUE[queue & (MOST_QUEUES - 1)];
+		struct ends *ends = ends_of(core);
+
 		if (EXPLAINS)
 			explain(context, queue);
-		verdict = bpf_redirect_map(&TARGETS, CORE_OF_QUEUE[queue & (MOST_QUEUES - 1)],
-					   XDP_DROP);
+		else if (!has_room(ends, core))
+			return XDP_DROP;
+		verdict = bpf_redirect_map(&TARGETS, core, XDP_DROP);
+		if (verdict == XDP_REDIRECT)
+			put(ends, 1);
 	} else if (queue >= NOWHERE) {
 		return queue - NOWHERE;
 	}
@@ -158,6 +164,7 @@ int deliver(struct xdp_md *context)
 		return XDP_ABORTED;
 	counts->delivered_packets += 1;
 	counts->delivered_bytes += context->data_end - context->data;
+	ends_of(bpf_get_smp_processor_id())->taken = counts->delivered_packets;
 	return XDP_PASS;
 }
 
@@ -178,23 +185,6 @@ inline_always int is_ours(u64 map)
 	u32 *ours = bpf_map_lookup_elem(&TARGETS_ID, &zero);
 
 	return ours && *ours == (u32)map;
-}
-
-/* map, packets put in, packets that found the ring full, core */
-SEC("raw_tp/xdp_cpumap_enqueue")
-int enqueued(struct raw_tracepoint *context)
-{
-	u32 core = context->args[3];
-	struct ring *ring;
-
-	if (!is_ours(context->args[0]))
-		return 0;
-	ring = bpf_map_lookup_elem(&RINGS, &core);
-	if (ring) {
-		ring->doorbells += 1;
-		ring->full += (u32)context->args[2];
-	}
-	return 0;
 }
 
 /* map, packets taken, packets without a buffer for the stack, whether the thread had slept */
@@ -229,6 +219,7 @@ int refused(struct raw_tracepoint *context)
 	counts = counts_of_core();
 	if (counts)
 		counts->refused += 1;
+	put(ends_of(context->args[6]), -1);
 	return 0;
 }
 
@@ -238,18 +229,13 @@ int freed(struct raw_tracepoint *context)
 {
 	u32 zero = 0;
 	struct handed *handed = bpf_map_lookup_elem(&HANDED, &zero);
-	struct ring *ring;
-	u32 core;
 
 	if (!handed || !handed->skb || handed->skb != context->args[0] ||
 	    context->args[2] != __builtin_preserve_enum_value(
 					*(enum skb_drop_reason *)SKB_DROP_REASON_CPU_BACKLOG, 1))
 		return 0;
 	handed->skb = 0;
-	core = handed->core;
-	ring = bpf_map_lookup_elem(&RINGS, &core);
-	if (ring)
-		ring->full += handed->packets;
+	count_full(handed->core, handed->packets);
 	return 0;
 }
 

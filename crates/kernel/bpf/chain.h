@@ -14,11 +14,11 @@
 #include "objects.h"
 #include "police.h"
 #include "pools.h"
+#include "rings.h"
 #include "rules.h"
 
 /* As src/object.rs has them. */
 #define MOST_STEPS 8
-#define MOST_CORES 256
 #define MOST_ENTRIES 4096
 /* Of one wire, as crates/ports/src/af_xdp/handed.rs has them. */
 #define MOST_SOCKETS 1024
@@ -102,25 +102,12 @@ struct counts {
 	u64 unpolled;
 };
 
-/* Of one target core's ring, as seen by who puts packets in. */
-struct ring {
-	u64 doorbells;
-	u64 full;
-};
-
 struct {
 	__uint(type, MAP_PERCPU_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, u32);
 	__type(value, struct counts);
 } COUNTS SEC(".maps");
-
-struct {
-	__uint(type, MAP_PERCPU_ARRAY);
-	__uint(max_entries, MOST_CORES);
-	__type(key, u32);
-	__type(value, struct ring);
-} RINGS SEC(".maps");
 
 /* Key and indirection table, as src/tables.rs has them. */
 struct rss {

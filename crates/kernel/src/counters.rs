@@ -22,14 +22,14 @@ pub(crate) type CoreCounts = [u64; WORDS];
 
 /// `struct counts`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Counts {
-    wire_packets: [u64; MOST_WIRES],
+pub(crate) struct Counts {
+    pub(crate) wire_packets: [u64; MOST_WIRES],
     wire_bytes: [u64; MOST_WIRES],
     steered: [u64; MOST_STEPS + 1],
     dropped: [u64; MOST_STEPS],
     lost: u64,
     refused: u64,
-    delivered_packets: u64,
+    pub(crate) delivered_packets: u64,
     delivered_bytes: u64,
     without_buffer: u64,
     polls: u64,
@@ -50,7 +50,7 @@ struct Counts {
 }
 
 impl Counts {
-    fn of(words: &CoreCounts) -> Self {
+    pub(crate) fn of(words: &CoreCounts) -> Self {
         let mut words = words.iter().copied();
         let mut next = || words.next().unwrap_or_default();
         // In the order of `struct counts`, as fields are evaluated as they are written.
@@ -233,16 +233,13 @@ impl Counters {
         // What has come in is read last: it is no less than what has left by then.
         let ring = |core: &usize| {
             let found = self.rings.get(&(*core as u32), 0);
-            let each = found.iter().flat_map(|values| values.iter());
-            each.fold([0, 0], |[doorbells, full], [more, dropped]| {
-                [doorbells + more, full + dropped]
-            })
+            found.iter().flat_map(|values| values.iter()).sum()
         };
-        let rings: Vec<[u64; 2]> = self.cores.iter().map(ring).collect();
+        let full: Vec<u64> = self.cores.iter().map(ring).collect();
         let read: Option<Vec<_>> = self.chains.iter().map(ChainCounts::read).collect();
         let Some(mut chains) = read else { return Taken::default() };
         chains.insert(0, self.gone.clone());
-        bring(view, self, &chains, &rings)
+        bring(view, self, &chains, &full)
     }
 }
 
@@ -252,7 +249,7 @@ fn set(drops: &Drops, reason: DropReason, stage: Stage, count: u64) {
 }
 
 /// The last of the chains is in force.
-fn bring(view: &View, card_of: &Counters, chains: &[ChainCounts], rings: &[[u64; 2]]) -> Taken {
+fn bring(view: &View, card_of: &Counters, chains: &[ChainCounts], full_of: &[u64]) -> Taken {
     let cores = &card_of.cores;
     let sum =
         |count: &dyn Fn(&Counts) -> u64| chains.iter().map(|chain| chain.sum(count)).sum::<u64>();
@@ -307,7 +304,7 @@ fn bring(view: &View, card_of: &Counters, chains: &[ChainCounts], rings: &[[u64;
     set(&card.drops, DropReason::Aborted, Stage::Rx, aborted);
     set(&card.drops, DropReason::Unreadable, Stage::Rx, unreadable);
     let (lost, refused) = (sum(&|counts| counts.lost), sum(&|counts| counts.refused));
-    let full: u64 = rings.iter().map(|[_, full]| full).sum();
+    let full: u64 = full_of.iter().sum();
     set(&card.drops, DropReason::NoSuchQueue, Stage::Steer, lost);
     set(&card.drops, DropReason::HostRefused, Stage::Steer, refused);
     set(&card.drops, DropReason::WireDown, Stage::Wire, unpolled);
@@ -330,14 +327,12 @@ fn bring(view: &View, card_of: &Counters, chains: &[ChainCounts], rings: &[[u64;
         ledger.taken.set(packets);
         ledger.delivered.set(delivered);
         set(&ledger.drops, DropReason::HostRefused, Stage::Target, without_buffer);
-        let [doorbells, full] = rings.get(queue).copied().unwrap_or_default();
         found.target.packets.set(delivered);
         found.target.bytes.set(of_core(|counts| counts.delivered_bytes));
         found.target.interrupts.set(of_core(|counts| counts.wakeups));
         found.target.polls.set(of_core(|counts| counts.polls));
         found.target.empty_polls.set(of_core(|counts| counts.empty_polls));
-        found.steer.doorbells.set(doorbells);
-        found.steer.ring_full.set(full);
+        found.steer.ring_full.set(full_of.get(queue).copied().unwrap_or_default());
         // Which queue a refused packet was for is not known; without any, this is exact.
         found.steer.packets.set(packets);
     }

@@ -83,18 +83,7 @@ fn load(handover: Handover) -> Result<(), Missing> {
         let why = "picnic was built without clang, which compiles its programs";
         return Err((why.into(), "apt-get install clang, then build picnic again"));
     }
-    let plan = Plan {
-        wires: Vec::new(),
-        steps: Vec::new(),
-        default_queue: 0,
-        handover,
-        ring_size: 64,
-        wire_usecs: 0,
-        wire_polls: 0,
-        room: 1,
-        is_hybrid: false,
-        stamp_mark: 0,
-    };
+    let plan = Plan { handover, ring_size: 64, room: 1, ..Plan::default() };
     let loaded = Object::load(&plan, &[0], false).and_then(|mut object| object.verify(&plan));
     loaded.map_err(|error: RunError| (error.to_string(), "run as root, on Linux 5.17 or newer"))
 }

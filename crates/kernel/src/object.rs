@@ -10,7 +10,7 @@ use crate::counters::{COUNTS, CoreCounts};
 use crate::elf::share;
 use crate::flows::slots;
 use crate::objects::XdpObject;
-use crate::plan::{MOST_CORES, MOST_QUEUES, MOST_STEPS, Plan};
+use crate::plan::{LONGEST_RING, MOST_CORES, MOST_QUEUES, MOST_STEPS, Plan};
 use crate::pools::places;
 use crate::rules::{Maps, pages};
 use crate::tables::{Switch, Tables};
@@ -69,25 +69,40 @@ const INTERRUPTS: (&str, &str) = ("took", "napi_poll");
 const fn traced(handover: Handover) -> &'static [(&'static str, &'static str)] {
     match handover {
         Handover::Skb => &[("freed", "kfree_skb"), INTERRUPTS],
-        Handover::Cpumap => &[
-            ("enqueued", "xdp_cpumap_enqueue"),
-            ("polled", "xdp_cpumap_kthread"),
-            ("refused", "xdp_redirect_err"),
-        ],
+        Handover::Cpumap => &[("polled", "xdp_cpumap_kthread"), ("refused", "xdp_redirect_err")],
     }
 }
 
 /// What each core counts.
 pub(crate) type CountsMap = PerCpuArray<MapData, CoreCounts>;
 /// What belongs to the card, whatever its chain is: rings, filters, ways to the target cores.
-const SHARED: &[&str] =
-    &["TARGETS", ".bss.filters", "FILTERS", "FILTERS_MET", "WAYS", "STEERS", "HANDED"];
+const SHARED: &[&str] = &[
+    "TARGETS",
+    ".bss.ends",
+    "RINGS",
+    ".bss.filters",
+    "FILTERS",
+    "FILTERS_MET",
+    "WAYS",
+    "STEERS",
+    "HANDED",
+];
 
 /// Such maps, by name.
 pub(crate) type SharedMaps = Vec<(&'static str, OwnedFd)>;
 
-/// What is counted of each ring: doorbells, and packets that found it full.
-pub(crate) type RingsMap = PerCpuArray<MapData, [u64; 2]>;
+/// Packets that found a ring full, by its core.
+pub(crate) type RingsMap = PerCpuArray<MapData, u64>;
+
+/// By how much the kernel's ring is longer than the one that the programs keep, so that it is never
+/// full: by a packet of each core that puts some in at the same moment, and by those that have been
+/// taken but whose places the kernel clears later (16 at a time).
+const SLACK: u32 = MOST_CORES as u32;
+
+/// What the programs put into a ring, and how long the kernel's is.
+fn rings(ring_size: u32) -> (u32, u32) {
+    (ring_size.min(LONGEST_RING - SLACK), ring_size.saturating_add(SLACK).min(LONGEST_RING))
+}
 
 /// Whether there are programs: not without clang.
 pub fn is_built() -> bool {
@@ -158,6 +173,7 @@ impl Object {
         for (place, &core) in hash_of_queue.iter_mut().zip(cores) {
             *place = hash_for(core, &all).unwrap_or_default();
         }
+        let ring_size = if plan.has_endless_rings { u32::MAX } else { rings(plan.ring_size).0 };
         let (queues, default_queue) = (cores.len() as u32, u32::from(plan.default_queue));
         let explains = u32::from(explains);
         let is_hybrid = u32::from(plan.is_hybrid);
@@ -175,6 +191,8 @@ impl Object {
             .override_global("STEPS", &constants.steps, true)
             .override_global("DEFAULT_QUEUE", &default_queue, true)
             .override_global("QUEUES", &queues, true)
+            .override_global("RING_SIZE", &ring_size, true)
+            .override_global("BORROWED_CORE", &plan.borrowed_core, true)
             .override_global("READS_METADATA", &constants.reads_metadata, true)
             .override_global("CORE_OF_QUEUE", &core_of_queue, true)
             .override_global("HASH_OF_QUEUE", &hash_of_queue, true)
@@ -236,7 +254,7 @@ impl Object {
         let mut targets: CpuMap<&mut MapData> =
             targets.try_into().map_err(|error| refused("filled", &error))?;
         for &core in cores {
-            targets.set(core as u32, ring_size, Some(&deliver), 0).map_err(|error| {
+            targets.set(core as u32, rings(ring_size).1, Some(&deliver), 0).map_err(|error| {
                 refused(&format!("given core {core} for a target core"), &error)
             })?;
         }
@@ -316,6 +334,19 @@ impl Object {
     /// What commands see of the user's own programs, by step.
     pub(crate) fn take_users(&mut self) -> Vec<(usize, XdpObject)> {
         std::mem::take(&mut self.users)
+    }
+
+    /// What the kernel says of a packet that it has not put into a core's ring after all, said on `cpu`.
+    #[cfg(test)]
+    pub(crate) fn refuse(&mut self, core: usize, cpu: usize) -> Result<(), Box<dyn Error>> {
+        use aya::programs::{RawTracePointRunOptions, TestRun};
+        let id = self.array::<u32>("TARGETS_ID")?.get(&0, 0)?;
+        let mut options = RawTracePointRunOptions::new();
+        (options.args[5], options.args[6], options.cpu) =
+            (id.into(), core as u64, Some(cpu as u32));
+        let program = self.card.program_mut("refused").ok_or_else(|| missing("refused"))?;
+        let program: &mut RawTracePoint = program.try_into()?;
+        Ok(program.test_run(options).map(drop)?)
     }
 
     /// The program of this number ([`Plan::programs`]), loaded.
@@ -520,18 +551,7 @@ mod tests {
         if !crate::tests::can_load("a_packet_without_room_is_counted_with_its_core") {
             return;
         }
-        let plan = Plan {
-            wires: Vec::new(),
-            steps: Vec::new(),
-            default_queue: 0,
-            handover: Handover::Skb,
-            ring_size: 64,
-            wire_usecs: 0,
-            wire_polls: 0,
-            room: 1,
-            is_hybrid: false,
-            stamp_mark: 0,
-        };
+        let plan = Plan { handover: Handover::Skb, room: 1, ..Plan::default() };
         let mut object = Object::load(&plan, &[0], false).unwrap();
         let handed = object.card.take_map("HANDED").unwrap();
         let mut handed: PerCpuArray<MapData, Handed> = handed.try_into().unwrap();
@@ -554,7 +574,7 @@ mod tests {
             handed.set(0, PerCpuValues::try_from(all).unwrap(), 0).unwrap();
             let full = || {
                 let found = rings.get(&(core as u32), 0).unwrap();
-                found.iter().map(|[_, full]| full).sum::<u64>()
+                found.iter().sum::<u64>()
             };
             let before = full();
             let mut options = RawTracePointRunOptions::new();

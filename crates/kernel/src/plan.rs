@@ -20,7 +20,7 @@ pub(crate) const MOST_STEPS: usize = 8;
 pub(crate) const MOST_QUEUES: usize = 256;
 pub(crate) const MOST_CORES: usize = 256;
 /// The kernel's own bound for a cpumap's rings.
-const LONGEST_RING: usize = 16_384;
+pub(crate) const LONGEST_RING: u32 = 16_384;
 
 /// The keys of sections that are honoured; wires, functions and attachments say theirs themselves.
 const HONOURED: &[(&str, &[&str])] = &[
@@ -47,7 +47,7 @@ const OTHERS: &[&str] = &["net", "control", "filter", "sciron"];
 const HONOURED_AS: &[(&str, &str)] = &[("isolation.apply", "false")];
 
 /// A card in the kernel.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Plan {
     pub(crate) wires: Vec<WirePlan>,
     /// The rx chain.
@@ -56,6 +56,10 @@ pub(crate) struct Plan {
     pub(crate) handover: Handover,
     /// Of each cpumap ring.
     pub(crate) ring_size: u32,
+    /// Nobody takes packets out: the programs are tried alone.
+    pub(crate) has_endless_rings: bool,
+    /// Where drivers should run the programs.
+    pub(crate) borrowed_core: u32,
     /// Microseconds that a wire is left alone after it was polled; zero for none.
     pub(crate) wire_usecs: u32,
     /// Polls in a row without packets, so far apart, after which it waits for an interrupt.
@@ -221,16 +225,13 @@ fn plan_as_asked(launch: &Launch<'_>) -> Result<(Plan, Placement), ConfigError> 
         return Err(file.locate(message));
     }
     let mut plan = Plan {
-        wires: Vec::new(),
-        steps: Vec::new(),
         default_queue: file.card.default_queue,
-        handover: Handover::default(),
         ring_size: file.host.ring_size as u32,
         wire_usecs: file.interrupt.wire_usecs,
         wire_polls: wire_polls(&file.interrupt),
         room: room(0),
         is_hybrid: is_hybrid(file),
-        stamp_mark: 0,
+        ..Plan::default()
     };
     for (index, wire) in file.wires.iter().enumerate() {
         if let Some(link) = &wire.link {
@@ -264,11 +265,13 @@ fn plan_as_asked(launch: &Launch<'_>) -> Result<(Plan, Placement), ConfigError> 
                        net.core.netdev_max_backlog";
         return Err(file.locate(refuse("host.ring_size", file.host.ring_size, allowed)));
     }
-    if file.host.ring_size > LONGEST_RING {
+    if file.host.ring_size > LONGEST_RING as usize {
         let allowed = format!("64 to {LONGEST_RING}");
         return Err(file.locate(refuse("host.ring_size", file.host.ring_size, allowed)));
     }
-    Ok((plan, cores(file)?))
+    let placement = cores(file)?;
+    plan.borrowed_core = placement.borrowed_core as u32;
+    Ok((plan, placement))
 }
 
 /// The steps of an rx chain, for a card with this base.
@@ -472,18 +475,8 @@ mod tests {
                 stamps: false,
                 index,
             };
-            let plan = Plan {
-                wires: indices.iter().map(wire).collect(),
-                steps: Vec::new(),
-                default_queue: 0,
-                handover: Handover::Cpumap,
-                ring_size: 64,
-                wire_usecs: 0,
-                wire_polls: 0,
-                room: 1,
-                is_hybrid: false,
-                stamp_mark: 0,
-            };
+            let wires = indices.iter().map(wire).collect();
+            let plan = Plan { wires, ..Plan::default() };
             plan.programs()
         };
         assert_eq!(programs(&[]), [0, 1, 2, 3, 4, 5, 6, 7]);

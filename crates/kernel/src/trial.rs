@@ -32,6 +32,7 @@ impl Trial {
     pub fn load(launch: &Launch<'_>) -> Result<Self, RunError> {
         let (mut plan, placement) = plan(launch)?;
         plan.room = add_filters(launch, &launch.filters)?;
+        plan.has_endless_rings = true;
         let mut object = Object::load(&plan, &placement.target_cores, false)?;
         let tables = object.tables(&plan)?;
         let rules = Rules::new(&launch.filters, object.filters()?, plan.room)?;

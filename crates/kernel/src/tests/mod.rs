@@ -8,6 +8,7 @@ mod frames;
 mod functions;
 mod objects;
 mod refusals;
+mod rings;
 #[path = "../../../core/tests/shared/registry.rs"]
 mod shared;
 mod traffic;

@@ -3,13 +3,14 @@
 //! The card has `rss` by JHash and `handover = "cpumap"`; the other is an XDP program of somebody's
 //! own that does nothing but that (`bench/peers/xdp_dispatch.bpf.c`). Frames of 60 bytes come as in
 //! `firewall`; what is told is packets by the second of the polling thread's own time. Target
-//! thread and sender share the other core, both ways.
+//! thread and sender share the other core, both ways: so of a flood most packets find the target
+//! ring full, while bursts of half a ring are fed whole.
 
-use super::firewall::{Bed, RING_SIZE};
+use super::firewall::{Bed, Load, RING_SIZE};
 use super::measured;
 use crate::compare::order;
 use crate::experiment::{Benchmark, Run};
-use crate::outcome::{Comparison, Figure, Outcome};
+use crate::outcome::{Comparison, Figure, Outcome, Point};
 use crate::workloads::hosts::Role;
 use crate::workloads::tools;
 use picnic_core::error::ConfigError;
@@ -30,7 +31,7 @@ pub(crate) struct Feed {
     /// Milliseconds of each measurement
     #[schemars(range(min = 10, max = 60_000))]
     milliseconds: u64,
-    /// Rounds: each measures both ways in turns
+    /// Rounds: each measures both ways in turns, by both loads
     #[schemars(range(min = 1, max = 1000))]
     rounds: u32,
 }
@@ -55,45 +56,62 @@ impl Benchmark for Feed {
             _ => Ok(()),
         }
     }
-
     fn measure(&self, run: &mut Run<'_>) -> anyhow::Result<Outcome> {
         measure(self, run)
     }
 }
 
+const LOADS: [(&str, Load); 2] = [("flood", Load::Flood), ("bursts", Load::Bursts)];
+
 fn measure(args: &Feed, run: &mut Run<'_>) -> anyhow::Result<Outcome> {
     super::kernel::is_possible()?;
     tools::need(&[("ethtool", "ethtool")])?;
-    let (mut by_hand, mut card) = (Vec::new(), Vec::new());
+    let mut found = LOADS.map(|_| (Vec::new(), Vec::new()));
+    let mut lost = 0;
     for round in 0..args.rounds {
         run.round(round.into(), args.rounds.into());
-        for side in order(round as usize, 2) {
-            let bed = Bed::build(Duration::from_millis(args.milliseconds))?;
-            match &args.peer {
-                Some(peer) if side == 0 => by_hand.push(beside(&bed, peer)?),
-                None if side == 0 => {}
-                _ => {
-                    let rx = "[[rx]]\nfunction = \"rss\"\nhash = \"jhash\"\n";
-                    card.push(bed.card(rx, picnic_filter::Filters::new(1))?);
+        for ((_, load), (by_hand, card)) in LOADS.into_iter().zip(&mut found) {
+            for side in order(round as usize, 2) {
+                let bed = Bed::build(Duration::from_millis(args.milliseconds))?;
+                match &args.peer {
+                    Some(peer) if side == 0 => by_hand.push(beside(&bed, peer, load)?),
+                    None if side == 0 => {}
+                    _ => {
+                        let rx = "[[rx]]\nfunction = \"rss\"\nhash = \"jhash\"\n";
+                        let filters = picnic_filter::Filters::new(1);
+                        let (rate, full) = bed.card(rx, filters, load)?;
+                        card.push(rate);
+                        lost += if load == Load::Bursts { full } else { 0 };
+                    }
                 }
             }
         }
     }
     let mut outcome = measured();
-    let nanoseconds = card.iter().map(|rate| 1e9 / rate).collect();
-    if args.peer.is_some() {
-        let (by_hand, card) = (("by_hand", by_hand), ("card", card));
-        outcome.compare(Comparison::of("pps_of_core", by_hand, card));
-    } else {
-        outcome
-            .add(Figure::of("card_pps_of_core", card).called("card, packets of its core's time"));
+    if lost != 0 {
+        outcome.note(format!(
+            "{lost} packets of bursts found the ring full: the target core was busy"
+        ));
     }
-    outcome.add(Figure::of("card_ns_per_packet", nanoseconds).called("card, a packet"));
+    let mut series = outcome.series("loads");
+    for ((name, _), (by_hand, card)) in LOADS.into_iter().zip(found) {
+        let nanoseconds = card.iter().map(|rate| 1e9 / rate).collect();
+        let point = Point::at("load", name);
+        let point = if args.peer.is_some() {
+            point.comparing(Comparison::of("pps_of_core", ("by_hand", by_hand), ("card", card)))
+        } else {
+            let rate = Figure::of("card_pps_of_core", card);
+            point.with(rate.called("card, packets of its core's time"))
+        };
+        series.push(
+            point.with(Figure::of("card_ns_per_packet", nanoseconds).called("card, a packet")),
+        );
+    }
     Ok(outcome)
 }
 
 /// Packets by the second of the polling thread's time, by a program of somebody's own.
-fn beside(bed: &Bed, peer: &Path) -> anyhow::Result<f64> {
+fn beside(bed: &Bed, peer: &Path, load: Load) -> anyhow::Result<f64> {
     let machine = Machine::this();
     let netns = bed.hosts.netns(Role::Card);
     let mut journal = Journal::create(&machine, "feed")?;
@@ -106,7 +124,7 @@ fn beside(bed: &Bed, peer: &Path) -> anyhow::Result<f64> {
         Ok(told.trim().parse()?)
     };
     let before = (packets()?, spent());
-    bed.send()?;
+    bed.send(load)?;
     let (packets, spent) = (packets()? - before.0, spent() - before.1);
     drop(peer);
     journal.undo()?;

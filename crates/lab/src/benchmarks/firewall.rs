@@ -43,6 +43,8 @@ const DISCARDED: u8 = 9;
 const TIMES: u32 = 16_384;
 /// Of the target core's ring.
 pub(super) const RING_SIZE: u32 = 2048;
+/// After a burst, which fits into the ring: the target core is the sender's, and takes about 1 µs a packet.
+const PAUSE: Duration = Duration::from_millis(3);
 const SIDES: [&str; 2] = ["nftables", "card"];
 
 /// Settings.
@@ -90,7 +92,7 @@ fn measure(args: &Firewall, run: &mut Run<'_>) -> anyhow::Result<Outcome> {
             for side in order(round as usize, SIDES.len()) {
                 let bed = Bed::build(Duration::from_millis(args.milliseconds))?;
                 let capacity = match SIDES[side] {
-                    "card" => bed.card("", filters(&rules)?)?,
+                    "card" => bed.card("", filters(&rules)?, Load::Flood)?.0,
                     _ => bed.nftables(&rules)?,
                 };
                 found[side].push(capacity);
@@ -129,6 +131,15 @@ fn draw(seed: u64, rules: usize) -> Vec<FiveTuple> {
     (1..rules).map(|_| rule()).collect()
 }
 
+/// What a client sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Load {
+    /// As much as it can.
+    Flood,
+    /// Bursts of half a target ring; each is taken before the next.
+    Bursts,
+}
+
 /// Client and card, and how long is sent.
 pub(super) struct Bed {
     pub(super) hosts: Hosts,
@@ -146,8 +157,8 @@ impl Bed {
         Ok(Bed { hosts, time, cores: [first, last] })
     }
 
-    /// Sends as fast as it can, until the time is up.
-    pub(super) fn send(&self) -> anyhow::Result<()> {
+    /// Sends until the time is up.
+    pub(super) fn send(&self, load: Load) -> anyhow::Result<()> {
         let of = |role, link: &str, what: &str| {
             self.hosts.within(role, &format!("cat /sys/class/net/{link}/{what}"))
         };
@@ -161,7 +172,13 @@ impl Bed {
             let mut flood = Flood::by(interface)?;
             let started = Instant::now();
             while started.elapsed() < time {
-                flood.send(&frame, TIMES)?;
+                match load {
+                    Load::Flood => flood.send(&frame, TIMES)?,
+                    Load::Bursts => {
+                        flood.send(&frame, RING_SIZE / 2)?;
+                        std::thread::sleep(PAUSE);
+                    }
+                }
             }
             Ok(())
         })?;
@@ -181,7 +198,7 @@ impl Bed {
         let spent =
             || polling.threads().filter_map(schedule).map(|found| found.run_ns).sum::<u64>();
         let before = spent();
-        self.send()?;
+        self.send(Load::Flood)?;
         let spent = spent() - before;
         journal.undo()?;
         let listed = self.hosts.within(Role::Card, "nft list chain ip bench first")?;
@@ -191,8 +208,14 @@ impl Bed {
         Ok(packets / (spent as f64 / 1e9))
     }
 
-    /// The same by a card with these sections, and filters in front of them.
-    pub(super) fn card(&self, rx: &str, filters: Filters) -> anyhow::Result<f64> {
+    /// The same by a card with these sections, and filters in front of them; and how many packets found
+    /// the ring full.
+    pub(super) fn card(
+        &self,
+        rx: &str,
+        filters: Filters,
+        load: Load,
+    ) -> anyhow::Result<(f64, u64)> {
         let [client, borrowed] = self.cores;
         let text = format!(
             "[card]\nengine = \"kernel\"\nborrowed_core = {borrowed}\n[[wire]]\nport = \"xdp\"\n\
@@ -208,14 +231,15 @@ impl Bed {
         let running = launch.start_alone()?;
         let started = Instant::now();
         let before = running.monitor().report();
-        self.send()?;
+        self.send(load)?;
         // Its figures are brought in by the clock.
         std::thread::sleep(Duration::from_millis(100).saturating_sub(started.elapsed()));
         let window = running.monitor().report().since(&before);
         let report = running.stop()?;
         anyhow::ensure!(report.ledger.balanced(), "the ledger does not balance: this is a bug");
         let busy = window.borrowed_core.busy_fraction * window.duration_s;
-        Ok(window.wires[0].rx_packets as f64 / busy)
+        let full = report.queues.iter().map(|queue| queue.ring_full).sum();
+        Ok((window.wires[0].rx_packets as f64 / busy, full))
     }
 }
 

@@ -7,7 +7,7 @@
 //! thread that polls the driver, which the card in the poll engine is given as well, and of the poll
 //! engine's own. Packets that found no room are not among them, the time that they took is.
 
-use super::firewall::{Bed, RING_SIZE};
+use super::firewall::{Bed, Load, RING_SIZE};
 use super::measured;
 use crate::compare::order;
 use crate::experiment::{Benchmark, Run};
@@ -114,7 +114,7 @@ fn capacity(bed: &Bed, (engine, action): (&str, &str)) -> anyhow::Result<f64> {
         all.map(|found| found.run_ns).sum::<u64>()
     };
     let before = spent();
-    bed.send()?;
+    bed.send(Load::Flood)?;
     let spent = spent() - before;
     let report = running.stop()?;
     journal.undo()?;
