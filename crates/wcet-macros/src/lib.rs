@@ -16,8 +16,6 @@ mod emit;
 mod flow;
 mod lower;
 mod table;
-#[cfg(test)]
-mod tests;
 
 use lower::Item;
 use proc_macro::TokenStream;

@@ -1,11 +1,30 @@
-//! The lowering, without a compiler around it: text in, graph out.
+//! The macros' lowering, without a compiler around it: text in, graph out.
 
+#![expect(dead_code, reason = "the attributes themselves use it")]
+
+extern crate proc_macro;
+
+// What a macro crate consists of can be used by its own tests alone.
+#[path = "../../../wcet-macros/src/attributes.rs"]
+mod attributes;
 mod constructs;
+#[path = "../../../wcet-macros/src/cost.rs"]
+mod cost;
+#[path = "../../../wcet-macros/src/count.rs"]
+mod count;
+#[path = "../../../wcet-macros/src/emit.rs"]
+mod emit;
+#[path = "../../../wcet-macros/src/flow.rs"]
+mod flow;
+#[path = "../../../wcet-macros/src/lower/mod.rs"]
+mod lower;
 mod programs;
+#[path = "../../../wcet-macros/src/table.rs"]
+mod table;
 
 use crate::cost::Class;
 use crate::flow::{Call, Flow, Kind};
-use crate::lower::{self, Item};
+use crate::lower::Item;
 use picnic_wcet::{Block, Bounds, CostProfile, Counts, Edge, EdgeKind, Graph, Loop, Segment};
 
 /// A lowered function, or its errors.
