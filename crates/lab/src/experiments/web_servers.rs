@@ -92,6 +92,8 @@ pub trait Case: 'static {
     const CLIENTS: u8 = 1;
     /// Loads with --quick.
     const QUICK_LOADS: &'static [f64] = &[0.5, 2.0];
+    /// Loads in the example: all by system go the same way there, so one of them is enough.
+    const EXAMPLE_LOADS: &'static str = "[]";
 }
 
 /// `rss-web`.
@@ -155,6 +157,7 @@ impl Case for KnetPages {
     const WORKLOAD: &'static str = PAGES;
     const VARIED: Variation = Variation::Servers(&[ServerKind::Apache]);
     const QUICK_LOADS: &'static [f64] = &[0.5, 10.0];
+    const EXAMPLE_LOADS: &'static str = "[2.0]";
 }
 
 /// Settings.
@@ -218,8 +221,8 @@ impl<C: Case> Component for WebServers<C> {
 
     fn example(_: &Path) -> Option<String> {
         let points = match C::VARIED {
-            Variation::Queues(..) => "queues = [1]",
-            Variation::Servers(_) => "loads = [2.0]",
+            Variation::Queues(..) => "queues = [1]".to_owned(),
+            Variation::Servers(_) => format!("loads = {}", C::EXAMPLE_LOADS),
         };
         Some(format!("{points}\nconnections = 4\nseconds = 1"))
     }

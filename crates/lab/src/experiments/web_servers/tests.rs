@@ -32,7 +32,7 @@ fn queues_and_systems_are_compared() {
         let is_shared = fields.contains_key("shared_cores_2_over_1_queues_gain");
         assert_eq!(fields["2_over_1_queues_gain"] == "unavailable", is_shared, "{fields:#?}");
     }
-    if let Some(outcome) = run::<KnetSendfile>(settings) {
+    if let Some(outcome) = run::<KnetSendfile>(Settings { loads: Some(Vec::new()), ..settings }) {
         let fields = outcome.fields();
         for key in ["knet_over_napi_gain", "clas_over_napi_gain", "nginx_copy_knet_over_clas_gain"]
         {
