@@ -144,7 +144,10 @@ part!(Tasks, Setup, "idle", &[], {
 fn registries() -> Registries {
     Registries {
         executors: &[],
-        functions: const { &[Entry::of::<Slots>(), Entry::of::<Others>()] },
+        functions: const {
+            let other = Entry::of::<Others>().loading(|_, _| Ok(Box::new(Quiet)));
+            &[Entry::of::<Slots>(), other]
+        },
         wires: const { &[Entry::of::<Wires>()] },
         attachments: const { &[Entry::of::<Hosts>()] },
         middleware: |port, _, _| Ok(port),

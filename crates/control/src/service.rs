@@ -319,7 +319,8 @@ mod tests {
     use crate::http::Http;
     use crate::server::Limits;
     use crate::socket;
-    use picnic_testing::wait_until;
+    use picnic_testing::{skip, wait_until};
+    use rustix::process::Uid;
     use serde_json::json;
     use std::io::{Read, Write};
     use std::os::unix::net::UnixStream;
@@ -660,5 +661,40 @@ mod tests {
         served.service.turn();
         served.service.turn();
         assert!(served.service.clients.is_empty());
+    }
+
+    #[test]
+    fn who_waits_for_a_capture_is_kept_though_it_says_nothing_more() {
+        let mut served = Served::new("", HOUR);
+        let callers = [served.caller(), served.caller()];
+        let number = served.service.clients[0].number;
+        served.service.deferred.push((number, json!(1), u32::MAX));
+        for caller in &callers {
+            caller.0.shutdown(std::net::Shutdown::Write).unwrap();
+        }
+        served.service.turn();
+        served.service.turn();
+        let kept: Vec<_> = served.service.clients.iter().map(|client| client.number).collect();
+        assert_eq!(kept, [number]);
+    }
+
+    #[test]
+    fn a_card_listens_to_its_user_and_to_root() {
+        let (own, _other) = UnixStream::pair().unwrap();
+        assert!(permitted(&own).is_ok());
+        if !rustix::process::geteuid().is_root() {
+            return skip("a_card_listens_to_its_user_and_to_root", "only root can be another");
+        }
+        let of_nobody = || {
+            let nobody = Uid::from_raw(65_534);
+            rustix::thread::set_thread_res_uid(nobody, nobody, nobody).unwrap();
+            assert!(permitted(&own).is_ok(), "root is its peer");
+            let (of_nobody, _other) = UnixStream::pair().unwrap();
+            assert!(permitted(&of_nobody).is_ok());
+            of_nobody
+        };
+        let of_nobody = std::thread::scope(|scope| scope.spawn(of_nobody).join().unwrap());
+        let refused = permitted(&of_nobody).unwrap_err();
+        assert_eq!(refused.message, "found user 65534, allowed: user 0 or root");
     }
 }
