@@ -528,6 +528,9 @@ mod tests {
         assert_eq!((none.p50, none.mean, none.in_target_ring), (None, None, None));
         let parts = [recorded(0, &[500]), recorded(1, &[700, 900])];
         let latency = |monitor: &Monitor| monitor.report_over(1_000, &parts).latency_ns;
+        let queues = monitor.report_over(1_000, &parts).queues.into_iter();
+        let of_parts = parts.iter().map(|part| LatencyReport::of(&part.histogram).p50);
+        assert!(queues.map(|queue| queue.latency_ns.p50).eq(of_parts));
         let [first, second] = &monitor.view.queues[..] else { panic!("two queues") };
         for (queue, ns, packets) in [(first, 500, 1), (second, 1_601, 2)] {
             queue.target.latency_ns.set(ns);
