@@ -137,17 +137,21 @@ impl Service {
         sources
     }
 
-    /// Sleeps until there is something to do.
-    fn wait(&mut self) {
-        let mut sources = self.sources();
+    /// How long it may sleep if nobody wakes it.
+    fn longest_sleep(&self) -> Duration {
         let limits = &self.doors.limits;
-        let is_busy = self.clients.iter().any(|client| client.has_line(limits));
-        let longest = match () {
-            () if is_busy => Duration::ZERO,
+        match () {
+            () if self.clients.iter().any(|client| client.has_line(limits)) => Duration::ZERO,
             () if self.methods.captures().are_any() => CAPTURE_LOOK,
             () if self.watcher.is_some() => watch::LOOK,
             () => LONGEST_SLEEP.min(limits.stalled),
-        };
+        }
+    }
+
+    /// Sleeps until there is something to do.
+    fn wait(&mut self) {
+        let mut sources = self.sources();
+        let longest = self.longest_sleep();
         let timeout = Timespec {
             tv_sec: longest.as_secs() as i64,
             tv_nsec: i64::from(longest.subsec_nanos()),
@@ -316,9 +320,12 @@ fn permitted(stream: impl AsFd) -> Result<(), RpcError> {
 mod tests {
     use super::*;
     use crate::bench::{Bench, card};
+    use crate::captures::CaptureRequest;
     use crate::http::Http;
     use crate::server::Limits;
     use crate::socket;
+    use crate::watch::Watch;
+    use picnic_core::hook::{Hook, HookPoint};
     use picnic_testing::{skip, wait_until};
     use rustix::process::Uid;
     use serde_json::json;
@@ -437,6 +444,27 @@ mod tests {
                 answers += part[..bytes].iter().filter(|&&byte| byte == b'\n').count();
             }
         }
+    }
+
+    #[test]
+    fn it_sleeps_no_longer_than_to_its_next_look() {
+        let mut served = Served::new("", HOUR);
+        assert_eq!(served.service.longest_sleep(), LONGEST_SLEEP);
+        let stalled = Duration::from_millis(900);
+        served.service.doors.limits.stalled = stalled;
+        assert_eq!(served.service.longest_sleep(), stalled);
+        let watch = Watch::new(|| unreachable!());
+        served.service.watcher = Some(Watcher::new(watch, &card("")));
+        assert_eq!(served.service.longest_sleep(), watch::LOOK);
+        let captures = served.service.methods.captures().clone();
+        let _probe = captures.observer(&HookPoint::Wire { index: 0, name: "wire0" });
+        let file = Some(tempfile::tempfile().unwrap().into());
+        captures.start(CaptureRequest::default(), file, Duration::ZERO, 1).unwrap();
+        assert_eq!(served.service.longest_sleep(), CAPTURE_LOOK);
+        let mut caller = served.caller();
+        caller.0.write_all(b"\n").unwrap();
+        served.service.clients[0].read(Instant::now());
+        assert_eq!(served.service.longest_sleep(), Duration::ZERO);
     }
 
     #[test]
