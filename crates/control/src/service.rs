@@ -173,7 +173,7 @@ impl Service {
         // A place that has become free is one for whoever had none.
         let taken = self.clients.iter().filter(|client| has_place(client)).count();
         let extra = self.clients.iter_mut().filter(|client| client.is_extra);
-        extra.take(most.saturating_sub(taken)).for_each(|client| client.is_extra = false);
+        extra.take(most - taken).for_each(|client| client.is_extra = false);
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         // Any number may wait; those beyond the limit are told so.
         while let Some(socket) = &self.doors.socket
@@ -497,6 +497,16 @@ mod tests {
         for caller in [&mut first, &mut third] {
             assert!(served.call(caller, "chain.list", json!({})).is_ok());
         }
+    }
+
+    #[test]
+    fn one_has_its_time_before_it_makes_way() {
+        let mut served = Served::new("", HOUR);
+        let _caller = served.caller();
+        let now = Instant::now();
+        let last = now - served.service.clients[0].silence(now).unwrap();
+        assert!(!served.service.make_way(last + HOUR - Duration::from_nanos(1), has_place));
+        assert!(served.service.make_way(last + HOUR, has_place));
     }
 
     #[test]

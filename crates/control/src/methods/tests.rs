@@ -4,6 +4,7 @@ use super::*;
 use crate::bench;
 use crate::captures::CaptureRequest;
 use crate::error::RunError;
+use crate::protocol::INVALID_PARAMS;
 use crate::request::Reference;
 use picnic_core::command::Prepared;
 use picnic_core::config::Section;
@@ -437,6 +438,22 @@ fn what_an_engine_has_fixed_is_refused() {
     assert!(matches!(methods.call(swap(), 0, || None), Ok(CallResult::Now(_))));
 }
 
+/// Of a function of both parts the kernel's form says what it can.
+#[test]
+fn what_the_kernel_cannot_do_the_poll_engine_can_alone() {
+    let (mut methods, _kernel, _poll) = shared();
+    methods.patience = Duration::ZERO;
+    let director = FunctionView { name: "flow-director".into(), counters: Arc::default() };
+    methods.monitor.view.functions.replace(Direction::Rx, vec![director]);
+    for (alone, code) in [(vec![], INVALID_PARAMS), (vec![0], NO_ANSWER)] {
+        methods.beside.as_mut().unwrap().alone = alone;
+        let rule = json!({ "mark": 5 }).as_object().unwrap().clone();
+        let request = crate::request::read("flow-director.add", rule).unwrap();
+        let error = methods.call(request, 0, || None).unwrap_err();
+        assert_eq!(error.code, code, "{error:?}");
+    }
+}
+
 /// A command of both parts reaches the second when the first has done it, and not if it has not.
 #[test]
 fn what_the_kernel_refuses_the_poll_engine_is_not_told() {
@@ -673,6 +690,22 @@ fn a_half_of_a_swap_that_was_done_too_late_is_undone() {
         let commands = std::iter::from_fn(|| mailbox.next_command());
         assert_eq!(commands.map(|command| told(&command)).collect::<Vec<_>>(), expected);
     }
+}
+
+/// It is so in the kernel, too.
+#[test]
+fn a_chain_that_is_put_back_too_late_stays() {
+    let (mut methods, _kernel, mut poll) = shared();
+    methods.patience = Duration::ZERO;
+    methods.swap_rx = Some(Box::new(Swaps { is_able: false }));
+    poll.answer(Answer { done: true, replaced: Command::Swap(Direction::Rx, Vec::new()) });
+    let params = json!({ "chain": "rx", "toml": "rx = []" });
+    let request = crate::request::read("chain.swap", params.as_object().unwrap().clone()).unwrap();
+    assert_eq!(methods.call(request, 0, || None).unwrap_err().code, NO_ANSWER);
+    let put_back = std::iter::from_fn(|| poll.next_command()).last().unwrap();
+    poll.answer(Answer { done: true, replaced: put_back });
+    assert!(methods.command(Command::Poll(1)).is_err());
+    assert!(matches!(poll.next_command(), Some(Command::Poll(1))));
 }
 
 #[test]
