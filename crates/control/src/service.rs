@@ -447,6 +447,18 @@ mod tests {
     }
 
     #[test]
+    fn so_many_calls_of_a_client_are_served_before_the_next_has_its_turn() {
+        let mut served = Served::new("", HOUR);
+        let mut caller = served.caller();
+        let call = "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"chain.list\"}\n";
+        caller.0.write_all(call.repeat(2 * TURN).as_bytes()).unwrap();
+        served.service.turn();
+        let mut answers = Vec::new();
+        let _ = caller.0.read_to_end(&mut answers);
+        assert_eq!(answers.iter().filter(|&&byte| byte == b'\n').count(), TURN);
+    }
+
+    #[test]
     fn it_sleeps_no_longer_than_to_its_next_look() {
         let mut served = Served::new("", HOUR);
         assert_eq!(served.service.longest_sleep(), LONGEST_SLEEP);
