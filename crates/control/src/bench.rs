@@ -144,7 +144,10 @@ part!(Tasks, Setup, "idle", &[], {
 fn registries() -> Registries {
     Registries {
         executors: &[],
-        functions: const { &[Entry::of::<Slots>(), Entry::of::<Others>()] },
+        functions: const {
+            let other = Entry::of::<Others>().loading(|_, _| Ok(Box::new(Quiet)));
+            &[Entry::of::<Slots>(), other]
+        },
         wires: const { &[Entry::of::<Wires>()] },
         attachments: const { &[Entry::of::<Hosts>()] },
         middleware: |port, _, _| Ok(port),
@@ -228,6 +231,31 @@ pub(crate) fn parts(file: &CardFile) -> Parts {
     Parts { card, target, controller, monitor, bell, tasks }
 }
 
+pub(crate) fn access(monitor: Monitor, controller: Controller, tasks: Option<Factory>) -> Access {
+    Access {
+        monitor,
+        controller,
+        registries: registries(),
+        hooks: Hooks::none(),
+        filters: Filters::new(2),
+        tasks,
+        fixed: None,
+        swap_rx: None,
+        beside: None,
+        keeps: CapabilitySet::empty(),
+    }
+}
+
+pub(crate) fn about(file: &CardFile) -> RunInfo {
+    RunInfo {
+        card: file.card.name.clone(),
+        file: None,
+        version: "0".into(),
+        revision: "none".into(),
+        machine: MachineFacts::read(),
+    }
+}
+
 /// The methods of a card whose borrowed core runs, in a thread.
 pub(crate) struct Bench {
     pub(crate) methods: Option<Methods>,
@@ -241,26 +269,8 @@ pub(crate) struct Bench {
 impl Bench {
     pub(crate) fn new(file: &CardFile) -> Self {
         let Parts { mut card, target, controller, monitor, tasks, .. } = parts(file);
-        let access = Access {
-            monitor,
-            controller,
-            registries: registries(),
-            hooks: Hooks::none(),
-            filters: Filters::new(2),
-            tasks,
-            fixed: None,
-            swap_rx: None,
-            beside: None,
-            keeps: CapabilitySet::empty(),
-        };
-        let about = RunInfo {
-            card: file.card.name.clone(),
-            file: None,
-            version: "0".into(),
-            revision: "none".into(),
-            machine: MachineFacts::read(),
-        };
-        let stop = Stop::default();
+        let access = access(monitor, controller, tasks);
+        let (about, stop) = (about(file), Stop::default());
         let methods = Methods::new(file, about, None, access, Captures::default(), stop.clone());
         let ends = Arc::<AtomicBool>::default();
         let is_over = ends.clone();

@@ -395,6 +395,7 @@ mod tests {
             (&json!(3), &json!("stop"))
         );
         assert!(!captures.are_any() && captures.known(1).is_ok() && captures.known(2).is_err());
+        assert!(!first.begin(), "bursts are looked at no more");
         // One that is its connection's ends with that and no other.
         let attached = CaptureRequest { attached: true, ..CaptureRequest::default() };
         captures.start(attached, file(), Duration::ZERO, 9).unwrap();
@@ -504,6 +505,16 @@ mod tests {
         );
     }
 
+    /// Those of functions that are swapped out, again and again.
+    #[test]
+    fn places_that_are_gone_are_not_kept() {
+        let captures = Captures::default();
+        let place = || captures.observer(&HookPoint::Wire { index: 0, name: "wire0" }).unwrap();
+        (0..3).for_each(|_| drop(place()));
+        let _there = place();
+        assert_eq!(captures.lock().places.len(), 1);
+    }
+
     #[test]
     fn so_many_captures_that_have_ended_can_still_be_asked_for() {
         let folder = tempfile::tempdir().unwrap();
@@ -521,6 +532,7 @@ mod tests {
         assert!(captures.outcome(1).is_none());
         assert!((2..=REMEMBERED as u32 + 1).all(|number| captures.outcome(number).is_some()));
     }
+
     #[test]
     fn while_it_runs_a_capture_waits_for_its_reader_for_as_long_as_it_takes() {
         let captures = Captures::default();

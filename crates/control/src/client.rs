@@ -286,12 +286,13 @@ mod tests {
         assert_eq!(text(&mut client).as_deref(), Some("one\n"));
         assert_eq!(text(&mut client).as_deref(), Some("two\n"));
         assert_eq!((text(&mut client), client.has_line(&LIMITS)), (None, false));
-        there.write_all(b"ree").unwrap();
+        there.write_all(b"ree\n4").unwrap();
         there.shutdown(Shutdown::Write).unwrap();
-        client.read(now);
-        client.read(now);
-        assert!(!client.is_done(false), "its last line is not taken");
+        (0..3).for_each(|_| client.read(now));
         assert_eq!(text(&mut client).as_deref(), Some("three\n"));
+        assert!(!client.is_done(false), "its last line is not taken");
+        assert_eq!(text(&mut client).as_deref(), Some("4\n"));
+        assert_eq!(text(&mut client), None);
         assert_eq!(client.wants(&LIMITS), PollFlags::empty());
         assert!(client.is_done(false) && !client.is_done(true), "an answer may be to come");
         client.hung_up();
@@ -329,6 +330,8 @@ mod tests {
         let later = now + LIMITS.stalled;
         assert!(!client.is_overdue(later, &LIMITS, false) && client.is_closing());
         let last = later + LIMITS.stalled;
+        there.write_all(b"more, which gains it no time").unwrap();
+        client.read(last);
         assert!(!client.is_overdue(last - Duration::from_nanos(1), &LIMITS, false));
         assert!(client.is_overdue(last, &LIMITS, false));
     }

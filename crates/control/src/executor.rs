@@ -153,6 +153,7 @@ impl dyn Running + '_ {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Instant;
 
     /// An executor, and its card, that say no more than they must.
     struct Bare;
@@ -201,5 +202,8 @@ mod tests {
     fn what_an_executor_does_not_say_is_so_of_most() {
         assert!(Bare.is_served() && Bare.is_alive());
         assert!(!Bare.ends_by_programs() && !Bare.tells_events());
+        let (start, time) = (Instant::now(), Duration::from_millis(2));
+        Bare.pass(time);
+        assert!(start.elapsed() >= time, "its time is the machine's");
     }
 }

@@ -215,10 +215,9 @@ impl Monitor {
             self.notes.latencies.iter().flat_map(|slot| slot.read(until)).collect();
         latency.sort_by_key(|part| part.queue);
         let mut report = self.report_over((self.notes.clock)().as_nanos(), &latency);
-        // The counters go on while they are read. Read again, what came in is no less than what
-        // has left by now: the difference is under way, or came in meanwhile.
+        // The counters go on while they are read: what has not left is under way, or came in
+        // meanwhile.
         let ledger = &mut report.ledger;
-        ledger.r#in = self.view.ledger.read().r#in;
         let left = ledger.delivered + ledger.transmitted + ledger.consumed + ledger.dropped;
         ledger.in_flight = ledger.r#in.saturating_sub(left);
         report
@@ -482,6 +481,7 @@ mod tests {
         let per_interrupt: Vec<_> =
             report.queues.iter().map(|queue| queue.packets_per_interrupt).collect();
         assert_eq!(per_interrupt, [None, Some(2.5)]);
+        assert_eq!(monitor.report_over(0, &[]).duration_s, 1e-9);
         notes.targets[0].real_time.set(1);
         assert_eq!(monitor.report_over(1_000, &[]).target_cores[0].priority, "real-time");
     }
@@ -514,12 +514,23 @@ mod tests {
     }
 
     #[test]
+    fn latencies_stand_in_the_order_of_their_queues() {
+        let (monitor, ..) = monitor();
+        monitor.notes.latencies[0].copy.lock().unwrap().reverse();
+        let latencies = monitor.report().latencies.unwrap();
+        assert_eq!(latencies.iter().map(|part| part.queue).collect::<Vec<_>>(), [0, 1]);
+    }
+
+    #[test]
     fn the_parts_of_a_latency_come_to_its_mean() {
         let (monitor, ..) = monitor();
         let none = monitor.report_over(1_000, &[]).latency_ns;
         assert_eq!((none.p50, none.mean, none.in_target_ring), (None, None, None));
         let parts = [recorded(0, &[500]), recorded(1, &[700, 900])];
         let latency = |monitor: &Monitor| monitor.report_over(1_000, &parts).latency_ns;
+        let queues = monitor.report_over(1_000, &parts).queues.into_iter();
+        let of_parts = parts.iter().map(|part| LatencyReport::of(&part.histogram).p50);
+        assert!(queues.map(|queue| queue.latency_ns.p50).eq(of_parts));
         let [first, second] = &monitor.view.queues[..] else { panic!("two queues") };
         for (queue, ns, packets) in [(first, 500, 1), (second, 1_601, 2)] {
             queue.target.latency_ns.set(ns);
@@ -541,6 +552,9 @@ mod tests {
         let found = latency(&monitor);
         assert_eq!((found.at_wire, found.on_borrowed_core), (Some(75), Some(3)));
         assert_eq!(found.in_target_ring, Some(700 - 75 - 3));
+        // Those of other packets may come to more.
+        core.packets_ns.set(2_000);
+        assert_eq!(latency(&monitor).in_target_ring, Some(0));
         // Held is what waits for a NIC's interrupt, where there are interrupts.
         let held = |interrupts: u64| {
             monitor.view.wires[0].counters.held_ns.set(120);

@@ -109,6 +109,10 @@ mod tests {
     use super::*;
     use crate::bench;
     use picnic_core::command::{Command, CommandError, Order};
+    use picnic_core::error::ConfigError;
+    use picnic_core::out::Out;
+    use picnic_core::packet::burst::Burst;
+    use picnic_core::registry::{Component, NoKeys};
     use schemars::JsonSchema;
     use serde::{Deserialize, Serialize};
 
@@ -160,6 +164,39 @@ mod tests {
         let (counters, gauges) = sorted(&get, state);
         assert_eq!(Value::from(counters), json!({ "packets": 3, "bytes": 7 }));
         assert_eq!(Value::from(gauges), json!({ "waiting": 2, "degrees": -4, "share": 0.5 }));
+    }
+
+    struct Counting;
+
+    impl Function for Counting {
+        fn process(&mut self, _: Time, _: &mut Burst, _: &mut Out<'_>) {}
+        fn obey(&mut self, order: &mut Prepared, now: Time) -> bool {
+            order.apply(&mut (), now)
+        }
+    }
+
+    impl Component for Counting {
+        type Product = Box<dyn Function>;
+        type Config = NoKeys;
+        const NAME: &'static str = "slot";
+        const HELP: &'static str = "count";
+        const COMMANDS: &'static [CommandEntry] = &[CommandEntry::of::<Get>()];
+        fn build(_: NoKeys, _: &BuildContext) -> Result<Box<dyn Function>, ConfigError> {
+            Ok(Box::new(Counting))
+        }
+    }
+
+    /// One that is not there has counted nothing.
+    #[test]
+    fn functions_of_a_card_that_has_ended_say_what_they_have_counted() {
+        let functions = const { &[Entry::of::<Counting>()] };
+        let own = Own { functions, context: BuildContext::default() };
+        let file = bench::card(&"[[rx]]\nfunction = \"slot\"\n".repeat(2));
+        let mut report = bench::parts(&file).monitor.report();
+        let mut chains = [vec![ChainFunction::new("slot", Box::new(Counting))], vec![]];
+        own.ask_ended(&mut report, Time::ZERO, &mut chains);
+        let counters = report.functions.into_iter().map(|function| Value::from(function.counters));
+        assert_eq!(Value::from_iter(counters), json!([{ "packets": 3, "bytes": 7 }, {}]));
     }
 
     #[test]

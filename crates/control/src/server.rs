@@ -283,6 +283,11 @@ impl Drop for Server {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bench;
+    use picnic_testing::{PATIENCE, wait_until};
+    use std::io::{Read, Write};
+    use std::os::unix::net::UnixStream;
+    use std::sync::mpsc::{self, Receiver, Sender};
 
     #[test]
     fn a_card_serves_so_many_for_so_long() {
@@ -298,5 +303,51 @@ mod tests {
         let http = Http::bind(([127, 0, 0, 1], 0).into()).unwrap();
         let doors = Doors { http: Some(http), ..Doors::none() };
         assert!(doors.are_any() && doors.metrics().is_some() && doors.socket.is_none());
+    }
+
+    /// Says that a swap has begun, and ends it when its other channel has gone.
+    struct Waiting(Sender<()>, Receiver<()>);
+
+    impl SwapRx for Waiting {
+        fn swap(
+            &mut self,
+            _: &[Section],
+            _: &BuildContext,
+            _: &mut dyn FnMut() -> Result<(), RunError>,
+        ) -> Result<Vec<usize>, RunError> {
+            self.0.send(()).unwrap();
+            let _ = self.1.recv();
+            Ok(Vec::new())
+        }
+    }
+
+    #[test]
+    fn a_server_that_ends_makes_no_more_changes() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("card.sock");
+        let file = bench::card(&format!("[control]\nsocket = \"{}\"\n", path.display()));
+        let bench::Parts { monitor, controller, .. } = bench::parts(&file);
+        let ((begun, begins), (ends, ended)) = (mpsc::channel(), mpsc::channel());
+        let swap_rx: Option<Box<dyn SwapRx>> = Some(Box::new(Waiting(begun, ended)));
+        let access = Access { swap_rx, ..bench::access(monitor, controller, None) };
+        let (doors, about) = (Doors::open(&file).unwrap(), bench::about(&file));
+        let captures = Captures::default();
+        let server =
+            Server::start(doors, access, &file, about, captures, None, Stop::default()).unwrap();
+        let mut client = UnixStream::connect(&path).unwrap();
+        let call = "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"chain.swap\",\
+                    \"params\":{\"chain\":\"rx\",\"functions\":[]}}\n";
+        client.write_all(call.repeat(2).as_bytes()).unwrap();
+        begins.recv_timeout(PATIENCE).unwrap();
+        let shared = server.shared.clone();
+        let ending = std::thread::spawn(move || drop(server));
+        wait_until("it is to end", || shared.end.load(Ordering::Acquire));
+        drop(ends);
+        ending.join().unwrap();
+        let mut answers = String::new();
+        client.read_to_string(&mut answers).unwrap();
+        let [first, second] = answers.lines().collect::<Vec<_>>()[..] else { panic!("{answers}") };
+        assert!(first.contains("\"result\""), "{first}");
+        assert!(second.contains("the card is stopping"), "{second}");
     }
 }

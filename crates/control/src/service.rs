@@ -137,17 +137,21 @@ impl Service {
         sources
     }
 
-    /// Sleeps until there is something to do.
-    fn wait(&mut self) {
-        let mut sources = self.sources();
+    /// How long it may sleep if nobody wakes it.
+    fn longest_sleep(&self) -> Duration {
         let limits = &self.doors.limits;
-        let is_busy = self.clients.iter().any(|client| client.has_line(limits));
-        let longest = match () {
-            () if is_busy => Duration::ZERO,
+        match () {
+            () if self.clients.iter().any(|client| client.has_line(limits)) => Duration::ZERO,
             () if self.methods.captures().are_any() => CAPTURE_LOOK,
             () if self.watcher.is_some() => watch::LOOK,
             () => LONGEST_SLEEP.min(limits.stalled),
-        };
+        }
+    }
+
+    /// Sleeps until there is something to do.
+    fn wait(&mut self) {
+        let mut sources = self.sources();
+        let longest = self.longest_sleep();
         let timeout = Timespec {
             tv_sec: longest.as_secs() as i64,
             tv_nsec: i64::from(longest.subsec_nanos()),
@@ -169,7 +173,7 @@ impl Service {
         // A place that has become free is one for whoever had none.
         let taken = self.clients.iter().filter(|client| has_place(client)).count();
         let extra = self.clients.iter_mut().filter(|client| client.is_extra);
-        extra.take(most.saturating_sub(taken)).for_each(|client| client.is_extra = false);
+        extra.take(most - taken).for_each(|client| client.is_extra = false);
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         // Any number may wait; those beyond the limit are told so.
         while let Some(socket) = &self.doors.socket
@@ -316,10 +320,14 @@ fn permitted(stream: impl AsFd) -> Result<(), RpcError> {
 mod tests {
     use super::*;
     use crate::bench::{Bench, card};
+    use crate::captures::CaptureRequest;
     use crate::http::Http;
     use crate::server::Limits;
     use crate::socket;
-    use picnic_testing::wait_until;
+    use crate::watch::Watch;
+    use picnic_core::hook::{Hook, HookPoint};
+    use picnic_testing::{skip, wait_until};
+    use rustix::process::Uid;
     use serde_json::json;
     use std::io::{Read, Write};
     use std::os::unix::net::UnixStream;
@@ -439,6 +447,39 @@ mod tests {
     }
 
     #[test]
+    fn so_many_calls_of_a_client_are_served_before_the_next_has_its_turn() {
+        let mut served = Served::new("", HOUR);
+        let mut caller = served.caller();
+        let call = "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"chain.list\"}\n";
+        caller.0.write_all(call.repeat(2 * TURN).as_bytes()).unwrap();
+        served.service.turn();
+        let mut answers = Vec::new();
+        let _ = caller.0.read_to_end(&mut answers);
+        assert_eq!(answers.iter().filter(|&&byte| byte == b'\n').count(), TURN);
+    }
+
+    #[test]
+    fn it_sleeps_no_longer_than_to_its_next_look() {
+        let mut served = Served::new("", HOUR);
+        assert_eq!(served.service.longest_sleep(), LONGEST_SLEEP);
+        let stalled = Duration::from_millis(900);
+        served.service.doors.limits.stalled = stalled;
+        assert_eq!(served.service.longest_sleep(), stalled);
+        let watch = Watch::new(|| unreachable!());
+        served.service.watcher = Some(Watcher::new(watch, &card("")));
+        assert_eq!(served.service.longest_sleep(), watch::LOOK);
+        let captures = served.service.methods.captures().clone();
+        let _probe = captures.observer(&HookPoint::Wire { index: 0, name: "wire0" });
+        let file = Some(tempfile::tempfile().unwrap().into());
+        captures.start(CaptureRequest::default(), file, Duration::ZERO, 1).unwrap();
+        assert_eq!(served.service.longest_sleep(), CAPTURE_LOOK);
+        let mut caller = served.caller();
+        caller.0.write_all(b"\n").unwrap();
+        served.service.clients[0].read(Instant::now());
+        assert_eq!(served.service.longest_sleep(), Duration::ZERO);
+    }
+
+    #[test]
     fn who_comes_and_who_goes_ends_the_sleep() {
         let mut served = Served::new("", HOUR);
         for _ in 0..60 {
@@ -468,6 +509,16 @@ mod tests {
         for caller in [&mut first, &mut third] {
             assert!(served.call(caller, "chain.list", json!({})).is_ok());
         }
+    }
+
+    #[test]
+    fn one_has_its_time_before_it_makes_way() {
+        let mut served = Served::new("", HOUR);
+        let _caller = served.caller();
+        let now = Instant::now();
+        let last = now - served.service.clients[0].silence(now).unwrap();
+        assert!(!served.service.make_way(last + HOUR - Duration::from_nanos(1), has_place));
+        assert!(served.service.make_way(last + HOUR, has_place));
     }
 
     #[test]
@@ -660,5 +711,40 @@ mod tests {
         served.service.turn();
         served.service.turn();
         assert!(served.service.clients.is_empty());
+    }
+
+    #[test]
+    fn who_waits_for_a_capture_is_kept_though_it_says_nothing_more() {
+        let mut served = Served::new("", HOUR);
+        let callers = [served.caller(), served.caller()];
+        let number = served.service.clients[0].number;
+        served.service.deferred.push((number, json!(1), u32::MAX));
+        for caller in &callers {
+            caller.0.shutdown(std::net::Shutdown::Write).unwrap();
+        }
+        served.service.turn();
+        served.service.turn();
+        let kept: Vec<_> = served.service.clients.iter().map(|client| client.number).collect();
+        assert_eq!(kept, [number]);
+    }
+
+    #[test]
+    fn a_card_listens_to_its_user_and_to_root() {
+        let (own, _other) = UnixStream::pair().unwrap();
+        assert!(permitted(&own).is_ok());
+        if !rustix::process::geteuid().is_root() {
+            return skip("a_card_listens_to_its_user_and_to_root", "only root can be another");
+        }
+        let of_nobody = || {
+            let nobody = Uid::from_raw(65_534);
+            rustix::thread::set_thread_res_uid(nobody, nobody, nobody).unwrap();
+            assert!(permitted(&own).is_ok(), "root is its peer");
+            let (of_nobody, _other) = UnixStream::pair().unwrap();
+            assert!(permitted(&of_nobody).is_ok());
+            of_nobody
+        };
+        let of_nobody = std::thread::scope(|scope| scope.spawn(of_nobody).join().unwrap());
+        let refused = permitted(&of_nobody).unwrap_err();
+        assert_eq!(refused.message, "found user 65534, allowed: user 0 or root");
     }
 }

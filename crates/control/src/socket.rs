@@ -91,7 +91,6 @@ impl<'a> Site<'a> {
                     file.locate(ConfigError::new("control.socket", message))
                 })?;
                 let folder = path.parent().unwrap_or(Path::new("/")).to_owned();
-                let folder = if folder.as_os_str().is_empty() { ".".into() } else { folder };
                 (folder, path, None)
             }
         };
@@ -165,7 +164,7 @@ fn open_at(file: &CardFile, places: &Places) -> Result<Option<Socket>, SocketErr
         Some(mode) => make_and_lock(folder, mode, give_up),
         None => lock(folder, give_up),
     };
-    let lock = lock.map_err(|message| site.wrong(message))?;
+    let _lock = lock.map_err(|message| site.wrong(message))?;
     if mode.is_some() {
         // What killed cards have left, of whatever name.
         sweep(folder);
@@ -177,7 +176,6 @@ fn open_at(file: &CardFile, places: &Places) -> Result<Option<Socket>, SocketErr
         bind(address).map_err(|error| site.wrong(format!("cannot be created: {error}")))?;
     let identity =
         identity(path).ok_or_else(|| site.wrong("was removed as soon as it was made"))?;
-    drop(lock);
     // Others have their files in /run/picnic.
     let folder_is_own = *mode == Some(0o700);
     let (folder, path) = (folder.clone(), path.clone());
@@ -250,13 +248,12 @@ pub fn remove_stale() -> Vec<PathBuf> {
 }
 
 fn remove_stale_at(Places { own, mode, .. }: &Places) -> Vec<PathBuf> {
-    let Ok(lock) = lock(own, Instant::now() + PATIENCE) else { return Vec::new() };
+    let Ok(_lock) = lock(own, Instant::now() + PATIENCE) else { return Vec::new() };
     let removed = sweep(own);
     if *mode == 0o700 {
         // Fails while there is something else in it, as it should.
         let _ = std::fs::remove_dir(own);
     }
-    drop(lock);
     removed
 }
 

@@ -99,16 +99,15 @@ impl Watcher {
         }
         self.next = Some(now + LOOK);
         let found = stamps(self.card.as_deref(), &self.chains);
+        let seen = self.seen.take();
         if found == self.taken {
-            self.seen = None;
             return Vec::new();
         }
         // Whoever writes it may not be done.
-        if self.seen.as_ref() != Some(&found) {
+        if seen.as_ref() != Some(&found) {
             self.seen = Some(found);
             return Vec::new();
         }
-        self.seen = None;
         let before = std::mem::replace(&mut self.taken, found);
         let card = match (self.watch.0)() {
             Ok(card) => card,
@@ -224,6 +223,15 @@ mod tests {
         // What is no function of a chain waits for the next start.
         watched.write("# Yet another comment.\n", 3);
         assert_eq!((watched.at(6, 0), watched.at(7, 0)), (vec![], vec![]));
+    }
+
+    #[test]
+    fn a_file_that_a_function_is_loaded_from_is_taken_up_when_it_changes() {
+        let mut watched = Watched::new("[[rx]]\nfunction = \"other\"\nother = \"code\"\n");
+        std::fs::write(watched.path.with_file_name("code"), "").unwrap();
+        assert_eq!(watched.at(0, 0), NOTHING);
+        assert_eq!(watched.at(1, 0), ["rx chain swapped, now: other"]);
+        assert_eq!((watched.at(2, 0), watched.at(3, 0)), (vec![], vec![]));
     }
 
     #[test]

@@ -168,7 +168,8 @@ impl FunctionReport {
         let timed_packets = self.timed_packets.saturating_sub(before.timed_packets);
         let timed_ns = self.timed_ns.saturating_sub(before.timed_ns);
         FunctionReport {
-            packets: self.packets.saturating_sub(before.packets),
+            // With fewer it is another function.
+            packets: self.packets - before.packets,
             dropped: self.dropped.saturating_sub(before.dropped),
             timed_packets,
             timed_ns,

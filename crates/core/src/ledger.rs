@@ -232,7 +232,6 @@ impl Ledger {
             }
         }
         LedgerTotals {
-            r#in: card.received.get() + card.made.get() + sum(|queue| queue.made.get()),
             delivered: sum(|queue| queue.delivered.get()),
             transmitted: card.transmitted.get(),
             consumed: card.consumed.get(),
@@ -241,6 +240,8 @@ impl Ledger {
             unbalanced_bursts: card.unbalanced_bursts.get(),
             drops,
             drops_by_stage: stages,
+            // The counters go on while they are read: last, it is no less than what has left.
+            r#in: card.received.get() + card.made.get() + sum(|queue| queue.made.get()),
         }
     }
 }

@@ -273,7 +273,8 @@ mod tests {
             line(2, "beat", State::Ready),
             line(3, "load", State::Waiting),
             line(4, "load", State::Suspended),
-            line(5, "gone", State::Panicked),
+            line(5, "gone", State::Killed),
+            line(6, "gone", State::Panicked),
         ];
         let id = |task: &Reference, wanted| {
             find(&lines, task, wanted).map(|line| line.id.0).map_err(|error| error.message)
@@ -281,7 +282,7 @@ mod tests {
         assert_eq!(id(&Reference::Number(3), TaskFilter::Living), Ok(3));
         assert_eq!(id(&Reference::Number(1), TaskFilter::Any), Ok(1));
         assert_eq!(id(&by_name("beat"), TaskFilter::Living), Ok(2), "the one that lives");
-        assert_eq!(id(&by_name("gone"), TaskFilter::Any), Ok(5));
+        assert_eq!(id(&by_name("gone"), TaskFilter::Any), Ok(6), "the last one");
         for (task, message) in [
             (Reference::Number(1), "task: found 1, which has ended (killed)"),
             (by_name("gone"), "task: found \"gone\", which has ended (panicked)"),
@@ -325,6 +326,8 @@ mod tests {
 
     #[test]
     fn a_bound_that_is_none_reads_null() {
+        let bounded = TaskLine { wcet_ns: Some(7), ..line(1, "beat", State::Ready) };
+        assert_eq!(listed(&bounded).unwrap()["wcet_ns"], 7);
         let listed = listed(&line(1, "beat", State::Ready)).unwrap();
         assert_eq!((&listed["wcet_ns"], &listed["task"]), (&Value::Null, &json!(1)));
         assert!(listed.get("jitter_ns").is_none());

@@ -4,6 +4,7 @@ use super::*;
 use crate::bench;
 use crate::captures::CaptureRequest;
 use crate::error::RunError;
+use crate::protocol::INVALID_PARAMS;
 use crate::request::Reference;
 use picnic_core::command::Prepared;
 use picnic_core::config::Section;
@@ -259,14 +260,19 @@ fn what_the_card_was_told_before_it_fell_silent_stays_known() {
     assert_eq!(mailbox.next_command().map(|command| told(&command)).as_deref(), Some("poll 3000"));
     assert!(mailbox.next_command().is_none());
     // Two parts are answered, and the last is not: they stand.
-    let (mut methods, mut mailbox) = self::methods();
-    methods.patience = Duration::ZERO;
-    (0..2).for_each(|_| mailbox.answer(Answer { done: true, replaced: Command::Poll(0) }));
-    let change = json!({ "tx_usecs": 7, "gate": "none", "per_packet": true });
-    let error = methods.moderate(change.as_object().unwrap()).unwrap_err();
-    assert_eq!(error.code, NO_ANSWER);
-    let InterruptSection { tx_usecs, gate, per_packet, .. } = methods.interrupt;
-    assert_eq!((tx_usecs, gate, per_packet), (7, GateMode::None, false));
+    for change in [
+        json!({ "tx_usecs": 7, "gate": "none", "per_packet": true }),
+        json!({ "poll_usecs": 3, "tx_complete": "interrupt", "per_packet": true }),
+    ] {
+        let (mut methods, mut mailbox) = self::methods();
+        methods.patience = Duration::ZERO;
+        (0..2).for_each(|_| mailbox.answer(Answer { done: true, replaced: Command::Poll(0) }));
+        let before = methods.interrupt.clone();
+        let mut change = change.as_object().unwrap().clone();
+        assert_eq!(methods.moderate(&change).unwrap_err().code, NO_ANSWER);
+        change.remove("per_packet");
+        assert_eq!(methods.interrupt, before.changed(&change).unwrap());
+    }
 }
 
 /// A card with `rss` that the kernel shares with the poll engine, both of which are this test.
@@ -416,11 +422,36 @@ fn what_an_engine_has_fixed_is_refused() {
     let (mut methods, _mailbox) = methods();
     methods.fixed = Some("the kernel has it");
     let mut call = |request| methods.call(request, 0, || None);
-    for request in [Request::CaptureStart(CaptureRequest::default()), Request::ModerationGet {}] {
+    let swap = || {
+        let params = json!({ "chain": "rx", "functions": [] });
+        crate::request::read("chain.swap", params.as_object().unwrap().clone()).unwrap()
+    };
+    for request in
+        [Request::CaptureStart(CaptureRequest::default()), Request::ModerationGet {}, swap()]
+    {
         let refusal = call(request).unwrap_err();
         assert_eq!((refusal.code, &*refusal.message), (REFUSED, "the kernel has it"));
     }
     assert!(matches!(call(Request::CaptureList {}), Ok(CallResult::Now(_))));
+    // One that swaps by itself has not fixed its chain.
+    methods.swap_rx = Some(Box::new(Swaps { is_able: true }));
+    assert!(matches!(methods.call(swap(), 0, || None), Ok(CallResult::Now(_))));
+}
+
+/// Of a function of both parts the kernel's form says what it can.
+#[test]
+fn what_the_kernel_cannot_do_the_poll_engine_can_alone() {
+    let (mut methods, _kernel, _poll) = shared();
+    methods.patience = Duration::ZERO;
+    let director = FunctionView { name: "flow-director".into(), counters: Arc::default() };
+    methods.monitor.view.functions.replace(Direction::Rx, vec![director]);
+    for (alone, code) in [(vec![], INVALID_PARAMS), (vec![0], NO_ANSWER)] {
+        methods.beside.as_mut().unwrap().alone = alone;
+        let rule = json!({ "mark": 5 }).as_object().unwrap().clone();
+        let request = crate::request::read("flow-director.add", rule).unwrap();
+        let error = methods.call(request, 0, || None).unwrap_err();
+        assert_eq!(error.code, code, "{error:?}");
+    }
 }
 
 /// A command of both parts reaches the second when the first has done it, and not if it has not.
@@ -514,6 +545,28 @@ fn what_the_kernel_cannot_swap_the_poll_engine_gets_back() {
             assert_eq!((chain, alone), (["rss", "pass", "rss"].map(String::from).into(), vec![]));
         }
     }
+}
+
+/// The tx chain is the poll engine's, whose functions are not those that the card shows.
+#[test]
+fn another_tx_chain_of_a_shared_card_is_shown() {
+    let (mut methods, _kernel, _) = shared();
+    let functions = Functions::fixed(Vec::new());
+    let (controller, poll) =
+        swap::channel(Arc::new(Gate::new()), Arc::new(NoDoorbell), functions.clone());
+    methods.beside = Some(Part { line: Line::new(controller), alone: Vec::new(), functions });
+    let (sender, heard) = mpsc::channel();
+    let thread = answering(poll, 1, sender);
+    let params = json!({ "chain": "tx", "functions": [{ "function": "pass" }] });
+    let request = crate::request::read("chain.swap", params.as_object().unwrap().clone()).unwrap();
+    let swapped = methods.call(request, 0, || None);
+    let Ok(CallResult::Now(swapped)) = swapped else { panic!("{swapped:?}") };
+    assert_eq!(swapped["functions"], json!(["pass"]));
+    assert_eq!(methods.chains()["tx"][0]["function"], "pass");
+    drop(heard);
+    methods.patience = Duration::ZERO;
+    let _ = methods.command(Command::Poll(1));
+    thread.join().unwrap();
 }
 
 /// The poll engine does not answer: the kernel keeps its chain, and so does the poll engine before it
@@ -620,6 +673,39 @@ fn the_answer_to_what_undoes_a_late_half_of_a_swap_is_nobodys() {
     methods.patience = Duration::ZERO;
     let _ = methods.command(Command::Poll(1));
     thread.join().unwrap();
+}
+
+/// Nothing else whose answer comes too late is undone, nor a half that was refused.
+#[test]
+fn a_half_of_a_swap_that_was_done_too_late_is_undone() {
+    for (done, expected) in [(true, &["another", "pause 3"][..]), (false, &["pause 3"])] {
+        let (mut methods, mut mailbox) = methods();
+        methods.patience = Duration::ZERO;
+        assert!(methods.command(Command::TxPause(1)).is_err());
+        assert!(methods.line.half_of_swap(Vec::new(), Duration::ZERO).is_err());
+        while let Some(replaced) = mailbox.next_command() {
+            mailbox.answer(Answer { done, replaced });
+        }
+        assert!(methods.command(Command::TxPause(3)).is_err());
+        let commands = std::iter::from_fn(|| mailbox.next_command());
+        assert_eq!(commands.map(|command| told(&command)).collect::<Vec<_>>(), expected);
+    }
+}
+
+/// It is so in the kernel, too.
+#[test]
+fn a_chain_that_is_put_back_too_late_stays() {
+    let (mut methods, _kernel, mut poll) = shared();
+    methods.patience = Duration::ZERO;
+    methods.swap_rx = Some(Box::new(Swaps { is_able: false }));
+    poll.answer(Answer { done: true, replaced: Command::Swap(Direction::Rx, Vec::new()) });
+    let params = json!({ "chain": "rx", "toml": "rx = []" });
+    let request = crate::request::read("chain.swap", params.as_object().unwrap().clone()).unwrap();
+    assert_eq!(methods.call(request, 0, || None).unwrap_err().code, NO_ANSWER);
+    let put_back = std::iter::from_fn(|| poll.next_command()).last().unwrap();
+    poll.answer(Answer { done: true, replaced: put_back });
+    assert!(methods.command(Command::Poll(1)).is_err());
+    assert!(matches!(poll.next_command(), Some(Command::Poll(1))));
 }
 
 #[test]

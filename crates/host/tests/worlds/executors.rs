@@ -1,17 +1,22 @@
 //! An executor of one's own: a type, and a line in the registries.
 
+use crate::common::Client;
 use picnic_control::error::RunError;
-use picnic_control::{Executor, Launch, Registries, Running};
+use picnic_control::monitor::Monitor;
+use picnic_control::{Access, Executor, Launch, Registries, Report, Running};
 use picnic_core::config::CardFile;
 use picnic_core::port::{Receiver, Transmitter, WirePort};
 use picnic_core::time::Time;
+use picnic_filter::Filters;
 use picnic_host::registries;
 use picnic_host::run::Host;
 use picnic_machine::threads::spawn_pinned;
 use picnic_machine::topology::Placement;
 use picnic_testing::{machine, wait_until};
+use serde_json::json;
 use std::ffi::OsStr;
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -92,6 +97,72 @@ impl Executor for Virtual {
     fn start(&self, launch: Launch<'_>) -> Result<Box<dyn Running>, RunError> {
         Host.start(launch)
     }
+}
+
+/// A client asks for a change while its cards end.
+struct AskedLate;
+
+impl Executor for AskedLate {
+    fn name(&self) -> &'static str {
+        "plain"
+    }
+
+    fn help(&self) -> &'static str {
+        "cards that are asked for a change as they end"
+    }
+
+    fn place(&self, launch: &Launch<'_>) -> Result<Placement, RunError> {
+        Host.place(launch)
+    }
+
+    fn start(&self, launch: Launch<'_>) -> Result<Box<dyn Running>, RunError> {
+        let socket = launch.file.directory.join("card.sock");
+        Ok(Box::new(EndingCard { running: Host.start(launch)?, socket }))
+    }
+}
+
+struct EndingCard {
+    running: Box<dyn Running>,
+    socket: PathBuf,
+}
+
+impl Running for EndingCard {
+    fn monitor(&self) -> &Monitor {
+        self.running.monitor()
+    }
+
+    fn filters(&self) -> &Filters {
+        self.running.filters()
+    }
+
+    fn control(&mut self) -> Option<Access> {
+        self.running.control()
+    }
+
+    fn is_finished(&self) -> bool {
+        self.running.is_finished()
+    }
+
+    fn stop(self: Box<Self>) -> Result<Report, RunError> {
+        let mut client = Client::connect(&self.socket);
+        let refused = client.error("chain.swap", json!({ "chain": "rx", "functions": [] }));
+        assert_eq!(refused, "the card is stopping");
+        client.good("card.stats", json!({}));
+        self.running.stop()
+    }
+}
+
+#[test]
+fn a_card_is_not_changed_while_it_ends() {
+    let _machine = machine();
+    let folder = tempfile::tempdir().unwrap();
+    let text = "[card]\nengine = \"plain\"\n[control]\nsocket = \"./card.sock\"\n\
+                [[wire]]\nport = \"generator\"\n";
+    let path = folder.path().join("card.toml");
+    let file = picnic_host::sections().parse(text, Some(&path)).unwrap();
+    let registries = Registries { executors: &[&AskedLate], ..registries() };
+    let running = Launch::new(&file, registries).start().unwrap();
+    assert!(running.stop().unwrap().ledger.balanced());
 }
 
 fn card(before: &str, behind: &str) -> CardFile {
@@ -261,13 +332,16 @@ fn run_in_a_child(test: &str, (variable, value): (&str, &OsStr)) {
 fn sockets_that_are_left_are_removed() {
     let folder = tempfile::tempdir().unwrap();
     drop(UnixListener::bind(folder.path().join("left.sock")).unwrap());
+    let _live = UnixListener::bind(folder.path().join("live.sock")).unwrap();
     let variable = ("PICNIC_RUNTIME_DIR", folder.path().as_os_str());
-    run_in_a_child("executors::child_that_removes_sockets", variable);
+    run_in_a_child("executors::child_that_looks_at_sockets", variable);
 }
 
 #[test]
 #[ignore = "run by sockets_that_are_left_are_removed"]
-fn child_that_removes_sockets() {
+fn child_that_looks_at_sockets() {
+    let running = picnic_control::socket::running();
+    assert_eq!(running.iter().map(|card| &*card.name).collect::<Vec<_>>(), ["live"]);
     let removed = picnic_control::socket::remove_stale();
     let names: Vec<_> = removed.iter().map(|path| path.file_name().unwrap()).collect();
     assert_eq!(names, ["left.sock"]);
