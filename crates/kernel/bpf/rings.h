@@ -22,19 +22,18 @@ const volatile u32 RING_SIZE = 0;
 /* Where the drivers of all wires should run the programs. */
 const volatile u32 BORROWED_CORE = 0;
 
-/* What different cores write is in lines of the cache of their own, wherever this begins. */
+/* The two ends are in lines of the cache of their own, wherever this begins. */
 struct ends {
 	/* By the borrowed core: packets put in, and up to how many it need not look at the other end. */
 	u64 put;
 	u64 put_up_to;
-	u32 drops_left;
-	u32 unused[27];
-	/* By all other cores together. */
+	/* By all other cores together, which most cards have nothing run on. */
 	u64 put_elsewhere;
-	u64 more_unused[15];
+	u32 drops_left;
+	u32 unused[25];
 	/* By the target core. */
 	u64 taken;
-	u64 most_unused[15];
+	u64 more_unused[15];
 };
 
 /* Of each core's ring. The card's, whatever chain it has: no chain has a ring that is empty by itself. */
