@@ -368,3 +368,14 @@ impl fmt::Debug for TaskCell {
         f.debug_struct("TaskCell").field("id", &self.id).finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_segment_past_the_last_has_the_bound_of_the_last() {
+        assert_eq!([0, 1, 2, 9].map(|segment| Bounds::at(&[5, 7], segment)), [5, 7, 7, 7]);
+        assert_eq!(Bounds::at(&[], 0), u64::MAX);
+    }
+}

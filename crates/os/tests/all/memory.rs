@@ -143,6 +143,10 @@ fn an_arena_too_small_for_anything_is_exhausted_and_no_more() {
         assert_eq!(allocator.allocate(&mut arena, 1, 1), None);
         assert!(!allocator.free(&mut arena, 16));
     }
+    let mut arena = vec![0; 32];
+    let mut allocator = BoundaryTag::default();
+    allocator.reset(&mut arena);
+    assert_eq!(allocator.allocate(&mut arena, 16, 1), Some(16), "the smallest of use");
     let mut arena = vec![0; 4096];
     let mut allocator = BoundaryTag::default();
     allocator.reset(&mut arena);
@@ -178,6 +182,9 @@ fn tasks_read_and_write_their_blocks_and_no_others() {
         let mut seen = [0; 100];
         a.read(0, &mut seen).unwrap();
         said.say(nic.now(), format!("{}", seen.iter().all(|&byte| byte == 1)));
+        // Nothing is anywhere in it.
+        a.read(50, &mut []).unwrap();
+        b.write(100, &[]).unwrap();
         said.say(nic.now(), a.write(90, &[0; 11]).unwrap_err().to_string());
         said.say(nic.now(), a.read(usize::MAX, &mut seen).unwrap_err().to_string());
         said.say(nic.now(), nic.allocate_aligned(1, 3).unwrap_err().to_string());
