@@ -10,7 +10,7 @@ use crate::counters::{COUNTS, CoreCounts};
 use crate::elf::share;
 use crate::flows::slots;
 use crate::objects::XdpObject;
-use crate::plan::{LONGEST_RING, MOST_CORES, MOST_QUEUES, MOST_STEPS, Plan};
+use crate::plan::{MOST_CORES, MOST_QUEUES, MOST_STEPS, Plan, SLACK};
 use crate::pools::places;
 use crate::rules::{Maps, pages};
 use crate::tables::{Switch, Tables};
@@ -94,16 +94,6 @@ pub(crate) type SharedMaps = Vec<(&'static str, OwnedFd)>;
 /// Packets that found a ring full, by its core.
 pub(crate) type RingsMap = PerCpuArray<MapData, u64>;
 
-/// By how much the kernel's ring is longer than the one that the programs keep, so that it is never
-/// full: by a packet of each core that puts some in at the same moment, and by those that have been
-/// taken but whose places the kernel clears later (16 at a time).
-const SLACK: u32 = MOST_CORES as u32;
-
-/// What the programs put into a ring, and how long the kernel's is.
-fn rings(ring_size: u32) -> (u32, u32) {
-    (ring_size.min(LONGEST_RING - SLACK), ring_size.saturating_add(SLACK).min(LONGEST_RING))
-}
-
 /// Whether there are programs: not without clang.
 pub fn is_built() -> bool {
     !OBJECT.is_empty()
@@ -173,7 +163,7 @@ impl Object {
         for (place, &core) in hash_of_queue.iter_mut().zip(cores) {
             *place = hash_for(core, &all).unwrap_or_default();
         }
-        let ring_size = if plan.has_endless_rings { u32::MAX } else { rings(plan.ring_size).0 };
+        let ring_size = if plan.has_endless_rings { u32::MAX } else { plan.ring_size };
         let (queues, default_queue) = (cores.len() as u32, u32::from(plan.default_queue));
         let explains = u32::from(explains);
         let is_hybrid = u32::from(plan.is_hybrid);
@@ -254,7 +244,7 @@ impl Object {
         let mut targets: CpuMap<&mut MapData> =
             targets.try_into().map_err(|error| refused("filled", &error))?;
         for &core in cores {
-            targets.set(core as u32, rings(ring_size).1, Some(&deliver), 0).map_err(|error| {
+            targets.set(core as u32, ring_size + SLACK, Some(&deliver), 0).map_err(|error| {
                 refused(&format!("given core {core} for a target core"), &error)
             })?;
         }

@@ -20,7 +20,11 @@ pub(crate) const MOST_STEPS: usize = 8;
 pub(crate) const MOST_QUEUES: usize = 256;
 pub(crate) const MOST_CORES: usize = 256;
 /// The kernel's own bound for a cpumap's rings.
-pub(crate) const LONGEST_RING: u32 = 16_384;
+const LONGEST_RING: u32 = 16_384;
+/// By how much the kernel's ring is longer than the one that the programs keep, so that it is never
+/// full: by a packet of each core that puts some in at the same moment, and by those that have been
+/// taken but whose places the kernel clears later (16 at a time).
+pub(crate) const SLACK: u32 = MOST_CORES as u32;
 
 /// The keys of sections that are honoured; wires, functions and attachments say theirs themselves.
 const HONOURED: &[(&str, &[&str])] = &[
@@ -226,7 +230,7 @@ fn plan_as_asked(launch: &Launch<'_>) -> Result<(Plan, Placement), ConfigError> 
     }
     let mut plan = Plan {
         default_queue: file.card.default_queue,
-        ring_size: file.host.ring_size as u32,
+        ring_size: (file.host.ring_size as u32).min(LONGEST_RING - SLACK),
         wire_usecs: file.interrupt.wire_usecs,
         wire_polls: wire_polls(&file.interrupt),
         room: room(0),
