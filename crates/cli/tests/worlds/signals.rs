@@ -122,7 +122,6 @@ fn a_reader_who_reads_nothing_holds_up_no_stop_in_virtual_time() {
                 [host]\nmode = \"echo\"\n";
     let folder = folder(&[("in.pcap", &capture), ("card.toml", text.as_bytes())]);
     let path = folder.path().join("fifo");
-    assert!(Command::new("mkfifo").arg(&path).status().unwrap().success());
     let files: [&[&str]; 4] = [
         &["--trace=-"],
         &["--trace=fifo"],
@@ -130,7 +129,10 @@ fn a_reader_who_reads_nothing_holds_up_no_stop_in_virtual_time() {
         &["--set=wire[0].output=/dev/stdout"],
     ];
     for (signal, words) in ALL.into_iter().cycle().zip(files) {
-        // Open for both, so that it has a reader.
+        // A new one each time: another test's child, about to run its program, may still hold the
+        // last one, full. Open for both, so that it has a reader.
+        _ = std::fs::remove_file(&path);
+        assert!(Command::new("mkfifo").arg(&path).status().unwrap().success());
         let fifo = OpenOptions::new().read(true).write(true).open(&path).unwrap();
         let (mut read, write) = std::io::pipe().unwrap();
         let mut child = {
