@@ -69,7 +69,7 @@ def pings(hosts, namespace, address, *options):
     hosts.run(namespace, "ping", "-q", "-c", "1", "-W", "10", *options, address)
     before = answers(namespace)
     told = subprocess.run(["ip", "netns", "exec", namespace, "ping", "-q", "-c", str(count), "-i",
-                           "0.005", *options, address], stdout=subprocess.PIPE, text=True)
+                           "0.002", *options, address], stdout=subprocess.PIPE, text=True)
     deadline = time.monotonic() + lab.PATIENCE
     while answers(namespace) < before + count and time.monotonic() < deadline:
         time.sleep(0.01)
