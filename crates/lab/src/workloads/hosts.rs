@@ -37,6 +37,9 @@ pub const PLAIN_LINK: &str = "p0";
 const CLIENT_LINK: &str = "c0";
 /// The namespaces of clients; each has a wire of the card for itself.
 const CLIENTS: [&str; 4] = ["client", "client1", "client2", "client3"];
+/// TCP's congestion control there, the one that every kernel has and lets every namespace have. This
+/// machine's own may be BBR, which sends by a timer: flat out, that alone takes half of the goodput.
+const CONGESTION: &str = "net.ipv4.tcp_congestion_control=reno";
 /// Clients that there can be.
 pub const MOST_CLIENTS: u8 = CLIENTS.len() as u8;
 
@@ -132,6 +135,7 @@ impl Hosts {
         let roles = clients.iter().map(|&wire| Role::ClientAt(wire));
         for place in roles.chain([Role::Card, Role::Server]) {
             hosts.testbed.add_namespace(place.short())?;
+            hosts.within(place, &format!("sysctl -qw {CONGESTION}"))?;
         }
         // The card's own kernel is to say nothing on the wire.
         if Path::new("/proc/sys/net/ipv6").exists() {
@@ -252,5 +256,17 @@ mod tests {
     #[test]
     fn the_first_clients_address_is_told_the_same_twice() {
         assert_eq!(client_address(0).to_string(), CLIENT);
+    }
+
+    #[test]
+    fn tcp_of_all_hosts_sends_without_a_timer() {
+        if let Err(why) = crate::workloads::tools::need(&[]) {
+            return picnic_testing::skip("the hosts' congestion control", &why.to_string());
+        }
+        let hosts = Hosts::with_clients("lab", 1500, 2).unwrap();
+        for place in [Role::Client, Role::ClientAt(1), Role::Card, Role::Server] {
+            let told = hosts.within(place, "cat /proc/sys/net/ipv4/tcp_congestion_control");
+            assert_eq!(told.unwrap().trim(), "reno", "{place:?}");
+        }
     }
 }
