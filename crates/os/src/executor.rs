@@ -328,12 +328,8 @@ impl Os {
             Ok(Poll::Ready(())) => {
                 running.completes = task.open;
                 running.end = Some(End::Returned);
-                self.set_ready(slot, false);
             }
-            Err(_) => {
-                running.end = Some(End::Panicked);
-                self.set_ready(slot, false);
-            }
+            Err(_) => running.end = Some(End::Panicked),
         }
         self.running = Some(running);
         Some(segment)
@@ -431,7 +427,6 @@ impl Resident for Os {
         self.shared.installed.remove_at_last(&mut self.orphans);
         self.stopped = true;
         lock(&self.shared.outbox).stop(doors);
-        self.stock_used = true;
         self.empty_outbox(doors);
         // Whoever asked for something is told.
         self.grant(now);

@@ -113,4 +113,15 @@ mod tests {
         assert_eq!((figures.p50_ns, figures.max_ns), (Some(4), Some(9)));
         assert_eq!(times.count(), 8);
     }
+
+    #[test]
+    fn percentiles_have_two_significant_digits() {
+        for (time, p50) in [(1, 1), (2, 2), (123, 123), (12_300, 12_351)] {
+            let mut times = Distribution::default();
+            times.record(time);
+            let figures = times.figures();
+            assert_eq!((figures.p50_ns, figures.p99_ns), (Some(p50), Some(p50)), "{time}");
+            assert_eq!(figures.max_ns, Some(time));
+        }
+    }
 }

@@ -411,3 +411,39 @@ impl fmt::Debug for Sending<'_> {
         f.debug_struct("Sending").field("wire", &self.wire).finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use picnic_core::ledger::Ledger;
+    use picnic_core::packet::pool::{Pool, PoolConfig};
+    use picnic_core::stats::WireCounters;
+    use picnic_core::time::Time;
+
+    #[test]
+    fn ends_are_looked_for_until_all_who_wait_have_been_told() {
+        let (pool, _) = Pool::new(&PoolConfig { buffers: 64, ..PoolConfig::default() }, 0).unwrap();
+        let mut doors = Doors::new(pool, Vec::new(), 1, 64, Arc::new(Ledger::new(0)));
+        let mut outbox = Outbox::new(1, 2048);
+        assert!(!outbox.is_awaited());
+        outbox.top_up(&mut doors);
+        let callback = EndListener::Callback(Arc::new(Mutex::new(|_| {})), TaskId(1));
+        for told in [EndListener::Future(None), EndListener::Future(None), callback] {
+            outbox.stage_awaited(0, &[0; 60], told).unwrap();
+        }
+        outbox.flush(&mut doors, &Attention::default());
+        doors.serve_wire(0, Time::ZERO, &WireCounters::default(), |mut transmitter| {
+            while let Some(frame) = transmitter.next() {
+                transmitter.sent(frame);
+            }
+        });
+        let mut calls = Vec::new();
+        outbox.settle(&mut doors, &mut calls);
+        assert_eq!(calls.len(), 1);
+        assert_eq!(outbox.poll_end(0, Waker::noop()), Poll::Ready(Ok(())));
+        assert!(outbox.is_awaited());
+        outbox.abandon(1);
+        assert!(!outbox.is_awaited());
+        outbox.stop(&mut doors);
+    }
+}

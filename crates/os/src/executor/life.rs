@@ -51,9 +51,7 @@ impl Os {
             }
         }
         task.state = State::Ready;
-        let candidate = &mut self.candidates[slot];
-        task.stamp(&mut candidate.ticket, &self.path);
-        candidate.begun = task.begun;
+        self.candidates[slot].begun = task.begun;
         self.timers.clear(slot);
         let Some(task) = &self.tasks[slot] else { return };
         if !task.suspended {
@@ -101,8 +99,6 @@ impl Os {
             counters,
             times,
         });
-        // It may have let go of packets.
-        self.shared.attention.raise_here();
     }
 
     /// Removes the filters that ended tasks have left; once more next time if somebody else

@@ -88,7 +88,6 @@ impl Os {
         self.timers.set(slot, begins);
         self.changed = true;
         self.counters.created.add(1);
-        self.shared.attention.raise();
         Ok(id)
     }
 

@@ -138,7 +138,7 @@ impl Scheduler for Cyclic {
         });
         let late = late.filter_map(|(_, &task)| tasks.get(task)).filter(|task| !task.ready);
         let late = late.map(|task| task.ticket.next_release).min();
-        let mut following = frame + 1..frame + 1 + self.frames.len() as u64;
+        let mut following = (frame + 1..).take(self.frames.len());
         let busy = following.find(|&frame| !self.entries(frame).is_empty())?;
         let begins = Time::from_nanos(busy.saturating_mul(self.frame_ns) - self.lead_ns);
         Some(late.map_or(begins, |late| begins.min(late.max(now))))

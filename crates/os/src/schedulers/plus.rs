@@ -184,12 +184,21 @@ mod tests {
             next_deadline: Time::MAX,
         };
         let task = Candidate { ticket, ready: true, begun: false, since: 0 };
+        let counts = |plus: &Plus<Edf>| {
+            let found = plus.slack.inspect();
+            (found.offered, found.filled)
+        };
         for (slack_ns, chosen, offered, filled) in
             [(49, None, 1, 0), (50, Some(0), 2, 1), (51, Some(0), 3, 2), (0, None, 4, 2)]
         {
             assert_eq!(plus.filler(Time::ZERO, slack_ns, &[task]), chosen);
-            let found = plus.slack.inspect();
-            assert_eq!((found.offered, found.filled), (offered, filled), "{slack_ns}");
+            assert_eq!(counts(&plus), (offered, filled), "{slack_ns}");
         }
+        // Another policy counts from the start.
+        let mut policy = slack::Choice::BestFit.policy();
+        assert!(NewPolicy::apply(&mut policy, &mut plus.slack, Time::ZERO));
+        assert_eq!(counts(&plus), (0, 0));
+        let longer = Candidate { ticket: Ticket { wcet_ns: 51, ..ticket }, since: 1, ..task };
+        assert_eq!(plus.filler(Time::ZERO, 60, &[task, longer]), Some(1));
     }
 }

@@ -2,14 +2,15 @@
 
 use crate::bench::{Bench, Log, micros};
 use crate::shared;
-use picnic_core::command::Prepared;
+use picnic_core::command::{Order, Prepared};
 use picnic_core::config::Section;
 use picnic_core::registry::{BuildContext, Entry};
 use picnic_core::time::Time;
+use picnic_os::control::TaskControl;
 use picnic_os::executor::OsSettings;
 use picnic_os::schedulers::registry::SCHEDULERS;
 use picnic_os::schedulers::{Decision, Scheduler};
-use picnic_os::task::{TaskSpec, program};
+use picnic_os::task::{TaskId, TaskSpec, program};
 use picnic_os::ticket::{Candidate, Ticket};
 use proptest::prelude::*;
 
@@ -34,6 +35,31 @@ fn commands_are_obeyed_as_they_are_declared() {
     let context = BuildContext::default();
     let obey = |policy: &mut Box<dyn Scheduler>, order: &mut Prepared, now| policy.obey(order, now);
     shared::commands_are_obeyed(SCHEDULERS, &context, build, obey);
+}
+
+struct Foreign;
+
+impl Order for Foreign {
+    type Target = u8;
+
+    fn apply(&mut self, _: &mut u8, _: Time) -> bool {
+        true
+    }
+}
+
+#[test]
+fn an_order_for_another_component_is_not_obeyed() {
+    let foreign = || Prepared::new(Foreign);
+    for entry in SCHEDULERS {
+        assert!(!build(entry).obey(&mut foreign(), Time::ZERO), "{}", entry.name);
+    }
+    // Nor is one by a task without commands, or by none.
+    let mut bench = Bench::new();
+    let id = bench.os.create(TaskSpec::new("t"), program(|_| std::future::pending())).unwrap();
+    for id in [id, TaskId(77)] {
+        assert!(!bench.os.control(bench.now, &mut TaskControl::Task(id, foreign())));
+    }
+    bench.end();
 }
 
 /// Alone on its core, whatever the policy: every release is met, and a task that is not periodic

@@ -3,6 +3,7 @@
 use crate::bench::{Bench, Log, edf_plus, micros};
 use picnic_core::config::Sections;
 use picnic_core::error::ConfigError;
+use picnic_core::packet::pool::{Pool, PoolConfig};
 use picnic_core::port::{Arrivals, Rate};
 use picnic_core::registry::{BuildContext, Component, Entry, NoKeys};
 use picnic_core::time::Time;
@@ -11,11 +12,13 @@ use picnic_os::admission::{Demand, Order, Refusal, admit};
 use picnic_os::alloc::boundary_tag::BoundaryTag;
 use picnic_os::alloc::slots::Slots;
 use picnic_os::alloc::{Allocator, Figures};
-use picnic_os::config::{OsRegistries, Setup, Surroundings, Tasks, build, build_os};
+use picnic_os::config::{
+    Origin, OsRegistries, ProfileCosts, Setup, Surroundings, Tasks, build, build_os,
+};
 use picnic_os::executor::OsSettings;
 use picnic_os::memory::{MemoryError, TransferCost};
 use picnic_os::path::{Costs, Intake, PacketPath};
-use picnic_os::schedulers::cyclic::{Cyclic, timetable};
+use picnic_os::schedulers::cyclic::{Cyclic, MOST_FRAMES, timetable};
 use picnic_os::schedulers::edf::Edf;
 use picnic_os::schedulers::slack::{Lookahead, SlackPolicy};
 use picnic_os::schedulers::{Discipline, Scheduler};
@@ -91,9 +94,24 @@ fn no_number_of_segments_or_length_of_a_period_makes_a_set_fit() {
     let edf = |tasks: &[Demand], path: &PacketPath| {
         admit(tasks, path, Order::EarliestDeadline, Discipline::Segment)
     };
-    let many = Demand { segments: 1 << 63, ..demand("many", 1_000, &[1]) };
-    let found = edf(&[many], &PacketPath::default().switching(2, 0));
-    assert!(matches!(found, Err(Refusal::Overloaded { .. })), "{found:?}");
+    let many = || Demand { segments: 1 << 63, ..demand("many", 1_000, &[1]) };
+    let long = demand("long", 1_000, &[u64::MAX - 1]);
+    let switching = PacketPath::default().switching(2, 0);
+    for (task, path) in [(many(), switching), (many(), turns(2)), (long.clone(), turns(2))] {
+        let found = edf(&[task], &path);
+        assert!(matches!(found, Err(Refusal::Overloaded { .. })), "{found:?}");
+    }
+    let wire = |burst, room| Intake { name: "w".into(), pps: 1, burst, room };
+    let costs = Costs { turn_ns: 10, packet_ns: 1, catch_up_ns: u64::MAX, ..Costs::default() };
+    let found = edf(&[long], &PacketPath::new(vec![wire(1, 10)], costs));
+    assert!(matches!(found, Err(Refusal::SegmentTooLong { .. })), "{found:?}");
+    // So many packets come together that the path never has them behind it.
+    let endless = PacketPath::new(vec![wire(u64::MAX, u64::MAX)], costs);
+    let tasks = [demand("a", 1_000, &[1])];
+    let found = edf(&tasks, &endless);
+    assert!(matches!(found, Err(Refusal::Late { .. })), "{found:?}");
+    let found = admit(&tasks, &endless, Order::Timetable, Discipline::Segment);
+    assert!(matches!(found, Err(Refusal::FrameTooFull { .. })), "{found:?}");
     // The first period shows nothing; the second task's does.
     let tasks =
         [demand("a", 1_000, &[350]), demand("b", 1_100, &[351]), demand("long", 1 << 61, &[1])];
@@ -118,6 +136,70 @@ fn a_frame_has_room_for_a_turn_of_the_path_if_that_takes_any_time() {
     let full = told(1, &[8]).unwrap_err();
     let expected = "may take 21 ns: 9 ns (a) + 11 ns (b) + 1 ns (the packet path)";
     assert!(full.ends_with(expected), "{full}");
+}
+
+#[test]
+fn what_is_due_beside_a_turn_may_take_all_of_an_interval() {
+    let tasks = [demand("a", 1_000, &[500]), demand("b", 1_001, &[1])];
+    // A burst takes so long; without packets no segment is followed by one.
+    let edf = |packet_ns| {
+        let costs = Costs { packet_ns, burst: 1, ..Costs::default() };
+        let path = PacketPath::new(vec![], costs);
+        admit(&tasks, &path, Order::EarliestDeadline, Discipline::Segment)
+    };
+    // Due are 500 ns within 1001, 501 within 1002.
+    assert_eq!(edf(501), Ok(()));
+    assert!(matches!(edf(502), Err(Refusal::Late { within_ns: 1_002, .. })), "{:?}", edf(502));
+}
+
+#[test]
+fn a_turn_beside_a_load_of_the_whole_core_is_refused_where_it_shows() {
+    let edf = |tasks: &[Demand], path: &PacketPath| {
+        admit(tasks, path, Order::EarliestDeadline, Discipline::Segment)
+    };
+    // Within the first period, however long that is.
+    let costs = Costs { packet_ns: 3, burst: 1, ..Costs::default() };
+    let found = edf(&[demand("a", 1 << 30, &[1 << 30])], &PacketPath::new(vec![], costs));
+    let within = (1 << 30) + 1;
+    assert!(
+        matches!(found, Err(Refusal::Late { within_ns, .. }) if within_ns == within),
+        "{found:?}"
+    );
+    // Further up: 600 ns of packets behind each segment.
+    let wire = Intake { name: "w".into(), pps: 1, burst: 6, room: u64::MAX };
+    let path = PacketPath::new(vec![wire], Costs { packet_ns: 100, burst: 1, ..Costs::default() });
+    assert_eq!(edf(&[demand("a", 1_000, &[1])], &path), Ok(()));
+    let found = edf(&[demand("a", 1_000, &[1]), demand("b", 1_100, &[1])], &path);
+    assert!(matches!(found, Err(Refusal::Late { .. })), "{found:?}");
+}
+
+#[test]
+fn all_of_the_core_may_be_used_however_it_is_added_up() {
+    let fits = |tasks: &[(u64, u64)], path: &PacketPath| {
+        let tasks: Vec<_> =
+            tasks.iter().map(|&(bound, period)| demand("t", period, &[bound])).collect();
+        admit(&tasks, path, Order::Other, Discipline::Completion).is_ok()
+    };
+    let alone = PacketPath::default();
+    // Billionths of thirds are rounded up; the others are more than 1 as floating-point numbers.
+    assert!(fits(&[(10, 30), (10, 30), (10, 30)], &alone));
+    assert!(fits(&[(2, 10), (171, 250), (29, 250)], &alone));
+    assert!(!fits(&[(10, 30), (10, 30), (11, 30)], &alone));
+    // Where packets are lost whatever tasks do, their share is not the tasks' to leave.
+    assert!(fits(&[(1_000, 1_000)], &path(10_000_000, 0, 100)));
+}
+
+#[test]
+fn only_a_path_that_catches_up_with_packets_is_asked_how_soon() {
+    let told = |pps, packet_ns| {
+        let wire = Intake { name: "w".into(), pps, burst: 1, room: u64::MAX };
+        let costs = Costs { turn_ns: 10, packet_ns, burst: 1, catch_up_ns: 5, ..Costs::default() };
+        let path = PacketPath::new(vec![wire], costs);
+        admit(&[demand("t", 1_000, &[100])], &path, Order::Other, Discipline::Segment)
+    };
+    assert_eq!(told(0, 1), Ok(()));
+    assert!(matches!(told(1_000_000, 1), Err(Refusal::CatchUpTooLong { .. })));
+    assert_eq!(told(10_000_000, 100), Ok(()));
 }
 
 // ---------------------------------------------------------------- the packet path
@@ -234,6 +316,55 @@ fn after_a_long_pause_the_round_before_now_is_what_is_made_up_for() {
 }
 
 #[test]
+fn a_new_timetable_makes_up_for_nothing_that_was_before_it() {
+    let tasks =
+        [candidate(Some(40), 0, true), candidate(Some(40), 0, true), candidate(Some(20), 0, false)];
+    let mut cyclic = Cyclic::default();
+    // In an odd frame, of which the second task is.
+    let now = Time::from_nanos(20 * 9);
+    cyclic.tasks_changed(now, &tasks);
+    assert_eq!(cyclic.periodic(now, &tasks), Some(1));
+    assert_eq!(cyclic.periodic(now, &tasks), None);
+}
+
+#[test]
+fn a_task_without_a_bound_fills_its_frame() {
+    let bounded = |period_ns, remaining_ns| {
+        let mut task = candidate(Some(period_ns), 0, true);
+        task.ticket.remaining_ns = remaining_ns;
+        task
+    };
+    let mut cyclic = Cyclic::default();
+    cyclic.tasks_changed(Time::ZERO, &[bounded(20, 1), bounded(40, u64::MAX), bounded(40, 5)]);
+    assert_eq!(cyclic.frames(), [[0, 1], [0, 2]]);
+}
+
+#[test]
+fn a_timetable_has_so_many_frames_or_is_none() {
+    for (frames, fits) in [(MOST_FRAMES, true), (MOST_FRAMES + 1, false)] {
+        let tasks = [demand("a", 10, &[1]), demand("b", 10 * frames, &[1])];
+        let path = PacketPath::default();
+        let admitted = admit(&tasks, &path, Order::Timetable, Discipline::Completion);
+        assert_eq!(admitted.is_ok(), fits, "{admitted:?}");
+        let mut cyclic = Cyclic::default();
+        let tasks = [candidate(Some(10), 0, true), candidate(Some(10 * frames), 0, true)];
+        cyclic.tasks_changed(Time::ZERO, &tasks);
+        assert_eq!(cyclic.frames().len() as u64, if fits { frames } else { 0 });
+    }
+}
+
+#[test]
+fn near_the_end_of_time_the_next_frame_is_there_too() {
+    let (cyclic, mut tasks) = frames();
+    tasks.iter_mut().for_each(|task| task.ready = true);
+    for left in [30, 10, 0] {
+        let now = Time::from_nanos(u64::MAX - left);
+        let next = cyclic.next_periodic(now, &tasks).unwrap();
+        assert!(next >= Time::from_nanos(u64::MAX - 20), "{next:?} at {now:?}");
+    }
+}
+
+#[test]
 fn only_a_release_to_come_ends_a_slack() {
     let tasks = [
         candidate(None, 3, false),
@@ -268,6 +399,8 @@ fn lookahead_sees_the_first_of_the_queue_and_counts_in_parts() {
     assert_eq!(choose(1_000, &three), Some(0));
     // The first fits as it is and not in parts: the second leaves the least.
     assert_eq!(choose(1_001, &[filler(1_001, 0, 1), filler(600, 0, 2)]), Some(1));
+    assert_eq!(choose(257, &[filler(257, 0, 1), filler(2, 0, 2)]), Some(1), "one part");
+    assert_eq!(choose(1_001, &[filler(1_001, 0, 1), filler(1_001, 0, 2)]), Some(0), "none");
 }
 
 // ---------------------------------------------------------------- memory
@@ -313,6 +446,67 @@ fn the_smallest_block_may_stay_in_front_of_an_aligned_one() {
     assert_eq!(tags.allocate(&mut arena, 16, 64), Some(128));
     assert_eq!(tags.check(&arena), Ok(()));
     assert_eq!(tags.figures(&arena).free_blocks, 2);
+}
+
+#[test]
+fn what_is_left_of_a_block_is_one_if_it_is_long_enough() {
+    let mut arena = [0; 160];
+    // Of ten units: with its tag one takes eight, and two are a block; one takes nine.
+    for (bytes, used_bytes, free_bytes) in [(112, 128, 16), (128, 160, 0)] {
+        let mut tags = BoundaryTag::default();
+        tags.reset(&mut arena);
+        assert_eq!(tags.allocate(&mut arena, bytes, 1), Some(16));
+        let figures = tags.figures(&arena);
+        let found = (figures.used_bytes, figures.free_bytes, figures.largest_free_bytes);
+        assert_eq!(found, (used_bytes, free_bytes, free_bytes));
+    }
+}
+
+#[test]
+fn a_short_block_is_taken_before_a_long_one_is_split() {
+    let (mut arena, mut tags) = ([0; 1024], BoundaryTag::default());
+    tags.reset(&mut arena);
+    let places = [16, 16, 256, 16].map(|bytes| tags.allocate(&mut arena, bytes, 1).unwrap());
+    // The long one is the last to be freed.
+    for place in [places[0], places[2]] {
+        assert!(tags.free(&mut arena, place));
+    }
+    assert_eq!(tags.allocate(&mut arena, 16, 1), Some(places[0]));
+}
+
+#[test]
+fn what_is_wrong_with_an_arenas_tags_is_told() {
+    let (mut whole, mut tags) = ([0; 160], BoundaryTag::default());
+    tags.reset(&mut whole);
+    assert_eq!(tags.allocate(&mut whole, 16, 1), Some(16));
+    // The first byte of a tag, and the last of its size, whose top bit says that it is used; the
+    // second block begins behind 32 bytes.
+    for (at, byte, told) in [
+        (0, 1, "block 0 has 1 units"),
+        (0, 11, "block 0 has 11 units"),
+        (32 + 4, 3, "block 2 has lost the size of the one before"),
+        (3, 0, "block 2 was not joined"),
+        (32 + 3, 0x80, "counted (2, 1, 1, 1), found (10, 2, 0)"),
+    ] {
+        let mut arena = whole;
+        arena[at] = byte;
+        assert_eq!(tags.check(&arena), Err(told.into()));
+    }
+}
+
+#[test]
+fn a_slot_is_the_next_power_of_two_and_aligned_to_a_page_at_most() {
+    let mut arena = vec![0; 32 << 10];
+    for (slots, bytes) in
+        [(Slots::default(), 16), (Slots::of(1), 16), (Slots::of(17), 32), (Slots::of(8_000), 8_192)]
+    {
+        let mut slots = slots;
+        slots.reset(&mut arena);
+        assert_eq!(slots.figures(&arena).largest_free_bytes, bytes);
+        assert_eq!(slots.figures(&arena).free_blocks, arena.len() / bytes);
+        assert_eq!(slots.allocate(&mut arena, 16, bytes.min(4096)), Some(0));
+        assert_eq!(slots.allocate(&mut arena, 16, 8_192), None);
+    }
 }
 
 #[test]
@@ -437,6 +631,34 @@ fn a_frame_whose_end_nobody_waits_for_any_more_takes_no_place() {
         bench.wire_takes_all(0);
     }
     assert_eq!(log.text(), "0:Ok(())");
+    assert!(!bench.doors.is_watched());
+    bench.end();
+}
+
+#[test]
+fn a_frame_that_nobody_asks_for_at_its_end_leaves_the_others_theirs() {
+    let (mut bench, log) = (Bench::new(), Log::default());
+    let said = log.clone();
+    let body = program(move |nic| async move {
+        let mut one = Box::pin(nic.send(0, &[1; 60]));
+        let mut other = Box::pin(nic.send(0, &[2; 60]));
+        std::future::poll_fn(|context| {
+            assert!(one.as_mut().poll(context).is_pending());
+            assert!(other.as_mut().poll(context).is_pending());
+            Poll::Ready(())
+        })
+        .await;
+        nic.sleep_until(micros(10)).await;
+        drop(one);
+        said.say(nic.now(), format!("{:?}", other.await));
+    });
+    bench.os.create(spec("sender"), body).unwrap();
+    bench.run_until(micros(5));
+    assert_eq!(bench.wire_takes(0, 1, false), [vec![1; 60]]);
+    bench.run_until(micros(15));
+    assert_eq!(bench.wire_takes(0, 1, true), [vec![2; 60]]);
+    bench.run_until(micros(20));
+    assert_eq!(log.text(), "10:Err(Dropped)");
     bench.end();
 }
 
@@ -462,6 +684,47 @@ fn buffers_that_come_home_are_there_to_be_sent_again() {
         bench.turn();
     }
     assert_eq!(log.take().last().map(|(_, sent)| sent.as_str()), Some("true"));
+    bench.end();
+}
+
+#[test]
+fn a_frame_is_as_long_as_a_buffer_at_most() {
+    let (mut bench, log) = (Bench::new(), Log::default());
+    let said = log.clone();
+    let body = program(move |nic| async move {
+        for (wire, length) in [(0, 1), (0, 2048), (0, 2049), (1, 60)] {
+            said.say(nic.now(), format!("{:?}", nic.post(wire, &vec![0; length]).err()));
+        }
+    });
+    bench.os.create(spec("sender"), body).unwrap();
+    bench.turn();
+    let refused = "0:Some(Length { found: 2049, allowed: 2048 }) 0:Some(NoSuchWire(1))";
+    assert_eq!(log.text(), format!("0:None 0:None {refused}"));
+    bench.end();
+}
+
+#[test]
+fn an_eighth_of_the_pool_is_kept_at_hand_at_most() {
+    let (mut bench, log) = (Bench::new(), Log::default());
+    let config = PoolConfig { buffers: 64, ..PoolConfig::default() };
+    bench.doors.pool = Pool::new(&config, 0).unwrap().0;
+    let said = log.clone();
+    let body = program(move |nic| async move {
+        let sent = (0..64).filter(|_| nic.post(0, &[0; 60]).is_ok()).count();
+        said.say(nic.now(), sent.to_string());
+        // What was refused for want of a buffer is tried again when there are some.
+        for _ in sent..64 {
+            said.say(nic.now(), format!("{:?}", nic.send(0, &[0; 60]).await));
+        }
+    });
+    bench.os.create(spec("sender"), body).unwrap();
+    for _ in 0..200 {
+        bench.turn();
+        bench.wire_takes_all(0);
+    }
+    let said: Vec<_> = log.take().into_iter().map(|(_, what)| what).collect();
+    assert_eq!((&*said[0], said.len()), ("8", 57));
+    assert!(said[1..].iter().all(|sent| sent == "Ok(())"), "{said:?}");
     bench.end();
 }
 
@@ -566,4 +829,47 @@ fn what_wires_tell_is_what_admission_counts_on() {
     assert!(with_room(32).is_ok());
     let refused = with_room(31).unwrap_err();
     assert!(refused.contains("but 31 find room"), "{refused}");
+}
+
+#[test]
+fn what_admission_does_not_ask_is_told() {
+    let costs = ProfileCosts { turn_ns: 0, packet_ns: 100, origin: "a profile".into() };
+    let told = |keys: &str, pps| {
+        let file = card(&format!("[[wire]]\nport = \"generator\"\n[os]\n{keys}"));
+        let wire = Arrivals { rate: Rate::Pps(pps), room: Some(u64::MAX), ..Arrivals::default() };
+        let around = Surroundings { arrivals: vec![wire], costs: Some(costs.clone()) };
+        let os = build(&file, OsRegistries::default(), Filters::new(1), &around);
+        os.unwrap().unwrap().handle.path
+    };
+    let path = told("", 1_000_000);
+    assert_eq!((path.packets_fraction, path.notes.len()), (0.1, 0));
+    assert_eq!(path.wires[0].room, Origin { value: None, from: "all wait".into() });
+    // A rate that is more than the core can take is a mistake only of who states it.
+    assert_eq!(told("", 20_000_000).notes.len(), 1);
+    assert_eq!(told("line_rate_pps = 20_000_000", 1).notes.len(), 0);
+}
+
+#[test]
+fn a_packet_at_least_comes_by_a_wire_that_reports_nothing() {
+    let with_room = |room: u64| {
+        let keys = format!("line_rate_pps = 1\nreceive_room = {room}\n");
+        let wire = "[[wire]]\nport = \"generator\"\n";
+        build_os(&card(&format!("{wire}[os]\n{keys}[[task]]\ntask = \"plain\"")), TASKS)
+    };
+    assert!(with_room(1).is_ok() && with_room(0).is_err());
+}
+
+#[test]
+fn a_section_or_a_task_asks_for_nic_os() {
+    let there = |text| build_os(&card(text), TASKS).unwrap().is_some();
+    assert!(there("[os]") && there("[[task]]\ntask = \"plain\"") && !there(""));
+}
+
+#[test]
+fn the_longest_list_has_all_tasks_and_those_that_ended_and_are_kept() {
+    let kinds = OsRegistries { tasks: TASKS, ..OsRegistries::default() };
+    let file = card("[os]\ntasks = 3");
+    let os = build(&file, kinds, Filters::new(1), &Surroundings::default()).unwrap().unwrap();
+    assert_eq!(os.handle.factory.longest_list(), 3 + 1024);
+    assert_eq!(os.handle.factory.kinds().collect::<Vec<_>>(), ["plain"]);
 }

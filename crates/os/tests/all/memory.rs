@@ -175,7 +175,10 @@ fn tasks_read_and_write_their_blocks_and_no_others() {
     let body = program(move |nic| async move {
         let mut a = nic.allocate(100).unwrap();
         let mut b = nic.allocate_aligned(100, 256).unwrap();
-        drop(nic.allocate_aligned(1, 4096).unwrap());
+        assert_eq!((a.len(), b.len()), (100, 100));
+        let mut page = nic.allocate_aligned(1, 4096).unwrap();
+        page.with(|bytes| assert!(bytes.as_ptr().addr().is_multiple_of(4096))).unwrap();
+        drop(page);
         a.with(|bytes| bytes.fill(1)).unwrap();
         b.write(0, &[2; 100]).unwrap();
         nic.yield_now().await;
@@ -231,6 +234,29 @@ fn a_killed_tasks_memory_is_released_wherever_its_handles_are() {
     }
     kept.lock().unwrap().clear();
     assert_eq!(bench.os.memory_report().arena.blocks, 0);
+    bench.end();
+}
+
+#[test]
+fn a_handle_that_is_left_over_is_none_to_the_block_in_its_place() {
+    let mut bench = bench();
+    let kept: Arc<Mutex<Option<Block>>> = Arc::default();
+    let theirs = kept.clone();
+    let body = program(move |nic| async move {
+        *theirs.lock().unwrap() = Some(nic.allocate(64).unwrap());
+    });
+    bench.os.create(spec("first"), body).unwrap();
+    bench.run_until(micros(5));
+    let body = program(move |nic| async move {
+        let block = nic.allocate(64).unwrap();
+        let stale = kept.lock().unwrap().take().unwrap();
+        assert_eq!(stale.read(0, &mut [0]), Err(MemoryError::Released));
+        drop(stale);
+        assert_eq!(block.read(0, &mut [0]), Ok(()));
+    });
+    bench.os.create(spec("second"), body).unwrap();
+    bench.run_until(micros(10));
+    assert_eq!(bench.os.counters().panics.get(), 0);
     bench.end();
 }
 
@@ -293,7 +319,9 @@ fn host_memory_is_reached_by_transfers_that_take_their_time() {
         card.write(0, b"from the card").unwrap();
         let there = nic.allocate_host(4000).unwrap();
         *theirs.lock().unwrap() = Some(there.host_side());
+        assert_eq!(there.len(), 4000);
         said.say(nic.now(), nic.allocate_host(97).unwrap_err().to_string());
+        assert!(nic.allocate_host(96).is_ok());
         nic.copy_to_host(&card, 0..200, &there, 100).await.unwrap();
         said.say(nic.now(), "written");
         there.host_side().with(|bytes| bytes[0..5].copy_from_slice(b"hello"));
@@ -320,7 +348,7 @@ fn host_memory_is_reached_by_transfers_that_take_their_time() {
     let report = bench.os.memory_report();
     assert_eq!((report.transfers, report.transferred_bytes), (2, 205));
     assert_eq!(report.transfer_modelled_ns, 4_000 + 2_050);
-    assert_eq!((report.host_used_bytes, report.host_high_water_bytes), (4000, 4000));
+    assert_eq!((report.host_used_bytes, report.host_high_water_bytes), (4000, 4096));
     drop(memory);
     assert_eq!(bench.os.memory_report().host_used_bytes, 0);
     bench.end();

@@ -89,6 +89,51 @@ fn a_task_is_told_what_its_mailbox_was_sent() {
     bench.end();
 }
 
+fn segments(bench: &Bench) -> u64 {
+    bench.os.lines().next().unwrap().counters.segments.get()
+}
+
+#[test]
+fn each_packet_is_received_in_a_segment_of_its_own() {
+    let mut bench = Bench::new();
+    let (_, slot) = reader(&mut bench, 4, drop);
+    assert_eq!(segments(&bench), 1);
+    for byte in 0..3 {
+        push(&mut bench, &slot, &[byte]);
+    }
+    bench.run_until(micros(20));
+    assert_eq!(segments(&bench), 4);
+    bench.end();
+}
+
+#[test]
+fn a_packet_wakes_only_who_waits_for_one() {
+    let (mut bench, log, slot) = (Bench::new(), Log::default(), Slot::default());
+    let (said, theirs) = (log.clone(), slot.clone());
+    let body = program(move |nic| async move {
+        let (sender, mut mailbox) = nic.mailbox(4);
+        *theirs.lock().unwrap() = Some(sender);
+        drop(mailbox.receive().await);
+        said.say(nic.now(), format!("{} left", mailbox.len()));
+        nic.sleep_until(micros(20)).await;
+        said.say(nic.now(), format!("{} left", mailbox.len()));
+        drop((mailbox.try_receive(), mailbox.try_receive()));
+        said.say(nic.now(), format!("empty: {}", mailbox.is_empty()));
+        std::future::pending().await
+    });
+    bench.os.create(spec("reader"), body).unwrap();
+    bench.run_until(micros(5));
+    push(&mut bench, &slot, &[0]);
+    bench.run_until(micros(10));
+    for byte in 1..3 {
+        push(&mut bench, &slot, &[byte]);
+    }
+    bench.run_until(micros(30));
+    assert_eq!(log.text(), "5:0 left 20:2 left 20:empty: true");
+    assert_eq!(segments(&bench), 3);
+    bench.end();
+}
+
 #[test]
 fn a_full_mailbox_gives_the_packet_back() {
     let mut bench = Bench::new();
@@ -143,7 +188,9 @@ fn what_a_killed_task_had_is_consumed_and_its_mailbox_closed() {
     assert!(!push(&mut bench, &slot, &[8]));
     bench.run_until(micros(25));
     assert_eq!(bench.os.attention().held().get(), 3, "those that are elsewhere");
+    assert!(!bench.os.attention().is_raised());
     kept.lock().unwrap().clear();
+    assert!(bench.os.attention().is_raised());
     bench.run_until(micros(30));
     bench.end();
 }
@@ -258,6 +305,21 @@ fn when_the_card_has_stopped_nothing_more_is_sent() {
     bench.end();
     let sender = kept.lock().unwrap().take().unwrap();
     assert_eq!(sender.post(&[2; 60]), Err(SendError::Stopped));
+}
+
+#[test]
+fn a_callback_hears_that_the_card_was_stopped() {
+    let (mut bench, log) = (Bench::new(), Log::default());
+    let said = log.clone();
+    let body = program(move |nic| async move {
+        let sender = nic.sender(0, move |end| said.say(Time::ZERO, format!("{end:?}")));
+        sender.post(&[1; 60]).unwrap();
+        nic.sleep_until(Time::MAX).await;
+    });
+    bench.os.create(spec("sender"), body).unwrap();
+    bench.run_until(micros(10));
+    bench.end();
+    assert_eq!(log.text(), "0:Err(Stopped)");
 }
 
 #[test]

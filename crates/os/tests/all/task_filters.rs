@@ -7,12 +7,15 @@ use picnic_core::guard::Guard;
 use picnic_core::ledger::{DropReason, Stage};
 use picnic_core::out::{Doors, Onward, Out};
 use picnic_core::packet::burst::Burst;
+use picnic_core::packet::desc::Descriptor;
 use picnic_core::resident::Resident;
 use picnic_core::time::Time;
+use picnic_filter::code::{Closer, Handover};
 use picnic_filter::{Action, Filter, FilterCode, FilterError, Filters, FiveTuple, Match, Protocol};
 use picnic_os::control::TaskControl;
 use picnic_os::task::{TaskSpec, program};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 
 struct Nothing;
@@ -185,6 +188,55 @@ fn a_task_on_a_card_without_filters_is_told() {
     bench.os.create(spec("hopeful"), body).unwrap();
     bench.run_until(micros(20));
     assert_eq!(told.lock().unwrap().take(), Some(Err(FilterError::Absent)));
+    bench.end();
+}
+
+/// Takes nothing. Whoever installs it makes a change until its other end is dropped.
+struct Slow(Sender<()>, Receiver<()>);
+
+impl Handover for Slow {
+    fn hand_over(&mut self, _: Time, packet: Descriptor) -> Result<(), Descriptor> {
+        Err(packet)
+    }
+
+    fn closer(&self) -> Option<Closer> {
+        self.0.send(()).unwrap();
+        let _ = self.1.recv();
+        None
+    }
+}
+
+#[test]
+fn a_filter_of_an_ended_task_goes_as_soon_as_nobody_else_changes_any() {
+    let mut bench = Bench::new();
+    let filters = Filters::new(1);
+    bench.os.attach_filters(filters.clone());
+    let body = program(|nic| async move {
+        nic.add_filter(icmp(Action::Count), FilterCode::default()).await.unwrap();
+        std::future::pending().await
+    });
+    let id = bench.os.create(spec("t"), body).unwrap();
+    bench.run_until(micros(20));
+    assert_eq!(filters.list().len(), 1);
+
+    let ((begins, begun), (end, ends)) = (channel(), channel());
+    let theirs = filters.clone();
+    let thread = std::thread::spawn(move || {
+        let code =
+            FilterCode { handover: Some(Box::new(Slow(begins, ends))), ..FilterCode::default() };
+        theirs.add_with(Filter::new("other", Match::Any, Action::Deliver), code).unwrap()
+    });
+    begun.recv().unwrap();
+    assert!(bench.os.control(bench.now, &mut TaskControl::Kill(id)));
+    for _ in 0..2 {
+        assert!(bench.os.attention().is_raised(), "it tries again");
+        bench.turn();
+    }
+    drop(end);
+    let other = thread.join().unwrap();
+    bench.turn();
+    assert_eq!(filters.list().iter().map(|filter| filter.id).collect::<Vec<_>>(), [other]);
+    assert!(!bench.os.attention().is_raised());
     bench.end();
 }
 

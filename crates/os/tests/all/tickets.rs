@@ -212,6 +212,26 @@ fn schedulers_are_told_of_every_change_and_of_no_other() {
     }
     let TaskControl::List(lines) = list else { panic!("{list:?}") };
     assert_eq!((lines.len(), lines[0].priority), (1, 9));
+    assert_eq!(changes_after(&mut bench, &mut TaskControl::Kill(id)), (true, 1));
+    bench.end();
+}
+
+#[test]
+fn a_ready_task_that_is_suspended_has_no_release_until_it_is_resumed() {
+    let (mut bench, told) = overheard(0, 0);
+    let body = program(|nic| async move {
+        loop {
+            nic.yield_now().await;
+        }
+    });
+    let id = bench.os.create(spec("t"), body).unwrap();
+    bench.turn();
+    assert!(bench.os.control(bench.now, &mut TaskControl::Suspend(id)));
+    bench.turn();
+    assert_eq!(last(&told).1.ticket.next_release, Time::MAX);
+    assert!(bench.os.control(bench.now, &mut TaskControl::Resume(id)));
+    bench.turn();
+    assert_eq!(last(&told).1.ticket.next_release, Time::ZERO);
     bench.end();
 }
 
@@ -320,6 +340,32 @@ fn a_wake_reaches_its_task_wherever_that_stands() {
 }
 
 #[test]
+fn a_task_that_wakes_itself_goes_on_wherever_it_stands() {
+    let settings = OsSettings { tasks: 130, switch_ns: 0, cold_ns: 0, ..OsSettings::default() };
+    let mut bench = Bench::with(&settings, edf_plus());
+    for _ in 0..130 {
+        let body = program(|_| async {
+            let mut is_woken = false;
+            std::future::poll_fn(|context| {
+                if std::mem::replace(&mut is_woken, true) {
+                    return std::task::Poll::Ready(());
+                }
+                context.waker().wake_by_ref();
+                std::task::Poll::Pending
+            })
+            .await;
+        });
+        bench.os.create(spec("w"), body).unwrap();
+    }
+    bench.run_until(micros(300));
+    for line in bench.os.lines() {
+        let counts = (line.counters.segments.get(), line.counters.invocations.get());
+        assert_eq!(counts, (2, 1), "{}", line.id);
+    }
+    bench.end();
+}
+
+#[test]
 fn a_request_from_elsewhere_makes_it_look() {
     let (mut bench, slot) = (Bench::new(), Arc::<Mutex<Option<Nic>>>::default());
     let theirs = slot.clone();
@@ -384,6 +430,9 @@ fn defaults_are_those_of_the_card_file() {
     assert_eq!((keys.tasks, keys.arena_bytes, keys.host_bytes), (64, 1_048_576, 16_777_216));
     assert_eq!((keys.switch_ns, keys.cold_ns, keys.catch_up_us), (1_000, 50_000, 1_000));
     assert_eq!((keys.transfer_latency_ns, keys.transfer_bytes_per_us), (1_000, 8_000));
+    assert_eq!(keys.cost_profile(), None);
+    let named = OsSection { cost_profile: "own.toml".into(), ..keys };
+    assert_eq!(named.cost_profile(), Some("own.toml".as_ref()));
 }
 
 #[test]
