@@ -312,8 +312,7 @@ impl Os {
                     if awaits_release && task.period_ns.is_none() {
                         // The release of a task that has none: one invocation ends here, and the
                         // next is ready at once, behind all that are.
-                        running.completes = std::mem::replace(&mut task.open, false);
-                        running.begins = true;
+                        (running.completes, running.begins) = (true, true);
                         task.begun = false;
                         task.cell.begin_invocation();
                     }

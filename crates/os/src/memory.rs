@@ -95,6 +95,12 @@ struct Region {
     gone: bool,
 }
 
+impl Region {
+    fn new(bytes: Range<usize>, allocator: Box<dyn Allocator>, owner: Option<TaskId>) -> Self {
+        Region { bytes, allocator, blocks: 0, owner, retired: false, gone: false }
+    }
+}
+
 /// A block that is given out.
 struct Live {
     serial: u64,
@@ -157,8 +163,7 @@ impl Memory {
         let bytes = start..start + arena_bytes;
         let mut allocator: Box<dyn Allocator> = Box::<BoundaryTag>::default();
         allocator.reset(&mut arena[bytes.clone()]);
-        let whole =
-            Region { bytes, allocator, blocks: 0, owner: None, retired: false, gone: false };
+        let whole = Region::new(bytes, allocator, None);
         let host = HostBudget {
             most: host_bytes as u64,
             used: AtomicU64::new(0),
@@ -265,15 +270,7 @@ impl Memory {
         let start = whole.bytes.start + place;
         let bytes = start..start + bytes;
         allocator.reset(&mut self.arena[bytes.clone()]);
-        let owner = Some(owner);
-        self.regions.push(Region {
-            bytes,
-            allocator,
-            blocks: 0,
-            owner,
-            retired: false,
-            gone: false,
-        });
+        self.regions.push(Region::new(bytes, allocator, Some(owner)));
         Ok(())
     }
 

@@ -22,8 +22,7 @@ impl Os {
 
     /// The task waits for its release, which is when `ready_at` says.
     pub(super) fn await_release(&mut self, slot: usize) {
-        let Some(task) = &mut self.tasks[slot] else { return };
-        task.state = State::Release;
+        let Some(task) = &self.tasks[slot] else { return };
         let ticket = &mut self.candidates[slot].ticket;
         task.stamp(ticket, &self.path);
         if !task.suspended {
@@ -169,7 +168,6 @@ impl Os {
     pub(super) fn begin_again(&mut self, slot: usize, now: Time) {
         let Some(task) = &mut self.tasks[slot] else { return };
         task.counters.invocations.add(1);
-        task.open = true;
         task.ready_at = now;
         if !task.suspended {
             self.candidates[slot].ticket.next_release = now;

@@ -251,6 +251,7 @@ fn tasks_create_kill_suspend_and_resume_each_other() {
             }
         });
         let id = nic.create(spec("child"), child).await.unwrap();
+        nic.set_priority(id, 7);
         nic.sleep_until(micros(15)).await;
         nic.suspend(id);
         nic.sleep_until(micros(35)).await;
@@ -263,8 +264,10 @@ fn tasks_create_kill_suspend_and_resume_each_other() {
     });
     bench.os.create(spec("parent"), parent).unwrap();
     bench.run_until(micros(100));
-    let states: Vec<_> = bench.os.lines().map(|line| (line.name.to_string(), line.state)).collect();
-    assert_eq!(states, [("child".into(), State::Killed), ("parent".into(), State::Killed)]);
+    let lines: Vec<_> =
+        bench.os.lines().map(|line| (line.name.to_string(), line.state, line.priority)).collect();
+    let expected = [("child".into(), State::Killed, 7), ("parent".into(), State::Killed, 0)];
+    assert_eq!(lines, expected);
     assert_eq!(log.text(), "2:child 12:child 36:child 46:child");
     bench.end();
 }
