@@ -5,7 +5,7 @@ use crate::admission::{self, Demand};
 use crate::context::Nic;
 use crate::figures::TaskCounters;
 use crate::keys::Admission;
-use crate::roster::{State, Task};
+use crate::roster::{State, Task, VACANT};
 use crate::shared::lock;
 use crate::task::{CreateError, End, Program, TaskCell, TaskId, TaskRequest, TaskSpec};
 use crate::ticket::Ticket;
@@ -58,12 +58,11 @@ impl Os {
         self.next_id += 1;
         let begins = now + spec.offset_ns;
         self.candidates[slot].ticket = Ticket {
-            wcet_ns: 0,
-            remaining_ns: 0,
             period_ns: spec.period_ns,
             priority: spec.priority,
             next_release: begins,
             next_deadline: spec.period_ns.map_or(Time::MAX, |period_ns| begins + period_ns),
+            ..VACANT.ticket
         };
         let task = Task {
             waker: Waker::from(cell.clone()),

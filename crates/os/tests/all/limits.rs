@@ -185,6 +185,8 @@ fn all_of_the_core_may_be_used_however_it_is_added_up() {
     assert!(fits(&[(10, 30), (10, 30), (10, 30)], &alone));
     assert!(fits(&[(2, 10), (171, 250), (29, 250)], &alone));
     assert!(!fits(&[(10, 30), (10, 30), (11, 30)], &alone));
+    // Less than a billionth too much is too much.
+    assert!(!fits(&[(3_999_999_999, 4_000_000_000), (2, 4_000_000_000)], &alone));
     // Where packets are lost whatever tasks do, their share is not the tasks' to leave.
     assert!(fits(&[(1_000, 1_000)], &path(10_000_000, 0, 100)));
     // A third is theirs.

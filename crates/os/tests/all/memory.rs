@@ -260,13 +260,13 @@ fn a_handle_that_is_left_over_is_none_to_the_block_in_its_place() {
     bench.end();
 }
 
-/// An allocator that gives out what is not there.
-struct Liar;
+/// An allocator that gives out this place, whether it is there or not.
+struct Liar(usize);
 
 impl Allocator for Liar {
     fn reset(&mut self, _: &mut [u8]) {}
-    fn allocate(&mut self, arena: &mut [u8], _: usize, _: usize) -> Option<usize> {
-        Some(arena.len() - 4)
+    fn allocate(&mut self, _: &mut [u8], _: usize, _: usize) -> Option<usize> {
+        Some(self.0)
     }
     fn free(&mut self, _: &mut [u8], _: usize) -> bool {
         true
@@ -286,7 +286,9 @@ fn an_installed_allocator_is_asked_instead_and_what_it_says_is_looked_at() {
         nic.install_allocator(1024, Box::new(Slots::of(256))).unwrap();
         let slots: Vec<_> = (0..4).map(|_| nic.allocate(200).unwrap()).collect();
         said.say(nic.now(), nic.allocate(1).unwrap_err().to_string());
-        nic.install_allocator(1024, Box::new(Liar)).unwrap();
+        nic.install_allocator(1024, Box::new(Liar(usize::MAX))).unwrap();
+        assert!(nic.allocate(4).is_err() && nic.uninstall_allocator());
+        nic.install_allocator(1024, Box::new(Liar(1020))).unwrap();
         said.say(nic.now(), format!("{:?}", nic.allocate(16).is_err()));
         said.say(nic.now(), format!("{:?}", nic.allocate(4).is_ok()));
         assert!(nic.uninstall_allocator() && nic.uninstall_allocator());
