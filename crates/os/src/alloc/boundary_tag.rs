@@ -213,7 +213,6 @@ impl Allocator for BoundaryTag {
             self.link(arena, block);
             block += front;
             whole -= front;
-            set_word(arena, block, BEFORE, front);
         }
         let rest = whole - need;
         let taken = if rest >= SMALLEST { need } else { whole };

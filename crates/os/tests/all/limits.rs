@@ -138,18 +138,60 @@ fn a_frame_has_room_for_a_turn_of_the_path_if_that_takes_any_time() {
     assert!(full.ends_with(expected), "{full}");
 }
 
+/// By EDF, of segments, beside a path whose turn takes so long and which has none behind them: no
+/// packets come.
+fn beside_a_turn(turn_ns: u64, tasks: &[(u64, u64)]) -> Result<(), Refusal> {
+    let costs = Costs { packet_ns: turn_ns, burst: 1, ..Costs::default() };
+    let tasks: Vec<_> =
+        tasks.iter().map(|&(period, bound)| demand("t", period, &[bound])).collect();
+    let path = PacketPath::new(vec![], costs);
+    admit(&tasks, &path, Order::EarliestDeadline, Discipline::Segment)
+}
+
 #[test]
-fn what_is_due_beside_a_turn_may_take_all_of_an_interval() {
-    let tasks = [demand("a", 1_000, &[500]), demand("b", 1_001, &[1])];
-    // A burst takes so long; without packets no segment is followed by one.
-    let edf = |packet_ns| {
-        let costs = Costs { packet_ns, burst: 1, ..Costs::default() };
-        let path = PacketPath::new(vec![], costs);
-        admit(&tasks, &path, Order::EarliestDeadline, Discipline::Segment)
-    };
+fn what_is_due_may_take_all_of_an_interval() {
     // Due are 500 ns within 1001, 501 within 1002.
-    assert_eq!(edf(501), Ok(()));
-    assert!(matches!(edf(502), Err(Refusal::Late { within_ns: 1_002, .. })), "{:?}", edf(502));
+    let tasks = [(1_000, 500), (1_001, 1)];
+    assert_eq!(beside_a_turn(501, &tasks), Ok(()));
+    let found = beside_a_turn(502, &tasks);
+    assert!(matches!(found, Err(Refusal::Late { within_ns: 1_002, .. })), "{found:?}");
+    // Beside a segment of the second, 10 ns within 101 are.
+    assert_eq!(beside_a_turn(0, &[(100, 10), (102, 91)]), Ok(()));
+    let found = beside_a_turn(0, &[(100, 10), (110, 92)]);
+    assert!(matches!(found, Err(Refusal::Late { within_ns: 101, .. })), "{found:?}");
+    // The second invocation is due within 201, not within 199.
+    assert_eq!(beside_a_turn(0, &[(100, 99), (1_000, 2)]), Ok(()));
+}
+
+#[test]
+fn one_interval_that_is_too_short_is_enough_to_refuse_a_set() {
+    for (turn_ns, tasks) in [
+        (9, &[(14, 3), (23, 7), (29, 9)][..]),
+        (5, &[(4, 1), (17, 2), (27, 10)]),
+        (0, &[(21, 6), (26, 17)]),
+        (0, &[(4, 1), (14, 3), (16, 5)]),
+    ] {
+        let found = beside_a_turn(turn_ns, tasks);
+        assert!(matches!(found, Err(Refusal::Late { .. })), "{found:?} of {tasks:?}");
+    }
+    // One of ten thousand of the first task's periods: the second has many segments.
+    let long = Demand { segment_ns: 5, ..demand("b", 100_000, &[49_998]) };
+    let costs = Costs { packet_ns: 6, burst: 1, ..Costs::default() };
+    let path = PacketPath::new(vec![], costs);
+    let tasks = [demand("a", 10, &[5]), long];
+    let found = admit(&tasks, &path, Order::EarliestDeadline, Discipline::Segment);
+    assert!(matches!(found, Err(Refusal::Late { .. })), "{found:?}");
+}
+
+#[test]
+fn packets_have_room_while_caches_are_cold() {
+    let told = |room| {
+        let wire = Intake { name: "w".into(), pps: 1_000_000_000, burst: 1, room };
+        let path = PacketPath::new(vec![wire], Costs::default()).switching(0, 50);
+        admit(&[demand("t", 1_000, &[50])], &path, Order::Other, Discipline::Segment)
+    };
+    assert_eq!(told(101), Ok(()));
+    assert!(matches!(told(100), Err(Refusal::SegmentTooLong { .. })));
 }
 
 #[test]
