@@ -230,12 +230,8 @@ impl Mailbox {
         if self.state.closed.load(Ordering::Acquire) {
             return Poll::Ready(None);
         }
-        let mut waker = lock(&self.state.waker);
-        match &mut *waker {
-            Some(waker) => waker.clone_from(context.waker()),
-            none => *none = Some(context.waker().clone()),
-        }
-        drop(waker);
+        let waker = context.waker();
+        lock(&self.state.waker).get_or_insert_with(|| waker.clone()).clone_from(waker);
         // It may have been closed meanwhile, by a thread that found no waker.
         if self.state.closed.load(Ordering::Acquire) {
             return Poll::Ready(self.try_receive());

@@ -419,6 +419,17 @@ mod tests {
     use picnic_core::packet::pool::{Pool, PoolConfig};
     use picnic_core::stats::WireCounters;
     use picnic_core::time::Time;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::task::Wake;
+
+    #[derive(Default)]
+    struct Woken(AtomicBool);
+
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
 
     #[test]
     fn ends_are_looked_for_until_all_who_wait_have_been_told() {
@@ -432,6 +443,8 @@ mod tests {
             outbox.stage_awaited(0, &[0; 60], told).unwrap();
         }
         outbox.flush(&mut doors, &Attention::default());
+        let woken = Arc::new(Woken::default());
+        assert!(outbox.poll_end(0, &woken.clone().into()).is_pending());
         doors.serve_wire(0, Time::ZERO, &WireCounters::default(), |mut transmitter| {
             while let Some(frame) = transmitter.next() {
                 transmitter.sent(frame);
@@ -439,7 +452,7 @@ mod tests {
         });
         let mut calls = Vec::new();
         outbox.settle(&mut doors, &mut calls);
-        assert_eq!(calls.len(), 1);
+        assert_eq!((calls.len(), woken.0.load(Ordering::Relaxed)), (1, true));
         assert_eq!(outbox.poll_end(0, Waker::noop()), Poll::Ready(Ok(())));
         assert!(outbox.is_awaited());
         outbox.abandon(1);

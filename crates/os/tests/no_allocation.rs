@@ -21,6 +21,7 @@ fn tasks_run_without_an_allocation() {
             if let Ok(block) = &mut block {
                 let _ = block.write(0, &[7; 8]);
             }
+            nic.set_priority(nic.id(), 1);
             nic.yield_now().await;
             let _ = nic.send(0, &[3; 60]).await;
             nic.next_release().await;

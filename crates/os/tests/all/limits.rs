@@ -386,6 +386,43 @@ fn a_task_without_a_bound_fills_its_frame() {
     let mut cyclic = Cyclic::default();
     cyclic.tasks_changed(Time::ZERO, &[bounded(20, 1), bounded(40, u64::MAX), bounded(40, 5)]);
     assert_eq!(cyclic.frames(), [[0, 1], [0, 2]]);
+    // The fullest of a task's frames is what counts: those of the last are 1 and 7, not 0 and 6.
+    cyclic.tasks_changed(Time::ZERO, &[bounded(30, 0), bounded(40, 10), bounded(60, 1)]);
+    let of_last = (0..12).filter(|&frame| cyclic.frames()[frame].contains(&2));
+    assert_eq!(of_last.collect::<Vec<_>>(), [1, 7]);
+}
+
+#[test]
+fn a_timetable_is_of_the_tasks_there_are_by_their_periods() {
+    let mut cyclic = Cyclic::default();
+    let mut frames = |periods: &[u64]| {
+        let tasks: Vec<_> = periods.iter().map(|&p| candidate(Some(p), 0, true)).collect();
+        cyclic.tasks_changed(Time::ZERO, &tasks);
+        cyclic.frames().to_vec()
+    };
+    assert_eq!(frames(&[40, 20]), [vec![1, 0], vec![1]]);
+    assert_eq!(frames(&[0, 1]), [[1]], "a period of nothing is none");
+    assert!(frames(&[]).is_empty());
+}
+
+#[test]
+fn frames_begin_with_the_first_release() {
+    let tasks = [candidate(Some(20), 12, true), candidate(Some(20), 5, true)];
+    let mut cyclic = Cyclic::default();
+    cyclic.tasks_changed(Time::ZERO, &tasks);
+    assert_eq!(cyclic.next_periodic(Time::from_nanos(6), &tasks), Some(Time::from_nanos(25)));
+}
+
+#[test]
+fn what_a_frame_has_not_done_is_done_first_in_the_next() {
+    let mut tasks = [candidate(Some(20), 0, true), candidate(Some(20), 0, false)];
+    let mut cyclic = Cyclic::default();
+    cyclic.tasks_changed(Time::ZERO, &tasks);
+    assert_eq!(cyclic.periodic(Time::ZERO, &tasks), Some(0));
+    tasks[1].ready = true;
+    for task in [1, 0] {
+        assert_eq!(cyclic.periodic(Time::from_nanos(25), &tasks), Some(task));
+    }
 }
 
 #[test]
@@ -607,6 +644,9 @@ fn transfers_take_their_latency_and_their_bytes_rounded_up() {
     assert_eq!((cost.latency_ns, cost.bytes_per_us), (1_000, 8_000));
     let times: Vec<_> = [0, 1, 8, 9].map(|bytes| cost.of(bytes)).into();
     assert_eq!(times, [1_000, 1_001, 1_001, 1_002]);
+    for bytes_per_us in [0, 1] {
+        assert_eq!(TransferCost { latency_ns: 0, bytes_per_us }.of(3), 3_000);
+    }
 }
 
 #[test]
@@ -626,6 +666,7 @@ fn a_blocks_end_is_its_end_whatever_is_asked_for() {
             assert_eq!(block.write(usize::MAX, &[0; 2]), Err(refused));
             said.say(nic.now(), "refused");
             let host = nic.allocate_host(8).unwrap();
+            assert_eq!(nic.copy_to_host(&block, 0..2, &host, usize::MAX).await, Err(refused));
             let _ = nic.copy_to_host(&block, 0..8, &host, 0).await;
         });
         bench.os.create(TaskSpec::new("t").wcet_ns(1_000), body).unwrap();
@@ -721,6 +762,50 @@ fn a_frame_that_nobody_asks_for_at_its_end_leaves_the_others_theirs() {
     assert_eq!(bench.wire_takes(0, 1, true), [vec![2; 60]]);
     bench.run_until(micros(20));
     assert_eq!(log.text(), "10:Err(Dropped)");
+    bench.end();
+}
+
+#[test]
+fn a_frame_that_has_ended_has_no_part_in_the_one_in_its_place() {
+    let (mut bench, log) = (Bench::new(), Log::default());
+    let said = log.clone();
+    let body = program(move |nic| async move {
+        let mut one = Box::pin(nic.send(0, &[1; 60]));
+        assert_eq!(one.as_mut().await, Ok(()));
+        let mut other = Box::pin(nic.send(0, &[2; 60]));
+        std::future::poll_fn(|context| {
+            assert!(other.as_mut().poll(context).is_pending());
+            Poll::Ready(())
+        })
+        .await;
+        drop(one);
+        said.say(Time::ZERO, format!("{:?}", other.await));
+    });
+    bench.os.create(spec("sender"), body).unwrap();
+    for _ in 0..9 {
+        bench.turn();
+        bench.wire_takes_all(0);
+    }
+    assert_eq!(log.text(), "0:Ok(())");
+    bench.end();
+}
+
+#[test]
+fn buffers_that_come_home_are_there_to_be_awaited() {
+    let (mut bench, log) = (Bench::new(), Log::default());
+    let said = log.clone();
+    let taken: Vec<_> = std::iter::from_fn(|| bench.doors.pool.packet(&[0; 60])).collect();
+    let body = program(move |nic| async move {
+        nic.sleep_until(micros(50)).await;
+        said.say(nic.now(), format!("{:?}", nic.send(0, &[0; 60]).await));
+    });
+    bench.os.create(spec("sender"), body).unwrap();
+    bench.run_until(micros(10));
+    taken.into_iter().for_each(|packet| bench.doors.pool.free(packet));
+    bench.run_until(micros(60));
+    bench.wire_takes_all(0);
+    bench.run_until(micros(70));
+    assert_eq!(log.text(), "50:Ok(())");
     bench.end();
 }
 
@@ -925,6 +1010,8 @@ fn a_packet_at_least_comes_by_a_wire_that_reports_nothing() {
 fn a_section_or_a_task_asks_for_nic_os() {
     let there = |text| build_os(&card(text), TASKS).unwrap().is_some();
     assert!(there("[os]") && there("[[task]]\ntask = \"plain\"") && !there(""));
+    let os = build_os(&card("[os]\nscheduler = \"cyclic\""), TASKS).unwrap().unwrap();
+    assert_eq!(os.report().scheduler, "cyclic");
 }
 
 #[test]

@@ -191,6 +191,7 @@ fn tasks_read_and_write_their_blocks_and_no_others() {
         said.say(nic.now(), a.write(90, &[0; 11]).unwrap_err().to_string());
         said.say(nic.now(), a.read(usize::MAX, &mut seen).unwrap_err().to_string());
         said.say(nic.now(), nic.allocate_aligned(1, 3).unwrap_err().to_string());
+        assert_eq!(nic.allocate_aligned(1, 8192).unwrap_err(), MemoryError::Alignment(8192));
         said.say(nic.now(), nic.allocate(9000).unwrap_err().to_string());
         said.say(nic.now(), format!("{}", nic.memory().blocks));
     });
@@ -306,6 +307,23 @@ fn an_installed_allocator_is_asked_instead_and_what_it_says_is_looked_at() {
     assert!(texts[0].starts_with("found no room for 1 bytes: 0 are free"), "{}", texts[0]);
     assert_eq!(texts[1..], ["true", "true", "true 1 0"]);
     assert_eq!(bench.os.memory_report().arena.blocks, 0);
+    bench.end();
+}
+
+#[test]
+fn an_allocator_stays_until_it_is_uninstalled_and_its_blocks_are_gone() {
+    let mut bench = bench();
+    let body = program(move |nic| async move {
+        let installed = || nic.memory().installed_allocators;
+        nic.install_allocator(1024, Box::new(Slots::of(64))).unwrap();
+        drop(nic.allocate(64).unwrap());
+        assert_eq!(installed(), 1, "it may be asked again");
+        assert!(nic.uninstall_allocator());
+        assert_eq!(installed(), 0);
+    });
+    bench.os.create(spec("m"), body).unwrap();
+    bench.run_until(micros(5));
+    assert_eq!(bench.os.counters().panics.get(), 0);
     bench.end();
 }
 

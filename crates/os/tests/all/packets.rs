@@ -172,6 +172,29 @@ fn each_door_is_open_to_a_task() {
 }
 
 #[test]
+fn packets_leave_in_the_order_that_a_task_lets_go_of_them() {
+    let (mut bench, slot) = (Bench::new(), Slot::default());
+    let theirs = slot.clone();
+    let body = program(move |nic| async move {
+        let (sender, mut mailbox) = nic.mailbox(4);
+        *theirs.lock().unwrap() = Some(sender);
+        nic.sleep_until(micros(10)).await;
+        while let Some(packet) = mailbox.try_receive() {
+            packet.transmit(0);
+        }
+        std::future::pending().await
+    });
+    bench.os.create(spec("t"), body).unwrap();
+    bench.run_until(micros(5));
+    for byte in 1..4 {
+        push(&mut bench, &slot, &[byte]);
+    }
+    bench.run_until(micros(20));
+    assert_eq!(bench.wire_takes(0, 9, false), [[1], [2], [3]]);
+    bench.end();
+}
+
+#[test]
 fn what_a_killed_task_had_is_consumed_and_its_mailbox_closed() {
     let mut bench = Bench::new();
     let kept = Arc::new(Mutex::new(Vec::new()));
@@ -305,6 +328,23 @@ fn when_the_card_has_stopped_nothing_more_is_sent() {
     bench.end();
     let sender = kept.lock().unwrap().take().unwrap();
     assert_eq!(sender.post(&[2; 60]), Err(SendError::Stopped));
+}
+
+#[test]
+fn a_callback_may_send_the_next_frame() {
+    let mut bench = Bench::new();
+    let body = program(move |nic| async move {
+        let theirs = nic.clone();
+        let sender = nic.sender(0, move |_| theirs.post(0, &[2; 60]).unwrap());
+        sender.post(&[1; 60]).unwrap();
+        nic.sleep_until(Time::MAX).await;
+    });
+    bench.os.create(spec("sender"), body).unwrap();
+    for byte in [1, 2] {
+        bench.run_until(bench.now + 10_000);
+        assert_eq!(bench.wire_takes(0, 9, false), [vec![byte; 60]]);
+    }
+    bench.end();
 }
 
 #[test]

@@ -125,6 +125,12 @@ fn sums_past_the_top_stay_there() {
     let path = PacketPath::new(vec![intake(top, top), intake(top, top)], costs);
     assert_eq!((path.pps(), path.share_ppb(), path.whole_turn_ns()), (top, top, top));
     assert_eq!((path.per_packet_ns(), path.catches_up()), (top, false));
+    let path = PacketPath::new(vec![intake(1 << 63, 1), intake(1 << 63, 1)], costs);
+    assert_eq!(path.share_ppb(), top);
+    for (burst, packet_ns) in [(1 << 63, 1), (1 << 31, 1 << 32)] {
+        let costs = Costs { turn_ns: 0, packet_ns, burst, wires: 2, catch_up_ns: 0 };
+        assert_eq!(PacketPath::new(Vec::new(), costs).whole_turn_ns(), top);
+    }
     assert_eq!(path.arriving(&intake(top, top), top), top);
     assert_eq!(path.arriving(&intake(3_000_000_000, top), 1), top);
     assert_eq!((path.until_next_ns(top), path.until_next_of_ns(top, top)), (top, top));
@@ -149,6 +155,9 @@ fn sums_past_the_top_stay_there() {
     );
     assert_eq!((one.share_ppb(), one.catch_up_ns(top)), (999_000_000, top));
     assert_eq!(one.until_next_of_ns(top, 1), top);
+    let few =
+        PacketPath::new(vec![intake(1, 1)], Costs { packet_ns: 1, burst: 1, ..Costs::default() });
+    assert_eq!((few.share_ppb(), few.until_next_of_ns(top, 1)), (1, top));
 }
 
 #[test]

@@ -208,36 +208,42 @@ impl Handover for Slow {
 
 #[test]
 fn a_filter_of_an_ended_task_goes_as_soon_as_nobody_else_changes_any() {
-    let mut bench = Bench::new();
-    let filters = Filters::new(1);
-    bench.os.attach_filters(filters.clone());
-    let body = program(|nic| async move {
-        nic.add_filter(icmp(Action::Count), FilterCode::default()).await.unwrap();
-        std::future::pending().await
-    });
-    let id = bench.os.create(spec("t"), body).unwrap();
-    bench.run_until(micros(20));
-    assert_eq!(filters.list().len(), 1);
+    for is_stopped in [false, true] {
+        let mut bench = Bench::new();
+        let filters = Filters::new(1);
+        bench.os.attach_filters(filters.clone());
+        let body = program(|nic| async move {
+            nic.add_filter(icmp(Action::Count), FilterCode::default()).await.unwrap();
+            std::future::pending().await
+        });
+        let id = bench.os.create(spec("t"), body).unwrap();
+        bench.run_until(micros(20));
+        assert_eq!(filters.list().len(), 1);
 
-    let ((begins, begun), (end, ends)) = (channel(), channel());
-    let theirs = filters.clone();
-    let thread = std::thread::spawn(move || {
-        let code =
-            FilterCode { handover: Some(Box::new(Slow(begins, ends))), ..FilterCode::default() };
-        theirs.add_with(Filter::new("other", Match::Any, Action::Deliver), code).unwrap()
-    });
-    begun.recv().unwrap();
-    assert!(bench.os.control(bench.now, &mut TaskControl::Kill(id)));
-    for _ in 0..2 {
-        assert!(bench.os.attention().is_raised(), "it tries again");
+        let ((begins, begun), (end, ends)) = (channel(), channel());
+        let theirs = filters.clone();
+        let thread = std::thread::spawn(move || {
+            let handover = Some(Box::new(Slow(begins, ends)) as Box<dyn Handover>);
+            let code = FilterCode { handover, ..FilterCode::default() };
+            theirs.add_with(Filter::new("other", Match::Any, Action::Deliver), code).unwrap()
+        });
+        begun.recv().unwrap();
+        assert!(bench.os.control(bench.now, &mut TaskControl::Kill(id)));
+        for _ in 0..2 {
+            assert!(bench.os.attention().is_raised(), "it tries again");
+            bench.turn();
+        }
+        drop(end);
+        if is_stopped {
+            // It waits then.
+            bench.os.stop(bench.now, &mut bench.doors);
+        }
+        let other = thread.join().unwrap();
         bench.turn();
+        assert_eq!(filters.list().iter().map(|filter| filter.id).collect::<Vec<_>>(), [other]);
+        assert!(!bench.os.attention().is_raised());
+        bench.end();
     }
-    drop(end);
-    let other = thread.join().unwrap();
-    bench.turn();
-    assert_eq!(filters.list().iter().map(|filter| filter.id).collect::<Vec<_>>(), [other]);
-    assert!(!bench.os.attention().is_raised());
-    bench.end();
 }
 
 /// Threads change filters while tasks come and go: whatever the order, a task that has ended has

@@ -125,6 +125,86 @@ fn of_a_task_that_is_not_periodic_each_segment_is_cold_once() {
 }
 
 #[test]
+fn what_has_no_bound_has_none_with_a_switch_either() {
+    for (switch_ns, bounds) in [
+        (10, Bounds { segments: [5].into(), remaining: [u64::MAX].into() }),
+        (1 << 63, two_segments()),
+    ] {
+        let (mut bench, told) = overheard(switch_ns, 0);
+        bench.os.create(spec("t").bounds(bounds), for_ever()).unwrap();
+        bench.turn();
+        assert_eq!(last(&told).1.ticket.remaining_ns, u64::MAX);
+        bench.end();
+    }
+}
+
+#[test]
+fn a_scheduler_is_told_of_its_tasks_before_it_decides_even_of_none() {
+    let (mut bench, told) = overheard(0, 0);
+    bench.turn();
+    assert_eq!(told.lock().unwrap().changes, 1);
+    bench.end();
+}
+
+/// Decides so, whatever there is.
+struct Stubborn(Decision);
+
+impl Scheduler for Stubborn {
+    fn decide(&mut self, _: Time, _: &[Candidate]) -> Decision {
+        self.0
+    }
+    fn periodic(&mut self, _: Time, _: &[Candidate]) -> Option<usize> {
+        None
+    }
+    fn next_periodic(&self, _: Time, _: &[Candidate]) -> Option<Time> {
+        None
+    }
+    fn filler(&mut self, _: Time, _: u64, _: &[Candidate]) -> Option<usize> {
+        None
+    }
+    fn discipline(&self) -> Discipline {
+        Discipline::Segment
+    }
+}
+
+#[test]
+fn what_a_scheduler_decides_is_done_as_far_as_it_can_be() {
+    for (decision, is_run, due) in [
+        (Decision::Run(0), true, 5),
+        (Decision::Run(1), false, 5),
+        (Decision::Run(64), false, 5),
+        (Decision::Idle(None), false, 5),
+        (Decision::Idle(Some(micros(3))), false, 3),
+        (Decision::Idle(Some(Time::MAX)), false, 5),
+    ] {
+        let mut bench = Bench::with(&OsSettings::default(), Box::new(Stubborn(decision)));
+        bench.os.create(spec("ready"), for_ever()).unwrap();
+        bench.os.create(spec("later").offset_ns(5_000), for_ever()).unwrap();
+        assert_eq!(bench.turn(), (is_run, Some(micros(due))), "{decision:?}");
+        bench.end();
+    }
+}
+
+#[test]
+fn with_all_tasks_suspended_nothing_is_due() {
+    let mut bench = Bench::new();
+    let id = bench.os.create(spec("p").periodic(10_000), for_ever()).unwrap();
+    assert!(bench.os.control(bench.now, &mut TaskControl::Suspend(id)));
+    assert_eq!(bench.turn(), (false, None));
+    bench.end();
+}
+
+#[test]
+fn a_task_is_admitted_by_the_bound_of_all_its_segments() {
+    for (period_ns, fits) in [(8_000, true), (7_999, false)] {
+        let (mut bench, _) = overheard(0, 0);
+        let spec = spec("p").periodic(period_ns).bounds(two_segments());
+        assert_eq!(bench.os.create(spec, for_ever()).is_ok(), fits);
+        bench.end();
+    }
+}
+
+#[test]
 fn a_task_of_one_segment_has_one_switch() {
     let (mut bench, told) = overheard(10, 0);
     bench.os.create(spec("t"), for_ever()).unwrap();
