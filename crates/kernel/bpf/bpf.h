@@ -42,7 +42,7 @@ struct xdp_md {
 };
 
 /* A packet, as a tc program is given it. */
-struct sk_buff {
+struct __sk_buff {
 	u32 len;
 	u32 pkt_type;
 	u32 mark;
@@ -85,11 +85,11 @@ static u32 (*bpf_get_smp_processor_id)(void) = (void *)8;
 static long (*bpf_tail_call)(void *context, void *programs, u32 index) = (void *)12;
 static long (*bpf_get_current_comm)(void *to, u32 length) = (void *)16;
 static long (*bpf_redirect)(u32 interface, u64 flags) = (void *)23;
-static long (*bpf_skb_load_bytes)(const struct sk_buff *skb, u32 offset, void *to, u32 length) =
+static long (*bpf_skb_load_bytes)(const struct __sk_buff *skb, u32 offset, void *to, u32 length) =
 	(void *)26;
-static long (*bpf_skb_pull_data)(struct sk_buff *skb, u32 length) = (void *)39;
-static void (*bpf_set_hash_invalid)(struct sk_buff *skb) = (void *)41;
-static long (*bpf_set_hash)(struct sk_buff *skb, u32 hash) = (void *)48;
+static long (*bpf_skb_pull_data)(struct __sk_buff *skb, u32 length) = (void *)39;
+static void (*bpf_set_hash_invalid)(struct __sk_buff *skb) = (void *)41;
+static long (*bpf_set_hash)(struct __sk_buff *skb, u32 hash) = (void *)48;
 static long (*bpf_redirect_map)(void *map, u64 key, u64 flags) = (void *)51;
 static long (*bpf_xdp_adjust_meta)(struct xdp_md *context, int delta) = (void *)54;
 static long (*bpf_loop)(u32 turns, void *body, void *context, u64 flags) = (void *)181;

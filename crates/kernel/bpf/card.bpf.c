@@ -133,14 +133,14 @@ int resume(struct xdp_md *context)
 	}                                                         \
                                                                   \
 	SEC("classifier")                                         \
-	int steer_##number(struct sk_buff *skb)                   \
+	int steer_##number(struct __sk_buff *skb)                   \
 	{                                                         \
 		return receive_skb(skb, ARE_SHARED ?              \
 				   wire_of(number, skb->ifindex) : number); \
 	}                                                         \
                                                                   \
 	SEC("classifier")                                         \
-	int relay_##number(struct sk_buff *skb)                   \
+	int relay_##number(struct __sk_buff *skb)                   \
 	{                                                         \
 		return send_back(skb, number);                    \
 	}
@@ -170,7 +170,7 @@ int deliver(struct xdp_md *context)
 
 /* Behind `deliver`, as a frame cannot: gives a packet the mark that an object has put in front. */
 SEC("classifier")
-int mark(struct sk_buff *skb)
+int mark(struct __sk_buff *skb)
 {
 	const struct metadata *metadata = (void *)(long)skb->data_meta;
 

@@ -199,7 +199,7 @@ apart u64 rss_of_other_frame(struct xdp_md *context)
 	return rss_of_other(&packet, 0);
 }
 
-apart u64 rss_of_other_skb(struct sk_buff *context)
+apart u64 rss_of_other_skb(struct __sk_buff *context)
 {
 	struct packet packet = packet_of_skb(context);
 
@@ -309,7 +309,7 @@ inline_always u32 filter(struct counts *counts, void *context, int is_skb, u32 w
 
 	if (!now)
 		return ONWARD;
-	fate = is_skb ? judge_skb(context, now, packets) : judge_frame(context, now, packets);
+	fate = judge(context, is_skb, now, packets);
 	if ((fate & 0xffff) == END_DROP) {
 		counts->filtered += packets;
 		return NOWHERE + XDP_DROP;

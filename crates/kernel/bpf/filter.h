@@ -543,8 +543,9 @@ inline_always u32 find_in(struct judged *judged, u32 first)
 }
 
 /* With each protocol that a filter names, and one that none does. */
-static long with_protocol(u64 turn, struct judged *judged)
+static long with_protocol(u64 turn, struct judged **way)
 {
+	struct judged *judged = *way;
 	struct list *list = (struct list *)page_of(judged->base);
 	struct page *page;
 	u32 at, found, number = turn;
@@ -577,7 +578,7 @@ inline_always u32 find_possible(struct judged *judged, u32 next_v4, u32 next_v6)
 		ports = key->ports;
 		protocol = key->protocol;
 		judged->found = NO_PLACE;
-		bpf_loop(257, with_protocol, judged, 0);
+		bpf_loop(257, with_protocol, &judged, 0);
 		key->ports = ports;
 		key->protocol = protocol;
 		return judged->found;
@@ -644,8 +645,9 @@ inline_always long meet(struct judged *judged, u32 place)
 }
 
 /* The next filter that a packet meets. */
-static long next_filter(u64 turn, struct judged *judged)
+static long next_filter(u64 turn, struct judged **way)
 {
+	struct judged *judged = *way;
 	u32 certain = NO_PLACE, possible = NO_PLACE, place, from = judged->from;
 	const struct row *row = row_at(judged, from);
 	struct met *met;
@@ -676,19 +678,28 @@ static long next_filter(u64 turn, struct judged *judged)
 	return meet(judged, place);
 }
 
+/* Verified by itself: of memory that is not its own stack, the verifier keeps nothing in mind. */
+by_itself u32 meet_filters(struct judged *judged)
+{
+	if (!judged)
+		return 0;
+	bpf_loop(MOST_TURNS, next_filter, &judged, 0);
+	return judged->verdict | judged->queue << 16;
+}
+
 /* Rules of a slot that are compared in place. */
 #define RULES_IN_PLACE 4
 /* In place of a place, where a call would tell. */
 #define NOT_IN_PLACE 0x10000
 
-/* The first rule that matches a packet of IPv4, as `find_v4` finds it, without a call: on a
- * processor that returns safely, each costs as much as the search of a table. Without a key, all is in
- * registers, and nothing is called. */
+/* The first filter that a packet of IPv4 meets, found without a call: on a processor that returns
+ * safely, each costs as much as the search of a table. Without a key, all is in registers, and
+ * nothing is called. */
 inline_always u32 find_in_place(const struct list *list, u64 addresses, u64 word, u32 base,
 				const struct key *key)
 {
 	const struct classifier *classifier = &list->classifiers[CLASSIFIER_V4];
-	u32 best = NO_PLACE;
+	u32 best = list->first_any;
 
 	if (!key && classifier->rules)
 		return NOT_IN_PLACE;
@@ -739,8 +750,6 @@ inline_always u32 judge_plain(const struct packet *packet, u32 now, u32 packets)
 	place = find_in_place(list, *(u64 *)(packet->data + 26), word, 0, 0);
 	if (place == NOT_IN_PLACE)
 		return UNDECIDED;
-	if (list->first_any < place)
-		place = list->first_any;
 	if (place == NO_PLACE)
 		return ON;
 	at = list->rows + 2 * place;
@@ -769,17 +778,12 @@ inline_always u32 judge_plain(const struct packet *packet, u32 now, u32 packets)
 	return fate;
 }
 
-/* What the filters do with a packet: END_..., and the queue above it. */
-inline_always u32 judge(struct packet *packet, int is_skb, u32 now, u32 packets)
+/* What the filters do with a packet that `judge_plain` leaves undecided. */
+inline_always u32 judge_other(void *context, int is_skb, u32 now, u32 packets)
 {
-	u32 fate = judge_plain(packet, now, packets);
 	struct judged judged = {};
 	struct list *list;
 
-	if (fate != UNDECIDED)
-		return fate;
-	/* Else the list's place would be kept from the start on. */
-	hide(now);
 	judged.base = (now - 1) * FILTER_PAGES * PAGE_WORDS;
 	list = (struct list *)page_of(judged.base);
 	if (!list || !list->count)
@@ -788,33 +792,56 @@ inline_always u32 judge(struct packet *packet, int is_skb, u32 now, u32 packets)
 	judged.count = list->count;
 	judged.counters = (now - 1) * FILTER_ROOM;
 	judged.packets = packets;
-	judged.bytes = packet->length;
-	read_headers(packet, is_skb, &judged.packet);
+	judged.bytes = length_of(context, is_skb);
+	if (is_skb)
+		read_skb(context, &judged.packet);
+	else
+		read_frame(context, &judged.packet);
 	if (judged.packet.family == IPV4 && judged.packet.hidden == HIDDEN_NOTHING) {
 		u32 place = find_in_place(list, judged.packet.key.address[0], word_of(&judged.packet.key),
 					  judged.base, &judged.packet.key);
 
-		if (list->first_any < place)
-			place = list->first_any;
 		if (place == NO_PLACE)
 			return ON;
 		if (meet(&judged, place))
 			return judged.verdict | judged.queue << 16;
 	}
-	bpf_loop(MOST_TURNS, next_filter, &judged, 0);
-	return judged.verdict | judged.queue << 16;
+	return meet_filters(&judged);
 }
 
-apart u32 judge_frame(struct xdp_md *context, u32 now, u32 packets)
+/* Verified by themselves, as is the chain behind them. */
+by_itself u32 judge_plain_frame(struct xdp_md *context, u32 now, u32 packets)
 {
 	struct packet packet = packet_of_frame(context);
 
-	return judge(&packet, 0, now, packets);
+	return judge_plain(&packet, now, packets);
 }
 
-apart u32 judge_skb(struct sk_buff *context, u32 now, u32 packets)
+by_itself u32 judge_plain_skb(struct __sk_buff *context, u32 now, u32 packets)
 {
 	struct packet packet = packet_of_skb(context);
 
-	return judge(&packet, 1, now, packets);
+	return judge_plain(&packet, now, packets);
+}
+
+by_itself u32 judge_other_frame(struct xdp_md *context, u32 now, u32 packets)
+{
+	return judge_other(context, 0, now, packets);
+}
+
+by_itself u32 judge_other_skb(struct __sk_buff *context, u32 now, u32 packets)
+{
+	return judge_other(context, 1, now, packets);
+}
+
+/* What the filters do with a packet: END_..., and the queue above it. */
+inline_always u32 judge(void *context, int is_skb, u32 now, u32 packets)
+{
+	u32 fate = is_skb ? judge_plain_skb(context, now, packets) :
+			    judge_plain_frame(context, now, packets);
+
+	if (fate != UNDECIDED)
+		return fate;
+	return is_skb ? judge_other_skb(context, now, packets) :
+			judge_other_frame(context, now, packets);
 }

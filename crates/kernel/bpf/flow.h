@@ -54,7 +54,7 @@ inline_always struct packet packet_of_frame(struct xdp_md *context)
 	return (struct packet){ context, data, end, end - data, 0 };
 }
 
-inline_always struct packet packet_of_skb(struct sk_buff *context)
+inline_always struct packet packet_of_skb(struct __sk_buff *context)
 {
 	u8 *data = (u8 *)(long)context->data;
 	u8 *end = (u8 *)(long)context->data_end;
@@ -153,7 +153,7 @@ apart u32 find_upper_layer_of_frame(struct xdp_md *context, struct flow *flow, u
 	return find_upper_layer(context, 0, flow, at, length, protocol);
 }
 
-apart u32 find_upper_layer_of_skb(struct sk_buff *context, struct flow *flow, u32 at, u32 length,
+apart u32 find_upper_layer_of_skb(struct __sk_buff *context, struct flow *flow, u32 at, u32 length,
 				  u32 protocol)
 {
 	return find_upper_layer(context, 1, flow, at, length, protocol);

@@ -111,7 +111,7 @@ inline_always u32 vlan_of(void *context, int is_skb, u32 tagged)
 	struct packet packet = is_skb ? packet_of_skb(context) : packet_of_frame(context);
 
 	if (is_skb && packet.tags_beside)
-		return tagged | (((struct sk_buff *)context)->vlan_tci & 0xfff);
+		return tagged | (((struct __sk_buff *)context)->vlan_tci & 0xfff);
 	if (packet.data + 18 > packet.end || !is_vlan(*(u16 *)(packet.data + 12)))
 		return 0;
 	return tagged | (from_be16(*(u16 *)(packet.data + 14)) & 0xfff);

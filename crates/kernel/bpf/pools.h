@@ -108,7 +108,7 @@ apart u64 pool_hash_of_other_frame(struct xdp_md *context)
 	return pool_hash_of_other(&packet, 0);
 }
 
-apart u64 pool_hash_of_other_skb(struct sk_buff *context)
+apart u64 pool_hash_of_other_skb(struct __sk_buff *context)
 {
 	struct packet packet = packet_of_skb(context);
 
@@ -164,7 +164,7 @@ apart u64 by_pool_of_frame(struct xdp_md *context)
 	return by_pool(context, 0);
 }
 
-apart u64 by_pool_of_skb(struct sk_buff *context)
+apart u64 by_pool_of_skb(struct __sk_buff *context)
 {
 	return by_pool(context, 1);
 }

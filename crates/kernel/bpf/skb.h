@@ -76,12 +76,12 @@ struct {
 /* As the running kernel has it. */
 enum skb_drop_reason { SKB_DROP_REASON_CPU_BACKLOG = 1 };
 
-inline_always u32 packets_of(const struct sk_buff *skb)
+inline_always u32 packets_of(const struct __sk_buff *skb)
 {
 	return skb->gso_segs ? skb->gso_segs : 1;
 }
 
-inline_always int hand_over(struct sk_buff *skb, u32 interface, u32 core)
+inline_always int hand_over(struct __sk_buff *skb, u32 interface, u32 core)
 {
 	u32 zero = 0;
 	struct handed *handed = bpf_map_lookup_elem(&HANDED, &zero);
@@ -94,7 +94,7 @@ inline_always int hand_over(struct sk_buff *skb, u32 interface, u32 core)
 	return bpf_redirect(interface, REDIRECT_INGRESS);
 }
 
-inline_always int receive_skb(struct sk_buff *skb, u32 wire)
+inline_always int receive_skb(struct __sk_buff *skb, u32 wire)
 {
 	struct counts *counts = counts_of_core();
 	u32 queue, hash, packets = packets_of(skb), zero = 0;
@@ -141,7 +141,7 @@ inline_always int receive_skb(struct sk_buff *skb, u32 wire)
 	return hand_over(skb, way->relay, CORE_OF_QUEUE[queue]);
 }
 
-inline_always int send_back(struct sk_buff *skb, u32 wire)
+inline_always int send_back(struct __sk_buff *skb, u32 wire)
 {
 	struct way *way = bpf_map_lookup_elem(&WAYS, &wire);
 

@@ -127,7 +127,7 @@ impl Bed {
                         if is_sent.load(Relaxed) {
                             return;
                         }
-                        std::thread::yield_now();
+                        std::thread::sleep(Duration::from_micros(20));
                     }
                     if is_sent.load(Relaxed) {
                         return;
