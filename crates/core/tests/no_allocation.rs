@@ -1,7 +1,6 @@
 //! In steady state the data path allocates nothing: a counting allocator watches.
 //!
 //! One test only, so that no other thread of the process allocates meanwhile.
-#![cfg(not(loom))]
 
 use allocation_counter::AllocationInfo;
 use picnic_core::attachment::QueueOut;

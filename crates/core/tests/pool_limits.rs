@@ -1,5 +1,4 @@
 //! A pool that cannot be had is an error, and leaves nothing half done.
-#![cfg(not(loom))]
 
 use picnic_core::packet::pool::{Pool, PoolConfig};
 

@@ -70,7 +70,7 @@ impl PoolConfig {
             return Err(PoolError::TooLarge {
                 buffers: self.buffers,
                 stride: self.stride(),
-                bytes: self.stride() * self.buffers as usize,
+                bytes: self.used_bytes(),
                 allowed: SPACE_BYTES,
             });
         }
@@ -79,7 +79,11 @@ impl PoolConfig {
 
     /// Bytes of memory that the pool maps.
     pub fn mapped_bytes(&self) -> usize {
-        (self.stride() * self.buffers as usize).next_multiple_of(HUGE_PAGE)
+        self.used_bytes().next_multiple_of(HUGE_PAGE)
+    }
+
+    fn used_bytes(&self) -> usize {
+        self.stride() * self.buffers as usize
     }
 
     /// Bytes from one buffer to the next: an odd number of lines, so that the same place
@@ -170,7 +174,7 @@ impl Pool {
     pub fn new(config: &PoolConfig, queues: usize) -> Result<(Pool, Vec<ReturnSender>), PoolError> {
         config.validate()?;
         let stride = config.stride();
-        let memory = Mapping::new(config.mapped_bytes())?;
+        let memory = Mapping::new(config.mapped_bytes(), config.used_bytes())?;
         let (first, stride_units) = (memory.first(), (stride / UNIT) as u32);
         let mut free = Vec::with_capacity(config.buffers as usize);
         for index in 0..config.buffers {

@@ -116,14 +116,14 @@ pub(super) struct Mapping {
 }
 
 impl Mapping {
-    /// Maps `bytes` bytes, a multiple of 2 MiB.
+    /// Maps `bytes` bytes, a multiple of 2 MiB, of which the first `used` are to be used.
     ///
     /// # Errors
     /// [`PoolError`]: no address space left, or no memory.
-    pub(super) fn new(bytes: usize) -> Result<Self, PoolError> {
+    pub(super) fn new(bytes: usize, used: usize) -> Result<Self, PoolError> {
         let start = take_range(bytes)?;
         let place = SPACE.load(Ordering::Acquire).wrapping_add(start);
-        match map(place, bytes) {
+        match map(place, bytes, used) {
             Ok(huge_pages) => Ok(Mapping { start, bytes, huge_pages }),
             Err(Unmapped { source, reserved }) => {
                 if reserved {
@@ -175,7 +175,7 @@ struct Unmapped {
 /// The range must not be without a mapping for a moment: another thread's could land in it,
 /// and would be overwritten. So what may fail is tried elsewhere first, and ordinary pages are
 /// not mapped over the reservation, but the reservation is made accessible.
-fn map(place: *mut u8, bytes: usize) -> Result<bool, Unmapped> {
+fn map(place: *mut u8, bytes: usize, used: usize) -> Result<bool, Unmapped> {
     if huge_pages_for(bytes) {
         let flags = MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::HUGETLB;
         // SAFETY: the range lies in the reserved buffer space and was taken for this pool alone.
@@ -195,9 +195,11 @@ fn map(place: *mut u8, bytes: usize) -> Result<bool, Unmapped> {
     unsafe {
         rustix::mm::mprotect(place.cast(), bytes, access)
             .map_err(|source| Unmapped { source, reserved: true })?;
-        // Transparent huge pages do nearly as well where there are no reserved ones. A
-        // refusal changes speed, not meaning.
-        let _ = rustix::mm::madvise(place.cast(), bytes, Advice::LinuxHugepage);
+        // Transparent huge pages do nearly as well where there are no reserved ones, but one is
+        // cleared whole for a pool that takes a few pages. A refusal changes speed, not meaning.
+        if used >= HUGE_PAGE / 2 {
+            let _ = rustix::mm::madvise(place.cast(), bytes, Advice::LinuxHugepage);
+        }
     }
     Ok(false)
 }

@@ -1,5 +1,4 @@
 //! The tests of this crate in one program: each further program would cost a link.
-#![cfg(not(loom))]
 #![allow(missing_docs)]
 
 mod backlog;

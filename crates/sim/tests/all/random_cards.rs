@@ -324,7 +324,13 @@ fn cards() -> impl Strategy<Value = CardShape> {
 }
 
 fn config(cases: u32) -> ProptestConfig {
-    ProptestConfig { cases, failure_persistence: None, ..Default::default() }
+    // A card may take seconds to run: better to report a larger one that fails than none.
+    ProptestConfig {
+        cases,
+        failure_persistence: None,
+        max_shrink_time: 60_000,
+        ..Default::default()
+    }
 }
 
 /// Of a card that has come to rest: as many interrupts as its keys make.
