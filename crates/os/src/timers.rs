@@ -110,9 +110,9 @@ mod tests {
         /// Whatever is set and cleared, what comes out is what a sorted map says.
         #[test]
         fn they_agree_with_a_sorted_map(
-            steps in prop::collection::vec((0usize..9, prop::option::of(0u64..40), any::<bool>()), 1..200)
+            steps in prop::collection::vec((0usize..40, prop::option::of(0u64..40), any::<bool>()), 1..400)
         ) {
-            let mut timers = Timers::new(9);
+            let mut timers = Timers::new(40);
             let mut model = BTreeMap::new();
             for (task, at, take) in steps {
                 match at {
