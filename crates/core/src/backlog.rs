@@ -156,6 +156,12 @@ impl Backlog {
         self.waiting
     }
 
+    /// Whether packets wait for a wire.
+    #[inline]
+    pub fn is_waiting_for(&self, wire: usize) -> bool {
+        self.wires.get(wire).is_some_and(|wire| wire.waiting != 0)
+    }
+
     /// The packets that wait for a wire: those it is offered, then lane by lane.
     pub fn waiting_for(&self, wire: usize) -> impl Iterator<Item = &Descriptor> {
         let wire = self.wires.get(wire).into_iter();

@@ -149,6 +149,12 @@ pub trait WirePort: Send {
         None
     }
 
+    /// When the port takes packets again, if it knows; asked while packets wait for it. A card whose
+    /// port does not know offers them again and again.
+    fn next_room(&self) -> Option<Time> {
+        None
+    }
+
     /// Whether packets that are sent now have somewhere to go; asked after each look at the wire.
     fn is_up(&self) -> bool {
         true

@@ -15,6 +15,7 @@ use crate::swap::Mailbox;
 use crate::target::Pacing;
 use crate::tx::{self, TxRings};
 use picnic_core::attachment::HostAttachment;
+use picnic_core::backlog::STALL_NS;
 use picnic_core::command::Prepared;
 use picnic_core::config::TxComplete;
 use picnic_core::fill::FillSender;
@@ -362,7 +363,11 @@ impl Card {
                 }
             }
         });
+        // A wire that takes nothing is noticed in time, too.
+        let rooms = self.wires_waited_for().filter_map(|wire| wire.port.next_room());
+        let rooms = rooms.map(|room| room.min(now + STALL_NS));
         wires
+            .chain(rooms)
             .chain(self.rx.next_deadline())
             .chain(self.tx.next_deadline())
             .chain(self.doors.next_deadline())
@@ -378,14 +383,21 @@ impl Card {
         (resident.due != Time::MAX).then_some(resident.due)
     }
 
+    /// The wires that packets wait for.
+    fn wires_waited_for(&self) -> impl Iterator<Item = &Wire> {
+        let wires = self.wires.iter().enumerate();
+        let waited_for = wires.filter(|&(index, _)| self.doors.backlog.is_waiting_for(index));
+        waited_for.map(|(_, wire)| wire)
+    }
+
     /// Enables the targets' doorbell to this core, to sleep. False if work has turned up
-    /// meanwhile, or packets wait for a wire, which rings no doorbell when it takes packets
-    /// again: poll again instead. Undone by [`Card::disarm`].
+    /// meanwhile, or packets wait for a wire that does not know when it takes packets again, and
+    /// rings no doorbell then: poll again instead. Undone by [`Card::disarm`].
     pub fn arm(&mut self) -> bool {
         self.gate.rearm();
-        if self.tx_rings.is_waiting()
+        if self.tx_rings.may_submit(&self.doors.backlog)
             || !self.mailbox.is_empty()
-            || self.doors.waiting_for_wires() != 0
+            || self.wires_waited_for().any(|wire| wire.port.next_room().is_none())
             || self.resident.as_ref().is_some_and(|resident| resident.attention.is_raised())
         {
             self.disarm();

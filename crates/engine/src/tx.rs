@@ -115,6 +115,14 @@ impl TxRings {
         self.rings.iter_mut().any(TxRing::is_waiting)
     }
 
+    /// Whether any of them has a packet that the backlog has room for.
+    pub(crate) fn may_submit(&mut self, backlog: &Backlog) -> bool {
+        let mut rings = self.rings.iter_mut().enumerate();
+        rings.any(|(queue, ring)| {
+            ring.next_length().is_some_and(|length| backlog.admits(queue, 0, 0, length))
+        })
+    }
+
     /// There is room for `count` more of what a queue's host sends.
     pub(crate) fn note_room(&mut self, queue: usize, count: u32) {
         if let Some(ring) = self.rings.get_mut(queue) {

@@ -3,6 +3,7 @@
 use crate::common;
 use crate::common::functions::{Clocked, Door, Every, Hold};
 use crate::common::{Bench, Wire, by_first_byte, frame, lock, number};
+use picnic_core::backlog::STALL_NS;
 use picnic_core::function::{Function, PacketMut, Verdict, per_packet};
 use picnic_core::ledger::DropReason;
 use picnic_core::packet::desc::ChecksumState;
@@ -184,6 +185,37 @@ fn a_card_does_not_sleep_on_packets_that_wait_for_a_wire() {
     let wakes = bench.card.next_deadline(bench.now).is_some();
     assert!(!sleeps || wakes, "asleep with a packet to send and nothing to wake it");
     bench.end();
+}
+
+/// Whatever of them has room on the card, and whatever waits with the hosts.
+#[test]
+fn a_card_sleeps_until_the_wire_that_packets_wait_for_takes_them() {
+    let text = "[card]\nwire_backlog = 64\n[host]\nqueues = 1\n";
+    for packets in [1, 100] {
+        let mut bench = Bench::new(text, 1, vec![by_first_byte()], vec![]);
+        bench.host().echo = true;
+        bench.wire(0).tx_room = Some(0);
+        bench.wire(0).incoming.extend((0..packets).map(|number| frame(0, 0, number, 60)));
+        run(&mut bench, 100);
+        assert_eq!(
+            bench.ledger().in_flight,
+            u64::from(packets),
+            "waiting for the wire or the card"
+        );
+        let room = bench.now + 50_000;
+        bench.wire(0).next_room = Some(room);
+        assert!(bench.card.arm());
+        assert_eq!(bench.card.next_deadline(bench.now), Some(room));
+        bench.card.disarm();
+        // It looks whether the wire has stalled.
+        bench.wire(0).next_room = Some(bench.now + 2 * STALL_NS);
+        assert_eq!(bench.card.next_deadline(bench.now), Some(bench.now + STALL_NS));
+        bench.wire(0).next_room = None;
+        assert!(!bench.card.arm());
+        bench.wire(0).tx_room = None;
+        bench.end();
+        assert_eq!(bench.wire(0).sent.len(), packets as usize);
+    }
 }
 
 #[test]

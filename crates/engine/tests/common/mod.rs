@@ -161,6 +161,8 @@ pub struct WireState {
     /// When it says that it next has something, and when the frame behind that arrives.
     pub due: Option<Time>,
     pub next_arrival: Option<Time>,
+    /// When the wire says that it takes packets again.
+    pub next_room: Option<Time>,
     /// What keeps it from working; asked when the card is built.
     pub warnings: Vec<String>,
     /// It cannot tell how much waits; asked when the card is built.
@@ -276,6 +278,10 @@ impl WirePort for ScriptWire {
 
     fn next_arrival(&self) -> Option<Time> {
         lock(&self.0).next_arrival
+    }
+
+    fn next_room(&self) -> Option<Time> {
+        lock(&self.0).next_room
     }
 
     fn warnings(&self) -> Vec<String> {

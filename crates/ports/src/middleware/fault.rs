@@ -196,6 +196,10 @@ impl WirePort for FaultyWire {
         self.port.transmit(now, tx);
     }
 
+    fn next_room(&self) -> Option<Time> {
+        self.port.next_room()
+    }
+
     fn next_deadline(&self) -> Option<Time> {
         let port = if self.port.is_finished() { None } else { self.port.next_deadline() };
         let late = (!self.faults.late.is_empty()).then_some(Time::ZERO);

@@ -415,6 +415,11 @@ impl WirePort for LinkedWire {
         port.into_iter().chain(refused).chain(lines).min()
     }
 
+    /// What the port behind the line does not take may be taken at any time.
+    fn next_room(&self) -> Option<Time> {
+        self.far.queue.is_empty().then(|| self.tx.timing.next_room())
+    }
+
     fn is_up(&self) -> bool {
         self.port.is_up()
     }
