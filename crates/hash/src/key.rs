@@ -180,6 +180,7 @@ mod tests {
         assert_eq!(parse(&"ab".repeat(65)), Error::KeyLength { found: 65 });
         assert_eq!(parse(&"a".repeat(81)), Error::KeyOddDigits { digits: 81 });
         assert_eq!(parse("6d5x"), Error::KeyDigit { position: 3, found: 'x' });
+        assert_eq!(parse("6g5a"), Error::KeyDigit { position: 1, found: 'g' });
         assert_eq!(parse("6d::5a"), Error::KeyDigit { position: 3, found: ':' });
         assert_eq!(parse("6:d5a"), Error::KeyDigit { position: 1, found: ':' });
         assert_eq!(
