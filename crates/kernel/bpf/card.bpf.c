@@ -133,14 +133,14 @@ int resume(struct xdp_md *context)
 	}                                                         \
                                                                   \
 	SEC("classifier")                                         \
-	int steer_##number(struct __sk_buff *skb)                   \
+	int steer_##number(struct __sk_buff *skb)                 \
 	{                                                         \
 		return receive_skb(skb, ARE_SHARED ?              \
 				   wire_of(number, skb->ifindex) : number); \
 	}                                                         \
                                                                   \
 	SEC("classifier")                                         \
-	int relay_##number(struct __sk_buff *skb)                   \
+	int relay_##number(struct __sk_buff *skb)                 \
 	{                                                         \
 		return send_back(skb, number);                    \
 	}

@@ -471,3 +471,36 @@ fn the_card_files_own_seed_makes_other_packets() {
     assert_eq!(trace.entries(), other.entries());
     assert_ne!(trace.hash(), other.hash());
 }
+
+/// Else it takes millions of turns that do nothing.
+#[test]
+fn a_card_sleeps_until_slow_and_full_wires_have_room() {
+    let wire = |packets: u32, rate_mbps: u32, fault: &str| {
+        format!(
+            "[[wire]]\nport = \"generator\"\nflows = 1\npackets = {packets}\nsize = 100\n\
+             [wire.link]\nrate_mbps = {rate_mbps}\nqueue_packets = 1\n{fault}"
+        )
+    };
+    for idle in IDLE {
+        for fault in ["", "[wire.fault]\ndrop = 0.05\n"] {
+            let text = format!(
+                "[card]\nidle = \"{idle}\"\nwire_backlog = 64\n[pool]\nbuffers = 8192\n\
+                 [host]\nqueues = 7\nring_size = 256\ntx_ring_size = 64\n\
+                 attachment = \"sender\"\nsends = 96\n\
+                 [interrupt]\nrx_usecs = 5\nwire_usecs = 50\ntx_complete = \"moderated\"\n\
+                 {}{}[[rx]]\nfunction = \"by-wire\"\n",
+                wire(40, 100, fault),
+                wire(20, 101, fault),
+            );
+            let (mut simulation, _) = simulation(&text, 0, CostModel::default());
+            let mut steps = 0;
+            while simulation.step() {
+                steps += 1;
+            }
+            let events = simulation.trace().recorded();
+            assert!(steps < 4 * events, "{idle} {fault}: {steps} steps for {events} events");
+            let ledger = end_traced(simulation).0.ledger;
+            assert_eq!(ledger.transmitted, 96 * ledger.delivered, "{idle} {fault}: {ledger:?}");
+        }
+    }
+}
