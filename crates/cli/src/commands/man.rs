@@ -48,5 +48,8 @@ mod tests {
         assert!(page("picnic").contains("programmable NIC"));
         assert!(page("picnic-run").contains("duration"));
         assert!(page("picnic-ctl-filter-add").contains("KEY=VALUE"));
+        // What is made of registries, when asked for.
+        assert!(page("picnic-ctl-rss-set").contains("chain"));
+        assert!(page("picnic-bench-dispatch").contains("frames"));
     }
 }

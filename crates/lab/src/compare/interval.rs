@@ -12,6 +12,8 @@
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// An interval needs this many pairs: fewer say too little about their own noise.
 pub const LEAST_PAIRS: usize = 10;
@@ -20,6 +22,8 @@ pub const LEAST_PAIRS: usize = 10;
 const RESAMPLES: usize = 999;
 /// One in so many pairs is left out at either end.
 const TRIMMED: usize = 6;
+/// Numbers of pairs whose samples are kept.
+const KEPT_COUNTS: usize = 8;
 
 /// A ratio, and between what it lies.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -57,7 +61,7 @@ impl Interval {
         }
         let mut logs: Vec<f64> = ratios.iter().map(|ratio| ratio.ln()).collect();
         logs.sort_by(f64::total_cmp);
-        let (centre, error) = trimmed(&logs);
+        let (centre, error) = trimmed(&logs, &vec![1; logs.len()]);
         let reach = error * critical(&logs, centre, miss);
         let (low, high) = match reach.is_finite() && error > 0.0 {
             true => (centre - reach, centre + reach),
@@ -96,36 +100,41 @@ fn of_median(sorted: &[f64], miss: f64) -> (f64, f64) {
     (sorted[first], sorted[count - 1 - first])
 }
 
-/// Mean without the outer sixths of sorted values, and its standard error.
-fn trimmed(sorted: &[f64]) -> (f64, f64) {
-    let (count, cut) = (sorted.len(), sorted.len() / TRIMMED);
-    let kept = &sorted[cut..count - cut];
-    let mean = kept.iter().sum::<f64>() / kept.len() as f64;
-    // Winsorised: what is left out counts as the last that is not.
-    let winsorised = |index: usize| sorted[index.clamp(cut, count - cut - 1)];
-    let centre = (0..count).map(winsorised).sum::<f64>() / count as f64;
-    let squares = (0..count).map(|index| (winsorised(index) - centre).powi(2)).sum::<f64>();
-    let deviation = (squares / (count - 1) as f64).sqrt();
-    (mean, deviation * (count as f64).sqrt() / kept.len() as f64)
+/// Mean without the outer sixths of sorted values, each there so many times, and its standard error.
+fn trimmed(sorted: &[f64], times: &[u32]) -> (f64, f64) {
+    let count = times.iter().sum::<u32>();
+    let cut = count / TRIMMED as u32;
+    let kept = f64::from(count - 2 * cut);
+    // Winsorised: what is left out counts as the last that is not. Sums are of differences from one
+    // of the values, so that equal ones have no error.
+    let origin = sorted[sorted.len() / 2];
+    let (mut sum, mut lowest, mut highest, mut squares) = (0.0, None, 0.0, 0.0);
+    let mut end = 0;
+    for (&value, &times) in sorted.iter().zip(times) {
+        let begin = end;
+        end += times;
+        let inside = end.min(count - cut).saturating_sub(begin.max(cut));
+        if inside > 0 {
+            let (value, inside) = (value - origin, f64::from(inside));
+            sum += inside * value;
+            squares += inside * value * value;
+            lowest.get_or_insert(value);
+            highest = value;
+        }
+    }
+    let (lowest, cut, count) = (lowest.unwrap_or_default(), f64::from(cut), f64::from(count));
+    let centre = (sum + cut * (lowest + highest)) / count;
+    squares += cut * (lowest * lowest + highest * highest);
+    let deviation = ((squares - count * centre * centre).max(0.0) / (count - 1.0)).sqrt();
+    (origin + sum / kept, deviation * count.sqrt() / kept)
 }
 
 /// How many standard errors the estimate may be away, by drawing from the values themselves.
 fn critical(sorted: &[f64], centre: f64, miss: f64) -> f64 {
-    let mut random = ChaCha8Rng::seed_from_u64(sorted.len() as u64);
-    let mut times = vec![0; sorted.len()];
-    let mut drawn = Vec::with_capacity(sorted.len());
-    let mut distances: Vec<f64> = (0..RESAMPLES)
-        .map(|_| {
-            // How often each is drawn is all there is to a sample in order: none is sorted.
-            times.fill(0);
-            for _ in 0..sorted.len() {
-                times[random.random_range(0..sorted.len())] += 1;
-            }
-            drawn.clear();
-            for (&value, &times) in sorted.iter().zip(&times) {
-                drawn.extend(std::iter::repeat_n(value, times));
-            }
-            let (mean, error) = trimmed(&drawn);
+    let mut distances: Vec<f64> = drawn(sorted.len())
+        .chunks(sorted.len())
+        .map(|times| {
+            let (mean, error) = trimmed(sorted, times);
             let distance = (mean - centre).abs();
             if distance == 0.0 { 0.0 } else { distance / error }
         })
@@ -133,6 +142,27 @@ fn critical(sorted: &[f64], centre: f64, miss: f64) -> f64 {
     distances.sort_by(f64::total_cmp);
     let place = ((1.0 - miss) * (RESAMPLES + 1) as f64).ceil() as usize;
     distances[place.clamp(1, RESAMPLES) - 1]
+}
+
+/// How often each of so many values is drawn, sample by sample: all there is to a sample in order.
+/// It depends on their number alone, and is kept for the next as many.
+fn drawn(count: usize) -> Arc<[u32]> {
+    static KEPT: Mutex<BTreeMap<usize, Arc<[u32]>>> = Mutex::new(BTreeMap::new());
+    let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(drawn) = kept.get(&count) {
+        return Arc::clone(drawn);
+    }
+    let mut random = ChaCha8Rng::seed_from_u64(count as u64);
+    let mut drawn = vec![0; RESAMPLES * count];
+    for times in drawn.chunks_mut(count) {
+        (0..count).for_each(|_| times[random.random_range(0..count)] += 1);
+    }
+    if kept.len() == KEPT_COUNTS {
+        kept.clear();
+    }
+    let drawn: Arc<[u32]> = drawn.into();
+    kept.insert(count, Arc::clone(&drawn));
+    drawn
 }
 
 #[cfg(test)]
@@ -143,10 +173,43 @@ mod tests {
     fn the_trimmed_mean_and_its_error_are_those_of_the_definition() {
         // Yuen's t without its outer one of ten, either way: worked by hand.
         let values = [-30.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 90.0];
-        let (mean, error) = trimmed(&values);
+        let (mean, error) = trimmed(&values, &[1; 10]);
         assert_eq!(mean, 4.5);
         let squares = 2.0 * (3.5_f64.powi(2) * 2.0 + 2.5_f64.powi(2) + 1.5_f64.powi(2) + 0.25);
         assert!((error - (squares / 9.0).sqrt() / (0.8 * 10_f64.sqrt())).abs() < 1e-12);
+    }
+
+    #[test]
+    fn a_value_that_is_there_so_many_times_counts_as_so_many_values() {
+        let mut random = ChaCha8Rng::seed_from_u64(7);
+        for count in LEAST_PAIRS..60 {
+            let mut values: Vec<f64> = (0..count).map(|_| random.random()).collect();
+            values.sort_by(f64::total_cmp);
+            let drawn = drawn(count);
+            for times in drawn.chunks(count).take(20) {
+                let each = values.iter().zip(times);
+                let sample: Vec<f64> = each
+                    .flat_map(|(&value, &times)| std::iter::repeat_n(value, times as usize))
+                    .collect();
+                assert_eq!(sample.len(), count);
+                let (mean, error) = trimmed(&values, times);
+                let (plain, plain_error) = by_definition(&sample);
+                assert!((mean - plain).abs() < 1e-12, "{count}: {mean} {plain}");
+                assert!((error - plain_error).abs() < 1e-9, "{count}: {error} {plain_error}");
+            }
+        }
+    }
+
+    fn by_definition(sorted: &[f64]) -> (f64, f64) {
+        let (count, cut) = (sorted.len(), sorted.len() / TRIMMED);
+        let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
+        let kept = &sorted[cut..count - cut];
+        let winsorised: Vec<f64> =
+            (0..count).map(|index| sorted[index.clamp(cut, count - cut - 1)]).collect();
+        let centre = mean(&winsorised);
+        let squares: f64 = winsorised.iter().map(|value| (value - centre).powi(2)).sum();
+        let deviation = (squares / (count - 1) as f64).sqrt();
+        (mean(kept), deviation * (count as f64).sqrt() / kept.len() as f64)
     }
 
     #[test]
