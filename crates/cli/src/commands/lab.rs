@@ -4,6 +4,7 @@ mod ab;
 mod progress;
 
 use super::components::{describe, keys_table};
+use crate::commands::keyed::Later;
 use crate::failure::Usage;
 use crate::output::{self, Column};
 use anyhow::Context;
@@ -43,7 +44,7 @@ enum LabCommand {
     /// Run experiments (all if none is named) and keep their raw points in a folder
     Run(RunArgs),
     /// Compare two cards, or a card with a changed copy, and say which is better
-    Ab(ab::AbArgs),
+    Ab(Later<ab::AbArgs>),
     /// Write the results of a run as a page into its folder, and print them
     Report(ReportArgs),
     /// Compare two runs side by side: two machines, or two revisions
@@ -112,7 +113,7 @@ pub(crate) fn run(args: &LabArgs, json: bool) -> anyhow::Result<()> {
         LabCommand::List { name: None } => list(json),
         LabCommand::List { name: Some(name) } => settings(entry(name)?.1, json),
         LabCommand::Run(args) => run_all(args, json),
-        LabCommand::Ab(args) => ab::run(args, json),
+        LabCommand::Ab(Later(args)) => ab::run(args, json),
         LabCommand::Report(args) => report(args, json),
         LabCommand::Diff { a, b } => side_by_side(a, b, json),
         LabCommand::Merge { folders, out } => merge(folders, out, json),
