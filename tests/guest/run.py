@@ -37,8 +37,8 @@ def parse():
     parser.add_argument("--parts", nargs="+", choices=check.PARTS, default=list(check.PARTS),
                         help="what is to be tried")
     parser.add_argument("--packets", type=int, default=2000, help="packets for each NIC")
-    parser.add_argument("--limit", type=float, default=600, metavar="SECONDS",
-                        help="the longest the guest may take")
+    parser.add_argument("--limit", type=float, default=240, metavar="SECONDS",
+                        help="the longest the guest may say nothing")
     return parser.parse_args()
 
 
