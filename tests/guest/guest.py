@@ -207,8 +207,11 @@ def boot(picnic, work, cache, limit_s, environment):
     """
     folder = kernel(cache)
     image = make_initramfs(picnic, folder, work, environment)
-    log = work / "told.log"
-    with (work / "qemu.log").open("w+") as said, \
+    log, console = work / "told.log", work / "console.log"
+    # There are both, whatever the emulator comes to.
+    log.touch()
+    console.touch()
+    with (work / "qemu.log").open("w+", errors="replace") as said, \
             subprocess.Popen(command(folder, image, work), stdout=said, stderr=said) as emulator:
         try:
             code = wait_while_it_tells(emulator, log, limit_s)
@@ -220,11 +223,11 @@ def boot(picnic, work, cache, limit_s, environment):
     told = log.read_text(errors="replace")
     sections = parse(told)
     if "end" not in sections:
-        console = (work / "console.log").read_text(errors="replace").strip()
+        last_lines = console.read_text(errors="replace").strip()[-1500:]
         told = "\n".join(f"{uptime:>8} {name}" for name, uptime in list(uptimes(told).items())[-20:])
         raise RuntimeError(f"the guest did not come to its end ({reason}); the last it told, by "
                            f"seconds since its start:\n{told or 'nothing'}\n"
-                           f"its console ends with:\n{console[-1500:]}")
+                           f"its console ends with:\n{last_lines}")
     return sections
 
 
@@ -233,7 +236,7 @@ def wait_while_it_tells(emulator, log, limit_s):
     size, since = 0, time.monotonic()
     while emulator.poll() is None:
         time.sleep(0.2)
-        last, size = size, log.stat().st_size if log.exists() else 0
+        last, size = size, log.stat().st_size
         if size != last:
             since = time.monotonic()
         elif time.monotonic() - since > limit_s:

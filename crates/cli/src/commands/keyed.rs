@@ -1,33 +1,9 @@
 //! Options of the command line that are made from core's types: a typed config's keys, rx and tx.
 
+use clap::Arg;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
-use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
 use picnic_core::config::KeyHelp;
 use picnic_core::direction::Direction;
-
-/// Arguments that take time to describe: done when their command is meant, or all are listed.
-#[derive(Clone, Debug)]
-pub(crate) struct Later<T>(pub(crate) T);
-
-impl<T: Args> Args for Later<T> {
-    fn augment_args(command: Command) -> Command {
-        command.defer(T::augment_args)
-    }
-
-    fn augment_args_for_update(command: Command) -> Command {
-        command.defer(T::augment_args_for_update)
-    }
-}
-
-impl<T: FromArgMatches> FromArgMatches for Later<T> {
-    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
-        T::from_arg_matches(matches).map(Later)
-    }
-
-    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
-        self.0.update_from_arg_matches(matches)
-    }
-}
 
 /// A word as command lines have it: `table-size`. Made once per process, for a parser that
 /// wants names to stay.

@@ -4,7 +4,7 @@ mod ab;
 mod progress;
 
 use super::components::{describe, keys_table};
-use crate::commands::keyed::Later;
+use crate::commands::later::Later;
 use crate::failure::Usage;
 use crate::output::{self, Column};
 use anyhow::Context;

@@ -14,6 +14,7 @@ pub(crate) mod filter;
 pub(crate) mod isolate;
 pub(crate) mod keyed;
 pub(crate) mod lab;
+pub(crate) mod later;
 pub(crate) mod man;
 pub(crate) mod net;
 pub(crate) mod new;

@@ -12,8 +12,6 @@
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
 
 /// An interval needs this many pairs: fewer say too little about their own noise.
 pub const LEAST_PAIRS: usize = 10;
@@ -22,8 +20,6 @@ pub const LEAST_PAIRS: usize = 10;
 const RESAMPLES: usize = 999;
 /// One in so many pairs is left out at either end.
 const TRIMMED: usize = 6;
-/// Numbers of pairs whose samples are kept.
-const KEPT_COUNTS: usize = 8;
 
 /// A ratio, and between what it lies.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -100,7 +96,7 @@ fn of_median(sorted: &[f64], miss: f64) -> (f64, f64) {
     (sorted[first], sorted[count - 1 - first])
 }
 
-/// Mean without the outer sixths of sorted values, each there so many times, and its standard error.
+/// Mean without the outer sixths of sorted values, each there so many times; its standard error.
 fn trimmed(sorted: &[f64], times: &[u32]) -> (f64, f64) {
     let count = times.iter().sum::<u32>();
     let cut = count / TRIMMED as u32;
@@ -131,10 +127,10 @@ fn trimmed(sorted: &[f64], times: &[u32]) -> (f64, f64) {
 
 /// How many standard errors the estimate may be away, by drawing from the values themselves.
 fn critical(sorted: &[f64], centre: f64, miss: f64) -> f64 {
-    let mut distances: Vec<f64> = drawn(sorted.len())
-        .chunks(sorted.len())
-        .map(|times| {
-            let (mean, error) = trimmed(sorted, times);
+    let mut samples = Samples::new(sorted.len());
+    let mut distances: Vec<f64> = (0..RESAMPLES)
+        .map(|_| {
+            let (mean, error) = trimmed(sorted, samples.draw());
             let distance = (mean - centre).abs();
             if distance == 0.0 { 0.0 } else { distance / error }
         })
@@ -144,25 +140,29 @@ fn critical(sorted: &[f64], centre: f64, miss: f64) -> f64 {
     distances[place.clamp(1, RESAMPLES) - 1]
 }
 
-/// How often each of so many values is drawn, sample by sample: all there is to a sample in order.
-/// It depends on their number alone, and is kept for the next as many.
-fn drawn(count: usize) -> Arc<[u32]> {
-    static KEPT: Mutex<BTreeMap<usize, Arc<[u32]>>> = Mutex::new(BTreeMap::new());
-    let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(drawn) = kept.get(&count) {
-        return Arc::clone(drawn);
+/// Samples of as many values as there are, the same ones for as many.
+struct Samples {
+    random: ChaCha8Rng,
+    words: Vec<u32>,
+    times: Vec<u32>,
+}
+
+impl Samples {
+    fn new(count: usize) -> Self {
+        let random = ChaCha8Rng::seed_from_u64(count as u64);
+        Samples { random, words: vec![0; count], times: vec![0; count] }
     }
-    let mut random = ChaCha8Rng::seed_from_u64(count as u64);
-    let mut drawn = vec![0; RESAMPLES * count];
-    for times in drawn.chunks_mut(count) {
-        (0..count).for_each(|_| times[random.random_range(0..count)] += 1);
+
+    /// How often each value is drawn: all there is to a sample in order, so none is sorted.
+    fn draw(&mut self) -> &[u32] {
+        self.random.fill(&mut self.words[..]);
+        self.times.fill(0);
+        let count = self.words.len() as u64;
+        for &word in &self.words {
+            self.times[(u64::from(word) * count >> 32) as usize] += 1;
+        }
+        &self.times
     }
-    if kept.len() == KEPT_COUNTS {
-        kept.clear();
-    }
-    let drawn: Arc<[u32]> = drawn.into();
-    kept.insert(count, Arc::clone(&drawn));
-    drawn
 }
 
 #[cfg(test)]
@@ -185,8 +185,9 @@ mod tests {
         for count in LEAST_PAIRS..60 {
             let mut values: Vec<f64> = (0..count).map(|_| random.random()).collect();
             values.sort_by(f64::total_cmp);
-            let drawn = drawn(count);
-            for times in drawn.chunks(count).take(20) {
+            let mut samples = Samples::new(count);
+            for _ in 0..20 {
+                let times = samples.draw();
                 let each = values.iter().zip(times);
                 let sample: Vec<f64> = each
                     .flat_map(|(&value, &times)| std::iter::repeat_n(value, times as usize))
