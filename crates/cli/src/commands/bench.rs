@@ -6,6 +6,7 @@
 
 use super::keyed::{about, valued, word};
 use super::lab::{self, wrong_setting};
+use super::later::later;
 use clap::{Arg, ArgAction, ArgMatches, Command, FromArgMatches, Subcommand};
 use picnic_core::config::KeyHelp;
 use picnic_lab::document::Kind;
@@ -89,7 +90,7 @@ impl FromArgMatches for BenchArgs {
 impl Subcommand for BenchArgs {
     // When they are asked for: at each start they would take a third of its time.
     fn augment_subcommands(command: Command) -> Command {
-        command.defer(|command| command.subcommands(BENCHMARKS.iter().map(command_of)))
+        later(command, |command| command.subcommands(BENCHMARKS.iter().map(command_of)))
     }
 
     fn augment_subcommands_for_update(command: Command) -> Command {

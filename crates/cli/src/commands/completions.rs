@@ -1,9 +1,9 @@
 //! `picnic completions`: a completion script for a shell.
 
-use crate::cli::Cli;
+use crate::commands::later::whole;
 use crate::failure::Usage;
 use crate::output;
-use clap::{Args, CommandFactory};
+use clap::Args;
 use clap_complete::Shell;
 
 #[derive(Debug, Args)]
@@ -21,6 +21,6 @@ pub(crate) fn run(args: &CompletionsArgs, json: bool) -> anyhow::Result<()> {
         return Err(Usage("a completion script has no JSON form".into()).into());
     }
     let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut Cli::command(), "picnic", &mut script);
+    clap_complete::generate(args.shell, &mut whole(), "picnic", &mut script);
     output::print(&String::from_utf8_lossy(&script))
 }

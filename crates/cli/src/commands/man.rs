@@ -1,10 +1,10 @@
 //! `picnic man`: the manual pages, one for each command.
 
-use crate::cli::Cli;
+use crate::commands::later::whole;
 use crate::failure::Usage;
 use crate::output;
 use anyhow::Context;
-use clap::{Args, CommandFactory};
+use clap::Args;
 use std::path::PathBuf;
 
 #[derive(Debug, Args)]
@@ -24,7 +24,7 @@ pub(crate) fn run(args: &ManArgs, json: bool) -> anyhow::Result<()> {
     let folder = args.folder.display();
     std::fs::create_dir_all(&args.folder)
         .with_context(|| format!("{folder}: cannot be created"))?;
-    clap_mangen::generate_to(Cli::command(), &args.folder)
+    clap_mangen::generate_to(whole(), &args.folder)
         .with_context(|| format!("{folder}: cannot be written"))?;
     output::print(&format!("manual pages are in {folder}\n"))
 }
@@ -41,14 +41,14 @@ mod tests {
             let path = folder.path().join(format!("man1/{name}.1"));
             std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{name}: {error}"))
         };
-        for command in Cli::command().get_subcommands() {
+        for command in whole().get_subcommands() {
             let name = command.get_name();
             assert!(page(&format!("picnic-{name}")).contains(".SH SYNOPSIS"), "{name}");
         }
         assert!(page("picnic").contains("programmable NIC"));
         assert!(page("picnic-run").contains("duration"));
         assert!(page("picnic-ctl-filter-add").contains("KEY=VALUE"));
-        // What is made of registries, when asked for.
+        // What is made of registries.
         assert!(page("picnic-ctl-rss-set").contains("chain"));
         assert!(page("picnic-bench-dispatch").contains("frames"));
     }

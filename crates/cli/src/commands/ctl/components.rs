@@ -5,6 +5,7 @@
 //! is named. `picnic ctl COMPONENT ARGUMENT VALUE` is short for `set --ARGUMENT VALUE`.
 
 use crate::commands::keyed::{about, valued, word};
+use crate::commands::later::later;
 use crate::registries::registries;
 use clap::builder::PossibleValuesParser;
 use clap::{Arg, ArgMatches, Command, FromArgMatches, Subcommand, value_parser};
@@ -187,7 +188,7 @@ impl FromArgMatches for ComponentCall {
 impl Subcommand for ComponentCall {
     // When they are asked for: at each start they would take half of its time.
     fn augment_subcommands(command: Command) -> Command {
-        command.defer(|command| command.subcommands(components().map(command_of)))
+        later(command, |command| command.subcommands(components().map(command_of)))
     }
 
     fn augment_subcommands_for_update(command: Command) -> Command {
