@@ -59,8 +59,10 @@ impl Interval {
         logs.sort_by(f64::total_cmp);
         let (centre, error) = trimmed(&logs, &vec![1; logs.len()]);
         let reach = error * critical(&logs, centre, miss);
-        let (low, high) = match reach.is_finite() && error > 0.0 {
-            true => (centre - reach, centre + reach),
+        let ends = [centre - reach, centre + reach];
+        let are_numbers = ends.iter().all(|end| end.exp().is_normal());
+        let (low, high) = match are_numbers && error > 0.0 {
+            true => ends.into(),
             false => of_median(&logs, miss),
         };
         Some(Interval {
@@ -101,26 +103,25 @@ fn trimmed(sorted: &[f64], times: &[u32]) -> (f64, f64) {
     let count = times.iter().sum::<u32>();
     let cut = count / TRIMMED as u32;
     let kept = f64::from(count - 2 * cut);
-    // Winsorised: what is left out counts as the last that is not. Sums are of differences from one
-    // of the values, so that equal ones have no error.
-    let origin = sorted[sorted.len() / 2];
-    let (mut sum, mut lowest, mut highest, mut squares) = (0.0, None, 0.0, 0.0);
+    // Winsorised: what is left out counts as the last that is not. Sums are of differences from
+    // the first that is kept, so that samples of equal values have an error of zero, not of what
+    // rounding leaves, by which distances are divided.
+    let (mut sum, mut first, mut highest, mut squares) = (0.0, None, 0.0, 0.0);
     let mut end = 0;
     for (&value, &times) in sorted.iter().zip(times) {
         let begin = end;
         end += times;
         let inside = end.min(count - cut).saturating_sub(begin.max(cut));
         if inside > 0 {
-            let (value, inside) = (value - origin, f64::from(inside));
+            let (value, inside) = (value - *first.get_or_insert(value), f64::from(inside));
             sum += inside * value;
             squares += inside * value * value;
-            lowest.get_or_insert(value);
             highest = value;
         }
     }
-    let (lowest, cut, count) = (lowest.unwrap_or_default(), f64::from(cut), f64::from(count));
-    let centre = (sum + cut * (lowest + highest)) / count;
-    squares += cut * (lowest * lowest + highest * highest);
+    let (origin, cut, count) = (first.unwrap_or_default(), f64::from(cut), f64::from(count));
+    let centre = (sum + cut * highest) / count;
+    squares += cut * highest * highest;
     let deviation = ((squares - count * centre * centre).max(0.0) / (count - 1.0)).sqrt();
     (origin + sum / kept, deviation * count.sqrt() / kept)
 }
@@ -159,7 +160,7 @@ impl Samples {
         self.times.fill(0);
         let count = self.words.len() as u64;
         for &word in &self.words {
-            self.times[(u64::from(word) * count >> 32) as usize] += 1;
+            self.times[((u64::from(word) * count) >> 32) as usize] += 1;
         }
         &self.times
     }
@@ -236,6 +237,27 @@ mod tests {
         ratios[..6].fill(1.0001);
         let interval = Interval::of(&ratios, 0.05).unwrap();
         assert!(interval.is_within(0.0002, 1.0), "{interval:?}");
+    }
+
+    #[test]
+    fn ends_are_numbers_whatever_ratios_are_equal() {
+        let mut random = ChaCha8Rng::seed_from_u64(11);
+        for case in 0..2000 {
+            // Of a few values, that many are equal; some are wide apart, as of counts near nothing.
+            let kinds = random.random_range(1..5);
+            let spread = [1e-9, 1e-3, 1.0, 50.0][case % 4];
+            let values: Vec<f64> =
+                (0..kinds).map(|_| (spread * random.random::<f64>()).exp()).collect();
+            let count = random.random_range(LEAST_PAIRS..30);
+            let ratios: Vec<f64> =
+                (0..count).map(|_| values[random.random_range(0..kinds)]).collect();
+            let interval = Interval::of(&ratios, 0.01).unwrap();
+            let ends = [interval.low, interval.ratio, interval.high];
+            assert!(ends.iter().all(|end| end.is_normal()), "{interval:?} of {ratios:?}");
+            assert!(ends.is_sorted(), "{interval:?} of {ratios:?}");
+            let json = serde_json::to_string(&interval).unwrap();
+            assert!(serde_json::from_str::<Interval>(&json).is_ok(), "{json}");
+        }
     }
 
     #[test]

@@ -113,7 +113,8 @@ fn every_entry_runs_by_its_example_and_gives_figures_with_units() {
         let document =
             Document { kind, name: name.into(), outcome, took_s: 0.0, facts: facts("test") };
         let json = document.to_json().to_string();
-        let read = Document::from_json(&serde_json::from_str(&json).unwrap()).unwrap();
+        let read = Document::from_json(&serde_json::from_str(&json).unwrap());
+        let read = read.unwrap_or_else(|error| panic!("{name}: {error}"));
         assert_eq!((read.kind, &read.name), (kind, &document.name));
         // As people read them: the last digits of a number do not survive its text.
         assert_eq!(read.outcome.tables(), document.outcome.tables(), "{name}");
