@@ -23,12 +23,6 @@ import threading
 import time
 
 HERE = pathlib.Path(__file__).resolve().parent
-# What a client of iperf3 says that was refused for another. The server closes the connection without
-# reading from it: if the client's first bytes have come by then, this resets it, and the answer is lost.
-# After each test it closes the socket on which it listens, too, and opens another.
-REFUSALS = ("the server is busy running a test. try again later",
-            "unable to receive control message: Connection reset by peer",
-            "unable to connect to server: Connection refused")
 TOOLS = ("ip", "tcpdump", "iperf3", "curl", "ping", "ethtool", "setpriv")
 PREFIX = "picnic-e2e-"
 LINK = "eth0"
@@ -111,19 +105,15 @@ class Lab:
 
     def run(self, namespace, *command):
         """Runs a program to its end, which must be a good one."""
-        deadline = time.monotonic() + PATIENCE
-        while True:
-            child = self.start(namespace, *command, stderr=subprocess.PIPE,
-                               stdout=subprocess.PIPE, text=True)
-            out, errors = child.communicate(timeout=PATIENCE)
-            if child.returncode == 0:
-                return
-            last = (errors.strip() or out.strip() or "no output").splitlines()[-1]
-            # An iperf3 server takes one client at a time, and its last one may have ended
-            # before it has. The refusal is a few more packets in the capture, no more.
-            if not last.endswith(REFUSALS) or time.monotonic() > deadline:
-                raise RuntimeError(f"{' '.join(command)}: exit code {child.returncode}: {last}")
-            time.sleep(0.2)
+        self.wait(self.start(namespace, *command, stderr=subprocess.PIPE, stdout=subprocess.PIPE,
+                             text=True))
+
+    def wait(self, child):
+        """Waits for a program to end, which must end well."""
+        out, errors = child.communicate(timeout=PATIENCE)
+        if child.returncode != 0:
+            last = ((errors or "").strip() or (out or "").strip() or "no output").splitlines()[-1]
+            raise RuntimeError(f"{' '.join(child.args)}: exit code {child.returncode}: {last}")
 
     def build(self):
         for namespace in (self.client, self.server):
@@ -157,7 +147,7 @@ class Lab:
                      "gro", state)
 
     def listen(self, port, *command):
-        """Starts a server and waits until it listens."""
+        """Starts a server and waits until it listens; returns it."""
         server = self.start(self.server, *command, stderr=subprocess.DEVNULL)
 
         def is_listening():
@@ -168,6 +158,7 @@ class Lab:
                            for line in sockets)
 
         wait_for(is_listening, f"port {port}")
+        return server
 
     @contextlib.contextmanager
     def capture(self, path, *options, namespace=None, link=LINK):

@@ -47,23 +47,23 @@ def record(lab, folder):
 
 
 def serve(lab, folder):
-    """Starts the servers."""
+    """Starts the web server."""
     served = folder / "served"
     served.mkdir(exist_ok=True)
     for name, size in FILE_BYTES.items():
         (served / name).write_bytes(os.urandom(size))
     lab.listen(HTTP_PORT, sys.executable, "-m", "http.server", str(HTTP_PORT), "--bind", "::",
                "--directory", str(served))
-    for place in range(2 * len(lab.networks)):
-        port = str(FIRST_IPERF_PORT + place)
-        lab.listen(int(port), "iperf3", "-s", "-p", port)
 
 
 def together(lab, lists):
     """Runs lists of commands side by side on the client, each in its order."""
     def one_by_one(commands):
         for command in commands:
-            lab.run(lab.client, *command)
+            if command[0] == "iperf3":
+                transfer(lab, command)
+            else:
+                lab.run(lab.client, *command)
 
     with concurrent.futures.ThreadPoolExecutor(len(lists)) as pool:
         try:
@@ -75,8 +75,20 @@ def together(lab, lists):
             raise
 
 
+def transfer(lab, command):
+    """Runs a client of iperf3 against a server of its own.
+
+    A server that has had a client closes its socket and opens another: who comes in between is
+    refused or reset.
+    """
+    port = command[command.index("-p") + 1]
+    server = lab.listen(int(port), "iperf3", "-s", "-1", "-p", port)
+    lab.run(lab.client, *command)
+    lab.wait(server)
+
+
 def plain(name, ipv4, ipv6, tags, _, port):
-    """Two lists, IPv4 and IPv6, with an iperf3 server each."""
+    """Two lists, IPv4 and IPv6, with a port for iperf3 each."""
     small = bool(tags)
     size = "300K" if small else "1M"
     for place, address in enumerate((f"{ipv4}2", f"{ipv6}2")):
