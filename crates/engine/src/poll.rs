@@ -474,6 +474,13 @@ impl Card {
         self.doors.pool.outstanding()
     }
 
+    /// Whether packets wait to be taken by a wire, or are with one that has yet to send them.
+    pub fn is_transmitting(&mut self) -> bool {
+        self.doors.waiting_for_wires() != 0
+            || self.tx_rings.is_waiting()
+            || self.wires.iter().any(|wire| wire.counters.tx_kept.get() != 0)
+    }
+
     /// Drops what waits for wires; returns packets dropped.
     fn drop_waiting(&mut self) -> usize {
         let waiting = self.doors.waiting_for_wires();

@@ -42,6 +42,9 @@ use std::time::Duration;
 
 /// The longest sleep of a target core: a safety net under the doorbell, not part of it.
 const TARGET_SLEEP: Duration = Duration::from_millis(100);
+/// For how long a card that stops waits for wires to send what is theirs: one that works has room
+/// again in a few milliseconds, one that does not must not keep it.
+const LEAVING_NS: u64 = 200_000_000;
 
 /// How often the ring depths are read for display, and the clocks compared, in nanoseconds.
 const GAUGES_NS: u64 = 1_000_000;
@@ -288,6 +291,17 @@ fn run_card(
     targets.iter().for_each(|target| target.ring());
     while shared.targets_running.load(Ordering::Acquire) != 0 {
         if card.poll(clock.now()).is_idle() {
+            std::thread::yield_now();
+        }
+    }
+    let until = clock.now() + LEAVING_NS;
+    while card.is_transmitting() {
+        let now = clock.now();
+        let is_idle = card.poll(now).is_idle();
+        if now >= until {
+            break;
+        }
+        if is_idle {
             std::thread::yield_now();
         }
     }

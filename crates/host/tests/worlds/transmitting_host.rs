@@ -221,3 +221,42 @@ fn a_host_with_more_to_send_than_room_is_woken_by_completions_and_by_no_timer() 
         );
     }
 }
+
+/// A wire that sends a packet every 100 us, and has none.
+struct Slow {
+    sent_until: Option<Time>,
+}
+
+impl WirePort for Slow {
+    fn receive(&mut self, _: Time, _: &mut Receiver<'_>) {}
+
+    fn transmit(&mut self, now: Time, tx: &mut Transmitter<'_>) {
+        let sent_until = self.sent_until.get_or_insert(now);
+        while *sent_until + 100_000 <= now
+            && let Some(packet) = tx.next()
+        {
+            *sent_until = *sent_until + 100_000;
+            tx.sent(packet);
+        }
+    }
+}
+
+#[test]
+fn a_card_that_stops_sends_what_waits_for_a_wire_that_works() {
+    let _machine = machine();
+    for round in 0..5 {
+        let slow = Registries {
+            middleware: |_, _, _| Ok(Box::new(Slow { sent_until: None })),
+            ..registries()
+        };
+        let keys = "queues = 1\npackets = 1000000000\ntx_ring_size = 64\n[card]\nwire_backlog = 64";
+        let running = start_with(keys, slow);
+        let queue = &running.view().queues[0];
+        wait_until("all room is filled", || queue.target.transmitted.get() >= 2 * 64);
+        let_pass(round);
+        let report = running.stop().unwrap();
+        assert!(report.ledger.balanced(), "{report:#?}");
+        let fates = (report.ledger.dropped, report.ledger.in_flight, report.buffers_missing);
+        assert_eq!(fates, (0, 0, 0), "{report:#?}");
+    }
+}
