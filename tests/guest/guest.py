@@ -31,6 +31,11 @@ LATER = ("pktgen", "tun", "bonding", "geneve", "ip_gre", "ipip", "vmxnet3")
 NICS = 5 * ("virtio-net-pci",) + ("vmxnet3",)
 
 
+# What the guest's kernel says when a timer of an emulated core has gone off without a word. That has
+# been seen while it starts, and then it does not come to run anything.
+LOST_TIMER = "timer wakeup didn't happen"
+
+
 class Unavailable(Exception):
     """What is needed and cannot be had."""
 
@@ -203,23 +208,28 @@ def command(kernel_folder, image, work):
 def boot(picnic, work, cache, limit_s, environment):
     """Runs the guest to its end; what it told, by name: exit code and text.
 
-    A busy machine may take its time; a guest that says nothing for `limit_s` hangs.
+    A busy machine may take its time; a guest that says nothing for `limit_s` hangs. One that loses a
+    timer before it has told anything is started again, twice at most.
     """
     folder = kernel(cache)
     image = make_initramfs(picnic, folder, work, environment)
     log, console = work / "told.log", work / "console.log"
-    # There are both, whatever the emulator comes to.
-    log.touch()
-    console.touch()
-    with (work / "qemu.log").open("w+", errors="replace") as said, \
-            subprocess.Popen(command(folder, image, work), stdout=said, stderr=said) as emulator:
-        try:
-            code = wait_while_it_tells(emulator, log, limit_s)
-        finally:
-            emulator.kill()
-        said.seek(0)
-        reason = (f"it told nothing for {limit_s} s" if code is None else
-                  f"qemu ended with exit code {code}: {said.read().strip()[-300:]}")
+    for starts_left in (2, 1, 0):
+        # There are both, whatever the emulator comes to.
+        log.write_text("")
+        console.write_text("")
+        with (work / "qemu.log").open("w+", errors="replace") as said, \
+                subprocess.Popen(command(folder, image, work), stdout=said, stderr=said) as emulator:
+            try:
+                reason = wait_while_it_tells(emulator, log, console if starts_left else None, limit_s)
+            finally:
+                emulator.kill()
+            if reason is None:
+                said.seek(0)
+                reason = f"qemu ended with exit code {emulator.returncode}: {said.read().strip()[-300:]}"
+        if reason != LOST_TIMER:
+            break
+        print("guest           started again: an emulated core had lost its timer", flush=True)
     told = log.read_text(errors="replace")
     sections = parse(told)
     if "end" not in sections:
@@ -231,8 +241,12 @@ def boot(picnic, work, cache, limit_s, environment):
     return sections
 
 
-def wait_while_it_tells(emulator, log, limit_s):
-    """The exit code of the emulator; None if the log has not grown for so long."""
+def wait_while_it_tells(emulator, log, console, limit_s):
+    """Waits for the emulator to end; why it was not waited for, None if it has ended.
+
+    It is not if the log has not grown for so long, or if a timer is lost (of the console) before
+    there is anything in the log.
+    """
     size, since = 0, time.monotonic()
     while emulator.poll() is None:
         time.sleep(0.2)
@@ -240,8 +254,10 @@ def wait_while_it_tells(emulator, log, limit_s):
         if size != last:
             since = time.monotonic()
         elif time.monotonic() - since > limit_s:
-            return None
-    return emulator.returncode
+            return f"it told nothing for {limit_s} s"
+        elif console and not size and LOST_TIMER in console.read_text(errors="replace"):
+            return LOST_TIMER
+    return None
 
 
 def parse(text):
