@@ -190,7 +190,9 @@ impl Template {
             [] => String::new(),
             members => format!("members = {members:?}\n"),
         };
-        let for_tests = "allocation-counter = \"0.8\"\nproptest = \"1\"\n";
+        // With the features that picnic asks for: of others, its lock file has no version.
+        let for_tests = "allocation-counter = \"0.8\"\nproptest = { version = \"1\", \
+                         default-features = false, features = [\"std\"] }\n";
         [
             // What has other marks in it comes first.
             ("@named@", self.named.into()),

@@ -654,6 +654,7 @@ fn a_new_function_in_c_builds_tests_runs_and_is_tried() {
 /// That they build and pass their own tests, `templates` says.
 #[test]
 fn what_is_new_in_rust_is_written_against_the_source_tree() {
+    let lock = include_str!("../../../../Cargo.lock");
     let folder = tempfile::tempdir().unwrap();
     for (kind, more, files) in [
         ("function", &["--lang", "rust"][..], 9),
@@ -678,6 +679,11 @@ fn what_is_new_in_rust_is_written_against_the_source_tree() {
         let packages = metadata["packages"].as_array().unwrap();
         let has = |name: &str| packages.iter().any(|package| package["name"] == *name);
         assert!(has(&name), "{name}");
+        // None but those that picnic was tested with.
+        for package in packages.iter().filter(|package| package["source"].is_string()) {
+            let (name, version) = (&package["name"], &package["version"]);
+            assert!(lock.contains(&format!("name = {name}\nversion = {version}\n")), "{package}");
+        }
         assert_eq!(has(&format!("{name}-fuzz")), kind == "function");
     }
     refused(&["new", "task", "heartbeat"], 2, "which is taken");
