@@ -157,7 +157,7 @@ fn run_one(args: &RunArgs, json: bool) -> anyhow::Result<()> {
     workload.requests_per_second = args.rate.unwrap_or(workload.requests_per_second);
     workload.check().map_err(told)?;
     let (set, seed) = (args.set.clone(), args.seed);
-    let how = Run { seconds: args.seconds, set, seed, ..Run::default() };
+    let how = Run { seconds: args.seconds as f64, set, seed, ..Run::default() };
     let mut ran = picnic_lab::workloads::run::run(&workload, &how)?;
     ran.card.latencies = None;
     let randomness = test_flows(&ran.flows).map(Vec::from);

@@ -326,7 +326,7 @@ fn ask(
 ) -> anyhow::Result<ClientOutput> {
     let cores = picnic_machine::topology::cores().len();
     let asking = run::ClientGroup { hosts, server, cores, clients: 1 };
-    let answered = asking.ask(workload, seconds.ceil().max(1.0) as u64, SEED)?;
+    let answered = asking.ask(workload, seconds, SEED)?;
     let first = answered.first_broken.as_deref().unwrap_or("none is known to be broken");
     anyhow::ensure!(
         answered.answered != 0,

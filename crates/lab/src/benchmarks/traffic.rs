@@ -58,13 +58,13 @@ impl Default for Traffic {
 
 impl Traffic {
     /// Of one measurement, the programs off the borrowed core.
-    pub(crate) fn apart(seconds: u64) -> Self {
-        Traffic::with(seconds, Vec::new())
+    pub(crate) fn apart() -> Self {
+        Traffic::with(Vec::new())
     }
 
     /// The same with keys of the card changed.
-    pub(crate) fn with(seconds: u64, set: Vec<String>) -> Self {
-        Traffic { rounds: 1, seconds, apart: true, set, ..Traffic::default() }
+    pub(crate) fn with(set: Vec<String>) -> Self {
+        Traffic { rounds: 1, apart: true, set, ..Traffic::default() }
     }
 
     /// The same with so many clients: the card bonds their wires.

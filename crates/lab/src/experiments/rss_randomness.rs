@@ -161,7 +161,7 @@ impl RssRandomness {
             return Ok(flows.clone());
         }
         let (seconds, seed) = (self.0.seconds.unwrap_or(effort.of(8, 30, 30)), self.0.seed);
-        let how = workloads::run::Run { seconds, seed, ..Default::default() };
+        let how = workloads::run::Run { seconds: seconds as f64, seed, ..Default::default() };
         let flows = workloads::run::run(&Workload::find(name)?, &how)?.flows;
         enough(name, flows.len(), seconds)?;
         Ok(captured.entry(name.into()).or_insert(flows).clone())

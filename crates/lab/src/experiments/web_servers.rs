@@ -170,8 +170,8 @@ pub struct Settings {
     pub connections: Option<u32>,
     /// Who asks back to back; wrk counts headers as payload
     pub client: ClientKind,
-    /// Seconds of each measurement; 3 if not said: fewer for --quick
-    pub seconds: Option<u64>,
+    /// Seconds of each measurement, whole ones by wrk; 3 if not said: fewer for --quick
+    pub seconds: Option<f64>,
     /// Requests offered whether or not they are answered, in multiples of what was answered back to
     /// back; with experiments by system, 0.5 to 10 if not said: fewer for --quick
     pub loads: Option<Vec<f64>>,
@@ -224,7 +224,7 @@ impl<C: Case> Component for WebServers<C> {
             Variation::Queues(..) => "queues = [1]".to_owned(),
             Variation::Servers(_) => format!("loads = {}", C::EXAMPLE_LOADS),
         };
-        Some(format!("{points}\nconnections = 4\nseconds = 1"))
+        Some(format!("{points}\nconnections = 4\nseconds = 0.3"))
     }
 
     fn build(settings: Settings, _: &BuildContext) -> Result<Box<dyn Experiment>, ConfigError> {
@@ -241,7 +241,7 @@ impl<C: Case> Component for WebServers<C> {
         if let Some(connections) = settings.connections {
             within("connections", connections.into(), 1.0, 50_000.0)?;
         }
-        within("seconds", settings.seconds.unwrap_or(1) as f64, 1.0, 3600.0)?;
+        within("seconds", settings.seconds.unwrap_or(1.0), 0.1, 3600.0)?;
         if let Some(loads) = &settings.loads {
             if matches!(C::VARIED, Variation::Queues(..)) {
                 let message = "found loads, allowed with knet-webfs, knet-sendfile, knet-apache and \
@@ -290,7 +290,7 @@ impl<C: Case> Experiment for WebServers<C> {
             workload.client = self.0.client;
         }
         let how = run::Run {
-            seconds: self.0.seconds.unwrap_or(run.effort.of(1, 3, 10)),
+            seconds: self.0.seconds.unwrap_or(run.effort.of(1.0, 3.0, 10.0)),
             seed: run.seed,
             clients: C::CLIENTS,
             ..run::Run::default()

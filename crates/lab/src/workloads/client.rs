@@ -45,7 +45,7 @@ pub(super) struct ClientPlan {
     pub(super) server: SocketAddrV4,
     /// The first of the addresses that clients have.
     pub(super) first: Ipv4Addr,
-    pub(super) seconds: u64,
+    pub(super) seconds: f64,
     pub(super) seed: u64,
     /// This client has one of so many parts of all connections.
     pub(super) parts: u32,
@@ -189,7 +189,7 @@ impl Client<'_> {
         let (start, rate) = (Instant::now(), self.asked.workload.requests_per_second);
         let rate = rate / f64::from(self.asked.parts);
         let think = Duration::from_millis(self.asked.workload.think_ms.into());
-        let length = Duration::from_secs(self.asked.seconds);
+        let length = Duration::from_secs_f64(self.asked.seconds);
         // When connections that have been answered ask again; at first, all at once.
         let mut again: VecDeque<Instant> = self.connections.iter().map(|_| start).collect();
         let mut events = Vec::with_capacity(EVENTS);
@@ -377,7 +377,7 @@ mod tests {
         );
         let first = Ipv4Addr::new(127, 0, 1, 1);
         let workload = Workload::parse(&text).unwrap();
-        ClientPlan { workload, server, first, seconds: 1, seed: 1, parts: 1 }
+        ClientPlan { workload, server, first, seconds: 1.0, seed: 1, parts: 1 }
     }
 
     #[test]

@@ -25,7 +25,7 @@ pub const FEWEST_FLOWS: usize = 1000;
 #[derive(Clone, Debug, Default)]
 pub struct Run {
     /// Seconds of load.
-    pub seconds: u64,
+    pub seconds: f64,
     /// Changes to the card.
     pub set: Vec<String>,
     /// Seed of what is drawn.
@@ -88,7 +88,7 @@ pub fn run_with(
     changes: impl FnOnce(&[usize], &dyn Fn(&str) -> String) -> anyhow::Result<Vec<Setting>>,
 ) -> anyhow::Result<WorkloadResult> {
     let clients = run.clients.clamp(1, MOST_CLIENTS);
-    let traffic = Traffic::with(run.seconds, run.set.clone()).by_wires(clients);
+    let traffic = Traffic::with(run.set.clone()).by_wires(clients);
     let joined = Joined::build(&traffic, &tools(workload))?;
     let mut targets = joined.placement(Vec::new())?.target_cores;
     targets.dedup();
@@ -173,7 +173,7 @@ impl ClientGroup<'_> {
     pub(crate) fn ask(
         &self,
         workload: &Workload,
-        seconds: u64,
+        seconds: f64,
         seed: u64,
     ) -> anyhow::Result<ClientResult> {
         if workload.client == ClientKind::Wrk {
@@ -269,7 +269,8 @@ mod tests {
                 workload.patience_ms = 5000;
             }
             let clients = if matches!(name, "sclient" | "closed-loop") { 4 } else { 1 };
-            let ran = match run(&workload, &Run { seconds: 1, seed: 1, clients, set: Vec::new() }) {
+            let ran = match run(&workload, &Run { seconds: 0.5, seed: 1, clients, set: Vec::new() })
+            {
                 Err(error) => match LabError::from(error) {
                     LabError::Unavailable(why) => {
                         picnic_testing::skip(&format!("the workload {name}"), &why);

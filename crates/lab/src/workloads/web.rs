@@ -174,7 +174,7 @@ pub(super) fn allow_descriptors(wanted: u64) -> anyhow::Result<()> {
 pub(super) fn ask_mix(
     by: &run::ClientGroup<'_>,
     workload: &Workload,
-    seconds: u64,
+    seconds: f64,
     seed: u64,
 ) -> anyhow::Result<ClientResult> {
     let clients = usize::from(by.clients);
@@ -192,7 +192,8 @@ pub(super) fn ask_mix(
             "wrk".into(),
             format!("-t{threads}"),
             format!("-c{connections}"),
-            format!("-d{seconds}"),
+            // It knows whole seconds.
+            format!("-d{}", seconds.ceil()),
             format!("--timeout={patience}"),
             "-s".into(),
             script.to_string_lossy().into_owned(),

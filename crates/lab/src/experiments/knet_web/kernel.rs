@@ -39,7 +39,7 @@ pub(super) fn measure(
     connections: u64,
     seconds: u64,
 ) -> anyhow::Result<Outcome> {
-    let traffic = Traffic::apart(seconds);
+    let traffic = Traffic::apart();
     let workload = settings.workload();
     let mut tools = servers::tools(&workload);
     tools.push(WRK);

@@ -21,7 +21,7 @@ fn run<C: Case>(settings: Settings) -> Option<Outcome> {
 
 #[test]
 fn queues_and_systems_are_compared() {
-    let settings = Settings { seconds: Some(1), ..Settings::default() };
+    let settings = Settings { seconds: Some(0.3), ..Settings::default() };
     if let Some(outcome) = run::<RssBulk>(settings.clone()) {
         let fields = outcome.fields();
         let payload = |row: &Value| row["payload_bps"].as_f64().unwrap();
@@ -213,7 +213,7 @@ fn wrong_settings_name_what_is_allowed() {
     assert!(refused(build.err()).contains("loads: found loads, allowed with knet-webfs"));
     let build = WebServers::<KnetApache>::build(loads(vec![0.0]), &BuildContext::default());
     assert!(refused(build.err()).contains("loads: found 0, allowed: 0.01 to 100"));
-    let long = Settings { seconds: Some(0), ..Settings::default() };
+    let long = Settings { seconds: Some(0.0), ..Settings::default() };
     let build = WebServers::<RssBulk>::build(long, &BuildContext::default());
-    assert!(refused(build.err()).contains("seconds: found 0, allowed: 1 to 3600"));
+    assert!(refused(build.err()).contains("seconds: found 0, allowed: 0.1 to 3600"));
 }
