@@ -29,6 +29,8 @@ MODULES = ("virtio_pci", "virtio_console", "virtio_net")
 # Loaded by the guest when it sends, bonds interfaces, makes tunnels, and needs the last pair of NICs.
 LATER = ("pktgen", "tun", "bonding", "geneve", "ip_gre", "ipip", "vmxnet3")
 NICS = 5 * ("virtio-net-pci",) + ("vmxnet3",)
+# What this machine's kernel tells the time by.
+CLOCK = pathlib.Path("/sys/devices/system/clocksource/clocksource0/current_clocksource")
 
 
 # What the guest's kernel says when a timer of an emulated core has gone off without a word. That has
@@ -188,8 +190,12 @@ def make_initramfs(picnic, kernel_folder, work, environment):
 def command(kernel_folder, image, work):
     (vmlinuz,) = kernel_folder.glob("boot/vmlinuz-*")
     # Without random addresses, what QEMU translated of a program serves for its next start, too.
+    # Emulated cores read this machine's counter, each that of the core it is on. If these may differ,
+    # the guest asks a device, for which it leaves its emulated core: two thirds more work.
+    is_one = CLOCK.exists() and CLOCK.read_text().strip() == "tsc"
+    counters = "reliable" if is_one else "unstable"
     line = ("console=ttyS0 quiet loglevel=4 ipv6.disable=1 panic=-1 mitigations=off "
-            "random.trust_cpu=on tsc=unstable nowatchdog norandmaps")
+            f"random.trust_cpu=on tsc={counters} nowatchdog norandmaps")
     options = ["qemu-system-x86_64", "-accel", "tcg,thread=multi", "-M", "pc", "-cpu", "Nehalem",
                "-smp", "8,sockets=2,cores=2,threads=2", "-m", "1024", "-display", "none",
                "-no-reboot", "-nodefaults", "-kernel", vmlinuz, "-initrd", image, "-append", line,
