@@ -269,8 +269,8 @@ mod tests {
                 workload.patience_ms = 5000;
             }
             let clients = if matches!(name, "sclient" | "closed-loop") { 4 } else { 1 };
-            let ran = match run(&workload, &Run { seconds: 0.5, seed: 1, clients, set: Vec::new() })
-            {
+            let how = Run { seconds: 1.0, seed: 1, clients, set: Vec::new() };
+            let ran = match run(&workload, &how) {
                 Err(error) => match LabError::from(error) {
                     LabError::Unavailable(why) => {
                         picnic_testing::skip(&format!("the workload {name}"), &why);

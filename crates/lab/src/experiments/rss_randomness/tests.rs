@@ -44,7 +44,7 @@ fn real_connections_are_tested_beside() {
         draws: Some(1),
         queues: vec![2],
         workloads: vec!["e-commerce".into()],
-        seconds: Some(2),
+        seconds: Some(3),
         ..Settings::default()
     };
     let wrong = Settings { workloads: vec!["bank".into()], ..settings.clone() };
