@@ -190,10 +190,10 @@ def make_initramfs(picnic, kernel_folder, work, environment):
 def command(kernel_folder, image, work):
     (vmlinuz,) = kernel_folder.glob("boot/vmlinuz-*")
     # Without random addresses, what QEMU translated of a program serves for its next start, too.
-    # Emulated cores read this machine's counter, each that of the core it is on. If these may differ,
-    # the guest asks a device, for which it leaves its emulated core: two thirds more work.
-    is_one = CLOCK.exists() and CLOCK.read_text().strip() == "tsc"
-    counters = "reliable" if is_one else "unstable"
+    # Emulated cores read this machine's counters, each that of the core it is on. If these may differ,
+    # the guest asks a device for the time and leaves emulation for it: two thirds more work.
+    do_agree = CLOCK.exists() and CLOCK.read_text().strip() == "tsc"
+    counters = "reliable" if do_agree else "unstable"
     line = ("console=ttyS0 quiet loglevel=4 ipv6.disable=1 panic=-1 mitigations=off "
             f"random.trust_cpu=on tsc={counters} nowatchdog norandmaps")
     options = ["qemu-system-x86_64", "-accel", "tcg,thread=multi", "-M", "pc", "-cpu", "Nehalem",
