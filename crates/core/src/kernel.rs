@@ -113,14 +113,14 @@ pub enum KernelForm {
     Stack(Handover),
 }
 
-/// How packets get from the borrowed core to their target cores.
+/// How packets get from the borrowed core to their target cores: by a cpumap, a ring and a thread for each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Handover {
-    /// As the kernel's socket buffers, merged by GRO, by receive packet steering.
+    /// As the kernel's socket buffers, merged by GRO, by a relay in front of each ring.
     #[default]
     Skb,
-    /// As they came, by a cpumap: a ring and a thread for each target core.
+    /// As they came, as frames.
     Cpumap,
 }
 

@@ -92,6 +92,7 @@ static void (*bpf_set_hash_invalid)(struct __sk_buff *skb) = (void *)41;
 static long (*bpf_set_hash)(struct __sk_buff *skb, u32 hash) = (void *)48;
 static long (*bpf_redirect_map)(void *map, u64 key, u64 flags) = (void *)51;
 static long (*bpf_xdp_adjust_meta)(struct xdp_md *context, int delta) = (void *)54;
+static long (*bpf_probe_read_kernel)(void *to, u32 length, const void *from) = (void *)113;
 static long (*bpf_loop)(u32 turns, void *body, void *context, u64 flags) = (void *)181;
 static long (*bpf_xdp_load_bytes)(struct xdp_md *context, u32 offset, void *to, u32 length) =
 	(void *)189;

@@ -1,9 +1,9 @@
 /* A card's programs, between the wires' drivers and the target cores.
  *
- * There are two ways over. By cpumap: an XDP program runs the chain on the core that polls
- * the wires and hands packets over; the cpumap's ring is the target ring, and `deliver` runs
- * behind it, in front of the network stack. By socket buffers: GRO has merged packets, a tc
- * program runs the chain and hands them over by receive packet steering.
+ * A cpumap's rings are the target rings. There are two ways to them. By frames: an XDP program runs
+ * the chain on the core that polls the wires and hands packets over, and `deliver` runs behind the
+ * ring, in front of the network stack. By socket buffers: GRO has merged packets, a tc program runs
+ * the chain, and a relay puts them into the rings (skb.h).
  *
  * Guarantees: each packet is counted once where it comes in and once where it leaves; a counter is
  * written by one core only.
@@ -12,14 +12,6 @@
 #include "chain.h"
 #include "skb.h"
 
-/* The number of TARGETS, by which the kernel names it. */
-struct {
-	__uint(type, MAP_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, u32);
-	__type(value, u32);
-} TARGETS_ID SEC(".maps");
-
 /* By core. Queue size and program of each entry. */
 struct {
 	__uint(type, MAP_CPUMAP);
@@ -27,6 +19,14 @@ struct {
 	__uint(key_size, 4);
 	__uint(value_size, 8);
 } TARGETS SEC(".maps");
+
+/* The number of TARGETS, by which the kernel names it. */
+struct {
+	__uint(type, MAP_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, u32);
+} TARGETS_ID SEC(".maps");
 
 /* What stands in front of a packet if that is asked for. */
 struct explanation {
@@ -60,7 +60,7 @@ inline_always int hand_over_frame(struct counts *counts, struct xdp_md *context,
 
 		if (EXPLAINS)
 			explain(context, queue);
-		else if (!has_room(ends, core))
+		else if (!has_room(ends, core, 1))
 			return XDP_DROP;
 		verdict = bpf_redirect_map(&TARGETS, core, XDP_DROP);
 		if (verdict == XDP_REDIRECT)
@@ -168,6 +168,15 @@ int deliver(struct xdp_md *context)
 	return XDP_PASS;
 }
 
+/* At a relay: puts a packet into the ring of its target core. */
+SEC("xdp")
+int to_ring(struct xdp_md *context)
+{
+	u32 queue = context->rx_queue_index & (MOST_QUEUES - 1);
+
+	return bpf_redirect_map(&TARGETS, CORE_OF_QUEUE[queue], XDP_DROP);
+}
+
 /* Behind `deliver`, as a frame cannot: gives a packet the mark that an object has put in front. */
 SEC("classifier")
 int mark(struct __sk_buff *skb)
@@ -227,39 +236,7 @@ int refused(struct raw_tracepoint *context)
 SEC("raw_tp/kfree_skb")
 int freed(struct raw_tracepoint *context)
 {
-	u32 zero = 0;
-	struct handed *handed = bpf_map_lookup_elem(&HANDED, &zero);
-
-	if (!handed || !handed->skb || handed->skb != context->args[0] ||
-	    context->args[2] != __builtin_preserve_enum_value(
-					*(enum skb_drop_reason *)SKB_DROP_REASON_CPU_BACKLOG, 1))
-		return 0;
-	handed->skb = 0;
-	count_full(handed->core, handed->packets);
-	return 0;
-}
-
-/* NAPI, packets taken, the most that it may take */
-SEC("raw_tp/napi_poll")
-int took(struct raw_tracepoint *context)
-{
-	u32 zero = 0;
-	struct counts *counts = counts_of_core();
-	struct taken *taken = bpf_map_lookup_elem(&TAKEN, &zero);
-
-	if (!counts || !taken)
-		return 0;
-	if (counts->delivered_packets != taken->packets) {
-		taken->packets = counts->delivered_packets;
-		taken->napi = context->args[0];
-		counts->polls += 1;
-		if (!taken->is_counted)
-			counts->wakeups += 1;
-		taken->is_counted = 1;
-	}
-	/* One that took all it may is polled again without an interrupt. */
-	if (taken->napi == context->args[0] && (u32)context->args[1] < (u32)context->args[2])
-		taken->is_counted = 0;
+	count_lost((const struct sk_buff *)context->args[0], context->args[2]);
 	return 0;
 }
 
@@ -273,4 +250,6 @@ int flood(struct xdp_md *context)
 	return bpf_redirect(FLOOD_TO, 0);
 }
 
-char LICENSE[] SEC("license") = "Apache-2.0";
+/* Under MIT, as the project is: by this name the kernel knows that it is free, and lets it read packets
+ * at tracepoints. */
+char LICENSE[] SEC("license") = "Dual MIT/GPL";

@@ -67,8 +67,8 @@ inline_always void count_full(u32 core, u32 packets)
 		ring->full += packets;
 }
 
-/* Whether there is room for a packet; one that has none is counted. */
-inline_always int has_room(struct ends *ends, u32 core)
+/* Whether there is room for one more, of so many packets; one that has none is counted. */
+inline_always int has_room(struct ends *ends, u32 core, u32 packets)
 {
 	u64 put = ends->put + *(volatile u64 *)&ends->put_elsewhere;
 
@@ -82,7 +82,7 @@ inline_always int has_room(struct ends *ends, u32 core)
 			return 1;
 		ends->drops_left = DROPPED_UNSEEN;
 	}
-	count_full(core, 1);
+	count_full(core, packets);
 	return 0;
 }
 

@@ -1,32 +1,32 @@
-/* Packets handed over as socket buffers, by receive packet steering.
+/* Packets handed over as socket buffers, merged ones as one, by the cpumap's rings.
  *
- * The kernel steers what an interface receives by a hash, before a program sees it; a program can
- * set the hash, but by then a packet of the wire has been steered. So there is a relay: an
- * interface that has nothing to do but to be steered. A packet goes three ways:
+ * Only an XDP program can put a packet into such a ring, and a driver runs one before there are socket
+ * buffers. So there is a relay beside each wire: an interface that nothing is sent to or from, whose
+ * XDP program is run by the network stack (generic XDP). A packet goes three ways:
  *
- *   wire, borrowed core   the chain; a hash that steering brings to the target core; to the relay
- *                         (a veth's packets come to that core by steering)
- *   relay, target core    back to the wire
+ *   wire, borrowed core   the chain; a queue of the relay's that says which core; to the relay
+ *                         (a veth's packets come to that core by receive packet steering)
+ *   relay, borrowed core  into the ring of the target core; the kernel joins what lies in several pages
+ *   relay, target core    out of the ring, by its thread: back to the wire
  *   wire, target core     counted, and on to the network stack
  *
- * Guarantees: as in card.bpf.c. A packet that is refused for a full backlog is counted with its core.
- * Source: Documentation/networking/scaling.rst, section Receive Packet Steering.
+ * Guarantees: as in card.bpf.c. What is freed on its way is counted, with its reason, wherever that is.
+ * Source: Documentation/bpf/map_cpumap.rst; net/core/dev.c, do_xdp_generic.
  */
 #pragma once
 #include "chain.h"
 
-/* A packet that has been steered, by its tc_index. */
-#define STEERED 0x9ca7
+/* On its way to a ring, and from there to its wire: by a packet's tc_index. */
+#define HANDED_OVER 0x9ca7
+#define ARRIVING 0x9ca8
 /* Bytes that all headers lie in that are looked at directly. */
 #define HEADERS 86
 
-/* Hash by which receive packet steering takes a packet to the queue's core; zero: no such queue. */
-const volatile u32 HASH_OF_QUEUE[MOST_QUEUES] = {};
-
-/* Of each wire, its interface and its relay. */
+/* Of each wire: its interface, its relay, and the number of their network namespace. */
 struct way {
-	u32 wire;
-	u32 relay;
+	u64 wire;
+	u64 relay;
+	u64 network;
 };
 
 struct {
@@ -44,68 +44,56 @@ struct {
 	__type(value, u32);
 } STEERS SEC(".maps");
 
-/* What was handed over last by each core: should it be freed at once, there was no room for it. */
-struct handed {
-	u64 skb;
-	u32 packets;
-	u32 core;
-};
+/* As the running kernel has them. */
+enum skb_drop_reason { SKB_DROP_REASON_CPU_BACKLOG = 1, SKB_DROP_REASON_XDP = 2 };
 
-struct {
-	__uint(type, MAP_PERCPU_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, u32);
-	__type(value, struct handed);
-} HANDED SEC(".maps");
+struct ns_common {
+	u32 inum;
+} __attribute__((preserve_access_index));
 
-/* Of each target core, what it had been given by its last poll that brought something, by which it
- * was, and whether the interrupt that led to it is counted. */
-struct taken {
-	u64 packets;
-	u64 napi;
-	u64 is_counted;
-};
+struct net {
+	struct ns_common ns;
+} __attribute__((preserve_access_index));
 
-struct {
-	__uint(type, MAP_PERCPU_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, u32);
-	__type(value, struct taken);
-} TAKEN SEC(".maps");
+typedef struct {
+	struct net *net;
+} __attribute__((preserve_access_index)) possible_net_t;
 
-/* As the running kernel has it. */
-enum skb_drop_reason { SKB_DROP_REASON_CPU_BACKLOG = 1 };
+struct net_device {
+	int ifindex;
+	possible_net_t nd_net;
+} __attribute__((preserve_access_index));
+
+struct sk_buff {
+	struct net_device *dev;
+	u16 queue_mapping;
+	u16 tc_index;
+	u32 end;
+	u8 *head;
+} __attribute__((preserve_access_index));
+
+struct skb_shared_info {
+	u16 gso_segs;
+} __attribute__((preserve_access_index));
 
 inline_always u32 packets_of(const struct __sk_buff *skb)
 {
 	return skb->gso_segs ? skb->gso_segs : 1;
 }
 
-inline_always int hand_over(struct __sk_buff *skb, u32 interface, u32 core)
-{
-	u32 zero = 0;
-	struct handed *handed = bpf_map_lookup_elem(&HANDED, &zero);
-
-	if (handed) {
-		handed->skb = (u64)(long)skb;
-		handed->packets = packets_of(skb);
-		handed->core = core;
-	}
-	return bpf_redirect(interface, REDIRECT_INGRESS);
-}
-
 inline_always int receive_skb(struct __sk_buff *skb, u32 wire)
 {
 	struct counts *counts = counts_of_core();
-	u32 queue, hash, packets = packets_of(skb), zero = 0;
+	u32 queue, core, packets = packets_of(skb), zero = 0;
 	/* Apart, as the verifier forgets the value of what has an address. */
 	u32 key = wire;
 	u32 *steers;
 	struct way *way;
+	struct ends *ends;
 
 	if (!counts)
 		return TCX_NEXT;
-	if (skb->tc_index == STEERED) {
+	if (skb->tc_index == ARRIVING) {
 		skb->tc_index = 0;
 		/* Whoever wants one from here on wants that of the flow. */
 		bpf_set_hash_invalid(skb);
@@ -130,25 +118,92 @@ inline_always int receive_skb(struct __sk_buff *skb, u32 wire)
 		skb->cb[1] = queue;
 		skb->cb[2] = EXPLAINED.kind;
 	}
-	queue &= MOST_QUEUES - 1;
-	hash = HASH_OF_QUEUE[queue];
-	if (!hash) {
+	if (queue >= QUEUES) {
 		counts->lost += packets;
 		return TCX_DROP;
 	}
-	bpf_set_hash(skb, hash);
-	skb->tc_index = STEERED;
-	return hand_over(skb, way->relay, CORE_OF_QUEUE[queue]);
+	core = CORE_OF_QUEUE[queue & (MOST_QUEUES - 1)];
+	ends = ends_of(core);
+	if (!EXPLAINS && !has_room(ends, core, packets))
+		return TCX_DROP;
+	put(ends, 1);
+	/* The hash is of no use there, and keeps the queue of the wire's that it came in by. */
+	bpf_set_hash(skb, skb->queue_mapping);
+	skb->queue_mapping = queue + 1;
+	skb->tc_index = HANDED_OVER;
+	return bpf_redirect(way->relay, REDIRECT_INGRESS);
+}
+
+inline_always u32 core_by_relay(u32 queue_mapping)
+{
+	return CORE_OF_QUEUE[(queue_mapping - 1) & (MOST_QUEUES - 1)];
 }
 
 inline_always int send_back(struct __sk_buff *skb, u32 wire)
 {
 	struct way *way = bpf_map_lookup_elem(&WAYS, &wire);
+	u32 core = core_by_relay(skb->queue_mapping);
 
 	/* Nobody else sends by it. */
-	if (!way || skb->tc_index != STEERED)
+	if (!way || skb->tc_index != HANDED_OVER)
 		return TCX_DROP;
+	/* One that was redirected before it came to the wire is not shown to the relay's program. */
+	if (bpf_get_smp_processor_id() == core)
+		ends_of(core)->taken += 1;
+	else
+		put(ends_of(core), -1);
+	skb->queue_mapping = skb->hash;
 	/* None: the wire itself may be steered, and a packet without a hash stays where it is. */
 	bpf_set_hash(skb, 0);
-	return hand_over(skb, way->wire, bpf_get_smp_processor_id());
+	skb->tc_index = ARRIVING;
+	return bpf_redirect(way->wire, REDIRECT_INGRESS);
+}
+
+#define READ(to, from) bpf_probe_read_kernel(&(to), sizeof(to), &(from))
+
+/* Counts a packet that the kernel frees instead of taking it where it was to go, if it is the card's. */
+inline_always void count_lost(const struct sk_buff *skb, u32 reason)
+{
+	struct counts *counts = counts_of_core();
+	struct net_device *dev = 0;
+	struct net *net = 0;
+	u32 wire, network = 0, index = 0, end = 0, core = bpf_get_smp_processor_id();
+	u16 mark = 0, queue_mapping = 0, segments = 0;
+	u8 *head = 0;
+	struct way *way;
+
+	READ(mark, skb->tc_index);
+	if (!counts || (mark != HANDED_OVER && mark != ARRIVING))
+		return;
+	READ(dev, skb->dev);
+	READ(index, dev->ifindex);
+	READ(net, dev->nd_net.net);
+	READ(network, net->ns.inum);
+	/* A wire that has none has zero for its interface. */
+	for (wire = 0; wire < MOST_WIRES; wire++) {
+		u32 key = wire;
+
+		way = bpf_map_lookup_elem(&WAYS, &key);
+		if (way && index && way->network == network &&
+		    (way->wire == index || way->relay == index))
+			break;
+	}
+	if (wire == MOST_WIRES)
+		return;
+	READ(head, skb->head);
+	READ(end, skb->end);
+	READ(segments, ((struct skb_shared_info *)(head + end))->gso_segs);
+	if (mark == HANDED_OVER) {
+		READ(queue_mapping, skb->queue_mapping);
+		core = core_by_relay(queue_mapping);
+		put(ends_of(core), -1);
+	}
+	segments = segments ? segments : 1;
+	if (reason == __builtin_preserve_enum_value(
+				*(enum skb_drop_reason *)SKB_DROP_REASON_CPU_BACKLOG, 1) ||
+	    reason == __builtin_preserve_enum_value(
+				*(enum skb_drop_reason *)SKB_DROP_REASON_XDP, 1))
+		count_full(core, segments);
+	else
+		counts->refused += segments;
 }

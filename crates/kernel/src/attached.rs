@@ -7,6 +7,7 @@ use crate::counters::Counters;
 use crate::object::{Object, refused, settle, why};
 use crate::plan::{Plan, Step};
 use crate::tables::Switch;
+use aya::programs::XdpMode;
 use aya::programs::links::FdLink;
 use picnic_control::error::RunError;
 use picnic_core::config::CardFile;
@@ -20,7 +21,8 @@ use picnic_machine::command;
 use picnic_machine::error::MachineError;
 use picnic_machine::isolate::bring_interrupts;
 use picnic_machine::napi::Polling;
-use picnic_machine::steering::{self, Relay};
+use picnic_machine::relay::Relay;
+use picnic_machine::steering;
 use picnic_machine::topology::Placement;
 use picnic_machine::undo::{Journal, Machine};
 use picnic_machine::veth;
@@ -130,10 +132,10 @@ impl Attached {
         let relays = match plan.handover {
             Handover::Cpumap => Vec::new(),
             Handover::Skb => {
-                let cores = placement.target_cores.iter().copied().collect();
+                let queues = placement.target_cores.len();
                 let relays = plan.wires.iter().map(|wire| {
                     let namespace = wire.namespace.as_deref();
-                    Relay::make(journal, &wire.interface, namespace, &cores)
+                    Relay::make(journal, &wire.interface, namespace, queues)
                 });
                 relays.collect::<Result<Vec<_>, _>>()?
             }
@@ -144,7 +146,8 @@ impl Attached {
             match relays.get(index) {
                 None => {
                     let program = object.wire(number)?;
-                    let link = within(namespace, || Object::attach(program, interface));
+                    let link =
+                        within(namespace, || Object::attach(program, interface, XdpMode::Driver));
                     self.chains.push(link.map_err(at)?.map_err(|error| {
                         let why = format!("{} (is its MTU too large?)", why(&*error));
                         RunError::from(takes_none(file, plan, index, &why))
@@ -160,6 +163,11 @@ impl Attached {
                 Some(relay) => {
                     let link = attach_tc(object, &format!("steer_{number}"), interface, namespace);
                     self.chains.push(link.map_err(at)??);
+                    let program = object.at_relay()?;
+                    let link =
+                        within(namespace, || Object::attach(program, &relay.name, XdpMode::Skb));
+                    let what = "attached to a relay";
+                    self.links.push(link.map_err(at)?.map_err(|error| refused(what, &*error))?);
                     let program = format!("relay_{index}");
                     let link = attach_tc(object, &program, &relay.name, namespace);
                     self.links.push(link.map_err(at)??);
@@ -255,7 +263,7 @@ impl Attached {
         let number = plan.programs()[failed];
         let link = match plan.handover {
             Handover::Cpumap => object.wire(number).ok().and_then(|program| {
-                within(namespace, || Object::attach(program, interface)).ok()?.ok()
+                within(namespace, || Object::attach(program, interface, XdpMode::Driver)).ok()?.ok()
             }),
             Handover::Skb => {
                 let name = format!("steer_{number}");
@@ -350,18 +358,10 @@ fn view(name: String, plan: &Plan, placement: &Placement) -> View {
         capabilities: Capabilities::default(),
         counters: Arc::default(),
     });
-    let ring_size = match plan.handover {
-        Handover::Cpumap => plan.ring_size as usize,
-        // One for all that a core receives; not seen from everywhere.
-        Handover::Skb => std::fs::read_to_string("/proc/sys/net/core/netdev_max_backlog")
-            .ok()
-            .and_then(|text| text.trim().parse().ok())
-            .unwrap_or_default(),
-    };
     let queues = placement.target_cores.iter().map(|_| QueueView {
         target: Arc::default(),
         steer: Arc::default(),
-        ring_size,
+        ring_size: plan.ring_size as usize,
     });
     View {
         name,

@@ -10,7 +10,6 @@ use picnic_control::error::RunError;
 use picnic_core::kernel::Handover;
 use picnic_machine::doctor::Finding;
 use std::fs::read_to_string;
-use std::path::Path;
 
 /// The first Linux with links of tc programs.
 const TCX: (u32, u32) = (6, 6);
@@ -42,8 +41,6 @@ pub(crate) type Missing = (String, &'static str);
 #[derive(Clone, Debug)]
 pub(crate) struct Facts {
     pub(crate) release: String,
-    /// Of which relays are made.
-    pub(crate) has_tun: bool,
     pub(crate) has_cpumap: bool,
 }
 
@@ -52,7 +49,6 @@ impl Facts {
         let release = read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
         Facts {
             release: release.trim().into(),
-            has_tun: Path::new("/dev/net/tun").exists(),
             // Who may not ask is told so when the programs are loaded.
             has_cpumap: is_map_supported(MapType::CpuMap).unwrap_or(true),
         }
@@ -65,11 +61,7 @@ impl Facts {
                 let why = format!("Linux {} has no links of tc programs", self.release);
                 Some((why, "Linux 6.6 or newer; or host.handover = \"cpumap\""))
             }
-            Handover::Skb if !self.has_tun => {
-                let why = "there is no /dev/net/tun, of which relays are made";
-                Some((why.into(), "modprobe tun; or host.handover = \"cpumap\""))
-            }
-            Handover::Cpumap if !self.has_cpumap => {
+            _ if !self.has_cpumap => {
                 let why = "this kernel has no cpumap";
                 Some((why.into(), "Linux 5.17 or newer with CONFIG_BPF_SYSCALL and CONFIG_NET"))
             }
@@ -112,7 +104,7 @@ mod tests {
 
     #[test]
     fn what_a_kernel_lacks_is_told_with_its_mend() {
-        let all = Facts { release: "6.6.0-x".into(), has_tun: true, has_cpumap: true };
+        let all = Facts { release: "6.6.0-x".into(), has_cpumap: true };
         let lacks = |facts: &Facts| {
             [Handover::Skb, Handover::Cpumap].map(|handover| facts.lacks(handover).map(|it| it.0))
         };
@@ -120,11 +112,9 @@ mod tests {
         let old = Facts { release: "6.1.0-x".into(), ..all.clone() };
         let why = "Linux 6.1.0-x has no links of tc programs";
         assert_eq!(lacks(&old), [Some(why.into()), None]);
-        let without_tun = Facts { has_tun: false, ..all.clone() };
-        let why = "there is no /dev/net/tun, of which relays are made";
-        assert_eq!(lacks(&without_tun), [Some(why.into()), None]);
         let without_cpumap = Facts { has_cpumap: false, ..all };
-        assert_eq!(lacks(&without_cpumap), [None, Some("this kernel has no cpumap".into())]);
+        let why = Some("this kernel has no cpumap".into());
+        assert_eq!(lacks(&without_cpumap), [why.clone(), why]);
     }
 
     #[test]

@@ -16,10 +16,10 @@
 //! ```
 //!
 //! Each wire is an interface, polled by a thread of the kernel that is pinned to the borrowed
-//! core. A program there runs the rx chain and hands each packet to its target core, as if the
-//! interface had interrupted that core: an XDP program by cpumap, a ring and a thread behind it that
-//! brings packets to the network stack, or a tc program by receive packet steering. Which functions can be in such a chain say their
-//! registry entries ([`Component::KERNEL`]).
+//! core. A program there runs the rx chain and hands each packet to its target core by a cpumap, as if
+//! the interface had interrupted that core: a ring, and behind it a thread that brings packets to the
+//! network stack. It is a tc program, of packets that GRO has merged, or an XDP program, of frames.
+//! Which functions can be in such a chain say their registry entries ([`Component::KERNEL`]).
 //!
 //! * `plan`: from card file to what is loaded, all validated;
 //! * `object`: the programs, loaded with the plan;

@@ -27,8 +27,7 @@ use picnic_core::config::CardFile;
 use picnic_core::error::ConfigError;
 use picnic_core::kernel::Handover;
 use picnic_machine::error::MachineError;
-use picnic_machine::steering::{Relay, hash_for};
-use picnic_machine::topology::CoreSet;
+use picnic_machine::relay::Relay;
 use rustix::thread::{MembarrierCommand, membarrier};
 use std::error::Error;
 use std::io;
@@ -62,13 +61,11 @@ pub(crate) fn settle() {
 
 /// Of what goes on behind a user's own program, among the programs of the steps.
 const RESUME: u32 = 8;
-/// What counts interrupts of target cores with `handover = "skb"`, by what a chain has delivered.
-const INTERRUPTS: (&str, &str) = ("took", "napi_poll");
 
 /// What counts beside the chain: the kernel's tracepoints, by the programs that look at them.
 const fn traced(handover: Handover) -> &'static [(&'static str, &'static str)] {
     match handover {
-        Handover::Skb => &[("freed", "kfree_skb"), INTERRUPTS],
+        Handover::Skb => &[("polled", "xdp_cpumap_kthread"), ("freed", "kfree_skb")],
         Handover::Cpumap => &[("polled", "xdp_cpumap_kthread"), ("refused", "xdp_redirect_err")],
     }
 }
@@ -76,17 +73,8 @@ const fn traced(handover: Handover) -> &'static [(&'static str, &'static str)] {
 /// What each core counts.
 pub(crate) type CountsMap = PerCpuArray<MapData, CoreCounts>;
 /// What belongs to the card, whatever its chain is: rings, filters, ways to the target cores.
-const SHARED: &[&str] = &[
-    "TARGETS",
-    ".bss.ends",
-    "RINGS",
-    ".bss.filters",
-    "FILTERS",
-    "FILTERS_MET",
-    "WAYS",
-    "STEERS",
-    "HANDED",
-];
+const SHARED: &[&str] =
+    &["TARGETS", ".bss.ends", "RINGS", ".bss.filters", "FILTERS", "FILTERS_MET", "WAYS", "STEERS"];
 
 /// Such maps, by name.
 pub(crate) type SharedMaps = Vec<(&'static str, OwnedFd)>;
@@ -158,11 +146,6 @@ impl Object {
         let constants = Constants::of(plan);
         let mut core_of_queue = [0_u32; MOST_QUEUES];
         core_of_queue.iter_mut().zip(cores).for_each(|(place, &core)| *place = core as u32);
-        let all: CoreSet = cores.iter().copied().collect();
-        let mut hash_of_queue = [0_u32; MOST_QUEUES];
-        for (place, &core) in hash_of_queue.iter_mut().zip(cores) {
-            *place = hash_for(core, &all).unwrap_or_default();
-        }
         let ring_size = if plan.has_endless_rings { u32::MAX } else { plan.ring_size };
         let (queues, default_queue) = (cores.len() as u32, u32::from(plan.default_queue));
         let explains = u32::from(explains);
@@ -185,7 +168,6 @@ impl Object {
             .override_global("BORROWED_CORE", &plan.borrowed_core, true)
             .override_global("READS_METADATA", &constants.reads_metadata, true)
             .override_global("CORE_OF_QUEUE", &core_of_queue, true)
-            .override_global("HASH_OF_QUEUE", &hash_of_queue, true)
             .override_global("QUEUE_OF_WIRE", &constants.queue_of_wire, true)
             .override_global("INTERFACES", &constants.interfaces, true)
             .override_global("PROGRAMS", &constants.programs, true)
@@ -214,9 +196,7 @@ impl Object {
             let shared = shared.collect::<Result<_, RunError>>()?;
             let mut object = Object { card, shared, users: Vec::new() };
             object.place_users(plan)?;
-            if plan.handover == Handover::Cpumap {
-                object.fill(cores, plan.ring_size)?;
-            }
+            object.fill(plan, cores)?;
             return Ok(object);
         };
         let maps: Vec<_> = first.iter().map(|(name, map)| (*name, map.as_raw_fd())).collect();
@@ -235,16 +215,24 @@ impl Object {
         }
     }
 
-    fn fill(&mut self, cores: &[usize], ring_size: u32) -> Result<(), RunError> {
-        let deliver = self.xdp("deliver")?;
-        deliver.load().map_err(|error| refused("loaded", &error))?;
-        let deliver = deliver.fd().and_then(|fd| Ok(fd.try_clone()?));
-        let deliver = deliver.map_err(|error| refused("loaded", &error))?;
+    /// Makes the target rings.
+    fn fill(&mut self, plan: &Plan, cores: &[usize]) -> Result<(), RunError> {
+        let deliver = match plan.handover {
+            // Counted behind the relay, and at the wire.
+            Handover::Skb => None,
+            Handover::Cpumap => {
+                let deliver = self.xdp("deliver")?;
+                deliver.load().map_err(|error| refused("loaded", &error))?;
+                let deliver = deliver.fd().and_then(|fd| Ok(fd.try_clone()?));
+                Some(deliver.map_err(|error| refused("loaded", &error))?)
+            }
+        };
         let targets = self.card.map_mut("TARGETS").ok_or_else(|| missing("TARGETS"))?;
         let mut targets: CpuMap<&mut MapData> =
             targets.try_into().map_err(|error| refused("filled", &error))?;
         for &core in cores {
-            targets.set(core as u32, ring_size + SLACK, Some(&deliver), 0).map_err(|error| {
+            let (size, program) = (plan.ring_size + SLACK, deliver.as_ref());
+            targets.set(core as u32, size, program, 0).map_err(|error| {
                 refused(&format!("given core {core} for a target core"), &error)
             })?;
         }
@@ -260,14 +248,6 @@ impl Object {
     /// Starts counting what happens to packets behind the chain.
     pub(crate) fn count(&mut self, handover: Handover) -> Result<(), RunError> {
         self.trace(traced(handover))
-    }
-
-    /// Starts counting what is delivered of another chain; the rest is counted still.
-    pub(crate) fn count_delivered(&mut self, handover: Handover) -> Result<(), RunError> {
-        match handover {
-            Handover::Skb => self.trace(&[INTERRUPTS]),
-            Handover::Cpumap => Ok(()),
-        }
     }
 
     fn trace(&mut self, all: &[(&str, &str)]) -> Result<(), RunError> {
@@ -348,13 +328,23 @@ impl Object {
         Ok(program)
     }
 
-    /// Runs the program of a wire on what the driver of an interface of this namespace receives,
-    /// for as long as the answer lives.
+    /// The program of the relays, loaded.
+    pub(crate) fn at_relay(&mut self) -> Result<&mut Xdp, RunError> {
+        let program = self.xdp("to_ring")?;
+        if program.fd().is_err() {
+            program.load().map_err(|error| refused("loaded", &error))?;
+        }
+        Ok(program)
+    }
+
+    /// Runs a program on what an interface of this namespace receives, in its driver or in the network
+    /// stack, for as long as the answer lives.
     pub(crate) fn attach(
         program: &mut Xdp,
         interface: &str,
+        mode: XdpMode,
     ) -> Result<FdLink, Box<dyn Error + Send + Sync>> {
-        let link = program.attach(interface, XdpMode::Driver)?;
+        let link = program.attach(interface, mode)?;
         // Anything but a link would outlive this process; dropped, it is detached.
         Ok(FdLink::try_from(program.take_link(link)?)?)
     }
@@ -401,9 +391,9 @@ impl Object {
 
     /// Tells the way of each wire's packets, which is gone as soon as the answer says so.
     pub(crate) fn ways(&mut self, relays: &[Relay]) -> Result<Switch, RunError> {
-        let mut ways = self.array::<[u32; 2]>("WAYS")?;
+        let mut ways = self.array::<[u64; 3]>("WAYS")?;
         for (wire, relay) in (0..).zip(relays) {
-            let way = ways.set(wire, [relay.of, relay.index], 0);
+            let way = ways.set(wire, [relay.of.into(), relay.index.into(), relay.network], 0);
             way.map_err(|error| refused("filled", &error))?;
         }
         let map = self.card.take_map("STEERS").ok_or_else(|| missing("STEERS"))?;
@@ -524,63 +514,5 @@ pub(crate) fn why(error: &(dyn Error + 'static)) -> String {
     match is_denied {
         true => format!("{text} (root, or CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN, is needed)"),
         false => text,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use aya::maps::PerCpuValues;
-    use aya::programs::{RawTracePointRunOptions, TestRun};
-
-    /// Of what was handed over last: packet, packets in it and core.
-    type Handed = [u64; 2];
-
-    #[test]
-    fn a_packet_without_room_is_counted_with_its_core() {
-        if !crate::tests::can_load("a_packet_without_room_is_counted_with_its_core") {
-            return;
-        }
-        let plan = Plan { handover: Handover::Skb, room: 1, ..Plan::default() };
-        let mut object = Object::load(&plan, &[0], false).unwrap();
-        let handed = object.card.take_map("HANDED").unwrap();
-        let mut handed: PerCpuArray<MapData, Handed> = handed.try_into().unwrap();
-        let rings = object.rings().unwrap();
-        let freed: &mut RawTracePoint =
-            object.card.program_mut("freed").unwrap().try_into().unwrap();
-        freed.load().unwrap();
-        const PACKET: u64 = 0xffff_8880_1234_5600;
-        let (packets, core) = (45_u64, 3_u64);
-        let of_core: Handed = [
-            PACKET,
-            if cfg!(target_endian = "little") {
-                core << 32 | packets
-            } else {
-                packets << 32 | core
-            },
-        ];
-        let mut free = |packet: u64, reason: u64| {
-            let all = handed.get(&0, 0).unwrap().iter().map(|_| of_core).collect::<Vec<_>>();
-            handed.set(0, PerCpuValues::try_from(all).unwrap(), 0).unwrap();
-            let full = || {
-                let found = rings.get(&(core as u32), 0).unwrap();
-                found.iter().sum::<u64>()
-            };
-            let before = full();
-            let mut options = RawTracePointRunOptions::new();
-            (options.args[0], options.args[2]) = (packet, reason);
-            // A packet is freed once.
-            for _ in 0..2 {
-                let options = RawTracePointRunOptions { args: options.args, cpu: Some(0) };
-                freed.test_run(options).unwrap();
-            }
-            full() - before
-        };
-        // There is one reason among all that says so.
-        let counted: Vec<_> = (0..400).map(|reason| free(PACKET, reason)).collect();
-        let full: Vec<_> = counted.iter().filter(|&&count| count != 0).collect();
-        assert_eq!(full, [&packets]);
-        let reason = counted.iter().position(|&count| count != 0).unwrap() as u64;
-        assert_eq!(free(PACKET + 0x100, reason), 0, "another's packet");
     }
 }

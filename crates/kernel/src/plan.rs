@@ -58,7 +58,7 @@ pub(crate) struct Plan {
     pub(crate) steps: Vec<Step>,
     pub(crate) default_queue: u16,
     pub(crate) handover: Handover,
-    /// Of each cpumap ring.
+    /// Of each target ring.
     pub(crate) ring_size: u32,
     /// Nobody takes packets out: the programs are tried alone.
     pub(crate) has_endless_rings: bool,
@@ -263,12 +263,6 @@ fn plan_as_asked(launch: &Launch<'_>) -> Result<(Plan, Placement), ConfigError> 
     plan.handover = handover;
     plan.steps = steps(functions, &file.rx, &base, handover)
         .map_err(|error| if error.line == 0 { file.locate(error) } else { error })?;
-    let has_ring_size = file.settings().iter().any(|(path, _)| path == "host.ring_size");
-    if handover == Handover::Skb && has_ring_size {
-        let allowed = "to leave it out with handover = \"skb\": what waits for a core is bounded by \
-                       net.core.netdev_max_backlog";
-        return Err(file.locate(refuse("host.ring_size", file.host.ring_size, allowed)));
-    }
     if file.host.ring_size > LONGEST_RING as usize {
         let allowed = format!("64 to {LONGEST_RING}");
         return Err(file.locate(refuse("host.ring_size", file.host.ring_size, allowed)));

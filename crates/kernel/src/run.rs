@@ -133,8 +133,7 @@ fn check_kernel(file: &CardFile, plan: &Plan, kernel: &Facts) -> Result<(), Conf
         Handover::Cpumap if plan.is_hybrid => ("card.engine", "hybrid"),
         Handover::Cpumap => ("host.handover", "cpumap"),
     };
-    let or_skb = if plan.handover == Handover::Cpumap { or_skb(plan) } else { "" };
-    let message = format!("found \"{found}\", but {why}: {mend}{or_skb}");
+    let message = format!("found \"{found}\", but {why}: {mend}");
     Err(file.locate(ConfigError::new(key, message)))
 }
 

@@ -71,7 +71,6 @@ impl SwapRx for Swapper {
                 Handover::Skb => object.tc(&format!("steer_{number}")).map(drop)?,
             }
         }
-        object.count_delivered(plan.handover)?;
         let (tables, users) = (object.tables(&plan)?, object.take_users());
         let functions = functions(self.functions, sections, base, users)?;
         exchange()?;

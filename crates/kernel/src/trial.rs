@@ -9,7 +9,7 @@ use crate::run::add_filters;
 use crate::tables::Tables;
 use aya::maps::{CpuMap, MapData, MapError};
 use aya::programs::links::FdLink;
-use aya::programs::{ProgramError, TestRun, TestRunAttrs, TestRunOptions, Xdp};
+use aya::programs::{ProgramError, TestRun, TestRunAttrs, TestRunOptions, Xdp, XdpMode};
 use aya::{Ebpf, EbpfLoader};
 use picnic_control::Launch;
 use picnic_control::error::RunError;
@@ -125,7 +125,7 @@ impl Peer {
         let program = program.ok_or_else(|| missing("program xdp_dispatch"))?;
         let program: &mut Xdp = program.try_into().map_err(|error: ProgramError| loaded(&error))?;
         program.load().map_err(|error| loaded(&error))?;
-        let link = within(Some(namespace), || Object::attach(program, interface))?;
+        let link = within(Some(namespace), || Object::attach(program, interface, XdpMode::Driver))?;
         let link = link.map_err(|error| refused("attached", &*error))?;
         Ok(Peer { _link: link, _object: object })
     }

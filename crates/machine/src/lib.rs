@@ -8,7 +8,8 @@
 //! * [`net`]: `[net]` of a card file, namespaces and links made around the card;
 //! * [`napi`]: interfaces polled by threads of the kernel, on a core of one's choice;
 //! * [`isolate`]: interrupts and processes kept off the borrowed core;
-//! * [`steering`]: the kernel's receive packet steering, off, to one core, and by relays;
+//! * [`steering`]: the kernel's receive packet steering, off or to one core;
+//! * [`relay`]: interfaces that packets are handed to, for a program there;
 //! * [`veth`]: what the other end of a veth pair hands over;
 //! * [`undo`]: changes to the machine, written down and taken back;
 //! * [`signals`]: requests to stop, heard in time to take it back;
@@ -25,6 +26,7 @@ pub mod isolate;
 pub mod napi;
 pub mod net;
 mod netdev;
+pub mod relay;
 pub mod signals;
 pub mod steering;
 pub mod testbed;

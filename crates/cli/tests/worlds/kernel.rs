@@ -67,8 +67,8 @@ fn check_says_what_the_kernel_engine_will_do() {
             stack.into(),
             "skb",
             vec![
-                "hand-over     skb: GRO merges packets on core 1, receive packet steering passes them on \
-                 (the default: target cores handle fewer, longer packets)"
+                "hand-over     skb: GRO merges packets on core 1; a ring of 1024 of them and a thread for each \
+                 target core (the default: target cores handle fewer, longer packets)"
                     .into(),
                 format!(
                     "program       w: tc program (tcx) at ingress of k0 in namespace {netns} (veth), run by \
@@ -88,7 +88,7 @@ fn check_says_what_the_kernel_engine_will_do() {
             format!("{stack}handover = \"cpumap\"\nring_size = 512\n"),
             "cpumap",
             vec![
-                "hand-over     cpumap: a ring of 512 packets and a thread for each target core \
+                "hand-over     cpumap: a ring of 512 frames and a thread for each target core \
                  (set by host.handover)"
                     .into(),
                 format!(
@@ -96,7 +96,7 @@ fn check_says_what_the_kernel_engine_will_do() {
                      threads, pinned to core 1"
                 ),
                 "change        k0: super-frames from its peer cut up; cost: bulk TCP reaches 0.2 of a \
-                 plain veth's rate on two cores (0.7 with skb)"
+                 plain veth's rate on two cores (0.9 with skb)"
                     .into(),
                 "change        k0: receive packet steering off; cost: none, as the card steers".into(),
             ],

@@ -11,7 +11,7 @@ use picnic_core::kernel::Handover;
 use picnic_core::packet::desc::RssType;
 use picnic_core::registry::BuildContext;
 use picnic_functions::registry::FUNCTIONS;
-use picnic_machine::steering::Relay;
+use picnic_machine::relay::Relay;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
@@ -88,7 +88,8 @@ fn in_kernel(section: &str, handover: &str, frames: &[Vec<u8>]) -> Vec<Fate> {
             frames.iter().map(|frame| of_frame(program, frame)).collect()
         }
         Handover::Skb => {
-            let mut switch = object.ways(&[Relay { name: "k1".into(), index: 1, of: 1 }]).unwrap();
+            let mut switch =
+                object.ways(&[Relay { name: "k1".into(), index: 1, of: 1, network: 0 }]).unwrap();
             switch.set(true).unwrap();
             let program = object.tc("steer_0").unwrap();
             frames.iter().map(|frame| of_skb(program, frame)).collect()

@@ -20,7 +20,7 @@ use picnic_filter::{
     Action, Filter, FilterCode, FilterId, Filters, FiveTuple, Match, PortRange, Prefix, Protocol,
     Unreadable,
 };
-use picnic_machine::steering::Relay;
+use picnic_machine::relay::Relay;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
@@ -90,7 +90,7 @@ impl Loaded {
         let judge = if plan.is_hybrid { Judge::Hybrid } else { Judge::Kernel };
         filters.write_only(plan.room, judge);
         let rules = Rules::new(&filters, object.filters().unwrap(), plan.room).unwrap();
-        let relay = Relay { name: "k1".into(), index: 1, of: 1 };
+        let relay = Relay { name: "k1".into(), index: 1, of: 1, network: 0 };
         let mut switch = object.ways(&[relay]).unwrap();
         switch.set(true).unwrap();
         Loaded { filters, rules, object, plan, _switch: switch }

@@ -4,6 +4,7 @@ mod arrivals;
 mod changes;
 mod ends;
 mod hybrid;
+mod losses;
 mod objects;
 mod refused;
 mod swaps;
@@ -166,10 +167,10 @@ impl Bed {
             threaded: threaded.trim() == "1",
             steered: u64::from_str_radix(steering.trim(), 16).unwrap(),
             gro: features.contains("generic-receive-offload: on"),
-            program: if links.contains("xdp") {
-                "cpumap"
-            } else if links.contains("picnic-r") {
+            program: if links.contains("picnic-r") {
                 "skb"
+            } else if links.contains("xdp") {
+                "cpumap"
             } else {
                 ""
             },

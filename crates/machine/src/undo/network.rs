@@ -73,7 +73,8 @@ impl Home {
 #[cfg(test)]
 mod tests {
     use crate::napi::Polling;
-    use crate::steering::{Relay, gather};
+    use crate::relay::Relay;
+    use crate::steering::gather;
     use crate::testbed::Testbed;
     use crate::undo::{Journal, JournalSelection, Machine, Restored, restore_all};
     use picnic_testing::{skip, wait_for};
@@ -94,7 +95,7 @@ mod tests {
             .hold(&mut journal, 20, 1)
             .unwrap();
         gather(&mut journal, LINK, None, 0).unwrap();
-        Relay::make(&mut journal, LINK, None, &[0].into_iter().collect()).unwrap();
+        Relay::make(&mut journal, LINK, None, 1).unwrap();
         println!("\nchanged");
         // Until it is killed, or the test has failed.
         let _ = std::io::stdin().read_line(&mut String::new());

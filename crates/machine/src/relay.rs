@@ -1,0 +1,133 @@
+//! A relay: an interface that packets are handed to, which says of each by a queue where it is to go.
+//!
+//! ```no_run
+//! use picnic_machine::relay::Relay;
+//! use picnic_machine::undo::{Journal, Machine};
+//! let machine = Machine::this();
+//! let mut journal = Journal::create(&machine, "demo")?;
+//! let relay = Relay::make(&mut journal, "eth0", None, 2)?;
+//! // ... programs hand packets to relay.name, as if they had come in there by queue 0 or 1 ...
+//! journal.undo()?;
+//! # Ok::<(), picnic_machine::error::MachineError>(())
+//! ```
+//!
+//! It is one end of a veth, as that can have any number of queues for what it receives; its other end
+//! stays down.
+//!
+//! Guarantees: everything is in the journal before it is changed ([`crate::undo`]). A relay has no
+//! address and sends nothing.
+//!
+//! Source: ip-link(8), section veth.
+
+use crate::command;
+use crate::error::MachineError;
+use crate::undo::{Change, Journal, within};
+use std::str::FromStr;
+
+/// An interface that packets are only handed to.
+#[derive(Clone, Debug)]
+pub struct Relay {
+    /// Its name.
+    pub name: String,
+    /// Its number.
+    pub index: u32,
+    /// The number of the interface that it was made for.
+    pub of: u32,
+    /// The number of their network namespace.
+    pub network: u64,
+}
+
+impl Relay {
+    /// Makes one beside an interface, with so many queues.
+    ///
+    /// # Errors
+    /// The interface is not there, there is no driver of veths, or this process may not.
+    pub fn make(
+        journal: &mut Journal,
+        interface: &str,
+        namespace: Option<&str>,
+        queues: usize,
+    ) -> Result<Self, MachineError> {
+        let of = index_of(interface, namespace)?;
+        let network = number(namespace, &["stat", "-L", "-c", "%i", "/proc/self/ns/net"])?;
+        let address = format!("/sys/class/net/{interface}/address");
+        let address = read(namespace, &["cat", &address])?;
+        let (name, end) = (format!("picnic-r{of}"), format!("picnic-e{of}"));
+        journal.record(Change::Interface {
+            name: name.clone(),
+            namespace: namespace.map(Into::into),
+        })?;
+        let queues = queues.to_string();
+        let change = |words: &[&str]| {
+            let words = within(namespace, words);
+            let words: Vec<_> = words.iter().map(String::as_str).collect();
+            let done = journal.run(&words).map(drop);
+            done.map_err(|error| MachineError::Refused(error.to_string()))
+        };
+        let add = ["ip", "link", "add", "name", &name, "numrxqueues", &queues];
+        change(&[&add[..], &["type", "veth", "peer", "name", &end]].concat()).map_err(|error| {
+            match error.to_string() {
+                why if why.contains("Unknown device type") => {
+                    MachineError::Refused(format!("a relay is a veth: {why} (modprobe veth)"))
+                }
+                _ => error,
+            }
+        })?;
+        change(&["ip", "link", "set", "dev", &end, "addrgenmode", "none"])?;
+        // Should a program end before what it has handed over has arrived, the stack takes it from
+        // here: it is addressed to this interface, too.
+        let set = ["ip", "link", "set", "dev", &name, "address", address.trim()];
+        change(&[&set[..], &["addrgenmode", "none", "arp", "off", "up"]].concat())?;
+        let index = index_of(&name, namespace)?;
+        Ok(Relay { name, index, of, network })
+    }
+}
+
+/// The number of an interface.
+fn index_of(interface: &str, namespace: Option<&str>) -> Result<u32, MachineError> {
+    number(namespace, &["cat", &format!("/sys/class/net/{interface}/ifindex")])
+}
+
+/// The number that a command prints.
+fn number<T: FromStr>(namespace: Option<&str>, words: &[&str]) -> Result<T, MachineError> {
+    let text = read(namespace, words)?;
+    let number = text.trim().parse();
+    number.map_err(|_| MachineError::Refused(format!("{}: found {}", words.join(" "), text.trim())))
+}
+
+fn read(namespace: Option<&str>, words: &[&str]) -> Result<String, MachineError> {
+    let words = within(namespace, words);
+    let words: Vec<_> = words.iter().map(String::as_str).collect();
+    command::run(&words).map_err(|error| MachineError::Refused(error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testbed::Testbed;
+    use crate::undo::Machine;
+    use picnic_testing::skip;
+
+    /// What is handed over to it when nothing takes it any more goes up the stack as the wire's would,
+    /// so that no packet is for somebody else there; and it makes none of its own.
+    #[test]
+    fn a_relay_has_the_address_of_its_interface_and_sends_nothing() {
+        let test = "a_relay_has_the_address_of_its_interface_and_sends_nothing";
+        let Ok(bed) = Testbed::build("relay-test") else { return skip(test, "it needs root") };
+        for place in ["one", "other"] {
+            bed.add_namespace(place).unwrap();
+        }
+        bed.add_veth(("one", "v0"), ("other", "v1"), "").unwrap();
+        bed.ip("one", "link set v0 address 02:00:00:00:00:77 up").unwrap();
+        let mut journal = Journal::create(&Machine::this(), "relay-test").unwrap();
+        let relay = Relay::make(&mut journal, "v0", Some(&bed.netns("one")), 3).unwrap();
+        let shown = bed.ip("one", &format!("-d address show dev {}", relay.name)).unwrap();
+        assert!(shown.contains("link/ether 02:00:00:00:00:77"), "{shown}");
+        assert!(shown.contains("NOARP") && !shown.contains("inet"), "{shown}");
+        assert!(shown.contains("numrxqueues 3"), "{shown}");
+        let end = bed.ip("one", &format!("address show dev picnic-e{}", relay.of)).unwrap();
+        assert!(end.contains("state DOWN") && !end.contains("inet"), "{end}");
+        assert!(journal.undo().unwrap().is_whole());
+        assert!(!bed.ip("one", "link show").unwrap().contains("picnic-"));
+    }
+}
