@@ -110,7 +110,18 @@ pub enum KernelForm {
         stamps: bool,
     },
     /// A host that is the kernel's own network stack, by the wire's interface.
-    Stack(Handover),
+    Stack(Handover, Scheduling),
+}
+
+/// How the kernel schedules the threads behind the target rings.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Scheduling {
+    /// As other threads: one that wakes soon takes its turn.
+    #[default]
+    Normal,
+    /// One that wakes waits until what runs on its core sleeps or has had its time (`SCHED_BATCH`).
+    Batch,
 }
 
 /// How packets get from the borrowed core to their target cores: by a cpumap, a ring and a thread for each.

@@ -13,14 +13,14 @@ use picnic_control::error::RunError;
 use picnic_core::config::CardFile;
 use picnic_core::direction::Direction;
 use picnic_core::error::ConfigError;
-use picnic_core::kernel::Handover;
+use picnic_core::kernel::{Handover, Scheduling};
 use picnic_core::ledger::Ledger;
 use picnic_core::port::Capabilities;
 use picnic_engine::view::{FunctionView, Functions, QueueView, View, WireView};
 use picnic_machine::command;
 use picnic_machine::error::MachineError;
 use picnic_machine::isolate::bring_interrupts;
-use picnic_machine::napi::Polling;
+use picnic_machine::napi::{self, Polling};
 use picnic_machine::relay::Relay;
 use picnic_machine::steering;
 use picnic_machine::topology::Placement;
@@ -109,6 +109,11 @@ impl Attached {
         let Some(journal) = &mut self.journal else { return Ok(()) };
         let core = placement.borrowed_core;
         object.count(plan.handover)?;
+        if plan.scheduling == Scheduling::Batch {
+            for &core in &placement.target_cores {
+                napi::schedule_as_batch(machine, &object.thread_of(core)?)?;
+            }
+        }
         for (index, wire) in plan.wires.iter().enumerate() {
             let namespace = wire.namespace.as_deref();
             let polled = Polling::start(machine, journal, &wire.interface, namespace)

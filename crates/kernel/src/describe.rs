@@ -10,7 +10,7 @@ use crate::run::add_filters;
 use picnic_control::error::RunError;
 use picnic_control::{EnginePlan, Launch};
 use picnic_core::config::CardFile;
-use picnic_core::kernel::{FlowHash, Handover};
+use picnic_core::kernel::{FlowHash, Handover, Scheduling};
 use picnic_filter::{Action as FilterAction, Filters};
 use picnic_machine::topology::Placement;
 use picnic_machine::xdp::driver;
@@ -96,6 +96,10 @@ impl Description {
                 "cpumap",
                 format!("a ring of {} frames and a thread for each target core", plan.ring_size),
             ),
+        };
+        let handover_does = match plan.scheduling {
+            Scheduling::Normal => handover_does,
+            Scheduling::Batch => format!("{handover_does} that waits its turn (SCHED_BATCH)"),
         };
         let handover_because = match (plan.is_hybrid, is_said) {
             (true, _) => "AF_XDP sockets need an XDP program",

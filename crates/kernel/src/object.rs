@@ -245,6 +245,13 @@ impl Object {
         known.set(0, id, 0).map_err(|error| refused("filled", &error))
     }
 
+    /// The name of the thread behind a core's ring.
+    pub(crate) fn thread_of(&mut self, core: usize) -> Result<String, RunError> {
+        let id = self.array::<u32>("TARGETS_ID")?.get(&0, 0);
+        let id = id.map_err(|error| refused("read", &error))?;
+        Ok(format!("cpumap/{core}/map:{id}"))
+    }
+
     /// Starts counting what happens to packets behind the chain.
     pub(crate) fn count(&mut self, handover: Handover) -> Result<(), RunError> {
         self.trace(traced(handover))

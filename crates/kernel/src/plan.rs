@@ -8,7 +8,7 @@ use picnic_control::{Launch, Registries};
 use picnic_core::config::{CardFile, Idle, InterruptSection, Section};
 use picnic_core::error::ConfigError;
 use picnic_core::function::Function;
-use picnic_core::kernel::{ByHash, FlowRule, Handover, KernelForm, Pools, refuse};
+use picnic_core::kernel::{ByHash, FlowRule, Handover, KernelForm, Pools, Scheduling, refuse};
 use picnic_core::ledger::DropReason;
 use picnic_core::registry::{BuildContext, Entry, find};
 use picnic_engine::build::context;
@@ -58,6 +58,8 @@ pub(crate) struct Plan {
     pub(crate) steps: Vec<Step>,
     pub(crate) default_queue: u16,
     pub(crate) handover: Handover,
+    /// Of the threads behind the target rings.
+    pub(crate) scheduling: Scheduling,
     /// Of each target ring.
     pub(crate) ring_size: u32,
     /// Nobody takes packets out: the programs are tried alone.
@@ -252,15 +254,15 @@ fn plan_as_asked(launch: &Launch<'_>) -> Result<(Plan, Placement), ConfigError> 
         plan.wires.push(WirePlan { name, interface, namespace, stamps, index: 0 });
     }
     let host = &file.host.section;
-    let handover = match (is_hybrid(file), form(attachments, host, &base)) {
+    let (handover, scheduling) = match (is_hybrid(file), form(attachments, host, &base)) {
         // The attachment is the poll engine's. What stays goes to the network stack.
-        (true, Err(_)) => Handover::Cpumap,
+        (true, Err(_)) => (Handover::Cpumap, Scheduling::Normal),
         (true, Ok(_)) => return Err(not_of_poll_engine(attachments, host)),
-        (false, Ok(KernelForm::Stack(handover))) => handover,
+        (false, Ok(KernelForm::Stack(handover, scheduling))) => (handover, scheduling),
         (false, Ok(_)) => return Err(without_form(attachments, host)),
         (false, Err(error)) => return Err(error),
     };
-    plan.handover = handover;
+    (plan.handover, plan.scheduling) = (handover, scheduling);
     plan.steps = steps(functions, &file.rx, &base, handover)
         .map_err(|error| if error.line == 0 { file.locate(error) } else { error })?;
     if file.host.ring_size > LONGEST_RING as usize {
@@ -318,7 +320,7 @@ pub(crate) fn steps(
                 let file = ObjectFile::read(section, path, program.as_deref(), metadata)?;
                 Action::Object(Box::new(file))
             }
-            KernelForm::Drop(_) | KernelForm::Interface { .. } | KernelForm::Stack(_) => {
+            KernelForm::Drop(_) | KernelForm::Interface { .. } | KernelForm::Stack(..) => {
                 return Err(without_form(functions, section));
             }
         };

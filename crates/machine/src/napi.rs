@@ -290,6 +290,20 @@ pub fn named(machine: &Machine, start: &str) -> BTreeSet<i32> {
     numbers(all_named(machine, start))
 }
 
+/// Has the kernel's thread of this name, which ends with what it was made for, let what runs on its core
+/// go on when it wakes (`SCHED_BATCH`).
+///
+/// # Errors
+/// There is no such thread, or this process may not.
+pub fn schedule_as_batch(machine: &Machine, name: &str) -> Result<(), MachineError> {
+    let found = all_named(machine, name).into_iter().find(|thread| thread.name == name);
+    let Some(Thread { thread, .. }) = found else {
+        return Err(MachineError::Refused(format!("found no thread {name}")));
+    };
+    let set = command::run(&["chrt", "--batch", "--pid", "0", &thread.to_string()]);
+    set.map(drop).map_err(|error| MachineError::Refused(error.to_string()))
+}
+
 fn all_named(machine: &Machine, start: &str) -> Vec<Thread> {
     let mut all = all_threads(&machine.procfs).unwrap_or_default();
     let is_one = |name: &str| {

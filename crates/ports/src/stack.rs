@@ -18,7 +18,7 @@
 
 use picnic_core::attachment::HostAttachment;
 use picnic_core::error::ConfigError;
-use picnic_core::kernel::{Handover, InKernel, KernelForm};
+use picnic_core::kernel::{Handover, InKernel, KernelForm, Scheduling};
 use picnic_core::registry::{BuildContext, Component};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -32,10 +32,14 @@ pub struct Stack;
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct StackConfig {
-    /// How packets get to their target cores: "skb", merged by GRO on the borrowed core, then by
-    /// receive packet steering, best for TCP; or "cpumap", one by one through a ring to a thread,
-    /// best for small packets, and where nothing but its own threads shall run on a target core.
+    /// What is handed over through the ring of each target core to its thread: "skb", packets merged
+    /// by GRO on the borrowed core, best for TCP; or "cpumap", frames, as an XDP program in the
+    /// driver has them, best for small packets of a NIC.
     pub handover: Handover,
+    /// Of these threads: "normal", or "batch" (`SCHED_BATCH`), which lets what runs on the core go on
+    /// until it sleeps or has had its time: more throughput for servers there, but packets wait for up
+    /// to 4 ms behind a program that never sleeps.
+    pub scheduling: Scheduling,
 }
 
 impl Component for Stack {
@@ -44,10 +48,10 @@ impl Component for Stack {
     const NAME: &'static str = "stack";
     const HELP: &'static str = "the kernel's network stack, by the wire (engine = \"kernel\")";
     const KERNEL: Option<InKernel<StackConfig>> = Some(InKernel {
-        keys: &["handover"],
+        keys: &["handover", "scheduling"],
         beside: &[],
         commands: &[],
-        form: |config, _| Ok(KernelForm::Stack(config.handover)),
+        form: |config, _| Ok(KernelForm::Stack(config.handover, config.scheduling)),
     });
 
     fn example(_: &Path) -> Option<String> {

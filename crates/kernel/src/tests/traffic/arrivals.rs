@@ -1,7 +1,7 @@
 //! What arrives where: by flow, by wire, in order, and on which core it was taken.
 
 use super::*;
-use picnic_machine::napi::Polling;
+use picnic_machine::napi::{Polling, named};
 use picnic_machine::undo::Journal;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -147,6 +147,31 @@ fn wires_that_share_a_program_are_told_apart() {
         assert_eq!(queues, [sent[0] + sent[2], sent[1] + sent[3]], "{handover}");
         let by_poll = report.poll.map_or(0, |poll| poll.delivered);
         assert_eq!(by_poll, if handover == "hybrid" { sent.iter().sum() } else { 0 });
+    }
+}
+
+/// What the threads behind the rings are scheduled as, by `sched(7)`: 0 normal, 3 batch.
+#[test]
+fn threads_are_scheduled_as_the_card_says() {
+    let Some(bed) = Bed::new("threads_are_scheduled_as_the_card_says") else { return };
+    let _machine = machine();
+    for handover in HANDOVERS {
+        for (key, wanted) in [("", "0"), ("scheduling = \"batch\"\n", "3")] {
+            let before = named(&Machine::this(), "cpumap/");
+            let card = bed.card(handover, "[[rx]]\nfunction = \"rss\"\n");
+            let running = start(&format!("{card}{key}"));
+            let now = named(&Machine::this(), "cpumap/");
+            let own: Vec<_> = now.difference(&before).collect();
+            assert_eq!(own.len(), CORES, "{handover}, {key}");
+            for thread in own {
+                let stat = std::fs::read_to_string(format!("/proc/{thread}/stat")).unwrap();
+                let (_, fields) = stat.rsplit_once(") ").unwrap();
+                // The third is the first behind the name.
+                assert_eq!(fields.split(' ').nth(41 - 3), Some(wanted), "{handover}, {key}");
+            }
+            bed.send(64);
+            check(&running.stop().unwrap(), 64);
+        }
     }
 }
 
