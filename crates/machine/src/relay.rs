@@ -128,6 +128,9 @@ mod tests {
         let end = bed.ip("one", &format!("address show dev picnic-e{}", relay.of)).unwrap();
         assert!(end.contains("state DOWN") && !end.contains("inet"), "{end}");
         assert!(journal.undo().unwrap().is_whole());
-        assert!(!bed.ip("one", "link show").unwrap().contains("picnic-"));
+        // Neither end: both are of this namespace.
+        let left = bed.ip("one", "-o link show").unwrap();
+        assert!(!left.contains(&format!("{}@", relay.name)), "{left}");
+        assert!(!left.contains(&format!("picnic-e{}@", relay.of)), "{left}");
     }
 }
