@@ -12,14 +12,6 @@
 #include "chain.h"
 #include "skb.h"
 
-/* By core. Queue size and program of each entry. */
-struct {
-	__uint(type, MAP_CPUMAP);
-	__uint(max_entries, MOST_CORES);
-	__uint(key_size, 4);
-	__uint(value_size, 8);
-} TARGETS SEC(".maps");
-
 /* The number of TARGETS, by which the kernel names it. */
 struct {
 	__uint(type, MAP_ARRAY);
@@ -27,6 +19,14 @@ struct {
 	__type(key, u32);
 	__type(value, u32);
 } TARGETS_ID SEC(".maps");
+
+/* By core. Queue size and program of each entry. */
+struct {
+	__uint(type, MAP_CPUMAP);
+	__uint(max_entries, MOST_CORES);
+	__uint(key_size, 4);
+	__uint(value_size, 8);
+} TARGETS SEC(".maps");
 
 /* What stands in front of a packet if that is asked for. */
 struct explanation {

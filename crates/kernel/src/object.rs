@@ -207,12 +207,20 @@ impl Object {
         Ok(object)
     }
 
-    /// Loads what is attached to the first wire.
+    /// Loads what is attached to the first wire, and what counts beside it.
     pub(crate) fn verify(&mut self, plan: &Plan) -> Result<(), RunError> {
         match plan.handover {
-            Handover::Cpumap => self.wire(0).map(drop),
-            Handover::Skb => self.tc("steer_0").map(drop),
+            Handover::Cpumap => self.wire(0).map(drop)?,
+            Handover::Skb => {
+                self.tc("steer_0")?;
+                self.tc("relay_0")?;
+                self.at_relay()?;
+            }
         }
+        for (program, _) in traced(plan.handover) {
+            self.tracing(program)?.load().map_err(|error| refused("loaded", &error))?;
+        }
+        Ok(())
     }
 
     /// Makes the target rings.
@@ -259,12 +267,8 @@ impl Object {
 
     fn trace(&mut self, all: &[(&str, &str)]) -> Result<(), RunError> {
         for &(program, tracepoint) in all {
-            let traced = self.card.program_mut(program).ok_or_else(|| missing(program))?;
-            let traced: Result<&mut RawTracePoint, _> = traced.try_into();
-            let attached = traced.and_then(|traced| {
-                traced.load()?;
-                traced.attach(tracepoint).map(drop)
-            });
+            let traced = self.tracing(program)?;
+            let attached = traced.load().and_then(|()| traced.attach(tracepoint).map(drop));
             attached.map_err(|error| refused(&format!("attached to {tracepoint}"), &error))?;
         }
         Ok(())
@@ -328,16 +332,16 @@ impl Object {
 
     /// The program of this number ([`Plan::programs`]), loaded.
     pub(crate) fn wire(&mut self, number: usize) -> Result<&mut Xdp, RunError> {
-        let program = self.xdp(&format!("wire_{number}"))?;
-        if program.fd().is_err() {
-            program.load().map_err(|error| refused("loaded", &error))?;
-        }
-        Ok(program)
+        self.loaded(&format!("wire_{number}"))
     }
 
     /// The program of the relays, loaded.
     pub(crate) fn at_relay(&mut self) -> Result<&mut Xdp, RunError> {
-        let program = self.xdp("to_ring")?;
+        self.loaded("to_ring")
+    }
+
+    fn loaded(&mut self, name: &str) -> Result<&mut Xdp, RunError> {
+        let program = self.xdp(name)?;
         if program.fd().is_err() {
             program.load().map_err(|error| refused("loaded", &error))?;
         }
@@ -436,6 +440,11 @@ impl Object {
     }
 
     fn xdp(&mut self, name: &str) -> Result<&mut Xdp, RunError> {
+        let program = self.card.program_mut(name).ok_or_else(|| missing(name))?;
+        program.try_into().map_err(|error: ProgramError| refused("loaded", &error))
+    }
+
+    fn tracing(&mut self, name: &str) -> Result<&mut RawTracePoint, RunError> {
         let program = self.card.program_mut(name).ok_or_else(|| missing(name))?;
         program.try_into().map_err(|error: ProgramError| refused("loaded", &error))
     }

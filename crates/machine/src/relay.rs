@@ -19,8 +19,8 @@
 //!
 //! Source: ip-link(8), section veth.
 
-use crate::command;
 use crate::error::MachineError;
+use crate::steering::{change, read};
 use crate::undo::{Change, Journal, within};
 use std::str::FromStr;
 
@@ -58,12 +58,7 @@ impl Relay {
             namespace: namespace.map(Into::into),
         })?;
         let queues = queues.to_string();
-        let change = |words: &[&str]| {
-            let words = within(namespace, words);
-            let words: Vec<_> = words.iter().map(String::as_str).collect();
-            let done = journal.run(&words).map(drop);
-            done.map_err(|error| MachineError::Refused(error.to_string()))
-        };
+        let change = |words: &[&str]| change(journal, &within(namespace, words));
         let add = ["ip", "link", "add", "name", &name, "numrxqueues", &queues];
         change(&[&add[..], &["type", "veth", "peer", "name", &end]].concat()).map_err(|error| {
             match error.to_string() {
@@ -93,12 +88,6 @@ fn number<T: FromStr>(namespace: Option<&str>, words: &[&str]) -> Result<T, Mach
     let text = read(namespace, words)?;
     let number = text.trim().parse();
     number.map_err(|_| MachineError::Refused(format!("{}: found {}", words.join(" "), text.trim())))
-}
-
-fn read(namespace: Option<&str>, words: &[&str]) -> Result<String, MachineError> {
-    let words = within(namespace, words);
-    let words: Vec<_> = words.iter().map(String::as_str).collect();
-    command::run(&words).map_err(|error| MachineError::Refused(error.to_string()))
 }
 
 #[cfg(test)]

@@ -78,13 +78,15 @@ fn steer(
     Ok(())
 }
 
-fn read(namespace: Option<&str>, words: &[&str]) -> Result<String, MachineError> {
+/// What a command of a namespace prints.
+pub(crate) fn read(namespace: Option<&str>, words: &[&str]) -> Result<String, MachineError> {
     let words = within(namespace, words);
     let words: Vec<_> = words.iter().map(String::as_str).collect();
     command::run(&words).map_err(|error| MachineError::Refused(error.to_string()))
 }
 
-fn change(journal: &Journal, words: &[String]) -> Result<(), MachineError> {
+/// Runs a command that changes what the journal has.
+pub(crate) fn change(journal: &Journal, words: &[String]) -> Result<(), MachineError> {
     let words: Vec<_> = words.iter().map(String::as_str).collect();
     let done = journal.run(&words).map(drop);
     done.map_err(|error| MachineError::Refused(error.to_string()))
