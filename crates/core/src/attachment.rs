@@ -201,6 +201,12 @@ impl<'a> QueueOut<'a> {
         self.starved != 0
     }
 
+    /// Whether the host was refused buffers though it was given all that there were: the borrowed
+    /// core may not know that there are none left. Tells it of the room.
+    pub fn has_used_up_buffers(&mut self) -> bool {
+        self.is_starved() && self.fill.as_mut().is_some_and(|fill| fill.release())
+    }
+
     /// Buffers that the host needs at once to go on sending; 0 if it was refused none.
     #[inline]
     pub fn wanted(&self) -> usize {

@@ -57,6 +57,12 @@ impl FillSender {
         }
         self.ring.publish()
     }
+
+    /// Whether half of the ring is used: [`FillSender::top_up`] fills it as soon as buffers are
+    /// home.
+    pub fn is_short(&self) -> bool {
+        self.ring.occupancy() <= self.ring.capacity() / 2
+    }
 }
 
 /// The target core's end.
@@ -92,10 +98,10 @@ impl FillReceiver {
         self.landing.len() + self.ring.refresh() >= count
     }
 
-    /// Tells the borrowed core which slots are free again.
+    /// Tells the borrowed core which slots are free again; whether there are any.
     #[inline]
-    pub fn release(&mut self) {
-        self.ring.release();
+    pub fn release(&mut self) -> bool {
+        self.ring.release()
     }
 
     /// Sends all buffers home.

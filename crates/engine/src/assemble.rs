@@ -174,6 +174,7 @@ pub fn assemble(
         tx: Chain::new(Stage::Tx, tx).offline(offline).behind(head(Stage::Tx)),
         tx_rings: TxRings::new(tx_rings),
         fill_rings,
+        is_short: false,
         doors,
         attachment,
         mailbox,

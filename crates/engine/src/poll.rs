@@ -12,7 +12,7 @@ use crate::chain::TIMED_BURSTS;
 use crate::chain::{Chain, ChainFunction, Stopwatch};
 use crate::rx::{self, Wire};
 use crate::swap::Mailbox;
-use crate::target::Pacing;
+use crate::target::{LOOKS_AGAIN_NS, Pacing};
 use crate::tx::{self, TxRings};
 use picnic_core::attachment::HostAttachment;
 use picnic_core::backlog::STALL_NS;
@@ -147,6 +147,8 @@ pub struct Card {
     pub(crate) tx_rings: TxRings,
     /// Empty buffers for each queue, if the host sends by itself.
     pub(crate) fill_rings: Vec<FillSender>,
+    /// One of them was short of buffers at the last [`Card::next_deadline`], which says so.
+    pub(crate) is_short: bool,
     pub(crate) doors: Doors,
     /// For its commands; its queues are with the target cores.
     pub(crate) attachment: Box<dyn HostAttachment>,
@@ -349,7 +351,10 @@ impl Card {
 
     /// The latest time at which `poll` must be called again, if anything is due by time alone.
     /// `now` itself if packets wait that can be fetched at once.
-    pub fn next_deadline(&self, now: Time) -> Option<Time> {
+    pub fn next_deadline(&mut self, now: Time) -> Option<Time> {
+        // Targets do not ring when buffers go home.
+        self.is_short = self.is_short_of_buffers();
+        let buffers = self.is_short.then(|| now + LOOKS_AGAIN_NS);
         let wires = self.wires.iter().filter(|_| self.receiving).filter_map(|wire| {
             if wire.port.is_finished() {
                 None
@@ -368,6 +373,7 @@ impl Card {
         let rooms = rooms.map(|room| room.min(now + STALL_NS));
         wires
             .chain(rooms)
+            .chain(buffers)
             .chain(self.rx.next_deadline())
             .chain(self.tx.next_deadline())
             .chain(self.doors.next_deadline())
@@ -381,6 +387,11 @@ impl Card {
             return Some(now);
         }
         (resident.due != Time::MAX).then_some(resident.due)
+    }
+
+    /// Whether a host's buffers are to be topped up as soon as some are home.
+    fn is_short_of_buffers(&self) -> bool {
+        self.receiving && self.fill_rings.iter().any(FillSender::is_short)
     }
 
     /// The wires that packets wait for.
@@ -397,6 +408,7 @@ impl Card {
         self.gate.rearm();
         if self.tx_rings.may_submit(&self.doors.backlog)
             || !self.mailbox.is_empty()
+            || self.is_short_of_buffers() && !self.is_short
             || self.wires_waited_for().any(|wire| wire.port.next_room().is_none())
             || self.resident.as_ref().is_some_and(|resident| resident.attention.is_raised())
         {

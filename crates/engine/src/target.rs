@@ -37,8 +37,8 @@ const LATENCY_MAX_NS: u64 = 100_000_000_000;
 /// Ages are kept in 48 bits, so that a negative one is from here on.
 const RECEIVED_LATER_NS: u64 = 1 << 47;
 
-/// How soon, in nanoseconds, a target looks again whose host waits for a buffer or for room of which
-/// nobody tells it.
+/// How soon, in nanoseconds, a core looks again that waits for what nobody tells it of: a target for
+/// buffers or room for its host, the borrowed core for buffers that come home.
 pub const LOOKS_AGAIN_NS: u64 = 100_000;
 
 /// Packets that may wait for an application whose work interrupts preempt: what Linux lets wait
@@ -382,7 +382,9 @@ impl TargetQueue {
             out.deliver(packet);
         }
         drop(out);
-        self.wake_card(submitted);
+        if self.counters.transmitted.get() != submitted {
+            self.wake_card();
+        }
         Polled { packets, work_ns, ..Polled::default() }
     }
 
@@ -396,10 +398,13 @@ impl TargetQueue {
             .with_fill(fill);
         let packets = self.host.transmit(now, &mut out);
         let wanted = out.wanted();
+        let has_used_up_buffers = out.has_used_up_buffers();
         self.state.starved = wanted != 0;
         self.state.sent |= packets != 0;
         drop(out);
-        self.wake_card(submitted);
+        if has_used_up_buffers || self.counters.transmitted.get() != submitted {
+            self.wake_card();
+        }
         if self.pacing.tx_complete.get() != 0 {
             self.ask_for_room(wanted);
         } else if self.counters.starved.get() != 0 {
@@ -423,13 +428,11 @@ impl TargetQueue {
         }
     }
 
-    /// Wakes the borrowed core if more than `submitted` packets have been sent ever.
-    fn wake_card(&mut self, submitted: u64) {
-        if self.counters.transmitted.get() != submitted {
-            Gate::order_publish();
-            if self.card_gate.interrupt() {
-                self.card_doorbell.ring();
-            }
+    /// Wakes the borrowed core, if it sleeps: the host has sent packets, or used up its buffers.
+    fn wake_card(&mut self) {
+        Gate::order_publish();
+        if self.card_gate.interrupt() {
+            self.card_doorbell.ring();
         }
     }
 

@@ -351,13 +351,15 @@ impl<T> Consumer<T> {
         let _ = count;
     }
 
-    /// Gives all popped slots back with one release store.
+    /// Gives all popped slots back with one release store; whether there were any.
     #[inline]
-    pub fn release(&mut self) {
-        if self.released != self.head {
+    pub fn release(&mut self) -> bool {
+        let has_popped = self.released != self.head;
+        if has_popped {
             self.released = self.head;
             self.shared.head.0.store(self.head, Ordering::Release);
         }
+        has_popped
     }
 }
 

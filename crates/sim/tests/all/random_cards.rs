@@ -38,8 +38,8 @@ struct InterruptShape {
 enum HostShape {
     Sink,
     Echo,
-    /// Sends so many packets for each one it is given.
-    Sender(u32),
+    /// Sends so many packets for each one it is given, once it has so many buffers.
+    Sender(u32, usize),
 }
 
 #[derive(Clone, Debug)]
@@ -95,9 +95,11 @@ impl CardShape {
         writeln!(text, "system = \"{}\"", SYSTEMS[self.system()]).unwrap();
         let (cost_ns, stack_ns) = (self.cost_ns, self.cost_ns / 2);
         match self.host {
-            HostShape::Sender(sends) => {
-                writeln!(text, "attachment = \"sender\"\nsends = {sends}\ncost_ns = {cost_ns}")
-            }
+            HostShape::Sender(sends, landing) => writeln!(
+                text,
+                "attachment = \"sender\"\nsends = {sends}\nlanding = {landing}\n\
+                 cost_ns = {cost_ns}"
+            ),
             app => {
                 let mode = if app == HostShape::Echo { "echo" } else { "sink" };
                 writeln!(text, "mode = \"{mode}\"\ncost_ns = {cost_ns}\nstack_ns = {stack_ns}")
@@ -209,7 +211,7 @@ impl CardShape {
         match self.host {
             HostShape::Sink => 0,
             HostShape::Echo => delivered,
-            HostShape::Sender(sends) => delivered * u64::from(sends),
+            HostShape::Sender(sends, _) => delivered * u64::from(sends),
         }
     }
 
@@ -292,7 +294,8 @@ fn cards() -> impl Strategy<Value = CardShape> {
         prop_oneof![
             Just(HostShape::Sink),
             Just(HostShape::Echo),
-            (1..100u32).prop_map(HostShape::Sender)
+            // At most 8 queues want 4 buffers each: with what fills their fill rings, fewer than 64.
+            (1..100u32, 1..5usize).prop_map(|(sends, landing)| HostShape::Sender(sends, landing))
         ],
         prop_oneof![Just(0u32), 1..1500u32],
         prop_oneof![3 => Just(0usize), 1 => Just(1), 1 => Just(2)],
@@ -357,7 +360,7 @@ fn check_interrupts(card: &CardShape, simulation: &Simulation) {
     if SYSTEMS[card.system()] != "knet" {
         return;
     }
-    let completes = TX_COMPLETE[tx_complete] != "off" && matches!(card.host, HostShape::Sender(_));
+    let completes = TX_COMPLETE[tx_complete] != "off" && matches!(card.host, HostShape::Sender(..));
     for queue in &view.queues {
         let (sent, coalesced) = (queue.steer.doorbells.get(), queue.steer.coalesced.get());
         let taken = queue.target.interrupts.get();

@@ -193,6 +193,40 @@ fn the_last_packets_are_not_forgotten() {
     assert_eq!(outcome.queues[0].interrupts, 21);
 }
 
+/// A card of 64 buffers whose wire takes 56 of them at once and which then sleeps, without one for
+/// the second queue's host; that answers each packet once it has `landing` buffers. Seeds decide who
+/// is first.
+#[track_caller]
+fn answers_with_few_buffers(landing: usize, tx_complete: &str) {
+    let text = format!(
+        "[card]\nidle = \"block\"\nburst = 64\n[pool]\nbuffers = 64\n\
+         [[wire]]\nport = \"generator\"\npackets = 56\nrate_pps = 0\n\
+         [host]\nqueues = 2\nattachment = \"sender\"\nsends = 1\nlanding = {landing}\n\
+         [interrupt]\nrx_usecs = 0\ntx_complete = \"{tx_complete}\"\n\
+         [[rx]]\nfunction = \"sample\"\nevery = 1\nqueue = 1\n"
+    );
+    for seed in 0..8 {
+        let (mut simulation, _) = simulation(&text, seed, CostModel::default());
+        step_through(&mut simulation, None);
+        let outcome = end(simulation);
+        let queues: Vec<_> = outcome.queues.iter().map(|queue| queue.transmitted).collect();
+        assert_eq!((outcome.ledger.delivered, queues), (56, vec![0, 56]), "seed {seed}");
+    }
+}
+
+#[test]
+fn buffers_that_come_home_reach_a_host_while_the_card_sleeps() {
+    answers_with_few_buffers(1, "off");
+    answers_with_few_buffers(1, "interrupt");
+}
+
+/// A fill ring has 8 buffers here, and the host wants 12 before it sends.
+#[test]
+fn a_host_that_wants_more_buffers_than_its_fill_ring_has_gets_them() {
+    answers_with_few_buffers(12, "off");
+    answers_with_few_buffers(12, "interrupt");
+}
+
 #[test]
 fn adaptive_moderation_follows_the_rate() {
     let slow = interrupts(10_000, 500, "adaptive = true\nrx_usecs = 100");

@@ -6,13 +6,21 @@ use picnic_core::packet::burst::Burst;
 use picnic_core::registry::{BuildContext, Component};
 use picnic_core::time::Time;
 
-#[derive(Clone, Copy, Debug, Default, serde::Deserialize, schemars::JsonSchema)]
+#[derive(Clone, Copy, Debug, serde::Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Keys {
     /// Packets for each one that is delivered.
     sends: u64,
     /// Nanoseconds of work for each one that is delivered.
     cost_ns: u64,
+    /// Buffers that it wants at hand before it sends, as hosts that read super-frames do.
+    landing: usize,
+}
+
+impl Default for Keys {
+    fn default() -> Self {
+        Keys { sends: 0, cost_ns: 0, landing: 1 }
+    }
 }
 
 pub struct Sender(Keys);
@@ -55,7 +63,8 @@ impl HostQueue for SenderQueue {
     fn transmit(&mut self, _: Time, out: &mut QueueOut<'_>) -> usize {
         let mut sent = 0;
         while self.left != 0
-            && let Some(mut packet) = out.buffer()
+            && let Some(landing) = out.landing(self.keys.landing)
+            && let Some(mut packet) = landing.take()
         {
             packet.truncate(60);
             out.submit(packet);
