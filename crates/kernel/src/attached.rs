@@ -145,11 +145,22 @@ impl Attached {
                 relays.collect::<Result<Vec<_>, _>>()?
             }
         };
+        for (index, (wire, relay)) in plan.wires.iter().zip(&relays).enumerate() {
+            let namespace = wire.namespace.as_deref();
+            let at = |error| RunError::from(at_wire(file, index, error));
+            let program = format!("relay_{index}");
+            let link = attach_tc(object, &program, &relay.name, namespace);
+            self.links.push(link.map_err(at)??);
+            let program = object.at_relay()?;
+            let link = within(namespace, || Object::attach(program, &relay.name, XdpMode::Skb));
+            let what = "attached to a relay";
+            self.links.push(link.map_err(at)?.map_err(|error| refused(what, &*error))?);
+        }
         for ((index, wire), number) in plan.wires.iter().enumerate().zip(plan.programs()) {
             let (interface, namespace) = (&*wire.interface, wire.namespace.as_deref());
             let at = |error| RunError::from(at_wire(file, index, error));
-            match relays.get(index) {
-                None => {
+            match plan.handover {
+                Handover::Cpumap => {
                     let program = object.wire(number)?;
                     let link =
                         within(namespace, || Object::attach(program, interface, XdpMode::Driver));
@@ -164,18 +175,11 @@ impl Attached {
                         self.links.push(link.map_err(at)??);
                     }
                 }
-                // First the wire's, which then ends first, however the process does.
-                Some(relay) => {
+                // Behind the relays': of a process that is killed, the kernel closes the files first that
+                // were opened last, and nothing is to be handed over that is not taken.
+                Handover::Skb => {
                     let link = attach_tc(object, &format!("steer_{number}"), interface, namespace);
                     self.chains.push(link.map_err(at)??);
-                    let program = object.at_relay()?;
-                    let link =
-                        within(namespace, || Object::attach(program, &relay.name, XdpMode::Skb));
-                    let what = "attached to a relay";
-                    self.links.push(link.map_err(at)?.map_err(|error| refused(what, &*error))?);
-                    let program = format!("relay_{index}");
-                    let link = attach_tc(object, &program, &relay.name, namespace);
-                    self.links.push(link.map_err(at)??);
                 }
             }
         }

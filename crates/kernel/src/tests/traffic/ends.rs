@@ -2,7 +2,9 @@
 
 use super::*;
 use aya::programs::SchedClassifier;
+use aya::programs::loaded_programs;
 use aya::programs::tc::TcAttachType;
+use std::collections::BTreeMap;
 use std::process::{Child, Stdio};
 
 /// Set for a process that is to be killed: how its packets are handed over, and the namespace of
@@ -40,6 +42,26 @@ fn tc_programs(bed: &Bed) -> usize {
     asked.unwrap().unwrap().1.len()
 }
 
+/// The programs that this process has attached, in the order of their files.
+fn links() -> Vec<String> {
+    let mut files: Vec<u32> = std::fs::read_dir("/proc/self/fdinfo")
+        .unwrap()
+        .map(|file| file.unwrap().file_name().to_str().unwrap().parse().unwrap())
+        .collect();
+    files.sort_unstable();
+    let names: BTreeMap<_, _> = loaded_programs()
+        .map(|program| program.unwrap())
+        .map(|program| (program.id(), program.name_as_str().unwrap_or("").to_owned()))
+        .collect();
+    let program_of = |file: u32| {
+        let told = std::fs::read_to_string(format!("/proc/self/fdinfo/{file}")).ok()?;
+        told.lines().find(|line| line.starts_with("link_type:"))?;
+        let id = told.lines().find_map(|line| line.strip_prefix("prog_id:"))?;
+        names.get(&id.trim().parse().unwrap()).cloned()
+    };
+    files.into_iter().filter_map(program_of).collect()
+}
+
 #[test]
 fn a_killed_card_leaves_a_journal_that_takes_all_back() {
     let test = "a_killed_card_leaves_a_journal_that_takes_all_back";
@@ -49,6 +71,11 @@ fn a_killed_card_leaves_a_journal_that_takes_all_back() {
         let text = card(&handover, &namespace, &keys);
         // That of the process itself has no name.
         let _running = start(&text.replace("namespace = \"\"\n", ""));
+        if handover == "skb" {
+            let ours = ["relay_0", "to_ring", "steer_0"];
+            let links = links().into_iter().filter(|name| ours.contains(&&**name));
+            assert_eq!(links.collect::<Vec<_>>(), ours, "the last is closed first");
+        }
         println!("\nrunning");
         loop {
             std::thread::park();
