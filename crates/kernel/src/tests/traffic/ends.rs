@@ -49,8 +49,9 @@ fn links() -> Vec<String> {
         .map(|file| file.unwrap().file_name().to_str().unwrap().parse().unwrap())
         .collect();
     files.sort_unstable();
+    // Those of other processes may go meanwhile.
     let names: BTreeMap<_, _> = loaded_programs()
-        .map(|program| program.unwrap())
+        .filter_map(Result::ok)
         .map(|program| (program.id(), program.name_as_str().unwrap_or("").to_owned()))
         .collect();
     let program_of = |file: u32| {
