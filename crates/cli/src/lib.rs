@@ -53,7 +53,7 @@ pub fn main_with_experiments(
     experiments: &'static [ExperimentEntry],
 ) -> ExitCode {
     self::registries::set(registries);
-    picnic_lab::registry::add(experiments);
+    picnic_lab::registry::set(picnic_papers::registry::lists(experiments));
     let cli = cli::Cli::try_parse().unwrap_or_else(|error| failure::refuse(&error));
     match commands::run(&cli) {
         Ok(()) => ExitCode::SUCCESS,

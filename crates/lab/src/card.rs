@@ -89,7 +89,7 @@ impl ChangeArgs {
 ///
 /// # Errors
 /// What is wrong with the text or with the changes.
-pub(crate) fn changed(
+pub fn changed(
     sections: &Sections,
     text: &str,
     path: Option<&Path>,

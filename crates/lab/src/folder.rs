@@ -11,7 +11,7 @@
 use crate::document::{Document, Kind};
 use crate::experiment::Effort;
 use crate::outcome::{Figure, Outcome, Point};
-use crate::registry::{BENCHMARKS, ExperimentEntry, build, experiments};
+use crate::registry::{ExperimentEntry, benchmarks, build, experiments};
 use crate::runner::{Job, Options, Record, Shard, Watch, conclude, run};
 use anyhow::{Context, bail, ensure};
 use serde::{Deserialize, Serialize};
@@ -42,7 +42,7 @@ impl RunRequest {
     pub fn entry(&self) -> anyhow::Result<&'static ExperimentEntry> {
         let found = match self.kind {
             Kind::Experiment => experiments().find(|entry| entry.name == self.name),
-            Kind::Benchmark => BENCHMARKS.iter().find(|entry| entry.name == self.name),
+            Kind::Benchmark => benchmarks().iter().find(|entry| entry.name == self.name),
         };
         found.with_context(|| format!("there is no {} \"{}\"", self.kind.key(), self.name))
     }
@@ -304,80 +304,4 @@ impl Writer {
 fn figures(point: &Point) -> Vec<Figure> {
     let compared = point.comparisons.iter().flat_map(|comparison| comparison.sides());
     compared.chain(point.figures.iter().cloned()).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::runner::Failure;
-
-    fn manifest() -> Manifest {
-        let settings = [("rules", "[1, 16]"), ("milliseconds", "1")];
-        let settings = settings.map(|(key, value)| (key.to_owned(), value.to_owned())).to_vec();
-        let name = "nicos-firewall".to_owned();
-        let experiments = vec![RunRequest { kind: Kind::Experiment, name, settings }];
-        Manifest { experiments, effort: Effort::Quick, shard: Shard::default() }
-    }
-
-    fn measured(path: &Path, manifest: Manifest) -> Folder {
-        let mut folder = Folder::create(path, manifest).unwrap();
-        folder.run("r", &mut |_, _| {}).unwrap();
-        folder
-    }
-
-    #[test]
-    fn a_folder_is_read_as_it_was_written_without_a_torn_line() {
-        let parent = tempfile::tempdir().unwrap();
-        let path = parent.path().join("a/run");
-        let folder = measured(&path, manifest());
-        assert_eq!(folder.records.len(), 4);
-        let points = path.join(POINTS);
-        let text = std::fs::read_to_string(&points).unwrap();
-        std::fs::write(&points, &text[..text.len() - 1]).unwrap();
-        let mut read = Folder::open(&path).unwrap();
-        assert!(read.records[..] == folder.records[..3]);
-        read.run("r", &mut |_, _| {}).unwrap();
-        let names = |folder: &Folder| -> Vec<_> {
-            folder.records.iter().map(|record| record.point.clone()).collect()
-        };
-        assert_eq!(names(&read), names(&folder));
-        assert!(Folder::open(&path).unwrap().records == read.records);
-        let rows = std::fs::read_to_string(path.join(CSV)).unwrap();
-        let row = "nicos-firewall,\"scenario=discard,rules=1,packet_bytes=60\",driver,,,taken_pps,\
-                   per_second,modelled,0,";
-        assert!(rows.lines().any(|line| line.starts_with(row)), "{rows}");
-        assert_eq!(rows.lines().count(), 1 + 4 * 2 * 4);
-        std::fs::write(&points, "{}\n").unwrap();
-        let error = format!("{:#}", Folder::open(&path).unwrap_err());
-        assert!(error.contains("points.jsonl:1: not a point"), "{error}");
-        assert!(Folder::create(&path, manifest()).is_err());
-    }
-
-    #[test]
-    fn merged_shards_are_as_one_run() {
-        let parent = tempfile::tempdir().unwrap();
-        let at = |name: &str| parent.path().join(name);
-        let whole = measured(&at("whole"), manifest());
-        let mut shards = [1, 2].map(|number| {
-            let shard = Shard { number, of: 2 };
-            measured(&at(&number.to_string()), Manifest { shard, ..manifest() })
-        });
-        // What failed here may have been measured there.
-        let failed = Failure { reason: "no wrk".into(), unavailable: true };
-        let copy = Record { failure: Some(failed), sides: vec![], ..shards[1].records[0].clone() };
-        shards[0].records.push(copy);
-        assert_eq!(shards[0].failures().len(), 1);
-        let merged = Folder::merge(&shards, &at("merged")).unwrap();
-        assert!(merged.failures().is_empty());
-        let outcome = |folder: &Folder| {
-            let documents = folder.documents().unwrap();
-            documents[0].1.as_ref().unwrap().outcome.series.clone()
-        };
-        assert_eq!(outcome(&merged), outcome(&whole));
-        assert!(Folder::open(&at("merged")).unwrap().records == merged.records);
-        let other = Manifest { effort: Effort::Full, ..manifest() };
-        let other = Folder::create(&at("other"), other).unwrap();
-        let error = Folder::merge(&[whole, other], &at("none")).unwrap_err().to_string();
-        assert!(error.contains("other experiments, settings or effort"), "{error}");
-    }
 }

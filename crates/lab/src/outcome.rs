@@ -99,7 +99,7 @@ impl Figure {
 
     /// Under another key of the same unit.
     #[must_use]
-    pub(crate) fn keyed(self, key: &str) -> Self {
+    pub fn keyed(self, key: &str) -> Self {
         Figure { key: key.into(), ..self }
     }
 

@@ -1,85 +1,56 @@
-//! The experiments and the benchmarks of the lab: one line each.
+//! What can be named: experiments, benchmarks, and the papers' table.
+//!
+//! The lab has none of its own: the program that uses it says which there are.
 
-use crate::benchmarks::{
-    chain, classifier, dispatch, doorbell, feed, firewall, functions, hash, hybrid, idle, kernel,
-    latency, link, moderation, modes, os, overload, tcp, web, wire,
-};
-use crate::experiment::{Experiment, Measured};
-use crate::experiments::knet_livelock::KnetLivelock;
-use crate::experiments::knet_web::KnetWeb;
-use crate::experiments::nicos_edf::NicosEdf;
-use crate::experiments::nicos_firewall::NicosFirewall;
-use crate::experiments::picnic_latency::PicnicLatency;
-use crate::experiments::picnic_scaling::PicnicScaling;
-use crate::experiments::picnic_utilization::PicnicUtilization;
-use crate::experiments::placement_single::PlacementSingle;
-use crate::experiments::rss_randomness::RssRandomness;
-use crate::experiments::web_servers::{
-    KnetApache, KnetPages, KnetSendfile, KnetWebfs, RssBulk, RssWeb, WebServers,
-};
+use crate::experiment::Experiment;
+use crate::paper::Row;
 use picnic_core::config::{KeyHelp, Section};
 use picnic_core::error::{ConfigError, not_among};
 use picnic_core::registry::{BuildContext, Entry};
 use std::sync::OnceLock;
 
-/// A line of either list.
+/// An experiment or a benchmark.
 pub type ExperimentEntry = Entry<Box<dyn Experiment>>;
 
-/// THE LIST of experiments: what a feature gives.
-pub const EXPERIMENTS: &[ExperimentEntry] = &[
-    Entry::of::<PicnicUtilization>(),
-    Entry::of::<PicnicLatency>(),
-    Entry::of::<PicnicScaling>(),
-    Entry::of::<RssRandomness>(),
-    Entry::of::<WebServers<RssWeb>>(),
-    Entry::of::<WebServers<RssBulk>>(),
-    Entry::of::<KnetLivelock>(),
-    Entry::of::<KnetWeb>(),
-    Entry::of::<WebServers<KnetWebfs>>(),
-    Entry::of::<WebServers<KnetSendfile>>(),
-    Entry::of::<WebServers<KnetApache>>(),
-    Entry::of::<WebServers<KnetPages>>(),
-    Entry::of::<NicosEdf>(),
-    Entry::of::<NicosFirewall>(),
-    Entry::of::<PlacementSingle>(),
-];
+/// What a program can name.
+#[derive(Clone, Copy, Default)]
+pub struct Lists {
+    /// What a feature gives.
+    pub experiments: &'static [ExperimentEntry],
+    /// What the card costs on this machine.
+    pub benchmarks: &'static [ExperimentEntry],
+    /// The papers' table.
+    pub papers: &'static [Row],
+    /// Experiments of the program's own.
+    pub others: &'static [ExperimentEntry],
+}
 
-/// Those of the program, if it has some.
-static OTHERS: OnceLock<&[ExperimentEntry]> = OnceLock::new();
+static LISTS: OnceLock<Lists> = OnceLock::new();
 
-/// From now on these can be named beside [`EXPERIMENTS`]. Once a program.
-pub fn add(experiments: &'static [ExperimentEntry]) {
-    let _ = OTHERS.set(experiments);
+/// From now on these can be named. Once a program.
+pub fn set(lists: Lists) {
+    let _ = LISTS.set(lists);
+}
+
+fn lists() -> Lists {
+    LISTS.get().copied().unwrap_or_default()
 }
 
 /// All experiments that can be named.
 pub fn experiments() -> impl Iterator<Item = &'static ExperimentEntry> {
-    EXPERIMENTS.iter().chain(OTHERS.get().into_iter().copied().flatten())
+    let Lists { experiments, others, .. } = lists();
+    experiments.iter().chain(others)
 }
 
-/// THE LIST of benchmarks: what the card costs on this machine.
-pub const BENCHMARKS: &[ExperimentEntry] = &[
-    Entry::of::<Measured<dispatch::Dispatch>>(),
-    Entry::of::<Measured<hash::Hash>>(),
-    Entry::of::<Measured<doorbell::Wake>>(),
-    Entry::of::<Measured<os::NicOs>>(),
-    Entry::of::<Measured<chain::Chains>>(),
-    Entry::of::<Measured<functions::Functions>>(),
-    Entry::of::<Measured<classifier::Classifying>>(),
-    Entry::of::<Measured<kernel::Kernel>>(),
-    Entry::of::<Measured<firewall::Firewall>>(),
-    Entry::of::<Measured<feed::Feed>>(),
-    Entry::of::<Measured<hybrid::Hybrid>>(),
-    Entry::of::<Measured<latency::Latency>>(),
-    Entry::of::<Measured<overload::Overload>>(),
-    Entry::of::<Measured<idle::Idle>>(),
-    Entry::of::<Measured<link::Links>>(),
-    Entry::of::<Measured<wire::Wires>>(),
-    Entry::of::<Measured<tcp::Tcp>>(),
-    Entry::of::<Measured<web::Web>>(),
-    Entry::of::<Measured<moderation::Moderation>>(),
-    Entry::of::<Measured<modes::Modes>>(),
-];
+/// All benchmarks that can be named.
+pub fn benchmarks() -> &'static [ExperimentEntry] {
+    lists().benchmarks
+}
+
+/// The papers' table.
+pub fn papers() -> &'static [Row] {
+    lists().papers
+}
 
 /// Builds an entry from keys and values as a command line has them: TOML, or text that needs no
 /// quotes. Lists are given whole, item by item, or with commas if their items are no free text.

@@ -4,16 +4,13 @@
 //! what drifts hits all alike. A point that fails is a line with its reason, and the others go on.
 //! A point's seed is of its name alone, so that shards give what one run gives.
 //!
-//! ```
-//! use picnic_lab::experiment::Effort;
-//! use picnic_lab::registry::{EXPERIMENTS, build};
-//! use picnic_lab::runner;
-//! let entry = EXPERIMENTS.iter().find(|entry| entry.name == "nicos-firewall").unwrap();
-//! let settings = [("rules", "16"), ("milliseconds", "1")].map(|(k, v)| (k.into(), v.into()));
-//! let experiment = build(entry, &settings)?;
-//! let outcome = runner::outcome(entry.name, &*experiment, Effort::Usual, &mut |_, _| {})?;
-//! assert_eq!(outcome.series[0].points.len(), 2);
-//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```no_run
+//! use picnic_lab::experiment::{Effort, Experiment, LabError};
+//! use picnic_lab::{outcome::Outcome, runner};
+//!
+//! fn measured(experiment: &dyn Experiment) -> Result<Outcome, LabError> {
+//!     runner::outcome("my-experiment", experiment, Effort::Usual, &mut |_, _| {})
+//! }
 //! ```
 
 use crate::compare::order;

@@ -32,19 +32,19 @@ impl Counts {
 
 /// A part of a card's run.
 #[derive(Debug)]
-pub(crate) struct Window {
+pub struct Window {
     /// How long it was.
-    pub(crate) seconds: f64,
+    pub seconds: f64,
     /// Packets from wires, those shed included.
-    pub(crate) received: u64,
+    pub received: u64,
     /// Packets handed to the host.
-    pub(crate) delivered: u64,
+    pub delivered: u64,
     /// Their bytes.
-    pub(crate) delivered_bytes: u64,
+    pub delivered_bytes: u64,
     /// Packets sent to wires.
-    pub(crate) transmitted: u64,
+    pub transmitted: u64,
     /// Of the whole run, warm-up included.
-    pub(crate) report: Report,
+    pub report: Report,
 }
 
 impl Window {
@@ -52,7 +52,7 @@ impl Window {
     ///
     /// # Errors
     /// Those of `body`; the card has failed, or its ledger does not balance.
-    pub(crate) fn around<T>(
+    pub fn around<T>(
         mut running: Box<dyn Running>,
         body: impl FnOnce(&mut dyn Running) -> anyhow::Result<T>,
     ) -> anyhow::Result<(T, Window)> {
@@ -76,7 +76,7 @@ impl Window {
     ///
     /// # Errors
     /// This process was told to stop; else as [`Window::around`].
-    pub(crate) fn of(
+    pub fn of(
         mut running: Box<dyn Running>,
         warm_up: Duration,
         time: Duration,
@@ -90,7 +90,7 @@ impl Window {
     }
 
     /// By the second.
-    pub(crate) fn rate(&self, count: u64) -> f64 {
+    pub fn rate(&self, count: u64) -> f64 {
         count as f64 / self.seconds
     }
 }

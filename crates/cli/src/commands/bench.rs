@@ -10,7 +10,7 @@ use super::later::later;
 use clap::{Arg, ArgAction, ArgMatches, Command, FromArgMatches, Subcommand};
 use picnic_core::config::KeyHelp;
 use picnic_lab::document::Kind;
-use picnic_lab::registry::{BENCHMARKS, ExperimentEntry, build};
+use picnic_lab::registry::{ExperimentEntry, benchmarks, build};
 
 /// Measure the card on this machine.
 #[derive(Clone, Debug)]
@@ -23,7 +23,7 @@ pub(crate) struct BenchArgs {
 
 /// Runs a benchmark.
 pub(crate) fn run(args: &BenchArgs, json: bool) -> anyhow::Result<()> {
-    let Some(entry) = BENCHMARKS.iter().find(|entry| entry.name == args.name) else {
+    let Some(entry) = benchmarks().iter().find(|entry| entry.name == args.name) else {
         anyhow::bail!("there is no benchmark {}", args.name);
     };
     let option = |key: &str| format!("--{}", word(key));
@@ -75,7 +75,7 @@ fn args_of(entry: &ExperimentEntry, matches: &ArgMatches) -> BenchArgs {
 impl FromArgMatches for BenchArgs {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
         let args = matches.subcommand().and_then(|(name, given)| {
-            let entry = BENCHMARKS.iter().find(|entry| entry.name == name)?;
+            let entry = benchmarks().iter().find(|entry| entry.name == name)?;
             Some(args_of(entry, given))
         });
         args.ok_or_else(|| clap::Error::new(clap::error::ErrorKind::MissingSubcommand))
@@ -90,7 +90,7 @@ impl FromArgMatches for BenchArgs {
 impl Subcommand for BenchArgs {
     // When they are asked for: at each start they would take a third of its time.
     fn augment_subcommands(command: Command) -> Command {
-        later(command, |command| command.subcommands(BENCHMARKS.iter().map(command_of)))
+        later(command, |command| command.subcommands(benchmarks().iter().map(command_of)))
     }
 
     fn augment_subcommands_for_update(command: Command) -> Command {
@@ -98,7 +98,7 @@ impl Subcommand for BenchArgs {
     }
 
     fn has_subcommand(name: &str) -> bool {
-        BENCHMARKS.iter().any(|entry| entry.name == name)
+        benchmarks().iter().any(|entry| entry.name == name)
     }
 }
 
@@ -136,7 +136,7 @@ mod tests {
             ("overload", &["--host", "tap", "--seconds", "1.5"]),
         ] {
             let args = parsed(&[&[name], words].concat()).unwrap();
-            let entry = BENCHMARKS.iter().find(|entry| entry.name == name).unwrap();
+            let entry = benchmarks().iter().find(|entry| entry.name == name).unwrap();
             build(entry, &args.settings).map(drop).unwrap();
         }
     }

@@ -15,7 +15,7 @@ use picnic_lab::experiment::{Effort, Experiment, LabError};
 use picnic_lab::facts::facts;
 use picnic_lab::folder::{Folder, Manifest, RunRequest};
 use picnic_lab::outcome::Table;
-use picnic_lab::registry::{BENCHMARKS, ExperimentEntry, build, experiments};
+use picnic_lab::registry::{ExperimentEntry, benchmarks, build, experiments};
 use picnic_lab::report::{Report, diff};
 use picnic_lab::runner::{self, Shard};
 use picnic_machine::signals;
@@ -122,7 +122,8 @@ pub(crate) fn run(args: &LabArgs, json: bool) -> anyhow::Result<()> {
 
 fn entry(name: &str) -> anyhow::Result<(Kind, &'static ExperimentEntry)> {
     let all = experiments().map(|entry| (Kind::Experiment, entry));
-    let all: Vec<_> = all.chain(BENCHMARKS.iter().map(|entry| (Kind::Benchmark, entry))).collect();
+    let all: Vec<_> =
+        all.chain(benchmarks().iter().map(|entry| (Kind::Benchmark, entry))).collect();
     all.iter().find(|(_, entry)| entry.name == name).copied().ok_or_else(|| {
         let allowed = all.iter().map(|(_, entry)| entry.name);
         Usage(not_among("experiment ", name, allowed)).into()

@@ -8,7 +8,7 @@ use clap::{Args, Subcommand};
 use picnic_core::error::ConfigError;
 use picnic_lab::workloads::client::ClientResult;
 use picnic_lab::workloads::kind::{ClientKind, FileKind, KINDS, ServerKind, Workload};
-use picnic_lab::workloads::run::{FEWEST_FLOWS, Run, Tested, WorkloadResult, test_flows};
+use picnic_papers::workloads::run::{FEWEST_FLOWS, Run, Tested, WorkloadResult, test_flows};
 use serde::Serialize;
 use serde_json::json;
 use std::fmt::Write;
@@ -158,7 +158,7 @@ fn run_one(args: &RunArgs, json: bool) -> anyhow::Result<()> {
     workload.check().map_err(told)?;
     let (set, seed) = (args.set.clone(), args.seed);
     let how = Run { seconds: args.seconds as f64, set, seed, ..Run::default() };
-    let mut ran = picnic_lab::workloads::run::run(&workload, &how)?;
+    let mut ran = picnic_papers::workloads::run::run(&workload, &how)?;
     ran.card.latencies = None;
     let randomness = test_flows(&ran.flows).map(Vec::from);
     let printed = match json {

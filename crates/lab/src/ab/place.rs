@@ -7,11 +7,10 @@
 use super::Side;
 use super::figure::{CardFigure, ComparedFigure, latencies};
 use super::workload::{ClientOutput, Way, Workload};
-use crate::benchmarks::traffic::{HOST_LINK, HOST_MAC};
 use crate::card::changed;
 use crate::meter::{Load, Meter};
 use crate::window::Window;
-use crate::workloads::hosts::{Hosts, Role, SERVER};
+use crate::workloads::hosts::{HOST_LINK, HOST_MAC, Hosts, Role, SERVER};
 use crate::workloads::tools;
 use anyhow::Context;
 use picnic_control::{Launch, Registries, Running};

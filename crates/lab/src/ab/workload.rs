@@ -7,7 +7,7 @@ use crate::workloads::hosts::{Hosts, PLAIN_CLIENT, PLAIN_SERVER, Role, SERVER, c
 use crate::workloads::kind::{self as web_workload, KINDS};
 use crate::workloads::servers::{self, WebServer};
 use crate::workloads::tools::Tool;
-use crate::workloads::{run, web};
+use crate::workloads::{group, web};
 use anyhow::Context;
 use picnic_machine::signals;
 use picnic_machine::testbed::Program;
@@ -182,7 +182,7 @@ impl Workload {
     pub(super) fn serve(&self, hosts: &Hosts) -> anyhow::Result<Option<Serving>> {
         let workers = picnic_machine::topology::cores().len().max(2);
         if let Some(workload) = &self.named {
-            run::give_addresses(hosts, workload, 1)?;
+            group::give_addresses(hosts, workload, 1)?;
         }
         let command = match (&self.server, self.kind) {
             (Some(command), _) => command.as_str(),
@@ -210,9 +210,9 @@ impl Workload {
         if let Some(workload) = &self.named {
             let plain: Ipv4Addr = PLAIN_CLIENT.parse().context("the client's address")?;
             match way {
-                Way::Plain => run::lead_back(hosts, workload, 1, |_| plain)?,
+                Way::Plain => group::lead_back(hosts, workload, 1, |_| plain)?,
                 Way::Card { link, mac } => {
-                    run::lead_back(hosts, workload, 1, client_address)?;
+                    group::lead_back(hosts, workload, 1, client_address)?;
                     hosts.keep_neighbours(1, link, mac)?;
                 }
             }
@@ -325,7 +325,7 @@ fn ask(
     seconds: f64,
 ) -> anyhow::Result<ClientOutput> {
     let cores = picnic_machine::topology::cores().len();
-    let asking = run::ClientGroup { hosts, server, cores, clients: 1 };
+    let asking = group::ClientGroup { hosts, server, cores, clients: 1 };
     let answered = asking.ask(workload, seconds, SEED)?;
     let first = answered.first_broken.as_deref().unwrap_or("none is known to be broken");
     anyhow::ensure!(

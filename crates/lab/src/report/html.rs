@@ -3,7 +3,8 @@
 use super::{CONTRIBUTIONS, Report, Section, Status, escape, facts_of, svg};
 use crate::facts::Facts;
 use crate::outcome::Table;
-use crate::papers::Row;
+use crate::paper::Row;
+use crate::registry::papers;
 
 /// The page's style.
 const STYLE: &str = include_str!("style.css");
@@ -47,7 +48,7 @@ fn summary(report: &Report) -> String {
     format!(
         "<p class=\"summary\">{} of {} figures answered by {}{}.</p>\n",
         answered.count(),
-        crate::papers::PAPERS.len(),
+        papers().len(),
         report.effort_text(),
         escape(&on)
     )
@@ -133,7 +134,7 @@ fn line(report: &Report, row: &Row) -> String {
 fn one(report: &Report, section: &Section) -> String {
     let (name, help) = (escape(&section.name), escape(&section.help));
     let mut text = format!("<section id=\"{name}\">\n<h2>{name}</h2>\n<p>{help}.</p>\n");
-    let row = crate::papers::PAPERS.iter().find(|row| row.name == section.name);
+    let row = papers().iter().find(|row| row.name == section.name);
     if let Some(row) = row {
         text +=
             &format!("<p class=\"why\">{}</p>\n", escape(&format!("{}: {}", row.source, row.what)));

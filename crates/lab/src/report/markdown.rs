@@ -2,7 +2,7 @@
 
 use super::{CONTRIBUTIONS, Report, Section, facts_of};
 use crate::outcome::Table;
-use crate::papers::Row;
+use crate::paper::Row;
 
 pub(super) fn text(report: &Report) -> String {
     let mut text = format!("# PICNIC lab\n\n{CONTRIBUTIONS}\n\n## All figures of the papers\n\n");

@@ -33,6 +33,12 @@ pub const PLAIN_CLIENT: &str = "10.89.0.2";
 /// The interface of both at the plain veth.
 pub const PLAIN_LINK: &str = "p0";
 
+/// The interface of a card's host, and its address: the same from one card to the next, as the
+/// client's kernel remembers it.
+pub const HOST_LINK: &str = "h0";
+/// See [`HOST_LINK`].
+pub const HOST_MAC: &str = "02:00:00:00:88:01";
+
 /// The interface of each client.
 const CLIENT_LINK: &str = "c0";
 /// The namespaces of clients; each has a wire of the card for itself.

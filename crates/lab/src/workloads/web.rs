@@ -9,7 +9,7 @@ use super::client::ClientResult;
 use super::hosts::{Hosts, Role};
 use super::kind::Workload;
 use super::tools::Tool;
-use super::{run, servers};
+use super::{group, servers};
 use crate::distribution::Distribution;
 use anyhow::Context;
 use picnic_machine::signals;
@@ -172,7 +172,7 @@ pub(super) fn allow_descriptors(wanted: u64) -> anyhow::Result<()> {
 /// # Errors
 /// One cannot be started, did not end well, or printed something else.
 pub(super) fn ask_mix(
-    by: &run::ClientGroup<'_>,
+    by: &group::ClientGroup<'_>,
     workload: &Workload,
     seconds: f64,
     seed: u64,

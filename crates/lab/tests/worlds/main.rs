@@ -2,7 +2,3 @@
 #![allow(missing_docs)]
 
 mod cluster;
-mod conformance;
-mod interrupts;
-mod nicos_edf;
-mod nicos_firewall;

@@ -1,0 +1,202 @@
+//! Doorbell to target routine, against a bare futex wake of the same run.
+//!
+//! The card gets a packet at a time, far enough apart that the target sleeps in
+//! between; its latency histogram is from wire to target routine. The bare wake
+//! is two threads on the same two cores, a slot for each wake's time between
+//! them, and nothing else. Rounds alternate.
+
+use super::{above_zero, measured};
+use picnic_control::Launch;
+use picnic_control::report::Stamp;
+use picnic_core::config::CardFile;
+use picnic_core::doorbell::Doorbell;
+use picnic_core::error::ConfigError;
+use picnic_host::clock::Clock;
+use picnic_host::doorbell::FutexDoorbell;
+use picnic_lab::compare::median;
+use picnic_lab::experiment::{Benchmark, Run};
+use picnic_lab::outcome::{Comparison, Outcome};
+use picnic_machine::threads::spawn_pinned;
+use picnic_machine::topology::{available, place};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
+use std::time::Duration;
+
+/// Settings.
+#[derive(Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Wake {
+    /// Alternating rounds
+    #[schemars(range(min = 1, max = 100_000))]
+    rounds: u32,
+    /// Seconds per round and side
+    seconds: f64,
+    /// Wake-ups per second
+    #[schemars(range(min = 1, max = 10_000_000))]
+    rate: u64,
+}
+
+impl Default for Wake {
+    fn default() -> Self {
+        Wake { rounds: 9, seconds: 0.5, rate: 2000 }
+    }
+}
+
+impl Benchmark for Wake {
+    const NAME: &'static str = "doorbell";
+    const HELP: &'static str = "doorbell to target routine, against a bare futex wake";
+    const QUICK: &'static str = "rounds = 2\nseconds = 0.2";
+
+    fn check(&self) -> Result<(), ConfigError> {
+        above_zero("seconds", self.seconds)
+    }
+
+    fn measure(&self, run: &mut Run<'_>) -> anyhow::Result<Outcome> {
+        let (mut card, mut bare, mut stamp) = (Vec::new(), Vec::new(), None);
+        for round in 0..self.rounds {
+            run.round(round.into(), self.rounds.into());
+            let latency = card_latency(self.rate, self.seconds, 0)?;
+            stamp = Some(latency.stamp);
+            card.push(latency.p50);
+            bare.push(bare_wake(self.rate, self.seconds)?.p50);
+        }
+        let mut outcome = measured();
+        let sides = (("bare_futex_wake", bare), ("doorbell_to_target", card));
+        outcome.compare(Comparison::of("p50_ns", sides.0, sides.1));
+        if let Some(stamp) = stamp {
+            outcome.tell("stamp", stamp.to_string());
+        }
+        Ok(outcome)
+    }
+}
+
+fn card_file(rate: u64, poll_usecs: u32) -> anyhow::Result<CardFile> {
+    // The borrowed core spins, as the waking side of the bare wake does.
+    Ok(CardFile::parse(
+        &format!(
+            "[card]\nidle = \"spin\"\n[host]\nqueues = 1\n\
+             [interrupt]\nrx_usecs = 0\npoll_usecs = {poll_usecs}\n\
+             [[wire]]\nport = \"generator\"\nrate_pps = {rate}\n"
+        ),
+        None,
+    )?)
+}
+
+/// From wire to target routine, in nanoseconds.
+pub(crate) struct CardLatency {
+    pub p50: f64,
+    pub p99: f64,
+    /// None without an interrupt.
+    pub packets_per_interrupt: Option<f64>,
+    /// What it counts from.
+    pub stamp: Stamp,
+}
+
+/// Has a card take `rate` packets per second for so long; its target polls on for `poll_usecs`
+/// after each.
+pub(crate) fn card_latency(
+    rate: u64,
+    seconds: f64,
+    poll_usecs: u32,
+) -> anyhow::Result<CardLatency> {
+    let card = card_file(rate, poll_usecs)?;
+    let running = Launch::new(&card, picnic_host::registries()).start_alone()?;
+    std::thread::sleep(Duration::from_secs_f64(seconds));
+    let report = running.stop()?;
+    let packets_per_interrupt = report.queues.first().and_then(|queue| queue.packets_per_interrupt);
+    match (report.latency_ns.p50, report.latency_ns.p99) {
+        (Some(p50), Some(p99)) => {
+            let stamp = report.wires.first().map_or(Stamp::Taken, |wire| wire.stamp);
+            Ok(CardLatency { p50: p50 as f64, p99: p99 as f64, packets_per_interrupt, stamp })
+        }
+        _ => anyhow::bail!("no packet was delivered"),
+    }
+}
+
+/// What a bare wake takes.
+pub(crate) struct BareWake {
+    /// From before the wake to behind it, in nanoseconds.
+    pub p50: f64,
+    /// How many it found each time that it had slept.
+    pub per_wake: f64,
+}
+
+/// Slots for times on their way to the sleeper.
+const SLOTS: usize = 1 << 16;
+
+/// Times handed over from the waker to the sleeper, oldest first.
+struct Times {
+    slots: Vec<AtomicU64>,
+    written: AtomicUsize,
+    ended: AtomicBool,
+}
+
+/// Two threads on the same two cores and nothing else, `rate` wakes per second. As with packets,
+/// each wake counts: one that comes while the sleeper is still on its way is found with the one
+/// before, and its own delay is counted. Were the last of them taken alone, a late wake would
+/// pass for an early one.
+pub(crate) fn bare_wake(rate: u64, seconds: f64) -> anyhow::Result<BareWake> {
+    let placement = place(&card_file(rate, 0)?, &available())?;
+    let clock = Clock::start();
+    let doorbell = Arc::new(FutexDoorbell::default());
+    let times = Arc::new(Times {
+        slots: (0..SLOTS).map(|_| AtomicU64::new(0)).collect(),
+        written: AtomicUsize::new(0),
+        ended: AtomicBool::new(false),
+    });
+    let sleeper = {
+        let (doorbell, times) = (doorbell.clone(), times.clone());
+        spawn_pinned("sleeper".into(), placement.target_cores[0], move || {
+            let (mut delays, mut wakes) = (Vec::with_capacity(1 << 20), 0_usize);
+            let (mut read, mut has_slept) = (0, false);
+            loop {
+                // What is there is looked for once more after the doorbell has been reset, so
+                // that no wake is lost.
+                fence(Ordering::SeqCst);
+                let ended = times.ended.load(Ordering::Acquire);
+                let written = times.written.load(Ordering::Acquire);
+                if read != written {
+                    let now = clock.now().as_nanos();
+                    for index in read..written {
+                        let at = times.slots[index % SLOTS].load(Ordering::Relaxed);
+                        delays.push((now - at) as f64);
+                    }
+                    read = written;
+                    wakes += usize::from(std::mem::take(&mut has_slept));
+                } else if ended {
+                    return (delays, wakes);
+                } else {
+                    doorbell.wait(Duration::from_secs(1));
+                    has_slept = true;
+                }
+            }
+        })?
+    };
+    let waker = spawn_pinned("waker".into(), placement.borrowed_core, {
+        let period = 1_000_000_000 / rate;
+        move || {
+            let end = clock.now() + (seconds * 1e9) as u64;
+            let mut next = clock.now() + period;
+            let mut count = 0;
+            while clock.now() < end {
+                while clock.now() < next {
+                    std::hint::spin_loop();
+                }
+                next = next + period;
+                times.slots[count % SLOTS].store(clock.now().as_nanos(), Ordering::Relaxed);
+                count += 1;
+                times.written.store(count, Ordering::Release);
+                doorbell.ring();
+            }
+            times.ended.store(true, Ordering::Release);
+            doorbell.ring();
+        }
+    })?;
+    let ended = |_| anyhow::anyhow!("a thread of the bare wake panicked");
+    waker.join().map_err(ended)?;
+    let ((delays, wakes), _) = sleeper.join().map_err(ended)?;
+    let per_wake = delays.len() as f64 / wakes.max(1) as f64;
+    Ok(BareWake { p50: median(&delays), per_wake })
+}

@@ -1,0 +1,247 @@
+//! NIC OS: a decision, a yield and resume, and what it costs packets when idle.
+//!
+//! Decisions are those of the schedulers in the registry, over a slice of 64 tasks
+//! of which half are periodic and a quarter ready. A yield and resume is a whole
+//! turn of the executor with one task that does nothing else, the decision taken
+//! by a scheduler that always picks it. The packet path is a card driven by hand
+//! on one core, with and without a NIC OS whose tasks sleep; rounds alternate.
+
+use super::{measured, time_per_packet};
+use picnic_control::{Launch, Registries};
+use picnic_core::config::Section;
+use picnic_core::doorbell::{Doorbell, NoDoorbell};
+use picnic_core::ledger::Ledger;
+use picnic_core::out::Doors;
+use picnic_core::packet::pool::{Pool, PoolConfig};
+use picnic_core::registry::BuildContext;
+use picnic_core::resident::{Resident, Turn};
+use picnic_core::time::Time;
+use picnic_engine::assemble::{Assembled, assemble};
+use picnic_lab::experiment::{Benchmark, Run};
+use picnic_lab::outcome::{Comparison, Figure, Outcome, Point};
+use picnic_os::executor::{Os, OsSettings};
+use picnic_os::schedulers::registry::SCHEDULERS;
+use picnic_os::schedulers::{Decision, Discipline, Scheduler};
+use picnic_os::task::{TaskSpec, program};
+use picnic_os::ticket::{Candidate, Ticket};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use std::hint::black_box;
+use std::sync::Arc;
+
+/// Turns, decisions or packets per timing.
+const COUNT: usize = 1 << 16;
+
+/// Settings.
+#[derive(Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct NicOs {
+    /// Tasks that the schedulers choose among
+    #[schemars(range(min = 1, max = 1024))]
+    tasks: u16,
+    /// Interleaved repeats of each figure
+    #[schemars(range(min = 1, max = 100_000))]
+    repeats: u32,
+}
+
+impl Default for NicOs {
+    fn default() -> Self {
+        NicOs { tasks: 64, repeats: 21 }
+    }
+}
+
+impl Benchmark for NicOs {
+    const NAME: &'static str = "os";
+    const HELP: &'static str = "NIC OS: a decision, a yield and resume, its cost when idle";
+    const QUICK: &'static str = "repeats = 2";
+
+    fn measure(&self, run: &mut Run<'_>) -> anyhow::Result<Outcome> {
+        measure(self, run)
+    }
+}
+
+fn measure(args: &NicOs, run: &mut Run<'_>) -> anyhow::Result<Outcome> {
+    let candidates = candidates(args.tasks);
+    let mut schedulers = Vec::new();
+    for entry in SCHEDULERS {
+        let section = Section::named("scheduler", entry.name);
+        let mut scheduler = entry.build(&section, &BuildContext::default())?;
+        scheduler.tasks_changed(Time::ZERO, &candidates);
+        schedulers.push((entry.name, scheduler, Vec::new()));
+    }
+    let (mut bare, mut idle) = (Card::new("")?, Card::new(IDLE)?);
+    let mut yields = Yielding::new()?;
+    let (mut resumed, mut without, mut with, mut differences) =
+        (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    for repeat in 0..args.repeats {
+        run.round(repeat.into(), args.repeats.into());
+        for (_, scheduler, times) in &mut schedulers {
+            times.push(decide(&mut **scheduler, &candidates));
+        }
+        resumed.push(yields.run());
+        // Whoever goes second finds the caches as the first has left them: take turns.
+        let (a, b) = match repeat % 2 {
+            0 => {
+                let a = bare.run();
+                (a, idle.run())
+            }
+            _ => {
+                let b = idle.run();
+                (bare.run(), b)
+            }
+        };
+        without.push(a);
+        with.push(b);
+        differences.push(b - a);
+    }
+    let mut outcome = measured();
+    let sides = (("without_os", without), ("with_idle_os", with));
+    outcome.compare(Comparison::of("packet_path_ns", sides.0, sides.1));
+    outcome.add(Figure::of("yield_and_resume_ns", resumed));
+    outcome.add(Figure::of("idle_os_per_packet_ns", differences));
+    let mut series = outcome.series("decisions");
+    for (name, _, times) in schedulers {
+        series.push(Point::at("scheduler", name).with(Figure::of("decision_ns", times)));
+    }
+    Ok(outcome)
+}
+
+/// Half of them periodic; one in four is ready.
+fn candidates(tasks: u16) -> Vec<Candidate> {
+    let candidate = |index: u64| {
+        let period_ns = index.is_multiple_of(2).then_some(1_000_000 << (index % 3));
+        let next_release = Time::from_nanos(1_000_000 + index * 1_000);
+        Candidate {
+            ticket: Ticket {
+                wcet_ns: 500 + index * 10,
+                remaining_ns: 2_000 + index * 40,
+                period_ns,
+                priority: (index % 4) as u8,
+                next_release,
+                next_deadline: next_release + period_ns.unwrap_or(0),
+            },
+            // Of those that are not periodic, so that the slack has to be looked at.
+            ready: index % 4 == 1,
+            begun: false,
+            since: index,
+        }
+    };
+    (0..u64::from(tasks)).map(candidate).collect()
+}
+
+fn decide(scheduler: &mut dyn Scheduler, candidates: &[Candidate]) -> f64 {
+    time_per_packet(COUNT, || {
+        for round in 0..COUNT as u64 {
+            black_box(scheduler.decide(Time::from_nanos(round % 900_000), black_box(candidates)));
+        }
+    })
+}
+
+/// Always picks the first task.
+struct First;
+
+impl Scheduler for First {
+    fn periodic(&mut self, _: Time, _: &[Candidate]) -> Option<usize> {
+        None
+    }
+    fn next_periodic(&self, _: Time, _: &[Candidate]) -> Option<Time> {
+        None
+    }
+    fn filler(&mut self, _: Time, _: u64, _: &[Candidate]) -> Option<usize> {
+        None
+    }
+    fn decide(&mut self, _: Time, tasks: &[Candidate]) -> Decision {
+        if tasks.first().is_some_and(|task| task.ready) {
+            return Decision::Run(0);
+        }
+        Decision::Idle(None)
+    }
+    fn discipline(&self) -> Discipline {
+        Discipline::Segment
+    }
+}
+
+struct Yielding {
+    os: Os,
+    doors: Doors,
+}
+
+impl Yielding {
+    fn new() -> anyhow::Result<Self> {
+        let mut os = Os::new(&OsSettings::default(), Box::new(First));
+        let body = program(|nic| async move {
+            loop {
+                nic.yield_now().await;
+            }
+        });
+        os.create(TaskSpec::new("yields"), body)?;
+        let (pool, _) = Pool::new(&PoolConfig { buffers: 256, ..PoolConfig::default() }, 0)?;
+        Ok(Yielding { os, doors: Doors::new(pool, Vec::new(), 1, 64, Arc::new(Ledger::new(0))) })
+    }
+
+    fn run(&mut self) -> f64 {
+        time_per_packet(COUNT, || {
+            for round in 1..=COUNT as u64 {
+                let turn = self.os.turn(Time::from_nanos(round), &mut self.doors);
+                debug_assert!(matches!(turn, Turn::Ran(_)));
+                black_box(self.os.ended(Time::from_nanos(round + 1)));
+            }
+        })
+    }
+}
+
+impl Drop for Yielding {
+    fn drop(&mut self) {
+        self.os.stop(Time::MAX, &mut self.doors);
+    }
+}
+
+/// Eight tasks that sleep longer than the benchmark lasts.
+const IDLE: &str = "[[task]]\ntask = \"busy\"\noffset_us = 1000000000000\n";
+
+/// A card whose both sides are driven by one thread.
+struct Card {
+    assembled: Assembled,
+    burst: picnic_core::packet::burst::Burst,
+    now: Time,
+}
+
+impl Card {
+    fn new(task: &str) -> anyhow::Result<Self> {
+        let tasks = task.repeat(8);
+        let text = format!(
+            "[[wire]]\nport = \"generator\"\nframes = \"reuse\"\n[host]\nqueues = 1\n\
+             [[rx]]\nfunction = \"pass\"\n{tasks}"
+        );
+        let file = picnic_host::sections().parse(&text, None)?;
+        let registries =
+            Registries { tasks: picnic_tasks::registry::TASKS, ..picnic_host::registries() };
+        let parts = Launch::new(&file, registries).build()?.parts;
+        let bell = || Arc::new(NoDoorbell) as Arc<dyn Doorbell>;
+        let assembled = assemble(&file, parts, &[bell()], bell())?;
+        let burst = picnic_core::packet::burst::Burst::new();
+        Ok(Card { assembled, burst, now: Time::ZERO })
+    }
+
+    /// Nanoseconds per packet, from wire to host.
+    fn run(&mut self) -> f64 {
+        let Card { assembled, burst, now } = self;
+        let mut packets = 0;
+        let total = time_per_packet(1, || {
+            while packets < COUNT {
+                *now = *now + 100;
+                assembled.card.poll(*now);
+                packets += assembled.queues[0].poll(*now, burst).packets;
+            }
+        });
+        total / packets as f64
+    }
+}
+
+impl Drop for Card {
+    fn drop(&mut self) {
+        self.assembled.card.stop_receiving(self.now);
+        while self.assembled.queues[0].poll(self.now, &mut self.burst).packets != 0 {}
+        self.assembled.card.finish(self.now);
+    }
+}

@@ -1,0 +1,178 @@
+//! A card run for a while, on virtual cores or on this machine's.
+
+use picnic_control::report::Report;
+use picnic_control::{Launch, Running};
+use picnic_core::config::CardFile;
+use picnic_core::error::ConfigError;
+use picnic_engine::view::View;
+use picnic_filter::Filters;
+use picnic_lab::counters::{Counted, Counters};
+use picnic_lab::experiment::{LabError, Spec, World};
+use picnic_lab::outcome::Figure;
+use picnic_machine::napi::schedule;
+use picnic_sim::{CostModel, Simulation};
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+/// A card to be run.
+pub(super) struct CardRun<'a> {
+    pub(super) world: World,
+    /// The card file.
+    pub(super) text: &'a str,
+    /// Filters on the card and at the driver.
+    pub(super) filters: Option<Filters>,
+    /// What work costs in the sim world.
+    pub(super) costs: CostModel,
+    /// Seed of what the sim world draws.
+    pub(super) seed: u64,
+    /// Until rings and rates have settled.
+    pub(super) warm_up: Duration,
+    /// What is measured.
+    pub(super) time: Duration,
+}
+
+/// What came of it.
+pub(super) struct Passed {
+    /// Offered to the wires, those that were shed included, while it was measured.
+    pub(super) offered_pps: f64,
+    /// Taken by the hosts, while it was measured.
+    pub(super) delivered_pps: f64,
+    /// Of the whole run.
+    pub(super) report: Report,
+    /// By cycles and cache misses, while it was measured; of the host world alone.
+    counted: Option<ByCore>,
+    /// How long the targets' threads ran for each packet delivered, in nanoseconds, as the kernel
+    /// counts it while it was measured; of the host world alone.
+    pub(super) target_ns_per_packet: Option<f64>,
+}
+
+/// What hardware counters have counted; none where there are none.
+struct ByCore {
+    borrowed: Option<Counted>,
+    targets: Option<Counted>,
+    /// Packets delivered meanwhile.
+    packets: u64,
+}
+
+impl CardRun<'_> {
+    /// Runs it.
+    pub(super) fn run(self) -> Result<Passed, LabError> {
+        let failed = |error: &dyn std::fmt::Display| LabError::Failed(error.to_string());
+        let file = CardFile::parse(self.text, None)?;
+        let launch = |registries| {
+            let launch = Launch::new(&file, registries);
+            match &self.filters {
+                Some(filters) => launch.filters(filters.clone()),
+                None => launch,
+            }
+        };
+        let mut running: Box<dyn Running> = match self.world {
+            World::Sim => {
+                let launch = launch(picnic_sim::registries());
+                let made = Simulation::new(launch, self.seed, self.costs);
+                Box::new(made.map_err(|error| failed(&error))?)
+            }
+            World::Host => {
+                let launch = launch(picnic_host::registries());
+                launch.start_alone().map_err(|error| failed(&error))?
+            }
+        };
+        running.pass(self.warm_up);
+        let counters = (self.world == World::Host).then(|| {
+            let placement = running.placement();
+            let targets: BTreeSet<usize> = placement.target_cores.iter().copied().collect();
+            [Counters::start([placement.borrowed_core]), Counters::start(targets)]
+        });
+        let is_host = self.world == World::Host;
+        let ran_before = is_host.then(|| targets_ran_ns(&*running)).flatten();
+        let (start, before) = (std::time::Instant::now(), counts(running.view()));
+        running.pass(self.time);
+        let seconds = match self.world {
+            World::Sim => self.time.as_secs_f64(),
+            World::Host => start.elapsed().as_secs_f64(),
+        };
+        let after = counts(running.view());
+        let packets = after.1 - before.1;
+        let ran_ns = ran_before.and_then(|before| Some(targets_ran_ns(&*running)? - before));
+        let counted = counters.map(|counters| {
+            let [borrowed, targets] = counters.map(|counters| counters.ok()?.stop().ok());
+            ByCore { borrowed, targets, packets }
+        });
+        let report = running.stop().map_err(|error| failed(&error))?;
+        if !report.ledger.balanced() {
+            return Err(LabError::Failed("the ledger does not balance: this is a bug".into()));
+        }
+        Ok(Passed {
+            offered_pps: (after.0 - before.0) as f64 / seconds,
+            delivered_pps: packets as f64 / seconds,
+            report,
+            counted,
+            target_ns_per_packet: ran_ns
+                .filter(|_| packets != 0)
+                .map(|ns| ns as f64 / packets as f64),
+        })
+    }
+}
+
+/// How long the targets' threads have run by now, in nanoseconds, if the kernel tells.
+fn targets_ran_ns(running: &dyn Running) -> Option<u64> {
+    let cores = running.monitor().report().target_cores.into_iter();
+    cores.map(|core| Some(schedule(i32::try_from(core.thread?).ok()?)?.run_ns)).sum()
+}
+
+/// Packets received, those shed included, and delivered.
+fn counts(view: &View) -> (u64, u64) {
+    let received = view.wires.iter();
+    let received = received.map(|w| w.counters.rx_packets.get() + w.counters.rx_shed.get()).sum();
+    let delivered = view.queues.iter().map(|queue| queue.target.packets.get()).sum();
+    (received, delivered)
+}
+
+impl Passed {
+    /// Share of the time that the target cores were at work.
+    pub(super) fn target_busy(&self) -> f64 {
+        let cores = &self.report.target_cores;
+        cores.iter().map(|core| 1.0 - core.asleep_fraction).sum::<f64>() / cores.len().max(1) as f64
+    }
+
+    /// Cycles and cache misses of the borrowed core, and of all target cores, for each packet
+    /// delivered: "unavailable" where there are no hardware counters, nothing in the sim world.
+    pub(super) fn per_packet(&self) -> Vec<Figure> {
+        let Some(ByCore { borrowed, targets, packets }) = &self.counted else { return Vec::new() };
+        let figures = |core: &str, counted: &Option<Counted>| {
+            let share = |of: fn(&Counted) -> f64| {
+                counted.as_ref().filter(|_| *packets != 0).map(|found| of(found) / *packets as f64)
+            };
+            [
+                Figure::one(&format!("{core}_cycles_per_packet"), share(|found| found.cycles)),
+                Figure::one(
+                    &format!("{core}_cache_misses_per_packet"),
+                    share(|found| found.cache_misses),
+                ),
+            ]
+        };
+        [figures("borrowed", borrowed), figures("target", targets)].concat()
+    }
+
+    /// Interrupts that the target cores took, by second.
+    pub(super) fn interrupts_per_second(&self) -> f64 {
+        let taken: u64 = self.report.queues.iter().map(|queue| queue.interrupts).sum();
+        taken as f64 / self.report.duration_s
+    }
+}
+
+/// Repeats of a point: in the sim world one is as good as many.
+pub(super) fn repeated(spec: Spec, world: World, repeats: u32) -> Spec {
+    match world {
+        World::Sim => spec,
+        World::Host => spec.measured(repeats),
+    }
+}
+
+/// Refuses a number out of a range.
+pub(super) fn within(key: &str, found: f64, low: f64, high: f64) -> Result<(), ConfigError> {
+    if (low..=high).contains(&found) {
+        return Ok(());
+    }
+    Err(ConfigError::new(key, format!("found {found}, allowed: {low} to {high}")))
+}

@@ -1,0 +1,359 @@
+//! Web servers behind the card: by RSS queues (PICNIC), and by KNET's three systems.
+//!
+//! | experiment | workload | varied |
+//! |---|---|---|
+//! | `rss-web` | support | 1 to 6 queues, Toeplitz against JHash |
+//! | `rss-bulk` | 32 connections, files of 1 MB, sends of 4 kB | 1, 2, 4 queues |
+//! | `knet-webfs` | files of 20 KB, a connection each, webfs | system |
+//! | `knet-sendfile` | the same, nginx without and with `sendfile` | system |
+//! | `knet-apache` | webstone | system |
+//! | `knet-pages` | pages of 300 KB that PHP makes | system |
+//!
+//! `rss-web` has four clients, each with a wire for itself, and a card that bonds these.
+//! Experiments by system go on with requests that are offered at a rate, whether or not they are
+//! answered, in multiples of what was answered back to back: up to saturation and beyond. What that
+//! is, a point of its own finds, on each machine, and the points by load follow it. `knet-pages`
+//! goes on to 10 times where client and server share two cores: its server does so much for each
+//! request that a client which offers ten times as many has little to do.
+//! Client and server have all cores but the borrowed one, in namespaces with the card between them. A
+//! repeat in which a client or the borrowed core is full is void, as in the paper. Where queues are
+//! more than target cores, or client and targets have the same cores, a side is marked shared: its
+//! figures are of this machine, and its ratios say nothing of the paper's.
+//!
+//! All that a ratio is told of takes turns: numbers of queues and hashes are sides of one point, as
+//! are systems.
+//!
+//! A gain is of ten pairs back to back, which is where it is decided. A point by load has no
+//! interval, so it has a median of five where systems differ, near saturation, of three elsewhere,
+//! and no warm-up: each measurement starts its card, client and server anew.
+//!
+//! Source: PICNIC, 5.2, 5.3 and figure 8; KNET, "Webfs/Sclient (20K-file)", "Apache/WebStone".
+
+mod conclude;
+#[cfg(test)]
+mod tests;
+
+use super::cards::within;
+use super::knet_web::{SYSTEMS, system_keys};
+use crate::workloads::run::{self, run_with};
+use conclude::{by_queues, by_system, figures, mark, of_side, side_of};
+use picnic_core::config::Setting;
+use picnic_core::error::ConfigError;
+use picnic_core::registry::{BuildContext, Component};
+use picnic_lab::experiment::{Effort, Experiment, LabError, MeasuredPoint, Run, Spec};
+use picnic_lab::outcome::{Outcome, Source};
+use picnic_lab::plot::Plot;
+use picnic_lab::workloads::kind::{ClientKind, ServerKind, Workload};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use std::marker::PhantomData;
+use std::ops::RangeInclusive;
+use std::path::Path;
+use std::time::Duration;
+
+/// No repeat begins later than this.
+const LIMIT: Duration = Duration::from_secs(3600);
+/// Loads that are offered, and connections that may wait for answers then.
+const LOADS: [f64; 7] = [0.5, 0.8, 1.0, 1.3, 2.0, 3.0, 10.0];
+const WAITING: u32 = 16_384;
+/// The loads at which systems differ.
+const NEAR_SATURATION: RangeInclusive<f64> = 0.8..=2.0;
+/// The part of an experiment, by its label, which is not what a ratio is told of.
+const PART: &str = "part";
+/// PICNIC's sends: 4 kB at a time.
+const BULK: &str = "workload = \"bulk\"\nserver = \"nginx-copy\"\nsend_bytes = 4096\n\
+                    connections = 32\n[[file]]\nbytes = 1000000\nweight = 1\n";
+/// KNET's, by whichever server.
+const FILES: &str = "workload = \"files\"\nserver = \"webfs\"\nconnections = 64\n\
+                     [[file]]\nbytes = 20000\nweight = 1\n";
+const PAGES: &str = "workload = \"pages\"\nserver = \"apache\"\nconnections = 16\n\
+                     patience_ms = 1000\n[[file]]\nbytes = 300000\nweight = 1\nphp = true\n";
+
+/// What an experiment varies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Variation {
+    /// Queues, and the hashes that take turns.
+    Queues(&'static [u16], &'static [&'static str]),
+    /// Servers; the systems take turns.
+    Servers(&'static [ServerKind]),
+}
+
+/// One of the experiments.
+pub trait Case: 'static {
+    /// As of all entries.
+    const NAME: &'static str;
+    /// As of all entries.
+    const HELP: &'static str;
+    /// The name of a workload, or its text.
+    const WORKLOAD: &'static str;
+    /// What is varied.
+    const VARIED: Variation;
+    /// Clients, each with a wire of the card for itself.
+    const CLIENTS: u8 = 1;
+    /// Loads with --quick.
+    const QUICK_LOADS: &'static [f64] = &[0.5, 2.0];
+    /// Loads in the example: all by system go the same way there, so one of them is enough.
+    const EXAMPLE_LOADS: &'static str = "[]";
+}
+
+/// `rss-web`.
+#[derive(Debug)]
+pub struct RssWeb;
+/// `rss-bulk`.
+#[derive(Debug)]
+pub struct RssBulk;
+/// `knet-webfs`.
+#[derive(Debug)]
+pub struct KnetWebfs;
+/// `knet-sendfile`.
+#[derive(Debug)]
+pub struct KnetSendfile;
+/// `knet-apache`.
+#[derive(Debug)]
+pub struct KnetApache;
+/// `knet-pages`.
+#[derive(Debug)]
+pub struct KnetPages;
+
+impl Case for RssWeb {
+    const NAME: &'static str = "rss-web";
+    const HELP: &'static str = "web server throughput by RSS queues (root, apache2, PHP)";
+    const WORKLOAD: &'static str = "support";
+    const VARIED: Variation = Variation::Queues(&[1, 2, 3, 4, 5, 6], &["toeplitz", "jhash"]);
+    const CLIENTS: u8 = 4;
+}
+
+impl Case for RssBulk {
+    const NAME: &'static str = "rss-bulk";
+    const HELP: &'static str = "bulk transmit by RSS queues (root, nginx)";
+    const WORKLOAD: &'static str = BULK;
+    const VARIED: Variation = Variation::Queues(&[1, 2, 4], &["toeplitz"]);
+}
+
+impl Case for KnetWebfs {
+    const NAME: &'static str = "knet-webfs";
+    const HELP: &'static str = "files of 20 KB from webfs, by KNET's systems (root, webfs)";
+    const WORKLOAD: &'static str = FILES;
+    const VARIED: Variation = Variation::Servers(&[ServerKind::Webfs]);
+}
+
+impl Case for KnetSendfile {
+    const NAME: &'static str = "knet-sendfile";
+    const HELP: &'static str = "nginx with and without sendfile, by KNET's systems (root)";
+    const WORKLOAD: &'static str = FILES;
+    const VARIED: Variation = Variation::Servers(&[ServerKind::NginxCopy, ServerKind::Nginx]);
+}
+
+impl Case for KnetApache {
+    const NAME: &'static str = "knet-apache";
+    const HELP: &'static str = "a mix of files from Apache, by KNET's systems (root, apache2)";
+    const WORKLOAD: &'static str = "webstone";
+    const VARIED: Variation = Variation::Servers(&[ServerKind::Apache]);
+}
+
+impl Case for KnetPages {
+    const NAME: &'static str = "knet-pages";
+    const HELP: &'static str = "PHP pages, offered up to 10 times too many (root, apache2)";
+    const WORKLOAD: &'static str = PAGES;
+    const VARIED: Variation = Variation::Servers(&[ServerKind::Apache]);
+    const QUICK_LOADS: &'static [f64] = &[0.5, 10.0];
+    const EXAMPLE_LOADS: &'static str = "[2.0]";
+}
+
+/// Settings.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Settings {
+    /// Numbers of queues; with experiments by queue, as the paper if not said: fewer for --quick
+    pub queues: Option<Vec<u16>>,
+    /// Connections at a time; those of the workload if not said
+    pub connections: Option<u32>,
+    /// Who asks back to back; wrk counts headers as payload
+    pub client: ClientKind,
+    /// Seconds of each measurement, whole ones by wrk; 3 if not said: fewer for --quick
+    pub seconds: Option<f64>,
+    /// Requests offered whether or not they are answered, in multiples of what was answered back to
+    /// back; with experiments by system, 0.5 to 10 if not said: fewer for --quick
+    pub loads: Option<Vec<f64>>,
+}
+
+/// One of them with its settings.
+#[derive(Debug)]
+pub struct WebServers<C>(Settings, PhantomData<C>);
+
+impl<C: Case> WebServers<C> {
+    fn queues(&self, effort: Effort) -> Vec<u16> {
+        let Variation::Queues(usual, _) = C::VARIED else { return Vec::new() };
+        let quick = usual.len().min(2);
+        let own = effort.of(&usual[..quick], usual, usual);
+        self.0.queues.clone().unwrap_or_else(|| own.to_vec())
+    }
+
+    /// What is answered back to back, and then answers by load; of the paper's server, the last.
+    fn curve(&self, effort: Effort, servers: &[ServerKind]) -> Vec<Spec> {
+        let own = effort.of(C::QUICK_LOADS, &LOADS, &LOADS);
+        let loads = self.0.loads.as_deref().unwrap_or(own);
+        let (Some(server), false) = (servers.last(), loads.is_empty()) else { return Vec::new() };
+        let at = || Spec { limit: LIMIT, ..Spec::at("server", server.name()) }.sides(&SYSTEMS);
+        let capacity = Spec { repeats: effort.of(1, 3, 3), ..at().and(PART, "capacity") };
+        let by_load = |&load: &f64| {
+            let usual = if NEAR_SATURATION.contains(&load) { 5 } else { 3 };
+            let repeats = effort.of(1, usual, 20);
+            let follows = Some(capacity.name());
+            Spec { repeats, follows, ..at().and("offered_ratio", load) }
+        };
+        let by_load: Vec<_> = loads.iter().map(by_load).collect();
+        [vec![capacity], by_load].concat()
+    }
+}
+
+/// Requests a second that were answered back to back by the system that answered most.
+fn capacity(found: &MeasuredPoint) -> Option<f64> {
+    let rates = found.sides.iter().filter_map(|side| side.median("requests_per_second"));
+    rates.reduce(f64::max).filter(|&rate| rate > 0.0)
+}
+
+impl<C: Case> Component for WebServers<C> {
+    type Product = Box<dyn Experiment>;
+    type Config = Settings;
+    const NAME: &'static str = C::NAME;
+    const HELP: &'static str = C::HELP;
+
+    fn example(_: &Path) -> Option<String> {
+        let points = match C::VARIED {
+            Variation::Queues(..) => "queues = [1]".to_owned(),
+            Variation::Servers(_) => format!("loads = {}", C::EXAMPLE_LOADS),
+        };
+        Some(format!("{points}\nconnections = 4\nseconds = 0.3"))
+    }
+
+    fn build(settings: Settings, _: &BuildContext) -> Result<Box<dyn Experiment>, ConfigError> {
+        if let Some(queues) = &settings.queues {
+            if matches!(C::VARIED, Variation::Servers(_)) {
+                let message = "found queues, allowed with rss-web and rss-bulk";
+                return Err(ConfigError::new("queues", message));
+            }
+            if queues.is_empty() {
+                return Err(ConfigError::new("queues", "found none, allowed: one or more"));
+            }
+            queues.iter().try_for_each(|&queues| within("queues", queues.into(), 1.0, 256.0))?;
+        }
+        if let Some(connections) = settings.connections {
+            within("connections", connections.into(), 1.0, 50_000.0)?;
+        }
+        within("seconds", settings.seconds.unwrap_or(1.0), 0.1, 3600.0)?;
+        if let Some(loads) = &settings.loads {
+            if matches!(C::VARIED, Variation::Queues(..)) {
+                let message = "found loads, allowed with knet-webfs, knet-sendfile, knet-apache and \
+                               knet-pages";
+                return Err(ConfigError::new("loads", message));
+            }
+            loads.iter().try_for_each(|&load| within("loads", load, 0.01, 100.0))?;
+        }
+        Ok(Box::new(WebServers::<C>(settings, PhantomData)))
+    }
+}
+
+impl<C: Case> Experiment for WebServers<C> {
+    fn points(&self, effort: Effort) -> Vec<Spec> {
+        let warm_up = effort != Effort::Quick;
+        // A ratio has ten pairs at least, or no interval.
+        let compared = |spec| Spec { warm_up, repeats: effort.of(1, 10, 20), limit: LIMIT, ..spec };
+        match C::VARIED {
+            Variation::Queues(_, hashes) => {
+                let queues = self.queues(effort);
+                let of =
+                    |hash: &'static str| queues.iter().map(move |&queues| side_of(hash, queues));
+                let sides = hashes.iter().copied().flat_map(of).collect();
+                vec![compared(Spec { sides, ..Spec::default() })]
+            }
+            Variation::Servers(servers) => {
+                let at = |server: &ServerKind| Spec::at("server", server.name()).sides(&SYSTEMS);
+                let mut specs: Vec<_> = servers.iter().map(|server| compared(at(server))).collect();
+                specs.extend(self.curve(effort, servers));
+                specs
+            }
+        }
+    }
+
+    fn cores(&self, _: &Spec) -> usize {
+        2
+    }
+
+    fn measure(&self, point: &Spec, side: &str, run: &mut Run<'_>) -> Result<Outcome, LabError> {
+        let mut workload = match C::WORKLOAD.contains('\n') {
+            true => Workload::parse(C::WORKLOAD)?,
+            false => Workload::find(C::WORKLOAD)?,
+        };
+        workload.connections = self.0.connections.unwrap_or(workload.connections);
+        if point.word(PART).is_empty() && point.number("offered_ratio") == 0.0 {
+            workload.client = self.0.client;
+        }
+        let how = run::Run {
+            seconds: self.0.seconds.unwrap_or(run.effort.of(1.0, 3.0, 10.0)),
+            seed: run.seed,
+            clients: C::CLIENTS,
+            ..run::Run::default()
+        };
+        let ran = match C::VARIED {
+            Variation::Queues(..) => {
+                let (hash, queues) = of_side(side);
+                run_with(&workload, &how, |_, rss_key| {
+                    let hash = Setting::text(&rss_key("hash"), hash);
+                    Ok(vec![Setting::number("host.queues", queues.into()), hash])
+                })?
+            }
+            Variation::Servers(servers) => {
+                let name = point.word("server");
+                let found = servers.iter().find(|server| server.name() == name);
+                workload.server = found.copied().unwrap_or(workload.server);
+                let load = point.number("offered_ratio");
+                if load > 0.0 {
+                    let Some(capacity) = run.followed.and_then(capacity) else {
+                        let why = "nothing was answered back to back to derive a load from";
+                        return Err(LabError::Failed(why.into()));
+                    };
+                    workload.requests_per_second = capacity * load;
+                    workload.connections = WAITING;
+                    workload.think_ms = 0;
+                    // Beyond saturation most are given up: so soon that there are connections left.
+                    let most_ms = f64::from(WAITING) / workload.requests_per_second * 900.0;
+                    workload.patience_ms = workload.patience_ms.min(most_ms as u32).max(100);
+                }
+                run_with(&workload, &how, |targets, _| system_keys(side, targets))?
+            }
+        };
+        Ok(figures(&ran))
+    }
+
+    fn conclude(&self, points: &[MeasuredPoint]) -> Outcome {
+        let mut outcome = Outcome::of(Source::Measured);
+        outcome.settings = serde_json::to_value(&self.0).unwrap_or_default();
+        match C::VARIED {
+            Variation::Queues(_, hashes) => {
+                points.iter().for_each(|found| by_queues(&mut outcome, found, hashes));
+            }
+            Variation::Servers(_) => by_system(&mut outcome, points),
+        }
+        mark(&mut outcome, points);
+        outcome
+    }
+
+    fn plots(&self) -> Vec<Plot> {
+        match C::VARIED {
+            Variation::Queues(..) => {
+                vec![
+                    Plot::lines("payload by queues", "payload", "queues", "payload_bps").by("hash"),
+                ]
+            }
+            Variation::Servers(_) => {
+                let of = |side: usize| format!("{}_requests_per_second", SYSTEMS[side]);
+                let lines = Plot::lines("answered by load", "by load", "offered_ratio", &of(0));
+                vec![
+                    Plot::bars("requests", "requests", &of(0)).and(&of(1)).and(&of(2)),
+                    lines.and(&of(1)).and(&of(2)),
+                ]
+            }
+        }
+    }
+}

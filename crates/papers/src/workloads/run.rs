@@ -1,0 +1,222 @@
+//! A workload run behind a card: namespaces, server, client, and what passed the wire.
+
+use super::census::{Census, Counted};
+use super::joined::{Joined, Traffic};
+use picnic_control::Report;
+use picnic_core::config::Setting;
+use picnic_hash::{Toeplitz, V4Tuple, jhash_v4, randomness};
+use picnic_lab::counters::Counters;
+use picnic_lab::workloads::client::ClientResult;
+use picnic_lab::workloads::group::{ClientGroup, give_addresses, lead_back};
+use picnic_lab::workloads::hosts::{HOST_LINK, HOST_MAC, MOST_CLIENTS, SERVER, client_address};
+use picnic_lab::workloads::kind::Workload;
+use picnic_lab::workloads::servers::{WebServer, tools};
+use serde::Serialize;
+
+/// Fewer flows say nothing of a hash.
+pub const FEWEST_FLOWS: usize = 1000;
+
+/// How a workload is run.
+#[derive(Clone, Debug, Default)]
+pub struct Run {
+    /// Seconds of load.
+    pub seconds: f64,
+    /// Changes to the card.
+    pub set: Vec<String>,
+    /// Seed of what is drawn.
+    pub seed: u64,
+    /// Clients, 1, 2 or 4, each with a wire of the card for itself; one if it is 0.
+    pub clients: u8,
+}
+
+/// What came of it.
+#[derive(Debug, Serialize)]
+pub struct WorkloadResult {
+    /// What the clients have seen.
+    pub client: ClientResult,
+    /// What passed the card's wire.
+    pub wire: Counted,
+    /// Bytes out for each byte in.
+    pub out_to_in: f64,
+    /// Share of packets in that acknowledge and no more.
+    pub acknowledgements_share: f64,
+    /// Flows of the connections that were asked for.
+    #[serde(skip)]
+    pub flows: Vec<V4Tuple>,
+    /// Cores that server and client have.
+    pub programs_cores: usize,
+    /// Times that a thread of the server went to another core; none if the kernel does not tell.
+    pub migrations: Option<u64>,
+    /// Times that a thread of the server was woken by another core than its own; none without the
+    /// kernel's `kernel.sched_schedstats`.
+    pub remote_wakeups: Option<u64>,
+    /// Cache misses of all that ran on the cores of server and client; none if the machine has no
+    /// hardware counters.
+    pub cache_misses: Option<u64>,
+    /// What the card says.
+    pub card: Report,
+}
+
+/// Runs a workload behind the card of `picnic demo web`.
+///
+/// # Errors
+/// Not root; a program is not installed; what went wrong.
+pub fn run(workload: &Workload, run: &Run) -> anyhow::Result<WorkloadResult> {
+    run_with(workload, run, |_, _| Ok(Vec::new()))
+}
+
+/// The same with changes to the card that depend on which target cores it has, and on how a key of
+/// its `rss` is told.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_with(
+    workload: &Workload,
+    run: &Run,
+    changes: impl FnOnce(&[usize], &dyn Fn(&str) -> String) -> anyhow::Result<Vec<Setting>>,
+) -> anyhow::Result<WorkloadResult> {
+    let clients = run.clients.clamp(1, MOST_CLIENTS);
+    let traffic = Traffic::with(run.set.clone()).by_wires(clients);
+    let joined = Joined::build(&traffic, &tools(workload))?;
+    let mut targets = joined.placement(Vec::new())?.target_cores;
+    targets.dedup();
+    let changes = changes(&targets, &|key| joined.rss_key(key))?;
+    let workers = joined.programs_cores().max(2);
+    let server = WebServer::start(&joined.hosts, workload, workers)?;
+    give_addresses(&joined.hosts, workload, clients)?;
+    let census = Census::default();
+    let ((client, moved, cache_misses), card) =
+        joined.observed_behind_card(changes, census.clone(), || {
+            lead_back(&joined.hosts, workload, clients, client_address)?;
+            joined.hosts.keep_neighbours(clients, HOST_LINK, HOST_MAC)?;
+            let counters = Counters::start(joined.cores_of_programs());
+            let before = server.moves();
+            let cores = joined.programs_cores();
+            let asking = ClientGroup { hosts: &joined.hosts, server: SERVER, cores, clients };
+            let answered = asking.ask(workload, run.seconds, run.seed);
+            let moved = server.moves().since(&before);
+            let counted = counters.ok().and_then(|counters| counters.stop().ok());
+            Ok((answered?, moved, counted.map(|counted| counted.cache_misses as u64)))
+        })?;
+    let wire = census.counted();
+    Ok(WorkloadResult {
+        out_to_in: wire.bytes_out as f64 / wire.bytes_in.max(1) as f64,
+        acknowledgements_share: wire.share_of_acknowledgements(),
+        flows: census.flows(),
+        programs_cores: joined.programs_cores(),
+        migrations: moved.migrations,
+        remote_wakeups: moved.remote_wakeups,
+        cache_misses,
+        client,
+        wire,
+        card,
+    })
+}
+
+/// A hash's low bytes over flows, by Ent's tests.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Tested {
+    /// By how much the entropy falls short, in percent.
+    pub entropy_percent: f64,
+    /// Error of the mean, in percent.
+    pub mean_percent: f64,
+    /// Error of pi by Monte Carlo, in percent.
+    pub pi_percent: f64,
+    /// Serial correlation, in percent.
+    pub serial_percent: f64,
+    /// How often random bytes exceed their chi-square, in percent.
+    pub chi_square_percent: f64,
+}
+
+/// Tests the hashes of flows: Toeplitz and JHash. None if there are too few to tell.
+pub fn test_flows(flows: &[V4Tuple]) -> Option<[(&'static str, Tested); 2]> {
+    if flows.len() < FEWEST_FLOWS {
+        return None;
+    }
+    let test = |hash: fn(&[V4Tuple], &mut [u32])| {
+        let mut hashes = vec![0; flows.len()];
+        hash(flows, &mut hashes);
+        let bytes: Vec<u8> = hashes.into_iter().map(|hash| hash as u8).collect();
+        let found = randomness(&bytes);
+        Tested {
+            entropy_percent: found.entropy_error_percent(),
+            mean_percent: found.mean_error_percent(),
+            pi_percent: found.pi_error_percent(),
+            serial_percent: found.serial_correlation_error_percent(),
+            chi_square_percent: found.chi_square_exceed_probability * 100.0,
+        }
+    };
+    Some([
+        (
+            "toeplitz",
+            test(|flows, out| Toeplitz::new(&picnic_hash::Key::MICROSOFT).hash_v4(flows, out)),
+        ),
+        ("jhash", test(|flows, out| jhash_v4(flows, 0, out))),
+    ])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use picnic_lab::experiment::LabError;
+
+    #[test]
+    fn a_workload_is_run_and_counted() {
+        for name in ["support", "banking", "sclient", "closed-loop"] {
+            let mut workload = Workload::find(name).unwrap();
+            workload.connections = 8;
+            if name == "sclient" {
+                workload.requests_per_second = 200.0;
+                workload.patience_ms = 5000;
+            }
+            let clients = if matches!(name, "sclient" | "closed-loop") { 4 } else { 1 };
+            let how = Run { seconds: 1.0, seed: 1, clients, set: Vec::new() };
+            let ran = match run(&workload, &how) {
+                Err(error) => match LabError::from(error) {
+                    LabError::Unavailable(why) => {
+                        picnic_testing::skip(&format!("the workload {name}"), &why);
+                        continue;
+                    }
+                    error => panic!("{name}: {error}"),
+                },
+                Ok(ran) => ran,
+            };
+            assert!(
+                ran.client.answered > 0 && ran.client.errors() == 0,
+                "{name}: {:?}",
+                ran.client
+            );
+            assert!(ran.card.ledger.balanced());
+            assert!(ran.wire.connections >= ran.client.answered, "{name}: {:?}", ran.wire);
+            assert_eq!(ran.flows.len() as u64, ran.wire.connections);
+            // Each client is answered on its own wire.
+            let wires = &ran.card.wires;
+            assert_eq!(wires.len(), usize::from(clients));
+            assert!(
+                wires.iter().all(|wire| wire.rx_packets > 20 && wire.tx_packets > 20),
+                "{wires:?}"
+            );
+            let (rx, tx) = wires
+                .iter()
+                .fold((0, 0), |(rx, tx), wire| (rx + wire.rx_packets, tx + wire.tx_packets));
+            let each = wires.iter().map(|wire| wire.tx_packets as f64 / wire.rx_packets as f64);
+            let all = tx as f64 / rx as f64;
+            assert!(each.clone().all(|each| (0.5..2.0).contains(&(each / all))), "{wires:?}");
+            if name == "support" {
+                assert!(ran.out_to_in > 10.0, "{:?}", ran.wire);
+                assert!((0.1..1.0).contains(&ran.acknowledgements_share), "{:?}", ran.wire);
+            }
+        }
+    }
+
+    #[test]
+    fn few_flows_tell_nothing() {
+        let flow = |number: u32| {
+            let [_, _, a, b] = number.to_be_bytes();
+            V4Tuple::new([10, 90, a, b], [10, 88, 0, 1], 40_000, 80)
+        };
+        let flows: Vec<_> = (0..1000).map(flow).collect();
+        assert!(test_flows(&flows[..999]).is_none());
+        assert!(test_flows(&flows).is_some());
+    }
+}

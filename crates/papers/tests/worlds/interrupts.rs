@@ -1,0 +1,123 @@
+//! Experiments about interrupts, on this machine's own cores: short, and nothing asserted that
+//! depends on how fast these are.
+
+use picnic_core::registry::{BuildContext, Component};
+use picnic_lab::experiment::{Effort, Experiment, LabError, World};
+use picnic_lab::outcome::{Outcome, Point, Source};
+use picnic_lab::runner;
+use picnic_papers::knet_livelock::{self, KnetLivelock};
+use picnic_papers::picnic_latency::{self, PicnicLatency};
+use picnic_papers::picnic_utilization::{self, PicnicUtilization};
+use picnic_testing::{machine, skip};
+
+/// What an experiment comes to; none where this machine lets it not run.
+fn run<C>(settings: C::Config) -> Option<Outcome>
+where
+    C: Component<Product = Box<dyn Experiment>>,
+{
+    let _machine = machine();
+    let experiment = C::build(settings, &BuildContext::default()).unwrap();
+    match runner::outcome(C::NAME, &*experiment, Effort::Quick, &mut |_, _| {}) {
+        Err(LabError::Unavailable(why)) => {
+            skip(&format!("{} on the host", C::NAME), &why);
+            None
+        }
+        outcome => {
+            let outcome = outcome.unwrap();
+            assert_eq!(outcome.source(), Source::Measured);
+            Some(outcome)
+        }
+    }
+}
+
+/// Of each repeat in which there was something to measure: a busy machine may give a card no time.
+fn values(point: &Point, key: &str) -> Vec<f64> {
+    point.figure(key).unwrap_or_else(|| panic!("no {key}: {point:#?}")).values
+}
+
+/// Whether a figure was more than nothing at some point.
+fn is_ever(points: &[Point], key: &str) -> bool {
+    points.iter().flat_map(|point| values(point, key)).any(|value| value > 0.0)
+}
+
+/// Whether a figure is there, told or "unavailable".
+fn is_told(outcome: &Outcome, key: &str) -> bool {
+    let value = &outcome.fields()[key];
+    value.is_number() || value == "unavailable"
+}
+
+#[test]
+fn extra_latency_is_split_and_a_line_and_a_knee_are_looked_for() {
+    let settings = picnic_latency::Settings {
+        world: World::Host,
+        packets_per_millisecond: vec![20.0, 40.0, 80.0],
+        packets: Some(8_000),
+        ..Default::default()
+    };
+    let Some(outcome) = run::<PicnicLatency>(settings) else { return };
+    let loads = outcome.series.iter().find(|series| series.name == "loads").unwrap();
+    assert_eq!(loads.points.len(), 3);
+    for side in ["per_packet", "moderated"] {
+        for key in ["knee_pps", "straight_pps", "line_r_squared", "line_rise_ns"] {
+            assert!(is_told(&outcome, &format!("{side}_{key}")), "{side}_{key}");
+        }
+        for point in &loads.points {
+            let of = |key: &str| values(point, &format!("{side}_{key}"));
+            let parts = ["at_wire_ns", "on_borrowed_core_ns", "in_target_ring_ns"].map(of);
+            // A part is cut off at nothing, so that together they may be more.
+            for (repeat, extra) in of("extra_ns").into_iter().enumerate() {
+                let sum: f64 = parts.iter().map(|part| part[repeat]).sum();
+                assert!(extra <= sum, "{extra} of {sum}: {point:#?}");
+            }
+        }
+        for key in ["delivered_pps", "extra_ns", "at_wire_ns", "in_target_ring_ns"] {
+            assert!(is_ever(&loads.points, &format!("{side}_{key}")), "{side}_{key}");
+        }
+        // What the NIC holds back is its own moderation, and the card that polls has none.
+        assert_eq!(is_ever(&loads.points, &format!("{side}_held_ns")), side == "per_packet");
+    }
+    assert!(is_told(&outcome, "extra_at_80000_pps_ns"));
+}
+
+#[test]
+fn both_curves_of_the_livelock_are_there() {
+    let settings = knet_livelock::Settings {
+        world: World::Host,
+        multiples: vec![0.5, 2.0],
+        milliseconds: Some(200),
+        ..Default::default()
+    };
+    let Some(outcome) = run::<KnetLivelock>(settings) else { return };
+    let loads = outcome.series.iter().find(|series| series.name == "loads").unwrap();
+    assert_eq!(loads.points.len(), 2);
+    for key in ["offered_pps", "none_delivered_pps", "queue_delivered_pps"] {
+        assert!(is_ever(&loads.points, key), "{key}");
+    }
+    for gate in ["none", "queue"] {
+        let share = outcome.median(&format!("least_share_of_peak_gate_{gate}")).unwrap();
+        assert!((0.0..=1.0).contains(&share), "{gate}: {share}");
+    }
+}
+
+#[test]
+fn the_ways_of_interrupting_are_put_in_order_or_called_too_close() {
+    let settings = picnic_utilization::Settings {
+        world: World::Host,
+        milliseconds: Some(200),
+        ..Default::default()
+    };
+    let Some(outcome) = run::<PicnicUtilization>(settings) else { return };
+    let ways = outcome.series.iter().find(|series| series.name == "ways").unwrap();
+    assert_eq!(ways.points.len(), 3);
+    for way in &ways.points {
+        let busy = values(way, "target_core_busy_fraction");
+        assert!(busy.iter().all(|share| (0.0..=1.0).contains(share)), "{way:#?}");
+    }
+    for key in ["interrupts_per_second", "target_core_busy_fraction", "target_ns_per_packet"] {
+        assert!(is_ever(&ways.points, key), "{key}");
+    }
+    // Three repeats are too few to be sure, whatever they say.
+    for key in ["ways_in_order", "moderation_reduces_it"] {
+        assert_eq!(outcome.fields()[key], "too close to tell");
+    }
+}

@@ -1,0 +1,95 @@
+//! The experiment `nicos-firewall`: what the paper says must show in the sim world, and between
+//! real wires the same rules must judge alike; the latter needs root.
+
+use picnic_core::registry::{BuildContext, Component};
+use picnic_lab::experiment::{Effort, LabError, World};
+use picnic_lab::outcome::Outcome;
+use picnic_lab::runner;
+use picnic_papers::nicos_firewall::{NicosFirewall, Settings};
+use picnic_testing::skip;
+
+fn run(settings: Settings) -> Outcome {
+    let experiment = NicosFirewall::build(settings, &BuildContext::default()).unwrap();
+    runner::outcome("nicos-firewall", &*experiment, Effort::Usual, &mut |_, _| {}).unwrap()
+}
+
+fn small() -> Settings {
+    Settings { rules: vec![1, 300], milliseconds: Some(5), ..Settings::default() }
+}
+
+#[test]
+fn a_firewall_on_the_card_spares_the_target_core() {
+    let outcome = run(small());
+    let figures = outcome.fields();
+    let points = figures["points"].as_array().unwrap();
+    assert_eq!(points.len(), 4);
+    for point in points {
+        let figure = |place: &str, name: &str| point[format!("{place}_{name}")].as_f64().unwrap();
+        let busy = |place| figure(place, "target_core_busy_fraction");
+        assert!(busy("card") < busy("driver"), "{point}");
+        // Both places judge alike.
+        let accepted = ["card", "driver"].map(|place| figure(place, "accepted_fraction"));
+        assert!((accepted[0] - accepted[1]).abs() < 0.02, "{point}");
+        if point["scenario"] == "discard" {
+            assert_eq!(accepted, [0.0, 0.0]);
+            assert!(busy("card") < 0.01, "{point}");
+        } else {
+            assert!((accepted[0] - 0.7).abs() < 0.05, "{point}");
+        }
+    }
+}
+
+#[test]
+fn the_same_seed_gives_the_same_figures() {
+    let settings = Settings { rules: vec![20], ..small() };
+    assert_eq!(run(settings.clone()), run(settings));
+}
+
+/// No time is asserted: only what reached the host, and what did not.
+#[test]
+fn between_real_wires_rules_judge_alike_on_the_card_and_at_the_driver() {
+    let settings = Settings {
+        world: World::Host,
+        rules: vec![20],
+        sizes: Some(vec![60]),
+        rate_pps: Some(2_000),
+        milliseconds: Some(200),
+        ..Settings::default()
+    };
+    let experiment = NicosFirewall::build(settings, &BuildContext::default()).unwrap();
+    let outcome = runner::outcome("nicos-firewall", &*experiment, Effort::Quick, &mut |_, _| {});
+    let outcome = match outcome {
+        Err(LabError::Unavailable(why)) => {
+            return skip(
+                "between_real_wires_rules_judge_alike_on_the_card_and_at_the_driver",
+                &why,
+            );
+        }
+        outcome => outcome.unwrap(),
+    };
+    let fields = outcome.fields();
+    let points = fields["points"].as_array().unwrap();
+    assert_eq!(points.len(), 2, "{fields:#?}");
+    for point in points {
+        for place in ["card", "driver"] {
+            let figure = |name: &str| point[format!("{place}_{name}")].as_f64().unwrap();
+            let accepted = figure("accepted_fraction");
+            if point["scenario"] == "discard" {
+                assert!(accepted == 0.0 && figure("taken_pps") > 0.0, "{point}");
+            } else {
+                assert!(accepted > 0.5 && accepted < 1.0, "most is accepted: {point}");
+                assert!(figure("goodput_bps") > 0.0, "{point}");
+            }
+        }
+    }
+}
+
+#[test]
+fn wrong_settings_name_what_is_allowed() {
+    let message = |settings| {
+        NicosFirewall::build(settings, &BuildContext::default()).err().unwrap().to_string()
+    };
+    assert!(message(Settings { rules: vec![0], ..small() }).contains("found 0, allowed: 1 to"));
+    assert!(message(Settings { sizes: Some(vec![]), ..small() }).contains("one size or more"));
+    assert!(message(Settings { accepted: 1.5, ..small() }).contains("allowed: 0 to 1"));
+}
