@@ -7,7 +7,7 @@ PREFIX ?= /usr/local
 # Seconds for each fuzz target of `make fuzz`.
 SECONDS_EACH := $(or $(SECONDS),60)
 
-.PHONY: help build fast run install check test bench bench-peers fuzz fmt lint doc clean
+.PHONY: help build fast run install check test test-all bench bench-peers fuzz fmt lint doc clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -29,11 +29,14 @@ install: build ## program, manual pages and completions below PREFIX=/usr/local
 	target/release/picnic completions bash \
 	    > "$(DESTDIR)$(PREFIX)/share/bash-completion/completions/picnic"
 
-check: ## before a commit, in minutes: format, clippy, crate graph, unit and property tests
+check: ## before a commit: format, clippy, crate graph, unit and property tests
 	@scripts/test format lint graph unit property
 
-test: ## runs all checks, then a summary (installs what it needs, if root)
+test: ## all tests, then a summary (installs the packages it needs, if root)
 	@scripts/test
+
+test-all: ## test, and clippy, API pages, models, a virtual machine and fuzzing
+	@PARTS=all scripts/test
 
 bench: build ## dispatch and hash benchmarks, as JSON
 	target/release/picnic bench dispatch --queues 4 --seconds 2 --json

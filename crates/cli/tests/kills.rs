@@ -2,7 +2,7 @@
 //!
 //! All of it happens in a sandbox: network, mounts, `/run` and temporary files are namespaces' own,
 //! so that everything there is to be seen is ours; processes too, but for cards in the kernel, which
-//! need to see the kernel's threads. Needs root. `scripts/e2e-kills` runs it: `PICNIC_KILLS` says how
+//! need to see the kernel's threads. Needs root. `scripts/e2e kills` runs it: `PICNIC_KILLS` says how
 //! many kills (20, and half as many for cards in the kernel), `PICNIC_SEED` which moments (1).
 
 mod common;

@@ -18,15 +18,27 @@
 
 #![forbid(unsafe_code)]
 
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::io::Write;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Held by whoever runs a card: two at a time would take the cores from each other.
-pub fn machine() -> MutexGuard<'static, ()> {
-    static MACHINE: Mutex<()> = Mutex::new(());
-    MACHINE.lock().unwrap_or_else(PoisonError::into_inner)
+/// The machine, reserved for one test of one program. Dropping it releases the machine.
+#[derive(Debug)]
+#[must_use]
+pub struct Machine {
+    _lock: File,
+}
+
+/// Reserves the machine. A test that runs a card holds it: two cards at a time would take the cores
+/// from each other. Test programs run side by side, so it is the lock of a file.
+///
+/// # Panics
+/// The file in the temporary folder cannot be opened or locked.
+pub fn machine() -> Machine {
+    let path = std::env::temp_dir().join("picnic-tests.lock");
+    let file = OpenOptions::new().read(true).append(true).create(true).open(&path);
+    let lock = file.and_then(|file| file.lock().map(|()| file));
+    Machine { _lock: lock.unwrap_or_else(|error| panic!("{}: {error}", path.display())) }
 }
 
 /// The full name of the test whose thread this is: what `--exact` asks for.

@@ -10,7 +10,6 @@ use serde_json::Value;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::MutexGuard;
 use tempfile::TempDir;
 
 pub const PICNIC: &str = env!("CARGO_BIN_EXE_picnic");
@@ -146,7 +145,7 @@ pub fn tcp_frame(flow: u16) -> Vec<u8> {
 }
 
 /// Starts `picnic`, and waits until its card has its threads. To be called with the machine.
-pub fn start(_machine: &MutexGuard<'_, ()>, arguments: &[&str]) -> Child {
+pub fn start(_machine: &picnic_testing::Machine, arguments: &[&str]) -> Child {
     let mut command = command();
     let child = command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped());
     let child = child.spawn().unwrap();

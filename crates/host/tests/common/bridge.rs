@@ -12,7 +12,6 @@ use picnic_functions::rss::Rss;
 use picnic_host::registries;
 use picnic_machine::testbed::{Program, Testbed};
 use picnic_testing::{let_pass, machine, wait_for, wait_until};
-use std::sync::MutexGuard;
 
 /// Sends what comes in by one wire out by the other.
 struct Bridge;
@@ -49,7 +48,7 @@ pub struct Lab {
     port: &'static str,
     /// Options of each veth end.
     options: String,
-    _machine: MutexGuard<'static, ()>,
+    _machine: picnic_testing::Machine,
 }
 
 impl Lab {

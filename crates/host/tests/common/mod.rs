@@ -12,7 +12,6 @@ use std::mem::MaybeUninit;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
-use std::sync::MutexGuard;
 use std::time::Duration;
 use tempfile::TempDir;
 
@@ -21,7 +20,7 @@ pub struct Served {
     pub running: picnic_control::ServedCard,
     pub path: PathBuf,
     _folder: TempDir,
-    _machine: MutexGuard<'static, ()>,
+    _machine: picnic_testing::Machine,
 }
 
 /// A generator of a steady rate, flows in order, four queues.

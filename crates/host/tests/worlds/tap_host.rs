@@ -12,11 +12,11 @@ use std::ops::Range;
 use std::os::fd::AsFd;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, MutexGuard};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Namespaces `client`, `card` and `server`; gone when dropped.
-pub(crate) struct Lab(pub(crate) Testbed, #[allow(dead_code)] MutexGuard<'static, ()>);
+pub(crate) struct Lab(pub(crate) Testbed, #[allow(dead_code)] picnic_testing::Machine);
 
 impl Lab {
     /// None if this machine gives none; says so.
