@@ -7,7 +7,7 @@ PREFIX ?= /usr/local
 # Seconds for each fuzz target of `make fuzz`.
 SECONDS_EACH := $(or $(SECONDS),60)
 
-.PHONY: help build fast run install check test test-all bench bench-peers fuzz fmt lint doc clean
+.PHONY: help build fast run install check test test-all bench bench-peers fuzz fmt lint figures doc clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -54,6 +54,9 @@ fmt: ## put the source into its usual form
 
 lint: ## format, clippy with warnings denied, the crate graph, dependencies
 	scripts/test format lint graph
+
+figures: ## docs/figures.md and its plots, from bench/results
+	@scripts/figures
 
 doc: ## the API's pages, target/doc
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --no-deps

@@ -540,7 +540,7 @@ impl ReturnSender {
 ///
 /// In order, their first lines lie a fixed stride apart, and the prefetcher of a core that
 /// reads one after the other fetches those the borrowed core is about to write anew
-/// (`docs/decisions/008-out-of-the-prefetchers-way.md`).
+/// (`docs/performance.md`).
 fn shuffle(buffers: &mut [u32]) {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     for last in (1..buffers.len()).rev() {

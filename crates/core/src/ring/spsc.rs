@@ -14,7 +14,7 @@
 //! by `Layout`. A consumer that keeps up reads just behind the producer, and
 //! with neighbouring lines its hardware prefetcher would fetch those the producer
 //! is about to write: each then changes cores twice more
-//! (`docs/decisions/008-out-of-the-prefetchers-way.md`).
+//! (`docs/performance.md`).
 //!
 //! Guarantees: first in, first out; nothing lost, nothing doubled; a push into
 //! a full ring gives the value back. Each end caches the other's index and
