@@ -194,6 +194,7 @@ pub fn assemble(
         },
         resident: resident.map(poll::Resident::new),
         phase: Phase::Packets,
+        unpublished: None,
     };
     Ok(Assembled { card, queues, controller, view })
 }

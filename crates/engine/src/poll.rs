@@ -1,6 +1,8 @@
 //! The poll engine: one turn of the borrowed core.
 //!
-//! A world calls [`Card::poll`] again and again with the time. Each turn takes at
+//! A world calls [`Card::poll`] again and again with the time. A turn works, then publishes what
+//! other cores and wires can see of it; a world in which work takes modelled time calls
+//! [`Card::work`] and, when that time has passed, [`Card::publish`]. Each turn takes at
 //! most one burst from every wire and one from the tx rings, so its length is
 //! bounded whatever comes in. If something lives on the core beside the packets
 //! ([`picnic_core::resident`]), turns of its own alternate with these while it
@@ -52,6 +54,23 @@ impl Activity {
         self.received + self.submitted + self.transmitted == 0
             && !self.resident_due
             && self.segment.is_none()
+    }
+}
+
+/// A turn that has worked: packets staged for target rings, which nobody else can see yet.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Work {
+    activity: Activity,
+    /// Packets published before the turn's end.
+    published: usize,
+    /// The turn was the resident's.
+    is_resident: bool,
+}
+
+impl Work {
+    /// Packets taken in.
+    fn taken(&self) -> usize {
+        self.activity.received + self.activity.submitted
     }
 }
 
@@ -172,18 +191,61 @@ pub struct Card {
     pub(crate) completions: Completions,
     pub(crate) resident: Option<Resident>,
     pub(crate) phase: Phase,
+    /// The turn that has worked and has not been published.
+    pub(crate) unpublished: Option<Work>,
 }
 
 impl Card {
     /// One turn: commands, wires, tx rings, deadlines, doorbells, wires again. Or, between two
     /// such turns, one of the resident's, if the wires have been emptied.
     pub fn poll(&mut self, now: Time) -> Activity {
+        let work = self.begin::<true>(now);
+        self.end(now, work)
+    }
+
+    /// The first half of a turn: takes packets and runs functions. Nothing of it is visible to
+    /// other cores or leaves by a wire before [`Card::publish`], which must follow.
+    pub fn work(&mut self, now: Time) -> Activity {
+        let work = self.begin::<false>(now);
+        // Staged packets are in flight, and in no ring yet.
+        let doors = &self.doors;
+        let r#in = work.taken() as u64 + (doors.made() - self.made) + self.held as u64;
+        let held = self.held_by_functions() as u64;
+        let out = work.published as u64 + (doors.ended() - self.ended) + held;
+        self.note_held(held + r#in.saturating_sub(out));
+        self.unpublished = Some(work);
+        work.activity
+    }
+
+    /// The second half of the turn that [`Card::work`] began: target rings, doorbells, wires. The
+    /// whole turn's activity; none if no turn was begun.
+    pub fn publish(&mut self, now: Time) -> Activity {
+        match self.unpublished.take() {
+            Some(work) => self.end(now, work),
+            None => Activity::default(),
+        }
+    }
+
+    #[inline(always)]
+    fn begin<const AT_ONCE: bool>(&mut self, now: Time) -> Work {
         if self.phase != Phase::Packets
             && let Some(activity) = self.resident_turn(now)
         {
+            return Work { activity, published: 0, is_resident: true };
+        }
+        self.packet_turn::<AT_ONCE>(now)
+    }
+
+    #[inline(always)]
+    fn end(&mut self, now: Time, work: Work) -> Activity {
+        let mut activity = work.activity;
+        if work.is_resident {
+            // The packets' turn that follows rings the doorbells: that is no part of a segment.
+            let published = self.doors.publish_rings(now);
+            self.check(0, published);
             return activity;
         }
-        let mut activity = self.packet_turn(now);
+        activity.transmitted = self.publish_packets(now, &work);
         if let Some(resident) = &mut self.resident
             && resident.is_due(now)
         {
@@ -213,14 +275,13 @@ impl Card {
             }
             Turn::Idle(due) => resident.due = due.unwrap_or(Time::MAX),
         }
-        // The packets' turn that follows rings the doorbells: that is no part of a segment.
-        let published = self.doors.publish_rings(now);
-        self.check(0, published);
         Some(activity)
     }
 
+    /// Takes a burst from each wire and one from the tx rings through the chains. `AT_ONCE`
+    /// publishes each wire's packets before the next wire's are taken.
     #[inline(always)]
-    fn packet_turn(&mut self, now: Time) -> Activity {
+    fn packet_turn<const AT_ONCE: bool>(&mut self, now: Time) -> Work {
         if !self.mailbox.is_empty() {
             self.obey(now);
         }
@@ -245,7 +306,9 @@ impl Card {
                     let is_patient = self.wires[index].capabilities.patient;
                     activity.is_behind |= received == self.burst_limit && !is_patient;
                     activity.received += received;
-                    published += self.doors.publish(now);
+                    if AT_ONCE {
+                        published += self.doors.publish(now);
+                    }
                 }
                 index = if index + 1 == wires { 0 } else { index + 1 };
             }
@@ -260,19 +323,26 @@ impl Card {
         );
         self.rx.flush(now, &mut self.doors);
         self.tx.flush(now, &mut self.doors);
-        published += self.doors.publish(now);
-        self.check(activity.received + activity.submitted, published);
-        if let Some(transmitted) = tx::transmit(now, &mut self.wires, self.offline, &mut self.doors)
-        {
-            activity.transmitted = transmitted;
-            self.note_held();
+        Work { activity, published, is_resident: false }
+    }
+
+    /// Publishes a turn's packets, rings doorbells, and lets the wires take what waits for them;
+    /// returns packets taken by wires.
+    #[inline(always)]
+    fn publish_packets(&mut self, now: Time, work: &Work) -> usize {
+        let published = work.published + self.doors.publish(now);
+        self.check(work.taken(), published);
+        let mut transmitted = 0;
+        if let Some(packets) = tx::transmit(now, &mut self.wires, self.offline, &mut self.doors) {
+            transmitted = packets;
+            self.note_held(self.held as u64);
             if let Some(resident) = &self.resident
                 && self.doors.is_watched()
             {
                 resident.attention.raise_here();
             }
         }
-        let mut has_made_room = activity.submitted != 0;
+        let mut has_made_room = work.activity.submitted != 0;
         if self.receiving {
             for (index, fill) in self.fill_rings.iter_mut().enumerate() {
                 let buffers = fill.top_up(&mut self.doors.pool);
@@ -285,7 +355,7 @@ impl Card {
         if has_made_room && self.completions.mode != TxComplete::Off {
             self.complete(now);
         }
-        activity
+        transmitted
     }
 
     /// Looks whether hosts wait for the room or the buffers that there are, and tells them.
@@ -320,23 +390,30 @@ impl Card {
     fn check(&mut self, taken: usize, published: usize) {
         let (ended, made) = (self.ended, self.made);
         (self.ended, self.made) = (self.doors.ended(), self.doors.made());
-        let resident = self.resident.as_ref().map_or(0, |resident| resident.attention.held().get());
-        let held = self.rx.held() + self.tx.held() + resident as usize;
+        let held = self.held_by_functions();
         let r#in = taken as u64 + (self.made - made) + self.held as u64;
         let out = published as u64 + (self.ended - ended) + held as u64;
         if r#in != out {
             self.doors.ledger.card.unbalanced_bursts.add(1);
         }
         self.held = held;
-        self.note_held();
+        self.note_held(held as u64);
     }
 
-    /// Enters into the ledger what functions hold, what waits for wires and what these keep.
+    /// Packets inside functions and the resident.
     #[inline]
-    fn note_held(&self) {
+    fn held_by_functions(&self) -> usize {
+        let resident = self.resident.as_ref().map_or(0, |resident| resident.attention.held().get());
+        self.rx.held() + self.tx.held() + resident as usize
+    }
+
+    /// Enters into the ledger the packets that are `held`, those that wait for wires, and those
+    /// that wires keep.
+    #[inline]
+    fn note_held(&self, held: u64) {
         let waiting = self.doors.waiting_for_wires();
         let kept = self.wires.iter().map(|wire| wire.counters.tx_kept.get()).sum::<u64>();
-        self.doors.ledger.card.held.set((self.held + waiting) as u64 + kept);
+        self.doors.ledger.card.held.set(held + waiting as u64 + kept);
     }
 
     fn obey(&mut self, now: Time) {
@@ -434,6 +511,7 @@ impl Card {
     /// of what it delays; `poll` goes on serving the tx rings, but nothing more is steered:
     /// a tx chain that sends packets back to the targets would keep them from ever ending.
     pub fn stop_receiving(&mut self, now: Time) {
+        self.publish(now);
         self.receiving = false;
         self.release(now);
         self.stop_resident(now);
@@ -467,6 +545,7 @@ impl Card {
     /// these do not take is dropped and counted, what they keep ends, and every buffer must be home. Returns the
     /// buffers that are not.
     pub fn finish(&mut self, now: Time) -> usize {
+        self.publish(now);
         self.receiving = false;
         self.stop_resident(now);
         loop {
@@ -481,7 +560,7 @@ impl Card {
             }
         }
         tx::stop(&mut self.wires, &mut self.doors);
-        self.note_held();
+        self.note_held(self.held as u64);
         self.doors.note_depths();
         self.doors.pool.outstanding()
     }
@@ -501,7 +580,7 @@ impl Card {
         }
         // They had left by a door when they were queued: these ends are none to the check.
         self.ended = self.doors.ended();
-        self.note_held();
+        self.note_held(self.held as u64);
         waiting
     }
 

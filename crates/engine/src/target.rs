@@ -21,7 +21,7 @@ use picnic_core::fill::FillReceiver;
 use picnic_core::guard::{QueueGuard, Screen};
 use picnic_core::hook::Observers;
 use picnic_core::ledger::{DropReason, Ledger, Stage};
-use picnic_core::packet::burst::Burst;
+use picnic_core::packet::burst::{BURST, Burst};
 use picnic_core::packet::desc::Descriptor;
 use picnic_core::packet::pool::ReturnSender;
 use picnic_core::ring::gate::Gate;
@@ -121,6 +121,8 @@ impl Pacing {
 /// What the routine itself keeps of a queue.
 pub(crate) struct QueueState {
     polling: bool,
+    /// Packets taken off the ring in one look, at most.
+    limit: usize,
     /// Interrupts are not masked, as of the last interrupt or rest.
     unmasked: bool,
     /// An interrupt was taken, and has not moved all that is in the ring yet.
@@ -153,6 +155,7 @@ impl QueueState {
     pub(crate) fn new(unmasked: bool) -> Self {
         QueueState {
             polling: true,
+            limit: BURST,
             unmasked,
             interrupted: false,
             application: VecDeque::with_capacity(APPLICATION_PACKETS),
@@ -186,16 +189,23 @@ impl TargetQueue {
     /// Looks at the queue once: takes an interrupt if there is one, handles a burst if there
     /// is one, re-arms if there is none; then the host sends what it has.
     pub fn poll(&mut self, now: Time, burst: &mut Burst) -> Polled {
-        let mut polled = self.receive(now, burst);
+        self.look(now, burst, true)
+    }
+
+    /// As [`TargetQueue::poll`]; takes no interrupt unless it has `arrived` at the core.
+    #[inline(always)]
+    fn look(&mut self, now: Time, burst: &mut Burst, arrived: bool) -> Polled {
+        let mut polled = self.receive(now, burst, arrived);
         if self.fill.is_some() {
             polled.transmitted = self.transmit(now);
         }
         polled
     }
 
-    fn receive(&mut self, now: Time, burst: &mut Burst) -> Polled {
+    #[inline(always)]
+    fn receive(&mut self, now: Time, burst: &mut Burst, arrived: bool) -> Polled {
         let mut interrupts = 0;
-        if (!self.state.polling || self.state.unmasked) && self.gate.begin() {
+        if arrived && (!self.state.polling || self.state.unmasked) && self.gate.begin() {
             self.counters.interrupts.add(1);
             interrupts = 1;
             self.state.interrupted = true;
@@ -350,7 +360,11 @@ impl TargetQueue {
         // The borrowed core's lines: asked for together they come together.
         let ready = self.ring.available().min(burst.room());
         self.ring.prefetch_slots(ready);
-        burst.fill_from(&mut self.ring);
+        if self.state.limit == BURST {
+            burst.fill_from(&mut self.ring);
+        } else {
+            self.take_few(burst);
+        }
         if burst.is_empty() {
             self.counters.empty_polls.add(1);
             if now.since(self.state.last_packet) >= self.pacing.poll_ns.get() {
@@ -363,6 +377,15 @@ impl TargetQueue {
         self.sample_latency(now, burst);
         let moved = burst.len();
         Polled { moved, ..self.handle(now, burst) }
+    }
+
+    #[cold]
+    fn take_few(&mut self, burst: &mut Burst) {
+        for _ in 0..self.state.limit {
+            let Some(packet) = self.ring.pop() else { return };
+            // A burst has room for more than the limit.
+            let _ = burst.push(packet);
+        }
     }
 
     fn handle(&mut self, now: Time, burst: &mut Burst) -> Polled {
@@ -515,9 +538,20 @@ impl Target {
 
     /// Looks at each queue once.
     pub fn poll(&mut self, now: Time) -> Polled {
+        self.look(now, true)
+    }
+
+    /// Looks at each queue once while no interrupt has reached the core: one that was sent is
+    /// still on its way.
+    pub fn go_on(&mut self, now: Time) -> Polled {
+        self.look(now, false)
+    }
+
+    #[inline(always)]
+    fn look(&mut self, now: Time, arrived: bool) -> Polled {
         let mut sum = Polled::default();
         for queue in &mut self.queues {
-            let polled = queue.poll(now, &mut self.burst);
+            let polled = queue.look(now, &mut self.burst, arrived);
             sum.interrupts += polled.interrupts;
             sum.moved += polled.moved;
             sum.handed += polled.handed;
@@ -526,6 +560,16 @@ impl Target {
             sum.work_ns += polled.work_ns;
         }
         sum
+    }
+
+    /// Has the hosts of all queues send what they have; returns packets sent.
+    pub fn transmit(&mut self, now: Time) -> usize {
+        self.queues.iter_mut().map(|queue| queue.transmit(now)).sum()
+    }
+
+    /// Takes at most so many packets off a queue in one look.
+    pub fn limit_bursts(&mut self, packets: usize) {
+        self.queues.iter_mut().for_each(|queue| queue.state.limit = packets.clamp(1, BURST));
     }
 
     /// Whether all queues wait for their doorbell, so that the core may sleep.

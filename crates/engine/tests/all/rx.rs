@@ -329,6 +329,32 @@ fn what_functions_hold_when_the_card_is_to_stop_is_delivered() {
 }
 
 #[test]
+fn nothing_of_a_turn_is_visible_before_it_is_published() {
+    let text = format!("{TWO_QUEUES}[interrupt]\nrx_usecs = 0\n");
+    let mut bench = Bench::new(&text, 2, vec![by_first_byte()], vec![]);
+    load(&mut bench, 0, 0..20);
+    load(&mut bench, 1, 0..10);
+    assert_eq!(bench.card.work(Time::from_nanos(1)).received, 30);
+    assert_eq!(bench.balanced().in_flight, 30);
+    assert_eq!(bench.look(), 0);
+    let activity = bench.card.publish(Time::from_nanos(500));
+    assert_eq!((activity.received, activity.is_idle()), (30, false));
+    assert_eq!(bench.balanced().in_flight, 30);
+    assert_eq!(bench.look(), 30);
+    // There is no turn to publish any more.
+    assert!(bench.card.publish(Time::from_nanos(600)).is_idle());
+    assert_eq!(bench.end().delivered, 30);
+}
+
+#[test]
+fn a_card_that_ends_in_the_middle_of_a_turn_publishes_it() {
+    let mut bench = Bench::new(TWO_QUEUES, 1, vec![by_first_byte()], vec![]);
+    load(&mut bench, 0, 0..20);
+    bench.card.work(Time::from_nanos(1));
+    assert_eq!(bench.end().delivered, 20);
+}
+
+#[test]
 fn the_ledger_sees_a_packet_that_a_function_loses() {
     let mut bench = Bench::new(TWO_QUEUES, 1, vec![Box::new(Every::new(9, Door::Leak))], vec![]);
     load(&mut bench, 0, 0..9);

@@ -54,6 +54,32 @@ fn turn_at(bench: &mut Bench, nanos: u64) {
 }
 
 #[test]
+fn an_interrupt_on_its_way_is_not_taken() {
+    for text in [UNMASKED, &UNMASKED.replace("gate = \"none\"\n", "")] {
+        let mut bench = asleep(text, true);
+        load(&mut bench, 5);
+        turn_at(&mut bench, 100);
+        assert_eq!(bench.targets[0].go_on(bench.now), Polled::default());
+        let polled = poll_at(&mut bench, 200);
+        assert_eq!((polled.interrupts, polled.moved), (1, 5));
+        bench.settle();
+        assert_eq!(bench.end().delivered, 5);
+    }
+}
+
+#[test]
+fn a_target_takes_no_more_packets_at_a_time_than_its_limit() {
+    let mut bench = asleep(&UNMASKED.replace("gate = \"none\"\n", ""), false);
+    bench.targets[0].limit_bursts(4);
+    load(&mut bench, 10);
+    turn_at(&mut bench, 100);
+    let taken: Vec<_> = (2..5).map(|turn| poll_at(&mut bench, turn * 100).packets).collect();
+    assert_eq!(taken, [4, 4, 2]);
+    bench.settle();
+    assert_eq!(bench.end().delivered, 10);
+}
+
+#[test]
 fn an_interrupt_moves_a_burst_and_without_one_the_application_takes_a_packet() {
     let mut bench = asleep(UNMASKED, true);
     bench.host().work_ns = 50;
