@@ -9,6 +9,7 @@
 //! None of these figures was measured on the machine that runs the simulation;
 //! whatever is derived from them reads "modelled".
 
+use crate::machine::{Cost, Profile};
 use picnic_core::resident::Segment;
 use picnic_engine::poll::Activity;
 use picnic_engine::target::Polled;
@@ -24,6 +25,8 @@ pub struct CostModel {
     pub card_turn_ns: u64,
     /// One packet on the borrowed core: received, submitted or transmitted. 20 by default.
     pub card_packet_ns: u64,
+    /// One packet that the borrowed core sends, each move; none if as `card_packet_ns`.
+    pub card_send_ns: Option<u64>,
     /// A decision of NIC OS and the switch to a segment and back. 200 by default.
     pub switch_ns: u64,
     /// One look of a target core at its queues. 30 by default.
@@ -51,6 +54,7 @@ impl Default for CostModel {
         CostModel {
             card_turn_ns: 50,
             card_packet_ns: 20,
+            card_send_ns: None,
             switch_ns: 200,
             target_turn_ns: 30,
             target_packet_ns: 20,
@@ -64,13 +68,38 @@ impl Default for CostModel {
 }
 
 impl CostModel {
-    /// What a turn of the borrowed core costs, doorbells aside.
-    pub(crate) fn card(&self, activity: &Activity) -> u64 {
+    /// The card's part of a machine's costs; its target cores have their own.
+    pub fn of(profile: &Profile) -> Self {
+        let ns = |cost| profile.costs.ns(cost);
+        // A packet's turn costs what the profile says of a packet.
+        let card_turn_ns = ns(Cost::CardPacket).clamp(1, 50);
+        let way_ns = ns(Cost::InterruptWay);
+        CostModel {
+            card_turn_ns,
+            card_packet_ns: ns(Cost::CardPacket).saturating_sub(card_turn_ns),
+            card_send_ns: Some(ns(Cost::CardSend)),
+            doorbell_send_ns: ns(Cost::InterruptSend),
+            doorbell_arrive_ns: way_ns..=way_ns,
+            ..CostModel::default()
+        }
+    }
+
+    /// The work of a turn of the borrowed core, before others see anything of it.
+    pub(crate) fn card_work(&self, activity: &Activity) -> u64 {
         if let Some(segment) = &activity.segment {
             return self.segment(segment);
         }
-        let packets = activity.received + activity.submitted + activity.transmitted;
-        (self.card_turn_ns + packets as u64 * self.card_packet_ns).max(1)
+        let received_ns = activity.received as u64 * self.card_packet_ns;
+        (self.card_turn_ns + received_ns + self.sent(activity.submitted)).max(1)
+    }
+
+    /// Handing packets to the wires, once the work is done.
+    pub(crate) fn card_transmit(&self, activity: &Activity) -> u64 {
+        self.sent(activity.transmitted)
+    }
+
+    fn sent(&self, packets: usize) -> u64 {
+        packets as u64 * self.card_send_ns.unwrap_or(self.card_packet_ns)
     }
 
     /// What a segment takes: the switch, and the work it stands for, or else its bound.

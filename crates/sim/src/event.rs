@@ -22,6 +22,12 @@ pub(crate) enum Actor {
 pub(crate) enum Event {
     /// An actor's turn, if it has not been given another one since.
     Turn { actor: Actor, epoch: u64 },
+    /// The work of the card's turn is done: others see it from now on.
+    Publish,
+    /// The work that runs on this core of a modelled machine ends, if nothing has preempted it.
+    Work { core: usize, epoch: u64 },
+    /// The queues at this place of the targets may have room again.
+    Room(usize),
     /// A doorbell reaches an actor.
     Arrival(Actor),
     /// The command of this number is sent.

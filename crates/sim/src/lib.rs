@@ -41,10 +41,16 @@ mod bells;
 mod cost;
 mod digest;
 mod event;
+mod frame;
+mod host;
+pub mod machine;
+mod peers;
 mod random;
 mod trace;
 mod world;
 
 pub use cost::CostModel;
+pub use host::{Model, ModelConfig, Serves};
+pub use peers::{Peers, PeersConfig, Workload};
 pub use trace::{KEPT, Trace, TraceEntry, TraceEvent};
-pub use world::{Simulation, Virtual, in_virtual_time, registries};
+pub use world::{HostFigures, Simulation, Virtual, in_virtual_time, registries};

@@ -3,15 +3,19 @@
 //! An actor (the card, or the target routine of one core) has a turn, which costs
 //! its core time; a doorbell costs its sender time and reaches the other core
 //! later; an actor without work sleeps. Turns on one core never overlap, so queues
-//! that share a core share its time. What a turn does is seen by others from the
-//! moment it starts; a sleeping card's deadlines are met to the nanosecond.
+//! that share a core share its time. Others see the work of a card's turn when its cost has
+//! passed; a sleeping card's deadlines are met to the nanosecond.
 
+mod modelled;
 mod turns;
 
 use crate::bells::{Rings, VirtualDoorbell};
 use crate::cost::CostModel;
 use crate::digest::{Digest, Digesting};
 use crate::event::{Actor, Event, EventQueue};
+use crate::host::{Hosts, Model};
+use crate::machine::{Accounts, Profile};
+use crate::peers::Peers;
 use crate::random::Random;
 use crate::trace::{Trace, TraceEvent};
 use hdrhistogram::Histogram;
@@ -23,6 +27,7 @@ use picnic_control::report::Times;
 use picnic_control::{Access, Executor, Launch, Registries, Report, Running};
 use picnic_core::config::{CardFile, CoreChoice, Idle, TargetCores};
 use picnic_core::doorbell::Doorbell;
+use picnic_core::error::ConfigError;
 use picnic_core::ledger::LedgerTotals;
 use picnic_core::registry::{Entry, join};
 use picnic_core::stop::Stop;
@@ -45,6 +50,8 @@ use std::io::{self, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
+
+use modelled::Modelled;
 
 /// The streams of random numbers a seed gives.
 const TIES: u64 = 0;
@@ -77,8 +84,8 @@ pub fn registries() -> Registries {
     *OURS
 }
 
-/// The same registries for cards in virtual time, with those wires and attachments that live there.
-/// Made for the life of the program.
+/// The same registries for cards in virtual time: with those wires and attachments that live there,
+/// and those that live nowhere else. Made for the life of the program.
 pub fn in_virtual_time(registries: Registries) -> Registries {
     fn living<P>(entries: &[Entry<P>]) -> &'static [Entry<P>] {
         entries.iter().filter(|entry| entry.in_virtual_time).copied().collect::<Vec<_>>().leak()
@@ -86,8 +93,8 @@ pub fn in_virtual_time(registries: Registries) -> Registries {
     let Registries { wires, attachments, .. } = registries;
     Registries {
         executors: &[&Virtual],
-        wires: living(wires),
-        attachments: living(attachments),
+        wires: join(&[living(wires), &[Entry::of::<Peers>()]]),
+        attachments: join(&[living(attachments), &[Entry::of::<Model>()]]),
         ..registries
     }
 }
@@ -139,6 +146,44 @@ fn place(file: &CardFile) -> Placement {
     Placement { borrowed_core, target_cores, level, left_out, warnings }
 }
 
+/// Refuses a card that asks for more cores than a machine has.
+fn fits(
+    profile: &Profile,
+    file: &CardFile,
+    modelled: &Modelled,
+    borrowed_core: usize,
+) -> Result<(), ConfigError> {
+    let (cores, name) = (profile.cores(), &profile.name);
+    let wanted = modelled.cores().max(borrowed_core + 1);
+    let message = if borrowed_core < modelled.cores() {
+        format!("found {borrowed_core}, which the host uses, allowed: from {}", modelled.cores())
+    } else if wanted > cores {
+        format!("found {borrowed_core}, allowed with profile {name}: 0 to {}", cores - 1)
+    } else {
+        return Ok(());
+    };
+    Err(file.locate(ConfigError::new("card.borrowed_core", message)))
+}
+
+/// What the host of a machine has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HostFigures {
+    /// Requests answered.
+    pub answers: u64,
+    /// Bytes that processes have read.
+    pub bytes_read: u64,
+    /// Acknowledgements handled.
+    pub acknowledgements: u64,
+    /// Of these, those handled on the core of the process that they are for.
+    pub colocated: u64,
+    /// Context switches.
+    pub switches: u64,
+    /// Wake-ups of processes on other cores.
+    pub remote_wakes: u64,
+    /// Interrupts of the card.
+    pub interrupts: u64,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     /// A turn is due.
@@ -160,12 +205,14 @@ struct ActorState {
     epoch: u64,
     /// A doorbell arrived while it was awake: the next sleep ends at once.
     rung: bool,
+    /// A doorbell arrived since its last turn: a pending interrupt may be taken.
+    arrived: bool,
 }
 
 impl ActorState {
     fn on(core: usize) -> Self {
         let (state, asleep_since) = (State::Awake, Time::ZERO);
-        ActorState { core, state, asleep_since, epoch: 0, rung: false }
+        ActorState { core, state, asleep_since, epoch: 0, rung: false, arrived: false }
     }
 }
 
@@ -187,8 +234,14 @@ pub struct Simulation {
     card_actor: ActorState,
     idle: Idle,
     idle_since: Option<Time>,
+    /// When the card's turn began.
+    turn_began: Time,
+    /// When the card's turn has done its work and others see it; none between turns.
+    publishes_at: Option<Time>,
     targets: Vec<Target>,
     target_actors: Vec<ActorState>,
+    /// The machine around the card; none if target cores have [`CostModel`]'s costs.
+    modelled: Option<Modelled>,
     rings: Arc<Rings>,
     rung: Vec<Actor>,
     controller: Controller,
@@ -223,6 +276,23 @@ impl Simulation {
     /// # Errors
     /// What is wrong with the card file, or no memory for its buffers.
     pub fn new(launch: Launch<'_>, seed: u64, costs: CostModel) -> Result<Self, RunError> {
+        Self::build(launch, seed, costs, None)
+    }
+
+    /// A card in a machine, at the costs of its profile; see [`crate::machine`].
+    ///
+    /// # Errors
+    /// As of [`Simulation::new`], or more cores are asked for than the machine has.
+    pub fn on_machine(launch: Launch<'_>, seed: u64, profile: &Profile) -> Result<Self, RunError> {
+        Self::build(launch, seed, CostModel::of(profile), Some(profile))
+    }
+
+    fn build(
+        launch: Launch<'_>,
+        seed: u64,
+        costs: CostModel,
+        profile: Option<&Profile>,
+    ) -> Result<Self, RunError> {
         let (file, stop) = (launch.file, launch.stop().clone());
         let placement = place(file);
         let (borrowed_core, queue_cores) =
@@ -238,6 +308,7 @@ impl Simulation {
             .iter()
             .map(|&core| doorbell(Actor::Target(place(core))) as Arc<dyn Doorbell>)
             .collect();
+        let hosts = file.shared.get_or_make(Hosts::default);
         let own = Own::new(&launch.registries, context(file));
         let digest = Digest::default();
         let Built { parts, filters, os } = launch.hook(Digesting(digest.clone())).build()?;
@@ -251,8 +322,15 @@ impl Simulation {
         let mut cores: BTreeMap<usize, Core> =
             by_core.keys().map(|&core| (core, Core::default())).collect();
         cores.insert(borrowed_core, Core::default());
-        let targets: Vec<_> =
+        let mut targets: Vec<_> =
             by_core.into_iter().map(|(core, queues)| Target::new(core, queues)).collect();
+        let modelled = profile
+            .map(|profile| {
+                let modelled = Modelled::new(profile, file, &mut targets, hosts.clone());
+                fits(profile, file, &modelled, borrowed_core)?;
+                Ok::<_, RunError>(modelled)
+            })
+            .transpose()?;
         let clock = Arc::new(AtomicU64::new(0));
         let times = |core| Arc::new(TargetTimes { core, ..TargetTimes::default() });
         let notes = Notes {
@@ -277,8 +355,11 @@ impl Simulation {
             card_actor: ActorState::on(borrowed_core),
             idle: file.card.idle,
             idle_since: None,
+            turn_began: Time::ZERO,
+            publishes_at: None,
             targets,
             target_actors,
+            modelled,
             rings,
             rung: Vec::new(),
             controller,
@@ -300,8 +381,12 @@ impl Simulation {
             draining: false,
         };
         simulation.schedule(Actor::Card, Time::ZERO);
-        for place in 0..simulation.targets.len() {
-            simulation.schedule(Actor::Target(place), Time::ZERO);
+        if simulation.modelled.is_some() {
+            simulation.start_modelled();
+        } else {
+            for place in 0..simulation.targets.len() {
+                simulation.schedule(Actor::Target(place), Time::ZERO);
+            }
         }
         Ok(simulation)
     }
@@ -330,6 +415,17 @@ impl Simulation {
     /// Nanoseconds that a core has worked, turns without work included; modelled.
     pub fn busy_ns(&self, core: usize) -> u64 {
         self.cores.get(&core).map_or(0, |core| core.busy_ns)
+    }
+
+    /// Where the time of a host's core went so far; none without a machine, or of another core.
+    pub fn accounts(&mut self, core: usize) -> Option<Accounts> {
+        let now = self.now;
+        self.modelled.as_mut()?.accounts(core, now)
+    }
+
+    /// What the host of a machine has done so far; none without a machine.
+    pub fn host_figures(&self) -> Option<HostFigures> {
+        self.modelled.as_ref().map(Modelled::figures)
     }
 
     /// What has happened.
@@ -429,6 +525,16 @@ impl Simulation {
                 if self.actor(actor).epoch != epoch {
                     return false;
                 }
+                if self.publishes_at.is_some_and(|at| at <= time)
+                    && self.actor(actor).core == self.card_actor.core
+                {
+                    // The turn that is due first ends first.
+                    self.set_now(time);
+                    self.publish_card(time);
+                    if self.actor(actor).epoch != epoch {
+                        return true;
+                    }
+                }
                 let free_at = self.core(actor).free_at;
                 if free_at > time {
                     // Another actor has the core.
@@ -442,8 +548,32 @@ impl Simulation {
                     Actor::Target(place) => self.target_turn(place),
                 }
             }
+            Event::Work { core, epoch } => {
+                self.set_now(time);
+                if !self.work_ends(core, epoch) {
+                    return false;
+                }
+            }
+            Event::Room(place) => {
+                self.set_now(time);
+                self.send_from_target(place);
+            }
+            Event::Publish => {
+                if self.publishes_at != Some(time) {
+                    return false;
+                }
+                self.set_now(time);
+                self.publish_card(time);
+            }
             Event::Arrival(actor) => {
                 self.set_now(time);
+                self.actor(actor).arrived = true;
+                if let (Actor::Target(place), true) = (actor, self.modelled.is_some()) {
+                    self.record(actor, TraceEvent::DoorbellArrived);
+                    self.interrupt_arrives(place);
+                    self.wake_parked_card();
+                    return true;
+                }
                 self.record(actor, TraceEvent::DoorbellArrived);
                 if self.actor(actor).state == State::Asleep {
                     self.schedule(actor, time);
@@ -464,11 +594,17 @@ impl Simulation {
                 self.send_rings(Actor::Card, time);
             }
         }
-        let by_card = matches!(event, Event::Turn { actor: Actor::Card, .. });
-        if self.card_actor.state == State::Parked && !by_card {
-            self.schedule(Actor::Card, self.now);
+        if !matches!(event, Event::Turn { actor: Actor::Card, .. } | Event::Publish) {
+            self.wake_parked_card();
         }
         true
+    }
+
+    /// A card that spins sees what happened elsewhere.
+    fn wake_parked_card(&mut self) {
+        if self.card_actor.state == State::Parked {
+            self.schedule(Actor::Card, self.now);
+        }
     }
 }
 

@@ -25,10 +25,27 @@ impl Simulation {
             self.received_for = now;
             self.card.stop_receiving(now);
             self.record(Actor::Card, TraceEvent::Stopped);
-            let free_at = self.occupy(Actor::Card, now, self.costs.card(&Activity::default()), 0);
+            let cost_ns = self.costs.card_work(&Activity::default());
+            let free_at = self.occupy(Actor::Card, now, cost_ns, 0);
             return self.schedule(Actor::Card, free_at);
         }
-        let activity = self.card.poll(now);
+        let activity = self.card.work(now);
+        self.turn_began = now;
+        let work_ns = self.costs.card_work(&activity);
+        let done_at = self.occupy(Actor::Card, now, work_ns, 0);
+        if activity.is_idle() {
+            // Nobody can see that it looked; what fell due by time alone goes out at once.
+            self.publish_card(now);
+        } else {
+            self.publishes_at = Some(done_at);
+            self.events.push(done_at, Event::Publish);
+        }
+    }
+
+    /// The work of the card's turn is done: target rings, doorbells and wires get what it made.
+    pub(super) fn publish_card(&mut self, now: Time) {
+        self.publishes_at = None;
+        let activity = self.card.publish(now);
         if !activity.is_idle() {
             self.idle_since = None;
         }
@@ -48,17 +65,19 @@ impl Simulation {
             self.record(Actor::Card, TraceEvent::Answered { done: answer.done });
             self.answers.push((now, answer));
         }
-        let cost_ns = self.costs.card(&activity);
-        let free_at = self.occupy(Actor::Card, now, cost_ns, 0);
+        let work_done_at = self.core(Actor::Card).free_at.max(now);
+        let free_at =
+            self.occupy(Actor::Card, work_done_at, self.costs.card_transmit(&activity), 0);
+        let turn_ns = free_at.since(self.turn_began);
         if activity.is_idle() {
             // Doorbells whose time has come are work, too.
-            if free_at.since(now) > cost_ns && !self.draining {
-                self.monitor.notes.core.turn(0, free_at.since(now));
+            if free_at > work_done_at && !self.draining {
+                self.monitor.notes.core.turn(0, turn_ns);
             }
             self.rest_card(free_at);
         } else {
             if !self.draining {
-                self.monitor.notes.core.turn(activity.received, free_at.since(now));
+                self.monitor.notes.core.turn(activity.received, turn_ns);
             }
             self.schedule(Actor::Card, free_at);
         }
@@ -109,7 +128,9 @@ impl Simulation {
         if self.draining {
             self.targets[place].stop_transmitting();
         }
-        let mut polled = self.targets[place].poll(now);
+        let has_arrived = std::mem::take(&mut self.target_actors[place].arrived);
+        let target = &mut self.targets[place];
+        let mut polled = if has_arrived { target.poll(now) } else { target.go_on(now) };
         if self.draining {
             polled.work_ns = 0;
         }
@@ -158,6 +179,9 @@ impl Simulation {
     /// Counts how long the sleepers have slept by now.
     pub(super) fn count_sleep(&mut self) {
         self.count_sleep_of(Actor::Card);
+        if !self.draining {
+            self.note_idle();
+        }
         (0..self.targets.len()).for_each(|place| self.count_sleep_of(Actor::Target(place)));
     }
 

@@ -5,6 +5,7 @@ mod commands;
 #[path = "../common/mod.rs"]
 mod common;
 mod links;
+mod machine;
 mod random_cards;
 mod reasons;
 mod systems;

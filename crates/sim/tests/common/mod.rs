@@ -161,6 +161,7 @@ pub fn quick() -> CostModel {
     CostModel {
         card_turn_ns: 10,
         card_packet_ns: 0,
+        card_send_ns: None,
         switch_ns: 0,
         target_turn_ns: 10,
         handover_ns: 1,

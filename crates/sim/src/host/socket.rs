@@ -1,0 +1,240 @@
+//! A TCP connection of the host, as the stack sees it.
+//!
+//! Guarantees: every second segment with data is acknowledged; acknowledgements free buffers and
+//! send what waits for them, on the core that handles them; the receive window is honoured.
+
+use super::process::Stage;
+use super::{Host, ModelConfig, Serves};
+use crate::frame::Segment;
+use crate::machine::{Component, Cost, Lines};
+use std::collections::VecDeque;
+
+/// Data in a buffer: where its lines are, its bytes.
+type Data = (Lines, u16);
+
+/// A connection.
+#[derive(Debug)]
+pub(super) struct Socket {
+    wire: u8,
+    peer: u16,
+    port: u16,
+    /// Its state's lines.
+    pub(super) lines: Lines,
+    /// Next byte expected of the peer.
+    expected: u32,
+    /// Segments with data since the last acknowledgement.
+    unacknowledged: u32,
+    /// Data that waits to be read, and its bytes.
+    pub(super) readable: VecDeque<Data>,
+    readable_bytes: u32,
+    /// The window that the peer knows.
+    told_window: u32,
+    /// Requests that wait to be answered.
+    pub(super) requests: u32,
+    /// Next byte to send.
+    next: u32,
+    /// Segments that wait for the window, and those under way.
+    pub(super) unsent: VecDeque<Data>,
+    under_way: VecDeque<Data>,
+    /// Segments that may be under way.
+    window: u32,
+    /// Its process waits for room to send.
+    pub(super) is_blocked: bool,
+    pub(super) stage: Stage,
+    /// The core its process ran on last.
+    pub(super) process_core: usize,
+    /// Where the lines of its process are.
+    pub(super) process_lines: Lines,
+}
+
+impl Socket {
+    pub(super) fn new(segment: &Segment, config: &ModelConfig) -> Self {
+        Socket {
+            wire: segment.wire,
+            peer: segment.peer,
+            port: segment.port,
+            lines: Lines::default(),
+            expected: segment.sequence,
+            unacknowledged: 0,
+            readable: VecDeque::new(),
+            readable_bytes: 0,
+            told_window: config.receive_buffer,
+            requests: 0,
+            next: 0,
+            unsent: VecDeque::new(),
+            under_way: VecDeque::new(),
+            window: config.first_window,
+            is_blocked: false,
+            stage: Stage::Idle,
+            process_core: 0,
+            process_lines: Lines::default(),
+        }
+    }
+
+    /// Segments that it keeps for sending.
+    pub(super) fn kept(&self) -> u32 {
+        (self.unsent.len() + self.under_way.len()) as u32
+    }
+}
+
+impl Host {
+    /// A segment of the peer: `socket` is its connection.
+    pub(super) fn take_in(&mut self, place: usize, segment: &Segment) {
+        let socket = &mut self.sockets[place];
+        if segment.syn && socket.port != segment.port {
+            // A new connection of the same client. What the last one left is gone with it.
+            socket.port = segment.port;
+            (socket.expected, socket.next) = (segment.sequence, 0);
+            (socket.window, socket.unacknowledged) = (self.config.first_window, 0);
+            socket.under_way.clear();
+            socket.unsent.clear();
+        }
+        let lines = socket.lines;
+        self.sockets[place].lines = self.touch(Component::Stack, lines, Cost::SocketLines);
+        if segment.payload == 0 {
+            self.spend(Component::Stack, Cost::StackAck);
+        } else {
+            self.spend(Component::Stack, Cost::StackReceive);
+            self.take_data(place, segment);
+        }
+        self.take_acknowledgement(place, segment.acknowledged);
+    }
+
+    fn take_data(&mut self, place: usize, segment: &Segment) {
+        let socket = &mut self.sockets[place];
+        if segment.sequence != socket.expected {
+            // Sent twice, or behind a gap: the peer is told what is expected.
+            return self.acknowledge(place);
+        }
+        if self.config.serves == Serves::Web {
+            socket.expected = segment.sequence.wrapping_add(segment.payload.into());
+            socket.requests += 1;
+            self.work.wakes.push(place);
+            return self.spend(Component::Kernel, Cost::Wake);
+        }
+        if socket.readable_bytes + u32::from(segment.payload) > self.config.receive_buffer {
+            return;
+        }
+        socket.expected = segment.sequence.wrapping_add(segment.payload.into());
+        socket.readable_bytes += u32::from(segment.payload);
+        socket.unacknowledged += 1;
+        let (acknowledges, was_empty) = (socket.unacknowledged == 2, socket.readable.is_empty());
+        let lines = self.allocate();
+        self.sockets[place].readable.push_back((lines, segment.payload));
+        if acknowledges {
+            self.acknowledge(place);
+        }
+        if was_empty {
+            self.work.wakes.push(place);
+            self.spend(Component::Kernel, Cost::Wake);
+        }
+    }
+
+    fn take_acknowledgement(&mut self, place: usize, acknowledged: u32) {
+        let limit = self.config.send_window;
+        let socket = &mut self.sockets[place];
+        let under_way = socket.under_way.iter().map(|(_, bytes)| u32::from(*bytes)).sum::<u32>();
+        let mut left = under_way.wrapping_sub(socket.next.wrapping_sub(acknowledged));
+        if left == 0 || left > under_way {
+            return;
+        }
+        self.acknowledgements += 1;
+        self.colocated += u64::from(socket.process_core == self.core);
+        while let Some(&(lines, bytes)) = self.sockets[place].under_way.front()
+            && u32::from(bytes) <= left
+        {
+            left -= u32::from(bytes);
+            self.sockets[place].under_way.pop_front();
+            self.sockets[place].window = (self.sockets[place].window + 1).min(limit);
+            self.free(lines);
+        }
+        while (self.sockets[place].under_way.len() as u32) < self.sockets[place].window
+            && let Some(data) = self.sockets[place].unsent.pop_front()
+        {
+            self.send(place, data);
+        }
+        let socket = &mut self.sockets[place];
+        if socket.is_blocked && socket.kept() * 3 < self.config.send_buffer * 2 {
+            socket.is_blocked = false;
+            self.work.wakes.push(place);
+            self.spend(Component::Kernel, Cost::Wake);
+        }
+    }
+
+    /// A buffer that this core can write: one that it freed, else one that another did.
+    pub(super) fn allocate(&mut self) -> Lines {
+        self.spend(Component::Buffers, Cost::Allocate);
+        let own = self.buffers.get_mut(self.core).and_then(Vec::pop);
+        let lines = own.or_else(|| {
+            let most = self.buffers.iter_mut().max_by_key(|list| list.len());
+            most.and_then(Vec::pop)
+        });
+        let lines = lines.unwrap_or(Lines::at(self.core));
+        self.touch(Component::Buffers, lines, Cost::BufferLines)
+    }
+
+    /// A buffer is no longer needed.
+    pub(super) fn free(&mut self, lines: Lines) {
+        let lines = self.touch(Component::Buffers, lines, Cost::BufferLines);
+        self.spend(Component::Buffers, Cost::Free);
+        if let Some(list) = self.buffers.get_mut(self.core) {
+            list.push(lines);
+        }
+    }
+
+    /// Whether the window lets one more segment go.
+    pub(super) fn may_send(&self, place: usize) -> bool {
+        let socket = &self.sockets[place];
+        (socket.under_way.len() as u32) < socket.window
+    }
+
+    /// Sends a segment with data.
+    pub(super) fn send(&mut self, place: usize, (lines, bytes): Data) {
+        let lines = self.touch(Component::Buffers, lines, Cost::BufferLines);
+        self.spend(Component::Stack, Cost::StackSend);
+        let socket = &mut self.sockets[place];
+        let sequence = socket.next;
+        socket.next = sequence.wrapping_add(bytes.into());
+        socket.under_way.push_back((lines, bytes));
+        self.emit(place, sequence, bytes);
+    }
+
+    /// Acknowledges what has come in.
+    pub(super) fn acknowledge(&mut self, place: usize) {
+        self.spend(Component::Stack, Cost::StackSendAck);
+        let sequence = self.sockets[place].next;
+        self.emit(place, sequence, 0);
+    }
+
+    fn emit(&mut self, place: usize, sequence: u32, payload: u16) {
+        self.spend(Component::Driver, Cost::DriverSend);
+        let (buffer, queues) = (self.config.receive_buffer, self.out.len().max(1));
+        let socket = &mut self.sockets[place];
+        socket.unacknowledged = 0;
+        socket.told_window = buffer - socket.readable_bytes.min(buffer);
+        let segment = Segment {
+            wire: socket.wire,
+            peer: socket.peer,
+            port: socket.port,
+            sequence,
+            acknowledged: socket.expected,
+            window: socket.told_window,
+            payload,
+            syn: false,
+        };
+        // One tx ring for a connection keeps its frames in order.
+        self.work.frames.push(((place % queues) as u16, segment));
+    }
+
+    /// Data was read: tells the peer if it waits for a window.
+    pub(super) fn was_read(&mut self, place: usize, bytes: u16) {
+        self.bytes_read += u64::from(bytes);
+        let buffer = self.config.receive_buffer;
+        let socket = &mut self.sockets[place];
+        socket.readable_bytes -= u32::from(bytes);
+        let is_waited_for = socket.told_window < buffer / 4;
+        if is_waited_for && socket.readable_bytes < buffer / 2 {
+            self.acknowledge(place);
+        }
+    }
+}

@@ -1,0 +1,507 @@
+//! A wire with clients that answer: TCP with windows, acknowledgements and a timeout.
+//!
+//! ```toml
+//! [[wire]]
+//! port = "peers"
+//! workload = "request"     # or "send"
+//! connections = 50
+//! file_bytes = 65160
+//! ```
+//!
+//! `"request"`: each connection asks for a file, acknowledges every second segment of it, and asks
+//! again after `think_us`, or at random times (`requests_per_second`). One connection and a short
+//! file are a ping-pong. `"send"`: each connection sends as fast as its window allows, or at
+//! `segments_per_second`. The other end is `attachment = "model"`; both live in virtual time only.
+//!
+//! Guarantees: the same seed gives the same frames; frames take their time on a link of
+//! `rate_mbps` each way, in order; more than `ring` waiting frames are shed and counted, as a NIC
+//! whose ring is full does; a lost frame is sent again after `timeout_us`. No congestion control.
+//!
+//! Source: RFC 9293; RFC 5681, 4.2, for every second segment.
+
+use crate::frame::{MSS, ON_WIRE, Segment};
+use crate::random::Random;
+use picnic_core::error::ConfigError;
+use picnic_core::ledger::DropReason;
+use picnic_core::packet::desc::ChecksumState;
+use picnic_core::port::{Arrivals, Capabilities, Receiver, Transmitter, WirePort};
+use picnic_core::registry::{BuildContext, Component};
+use picnic_core::time::Time;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+
+/// What the clients do.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+pub enum Workload {
+    /// Ask for files.
+    #[default]
+    Request,
+    /// Send to the host.
+    Send,
+}
+
+/// The keys of `port = "peers"`.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct PeersConfig {
+    /// "request" asks the host for files, "send" sends to it.
+    pub workload: Workload,
+    /// Connections at a time.
+    #[schemars(range(min = 1, max = 10000))]
+    pub connections: u16,
+    /// Bytes of a file.
+    #[schemars(range(min = 1, max = 1_000_000_000))]
+    pub file_bytes: u32,
+    /// Bytes of a request.
+    #[schemars(range(min = 1, max = 1448))]
+    pub request_bytes: u16,
+    /// Microseconds between an answer and the next request of its connection.
+    pub think_us: u32,
+    /// Requests per second of all connections, at random times whether or not answers came; 0: as
+    /// answers come.
+    pub requests_per_second: f64,
+    /// A connection for each request, with this many frames that carry no data.
+    #[schemars(range(max = 16))]
+    pub control_frames: u8,
+    /// Bytes that a connection may have under way.
+    #[schemars(range(min = 1448, max = 16_000_000))]
+    pub window_bytes: u32,
+    /// With workload = "send": segments per second of each connection; 0: as windows allow.
+    pub segments_per_second: f64,
+    /// Rate of the link each way, in Mb/s.
+    #[schemars(range(min = 1, max = 1_000_000))]
+    pub rate_mbps: u32,
+    /// Microseconds from the end of the link to the other, each way.
+    pub delay_us: u32,
+    /// Frames that may wait for the card.
+    #[schemars(range(min = 16, max = 65536))]
+    pub ring: u32,
+    /// Microseconds without progress after which a connection sends again.
+    #[schemars(range(min = 100, max = 60_000_000))]
+    pub timeout_us: u32,
+}
+
+impl Default for PeersConfig {
+    fn default() -> Self {
+        PeersConfig {
+            workload: Workload::Request,
+            connections: 50,
+            file_bytes: 20_000,
+            request_bytes: 300,
+            think_us: 0,
+            requests_per_second: 0.0,
+            control_frames: 0,
+            window_bytes: 65_536,
+            segments_per_second: 0.0,
+            rate_mbps: 1000,
+            delay_us: 50,
+            ring: 4096,
+            timeout_us: 200_000,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Event {
+    /// A connection asks, or sends on.
+    Start(u16),
+    /// This frame reaches its peer.
+    Frame(u16, u32, u32, u32, u16),
+    /// Look whether a connection has made progress since.
+    Timeout(u16, u64),
+}
+
+/// One connection.
+#[derive(Clone, Debug, Default)]
+struct Connection {
+    port: u16,
+    /// Next byte to send, and the first that is not acknowledged.
+    next: u32,
+    acknowledged: u32,
+    /// Next byte expected.
+    expected: u32,
+    /// Bytes of the file still to come; 0 between requests.
+    missing: u32,
+    /// Segments that came ahead of others: two cores of the host may send for one connection.
+    early: Vec<(u32, u16)>,
+    /// Segments since the last acknowledgement.
+    unacknowledged: u32,
+    /// What the host says it can take.
+    window: u32,
+    /// Segments that may be sent at a rate.
+    credit: u64,
+    /// Requests that fell due while one was under way.
+    due: u64,
+    asked_at: u64,
+    /// Counts what came: a timeout looks whether it has changed.
+    progress: u64,
+}
+
+/// The clients behind one wire.
+#[derive(Debug)]
+pub struct Peers {
+    config: PeersConfig,
+    wire: u8,
+    random: Random,
+    connections: Vec<Connection>,
+    events: BinaryHeap<Reverse<(u64, u64, Event)>>,
+    sequence: u64,
+    /// Frames on their way to the card, with the time at which each arrives.
+    arriving: VecDeque<(u64, Segment)>,
+    to_host_free: u64,
+    to_peers_free: u64,
+    /// Frames that found no place in the ring since they were last shed.
+    lost: u64,
+    answers: u64,
+    answer_ns: u64,
+    timeouts: u64,
+}
+
+impl Component for Peers {
+    type Product = Box<dyn WirePort>;
+    type Config = PeersConfig;
+    const NAME: &'static str = "peers";
+    const HELP: &'static str = "TCP clients that answer, for attachment = \"model\"";
+    const IN_VIRTUAL_TIME: bool = true;
+
+    fn build(
+        config: PeersConfig,
+        context: &BuildContext,
+    ) -> Result<Box<dyn WirePort>, ConfigError> {
+        for (key, found) in [
+            ("requests_per_second", config.requests_per_second),
+            ("segments_per_second", config.segments_per_second),
+        ] {
+            if !(0.0..=1e9).contains(&found) {
+                let message = format!("found {found}, allowed: 0 to 1000000000");
+                return Err(ConfigError::new(key, message));
+            }
+        }
+        Ok(Box::new(Peers::new(config, context)))
+    }
+}
+
+impl Peers {
+    fn new(config: PeersConfig, context: &BuildContext) -> Self {
+        let wire = context.position as u8;
+        let mut random = Random::new(context.seed, 0x7065_6572 << 8 | u64::from(wire));
+        let connection = |random: &mut Random| Connection {
+            port: 1024 + (random.next() % 60_000) as u16,
+            window: config.window_bytes,
+            ..Connection::default()
+        };
+        let connections = (0..config.connections).map(|_| connection(&mut random)).collect();
+        let mut peers = Peers {
+            wire,
+            random,
+            connections,
+            events: BinaryHeap::new(),
+            sequence: 0,
+            arriving: VecDeque::new(),
+            to_host_free: 0,
+            to_peers_free: 0,
+            lost: 0,
+            answers: 0,
+            answer_ns: 0,
+            timeouts: 0,
+            config,
+        };
+        for index in 0..peers.config.connections {
+            // Not all at once: within 2 ms.
+            let at = peers.random.between(&(0..=2_000_000));
+            peers.at(at, Event::Start(index));
+        }
+        peers
+    }
+
+    fn at(&mut self, time: u64, event: Event) {
+        self.sequence += 1;
+        self.events.push(Reverse((time, self.sequence, event)));
+    }
+
+    /// Nanoseconds of a frame on the link.
+    fn on_link(&self, bytes: usize) -> u64 {
+        (bytes as u64 + ON_WIRE) * 8 * 1000 / u64::from(self.config.rate_mbps)
+    }
+
+    fn delay_ns(&self) -> u64 {
+        u64::from(self.config.delay_us) * 1000
+    }
+
+    /// Lets happen what happens by `now`.
+    fn advance(&mut self, now: u64) {
+        while let Some(&Reverse((time, _, event))) = self.events.peek() {
+            if time > now {
+                break;
+            }
+            self.events.pop();
+            match event {
+                Event::Start(index) => self.start(time, index),
+                Event::Frame(index, sequence, acknowledged, window, payload) => {
+                    self.frame(time, index, sequence, acknowledged, window, payload);
+                }
+                Event::Timeout(index, progress) => self.timeout(time, index, progress),
+            }
+        }
+        let waiting = self.arriving.partition_point(|(arrival, _)| *arrival <= now);
+        let ring = self.config.ring as usize;
+        if waiting > ring {
+            self.arriving.drain(ring..waiting);
+            self.lost += (waiting - ring) as u64;
+        }
+    }
+
+    /// Sends a frame to the host.
+    fn send(&mut self, now: u64, index: u16, sequence: u32, payload: u16, syn: bool) {
+        let connection = &mut self.connections[usize::from(index)];
+        connection.unacknowledged = 0;
+        let segment = Segment {
+            wire: self.wire,
+            peer: index + 1,
+            port: connection.port,
+            sequence,
+            acknowledged: connection.expected,
+            window: self.config.window_bytes,
+            payload,
+            syn,
+        };
+        let left = self.to_host_free.max(now) + self.on_link(segment.length());
+        self.to_host_free = left;
+        self.arriving.push_back((left + self.delay_ns(), segment));
+    }
+
+    fn start(&mut self, now: u64, index: u16) {
+        let place = usize::from(index);
+        if self.config.workload == Workload::Send {
+            if self.config.segments_per_second > 0.0 {
+                let gap = 1e9 / self.config.segments_per_second;
+                self.connections[place].credit += 1;
+                self.at(now + (gap.round() as u64).max(1), Event::Start(index));
+            }
+            if self.connections[place].progress == 0 {
+                self.connections[place].progress = 1;
+                let timeout = now + u64::from(self.config.timeout_us) * 1000;
+                self.at(timeout, Event::Timeout(index, 1));
+            }
+            return self.pump(now, index);
+        }
+        if self.config.requests_per_second > 0.0 {
+            let mean = 1e9 * f64::from(self.config.connections) / self.config.requests_per_second;
+            let uniform = (self.random.next() >> 11) as f64 / (1_u64 << 53) as f64;
+            let gap = (-(1.0 - uniform).ln() * mean).min(1e12) as u64;
+            self.at(now + gap.max(1), Event::Start(index));
+            if self.connections[place].missing != 0 {
+                self.connections[place].due += 1;
+                return;
+            }
+        }
+        self.ask(now, index);
+    }
+
+    fn ask(&mut self, now: u64, index: u16) {
+        let control = self.config.control_frames;
+        let connection = &mut self.connections[usize::from(index)];
+        if control != 0 {
+            // A new connection has a port of its own.
+            connection.port = 1024 + (connection.port - 1023) % 60_000;
+            (connection.next, connection.acknowledged, connection.expected) = (0, 0, 0);
+        }
+        connection.missing = self.config.file_bytes;
+        connection.early.clear();
+        connection.asked_at = now;
+        connection.progress += 1;
+        let (sequence, progress) = (connection.next, connection.progress);
+        connection.next = connection.next.wrapping_add(self.config.request_bytes.into());
+        for frame in 0..control {
+            self.send(now, index, sequence, 0, frame == 0);
+        }
+        self.send(now, index, sequence, self.config.request_bytes, false);
+        let timeout = now + u64::from(self.config.timeout_us) * 1000;
+        self.at(timeout, Event::Timeout(index, progress));
+    }
+
+    /// Sends what windows and rate allow.
+    fn pump(&mut self, now: u64, index: u16) {
+        let paced = self.config.segments_per_second > 0.0;
+        loop {
+            let connection = &mut self.connections[usize::from(index)];
+            let window = self.config.window_bytes.min(connection.window);
+            let under_way = connection.next.wrapping_sub(connection.acknowledged);
+            if under_way + u32::from(MSS) > window || paced && connection.credit == 0 {
+                // What a window held back is not made up for without end.
+                connection.credit = connection.credit.min(64);
+                return;
+            }
+            connection.credit = connection.credit.saturating_sub(1);
+            let sequence = connection.next;
+            connection.next = sequence.wrapping_add(MSS.into());
+            self.send(now, index, sequence, MSS, false);
+        }
+    }
+
+    fn frame(
+        &mut self,
+        now: u64,
+        index: u16,
+        sequence: u32,
+        acknowledged: u32,
+        window: u32,
+        payload: u16,
+    ) {
+        let Some(connection) = self.connections.get_mut(usize::from(index)) else { return };
+        connection.window = window;
+        let newly = acknowledged.wrapping_sub(connection.acknowledged);
+        if newly != 0 && newly <= connection.next.wrapping_sub(connection.acknowledged) {
+            connection.acknowledged = acknowledged;
+            connection.progress += 1;
+        }
+        if self.config.workload == Workload::Send {
+            return self.pump(now, index);
+        }
+        let ahead = sequence.wrapping_sub(connection.expected);
+        if payload == 0 || connection.missing == 0 || ahead >= 1 << 31 {
+            return;
+        }
+        connection.progress += 1;
+        connection.early.push((sequence, payload));
+        while let Some(place) =
+            connection.early.iter().position(|(sequence, _)| *sequence == connection.expected)
+        {
+            let (_, payload) = connection.early.swap_remove(place);
+            connection.expected = connection.expected.wrapping_add(payload.into());
+            connection.missing = connection.missing.saturating_sub(payload.into());
+            connection.unacknowledged += 1;
+        }
+        let (is_whole, next) = (connection.missing == 0, connection.next);
+        if connection.unacknowledged >= 2 || is_whole {
+            self.send(now, index, next, 0, false);
+        }
+        if !is_whole {
+            return;
+        }
+        let connection = &mut self.connections[usize::from(index)];
+        self.answers += 1;
+        self.answer_ns += now - connection.asked_at;
+        if self.config.requests_per_second == 0.0 {
+            self.at(now + u64::from(self.config.think_us) * 1000, Event::Start(index));
+        } else if connection.due != 0 {
+            connection.due -= 1;
+            self.ask(now, index);
+        }
+    }
+
+    /// Sends again what was not acknowledged, if nothing has come since.
+    fn timeout(&mut self, now: u64, index: u16, progress: u64) {
+        let config = &self.config;
+        let (timeout_ns, is_sender) =
+            (u64::from(config.timeout_us) * 1000, config.workload == Workload::Send);
+        let connection = &mut self.connections[usize::from(index)];
+        let waits = connection.missing != 0 || is_sender;
+        if !waits {
+            return;
+        }
+        let found = connection.progress;
+        if found == progress && (connection.next != connection.acknowledged || !is_sender) {
+            self.timeouts += 1;
+            if is_sender {
+                connection.next = connection.acknowledged;
+                connection.credit += 1;
+                connection.window = connection.window.max(MSS.into());
+                self.pump(now, index);
+            } else if connection.acknowledged != connection.next {
+                let sequence = connection.acknowledged;
+                self.send(now, index, sequence, self.config.request_bytes, false);
+            } else {
+                let next = connection.next;
+                self.send(now, index, next, 0, false);
+            }
+        }
+        self.at(now + timeout_ns, Event::Timeout(index, found));
+    }
+}
+
+impl WirePort for Peers {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            partial_checksums: true,
+            arrival: true,
+            tells_waiting: true,
+            ..Capabilities::default()
+        }
+    }
+
+    fn arrivals(&self) -> Arrivals {
+        let room = Some(self.config.ring.into());
+        let ethernet = Arrivals::ethernet(Some(self.config.rate_mbps));
+        Arrivals { room, room_origin: "ring", ..ethernet }
+    }
+
+    fn receive(&mut self, now: Time, rx: &mut Receiver<'_>) {
+        self.advance(now.as_nanos());
+        if self.lost != 0 {
+            rx.shed(DropReason::BacklogFull, std::mem::take(&mut self.lost));
+        }
+        while rx.room() != 0 && self.arriving.front().is_some_and(|(at, _)| *at <= now.as_nanos()) {
+            let Some((arrival, segment)) = self.arriving.pop_front() else { return };
+            rx.arrived_at(Time::from_nanos(arrival));
+            rx.pool().ensure(1);
+            match rx.place(segment.length()) {
+                Some(packet) => {
+                    segment.write(true, packet.data_mut());
+                    packet.set_checksum(ChecksumState::Good);
+                }
+                None => rx.shed(DropReason::PoolExhausted, 1),
+            }
+        }
+    }
+
+    fn holds(&mut self, now: Time, frames: usize) -> bool {
+        self.advance(now.as_nanos());
+        frames == 0
+            || self.arriving.get(frames - 1).is_some_and(|(arrival, _)| *arrival <= now.as_nanos())
+    }
+
+    fn transmit(&mut self, now: Time, tx: &mut Transmitter<'_>) {
+        self.advance(now.as_nanos());
+        while let Some(packet) = tx.next() {
+            let found = Segment::read(packet.data(), self.wire, false);
+            let left =
+                self.to_peers_free.max(now.as_nanos()) + self.on_link(packet.length() as usize);
+            self.to_peers_free = left;
+            tx.sent(packet);
+            if let Some(segment) = found
+                && let Some(index) = segment.peer.checked_sub(1)
+                && self.connections.get(usize::from(index)).is_some_and(|c| c.port == segment.port)
+            {
+                let Segment { sequence, acknowledged, window, payload, .. } = segment;
+                let event = Event::Frame(index, sequence, acknowledged, window, payload);
+                self.at(left + self.delay_ns(), event);
+            }
+        }
+    }
+
+    fn next_deadline(&self) -> Option<Time> {
+        let frame = self.arriving.front().map(|(arrival, _)| *arrival);
+        // Whatever happens to a peer reaches the card a delay later.
+        let event = self.events.peek().map(|Reverse((time, ..))| time + self.delay_ns());
+        frame.into_iter().chain(event).min().map(Time::from_nanos)
+    }
+
+    fn next_arrival(&self) -> Option<Time> {
+        self.next_deadline()
+    }
+
+    fn report(&self) -> Vec<String> {
+        let mut line = format!("peers of wire {}: {} answers", self.wire, self.answers);
+        if let Some(mean_ns) = self.answer_ns.checked_div(self.answers) {
+            line += &format!(", {} us each", mean_ns / 1000);
+        }
+        if self.timeouts != 0 {
+            line += &format!(", {} timeouts", self.timeouts);
+        }
+        vec![line]
+    }
+}

@@ -1,0 +1,489 @@
+//! The target cores of a modelled machine: interrupts, softirqs, processes, and their costs.
+//!
+//! The engine's target routine and the host's code run at the start of a piece of work and say
+//! what that costs; frames, wake-ups and further work follow when the piece has ended. With
+//! `interrupt.gate = "none"` the driver's share of a packet runs in the interrupt, as PICNIC's
+//! `target_intr()` does; else the interrupt masks the queue and leaves the rest to the routine.
+//!
+//! Guarantees: an interrupt is visible only once it has arrived; a core's accounts add up to the
+//! time that has passed.
+
+use super::{HostFigures, Simulation};
+use crate::event::{Actor, Event};
+use crate::host::{Done, Hosts};
+use crate::machine::{
+    Accounts, Component, Core, Cost, Costs, Level, Lock, Parts, Profile, Routine, Scheduler, Woken,
+};
+use crate::trace::TraceEvent;
+use picnic_core::config::{CardFile, System};
+use picnic_core::time::Time;
+use picnic_engine::target::{Polled, Target};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Packets that the target routine handles before it looks what else there is to do.
+const PACKETS_AT_A_TIME: usize = 4;
+/// How soon a queue is looked at again whose host waits for buffers or room, in nanoseconds.
+const ROOM_AGAIN_NS: u64 = 5_000;
+
+/// What a piece of work is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum What {
+    /// An interrupt of the card, at this place of the targets.
+    Interrupt(usize),
+    /// Another core's, to wake a process.
+    Wake,
+    /// The target routine at this place.
+    Routine(usize),
+    /// The host's process of this number.
+    Process(usize),
+}
+
+#[derive(Debug)]
+struct Piece {
+    what: What,
+    done: Done,
+}
+
+/// What waits for a core.
+#[derive(Clone, Debug, Default)]
+struct Pending {
+    /// The card's interrupt has arrived, and whether it goes on with what it found.
+    interrupt: bool,
+    goes_on: bool,
+    /// Another core's interrupt.
+    wake: bool,
+    /// The target routine has work, as a softirq.
+    routine: bool,
+    /// An interrupt was taken whose queue the routine has not looked at.
+    taken: bool,
+    /// When the softirqs under way began; none between them.
+    softirqs_since: Option<Time>,
+    /// Work that it owes to an earlier piece, in nanoseconds.
+    owed_ns: u64,
+    /// The epoch whose end is an event already.
+    told_epoch: u64,
+}
+
+/// The machine behind the card.
+pub(crate) struct Modelled {
+    cores: Vec<Core>,
+    pending: Vec<Pending>,
+    scheduler: Scheduler,
+    costs: Costs,
+    routine: Routine,
+    system: System,
+    hosts: Arc<Hosts>,
+    /// The target at each core.
+    place_of: Vec<Option<usize>>,
+    /// The process number of each target's kernel thread; the host's processes follow.
+    first_process: usize,
+    /// The lock of each target's queue of packets that other cores hand over.
+    locks: Vec<Lock>,
+    /// Whose lock is next: flows are taken to be spread evenly.
+    next_lock: usize,
+    pieces: BTreeMap<u64, Piece>,
+    next_token: u64,
+    /// Context switches, wake-ups from other cores, and interrupts, by core.
+    pub(crate) switches: u64,
+    pub(crate) remote_wakes: u64,
+    pub(crate) interrupts: u64,
+}
+
+impl Modelled {
+    pub(super) fn new(
+        profile: &Profile,
+        file: &CardFile,
+        targets: &mut [Target],
+        hosts: Arc<Hosts>,
+    ) -> Modelled {
+        let (asked, processes) = match hosts.lock().as_ref() {
+            Some(host) => (usize::from(host.config.cores), usize::from(host.config.processes)),
+            None => (0, 0),
+        };
+        let of_targets = targets.iter().map(|target| target.core + 1).max().unwrap_or(0);
+        let count = of_targets.max(asked);
+        if let Some(host) = hosts.lock().as_mut() {
+            host.on(profile, count);
+        }
+        let slice_ns = profile.costs.ns(Cost::Slice).max(1);
+        let mut scheduler = Scheduler::new(count, profile.placement, slice_ns, profile.steals);
+        let mut place_of = vec![None; count];
+        for (place, target) in targets.iter_mut().enumerate() {
+            target.limit_bursts(PACKETS_AT_A_TIME);
+            place_of[target.core] = Some(place);
+            scheduler.add(target.core, true, false);
+        }
+        for process in 0..processes {
+            scheduler.add(process % count, false, false);
+        }
+        Modelled {
+            cores: vec![Core::new(Time::ZERO); count],
+            pending: vec![Pending::default(); count],
+            scheduler,
+            costs: profile.costs.clone(),
+            routine: profile.routine,
+            system: file.host.system,
+            hosts,
+            place_of,
+            first_process: targets.len(),
+            locks: vec![Lock::default(); targets.len()],
+            next_lock: 0,
+            pieces: BTreeMap::new(),
+            next_token: 0,
+            switches: 0,
+            remote_wakes: 0,
+            interrupts: 0,
+        }
+    }
+
+    /// Cores of the host.
+    pub(super) fn cores(&self) -> usize {
+        self.cores.len()
+    }
+
+    /// Where a core's time went.
+    pub(super) fn accounts(&mut self, core: usize, now: Time) -> Option<Accounts> {
+        self.cores.get_mut(core).map(|core| core.accounts(now))
+    }
+
+    /// What the host has done.
+    pub(super) fn figures(&self) -> HostFigures {
+        let (switches, remote_wakes, interrupts) =
+            (self.switches, self.remote_wakes, self.interrupts);
+        let host = self.with_host(|host| HostFigures {
+            answers: host.answers,
+            bytes_read: host.bytes_read,
+            acknowledgements: host.acknowledgements,
+            colocated: host.colocated,
+            ..HostFigures::default()
+        });
+        HostFigures { switches, remote_wakes, interrupts, ..host.unwrap_or_default() }
+    }
+
+    /// Runs what the host has of it; nothing without a host.
+    fn with_host<R>(&self, of: impl FnOnce(&mut crate::host::Host) -> R) -> Option<R> {
+        self.hosts.lock().as_mut().map(of)
+    }
+
+    fn add(&self, parts: &mut Parts, component: Component, cost: Cost) {
+        parts.add(component, self.costs.ns(cost));
+    }
+
+    /// Whether the target routine runs in threads.
+    fn is_threaded(&self) -> bool {
+        self.routine == Routine::Thread
+    }
+}
+
+impl Simulation {
+    /// All target routines look at their queues for the first time.
+    pub(super) fn start_modelled(&mut self) {
+        for place in 0..self.targets.len() {
+            self.raise_routine(place);
+        }
+    }
+
+    fn modelled(&mut self) -> &mut Modelled {
+        match &mut self.modelled {
+            Some(modelled) => modelled,
+            // Called only in a world that has one.
+            None => unreachable!("no modelled machine"),
+        }
+    }
+
+    /// The target routine at a place has work: its softirq is raised, or its thread is woken.
+    fn raise_routine(&mut self, place: usize) {
+        let core = self.targets[place].core;
+        if self.modelled().is_threaded() {
+            self.wake_process(place, Some(core));
+        } else {
+            self.modelled().pending[core].routine = true;
+        }
+        self.dispatch(core);
+    }
+
+    /// A doorbell has reached a target core.
+    pub(super) fn interrupt_arrives(&mut self, place: usize) {
+        let core = self.targets[place].core;
+        let modelled = self.modelled();
+        modelled.pending[core].interrupt = true;
+        modelled.interrupts += 1;
+        self.dispatch(core);
+    }
+
+    /// Wakes a process of the scheduler; `waker` is the core that does.
+    fn wake_process(&mut self, process: usize, waker: Option<usize>) {
+        let modelled = self.modelled();
+        let Modelled { scheduler, cores, pending, .. } = modelled;
+        let is_idle = |core: usize| cores[core].level().is_none() && !pending[core].routine;
+        let Woken::On { core, .. } = scheduler.wake(process, waker, is_idle) else { return };
+        if waker == Some(core) || waker.is_none() {
+            return;
+        }
+        let was_idle = modelled.cores[core].level().is_none();
+        modelled.remote_wakes += 1;
+        if was_idle {
+            modelled.pending[core].wake = true;
+            if let Some(waker) = waker {
+                modelled.pending[waker].owed_ns += modelled.costs.ns(Cost::InterruptSend);
+            }
+            self.dispatch(core);
+        }
+    }
+
+    /// The running work of a core has come to its end.
+    pub(super) fn work_ends(&mut self, core: usize, epoch: u64) -> bool {
+        let now = self.now;
+        let modelled = self.modelled();
+        if modelled.cores[core].epoch() != epoch {
+            return false;
+        }
+        let token = modelled.cores[core].end(now);
+        let Some(Piece { what, mut done }) = modelled.pieces.remove(&token) else { return true };
+        let queues = modelled.with_host(|host| host.release(&mut done)).unwrap_or_default();
+        for queue in queues {
+            self.send_from(queue);
+        }
+        for process in std::mem::take(&mut done.wakes) {
+            let first = self.modelled().first_process;
+            self.wake_process(first + process, Some(core));
+        }
+        match what {
+            What::Interrupt(place) if !self.modelled().pending[core].goes_on => {
+                self.raise_routine(place);
+            }
+            What::Interrupt(_) | What::Wake => {}
+            What::Routine(place) => {
+                let rests = self.targets[place].is_resting();
+                if self.modelled().is_threaded() {
+                    if rests {
+                        self.modelled().scheduler.sleep(core);
+                    }
+                } else {
+                    self.modelled().pending[core].routine = !rests;
+                }
+                if self.targets[place].is_starved() {
+                    self.events.push(now + ROOM_AGAIN_NS, Event::Room(place));
+                }
+            }
+            What::Process(_) => {
+                if done.sleeps {
+                    self.modelled().scheduler.sleep(core);
+                }
+            }
+        }
+        self.dispatch(core);
+        true
+    }
+
+    /// Has a queue's host send what it has.
+    fn send_from(&mut self, queue: u16) {
+        let holds = |target: &Target| target.queues().iter().any(|found| found.index() == queue);
+        let Some(place) = self.targets.iter().position(holds) else { return };
+        self.send_from_target(place);
+    }
+
+    /// As [`Simulation::send_from`], for all queues of a target.
+    pub(super) fn send_from_target(&mut self, place: usize) {
+        let now = self.now;
+        self.targets[place].transmit(now);
+        self.send_rings(Actor::Target(place), now);
+        if self.targets[place].is_starved() {
+            self.events.push(now + ROOM_AGAIN_NS, Event::Room(place));
+        }
+    }
+
+    /// Starts what a core has to do next, if it may preempt what runs there.
+    fn dispatch(&mut self, core: usize) {
+        self.start_next(core);
+        let modelled = self.modelled();
+        let (epoch, end) = (modelled.cores[core].epoch(), modelled.cores[core].ends_at());
+        if let Some(end) = end
+            && std::mem::replace(&mut modelled.pending[core].told_epoch, epoch) != epoch
+        {
+            self.events.push(end, Event::Work { core, epoch });
+        }
+    }
+
+    fn start_next(&mut self, core: usize) {
+        let now = self.now;
+        let modelled = self.modelled();
+        let level = modelled.cores[core].level();
+        let place = modelled.place_of[core];
+        let pending = &mut modelled.pending[core];
+        if level < Some(Level::Interrupt) {
+            if let Some(place) = place
+                && (pending.interrupt || pending.goes_on)
+            {
+                return self.start_interrupt(core, place);
+            }
+            if std::mem::take(&mut pending.wake) {
+                let parts = Parts::of(Component::Kernel, modelled.costs.ns(Cost::Interrupt));
+                return self.start(core, Level::Interrupt, What::Wake, parts, Done::default());
+            }
+        }
+        if let Some(place) = place
+            && pending.routine
+            && level < Some(Level::Softirq)
+        {
+            let most_ns = modelled.costs.ns(Cost::SoftirqMost).max(1);
+            let since = *pending.softirqs_since.get_or_insert(now);
+            let yields = now.since(since) > most_ns && modelled.scheduler.load(core) != 0;
+            if !(yields && level.is_none()) {
+                return self.start_routine(core, place, Level::Softirq, Parts::default());
+            }
+            // One turn of a process, then the softirqs go on.
+            pending.softirqs_since = Some(now);
+        } else if !pending.routine {
+            pending.softirqs_since = None;
+        }
+        if level.is_some() {
+            return;
+        }
+        let Some(next) = modelled.scheduler.next(core, now) else {
+            return modelled.scheduler.idle(core);
+        };
+        let mut parts = Parts::default();
+        parts.add(Component::Kernel, std::mem::take(&mut modelled.pending[core].owed_ns));
+        if next.switched {
+            modelled.switches += 1;
+            modelled.add(&mut parts, Component::Kernel, Cost::Switch);
+        }
+        match next.process.checked_sub(modelled.first_process) {
+            None => self.start_routine(core, next.process, Level::Process, parts),
+            Some(process) => {
+                let done = modelled.with_host(|host| host.step(process, core)).unwrap_or_default();
+                self.start(core, Level::Process, What::Process(process), parts, done);
+            }
+        }
+    }
+
+    fn start_interrupt(&mut self, core: usize, place: usize) {
+        let now = self.now;
+        let modelled = self.modelled();
+        let goes_on = std::mem::take(&mut modelled.pending[core].goes_on);
+        let mut parts = Parts::default();
+        let hands_over = modelled.system == System::Clas && place == 0;
+        if !goes_on {
+            modelled.pending[core].interrupt = false;
+            modelled.pending[core].taken = true;
+            modelled.add(&mut parts, Component::Kernel, Cost::Interrupt);
+            if modelled.system == System::Knet || place == 0 {
+                // The NIC's own; others come from the core that hands packets over.
+                let reads = modelled.costs.get(Cost::RegisterReads);
+                let read_ns = modelled.costs.get(Cost::RegisterRead);
+                parts.add(Component::Registers, (reads * read_ns).round() as u64);
+                modelled.add(&mut parts, Component::Driver, Cost::DriverInterrupt);
+            }
+        }
+        let mut done = Done::default();
+        if hands_over || self.targets[place].is_unmasked() {
+            let modelled = self.modelled();
+            let arrived = std::mem::take(&mut modelled.pending[core].taken);
+            modelled.with_host(|host| host.begin(core));
+            let target = &mut self.targets[place];
+            let polled = if arrived { target.poll(now) } else { target.go_on(now) };
+            self.charge(core, place, &polled, &mut parts);
+            let modelled = self.modelled();
+            done = modelled.with_host(crate::host::Host::take_work).unwrap_or_default();
+            modelled.pending[core].goes_on = hands_over && polled.moved != 0;
+            self.note_polled(place, &polled);
+            self.ring_from(core, place, &parts);
+        }
+        self.start(core, Level::Interrupt, What::Interrupt(place), parts, done);
+    }
+
+    fn start_routine(&mut self, core: usize, place: usize, level: Level, mut parts: Parts) {
+        let now = self.now;
+        let modelled = self.modelled();
+        let arrived = std::mem::take(&mut modelled.pending[core].taken);
+        if level == Level::Softirq {
+            parts.add(Component::Kernel, std::mem::take(&mut modelled.pending[core].owed_ns));
+            if arrived {
+                modelled.add(&mut parts, Component::Kernel, Cost::Softirq);
+            }
+        }
+        modelled.with_host(|host| host.begin(core));
+        let target = &mut self.targets[place];
+        let polled = if arrived { target.poll(now) } else { target.go_on(now) };
+        let rests = target.is_resting() && !target.is_unmasked();
+        self.charge(core, place, &polled, &mut parts);
+        let modelled = self.modelled();
+        if rests && polled.moved == 0 {
+            modelled.add(&mut parts, Component::Registers, Cost::RegisterWrite);
+            modelled.add(&mut parts, Component::Driver, Cost::DriverDone);
+        }
+        let done = modelled.with_host(crate::host::Host::take_work).unwrap_or_default();
+        self.note_polled(place, &polled);
+        self.ring_from(core, place, &parts);
+        self.start(core, level, What::Routine(place), parts, done);
+    }
+
+    /// The costs of a look at the queues, the host's own aside.
+    fn charge(&mut self, core: usize, place: usize, polled: &Polled, parts: &mut Parts) {
+        let now = self.now;
+        let modelled = self.modelled();
+        let moved = polled.moved as u64;
+        parts.add(Component::Driver, moved * modelled.costs.ns(Cost::DriverReceive));
+        parts.add(Component::Application, polled.work_ns);
+        let is_handed = modelled.system == System::Clas && polled.moved == 0;
+        let takes = if is_handed { polled.packets } else { 0 };
+        let classify_ns = modelled.costs.ns(Cost::Classify);
+        for handed in 0..polled.handed + takes {
+            let lock = if handed < polled.handed {
+                parts.add(Component::Driver, classify_ns);
+                modelled.next_lock = (modelled.next_lock + 1) % modelled.locks.len();
+                modelled.next_lock
+            } else {
+                place
+            };
+            let (hold_ns, hand_over_ns) =
+                (modelled.costs.ns(Cost::LockHold), modelled.costs.ns(Cost::LockHandOver));
+            let asked_at = now + parts.total();
+            let taken = modelled.locks[lock].take(asked_at, core, hold_ns, hand_over_ns);
+            parts.add(Component::Lock, taken.total_ns());
+        }
+    }
+
+    /// The routine's doorbells go out when its work is done; sending them is work to come.
+    fn ring_from(&mut self, core: usize, place: usize, parts: &Parts) {
+        let rings_at = self.now + parts.total();
+        let sent_at = self.send_rings(Actor::Target(place), rings_at);
+        self.modelled().pending[core].owed_ns += sent_at.since(rings_at);
+    }
+
+    fn note_polled(&mut self, place: usize, polled: &Polled) {
+        if polled.packets != 0 {
+            let (packets, work_ns) = (polled.packets, polled.work_ns);
+            self.record(Actor::Target(place), TraceEvent::TargetTurn { packets, work_ns });
+        }
+    }
+
+    fn start(&mut self, core: usize, level: Level, what: What, mut parts: Parts, done: Done) {
+        for (component, ns) in done.parts.iter() {
+            parts.add(component, ns);
+        }
+        if parts.total() == 0 {
+            // Time moves on whatever a profile says.
+            parts.add(Component::Kernel, 1);
+        }
+        let now = self.now;
+        let modelled = self.modelled();
+        let token = modelled.next_token;
+        modelled.next_token += 1;
+        modelled.pieces.insert(token, Piece { what, done });
+        modelled.cores[core].start(now, level, parts, token);
+    }
+
+    /// Enters into the report how long the target cores have been idle.
+    pub(super) fn note_idle(&mut self) {
+        let now = self.now;
+        let Some(modelled) = &mut self.modelled else { return };
+        for (place, target) in self.targets.iter().enumerate() {
+            if let Some(accounts) = modelled.accounts(target.core, now) {
+                self.monitor.notes.targets[place].asleep_ns.set(accounts[Component::Idle]);
+            }
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! A card in a modelled machine: conservation, determinism, and each mechanism against arithmetic.
+
+use crate::common::{end_traced, micros, step_through};
+use picnic_control::Launch;
+use picnic_core::config::CardFile;
+use picnic_sim::machine::{Component, Cost, Placement, Profile};
+use picnic_sim::{Simulation, Trace, registries};
+
+fn machine(text: &str, seed: u64, profile: &Profile) -> Simulation {
+    let file = CardFile::parse(text, None).unwrap_or_else(|error| panic!("{error}\n{text}"));
+    Simulation::on_machine(Launch::new(&file, registries()), seed, profile)
+        .unwrap_or_else(|error| panic!("{error}\n{text}"))
+}
+
+fn profile(name: &str) -> Profile {
+    Profile::named(name).unwrap()
+}
+
+/// A profile without a single cost.
+fn free() -> Profile {
+    let mut profile = profile("x5355");
+    for cost in Cost::ALL {
+        profile.costs.set(*cost, 0.0);
+    }
+    profile.costs.set(Cost::Chunk, 20_000.0);
+    profile.costs.set(Cost::Slice, 1e7);
+    profile.costs.set(Cost::SoftirqMost, 2e6);
+    profile
+}
+
+// ---------------------------------------------------------------- the borrowed core
+
+/// Mean latency, in nanoseconds, of single packets at random times.
+fn latency(per_ms: u64, gap_us: u64, profile: &Profile) -> f64 {
+    let packets = 40_000;
+    let text = format!(
+        "[card]\nidle = \"spin\"\n[[wire]]\nport = \"generator\"\narrivals = \"random\"\n\
+         backlog = 4096\nrate_pps = {}\npackets = {packets}\n[host]\nqueues = 1\n[interrupt]\n\
+         per_packet = true\ngate = \"none\"\nwire_usecs = {gap_us}\n",
+        per_ms * 1000
+    );
+    let mut simulation = machine(&text, 5, profile);
+    simulation.run_until(micros(packets * 1000 / per_ms));
+    let (report, _) = end_traced(simulation);
+    assert_eq!(report.ledger.dropped, 0);
+    let held = report.latency_ns.held_at_wire.unwrap_or(0);
+    report.latency_ns.mean.unwrap() as f64 - held as f64
+}
+
+#[test]
+fn a_borrowed_core_is_a_queue_of_constant_service() {
+    // M/D/1: c + rho c / (2 (1 - rho)), then the interrupt's way, and entering it.
+    let profile = profile("netburst");
+    let c = profile.costs.get(Cost::CardPacket);
+    let rest = profile.costs.get(Cost::InterruptWay);
+    for per_ms in [50, 150, 250] {
+        let rho = per_ms as f64 * c / 1e6;
+        let wanted = c + rho * c / (2.0 * (1.0 - rho)) + rest;
+        let found = latency(per_ms, 0, &profile);
+        assert!((found / wanted - 1.0).abs() < 0.08, "{per_ms}/ms: {found} of {wanted}");
+    }
+}
+
+#[test]
+fn a_moderated_nic_has_packets_wait_for_those_of_the_same_interrupt() {
+    // rho T / 2 + c + way.
+    let profile = profile("netburst");
+    let c = profile.costs.get(Cost::CardPacket);
+    let rest = profile.costs.get(Cost::InterruptWay);
+    for per_ms in [80, 150, 250] {
+        let wanted = per_ms as f64 * c / 1e6 * 125_000.0 / 2.0 + c + rest;
+        let found = latency(per_ms, 125, &profile);
+        assert!((found / wanted - 1.0).abs() < 0.08, "{per_ms}/ms: {found} of {wanted}");
+    }
+}
+
+// ---------------------------------------------------------------- links and peers
+
+fn bulk(profile: &Profile, rate_mbps: u32, run_us: u64) -> (f64, Simulation) {
+    let text = format!(
+        "[card]\nborrowed_core = 6\nidle = \"spin\"\n[[wire]]\nport = \"peers\"\n\
+         workload = \"send\"\nconnections = 4\nrate_mbps = {rate_mbps}\nwindow_bytes = 65536\n\
+         [host]\nattachment = \"model\"\nserves = \"sink\"\nqueues = 1\n[interrupt]\nrx_usecs = 0\n"
+    );
+    let mut simulation = machine(&text, 3, profile);
+    simulation.run_until(micros(10_000));
+    let before = simulation.ledger().delivered;
+    simulation.run_until(micros(10_000 + run_us));
+    let segments = simulation.ledger().delivered - before;
+    // A full core's softirqs leave its reader little time: what waits for that counts as well.
+    (segments as f64 * 1448.0 * 8e3 / run_us as f64 / 1e6, simulation)
+}
+
+#[test]
+fn a_link_at_its_rate_carries_payload_less_headers() {
+    let (gbps, simulation) = bulk(&free(), 1000, 50_000);
+    let wanted = 1448.0 / (1448.0 + 54.0 + 24.0);
+    assert!((gbps / wanted - 1.0).abs() < 0.01, "{gbps} of {wanted} Gb/s");
+    assert_eq!(end_traced(simulation).0.ledger.dropped, 0);
+}
+
+#[test]
+fn a_core_that_is_full_limits_a_link_that_is_not() {
+    let mut slow = free();
+    slow.costs.set(Cost::StackReceive, 10_000.0);
+    // 10 us for each of 1448 bytes.
+    let (gbps, mut simulation) = bulk(&slow, 10_000, 50_000);
+    assert!((gbps / (1448.0 * 8.0 / 10_000.0) - 1.0).abs() < 0.02, "{gbps} Gb/s");
+    let accounts = simulation.accounts(0).unwrap();
+    assert!(accounts[Component::Stack] * 100 > accounts.total() * 95, "{accounts:?}");
+    assert_eq!(accounts.total(), simulation.now().as_nanos());
+    end_traced(simulation);
+}
+
+#[test]
+fn a_lost_frame_is_sent_again() {
+    // A ring of 16 frames in front of a slow core loses some.
+    let mut slow = free();
+    slow.costs.set(Cost::CardPacket, 20_000.0);
+    let text = "[card]\nborrowed_core = 6\nidle = \"spin\"\n[[wire]]\nport = \"peers\"\n\
+        workload = \"send\"\nconnections = 2\nring = 16\nwindow_bytes = 65536\ntimeout_us = 2000\n\
+        [host]\nattachment = \"model\"\nserves = \"sink\"\nqueues = 1\n";
+    let mut simulation = machine(text, 1, &slow);
+    simulation.run_until(micros(200_000));
+    let read = simulation.host_figures().unwrap().bytes_read;
+    let (report, _) = end_traced(simulation);
+    assert!(report.ledger.dropped > 10, "{:?}", report.ledger);
+    assert!(read > 1_000_000, "{read}");
+}
+
+// ---------------------------------------------------------------- a web server
+
+struct Web {
+    rps: f64,
+    switches: f64,
+    colocated: f64,
+}
+
+fn web_text(queues: u16, keys: &str) -> String {
+    let cores: Vec<_> = (0..queues).collect();
+    let wire = "[[wire]]\nport = \"peers\"\nconnections = 25\nfile_bytes = 65160\ndelay_us = 75\n\
+        window_bytes = 65536\n";
+    format!(
+        "[card]\nborrowed_core = 7\nidle = \"spin\"\n[pool]\nbuffers = 16384\n{}\
+         [[rx]]\nfunction = \"rss\"\n[host]\nattachment = \"model\"\nqueues = {queues}\n\
+         target_cores = {cores:?}\ncores = 6\nfile_bytes = 65160\n[interrupt]\n{keys}\n",
+        wire.repeat(4)
+    )
+}
+
+fn web(queues: u16, profile: &Profile, keys: &str, run_us: u64) -> Web {
+    let mut simulation = machine(&web_text(queues, keys), 1, profile);
+    simulation.run_until(micros(30_000));
+    let before = simulation.host_figures().unwrap();
+    simulation.run_until(micros(30_000 + run_us));
+    let after = simulation.host_figures().unwrap();
+    for core in 0..6 {
+        assert_eq!(simulation.accounts(core).unwrap().total(), simulation.now().as_nanos());
+    }
+    assert!(simulation.ledger().balanced(), "{:?}", simulation.ledger());
+    let count = |of: fn(&picnic_sim::HostFigures) -> u64| (of(&after) - of(&before)) as f64;
+    let found = Web {
+        rps: count(|figures| figures.answers) / (run_us as f64 / 1e6),
+        switches: count(|figures| figures.switches) / count(|figures| figures.answers),
+        colocated: count(|figures| figures.colocated) / count(|figures| figures.acknowledgements),
+    };
+    end_traced(simulation);
+    found
+}
+
+const PER_PACKET: &str = "per_packet = true\ngate = \"none\"";
+
+#[test]
+fn a_seed_gives_one_trace_and_the_ledger_balances_at_every_step() {
+    let run = |seed: u64| -> Trace {
+        let mut simulation = machine(&web_text(3, PER_PACKET), seed, &profile("x5355"));
+        step_through(&mut simulation, Some(micros(6_000)));
+        let (report, trace) = end_traced(simulation);
+        assert!(report.ledger.delivered > 500, "{:?}", report.ledger);
+        trace
+    };
+    let trace = run(7);
+    assert_eq!(trace, run(7));
+    assert_ne!(trace.hash(), run(8).hash());
+}
+
+#[test]
+fn network_work_on_one_core_is_a_bottleneck_that_queues_remove() {
+    let profile = profile("x5355");
+    let rps = |queues| web(queues, &profile, PER_PACKET, 100_000).rps;
+    let (one, six) = (rps(1), rps(6));
+    assert!(six > 1.2 * one, "{one} and {six} requests/s");
+}
+
+#[test]
+fn a_wake_up_near_the_waker_brings_processes_to_their_packets() {
+    let near = web(6, &profile("x5355"), PER_PACKET, 60_000);
+    let mut stay = profile("x5355");
+    stay.placement = Placement::Stay;
+    let stay = web(6, &stay, PER_PACKET, 60_000);
+    assert!(near.colocated > 0.6 && stay.colocated < 0.4, "{}, {}", near.colocated, stay.colocated);
+    assert!(near.switches > 0.0);
+}
+
+#[test]
+fn without_distances_placement_makes_no_difference() {
+    let mut flat = profile("x5355");
+    for cost in [Cost::SharedCacheLine, Cost::PackageLine, Cost::RemoteLine, Cost::MemoryLine] {
+        flat.costs.set(cost, 0.0);
+    }
+    let near = web(6, &flat, PER_PACKET, 100_000).rps;
+    flat.placement = Placement::Stay;
+    let stay = web(6, &flat, PER_PACKET, 100_000).rps;
+    assert!((near / stay - 1.0).abs() < 0.03, "{near} and {stay} requests/s");
+}
+
+// ---------------------------------------------------------------- bad input
+
+#[test]
+fn a_card_that_wants_more_cores_than_the_machine_has_is_refused() {
+    let refused = |borrowed: usize, cores: usize| {
+        let text = format!(
+            "[card]\nborrowed_core = {borrowed}\n[host]\nattachment = \"model\"\nqueues = 1\n\
+             cores = {cores}\n"
+        );
+        let file = CardFile::parse(&text, None).unwrap();
+        let launch = Launch::new(&file, registries());
+        let result = Simulation::on_machine(launch, 1, &profile("x5355"));
+        result.map(drop).unwrap_err().to_string()
+    };
+    assert!(refused(8, 6).contains("found 8, allowed with profile x5355: 0 to 7"));
+    assert!(refused(3, 6).contains("found 3, which the host uses, allowed: from 6"));
+}
