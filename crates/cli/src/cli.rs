@@ -45,7 +45,7 @@ Exit codes: 0 good, 1 failed, 2 usage or card file.";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Run a card until its wires finish, a time is up or Ctrl-C
+    /// Run a card until its wires and tasks finish, a time is up or Ctrl-C
     Run(RunArgs),
     /// Check a card file, and show what would run where
     Check(CheckArgs),

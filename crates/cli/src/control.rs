@@ -91,7 +91,16 @@ impl CardChoice {
     /// # Errors
     /// None is running, several are, or it may not be spoken to.
     pub(crate) fn connect(&self) -> anyhow::Result<Connection> {
-        let path = self.path()?;
+        Connection::open(self.path()?, PATIENCE)
+    }
+}
+
+impl Connection {
+    /// Connects to the card at this socket, which may take so long to answer.
+    ///
+    /// # Errors
+    /// No card listens there, or it may not be spoken to.
+    pub(crate) fn open(path: PathBuf, patience: Duration) -> anyhow::Result<Connection> {
         let shown = path.display();
         let stream = UnixStream::connect(&path).map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => anyhow!("{shown}: no card is running there"),
@@ -103,13 +112,11 @@ impl CardChoice {
             }
             _ => anyhow!("{shown}: {error}"),
         })?;
-        stream.set_read_timeout(Some(PATIENCE))?;
-        stream.set_write_timeout(Some(PATIENCE))?;
+        stream.set_read_timeout(Some(patience))?;
+        stream.set_write_timeout(Some(patience))?;
         Ok(Connection { stream: BufReader::new(stream), path, calls: 0 })
     }
-}
 
-impl Connection {
     /// Where the card's socket stands.
     pub(crate) fn path(&self) -> &Path {
         &self.path

@@ -27,6 +27,7 @@ mod commands;
 mod control;
 mod failure;
 mod live;
+mod neighbours;
 mod output;
 mod registries;
 mod summary;

@@ -24,6 +24,7 @@ use crate::server::Access;
 use picnic_engine::view::View;
 use picnic_filter::Filters;
 use picnic_machine::topology::Placement;
+use picnic_os::config::TaskProgress;
 use serde_json::Value;
 use std::io::Write;
 use std::time::Duration;
@@ -110,6 +111,17 @@ pub trait Running {
     /// it. What hosts still have is handled before [`Running::stop`] returns, unless it is told not to
     /// wait.
     fn is_finished(&self) -> bool;
+
+    /// Whether the wires have nothing more to hand over and all their packets are handled, whatever
+    /// tasks still do.
+    fn wires_are_finished(&self) -> bool {
+        self.is_finished()
+    }
+
+    /// How far the tasks of its card file have run.
+    fn tasks(&self) -> Vec<TaskProgress> {
+        Vec::new()
+    }
 
     /// Whether it still works. If it does not, [`Running::stop`] says why.
     fn is_alive(&self) -> bool {
@@ -202,6 +214,7 @@ mod tests {
     fn what_an_executor_does_not_say_is_so_of_most() {
         assert!(Bare.is_served() && Bare.is_alive());
         assert!(!Bare.ends_by_programs() && !Bare.tells_events());
+        assert!(!Bare.wires_are_finished() && Bare.tasks().is_empty());
         let (start, time) = (Instant::now(), Duration::from_millis(2));
         Bare.pass(time);
         assert!(start.elapsed() >= time, "its time is the machine's");

@@ -51,9 +51,12 @@ pub struct Activity {
 impl Activity {
     /// Whether there was nothing to do.
     pub fn is_idle(&self) -> bool {
+        self.is_without_packets() && !self.resident_due && self.segment.is_none()
+    }
+
+    /// Whether no packet was taken or sent.
+    pub fn is_without_packets(&self) -> bool {
         self.received + self.submitted + self.transmitted == 0
-            && !self.resident_due
-            && self.segment.is_none()
     }
 }
 

@@ -32,7 +32,7 @@ use picnic_machine::isolate::{self, Isolated};
 use picnic_machine::threads::{BORROWED, spawn_pinned};
 use picnic_machine::topology::{Placement, available, place};
 use picnic_machine::undo::{JournalSelection, Machine, restore_all};
-use picnic_os::config::OsHandle;
+use picnic_os::config::{OsHandle, TaskProgress};
 use rustix::thread::CapabilitySet;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -62,6 +62,8 @@ enum Phase {
 struct Shared {
     phase: AtomicU8,
     /// The wires have nothing more to hand over, and all they did has been handled.
+    wires_finished: AtomicBool,
+    /// And no task has anything to run.
     finished: AtomicBool,
     targets_running: AtomicUsize,
 }
@@ -159,6 +161,7 @@ fn start(engine: &'static str, launch: Launch<'_>) -> Result<HostRunning, RunErr
     }
     let shared = Arc::new(Shared {
         phase: AtomicU8::new(Phase::Running as u8),
+        wires_finished: AtomicBool::new(false),
         finished: AtomicBool::new(false),
         targets_running: AtomicUsize::new(by_core.len()),
     });
@@ -262,10 +265,13 @@ fn run_card(
             gauges_due = now + GAUGES_NS;
         }
         let mut willing_ns = 0;
-        if activity.is_idle() {
-            if card.is_finished() {
+        if activity.is_without_packets() && card.is_finished() {
+            shared.wires_finished.store(true, Ordering::Release);
+            if activity.is_idle() {
                 shared.finished.store(true, Ordering::Release);
             }
+        }
+        if activity.is_idle() {
             willing_ns = idle.pass(now, &mut card, doorbell, || clock.now());
             times.asleep_ns.set(idle.slept_ns);
             times.wakeups.set(idle.sleeps);
@@ -384,12 +390,20 @@ impl Running for HostRunning {
         self.shared.finished.load(Ordering::Acquire)
     }
 
+    fn wires_are_finished(&self) -> bool {
+        self.shared.wires_finished.load(Ordering::Acquire)
+    }
+
+    fn tasks(&self) -> Vec<TaskProgress> {
+        self.os.as_ref().map(OsHandle::progress).unwrap_or_default()
+    }
+
     fn is_alive(&self) -> bool {
         !self.card.is_finished() && !self.targets.iter().any(JoinHandle::is_finished)
     }
 
     fn stop(self: Box<Self>) -> Result<Report, RunError> {
-        if !self.is_finished() {
+        if !self.wires_are_finished() {
             self.stop.ask();
         }
         self.shared.phase.fetch_max(Phase::Stopping as u8, Ordering::AcqRel);

@@ -13,6 +13,7 @@
 //! Tasks and schedulers are named from registries that the caller passes in: those of
 //! `apps/tasks` for the command line, one's own for others.
 
+use crate::control::TaskLine;
 use crate::executor::{MOST_ENDED, Os, OsSettings};
 use crate::keys::{OsSection, TaskSection};
 use crate::memory::TransferCost;
@@ -89,10 +90,33 @@ pub struct OsHandle {
     pub factory: Factory,
     /// What its admission counts on, and where that comes from.
     pub path: PathReport,
+    /// The tasks of the card file.
+    tasks: Arc<[TaskLine]>,
     report: Arc<OnceLock<OsReport>>,
 }
 
+/// How far a task of the card file has run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TaskProgress {
+    /// Its name.
+    pub name: String,
+    /// Whether it waits for releases.
+    pub is_periodic: bool,
+    /// Segments run.
+    pub segments: u64,
+}
+
 impl OsHandle {
+    /// How far the tasks of the card file have run, from any thread.
+    pub fn progress(&self) -> Vec<TaskProgress> {
+        let each = self.tasks.iter().map(|task| TaskProgress {
+            name: task.name.to_string(),
+            is_periodic: task.period_ns.is_some(),
+            segments: task.counters.segments.get(),
+        });
+        each.collect()
+    }
+
     /// What it came to; none while its card runs.
     pub fn report(&self) -> Option<OsReport> {
         self.report.get().cloned()
@@ -112,7 +136,8 @@ pub fn build(
 ) -> Result<Option<NicOs>, ConfigError> {
     let Some((mut os, path)) = build_with(file, kinds, around)? else { return Ok(None) };
     os.attach_filters(filters);
-    let handle = OsHandle { factory: os.factory.clone(), path, report: os.report.clone() };
+    let (factory, report) = (os.factory.clone(), os.report.clone());
+    let handle = OsHandle { factory, path, tasks: os.lines().collect(), report };
     Ok(Some(NicOs { resident: Box::new(os), handle }))
 }
 

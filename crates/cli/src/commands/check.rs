@@ -3,6 +3,7 @@
 use super::components::Kind;
 use super::ctl::moderation::mode_in_words;
 use super::net;
+use crate::neighbours;
 use crate::output;
 use crate::registries::sections;
 use crate::template::toml_value;
@@ -118,7 +119,11 @@ pub(crate) fn run(args: &CheckArgs, json: bool) -> anyhow::Result<()> {
         }
         net::hint(&card);
     })?;
-    let plan = Plan::new(&card, checked, described);
+    // The card of this name that runs may be this file's.
+    let own = Some(&*card.card.name);
+    let shared = neighbours::warnings(&launch, &checked.placement, own)?;
+    let mut plan = Plan::new(&card, checked, described);
+    plan.notes.extend(shared);
     if json { output::print_json(&plan) } else { output::print(&plan.text()) }
 }
 
@@ -282,7 +287,7 @@ impl Plan {
 }
 
 fn line(name: &str, value: &str) -> String {
-    format!("{name:<13} {}\n", output::name(value))
+    output::hanging(&format!("{name:<13} "), &output::name(value))
 }
 
 /// The keys whose values are not their defaults. The names of components are shown elsewhere.

@@ -2,16 +2,18 @@
 
 use super::net;
 use crate::live::Live;
+use crate::neighbours;
 use crate::registries::sections;
 use crate::world::{SeedArgs, WorldArgs};
 use crate::{output, summary};
-use clap::Args;
+use clap::{Args, ValueEnum};
 use picnic_control::ServedCard;
 use picnic_control::watch::Watch;
 use picnic_core::config::Setting;
 use picnic_core::stop::Stop;
 use picnic_lab::card::CardArgs;
 use picnic_machine::signals;
+use picnic_os::config::TaskProgress;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -22,10 +24,23 @@ const SHORTEST_INTERVAL: Duration = Duration::from_millis(50);
 /// The longest time until Ctrl-C or the end of the wires is noticed.
 const LOOK: Duration = Duration::from_millis(50);
 
+/// How long tasks may go on behind finished wires before they are named.
+const HOLDUP: Duration = Duration::from_millis(500);
+
+/// When a run stops by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Until {
+    /// The wires have finished and no task has anything to run
+    Idle,
+    /// The wires have finished; tasks that still run are stopped
+    Wires,
+}
+
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   picnic run                              the built-in demonstration card, five seconds
-  picnic run my.toml                      until its wires finish or Ctrl-C
+  picnic run my.toml                      until its wires and tasks finish, or Ctrl-C
+  picnic run my.toml --until wires        stop tasks that run when the wires finish
   picnic run my.toml --duration 60 --json
   picnic run my.toml --watch              reload a function when it is rebuilt
   picnic run --set host.queues=2 --set wire[0].flows=16
@@ -42,10 +57,13 @@ pub(crate) struct RunArgs {
     world: WorldArgs,
     #[command(flatten)]
     seed: SeedArgs,
-    /// Stop after this time, unless the wires finish first [default: 5 without a card file, else
+    /// Stop after this time, unless wires and tasks finish first [default: 5 without a card file, else
     /// none]
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     duration: Option<Duration>,
+    /// When to stop by itself
+    #[arg(long, value_enum, value_name = "WHEN", default_value_t = Until::Idle)]
+    until: Until,
     /// Refresh interval of the live table, 0.05 or more
     #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "1")]
     interval: Duration,
@@ -87,8 +105,13 @@ pub(crate) fn run(args: &RunArgs, json: bool) -> anyhow::Result<()> {
         launch = launch.watched(Watch::new(move || card.load(&sections(), Vec::new())));
     }
     args.seed.claim_events(&args.world, &launch)?;
+    let shared = match launch.executor()?.place(&launch) {
+        Ok(placement) => neighbours::warnings(&launch, &placement, None)?,
+        // The start says so.
+        Err(_) => Vec::new(),
+    };
     let mut running = launch.start().inspect_err(|_| net::hint(&card))?;
-    for warning in &running.view().warnings {
+    for warning in running.view().warnings.iter().chain(&shared) {
         output::tell(format_args!("picnic: warning: {warning}"));
     }
     // Only now: a card that cannot start has taken nothing from what stands there.
@@ -100,8 +123,9 @@ pub(crate) fn run(args: &RunArgs, json: bool) -> anyhow::Result<()> {
         false => Live::new(running.view(), running.placement(), json),
     };
     let interval = args.interval.max(SHORTEST_INTERVAL);
-    wait(&mut running, duration, &stop, live, interval);
+    wait(&mut running, &Ending { duration, until: args.until, stop: &stop }, live, interval);
     let mut report = running.stop()?;
+    report.notes.extend(shared);
     // `picnic ctl latency` has them, of a card that runs.
     report.latencies = None;
     let printed = match json {
@@ -113,22 +137,30 @@ pub(crate) fn run(args: &RunArgs, json: bool) -> anyhow::Result<()> {
     printed
 }
 
-/// Returns when the run is to end.
-fn wait(
-    running: &mut ServedCard,
+/// What ends a run.
+struct Ending<'a> {
     duration: Option<Duration>,
-    stop: &AtomicBool,
-    mut live: Option<Live>,
-    interval: Duration,
-) {
+    until: Until,
+    stop: &'a AtomicBool,
+}
+
+/// Returns when the run is to end.
+fn wait(running: &mut ServedCard, ending: &Ending<'_>, mut live: Option<Live>, interval: Duration) {
+    let Ending { duration, until, stop } = *ending;
     let mut next_draw = interval;
+    let mut holdup = Holdup::default();
     loop {
         let elapsed = running.elapsed();
         let is_time = duration.is_some_and(|duration| elapsed >= duration);
-        if is_time || stop.load(Ordering::Acquire) || running.is_over() {
+        let wires_are_finished = running.wires_are_finished();
+        let is_enough = until == Until::Wires && wires_are_finished;
+        if is_time || is_enough || stop.load(Ordering::Acquire) || running.is_over() {
             break;
         }
         tell(running, live.as_mut());
+        if wires_are_finished && let Some(line) = holdup.look(elapsed, running.tasks()) {
+            say(live.as_mut(), &line);
+        }
         if let Some(live) = live.as_mut().filter(|_| elapsed >= next_draw) {
             live.draw(elapsed);
             next_draw = elapsed + interval;
@@ -144,19 +176,96 @@ fn wait(
     tell(running, None);
 }
 
+/// Which tasks keep a card running whose wires have finished.
+#[derive(Debug, Default)]
+struct Holdup {
+    /// When the wires were first seen finished, and how far the tasks were.
+    first: Option<(Duration, Vec<TaskProgress>)>,
+    is_told: bool,
+}
+
+impl Holdup {
+    /// Looks at the tasks of a card whose wires have finished; says once which of them go on.
+    fn look(&mut self, elapsed: Duration, tasks: Vec<TaskProgress>) -> Option<String> {
+        let Some((since, first)) = &self.first else {
+            self.first = Some((elapsed, tasks));
+            return None;
+        };
+        if self.is_told || elapsed < *since + HOLDUP {
+            return None;
+        }
+        self.is_told = true;
+        let goes_on = |(now, was): &(&TaskProgress, &TaskProgress)| now.segments > was.segments;
+        let going: Vec<_> = tasks.iter().zip(first).filter(goes_on).map(|(now, _)| now).collect();
+        // Only a task that waits for no release keeps the core by itself.
+        let endless = going.iter().filter(|task| !task.is_periodic);
+        let named = match endless.clone().count() {
+            0 => names(going.iter().copied()),
+            _ => names(endless.copied()),
+        };
+        Some(format!(
+            "the wires have finished, but {named} to run: Ctrl-C stops the card; next time: \
+             --until wires"
+        ))
+    }
+}
+
+/// These tasks with their verb.
+fn names<'t>(tasks: impl Iterator<Item = &'t TaskProgress>) -> String {
+    let names: Vec<_> = tasks.map(|task| format!("\"{}\"", task.name)).collect();
+    match &*names {
+        [] => "a task that was created later continues".into(),
+        [name] => format!("task {name} continues"),
+        names => format!("tasks {} continue", names.join(", ")),
+    }
+}
+
 /// Says what has been said of watched files.
 fn tell(running: &ServedCard, mut live: Option<&mut Live>) {
-    for line in running.said() {
-        if let Some(live) = &mut live {
-            live.erase();
-        }
-        output::tell(format_args!("picnic: {line}"));
+    running.said().iter().for_each(|line| say(live.as_deref_mut(), line));
+}
+
+/// Says a line in place of the live table.
+fn say(live: Option<&mut Live>, line: &str) {
+    if let Some(live) = live {
+        live.erase();
     }
+    output::tell(format_args!("picnic: {line}"));
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn tasks_that_run_behind_finished_wires_are_named_once() {
+        let task = |name: &str, is_periodic, segments| TaskProgress {
+            name: name.into(),
+            is_periodic,
+            segments,
+        };
+        let at = Duration::from_millis;
+        let mut holdup = Holdup::default();
+        let look = |holdup: &mut Holdup, ms, [beat, load, rest]: [u64; 3]| {
+            let tasks = vec![
+                task("beat", true, beat),
+                task("load", false, load),
+                task("rest", false, rest),
+            ];
+            holdup.look(at(ms), tasks)
+        };
+        assert_eq!(look(&mut holdup, 100, [1, 1, 5]), None);
+        assert_eq!(look(&mut holdup, 500, [2, 90, 5]), None);
+        let told = look(&mut holdup, 600, [3, 99, 5]).unwrap();
+        assert!(told.contains("but task \"load\" continues to run"), "{told}");
+        assert!(told.ends_with("--until wires"), "{told}");
+        assert_eq!(look(&mut holdup, 900, [3, 99, 5]), None);
+
+        let mut holdup = Holdup::default();
+        assert_eq!(look(&mut holdup, 0, [1, 1, 5]), None);
+        let told = look(&mut holdup, 600, [3, 1, 5]).unwrap();
+        assert!(told.contains("task \"beat\" continues"), "{told}");
+    }
 
     #[test]
     fn times_are_positive_and_not_endless() {

@@ -511,3 +511,28 @@ fn top_ends_by_key_by_kill_and_with_its_card_and_leaves_the_terminal_as_it_was()
     assert!(text.contains("screen has ended"), "{text}");
     card.ended();
 }
+
+#[test]
+fn a_second_card_on_a_borrowed_core_is_warned_of_the_first() {
+    let _machine = machine();
+    let first = start_card("first", STEADY);
+    let core = first.json(&["info"])["borrowed_core"].to_string();
+    let (_folder, path) = card(&format!("{STEADY}[card]\nname = \"second\"\n"));
+    let path = path.to_str().unwrap();
+    let named = format!("core {core} is also the borrowed core of running card first (pid ");
+    let text = good(&["check", path]);
+    let notes: Vec<_> = text.lines().filter(|line| line.starts_with("note ")).collect();
+    assert!(notes.iter().any(|note| note.contains(&named)), "no {named:?} in {text}");
+    let mut run = command();
+    run.args(["run", path, "--duration", "0.3", "--quiet", "--json"]);
+    let output = run.output().unwrap();
+    assert!(stderr(&output).contains(&format!("picnic: warning: {named}")), "{}", stderr(&output));
+    let report = json(&output);
+    let notes = report["notes"].as_array().unwrap().iter().filter_map(Value::as_str);
+    assert_eq!(notes.filter(|note| note.starts_with(&named)).count(), 1, "{report}");
+    // The card that runs may be the file's own, and cards of virtual cores share none.
+    for arguments in [&["--set", "card.name=first"][..], &["--world", "sim"]] {
+        let text = good(&[&["check", path], arguments].concat());
+        assert!(!text.contains("running card first"), "{text}");
+    }
+}

@@ -350,3 +350,33 @@ fn what_a_world_does_not_have_is_refused_by_name() {
         "--trace: found with --world host, allowed with another",
     );
 }
+
+/// A card whose wires finish and whose task never does.
+const ENDLESS: &str = "[[wire]]\nport = \"generator\"\npackets = 1000\n[host]\nqueues = 1\n\
+                       [[task]]\ntask = \"busy\"\nname = \"load\"\npause_us = 0\n";
+
+#[test]
+fn a_task_that_keeps_a_card_running_is_named() {
+    let (_folder, path) = card(ENDLESS);
+    let output = picnic(&["run", path.to_str().unwrap(), "--duration", "3", "--json"]);
+    let said = stderr(&output);
+    let named = "picnic: the wires have finished, but task \"load\" continues to run: Ctrl-C stops \
+                 the card; next time: --until wires\n";
+    assert_eq!(said, named);
+    let report = json(&output);
+    assert_balanced(&report);
+    assert!(report["duration_s"].as_f64().unwrap() >= 3.0, "{report}");
+}
+
+#[test]
+fn a_run_until_the_wires_finish_stops_its_tasks() {
+    let (_folder, path) = card(ENDLESS);
+    for world in [&[][..], &["--world", "sim"]] {
+        let run = ["run", path.to_str().unwrap(), "--until", "wires", "--duration", "60"];
+        let report = good_json(&[&run, world, &["--json"]].concat());
+        assert_balanced(&report);
+        assert_eq!(report["ledger"]["delivered"], 1000);
+        assert!(report["duration_s"].as_f64().unwrap() < 50.0, "{report}");
+        assert_eq!(report["os"]["tasks"][0]["state"], "stopped");
+    }
+}
