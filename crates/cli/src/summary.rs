@@ -410,6 +410,7 @@ mod tests {
             },
             latencies: None,
             borrowed_core: CoreReport {
+                softirq_fraction: None,
                 core: 1,
                 thread: Some(4712),
                 busy_fraction: 0.25,

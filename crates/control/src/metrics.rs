@@ -194,10 +194,14 @@ impl Collector for Figures {
                 sink.counters(name, Unit::Other(unit.into()), help, [(labels(), count)])?;
             }
         }
-        for (name, help, share) in [
+        let softirqs = core.softirq_fraction.map(|share| {
+            ("picnic_borrowed_core_softirq", "In softirqs, those of other interfaces too", share)
+        });
+        let shares = [
             ("picnic_borrowed_core_busy", "In turns that found work", core.busy_fraction),
             ("picnic_borrowed_core_asleep", "Asleep", core.asleep_fraction),
-        ] {
+        ];
+        for (name, help, share) in shares.into_iter().chain(softirqs) {
             let labels = vec![("core", core.core.to_string())];
             let counter = ConstCounter::new(share * report.duration_s);
             sink.series((name, help, seconds()), MetricType::Counter, [(labels, counter)])?;
@@ -361,6 +365,7 @@ mod tests {
         };
         let core = &mut report.borrowed_core;
         (core.busy_fraction, core.asleep_fraction) = (0.25, 0.5);
+        core.softirq_fraction = Some(0.125);
         core.taken_away = Some(TakenAway {
             total_ns: 500_000_000,
             times: 3,
@@ -437,6 +442,7 @@ mod tests {
             ("picnic_borrowed_core_absence_drops_packets_total", &["core=\"4\" 2"]),
             ("picnic_borrowed_core_busy_seconds_total", &["core=\"4\" 0.5"]),
             ("picnic_borrowed_core_asleep_seconds_total", &["core=\"4\" 1.0"]),
+            ("picnic_borrowed_core_softirq_seconds_total", &["core=\"4\" 0.25"]),
         ] {
             assert_eq!(values(&text, family), expected, "{family} in {text}");
         }

@@ -38,6 +38,8 @@ pub struct CoreTimes {
     pub thread: Counter,
     /// Nanoseconds in turns that found work.
     pub busy_ns: Counter,
+    /// Nanoseconds that the core spent in softirqs, plus one; 0 if nobody looks.
+    softirq_ns_and_one: Counter,
     /// Nanoseconds asleep.
     pub asleep_ns: Counter,
     /// Times it woke.
@@ -64,6 +66,16 @@ impl CoreTimes {
         self.absent_ns.add(ns);
         self.absences.add(1);
         self.longest_absence_ns.set(self.longest_absence_ns.get().max(ns));
+    }
+
+    /// The core has spent so many nanoseconds in softirqs.
+    pub fn set_softirq_ns(&self, ns: u64) {
+        self.softirq_ns_and_one.set(ns.saturating_add(1));
+    }
+
+    /// Nanoseconds that the core spent in softirqs; none if nobody looks.
+    pub fn softirq_ns(&self) -> Option<u64> {
+        self.softirq_ns_and_one.get().checked_sub(1)
     }
 
     fn taken_away(&self) -> Option<TakenAway> {
@@ -268,6 +280,11 @@ impl Monitor {
                 core: self.placement.borrowed_core,
                 thread: told(&self.notes.core.thread),
                 busy_fraction: share(&self.notes.core.busy_ns),
+                softirq_fraction: self
+                    .notes
+                    .core
+                    .softirq_ns()
+                    .map(|ns| (ns as f64 / duration_ns).min(1.0)),
                 asleep_fraction: share(&self.notes.core.asleep_ns),
                 wakeups: self.notes.core.wakeups.get(),
                 taken_away: self.notes.core.taken_away(),

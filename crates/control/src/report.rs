@@ -297,8 +297,13 @@ pub struct CoreReport {
     /// The system's number of its thread, for `chrt` or `perf`; null on a virtual core.
     #[serde(default)]
     pub thread: Option<u64>,
-    /// Share of the time spent in turns that found work.
+    /// Share of the time spent in turns that found work; of a card in the kernel, that its threads
+    /// which poll the wires ran.
     pub busy_fraction: f64,
+    /// Share of the time that the core spent in softirqs, those of other interfaces included; null
+    /// unless the card is in the kernel.
+    #[serde(default)]
+    pub softirq_fraction: Option<f64>,
     /// Share of the time spent asleep.
     pub asleep_fraction: f64,
     /// Times it woke from sleep.

@@ -54,6 +54,9 @@ impl Report {
             latencies,
             borrowed_core: CoreReport {
                 busy_fraction: share(core.busy_fraction, before.borrowed_core.busy_fraction),
+                softirq_fraction: core.softirq_fraction.map(|now| {
+                    share(now, before.borrowed_core.softirq_fraction.unwrap_or_default())
+                }),
                 asleep_fraction: share(core.asleep_fraction, before.borrowed_core.asleep_fraction),
                 wakeups: core.wakeups.saturating_sub(before.borrowed_core.wakeups),
                 taken_away: match (core.taken_away, before.borrowed_core.taken_away) {

@@ -34,7 +34,7 @@ use picnic_filter::image::Judge;
 use picnic_filter::{Action, Filters, MOST_FILTERS};
 use picnic_machine::error::MachineError;
 use picnic_machine::isolate::{told, told_of_end};
-use picnic_machine::napi::{Polling, named, schedule};
+use picnic_machine::napi::{Polling, named, schedule, softirq_ns};
 use picnic_machine::topology::Placement;
 use picnic_machine::undo::{Journal, JournalSelection, Machine, restore_all};
 use picnic_machine::veth::{VethPeer, far};
@@ -303,6 +303,10 @@ struct Watched {
     core: Arc<CoreTimes>,
     targets: Vec<(Vec<i32>, Arc<TargetTimes>)>,
     start: Instant,
+    machine: Machine,
+    borrowed_core: usize,
+    /// Its time in softirqs at the start.
+    softirq_start_ns: Option<u64>,
     /// What the poll engine notes of its threads on the same cores.
     poll: Option<Notes>,
 }
@@ -339,6 +343,10 @@ impl Watched {
         let of = |count: fn(&CoreTimes) -> &Counter| beside.map(|other| count(other).get());
         let asleep_ns = elapsed_ns.saturating_sub(run_ns + wait_ns);
         self.core.asleep_ns.set(of(|core| &core.asleep_ns).unwrap_or(u64::MAX).min(asleep_ns));
+        let softirq = softirq_ns(&self.machine, self.borrowed_core).zip(self.softirq_start_ns);
+        if let Some((now, before)) = softirq {
+            self.core.set_softirq_ns(now.saturating_sub(before));
+        }
         self.core.busy_ns.set(run_ns + of(|core| &core.busy_ns).unwrap_or_default());
         self.core.wakeups.set(turns + of(|core| &core.wakeups).unwrap_or_default());
         self.core.thread.set(of(|core| &core.thread).unwrap_or_default());
@@ -369,6 +377,9 @@ impl KernelRunning {
             core: core.clone(),
             targets: targets.collect(),
             start,
+            borrowed_core: placement.borrowed_core,
+            softirq_start_ns: softirq_ns(&machine, placement.borrowed_core),
+            machine,
             poll: half.as_ref().and_then(Half::notes),
         };
         let latencies = watched.poll.iter().flat_map(|poll| poll.latencies.clone()).collect();

@@ -38,6 +38,9 @@ use std::path::Path;
 /// What a kernel thread's name may have been cut to.
 const SHORTEST_NAME: usize = 15;
 
+/// Ticks per second of proc_stat(5) on every architecture that picnic is built for.
+const USER_HZ: u64 = 100;
+
 /// An interface that threads of the kernel poll.
 #[derive(Clone, Debug)]
 pub struct Polling {
@@ -314,6 +317,20 @@ fn all_named(machine: &Machine, start: &str) -> Vec<Thread> {
     all
 }
 
+/// Nanoseconds that a core has spent in softirqs since boot, in steps of 10 ms; none if the kernel does
+/// not say.
+pub fn softirq_ns(machine: &Machine, core: usize) -> Option<u64> {
+    read_softirq(&fs::read_to_string(machine.procfs.join("stat")).ok()?, core)
+}
+
+fn read_softirq(stat: &str, core: usize) -> Option<u64> {
+    let name = format!("cpu{core}");
+    let line = stat.lines().find(|line| line.split_whitespace().next() == Some(&name))?;
+    // user, nice, system, idle, iowait, irq, softirq
+    let ticks: u64 = line.split_whitespace().nth(7)?.parse().ok()?;
+    Some(ticks * (1_000_000_000 / USER_HZ))
+}
+
 /// What a thread has done so far; none if it has ended, or the kernel does not say.
 pub fn schedule(thread: i32) -> Option<Schedule> {
     let text = fs::read_to_string(Path::new("/proc").join(thread.to_string()).join("schedstat"));
@@ -332,6 +349,16 @@ mod tests {
     use crate::config::{IsolationLevel, IsolationMethod};
     use crate::isolate::{IsolationRequest, apply};
     use crate::undo::fixture::{Fixture, KERNEL, put};
+
+    #[test]
+    fn softirq_time_is_that_of_the_core() {
+        let stat = "cpu  9 9 9 9 9 9 9 9\ncpu1 1 2 3 4 5 6 7 8\ncpu10 1 2 3 4 5 6 70 8\nintr 1\n";
+        assert_eq!(read_softirq(stat, 1), Some(70_000_000));
+        assert_eq!(read_softirq(stat, 10), Some(700_000_000));
+        assert_eq!(read_softirq(stat, 0), None);
+        assert_eq!(read_softirq("cpu1 1 2", 1), None);
+        assert!(softirq_ns(&Machine::this(), crate::topology::cores()[0]).is_some());
+    }
 
     /// A card that starts when its core is isolated already: its thread gets in, and stays until the
     /// card ends, whichever ends first.
