@@ -137,3 +137,33 @@ fn a_wrong_key_is_said_before_anything_is_left() {
     assert!(stderr(&output).contains("--set: host.queues: found 0"), "{}", stderr(&output));
     assert_eq!(left_by(id), Vec::<String>::new());
 }
+
+#[test]
+fn the_web_demo_runs_in_the_kernel() {
+    let test = "the_web_demo_runs_in_the_kernel";
+    if !can_run(test) {
+        return;
+    }
+    if !picnic_kernel::is_built() {
+        return skip(test, "it needs clang at build time");
+    }
+    let _machine = machine();
+    let demo = ["demo", "web", "--seconds=1", "--connections=20", "--engine", "kernel"];
+    let child = spawn(&[&demo[..], &["--json", "--set", "host.queues=1"]].concat());
+    let id = child.id();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let figures = json(&output);
+    assert_eq!(figures["card"]["engine"], "kernel");
+    assert_balanced(&figures["card"]);
+    let web = &figures["web"];
+    assert!(web["requests"].as_u64().unwrap() > 100, "{web}");
+    // Requests that hold one packet each have come through the card.
+    let wire = &figures["card"]["wires"][0];
+    assert!(wire["rx_packets"].as_u64() > web["requests"].as_u64(), "{wire} {web}");
+    // Of a core that did this work, in softirqs or polling.
+    let core = &figures["card"]["borrowed_core"];
+    let shares = ["softirq_fraction", "busy_fraction"].map(|share| core[share].as_f64().unwrap());
+    assert!(shares[0] + shares[1] > 0.0, "{core}");
+    assert_eq!(left_by(id), Vec::<String>::new());
+}

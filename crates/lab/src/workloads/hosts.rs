@@ -172,6 +172,19 @@ impl Hosts {
         Ok(())
     }
 
+    /// Gives the first wire's interface to the server, with the server's address: for cards that hand
+    /// packets to the network stack behind their wire.
+    ///
+    /// # Errors
+    /// What the system said.
+    pub fn serve_at_wire(&self) -> Result<(), MachineError> {
+        let link = wire_link(0);
+        self.ip(Role::Card, &format!("link set {link} netns {}", self.netns(Role::Server)))?;
+        self.ip(Role::Server, &format!("address add {SERVER}/24 dev {link}"))?;
+        self.ip(Role::Server, &format!("link set {link} up"))?;
+        self.testbed.wait_for_carrier(Role::Server.short(), &link)
+    }
+
     fn join(
         &self,
         (near, near_link): (Role, &str),

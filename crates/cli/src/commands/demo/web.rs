@@ -2,7 +2,8 @@
 
 use crate::live::Live;
 use crate::output::{count, nanoseconds, rate};
-use crate::workloads::hosts::{CLIENT, Hosts, Role, SERVER};
+use crate::registries::{registries, sections};
+use crate::workloads::hosts::{CLIENT, Hosts, Role, SERVER, wire_link};
 use crate::workloads::web::{FILE, Load, Server, TOOLS, WebFigures};
 use crate::workloads::{tools, web};
 use crate::{output, summary};
@@ -18,6 +19,8 @@ use std::time::{Duration, Instant};
 
 /// The card, which is also an example. Its namespaces get other names here.
 const CARD: &str = include_str!("../../../../../examples/cards/web.toml");
+/// The same in the kernel, where the server is behind the wire itself.
+const KERNEL_CARD: &str = include_str!("../../../../../examples/cards/kernel.toml");
 /// Bytes of the file that is asked for.
 const FILE_BYTES: usize = 1024;
 /// Bytes of a packet on the wire without its Ethernet header.
@@ -30,7 +33,8 @@ const DRAW: Duration = Duration::from_secs(1);
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Builds three network namespaces: wrk in the first, the card's wire in the second, nginx in the
-third, with the card between them. Nothing else on the machine is changed, and all of it is removed
+third, with the card between them. With --engine kernel the wire is in nginx's namespace, since the
+card hands packets to the network stack there. Nothing else on the machine is changed, and all of it is removed
 at the end, also after Ctrl-C; what a killed run left, `picnic cleanup` or the next one removes.
 
 Needs root, and nginx and wrk: apt-get install nginx-light wrk
@@ -39,6 +43,7 @@ Examples:
   picnic demo web                         five seconds, 100 connections
   picnic demo web --connections 1000 --json
   picnic demo web --set host.queues=2 --set interrupt.rx_usecs=0
+  picnic demo web --engine kernel         the card in the kernel
   picnic demo web --keep                  leave it running, to look around
 
 Exit codes: 0 good; 1 failed, also if a request went wrong or the ledger does not balance; 2 usage.")]
@@ -78,7 +83,7 @@ pub(super) fn run(args: &WebArgs, json: bool) -> anyhow::Result<()> {
     let hosts = Hosts::build("demo", MTU)?;
     let card = card(args, &hosts)?;
     go_on("starting the card")?;
-    let running = Launch::new(&card, picnic_host::registries()).start_alone()?;
+    let running = Launch::new(&card, registries()).start_alone()?;
     go_on("starting nginx")?;
     let workers = cores().len().max(2);
     let server = Server::start(&hosts, workers, FILE_BYTES)?;
@@ -132,7 +137,16 @@ fn card(args: &WebArgs, hosts: &Hosts) -> anyhow::Result<CardFile> {
         Setting::text("wire[0].namespace", &hosts.netns(Role::Card)),
         Setting::text("host.namespace", &hosts.netns(Role::Server)),
     ];
-    Ok(args.changes.load(&picnic_host::sections(), CARD, None, settings)?)
+    let card = args.changes.load(&sections(), CARD, None, settings)?;
+    if card.card.engine != "kernel" {
+        return Ok(card);
+    }
+    hosts.serve_at_wire()?;
+    let settings = vec![
+        Setting::text("wire[0].interface", &wire_link(0)),
+        Setting::text("wire[0].namespace", &hosts.netns(Role::Server)),
+    ];
+    Ok(args.changes.load(&sections(), KERNEL_CARD, None, settings)?)
 }
 
 /// Waits for the end of the load.
@@ -201,8 +215,7 @@ mod tests {
     #[test]
     fn the_demo_runs_the_example_in_its_own_namespaces() {
         let settings = vec![Setting::text("wire[0].namespace", "elsewhere")];
-        let card =
-            ChangeArgs::default().load(&picnic_host::sections(), CARD, None, settings).unwrap();
+        let card = ChangeArgs::default().load(&sections(), CARD, None, settings).unwrap();
         assert_eq!(card.wires[0].port.name(), "packet");
         assert_eq!(card.host.section.name(), "tap");
         assert!(CARD.contains(SERVER) && CARD.contains("namespace = \"card\""));
