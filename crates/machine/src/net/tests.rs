@@ -85,7 +85,7 @@ fn a_network_comes_to_these_commands() {
             "ip netns add client".to_owned(),
             "ip -n client link set lo up".into(),
             format!(
-                "ip link add w0 {queues} type veth peer name c0 address 02:00:00:00:00:0a {queues} \
+                "ip link add w0 {queues} type veth peer name c0 address 02:00:00:00:00:0a mtu 9000 \
                  netns client"
             ),
             "ethtool -K w0 tx off gro on".into(),
@@ -94,6 +94,7 @@ fn a_network_comes_to_these_commands() {
             "ip -n client address add fd00::2/64 dev c0 nodad".into(),
             "ip netns exec client ethtool -K c0 tx off gro on".into(),
             "ip -n client link set c0 up".into(),
+            "ip netns exec client tc qdisc replace dev c0 root mq".into(),
         ]
     );
 }
