@@ -1,7 +1,7 @@
 //! Writing for people and for programs, and how figures are written.
 
 use anyhow::anyhow;
-use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Table, presets};
+use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Table, Width, presets};
 use picnic_machine::signals;
 use picnic_ports::stream::Stream;
 use serde::Serialize;
@@ -94,11 +94,20 @@ pub(crate) enum Column<'a> {
     Number(&'a str),
 }
 
+impl<'a> Column<'a> {
+    /// Its heading.
+    fn name(self) -> &'a str {
+        match self {
+            Column::Text(name) | Column::Number(name) => name,
+        }
+    }
+}
+
 /// A table without lines: a heading, then the rows, as wide as it needs.
 pub(crate) fn table(columns: &[Column<'_>], rows: impl IntoIterator<Item = Vec<String>>) -> String {
     let mut table = Table::new();
     table.set_content_arrangement(ContentArrangement::Disabled);
-    written(table, columns, rows)
+    written(table, columns, rows, [])
 }
 
 /// The same with columns left out, the first of `least` first, until it fits the terminal. What is
@@ -117,9 +126,7 @@ fn narrowed(
     mut rows: Vec<Vec<String>>,
     most: Option<usize>,
 ) -> String {
-    let name_of = |column: &Column<'_>| match column {
-        Column::Text(name) | Column::Number(name) => (*name).to_owned(),
-    };
+    let name_of = |column: &Column<'_>| column.name().to_owned();
     let mut columns = columns.to_vec();
     let mut without = Vec::new();
     let mut least = least.iter();
@@ -142,14 +149,75 @@ fn narrowed(
     }
 }
 
-/// The same, its words broken so that it fits the terminal. The first column stays whole.
+/// The same, its cells broken between words so that it fits the terminal. The first column stays
+/// whole. If a word would not fit, each row is a paragraph.
 pub(crate) fn fitting_table(
     columns: &[Column<'_>],
     rows: impl IntoIterator<Item = Vec<String>>,
 ) -> String {
+    fitted(columns, rows.into_iter().collect(), width())
+}
+
+fn fitted(columns: &[Column<'_>], rows: Vec<Vec<String>>, width: u16) -> String {
+    let length = |text: &str| text.chars().count();
+    let longest = |text: &str| text.split_whitespace().map(length).max().unwrap_or(0);
+    let least: Vec<usize> = (columns.iter().enumerate())
+        .map(|(place, column)| {
+            let needed: &dyn Fn(&str) -> usize = if place == 0 { &length } else { &longest };
+            let cells = rows.iter().filter_map(|row| row.get(place));
+            cells.map(|cell| needed(cell)).chain([needed(column.name())]).max().unwrap_or(0)
+        })
+        .collect();
+    // A blank on either side.
+    if least.iter().map(|word| word + 2).sum::<usize>() > usize::from(width) {
+        return paragraphs(columns, &rows, usize::from(width));
+    }
     let mut table = Table::new();
-    table.set_content_arrangement(ContentArrangement::Dynamic).set_width(width());
-    written(table, columns, rows)
+    table.set_content_arrangement(ContentArrangement::Dynamic).set_width(width);
+    let least = least.iter().map(|&word| word as u16 + 2).map(Width::Fixed);
+    written(table, columns, rows, least.map(ColumnConstraint::LowerBoundary))
+}
+
+/// Each row as its first cell and, below it, the others by name.
+fn paragraphs(columns: &[Column<'_>], rows: &[Vec<String>], width: usize) -> String {
+    let mut text = String::new();
+    for row in rows {
+        let mut cells = columns.iter().zip(row);
+        if let Some((_, first)) = cells.next() {
+            text.push_str(&format!(" {}\n", name(first)));
+        }
+        for (column, cell) in cells.filter(|(_, cell)| !cell.is_empty()) {
+            let heading = match column.name() {
+                "" => String::new(),
+                heading => format!("{heading}: "),
+            };
+            text.push_str(&wrapped(&format!("   {heading}"), &name(cell), 5, Some(width)));
+        }
+    }
+    text
+}
+
+/// A line of a name and a text that fits the terminal: broken between words, each further line
+/// indented as far as the text.
+pub(crate) fn hanging(name: &str, text: &str) -> String {
+    wrapped(name, text, name.chars().count(), terminal_width())
+}
+
+fn wrapped(start: &str, text: &str, indent: usize, most: Option<usize>) -> String {
+    let Some(most) = most else { return format!("{start}{text}\n") };
+    let (mut lines, mut line) = (String::new(), start.to_owned());
+    for (place, word) in text.split_whitespace().enumerate() {
+        let is_full = line.chars().count() + 1 + word.chars().count() > most;
+        if place != 0 && is_full {
+            lines.push_str(&line);
+            lines.push('\n');
+            line = " ".repeat(indent);
+        } else if place != 0 {
+            line.push(' ');
+        }
+        line.push_str(word);
+    }
+    lines + &line + "\n"
 }
 
 /// The same with headings broken to what stands below them, so that it is no wider than its cells
@@ -170,11 +238,8 @@ pub(crate) fn page_table(columns: &[Column<'_>], rows: &[Vec<String>]) -> String
         }
         lines.join("\n")
     };
-    let broken: Vec<String> = (columns.iter().enumerate())
-        .map(|(place, column)| match column {
-            Column::Text(words) | Column::Number(words) => heading(place, words),
-        })
-        .collect();
+    let broken: Vec<String> =
+        (columns.iter().enumerate()).map(|(place, column)| heading(place, column.name())).collect();
     let columns = columns.iter().zip(&broken).map(|(column, words)| match column {
         Column::Text(_) => Column::Text(words),
         Column::Number(_) => Column::Number(words),
@@ -201,11 +266,10 @@ fn written(
     mut table: Table,
     columns: &[Column<'_>],
     rows: impl IntoIterator<Item = Vec<String>>,
+    constraints: impl IntoIterator<Item = ColumnConstraint>,
 ) -> String {
     table.load_preset(presets::NOTHING);
-    table.set_header(columns.iter().map(|column| match column {
-        Column::Text(name) | Column::Number(name) => *name,
-    }));
+    table.set_header(columns.iter().map(|column| column.name()));
     for row in rows {
         table.add_row(row.iter().map(|cell| name(cell)));
     }
@@ -216,6 +280,11 @@ fn written(
                 Column::Number(_) => CellAlignment::Right,
             };
             place.set_cell_alignment(alignment);
+        }
+    }
+    for (index, constraint) in constraints.into_iter().enumerate().skip(1) {
+        if let Some(column) = table.column_mut(index) {
+            column.set_constraint(constraint);
         }
     }
     if let Some(first) = table.column_mut(0) {
@@ -324,6 +393,33 @@ mod tests {
         assert_eq!(narrow(Some(22)), some);
         // What has no less is not taken apart.
         assert_eq!(narrow(Some(3)), " wire\n a\n (no room for: bytes, packets)\n");
+    }
+
+    #[test]
+    fn words_stay_whole_however_narrow_the_terminal_is() {
+        let columns = ["key", "type", "default", "help"].map(Column::Text);
+        let help = "Microseconds between two invocations, indistinguishable from nothing if 0";
+        let rows = vec![["pause_us", "integer", "1000", help].map(str::to_owned).to_vec()];
+        for width in 20..120 {
+            let text = fitted(&columns, rows.clone(), width);
+            for word in help.split(' ').chain(["pause_us", "integer", "1000"]) {
+                let is_whole = text.split_whitespace().any(|found| found == word);
+                assert!(is_whole, "{word} at {width}:\n{text}");
+            }
+            let widest = text.lines().map(|line| line.chars().count()).max().unwrap();
+            assert!(widest <= usize::from(width).max(24), "at {width}:\n{text}");
+        }
+        let wanted = " pause_us\n   type: integer\n   default: 1000\n   help: Microseconds between\n     \
+                      two invocations,\n     indistinguishable from\n     nothing if 0\n";
+        assert_eq!(fitted(&columns, rows, 30), wanted);
+    }
+
+    #[test]
+    fn a_line_is_broken_between_words_and_hangs_from_its_name() {
+        let line = |most| wrapped("note  ", "a bc  def", 6, most);
+        assert_eq!(line(None), "note  a bc  def\n");
+        assert_eq!(line(Some(11)), "note  a bc\n      def\n");
+        assert_eq!(line(Some(3)), "note  a\n      bc\n      def\n");
     }
 
     #[test]

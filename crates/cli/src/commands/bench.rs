@@ -107,6 +107,7 @@ mod tests {
     use super::*;
 
     fn parsed(words: &[&str]) -> Result<BenchArgs, clap::Error> {
+        picnic_lab::registry::set(picnic_papers::registry::lists(&[]));
         let command = BenchArgs::augment_subcommands(Command::new("bench"));
         let matches = command.try_get_matches_from([&["bench"], words].concat())?;
         BenchArgs::from_arg_matches(&matches)

@@ -4,6 +4,7 @@ use crate::control::{CardChoice, Connection};
 use crate::failure::Usage;
 use crate::output::{self, count};
 use anyhow::{Context, bail};
+use clap::builder::UnknownArgumentValueParser;
 use clap::{Args, ValueEnum};
 use picnic_machine::signals;
 use picnic_ports::stream;
@@ -43,6 +44,10 @@ pub(crate) struct CaptureWhat {
     /// The pcapng file to write; - for standard output (the default unless that is a terminal)
     #[arg(long, short, value_name = "FILE")]
     write: Option<PathBuf>,
+    /// As other programs call --write
+    #[arg(long, short = 'o', hide = true, value_name = "FILE",
+          value_parser = UnknownArgumentValueParser::suggest_arg("--write"))]
+    output: Option<String>,
     /// End after this many packets
     #[arg(long, short, value_name = "PACKETS", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,

@@ -69,6 +69,21 @@ impl Kind {
         }
     }
 
+    /// The names in the registry, in its order.
+    pub(crate) fn names(self) -> Vec<&'static str> {
+        fn of<P>(registry: &[Entry<P>]) -> Vec<&'static str> {
+            registry.iter().map(|entry| entry.name).collect()
+        }
+        let registries = registries();
+        match self {
+            Kind::Functions => of(registries.functions),
+            Kind::Ports => of(registries.wires),
+            Kind::Attachments => of(registries.attachments),
+            Kind::Schedulers => of(registries.schedulers),
+            Kind::Tasks => of(registries.tasks),
+        }
+    }
+
     /// What the registry holds, in its order.
     pub(crate) fn list(self) -> Vec<Described> {
         let registries = registries();

@@ -22,7 +22,9 @@ pub(crate) fn run(json: bool) -> anyhow::Result<()> {
     }
     for finding in missing {
         let mend = finding.mend.as_deref().unwrap_or("cannot be fixed on this machine");
-        text += &format!("  {}, for {}\n    {mend}\n", finding.name, finding.needed_for);
+        text += &output::hanging("  ", &format!("{}, for {}", finding.name, finding.needed_for));
+        // A command stays in one piece.
+        text += &format!("    {mend}\n");
     }
     output::print(&text)
 }

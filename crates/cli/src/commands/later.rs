@@ -3,8 +3,11 @@
 //! A start describes all commands to the parser, most of which are not meant. What takes time to
 //! describe waits until its command is; lists of all there is have it from the start.
 
+use super::components::Kind;
 use crate::cli::Cli;
+use clap::builder::PossibleValuesParser;
 use clap::{ArgMatches, Args, Command, CommandFactory, FromArgMatches};
+use picnic_lab::registry;
 use std::cell::Cell;
 
 thread_local! {
@@ -23,7 +26,43 @@ pub(crate) fn whole() -> Command {
     IS_WHOLE.set(true);
     let command = Cli::command();
     IS_WHOLE.set(false);
-    command
+    completed(command, "")
+}
+
+/// A command, its argument, and the names that this may be.
+type Named = (&'static str, &'static str, fn() -> Vec<&'static str>);
+
+/// Where a name of a registry is given.
+const NAMED: &[Named] = &[
+    (" functions", "name", || Kind::Functions.names()),
+    (" ports", "name", || Kind::Ports.names()),
+    (" attachments", "name", || Kind::Attachments.names()),
+    (" schedulers", "name", || Kind::Schedulers.names()),
+    (" tasks", "name", || Kind::Tasks.names()),
+    (" try", "function", || Kind::Functions.names()),
+    (" wcet show", "task", || Kind::Tasks.names()),
+    (" ctl tasks create", "kind", || Kind::Tasks.names()),
+    (" lab list", "name", experiments),
+    (" lab run", "names", experiments),
+];
+
+fn experiments() -> Vec<&'static str> {
+    registry::experiments().chain(registry::benchmarks()).map(|entry| entry.name).collect()
+}
+
+/// The command with names that shells complete.
+fn completed(command: Command, path: &str) -> Command {
+    let command = command.mut_args(|argument| {
+        let is_named = |&&(of, name, _): &&Named| of == path && argument.get_id().as_str() == name;
+        match NAMED.iter().find(is_named) {
+            Some((_, _, names)) => argument.value_parser(PossibleValuesParser::new(names())),
+            None => argument,
+        }
+    });
+    command.mut_subcommands(|sub| {
+        let path = format!("{path} {}", sub.get_name());
+        completed(sub, &path)
+    })
 }
 
 /// Arguments that are described later.
@@ -68,6 +107,7 @@ mod tests {
 
     #[test]
     fn what_waits_is_described_as_in_the_whole() {
+        picnic_lab::registry::set(picnic_papers::registry::lists(&[]));
         let [whole, waiting] = [whole(), Cli::command()].map(|mut command| {
             let before = command.get_subcommands().map(|each| each.get_subcommands().count());
             let before: usize = before.sum();
@@ -86,7 +126,24 @@ mod tests {
     }
 
     #[test]
+    fn names_of_registries_are_completed_wherever_they_are_given() {
+        picnic_lab::registry::set(picnic_papers::registry::lists(&[]));
+        let whole = whole();
+        for (path, argument, names) in NAMED {
+            let mut words = path.split_whitespace();
+            let command = words.try_fold(&whole, |command, word| command.find_subcommand(word));
+            let command = command.unwrap_or_else(|| panic!("no command{path}"));
+            let argument = command.get_arguments().find(|each| each.get_id() == argument);
+            let found = argument.unwrap_or_else(|| panic!("{path}")).get_possible_values();
+            let found: Vec<_> = found.iter().map(|value| value.get_name().to_owned()).collect();
+            assert_eq!(found, names(), "{path}");
+            assert!(!found.is_empty(), "{path}");
+        }
+    }
+
+    #[test]
     fn the_tree_below_help_is_whole() {
+        picnic_lab::registry::set(picnic_papers::registry::lists(&[]));
         let mut command = whole();
         command.build();
         for path in [["bench", "dispatch"], ["ctl", "rss"], ["lab", "ab"]] {
