@@ -231,9 +231,11 @@ impl Descriptor {
         if count > self.headroom() || self.length.checked_add(count).is_none() {
             return false;
         }
+        let inner = self.inner_l3().and_then(|offset| offset.checked_add(count));
         self.set_extent(self.offset - count, self.length + count);
         self.grow_chain(i32::from(count));
         self.forget_layers();
+        self.move_inner_l3(inner);
         true
     }
 
@@ -243,9 +245,11 @@ impl Descriptor {
         if count > self.length {
             return false;
         }
+        let inner = self.inner_l3().and_then(|offset| offset.checked_sub(count));
         self.set_extent(self.offset + count, self.length - count);
         self.grow_chain(-i32::from(count));
         self.forget_layers();
+        self.move_inner_l3(inner);
         true
     }
 
@@ -441,6 +445,24 @@ impl Descriptor {
         }
     }
 
+    /// Whether the same is known of another packet, beside where it lies, how long it is and when
+    /// it came: wire and tx queue, mark, hash, layers, VLAN tag kept beside it, checksums,
+    /// segmentation.
+    #[inline]
+    pub fn knows_the_same(&self, other: &Descriptor) -> bool {
+        const OWN: u64 = (CHAINED as u64) << 16;
+        let kind = |of: &Descriptor| {
+            let word = space::words(of)[KIND] & !OWN;
+            let has_number = of.flags & INNER != 0 || of.gso_type() != GsoType::None;
+            if has_number { word } else { word << 16 >> 16 }
+        };
+        self.wire == other.wire
+            && self.mark == other.mark
+            && self.tx_queue() == other.tx_queue()
+            && kind(self) == kind(other)
+            && (self.rss_hash == other.rss_hash || self.rss_type() == RssType::None)
+    }
+
     /// L3 and L4 protocols, as the last parse found them.
     #[inline(always)]
     pub fn packet_type(&self) -> PacketType {
@@ -472,8 +494,8 @@ impl Descriptor {
         self.gso_size
     }
 
-    /// Bytes before the IP header inside a tunnel, if a function has found one. It is known until
-    /// bytes are put in front of the packet or taken off, and never of a super-frame.
+    /// Bytes before the IP header inside a tunnel, if a function has found one. It moves with bytes
+    /// that are put in front of the packet or taken off, and is never known of a super-frame.
     #[inline(always)]
     pub fn inner_l3(&self) -> Option<u16> {
         (self.flags & INNER != 0).then_some(self.gso_size)
@@ -488,8 +510,22 @@ impl Descriptor {
         }
     }
 
-    fn forget_layers(&mut self) {
+    /// Forgets the IP header inside a tunnel: the tunnel has been taken off, or another put on.
+    #[inline]
+    pub fn forget_inner_l3(&mut self) {
         space::words_mut(self)[KIND] &= !(u64::from(INNER) << 16);
+    }
+
+    #[inline]
+    fn move_inner_l3(&mut self, inner: Option<u16>) {
+        self.forget_inner_l3();
+        if let Some(offset) = inner {
+            self.set_inner_l3(offset);
+        }
+    }
+
+    #[inline]
+    fn forget_layers(&mut self) {
         self.set_layers(&Layers::default());
     }
 

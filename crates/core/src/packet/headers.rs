@@ -67,6 +67,29 @@ impl Descriptor {
         Some((u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d])))
     }
 
+    /// Bytes of the IP packet that begins at L3; see [`Layers::ip_length`].
+    #[inline]
+    pub fn ip_length(&self, layers: &Layers) -> Option<usize> {
+        layers.ip_length(self.data(), self.length() as usize)
+    }
+
+    /// Whether the headers of a packet that was parsed to `layers` are all there and agree. Its
+    /// end may be missing, as in a capture of each packet's first bytes: then it is malformed, and
+    /// readable all the same.
+    #[inline]
+    pub fn is_readable(&self, layers: &Layers) -> bool {
+        !layers.packet_type.is_malformed() || self.is_cut(layers)
+    }
+
+    /// Whether nothing is wrong with a malformed packet but that its end is missing.
+    #[cold]
+    fn is_cut(&self, layers: &Layers) -> bool {
+        let length = self.length() as usize;
+        let Some(said) = self.ip_length(layers) else { return false };
+        let end = usize::from(layers.l3_offset) + said;
+        end > length && !layers::parse_of(self.data(), end).packet_type.is_malformed()
+    }
+
     /// Where the headers are, kept nowhere.
     fn seek(&self) -> Layers {
         if self.is_chained() {
@@ -101,10 +124,14 @@ impl Descriptor {
         let l3 = usize::from(layers.l3_offset);
         let packet = self.bytes_from(l3)?;
         let length = if layers.packet_type.is_ipv4() {
-            Ipv4::new_header(packet).ok()?.total_length().into()
+            usize::from(Ipv4::new_header(packet).ok()?.total_length())
         } else {
-            Ipv6::HEADER_LENGTH + usize::from(Ipv6::new_header(packet).ok()?.payload_length())
+            match Ipv6::new_header(packet).ok()?.payload_length() {
+                0 => 0,
+                length => Ipv6::HEADER_LENGTH + usize::from(length),
+            }
         };
+        let length = if length == 0 { self.length() as usize - l3 } else { length };
         let l4 = usize::from(layers.l4_offset);
         let segment = self.bytes_from(l4)?;
         segment.get(..(l3 + length).checked_sub(l4)?.min(segment.len()))

@@ -25,9 +25,11 @@
 //!   one queue. An atomic IPv6 fragment (RFC 6946) is none.
 //! - Of a packet in several buffers, lengths are judged by [`parse_of`] against the whole; where its
 //!   headers go on, [`Descriptor::parse`](super::desc::Descriptor::parse) sees to.
-//! - Bytes behind the IP length are padding and never part of L4. A third VLAN tag is
-//!   [`L3Kind::Other`]; more than eight IPv6 extension headers, or more than 980 bytes of them, are
-//!   malformed, as are jumbograms. A host reads on: who must know what it reads looks at
+//! - Bytes behind the IP length are padding and never part of L4. An IP length of 0 is that of the
+//!   frame: of a super-frame longer than the field can say (BIG TCP), or one whose length a NIC
+//!   fills in. Linux, Wireshark and tcpdump read it so.
+//! - A third VLAN tag is [`L3Kind::Other`]; more than eight IPv6 extension headers, or more than 980
+//!   bytes of them, are malformed. A host reads on: who must know what it reads looks at
 //!   [`Layers::is_plain`] first.
 //!
 //! Guarantees: no panic and no offset beyond `data`, for any bytes; no accessor panics, even on
@@ -36,13 +38,16 @@
 //!
 //! Source: RFC 791, RFC 8200, IEEE 802.1Q; RSS as in the "Microsoft RSS hashing types" of NDIS.
 
+use super::wire::Ipv6;
 use core::fmt;
 
 mod parse;
+mod route;
 #[cfg(test)]
 mod tests;
 
 pub use parse::{PlainV4, parse, parse_ip, parse_of, parse_slow, plain_v4};
+pub use route::Route;
 
 /// Bytes of headers that a parse looks at, at most: Ethernet with two tags, IP with its extensions,
 /// the longest of TCP.
@@ -285,6 +290,26 @@ impl Layers {
             _ => l3,
         };
         length.min(data.len())
+    }
+
+    /// Bytes of the IP packet that begins at L3, header included, in a packet of `packet_length`
+    /// bytes: what its header says, though that may be more than there is, or a jumbo payload
+    /// option; if the header says 0, all that there is. `None` if it is not IP.
+    #[inline]
+    pub fn ip_length(&self, data: &[u8], packet_length: usize) -> Option<usize> {
+        let l3 = usize::from(self.l3_offset);
+        let (place, header) = match self.packet_type.l3() {
+            L3Kind::Ipv4 => (2, 0),
+            L3Kind::Ipv6 => (4, 40),
+            _ => return None,
+        };
+        match u16::from_be_bytes(*chunk(data, l3 + place)?) {
+            0 => match Ipv6::new_header(data.get(l3..)?).map(|ip| ip.jumbo_length()) {
+                Ok(Some(jumbo)) if self.packet_type.is_ipv6() => Some(header + jumbo as usize),
+                _ => Some(packet_length.saturating_sub(l3)),
+            },
+            said => Some(header + usize::from(said)),
+        }
     }
 
     /// IPv4 source and destination, each as its four bytes lie in memory.

@@ -12,8 +12,9 @@
 //! [`Capabilities::partial_checksums`]: crate::port::Capabilities::partial_checksums
 
 use super::desc::{ChecksumState, Descriptor};
-use super::layers::PacketType;
-use super::wire::checksum;
+use super::layers::{Layers, PacketType, Route};
+use super::wire::{IpProtocol, Ipv4, Ipv6, PseudoHeader, checksum};
+use std::net::IpAddr;
 use std::ops::Range;
 
 /// Where the L4 checksum of a packet starts and where its field lies from there, in bytes;
@@ -95,26 +96,41 @@ pub fn is_unfinished(packet: &mut Descriptor) -> bool {
         _ => return false,
     };
     let (l3, l4) = (usize::from(layers.l3_offset), usize::from(layers.l4_offset));
-    // What stands behind the IP length would be summed as well: such a packet is not taken for one.
-    let length = packet.length() as usize - l4.min(packet.length() as usize);
+    let length = packet.length() as usize;
     let data = packet.data();
-    let addresses = match layers.packet_type.is_ipv4() {
-        true => (length == ip_length(data, l3 + 2).wrapping_sub(l4 - l3)).then_some(12..20),
-        false => (length == ip_length(data, l3 + 4).wrapping_sub(l4 - l3 - 40)).then_some(8..40),
-    };
-    let addresses = addresses.and_then(|range| data.get(l3 + range.start..l3 + range.end));
+    // What stands behind the IP length would be summed as well: such a packet is not taken for one.
+    if layers.ip_length(data, length) != Some(length - l3) {
+        return false;
+    }
     let found = data.get(l4 + field..).and_then(|rest| rest.first_chunk());
-    let (Some(addresses), Some(&found)) = (addresses, found) else { return false };
-    let protocol = if field == 16 { 6 } else { 17 };
-    let rest = checksum::add(protocol, length as u16);
-    u16::from_be_bytes(found) == checksum::add(checksum::sum(addresses), rest)
+    let (Some(pseudo), Some(&found)) = (pseudo_header(data, &layers), found) else { return false };
+    let protocol = if field == 16 { IpProtocol::TCP } else { IpProtocol::UDP };
+    u16::from_be_bytes(found) == pseudo.sum(protocol, length - l4)
 }
 
-/// The 16 bits at `place`, where an IP header has its length.
-#[inline(always)]
-fn ip_length(data: &[u8], place: usize) -> usize {
-    let bytes = data.get(place..).and_then(|rest| rest.first_chunk());
-    bytes.map_or(0, |&bytes| u16::from_be_bytes(bytes).into())
+/// The pseudo-header of a packet that starts with `data`, with the last destination of its route;
+/// `None` if it is not IP, or that destination is not known.
+#[inline]
+pub fn pseudo_header(data: &[u8], layers: &Layers) -> Option<PseudoHeader> {
+    let behind = data.get(layers.l3_offset.into()..)?;
+    let route = layers.route(data);
+    if layers.packet_type.is_ipv4() {
+        let ip = Ipv4::new_header(behind).ok()?;
+        return match route {
+            Route::Done => Some(ip.pseudo_header()),
+            Route::Pending(IpAddr::V4(last)) => Some(PseudoHeader::v4(ip.source(), last)),
+            _ => None,
+        };
+    }
+    if !layers.packet_type.is_ipv6() {
+        return None;
+    }
+    let ip = Ipv6::new_header(behind).ok()?;
+    match route {
+        Route::Done => Some(ip.pseudo_header()),
+        Route::Pending(IpAddr::V6(last)) => Some(PseudoHeader::v6(ip.source(), last)),
+        _ => None,
+    }
 }
 
 #[cfg(test)]

@@ -385,3 +385,89 @@ fn a_chained_packet_is_not_malformed() {
     assert_eq!(packet.parse().packet_type, PacketType::IPV4_UDP.with_malformed());
     pool.free(packet);
 }
+
+/// VXLAN is 50 bytes in front of an Ethernet frame; here only the place is of interest.
+#[test]
+fn the_header_inside_a_tunnel_moves_with_the_bytes_in_front_of_it() {
+    let (mut pool, _) = Pool::new(&PoolConfig::default(), 0).unwrap();
+    let mut packet = pool.packet(&[0; 200]).unwrap();
+    packet.set_inner_l3(64);
+    assert!(packet.push_front(4));
+    assert_eq!(packet.inner_l3(), Some(68));
+    packet.set_vlan_aside(Some(VlanTag { tci: 5, service: false }));
+    assert!(packet.pull_front(8));
+    packet.set_vlan_aside(None);
+    assert_eq!(packet.inner_l3(), Some(60));
+    // Taken off with what is in front of it.
+    assert!(packet.pull_front(61));
+    assert_eq!(packet.inner_l3(), None);
+    packet.set_inner_l3(20);
+    packet.forget_inner_l3();
+    assert_eq!(packet.inner_l3(), None);
+    pool.free(packet);
+}
+
+#[test]
+fn what_is_known_of_two_packets_is_compared() {
+    let (mut pool, _) = Pool::new(&PoolConfig::default(), 0).unwrap();
+    let frame = [0; 60];
+    type Change = fn(&mut Descriptor);
+    let changes: [(Change, bool); 11] = [
+        (|packet| packet.mark = 7, false),
+        (|packet| packet.wire = 3, false),
+        (|packet| packet.set_tx_queue(2), false),
+        (|packet| packet.set_rss(9, RssType::Ipv4), false),
+        (|packet| packet.set_rss_function(RssFunction::Jenkins), false),
+        (|packet| packet.set_checksum(ChecksumState::Good), false),
+        (|packet| packet.set_gso(GsoType::Tcp4, 0), false),
+        (|packet| packet.set_vlan_aside(Some(VlanTag { tci: 0, service: false })), false),
+        (|packet| packet.set_inner_l3(0), false),
+        // Without a meaning: a hash over nothing, and a time.
+        (|packet| packet.set_rss_hash(9), true),
+        (|packet| packet.set_received_at(Time::from_nanos(99)), true),
+    ];
+    for (place, (change, expected)) in changes.into_iter().enumerate() {
+        let [mut a, mut b] = [(); 2].map(|()| pool.packet(&frame).unwrap());
+        assert!(a.knows_the_same(&b));
+        change(&mut b);
+        assert_eq!((a.knows_the_same(&b), b.knows_the_same(&a)), (expected, expected), "{place}");
+        change(&mut a);
+        assert!(a.knows_the_same(&b), "{place}");
+        pool.free(a);
+        pool.free(b);
+    }
+}
+
+/// UDP over IPv4 with this total length and UDP length, in 60 bytes.
+fn udp(total: u16, length: u16) -> Vec<u8> {
+    let mut frame = vec![0; 60];
+    frame[12..16].copy_from_slice(&[8, 0, 0x45, 0]);
+    frame[16..18].copy_from_slice(&total.to_be_bytes());
+    frame[23] = 17;
+    frame[38..40].copy_from_slice(&length.to_be_bytes());
+    frame
+}
+
+#[test]
+fn a_cut_packet_is_readable_and_one_whose_lengths_lie_is_not() {
+    for buffer_size in [65, 2048] {
+        let config = PoolConfig { buffer_size, ..PoolConfig::default() };
+        let (mut pool, _) = Pool::new(&config, 0).unwrap();
+        let mut look = |frame: &[u8]| {
+            let mut packet = pool.packet(frame).unwrap();
+            let layers = packet.parse();
+            let found = (layers.packet_type.is_malformed(), packet.is_readable(&layers));
+            pool.free(packet);
+            found
+        };
+        assert_eq!(look(&udp(46, 26)), (false, true));
+        // The end is missing, of a short packet and of a long one.
+        assert_eq!(look(&udp(47, 27)), (true, true));
+        assert_eq!(look(&udp(60_000, 59_980)), (true, true));
+        // More than the IP packet has, less than a header, a header cut off.
+        assert_eq!(look(&udp(1000, 981)), (true, false));
+        assert_eq!(look(&udp(1000, 7)), (true, false));
+        assert_eq!(look(&udp(1000, 980)[..41]), (true, false));
+        assert_eq!(look(&udp(19, 8)), (true, false));
+    }
+}

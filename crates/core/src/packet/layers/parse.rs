@@ -328,9 +328,11 @@ impl Layers {
         let Ok(ip) = Ipv4::new_header(packet) else {
             return layers.malformed();
         };
-        let total = usize::from(ip.total_length());
+        let is_open = ip.total_length() == 0;
+        let there = packet.len() + beyond;
+        let total = if is_open { there } else { usize::from(ip.total_length()) };
         // A total length beyond the packet is marked; what is there is still worth reading.
-        if total < ip.header_length() || total > packet.len() + beyond {
+        if total < ip.header_length() || total > there {
             layers = layers.malformed();
         }
         if layers.packet_type.is_fragment() || total < ip.header_length() {
@@ -338,7 +340,7 @@ impl Layers {
         }
         let beyond = out_of_view(total, packet, beyond);
         let offset = usize::from(layers.l3_offset) + ip.header_length();
-        layers.transport(ip.protocol(), offset, ip.into_payload(), beyond)
+        layers.transport(ip.protocol(), offset, ip.into_payload(), beyond, is_open)
     }
 
     fn ipv6(self, packet: &[u8], beyond: usize) -> Self {
@@ -349,8 +351,12 @@ impl Layers {
             return self.malformed();
         }
         let mut layers = self.l3(L3Kind::Ipv6);
-        let total = Ipv6::HEADER_LENGTH + usize::from(ip.payload_length());
-        if total > packet.len() + beyond {
+        let is_open = ip.payload_length() == 0;
+        let there = packet.len() + beyond;
+        let said = Ipv6::HEADER_LENGTH + usize::from(ip.payload_length());
+        let total = if is_open { there } else { said };
+        let is_cut = |jumbo: u32| Ipv6::HEADER_LENGTH + jumbo as usize > there;
+        if total > there || is_open && ip.jumbo_length().is_some_and(is_cut) {
             layers = layers.malformed();
         }
         let beyond = out_of_view(total, packet, beyond);
@@ -372,16 +378,25 @@ impl Layers {
         }
         let offset = usize::from(layers.l3_offset) + Ipv6::HEADER_LENGTH + upper.offset;
         let payload = payload.get(upper.offset..).unwrap_or_default();
-        layers.transport(upper.protocol, offset, payload, beyond)
+        layers.transport(upper.protocol, offset, payload, beyond, is_open)
     }
 
-    fn transport(self, protocol: IpProtocol, offset: usize, payload: &[u8], beyond: usize) -> Self {
+    /// `is_open`: the IP header has no length, so UDP's may have none.
+    fn transport(
+        self,
+        protocol: IpProtocol,
+        offset: usize,
+        payload: &[u8],
+        beyond: usize,
+        is_open: bool,
+    ) -> Self {
         let (kind, whole) = match (protocol, self.packet_type.l3()) {
             (IpProtocol::TCP, _) => (L4Kind::Tcp, Tcp::new_checked(payload).is_ok()),
             (IpProtocol::UDP, _) => {
                 let whole = Udp::HEADER_LENGTH..=payload.len() + beyond;
                 let header = Udp::new_header(payload);
-                (L4Kind::Udp, header.is_ok_and(|udp| whole.contains(&udp.length().into())))
+                let fits = |length: u16| whole.contains(&length.into()) || is_open && length == 0;
+                (L4Kind::Udp, header.is_ok_and(|udp| fits(udp.length())))
             }
             (IpProtocol::ICMPV4, L3Kind::Ipv4) => (L4Kind::Icmp, payload.len() >= ICMPV4_LENGTH),
             (IpProtocol::ICMPV6, L3Kind::Ipv6) => (L4Kind::Icmp, payload.len() >= ICMPV6_LENGTH),

@@ -410,9 +410,84 @@ fn ipv6_without_next_header() {
     let layers = check(&frame);
     assert_eq!(layers.packet_type, PacketType::new(L3Kind::Ipv6, L4Kind::None));
     assert_eq!((layers.l4_offset, layers.protocol), (0, 59));
-    // A jumbogram: payload length zero with an extension header.
+    // An extension header that is cut off.
     frame[20] = IpProtocol::HOP_BY_HOP.0;
     assert!(check(&frame).packet_type.is_malformed());
+}
+
+/// A jumbo payload option for `length` bytes behind the IPv6 header, in front of TCP.
+fn jumbo_header(length: u32) -> [u8; 8] {
+    let [a, b, c, d] = length.to_be_bytes();
+    [IpProtocol::TCP.0, 0, crate::packet::wire::JUMBO_OPTION, 4, a, b, c, d]
+}
+
+/// As Linux hands over super-frames of more than 65,535 bytes, and captures show those that a NIC
+/// segments.
+#[test]
+fn an_ip_length_of_zero_is_that_of_the_frame() {
+    for (tagged, version) in PLAIN {
+        let (l3, header) = (14 + 4 * usize::from(tagged), if version == 4 { 20 } else { 40 });
+        let mut l4 = [0; 20];
+        l4[..4].copy_from_slice(&[0x12, 0x34, 0x56, 0x78]);
+        l4[12] = 0x50;
+        for length in [l3 + header + 20, 1514, 65_536, 70_000, 131_072] {
+            for protocol in [IpProtocol::TCP, IpProtocol::UDP] {
+                // UDP's length is 0 as well (RFC 2675, 4).
+                let mut frame = plain_frame(tagged, version, length, 0, protocol, l4);
+                if version == 6 {
+                    frame[l3 + 4..l3 + 6].fill(0);
+                }
+                let layers = check(&frame);
+                let kind = PacketType::new(
+                    if version == 4 { L3Kind::Ipv4 } else { L3Kind::Ipv6 },
+                    if protocol == IpProtocol::TCP { L4Kind::Tcp } else { L4Kind::Udp },
+                );
+                assert_eq!(layers.packet_type, kind, "{length}");
+                assert_eq!(
+                    layers.ports(&frame),
+                    Some(u32::from_ne_bytes([0x12, 0x34, 0x56, 0x78]))
+                );
+                assert_eq!(layers.ip_length(&frame, length), Some(length - l3));
+                // The same of a packet in several buffers.
+                for end in [l3 + header + 20, length] {
+                    assert_eq!(parse_of(&frame[..end], length), layers);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_jumbogram_is_as_long_as_its_option_says() {
+    let frame = |jumbo: u32, length: usize| {
+        let mut frame = vec![0; 12];
+        frame.extend([0x86, 0xdd, 0x60, 0, 0, 0, 0, 0, IpProtocol::HOP_BY_HOP.0, 64]);
+        frame.extend([0; 32]);
+        frame.extend(jumbo_header(jumbo));
+        frame.extend([0x12, 0x34, 0x56, 0x78, 0, 0, 0, 0, 0, 0, 0, 0, 0x50]);
+        frame.resize(length, 0);
+        frame
+    };
+    let whole = frame(80_000, 54 + 80_000);
+    let layers = check(&whole);
+    assert_eq!((layers.packet_type, layers.l4_offset), (PacketType::IPV6_TCP, 62));
+    assert_eq!(layers.ip_length(&whole, whole.len()), Some(40 + 80_000));
+    let cut = frame(80_000, 160);
+    let layers = check(&cut);
+    assert_eq!(layers.packet_type, PacketType::IPV6_TCP.with_malformed());
+    assert_eq!(layers.ip_length(&cut, cut.len()), Some(40 + 80_000));
+    // An option of another kind says nothing.
+    let mut other = whole.clone();
+    other[56] = 5;
+    assert_eq!(check(&other).packet_type, PacketType::IPV6_TCP);
+}
+
+#[test]
+fn a_udp_length_of_zero_is_malformed_where_the_ip_header_has_a_length() {
+    for version in [4, 6] {
+        let frame = plain_frame(false, version, 90, 70, IpProtocol::UDP, [0; 20]);
+        assert!(check(&frame).packet_type.is_malformed());
+    }
 }
 
 /// A descriptor keeps an L4 header 1020 bytes behind L3 at most; what is farther is not found.

@@ -1,8 +1,10 @@
 //! IPv4 header with options.
 //!
 //! Guarantees: the version is not looked at, EtherType has told it; options are bytes, not parsed.
+//! A total length of 0 stands for the buffer's: Linux writes it into super-frames of more than
+//! 65,535 bytes (BIG TCP), and NICs that segment leave it so.
 //!
-//! Source: RFC 791 3.1, RFC 2474 and RFC 3168 for the traffic class.
+//! Source: RFC 791 3.1, RFC 2474 and RFC 3168 for the traffic class; Linux's `iph_totlen`.
 
 use core::{net::Ipv4Addr, ops::Range};
 
@@ -27,11 +29,11 @@ impl<T: AsRef<[u8]>> Ipv4<T> {
     ///
     /// # Errors
     /// The header with its options is cut off, its length is below 20, or the total length is
-    /// below the header's or beyond the buffer.
+    /// below the header's (and not 0) or beyond the buffer.
     #[inline]
     pub fn new_checked(buffer: T) -> Result<Self, Truncated> {
         let packet = Self::new_header(buffer)?;
-        let total = usize::from(packet.total_length());
+        let total = packet.length();
         if total < packet.header_length() || total > packet.buffer.as_ref().len() {
             return Err(Truncated);
         }
@@ -80,10 +82,19 @@ impl<T: AsRef<[u8]>> Ipv4<T> {
         self.buffer.as_ref()[1] & 3
     }
 
-    /// Bytes of header and payload.
+    /// Bytes of header and payload as the field has them; 0: to the end of the buffer.
     #[inline]
     pub fn total_length(&self) -> u16 {
         get_u16(self.buffer.as_ref(), 2)
+    }
+
+    /// Bytes of header and payload.
+    #[inline]
+    fn length(&self) -> usize {
+        match self.total_length() {
+            0 => self.buffer.as_ref().len(),
+            length => length.into(),
+        }
     }
 
     /// Number that the fragments of a packet share.
@@ -172,7 +183,7 @@ impl<T: AsRef<[u8]>> Ipv4<T> {
     }
 
     fn payload_range(&self) -> Range<usize> {
-        clamped(self.header_length(), self.total_length().into(), self.buffer.as_ref().len())
+        clamped(self.header_length(), self.length(), self.buffer.as_ref().len())
     }
 }
 

@@ -15,9 +15,11 @@
 //! ```
 //!
 //! Guarantees: the chain's walk takes at most [`MAXIMUM_EXTENSION_HEADERS`] steps. The version is
-//! not looked at. Jumbograms (RFC 2675) fit no Ethernet frame; their payload reads as empty.
+//! not looked at. A payload length of 0 stands for the rest of the buffer: Linux writes it into
+//! super-frames of more than 65,535 bytes (BIG TCP), with or without a jumbo payload option.
 //!
-//! Source: RFC 8200 3 and 4, RFC 4302 2.2 (authentication header), RFC 6946 (atomic fragments).
+//! Source: RFC 8200 3 and 4, RFC 4302 2.2 (authentication header), RFC 6946 (atomic fragments),
+//! RFC 2675 (jumbo payload option).
 
 use core::{net::Ipv6Addr, ops::Range};
 
@@ -27,6 +29,9 @@ use super::{
 
 /// Extension headers in one packet; RFC 8200 foresees six, and a longer chain is an attack.
 pub const MAXIMUM_EXTENSION_HEADERS: usize = 8;
+
+/// Kind of the jumbo payload option (RFC 2675).
+pub const JUMBO_OPTION: u8 = 0xc2;
 
 /// What an IPv6 packet carries behind its extension headers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -159,7 +164,8 @@ impl<T: AsRef<[u8]>> Ipv6<T> {
         u32::from_be_bytes(get(self.buffer.as_ref(), 0)) & 0x000f_ffff
     }
 
-    /// Bytes behind this header, extension headers included.
+    /// Bytes behind this header, extension headers included, as the field has them; 0: to the end
+    /// of the buffer.
     #[inline]
     pub fn payload_length(&self) -> u16 {
         get_u16(self.buffer.as_ref(), 4)
@@ -198,6 +204,28 @@ impl<T: AsRef<[u8]>> Ipv6<T> {
         upper_layer(self.next_header(), self.payload())
     }
 
+    /// Bytes behind this header by a jumbo payload option, which stands in the hop-by-hop options
+    /// of a packet whose payload length is 0.
+    pub fn jumbo_length(&self) -> Option<u32> {
+        const PAD_1: u8 = 0;
+        if self.payload_length() != 0 || self.next_header() != IpProtocol::HOP_BY_HOP {
+            return None;
+        }
+        let payload = self.payload();
+        let [_, units] = *payload.first_chunk()?;
+        let mut options = payload.get(2..usize::from(units) * 8 + 8)?;
+        loop {
+            options = match *options {
+                [JUMBO_OPTION, 4, a, b, c, d, ..] => {
+                    return Some(u32::from_be_bytes([a, b, c, d]));
+                }
+                [PAD_1, ref rest @ ..] => rest,
+                [_, length, ref rest @ ..] => rest.get(usize::from(length)..)?,
+                _ => return None,
+            };
+        }
+    }
+
     /// What TCP, UDP and ICMPv6 cover of this header, if no routing header is there.
     #[inline]
     pub fn pseudo_header(&self) -> PseudoHeader {
@@ -205,7 +233,10 @@ impl<T: AsRef<[u8]>> Ipv6<T> {
     }
 
     fn payload_range(&self) -> Range<usize> {
-        let end = Ipv6::HEADER_LENGTH + usize::from(self.payload_length());
+        let end = match self.payload_length() {
+            0 => usize::MAX,
+            length => Ipv6::HEADER_LENGTH + usize::from(length),
+        };
         clamped(Ipv6::HEADER_LENGTH, end, self.buffer.as_ref().len())
     }
 }

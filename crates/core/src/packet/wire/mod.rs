@@ -45,7 +45,7 @@ use core::{error, fmt, ops::Range};
 pub use checksum::PseudoHeader;
 pub use ethernet::{EtherType, Ethernet, MacAddress};
 pub use ipv4::Ipv4;
-pub use ipv6::{Fragment, Ipv6, MAXIMUM_EXTENSION_HEADERS, UpperLayer, upper_layer};
+pub use ipv6::{Fragment, Ipv6, JUMBO_OPTION, MAXIMUM_EXTENSION_HEADERS, UpperLayer, upper_layer};
 pub use tcp::{Tcp, TcpFlags};
 pub use udp::Udp;
 pub use vlan::Vlan;

@@ -1,6 +1,8 @@
 //! UDP header.
 //!
-//! Source: RFC 768, RFC 8200 8.1 (over IPv6 the checksum is mandatory).
+//! A length of 0 stands for the buffer's, as in a jumbogram.
+//!
+//! Source: RFC 768, RFC 8200 8.1 (over IPv6 the checksum is mandatory), RFC 2675 4 (length 0).
 
 use core::ops::Range;
 
@@ -24,11 +26,11 @@ impl<T: AsRef<[u8]>> Udp<T> {
     /// View of a whole datagram.
     ///
     /// # Errors
-    /// Fewer than 8 bytes, or a length below 8 or beyond the buffer.
+    /// Fewer than 8 bytes, or a length of 1 to 7 or beyond the buffer.
     #[inline]
     pub fn new_checked(buffer: T) -> Result<Self, Truncated> {
         let datagram = Self::new_header(buffer)?;
-        let length = usize::from(datagram.length());
+        let length = datagram.end();
         if length < Udp::HEADER_LENGTH || length > datagram.buffer.as_ref().len() {
             return Err(Truncated);
         }
@@ -59,10 +61,19 @@ impl<T: AsRef<[u8]>> Udp<T> {
         get_u16(self.buffer.as_ref(), 2)
     }
 
-    /// Bytes of header and payload.
+    /// Bytes of header and payload as the field has them; 0: to the end of the buffer.
     #[inline]
     pub fn length(&self) -> u16 {
         get_u16(self.buffer.as_ref(), 4)
+    }
+
+    /// Bytes of header and payload.
+    #[inline]
+    fn end(&self) -> usize {
+        match self.length() {
+            0 => self.buffer.as_ref().len(),
+            length => length.into(),
+        }
     }
 
     /// Checksum as it stands; zero means none.
@@ -82,11 +93,11 @@ impl<T: AsRef<[u8]>> Udp<T> {
 
     fn datagram(&self) -> &[u8] {
         let data = self.buffer.as_ref();
-        &data[clamped(0, self.length().into(), data.len())]
+        &data[clamped(0, self.end(), data.len())]
     }
 
     fn payload_range(&self) -> Range<usize> {
-        clamped(Udp::HEADER_LENGTH, self.length().into(), self.buffer.as_ref().len())
+        clamped(Udp::HEADER_LENGTH, self.end(), self.buffer.as_ref().len())
     }
 }
 
