@@ -16,8 +16,11 @@
 //! | TCP, UDP, ICMP, ICMPv6                              | good or bad |
 //! | UDP with a checksum of zero                         | none over IPv4, bad over IPv6 |
 //! | fragments, other protocols, headers or data cut off | none   |
-//! | IPv6 with a routing header that is not used up      | none: its last destination is not looked for |
+//! | with a route that is not used up (IPv6 routing header, IPv4 source route) | by its last destination; none if that is not known |
 //! | left unfinished by its sender (virtio-net header)   | good, and stays unfinished |
+//!
+//! A tunnel over IPv6 may do without a UDP checksum (RFC 6935): `tunnel` takes it off all the same. With
+//! `drop_bad` it is dropped here, so put `checksum` behind `tunnel`.
 //!
 //! In the tx chain it completes what senders have left unfinished. Super-frames stay as they are:
 //! `tso` completes what it cuts. A wire that takes no unfinished checksums has them completed
@@ -35,8 +38,8 @@ use picnic_core::out::Out;
 use picnic_core::packet::burst::Burst;
 use picnic_core::packet::desc::{ChecksumState, Descriptor, GsoType};
 use picnic_core::packet::layers::{L4Kind, Layers, PacketType};
-use picnic_core::packet::offload;
-use picnic_core::packet::wire::{IpProtocol, Ipv4, Ipv6, PseudoHeader, checksum};
+use picnic_core::packet::offload::{self, pseudo_header};
+use picnic_core::packet::wire::{IpProtocol, Ipv4, PseudoHeader, checksum};
 use picnic_core::registry::{BuildContext, Component};
 use picnic_core::time::Time;
 use schemars::JsonSchema;
@@ -235,18 +238,13 @@ fn verify_other(packet: &Descriptor, layers: &Layers) -> ChecksumState {
     let kind = layers.packet_type;
     let data = packet.data();
     let Some(behind) = data.get(l3..) else { return ChecksumState::Unknown };
-    let length = if kind.is_ipv4() {
+    if kind.is_ipv4() {
         let Ok(ip) = Ipv4::new_header(behind) else { return ChecksumState::Unknown };
         if !ip.verify_checksum() {
             return ChecksumState::Bad;
         }
-        usize::from(ip.total_length())
-    } else if kind.is_ipv6() {
-        let Ok(ip) = Ipv6::new_header(behind) else { return ChecksumState::Unknown };
-        Ipv6::HEADER_LENGTH + usize::from(ip.payload_length())
-    } else {
-        return ChecksumState::Unknown;
-    };
+    }
+    let Some(length) = packet.ip_length(layers) else { return ChecksumState::Unknown };
     // A super-frame's checksum is that of no packet.
     if kind.is_malformed() || l4 == 0 || packet.gso_type() != GsoType::None {
         return ChecksumState::Unknown;
@@ -260,7 +258,11 @@ fn verify_other(packet: &Descriptor, layers: &Layers) -> ChecksumState {
                 return if kind.is_ipv6() { ChecksumState::Bad } else { ChecksumState::Unknown };
             }
             // What stands behind the datagram in the IP packet is not covered.
-            end = l4 + usize::from(u16::from_be_bytes([a, b]));
+            match u16::from_be_bytes([a, b]) {
+                // Of a jumbogram.
+                0 => {}
+                length => end = l4 + usize::from(length),
+            }
             IpProtocol::UDP
         }
         L4Kind::Icmp if kind.is_ipv4() => {
@@ -276,44 +278,4 @@ fn verify_other(packet: &Descriptor, layers: &Layers) -> ChecksumState {
 #[inline]
 fn state(sum: u16) -> ChecksumState {
     if sum == 0xffff { ChecksumState::Good } else { ChecksumState::Bad }
-}
-
-/// The pseudo-header of a packet; `None` if it is not IP, or is IPv6 with a routing header that
-/// is not used up, and so has its last destination elsewhere.
-#[inline]
-pub(crate) fn pseudo_header(data: &[u8], layers: &Layers) -> Option<PseudoHeader> {
-    let behind = data.get(layers.l3_offset.into()..)?;
-    if layers.packet_type.is_ipv4() {
-        return Some(Ipv4::new_header(behind).ok()?.pseudo_header());
-    }
-    if !layers.packet_type.is_ipv6() {
-        return None;
-    }
-    let ip = Ipv6::new_header(behind).ok()?;
-    let pseudo = ip.pseudo_header();
-    let plain = usize::from(layers.l3_offset) + Ipv6::HEADER_LENGTH;
-    if usize::from(layers.l4_offset) != plain && is_underway(ip.next_header(), ip.payload()) {
-        return None;
-    }
-    Some(pseudo)
-}
-
-/// Whether one of the extension headers is a routing header with segments left.
-#[cold]
-fn is_underway(mut protocol: IpProtocol, mut rest: &[u8]) -> bool {
-    // Walked before by a parse, which bounds them.
-    while let Some([next, units, _, left]) = get(rest, 0) {
-        let length = match protocol {
-            IpProtocol::ROUTING if left != 0 => return true,
-            IpProtocol::ROUTING | IpProtocol::HOP_BY_HOP | IpProtocol::DESTINATION_OPTIONS => {
-                usize::from(units) * 8 + 8
-            }
-            IpProtocol::FRAGMENT => 8,
-            IpProtocol::AUTHENTICATION => usize::from(units) * 4 + 8,
-            _ => return false,
-        };
-        protocol = IpProtocol(next);
-        rest = rest.get(length..).unwrap_or_default();
-    }
-    false
 }

@@ -96,10 +96,10 @@ impl Component for HeaderSplit {
 
 /// Bytes of headers up to a layer; `None` if they are not known.
 #[inline]
-fn headers(data: &[u8], layers: &Layers, at: Layer) -> Option<usize> {
-    let kind = layers.packet_type;
+fn headers(packet: &Descriptor, layers: &Layers, at: Layer) -> Option<usize> {
+    let (data, kind) = (packet.data(), layers.packet_type);
     let (l3, l4) = (usize::from(layers.l3_offset), usize::from(layers.l4_offset));
-    if kind.is_malformed() || l3 == 0 {
+    if l3 == 0 || !packet.is_readable(layers) {
         return None;
     }
     match at {
@@ -114,7 +114,7 @@ impl HeaderSplit {
     fn split(&mut self, mut packet: Descriptor, out: &mut Out<'_>) -> Descriptor {
         let layers = packet.parse();
         let least = usize::from(self.config.least_payload);
-        let headers = headers(packet.data(), &layers, self.config.at).filter(|&headers| {
+        let headers = headers(&packet, &layers, self.config.at).filter(|&headers| {
             headers + least <= packet.length() as usize && headers < packet.data().len()
         });
         let Some(headers) = headers else {

@@ -15,7 +15,9 @@
 //! - Payload, and no flags but ACK and, on the last, PSH. A segment goes on if it starts where the
 //!   last ended, is no longer than the first, and, over IPv4, has the next identification.
 //! - All else in its headers is equal: MAC addresses, VLAN tags, traffic class with ECN bits, hop
-//!   limit, flow label, acknowledgment, window, options with their timestamps.
+//!   limit, flow label, acknowledgment, window, options with their timestamps. So is what else is
+//!   known of it: wire and tx queue, mark, hash, a VLAN tag kept beside the packet. A super-frame
+//!   has that of its segments.
 //!
 //! A shorter segment, or one with PSH, ends the super-frame; so does any packet of the flow that
 //! cannot go on with it, and goes behind it; so do the limits on bytes, segments and time. A segment
@@ -31,7 +33,7 @@
 //! consumed. Source: Linux's `tcp_gro_receive`; RFC 9293, RFC 7323 (timestamps), RFC 3168 (ECN).
 
 use crate::bytes::{get, get_u16, prefetch_ahead, put_u16};
-use crate::checksum::{pseudo_header, verify};
+use crate::checksum::verify;
 use crate::tso::{PSH, fill_ipv4_checksum};
 use picnic_core::command::{CommandEntry, Get, Inspect, Prepared};
 use picnic_core::error::ConfigError;
@@ -40,6 +42,7 @@ use picnic_core::out::Out;
 use picnic_core::packet::burst::{BURST, Burst};
 use picnic_core::packet::desc::{ChecksumState, Descriptor, GsoType};
 use picnic_core::packet::layers::Layers;
+use picnic_core::packet::offload::pseudo_header;
 use picnic_core::packet::wire::{IpProtocol, Ipv6};
 use picnic_core::registry::{BuildContext, Component};
 use picnic_core::time::Time;
@@ -300,8 +303,7 @@ impl Held {
             && self.identification == segment.identification
             && segment.payload <= self.size
             && self.length + u32::from(segment.payload) <= max_bytes
-            && self.packet.wire == packet.wire
-            && self.packet.vlan_aside() == packet.vlan_aside()
+            && self.packet.knows_the_same(packet)
             && self.headers.are_equal(self.packet.data(), packet.data())
     }
 

@@ -105,7 +105,7 @@ impl Component for Timestamp {
 /// Where an event message begins, and the UDP header that it stands behind.
 fn event_message(packet: &mut Descriptor) -> Option<(usize, Option<usize>)> {
     let layers = packet.parse();
-    if layers.packet_type.is_malformed() {
+    if !packet.is_readable(&layers) {
         return None;
     }
     let (l3, l4) = (usize::from(layers.l3_offset), usize::from(layers.l4_offset));

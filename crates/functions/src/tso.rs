@@ -19,8 +19,9 @@
 //! | CWR                            | in the first only                                  |
 //! | IPv4 header, TCP, UDP checksum | right; a UDP checksum of zero over IPv4 stays, unless it was left unfinished |
 //!
-//! All else is as in the super-frame: options, flags, what the descriptor knows. Other packets pass.
-//! With `tso` in the tx chain, hosts may send super-frames though a wire takes none.
+//! All else is as in the super-frame: options, flags, what the descriptor knows. A jumbo payload
+//! option (RFC 2675), which Linux puts into super-frames of more than 65,535 bytes, is taken out:
+//! segments are no jumbograms. Other packets pass. With `tso` in the tx chain, hosts may send super-frames though a wire takes none.
 //!
 //! Guarantees: order is kept. A super-frame is cut whole or dropped whole: as pool_exhausted without
 //! buffers for all segments, as malformed if its headers are not those it should have, or no room
@@ -30,7 +31,6 @@
 //! (VIRTIO_NET_HDR_GSO_TCPV4, TCPV6, UDP_L4); what Linux's `tcp_gso_segment` does.
 
 use crate::bytes::{get, get_u16, put, put_u16};
-use crate::checksum::pseudo_header;
 use picnic_core::command::{CommandEntry, Get, Inspect, Prepared};
 use picnic_core::error::ConfigError;
 use picnic_core::function::Function;
@@ -38,8 +38,9 @@ use picnic_core::ledger::DropReason;
 use picnic_core::out::Out;
 use picnic_core::packet::burst::Burst;
 use picnic_core::packet::desc::{ChecksumState, Descriptor, GsoType};
+use picnic_core::packet::offload::pseudo_header;
 use picnic_core::packet::wire::checksum::{self, Pieces};
-use picnic_core::packet::wire::{IpProtocol, Ipv6, Udp};
+use picnic_core::packet::wire::{IpProtocol, Ipv6, JUMBO_OPTION, Udp};
 use picnic_core::registry::{BuildContext, Component};
 use picnic_core::time::Time;
 use schemars::JsonSchema;
@@ -123,7 +124,10 @@ struct Plan {
 impl Plan {
     /// `None` if the packet is not what its descriptor says.
     fn of(packet: &mut Descriptor, mtu: usize) -> Option<Plan> {
-        let layers = packet.parse();
+        let mut layers = packet.parse();
+        if layers.packet_type.is_ipv6() && take_out_jumbo(packet, layers.l3_offset.into()) {
+            layers = packet.parse();
+        }
         let kind = layers.packet_type;
         let data = packet.data();
         let (l3, l4) = (usize::from(layers.l3_offset), usize::from(layers.l4_offset));
@@ -137,10 +141,7 @@ impl Plan {
         if !fits || kind.is_malformed() || l4 == 0 {
             return None;
         }
-        let length = match is_ipv4 {
-            true => usize::from(get_u16(data, l3 + 2)?),
-            false => Ipv6::HEADER_LENGTH + usize::from(get_u16(data, l3 + 4)?),
-        };
+        let length = packet.ip_length(&layers)?;
         let headers = match is_tcp {
             true => l4 + usize::from(data.get(l4 + 12)? >> 4) * 4,
             false => l4 + Udp::HEADER_LENGTH,
@@ -155,7 +156,16 @@ impl Plan {
         // Sequence number, flags and checksum; length and checksum.
         let of_segments: &[usize] = if is_tcp { &[4, 6, 12, 16] } else { &[4, 6] };
         let constant_l4 = sum_without(data, l4..headers, of_segments)?;
-        let pseudo = pseudo_header(data, &layers)?.sum(protocol, 0);
+        let pseudo = match pseudo_header(data, &layers) {
+            Some(pseudo) => pseudo.sum(protocol, 0),
+            // By a route of a kind that only its sender knows, who has summed the pseudo-header.
+            None if unfinished => {
+                let field = get_u16(data, l4 + if is_tcp { 16 } else { 6 })?;
+                let length = (l3 + length - l4) as u32;
+                checksum::add(field, !checksum::add((length >> 16) as u16, length as u16))
+            }
+            None => return None,
+        };
         Some(Plan {
             is_ipv4,
             protocol,
@@ -218,6 +228,41 @@ impl Plan {
             put_u16(data, l4 + 6, if self.has_checksum { value } else { 0 });
         }
     }
+}
+
+/// Takes the jumbo payload option out of the hop-by-hop options of a super-frame, and them with it
+/// if that is all they hold; whether anything has changed.
+#[inline]
+fn take_out_jumbo(packet: &mut Descriptor, l3: usize) -> bool {
+    const PAD_1: u8 = 0;
+    const PAD_N: u8 = 1;
+    let options = l3 + Ipv6::HEADER_LENGTH;
+    let data = packet.data_mut();
+    let Some([0, 0, next]) = get(data, l3 + 4) else { return false };
+    if IpProtocol(next) != IpProtocol::HOP_BY_HOP {
+        return false;
+    }
+    let Some([next, units]) = get(data, options) else { return false };
+    if units == 0 && get(data, options + 2) == Some([JUMBO_OPTION, 4]) {
+        put(data, l3 + 6, [next]);
+        data.copy_within(..options, 8);
+        packet.pull_front(8);
+        return true;
+    }
+    // Among others, all of which stay where they are.
+    let (mut at, end) = (options + 2, options + usize::from(units) * 8 + 8);
+    while at < end {
+        at += match get(data, at) {
+            Some([JUMBO_OPTION, 4]) => {
+                put(data, at, [PAD_N, 4, 0, 0, 0, 0]);
+                return true;
+            }
+            Some([PAD_1, _]) => 1,
+            Some([_, length]) => 2 + usize::from(length),
+            None => return false,
+        };
+    }
+    false
 }
 
 /// The sum of the bytes in `range`, without the words at these places in it.

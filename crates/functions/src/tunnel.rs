@@ -22,10 +22,11 @@
 //! outer packet goes, unless the packet lies in several buffers. TTL and DSCP inside stay; ECN
 //! becomes what RFC 6040 says. What the descriptor knew of checksums and hash is forgotten. What is
 //! no tunnel, not for `local` or from `remote`, of another `network`, or a fragment, goes on as it
-//! came. Sequence numbers of GRE are read past: order is that of arrival.
+//! came; so does a packet whose routing header or source route sends it on to another hop. Sequence numbers of GRE are read past: order is that of arrival.
 //!
 //! *Expose*: the packet stays; where the inner IP header begins is kept in its descriptor, and
-//! `rss` with `inner = true` hashes by it.
+//! `rss` with `inner = true` hashes by it. A packet whose end is missing, as in a capture of the
+//! first bytes of each, is looked into like any other.
 //!
 //! *Encapsulate*: every packet, or those with `mark`. Unfinished checksums inside are finished
 //! first. Super-frames are dropped: put `tso` in front. The outer TTL is `ttl`, DSCP the packet's or
@@ -34,7 +35,8 @@
 //! is kept beside the packet is one of the outer frame.
 //!
 //! Guarantees: order is kept; encapsulated and decapsulated, a packet has the same bytes, but for
-//! ECN and Ethernet padding. What cannot be read as its kind of tunnel is dropped where tunnels are
+//! ECN and Ethernet padding. UDP over IPv6 without a checksum is taken off, whatever was said of its
+//! checksum before (RFC 6935). What cannot be read as its kind of tunnel is dropped where tunnels are
 //! taken off, and goes on where they are looked into; both are counted.
 //!
 //! Source: RFC 7348, RFC 8926, RFC 2784, RFC 2890, RFC 2003, RFC 4213, RFC 6040, RFC 9601.
@@ -382,7 +384,7 @@ impl Tunnel {
         let reading = match packet.gso_type() {
             GsoType::None => {
                 let layers = packet.parse();
-                let reading = self.sought.read(packet, &layers);
+                let reading = self.sought.read(packet, &layers, self.only_reads());
                 // What it carries may begin in another buffer.
                 let wanted = match &reading {
                     Reading::Other | Reading::Fragment => 0,
@@ -415,7 +417,11 @@ impl Tunnel {
     #[cold]
     fn read_gathered(&self, packet: &mut Descriptor, layers: &Layers) -> Reading {
         packet.gather_front((headers::LONGEST_OUTER + LONGEST_HEADERS) as u16);
-        self.sought.read(packet, layers)
+        self.sought.read(packet, layers, self.only_reads())
+    }
+
+    fn only_reads(&self) -> bool {
+        self.mode == Mode::Expose
     }
 
     /// Whether a tunnel is one of those that the keys name.
@@ -488,6 +494,7 @@ impl Tunnel {
         }
         packet.set_checksum(ChecksumState::Unknown);
         packet.set_rss(0, RssType::None);
+        packet.forget_inner_l3();
         packet.parse();
         self.counts.decapsulated += 1;
         Ok(())
@@ -513,6 +520,7 @@ impl Tunnel {
         match done {
             Ok(()) => {
                 packet.set_checksum(ChecksumState::Unknown);
+                packet.forget_inner_l3();
                 packet.parse();
                 self.counts.encapsulated += 1;
             }
@@ -540,17 +548,16 @@ fn is_bad(packet: &mut Descriptor, found: &Found) -> bool {
     if found.has_gre_checksum && offload::sum(packet, l4..found.end) != 0xffff {
         return true;
     }
-    match packet.checksum() {
-        ChecksumState::Good | ChecksumState::Partial => return false,
-        ChecksumState::Bad => return true,
-        ChecksumState::Unknown => {}
-    }
-    // Tunnels may do without over IPv6 too (RFC 6935).
+    // Tunnels may do without over IPv6 too (RFC 6935), where others call it bad.
     let is_udp = matches!(found.kind, Kind::Vxlan | Kind::Geneve);
     if is_udp && found.outer.packet_type.is_ipv6() && get_u16(packet.data(), l4 + 6) == Some(0) {
         return false;
     }
-    checksum::verify(packet) == ChecksumState::Bad
+    match packet.checksum() {
+        ChecksumState::Good | ChecksumState::Partial => false,
+        ChecksumState::Bad => true,
+        ChecksumState::Unknown => checksum::verify(packet) == ChecksumState::Bad,
+    }
 }
 
 impl Inspect for Tunnel {

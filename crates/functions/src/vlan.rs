@@ -14,7 +14,8 @@
 //! What is done to a packet, in this order: the filter, `rewrite`, `strip` or `insert`. All look at
 //! its outer tag, 802.1Q (EtherType 0x8100) or 802.1ad (0x88a8); to the filter and `rewrite`, a tag
 //! kept beside the packet is the outer one. Identifier 0 tags a priority and no VLAN: to the filter
-//! such a packet is untagged.
+//! and to `insert = "untagged"` such a packet is untagged. If its tag is of the kind that is put on,
+//! that tag gets the identifier and keeps its priority, in the packet or beside it.
 //!
 //! A packet whose tag was taken off keeps it in its descriptor, kind and priority bits included,
 //! through queues and hosts that echo it, until `insert` puts it on. `strip` takes one tag off; a
@@ -103,7 +104,8 @@ pub enum Insert {
     Off,
     /// Those with one beside them get that one.
     Aside,
-    /// Those too; and those without any the one stated.
+    /// Those too; and those without any, or with identifier 0, the one stated. A tag of the same
+    /// kind with identifier 0 keeps its priority.
     Untagged,
     /// All get the one stated, outside of what they have.
     All,
@@ -299,17 +301,33 @@ impl Vlan {
             }
             return Ok(());
         }
-        let tag = match self.insert {
-            Insert::Off => None,
-            Insert::Aside => aside,
-            Insert::Untagged => aside.or(within.is_none().then_some(self.tag)),
-            Insert::All => Some(self.tag),
+        // The tag put on, and whether a tag beside the packet belongs under it.
+        let (tag, is_outside) = match self.insert {
+            Insert::Off => (None, false),
+            Insert::Aside => (aside, false),
+            Insert::Untagged => match aside.or(within) {
+                None => (Some(self.tag), false),
+                Some(tag) if tag.tci & IDENTIFIER_MASK != 0 => (aside, false),
+                Some(tag) if tag.service != self.tag.service => (Some(self.tag), true),
+                Some(priority) => {
+                    let tci = priority.tci | self.tag.tci & IDENTIFIER_MASK;
+                    if aside.is_none() {
+                        if tci != priority.tci {
+                            put_u16(packet.data_mut(), ADDRESSES + 2, tci);
+                            packet.parse();
+                            self.counts.inserted += 1;
+                        }
+                        return Ok(());
+                    }
+                    (Some(VlanTag { tci, ..priority }), false)
+                }
+            },
+            Insert::All => (Some(self.tag), true),
         };
         let Some(tag) = tag.filter(|_| packet.data().len() >= ADDRESSES) else { return Ok(()) };
-        // With "all", a tag beside the packet belongs under the one stated.
         if let Some(kept) = aside {
             packet.set_vlan_aside(None);
-            if self.insert == Insert::All && !insert(packet, kept) {
+            if is_outside && !insert(packet, kept) {
                 self.counts.no_room += 1;
                 return Err(DropReason::NoRoom);
             }

@@ -7,10 +7,9 @@
 //! Guarantees: a bounded table and bounded waiting, no allocation. A flow that meets another in its
 //! place of the table ends that one's wait.
 
-use crate::bytes::{get, get_u16};
+use crate::bytes::get;
 use picnic_core::out::Out;
 use picnic_core::packet::desc::Descriptor;
-use picnic_core::packet::wire::Ipv6;
 use picnic_core::time::Time;
 use std::collections::VecDeque;
 
@@ -80,15 +79,13 @@ impl Segment {
     fn of(packet: &mut Descriptor) -> Option<Segment> {
         let layers = packet.parse();
         let kind = layers.packet_type;
-        if !kind.is_tcp() || kind.is_malformed() {
+        // What is cut has its numbers all the same.
+        if !kind.is_tcp() || !packet.is_readable(&layers) {
             return None;
         }
         let (l3, l4) = (usize::from(layers.l3_offset), usize::from(layers.l4_offset));
         let data = packet.data();
-        let length = match kind.is_ipv4() {
-            true => usize::from(get_u16(data, l3 + 2)?),
-            false => Ipv6::HEADER_LENGTH + usize::from(get_u16(data, l3 + 4)?),
-        };
+        let length = packet.ip_length(&layers)?;
         let begin = u32::from_be_bytes(get(data, l4 + 4)?);
         let [words, flags] = get(data, l4 + 12)?;
         let payload = (l3 + length).checked_sub(l4 + usize::from(words >> 4) * 4)?;

@@ -4,12 +4,12 @@
 //! first bytes of what it carries in its first buffer.
 //!
 //! Source: RFC 7348 (VXLAN), RFC 8926 (GENEVE), RFC 2784 and 2890 (GRE), RFC 2003 and 4213 (IP in
-//! IP), RFC 6040 (congestion notification).
+//! IP), RFC 6040 (congestion notification), RFC 8986 4.4 (no decapsulation with segments left).
 
 use super::Kind;
 use crate::bytes::{get, get_u16, put_u16};
 use picnic_core::packet::desc::Descriptor;
-use picnic_core::packet::layers::{LONGEST_HEADERS, Layers};
+use picnic_core::packet::layers::{LONGEST_HEADERS, Layers, Route};
 use picnic_core::packet::wire::{EtherType, IpProtocol, checksum};
 use std::net::IpAddr;
 
@@ -73,7 +73,8 @@ pub(super) const LONGEST_OUTER: usize = LONGEST_HEADERS + 8 + 8 + 63 * 4;
 /// What a packet is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reading {
-    /// No tunnel that is looked for, or one that carries neither Ethernet nor IP.
+    /// No tunnel that is looked for, one that carries neither Ethernet nor IP, or one that has not
+    /// arrived: a routing header or source route sends it on.
     Other,
     /// A fragment of what may be one.
     Fragment,
@@ -97,9 +98,10 @@ impl SoughtTunnels {
         self.kinds[kind as usize]
     }
 
-    /// What a packet that was parsed to `outer` is.
+    /// What a packet that was parsed to `outer` is. Its end may be missing if its headers are only
+    /// read.
     #[inline]
-    pub(super) fn read(&self, packet: &Descriptor, outer: &Layers) -> Reading {
+    pub(super) fn read(&self, packet: &Descriptor, outer: &Layers, only_reads: bool) -> Reading {
         let (data, kind) = (packet.data(), outer.packet_type);
         if !kind.is_ipv4() && !kind.is_ipv6() {
             return Reading::Other;
@@ -124,8 +126,15 @@ impl SoughtTunnels {
         if kind.is_fragment() {
             return Reading::Fragment;
         }
-        if kind.is_malformed() || l4 == 0 {
+        let is_whole = match only_reads {
+            true => packet.is_readable(outer),
+            false => !kind.is_malformed(),
+        };
+        if !is_whole || l4 == 0 {
             return Reading::Malformed;
+        }
+        if outer.route(data) != Route::Done {
+            return Reading::Other;
         }
         let found = match tunnel {
             Kind::Vxlan => vxlan(data, l4),
@@ -157,14 +166,15 @@ impl SoughtTunnels {
 
 /// Where what a tunnel packet carries ends: behind it may be padding.
 fn end_of(packet: &Descriptor, outer: &Layers) -> usize {
-    let (data, l3) = (packet.data(), usize::from(outer.l3_offset));
-    let end = if outer.packet_type.is_udp() {
-        let l4 = usize::from(outer.l4_offset);
-        l4 + usize::from(get_u16(data, l4 + 4).unwrap_or_default())
-    } else if outer.packet_type.is_ipv4() {
-        l3 + usize::from(get_u16(data, l3 + 2).unwrap_or_default())
-    } else {
-        l3 + 40 + usize::from(get_u16(data, l3 + 4).unwrap_or_default())
+    let l4 = usize::from(outer.l4_offset);
+    let datagram = match outer.packet_type.is_udp() {
+        true => get_u16(packet.data(), l4 + 4).unwrap_or_default(),
+        false => 0,
+    };
+    let end = match datagram {
+        // No datagram, or one of a jumbogram.
+        0 => usize::from(outer.l3_offset) + packet.ip_length(outer).unwrap_or_default(),
+        length => l4 + usize::from(length),
     };
     end.min(packet.length() as usize)
 }

@@ -8,7 +8,7 @@
 
 use super::Kind;
 use super::headers::{GRE_CHECKSUM, GRE_KEY, GRE_SEQUENCE, Inside, traffic_class};
-use crate::bytes::{get, get_u16, put, put_u16};
+use crate::bytes::{get_u16, put, put_u16};
 use picnic_core::ledger::DropReason;
 use picnic_core::packet::desc::Descriptor;
 use picnic_core::packet::layers::Layers;
@@ -105,7 +105,7 @@ impl Outer {
             || get_u16(packet.data(), l3 + 6).is_some_and(|flags| flags & 0x4000 == 0)
                 && kind.is_ipv4();
         if inside != Inside::Ethernet {
-            cut_padding(packet, l3, inside);
+            cut_padding(packet, inner);
         }
         // What is in front of L3 stays there, if only the IP packet is carried.
         let kept = if self.carries_ethernet { 0 } else { l3 };
@@ -255,13 +255,9 @@ impl Outer {
 }
 
 /// Cuts off what stands behind an IP packet in its frame: it is no part of what is carried.
-fn cut_padding(packet: &mut Descriptor, l3: usize, inside: Inside) {
-    let data = packet.data();
-    let length = match inside {
-        Inside::Ipv4 => get_u16(data, l3 + 2).map(usize::from),
-        _ => get(data, l3 + 4).map(|bytes| 40 + usize::from(u16::from_be_bytes(bytes))),
-    };
-    if let Some(end) = length.and_then(|length| u16::try_from(l3 + length).ok()) {
+fn cut_padding(packet: &mut Descriptor, inner: &Layers) {
+    let end = packet.ip_length(inner).map(|length| usize::from(inner.l3_offset) + length);
+    if let Some(end) = end.and_then(|end| u16::try_from(end).ok()) {
         packet.truncate(end);
     }
 }

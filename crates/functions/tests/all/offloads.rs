@@ -1,5 +1,8 @@
 //! `checksum`, `vlan`, `tso`, `lro` and `header-split`: what they promise, with etherparse as judge.
 
+mod big_tcp;
+mod order;
+mod routes;
 mod tunnel;
 mod tunnel_captures;
 
@@ -377,6 +380,57 @@ fn a_stated_tag_is_put_on() {
     };
     assert!(card.run_with(insert.as_mut(), &from_wire_0([plain.clone()]), fill).is_empty());
     assert_eq!(card.dropped(DropReason::NoRoom), 1);
+}
+
+/// IEEE 802.1Q-2018 6.9, and Linux's bridge: the port's VLAN, and the priority that the tag had.
+#[test]
+fn a_priority_tag_gets_the_identifier_and_keeps_its_priority() {
+    let plain = frame(true, 0, true, bytes(20, 1)).build();
+    let with = |kind: u16, tci: u16, data: &[u8]| {
+        [&data[..12], &kind.to_be_bytes(), &tci.to_be_bytes(), &data[12..]].concat()
+    };
+    let run = |keys: &str, data: &[u8], aside: Option<VlanTag>| {
+        let mut insert =
+            function("vlan", &format!("insert = \"untagged\"\nidentifier = 5\n{keys}"));
+        let mut card = Card::new(&context(2048));
+        let tell = |_: usize, packet: &mut Descriptor| packet.set_vlan_aside(aside);
+        let seen = card.run_with(insert.as_mut(), &from_wire_0([data.to_vec()]), tell);
+        assert_eq!(seen[0].aside, None);
+        assert_eq!(get("vlan", insert.as_mut())["inserted"], 1);
+        seen[0].data.clone()
+    };
+    for (kind, service, keys) in
+        [(0x8100, false, "priority = 2"), (0x88a8, true, "priority = 2\nkind = \"802.1ad\"")]
+    {
+        // Priority and drop-eligible bits of every value.
+        for bits in (0..16).map(|bits| bits << 12) {
+            let expected = with(kind, bits | 5, &plain);
+            assert_eq!(run(keys, &with(kind, bits, &plain), None), expected);
+            // Taken off before, or echoed by a host that does so.
+            assert_eq!(run(keys, &plain, Some(VlanTag { tci: bits, service })), expected);
+        }
+        // One of the other kind stays within that of the VLAN.
+        let other = if service { 0x8100 } else { 0x88a8 };
+        let priority = with(other, 0x6000, &plain);
+        let expected = with(kind, 0x4005, &priority);
+        assert_eq!(run(keys, &priority, None), expected);
+        let aside = Some(VlanTag { tci: 0x6000, service: !service });
+        assert_eq!(run(keys, &plain, aside), expected);
+    }
+    // Behind `strip`, with a tag within.
+    let tagged = with(0x8100, 0xe000, &with(0x8100, 7, &plain));
+    let (mut strip, mut insert) = (
+        function("vlan", "strip = true"),
+        function("vlan", "insert = \"untagged\"\nidentifier = 5"),
+    );
+    let mut card = Card::new(&context(2048));
+    let (_, end) = card.pipe(strip.as_mut(), insert.as_mut(), &[from_wire_0([tagged])]);
+    assert_eq!(end[0].data, with(0x8100, 0xe005, &with(0x8100, 7, &plain)));
+    // Others are left as they are.
+    let mut insert = function("vlan", "insert = \"untagged\"\nidentifier = 5");
+    let member = with(0x8100, 0x2009, &plain);
+    let seen = card.run(insert.as_mut(), &from_wire_0([member.clone()]));
+    assert_eq!((&seen[0].data, &get("vlan", insert.as_mut())["inserted"]), (&member, &json!(0)));
 }
 
 // ---------------------------------------------------------------- tso
@@ -790,6 +844,17 @@ proptest! {
         let counts = get("header-split", split.as_mut());
         prop_assert_eq!(counts, json!({ "split": count, "whole": frames.len() - count, "no_buffer": 0 }));
     }
+}
+
+#[test]
+fn headers_of_a_cut_packet_are_split_off_too() {
+    let whole = frame(true, 1, true, bytes(900, 1)).build();
+    let mut split = function("header-split", "least_payload = 1");
+    let mut card = Card::new(&context(2048));
+    let cuts = [whole.len(), 300, 160].map(|length| whole[..length].to_vec());
+    let seen = card.run(split.as_mut(), &from_wire_0(cuts));
+    let headers = frame(true, 1, true, Vec::new()).headers();
+    assert!(seen.iter().all(|packet| packet.segments[0] == headers));
 }
 
 // ---------------------------------------------------------------- keys

@@ -68,6 +68,8 @@ pub(crate) struct Seen {
     pub(crate) checksum: ChecksumState,
     pub(crate) gso: (GsoType, u16),
     pub(crate) aside: Option<VlanTag>,
+    /// Where the IP header inside a tunnel begins.
+    pub(crate) inner: Option<u16>,
     /// Bytes in each of its buffers.
     pub(crate) segments: Vec<usize>,
     pub(crate) data: Vec<u8>,
@@ -92,6 +94,7 @@ impl Seen {
             checksum: packet.checksum(),
             gso: (packet.gso_type(), packet.gso_size()),
             aside: packet.vlan_aside(),
+            inner: packet.inner_l3(),
             segments: packet.segments().map(<[u8]>::len).collect(),
             data,
         }
@@ -122,6 +125,18 @@ impl Onward for Collector {
     fn carry_on(&mut self, _now: Time, burst: &mut Burst, _doors: &mut Doors) {
         self.0.extend(burst.drain());
     }
+}
+
+/// The same packets in full bursts.
+fn bursts_of(packets: Vec<Descriptor>) -> Vec<Burst> {
+    let mut bursts = Vec::new();
+    let mut packets = packets.into_iter();
+    while packets.len() != 0 {
+        let mut burst = Burst::new();
+        packets.by_ref().take(64).for_each(|packet| burst.push(packet).unwrap());
+        bursts.push(burst);
+    }
+    bursts
 }
 
 impl Card {
@@ -204,34 +219,68 @@ impl Card {
     where
         P: AsRef<(u8, Vec<u8>)>,
     {
-        let mut between = Collector::default();
+        let bursts = bursts.iter().map(|packets| self.burst(packets, |_, _| ())).collect();
+        let between = self.pass(first, bursts);
+        let seen = between.iter().map(|packet| Seen::of(packet, Door::Next)).collect();
+        let end = self.pass(second, bursts_of(between));
+        (seen, self.end(end))
+    }
+
+    /// Runs bursts through a chain of functions, each of which lets go of what it holds before the
+    /// next begins: what goes on behind the last. What is known of each packet, by its place among
+    /// all, is told by `prepare`.
+    pub(crate) fn through<P>(
+        &mut self,
+        functions: &mut [Box<dyn Function>],
+        bursts: &[Vec<P>],
+        mut prepare: impl FnMut(usize, &mut Descriptor),
+    ) -> Vec<Seen>
+    where
+        P: AsRef<(u8, Vec<u8>)>,
+    {
+        let mut first = 0;
+        let mut all = Vec::new();
         for packets in bursts {
-            let mut burst = self.burst(packets, |_, _| ());
-            let mut out = Out::new(self.now, self.stage, &mut self.doors, &mut between);
-            first.process(self.now, &mut burst, &mut out);
-            out.finish();
-            between.0.extend(burst.drain());
+            all.push(self.burst(packets, |place, packet| prepare(first + place, packet)));
+            first += packets.len();
         }
-        let mut out = Out::new(self.now, self.stage, &mut self.doors, &mut between);
-        first.flush(Time::MAX, &mut out);
+        let mut packets: Vec<_> = all.iter_mut().flat_map(Burst::drain).collect();
+        for function in functions {
+            packets = self.pass(function.as_mut(), bursts_of(packets));
+        }
+        self.end(packets)
+    }
+
+    /// What goes on behind a function that is given these bursts and then lets go of what it holds.
+    fn pass(&mut self, function: &mut dyn Function, bursts: Vec<Burst>) -> Vec<Descriptor> {
+        let mut onward = Collector::default();
+        for mut burst in bursts {
+            let mut out = Out::new(self.now, self.stage, &mut self.doors, &mut onward);
+            function.process(self.now, &mut burst, &mut out);
+            out.finish();
+            onward.0.extend(burst.drain());
+        }
+        let mut out = Out::new(self.now, self.stage, &mut self.doors, &mut onward);
+        function.flush(Time::MAX, &mut out);
         out.finish();
-        assert_eq!(first.held(), 0, "held back after a flush");
-        let seen: Vec<_> = between.0.iter().map(|packet| Seen::of(packet, Door::Next)).collect();
-        let mut end = Collector::default();
-        let mut packets = between.0.into_iter();
-        while packets.len() != 0 {
-            let mut burst = Burst::new();
-            packets.by_ref().take(64).for_each(|packet| burst.push(packet).unwrap());
-            let mut out = Out::new(self.now, self.stage, &mut self.doors, &mut end);
-            second.process(self.now, &mut burst, &mut out);
-            out.finish();
-            end.0.extend(burst.drain());
+        assert_eq!(function.held(), 0, "held back after a flush");
+        onward.0
+    }
+
+    /// What is seen of packets, whose buffers and those of steered copies come home.
+    fn end(&mut self, packets: Vec<Descriptor>) -> Vec<Seen> {
+        let seen = packets.iter().map(|packet| Seen::of(packet, Door::Next)).collect();
+        packets.into_iter().for_each(|packet| self.doors.pool.free(packet));
+        self.doors.publish(self.now);
+        for ring in &mut self.rings {
+            while let Some(packet) = ring.pop() {
+                self.doors.pool.free(packet);
+            }
+            ring.release();
         }
-        let all = end.0.iter().map(|packet| Seen::of(packet, Door::Next)).collect();
-        end.0.into_iter().for_each(|packet| self.doors.pool.free(packet));
         assert_eq!(self.doors.pool.outstanding(), 0, "buffers did not come home");
         self.drops = self.doors.ledger.card.drops.total();
-        (seen, all)
+        seen
     }
 
     fn burst<P>(&mut self, packets: &[P], mut prepare: impl FnMut(usize, &mut Descriptor)) -> Burst

@@ -13,29 +13,29 @@ fn ends(v6: bool) -> &'static str {
     }
 }
 
-fn encapsulate(kind: &str, v6: bool, keys: &str) -> String {
+pub(super) fn encapsulate(kind: &str, v6: bool, keys: &str) -> String {
     let network = if kind == "vxlan" || kind == "geneve" { "network = 0x123456\n" } else { "" };
     let ends = ends(v6);
     format!("mode = \"encapsulate\"\nkinds = [\"{kind}\"]\n{ends}{network}{MACS}{keys}")
 }
 
 /// What becomes of frames in a tunnel function of these keys.
-fn through(keys: &str, frames: &[Vec<u8>]) -> (Vec<Seen>, Value) {
+pub(super) fn through(keys: &str, frames: &[Vec<u8>]) -> (Vec<Seen>, Value) {
     let mut function = function("tunnel", keys);
     let mut card = Card::new(&context(2048));
     let seen = card.run(function.as_mut(), &from_wire_0(frames.to_vec()));
     (seen, get("tunnel", function.as_mut()))
 }
 
-fn put_in(kind: &str, v6: bool, keys: &str, frame: &[u8]) -> Vec<u8> {
+pub(super) fn put_in(kind: &str, v6: bool, keys: &str, frame: &[u8]) -> Vec<u8> {
     let (seen, _) = through(&encapsulate(kind, v6, keys), &[frame.to_vec()]);
     seen.into_iter().next().expect("it is carried").data
 }
 
-const OFF: &str = "mode = \"decapsulate\"";
+pub(super) const OFF: &str = "mode = \"decapsulate\"";
 
 /// The one way out of decapsulation: the bytes, or what was counted.
-fn take_off(keys: &str, frame: &[u8]) -> Result<Vec<u8>, Value> {
+pub(super) fn take_off(keys: &str, frame: &[u8]) -> Result<Vec<u8>, Value> {
     let (seen, counts) = through(&format!("{OFF}\n{keys}"), &[frame.to_vec()]);
     match counts["decapsulated"] == json!(1) {
         true => Ok(seen[0].data.clone()),
@@ -183,7 +183,7 @@ proptest! {
 }
 
 /// Two functions, one behind the other.
-struct Chained<'a>(&'a mut dyn Function, &'a mut dyn Function);
+pub(super) struct Chained<'a>(pub(super) &'a mut dyn Function, pub(super) &'a mut dyn Function);
 
 impl Function for Chained<'_> {
     fn process(

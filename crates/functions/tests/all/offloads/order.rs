@@ -1,0 +1,218 @@
+//! The order of functions that share what is known of a packet does not change the outcome.
+
+use super::*;
+
+/// A chain of functions, each with its keys.
+fn chain(of: &[(&str, &str)]) -> Vec<Box<dyn Function>> {
+    of.iter().map(|(name, keys)| function(name, keys)).collect()
+}
+
+/// What is to be the same whatever the order.
+fn outcome(seen: &[Seen]) -> Vec<(Vec<u8>, Option<VlanTag>, u32, Option<u16>, ChecksumState)> {
+    let mut all: Vec<_> = seen
+        .iter()
+        .map(|packet| {
+            (packet.data.clone(), packet.aside, packet.mark, packet.inner, packet.checksum)
+        })
+        .collect();
+    all.sort_by(|a, b| (&a.0, a.2).cmp(&(&b.0, b.2)));
+    all
+}
+
+#[test]
+fn one_marked_packet_in_four_is_copied_once() {
+    let mut functions = chain(&[
+        ("sample", "every = 4\nmark = 9"),
+        ("lro", "timeout_usecs = 0"),
+        ("tso", ""),
+        ("mirror", "queue = 0\nmark = 9"),
+    ]);
+    let mut card = Card::new(&context(2048));
+    let seen = card.through(&mut functions, &[run_of(4, 500)], |_, _| ());
+    assert_eq!(seen.iter().filter(|packet| packet.mark == 9).count(), 1);
+    assert_eq!(get("mirror", functions[3].as_mut())["copies"], 1);
+}
+
+#[test]
+fn packets_of_which_other_things_are_known_are_not_merged() {
+    type Tell = fn(&mut Descriptor);
+    let differences: [(&str, Tell); 7] = [
+        ("mark", |packet| packet.mark = 7),
+        ("wire", |packet| packet.wire = 1),
+        ("queue", |packet| packet.set_tx_queue(3)),
+        ("tag", |packet| packet.set_vlan_aside(Some(VlanTag { tci: 5, service: false }))),
+        ("priority", |packet| packet.set_vlan_aside(Some(VlanTag { tci: 0, service: false }))),
+        ("hash", |packet| packet.set_rss_hash(1)),
+        ("hashed", |packet| packet.set_rss_type(picnic_core::packet::desc::RssType::Ipv4)),
+    ];
+    for (name, tell) in differences {
+        // All of them are merged if all have it, and keep it; the third alone is not.
+        for (chosen, expected) in [(0..6, vec![6]), (2..3, vec![2, 1, 3]), (3..6, vec![3, 3])] {
+            let mut functions = chain(&[("lro", "timeout_usecs = 0")]);
+            let mut card = Card::new(&context(2048));
+            let prepare = |place: usize, packet: &mut Descriptor| {
+                if chosen.contains(&place) {
+                    tell(packet);
+                }
+            };
+            let seen = card.through(&mut functions, &[run_of(6, 500)], prepare);
+            assert_eq!(shapes(&seen), expected, "{name}");
+            functions.push(function("tso", ""));
+            let about = |seen: &[Seen]| -> Vec<_> {
+                let of = |packet: &Seen| {
+                    (
+                        packet.mark,
+                        packet.wire,
+                        packet.tx_queue,
+                        packet.aside,
+                        packet.hash,
+                        packet.over,
+                    )
+                };
+                seen.iter().map(of).collect()
+            };
+            let again = card.through(&mut functions, &[run_of(6, 500)], prepare);
+            let before = card.through(&mut [], &[run_of(6, 500)], prepare);
+            assert_eq!(about(&again), about(&before), "{name}");
+        }
+    }
+}
+
+/// RFC 6935: a verdict in front does not change what a tunnel may do without.
+#[test]
+fn a_tunnel_without_a_checksum_over_ipv6_is_taken_off_behind_checksum() {
+    let inner = frame(false, 0, true, bytes(60, 7)).build();
+    for kind in ["vxlan", "geneve"] {
+        let keys = tunnel::encapsulate(kind, true, "checksum = false\n");
+        let carried = tunnel::through(&keys, &[inner.clone()]).0[0].data.clone();
+        let mut functions = chain(&[("checksum", ""), ("lro", ""), ("tunnel", tunnel::OFF)]);
+        let mut card = Card::new(&context(2048));
+        let seen = card.through(&mut functions, &[from_wire_0([carried])], |_, _| ());
+        assert_eq!(seen[0].data[14..], inner[14..]);
+        // A checksum that is there and wrong is another matter, in either order.
+        let keys = tunnel::encapsulate(kind, true, "checksum = true\n");
+        let mut wrong = tunnel::through(&keys, &[inner.clone()]).0[0].data.clone();
+        *wrong.last_mut().unwrap() ^= 1;
+        for order in [&[("tunnel", tunnel::OFF)][..], &[("checksum", ""), ("tunnel", tunnel::OFF)]]
+        {
+            let seen = card.through(&mut chain(order), &[from_wire_0([wrong.clone()])], |_, _| ());
+            assert!(seen.is_empty());
+        }
+    }
+}
+
+/// Short and long packets of one flow in a tunnel, the long one cut as captures are.
+#[test]
+fn a_cut_tunnel_shows_its_inner_headers() {
+    let [short, long] = [20, 1200].map(|length| frame(false, 0, true, bytes(length, 1)).build());
+    for kind in ["vxlan", "geneve", "gre", "ipip"] {
+        for v6 in [false, true] {
+            let keys = tunnel::encapsulate(kind, v6, "");
+            let frames = [short.clone(), long.clone()]
+                .map(|inner| tunnel::through(&keys, &[inner]).0[0].data.clone());
+            let cut = frames[1][..160].to_vec();
+            for buffer_size in [100, 2048] {
+                let mut functions = chain(&[("tunnel", "mode = \"expose\"")]);
+                let mut card = Card::new(&context(buffer_size));
+                let packets = from_wire_0([frames[0].clone(), frames[1].clone(), cut.clone()]);
+                let seen = card.through(&mut functions, &[packets], |_, _| ());
+                assert!(seen[0].inner.is_some());
+                assert!(seen.iter().all(|packet| packet.inner == seen[0].inner), "{kind} {v6}");
+                let counts = get("tunnel", functions[0].as_mut());
+                assert_eq!((&counts["exposed"], &counts["malformed"]), (&json!(3), &json!(0)));
+                // Taken off, it would be another packet than was sent.
+                let mut functions = chain(&[("tunnel", tunnel::OFF)]);
+                assert!(
+                    card.through(&mut functions, &[from_wire_0([cut.clone()])], |_, _| ())
+                        .is_empty()
+                );
+            }
+            let mut rss = function("rss", "inner = true\ntypes = [\"tcp-ipv4\"]");
+            let mut expose = function("tunnel", "");
+            let mut chain = tunnel::Chained(expose.as_mut(), rss.as_mut());
+            let mut card = Card::new(&context(2048));
+            let seen = card.run(&mut chain, &from_wire_0([frames[0].clone(), cut.clone()]));
+            assert_eq!((seen[0].hash, seen[0].door), (seen[1].hash, seen[1].door), "{kind} {v6}");
+        }
+    }
+}
+
+/// A packet as drawn: a segment of a stream, perhaps in a tunnel, perhaps tagged.
+#[derive(Clone, Debug)]
+struct Drawn {
+    flow: u8,
+    step: Step,
+    tunnel: Option<(&'static str, bool, bool)>,
+    tags: usize,
+    is_bad: bool,
+}
+
+fn drawn() -> impl Strategy<Value = Drawn> {
+    let kind = prop::sample::select(vec!["vxlan", "geneve", "gre", "ipip"]);
+    let tunnel = prop::option::of((kind, any::<bool>(), any::<bool>()));
+    (0..4_u8, step(), tunnel, 0..3_usize, prop::bool::weighted(0.1))
+        .prop_map(|(flow, step, tunnel, tags, is_bad)| Drawn { flow, step, tunnel, tags, is_bad })
+}
+
+fn frames_of(drawn: &[Drawn], size: usize) -> Vec<Vec<u8>> {
+    let steps: Vec<_> = drawn.iter().map(|drawn| (drawn.flow, drawn.step)).collect();
+    let inside = streams(&steps, size);
+    let frames = inside.into_iter().zip(drawn).map(|(mut data, drawn)| {
+        if let Some((kind, v6, checksum)) = drawn.tunnel {
+            let is_udp = matches!(kind, "vxlan" | "geneve");
+            let keys = if is_udp { format!("checksum = {checksum}\n") } else { String::new() };
+            // Of IP alone a tag and padding are not carried.
+            data = tunnel::put_in(kind, v6, &keys, &data);
+        }
+        for tag in 0..drawn.tags {
+            data.splice(12..12, [0x81, 0, 0x60, 100 + tag as u8]);
+        }
+        if drawn.is_bad {
+            *data.last_mut().unwrap() ^= 0x10;
+        }
+        data
+    });
+    frames.collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(150))]
+
+    /// In any order the same packets come out, with the same bytes, tag, mark and inner headers, and
+    /// their checksums are as good as they are.
+    #[test]
+    fn the_order_of_functions_does_not_matter(
+        drawn in prop::collection::vec(drawn(), 1..60), size in 20..600_usize,
+        order in Just((0..5_usize).collect::<Vec<_>>()).prop_shuffle(),
+        mode in prop::sample::select(vec!["expose", "decapsulate"]),
+        strip: bool, burst in 1..=64_usize,
+    ) {
+        // A tag within a tunnel is the packet's own once the tunnel is off: whether it is taken off
+        // then, and which is rewritten, depends on the order.
+        prop_assume!(mode == "expose" || !drawn.iter().any(|drawn| {
+            drawn.tunnel.is_some() && matches!(drawn.step, Step::TaggedOtherwise)
+        }));
+        let tunnel = format!("mode = \"{mode}\"\nmark_network = true");
+        let strip = if strip { "strip = true" } else { "" };
+        let functions = [
+            ("checksum", ""),
+            ("lro", "timeout_usecs = 0"),
+            ("tunnel", &*tunnel),
+            ("vlan", "rewrite = [[100, 200], [101, 201]]"),
+            ("vlan", strip),
+        ];
+        let frames = frames_of(&drawn, size);
+        let run = |order: &[usize], last: &str| {
+            let mut functions = chain(&order.iter().map(|&place| functions[place]).collect::<Vec<_>>());
+            functions.extend(chain(&[("tso", ""), ("checksum", last)]));
+            let mut card = Card::new(&context(2048));
+            let bursts: Vec<_> =
+                frames.chunks(burst).map(|frames| from_wire_0(frames.iter().cloned())).collect();
+            outcome(&card.through(&mut functions, &bursts, |_, _| ()))
+        };
+        // Looked at anew, whoever has said something before.
+        let expected = run(&[0, 1, 2, 3, 4], "trust = false");
+        prop_assert_eq!(&run(&order, "trust = false"), &expected);
+        prop_assert_eq!(&run(&order, ""), &expected);
+    }
+}
