@@ -79,16 +79,27 @@ inline_always u32 l4_of(u8 protocol)
 	return protocol == PROTOCOL_TCP ? TCP : protocol == PROTOCOL_UDP ? UDP : NO_PORTS;
 }
 
+/* What a length in an IP header is, of which so many bytes are there: no more than these, and all if it
+ * is zero. Linux writes that into super-frames of more than 65,535 bytes. */
+inline_always u32 length_of_ip(const u8 *field, u32 rest)
+{
+	u32 length = from_be16(*(u16 *)field);
+
+	return length && length < rest ? length : rest;
+}
+
 /* The transport of a packet of IPv4 whose header is there, and both its ports in one as they lie in
  * memory: none in a fragment, or if they are cut off. */
 inline_always u32 ports_of_ipv4(u8 *packet, u8 *end, u32 *ports)
 {
 	u32 header = (packet[0] & 15) * 4, l4 = l4_of(packet[9]);
+	/* That they are there is asked for below. */
+	u32 length = length_of_ip(packet + 2, header + 4);
 	u8 *behind = packet + header;
 
 	/* More fragments, or an offset. */
 	if (!l4 || (*(u16 *)(packet + 6) & be16(0x3fff)) || header < 20 ||
-	    from_be16(*(u16 *)(packet + 2)) < header + 4 || behind + 4 > end)
+	    length < header + 4 || behind + 4 > end)
 		return NO_PORTS;
 	*ports = *(u32 *)behind;
 	return l4;
@@ -161,7 +172,7 @@ apart u32 find_upper_layer_of_skb(struct __sk_buff *context, struct flow *flow, 
 
 inline_always void find_ipv6(struct packet *of, int is_skb, u8 *packet, struct flow *flow)
 {
-	u32 length, rest, l4, at = packet - of->data + 40;
+	u32 length, l4, at = packet - of->data + 40;
 
 	if (packet + 40 > of->end || packet[0] >> 4 != 6)
 		return;
@@ -169,7 +180,7 @@ inline_always void find_ipv6(struct packet *of, int is_skb, u8 *packet, struct f
 #pragma unroll
 	for (int i = 0; i < 8; i++)
 		flow->words[i] = *(u32 *)(packet + 8 + 4 * i);
-	length = from_be16(*(u16 *)(packet + 4));
+	length = length_of_ip(packet + 4, of->length - at);
 	l4 = l4_of(packet[6]);
 	if (l4) {
 		if (length < 4 || packet + 44 > of->end)
@@ -178,8 +189,6 @@ inline_always void find_ipv6(struct packet *of, int is_skb, u8 *packet, struct f
 		flow->l4 = l4;
 		return;
 	}
-	rest = of->length - at;
-	length = length < rest ? length : rest;
 	if (is_skb)
 		find_upper_layer_of_skb(of->context, flow, at, length, packet[6]);
 	else

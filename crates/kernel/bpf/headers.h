@@ -162,9 +162,8 @@ inline_always void read_ipv4(struct packet *of, int is_skb, u8 *packet, struct t
 	protocol = packet[9];
 	tuple->key.protocol = protocol | WITHOUT_PORTS;
 	header = (packet[0] & 15) * 4;
-	total = from_be16(*(u16 *)(packet + 2));
 	rest = of->length - at;
-	total = total < rest ? total : rest;
+	total = length_of_ip(packet + 2, rest);
 	l4 = packet + header;
 	if (header >= 20 && total >= header + 4 && !(*(u16 *)(packet + 6) & be16(0x3fff))) {
 		has_l4 = 1;
@@ -370,7 +369,7 @@ inline_always void read_ipv6(struct packet *of, int is_skb, u8 *packet, struct t
 		tuple->key.address[i] = *(u64 *)(packet + 8 + 8 * i);
 	protocol = packet[6];
 	tuple->key.protocol = protocol | WITHOUT_PORTS;
-	length = from_be16(*(u16 *)(packet + 4));
+	length = length_of_ip(packet + 4, of->length - at);
 	if (has_ports(protocol)) {
 		if (length < 4 || packet + 44 > of->end) {
 			tuple->hidden = HIDDEN_PORTS;
@@ -385,7 +384,7 @@ inline_always void read_ipv6(struct packet *of, int is_skb, u8 *packet, struct t
 	headers.context = of->context;
 	headers.at = at;
 	headers.view = of->length - at;
-	headers.length = length < headers.view ? length : headers.view;
+	headers.length = length;
 	read_extensions(&headers, is_skb, protocol);
 	protocol = headers.upper;
 	if (headers.has_ports) {

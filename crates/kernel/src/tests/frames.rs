@@ -36,14 +36,21 @@ pub(super) fn frames() -> Vec<Vec<u8>> {
         frame
     });
     let changed = changed.boxed();
+    // Of the frame's length, by a length of zero; with and without a jumbo payload option.
+    let open = whole.clone().prop_map(|mut frame| {
+        open_length(&mut frame);
+        frame
+    });
+    let open = open.boxed();
     let random = prop::collection::vec(any::<u8>(), 14..120).boxed();
     // IPv6 with any chain of extension headers.
     let kinds = prop::sample::select(vec![0_u8, 6, 17, 43, 44, 51, 59, 60]);
     let chain = (prop::collection::vec((kinds, 0..3_u8, any::<u16>()), 1..12), 0..60_usize);
     let chain = chain.prop_map(|(headers, payload)| extended(&headers, payload)).boxed();
     for _ in 0..300 {
-        frames.extend([&whole, &cut, &changed, &chain, &random].map(&mut draw));
+        frames.extend([&whole, &cut, &changed, &open, &chain, &random].map(&mut draw));
     }
+    frames.extend(jumbograms());
     let keys = "packets = 1200\nvlan_share = 0.3\nipv6_share = 0.4\ntcp_share = 0.5\nflows = 64";
     let generated = received(&format!("port = \"generator\"\n{keys}"));
     assert_eq!(generated.len(), 1200);
@@ -51,6 +58,32 @@ pub(super) fn frames() -> Vec<Vec<u8>> {
     frames.extend(captured());
     frames.retain(|frame| frame.len() >= 14);
     frames
+}
+
+/// Sets the length in a frame's IP header to zero.
+fn open_length(frame: &mut [u8]) {
+    let l3 = usize::from(picnic_core::packet::layers::parse(frame).l3_offset);
+    let place = match frame.get(l3).map(|byte| byte >> 4) {
+        Some(4) => l3 + 2,
+        Some(6) => l3 + 4,
+        _ => return,
+    };
+    if let Some(field) = frame.get_mut(place..place + 2) {
+        field.fill(0);
+    }
+}
+
+/// IPv6 with a jumbo payload option in front of TCP and UDP, as long as it says, longer and shorter.
+fn jumbograms() -> impl Iterator<Item = Vec<u8>> {
+    [(6, 28), (17, 28), (6, 20), (6, 70_000)].into_iter().map(|(protocol, length): (u8, u32)| {
+        let mut frame = vec![2; 12];
+        frame.extend([0x86, 0xdd, 0x60, 0, 0, 0, 0, 0, 0, 64]);
+        frame.extend([0x20; 32]);
+        frame.extend([protocol, 0, 0xc2, 4]);
+        frame.extend(length.to_be_bytes());
+        frame.extend([0x12, 0x34, 0x56, 0x78, 0, 20, 0, 0, 0, 0, 0, 0, 0x50, 0, 0, 0, 0, 0, 0, 0]);
+        frame
+    })
 }
 
 /// An IPv6 frame whose extension headers are these: kind, length in units, and what a fragment

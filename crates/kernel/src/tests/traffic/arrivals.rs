@@ -238,6 +238,72 @@ fn a_connection_stays_on_its_core() {
     }
 }
 
+/// Has a link make super-frames of up to 180,000 bytes, of IPv4 too, which older versions of `ip` do
+/// not know.
+const LENGTHEN: &str = "
+import socket, struct, sys
+length = struct.pack('=I', 180000)
+body = struct.pack('=BxHiII', 0, 0, socket.if_nametoindex(sys.argv[1]), 0, 0)
+body += b''.join(struct.pack('=HH', 8, kind) + length for kind in (41, 58, 63, 64))
+link = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0)
+link.send(struct.pack('=IHHII', 16 + len(body), 16, 5, 1, 0) + body)
+sys.exit(-struct.unpack_from('=i', link.recv(4096), 16)[0])
+";
+
+/// Super-frames of more than 65,535 bytes, whose IP length is 0, are of the flow that they are.
+#[test]
+fn a_connection_of_super_frames_beyond_64_kib_is_one_flow() {
+    const BYTES: usize = 64 << 20;
+    let test = "a_connection_of_super_frames_beyond_64_kib_is_one_flow";
+    let Some(bed) = Bed::new(test) else { return };
+    let _machine = machine();
+    bed.0.within("far", "ethtool -K f0 tx on").unwrap();
+    for (namespace, link) in [("card", "k0"), ("far", "f0")] {
+        let netns = bed.0.netns(namespace);
+        let set = ["ip", "netns", "exec", &netns, "python3", "-c", LENGTHEN, link];
+        if let Err(error) = picnic_machine::command::run(&set) {
+            return skip(test, &format!("no super-frames beyond 64 KiB here: {error}"));
+        }
+    }
+    let keys = "protocol = \"tcp\"\ndestination_ports = ";
+    let rx = format!(
+        "[[rx]]\nfunction = \"rss\"\ntypes = [\"ipv4\", \"tcp-ipv4\"]\n\
+         [[filter]]\nname = \"other\"\naction = \"drop\"\n{keys}\"7001\"\n\
+         [[filter]]\nname = \"own\"\n{keys}\"{PORT}\"\n"
+    );
+    let running = start(&bed.card("skb", &rx));
+    let netns = ["card", "far"].map(|short| bed.0.netns(short));
+    let to = SocketAddr::from(TO);
+    let server = within(Some(&netns[0]), || TcpListener::bind(to)).unwrap().unwrap();
+    let mut client = within(Some(&netns[1]), || TcpStream::connect(to)).unwrap().unwrap();
+    let (mut accepted, _) = server.accept().unwrap();
+    // The longest that the wire has brought, as a packet socket sees it.
+    let watch = ["timeout", "60", "tcpdump", "-nn", "-c", "1", "-i", "k0", "greater", "65600"];
+    let mut watched = bed.0.start("card", &watch, &[0]).unwrap();
+    std::thread::sleep(Duration::from_millis(500));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let block = vec![7; 1 << 20];
+            (0..BYTES >> 20).for_each(|_| client.write_all(&block).unwrap());
+            client.shutdown(Shutdown::Write).unwrap();
+        });
+        let arrived = std::io::copy(&mut accepted, &mut std::io::sink()).unwrap();
+        assert_eq!(arrived, BYTES as u64);
+    });
+    wait_until("a long one was seen", || watched.ended().is_some());
+    let filters = running.filters().clone();
+    let report = running.stop().unwrap();
+    assert!(report.ledger.balanced() && report.ledger.dropped == 0, "{:?}", report.ledger);
+    let of = |name: &str| {
+        filters.list().into_iter().find(|info| info.filter.name == name).unwrap().packets
+    };
+    let packets = report.wires[0].rx_packets;
+    assert_eq!((of("other"), of("own")), (0, packets));
+    let mut used: Vec<_> = report.queues.iter().map(|queue| queue.packets).collect();
+    used.retain(|&packets| packets != 0);
+    assert_eq!(used, [packets], "one flow has one queue");
+}
+
 /// TCP goes on sending where its last packet was freed: on the target core, by turns with its
 /// sender's. The borrowed core takes all of it, so none overtakes another.
 #[test]
