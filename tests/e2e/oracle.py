@@ -10,7 +10,7 @@ hashes with published values, crates/hash/tests/vectors.
 Where the specifications leave a choice it is the one that picnic documents:
 
 - A kind is given if what a hash needs of it has been captured: the fixed IP
-  header, the ports. Bytes behind the IP length are padding.
+  header, the ports. Bytes behind the IP length are padding; an IP length of 0 is the frame's.
 - Fragments are hashed by addresses, the first one too; an atomic IPv6 fragment
   (RFC 6946) is none.
 - At most two VLAN tags and eight IPv6 extension headers are looked through.
@@ -71,7 +71,7 @@ def layers(frame):
 
 def ipv4(frame, start):
     header = (frame[start] & 15) * 4
-    end = min(len(frame), start + number(frame, start + 2))
+    end = min(len(frame), start + (number(frame, start + 2) or len(frame)))
     protocol = frame[start + 9]
     fragment = number(frame, start + 6) & 0x3FFF != 0
     ports = None
@@ -82,7 +82,7 @@ def ipv4(frame, start):
 
 def ipv6(frame, start):
     at = start + 40
-    end = min(len(frame), at + number(frame, start + 4))
+    end = min(len(frame), at + (number(frame, start + 4) or len(frame)))
     following, count = frame[start + 6], 0
     while following in EXTENSIONS:
         if count == MOST_EXTENSIONS or at + 8 > end:

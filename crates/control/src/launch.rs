@@ -273,6 +273,7 @@ impl<'a> Launch<'a> {
         let filters = Filters::new(self.file.host.card_queues());
         let Built { parts, os, .. } = build(self, filters.clone(), &Hooks::none())?;
         placement.warnings.extend(parts.warnings());
+        placement.warnings.extend(parts.notes());
         Ok(Checked { placement, filters, os })
     }
 

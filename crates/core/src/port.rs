@@ -105,6 +105,11 @@ pub trait WirePort: Send {
         Vec::new()
     }
 
+    /// What else there is to know of it before it runs, for `picnic check`.
+    fn notes(&self) -> Vec<String> {
+        Vec::new()
+    }
+
     /// Takes the wire up: called once, before the card runs and after all else was found good.
     /// `pool` is the card's.
     ///

@@ -188,6 +188,15 @@ impl Parts {
         self.wires.iter().map(|(_, wire)| wire.capabilities.arrival).collect()
     }
 
+    /// What else there is to know of wires before they run, each with the wire's name.
+    pub fn notes(&self) -> Vec<String> {
+        let of = |(name, wire): &(String, Wire)| {
+            let notes = wire.port.notes().into_iter();
+            notes.map(|note| format!("{name}: {note}")).collect::<Vec<_>>()
+        };
+        self.wires.iter().flat_map(of).collect()
+    }
+
     /// What keeps wires from working as they are now, each with the wire's name; and that a host
     /// leaves all but one unused.
     pub fn warnings(&self) -> Vec<String> {

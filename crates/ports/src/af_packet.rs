@@ -38,14 +38,17 @@
 //!
 //! Source: packet(7), Documentation/networking/packet_mmap.rst.
 
-use crate::interface::{CHECK_NS, down, drop_oldest, lock, no_namespace};
-use crate::sys::link::LinkState;
+use crate::interface::{
+    CHECK_NS, down, drop_oldest, lock, long_super_frames, no_namespace, shorten,
+};
+use crate::sys::link::{InterfaceHandle, LinkState};
 use crate::sys::namespace;
 use crate::sys::packet::{Frame, Name, Ring, Socket, name};
 use crate::sys::xsk_device;
 use crate::virtio::{HEADER_BYTES, Header};
 use picnic_core::error::ConfigError;
 use picnic_core::ledger::DropReason;
+use picnic_core::packet::pool::MAX_PACKET_BYTES;
 use picnic_core::port::{Arrivals, Capabilities, Receiver, Transmitter, WirePort};
 use picnic_core::registry::{BuildContext, Component};
 use picnic_core::time::Time;
@@ -120,8 +123,11 @@ pub struct PacketPort {
     returns: u64,
     /// Packets that found no free slot. Atomic, as the last are read for a report.
     overruns: AtomicU64,
-    /// Packets that a descriptor cannot express.
+    /// Packets that a descriptor cannot express, and those longer than a packet may be.
     unfit: u64,
+    oversize: u64,
+    /// Bytes of the longest super-frame of the interface, when it was opened.
+    longest: u32,
 }
 
 impl PacketPort {
@@ -179,6 +185,8 @@ impl PacketPort {
         socket.prepare().map_err(|error| refuse("the kernel lacks what is needed", error))?;
         socket.set_send_buffer(SEND_BUFFER);
         socket.set_receive_buffer(RECEIVE_BUFFER);
+        let found = InterfaceHandle::find(interface);
+        let longest = found.and_then(|link| link.longest_super_frame()).unwrap_or(0);
         let ring = Ring::map(&socket, config.frames as usize, config.frame_size as usize);
         let ring = ring.map_err(|error| {
             let message = format!("found {}, but there is no memory: {error}", config.frames);
@@ -203,6 +211,8 @@ impl PacketPort {
             returns: 0,
             overruns: AtomicU64::new(0),
             unfit: 0,
+            oversize: 0,
+            longest,
         };
         port.attach(index).map_err(|error| refuse("cannot be received from", error))?;
         Ok(port)
@@ -290,8 +300,10 @@ impl WirePort for PacketPort {
     }
 
     fn warnings(&self) -> Vec<String> {
-        let namespace = self.namespace.as_deref();
-        down(self.socket.as_fd(), &self.interface, &self.name, namespace).into_iter().collect()
+        let (interface, namespace) = (&self.interface, self.namespace.as_deref());
+        let down = down(self.socket.as_fd(), interface, &self.name, namespace);
+        let long = long_super_frames(interface, self.longest, MAX_PACKET_BYTES, namespace);
+        down.into_iter().chain(long).collect()
     }
 
     fn receive(&mut self, now: Time, rx: &mut Receiver<'_>) {
@@ -310,6 +322,7 @@ impl WirePort for PacketPort {
             };
             if let Err(reason) = taken {
                 self.unfit += u64::from(reason == DropReason::Malformed);
+                self.oversize += u64::from(reason == DropReason::Oversize);
                 *self.overruns.get_mut() += u64::from(reason == DropReason::WireOverrun);
                 rx.shed(reason, 1);
             }
@@ -393,6 +406,13 @@ impl WirePort for PacketPort {
         if self.unfit != 0 {
             let unfit = self.unfit;
             lines.push(format!("{name}: {unfit} packets had offloads that a card cannot express"));
+        }
+        if self.oversize != 0 {
+            let oversize = self.oversize;
+            let shorten = shorten(name, self.namespace.as_deref());
+            lines.push(format!(
+                "{name}: {oversize} packets were longer than a card takes: {shorten}"
+            ));
         }
         if self.downs != 0 {
             lines.push(format!("{name}: went down or lost its carrier {} times", self.downs));

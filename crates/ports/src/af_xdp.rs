@@ -59,8 +59,8 @@ mod tests;
 pub use config::{Checksums, CopyMode, Mode, Queues, XdpConfig};
 pub use handed::SharedSocketMap;
 
-use crate::interface::{CHECK_NS, down, drop_oldest, lock, no_namespace};
-use crate::sys::link::LinkState;
+use crate::interface::{CHECK_NS, down, drop_oldest, lock, long_super_frames, no_namespace};
+use crate::sys::link::{InterfaceHandle, LinkState};
 use crate::sys::namespace;
 use crate::sys::packet::{Name, Socket};
 use crate::sys::xsk::{Sending, SocketsConfig, Umem};
@@ -89,6 +89,9 @@ const RETRY_NS: u64 = 1_000_000_000;
 const PATIENCE: (u32, Duration) = (100, Duration::from_millis(1));
 /// Shorter than an Ethernet header is no packet.
 const SHORTEST: u32 = 14;
+
+/// Bytes of the longest super-frame of an interface that nobody has set to more.
+const SUPER_FRAME: usize = 65_536;
 
 /// The registry entry.
 #[derive(Debug)]
@@ -171,6 +174,8 @@ pub struct XdpPort {
     control: Socket,
     /// Bound to a name in the interface's namespace, which no second card can have.
     _lock: UnixDatagram,
+    /// Bytes of the longest super-frame of the interface, when it was opened.
+    super_frames: u32,
     /// Both from the moment on that the card has its pool.
     umem: Option<Umem>,
     keeper: Option<Keeper>,
@@ -253,6 +258,9 @@ impl XdpPort {
             mend,
             control,
             _lock: lock,
+            super_frames: InterfaceHandle::find(interface)
+                .and_then(|link| link.longest_super_frame())
+                .unwrap_or(0),
             umem: None,
             keeper: None,
             wanted: None,
@@ -436,7 +444,9 @@ impl WirePort for XdpPort {
     fn warnings(&self) -> Vec<String> {
         let (socket, interface) = (self.control.as_fd(), &self.interface);
         let mut warnings = Vec::new();
-        warnings.extend(down(socket, interface, &self.name, self.config.namespace.as_deref()));
+        let namespace = self.config.namespace.as_deref();
+        warnings.extend(down(socket, interface, &self.name, namespace));
+        warnings.extend(long_super_frames(interface, self.super_frames, SUPER_FRAME, namespace));
         if self.handed.is_none() && xsk_device::is_virtual(socket, &self.name) {
             warnings.push(format!(
                 "{interface} is no NIC: AF_XDP copies every packet there and takes no super-frames; \

@@ -58,18 +58,50 @@ pub(crate) fn down(
     match xsk_device::state(socket, name) {
         State::Running | State::Unknown => None,
         State::Down => {
-            let enter = match namespace {
-                None => "ip".to_owned(),
-                Some(path) if path.contains('/') => format!("nsenter --net={path} ip"),
-                Some(namespace) => format!("ip -n {namespace}"),
-            };
-            Some(format!("interface {interface} is down: {enter} link set {interface} up"))
+            let ip = ip_in(namespace);
+            Some(format!("interface {interface} is down: {ip} link set {interface} up"))
         }
         State::NoCarrier => Some(format!(
             "interface {interface} has no carrier: connect its cable, or take the other end of its \
              veth pair up (ip link set PEER up)"
         )),
     }
+}
+
+/// The program `ip`, for a namespace.
+fn ip_in(namespace: Option<&str>) -> String {
+    match namespace {
+        None => "ip".to_owned(),
+        Some(path) if path.contains('/') => format!("nsenter --net={path} ip"),
+        Some(namespace) => format!("ip -n {namespace}"),
+    }
+}
+
+/// What to do about an interface whose super-frames of up to `found` bytes are longer than a port
+/// takes; none if they are not.
+pub(crate) fn long_super_frames(
+    interface: &str,
+    found: u32,
+    taken: usize,
+    namespace: Option<&str>,
+) -> Option<String> {
+    (found as usize > taken).then(|| {
+        format!(
+            "interface {interface} lets super-frames have {found} bytes, and the card takes no packet \
+             of more than {taken}: {}",
+            shorten(interface, namespace)
+        )
+    })
+}
+
+/// The command that has an interface make no super-frames of more than 64 KiB: the kernel sets the
+/// same limits of IPv4 with these.
+pub(crate) fn shorten(interface: &str, namespace: Option<&str>) -> String {
+    format!(
+        "{} link set {interface} gso_max_size 65536 gro_max_size 65536, as well of the other end of \
+         a veth",
+        ip_in(namespace)
+    )
 }
 
 /// Does `work` in a namespace, a name of `ip netns`; in the thread's own if there is none.

@@ -6,6 +6,7 @@
 //! path = "web.pcap"     # pcap or pcapng, relative to the card file
 //! pace = "recorded"     # flat-out (default) | recorded
 //! speed = 2.0           # recorded: twice as fast
+//! max_gap_ms = 1000     # recorded: no longer without a packet, whatever the timestamps say
 //! loops = 0             # without end
 //! output = "out.pcapng" # what the card transmits, put there at the end
 //! interface = "wire0"   # of a pcapng with several: its packets alone, or "all"
@@ -30,7 +31,7 @@ mod file;
 #[cfg(test)]
 mod tests;
 
-pub use file::{CaptureFile, InvalidCapture, MAX_FILE_BYTES};
+pub use file::{CaptureFile, Gap, InvalidCapture, MAX_FILE_BYTES};
 
 use crate::capture::{Capture, CaptureOptions, Point};
 use picnic_core::command::{CommandEntry, Prepared};
@@ -46,6 +47,11 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+
+const NS_PER_MS: u64 = 1_000_000;
+/// A gap after which a replay warns: whoever watches a card that is silent for longer takes it for
+/// stuck.
+const LONG_GAP_NS: u64 = 10_000_000_000;
 
 /// When packets are handed over.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq, Eq)]
@@ -68,6 +74,11 @@ pub struct PcapConfig {
     pub pace: Pace,
     /// With pace "recorded": how many times as fast as recorded, above 0.
     pub speed: f64,
+    /// With pace "recorded": milliseconds without a packet at most, as recorded, 1 or more. A longer
+    /// gap is cut to that, and later packets come earlier by as much; a clock that jumps back by more
+    /// moves them as well. Left out: as recorded.
+    #[schemars(range(min = 1))]
+    pub max_gap_ms: Option<u64>,
     /// How often the capture is replayed; 0 for without end.
     pub loops: u64,
     /// Transmitted packets are written to this pcapng file.
@@ -83,6 +94,7 @@ impl Default for PcapConfig {
             path: None,
             pace: Pace::FlatOut,
             speed: 1.0,
+            max_gap_ms: None,
             loops: 1,
             output: None,
             interface: None,
@@ -125,6 +137,7 @@ pub struct PcapPort {
     name: String,
     pace: Pace,
     speed: f64,
+    max_gap_ns: Option<u64>,
     /// Passes still to come after this one; `None` for without end.
     passes_left: Option<u64>,
     /// Next packet of this pass.
@@ -156,11 +169,15 @@ impl PcapPort {
             let message = format!("found {}, allowed: a number above 0", config.speed);
             return Err(ConfigError::new("speed", message));
         }
+        if config.max_gap_ms == Some(0) {
+            return Err(ConfigError::new("max_gap_ms", "found 0, allowed: 1 or more"));
+        }
         let path = context.directory.join(path);
         let name = path.display().to_string();
         context.files.read("path", &path)?;
         let wrong = |key: &str, message| ConfigError::new(key, format!("{name}: {message}"));
-        let file = CaptureFile::load_chosen(&path, config.interface.as_deref())
+        let max_gap_ns = config.max_gap_ms.map(|ms| ms.saturating_mul(NS_PER_MS));
+        let file = CaptureFile::load_chosen(&path, config.interface.as_deref(), max_gap_ns)
             .map_err(|message| wrong("path", message))?
             .map_err(|message| wrong("interface", message))?;
         let output = match &config.output {
@@ -176,6 +193,7 @@ impl PcapPort {
             name,
             pace: config.pace,
             speed: config.speed,
+            max_gap_ns,
             passes_left: config.loops.checked_sub(1),
             next: 0,
             start: None,
@@ -209,11 +227,20 @@ impl PcapPort {
 
     /// When a packet recorded at `time_ns` of this pass is due.
     fn due(&self, start: Time, time_ns: u64) -> Time {
-        let recorded = self.passed_ns.saturating_add(time_ns);
+        start + self.scaled(self.passed_ns.saturating_add(time_ns))
+    }
+
+    /// Nanoseconds that so many of the capture take.
+    fn scaled(&self, recorded: u64) -> u64 {
         // The division would round times past 2^53 ns.
-        let scaled =
-            if self.speed == 1.0 { recorded } else { (recorded as f64 / self.speed) as u64 };
-        start + scaled
+        if self.speed == 1.0 { recorded } else { (recorded as f64 / self.speed) as u64 }
+    }
+
+    /// The longest gap of the replay, if it is by recorded times.
+    fn gap(&self) -> Option<Gap> {
+        let gap = self.file.largest_gap();
+        let ns = self.max_gap_ns.map_or(gap.ns, |most| gap.ns.min(most));
+        (self.pace == Pace::Recorded).then_some(Gap { ns: self.scaled(ns), ..gap })
     }
 }
 
@@ -237,6 +264,37 @@ impl WirePort for PcapPort {
             Pace::Recorded => (Rate::Untold, "a capture does not report a rate"),
         };
         Arrivals { rate, room, origin: origin.into(), ..Arrivals::default() }
+    }
+
+    fn warnings(&self) -> Vec<String> {
+        let long = self.gap().filter(|gap| gap.ns >= LONG_GAP_NS);
+        let warning = long.map(|Gap { ns, before }| {
+            format!(
+                "{}: no packet for {} before packet {} of {}; max_gap_ms bounds such gaps",
+                self.name,
+                seconds(ns),
+                before + 1,
+                self.file.len()
+            )
+        });
+        warning.into_iter().collect()
+    }
+
+    fn notes(&self) -> Vec<String> {
+        let note = self.gap().map(|Gap { ns, before }| {
+            let duration = seconds(self.scaled(self.file.duration_ns()));
+            let bounded = match self.file.bounded() {
+                0 => String::new(),
+                count => format!(", {count} bounded by max_gap_ms"),
+            };
+            format!(
+                "{}: a pass takes {duration}; its largest gap is {}, before packet {}{bounded}",
+                self.name,
+                seconds(ns),
+                before + 1
+            )
+        });
+        note.into_iter().collect()
     }
 
     fn receive(&mut self, now: Time, rx: &mut Receiver<'_>) {
@@ -356,6 +414,11 @@ impl WirePort for PcapPort {
         }
         lines
     }
+}
+
+/// A time in seconds, to the millisecond.
+fn seconds(ns: u64) -> String {
+    format!("{:.3} s", ns as f64 / 1e9)
 }
 
 impl Output {

@@ -38,6 +38,9 @@ pub(crate) struct TryArgs {
     /// The capture to read, pcap or pcapng
     #[arg(long = "in", value_name = "PCAP")]
     input: PathBuf,
+    /// Of a capture with several interfaces, the name of the one to read; all if left out
+    #[arg(long, value_name = "NAME")]
+    interface: Option<String>,
     /// Write the packets it lets out to this file
     #[arg(long, value_name = "PCAPNG")]
     out: Option<PathBuf>,
@@ -105,7 +108,7 @@ pub(crate) fn run(args: &TryArgs, json: bool) -> anyhow::Result<()> {
     files.read("--in", &args.input).map_err(same)?;
     args.expect.iter().try_for_each(|path| files.read("--expect", path)).map_err(same)?;
     args.out.iter().try_for_each(|path| files.write("--out", path)).map_err(same)?;
-    let input = load(&args.input)?;
+    let input = load(&args.input, args.interface.as_deref())?;
     let (name, mut tried) = try_all(args, &input)?;
     tried.function = name;
     if let Some(out) = &args.out {
@@ -113,7 +116,7 @@ pub(crate) fn run(args: &TryArgs, json: bool) -> anyhow::Result<()> {
             .with_context(|| format!("{}: cannot be written", out.display()))?;
     }
     if let Some(expect) = &args.expect {
-        tried.unexpected = Some(compare(&tried.packets, &load(expect)?));
+        tried.unexpected = Some(compare(&tried.packets, &load(expect, None)?));
     }
     if json {
         output::print_json(&tried)?;
@@ -126,9 +129,15 @@ pub(crate) fn run(args: &TryArgs, json: bool) -> anyhow::Result<()> {
     }
 }
 
-fn load(path: &Path) -> anyhow::Result<CaptureFile> {
+fn load(path: &Path, interface: Option<&str>) -> anyhow::Result<CaptureFile> {
     let wrong = |message: String| Usage(format!("{}: {message}", path.display()));
-    let file = CaptureFile::load(path).map_err(wrong)?;
+    let file = match interface {
+        None => CaptureFile::load(path).map_err(wrong)?,
+        Some(_) => {
+            let chosen = CaptureFile::load_chosen(path, interface, None).map_err(wrong)?;
+            chosen.map_err(|message| wrong(format!("--interface: {message}")))?
+        }
+    };
     if let Some(broken) = file.broken() {
         output::tell(format_args!(
             "picnic: {}: at byte {}, {}; the {} packets before it are used",

@@ -102,6 +102,18 @@ fn a_wire_that_is_down_is_told_of_with_what_mends_it() {
     assert!(ip(&format!("ip -n {name} link set b0 up")));
     picnic_testing::wait_until("a0 runs", || port.warnings().is_empty());
     drop(port);
+    // Super-frames beyond what a card takes, and the command that keeps them shorter.
+    let long = "gso_max_size 180000 gro_max_size 180000";
+    assert!(ip(&format!("ip -n {name} link set a0 {long}")));
+    let port = PacketPort::open(&config).unwrap();
+    let warnings = port.warnings();
+    let told = "interface a0 lets super-frames have 180000 bytes, and the card takes no packet of \
+                more than 131072: ";
+    let command = warnings[0].strip_prefix(told).expect(&warnings[0]).split(',').next().unwrap();
+    assert!(command.ends_with(" link set a0 gso_max_size 65536 gro_max_size 65536"), "{command}");
+    drop(port);
+    assert!(ip(command));
+    assert_eq!(PacketPort::open(&config).unwrap().warnings(), [""; 0]);
     assert!(ip(&format!("ip netns del {name}")));
 }
 

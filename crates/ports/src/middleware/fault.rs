@@ -162,6 +162,10 @@ impl WirePort for FaultyWire {
         self.port.warnings()
     }
 
+    fn notes(&self) -> Vec<String> {
+        self.port.notes()
+    }
+
     fn receive(&mut self, now: Time, rx: &mut Receiver<'_>) {
         let FaultyWire { port, patient, inner, faults } = self;
         let patient = *patient;

@@ -327,6 +327,10 @@ impl WirePort for LinkedWire {
         self.port.warnings()
     }
 
+    fn notes(&self) -> Vec<String> {
+        self.port.notes()
+    }
+
     fn start(&mut self, pool: &mut Pool) -> Result<(), ConfigError> {
         self.port.start(pool)
     }

@@ -18,6 +18,8 @@ pub(super) struct Described {
     pub(super) name: String,
     /// It stands in a trace of a card.
     pub(super) is_of_card: bool,
+    /// What its packets begin with: 1 for Ethernet.
+    pub(super) link_type: u16,
     /// Packets that are marked as received, and the others.
     pub(super) received: u64,
     pub(super) others: u64,
@@ -31,7 +33,7 @@ impl Described {
         }
     }
 
-    fn packets(&self) -> u64 {
+    pub(super) fn packets(&self) -> u64 {
         self.received + self.others
     }
 

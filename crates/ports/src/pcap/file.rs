@@ -3,7 +3,10 @@
 //! The whole file is read and looked through once, so that the data path makes
 //! no system call and meets no surprise. What breaks off or is malformed after
 //! good packets ends the file there, and is remembered with its place; what is
-//! no capture at all, or not of Ethernet, is an error.
+//! no capture at all, or has packets that are used and not of Ethernet, is an error.
+//!
+//! Gaps between timestamps can be bounded: a clock that jumps, forth or back, then moves all later
+//! packets with it.
 //!
 //! Source: draft-ietf-opsawg-pcap, draft-ietf-opsawg-pcapng. `pcap-parser` takes
 //! blocks apart; lengths and timestamps are judged here, since it leaves a
@@ -20,6 +23,8 @@ use std::path::Path;
 /// The largest capture that is taken into memory, in bytes.
 pub const MAX_FILE_BYTES: u64 = 1 << 30;
 
+/// The link type of Ethernet.
+const ETHERNET: u16 = 1;
 const ALLOWED: &str = "allowed: a pcap or pcapng capture of Ethernet";
 /// What a card's captures say that they are written by; behind it, the version.
 pub(crate) const WRITER: &[u8] = b"picnic ";
@@ -46,10 +51,26 @@ pub struct CaptureFile {
     cut_short: u64,
     back_in_time: u64,
     first_time: Option<i128>,
+    /// The longest gap that is kept, and by how much later packets were moved for it.
+    max_gap_ns: Option<u64>,
+    moved_ns: i128,
+    bounded: u64,
+    largest_gap: Gap,
+    /// The first packet that is used and not of Ethernet: by its interface.
+    foreign: Option<usize>,
     /// All interfaces of a pcapng file, section after section.
     described: Vec<Described>,
     /// Which of them are used; all if that has not been said.
     chosen: Option<Chosen>,
+}
+
+/// Time without a packet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Gap {
+    /// As recorded, whatever it was bounded to.
+    pub ns: u64,
+    /// The number of the packet behind it, from 0.
+    pub before: usize,
 }
 
 /// Where a capture stops making sense, and why.
@@ -72,25 +93,28 @@ impl CaptureFile {
     }
 
     /// Reads of a capture what is to be replayed: the packets of the interface of this name, or
-    /// "all"; none for all but the copies that a trace of a card holds of each packet.
+    /// "all"; none for all but the copies that a trace of a card holds of each packet. Of them, no
+    /// gap is longer than `max_gap_ns`.
     ///
     /// # Errors
     /// As [`CaptureFile::load`]; and, told apart, what is wrong with the interface.
     pub fn load_chosen(
         path: &Path,
         interface: Option<&str>,
+        max_gap_ns: Option<u64>,
     ) -> Result<Result<Self, String>, String> {
-        let file = CaptureFile::load(path)?;
+        let file = CaptureFile { max_gap_ns, ..CaptureFile::default() }.index(read(path)?)?;
         let chosen = match Chosen::of(&file.described, interface) {
             Ok(chosen) => chosen,
             Err(message) => return Ok(Err(message)),
         };
         if chosen.note.is_none() {
-            return Ok(Ok(file));
+            return file.of_ethernet().map(Ok);
         }
         // Times count from the first packet that is used.
-        let again = CaptureFile { chosen: Some(chosen), ..CaptureFile::default() };
-        again.index(file.bytes).map(Ok)
+        let again = CaptureFile { chosen: Some(chosen), max_gap_ns, ..CaptureFile::default() };
+        let again = again.index(file.bytes)?;
+        Ok(again.of_ethernet())
     }
 
     /// What was left out by the choice of an interface, in words.
@@ -122,7 +146,25 @@ impl CaptureFile {
     /// # Errors
     /// Not a capture, not of Ethernet, or broken before the first packet.
     pub fn parse(bytes: Vec<u8>) -> Result<Self, String> {
-        CaptureFile::default().index(bytes)
+        CaptureFile::default().index(bytes)?.of_ethernet()
+    }
+
+    /// The file, if all packets that are used are of Ethernet.
+    fn of_ethernet(self) -> Result<Self, String> {
+        let Some(foreign) = self.foreign.and_then(|place| self.described.get(place)) else {
+            return Ok(self);
+        };
+        let error = check_link_type(foreign.link_type).err().unwrap_or_default();
+        let is_other = |other: &&Described| {
+            other.link_type == ETHERNET && other.packets() != 0 && other.name != foreign.name
+        };
+        match self.described.iter().find(is_other) {
+            Some(other) => Err(format!(
+                "interface {:?}: {error}; try: interface = {:?}",
+                foreign.name, other.name
+            )),
+            None => Err(error),
+        }
     }
 
     fn index(self, bytes: Vec<u8>) -> Result<Self, String> {
@@ -171,6 +213,16 @@ impl CaptureFile {
         self.records.last().map_or(0, |record| record.time_ns)
     }
 
+    /// The longest time without a packet, as recorded.
+    pub fn largest_gap(&self) -> Gap {
+        self.largest_gap
+    }
+
+    /// Gaps that were bounded, and jumps back beyond the bound.
+    pub fn bounded(&self) -> u64 {
+        self.bounded
+    }
+
     /// Where the capture stops making sense, if it does before its end.
     pub fn broken(&self) -> Option<&InvalidCapture> {
         self.broken.as_ref()
@@ -191,11 +243,26 @@ impl CaptureFile {
         let time_ns = match time {
             Some(time) => {
                 let first = *self.first_time.get_or_insert(time);
-                let elapsed = time.saturating_sub(first);
-                if elapsed < i128::from(latest) {
+                let elapsed = time.saturating_sub(first).saturating_sub(self.moved_ns);
+                let gap = elapsed - i128::from(latest);
+                if gap < 0 {
                     self.back_in_time += 1;
                 }
-                elapsed.clamp(i128::from(latest), i128::from(u64::MAX)) as u64
+                if gap > i128::from(self.largest_gap.ns) {
+                    let ns = u64::try_from(gap).unwrap_or(u64::MAX);
+                    self.largest_gap = Gap { ns, before: self.records.len() };
+                }
+                let kept = match self.max_gap_ns.map(i128::from) {
+                    // The clock has jumped: later packets follow from here.
+                    Some(most) if gap.abs() > most => {
+                        let kept = if gap > 0 { most } else { 0 };
+                        self.moved_ns = self.moved_ns.saturating_add(gap - kept);
+                        self.bounded += 1;
+                        kept
+                    }
+                    _ => gap.max(0),
+                };
+                (i128::from(latest) + kept).min(i128::from(u64::MAX)) as u64
             }
             // A block without a timestamp: as early as its place in the file allows.
             None => latest,
@@ -218,6 +285,9 @@ impl CaptureFile {
         }
         if self.chosen.as_ref().is_none_or(|chosen| chosen.takes(interface, direction)) {
             let (offset, length, original, time) = packet;
+            if self.described.get(interface).is_some_and(|of| of.link_type != ETHERNET) {
+                self.foreign.get_or_insert(interface);
+            }
             self.add(offset, length, original, time);
         }
     }
@@ -258,20 +328,20 @@ impl CaptureFile {
         while offset < bytes.len() {
             match self.index_block(&bytes[offset..], offset, &mut section) {
                 Ok(length) => offset += length,
-                Err(Stop::Broken(reason)) => return Ok(Some(InvalidCapture { offset, reason })),
-                Err(Stop::Refused(message)) => return Err(message),
+                Err(reason) => return Ok(Some(InvalidCapture { offset, reason })),
             }
         }
         Ok(None)
     }
 
-    /// Indexes the block that `rest` starts with; returns its length.
+    /// Indexes the block that `rest` starts with; returns its length, or why the file makes no sense
+    /// from here on.
     fn index_block(
         &mut self,
         rest: &[u8],
         offset: usize,
         section: &mut Section,
-    ) -> Result<usize, Stop> {
+    ) -> Result<usize, String> {
         if rest.starts_with(&NG_MAGIC) {
             *section = Section::starting(rest)?;
             section.first_interface = self.described.len();
@@ -280,12 +350,12 @@ impl CaptureFile {
         let parse = if section.big_endian { parse_block_be } else { parse_block_le };
         let Ok((_, parsed)) = parse(block) else {
             let block_type = section.u32(block, 0);
-            return Err(Stop::Broken(format!("a block of type {block_type:#x} is malformed")));
+            return Err(format!("a block of type {block_type:#x} is malformed"));
         };
         match parsed {
             Block::SectionHeader(header) if header.major_version != 1 => {
                 let version = header.major_version;
-                return Err(Stop::Broken(format!("found pcapng version {version}, allowed: 1")));
+                return Err(format!("found pcapng version {version}, allowed: 1"));
             }
             Block::SectionHeader(header) => {
                 let application = option(&header.options, 4);
@@ -299,14 +369,11 @@ impl CaptureFile {
                 self.described.push(Described {
                     name: name.unwrap_or_else(|| self.described.len().to_string()),
                     is_of_card: section.is_of_card,
+                    link_type: description.linktype.0 as u16,
                     ..Described::default()
                 });
-                let mut interface = Interface {
-                    link_type: description.linktype.0 as u16,
-                    snaplen: description.snaplen,
-                    resolution: 6,
-                    offset_seconds: 0,
-                };
+                let mut interface =
+                    Interface { snaplen: description.snaplen, resolution: 6, offset_seconds: 0 };
                 for option in &description.options {
                     match (option.code.0, option.value()) {
                         (9, &[resolution, ..]) => interface.resolution = resolution,
@@ -338,11 +405,11 @@ impl CaptureFile {
             }
             Block::Unknown(_) if section.u32(block, 0) == NG_OBSOLETE_PACKET => {
                 if block.len() < 32 {
-                    return Err(Stop::Broken("an obsolete packet block is too short".into()));
+                    return Err("an obsolete packet block is too short".into());
                 }
                 let captured = section.u32(block, 20) as usize;
                 if captured > block.len() - 32 {
-                    return Err(Stop::Broken("an obsolete packet block is malformed".into()));
+                    return Err("an obsolete packet block is malformed".into());
                 }
                 let index = section.u16(block, 8);
                 let interface = section.interface(u32::from(index))?;
@@ -356,17 +423,8 @@ impl CaptureFile {
     }
 }
 
-/// Why indexing stops.
-enum Stop {
-    /// The file makes no sense from here on.
-    Broken(String),
-    /// The file is not one that a wire can use.
-    Refused(String),
-}
-
 #[derive(Debug)]
 struct Interface {
-    link_type: u16,
     snaplen: u32,
     resolution: u8,
     offset_seconds: i64,
@@ -401,28 +459,24 @@ struct Section {
 
 impl Section {
     /// The section whose header `rest` starts with.
-    fn starting(rest: &[u8]) -> Result<Self, Stop> {
+    fn starting(rest: &[u8]) -> Result<Self, String> {
         let big_endian = match rest.get(8..12) {
             Some(order) if order == NG_BYTE_ORDER_BIG => true,
             Some(order) if order == NG_BYTE_ORDER_LITTLE => false,
             Some(order) => {
-                return Err(Stop::Broken(format!("a section of byte order {order:02x?} starts")));
+                return Err(format!("a section of byte order {order:02x?} starts"));
             }
             None => return Err(breaks_off(rest.len())),
         };
         Ok(Section { big_endian, ..Section::default() })
     }
 
-    /// The interface a packet names, if a wire can use its packets.
-    fn interface(&self, index: u32) -> Result<&Interface, Stop> {
-        let Some(interface) = self.interfaces.get(index as usize) else {
+    /// The interface a packet names.
+    fn interface(&self, index: u32) -> Result<&Interface, String> {
+        self.interfaces.get(index as usize).ok_or_else(|| {
             let described = self.interfaces.len();
-            return Err(Stop::Broken(format!(
-                "a packet names interface {index}, {described} are described"
-            )));
-        };
-        check_link_type(interface.link_type).map_err(Stop::Refused)?;
-        Ok(interface)
+            format!("a packet names interface {index}, {described} are described")
+        })
     }
 
     /// The number at `at`; zero if there is none. Callers have checked lengths.
@@ -445,19 +499,19 @@ impl Section {
 }
 
 /// The whole block that `rest` starts with.
-fn frame(rest: &[u8], big_endian: bool) -> Result<&[u8], Stop> {
+fn frame(rest: &[u8], big_endian: bool) -> Result<&[u8], String> {
     let order = Section { big_endian, ..Section::default() };
     if rest.len() < 12 {
         return Err(breaks_off(rest.len()));
     }
     let length = order.u32(rest, 4) as usize;
     if length < 12 || !length.is_multiple_of(4) {
-        return Err(Stop::Broken(format!("a block has length {length}")));
+        return Err(format!("a block has length {length}"));
     }
     let Some(block) = rest.get(..length) else { return Err(breaks_off(rest.len())) };
     let repeated = order.u32(block, length - 4) as usize;
     if repeated != length {
-        return Err(Stop::Broken(format!("a block has length {length} and then {repeated}")));
+        return Err(format!("a block has length {length} and then {repeated}"));
     }
     Ok(block)
 }
@@ -467,12 +521,12 @@ fn option<'a>(options: &'a [PcapNGOption<'_>], code: u16) -> Option<&'a [u8]> {
     options.iter().find(|option| option.code.0 == code)?.as_bytes().ok()
 }
 
-fn breaks_off(left: usize) -> Stop {
-    Stop::Broken(format!("a block breaks off: {left} bytes are left"))
+fn breaks_off(left: usize) -> String {
+    format!("a block breaks off: {left} bytes are left")
 }
 
 fn check_link_type(link_type: u16) -> Result<(), String> {
-    if link_type == 1 {
+    if link_type == ETHERNET {
         return Ok(());
     }
     let known = Linktype(i32::from(link_type)).to_string();

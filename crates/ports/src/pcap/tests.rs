@@ -814,12 +814,131 @@ fn a_trace_is_replayed_as_its_wires_received_it_unless_asked_otherwise() {
     assert_eq!(replay(&trace("Dumpcap"), None).unwrap().0.len(), 50);
     // Times count from the first packet that is replayed.
     let folder = Folder::with(&ours);
-    let file = CaptureFile::load_chosen(&folder.path("in.pcap"), Some("queue0")).unwrap().unwrap();
+    let file = CaptureFile::load_chosen(&folder.path("in.pcap"), Some("queue0"), None);
+    let file = file.unwrap().unwrap();
     assert_eq!((file.packet(0).unwrap().1, file.duration_ns()), (0, 800));
     // A classic capture has no names to choose by.
     let classic = numbered_pcap(3);
     assert_eq!(replay(&classic, Some("all")).unwrap().0.len(), 3);
     assert!(replay(&classic, Some("eth0")).unwrap_err().to_string().ends_with("allowed: \"all\""));
+}
+
+/// The link type of an interface is asked for if its packets are used.
+#[test]
+fn packets_that_are_not_used_may_be_of_any_kind() {
+    for big in [false, true] {
+        let mut file = Bytes::new(big);
+        file.section()
+            .interface(113, 0, &[(2, b"any")])
+            .interface(1, 0, &[(2, b"eth0")])
+            .interface(276, 0, &[(2, b"unused")])
+            .enhanced(0, 1_000_000, b"cooked", 6)
+            .simple(b"simple", 6)
+            .obsolete(0, 2_000_000, b"obsolete")
+            .enhanced(1, 5_000_000, b"ethernet 1", 10)
+            .enhanced(0, 9_000_000, b"cooked", 6)
+            .enhanced(1, 7_000_000, b"ethernet 2", 10);
+        // In a section of its own, an interface is another one of the same name.
+        file.section().interface(113, 0, &[(2, b"any")]).enhanced(0, 1, b"cooked", 6);
+        let folder = Folder::with(&file.bytes);
+        let with = |interface: &str| {
+            folder
+                .try_port(PcapConfig { interface: Some(interface.into()), ..PcapConfig::default() })
+        };
+        let port = with("eth0").unwrap();
+        let packets: Vec<_> = (0..2).map(|place| port.file.packet(place).unwrap()).collect();
+        assert_eq!(packets, [(&b"ethernet 1"[..], 0), (&b"ethernet 2"[..], 2 * SECOND)]);
+        assert_eq!((port.file.len(), port.file.back_in_time()), (2, 0));
+        let error = with("any").unwrap_err();
+        assert_eq!(error.key, "interface");
+        assert!(error.message.contains("found link type 113"), "{error}");
+        for error in [with("all").unwrap_err().message, folder.error()] {
+            assert!(
+                error.ends_with(
+                    "interface \"any\": found link type 113 (LINUX_SLL), allowed: 1 (ETHERNET); \
+                     try: interface = \"eth0\""
+                ),
+                "{error}"
+            );
+        }
+    }
+}
+
+/// Packets at these times, in milliseconds.
+fn at(times_ms: &[u64]) -> Vec<u8> {
+    let packets: Vec<_> =
+        times_ms.iter().map(|time| (time * 1_000_000, &b"fourteen bytes"[..], 14)).collect();
+    pcap(KINDS[2], &packets)
+}
+
+/// When packets are due, in milliseconds from the first.
+fn due_ms(port: &PcapPort) -> Vec<u64> {
+    let times = (0..port.file.len()).map(|place| port.file.packet(place).unwrap().1);
+    times.map(|time| port.due(Time::ZERO, time).as_nanos() / 1_000_000).collect()
+}
+
+#[test]
+fn gaps_are_bounded_and_later_packets_keep_their_distances() {
+    let day = 24 * 3600 * 1000;
+    for (times, bounded, expected) in [
+        // One packet of another time, ahead and behind.
+        (vec![0, 100, 65_536_000, 300, 400], 2, vec![0, 100, 1100, 1100, 1200]),
+        (vec![day, day + 100, 5, day + 300, day + 400], 2, vec![0, 100, 100, 1100, 1200]),
+        // The first, in the same way.
+        (vec![day, 100, 200, 300], 1, vec![0, 0, 100, 200]),
+        (vec![0, day, day + 100, day + 300], 1, vec![0, 1000, 1100, 1300]),
+        // A clock that is set while packets are recorded.
+        (vec![0, 100, day, day + 100, day + 5100], 2, vec![0, 100, 1100, 1200, 2200]),
+        // Within the bound, as ever: also what is out of order by a little.
+        (vec![0, 1000, 900, 1100, 2100], 0, vec![0, 1000, 1000, 1100, 2100]),
+    ] {
+        let folder = Folder::with(&at(&times));
+        let port = folder.port(PcapConfig { max_gap_ms: Some(1000), ..recorded(1.0, 1) });
+        assert_eq!((due_ms(&port), port.file.bounded()), (expected, bounded), "{times:?}");
+        assert_eq!(port.warnings(), [""; 0]);
+        let port = folder.port(PcapConfig { max_gap_ms: Some(1000), ..recorded(2.0, 1) });
+        assert!(due_ms(&port).windows(2).all(|pair| pair[1] - pair[0] <= 500));
+    }
+    let folder = Folder::with(&at(&[0]));
+    let config = PcapConfig { max_gap_ms: Some(0), ..recorded(1.0, 1) };
+    let error = folder.try_port(config).unwrap_err();
+    assert_eq!(error.to_string(), "card: max_gap_ms: found 0, allowed: 1 or more");
+}
+
+#[test]
+fn duration_and_largest_gap_are_told_and_long_gaps_warned_of() {
+    let folder = Folder::with(&at(&[0, 100, 65_536_000, 65_536_200]));
+    let name = folder.path("in.pcap").display().to_string();
+    let port = folder.port(recorded(1.0, 1));
+    assert_eq!(
+        port.notes(),
+        [format!(
+            "{name}: a pass takes 65536.200 s; its largest gap is 65535.900 s, before packet 3"
+        )]
+    );
+    assert_eq!(
+        port.warnings(),
+        [format!(
+            "{name}: no packet for 65535.900 s before packet 3 of 4; max_gap_ms bounds such gaps"
+        )]
+    );
+    let port = folder.port(PcapConfig { max_gap_ms: Some(500), ..recorded(1.0, 1) });
+    assert_eq!(
+        (port.notes(), port.warnings()),
+        (
+            vec![format!(
+                "{name}: a pass takes 0.800 s; its largest gap is 0.500 s, before packet 3, \
+                 1 bounded by max_gap_ms"
+            )],
+            vec![]
+        )
+    );
+    // As fast as it is replayed; nothing where timestamps do not count.
+    assert_eq!(folder.port(recorded(10_000.0, 1)).warnings(), [""; 0]);
+    assert_eq!(folder.port(recorded(0.5, 1)).warnings().len(), 1);
+    let flat_out = folder.port(PcapConfig::default());
+    assert_eq!((flat_out.notes(), flat_out.warnings()), (vec![], vec![]));
+    assert_eq!(Folder::with(&at(&[0, 9_000])).port(recorded(1.0, 1)).warnings(), [""; 0]);
 }
 
 #[test]

@@ -29,6 +29,13 @@ const IFLA_LINKINFO: u16 = 18;
 const IFLA_INFO_DATA: u16 = 2;
 const IFLA_TUN_VNET_HDR: u16 = 5;
 const IFLA_CARRIER: u16 = 33;
+/// Longest super-frames that are sent and received, over IPv6 and over IPv4.
+const SUPER_FRAME_LIMITS: [u16; 4] =
+    [IFLA_GSO_MAX_SIZE, IFLA_GRO_MAX_SIZE, IFLA_GSO_IPV4_MAX_SIZE, IFLA_GRO_IPV4_MAX_SIZE];
+const IFLA_GSO_MAX_SIZE: u16 = 41;
+const IFLA_GRO_MAX_SIZE: u16 = 58;
+const IFLA_GSO_IPV4_MAX_SIZE: u16 = 63;
+const IFLA_GRO_IPV4_MAX_SIZE: u16 = 64;
 const IFF_UP: u32 = 1;
 const IFA_ADDRESS: u16 = 1;
 const IFA_LOCAL: u16 = 2;
@@ -113,6 +120,16 @@ impl InterfaceHandle {
     /// Whether the interface has a carrier, up or not; of a TAP device, whether a queue is open.
     pub(crate) fn has_carrier(&self) -> Result<bool, Errno> {
         Ok(find(&self.attributes()?, IFLA_CARRIER).is_some_and(is_on))
+    }
+
+    /// Bytes of the longest super-frame that the kernel may send or make of what it receives by the
+    /// interface, without its Ethernet header; 0 if it does not say.
+    pub(crate) fn longest_super_frame(&self) -> Result<u32, Errno> {
+        let attributes = self.attributes()?;
+        let limits = SUPER_FRAME_LIMITS.iter().filter_map(|&kind| {
+            find(&attributes, kind)?.first_chunk().copied().map(u32::from_ne_bytes)
+        });
+        Ok(limits.max().unwrap_or(0))
     }
 
     /// Whether packets of a TAP device have virtio-net headers for whoever attaches a queue now,
@@ -285,6 +302,7 @@ mod tests {
         assert_eq!(InterfaceHandle::find("no-such-link").map(drop), Err(Errno::NODEV));
         let lo = InterfaceHandle::find("lo").unwrap();
         assert_eq!((lo.has_carrier(), lo.gives_headers()), (Ok(true), Ok(true)));
+        assert!(lo.longest_super_frame().is_ok_and(|bytes| bytes >= 65_536));
         // An answer too many or too few would be told as that of the next question.
         let host: std::net::Ipv6Addr = "2001:db8::1".parse().unwrap();
         assert_eq!(lo.wait_until_in_use(host), Ok(false));

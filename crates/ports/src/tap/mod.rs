@@ -159,6 +159,7 @@ impl HostQueue for TapQueue {
                     sent += 1;
                 }
                 Read::Unfit(packet) => out.refuse(packet, DropReason::Malformed),
+                Read::TooLong(packet) => out.refuse(packet, DropReason::Oversize),
                 Read::Nothing => break,
             }
         }

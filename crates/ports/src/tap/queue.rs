@@ -6,6 +6,7 @@
 
 use super::config::{DeviceConfig, LANDING_BUFFERS};
 use super::device;
+use crate::interface::shorten;
 use crate::sys::link::InterfaceHandle;
 use crate::sys::sysfs::Sysfs;
 use crate::sys::tun;
@@ -29,6 +30,8 @@ pub(super) enum Read {
     Packet(Descriptor),
     /// A packet that cannot be taken.
     Unfit(Descriptor),
+    /// The start of a packet that has no room in a landing.
+    TooLong(Descriptor),
     /// Nothing.
     Nothing,
 }
@@ -69,6 +72,8 @@ pub(super) struct Queue {
     next_look: Time,
     losses: u64,
     returns: u64,
+    /// Packets that had no room.
+    too_long: u64,
     /// What could not be set on the device that came back.
     complaint: Option<String>,
 }
@@ -89,6 +94,7 @@ impl Queue {
             next_look: Time::ZERO,
             losses: 0,
             returns: 0,
+            too_long: 0,
             complaint: None,
         }
     }
@@ -156,6 +162,10 @@ impl Queue {
         }
         if self.returns != 0 {
             lines.push(format!("{name}: came back and was taken up again {} times", self.returns));
+        }
+        if self.too_long != 0 {
+            let (count, shorten) = (self.too_long, shorten(name, self.wanted.namespace.as_deref()));
+            lines.push(format!("{name}: {count} packets were longer than a card takes: {shorten}"));
         }
         if let Some(complaint) = &self.complaint {
             lines.push(format!(
@@ -236,16 +246,18 @@ impl Queue {
                 return Read::Nothing;
             }
         };
-        // The MTU is such that every frame fits, unless it was raised behind the card's back.
-        let fits = (HEADER_BYTES + 1..=HEADER_BYTES + room).contains(&length);
+        // Every frame fits, unless the MTU or the length of super-frames was raised behind the
+        // card's back.
+        let (is_empty, is_long) = (length <= HEADER_BYTES, length > HEADER_BYTES + room);
         let length = length.saturating_sub(HEADER_BYTES).min(room);
-        match landing.land(length) {
-            Some(mut packet) if fits => match Header::from_bytes(&header).apply(&mut packet, 0) {
-                Ok(()) => Read::Packet(packet),
-                Err(_) => Read::Unfit(packet),
-            },
-            Some(packet) => Read::Unfit(packet),
-            None => Read::Nothing,
+        let Some(mut packet) = landing.land(length) else { return Read::Nothing };
+        if is_long {
+            self.too_long += 1;
+            return Read::TooLong(packet);
+        }
+        match Header::from_bytes(&header).apply(&mut packet, 0) {
+            Ok(()) if !is_empty => Read::Packet(packet),
+            _ => Read::Unfit(packet),
         }
     }
 }

@@ -1,7 +1,7 @@
 use super::*;
 use crate::virtio::{HEADER_BYTES, Header};
 use picnic_core::fill;
-use picnic_core::ledger::Ledger;
+use picnic_core::ledger::{Ledger, Stage};
 use picnic_core::packet::desc::{ChecksumState, Descriptor, GsoType};
 use picnic_core::packet::pool::{Pool, PoolConfig};
 use picnic_core::port::{Receiver, Transmitter, WirePort};
@@ -174,6 +174,10 @@ fn a_super_frame_of_the_kernel_lands_in_as_many_buffers_as_it_takes() {
     wire.receive(Time::ZERO, &mut rx);
     drop(rx);
     assert_eq!((burst.len(), ledger.card.drops.total()), (1, 1));
+    assert_eq!(ledger.card.drops.get(DropReason::Oversize, Stage::Wire), 1);
+    // With the keys that mend it.
+    let report = wire.report().join("\n");
+    assert!(report.contains(" gso_max_size 65536 gro_max_size 65536"), "{report}");
     burst.drain().for_each(|packet| pool.free(packet));
     let came_in = (counters.rx_packets.get(), counters.rx_shed.get());
     assert_eq!(came_in, (20 * sizes.len() as u64 + 1, 1));

@@ -91,6 +91,10 @@ impl WirePort for TapWire {
                     pool.free(packet);
                     rx.shed(DropReason::Malformed, 1);
                 }
+                Read::TooLong(packet) => {
+                    pool.free(packet);
+                    rx.shed(DropReason::Oversize, 1);
+                }
                 Read::Nothing => return,
             }
         }

@@ -186,3 +186,42 @@ fn a_reduced_window_shows_in_the_type() {
     assert_eq!(Header::of(&packet), Some(header));
     pool.free(packet);
 }
+
+/// Super-frames of more than 65,535 bytes have an IP length of 0, and over IPv6 perhaps a jumbo
+/// payload option in front of TCP.
+#[test]
+fn super_frames_beyond_64_kib_are_expressed() {
+    let mut pool = pool(2048);
+    for (v6, jumbo) in [(false, false), (true, false), (true, true)] {
+        for tags in 0..2 {
+            let mut frame = frame(v6, true, tags, &[]);
+            let l3 = 14 + 4 * tags;
+            let field = if v6 { l3 + 4 } else { l3 + 2 };
+            frame[field..field + 2].fill(0);
+            let mut start = place(v6, true, tags).0;
+            if jumbo {
+                frame[l3 + 6] = 0;
+                let option = [&[6, 0, 0xc2, 4][..], &(100_028_u32).to_be_bytes()].concat();
+                frame.splice(l3 + 40..l3 + 40, option);
+                start += 8;
+            }
+            frame.resize(frame.len() + 100_000, 7);
+            let header = Header {
+                flags: NEEDS_CSUM,
+                gso_type: if v6 { GSO_TCP6 } else { GSO_TCP4 },
+                header_length: start + 20,
+                gso_size: 1448,
+                checksum_start: start,
+                checksum_offset: 16,
+            };
+            let mut packet = pool.packet(&frame).unwrap();
+            assert_eq!(header.apply(&mut packet, 0), Ok(()));
+            assert_eq!(packet.checksum(), ChecksumState::Partial);
+            let gso = if v6 { GsoType::Tcp6 } else { GsoType::Tcp4 };
+            assert_eq!((packet.gso_type(), packet.gso_size()), (gso, 1448));
+            assert_eq!(Header::of(&packet), Some(header));
+            assert_eq!(bytes(&packet), frame);
+            pool.free(packet);
+        }
+    }
+}
