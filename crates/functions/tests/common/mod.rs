@@ -10,7 +10,7 @@ pub(crate) mod frames;
 
 use picnic_core::doorbell::NoDoorbell;
 use picnic_core::function::Function;
-use picnic_core::ledger::{DropReason, Ledger, Stage};
+use picnic_core::ledger::{CardLedger, DropReason, Ledger, Stage};
 use picnic_core::out::{Doors, Onward, Out, TargetRing};
 use picnic_core::packet::burst::Burst;
 use picnic_core::packet::desc::{
@@ -223,7 +223,7 @@ impl Card {
         let between = self.pass(first, bursts);
         let seen = between.iter().map(|packet| Seen::of(packet, Door::Next)).collect();
         let end = self.pass(second, bursts_of(between));
-        (seen, self.end(end))
+        (seen, self.end(end).0)
     }
 
     /// Runs bursts through a chain of functions, each of which lets go of what it holds before the
@@ -245,10 +245,18 @@ impl Card {
             first += packets.len();
         }
         let mut packets: Vec<_> = all.iter_mut().flat_map(Burst::drain).collect();
+        let card = &self.doors.ledger.card;
+        let ended = |card: &CardLedger| card.drops.total() + card.consumed.get();
+        let (made, ended_before) = (card.made.get(), ended(card));
         for function in functions {
             packets = self.pass(function.as_mut(), bursts_of(packets));
         }
-        self.end(packets)
+        let card = &self.doors.ledger.card;
+        let (given, left) = (first as u64 + card.made.get() - made, packets.len() as u64);
+        let steered = given - left - (ended(card) - ended_before);
+        let (seen, found) = self.end(packets);
+        assert_eq!(found, steered, "a packet has no fate, or two");
+        seen
     }
 
     /// What goes on behind a function that is given these bursts and then lets go of what it holds.
@@ -267,20 +275,22 @@ impl Card {
         onward.0
     }
 
-    /// What is seen of packets, whose buffers and those of steered copies come home.
-    fn end(&mut self, packets: Vec<Descriptor>) -> Vec<Seen> {
+    /// What is seen of packets, whose buffers come home, and how many were steered to queues.
+    fn end(&mut self, packets: Vec<Descriptor>) -> (Vec<Seen>, u64) {
         let seen = packets.iter().map(|packet| Seen::of(packet, Door::Next)).collect();
         packets.into_iter().for_each(|packet| self.doors.pool.free(packet));
         self.doors.publish(self.now);
+        let mut steered = 0;
         for ring in &mut self.rings {
             while let Some(packet) = ring.pop() {
                 self.doors.pool.free(packet);
+                steered += 1;
             }
             ring.release();
         }
         assert_eq!(self.doors.pool.outstanding(), 0, "buffers did not come home");
         self.drops = self.doors.ledger.card.drops.total();
-        seen
+        (seen, steered)
     }
 
     fn burst<P>(&mut self, packets: &[P], mut prepare: impl FnMut(usize, &mut Descriptor)) -> Burst

@@ -176,7 +176,7 @@ fn frames_of(drawn: &[Drawn], size: usize) -> Vec<Vec<u8>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(150))]
+    #![proptest_config(ProptestConfig::with_cases(300))]
 
     /// In any order the same packets come out, with the same bytes, tag, mark and inner headers, and
     /// their checksums are as good as they are.
@@ -214,5 +214,51 @@ proptest! {
         let expected = run(&[0, 1, 2, 3, 4], "trust = false");
         prop_assert_eq!(&run(&order, "trust = false"), &expected);
         prop_assert_eq!(&run(&order, ""), &expected);
+    }
+
+    /// Captures of any frames through eight functions at once: what comes out are the bytes that went
+    /// in, each flow in its order.
+    #[test]
+    fn eight_functions_at_once_leave_every_byte_as_it_was(
+        drawn in prop::collection::vec(drawn(), 1..40), size in 20..400_usize,
+        others in prop::collection::vec((
+            any_spec(), 0..300_usize, prop::option::weighted(0.3, 14..120_usize),
+            prop::collection::vec((12..90_usize, any::<u8>()), 0..3),
+        ), 0..20),
+        burst in 1..=64_usize, buffer_size in prop::sample::select(vec![160_usize, 301, 2048]),
+    ) {
+        let mut frames = frames_of(&drawn, size);
+        for (spec, payload, cut, changes) in others {
+            let mut data = common::frames::Spec { payload, ..spec }.build();
+            data.truncate(cut.unwrap_or(data.len()));
+            for (place, byte) in changes {
+                if let Some(there) = data.get_mut(place) {
+                    *there = byte;
+                }
+            }
+            frames.push(data);
+        }
+        let mut functions = chain(&[
+            ("sample", "every = 5\nmark = 3"),
+            ("checksum", ""),
+            ("vlan", "strip = true"),
+            ("tunnel", "mode = \"expose\""),
+            ("lro", "timeout_usecs = 0"),
+            ("header-split", "least_payload = 1"),
+            ("tso", ""),
+            ("vlan", "insert = \"aside\""),
+        ]);
+        let mut card = Card::new(&context(buffer_size));
+        let bursts: Vec<_> =
+            frames.chunks(burst).map(|frames| from_wire_0(frames.iter().cloned())).collect();
+        let seen = card.through(&mut functions, &bursts, |_, _| ());
+        let sorted = |mut all: Vec<Vec<u8>>| {
+            all.sort();
+            all
+        };
+        let came_out = sorted(seen.iter().map(|packet| packet.data.clone()).collect());
+        prop_assert_eq!(came_out, sorted(frames.clone()));
+        prop_assert_eq!(seen.iter().filter(|packet| packet.mark == 3).count(), frames.len() / 5);
+        prop_assert!(seen.iter().all(|packet| packet.gso.0 == GsoType::None));
     }
 }
