@@ -11,8 +11,8 @@ use std::net::{Ipv6Addr, UdpSocket};
 use std::ops::Range;
 use std::os::fd::AsFd;
 use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// Namespaces `client`, `card` and `server`; gone when dropped.

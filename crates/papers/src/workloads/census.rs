@@ -144,9 +144,9 @@ fn tcp(packet: &Descriptor, layers: &Layers) -> Option<(u8, u32)> {
     let data = packet.data();
     let headers = l4 + usize::from(data.get(l4 + 12)? >> 4) * 4;
     // A short frame is padded: its IP header knows how long it is.
-    let length = match layers.packet_type.is_ipv4() && packet.gso_type() == GsoType::None {
-        true => l3 + usize::from(u16::from_be_bytes([*data.get(l3 + 2)?, *data.get(l3 + 3)?])),
-        false => packet.length() as usize,
+    let length = match packet.ip_length(layers) {
+        Some(length) if packet.gso_type() == GsoType::None => l3 + length,
+        _ => packet.length() as usize,
     };
     Some((*data.get(l4 + 13)?, length.saturating_sub(headers) as u32))
 }
