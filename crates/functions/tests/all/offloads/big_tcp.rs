@@ -124,16 +124,14 @@ fn tunnels_of_that_length_are_taken_off_and_what_is_inside_stays_whole() {
     let inner = frame(false, 0, true, bytes(300, 7)).build();
     for kind in ["vxlan", "geneve", "gre", "ipip"] {
         for v6 in [false, true] {
-            let keys = tunnel::encapsulate(kind, v6, "");
-            let carried = open(tunnel::through(&keys, &[inner.clone()]).0[0].data.clone(), 14);
+            let carried = open(tunnel::put_in(kind, v6, "", &inner), 14);
             let taken = tunnel::take_off("", &carried).unwrap();
             assert_eq!(taken[14..], inner[14..], "{kind} {v6}");
         }
     }
     // An IP packet without a length is carried with all its bytes.
     let inner = open(inner, 14);
-    let keys = tunnel::encapsulate("ipip", false, "");
-    let carried = tunnel::through(&keys, &[inner.clone()]).0[0].data.clone();
+    let carried = tunnel::put_in("ipip", false, "", &inner);
     assert_eq!(carried[34..], inner[14..]);
 }
 

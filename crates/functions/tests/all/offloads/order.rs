@@ -7,8 +7,11 @@ fn chain(of: &[(&str, &str)]) -> Vec<Box<dyn Function>> {
     of.iter().map(|(name, keys)| function(name, keys)).collect()
 }
 
-/// What is to be the same whatever the order.
-fn outcome(seen: &[Seen]) -> Vec<(Vec<u8>, Option<VlanTag>, u32, Option<u16>, ChecksumState)> {
+/// What of a packet is to be the same whatever the order: bytes, tag kept beside it, mark, inner
+/// header, checksums.
+type Outcome = (Vec<u8>, Option<VlanTag>, u32, Option<u16>, ChecksumState);
+
+fn outcome(seen: &[Seen]) -> Vec<Outcome> {
     let mut all: Vec<_> = seen
         .iter()
         .map(|packet| {
@@ -83,15 +86,13 @@ fn packets_of_which_other_things_are_known_are_not_merged() {
 fn a_tunnel_without_a_checksum_over_ipv6_is_taken_off_behind_checksum() {
     let inner = frame(false, 0, true, bytes(60, 7)).build();
     for kind in ["vxlan", "geneve"] {
-        let keys = tunnel::encapsulate(kind, true, "checksum = false\n");
-        let carried = tunnel::through(&keys, &[inner.clone()]).0[0].data.clone();
+        let carried = tunnel::put_in(kind, true, "checksum = false\n", &inner);
         let mut functions = chain(&[("checksum", ""), ("lro", ""), ("tunnel", tunnel::OFF)]);
         let mut card = Card::new(&context(2048));
         let seen = card.through(&mut functions, &[from_wire_0([carried])], |_, _| ());
         assert_eq!(seen[0].data[14..], inner[14..]);
         // A checksum that is there and wrong is another matter, in either order.
-        let keys = tunnel::encapsulate(kind, true, "checksum = true\n");
-        let mut wrong = tunnel::through(&keys, &[inner.clone()]).0[0].data.clone();
+        let mut wrong = tunnel::put_in(kind, true, "checksum = true\n", &inner);
         *wrong.last_mut().unwrap() ^= 1;
         for order in [&[("tunnel", tunnel::OFF)][..], &[("checksum", ""), ("tunnel", tunnel::OFF)]]
         {
@@ -107,9 +108,7 @@ fn a_cut_tunnel_shows_its_inner_headers() {
     let [short, long] = [20, 1200].map(|length| frame(false, 0, true, bytes(length, 1)).build());
     for kind in ["vxlan", "geneve", "gre", "ipip"] {
         for v6 in [false, true] {
-            let keys = tunnel::encapsulate(kind, v6, "");
-            let frames = [short.clone(), long.clone()]
-                .map(|inner| tunnel::through(&keys, &[inner]).0[0].data.clone());
+            let frames = [&short, &long].map(|inner| tunnel::put_in(kind, v6, "", inner));
             let cut = frames[1][..160].to_vec();
             for buffer_size in [100, 2048] {
                 let mut functions = chain(&[("tunnel", "mode = \"expose\"")]);

@@ -13,7 +13,7 @@ fn ends(v6: bool) -> &'static str {
     }
 }
 
-pub(super) fn encapsulate(kind: &str, v6: bool, keys: &str) -> String {
+fn encapsulate(kind: &str, v6: bool, keys: &str) -> String {
     let network = if kind == "vxlan" || kind == "geneve" { "network = 0x123456\n" } else { "" };
     let ends = ends(v6);
     format!("mode = \"encapsulate\"\nkinds = [\"{kind}\"]\n{ends}{network}{MACS}{keys}")
