@@ -232,3 +232,43 @@ fn check_says_what_admission_counts_on_and_where_that_comes_from() {
     assert_eq!(output.status.code(), Some(2), "{error}");
     assert!(error.contains("line_rate_pps") && error.contains("\"auto\" or a number"), "{error}");
 }
+
+#[test]
+fn an_option_of_other_capture_programs_leads_to_ours() {
+    for command in [&["capture"][..], &["ctl", "capture", "start"]] {
+        for option in [&["--output", "x.pcapng"][..], &["-o", "x.pcapng"]] {
+            let output = picnic(&[command, option].concat());
+            assert_eq!(output.status.code(), Some(2));
+            let said = stderr(&output);
+            assert!(said.contains("a similar argument exists: '--write'"), "{said}");
+            assert!(
+                !said.contains("-- -o")
+                    && !good(&[command, &["--help"]].concat()).contains("--output")
+            );
+        }
+    }
+}
+
+#[test]
+fn words_of_reports_stay_whole_on_narrow_terminals() {
+    let narrow = |arguments: &[&str]| {
+        let output = command().args(arguments).env("COLUMNS", "60").output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        stdout(&output).to_owned()
+    };
+    let findings = good_json(&["doctor", "--json"]);
+    let text = narrow(&["doctor"]);
+    let words: Vec<_> = text.split_whitespace().collect();
+    for finding in findings["findings"].as_array().unwrap() {
+        for word in finding["reason"].as_str().unwrap().split_whitespace() {
+            assert!(words.contains(&word), "{word} in:\n{text}");
+        }
+    }
+    assert!(findings["findings"].as_array().unwrap().iter().any(|found| found["name"] == "nc"));
+    let text = narrow(&["functions", "rss"]);
+    for word in ["suite.", "fragment", "indirection", "tcp-ipv4"] {
+        assert!(text.contains(word), "{word} in:\n{text}");
+    }
+    let text = narrow(&["check"]);
+    assert!(text.lines().all(|line| line.chars().count() <= 60), "{text}");
+}

@@ -5,7 +5,7 @@ use picnic_machine::testbed::Testbed;
 use picnic_testing::skip;
 use serde_json::{Value, json};
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 /// A namespace with these interfaces, each a veth whose other end is elsewhere. None if this machine
 /// cannot have one; says so.
@@ -216,4 +216,70 @@ fn every_example_runs_in_the_kernel_or_is_refused_by_key() {
     for card in ["kernel by kernel", "hybrid by hybrid"] {
         assert!(ran.iter().any(|ran| ran == card), "{ran:?}");
     }
+}
+
+/// A whole TCP window fits into the target ring, and the client waits while the wire's ring is full.
+#[test]
+fn the_shared_example_loses_nothing_of_a_fast_sender() {
+    let test = "the_shared_example_loses_nothing_of_a_fast_sender";
+    let is_there = Command::new("iperf3").arg("-v").output().is_ok();
+    if !picnic_kernel::is_built() || !rustix::process::geteuid().is_root() || !is_there {
+        return skip(test, "it needs root, clang at build time and iperf3");
+    }
+    let _machine = machine();
+    let name = format!("pct{}", std::process::id());
+    let [client, wire] = [format!("{name}-c"), format!("{name}-w")];
+    let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/cards/hybrid.toml");
+    let text = std::fs::read_to_string(example).unwrap();
+    let namespaces = format!("namespaces = [\"{client}\", \"{wire}\"]");
+    let text = text
+        .replace("name = \"hybrid\"", &format!("name = \"{name}\""))
+        .replace("namespaces = [\"client\", \"card\"]", &namespaces)
+        .replace(
+            "[[net.link]]",
+            &format!("[[net.link]]\nnamespace = \"{wire}\"\npeer_namespace = \"{client}\""),
+        );
+    let (_folder, path) = card(&text);
+    let path = path.to_str().unwrap();
+    let state = tempfile::tempdir().unwrap();
+    let there = |namespace: &str, words: &[&str]| {
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", namespace]).args(words);
+        command.env("PICNIC_RUNTIME_DIR", sockets()).env("PICNIC_STATE_DIR", state.path());
+        command
+    };
+    let net = |action: &str| {
+        let mut command = command();
+        command.env("PICNIC_STATE_DIR", state.path()).args(["net", action, path]).output().unwrap()
+    };
+    let up = net("up");
+    assert!(up.status.success(), "{}", stderr(&up));
+    let run = [PICNIC, "run", path, "--quiet", "--json", "--duration", "60"];
+    let running = there(&wire, &run).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    wait_until("the card answers", || counts_of(&there, &wire, &name).is_some());
+    let mut server = there(&wire, &["iperf3", "-s", "-1"]).stdout(Stdio::null()).spawn().unwrap();
+    let mut sent = None;
+    wait_until("iperf3 has sent", || {
+        let words = ["iperf3", "-c", "10.88.0.1", "-t", "2", "-J"];
+        let output = there(&client, &words).output().unwrap();
+        let told: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+        sent = told["end"]["sum_sent"]["bytes"].as_u64().filter(|&bytes| bytes > 0);
+        sent.is_some()
+    });
+    let dropped = there(&client, &["cat", "/sys/class/net/client0/statistics/tx_dropped"]).output();
+    let dropped = String::from_utf8(dropped.unwrap().stdout).unwrap();
+    let stopped = there(&wire, &[PICNIC, "ctl", "--card", &name, "stop"]).output().unwrap();
+    assert!(stopped.status.success(), "{}", stderr(&stopped));
+    let report = json(&running.wait_with_output().unwrap());
+    let _ = server.wait();
+    assert!(net("down").status.success());
+    assert!(report["wires"][0]["rx_bytes"].as_u64() > sent, "{report}");
+    assert_eq!(report["drops"], json!({}), "{report}");
+    assert_eq!(dropped.trim(), "0", "packets that did not fit into the wire's ring");
+}
+
+/// What a card in a namespace has counted; none until it answers.
+fn counts_of(there: &dyn Fn(&str, &[&str]) -> Command, wire: &str, name: &str) -> Option<Value> {
+    let output = there(wire, &[PICNIC, "ctl", "--card", name, "stats", "--json"]).output().ok()?;
+    serde_json::from_slice(&output.stdout).ok()
 }

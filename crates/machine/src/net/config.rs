@@ -345,10 +345,11 @@ impl Link {
         let Link { near, far, mtu, queues, .. } = self;
         let end = |end: &End| {
             let mac = end.mac.as_ref().map(|mac| format!(" address {mac}")).unwrap_or_default();
-            // Without a number the kernel has one queue in use and room for more, as `mq` needs.
-            let numbers = match *queues == 1 && std::ptr::eq(end, far) {
-                true => String::new(),
-                false => format!(" numrxqueues {queues} numtxqueues {queues}"),
+            // Without a number, which counts for both ends, the kernel has one queue in use and room
+            // for more, as `mq` needs.
+            let numbers = match queues {
+                1 => String::new(),
+                queues => format!(" numrxqueues {queues} numtxqueues {queues}"),
             };
             format!("{}{mac} mtu {mtu}{numbers}", end.interface)
         };

@@ -78,16 +78,14 @@ fn a_network_comes_to_these_commands() {
     );
     let commands: Vec<_> =
         network.unwrap().commands().iter().map(|words| words.join(" ")).collect();
-    let queues = "mtu 9000 numrxqueues 1 numtxqueues 1";
     assert_eq!(
         commands,
         [
             "ip netns add client".to_owned(),
             "ip -n client link set lo up".into(),
-            format!(
-                "ip link add w0 {queues} type veth peer name c0 address 02:00:00:00:00:0a mtu 9000 \
-                 netns client"
-            ),
+            "ip link add w0 mtu 9000 type veth peer name c0 address 02:00:00:00:00:0a mtu 9000 \
+             netns client"
+                .into(),
             "ethtool -K w0 tx off gro on".into(),
             "ip link set w0 up".into(),
             "ip -n client address add 10.1.0.2/24 dev c0".into(),
