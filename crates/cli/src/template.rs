@@ -41,6 +41,8 @@ fn meaning(key: &KeyHelp) -> String {
 /// A key with its default; one without a default stands as a comment.
 fn line(key: &KeyHelp) -> String {
     match key.default.as_str() {
+        // Sections of their own, which the key would contradict.
+        _ if !key.keys.is_empty() => format!("# {} = [...]\n", key.name),
         "" => format!("# {} = {}\n", key.name, example(&key.r#type)),
         default => format!("{} = {}\n", key.name, toml_value(default)),
     }

@@ -253,12 +253,17 @@ pub(crate) fn keys_table(keys: &[KeyHelp]) -> String {
     }
     let columns =
         [Column::Text("key"), Column::Text("type"), Column::Text("default"), Column::Text("help")];
-    let rows = keys.iter().map(|key| {
+    let row = |place: &str, key: &KeyHelp| {
         let default = match key.default.as_str() {
             "" => "-".into(),
             default => shortened(toml_value(default)),
         };
-        vec![key.name.clone(), key.r#type.clone(), default, key.help.clone()]
+        vec![format!("{place}{}", key.name), key.r#type.clone(), default, key.help.clone()]
+    };
+    let rows = keys.iter().flat_map(|key| {
+        let place = format!("{}.", key.name);
+        let inner: Vec<_> = key.keys.iter().map(|inner| row(&place, inner)).collect();
+        std::iter::once(row("", key)).chain(inner)
     });
     output::fitting_table(&columns, rows)
 }

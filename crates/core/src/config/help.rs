@@ -19,6 +19,9 @@ pub struct KeyHelp {
     /// Whether it is a number of a result that may fall, where others only grow.
     #[serde(skip)]
     pub gauge: bool,
+    /// Of a list of sections, the keys of each.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub keys: Vec<KeyHelp>,
     #[serde(skip)]
     range: Option<Range>,
 }
@@ -45,7 +48,7 @@ impl KeyHelp {
     pub fn text(name: &str, default: &str, help: String) -> Self {
         let default = serde_json::Value::from(default).to_string();
         let (name, r#type) = (name.into(), "string".into());
-        KeyHelp { name, r#type, default, help, gauge: false, range: None }
+        KeyHelp { name, r#type, default, help, gauge: false, keys: Vec::new(), range: None }
     }
 
     /// Whether it holds a section with keys of its own, such as `[wire.fault]`, or a list of them.
@@ -104,6 +107,7 @@ pub fn keys_in(schema: &serde_json::Value) -> Vec<KeyHelp> {
                 },
                 help: property["description"].as_str().unwrap_or("").replace('\n', " "),
                 gauge,
+                keys: keys_in(&property["items"]),
                 range,
             }
         })

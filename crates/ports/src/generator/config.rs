@@ -5,6 +5,7 @@
 //! of the industry, frames of 64, 594 and 1518 bytes with it, 7 : 4 : 1 (RFC 6985 says why
 //! the name alone is not enough).
 
+use super::flow::{FlowConfig, Plan};
 use super::pace::MAX_RATE_PPS;
 use picnic_core::error::ConfigError;
 use schemars::JsonSchema;
@@ -193,6 +194,9 @@ pub struct GeneratorConfig {
     pub frames: Frames,
     /// Put flow and sequence number into each payload that has 16 bytes for them.
     pub sequence_numbers: bool,
+    /// Flows with addresses, ports and payload of your own, in place of those drawn: a section
+    /// [[wire.flow]] for each kind.
+    pub flow: Vec<FlowConfig>,
 }
 
 impl Default for GeneratorConfig {
@@ -213,6 +217,7 @@ impl Default for GeneratorConfig {
             packets: 0,
             frames: Frames::Fresh,
             sequence_numbers: false,
+            flow: Vec::new(),
         }
     }
 }
@@ -221,31 +226,18 @@ impl GeneratorConfig {
     /// Checks every value that can be judged by itself.
     pub(crate) fn validate(&self, buffer_size: usize) -> Result<(), ConfigError> {
         let largest = buffer_size.min(usize::from(u16::MAX)) as u16;
-        integer("flows", self.flows.into(), 1, MAX_FLOWS.into())?;
-        real("zipf_exponent", self.zipf_exponent, 10.0)?;
-        real("tcp_share", self.tcp_share, 1.0)?;
-        real("ipv6_share", self.ipv6_share, 1.0)?;
-        real("vlan_share", self.vlan_share, 1.0)?;
-        integer("rate_pps", self.rate_pps, 0, MAX_RATE_PPS)?;
-        integer("burst", self.burst.into(), 1, 65_536)?;
-        integer("backlog", self.backlog.into(), 0, 65_536)?;
-        let (low, high) = self.size.bounds();
-        for size in [low, high] {
-            if !(MIN_FRAME_BYTES..=largest).contains(&size) {
-                return Err(ConfigError::new(
-                    "size",
-                    format!(
-                        "found {}, allowed: {MIN_FRAME_BYTES} to {largest} bytes \
-                         (what one buffer of the pool holds)",
-                        self.size
-                    ),
-                ));
-            }
-        }
-        if low > high {
-            let message = format!("found {}, allowed: the lower bound first", self.size);
-            return Err(ConfigError::new("size", message));
-        }
+        let ranges = [
+            integer("flows", self.flows.into(), 1, MAX_FLOWS.into()),
+            real("zipf_exponent", self.zipf_exponent, 10.0),
+            real("tcp_share", self.tcp_share, 1.0),
+            real("ipv6_share", self.ipv6_share, 1.0),
+            real("vlan_share", self.vlan_share, 1.0),
+            integer("rate_pps", self.rate_pps, 0, MAX_RATE_PPS),
+            integer("burst", self.burst.into(), 1, 65_536),
+            integer("backlog", self.backlog.into(), 0, 65_536),
+            check_size(self.size, largest),
+        ];
+        ConfigError::all(ranges.into_iter().filter_map(Result::err))?;
         if self.popularity == PopularityKind::Zipf && self.order == Order::Sequence {
             return Err(ConfigError::new(
                 "order",
@@ -269,6 +261,23 @@ impl GeneratorConfig {
     }
 }
 
+/// Checks a frame size; the largest is what one buffer of the pool holds.
+pub(crate) fn check_size(size: Size, largest: u16) -> Result<(), ConfigError> {
+    let (low, high) = size.bounds();
+    if [low, high].iter().any(|size| !(MIN_FRAME_BYTES..=largest).contains(size)) {
+        let message = format!(
+            "found {size}, allowed: {MIN_FRAME_BYTES} to {largest} bytes (what one buffer of the \
+             pool holds)"
+        );
+        return Err(ConfigError::new("size", message));
+    }
+    if low > high {
+        let message = format!("found {size}, allowed: the lower bound first");
+        return Err(ConfigError::new("size", message));
+    }
+    Ok(())
+}
+
 impl fmt::Display for Size {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -276,6 +285,45 @@ impl fmt::Display for Size {
             Size::Range(low, high) => write!(f, "[{low}, {high}]"),
             Size::Imix => write!(f, "\"imix\" (60 to 1514 bytes)"),
         }
+    }
+}
+
+impl GeneratorConfig {
+    /// The flows of its sections, if it has some.
+    pub(crate) fn plans(&self, buffer_size: usize) -> Result<Vec<Plan>, ConfigError> {
+        let wrong = |key: &str, message: &str| Err(ConfigError::new(key, message));
+        let Some(first) = self.flow.first() else { return Ok(Vec::new()) };
+        if self.popularity == PopularityKind::Zipf {
+            let message = "found \"zipf\" with [[wire.flow]], whose shares say it, allowed: \
+                           \"uniform\"";
+            return wrong("popularity", message);
+        }
+        if self.order == Order::Sequence && self.flow.iter().any(|flow| flow.share != first.share) {
+            let message = "found \"sequence\" with shares that differ, allowed: \"random\"";
+            return wrong("order", message);
+        }
+        let largest = buffer_size.min(usize::from(u16::MAX)) as u16;
+        let (mut plans, mut faults) = (Vec::new(), Vec::new());
+        for (index, flow) in self.flow.iter().enumerate() {
+            match flow.plan(self.size, largest) {
+                Ok(plan) => plans.push(plan),
+                Err(error) => faults.extend(error.each().map(|error| {
+                    let key = format!("flow[{index}].{}", error.key);
+                    ConfigError::new(key, error.message.clone())
+                })),
+            }
+        }
+        ConfigError::all(faults)?;
+        let flows: u64 = plans.iter().map(|plan| u64::from(plan.flows)).sum();
+        integer("flow", flows, 1, MAX_FLOWS.into())?;
+        if self.sequence_numbers && plans.iter().any(|plan| !plan.payload().is_empty()) {
+            let message = "found true with flows that have a payload, allowed: false";
+            return wrong("sequence_numbers", message);
+        }
+        if self.frames == Frames::Reuse && plans.iter().any(|plan| plan.size != plans[0].size) {
+            return Err(reuse("sizes that vary"));
+        }
+        Ok(plans)
     }
 }
 

@@ -7,7 +7,8 @@
 //! Source: RFC 2544 (198.18.0.0/15), RFC 5180 (2001:2::/48), RFC 4814 (random ports),
 //! RFC 1624 (checksums by difference).
 
-use super::config::GeneratorConfig;
+use super::config::{GeneratorConfig, Size};
+use super::flow::Plan;
 use super::random::Random;
 use super::stamp::Stamp;
 use picnic_core::packet::wire::{
@@ -15,7 +16,10 @@ use picnic_core::packet::wire::{
     Truncated, Udp, Vlan, checksum,
 };
 use std::collections::HashSet;
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// Bytes that a frame has of its template, at most.
+pub(crate) const LONGEST_TEMPLATE: usize = 128;
 
 /// The first `N` bytes of a flow's frames, on cache lines of their own.
 #[derive(Clone, Debug)]
@@ -67,9 +71,21 @@ pub(crate) struct Shape {
     ipv6: bool,
     udp: bool,
     vlan: bool,
+    /// Bytes of payload that the template has behind the headers.
+    payload: u8,
+    /// Whether bytes behind the template are padding and no payload.
+    pads: bool,
 }
 
 impl Shape {
+    pub(crate) fn new(ipv6: bool, udp: bool, vlan: bool) -> Self {
+        Shape { ipv6, udp, vlan, payload: 0, pads: false }
+    }
+
+    pub(crate) fn with_payload(self, payload: u8, pads: bool) -> Self {
+        Shape { payload, pads, ..self }
+    }
+
     fn l3(self) -> usize {
         Ethernet::HEADER_LENGTH + if self.vlan { Vlan::HEADER_LENGTH } else { 0 }
     }
@@ -86,10 +102,23 @@ impl Shape {
         self.l4() + length
     }
 
-    /// Makes a frame that ends behind its headers one with `payload` zeros more. `frame` must
+    /// Bytes of a frame as its template has them: headers and payload.
+    #[inline]
+    pub(crate) fn end(self) -> usize {
+        self.headers() + usize::from(self.payload)
+    }
+
+    /// Makes a frame that ends where its template ends one with `payload` zeros more. `frame` must
     /// hold the headers.
     #[inline]
     pub(crate) fn lengthen(self, frame: &mut [u8], payload: u16) {
+        if !self.pads {
+            self.add_payload(frame, payload);
+        }
+    }
+
+    #[inline]
+    fn add_payload(self, frame: &mut [u8], payload: u16) {
         let l3 = self.l3();
         if self.ipv6 {
             raise(frame, l3 + 4, payload);
@@ -105,16 +134,28 @@ impl Shape {
         }
     }
 
-    /// Puts a stamp in place of the payload's first zeros; a frame without room stays as it is.
+    /// Puts a stamp in place of the first zeros behind the template; a frame without room stays as
+    /// it is.
     #[inline]
     pub(crate) fn stamp(self, frame: &mut [u8], stamp: Stamp) {
         let bytes = stamp.to_bytes();
-        let Some(place) = frame.get_mut(self.headers()..).and_then(|rest| rest.first_chunk_mut())
+        let Some(place) = frame.get_mut(self.end()..).and_then(|rest| rest.first_chunk_mut())
         else {
             return;
         };
         *place = bytes;
         self.cover_l4(frame, checksum::sum(&bytes));
+    }
+
+    /// Puts a payload behind the headers of a frame that has none.
+    fn fill(self, frame: &mut [u8], payload: &[u8]) {
+        let Some(place) = frame.get_mut(self.headers()..self.end()) else { return };
+        if place.len() != payload.len() || payload.is_empty() {
+            return;
+        }
+        place.copy_from_slice(payload);
+        self.add_payload(frame, payload.len() as u16);
+        self.cover_l4(frame, checksum::sum(payload));
     }
 
     fn cover_l4(self, frame: &mut [u8], sum: u16) {
@@ -143,12 +184,11 @@ fn raise(frame: &mut [u8], at: usize, by: u16) {
 
 /// What tells a flow from the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Tuple {
-    ipv6: bool,
-    udp: bool,
-    source: u64,
-    destination: u64,
-    ports: [u16; 2],
+pub(crate) struct Tuple {
+    pub(crate) udp: bool,
+    pub(crate) source: IpAddr,
+    pub(crate) destination: IpAddr,
+    pub(crate) ports: [u16; 2],
 }
 
 /// All flows of a generator.
@@ -156,11 +196,22 @@ struct Tuple {
 pub(crate) struct Flows {
     pub(crate) templates: Templates,
     pub(crate) shapes: Vec<Shape>,
+    /// The share of each; empty if the card file names none.
+    pub(crate) shares: Vec<f64>,
+    /// The frame size of each; empty if the card file names none.
+    pub(crate) sizes: Vec<Size>,
 }
 
 impl Flows {
     /// Draws the flows that a config asks for.
-    pub(crate) fn draw(config: &GeneratorConfig, random: &mut Random) -> Result<Self, Truncated> {
+    pub(crate) fn draw(
+        config: &GeneratorConfig,
+        plans: &[Plan],
+        random: &mut Random,
+    ) -> Result<Self, Truncated> {
+        if !plans.is_empty() {
+            return Self::planned(plans, random);
+        }
         let mut known = HashSet::with_capacity(config.flows as usize);
         let mut shapes = Vec::with_capacity(config.flows as usize);
         let mut frames = Vec::with_capacity(config.flows as usize);
@@ -170,14 +221,39 @@ impl Flows {
                 continue;
             }
             let vlan = random.chance(config.vlan_share);
-            let shape = Shape { ipv6: tuple.ipv6, udp: tuple.udp, vlan };
-            let mut template = Template([0; 128]);
-            write_headers(&mut template.0[..shape.headers()], shape, &tuple, random)?;
+            let shape = Shape::new(tuple.source.is_ipv6(), tuple.udp, vlan);
+            let mut template = Template([0; LONGEST_TEMPLATE]);
+            let headers = &mut template.0[..shape.headers()];
+            write_headers(headers, shape, &tuple, TcpFlags::ACK, random)?;
             shapes.push(shape);
             frames.push(template);
         }
-        let templates = if shapes.iter().all(|shape| shape.headers() <= 64) {
-            let first_line = |template: &Template<128>| {
+        Ok(Self::of(shapes, frames))
+    }
+
+    /// Draws the flows of a card file's sections.
+    fn planned(plans: &[Plan], random: &mut Random) -> Result<Self, Truncated> {
+        let (mut shapes, mut frames) = (Vec::new(), Vec::new());
+        let (mut shares, mut sizes) = (Vec::new(), Vec::new());
+        for plan in plans {
+            let shape = plan.shape();
+            for tuple in plan.draw(random) {
+                let mut template = Template([0; LONGEST_TEMPLATE]);
+                let headers = &mut template.0[..shape.headers()];
+                write_headers(headers, shape, &tuple, plan.flags(), random)?;
+                shape.fill(&mut template.0, plan.payload());
+                shapes.push(shape);
+                frames.push(template);
+                shares.push(plan.share / f64::from(plan.flows));
+                sizes.push(plan.size);
+            }
+        }
+        Ok(Flows { shares, sizes, ..Self::of(shapes, frames) })
+    }
+
+    fn of(shapes: Vec<Shape>, frames: Vec<Template<LONGEST_TEMPLATE>>) -> Self {
+        let templates = if shapes.iter().all(|shape| shape.end() <= 64) {
+            let first_line = |template: &Template<LONGEST_TEMPLATE>| {
                 let mut line = Template([0; 64]);
                 line.0.copy_from_slice(&template.0[..64]);
                 line
@@ -186,12 +262,12 @@ impl Flows {
         } else {
             Templates::Two(frames)
         };
-        Ok(Flows { templates, shapes })
+        Flows { templates, shapes, shares: Vec::new(), sizes: Vec::new() }
     }
 
-    /// Bytes of the longest headers.
-    pub(crate) fn longest_headers(&self) -> usize {
-        self.shapes.iter().map(|shape| shape.headers()).max().unwrap_or(0)
+    /// Bytes of the longest template: its headers, and its payload if it has one.
+    pub(crate) fn longest(&self) -> usize {
+        self.shapes.iter().map(|shape| shape.end()).max().unwrap_or(0)
     }
 
     /// Bytes copied for each packet.
@@ -209,7 +285,7 @@ impl Flows {
                 Templates::One(templates) => &mut templates[flow].0,
                 Templates::Two(templates) => &mut templates[flow].0,
             };
-            shape.lengthen(frame, size.saturating_sub(shape.headers() as u16));
+            shape.lengthen(frame, size.saturating_sub(shape.end() as u16));
         }
     }
 }
@@ -217,12 +293,18 @@ impl Flows {
 fn draw_tuple(config: &GeneratorConfig, random: &mut Random) -> Tuple {
     let ipv6 = random.chance(config.ipv6_share);
     let udp = !random.chance(config.tcp_share);
-    let mask = if ipv6 { u64::MAX } else { 0xffff };
+    let mut address = |subnet: u8| -> IpAddr {
+        let host = random.next();
+        if ipv6 {
+            let [a, b, c, d] = [host >> 48, host >> 32, host >> 16, host].map(|word| word as u16);
+            return Ipv6Addr::new(0x2001, 2, 0, subnet.into(), a, b, c, d).into();
+        }
+        Ipv4Addr::new(198, 17 + subnet, (host >> 8) as u8, host as u8).into()
+    };
     Tuple {
-        ipv6,
         udp,
-        source: random.next() & mask,
-        destination: random.next() & mask,
+        source: address(1),
+        destination: address(2),
         ports: [random.within(1024, 65_535), random.within(1, 49_151)],
     }
 }
@@ -232,6 +314,7 @@ fn write_headers(
     frame: &mut [u8],
     shape: Shape,
     tuple: &Tuple,
+    flags: TcpFlags,
     random: &mut Random,
 ) -> Result<(), Truncated> {
     let ether_type = if shape.ipv6 { EtherType::IPV6 } else { EtherType::IPV4 };
@@ -249,32 +332,31 @@ fn write_headers(
     let l4_length = shape.headers() - shape.l4();
     let protocol = if shape.udp { IpProtocol::UDP } else { IpProtocol::TCP };
     let (l3, l4) = frame[shape.l3()..].split_at_mut(shape.l4() - shape.l3());
-    let pseudo_header = if shape.ipv6 {
-        let address = |subnet, host: u64| {
-            let [a, b, c, d] = [host >> 48, host >> 32, host >> 16, host].map(|word| word as u16);
-            Ipv6Addr::new(0x2001, 2, 0, subnet, a, b, c, d)
+    let pseudo_header =
+        if let (IpAddr::V6(source), IpAddr::V6(destination)) = (tuple.source, tuple.destination) {
+            let mut ip = Ipv6::new_blank(l3)?;
+            ip.set_payload_length(l4_length as u16);
+            ip.set_next_header(protocol);
+            ip.set_hop_limit(64);
+            ip.set_source(source);
+            ip.set_destination(destination);
+            PseudoHeader::v6(source, destination)
+        } else {
+            let v4 = |address| match address {
+                IpAddr::V4(address) => address,
+                IpAddr::V6(_) => Ipv4Addr::UNSPECIFIED,
+            };
+            let (source, destination) = (v4(tuple.source), v4(tuple.destination));
+            let mut ip = Ipv4::new_blank(l3)?;
+            ip.set_total_length((Ipv4::MINIMUM_HEADER_LENGTH + l4_length) as u16);
+            ip.set_dont_fragment(true);
+            ip.set_time_to_live(64);
+            ip.set_protocol(protocol);
+            ip.set_source(source);
+            ip.set_destination(destination);
+            ip.fill_checksum();
+            PseudoHeader::v4(source, destination)
         };
-        let (source, destination) = (address(1, tuple.source), address(2, tuple.destination));
-        let mut ip = Ipv6::new_blank(l3)?;
-        ip.set_payload_length(l4_length as u16);
-        ip.set_next_header(protocol);
-        ip.set_hop_limit(64);
-        ip.set_source(source);
-        ip.set_destination(destination);
-        PseudoHeader::v6(source, destination)
-    } else {
-        let address = |subnet, host: u64| Ipv4Addr::new(198, subnet, (host >> 8) as u8, host as u8);
-        let (source, destination) = (address(18, tuple.source), address(19, tuple.destination));
-        let mut ip = Ipv4::new_blank(l3)?;
-        ip.set_total_length((Ipv4::MINIMUM_HEADER_LENGTH + l4_length) as u16);
-        ip.set_dont_fragment(true);
-        ip.set_time_to_live(64);
-        ip.set_protocol(protocol);
-        ip.set_source(source);
-        ip.set_destination(destination);
-        ip.fill_checksum();
-        PseudoHeader::v4(source, destination)
-    };
     if shape.udp {
         let mut udp = Udp::new_blank(l4)?;
         udp.set_source_port(tuple.ports[0]);
@@ -286,8 +368,9 @@ fn write_headers(
         tcp.set_source_port(tuple.ports[0]);
         tcp.set_destination_port(tuple.ports[1]);
         tcp.set_sequence_number(numbers as u32);
-        tcp.set_acknowledgment_number((numbers >> 32) as u32);
-        tcp.set_flags(TcpFlags::ACK);
+        let acknowledged = if flags.contains(TcpFlags::ACK) { (numbers >> 32) as u32 } else { 0 };
+        tcp.set_acknowledgment_number(acknowledged);
+        tcp.set_flags(flags);
         tcp.set_window(u16::MAX);
         tcp.fill_checksum(pseudo_header);
     }

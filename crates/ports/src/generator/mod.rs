@@ -29,6 +29,7 @@
 mod arrivals;
 mod commands;
 mod config;
+mod flow;
 mod flows;
 mod pace;
 mod popularity;
@@ -40,6 +41,7 @@ mod tests;
 pub use config::{
     ArrivalsKind, Frames, GeneratorConfig, MAX_FLOWS, MIN_FRAME_BYTES, Order, PopularityKind, Size,
 };
+pub use flow::{FlowConfig, FlowKind, Ports, Protocol};
 pub use stamp::Stamp;
 
 use arrivals::Paced;
@@ -88,10 +90,32 @@ enum Writer {
 
 #[derive(Debug)]
 struct VariedFrames {
-    size: Size,
+    sizes: Sizes,
     random: Random,
     /// The next sequence number of each flow; empty for none.
     sequences: Vec<u64>,
+}
+
+/// The frame sizes of the flows.
+#[derive(Debug)]
+enum Sizes {
+    /// The same of all.
+    All(Size),
+    /// One of each.
+    Each(Vec<Size>),
+}
+
+impl Sizes {
+    /// The smallest and the largest.
+    fn bounds(&self) -> (u16, u16) {
+        match self {
+            Sizes::All(size) => size.bounds(),
+            Sizes::Each(sizes) => sizes.iter().fold((u16::MAX, 0), |(low, high), size| {
+                let bounds = size.bounds();
+                (low.min(bounds.0), high.max(bounds.1))
+            }),
+        }
+    }
 }
 
 impl Component for Generator {
@@ -120,9 +144,17 @@ impl Generator {
         // A stream of random numbers for each purpose, so that one key does not disturb another.
         let stream =
             |purpose: u64| Random::new(context.seed, (context.position as u64) << 8 | purpose);
-        let mut flows = Flows::draw(config, &mut stream(0))
+        let plans = config.plans(context.buffer_size)?;
+        let mut flows = Flows::draw(config, &plans, &mut stream(0))
             .map_err(|error| ConfigError::new("flows", error.to_string()))?;
-        let headers = flows.longest_headers();
+        let headers = flows.longest();
+        let shares = std::mem::take(&mut flows.shares);
+        let sizes = std::mem::take(&mut flows.sizes);
+        let all = sizes.first().copied().unwrap_or(config.size);
+        let sizes = match sizes.iter().all(|size| *size == all) {
+            true => Sizes::All(all),
+            false => Sizes::Each(sizes),
+        };
         if flows.template_bytes() > context.buffer_size {
             return Err(ConfigError::new(
                 "ipv6_share",
@@ -132,7 +164,7 @@ impl Generator {
                 ),
             ));
         }
-        let (_, largest) = config.size.bounds();
+        let (_, largest) = sizes.bounds();
         if config.sequence_numbers && usize::from(largest) < headers + Stamp::BYTES {
             return Err(ConfigError::new(
                 "sequence_numbers",
@@ -143,18 +175,20 @@ impl Generator {
                 ),
             ));
         }
-        let writer = match config.size {
-            Size::Fixed(length) if headers <= usize::from(length) && !config.sequence_numbers => {
+        let writer = match sizes {
+            Sizes::All(Size::Fixed(length))
+                if headers <= usize::from(length) && !config.sequence_numbers =>
+            {
                 flows.lengthen_all(length);
                 match config.frames {
                     Frames::Fresh => Writer::Same { length },
                     Frames::Reuse => Writer::Reuse { length, filled: false },
                 }
             }
-            size => {
+            sizes => {
                 let numbered = if config.sequence_numbers { flows.shapes.len() } else { 0 };
                 let sequences = vec![0; numbered];
-                Writer::Varied(VariedFrames { size, random: stream(1), sequences })
+                Writer::Varied(VariedFrames { sizes, random: stream(1), sequences })
             }
         };
         if config.frames == Frames::Reuse {
@@ -165,16 +199,20 @@ impl Generator {
                 return Err(config::reuse(&format!("{} wires", context.wires)));
             }
         }
+        let count = flows.shapes.len() as u32;
         let popularity = match (config.popularity, config.order) {
+            (PopularityKind::Uniform, Order::Random) if shares.windows(2).any(|w| w[0] != w[1]) => {
+                Popularity::Weighted { random: stream(2), table: AliasTable::new(&shares) }
+            }
             (PopularityKind::Uniform, Order::Random) => {
-                Popularity::Uniform { random: stream(2), flows: config.flows }
+                Popularity::Uniform { random: stream(2), flows: count }
             }
             (PopularityKind::Uniform, Order::Sequence) => {
-                Popularity::Sequence { next: 0, flows: config.flows }
+                Popularity::Sequence { next: 0, flows: count }
             }
-            (PopularityKind::Zipf, _) => Popularity::Zipf {
+            (PopularityKind::Zipf, _) => Popularity::Weighted {
                 random: stream(2),
-                table: AliasTable::zipf(config.flows, config.zipf_exponent),
+                table: AliasTable::zipf(count, config.zipf_exponent),
             },
         };
         Ok(Generator {
@@ -402,8 +440,8 @@ impl VariedFrames {
             else {
                 return made;
             };
-            let headers = shape.headers() as u16;
-            let length = self.draw_size().max(headers);
+            let headers = shape.end() as u16;
+            let length = self.draw_size(flow_index).max(headers);
             let Some(packet) = rx.place(length.into()) else { return made };
             let data = packet.data_mut();
             template.write::<HEAD, TAIL>(data);
@@ -420,8 +458,12 @@ impl VariedFrames {
     }
 
     #[inline]
-    fn draw_size(&mut self) -> u16 {
-        match self.size {
+    fn draw_size(&mut self, flow: usize) -> u16 {
+        let size = match &self.sizes {
+            Sizes::All(size) => *size,
+            Sizes::Each(sizes) => sizes.get(flow).copied().unwrap_or(Size::Imix),
+        };
+        match size {
             Size::Fixed(size) => size,
             Size::Range(low, high) => self.random.within(low, high),
             Size::Imix => match self.random.below(12) {

@@ -16,8 +16,8 @@ pub(crate) enum Popularity {
     Sequence { next: u32, flows: u32 },
     /// Each with the same probability.
     Uniform { random: Random, flows: u32 },
-    /// The flow of rank `r`, from 1, with probability proportional to `1 / r^exponent`.
-    Zipf { random: Random, table: AliasTable },
+    /// Each with a probability of its own.
+    Weighted { random: Random, table: AliasTable },
 }
 
 impl Popularity {
@@ -40,7 +40,7 @@ impl Popularity {
                     }
                 }
             }
-            Popularity::Zipf { random, table } => {
+            Popularity::Weighted { random, table } => {
                 for place in chosen {
                     *place = table.draw(random.next());
                 }
@@ -61,14 +61,15 @@ struct Slot {
 }
 
 impl AliasTable {
-    /// A table for Zipf's law over `flows` ranks.
+    /// A table for Zipf's law: the flow of rank `r`, from 1, has probability proportional to
+    /// `1 / r^exponent`.
     pub(crate) fn zipf(flows: u32, exponent: f64) -> Self {
         let weights: Vec<f64> = (1..=flows).map(|rank| f64::from(rank).powf(-exponent)).collect();
         Self::new(&weights)
     }
 
     /// A table for weights, not all zero.
-    fn new(weights: &[f64]) -> Self {
+    pub(crate) fn new(weights: &[f64]) -> Self {
         let scale = weights.len() as f64 / weights.iter().sum::<f64>();
         let mut shares: Vec<f64> = weights.iter().map(|weight| weight * scale).collect();
         let mut slots: Vec<Slot> =

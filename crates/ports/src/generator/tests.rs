@@ -7,11 +7,12 @@ use picnic_core::config::Section;
 use picnic_core::ledger::{Ledger, Stage};
 use picnic_core::packet::burst::Burst;
 use picnic_core::packet::desc::Descriptor;
+use picnic_core::packet::headers::Front;
 use picnic_core::packet::pool::PoolConfig;
-use picnic_core::packet::wire::{IpProtocol, Ipv4, Ipv6, checksum};
+use picnic_core::packet::wire::{IpProtocol, Ipv4, Ipv6, TcpFlags, checksum};
 use picnic_core::stats::WireCounters;
 use proptest::prelude::*;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 
 /// The card's side of one wire.
 struct Side {
@@ -445,7 +446,7 @@ fn popularity_follows_its_law() {
 fn checksums_by_difference_are_those_by_sum_at_every_length() {
     for (tcp_share, ipv6_share) in [(1.0, 0.0), (0.0, 0.0), (1.0, 1.0), (0.0, 1.0)] {
         let config = GeneratorConfig { flows: 1, tcp_share, ipv6_share, ..Default::default() };
-        let flows = Flows::draw(&config, &mut Random::new(1, 2)).unwrap();
+        let flows = Flows::draw(&config, &[], &mut Random::new(1, 2)).unwrap();
         let shape = flows.shapes[0];
         let mut frame = [0; 64 + 64];
         match &flows.templates {
@@ -802,4 +803,122 @@ fn random_arrivals_follow_a_change_of_rate() {
     wire.pace.as_mut().unwrap().restart(100_000, at, 0);
     let after = arrival_times(&mut wire, &mut side, 1_000, 110_000_000).len();
     assert!((9_500..10_500).contains(&before) && (9_500..10_500).contains(&after));
+}
+
+/// Frames of a wire with these sections.
+fn of_flows(keys: &str, count: usize) -> Vec<Vec<u8>> {
+    let mut wire = wire(keys, &BuildContext::default()).unwrap();
+    let frames = Side::new(1024).frames(&mut *wire, count);
+    assert!(frames.iter().all(|frame| frame.len() >= 60));
+    frames
+}
+
+/// A frame without what Ethernet pads it with.
+fn check_padded(frame: &[u8]) -> Frame {
+    let front = Front::of(frame, frame.len());
+    let length = match (front.ipv4(), front.ipv6()) {
+        (Some(ip), _) => usize::from(ip.total_length()),
+        (None, Some(ip)) => 40 + usize::from(ip.payload_length()),
+        (None, None) => panic!("it is not IP: {frame:x?}"),
+    };
+    assert!(frame[14 + length..].iter().all(|byte| *byte == 0));
+    check(&frame[..14 + length])
+}
+
+#[test]
+fn flows_of_ones_own_have_their_addresses_ports_size_and_share() {
+    let keys = "[[flow]]\nsource = \"10.1.0.0/16\"\ndestination = \"10.2.0.1\"\n\
+                destination_port = 53\nflows = 16\nshare = 3\nsize = [100, 200]\n\
+                [[flow]]\nprotocol = \"tcp\"\nsource = \"fd00::1\"\nsource_port = [7, 9]\n\
+                destination_port = 443\nflows = 3\npayload = \"hello\"\n";
+    let frames = of_flows(keys, 4000);
+    let (mut tuples, mut of_second) = (HashSet::new(), 0);
+    for frame in &frames {
+        tuples.insert(check_padded(frame).0);
+        let front = Front::of(frame, frame.len());
+        if let Some(ip) = front.ipv4() {
+            assert_eq!(ip.source().octets()[..2], [10, 1]);
+            assert_eq!(ip.destination().octets(), [10, 2, 0, 1]);
+            assert_eq!(front.udp().unwrap().destination_port(), 53);
+            assert!((100..=200).contains(&frame.len()));
+        } else {
+            let ip = front.ipv6().unwrap();
+            assert_eq!(ip.source().to_string(), "fd00::1");
+            let tcp = front.tcp().unwrap();
+            assert!((7..=9).contains(&tcp.source_port()) && tcp.destination_port() == 443);
+            assert_eq!(tcp.payload(), b"hello");
+            of_second += 1;
+        }
+    }
+    assert_eq!(tuples.len(), 19);
+    let share = f64::from(of_second) / frames.len() as f64;
+    assert!((0.22..0.28).contains(&share), "{share}");
+}
+
+#[test]
+fn canned_kinds_are_what_their_names_say() {
+    for frame in of_flows("[[flow]]\nkind = \"dns\"\n", 10) {
+        check_padded(&frame);
+        let front = Front::of(&frame, frame.len());
+        let udp = front.udp().unwrap();
+        assert_eq!(udp.destination_port(), 53);
+        // One question, and nothing behind it.
+        assert_eq!(udp.payload()[4..6], [0, 1]);
+        assert!(udp.payload().ends_with(b"\x07example\x03com\0\0\x01\0\x01"));
+    }
+    for frame in of_flows("[[flow]]\nkind = \"http-get\"\nsource = \"fd00::/64\"\n", 10) {
+        check_padded(&frame);
+        let front = Front::of(&frame, frame.len());
+        let tcp = front.tcp().unwrap();
+        assert!(
+            tcp.payload().starts_with(b"GET / HTTP/1.1\r\n")
+                && tcp.payload().ends_with(b"\r\n\r\n")
+        );
+    }
+    let mut sources = HashSet::new();
+    for frame in of_flows("[[flow]]\nkind = \"syn-flood\"\ndestination = \"10.0.0.1\"\n", 2000) {
+        let ((source, ..), _, payload) = check_padded(&frame);
+        assert!(payload.is_empty());
+        sources.insert(source);
+        let front = Front::of(&frame, frame.len());
+        let tcp = front.tcp().unwrap();
+        assert_eq!((tcp.flags(), tcp.acknowledgment_number()), (TcpFlags::SYN, 0));
+        assert_eq!(
+            (tcp.destination_port(), front.ipv4().unwrap().destination().octets()[0]),
+            (80, 10)
+        );
+    }
+    assert!(sources.len() > 1000, "{}", sources.len());
+}
+
+#[test]
+fn wrong_flows_are_refused_with_key_found_and_allowed() {
+    let refused = |keys: &str| build(keys, &BuildContext::default()).unwrap_err().to_string();
+    for (keys, message) in [
+        ("source = \"10.0.0\"", "flow[0].source: found \"10.0.0\", allowed: an address or prefix"),
+        ("source = \"10.0.0.0/33\"", "flow[0].source: found \"10.0.0.0/33\""),
+        ("source = \"::1\"\ndestination = \"10.0.0.1\"", "flow[0].destination: found \"10.0.0.1\""),
+        ("source_port = 70000", "flow[0].source_port: found 70000, allowed: a port, 0 to 65535"),
+        (
+            "source_port = [9, 7]",
+            "flow[0].source_port: found [9, 7], allowed: the lower bound first",
+        ),
+        (
+            "source = \"10.0.0.1\"\ndestination = \"10.0.0.2\"\nsource_port = 1\n\
+             destination_port = 2\nflows = 2",
+            "flow[0].flows: found 2, allowed: 1 to 1",
+        ),
+        ("kind = \"dns\"\nprotocol = \"tcp\"", "flow[0].protocol: found another"),
+        ("share = 0", "flow[0].share: found 0, allowed: above 0"),
+        ("size = 10", "flow[0].size: found 10, allowed: 60 to"),
+        ("kind = \"quic\"", "flow[0].kind: found \"quic\", allowed: dns, http-get, syn-flood"),
+    ] {
+        let found = refused(&format!("[[flow]]\n{keys}\n"));
+        assert!(found.contains(message), "{keys}: {found}");
+    }
+    let payload = format!("[[flow]]\npayload = \"{}\"\n", "x".repeat(87));
+    assert!(refused(&payload).contains("payload: found 87 bytes, allowed: up to 86"));
+    assert!(refused("popularity = \"zipf\"\n[[flow]]\n").contains("popularity: found \"zipf\""));
+    let both = refused("[[flow]]\nshare = -1\n[[flow]]\nflows = 0\n");
+    assert_eq!(both.lines().count(), 2, "{both}");
 }
