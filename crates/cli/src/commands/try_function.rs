@@ -6,26 +6,31 @@ use crate::output;
 use crate::registries::{registries, sections};
 use anyhow::{Context, bail};
 use clap::Args;
-use picnic_core::config::Setting;
+use picnic_core::config::{CardFile, Section, Setting};
 use picnic_core::direction::Direction;
 use picnic_core::error::ConfigError;
 use picnic_core::files::Files;
+use picnic_core::packet::headers::Front;
+use picnic_core::packet::layers;
 use picnic_core::registry::{BuildContext, find};
 use picnic_core::time::Time;
 use picnic_engine::trial::{Fate, Released, Trial};
 use picnic_ports::pcap::CaptureFile;
 use picnic_ports::pcapng::{self, Writer};
 use serde::Serialize;
+use serde_json::{Map, Value};
 use std::collections::BTreeMap;
-use std::fmt::Write;
+use std::fmt::{self, Display, Write};
 use std::fs::File;
 use std::io::BufWriter;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   picnic try rss --in web.pcap
   picnic try ./my.so --in dns.pcap --set queue=3
+  picnic try --in dns.pcap --card my.toml            the first function of the card's rx chain
   picnic try ./my.so --in dns.pcap --out after.pcapng
   picnic try ./my.so --in dns.pcap --expect after.pcapng && echo as before
 
@@ -33,8 +38,13 @@ Time is that of the capture, from 0. Packets that are dropped or kept are in nei
 --expect; the others are, in the order in which they leave.
 Exit codes: 0 good; 1 not as expected, or a packet without a fate; 2 usage, keys or files.")]
 pub(crate) struct TryArgs {
-    /// A function by name, or a shared object by path (with a slash, or ending in .so)
-    function: String,
+    /// A function by name, or a shared object by path (with a slash, or ending in .so); with
+    /// --card, one of the card's chain [default: its first]
+    #[arg(required_unless_present = "card")]
+    function: Option<String>,
+    /// Take the function's keys, and queues, wires and buffers, from this card file
+    #[arg(long, value_name = "CARD.toml")]
+    card: Option<PathBuf>,
     /// The capture to read, pcap or pcapng
     #[arg(long = "in", value_name = "PCAP")]
     input: PathBuf,
@@ -53,9 +63,9 @@ pub(crate) struct TryArgs {
     /// The chain to put it in
     #[arg(long, value_parser = direction(), default_value = "rx")]
     chain: Direction,
-    /// Target queues of the card
-    #[arg(long, default_value = "4", value_parser = clap::value_parser!(u16).range(1..=256))]
-    queues: u16,
+    /// Target queues of the card, without --card [default: 4]
+    #[arg(long, conflicts_with = "card", value_parser = clap::value_parser!(u16).range(1..=256))]
+    queues: Option<u16>,
     /// Print only the totals
     #[arg(long, short)]
     quiet: bool,
@@ -69,6 +79,8 @@ struct Packet {
     /// When the function let go of it.
     time_ns: u64,
     fate: String,
+    /// Its addresses and ports, as it came; null if it is not IP.
+    flow: Option<Flow>,
     /// As it came.
     length_bytes: Option<usize>,
     /// As it left.
@@ -79,6 +91,49 @@ struct Packet {
     mark: u32,
     #[serde(skip)]
     data: Option<Vec<u8>>,
+}
+
+/// What tells a packet's flow from others.
+#[derive(Debug, Serialize)]
+struct Flow {
+    source: IpAddr,
+    destination: IpAddr,
+    /// "tcp", "udp", "icmp", or the number of another protocol.
+    protocol: String,
+    /// Null but of TCP and UDP.
+    source_port: Option<u16>,
+    destination_port: Option<u16>,
+}
+
+impl Flow {
+    fn of(data: &[u8]) -> Option<Self> {
+        let front = Front::of(data, data.len());
+        let (source, destination): (IpAddr, IpAddr) = match (front.ipv4(), front.ipv6()) {
+            (Some(ip), _) => (ip.source().into(), ip.destination().into()),
+            (None, Some(ip)) => (ip.source().into(), ip.destination().into()),
+            (None, None) => return None,
+        };
+        let protocol = match layers::parse(data).protocol {
+            1 | 58 => "icmp".into(),
+            6 => "tcp".into(),
+            17 => "udp".into(),
+            number => number.to_string(),
+        };
+        let (source_port, destination_port) = front.ports().unzip();
+        Some(Flow { source, destination, protocol, source_port, destination_port })
+    }
+}
+
+impl Display for Flow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let end = |address: IpAddr, port: Option<u16>| match port {
+            Some(port) => SocketAddr::new(address, port).to_string(),
+            None => address.to_string(),
+        };
+        let (source, destination) =
+            (end(self.source, self.source_port), end(self.destination, self.destination_port));
+        write!(f, "{source} > {destination} {}", self.protocol)
+    }
 }
 
 #[derive(Debug, Serialize)]
@@ -151,16 +206,30 @@ fn load(path: &Path, interface: Option<&str>) -> anyhow::Result<CaptureFile> {
 }
 
 fn try_all(args: &TryArgs, input: &CaptureFile) -> anyhow::Result<(String, TryReport)> {
-    let kind = if is_path(&args.function) { "plugin" } else { "function" };
-    let settings = args.set.iter().map(|set| {
-        Setting::parse(&format!("rx[0].{set}"))
-            .map_err(|error| Usage(format!("--set {set}: {error}")))
-    });
-    let mut settings = settings.collect::<Result<Vec<_>, _>>()?;
-    settings.insert(0, Setting::text(&format!("rx[0].{kind}"), &args.function));
-    let card = sections().parse_with("rx = []", None, &settings)?;
-    let context = BuildContext { queues: args.queues, ..picnic_engine::build::context(&card) };
-    let Some(section) = card.rx.first() else { bail!("the function has no section") };
+    let (card, position) = match &args.card {
+        Some(path) => {
+            let text = CardFile::read(path)?;
+            let card = sections().parse(&text, Some(path))?;
+            let position = position(args, &card, path)?;
+            let settings = settings(args, position)?;
+            (sections().parse_with(&text, Some(path), &settings)?, position)
+        }
+        None => {
+            let function = args.function.as_deref().unwrap_or_default();
+            let kind = if is_path(function) { "plugin" } else { "function" };
+            let mut settings = settings(args, 0)?;
+            settings
+                .insert(0, Setting::text(&format!("{}[0].{kind}", args.chain.name()), function));
+            (sections().parse_with("rx = []", None, &settings)?, 0)
+        }
+    };
+    let context = BuildContext { position, ..picnic_engine::build::context(&card) };
+    let context = match args.queues {
+        Some(queues) => BuildContext { queues, ..context },
+        None => context,
+    };
+    let chain = chain(&card, args.chain);
+    let Some(section) = chain.get(position) else { bail!("the function has no section") };
     let mut function = find(registries().functions, section)?.build(section, &context)?;
     let name = function.name().unwrap_or(section.name()).to_owned();
     let mut trial = Trial::new(&context, args.chain)?;
@@ -183,6 +252,52 @@ fn try_all(args: &TryArgs, input: &CaptureFile) -> anyhow::Result<(String, TryRe
     Ok((name, TryReport { function: String::new(), packets, fates, changed, unexpected: None }))
 }
 
+/// What `--set` says of the function at a place of the chain.
+fn settings(args: &TryArgs, position: usize) -> Result<Vec<Setting>, Usage> {
+    let settings = args.set.iter().map(|set| {
+        Setting::parse(&format!("{}[{position}].{set}", args.chain.name()))
+            .map_err(|error| Usage(format!("--set {set}: {error}")))
+    });
+    settings.collect()
+}
+
+fn chain(card: &CardFile, direction: Direction) -> &[Section] {
+    match direction {
+        Direction::Rx => &card.rx,
+        Direction::Tx => &card.tx,
+    }
+}
+
+/// Where the function stands in the card's chain.
+fn position(args: &TryArgs, card: &CardFile, path: &Path) -> Result<usize, Usage> {
+    let chain = chain(card, args.chain);
+    let names: Vec<_> = chain.iter().map(|section| name_in(section, card)).collect();
+    let place = |path: &str| Path::new(path).canonicalize().ok();
+    let found = match args.function.as_deref() {
+        None => (!chain.is_empty()).then_some(0),
+        Some(function) if is_path(function) => {
+            let wanted = place(function);
+            names.iter().position(|name| is_path(name) && wanted.is_some() && place(name) == wanted)
+        }
+        Some(function) => names.iter().position(|name| name == function),
+    };
+    found.ok_or_else(|| {
+        let allowed = if names.is_empty() { "none".into() } else { names.join(", ") };
+        let found = args.function.as_deref().unwrap_or("none");
+        let (path, chain) = (path.display(), args.chain.name());
+        Usage(format!("{path}: {chain} chain: found no \"{found}\", allowed: {allowed}"))
+    })
+}
+
+/// What a section of a chain names: a function, or the path of an object.
+fn name_in(section: &Section, card: &CardFile) -> String {
+    let keys: Map<String, Value> = section.parse().unwrap_or_default();
+    match keys.get("plugin").and_then(Value::as_str) {
+        Some(path) => card.directory.join(path).display().to_string(),
+        None => section.name().into(),
+    }
+}
+
 impl Packet {
     fn of(outcome: Released, time_ns: u64, input: &CaptureFile) -> Self {
         let Released { number, fate, data, mark, .. } = outcome;
@@ -199,6 +314,7 @@ impl Packet {
                 Fate::Dropped(reason) => format!("dropped: {}", reason.name()),
                 Fate::Consumed => "consumed".into(),
             },
+            flow: before.or(data.as_deref()).and_then(Flow::of),
             length_bytes: before.map(<[u8]>::len),
             out_bytes: data.as_ref().map(Vec::len),
             changed: match (before, &data) {
@@ -214,7 +330,9 @@ impl Packet {
         let number = self.number.map_or("made".into(), |number| number.to_string());
         let length = self.length_bytes.or(self.out_bytes).unwrap_or(0);
         let seconds = self.time_ns as f64 / 1e9;
-        let mut text = format!("{number:>6} {seconds:>12.6} {length:>6} B  {}", self.fate);
+        let flow = self.flow.as_ref().map_or("not IP".into(), Flow::to_string);
+        let fate = &self.fate;
+        let mut text = format!("{number:>6} {seconds:>12.6} {length:>6} B  {flow:<45} {fate}");
         if self.mark != 0 {
             let _ = write!(text, ", mark {}", self.mark);
         }

@@ -141,6 +141,42 @@ fn a_function_is_tried_on_a_capture() {
 }
 
 #[test]
+fn a_function_is_tried_with_the_keys_of_a_card() {
+    let Some(bench) = Bench::open("a_function_is_tried_with_the_keys_of_a_card") else { return };
+    bench.compile(&example("dns-steer.c"), "dns-steer", &[]);
+    let rx = "[[rx]]\nfunction = \"pass\"\n[[rx]]\nplugin = \"dns-steer.so\"\nqueue = 5\n\
+              [[tx]]\nfunction = \"drop\"\n[host]\nqueues = 8\n";
+    let card = bench.write("card.toml", rx);
+    let frames = [udp_frame(5000, 53), tcp_frame(7), vec![0; 60]];
+    let input = bench.write("in.pcap", pcap(&frames));
+    let steer = bench.path("dns-steer.so");
+    let text = good(&["try", &steer, "--in", &input, "--card", &card]);
+    let lines: Vec<_> = text.lines().collect();
+    // As `run` has them: its queue, and the flows that decide.
+    assert!(lines[0].contains("10.0.0.1:5000 > 10.9.9.9:53 udp"), "{text}");
+    assert!(lines[0].ends_with("queue 5") && lines[1].contains(" tcp "), "{text}");
+    assert!(lines[2].contains("not IP"), "{text}");
+    let tried = good_json(&["try", &steer, "--in", &input, "--card", &card, "--json"]);
+    let flow = json!({
+        "source": "10.0.0.1", "destination": "10.9.9.9", "protocol": "udp",
+        "source_port": 5000, "destination_port": 53,
+    });
+    assert_eq!(tried["packets"][0]["flow"], flow);
+    assert_eq!(tried["packets"][2]["flow"], Value::Null);
+    // What is given goes before; without a name it is the first of the chain.
+    let set = ["try", &steer, "--in", &input, "--card", &card, "--set", "queue=7", "--quiet"];
+    assert!(good(&set).contains("1 queue 7"));
+    assert!(good(&["try", "--in", &input, "--card", &card, "--quiet"]).starts_with("pass: 3 next"));
+    let tx = ["try", "--in", &input, "--card", &card, "--quiet", "--chain", "tx"];
+    assert!(good(&tx).starts_with("drop: 3 dropped"));
+    refused(
+        &["try", "rss", "--in", &input, "--card", &card],
+        2,
+        "found no \"rss\", allowed: pass, ",
+    );
+}
+
+#[test]
 fn the_counter_answers_in_the_hosts_place() {
     let Some(bench) = Bench::open("the_counter_answers_in_the_hosts_place") else { return };
     let counter = bench.compile(&example("counter.c"), "counter", &[]);
