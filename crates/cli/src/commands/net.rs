@@ -3,19 +3,25 @@
 use super::isolate::print_restored;
 use crate::output::{self, Column};
 use crate::registries::sections;
+use anyhow::Context;
 use clap::{Args, Subcommand};
 use picnic_core::config::CardFile;
 use picnic_lab::card::CardArgs;
 use picnic_machine::net::{self, Interface, Network};
 use picnic_machine::signals;
 use picnic_machine::undo::Machine;
-use serde_json::json;
+use serde_json::{Map, Value, json};
+use std::collections::BTreeSet;
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Command;
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   picnic net up my.toml --dry-run        print the commands, run none
   sudo picnic net up my.toml             create what is not there yet
-  sudo picnic run my.toml                the card between them
+  sudo picnic run my.toml                the card between them, in its wires' namespace
   sudo ip netns exec client ping 10.88.0.1
   sudo picnic net down my.toml           remove them; without a file, those of all cards
 
@@ -126,6 +132,53 @@ fn table(interfaces: &[Interface]) -> String {
         ]
     });
     output::fitting_table(&columns, rows)
+}
+
+/// Goes on in the namespace that the card's wires are in, by `[net]`: starts the same command there
+/// in place of this one. Does nothing in that namespace, and where there is none; without root it
+/// prints the command.
+///
+/// # Errors
+/// The command cannot be started.
+pub(crate) fn enter(card: &CardFile) -> anyhow::Result<()> {
+    let Some(namespace) = namespace_of(card) else { return Ok(()) };
+    let there = std::fs::metadata(Path::new("/run/netns").join(&namespace));
+    let (Ok(there), Ok(here)) = (there, std::fs::metadata("/proc/self/ns/net")) else {
+        return Ok(());
+    };
+    if (there.dev(), there.ino()) == (here.dev(), here.ino()) {
+        return Ok(());
+    }
+    let words: Vec<_> = std::env::args_os().skip(1).collect();
+    if !rustix::process::geteuid().is_root() {
+        let words: Vec<_> = words.iter().map(|word| word.to_string_lossy()).collect();
+        output::tell(format_args!(
+            "picnic: the card's interfaces are in namespace {namespace}; try: sudo ip netns exec \
+             {namespace} picnic {}",
+            words.join(" ")
+        ));
+        return Ok(());
+    }
+    let program = std::env::current_exe().context("cannot find this program")?;
+    output::tell(format_args!("picnic: in namespace {namespace}, as [net] says"));
+    let mut command = Command::new("ip");
+    command.args(["netns", "exec", &namespace]).arg(program).args(words);
+    Err(command.exec()).context("cannot start `ip netns exec`")
+}
+
+/// The namespace of the card's ends of its links; none if a wire is elsewhere, names its own, or is
+/// no interface.
+fn namespace_of(card: &CardFile) -> Option<String> {
+    let links = Network::of(card).ok().filter(|_| card.has("net"))?.links;
+    let namespaces = card.wires.iter().map(|wire| {
+        let keys: Map<String, Value> = wire.port.parse().ok()?;
+        let interface = keys.get("interface")?.as_str()?;
+        let link = links.iter().find(|link| link.near.interface == interface)?;
+        link.near.namespace.clone().filter(|_| !keys.contains_key("namespace"))
+    });
+    let namespaces = namespaces.collect::<Option<BTreeSet<_>>>()?;
+    let mut namespaces = namespaces.into_iter();
+    namespaces.next().filter(|_| namespaces.next().is_none())
 }
 
 /// Says what makes a card's interfaces, if the card cannot be built and they are not made.

@@ -272,3 +272,40 @@ fn words_of_reports_stay_whole_on_narrow_terminals() {
     let text = narrow(&["check"]);
     assert!(text.lines().all(|line| line.chars().count() <= 60), "{text}");
 }
+
+#[test]
+fn check_and_run_go_to_the_namespace_of_the_wires() {
+    const TEST: &str = "check_and_run_go_to_the_namespace_of_the_wires";
+    if !rustix::process::geteuid().is_root() {
+        return skip(TEST, "it needs root");
+    }
+    let id = std::process::id();
+    let (inside, outside) = (format!("picnic-in-{id}"), format!("picnic-out-{id}"));
+    let text = format!(
+        "[card]\nname = \"within-{id}\"\n[net]\nnamespaces = [\"{inside}\", \"{outside}\"]\n\
+         [[net.link]]\ninterface = \"w{id}\"\nnamespace = \"{inside}\"\npeer = \"c{id}\"\n\
+         peer_namespace = \"{outside}\"\n[[wire]]\nport = \"packet\"\ninterface = \"w{id}\"\n"
+    );
+    let (_folder, path) = card(&text);
+    let path = path.to_str().unwrap();
+    let net = |action: &str| {
+        let output = picnic(&["net", action, path]);
+        assert_eq!(output.status.code(), Some(0), "{action}: {}", stderr(&output));
+    };
+    net("up");
+    let results: Vec<_> = [&["check", path][..], &["run", path, "--duration", "0.2", "--json"]]
+        .iter()
+        .map(|arguments| picnic(arguments))
+        .collect();
+    net("down");
+    for output in &results {
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(output));
+        let told = format!("picnic: in namespace {inside}, as [net] says");
+        assert!(stderr(output).contains(&told), "{}", stderr(output));
+    }
+    assert_balanced(&json(&results[1]));
+    // Without its network, the card has no interface, and the way to one is named.
+    let output = picnic(&["check", path]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains(&format!("picnic net up {path}")), "{}", stderr(&output));
+}
