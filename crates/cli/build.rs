@@ -49,7 +49,7 @@ fn templates() -> Result<String, Box<dyn Error>> {
             [("", "lib"), ("_main", "main"), ("_tests", "tests"), ("_fuzz", "fuzz")]
         {
             let path = folder.join(format!("{file}.rs.in"));
-            if file == "fuzz" && !path.exists() {
+            if !path.exists() {
                 continue;
             }
             let source = fs::read_to_string(path)?;
@@ -58,10 +58,10 @@ fn templates() -> Result<String, Box<dyn Error>> {
             // A program without `main`, with the function's source in it: here that is beside it.
             let lines = lines.filter(|line| !["#![no_main]", SOURCE].contains(line));
             let lines = lines.map(|line| match line {
-                "mod function;" => "use super::own_function as function;",
+                "mod function;" => "use super::own_@kind@ as function;",
                 line => line,
             });
-            let source = lines.collect::<Vec<_>>().join("\n");
+            let source = lines.collect::<Vec<_>>().join("\n").replace("@kind@", kind);
             let fill = |text: String, (mark, value): &(&str, String)| text.replace(mark, value);
             let source = values.iter().fold(source, fill);
             let of = match suffix {

@@ -133,7 +133,8 @@ impl DerefMut for PacketMut<'_> {
     }
 }
 
-/// Makes a function of a closure that judges one packet at a time.
+/// Makes a function of a closure that judges one packet at a time. The packet's headers are in one
+/// buffer, if they have room there.
 pub fn per_packet<F>(process_packet: F) -> PerPacket<F>
 where
     F: FnMut(&mut PacketMut<'_>) -> Verdict + Send,
@@ -151,11 +152,14 @@ where
 {
     #[inline]
     fn process(&mut self, _now: Time, burst: &mut Burst, out: &mut Out<'_>) {
-        burst.retain(|mut packet| match (self.0)(&mut PacketMut(&mut packet)) {
-            Verdict::Next => Some(packet),
-            verdict => {
-                out.dispose(packet, verdict);
-                None
+        burst.retain(|mut packet| {
+            packet.gather_headers();
+            match (self.0)(&mut PacketMut(&mut packet)) {
+                Verdict::Next => Some(packet),
+                verdict => {
+                    out.dispose(packet, verdict);
+                    None
+                }
             }
         });
     }

@@ -69,7 +69,7 @@ extern "C" {
  */
 struct picnic_packet {
     uint8_t *data;         /* its first byte */
-    uint32_t length;       /* bytes from there in this buffer */
+    uint32_t length;       /* bytes from there in this buffer, all headers among them if it has room */
     uint32_t total_length; /* of the whole packet: more than `length` if it goes on elsewhere */
     uint64_t received_ns;  /* when the wire handed it over (48 bits) */
     uint32_t mark;         /* for later functions; may be changed */
@@ -139,6 +139,9 @@ struct picnic_function {
     /* Writes the value of each to `values`, in that order. Called between two bursts, and behind the
      * last packet. */
     void (*count)(void *state, uint64_t *values);
+    /* Called once when the object is loaded, with picnic's copy of this table: fills in name, help,
+     * schema and counters that are not known when the object is compiled. */
+    void (*describe)(struct picnic_function *table);
 };
 
 extern const struct picnic_function picnic_function;

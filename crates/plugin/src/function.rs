@@ -7,7 +7,6 @@
 //! Guarantees: no allocation per packet; every packet leaves by one door, stays in the burst or
 //! is held, whatever the object returns; order is kept for what goes the same way.
 
-use crate::abi::{self, Packet, Target};
 use crate::call::Call;
 use crate::counts::Counts;
 use crate::object::{Instance, Object, Surroundings};
@@ -22,6 +21,8 @@ use picnic_core::packet::desc::Descriptor;
 use picnic_core::packet::layers::Layers;
 use picnic_core::registry::{BuildContext, Component, Entry};
 use picnic_core::time::Time;
+use picnic_sdk::Exported;
+use picnic_sdk::abi::{self, Packet, Target};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -75,10 +76,18 @@ impl Plugin {
             ConfigError::new("plugin", "found none, allowed: the path of a shared object")
         })?;
         let path = context.directory.join(path);
-        let wrong =
-            |message: String| ConfigError::new("plugin", format!("{}: {message}", path.display()));
         context.files.read("plugin", &path)?;
-        let object = Object::load(&path).map_err(wrong)?;
+        let object = Object::load(&path).map_err(|message| in_file(&path, &message))?;
+        Self::start(object, &path, keys, context)
+    }
+
+    fn start(
+        object: Object,
+        path: &Path,
+        keys: Map<String, Value>,
+        context: &BuildContext,
+    ) -> Result<Box<dyn Function>, ConfigError> {
+        let known = object.schema.keys();
         let config = Value::Object(object.schema.complete(keys)?).to_string();
         let wants_layers = object.wants_layers();
         let instance = object
@@ -91,7 +100,17 @@ impl Plugin {
                 directory: &context.directory.to_string_lossy(),
                 config: &config,
             })
-            .map_err(wrong)?;
+            .map_err(|failed| {
+                // `KEY: MESSAGE`, of a key that it has.
+                let of_key = failed.said.split_once(": ").and_then(|(key, message)| {
+                    let name = key.split(['[', '.']).next()?;
+                    known
+                        .iter()
+                        .any(|known| known.name == name)
+                        .then(|| ConfigError::new(key, message))
+                });
+                of_key.unwrap_or_else(|| in_file(path, &failed.to_string()))
+            })?;
         // What is held back is bounded, and its memory taken now.
         let held = if instance.can_hold() { abi::HOLD_MAX } else { 0 };
         Ok(Box::new(Plugin { held: VecDeque::with_capacity(held), wants_layers, instance }))
@@ -109,6 +128,27 @@ impl Plugin {
             () => self.held.push_back(packet),
         }
     }
+}
+
+fn in_file(path: &Path, message: &str) -> ConfigError {
+    ConfigError::new("plugin", format!("{}: {message}", path.display()))
+}
+
+/// A function that the program has itself, as if loaded from an object: for its tests.
+///
+/// # Errors
+/// As of a card file whose section has these keys, the first of them in its second line.
+pub fn linked(
+    exported: &Exported,
+    keys: &str,
+    context: &BuildContext,
+) -> Result<Box<dyn Function>, ConfigError> {
+    let section = Section::from_text("function", &format!("plugin = \"linked\"\n{keys}"))?;
+    let mut keys = section.parse::<Map<String, Value>>()?;
+    keys.remove("plugin");
+    let path = Path::new("linked");
+    let object = Object::linked(exported.table()).map_err(|message| in_file(path, &message))?;
+    Plugin::start(object, path, keys, context).map_err(|error| section.locate(error))
 }
 
 /// Builds what `plugin = ...` names, with the keys beside it.
@@ -172,6 +212,7 @@ pub fn describe(path: &Path) -> Result<Description, ConfigError> {
 #[inline(always)]
 fn show(packet: &mut Descriptor, view: &mut Packet, wants_layers: bool) {
     let mut found = Layers::default();
+    packet.gather_headers();
     if wants_layers {
         found = packet.parse();
     } else if packet.layers() != found {

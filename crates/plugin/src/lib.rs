@@ -21,7 +21,6 @@
 
 #![deny(unsafe_code)]
 
-pub mod abi;
 mod call;
 mod counts;
 mod elf;
@@ -31,7 +30,8 @@ pub mod schema;
 
 pub use call::{Answer, Call};
 pub use counts::{Counted, Counts};
-pub use function::{DescribedCounter, Description, ENTRY, Plugin, describe};
+pub use function::{DescribedCounter, Description, ENTRY, Plugin, describe, linked};
+pub use picnic_sdk::abi;
 
 /// The header that shared objects are written against.
 pub const HEADER: &str = include_str!("../include/picnic_function.h");

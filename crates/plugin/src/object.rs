@@ -8,13 +8,14 @@
 
 #![allow(unsafe_code)]
 
-use crate::abi::{self, Packet};
 use crate::elf;
 use crate::schema::Schema;
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 use picnic_core::packet::burst::BURST;
 use picnic_core::time::Time;
+use picnic_sdk::abi::{self, Packet};
 use std::ffi::{CStr, CString, c_char, c_void};
+use std::fmt;
 use std::io::{Read, Write};
 use std::mem::MaybeUninit;
 use std::path::Path;
@@ -35,8 +36,8 @@ pub(crate) struct Object {
     /// The names and the help of what it counts.
     pub(crate) counters: Arc<[(String, String)]>,
     table: abi::Function,
-    // Last: unloaded when all else is gone.
-    _library: Library,
+    // Last: unloaded when all else is gone. None: the program has it.
+    _library: Option<Library>,
 }
 
 impl Object {
@@ -77,6 +78,22 @@ impl Object {
             ptr::copy_nonoverlapping(symbol, table.as_mut_ptr().cast(), known_size);
             table.assume_init()
         };
+        Self::of(table, Some(library))
+    }
+
+    /// A function whose table the program has itself.
+    ///
+    /// # Errors
+    /// What is wrong with it, in words.
+    pub(crate) fn linked(table: &abi::Function) -> Result<Self, String> {
+        Self::of(*table, None)
+    }
+
+    fn of(mut table: abi::Function, library: Option<Library>) -> Result<Self, String> {
+        if let Some(describe) = table.describe {
+            // SAFETY: it fills in the copy of its table that is lent to it.
+            unsafe { describe(&raw mut table) };
+        }
         if table.process_packet.is_some() == table.process_burst.is_some() {
             let found = if table.process_burst.is_some() { "both" } else { "neither" };
             return Err(format!(
@@ -103,7 +120,7 @@ impl Object {
     ///
     /// # Errors
     /// What the object's `init` says.
-    pub(crate) fn start(self, card: Surroundings<'_>) -> Result<Instance, String> {
+    pub(crate) fn start(self, card: Surroundings<'_>) -> Result<Instance, InitFailed> {
         let mut state = ptr::null_mut();
         if let Some(init) = self.table.init {
             let directory = c_text(card.directory);
@@ -123,9 +140,7 @@ impl Object {
                 init(&raw const context, config.as_ptr(), &raw mut state, error, REPLY_BYTES)
             };
             if status != 0 {
-                let said = written(&error);
-                let reason = if said.is_empty() { "it gives no reason" } else { &said };
-                return Err(format!("its init failed ({status}): {reason}"));
+                return Err(InitFailed { status, said: written(&error) });
             }
         }
         Ok(Instance {
@@ -134,6 +149,19 @@ impl Object {
             targets: Box::new([abi::NEXT; BURST]),
             object: self,
         })
+    }
+}
+
+/// What an object's `init` returned and wrote.
+pub(crate) struct InitFailed {
+    status: i32,
+    pub(crate) said: String,
+}
+
+impl fmt::Display for InitFailed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let said = if self.said.is_empty() { "it gives no reason" } else { &self.said };
+        write!(f, "its init failed ({}): {said}", self.status)
     }
 }
 

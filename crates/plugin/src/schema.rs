@@ -1,7 +1,8 @@
 //! The keys of a shared object, by the JSON schema that it gives.
 //!
 //! Understood are `properties` with `type` (integer, number, boolean, string, array), `items`,
-//! `enum`, `minimum`, `maximum`, `default`, `description`, and `required`. What else a schema
+//! `enum` or `oneOf` constants, `minimum`, `maximum`, `default`, `description`, and `required`, as
+//! the `schemars` crate writes them too. What else a schema
 //! says is for the object's `init` to check.
 //!
 //! Guarantees: what passes holds every required key, no unknown one, and values of the types and
@@ -23,7 +24,7 @@ impl Schema {
     /// # Errors
     /// What is wrong with it, in words.
     pub fn parse(text: Option<&str>) -> Result<Self, String> {
-        let schema: Value = match text {
+        let mut schema: Value = match text {
             Some(text) => serde_json::from_str(text)
                 .map_err(|error| format!("its config_schema is not JSON: {error}"))?,
             None => Value::Object(Map::new()),
@@ -33,6 +34,9 @@ impl Schema {
         };
         if object.get("properties").is_some_and(|properties| !properties.is_object()) {
             return Err("the properties of its config_schema are not an object".into());
+        }
+        for property in schema["properties"].as_object_mut().into_iter().flatten() {
+            simplify(property.1);
         }
         let schema = Schema(schema);
         for (key, property) in schema.properties() {
@@ -88,6 +92,26 @@ impl Schema {
             }
         }
         Ok(given)
+    }
+}
+
+/// Makes of a choice of constants, and of a type that may be null, what [`check`] understands.
+fn simplify(property: &mut Value) {
+    if let Some(types) = property["type"].as_array() {
+        let other = types.iter().find(|name| *name != "null").cloned();
+        property["type"] = other.unwrap_or_default();
+    }
+    for choice in ["oneOf", "anyOf"] {
+        let words: Option<Vec<_>> = property[choice].as_array().map(|choices| {
+            choices.iter().filter_map(|choice| choice.get("const").cloned()).collect()
+        });
+        if let Some(words) = words.filter(|words| !words.is_empty()) {
+            property["enum"] = words.into();
+        }
+    }
+    if let Some(object) = property.as_object_mut() {
+        // A default that is null is none.
+        object.retain(|_, value| !value.is_null());
     }
 }
 

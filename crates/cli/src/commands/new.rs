@@ -17,9 +17,10 @@ use std::path::{Path, PathBuf};
   picnic new scheduler monotonic && cd monotonic && cargo test
   picnic new experiment loads && cd loads && cargo test
 
-The C form of a function is a shared object, and needs nothing but a compiler. All others are a
-program of its own with the whole command line; it is built against picnic's source tree.
-docs/plugins.md goes on from there.")]
+A function is a shared object that a card file names: in C, it needs nothing but a compiler; in
+Rust, it builds a small part of picnic's source tree. All others, --lang rust-program among them,
+are a program of its own with the whole command line, which builds all of the source tree (many
+minutes). docs/plugins.md goes on from there.")]
 pub(crate) struct NewArgs {
     #[command(subcommand)]
     what: NewCommand,
@@ -57,10 +58,12 @@ struct NewCrate {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Language {
-    /// A program with picnic's command line
-    Rust,
-    /// A shared object
+    /// A shared object, in C
     C,
+    /// A shared object, in Rust
+    Rust,
+    /// A program with picnic's command line, for functions that work on bursts or take commands
+    RustProgram,
 }
 
 macro_rules! template {
@@ -83,30 +86,55 @@ struct Template {
     uses: &'static [&'static str],
     /// And those that its tests use.
     tested_with: &'static [&'static str],
+    /// Those that its fuzz target uses.
+    fuzzed_with: &'static [&'static str],
     /// Packages beside it in its workspace.
     members: &'static [&'static str],
+    /// Whether it is a shared object in Rust.
+    is_object: bool,
     /// What is typed next.
     next: &'static str,
 }
 
 const FUNCTION: Template = Template {
     kind: "function",
-    key: "function",
-    named: "@name@",
+    key: "plugin",
+    named: "target/debug/lib@ident@.so",
     files: &[
         ("Cargo.toml", template!("Cargo.toml")),
         ("src/lib.rs", template!("function/lib.rs")),
-        ("src/main.rs", template!("function/main.rs")),
         ("tests/function.rs", template!("function/tests.rs")),
         ("fuzz/Cargo.toml", template!("function/fuzz.toml")),
         ("fuzz/src/main.rs", template!("function/fuzz.rs")),
         ("Makefile", template!("function/Makefile")),
         ("card.toml", template!("function/card.toml")),
     ],
+    uses: &["sdk"],
+    tested_with: &["core", "engine", "plugin"],
+    fuzzed_with: &["core", "engine", "plugin", "sdk"],
+    members: &["fuzz"],
+    is_object: true,
+    next: "cargo build\n  picnic run card.toml --duration 5\n  cargo test\n  make fuzz",
+};
+const PROGRAM: Template = Template {
+    key: "function",
+    named: "@name@",
+    files: &[
+        ("Cargo.toml", template!("Cargo.toml")),
+        ("src/lib.rs", template!("program/lib.rs")),
+        ("src/main.rs", template!("program/main.rs")),
+        ("tests/function.rs", template!("program/tests.rs")),
+        ("fuzz/Cargo.toml", template!("program/fuzz.toml")),
+        ("fuzz/src/main.rs", template!("program/fuzz.rs")),
+        ("Makefile", template!("program/Makefile")),
+        ("card.toml", template!("function/card.toml")),
+    ],
     uses: &["cli", "control", "core"],
     tested_with: &["engine"],
-    members: &["fuzz"],
+    fuzzed_with: &["core", "engine"],
+    is_object: false,
     next: "cargo test\n  make fuzz\n  cargo run -- run card.toml --duration 5",
+    ..FUNCTION
 };
 const C_FUNCTION: Template = Template {
     kind: "function",
@@ -123,6 +151,7 @@ const C_FUNCTION: Template = Template {
     tested_with: &[],
     members: &[],
     next: "make test\n  picnic run card.toml --duration 5",
+    ..PROGRAM
 };
 const TASK: Template = Template {
     kind: "task",
@@ -137,7 +166,7 @@ const TASK: Template = Template {
     tested_with: &["host", "sim"],
     members: &[],
     next: "cargo test\n  cargo run -- run card.toml --duration 5",
-    ..FUNCTION
+    ..PROGRAM
 };
 const SCHEDULER: Template = Template {
     kind: "scheduler",
@@ -152,7 +181,7 @@ const SCHEDULER: Template = Template {
     tested_with: &["host", "sim", "tasks"],
     members: &[],
     next: TASK.next,
-    ..FUNCTION
+    ..PROGRAM
 };
 const EXPERIMENT: Template = Template {
     kind: "experiment",
@@ -166,8 +195,14 @@ const EXPERIMENT: Template = Template {
     tested_with: &[],
     members: &[],
     next: "cargo test\n  cargo run -- lab run @name@",
-    ..FUNCTION
+    ..PROGRAM
 };
+
+/// What Cargo.toml says of a shared object.
+const LIBRARY: &str = "\n[lib]\ncrate-type = [\"cdylib\", \"rlib\"]\n";
+/// And how it is quick to build: what is off the data path is not optimised.
+const PROFILE: &str = "\n[profile.dev.package.\"*\"]\nopt-level = 0\ndebug = false\n\n\
+                       [profile.dev.package.picnic-core]\nopt-level = 1\n";
 
 /// Where the crates are in the source tree.
 fn folder_of(name: &str) -> &str {
@@ -176,7 +211,7 @@ fn folder_of(name: &str) -> &str {
 
 impl Template {
     /// What stands for each mark.
-    fn values(&self, name: &str, tree: Option<&Path>) -> [(&'static str, String); 10] {
+    fn values(&self, name: &str, tree: Option<&Path>) -> [(&'static str, String); 12] {
         let tree = tree.map_or_else(String::new, |tree| tree.display().to_string());
         let of_picnic = |names: &[&str]| -> String {
             let line = |name: &&str| {
@@ -198,7 +233,9 @@ impl Template {
             ("@named@", self.named.into()),
             ("@kind@", self.key.into()),
             ("@dependencies@", of_picnic(self.uses) + others),
-            ("@fuzz-dependencies@", of_picnic(&["core", "engine"]) + others),
+            ("@fuzz-dependencies@", of_picnic(self.fuzzed_with) + others),
+            ("@lib@", if self.is_object { LIBRARY.into() } else { String::new() }),
+            ("@profile@", if self.is_object { PROFILE.into() } else { String::new() }),
             ("@members@", members),
             ("@dev-dependencies@", of_picnic(self.tested_with) + for_tests),
             ("@name@", name.into()),
@@ -215,6 +252,7 @@ const BUILT_FROM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 pub(crate) fn run(args: &NewArgs, json: bool) -> anyhow::Result<()> {
     let (template, place) = match &args.what {
         NewCommand::Function { place, lang: Language::Rust } => (FUNCTION, place),
+        NewCommand::Function { place, lang: Language::RustProgram } => (PROGRAM, place),
         NewCommand::Function { place, lang: Language::C } => (C_FUNCTION, place),
         NewCommand::Task(place) => (TASK, place),
         NewCommand::Scheduler(place) => (SCHEDULER, place),
@@ -325,7 +363,7 @@ mod tests {
 
     #[test]
     fn no_mark_is_left_in_what_is_written() {
-        for template in [FUNCTION, C_FUNCTION, TASK, SCHEDULER, EXPERIMENT] {
+        for template in [FUNCTION, PROGRAM, C_FUNCTION, TASK, SCHEDULER, EXPERIMENT] {
             let values = template.values("some-name", Some(Path::new("/tree")));
             for (name, text) in template.files {
                 let fill = |text: &str| {
@@ -345,7 +383,7 @@ mod tests {
     /// Every crate of picnic that a text names stands in its Cargo.toml, and none besides.
     #[test]
     fn what_is_used_is_depended_on() {
-        for template in [FUNCTION, TASK, SCHEDULER, EXPERIMENT] {
+        for template in [FUNCTION, PROGRAM, TASK, SCHEDULER, EXPERIMENT] {
             let named = |place: &str| -> std::collections::BTreeSet<String> {
                 let files = template.files.iter().filter(|(name, _)| name.starts_with(place));
                 let words = files.flat_map(|(_, text)| {

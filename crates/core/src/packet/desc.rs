@@ -360,6 +360,15 @@ impl Descriptor {
         layers
     }
 
+    /// Moves headers that go on in further buffers into the first, as far as it has room; of a
+    /// packet in one buffer, nothing.
+    #[inline(always)]
+    pub fn gather_headers(&mut self) {
+        if self.is_chained() {
+            self.parse_chained();
+        }
+    }
+
     #[cold]
     #[inline(never)]
     fn parse_chained(&mut self) -> Layers {

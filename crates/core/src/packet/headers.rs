@@ -23,6 +23,9 @@
 //! | cut within the header asked for   | `None`             | `None`                | there, if all four bytes are |
 //! | in several buffers                | if it is in one     | if it is in one      | there   |
 //!
+//! [`per_packet`](crate::function::per_packet) and shared objects see the headers in one buffer; a
+//! function that works on bursts calls [`Descriptor::gather_headers`] first.
+//!
 //! Guarantees: what is read are the bytes as they are now, whatever an earlier parse has found; each
 //! call parses, some nanoseconds. A function that needs more of a packet keeps what
 //! [`Descriptor::parse`] returns; the raw words of [`Layers`] are for hashing.
@@ -31,40 +34,125 @@ use super::desc::Descriptor;
 use super::layers::{self, L4Kind, LONGEST_HEADERS, Layers};
 use super::wire::{Ipv4, Ipv6, Tcp, Udp};
 
+/// The first bytes of a packet, and what they say of its headers: as [`Descriptor`] does, for
+/// those who have the bytes alone.
+#[derive(Clone, Copy, Debug)]
+pub struct Front<'a> {
+    data: &'a [u8],
+    length: usize,
+    layers: Layers,
+}
+
+impl<'a> Front<'a> {
+    /// Those of a packet of `length` bytes.
+    pub fn of(data: &'a [u8], length: usize) -> Self {
+        Front { data, length, layers: layers::parse_of(data, length) }
+    }
+
+    /// The IPv4 header and what is there of its payload.
+    pub fn ipv4(self) -> Option<Ipv4<&'a [u8]>> {
+        ipv4(self.layers, |place| self.data.get(place..))
+    }
+
+    /// The IPv6 header and what is there of its payload, extension headers included.
+    pub fn ipv6(self) -> Option<Ipv6<&'a [u8]>> {
+        ipv6(self.layers, |place| self.data.get(place..))
+    }
+
+    /// The TCP header and what is there of its data.
+    pub fn tcp(self) -> Option<Tcp<&'a [u8]>> {
+        Tcp::new_checked(l4(L4Kind::Tcp, self.layers, self.length, |place| self.data.get(place..))?)
+            .ok()
+    }
+
+    /// The UDP header and what is there of its data.
+    pub fn udp(self) -> Option<Udp<&'a [u8]>> {
+        Udp::new_header(l4(L4Kind::Udp, self.layers, self.length, |place| self.data.get(place..))?)
+            .ok()
+    }
+
+    /// Source and destination port of TCP or UDP.
+    pub fn ports(self) -> Option<(u16, u16)> {
+        ports(self.layers, self.data)
+    }
+}
+
+fn ipv4<'a>(layers: Layers, from: impl Fn(usize) -> Option<&'a [u8]>) -> Option<Ipv4<&'a [u8]>> {
+    let packet = from(layers.l3_offset.into())?;
+    if layers.packet_type.is_ipv4() { Ipv4::new_header(packet).ok() } else { None }
+}
+
+fn ipv6<'a>(layers: Layers, from: impl Fn(usize) -> Option<&'a [u8]>) -> Option<Ipv6<&'a [u8]>> {
+    let packet = from(layers.l3_offset.into())?;
+    if layers.packet_type.is_ipv6() { Ipv6::new_header(packet).ok() } else { None }
+}
+
+/// From the transport header to the end of the IP packet, as far as `from` gives bytes: padding is
+/// not of it. `length` is that of the whole packet.
+fn l4<'a>(
+    kind: L4Kind,
+    layers: Layers,
+    length: usize,
+    from: impl Fn(usize) -> Option<&'a [u8]>,
+) -> Option<&'a [u8]> {
+    if layers.packet_type.l4() != kind {
+        return None;
+    }
+    let l3 = usize::from(layers.l3_offset);
+    let packet = from(l3)?;
+    let said = if layers.packet_type.is_ipv4() {
+        usize::from(Ipv4::new_header(packet).ok()?.total_length())
+    } else {
+        match Ipv6::new_header(packet).ok()?.payload_length() {
+            0 => 0,
+            length => Ipv6::HEADER_LENGTH + usize::from(length),
+        }
+    };
+    let length = if said == 0 { length.checked_sub(l3)? } else { said };
+    let l4 = usize::from(layers.l4_offset);
+    let segment = from(l4)?;
+    segment.get(..(l3 + length).checked_sub(l4)?.min(segment.len()))
+}
+
+fn ports(layers: Layers, data: &[u8]) -> Option<(u16, u16)> {
+    let [a, b, c, d] = layers.ports(data)?.to_ne_bytes();
+    Some((u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d])))
+}
+
 impl Descriptor {
     /// The IPv4 header and what is there of its payload.
     pub fn ipv4(&self) -> Option<Ipv4<&[u8]>> {
-        let layers = self.seek();
-        let packet = self.bytes_from(layers.l3_offset.into())?;
-        if layers.packet_type.is_ipv4() { Ipv4::new_header(packet).ok() } else { None }
+        ipv4(self.seek(), |place| self.bytes_from(place))
     }
 
     /// The IPv6 header and what is there of its payload, extension headers included.
     pub fn ipv6(&self) -> Option<Ipv6<&[u8]>> {
-        let layers = self.seek();
-        let packet = self.bytes_from(layers.l3_offset.into())?;
-        if layers.packet_type.is_ipv6() { Ipv6::new_header(packet).ok() } else { None }
+        ipv6(self.seek(), |place| self.bytes_from(place))
     }
 
     /// The TCP header and what is there of its data.
     pub fn tcp(&self) -> Option<Tcp<&[u8]>> {
-        Tcp::new_checked(self.l4(L4Kind::Tcp)?).ok()
+        Tcp::new_checked(l4(L4Kind::Tcp, self.seek(), self.length() as usize, |place| {
+            self.bytes_from(place)
+        })?)
+        .ok()
     }
 
     /// The UDP header and what is there of its data.
     pub fn udp(&self) -> Option<Udp<&[u8]>> {
-        Udp::new_header(self.l4(L4Kind::Udp)?).ok()
+        Udp::new_header(l4(L4Kind::Udp, self.seek(), self.length() as usize, |place| {
+            self.bytes_from(place)
+        })?)
+        .ok()
     }
 
     /// Source and destination port of TCP or UDP.
     pub fn ports(&self) -> Option<(u16, u16)> {
         let layers = self.seek();
-        let ports = match self.is_chained() {
-            false => layers.ports(self.data()),
-            true => layers.ports(self.copy_front(&mut [0; LONGEST_HEADERS])),
-        };
-        let [a, b, c, d] = ports?.to_ne_bytes();
-        Some((u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d])))
+        match self.is_chained() {
+            false => ports(layers, self.data()),
+            true => ports(layers, self.copy_front(&mut [0; LONGEST_HEADERS])),
+        }
     }
 
     /// Bytes of the IP packet that begins at L3; see [`Layers::ip_length`].
@@ -112,29 +200,6 @@ impl Descriptor {
                 None
             }
         })
-    }
-
-    /// From the transport header to the end of the IP packet, as far as they lie in one buffer:
-    /// padding is not of it.
-    fn l4(&self, kind: L4Kind) -> Option<&[u8]> {
-        let layers = self.seek();
-        if layers.packet_type.l4() != kind {
-            return None;
-        }
-        let l3 = usize::from(layers.l3_offset);
-        let packet = self.bytes_from(l3)?;
-        let length = if layers.packet_type.is_ipv4() {
-            usize::from(Ipv4::new_header(packet).ok()?.total_length())
-        } else {
-            match Ipv6::new_header(packet).ok()?.payload_length() {
-                0 => 0,
-                length => Ipv6::HEADER_LENGTH + usize::from(length),
-            }
-        };
-        let length = if length == 0 { self.length() as usize - l3 } else { length };
-        let l4 = usize::from(layers.l4_offset);
-        let segment = self.bytes_from(l4)?;
-        segment.get(..(l3 + length).checked_sub(l4)?.min(segment.len()))
     }
 }
 

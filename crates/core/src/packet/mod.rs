@@ -7,7 +7,7 @@
 
 pub mod burst;
 pub mod desc;
-mod headers;
+pub mod headers;
 pub mod landing;
 pub mod layers;
 pub mod lend;

@@ -23,6 +23,7 @@ use super::{Released, Trial, frames};
 use picnic_core::direction::Direction;
 use picnic_core::function::Function;
 use picnic_core::packet::desc::{ChecksumState, Descriptor, GsoType, VlanTag};
+use picnic_core::packet::headers::Front;
 use picnic_core::packet::layers::{self, Layers};
 use picnic_core::registry::BuildContext;
 use picnic_core::time::Time;
@@ -96,7 +97,7 @@ pub fn of_pieces(
                 let expected = whole.give_pieces(1, 0, [0; 4], &[&frame]).map_err(told)?;
                 let found = cut.give_pieces(1, 0, [0; 4], &pieces).map_err(told)?;
                 if what_became(&expected) != what_became(&found) {
-                    return Err(told(format!("{found:x?}, but whole {expected:x?}")));
+                    return Err(told(difference(&expected, &found, &frame, &pieces)));
                 }
             }
         }
@@ -105,6 +106,47 @@ pub fn of_pieces(
         }
     }
     Ok(())
+}
+
+/// How the fate of a packet in pieces differs from that of the whole, and the likely reason.
+fn difference(whole: &[Released], cut: &[Released], frame: &[u8], pieces: &[&[u8]]) -> String {
+    let fates = |released: &[Released]| {
+        let fates: Vec<_> = released.iter().map(|one| format!("{:?}", one.fate)).collect();
+        if fates.is_empty() { "held back".into() } else { fates.join(", ") }
+    };
+    let (expected, found) = (fates(whole), fates(cut));
+    let mut text = match expected == found {
+        true => {
+            let differs = |name: &'static str, differs: bool| differs.then_some(name);
+            let pairs = || whole.iter().zip(cut);
+            let changed = [
+                differs("bytes", pairs().any(|(whole, cut)| whole.data != cut.data)),
+                differs("mark", pairs().any(|(whole, cut)| whole.mark != cut.mark)),
+                differs("RSS hash", pairs().any(|(whole, cut)| whole.rss_hash != cut.rss_hash)),
+                differs("wire", pairs().any(|(whole, cut)| whole.wire != cut.wire)),
+            ];
+            let changed: Vec<_> = changed.into_iter().flatten().collect();
+            format!("{found} as of the whole packet, but with another {}", changed.join(" and "))
+        }
+        false => format!("found {found}, expected {expected} as of the whole packet"),
+    };
+    let (first, whole) = (Front::of(pieces[0], frame.len()), Front::of(frame, frame.len()));
+    let lost = [
+        ("ipv4", whole.ipv4().is_some() && first.ipv4().is_none()),
+        ("ipv6", whole.ipv6().is_some() && first.ipv6().is_none()),
+        ("tcp", whole.tcp().is_some() && first.tcp().is_none()),
+        ("udp", whole.udp().is_some() && first.udp().is_none()),
+    ];
+    let lost: Vec<_> = lost.iter().filter(|(_, lost)| *lost).collect();
+    if let Some((name, _)) = lost.last() {
+        text += &format!(
+            "; `packet.{name}()` gave nothing: headers are split over two buffers. Try: call \
+             `packet.gather_headers()` first"
+        );
+    } else if pieces.len() > 1 {
+        text += "; `packet.data()` is the first buffer alone, `packet.segments()` are all";
+    }
+    text
 }
 
 /// Bytes of the first buffer, and of each other.

@@ -310,3 +310,52 @@ fn what_every_function_keeps_is_missed_where_it_is_not_kept() {
     let (_, bytes) = keeps(|| Box::new(Holds(Vec::new(), true)));
     assert!(bytes.unwrap_err().contains("held back after the last flush"));
 }
+
+/// The closure of the README.
+fn names_to_queue_1(packet: &mut PacketMut<'_>) -> Verdict {
+    match packet.udp() {
+        Some(udp) if udp.destination_port() == 53 => Verdict::Steer(1),
+        _ => Verdict::Next,
+    }
+}
+
+#[test]
+fn closure_sees_headers_that_are_split_over_buffers() {
+    let build = || -> Box<dyn Function> { Box::new(per_packet(names_to_queue_1)) };
+    assert_eq!(conformance::of_pieces(build, &BuildContext::default()), Ok(()));
+}
+
+#[test]
+fn difference_by_buffers_names_the_accessor_that_gave_nothing() {
+    struct Whole(fn(&mut PacketMut<'_>) -> Verdict);
+    impl Function for Whole {
+        fn process(&mut self, _: Time, burst: &mut Burst, out: &mut Out<'_>) {
+            burst.retain(|mut packet| match (self.0)(&mut PacketMut::from(&mut packet)) {
+                Verdict::Next => Some(packet),
+                verdict => {
+                    out.dispose(packet, verdict);
+                    None
+                }
+            });
+        }
+    }
+    let told = |judge| {
+        let build = || -> Box<dyn Function> { Box::new(Whole(judge)) };
+        conformance::of_pieces(build, &BuildContext::default()).unwrap_err()
+    };
+    let message = told(names_to_queue_1);
+    assert!(message.contains("found Next, expected Queue(1) as of the whole packet"), "{message}");
+    let reason = "`packet.udp()` gave nothing: headers are split over two buffers";
+    assert!(message.contains(reason), "{message}");
+    let message = told(|packet| match packet.tcp() {
+        Some(_) => Verdict::Steer(1),
+        None => Verdict::Next,
+    });
+    assert!(message.contains("`packet.tcp()` gave nothing"), "{message}");
+    // Where an accessor is not the reason, what the first buffer lacks is.
+    let message = told(|packet| match packet.data().len() {
+        ..=60 => Verdict::Steer(1),
+        _ => Verdict::Next,
+    });
+    assert!(message.contains("the first buffer alone") || message.contains("gave nothing"));
+}

@@ -83,7 +83,8 @@ fn the_header_and_the_types_are_the_same() {
         command,
         exit,
         counters,
-        count
+        count,
+        describe
     );
     compare!(text, abi::Counter, "picnic_counter", name, help);
     for (name, value) in [

@@ -6,3 +6,4 @@ mod common;
 mod header;
 mod objects;
 mod random;
+mod sdk;

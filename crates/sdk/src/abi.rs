@@ -1,7 +1,7 @@
 //! What crosses between the card and a shared object: `picnic_function.h` in Rust.
 //!
 //! The header is written by hand, as it is what users read; a test has the C compiler compare
-//! both, field by field (`tests/all/header.rs`).
+//! both, field by field (`crates/plugin/tests/all/header.rs`).
 //!
 //! Numbers that a function returns mean the same in C and here: [`Target::of`] is the one table.
 
@@ -155,10 +155,12 @@ pub struct Function {
     pub exit: Option<unsafe extern "C" fn(*mut c_void)>,
     pub counters: *const Counter,
     pub count: Option<unsafe extern "C" fn(*mut c_void, *mut u64)>,
+    pub describe: Option<unsafe extern "C" fn(*mut Function)>,
 }
 
 /// The sizes that [`Function`] has had, the present one last: it grows at its end only.
-pub const SIZES: [usize; 2] = [offset_of!(Function, counters), size_of::<Function>()];
+pub const SIZES: [usize; 3] =
+    [offset_of!(Function, counters), offset_of!(Function, describe), size_of::<Function>()];
 
 #[cfg(test)]
 mod tests {

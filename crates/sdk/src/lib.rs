@@ -1,0 +1,160 @@
+//! A NIC function in Rust as a shared object: no program to link, and few crates to build.
+//!
+//! ```
+//! use picnic_sdk::{ConfigError, Context, Function, Packet, Time, Verdict};
+//!
+//! /// Sends name service to a queue of its own.
+//! struct Names {
+//!     queue: u16,
+//! }
+//!
+//! #[derive(Default, serde::Deserialize, schemars::JsonSchema)]
+//! #[serde(deny_unknown_fields, default)]
+//! struct Keys {
+//!     /// The queue that name service goes to.
+//!     queue: u16,
+//! }
+//!
+//! impl Function for Names {
+//!     type Config = Keys;
+//!     const NAME: &'static str = "names";
+//!     const HELP: &'static str = "send name service to a queue of its own";
+//!
+//!     fn new(keys: Keys, _: &Context) -> Result<Self, ConfigError> {
+//!         Ok(Names { queue: keys.queue })
+//!     }
+//!
+//!     fn process_packet(&mut self, _now: Time, packet: &mut Packet<'_>) -> Verdict {
+//!         match packet.udp() {
+//!             Some(udp) if udp.destination_port() == 53 => Verdict::Steer(self.queue),
+//!             _ => Verdict::Next,
+//!         }
+//!     }
+//! }
+//!
+//! picnic_sdk::export!(Names);
+//! ```
+//!
+//! In Cargo.toml, `crate-type = ["cdylib", "rlib"]`; in the card file, `plugin = "libnames.so"`.
+//! `picnic new function NAME --lang rust` writes both, with tests.
+//!
+//! The object keeps to `picnic_function.h`, so every picnic with this version of the interface
+//! loads it, whatever compiler built either. Commands, functions that work on whole bursts or make
+//! packets, and kernel forms need a program of one's own: docs/plugins.md.
+//!
+//! Guarantees: a packet's bytes are those that picnic lends for the call; what a function returns
+//! is checked by picnic. A panic ends the process: the data path must not.
+
+#![deny(unsafe_code)]
+
+pub mod abi;
+mod object;
+mod packet;
+
+pub use object::Exported;
+#[doc(hidden)]
+pub use object::table;
+pub use packet::Packet;
+pub use picnic_core::error::ConfigError;
+pub use picnic_core::time::Time;
+
+use schemars::JsonSchema;
+use serde::de::DeserializeOwned;
+use std::path::PathBuf;
+
+/// What becomes of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// On to the next function; after the last, to the default queue or wire.
+    Next,
+    /// To a target queue.
+    Steer(u16),
+    /// Out by a wire.
+    Transmit(u8),
+    /// Dropped, counted as `filtered`.
+    Drop,
+    /// The function keeps it for good.
+    Consume,
+    /// Held back until [`Function::flush`]; for functions with [`Function::HOLDS`].
+    Hold,
+}
+
+impl Verdict {
+    /// The number that says so to picnic.
+    #[inline(always)]
+    fn number(self) -> i32 {
+        match self {
+            Verdict::Next => abi::NEXT,
+            Verdict::Steer(queue) => queue.into(),
+            Verdict::Transmit(wire) => abi::TRANSMIT - i32::from(wire),
+            Verdict::Drop => abi::DROP,
+            Verdict::Consume => abi::CONSUME,
+            Verdict::Hold => abi::HOLD,
+        }
+    }
+}
+
+/// The card that an instance is made for.
+#[derive(Clone, Debug)]
+pub struct Context {
+    /// Target queues.
+    pub queues: u16,
+    /// Wires.
+    pub wires: u8,
+    /// Its place in the chain, from 0.
+    pub position: usize,
+    /// The longest packet that one buffer holds, in bytes.
+    pub buffer_size: usize,
+    /// The run's seed.
+    pub seed: u64,
+    /// Relative paths start here: the folder of the card file.
+    pub directory: PathBuf,
+}
+
+/// A NIC function. [`new`](Function::new) and drop may allocate and take time; all else runs on
+/// the borrowed core: no panic, no allocation, no lock, no system call. Time is an argument.
+pub trait Function: Send + Sized + 'static {
+    /// Its keys in a card file: types, defaults and, as help, their comments.
+    type Config: DeserializeOwned + JsonSchema;
+    /// Lower case, digits and dashes, up to 32 characters.
+    const NAME: &'static str;
+    /// One line: what it does.
+    const HELP: &'static str;
+    /// What it counts: names (lower case, digits and `_`) with help. The numbers only grow.
+    const COUNTERS: &'static [(&'static str, &'static str)] = &[];
+    /// Whether it holds packets back.
+    const HOLDS: bool = false;
+
+    /// Makes an instance.
+    ///
+    /// # Errors
+    /// The key that is wrong, what was found and what is allowed.
+    fn new(config: Self::Config, context: &Context) -> Result<Self, ConfigError>;
+
+    /// Judges one packet. Its headers are in [`Packet::data`], if its first buffer has room.
+    fn process_packet(&mut self, now: Time, packet: &mut Packet<'_>) -> Verdict;
+
+    /// When packets held back want [`flush`](Function::flush); asked only while there are some.
+    fn next_deadline(&self) -> Option<Time> {
+        None
+    }
+
+    /// Judges a packet held back, oldest first. With [`Time::MAX`] none may be held any longer.
+    fn flush(&mut self, _now: Time, _packet: &mut Packet<'_>) -> Verdict {
+        Verdict::Next
+    }
+
+    /// Writes the value of each counter, in the order of [`COUNTERS`](Function::COUNTERS).
+    fn count(&self, _values: &mut [u64]) {}
+}
+
+/// Makes a function what picnic loads: once in a crate.
+#[macro_export]
+macro_rules! export {
+    ($function:ty) => {
+        /// What picnic loads, as `picnic_function.h` says.
+        #[allow(non_upper_case_globals)]
+        #[unsafe(no_mangle)]
+        pub static picnic_function: $crate::Exported = $crate::table::<$function>();
+    };
+}
