@@ -255,7 +255,7 @@ fn told(error: Value) -> anyhow::Error {
     if let (Some(key), Some(message)) = (data["key"].as_str(), data["message"].as_str()) {
         let file = data["file"].as_str().map(PathBuf::from);
         let line = data["line"].as_u64().unwrap_or(0) as usize;
-        return ConfigError { file, line, key: key.into(), message: message.into() }.into();
+        return ConfigError { file, line, ..ConfigError::new(key, message) }.into();
     }
     match error["code"].as_i64() {
         Some(INVALID_PARAMS | METHOD_NOT_FOUND | protocol::INVALID_REQUEST) => {

@@ -1,16 +1,15 @@
 //! How a failure is told, and the exit code it gives.
 //!
 //! What is wrong with a card file reads `FILE:LINE: KEY: MESSAGE`, as compilers
-//! write it; all else reads `picnic: MESSAGE`, one line for each cause.
+//! write it, a line for each error; all else reads `picnic: MESSAGE`, one line for each cause.
 
 use crate::cli::Cli;
 use crate::output::{self, is_broken_pipe};
 use clap::Parser;
 use picnic_control::error::RunError;
-use picnic_control::socket::SocketError;
 use picnic_core::error::ConfigError;
-use picnic_engine::build::BuildError;
 use picnic_sciron::rules::Faults;
+use serde_json::{Value, json};
 use std::process::ExitCode;
 
 /// The user asked for something that is not there.
@@ -30,13 +29,18 @@ pub(crate) fn refuse(error: &clap::Error) -> ! {
 }
 
 /// Tells the user of a failure, and says what to exit with.
-pub(crate) fn exit_code(error: &anyhow::Error) -> ExitCode {
+///
+/// With `json`, what is wrong with a card file is one JSON object on standard output.
+pub(crate) fn exit_code(error: &anyhow::Error, json: bool) -> ExitCode {
     // Whoever read the output has seen enough.
     if is_broken_pipe(error) {
         return ExitCode::SUCCESS;
     }
     if let Some(error) = config_error(error) {
-        output::tell(error);
+        match json {
+            true => drop(output::print_json(&json!({ "errors": listed(error) }))),
+            false => error.to_string().lines().for_each(output::tell),
+        }
         return ExitCode::from(2);
     }
     // A file of rules is told of in the same way.
@@ -53,10 +57,24 @@ pub(crate) fn exit_code(error: &anyhow::Error) -> ExitCode {
 /// The card file's error, if that is what the error is about.
 fn config_error(error: &anyhow::Error) -> Option<&ConfigError> {
     error.downcast_ref::<ConfigError>().or_else(|| match error.downcast_ref::<RunError>() {
-        Some(RunError::Build(BuildError::Config(error))) => Some(error),
-        Some(RunError::Control(SocketError::Config(error))) => Some(error),
-        _ => None,
+        Some(error) => error.config(),
+        None => None,
     })
+}
+
+/// The errors of a card file, each with its place; null where there is none.
+fn listed(error: &ConfigError) -> Vec<Value> {
+    let of = |error: &ConfigError| {
+        json!({
+            "file": error.file,
+            "line": (error.line != 0).then_some(error.line),
+            "key": error.key,
+            "found": error.found(),
+            "allowed": error.allowed(),
+            "message": error.message,
+        })
+    };
+    error.each().map(of).collect()
 }
 
 #[cfg(test)]

@@ -58,6 +58,6 @@ pub fn main_with_experiments(
     let cli = cli::Cli::try_parse().unwrap_or_else(|error| failure::refuse(&error));
     match commands::run(&cli) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => failure::exit_code(&error),
+        Err(error) => failure::exit_code(&error, cli.json),
     }
 }

@@ -59,7 +59,7 @@ pub trait Executor: Send + Sync {
     /// # Errors
     /// What is wrong with it, or what the machine cannot give.
     fn check(&self, launch: &Launch<'_>) -> Result<Checked, RunError> {
-        launch.check_parts(self.place(launch)?)
+        launch.check_parts(self.place(launch))
     }
 
     /// What it will do with the card, if there is more to say than the card file does. Nothing is

@@ -30,7 +30,7 @@ use crate::watch::Watch;
 use picnic_confine as confine;
 use picnic_core::attachment::HostAttachment;
 use picnic_core::config::CardFile;
-use picnic_core::error::{ConfigError, not_among};
+use picnic_core::error::{ConfigError, nearest, not_among};
 use picnic_core::function::Function;
 use picnic_core::hook::{Hook, Hooks};
 use picnic_core::port::WirePort;
@@ -240,23 +240,46 @@ impl<'a> Launch<'a> {
     /// Builds all that the card file names: for executors.
     ///
     /// # Errors
-    /// The first thing that is wrong with the file.
+    /// All that is wrong with the file.
     pub fn build(&self) -> Result<Built, ConfigError> {
         build(self, self.filters.clone(), &self.hooks)
+    }
+
+    /// Passes if no faults were found while the file was read, and an executor has its engine.
+    ///
+    /// # Errors
+    /// These faults and what is wrong with the file's components. Where a key is wrong that builders
+    /// are given, or another engine than poll is to run the card, the keys of its components are read
+    /// and nothing is built: an error might follow from the first, or be none there.
+    pub fn judge(&self, faults: Vec<ConfigError>) -> Result<(), ConfigError> {
+        let faults = ConfigError::both(ConfigError::all(faults), self.executor());
+        let Err(faults) = faults else { return Ok(()) };
+        let components = self.registries.components();
+        let context = picnic_engine::build::context(self.file);
+        let is_kept = context.in_kernel || context.is_hybrid;
+        let is_given = |fault| is_given_to_builders(self.file, fault);
+        let parts = match is_kept || faults.each().any(is_given) {
+            true => Parts::check(self.file, &components),
+            false => Parts::build(self.file, &components, &Hooks::none(), &self.stop).map(drop),
+        };
+        ConfigError::both(Err(faults), parts).map(|((), ())| ())
     }
 
     /// Checks the card file against this machine; nothing is started or changed.
     ///
     /// # Errors
-    /// What is wrong with it, or what the machine cannot give.
+    /// All that is wrong with it, or what the machine cannot give.
     pub fn check(&self) -> Result<Checked, RunError> {
-        let executor = self.registries.executor(self.file)?;
-        let checked = executor.check(self)?;
-        instrument::check(self.file)?;
-        if executor.is_served() {
-            Doors::check(self.file)?;
-        }
-        Ok(checked)
+        self.judge(Vec::new())?;
+        let executor = self.executor()?;
+        let checked = executor.check(self);
+        let trace = instrument::check(self.file).map_err(RunError::from);
+        let doors = match executor.is_served() {
+            true => Doors::check(self.file).map_err(RunError::from),
+            false => Ok(()),
+        };
+        let around = RunError::both(trace, doors);
+        RunError::both(checked, around).map(|(checked, _)| checked)
     }
 
     /// What its engine will do with the card, if there is more to say than the card file does.
@@ -269,9 +292,13 @@ impl<'a> Launch<'a> {
 
     /// Builds all that the card file names, to see whether it can be: for executors whose cards
     /// are made of these parts.
-    pub(crate) fn check_parts(&self, mut placement: Placement) -> Result<Checked, RunError> {
+    pub(crate) fn check_parts(
+        &self,
+        placement: Result<Placement, RunError>,
+    ) -> Result<Checked, RunError> {
         let filters = Filters::new(self.file.host.card_queues());
-        let Built { parts, os, .. } = build(self, filters.clone(), &Hooks::none())?;
+        let built = build(self, filters.clone(), &Hooks::none()).map_err(RunError::from);
+        let (mut placement, Built { parts, os, .. }) = RunError::both(placement, built)?;
         placement.warnings.extend(parts.warnings());
         placement.warnings.extend(parts.notes());
         Ok(Checked { placement, filters, os })
@@ -336,22 +363,45 @@ impl<'a> Launch<'a> {
 
 fn build(launch: &Launch<'_>, filters: Filters, hooks: &Hooks) -> Result<Built, ConfigError> {
     let Launch { file, registries, .. } = launch;
-    let mut parts = Parts::build(file, &registries.components(), hooks, &launch.stop)?;
-    let around = Surroundings { arrivals: parts.arrivals(), costs: path::costs(file)? };
-    let os = picnic_os::config::build(file, registries.kinds(), filters.clone(), &around)?.map(
-        |NicOs { resident, handle }| {
-            parts.house(resident);
-            handle
-        },
-    );
-    if !launch.is_judged {
-        for add in registries.filters {
-            add(file, &filters)?;
+    let parts = Parts::build(file, &registries.components(), hooks, &launch.stop);
+    // Without parts, its tasks are looked at as beside wires of which nothing is known.
+    let arrivals = parts.as_ref().map(Parts::arrivals).unwrap_or_default();
+    let os = path::costs(file).and_then(|costs| {
+        let around = Surroundings { arrivals, costs };
+        picnic_os::config::build(file, registries.kinds(), filters.clone(), &around)
+    });
+    let filled = match launch.is_judged {
+        true => Ok(()),
+        false => {
+            let more = registries.filters.iter().filter_map(|add| add(file, &filters).err());
+            let more = ConfigError::all(more);
+            ConfigError::both(more, picnic_filter::config::add(&filters, file)).map(drop)
         }
-        picnic_filter::config::add(&filters, file)?;
+    };
+    let (mut parts, (os, ())) = ConfigError::both(parts, ConfigError::both(os, filled))?;
+    if !launch.is_judged {
         parts.guard(Box::new(filters.clone()));
     }
+    let os = os.map(|NicOs { resident, handle }| {
+        parts.house(resident);
+        handle
+    });
     Ok(Built { parts, filters, os })
+}
+
+/// Whether a component's builder might object to a value because of this error: it is about a key
+/// that all builders are given, or about a key of such a section that might have been meant.
+fn is_given_to_builders(file: &CardFile, fault: &ConfigError) -> bool {
+    const GIVEN: [&str; 6] = ["engine", "queues", "system", "buffers", "buffer_size", "headroom"];
+    let Some((section, key)) = fault.key.split_once('.') else {
+        return ["card", "host", "pool", "wire"].contains(&fault.key.as_str());
+    };
+    if !["card", "host", "pool"].contains(&section) {
+        return false;
+    }
+    let entry = file.sections().iter().find(|entry| entry.name == section);
+    let is_known = entry.is_some_and(|entry| entry.keys().iter().any(|known| known.name == key));
+    GIVEN.contains(&key) || !is_known && nearest(key, GIVEN.into_iter()).is_some()
 }
 
 /// A card at work with all that its file asks for.

@@ -60,7 +60,7 @@ pub(crate) fn allowed(low: u32, high: u32, step: u32) -> String {
 
 /// What is wrong with a card file: where, what was found, what is allowed.
 ///
-/// Displayed as `FILE:LINE: KEY: MESSAGE`, leaving out what is not known.
+/// Displayed as `FILE:LINE: KEY: MESSAGE`, leaving out what is not known; a line for each error.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct ConfigError {
     /// The card file; none for the built-in card.
@@ -71,12 +71,74 @@ pub struct ConfigError {
     pub key: String,
     /// What was found and what is allowed.
     pub message: String,
+    /// The other errors of the same file, in the order of its lines.
+    pub further: Vec<ConfigError>,
 }
 
 impl ConfigError {
     /// An error about `key`, its place not yet known.
     pub fn new(key: impl Into<String>, message: impl Into<String>) -> Self {
-        ConfigError { file: None, line: 0, key: key.into(), message: message.into() }
+        ConfigError { key: key.into(), message: message.into(), ..ConfigError::default() }
+    }
+
+    /// Several errors as one.
+    ///
+    /// # Errors
+    /// There is at least one.
+    pub fn all(errors: impl IntoIterator<Item = ConfigError>) -> Result<(), ConfigError> {
+        errors.into_iter().reduce(ConfigError::and).map_or(Ok(()), Err)
+    }
+
+    /// Both values.
+    ///
+    /// # Errors
+    /// Those of both.
+    pub fn both<A, B>(
+        a: Result<A, ConfigError>,
+        b: Result<B, ConfigError>,
+    ) -> Result<(A, B), ConfigError> {
+        match (a, b) {
+            (Ok(a), Ok(b)) => Ok((a, b)),
+            (Err(a), Err(b)) => Err(a.and(b)),
+            (Err(error), Ok(_)) | (Ok(_), Err(error)) => Err(error),
+        }
+    }
+
+    /// This error and another: those of the command line first, then in the order of the file's
+    /// lines, then those without a line. Each is there once.
+    #[must_use]
+    pub fn and(mut self, mut other: ConfigError) -> ConfigError {
+        let (further, more) =
+            (std::mem::take(&mut self.further), std::mem::take(&mut other.further));
+        let mut all = vec![self];
+        for error in further.into_iter().chain([other]).chain(more) {
+            if !all.contains(&error) {
+                all.push(error);
+            }
+        }
+        all.sort_by_key(|error| match (error.line, &error.file) {
+            (0, Some(file)) if file.as_os_str() == "--set" => (0, 0),
+            (0, _) => (2, 0),
+            (line, _) => (1, line),
+        });
+        let first = all.remove(0);
+        ConfigError { further: all, ..first }
+    }
+
+    /// This error and the others of the same file.
+    pub fn each(&self) -> impl Iterator<Item = &ConfigError> {
+        std::iter::once(self).chain(&self.further)
+    }
+
+    /// The value found, where the message says `found X, allowed: Y`.
+    pub fn found(&self) -> Option<&str> {
+        let found = self.message.strip_prefix("found ")?;
+        Some(found.split_once(", allowed: ").map_or(found, |(found, _)| found))
+    }
+
+    /// The values allowed, where the message says `found X, allowed: Y`.
+    pub fn allowed(&self) -> Option<&str> {
+        self.message.split_once(", allowed: ").map(|(_, allowed)| allowed)
     }
 }
 
@@ -92,7 +154,8 @@ impl fmt::Display for ConfigError {
         if !self.key.is_empty() {
             write!(f, ": {}", self.key)?;
         }
-        write!(f, ": {}", self.message)
+        write!(f, ": {}", self.message)?;
+        self.further.iter().try_for_each(|error| write!(f, "\n{error}"))
     }
 }
 

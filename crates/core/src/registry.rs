@@ -126,6 +126,7 @@ pub struct Entry<P> {
     kernel_commands: &'static [&'static str],
     keys: fn() -> Vec<KeyHelp>,
     example: fn(&Path) -> Option<String>,
+    check: fn(&Section) -> Result<(), ConfigError>,
     build: fn(&Section, &BuildContext) -> Result<P, ConfigError>,
 }
 
@@ -160,7 +161,7 @@ impl<P> Entry<P> {
         self,
         build: fn(&Section, &BuildContext) -> Result<P, ConfigError>,
     ) -> Self {
-        Entry { loads_code: true, build, ..self }
+        Entry { loads_code: true, check: |_| Ok(()), build, ..self }
     }
 
     /// The entry of a component.
@@ -181,6 +182,7 @@ impl<P> Entry<P> {
             },
             keys: keys_of::<C::Config>,
             example: C::example,
+            check: |section| section.parse::<C::Config>().map(drop),
             build: |section, context| {
                 let config = section.parse::<C::Config>()?;
                 let context = BuildContext { files: section.files(), ..context.clone() };
@@ -222,6 +224,14 @@ impl<P> Entry<P> {
         context: &BuildContext,
     ) -> Option<Result<KernelForm, ConfigError>> {
         self.kernel.map(|kernel| kernel(section, context))
+    }
+
+    /// Reads the component's keys and builds nothing: for a card of which other keys are wrong.
+    ///
+    /// # Errors
+    /// Unknown keys, wrong types, values out of their ranges.
+    pub fn check(&self, section: &Section) -> Result<(), ConfigError> {
+        (self.check)(section)
     }
 
     /// Builds the component from its section of a card file.

@@ -71,7 +71,7 @@ pub fn context(file: &CardFile) -> BuildContext {
 /// runs (`Command::Swap`).
 ///
 /// # Errors
-/// The first thing that is wrong with the sections.
+/// All that is wrong with the sections.
 pub fn links(
     sections: &[Section],
     direction: Direction,
@@ -89,9 +89,16 @@ pub fn links(
         };
         Ok(ChainFunction::new(name, function).observed(hooks.observers(&point)))
     });
-    let links: Vec<ChainFunction> = links.collect::<Result<_, _>>()?;
+    let mut faults = Vec::new();
+    let links: Vec<ChainFunction> = links.filter_map(|link| keep(link, &mut faults)).collect();
+    ConfigError::all(faults)?;
     check_order(&links, sections, direction)?;
     Ok(links)
+}
+
+/// What was built, if it was; the error goes to `faults`.
+fn keep<T>(built: Result<T, ConfigError>, faults: &mut Vec<ConfigError>) -> Option<T> {
+    built.map_err(|error| faults.push(error)).ok()
 }
 
 /// Refuses a function that needs flows in order behind one that breaks their order.
@@ -114,6 +121,11 @@ fn check_order(
         }
     }
     Ok(())
+}
+
+/// What is wrong with a section's name and keys.
+fn check_in<P>(registry: &[Entry<P>], section: &Section) -> Option<ConfigError> {
+    find(registry, section).and_then(|entry| entry.check(section)).err()
 }
 
 /// Refuses a wire that tells only when packets were taken, if the card is to know more.
@@ -144,7 +156,7 @@ impl Parts {
     /// Builds all that the card file names. `stop` is asked when the card is to stop.
     ///
     /// # Errors
-    /// The first thing that is wrong with the file.
+    /// All that is wrong with the file's components.
     pub fn build(
         file: &CardFile,
         components: &Components,
@@ -153,8 +165,7 @@ impl Parts {
     ) -> Result<Parts, ConfigError> {
         let base = BuildContext { stop: stop.clone(), ..context(file) };
         let at = |position| BuildContext { position, ..base.clone() };
-        let mut wires = Vec::new();
-        for (index, section) in file.wires.iter().enumerate() {
+        let wire = |index: usize, section: &config::Wire| {
             let entry = find(components.wires, &section.port)?;
             let port = entry.build(&section.port, &at(index))?;
             let port = (components.middleware)(port, section, &at(index))?;
@@ -165,16 +176,41 @@ impl Parts {
                 .map_err(|wrong| file.locate(wrong))?;
             wire.throttle(Time::ZERO, wire_usecs, wire_frames);
             check_stamp(file, section, &wire)?;
-            wires.push((section.name.clone(), wire));
-        }
-        let rx = links(&file.rx, Direction::Rx, components, &base, hooks)?;
-        let tx = links(&file.tx, Direction::Tx, components, &base, hooks)?;
+            Ok((section.name.clone(), wire))
+        };
+        let mut faults = Vec::new();
+        let wires = file.wires.iter().enumerate();
+        let wires = wires.filter_map(|(index, section)| keep(wire(index, section), &mut faults));
+        let wires: Vec<_> = wires.collect();
+        let rx = links(&file.rx, Direction::Rx, components, &base, hooks);
+        let rx = keep(rx, &mut faults).unwrap_or_default();
+        let tx = links(&file.tx, Direction::Tx, components, &base, hooks);
+        let tx = keep(tx, &mut faults).unwrap_or_default();
         let section = &file.host.section;
         let super_frames = wires.iter().all(|(_, wire)| wire.capabilities.super_frames)
             || tx.iter().any(ChainFunction::cuts_super_frames);
         let host = BuildContext { super_frames, queues: file.host.queues, ..base };
-        let attachment = find(components.attachments, section)?.build(section, &host)?;
+        let attachment =
+            find(components.attachments, section).and_then(|entry| entry.build(section, &host));
+        let ((), attachment) = ConfigError::both(ConfigError::all(faults), attachment)?;
         Ok(Parts { wires, rx, tx, attachment, resident: None, guard: None, hooks: hooks.clone() })
+    }
+
+    /// Reads the keys of all components and builds none: for a file of which keys are wrong that
+    /// every component is built with.
+    ///
+    /// # Errors
+    /// All that is wrong with the components' keys.
+    pub fn check(file: &CardFile, components: &Components) -> Result<(), ConfigError> {
+        let mut faults = Vec::new();
+        for wire in &file.wires {
+            faults.extend(check_in(components.wires, &wire.port));
+        }
+        for section in file.rx.iter().chain(&file.tx) {
+            faults.extend(check_in(components.functions, section));
+        }
+        faults.extend(check_in(components.attachments, &file.host.section));
+        ConfigError::all(faults)
     }
 
     /// What comes in by each wire at most.

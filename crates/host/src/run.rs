@@ -126,9 +126,10 @@ fn start(engine: &'static str, launch: Launch<'_>) -> Result<HostRunning, RunErr
     let (file, stop) = (launch.file, launch.stop().clone());
     // What killed runs have left behind, before the cores are counted.
     let cleaned = restore_all(&Machine::this(), JournalSelection::Stale);
-    let mut placement = place(file, &available())?;
+    let placement = place(file, &available()).map_err(RunError::from);
+    let built = launch.build().map_err(RunError::from);
+    let (mut placement, Built { parts, filters, os }) = RunError::both(placement, built)?;
     placement.warnings.extend(isolate::told(cleaned));
-    let Built { parts, filters, os } = launch.build()?;
     let real_time = match file.host.priority {
         Priority::Auto => parts.wants_real_time(),
         Priority::Normal => false,

@@ -58,9 +58,22 @@ impl CardArgs {
         sections: &Sections,
         settings: Vec<Setting>,
     ) -> Result<CardFile, ConfigError> {
+        let (card, faults) = self.examine(sections, settings)?;
+        ConfigError::all(faults).map(|()| card)
+    }
+
+    /// The same, with the errors of its keys beside it: see [`Sections::examine`].
+    ///
+    /// # Errors
+    /// The file cannot be read, or is not TOML.
+    pub fn examine(
+        &self,
+        sections: &Sections,
+        settings: Vec<Setting>,
+    ) -> Result<(CardFile, Vec<ConfigError>), ConfigError> {
         let path = self.path();
         let text = path.map_or(Ok(DEMONSTRATION.into()), CardFile::read)?;
-        self.changes.load(sections, &text, path, settings)
+        sections.examine(&text, path, &self.changes.after(settings))
     }
 }
 
@@ -74,14 +87,19 @@ impl ChangeArgs {
         sections: &Sections,
         text: &str,
         path: Option<&Path>,
-        mut settings: Vec<Setting>,
+        settings: Vec<Setting>,
     ) -> Result<CardFile, ConfigError> {
+        sections.parse_with(text, path, &self.after(settings))
+    }
+
+    /// These settings, then those of the command line.
+    fn after(&self, mut settings: Vec<Setting>) -> Vec<Setting> {
         let idle = self.idle.and_then(|idle| idle.to_possible_value());
         settings.extend(idle.map(|idle| Setting::text("card.idle", idle.get_name())));
         let engine = self.engine.as_deref();
         settings.extend(engine.map(|engine| Setting::text("card.engine", engine)));
         settings.extend(self.set.iter().cloned());
-        sections.parse_with(text, path, &settings)
+        settings
     }
 }
 

@@ -163,13 +163,20 @@ fn build_with(
         let read = keys.section.files().read("cost_profile", profile);
         read.map_err(|error| keys.section.locate(error))?;
     }
-    let scheduler = find(kinds.schedulers, &keys.section)?;
-    let policy = scheduler.build(&keys.section, context)?;
+    let scheduler = find(kinds.schedulers, &keys.section)
+        .and_then(|entry| Ok((entry.name, entry.build(&keys.section, context)?)));
+    let (mut faults, mut setups) = (Vec::new(), Vec::new());
+    for (position, task) in file.given::<TaskSection>().into_iter().enumerate() {
+        match factory.make(&task, position) {
+            Ok(setup) => setups.push((task, setup)),
+            Err(error) => faults.push(error),
+        }
+    }
+    let ((name, policy), ()) = ConfigError::both(scheduler, ConfigError::all(faults))?;
     let (path, report) = origins::packet_path(&keys, file, around);
     let mut os = Os::new(&settings(&keys, context, path), policy);
-    os.scheduler_name = scheduler.name.into();
-    for (position, task) in file.given::<TaskSection>().iter().enumerate() {
-        let Setup { spec, program } = factory.make(task, position)?;
+    os.scheduler_name = name.into();
+    for (task, Setup { spec, program }) in setups {
         os.create(spec, program)
             .map_err(|error| task.section.locate(ConfigError::new("task", error.to_string())))?;
     }

@@ -189,7 +189,7 @@ impl CostProfile {
         let refuse = |span: Option<std::ops::Range<usize>>, key: String, message: String| {
             let file = Some(file.unwrap_or(Path::new("profile")).into());
             let line = span.map_or(0, |span| line_of(text, span.start));
-            ConfigError { file, line, key, message }
+            ConfigError { file, line, key, message, ..ConfigError::default() }
         };
         let read: File = toml::from_str(text).map_err(|error| {
             let key = error.span().map_or_else(String::new, |span| key_at(text, span.start));

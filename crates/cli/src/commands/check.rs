@@ -9,6 +9,7 @@ use crate::registries::sections;
 use crate::template::toml_value;
 use crate::world::WorldArgs;
 use clap::Args;
+use picnic_control::error::RunError;
 use picnic_control::launch::Checked;
 use picnic_control::{EnginePlan, Launch};
 use picnic_core::config::{CardFile, Section};
@@ -29,7 +30,8 @@ use std::fmt::Write;
   picnic check my.toml
   picnic check my.toml --set host.queues=8 --json
 
-An error reads FILE:LINE: KEY: MESSAGE, and the exit code is 2.")]
+All errors are reported, in the order of the file's lines: FILE:LINE: KEY: MESSAGE, with --json as
+objects with file, line, key, found, allowed and message. The exit code is 2.")]
 pub(crate) struct CheckArgs {
     #[command(flatten)]
     card: CardArgs,
@@ -108,17 +110,23 @@ struct PoolPlan {
 }
 
 pub(crate) fn run(args: &CheckArgs, json: bool) -> anyhow::Result<()> {
-    let card = args.card.load(&sections(), Vec::new())?;
+    let (card, faults) = args.card.examine(&sections(), Vec::new())?;
     let launch = Launch::new(&card, args.world.registries());
-    let described = launch.describe()?;
+    launch.judge(faults)?;
+    if launch.executor()?.is_served() {
+        net::enter(&card)?;
+    }
+    let described = launch.describe();
     let checked = launch.check().inspect_err(|_| {
         // What it would be, on a machine or for a user that can have it.
-        if let Some(EnginePlan { lines, .. }) = described.as_ref().filter(|_| !json) {
+        let described = described.as_ref().ok().and_then(Option::as_ref);
+        if let Some(EnginePlan { lines, .. }) = described.filter(|_| !json) {
             let text: String = lines.iter().map(|(name, value)| line(name, value)).collect();
             let _ = output::print(&text);
         }
         net::hint(&card);
-    })?;
+    });
+    let (described, checked) = RunError::both(described, checked)?;
     // The card of this name that runs may be this file's.
     let own = Some(&*card.card.name);
     let shared = neighbours::warnings(&launch, &checked.placement, own)?;

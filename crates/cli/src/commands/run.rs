@@ -7,8 +7,8 @@ use crate::registries::sections;
 use crate::world::{SeedArgs, WorldArgs};
 use crate::{output, summary};
 use clap::{Args, ValueEnum};
-use picnic_control::ServedCard;
 use picnic_control::watch::Watch;
+use picnic_control::{Launch, ServedCard};
 use picnic_core::config::Setting;
 use picnic_core::stop::Stop;
 use picnic_lab::card::CardArgs;
@@ -93,8 +93,13 @@ fn seconds(text: &str) -> Result<Duration, String> {
 pub(crate) fn run(args: &RunArgs, json: bool) -> anyhow::Result<()> {
     let isolate = args.isolate.then(|| Setting::switch("isolation.apply", true));
     let settings = isolate.into_iter().chain(args.seed.setting());
-    let card = args.card.load(&sections(), settings.collect())?;
+    let (card, faults) = args.card.examine(&sections(), settings.collect())?;
     let duration = args.duration.or_else(|| args.card.path().is_none().then_some(DEMONSTRATION));
+    let launch = Launch::new(&card, args.world.registries());
+    launch.judge(faults)?;
+    if launch.executor()?.is_served() {
+        net::enter(&card)?;
+    }
     let stop = signals::stop_flag()?;
     let mut launch = args.world.launch(&card)?.stopped_by(Stop::by(stop.clone()));
     if args.watch {

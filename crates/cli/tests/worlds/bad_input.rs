@@ -486,3 +486,56 @@ fn what_the_command_line_writes_is_no_file_that_it_reads() {
         }
     }
 }
+
+#[test]
+fn all_errors_are_told_at_once_in_the_order_of_lines() {
+    let text = "[card]\nidel = \"block\"\n[host]\nring_size = 65\nqueues = 2\n\
+                [[wire]]\nport = \"generator\"\nflows = 0\ntcp_share = 2.0\n\
+                [[rx]]\nfunction = \"rss\"\nhash = \"md5\"\ntables = 3\n\
+                [[tx]]\nfunction = \"nothing\"\n[[filter]]\naction = \"queue\"\nqueue = 9\n\
+                [sector]\n";
+    let folder = folder(&[("card.toml", text.as_bytes())]);
+    let lines = |command: &str| {
+        let output = picnic_in(folder.path(), &[command, "card.toml"]);
+        assert_eq!((stdout(&output), output.status.code()), ("", Some(2)), "{command}");
+        let place = |line: &str| line.splitn(4, ':').take(3).collect::<Vec<_>>().join(":");
+        stderr(&output).lines().map(place).collect::<Vec<_>>()
+    };
+    let places = [
+        "card.toml:2: card.idel",
+        "card.toml:4: host.ring_size",
+        "card.toml:8: wire[0].flows",
+        "card.toml:9: wire[0].tcp_share",
+        "card.toml:12: rx[0].hash",
+        "card.toml:13: rx[0].tables",
+        "card.toml:15: tx[0].function",
+        "card.toml:19: sector",
+    ];
+    let shown = lines("check");
+    for place in places {
+        assert!(shown.iter().any(|line| line == place), "no {place}: {shown:#?}");
+    }
+    assert_eq!(lines("run"), shown);
+    // The same as JSON.
+    let output = picnic_in(folder.path(), &["check", "card.toml", "--json"]);
+    assert_eq!((stderr(&output), output.status.code()), ("", Some(2)));
+    let report = json(&output);
+    let errors = report["errors"].as_array().unwrap();
+    assert_eq!(errors.len(), shown.len(), "{report}");
+    let wanted = serde_json::json!({
+        "file": "card.toml", "line": 8, "key": "wire[0].flows", "found": "0",
+        "allowed": "1 to 1048576", "message": "found 0, allowed: 1 to 1048576",
+    });
+    assert!(errors.contains(&wanted), "{report}");
+}
+
+#[test]
+fn what_follows_from_a_wrong_key_is_not_told() {
+    // With two queues in place of eight, queue 6 would be wrong as well.
+    let text = "[host]\nqueues = \"8\"\n[[rx]]\nfunction = \"flow-director\"\nhahs = 3\n";
+    let folder = folder(&[("card.toml", text.as_bytes())]);
+    let output = picnic_in(folder.path(), &["check", "card.toml"]);
+    let lines: Vec<_> = stderr(&output).lines().collect();
+    assert_eq!(lines.len(), 2, "{lines:?}");
+    assert!(lines[0].starts_with("card.toml:2: host.queues: ") && lines[1].contains("hahs"));
+}

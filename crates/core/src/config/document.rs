@@ -7,7 +7,7 @@
 use super::setting::Setting;
 use crate::error::ConfigError;
 use crate::files::Files;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use toml::de::{DeTable, DeValue};
 
@@ -172,11 +172,20 @@ impl Document {
     /// Reads TOML.
     pub(super) fn parse(text: &str, file: Option<&Path>) -> Result<Self, ConfigError> {
         let file = file.map(Path::to_owned);
-        let table = DeTable::parse(text).map_err(|error| {
-            let (line, key, message) = syntax_error(text, &error);
+        let (table, errors) = DeTable::parse_recoverable(text);
+        let mut lines = BTreeSet::new();
+        ConfigError::all(errors.iter().filter_map(|error| {
+            let (line, key, message) = syntax_error(text, error);
             let (key, message) = (one_line(&key), one_line(&message));
-            ConfigError { file: file.clone(), line, key, message }
-        })?;
+            // A second error on one line follows from the first.
+            lines.insert(line).then(|| ConfigError {
+                file: file.clone(),
+                line,
+                key,
+                message,
+                ..ConfigError::default()
+            })
+        }))?;
         let lines = Lines::of(text);
         let files = Files::default();
         if let Some(file) = &file {
@@ -254,7 +263,8 @@ impl Document {
             Origin::Set => (Some("--set".into()), 0),
             Origin::BuiltIn => (self.file.clone(), 0),
         };
-        ConfigError { file, line, key: one_line(key), message: one_line(message) }
+        let (key, message) = (one_line(key), one_line(message));
+        ConfigError { file, line, key, message, ..ConfigError::default() }
     }
 
     /// Puts a value of the command line into the tree.

@@ -104,9 +104,11 @@ impl CardFile {
     /// # Errors
     /// The file cannot be read, is too long, or is not UTF-8.
     pub fn read(path: &Path) -> Result<String, ConfigError> {
-        let about = |line, message| {
-            let (file, key) = (Some(path.into()), String::new());
-            ConfigError { file, line, key, message }
+        let about = |line, message| ConfigError {
+            file: Some(path.into()),
+            line,
+            message,
+            ..ConfigError::default()
         };
         let mut bytes = Vec::new();
         // One byte more, to know a longer file from one that ends there.
@@ -124,12 +126,13 @@ impl CardFile {
         })
     }
 
-    /// The card of sections that have been read.
+    /// The card of sections that have been read. Errors go to `faults`.
     fn of(
         sections: Sections,
         document: Arc<Document>,
         read: BTreeMap<&'static str, Vec<Stored>>,
-    ) -> Result<Self, ConfigError> {
+        faults: &mut Vec<ConfigError>,
+    ) -> Self {
         let folder = document.file.as_deref().and_then(Path::parent);
         let mut card = CardFile {
             card: CardSection::default(),
@@ -152,17 +155,17 @@ impl CardFile {
         let parts = |section: Placed<RxSection>| section.section;
         card.rx = card.given().into_iter().map(parts).collect();
         card.tx = card.given::<TxSection>().into_iter().map(|tx| tx.section).collect();
-        card.wires = card.named_wires()?;
+        card.wires = card.named_wires(faults);
         if card.card.default_queue >= card.host.card_queues() {
             let (found, most) = (card.card.default_queue, card.host.card_queues() - 1);
             let message = format!("found {found}, allowed: 0 to {most}");
-            return Err(card.locate(ConfigError::new("card.default_queue", message)));
+            faults.push(card.locate(ConfigError::new("card.default_queue", message)));
         }
-        Ok(card)
+        card
     }
 
     /// Names tell wires apart in all output: each wire has one of its own.
-    fn named_wires(&self) -> Result<Vec<Wire>, ConfigError> {
+    fn named_wires(&self, faults: &mut Vec<ConfigError>) -> Vec<Wire> {
         let mut numbers = HashMap::new();
         let sections = self.given::<WireSection>().into_iter().enumerate();
         let wires = sections.map(|(index, Placed { keys, section: port })| {
@@ -172,10 +175,10 @@ impl CardFile {
                 // Of a name given and one by number, the one given is the one to change.
                 let (given, other) = if is_given { (index, other) } else { (other, index) };
                 let message = format!("found \"{name}\", which is the name of wire[{other}]");
-                return Err(self.locate(ConfigError::new(format!("wire[{given}].name"), message)));
+                faults.push(self.locate(ConfigError::new(format!("wire[{given}].name"), message)));
             }
             let (link, fault) = (port.inner("link"), port.inner("fault"));
-            Ok(Wire { name, port, link, fault })
+            Wire { name, port, link, fault }
         });
         wires.collect()
     }
@@ -216,8 +219,8 @@ fn too_long(bytes: &[u8], file: Option<&Path>) -> ConfigError {
     ConfigError {
         file: file.map(Path::to_owned),
         line: line_of(bytes, LONGEST_FILE),
-        key: String::new(),
         message: format!("found more than {LONGEST_FILE} bytes, allowed: up to {LONGEST_FILE}"),
+        ..ConfigError::default()
     }
 }
 

@@ -136,7 +136,7 @@ pub struct SectionEntry {
     /// The component it names.
     pub names: Option<Names>,
     keys: fn() -> Vec<KeyHelp>,
-    read: fn(Section) -> Result<Stored, ConfigError>,
+    read: fn(Section, &mut Vec<ConfigError>) -> Option<Stored>,
 }
 
 /// A `Placed<T>`.
@@ -151,7 +151,7 @@ impl SectionEntry {
             shape: T::SHAPE,
             names: T::NAMES,
             keys: keys_of::<T>,
-            read: |section| section.place::<T>().map(|placed| Box::new(placed) as Stored),
+            read: |section, faults| Some(Box::new(section.place::<T>(faults)?) as Stored),
         }
     }
 
@@ -228,26 +228,43 @@ impl Sections {
         file: Option<&Path>,
         settings: &[Setting],
     ) -> Result<CardFile, ConfigError> {
+        let (card, faults) = self.examine(text, file, settings)?;
+        ConfigError::all(faults).map(|()| card)
+    }
+
+    /// The same, with the errors beside a card that lacks the keys they are about: for those who
+    /// look for the errors of its components as well.
+    ///
+    /// # Errors
+    /// Not TOML.
+    pub fn examine(
+        &self,
+        text: &str,
+        file: Option<&Path>,
+        settings: &[Setting],
+    ) -> Result<(CardFile, Vec<ConfigError>), ConfigError> {
         if text.len() > LONGEST_FILE {
             return Err(too_long(text.as_bytes(), file));
         }
         let mut document = Document::parse(text, file)?;
         self.complete(&mut document);
-        settings.iter().try_for_each(|setting| document.set(setting))?;
+        let mut faults = Vec::new();
+        faults.extend(settings.iter().filter_map(|setting| document.set(setting).err()));
         let document = Arc::new(document);
         for (key, node) in document.table() {
             if !self.names().any(|name| name == key) {
                 let message = not_among("section ", key, self.names());
-                return Err(document.error(node.place, key, &message));
+                faults.push(document.error(node.place, key, &message));
             }
         }
         let mut read = BTreeMap::new();
         for entry in &self.0 {
-            let sections = self.find(entry, &document)?;
-            let stored: Result<Vec<_>, _> = sections.into_iter().map(entry.read).collect();
-            read.insert(entry.name, stored?);
+            let sections = self.find(entry, &document, &mut faults);
+            let stored =
+                sections.into_iter().filter_map(|section| (entry.read)(section, &mut faults));
+            read.insert(entry.name, stored.collect());
         }
-        CardFile::of(self.clone(), document, read)
+        Ok((CardFile::of(self.clone(), document, read, &mut faults), faults))
     }
 
     /// What a card file may have at its top: not the sections inside others.
@@ -277,14 +294,15 @@ impl Sections {
         }
     }
 
-    /// The sections of one kind that the file has.
+    /// The sections of one kind that the file has. Errors go to `faults`.
     fn find(
         &self,
         entry: &SectionEntry,
         document: &Arc<Document>,
-    ) -> Result<Vec<Section>, ConfigError> {
+        faults: &mut Vec<ConfigError>,
+    ) -> Vec<Section> {
         let (outer, inner) = entry.name.split_once('.').unwrap_or((entry.name, ""));
-        let Some(node) = document.at(outer) else { return Ok(Vec::new()) };
+        let Some(node) = document.at(outer) else { return Vec::new() };
         let error = |node: &Node, path: &str, allowed: String| {
             let found = node.value.shown();
             document.error(node.place, path, &format!("found {found}, allowed: {allowed}"))
@@ -312,11 +330,13 @@ impl Sections {
         } else if let Shape::List { least, most, .. } = entry.shape {
             let is_list = matches!(&node.value, Value::List(_));
             if !is_list || places.iter().any(|(_, node)| node.value.as_table().is_none()) {
-                return Err(error(node, outer, format!("sections [[{outer}]]")));
+                faults.push(error(node, outer, format!("sections [[{outer}]]")));
+                return Vec::new();
             }
             if places.len() > most {
                 let message = format!("found {}, allowed: {least} to {most}", places.len());
-                return Err(document.error(node.place, outer, &message));
+                faults.push(document.error(node.place, outer, &message));
+                return Vec::new();
             }
         } else {
             places = vec![(outer.to_owned(), node)];
@@ -326,7 +346,7 @@ impl Sections {
             Some(_) => Section::of(document, path, entry.names, entry.name, &common),
             None => Err(error(node, &path, format!("a section [{}]", entry.name))),
         });
-        sections.collect()
+        sections.filter_map(|section| section.map_err(|error| faults.push(error)).ok()).collect()
     }
 }
 
@@ -454,7 +474,10 @@ impl Section {
     /// An unknown key, a wrong type, a value that is not allowed.
     pub fn parse<T: DeserializeOwned + JsonSchema + 'static>(&self) -> Result<T, ConfigError> {
         let own = self.table().iter().filter(|(key, _)| !self.common.contains(key));
-        self.read(own.collect(), &self.common)
+        let mut faults = Vec::new();
+        let config = self.read(own.collect(), &self.common, &mut faults);
+        ConfigError::all(faults)?;
+        config.ok_or_else(|| self.locate(ConfigError::new("", "found keys that cannot be read")))
     }
 
     /// A section inside this one, if it is there.
@@ -467,44 +490,71 @@ impl Section {
     /// Puts file, line and the full key to an error about one of the section's keys.
     #[must_use]
     pub fn locate(&self, error: ConfigError) -> ConfigError {
-        if error.line != 0 || error.file.is_some() {
-            return error;
-        }
-        self.document.locate(ConfigError { key: join(&self.path, &error.key), ..error })
+        let errors = error.each().map(|error| {
+            let error = ConfigError { further: Vec::new(), ..error.clone() };
+            if error.line != 0 || error.file.is_some() {
+                return error;
+            }
+            self.document.locate(ConfigError { key: join(&self.path, &error.key), ..error })
+        });
+        errors.reduce(ConfigError::and).unwrap_or_default()
     }
 
     /// Reads the keys of the section itself, not those of the component it names.
-    fn place<T: SectionConfig>(self) -> Result<Placed<T>, ConfigError> {
+    fn place<T: SectionConfig>(self, faults: &mut Vec<ConfigError>) -> Option<Placed<T>> {
         let known = cached_keys::<T>();
         let is_own = |key: &str| T::NAMES.is_none() || known.iter().any(|known| known.name == key);
         let own = self.table().iter().filter(|(key, _)| is_own(key)).collect();
-        let keys: T = self.read(own, &[])?;
-        keys.check().map_err(|error| self.locate(error))?;
-        Ok(Placed { keys, section: self })
+        let before = faults.len();
+        let keys: T = self.read(own, &[], faults)?;
+        if faults.len() == before {
+            faults.extend(keys.check().map_err(|error| self.locate(error)).err());
+        }
+        Some(Placed { keys, section: self })
     }
 
+    /// A config of those keys that are right; none if one that must be given is not. Errors go to
+    /// `faults`.
     fn read<T: DeserializeOwned + JsonSchema + 'static>(
         &self,
-        keys: Vec<&(String, Node)>,
+        mut keys: Vec<&(String, Node)>,
         beside: &[String],
-    ) -> Result<T, ConfigError> {
+        faults: &mut Vec<ConfigError>,
+    ) -> Option<T> {
         let known = cached_keys::<T>();
-        for (key, node) in &keys {
+        let before = faults.len();
+        keys.retain(|(key, node)| {
             if let Value::Integer(number) = node.value.plain()
                 && let Some(known) = known.iter().find(|known| known.name == *key)
                 && let Some(allowed) = known.refusal(*number)
             {
                 let message = format!("found {number}, allowed: {allowed}");
-                return Err(self.document.error(node.place, &join(&self.path, key), &message));
+                faults.push(self.document.error(node.place, &join(&self.path, key), &message));
+                return false;
             }
-        }
-        T::deserialize(Keys(keys)).map_err(|fault| {
+            true
+        });
+        loop {
+            let fault = match T::deserialize(Keys(keys.clone())) {
+                Ok(config) => return Some(config),
+                Err(fault) => fault,
+            };
             let (key, message) = (join(&self.path, &fault.key), fault.message(beside));
-            match fault.place {
-                Some(place) => self.document.error(place, &key, &message),
-                None => self.document.locate(ConfigError::new(key, message)),
-            }
-        })
+            let Some(place) = fault.place else {
+                // A key that must be given: it may be there, and wrong.
+                if !faults[before..].iter().any(|fault| fault.key == key) {
+                    faults.push(self.document.locate(ConfigError::new(key, message)));
+                }
+                return None;
+            };
+            faults.push(self.document.error(place, &key, &message));
+            let is_in = |key: &str| {
+                let rest = fault.key.strip_prefix(key);
+                rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+            };
+            let position = keys.iter().position(|(key, _)| is_in(key));
+            keys.remove(position?);
+        }
     }
 
     fn table(&self) -> &[(String, Node)] {

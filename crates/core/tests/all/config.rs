@@ -311,7 +311,7 @@ fn a_change_is_refused_as_the_card_file_is() {
             (Ok(card), Ok(running)) => assert_eq!(card, running),
             (Err(card), Err(running)) => {
                 let same = format!("interrupt.{running}");
-                assert!(card.ends_with(&same), "{card}\n{same}");
+                assert!(card.lines().any(|line| line.ends_with(&same)), "{card}\n{same}");
                 refused += 1;
             }
             (card, running) => panic!("{set:?}: {card:?}, {running:?}"),
@@ -549,11 +549,13 @@ path = "t.pcapng"
 /// Reads a text as everything it could be; only errors may come of it, of one line each.
 fn read_all(text: &str) -> Result<(), TestCaseError> {
     let check = |error: ConfigError| {
-        let shown = error.to_string();
-        prop_assert!(!shown.contains(['\n', '\r']), "{shown:?}");
-        prop_assert!(error.line <= text.matches('\n').count() + 1, "{shown:?}");
-        prop_assert!(!error.message.is_empty());
-        Ok(())
+        error.each().try_for_each(|error| {
+            let shown = ConfigError { further: Vec::new(), ..error.clone() }.to_string();
+            prop_assert!(!shown.contains(['\n', '\r']), "{shown:?}");
+            prop_assert!(error.line <= text.matches('\n').count() + 1, "{shown:?}");
+            prop_assert!(!error.message.is_empty());
+            Ok(())
+        })
     };
     match parse(text) {
         Ok(card) => {
@@ -877,4 +879,33 @@ fn odd_keys_are_refused_and_never_panic() {
         let found = set_error("[card]\nname = \"x\"\n[host]\n", &[&format!("{key}=1")]);
         assert!(found.starts_with("--set: "), "{key}: {found}");
     }
+}
+
+#[test]
+fn all_errors_of_a_file_are_told_in_the_order_of_its_lines() {
+    let text = "[card]\nburst = 0\nseeed = 3\n[host]\nqueues = \"two\"\nring_size = 65\n\
+                [pool]\nbuffers = 7\n[interrupt]\nrx_usecs = -1\n[[wire]]\nname = \"a\"\n\
+                [[wire]]\nname = \"a\"\nlink = 3\n[[rx]]\nfunctoin = \"rss\"\n[sector]\n";
+    let error = CardFile::parse(text, None).unwrap_err();
+    let found: Vec<_> = error.each().map(|error| (error.line, error.key.as_str())).collect();
+    let wanted = [
+        (2, "card.burst"),
+        (3, "card.seeed"),
+        (5, "host.queues"),
+        (6, "host.ring_size"),
+        (8, "pool.buffers"),
+        (10, "interrupt.rx_usecs"),
+        (14, "wire[1].name"),
+        (15, "wire[1].link"),
+        (17, "rx[0].functoin"),
+        (18, "sector"),
+    ];
+    assert_eq!(found, wanted, "{error}");
+    assert_eq!(error.to_string().lines().count(), wanted.len());
+    assert_eq!((error.found(), error.allowed()), (Some("0"), Some("1 to 64")));
+    // A key that is wrong and must be given is told once, and what is not TOML line by line.
+    let text = "a = \n[card]\nname = web\n[host]\nqueues = 1\nqueues = 2\n";
+    let error = CardFile::parse(text, None).unwrap_err();
+    let lines: Vec<_> = error.each().map(|error| error.line).collect();
+    assert_eq!(lines, [1, 3, 6], "{error}");
 }
