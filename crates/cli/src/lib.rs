@@ -26,6 +26,7 @@ mod cli;
 mod commands;
 mod control;
 mod failure;
+mod figures;
 mod live;
 mod neighbours;
 mod output;

@@ -1,11 +1,11 @@
-//! What a run came to, for people, and whether it is in order.
+//! The result of a run, for people, and whether it is in order.
 
-use crate::output::{self, Column, count, nanoseconds, percent, rate, ratio};
+use crate::figures::{self, Show, Table};
+use crate::output::{self, Column, count, nanoseconds, percent};
 use picnic_control::instrument::TraceReport;
-use picnic_control::report::{Report, TakenAway, Times, WireReport};
+use picnic_control::report::{Report, TakenAway, Times};
 use picnic_core::ledger::LedgerTotals;
 use picnic_os::report::OsReport;
-use serde_json::{Map, Value};
 use std::fmt::Write;
 
 /// The report as text.
@@ -20,15 +20,14 @@ pub(crate) fn text(name: &str, report: &Report) -> String {
         percent(report.borrowed_core.busy_fraction),
         percent(report.borrowed_core.asleep_fraction),
     );
-    text.push_str(&wires(report));
-    text.push('\n');
-    text.push_str(&parts(report));
-    text.push_str(&queues(report));
-    if !report.functions.is_empty() || !report.tx_functions.is_empty() {
-        text.push('\n');
-        text.push_str(&functions(report));
-        text.push_str(&own_figures(report));
-    }
+    let tables = [
+        Some(figures::wires(report, Show::Totals)),
+        figures::parts(report, Show::Totals),
+        Some(figures::queues(report, Show::Totals)),
+        figures::functions(report, Show::Totals),
+        figures::own_figures(report),
+    ];
+    text.push_str(&tables.into_iter().flatten().map(Table::text).collect::<Vec<_>>().join("\n"));
     if let Some(os) = &report.os {
         text.push('\n');
         text.push_str(&tasks(os));
@@ -111,151 +110,6 @@ fn ledger(totals: &LedgerTotals) -> String {
     )
 }
 
-/// Each wire, and if there are several, all of them together.
-fn wires(report: &Report) -> String {
-    let row =
-        |name: &str, stamp: String, [rx_packets, rx_bytes, tx_packets, tx_bytes]: [u64; 4]| {
-            let per_second = |packets: u64| rate(packets as f64 / report.duration_s);
-            vec![
-                name.into(),
-                stamp,
-                count(rx_packets),
-                count(rx_bytes),
-                per_second(rx_packets),
-                count(tx_packets),
-                count(tx_bytes),
-                per_second(tx_packets),
-            ]
-        };
-    let counts =
-        |wire: &WireReport| [wire.rx_packets, wire.rx_bytes, wire.tx_packets, wire.tx_bytes];
-    let each = report.wires.iter();
-    let each = each.map(|wire| row(&wire.name, wire.stamp.to_string(), counts(wire)));
-    let all = (report.wires.len() > 1).then(|| {
-        let sum =
-            report.wires.iter().map(counts).fold([0; 4], |sum, counts| {
-                std::array::from_fn(|place| sum[place] + counts[place])
-            });
-        row("all wires", String::new(), sum)
-    });
-    let rows = each.chain(all);
-    output::narrow_table(
-        &[
-            Column::Text("wire"),
-            Column::Text("stamp"),
-            Column::Number("rx packets"),
-            Column::Number("rx bytes"),
-            Column::Number("rx packets/s"),
-            Column::Number("tx packets"),
-            Column::Number("tx bytes"),
-            Column::Number("tx packets/s"),
-        ],
-        &["tx bytes", "rx bytes", "stamp", "tx packets/s", "rx packets/s"],
-        rows,
-    )
-}
-
-/// The kernel's part, the poll engine's, and their sum, if both have packets of the card.
-fn parts(report: &Report) -> String {
-    let Some(parts) = report.parts() else { return String::new() };
-    let rows = parts.into_iter().map(|(name, [packets, delivered, dropped])| {
-        let per_second = rate(packets as f64 / report.duration_s);
-        vec![name.into(), count(packets), per_second, count(delivered), count(dropped)]
-    });
-    let columns = [
-        Column::Text("part"),
-        Column::Number("rx packets"),
-        Column::Number("rx packets/s"),
-        Column::Number("delivered"),
-        Column::Number("dropped"),
-    ];
-    output::narrow_table(&columns, &["rx packets/s"], rows) + "\n"
-}
-
-fn queues(report: &Report) -> String {
-    let rows = report.queues.iter().map(|queue| {
-        vec![
-            queue.queue.to_string(),
-            queue.core.to_string(),
-            count(queue.packets),
-            count(queue.bytes),
-            rate(queue.packets as f64 / report.duration_s),
-            count(queue.interrupts),
-            ratio(queue.packets_per_interrupt),
-            count(queue.transmitted),
-            count(queue.ring_full),
-            nanoseconds(queue.latency_ns.p50),
-            nanoseconds(queue.latency_ns.p99),
-        ]
-    });
-    output::narrow_table(
-        &[
-            Column::Number("queue"),
-            Column::Number("core"),
-            Column::Number("packets"),
-            Column::Number("bytes"),
-            Column::Number("packets/s"),
-            Column::Number("interrupts"),
-            Column::Number("packets/interrupt"),
-            Column::Number("sent"),
-            Column::Number("ring full"),
-            Column::Number("p50"),
-            Column::Number("p99"),
-        ],
-        &["bytes", "sent", "interrupts", "core", "packets/interrupt", "packets/s", "p50"],
-        rows,
-    )
-}
-
-fn functions(report: &Report) -> String {
-    let chains = [("rx", &report.functions), ("tx", &report.tx_functions)];
-    let rows = chains.into_iter().flat_map(|(chain, functions)| {
-        functions.iter().enumerate().map(move |(position, function)| {
-            let place = format!("{chain}[{position}] {}", function.name);
-            let time = function.ns_per_packet.map_or_else(|| "-".into(), |ns| format!("{ns:.1}"));
-            vec![place, count(function.packets), count(function.dropped), time]
-        })
-    });
-    output::table(
-        &[
-            Column::Text("function"),
-            Column::Number("packets"),
-            Column::Number("dropped"),
-            Column::Number("ns/packet"),
-        ],
-        rows,
-    )
-}
-
-/// What functions count themselves; nothing of those that were not asked, or have counted nothing.
-fn own_figures(report: &Report) -> String {
-    let chains = [("rx", &report.functions), ("tx", &report.tx_functions)];
-    let rows: Vec<_> = chains
-        .into_iter()
-        .flat_map(|(chain, functions)| {
-            functions.iter().enumerate().filter_map(move |(position, function)| {
-                let place = format!("{chain}[{position}] {}", function.name);
-                let has_counted = function.counters.values().any(|count| count.as_u64() != Some(0));
-                has_counted.then(|| vec![place, figures_of(&function.counters, &function.gauges)])
-            })
-        })
-        .collect();
-    if rows.is_empty() {
-        return String::new();
-    }
-    let columns = [Column::Text("function"), Column::Text(OWN_FIGURES)];
-    format!("\n{}", output::table(&columns, rows))
-}
-
-/// The heading over what functions count themselves.
-pub(crate) const OWN_FIGURES: &str = "its own figures, since it was inserted";
-
-/// What a function counts itself: what there was any of.
-pub(crate) fn figures_of(counters: &Map<String, Value>, gauges: &Map<String, Value>) -> String {
-    let some = counters.iter().chain(gauges).filter(|(_, value)| value.as_f64() != Some(0.0));
-    some.map(|(name, value)| format!("{name} {value}")).collect::<Vec<_>>().join(", ")
-}
-
 /// NIC OS and its tasks.
 fn tasks(os: &OsReport) -> String {
     let time = |ns: Option<f64>| nanoseconds(ns.map(|ns| ns.round() as u64));
@@ -336,61 +190,41 @@ pub(crate) fn verdict(report: &Report) -> anyhow::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::figures::OWN_FIGURES;
     use picnic_control::report::{
         CoreReport, FunctionReport, KernelReport, LatencyReport, PollReport, QueueReport, Stamp,
+        WireReport,
     };
+    use serde_json::Map;
 
     fn report() -> Report {
         Report {
-            about: None,
             engine: "poll".into(),
-            times: Times::Measured,
             duration_s: 2.0,
             wires: vec![WireReport {
                 name: "wire0".into(),
                 rx_packets: 2_000,
                 rx_bytes: 120_000,
-                rx_shed: 0,
-                tx_packets: 0,
-                tx_bytes: 0,
                 stamp: Stamp::Arrival,
-                interrupts: 0,
-                stamps_ahead: 0,
+                ..WireReport::default()
             }],
             queues: vec![QueueReport {
-                queue: 0,
-                core: 0,
                 packets: 1_990,
                 bytes: 119_400,
                 interrupts: 199,
                 packets_per_interrupt: Some(10.0),
-                polls: 500,
-                empty_polls: 100,
-                doorbells: 0,
-                doorbells_coalesced: 0,
-                tx_completed: 0,
-                tx_completed_bytes: 0,
-                tx_in_flight_bytes: 0,
-                tx_limited: 0,
-                transmitted: 0,
                 ring_full: 10,
-                ring_depth: 0,
                 ring_size: 1024,
-                latency_ns: LatencyReport::default(),
+                ..QueueReport::default()
             }],
             kernel: Some(KernelReport { packets: 1_930, delivered: 1_923, dropped: 7 }),
             poll: Some(PollReport { packets: 70, taken: 68, lost: 2, delivered: 67, dropped: 3 }),
             functions: vec![FunctionReport {
                 name: "rss".into(),
                 packets: 2_000,
-                dropped: 0,
                 ns_per_packet: Some(12.5),
-                timed_ns: 800,
-                timed_packets: 64,
-                counters: Map::new(),
-                gauges: Map::new(),
+                ..FunctionReport::default()
             }],
-            tx_functions: Vec::new(),
             drops: [("ring_full".into(), 10)].into(),
             drops_by_stage: [("ring_full@steer".into(), 10)].into(),
             ledger: LedgerTotals {
@@ -399,23 +233,18 @@ mod tests {
                 dropped: 10,
                 ..LedgerTotals::default()
             },
-            buffers_missing: 0,
             latency_ns: LatencyReport {
                 p50: Some(1_500),
                 mean: Some(2_000),
-                at_wire: None,
                 on_borrowed_core: Some(300),
                 in_target_ring: Some(1_700),
                 ..LatencyReport::default()
             },
-            latencies: None,
             borrowed_core: CoreReport {
                 softirq_fraction: None,
                 core: 1,
-                thread: Some(4712),
                 busy_fraction: 0.25,
                 asleep_fraction: 0.5,
-                wakeups: 7,
                 taken_away: Some(TakenAway {
                     total_ns: 80_000_000,
                     times: 40,
@@ -423,11 +252,10 @@ mod tests {
                     drops: 9,
                     threshold_ns: 500_000,
                 }),
+                ..CoreReport::default()
             },
-            target_cores: Vec::new(),
-            os: None,
-            trace: None,
             notes: vec!["something to know".into()],
+            ..Report::default()
         }
     }
 
@@ -475,7 +303,8 @@ mod tests {
     #[test]
     fn the_parts_of_a_shared_card_have_their_sum_below() {
         let report = report();
-        let told = parts(&report);
+        let parts = |report: &Report| figures::parts(report, Show::Totals).map(Table::text);
+        let told = parts(&report).unwrap();
         let rows: Vec<Vec<_>> =
             told.lines().map(|line| line.split("  ").map(str::trim).collect()).collect();
         let row = |name: &str| {
@@ -485,7 +314,7 @@ mod tests {
         assert_eq!(row("kernel"), ["1,930", "965", "1,923", "7"]);
         assert_eq!(row("poll engine"), ["70", "35", "67", "3"]);
         assert_eq!(row("both"), ["2,000", "1.0 k", "1,990", "10"]);
-        assert_eq!(parts(&Report { kernel: None, ..report }), "");
+        assert_eq!(parts(&Report { kernel: None, ..report }), None);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //!
 //! * [`launch`]: the builder that starts a card;
 //! * [`executor`]: what runs it;
-//! * [`report`]: what a run came to;
+//! * [`report`]: the result of a run, each figure declared once by [`figures`];
 //! * [`monitor`]: the same while it runs;
 //! * [`own`]: what functions count themselves;
 //! * [`instrument`]: the tracer of `[trace]`;
@@ -33,6 +33,7 @@ mod client;
 pub mod config;
 pub mod error;
 pub mod executor;
+pub mod figures;
 pub mod folders;
 mod http;
 pub mod instrument;

@@ -1,19 +1,23 @@
 //! The figures of a running card as Prometheus reads them.
 //!
 //! Names begin with `picnic_`, end in their unit, and counters in `_total`; each has HELP and
-//! TYPE. What can be told apart (wire, queue, function, drop reason) is a label. The text is
-//! OpenMetrics, which Prometheus reads since version 2.5.
+//! TYPE, as the figures of a report declare them. Wire, queue, function and drop reason are labels.
+//! The text is OpenMetrics, which Prometheus reads since version 2.5.
 //!
 //! Source: OpenMetrics 1.0; Prometheus, "Metric and label naming".
 
-use crate::report::{FunctionReport, Report};
+use crate::figures::{Figure, Figures, Kind, Shown, Unit};
+use crate::report::{
+    CoreReport, FunctionReport, KernelReport, LEDGER, LatencyReport, PollReport, QueueReport,
+    Report, WireReport,
+};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
-use prometheus_client::registry::{Registry, Unit};
+use prometheus_client::registry::{Registry, Unit as MetricUnit};
 use serde_json::{Map, Value};
 use std::fmt;
 
@@ -22,7 +26,7 @@ pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; cha
 
 /// The figures of a report, as text.
 pub fn text(card: &str, report: Report) -> String {
-    let figures = Figures { card: card.into(), report };
+    let figures = Page { card: card.into(), report };
     let mut registry = Registry::default();
     registry.register_collector(Box::new(figures));
     let mut text = String::new();
@@ -32,7 +36,7 @@ pub fn text(card: &str, report: Report) -> String {
 }
 
 #[derive(Debug)]
-struct Figures {
+struct Page {
     card: String,
     report: Report,
 }
@@ -48,7 +52,7 @@ struct Sink<'a, 'e> {
 impl Sink<'_, '_> {
     fn series<'l, M: EncodeMetric>(
         &mut self,
-        (name, help, unit): (&str, &str, Option<Unit>),
+        (name, help, unit): (&str, &str, Option<MetricUnit>),
         kind: MetricType,
         series: impl IntoIterator<Item = (Labels<'l>, M)>,
     ) -> fmt::Result {
@@ -65,7 +69,7 @@ impl Sink<'_, '_> {
     fn counters<'l>(
         &mut self,
         name: &str,
-        unit: Unit,
+        unit: MetricUnit,
         help: &str,
         series: impl IntoIterator<Item = (Labels<'l>, u64)>,
     ) -> fmt::Result {
@@ -76,7 +80,7 @@ impl Sink<'_, '_> {
     fn gauges<'l>(
         &mut self,
         name: &str,
-        unit: Option<Unit>,
+        unit: Option<MetricUnit>,
         help: &str,
         series: impl IntoIterator<Item = (Labels<'l>, f64)>,
     ) -> fmt::Result {
@@ -97,193 +101,135 @@ fn one<T>(value: T) -> [(Labels<'static>, T); 1] {
     [(Labels::new(), value)]
 }
 
-impl Collector for Figures {
+impl Sink<'_, '_> {
+    /// The families of a group of figures, with a series for each of these groups.
+    fn figures<F: Figures + Default>(
+        &mut self,
+        duration_s: f64,
+        groups: Vec<(Labels<'_>, Vec<Shown>)>,
+    ) -> fmt::Result {
+        // Latencies within another group, a queue's, have no series.
+        let is_own =
+            |shown: &&Shown| shown.figure.kind != Kind::Latency || shown.path == shown.figure.key;
+        let declared = F::default().figures();
+        let declared: Vec<_> = declared.iter().filter(is_own).map(|shown| shown.figure).collect();
+        for (place, first) in declared.iter().enumerate() {
+            let is_alike =
+                |figure: &Figure| (figure.metric, figure.unit) == (first.metric, first.unit);
+            if first.metric.is_empty() || declared[..place].iter().any(is_alike) {
+                continue;
+            }
+            let series = groups.iter().flat_map(|(labels, shown)| {
+                shown.iter().filter(|shown| is_alike(&shown.figure)).map(|shown| {
+                    let mut labels = labels.clone();
+                    labels.extend(shown.figure.tag.map(|(name, value)| (name, value.to_owned())));
+                    (labels, &shown.value)
+                })
+            });
+            let help = if first.family.is_empty() { first.help } else { first.family };
+            let described = (first.metric, help.trim_end_matches('.'), metric_unit(first));
+            let scaled = |by: f64| {
+                let values = series
+                    .clone()
+                    .filter_map(move |(labels, value)| Some((labels, value.as_f64()? * by)));
+                values.map(|(labels, value)| (labels, ConstCounter::new(value)))
+            };
+            match (first.kind, first.unit) {
+                (Kind::Share, _) => {
+                    self.series(described, MetricType::Counter, scaled(duration_s))?;
+                }
+                (kind, Unit::Nanoseconds) if kind.grows() => {
+                    self.series(described, MetricType::Counter, scaled(1e-9))?;
+                }
+                (kind, _) if kind.grows() => {
+                    let counts = series.filter_map(|(labels, value)| {
+                        Some((labels, ConstCounter::new(value.as_u64()?)))
+                    });
+                    self.series(described, MetricType::Counter, counts)?;
+                }
+                (_, unit) => {
+                    let per = if unit == Unit::Nanoseconds { 1e9 } else { 1.0 };
+                    let values =
+                        series.filter_map(|(labels, value)| Some((labels, value.as_f64()? / per)));
+                    self.gauges(described.0, described.2, described.1, values)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The unit that a figure's metric ends in: Prometheus counts time in seconds.
+fn metric_unit(figure: &Figure) -> Option<MetricUnit> {
+    match (figure.kind, figure.unit) {
+        (Kind::Share, _) | (_, Unit::Nanoseconds) => Some(MetricUnit::Seconds),
+        (_, Unit::Bytes) => Some(MetricUnit::Bytes),
+        (_, unit) => Some(MetricUnit::Other(unit.name().into())),
+    }
+}
+
+impl Collector for Page {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let report = &self.report;
         let mut sink = Sink { card: &self.card, encoder: &mut encoder };
-        let packets = || Unit::Other("packets".into());
+        let packets = || MetricUnit::Other("packets".into());
         let version = vec![
             ("engine", report.engine.clone()),
             ("version", env!("CARGO_PKG_VERSION").to_owned()),
         ];
-        sink.gauges("picnic_card_info", None, "What runs", [(version, 1.0)])?;
-        let seconds = || Some(Unit::Seconds);
-        sink.gauges("picnic_uptime", seconds(), "Time since the start", one(report.duration_s))?;
-
-        let ledger = &report.ledger;
-        for (name, help, value) in [
-            ("picnic_in", "Packets that came in or were made", ledger.r#in),
-            ("picnic_delivered", "Packets handed to the host", ledger.delivered),
-            ("picnic_transmitted", "Packets the wires took", ledger.transmitted),
-            ("picnic_consumed", "Packets functions kept for good", ledger.consumed),
-        ] {
-            sink.counters(name, packets(), help, one(value))?;
+        sink.gauges("picnic_card_info", None, "Engine and version of the card", [(version, 1.0)])?;
+        let (seconds, duration_s) = (Some(MetricUnit::Seconds), report.duration_s);
+        sink.gauges("picnic_uptime", seconds, "Time since the start", one(duration_s))?;
+        for (name, help, value) in LEDGER {
+            sink.counters(name, packets(), help, one(value(&report.ledger)))?;
         }
         let drops = report.drops_by_stage.iter().map(|(place, count)| {
             let (reason, stage) = place.split_once('@').unwrap_or((place, ""));
             (vec![("reason", reason.to_owned()), ("stage", stage.to_owned())], *count)
         });
         sink.counters("picnic_dropped", packets(), "Packets dropped, by reason and stage", drops)?;
-        let in_flight = one(ledger.in_flight as f64);
+        let in_flight = one(report.ledger.in_flight as f64);
         let help = "Packets in rings, in functions and waiting for wires";
         sink.gauges("picnic_in_flight", Some(packets()), help, in_flight)?;
-        wires(&mut sink, report)?;
-        if let Some(poll) = report.poll {
-            for (name, help, value) in [
-                ("picnic_poll_sent", "Packets that filters sent to the poll engine", poll.packets),
-                ("picnic_poll_taken", "Those of them that it took", poll.taken),
-                ("picnic_poll_lost", "Those that were lost on the way", poll.lost),
-                ("picnic_poll_delivered", "Packets that it handed to its host", poll.delivered),
-                (
-                    "picnic_poll_dropped",
-                    "Packets that it dropped, or lost on the way",
-                    poll.dropped,
-                ),
-            ] {
-                sink.counters(name, packets(), help, one(value))?;
-            }
-        }
-        if let Some(kernel) = report.kernel {
-            for (name, help, value) in [
-                ("picnic_kernel_received", "Packets that stayed in the kernel", kernel.packets),
-                ("picnic_kernel_delivered", "Packets its network stack got", kernel.delivered),
-                ("picnic_kernel_dropped", "Packets that it dropped", kernel.dropped),
-            ] {
-                sink.counters(name, packets(), help, one(value))?;
-            }
-        }
-        queues(&mut sink, report)?;
-        functions(&mut sink, report)?;
 
-        let latency = &report.latency_ns;
-        let latency = [("0.5", latency.p50), ("0.99", latency.p99), ("0.999", latency.p999)];
-        let latency = latency.into_iter().filter_map(|(quantile, nanoseconds)| {
-            let labels = vec![("quantile", quantile.to_owned())];
-            nanoseconds.map(|nanoseconds| (labels, nanoseconds as f64 / 1e9))
-        });
-        let help = "From wire to target routine, since the start, one packet in 16";
-        sink.gauges("picnic_latency", seconds(), help, latency)?;
-        let latency = &report.latency_ns;
-        let parts = [
-            ("wire", latency.at_wire),
-            ("borrowed_core", latency.on_borrowed_core),
-            ("target_ring", latency.in_target_ring),
-        ];
-        let parts = parts.into_iter().filter_map(|(part, nanoseconds)| {
-            let labels = vec![("part", part.to_owned())];
-            nanoseconds.map(|nanoseconds| (labels, nanoseconds as f64 / 1e9))
-        });
-        let help = "Means of the parts of the way from wire to target routine, since the start";
-        sink.gauges("picnic_latency_mean", seconds(), help, parts)?;
-        let core = &report.borrowed_core;
-        if let Some(taken) = core.taken_away {
-            let labels = || vec![("core", core.core.to_string())];
-            let help = "Had by others, in pieces above the threshold";
-            let counter = ConstCounter::new(taken.total_ns as f64 / 1e9);
-            let described = ("picnic_borrowed_core_taken_away", help, seconds());
-            sink.series(described, MetricType::Counter, [(labels(), counter)])?;
-            for (name, unit, help, count) in [
-                ("picnic_borrowed_core_absences", "times", "Times others had it", taken.times),
-                (
-                    "picnic_borrowed_core_absence_drops",
-                    "packets",
-                    "Packets dropped right behind",
-                    taken.drops,
-                ),
-            ] {
-                sink.counters(name, Unit::Other(unit.into()), help, [(labels(), count)])?;
-            }
-        }
-        let softirqs = core.softirq_fraction.map(|share| {
-            ("picnic_borrowed_core_softirq", "In softirqs, those of other interfaces too", share)
-        });
-        let shares = [
-            ("picnic_borrowed_core_busy", "In turns that found work", core.busy_fraction),
-            ("picnic_borrowed_core_asleep", "Asleep", core.asleep_fraction),
-        ];
-        for (name, help, share) in shares.into_iter().chain(softirqs) {
-            let labels = vec![("core", core.core.to_string())];
-            let counter = ConstCounter::new(share * report.duration_s);
-            sink.series((name, help, seconds()), MetricType::Counter, [(labels, counter)])?;
-        }
-        Ok(())
-    }
-}
-
-fn wires(sink: &mut Sink<'_, '_>, report: &Report) -> fmt::Result {
-    type Field = fn(&crate::report::WireReport) -> u64;
-    let fields: [(&str, bool, &str, Field); 5] = [
-        ("picnic_wire_received", true, "Packets taken into buffers", |w| w.rx_packets),
-        ("picnic_wire_received", false, "Bytes of the packets taken", |w| w.rx_bytes),
-        ("picnic_wire_shed", true, "Packets that came and were dropped at the wire", |w| w.rx_shed),
-        ("picnic_wire_transmitted", true, "Packets transmitted", |w| w.tx_packets),
-        ("picnic_wire_transmitted", false, "Bytes transmitted", |w| w.tx_bytes),
-    ];
-    for (name, is_packets, help, field) in fields {
-        let unit = if is_packets { Unit::Other("packets".into()) } else { Unit::Bytes };
         let wires = report.wires.iter();
-        let series = wires.map(|wire| (vec![("wire", wire.name.clone())], field(wire)));
-        sink.counters(name, unit, help, series)?;
+        let wires = wires.map(|wire| (vec![("wire", wire.name.clone())], wire.figures()));
+        sink.figures::<WireReport>(duration_s, wires.collect())?;
+        if let Some(poll) = &report.poll {
+            sink.figures::<PollReport>(duration_s, one(poll.figures()).into())?;
+        }
+        if let Some(kernel) = &report.kernel {
+            sink.figures::<KernelReport>(duration_s, one(kernel.figures()).into())?;
+        }
+        let queues = report.queues.iter().map(|queue| {
+            let labels = vec![("queue", queue.queue.to_string()), ("core", queue.core.to_string())];
+            (labels, queue.figures())
+        });
+        sink.figures::<QueueReport>(duration_s, queues.collect())?;
+        let places = places(report).map(|(labels, function)| (labels, function.figures()));
+        sink.figures::<FunctionReport>(duration_s, places.collect())?;
+        own(&mut sink, report)?;
+        sink.figures::<LatencyReport>(duration_s, one(report.latency_ns.figures()).into())?;
+        let core = vec![("core", report.borrowed_core.core.to_string())];
+        let core = vec![(core, report.borrowed_core.figures())];
+        sink.figures::<CoreReport>(duration_s, core)
     }
-    Ok(())
-}
-
-fn queues(sink: &mut Sink<'_, '_>, report: &Report) -> fmt::Result {
-    type Field = fn(&crate::report::QueueReport) -> u64;
-    let labels = |queue: &crate::report::QueueReport| {
-        vec![("queue", queue.queue.to_string()), ("core", queue.core.to_string())]
-    };
-    let fields: [(&str, &str, &str, Field); 7] = [
-        ("picnic_queue_delivered", "packets", "Packets handed to the host", |q| q.packets),
-        ("picnic_queue_delivered", "bytes", "Their bytes", |q| q.bytes),
-        ("picnic_queue", "interrupts", "Interrupts taken", |q| q.interrupts),
-        ("picnic_queue", "polls", "Times the ring was looked at", |q| q.polls),
-        ("picnic_queue_empty", "polls", "Times it was empty", |q| q.empty_polls),
-        ("picnic_queue_transmitted", "packets", "Packets the host sent", |q| q.transmitted),
-        ("picnic_queue_ring_full", "packets", "Packets dropped at a full ring", |q| q.ring_full),
-    ];
-    for (name, unit, help, field) in fields {
-        let unit = if unit == "bytes" { Unit::Bytes } else { Unit::Other(unit.into()) };
-        let series = report.queues.iter().map(|queue| (labels(queue), field(queue)));
-        sink.counters(name, unit, help, series)?;
-    }
-    let gauges: [(&str, &str, Field); 2] = [
-        ("picnic_queue_ring", "Descriptors in the target ring", |q| q.ring_depth),
-        ("picnic_queue_ring_size", "Descriptors that fit into it", |q| q.ring_size),
-    ];
-    for (name, help, field) in gauges {
-        let unit = Some(Unit::Other("descriptors".into()));
-        let series = report.queues.iter().map(|queue| (labels(queue), field(queue) as f64));
-        sink.gauges(name, unit, help, series)?;
-    }
-    Ok(())
 }
 
 /// Each function with the labels of its place.
 fn places(report: &Report) -> impl Iterator<Item = (Labels<'static>, &FunctionReport)> {
-    let chains = [("rx", &report.functions), ("tx", &report.tx_functions)];
-    chains.into_iter().flat_map(|(chain, functions)| {
-        functions.iter().enumerate().map(move |(position, function)| {
-            let labels = vec![
-                ("chain", chain.to_owned()),
-                ("position", position.to_string()),
-                ("function", function.name.clone()),
-            ];
-            (labels, function)
-        })
+    report.places().map(|(chain, position, function)| {
+        let labels = vec![
+            ("chain", chain.to_owned()),
+            ("position", position.to_string()),
+            ("function", function.name.clone()),
+        ];
+        (labels, function)
     })
 }
 
-fn functions(sink: &mut Sink<'_, '_>, report: &Report) -> fmt::Result {
-    type Field = fn(&FunctionReport) -> u64;
-    let fields: [(&str, &str, Field); 2] = [
-        ("picnic_function_received", "Packets given to a function", |f| f.packets),
-        ("picnic_function_dropped", "Packets a function dropped", |f| f.dropped),
-    ];
-    for (name, help, field) in fields {
-        let series = places(report).map(|(labels, function)| (labels, field(function)));
-        sink.counters(name, Unit::Other("packets".into()), help, series)?;
-    }
+/// Counters and gauges of the functions' own.
+fn own(sink: &mut Sink<'_, '_>, report: &Report) -> fmt::Result {
     let own = |figures: fn(&FunctionReport) -> &Map<String, Value>, label| {
         places(report).flat_map(move |(labels, function)| {
             figures(function).iter().map(move |(name, value)| {
@@ -295,19 +241,18 @@ fn functions(sink: &mut Sink<'_, '_>, report: &Report) -> fmt::Result {
     };
     let counters = own(|function| &function.counters, "counter")
         .filter_map(|(labels, value)| Some((labels, ConstCounter::new(value.as_u64()?))));
-    let help =
-        "What functions count themselves, by the names that they give, since they were inserted";
+    let help = "Counters of functions by their names, since the function was inserted";
     sink.series(("picnic_function_counter", help, None), MetricType::Counter, counters)?;
     let gauges = own(|function| &function.gauges, "gauge")
         .filter_map(|(labels, value)| Some((labels, value.as_f64()?)));
-    sink.gauges("picnic_function_gauge", None, "Figures of functions that may fall", gauges)
+    sink.gauges("picnic_function_gauge", None, "Gauges of functions by their names", gauges)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::bench;
-    use crate::report::{KernelReport, LatencyReport, PollReport, TakenAway};
+    use crate::report::TakenAway;
     use serde_json::json;
 
     /// The lines of a family, without what is the same in all.
@@ -335,11 +280,7 @@ mod tests {
             name: name.into(),
             packets,
             dropped,
-            ns_per_packet: None,
-            timed_ns: 0,
-            timed_packets: 0,
-            counters: Map::new(),
-            gauges: Map::new(),
+            ..FunctionReport::default()
         };
         report.poll = Some(PollReport { packets: 9, taken: 7, lost: 2, delivered: 6, dropped: 3 });
         report.kernel = Some(KernelReport { packets: 91, delivered: 44, dropped: 4 });
@@ -373,10 +314,13 @@ mod tests {
             drops: 2,
             threshold_ns: 1,
         });
-        let mut registry = Registry::default();
-        registry.register_collector(Box::new(Figures { card: "c".into(), report }));
-        let mut text = String::new();
-        encode(&mut text, &registry).unwrap();
+        let text = super::text("c", report);
+        for (place, figure) in crate::report::declared() {
+            let is_there = figure.series().is_none_or(|series| {
+                text.lines().any(|line| line.starts_with(&format!("{series}{{card=\"c\"")))
+            });
+            assert!(is_there, "{place} in {text}");
+        }
         for (family, expected) in [
             ("picnic_card_info", &["engine=\"poll\",version=\"0.1.0\" 1.0"][..]),
             ("picnic_uptime_seconds", &[" 2.0"]),

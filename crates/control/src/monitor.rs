@@ -8,7 +8,7 @@
 use crate::latency::QueueLatency;
 use crate::report::{
     CoreReport, FunctionReport, KernelReport, LatencyReport, PollReport, QueueReport, Report,
-    Stamp, TakenAway, TargetCoreReport, Times, WireReport,
+    TargetCoreReport, Times, WireReport,
 };
 use picnic_core::direction::Direction;
 use picnic_core::doorbell::Doorbell;
@@ -17,7 +17,6 @@ use picnic_core::time::Time;
 use picnic_engine::target::{Target, latency_histogram};
 use picnic_engine::view::View;
 use picnic_machine::topology::Placement;
-use serde_json::Map;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -76,17 +75,6 @@ impl CoreTimes {
     /// Nanoseconds that the core spent in softirqs; none if nobody looks.
     pub fn softirq_ns(&self) -> Option<u64> {
         self.softirq_ns_and_one.get().checked_sub(1)
-    }
-
-    fn taken_away(&self) -> Option<TakenAway> {
-        let threshold_ns = self.absence_threshold_ns.get();
-        (threshold_ns != 0).then(|| TakenAway {
-            total_ns: self.absent_ns.get(),
-            times: self.absences.get(),
-            longest_ns: Some(self.longest_absence_ns.get()).filter(|&ns| ns != 0),
-            drops: self.absence_drops.get(),
-            threshold_ns,
-        })
     }
 
     /// A turn found work and took `ns` nanoseconds; it received `packets` packets.
@@ -237,36 +225,26 @@ impl Monitor {
 
     /// The figures of `duration_ns`, with these latencies: for worlds, at a run's end.
     pub fn report_over(&self, duration_ns: u64, latency: &[QueueLatency]) -> Report {
-        let view = &self.view;
+        let (view, placement) = (&self.view, &self.placement);
         let duration_ns = duration_ns.max(1) as f64;
-        let share = |part: &Counter| (part.get() as f64 / duration_ns).min(1.0);
-        let told = |thread: &Counter| Some(thread.get()).filter(|&thread| thread != 0);
         let totals = view.ledger.read();
-        let poll = view.poll.as_deref().map(|poll| PollReport {
-            packets: poll.packets.get(),
-            taken: poll.taken.get(),
-            lost: poll.lost.get(),
-            delivered: poll.delivered.get(),
-            dropped: poll.dropped.get(),
+        let received = view.ledger.card.received.get();
+        let poll = view.poll.as_deref().map(PollReport::read);
+        let queues = view.queues.iter().zip(&placement.target_cores).enumerate();
+        let queues = queues.map(|(number, (queue, &core))| {
+            let recorded = latency.iter().find(|part| usize::from(part.queue) == number);
+            let latency_ns = recorded.map(|part| LatencyReport::of(&part.histogram));
+            let latency_ns = latency_ns.unwrap_or_default();
+            QueueReport { latency_ns, ..QueueReport::read(number, core, queue) }
         });
-        let mut queues = queue_reports(view, &self.placement);
-        for QueueLatency { queue, histogram } in latency {
-            if let Some(report) = queues.get_mut(usize::from(*queue)) {
-                report.latency_ns = LatencyReport::of(histogram);
-            }
-        }
         Report {
             about: None,
             engine: self.engine.into(),
             times: self.times,
             duration_s: duration_ns / 1e9,
-            wires: wire_reports(view),
-            queues,
-            kernel: poll.map(|poll| KernelReport {
-                packets: view.ledger.card.received.get().saturating_sub(poll.packets),
-                delivered: totals.delivered.saturating_sub(poll.delivered),
-                dropped: totals.dropped.saturating_sub(poll.dropped),
-            }),
+            wires: view.wires.iter().map(WireReport::read).collect(),
+            queues: queues.collect(),
+            kernel: poll.as_ref().map(|poll| KernelReport::read(received, &totals, poll)),
             poll,
             functions: function_reports(view, Direction::Rx),
             tx_functions: function_reports(view, Direction::Tx),
@@ -276,107 +254,20 @@ impl Monitor {
             buffers_missing: 0,
             latency_ns: self.latency_report(latency),
             latencies: Some(latency.iter().map(QueueLatency::recorded).collect()),
-            borrowed_core: CoreReport {
-                core: self.placement.borrowed_core,
-                thread: told(&self.notes.core.thread),
-                busy_fraction: share(&self.notes.core.busy_ns),
-                softirq_fraction: self
-                    .notes
-                    .core
-                    .softirq_ns()
-                    .map(|ns| (ns as f64 / duration_ns).min(1.0)),
-                asleep_fraction: share(&self.notes.core.asleep_ns),
-                wakeups: self.notes.core.wakeups.get(),
-                taken_away: self.notes.core.taken_away(),
-            },
-            target_cores: self
-                .notes
-                .targets
-                .iter()
-                .map(|target| TargetCoreReport {
-                    core: target.core,
-                    thread: told(&target.thread),
-                    asleep_fraction: share(&target.asleep_ns),
-                    wakeups: target.wakeups.get(),
-                    priority: match target.real_time.get() {
-                        0 => "normal".into(),
-                        _ => "real-time".into(),
-                    },
-                    priority_yields: target.yields.get(),
-                })
+            borrowed_core: CoreReport::read(placement.borrowed_core, &self.notes.core, duration_ns),
+            target_cores: (self.notes.targets.iter())
+                .map(|target| TargetCoreReport::read(target, duration_ns))
                 .collect(),
             os: None,
             trace: None,
-            notes: self.placement.warnings.clone(),
+            notes: placement.warnings.clone(),
         }
     }
 }
 
-/// The wires' figures at this moment.
-pub fn wire_reports(view: &View) -> Vec<WireReport> {
-    let reports = view.wires.iter().map(|wire| WireReport {
-        name: wire.name.clone(),
-        rx_packets: wire.counters.rx_packets.get(),
-        rx_bytes: wire.counters.rx_bytes.get(),
-        rx_shed: wire.counters.rx_shed.get(),
-        tx_packets: wire.counters.tx_packets.get(),
-        tx_bytes: wire.counters.tx_bytes.get(),
-        stamp: if wire.capabilities.arrival { Stamp::Arrival } else { Stamp::Taken },
-        interrupts: wire.counters.interrupts.get(),
-        stamps_ahead: wire.counters.stamps_ahead.get(),
-    });
-    reports.collect()
-}
-
-/// The queues' figures at this moment.
-pub fn queue_reports(view: &View, placement: &Placement) -> Vec<QueueReport> {
-    let queues = view.queues.iter().zip(&placement.target_cores).enumerate();
-    let reports = queues.map(|(index, (queue, &core))| {
-        let packets = queue.target.packets.get();
-        let interrupts = queue.target.interrupts.get();
-        QueueReport {
-            queue: index as u16,
-            core,
-            packets,
-            bytes: queue.target.bytes.get(),
-            interrupts,
-            packets_per_interrupt: (interrupts != 0).then(|| packets as f64 / interrupts as f64),
-            polls: queue.target.polls.get(),
-            empty_polls: queue.target.empty_polls.get(),
-            doorbells: queue.steer.doorbells.get(),
-            doorbells_coalesced: queue.steer.coalesced.get(),
-            transmitted: queue.target.transmitted.get(),
-            tx_completed: queue.steer.tx_completed.get(),
-            tx_completed_bytes: queue.steer.tx_completed_bytes.get(),
-            tx_in_flight_bytes: queue.steer.tx_in_flight_bytes.get(),
-            tx_limited: queue.steer.tx_limited.get(),
-            ring_full: queue.steer.ring_full.get(),
-            ring_depth: queue.steer.depth.get(),
-            ring_size: queue.ring_size as u64,
-            latency_ns: LatencyReport::default(),
-        }
-    });
-    reports.collect()
-}
-
 /// The figures of a chain's functions at this moment.
 pub fn function_reports(view: &View, direction: Direction) -> Vec<FunctionReport> {
-    let functions = view.functions.of(direction).into_iter();
-    let reports = functions.map(|function| {
-        let counters = function.counters;
-        let (timed_ns, timed_packets) = (counters.timed_ns.get(), counters.timed_packets.get());
-        FunctionReport {
-            packets: counters.packets.get(),
-            dropped: counters.dropped.get(),
-            ns_per_packet: (timed_packets != 0).then(|| timed_ns as f64 / timed_packets as f64),
-            timed_ns,
-            timed_packets,
-            counters: Map::new(),
-            gauges: Map::new(),
-            name: function.name,
-        }
-    });
-    reports.collect()
+    view.functions.of(direction).into_iter().map(FunctionReport::read).collect()
 }
 
 impl Monitor {
@@ -467,15 +358,16 @@ mod tests {
             times.turn(packets, ns);
         }
         assert_eq!((times.busy_ns.get(), times.packets_ns.get(), times.packets.get()), (22, 37, 4));
-        assert!(times.taken_away().is_none());
+        let away = |times: &CoreTimes| CoreReport::read(0, times, 1.0).taken_away;
+        assert!(away(&times).is_none());
         let long = CoreTimes::default();
         long.turn(3, u64::MAX / 2);
         assert_eq!(long.packets_ns.get(), u64::MAX);
         times.absence_threshold_ns.set(1);
-        assert_eq!(times.taken_away().unwrap().longest_ns, None);
+        assert_eq!(away(&times).unwrap().longest_ns, None);
         times.absent(9);
         times.absent(4);
-        let away = times.taken_away().unwrap();
+        let away = away(&times).unwrap();
         assert_eq!((away.total_ns, away.times, away.longest_ns), (13, 2, Some(9)));
     }
 

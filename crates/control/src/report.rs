@@ -1,21 +1,26 @@
-//! What a run came to: the JSON of `picnic run --json`, and the same for people.
+//! The result of a run: the JSON of `picnic run --json`.
 //!
-//! Fields carry their unit as suffix. `latency_ns` is from a packet's receive time to its target
-//! routine; what the receive time is says `stamp` of its wire. Counts are
-//! exact in every world; `times` says how all that is time, or a share of it, came about.
+//! Every figure is declared here and nowhere else: see [`crate::figures`]. Fields carry their unit
+//! as suffix. `latency_ns` counts from a packet's receive time to its target routine; the `stamp`
+//! of its wire defines the receive time. Counts are exact in every world; `times` tells whether
+//! times and shares of time are measured or modelled.
 
+use crate::figures::{Figure, Figures, Kind, Shown, Span, figures, quotient};
 use crate::instrument::TraceReport;
 use crate::latency::Recorded;
+use crate::monitor::{CoreTimes, TargetTimes};
 use picnic_core::ledger::LedgerTotals;
+use picnic_core::stats::Counter;
+use picnic_engine::view::{FunctionView, PollCounters, QueueView, WireView};
 use picnic_machine::facts::MachineFacts;
 use picnic_os::report::OsReport;
 use serde::{Deserialize, Deserializer, Serialize};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::fmt;
 
 /// A run's figures.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Report {
     /// Which card this is of, and what its figures must be read with; left out if nobody said.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -31,11 +36,11 @@ pub struct Report {
     pub wires: Vec<WireReport>,
     /// By queue.
     pub queues: Vec<QueueReport>,
-    /// What has stayed in the kernel of the packets that it shares with the poll engine; left out
-    /// if one engine has all.
+    /// Packets that stayed in the kernel, of a card that the kernel and the poll engine share; left
+    /// out if one engine has all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kernel: Option<KernelReport>,
-    /// What the poll engine has of them.
+    /// Packets that the kernel sent to the poll engine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub poll: Option<PollReport>,
     /// By function of the rx chain.
@@ -105,40 +110,13 @@ impl fmt::Display for Times {
     }
 }
 
-/// A wire's figures.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct WireReport {
-    /// Its name in the card file.
-    pub name: String,
-    /// Packets taken into buffers.
-    pub rx_packets: u64,
-    /// Their bytes.
-    pub rx_bytes: u64,
-    /// Packets that came and were dropped at the wire; `drops_by_stage` has the reasons.
-    #[serde(default)]
-    pub rx_shed: u64,
-    /// Packets transmitted.
-    pub tx_packets: u64,
-    /// Bytes transmitted.
-    pub tx_bytes: u64,
-    /// What the receive time of its packets is.
-    #[serde(default)]
-    pub stamp: Stamp,
-    /// Times the physical NIC would have interrupted; 0 unless that is moderated (`wire_usecs`).
-    #[serde(default)]
-    pub interrupts: u64,
-    /// Packets whose stamp was later than the turn that took them, and was taken for its time.
-    #[serde(default)]
-    pub stamps_ahead: u64,
-}
-
-/// What the receive time of a wire's packets is, from which latency counts.
+/// Defines the receive time of a wire's packets, from which latency counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Stamp {
     /// When the packet arrived at the wire.
     Arrival,
-    /// When the borrowed core took it: what it waited before does not show.
+    /// When the borrowed core took it; its wait before that is unknown.
     #[default]
     Taken,
 }
@@ -152,200 +130,350 @@ impl fmt::Display for Stamp {
     }
 }
 
-/// What the kernel has handed over to the poll engine.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PollReport {
-    /// Packets that filters have sent there.
-    pub packets: u64,
-    /// Those of them that it has taken.
-    pub taken: u64,
-    /// Those that were lost on the way, among `drops`.
-    pub lost: u64,
-    /// Packets that it has handed to its host, among those of the queues.
-    pub delivered: u64,
-    /// Packets that it has dropped, with those that were lost on the way.
-    #[serde(default)]
-    pub dropped: u64,
-}
+figures! {
+    /// A wire's figures.
+    WireReport from (wire: &WireView) {
+        /// Name in the card file.
+        Label name: String = wire.name.clone() => { live: "name" };
+        /// Packets taken into buffers.
+        Counter rx_packets: u64 = wire.counters.rx_packets.get() => {
+            unit: Packets, metric: "picnic_wire_received", live: "rx_pps", heading: "rx packets",
+            totals: 9, pace: 5, rates: 9
+        };
+        /// Bytes of the packets taken.
+        Counter rx_bytes: u64 = wire.counters.rx_bytes.get() => {
+            unit: Bytes, metric: "picnic_wire_received", live: "rx_bits_per_s",
+            heading: "rx bytes", totals: 2, rates: 2
+        };
+        /// Packets that came and were dropped at the wire; `drops_by_stage` has the reasons.
+        Loss rx_shed: u64 = wire.counters.rx_shed.get() => {
+            unit: Packets, metric: "picnic_wire_shed", live: "shed_pps", heading: "shed", rates: 9
+        };
+        /// Packets transmitted.
+        Counter tx_packets: u64 = wire.counters.tx_packets.get() => {
+            unit: Packets, metric: "picnic_wire_transmitted", live: "tx_pps",
+            heading: "tx packets", totals: 9, pace: 4, rates: 9
+        };
+        /// Bytes transmitted.
+        Counter tx_bytes: u64 = wire.counters.tx_bytes.get() => {
+            unit: Bytes, metric: "picnic_wire_transmitted", live: "tx_bits_per_s",
+            heading: "tx bytes", totals: 1, rates: 1
+        };
+        /// Receive time of its packets: "arrival", or "taken" (when the borrowed core took them).
+        Label stamp: Stamp = match wire.capabilities.arrival {
+            true => Stamp::Arrival,
+            false => Stamp::Taken,
+        } => { heading: "stamp", totals: 3 };
+        /// Interrupts of the physical NIC; 0 unless they are moderated (`wire_usecs`).
+        Counter interrupts: u64 = wire.counters.interrupts.get() => { unit: Interrupts };
+        /// Packets whose stamp was later than the turn that took them, and was replaced with its
+        /// time.
+        Counter stamps_ahead: u64 = wire.counters.stamps_ahead.get() => { unit: Packets };
+    }
 
-/// What has stayed in the kernel.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct KernelReport {
-    /// Packets that came in and that no filter has sent to the poll engine.
-    pub packets: u64,
-    /// Those of them that its network stack was given.
-    pub delivered: u64,
-    /// Those that were dropped.
-    pub dropped: u64,
-}
+    /// Packets that the kernel sent to the poll engine.
+    PollReport from (poll: &PollCounters) {
+        /// Packets that filters sent to the poll engine.
+        Counter packets: u64 = poll.packets.get() => { unit: Packets, metric: "picnic_poll_sent" };
+        /// Packets that the poll engine took.
+        Counter taken: u64 = poll.taken.get() => { unit: Packets, metric: "picnic_poll_taken" };
+        /// Packets lost on the way, among `drops`.
+        Loss lost: u64 = poll.lost.get() => { unit: Packets, metric: "picnic_poll_lost" };
+        /// Packets that the poll engine handed to its host, among those of the queues.
+        Counter delivered: u64 = poll.delivered.get() => {
+            unit: Packets, metric: "picnic_poll_delivered"
+        };
+        /// Packets that the poll engine dropped, or lost on the way.
+        Loss dropped: u64 = poll.dropped.get() => { unit: Packets, metric: "picnic_poll_dropped" };
+    }
 
-impl Report {
-    /// Of a card that the kernel and the poll engine share, both parts and their sum: packets that
-    /// came in, delivered, dropped.
-    pub fn parts(&self) -> Option<[(&'static str, [u64; 3]); 3]> {
-        let (kernel, poll) = self.kernel.zip(self.poll)?;
-        let kernel = [kernel.packets, kernel.delivered, kernel.dropped];
-        let poll = [poll.packets, poll.delivered, poll.dropped];
-        let both = std::array::from_fn(|count| kernel[count] + poll[count]);
-        Some([("kernel", kernel), ("poll engine", poll), ("both", both)])
+    /// Packets that stayed in the kernel.
+    KernelReport from (received: u64, totals: &LedgerTotals, poll: &PollReport) {
+        /// Packets received that no filter sent to the poll engine.
+        Counter packets: u64 = received.saturating_sub(poll.packets) => {
+            unit: Packets, metric: "picnic_kernel_received", live: "rx_pps",
+            heading: "rx packets", totals: 9, pace: 5, rates: 9
+        };
+        /// Packets handed to the kernel's network stack.
+        Counter delivered: u64 = totals.delivered.saturating_sub(poll.delivered) => {
+            unit: Packets, metric: "picnic_kernel_delivered", live: "delivered_pps",
+            heading: "delivered", totals: 9, rates: 1
+        };
+        /// Packets dropped in the kernel.
+        Loss dropped: u64 = totals.dropped.saturating_sub(poll.dropped) => {
+            unit: Packets, metric: "picnic_kernel_dropped", live: "dropped_pps",
+            heading: "dropped", totals: 9, rates: 9
+        };
+    }
+
+    /// A queue's figures.
+    QueueReport from (number: usize, core: usize, view: &QueueView) {
+        /// Number of the queue.
+        Label queue: u16 = number as u16 => { live: "queue" };
+        /// Its target core.
+        Label core: usize = core => { live: "core", heading: "core", totals: 4, rates: 6 };
+        /// Packets handed to the host.
+        Counter packets: u64 = view.target.packets.get() => {
+            unit: Packets, metric: "picnic_queue_delivered", live: "pps", heading: "packets",
+            totals: 9, pace: 6, rates: 9
+        };
+        /// Bytes handed to the host.
+        Counter bytes: u64 = view.target.bytes.get() => {
+            unit: Bytes, metric: "picnic_queue_delivered", live: "bits_per_s", heading: "bytes",
+            totals: 1, rates: 7
+        };
+        /// Interrupts taken.
+        Counter interrupts: u64 = view.target.interrupts.get() => {
+            unit: Interrupts, metric: "picnic_queue", live: "interrupts_per_s",
+            heading: "interrupts", totals: 3, rates: 4
+        };
+        /// Packets per interrupt; null without interrupts.
+        Quotient packets_per_interrupt: Option<f64> = |q| quotient(q.packets, q.interrupts) => {
+            live: "packets_per_interrupt", heading: "packets/int", totals: 5, rates: 5
+        };
+        /// Looks at the ring.
+        Counter polls: u64 = view.target.polls.get() => { unit: Polls, metric: "picnic_queue" };
+        /// Looks that found it empty.
+        Counter empty_polls: u64 = view.target.empty_polls.get() => {
+            unit: Polls, metric: "picnic_queue_empty"
+        };
+        /// Doorbells that the borrowed core rang.
+        Counter doorbells: u64 = view.steer.doorbells.get() => { unit: Times };
+        /// Doorbells rung while one was pending, so that the target core took both at once.
+        Counter doorbells_coalesced: u64 = view.steer.coalesced.get() => { unit: Times };
+        /// Packets that the host sent.
+        Counter transmitted: u64 = view.target.transmitted.get() => {
+            unit: Packets, metric: "picnic_queue_transmitted", live: "tx_pps",
+            heading: "tx packets", totals: 2, rates: 1
+        };
+        /// Packets of those that left for a wire, or were refused by it.
+        Counter tx_completed: u64 = view.steer.tx_completed.get() => { unit: Packets };
+        /// Bytes of the packets in `tx_completed`.
+        Counter tx_completed_bytes: u64 = view.steer.tx_completed_bytes.get() => { unit: Bytes };
+        /// Bytes on their way to the wires.
+        Gauge tx_in_flight_bytes: u64 = view.steer.tx_in_flight_bytes.get() => { unit: Bytes };
+        /// Times that its tx ring waited because enough bytes were on their way.
+        Counter tx_limited: u64 = view.steer.tx_limited.get() => { unit: Times };
+        /// Packets dropped because the ring was full.
+        Loss ring_full: u64 = view.steer.ring_full.get() => {
+            unit: Packets, metric: "picnic_queue_ring_full", live: "ring_full_pps",
+            heading: "ring full", totals: 9, rates: 9
+        };
+        /// Descriptors in the target ring, as of the last millisecond.
+        Gauge ring_depth: u64 = view.steer.depth.get() => {
+            unit: Descriptors, metric: "picnic_queue_ring", live: "ring_depth", heading: "ring",
+            of: "ring_size", rates: 9
+        };
+        /// Descriptors that fit into the target ring.
+        Gauge ring_size: u64 = view.ring_size as u64 => {
+            unit: Descriptors, metric: "picnic_queue_ring_size", live: "ring_size"
+        };
+        /// Latency from wire to target routine, one packet in 16.
+        Part latency_ns: LatencyReport = LatencyReport::default();
+    }
+
+    /// A function's figures.
+    FunctionReport from (function: FunctionView) {
+        /// Name in the card file.
+        Label name: String = function.name.clone() => { live: "name" };
+        /// Packets given to the function.
+        Counter packets: u64 = function.counters.packets.get() => {
+            unit: Packets, metric: "picnic_function_received", live: "pps", heading: "packets",
+            totals: 9, rates: 9
+        };
+        /// Packets that the function dropped.
+        Loss dropped: u64 = function.counters.dropped.get() => {
+            unit: Packets, metric: "picnic_function_dropped", live: "dropped_pps",
+            heading: "dropped", totals: 9, rates: 9
+        };
+        /// Nanoseconds per packet, sampled on one burst in 256, with those of packets that the
+        /// function makes; null where no clock is read, as in virtual time.
+        Quotient ns_per_packet: Option<f64> = |f| quotient(f.timed_ns, f.timed_packets) => {
+            live: "ns_per_packet", heading: "ns/packet", totals: 9, rates: 2
+        };
+        /// Nanoseconds that the sampled bursts took.
+        Counter timed_ns: u64 = function.counters.timed_ns.get() => { unit: Nanoseconds };
+        /// Packets in the sampled bursts.
+        Counter timed_packets: u64 = function.counters.timed_packets.get() => { unit: Packets };
+        /// Counters of the function's own since it was inserted, also in windows: the numbers of its
+        /// `get`. Left out without any, and while it runs unless asked for.
+        #[serde(skip_serializing_if = "Map::is_empty")]
+        Label counters: Map<String, Value> = Map::new() => { live: "counters" };
+        /// Figures of the function's own that may fall.
+        #[serde(skip_serializing_if = "Map::is_empty")]
+        Label gauges: Map<String, Value> = Map::new() => { live: "gauges" };
+    }
+
+    /// Percentiles and means in nanoseconds; null if nothing was recorded.
+    LatencyReport from () {
+        /// Median.
+        Latency p50: Option<u64> = None => {
+            unit: Nanoseconds, metric: "picnic_latency", tag: Some(("quantile", "0.5")),
+            family: "Latency from wire to target routine since the start, one packet in 16",
+            live: "latency_p50_ns", heading: "p50", totals: 7, rates: 3
+        };
+        /// 99th percentile.
+        Latency p99: Option<u64> = None => {
+            unit: Nanoseconds, metric: "picnic_latency", tag: Some(("quantile", "0.99")),
+            live: "latency_p99_ns", heading: "p99", totals: 9, rates: 2
+        };
+        /// 99.9th percentile.
+        Latency p999: Option<u64> = None => {
+            unit: Nanoseconds, metric: "picnic_latency", tag: Some(("quantile", "0.999"))
+        };
+        /// Mean: the sum of `at_wire`, `on_borrowed_core` and `in_target_ring`.
+        Latency mean: Option<u64> = None => { unit: Nanoseconds };
+        /// Mean wait at the wire, from arrival until the borrowed core took the packet; null if no
+        /// wire knows when packets arrive.
+        Latency at_wire: Option<u64> = None => {
+            unit: Nanoseconds, metric: "picnic_latency_mean", tag: Some(("part", "wire")),
+            family: "Mean of each part of the latency since the start"
+        };
+        /// Part of `at_wire` until the physical NIC interrupted; null unless its interrupts are
+        /// moderated (`wire_usecs`).
+        Latency held_at_wire: Option<u64> = None => { unit: Nanoseconds };
+        /// Mean length of the turn of the borrowed core that took the packet.
+        Latency on_borrowed_core: Option<u64> = None => {
+            unit: Nanoseconds, metric: "picnic_latency_mean", tag: Some(("part", "borrowed_core"))
+        };
+        /// Mean of the rest: the target ring and the doorbell. Packets dropped on the way count in
+        /// `at_wire` and `on_borrowed_core` only.
+        Latency in_target_ring: Option<u64> = None => {
+            unit: Nanoseconds, metric: "picnic_latency_mean", tag: Some(("part", "target_ring"))
+        };
+    }
+
+    /// The borrowed core's figures.
+    CoreReport from (core: usize, times: &CoreTimes, duration_ns: f64) {
+        /// Number of the core.
+        Label core: usize = core;
+        /// The system's number of its thread, for `chrt` or `perf`; null on a virtual core.
+        Label thread: Option<u64> = thread(&times.thread);
+        /// Share of the time in turns that found work; of a card in the kernel, in the threads that
+        /// poll its wires.
+        Share busy_fraction: f64 = share(times.busy_ns.get(), duration_ns) => {
+            metric: "picnic_borrowed_core_busy"
+        };
+        /// Share of the time in softirqs, those of other interfaces included; null unless the card
+        /// is in the kernel.
+        Share softirq_fraction: Option<f64> =
+            times.softirq_ns().map(|ns| share(ns, duration_ns)) => {
+            metric: "picnic_borrowed_core_softirq"
+        };
+        /// Share of the time asleep.
+        Share asleep_fraction: f64 = share(times.asleep_ns.get(), duration_ns) => {
+            metric: "picnic_borrowed_core_asleep"
+        };
+        /// Times that it woke from sleep.
+        Counter wakeups: u64 = times.wakeups.get() => { unit: Times };
+        /// Time in which it was preempted: another thread had the core, the kernel, or the
+        /// hypervisor's other machines; null where that cannot happen, as in virtual time.
+        Part taken_away: Option<TakenAway> =
+            (times.absence_threshold_ns.get() != 0).then(|| TakenAway::read(times));
+    }
+
+    /// Time in which the borrowed core was preempted.
+    TakenAway from (times: &CoreTimes) {
+        /// Nanoseconds preempted, in intervals above the threshold.
+        Counter total_ns: u64 = times.absent_ns.get() => {
+            unit: Nanoseconds, metric: "picnic_borrowed_core_taken_away"
+        };
+        /// Intervals in which the core was preempted.
+        Counter times: u64 = times.absences.get() => {
+            unit: Times, metric: "picnic_borrowed_core_absences"
+        };
+        /// Nanoseconds of the longest interval; null without one, or if it may have been before the
+        /// window.
+        Peak longest_ns: Option<u64> = Some(times.longest_absence_ns.get()).filter(|&ns| ns != 0)
+            => { unit: Nanoseconds };
+        /// Packets dropped in the turn after an interval.
+        Loss drops: u64 = times.absence_drops.get() => {
+            unit: Packets, metric: "picnic_borrowed_core_absence_drops"
+        };
+        /// Nanoseconds of the shortest interval that is noticed.
+        Label threshold_ns: u64 = times.absence_threshold_ns.get();
+    }
+
+    /// A target core's figures.
+    TargetCoreReport from (times: &TargetTimes, duration_ns: f64) {
+        /// Number of the core.
+        Label core: usize = times.core;
+        /// The system's number of its thread, for `chrt` or `perf`; null on a virtual core.
+        Label thread: Option<u64> = thread(&times.thread);
+        /// Share of the time asleep.
+        Share asleep_fraction: f64 = share(times.asleep_ns.get(), duration_ns);
+        /// Times that its thread woke from sleep.
+        Counter wakeups: u64 = times.wakeups.get() => { unit: Times };
+        /// Scheduling of its thread: "real-time" or "normal".
+        Label priority: String = match times.real_time.get() {
+            0 => "normal".into(),
+            _ => "real-time".into(),
+        };
+        /// Times that it had preempted other threads for 2 ms and let them run.
+        Counter priority_yields: u64 = times.yields.get() => { unit: Times };
     }
 }
 
-/// A queue's figures.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct QueueReport {
-    /// Its number.
-    pub queue: u16,
-    /// Its target core.
-    pub core: usize,
-    /// Packets handed to the host.
-    pub packets: u64,
-    /// Their bytes.
-    pub bytes: u64,
-    /// Interrupts taken.
-    pub interrupts: u64,
-    /// Packets per interrupt; null without interrupts.
-    pub packets_per_interrupt: Option<f64>,
-    /// Times the ring was looked at.
-    pub polls: u64,
-    /// Times it was empty.
-    pub empty_polls: u64,
-    /// Doorbells that the borrowed core rang for it.
-    pub doorbells: u64,
-    /// Those of them that found one pending already, so that both were taken at once.
-    #[serde(default)]
-    pub doorbells_coalesced: u64,
-    /// Packets the host transmitted.
-    pub transmitted: u64,
-    /// Packets of those that have left for a wire, or were refused by it.
-    pub tx_completed: u64,
-    /// Their bytes.
-    pub tx_completed_bytes: u64,
-    /// Bytes on their way to the wires at this moment.
-    pub tx_in_flight_bytes: u64,
-    /// Times that its tx ring had to wait because enough was on its way.
-    pub tx_limited: u64,
-    /// Packets dropped because the ring was full.
-    pub ring_full: u64,
-    /// Descriptors in the ring, as of the last millisecond.
-    pub ring_depth: u64,
-    /// Descriptors that fit into it.
-    pub ring_size: u64,
-    /// Wire to target routine, one packet in 16.
-    #[serde(default)]
-    pub latency_ns: LatencyReport,
+fn share(part_ns: u64, duration_ns: f64) -> f64 {
+    (part_ns as f64 / duration_ns).min(1.0)
 }
 
-/// A function's figures.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct FunctionReport {
-    /// Its name in the card file.
-    pub name: String,
-    /// Packets given to it.
-    pub packets: u64,
-    /// Packets it dropped.
-    pub dropped: u64,
-    /// Nanoseconds it takes for a packet, as measured on one burst in 256 (with it, what packets
-    /// that it makes take behind it); null where no clock is read, as in virtual time.
-    #[serde(default)]
-    pub ns_per_packet: Option<f64>,
-    /// Nanoseconds that those bursts took.
-    #[serde(default)]
-    pub timed_ns: u64,
-    /// Their packets.
-    #[serde(default)]
-    pub timed_packets: u64,
-    /// What it counts itself, since it was inserted, whatever the report is of: the numbers that its
-    /// command `get` shows. Left out without any, and while it runs unless asked for.
-    #[serde(default, skip_serializing_if = "Map::is_empty")]
-    pub counters: Map<String, Value>,
-    /// Those of these numbers that may fall, as they are.
-    #[serde(default, skip_serializing_if = "Map::is_empty")]
-    pub gauges: Map<String, Value>,
+fn thread(number: &Counter) -> Option<u64> {
+    Some(number.get()).filter(|&thread| thread != 0)
 }
 
-/// Percentiles and means in nanoseconds; null if nothing was recorded.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-#[serde(default)]
-pub struct LatencyReport {
-    /// Median.
-    pub p50: Option<u64>,
-    /// 99th percentile.
-    pub p99: Option<u64>,
-    /// 99.9th percentile.
-    pub p999: Option<u64>,
-    /// Mean, the sum of the three that follow.
-    pub mean: Option<u64>,
-    /// Mean wait at the wire, from arrival until the borrowed core took the packet; null if no
-    /// wire knows when packets arrive.
-    pub at_wire: Option<u64>,
-    /// Of that, until the physical NIC would have interrupted; null unless that is moderated
-    /// (`wire_usecs`).
-    pub held_at_wire: Option<u64>,
-    /// Mean length of the turn of the borrowed core that took the packet.
-    pub on_borrowed_core: Option<u64>,
-    /// Mean of the rest: in the target ring, with the doorbell. Means of packets that were
-    /// dropped on the way are in the two before and not in this one.
-    pub in_target_ring: Option<u64>,
+/// The ledger's figures: what they are called in metrics, what they mean, and their values.
+pub const LEDGER: [(&str, &str, fn(&LedgerTotals) -> u64); 4] = [
+    ("picnic_in", "Packets received or made", |ledger| ledger.r#in),
+    ("picnic_delivered", "Packets handed to the host", |ledger| ledger.delivered),
+    ("picnic_transmitted", "Packets that the wires took", |ledger| ledger.transmitted),
+    ("picnic_consumed", "Packets that functions kept for good", |ledger| ledger.consumed),
+];
+
+/// All declared figures, by their place in a report.
+pub fn declared() -> Vec<(String, Figure)> {
+    let groups = [
+        ("wires[].", WireReport::default().figures()),
+        ("queues[].", QueueReport::default().figures()),
+        ("kernel.", KernelReport::default().figures()),
+        ("poll.", PollReport::default().figures()),
+        ("functions[].", FunctionReport::default().figures()),
+        ("latency_ns.", LatencyReport::default().figures()),
+        ("borrowed_core.", CoreReport::default().figures()),
+        ("target_cores[].", TargetCoreReport::default().figures()),
+    ];
+    let all = groups.into_iter().flat_map(|(place, figures)| {
+        figures.into_iter().map(move |shown| (place.to_owned() + &shown.path, shown.figure))
+    });
+    // A queue's latencies are declared once, among those of the card.
+    all.filter(|(place, _)| !place.starts_with("queues[].latency_ns.")).collect()
 }
 
-/// The borrowed core's figures.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct CoreReport {
-    /// Its number.
-    pub core: usize,
-    /// The system's number of its thread, for `chrt` or `perf`; null on a virtual core.
-    #[serde(default)]
-    pub thread: Option<u64>,
-    /// Share of the time spent in turns that found work; of a card in the kernel, that its threads
-    /// which poll the wires ran.
-    pub busy_fraction: f64,
-    /// Share of the time that the core spent in softirqs, those of other interfaces included; null
-    /// unless the card is in the kernel.
-    #[serde(default)]
-    pub softirq_fraction: Option<f64>,
-    /// Share of the time spent asleep.
-    pub asleep_fraction: f64,
-    /// Times it woke from sleep.
-    pub wakeups: u64,
-    /// How much of its time others had; null where that cannot be, as in virtual time.
-    #[serde(default)]
-    pub taken_away: Option<TakenAway>,
-}
+impl Report {
+    /// Both parts of a card that the kernel and the poll engine share, and their sum.
+    pub fn parts(&self) -> Option<[(&'static str, KernelReport); 3]> {
+        let (kernel, poll) = self.kernel.as_ref().zip(self.poll.as_ref())?;
+        let poll = KernelReport {
+            packets: poll.packets,
+            delivered: poll.delivered,
+            dropped: poll.dropped,
+        };
+        let both = KernelReport {
+            packets: kernel.packets + poll.packets,
+            delivered: kernel.delivered + poll.delivered,
+            dropped: kernel.dropped + poll.dropped,
+        };
+        Some([("kernel", kernel.clone()), ("poll engine", poll), ("both", both)])
+    }
 
-/// Times in which the borrowed core was not the card's: another thread had it, the kernel, or the
-/// hypervisor another machine.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TakenAway {
-    /// Nanoseconds in all.
-    pub total_ns: u64,
-    /// Times it happened.
-    pub times: u64,
-    /// Nanoseconds of the longest; null if there was none, or if it may have been before the
-    /// window that this is of.
-    pub longest_ns: Option<u64>,
-    /// Packets that were dropped in the turns right behind: they came meanwhile.
-    pub drops: u64,
-    /// Shorter ones are not seen.
-    pub threshold_ns: u64,
-}
-
-/// A target core's figures.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct TargetCoreReport {
-    /// Its number.
-    pub core: usize,
-    /// The system's number of its thread, for `chrt` or `perf`; null on a virtual core.
-    #[serde(default)]
-    pub thread: Option<u64>,
-    /// Share of the time spent asleep.
-    pub asleep_fraction: f64,
-    /// Times its thread woke from sleep.
-    pub wakeups: u64,
-    /// How its thread is scheduled: "real-time" or "normal".
-    pub priority: String,
-    /// Times it had preempted others for 2 ms and let them have their turn.
-    pub priority_yields: u64,
+    /// Each function with its chain and its position there.
+    pub fn places(&self) -> impl Iterator<Item = (&'static str, usize, &FunctionReport)> {
+        let chains = [("rx", &self.functions), ("tx", &self.tx_functions)];
+        chains.into_iter().flat_map(|(chain, functions)| {
+            let places = functions.iter().enumerate();
+            places.map(move |(position, function)| (chain, position, function))
+        })
+    }
 }
 
 /// Reads the sums back; the drops by reason stand beside them in a report.
@@ -383,7 +511,12 @@ mod tests {
         report.kernel = Some(KernelReport { packets: 7, delivered: 4, dropped: 3 });
         let poll = PollReport { packets: 90, taken: 80, lost: 10, delivered: 60, dropped: 30 };
         report.poll = Some(poll);
-        let parts = [("kernel", [7, 4, 3]), ("poll engine", [90, 60, 30]), ("both", [97, 64, 33])];
+        let part = |packets, delivered, dropped| KernelReport { packets, delivered, dropped };
+        let parts = [
+            ("kernel", part(7, 4, 3)),
+            ("poll engine", part(90, 60, 30)),
+            ("both", part(97, 64, 33)),
+        ];
         assert_eq!(report.parts(), Some(parts));
     }
 }

@@ -7,6 +7,7 @@ mod shared;
 
 use picnic_control::Registries;
 use picnic_control::methods::components::commanded;
+use picnic_control::report::declared;
 use picnic_control::request::{Method, methods};
 use picnic_core::config::KeyHelp;
 use picnic_core::ledger::{DropReason, Stage};
@@ -54,6 +55,18 @@ fn of_drops() -> String {
     text
 }
 
+/// Every figure of a report.
+fn of_figures() -> String {
+    let mut text =
+        "| figure | kind | unit | metric | meaning |\n|---|---|---|---|---|\n".to_owned();
+    for (place, figure) in declared() {
+        let series = figure.series().map_or_else(String::new, |series| format!("`{series}`"));
+        let (kind, unit, help) = (figure.kind.name(), figure.unit.name(), cell(figure.help));
+        text += &format!("| `{place}` | {kind} | {unit} | {series} | {help} |\n");
+    }
+    text
+}
+
 /// The keys of a function, as they stand in a card file.
 fn keys(keys: &[KeyHelp]) -> String {
     if keys.is_empty() {
@@ -73,8 +86,12 @@ fn keys(keys: &[KeyHelp]) -> String {
 #[test]
 fn the_reference_is_what_is_declared() {
     let all = commanded(&REGISTRIES).map(|(_, name, list)| commands(name, list));
-    let parts =
-        [("methods", of_card(methods())), ("commands", all.collect()), ("drops", of_drops())];
+    let parts = [
+        ("methods", of_card(methods())),
+        ("commands", all.collect()),
+        ("drops", of_drops()),
+        ("figures", of_figures()),
+    ];
     check("control.md", "", &parts);
 }
 

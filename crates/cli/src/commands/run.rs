@@ -125,7 +125,7 @@ pub(crate) fn run(args: &RunArgs, json: bool) -> anyhow::Result<()> {
     }
     let live = match args.quiet {
         true => None,
-        false => Live::new(running.view(), running.placement(), json),
+        false => Live::new(running.monitor(), json),
     };
     let interval = args.interval.max(SHORTEST_INTERVAL);
     wait(&mut running, &Ending { duration, until: args.until, stop: &stop }, live, interval);

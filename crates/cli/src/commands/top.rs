@@ -85,7 +85,7 @@ pub(crate) fn run(args: &TopArgs, json: bool) -> anyhow::Result<()> {
         std::thread::sleep(args.interval);
         let rates = Rates::between(&name, &before, &stats(&mut connection)?);
         return match json {
-            true => output::print_json(&rates),
+            true => output::print_json(&rates.json()),
             false => output::print(&text(&rates, width())?),
         };
     }

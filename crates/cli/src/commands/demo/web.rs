@@ -94,7 +94,7 @@ pub(super) fn run(args: &WebArgs, json: bool) -> anyhow::Result<()> {
         seconds: args.seconds,
         path: FILE,
     };
-    let live = Live::new(running.view(), running.placement(), json);
+    let live = Live::new(running.monitor(), json);
     let web = measure(&*running, load.start(&hosts, SERVER)?, &stop, live)?;
     if args.keep {
         kept(&hosts, &web).lines().for_each(output::tell);

@@ -1,13 +1,13 @@
 //! The screen of `picnic top`: what is drawn where.
 
-use super::rates::{Rates, WireRates};
-use crate::output::{count, nanoseconds, percent, rate, ratio};
-use crate::summary::{OWN_FIGURES, figures_of};
+use super::rates::Rates;
+use crate::figures::{self, Cell, Column, Level, OWN_FIGURES, Show, Table};
+use crate::output::{count, nanoseconds, percent, rate};
 use ratatui::Frame;
 use ratatui::layout::{Alignment, Constraint, Rect};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Text};
-use ratatui::widgets::{Cell, Row, Table};
+use ratatui::widgets::{self, Row};
 use std::cmp::Reverse;
 use std::time::Duration;
 
@@ -38,34 +38,12 @@ pub(crate) struct Screen {
     pub(crate) is_help: bool,
 }
 
-/// How good a figure is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Level {
-    #[default]
-    Fine,
-    /// It may be trouble soon.
-    Warning,
-    /// Packets are lost.
-    Trouble,
-}
-
-impl Level {
-    /// Trouble if there is any of it.
-    fn of_loss(rate: f64) -> Self {
-        if rate > 0.0 { Level::Trouble } else { Level::Fine }
-    }
-
-    /// Of a ring: a warning from three quarters on.
-    fn of_ring(depth: u64, size: u64) -> Self {
-        if size != 0 && depth * 4 >= size * 3 { Level::Warning } else { Level::Fine }
-    }
-
-    fn style(self) -> Style {
-        match self {
-            Level::Fine => Style::new(),
-            Level::Warning => Style::new().fg(Color::Yellow),
-            Level::Trouble => Style::new().fg(Color::Red),
-        }
+/// The colour of a level.
+fn style(level: Level) -> Style {
+    match level {
+        Level::Fine => Style::new(),
+        Level::Warning => Style::new().fg(Color::Yellow),
+        Level::Trouble => Style::new().fg(Color::Red),
     }
 }
 
@@ -92,43 +70,15 @@ const HELP: &[&str] = &[
     "Set NO_COLOR to disable colours.",
 ];
 
-/// Lines above the first block: two of text and the keys.
+/// Lines above the first table: two of text and the keys.
 const HEAD: u16 = 3;
-/// Lines of a block beside its rows: an empty one and the heading.
+/// Lines of a table beside its rows: an empty one and the heading.
 const AROUND: usize = 2;
-
-/// A heading and rows of text; the first column stands left, the others right.
-struct Block {
-    heading: Vec<&'static str>,
-    widths: Vec<u16>,
-    /// Columns to leave out where there is no room, the first first; then those at the right.
-    least: &'static [&'static str],
-    rows: Vec<Vec<Figure>>,
-}
-
-/// A cell.
-#[derive(Clone, Debug, Default)]
-struct Figure {
-    text: String,
-    level: Level,
-}
-
-impl From<String> for Figure {
-    fn from(text: String) -> Self {
-        Figure { text, level: Level::Fine }
-    }
-}
-
-impl Figure {
-    fn with(self, level: Level) -> Self {
-        Figure { level, ..self }
-    }
-}
 
 impl Screen {
     /// Lines that all of it takes.
     pub(crate) fn height(&self, rates: &Rates) -> u16 {
-        let tables = self.blocks(rates).iter().map(Block::lines).sum::<usize>();
+        let tables = self.tables(rates).iter().map(lines_of).sum::<usize>();
         u16::try_from(tables).unwrap_or(u16::MAX).saturating_add(HEAD)
     }
 
@@ -139,24 +89,24 @@ impl Screen {
             frame.render_widget(Text::from(HELP.join("\n")), area);
             return;
         }
-        let mut blocks = self.blocks(rates);
-        fit(&mut blocks, area.height.saturating_sub(HEAD).into());
+        let mut tables = self.tables(rates);
+        fit(&mut tables, area.height.saturating_sub(HEAD).into());
         let head = self.head(rates, area.width);
         frame.render_widget(head, Rect { height: HEAD.min(area.height), ..area });
         let (mut top, end) = (area.y.saturating_add(HEAD), area.bottom());
-        for block in blocks {
-            let lines = u16::try_from(block.lines()).unwrap_or(u16::MAX);
+        for table in tables {
+            let lines = u16::try_from(lines_of(&table)).unwrap_or(u16::MAX);
             let height = lines.min(end.saturating_sub(top));
             if height > 0 {
-                block.draw(frame, Rect { y: top, height, ..area }, self.is_coloured);
+                draw(table, frame, Rect { y: top, height, ..area }, self.is_coloured);
             }
             top = top.saturating_add(height);
         }
     }
 
     fn head(&self, rates: &Rates, width: u16) -> Text<'static> {
-        // From 0.0 on: the sum of none would be -0.0.
-        let dropped = rates.drops.iter().fold(0.0, |sum, drop| sum + drop.pps);
+        let (core, drops) = (&rates.window.borrowed_core, rates.window.drops_by_stage.values());
+        let dropped = drops.sum::<u64>() as f64 / rates.window.duration_s;
         let sort = match self.sort {
             Sort::Queue => "number",
             Sort::Rate => "rate",
@@ -168,21 +118,18 @@ impl Screen {
             (None, true) => "PAUSED  ".to_owned(),
             (None, false) => String::new(),
         };
-        let level = match (self.silence, dropped > 0.0, rates.busy_fraction >= BUSY) {
+        let level = match (self.silence, dropped > 0.0, core.busy_fraction >= BUSY) {
             (Some(_), ..) | (_, true, _) => Level::Trouble,
             (_, _, true) => Level::Warning,
             _ => Level::Fine,
         };
-        let style = if self.is_coloured { level.style() } else { Style::new() };
+        let style = if self.is_coloured { style(level) } else { Style::new() };
         // What matters most stands first: a narrow terminal has no more of it.
-        let start = format!("{}: {:.1} s; {} drops/s", rates.card, rates.elapsed_s, rate(dropped));
+        let elapsed_s = rates.now.duration_s;
+        let start = format!("{}: {elapsed_s:.1} s; {} drops/s", rates.card, rate(dropped));
         let core = [
-            format!(
-                "; borrowed core {} busy {}",
-                rates.borrowed_core,
-                percent(rates.busy_fraction)
-            ),
-            format!(", asleep {}", percent(rates.asleep_fraction)),
+            format!("; borrowed core {} busy {}", core.core, percent(core.busy_fraction)),
+            format!(", asleep {}", percent(core.asleep_fraction)),
         ];
         Text::from(vec![
             Line::styled(fitting(start, core, width), style.add_modifier(Modifier::BOLD)),
@@ -195,11 +142,11 @@ impl Screen {
     fn times(&self, rates: &Rates, width: u16) -> Line<'static> {
         let mut text = format!(
             "latency p50 {}, p99 {}",
-            nanoseconds(rates.latency_p50_ns),
-            nanoseconds(rates.latency_p99_ns),
+            nanoseconds(rates.window.latency_ns.p50),
+            nanoseconds(rates.window.latency_ns.p99),
         );
         let mut level = Level::Fine;
-        if let Some(taken) = rates.taken_away {
+        if let Some(taken) = &rates.window.borrowed_core.taken_away {
             if taken.times != 0 {
                 level = if taken.drops != 0 { Level::Trouble } else { Level::Warning };
             }
@@ -212,76 +159,25 @@ impl Screen {
             ];
             text = fitting(text, parts, width);
         }
-        Line::styled(text, if self.is_coloured { level.style() } else { Style::new() })
+        Line::styled(text, if self.is_coloured { style(level) } else { Style::new() })
     }
 
-    fn blocks(&self, rates: &Rates) -> Vec<Block> {
-        let mut blocks = vec![wires(rates)];
-        if !rates.parts.is_empty() {
-            blocks.push(parts(rates));
-        }
-        blocks.push(self.queues(rates));
-        if !rates.functions.is_empty() {
-            blocks.push(functions(rates));
-        }
-        if !rates.drops.is_empty() {
-            blocks.push(drops(rates));
-        }
-        blocks
-    }
-
-    fn queues(&self, rates: &Rates) -> Block {
-        let mut queues: Vec<_> = rates.queues.iter().collect();
-        let by = |value: f64| Reverse((value * 1000.0) as u64);
+    fn tables(&self, rates: &Rates) -> Vec<Table> {
+        let mut window = rates.window.clone();
         match self.sort {
-            Sort::Queue => queues.sort_by_key(|queue| queue.queue),
-            Sort::Rate => queues.sort_by_key(|queue| by(queue.pps)),
-            Sort::Ring => queues.sort_by_key(|queue| Reverse(queue.ring_depth)),
-            Sort::Lost => queues.sort_by_key(|queue| by(queue.ring_full_pps)),
+            Sort::Queue => {}
+            Sort::Rate => window.queues.sort_by_key(|queue| Reverse(queue.packets)),
+            Sort::Ring => window.queues.sort_by_key(|queue| Reverse(queue.ring_depth)),
+            Sort::Lost => window.queues.sort_by_key(|queue| Reverse(queue.ring_full)),
         }
-        let rows = queues.into_iter().map(|queue| {
-            let ring = Figure::from(format!("{}/{}", queue.ring_depth, queue.ring_size));
-            vec![
-                queue.queue.to_string().into(),
-                queue.core.to_string().into(),
-                rate(queue.pps).into(),
-                megabits(queue.bits_per_s).into(),
-                rate(queue.interrupts_per_s).into(),
-                ratio(queue.packets_per_interrupt).into(),
-                ring.with(Level::of_ring(queue.ring_depth, queue.ring_size)),
-                Figure::from(rate(queue.ring_full_pps)).with(Level::of_loss(queue.ring_full_pps)),
-                nanoseconds(queue.latency_p50_ns).into(),
-                nanoseconds(queue.latency_p99_ns).into(),
-                rate(queue.tx_pps).into(),
-            ]
-        });
-        Block {
-            heading: vec![
-                "queue",
-                "core",
-                "packets/s",
-                "Mbit/s",
-                "interrupts/s",
-                "packets/int",
-                "ring",
-                "full/s",
-                "latency p50",
-                "latency p99",
-                "tx packets/s",
-            ],
-            // 80 columns without the last three, with the spaces between; 117 with them.
-            widths: vec![5, 4, 10, 10, 12, 11, 12, 9, 11, 11, 12],
-            least: &[
-                "tx packets/s",
-                "latency p99",
-                "latency p50",
-                "interrupts/s",
-                "packets/int",
-                "core",
-                "Mbit/s",
-            ],
-            rows: rows.collect(),
-        }
+        let tables = [
+            Some(figures::wires(&window, Show::Rates)),
+            figures::parts(&window, Show::Rates),
+            Some(figures::queues(&window, Show::Rates)),
+            figures::functions(&window, Show::Rates),
+            figures::drops(&rates.now, &window),
+        ];
+        tables.into_iter().flatten().collect()
     }
 }
 
@@ -296,96 +192,9 @@ fn fitting(mut text: String, parts: impl IntoIterator<Item = String>, width: u16
     text
 }
 
-fn megabits(bits_per_s: f64) -> String {
-    format!("{:.1}", bits_per_s / 1e6)
-}
-
-fn wires(rates: &Rates) -> Block {
-    let sum = |of: fn(&WireRates) -> f64| rates.wires.iter().map(of).sum();
-    let all = WireRates {
-        name: "all wires".into(),
-        rx_pps: sum(|wire| wire.rx_pps),
-        rx_bits_per_s: sum(|wire| wire.rx_bits_per_s),
-        tx_pps: sum(|wire| wire.tx_pps),
-        tx_bits_per_s: sum(|wire| wire.tx_bits_per_s),
-        shed_pps: sum(|wire| wire.shed_pps),
-    };
-    let all = (rates.wires.len() > 1).then_some(&all);
-    let rows = rates.wires.iter().chain(all).map(|wire| {
-        vec![
-            wire.name.clone().into(),
-            rate(wire.rx_pps).into(),
-            megabits(wire.rx_bits_per_s).into(),
-            rate(wire.tx_pps).into(),
-            megabits(wire.tx_bits_per_s).into(),
-            Figure::from(rate(wire.shed_pps)).with(Level::of_loss(wire.shed_pps)),
-        ]
-    });
-    Block {
-        heading: vec!["wire", "rx packets/s", "rx Mbit/s", "tx packets/s", "tx Mbit/s", "shed/s"],
-        widths: vec![16, 12, 12, 12, 12, 9],
-        least: &["tx Mbit/s", "rx Mbit/s"],
-        rows: rows.collect(),
-    }
-}
-
-fn parts(rates: &Rates) -> Block {
-    let rows = rates.parts.iter().map(|part| {
-        vec![
-            part.part.clone().into(),
-            rate(part.rx_pps).into(),
-            rate(part.delivered_pps).into(),
-            Figure::from(rate(part.dropped_pps)).with(Level::of_loss(part.dropped_pps)),
-        ]
-    });
-    Block {
-        heading: vec!["part", "rx packets/s", "delivered/s", "dropped/s"],
-        widths: vec![16, 12, 12, 12],
-        least: &["delivered/s"],
-        rows: rows.collect(),
-    }
-}
-
-fn functions(rates: &Rates) -> Block {
-    let rows = rates.functions.iter().map(|function| {
-        vec![
-            format!("{} {}", function.place, function.name).into(),
-            rate(function.pps).into(),
-            Figure::from(rate(function.dropped_pps)).with(Level::of_loss(function.dropped_pps)),
-            ratio(function.ns_per_packet).into(),
-            figures_of(&function.counters, &function.gauges).into(),
-        ]
-    });
-    Block {
-        heading: vec!["function", "packets/s", "dropped/s", "ns/packet", OWN_FIGURES],
-        // The last takes what room is left: 120 columns with the spaces between.
-        widths: vec![28, 12, 12, 9, 55],
-        least: &[OWN_FIGURES, "ns/packet"],
-        rows: rows.collect(),
-    }
-}
-
-fn drops(rates: &Rates) -> Block {
-    let mut drops: Vec<_> = rates.drops.iter().collect();
-    drops.sort_by_key(|drop| Reverse((drop.pps as u64, drop.packets)));
-    let rows = drops.into_iter().map(|drop| {
-        vec![
-            format!("{} @ {}", drop.reason, drop.stage).into(),
-            Figure::from(rate(drop.pps)).with(Level::of_loss(drop.pps)),
-            count(drop.packets).into(),
-        ]
-    });
-    Block {
-        heading: vec!["drops", "packets/s", "since start"],
-        widths: vec![28, 12, 18],
-        least: &[],
-        rows: rows.collect(),
-    }
-}
-
-/// Shortens the longest blocks until all fit into so many lines, as far as that goes.
-fn fit(blocks: &mut [Block], lines: usize) {
-    let whole: Vec<usize> = blocks.iter().map(|block| block.rows.len()).collect();
+/// Shortens the longest tables until all fit into these lines, as far as that goes.
+fn fit(tables: &mut [Table], lines: usize) {
+    let whole: Vec<usize> = tables.iter().map(|table| table.rows.len()).collect();
     let mut rows = whole.clone();
     let needed = |rows: &[usize]| rows.iter().map(|rows| rows + AROUND).sum::<usize>();
     while needed(&rows) > lines
@@ -394,127 +203,124 @@ fn fit(blocks: &mut [Block], lines: usize) {
     {
         *longest -= 1;
     }
-    for ((block, rows), whole) in blocks.iter_mut().zip(rows).zip(whole) {
+    for ((table, rows), whole) in tables.iter_mut().zip(rows).zip(whole) {
         if rows < whole {
             // One more goes for the line that says so.
-            block.rows.truncate(rows - 1);
-            block.rows.push(vec![format!("+{}", whole + 1 - rows).into()]);
+            table.rows.truncate(rows - 1);
+            table.rows.push(vec![format!("+{}", whole + 1 - rows).into()]);
         }
     }
 }
 
-impl Block {
-    fn lines(&self) -> usize {
-        self.rows.len() + AROUND
-    }
+fn lines_of(table: &Table) -> usize {
+    table.rows.len() + AROUND
+}
 
-    /// Leaves out columns until the others fit.
-    fn narrow(&mut self, width: u16) {
-        let needed = |widths: &[u16]| widths.iter().map(|column| column + 1).sum::<u16>();
-        let mut least = self.least.iter();
-        while needed(&self.widths) > width.saturating_add(1) && self.widths.len() > 1 {
-            let by_name = |name: &&str| self.heading.iter().position(|heading| heading == name);
-            let place = least.next().and_then(by_name).unwrap_or(self.widths.len() - 1);
-            self.widths.remove(place);
-            self.heading.remove(place);
-            self.rows.iter_mut().filter(|row| place < row.len()).for_each(|row| {
-                row.remove(place);
-            });
-        }
+/// Leaves out columns until the others fit: those of least weight first, then those at the right.
+fn narrow(table: &mut Table, width: u16) {
+    let needed = |columns: &[Column]| columns.iter().map(|column| column.width + 1).sum::<u16>();
+    while needed(&table.columns) > width.saturating_add(1) && table.columns.len() > 1 {
+        let least = table.columns.iter().enumerate().skip(1);
+        let least = least.min_by_key(|(place, column)| (column.weight, Reverse(*place)));
+        let place = least.map_or(1, |(place, _)| place);
+        table.columns.remove(place);
+        table.rows.iter_mut().filter(|row| place < row.len()).for_each(|row| {
+            row.remove(place);
+        });
     }
+}
 
-    fn draw(mut self, frame: &mut Frame<'_>, area: Rect, is_coloured: bool) {
-        self.narrow(area.width);
-        let wide = self.heading.iter().position(|heading| *heading == OWN_FIGURES);
-        if let Some(place) = wide {
-            let others = self.widths.iter().map(|width| width + 1).sum::<u16>();
-            self.widths[place] += (area.width + 1).saturating_sub(others);
-        }
-        let cell = |(index, figure): (usize, Figure)| {
-            let is_text = index == 0 || wide == Some(index);
-            let alignment = if is_text { Alignment::Left } else { Alignment::Right };
-            let style = if is_coloured { figure.level.style() } else { Style::new() };
-            Cell::from(Text::from(figure.text).alignment(alignment)).style(style)
-        };
-        let heading = self.heading.into_iter().map(|text| Figure::from(text.to_owned()));
-        let heading = Row::new(heading.enumerate().map(cell));
-        let heading = heading.style(Style::new().add_modifier(Modifier::BOLD));
-        let rows = self.rows.into_iter().map(|row| Row::new(row.into_iter().enumerate().map(cell)));
-        let widths = self.widths.into_iter().map(Constraint::Length);
-        let table = Table::new(rows, widths).header(heading.top_margin(1)).column_spacing(1);
-        frame.render_widget(table, area);
+fn draw(mut table: Table, frame: &mut Frame<'_>, area: Rect, is_coloured: bool) {
+    narrow(&mut table, area.width);
+    let wide = table.columns.iter().position(|column| column.heading == OWN_FIGURES);
+    if let Some(place) = wide {
+        let others = table.columns.iter().map(|column| column.width + 1).sum::<u16>();
+        table.columns[place].width += (area.width + 1).saturating_sub(others);
     }
+    let are_text: Vec<_> = table.columns.iter().map(|column| column.is_text).collect();
+    let cell = |(index, cell): (usize, Cell)| {
+        let alignment = if are_text[index] { Alignment::Left } else { Alignment::Right };
+        let style = if is_coloured { style(cell.level) } else { Style::new() };
+        widgets::Cell::from(Text::from(cell.text).alignment(alignment)).style(style)
+    };
+    let heading = table.columns.iter().map(|column| Cell::from(column.heading.clone()));
+    let heading = Row::new(heading.enumerate().map(cell));
+    let heading = heading.style(Style::new().add_modifier(Modifier::BOLD));
+    let rows = table.rows.into_iter().map(|row| Row::new(row.into_iter().enumerate().map(cell)));
+    let widths = table.columns.iter().map(|column| Constraint::Length(column.width));
+    let table = widgets::Table::new(rows, widths).header(heading.top_margin(1)).column_spacing(1);
+    frame.render_widget(table, area);
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::rates::{DropRates, FunctionRates, PartRates, QueueRates};
     use super::*;
-    use picnic_control::report::TakenAway;
+    use picnic_control::Report;
+    use picnic_control::report::{
+        CoreReport, FunctionReport, KernelReport, LatencyReport, PollReport, QueueReport,
+        TakenAway, WireReport,
+    };
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
     use serde_json::Map;
 
     fn rates() -> Rates {
-        let queue = |number: u16, pps: f64, depth: u64| QueueRates {
-            queue: number,
+        let queue = |queue: u16, packets: u64, ring_depth: u64| QueueReport {
+            queue,
             core: 3,
-            pps,
-            bits_per_s: pps * 800.0,
-            interrupts_per_s: pps / 50.0,
+            packets,
+            bytes: packets * 100,
+            interrupts: packets / 50,
             packets_per_interrupt: Some(50.0),
-            ring_depth: depth,
+            ring_depth,
             ring_size: 1024,
-            ring_full_pps: 0.0,
-            tx_pps: 0.0,
-            latency_p50_ns: Some(1_200),
-            latency_p99_ns: Some(3_400),
+            latency_ns: LatencyReport {
+                p50: Some(1_200),
+                p99: Some(3_400),
+                ..LatencyReport::default()
+            },
+            ..QueueReport::default()
         };
-        Rates {
-            card: "web".into(),
-            elapsed_s: 12.5,
-            interval_s: 1.0,
-            wires: vec![WireRates {
+        let window = Report {
+            duration_s: 1.0,
+            wires: vec![WireReport {
                 name: "eth1".into(),
-                rx_pps: 3e6,
-                rx_bits_per_s: 2.4e9,
-                tx_pps: 0.0,
-                tx_bits_per_s: 0.0,
-                shed_pps: 0.0,
+                rx_packets: 3_000_000,
+                rx_bytes: 300_000_000,
+                ..WireReport::default()
             }],
-            parts: Vec::new(),
-            queues: vec![queue(0, 1e6, 12), queue(1, 2e6, 7)],
-            functions: vec![FunctionRates {
-                place: "rx[0]".into(),
+            queues: vec![queue(0, 1_000_000, 12), queue(1, 2_000_000, 7)],
+            functions: vec![FunctionReport {
                 name: "rss".into(),
-                pps: 3e6,
-                dropped_pps: 0.0,
+                packets: 3_000_000,
                 ns_per_packet: Some(41.25),
                 counters: Map::from_iter([
                     ("unhashed".into(), 17.into()),
                     ("moved_entries".into(), 0.into()),
                 ]),
                 gauges: Map::from_iter([("queues".into(), 2.into())]),
+                ..FunctionReport::default()
             }],
-            drops: vec![DropRates {
-                reason: "ring_full".into(),
-                stage: "steer".into(),
-                pps: 10.0,
-                packets: 12_345,
-            }],
-            borrowed_core: 5,
-            busy_fraction: 0.875,
-            asleep_fraction: 0.0,
-            taken_away: Some(TakenAway {
-                total_ns: 12_300_000,
-                times: 4,
-                longest_ns: Some(8_000_000),
-                drops: 0,
-                threshold_ns: 50_000,
-            }),
-            latency_p50_ns: Some(1_500),
-            latency_p99_ns: None,
-        }
+            drops_by_stage: [("ring_full@steer".into(), 10)].into(),
+            latencies: Some(Vec::new()),
+            latency_ns: LatencyReport { p50: Some(1_500), ..LatencyReport::default() },
+            borrowed_core: CoreReport {
+                core: 5,
+                busy_fraction: 0.875,
+                taken_away: Some(TakenAway {
+                    total_ns: 12_300_000,
+                    times: 4,
+                    longest_ns: Some(8_000_000),
+                    drops: 0,
+                    threshold_ns: 50_000,
+                }),
+                ..CoreReport::default()
+            },
+            ..Report::default()
+        };
+        let drops_by_stage = [("ring_full@steer".into(), 12_345)].into();
+        let now = Report { duration_s: 12.5, drops_by_stage, ..Report::default() };
+        Rates { card: "web".into(), now, window, interval_s: 1.0 }
     }
 
     fn drawn(screen: &mut Screen, width: u16, height: u16) -> Vec<String> {
@@ -543,8 +349,8 @@ mod tests {
             let line = lines.iter().find(|line| line.starts_with(start)).unwrap();
             line.split_whitespace().map(str::to_owned).collect()
         };
-        assert_eq!(cells("eth1"), ["eth1", "3.00", "M", "2400.0", "0", "0.0", "0"]);
-        let queue = ["1", "3", "2.00", "M", "1600.0", "40.0", "k", "50.0", "7/1024", "0"];
+        assert_eq!(cells("eth1"), ["eth1", "3.00", "M", "2400.0", "0", "0", "0.0"]);
+        let queue = ["1", "3", "2.00", "M", "1600.0", "40.0", "k", "50.0", "0", "7/1024"];
         assert_eq!(cells("1 "), queue);
         assert_eq!(cells("rx[0]"), ["rx[0]", "rss", "3.00", "M", "0", "41.2"]);
     }
@@ -552,35 +358,36 @@ mod tests {
     #[test]
     fn several_wires_have_their_sum_below() {
         let mut rates = rates();
-        assert_eq!(wires(&rates).rows.len(), 1);
-        let second = WireRates { name: "eth2".into(), tx_pps: 5e5, ..rates.wires[0].clone() };
-        rates.wires.push(second);
-        let rows = wires(&rates).rows;
-        let cells: Vec<_> = rows[2].iter().map(|figure| figure.text.clone()).collect();
-        assert_eq!(cells, ["all wires", "6.00 M", "4800.0", "500.0 k", "0.0", "0"]);
+        let rows = |rates: &Rates| Screen::default().tables(rates)[0].rows.clone();
+        assert_eq!(rows(&rates).len(), 1);
+        let wire = rates.window.wires[0].clone();
+        rates.window.wires.push(WireReport { name: "eth2".into(), tx_packets: 500_000, ..wire });
+        let cells: Vec<_> = rows(&rates)[2].iter().map(|cell| cell.text.clone()).collect();
+        assert_eq!(cells, ["all wires", "6.00 M", "4800.0", "0", "500.0 k", "0.0"]);
     }
 
     #[test]
     fn the_parts_of_a_shared_card_stand_below_its_wires() {
-        let part = |part: &str, rx_pps| PartRates {
-            part: part.into(),
-            rx_pps,
-            delivered_pps: rx_pps,
-            dropped_pps: 0.0,
-        };
-        let parts = vec![part("kernel", 2e6), part("poll engine", 1e6), part("both", 3e6)];
-        let shared = Rates { parts, ..rates() };
+        let mut shared = rates();
+        shared.window.kernel = Some(KernelReport { packets: 2, ..KernelReport::default() });
+        shared.window.poll = Some(PollReport { packets: 1, ..PollReport::default() });
         let headings = |rates: &Rates| {
-            let blocks = Screen::default().blocks(rates).into_iter();
-            blocks.map(|block| (block.heading[0], block.rows.len())).collect::<Vec<_>>()
+            let tables = Screen::default().tables(rates).into_iter();
+            tables.map(|table| (table.columns[0].heading.clone(), table.rows.len())).collect()
         };
-        assert_eq!(headings(&shared)[..3], [("wire", 1), ("part", 3), ("queue", 2)]);
-        assert_eq!(headings(&rates())[..2], [("wire", 1), ("queue", 2)]);
+        let starts = |rates: &Rates, expected: &[(&str, usize)]| {
+            let found: Vec<_> = headings(rates);
+            let expected = expected.iter().map(|&(heading, rows)| (heading.to_owned(), rows));
+            assert_eq!(found[..expected.len()], expected.collect::<Vec<_>>());
+        };
+        starts(&shared, &[("wire", 1), ("part", 3), ("queue", 2)]);
+        starts(&rates(), &[("wire", 1), ("queue", 2)]);
     }
 
     #[test]
     fn no_drops_at_all_are_zero_a_second() {
-        let rates = Rates { drops: Vec::new(), ..rates() };
+        let mut rates = rates();
+        rates.window.drops_by_stage.clear();
         let head = Screen::default().head(&rates, 80).to_string();
         assert!(head.contains("; 0 drops/s"), "{head}");
     }
@@ -603,8 +410,16 @@ mod tests {
     fn eighty_columns_are_enough() {
         let lines = drawn(&mut Screen::default(), 80, 24);
         let headings: Vec<_> = lines.iter().filter(|line| line.starts_with("queue")).collect();
-        let words =
-            ["core", "packets/s", "Mbit/s", "interrupts/s", "packets/int", "ring", "full/s"];
+        let words = [
+            "core",
+            "packets/s",
+            "Mbit/s",
+            "interrupts/s",
+            "packets/int",
+            "ring",
+            "full/s",
+            "ring",
+        ];
         let found: Vec<_> = headings[0].split_whitespace().skip(1).collect();
         assert_eq!(found, words);
     }
@@ -613,8 +428,8 @@ mod tests {
     fn a_hundred_and_twenty_columns_are_used() {
         let lines = drawn(&mut Screen::default(), 120, 24);
         let line = |start: &str| lines.iter().find(|line| line.starts_with(start)).unwrap();
-        assert!(line("queue").trim_end().ends_with("full/s latency p50 latency p99 tx packets/s"));
-        assert!(line("1 ").trim_end().ends_with("1.2 µs      3.4 µs            0"));
+        assert!(line("queue").trim_end().ends_with("         ring         p50         p99"));
+        assert!(line("1 ").trim_end().ends_with("7/1024      1.2 µs      3.4 µs"));
         assert!(line("function").contains("ns/packet its own figures"));
         // Those that are zero are left out.
         let counted = line("rx[0]").split("41.2 ").nth(1).unwrap().trim().split(", ");
@@ -627,8 +442,8 @@ mod tests {
     fn a_core_that_was_taken_away_is_trouble_if_packets_were_dropped_for_it() {
         let colour = |times, drops| {
             let mut rates = rates();
-            let taken = rates.taken_away.unwrap();
-            rates.taken_away = Some(TakenAway { times, drops, ..taken });
+            let taken = rates.window.borrowed_core.taken_away.as_mut().unwrap();
+            (taken.times, taken.drops) = (times, drops);
             let screen = Screen { is_coloured: true, ..Screen::default() };
             screen.times(&rates, 80).style.fg
         };
@@ -642,7 +457,7 @@ mod tests {
         let heading = lines.iter().find(|line| line.starts_with("queue")).unwrap();
         let found: Vec<_> = heading.split_whitespace().collect();
         // Those that tell of trouble stay.
-        assert_eq!(found, ["queue", "packets/s", "ring", "full/s"]);
+        assert_eq!(found, ["queue", "packets/s", "ring", "full/s", "ring"]);
     }
 
     #[test]
@@ -652,7 +467,10 @@ mod tests {
             let line = lines.iter().find(|line| line.starts_with(start)).unwrap();
             line.split_whitespace().map(str::to_owned).collect()
         };
-        assert_eq!(words("queue"), ["queue", "core", "packets/s", "Mbit/s", "ring", "full/s"]);
+        assert_eq!(
+            words("queue"),
+            ["queue", "core", "packets/s", "Mbit/s", "ring", "full/s", "ring"]
+        );
         assert_eq!(words("drops"), ["drops", "packets/s", "since", "start"]);
         // Whole words: the share asleep would not fit.
         assert_eq!(lines[0].trim_end(), "web: 12.5 s; 10 drops/s; borrowed core 5 busy 87.5 %");
@@ -664,7 +482,7 @@ mod tests {
     fn trouble_is_coloured_and_only_where_colours_are_wanted() {
         let colours = |is_coloured| {
             let mut rates = rates();
-            rates.queues[1].ring_depth = 800;
+            rates.window.queues[1].ring_depth = 800;
             let mut terminal = Terminal::new(TestBackend::new(80, 24)).unwrap();
             let mut screen = Screen { is_coloured, ..Screen::default() };
             terminal.draw(|frame| screen.draw(frame, &rates)).unwrap();
@@ -699,13 +517,13 @@ mod tests {
     #[test]
     fn what_does_not_fit_is_cut_from_the_longest_list_and_counted() {
         let mut rates = rates();
-        let queue = rates.queues[0].clone();
-        rates.queues =
-            (0..40).map(|number| QueueRates { queue: number, ..queue.clone() }).collect();
+        let first = rates.window.queues[0].clone();
+        let queues = (0..40).map(|queue| QueueReport { queue, ..first.clone() });
+        rates.window.queues = queues.collect();
         let mut terminal = Terminal::new(TestBackend::new(80, 24)).unwrap();
         terminal.draw(|frame| Screen::default().draw(frame, &rates)).unwrap();
         let text = terminal.backend().to_string();
-        // 3 of the head, 9 of three blocks of one row, 2 around the queues: 10 rows are left.
+        // 3 of the head, 9 of three tables of one row, 2 around the queues: 10 rows are left.
         for part in ["\"0  ", "\"8  ", "\"+31 ", "rx[0] rss", "ring_full @ steer"] {
             assert!(text.contains(part), "no {part:?} in:\n{text}");
         }

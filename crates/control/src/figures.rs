@@ -1,0 +1,350 @@
+//! Figures: each is declared once, and differences, metrics, tables and docs derive from that.
+//!
+//! A group of figures is a struct that `figures!` makes: each field has its help, its kind, its
+//! type, where it is read, and how it is shown. [`crate::report`] declares all of them.
+//!
+//! ```
+//! use picnic_control::figures::{Figures, Span};
+//! use picnic_control::report::WireReport;
+//! let before = WireReport { rx_packets: 100, ..WireReport::default() };
+//! let now = WireReport { rx_packets: 130, ..before.clone() };
+//! let window = now.since(&before, &Span { now_s: 2.0, before_s: 1.0 });
+//! assert_eq!(window.rx_packets, 30);
+//! let shown = window.figures().into_iter().find(|shown| shown.path == "rx_packets").unwrap();
+//! assert_eq!(shown.figure.metric, "picnic_wire_received");
+//! ```
+
+use serde_json::Value;
+
+/// How a figure behaves over time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A name, a number or a state: no measurement.
+    Label,
+    /// A count that only grows.
+    Counter,
+    /// A counter of lost packets.
+    Loss,
+    /// A value that may rise and fall.
+    Gauge,
+    /// A share of the time, from 0 to 1.
+    Share,
+    /// A quotient of two counters.
+    Quotient,
+    /// The highest value so far; unknown for a window in which it did not rise.
+    Peak,
+    /// A percentile or mean of recorded latencies.
+    Latency,
+}
+
+impl Kind {
+    /// Its name in docs.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Kind::Label => "label",
+            Kind::Counter => "counter",
+            Kind::Loss => "counter of losses",
+            Kind::Gauge => "gauge",
+            Kind::Share => "share of time",
+            Kind::Quotient => "quotient",
+            Kind::Peak => "maximum",
+            Kind::Latency => "latency",
+        }
+    }
+
+    /// Whether it is the sum of what happened, so that it has a rate.
+    pub const fn grows(self) -> bool {
+        matches!(self, Kind::Counter | Kind::Loss)
+    }
+}
+
+/// What a figure is a number of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// No unit, or none that is shown.
+    One,
+    /// Packets.
+    Packets,
+    /// Bytes.
+    Bytes,
+    /// Nanoseconds.
+    Nanoseconds,
+    /// Interrupts.
+    Interrupts,
+    /// Looks at a ring.
+    Polls,
+    /// Descriptors in a ring.
+    Descriptors,
+    /// Occurrences.
+    Times,
+}
+
+impl Unit {
+    /// Its name in docs and metrics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Unit::One => "",
+            Unit::Packets => "packets",
+            Unit::Bytes => "bytes",
+            Unit::Nanoseconds => "nanoseconds",
+            Unit::Interrupts => "interrupts",
+            Unit::Polls => "polls",
+            Unit::Descriptors => "descriptors",
+            Unit::Times => "times",
+        }
+    }
+}
+
+/// The declaration of a figure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Figure {
+    /// Its key in JSON.
+    pub key: &'static str,
+    /// How it behaves over time.
+    pub kind: Kind,
+    /// What it counts.
+    pub unit: Unit,
+    /// What it means, in a sentence.
+    pub help: &'static str,
+    /// Its family of metrics, without unit and `_total`; empty without one.
+    pub metric: &'static str,
+    /// The label that tells it from others of its family.
+    pub tag: Option<(&'static str, &'static str)>,
+    /// The help of a family of several figures, at the first of them.
+    pub family: &'static str,
+    /// Its key in `picnic top --json`, there a rate if it [`grows`](Kind::grows); empty if it is
+    /// left out.
+    pub live: &'static str,
+    /// The heading of its column.
+    pub heading: &'static str,
+    /// The key of the gauge that this one is a part of.
+    pub of: &'static str,
+    /// Weight of its column among totals: those with less make room first, 0 has no column.
+    pub totals: u8,
+    /// Weight of its rate's column among totals.
+    pub pace: u8,
+    /// Weight of its column among rates.
+    pub rates: u8,
+}
+
+impl Figure {
+    /// Shown nowhere but in JSON and docs.
+    pub const PLAIN: Figure = Figure {
+        key: "",
+        kind: Kind::Label,
+        unit: Unit::One,
+        help: "",
+        metric: "",
+        tag: None,
+        family: "",
+        live: "",
+        heading: "",
+        of: "",
+        totals: 0,
+        pace: 0,
+        rates: 0,
+    };
+}
+
+impl Figure {
+    /// The name of its series in metrics; times are in seconds there.
+    pub fn series(&self) -> Option<String> {
+        let unit = match (self.kind, self.unit) {
+            (Kind::Share, _) | (_, Unit::Nanoseconds) => "seconds",
+            (_, unit) => unit.name(),
+        };
+        let is_counter = self.kind.grows() || self.kind == Kind::Share;
+        let total = if is_counter { "_total" } else { "" };
+        (!self.metric.is_empty()).then(|| format!("{}_{unit}{total}", self.metric))
+    }
+}
+
+/// A figure with its value.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Shown {
+    /// Its declaration.
+    pub figure: Figure,
+    /// Its keys from the group on, with dots between.
+    pub path: String,
+    /// Its value, as in JSON.
+    pub value: Value,
+}
+
+/// Two moments, in seconds since the start: the end and the start of a window.
+#[derive(Clone, Copy, Debug)]
+pub struct Span {
+    /// The end.
+    pub now_s: f64,
+    /// The start.
+    pub before_s: f64,
+}
+
+impl Span {
+    /// The window's length, above zero.
+    pub fn seconds(&self) -> f64 {
+        (self.now_s - self.before_s).max(1e-9)
+    }
+
+    /// The share of the window, from those of the time until its end and until its start.
+    fn share(&self, now: f64, before: f64) -> f64 {
+        ((now * self.now_s - before * self.before_s) / self.seconds()).clamp(0.0, 1.0)
+    }
+}
+
+/// A share of the time, which may be unknown.
+pub(crate) trait Share {
+    fn since(self, before: Self, span: &Span) -> Self;
+}
+
+impl Share for f64 {
+    fn since(self, before: f64, span: &Span) -> f64 {
+        span.share(self, before)
+    }
+}
+
+impl Share for Option<f64> {
+    fn since(self, before: Option<f64>, span: &Span) -> Option<f64> {
+        self.map(|now| span.share(now, before.unwrap_or_default()))
+    }
+}
+
+/// A group of figures.
+pub trait Figures {
+    /// The figures of a window, from those of its end and of its start.
+    #[must_use]
+    fn since(&self, before: &Self, span: &Span) -> Self;
+
+    /// All figures in their order, those of groups within it in place of them.
+    fn figures(&self) -> Vec<Shown>;
+}
+
+/// A group that a card may lack. One that appeared within a window has all its counts there.
+impl<F: Figures + Clone + Default> Figures for Option<F> {
+    fn since(&self, before: &Self, span: &Span) -> Self {
+        match (self, before) {
+            (Some(now), Some(before)) => Some(now.since(before, span)),
+            (now, _) => now.clone(),
+        }
+    }
+
+    fn figures(&self) -> Vec<Shown> {
+        match self {
+            Some(group) => group.figures(),
+            // Declared all the same.
+            None => {
+                let mut shown = F::default().figures();
+                shown.iter_mut().for_each(|shown| shown.value = Value::Null);
+                shown
+            }
+        }
+    }
+}
+
+/// `count / per`; none without a divisor.
+pub(crate) fn quotient(count: u64, per: u64) -> Option<f64> {
+    (per != 0).then(|| count as f64 / per as f64)
+}
+
+/// Declares groups of figures: see [`Figures`].
+///
+/// `KIND field: type = EXPRESSION => { ATTRIBUTES };` where the expression reads the figure from
+/// what the group is read from. That of a `Quotient` is a closure over the group. `Part` is a
+/// group within the group. Attributes are fields of [`Figure`].
+macro_rules! figures {
+    ($(
+        $(#[doc = $about:literal])+
+        $name:ident from ($($from:ident: $source:ty),*) {
+            $(
+                $(#[doc = $help:literal])+
+                $(#[serde($($serde:tt)*)])?
+                $kind:ident $field:ident: $type:ty = $read:expr
+                    $(=> { $($attribute:ident: $value:expr),* $(,)? })?;
+            )*
+        }
+    )+) => { $(
+        $(#[doc = $about])+
+        #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+        #[serde(default)]
+        pub struct $name {
+            $( $(#[doc = $help])+ $(#[serde($($serde)*)])? pub $field: $type, )*
+        }
+
+        impl $name {
+            /// The figures at this moment.
+            pub fn read($($from: $source),*) -> Self {
+                $name { $( $field: figures!(@read $kind $read), )* }.settled()
+            }
+
+            fn settled(self) -> Self {
+                #[allow(unused_mut)]
+                let mut group = self;
+                $( figures!(@settle $kind group $field $type, $read); )*
+                group
+            }
+        }
+
+        impl Figures for $name {
+            fn since(&self, before: &Self, span: &Span) -> Self {
+                let _ = (before, span);
+                $name {
+                    $( $field: figures!(@since $kind (self.$field) (before.$field) span), )*
+                }
+                .settled()
+            }
+
+            fn figures(&self) -> Vec<Shown> {
+                #[allow(unused_imports)]
+                use $crate::figures::Unit::*;
+                let mut all = Vec::new();
+                $(
+                    figures!(@show $kind all (self.$field) $field, Figure {
+                        key: stringify!($field),
+                        help: concat!($($help),+).trim_ascii_start(),
+                        $($($attribute: $value,)*)?
+                        ..Figure::PLAIN
+                    });
+                )*
+                all
+            }
+        }
+    )+ };
+
+    (@read Quotient $read:expr) => { None };
+    (@read $kind:ident $read:expr) => { $read };
+
+    (@settle Quotient $group:ident $field:ident $type:ty, $read:expr) => {
+        let of: fn(&Self) -> $type = $read;
+        $group.$field = of(&$group);
+    };
+    (@settle $kind:ident $group:ident $field:ident $type:ty, $read:expr) => {};
+
+    (@since Counter ($now:expr) ($before:expr) $span:ident) => { $now.saturating_sub($before) };
+    (@since Loss ($now:expr) ($before:expr) $span:ident) => { $now.saturating_sub($before) };
+    (@since Share ($now:expr) ($before:expr) $span:ident) => {
+        $crate::figures::Share::since($now, $before, $span)
+    };
+    (@since Peak ($now:expr) ($before:expr) $span:ident) => {
+        $now.filter(|_| $now > $before)
+    };
+    (@since Quotient ($now:expr) ($before:expr) $span:ident) => { None };
+    (@since Latency ($now:expr) ($before:expr) $span:ident) => { None };
+    (@since Part ($now:expr) ($before:expr) $span:ident) => {
+        Figures::since(&$now, &$before, $span)
+    };
+    (@since $kind:ident ($now:expr) ($before:expr) $span:ident) => { Clone::clone(&$now) };
+
+    (@show Part $all:ident ($part:expr) $field:ident, $figure:expr) => {
+        $all.extend($part.figures().into_iter().map(|shown| Shown {
+            path: format!("{}.{}", stringify!($field), shown.path),
+            ..shown
+        }));
+    };
+    (@show $kind:ident $all:ident ($value:expr) $field:ident, $figure:expr) => {
+        $all.push(Shown {
+            figure: Figure { kind: Kind::$kind, ..$figure },
+            path: stringify!($field).to_owned(),
+            value: json!($value),
+        });
+    };
+}
+pub(crate) use figures;
