@@ -1,6 +1,7 @@
 //! The command line.
 
 use crate::commands::bench::BenchArgs;
+use crate::commands::components::Kind;
 use crate::commands::lab::LabArgs;
 use crate::commands::man::ManArgs;
 use crate::commands::net::NetArgs;
@@ -10,11 +11,13 @@ use crate::commands::traffic::TrafficArgs;
 use crate::commands::try_function::TryArgs;
 use crate::commands::wcet::WcetArgs;
 use crate::commands::workload::WorkloadArgs;
+use crate::commands::{self, later};
 use crate::commands::{capture::CaptureArgs, ctl::CtlArgs, top::TopArgs};
 use crate::commands::{card::CardCommandArgs, check::CheckArgs, components::ComponentsArgs};
 use crate::commands::{cleanup::CleanupArgs, isolate::IsolateArgs};
 use crate::commands::{completions::CompletionsArgs, demo::DemoArgs, run::RunArgs};
-use clap::{Parser, Subcommand};
+use crate::output;
+use clap::{CommandFactory, Parser, Subcommand};
 
 /// A programmable NIC made from a borrowed CPU core
 ///
@@ -100,10 +103,68 @@ pub(crate) enum Command {
     Completions(CompletionsArgs),
 }
 
+impl Cli {
+    /// The command line of this process. Ends the process if it is wrong.
+    pub(crate) fn read() -> Self {
+        Cli::try_parse().unwrap_or_else(|error| refuse(&error))
+    }
+
+    /// Runs the command.
+    ///
+    /// # Errors
+    /// See [`crate::failure`] for how they are told.
+    pub(crate) fn run(&self) -> anyhow::Result<()> {
+        let json = self.json;
+        match &self.command {
+            Command::Run(args) => commands::run::run(args, json),
+            Command::Check(args) => commands::check::run(args, json),
+            Command::Card(args) => commands::card::run(args, json),
+            Command::Functions(args) => commands::components::run(Kind::Functions, args, json),
+            Command::Ports(args) => commands::components::run(Kind::Ports, args, json),
+            Command::Attachments(args) => commands::components::run(Kind::Attachments, args, json),
+            Command::Schedulers(args) => commands::components::run(Kind::Schedulers, args, json),
+            Command::Tasks(args) => commands::components::run(Kind::Tasks, args, json),
+            Command::Demo(args) => commands::demo::run(args, json),
+            Command::Doctor => commands::doctor::run(json),
+            Command::Lab(args) => commands::lab::run(args, json),
+            Command::Net(args) => commands::net::run(args, json),
+            Command::New(args) => commands::new::run(args, json),
+            Command::Try(args) => commands::try_function::run(args, json),
+            Command::Top(args) => commands::top::run(args, json),
+            Command::Traffic(args) => commands::traffic::run(args, json),
+            Command::Workload(args) => commands::workload::run(args, json),
+            Command::Capture(args) => commands::capture::run(args, json),
+            Command::Ctl(args) => commands::ctl::run(args, json),
+            Command::Isolate(args) => commands::isolate::run(args, json),
+            Command::Cleanup(args) => commands::cleanup::run(args, json),
+            Command::Bench(args) => commands::bench::run(args, json),
+            Command::Sciron(args) => commands::sciron::run(args, json),
+            Command::Wcet(args) => commands::wcet::run(args, json),
+            Command::Man(args) => commands::man::run(args, whole(), json),
+            Command::Completions(args) => commands::completions::run(args, whole(), json),
+        }
+    }
+}
+
+/// Prints an error in the words of the command line, and ends. The message quotes the words that
+/// were found, so they are read again as they can be shown.
+fn refuse(error: &clap::Error) -> ! {
+    let words = std::env::args_os().map(|word| output::name(&word.to_string_lossy()));
+    if let Err(shown) = Cli::try_parse_from(words) {
+        shown.exit();
+    }
+    error.to_string().lines().for_each(output::tell);
+    std::process::exit(error.exit_code());
+}
+
+/// All of the command line, for completions and manual pages.
+pub(crate) fn whole() -> clap::Command {
+    later::whole(Cli::command)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     #[test]
     fn the_command_line_contradicts_nothing() {

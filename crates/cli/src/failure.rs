@@ -3,9 +3,7 @@
 //! What is wrong with a card file reads `FILE:LINE: KEY: MESSAGE`, as compilers
 //! write it, a line for each error; all else reads `picnic: MESSAGE`, one line for each cause.
 
-use crate::cli::Cli;
 use crate::output::{self, is_broken_pipe};
-use clap::Parser;
 use picnic_control::error::RunError;
 use picnic_core::error::ConfigError;
 use picnic_sciron::rules::Faults;
@@ -16,17 +14,6 @@ use std::process::ExitCode;
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct Usage(pub(crate) String);
-
-/// Tells the user what is wrong with the words of the command line, and ends. What was found stands
-/// in the message, so the words are read again as they can be shown.
-pub(crate) fn refuse(error: &clap::Error) -> ! {
-    let words = std::env::args_os().map(|word| output::name(&word.to_string_lossy()));
-    if let Err(shown) = Cli::try_parse_from(words) {
-        shown.exit();
-    }
-    error.to_string().lines().for_each(output::tell);
-    std::process::exit(error.exit_code());
-}
 
 /// Tells the user of a failure, and says what to exit with.
 ///

@@ -38,7 +38,6 @@ mod world;
 
 pub use registries::own as registries;
 
-use clap::Parser;
 use picnic_control::Registries;
 use picnic_lab::registry::ExperimentEntry;
 use picnic_lab::workloads;
@@ -56,8 +55,7 @@ pub fn main_with_experiments(
 ) -> ExitCode {
     self::registries::set(registries);
     picnic_lab::registry::set(picnic_papers::registry::lists(experiments));
-    let cli = cli::Cli::try_parse().unwrap_or_else(|error| failure::refuse(&error));
-    match commands::run(&cli) {
+    match cli::Cli::read().run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => failure::exit_code(&error, cli.json),
     }

@@ -241,7 +241,6 @@ mod tests {
                 ..LatencyReport::default()
             },
             borrowed_core: CoreReport {
-                softirq_fraction: None,
                 core: 1,
                 busy_fraction: 0.25,
                 asleep_fraction: 0.5,

@@ -1,9 +1,8 @@
 //! `picnic completions`: a completion script for a shell.
 
-use crate::commands::later::whole;
 use crate::failure::Usage;
 use crate::output;
-use clap::Args;
+use clap::{Args, Command};
 use clap_complete::Shell;
 
 #[derive(Debug, Args)]
@@ -16,11 +15,11 @@ pub(crate) struct CompletionsArgs {
     shell: Shell,
 }
 
-pub(crate) fn run(args: &CompletionsArgs, json: bool) -> anyhow::Result<()> {
+pub(crate) fn run(args: &CompletionsArgs, mut whole: Command, json: bool) -> anyhow::Result<()> {
     if json {
         return Err(Usage("a completion script has no JSON form".into()).into());
     }
     let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut whole(), "picnic", &mut script);
+    clap_complete::generate(args.shell, &mut whole, "picnic", &mut script);
     output::print(&String::from_utf8_lossy(&script))
 }

@@ -4,9 +4,8 @@
 //! describe waits until its command is; lists of all there is have it from the start.
 
 use super::components::Kind;
-use crate::cli::Cli;
 use clap::builder::PossibleValuesParser;
-use clap::{ArgMatches, Args, Command, CommandFactory, FromArgMatches};
+use clap::{ArgMatches, Args, Command, FromArgMatches};
 use picnic_lab::registry;
 use std::cell::Cell;
 
@@ -19,12 +18,12 @@ pub(crate) fn later(command: Command, describe: fn(Command) -> Command) -> Comma
     if IS_WHOLE.get() { describe(command) } else { command.defer(describe) }
 }
 
-/// All of the command line, for completions and manual pages.
+/// A command line in which nothing waits.
 ///
 /// Clap makes the tree below `help` before it describes what waits.
-pub(crate) fn whole() -> Command {
+pub(crate) fn whole(describe: fn() -> Command) -> Command {
     IS_WHOLE.set(true);
-    let command = Cli::command();
+    let command = describe();
     IS_WHOLE.set(false);
     completed(command, "")
 }
@@ -92,6 +91,8 @@ impl<T: FromArgMatches> FromArgMatches for Later<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::{Cli, whole};
+    use clap::CommandFactory;
 
     /// Each command below this one with its help and its arguments, but the tree below `help`.
     fn described(command: &Command, path: &str, into: &mut Vec<String>) {

@@ -1,10 +1,9 @@
 //! `picnic man`: the manual pages, one for each command.
 
-use crate::commands::later::whole;
 use crate::failure::Usage;
 use crate::output;
 use anyhow::Context;
-use clap::Args;
+use clap::{Args, Command};
 use std::path::PathBuf;
 
 #[derive(Debug, Args)]
@@ -17,14 +16,14 @@ pub(crate) struct ManArgs {
     folder: PathBuf,
 }
 
-pub(crate) fn run(args: &ManArgs, json: bool) -> anyhow::Result<()> {
+pub(crate) fn run(args: &ManArgs, whole: Command, json: bool) -> anyhow::Result<()> {
     if json {
         return Err(Usage("manual pages have no JSON form".into()).into());
     }
     let folder = args.folder.display();
     std::fs::create_dir_all(&args.folder)
         .with_context(|| format!("{folder}: cannot be created"))?;
-    clap_mangen::generate_to(whole(), &args.folder)
+    clap_mangen::generate_to(whole, &args.folder)
         .with_context(|| format!("{folder}: cannot be written"))?;
     output::print(&format!("manual pages are in {folder}\n"))
 }
@@ -32,11 +31,13 @@ pub(crate) fn run(args: &ManArgs, json: bool) -> anyhow::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::whole;
 
     #[test]
     fn every_command_has_a_page() {
+        picnic_lab::registry::set(picnic_papers::registry::lists(&[]));
         let folder = tempfile::tempdir().unwrap();
-        run(&ManArgs { folder: folder.path().join("man1") }, false).unwrap();
+        run(&ManArgs { folder: folder.path().join("man1") }, whole(), false).unwrap();
         let page = |name: &str| {
             let path = folder.path().join(format!("man1/{name}.1"));
             std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{name}: {error}"))
