@@ -1,99 +1,231 @@
-//! One client of the control socket: lines in, answers out, never waiting for it.
+//! One client of the control socket, served by a thread of its own.
 //!
-//! A file descriptor that comes along (SCM_RIGHTS) is kept for the next call that wants
-//! one; of several, the last one is.
+//! A file descriptor that comes along (SCM_RIGHTS) is kept for the next call that wants one; of
+//! several, the last. Reads and writes have time limits, so a client that hangs or reads no answers
+//! holds up its own thread only.
 
-use crate::protocol::{LIMIT, LONGEST_LINE, RpcError, answer};
-use crate::server::Limits;
+use crate::captures::Captures;
+use crate::methods::{CallResult, Methods};
+use crate::protocol::{
+    Call, INVALID_REQUEST, LIMIT, LONGEST_LINE, Message, REFUSED, RpcError, answer, parse,
+};
+use crate::request::Request;
+use crate::server::{Limits, Shared};
 use rustix::cmsg_space;
-use rustix::event::PollFlags;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, recvmsg, send};
 use serde_json::Value;
 use std::io::IoSliceMut;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Bytes read at a time.
 const READ: usize = 64 << 10;
 /// Descriptors looked at in one message; the kernel closes those beyond.
 const FILES: usize = 4;
+/// Between two looks whether a capture has ended, or the card.
+pub(super) const LOOK: Duration = Duration::from_millis(20);
+/// Calls of one client that may wait for captures at a time.
+const MOST_WAITING: usize = 64;
+
+/// What the threads of all clients share.
+pub(super) struct Board {
+    methods: Mutex<Methods>,
+    pub(super) captures: Captures,
+    limits: Limits,
+    shared: Arc<Shared>,
+    places: Mutex<Places>,
+    /// No capture ends any more.
+    pub(super) is_closed: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+struct Places {
+    taken: usize,
+    is_reserve_taken: bool,
+}
+
+/// A client's place: one of `Limits::clients`, or the reserved one, for calls that look at the card
+/// and stop it.
+pub(super) struct Place {
+    board: Arc<Board>,
+    is_reserve: bool,
+}
+
+impl Board {
+    pub(super) fn new(methods: Methods, limits: Limits, shared: Arc<Shared>) -> Arc<Self> {
+        let captures = methods.captures().clone();
+        let (methods, places) = (Mutex::new(methods), Mutex::default());
+        let is_closed = AtomicBool::new(false);
+        Arc::new(Board { methods, captures, limits, shared, places, is_closed })
+    }
+
+    pub(super) fn methods(&self) -> MutexGuard<'_, Methods> {
+        // A call that panicked is told by its own message; the card still runs.
+        self.methods.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A place for one more client.
+    ///
+    /// # Errors
+    /// All are taken.
+    pub(super) fn place(self: &Arc<Self>) -> Result<Place, RpcError> {
+        let is_reserve = !self.take();
+        let is_full = is_reserve && std::mem::replace(&mut self.places().is_reserve_taken, true);
+        match is_full {
+            true => Err(self.full()),
+            false => Ok(Place { board: self.clone(), is_reserve }),
+        }
+    }
+
+    fn places(&self) -> MutexGuard<'_, Places> {
+        self.places.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn take(&self) -> bool {
+        let mut places = self.places();
+        let is_free = places.taken < self.limits.clients;
+        places.taken += usize::from(is_free);
+        is_free
+    }
+
+    fn full(&self) -> RpcError {
+        let most = self.limits.clients;
+        RpcError::new(LIMIT, format!("{most} clients are connected, which is the limit"))
+    }
+
+    fn is_ending(&self) -> bool {
+        self.shared.end.load(Ordering::Acquire)
+    }
+}
+
+impl Place {
+    /// Whether it is still the reserved one: a place that has become free is its client's.
+    fn is_reserve(&mut self) -> bool {
+        if self.is_reserve && self.board.take() {
+            self.is_reserve = false;
+            self.board.places().is_reserve_taken = false;
+        }
+        self.is_reserve
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut places = self.board.places();
+        match self.is_reserve {
+            true => places.is_reserve_taken = false,
+            false => places.taken -= 1,
+        }
+    }
+}
+
+/// Why a client is served no more: it has gone, or is to be told that a limit is reached.
+type End = Option<RpcError>;
 
 /// A connection.
-#[derive(Debug)]
 pub(super) struct Client {
     /// Tells clients apart.
-    pub(super) number: u64,
-    stream: OwnedFd,
+    number: u64,
+    stream: Arc<OwnedFd>,
+    place: Place,
     input: Vec<u8>,
     /// Bytes of the input known to hold no line end.
     scanned: usize,
-    output: Vec<u8>,
-    sent: usize,
     file: Option<OwnedFd>,
-    /// When it last sent a byte or took one.
-    last: Instant,
+    /// Calls that are answered when a capture has ended.
+    waiting: Vec<(Value, u32)>,
+    /// When it began a line, or was last served.
+    since: Instant,
     /// It will send nothing more.
     is_read: bool,
-    /// It is to be closed when it has taken its answers.
-    is_closing: bool,
-    /// It is gone.
-    is_broken: bool,
-    /// It came when all places were taken, so there is little that it may ask for.
-    pub(super) is_extra: bool,
 }
 
 impl Client {
-    pub(super) fn new(number: u64, stream: OwnedFd, now: Instant) -> Self {
-        Client {
-            number,
-            is_extra: false,
-            stream,
-            input: Vec::new(),
-            scanned: 0,
-            output: Vec::new(),
-            sent: 0,
-            file: None,
-            last: now,
-            is_read: false,
-            is_closing: false,
-            is_broken: false,
+    pub(super) fn new(number: u64, stream: Arc<OwnedFd>, place: Place) -> Self {
+        let (input, waiting) = (Vec::new(), Vec::new());
+        let since = Instant::now();
+        Client { number, stream, place, input, scanned: 0, file: None, waiting, since, is_read: false }
+    }
+
+    fn board(&self) -> &Board {
+        &self.place.board
+    }
+
+    /// Serves it until it has gone, a limit is reached or the card has ended.
+    pub(super) fn run(mut self) {
+        if let Err(Some(error)) = self.serve() {
+            let _ = self.send(&answer(&Value::Null, &Err(error)));
+        }
+        self.board().captures.client_has_gone(self.number);
+    }
+
+    fn serve(&mut self) -> Result<(), End> {
+        loop {
+            while let Some(line) = self.line()? {
+                if !line.trim_ascii().is_empty() {
+                    self.answer(parse(&line))?;
+                }
+                self.since = Instant::now();
+            }
+            self.answer_waiting()?;
+            let is_closed = self.board().is_closed.load(Ordering::Acquire);
+            if self.is_read && (self.waiting.is_empty() || is_closed) {
+                return Ok(());
+            }
+            self.read()?;
         }
     }
 
-    pub(super) fn as_fd(&self) -> BorrowedFd<'_> {
-        self.stream.as_fd()
-    }
-
-    /// Whether calls are taken from it: not while it leaves its answers unread.
-    fn may_speak(&self, limits: &Limits) -> bool {
-        !self.is_closing && self.output.len() - self.sent < limits.output_bytes
-    }
-
-    /// What to wait for.
-    pub(super) fn wants(&self, limits: &Limits) -> PollFlags {
-        let mut wants = PollFlags::empty();
-        if !self.output.is_empty() {
-            wants |= PollFlags::OUT;
+    /// The next whole line.
+    fn line(&mut self) -> Result<Option<Vec<u8>>, End> {
+        let end = self.input[self.scanned..].iter().position(|&byte| byte == b'\n');
+        let length = end.map_or(self.input.len(), |end| self.scanned + end);
+        if length > LONGEST_LINE {
+            let message =
+                format!("found a line of more than {LONGEST_LINE} bytes, which is the limit");
+            return Err(Some(RpcError::new(LIMIT, message)));
         }
-        if !self.is_read && self.may_speak(limits) {
-            wants |= PollFlags::IN;
+        if end.is_none() {
+            self.scanned = length;
+            return Ok(None);
         }
-        wants
+        self.scanned = 0;
+        Ok(Some(self.input.drain(..=length).collect()))
     }
 
-    /// Both its directions are shut.
-    pub(super) fn hung_up(&mut self) {
-        // What it said before it went is still listened to.
-        self.is_broken |= self.is_read;
+    /// Takes in what arrives within its time.
+    fn read(&mut self) -> Result<(), End> {
+        let limits = self.board().limits;
+        let (found, most) = match (self.input.is_empty(), self.waiting.is_empty()) {
+            (false, _) => ("a line that does not end", limits.stalled),
+            (true, false) => ("no word", Duration::MAX),
+            (true, true) if self.place.is_reserve => ("no word", limits.stalled),
+            (true, true) => ("no word", limits.idle),
+        };
+        let left = most.saturating_sub(self.since.elapsed());
+        let look = if self.waiting.is_empty() { left } else { left.min(LOOK) };
+        let wants = if self.is_read { PollFlags::empty() } else { PollFlags::IN };
+        let happened = wait(&self.stream, wants, look);
+        if self.is_read {
+            // Both its directions are shut: nobody will read an answer.
+            return if happened.is_empty() { Ok(()) } else { Err(None) };
+        }
+        if !happened.is_empty() {
+            return self.receive();
+        }
+        if left <= look && self.since.elapsed() >= most {
+            let message = format!("found {found} for {} s, which is the limit", most.as_secs());
+            return Err(Some(RpcError::new(LIMIT, message)));
+        }
+        Ok(())
     }
 
-    /// Takes in what has arrived.
-    pub(super) fn read(&mut self, now: Instant) {
-        if self.is_read || self.is_closing {
-            return;
-        }
+    fn receive(&mut self) -> Result<(), End> {
         let start = self.input.len();
         self.input.resize(start + READ, 0);
         let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(FILES))];
@@ -105,329 +237,134 @@ impl Client {
         self.input.truncate(start + bytes);
         for message in control.drain() {
             if let RecvAncillaryMessage::ScmRights(files) = message {
-                for file in files {
-                    // One that nobody wanted makes way.
-                    self.file = Some(file);
-                }
+                // One that no call wanted makes way.
+                self.file = files.last().or(self.file.take());
             }
+        }
+        if start == 0 {
+            self.since = Instant::now();
         }
         match received {
             Ok(received) if received.bytes == 0 => {
                 self.is_read = true;
-                // A last line needs no end.
-                if !self.input.is_empty() {
+                // A last line needs no end, unless the card has cut it off.
+                if !self.input.is_empty() && !self.board().is_ending() {
                     self.input.push(b'\n');
                 }
+                Ok(())
             }
-            Ok(_) => self.last = now,
-            Err(Errno::AGAIN | Errno::INTR) => {}
-            Err(_) => self.is_broken = true,
+            Ok(_) | Err(Errno::AGAIN | Errno::INTR) => Ok(()),
+            Err(_) => Err(None),
         }
     }
 
-    /// The next whole line; an error if it is too long.
-    pub(super) fn line(&mut self, limits: &Limits) -> Option<Result<Vec<u8>, RpcError>> {
-        if !self.may_speak(limits) {
-            return None;
-        }
-        let end = self.input[self.scanned..].iter().position(|&byte| byte == b'\n');
-        let length = end.map_or(self.input.len(), |end| self.scanned + end);
-        if length > LONGEST_LINE {
-            let message =
-                format!("found a line of more than {LONGEST_LINE} bytes, which is the limit");
-            return Some(Err(RpcError::new(LIMIT, message)));
-        }
-        if end.is_none() {
-            self.scanned = length;
-            return None;
-        }
-        let line = self.input.drain(..=length).collect::<Vec<_>>();
-        self.scanned = 0;
-        Some(Ok(line))
-    }
-
-    /// Whether a line waits to be taken.
-    pub(super) fn has_line(&self, limits: &Limits) -> bool {
-        self.may_speak(limits) && self.has_unread()
-    }
-
-    fn has_unread(&self) -> bool {
-        self.scanned < self.input.len()
-    }
-
-    /// The file that came along, for the call that wants it.
-    pub(super) fn take_file(&mut self) -> Option<OwnedFd> {
-        self.file.take()
-    }
-
-    /// Queues an answer and sends what goes at once.
-    pub(super) fn answer(&mut self, value: &Value) {
-        if self.is_broken {
-            return;
-        }
+    /// Sends an answer. A client that takes nothing for too long is served no more.
+    fn send(&self, value: &Value) -> Result<(), End> {
         // A value made of maps, lists and text is always written.
-        self.output.extend(serde_json::to_vec(value).unwrap_or_default());
-        self.output.push(b'\n');
-        self.write(None);
-    }
-
-    /// Queues an error that no call is known for, then closes.
-    pub(super) fn refuse(&mut self, error: RpcError) {
-        self.answer(&answer(&Value::Null, &Err(error)));
-        self.is_closing = true;
-    }
-
-    /// Sends what it takes now.
-    pub(super) fn write(&mut self, now: Option<Instant>) {
-        while self.sent < self.output.len() {
+        let mut line = serde_json::to_vec(value).unwrap_or_default();
+        line.push(b'\n');
+        let (mut sent, mut since) = (0, Instant::now());
+        while sent < line.len() {
             let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-            match send(&self.stream, &self.output[self.sent..], flags) {
-                Ok(bytes) => {
-                    self.sent += bytes;
-                    self.last = now.unwrap_or(self.last);
-                }
-                Err(Errno::AGAIN) => return,
+            match send(&self.stream, &line[sent..], flags) {
+                Ok(bytes) => (sent, since) = (sent + bytes, Instant::now()),
                 Err(Errno::INTR) => {}
-                Err(_) => {
-                    self.is_broken = true;
-                    return;
+                Err(Errno::AGAIN)
+                    if since.elapsed() < self.board().limits.stalled
+                        && !self.board().is_ending() =>
+                {
+                    wait(&self.stream, PollFlags::OUT, LOOK);
                 }
+                Err(_) => return Err(None),
             }
         }
-        self.output.clear();
-        self.sent = 0;
+        Ok(())
     }
 
-    /// Whether it can be let go. `is_awaiting`: it will get an answer later.
-    pub(super) fn is_done(&self, is_awaiting: bool) -> bool {
-        let is_heard = self.is_read && !self.has_unread() && !is_awaiting;
-        self.is_broken || self.output.is_empty() && (self.is_closing || is_heard)
-    }
-
-    /// Whether it is to be closed, having been told why.
-    pub(super) fn is_closing(&self) -> bool {
-        self.is_closing
-    }
-
-    /// How long it has been silent, with nothing begun on either side.
-    pub(super) fn silence(&self, now: Instant) -> Option<Duration> {
-        let is_amid = !self.input.is_empty() || !self.output.is_empty();
-        (!is_amid && !self.is_closing).then(|| now.saturating_duration_since(self.last))
-    }
-
-    /// Whether its patience is at an end: what it began it has not finished, or it has been
-    /// silent for too long. One that reads is told so before it is closed.
-    pub(super) fn is_overdue(&mut self, now: Instant, limits: &Limits, is_awaiting: bool) -> bool {
-        let is_deaf = !self.output.is_empty();
-        let is_amid = is_deaf || !self.input.is_empty();
-        let most = match is_amid {
-            true => limits.stalled,
-            false if is_awaiting => return false,
-            false if self.is_extra => limits.stalled,
-            false => limits.idle,
-        };
-        if now.saturating_duration_since(self.last) < most {
-            return false;
+    /// Answers the calls whose captures have ended.
+    fn answer_waiting(&mut self) -> Result<(), End> {
+        let captures = &self.place.board.captures;
+        let mut answers = Vec::new();
+        self.waiting.retain(|(id, capture)| match captures.outcome(*capture) {
+            Some(outcome) => {
+                answers.push(answer(id, &Ok(outcome)));
+                false
+            }
+            None => true,
+        });
+        for answer in answers {
+            self.send(&answer)?;
+            self.since = Instant::now();
         }
-        if !self.is_closing && !is_deaf {
-            let found = if is_amid { "a line that does not end" } else { "no word" };
-            let message = format!("found {found} for {} s, which is the limit", most.as_secs());
-            self.refuse(RpcError::new(LIMIT, message));
-            self.last = now;
-            // It has its time to take this in; one that reads needs none.
-            return self.output.is_empty();
+        Ok(())
+    }
+
+    fn answer(&mut self, message: Message) -> Result<(), End> {
+        match message {
+            Message::One(call) => {
+                let is_full = self.waiting.len() >= MOST_WAITING;
+                let (Some(id), outcome) = self.call(*call) else { return Ok(()) };
+                let outcome = match outcome {
+                    Ok(CallResult::Now(result)) => Ok(result),
+                    Ok(CallResult::WhenEnded(_)) if is_full => {
+                        let message =
+                            format!("{MOST_WAITING} calls wait for captures, which is the limit");
+                        Err(RpcError::new(LIMIT, message))
+                    }
+                    Ok(CallResult::WhenEnded(capture)) => {
+                        self.waiting.push((id, capture));
+                        return Ok(());
+                    }
+                    Err(error) => Err(error),
+                };
+                self.send(&answer(&id, &outcome))
+            }
+            Message::Many(calls) => {
+                let answers = calls.into_iter().filter_map(|call| {
+                    let (id, outcome) = self.call(call);
+                    let outcome = outcome.and_then(|outcome| match outcome {
+                        CallResult::Now(result) => Ok(result),
+                        CallResult::WhenEnded(_) => {
+                            let message = "this method is answered later: not in a batch";
+                            Err(RpcError::new(INVALID_REQUEST, message))
+                        }
+                    });
+                    id.map(|id| answer(&id, &outcome))
+                });
+                let answers: Vec<_> = answers.collect();
+                // To notifications alone there is no answer, not even an empty list.
+                if answers.is_empty() { Ok(()) } else { self.send(&Value::Array(answers)) }
+            }
         }
-        true
+    }
+
+    fn call(&mut self, call: Call) -> (Option<Value>, Result<CallResult, RpcError>) {
+        let outcome = call.request.and_then(|request| {
+            let is_small = matches!(request, Request::Info {} | Request::Stop {});
+            if !is_small && self.place.is_reserve() {
+                let full = self.board().full().message;
+                let message = format!("{full}: this one may call card.info and card.stop only");
+                return Err(RpcError::new(LIMIT, message));
+            }
+            let mut methods = self.place.board.methods();
+            if self.board().shared.stopping.load(Ordering::Acquire) && request.needs_the_card() {
+                return Err(RpcError::new(REFUSED, "the card is stopping"));
+            }
+            methods.call(request, self.number, || self.file.take())
+        });
+        (call.id, outcome)
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::io::{Read, Write};
-    use std::net::Shutdown;
-    use std::os::unix::net::UnixStream;
-
-    const LIMITS: Limits = Limits {
-        clients: 2,
-        idle: Duration::from_secs(100),
-        yields: Duration::from_secs(1),
-        stalled: Duration::from_secs(10),
-        output_bytes: 64 << 10,
+/// Waits this long at most. Nothing has happened, too, if a signal came.
+fn wait(stream: &OwnedFd, wants: PollFlags, most: Duration) -> PollFlags {
+    let timeout = Timespec {
+        tv_sec: i64::try_from(most.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: i64::from(most.subsec_nanos()),
     };
-
-    fn client() -> (Client, UnixStream, Instant) {
-        let (here, there) = UnixStream::pair().unwrap();
-        there.set_nonblocking(true).unwrap();
-        let now = Instant::now();
-        (Client::new(1, here.into(), now), there, now)
-    }
-
-    fn text(client: &mut Client) -> Option<String> {
-        client.line(&LIMITS).map(|line| String::from_utf8(line.unwrap()).unwrap())
-    }
-
-    /// What is there to be read.
-    fn heard(stream: &mut UnixStream) -> String {
-        let mut bytes = Vec::new();
-        let _ = stream.read_to_end(&mut bytes);
-        String::from_utf8(bytes).unwrap()
-    }
-
-    #[test]
-    fn lines_are_taken_one_by_one_and_the_last_needs_no_end() {
-        let (mut client, mut there, now) = client();
-        assert!(!client.has_line(&LIMITS));
-        client.read(now);
-        assert_eq!((text(&mut client), client.wants(&LIMITS)), (None, PollFlags::IN));
-        there.write_all(b"one\ntwo\nth").unwrap();
-        client.read(now);
-        assert!(client.has_line(&LIMITS));
-        assert_eq!(text(&mut client).as_deref(), Some("one\n"));
-        assert_eq!(text(&mut client).as_deref(), Some("two\n"));
-        assert_eq!((text(&mut client), client.has_line(&LIMITS)), (None, false));
-        there.write_all(b"ree\n4").unwrap();
-        there.shutdown(Shutdown::Write).unwrap();
-        (0..3).for_each(|_| client.read(now));
-        assert_eq!(text(&mut client).as_deref(), Some("three\n"));
-        assert!(!client.is_done(false), "its last line is not taken");
-        assert_eq!(text(&mut client).as_deref(), Some("4\n"));
-        assert_eq!(text(&mut client), None);
-        assert_eq!(client.wants(&LIMITS), PollFlags::empty());
-        assert!(client.is_done(false) && !client.is_done(true), "an answer may be to come");
-        client.hung_up();
-        assert!(client.is_done(true), "nobody will take it");
-    }
-
-    #[test]
-    fn one_that_says_nothing_and_goes_has_no_line() {
-        let (mut client, there, now) = client();
-        client.hung_up();
-        assert!(!client.is_done(false), "what it has said is not read yet");
-        there.shutdown(Shutdown::Write).unwrap();
-        client.read(now);
-        assert_eq!(text(&mut client), None);
-        assert!(client.is_done(false));
-    }
-
-    #[test]
-    fn a_line_has_so_many_bytes_and_no_more() {
-        for (bytes, fits) in [(LONGEST_LINE, true), (LONGEST_LINE + 1, false)] {
-            let (mut client, ..) = client();
-            client.input = vec![b'x'; bytes];
-            client.input.push(b'\n');
-            assert_eq!(client.line(&LIMITS).unwrap().is_ok(), fits);
-        }
-    }
-
-    #[test]
-    fn one_that_is_told_why_it_ends_has_its_time_to_take_it_in() {
-        let (mut client, mut there, now) = client();
-        // What it has not read yet leaves no room for a word.
-        while send(client.as_fd(), &[b' '; 4096], SendFlags::DONTWAIT).is_ok() {}
-        there.write_all(b"a line that does not e").unwrap();
-        client.read(now);
-        let later = now + LIMITS.stalled;
-        assert!(!client.is_overdue(later, &LIMITS, false) && client.is_closing());
-        let last = later + LIMITS.stalled;
-        there.write_all(b"more, which gains it no time").unwrap();
-        client.read(last);
-        assert!(!client.is_overdue(last - Duration::from_nanos(1), &LIMITS, false));
-        assert!(client.is_overdue(last, &LIMITS, false));
-    }
-
-    #[test]
-    fn one_that_reads_no_answers_is_asked_nothing_more() {
-        let (mut client, mut there, now) = client();
-        there.write_all(b"more\n").unwrap();
-        client.read(now);
-        let answer = Value::String("x".repeat(16 << 10));
-        while client.output.len() - client.sent < LIMITS.output_bytes {
-            assert!(client.wants(&LIMITS).contains(PollFlags::IN));
-            client.answer(&answer);
-        }
-        assert_eq!(client.wants(&LIMITS), PollFlags::OUT);
-        assert!(!client.has_line(&LIMITS) && client.line(&LIMITS).is_none());
-        assert_eq!(client.silence(now), None);
-        // Deaf for as long as it may be: let go without another word.
-        let most = now + LIMITS.stalled;
-        assert!(!client.is_overdue(most - Duration::from_nanos(1), &LIMITS, false));
-        assert!(client.is_overdue(most, &LIMITS, false));
-        // It is listened to again once little enough is left, though not all is taken.
-        let mut part = [0; 4 << 10];
-        let mut was_left = false;
-        while client.wants(&LIMITS).contains(PollFlags::OUT) {
-            let _ = there.read(&mut part);
-            client.write(Some(most));
-            let left = client.output.len() - client.sent;
-            was_left |= client.sent != 0 && left != 0 && left < LIMITS.output_bytes;
-            let is_heard = client.wants(&LIMITS).contains(PollFlags::IN);
-            assert_eq!(is_heard, left < LIMITS.output_bytes, "{left} left");
-        }
-        assert!(was_left);
-        assert_eq!(text(&mut client).as_deref(), Some("more\n"));
-        // What it has taken counts as a word of its own.
-        assert_eq!(client.silence(most + Duration::from_secs(3)), Some(Duration::from_secs(3)));
-    }
-
-    #[test]
-    fn so_many_bytes_may_wait_to_be_taken_and_no_more() {
-        for (bytes, is_heard) in [(LIMITS.output_bytes - 1, true), (LIMITS.output_bytes, false)] {
-            let (mut client, ..) = client();
-            client.output = vec![b'x'; bytes + 1];
-            client.sent = 1;
-            assert_eq!(client.wants(&LIMITS).contains(PollFlags::IN), is_heard);
-        }
-    }
-
-    #[test]
-    fn one_that_is_gone_is_done_with_whatever_is_to_come() {
-        let (mut client, there, _) = client();
-        drop(there);
-        client.answer(&Value::Bool(true));
-        assert!(client.is_done(true));
-    }
-
-    /// Who goes without having read its answers resets the connection.
-    #[test]
-    fn one_that_went_without_its_answers_is_done_with() {
-        let (mut client, there, now) = client();
-        client.answer(&Value::Bool(true));
-        drop(there);
-        client.read(now);
-        assert!(client.is_done(true));
-    }
-
-    #[test]
-    fn each_has_its_time_and_is_told_why_it_is_over() {
-        let second = Duration::from_secs(1);
-        // What it sent last, whether it waits for an answer, whether it has a place of its own.
-        for (said, is_awaiting, is_extra, most, found) in [
-            ("", false, false, Some(100), "no word for 100 s"),
-            ("", true, false, None, ""),
-            ("", false, true, Some(10), "no word for 10 s"),
-            ("begun", false, false, Some(10), "a line that does not end for 10 s"),
-            ("begun", true, false, Some(10), "a line that does not end for 10 s"),
-        ] {
-            let (mut client, mut there, start) = client();
-            client.is_extra = is_extra;
-            there.write_all(said.as_bytes()).unwrap();
-            client.read(start);
-            assert_eq!(text(&mut client), None);
-            let silence = said.is_empty().then_some(second);
-            assert_eq!(client.silence(start + second), silence);
-            let Some(most) = most else {
-                assert!(!client.is_overdue(start + 1000 * second, &LIMITS, is_awaiting));
-                continue;
-            };
-            let end = start + most * second;
-            assert!(!client.is_overdue(end - Duration::from_nanos(1), &LIMITS, is_awaiting));
-            assert_eq!(heard(&mut there), "");
-            assert!(client.is_overdue(end, &LIMITS, is_awaiting));
-            let told = heard(&mut there);
-            assert!(told.contains(&format!("found {found}, which is the limit")), "{told}");
-            assert!(client.is_closing() && client.is_done(is_awaiting));
-            assert_eq!(client.silence(end), None);
-        }
+    let mut sources = [PollFd::new(stream, wants)];
+    match poll(&mut sources, Some(&timeout)) {
+        Ok(_) => sources[0].revents(),
+        Err(_) => PollFlags::empty(),
     }
 }

@@ -15,13 +15,13 @@
 //! * [`request`]: what can be asked for: the list of methods; pure;
 //! * [`socket`]: where the socket stands, one card to a name;
 //! * [`folders`]: the folders that sockets stand in;
-//! * [`server`]: the thread that serves clients;
+//! * [`server`]: the threads that serve clients;
 //! * [`methods`]: what it does for them;
 //! * [`captures`]: captures that begin and end while the card runs;
 //! * [`metrics`]: the figures as Prometheus reads them, over HTTP.
 //!
-//! Guarantees: one thread of its own, which never touches the data path: it reads counters
-//! and sends commands, which the borrowed core obeys between bursts. What a client sends, or
+//! Guarantees: threads of its own, which never touch the data path: they read counters
+//! and send commands, which the borrowed core obeys between bursts. What a client sends, or
 //! does not read, holds up that client alone. Reference: docs/control.md.
 
 #![forbid(unsafe_code)]

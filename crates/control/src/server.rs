@@ -33,26 +33,21 @@ use std::time::Duration;
 /// What clients are held to.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Connections at a time.
+    /// Connections at a time, beside one that may look at the card and stop it.
     pub clients: usize,
-    /// A connection without a word is closed after this long.
+    /// A silent connection is closed after this time.
     pub idle: Duration,
-    /// With all places taken, one that has been silent for this long makes way for another.
-    pub yields: Duration,
-    /// A line that was begun must end, and an answer be read, within this long.
+    /// A line must end, and an answer be read, within this time; the reserved connection may be
+    /// silent for it.
     pub stalled: Duration,
-    /// Bytes of answers that may wait to be read before no more calls are taken.
-    pub output_bytes: usize,
 }
 
 impl Default for Limits {
     fn default() -> Self {
         Limits {
-            clients: 16,
+            clients: 7,
             idle: Duration::from_secs(600),
-            yields: Duration::from_secs(1),
             stalled: Duration::from_secs(10),
-            output_bytes: 1 << 20,
         }
     }
 }
@@ -292,9 +287,8 @@ mod tests {
     #[test]
     fn a_card_serves_so_many_for_so_long() {
         let limits = Limits::default();
-        assert_eq!((limits.clients, limits.output_bytes), (16, 1_048_576));
-        let seconds = [limits.idle, limits.yields, limits.stalled].map(|time| time.as_secs());
-        assert_eq!(seconds, [600, 1, 10]);
+        assert_eq!(limits.clients, 7);
+        assert_eq!([limits.idle, limits.stalled].map(|time| time.as_secs()), [600, 10]);
     }
 
     #[test]

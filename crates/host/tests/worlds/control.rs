@@ -9,7 +9,7 @@ use picnic_control::socket::SocketError;
 use picnic_control::{Doors, Launch, Limits, Server};
 use picnic_core::stop::Stop;
 use picnic_host::registries;
-use picnic_testing::{let_pass, machine, skip, wait_for, wait_until};
+use picnic_testing::{machine, skip, wait_for, wait_until};
 use rustix::process::Uid;
 use rustix::thread::CapabilitySet;
 use serde_json::{Value, json};
@@ -514,9 +514,7 @@ fn clients_that_hang_or_do_not_read_hold_up_nobody() {
     let limits = Limits {
         clients: 4,
         idle: Duration::from_secs(3),
-        yields: Duration::from_secs(60),
         stalled: Duration::from_secs(2),
-        output_bytes: 64 << 10,
     };
     let card = Served::with_limits(STEADY, limits);
     let mut half = card.client();
@@ -568,30 +566,8 @@ fn clients_that_hang_or_do_not_read_hold_up_nobody() {
 }
 
 #[test]
-fn the_one_silent_for_the_longest_makes_way() {
-    let yields = Duration::from_millis(200);
-    let card = Served::with_limits(STEADY, Limits { clients: 2, yields, ..Limits::default() });
-    let (mut first, mut second) = (card.client(), card.client());
-    first.good("card.info", json!({}));
-    second.good("card.info", json!({}));
-    let_pass(yields.as_millis() as u64);
-    second.good("card.info", json!({}));
-    let mut third = card.client();
-    third.good("card.stats", json!({}));
-    let answer = first.line().unwrap();
-    let message = "2 clients are connected, which is the limit: \
-                   the one silent for the longest makes way";
-    assert_eq!(answer["error"]["message"], message);
-    assert_eq!(first.line(), None);
-    second.good("card.stats", json!({}));
-    third.good("card.stats", json!({}));
-    card.stop();
-}
-
-#[test]
 fn a_card_whose_places_are_all_taken_can_be_stopped() {
-    let yields = Duration::from_secs(60);
-    let card = Served::with_limits(STEADY, Limits { clients: 2, yields, ..Limits::default() });
+    let card = Served::with_limits(STEADY, Limits { clients: 2, ..Limits::default() });
     let mut taken = [card.client(), card.client()];
     for client in &mut taken {
         client.good("card.info", json!({}));
