@@ -2,9 +2,11 @@
 
 use anyhow::anyhow;
 use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Table, Width, presets};
+use picnic_control::listing::{self, Form, Listing};
 use picnic_machine::signals;
 use picnic_ports::stream::Stream;
 use serde::Serialize;
+use serde_json::Value;
 use std::borrow::Cow;
 use std::io::{self, Write};
 use std::os::fd::AsFd;
@@ -147,6 +149,40 @@ fn narrowed(
             rows.iter_mut().filter(|row| place < row.len()).for_each(|row| drop(row.remove(place)));
         }
     }
+}
+
+/// The table of a method's result, or of one of its rows.
+pub(crate) fn listing(listing: &Listing, result: &Value) -> String {
+    let rows = match result[listing.list].as_array() {
+        Some(rows) => rows.as_slice(),
+        None => std::slice::from_ref(result),
+    };
+    if rows.is_empty() {
+        return format!("no {}\n", listing.name);
+    }
+    let columns = listing.columns.iter().map(|column| match column.is_number {
+        true => Column::Number(column.heading),
+        false => Column::Text(column.heading),
+    });
+    let mut least: Vec<_> = listing.columns.iter().filter(|column| column.weight < 9).collect();
+    least.sort_by_key(|column| column.weight);
+    let least: Vec<_> = least.iter().map(|column| column.heading).collect();
+    let cell = |row: &Value, column: &listing::Column| match (column.form, &row[column.key]) {
+        (Form::Own(text), _) => text(row),
+        (Form::Words(none), Value::Null) => none.to_owned(),
+        (Form::Words(_), value) => listing::text(value),
+        (Form::Count, value) => count(value.as_u64().unwrap_or(0)),
+        (Form::Time, value) => time(value),
+    };
+    let rows =
+        rows.iter().map(|row| listing.columns.iter().map(|column| cell(row, column)).collect());
+    narrow_table(&columns.collect::<Vec<_>>(), &least, rows)
+}
+
+/// Nanoseconds, which means have fractions of; a dash for none.
+pub(crate) fn time(value: &Value) -> String {
+    let ns = value.as_u64().or_else(|| value.as_f64().map(|ns| ns.round() as u64));
+    ns.map_or_else(|| "-".into(), |ns| nanoseconds(Some(ns)))
 }
 
 /// The same, its cells broken between words so that it fits the terminal. The first column stays

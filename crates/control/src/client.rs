@@ -149,7 +149,17 @@ impl Client {
     pub(super) fn new(number: u64, stream: Arc<OwnedFd>, place: Place) -> Self {
         let (input, waiting) = (Vec::new(), Vec::new());
         let since = Instant::now();
-        Client { number, stream, place, input, scanned: 0, file: None, waiting, since, is_read: false }
+        Client {
+            number,
+            stream,
+            place,
+            input,
+            scanned: 0,
+            file: None,
+            waiting,
+            since,
+            is_read: false,
+        }
     }
 
     fn board(&self) -> &Board {

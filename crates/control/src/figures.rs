@@ -245,6 +245,11 @@ pub(crate) fn quotient(count: u64, per: u64) -> Option<f64> {
     (per != 0).then(|| count as f64 / per as f64)
 }
 
+/// A figure that follows from others of its group.
+pub(crate) fn of<G, F>(group: &G, read: fn(&G) -> F) -> F {
+    read(group)
+}
+
 /// Declares groups of figures: see [`Figures`].
 ///
 /// `KIND field: type = EXPRESSION => { ATTRIBUTES };` where the expression reads the figure from
@@ -295,16 +300,15 @@ macro_rules! figures {
             fn figures(&self) -> Vec<Shown> {
                 #[allow(unused_imports)]
                 use $crate::figures::Unit::*;
-                let mut all = Vec::new();
-                $(
-                    figures!(@show $kind all (self.$field) $field, Figure {
+                let parts = [$(
+                    figures!(@show $kind (self.$field) $field, Figure {
                         key: stringify!($field),
                         help: concat!($($help),+).trim_ascii_start(),
                         $($($attribute: $value,)*)?
                         ..Figure::PLAIN
-                    });
-                )*
-                all
+                    })
+                ),*];
+                parts.concat()
             }
         }
     )+ };
@@ -313,8 +317,7 @@ macro_rules! figures {
     (@read $kind:ident $read:expr) => { $read };
 
     (@settle Quotient $group:ident $field:ident $type:ty, $read:expr) => {
-        let of: fn(&Self) -> $type = $read;
-        $group.$field = of(&$group);
+        $group.$field = $crate::figures::of(&$group, $read);
     };
     (@settle $kind:ident $group:ident $field:ident $type:ty, $read:expr) => {};
 
@@ -333,18 +336,19 @@ macro_rules! figures {
     };
     (@since $kind:ident ($now:expr) ($before:expr) $span:ident) => { Clone::clone(&$now) };
 
-    (@show Part $all:ident ($part:expr) $field:ident, $figure:expr) => {
-        $all.extend($part.figures().into_iter().map(|shown| Shown {
-            path: format!("{}.{}", stringify!($field), shown.path),
-            ..shown
-        }));
-    };
-    (@show $kind:ident $all:ident ($value:expr) $field:ident, $figure:expr) => {
-        $all.push(Shown {
+    (@show Part ($part:expr) $field:ident, $figure:expr) => {{
+        let mut shown = $part.figures();
+        for part in &mut shown {
+            part.path = format!("{}.{}", stringify!($field), part.path);
+        }
+        shown
+    }};
+    (@show $kind:ident ($value:expr) $field:ident, $figure:expr) => {
+        vec![Shown {
             figure: Figure { kind: Kind::$kind, ..$figure },
             path: stringify!($field).to_owned(),
             value: json!($value),
-        });
+        }]
     };
 }
 pub(crate) use figures;

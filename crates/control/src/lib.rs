@@ -13,6 +13,7 @@
 //! * [`config`]: `[control]` of a card file;
 //! * [`protocol`]: how it is said; pure;
 //! * [`request`]: what can be asked for: the list of methods; pure;
+//! * [`listing`]: the tables of their results;
 //! * [`socket`]: where the socket stands, one card to a name;
 //! * [`folders`]: the folders that sockets stand in;
 //! * [`server`]: the threads that serve clients;
@@ -39,6 +40,7 @@ mod http;
 pub mod instrument;
 pub mod latency;
 pub mod launch;
+pub mod listing;
 pub mod methods;
 pub mod metrics;
 pub mod monitor;

@@ -422,8 +422,11 @@ fn thread(number: &Counter) -> Option<u64> {
     Some(number.get()).filter(|&thread| thread != 0)
 }
 
-/// The ledger's figures: what they are called in metrics, what they mean, and their values.
-pub const LEDGER: [(&str, &str, fn(&LedgerTotals) -> u64); 4] = [
+/// A figure of the ledger: its metric, its help, and where it is read.
+type OfLedger = (&'static str, &'static str, fn(&LedgerTotals) -> u64);
+
+/// The ledger's figures in metrics.
+pub(crate) const LEDGER: [OfLedger; 4] = [
     ("picnic_in", "Packets received or made", |ledger| ledger.r#in),
     ("picnic_delivered", "Packets handed to the host", |ledger| ledger.delivered),
     ("picnic_transmitted", "Packets that the wires took", |ledger| ledger.transmitted),

@@ -14,6 +14,7 @@
 //! Guarantees: what a request asks for is whole and in range before anybody acts on it.
 
 use crate::captures::CaptureRequest;
+use crate::listing::{CAPTURES, FILTERS, Listing, TASKS};
 use crate::protocol::{METHOD_NOT_FOUND, RpcError, invalid};
 use picnic_core::command::{Argument, arguments_in};
 use picnic_core::config::InterruptSection;
@@ -68,88 +69,88 @@ pub enum Request {
     /// Replaces a whole chain.
     #[serde(rename = "chain.swap")]
     ChainSwap(Swap),
-    /// The filters, in the order they are tried.
+    /// List the filters, in the order they are tried.
     #[serde(rename = "filter.list")]
     FilterList {
-        /// Those of this group; all if left out.
+        /// List filters of this group only.
         #[serde(default)]
         group: Option<String>,
     },
-    /// One filter.
+    /// Show one filter.
     #[serde(rename = "filter.show")]
     FilterShow {
-        /// Its number or its name.
+        /// Its number or name.
         id: Reference,
     },
-    /// Adds a filter.
+    /// Add a filter.
     #[serde(rename = "filter.add")]
     FilterAdd {
-        /// What it is: the keys of `[[filter]]`.
+        /// Its keys, as in `[[filter]]`.
         keys: Box<Keys>,
     },
-    /// Replaces a filter, which keeps its number and its counters.
+    /// Replace a filter, which keeps its number and its counters.
     #[serde(rename = "filter.change")]
     FilterChange {
-        /// Its number or its name.
+        /// Its number or name.
         id: Reference,
-        /// What it is from now on: all its keys.
+        /// All its keys.
         keys: Box<Keys>,
     },
-    /// Removes a filter.
+    /// Remove a filter.
     #[serde(rename = "filter.remove")]
     FilterRemove {
-        /// Its number or its name.
+        /// Its number or name.
         id: Reference,
     },
-    /// Replaces all filters of the groups they name, at once.
+    /// Replace all filters of the groups that they name, at once.
     #[serde(rename = "filter.reload")]
     FilterReload {
         /// Groups to empty even if no filter names them.
         #[serde(default)]
         groups: Vec<String>,
-        /// The filters: keys each.
+        /// The filters, each by its keys.
         filters: Vec<Keys>,
     },
-    /// All tasks, ended ones first.
+    /// List all tasks, ended ones first.
     #[serde(rename = "task.list")]
     TaskList {},
-    /// One task, ended or not, with response times and jitter.
+    /// Show one task, ended or not, with response times and jitter.
     #[serde(rename = "task.show")]
     TaskShow {
-        /// Its number or its name.
+        /// Its number or name.
         task: Reference,
     },
-    /// Builds and admits a task, as `[[task]]` would.
+    /// Build and admit a task, as `[[task]]` would.
     #[serde(rename = "task.create")]
     TaskCreate {
-        /// Its kind, as `[[task]]` names it.
+        /// Its kind, as in `[[task]]`.
         task: String,
         /// The other keys of `[[task]]`.
         #[serde(default)]
         keys: Map<String, Value>,
     },
-    /// Ends a task and releases its resources.
+    /// End a task and release its resources.
     #[serde(rename = "task.kill")]
     TaskKill {
-        /// Its number or its name.
+        /// Its number or name.
         task: Reference,
     },
-    /// Suspends a task; releases that come due meanwhile are skipped.
+    /// Suspend a task; releases that come due meanwhile are skipped.
     #[serde(rename = "task.suspend")]
     TaskSuspend {
-        /// Its number or its name.
+        /// Its number or name.
         task: Reference,
     },
-    /// Resumes a task, a periodic one at its next release.
+    /// Resume a task, a periodic one at its next release.
     #[serde(rename = "task.resume")]
     TaskResume {
-        /// Its number or its name.
+        /// Its number or name.
         task: Reference,
     },
-    /// Gives a task another priority.
+    /// Give a task another priority.
     #[serde(rename = "task.set_priority")]
     TaskSetPriority {
-        /// Its number or its name.
+        /// Its number or name.
         task: Reference,
         /// Among equals, a higher number goes first.
         priority: u8,
@@ -279,6 +280,18 @@ pub struct Method {
     pub help: String,
     /// Its parameters.
     pub params: Vec<Argument>,
+}
+
+impl Method {
+    /// The table of what it answers, if that is one.
+    pub fn listing(&self) -> Option<&'static Listing> {
+        match self.name.split_once('.')?.0 {
+            "filter" => Some(&FILTERS),
+            "task" => Some(&TASKS),
+            "capture" => Some(&CAPTURES),
+            _ => None,
+        }
+    }
 }
 
 /// The methods of the card, in their order; those of components are in their lists of commands.

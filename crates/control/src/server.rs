@@ -44,11 +44,7 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Limits {
-            clients: 7,
-            idle: Duration::from_secs(600),
-            stalled: Duration::from_secs(10),
-        }
+        Limits { clients: 7, idle: Duration::from_secs(600), stalled: Duration::from_secs(10) }
     }
 }
 

@@ -3,12 +3,12 @@
 mod captures;
 mod components;
 pub(super) mod figures;
+mod methods;
 pub(super) mod moderation;
+mod sciron;
 mod text;
 
-use super::filter::{self, FilterArgs, ScironArgs};
 use super::keyed::direction;
-use super::tasks::{self, TasksArgs};
 use crate::control::{CardChoice, Connection};
 use crate::failure::Usage;
 use crate::output;
@@ -17,9 +17,11 @@ use captures::CaptureCommand;
 use clap::{Args, Subcommand};
 use components::ComponentCall;
 use figures::{LatencyArgs, StatsArgs};
+use methods::MethodCall;
 use moderation::ModerationArgs;
 use picnic_core::config::CardFile;
 use picnic_core::direction::Direction;
+use sciron::ScironArgs;
 use serde_json::{Map, Value, json};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -82,12 +84,11 @@ enum CtlCommand {
     /// Captures that continue after this command
     #[command(subcommand)]
     Capture(CaptureCommand),
-    /// Filters: list, show, add, change, remove, reload
-    Filter(FilterArgs),
+    /// Methods of the card
+    #[command(flatten)]
+    Method(MethodCall),
     /// SCIRON's rules: show, reload
     Sciron(ScironArgs),
-    /// Tasks of NIC OS: list, show, create, kill, suspend, resume, set-priority
-    Tasks(TasksArgs),
     /// A command of a component; `picnic functions NAME` lists those of a function
     #[command(flatten)]
     Component(ComponentCall),
@@ -132,18 +133,8 @@ pub(crate) fn run(args: &CtlArgs, json: bool) -> anyhow::Result<()> {
         CtlCommand::Capture(command) => {
             return captures::run(&mut args.choice.connect()?, command, json);
         }
-        CtlCommand::Filter(filter) => {
-            let call = filter::filter_call(filter, || args.choice.connect(), json)?;
-            return call.map_or(Ok(()), |call| tell(&mut args.choice.connect()?, call, json));
-        }
-        CtlCommand::Sciron(sciron) => {
-            let call = filter::sciron_call(sciron, || args.choice.connect())?;
-            return tell(&mut args.choice.connect()?, call, json);
-        }
-        CtlCommand::Tasks(tasks) => {
-            let call = tasks::call(tasks)?;
-            return tell(&mut args.choice.connect()?, call, json);
-        }
+        CtlCommand::Method(call) => return call.run(&args.choice, json),
+        CtlCommand::Sciron(rules) => return sciron::run(rules, &args.choice, json),
         CtlCommand::Stop => return stop(&mut args.choice.connect()?, json),
         CtlCommand::Call { method, params } => {
             let params: Map<String, Value> = serde_json::from_str(params)
@@ -162,12 +153,6 @@ pub(crate) fn run(args: &CtlArgs, json: bool) -> anyhow::Result<()> {
         _ => swapped(&result),
     };
     output::print(&text)
-}
-
-/// Makes a call and prints its result.
-fn tell(connection: &mut Connection, call: filter::Call, json: bool) -> anyhow::Result<()> {
-    let result = connection.call(call.method, call.params)?;
-    if json { output::print_json(&result) } else { output::print(&(call.text)(&result)) }
 }
 
 fn swap_params(chain: Direction, file: &PathBuf) -> anyhow::Result<Value> {

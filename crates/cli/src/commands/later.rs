@@ -40,7 +40,7 @@ const NAMED: &[Named] = &[
     (" tasks", "name", || Kind::Tasks.names()),
     (" try", "function", || Kind::Functions.names()),
     (" wcet show", "task", || Kind::Tasks.names()),
-    (" ctl tasks create", "kind", || Kind::Tasks.names()),
+    (" ctl tasks create", "task", || Kind::Tasks.names()),
     (" lab list", "name", experiments),
     (" lab run", "names", experiments),
 ];

@@ -511,11 +511,8 @@ fn garbage_is_answered_and_too_long_a_line_ends_the_connection() {
 
 #[test]
 fn clients_that_hang_or_do_not_read_hold_up_nobody() {
-    let limits = Limits {
-        clients: 4,
-        idle: Duration::from_secs(3),
-        stalled: Duration::from_secs(2),
-    };
+    let limits =
+        Limits { clients: 4, idle: Duration::from_secs(3), stalled: Duration::from_secs(2) };
     let card = Served::with_limits(STEADY, limits);
     let mut half = card.client();
     half.send("{\"jsonrpc\":");

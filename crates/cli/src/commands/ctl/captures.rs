@@ -4,9 +4,10 @@ use super::text::{number, text_of};
 use crate::commands::capture::{self, CaptureWhat};
 use crate::control::Connection;
 use crate::failure::Usage;
-use crate::output::{self, Column, count};
+use crate::output;
 use anyhow::bail;
 use clap::Subcommand;
+use picnic_control::listing::CAPTURES;
 use serde_json::{Value, json};
 
 #[derive(Debug, Subcommand)]
@@ -55,7 +56,7 @@ pub(super) fn run(
         }
         CaptureCommand::List => {
             let list = connection.call("capture.list", json!({}))?;
-            let text = capture_table(&list);
+            let text = output::listing(&CAPTURES, &list);
             (list, text)
         }
     };
@@ -74,29 +75,4 @@ fn only_capture(list: &Value) -> anyhow::Result<u32> {
             Err(Usage(message).into())
         }
     }
-}
-
-fn capture_table(list: &Value) -> String {
-    let captures = list["captures"].as_array().into_iter().flatten();
-    let rows = captures.map(|capture| {
-        vec![
-            text_of(&capture["capture"]),
-            text_of(&capture["stages"]),
-            format!("{:.1}", capture["elapsed_s"].as_f64().unwrap_or(0.0)),
-            count(number(&capture["packets_written"])),
-            count(number(&capture["packets_lost"])),
-        ]
-    });
-    let rows: Vec<_> = rows.collect();
-    if rows.is_empty() {
-        return "no capture runs\n".into();
-    }
-    let columns = [
-        Column::Number("capture"),
-        Column::Text("stages"),
-        Column::Number("seconds"),
-        Column::Number("packets"),
-        Column::Number("lost"),
-    ];
-    output::table(&columns, rows)
 }

@@ -1,0 +1,166 @@
+//! Tables of what methods of the card answer: columns of a list of objects, for people.
+
+use serde_json::Value;
+
+/// How a cell is written.
+#[derive(Clone, Copy, Debug)]
+pub enum Form {
+    /// As text; this if there is none.
+    Words(&'static str),
+    /// As a count.
+    Count,
+    /// Nanoseconds, in the unit that suits them.
+    Time,
+    /// As text made of the whole row.
+    Own(fn(&Value) -> String),
+}
+
+/// A column.
+#[derive(Clone, Copy, Debug)]
+pub struct Column {
+    /// Its heading.
+    pub heading: &'static str,
+    /// The key of its values.
+    pub key: &'static str,
+    /// How they are written.
+    pub form: Form,
+    /// Whether they are numbers, which stand right.
+    pub is_number: bool,
+    /// Columns with less make room first; those with 9 stay.
+    pub weight: u8,
+}
+
+/// A table.
+#[derive(Clone, Copy, Debug)]
+pub struct Listing {
+    /// The key of the list in a result; a result without one is a row itself.
+    pub list: &'static str,
+    /// What there is none of, in an empty list.
+    pub name: &'static str,
+    /// Its columns.
+    pub columns: &'static [Column],
+}
+
+/// A column of words.
+pub const fn words(heading: &'static str, key: &'static str, weight: u8) -> Column {
+    Column { heading, key, form: Form::Words(""), is_number: false, weight }
+}
+
+/// A column of numbers as they are; a dash for none.
+pub const fn number(heading: &'static str, key: &'static str, weight: u8) -> Column {
+    Column { heading, key, form: Form::Words("-"), is_number: true, weight }
+}
+
+/// A column of counts.
+pub const fn count(heading: &'static str, key: &'static str, weight: u8) -> Column {
+    Column { heading, key, form: Form::Count, is_number: true, weight }
+}
+
+/// A column of times in nanoseconds.
+pub const fn time(heading: &'static str, key: &'static str, weight: u8) -> Column {
+    Column { heading, key, form: Form::Time, is_number: true, weight }
+}
+
+/// A column of text made of the whole row.
+pub const fn made(heading: &'static str, form: fn(&Value) -> String, weight: u8) -> Column {
+    Column { heading, key: "", form: Form::Own(form), is_number: false, weight }
+}
+
+/// Filters.
+pub const FILTERS: Listing = Listing {
+    list: "filters",
+    name: "filters",
+    columns: &[
+        number("id", "id", 9),
+        words("name", "name", 9),
+        made(
+            "where",
+            |filter| format!("{} {}", text(&filter["direction"]), text(&filter["place"])),
+            6,
+        ),
+        words("group", "group", 4),
+        number("priority", "priority", 5),
+        made("matches", matching, 9),
+        made("action", action, 9),
+        count("packets", "packets", 9),
+        count("bytes", "bytes", 3),
+        count("short", "short_packets", 2),
+        count("unreadable", "unreadable_packets", 1),
+    ],
+};
+
+/// Tasks.
+pub const TASKS: Listing = Listing {
+    list: "tasks",
+    name: "tasks",
+    columns: &[
+        number("task", "task", 9),
+        words("name", "name", 9),
+        words("state", "state", 9),
+        time("period", "period_ns", 6),
+        number("priority", "priority", 4),
+        time("bound", "wcet_ns", 9),
+        count("completed", "completed", 9),
+        count("segments", "segments", 3),
+        time("busy", "busy_ns", 2),
+        time("longest", "longest_segment_ns", 1),
+        count("overruns", "overruns", 5),
+        count("misses", "deadline_misses", 9),
+    ],
+};
+
+/// Captures.
+pub const CAPTURES: Listing = Listing {
+    list: "captures",
+    name: "capture runs",
+    columns: &[
+        number("capture", "capture", 9),
+        words("stages", "stages", 9),
+        Column {
+            is_number: true,
+            ..made("seconds", |row| format!("{:.1}", row["elapsed_s"].as_f64().unwrap_or(0.0)), 9)
+        },
+        count("packets", "packets_written", 9),
+        count("lost", "packets_lost", 9),
+    ],
+};
+
+/// A value as text, a list with commas between; empty for null.
+pub fn text(value: &Value) -> String {
+    match value {
+        Value::Null => String::new(),
+        Value::String(text) => text.clone(),
+        Value::Array(items) => items.iter().map(text).collect::<Vec<_>>().join(", "),
+        other => other.to_string(),
+    }
+}
+
+/// The packets that a filter matches.
+fn matching(filter: &Value) -> String {
+    let names = [
+        ("protocol", "protocol"),
+        ("source", "from"),
+        ("source_ports", "port"),
+        ("destination", "to"),
+        ("destination_ports", "port"),
+        ("base", "bytes of"),
+        ("start", "at"),
+        ("mask", "mask"),
+        ("values", "values"),
+    ];
+    let given = names.iter().filter(|(key, _)| !filter[key].is_null());
+    let mut words: Vec<_> = given
+        .map(|(key, name)| format!("{name} {}", text(&filter[key]).replace(", ", ",")))
+        .collect();
+    if filter["predicate"] == true {
+        words.push("predicate".into());
+    }
+    if words.is_empty() { "every packet".into() } else { words.join(" ") }
+}
+
+fn action(filter: &Value) -> String {
+    let argument = [&filter["queue"], &filter["mark"]].into_iter().find(|value| !value.is_null());
+    let argument = argument.map_or_else(String::new, |value| format!(" {value}"));
+    let broken = if filter["broken"] == true { " (broken)" } else { "" };
+    format!("{}{argument}{broken}", text(&filter["action"]))
+}
