@@ -55,7 +55,8 @@ pub fn main_with_experiments(
 ) -> ExitCode {
     self::registries::set(registries);
     picnic_lab::registry::set(picnic_papers::registry::lists(experiments));
-    match cli::Cli::read().run() {
+    let cli = cli::Cli::read();
+    match cli.run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => failure::exit_code(&error, cli.json),
     }

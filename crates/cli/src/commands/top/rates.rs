@@ -64,3 +64,43 @@ impl Rates {
         all.into()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use picnic_control::report::{
+        FunctionReport, KernelReport, PollReport, QueueReport, WireReport,
+    };
+
+    /// Programs read them.
+    #[test]
+    fn keys_of_the_json_form_stay() {
+        let report = Report {
+            wires: vec![WireReport::default()],
+            queues: vec![QueueReport::default()],
+            functions: vec![FunctionReport::default()],
+            kernel: Some(KernelReport::default()),
+            poll: Some(PollReport::default()),
+            drops_by_stage: [("ring_full@steer".into(), 3)].into(),
+            ..Report::default()
+        };
+        let json = Rates::between("c", &report, &report).json();
+        let keys = |value: &Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
+        let top = "asleep_fraction borrowed_core busy_fraction card drops elapsed_s functions \
+                   interval_s latency_p50_ns latency_p99_ns parts queues taken_away wires";
+        assert_eq!(keys(&json).join(" "), top);
+        for (list, expected) in [
+            ("wires", "name rx_bits_per_s rx_pps shed_pps tx_bits_per_s tx_pps"),
+            ("parts", "delivered_pps dropped_pps part rx_pps"),
+            (
+                "queues",
+                "bits_per_s core interrupts_per_s latency_p50_ns latency_p99_ns \
+                 packets_per_interrupt pps queue ring_depth ring_full_pps ring_size tx_pps",
+            ),
+            ("functions", "counters dropped_pps gauges name ns_per_packet place pps"),
+            ("drops", "packets pps reason stage"),
+        ] {
+            assert_eq!(keys(&json[list][0]).join(" "), expected, "{list}");
+        }
+    }
+}
