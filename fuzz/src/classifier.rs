@@ -53,7 +53,14 @@ fn packet(input: &mut Unstructured<'_>) -> Result<Tuple> {
     let ports =
         if input.ratio(3, 4)? { Some((input.arbitrary()?, input.arbitrary()?)) } else { None };
     let protocol = Protocol(input.arbitrary()?);
-    Ok(Tuple { source, destination, protocol, ports, hidden: Hidden::Nothing })
+    Ok(Tuple {
+        source,
+        destination,
+        protocol,
+        ports,
+        hidden: Hidden::Nothing,
+        authenticated: false,
+    })
 }
 
 fn agree<A: Address>(classifier: &Classifier<A>, rules: &[FiveTuple], packets: &[Tuple]) {

@@ -13,7 +13,7 @@
 //! Pairs are compared one by one: seconds for the largest files.
 
 use crate::rules::{Rule, Rules};
-use picnic_filter::{FiveTuple, Prefix};
+use picnic_filter::{FiveTuple, Prefix, Protocol};
 use serde::Serialize;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -107,7 +107,11 @@ fn covers(outer: &FiveTuple, inner: &FiveTuple) -> bool {
 
 /// Whether some packet matches both.
 fn overlap(a: &FiveTuple, b: &FiveTuple) -> bool {
+    // Over IPv6 a packet has the authentication header's protocol and the one behind it.
+    let is_ipv6 = [a, b].iter().all(|rule| rule.is_ipv4() != Some(true));
+    let authenticated = [a, b].iter().any(|rule| rule.protocol == Some(Protocol::AUTHENTICATION));
     let protocols = match (a.protocol, b.protocol) {
+        _ if is_ipv6 && authenticated => true,
         (Some(a), Some(b)) => a == b,
         (Some(one), None) | (None, Some(one)) => {
             // Ports are of TCP and UDP alone.

@@ -17,9 +17,10 @@
 //!
 //! A filter with none of these keys is for every packet.
 //!
-//! A five-tuple or a pattern with action "drop" also drops packets that it cannot read and that
-//! could be what it looks for: fragments, if it asks for ports; more extension headers than the
-//! card reads; see [`hidden`](super::hidden). With `unreadable = "accept"` it lets them go on.
+//! A five-tuple or a pattern with action "drop" also drops packets that could match but cannot be
+//! read: fragments, if it asks for ports; more extension headers than the card reads; see
+//! [`hidden`](super::hidden). With `unreadable = "accept"` it lets them go on. A packet of which all
+//! was read that the filter asks for matches, whatever else is hidden.
 
 use super::matching::{Base, FiveTuple, Match, Pattern, PortRange, Prefix, Protocol};
 use super::text::{Reason, bytes, hex};

@@ -2,20 +2,22 @@
 //!
 //! ```
 //! use picnic_core::packet::layers;
-//! use picnic_filter::hidden::Hidden;
+//! use picnic_filter::hidden::{Headers, Hidden};
 //!
 //! let mut fragment = [0; 60];
 //! fragment[12..16].copy_from_slice(&[0x08, 0x00, 0x45, 0]); // IPv4
 //! fragment[17] = 46; // total length
 //! fragment[20] = 0x20; // more fragments
 //! fragment[23] = 17; // UDP
-//! assert_eq!(Hidden::of(&layers::parse(&fragment), &fragment), Hidden::Ports);
+//! let headers = Headers::of(&layers::parse(&fragment), &fragment);
+//! assert_eq!(headers.hidden, Hidden::Ports);
 //! ```
 //!
 //! The card reads headers as far as a NIC does; a host reads on: past eight extension headers,
 //! behind the authentication header, through any number of VLAN tags of identifier 0, and it puts
-//! fragments together. A filter that may keep a packet from the host takes what is hidden for
-//! what it looks for, unless it is told otherwise ([`Unreadable`](crate::Unreadable)).
+//! fragments together. A filter whose conditions were all read decides, whatever else is hidden.
+//! Otherwise a filter that may keep a packet from the host takes what is hidden for what it looks
+//! for, unless it is told to accept the packet ([`Unreadable`](crate::Unreadable)).
 //!
 //! Guarantees: of packets that are TCP, UDP or ICMP right behind the IP header nothing is looked
 //! at but what the parse has found.
@@ -29,66 +31,87 @@
 use picnic_core::packet::layers::{L3Kind, Layers};
 use picnic_core::packet::wire::{EtherType, IpProtocol, MAXIMUM_EXTENSION_HEADERS};
 
-/// How much of a five-tuple is hidden; each includes those before it.
+/// How much of a five-tuple is hidden. A filter that drops takes all of the earlier kinds for
+/// hidden too.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Hidden {
     /// All can be read, or there is no five-tuple.
     #[default]
     Nothing,
-    /// All can be read, behind an authentication header: `ah` is its protocol too.
-    Authenticated,
     /// The ports of TCP or UDP: of a fragment, or of a header that is cut off.
     Ports,
-    /// What follows the header of this protocol, and with it the ports.
+    /// The protocols behind the header of the protocol that was read, and with them the ports.
     Protocol,
-    /// The addresses too; the family is known.
+    /// The last destination: the packet is on a route.
+    Destination,
+    /// The last destination, the protocol and the ports: headers that were not read.
+    Chain,
+    /// All but the family: a header that is cut off.
     Addresses,
     /// Not even whether it is IPv4 or IPv6.
     Everything,
 }
 
-impl Hidden {
-    /// What of a frame is hidden, given its layers.
+/// How far a packet's headers can be read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Headers {
+    /// The part of the five-tuple that cannot.
+    pub hidden: Hidden,
+    /// An authentication header is among the extension headers of IPv6: `ah` is the packet's
+    /// protocol too.
+    pub authenticated: bool,
+}
+
+impl Headers {
+    /// All is read, and there is no authentication header.
+    pub const PLAIN: Self = Headers { hidden: Hidden::Nothing, authenticated: false };
+
+    /// Of a frame, given its layers.
     #[inline(always)]
     pub fn of(layers: &Layers, data: &[u8]) -> Self {
-        if layers.is_plain() { Hidden::Nothing } else { look(layers, data) }
+        if layers.is_plain() { Headers::PLAIN } else { look(layers, data) }
     }
 }
 
 #[cold]
 #[inline(never)]
-fn look(layers: &Layers, data: &[u8]) -> Hidden {
+fn look(layers: &Layers, data: &[u8]) -> Headers {
     let packet = data.get(usize::from(layers.l3_offset)..).unwrap_or_default();
     let protocol = IpProtocol(layers.protocol);
-    let (routed, authenticated, hides_protocol) = match layers.packet_type.l3() {
-        L3Kind::Ipv4 => (is_source_routed(packet), false, protocol == IpProtocol::AUTHENTICATION),
+    let hides = |hidden| Headers { hidden, authenticated: false };
+    let (routed, authenticated, unread, hides_protocol) = match layers.packet_type.l3() {
+        L3Kind::Ipv4 => {
+            (is_source_routed(packet), false, false, protocol == IpProtocol::AUTHENTICATION)
+        }
         L3Kind::Ipv6 => {
             let (routed, authenticated) = walk(packet);
-            // Among the headers that the parse did not read there may be a routing header.
-            let routed = routed || is_extension(protocol);
-            (routed, authenticated, is_other_extension(protocol))
+            // Behind a fragment's header it is not read, but named.
+            let authenticated = authenticated || protocol == IpProtocol::AUTHENTICATION;
+            (routed, authenticated, is_extension(protocol), is_other_extension(protocol))
         }
-        L3Kind::Arp => return Hidden::Nothing,
+        L3Kind::Arp => return Headers::PLAIN,
         L3Kind::None | L3Kind::Other => {
-            return match ether_type(layers, data) {
+            return hides(match ether_type(layers, data) {
                 Some(ether_type) if ether_type.is_vlan() => Hidden::Everything,
                 Some(EtherType::IPV4 | EtherType::IPV6) => Hidden::Addresses,
                 _ => Hidden::Nothing,
-            };
+            });
         }
     };
     let has_ports = matches!(protocol, IpProtocol::TCP | IpProtocol::UDP);
-    if routed {
-        Hidden::Addresses
+    let hidden = if unread {
+        // Among these headers there may be a routing header.
+        Hidden::Chain
+    } else if routed {
+        Hidden::Destination
     } else if hides_protocol {
         Hidden::Protocol
     } else if has_ports && layers.ports(data).is_none() {
         Hidden::Ports
-    } else if authenticated {
-        Hidden::Authenticated
     } else {
         Hidden::Nothing
-    }
+    };
+    Headers { hidden, authenticated }
 }
 
 /// Whether a packet is of IPv4, by its EtherType; `None` if it is neither or a tag hides it.

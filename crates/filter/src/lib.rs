@@ -20,9 +20,10 @@
 //! `poll`, behind which the poll engine's functions have the packet. A callback says which of these
 //! it is to be. A packet that no filter stopped goes on.
 //!
-//! A filter that may keep packets from the host (`drop`, `deliver`, a callback) also stops those
-//! that it cannot read and that could be what it looks for: they are dropped, and counted as
-//! `unreadable`. Told to accept them, it lets them go on. Any other filter lets them go on.
+//! A filter whose conditions were all read decides. One that may keep packets from the host (`drop`,
+//! `deliver`, a callback) also stops those that it cannot read and that could match it: they are
+//! dropped, and counted as `unreadable`. Told to accept them, it lets them go on. Any other filter
+//! lets them go on.
 //!
 //! * [`matching`]: what a filter looks at: five-tuple, static pattern, predicate;
 //! * [`hidden`]: what of a packet cannot be read, and what becomes of it then;
@@ -60,7 +61,7 @@ mod text;
 
 pub use code::{Callback, CallbackVerdict, FilterCode, Handover, Predicate};
 pub use filters::{FilterError, FilterId, Filters, Listing};
-pub use hidden::Hidden;
+pub use hidden::{Headers, Hidden};
 pub use matching::{Base, FiveTuple, Match, Pattern, PortRange, Prefix, Protocol};
 pub use text::Reason;
 

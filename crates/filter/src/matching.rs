@@ -10,7 +10,7 @@
 //!
 //! Source: NICOS 4.4 and Program 1.
 
-use super::hidden::{self, Hidden};
+use super::hidden::{self, Headers, Hidden};
 use super::text::{self, Reason};
 use picnic_core::packet::desc::Descriptor;
 use picnic_core::packet::layers::{L3Kind, Layers};
@@ -308,46 +308,54 @@ impl FiveTuple {
         !self.source_ports.is_any() || !self.destination_ports.is_any()
     }
 
-    /// Whether a packet with this in its headers matches, for certain.
+    /// Whether a packet matches for certain: all that is asked for was read.
     pub fn matches(&self, packet: &Tuple) -> bool {
-        if packet.hidden >= Hidden::Addresses
-            || !self.meets_protocol(packet)
-            || !self.meets_addresses(packet)
+        // A hidden address is all zeros, and so of its family.
+        let meets = |prefix: Option<Prefix>, address, is_read| {
+            let is_met =
+                |prefix: Prefix| prefix.contains(address) && (is_read || prefix.length() == 0);
+            prefix.is_none_or(is_met)
+        };
+        if packet.hidden == Hidden::Everything
+            || !meets(self.source, packet.source, packet.hidden < Hidden::Addresses)
+            || !meets(self.destination, packet.destination, packet.hidden < Hidden::Destination)
         {
             return false;
         }
-        match packet.ports {
-            Some((source, destination)) => {
-                self.source_ports.contains(source) && self.destination_ports.contains(destination)
+        let is_read = packet.hidden < Hidden::Chain;
+        let (source, destination) = match (self.protocol, packet.ports) {
+            (None, Some(ports)) => ports,
+            (Some(protocol), Some(ports)) if is_read && protocol == packet.protocol => ports,
+            (None, None) => return !self.has_ports(),
+            (Some(protocol), _) => {
+                let is_protocol = is_read && protocol == packet.protocol
+                    || packet.authenticated && protocol == Protocol::AUTHENTICATION;
+                return is_protocol && !self.has_ports();
             }
-            None => !self.has_ports(),
-        }
+        };
+        self.source_ports.contains(source) && self.destination_ports.contains(destination)
     }
 
     /// Whether a packet matches or, for all that its headers tell, could be one that does once
     /// the host has read it.
     pub fn could_match(&self, packet: &Tuple) -> bool {
-        match packet.hidden {
-            Hidden::Nothing | Hidden::Authenticated => self.matches(packet),
-            Hidden::Ports => self.meets_protocol(packet) && self.meets_addresses(packet),
-            Hidden::Protocol => self.meets_addresses(packet),
-            Hidden::Addresses => {
-                self.is_ipv4().is_none_or(|is_ipv4| is_ipv4 == packet.source.is_ipv4())
+        let meets =
+            |prefix: Option<Prefix>, address| prefix.is_none_or(|prefix| prefix.contains(address));
+        let meets_addresses =
+            || meets(self.source, packet.source) && meets(self.destination, packet.destination);
+        self.matches(packet)
+            || match packet.hidden {
+                Hidden::Nothing => false,
+                Hidden::Ports => {
+                    self.protocol.is_none_or(|protocol| protocol == packet.protocol)
+                        && meets_addresses()
+                }
+                Hidden::Protocol => meets_addresses(),
+                Hidden::Destination | Hidden::Chain | Hidden::Addresses => {
+                    self.is_ipv4().is_none_or(|is_ipv4| is_ipv4 == packet.source.is_ipv4())
+                }
+                Hidden::Everything => true,
             }
-            Hidden::Everything => true,
-        }
-    }
-
-    fn meets_protocol(&self, packet: &Tuple) -> bool {
-        let is_also = |protocol| {
-            protocol == Protocol::AUTHENTICATION && packet.hidden == Hidden::Authenticated
-        };
-        self.protocol.is_none_or(|protocol| protocol == packet.protocol || is_also(protocol))
-    }
-
-    fn meets_addresses(&self, packet: &Tuple) -> bool {
-        self.source.is_none_or(|prefix| prefix.contains(packet.source))
-            && self.destination.is_none_or(|prefix| prefix.contains(packet.destination))
     }
 }
 
@@ -364,17 +372,20 @@ pub struct Tuple {
     pub ports: Option<(u16, u16)>,
     /// What the headers do not tell; hidden addresses are all zeros.
     pub hidden: Hidden,
+    /// Whether `ah` is its protocol too.
+    pub authenticated: bool,
 }
 
 impl Tuple {
     /// Of a frame; `None` if it is not IP.
     pub fn of(layers: &Layers, data: &[u8]) -> Option<Self> {
-        let hidden = Hidden::of(layers, data);
-        let (source, destination) = match layers.packet_type.l3() {
-            _ if hidden >= Hidden::Addresses => match hidden::is_ipv4(layers, data) {
-                Some(false) => (IpAddr::from([0; 16]), IpAddr::from([0; 16])),
-                _ => (IpAddr::from([0; 4]), IpAddr::from([0; 4])),
-            },
+        let Headers { hidden, authenticated } = Headers::of(layers, data);
+        let zeros = match hidden::is_ipv4(layers, data) {
+            Some(false) => IpAddr::from([0; 16]),
+            _ => IpAddr::from([0; 4]),
+        };
+        let (source, mut destination) = match layers.packet_type.l3() {
+            _ if hidden >= Hidden::Addresses => (zeros, zeros),
             L3Kind::Ipv4 => {
                 let (source, destination) = layers.ipv4_addresses(data)?;
                 (IpAddr::from(source.to_ne_bytes()), IpAddr::from(destination.to_ne_bytes()))
@@ -385,11 +396,15 @@ impl Tuple {
             }
             _ => return None,
         };
+        if hidden >= Hidden::Destination {
+            destination = zeros;
+        }
         let ports = layers.ports(data).map(|ports| {
             let [a, b, c, d] = ports.to_ne_bytes();
             (u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d]))
         });
-        Some(Tuple { source, destination, protocol: Protocol(layers.protocol), ports, hidden })
+        let protocol = Protocol(layers.protocol);
+        Some(Tuple { source, destination, protocol, ports, hidden, authenticated })
     }
 }
 

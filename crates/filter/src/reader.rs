@@ -7,7 +7,7 @@ use super::Action;
 use super::classifier::{BURST, Key, NONE};
 use super::code::{CallbackVerdict, CoreCode};
 use super::exchange::{CodeSlot, Delivery, Exchange};
-use super::hidden::Hidden;
+use super::hidden::{Headers, Hidden};
 use super::table::{FilterCounters, FirstMatches, NO_CODE, PAGE, Row, Table, Test};
 use picnic_core::function::PacketMut;
 use picnic_core::packet::burst::Burst;
@@ -42,9 +42,9 @@ pub struct Reader {
 /// What is known of a burst's packets.
 struct Scratch {
     layers: [Layers; BURST],
-    /// Packets of which something is hidden, a bit each, and what it is.
-    any_hidden: u64,
-    hidden: [Hidden; BURST],
+    /// Packets with headers that a key does not tell all of, a bit each, and those.
+    any_special: u64,
+    special: [Headers; BURST],
     v4: Gathered<u64>,
     v6: Gathered<[u64; 4]>,
     /// Where the first five-tuple that matches stands in the list.
@@ -60,13 +60,12 @@ struct Gathered<A> {
 }
 
 impl Scratch {
-    /// What of a packet is hidden.
     #[inline(always)]
-    fn hidden_of(&self, index: usize) -> Hidden {
-        if self.any_hidden >> (index % BURST) & 1 == 0 {
-            Hidden::Nothing
+    fn headers_of(&self, index: usize) -> Headers {
+        if self.any_special >> (index % BURST) & 1 == 0 {
+            Headers::PLAIN
         } else {
-            self.hidden[index % BURST]
+            self.special[index % BURST]
         }
     }
 }
@@ -93,8 +92,8 @@ impl Reader {
         let v6 = Gathered { keys: [Key::EMPTY; BURST], packets: [0; BURST], count: 0 };
         let scratch = Scratch {
             layers: [Layers::default(); BURST],
-            any_hidden: 0,
-            hidden: [Hidden::Nothing; BURST],
+            any_special: 0,
+            special: [Headers::PLAIN; BURST],
             v4,
             v6,
             firsts: [NONE; BURST],
@@ -117,7 +116,7 @@ impl Reader {
         let Delivery { table, pages, code, .. } = delivery;
         let count = burst.len();
         if table.others.is_empty()
-            && scratch.any_hidden == 0
+            && scratch.any_special == 0
             && scratch.firsts[..count].iter().all(|&first| first == NONE)
         {
             return;
@@ -126,9 +125,9 @@ impl Reader {
         let mut index = 0;
         burst.retain(|mut packet| {
             let (layers, first) = (&scratch.layers[index % BURST], scratch.firsts[index % BURST]);
-            let hidden = scratch.hidden_of(index);
+            let headers = scratch.headers_of(index);
             index += 1;
-            match judge.decide(&mut packet, layers, first, hidden) {
+            match judge.decide(&mut packet, layers, first, headers) {
                 Decision::On => Some(packet),
                 Decision::End(fate) => {
                     end(packet, fate);
@@ -150,14 +149,14 @@ impl Reader {
     /// Judges one packet at the driver; `None` if it goes on.
     pub fn fate(&mut self, packet: &mut Descriptor) -> Option<Fate> {
         let Delivery { table, pages, code, .. } = &mut self.delivery;
-        let (mut layers, mut hidden) = (Layers::default(), Hidden::Nothing);
+        let (mut layers, mut headers) = (Layers::default(), Headers::PLAIN);
         if table.needs_layers {
             layers = packet.parse();
-            hidden = Hidden::of(&layers, packet.data());
+            headers = Headers::of(&layers, packet.data());
         }
-        let first = table.find(packet, &layers, hidden, 0).certain;
+        let first = table.find(packet, &layers, headers, 0).certain;
         let mut judge = Judge { table, pages, code, can_steer: self.can_steer, delivers: false };
-        match judge.decide(packet, &layers, first, hidden) {
+        match judge.decide(packet, &layers, first, headers) {
             Decision::On => None,
             Decision::End(fate) => Some(fate),
             Decision::Deliver(_) => Some(Fate::Refused),
@@ -178,9 +177,9 @@ impl Reader {
     #[inline]
     fn classify(&mut self, packets: &mut [Descriptor]) {
         let table = &*self.delivery.table;
-        let Scratch { layers, any_hidden, hidden, v4, v6, firsts, found } = &mut *self.scratch;
+        let Scratch { layers, any_special, special, v4, v6, firsts, found } = &mut *self.scratch;
         *firsts = [NONE; BURST];
-        *any_hidden = 0;
+        *any_special = 0;
         if !table.needs_layers {
             return;
         }
@@ -188,9 +187,9 @@ impl Reader {
         for (index, (packet, layers)) in packets.iter_mut().zip(layers).enumerate() {
             *layers = packet.parse();
             if !layers.is_plain() {
-                let found = Hidden::of(layers, packet.data());
-                hidden[index % BURST] = found;
-                *any_hidden |= u64::from(found != Hidden::Nothing) << (index % BURST);
+                let found = Headers::of(layers, packet.data());
+                special[index % BURST] = found;
+                *any_special |= u64::from(found != Headers::PLAIN) << (index % BURST);
             }
             if let Some(key) = Key::of_packet(layers, packet.data()) {
                 v4.put(index, key);
@@ -244,9 +243,9 @@ impl Judge<'_> {
         packet: &mut Descriptor,
         layers: &Layers,
         first: u16,
-        hidden: Hidden,
+        headers: Headers,
     ) -> Decision {
-        if self.table.others.is_empty() && hidden == Hidden::Nothing {
+        if self.table.others.is_empty() && headers == Headers::PLAIN {
             // One look at the classifier tells all, for most packets.
             let Some(row) = self.table.rows.get(usize::from(first)) else { return Decision::On };
             if row.action == Action::Drop {
@@ -254,7 +253,7 @@ impl Judge<'_> {
                 return Decision::End(Fate::Drop);
             }
         }
-        self.walk(packet, *layers, first, hidden)
+        self.walk(packet, *layers, first, headers)
     }
 
     fn walk(
@@ -262,20 +261,20 @@ impl Judge<'_> {
         packet: &mut Descriptor,
         mut layers: Layers,
         first: u16,
-        mut hidden: Hidden,
+        mut headers: Headers,
     ) -> Decision {
         let table = self.table;
         let mut from = 0;
-        let mut found = match hidden {
-            Hidden::Nothing => FirstMatches { certain: first, possible: NONE },
-            _ => table.find(packet, &layers, hidden, from),
+        let mut found = match headers {
+            Headers::PLAIN => FirstMatches { certain: first, possible: NONE },
+            _ => table.find(packet, &layers, headers, from),
         };
         loop {
             if found.certain.min(found.possible) < from {
-                found = table.find(packet, &layers, hidden, from);
+                found = table.find(packet, &layers, headers, from);
             }
             let tuple = found.certain.min(found.possible);
-            let place = match self.first_other(packet, &layers, hidden, from..tuple) {
+            let place = match self.first_other(packet, &layers, headers.hidden, from..tuple) {
                 Some((place, Answer::Matches)) => place,
                 Some((place, Answer::Could)) => return self.unreadable(place),
                 None if found.possible < found.certain => return self.unreadable(tuple),
@@ -307,7 +306,7 @@ impl Judge<'_> {
                     }
                     // It may have changed the packet.
                     layers = packet.parse();
-                    hidden = Hidden::of(&layers, packet.data());
+                    headers = Headers::of(&layers, packet.data());
                     found = FirstMatches { certain: 0, possible: NONE };
                     if reply == CallbackVerdict::Accept {
                         table.ends[usize::from(row.group)]

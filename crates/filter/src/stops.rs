@@ -2,7 +2,7 @@
 //!
 //! They are compiled once more, without their ports: a packet whose ports are hidden is looked up
 //! there with its protocol, one whose protocol is hidden with each protocol that a filter names.
-//! If its addresses are hidden, the first filter of its family could match.
+//! If its destination is hidden, the first filter of its family could match.
 //!
 //! Guarantees: the answer is that of the list read from the top
 //! ([`FiveTuple::could_match`](crate::FiveTuple::could_match)); the time it takes does not grow
@@ -128,7 +128,7 @@ impl Stops {
         from: u16,
     ) -> u16 {
         match hidden {
-            Hidden::Nothing | Hidden::Authenticated => NONE,
+            Hidden::Nothing => NONE,
             Hidden::Ports => key.find(&self.v4, &self.v6, from),
             Hidden::Protocol => {
                 let found = self
@@ -137,7 +137,7 @@ impl Stops {
                     .map(|&protocol| key.with_protocol(protocol).find(&self.v4, &self.v6, from));
                 found.min().unwrap_or(NONE)
             }
-            Hidden::Addresses | Hidden::Everything => {
+            Hidden::Destination | Hidden::Chain | Hidden::Addresses | Hidden::Everything => {
                 let families = match is_ipv4 {
                     Some(true) => &self.places[..1],
                     Some(false) => &self.places[1..],
@@ -195,7 +195,14 @@ mod tests {
     }
 
     fn packet() -> impl Strategy<Value = Tuple> {
-        let hidden = [Hidden::Ports, Hidden::Protocol, Hidden::Addresses, Hidden::Everything];
+        let hidden = [
+            Hidden::Ports,
+            Hidden::Protocol,
+            Hidden::Destination,
+            Hidden::Chain,
+            Hidden::Addresses,
+            Hidden::Everything,
+        ];
         let protocol = prop::sample::select(vec![0, 1, 6, 17, 47, 60]).prop_map(Protocol);
         let hidden = prop::sample::select(hidden.to_vec());
         (any::<bool>(), 0..4_u8, 0..4_u8, protocol, hidden).prop_map(
@@ -205,6 +212,7 @@ mod tests {
                 protocol,
                 ports: None,
                 hidden,
+                authenticated: false,
             },
         )
     }

@@ -6,7 +6,7 @@
 //! by the `stops`.
 
 use super::classifier::{Classifier, Key, NONE};
-use super::hidden::{self, Hidden};
+use super::hidden::{self, Headers, Hidden};
 use super::matching::{Base, Pattern, Protocol};
 use super::stops::Stops;
 use super::{Action, Filter, Match};
@@ -231,12 +231,20 @@ pub(super) enum AnyKey {
 }
 
 impl AnyKey {
+    /// Of a packet of which this is hidden.
     #[inline(always)]
-    pub(super) fn of(layers: &Layers, packet: &Descriptor) -> Self {
+    pub(super) fn of(layers: &Layers, packet: &Descriptor, hidden: Hidden) -> Self {
         if let Some(key) = Key::of_packet(layers, packet.data()) {
-            return AnyKey::V4(key);
+            return AnyKey::V4(key.without(hidden));
         }
-        Key::of_packet(layers, packet.data()).map_or(AnyKey::None, AnyKey::V6)
+        if let Some(key) = Key::of_packet(layers, packet.data()) {
+            return AnyKey::V6(key.without(hidden));
+        }
+        match hidden::is_ipv4(layers, packet.data()) {
+            Some(true) => AnyKey::V4(Key::EMPTY.without(hidden)),
+            Some(false) => AnyKey::V6(Key::EMPTY.without(hidden)),
+            None => AnyKey::None,
+        }
     }
 
     /// The same addresses with this protocol, and no ports.
@@ -274,20 +282,18 @@ impl Table {
         &self,
         packet: &Descriptor,
         layers: &Layers,
-        hidden: Hidden,
+        headers: Headers,
         from: u16,
     ) -> FirstMatches {
-        let key = AnyKey::of(layers, packet);
-        let mut certain = NONE;
-        if hidden < Hidden::Addresses {
-            certain = key.find(&self.v4, &self.v6, from);
+        let Headers { hidden, authenticated } = headers;
+        let key = AnyKey::of(layers, packet, hidden);
+        let mut certain = key.find(&self.v4, &self.v6, from);
+        if authenticated {
+            let also = key.with_protocol(Protocol::AUTHENTICATION.0);
+            certain = certain.min(also.find(&self.v4, &self.v6, from));
         }
         if hidden == Hidden::Nothing {
             return FirstMatches { certain, possible: NONE };
-        }
-        if hidden == Hidden::Authenticated {
-            let also = key.with_protocol(Protocol::AUTHENTICATION.0);
-            certain = certain.min(also.find(&self.v4, &self.v6, from));
         }
         let is_ipv4 = hidden::is_ipv4(layers, packet.data());
         FirstMatches { certain, possible: self.stops.first(hidden, &key, is_ipv4, from) }

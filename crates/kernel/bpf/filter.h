@@ -530,13 +530,13 @@ struct judged {
 	u32 queue;
 };
 
-/* The first rule of a packet's family. */
+/* The first rule of a packet's family, which asks for nothing that is hidden. */
 inline_always u32 find_in(struct judged *judged, u32 first)
 {
-	if (judged->packet.family == IPV4)
+	if (judged->packet.type_family == IPV4)
 		return find_v4(judged->base, first + CLASSIFIER_V4, &judged->packet.key,
 			       judged->from);
-	if (judged->packet.family == IPV6)
+	if (judged->packet.type_family == IPV6)
 		return find_v6(judged->base, first + CLASSIFIER_V6, &judged->packet.key,
 			       judged->from);
 	return NO_PLACE;
@@ -583,7 +583,7 @@ inline_always u32 find_possible(struct judged *judged, u32 next_v4, u32 next_v6)
 		key->protocol = protocol;
 		return judged->found;
 	}
-	if (judged->packet.hidden < HIDDEN_ADDRESSES)
+	if (judged->packet.hidden < HIDDEN_DESTINATION)
 		return NO_PLACE;
 	if (judged->packet.hidden == HIDDEN_EVERYTHING)
 		return next_v4 < next_v6 ? next_v4 : next_v6;
@@ -600,7 +600,8 @@ inline_always u32 find_authenticated(struct judged *judged)
 	ports = key->ports;
 	protocol = key->protocol;
 	key->ports = 0;
-	key->protocol = PROTOCOL_AUTHENTICATION | WITHOUT_PORTS;
+	key->protocol = (protocol & (WITHOUT_SOURCE | WITHOUT_DESTINATION)) | WITHOUT_PORTS |
+			PROTOCOL_AUTHENTICATION;
 	found = find_in(judged, CLASSIFIER_V4);
 	key->ports = ports;
 	key->protocol = protocol;
@@ -648,23 +649,21 @@ inline_always long meet(struct judged *judged, u32 place)
 static long next_filter(u64 turn, struct judged **way)
 {
 	struct judged *judged = *way;
-	u32 certain = NO_PLACE, possible = NO_PLACE, place, from = judged->from;
+	u32 certain, possible = NO_PLACE, place, from = judged->from;
 	const struct row *row = row_at(judged, from);
 	struct met *met;
 
 	(void)turn;
 	if (!row)
 		return 1;
-	if (judged->packet.hidden < HIDDEN_ADDRESSES)
-		certain = find_in(judged, CLASSIFIER_V4);
-	if (judged->packet.hidden != HIDDEN_NOTHING) {
-		if (judged->packet.hidden == HIDDEN_AUTHENTICATED) {
-			u32 also = find_authenticated(judged);
+	certain = find_in(judged, CLASSIFIER_V4);
+	if (judged->packet.authenticated) {
+		u32 also = find_authenticated(judged);
 
-			certain = also < certain ? also : certain;
-		}
-		possible = find_possible(judged, row->next_stop[0], row->next_stop[1]);
+		certain = also < certain ? also : certain;
 	}
+	if (judged->packet.hidden != HIDDEN_NOTHING)
+		possible = find_possible(judged, row->next_stop[0], row->next_stop[1]);
 	place = row->next_any < certain ? row->next_any : certain;
 	if (possible < place) {
 		met = met_at(judged, possible);

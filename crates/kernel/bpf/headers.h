@@ -8,18 +8,24 @@
 #include "bpf.h"
 #include "flow.h"
 
-/* How much of a five-tuple is hidden; each includes those before it. */
+/* How much of a five-tuple is hidden. A filter that drops takes all of the earlier kinds for hidden
+ * too. */
 enum {
 	HIDDEN_NOTHING = 0,
-	HIDDEN_AUTHENTICATED = 1,
-	HIDDEN_PORTS = 2,
-	HIDDEN_PROTOCOL = 3,
-	HIDDEN_ADDRESSES = 4,
-	HIDDEN_EVERYTHING = 5,
+	HIDDEN_PORTS = 1,
+	HIDDEN_PROTOCOL = 2,
+	HIDDEN_DESTINATION = 3,
+	HIDDEN_CHAIN = 4,
+	HIDDEN_ADDRESSES = 5,
+	HIDDEN_EVERYTHING = 6,
 };
 
-/* Set in a key's protocol if there are no ports. */
+/* Set in a key's protocol for each part that the packet lacks or hides: rules that ask for the part
+ * have the bit in their mask. */
 #define WITHOUT_PORTS 0x100
+#define WITHOUT_PROTOCOL 0x200
+#define WITHOUT_SOURCE 0x400
+#define WITHOUT_DESTINATION 0x800
 
 /* What a packet is looked up by: addresses as they lie in memory, ports as numbers, the source's
  * in the lower half. */
@@ -33,10 +39,21 @@ struct tuple {
 	struct key key;
 	/* NO_IP if it has no addresses. */
 	u32 family;
-	/* By its type, of what has hidden addresses. */
+	/* By its type, also of what has hidden addresses. */
 	u32 type_family;
 	u32 hidden;
+	/* An authentication header is among the extension headers: that is its protocol too. */
+	u32 authenticated;
 };
+
+/* The addresses are cut off. */
+inline_always void hide_addresses(struct tuple *tuple, u32 family)
+{
+	tuple->type_family = family;
+	tuple->hidden = HIDDEN_ADDRESSES;
+	tuple->key.protocol = WITHOUT_PORTS | WITHOUT_PROTOCOL | WITHOUT_SOURCE |
+			      WITHOUT_DESTINATION;
+}
 
 inline_always u32 ports_of(const u8 *l4)
 {
@@ -152,8 +169,7 @@ inline_always void read_ipv4(struct packet *of, int is_skb, u8 *packet, struct t
 	u32 header, total, rest, routed, protocol, has_l4 = 0, at = packet - of->data;
 	u8 *l4;
 
-	tuple->type_family = IPV4;
-	tuple->hidden = HIDDEN_ADDRESSES;
+	hide_addresses(tuple, IPV4);
 	if (packet + 20 > of->end || packet[0] >> 4 != 4)
 		return;
 	tuple->hidden = HIDDEN_NOTHING;
@@ -186,9 +202,10 @@ inline_always void read_ipv4(struct packet *of, int is_skb, u8 *packet, struct t
 				  is_frame_routed(of->context, at + 20, length);
 	}
 	/* ICMP that is there is plain, and all of it is read. */
-	if (routed)
-		tuple->hidden = HIDDEN_ADDRESSES;
-	else if (protocol == PROTOCOL_AUTHENTICATION)
+	if (routed) {
+		tuple->hidden = HIDDEN_DESTINATION;
+		tuple->key.protocol |= WITHOUT_DESTINATION;
+	} else if (protocol == PROTOCOL_AUTHENTICATION)
 		tuple->hidden = HIDDEN_PROTOCOL;
 	else if (has_ports(protocol) && !has_l4)
 		tuple->hidden = HIDDEN_PORTS;
@@ -358,8 +375,7 @@ inline_always void read_ipv6(struct packet *of, int is_skb, u8 *packet, struct t
 	struct extensions headers = {};
 	u32 protocol, length, at = packet - of->data + 40;
 
-	tuple->type_family = IPV6;
-	tuple->hidden = HIDDEN_ADDRESSES;
+	hide_addresses(tuple, IPV6);
 	if (packet + 40 > of->end || packet[0] >> 4 != 6)
 		return;
 	tuple->hidden = HIDDEN_NOTHING;
@@ -393,14 +409,20 @@ inline_always void read_ipv6(struct packet *of, int is_skb, u8 *packet, struct t
 	} else {
 		tuple->key.protocol = WITHOUT_PORTS | protocol;
 	}
-	if ((headers.found & IS_ROUTED) || is_extension(protocol))
-		tuple->hidden = HIDDEN_ADDRESSES;
-	else if (is_other_extension(protocol))
+	/* Behind a fragment's header it is not read, but named. */
+	tuple->authenticated = (headers.found & IS_AUTHENTICATED) ||
+			       protocol == PROTOCOL_AUTHENTICATION;
+	if (is_extension(protocol)) {
+		tuple->hidden = HIDDEN_CHAIN;
+		tuple->key.protocol |= WITHOUT_DESTINATION | WITHOUT_PROTOCOL;
+	} else if (headers.found & IS_ROUTED) {
+		tuple->hidden = HIDDEN_DESTINATION;
+		tuple->key.protocol |= WITHOUT_DESTINATION;
+	} else if (is_other_extension(protocol)) {
 		tuple->hidden = HIDDEN_PROTOCOL;
-	else if (has_ports(protocol) && (tuple->key.protocol & WITHOUT_PORTS))
+	} else if (has_ports(protocol) && (tuple->key.protocol & WITHOUT_PORTS)) {
 		tuple->hidden = HIDDEN_PORTS;
-	else if (headers.found & IS_AUTHENTICATED)
-		tuple->hidden = HIDDEN_AUTHENTICATED;
+	}
 }
 
 /* Reads the headers of an Ethernet frame; `tuple` is all zero before. */

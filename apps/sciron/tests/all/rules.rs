@@ -150,6 +150,10 @@ fn rules_that_are_apart_in_one_field_do_not_overlap() {
         ("any any any 1-5 any", "any any any 6-9 any", "any any any 5-9 any"),
         ("any any any any 6-9", "any any any any 1-5", "any any any any 1-6"),
         ("icmp any any any any", "any any any any 80", "any any any any any"),
+        // Over IPv6 what is behind an authentication header is the packet's protocol too.
+        ("ah 10.0.0.0/8 any any any", "udp any any any any", "ah any any any any"),
+        ("ah any any any any", "udp 10.0.0.0/8 any any any", "udp any any any 53"),
+        ("ah ::/0 any any any", "any 10.0.0.0/8 any any any", "any any any any 53"),
     ];
     for (one, apart, meets) in cases {
         let found = |other: &str, swapped: bool| {
@@ -253,6 +257,7 @@ proptest! {
                 protocol: Protocol([6, 17, 1, 6][how]),
                 ports: (how < 2).then_some((sport, dport)),
                 hidden: Hidden::Nothing,
+                authenticated: false,
             };
             if let (_, Some(rule)) = rules.verdict(&packet) {
                 prop_assert!(!dead.contains(&rule.line), "line {} in\n{}", rule.line, rules);

@@ -1,12 +1,17 @@
 //! Rules and packets' keys as the classifier compares them.
 
 use super::{Address, NONE};
+use crate::hidden::Hidden;
 use crate::matching::{FiveTuple, PortRange};
 use picnic_core::packet::layers::Layers;
 use std::net::IpAddr;
 
-/// Set in a key's protocol if there are no ports.
+/// Set in a key's protocol for each part that the packet lacks or hides. A rule that asks for the
+/// part has the bit in its mask, and so does not match.
 const NO_PORTS: u16 = 0x100;
+const NO_PROTOCOL: u16 = 0x200;
+const NO_SOURCE: u16 = 0x400;
+const NO_DESTINATION: u16 = 0x800;
 
 /// What a packet is looked up by.
 #[derive(Clone, Copy, Debug)]
@@ -16,7 +21,7 @@ pub struct Key<A> {
     pub(super) address: A,
     /// Source port in the lower half, destination port in the upper; 0 without ports.
     pub(super) ports: u32,
-    /// The protocol, with `NO_PORTS`.
+    /// The protocol, with `NO_PORTS` and the like.
     pub(super) protocol: u16,
 }
 
@@ -59,7 +64,22 @@ impl<A: Address> Key<A> {
 impl<A: Address> Key<A> {
     /// The same addresses with this protocol, and no ports.
     pub fn with_protocol(&self, protocol: u8) -> Self {
-        Key { address: self.address, ports: 0, protocol: u16::from(protocol) | NO_PORTS }
+        let flags = self.protocol & (NO_SOURCE | NO_DESTINATION) | NO_PORTS;
+        Key { address: self.address, ports: 0, protocol: u16::from(protocol) | flags }
+    }
+
+    /// The same, for rules that ask for nothing that is hidden.
+    #[must_use]
+    pub fn without(&self, hidden: Hidden) -> Self {
+        let flags = match hidden {
+            Hidden::Nothing | Hidden::Ports | Hidden::Protocol => 0,
+            Hidden::Destination => NO_DESTINATION,
+            Hidden::Chain => NO_DESTINATION | NO_PROTOCOL | NO_PORTS,
+            Hidden::Addresses | Hidden::Everything => {
+                NO_SOURCE | NO_DESTINATION | NO_PROTOCOL | NO_PORTS
+            }
+        };
+        Key { protocol: self.protocol | flags, ..*self }
     }
 
     /// Its fields as numbers.
@@ -121,15 +141,17 @@ impl<A: Address> Rule<A> {
         let span = |range: PortRange| u32::from(range.high() - range.low());
         let ports = (tuple.source_ports, tuple.destination_ports);
         let protocol = tuple.protocol.map_or(0, |protocol| protocol.0);
-        let mask = if tuple.protocol.is_some() { 0xff } else { 0 };
-        let no_ports = if tuple.has_ports() { NO_PORTS } else { 0 };
+        let asks = |asks: bool, mask: u16| if asks { mask } else { 0 };
         Some(Rule {
             value,
             mask: A::mask(source_length, destination_length),
             low: u32::from(ports.0.low()) | u32::from(ports.1.low()) << 16,
             span: span(ports.0) | span(ports.1) << 16,
             protocol: u16::from(protocol),
-            protocol_mask: mask | no_ports,
+            protocol_mask: asks(tuple.protocol.is_some(), NO_PROTOCOL | 0xff)
+                | asks(tuple.has_ports(), NO_PORTS)
+                | asks(source_length != 0, NO_SOURCE)
+                | asks(destination_length != 0, NO_DESTINATION),
             position: NONE,
             next: 0,
         })

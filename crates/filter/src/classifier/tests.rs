@@ -77,6 +77,7 @@ fn packet() -> impl Strategy<Value = Tuple> {
                 protocol: Protocol(protocol),
                 ports,
                 hidden: Hidden::Nothing,
+                authenticated: false,
             },
         )
     })
@@ -248,6 +249,7 @@ fn large_sets_agree_and_stay_few_tables() {
                 protocol: Protocol::TCP,
                 ports: Some((random.next() as u16, random.next() as u16)),
                 hidden: Hidden::Nothing,
+                authenticated: false,
             })
             .collect();
         let of_rules = rules.iter().step_by(rules.len() / 100 + 1);
@@ -275,6 +277,7 @@ fn rules_that_fix_nothing_agree() {
             protocol: Protocol::UDP,
             ports: Some((n, 80)),
             hidden: Hidden::Nothing,
+            authenticated: false,
         })
         .collect();
     agree(&build::<u64>(&rules), &rules, &packets);
@@ -315,4 +318,5 @@ const NOWHERE: Tuple = Tuple {
     protocol: Protocol::TCP,
     ports: None,
     hidden: Hidden::Nothing,
+    authenticated: false,
 };

@@ -19,8 +19,8 @@ use picnic_filter::filters::FilterChange;
 use picnic_filter::matching::Tuple;
 use picnic_filter::{
     Action, Base, Callback, CallbackVerdict, Direction, Filter, FilterError, FilterId, Filters,
-    FiveTuple, Handover, Hidden, MOST_FILTERS, MOST_GROUPS, Match, Pattern, Place, PortRange,
-    Predicate, Prefix, Protocol,
+    FiveTuple, Handover, Headers, Hidden, MOST_FILTERS, MOST_GROUPS, Match, Pattern, Place,
+    PortRange, Predicate, Prefix, Protocol,
 };
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -134,7 +134,7 @@ fn six(first: u8, rest: &[u8]) -> Vec<u8> {
 }
 
 fn hidden(frame: &[u8]) -> Hidden {
-    Hidden::of(&layers::parse(frame), frame)
+    Headers::of(&layers::parse(frame), frame).hidden
 }
 
 /// A routing header with a segment left, in front of UDP.
@@ -146,19 +146,19 @@ fn headers_are_as_long_as_they_say() {
     // An authentication header of 24 bytes: in units of four, two less.
     let authentication = [&[43, 4][..], &[0; 22]].concat();
     let frame = six(51, &[&authentication[..], &ROUTED, &UDP_HEADER].concat());
-    assert_eq!(hidden(&frame), Hidden::Addresses);
+    assert_eq!(hidden(&frame), Hidden::Destination);
     // Others in units of eight, one less: options, routing that has arrived, mobility. What is read
     // a byte too early is the end, and no segment is left there.
     let long = [&[43, 1][..], &[0; 13], &[17]].concat();
     for first in [0, 43, 60, 135] {
         let frame = six(first, &[&long[..], &[17, 0, 0, 1, 0, 0, 0, 0], &UDP_HEADER].concat());
-        assert_eq!(hidden(&frame), Hidden::Addresses, "{first}");
+        assert_eq!(hidden(&frame), Hidden::Destination, "{first}");
     }
     // A fragment's of eight, of a packet that is whole.
     let frame = six(44, &[&[43, 0, 0, 0, 1, 2, 3, 4][..], &ROUTED, &UDP_HEADER].concat());
-    assert_eq!(hidden(&frame), Hidden::Addresses);
+    assert_eq!(hidden(&frame), Hidden::Destination);
     let short = [&[43, 0, 0, 0, 1, 2, 3, 17][..], &[17, 0, 0, 1, 0, 0, 0, 0]].concat();
-    assert_eq!(hidden(&six(44, &[&short[..], &UDP_HEADER].concat())), Hidden::Addresses);
+    assert_eq!(hidden(&six(44, &[&short[..], &UDP_HEADER].concat())), Hidden::Destination);
     // Of the first of several nothing behind it is looked at: mobility may be all.
     let frame = six(44, &[&[135, 0, 0, 1, 1, 2, 3, 4][..], &[60, 0, 0, 0, 0, 0, 0, 0]].concat());
     assert_eq!(hidden(&frame), Hidden::Protocol);
@@ -177,12 +177,12 @@ fn a_source_route_is_found_behind_the_shortest_option() {
     };
     let route = [131, 7, 4, 1, 2, 3, 4];
     let behind = |options: &[u8]| hidden(&with_options(&[options, &route[..]].concat()));
-    assert_eq!(behind(&[1]), Hidden::Addresses);
-    assert_eq!(behind(&[7, 2, 1, 1, 1]), Hidden::Addresses);
+    assert_eq!(behind(&[1]), Hidden::Destination);
+    assert_eq!(behind(&[7, 2, 1, 1, 1]), Hidden::Destination);
     // An option of one byte ends the list: its length cannot be.
     assert_eq!(behind(&[7, 1, 1, 1, 1]), Hidden::Nothing);
     // One that the header cuts off is one for all that can be told.
-    assert_eq!(hidden(&with_options(&[1, 1, 1, 1, 131, 7, 4, 1])), Hidden::Addresses);
+    assert_eq!(hidden(&with_options(&[1, 1, 1, 1, 131, 7, 4, 1])), Hidden::Destination);
     // A pointer that is not past the end, wherever it points.
     let last = [1, 131, 7, 7, 1, 2, 3, 4];
     assert_ne!(hidden(&with_options(&last)), Hidden::Nothing);
@@ -206,7 +206,10 @@ fn hidden_addresses_are_all_zeros() {
     }
     let routed = six(43, &[&ROUTED[..], &UDP_HEADER].concat());
     let tuple = Tuple::of(&layers::parse(&routed), &routed).unwrap();
-    assert_eq!((tuple.source, tuple.destination), (IpAddr::from([0; 16]), IpAddr::from([0; 16])));
+    // On a route the source is read.
+    let (source, destination) = (IpAddr::from([0x20; 16]), IpAddr::from([0; 16]));
+    assert_eq!((tuple.source, tuple.destination), (source, destination));
+    assert_eq!(tuple.hidden, Hidden::Destination);
 }
 
 #[test]

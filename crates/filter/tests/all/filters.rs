@@ -638,9 +638,7 @@ impl Model {
                 }
                 Match::Pattern(pattern) => {
                     let hidden = tuple.map_or(Hidden::Nothing, |tuple| tuple.hidden);
-                    pattern.base() == Base::L4
-                        && layers.l4_offset == 0
-                        && !matches!(hidden, Hidden::Nothing | Hidden::Authenticated)
+                    pattern.base() == Base::L4 && layers.l4_offset == 0 && hidden != Hidden::Nothing
                         || pattern.base() == Base::L3 && hidden == Hidden::Everything
                 }
                 _ => false,

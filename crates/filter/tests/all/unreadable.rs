@@ -3,6 +3,7 @@
 //! The host here reads as RFC 8200 and RFC 791 have it and shares no code with the card: any number
 //! of headers and VLAN tags, fragments put together, routes followed to their end.
 
+use crate::frames::hidden::{Outcome, outcome, reasons, rules};
 use crate::host::written::{ELSEWHERE, Extension, Pieces, Written, address, written};
 use crate::host::{Host, Reached};
 use picnic_core::function::Function;
@@ -118,6 +119,7 @@ fn is_dropped(rules: &[(FiveTuple, bool)], reached: &Reached) -> bool {
         protocol: Protocol(reached.protocol),
         ports: Some(reached.ports),
         hidden: Hidden::Nothing,
+        authenticated: false,
     };
     rules.iter().find(|(rule, _)| rule.matches(&tuple)).is_some_and(|(_, drops)| *drops)
 }
@@ -263,6 +265,10 @@ fn every_known_way_to_hide_a_port_is_closed() {
         ..FiveTuple::default()
     };
     for (way, packet) in ways {
+        // A route alone hides nothing but the last destination.
+        let is_route = packet.reached() != address(packet.v6, packet.destination);
+        let destination = Prefix::new(packet.reached(), if packet.v6 { 128 } else { 32 });
+        let seven = FiveTuple { destination: destination.filter(|_| is_route), ..seven };
         let frames = packet.frames(1);
         let mut host = Host::default();
         let reached: Vec<_> = frames.iter().flat_map(|frame| host.take(frame)).collect();
@@ -283,6 +289,47 @@ fn every_known_way_to_hide_a_port_is_closed() {
         );
         assert_eq!(card.filters.list()[0].packets, 0, "{way}: it did not match for certain");
     }
+}
+
+/// What was read decides; what was not is stopped by whatever could match, or accepted.
+#[test]
+fn every_protocol_is_judged_for_every_reason_to_hide_a_part() {
+    let reasons = reasons();
+    let frames: Vec<_> = reasons.iter().map(|reason| reason.frame.clone()).collect();
+    let config = PoolConfig { buffers: 64, ..PoolConfig::default() };
+    let (mut pool, _) = Pool::new(&config, 0).unwrap();
+    let mut seen = [0; 3];
+    for rule in rules() {
+        for unreadable in [Unreadable::Drop, Unreadable::Accept] {
+            let rule = rule.clone().with_unreadable(unreadable);
+            // At the driver one by one, at the card in bursts of all kinds.
+            let filters = Filters::new(1);
+            filters.add(rule.clone().on(Direction::Tx).at(Place::Driver)).unwrap();
+            let mut screen = filters.screen(0).unwrap();
+            assert!(screen.begin());
+            let (mut through, mut stopped) = (Vec::new(), 0);
+            for reason in &reasons {
+                let expected = outcome(reason, &rule);
+                let mut packet = pool.packet(&reason.frame).unwrap();
+                let found = match screen.refuses(&mut packet) {
+                    None => Outcome::Passes,
+                    Some(DropReason::Unreadable) => Outcome::Unreadable,
+                    Some(_) => Outcome::Filtered,
+                };
+                pool.free(packet);
+                assert_eq!(found, expected, "{} by {rule:?}", reason.name);
+                seen[expected as usize] += 1;
+                stopped += u64::from(expected == Outcome::Unreadable);
+                if expected == Outcome::Passes {
+                    through.push(reason.frame.clone());
+                }
+            }
+            let mut card = Card::new([rule.clone()]);
+            assert!(card.run(&frames) == through, "{rule:?}");
+            assert_eq!(card.unreadable(), stopped, "{rule:?}");
+        }
+    }
+    assert!(seen.iter().all(|&count| count > 5_000), "{seen:?}");
 }
 
 /// Past a header that is not read through, a route may go on to another host; past one that

@@ -1,5 +1,7 @@
 //! Frames of all kinds: VLAN tags, IPv4, IPv6, fragments, ARP, cut short.
 
+pub(crate) mod hidden;
+
 use proptest::prelude::*;
 use std::net::{Ipv4Addr, Ipv6Addr};
 

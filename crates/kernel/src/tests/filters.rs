@@ -8,6 +8,7 @@ use crate::object::Object;
 use crate::plan::{Plan, plan};
 use crate::rules::{Rules, room};
 use crate::tables::Switch;
+use address::hidden::{Outcome, outcome, reasons, rules};
 use address::{address, frame, wide};
 use picnic_core::function::Function;
 use picnic_core::guard::Guard;
@@ -326,6 +327,42 @@ fn filters_judge_the_same_in_both_engines() {
             });
             both.change(1000, &filters.collect::<Vec<_>>());
             both.compare(&frames);
+        }
+    }
+}
+
+/// The table that holds the poll engine to what is read and what is hidden.
+#[test]
+fn the_kernel_judges_every_protocol_for_every_reason_to_hide_a_part() {
+    if !can_load("the_kernel_judges_every_protocol_for_every_reason_to_hide_a_part") {
+        return;
+    }
+    if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
+        return picnic_testing::skip(
+            "the_kernel_judges_every_protocol_for_every_reason_to_hide_a_part",
+            "it needs two cores",
+        );
+    }
+    let mut reasons = reasons();
+    reasons.retain(|reason| can_be_skb(&reason.frame));
+    let frames: Vec<_> = reasons.iter().map(|reason| reason.frame.clone()).collect();
+    for handover in HANDOVERS {
+        let mut loaded = Loaded::new(handover, 64);
+        for rule in rules() {
+            for unreadable in [Unreadable::Drop, Unreadable::Accept] {
+                let rule = rule.clone().with_unreadable(unreadable);
+                let id = loaded.filters.add(rule.clone()).unwrap();
+                let fates = loaded.run(&frames);
+                let mut stopped = 0;
+                for (reason, fate) in reasons.iter().zip(fates) {
+                    let expected = outcome(reason, &rule);
+                    let passes = expected == Outcome::Passes;
+                    assert_eq!(fate.queue.is_some(), passes, "{} by {rule:?}", reason.name);
+                    stopped += u64::from(expected == Outcome::Unreadable);
+                }
+                let removed = loaded.filters.remove(id).unwrap();
+                assert_eq!(removed.unreadable_packets, stopped, "{rule:?}");
+            }
         }
     }
 }

@@ -68,6 +68,7 @@ fn anywhere(count: usize, random: &mut Random) -> Vec<Tuple> {
         protocol: Protocol::TCP,
         ports: (random.below(16) != 0).then(|| (random.next() as u16, random.next() as u16)),
         hidden: Hidden::Nothing,
+        authenticated: false,
     };
     addresses.into_iter().map(packet).collect()
 }
@@ -389,6 +390,7 @@ fn between(source: u16, destination: u16, port: u16) -> Tuple {
         protocol: Protocol::UDP,
         ports: Some((port, 1)),
         hidden: Hidden::Nothing,
+        authenticated: false,
     }
 }
 

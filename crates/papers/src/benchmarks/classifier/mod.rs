@@ -224,6 +224,7 @@ fn tuple(packet: &Packet) -> Tuple {
         protocol: Protocol(packet.protocol),
         ports: Some((packet.ports[0], packet.ports[1])),
         hidden: Hidden::Nothing,
+        authenticated: false,
     }
 }
 
