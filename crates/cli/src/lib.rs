@@ -25,6 +25,7 @@
 mod cli;
 mod commands;
 mod control;
+mod explain;
 mod failure;
 mod figures;
 mod live;

@@ -1,5 +1,6 @@
 //! The result of a run, for people, and whether it is in order.
 
+use crate::explain;
 use crate::figures::{self, Show, Table};
 use crate::output::{self, Column, count, nanoseconds, percent};
 use picnic_control::instrument::TraceReport;
@@ -11,13 +12,16 @@ use std::fmt::Write;
 /// The report as text.
 pub(crate) fn text(name: &str, report: &Report) -> String {
     let name = crate::output::name(name);
+    let softirq = report.borrowed_core.softirq_fraction;
+    let softirq = softirq.map(|share| format!(", in softirqs {}", percent(share)));
     let mut text = format!(
-        "{name}: {:.2} s{}, engine {}, borrowed core {} busy {}, asleep {}\n\n",
+        "{name}: {:.2} s{}, engine {}, borrowed core {} busy {}{}, asleep {}\n\n",
         report.duration_s,
         if report.times == Times::Modelled { " (times modelled)" } else { "" },
         report.engine,
         report.borrowed_core.core,
         percent(report.borrowed_core.busy_fraction),
+        softirq.unwrap_or_default(),
         percent(report.borrowed_core.asleep_fraction),
     );
     let tables = [
@@ -34,8 +38,7 @@ pub(crate) fn text(name: &str, report: &Report) -> String {
     }
     text.push('\n');
     let mut line = |name: &str, value: String| {
-        // Writing to a string does not fail.
-        let _ = writeln!(text, "{name:<8} {}", crate::output::name(&value));
+        text.push_str(&output::hanging(&format!("{name:<8} "), &output::name(&value)));
     };
     line("ledger", ledger(&report.ledger));
     if let Some(poll) = &report.poll {
@@ -69,6 +72,10 @@ pub(crate) fn text(name: &str, report: &Report) -> String {
     {
         line("core", taken_away(taken, report));
     }
+    line("limit", explain::limit_in_words(report));
+    if let Some(why) = explain::wait_in_words(report) {
+        line("wait", why);
+    }
     if let Some(trace) = &report.trace {
         let (written, lost) = (count(trace.packets_written), count(trace.packets_lost));
         line("trace", format!("{}: {written} packets written, {lost} lost", trace.path));
@@ -76,6 +83,7 @@ pub(crate) fn text(name: &str, report: &Report) -> String {
     for note in &report.notes {
         line("note", note.clone());
     }
+    line("total", explain::total(report));
     text
 }
 
@@ -193,7 +201,7 @@ mod tests {
     use crate::figures::OWN_FIGURES;
     use picnic_control::report::{
         CoreReport, FunctionReport, KernelReport, LatencyReport, PollReport, QueueReport, Stamp,
-        WireReport,
+        TargetCoreReport, WireReport,
     };
     use serde_json::Map;
 
@@ -349,5 +357,79 @@ mod tests {
         };
         let error = verdict(&Report { trace: Some(trace), ..report() }).unwrap_err().to_string();
         assert_eq!(error, "the trace all.pcapng ended early: no space");
+    }
+
+    /// The text of a line of the summary.
+    fn line(report: &Report, name: &str) -> Option<String> {
+        let text = text("picnic0", report);
+        let line = text.lines().find(|line| line.split(' ').next() == Some(name));
+        line.map(|line| line[9..].to_owned())
+    }
+
+    #[test]
+    fn the_core_that_limits_a_run_is_named_with_the_evidence() {
+        let mut report = report();
+        let limit = |report: &Report| line(report, "limit").unwrap();
+        let full = "target core 0: 10 packets found its rings full";
+        assert!(limit(&report).starts_with(full), "{}", limit(&report));
+        report.queues[0].ring_full = 0;
+        assert!(limit(&report).starts_with("no core of the card: none was busy throughout"));
+        report.borrowed_core.softirq_fraction = Some(0.72);
+        assert_eq!(limit(&report), "borrowed core 1: busy 97.0 %");
+        assert!(
+            text("c", &report).contains("borrowed core 1 busy 25.0 %, in softirqs 72.0 %, asleep")
+        );
+        report.drops.insert("wire_overrun".into(), 500);
+        let overrun = "borrowed core 1: busy 97.0 %, 500 packets found the wires' buffers full";
+        assert_eq!(limit(&report), overrun);
+        report.target_cores = vec![target(0.04)];
+        (report.queues[0].polls, report.queues[0].empty_polls) = (1_000, 100);
+        assert_eq!(limit(&report), "target core 0: asleep 4.0 %");
+        // Awake, since it polls on without packets.
+        report.queues[0].empty_polls = 900;
+        assert_eq!(limit(&report), overrun);
+    }
+
+    fn target(asleep_fraction: f64) -> TargetCoreReport {
+        TargetCoreReport {
+            core: 0,
+            thread: None,
+            asleep_fraction,
+            wakeups: 0,
+            priority: "normal".into(),
+            priority_yields: 0,
+        }
+    }
+
+    #[test]
+    fn a_long_wait_in_the_target_ring_is_explained() {
+        let mut report = report();
+        let wait = |report: &Report| line(report, "wait");
+        assert_eq!(wait(&report), None);
+        report.latency_ns.p99 = Some(5_900_000);
+        report.queues[0].latency_ns.p99 = Some(5_900_000);
+        report.target_cores = vec![target(0.4)];
+        (report.queues[0].packets, report.queues[0].ring_full) = (340_000, 1_000);
+        let why = wait(&report).unwrap();
+        let holds = "queue 0 takes 170.0 k packets/s, so its ring of 1024 holds up to 6.0 ms";
+        assert!(why.starts_with("p99 5.9 ms: packets wait for target core 0; "), "{why}");
+        assert!(why.contains(holds), "{why}");
+        report.queues[0].ring_full = 0;
+        let why = wait(&report).unwrap();
+        assert!(
+            why.contains("had time to spare") && why.ends_with("host.priority=real-time"),
+            "{why}"
+        );
+        report.borrowed_core.core = 0;
+        assert!(wait(&report).unwrap().contains("is also the borrowed core"));
+        report.latency_ns.in_target_ring = Some(10);
+        assert_eq!(wait(&report), None, "packets waited elsewhere");
+    }
+
+    #[test]
+    fn the_last_line_is_the_run_in_short() {
+        let last = "total    2,000 packets in 2.00 s, 1.0 k packets/s, 480.0 k bit/s: 1,990 delivered, \
+                    0 transmitted, 10 dropped (0.5 %)";
+        assert_eq!(text("picnic0", &report()).lines().last(), Some(last));
     }
 }
