@@ -287,6 +287,62 @@ fn a_capture_that_breaks_off_is_used_as_far_as_it_goes() {
 }
 
 #[test]
+fn a_timestamp_far_ahead_is_told_of_and_its_gap_can_be_bounded() {
+    let mut capture = pcap(&[tcp_frame(1), tcp_frame(2), tcp_frame(3), tcp_frame(4)]);
+    let third = 24 + 2 * (16 + tcp_frame(1).len());
+    capture[third..third + 4].copy_from_slice(&(1_700_000_000_u32 + 65_536).to_le_bytes());
+    let card = format!("{REPLAY}pace = \"recorded\"\n");
+    let folder = folder(&[("card.toml", card.as_bytes()), ("in.pcap", &capture)]);
+    let output = picnic_in(folder.path(), &["check", "card.toml"]);
+    let told = "wire0: in.pcap: a pass takes 65536.000 s; its largest gap is 65536.000 s, before \
+                packet 3\n";
+    assert!(String::from_utf8_lossy(&output.stdout).contains(told), "{output:?}");
+    let output = picnic_in(folder.path(), &["run", "card.toml", "--duration", "0.1"]);
+    let told = "picnic: warning: wire0: in.pcap: no packet for 65536.000 s before packet 3 of 4; \
+                max_gap_ms bounds such gaps\n";
+    assert!(stderr(&output).contains(told), "{}", stderr(&output));
+    let bounded = ["run", "card.toml", "--json", "--set", "wire[0].max_gap_ms=20"];
+    let output = picnic_in(folder.path(), &bounded);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert_eq!(json(&output)["ledger"]["delivered"], 4);
+    assert!(!stderr(&output).contains("no packet for"), "{}", stderr(&output));
+}
+
+/// `try` reads what `run` replays, whatever else is in the file.
+#[test]
+fn one_interface_of_a_capture_is_tried() {
+    let block = |kind: u32, body: &[u8]| {
+        let length = 12 + body.len() as u32;
+        [&kind.to_le_bytes()[..], &length.to_le_bytes(), body, &length.to_le_bytes()].concat()
+    };
+    let words =
+        |words: &[u32]| words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<_>>();
+    let mut file = block(0x0a0d_0d0a, &words(&[0x1a2b_3c4d, 1, u32::MAX, u32::MAX]));
+    for (link, name) in [(1, *b"eth0"), (113, *b"any0")] {
+        file.extend(block(1, &[&words(&[link, 0, 4 << 16 | 2])[..], &name, &[0; 4]].concat()));
+    }
+    for (interface, flow) in [(1, 1), (0, 2), (1, 3)] {
+        let frame = tcp_frame(flow);
+        let length = frame.len() as u32;
+        let mut body = words(&[interface, 0, flow.into(), length, length]);
+        body.extend(frame);
+        body.resize(body.len().next_multiple_of(4), 0);
+        file.extend(block(6, &body));
+    }
+    let folder = folder(&[("in.pcapng", &file)]);
+    let tried = |more: &[&str]| {
+        let arguments = [&["try", "pass", "--in", "in.pcapng", "--json"], more].concat();
+        picnic_in(folder.path(), &arguments)
+    };
+    let output = tried(&[]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("try: interface = \"eth0\""), "{}", stderr(&output));
+    let output = tried(&["--interface", "eth0"]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert_eq!(json(&output)["packets"].as_array().map(Vec::len), Some(1));
+}
+
+#[test]
 fn card_files_that_cannot_be_read() {
     let output = picnic(&["run", "/nowhere/card.toml"]);
     let expected = "/nowhere/card.toml: cannot be read: No such file or directory (os error 2)\n";

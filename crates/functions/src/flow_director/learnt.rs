@@ -1,7 +1,8 @@
 //! Flows and the queues whose applications have sent packets of them.
 //!
 //! In the tx chain a flow is entered turned round, with the tx queue that its packet came from; in
-//! the rx chain it is looked for as it is. A flow is known by a hash of 64 bits over addresses and
+//! the rx chain it is looked for as it is. Answers to a packet with a pending route come from its
+//! last destination. A flow is known by a hash of 64 bits over addresses and
 //! ports. Sets of four: a new flow takes a free place of its set, one that has aged, or that of the
 //! flow unheard of for longest.
 //!
@@ -10,9 +11,10 @@
 //! Source: Intel 82599 datasheet, 7.1.2.7.1 (Flow Director: signature filters, filled by the driver
 //! from what is sent: application targeted routing).
 
-use picnic_core::packet::layers::Layers;
+use picnic_core::packet::layers::{Layers, Route};
 use picnic_core::time::Time;
 use picnic_hash::{lookup3_3words, lookup3_words};
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 const WAYS: usize = 4;
@@ -37,21 +39,35 @@ pub(super) fn flow_of(layers: &Layers, data: &[u8], way: Way, seed: u32) -> u64 
         return 0;
     }
     let Some(mut ports) = layers.ports(data) else { return 0 };
+    let mut last = None;
     if way == Way::Sent {
         // Two bytes each, wherever they lie in the word.
         ports = ports.rotate_left(16);
+        last = match layers.route(data) {
+            Route::Done => None,
+            Route::Pending(last) => Some(last),
+            Route::Unknown => return 0,
+        };
     }
     let halves = [seed, !seed];
     let [high, low] = if let Some((source, destination)) = layers.ipv4_addresses(data) {
         let (a, b) = match way {
             Way::Received => (source, destination),
-            Way::Sent => (destination, source),
+            Way::Sent => match last {
+                Some(IpAddr::V4(last)) => (u32::from_ne_bytes(last.octets()), source),
+                _ => (destination, source),
+            },
         };
         halves.map(|seed| lookup3_3words(a, b, ports, seed))
     } else if let Some(addresses) = layers.ipv6_addresses(data) {
         let mut words = [0; 9];
         for (word, bytes) in words.iter_mut().zip(addresses.as_chunks::<4>().0) {
             *word = u32::from_ne_bytes(*bytes);
+        }
+        if let Some(IpAddr::V6(last)) = last {
+            for (word, bytes) in words[4..8].iter_mut().zip(last.octets().as_chunks::<4>().0) {
+                *word = u32::from_ne_bytes(*bytes);
+            }
         }
         if way == Way::Sent {
             words[..8].rotate_left(4);
@@ -125,5 +141,61 @@ impl Learnt {
         let place = self.set(flow).iter().find(|place| place.flow.load(Relaxed) == flow)?;
         let sent = place.sent.load(Relaxed);
         (now.as_nanos().saturating_sub(sent >> 8) <= age_ns).then_some(sent as u8)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use picnic_core::packet::layers::parse;
+    use picnic_engine::trial::frames::{ethernet, ipv4};
+
+    fn flow(frame: &[u8], way: Way) -> u64 {
+        flow_of(&parse(frame), frame, way, 5)
+    }
+
+    fn tcp(source: u16, destination: u16) -> Vec<u8> {
+        let mut tcp = [source.to_be_bytes(), destination.to_be_bytes()].concat();
+        tcp.resize(20, 0);
+        tcp[12] = 0x50;
+        tcp
+    }
+
+    #[test]
+    fn answers_come_from_the_end_of_a_source_route() {
+        let options = [1, 131, 7, 4, 10, 5, 5, 5];
+        let mut sent = ethernet(&[], 0x0800, &ipv4(6, 0, &options, &tcp(1, 2)));
+        let mut answer = ethernet(&[], 0x0800, &ipv4(6, 0, &[], &tcp(2, 1)));
+        let own: [u8; 4] = sent[26..30].try_into().unwrap();
+        answer[26..30].copy_from_slice(&[10, 5, 5, 5]);
+        answer[30..34].copy_from_slice(&own);
+        assert_eq!(flow(&sent, Way::Sent), flow(&answer, Way::Received));
+        // Arrived: the header has it.
+        sent[37] = 8;
+        sent[30..34].copy_from_slice(&[10, 5, 5, 5]);
+        assert_eq!(flow(&sent, Way::Sent), flow(&answer, Way::Received));
+        // Of an odd length: nothing is known.
+        (sent[36], sent[37]) = (6, 4);
+        assert_eq!(flow(&sent, Way::Sent), 0);
+    }
+
+    #[test]
+    fn answers_come_from_the_last_segment() {
+        let ip = |next: u8, payload: &[u8], source: [u8; 16], destination: [u8; 16]| {
+            let mut packet = vec![0x60, 0, 0, 0];
+            packet.extend((payload.len() as u16).to_be_bytes());
+            packet.extend([next, 64]);
+            packet.extend(source);
+            packet.extend(destination);
+            packet.extend(payload);
+            ethernet(&[], 0x86dd, &packet)
+        };
+        let (own, hop, last) = ([1; 16], [2; 16], [3; 16]);
+        let route = [&[6, 4, 4, 1, 1, 0, 0, 0][..], &last, &hop].concat();
+        let sent = ip(43, &[route, tcp(1, 2)].concat(), own, hop);
+        let answer = ip(6, &tcp(2, 1), last, own);
+        assert_eq!(flow(&sent, Way::Sent), flow(&answer, Way::Received));
+        let other = ip(6, &tcp(2, 1), hop, own);
+        assert_ne!(flow(&sent, Way::Sent), flow(&other, Way::Received));
     }
 }

@@ -232,6 +232,10 @@ impl WirePort for Broken {
         vec!["it has no cable".into(), "and no light".into()]
     }
 
+    fn notes(&self) -> Vec<String> {
+        vec!["it is long".into()]
+    }
+
     fn receive(&mut self, _: Time, _: &mut Receiver<'_>) {}
 
     fn transmit(&mut self, _: Time, _: &mut Transmitter<'_>) {}
@@ -243,7 +247,7 @@ fn what_keeps_wires_from_working_is_told_by_a_check() {
     let file = CardFile::parse("[[wire]]\nport = \"generator\"\n", None).unwrap();
     let warnings = Launch::new(&file, registries).check().unwrap().placement.warnings;
     let of_wires: Vec<_> = warnings.iter().filter(|warning| warning.starts_with("wire")).collect();
-    assert_eq!(of_wires, ["wire0: it has no cable", "wire0: and no light"]);
+    assert_eq!(of_wires, ["wire0: it has no cable", "wire0: and no light", "wire0: it is long"]);
 }
 
 /// Target cores hand over their latencies as they are asked for, and that is waited for.
