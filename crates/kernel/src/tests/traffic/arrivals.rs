@@ -291,6 +291,7 @@ fn a_connection_of_super_frames_beyond_64_kib_is_one_flow() {
         assert_eq!(arrived, BYTES as u64);
     });
     wait_until("a long one was seen", || watched.ended().is_some());
+    watched.finish().unwrap();
     let filters = running.filters().clone();
     let report = running.stop().unwrap();
     assert!(report.ledger.balanced() && report.ledger.dropped == 0, "{:?}", report.ledger);
