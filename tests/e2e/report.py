@@ -2,8 +2,9 @@
 
 Runs experiments of the simulator, has `picnic lab report` write the page, and lays it out
 in Chromium without a window, as wide as a desk's and as a phone's. A script beside the page
-measures what came of it: which plots and tables have a size, whether words in plots are cut off or
-on each other, and whether the page must be moved sideways.
+measures it: whether the first screen answers each question, how tall the page is while its details
+are folded, which plots and tables have a size, whether words in plots are cut off or on each other,
+and whether the page or a table must be moved sideways.
 
     report.py                of experiments that it runs itself
     report.py FOLDER         of a run that is there
@@ -26,7 +27,10 @@ import tempfile
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 # Bars, lines, logarithms, a paper's figures as points and across; all of the simulator.
 EXPERIMENTS = ["picnic-utilization", "picnic-scaling", "nicos-edf", "nicos-firewall"]
-WIDTHS = {"desk": 1200, "phone": 360}
+WIDTHS = {"desk": 1400, "phone": 400}
+# Of the page with its details folded: a screen, and for each question as much.
+TALLEST = {"desk": (1500, 1000), "phone": (2500, 1600)}
+LONGEST_TABLE = 12
 PATIENCE_S = 120
 
 # The page in frames of each width; what is found there is JSON in `#found`.
@@ -34,6 +38,14 @@ HARNESS = """<!DOCTYPE html><meta charset="utf-8"><body>{frames}<pre id="found">
 const look = (frame) => {{
   const page = frame.contentDocument, root = page.documentElement;
   const box = (node) => node.getBoundingClientRect();
+  const folded = root.scrollHeight;
+  const answers = [...page.querySelectorAll('.card')].map((card) => ({{
+    name: card.querySelector('a').textContent, bottom: box(card).bottom,
+    badge: card.querySelector('.badge').textContent,
+    number: card.querySelector('.answer strong')?.textContent || ''}}));
+  const links = [...page.querySelectorAll('nav a')].map((link) => link.getAttribute('href'));
+  const lost = links.filter((link) => !page.querySelector(link));
+  page.querySelectorAll('details').forEach((details) => {{ details.open = true; }});
   const sections = [...page.querySelectorAll('section[id]')].map((section) => ({{
     name: section.id,
     plots: [...section.querySelectorAll('.plot')].map((plot) => {{
@@ -52,11 +64,11 @@ const look = (frame) => {{
     }}),
     tables: [...section.querySelectorAll('table')].map((table) => ({{
       height: box(table).height, rows: table.querySelectorAll('tbody tr').length,
+      scrolls: table.parentElement.scrollWidth - table.parentElement.clientWidth,
       columns: table.querySelectorAll('thead th').length}})),
   }}));
-  const papers = [...page.querySelectorAll('table.papers tbody td[rowspan]')];
-  return {{sections, width: root.clientWidth, scrolls: root.scrollWidth,
-    papers: papers.map((cell) => cell.firstChild.textContent), facts:
+  return {{sections, answers, links, lost, folded, width: root.clientWidth,
+    scrolls: root.scrollWidth, papers: page.querySelector('#papers').textContent, facts:
     page.querySelectorAll('table.facts tr').length}};
 }};
 addEventListener('load', () => {{
@@ -115,6 +127,19 @@ def problems(found, report, tables):
     for view, page in found.items():
         if page["scrolls"] > page["width"]:
             yield f"{view}: {page['scrolls']} wide, the window {page['width']}"
+        first, each = TALLEST[view]
+        if page["folded"] > first + each * len(report["runs"]):
+            yield f"{view}: {page['folded']} tall"
+        yield from (f"{view}: no place for {link}" for link in page["lost"])
+        answers = {answer["name"]: answer for answer in page["answers"]}
+        for run in report["runs"]:
+            answer = answers.get(run["name"])
+            if not answer or not answer["badge"] or run["document"] and not answer["number"]:
+                yield f"{view}: no answer to {run['name']} on the first screen: {answer}"
+            if f"#{run['name']}" not in page["links"]:
+                yield f"{view}: {run['name']} is not in the contents"
+        if view == "desk" and page["answers"][0]["bottom"] > 900:
+            yield f"{view}: the first answer ends at {page['answers'][0]['bottom']}"
         if not page["facts"]:
             yield f"{view}: no facts of a machine"
         for row in report["rows"]:
@@ -133,7 +158,12 @@ def problems(found, report, tables):
                 yield from (f"{where}: cut off: {text}" for text in plot["cut"])
                 yield from (f"{where}: on each other: {texts}" for texts in plot["on"])
             # The first is the one of the paper's figures.
-            shown = [(table["rows"], table["columns"]) for table in section["tables"][1:]]
+            own = section["tables"][1:]
+            shown = [(table["rows"], table["columns"]) for table in own]
+            if any(rows > LONGEST_TABLE for rows, _ in shown):
+                yield f"{view}: {name} has tables of {shown}"
+            if view == "phone" and any(table["scrolls"] > 0 for table in own):
+                yield f"{view}: {name} has a table that must be moved sideways"
             if shown != tables.get(name, []):
                 yield f"{view}: {name} has tables of {shown}, expected {tables.get(name, [])}"
             if any(table["height"] < 20 for table in section["tables"]):
@@ -178,8 +208,14 @@ def main():
             args.keep.mkdir(parents=True, exist_ok=True)
             shutil.copy(page, args.keep)
             for name, options in {"light": [], "dark": ["--force-dark-mode"]}.items():
-                browse(browser, temporary, page, "--window-size=1200,9000", *options,
-                       f"--screenshot={args.keep.resolve()}/{name}.png")
+                for view, width in WIDTHS.items():
+                    # A window is at least 500 wide: a frame may be less.
+                    frame = pathlib.Path(temporary) / "frame.html"
+                    frame.write_text(f'<body style="margin:0"><iframe style="border:0" width="{width}"'
+                                     f' height="{found[view]["folded"]}" srcdoc="{text}"></iframe>')
+                    height = found[view]["folded"]
+                    browse(browser, temporary, frame, f"--window-size={max(width, 500)},{height}",
+                           *options, f"--screenshot={args.keep.resolve()}/{view}-{name}.png")
     for line in wrong:
         print(line)
     plots = sum(len(section["plots"]) for section in found["desk"]["sections"])

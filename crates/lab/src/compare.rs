@@ -6,18 +6,35 @@ mod line;
 mod paper;
 mod ranks;
 
+pub(crate) use interval::counted;
 pub use interval::{Interval, LEAST_PAIRS};
+pub(crate) use judge::pairs_for;
 pub use judge::{Judgement, Rule, SMALLEST_EFFECT, Verdict};
 pub use line::{Crossing, Line};
 pub use paper::{Finding, Paper, PaperVerdict};
 
+use rand::seq::SliceRandom;
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
 use serde::Serialize;
 
-/// The order in which sides are measured in a round: forwards, and next time backwards, so that
-/// none is always first and a machine that gets slower or faster hits all alike.
+/// The order in which sides are measured in a round: drawn at random, and backwards in the next
+/// round. So no side is always first, a machine that gets slower or faster hits all sides alike,
+/// and a load that comes and goes regularly favours none. The same round has the same order in
+/// every run.
 pub fn order(round: usize, sides: usize) -> impl Iterator<Item = usize> {
-    let is_backwards = round % 2 == 1;
-    (0..sides).map(move |side| if is_backwards { sides - 1 - side } else { side })
+    let mut drawn = shuffled(&mut ChaCha8Rng::seed_from_u64(round as u64 / 2), sides);
+    if round % 2 == 1 {
+        drawn.reverse();
+    }
+    drawn.into_iter()
+}
+
+/// Each order of sides is as likely as any other.
+pub fn shuffled(random: &mut impl Rng, sides: usize) -> Vec<usize> {
+    let mut drawn: Vec<usize> = (0..sides).collect();
+    drawn.shuffle(random);
+    drawn
 }
 
 /// How the values of a figure lie.
@@ -139,9 +156,17 @@ mod tests {
     }
 
     #[test]
-    fn sides_take_turns_at_being_first() {
+    fn sides_are_in_random_order_and_backwards_in_the_next_round() {
         let order = |round| super::order(round, 3).collect::<Vec<_>>();
-        assert_eq!([order(0), order(1), order(2)], [[0, 1, 2], [2, 1, 0], [0, 1, 2]]);
+        let mut firsts = [0; 3];
+        for block in 0..300 {
+            let mut backwards = order(2 * block + 1);
+            backwards.reverse();
+            assert_eq!(order(2 * block), backwards);
+            firsts[backwards[0]] += 1;
+        }
+        assert!(firsts.iter().all(|count| (70..130).contains(count)), "{firsts:?}");
+        assert_eq!(order(7), order(7));
     }
 
     #[test]

@@ -151,6 +151,7 @@ pub(crate) fn drawing(all: &[Distribution]) -> Option<Drawing> {
         bars: Vec::new(),
         lines,
         marks: Vec::new(),
+        band: None,
         is_logarithmic: true,
     })
 }

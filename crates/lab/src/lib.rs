@@ -9,6 +9,7 @@
 
 pub mod ab;
 pub mod card;
+pub mod chart;
 pub mod compare;
 pub mod counters;
 pub mod distribution;

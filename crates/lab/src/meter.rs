@@ -7,7 +7,7 @@
 //! Source: proc_stat(5), proc_pid_stat(5), proc_interrupts(5).
 
 use serde::{Deserialize, Serialize};
-use std::fs::read_to_string;
+use std::fs::{read_dir, read_to_string};
 
 /// More of its time than this given to other machines, and a point is noisy.
 const STEAL_ALLOWED: f64 = 0.01;
@@ -81,7 +81,19 @@ impl Meter {
     /// Reads them now.
     pub fn start() -> Self {
         let read = |path: &str| read_to_string(path).unwrap_or_default();
-        Meter::of(&read("/proc/stat"), &read("/proc/self/stat"), &read("/proc/interrupts"))
+        let mut meter =
+            Meter::of(&read("/proc/stat"), &read("/proc/self/stat"), &read("/proc/interrupts"));
+        // Programs that this one has started, and the kernel's threads, which work for all: what a
+        // child had is its parent's once it has ended.
+        let mut left = children(std::process::id());
+        if read("/proc/2/comm").trim() == "kthreadd" {
+            left.extend(children(2));
+        }
+        while let Some(process) = left.pop() {
+            left.extend(children(process));
+            meter.own += ticks(&read(&format!("/proc/{process}/stat")));
+        }
+        meter
     }
 
     fn of(stat: &str, own: &str, interrupts: &str) -> Self {
@@ -102,9 +114,6 @@ impl Meter {
                 None => {}
             }
         }
-        // A program's name stands in parentheses and may hold anything.
-        let fields = own.rsplit_once(')').map_or("", |(_, rest)| rest);
-        let own = fields.split_whitespace().skip(11).take(4).filter_map(|w| w.parse::<u64>().ok());
         let row = |name: &str| {
             let line = interrupts.lines().find(|line| line.trim_start().starts_with(name))?;
             let counts = line.split_whitespace().skip(1).map_while(|word| word.parse::<u64>().ok());
@@ -113,7 +122,7 @@ impl Meter {
         let inter_processor = [row("RES:"), row("CAL:")].into_iter().flatten().reduce(|a, b| a + b);
         Meter {
             times,
-            own: own.sum(),
+            own: ticks(own),
             context_switches,
             interrupts: total_interrupts,
             inter_processor,
@@ -167,6 +176,23 @@ impl Meter {
     }
 }
 
+/// The children of all threads of a process: none without `CONFIG_PROC_CHILDREN`.
+fn children(of: u32) -> Vec<u32> {
+    let threads = read_dir(format!("/proc/{of}/task")).into_iter().flatten().flatten();
+    let texts = threads.filter_map(|thread| read_to_string(thread.path().join("children")).ok());
+    let words = |text: String| -> Vec<u32> {
+        text.split_whitespace().filter_map(|word| word.parse().ok()).collect()
+    };
+    texts.flat_map(words).collect()
+}
+
+/// The time of a process and of those of its children that have ended, by its `stat`.
+fn ticks(stat: &str) -> u64 {
+    // A program's name stands in parentheses and may hold anything.
+    let fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
+    fields.split_whitespace().skip(11).take(4).filter_map(|word| word.parse::<u64>().ok()).sum()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -191,6 +217,30 @@ mod tests {
         assert_eq!((core.core, core.user, core.softirq, core.idle), (0, 0.5, 0.025, 0.35));
         let noise = load.noise().unwrap();
         assert!(noise.contains("2.5 %") && noise.contains("30.0 %"), "{noise}");
+    }
+
+    #[test]
+    fn programs_that_this_one_has_started_are_its_own_while_they_run() {
+        let spinning = "i=0; while [ $i -lt 5000000 ]; do i=$((i+1)); done";
+        let mut child = std::process::Command::new("sh").args(["-c", spinning]).spawn().unwrap();
+        let ran = |child: &mut std::process::Child| {
+            while child.try_wait().unwrap().is_none() {
+                let ran = ticks(&read_to_string(format!("/proc/{}/stat", child.id())).unwrap());
+                if ran >= 10 {
+                    return ran;
+                }
+                std::thread::sleep(std::time::Duration::from_millis(10));
+            }
+            0
+        };
+        let of_parent = ticks(&read_to_string("/proc/self/stat").unwrap());
+        let ran = ran(&mut child);
+        let own = Meter::start().own;
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(ran >= 10 && own >= of_parent + ran, "{of_parent} and {ran}: {own}");
+        // Its time is this process's from then on.
+        assert!(ticks(&read_to_string("/proc/self/stat").unwrap()) >= of_parent + ran);
     }
 
     #[test]

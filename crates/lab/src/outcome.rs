@@ -15,7 +15,7 @@
 //! assert_eq!(outcome.fields()["ratio_p50"], 2.0);
 //! ```
 
-use crate::compare::{Interval, Judgement, Rule, Spread, spread};
+use crate::compare::{self, Interval, Judgement, Rule, Spread, counted, spread};
 use crate::distribution::{self, Distribution};
 use crate::unit::Unit;
 use serde::{Deserialize, Serialize};
@@ -62,6 +62,9 @@ pub struct Figure {
     /// Each value is a change from one side of a pair to the other.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     of_pairs: bool,
+    /// Its 95 % interval, if it is not that of pairs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    bounds: Option<[f64; 2]>,
 }
 
 impl Figure {
@@ -71,8 +74,8 @@ impl Figure {
         values.iter_mut().for_each(|value| *value = to_15_digits(*value));
         let unit = Unit::of_key(key);
         let source = Source::default();
-        let (label, detail, of_pairs) = (None, false, false);
-        Figure { key: key.into(), unit, source, values, label, detail, of_pairs }
+        let (label, detail, of_pairs, bounds) = (None, false, false, None);
+        Figure { key: key.into(), unit, source, values, label, detail, of_pairs, bounds }
     }
 
     /// By how much one of two sides that took turns is above the other: of the ratio of each pair.
@@ -101,6 +104,12 @@ impl Figure {
     #[must_use]
     pub fn keyed(self, key: &str) -> Self {
         Figure { key: key.into(), ..self }
+    }
+
+    /// With its 95 % interval; none if an end is not known.
+    #[must_use]
+    pub fn within(self, low: Option<f64>, high: Option<f64>) -> Self {
+        Figure { bounds: low.zip(high).map(<[f64; 2]>::from), ..self }
     }
 
     /// For programs only: it is not in tables.
@@ -152,6 +161,9 @@ impl Figure {
         if let Some(Interval { low, high, .. }) = self.interval() {
             return format!("95 %: {}", self.unit.range(low - 1.0, high - 1.0));
         }
+        if let Some([low, high]) = self.bounds {
+            return format!("95 %: {}", self.unit.range(low, high));
+        }
         match self.spread() {
             Some(spread) if spread.count > 1 => self.unit.range(spread.lowest, spread.highest),
             _ => String::new(),
@@ -160,7 +172,7 @@ impl Figure {
 
     fn put(&self, fields: &mut Map<String, Value>) {
         let Some(spread) = self.spread() else {
-            fields.insert(self.key.clone(), json!("unavailable"));
+            fields.insert(self.key.clone(), Value::Null);
             return;
         };
         fields.insert(self.key.clone(), self.unit.json(spread.median));
@@ -168,7 +180,8 @@ impl Figure {
             fields.insert(format!("{}_min", self.key), self.unit.json(spread.lowest));
             fields.insert(format!("{}_max", self.key), self.unit.json(spread.highest));
         }
-        let Some(Judgement { verdict, interval: Some(interval), pairs_needed }) = self.judgement()
+        let Some(Judgement { verdict, interval: Some(interval), pairs_needed, .. }) =
+            self.judgement()
         else {
             return;
         };
@@ -192,6 +205,17 @@ pub struct Side {
     pub values: Vec<f64>,
 }
 
+/// Both sides of a comparison, and their ratio.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Estimate {
+    /// What is compared with.
+    pub baseline: f64,
+    /// What is compared.
+    pub candidate: f64,
+    /// Candidate by baseline.
+    pub ratio: f64,
+}
+
 /// The same figure of two sides that took turns.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Comparison {
@@ -205,6 +229,9 @@ pub struct Comparison {
     pub baseline: Side,
     /// What is compared.
     pub candidate: Side,
+    /// The baseline measured a second time in each pair; empty if it was not.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub again: Vec<f64>,
     /// By what their ratio is judged; nothing if nobody has said which direction is good.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rule: Option<Rule>,
@@ -230,7 +257,14 @@ impl Comparison {
             source: Source::default(),
             baseline: side(baseline, baseline_values),
             candidate: side(candidate, candidate_values),
+            again: Vec::new(),
         }
+    }
+
+    /// With the baseline measured a second time in each pair.
+    #[must_use]
+    pub fn beside(self, again: Vec<f64>) -> Self {
+        Comparison { again: again.into_iter().map(to_15_digits).collect(), ..self }
     }
 
     /// Judged by this rule.
@@ -241,7 +275,39 @@ impl Comparison {
 
     /// What it comes to; none if nobody has said which direction is good.
     pub fn judgement(&self) -> Option<Judgement> {
-        self.rule.map(|rule| rule.judge(&self.ratios()))
+        let itself = (!self.again.is_empty()).then(|| self.ratios_to_itself());
+        self.rule.map(|rule| rule.judge_beside(&self.ratios(), itself.as_deref()))
+    }
+
+    /// Both sides and their ratio, as one estimate: geometric means of the pairs whose ratios count,
+    /// so that the sides have this ratio. None if there is no pair.
+    pub fn estimate(&self) -> Option<Estimate> {
+        let pairs = self.candidate.values.iter().zip(&self.baseline.values);
+        let pairs = pairs.map(|(&candidate, &baseline)| (candidate / baseline, baseline));
+        let mut pairs: Vec<_> = pairs.filter(|(ratio, _)| ratio.is_finite()).collect();
+        if pairs.is_empty() {
+            return None;
+        }
+        pairs.sort_by(|(one, _), (other, _)| one.total_cmp(other));
+        let is_counted = |&(ratio, baseline): &(f64, f64)| ratio > 0.0 && baseline > 0.0;
+        if !pairs.iter().all(is_counted) {
+            // Zero has no logarithm, but its place in order.
+            let ratio = pairs[pairs.len() / 2].0;
+            let baseline = compare::median(&self.baseline.values);
+            return Some(Estimate { baseline, candidate: ratio * baseline, ratio });
+        }
+        let pairs = &pairs[counted(pairs.len())];
+        let mean = |of: fn(&(f64, f64)) -> f64| {
+            (pairs.iter().map(|pair| of(pair).ln()).sum::<f64>() / pairs.len() as f64).exp()
+        };
+        let (ratio, baseline) = (mean(|pair| pair.0), mean(|pair| pair.1));
+        Some(Estimate { baseline, candidate: ratio * baseline, ratio })
+    }
+
+    /// The baseline measured again by the baseline, pair by pair.
+    fn ratios_to_itself(&self) -> Vec<f64> {
+        let pairs = self.again.iter().zip(&self.baseline.values);
+        pairs.map(|(again, baseline)| again / baseline).filter(|r| r.is_finite()).collect()
     }
 
     /// Candidate by baseline, pair by pair, where both are numbers and the baseline is not zero.
@@ -275,6 +341,14 @@ impl Comparison {
         in_words(&self.key)
     }
 
+    /// Both sides for people: baseline, then candidate.
+    pub fn side_texts(&self) -> [String; 2] {
+        let estimate = self.estimate();
+        let texts =
+            estimate.map(|of| [of.baseline, of.candidate].map(|value| self.unit.text(value)));
+        texts.unwrap_or_else(|| self.sides().map(|side| side.text()))
+    }
+
     /// The ratio for people: with its interval and verdict if there are pairs enough, else with
     /// its spread.
     pub fn ratio_text(&self) -> String {
@@ -285,24 +359,36 @@ impl Comparison {
             return format!("{} (95 %: {range}), {verdict}", Unit::Ratio.text(interval.ratio));
         }
         let ratio = self.ratio();
+        let text = self.estimate().map_or_else(|| ratio.text(), |of| Unit::Ratio.text(of.ratio));
         match ratio.range_text() {
-            range if range.is_empty() => ratio.text(),
-            range => format!("{} ({})", ratio.text(), range.trim_end_matches(" ×")),
+            range if range.is_empty() => text,
+            range => format!("{text} ({})", range.trim_end_matches(" ×")),
         }
     }
 
     fn put(&self, fields: &mut Map<String, Value>) {
-        let ratio = self.ratio();
-        self.sides().iter().chain([&ratio]).for_each(|figure| figure.put(fields));
-        let Some(Judgement { verdict, interval: Some(interval), pairs_needed }) = self.judgement()
-        else {
+        let (ratio, sides) = (self.ratio(), self.sides());
+        sides.iter().chain([&ratio]).for_each(|figure| figure.put(fields));
+        if let Some(Estimate { baseline, candidate, ratio: estimate }) = self.estimate() {
+            for (side, value) in sides.iter().zip([baseline, candidate]) {
+                fields.insert(side.key.clone(), self.unit.json(to_15_digits(value)));
+            }
+            fields.insert(ratio.key.clone(), json!(to_15_digits(estimate)));
+        }
+        let Some(Judgement { verdict, interval, itself, pairs_needed }) = self.judgement() else {
             return;
         };
-        // The ratio and its interval are one estimate.
-        fields.insert(ratio.key.clone(), json!(interval.ratio));
-        fields.insert(format!("{}_low_95", ratio.key), json!(interval.low));
-        fields.insert(format!("{}_high_95", ratio.key), json!(interval.high));
         let named = |what: &str| ratio.key.replacen("ratio", what, 1);
+        for (key, interval) in [(ratio.key.clone(), interval), (named("itself_ratio"), itself)] {
+            if let Some(Interval { ratio, low, high, .. }) = interval {
+                fields.insert(format!("{key}_low_95"), json!(low));
+                fields.insert(format!("{key}_high_95"), json!(high));
+                fields.insert(key, json!(ratio));
+            }
+        }
+        if interval.is_none() {
+            return;
+        }
         fields.insert(named("verdict"), json!(verdict));
         if let Some(pairs) = pairs_needed {
             fields.insert(named("pairs_needed"), json!(pairs));
@@ -398,6 +484,7 @@ impl Point {
         for comparison in other.comparisons {
             match self.comparisons.iter_mut().find(|own| own.key == comparison.key) {
                 Some(own) => {
+                    own.again.extend(comparison.again);
                     own.baseline.values.extend(comparison.baseline.values);
                     own.candidate.values.extend(comparison.candidate.values);
                 }
@@ -422,8 +509,8 @@ impl Point {
             add(in_words(key), label_text(key, value));
         }
         for comparison in &self.comparisons {
-            for side in comparison.sides() {
-                add(side.label(), side.text());
+            for (side, text) in comparison.sides().iter().zip(comparison.side_texts()) {
+                add(side.label(), text);
             }
             add("ratio".into(), comparison.ratio_text());
         }
@@ -616,7 +703,7 @@ impl Outcome {
             let names = [&comparison.baseline, &comparison.candidate].map(|side| side.name.clone());
             let [baseline, candidate] = names.map(|name| in_words(&name));
             let columns = vec!["compared".into(), baseline, candidate, "ratio".into()];
-            let [left, right] = comparison.sides().map(|side| side.text());
+            let [left, right] = comparison.side_texts();
             let row = vec![comparison.label(), left, right, comparison.ratio_text()];
             match tables.iter_mut().find(|table| table.columns == columns) {
                 Some(table) => table.rows.push(row),
@@ -690,6 +777,7 @@ fn label_text(key: &str, value: &Value) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::compare::Verdict;
 
     fn sample() -> Outcome {
         let mut outcome = Outcome::of(Source::Measured);
@@ -700,6 +788,10 @@ mod tests {
         ));
         outcome.add(Figure::of("request_p50_ns", vec![49_123.0, 51_000.0, 48_000.0]));
         outcome.add(Figure::one("missing_ns", None));
+        assert_eq!(
+            Figure::one("wires", 22.0).within(Some(21.7), Some(22.2)).range_text(),
+            "95 %: 21.7 to 22.2"
+        );
         outcome.tell("backend", "vector");
         let point = Point::at("rate_pps", 80_000).with(Figure::of("wake_p50_ns", vec![198.4]));
         outcome.series("curve").push(point);
@@ -711,12 +803,12 @@ mod tests {
         let fields = sample().fields();
         let expected = json!({
             "figures_are": "measured", "backend": "vector",
-            "plain_requests_per_second": 110_000.0, "plain_requests_per_second_min": 100_000.0,
-            "plain_requests_per_second_max": 110_000.0, "card_requests_per_second": 56_100.0,
+            "plain_requests_per_second": 104_880.884_817_015, "plain_requests_per_second_min": 100_000.0,
+            "plain_requests_per_second_max": 110_000.0, "card_requests_per_second": 55_039.985_465_114_4,
             "card_requests_per_second_min": 54_000.0, "card_requests_per_second_max": 56_100.0,
-            "ratio_requests": 0.54, "ratio_requests_min": 0.51, "ratio_requests_max": 0.54,
+            "ratio_requests": 0.524_785_670_536_077, "ratio_requests_min": 0.51, "ratio_requests_max": 0.54,
             "request_p50_ns": 49_123.0, "request_p50_ns_min": 48_000.0,
-            "request_p50_ns_max": 51_000.0, "missing_ns": "unavailable",
+            "request_p50_ns_max": 51_000.0, "missing_ns": null,
             "curve": [{ "rate_pps": 80_000, "wake_p50_ns": 198.4 }],
         });
         assert_eq!(Value::Object(fields), expected);
@@ -726,7 +818,7 @@ mod tests {
     fn tables_have_both_sides_beside_the_ratio_and_units_that_fit() {
         let tables = sample().tables();
         assert_eq!(tables[0].columns, ["compared", "plain", "card", "ratio"]);
-        let row = ["requests", "110 k/s", "56.1 k/s", "0.540 × (0.510 to 0.540)"];
+        let row = ["requests", "105 k/s", "55.0 k/s", "0.525 × (0.510 to 0.540)"];
         assert_eq!(tables[0].rows, [row]);
         assert_eq!(tables[1].rows[1], ["request p50", "49.1 µs", "48.0 to 51.0 µs"]);
         assert_eq!(tables[1].rows[2], ["missing", "unavailable", ""]);
@@ -760,7 +852,7 @@ mod tests {
         assert_eq!(of_rates.ratio_text(), "0.549 × (95 %: 0.538 to 0.559), worse");
         assert!(compare("p50_ns").ratio_text().ends_with(", better"));
         let of_counts = compare("packets");
-        assert_eq!(of_counts.ratio_text(), "0.550 × (0.540 to 0.560)");
+        assert_eq!(of_counts.ratio_text(), "0.549 × (0.540 to 0.560)");
         let mut fields = Map::new();
         of_rates.put(&mut fields);
         assert_eq!(fields["verdict_goodput"], "worse");
@@ -770,6 +862,53 @@ mod tests {
         assert!(!fields.contains_key("pairs_needed_goodput"));
         of_counts.put(&mut fields);
         assert!(!fields.contains_key("verdict_packets"));
+    }
+
+    #[test]
+    fn sides_and_ratio_are_one_estimate() {
+        // A run that was disturbed leaves its pair's ratio out, and its sides.
+        let baseline: Vec<f64> =
+            (0..12).map(|n| if n == 3 { 5.0 } else { 100.0 + f64::from(n) }).collect();
+        let candidate: Vec<f64> = (0..12).map(|n| 104.0 + f64::from(n * 7 % 5)).collect();
+        let compared = Comparison::of("goodput_bps", ("a", baseline), ("b", candidate));
+        let estimate = compared.estimate().unwrap();
+        assert!((estimate.candidate / estimate.baseline - estimate.ratio).abs() < 1e-12);
+        let interval = compared.judgement().unwrap().interval.unwrap();
+        assert!((interval.ratio - estimate.ratio).abs() < 1e-12, "{interval:?} {estimate:?}");
+        assert!((100.0..112.0).contains(&estimate.baseline), "{estimate:?}");
+        let mut fields = Map::new();
+        compared.put(&mut fields);
+        let number = |key: &str| fields[key].as_f64().unwrap();
+        let ratio = number("b_goodput_bps") / number("a_goodput_bps");
+        assert!((ratio - number("ratio_goodput")).abs() < 1e-9, "{fields:?}");
+        // Nothing at all has a place, too.
+        let nothing = Comparison::of("goodput_bps", ("a", vec![2.0; 10]), ("b", vec![0.0; 10]));
+        let wanted = Estimate { baseline: 2.0, candidate: 0.0, ratio: 0.0 };
+        assert_eq!(nothing.estimate(), Some(wanted));
+        assert_eq!(Comparison::of("x", ("a", vec![0.0]), ("b", vec![1.0])).estimate(), None);
+    }
+
+    #[test]
+    fn a_baseline_that_differs_from_itself_leaves_no_verdict() {
+        let compare = |again: f64| {
+            let steady: Vec<f64> = (0..10).map(|n| 100.0 + f64::from(n % 3)).collect();
+            let times = |factor: f64| steady.iter().map(|value| value * factor).collect::<Vec<_>>();
+            let sides = (("a", steady.clone()), ("b", times(1.2)));
+            Comparison::of("goodput_bps", sides.0, sides.1).beside(times(again))
+        };
+        let mut fields = Map::new();
+        compare(1.0).put(&mut fields);
+        assert_eq!(
+            (&fields["verdict_goodput"], &fields["itself_ratio_goodput"]),
+            (&json!("better"), &json!(1.0))
+        );
+        let judged = compare(1.1).judgement().unwrap();
+        assert_eq!(judged.verdict, Verdict::TooNoisy);
+        // However narrow its own noise, it reaches as far as the baseline's.
+        let steady = compare(1.0);
+        let noisy: Vec<f64> = (0..10).map(|n| if n % 2 == 0 { 80.0 } else { 125.0 }).collect();
+        let interval = steady.beside(noisy).judgement().unwrap().interval.unwrap();
+        assert!(interval.low < 1.1 && interval.high > 1.3, "{interval:?}");
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! stands here what the paper says and, where an experiment answers it, under which key of that
 //! experiment's whole run ours stands. A row without an experiment says why not.
 
-use crate::compare::{LEAST_PAIRS, Paper, PaperVerdict};
+use crate::compare::{Finding, LEAST_PAIRS, Paper, PaperVerdict};
 use crate::outcome::Figure;
 use crate::unit::Unit;
 use serde::Serialize;
@@ -38,6 +38,34 @@ pub struct PaperFigure {
     pub paper: PaperValue,
     /// The key of ours in the experiment's whole run; none if it has no such figure.
     pub ours: Option<&'static str>,
+    /// What ours must be for the paper's words to be true; none if they say nothing of that kind.
+    pub holds: Option<Holds>,
+}
+
+/// A bound that a figure of ours has to keep for a sentence to be true.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Holds {
+    /// What ours is, for people.
+    pub of: &'static str,
+    /// Ours is not lower.
+    pub least: f64,
+    /// Ours is not higher.
+    pub most: f64,
+}
+
+impl Holds {
+    /// The answer, and ours.
+    fn text(&self, ours: &Figure) -> String {
+        let Some(spread) = ours.spread() else { return "not measured".into() };
+        // The middle half: the outermost repeats say how noisy a machine is.
+        let is_in = |value: f64| (self.least..=self.most).contains(&value);
+        let answer = match (is_in(spread.lower_quartile), is_in(spread.upper_quartile)) {
+            (true, true) => "yes",
+            (false, false) => "no",
+            _ => "not sure",
+        };
+        format!("{answer} ({} {})", self.of, ours.text())
+    }
 }
 
 /// A row of the papers' table.
@@ -59,12 +87,12 @@ pub struct Row {
 
 /// A figure that the paper gives as a number.
 pub const fn number(what: &'static str, value: f64, unit: Unit) -> PaperFigure {
-    PaperFigure { what, paper: PaperValue::Number(value, unit), ours: None }
+    PaperFigure { what, paper: PaperValue::Number(value, unit), ours: None, holds: None }
 }
 
 /// A figure that the paper gives in words.
 pub const fn words(what: &'static str, words: &'static str) -> PaperFigure {
-    PaperFigure { what, paper: PaperValue::Words(words), ours: None }
+    PaperFigure { what, paper: PaperValue::Words(words), ours: None, holds: None }
 }
 
 /// In front of the key of what was got where client, server and target queues share cores.
@@ -78,6 +106,37 @@ impl PaperFigure {
     #[must_use]
     pub const fn ours(self, key: &'static str) -> Self {
         PaperFigure { ours: Some(key), ..self }
+    }
+
+    /// True if ours, called so for people, is at least this.
+    #[must_use]
+    pub const fn at_least(self, least: f64, of: &'static str) -> Self {
+        PaperFigure { holds: Some(Holds { of, least, most: f64::MAX }), ..self }
+    }
+
+    /// True if ours, called so for people, is at most this.
+    #[must_use]
+    pub const fn at_most(self, most: f64, of: &'static str) -> Self {
+        PaperFigure { holds: Some(Holds { of, least: f64::MIN, most }), ..self }
+    }
+
+    /// Ours for people, and what it says of the paper's.
+    pub fn text(&self, ours: &Figure) -> String {
+        let mut text = match (&self.holds, ours.range_text()) {
+            (Some(holds), _) => holds.text(ours),
+            (None, range) if range.is_empty() => ours.text(),
+            (None, range) => format!("{} ({range})", ours.text()),
+        };
+        if ours.key.starts_with(SHARED_CORES) {
+            text += ", on shared cores";
+        }
+        match self.judge(ours) {
+            Some(PaperVerdict { finding: Finding::Reproduced, .. }) => {
+                format!("{text}: reproduced")
+            }
+            Some(PaperVerdict { finding, why }) => format!("{text}: {finding}: {why}"),
+            None => text,
+        }
     }
 
     /// Ours beside the paper's, where both are ratios; figures of their hardware do not transfer.

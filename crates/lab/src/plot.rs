@@ -64,6 +64,17 @@ pub struct Line {
     pub points: Vec<Dot>,
 }
 
+/// A range of y across the plot.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Band {
+    /// What it is, for people.
+    pub label: String,
+    /// From here.
+    pub low: f64,
+    /// To here.
+    pub high: f64,
+}
+
 /// A plot with its figures.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Drawing {
@@ -83,6 +94,8 @@ pub struct Drawing {
     pub lines: Vec<Line>,
     /// The papers' figures.
     pub marks: Vec<Mark>,
+    /// What is within the noise.
+    pub band: Option<Band>,
     /// Whether x is drawn by its logarithm.
     pub is_logarithmic: bool,
 }
@@ -179,13 +192,28 @@ impl Plot {
             title: self.title.clone(),
             x_label: in_words(x),
             x_unit: Unit::of_key(x),
-            y_label: figure.label(),
+            y_label: match &self.ys[..] {
+                [_] => figure.label(),
+                several => common(several, figure.unit),
+            },
             y_unit: figure.unit,
             bars,
             lines,
             marks: self.marks.clone(),
+            band: None,
             is_logarithmic: self.is_logarithmic,
         })
+    }
+}
+
+/// What several keys of one unit have in common, for people: the words that all of them have.
+fn common(keys: &[String], unit: Unit) -> String {
+    let (first, others) = (keys[0].split('_'), &keys[1..]);
+    let is_common = |word: &&str| others.iter().all(|key| key.split('_').any(|own| own == *word));
+    let words: Vec<_> = first.filter(is_common).collect();
+    match in_words(&words.join("_")) {
+        words if words.split(' ').all(|word| unit.is_word(word)) => unit.subject().into(),
+        words => words,
     }
 }
 
@@ -224,6 +252,18 @@ mod tests {
         assert_eq!((first.x, first.low, first.y, first.high), (1.0, 2.0, 3.0, 4.0));
         assert_eq!((drawn.x_unit, drawn.y_unit), (Unit::PerSecond, Unit::Nanoseconds));
         assert_eq!(Plot::bars("", "none", "wait_ns").draw(&outcome()), None);
+    }
+
+    #[test]
+    fn an_axis_is_named_for_what_all_of_its_lines_show() {
+        let named = |keys: [&str; 3], unit| common(&keys.map(String::from), unit);
+        let delivered = ["knet_delivered_pps", "clas_delivered_pps", "napi_delivered_pps"];
+        assert_eq!(named(delivered, Unit::PerSecond), "delivered");
+        let rates =
+            ["knet_requests_per_second", "clas_requests_per_second", "napi_requests_per_second"];
+        assert_eq!(named(rates, Unit::PerSecond), "requests");
+        assert_eq!(named(["knet_ns", "clas_ns", "napi_ns"], Unit::Nanoseconds), "time");
+        assert_eq!(named(["knet_pps", "clas_pps", "napi_pps"], Unit::PerSecond), "rate");
     }
 
     #[test]

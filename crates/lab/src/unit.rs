@@ -64,6 +64,20 @@ impl Unit {
         WORDS.iter().find(|(word, _)| has(word)).map_or(Unit::Count, |(_, unit)| *unit)
     }
 
+    /// What it measures, for people.
+    pub(crate) fn subject(self) -> &'static str {
+        match self {
+            Unit::Ratio => "ratio",
+            Unit::Nanoseconds | Unit::Microseconds | Unit::Milliseconds | Unit::Seconds => "time",
+            Unit::PerSecond => "rate",
+            Unit::BitsPerSecond => "bit rate",
+            Unit::Fraction => "share",
+            Unit::Change => "change",
+            Unit::Bytes => "size",
+            Unit::Count => "count",
+        }
+    }
+
     /// Its name for programs.
     pub fn name(self) -> String {
         let name = serde_json::to_value(self).unwrap_or_default();

@@ -305,17 +305,12 @@ impl Experiment for PicnicScaling {
                 line.map(|line| line.largest_residual),
                 "furthest point from the line",
             ));
-            outcome.add(figure("full_at_wires", full.map(|full| full.at), "core full at wires"));
-            outcome.add(figure(
-                "full_at_wires_low",
-                full.and_then(|full| full.low),
-                "95 %: not before",
-            ));
-            outcome.add(figure(
-                "full_at_wires_high",
-                full.and_then(|full| full.high),
-                "95 %: not behind",
-            ));
+            let (low, high) = (full.and_then(|full| full.low), full.and_then(|full| full.high));
+            let at = full.map(|full| full.at);
+            let figure_full = figure("full_at_wires", at, "wires until the core is full");
+            outcome.add(figure_full.within(low, high));
+            outcome.add(figure("full_at_wires_low", low, "its interval, low").in_detail());
+            outcome.add(figure("full_at_wires_high", high, "its interval, high").in_detail());
             // What was not fitted says whether the line goes on: a full core takes so many wires.
             let taken = good.iter().filter(|found| is_full(found) && !is_fitted(found));
             let taken: Vec<f64> =
@@ -504,7 +499,7 @@ mod tests {
             ..Settings::default()
         };
         let fields = fields(settings.clone());
-        assert_eq!(fields["per_packet_full_at_wires"], "unavailable", "{fields:#?}");
+        assert_eq!(fields["per_packet_full_at_wires"], serde_json::Value::Null, "{fields:#?}");
         assert_eq!(fields["per_packet_prediction"], "not tested");
         let error = Settings { beyond: vec![2], ..settings }.validate().unwrap_err().to_string();
         assert!(error.contains("beyond") && error.contains("found 2"), "{error}");

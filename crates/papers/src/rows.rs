@@ -37,8 +37,9 @@ pub const PAPERS: &[Row] = &[
         &[
             number("extra latency at 80 packets/ms", 19.0, Unit::Microseconds)
                 .ours("extra_at_80000_pps_ns"),
-            words("shape", "a straight line up to 350 packets/ms, where the borrowed core is full")
-                .ours("per_packet_line_r_squared"),
+            words("straight up to 350 packets/ms, where the borrowed core is full", "yes")
+                .ours("per_packet_line_r_squared")
+                .at_least(0.98, "R²"),
         ],
     )
     .corrected("another machine than that of figures 6 and 8"),
@@ -49,8 +50,9 @@ pub const PAPERS: &[Row] = &[
         &[
             number("taken from five wires", 5e9, Unit::BitsPerSecond)
                 .ours("per_packet_five_wires_delivered_bps"),
-            words("borrowed core with five wires", "not full")
-                .ours("per_packet_five_wires_busy_fraction"),
+            words("borrowed core with five wires is not full", "yes")
+                .ours("per_packet_five_wires_busy_fraction")
+                .at_most(0.95, "busy"),
         ],
     )
     .corrected("another machine than that of figure 5; the curve's values are lost"),
@@ -145,10 +147,12 @@ pub const PAPERS: &[Row] = &[
         "KNET (after Mogul and Ramakrishnan)",
         "delivered against offered load past saturation",
         &[
-            words("delivered past saturation, with the gate", "does not fall")
-                .ours("least_share_of_peak_gate_queue"),
-            words("delivered past saturation, without", "falls")
-                .ours("least_share_of_peak_gate_none"),
+            words("with the gate, delivered does not fall past saturation", "yes")
+                .ours("least_share_of_peak_gate_queue")
+                .at_least(0.9, "share of the peak"),
+            words("without the gate, it falls", "yes")
+                .ours("least_share_of_peak_gate_none")
+                .at_most(0.5, "share of the peak"),
         ],
     ),
     row(
@@ -235,8 +239,12 @@ pub const PAPERS: &[Row] = &[
         "one TCP connection by bit rate, protocol and application on the same core, die, processor \
          or computer",
         &[
-            words("low rates", "all pairs reach them").ours("least_share_of_lowest_rate"),
-            words("wrong pair at the top", "loses over 40 %").ours("worst_pair_change"),
+            words("all pairs of cores reach low rates", "yes")
+                .ours("least_share_of_lowest_rate")
+                .at_least(0.95, "reached by the worst"),
+            words("flat out, the wrong pair loses over 40 %", "yes")
+                .ours("worst_pair_change")
+                .at_most(-0.4, "worst pair"),
         ],
     ),
     row(

@@ -24,6 +24,8 @@ use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+/// The page in the folder of a run.
+const PAGE: &str = "report.html";
 /// What this program was built from.
 const REVISION: &str = env!("PICNIC_REVISION");
 
@@ -44,7 +46,7 @@ enum LabCommand {
     /// Run experiments (all if none is named) and keep their raw points in a folder
     Run(RunArgs),
     /// Compare two cards, or a card with a changed copy, and say which is better
-    Ab(Later<ab::AbArgs>),
+    Ab(Box<Later<ab::AbArgs>>),
     /// Write the results of a run as a page into its folder, and print them
     Report(ReportArgs),
     /// Compare two runs side by side: two machines, or two revisions
@@ -113,7 +115,7 @@ pub(crate) fn run(args: &LabArgs, json: bool) -> anyhow::Result<()> {
         LabCommand::List { name: None } => list(json),
         LabCommand::List { name: Some(name) } => settings(entry(name)?.1, json),
         LabCommand::Run(args) => run_all(args, json),
-        LabCommand::Ab(Later(args)) => ab::run(args, json),
+        LabCommand::Ab(args) => ab::run(&args.0, json),
         LabCommand::Report(args) => report(args, json),
         LabCommand::Diff { a, b } => side_by_side(a, b, json),
         LabCommand::Merge { folders, out } => merge(folders, out, json),
@@ -165,7 +167,25 @@ fn run_all(args: &RunArgs, json: bool) -> anyhow::Result<()> {
             false => error.context(resume),
         });
     }
-    show_folders(&[folder], json)
+    if json {
+        return show_folders(&[folder], json);
+    }
+    // Fails if nothing was measured at all.
+    concluded(std::slice::from_ref(&folder))?;
+    let report = Report::of(&folder)?;
+    let page = write_page(&report, &folder.path().join(PAGE))?;
+    let path = folder.path().display();
+    output::print(&format!(
+        "{}\n\nPage: {page}\nTables: picnic lab report {path}\nRaw points: {path}/points.csv\n",
+        report.summary().join("\n")
+    ))
+}
+
+/// Writes a report's page; where it is.
+fn write_page(report: &Report, page: &Path) -> anyhow::Result<String> {
+    let name = page.display().to_string();
+    std::fs::write(page, report.html()).with_context(|| format!("{name}: cannot be written"))?;
+    Ok(name)
 }
 
 /// A folder for what the command line asks for.
@@ -216,6 +236,9 @@ fn free_folder() -> PathBuf {
 }
 
 fn report(args: &ReportArgs, json: bool) -> anyhow::Result<()> {
+    if let Some(answer) = ab::kept(&args.folder)? {
+        return ab::report(&answer, args, json);
+    }
     let folder = Folder::open(&args.folder)?;
     let report = Report::of(&folder)?;
     if json {
@@ -224,10 +247,9 @@ fn report(args: &ReportArgs, json: bool) -> anyhow::Result<()> {
     if args.markdown {
         return output::print(&report.markdown());
     }
-    let page = args.out.clone().unwrap_or_else(|| folder.path().join("report.html"));
-    std::fs::write(&page, report.html())
-        .with_context(|| format!("{}: cannot be written", page.display()))?;
-    print_text(&[folder], &format!("Page: {}\n", page.display()))
+    let page = args.out.clone().unwrap_or_else(|| folder.path().join(PAGE));
+    let page = write_page(&report, &page)?;
+    print_text(&[folder], &format!("Page: {page}\n"))
 }
 
 fn side_by_side(a: &Path, b: &Path, json: bool) -> anyhow::Result<()> {
@@ -351,6 +373,11 @@ pub(crate) fn wrong_setting(error: ConfigError, option: impl Fn(&str) -> String)
 
 /// A document for people.
 fn text_of(document: &Document) -> String {
+    text_with(document, "")
+}
+
+/// The same, with this behind the tables.
+fn text_with(document: &Document, behind: &str) -> String {
     let Document { name, outcome, facts, .. } = document;
     let mut text = format!(
         "{name} on {}, {} cores, kernel {}, revision {}\n",
@@ -362,6 +389,9 @@ fn text_of(document: &Document) -> String {
             text += &format!("{}\n", table.title);
         }
         text += &table_text(&table);
+    }
+    if !behind.is_empty() {
+        text += &format!("\n{behind}");
     }
     if !outcome.notes.is_empty() {
         text += "\n";

@@ -59,6 +59,44 @@ fn a_run_leaves_its_points_from_which_it_is_reported_resumed_and_merged() {
 }
 
 #[test]
+fn a_run_ends_with_ten_lines_and_leaves_a_page() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("run");
+    let names = ["nicos-edf", "--set", "sets=2", "--set", "milliseconds=100", "--set", "tight=0"];
+    let text = good(&[&["lab", "run"], &names[..], &["--out", out.to_str().unwrap()]].concat());
+    let page = format!("Page: {}\n", out.join("report.html").display());
+    let (answers, paths) = text.split_once("\n\n").unwrap_or_else(|| panic!("{text}"));
+    assert!(answers.lines().count() <= 10 && answers.starts_with("throughput: "), "{text}");
+    assert!(paths.starts_with(&page) && paths.lines().count() == 3, "{text}");
+    assert!(std::fs::read_to_string(out.join("report.html")).unwrap().contains("class=\"card\""));
+}
+
+#[test]
+fn an_answer_is_kept_with_its_curve_its_page_and_no_text_for_a_number() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("answer");
+    let out = out.to_str().unwrap();
+    let short = ["--seconds", "0.05", "--no-cost", "--allow-loss", "100", "--allow-others", "100"];
+    let sweep = ["--sweep", "wire[0].fault.drop=0.5,0.9", "--most-pairs", "10", "--out", out];
+    let text = good(&[&["lab", "ab"], &sweep[..], &short].concat());
+    assert!(text.contains("░ noise: the baseline against itself") && text.contains("●"), "{text}");
+    assert!(text.contains("wire[0].fault.drop=0.9: the baseline against itself: "), "{text}");
+    let json = std::fs::read_to_string(folder.path().join("answer/answer.json")).unwrap();
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json["sweep"][0]["wire_0_fault_drop"], 0.5);
+    assert_eq!(json["sweep"][1]["verdict_delivered"], "worse", "{json}");
+    let is_text =
+        |(key, value): (&String, &serde_json::Value)| value.is_string() && !key.contains("verdict");
+    assert!(!json["sweep"][0].as_object().unwrap().iter().any(is_text), "{json}");
+    let page = std::fs::read_to_string(folder.path().join("answer/report.html")).unwrap();
+    assert!(page.contains("class=\"band\"") && page.contains("picnic lab ab --sweep"), "{page}");
+    // It is printed again, and not written over.
+    assert!(good(&["lab", "report", out]).starts_with("ab on "));
+    let again = picnic(&[&["lab", "ab"], &sweep[..], &short].concat());
+    assert!(stderr(&again).contains("found an answer, allowed: a new or empty folder"));
+}
+
+#[test]
 fn wrong_settings_are_told_with_what_is_allowed() {
     let cases = [
         (

@@ -20,6 +20,7 @@ use picnic_core::config::{
 use picnic_core::error::ConfigError;
 use picnic_core::ledger::DropReason;
 use picnic_engine::build::STAMPING;
+use serde::Serialize;
 use std::time::Duration;
 
 /// Time for caches, rings and rates to settle.
@@ -32,16 +33,19 @@ const FULL: f64 = 0.95;
 /// What an empty card does not have.
 const REMOVED: [&str; 4] = ["tx", "task", "filter", "os"];
 
-/// Dropped for lack of room: nobody has asked for these.
-const NO_ROOM: [DropReason; 7] = [
-    DropReason::RingFull,
-    DropReason::PoolExhausted,
-    DropReason::BacklogFull,
-    DropReason::WireFull,
-    DropReason::WireOverrun,
-    DropReason::TxRingFull,
-    DropReason::HostRefused,
+/// Dropped for lack of room: nobody has asked for these. With each, what makes room.
+const NO_ROOM: [(DropReason, &str); 7] = [
+    (DropReason::RingFull, "a larger host.ring_size"),
+    (DropReason::PoolExhausted, "more pool.buffers"),
+    (DropReason::BacklogFull, "a larger backlog of the wire"),
+    (DropReason::WireFull, "a larger card.wire_backlog"),
+    (DropReason::WireOverrun, "more slots at the wire"),
+    (DropReason::TxRingFull, "a larger host.tx_ring_size"),
+    (DropReason::HostRefused, "a host that takes more"),
 ];
+
+/// What was dropped: the reason, what makes room, how many.
+type Lost = Vec<(&'static str, &'static str, u64)>;
 
 /// What came of measuring a side once.
 pub(super) struct Measured {
@@ -49,8 +53,8 @@ pub(super) struct Measured {
     pub(super) value: Option<f64>,
     pub(super) window: Option<Window>,
     pub(super) load: Load,
-    /// The share of packets that was lost for lack of room, and where.
-    pub(super) lost: (f64, String),
+    /// The share of packets that was lost for lack of room, and where, most first.
+    pub(super) lost: (f64, Lost),
     /// The share of the time that the client's busiest thread ran.
     pub(super) client: Option<f64>,
     /// Whether the client could not ask what it was to.
@@ -59,27 +63,73 @@ pub(super) struct Measured {
     pub(super) latencies: Vec<(&'static str, f64)>,
 }
 
+/// What a pair may have and still count.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Allowed {
+    /// The share of packets that a side may lose for lack of room.
+    pub loss: f64,
+    /// Whether a client may be full.
+    pub full_client: bool,
+    /// The share of all cores that other processes may have.
+    pub others: f64,
+}
+
+/// Why a measurement does not count.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Void {
+    /// In words, with a way out.
+    pub(super) why: String,
+    /// Whether other programs are the reason, which may end.
+    pub(super) is_load: bool,
+}
+
 impl Measured {
     /// Why it does not count.
-    pub(super) fn void(&self, allowed_loss: f64, full_client: bool) -> Option<String> {
+    pub(super) fn void(&self, allowed: &Allowed) -> Option<Void> {
+        let own = |why| Some(Void { why, is_load: false });
         let (lost, places) = &self.lost;
-        if *lost > allowed_loss {
-            let (lost, allowed) = (lost * 100.0, allowed_loss * 100.0);
-            return Some(format!(
-                "lost {lost:.1} % of its packets for lack of room ({places}), allowed: {allowed} %"
+        if *lost > allowed.loss {
+            let room = places.first().map_or("", |(_, room, _)| room);
+            let places = places.iter().map(|(reason, _, count)| format!("{count} {reason}"));
+            let places = places.collect::<Vec<_>>().join(", ");
+            let (percent, most) = (lost * 100.0, allowed.loss * 100.0);
+            return own(format!(
+                "lost {percent:.1} % of its packets for lack of room ({places}), allowed: {most} %; \
+                 try {room}, fewer packets, or --allow-loss {}",
+                percent_above(*lost)
             ));
         }
-        if self.at_limit && !full_client {
-            return Some("has a client at its limit, which could not send all its requests".into());
+        let others = self.load.others_fraction.filter(|share| *share > allowed.others);
+        if let Some(share) = others {
+            let why = format!(
+                "shared its cores: other processes had {:.0} % of them, allowed: {} %; end them, use \
+                 a quieter machine, or --allow-others {}",
+                share * 100.0,
+                allowed.others * 100.0,
+                percent_above(share)
+            );
+            return Some(Void { why, is_load: true });
+        }
+        if self.at_limit && !allowed.full_client {
+            return own("has a client at its limit, which could not send all its requests; try a \
+                        lower rate or --allow-full-client"
+                .into());
         }
         match self.client {
-            Some(share) if share >= FULL && !full_client => {
-                let percent = share * 100.0;
-                Some(format!("has a full client: a thread of it ran {percent:.0} % of the time"))
-            }
+            Some(share) if share >= FULL && !allowed.full_client => own(format!(
+                "has a full client: a thread of it ran {:.0} % of the time; try a client with more \
+                 threads, or --allow-full-client",
+                share * 100.0
+            )),
             _ => None,
         }
     }
+}
+
+/// A round number of percent above this share.
+fn percent_above(share: f64) -> f64 {
+    let round = [1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0, 80.0, 90.0];
+    round.into_iter().find(|percent| *percent >= share * 110.0).unwrap_or(100.0)
 }
 
 /// Which card is asked.
@@ -121,6 +171,7 @@ impl<'a> MeasuringPlace<'a> {
         sections: &'a Sections,
         seconds: f64,
         workload: Option<&'a Workload>,
+        wire_frames: bool,
     ) -> anyhow::Result<Self> {
         let behind = match workload {
             None => None,
@@ -128,6 +179,10 @@ impl<'a> MeasuringPlace<'a> {
                 tools::need(&workload.tools)?;
                 let hosts = Hosts::build("ab", MTU)?;
                 hosts.join_plainly(MTU)?;
+                if wire_frames {
+                    tools::need(&[("ethtool", "ethtool")])?;
+                    hosts.send_frames()?;
+                }
                 let server = workload.serve(&hosts)?;
                 Some(WorkloadSetup { hosts, workload, server })
             }
@@ -202,7 +257,7 @@ impl<'a> MeasuringPlace<'a> {
             let last = last.map_or("it printed nothing".into(), |line| format!("it ends: {line}"));
             anyhow::bail!("the workload's output does not have the figure asked for: {last}");
         }
-        let lost = window.as_ref().map_or((0.0, String::new()), lost);
+        let lost = window.as_ref().map_or((0.0, Lost::new()), lost);
         let latencies = latencies(&printed);
         Ok(Measured { value, window, load, lost, client, at_limit, latencies })
     }
@@ -247,15 +302,15 @@ fn is_of_chain(setting: &str) -> bool {
 }
 
 /// What was dropped for lack of room, as a share of what came.
-fn lost(window: &Window) -> (f64, String) {
-    let drops = NO_ROOM.iter().filter_map(|reason| {
+fn lost(window: &Window) -> (f64, Lost) {
+    let drops = NO_ROOM.iter().filter_map(|(reason, room)| {
         let count = *window.report.drops.get(reason.name())?;
-        (count != 0).then(|| (reason.name(), count))
+        (count != 0).then_some((reason.name(), *room, count))
     });
-    let drops: Vec<_> = drops.collect();
-    let all: u64 = drops.iter().map(|(_, count)| count).sum();
-    let places: Vec<_> = drops.iter().map(|(reason, count)| format!("{count} {reason}")).collect();
-    (all as f64 / window.report.ledger.r#in.max(1) as f64, places.join(", "))
+    let mut drops: Lost = drops.collect();
+    drops.sort_by_key(|(.., count)| std::cmp::Reverse(*count));
+    let all: u64 = drops.iter().map(|(.., count)| count).sum();
+    (all as f64 / window.report.ledger.r#in.max(1) as f64, drops)
 }
 
 fn table(text: &str) -> Result<toml::Table, String> {

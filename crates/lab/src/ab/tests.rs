@@ -1,16 +1,18 @@
 //! Questions about cards alone, in the simulator; and what is said of pairs that do not count.
 
+use super::pairs::{Found, Pairs};
 use super::*;
 use crate::meter::Load;
+use std::time::Duration;
 
-fn side(name: &str, set: &[&str]) -> Side {
+pub(super) fn side(name: &str, set: &[&str]) -> Side {
     let set = set.iter().map(|setting| (*setting).to_owned()).collect();
     Side { name: name.into(), path: None, set }
 }
 
 const SLOW: &[&str] = &["wire[0].rate_pps=20000", "host.queues=1"];
 
-fn question(candidates: Candidates) -> Question {
+pub(super) fn question(candidates: Candidates) -> Question {
     Question {
         baseline: side("baseline", SLOW),
         candidates,
@@ -21,8 +23,9 @@ fn question(candidates: Candidates) -> Question {
         pairs: 10,
         most_pairs: 10,
         seconds: 0.05,
-        allowed_loss: 1.0,
-        full_client: false,
+        allowed: Allowed { loss: 1.0, full_client: false, others: 1.0 },
+        wire_frames: false,
+        seed: 1,
         cost: true,
     }
 }
@@ -65,12 +68,19 @@ fn a_sweep_has_a_point_for_each_value() {
     let sweep = Candidates::Sweep { key: "wire[0].fault.drop".into(), sides };
     let outcome = ask(&Question { cost: false, ..question(sweep) }).unwrap();
     let points = &outcome.fields()["sweep"];
-    assert_eq!(points[0]["wire_0_fault_drop"], "0.9");
+    assert_eq!(points[0]["wire_0_fault_drop"], 0.9);
     for point in points.as_array().unwrap() {
         assert_eq!(point["verdict_delivered"], "worse", "{point}");
     }
     let ratio = |index: usize| points[index]["ratio_delivered"].as_f64().unwrap();
     assert!(ratio(0) < ratio(1), "{points}");
+    // A curve by the value, with its noise.
+    let drawn = drawing(&outcome).unwrap();
+    let [line] = &drawn.lines[..] else { panic!("{drawn:?}") };
+    assert_eq!(line.points.iter().map(|dot| dot.x).collect::<Vec<_>>(), [0.5, 0.9]);
+    assert!(line.points[0].y > line.points[1].y && line.points[0].y < -0.3, "{line:?}");
+    assert!(drawn.band.is_some_and(|band| band.low <= 0.0 && band.high >= 0.0));
+    assert_eq!(drawn.x_label, "wire 0 fault drop");
 }
 
 #[test]
@@ -107,34 +117,63 @@ fn a_figure_of_arrival_needs_wires_that_know_it() {
     assert_eq!(outcome.fields()["verdict"], "no difference", "{:?}", outcome.notes);
 }
 
-fn measured(value: f64, lost: f64, client: Option<f64>) -> Measured {
-    let lost = (lost, "7 ring_full".to_owned());
+pub(super) fn measured(value: f64, lost: f64, client: Option<f64>) -> Measured {
+    let lost = (lost, vec![("ring_full", "a larger host.ring_size", 7)]);
     let (value, latencies) = (Some(value), Vec::new());
     let load = Load::default();
     Measured { value, window: None, load, lost, client, at_limit: false, latencies }
 }
 
 #[test]
-fn pairs_that_lose_packets_or_have_a_full_client_do_not_count() {
-    let question =
-        Question { allowed_loss: 0.001, ..question(Candidates::One(side("candidate", &[]))) };
+fn pairs_that_lose_packets_or_have_a_full_client_or_share_cores_do_not_count() {
+    let allowed = Allowed { loss: 0.001, full_client: false, others: 0.1 };
+    let question = Question { allowed, ..question(Candidates::One(side("candidate", &[]))) };
     let mut pairs = Pairs::default();
-    let good = measured(100.0, 0.0005, Some(0.6));
-    question.add(&mut pairs, 1, &good, (&measured(90.0, 0.0, None), "candidate"));
-    question.add(&mut pairs, 2, &good, (&measured(90.0, 0.1, None), "candidate"));
-    question.add(&mut pairs, 3, &measured(90.0, 0.0, Some(0.97)), (&good, "candidate"));
-    let at_limit = Measured { at_limit: true, ..measured(90.0, 0.0, None) };
-    question.add(&mut pairs, 4, &good, (&at_limit, "candidate"));
+    let good = || measured(100.0, 0.0005, Some(0.6));
+    let mut add = |number, [baseline, again, candidate]: [Measured; 3]| {
+        question.add(&mut pairs, number, [&baseline, &again], (&candidate, "candidate"));
+    };
+    add(1, [good(), measured(101.0, 0.0, None), measured(90.0, 0.0, None)]);
+    add(2, [good(), good(), measured(90.0, 0.1, None)]);
+    add(3, [measured(90.0, 0.0, Some(0.97)), good(), good()]);
+    add(4, [good(), good(), Measured { at_limit: true, ..measured(90.0, 0.0, None) }]);
+    let load = Load { others_fraction: Some(0.34), ..Load::default() };
+    add(5, [good(), Measured { load, ..measured(90.0, 0.0, None) }, good()]);
     assert_eq!((&pairs.baseline[..], &pairs.candidate[..]), (&[100.0][..], &[90.0][..]));
+    assert_eq!(pairs.again, [101.0]);
+    // Each with its way out.
     let lost = "pair 2 is void: candidate lost 10.0 % of its packets for lack of room (7 \
-                ring_full), allowed: 0.1 %";
-    let full = "pair 3 is void: baseline has a full client: a thread of it ran 97 % of the time";
+                ring_full), allowed: 0.1 %; try a larger host.ring_size, fewer packets, or \
+                --allow-loss 20";
+    let full = "pair 3 is void: baseline has a full client: a thread of it ran 97 % of the time; try \
+                a client with more threads, or --allow-full-client";
     let limit = "pair 4 is void: candidate has a client at its limit, which could not send all its \
-                 requests";
-    assert_eq!(pairs.void, [lost, full, limit]);
-    let outcome = question.outcome(vec![pairs]);
+                 requests; try a lower rate or --allow-full-client";
+    let shared = "pair 5 is void: baseline shared its cores: other processes had 34 % of them, \
+                  allowed: 10 %; end them, use a quieter machine, or --allow-others 40";
+    let void: Vec<_> = pairs.void.iter().map(|void| (&*void.why, void.is_load)).collect();
+    assert_eq!(void, [(lost, false), (full, false), (limit, false), (shared, true)]);
+    let outcome = question.outcome(Found { pairs: vec![pairs], round: Duration::from_secs(7) });
     assert!(outcome.notes[0].contains("1 pairs count and 10 are needed"), "{:?}", outcome.notes);
-    assert_eq!(outcome.notes[1..], [lost, full, limit]);
+    assert_eq!(outcome.notes[1..], [lost, full, limit, "1 more pairs are void"]);
+}
+
+#[test]
+fn an_open_question_is_told_in_time_what_would_decide_it() {
+    let question = question(Candidates::One(side("candidate", &[])));
+    let noisy = |seed: usize| (0..10).map(move |n| if (n * seed) % 4 < 2 { 70.0 } else { 130.0 });
+    let (baseline, again, candidate) = (noisy(1).collect(), noisy(3).collect(), noisy(2).collect());
+    let pairs = vec![Pairs { baseline, again, candidate, ..Pairs::default() }];
+    let outcome = question.outcome(Found { pairs, round: Duration::from_secs(7) });
+    let notes = outcome.notes.join("\n");
+    assert_eq!(outcome.fields()["verdict"], "too noisy");
+    assert!(
+        notes.contains("candidate: noise of ±") && notes.contains("an effect of 2 % needs"),
+        "{notes}"
+    );
+    assert!(notes.contains(" days (") || notes.contains(" hours ("), "{notes}");
+    assert!(notes.contains("use a quieter machine"), "{notes}");
+    assert!(notes.contains("the baseline against itself: "), "{notes}");
 }
 
 #[test]
@@ -142,7 +181,7 @@ fn a_workload_of_the_list_is_asked_with_and_without_a_card() {
     let workload = Workload::new(Some(Kind::Named("support")), None, None).unwrap();
     let sections = picnic_host::sections();
     let registries = picnic_host::registries();
-    let place = match MeasuringPlace::build(registries, &sections, 1.0, Some(&workload)) {
+    let place = match MeasuringPlace::build(registries, &sections, 1.0, Some(&workload), false) {
         Err(error) => match LabError::from(error) {
             LabError::Unavailable(why) => {
                 return picnic_testing::skip("lab ab under a workload of the list", &why);
@@ -159,10 +198,4 @@ fn a_workload_of_the_list_is_asked_with_and_without_a_card() {
         assert!(measured.value.unwrap() > 1.0, "{:?}", measured.value);
         assert!(measured.client.is_some() && measured.latencies.len() == 2);
     }
-}
-
-#[test]
-fn keys_are_words() {
-    assert_eq!(key_word("interrupt.rx_usecs"), "interrupt_rx_usecs");
-    assert_eq!(key_word("rx[0].hash"), "rx_0_hash");
 }

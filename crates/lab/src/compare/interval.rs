@@ -12,6 +12,7 @@
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
+use std::ops::Range;
 
 /// An interval needs this many pairs: fewer say too little about their own noise.
 pub const LEAST_PAIRS: usize = 10;
@@ -20,6 +21,14 @@ pub const LEAST_PAIRS: usize = 10;
 const RESAMPLES: usize = 999;
 /// One in so many pairs is left out at either end.
 const TRIMMED: usize = 6;
+/// Times its ratio, the farthest that a widened interval reaches.
+const WIDEST: f64 = 1000.0;
+
+/// Those of so many sorted ratios of which the estimate is the mean.
+pub(crate) fn counted(pairs: usize) -> Range<usize> {
+    let cut = if pairs < LEAST_PAIRS { 0 } else { pairs / TRIMMED };
+    cut..pairs - cut
+}
 
 /// A ratio, and between what it lies.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -71,6 +80,20 @@ impl Interval {
             high: high.max(centre).exp(),
             pairs: logs.len(),
         })
+    }
+
+    /// The same, reaching as far from its ratio as `other` does from its own.
+    #[must_use]
+    pub fn as_wide_as(self, other: &Interval) -> Self {
+        // Ends stay numbers that JSON can hold.
+        let reach = (other.high / other.ratio).max(other.ratio / other.low).min(WIDEST);
+        let (low, high) = (self.low.min(self.ratio / reach), self.high.max(self.ratio * reach));
+        Interval { low, high, ..self }
+    }
+
+    /// Whether this ratio lies between its ends.
+    pub fn holds(&self, ratio: f64) -> bool {
+        (self.low..=self.high).contains(&ratio)
     }
 
     /// Half of its length, as a share: 0.02 for 2 % either way.
@@ -258,6 +281,17 @@ mod tests {
             let json = serde_json::to_string(&interval).unwrap();
             assert!(serde_json::from_str::<Interval>(&json).is_ok(), "{json}");
         }
+    }
+
+    #[test]
+    fn a_widened_interval_reaches_as_far_as_the_other_and_is_never_narrower() {
+        let interval = |ratio, low, high| Interval { ratio, low, high, pairs: 10 };
+        let wide = interval(2.0, 1.9, 2.1).as_wide_as(&interval(1.0, 0.8, 1.1));
+        assert_eq!((wide.ratio, wide.low, wide.high), (2.0, 1.6, 2.5));
+        assert_eq!(wide.as_wide_as(&interval(1.0, 0.99, 1.01)), wide);
+        let widest = wide.as_wide_as(&interval(1.0, 0.0, 1.0));
+        assert!(widest.low > 0.0 && widest.high.is_finite(), "{widest:?}");
+        assert!(wide.holds(1.6) && !wide.holds(1.5));
     }
 
     #[test]

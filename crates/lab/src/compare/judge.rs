@@ -10,8 +10,10 @@
 //! ```
 //!
 //! Guarantees: two equal sides are called better or worse in at most 5 % of cases whatever the
-//! noise, as long as each pair could as well have been measured the other way round; and however
-//! often the pairs were looked at on the way, as long as all looks are counted.
+//! noise, as long as the order of each pair was drawn at random; and however often the pairs were
+//! looked at on the way, as long as all looks are counted. With pairs of the baseline and itself
+//! beside them, the interval is as wide as these pairs say at least, and there is no verdict if they
+//! differ.
 
 use super::interval::{Interval, LEAST_PAIRS};
 use super::ranks::lean;
@@ -74,6 +76,9 @@ pub struct Judgement {
     pub verdict: Verdict,
     /// The ratio; none if there are too few pairs.
     pub interval: Option<Interval>,
+    /// The ratio of the baseline to itself; none if it was not measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub itself: Option<Interval>,
     /// About how many pairs would do, if these are too noisy or too few.
     pub pairs_needed: Option<usize>,
 }
@@ -81,15 +86,10 @@ pub struct Judgement {
 impl Judgement {
     /// For people, of so many pairs.
     pub fn text(&self, pairs: usize) -> String {
-        let change = |ratio: f64| Unit::Change.text(ratio - 1.0);
         match self.interval {
-            Some(Interval { ratio, low, high, pairs }) => format!(
-                "{}, {} (95 %: {} to {}), from {pairs} pairs",
-                self.verdict,
-                change(ratio),
-                change(low),
-                change(high)
-            ),
+            Some(interval) => {
+                format!("{}, {}, from {} pairs", self.verdict, change(&interval), interval.pairs)
+            }
             None => format!(
                 "{}, {pairs} pairs count and {} are needed",
                 self.verdict,
@@ -97,13 +97,37 @@ impl Judgement {
             ),
         }
     }
+
+    /// The baseline against itself, for people; none if it was not measured.
+    pub fn itself_text(&self) -> Option<String> {
+        self.itself.map(|itself| change(&itself))
+    }
+}
+
+/// A ratio as a change, with its interval.
+fn change(interval: &Interval) -> String {
+    let text = |ratio: f64| Unit::Change.text(ratio - 1.0);
+    let Interval { ratio, low, high, .. } = *interval;
+    format!("{} (95 %: {} to {})", text(ratio), text(low), text(high))
 }
 
 impl Rule {
     /// Judges ratios, one for each pair: candidate by baseline.
     pub fn judge(&self, ratios: &[f64]) -> Judgement {
+        self.judge_beside(ratios, None)
+    }
+
+    /// The same beside ratios of the baseline to itself, one for each pair, if it was measured twice.
+    pub fn judge_beside(&self, ratios: &[f64], itself: Option<&[f64]>) -> Judgement {
         let miss = MISS / self.looks.max(1) as f64;
-        let interval = Interval::of(ratios, miss);
+        let itself = itself.map(|ratios| Interval::of(ratios, miss));
+        let interval = match itself {
+            // Too few of either.
+            Some(None) => None,
+            Some(Some(itself)) => Interval::of(ratios, miss).map(|own| own.as_wide_as(&itself)),
+            None => Interval::of(ratios, miss),
+        };
+        let itself = itself.flatten();
         let mut verdict =
             interval.map_or(Verdict::TooNoisy, |interval| self.of_interval(&interval));
         if matches!(verdict, Verdict::Better | Verdict::Worse) {
@@ -113,15 +137,19 @@ impl Rule {
                 verdict = Verdict::TooNoisy;
             }
         }
+        if itself.is_some_and(|itself| self.differs(&itself)) {
+            verdict = Verdict::TooNoisy;
+        }
         let pairs_needed = (verdict == Verdict::TooNoisy).then(|| match interval {
-            // Noise falls with the root of the pairs; half of the effect is left for the estimate.
-            Some(interval) => {
-                let times = (2.0 * interval.half_width() / self.effect).powi(2);
-                (interval.pairs as f64 * times.max(1.5)).ceil() as usize
-            }
+            Some(interval) => pairs_for(&interval, self.effect),
             None => LEAST_PAIRS,
         });
-        Judgement { verdict, interval, pairs_needed }
+        Judgement { verdict, interval, itself, pairs_needed }
+    }
+
+    /// Whether the baseline differs from itself, by the smallest effect or more.
+    pub fn differs(&self, itself: &Interval) -> bool {
+        !itself.holds(1.0) && !itself.is_within(self.effect, 1.0)
     }
 
     fn of_interval(&self, interval: &Interval) -> Verdict {
@@ -135,6 +163,13 @@ impl Rule {
             _ => Verdict::Worse,
         }
     }
+}
+
+/// About how many pairs would show an effect of this size: noise falls with the root of the pairs, and
+/// half of the effect is left for the estimate.
+pub(crate) fn pairs_for(interval: &Interval, effect: f64) -> usize {
+    let times = (2.0 * interval.half_width() / effect).powi(2);
+    (interval.pairs as f64 * times.max(1.5)).ceil() as usize
 }
 
 #[cfg(test)]

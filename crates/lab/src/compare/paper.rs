@@ -77,8 +77,11 @@ impl Paper {
             Err(why) => return PaperVerdict { finding: Finding::NotMeasurableHere, why },
         };
         let allowed = self.allowed();
-        let range = |(low, high): (f64, f64)| Unit::Ratio.range(low, high);
-        let why = format!("ours {}, allowed {}", range((low, high)), range(allowed));
+        let range = |(low, high): (f64, f64)| match Unit::Ratio.text(low) {
+            text if text == Unit::Ratio.text(high) => text,
+            _ => Unit::Ratio.range(low, high),
+        };
+        let why = format!("ours {}; {} would agree", range((low, high)), range(allowed));
         let (finding, why) = if let Some(what) = self.fitted_to {
             (Finding::DependsOnWhatWasFitted, format!("{what} was fitted to it; {why}"))
         } else if low >= allowed.0 && high <= allowed.1 {

@@ -1,43 +1,64 @@
 //! A report as one page: works from disk, light and dark, on paper and on a phone.
+//!
+//! The first screen answers: for each question a sentence, a number with its interval, a verdict and a
+//! small plot. What lies behind is folded; tables too long to be read are in the data files.
 
-use super::{CONTRIBUTIONS, Report, Section, Status, escape, facts_of, svg};
+use super::{CONTRIBUTIONS, LONGEST_TABLE, Report, Section, Status, escape, facts_of, svg};
+use crate::document::Document;
 use crate::facts::Facts;
-use crate::outcome::Table;
+use crate::outcome::{Source, Table};
 use crate::paper::Row;
-use crate::registry::papers;
+use std::collections::BTreeMap;
 
 /// The page's style.
 const STYLE: &str = include_str!("style.css");
 
 pub(super) fn page(report: &Report) -> String {
+    let repeated = repeated_notes(report);
     let mut page = format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
          <meta name=\"color-scheme\" content=\"light dark\">\n\
-         <title>PICNIC lab</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n\
-         <h1>PICNIC lab</h1>\n<p class=\"lead\">{}</p>\n",
-        escape(CONTRIBUTIONS)
+         <title>PICNIC lab</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n{}<main>\n\
+         <h1>PICNIC lab</h1>\n{}",
+        contents(report, !repeated.is_empty()),
+        summary(report)
     );
-    page += &summary(report);
-    page += "<section class=\"cards\">\n";
-    report.rows(true).for_each(|row| page += &card(report, row));
-    page += "</section>\n<section>\n<h2>All figures of the papers</h2>\n";
-    page += "<p>Ratios and shapes are compared, figures of other hardware are not. \
-             <em>Measured</em>: by this machine's clocks and counters. <em>Modelled</em>: by the \
-             simulator's.</p>\n<div class=\"scroll\">\n<table class=\"papers\">\n\
-             <thead><tr><th>experiment</th><th>of</th><th>paper</th><th>ours</th>\
-             <th>status</th></tr></thead>\n<tbody>\n";
-    report.rows(true).chain(report.rows(false)).for_each(|row| page += &line(report, row));
-    page += "</tbody>\n</table>\n</div>\n</section>\n";
-    report.sections.iter().for_each(|section| page += &one(report, section));
-    page += "<section>\n<h2>Machines</h2>\n";
+    page += "<section id=\"answers\" class=\"cards\">\n";
+    report.answers().iter().for_each(|(section, answer)| page += &card(report, section, answer));
+    page += "</section>\n";
+    page += &paper_colour(report);
+    report.sections.iter().for_each(|section| page += &one(report, section, &repeated));
+    if !repeated.is_empty() {
+        page += "<section id=\"several\">\n<h2>Holds for several</h2>\n<ul class=\"notes\">\n";
+        for (note, names) in &repeated {
+            page += &format!("<li>{}: {}</li>\n", escape(&names.join(", ")), escape(note));
+        }
+        page += "</ul>\n</section>\n";
+    }
+    if report.has_rows() {
+        page += &papers(report);
+    }
+    page += "<section id=\"machines\">\n<h2>Machines</h2>\n";
     report.machines.iter().for_each(|facts| page += &machine(facts));
-    page + "</section>\n</main>\n</body>\n</html>\n"
+    page += &format!("</section>\n<p class=\"why\">{}</p>\n", escape(CONTRIBUTIONS));
+    page + "</main>\n</body>\n</html>\n"
+}
+
+/// Where is what.
+fn contents(report: &Report, has_repeated: bool) -> String {
+    let own = report.sections.iter().map(|section| (section.name.as_str(), section.name.as_str()));
+    let several = has_repeated.then_some(("several", "Holds for several"));
+    let papers = report.has_rows().then_some(("papers", "All figures of the papers"));
+    let all = [("answers", "Answers")].into_iter().chain(own);
+    let all = all.chain(several).chain(papers).chain([("machines", "Machines")]);
+    let items: String = all
+        .map(|(id, name)| format!("<li><a href=\"#{}\">{}</a></li>\n", escape(id), escape(name)))
+        .collect();
+    format!("<nav aria-label=\"Contents\">\n<ul>\n{items}</ul>\n</nav>\n")
 }
 
 fn summary(report: &Report) -> String {
-    let answered = report.rows(true).chain(report.rows(false));
-    let answered = answered.filter(|row| matches!(report.status(row), Status::Answered(_)));
     let machine = report.machines.first();
     let on = machine.map_or_else(String::new, |facts| {
         format!(
@@ -45,165 +66,312 @@ fn summary(report: &Report) -> String {
             facts.processor, facts.cores, facts.kernel, facts.revision
         )
     });
+    let count = report.sections.iter().filter(|section| section.document.is_some()).count();
+    let questions = if report.sections.len() == 1 { "question" } else { "questions" };
     format!(
-        "<p class=\"summary\">{} of {} figures answered by {}{}.</p>\n",
-        answered.count(),
-        papers().len(),
+        "<p class=\"summary\">{count} of {} {questions} answered by {}{}.</p>\n",
+        report.sections.len(),
         report.effort_text(),
         escape(&on)
     )
 }
 
-fn badge(status: &Status) -> String {
-    let kind = match status {
-        Status::Answered(_) => "yes",
-        Status::NotMeasured(_) => "no",
-        Status::NotAsked | Status::Unanswered(_) => "later",
-    };
-    format!("<span class=\"badge {kind}\">{}</span>", escape(status.label()))
+/// A question's answer on the first screen.
+pub(super) struct Answer {
+    /// How sure it is: the surest first.
+    pub(super) rank: u8,
+    /// The verdict in a word or two.
+    pub(super) verdict: String,
+    /// Whether it is good news, if it is either.
+    pub(super) is_good: Option<bool>,
+    /// Which figure, what it is, between what it lies.
+    pub(super) figure: Option<[String; 3]>,
+    /// What the paper says of it.
+    pub(super) paper: Option<String>,
+    /// Why there is no more.
+    pub(super) why: String,
 }
 
-/// The experiment's name; a link to its section, if it has one here.
-fn name(report: &Report, row: &Row) -> String {
-    match report.sections.iter().any(|section| section.name == row.name) {
-        true => format!("<a href=\"#{0}\">{0}</a>", row.name),
-        false => row.name.to_owned(),
+impl Answer {
+    /// In a line, of the question of this name.
+    pub(super) fn line(&self, name: &str) -> String {
+        let verdict = &self.verdict;
+        let Some([what, number, range]) = &self.figure else {
+            let why = if self.why.is_empty() { String::new() } else { format!(": {}", self.why) };
+            return format!("{name}: {verdict}{why}");
+        };
+        let range = if range.is_empty() { String::new() } else { format!(" ({range})") };
+        let paper = self.paper.as_ref().map(|paper| format!("; the paper: {paper}"));
+        format!("{name}: {what}: {number}{range}, {verdict}{}", paper.unwrap_or_default())
     }
 }
 
-fn card(report: &Report, row: &Row) -> String {
-    let status = report.status(row);
+fn badge(text: &str, is_good: Option<bool>) -> String {
+    let kind = match is_good {
+        Some(true) => "yes",
+        Some(false) => "no",
+        None => "later",
+    };
+    format!("<span class=\"badge {kind}\">{}</span>", escape(text))
+}
+
+fn card(report: &Report, section: &Section, answer: &Answer) -> String {
+    let question = report.row(section).map_or(section.help.as_str(), |row| row.what);
+    let name = escape(&section.name);
     let mut text = format!(
-        "<div class=\"card\">\n<h3>{} {}</h3>\n<p>{}</p>\n<ul>\n",
-        name(report, row),
-        badge(&status),
-        escape(&format!("{}: {}", row.source, row.what))
+        "<div class=\"card\">\n<h3><a href=\"#{name}\">{name}</a> {}</h3>\n<p>{}</p>\n",
+        badge(&answer.verdict, answer.is_good),
+        escape(question)
     );
-    for figure in row.figures {
-        let ours = report.ours(row, figure);
+    if let Some([what, number, range]) = &answer.figure {
+        let range = match range.as_str() {
+            "" => String::new(),
+            range => format!(" <span class=\"why\">{}</span>", escape(range)),
+        };
         text += &format!(
-            "<li>{}: <span class=\"paper\">{}</span>{}</li>\n",
-            escape(figure.what),
-            escape(&figure.paper.text()),
-            ours.map_or_else(String::new, |ours| {
-                format!(", ours <strong>{}</strong>", escape(&ours))
+            "<p class=\"answer\"><strong>{}</strong>{range}<br>{}{}</p>\n",
+            escape(number),
+            escape(what),
+            answer.paper.as_ref().map_or_else(String::new, |paper| {
+                format!("; the paper: <span class=\"paper\">{}</span>", escape(paper))
             })
         );
     }
-    text += "</ul>\n";
-    if !status.why().is_empty() {
-        text += &format!("<p class=\"why\">{}</p>\n", escape(status.why()));
+    if !answer.why.is_empty() {
+        text += &format!("<p class=\"why\">{}</p>\n", escape(&answer.why));
+    }
+    if let Some(drawing) = section.drawings.first() {
+        text += &svg::small(drawing);
     }
     text + "</div>\n"
 }
 
+/// The meaning of a colour, if it is used.
+fn paper_colour(report: &Report) -> String {
+    match report.has_rows() {
+        true => "<p class=\"why\">In <span class=\"paper\">this colour</span>: the papers' figures. \
+                 Ratios and shapes are compared, figures of other hardware are not. \
+                 <em>Measured</em>: by this machine's clocks and counters. <em>Modelled</em>: by the \
+                 simulator's.</p>\n"
+            .into(),
+        false => String::new(),
+    }
+}
+
+/// Notes that several questions have, with these.
+fn repeated_notes(report: &Report) -> BTreeMap<&str, Vec<&str>> {
+    let mut found: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for section in &report.sections {
+        for note in section.document.iter().flat_map(|document| &document.outcome.notes) {
+            found.entry(note).or_default().push(&section.name);
+        }
+    }
+    found.retain(|_, names| names.len() > 1);
+    found
+}
+
+fn papers(report: &Report) -> String {
+    let mut text = String::from(
+        "<section id=\"papers\">\n<h2>All figures of the papers</h2>\n<details>\n<summary>Answered in \
+         this run</summary>\n<div class=\"scroll\">\n<table class=\"papers\">\n<thead><tr>\
+         <th>experiment</th><th>of</th><th>paper</th><th>ours</th></tr></thead>\n<tbody>\n",
+    );
+    let all: Vec<_> = report.rows(true).chain(report.rows(false)).collect();
+    let of =
+        |wanted: fn(&Status) -> bool| all.iter().filter(move |row| wanted(&report.status(row)));
+    let is_here = |status: &Status| matches!(status, Status::Answered(_) | Status::NotMeasured(_));
+    of(is_here).for_each(|row| text += &line(report, row));
+    text += "</tbody>\n</table>\n</div>\n</details>\n";
+    let others: Vec<_> =
+        of(|status| matches!(status, Status::NotAsked)).map(|row| row.name).collect();
+    if !others.is_empty() {
+        text += &format!(
+            "<details>\n<summary>{} not in this run</summary>\n<p>{}</p>\n</details>\n",
+            others.len(),
+            escape(&others.join(", "))
+        );
+    }
+    // A reason that many have is said once.
+    let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();
+    for row in of(|status| matches!(status, Status::Unanswered(_))) {
+        let why = row.unanswered.unwrap_or_default();
+        match reasons.iter_mut().find(|(known, _)| *known == why) {
+            Some((_, names)) => names.push(row.name),
+            None => reasons.push((why, vec![row.name])),
+        }
+    }
+    if !reasons.is_empty() {
+        let items: String = reasons
+            .iter()
+            .map(|(why, names)| {
+                format!("<li>{}: {}</li>\n", escape(&names.join(", ")), escape(why))
+            })
+            .collect();
+        let count: usize = reasons.iter().map(|(_, names)| names.len()).sum();
+        text += &format!(
+            "<details>\n<summary>{count} not answered yet</summary>\n<ul>\n{items}</ul>\n</details>\n"
+        );
+    }
+    text + "</section>\n"
+}
+
+/// The row's figures, a line each.
 fn line(report: &Report, row: &Row) -> String {
     let status = report.status(row);
-    let why = match status.why() {
-        "" => String::new(),
-        why => format!("<br><span class=\"why\">{}</span>", escape(why)),
-    };
-    let correction = row.correction.map_or_else(String::new, |correction| {
-        format!("<br><span class=\"why\">{}</span>", escape(correction))
-    });
-    let count = row.figures.len();
     let mut text = String::new();
     for (index, figure) in row.figures.iter().enumerate() {
         text += "<tr>";
         if index == 0 {
             text += &format!(
-                "<td rowspan=\"{count}\">{}<br><span class=\"why\">{}</span></td>",
-                name(report, row),
-                escape(row.source)
+                "<td rowspan=\"{}\"><a href=\"#{1}\">{1}</a><br><span class=\"why\">{2}; {3}</span></td>",
+                row.figures.len(),
+                escape(row.name),
+                escape(row.source),
+                escape(status.label())
             );
         }
-        text += &format!(
-            "<td>{}</td><td>{}</td><td>{}</td>",
-            escape(figure.what),
-            escape(&figure.paper.text()),
-            report.ours(row, figure).map_or_else(|| "-".into(), |ours| escape(&ours))
+        text += &figure_cells(
+            figure.what,
+            &figure.paper.text(),
+            report.ours(row, figure).as_deref().unwrap_or("-"),
         );
-        if index == 0 {
-            text += &format!("<td rowspan=\"{count}\">{}{why}{correction}</td>", badge(&status));
-        }
         text += "</tr>\n";
     }
     text
 }
 
-fn one(report: &Report, section: &Section) -> String {
+fn figure_cells(what: &str, paper: &str, ours: &str) -> String {
+    format!(
+        "<td data-label=\"of\">{}</td><td data-label=\"paper\" class=\"paper\">{}</td>\
+         <td data-label=\"ours\">{}</td>",
+        escape(what),
+        escape(paper),
+        escape(ours)
+    )
+}
+
+fn one(report: &Report, section: &Section, repeated: &BTreeMap<&str, Vec<&str>>) -> String {
     let (name, help) = (escape(&section.name), escape(&section.help));
     let mut text = format!("<section id=\"{name}\">\n<h2>{name}</h2>\n<p>{help}.</p>\n");
-    let row = papers().iter().find(|row| row.name == section.name);
-    if let Some(row) = row {
+    if let Some(row) = report.row(section) {
         text +=
             &format!("<p class=\"why\">{}</p>\n", escape(&format!("{}: {}", row.source, row.what)));
         text += "<div class=\"scroll\">\n<table>\n<thead><tr><th>figure</th><th>paper</th>\
                  <th>ours</th></tr></thead>\n<tbody>\n";
         for figure in row.figures {
-            let ours = report.ours(row, figure).unwrap_or_else(|| "-".into());
-            text += &format!(
-                "<tr><td>{}</td><td>{}</td><td>{}</td></tr>\n",
-                escape(figure.what),
-                escape(&figure.paper.text()),
-                escape(&ours)
-            );
+            let ours = report.ours(row, figure);
+            let cells =
+                figure_cells(figure.what, &figure.paper.text(), ours.as_deref().unwrap_or("-"));
+            text += &format!("<tr>{cells}</tr>\n");
         }
         text += "</tbody>\n</table>\n</div>\n";
         if let Some(correction) = row.correction {
             text += &format!("<p class=\"why\">Of the paper: {}.</p>\n", escape(correction));
         }
     }
-    for drawing in &section.drawings {
-        text += &format!(
-            "<div class=\"plot\">\n<h3>{}</h3>\n<p class=\"axis-title\">{}</p>\n{}{}</div>\n",
-            escape(&drawing.title),
-            escape(&drawing.y_label),
-            svg::svg(drawing),
-            svg::legend(drawing)
-        );
+    let mut drawings = section.drawings.iter();
+    if let Some(first) = drawings.next() {
+        text += &plot(first);
     }
-    if let Some(document) = &section.document {
-        document.outcome.tables().iter().for_each(|found| text += &table(found));
-        if !document.outcome.notes.is_empty() {
-            let notes = document.outcome.notes.iter();
-            let items: Vec<_> = notes.map(|note| format!("<li>{}</li>\n", escape(note))).collect();
-            text += &format!("<ul class=\"notes\">\n{}</ul>\n", items.concat());
-        }
-    } else {
-        for (points, reason) in &section.missing {
-            let words = format!("not measured: {points}: {reason}");
-            text += &format!("<p class=\"missing\">{}</p>\n", escape(&words));
+    let more: Vec<_> = drawings.map(plot).collect();
+    text += &folded(&counted(more.len(), "more plot"), &more.concat());
+    match &section.document {
+        Some(document) => text += &details(section, document, repeated),
+        None => {
+            for (points, reason) in &section.missing {
+                let words = format!("not measured: {points}: {reason}");
+                text += &format!("<p class=\"missing\">{}</p>\n", escape(&words));
+            }
         }
     }
-    text += &section.processor.as_ref().map(table).unwrap_or_default();
+    text + "</section>\n"
+}
+
+/// Tables, notes, and how it was measured.
+fn details(section: &Section, document: &Document, repeated: &BTreeMap<&str, Vec<&str>>) -> String {
+    let outcome = &document.outcome;
+    let tables = outcome.tables();
+    let shown: String = tables.iter().map(table).collect();
+    let notes = outcome.notes.iter().filter(|note| !repeated.contains_key(note.as_str()));
+    let notes: Vec<_> = notes.map(|note| format!("<li>{}</li>\n", escape(note))).collect();
+    let mut text = folded(&counted(tables.len(), "table"), &shown);
+    let list = format!("<ul class=\"notes\">\n{}</ul>\n", notes.concat());
+    // An answer to a question of one's own is in its notes.
+    text += &match section.is_question {
+        true => list,
+        false => folded(&counted(notes.len(), "note"), &list),
+    };
     let (points, noisy) = section.points;
-    let machine = section.document.as_ref().map_or_else(String::new, |document| {
-        format!(" on {}, revision {}", document.facts.machine, document.facts.revision)
-    });
-    let words = format!("{points} points measured, {noisy} of them noisy{machine}");
-    text += &format!("<p class=\"why\">{}.</p>\n", escape(&words));
-    text + &format!("<pre><code>{}</code></pre>\n</section>\n", escape(&section.command))
+    let on = format!("on {}, revision {}", document.facts.machine, document.facts.revision);
+    let how = match outcome.source() {
+        Source::Modelled => format!("Modelled {on}: all times are the simulator's."),
+        Source::Measured if section.is_question => format!("Measured {on}."),
+        Source::Measured => {
+            let points = counted(points, "point");
+            format!("{points} measured {on}, {noisy} of them while other programs ran.")
+        }
+    };
+    let how = format!(
+        "<p class=\"why\">{}</p>\n{}<pre><code>{}</code></pre>\n",
+        escape(&how),
+        section.processor.as_ref().map(table).unwrap_or_default(),
+        escape(&section.command)
+    );
+    text + &folded("How it was measured, and how to run it again", &how)
+}
+
+/// So many of these; empty of none.
+fn counted(count: usize, what: &str) -> String {
+    match count {
+        0 => String::new(),
+        1 => format!("1 {what}"),
+        _ => format!("{count} {what}s"),
+    }
+}
+
+/// Behind a line; nothing without one.
+fn folded(summary: &str, text: &str) -> String {
+    match summary {
+        "" => String::new(),
+        _ => format!("<details>\n<summary>{}</summary>\n{text}</details>\n", escape(summary)),
+    }
+}
+
+fn plot(drawing: &crate::plot::Drawing) -> String {
+    format!(
+        "<div class=\"plot\">\n<h3>{}</h3>\n<p class=\"axis-title\">{}</p>\n{}{}</div>\n",
+        escape(&drawing.title),
+        escape(&drawing.y_label),
+        svg::svg(drawing),
+        svg::legend(drawing)
+    )
 }
 
 fn table(found: &Table) -> String {
-    let cell = |tag: &str, place: usize, words: &str| {
-        let class = if place < found.words { "" } else { " class=\"number\"" };
-        format!("<{tag}{class}>{}</{tag}>", escape(words))
-    };
-    let row = |tag: &str, cells: &[String]| {
-        let cells = cells.iter().enumerate().map(|(place, words)| cell(tag, place, words));
-        format!("<tr>{}</tr>\n", cells.collect::<String>())
-    };
     let title = match found.title.as_str() {
         "" => String::new(),
         title => format!("<h3>{}</h3>\n", escape(title)),
     };
-    let rows: String = found.rows.iter().map(|cells| row("td", cells)).collect();
+    if found.rows.len() > LONGEST_TABLE {
+        let rows = found.rows.len();
+        return format!(
+            "{title}<p class=\"why\">{rows} rows: in <a href=\"points.csv\">points.csv</a></p>\n"
+        );
+    }
+    let class = |place: usize| if place < found.words { "" } else { " class=\"number\"" };
+    let heads = found.columns.iter().enumerate();
+    let heads = heads.map(|(place, name)| format!("<th{}>{}</th>", class(place), escape(name)));
+    let rows = found.rows.iter().map(|cells| {
+        let cells = found.columns.iter().zip(cells).enumerate().map(|(place, (name, words))| {
+            format!("<td data-label=\"{}\"{}>{}</td>", escape(name), class(place), escape(words))
+        });
+        format!("<tr>{}</tr>\n", cells.collect::<String>())
+    });
     format!(
-        "{title}<div class=\"scroll\">\n<table>\n<thead>{}</thead>\n<tbody>\n{rows}</tbody>\n\
+        "{title}<div class=\"scroll\">\n<table>\n<thead><tr>{}</tr></thead>\n<tbody>\n{}</tbody>\n\
          </table>\n</div>\n",
-        row("th", &found.columns).trim_end()
+        heads.collect::<String>(),
+        rows.collect::<String>()
     )
 }
 
@@ -212,7 +380,8 @@ fn machine(facts: &Facts) -> String {
         format!("<tr><th scope=\"row\">{name}</th><td>{}</td></tr>\n", escape(&words))
     });
     let rows: String = rows.collect();
-    format!(
+    let table = format!(
         "<div class=\"scroll\">\n<table class=\"facts\">\n<tbody>\n{rows}</tbody>\n</table>\n</div>\n"
-    )
+    );
+    folded(&format!("{}, {} cores, kernel {}", facts.processor, facts.cores, facts.kernel), &table)
 }

@@ -1,6 +1,6 @@
 //! A report as Markdown.
 
-use super::{CONTRIBUTIONS, Report, Section, facts_of};
+use super::{CONTRIBUTIONS, LONGEST_TABLE, Report, Section, facts_of};
 use crate::outcome::Table;
 use crate::paper::Row;
 
@@ -49,7 +49,10 @@ fn one(section: &Section) -> String {
         if !title.is_empty() {
             text += &format!("\n### {title}\n");
         }
-        text += &format!("\n{}", table(columns, rows, *words));
+        text += &match rows.len() > LONGEST_TABLE {
+            true => format!("\n{} rows: in points.csv\n", rows.len()),
+            false => format!("\n{}", table(columns, rows, *words)),
+        };
     }
     if let Some(document) = &section.document {
         text += "\n";

@@ -10,15 +10,17 @@ mod markdown;
 mod svg;
 
 pub use diff::{Diff, diff};
+use html::Answer;
 
-use crate::compare::{Finding, PaperVerdict};
+use crate::ab;
+use crate::compare::{Finding, PaperVerdict, Verdict};
 use crate::distribution;
 use crate::document::Document;
 use crate::experiment::Effort;
 use crate::facts::Facts;
 use crate::folder::Folder;
 use crate::meter::CoreShare;
-use crate::outcome::{Figure, Source, Table};
+use crate::outcome::{Figure, Outcome, Source, Table};
 use crate::paper::{PaperFigure, Row, SHARED_CORES};
 use crate::plot::Drawing;
 use crate::registry::papers;
@@ -80,7 +82,12 @@ pub struct Section {
     pub processor: Option<Table>,
     /// The command that runs it again.
     pub command: String,
+    /// Whether it is a question of one's own, whose answer is in its notes.
+    pub is_question: bool,
 }
+
+/// Rows of a table that people read; a longer one is in the data file only.
+const LONGEST_TABLE: usize = 12;
 
 /// A run, ready to be written.
 #[derive(Clone, Debug)]
@@ -132,6 +139,7 @@ impl Report {
                 ),
                 name: job.name,
                 document,
+                is_question: false,
             });
         }
         let mut machines: Vec<Facts> = Vec::new();
@@ -144,6 +152,133 @@ impl Report {
             }
         }
         Ok(Report { sections, machines, effort })
+    }
+
+    /// Of the answer to a question of one's own, and the command that asks it again.
+    pub fn of_answer(document: &Document, command: &str) -> Report {
+        let text =
+            |key: &str| document.outcome.settings[key].as_str().unwrap_or_default().to_owned();
+        let under = match text("workload") {
+            none if none.is_empty() => String::new(),
+            workload => format!(" under {workload}"),
+        };
+        let section = Section {
+            name: document.name.clone(),
+            help: format!(
+                "{} of two cards or more, the baseline twice in each round{under}",
+                text("figure")
+            ),
+            drawings: ab::drawing(&document.outcome)
+                .into_iter()
+                .chain(distribution::drawing(&document.outcome.distributions))
+                .collect(),
+            missing: Vec::new(),
+            points: (1, 0),
+            processor: None,
+            command: command.into(),
+            is_question: true,
+            document: Some(document.clone()),
+        };
+        let machines = vec![document.facts.clone()];
+        Report { sections: vec![section], machines, effort: Effort::Usual }
+    }
+
+    /// The row of the papers' table that a section answers; none if it answers none.
+    fn row(&self, section: &Section) -> Option<&'static Row> {
+        papers().iter().find(|row| row.name == section.name)
+    }
+
+    /// Whether a row of the papers' table is answered, or was tried.
+    fn has_rows(&self) -> bool {
+        self.sections.iter().any(|section| self.row(section).is_some())
+    }
+
+    /// What each question came to, in a number if there is one; the surest first, those without a
+    /// verdict last.
+    fn answers(&self) -> Vec<(&Section, Answer)> {
+        let answers = self.sections.iter().map(|section| (section, self.answer(section)));
+        let mut answers: Vec<_> = answers.collect();
+        answers.sort_by_key(|(_, answer)| answer.rank);
+        answers
+    }
+
+    fn answer(&self, section: &Section) -> Answer {
+        let Some(document) = &section.document else {
+            let reasons = section.missing.iter().map(|(_, reason)| reason.as_str());
+            return Answer {
+                rank: 4,
+                verdict: "not measured".into(),
+                is_good: Some(false),
+                figure: None,
+                paper: None,
+                why: reasons.collect::<Vec<_>>().join("; "),
+            };
+        };
+        let source = document.outcome.source().label();
+        let Some(row) = self.row(section) else { return of_own(&document.outcome, source) };
+        let figures = row.figures.iter().filter_map(|figure| {
+            let ours = self.figure(row, figure)?;
+            let judged = figure.judge(&ours);
+            let finding = judged.as_ref().map(|judged| judged.finding);
+            let rank = match finding {
+                _ if ours.values.is_empty() => 3,
+                Some(Finding::Reproduced | Finding::NotReproduced) => 0,
+                Some(Finding::DependsOnWhatWasFitted) | None => 1,
+                Some(Finding::NotMeasurableHere) => 2,
+            };
+            let [number, range] = match figure.holds {
+                Some(_) => [figure.text(&ours), String::new()],
+                None => [ours.text(), ours.range_text()],
+            };
+            let why = match judged {
+                Some(PaperVerdict { finding: Finding::Reproduced, .. }) | None => String::new(),
+                Some(judged) => judged.why,
+            };
+            Some(Answer {
+                rank,
+                verdict: match finding {
+                    Some(finding) => format!("{finding}, {source}"),
+                    None => source.into(),
+                },
+                is_good: finding.and_then(|finding| match finding {
+                    Finding::Reproduced => Some(true),
+                    Finding::NotReproduced => Some(false),
+                    _ => None,
+                }),
+                figure: (rank < 3).then(|| [figure.what.into(), number, range]),
+                paper: Some(figure.paper.text()),
+                why,
+            })
+        });
+        let none = of_own(&document.outcome, source);
+        figures.min_by_key(|answer| answer.rank).unwrap_or(none)
+    }
+
+    /// Ten lines at most: each question's answer; of a single one, its figures beside the paper's.
+    pub fn summary(&self) -> Vec<String> {
+        const LINES: usize = 10;
+        let mut lines: Vec<String> = match &self.sections[..] {
+            [section] if self.row(section).is_some() => {
+                let row = self.row(section);
+                let figures =
+                    row.iter().flat_map(|row| row.figures.iter().map(move |of| (row, of)));
+                let line = |(row, figure): (&&'static Row, &PaperFigure)| {
+                    let ours = self.ours(row, figure);
+                    let ours = ours.unwrap_or_else(|| "not measured".into());
+                    format!("{}: {ours}; the paper: {}", figure.what, figure.paper.text())
+                };
+                figures.map(line).collect()
+            }
+            _ => {
+                let answers = self.answers().into_iter();
+                answers.map(|(section, answer)| answer.line(&section.name)).collect()
+            }
+        };
+        if let Some(more @ 1..) = lines.len().checked_sub(LINES) {
+            lines.truncate(LINES - 1);
+            lines.push(format!("{} more on the page", more + 1));
+        }
+        lines
     }
 
     /// What became of a row.
@@ -165,21 +300,7 @@ impl Report {
 
     /// Ours beside a paper's figure, for people; none if there is none.
     pub fn ours(&self, row: &Row, figure: &PaperFigure) -> Option<String> {
-        let found = self.figure(row, figure)?;
-        let mut text = match found.range_text() {
-            range if range.is_empty() => found.text(),
-            range => format!("{} ({range})", found.text()),
-        };
-        if found.key.starts_with(SHARED_CORES) {
-            text += ", on shared cores";
-        }
-        Some(match figure.judge(&found) {
-            Some(PaperVerdict { finding: Finding::Reproduced, .. }) => {
-                format!("{text}: reproduced")
-            }
-            Some(PaperVerdict { finding, why }) => format!("{text}: {finding} ({why})"),
-            None => text,
-        })
+        self.figure(row, figure).map(|found| figure.text(&found))
     }
 
     fn figure(&self, row: &Row, figure: &PaperFigure) -> Option<Figure> {
@@ -242,6 +363,44 @@ impl Report {
     }
 }
 
+/// The first figure of a run that no paper has.
+fn of_own(outcome: &Outcome, source: &str) -> Answer {
+    let none = Answer {
+        rank: 1,
+        verdict: source.into(),
+        is_good: None,
+        figure: None,
+        paper: None,
+        why: String::new(),
+    };
+    let sweep = outcome.series.iter().find(|series| series.name == "sweep");
+    let swept = sweep.iter().flat_map(|series| &series.points).flat_map(|point| &point.comparisons);
+    if let Some(comparison) = outcome.whole.comparisons.iter().chain(swept).next() {
+        let judgement = comparison.judgement();
+        let verdict = judgement.map(|judgement| judgement.verdict);
+        let number = comparison.estimate().map(|of| Unit::Change.text(of.ratio - 1.0));
+        let interval = judgement.and_then(|judgement| judgement.interval);
+        let range = interval.map(|of| Unit::Change.range(of.low - 1.0, of.high - 1.0));
+        let range = range.map_or_else(String::new, |range| format!("95 %: {range}"));
+        let what = format!("{}, candidate against baseline", comparison.label());
+        return Answer {
+            rank: u8::from(matches!(verdict, None | Some(Verdict::TooNoisy))),
+            verdict: verdict.map_or_else(|| source.into(), |verdict| verdict.to_string()),
+            is_good: verdict.and_then(|verdict| match verdict {
+                Verdict::Better => Some(true),
+                Verdict::Worse => Some(false),
+                _ => None,
+            }),
+            figure: number.map(|number| [what, number, range]),
+            why: outcome.notes.first().cloned().unwrap_or_default(),
+            ..none
+        };
+    }
+    let shown = outcome.whole.figures.iter().find(|figure| !figure.detail);
+    let figure = shown.map(|figure| [figure.label(), figure.text(), figure.range_text()]);
+    Answer { figure, ..none }
+}
+
 /// Shares of each core's time over measured points, each by the time that it took.
 fn processor(records: &[&Record]) -> Option<Table> {
     /// A kind of time, for people, and its share.
@@ -278,8 +437,8 @@ fn processor(records: &[&Record]) -> Option<Table> {
     (!rows.is_empty()).then_some(Table { title, columns, rows, words: 0 })
 }
 
-/// As a shell takes it.
-fn shell(value: &str) -> String {
+/// A word as a shell takes it.
+pub fn shell(value: &str) -> String {
     let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "-_.,/:=".contains(letter);
     if !value.is_empty() && value.chars().all(is_plain) {
         return value.into();

@@ -50,6 +50,8 @@ fn ticks(low: f64, high: f64) -> Vec<f64> {
 pub(super) fn svg(drawing: &Drawing) -> String {
     let dots = || drawing.lines.iter().flat_map(|line| &line.points);
     let marked = drawing.marks.iter().map(|mark| mark.y);
+    let band = drawing.band.iter().flat_map(|band| [band.low, band.high]);
+    let marked = marked.chain(band);
     let highest = dots().map(|dot| dot.high).chain(marked.clone()).fold(f64::MIN, f64::max);
     let lowest = dots().map(|dot| dot.low).chain(marked).fold(0.0, f64::min);
     let y_ticks = ticks(lowest, highest.max(lowest + f64::EPSILON));
@@ -65,6 +67,14 @@ pub(super) fn svg(drawing: &Drawing) -> String {
         "<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{}\">\n",
         escape(&drawing.title)
     );
+    if let Some(band) = &drawing.band {
+        let (top, bottom) = (y.at(band.high), y.at(band.low));
+        text += &format!(
+            "<rect class=\"band\" x=\"{LEFT}\" y=\"{top:.1}\" width=\"{:.1}\" height=\"{:.1}\"/>\n",
+            right - LEFT,
+            (bottom - top).max(1.0)
+        );
+    }
     for tick in &y_ticks {
         let (at, label) = (y.at(*tick), tick_text(drawing.y_unit, *tick));
         text += &format!(
@@ -106,7 +116,7 @@ fn lines(drawing: &Drawing, y: &Scale) -> String {
     for &place in &places {
         let at = x.at(place);
         // Labels that would stand in each other are left out.
-        if at - last < 58.0 {
+        if at - last < 76.0 {
             continue;
         }
         last = at;
@@ -233,26 +243,86 @@ fn marks(drawing: &Drawing, x: &Scale, y: &Scale) -> String {
     text
 }
 
-/// The names of the lines with their shapes; nothing for a single one.
+/// The names of the lines with their shapes, if there are several; the meaning of the papers' marks and
+/// of the band, if they are there.
 pub(super) fn legend(drawing: &Drawing) -> String {
-    if drawing.lines.len() < 2 {
-        return String::new();
-    }
-    let mut text = String::from("<ul class=\"legend\">");
-    for (index, line) in drawing.lines.iter().enumerate() {
-        let shape = if drawing.bars.is_empty() {
-            shape(index, 7.0, 7.0)
-        } else {
-            let colour = index % COLOURS + 1;
-            format!("<rect class=\"bar c{colour}\" x=\"2\" y=\"2\" width=\"10\" height=\"10\"/>")
-        };
-        text += &format!(
+    let mut items = String::new();
+    let mut add = |shape: &str, name: &str| {
+        items += &format!(
             "<li><svg class=\"key\" viewBox=\"0 0 14 14\" aria-hidden=\"true\">{}</svg>{}</li>",
             shape.trim_end(),
-            escape(&line.name)
+            escape(name)
         );
+    };
+    let lines = if drawing.lines.len() < 2 { &[] } else { &drawing.lines[..] };
+    for (index, line) in lines.iter().enumerate() {
+        match drawing.bars.is_empty() {
+            true => add(&shape(index, 7.0, 7.0), &line.name),
+            false => {
+                let colour = index % COLOURS + 1;
+                let bar = "x=\"2\" y=\"2\" width=\"10\" height=\"10\"";
+                add(&format!("<rect class=\"bar c{colour}\" {bar}/>"), &line.name);
+            }
+        }
     }
-    text + "</ul>\n"
+    if drawing.marks.iter().any(|mark| mark.x.is_some()) {
+        add("<path class=\"mark\" d=\"M7 1l6 6l-6 6l-6-6z\"/>", "the paper");
+    }
+    if drawing.marks.iter().any(|mark| mark.x.is_none()) {
+        add("<path class=\"mark across\" d=\"M0 7H14\"/>", "the paper");
+    }
+    if let Some(band) = &drawing.band {
+        add("<rect class=\"band\" x=\"0\" y=\"3\" width=\"14\" height=\"8\"/>", &band.label);
+    }
+    match items.as_str() {
+        "" => items,
+        items => format!("<ul class=\"legend\">{items}</ul>\n"),
+    }
+}
+
+/// The drawing without its axes, for a first look.
+pub(super) fn small(drawing: &Drawing) -> String {
+    const SIZE: (f64, f64) = (200.0, 44.0);
+    let dots = || drawing.lines.iter().flat_map(|line| &line.points);
+    let of = |value: fn(&Dot) -> f64, low: f64| {
+        let values = || dots().map(value);
+        let (least, most) = (values().fold(low, f64::min), values().fold(f64::MIN, f64::max));
+        (least, most)
+    };
+    let ((x_low, x_high), (y_low, y_high)) = (of(|dot| dot.x, f64::MAX), of(|dot| dot.y, 0.0));
+    let is_logarithmic = drawing.is_logarithmic && x_low > 0.0;
+    let x = Scale { low: x_low, high: x_high, from: 4.0, to: SIZE.0 - 4.0, is_logarithmic };
+    let high = y_high.max(y_low + f64::EPSILON);
+    let y = Scale { low: y_low, high, from: SIZE.1 - 4.0, to: 4.0, is_logarithmic: false };
+    let mut text = format!(
+        "<svg class=\"small\" viewBox=\"0 0 {} {}\" role=\"img\" aria-label=\"{}\">\n",
+        SIZE.0,
+        SIZE.1,
+        escape(&drawing.title)
+    );
+    let groups = drawing.lines.len().max(1) as f64;
+    let room = (SIZE.0 - 8.0) / drawing.bars.len().max(1) as f64;
+    for (index, Line { points, .. }) in drawing.lines.iter().enumerate() {
+        let colour = index % COLOURS + 1;
+        if drawing.bars.is_empty() {
+            let path: Vec<_> =
+                points.iter().map(|dot| format!("{:.1},{:.1}", x.at(dot.x), y.at(dot.y))).collect();
+            text +=
+                &format!("<polyline class=\"line c{colour}\" points=\"{}\"/>\n", path.join(" "));
+            continue;
+        }
+        let (width, bottom) = ((room * 0.8 / groups).min(24.0), y.at(0.0));
+        for dot in points {
+            let (left, top) = (4.0 + room * dot.x + width * index as f64, y.at(dot.y));
+            text += &format!(
+                "<rect class=\"bar c{colour}\" x=\"{left:.1}\" y=\"{:.1}\" width=\"{width:.1}\" \
+                 height=\"{:.1}\"/>\n",
+                top.min(bottom),
+                (top - bottom).abs().max(0.5)
+            );
+        }
+    }
+    text + "</svg>\n"
 }
 
 #[cfg(test)]

@@ -185,6 +185,18 @@ impl Hosts {
         self.testbed.wait_for_carrier(Role::Server.short(), &link)
     }
 
+    /// Has the first client send packets as a wire carries them, by either way: its kernel merges none
+    /// and finishes their checksums, without which nothing behind may merge them.
+    ///
+    /// # Errors
+    /// What the system said; `ethtool` is not installed.
+    pub fn send_frames(&self) -> Result<(), MachineError> {
+        for link in [CLIENT_LINK, PLAIN_LINK] {
+            self.within(Role::Client, &format!("ethtool -K {link} tx off tso off gso off"))?;
+        }
+        Ok(())
+    }
+
     fn join(
         &self,
         (near, near_link): (Role, &str),

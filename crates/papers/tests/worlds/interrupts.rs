@@ -40,10 +40,10 @@ fn is_ever(points: &[Point], key: &str) -> bool {
     points.iter().flat_map(|point| values(point, key)).any(|value| value > 0.0)
 }
 
-/// Whether a figure is there, told or "unavailable".
+/// Whether a figure is there, a number or null.
 fn is_told(outcome: &Outcome, key: &str) -> bool {
     let value = &outcome.fields()[key];
-    value.is_number() || value == "unavailable"
+    value.is_number() || value.is_null()
 }
 
 #[test]

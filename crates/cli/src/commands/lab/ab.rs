@@ -1,40 +1,50 @@
 //! `picnic lab ab`: is this card better than that one?
 
 use super::progress::Progress;
-use super::{REVISION, show};
+use super::{PAGE, REVISION, ReportArgs, text_with, write_page};
 use crate::failure::Usage;
+use crate::output;
 use crate::registries::{registries, sections};
+use anyhow::Context;
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 use picnic_core::config::Setting;
 use picnic_lab::ab::{
-    CARD_FIGURES, Candidates, ComparedFigure, Kind, Question, Reading, Side, Workload,
+    Allowed, CARD_FIGURES, Candidates, ComparedFigure, Kind, Question, Reading, Side, Workload,
+    drawing,
 };
+use picnic_lab::chart::chart;
 use picnic_lab::compare::{LEAST_PAIRS, SMALLEST_EFFECT};
 use picnic_lab::document::{Document, Kind as DocumentKind};
 use picnic_lab::experiment::LabError;
 use picnic_lab::facts::facts;
+use picnic_lab::report::{Report, shell};
 use picnic_machine::signals;
-use std::path::PathBuf;
-use std::time::Instant;
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::time::{Instant, SystemTime};
 
 /// Seconds of a measurement, of a card alone and with a workload.
 const SECONDS: (f64, f64) = (0.2, 2.0);
-/// Times as many pairs as are asked for, while the verdict is not clear.
-const MORE: usize = 4;
+/// Times as many pairs as are asked for, while the verdict is not clear; with a workload an answer is
+/// to take less than five minutes.
+const MORE: (usize, usize) = (4, 2);
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Both cards are measured in turns. The answer is the ratio of the pairs with its 95 % confidence
-interval, and a verdict: better, worse, no difference or too noisy. At least ten pairs are needed;
-while the verdict is not clear, up to four times --pairs are measured.
+Each round measures the baseline twice and the candidate once, in random order. The answer is the
+ratio of the pairs with its 95 % confidence interval, which is as wide as that of the baseline
+against itself at least, and a verdict: better, worse, no difference or too noisy. At least ten
+pairs are needed; while the verdict is not clear, up to --most-pairs are measured. If these could not
+decide the question, the answer names the time that would.
 
 Without a workload, the cards run as their files say and the figure is one of the card's own. With
 one (root), a card's first wire goes to a client and its host to a server, each in a namespace of
 its own; in commands, {server} is the server's address and {seconds} how long to take.
 
-A pair does not count if a side lost packets for lack of room, or a thread of the client was always
-at work, or the client could not ask as much as it was to.
+A pair does not count if a side lost packets for lack of room, a thread of the client was always at
+work, the client could not ask as much as it was to, or other processes had more of the cores than
+--allow-others.
 
 Examples:
   picnic lab ab --candidate-set rx[0].hash=jhash
@@ -94,7 +104,8 @@ pub(super) struct AbArgs {
     /// Pairs to measure, 10 at least
     #[arg(long, value_name = "N", default_value_t = LEAST_PAIRS, value_parser = pairs)]
     pairs: usize,
-    /// Pairs to measure at most, while the verdict is not clear [default: four times --pairs]
+    /// Pairs to measure at most, while the verdict is not clear [default: four times --pairs, with a
+    /// workload twice]
     #[arg(long, value_name = "N", value_parser = pairs)]
     most_pairs: Option<usize>,
     /// Seconds of each measurement [default: 0.2, with a workload 2]
@@ -106,13 +117,26 @@ pub(super) struct AbArgs {
     /// Count pairs whose client was full
     #[arg(long)]
     allow_full_client: bool,
+    /// Percent of all cores that other processes may have during a measurement
+    #[arg(long, value_name = "PERCENT", value_parser = percent, default_value_t = 10.0)]
+    allow_others: f64,
+    /// Have the client send packets as a wire carries them: not merged, their checksums finished
+    #[arg(long)]
+    no_client_tso: bool,
     /// Do not measure the card's own cost
     #[arg(long)]
     no_cost: bool,
+    /// Keep the answer, all measurements and a page in this folder
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
 }
 
 pub(super) fn run(args: &AbArgs, json: bool) -> anyhow::Result<()> {
     let question = question(args).map_err(Usage)?;
+    if let Some(folder) = &args.out {
+        // Before anything is measured for it.
+        free(folder)?;
+    }
     // What has been built is taken back.
     signals::stop_flag()?;
     let (started, bar) = (Instant::now(), Progress::new());
@@ -122,7 +146,79 @@ pub(super) fn run(args: &AbArgs, json: bool) -> anyhow::Result<()> {
     let outcome = outcome.map_err(LabError::into_cause)?;
     let took_s = started.elapsed().as_secs_f64();
     let (kind, name) = (DocumentKind::Experiment, "ab".to_owned());
-    show(&Document { kind, name, outcome, took_s, facts: facts(REVISION) }, json)
+    let document = Document { kind, name, outcome, took_s, facts: facts(REVISION) };
+    let mut last = String::new();
+    if let Some(folder) = &args.out {
+        let command = std::env::args().skip(1).map(|word| shell(&word)).collect::<Vec<_>>();
+        let page = keep(folder, &document, &format!("picnic {}", command.join(" ")))?;
+        last = format!("\nPage: {page}\n");
+    }
+    if json {
+        return output::print_json(&document.to_json());
+    }
+    output::print(&(text_of(&document) + &last))
+}
+
+/// The answer in a folder, and the command that asked.
+const ANSWER: &str = "answer.json";
+
+fn free(folder: &Path) -> anyhow::Result<()> {
+    let file = folder.join(ANSWER);
+    anyhow::ensure!(
+        !file.exists(),
+        "{}: found an answer, allowed: a new or empty folder",
+        folder.display()
+    );
+    std::fs::create_dir_all(folder)
+        .with_context(|| format!("{}: cannot be written", folder.display()))
+}
+
+/// Writes an answer and its page; where the page is.
+fn keep(folder: &Path, document: &Document, command: &str) -> anyhow::Result<String> {
+    let file = folder.join(ANSWER);
+    let mut json = document.to_json();
+    json["command"] = command.into();
+    std::fs::write(&file, serde_json::to_string_pretty(&json)? + "\n")
+        .with_context(|| format!("{}: cannot be written", file.display()))?;
+    write_page(&Report::of_answer(document, command), &folder.join(PAGE))
+}
+
+/// The answer in a folder; none if it is not the folder of one.
+pub(super) fn kept(folder: &Path) -> anyhow::Result<Option<(Document, String)>> {
+    let file = folder.join(ANSWER);
+    if !file.exists() {
+        return Ok(None);
+    }
+    let about = || format!("{}: not an answer", file.display());
+    let text = std::fs::read_to_string(&file).with_context(about)?;
+    let json: Value = serde_json::from_str(&text).with_context(about)?;
+    let document = Document::from_json(&json).map_err(anyhow::Error::msg).with_context(about)?;
+    Ok(Some((document, json["command"].as_str().unwrap_or_default().to_owned())))
+}
+
+/// Writes the page of a kept answer anew, and prints it.
+pub(super) fn report(
+    (document, command): &(Document, String),
+    args: &ReportArgs,
+    json: bool,
+) -> anyhow::Result<()> {
+    let report = Report::of_answer(document, command);
+    if json {
+        return output::print_json(&report.json());
+    }
+    if args.markdown {
+        return output::print(&report.markdown());
+    }
+    let page = args.out.clone().unwrap_or_else(|| args.folder.join(PAGE));
+    let page = write_page(&report, &page)?;
+    output::print(&format!("{}\nPage: {page}\n", text_of(document)))
+}
+
+/// An answer for people; a sweep with its curve.
+fn text_of(document: &Document) -> String {
+    let is_sweep = document.outcome.series.iter().any(|series| series.name == "sweep");
+    let drawn = drawing(&document.outcome).filter(|_| is_sweep);
+    text_with(document, &drawn.map_or_else(String::new, |drawing| chart(&drawing)))
 }
 
 fn question(args: &AbArgs) -> Result<Question, String> {
@@ -141,8 +237,11 @@ fn question(args: &AbArgs) -> Result<Question, String> {
     }
     let figure = figure(args, kind)?;
     let more_is_better = !args.lower_is_better && figure.more_is_better();
-    let seconds = if workload.is_some() { SECONDS.1 } else { SECONDS.0 };
-    let most_pairs = args.most_pairs.unwrap_or(args.pairs * MORE);
+    let (seconds, more) = match workload.is_some() {
+        true => (SECONDS.1, MORE.1),
+        false => (SECONDS.0, MORE.0),
+    };
+    let most_pairs = args.most_pairs.unwrap_or(args.pairs * more);
     if most_pairs < args.pairs {
         return Err(format!("--most-pairs: found {most_pairs}, allowed: {} or more", args.pairs));
     }
@@ -158,10 +257,22 @@ fn question(args: &AbArgs) -> Result<Question, String> {
         pairs: args.pairs,
         most_pairs,
         seconds: args.seconds.unwrap_or(seconds),
-        allowed_loss: args.allow_loss / 100.0,
-        full_client: args.allow_full_client,
+        allowed: Allowed {
+            loss: args.allow_loss / 100.0,
+            full_client: args.allow_full_client,
+            others: args.allow_others / 100.0,
+        },
+        wire_frames: args.no_client_tso,
+        seed: seed(),
         cost: !args.no_cost,
     })
+}
+
+/// Another one each time: an order that is always the same may fit the rhythm of another program.
+fn seed() -> u64 {
+    SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .map_or(0, |time| time.as_nanos() as u64)
 }
 
 /// An option that says nothing without a workload.
@@ -171,6 +282,7 @@ fn of_workloads(args: &AbArgs) -> Option<&'static str> {
         ("figure", args.figure.is_some()),
         ("figure-name", args.figure_name.is_some()),
         ("allow-full-client", args.allow_full_client),
+        ("no-client-tso", args.no_client_tso),
     ];
     given.into_iter().find(|(_, is_given)| *is_given).map(|(name, _)| name)
 }

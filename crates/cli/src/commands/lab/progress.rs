@@ -1,20 +1,29 @@
-//! A bar of progress with the time left, on a terminal only.
+//! Progress with the time left: a bar on a terminal, else now and then a line.
 
+use crate::output;
 use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use std::fmt::Write;
-use std::time::Duration;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
 
 /// Parts of the whole.
 const PARTS: u64 = 10_000;
-/// How often it is drawn without news.
+/// How often the bar is drawn without news.
 const TICK: Duration = Duration::from_secs(1);
+/// Time between two lines.
+const LINE: Duration = Duration::from_secs(10);
 
-/// The bar; gone when it is dropped.
-pub(super) struct Progress(ProgressBar);
+/// The bar, gone when it is dropped; or the lines.
+pub(super) struct Progress {
+    bar: ProgressBar,
+    started: Instant,
+    /// When the last line was written.
+    written: Mutex<Instant>,
+}
 
 impl Progress {
     pub(super) fn new() -> Self {
-        // Standard error that is no terminal is drawn nothing on.
+        // Nothing is drawn on standard error that is no terminal.
         let bar = ProgressBar::with_draw_target(Some(PARTS), ProgressDrawTarget::stderr_with_hz(5));
         let style = ProgressStyle::with_template("{percent:>3} % {bar:20} {left}{wide_msg}");
         let style = style.unwrap_or_else(|_| ProgressStyle::default_bar());
@@ -25,13 +34,32 @@ impl Progress {
         if !bar.is_hidden() {
             bar.enable_steady_tick(TICK);
         }
-        Progress(bar)
+        let started = Instant::now();
+        Progress { bar, started, written: Mutex::new(started) }
     }
 
     pub(super) fn tell(&self, share: f64, what: &str) {
-        self.0.set_position((share * PARTS as f64) as u64);
-        self.0.set_message(what.to_owned());
+        let done = (share * PARTS as f64) as u64;
+        if !self.bar.is_hidden() {
+            self.bar.set_position(done);
+            self.bar.set_message(what.to_owned());
+            return;
+        }
+        let Ok(mut written) = self.written.lock() else { return };
+        if is_due(&mut written, Instant::now()) {
+            let eta = self.started.elapsed().mul_f64(1.0 / share.clamp(1e-4, 1.0) - 1.0);
+            output::tell(format!("{:3.0} % {}{what}", share * 100.0, left(done, eta)));
+        }
     }
+}
+
+/// Whether a line is to be written now.
+fn is_due(written: &mut Instant, now: Instant) -> bool {
+    let is_due = now.saturating_duration_since(*written) >= LINE;
+    if is_due {
+        *written = now;
+    }
+    is_due
 }
 
 /// The time left, as soon as some of the work is done to judge it by.
@@ -44,13 +72,21 @@ fn left(done: u64, eta: Duration) -> String {
 
 impl Drop for Progress {
     fn drop(&mut self) {
-        self.0.finish_and_clear();
+        self.bar.finish_and_clear();
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lines_are_ten_seconds_apart_and_a_short_run_has_none() {
+        let start = Instant::now();
+        let mut written = start;
+        let mut due = |seconds| is_due(&mut written, start + Duration::from_secs(seconds));
+        assert_eq!([0, 9, 10, 11, 19, 21].map(&mut due), [false, false, true, false, false, true]);
+    }
 
     #[test]
     fn no_time_is_left_before_there_is_anything_to_judge_it_by() {
