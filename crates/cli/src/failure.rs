@@ -26,7 +26,12 @@ pub(crate) fn exit_code(error: &anyhow::Error, json: bool) -> ExitCode {
     if let Some(error) = config_error(error) {
         match json {
             true => drop(output::print_json(&json!({ "errors": listed(error) }))),
-            false => error.to_string().lines().for_each(output::tell),
+            false => {
+                for error in error.each() {
+                    // A line of its own, whatever the name of the file.
+                    output::tell(ConfigError { further: Vec::new(), ..error.clone() });
+                }
+            }
         }
         return ExitCode::from(2);
     }

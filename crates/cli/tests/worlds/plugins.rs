@@ -337,7 +337,7 @@ fn a_plugin_runs_confined_is_asked_and_swapped() {
     let wrong = bench.write("wrong.toml", "\n[[rx]]\nplugin = \"maglev.so\"\nbackends = 77\n");
     let output = running.ctl(&["swap", "rx", &wrong]);
     let said = stderr(&output);
-    assert!(said.contains("wrong.toml:3: rx[0].plugin: ") && said.contains("allowed: 1 to 4"));
+    assert!(said.contains("wrong.toml:4: rx[0].backends: ") && said.contains("allowed: 1 to 4"));
     assert_eq!(rx_chain(&running), names);
     assert_ordered(&running.stop().0);
 }
@@ -649,7 +649,7 @@ fn errors_name_file_line_and_key() {
         ("plugin = \"missing.so\"", "card.toml:2: rx[0].plugin: "),
         ("plugin = \"dns-steer.so\"\nqueue = 70000", "card.toml:3: rx[0].queue: found 70000"),
         ("plugin = \"dns-steer.so\"\nqeue = 1", "card.toml:3: rx[0].qeue: found key \"qeue\""),
-        ("plugin = \"dns-steer.so\"\nqueue = 8", "card.toml:2: rx[0].plugin: "),
+        ("plugin = \"dns-steer.so\"\nqueue = 8", "card.toml:3: rx[0].queue: found 8, allowed: "),
         ("plugin = \"card.toml\"", "found no shared object, allowed: an ELF file"),
     ] {
         let card = bench.write("card.toml", format!("[[rx]]\n{rx}\n"));
@@ -693,12 +693,13 @@ fn what_is_new_in_rust_is_written_against_the_source_tree() {
     let lock = include_str!("../../../../Cargo.lock");
     let folder = tempfile::tempdir().unwrap();
     for (kind, more, files) in [
-        ("function", &["--lang", "rust"][..], 9),
+        ("function", &["--lang", "rust"][..], 8),
+        ("function", &["--lang", "rust-program"], 9),
         ("task", &[], 6),
         ("scheduler", &[], 6),
         ("experiment", &[], 5),
     ] {
-        let name = format!("own-{kind}");
+        let name = format!("own-{kind}-{files}");
         let path = folder.path().join(&name);
         let path = path.to_str().unwrap();
         let made = good_json(&[&["new", kind, &name, "--path", path, "--json"], more].concat());
