@@ -185,13 +185,16 @@ impl Rules {
     ///
     /// Reads the rules from the top: for tests, and to explain.
     pub fn verdict(&self, packet: &Tuple) -> (Verdict, Option<&Rule>) {
-        let stops = |rule: &Rule| {
-            rule.verdict == Verdict::Drop
-                && self.unreadable == Unreadable::Drop
-                && rule.tuple.could_match(packet)
+        let decides = |tuple: &FiveTuple, verdict| {
+            let stops = verdict == Verdict::Drop && self.unreadable == Unreadable::Drop;
+            tuple.matches(packet) || stops && tuple.could_match(packet)
         };
-        let rule = self.rules.iter().find(|rule| rule.tuple.matches(packet) || stops(rule));
-        (rule.map_or(self.default, |rule| rule.verdict), rule)
+        match self.rules.iter().find(|rule| decides(&rule.tuple, rule.verdict)) {
+            Some(rule) => (rule.verdict, Some(rule)),
+            None if decides(&FiveTuple::default(), self.default) => (self.default, None),
+            // Whether it is IP cannot be read.
+            None => (Verdict::Accept, None),
+        }
     }
 }
 

@@ -5,23 +5,35 @@
 
 use crate::output::{self, is_broken_pipe};
 use picnic_control::error::RunError;
-use picnic_core::error::ConfigError;
+use picnic_core::error::{ConfigError, brief};
 use picnic_sciron::rules::Faults;
 use serde_json::{Value, json};
-use std::process::ExitCode;
 
 /// The user asked for something that is not there.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct Usage(pub(crate) String);
 
+/// A failure, and what mends it.
+#[derive(Debug, thiserror::Error)]
+#[error("{error}")]
+pub(crate) struct Hinted {
+    pub(crate) error: anyhow::Error,
+    pub(crate) hint: String,
+}
+
 /// Tells the user of a failure, and says what to exit with.
 ///
 /// With `json`, what is wrong with a card file is one JSON object on standard output.
-pub(crate) fn exit_code(error: &anyhow::Error, json: bool) -> ExitCode {
+pub(crate) fn exit_code(error: &anyhow::Error, json: bool) -> u8 {
+    if let Some(Hinted { error, hint }) = error.downcast_ref() {
+        let status = exit_code(error, json);
+        output::tell(format_args!("picnic: {hint}"));
+        return status;
+    }
     // Whoever read the output has seen enough.
     if is_broken_pipe(error) {
-        return ExitCode::SUCCESS;
+        return 0;
     }
     if let Some(error) = config_error(error) {
         match json {
@@ -33,17 +45,18 @@ pub(crate) fn exit_code(error: &anyhow::Error, json: bool) -> ExitCode {
                 }
             }
         }
-        return ExitCode::from(2);
+        // Not the file is wrong then, but what it names.
+        return if picnic_plugin::guard::has_tried_to_end() { 1 } else { 2 };
     }
     // A file of rules is told of in the same way.
     if let Some(faults) = error.downcast_ref::<Faults>() {
         faults.to_string().lines().for_each(output::tell);
-        return ExitCode::from(2);
+        return 2;
     }
     for cause in error.chain() {
         output::tell(format_args!("picnic: {cause}"));
     }
-    if error.is::<Usage>() { ExitCode::from(2) } else { ExitCode::FAILURE }
+    if error.is::<Usage>() { 2 } else { 1 }
 }
 
 /// The card file's error, if that is what the error is about.
@@ -60,10 +73,10 @@ fn listed(error: &ConfigError) -> Vec<Value> {
         json!({
             "file": error.file,
             "line": (error.line != 0).then_some(error.line),
-            "key": error.key,
-            "found": error.found(),
+            "key": brief(&error.key),
+            "found": error.found().map(brief),
             "allowed": error.allowed(),
-            "message": error.message,
+            "message": brief(&error.message),
         })
     };
     error.each().map(of).collect()

@@ -42,6 +42,8 @@ pub use registries::own as registries;
 use picnic_control::Registries;
 use picnic_lab::registry::ExperimentEntry;
 use picnic_lab::workloads;
+use picnic_plugin::guard;
+use std::io::Write;
 use std::process::ExitCode;
 
 /// The whole command line, for card files that can name what these registries have.
@@ -57,8 +59,14 @@ pub fn main_with_experiments(
     self::registries::set(registries);
     picnic_lab::registry::set(picnic_papers::registry::lists(experiments));
     let cli = cli::Cli::read();
-    match cli.run() {
-        Ok(()) => ExitCode::SUCCESS,
+    let status = match cli.run() {
+        Ok(()) => 0,
         Err(error) => failure::exit_code(&error, cli.json),
+    };
+    // Nothing that an object has registered for the end may hang, or give it another status.
+    if guard::is_abandoned() {
+        let _ = std::io::stdout().flush();
+        guard::end_process(status);
     }
+    ExitCode::from(status)
 }

@@ -3,6 +3,7 @@
 use anyhow::anyhow;
 use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Table, Width, presets};
 use picnic_control::listing::{self, Form, Listing};
+use picnic_core::error::brief;
 use picnic_machine::signals;
 use picnic_ports::stream::Stream;
 use serde::Serialize;
@@ -74,7 +75,7 @@ pub(crate) fn print_json(value: &impl Serialize) -> anyhow::Result<()> {
 /// that wants none.
 pub(crate) fn tell(message: impl std::fmt::Display) {
     let message = message.to_string();
-    let line = format!("{}\n", printable(&message, &['\t']));
+    let line = format!("{}\n", printable(&brief(&message), &['\t']));
     let _ = match standard(io::stderr()) {
         Ok(mut stderr) => stderr.write_all(line.as_bytes()),
         // That no descriptor is left may be what there is to tell.

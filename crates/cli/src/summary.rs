@@ -176,6 +176,9 @@ fn tasks(os: &OsReport) -> String {
 /// A packet has no known fate, or a buffer is lost: both are bugs, and said loudly. Or the
 /// trace that was asked for is not whole.
 pub(crate) fn verdict(report: &Report) -> anyhow::Result<()> {
+    if let Some(why) = &report.failed {
+        anyhow::bail!("{why}");
+    }
     let totals = &report.ledger;
     anyhow::ensure!(
         totals.balanced(),

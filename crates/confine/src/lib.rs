@@ -32,6 +32,8 @@
 mod calls;
 mod capabilities;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+mod exits;
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod filter;
 mod trap;
 
@@ -167,6 +169,25 @@ fn install(role: Role) -> Result<(), String> {
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 fn install(_: Role) -> Result<(), String> {
     Err("system calls are not filtered: not supported on this processor".into())
+}
+
+/// From now on `judge` is called on this thread before it ends the process, in a signal handler: for
+/// threads that run code which is not ours. When `judge` returns, the process ends. All threads have
+/// the first judge. Not asked are programs that the thread starts.
+///
+/// # Errors
+/// The kernel has no filters of system calls, or refuses this one.
+pub fn watch_exits(judge: fn()) -> Result<(), String> {
+    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+    return exits::watch(judge);
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    Err(format!("not supported on this processor: {judge:p}"))
+}
+
+/// Ends the process at once, also where [`watch_exits`] asks: nothing that was registered for its end
+/// is called, and nothing is flushed.
+pub fn end_process(status: u8) -> ! {
+    trap::end_process(status)
 }
 
 /// What a user should know: calls that were refused, and what could not be had.

@@ -1,4 +1,5 @@
-//! Refused system calls: counted where they are made, and ended with EPERM.
+//! Trapped system calls: refused ones are counted where they are made, and end with EPERM; for the end
+//! of the process somebody is asked.
 //!
 //! The kernel sends SIGSYS to the thread in place of the call. The handler counts and gives the
 //! call its result; it allocates, locks and calls nothing.
@@ -8,8 +9,8 @@
 #![allow(unsafe_code)]
 
 use crate::Role;
-use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Once, OnceLock};
 
 /// Numbers of calls that are told apart; all above count as the last.
 const CALLS: usize = 512;
@@ -21,6 +22,28 @@ static COUNTS: [[AtomicU32; CALLS]; Role::ALL.len()] =
 #[cfg_attr(not(any(target_arch = "x86_64", target_arch = "aarch64")), expect(dead_code))]
 pub(crate) fn data(role: Role) -> u16 {
     role as u16
+}
+
+/// Sent along with the trap of a call that would end the process: no role's number.
+#[cfg_attr(not(any(target_arch = "x86_64", target_arch = "aarch64")), expect(dead_code))]
+pub(crate) const EXIT: u32 = 0xffff;
+/// What a status has above its 8 bits, of which the kernel takes no notice, that may end the process.
+pub(crate) const LET_GO: u32 = 0x5049_4300;
+
+static JUDGE: OnceLock<fn()> = OnceLock::new();
+
+/// Who is asked before a watched thread ends the process.
+#[cfg_attr(not(any(target_arch = "x86_64", target_arch = "aarch64")), expect(dead_code))]
+pub(crate) fn judge_exits(judge: fn()) {
+    let _ = JUDGE.set(judge);
+}
+
+/// Ends the process at once: nothing that was registered for its end is called.
+pub(crate) fn end_process(status: u8) -> ! {
+    loop {
+        // SAFETY: the call takes a number and does not return.
+        unsafe { libc::syscall(libc::SYS_exit_group, LET_GO | u32::from(status)) };
+    }
 }
 
 /// The calls that threads of this role were refused: number and times.
@@ -56,6 +79,16 @@ extern "C" fn on_refused(_: libc::c_int, info: *mut libc::siginfo_t, context: *m
     let (info, context) = unsafe { (&*info, &mut *context.cast::<libc::ucontext_t>()) };
     if info.si_code != BY_FILTER {
         return;
+    }
+    if info.si_errno as u32 == EXIT {
+        #[cfg(target_arch = "x86_64")]
+        let status = context.uc_mcontext.gregs[libc::REG_RDI as usize] as u8;
+        #[cfg(target_arch = "aarch64")]
+        let status = context.uc_mcontext.regs[0] as u8;
+        if let Some(judge) = JUDGE.get() {
+            judge();
+        }
+        end_process(status);
     }
     // The registers are as they were at the call: its number is read, its result put there.
     #[cfg(target_arch = "x86_64")]

@@ -133,12 +133,18 @@ pub trait Running {
     /// report.
     fn tell_events(&mut self, _sink: Box<dyn Write + Send>) {}
 
+    /// What its watchdog has to say since the last look.
+    fn said(&self) -> Vec<String> {
+        Vec::new()
+    }
+
     /// Lets this much of its time pass.
     fn pass(&mut self, time: Duration) {
         std::thread::sleep(time);
     }
 
-    /// Stops it, all rings flushed, and says what the run came to.
+    /// Stops it, all rings flushed, and says what the run came to. A part that does not return is left
+    /// where it is, and the report says so: [`Report::failed`].
     ///
     /// # Errors
     /// A part of it panicked.
@@ -213,7 +219,7 @@ mod tests {
     #[test]
     fn what_an_executor_does_not_say_is_so_of_most() {
         assert!(Bare.is_served() && Bare.is_alive());
-        assert!(!Bare.ends_by_programs() && !Bare.tells_events());
+        assert!(!Bare.ends_by_programs() && !Bare.tells_events() && Bare.said().is_empty());
         assert!(!Bare.wires_are_finished() && Bare.tasks().is_empty());
         let (start, time) = (Instant::now(), Duration::from_millis(2));
         Bare.pass(time);

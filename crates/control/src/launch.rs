@@ -319,8 +319,11 @@ impl<'a> Launch<'a> {
     /// The card file is wrong, or the machine cannot give what it asks for. Nothing runs then.
     pub fn start(mut self) -> Result<ServedCard, RunError> {
         let (file, is_confined, about) = (self.file, self.is_confined, self.about());
-        if is_confined && self.loads_code() {
-            confine::allow_loading();
+        if self.loads_code() {
+            picnic_plugin::guard::install();
+            if is_confined {
+                confine::allow_loading();
+            }
         }
         let watch = self.watch.take();
         let mut notes = Vec::new();
@@ -422,9 +425,11 @@ impl ServedCard {
         self.metrics
     }
 
-    /// What has been said of watched files since the last look.
+    /// What has been said of watched files, and by the watchdog, since the last look.
     pub fn said(&self) -> Vec<String> {
-        self.server.as_ref().map(Server::said).unwrap_or_default()
+        let mut said = self.running.said();
+        said.extend(self.server.as_ref().map(Server::said).unwrap_or_default());
+        said
     }
 
     /// Whether a client has asked for its end.

@@ -138,7 +138,7 @@ impl Methods {
             }),
             patience: PATIENCE,
             registries,
-            context: picnic_engine::build::context(file),
+            context: BuildContext { stop: stop.clone(), ..picnic_engine::build::context(file) },
             sections: file.sections().clone(),
             about,
             interrupt: file.interrupt.clone(),
@@ -422,9 +422,12 @@ impl Line {
         patience: Duration,
         is_half: bool,
     ) -> Result<Answer, RpcError> {
+        // Who did not answer the last command in time is not waited for as long again: other clients
+        // want to be served, one of them to stop the card.
+        let patience = if self.abandoned != 0 { patience.min(SCRAPE_PATIENCE) } else { patience };
         let give_up = Instant::now() + patience;
         let silent = || {
-            let seconds = patience.as_secs();
+            let seconds = patience.as_secs_f64();
             let message = format!("the borrowed core has not answered for {seconds} s");
             RpcError::new(NO_ANSWER, message)
         };

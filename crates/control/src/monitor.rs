@@ -252,6 +252,7 @@ impl Monitor {
             drops_by_stage: totals.drops_by_stage.clone(),
             ledger: totals,
             buffers_missing: 0,
+            failed: None,
             latency_ns: self.latency_report(latency),
             latencies: Some(latency.iter().map(QueueLatency::recorded).collect()),
             borrowed_core: CoreReport::read(placement.borrowed_core, &self.notes.core, duration_ns),

@@ -15,7 +15,7 @@
 //! Source: JSON-RPC 2.0 Specification (2013); [`request`] for the methods.
 
 use crate::request::{self, Request};
-use picnic_core::error::not_among;
+use picnic_core::error::{brief, not_among};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
@@ -59,7 +59,7 @@ pub const NOT_PERMITTED: i64 = -32003;
 impl RpcError {
     /// An error with a code and a message.
     pub fn new(code: i64, message: impl Into<String>) -> Self {
-        RpcError { code, message: message.into(), data: None }
+        RpcError { code, message: brief(&message.into()).into_owned(), data: None }
     }
 }
 

@@ -71,6 +71,10 @@ pub struct Report {
     /// The trace; left out if the card has none, and while it runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trace: Option<TraceReport>,
+    /// Why the card was ended without a part of it, or that part did not end well; left out if all is
+    /// well. Figures are those that there are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failed: Option<String>,
     /// What the user should know.
     pub notes: Vec<String>,
 }

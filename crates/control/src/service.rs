@@ -125,7 +125,12 @@ impl Service {
             let started = placed.and_then(|place| {
                 let client = Client::new(self.next_client, stream.clone(), place);
                 let thread = std::thread::Builder::new().name("control".into());
-                thread.spawn(move || client.run()).map_err(|error| {
+                let serve = move || {
+                    // Functions begin and end here while the card is to answer.
+                    picnic_plugin::guard::hurry();
+                    client.run();
+                };
+                thread.spawn(serve).map_err(|error| {
                     RpcError::new(LIMIT, format!("no thread for one more client: {error}"))
                 })
             });

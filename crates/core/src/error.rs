@@ -1,5 +1,6 @@
 //! What can go wrong before a card runs; a running card counts drops instead.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::path::PathBuf;
 
@@ -152,14 +153,64 @@ impl fmt::Display for ConfigError {
             write!(f, ":{}", self.line)?;
         }
         if !self.key.is_empty() {
-            write!(f, ": {}", self.key)?;
+            write!(f, ": {}", brief(&self.key))?;
         }
-        write!(f, ": {}", self.message)?;
+        write!(f, ": {}", brief(&self.message))?;
         self.further.iter().try_for_each(|error| write!(f, "\n{error}"))
     }
 }
 
 impl std::error::Error for ConfigError {}
+
+/// Bytes of the longest message, of a text between quotes in it, and of a word.
+const LONGEST_MESSAGE: usize = 2000;
+const LONGEST_QUOTED: usize = 256;
+const LONGEST_WORD: usize = 512;
+
+/// A message that repeats no text at length: of a text between quotes, of a word and of the whole, the
+/// midst is left out if it is too long.
+///
+/// ```
+/// use picnic_core::error::brief;
+/// let message = format!("found \"{}\", allowed: 1 to 64 letters", "x".repeat(900_000));
+/// let shown = brief(&message);
+/// assert!(shown.len() < 400 && shown.ends_with("x\", allowed: 1 to 64 letters"));
+/// ```
+pub fn brief(message: &str) -> Cow<'_, str> {
+    if message.len() <= LONGEST_QUOTED {
+        return Cow::Borrowed(message);
+    }
+    let mut parts = message.split('"').enumerate();
+    let mut shown = parts.next().map_or_else(String::new, |(_, part)| words(part));
+    for (number, part) in parts {
+        shown.push('"');
+        match number % 2 {
+            1 => shown.push_str(&without_midst(part, LONGEST_QUOTED)),
+            _ => shown.push_str(&words(part)),
+        }
+    }
+    without_midst(&shown, LONGEST_MESSAGE).into_owned().into()
+}
+
+/// A text with each of its words as long as a word may be.
+fn words(text: &str) -> String {
+    let words = text.split_inclusive(char::is_whitespace);
+    words.map(|word| without_midst(word, LONGEST_WORD)).collect()
+}
+
+/// Its beginning and its end, if it has more bytes than this.
+fn without_midst(text: &str, most: usize) -> Cow<'_, str> {
+    if text.len() <= most {
+        return Cow::Borrowed(text);
+    }
+    let (first, last) = (most / 2, text.len() - most / 4);
+    format!(
+        "{} ... {}",
+        &text[..text.floor_char_boundary(first)],
+        &text[text.ceil_char_boundary(last)..]
+    )
+    .into()
+}
 
 /// What is said of a word that is none of those allowed: `found "x", allowed: a, b`, and the
 /// nearest of them if it is near. `kind` stands before the word: "key ", "section ".

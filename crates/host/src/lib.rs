@@ -23,6 +23,7 @@ pub mod doorbell;
 pub mod idle;
 mod preemption;
 pub mod run;
+mod watchdog;
 
 use picnic_control::Registries;
 use picnic_core::config::Sections;

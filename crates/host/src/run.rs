@@ -10,6 +10,7 @@ use crate::clock::Clock;
 use crate::doorbell::{CardDoorbell, TargetDoorbell};
 use crate::idle::IdlePolicy;
 use crate::preemption::{Preemption, permit_real_time};
+use crate::watchdog::{Found, Watchdog};
 use picnic_confine::{Role, set_up};
 use picnic_control::error::RunError;
 use picnic_control::launch::Built;
@@ -33,10 +34,12 @@ use picnic_machine::threads::{BORROWED, spawn_pinned};
 use picnic_machine::topology::{Placement, available, place};
 use picnic_machine::undo::{JournalSelection, Machine, restore_all};
 use picnic_os::config::{OsHandle, TaskProgress};
+use picnic_plugin::guard;
 use rustix::thread::CapabilitySet;
 use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -45,6 +48,9 @@ const TARGET_SLEEP: Duration = Duration::from_millis(100);
 /// For how long a card that stops waits for wires to send what is theirs: one that works has room
 /// again in a few milliseconds, one that does not must not keep it.
 const LEAVING_NS: u64 = 200_000_000;
+
+/// For how long target cores are waited for when the borrowed core is left where it is.
+const LEFT: Duration = Duration::from_millis(500);
 
 /// How often the ring depths are read for display, and the clocks compared, in nanoseconds.
 const GAUGES_NS: u64 = 1_000_000;
@@ -60,6 +66,7 @@ enum Phase {
 }
 
 struct Shared {
+    turns: Turns,
     phase: AtomicU8,
     /// The wires have nothing more to hand over, and all they did has been handled.
     wires_finished: AtomicBool,
@@ -68,7 +75,19 @@ struct Shared {
     targets_running: AtomicUsize,
 }
 
+/// Turns of the borrowed core so far; on lines of their own, as the target cores read the rest.
+#[derive(Default)]
+#[repr(align(128))]
+struct Turns(AtomicU64);
+
 impl Shared {
+    /// Called by the borrowed core alone.
+    #[inline(always)]
+    fn turn(&self) {
+        let turns = self.turns.0.load(Ordering::Relaxed);
+        self.turns.0.store(turns.wrapping_add(1), Ordering::Relaxed);
+    }
+
     fn phase_is(&self, phase: Phase) -> bool {
         self.phase.load(Ordering::Acquire) >= phase as u8
     }
@@ -87,6 +106,11 @@ struct HostRunning {
     card: JoinHandle<(CardEnd, Option<String>)>,
     card_doorbell: Arc<CardDoorbell>,
     targets: Vec<JoinHandle<(TargetEnd, Option<String>)>>,
+    /// Closed when the borrowed core has ended, and when all target cores have.
+    card_ended: Receiver<()>,
+    targets_ended: Receiver<()>,
+    watchdog: Mutex<(Watchdog, Vec<String>)>,
+    _watched: guard::Watched,
     own: Own,
 }
 
@@ -161,6 +185,7 @@ fn start(engine: &'static str, launch: Launch<'_>) -> Result<HostRunning, RunErr
         by_core.entry(core).or_default().push(queue);
     }
     let shared = Arc::new(Shared {
+        turns: Turns::default(),
         phase: AtomicU8::new(Phase::Running as u8),
         wires_finished: AtomicBool::new(false),
         finished: AtomicBool::new(false),
@@ -170,6 +195,7 @@ fn start(engine: &'static str, launch: Launch<'_>) -> Result<HostRunning, RunErr
     let clock = Clock::start();
     let no_thread = |error| RunError::system("cannot start a thread", error);
     let watchdog_ms = file.host.watchdog_ms;
+    let (ends, targets_ended) = mpsc::channel::<()>();
     let mut targets = Vec::new();
     let mut target_doorbells = Vec::new();
     let mut slots = Vec::new();
@@ -183,7 +209,9 @@ fn start(engine: &'static str, launch: Launch<'_>) -> Result<HostRunning, RunErr
         let shared = shared.clone();
         let times = Arc::new(TargetTimes { core, ..TargetTimes::default() });
         target_times.push(times.clone());
+        let ends = ends.clone();
         let body = move || {
+            let _ends = ends;
             let (mut preemption, warning) = Preemption::start(real_time, watchdog_ms);
             times.real_time.set(preemption.is_permitted().into());
             // Who sees it sees the priority as it is.
@@ -195,13 +223,21 @@ fn start(engine: &'static str, launch: Launch<'_>) -> Result<HostRunning, RunErr
         };
         targets.push(spawn_pinned(format!("target-{core}"), core, body).map_err(no_thread)?);
     }
+    drop(ends);
+    let watched = guard::watch();
+    let (ends, card_ended) = mpsc::channel::<()>();
+    // A thread's first wait takes the loader's lock, which an object that hangs in its constructor
+    // would have when this card is to stop.
+    let _ = card_ended.recv_timeout(Duration::from_millis(1));
     let idle = IdlePolicy::new(file.card.idle);
     let times = Arc::new(CoreTimes::default());
     let card_thread = {
         let (shared, doorbell) = (shared.clone(), card_doorbell.clone());
         let times = times.clone();
         let body = move || {
+            let _ends: Sender<()> = ends;
             times.thread.set(this_thread());
+            guard::this_thread();
             set_up(Role::Borrowed, CapabilitySet::empty());
             run_card(card, clock, idle, &doorbell, &target_doorbells, &times, &shared)
         };
@@ -233,6 +269,10 @@ fn start(engine: &'static str, launch: Launch<'_>) -> Result<HostRunning, RunErr
         card: card_thread,
         card_doorbell,
         targets,
+        card_ended,
+        targets_ended,
+        watchdog: Mutex::new((Watchdog::new(), Vec::new())),
+        _watched: watched,
         own: Own::new(&launch.registries, context(file)),
     })
 }
@@ -258,6 +298,7 @@ fn run_card(
     card.set_clocks(clock.others());
     while !shared.phase_is(Phase::Stopping) {
         let then = now;
+        shared.turn();
         let activity = card.poll(now);
         // Due after each sleep: the packet that has ended one does not wait for this.
         if now >= gauges_due {
@@ -297,6 +338,7 @@ fn run_card(
     shared.phase.store(Phase::Draining as u8, Ordering::Release);
     targets.iter().for_each(|target| target.ring());
     while shared.targets_running.load(Ordering::Acquire) != 0 {
+        shared.turn();
         if card.poll(clock.now()).is_idle() {
             std::thread::yield_now();
         }
@@ -304,6 +346,7 @@ fn run_card(
     let until = clock.now() + LEAVING_NS;
     while card.is_transmitting() {
         let now = clock.now();
+        shared.turn();
         let is_idle = card.poll(now).is_idle();
         if now >= until {
             break;
@@ -374,6 +417,32 @@ impl Drop for Leaving<'_> {
     }
 }
 
+impl HostRunning {
+    /// What the watchdog finds; its news are kept.
+    fn look(&self) -> Found {
+        let thread = self.monitor.notes.core.thread.get();
+        let turns = self.shared.turns.0.load(Ordering::Relaxed);
+        let mut watchdog = self.watchdog.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut found = watchdog.0.look(thread, turns);
+        watchdog.1.extend(found.news.take());
+        found
+    }
+
+    /// Waits for the end of the borrowed core; why not any longer, if it does not end.
+    fn wait_for_card(&self) -> Option<String> {
+        self.watchdog.lock().unwrap_or_else(PoisonError::into_inner).0.stops();
+        loop {
+            match self.card_ended.recv_timeout(guard::LOOK) {
+                Err(RecvTimeoutError::Timeout) => {}
+                Ok(()) | Err(RecvTimeoutError::Disconnected) => return None,
+            }
+            if let Some(why) = self.look().end {
+                return Some(why);
+            }
+        }
+    }
+}
+
 impl Running for HostRunning {
     fn monitor(&self) -> &Monitor {
         &self.monitor
@@ -400,7 +469,13 @@ impl Running for HostRunning {
     }
 
     fn is_alive(&self) -> bool {
-        !self.card.is_finished() && !self.targets.iter().any(JoinHandle::is_finished)
+        self.look().fault.is_none()
+            && !self.card.is_finished()
+            && !self.targets.iter().any(JoinHandle::is_finished)
+    }
+
+    fn said(&self) -> Vec<String> {
+        std::mem::take(&mut self.watchdog.lock().unwrap_or_else(PoisonError::into_inner).1)
     }
 
     fn stop(self: Box<Self>) -> Result<Report, RunError> {
@@ -410,14 +485,30 @@ impl Running for HostRunning {
         self.shared.phase.fetch_max(Phase::Stopping as u8, Ordering::AcqRel);
         self.card_doorbell.ring();
         let mut warnings = self.monitor.placement.warnings.clone();
-        let end = self.card.join();
-        // A borrowed core that has panicked let nobody go.
-        self.shared.phase.fetch_max(Phase::Draining as u8, Ordering::AcqRel);
-        let (mut end, warning) = end.map_err(|_| RunError::Panicked("the borrowed core".into()))?;
-        warnings.extend(warning);
+        let left = self.wait_for_card();
+        // One that has panicked, or was left, let nobody go.
+        let release = || self.shared.phase.fetch_max(Phase::Draining as u8, Ordering::AcqRel);
+        let end = match &left {
+            None => {
+                let end = self.card.join();
+                release();
+                let (end, warning) =
+                    end.map_err(|_| RunError::Panicked("the borrowed core".into()))?;
+                warnings.extend(warning);
+                Some(end)
+            }
+            Some(_) => {
+                guard::abandon();
+                release();
+                None
+            }
+        };
         let mut latency = Vec::new();
         let mut notes_by_queue = BTreeMap::new();
-        for target in self.targets {
+        // Without the borrowed core, target rings and hosts may be full for good.
+        let have_ended = left.is_none()
+            || matches!(self.targets_ended.recv_timeout(LEFT), Err(RecvTimeoutError::Disconnected));
+        for target in self.targets.into_iter().filter(|_| have_ended) {
             let ((target, priority), warning) =
                 target.join().map_err(|_| RunError::Panicked("a target core".into()))?;
             warnings.extend(warning);
@@ -428,14 +519,26 @@ impl Running for HostRunning {
                 notes_by_queue.insert(queue.index(), queue.report());
             }
         }
-        warnings.extend(end.notes);
+        let duration_ns = match &end {
+            Some(end) => end.received_for.as_nanos(),
+            None => self.monitor.elapsed().as_nanos() as u64,
+        };
+        let mut report = self.monitor.report_over(duration_ns, &latency);
+        report.failed = left;
+        if let Some(mut end) = end {
+            warnings.extend(end.notes);
+            self.own.ask_ended(&mut report, (self.monitor.notes.clock)(), &mut end.functions);
+            report.buffers_missing = end.buffers_missing;
+            // They end here, and may fail to.
+            drop(end.functions);
+            let mut failures = guard::failures().into_iter();
+            report.failed = failures.next();
+            warnings.extend(failures);
+        }
         warnings.extend(notes_by_queue.into_values().flatten());
         if let Some(isolated) = self.isolated {
             warnings.extend(isolate::told_of_end(isolated.restore()));
         }
-        let mut report = self.monitor.report_over(end.received_for.as_nanos(), &latency);
-        self.own.ask_ended(&mut report, (self.monitor.notes.clock)(), &mut end.functions);
-        report.buffers_missing = end.buffers_missing;
         report.os = self.os.and_then(|os| os.report());
         if let Some(os) = &report.os {
             warnings.extend(os.notes.iter().cloned());

@@ -91,6 +91,11 @@ impl Half {
         self.0.as_ref().map(|running| running.monitor().notes.clone())
     }
 
+    /// What its watchdog has to say.
+    pub(crate) fn said(&self) -> Vec<String> {
+        self.0.as_ref().map(|running| running.said()).unwrap_or_default()
+    }
+
     pub(crate) fn is_alive(&self) -> bool {
         self.0.as_ref().is_some_and(|running| running.is_alive())
     }
@@ -118,6 +123,7 @@ pub(crate) fn alone(plan: &Plan) -> Vec<usize> {
 /// Puts into the report of the whole what only the poll engine's has.
 pub(crate) fn complete(report: &mut Report, half: Report) {
     report.buffers_missing = half.buffers_missing;
+    report.failed = half.failed;
     (report.latency_ns, report.latencies) = (half.latency_ns, half.latencies);
     for (queue, of_half) in report.queues.iter_mut().zip(half.queues) {
         queue.latency_ns = of_half.latency_ns;

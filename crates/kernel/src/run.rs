@@ -468,6 +468,10 @@ impl Running for KernelRunning {
         false
     }
 
+    fn said(&self) -> Vec<String> {
+        self.half.as_ref().map(Half::said).unwrap_or_default()
+    }
+
     fn is_alive(&self) -> bool {
         let has_half = self.half.as_ref().is_none_or(Half::is_alive);
         has_half && !self.state.is_lost.load(Ordering::Acquire)

@@ -18,13 +18,15 @@
  * In the card file: [[rx]] plugin = "short.so"
  *
  * A shared object is trusted code: it runs in the card's process with all the card's rights, and
- * an error in it can end the card.
+ * an error in it can end the card. The object and the function are named then; `exit` and `_exit` end
+ * the card with status 1.
  *
- * Calls: `init` and `exit` run on a thread that may allocate, open files and take its time; `init`
- * comes first, `exit` exactly once, after the last packet, on no core that packets wait for. All
- * others run on the borrowed core: no allocation, no lock, no system call, no waiting. One
- * instance is used by one thread at a time, not always the same. An object that stands in a card
- * several times is loaded once for each, so static variables are not shared.
+ * Calls: `init` and `exit` run on a thread that may allocate, open files and take its time (1.5 s
+ * if the card runs already or is to stop); `init` comes first, `exit` exactly once, after the last
+ * packet, on no core that packets wait for. All others run on the borrowed core: no allocation, no
+ * lock, no system call, no waiting. One instance is used by one thread at a time, not always the
+ * same. An object that stands in a card several times is loaded once for each, so static variables
+ * are not shared.
  */
 #ifndef PICNIC_FUNCTION_H
 #define PICNIC_FUNCTION_H

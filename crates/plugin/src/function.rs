@@ -9,7 +9,7 @@
 
 use crate::call::Call;
 use crate::counts::Counts;
-use crate::object::{Instance, Object, Surroundings};
+use crate::object::{Instance, Object, Says, Surroundings};
 use picnic_core::command::{CommandEntry, Prepared};
 use picnic_core::config::{KeyHelp, Section};
 use picnic_core::error::ConfigError;
@@ -20,6 +20,7 @@ use picnic_core::packet::burst::{BURST, Burst};
 use picnic_core::packet::desc::Descriptor;
 use picnic_core::packet::layers::Layers;
 use picnic_core::registry::{BuildContext, Component, Entry};
+use picnic_core::stop::Stop;
 use picnic_core::time::Time;
 use picnic_sdk::Exported;
 use picnic_sdk::abi::{self, Packet, Target};
@@ -77,7 +78,8 @@ impl Plugin {
         })?;
         let path = context.directory.join(path);
         context.files.read("plugin", &path)?;
-        let object = Object::load(&path).map_err(|message| in_file(&path, &message))?;
+        let object =
+            Object::load(&path, &context.stop).map_err(|message| in_file(&path, &message))?;
         Self::start(object, &path, keys, context)
     }
 
@@ -87,8 +89,8 @@ impl Plugin {
         keys: Map<String, Value>,
         context: &BuildContext,
     ) -> Result<Box<dyn Function>, ConfigError> {
-        let known = object.schema.keys();
-        let config = Value::Object(object.schema.complete(keys)?).to_string();
+        let known = object.says.schema.keys();
+        let config = Value::Object(object.says.schema.complete(keys)?).to_string();
         let wants_layers = object.wants_layers();
         let instance = object
             .start(Surroundings {
@@ -102,7 +104,7 @@ impl Plugin {
             })
             .map_err(|failed| {
                 // `KEY: MESSAGE`, of a key that it has.
-                let of_key = failed.said.split_once(": ").and_then(|(key, message)| {
+                let of_key = failed.said().split_once(": ").and_then(|(key, message)| {
                     let name = key.split(['[', '.']).next()?;
                     known
                         .iter()
@@ -147,7 +149,8 @@ pub fn linked(
     let mut keys = section.parse::<Map<String, Value>>()?;
     keys.remove("plugin");
     let path = Path::new("linked");
-    let object = Object::linked(exported.table()).map_err(|message| in_file(path, &message))?;
+    let object =
+        Object::linked(path, exported.table()).map_err(|message| in_file(path, &message))?;
     Plugin::start(object, path, keys, context).map_err(|error| section.locate(error))
 }
 
@@ -193,9 +196,12 @@ pub struct DescribedCounter {
 /// # Errors
 /// It cannot be loaded.
 pub fn describe(path: &Path) -> Result<Description, ConfigError> {
-    let Object { name, help, schema, counters, .. } = &Object::load(path).map_err(|message| {
-        ConfigError { file: Some(path.into()), message, ..ConfigError::default() }
+    let object = Object::load(path, &Stop::default()).map_err(|message| ConfigError {
+        file: Some(path.into()),
+        message,
+        ..ConfigError::default()
     })?;
+    let Says { name, help, schema, counters, .. } = &object.says;
     let described = |(name, help): &(String, String)| DescribedCounter {
         name: name.clone(),
         help: help.clone(),

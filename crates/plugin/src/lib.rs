@@ -15,7 +15,9 @@
 //! copied before it is loaded, so a file that is replaced is loaded anew, and each instance has
 //! static variables of its own.
 //!
-//! A shared object is trusted code: nothing stands between it and the memory of the process.
+//! A shared object is trusted code: nothing stands between it and the memory of the process. Its
+//! mistakes are visible: [`guard`] names the object and the function that crashes, ends the process,
+//! or does not return.
 //!
 //! Source: PICNIC, section 3.2.4 (`init`, `process_packet`, `exit`); dlopen(3).
 
@@ -25,6 +27,7 @@ mod call;
 mod counts;
 mod elf;
 mod function;
+pub mod guard;
 mod object;
 pub mod schema;
 

@@ -1,23 +1,27 @@
 //! A shared object in memory, and one instance of what it offers.
 //!
-//! All of this crate's `unsafe` is here. What no check can show is the object's own conduct: it
+//! Memory that an object shares is looked at here alone. What no check can show is the object's own conduct: it
 //! is trusted to keep to `picnic_function.h`. What can be checked is: that it is for this
 //! interface, that it has what it must have, and all that it returns.
 //!
-//! Guarantees: `exit` is called once, when the instance is dropped, and the object unloaded after.
+//! Guarantees: `exit` is called once, when the instance is dropped, and the object unloaded after,
+//! unless one of its functions has not returned. No file is left, whatever an object does.
 
 #![allow(unsafe_code)]
 
 use crate::elf;
+use crate::guard::{Call, Helper, Record, enter, is_data_path};
 use crate::schema::Schema;
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 use picnic_core::packet::burst::BURST;
+use picnic_core::stop::Stop;
 use picnic_core::time::Time;
 use picnic_sdk::abi::{self, Packet};
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::fmt;
 use std::io::{Read, Write};
-use std::mem::MaybeUninit;
+use std::mem::{self, MaybeUninit};
+use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::ptr;
 use std::sync::Arc;
@@ -30,14 +34,47 @@ pub(crate) const REPLY_BYTES: usize = 16 << 10;
 
 /// A shared object that was loaded, and what it says of itself.
 pub(crate) struct Object {
+    pub(crate) says: Says,
+    record: Arc<Record>,
+    helper: Helper,
+    /// None if it stays loaded, as one of its functions has not returned, or if the program has it.
+    library: Option<Library>,
+}
+
+/// What an object says of itself.
+pub(crate) struct Says {
     pub(crate) name: String,
     pub(crate) help: String,
     pub(crate) schema: Schema,
     /// The names and the help of what it counts.
     pub(crate) counters: Arc<[(String, String)]>,
     table: abi::Function,
-    // Last: unloaded when all else is gone. None: the program has it.
-    _library: Option<Library>,
+}
+
+/// What the object's own thread has made, or is lent.
+struct Sent<T>(T);
+
+// SAFETY: the pointers in it are the object's, which says that an instance is used by one thread at a
+// time, not always the same; whoever sends waits, or never uses them again.
+unsafe impl<T> Send for Sent<T> {}
+
+impl<T> Sent<T> {
+    fn get(self) -> T {
+        self.0
+    }
+}
+
+impl Drop for Object {
+    fn drop(&mut self) {
+        let Some(library) = self.library.take() else { return };
+        if !self.helper.is_there() {
+            // A thread is in it.
+            return mem::forget(library);
+        }
+        if let Err(why) = self.helper.run(Call::Unload, move || drop(library)) {
+            self.record.fail(&why);
+        }
+    }
 }
 
 impl Object {
@@ -45,7 +82,7 @@ impl Object {
     ///
     /// # Errors
     /// What is wrong with it, in words.
-    pub(crate) fn load(path: &Path) -> Result<Self, String> {
+    pub(crate) fn load(path: &Path, stop: &Stop) -> Result<Self, String> {
         let unreadable = |error| format!("cannot be read: {error}");
         let file = picnic_core::files::open(path).map_err(unreadable)?;
         let mut bytes = Vec::new();
@@ -54,8 +91,78 @@ impl Object {
             return Err(format!("found more than {LARGEST} bytes, allowed: up to {LARGEST}"));
         }
         elf::check(&bytes)?;
-        let library = load_copy(&bytes)?;
-        let symbol = library_symbol(&library)?;
+        let record = Record::new(path);
+        let mut helper = Helper::start(record.clone(), stop.clone())?;
+        let load = move || {
+            let library = load_copy(&bytes)?;
+            let says = Says::open(&library)?;
+            Ok::<_, String>(Sent((library, says)))
+        };
+        let (library, says) = helper.run(Call::Load, load)??.get();
+        Ok(Object { says, record, helper, library: Some(library) })
+    }
+
+    /// A function whose table the program has itself.
+    ///
+    /// # Errors
+    /// What is wrong with it, in words.
+    pub(crate) fn linked(path: &Path, table: &abi::Function) -> Result<Self, String> {
+        let record = Record::new(path);
+        let helper = Helper::start(record.clone(), Stop::default())?;
+        Ok(Object { says: Says::of(*table)?, record, helper, library: None })
+    }
+
+    pub(crate) fn wants_layers(&self) -> bool {
+        self.says.table.flags & abi::WANTS_LAYERS != 0
+    }
+
+    /// Makes an instance.
+    ///
+    /// # Errors
+    /// What the object's `init` says.
+    pub(crate) fn start(mut self, card: Surroundings<'_>) -> Result<Instance, InitFailed> {
+        let mut state = ptr::null_mut();
+        if let Some(init) = self.says.table.init {
+            let directory = c_text(card.directory);
+            let config = c_text(card.config);
+            let context = Sent(abi::Context {
+                queues: card.queues,
+                wires: card.wires,
+                position: card.position,
+                buffer_size: card.buffer_size,
+                seed: card.seed,
+                directory: ptr::null(),
+            });
+            let body = move || {
+                let context = abi::Context { directory: directory.as_ptr(), ..context.get() };
+                let (mut state, mut error) = (ptr::null_mut(), vec![0; REPLY_BYTES]);
+                // SAFETY: all pointers are good for the call, and the size is that of `error`.
+                let status = unsafe {
+                    let error: *mut c_char = error.as_mut_ptr();
+                    init(&raw const context, config.as_ptr(), &raw mut state, error, REPLY_BYTES)
+                };
+                Sent((status, state, error))
+            };
+            let returned = self.helper.run(Call::Init, body).map_err(InitFailed::Left)?;
+            let (status, made, error) = returned.get();
+            if status != 0 {
+                return Err(InitFailed::Refused(status, written(&error)));
+            }
+            state = made;
+        }
+        self.helper.confine();
+        Ok(Instance {
+            state,
+            packets: Box::new([NOTHING; BURST]),
+            targets: Box::new([abi::NEXT; BURST]),
+            object: self,
+        })
+    }
+}
+
+impl Says {
+    fn open(library: &Library) -> Result<Self, String> {
+        let symbol = library_symbol(library)?;
         // SAFETY: the symbol is `const struct picnic_function`, by the contract of the header, or
         // begins as one of another version does: with version and sizes.
         let [version, size, packet_size] = unsafe { symbol.cast::<[u32; 3]>().read_unaligned() };
@@ -78,18 +185,10 @@ impl Object {
             ptr::copy_nonoverlapping(symbol, table.as_mut_ptr().cast(), known_size);
             table.assume_init()
         };
-        Self::of(table, Some(library))
+        Self::of(table)
     }
 
-    /// A function whose table the program has itself.
-    ///
-    /// # Errors
-    /// What is wrong with it, in words.
-    pub(crate) fn linked(table: &abi::Function) -> Result<Self, String> {
-        Self::of(*table, None)
-    }
-
-    fn of(mut table: abi::Function, library: Option<Library>) -> Result<Self, String> {
+    fn of(mut table: abi::Function) -> Result<Self, String> {
         if let Some(describe) = table.describe {
             // SAFETY: it fills in the copy of its table that is lent to it.
             unsafe { describe(&raw mut table) };
@@ -109,59 +208,37 @@ impl Object {
         let help = text(table.help, "help")?.unwrap_or_default();
         let schema = Schema::parse(text(table.config_schema, "config_schema")?.as_deref())?;
         let counters = counters(&table)?;
-        Ok(Object { name, help, schema, counters, table, _library: library })
-    }
-
-    pub(crate) fn wants_layers(&self) -> bool {
-        self.table.flags & abi::WANTS_LAYERS != 0
-    }
-
-    /// Makes an instance.
-    ///
-    /// # Errors
-    /// What the object's `init` says.
-    pub(crate) fn start(self, card: Surroundings<'_>) -> Result<Instance, InitFailed> {
-        let mut state = ptr::null_mut();
-        if let Some(init) = self.table.init {
-            let directory = c_text(card.directory);
-            let context = abi::Context {
-                queues: card.queues,
-                wires: card.wires,
-                position: card.position,
-                buffer_size: card.buffer_size,
-                seed: card.seed,
-                directory: directory.as_ptr(),
-            };
-            let config = c_text(card.config);
-            let mut error = vec![0; REPLY_BYTES];
-            // SAFETY: all pointers are good for the call, and the size is that of `error`.
-            let status = unsafe {
-                let error: *mut c_char = error.as_mut_ptr();
-                init(&raw const context, config.as_ptr(), &raw mut state, error, REPLY_BYTES)
-            };
-            if status != 0 {
-                return Err(InitFailed { status, said: written(&error) });
-            }
-        }
-        Ok(Instance {
-            state,
-            packets: Box::new([NOTHING; BURST]),
-            targets: Box::new([abi::NEXT; BURST]),
-            object: self,
-        })
+        Ok(Says { name, help, schema, counters, table })
     }
 }
 
-/// What an object's `init` returned and wrote.
-pub(crate) struct InitFailed {
-    status: i32,
-    pub(crate) said: String,
+/// Why there is no instance.
+pub(crate) enum InitFailed {
+    /// What the object's `init` returned and wrote.
+    Refused(i32, String),
+    /// It has not returned, and this is why.
+    Left(String),
+}
+
+impl InitFailed {
+    /// What `init` wrote.
+    pub(crate) fn said(&self) -> &str {
+        match self {
+            InitFailed::Refused(_, said) => said,
+            InitFailed::Left(_) => "",
+        }
+    }
 }
 
 impl fmt::Display for InitFailed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let said = if self.said.is_empty() { "it gives no reason" } else { &self.said };
-        write!(f, "its init failed ({}): {said}", self.status)
+        match self {
+            InitFailed::Refused(status, said) => {
+                let said = if said.is_empty() { "it gives no reason" } else { said };
+                write!(f, "its init failed ({status}): {said}")
+            }
+            InitFailed::Left(why) => f.write_str(why),
+        }
     }
 }
 
@@ -194,23 +271,19 @@ pub(crate) struct Surroundings<'a> {
 }
 
 /// Loads a private copy, under a name that this process has never loaded: the loader gives back
-/// what it has for a name or file that it knows, be it replaced meanwhile.
+/// what it has for a name or file that it knows, be it replaced meanwhile. The copy has no name in any
+/// folder, so that none is left if a constructor ends the process.
 fn load_copy(bytes: &[u8]) -> Result<Library, String> {
     static NUMBER: AtomicU64 = AtomicU64::new(0);
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-    let failed = |error: &dyn std::fmt::Display| {
-        let folder = std::env::temp_dir();
-        format!("cannot be copied to {}: {error} (TMPDIR names another folder)", folder.display())
+    let folder = std::env::temp_dir();
+    let failed = |error| {
+        let folder = folder.display();
+        format!("cannot be copied to {folder}: {error} (TMPDIR names another folder)")
     };
-    let mut copy = tempfile::Builder::new()
-        .prefix(&format!("picnic-{}-{number}-", std::process::id()))
-        .suffix(".so")
-        .tempfile()
-        .map_err(|error| failed(&error))?;
-    copy.write_all(bytes).map_err(|error| failed(&error))?;
-    // A file that is open for writing may not be executed, so it is closed before; dropping the
-    // path removes it, loaded or not.
-    let path = copy.into_temp_path();
+    let mut copy = tempfile::tempfile_in(&folder).map_err(failed)?;
+    copy.write_all(bytes).map_err(failed)?;
+    let path = format!("/proc/self/fd/{}{}", spelling(number), copy.as_raw_fd());
     // SAFETY: constructors of the object run now. It is trusted code, as the documents say.
     let library = unsafe { Library::open(Some(&path), RTLD_NOW | RTLD_LOCAL) };
     library.map_err(|error| {
@@ -218,9 +291,14 @@ fn load_copy(bytes: &[u8]) -> Result<Library, String> {
             Some(source) => source.to_string(),
             None => error.to_string(),
         };
-        let said = said.replace(&format!("{}: ", path.display()), "");
-        format!("cannot be loaded: {said}")
+        format!("cannot be loaded: {}", said.replace(&format!("{path}: "), ""))
     })
+}
+
+/// A way to write one folder that no other number has: descriptors' numbers come again.
+fn spelling(number: u64) -> String {
+    let bits = (0..u64::BITS - number.leading_zeros()).map(|bit| number >> bit & 1);
+    bits.map(|bit| if bit == 0 { "./" } else { ".//" }).collect()
 }
 
 fn library_symbol(library: &Library) -> Result<*const u8, String> {
@@ -303,34 +381,40 @@ unsafe impl Send for Instance {}
 
 impl Drop for Instance {
     fn drop(&mut self) {
-        if let Some(exit) = self.object.table.exit {
-            // SAFETY: `init` has succeeded, or there is none; nothing is called after this.
-            unsafe { exit(self.state) };
+        let Object { says, record, helper, .. } = &mut self.object;
+        let Some(exit) = says.table.exit.filter(|_| helper.is_there()) else { return };
+        let state = Sent(self.state);
+        // SAFETY: `init` has succeeded, or there is none; nothing is called after this.
+        if let Err(why) = helper.run(Call::Exit, move || unsafe { exit(state.get()) }) {
+            record.fail(&why);
         }
     }
 }
 
 impl Instance {
     pub(crate) fn name(&self) -> &str {
-        &self.object.name
+        &self.object.says.name
     }
 
     pub(crate) fn can_hold(&self) -> bool {
-        self.object.table.flush.is_some()
+        self.object.says.table.flush.is_some()
     }
 
     /// Has it say in `targets` what becomes of the first `count` of `packets`.
     #[inline(always)]
     pub(crate) fn process(&mut self, now: Time, count: usize) {
+        let Object { says: Says { table, .. }, record, .. } = &self.object;
         let (packets, targets) = (&mut self.packets[..count], &mut self.targets[..count]);
         let (state, now) = (self.state, now.as_nanos());
-        if let Some(process_burst) = self.object.table.process_burst {
+        if let Some(process_burst) = table.process_burst {
             targets.fill(abi::NEXT);
             let (count, packets) = (count as u32, packets.as_mut_ptr());
+            let _entered = enter(record, Call::ProcessBurst);
             // SAFETY: `count` packets and targets are there for the call, and each packet's `data`
             // is memory of a buffer that its caller has to itself.
             unsafe { process_burst(state, now, packets, count, targets.as_mut_ptr()) };
-        } else if let Some(process_packet) = self.object.table.process_packet {
+        } else if let Some(process_packet) = table.process_packet {
+            let _entered = enter(record, Call::ProcessPacket);
             for (packet, target) in packets.iter_mut().zip(targets) {
                 // SAFETY: as above, for one packet.
                 *target = unsafe { process_packet(state, now, packet) };
@@ -340,16 +424,19 @@ impl Instance {
 
     /// The same for packets that it has held back.
     pub(crate) fn flush(&mut self, now: Time, count: usize) {
+        let Object { says: Says { table, .. }, record, .. } = &self.object;
         let (packets, targets) = (&mut self.packets[..count], &mut self.targets[..count]);
         targets.fill(abi::NEXT);
-        let Some(flush) = self.object.table.flush else { return };
+        let Some(flush) = table.flush else { return };
         let (count, packets) = (count as u32, packets.as_mut_ptr());
+        let _entered = enter(record, Call::Flush);
         // SAFETY: as in `process`.
         unsafe { flush(self.state, now.as_nanos(), packets, count, targets.as_mut_ptr()) };
     }
 
     pub(crate) fn next_deadline(&self) -> Option<Time> {
-        let next_deadline = self.object.table.next_deadline?;
+        let next_deadline = self.object.says.table.next_deadline?;
+        let _entered = enter(&self.object.record, Call::NextDeadline);
         // SAFETY: the state is what `init` made; the caller has the instance to itself, as the
         // borrowed core asks for deadlines and processes packets in turn.
         match unsafe { next_deadline(self.state) } {
@@ -363,10 +450,30 @@ impl Instance {
         &mut self,
         values: &mut [u64; abi::COUNTERS_MAX],
     ) -> Option<Arc<[(String, String)]>> {
-        let count = self.object.table.count?;
-        // SAFETY: there is room for as many as it may declare, and no more were accepted.
-        unsafe { count(self.state, values.as_mut_ptr()) };
-        Some(self.object.counters.clone())
+        let Object { says, record, helper, .. } = &mut self.object;
+        let count = says.table.count?;
+        if is_data_path() {
+            let _entered = enter(record, Call::Count);
+            // SAFETY: there is room for as many as it may declare, and no more were accepted.
+            unsafe { count(self.state, values.as_mut_ptr()) };
+        } else {
+            // Behind the last packet, on a thread that may be kept waiting for a while.
+            let state = Sent(self.state);
+            let body = move || {
+                let mut values = [0; abi::COUNTERS_MAX];
+                // SAFETY: as above.
+                unsafe { count(state.get(), values.as_mut_ptr()) };
+                values
+            };
+            match helper.run(Call::Count, body) {
+                Ok(counted) => *values = counted,
+                Err(why) => {
+                    record.fail(&why);
+                    return None;
+                }
+            }
+        }
+        Some(says.counters.clone())
     }
 
     /// Has it obey a command; whether it did, and what it wrote to `reply`. None if it has none.
@@ -376,8 +483,9 @@ impl Instance {
         arguments: &CStr,
         reply: &mut [c_char],
     ) -> Option<bool> {
-        let call = self.object.table.command?;
+        let call = self.object.says.table.command?;
         let (size, reply) = (reply.len(), reply.as_mut_ptr());
+        let _entered = enter(&self.object.record, Call::Command);
         // SAFETY: the texts end, and `size` is that of `reply`.
         Some(unsafe { call(self.state, command.as_ptr(), arguments.as_ptr(), reply, size) } == 0)
     }

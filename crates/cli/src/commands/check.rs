@@ -124,9 +124,9 @@ pub(crate) fn run(args: &CheckArgs, json: bool) -> anyhow::Result<()> {
             let text: String = lines.iter().map(|(name, value)| line(name, value)).collect();
             let _ = output::print(&text);
         }
-        net::hint(&card);
     });
-    let (described, checked) = RunError::both(described, checked)?;
+    let (described, checked) =
+        RunError::both(described, checked).map_err(|error| net::hinted(error, &card))?;
     // The card of this name that runs may be this file's.
     let own = Some(&*card.card.name);
     let shared = neighbours::warnings(&launch, &checked.placement, own)?;

@@ -1,10 +1,12 @@
 //! `picnic net`: the network of a card's `[net]` section.
 
 use super::isolate::print_restored;
+use crate::failure::Hinted;
 use crate::output::{self, Column};
 use crate::registries::sections;
 use anyhow::Context;
 use clap::{Args, Subcommand};
+use picnic_control::error::RunError;
 use picnic_core::config::CardFile;
 use picnic_lab::card::CardArgs;
 use picnic_machine::net::{self, Interface, Network};
@@ -181,14 +183,16 @@ fn namespace_of(card: &CardFile) -> Option<String> {
     namespaces.next().filter(|_| namespaces.next().is_none())
 }
 
-/// Says what makes a card's interfaces, if the card cannot be built and they are not made.
-pub(crate) fn hint(card: &CardFile) {
+/// The error of a card that cannot be built, and behind it the command that makes the card's
+/// interfaces, if they are not made.
+pub(crate) fn hinted(error: RunError, card: &CardFile) -> anyhow::Error {
     let is_missing =
         card.has("net") && net::is_up(&Machine::this(), &card.card.name).is_ok_and(|is_up| !is_up);
-    if let Some(path) = card.path().filter(|_| is_missing) {
-        let path = path.display();
-        output::tell(format_args!(
-            "picnic: the network of this card is made by: picnic net up {path}"
-        ));
+    match card.path().filter(|_| is_missing) {
+        Some(path) => {
+            let hint = format!("try: picnic net up {}", path.display());
+            Hinted { error: error.into(), hint }.into()
+        }
+        None => error.into(),
     }
 }

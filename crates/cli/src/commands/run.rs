@@ -115,7 +115,7 @@ pub(crate) fn run(args: &RunArgs, json: bool) -> anyhow::Result<()> {
         // The start says so.
         Err(_) => Vec::new(),
     };
-    let mut running = launch.start().inspect_err(|_| net::hint(&card))?;
+    let mut running = launch.start().map_err(|error| net::hinted(error, &card))?;
     for warning in running.view().warnings.iter().chain(&shared) {
         output::tell(format_args!("picnic: warning: {warning}"));
     }

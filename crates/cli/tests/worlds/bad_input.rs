@@ -595,3 +595,84 @@ fn what_follows_from_a_wrong_key_is_not_told() {
     assert_eq!(lines.len(), 2, "{lines:?}");
     assert!(lines[0].starts_with("card.toml:2: host.queues: ") && lines[1].contains("hahs"));
 }
+
+/// Whatever is written at length, an error repeats a part of it, says where it is, and ends as ever.
+#[test]
+fn errors_repeat_no_text_at_length() {
+    let long = "x".repeat(900_000);
+    let spaced = "x y ".repeat(200_000);
+    for text in [&long, &spaced] {
+        for (card, line) in [
+            (format!("[card]\nname = \"{text}\"\n"), 2),
+            (format!("[card]\nengine = \"{text}\"\n"), 2),
+            (format!("[card]\nborrowed_core = \"{text}\"\n"), 2),
+            (format!("[card]\n\"{text}\" = 1\n"), 2),
+            (format!("[\"{text}\"]\nx = 1\n"), 1),
+            (format!("[card]\nname = \"a\"\n\"{text}\" = 1\n\"{text}\" = 1\n"), 4),
+            (format!("[[wire]]\nport = \"{text}\"\n"), 2),
+            (format!("[[wire]]\nport = \"pcap\"\npath = \"{text}\"\n"), 3),
+            (format!("[[wire]]\nport = \"packet\"\ninterface = \"{text}\"\n"), 3),
+            (format!("[[rx]]\nfunction = \"{text}\"\n"), 2),
+            (format!("[[rx]]\nplugin = \"{text}\"\n"), 2),
+            (format!("[[rx]]\nfunction = \"rss\"\nkey = \"{text}\"\n"), 3),
+            (format!("[[rx]]\nfunction = \"rss\"\ntypes = [\"{text}\"]\n"), 3),
+            (format!("[host]\nattachment = \"{text}\"\n"), 2),
+            (format!("[host]\nattachment = \"tap\"\naddresses = [\"{text}\"]\n"), 3),
+            (format!("[[filter]]\nname = \"{text}\"\naction = \"drop\"\n"), 2),
+            (format!("[[filter]]\nsource = \"{text}\"\naction = \"drop\"\n"), 2),
+            (format!("[control]\nsocket = \"{text}\"\n"), 2),
+            (format!("[control]\nmetrics = \"{text}\"\n"), 2),
+            (format!("[trace]\npath = \"{text}\"\n"), 2),
+            (format!("[sciron]\nrules = \"{text}\"\n"), 2),
+            (format!("[os]\nscheduler = \"{text}\"\n"), 2),
+            (format!("[[task]]\ntask = \"{text}\"\n"), 2),
+        ] {
+            let folder = folder(&[("card.toml", card.as_bytes())]);
+            for command in ["check", "run"] {
+                let output = picnic_in(folder.path(), &[command, "card.toml"]);
+                let said = stderr(&output);
+                let key = &card[..60];
+                assert!(said.len() < 4000, "{command}: {} bytes: {key}", said.len());
+                assert!(
+                    said.starts_with(&format!("card.toml:{line}: ")),
+                    "{command}: {key}: {said}"
+                );
+                assert_ne!(output.status.code(), Some(0), "{command}: {key}");
+            }
+        }
+    }
+    let word = "x".repeat(100_000);
+    let folder = folder(&[("a.rules", format!("{word} any any any any drop\n").as_bytes())]);
+    for arguments in [
+        vec![word.as_str()],
+        vec!["run", &word],
+        vec!["run", "--duration", &word],
+        vec!["run", "--set", &word],
+        vec!["run", "--set", &format!("card.name={word}")],
+        vec!["functions", &word],
+        vec!["ctl", "--card", &word, "info"],
+        vec!["lab", "run", &word],
+        vec!["sciron", "check", "a.rules"],
+    ] {
+        let output = picnic_in(folder.path(), &arguments);
+        let (said, shown) = (stderr(&output), &arguments[..arguments.len() - 1]);
+        assert!(said.len() < 4000, "{} bytes: {shown:?}", said.len());
+        assert!(!said.is_empty(), "{shown:?}");
+        assert_ne!(output.status.code(), Some(0), "{shown:?}");
+    }
+}
+
+/// What makes a card's interfaces stands behind what is wrong.
+#[test]
+fn a_hint_stands_behind_its_error() {
+    let card = "[net]\nnamespaces = [\"absent-1\"]\n[[wire]]\nport = \"packet\"\n\
+                interface = \"absent-2\"\nnamespace = \"absent-1\"\n";
+    let folder = folder(&[("card.toml", card.as_bytes())]);
+    for command in ["check", "run"] {
+        let output = picnic_in(folder.path(), &[command, "card.toml"]);
+        let lines: Vec<_> = stderr(&output).lines().collect();
+        assert_eq!(lines.len(), 2, "{lines:?}");
+        assert!(lines[0].starts_with("card.toml:"), "{lines:?}");
+        assert_eq!(lines[1], "picnic: try: picnic net up card.toml", "{command}");
+    }
+}

@@ -17,6 +17,7 @@ mod filters;
 mod hidden_ports;
 mod kernel;
 mod lab;
+mod misbehaving;
 mod names;
 #[path = "../../../host/tests/common/openmetrics.rs"]
 mod openmetrics;

@@ -2,21 +2,19 @@
 
 use crate::common::*;
 use crate::openmetrics::{self, Sample};
-use rustix::process::Signal;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 
 /// A folder with shared objects, and a card file.
-struct Bench(tempfile::TempDir);
+pub(crate) struct Bench(tempfile::TempDir);
 
 impl Bench {
     /// One, if there is a C compiler.
-    fn open(test: &str) -> Option<Self> {
+    pub(crate) fn open(test: &str) -> Option<Self> {
         if Command::new("cc").arg("--version").output().is_err() {
             picnic_testing::skip(test, "there is no C compiler");
             return None;
@@ -24,7 +22,7 @@ impl Bench {
         Some(Bench(tempfile::tempdir().unwrap()))
     }
 
-    fn folder(&self) -> &Path {
+    pub(crate) fn folder(&self) -> &Path {
         self.0.path()
     }
 
@@ -32,13 +30,13 @@ impl Bench {
         self.0.path().join(name).to_str().unwrap().to_owned()
     }
 
-    fn write(&self, name: &str, bytes: impl AsRef<[u8]>) -> String {
+    pub(crate) fn write(&self, name: &str, bytes: impl AsRef<[u8]>) -> String {
         std::fs::write(self.path(name), bytes).unwrap();
         self.path(name)
     }
 
     /// Compiles a source to `NAME.so`, put in its place at once.
-    fn compile(&self, source: &Path, name: &str, options: &[&str]) -> String {
+    pub(crate) fn compile(&self, source: &Path, name: &str, options: &[&str]) -> String {
         let include = Path::new(env!("CARGO_MANIFEST_DIR")).join("../plugin/include");
         let made = self.path(&format!("{name}.new"));
         let mut compiler = Command::new("cc");
@@ -389,43 +387,6 @@ const struct picnic_function picnic_function = {
     .command = command, .exit = free, .counters = counters, .count = count,
     .config_schema = "{\"properties\":{\"every\":{\"type\":\"integer\",\"minimum\":1}}}" };
 "#;
-
-/// An error in an object ends the card, as any program ends by one.
-#[test]
-fn an_object_that_crashes_ends_the_card() {
-    let Some(bench) = Bench::open("an_object_that_crashes_ends_the_card") else { return };
-    let _machine = machine();
-    for (signal, text) in [
-        (Signal::SEGV, "*(volatile int *)state = 1;"),
-        (Signal::ABORT, "abort();"),
-        (Signal::ILL, "__builtin_trap();"),
-    ] {
-        let source = format!(
-            "#include \"picnic_function.h\"\n\
-             static int32_t process_packet(void *state, uint64_t now_ns, struct picnic_packet *p)\n\
-             {{ (void)state, (void)now_ns, (void)p; {text} return PICNIC_NEXT; }}\n\
-             const struct picnic_function picnic_function = {{ PICNIC_HANDSHAKE,\n\
-             .name = \"crash\", .process_packet = process_packet }};\n"
-        );
-        bench.compile(Path::new(&bench.write("crash.c", source)), "crash", &[]);
-        bench.write("card.toml", "[[rx]]\nplugin = \"crash.so\"\n");
-        let mut run = command();
-        run.args(["run", "card.toml", "--quiet"]).current_dir(bench.folder());
-        let mut child = Ends(run.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
-        let status = wait_for("the card has ended", || child.0.try_wait().unwrap());
-        assert_eq!(status.signal(), Some(signal.as_raw()), "{text}");
-    }
-}
-
-/// A child that is ended if it has not.
-struct Ends(Child);
-
-impl Drop for Ends {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
 
 /// What a card answers who reads its metrics, headers and page.
 fn metrics(card: &Running) -> String {

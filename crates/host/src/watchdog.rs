@@ -1,0 +1,84 @@
+//! A watchdog: names the function of a shared object that does not return, and says when a card that
+//! is to stop can be waited for no longer.
+//!
+//! The data path reads no clock for it: a call in an object is on record
+//! ([`guard`](picnic_plugin::guard)), and each turn of the borrowed core is counted.
+//!
+//! Guarantees: of a process that is suspended no time passes.
+
+use picnic_plugin::guard::{self, LOOK, PATIENCE};
+use std::time::{Duration, Instant};
+
+/// How long a borrowed core that is to stop may take for one turn, where no object is at work.
+const LONGEST_TURN: Duration = Duration::from_secs(5);
+
+/// Who looks at a borrowed core from another thread.
+#[derive(Debug)]
+pub(crate) struct Watchdog {
+    looked: Instant,
+    /// The call that was found, and for how long.
+    call: Option<(usize, u64)>,
+    stuck: Duration,
+    has_told: bool,
+    /// Turns at the last look, and how long it has been as many.
+    turns: u64,
+    still: Duration,
+}
+
+/// What was found at a look.
+#[derive(Debug, Default)]
+pub(crate) struct Found {
+    /// Told once of each call.
+    pub(crate) news: Option<String>,
+    /// Why the call never will return.
+    pub(crate) fault: Option<String>,
+    /// Why a card that is to stop need not be waited for.
+    pub(crate) end: Option<String>,
+}
+
+impl Watchdog {
+    pub(crate) fn new() -> Self {
+        Watchdog {
+            looked: Instant::now(),
+            call: None,
+            stuck: Duration::ZERO,
+            has_told: false,
+            turns: 0,
+            still: Duration::ZERO,
+        }
+    }
+
+    /// Turns are counted from now on: before, the borrowed core may sleep.
+    pub(crate) fn stops(&mut self) {
+        self.still = Duration::ZERO;
+    }
+
+    /// Looks at the thread of a borrowed core that has had so many turns.
+    pub(crate) fn look(&mut self, thread: u64, turns: u64) -> Found {
+        let now = Instant::now();
+        let passed = now.duration_since(self.looked).min(4 * LOOK);
+        self.looked = now;
+        self.still = if turns == self.turns { self.still + passed } else { Duration::ZERO };
+        self.turns = turns;
+        let Some(pending) = guard::pending(thread) else {
+            self.call = None;
+            let end = (self.still >= LONGEST_TURN).then(|| {
+                let seconds = LONGEST_TURN.as_secs();
+                format!("the borrowed core has not ended a turn for {seconds} s")
+            });
+            return Found { end, ..Found::default() };
+        };
+        if self.call != Some(pending.call) {
+            (self.call, self.stuck, self.has_told) = (Some(pending.call), Duration::ZERO, false);
+        } else {
+            self.stuck += passed;
+        }
+        let name = pending.name;
+        let fault = pending.fault.map(|fault| format!("{name} {fault}"));
+        let is_stuck = fault.is_none() && self.stuck >= PATIENCE;
+        let stuck = is_stuck
+            .then(|| format!("{name} has not returned for {:.1} s", self.stuck.as_secs_f64()));
+        let news = stuck.clone().filter(|_| !std::mem::replace(&mut self.has_told, is_stuck));
+        Found { news, end: fault.clone().or(stuck), fault }
+    }
+}
