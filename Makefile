@@ -7,7 +7,7 @@ PREFIX ?= /usr/local
 # Seconds for each fuzz target of `make fuzz`.
 SECONDS_EACH := $(or $(SECONDS),60)
 
-.PHONY: help build fast run install check test test-all bench bench-peers fuzz fmt lint figures doc clean
+.PHONY: help build fast run install check test test-all micro bench bench-peers fuzz fmt lint figures doc clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -38,11 +38,14 @@ test: ## all tests, then a summary (installs the packages it needs, if root)
 test-all: ## test, and clippy, API pages, models, a virtual machine and fuzzing
 	@PARTS=all scripts/test
 
-bench: build ## dispatch and hash benchmarks, as JSON
-	target/release/picnic bench dispatch --queues 4 --seconds 2 --json
-	target/release/picnic bench hash --json
+micro: ## the micro-benchmarks, target/release/picnic-micro
+	@$(CARGO) build --locked --release -p picnic-micro
 
-bench-peers: build ## dispatch against the program on DPDK, interleaved
+bench: micro ## dispatch and hash benchmarks, as JSON
+	target/release/picnic-micro dispatch --queues 4 --seconds 2 --json
+	target/release/picnic-micro hash --json
+
+bench-peers: micro ## dispatch against the program on DPDK, interleaved
 	$(MAKE) -C bench/peers
 	bench/peers/compare.py
 

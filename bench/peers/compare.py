@@ -49,7 +49,7 @@ def arguments():
         description=__doc__.splitlines()[0],
         formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     parser.add_argument("--picnic", metavar="PATH",
-                        default=os.path.join(ROOT, "target", "release", "picnic"),
+                        default=os.path.join(ROOT, "target", "release", "picnic-micro"),
                         help="the picnic binary")
     parser.add_argument("--dpdk", metavar="PATH",
                         default=os.path.join(HERE, "build", "dpdk_dispatch"),
@@ -270,7 +270,7 @@ def show(report):
 def main():
     options = arguments()
     common = ["--queues", str(options.queues), "--seconds", f"{options.seconds:g}"]
-    commands = {"picnic": [options.picnic, "bench", "dispatch", "--json"] + common
+    commands = {"picnic": [options.picnic, "dispatch", "--json"] + common
                 + shlex.split(options.picnic_args)}
     note = None
     if os.access(options.dpdk, os.X_OK):
@@ -279,7 +279,7 @@ def main():
         note = (f"{UNAVAILABLE}: {options.dpdk} is not built "
                 "(apt-get install libdpdk-dev; make -C bench/peers)")
     if not os.access(options.picnic, os.X_OK):
-        print(f"{options.picnic} is not there: cargo build --release",
+        print(f"{options.picnic} is not there: cargo build --release -p picnic-micro",
               file=sys.stderr)
         return 1
     report = {

@@ -92,9 +92,9 @@ def built(name, command):
 
 def program_picnic(options):
     if options.picnic is None:
-        built("picnic", ["cargo", "build", "--release", "--quiet", "-p", "picnic-cli"])
+        built("picnic", ["cargo", "build", "--release", "--quiet", "-p", "picnic-micro"])
         target = os.environ.get("CARGO_TARGET_DIR", os.path.join(ROOT, "target"))
-        return os.path.join(ROOT, target, "release", "picnic")
+        return os.path.join(ROOT, target, "release", "picnic-micro")
     return options.picnic
 
 
@@ -177,7 +177,7 @@ def measure(options, programs):
     for turn in range(options.rounds):
         order = ["picnic", "dpdk"] if turn % 2 == 0 else ["dpdk", "picnic"]
         for name, rules in sets:
-            words = {"picnic": ["bench", "classifier", "--families", name],
+            words = {"picnic": ["classifier", "--families", name],
                      "dpdk": ["--family", name]}
             for side in order:
                 if sys.stderr.isatty():

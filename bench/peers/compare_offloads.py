@@ -73,7 +73,7 @@ def median_of(value):
 def measure(options, picnic, dpdk):
     times = {key: [] for _, *keys in PAIRS for key in keys}
     commands = {
-        "picnic": [picnic, "bench", "functions", "--repeats", str(options.repeats), "--json"],
+        "picnic": [picnic, "functions", "--repeats", str(options.repeats), "--json"],
         "dpdk": [dpdk, "--repeats", str(options.repeats)],
     }
     for turn in range(options.rounds):

@@ -4,7 +4,7 @@
  *   producer core: mbuf -> frame -> parse -> Toeplitz -> 128-entry table -> ring
  *   consumer core: every ring in turn -> header -> mbuf back to the pool
  *
- * The work is that of `picnic bench dispatch`, written the way DPDK wants it:
+ * The work is that of `picnic-micro dispatch`, written the way DPDK wants it:
  * bulk allocation, a driver's two vector stores per mbuf, vectorised Toeplitz,
  * single-producer single-consumer rings, a consumer that prefetches one batch
  * ahead, and a free that never looks at the mbuf's second line.

@@ -1,5 +1,5 @@
 /*
- * DPDK's rte_gro and rte_gso: the peers of `lro` and `tso` in `picnic bench functions`.
+ * DPDK's rte_gro and rte_gso: the peers of `lro` and `tso` in `picnic-micro functions`.
  *
  * The same packets: for GRO bursts of 64 full segments, eight of each of eight flows in turn; for
  * GSO a super-frame of 45 segments in buffers of 2048 bytes. Timed is the call for a burst; making

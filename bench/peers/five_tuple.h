@@ -232,7 +232,7 @@ static inline uint64_t fnv1a(uint64_t hash, uint32_t number)
 	return hash;
 }
 
-/* Equal for equal rules and packets: picnic bench classifier prints it too. */
+/* Equal for equal rules and packets: picnic-micro classifier prints it too. */
 static inline uint64_t fingerprint(const struct rule *rules, uint32_t count,
 				   const struct packet *packets, uint32_t number)
 {

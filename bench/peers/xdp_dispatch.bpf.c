@@ -1,6 +1,6 @@
 /* Packet dispatch by hand: an XDP program that hashes UDP and TCP over IPv4 by JHash and hands each
  * packet to a core by cpumap. It counts nothing, has no filters, and knows no other packets: what
- * `picnic bench feed --peer` compares a card in the kernel with.
+ * `picnic-micro feed --peer` compares a card in the kernel with.
  *
  * Source: Bob Jenkins, lookup3.c (2006); Documentation/bpf/map_cpumap.rst.
  */

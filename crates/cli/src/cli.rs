@@ -90,9 +90,8 @@ pub(crate) enum Command {
     Net(NetArgs),
     /// Undo changes left by killed commands
     Cleanup(CleanupArgs),
-    /// Measure the card on this machine
-    #[command(subcommand)]
-    Bench(BenchArgs),
+    /// Measure the card on this machine: questions of `picnic lab ab` that have a name
+    Bench(Box<BenchArgs>),
     /// Check the rules of SCIRON, the stateless firewall
     Sciron(ScironArgs),
     /// Bound the run time of tasks' segments under a cost profile

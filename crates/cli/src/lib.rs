@@ -22,6 +22,7 @@
 // Comments on arguments are help: `[[rx]]` there is a section of a card, not a link.
 #![allow(rustdoc::broken_intra_doc_links)]
 
+mod benchmarks;
 mod cli;
 mod commands;
 mod control;
@@ -57,7 +58,7 @@ pub fn main_with_experiments(
     experiments: &'static [ExperimentEntry],
 ) -> ExitCode {
     self::registries::set(registries);
-    picnic_lab::registry::set(picnic_papers::registry::lists(experiments));
+    picnic_lab::registry::set(picnic_papers::registry::PAPERS, experiments);
     let cli = cli::Cli::read();
     let status = match cli.run() {
         Ok(()) => 0,
@@ -69,4 +70,12 @@ pub fn main_with_experiments(
         guard::end_process(status);
     }
     ExitCode::from(status)
+}
+
+/// A program that runs these benchmarks: `NAME --KEY VALUE`.
+pub fn main_of_benchmarks(benchmarks: &[ExperimentEntry]) -> ExitCode {
+    match self::benchmarks::run(benchmarks) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => failure::exit_code(&error, false),
+    }
 }

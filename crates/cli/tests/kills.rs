@@ -14,7 +14,7 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::collections::BTreeMap;
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -31,9 +31,9 @@ type Killed = (&'static str, &'static [&'static str], u64);
 
 const KILLED: &[Killed] = &[
     ("demo web --seconds=1 --connections=8", &["nginx", "wrk"], 2500),
-    ("bench web --rounds=1 --seconds=1 --connections=8", &["nginx", "wrk"], 2500),
-    ("bench tcp --rounds=1 --seconds=1", &["iperf3"], 3000),
-    ("bench wire --ports=packet,xdp --rounds=1 --seconds=0.1", &[], 1500),
+    ("bench web --seconds=1", &["nginx", "wrk"], 2500),
+    ("bench tcp --seconds=1", &["iperf3"], 3000),
+    ("micro wire --ports=packet,xdp --rounds=1 --seconds=0.1", &[], 1500),
     ("lab run nicos-firewall --world host --set milliseconds=20 --set rules=[16]", &[], 600),
     ("lab ab --candidate-set rx[0].hash=jhash --workload-kind iperf3", &["iperf3"], 3000),
     ("run --isolate --quiet --duration 60", &[], 600),
@@ -46,11 +46,16 @@ const IN_THE_KERNEL: &[Killed] = &[
     ("run kernel.toml --quiet --duration 60", &[], 600),
     ("run kernel.toml --quiet --duration 60 --set host.handover=cpumap", &[], 600),
     ("run hybrid.toml --quiet --duration 60", &[], 600),
-    ("bench kernel --rules=[16] --packets=1 --runs=1000 --repeats=1", &[], 1000),
-    ("bench firewall --rules=[16] --rounds=1 --milliseconds=100", &["nft"], 1500),
-    ("bench feed --rounds=1 --milliseconds=100", &[], 1000),
-    ("bench hybrid --rounds=1 --milliseconds=100", &[], 1500),
+    ("micro kernel --rules=[16] --packets=1 --runs=1000 --repeats=1", &[], 1000),
+    ("micro firewall --rules=[16] --rounds=1 --milliseconds=100", &["nft"], 1500),
+    ("micro feed --rounds=1 --milliseconds=100", &[], 1000),
+    ("micro hybrid --rounds=1 --milliseconds=100", &[], 1500),
 ];
+
+/// The program of the micro-benchmarks, which is built with the tests of its crate.
+fn micro() -> PathBuf {
+    Path::new(PICNIC).with_file_name("picnic-micro")
+}
 
 /// The card of `net up`: namespaces, links and addresses, as many as take a while to make.
 const NET: &str = r#"
@@ -179,10 +184,13 @@ fn number(variable: &str, default: u64) -> u64 {
 fn inside(test: &str, killed: &[Killed], kills: u64) {
     let seed = number("PICNIC_SEED", 1);
     let is_installed = |tool: &&str| Command::new(tool).arg("-v").output().is_ok();
-    let (killed, absent): (Vec<_>, Vec<_>) =
-        killed.iter().partition(|(_, tools, _)| tools.iter().all(&is_installed));
+    let is_built = |command: &str| !command.starts_with("micro ") || micro().exists();
+    let is_there =
+        |(command, tools, _): &&Killed| is_built(command) && tools.iter().all(&is_installed);
+    let (killed, absent): (Vec<_>, Vec<_>) = killed.iter().partition(is_there);
     for (command, tools, _) in absent {
-        skip(&format!("{test} ({command})"), &format!("{} is not installed", tools.join(" or ")));
+        let missing = if is_built(command) { tools.join(" or ") } else { "picnic-micro".into() };
+        skip(&format!("{test} ({command})"), &format!("{missing} is not installed"));
     }
     // Others, to be moved and moved back: one that may run anywhere, one that may not.
     let first = picnic_machine::topology::cores()[0].to_string();
@@ -201,8 +209,12 @@ fn inside(test: &str, killed: &[Killed], kills: u64) {
         let (command, _, milliseconds) = killed[kill as usize % killed.len()];
         let after = Duration::from_micros(random.random_range(0..milliseconds * 1000));
         let about = format!("kill {kill} of seed {seed}: `{command}` after {after:?}");
-        let mut child = Command::new(PICNIC)
-            .args(command.split(' '))
+        let (program, words) = match command.strip_prefix("micro ") {
+            Some(words) => (micro(), words),
+            None => (PICNIC.into(), command),
+        };
+        let mut child = Command::new(program)
+            .args(words.split(' '))
             .current_dir(results.path())
             .stdin(Stdio::null())
             .stdout(Stdio::null())

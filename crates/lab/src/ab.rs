@@ -66,6 +66,10 @@ pub enum Candidates {
 pub struct Question {
     /// What is compared with.
     pub baseline: Side,
+    /// Whether the baseline is no card: client and server joined by a veth.
+    pub plain: bool,
+    /// Whether client and server keep off the candidate's borrowed core, whichever side is measured.
+    pub apart: bool,
     /// What is compared.
     pub candidates: Candidates,
     /// Who talks through the card; none for the card alone.
@@ -105,12 +109,13 @@ impl Question {
         sections: &Sections,
         progress: &mut Progress<'_>,
     ) -> Result<Outcome, LabError> {
-        let workload = self.workload.as_ref();
-        let place =
-            MeasuringPlace::build(registries, sections, self.seconds, workload, self.wire_frames)?;
         let sides: Vec<&Side> =
             [&self.baseline].into_iter().chain(self.candidates.sides()).collect();
-        for side in &sides {
+        let apart = sides.last().copied().filter(|_| self.apart);
+        let workload = self.workload.as_ref();
+        let setup = (self.wire_frames, apart);
+        let place = MeasuringPlace::build(registries, sections, self.seconds, workload, setup)?;
+        for side in &sides[usize::from(self.plain)..] {
             place.check(side, &self.figure)?;
         }
         let cost = match self.cost {
@@ -118,7 +123,10 @@ impl Question {
             false => None,
         };
         let mut random = ChaCha8Rng::seed_from_u64(self.seed);
-        let mut measure = |side: &Side| place.measure(Card::As(side), &self.figure);
+        let mut measure = |side: &Side| {
+            let is_plain = self.plain && std::ptr::eq(side, &self.baseline);
+            place.measure(if is_plain { Card::None } else { Card::As(side) }, &self.figure)
+        };
         let mut outcome =
             self.outcome(self.measure(&sides, &mut random, &mut measure, progress)?);
         if let Some(cost) = cost {

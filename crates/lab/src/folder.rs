@@ -11,7 +11,7 @@
 use crate::document::{Document, Kind};
 use crate::experiment::Effort;
 use crate::outcome::{Figure, Outcome, Point};
-use crate::registry::{ExperimentEntry, benchmarks, build, experiments};
+use crate::registry::{ExperimentEntry, build, experiments};
 use crate::runner::{Job, Options, Record, Shard, Watch, conclude, run};
 use anyhow::{Context, bail, ensure};
 use serde::{Deserialize, Serialize};
@@ -40,10 +40,7 @@ impl RunRequest {
     /// # Errors
     /// There is none of this name.
     pub fn entry(&self) -> anyhow::Result<&'static ExperimentEntry> {
-        let found = match self.kind {
-            Kind::Experiment => experiments().find(|entry| entry.name == self.name),
-            Kind::Benchmark => benchmarks().iter().find(|entry| entry.name == self.name),
-        };
+        let found = experiments().find(|entry| entry.name == self.name);
         found.with_context(|| format!("there is no {} \"{}\"", self.kind.key(), self.name))
     }
 

@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 pub mod ab;
+pub mod calibrate;
 pub mod card;
 pub mod chart;
 pub mod compare;

@@ -616,6 +616,12 @@ impl Outcome {
         Outcome { source, ..Outcome::default() }
     }
 
+    /// An empty one of what was run with these settings.
+    pub fn with_settings(source: Source, settings: &impl Serialize) -> Self {
+        let settings = serde_json::to_value(settings).unwrap_or_default();
+        Outcome { settings, ..Outcome::of(source) }
+    }
+
     /// Where its figures come from.
     pub fn source(&self) -> Source {
         self.source

@@ -166,14 +166,9 @@ fn interval(ours: &Figure) -> Result<(f64, f64), String> {
     interval.ok_or_else(|| format!("{} pairs count, {LEAST_PAIRS} are needed", spread.count))
 }
 
-/// A row without corrections that an experiment of this name answers.
-pub const fn row(
-    name: &'static str,
-    source: &'static str,
-    what: &'static str,
-    figures: &'static [PaperFigure],
-) -> Row {
-    Row { name, source, what, figures, correction: None, unanswered: None }
+/// A row without corrections.
+pub const fn row(source: &'static str, what: &'static str, figures: &'static [PaperFigure]) -> Row {
+    Row { name: "", source, what, figures, correction: None, unanswered: None }
 }
 
 impl Row {
@@ -183,10 +178,10 @@ impl Row {
         Row { correction: Some(correction), ..self }
     }
 
-    /// With the reason why no experiment answers it.
+    /// Of the experiment of this name.
     #[must_use]
-    pub const fn unanswered(self, why: &'static str) -> Self {
-        Row { unanswered: Some(why), ..self }
+    pub const fn named(self, name: &'static str) -> Self {
+        Row { name, ..self }
     }
 }
 

@@ -1,55 +1,66 @@
-//! What can be named: experiments, benchmarks, and the papers' table.
+//! The experiments that can be named, and the papers' table.
 //!
-//! The lab has none of its own: the program that uses it says which there are.
+//! The lab has none of its own: the program that uses it sets them.
 
 use crate::experiment::Experiment;
 use crate::paper::Row;
 use picnic_core::config::{KeyHelp, Section};
 use picnic_core::error::{ConfigError, not_among};
-use picnic_core::registry::{BuildContext, Entry};
+use picnic_core::registry::{BuildContext, Component, Entry};
 use std::sync::OnceLock;
 
 /// An experiment or a benchmark.
 pub type ExperimentEntry = Entry<Box<dyn Experiment>>;
 
-/// What a program can name.
-#[derive(Clone, Copy, Default)]
-pub struct Lists {
-    /// What a feature gives.
-    pub experiments: &'static [ExperimentEntry],
-    /// What the card costs on this machine.
-    pub benchmarks: &'static [ExperimentEntry],
-    /// The papers' table.
-    pub papers: &'static [Row],
-    /// Experiments of the program's own.
-    pub others: &'static [ExperimentEntry],
+/// An experiment that measures again what a paper has measured.
+pub trait Reproduces: Component<Product = Box<dyn Experiment>> {
+    /// What the paper found, without the experiment's name.
+    const PAPER: Row;
 }
 
-static LISTS: OnceLock<Lists> = OnceLock::new();
+/// A row of the papers' table, and the experiment that answers it.
+#[derive(Clone, Copy)]
+pub struct PaperEntry {
+    /// What the paper found.
+    pub row: Row,
+    /// None if nothing answers it yet.
+    pub experiment: Option<ExperimentEntry>,
+}
+
+impl PaperEntry {
+    /// An experiment with its row.
+    pub const fn of<E: Reproduces>() -> Self {
+        PaperEntry { row: E::PAPER.named(E::NAME), experiment: Some(Entry::of::<E>()) }
+    }
+
+    /// A row that no experiment answers, and why.
+    pub const fn unanswered(name: &'static str, row: Row, why: &'static str) -> Self {
+        let row = Row { unanswered: Some(why), ..row.named(name) };
+        PaperEntry { row, experiment: None }
+    }
+}
+
+/// Those of the papers, and those of the program's own.
+static LISTS: OnceLock<(&[PaperEntry], &[ExperimentEntry])> = OnceLock::new();
 
 /// From now on these can be named. Once a program.
-pub fn set(lists: Lists) {
-    let _ = LISTS.set(lists);
+pub fn set(papers: &'static [PaperEntry], others: &'static [ExperimentEntry]) {
+    let _ = LISTS.set((papers, others));
 }
 
-fn lists() -> Lists {
+fn lists() -> (&'static [PaperEntry], &'static [ExperimentEntry]) {
     LISTS.get().copied().unwrap_or_default()
 }
 
 /// All experiments that can be named.
 pub fn experiments() -> impl Iterator<Item = &'static ExperimentEntry> {
-    let Lists { experiments, others, .. } = lists();
-    experiments.iter().chain(others)
-}
-
-/// All benchmarks that can be named.
-pub fn benchmarks() -> &'static [ExperimentEntry] {
-    lists().benchmarks
+    let (papers, others) = lists();
+    papers.iter().filter_map(|paper| paper.experiment.as_ref()).chain(others)
 }
 
 /// The papers' table.
-pub fn papers() -> &'static [Row] {
-    lists().papers
+pub fn papers() -> impl Iterator<Item = &'static Row> {
+    lists().0.iter().map(|paper| &paper.row)
 }
 
 /// Builds an entry from keys and values as a command line has them: TOML, or text that needs no

@@ -54,7 +54,13 @@ struct ByCore {
     packets: u64,
 }
 
-impl CardRun<'_> {
+impl<'a> CardRun<'a> {
+    /// One without filters and warm-up, at the usual costs.
+    pub(super) fn of(world: World, text: &'a str, seed: u64, time: Duration) -> Self {
+        let (costs, warm_up) = (CostModel::default(), Duration::ZERO);
+        CardRun { world, text, filters: None, costs, seed, warm_up, time }
+    }
+
     /// Runs it.
     pub(super) fn run(self) -> Result<Passed, LabError> {
         let failed = |error: &dyn std::fmt::Display| LabError::Failed(error.to_string());
@@ -159,6 +165,12 @@ impl Passed {
         let taken: u64 = self.report.queues.iter().map(|queue| queue.interrupts).sum();
         taken as f64 / self.report.duration_s
     }
+}
+
+/// How long a card is run: as the settings say, or so many milliseconds by world.
+pub(super) fn run_time(milliseconds: Option<u64>, world: World, sim: u64, host: u64) -> Duration {
+    let usual = if world == World::Sim { sim } else { host };
+    Duration::from_millis(milliseconds.unwrap_or(usual))
 }
 
 /// Repeats of a point: in the sim world one is as good as many.

@@ -12,17 +12,18 @@
 //! Source: KNET, "Receive Livelock"; Mogul and Ramakrishnan, "Eliminating Receive Livelock in an
 //! Interrupt-driven Kernel", 1997.
 
-use super::cards::{CardRun, repeated, within};
+use super::cards::{CardRun, repeated, run_time, within};
 use picnic_core::error::ConfigError;
 use picnic_core::registry::{BuildContext, Component};
 use picnic_lab::experiment::{Effort, Experiment, LabError, MeasuredPoint, Run, Spec, World};
 use picnic_lab::outcome::{Comparison, Figure, Outcome, Point};
+use picnic_lab::paper::{Row, row, words};
 use picnic_lab::plot::Plot;
+use picnic_lab::registry::Reproduces;
 use picnic_sim::CostModel;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
-use std::time::Duration;
 
 /// Settings.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
@@ -95,6 +96,21 @@ impl Component for KnetLivelock {
     }
 }
 
+impl Reproduces for KnetLivelock {
+    const PAPER: Row = row(
+        "KNET (after Mogul and Ramakrishnan)",
+        "delivered against offered load past saturation",
+        &[
+            words("with the gate, delivered does not fall past saturation", "yes")
+                .ours("least_share_of_peak_gate_queue")
+                .at_least(0.9, "share of the peak"),
+            words("without the gate, it falls", "yes")
+                .ours("least_share_of_peak_gate_none")
+                .at_most(0.5, "share of the peak"),
+        ],
+    );
+}
+
 /// What is compared with first.
 const SIDES: [&str; 2] = ["none", "queue"];
 
@@ -121,17 +137,15 @@ impl Experiment for KnetLivelock {
             settings.application_ns
         );
         let host = run.effort.of(100, 300, 1000);
-        let usual = if settings.world == World::Sim { 20 } else { host };
-        let time = Duration::from_millis(settings.milliseconds.unwrap_or(usual));
+        let time = run_time(settings.milliseconds, settings.world, 20, host);
         let costs = CostModel {
             interrupt_ns: settings.interrupt_ns,
             target_packet_ns: settings.driver_ns,
             doorbell_send_ns: 100,
             ..CostModel::default()
         };
-        let (world, seed, filters) = (settings.world, run.seed, None);
-        let card = CardRun { world, text: &text, filters, costs, seed, warm_up: time / 2, time };
-        let passed = card.run()?;
+        let card = CardRun::of(settings.world, &text, run.seed, time);
+        let passed = CardRun { costs, warm_up: time / 2, ..card }.run()?;
         let mut outcome = Outcome::of(settings.world.source());
         outcome.add(Figure::one("offered_pps", passed.offered_pps));
         outcome.add(Figure::one("delivered_pps", passed.delivered_pps));
@@ -141,8 +155,7 @@ impl Experiment for KnetLivelock {
 
     fn conclude(&self, points: &[MeasuredPoint]) -> Outcome {
         let settings = &self.0;
-        let mut outcome = Outcome::of(settings.world.source());
-        outcome.settings = serde_json::to_value(settings).unwrap_or_default();
+        let mut outcome = Outcome::with_settings(settings.world.source(), settings);
         let median = |found: &MeasuredPoint, side: usize| {
             picnic_lab::compare::median(&found.values(side, "delivered_pps"))
         };
@@ -156,17 +169,14 @@ impl Experiment for KnetLivelock {
         for found in points {
             let of = |side: usize, key: &str| found.values(side, key);
             let [none, queue] = [0, 1].map(|side| (SIDES[side], of(side, "delivered_pps")));
-            let point = Point::with_labels(found.spec.labels.clone())
+            let mut point = Point::with_labels(found.spec.labels.clone())
                 .with(Figure::of("offered_pps", of(1, "offered_pps")).called("offered"))
-                .comparing(Comparison::of("delivered_pps", none, queue))
-                .with(
-                    Figure::of("none_interrupts_per_second", of(0, "interrupts_per_second"))
-                        .in_detail(),
-                )
-                .with(
-                    Figure::of("queue_interrupts_per_second", of(1, "interrupts_per_second"))
-                        .in_detail(),
-                );
+                .comparing(Comparison::of("delivered_pps", none, queue));
+            for (side, gate) in SIDES.into_iter().enumerate() {
+                let key = format!("{gate}_interrupts_per_second");
+                let interrupts = of(side, "interrupts_per_second");
+                point = point.with(Figure::of(&key, interrupts).in_detail());
+            }
             outcome.series("loads").push(point);
         }
         outcome.note(format!(

@@ -22,20 +22,23 @@ mod kernel;
 pub(super) use SIDES as SYSTEMS;
 pub(super) use kernel::keys as system_keys;
 
-use super::cards::{CardRun, repeated, within};
+use super::cards::{CardRun, repeated, run_time, within};
+use super::columns::Shares;
 use super::gains::{self, Gain, is_shared};
 use picnic_core::error::ConfigError;
 use picnic_core::registry::{BuildContext, Component};
 use picnic_lab::compare::median;
 use picnic_lab::experiment::{Effort, Experiment, LabError, MeasuredPoint, Run, Spec, World};
 use picnic_lab::outcome::{Figure, Outcome, Point};
+use picnic_lab::paper::{PaperFigure, Row, number, row};
 use picnic_lab::plot::Plot;
+use picnic_lab::registry::Reproduces;
+use picnic_lab::unit::Unit;
 use picnic_lab::workloads::kind::{FileKind, ServerKind, Workload};
 use picnic_sim::CostModel;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
-use std::time::Duration;
 
 /// A system takes a load whole if it delivers this share of it.
 const WHOLE: f64 = 0.99;
@@ -217,6 +220,28 @@ impl Component for KnetWeb {
     }
 }
 
+/// KNET's first row of results, and what it says of interrupts and time.
+pub(super) const WEBFS: &[PaperFigure] = &[
+    number("KNET over CLAS", 0.12, Unit::Change).ours("knet_over_clas_gain"),
+    number("KNET over NAPI", 0.17, Unit::Change).ours("knet_over_napi_gain"),
+    number("CLAS over NAPI", 0.045, Unit::Change).ours("clas_over_napi_gain"),
+    number("packets per interrupt, KNET", 45.0, Unit::Count).ours("knet_packets_per_interrupt"),
+    number("packets per interrupt, CLAS", 5.6, Unit::Count).ours("clas_packets_per_interrupt"),
+    number("packets per interrupt, NAPI", 40.0, Unit::Count).ours("napi_packets_per_interrupt"),
+    number("driver rx, KNET", 0.05, Unit::Fraction).ours("knet_driver_share"),
+    number("driver rx, CLAS", 0.12, Unit::Fraction).ours("clas_driver_share"),
+    number("locks, CLAS", 0.06, Unit::Fraction).ours("clas_handover_share"),
+];
+
+impl Reproduces for KnetWeb {
+    const PAPER: Row = row(
+    "KNET",
+    "web server (20 KB files): classes in the NIC (KNET), in the kernel (CLAS), one queue (NAPI)",
+    WEBFS,
+)
+.corrected("CLAS over NAPI is not in the paper: it follows from the other two");
+}
+
 /// What is not to be had by the kernel's own counts.
 pub(super) const NO_SHARES: &str = "shares of driver and locks: unavailable, the kernel tells time in soft \
      interrupts as a whole, the stack with it; with attachment = \"app\" in the sim world they are \
@@ -261,8 +286,7 @@ impl Experiment for KnetWeb {
             settings.cores, settings.stack_ns, settings.application_ns
         );
         let host = run.effort.of(100, 300, 1000);
-        let usual = if settings.world == World::Sim { 50 } else { host };
-        let time = Duration::from_millis(settings.milliseconds.unwrap_or(usual));
+        let time = run_time(settings.milliseconds, settings.world, 50, host);
         let costs = CostModel {
             target_packet_ns: settings.driver_ns,
             handover_ns: settings.handover_ns,
@@ -271,9 +295,8 @@ impl Experiment for KnetWeb {
             doorbell_arrive_ns: 1_000..=1_000,
             ..CostModel::default()
         };
-        let (world, seed, filters) = (settings.world, run.seed, None);
-        let warm_up = time / 5;
-        let passed = CardRun { world, text: &text, filters, costs, seed, warm_up, time }.run()?;
+        let card = CardRun::of(settings.world, &text, run.seed, time);
+        let passed = CardRun { costs, warm_up: time / 5, ..card }.run()?;
         let report = &passed.report;
         // Wake-ups by the core that receives for all are no interrupts of the card's.
         let by_card = if side == SIDES[0] { report.queues.len() } else { 1 };
@@ -303,8 +326,7 @@ impl Experiment for KnetWeb {
 
     fn conclude(&self, points: &[MeasuredPoint]) -> Outcome {
         let settings = &self.0;
-        let mut outcome = Outcome::of(settings.world.source());
-        outcome.settings = serde_json::to_value(settings).unwrap_or_default();
+        let mut outcome = Outcome::with_settings(settings.world.source(), settings);
         let of = |found: &MeasuredPoint, side: usize, key: &str| median(&found.values(side, key));
         let (load, rate) = settings.axes();
         let most = |side: usize| {
@@ -345,31 +367,26 @@ impl Experiment for KnetWeb {
                 outcome.tell(&format!("{name}_takes_whole_ratio"), found.spec.number(load));
             }
         }
+        let systems = Shares(&SIDES);
         for found in points {
-            let figure = |side: usize, key: &str| {
-                let name = SIDES[side];
-                Figure::of(&format!("{name}_{key}"), found.values(side, key)).called(name)
-            };
-            let by_side = |point: Point, key: &str| {
-                (0..SIDES.len()).fold(point, |point, side| point.with(figure(side, key)))
-            };
             let labelled = || Point::with_labels(found.spec.labels.clone());
             match settings.attachment {
                 Attachment::App => {
                     let offered = Figure::of("offered_pps", found.values(0, "offered_pps"));
-                    let point = by_side(labelled().with(offered.called("offered")), rate);
-                    outcome.series("delivered").push(point);
+                    let point = labelled().with(offered.called("offered"));
+                    outcome.series("delivered").push(systems.row(point, found, rate));
                 }
                 Attachment::Tap => {
-                    outcome.series("requests").push(by_side(labelled(), rate));
-                    outcome.series("answered_after").push(by_side(labelled(), "request_p50_ns"));
-                    let wakeups = figure(1, "steering_wakeups_per_packet");
-                    outcome.series("steering").push(labelled().with(wakeups));
+                    outcome.series("requests").push(systems.row(labelled(), found, rate));
+                    let answered = systems.row(labelled(), found, "request_p50_ns");
+                    outcome.series("answered_after").push(answered);
+                    let key = "steering_wakeups_per_packet";
+                    let wakeups = Figure::of(&format!("{}_{key}", SIDES[1]), found.values(1, key));
+                    outcome.series("steering").push(labelled().with(wakeups.called(SIDES[1])));
                 }
             }
-            outcome
-                .series("packets_an_interrupt")
-                .push(by_side(labelled(), "packets_per_interrupt"));
+            let interrupts = systems.row(labelled(), found, "packets_per_interrupt");
+            outcome.series("packets_an_interrupt").push(interrupts);
         }
         settings.explain(&mut outcome);
         outcome

@@ -31,7 +31,9 @@ use picnic_filter::{
 };
 use picnic_lab::experiment::{Effort, Experiment, LabError, MeasuredPoint, Run, Spec, World};
 use picnic_lab::outcome::{Comparison, Figure, Outcome, Point as Labelled};
+use picnic_lab::paper::{Row, row, words};
 use picnic_lab::plot::Plot;
+use picnic_lab::registry::Reproduces;
 use picnic_sim::CostModel;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -159,6 +161,18 @@ impl Component for NicosFirewall {
         settings.validate()?;
         Ok(Box::new(NicosFirewall(settings)))
     }
+}
+
+impl Reproduces for NicosFirewall {
+    const PAPER: Row = row(
+        "NICOS fig. 4",
+        "the same stateless firewall on the card and at the driver: all discarded, and a mix",
+        &[
+            words("host's CPU on the card, all discarded", "about 0")
+                .ours("discard_card_target_core_busy_fraction"),
+            words("throughput in the mix", "better on the card").ours("mix_throughput_gain"),
+        ],
+    );
 }
 
 /// What packets meet.
@@ -347,16 +361,9 @@ fn measure(
         Place::Nic => costs.card_packet_ns += filter_ns,
         Place::Driver => costs.target_packet_ns += filter_ns,
     }
-    let card = CardRun {
-        world: settings.world,
-        text: &card(settings, point, rate_pps),
-        filters: Some(filters),
-        costs,
-        seed: settings.seed,
-        warm_up: Duration::ZERO,
-        time,
-    };
-    let report = card.run()?.report;
+    let text = card(settings, point, rate_pps);
+    let card = CardRun::of(settings.world, &text, settings.seed, time);
+    let report = CardRun { filters: Some(filters), costs, ..card }.run()?.report;
     let packets = report.ledger.r#in as f64;
     let targets = report.target_cores.len() as f64;
     let awake: f64 = report.target_cores.iter().map(|core| 1.0 - core.asleep_fraction).sum();
@@ -406,8 +413,7 @@ fn between_wires(
 }
 
 fn outcome(settings: &Settings, points: &[MeasuredPoint]) -> Outcome {
-    let mut outcome = Outcome::of(settings.world.source());
-    outcome.settings = serde_json::to_value(settings).unwrap_or_default();
+    let mut outcome = Outcome::with_settings(settings.world.source(), settings);
     let (mut busiest_on_card, mut gains) = (0.0_f64, Vec::new());
     let mut series = outcome.series("points");
     for point in points {

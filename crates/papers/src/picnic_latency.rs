@@ -24,13 +24,17 @@
 //! Source: PICNIC, section 4.2 and figure 5.
 
 use super::cards::{CardRun, repeated, within};
+use super::columns::{self, Column, hidden, shown};
 use picnic_core::error::ConfigError;
 use picnic_core::registry::{BuildContext, Component};
-use picnic_lab::compare::median;
+use picnic_lab::compare::{Line, median};
 use picnic_lab::distribution::Distribution;
 use picnic_lab::experiment::{Effort, Experiment, LabError, MeasuredPoint, Run, Spec, World};
 use picnic_lab::outcome::{Figure, Outcome, Point};
+use picnic_lab::paper::{Row, number, row, words};
 use picnic_lab::plot::Plot;
+use picnic_lab::registry::Reproduces;
+use picnic_lab::unit::Unit;
 use picnic_sim::CostModel;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -118,6 +122,21 @@ impl Component for PicnicLatency {
     }
 }
 
+impl Reproduces for PicnicLatency {
+    const PAPER: Row = row(
+        "PICNIC fig. 5",
+        "extra latency of minimum-size UDP by packet rate, from arrival, one interrupt per packet",
+        &[
+            number("extra latency at 80 packets/ms", 19.0, Unit::Microseconds)
+                .ours("extra_at_80000_pps_ns"),
+            words("straight up to 350 packets/ms, where the borrowed core is full", "yes")
+                .ours("per_packet_line_r_squared")
+                .at_least(0.98, "R²"),
+        ],
+    )
+    .corrected("another machine than that of figures 6 and 8");
+}
+
 /// The paper's mode, and ours; the latter's figures have the second name.
 const SIDES: [(&str, &str); 2] = [("per-packet", "per_packet"), ("moderated", "moderated")];
 /// Parts of the extra latency, with their names for people.
@@ -125,6 +144,16 @@ const PARTS: [(&str, &str); 3] = [
     ("at_wire_ns", "at the wire behind others"),
     ("on_borrowed_core_ns", "on the borrowed core"),
     ("in_target_ring_ns", "in the target ring"),
+];
+/// Columns of each side's loads.
+const LOADS: [Column; 7] = [
+    shown("extra_ns", "extra latency"),
+    hidden(PARTS[0].0, PARTS[0].1),
+    hidden(PARTS[1].0, PARTS[1].1),
+    hidden(PARTS[2].0, PARTS[2].1),
+    hidden("held_ns", "held by the NIC"),
+    hidden("delivered_pps", "delivered"),
+    hidden("borrowed_core_busy_fraction", "borrowed core busy"),
 ];
 /// R² from which on a line counts as straight.
 const STRAIGHT: f64 = 0.98;
@@ -177,9 +206,8 @@ impl Experiment for PicnicLatency {
             doorbell_arrive_ns: settings.way_ns..=settings.way_ns,
             ..default
         };
-        let (world, seed, filters) = (settings.world, run.seed, None);
-        let warm_up = Duration::ZERO;
-        let passed = CardRun { world, text: &text, filters, costs, seed, warm_up, time }.run()?;
+        let card = CardRun::of(settings.world, &text, run.seed, time);
+        let passed = CardRun { costs, ..card }.run()?;
         let latency = &passed.report.latency_ns;
         let mut outcome = Outcome::of(settings.world.source());
         let held = latency.held_at_wire.unwrap_or(0);
@@ -202,8 +230,7 @@ impl Experiment for PicnicLatency {
 
     fn conclude(&self, points: &[MeasuredPoint]) -> Outcome {
         let settings = &self.0;
-        let mut outcome = Outcome::of(settings.world.source());
-        outcome.settings = serde_json::to_value(settings).unwrap_or_default();
+        let mut outcome = Outcome::with_settings(settings.world.source(), settings);
         let at_paper = points.iter().find(|found| found.spec.number("offered_pps") == PAPER_PPS);
         let extra = at_paper.map(|found| median(&found.values(0, "extra_ns")));
         let label = "extra latency at 80 packets/ms, an interrupt a packet";
@@ -217,24 +244,10 @@ impl Experiment for PicnicLatency {
             }
         }
         for found in points {
-            let mut point = Point::with_labels(found.spec.labels.clone());
-            for (side, (name, key)) in SIDES.iter().enumerate() {
-                let of = |figure: &str, label: &str| {
-                    Figure::of(&format!("{key}_{figure}"), found.values(side, figure))
-                        .called(&format!("{label}, {name}"))
-                };
-                point = point.with(of("extra_ns", "extra latency"));
-                for (part, label) in PARTS {
-                    point = point.with(of(part, label).in_detail());
-                }
-                for (figure, label) in [
-                    ("held_ns", "held by the NIC"),
-                    ("delivered_pps", "delivered"),
-                    ("borrowed_core_busy_fraction", "borrowed core busy"),
-                ] {
-                    point = point.with(of(figure, label).in_detail());
-                }
-            }
+            let point = Point::with_labels(found.spec.labels.clone());
+            let point = SIDES.iter().enumerate().fold(point, |point, (side, (name, key))| {
+                columns::beside(point, (found, side), (key, name), &LOADS)
+            });
             outcome.series("loads").push(point);
         }
         outcome.note(format!(
@@ -283,13 +296,13 @@ impl PicnicLatency {
         let line = |figure: &str| {
             let dots =
                 below.iter().map(|found| (value(found, "offered_pps"), value(found, figure)));
-            Line::through(&dots.collect::<Vec<_>>())
+            Line::of(&dots.collect::<Vec<_>>())
         };
         let whole = line("extra_ns");
         let straight = (3..=below.len()).rev().find(|&count| {
             let dots = below[..count].iter();
             let dots = dots.map(|at| (value(at, "offered_pps"), value(at, "extra_ns")));
-            let line = Line::through(&dots.collect::<Vec<_>>());
+            let line = Line::of(&dots.collect::<Vec<_>>());
             line.and_then(|line| line.r_squared).is_some_and(|r_squared| r_squared >= STRAIGHT)
         });
         let straight = straight.map(|count| below[count - 1].spec.number("offered_pps"));
@@ -310,7 +323,7 @@ impl PicnicLatency {
         let of_line = |figure: &str, label: &str, value: Option<f64>| {
             Figure::one(&format!("{key}_{figure}"), value).called(&format!("{label}, {name}"))
         };
-        let at_none = whole.as_ref().map(|line| line.intercept);
+        let at_none = whole.as_ref().map(|line| line.at(0.0));
         outcome.add(of_line("line_at_none_ns", "the line at no load", at_none).in_detail());
         let rise = whole.as_ref().map(|line| line.slope * 100_000.0);
         let label = "it rises with each 100 packets/ms by";
@@ -338,51 +351,10 @@ impl PicnicLatency {
     }
 }
 
-/// A straight line by least squares.
-#[derive(Clone, Debug, PartialEq)]
-struct Line {
-    slope: f64,
-    intercept: f64,
-    /// The share of the variance that it explains; none if there is no variance.
-    r_squared: Option<f64>,
-}
-
-impl Line {
-    /// None for fewer than three points, through which any line goes.
-    fn through(points: &[(f64, f64)]) -> Option<Line> {
-        let count = points.len() as f64;
-        let mean = |of: fn(&(f64, f64)) -> f64| points.iter().map(of).sum::<f64>() / count;
-        let (x, y) = (mean(|point| point.0), mean(|point| point.1));
-        let sum = |of: &dyn Fn(f64, f64) -> f64| {
-            points.iter().map(|point| of(point.0 - x, point.1 - y)).sum::<f64>()
-        };
-        let (xx, xy, yy) = (sum(&|x, _| x * x), sum(&|x, y| x * y), sum(&|_, y| y * y));
-        (points.len() > 2 && xx > 0.0).then(|| {
-            let slope = xy / xx;
-            let r_squared = (yy > 0.0).then(|| xy * xy / (xx * yy));
-            Line { slope, intercept: y - slope * x, r_squared }
-        })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use picnic_lab::runner;
-
-    #[test]
-    fn a_line_is_the_one_of_least_squares() {
-        let line = Line::through(&[(1.0, 5.0), (2.0, 7.0), (3.0, 9.0)]).unwrap();
-        assert_eq!((line.slope, line.intercept, line.r_squared), (2.0, 3.0, Some(1.0)));
-        // Anscombe's first set.
-        let x = [10.0, 8.0, 13.0, 9.0, 11.0, 14.0, 6.0, 4.0, 12.0, 7.0, 5.0];
-        let y = [8.04, 6.95, 7.58, 8.81, 8.33, 9.96, 7.24, 4.26, 10.84, 4.82, 5.68];
-        let dots: Vec<_> = x.into_iter().zip(y).collect();
-        let line = Line::through(&dots).unwrap();
-        assert!((line.slope - 0.500).abs() < 1e-3 && (line.intercept - 3.0).abs() < 1e-2);
-        assert!((line.r_squared.unwrap() - 0.667).abs() < 1e-3);
-        assert_eq!(Line::through(&dots[..2]), None);
-    }
 
     #[test]
     fn with_an_interrupt_a_packet_it_rises_with_the_packets_in_front() {

@@ -19,19 +19,23 @@
 
 mod links;
 
-use super::cards::{CardRun, repeated, within};
+use super::cards::{CardRun, repeated, run_time, within};
+use super::columns::{self, Column, Fit, hidden, shown};
 use picnic_core::error::ConfigError;
 use picnic_core::registry::{BuildContext, Component};
 use picnic_lab::compare::{Crossing, Line, median};
 use picnic_lab::experiment::{Effort, Experiment, LabError, MeasuredPoint, Run, Spec, World};
 use picnic_lab::outcome::{Figure, Outcome, Point};
+use picnic_lab::paper::{Row, number, row, words};
 use picnic_lab::plot::Plot;
+use picnic_lab::registry::Reproduces;
+use picnic_lab::unit::Unit;
 use picnic_sim::CostModel;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::path::Path;
-use std::time::Duration;
 
 /// Check sequence, preamble and gap come with each frame.
 const FRAMING_BYTES: u32 = 24;
@@ -182,6 +186,21 @@ impl Component for PicnicScaling {
     }
 }
 
+impl Reproduces for PicnicScaling {
+    const PAPER: Row = row(
+        "PICNIC fig. 6",
+        "one borrowed core, 1 to 5 wires at line rate, each flow to its own target",
+        &[
+            number("taken from five wires", 5e9, Unit::BitsPerSecond)
+                .ours("per_packet_five_wires_delivered_bps"),
+            words("borrowed core with five wires is not full", "yes")
+                .ours("per_packet_five_wires_busy_fraction")
+                .at_most(0.95, "busy"),
+        ],
+    )
+    .corrected("another machine than that of figure 5; the curve's values are lost");
+}
+
 /// Ways of interrupting, and their `[interrupt]` sections.
 const WAYS: [(&str, &str); 2] =
     [("per-packet", "per_packet = true\ngate = \"none\"\n"), ("moderated", "")];
@@ -206,11 +225,8 @@ impl Experiment for PicnicScaling {
         let settings = &links::at(&self.0, point);
         let wires = point.number("wires") as u32;
         let interrupt = WAYS.iter().find(|(name, _)| *name == side).map_or("", |(_, keys)| keys);
-        let usual = match settings.world {
-            World::Sim => run.effort.of(20, 50, 200),
-            World::Host => run.effort.of(200, 500, 2000),
-        };
-        let time = Duration::from_millis(settings.milliseconds.unwrap_or(usual));
+        let (sim, host) = (run.effort.of(20, 50, 200), run.effort.of(200, 500, 2000));
+        let time = run_time(settings.milliseconds, settings.world, sim, host);
         let costs = CostModel {
             card_turn_ns: settings.card_turn_ns,
             card_packet_ns: settings.card_packet_ns,
@@ -223,9 +239,8 @@ impl Experiment for PicnicScaling {
             false => (time, costs),
         };
         let text = settings.card(wires, interrupt);
-        let (world, seed, filters) = (settings.world, run.seed, None);
-        let warm_up = Duration::ZERO;
-        let passed = CardRun { world, text: &text, filters, costs, seed, warm_up, time }.run()?;
+        let card = CardRun::of(settings.world, &text, run.seed, time);
+        let passed = CardRun { costs, ..card }.run()?;
         let dropped: u64 = passed.report.drops.values().sum();
         let offered = dropped + passed.report.ledger.delivered;
         let awake = passed.report.target_cores.iter().map(|core| 1.0 - core.asleep_fraction);
@@ -242,120 +257,12 @@ impl Experiment for PicnicScaling {
 
     fn conclude(&self, points: &[MeasuredPoint]) -> Outcome {
         let settings = &self.0;
-        let wire_bps = f64::from(settings.link_mbps) * 1e6;
-        let mut outcome = Outcome::of(settings.world.source());
-        outcome.settings = serde_json::to_value(settings).unwrap_or_default();
+        let mut outcome = Outcome::with_settings(settings.world.source(), settings);
         let all = points;
-        let points: Vec<&MeasuredPoint> =
-            all.iter().filter(|found| !links::is_one(&found.spec)).collect();
         for (side, (name, _)) in WAYS.iter().enumerate() {
-            let of = |found: &MeasuredPoint, key: &str| median(&found.values(side, key));
-            let wires = |found: &MeasuredPoint| found.spec.number("wires");
-            let is_void = |found: &MeasuredPoint| of(found, "busiest_target_fraction") > FULL;
-            let is_full = |found: &MeasuredPoint| {
-                of(found, "busy_fraction") > FULL || of(found, "dropped_fraction") > LOSS
-            };
-            let good: Vec<&MeasuredPoint> =
-                points.iter().copied().filter(|found| !is_void(found)).collect();
-            let is_fitted =
-                |found: &&&MeasuredPoint| settings.wires.contains(&(wires(found) as u32));
-            let to_fit: Vec<(f64, f64)> = good
-                .iter()
-                .filter(is_fitted)
-                .filter(|found| !is_full(found))
-                .flat_map(|found| {
-                    let busy = found.values(side, "busy_fraction").into_iter();
-                    busy.map(|busy| (wires(found), busy))
-                })
-                .collect();
-            let key = name.replace('-', "_");
-            let figure = |what: &str, value: Option<f64>, label: &str| {
-                Figure::one(&format!("{key}_{what}"), value).called(&format!("{name}: {label}"))
-            };
-            let five = good.iter().find(|found| wires(found) == FIVE);
-            let of_five = |key: &str| five.map(|found| of(found, key));
-            outcome.add(figure(
-                "five_wires_delivered_bps",
-                of_five("delivered_bps"),
-                "taken from five wires",
-            ));
-            outcome.add(figure(
-                "five_wires_busy_fraction",
-                of_five("busy_fraction"),
-                "borrowed core with five wires",
-            ));
-            let places: std::collections::BTreeSet<u32> =
-                to_fit.iter().map(|(wires, _)| *wires as u32).collect();
-            let line = Line::of(&to_fit).filter(|_| places.len() >= 3);
-            if line.is_none() {
-                outcome.note(format!(
-                    "{name}: no line: {} numbers of wires that do not fill the core, needed are 3",
-                    places.len()
-                ));
-            }
-            let full = line.and_then(|line| line.reaches(1.0));
-            outcome.add(figure("busy_per_wire_fraction", line.map(|l| l.slope), "core a wire"));
-            outcome.add(figure(
-                "busy_per_wire_reach_fraction",
-                line.map(|line| line.slope_reach),
-                "its 95 % interval, either way",
-            ));
-            outcome.add(figure(
-                "residual_fraction",
-                line.map(|line| line.largest_residual),
-                "furthest point from the line",
-            ));
-            let (low, high) = (full.and_then(|full| full.low), full.and_then(|full| full.high));
-            let at = full.map(|full| full.at);
-            let figure_full = figure("full_at_wires", at, "wires until the core is full");
-            outcome.add(figure_full.within(low, high));
-            outcome.add(figure("full_at_wires_low", low, "its interval, low").in_detail());
-            outcome.add(figure("full_at_wires_high", high, "its interval, high").in_detail());
-            // What was not fitted says whether the line goes on: a full core takes so many wires.
-            let taken = good.iter().filter(|found| is_full(found) && !is_fitted(found));
-            let taken: Vec<f64> =
-                taken.map(|found| of(found, "delivered_bps") / wire_bps).collect();
-            let found_full = (!taken.is_empty()).then(|| median(&taken));
-            outcome.add(figure("found_full_at_wires", found_full, "full, as found"));
-            let off = full.zip(found_full).map(|(full, found)| full.at / found - 1.0);
-            outcome.add(figure("prediction_change", off, "predicted against found"));
-            let verdict = match (full, found_full) {
-                (Some(Crossing { at, low, high }), Some(found)) => {
-                    let is_within = (low.unwrap_or(at)..=high.unwrap_or(at)).contains(&found);
-                    if is_within { "holds" } else { "does not hold" }
-                }
-                _ => "not tested",
-            };
-            outcome.tell(&format!("{key}_prediction"), verdict);
-            for &found in &points {
-                let values =
-                    |key: &str, label: &str| Figure::of(key, found.values(side, key)).called(label);
-                let (number, void) = (wires(found), is_void(found));
-                let point = Point::at("way", *name)
-                    .and("wires", number as u32)
-                    .with(values("busy_fraction", "borrowed core busy"));
-                // Points that are not fitted are of the sim world, and counters of the other.
-                let point = match settings.world {
-                    World::Sim => {
-                        let line = line.filter(|_| !is_fitted(&&found));
-                        let predicted = line.map(|line| line.at(number).min(1.0));
-                        let predicted = Figure::one("predicted_busy_fraction", predicted);
-                        point.with(predicted.called("predicted"))
-                    }
-                    World::Host => point
-                        .with(values("borrowed_cycles_per_packet", "cycles a packet"))
-                        .with(values("borrowed_cache_misses_per_packet", "misses").in_detail()),
-                };
-                let point = point
-                    .with(values("delivered_bps", "delivered"))
-                    .with(values("dropped_fraction", "dropped"))
-                    .with(values("busiest_target_fraction", "busiest target core"))
-                    .with(values("interrupts_per_second", "interrupts").in_detail());
-                outcome.series("scaling").push(point);
-                if void {
-                    outcome.note(format!("{name}, {number} wires: void, a target core is full"));
-                }
-            }
+            let points = all.iter().filter(|found| !links::is_one(&found.spec));
+            let way = Way { settings, side, name, points: points.collect() };
+            way.conclude(&mut outcome);
         }
         if settings.world == World::Sim {
             links::conclude(&mut outcome, settings, all);
@@ -399,6 +306,145 @@ impl Experiment for PicnicScaling {
                 .marked("paper", FIVE, 5e9),
         ]
     }
+}
+
+/// What the line through the points of a way comes to.
+const LINE: [Fit; 3] = [
+    Fit("busy_per_wire_fraction", "core a wire", |line| Some(line.slope)),
+    Fit("busy_per_wire_reach_fraction", "its 95 % interval, either way", |line| {
+        Some(line.slope_reach)
+    }),
+    Fit("residual_fraction", "furthest point from the line", |line| Some(line.largest_residual)),
+];
+/// Columns of each number of wires; those in the middle are of the host, which has counters.
+const BUSY: [Column; 1] = [shown("busy_fraction", "borrowed core busy")];
+const COUNTED: [Column; 2] = [
+    shown("borrowed_cycles_per_packet", "cycles a packet"),
+    hidden("borrowed_cache_misses_per_packet", "misses"),
+];
+const DELIVERED: [Column; 4] = [
+    shown("delivered_bps", "delivered"),
+    shown("dropped_fraction", "dropped"),
+    shown("busiest_target_fraction", "busiest target core"),
+    hidden("interrupts_per_second", "interrupts"),
+];
+
+/// A way of interrupting, and what was measured of it.
+struct Way<'a> {
+    settings: &'a Settings,
+    side: usize,
+    name: &'a str,
+    points: Vec<&'a MeasuredPoint>,
+}
+
+impl Way<'_> {
+    fn of(&self, found: &MeasuredPoint, key: &str) -> f64 {
+        median(&found.values(self.side, key))
+    }
+
+    fn is_void(&self, found: &MeasuredPoint) -> bool {
+        self.of(found, "busiest_target_fraction") > FULL
+    }
+
+    fn is_full(&self, found: &MeasuredPoint) -> bool {
+        self.of(found, "busy_fraction") > FULL || self.of(found, "dropped_fraction") > LOSS
+    }
+
+    fn is_fitted(&self, found: &MeasuredPoint) -> bool {
+        self.settings.wires.contains(&(wires(found) as u32))
+    }
+
+    /// Points that say something of the borrowed core.
+    fn good(&self) -> impl Iterator<Item = &MeasuredPoint> {
+        self.points.iter().copied().filter(|found| !self.is_void(found))
+    }
+
+    /// The line through the points that do not fill the core; a note, if they are too few.
+    fn line(&self, outcome: &mut Outcome) -> Option<Line> {
+        let to_fit = self.good().filter(|found| self.is_fitted(found) && !self.is_full(found));
+        let to_fit: Vec<(f64, f64)> = to_fit
+            .flat_map(|found| {
+                let busy = found.values(self.side, "busy_fraction").into_iter();
+                busy.map(|busy| (wires(found), busy))
+            })
+            .collect();
+        let places: BTreeSet<u32> = to_fit.iter().map(|(wires, _)| *wires as u32).collect();
+        let line = Line::of(&to_fit).filter(|_| places.len() >= 3);
+        if line.is_none() {
+            outcome.note(format!(
+                "{}: no line: {} numbers of wires that do not fill the core, needed are 3",
+                self.name,
+                places.len()
+            ));
+        }
+        line
+    }
+
+    fn conclude(&self, outcome: &mut Outcome) {
+        let Way { settings, name, .. } = *self;
+        let key = name.replace('-', "_");
+        let figure = |what: &str, value: Option<f64>, label: &str| {
+            Figure::one(&format!("{key}_{what}"), value).called(&format!("{name}: {label}"))
+        };
+        let five = self.good().find(|found| wires(found) == FIVE);
+        for (what, of, label) in [
+            ("five_wires_delivered_bps", "delivered_bps", "taken from five wires"),
+            ("five_wires_busy_fraction", "busy_fraction", "borrowed core with five wires"),
+        ] {
+            outcome.add(figure(what, five.map(|found| self.of(found, of)), label));
+        }
+        let line = self.line(outcome);
+        LINE.iter().for_each(|fit| fit.add(outcome, (&key, name), line.as_ref()));
+        let full = line.and_then(|line| line.reaches(1.0));
+        let (low, high) = (full.and_then(|full| full.low), full.and_then(|full| full.high));
+        let at = full.map(|full| full.at);
+        let found = figure("full_at_wires", at, "wires until the core is full");
+        outcome.add(found.within(low, high));
+        outcome.add(figure("full_at_wires_low", low, "its interval, low").in_detail());
+        outcome.add(figure("full_at_wires_high", high, "its interval, high").in_detail());
+        // What was not fitted says whether the line goes on: a full core takes so many wires.
+        let wire_bps = f64::from(settings.link_mbps) * 1e6;
+        let taken = self.good().filter(|found| self.is_full(found) && !self.is_fitted(found));
+        let taken: Vec<f64> =
+            taken.map(|found| self.of(found, "delivered_bps") / wire_bps).collect();
+        let found_full = (!taken.is_empty()).then(|| median(&taken));
+        outcome.add(figure("found_full_at_wires", found_full, "full, as found"));
+        let off = full.zip(found_full).map(|(full, found)| full.at / found - 1.0);
+        outcome.add(figure("prediction_change", off, "predicted against found"));
+        let verdict = match (full, found_full) {
+            (Some(Crossing { at, low, high }), Some(found)) => {
+                let is_within = (low.unwrap_or(at)..=high.unwrap_or(at)).contains(&found);
+                if is_within { "holds" } else { "does not hold" }
+            }
+            _ => "not tested",
+        };
+        outcome.tell(&format!("{key}_prediction"), verdict);
+        self.points.iter().for_each(|found| self.row(outcome, found, line));
+    }
+
+    fn row(&self, outcome: &mut Outcome, found: &MeasuredPoint, line: Option<Line>) {
+        let (side, number) = ((found, self.side), wires(found));
+        let point = Point::at("way", self.name).and("wires", number as u32);
+        let point = columns::row(point, side, &BUSY);
+        // Points that are not fitted are of the sim world, and counters of the other.
+        let point = match self.settings.world {
+            World::Sim => {
+                let line = line.filter(|_| !self.is_fitted(found));
+                let predicted = line.map(|line| line.at(number).min(1.0));
+                let predicted = Figure::one("predicted_busy_fraction", predicted);
+                point.with(predicted.called("predicted"))
+            }
+            World::Host => columns::row(point, side, &COUNTED),
+        };
+        outcome.series("scaling").push(columns::row(point, side, &DELIVERED));
+        if self.is_void(found) {
+            outcome.note(format!("{}, {number} wires: void, a target core is full", self.name));
+        }
+    }
+}
+
+fn wires(found: &MeasuredPoint) -> f64 {
+    found.spec.number("wires")
 }
 
 #[cfg(test)]

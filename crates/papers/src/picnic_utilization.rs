@@ -16,13 +16,17 @@
 
 mod kernel;
 
-use super::cards::{CardRun, repeated, within};
+use super::cards::{CardRun, repeated, run_time, within};
+use super::columns::{self, Column, shown};
 use picnic_core::error::ConfigError;
 use picnic_core::registry::{BuildContext, Component};
 use picnic_lab::compare::{LEAST_PAIRS, Rule, Verdict, median};
 use picnic_lab::experiment::{Effort, Experiment, LabError, MeasuredPoint, Run, Spec, World};
 use picnic_lab::outcome::{Comparison, Figure, Outcome, Point, Source};
+use picnic_lab::paper::{Row, number, row, words};
 use picnic_lab::plot::Plot;
+use picnic_lab::registry::Reproduces;
+use picnic_lab::unit::Unit;
 use picnic_sim::CostModel;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -165,6 +169,18 @@ impl Component for PicnicUtilization {
     }
 }
 
+impl Reproduces for PicnicUtilization {
+    const PAPER: Row = row(
+        "PICNIC fig. 4",
+        "target-core CPU for 1 Gb/s bulk TCP receive, with and without the card",
+        &[
+            number("target core's CPU with the card", 0.08, Unit::Change).ours("relative_change"),
+            words("with moderation", "less").ours("moderated_change"),
+        ],
+    )
+    .corrected("+8 %: relative or absolute it does not say");
+}
+
 const WITHOUT: &str = "without";
 const PER_PACKET: &str = "per-packet";
 const GATED: &str = "gated";
@@ -176,6 +192,18 @@ const WAYS: [(&str, &str); 3] = [
     (MODERATED, ""),
 ];
 const SIDES: [&str; 4] = [WITHOUT, PER_PACKET, GATED, MODERATED];
+
+/// Columns of each way, and those of the host alone.
+const WAY: [Column; 3] = [
+    shown("target_core_busy_fraction", "target core busy"),
+    shown("interrupts_per_second", "interrupts"),
+    shown("delivered_pps", "delivered"),
+];
+const COUNTED: [Column; 3] = [
+    shown("target_ns_per_packet", "a packet"),
+    shown("target_cycles_per_packet", "target cycles a packet"),
+    shown("target_cache_misses_per_packet", "target misses a packet"),
+];
 
 /// The `[interrupt]` section of one of the card's ways.
 fn interrupt_of(side: &str) -> Option<&'static str> {
@@ -262,9 +290,8 @@ impl Experiment for PicnicUtilization {
              [host]\nattachment = \"app\"\nqueues = 1\ncost_ns = {}\n[interrupt]\n{interrupt}",
             settings.host_ns
         );
-        let host = run.effort.of(200, 500, 2000);
-        let usual = if settings.world == World::Sim { 100 } else { host };
-        let time = Duration::from_millis(settings.milliseconds.unwrap_or(usual));
+        let world = settings.world;
+        let time = run_time(settings.milliseconds, world, 100, run.effort.of(200, 500, 2000));
         let costs = CostModel {
             interrupt_ns: settings.interrupt_ns,
             target_packet_ns: settings.driver_ns,
@@ -272,9 +299,9 @@ impl Experiment for PicnicUtilization {
             doorbell_arrive_ns: 1_000..=1_000,
             ..CostModel::default()
         };
-        let (world, seed, filters) = (settings.world, run.seed, None);
         let warm_up = if world == World::Sim { Duration::ZERO } else { time / 10 };
-        let passed = CardRun { world, text: &text, filters, costs, seed, warm_up, time }.run()?;
+        let card = CardRun::of(world, &text, run.seed, time);
+        let passed = CardRun { costs, warm_up, ..card }.run()?;
         let mut outcome = Outcome::of(settings.world.source());
         outcome.add(Figure::one("target_core_busy_fraction", passed.target_busy()));
         outcome.add(Figure::one("interrupts_per_second", passed.interrupts_per_second()));
@@ -291,8 +318,7 @@ impl Experiment for PicnicUtilization {
         if settings.is_tcp() {
             return kernel::conclude(settings, points);
         }
-        let mut outcome = Outcome::of(settings.world.source());
-        outcome.settings = serde_json::to_value(settings).unwrap_or_default();
+        let mut outcome = Outcome::with_settings(settings.world.source(), settings);
         let Some(found) = points.first() else { return outcome };
         let busy = |name: &str| {
             let side = found.spec.sides.iter().position(|side| side == name)?;
@@ -315,20 +341,9 @@ impl Experiment for PicnicUtilization {
         );
         order(&mut outcome, found, settings.key());
         for (side, name) in found.spec.sides.iter().enumerate() {
-            let of =
-                |key: &str, label: &str| Figure::of(key, found.values(side, key)).called(label);
-            let point = Point::at("way", name.clone())
-                .with(of("target_core_busy_fraction", "target core busy"))
-                .with(of("interrupts_per_second", "interrupts"))
-                .with(of("delivered_pps", "delivered"));
-            let counted = [
-                (settings.key(), "a packet"),
-                ("target_cycles_per_packet", "target cycles a packet"),
-                ("target_cache_misses_per_packet", "target misses a packet"),
-            ];
-            let counted = counted.iter().filter(|_| settings.world == World::Host);
-            let point = counted.fold(point, |point, (key, label)| point.with(of(key, label)));
-            outcome.series("ways").push(point);
+            let point = columns::row(Point::at("way", name.clone()), (found, side), &WAY);
+            let counted = if settings.world == World::Host { &COUNTED[..] } else { &[] };
+            outcome.series("ways").push(columns::row(point, (found, side), counted));
         }
         outcome.note(format!(
             "{RATE_PPS} packets/s of 1514 bytes; a packet costs the host {} ns",

@@ -15,6 +15,7 @@
 //! computer; all reach the same rate at first, and over 40 % are lost at the top by the wrong pair.
 
 use super::cards::within;
+use super::columns::{self, Column, hidden, shown};
 use anyhow::Context;
 use picnic_core::error::ConfigError;
 use picnic_core::registry::{BuildContext, Component};
@@ -22,7 +23,9 @@ use picnic_lab::compare::median;
 use picnic_lab::counters::{Counted, Counters};
 use picnic_lab::experiment::{Effort, Experiment, LabError, MeasuredPoint, Run, Spec};
 use picnic_lab::outcome::{Figure, Outcome, Point, Source};
+use picnic_lab::paper::{Row, row, words};
 use picnic_lab::plot::Plot;
+use picnic_lab::registry::Reproduces;
 use picnic_lab::traffic::{Receive, Send};
 use picnic_lab::workloads::hosts::{Hosts, PLAIN_LINK, PLAIN_SERVER, Role};
 use picnic_lab::workloads::tools;
@@ -175,8 +178,35 @@ impl Component for PlacementSingle {
     }
 }
 
+impl Reproduces for PlacementSingle {
+    const PAPER: Row = row(
+        "PLACEMENT",
+        "one TCP connection by bit rate, protocol and application on the same core, die, processor \
+     or computer",
+        &[
+            words("all pairs of cores reach low rates", "yes")
+                .ours("least_share_of_lowest_rate")
+                .at_least(0.95, "reached by the worst"),
+            words("flat out, the wrong pair loses over 40 %", "yes")
+                .ours("worst_pair_change")
+                .at_most(-0.4, "worst pair"),
+        ],
+    );
+}
+
 /// The word that says why a pair has no figures.
 const MISSING: &str = "missing";
+
+/// Columns of each pair.
+const GOODPUT: [Column; 1] = [shown("goodput_bps", "arrived")];
+const PROCESSOR: [Column; 6] = [
+    shown("both_cores", "time of both cores, in cores"),
+    hidden("softirq_fraction", "protocol's core in soft interrupts"),
+    shown("sender_busy_fraction", "sender's core busy"),
+    hidden("buffer_fill_fraction", "receive buffer full"),
+    hidden("cycles_per_packet", "cycles a packet"),
+    shown("cache_misses_per_packet", "cache misses a packet"),
+];
 
 impl Experiment for PlacementSingle {
     /// All pairs are sides of each point, on any machine, so that points of several machines have
@@ -222,8 +252,7 @@ impl Experiment for PlacementSingle {
     }
 
     fn conclude(&self, points: &[MeasuredPoint]) -> Outcome {
-        let mut outcome = Outcome::of(Source::Measured);
-        outcome.settings = serde_json::to_value(&self.0).unwrap_or_default();
+        let mut outcome = Outcome::with_settings(Source::Measured, &self.0);
         let goodput = |found: &MeasuredPoint, side: usize| found.values(side, "goodput_bps");
         let reached = |found: &MeasuredPoint| -> Vec<f64> {
             let sides = (0..Pair::ALL.len()).map(|side| goodput(found, side));
@@ -247,9 +276,8 @@ impl Experiment for PlacementSingle {
         );
         for found in points {
             for (side, pair) in Pair::ALL.iter().enumerate() {
-                let of =
-                    |key: &str, label: &str| Figure::of(key, found.values(side, key)).called(label);
-                let sent = of("sender_busy_fraction", "sender's core busy");
+                let sent =
+                    Figure::of("sender_busy_fraction", found.values(side, "sender_busy_fraction"));
                 if goodput(found, side).is_empty() {
                     continue;
                 }
@@ -267,15 +295,9 @@ impl Experiment for PlacementSingle {
                 };
                 let pairs = goodput(found, side).into_iter().zip(goodput(found, 0));
                 let ratios = pairs.map(|(rate, same_core)| rate / same_core).collect();
-                let point = point
-                    .with(of("goodput_bps", "arrived"))
-                    .with(Figure::of("ratio_to_same_core", ratios).called("to same core"))
-                    .with(of("both_cores", "time of both cores, in cores"))
-                    .with(of("softirq_fraction", "protocol's core in soft interrupts").in_detail())
-                    .with(sent)
-                    .with(of("buffer_fill_fraction", "receive buffer full").in_detail())
-                    .with(of("cycles_per_packet", "cycles a packet").in_detail())
-                    .with(of("cache_misses_per_packet", "cache misses a packet"));
+                let point = columns::row(point, (found, side), &GOODPUT)
+                    .with(Figure::of("ratio_to_same_core", ratios).called("to same core"));
+                let point = columns::row(point, (found, side), &PROCESSOR);
                 outcome.series(series).push(point);
             }
         }

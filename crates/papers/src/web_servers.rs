@@ -30,6 +30,7 @@
 //! Source: PICNIC, 5.2, 5.3 and figure 8; KNET, "Webfs/Sclient (20K-file)", "Apache/WebStone".
 
 mod conclude;
+mod presets;
 #[cfg(test)]
 mod tests;
 
@@ -37,16 +38,20 @@ use super::cards::within;
 use super::knet_web::{SYSTEMS, system_keys};
 use crate::workloads::run::{self, run_with};
 use conclude::{by_queues, by_system, figures, mark, of_side, side_of};
+pub use presets::{KnetApache, KnetPages, KnetSendfile, KnetWebfs, RssBulk, RssWeb};
+use presets::{PRESETS, Preset, Variation};
+
 use picnic_core::config::Setting;
 use picnic_core::error::ConfigError;
 use picnic_core::registry::{BuildContext, Component};
 use picnic_lab::experiment::{Effort, Experiment, LabError, MeasuredPoint, Run, Spec};
 use picnic_lab::outcome::{Outcome, Source};
+use picnic_lab::paper::Row;
 use picnic_lab::plot::Plot;
+use picnic_lab::registry::Reproduces;
 use picnic_lab::workloads::kind::{ClientKind, ServerKind, Workload};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use std::marker::PhantomData;
 use std::ops::RangeInclusive;
 use std::path::Path;
 use std::time::Duration;
@@ -60,106 +65,6 @@ const WAITING: u32 = 16_384;
 const NEAR_SATURATION: RangeInclusive<f64> = 0.8..=2.0;
 /// The part of an experiment, by its label, which is not what a ratio is told of.
 const PART: &str = "part";
-/// PICNIC's sends: 4 kB at a time.
-const BULK: &str = "workload = \"bulk\"\nserver = \"nginx-copy\"\nsend_bytes = 4096\n\
-                    connections = 32\n[[file]]\nbytes = 1000000\nweight = 1\n";
-/// KNET's, by whichever server.
-const FILES: &str = "workload = \"files\"\nserver = \"webfs\"\nconnections = 64\n\
-                     [[file]]\nbytes = 20000\nweight = 1\n";
-const PAGES: &str = "workload = \"pages\"\nserver = \"apache\"\nconnections = 16\n\
-                     patience_ms = 1000\n[[file]]\nbytes = 300000\nweight = 1\nphp = true\n";
-
-/// What an experiment varies.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Variation {
-    /// Queues, and the hashes that take turns.
-    Queues(&'static [u16], &'static [&'static str]),
-    /// Servers; the systems take turns.
-    Servers(&'static [ServerKind]),
-}
-
-/// One of the experiments.
-pub trait Case: 'static {
-    /// As of all entries.
-    const NAME: &'static str;
-    /// As of all entries.
-    const HELP: &'static str;
-    /// The name of a workload, or its text.
-    const WORKLOAD: &'static str;
-    /// What is varied.
-    const VARIED: Variation;
-    /// Clients, each with a wire of the card for itself.
-    const CLIENTS: u8 = 1;
-    /// Loads with --quick.
-    const QUICK_LOADS: &'static [f64] = &[0.5, 2.0];
-    /// Loads in the example: all by system go the same way there, so one of them is enough.
-    const EXAMPLE_LOADS: &'static str = "[]";
-}
-
-/// `rss-web`.
-#[derive(Debug)]
-pub struct RssWeb;
-/// `rss-bulk`.
-#[derive(Debug)]
-pub struct RssBulk;
-/// `knet-webfs`.
-#[derive(Debug)]
-pub struct KnetWebfs;
-/// `knet-sendfile`.
-#[derive(Debug)]
-pub struct KnetSendfile;
-/// `knet-apache`.
-#[derive(Debug)]
-pub struct KnetApache;
-/// `knet-pages`.
-#[derive(Debug)]
-pub struct KnetPages;
-
-impl Case for RssWeb {
-    const NAME: &'static str = "rss-web";
-    const HELP: &'static str = "web server throughput by RSS queues (root, apache2, PHP)";
-    const WORKLOAD: &'static str = "support";
-    const VARIED: Variation = Variation::Queues(&[1, 2, 3, 4, 5, 6], &["toeplitz", "jhash"]);
-    const CLIENTS: u8 = 4;
-}
-
-impl Case for RssBulk {
-    const NAME: &'static str = "rss-bulk";
-    const HELP: &'static str = "bulk transmit by RSS queues (root, nginx)";
-    const WORKLOAD: &'static str = BULK;
-    const VARIED: Variation = Variation::Queues(&[1, 2, 4], &["toeplitz"]);
-}
-
-impl Case for KnetWebfs {
-    const NAME: &'static str = "knet-webfs";
-    const HELP: &'static str = "files of 20 KB from webfs, by KNET's systems (root, webfs)";
-    const WORKLOAD: &'static str = FILES;
-    const VARIED: Variation = Variation::Servers(&[ServerKind::Webfs]);
-}
-
-impl Case for KnetSendfile {
-    const NAME: &'static str = "knet-sendfile";
-    const HELP: &'static str = "nginx with and without sendfile, by KNET's systems (root)";
-    const WORKLOAD: &'static str = FILES;
-    const VARIED: Variation = Variation::Servers(&[ServerKind::NginxCopy, ServerKind::Nginx]);
-}
-
-impl Case for KnetApache {
-    const NAME: &'static str = "knet-apache";
-    const HELP: &'static str = "a mix of files from Apache, by KNET's systems (root, apache2)";
-    const WORKLOAD: &'static str = "webstone";
-    const VARIED: Variation = Variation::Servers(&[ServerKind::Apache]);
-}
-
-impl Case for KnetPages {
-    const NAME: &'static str = "knet-pages";
-    const HELP: &'static str = "PHP pages, offered up to 10 times too many (root, apache2)";
-    const WORKLOAD: &'static str = PAGES;
-    const VARIED: Variation = Variation::Servers(&[ServerKind::Apache]);
-    const QUICK_LOADS: &'static [f64] = &[0.5, 10.0];
-    const EXAMPLE_LOADS: &'static str = "[2.0]";
-}
-
 /// Settings.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
@@ -179,11 +84,13 @@ pub struct Settings {
 
 /// One of them with its settings.
 #[derive(Debug)]
-pub struct WebServers<C>(Settings, PhantomData<C>);
+pub struct WebServers<const CASE: usize>(Settings);
 
-impl<C: Case> WebServers<C> {
+impl<const CASE: usize> WebServers<CASE> {
+    const PRESET: Preset = PRESETS[CASE];
+
     fn queues(&self, effort: Effort) -> Vec<u16> {
-        let Variation::Queues(usual, _) = C::VARIED else { return Vec::new() };
+        let Variation::Queues(usual, _) = Self::PRESET.varied else { return Vec::new() };
         let quick = usual.len().min(2);
         let own = effort.of(&usual[..quick], usual, usual);
         self.0.queues.clone().unwrap_or_else(|| own.to_vec())
@@ -191,7 +98,7 @@ impl<C: Case> WebServers<C> {
 
     /// What is answered back to back, and then answers by load; of the paper's server, the last.
     fn curve(&self, effort: Effort, servers: &[ServerKind]) -> Vec<Spec> {
-        let own = effort.of(C::QUICK_LOADS, &LOADS, &LOADS);
+        let own = effort.of(Self::PRESET.quick_loads, &LOADS, &LOADS);
         let loads = self.0.loads.as_deref().unwrap_or(own);
         let (Some(server), false) = (servers.last(), loads.is_empty()) else { return Vec::new() };
         let at = || Spec { limit: LIMIT, ..Spec::at("server", server.name()) }.sides(&SYSTEMS);
@@ -213,23 +120,23 @@ fn capacity(found: &MeasuredPoint) -> Option<f64> {
     rates.reduce(f64::max).filter(|&rate| rate > 0.0)
 }
 
-impl<C: Case> Component for WebServers<C> {
+impl<const CASE: usize> Component for WebServers<CASE> {
     type Product = Box<dyn Experiment>;
     type Config = Settings;
-    const NAME: &'static str = C::NAME;
-    const HELP: &'static str = C::HELP;
+    const NAME: &'static str = Self::PRESET.name;
+    const HELP: &'static str = Self::PRESET.help;
 
     fn example(_: &Path) -> Option<String> {
-        let points = match C::VARIED {
+        let points = match Self::PRESET.varied {
             Variation::Queues(..) => "queues = [1]".to_owned(),
-            Variation::Servers(_) => format!("loads = {}", C::EXAMPLE_LOADS),
+            Variation::Servers(_) => format!("loads = {}", Self::PRESET.example_loads),
         };
         Some(format!("{points}\nconnections = 4\nseconds = 0.3"))
     }
 
     fn build(settings: Settings, _: &BuildContext) -> Result<Box<dyn Experiment>, ConfigError> {
         if let Some(queues) = &settings.queues {
-            if matches!(C::VARIED, Variation::Servers(_)) {
+            if matches!(Self::PRESET.varied, Variation::Servers(_)) {
                 let message = "found queues, allowed with rss-web and rss-bulk";
                 return Err(ConfigError::new("queues", message));
             }
@@ -243,23 +150,27 @@ impl<C: Case> Component for WebServers<C> {
         }
         within("seconds", settings.seconds.unwrap_or(1.0), 0.1, 3600.0)?;
         if let Some(loads) = &settings.loads {
-            if matches!(C::VARIED, Variation::Queues(..)) {
+            if matches!(Self::PRESET.varied, Variation::Queues(..)) {
                 let message = "found loads, allowed with knet-webfs, knet-sendfile, knet-apache and \
                                knet-pages";
                 return Err(ConfigError::new("loads", message));
             }
             loads.iter().try_for_each(|&load| within("loads", load, 0.01, 100.0))?;
         }
-        Ok(Box::new(WebServers::<C>(settings, PhantomData)))
+        Ok(Box::new(WebServers::<CASE>(settings)))
     }
 }
 
-impl<C: Case> Experiment for WebServers<C> {
+impl<const CASE: usize> Reproduces for WebServers<CASE> {
+    const PAPER: Row = Self::PRESET.paper;
+}
+
+impl<const CASE: usize> Experiment for WebServers<CASE> {
     fn points(&self, effort: Effort) -> Vec<Spec> {
         let warm_up = effort != Effort::Quick;
         // A ratio has ten pairs at least, or no interval.
         let compared = |spec| Spec { warm_up, repeats: effort.of(1, 10, 20), limit: LIMIT, ..spec };
-        match C::VARIED {
+        match Self::PRESET.varied {
             Variation::Queues(_, hashes) => {
                 let queues = self.queues(effort);
                 let of =
@@ -281,9 +192,9 @@ impl<C: Case> Experiment for WebServers<C> {
     }
 
     fn measure(&self, point: &Spec, side: &str, run: &mut Run<'_>) -> Result<Outcome, LabError> {
-        let mut workload = match C::WORKLOAD.contains('\n') {
-            true => Workload::parse(C::WORKLOAD)?,
-            false => Workload::find(C::WORKLOAD)?,
+        let mut workload = match Self::PRESET.workload.contains('\n') {
+            true => Workload::parse(Self::PRESET.workload)?,
+            false => Workload::find(Self::PRESET.workload)?,
         };
         workload.connections = self.0.connections.unwrap_or(workload.connections);
         if point.word(PART).is_empty() && point.number("offered_ratio") == 0.0 {
@@ -292,10 +203,10 @@ impl<C: Case> Experiment for WebServers<C> {
         let how = run::Run {
             seconds: self.0.seconds.unwrap_or(run.effort.of(1.0, 3.0, 10.0)),
             seed: run.seed,
-            clients: C::CLIENTS,
+            clients: Self::PRESET.clients,
             ..run::Run::default()
         };
-        let ran = match C::VARIED {
+        let ran = match Self::PRESET.varied {
             Variation::Queues(..) => {
                 let (hash, queues) = of_side(side);
                 run_with(&workload, &how, |_, rss_key| {
@@ -327,9 +238,8 @@ impl<C: Case> Experiment for WebServers<C> {
     }
 
     fn conclude(&self, points: &[MeasuredPoint]) -> Outcome {
-        let mut outcome = Outcome::of(Source::Measured);
-        outcome.settings = serde_json::to_value(&self.0).unwrap_or_default();
-        match C::VARIED {
+        let mut outcome = Outcome::with_settings(Source::Measured, &self.0);
+        match Self::PRESET.varied {
             Variation::Queues(_, hashes) => {
                 points.iter().for_each(|found| by_queues(&mut outcome, found, hashes));
             }
@@ -340,7 +250,7 @@ impl<C: Case> Experiment for WebServers<C> {
     }
 
     fn plots(&self) -> Vec<Plot> {
-        match C::VARIED {
+        match Self::PRESET.varied {
             Variation::Queues(..) => {
                 vec![
                     Plot::lines("payload by queues", "payload", "queues", "payload_bps").by("hash"),

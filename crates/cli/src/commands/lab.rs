@@ -1,7 +1,8 @@
 //! `picnic lab list|run|ab|report|diff|merge`: experiments, questions, and what came of them.
 
-mod ab;
+pub(crate) mod ab;
 mod progress;
+pub(crate) mod question;
 
 use super::components::{describe, keys_table};
 use crate::commands::later::Later;
@@ -15,7 +16,7 @@ use picnic_lab::experiment::{Effort, Experiment, LabError};
 use picnic_lab::facts::facts;
 use picnic_lab::folder::{Folder, Manifest, RunRequest};
 use picnic_lab::outcome::Table;
-use picnic_lab::registry::{ExperimentEntry, benchmarks, build, experiments};
+use picnic_lab::registry::{ExperimentEntry, build, experiments};
 use picnic_lab::report::{Report, diff};
 use picnic_lab::runner::{self, Shard};
 use picnic_machine::signals;
@@ -27,7 +28,7 @@ use std::time::Instant;
 /// The page in the folder of a run.
 const PAGE: &str = "report.html";
 /// What this program was built from.
-const REVISION: &str = env!("PICNIC_REVISION");
+pub(crate) const REVISION: &str = env!("PICNIC_REVISION");
 
 /// Run experiments that measure the effect of a NIC feature.
 #[derive(Debug, Args)]
@@ -46,7 +47,7 @@ enum LabCommand {
     /// Run experiments (all if none is named) and keep their raw points in a folder
     Run(RunArgs),
     /// Compare two cards, or a card with a changed copy, and say which is better
-    Ab(Box<Later<ab::AbArgs>>),
+    Ab(Box<Later<question::Asked>>),
     /// Write the results of a run as a page into its folder, and print them
     Report(ReportArgs),
     /// Compare two runs side by side: two machines, or two revisions
@@ -69,7 +70,7 @@ enum LabCommand {
 
 #[derive(Debug, Args)]
 struct RunArgs {
-    /// Names of experiments or benchmarks; see `picnic lab list`
+    /// Names of experiments; see `picnic lab list`
     names: Vec<String>,
     /// A setting of the named one, as in `--set sets=50`; see `picnic lab list NAME`
     #[arg(long = "set", value_name = "KEY=VALUE")]
@@ -113,21 +114,18 @@ struct ReportArgs {
 pub(crate) fn run(args: &LabArgs, json: bool) -> anyhow::Result<()> {
     match &args.command {
         LabCommand::List { name: None } => list(json),
-        LabCommand::List { name: Some(name) } => settings(entry(name)?.1, json),
+        LabCommand::List { name: Some(name) } => settings(entry(name)?, json),
         LabCommand::Run(args) => run_all(args, json),
-        LabCommand::Ab(args) => ab::run(&args.0, json),
+        LabCommand::Ab(args) => ab::run(&args.0.options, Kind::Experiment, "ab", json),
         LabCommand::Report(args) => report(args, json),
         LabCommand::Diff { a, b } => side_by_side(a, b, json),
         LabCommand::Merge { folders, out } => merge(folders, out, json),
     }
 }
 
-fn entry(name: &str) -> anyhow::Result<(Kind, &'static ExperimentEntry)> {
-    let all = experiments().map(|entry| (Kind::Experiment, entry));
-    let all: Vec<_> =
-        all.chain(benchmarks().iter().map(|entry| (Kind::Benchmark, entry))).collect();
-    all.iter().find(|(_, entry)| entry.name == name).copied().ok_or_else(|| {
-        let allowed = all.iter().map(|(_, entry)| entry.name);
+fn entry(name: &str) -> anyhow::Result<&'static ExperimentEntry> {
+    experiments().find(|entry| entry.name == name).ok_or_else(|| {
+        let allowed = experiments().map(|entry| entry.name);
         Usage(not_among("experiment ", name, allowed)).into()
     })
 }
@@ -191,7 +189,7 @@ fn write_page(report: &Report, page: &Path) -> anyhow::Result<String> {
 /// A folder for what the command line asks for.
 fn create(args: &RunArgs) -> anyhow::Result<Folder> {
     let named: Vec<_> = match &args.names[..] {
-        [] => experiments().map(|entry| (Kind::Experiment, entry)).collect(),
+        [] => experiments().collect(),
         names => names.iter().map(|name| entry(name)).collect::<Result<_, _>>()?,
     };
     if args.names.len() != 1 && !args.settings.is_empty() {
@@ -206,7 +204,7 @@ fn create(args: &RunArgs) -> anyhow::Result<Folder> {
     });
     let given = given.collect::<Result<Vec<_>, _>>()?;
     let mut experiments = Vec::new();
-    for (kind, entry) in named {
+    for entry in named {
         let mut settings = given.clone();
         if let Some(world) = &args.world {
             let has_world = entry.keys().iter().any(|key| key.name == "world");
@@ -217,7 +215,8 @@ fn create(args: &RunArgs) -> anyhow::Result<Folder> {
         // Before a folder is made of it.
         build(entry, &settings)
             .map_err(|error| wrong_setting(error, |key| format!("--set {key}")))?;
-        experiments.push(RunRequest { kind, name: entry.name.into(), settings });
+        let (kind, name) = (Kind::Experiment, entry.name.into());
+        experiments.push(RunRequest { kind, name, settings });
     }
     let effort = match (args.quick, args.full) {
         (true, _) => Effort::Quick,

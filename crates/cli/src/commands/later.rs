@@ -46,7 +46,7 @@ const NAMED: &[Named] = &[
 ];
 
 fn experiments() -> Vec<&'static str> {
-    registry::experiments().chain(registry::benchmarks()).map(|entry| entry.name).collect()
+    registry::experiments().map(|entry| entry.name).collect()
 }
 
 /// The command with names that shells complete.
@@ -108,7 +108,7 @@ mod tests {
 
     #[test]
     fn what_waits_is_described_as_in_the_whole() {
-        picnic_lab::registry::set(picnic_papers::registry::lists(&[]));
+        picnic_lab::registry::set(picnic_papers::registry::PAPERS, &[]);
         let [whole, waiting] = [whole(), Cli::command()].map(|mut command| {
             let before = command.get_subcommands().map(|each| each.get_subcommands().count());
             let before: usize = before.sum();
@@ -123,12 +123,12 @@ mod tests {
             assert_eq!(waiting, whole);
         }
         assert_eq!(waiting.1.len(), whole.1.len());
-        assert!(whole.1.iter().any(|line| line.starts_with(" picnic bench dispatch:")));
+        assert!(whole.1.iter().any(|line| line.starts_with(" picnic ctl rss:")));
     }
 
     #[test]
     fn names_of_registries_are_completed_wherever_they_are_given() {
-        picnic_lab::registry::set(picnic_papers::registry::lists(&[]));
+        picnic_lab::registry::set(picnic_papers::registry::PAPERS, &[]);
         let whole = whole();
         for (path, argument, names) in NAMED {
             let mut words = path.split_whitespace();
@@ -144,10 +144,10 @@ mod tests {
 
     #[test]
     fn the_tree_below_help_is_whole() {
-        picnic_lab::registry::set(picnic_papers::registry::lists(&[]));
+        picnic_lab::registry::set(picnic_papers::registry::PAPERS, &[]);
         let mut command = whole();
         command.build();
-        for path in [["bench", "dispatch"], ["ctl", "rss"], ["lab", "ab"]] {
+        for path in [["ctl", "rss"], ["lab", "ab"]] {
             let help = command.find_subcommand("help").unwrap();
             let found = path.iter().try_fold(help, |command, name| command.find_subcommand(name));
             assert!(found.is_some(), "{path:?}");

@@ -35,7 +35,7 @@ mod tests {
 
     #[test]
     fn every_command_has_a_page() {
-        picnic_lab::registry::set(picnic_papers::registry::lists(&[]));
+        picnic_lab::registry::set(picnic_papers::registry::PAPERS, &[]);
         let folder = tempfile::tempdir().unwrap();
         run(&ManArgs { folder: folder.path().join("man1") }, whole(), false).unwrap();
         let page = |name: &str| {
@@ -51,6 +51,6 @@ mod tests {
         assert!(page("picnic-ctl-filter-add").contains("KEY=VALUE"));
         // What is made of registries.
         assert!(page("picnic-ctl-rss-set").contains("chain"));
-        assert!(page("picnic-bench-dispatch").contains("frames"));
+        assert!(page("picnic-bench").contains("moderation"));
     }
 }

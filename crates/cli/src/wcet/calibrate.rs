@@ -1,19 +1,16 @@
 //! `picnic wcet calibrate`: what operations cost on one core of this machine.
 
-use super::card::OneTask;
-use super::doorbell::{Wakes, sleepers};
-use super::path::PathTurns;
-use super::probe::{Thread, date};
+use crate::commands::lab::{REVISION, wrong_setting};
 use crate::failure::Usage;
 use crate::output::{self, Column};
+use crate::registries::{registries, sections};
 use anyhow::Context as _;
 use clap::Args;
-use picnic_machine::threads::spawn_pinned;
-use picnic_os::task::program;
-use picnic_wcet::calibrate::{CalibrationSettings, Kernel, RUNS, cost_ps, kernels, measure};
-use picnic_wcet::{Class, CostProfile, Machine, Measured, Method, PathCosts};
+use picnic_lab::calibrate::{Calibrated, Dearest, calibrate};
+use picnic_lab::experiment::LabError;
+use picnic_wcet::calibrate::CalibrationSettings;
+use picnic_wcet::{Class, CostProfile, PathCosts};
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 #[derive(Debug, Args)]
@@ -62,23 +59,12 @@ impl CalibrateArgs {
 
 pub(super) fn run(args: &CalibrateArgs, json: bool) -> anyhow::Result<()> {
     let settings = args.settings()?;
-    let cores = picnic_machine::topology::cores();
-    let core = match args.core {
-        Some(core) if cores.contains(&core) => core,
-        Some(core) => {
-            let allowed: Vec<_> = cores.iter().map(ToString::to_string).collect();
-            let allowed = allowed.join(", ");
-            return Err(Usage(format!("--core: found {core}, allowed: {allowed}")).into());
-        }
-        None => cores.last().copied().unwrap_or(0),
-    };
-    // Told from here: on its own core, a thread knows of no other.
-    let woken = sleepers(core, &cores);
-    let measuring =
-        spawn_pinned("calibrate".into(), core, move || profile(&settings, core, &woken))?;
-    let (profile, warning) =
-        measuring.join().map_err(|_| anyhow::anyhow!("the measuring thread panicked"))?;
-    let Calibrated { profile, dearest, no_doorbell } = profile?;
+    let found = calibrate(&settings, args.core, registries(), &sections(), REVISION);
+    let found = found.map_err(|error| match error {
+        LabError::Setting(error) => wrong_setting(error, |key| format!("--{key}")),
+        error => error.into_cause(),
+    })?;
+    let Calibrated { profile, dearest, no_doorbell, warning } = found;
     if let Some(warning) = &warning {
         output::tell(format_args!("warning: {warning}"));
     }
@@ -104,140 +90,6 @@ pub(super) fn run(args: &CalibrateArgs, json: bool) -> anyhow::Result<()> {
             table(&profile, &dearest),
             path.display()
         )),
-    }
-}
-
-/// By class, the name of its dearest kernel.
-type Dearest = BTreeMap<Class, &'static str>;
-
-/// What was measured.
-struct Calibrated {
-    profile: CostProfile,
-    dearest: Dearest,
-    /// Why the doorbell's cost is the built-in one, if it is.
-    no_doorbell: Option<String>,
-}
-
-/// What ringing costs that wakes a core: the dearest of several.
-fn doorbell_ps(
-    settings: &CalibrationSettings,
-    probe: &mut Thread,
-    cores: &[usize],
-) -> anyhow::Result<u64> {
-    // A run takes as long as its sleeper needs to sleep again.
-    let samples = settings.samples.div_ceil(10);
-    let settings = CalibrationSettings { samples, ..*settings };
-    let mut dearest_ps = 0;
-    for &core in cores {
-        let mut wakes = Wakes::new(core)?;
-        let mut clock = wakes.clock(probe);
-        let found = measure(&mut wakes, &settings, &mut clock)?;
-        dearest_ps = dearest_ps.max(cost_ps(&found, settings.margin));
-    }
-    anyhow::ensure!(dearest_ps != 0, "there is no other core to wake");
-    Ok(dearest_ps)
-}
-
-fn profile(
-    settings: &CalibrationSettings,
-    core: usize,
-    woken: &[usize],
-) -> anyhow::Result<Calibrated> {
-    let mut probe = Thread::start();
-    let mut measured: BTreeMap<Class, Measured> = BTreeMap::new();
-    let mut dearest = Dearest::new();
-    let mut all = kernels(settings);
-    all.push(Box::new(Turns::new(Class::Segment)?));
-    all.push(Box::new(Turns::new(Class::Service)?));
-    for kernel in &mut all {
-        let found = measure(&mut **kernel, settings, &mut probe)?;
-        let Some(class) = kernel.class() else { continue };
-        if measured.get(&class).is_none_or(|known| known.percentile_ps < found.percentile_ps) {
-            measured.insert(class, found);
-            dearest.insert(class, kernel.name());
-        }
-    }
-    let costs: Vec<_> =
-        measured.iter().map(|(class, found)| (*class, cost_ps(found, settings.margin))).collect();
-    let mut profile = CostProfile::of("calibrated", &costs);
-    profile.measured = measured;
-    let mut path_ps = |with_packets| -> anyhow::Result<u64> {
-        let found = measure(&mut PathTurns::new(with_packets)?, settings, &mut probe)?;
-        Ok(cost_ps(&found, settings.margin))
-    };
-    let (turn_ps, packet_ps) = (path_ps(false)?, path_ps(true)?);
-    let (doorbell_ps, no_doorbell) = match doorbell_ps(settings, &mut probe, woken) {
-        Ok(doorbell_ps) => (doorbell_ps, None),
-        Err(why) => (PathCosts::BUILT_IN.doorbell_ps, Some(why.to_string())),
-    };
-    profile.path = Some(PathCosts { turn_ps, packet_ps, doorbell_ps });
-    let facts = picnic_lab::facts::facts(env!("PICNIC_REVISION"));
-    profile.machine = Some(Machine {
-        cpu: facts.processor,
-        kernel: facts.kernel,
-        date: date(),
-        build: if cfg!(debug_assertions) { "debug" } else { "release" }.into(),
-    });
-    profile.method = Some(Method {
-        description: format!(
-            "kernels of a few hundred dependent operations on core {core}, by the monotonic clock; a \
-             sample is the shortest of {RUNS} runs, which leaves out what hits one of them \
-             (interrupts); {}; per class, the dearest kernel's sample at the percentile, times the \
-             margin; a doorbell wakes each of cores {woken:?}, with a tenth of the samples",
-            probe.description()
-        ),
-        samples: settings.samples as u64,
-        percentile: settings.percentile,
-        margin: settings.margin,
-        working_set_bytes: settings.working_set_bytes as u64,
-    });
-    Ok(Calibrated { profile, dearest, no_doorbell })
-}
-
-/// Turns of NIC OS with one task that yields, or that sends the longest frame and yields.
-struct Turns {
-    class: Class,
-    card: OneTask,
-}
-
-/// Bytes of the longest frame without a checksum: what the dearest service copies.
-const LONGEST_FRAME: usize = 1514;
-
-impl Turns {
-    fn new(class: Class) -> anyhow::Result<Self> {
-        let sends = class == Class::Service;
-        let body = program(move |nic| async move {
-            let frame = [0x5a; LONGEST_FRAME];
-            loop {
-                if sends {
-                    let _ = nic.post(0, &frame);
-                }
-                nic.next_segment(0);
-                nic.yield_now().await;
-            }
-        });
-        Ok(Turns { class, card: OneTask::new(1, body)? })
-    }
-}
-
-impl Kernel for Turns {
-    fn class(&self) -> Option<Class> {
-        Some(self.class)
-    }
-    fn name(&self) -> &'static str {
-        match self.class {
-            Class::Service => "a turn that posts the longest frame",
-            _ => "a turn of NIC OS with one task",
-        }
-    }
-    fn operations(&self) -> u64 {
-        1
-    }
-    fn prepare(&mut self) {
-        self.card.settle();
-    }
-    fn run(&mut self) {
-        self.card.turn();
     }
 }
 

@@ -1,11 +1,6 @@
 //! What `picnic wcet` measures and shows.
 
 pub(crate) mod calibrate;
-mod card;
-mod doorbell;
-mod observe;
-mod path;
-mod probe;
 pub(crate) mod show;
 
 use crate::commands::wcet::{WcetArgs, WcetCommand};

@@ -1,10 +1,10 @@
 //! `picnic wcet show`: a task's graph, the bounds under a profile, what was observed.
 
-use super::observe::{Observed, observe};
 use crate::failure::Usage;
 use crate::output::{self, Column};
 use clap::Args;
 use picnic_core::error::not_among;
+use picnic_lab::calibrate::observe::{Observed, observe};
 use picnic_tasks::graphs::Graphed;
 use picnic_tasks::registry::graphs;
 use picnic_wcet::{Analysis, CostProfile, EdgeKind, Graph, analyse};
@@ -53,7 +53,8 @@ pub(super) fn run(args: &ShowArgs, json: bool) -> anyhow::Result<()> {
     let (observed, warning) = match args.observe {
         None => (None, None),
         Some(segments @ 1..=100_000_000) => {
-            let (observed, warning) = observe(&task, segments, &analysis.bounds.segments)?;
+            let (observed, warning) =
+                observe((task.program)(), segments, &analysis.bounds.segments)?;
             (Some(observed), warning)
         }
         Some(found) => {

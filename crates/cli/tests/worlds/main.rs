@@ -4,7 +4,6 @@
 #![allow(clippy::duplicate_mod)]
 
 mod bad_input;
-mod bench;
 mod commands;
 #[path = "../common/mod.rs"]
 mod common;

@@ -81,7 +81,7 @@ const COMMANDS: &[&str] = &[
     "net down",
     "cleanup",
     "bench",
-    "bench hash",
+    "bench web",
     "sciron",
     "sciron check",
     "wcet",

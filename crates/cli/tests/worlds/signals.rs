@@ -454,7 +454,7 @@ fn a_benchmark_that_is_told_to_stop_removes_its_namespaces() {
     let _machine = machine();
     for signal in ALL {
         let mut bench = command();
-        let bench = bench.args(["bench", "wire", "--ports=packet", "--seconds=600"]);
+        let bench = bench.args(["bench", "tcp", "--seconds=600"]);
         let bench = bench.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let id = bench.id();
         let left = || {

@@ -13,6 +13,7 @@ use crate::window::Window;
 use crate::workloads::hosts::{HOST_LINK, HOST_MAC, Hosts, Role, SERVER};
 use crate::workloads::tools;
 use anyhow::Context;
+use picnic_control::error::RunError;
 use picnic_control::{Launch, Registries, Running};
 use picnic_core::config::{
     CardFile, DEMONSTRATION, HostSection, Sections, Setting, WireSection, keys_of,
@@ -20,6 +21,7 @@ use picnic_core::config::{
 use picnic_core::error::ConfigError;
 use picnic_core::ledger::DropReason;
 use picnic_engine::build::STAMPING;
+use picnic_machine::topology;
 use serde::Serialize;
 use std::time::Duration;
 
@@ -166,28 +168,31 @@ impl Drop for WorkloadSetup<'_> {
 }
 
 impl<'a> MeasuringPlace<'a> {
+    /// `wire_frames`: the client sends no super-frames; `apart`: the card whose borrowed core the
+    /// programs keep off.
     pub(super) fn build(
         registries: Registries,
         sections: &'a Sections,
         seconds: f64,
         workload: Option<&'a Workload>,
-        wire_frames: bool,
+        (wire_frames, apart): (bool, Option<&Side>),
     ) -> anyhow::Result<Self> {
-        let behind = match workload {
-            None => None,
-            Some(workload) => {
-                tools::need(&workload.tools)?;
-                let hosts = Hosts::build("ab", MTU)?;
-                hosts.join_plainly(MTU)?;
-                if wire_frames {
-                    tools::need(&[("ethtool", "ethtool")])?;
-                    hosts.send_frames()?;
-                }
-                let server = workload.serve(&hosts)?;
-                Some(WorkloadSetup { hosts, workload, server })
-            }
-        };
-        Ok(MeasuringPlace { registries, sections, seconds, behind })
+        let mut place = MeasuringPlace { registries, sections, seconds, behind: None };
+        let Some(workload) = workload else { return Ok(place) };
+        tools::need(&workload.tools)?;
+        let mut hosts = Hosts::build("ab", MTU)?;
+        hosts.join_plainly(MTU)?;
+        if wire_frames {
+            tools::need(&[("ethtool", "ethtool")])?;
+            hosts.send_frames()?;
+        }
+        if let Some(side) = apart {
+            let placement = topology::place(&place.card(side, false)?, &topology::available());
+            hosts.keep_programs_off(&placement.map_err(RunError::from)?);
+        }
+        let server = workload.serve(&hosts)?;
+        place.behind = Some(WorkloadSetup { hosts, workload, server });
+        Ok(place)
     }
 
     /// Whether there are client and server.

@@ -15,6 +15,8 @@ const SLOW: &[&str] = &["wire[0].rate_pps=20000", "host.queues=1"];
 pub(super) fn question(candidates: Candidates) -> Question {
     Question {
         baseline: side("baseline", SLOW),
+        plain: false,
+        apart: false,
         candidates,
         workload: None,
         figure: ComparedFigure::of_card("delivered_pps").unwrap(),
@@ -181,7 +183,8 @@ fn a_workload_of_the_list_is_asked_with_and_without_a_card() {
     let workload = Workload::new(Some(Kind::Named("support")), None, None).unwrap();
     let sections = picnic_host::sections();
     let registries = picnic_host::registries();
-    let place = match MeasuringPlace::build(registries, &sections, 1.0, Some(&workload), false) {
+    let setup = (false, None);
+    let place = match MeasuringPlace::build(registries, &sections, 1.0, Some(&workload), setup) {
         Err(error) => match LabError::from(error) {
             LabError::Unavailable(why) => {
                 return picnic_testing::skip("lab ab under a workload of the list", &why);

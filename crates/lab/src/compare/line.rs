@@ -30,6 +30,8 @@ pub struct Line {
     pub slope_reach: f64,
     /// How far the furthest point is from the line, in y.
     pub largest_residual: f64,
+    /// The share of the variance that it explains; none if there is no variance.
+    pub r_squared: Option<f64>,
     /// How many points.
     count: f64,
     /// Means.
@@ -65,7 +67,9 @@ impl Line {
         if spread <= 0.0 || !y.is_finite() {
             return None;
         }
-        let slope = sum(&|other_x, other_y| (other_x - x) * (other_y - y)) / spread;
+        let both = sum(&|other_x, other_y| (other_x - x) * (other_y - y));
+        let slope = both / spread;
+        let spread_y = sum(&|_, other| (other - y).powi(2));
         let residual = |other_x: f64, other_y: f64| other_y - y - slope * (other_x - x);
         let freedom = points.len() - 2;
         let variance = sum(&|x, y| residual(x, y).powi(2)) / freedom as f64;
@@ -76,6 +80,7 @@ impl Line {
             slope,
             slope_reach: (reach / spread).sqrt(),
             largest_residual: residuals.fold(0.0, f64::max),
+            r_squared: (spread_y > 0.0).then(|| both * both / (spread * spread_y)),
             count,
             x,
             y,
@@ -119,6 +124,8 @@ mod tests {
         let line = Line::of(&[(1.0, 2.0), (2.0, 2.0), (3.0, 5.0)]).unwrap();
         assert_eq!((line.slope, line.at(2.0), line.at(4.0)), (1.5, 3.0, 6.0));
         assert_eq!(line.largest_residual, 1.0);
+        // Squares of y around its mean are 6, products 3.
+        assert_eq!(line.r_squared, Some(0.75));
         // One degree of freedom: a variance of 1.5, and 12.706 standard errors.
         assert!((line.slope_reach - 12.706 * (1.5_f64 / 2.0).sqrt()).abs() < 1e-9, "{line:?}");
         // So unsure a slope reaches everything.
@@ -126,11 +133,20 @@ mod tests {
     }
 
     #[test]
+    fn anscombes_first_set_has_the_line_that_he_gives() {
+        let x = [10.0, 8.0, 13.0, 9.0, 11.0, 14.0, 6.0, 4.0, 12.0, 7.0, 5.0];
+        let y = [8.04, 6.95, 7.58, 8.81, 8.33, 9.96, 7.24, 4.26, 10.84, 4.82, 5.68];
+        let line = Line::of(&x.into_iter().zip(y).collect::<Vec<_>>()).unwrap();
+        assert!((line.slope - 0.500).abs() < 1e-3 && (line.at(0.0) - 3.0).abs() < 1e-2);
+        assert!((line.r_squared.unwrap() - 0.667).abs() < 1e-3);
+    }
+
+    #[test]
     fn two_points_or_one_place_are_no_line() {
         assert_eq!(Line::of(&[(1.0, 1.0), (2.0, 2.0)]), None);
         assert_eq!(Line::of(&[(1.0, 1.0), (1.0, 2.0), (1.0, 3.0)]), None);
         let level = Line::of(&[(1.0, 1.0), (2.0, 1.0), (3.0, 1.0)]).unwrap();
-        assert_eq!(level.reaches(2.0), None);
+        assert_eq!((level.reaches(2.0), level.r_squared), (None, None));
     }
 
     #[test]

@@ -185,7 +185,7 @@ impl Report {
 
     /// The row of the papers' table that a section answers; none if it answers none.
     fn row(&self, section: &Section) -> Option<&'static Row> {
-        papers().iter().find(|row| row.name == section.name)
+        papers().find(|row| row.name == section.name)
     }
 
     /// Whether a row of the papers' table is answered, or was tried.
@@ -313,7 +313,7 @@ impl Report {
 
     /// Rows of PICNIC's own figures, or all others.
     fn rows(&self, is_own: bool) -> impl Iterator<Item = &'static Row> {
-        papers().iter().filter(move |row| row.source.starts_with("PICNIC") == is_own)
+        papers().filter(move |row| row.source.starts_with("PICNIC") == is_own)
     }
 
     /// The page.
@@ -328,7 +328,7 @@ impl Report {
 
     /// The same for programs.
     pub fn json(&self) -> Value {
-        let rows = papers().iter().map(|row| {
+        let rows = papers().map(|row| {
             let status = self.status(row);
             let figures = row.figures.iter().map(|figure| {
                 let mut value = serde_json::to_value(figure).unwrap_or_default();

@@ -13,6 +13,7 @@
 use anyhow::Context;
 use picnic_machine::error::MachineError;
 use picnic_machine::testbed::{Program, Testbed};
+use picnic_machine::topology::{Placement, cores};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use std::fs::File;
 use std::io;
@@ -240,9 +241,14 @@ impl Hosts {
         File::open(Path::new("/run/netns").join(self.netns(place))).map(Namespace)
     }
 
-    /// Keeps the programs that are started from now on to these cores.
-    pub fn keep_programs_on(&mut self, cores: Vec<usize>) {
-        self.cores = cores;
+    /// Keeps the programs that are started from now on to the cores that a card's isolation would
+    /// leave them.
+    pub fn keep_programs_off(&mut self, placement: &Placement) {
+        let is_taken = |core: &usize| {
+            *core == placement.borrowed_core
+                || placement.left_out.iter().any(|left_out| left_out.core == *core)
+        };
+        self.cores = cores().into_iter().filter(|core| !is_taken(core)).collect();
     }
 
     /// The cores that programs stay on; none says all.

@@ -27,7 +27,19 @@ pub fn need(tools: &[Tool]) -> Result<(), LabError> {
     installed(tools)
 }
 
-/// The same without root.
+/// Says what is missing for programs of the kernel engine.
+///
+/// # Errors
+/// [`LabError::Unavailable`].
+pub fn need_kernel_engine(is_built: bool) -> Result<(), LabError> {
+    if !is_built || !rustix::process::geteuid().is_root() {
+        let why = "it needs root, and clang when picnic was built".to_owned();
+        return Err(LabError::Unavailable(why));
+    }
+    Ok(())
+}
+
+/// As [`need`], without root.
 pub(super) fn installed(tools: &[Tool]) -> Result<(), LabError> {
     let all = BASIC.iter().chain(tools);
     let absent: Vec<_> = all.filter(|(program, _)| !is_installed(program)).collect();

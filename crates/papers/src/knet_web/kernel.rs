@@ -12,13 +12,12 @@
 //! `Documentation/networking/scaling.rst`, "RPS: Receive Packet Steering".
 
 use super::{SIDES, Settings};
-use crate::benchmarks::web::ask;
 use crate::gains::SHARED;
-use crate::workloads::joined::{Joined, Traffic, packets_per_interrupt};
+use crate::workloads::joined::{Joined, ask, packets_per_interrupt};
 use anyhow::Context;
 use picnic_core::config::Setting;
 use picnic_lab::outcome::{Figure, Outcome};
-use picnic_lab::workloads::hosts::{Role, SERVER};
+use picnic_lab::workloads::hosts::Role;
 use picnic_lab::workloads::servers::{self, WebServer};
 use picnic_lab::workloads::web::{Load, WRK};
 
@@ -39,11 +38,10 @@ pub(super) fn measure(
     connections: u64,
     seconds: u64,
 ) -> anyhow::Result<Outcome> {
-    let traffic = Traffic::apart();
     let workload = settings.workload();
     let mut tools = servers::tools(&workload);
     tools.push(WRK);
-    let joined = Joined::build(&traffic, &tools)?;
+    let joined = Joined::build(1, Vec::new(), &tools)?;
     let own = vec![Setting::number("host.queues", settings.cores.into())];
     let mut targets = joined.placement(own)?.target_cores;
     targets.dedup();
@@ -54,7 +52,7 @@ pub(super) fn measure(
     let before = wakeups()?;
     let ((figures, steering), report) = joined.behind_card(keys(side, &targets)?, || {
         let steering = joined.hosts.within(Role::Server, &format!("cat {STEERING}"))?;
-        Ok((ask(load, &joined, SERVER)?, steering))
+        Ok((ask(load, &joined)?, steering))
     })?;
     let wakeups = wakeups()?.saturating_sub(before);
     let mut outcome = Outcome::of(settings.world.source());

@@ -42,7 +42,10 @@ use picnic_lab::experiment::{
     Effort, Experiment, LabError, MeasuredPoint, Run as LabRun, Spec, World,
 };
 use picnic_lab::outcome::{Figure, Outcome, Point};
+use picnic_lab::paper::{Row, number, row, words};
 use picnic_lab::plot::Plot;
+use picnic_lab::registry::Reproduces;
+use picnic_lab::unit::Unit;
 use picnic_os::admission::{Order, admit};
 use picnic_os::path::PacketPath;
 use picnic_os::schedulers::edf::Edf;
@@ -198,6 +201,25 @@ impl Component for NicosEdf {
         settings.validate()?;
         Ok(Box::new(NicosEdf(settings)))
     }
+}
+
+impl Reproduces for NicosEdf {
+    const PAPER: Row = row(
+    "NICOS figs. 2, 3",
+    "20 tasks, about half periodic: EDF against EDF++",
+    &[
+        number("throughput", 0.20, Unit::Change).ours("throughput_gain"),
+        number("time between invocations, task A", -0.53, Unit::Change)
+            .ours("between_invocations_change"),
+        number("time between invocations, task B", -0.57, Unit::Change)
+            .ours("between_invocations_change"),
+        number("response, periodic tasks", 0.03, Unit::Change),
+        words("idle", "28.6 % to 14.7 %"),
+    ],
+)
+.corrected(
+    "\"response\" reads as time between invocations, and the paper's periodic tasks get 3 % slower",
+);
 }
 
 /// A scheduler under test.
@@ -530,8 +552,7 @@ fn judge(outcome: &mut Outcome, sums: [Sum; CONTENDERS.len()], kind: &str) -> Ve
 }
 
 fn outcome(settings: &Settings, usual: Drawn, tight: Drawn) -> Outcome {
-    let mut outcome = Outcome::of(settings.world.source());
-    outcome.settings = serde_json::to_value(settings).unwrap_or_default();
+    let mut outcome = Outcome::with_settings(settings.world.source(), settings);
     let Drawn { sums, sets, draw, refused, starved } = usual;
     for figure in judge(&mut outcome, sums, "") {
         outcome.add(figure);

@@ -21,7 +21,7 @@
 //! to do: of a busy machine it says more than what arrived.
 
 use super::{Attachment, RATE_PPS, SIDES, Settings, WITHOUT, interrupt_of, order};
-use crate::benchmarks::kernel::is_possible;
+use crate::columns::{self, Column, hidden, shown};
 use anyhow::Context;
 use picnic_control::{Launch, Registries, Report, Running};
 use picnic_kernel::{Work, WorkMeter};
@@ -71,7 +71,7 @@ pub(super) fn measure(
     side: &str,
     run: &mut Run<'_>,
 ) -> Result<Outcome, LabError> {
-    is_possible()?;
+    tools::need_kernel_engine(picnic_kernel::is_built())?;
     tools::need(&[("ethtool", "ethtool")])?;
     let usual = run.effort.of(300, 1000, 2000);
     let time = Duration::from_millis(settings.milliseconds.unwrap_or(usual));
@@ -316,8 +316,7 @@ fn join<R>(handle: JoinHandle<anyhow::Result<R>>) -> anyhow::Result<R> {
 }
 
 pub(super) fn conclude(settings: &Settings, points: &[MeasuredPoint]) -> Outcome {
-    let mut outcome = Outcome::of(Source::Measured);
-    outcome.settings = serde_json::to_value(settings).unwrap_or_default();
+    let mut outcome = Outcome::with_settings(Source::Measured, settings);
     for found in points {
         let (series, key) = match found.spec.word(LOAD) {
             PACED => ("ways", WORK),
@@ -332,13 +331,7 @@ pub(super) fn conclude(settings: &Settings, points: &[MeasuredPoint]) -> Outcome
             if side != 0 {
                 point = point.comparing(compared(side, key));
             }
-            for (key, label) in FIGURES {
-                point = point.with(Figure::of(key, found.values(side, key)).called(label));
-            }
-            for key in DETAILS {
-                point = point.with(Figure::of(key, found.values(side, key)).in_detail());
-            }
-            outcome.series(series).push(point);
+            outcome.series(series).push(columns::row(point, (found, side), &FIGURES));
             if side == 0 {
                 continue;
             }
@@ -401,21 +394,19 @@ const OWN: [(&str, &str, &str); 3] = [
 /// Time of the target core.
 const WORK: &str = "target_ns_per_segment";
 const BUSY: &str = "target_core_busy_fraction";
-const FIGURES: [(&str, &str); 6] = [
-    ("goodput_bps", "goodput"),
-    (BUSY, "target core busy"),
-    (WORK, "a segment"),
-    ("receiver_ns_per_segment", "receiver"),
-    ("borrowed_ns_per_segment", "other core"),
-    ("retransmits", "sent again"),
-];
-const DETAILS: [&str; 6] = [
-    "packets_per_interrupt",
-    "capacity_bps",
-    "polling_ns_per_segment",
-    "softirqs_ns_per_segment",
-    "interrupts_ns_per_segment",
-    "turns_per_segment",
+const FIGURES: [Column; 12] = [
+    shown("goodput_bps", "goodput"),
+    shown(BUSY, "target core busy"),
+    shown(WORK, "a segment"),
+    shown("receiver_ns_per_segment", "receiver"),
+    shown("borrowed_ns_per_segment", "other core"),
+    shown("retransmits", "sent again"),
+    hidden("packets_per_interrupt", ""),
+    hidden("capacity_bps", ""),
+    hidden("polling_ns_per_segment", ""),
+    hidden("softirqs_ns_per_segment", ""),
+    hidden("interrupts_ns_per_segment", ""),
+    hidden("turns_per_segment", ""),
 ];
 
 pub(super) fn plots(settings: &Settings) -> Vec<Plot> {

@@ -70,8 +70,7 @@ fn beside_paper(outcome: &mut Outcome, points: &[MeasuredPoint]) {
 }
 
 pub(super) fn conclude(settings: &Settings, points: &[MeasuredPoint]) -> Outcome {
-    let mut outcome = Outcome::of(Source::Measured);
-    outcome.settings = serde_json::to_value(settings).unwrap_or_default();
+    let mut outcome = Outcome::with_settings(Source::Measured, settings);
     let (mut largest, mut not_random, mut caught) = (Vec::new(), Vec::new(), true);
     let (mut rows, mut errors, mut spread) = (Vec::new(), Vec::new(), Vec::new());
     let mut outside = Vec::new();

@@ -1,11 +1,11 @@
 //! The report of a run, with all rows of the papers' table.
 
 use super::listed;
-use crate::rows::PAPERS;
 use picnic_lab::document::Kind;
 use picnic_lab::experiment::Effort;
 use picnic_lab::folder::{Folder, Manifest, RunRequest};
 use picnic_lab::outcome::{Figure, Outcome, Source};
+use picnic_lab::registry::papers;
 use picnic_lab::report::{Report, diff};
 use picnic_lab::runner::{Failure, Record, Shard, SideFound};
 use std::path::Path;
@@ -39,7 +39,7 @@ fn every_row_and_every_figure_is_in_all_three() {
     let folder = tempfile::tempdir().unwrap();
     let report = Report::of(&run(&folder.path().join("run"))).unwrap();
     let (page, text, json) = (report.html(), report.markdown(), report.json().to_string());
-    for row in PAPERS {
+    for row in papers() {
         for made in [&page, &text, &json] {
             assert!(made.contains(row.name), "{} is missing", row.name);
         }
@@ -60,7 +60,7 @@ fn every_row_and_every_figure_is_in_all_three() {
     assert!(summary[1].starts_with("rss-randomness: not measured: wrk is <not>"), "{summary:?}");
     // Details are folded, and nothing is said twice.
     assert!(page.contains("<summary>How it was measured") && !page.contains("0 of them noisy"));
-    let model = PAPERS.iter().find_map(|row| row.unanswered).unwrap();
+    let model = papers().find_map(|row| row.unanswered).unwrap();
     assert_eq!(page.matches(model).count(), 1, "{model}");
     for heading in ["card: target busy", "wrk is &lt;not&gt; installed", "--set rules='[1, 16]'"] {
         assert!(page.contains(heading), "{heading}");
@@ -76,8 +76,7 @@ fn every_row_and_every_figure_is_in_all_three() {
         let starts = count(&format!("<{opened}>")) + count(&format!("<{opened} "));
         assert_eq!(starts, count(&format!("</{opened}>")), "{opened}");
     }
-    let status =
-        |name: &str| report.status(PAPERS.iter().find(|row| row.name == name).unwrap()).label();
+    let status = |name: &str| report.status(papers().find(|row| row.name == name).unwrap()).label();
     assert_eq!(status("nicos-firewall"), "modelled");
     assert_eq!(status("rss-randomness"), "not measured");
     assert_eq!(status("nicos-edf"), "not in this run");
@@ -126,7 +125,7 @@ fn bulk(path: &Path, shared: f64, gain: f64) -> Report {
 #[test]
 fn ratios_stand_with_interval_and_finding_and_shared_cores_are_told_of() {
     let folder = tempfile::tempdir().unwrap();
-    let row = PAPERS.iter().find(|row| row.name == "rss-bulk").unwrap();
+    let row = papers().find(|row| row.name == "rss-bulk").unwrap();
     let ours = |report: &Report, what: &str| {
         let figure = row.figures.iter().find(|figure| figure.what == what).unwrap();
         report.ours(row, figure).unwrap()

@@ -1,6 +1,7 @@
 //! What runs of web servers come to: gains pair by pair, curves by load, and which points are void.
 
 use super::PART;
+use crate::columns::{self, Column, Shares, shown};
 use crate::gains::{self, Gain, PointSide, SHARED, is_shared};
 use crate::knet_web::{NO_SHARES, SYSTEMS};
 use crate::workloads::run::WorkloadResult;
@@ -74,6 +75,22 @@ fn is_void(side: PointSide<'_>, repeat: usize) -> bool {
     why_void(side, repeat).is_some()
 }
 
+/// Columns of experiments by queues.
+const PAYLOAD: [Column; 6] = [
+    shown("payload_bps", "payload"),
+    shown("requests_per_second", "requests"),
+    shown("acknowledgements_share", "ACKs in"),
+    shown("out_to_in_ratio", "bytes out to in"),
+    shown("borrowed_busy_fraction", "borrowed core"),
+    shown("client_busy_fraction", "client's busiest thread"),
+];
+const CORES: [Column; 4] = [
+    shown("server_migrations_per_second", "migrations"),
+    shown("server_remote_wakeups_per_second", "wake-ups by other cores"),
+    shown("server_cores_cache_misses_per_request", "cache misses a request"),
+    shown("packets_per_interrupt", "packets an interrupt"),
+];
+
 pub(super) fn by_queues(outcome: &mut Outcome, found: &MeasuredPoint, hashes: &[&str]) {
     let side = |hash: &str, queues| {
         let side = found.spec.sides.iter().position(|side| *side == side_of(hash, queues))?;
@@ -104,23 +121,10 @@ pub(super) fn by_queues(outcome: &mut Outcome, found: &MeasuredPoint, hashes: &[
     }
     for (side, name) in found.spec.sides.iter().enumerate() {
         let (hash, queues) = of_side(name);
-        let labelled = || Point::at("hash", hash).and("queues", queues);
-        let values =
-            |key: &str, label: &str| Figure::of(key, found.values(side, key)).called(label);
-        let point = labelled()
-            .with(values("payload_bps", "payload"))
-            .with(values("requests_per_second", "requests"))
-            .with(values("acknowledgements_share", "ACKs in"))
-            .with(values("out_to_in_ratio", "bytes out to in"))
-            .with(values("borrowed_busy_fraction", "borrowed core"))
-            .with(values("client_busy_fraction", "client's busiest thread"));
-        outcome.series("payload").push(point);
-        let point = labelled()
-            .with(values("server_migrations_per_second", "migrations"))
-            .with(values("server_remote_wakeups_per_second", "wake-ups by other cores"))
-            .with(values("server_cores_cache_misses_per_request", "cache misses a request"))
-            .with(values("packets_per_interrupt", "packets an interrupt"));
-        outcome.series("cores").push(point);
+        for (series, columns) in [("payload", &PAYLOAD[..]), ("cores", &CORES[..])] {
+            let point = Point::at("hash", hash).and("queues", queues);
+            outcome.series(series).push(columns::row(point, (found, side), columns));
+        }
     }
     outcome.note(
         "migrations, wake-ups by other cores: of the server's threads, a second; wake-ups need the \
@@ -133,19 +137,13 @@ pub(super) fn by_system(outcome: &mut Outcome, points: &[MeasuredPoint]) {
     let of_ratios = points.iter().filter(|found| found.spec.word(PART).is_empty());
     let (by_load, alone): (Vec<_>, Vec<_>) =
         of_ratios.partition(|found| found.spec.number("offered_ratio") > 0.0);
-    let by_side = |point: Point, found: &MeasuredPoint, key: &str| {
-        (0..SYSTEMS.len()).fold(point, |point, side| {
-            let name = SYSTEMS[side];
-            let figure = Figure::of(&format!("{name}_{key}"), found.values(side, key));
-            point.with(figure.called(name))
-        })
-    };
+    let systems = Shares(&SYSTEMS);
     for found in by_load {
         let labelled = || Point::at("offered_ratio", found.spec.number("offered_ratio"));
         let offered = Figure::of("offered_per_second", found.values(0, "offered_per_second"));
         let point = labelled().with(offered.called("offered"));
-        outcome.series("by load").push(by_side(point, found, "requests_per_second"));
-        outcome.series("answered by load").push(by_side(labelled(), found, "request_p50_ns"));
+        outcome.series("by load").push(systems.row(point, found, "requests_per_second"));
+        outcome.series("answered by load").push(systems.row(labelled(), found, "request_p50_ns"));
     }
     // The last of the servers is the paper's.
     for &found in &alone {
@@ -168,7 +166,7 @@ pub(super) fn by_system(outcome: &mut Outcome, points: &[MeasuredPoint]) {
             ("client_busy", "client_busy_fraction"),
         ] {
             let point = Point::with_labels(found.spec.labels.clone());
-            outcome.series(series).push(by_side(point, found, key));
+            outcome.series(series).push(systems.row(point, found, key));
         }
     }
 }

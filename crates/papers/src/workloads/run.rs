@@ -1,7 +1,7 @@
 //! A workload run behind a card: namespaces, server, client, and what passed the wire.
 
 use super::census::{Census, Counted};
-use super::joined::{Joined, Traffic};
+use super::joined::Joined;
 use picnic_control::Report;
 use picnic_core::config::Setting;
 use picnic_hash::{Toeplitz, V4Tuple, jhash_v4, randomness};
@@ -76,8 +76,7 @@ pub fn run_with(
     changes: impl FnOnce(&[usize], &dyn Fn(&str) -> String) -> anyhow::Result<Vec<Setting>>,
 ) -> anyhow::Result<WorkloadResult> {
     let clients = run.clients.clamp(1, MOST_CLIENTS);
-    let traffic = Traffic::with(run.set.clone()).by_wires(clients);
-    let joined = Joined::build(&traffic, &tools(workload))?;
+    let joined = Joined::build(clients, run.set.clone(), &tools(workload))?;
     let mut targets = joined.placement(Vec::new())?.target_cores;
     targets.dedup();
     let changes = changes(&targets, &|key| joined.rss_key(key))?;

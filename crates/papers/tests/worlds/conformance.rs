@@ -1,22 +1,17 @@
-//! What is asked of every experiment and benchmark in the registries.
+//! What is asked of every experiment, and in `bench/micro` of every benchmark.
 //!
 //! Each runs by its example: quickly, and where this machine lets it.
 
+use super::all;
 use picnic_core::config::Section;
 use picnic_core::registry::BuildContext;
-use picnic_lab::document::{Document, Kind};
+use picnic_lab::document::Document;
 use picnic_lab::experiment::{Effort, LabError};
 use picnic_lab::facts::facts;
 use picnic_lab::outcome::Point;
-use picnic_lab::registry::{ExperimentEntry, build};
+use picnic_lab::registry::build;
 use picnic_lab::runner;
 use picnic_lab::unit::Unit;
-use picnic_papers::registry::{BENCHMARKS, EXPERIMENTS};
-
-fn all() -> impl Iterator<Item = (Kind, &'static ExperimentEntry)> {
-    let experiments = EXPERIMENTS.iter().map(|entry| (Kind::Experiment, entry));
-    experiments.chain(BENCHMARKS.iter().map(|entry| (Kind::Benchmark, entry)))
-}
 
 /// Columns of a table as it is printed where nothing is broken but headings.
 const PAGE: usize = 80;

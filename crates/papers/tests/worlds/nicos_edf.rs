@@ -1,12 +1,11 @@
 //! The experiment `nicos-edf` in the sim world: repeatable, complete, and within its limits.
 
-use picnic_core::config::Section;
-use picnic_core::registry::{BuildContext, Component, find};
+use picnic_core::registry::{BuildContext, Component};
 use picnic_lab::experiment::Effort;
 use picnic_lab::outcome::Outcome;
 use picnic_lab::runner;
 use picnic_papers::nicos_edf::{NicosEdf, Settings};
-use picnic_papers::registry::EXPERIMENTS;
+use picnic_papers::registry::experiment;
 
 fn run(settings: Settings) -> Outcome {
     let experiment = NicosEdf::build(settings, &BuildContext::default()).unwrap();
@@ -116,8 +115,7 @@ fn tickets_keep_deadlines_and_releases_and_both_readings_of_response_are_told() 
 
 #[test]
 fn wrong_settings_name_what_is_allowed() {
-    let section = Section::named("experiment", "nicos-edf");
-    assert!(find(EXPERIMENTS, &section).is_ok());
+    assert!(experiment("nicos-edf").is_some());
     let build = |settings| NicosEdf::build(settings, &BuildContext::default()).err().unwrap();
     let error = build(Settings { tasks: 65, ..small() }).to_string();
     assert!(error.contains("tasks") && error.contains("found 65, allowed: 2 to 64"), "{error}");

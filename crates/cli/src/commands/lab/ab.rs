@@ -30,7 +30,7 @@ const SECONDS: (f64, f64) = (0.2, 2.0);
 /// to take less than five minutes.
 const MORE: (usize, usize) = (4, 2);
 
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 Each round measures the baseline twice and the candidate once, in random order. The answer is the
 ratio of the pairs with its 95 % confidence interval, which is as wide as that of the baseline
@@ -47,6 +47,7 @@ work, the client could not ask as much as it was to, or other processes had more
 --allow-others.
 
 Examples:
+  picnic lab ab examples/questions/moderation.toml
   picnic lab ab --candidate-set rx[0].hash=jhash
   picnic lab ab --baseline a.toml --candidate b.toml --figure-of latency_p99_ns
   picnic lab ab --baseline a.toml --candidate b.toml --workload-kind wrk
@@ -56,10 +57,16 @@ Examples:
       --figure 'rate (\\d+)'
 
 Exit codes: 0 answered, whatever the answer; 1 failed; 2 usage or card file.")]
-pub(super) struct AbArgs {
+pub(crate) struct AbArgs {
     /// The card file to compare with; without one, the built-in card
     #[arg(long, value_name = "CARD.toml")]
     baseline: Option<PathBuf>,
+    /// Compare with no card: client and server joined by a veth
+    #[arg(long, conflicts_with_all = ["baseline", "figure_of"])]
+    plain: bool,
+    /// Keep client and server off the borrowed core of the candidate, as isolation does
+    #[arg(long)]
+    apart: bool,
     /// The card file to judge; without one, the baseline's
     #[arg(long, value_name = "CARD.toml")]
     candidate: Option<PathBuf>,
@@ -131,7 +138,7 @@ pub(super) struct AbArgs {
     out: Option<PathBuf>,
 }
 
-pub(super) fn run(args: &AbArgs, json: bool) -> anyhow::Result<()> {
+pub(crate) fn run(args: &AbArgs, kind: DocumentKind, name: &str, json: bool) -> anyhow::Result<()> {
     let question = question(args).map_err(Usage)?;
     if let Some(folder) = &args.out {
         // Before anything is measured for it.
@@ -145,7 +152,7 @@ pub(super) fn run(args: &AbArgs, json: bool) -> anyhow::Result<()> {
     drop(bar);
     let outcome = outcome.map_err(LabError::into_cause)?;
     let took_s = started.elapsed().as_secs_f64();
-    let (kind, name) = (DocumentKind::Experiment, "ab".to_owned());
+    let name = name.to_owned();
     let document = Document { kind, name, outcome, took_s, facts: facts(REVISION) };
     let mut last = String::new();
     if let Some(folder) = &args.out {
@@ -221,7 +228,7 @@ fn text_of(document: &Document) -> String {
     text_with(document, &drawn.map_or_else(String::new, |drawing| chart(&drawing)))
 }
 
-fn question(args: &AbArgs) -> Result<Question, String> {
+pub(super) fn question(args: &AbArgs) -> Result<Question, String> {
     for (option, settings) in [("set", &args.set), ("candidate-set", &args.candidate_set)] {
         for setting in settings {
             Setting::parse(setting).map_err(|error| format!("--{option} {setting}: {error}"))?;
@@ -250,6 +257,8 @@ fn question(args: &AbArgs) -> Result<Question, String> {
     Ok(Question {
         candidates: candidates(args, &baseline)?,
         baseline,
+        plain: args.plain,
+        apart: args.apart,
         workload,
         figure,
         more_is_better,
@@ -283,6 +292,8 @@ fn of_workloads(args: &AbArgs) -> Option<&'static str> {
         ("figure-name", args.figure_name.is_some()),
         ("allow-full-client", args.allow_full_client),
         ("no-client-tso", args.no_client_tso),
+        ("plain", args.plain),
+        ("apart", args.apart),
     ];
     given.into_iter().find(|(_, is_given)| *is_given).map(|(name, _)| name)
 }
@@ -312,7 +323,7 @@ fn candidates(args: &AbArgs, baseline: &Side) -> Result<Candidates, String> {
     let path = args.candidate.clone().or_else(|| baseline.path.clone());
     let set = [&args.set[..], &args.candidate_set[..]].concat();
     let Some(sweep) = &args.sweep else {
-        if args.candidate.is_none() && args.candidate_set.is_empty() {
+        if args.candidate.is_none() && args.candidate_set.is_empty() && !args.plain {
             return Err("found no candidate, allowed: --candidate, --candidate-set or --sweep \
                         (to compare a card with itself, give its file twice)"
                 .into());

@@ -82,7 +82,7 @@ impl Benchmark for Firewall {
 }
 
 fn measure(args: &Firewall, run: &mut Run<'_>) -> anyhow::Result<Outcome> {
-    super::kernel::is_possible()?;
+    tools::need_kernel_engine(picnic_kernel::is_built())?;
     tools::need(&[("nft", "nftables"), ("ethtool", "ethtool")])?;
     let mut measured_by_rules = vec![[Vec::new(), Vec::new()]; args.rules.len()];
     for round in 0..args.rounds {

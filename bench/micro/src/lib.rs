@@ -1,32 +1,51 @@
-//! `picnic bench`: what the card costs on this machine, by ratio and median.
+//! Micro-benchmarks: the cost of single parts of a card on this machine, by ratio and median.
 //!
 //! Nothing here is a test: times vary with the machine. Figures of one call are
 //! measured interleaved, so that a drift of the machine's speed hits all alike.
 
-pub(crate) mod chain;
-pub(crate) mod classifier;
-pub(crate) mod dispatch;
-pub(crate) mod doorbell;
-pub(crate) mod feed;
-pub(crate) mod firewall;
-pub(crate) mod functions;
-pub(crate) mod hash;
-pub(crate) mod hybrid;
-pub(crate) mod idle;
-pub(crate) mod kernel;
-pub(crate) mod latency;
-pub(crate) mod link;
-pub(crate) mod moderation;
-pub(crate) mod modes;
-pub(crate) mod os;
-pub(crate) mod overload;
-pub(crate) mod tcp;
-pub(crate) mod web;
-pub(crate) mod wire;
+#![forbid(unsafe_code)]
+
+mod chain;
+mod classifier;
+mod dispatch;
+mod doorbell;
+mod feed;
+mod firewall;
+mod functions;
+mod hash;
+mod hybrid;
+mod idle;
+mod kernel;
+mod link;
+mod modes;
+mod os;
+mod wire;
 
 use picnic_core::error::ConfigError;
+use picnic_core::registry::Entry;
+use picnic_lab::experiment::Measured;
 use picnic_lab::outcome::{Outcome, Source};
+use picnic_lab::registry::ExperimentEntry;
 use std::time::Instant;
+
+/// THE LIST.
+pub const BENCHMARKS: &[ExperimentEntry] = &[
+    Entry::of::<Measured<dispatch::Dispatch>>(),
+    Entry::of::<Measured<hash::Hash>>(),
+    Entry::of::<Measured<doorbell::Wake>>(),
+    Entry::of::<Measured<os::NicOs>>(),
+    Entry::of::<Measured<chain::Chains>>(),
+    Entry::of::<Measured<functions::Functions>>(),
+    Entry::of::<Measured<classifier::Classifying>>(),
+    Entry::of::<Measured<kernel::Kernel>>(),
+    Entry::of::<Measured<firewall::Firewall>>(),
+    Entry::of::<Measured<feed::Feed>>(),
+    Entry::of::<Measured<hybrid::Hybrid>>(),
+    Entry::of::<Measured<idle::Idle>>(),
+    Entry::of::<Measured<link::Links>>(),
+    Entry::of::<Measured<wire::Wires>>(),
+    Entry::of::<Measured<modes::Modes>>(),
+];
 
 /// An outcome of what is measured here.
 fn measured() -> Outcome {

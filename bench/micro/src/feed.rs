@@ -64,7 +64,7 @@ impl Benchmark for Feed {
 const LOADS: [(&str, Load); 2] = [("flood", Load::Flood), ("bursts", Load::Bursts)];
 
 fn measure(args: &Feed, run: &mut Run<'_>) -> anyhow::Result<Outcome> {
-    super::kernel::is_possible()?;
+    tools::need_kernel_engine(picnic_kernel::is_built())?;
     tools::need(&[("ethtool", "ethtool")])?;
     let mut found = LOADS.map(|_| (Vec::new(), Vec::new()));
     let mut lost = 0;

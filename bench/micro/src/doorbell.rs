@@ -57,10 +57,10 @@ impl Benchmark for Wake {
         let (mut card, mut bare, mut stamp) = (Vec::new(), Vec::new(), None);
         for round in 0..self.rounds {
             run.round(round.into(), self.rounds.into());
-            let latency = card_latency(self.rate, self.seconds, 0)?;
-            stamp = Some(latency.stamp);
-            card.push(latency.p50);
-            bare.push(bare_wake(self.rate, self.seconds)?.p50);
+            let (p50, counts_from) = card_latency(self.rate, self.seconds)?;
+            stamp = Some(counts_from);
+            card.push(p50);
+            bare.push(bare_wake(self.rate, self.seconds)?);
         }
         let mut outcome = measured();
         let sides = (("bare_futex_wake", bare), ("doorbell_to_target", card));
@@ -72,55 +72,28 @@ impl Benchmark for Wake {
     }
 }
 
-fn card_file(rate: u64, poll_usecs: u32) -> anyhow::Result<CardFile> {
+fn card_file(rate: u64) -> anyhow::Result<CardFile> {
     // The borrowed core spins, as the waking side of the bare wake does.
     Ok(CardFile::parse(
         &format!(
             "[card]\nidle = \"spin\"\n[host]\nqueues = 1\n\
-             [interrupt]\nrx_usecs = 0\npoll_usecs = {poll_usecs}\n\
+             [interrupt]\nrx_usecs = 0\npoll_usecs = 0\n\
              [[wire]]\nport = \"generator\"\nrate_pps = {rate}\n"
         ),
         None,
     )?)
 }
 
-/// From wire to target routine, in nanoseconds.
-pub(crate) struct CardLatency {
-    pub p50: f64,
-    pub p99: f64,
-    /// None without an interrupt.
-    pub packets_per_interrupt: Option<f64>,
-    /// What it counts from.
-    pub stamp: Stamp,
-}
-
-/// Has a card take `rate` packets per second for so long; its target polls on for `poll_usecs`
-/// after each.
-pub(crate) fn card_latency(
-    rate: u64,
-    seconds: f64,
-    poll_usecs: u32,
-) -> anyhow::Result<CardLatency> {
-    let card = card_file(rate, poll_usecs)?;
+/// Nanoseconds from wire to target routine, and the stamp that they count from, of a card that takes
+/// `rate` packets per second for so long.
+fn card_latency(rate: u64, seconds: f64) -> anyhow::Result<(f64, Stamp)> {
+    let card = card_file(rate)?;
     let running = Launch::new(&card, picnic_host::registries()).start_alone()?;
     std::thread::sleep(Duration::from_secs_f64(seconds));
     let report = running.stop()?;
-    let packets_per_interrupt = report.queues.first().and_then(|queue| queue.packets_per_interrupt);
-    match (report.latency_ns.p50, report.latency_ns.p99) {
-        (Some(p50), Some(p99)) => {
-            let stamp = report.wires.first().map_or(Stamp::Taken, |wire| wire.stamp);
-            Ok(CardLatency { p50: p50 as f64, p99: p99 as f64, packets_per_interrupt, stamp })
-        }
-        _ => anyhow::bail!("no packet was delivered"),
-    }
-}
-
-/// What a bare wake takes.
-pub(crate) struct BareWake {
-    /// From before the wake to behind it, in nanoseconds.
-    pub p50: f64,
-    /// How many it found each time that it had slept.
-    pub per_wake: f64,
+    let stamp = report.wires.first().map_or(Stamp::Taken, |wire| wire.stamp);
+    let p50 = report.latency_ns.p50.ok_or_else(|| anyhow::anyhow!("no packet was delivered"))?;
+    Ok((p50 as f64, stamp))
 }
 
 /// Slots for times on their way to the sleeper.
@@ -133,12 +106,13 @@ struct Times {
     ended: AtomicBool,
 }
 
-/// Two threads on the same two cores and nothing else, `rate` wakes per second. As with packets,
+/// Nanoseconds from before a wake to behind it: two threads on the same two cores and nothing else,
+/// `rate` wakes per second. As with packets,
 /// each wake counts: one that comes while the sleeper is still on its way is found with the one
 /// before, and its own delay is counted. Were the last of them taken alone, a late wake would
 /// pass for an early one.
-pub(crate) fn bare_wake(rate: u64, seconds: f64) -> anyhow::Result<BareWake> {
-    let placement = place(&card_file(rate, 0)?, &available())?;
+fn bare_wake(rate: u64, seconds: f64) -> anyhow::Result<f64> {
+    let placement = place(&card_file(rate)?, &available())?;
     let clock = Clock::start();
     let doorbell = Arc::new(FutexDoorbell::default());
     let times = Arc::new(Times {
@@ -149,8 +123,7 @@ pub(crate) fn bare_wake(rate: u64, seconds: f64) -> anyhow::Result<BareWake> {
     let sleeper = {
         let (doorbell, times) = (doorbell.clone(), times.clone());
         spawn_pinned("sleeper".into(), placement.target_cores[0], move || {
-            let (mut delays, mut wakes) = (Vec::with_capacity(1 << 20), 0_usize);
-            let (mut read, mut has_slept) = (0, false);
+            let (mut delays, mut read) = (Vec::with_capacity(1 << 20), 0);
             loop {
                 // What is there is looked for once more after the doorbell has been reset, so
                 // that no wake is lost.
@@ -164,12 +137,10 @@ pub(crate) fn bare_wake(rate: u64, seconds: f64) -> anyhow::Result<BareWake> {
                         delays.push((now - at) as f64);
                     }
                     read = written;
-                    wakes += usize::from(std::mem::take(&mut has_slept));
                 } else if ended {
-                    return (delays, wakes);
+                    return delays;
                 } else {
                     doorbell.wait(Duration::from_secs(1));
-                    has_slept = true;
                 }
             }
         })?
@@ -196,7 +167,6 @@ pub(crate) fn bare_wake(rate: u64, seconds: f64) -> anyhow::Result<BareWake> {
     })?;
     let ended = |_| anyhow::anyhow!("a thread of the bare wake panicked");
     waker.join().map_err(ended)?;
-    let ((delays, wakes), _) = sleeper.join().map_err(ended)?;
-    let per_wake = delays.len() as f64 / wakes.max(1) as f64;
-    Ok(BareWake { p50: median(&delays), per_wake })
+    let (delays, _) = sleeper.join().map_err(ended)?;
+    Ok(median(&delays))
 }

@@ -2,34 +2,37 @@
 
 use super::card::OneTask;
 use picnic_machine::threads::spawn_pinned;
-use picnic_tasks::graphs::Graphed;
+use picnic_os::task::Program;
 use serde::Serialize;
 use std::time::Instant;
 
 /// What a segment took, executor's turn included.
 #[derive(Clone, Debug, Default, Serialize)]
-pub(super) struct Observed {
+pub struct Observed {
     /// Times it ran.
-    pub(super) runs: usize,
+    pub runs: usize,
     /// The middle run.
-    pub(super) median_ns: Option<u64>,
+    pub median_ns: Option<u64>,
     /// The run that 99 of 100 do not exceed.
-    pub(super) p99_ns: Option<u64>,
+    pub p99_ns: Option<u64>,
     /// The longest run.
-    pub(super) max_ns: Option<u64>,
+    pub max_ns: Option<u64>,
     /// Runs that took longer than the bound under the profile.
-    pub(super) over_bound: usize,
+    pub over_bound: usize,
 }
 
-/// Runs so many segments, one after the other without a wait; by segment, in the order of `bounds`.
-pub(super) fn observe(
-    task: &Graphed,
+/// Runs so many segments of a task, one after the other without a wait; by segment, in the order of
+/// `bounds`. With it a warning, if the measuring thread lacks something.
+///
+/// # Errors
+/// A card for the task cannot be built.
+pub fn observe(
+    program: Program,
     segments: usize,
     bounds: &[u64],
 ) -> anyhow::Result<(Vec<Observed>, Option<String>)> {
     let count = bounds.len();
     let core = picnic_machine::topology::cores().last().copied().unwrap_or(0);
-    let program = (task.program)();
     let running = spawn_pinned("observe".into(), core, move || times(count, segments, program))?;
     let (times, warning) =
         running.join().map_err(|_| anyhow::anyhow!("the observing thread panicked"))?;
@@ -53,11 +56,7 @@ pub(super) fn observe(
 /// Turns in a row without a segment, after which nothing is due any more.
 const MOST_IDLE: usize = 1_000;
 
-fn times(
-    count: usize,
-    segments: usize,
-    program: picnic_os::task::Program,
-) -> anyhow::Result<Vec<Vec<u64>>> {
+fn times(count: usize, segments: usize, program: Program) -> anyhow::Result<Vec<Vec<u64>>> {
     let mut card = OneTask::new(count, program)?;
     let mut times = vec![Vec::with_capacity(segments); count];
     let (mut ran, mut idle) = (0, 0);
@@ -110,7 +109,8 @@ mod tests {
     #[test]
     fn segments_are_told_apart_as_the_graph_has_them() {
         let scrub = picnic_tasks::registry::graphs().find(|task| task.name == "scrub").unwrap();
-        let (observed, _) = observe(&scrub, 65 * 4 + 4, &[u64::MAX, u64::MAX, 0]).unwrap();
+        let (observed, _) =
+            observe((scrub.program)(), 65 * 4 + 4, &[u64::MAX, u64::MAX, 0]).unwrap();
         let runs: Vec<_> = observed.iter().map(|observed| observed.runs).collect();
         // Of each release one segment from the start or the wait, and 64 from a yield: the last
         // of them goes on to the next wait. Four releases, and four segments of a fifth.

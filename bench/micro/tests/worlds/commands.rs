@@ -1,23 +1,32 @@
-//! `picnic bench`: that each figure is there; what it is, is no matter of tests.
+//! `picnic-micro`: that each figure is there; its value is no matter of tests.
 
-use crate::common::*;
+use picnic_testing::{machine, skip};
 use serde_json::Value;
+use std::process::{Command, Output};
+
+fn micro(arguments: &[&str]) -> Output {
+    let _machine = machine();
+    Command::new(env!("CARGO_BIN_EXE_picnic-micro")).args(arguments).output().unwrap()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
 
 /// A benchmark's figures, if this machine lets it run.
 fn figures(arguments: &[&str]) -> Option<Value> {
-    let _machine = machine();
-    let output = picnic(&[&["bench"], arguments, &["--json"]].concat());
+    let output = micro(&[arguments, &["--json"]].concat());
     if !rustix::process::geteuid().is_root() && stderr(&output).contains("needs root") {
-        skip(&format!("bench {}", arguments[0]), "it needs root");
+        skip(&format!("the benchmark {}", arguments[0]), "it needs root");
         return None;
     }
     let absent = ["not installed: try", "cannot be entered", "Operation not permitted"];
     if absent.iter().any(|part| stderr(&output).contains(part)) {
-        skip(&format!("bench {}", arguments[0]), stderr(&output).trim());
+        skip(&format!("the benchmark {}", arguments[0]), stderr(&output).trim());
         return None;
     }
     assert_eq!(output.status.code(), Some(0), "{arguments:?}: {}", stderr(&output));
-    let figures = json(&output);
+    let figures: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(figures["benchmark"], arguments[0]);
     let facts = &figures["facts"];
     assert!(facts["revision"].is_string() && facts["cores"].is_u64(), "{figures}");
@@ -27,32 +36,6 @@ fn figures(arguments: &[&str]) -> Option<Value> {
 fn are_positive(figures: &Value, names: &[&str]) {
     for name in names {
         assert!(figures[*name].as_f64().is_some_and(|value| value > 0.0), "{name}: {figures:#}");
-    }
-}
-
-#[test]
-fn latency_tells_bare_sleeping_and_polling_by_rate() {
-    // In which a busy machine gives the card some time, too: without a packet there is no latency.
-    let arguments = ["latency", "--rates", "500,2000", "--rounds", "1", "--seconds", "0.5"];
-    let figures = figures(&arguments).unwrap();
-    let curve = figures["curve"].as_array().unwrap();
-    let rates: Vec<_> = curve.iter().map(|point| point["rate_pps"].as_u64().unwrap()).collect();
-    assert_eq!(rates, [500, 2000]);
-    for point in curve {
-        are_positive(
-            point,
-            &[
-                "bare_futex_wake_p50_ns",
-                "bare_packets_per_wake",
-                "sleeping_p50_ns",
-                "ratio_p50",
-                "polling_p50_ns",
-            ],
-        );
-        // On a machine so busy that all come while the target polls, there is none.
-        if !point["packets_per_interrupt"].is_null() {
-            are_positive(point, &["packets_per_interrupt"]);
-        }
     }
 }
 
@@ -110,12 +93,12 @@ fn classifier_draws_the_rules_of_its_peer_and_tells_each_family() {
 fn people_read_three_digits_in_tables_that_fit_a_page() {
     for arguments in [
         &["hash", "--repeats", "3"][..],
-        &["latency", "--rates", "500,80000", "--rounds", "2", "--seconds", "0.1"],
         &["os", "--repeats", "2"],
         &["classifier", "--rules", "16", "--seconds", "0.001", "--repeats", "2"],
     ] {
-        let _machine = machine();
-        let text = good(&[&["bench"], arguments].concat());
+        let output = micro(arguments);
+        assert!(output.status.success(), "{}", stderr(&output));
+        let text = String::from_utf8(output.stdout).unwrap();
         assert!(text.starts_with(&format!("{} on ", arguments[0])), "{text}");
         // Milliseconds where the machine is busy.
         let has_times = [" ns", " µs", " ms"].iter().any(|unit| text.contains(unit));
@@ -129,11 +112,11 @@ fn people_read_three_digits_in_tables_that_fit_a_page() {
 fn wrong_options_are_told_with_what_is_allowed() {
     for (arguments, wanted) in [
         (&["hash", "--repeats", "0"][..], "--repeats: found 0, allowed: 1 to"),
-        (&["latency", "--rates", "0"], "--rates: found 0, allowed: one or more, each 1 to"),
-        (&["overload", "--pause", "0"], "--pause"),
+        (&["link", "--packets", "0"], "--packets: found 0, allowed: one or more, each 1 to"),
+        (&["idle", "--pause", "0"], "--pause"),
         (&["doorbell", "--seconds", "-1"], "--seconds: found -1, allowed: more than 0"),
     ] {
-        let output = picnic(&[&["bench"], arguments].concat());
+        let output = micro(arguments);
         assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
         assert!(stderr(&output).contains(wanted), "{}", stderr(&output));
     }

@@ -10,8 +10,9 @@ use picnic_core::config::CardFile;
 use picnic_core::error::ConfigError;
 use picnic_filter::{Action, Filter, FilterCode, Filters, filters::FilterChange};
 use picnic_kernel::Trial;
-use picnic_lab::experiment::{Benchmark, LabError, Run};
+use picnic_lab::experiment::{Benchmark, Run};
 use picnic_lab::outcome::{Figure, Outcome, Point};
+use picnic_lab::workloads::tools;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -76,17 +77,8 @@ const CHAINS: [(&str, &str); 6] = [
     ),
 ];
 
-/// Says what is missing for programs of the kernel engine.
-pub(crate) fn is_possible() -> Result<(), LabError> {
-    if !picnic_kernel::is_built() || !rustix::process::geteuid().is_root() {
-        let why = "it needs root, and clang when picnic was built".to_owned();
-        return Err(LabError::Unavailable(why));
-    }
-    Ok(())
-}
-
 fn measure(args: &Kernel, run: &mut Run<'_>) -> anyhow::Result<Outcome> {
-    is_possible()?;
+    tools::need_kernel_engine(picnic_kernel::is_built())?;
     let set = |rules: u64| Set::new(args.family, run.seed, rules as usize, args.packets as usize);
     let mut ways = Vec::new();
     for (name, chain) in CHAINS {

@@ -56,7 +56,7 @@ const SIDES: [(&str, &str); 4] =
     [("kernel", "accept"), ("hybrid", "accept"), ("poll", "poll"), ("hybrid", "poll")];
 
 fn measure(args: &Hybrid, run: &mut Run<'_>) -> anyhow::Result<Outcome> {
-    super::kernel::is_possible()?;
+    tools::need_kernel_engine(picnic_kernel::is_built())?;
     tools::need(&[("ethtool", "ethtool")])?;
     let mut found = [const { Vec::new() }; SIDES.len()];
     for round in 0..args.rounds {

@@ -4,9 +4,9 @@
 //! The other core's part is done between the runs, by the same thread. Its doorbell is rung,
 //! but nobody sleeps on it: waking a core is a figure of its own (`doorbell.rs`).
 
-use crate::registries::{registries, sections};
-use picnic_control::Launch;
 use picnic_control::launch::Built;
+use picnic_control::{Launch, Registries};
+use picnic_core::config::Sections;
 use picnic_core::doorbell::Doorbell;
 use picnic_core::time::Time;
 use picnic_engine::assemble::{Assembled, assemble};
@@ -20,6 +20,12 @@ use std::sync::Arc;
 /// Packets of a turn that has any.
 pub(super) const PACKETS: u64 = 64;
 
+/// What the card can name.
+pub(super) struct PathCard {
+    pub(super) registries: Registries,
+    pub(super) sections: Sections,
+}
+
 /// A card whose turns are timed.
 pub(super) struct PathTurns {
     card: Card,
@@ -30,7 +36,7 @@ pub(super) struct PathTurns {
 
 impl PathTurns {
     /// One whose turns take as many packets as a wire gives at a time, or none.
-    pub(super) fn new(with_packets: bool) -> anyhow::Result<Self> {
+    pub(super) fn new(made_of: &PathCard, with_packets: bool) -> anyhow::Result<Self> {
         // The one packet of a card that is to have none goes ahead of the runs.
         let (most, packets) = if with_packets { (0, PACKETS) } else { (1, 0) };
         let text = format!(
@@ -38,8 +44,8 @@ impl PathTurns {
              [[rx]]\nfunction = \"rss\"\n[host]\nattachment = \"app\"\nqueues = 1\n\
              [interrupt]\npoll_usecs = 0\n"
         );
-        let file = sections().parse(&text, None)?;
-        let Built { parts, .. } = Launch::new(&file, registries()).build()?;
+        let file = made_of.sections.parse(&text, None)?;
+        let Built { parts, .. } = Launch::new(&file, made_of.registries).build()?;
         let bell: Arc<dyn Doorbell> = Arc::new(FutexDoorbell::default());
         let Assembled { card, queues, .. } =
             assemble(&file, parts, std::slice::from_ref(&bell), bell.clone())?;
@@ -91,8 +97,10 @@ mod tests {
 
     #[test]
     fn turns_take_a_burst_or_nothing() {
+        let card =
+            PathCard { registries: picnic_host::registries(), sections: picnic_host::sections() };
         for (with_packets, expected) in [(true, PACKETS as usize), (false, 0)] {
-            let mut turns = PathTurns::new(with_packets).unwrap();
+            let mut turns = PathTurns::new(&card, with_packets).unwrap();
             for _ in 0..100 {
                 turns.prepare();
                 assert_eq!(turns.card.poll(turns.now).received, expected);

@@ -1,4 +1,4 @@
-//! The packets that `picnic bench functions` sends through chains, and long configurations for them.
+//! The packets that `picnic-micro functions` sends through chains, and long configurations for them.
 
 use super::{BURST, MAC_LENGTH, QUEUES, SEGMENT, STATIONS, SUPER_FRAME};
 use picnic_core::packet::wire::{IpProtocol, PseudoHeader, checksum};

@@ -1,0 +1,196 @@
+//! What operations cost on one core of this machine, and what a task's segments take there.
+
+mod card;
+mod doorbell;
+pub mod observe;
+mod path;
+mod probe;
+
+use crate::experiment::LabError;
+use crate::facts::facts;
+use card::OneTask;
+use doorbell::{Wakes, sleepers};
+use path::{PathCard, PathTurns};
+use picnic_control::Registries;
+use picnic_core::config::Sections;
+use picnic_core::error::ConfigError;
+use picnic_machine::threads::spawn_pinned;
+use picnic_os::task::program;
+use picnic_wcet::calibrate::{CalibrationSettings, Kernel, RUNS, cost_ps, kernels, measure};
+use picnic_wcet::{Class, CostProfile, Machine, Measured, Method, PathCosts};
+use probe::{Thread, date};
+use std::collections::BTreeMap;
+
+/// By class, the name of its dearest kernel.
+pub type Dearest = BTreeMap<Class, &'static str>;
+
+/// What was measured.
+#[derive(Debug)]
+pub struct Calibrated {
+    /// The costs.
+    pub profile: CostProfile,
+    /// The kernel that each class has its cost from.
+    pub dearest: Dearest,
+    /// Why the doorbell's cost is the built-in one, if it is.
+    pub no_doorbell: Option<String>,
+    /// What the measuring thread lacks; none if it has all that it asked for.
+    pub warning: Option<String>,
+}
+
+/// Measures on a core, or on the last that this process may use, for cards that can name what these
+/// registries have. `revision` is what the program was built from.
+///
+/// # Errors
+/// The core is not one of this process's, or a card for the measurement cannot be built.
+pub fn calibrate(
+    settings: &CalibrationSettings,
+    core: Option<usize>,
+    registries: Registries,
+    sections: &Sections,
+    revision: &str,
+) -> Result<Calibrated, LabError> {
+    let cores = picnic_machine::topology::cores();
+    let core = match core {
+        Some(core) if cores.contains(&core) => core,
+        Some(core) => {
+            let allowed: Vec<_> = cores.iter().map(ToString::to_string).collect();
+            let message = format!("found {core}, allowed: {}", allowed.join(", "));
+            return Err(ConfigError::new("core", message).into());
+        }
+        None => cores.last().copied().unwrap_or(0),
+    };
+    // Told from here: on its own core, a thread knows of no other.
+    let woken = sleepers(core, &cores);
+    let card = PathCard { registries, sections: sections.clone() };
+    let (settings, revision) = (*settings, revision.to_owned());
+    let measure = move || profile(&settings, core, &woken, &card, &revision);
+    let measuring = spawn_pinned("calibrate".into(), core, measure).map_err(anyhow::Error::from)?;
+    let (found, warning) =
+        measuring.join().map_err(|_| anyhow::anyhow!("the measuring thread panicked"))?;
+    Ok(Calibrated { warning, ..found? })
+}
+
+/// What ringing costs that wakes a core: the dearest of several.
+fn doorbell_ps(
+    settings: &CalibrationSettings,
+    probe: &mut Thread,
+    cores: &[usize],
+) -> anyhow::Result<u64> {
+    // A run takes as long as its sleeper needs to sleep again.
+    let samples = settings.samples.div_ceil(10);
+    let settings = CalibrationSettings { samples, ..*settings };
+    let mut dearest_ps = 0;
+    for &core in cores {
+        let mut wakes = Wakes::new(core)?;
+        let mut clock = wakes.clock(probe);
+        let found = measure(&mut wakes, &settings, &mut clock)?;
+        dearest_ps = dearest_ps.max(cost_ps(&found, settings.margin));
+    }
+    anyhow::ensure!(dearest_ps != 0, "there is no other core to wake");
+    Ok(dearest_ps)
+}
+
+fn profile(
+    settings: &CalibrationSettings,
+    core: usize,
+    woken: &[usize],
+    card: &PathCard,
+    revision: &str,
+) -> anyhow::Result<Calibrated> {
+    let mut probe = Thread::start();
+    let mut measured: BTreeMap<Class, Measured> = BTreeMap::new();
+    let mut dearest = Dearest::new();
+    let mut all = kernels(settings);
+    all.push(Box::new(Turns::new(Class::Segment)?));
+    all.push(Box::new(Turns::new(Class::Service)?));
+    for kernel in &mut all {
+        let found = measure(&mut **kernel, settings, &mut probe)?;
+        let Some(class) = kernel.class() else { continue };
+        if measured.get(&class).is_none_or(|known| known.percentile_ps < found.percentile_ps) {
+            measured.insert(class, found);
+            dearest.insert(class, kernel.name());
+        }
+    }
+    let costs: Vec<_> =
+        measured.iter().map(|(class, found)| (*class, cost_ps(found, settings.margin))).collect();
+    let mut profile = CostProfile::of("calibrated", &costs);
+    profile.measured = measured;
+    let mut path_ps = |with_packets| -> anyhow::Result<u64> {
+        let found = measure(&mut PathTurns::new(card, with_packets)?, settings, &mut probe)?;
+        Ok(cost_ps(&found, settings.margin))
+    };
+    let (turn_ps, packet_ps) = (path_ps(false)?, path_ps(true)?);
+    let (doorbell_ps, no_doorbell) = match doorbell_ps(settings, &mut probe, woken) {
+        Ok(doorbell_ps) => (doorbell_ps, None),
+        Err(why) => (PathCosts::BUILT_IN.doorbell_ps, Some(why.to_string())),
+    };
+    profile.path = Some(PathCosts { turn_ps, packet_ps, doorbell_ps });
+    let facts = facts(revision);
+    profile.machine = Some(Machine {
+        cpu: facts.processor,
+        kernel: facts.kernel,
+        date: date(),
+        build: if cfg!(debug_assertions) { "debug" } else { "release" }.into(),
+    });
+    profile.method = Some(Method {
+        description: format!(
+            "kernels of a few hundred dependent operations on core {core}, by the monotonic clock; a \
+             sample is the shortest of {RUNS} runs, which leaves out what hits one of them \
+             (interrupts); {}; per class, the dearest kernel's sample at the percentile, times the \
+             margin; a doorbell wakes each of cores {woken:?}, with a tenth of the samples",
+            probe.description()
+        ),
+        samples: settings.samples as u64,
+        percentile: settings.percentile,
+        margin: settings.margin,
+        working_set_bytes: settings.working_set_bytes as u64,
+    });
+    Ok(Calibrated { profile, dearest, no_doorbell, warning: None })
+}
+
+/// Turns of NIC OS with one task that yields, or that sends the longest frame and yields.
+struct Turns {
+    class: Class,
+    card: OneTask,
+}
+
+/// Bytes of the longest frame without a checksum: what the dearest service copies.
+const LONGEST_FRAME: usize = 1514;
+
+impl Turns {
+    fn new(class: Class) -> anyhow::Result<Self> {
+        let sends = class == Class::Service;
+        let body = program(move |nic| async move {
+            let frame = [0x5a; LONGEST_FRAME];
+            loop {
+                if sends {
+                    let _ = nic.post(0, &frame);
+                }
+                nic.next_segment(0);
+                nic.yield_now().await;
+            }
+        });
+        Ok(Turns { class, card: OneTask::new(1, body)? })
+    }
+}
+
+impl Kernel for Turns {
+    fn class(&self) -> Option<Class> {
+        Some(self.class)
+    }
+    fn name(&self) -> &'static str {
+        match self.class {
+            Class::Service => "a turn that posts the longest frame",
+            _ => "a turn of NIC OS with one task",
+        }
+    }
+    fn operations(&self) -> u64 {
+        1
+    }
+    fn prepare(&mut self) {
+        self.card.settle();
+    }
+    fn run(&mut self) {
+        self.card.turn();
+    }
+}
