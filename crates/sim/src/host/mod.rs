@@ -121,8 +121,9 @@ pub(crate) struct Host {
     /// Frames that may leave, by queue.
     out: Vec<VecDeque<Segment>>,
     random: Random,
-    /// The core at work.
+    /// The core at work, and where the headers are of packets that it is given.
     core: usize,
+    headers: Lines,
     work: Done,
     /// Requests answered, and bytes read.
     pub(crate) answers: u64,
@@ -155,6 +156,7 @@ impl Host {
             out: vec![VecDeque::new(); queues.into()],
             random: Random::new(seed, 0x686f_7374),
             core: 0,
+            headers: Lines::default(),
             work: Done::default(),
             answers: 0,
             bytes_read: 0,
@@ -169,9 +171,10 @@ impl Host {
         self.buffers = vec![Vec::new(); cores];
     }
 
-    /// A core begins a piece of work.
-    pub(crate) fn begin(&mut self, core: usize) {
-        self.core = core;
+    /// A core begins a piece of work. `headers` says where the headers are of packets that it is
+    /// given: in memory, or with the core that handed them over, which had their buffers, too.
+    pub(crate) fn begin(&mut self, core: usize, headers: Lines) {
+        (self.core, self.headers) = (core, headers);
         self.work = Done::default();
     }
 
@@ -217,7 +220,11 @@ impl Host {
             }
             None => return false,
         };
-        self.touch(Component::Stack, Lines::default(), Cost::HeaderLines);
+        let from = self.headers;
+        self.touch(Component::Stack, from, Cost::HeaderLines);
+        if from.owner().is_some() {
+            self.touch(Component::Stack, from, Cost::BufferLines);
+        }
         self.take_in(socket, segment);
         true
     }

@@ -20,7 +20,7 @@ pub(super) enum Stage {
 impl Host {
     /// A process goes on, on `core`.
     pub(crate) fn step(&mut self, process: usize, core: usize) -> Done {
-        self.begin(core);
+        self.begin(core, Lines::default());
         if process >= self.sockets.len() {
             self.work.sleeps = true;
             return self.take_work();

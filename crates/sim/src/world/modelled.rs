@@ -12,7 +12,7 @@ use super::{HostFigures, Simulation};
 use crate::event::{Actor, Event};
 use crate::host::{Done, Hosts};
 use crate::machine::{
-    Accounts, Component, Core, Cost, Costs, Level, Lock, Parts, Profile, Routine, Scheduler, Woken,
+    Accounts, Component, Core, Cost, Costs, Level, Lines, Lock, Parts, Profile, Routine, Scheduler, Woken,
 };
 use crate::trace::TraceEvent;
 use picnic_core::config::{CardFile, System};
@@ -78,6 +78,8 @@ pub(crate) struct Modelled {
     place_of: Vec<Option<usize>>,
     /// The process number of each target's kernel thread; the host's processes follow.
     first_process: usize,
+    /// The core of the first queue, which hands packets over if `host.system` says so.
+    first_core: usize,
     /// The lock of each target's queue of packets that other cores hand over.
     locks: Vec<Lock>,
     /// Whose lock is next: flows are taken to be spread evenly.
@@ -127,6 +129,7 @@ impl Modelled {
             hosts,
             place_of,
             first_process: targets.len(),
+            first_core: targets.first().map_or(0, |target| target.core),
             locks: vec![Lock::default(); targets.len()],
             next_lock: 0,
             pieces: BTreeMap::new(),
@@ -261,7 +264,9 @@ impl Simulation {
                         self.modelled().scheduler.sleep(core);
                     }
                 } else {
-                    self.modelled().pending[core].routine = !rests;
+                    // An interrupt may have come since the routine looked.
+                    let pending = &mut self.modelled().pending[core];
+                    pending.routine = !rests || pending.taken;
                 }
                 if self.targets[place].is_starved() {
                     self.events.push(now + ROOM_AGAIN_NS, Event::Room(place));
@@ -381,7 +386,7 @@ impl Simulation {
         if hands_over || self.targets[place].is_unmasked() {
             let modelled = self.modelled();
             let arrived = std::mem::take(&mut modelled.pending[core].taken);
-            modelled.with_host(|host| host.begin(core));
+            modelled.with_host(|host| host.begin(core, Lines::default()));
             let target = &mut self.targets[place];
             let polled = if arrived { target.poll(now) } else { target.go_on(now) };
             self.charge(core, place, &polled, &mut parts);
@@ -404,7 +409,12 @@ impl Simulation {
                 modelled.add(&mut parts, Component::Kernel, Cost::Softirq);
             }
         }
-        modelled.with_host(|host| host.begin(core));
+        // Where flows are put on cores in software, the core that did has touched the packet.
+        let headers = match modelled.system {
+            System::Clas => Lines::at(modelled.first_core),
+            _ => Lines::default(),
+        };
+        modelled.with_host(|host| host.begin(core, headers));
         let target = &mut self.targets[place];
         let polled = if arrived { target.poll(now) } else { target.go_on(now) };
         let rests = target.is_resting() && !target.is_unmasked();
@@ -429,7 +439,9 @@ impl Simulation {
         parts.add(Component::Application, polled.work_ns);
         let is_handed = modelled.system == System::Clas && polled.moved == 0;
         let takes = if is_handed { polled.packets } else { 0 };
-        let classify_ns = modelled.costs.ns(Cost::Classify);
+        // To find a packet's core, its headers are read.
+        let lines = modelled.costs.get(Cost::HeaderLines) * modelled.costs.get(Cost::MemoryLine);
+        let classify_ns = modelled.costs.ns(Cost::Classify) + lines.round() as u64;
         for handed in 0..polled.handed + takes {
             let lock = if handed < polled.handed {
                 parts.add(Component::Driver, classify_ns);

@@ -214,6 +214,53 @@ fn without_distances_placement_makes_no_difference() {
     assert!((near / stay - 1.0).abs() < 0.03, "{near} and {stay} requests/s");
 }
 
+/// Requests per second of four slow cores, with packets put on them by a system.
+fn knet(system: &str, profile: &Profile, run_us: u64) -> f64 {
+    let queues = if system == "napi" { 1 } else { 4 };
+    let key = if system == "clas" { "system = \"clas\"\n" } else { "" };
+    let cores: Vec<_> = (0..queues).collect();
+    let text = format!(
+        "[card]\nborrowed_core = 4\nidle = \"spin\"\n[[wire]]\nport = \"peers\"\n\
+         connections = 24\nfile_bytes = 20272\ncontrol_frames = 4\nrate_mbps = 2000\n\
+         delay_us = 100\n[[rx]]\nfunction = \"rss\"\n[host]\n{key}attachment = \"model\"\n\
+         queues = {queues}\ntarget_cores = {cores:?}\ncores = 4\nfile_bytes = 20272\n\
+         first_window = 2\nsend_window = 14\n[interrupt]\nrx_usecs = 0\n"
+    );
+    let mut simulation = machine(&text, 1, profile);
+    let mut answers = 0;
+    for part in 1..=4 {
+        simulation.run_until(micros(run_us * part / 4));
+        let now = simulation.host_figures().unwrap().answers;
+        assert!(now > answers, "{system}: no answer within {} us", run_us / 4);
+        answers = now;
+    }
+    end_traced(simulation);
+    answers as f64 / (run_us as f64 / 1e6)
+}
+
+#[test]
+fn an_interrupt_during_the_last_look_is_not_lost() {
+    let mut slow = profile("piii");
+    slow.routine = picnic_sim::machine::Routine::Softirq;
+    slow.costs.set(Cost::Application, 1_200_000.0);
+    knet("napi", &slow, 200_000);
+}
+
+#[test]
+fn without_locks_and_lines_classes_in_the_kernel_lose_their_handicap() {
+    let gain = |profile: &Profile| knet("knet", profile, 300_000) / knet("clas", profile, 300_000);
+    let with = gain(&profile("piii"));
+    let mut free = profile("piii");
+    for cost in [Cost::LockHold, Cost::LockHandOver, Cost::Classify, Cost::HeaderLines] {
+        free.costs.set(cost, 0.0);
+    }
+    for cost in [Cost::PackageLine, Cost::RemoteLine, Cost::MemoryLine] {
+        free.costs.set(cost, 0.0);
+    }
+    let without = gain(&free);
+    assert!(with > 1.05 && without < 1.0 + (with - 1.0) * 0.75, "{with} with, {without} without");
+}
+
 // ---------------------------------------------------------------- bad input
 
 #[test]
