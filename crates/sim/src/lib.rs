@@ -41,6 +41,7 @@ mod bells;
 mod cost;
 mod digest;
 mod event;
+mod executors;
 mod frame;
 mod host;
 pub mod machine;
@@ -50,7 +51,8 @@ mod trace;
 mod world;
 
 pub use cost::CostModel;
+pub use executors::{Virtual, in_virtual_time, on_machine, registries};
 pub use host::{Model, ModelConfig, Serves};
 pub use peers::{Peers, PeersConfig, Workload};
 pub use trace::{KEPT, Trace, TraceEntry, TraceEvent};
-pub use world::{HostFigures, Simulation, Virtual, in_virtual_time, registries};
+pub use world::{HostFigures, Simulation};

@@ -13,9 +13,9 @@ use crate::bells::{Rings, VirtualDoorbell};
 use crate::cost::CostModel;
 use crate::digest::{Digest, Digesting};
 use crate::event::{Actor, Event, EventQueue};
-use crate::host::{Hosts, Model};
+use crate::executors::{ENGINE, place};
+use crate::host::Hosts;
 use crate::machine::{Accounts, Profile};
-use crate::peers::Peers;
 use crate::random::Random;
 use crate::trace::{Trace, TraceEvent};
 use hdrhistogram::Histogram;
@@ -24,12 +24,11 @@ use picnic_control::launch::Built;
 use picnic_control::monitor::{CoreTimes, Monitor, Notes, TargetTimes, latencies};
 use picnic_control::own::Own;
 use picnic_control::report::Times;
-use picnic_control::{Access, Executor, Launch, Registries, Report, Running};
-use picnic_core::config::{CardFile, CoreChoice, Idle, TargetCores};
+use picnic_control::{Access, Launch, Report, Running};
+use picnic_core::config::{CardFile, Idle};
 use picnic_core::doorbell::Doorbell;
 use picnic_core::error::ConfigError;
 use picnic_core::ledger::LedgerTotals;
-use picnic_core::registry::{Entry, join};
 use picnic_core::stop::Stop;
 use picnic_core::time::Time;
 use picnic_engine::assemble::{Assembled, assemble};
@@ -39,16 +38,11 @@ use picnic_engine::swap::{Answer, Command, Controller};
 use picnic_engine::target::Target;
 use picnic_engine::view::View;
 use picnic_filter::Filters;
-use picnic_machine::config::IsolationSection;
-use picnic_machine::topology::Placement;
 use picnic_os::config::OsHandle;
-use picnic_os::schedulers::registry::SCHEDULERS;
-use picnic_ports::middleware;
-use picnic_ports::registry::{ATTACHMENTS, WIRES};
 use std::collections::BTreeMap;
 use std::io::{self, Write};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use modelled::Modelled;
@@ -57,94 +51,8 @@ use modelled::Modelled;
 const TIES: u64 = 0;
 const LATENCIES: u64 = 1;
 
-/// The engine that is simulated.
-const ENGINE: &str = "poll";
-
 /// How long a command waits that found too many under way, in nanoseconds.
 const COMMAND_RETRY_NS: u64 = 1_000;
-
-/// Picnic's own functions and those of shared objects, and the ports and attachments that live in
-/// virtual time.
-static OURS: LazyLock<Registries> = LazyLock::new(|| {
-    in_virtual_time(Registries {
-        executors: &[],
-        functions: join(&[picnic_functions::registry::FUNCTIONS, &[picnic_plugin::ENTRY]]),
-        wires: WIRES,
-        attachments: ATTACHMENTS,
-        middleware: middleware::wrap,
-        schedulers: SCHEDULERS,
-        tasks: &[],
-        filters: &[],
-    })
-});
-
-/// What a card file can name in a simulation: all functions, and the ports and attachments that
-/// live in virtual time.
-pub fn registries() -> Registries {
-    *OURS
-}
-
-/// The same registries for cards in virtual time: with those wires and attachments that live there,
-/// and those that live nowhere else. Made for the life of the program.
-pub fn in_virtual_time(registries: Registries) -> Registries {
-    fn living<P>(entries: &[Entry<P>]) -> &'static [Entry<P>] {
-        entries.iter().filter(|entry| entry.in_virtual_time).copied().collect::<Vec<_>>().leak()
-    }
-    let Registries { wires, attachments, .. } = registries;
-    Registries {
-        executors: &[&Virtual],
-        wires: join(&[living(wires), &[Entry::of::<Peers>()]]),
-        attachments: join(&[living(attachments), &[Entry::of::<Model>()]]),
-        ..registries
-    }
-}
-
-/// The poll engine on virtual cores: [`Simulation`] with the card file's seed and the costs
-/// that [`CostModel`] has by default.
-#[derive(Clone, Copy, Debug)]
-pub struct Virtual;
-
-impl Executor for Virtual {
-    fn name(&self) -> &'static str {
-        ENGINE
-    }
-
-    fn help(&self) -> &'static str {
-        "the borrowed core, in virtual time"
-    }
-
-    fn place(&self, launch: &Launch<'_>) -> Result<Placement, RunError> {
-        Ok(place(launch.file))
-    }
-
-    fn is_served(&self) -> bool {
-        false
-    }
-
-    fn tells_events(&self) -> bool {
-        true
-    }
-
-    fn start(&self, launch: Launch<'_>) -> Result<Box<dyn Running>, RunError> {
-        let seed = launch.file.card.seed;
-        Ok(Box::new(Simulation::new(launch, seed, CostModel::default())?))
-    }
-}
-
-/// Any machine has the cores that a card asks for, and nothing is shared by two of them.
-fn place(file: &CardFile) -> Placement {
-    let target_cores: Vec<usize> = match &file.host.target_cores {
-        TargetCores::Auto => (0..usize::from(file.host.queues)).collect(),
-        TargetCores::Chosen(cores) => cores.clone(),
-    };
-    let borrowed_core = match file.card.borrowed_core {
-        CoreChoice::Auto => target_cores.iter().max().map_or(0, |core| core + 1),
-        CoreChoice::Chosen(core) => core,
-    };
-    let level = file.section::<IsolationSection>().level;
-    let (left_out, warnings) = (Vec::new(), Vec::new());
-    Placement { borrowed_core, target_cores, level, left_out, warnings }
-}
 
 /// Refuses a card that asks for more cores than a machine has.
 fn fits(
@@ -495,6 +403,7 @@ impl Simulation {
         report
             .notes
             .extend(self.targets.iter().flat_map(Target::queues).flat_map(|queue| queue.report()));
+        report.notes.extend(self.modelled_notes());
         report.notes.extend(self.end_telling());
         (report, self.trace)
     }

@@ -301,7 +301,7 @@ type Table<'t> = DeTable<'t>;
 
 impl<'t> Reader<'t> {
     fn wrong(&mut self, at: usize, key: &str, message: &str) {
-        let line = self.text[..at.min(self.text.len())].matches('\n').count() + 1;
+        let line = self.text.get(..at).unwrap_or(self.text).matches('\n').count() + 1;
         self.errors.push(format!("{}:{line}: {key}: {message}", self.file));
     }
 
@@ -617,6 +617,20 @@ mod tests {
         assert!(with("[[0]]")[0].contains("expected a list of packages"));
         assert!(refused("help = 3\n").iter().any(|error| error.contains("topology: missing")));
         assert!(refused("help = \n")[0].contains("not TOML"));
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_text_makes_it_panic(
+            cut in 0..GOOD.len(),
+            with in "[\\[\\]{}=\"',.0-9a-zé\n -]{0,12}",
+        ) {
+            let mut text = GOOD.to_owned();
+            text.insert_str(cut, &with);
+            if let Err(error) = Profile::parse("test", "test.toml", &text) {
+                proptest::prop_assert!(error.0.iter().all(|line| line.starts_with("test.toml:")));
+            }
+        }
     }
 
     #[test]

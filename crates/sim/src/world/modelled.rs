@@ -12,7 +12,8 @@ use super::{HostFigures, Simulation};
 use crate::event::{Actor, Event};
 use crate::host::{Done, Hosts};
 use crate::machine::{
-    Accounts, Component, Core, Cost, Costs, Level, Lines, Lock, Parts, Profile, Routine, Scheduler, Woken,
+    Accounts, Component, Core, Cost, Costs, Level, Lines, Lock, Parts, Profile, Routine, Scheduler,
+    Woken,
 };
 use crate::trace::TraceEvent;
 use picnic_core::config::{CardFile, System};
@@ -486,6 +487,30 @@ impl Simulation {
         modelled.next_token += 1;
         modelled.pieces.insert(token, Piece { what, done });
         modelled.cores[core].start(now, level, parts, token);
+    }
+
+    /// What the report says of the machine: where the time of each host core went, by component.
+    pub(super) fn modelled_notes(&mut self) -> Vec<String> {
+        let now = self.now;
+        let Some(modelled) = &mut self.modelled else { return Vec::new() };
+        let mut notes = Vec::new();
+        for core in 0..modelled.cores() {
+            let Some(accounts) = modelled.accounts(core, now) else { continue };
+            let total = accounts.total().max(1) as f64;
+            let share = |component: Component| accounts[component] as f64 * 100.0 / total;
+            let parts = Component::ALL.into_iter().filter(|component| share(*component) >= 0.05);
+            let parts = parts.map(|part| format!("{} {:.1} %", part.name(), share(part)));
+            let parts = parts.collect::<Vec<_>>().join(", ");
+            notes.push(format!("core {core} (modelled): {parts}"));
+        }
+        let HostFigures { answers, bytes_read, switches, .. } = modelled.figures();
+        if answers + bytes_read != 0 {
+            notes.push(format!(
+                "host (modelled): {answers} requests answered, {bytes_read} bytes read, {switches} \
+                 context switches"
+            ));
+        }
+        notes
     }
 
     /// Enters into the report how long the target cores have been idle.
