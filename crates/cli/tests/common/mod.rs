@@ -58,6 +58,13 @@ pub fn good(arguments: &[&str]) -> String {
     stdout(&output).to_owned()
 }
 
+/// What a long run has printed, which may tell its progress on standard error.
+pub fn printed(arguments: &[&str]) -> String {
+    let output = picnic(arguments);
+    assert_eq!(output.status.code(), Some(0), "{arguments:?}: {}", stderr(&output));
+    stdout(&output).to_owned()
+}
+
 /// The one JSON object that standard output must be.
 pub fn json(output: &Output) -> Value {
     let text = stdout(output);

@@ -1,6 +1,6 @@
 //! `picnic lab`: list, run, report, and what is said to a wrong setting.
 
-use crate::common::{good, good_json, picnic, stderr};
+use crate::common::{good, good_json, picnic, printed, stderr};
 
 #[test]
 fn a_run_leaves_its_points_from_which_it_is_reported_resumed_and_merged() {
@@ -63,7 +63,7 @@ fn a_run_ends_with_ten_lines_and_leaves_a_page() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("run");
     let names = ["nicos-edf", "--set", "sets=2", "--set", "milliseconds=100", "--set", "tight=0"];
-    let text = good(&[&["lab", "run"], &names[..], &["--out", out.to_str().unwrap()]].concat());
+    let text = printed(&[&["lab", "run"], &names[..], &["--out", out.to_str().unwrap()]].concat());
     let page = format!("Page: {}\n", out.join("report.html").display());
     let (answers, paths) = text.split_once("\n\n").unwrap_or_else(|| panic!("{text}"));
     assert!(answers.lines().count() <= 10 && answers.starts_with("throughput: "), "{text}");
@@ -78,7 +78,7 @@ fn an_answer_is_kept_with_its_curve_its_page_and_no_text_for_a_number() {
     let out = out.to_str().unwrap();
     let short = ["--seconds", "0.05", "--no-cost", "--allow-loss", "100", "--allow-others", "100"];
     let sweep = ["--sweep", "wire[0].fault.drop=0.5,0.9", "--most-pairs", "10", "--out", out];
-    let text = good(&[&["lab", "ab"], &sweep[..], &short].concat());
+    let text = printed(&[&["lab", "ab"], &sweep[..], &short].concat());
     assert!(text.contains("░ noise: the baseline against itself") && text.contains("●"), "{text}");
     assert!(text.contains("wire[0].fault.drop=0.9: the baseline against itself: "), "{text}");
     let json = std::fs::read_to_string(folder.path().join("answer/answer.json")).unwrap();
