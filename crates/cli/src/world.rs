@@ -10,6 +10,7 @@ use picnic_control::{Launch, Registries};
 use picnic_core::config::{CardFile, Setting};
 use picnic_core::stop::Stop;
 use picnic_ports::stream::{self, Stream};
+use picnic_sim::machine::{PROFILES, Profile};
 use std::io::{BufWriter, Write};
 use std::path::PathBuf;
 
@@ -19,6 +20,13 @@ pub(crate) struct WorldArgs {
     /// Where the card runs
     #[arg(long, value_name = "WORLD", value_parser = worlds(), default_value = WORLDS[0].name)]
     world: String,
+    /// The machine around the card, with --world sim; see `picnic lab profiles`
+    #[arg(long, value_name = "NAME", value_parser = profiles())]
+    profile: Option<String>,
+}
+
+fn profiles() -> PossibleValuesParser {
+    PROFILES.iter().map(|(name, _)| PossibleValue::new(name)).collect::<Vec<_>>().into()
 }
 
 /// What is said of it for a run.
@@ -48,11 +56,19 @@ impl WorldArgs {
 
     /// What card files can name there.
     pub(crate) fn registries(&self) -> Registries {
-        self.chosen().map_or_else(registries, World::registries)
+        let profile = self.profile.as_deref().filter(|_| self.world == "sim");
+        match profile.and_then(|name| Profile::named(name).ok()) {
+            Some(profile) => picnic_sim::on_machine(registries(), profile),
+            None => self.chosen().map_or_else(registries, World::registries),
+        }
     }
 
     /// A launch there; the threads of a card on real cores give up what they need no more.
     pub(crate) fn launch<'a>(&self, card: &'a CardFile) -> anyhow::Result<Launch<'a>> {
+        if self.profile.is_some() && self.world != "sim" {
+            let message = format!("--profile: found with --world {}, allowed with sim", self.world);
+            return Err(Usage(message).into());
+        }
         let launch = Launch::new(card, self.registries()).revision(env!("PICNIC_REVISION"));
         Ok(if launch.executor()?.is_served() { launch.confined() } else { launch })
     }

@@ -17,6 +17,7 @@ pub mod distribution;
 pub mod document;
 pub mod experiment;
 pub mod facts;
+pub mod fit;
 pub mod folder;
 pub mod meter;
 pub mod outcome;

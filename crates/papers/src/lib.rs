@@ -18,6 +18,7 @@ pub mod picnic_utilization;
 pub mod placement_single;
 pub mod registry;
 pub mod rss_randomness;
+pub mod testbeds;
 pub mod web_servers;
 pub mod workloads;
 

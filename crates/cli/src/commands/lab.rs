@@ -1,6 +1,7 @@
-//! `picnic lab list|run|ab|report|diff|merge`: experiments, questions, and what came of them.
+//! `picnic lab list|run|ab|report|diff|merge|profiles|fit`: experiments, questions, and what came of them.
 
 pub(crate) mod ab;
+mod machines;
 mod progress;
 pub(crate) mod question;
 
@@ -56,6 +57,19 @@ enum LabCommand {
         a: PathBuf,
         /// The folder of another
         b: PathBuf,
+    },
+    /// List the modelled machines, or the figures of one with their sources
+    Profiles {
+        /// Show the figures of this one
+        name: Option<String>,
+    },
+    /// Fit a machine's marked costs to few figures of a paper, and predict the others
+    Fit {
+        /// The machine; see `picnic lab profiles`
+        name: String,
+        /// Shorter runs
+        #[arg(long)]
+        quick: bool,
     },
     /// Merge the folders of shards into one
     Merge {
@@ -119,6 +133,8 @@ pub(crate) fn run(args: &LabArgs, json: bool) -> anyhow::Result<()> {
         LabCommand::Ab(args) => ab::run(&args.0.options, Kind::Experiment, "ab", json),
         LabCommand::Report(args) => report(args, json),
         LabCommand::Diff { a, b } => side_by_side(a, b, json),
+        LabCommand::Profiles { name } => machines::profiles(name.as_deref(), json),
+        LabCommand::Fit { name, quick } => machines::fit(name, *quick, json),
         LabCommand::Merge { folders, out } => merge(folders, out, json),
     }
 }

@@ -120,3 +120,28 @@ fn wrong_settings_are_told_with_what_is_allowed() {
     let output = picnic(&["lab", "report", "/nowhere"]);
     assert_eq!(output.status.code(), Some(1));
 }
+
+#[test]
+fn machines_are_listed_with_sources_and_run_a_users_card() {
+    let text = good(&["lab", "profiles"]);
+    for name in ["netburst", "x5355", "x5355-tx", "piii"] {
+        assert!(text.contains(name), "{text}");
+    }
+    let one = good_json(&["lab", "profiles", "netburst", "--json"]);
+    let figures = one["figures"].as_array().unwrap();
+    assert!(
+        figures.iter().all(|figure| figure["source"].is_string() && figure["from"].is_string())
+    );
+    let fitted = figures.iter().find(|figure| figure["source"] == "fitted").unwrap();
+    assert_eq!(fitted["key"], "card_packet_ns");
+    let refused = picnic(&["lab", "profiles", "netbrust"]);
+    let told = stderr(&refused);
+    assert!(refused.status.code() == Some(2) && told.contains("netburst"), "{told}");
+    let card = ["--set", "host.queues=1", "--set", "wire[0].rate_pps=100000"];
+    let run = ["run", "--world", "sim", "--profile", "x5355", "--duration", "0.005", "--json"];
+    let report = good_json(&[&run[..], &card].concat());
+    assert_eq!(report["ledger"]["balanced"], true, "{report}");
+    let refused = picnic(&["run", "--profile", "x5355", "--duration", "0.1"]);
+    let told = stderr(&refused);
+    assert!(told.contains("--profile: found with --world host, allowed with sim"), "{told}");
+}

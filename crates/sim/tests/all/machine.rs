@@ -2,11 +2,9 @@
 
 use crate::common::{end_traced, micros, step_through};
 use picnic_control::Launch;
-use picnic_control::report::Times;
 use picnic_core::config::CardFile;
 use picnic_sim::machine::{Component, Cost, Placement, Profile};
-use picnic_sim::{Simulation, Trace, on_machine, registries};
-use std::time::Duration;
+use picnic_sim::{Simulation, Trace, registries};
 
 fn machine(text: &str, seed: u64, profile: &Profile) -> Simulation {
     let file = CardFile::parse(text, None).unwrap_or_else(|error| panic!("{error}\n{text}"));
@@ -261,21 +259,6 @@ fn without_locks_and_lines_classes_in_the_kernel_lose_their_handicap() {
     }
     let without = gain(&free);
     assert!(with > 1.05 && without < 1.0 + (with - 1.0) * 0.75, "{with} with, {without} without");
-}
-
-#[test]
-fn a_users_card_runs_on_a_machine_and_its_report_says_where_time_went() {
-    let file = CardFile::parse(&web_text(2, PER_PACKET), None).unwrap();
-    let registries = on_machine(registries(), profile("x5355"));
-    let mut running = Launch::new(&file, registries).start_alone().unwrap();
-    running.pass(Duration::from_millis(10));
-    let report = running.stop().unwrap();
-    assert_eq!(report.times, Times::Modelled);
-    for wanted in ["core 0 (modelled): ", "stack ", "core 5 (modelled): ", "requests answered"] {
-        assert!(report.notes.iter().any(|note| note.contains(wanted)), "{:?}", report.notes);
-    }
-    // Target cores are busy for as long as their accounts say.
-    assert!(report.target_cores.iter().all(|core| core.asleep_fraction < 0.9), "{report:?}");
 }
 
 // ---------------------------------------------------------------- bad input
