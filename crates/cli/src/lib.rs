@@ -76,6 +76,6 @@ pub fn main_with_experiments(
 pub fn main_of_benchmarks(benchmarks: &[ExperimentEntry]) -> ExitCode {
     match self::benchmarks::run(benchmarks) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => failure::exit_code(&error, false),
+        Err(error) => ExitCode::from(failure::exit_code(&error, false)),
     }
 }
