@@ -18,6 +18,7 @@ use crate::commands::{cleanup::CleanupArgs, isolate::IsolateArgs};
 use crate::commands::{completions::CompletionsArgs, demo::DemoArgs, run::RunArgs};
 use crate::output;
 use clap::{CommandFactory, Parser, Subcommand};
+use picnic_core::error::brief;
 
 /// A programmable NIC made from a borrowed CPU core
 ///
@@ -148,7 +149,7 @@ impl Cli {
 /// Prints an error in the words of the command line, and ends. The message quotes the words that
 /// were found, so they are read again as they can be shown.
 fn refuse(error: &clap::Error) -> ! {
-    let words = std::env::args_os().map(|word| output::name(&word.to_string_lossy()));
+    let words = std::env::args_os().map(|word| output::name(&brief(&word.to_string_lossy())));
     if let Err(shown) = Cli::try_parse_from(words) {
         shown.exit();
     }

@@ -32,12 +32,15 @@ pub(crate) fn warnings(
         return Ok(Vec::new());
     }
     let others = running().into_iter().filter(|card| card.permitted && own != Some(&*card.name));
-    let others: Vec<_> = others
+    let others = others
         .filter_map(|card| {
             let mut connection = Connection::open(card.path, PATIENCE).ok()?;
             Neighbour::of(card.name, card.pid, &connection.call("card.info", json!({})).ok()?)
         })
-        .collect();
+        .collect::<Vec<_>>();
+    if others.is_empty() {
+        return Ok(Vec::new());
+    }
     Ok(shared(placement, &others, &cores()))
 }
 

@@ -324,6 +324,8 @@ impl Sections {
                     let items = items.iter().enumerate();
                     items.map(|(index, node)| (format!("{path}[{index}]"), node)).collect()
                 }
+                // The section around it says that it is no list.
+                _ if is_list => Vec::new(),
                 _ => vec![(path, held)],
             });
             places = each.collect();

@@ -31,6 +31,10 @@ impl Simulation {
         }
         let activity = self.card.work(now);
         self.turn_began = now;
+        if let Some(segment) = activity.segment {
+            let segment_ns = self.costs.segment(&segment);
+            self.record(Actor::Card, TraceEvent::Segment { task: segment.task, segment_ns });
+        }
         let work_ns = self.costs.card_work(&activity);
         let done_at = self.occupy(Actor::Card, now, work_ns, 0);
         if activity.is_idle() {
@@ -56,10 +60,6 @@ impl Simulation {
                 transmitted: activity.transmitted,
             };
             self.record(Actor::Card, happening);
-        }
-        if let Some(segment) = activity.segment {
-            let segment_ns = self.costs.segment(&segment);
-            self.record(Actor::Card, TraceEvent::Segment { task: segment.task, segment_ns });
         }
         while let Some(answer) = self.controller.answer() {
             self.record(Actor::Card, TraceEvent::Answered { done: answer.done });
