@@ -84,7 +84,7 @@ fn every_stage_can_be_captured_to_the_packet() {
     let mut client = card.client();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("all.pcapng");
-    let params = json!({ "stages": ["wire", "rx", "queue", "tx"], "packets": 30_000, "snap_bytes": 60, "buffer_bytes": 16 << 20 });
+    let params = json!({ "stages": ["wire", "rx", "queue", "tx"], "packets": 200_000, "snap_bytes": 60, "buffer_bytes": 16 << 20 });
     let file = File::create(&path).unwrap();
     let started = client.call_with(&file, "capture.start", params).unwrap();
     // Of a card that is not shared with the kernel, all packets are there.
@@ -96,10 +96,10 @@ fn every_stage_can_be_captured_to_the_packet() {
     let outcome = client.good("capture.wait", json!({ "capture": started["capture"] }));
     assert_eq!(
         (&outcome["ended_by"], &outcome["packets_written"]),
-        (&json!("limit"), &json!(30_000))
+        (&json!("limit"), &json!(200_000))
     );
     let pcapng = read(&std::fs::read(&path).unwrap());
-    assert_eq!(pcapng.packets.len(), 30_000);
+    assert_eq!(pcapng.packets.len(), 200_000);
     assert_eq!(json!(pcapng.interfaces), started["interfaces"]);
     assert!(pcapng.packets.iter().all(|packet| (packet.2, packet.3) == (60, 100)));
     let lost = |place: usize| outcome["interfaces"][place]["lost"].as_u64().unwrap();
