@@ -9,7 +9,8 @@
 //!     outcome.series("curve").push(Point::at("rate_pps", rate).with(Figure::of("p50_ns", values)));
 //! }
 //! let drawn = Plot::lines("waits", "curve", "rate_pps", "p50_ns").draw(&outcome).unwrap();
-//! assert_eq!(chart(&drawn).lines().filter(|line| line.contains('●')).count(), 2);
+//! // A title, a row for each point, and the legend.
+//! assert_eq!(chart(&drawn).lines().count(), 4);
 //! ```
 
 use crate::plot::{Dot, Drawing};

@@ -9,8 +9,8 @@
 //! fn rate(profile: &Profile, _: Effort) -> Result<f64, String> {
 //!     Ok(1e9 / profile.costs.get(Cost::CardPacket))
 //! }
-//! let full = Measure::new("full at 350 packets/ms", 350e3, Unit::PerSecond, rate);
-//! let testbed = Testbed { profile: "netburst", measures: &[full] };
+//! const FULL: &[Measure] = &[Measure::new("full at 350 packets/ms", 350e3, Unit::PerSecond, rate)];
+//! let testbed = Testbed { profile: "netburst", measures: FULL };
 //! println!("{:#?}", testbed.predict(Effort::Quick));
 //! ```
 //!
