@@ -76,7 +76,7 @@ def second_card(hosts, wire):
         file = hosts.work / "second.toml"
         text = hosts.text(wire, 1500, name=f"{hosts.client}-2", addresses=[])
         file.write_text(text.replace(f'"{TAP}"', '"h9"'))
-        second = subprocess.run([hosts.picnic, "run", file, "--duration", "5", "--json"],
+        second = subprocess.run([hosts.picnic, "run", file, "--duration", "5"],
                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                                 timeout=lab.PATIENCE)
         said = second.stderr.strip()
