@@ -76,6 +76,8 @@ fn turn(assembled: Assembled) {
     while target.poll(now).packets != 0 || !target.is_empty() {
         card.poll(now);
     }
+    // Buffers that hosts have not sent with come home.
+    target.stop_transmitting();
     let missing = card.finish(now);
     let totals = view.ledger.read();
     assert!(totals.balanced(), "the ledger does not balance: {totals:?}");

@@ -1,13 +1,13 @@
 //! Calls into shared objects, on record: the object and the function at fault are named if one crashes,
 //! ends the process or its thread, or does not return.
 //!
-//! * Around each call, [`enter`] notes it in the object's [`Record`] and for the thread: three stores.
+//! * Around each call, `enter` notes it in the object's `Record` and for the thread: three stores.
 //! * A signal by which the process ends (SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT) is named
 //!   first, then takes its course.
 //! * `exit` and `_exit` do not end the process. Where somebody waits for the call, the thread is
-//!   stopped for good and [`faults`] says so; elsewhere the process ends with status 1.
+//!   stopped for good and its record says so; elsewhere the process ends with status 1.
 //! * What may take its time (constructors, `init`, `exit`, destructors) runs on the object's own
-//!   thread ([`Helper`]), so that whoever waits need not wait for ever.
+//!   thread (`Helper`), so that whoever waits need not wait for ever.
 //!
 //! Guarantees: no clock is read, nothing allocated and no system call made for a call on the data
 //! path, but for a thread's first.

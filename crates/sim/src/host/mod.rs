@@ -271,10 +271,11 @@ struct ModelQueue {
 impl HostQueue for ModelQueue {
     fn deliver(&mut self, _: Time, burst: &mut Burst, out: &mut QueueOut<'_>) -> u64 {
         let mut hosts = self.hosts.lock();
-        let Some(host) = &mut *hosts else { return 0 };
         for packet in burst.drain() {
             let segment = Segment::read(packet.data(), packet.wire, true);
-            match segment.is_some_and(|segment| host.receive(&segment)) {
+            // Without a machine around the card there is no host: it takes nothing.
+            let host = hosts.as_mut();
+            match host.zip(segment).is_some_and(|(host, segment)| host.receive(&segment)) {
                 true => out.deliver(packet),
                 false => out.drop(packet, DropReason::HostRefused),
             }
