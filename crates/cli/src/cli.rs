@@ -112,7 +112,7 @@ impl Cli {
     /// Runs the command.
     ///
     /// # Errors
-    /// See [`crate::failure`] for how they are told.
+    /// Those of the command; [`crate::failure`] prints them.
     pub(crate) fn run(&self) -> anyhow::Result<()> {
         let json = self.json;
         match &self.command {

@@ -65,7 +65,7 @@ impl Board {
     }
 
     pub(super) fn methods(&self) -> MutexGuard<'_, Methods> {
-        // A call that panicked is told by its own message; the card still runs.
+        // A call that panics prints its own message; the card still runs.
         self.methods.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

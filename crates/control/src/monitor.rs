@@ -67,7 +67,7 @@ impl CoreTimes {
         self.longest_absence_ns.set(self.longest_absence_ns.get().max(ns));
     }
 
-    /// The core has spent so many nanoseconds in softirqs.
+    /// Sets the core's softirq time in nanoseconds.
     pub fn set_softirq_ns(&self, ns: u64) {
         self.softirq_ns_and_one.set(ns.saturating_add(1));
     }

@@ -261,7 +261,7 @@ impl Server {
         self.shared.end.store(true, Ordering::Release);
         let _ = rustix::io::write(&self.shared.wake, &1u64.to_ne_bytes());
         if let Some(thread) = self.thread.take() {
-            // A panic there is told by its own message, and no reason to fail the run.
+            // A panic there prints its own message, and does not fail the run.
             let _ = thread.join();
         }
     }

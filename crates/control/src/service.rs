@@ -65,7 +65,7 @@ impl Service {
             let _ = shutdown(stream, Shutdown::Read);
         }
         for (_, thread) in self.clients {
-            // A panic there is told by its own message.
+            // A panic there prints its own message.
             let _ = thread.join();
         }
     }
@@ -115,7 +115,7 @@ impl Service {
         let _ = poll(&mut self.sources(), Some(&timeout));
     }
 
-    /// Takes the clients that wait; those beyond the limit are told so.
+    /// Accepts waiting clients; those beyond the limit get an error.
     fn accept(&mut self) {
         while let Some(socket) = &self.doors.socket
             && let Ok(stream) = accept_with(&socket.listener, SocketFlags::CLOEXEC)

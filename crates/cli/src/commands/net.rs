@@ -183,8 +183,8 @@ fn namespace_of(card: &CardFile) -> Option<String> {
     namespaces.next().filter(|_| namespaces.next().is_none())
 }
 
-/// The error of a card that cannot be built, and behind it the command that makes the card's
-/// interfaces, if they are not made.
+/// The error of a card that cannot be built. If the card's interfaces are missing, the command that
+/// creates them follows the error.
 pub(crate) fn hinted(error: RunError, card: &CardFile) -> anyhow::Error {
     let is_missing =
         card.has("net") && net::is_up(&Machine::this(), &card.card.name).is_ok_and(|is_up| !is_up);

@@ -166,7 +166,7 @@ fn a_load_that_ends_the_process_leaves_no_file() {
     }
 }
 
-/// A child that has ended by itself, or is killed.
+/// A child process, killed on drop unless it has exited.
 struct Ends(Option<Child>);
 
 impl Ends {

@@ -49,23 +49,23 @@ impl<'a> Front<'a> {
         Front { data, length, layers: layers::parse_of(data, length) }
     }
 
-    /// The IPv4 header and what is there of its payload.
+    /// The IPv4 header and the captured part of its payload.
     pub fn ipv4(self) -> Option<Ipv4<&'a [u8]>> {
         ipv4(self.layers, |place| self.data.get(place..))
     }
 
-    /// The IPv6 header and what is there of its payload, extension headers included.
+    /// The IPv6 header and the captured part of its payload, extension headers included.
     pub fn ipv6(self) -> Option<Ipv6<&'a [u8]>> {
         ipv6(self.layers, |place| self.data.get(place..))
     }
 
-    /// The TCP header and what is there of its data.
+    /// The TCP header and the captured part of its data.
     pub fn tcp(self) -> Option<Tcp<&'a [u8]>> {
         Tcp::new_checked(l4(L4Kind::Tcp, self.layers, self.length, |place| self.data.get(place..))?)
             .ok()
     }
 
-    /// The UDP header and what is there of its data.
+    /// The UDP header and the captured part of its data.
     pub fn udp(self) -> Option<Udp<&'a [u8]>> {
         Udp::new_header(l4(L4Kind::Udp, self.layers, self.length, |place| self.data.get(place..))?)
             .ok()
@@ -120,17 +120,17 @@ fn ports(layers: Layers, data: &[u8]) -> Option<(u16, u16)> {
 }
 
 impl Descriptor {
-    /// The IPv4 header and what is there of its payload.
+    /// The IPv4 header and the captured part of its payload.
     pub fn ipv4(&self) -> Option<Ipv4<&[u8]>> {
         ipv4(self.seek(), |place| self.bytes_from(place))
     }
 
-    /// The IPv6 header and what is there of its payload, extension headers included.
+    /// The IPv6 header and the captured part of its payload, extension headers included.
     pub fn ipv6(&self) -> Option<Ipv6<&[u8]>> {
         ipv6(self.seek(), |place| self.bytes_from(place))
     }
 
-    /// The TCP header and what is there of its data.
+    /// The TCP header and the captured part of its data.
     pub fn tcp(&self) -> Option<Tcp<&[u8]>> {
         Tcp::new_checked(l4(L4Kind::Tcp, self.seek(), self.length() as usize, |place| {
             self.bytes_from(place)
@@ -138,7 +138,7 @@ impl Descriptor {
         .ok()
     }
 
-    /// The UDP header and what is there of its data.
+    /// The UDP header and the captured part of its data.
     pub fn udp(&self) -> Option<Udp<&[u8]>> {
         Udp::new_header(l4(L4Kind::Udp, self.seek(), self.length() as usize, |place| {
             self.bytes_from(place)

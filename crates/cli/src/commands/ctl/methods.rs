@@ -175,8 +175,8 @@ impl MethodCall {
             }
             "filter.reload" => {
                 let card = sections().load(self.file.as_deref().unwrap_or_default().as_ref())?;
-                // Wrong filters are told with their lines, before the card is asked, which alone
-                // knows how many queues it has.
+                // Errors name file and line before the card is asked. Only the card knows its
+                // number of queues.
                 let all = Filters::new(u16::MAX);
                 picnic_filter::config::add(&all, &card)?;
                 let listed = all.list();
@@ -265,7 +265,7 @@ fn changed(mut keys: Map<String, Value>, words: &[String]) -> anyhow::Result<Map
         let (key, value) = setting.json(&known);
         keys.insert(key, if value == "" { Value::Null } else { value });
     }
-    // What is wrong with a value is told here, as of the command line.
+    // A wrong value is an error of the command line.
     let parsed: Keys =
         typed(&Value::Object(keys.clone())).map_err(|wrong| Usage(wrong.to_string()))?;
     parsed.filter().map_err(|error| Usage(error.to_string()))?;
