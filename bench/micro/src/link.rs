@@ -11,7 +11,7 @@ use picnic_core::ledger::CardLedger;
 use picnic_core::packet::burst::{BURST, Burst};
 use picnic_core::packet::desc::Descriptor;
 use picnic_core::packet::pool::{Pool, PoolConfig};
-use picnic_core::port::{Capabilities, Receiver, Transmitter, WirePort};
+use picnic_core::port::{Capabilities, Description, Receiver, Transmitter, WirePort};
 use picnic_core::registry::BuildContext;
 use picnic_core::stats::WireCounters;
 use picnic_core::time::Time;
@@ -85,8 +85,9 @@ impl Benchmark for Links {
 struct Ready(usize);
 
 impl WirePort for Ready {
-    fn capabilities(&self) -> Capabilities {
-        Capabilities { arrival: true, ..Capabilities::default() }
+    fn describe(&self) -> Description {
+        let capabilities = Capabilities { arrival: true, ..Capabilities::default() };
+        Description { capabilities, ..Description::default() }
     }
 
     fn receive(&mut self, _: Time, rx: &mut Receiver<'_>) {

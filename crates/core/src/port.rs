@@ -51,7 +51,7 @@ pub enum Rate {
 
 /// What comes in by a wire at most, and how much of it may wait there: for those who must know how
 /// long the wire can be left alone.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Arrivals {
     /// How fast packets come.
     pub rate: Rate,
@@ -63,6 +63,19 @@ pub struct Arrivals {
     pub origin: String,
     /// Where the room comes from.
     pub room_origin: &'static str,
+}
+
+impl Default for Arrivals {
+    /// A wire that reports no rate.
+    fn default() -> Self {
+        Arrivals {
+            rate: Rate::Untold,
+            burst: 0,
+            room: None,
+            origin: "this kind of wire does not report a rate".into(),
+            room_origin: "",
+        }
+    }
 }
 
 impl Arrivals {
@@ -84,30 +97,56 @@ impl Arrivals {
     }
 }
 
-/// One wire of a card.
-pub trait WirePort: Send {
+/// What a wire is, as its port tells before it runs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Description {
     /// What it can do by itself.
-    fn capabilities(&self) -> Capabilities {
-        Capabilities::default()
-    }
+    pub capabilities: Capabilities,
+    /// What comes in at most.
+    pub arrivals: Arrivals,
+    /// What keeps the wire from working at present, each with what mends it.
+    pub warnings: Vec<String>,
+    /// Other facts that `picnic check` shows.
+    pub notes: Vec<String>,
+}
 
-    /// What comes in at most; asked once, when the card is built.
-    fn arrivals(&self) -> Arrivals {
-        Arrivals {
-            origin: "this kind of wire does not report a rate".into(),
-            ..Arrivals::default()
+/// The state of a wire between two looks at it.
+#[derive(Clone, Copy, Debug)]
+pub struct Status<'a> {
+    /// When the port next has something by time alone, if it knows.
+    pub next_deadline: Option<Time>,
+    /// When the next frame arrives after those that wait already, if the port knows.
+    pub next_arrival: Option<Time>,
+    /// When the port takes packets again, if it knows; used while packets wait for it. If the port
+    /// does not know, the card offers the packets again and again.
+    pub next_room: Option<Time>,
+    /// Whether packets that are sent now have somewhere to go.
+    pub is_up: bool,
+    /// Whether the port will never hand over another packet.
+    pub is_finished: bool,
+    /// A descriptor that becomes readable when packets arrive, to sleep on.
+    pub readiness: Option<BorrowedFd<'a>>,
+}
+
+impl Default for Status<'_> {
+    /// A wire that is up and knows nothing.
+    fn default() -> Self {
+        Status {
+            next_deadline: None,
+            next_arrival: None,
+            next_room: None,
+            is_up: true,
+            is_finished: false,
+            readiness: None,
         }
     }
+}
 
-    /// What keeps the wire from working as it is now, each with what mends it; asked once, when
-    /// the card is built.
-    fn warnings(&self) -> Vec<String> {
-        Vec::new()
-    }
-
-    /// What else there is to know of it before it runs, for `picnic check`.
-    fn notes(&self) -> Vec<String> {
-        Vec::new()
+/// One wire of a card.
+pub trait WirePort: Send {
+    /// Describes the wire as it is at present; asked while the card is built.
+    fn describe(&self) -> Description {
+        Description::default()
     }
 
     /// Takes the wire up: called once, before the card runs and after all else was found good.
@@ -121,7 +160,10 @@ pub trait WirePort: Send {
 
     /// Gives buffers back that the port has taken ahead of need or lent out, and ends the packets
     /// that it keeps ([`Transmitter::left`], [`Transmitter::lose`]): called once, at the end.
-    fn stop(&mut self, _tx: &mut Transmitter<'_>) {}
+    /// Returns lines for the user, about odd input for example.
+    fn stop(&mut self, _tx: &mut Transmitter<'_>) -> Vec<String> {
+        Vec::new()
+    }
 
     /// Hands over what has arrived by `now`, as much as `rx` has room for.
     fn receive(&mut self, now: Time, rx: &mut Receiver<'_>);
@@ -144,40 +186,9 @@ pub trait WirePort: Send {
         false
     }
 
-    /// When the port next has something by time alone, if it knows.
-    fn next_deadline(&self) -> Option<Time> {
-        None
-    }
-
-    /// When the next frame arrives behind those that wait already, if the port knows.
-    fn next_arrival(&self) -> Option<Time> {
-        None
-    }
-
-    /// When the port takes packets again, if it knows; asked while packets wait for it. A card whose
-    /// port does not know offers them again and again.
-    fn next_room(&self) -> Option<Time> {
-        None
-    }
-
-    /// Whether packets that are sent now have somewhere to go; asked after each look at the wire.
-    fn is_up(&self) -> bool {
-        true
-    }
-
-    /// Whether the port will never hand over another packet.
-    fn is_finished(&self) -> bool {
-        false
-    }
-
-    /// A descriptor that becomes readable when packets arrive, to sleep on.
-    fn readiness(&self) -> Option<BorrowedFd<'_>> {
-        None
-    }
-
-    /// Something to tell the user at the end: what was odd about the input, say.
-    fn report(&self) -> Vec<String> {
-        Vec::new()
+    /// The wire's state; asked after each look at the wire and before the card sleeps.
+    fn status(&self) -> Status<'_> {
+        Status::default()
     }
 }
 

@@ -127,7 +127,7 @@ pub fn assemble(
         if let Err(error) = wire.port.start(&mut pool) {
             let (mut none, counters) = (VecDeque::new(), WireCounters::default());
             let mut tx = Transmitter::new(&mut pool, &mut none, &counters, &ledger.card);
-            wires[..index].iter_mut().for_each(|(_, wire)| wire.port.stop(&mut tx));
+            wires[..index].iter_mut().for_each(|(_, wire)| drop(wire.port.stop(&mut tx)));
             return Err(BuildError::Config(file.wires[index].port.locate(error)));
         }
     }

@@ -215,7 +215,7 @@ impl Parts {
 
     /// What comes in by each wire at most.
     pub fn arrivals(&self) -> Vec<Arrivals> {
-        self.wires.iter().map(|(_, wire)| wire.port.arrivals()).collect()
+        self.wires.iter().map(|(_, wire)| wire.port.describe().arrivals).collect()
     }
 
     /// By wire, whether it knows when its packets arrived; those of others have the time of the
@@ -227,7 +227,7 @@ impl Parts {
     /// What else there is to know of wires before they run, each with the wire's name.
     pub fn notes(&self) -> Vec<String> {
         let of = |(name, wire): &(String, Wire)| {
-            let notes = wire.port.notes().into_iter();
+            let notes = wire.port.describe().notes.into_iter();
             notes.map(|note| format!("{name}: {note}")).collect::<Vec<_>>()
         };
         self.wires.iter().flat_map(of).collect()
@@ -237,7 +237,7 @@ impl Parts {
     /// leaves all but one unused.
     pub fn warnings(&self) -> Vec<String> {
         let of = |(name, wire): &(String, Wire)| {
-            let warnings = wire.port.warnings().into_iter();
+            let warnings = wire.port.describe().warnings.into_iter();
             warnings.map(|warning| format!("{name}: {warning}")).collect::<Vec<_>>()
         };
         let unused = match &*self.wires {

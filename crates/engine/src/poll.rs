@@ -436,20 +436,18 @@ impl Card {
         self.is_short = self.is_short_of_buffers();
         let buffers = self.is_short.then(|| now + LOOKS_AGAIN_NS);
         let wires = self.wires.iter().filter(|_| self.receiving).filter_map(|wire| {
-            if wire.port.is_finished() {
+            let status = wire.port.status();
+            if status.is_finished {
                 None
             } else if wire.capabilities.patient {
                 Some(now)
             } else {
-                let due = wire.port.next_deadline();
-                match &wire.throttle {
-                    None => due,
-                    Some(throttle) => due.map(|due| throttle.defer(due, &*wire.port)),
-                }
+                let defer = |due| wire.throttle.as_ref().map_or(due, |it| it.defer(due, &status));
+                status.next_deadline.map(defer)
             }
         });
         // A wire that takes nothing is noticed in time, too.
-        let rooms = self.wires_waited_for().filter_map(|wire| wire.port.next_room());
+        let rooms = self.wires_waited_for().filter_map(|wire| wire.port.status().next_room);
         let rooms = rooms.map(|room| room.min(now + STALL_NS));
         wires
             .chain(rooms)
@@ -489,7 +487,7 @@ impl Card {
         if self.tx_rings.may_submit(&self.doors.backlog)
             || !self.mailbox.is_empty()
             || self.is_short_of_buffers() && !self.is_short
-            || self.wires_waited_for().any(|wire| wire.port.next_room().is_none())
+            || self.wires_waited_for().any(|wire| wire.port.status().next_room.is_none())
             || self.resident.as_ref().is_some_and(|resident| resident.attention.is_raised())
         {
             self.disarm();
@@ -507,7 +505,7 @@ impl Card {
 
     /// Whether every wire has said that it will hand over nothing more.
     pub fn is_finished(&self) -> bool {
-        self.wires.iter().all(|wire| wire.port.is_finished())
+        self.wires.iter().all(|wire| wire.port.status().is_finished)
     }
 
     /// Asks the wires for nothing more. Functions let go of what they hold, and moderation

@@ -18,7 +18,7 @@ use picnic_core::hook::Observers;
 use picnic_core::ledger::Stage;
 use picnic_core::out::Doors;
 use picnic_core::packet::burst::Burst;
-use picnic_core::port::{Capabilities, Clocks, Receiver, WirePort};
+use picnic_core::port::{Capabilities, Clocks, Receiver, Status, WirePort};
 use picnic_core::stats::WireCounters;
 use picnic_core::time::Time;
 use std::sync::Arc;
@@ -31,6 +31,8 @@ pub struct Wire {
     pub capabilities: Capabilities,
     /// Its counts.
     pub counters: Arc<WireCounters>,
+    /// Lines for the user that the port returned at its end.
+    pub notes: Vec<String>,
     pub(crate) observers: Observers,
     /// What other clocks showed at the card's time zero, if known.
     pub(crate) clocks: Option<Clocks>,
@@ -108,15 +110,15 @@ impl Throttle {
         began
     }
 
-    /// When the wire of `port`, which may hand over packets at `due`, is worth a look.
-    pub(crate) fn defer(&self, due: Time, port: &dyn WirePort) -> Time {
+    /// When a wire in this state, which may hand over packets at `due`, is worth a look.
+    pub(crate) fn defer(&self, due: Time, wire: &Status<'_>) -> Time {
         if self.began.is_some() || due >= self.next {
             due
         } else if self.frames == 0 {
             self.next
         } else {
             // One more may be one enough.
-            self.next.min(port.next_arrival().unwrap_or(due))
+            self.next.min(wire.next_arrival.unwrap_or(due))
         }
     }
 }
@@ -168,11 +170,12 @@ pub(crate) const LATENCY_SAMPLE: u32 = 16;
 impl Wire {
     /// A wire, with counters at zero; what passes it is shown to `observers`.
     pub(crate) fn new(port: Box<dyn WirePort>, observers: Observers) -> Self {
-        let capabilities = port.capabilities();
+        let capabilities = port.describe().capabilities;
         Wire {
             port,
             capabilities,
             counters: Arc::default(),
+            notes: Vec::new(),
             observers,
             clocks: None,
             sample_in: 0,
@@ -239,7 +242,7 @@ pub fn receive(
             .with_clocks(wire.clocks);
     wire.port.receive(now, &mut receiver);
     drop(receiver);
-    doors.set_wire_up(index, wire.port.is_up());
+    doors.set_wire_up(index, wire.port.status().is_up);
     let received = burst.len();
     let interrupt = match &mut wire.throttle {
         Some(throttle) => throttle.looked(now, burst, limit, &mut *wire.port, &wire.counters),

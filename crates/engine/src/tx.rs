@@ -194,6 +194,7 @@ pub fn stop(wires: &mut [Wire], doors: &mut Doors) {
     let mut none = VecDeque::new();
     for wire in wires {
         let card = &doors.ledger.card;
-        wire.port.stop(&mut Transmitter::new(&mut doors.pool, &mut none, &wire.counters, card));
+        let mut tx = Transmitter::new(&mut doors.pool, &mut none, &wire.counters, card);
+        wire.notes = wire.port.stop(&mut tx);
     }
 }

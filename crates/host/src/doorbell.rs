@@ -4,7 +4,6 @@
 //! while the other side is at work.
 
 use picnic_core::doorbell::Doorbell;
-use picnic_core::port::WirePort;
 use picnic_engine::rx::Wire;
 use picnic_engine::target::{LOOKS_AGAIN_NS, Target};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
@@ -70,7 +69,7 @@ impl CardDoorbell {
 
     /// Sleeps until it is rung or a wire is readable, or for `timeout`.
     pub fn wait(&self, wires: &[Wire], timeout: Duration) {
-        self.wait_with(wires.iter().filter_map(|wire| WirePort::readiness(&*wire.port)), timeout);
+        self.wait_with(wires.iter().filter_map(|wire| wire.port.status().readiness), timeout);
     }
 
     /// Sleeps until it is rung or one of `readiness` is readable, or for `timeout`.

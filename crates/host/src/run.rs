@@ -356,7 +356,7 @@ fn run_card(
         }
     }
     let buffers_missing = card.finish(clock.now());
-    let notes = card.wires().iter().flat_map(|wire| wire.port.report()).collect();
+    let notes = card.wires().iter().flat_map(|wire| wire.notes.clone()).collect();
     CardEnd { received_for, buffers_missing, notes, functions: card.take_functions() }
 }
 

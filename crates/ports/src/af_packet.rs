@@ -49,13 +49,14 @@ use crate::virtio::{HEADER_BYTES, Header};
 use picnic_core::error::ConfigError;
 use picnic_core::ledger::DropReason;
 use picnic_core::packet::pool::MAX_PACKET_BYTES;
-use picnic_core::port::{Arrivals, Capabilities, Receiver, Transmitter, WirePort};
+use picnic_core::port::{
+    Arrivals, Capabilities, Description, Receiver, Status, Transmitter, WirePort,
+};
 use picnic_core::registry::{BuildContext, Component};
 use picnic_core::time::Time;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixDatagram;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 mod config;
 mod long;
@@ -122,7 +123,7 @@ pub struct PacketPort {
     losses: u64,
     returns: u64,
     /// Packets that found no free slot. Atomic, as the last are read for a report.
-    overruns: AtomicU64,
+    overruns: u64,
     /// Packets that a descriptor cannot express, and those longer than a packet may be.
     unfit: u64,
     oversize: u64,
@@ -209,7 +210,7 @@ impl PacketPort {
             downs: 0,
             losses: 0,
             returns: 0,
-            overruns: AtomicU64::new(0),
+            overruns: 0,
             unfit: 0,
             oversize: 0,
             longest,
@@ -234,7 +235,7 @@ impl PacketPort {
         self.next_check = now + CHECK_NS;
         let overruns = self.socket.take_dropped();
         if overruns != 0 {
-            *self.overruns.get_mut() += overruns;
+            self.overruns += overruns;
             rx.shed(DropReason::WireOverrun, overruns);
         }
         // One that has left the namespace and is back has its index, but not the socket.
@@ -281,29 +282,24 @@ impl PacketPort {
 }
 
 impl WirePort for PacketPort {
-    fn capabilities(&self) -> Capabilities {
-        Capabilities {
+    fn describe(&self) -> Description {
+        let capabilities = Capabilities {
             partial_checksums: true,
             super_frames: true,
             arrival: true,
             tells_waiting: true,
             ..Capabilities::default()
-        }
-    }
-
-    fn arrivals(&self) -> Arrivals {
-        Arrivals {
+        };
+        let arrivals = Arrivals {
             room: Some(self.frames.into()),
             room_origin: "frames",
             ..Arrivals::ethernet(xsk_device::speed(self.socket.as_fd(), &self.name))
-        }
-    }
-
-    fn warnings(&self) -> Vec<String> {
+        };
         let (interface, namespace) = (&self.interface, self.namespace.as_deref());
         let down = down(self.socket.as_fd(), interface, &self.name, namespace);
         let long = long_super_frames(interface, self.longest, MAX_PACKET_BYTES, namespace);
-        down.into_iter().chain(long).collect()
+        let warnings = down.into_iter().chain(long).collect();
+        Description { capabilities, arrivals, warnings, notes: Vec::new() }
     }
 
     fn receive(&mut self, now: Time, rx: &mut Receiver<'_>) {
@@ -323,7 +319,7 @@ impl WirePort for PacketPort {
             if let Err(reason) = taken {
                 self.unfit += u64::from(reason == DropReason::Malformed);
                 self.oversize += u64::from(reason == DropReason::Oversize);
-                *self.overruns.get_mut() += u64::from(reason == DropReason::WireOverrun);
+                self.overruns += u64::from(reason == DropReason::WireOverrun);
                 rx.shed(reason, 1);
             }
             bytes += length;
@@ -335,11 +331,6 @@ impl WirePort for PacketPort {
 
     fn holds(&mut self, _now: Time, frames: usize) -> bool {
         self.ring.holds(frames)
-    }
-
-    fn stop(&mut self, tx: &mut Transmitter<'_>) {
-        let pool = tx.pool();
-        self.long.stop(pool);
     }
 
     fn transmit(&mut self, now: Time, tx: &mut Transmitter<'_>) {
@@ -381,26 +372,24 @@ impl WirePort for PacketPort {
         }
     }
 
-    fn is_up(&self) -> bool {
-        self.link == LinkState::Running
+    fn status(&self) -> Status<'_> {
+        let is_up = self.link == LinkState::Running;
+        Status {
+            is_up,
+            // While it runs, packets and changes of the interface wake the card by themselves.
+            next_deadline: (!is_up).then_some(self.next_check),
+            readiness: Some(self.socket.as_fd()),
+            ..Status::default()
+        }
     }
 
-    fn next_deadline(&self) -> Option<Time> {
-        // While it runs, packets and changes of the interface wake the card by themselves.
-        (self.link != LinkState::Running).then_some(self.next_check)
-    }
-
-    fn readiness(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.socket.as_fd())
-    }
-
-    fn report(&self) -> Vec<String> {
+    fn stop(&mut self, tx: &mut Transmitter<'_>) -> Vec<String> {
+        self.long.stop(tx.pool());
         let name = &self.interface;
         let mut lines = Vec::new();
-        let late = self.socket.take_dropped();
-        let overruns = self.overruns.load(Ordering::Relaxed);
-        if overruns + late != 0 {
-            let total = self.overruns.fetch_add(late, Ordering::Relaxed) + late;
+        self.overruns += self.socket.take_dropped();
+        if self.overruns != 0 {
+            let total = self.overruns;
             lines.push(format!("{name}: {total} packets found the receive ring full"));
         }
         if self.unfit != 0 {

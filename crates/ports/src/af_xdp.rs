@@ -73,12 +73,14 @@ use picnic_core::ledger::DropReason;
 use picnic_core::packet::desc::{ChecksumState, GsoType};
 use picnic_core::packet::offload;
 use picnic_core::packet::pool::Pool;
-use picnic_core::port::{Arrivals, Capabilities, Receiver, Transmitter, WirePort};
+use picnic_core::port::{
+    Arrivals, Capabilities, Description, Receiver, Status, Transmitter, WirePort,
+};
 use picnic_core::registry::{BuildContext, Component};
 use picnic_core::time::Time;
 use refusal::{refuse, refused};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixDatagram;
 use std::sync::Arc;
 use std::time::Duration;
@@ -194,6 +196,10 @@ pub struct XdpPort {
 }
 
 impl XdpPort {
+    fn is_up(&self) -> bool {
+        self.link == LinkState::Running && self.phase == Phase::Open
+    }
+
     /// Finds the interface and takes it for this card; nothing is received yet.
     ///
     /// # Errors
@@ -423,25 +429,19 @@ impl XdpPort {
 }
 
 impl WirePort for XdpPort {
-    fn capabilities(&self) -> Capabilities {
-        let arrival = self.config.stamps;
-        Capabilities { tells_waiting: true, arrival, ..Capabilities::default() }
-    }
-
     fn holds(&mut self, _now: Time, frames: usize) -> bool {
         self.umem.as_mut().is_some_and(|umem| umem.holds(frames))
     }
 
-    fn arrivals(&self) -> Arrivals {
-        Arrivals {
+    fn describe(&self) -> Description {
+        let arrival = self.config.stamps;
+        let capabilities = Capabilities { tells_waiting: true, arrival, ..Capabilities::default() };
+        let arrivals = Arrivals {
             // All may come to one queue.
             room: Some(self.config.rx_slots(self.share, self.queues.len()).into()),
             room_origin: "rx_ring",
             ..Arrivals::ethernet(xsk_device::speed(self.control.as_fd(), &self.name))
-        }
-    }
-
-    fn warnings(&self) -> Vec<String> {
+        };
         let (socket, interface) = (self.control.as_fd(), &self.interface);
         let mut warnings = Vec::new();
         let namespace = self.config.namespace.as_deref();
@@ -453,7 +453,7 @@ impl WirePort for XdpPort {
                  port = \"packet\" is faster"
             ));
         }
-        warnings
+        Description { capabilities, arrivals, warnings, notes: Vec::new() }
     }
 
     fn receive(&mut self, now: Time, rx: &mut Receiver<'_>) {
@@ -482,7 +482,7 @@ impl WirePort for XdpPort {
         if let Some(umem) = &mut self.umem {
             umem.reap(tx);
         }
-        if self.link != LinkState::Running || self.phase != Phase::Open {
+        if !self.is_up() {
             while tx.peek().is_some() {
                 drop_oldest(tx, DropReason::WireDown);
             }
@@ -501,21 +501,18 @@ impl WirePort for XdpPort {
         }
     }
 
-    fn is_up(&self) -> bool {
-        self.link == LinkState::Running && self.phase == Phase::Open
-    }
-
-    fn next_deadline(&self) -> Option<Time> {
-        if self.link != LinkState::Running || self.phase != Phase::Open {
-            // While it runs, packets and changes of the interface wake the card by themselves.
-            Some(self.next_check)
-        } else {
-            (self.sending == Sending::Again).then_some(Time::ZERO)
+    fn status(&self) -> Status<'_> {
+        let is_up = self.is_up();
+        Status {
+            is_up,
+            next_deadline: match is_up {
+                // Packets and changes of the interface wake the card by themselves.
+                true => (self.sending == Sending::Again).then_some(Time::ZERO),
+                false => Some(self.next_check),
+            },
+            readiness: self.umem.as_ref().map(Umem::readiness),
+            ..Status::default()
         }
-    }
-
-    fn readiness(&self) -> Option<BorrowedFd<'_>> {
-        self.umem.as_ref().map(Umem::readiness)
     }
 
     fn start(&mut self, pool: &mut Pool) -> Result<(), ConfigError> {
@@ -576,7 +573,7 @@ impl WirePort for XdpPort {
         Ok(())
     }
 
-    fn stop(&mut self, tx: &mut Transmitter<'_>) {
+    fn stop(&mut self, tx: &mut Transmitter<'_>) -> Vec<String> {
         if let (Some(umem), LinkState::Running, Phase::Open) =
             (&mut self.umem, self.link, self.phase)
         {
@@ -618,9 +615,6 @@ impl WirePort for XdpPort {
         if self.lost != 0 {
             tx.lose(std::mem::take(&mut self.lost), reason);
         }
-    }
-
-    fn report(&self) -> Vec<String> {
         let (name, counts) = (&self.interface, &self.counts);
         let mut lines = self.notes.clone();
         for (count, text) in [

@@ -78,7 +78,7 @@ impl Bench {
         let mut packets = Vec::new();
         for _ in 0..100_000 {
             packets.extend(self.receive(wire, 0, limit));
-            if wire.is_finished() {
+            if wire.status().is_finished {
                 return packets;
             }
         }
@@ -97,6 +97,12 @@ impl Bench {
         observers.end();
         self.sent += packets.len() as u64;
         assert!(queue.is_empty());
+    }
+
+    /// Ends the wire; its lines for the user.
+    pub(crate) fn stop(&mut self, wire: &mut dyn WirePort) -> Vec<String> {
+        let Bench { pool, ledger, counters, .. } = self;
+        wire.stop(&mut Transmitter::new(pool, &mut VecDeque::new(), counters, ledger))
     }
 
     pub(crate) fn dropped(&self, reason: DropReason) -> u64 {

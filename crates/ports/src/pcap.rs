@@ -39,14 +39,15 @@ use picnic_core::direction::Direction;
 use picnic_core::error::ConfigError;
 use picnic_core::ledger::DropReason;
 use picnic_core::packet::pool::MAX_PACKET_BYTES;
-use picnic_core::port::{Arrivals, Capabilities, Rate, Receiver, Transmitter, WirePort};
+use picnic_core::port::{
+    Arrivals, Capabilities, Description, Rate, Receiver, Status, Transmitter, WirePort,
+};
 use picnic_core::registry::{BuildContext, Component};
 use picnic_core::stop::Stop;
 use picnic_core::time::Time;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 const NS_PER_MS: u64 = 1_000_000;
 /// A gap after which a replay warns: whoever watches a card that is silent for longer takes it for
@@ -242,31 +243,30 @@ impl PcapPort {
         let ns = self.max_gap_ns.map_or(gap.ns, |most| gap.ns.min(most));
         (self.pace == Pace::Recorded).then_some(Gap { ns: self.scaled(ns), ..gap })
     }
+
+    fn is_finished(&self) -> bool {
+        self.next == self.file.len() && (self.file.is_empty() || self.passes_left == Some(0))
+    }
 }
 
 impl WirePort for PcapPort {
-    fn capabilities(&self) -> Capabilities {
+    fn describe(&self) -> Description {
+        let is_recorded = self.pace == Pace::Recorded;
         // What is sent goes nowhere: there is nobody to cut super-frames for.
-        Capabilities {
-            patient: self.pace == Pace::FlatOut,
+        let capabilities = Capabilities {
+            patient: !is_recorded,
             super_frames: true,
-            arrival: self.pace == Pace::Recorded,
-            tells_waiting: self.pace == Pace::Recorded,
+            arrival: is_recorded,
+            tells_waiting: is_recorded,
             ..Capabilities::default()
-        }
-    }
-
-    fn arrivals(&self) -> Arrivals {
+        };
         // What is not taken in time waits in the file.
         let room = Some(u64::MAX);
         let (rate, origin) = match self.pace {
             Pace::FlatOut => (Rate::Asked, "it waits until it is asked"),
             Pace::Recorded => (Rate::Untold, "a capture does not report a rate"),
         };
-        Arrivals { rate, room, origin: origin.into(), ..Arrivals::default() }
-    }
-
-    fn warnings(&self) -> Vec<String> {
+        let arrivals = Arrivals { rate, room, origin: origin.into(), ..Arrivals::default() };
         let long = self.gap().filter(|gap| gap.ns >= LONG_GAP_NS);
         let warning = long.map(|Gap { ns, before }| {
             format!(
@@ -277,10 +277,6 @@ impl WirePort for PcapPort {
                 self.file.len()
             )
         });
-        warning.into_iter().collect()
-    }
-
-    fn notes(&self) -> Vec<String> {
         let note = self.gap().map(|Gap { ns, before }| {
             let duration = seconds(self.scaled(self.file.duration_ns()));
             let bounded = match self.file.bounded() {
@@ -294,7 +290,12 @@ impl WirePort for PcapPort {
                 before + 1
             )
         });
-        note.into_iter().collect()
+        Description {
+            capabilities,
+            arrivals,
+            warnings: warning.into_iter().collect(),
+            notes: note.into_iter().collect(),
+        }
     }
 
     fn receive(&mut self, now: Time, rx: &mut Receiver<'_>) {
@@ -356,35 +357,26 @@ impl WirePort for PcapPort {
         output.point.publish();
     }
 
-    fn stop(&mut self, _tx: &mut Transmitter<'_>) {
-        if let Some(output) = &mut self.output {
-            output.capture.finish();
-        }
-    }
-
     fn obey(&mut self, order: &mut Prepared, now: Time) -> bool {
         order.apply(self, now)
     }
 
-    fn next_deadline(&self) -> Option<Time> {
+    fn status(&self) -> Status<'_> {
         if self.is_finished() {
-            return None;
+            return Status { is_finished: true, ..Status::default() };
         }
-        match (self.pace, self.start) {
+        let next_deadline = match (self.pace, self.start) {
             (Pace::Recorded, Some(start)) => Some(match self.file.packet(self.next) {
                 Some((_, time_ns)) => self.due(start, time_ns),
                 None => self.due(start, self.period_ns()),
             }),
             // Whenever it is asked.
             _ => Some(Time::ZERO),
-        }
+        };
+        Status { next_deadline, ..Status::default() }
     }
 
-    fn is_finished(&self) -> bool {
-        self.next == self.file.len() && (self.file.is_empty() || self.passes_left == Some(0))
-    }
-
-    fn report(&self) -> Vec<String> {
+    fn stop(&mut self, _tx: &mut Transmitter<'_>) -> Vec<String> {
         let mut lines = Vec::new();
         let name = &self.name;
         if let Some(InvalidCapture { offset, reason }) = self.file.broken() {
@@ -408,9 +400,8 @@ impl WirePort for PcapPort {
                 "{name}: {count} packets have timestamps before earlier packets; the file's order is kept"
             ));
         }
-        if let Some(output) = &self.output {
-            output.capture.sync(Duration::from_secs(2));
-            lines.push(format!("{}: {}", output.name, output.capture.report().summary()));
+        if let Some(output) = &mut self.output {
+            lines.push(format!("{}: {}", output.name, output.capture.finish().summary()));
         }
         lines
     }

@@ -6,7 +6,7 @@
 //! use picnic_ports::registry::WIRES;
 //! let section = Section::from_text("port", "port = \"generator\"\nflows = 16").unwrap();
 //! let wire = find(WIRES, &section).unwrap().build(&section, &BuildContext::default()).unwrap();
-//! assert!(wire.capabilities().patient);
+//! assert!(wire.describe().capabilities.patient);
 //! ```
 //!
 //! To add one: a file with a type that implements

@@ -86,15 +86,15 @@ fn a_wire_conserves_packets_with_buffers_and_without() {
             wire.receive(now, &mut rx);
             drop(rx);
             assert!(burst.len() <= limit && burst.len() <= before, "{text}");
-            if wire.is_finished() {
-                assert_eq!(wire.next_deadline(), None, "{text}");
+            if wire.status().is_finished {
+                assert_eq!(wire.status().next_deadline, None, "{text}");
             }
             for packet in burst.drain() {
                 handed += 1;
                 bytes += u64::from(packet.length());
                 let stamp = packet.received_at();
                 assert_eq!(packet.wire, 1, "{text}");
-                match wire.capabilities().arrival {
+                match wire.describe().capabilities.arrival {
                     true => assert!((last..=now).contains(&stamp), "{text}: {stamp} at {now}"),
                     false => assert_eq!(stamp, now, "{text}"),
                 }
@@ -115,7 +115,7 @@ fn a_wire_conserves_packets_with_buffers_and_without() {
         assert_eq!(counters.rx_bytes.get(), bytes, "{text}");
         assert!(handed > 0, "{text}");
         assert!(
-            !wire.capabilities().patient || totals.dropped == 0,
+            !wire.describe().capabilities.patient || totals.dropped == 0,
             "{text}: a patient wire lost packets"
         );
         assert_eq!(pool.outstanding(), 0, "{text}");

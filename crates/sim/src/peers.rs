@@ -24,7 +24,9 @@ use crate::random::Random;
 use picnic_core::error::ConfigError;
 use picnic_core::ledger::DropReason;
 use picnic_core::packet::desc::ChecksumState;
-use picnic_core::port::{Arrivals, Capabilities, Receiver, Transmitter, WirePort};
+use picnic_core::port::{
+    Arrivals, Capabilities, Description, Receiver, Status, Transmitter, WirePort,
+};
 use picnic_core::registry::{BuildContext, Component};
 use picnic_core::time::Time;
 use schemars::JsonSchema;
@@ -424,19 +426,17 @@ impl Peers {
 }
 
 impl WirePort for Peers {
-    fn capabilities(&self) -> Capabilities {
-        Capabilities {
+    fn describe(&self) -> Description {
+        let capabilities = Capabilities {
             partial_checksums: true,
             arrival: true,
             tells_waiting: true,
             ..Capabilities::default()
-        }
-    }
-
-    fn arrivals(&self) -> Arrivals {
+        };
         let room = Some(self.config.ring.into());
         let ethernet = Arrivals::ethernet(Some(self.config.rate_mbps));
-        Arrivals { room, room_origin: "ring", ..ethernet }
+        let arrivals = Arrivals { room, room_origin: "ring", ..ethernet };
+        Description { capabilities, arrivals, ..Description::default() }
     }
 
     fn receive(&mut self, now: Time, rx: &mut Receiver<'_>) {
@@ -483,18 +483,15 @@ impl WirePort for Peers {
         }
     }
 
-    fn next_deadline(&self) -> Option<Time> {
+    fn status(&self) -> Status<'_> {
         let frame = self.arriving.front().map(|(arrival, _)| *arrival);
         // Whatever happens to a peer reaches the card a delay later.
         let event = self.events.peek().map(|Reverse((time, ..))| time + self.delay_ns());
-        frame.into_iter().chain(event).min().map(Time::from_nanos)
+        let next = frame.into_iter().chain(event).min().map(Time::from_nanos);
+        Status { next_deadline: next, next_arrival: next, ..Status::default() }
     }
 
-    fn next_arrival(&self) -> Option<Time> {
-        self.next_deadline()
-    }
-
-    fn report(&self) -> Vec<String> {
+    fn stop(&mut self, _tx: &mut Transmitter<'_>) -> Vec<String> {
         let mut line = format!("peers of wire {}: {} answers", self.wire, self.answers);
         if let Some(mean_ns) = self.answer_ns.checked_div(self.answers) {
             line += &format!(", {} us each", mean_ns / 1000);

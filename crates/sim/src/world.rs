@@ -399,7 +399,7 @@ impl Simulation {
         if let Some(os) = &report.os {
             report.notes.extend(os.notes.iter().cloned());
         }
-        report.notes.extend(self.card.wires().iter().flat_map(|wire| wire.port.report()));
+        report.notes.extend(self.card.wires().iter().flat_map(|wire| wire.notes.clone()));
         report
             .notes
             .extend(self.targets.iter().flat_map(Target::queues).flat_map(|queue| queue.report()));

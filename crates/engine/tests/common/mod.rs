@@ -17,7 +17,9 @@ use picnic_core::packet::burst::Burst;
 use picnic_core::packet::desc::{ChecksumState, GsoType};
 use picnic_core::packet::lend::Loans;
 use picnic_core::packet::pool::Pool;
-use picnic_core::port::{Arrivals, Capabilities, Clocks, Receiver, Transmitter, WirePort};
+use picnic_core::port::{
+    Arrivals, Capabilities, Clocks, Description, Receiver, Status, Transmitter, WirePort,
+};
 use picnic_core::registry::{BuildContext, Component, Entry, NoKeys};
 use picnic_core::resident::Resident;
 use picnic_core::stop::Stop;
@@ -227,11 +229,12 @@ impl WirePort for ScriptWire {
         Ok(())
     }
 
-    fn stop(&mut self, tx: &mut Transmitter<'_>) {
+    fn stop(&mut self, tx: &mut Transmitter<'_>) -> Vec<String> {
         lock(&self.0).is_taken_up = false;
         if let Some(lost) = self.1.as_mut().and_then(|loans| loans.end(tx.pool())) {
             tx.lose(lost as u64, DropReason::Stopped);
         }
+        Vec::new()
     }
 
     fn transmit(&mut self, _now: Time, tx: &mut Transmitter<'_>) {
@@ -260,11 +263,17 @@ impl WirePort for ScriptWire {
         }
     }
 
-    fn capabilities(&self) -> Capabilities {
-        let WireState { patient, super_frames, takes_partial, is_mute, .. } = *lock(&self.0);
-        let arrival = lock(&self.0).arrival.is_some();
-        let (partial_checksums, tells_waiting) = (takes_partial, !is_mute);
-        Capabilities { patient, super_frames, partial_checksums, arrival, tells_waiting }
+    fn describe(&self) -> Description {
+        let state = lock(&self.0);
+        let capabilities = Capabilities {
+            patient: state.patient,
+            super_frames: state.super_frames,
+            partial_checksums: state.takes_partial,
+            arrival: state.arrival.is_some(),
+            tells_waiting: !state.is_mute,
+        };
+        let warnings = state.warnings.clone();
+        Description { capabilities, warnings, ..Description::default() }
     }
 
     fn holds(&mut self, _now: Time, frames: usize) -> bool {
@@ -272,25 +281,15 @@ impl WirePort for ScriptWire {
         !state.is_mute && state.incoming.len() >= frames
     }
 
-    fn next_deadline(&self) -> Option<Time> {
-        lock(&self.0).due
-    }
-
-    fn next_arrival(&self) -> Option<Time> {
-        lock(&self.0).next_arrival
-    }
-
-    fn next_room(&self) -> Option<Time> {
-        lock(&self.0).next_room
-    }
-
-    fn warnings(&self) -> Vec<String> {
-        lock(&self.0).warnings.clone()
-    }
-
-    fn is_finished(&self) -> bool {
+    fn status(&self) -> Status<'_> {
         let state = lock(&self.0);
-        state.finished && state.incoming.is_empty()
+        Status {
+            next_deadline: state.due,
+            next_arrival: state.next_arrival,
+            next_room: state.next_room,
+            is_finished: state.finished && state.incoming.is_empty(),
+            ..Status::default()
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use picnic_control::error::RunError;
 use picnic_control::monitor::Monitor;
 use picnic_control::{Access, Executor, Launch, Registries, Report, Running};
 use picnic_core::config::CardFile;
-use picnic_core::port::{Receiver, Transmitter, WirePort};
+use picnic_core::port::{Description, Receiver, Transmitter, WirePort};
 use picnic_core::time::Time;
 use picnic_filter::Filters;
 use picnic_host::registries;
@@ -228,12 +228,12 @@ fn doors_are_checked_of_cards_that_are_served() {
 struct Broken;
 
 impl WirePort for Broken {
-    fn warnings(&self) -> Vec<String> {
-        vec!["it has no cable".into(), "and no light".into()]
-    }
-
-    fn notes(&self) -> Vec<String> {
-        vec!["it is long".into()]
+    fn describe(&self) -> Description {
+        Description {
+            warnings: vec!["it has no cable".into(), "and no light".into()],
+            notes: vec!["it is long".into()],
+            ..Description::default()
+        }
     }
 
     fn receive(&mut self, _: Time, _: &mut Receiver<'_>) {}

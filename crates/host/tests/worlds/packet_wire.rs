@@ -120,7 +120,7 @@ fn a_wire_tells_the_speed_of_its_link_and_the_length_of_its_ring() {
         frames: 512,
         ..PacketConfig::default()
     });
-    let arrivals = wire.unwrap().arrivals();
+    let arrivals = wire.unwrap().describe().arrivals;
     // A veth says that it has 10 Gb/s: 84 bytes for each of the shortest frames.
     assert_eq!((arrivals.rate, arrivals.room), (Rate::Pps(14_880_953), Some(512)));
     assert_eq!(arrivals.origin, "10000 Mb/s, frames of 64 bytes");

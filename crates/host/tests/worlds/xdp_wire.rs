@@ -151,8 +151,8 @@ fn a_packet_has_the_time_at_which_the_program_saw_it() {
             assert!(times.iter().all(|&time| time == now), "{times:?}");
         }
         let mut queue = VecDeque::new();
-        wire.stop(&mut Transmitter::new(&mut pool, &mut queue, &counters, &ledger.card));
-        assert_eq!(wire.report(), Vec::<String>::new());
+        let mut tx = Transmitter::new(&mut pool, &mut queue, &counters, &ledger.card);
+        assert_eq!(wire.stop(&mut tx), [""; 0]);
     }
 }
 

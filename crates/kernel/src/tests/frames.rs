@@ -136,7 +136,7 @@ fn received(section: &str) -> Vec<Vec<u8>> {
     let (counters, ledger) = (WireCounters::default(), Ledger::new(0));
     let (mut burst, mut frames) = (Burst::new(), Vec::new());
     let mut now = Time::ZERO;
-    while !wire.is_finished() {
+    while !wire.status().is_finished {
         now = now + 1_000_000;
         let mut rx = Receiver::new(&mut pool, &mut burst, &counters, &ledger.card, now, 0, 64);
         wire.receive(now, &mut rx);

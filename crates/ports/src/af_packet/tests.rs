@@ -94,26 +94,29 @@ fn a_wire_that_is_down_is_told_of_with_what_mends_it() {
         ..PacketConfig::default()
     };
     let port = PacketPort::open(&config).unwrap();
-    assert_eq!(port.warnings(), [format!("interface a0 is down: ip -n {name} link set a0 up")]);
+    assert_eq!(
+        port.describe().warnings,
+        [format!("interface a0 is down: ip -n {name} link set a0 up")]
+    );
     // The command is right, and then the other end is what is missing.
     assert!(ip(&format!("ip -n {name} link set a0 up")));
-    let warnings = port.warnings();
+    let warnings = port.describe().warnings;
     assert!(warnings[0].starts_with("interface a0 has no carrier: "), "{warnings:?}");
     assert!(ip(&format!("ip -n {name} link set b0 up")));
-    picnic_testing::wait_until("a0 runs", || port.warnings().is_empty());
+    picnic_testing::wait_until("a0 runs", || port.describe().warnings.is_empty());
     drop(port);
     // Super-frames beyond what a card takes, and the command that keeps them shorter.
     let long = "gso_max_size 180000 gro_max_size 180000";
     assert!(ip(&format!("ip -n {name} link set a0 {long}")));
     let port = PacketPort::open(&config).unwrap();
-    let warnings = port.warnings();
+    let warnings = port.describe().warnings;
     let told = "interface a0 lets super-frames have 180000 bytes, and the card takes no packet of \
                 more than 131072: ";
     let command = warnings[0].strip_prefix(told).expect(&warnings[0]).split(',').next().unwrap();
     assert!(command.ends_with(" link set a0 gso_max_size 65536 gro_max_size 65536"), "{command}");
     drop(port);
     assert!(ip(command));
-    assert_eq!(PacketPort::open(&config).unwrap().warnings(), [""; 0]);
+    assert_eq!(PacketPort::open(&config).unwrap().describe().warnings, [""; 0]);
     assert!(ip(&format!("ip netns del {name}")));
 }
 
@@ -288,7 +291,7 @@ fn bursts_keep_their_order_and_a_full_ring_is_counted() {
     }
     assert_eq!(taken + bench.dropped(DropReason::WireOverrun), 100);
     assert!((32..100).contains(&taken), "{taken}");
-    assert!(b.report().iter().any(|line| line.contains("found the receive ring full")));
+    assert!(bench.stop(&mut b).iter().any(|line| line.contains("found the receive ring full")));
     // Without buffers: shed, and the ring goes on.
     let mut held = Vec::new();
     while let Some(buffer) = bench.pool.allocate(1) {
@@ -410,8 +413,7 @@ fn long_packets_and_others_come_in_the_order_they_were_sent_in() {
             }
         }
         assert!(received == (0..7).map(frame).collect::<Vec<_>>());
-        let Bench { pool, ledger, counters, .. } = &mut bench;
-        b.stop(&mut Transmitter::new(pool, &mut VecDeque::new(), counters, ledger));
+        bench.stop(&mut b);
         assert_eq!(bench.pool.outstanding(), 0);
     }
 }
@@ -443,5 +445,10 @@ fn a_long_packet_without_room_is_an_overrun() {
         }
     }
     assert_eq!((received, bench.dropped(DropReason::WireOverrun)), (1, 4));
-    assert!(b.report().iter().any(|line| line.contains("4 packets found the receive ring full")));
+    assert!(
+        bench
+            .stop(&mut b)
+            .iter()
+            .any(|line| line.contains("4 packets found the receive ring full"))
+    );
 }

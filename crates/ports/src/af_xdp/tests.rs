@@ -152,10 +152,7 @@ impl Drop for Pair {
 impl Bench {
     /// Has the wire end; every buffer must be home.
     fn end(&mut self, mut wire: XdpPort) -> Vec<String> {
-        let Bench { pool, ledger, counters, .. } = self;
-        let mut queue = VecDeque::new();
-        wire.stop(&mut Transmitter::new(pool, &mut queue, counters, ledger));
-        wire.report()
+        self.stop(&mut wire)
     }
 
     /// Receives until `count` packets have come, or no more do.

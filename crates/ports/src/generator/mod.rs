@@ -51,7 +51,9 @@ use picnic_core::error::ConfigError;
 use picnic_core::ledger::DropReason;
 use picnic_core::packet::burst::BURST;
 use picnic_core::packet::pool::Pool;
-use picnic_core::port::{Arrivals, Capabilities, Rate, Receiver, Transmitter, WirePort};
+use picnic_core::port::{
+    Arrivals, Capabilities, Description, Rate, Receiver, Status, Transmitter, WirePort,
+};
 use picnic_core::registry::{BuildContext, Component};
 use picnic_core::time::Time;
 use popularity::{AliasTable, Popularity};
@@ -260,19 +262,16 @@ impl Generator {
 }
 
 impl WirePort for Generator {
-    fn capabilities(&self) -> Capabilities {
+    fn describe(&self) -> Description {
         // What is sent goes nowhere: there is nobody to cut super-frames for.
-        Capabilities {
+        let capabilities = Capabilities {
             patient: self.pace.is_none(),
             super_frames: true,
             arrival: self.pace.is_some(),
             tells_waiting: self.pace.is_some(),
             ..Capabilities::default()
-        }
-    }
-
-    fn arrivals(&self) -> Arrivals {
-        match &self.pace {
+        };
+        let arrivals = match &self.pace {
             None => Arrivals {
                 rate: Rate::Asked,
                 room: Some(u64::MAX),
@@ -292,7 +291,8 @@ impl WirePort for Generator {
                 origin: "rate_pps".into(),
                 room_origin: "backlog",
             },
-        }
+        };
+        Description { capabilities, arrivals, ..Description::default() }
     }
 
     fn receive(&mut self, now: Time, rx: &mut Receiver<'_>) {
@@ -357,17 +357,18 @@ impl WirePort for Generator {
         order.apply(self, now)
     }
 
-    fn next_deadline(&self) -> Option<Time> {
-        let paced = self.pace.as_ref().filter(|_| self.remaining != 0)?;
-        Some(if self.waiting == 0 { paced.next_arrival() } else { paced.last() })
-    }
-
-    fn next_arrival(&self) -> Option<Time> {
-        self.pace.as_ref().map(Paced::next_arrival)
-    }
-
-    fn is_finished(&self) -> bool {
-        self.remaining == 0
+    fn status(&self) -> Status<'_> {
+        let due = |paced: &Paced| match self.waiting {
+            0 => paced.next_arrival(),
+            _ => paced.last(),
+        };
+        let is_finished = self.remaining == 0;
+        Status {
+            next_deadline: self.pace.as_ref().filter(|_| !is_finished).map(due),
+            next_arrival: self.pace.as_ref().map(Paced::next_arrival),
+            is_finished,
+            ..Status::default()
+        }
     }
 }
 

@@ -241,7 +241,7 @@ proptest! {
     ) {
         let config = GeneratorConfig { rate_pps, burst, backlog, flows: 4, ..Default::default() };
         let mut wire = generator(&config);
-        prop_assert!(wire.capabilities().arrival);
+        prop_assert!(wire.describe().capabilities.arrival);
         let mut side = Side::new(64);
         let away: Vec<_> = (buffers..64).map(|_| side.pool.allocate(1).unwrap()).collect();
         // The queue of a NIC: what falls due has a place, or the last that came are lost.
@@ -281,7 +281,7 @@ proptest! {
     ) {
         let config = GeneratorConfig { rate_pps, burst, backlog, flows: 4, ..Default::default() };
         let mut wire = generator(&config);
-        prop_assert!(!wire.capabilities().patient);
+        prop_assert!(!wire.describe().capabilities.patient);
         let mut side = Side::new(buffers);
         let (mut now, mut handed, mut held) = (0, 0, Vec::<Descriptor>::new());
         for (step, limit, hold) in polls {
@@ -340,7 +340,7 @@ fn without_buffers_a_rate_sheds_and_a_patient_wire_waits() {
         }
         assert_eq!(held.len(), 64);
         assert_eq!(side.shed(), shed);
-        assert_eq!(wire.capabilities().patient, rate_pps == 0);
+        assert_eq!(wire.describe().capabilities.patient, rate_pps == 0);
         held.drain(..).for_each(|packet| side.pool.free(packet));
     }
 }
@@ -357,10 +357,10 @@ fn a_card_that_does_not_poll_loses_all_but_the_backlog() {
     let card = &side.ledger.card;
     assert_eq!(card.drops.get(DropReason::BacklogFull, Stage::Wire), side.shed());
     assert_eq!(side.free_all(), 64);
-    assert_eq!(wire.next_deadline(), Some(Time::from_nanos(1_000_000_000)));
+    assert_eq!(wire.status().next_deadline, Some(Time::from_nanos(1_000_000_000)));
     side.receive(&mut wire, 1_000_000_000, 64);
     assert_eq!(side.free_all(), 36);
-    assert_eq!(wire.next_deadline(), Some(Time::from_nanos(1_000_001_000)));
+    assert_eq!(wire.status().next_deadline, Some(Time::from_nanos(1_000_001_000)));
 }
 
 #[test]
@@ -370,12 +370,12 @@ fn a_limit_ends_the_wire() {
         let mut side = Side::new(256);
         let mut handed = 0;
         for now in 0..1_000 {
-            assert_eq!(wire.is_finished(), handed == 100);
+            assert_eq!(wire.status().is_finished, handed == 100);
             side.receive(&mut wire, now * 1_000, 7);
             handed += side.free_all();
         }
         assert_eq!(handed, 100);
-        assert_eq!(wire.next_deadline(), None);
+        assert_eq!(wire.status().next_deadline, None);
         assert_eq!(side.shed(), 0);
     }
 }
@@ -773,12 +773,12 @@ fn random_arrivals_that_find_no_place_are_lost_and_counted() {
     let came = (side.ledger.card.received.get() + wire.waiting) as f64;
     assert!((came - 149_900.0).abs() < 5.0 * 149_900_f64.sqrt(), "{came} packets");
     assert_eq!(side.shed(), side.ledger.card.drops.get(DropReason::BacklogFull, Stage::Wire));
-    assert!(!wire.is_finished());
+    assert!(!wire.status().is_finished);
     for now in 0..100 {
         side.receive(&mut wire, 3_000_000_000 + now, 64);
         side.free_all();
     }
-    assert!(wire.is_finished() && side.ledger.card.received.get() == 150_000);
+    assert!(wire.status().is_finished && side.ledger.card.received.get() == 150_000);
 }
 
 #[test]

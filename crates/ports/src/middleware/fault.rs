@@ -35,13 +35,12 @@ use picnic_core::packet::burst::BURST;
 use picnic_core::packet::desc::{ChecksumState, Descriptor, GsoType};
 use picnic_core::packet::layers::Layers;
 use picnic_core::packet::pool::Pool;
-use picnic_core::port::{Arrivals, Capabilities, Receiver, Transmitter, WirePort};
+use picnic_core::port::{Description, Receiver, Status, Transmitter, WirePort};
 use picnic_core::registry::BuildContext;
 use picnic_core::time::Time;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::collections::VecDeque;
-use std::os::fd::BorrowedFd;
 
 const MAX_DISTANCE: u32 = 64;
 /// Added to the wire's number, so that its faults and its packets draw from different streams.
@@ -125,7 +124,7 @@ pub fn fault_wire(
     config.check()?;
     // Held back, and twice a burst that finds no room.
     let kept = config.reorder_distance as usize + 2 * BURST;
-    let patient = port.capabilities().patient;
+    let patient = port.describe().capabilities.patient;
     Ok(Box::new(FaultyWire {
         port,
         patient,
@@ -150,26 +149,14 @@ struct FaultyWire {
 }
 
 impl WirePort for FaultyWire {
-    fn capabilities(&self) -> Capabilities {
-        self.port.capabilities()
-    }
-
-    fn arrivals(&self) -> Arrivals {
-        self.port.arrivals()
-    }
-
-    fn warnings(&self) -> Vec<String> {
-        self.port.warnings()
-    }
-
-    fn notes(&self) -> Vec<String> {
-        self.port.notes()
+    fn describe(&self) -> Description {
+        self.port.describe()
     }
 
     fn receive(&mut self, now: Time, rx: &mut Receiver<'_>) {
         let FaultyWire { port, patient, inner, faults } = self;
         let patient = *patient;
-        faults.release(|held| held.until <= now || port.is_finished());
+        faults.release(|held| held.until <= now || port.status().is_finished);
         faults.push_late(rx, patient);
         let limit = rx.room().saturating_sub(faults.late.len());
         if limit == 0 {
@@ -182,7 +169,7 @@ impl WirePort for FaultyWire {
             faults.befall(now, packet, rx, patient);
         }
         rx.arrived_at(now);
-        if port.is_finished() {
+        if port.status().is_finished {
             faults.release(|_| true);
             faults.push_late(rx, patient);
         }
@@ -192,53 +179,34 @@ impl WirePort for FaultyWire {
         self.port.holds(now, frames)
     }
 
-    fn next_arrival(&self) -> Option<Time> {
-        self.port.next_arrival()
-    }
-
     fn transmit(&mut self, now: Time, tx: &mut Transmitter<'_>) {
         self.port.transmit(now, tx);
     }
 
-    fn next_room(&self) -> Option<Time> {
-        self.port.next_room()
-    }
-
-    fn next_deadline(&self) -> Option<Time> {
-        let port = if self.port.is_finished() { None } else { self.port.next_deadline() };
-        let late = (!self.faults.late.is_empty()).then_some(Time::ZERO);
-        let held = self.faults.held.iter().map(|held| held.until).min();
-        port.into_iter().chain(late).chain(held).min()
-    }
-
-    fn is_up(&self) -> bool {
-        self.port.is_up()
-    }
-
-    fn is_finished(&self) -> bool {
-        self.port.is_finished() && self.faults.late.is_empty() && self.faults.held.is_empty()
-    }
-
-    fn readiness(&self) -> Option<BorrowedFd<'_>> {
-        self.port.readiness()
+    fn status(&self) -> Status<'_> {
+        let (port, Faults { late, held, .. }) = (self.port.status(), &self.faults);
+        let more = if port.is_finished { None } else { port.next_deadline };
+        let let_go = (!late.is_empty()).then_some(Time::ZERO);
+        let due = held.iter().map(|held| held.until).min();
+        Status {
+            next_deadline: more.into_iter().chain(let_go).chain(due).min(),
+            is_finished: port.is_finished && late.is_empty() && held.is_empty(),
+            ..port
+        }
     }
 
     fn start(&mut self, pool: &mut Pool) -> Result<(), ConfigError> {
         self.port.start(pool)
     }
 
-    fn stop(&mut self, tx: &mut Transmitter<'_>) {
-        self.port.stop(tx);
+    fn stop(&mut self, tx: &mut Transmitter<'_>) -> Vec<String> {
+        let mut lines = self.port.stop(tx);
+        lines.push(self.faults.summary());
+        lines
     }
 
     fn obey(&mut self, order: &mut Prepared, now: Time) -> bool {
         self.port.obey(order, now)
-    }
-
-    fn report(&self) -> Vec<String> {
-        let mut lines = self.port.report();
-        lines.push(self.faults.summary());
-        lines
     }
 }
 

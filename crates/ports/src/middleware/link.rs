@@ -42,14 +42,13 @@ use picnic_core::packet::burst::{BURST, move_oldest};
 use picnic_core::packet::desc::{Descriptor, GsoType};
 use picnic_core::packet::layers::L4Kind;
 use picnic_core::packet::pool::Pool;
-use picnic_core::port::{Arrivals, Capabilities, Rate, Receiver, Transmitter, WirePort};
+use picnic_core::port::{Capabilities, Description, Rate, Receiver, Status, Transmitter, WirePort};
 use picnic_core::registry::BuildContext;
 use picnic_core::stats::WireCounters;
 use picnic_core::time::Time;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::collections::VecDeque;
-use std::os::fd::BorrowedFd;
 
 /// The shortest frame, without its check sequence.
 const SHORTEST_BYTES: u64 = 60;
@@ -126,7 +125,7 @@ pub fn link_wire(
         let message = format!("found {found}, allowed: 1 to {} (pool.buffers)", context.buffers);
         return Err(ConfigError::new("queue_packets", message));
     }
-    let patient = port.capabilities().patient;
+    let patient = port.describe().capabilities.patient;
     let line = || Line::new(config, context.buffers);
     Ok(Box::new(LinkedWire {
         port,
@@ -268,11 +267,15 @@ struct FarEnd {
 
 impl FarEnd {
     /// Calls the port with what waits for it, and enters with `tx` what has become of packets.
-    fn call(&mut self, tx: &mut Transmitter<'_>, call: impl FnOnce(&mut Transmitter<'_>)) {
+    fn call<T>(
+        &mut self,
+        tx: &mut Transmitter<'_>,
+        call: impl FnOnce(&mut Transmitter<'_>) -> T,
+    ) -> T {
         let FarEnd { queue, counters, ledger } = self;
         let held = |queue: &VecDeque<Descriptor>| queue.len() as u64 + counters.tx_kept.get();
         let before = held(queue);
-        call(&mut Transmitter::new(tx.pool(), queue, counters, ledger));
+        let answer = call(&mut Transmitter::new(tx.pool(), queue, counters, ledger));
         let sent = counters.tx_packets.get();
         tx.have_left(sent, counters.tx_bytes.get());
         counters.tx_packets.set(0);
@@ -283,6 +286,7 @@ impl FarEnd {
             }
             *ledger = CardLedger::default();
         }
+        answer
     }
 }
 
@@ -299,36 +303,18 @@ struct LinkedWire {
 }
 
 impl WirePort for LinkedWire {
-    fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            patient: false,
-            arrival: true,
-            tells_waiting: false,
-            ..self.port.capabilities()
-        }
-    }
-
-    fn arrivals(&self) -> Arrivals {
+    fn describe(&self) -> Description {
+        let mut port = self.port.describe();
+        let Capabilities { patient, arrival, tells_waiting, .. } = &mut port.capabilities;
+        (*patient, *arrival, *tells_waiting) = (false, true, false);
         let shortest_bits = ((SHORTEST_BYTES + FRAMING_BYTES) * 8) as f64;
         let rate = (self.rate_mbps * 1e6 / shortest_bits).ceil() as u64;
-        let port = self.port.arrivals();
-        match port.rate {
-            Rate::Pps(slower) if slower <= rate => port,
-            _ => Arrivals {
-                rate: Rate::Pps(rate),
-                burst: 1,
-                origin: format!("link of {} Mb/s, frames of 64 bytes", self.rate_mbps),
-                ..port
-            },
+        if !matches!(port.arrivals.rate, Rate::Pps(slower) if slower <= rate) {
+            let origin = format!("link of {} Mb/s, frames of 64 bytes", self.rate_mbps);
+            (port.arrivals.rate, port.arrivals.burst) = (Rate::Pps(rate), 1);
+            port.arrivals.origin = origin;
         }
-    }
-
-    fn warnings(&self) -> Vec<String> {
-        self.port.warnings()
-    }
-
-    fn notes(&self) -> Vec<String> {
-        self.port.notes()
+        port
     }
 
     fn start(&mut self, pool: &mut Pool) -> Result<(), ConfigError> {
@@ -338,7 +324,7 @@ impl WirePort for LinkedWire {
     fn receive(&mut self, now: Time, rx: &mut Receiver<'_>) {
         let LinkedWire { port, patient, inner, rx: line, .. } = self;
         let limit = if *patient { line.timing.room(now, rx.room()) } else { rx.room() };
-        if limit != 0 && !port.is_finished() {
+        if limit != 0 && !port.status().is_finished {
             inner.receive(&mut **port, now, rx, limit);
             let mut is_full = 0_u64;
             for (place, packet) in inner.burst.as_mut_slice().iter_mut().enumerate() {
@@ -390,7 +376,7 @@ impl WirePort for LinkedWire {
         }
     }
 
-    fn stop(&mut self, tx: &mut Transmitter<'_>) {
+    fn stop(&mut self, tx: &mut Transmitter<'_>) -> Vec<String> {
         for packet in self.rx.frames.drain(..) {
             tx.pool().free(packet);
         }
@@ -400,46 +386,32 @@ impl WirePort for LinkedWire {
             tx.lose(1, DropReason::Stopped);
         }
         let port = &mut self.port;
-        self.far.call(tx, |tx| port.stop(tx));
+        self.far.call(tx, |tx| port.stop(tx))
     }
 
     fn obey(&mut self, order: &mut Prepared, now: Time) -> bool {
         self.port.obey(order, now)
     }
 
-    fn next_deadline(&self) -> Option<Time> {
-        let port = match self.port.is_finished() {
+    fn status(&self) -> Status<'_> {
+        let port = self.port.status();
+        let more = match port.is_finished {
             true => None,
             false if self.patient => Some(self.rx.timing.next_room()),
-            false => self.port.next_deadline(),
+            false => port.next_deadline,
         };
+        let is_clear = self.far.queue.is_empty();
         // What the port does not take is offered again at once.
-        let refused = (!self.far.queue.is_empty()).then_some(Time::ZERO);
+        let refused = (!is_clear).then_some(Time::ZERO);
         let lines = self.rx.next_arrival().into_iter().chain(self.tx.next_arrival());
-        port.into_iter().chain(refused).chain(lines).min()
-    }
-
-    /// What the port behind the line does not take may be taken at any time.
-    fn next_room(&self) -> Option<Time> {
-        self.far.queue.is_empty().then(|| self.tx.timing.next_room())
-    }
-
-    fn is_up(&self) -> bool {
-        self.port.is_up()
-    }
-
-    fn is_finished(&self) -> bool {
-        self.port.is_finished()
-            && self.rx.frames.is_empty()
-            && self.tx.frames.is_empty()
-            && self.far.queue.is_empty()
-    }
-
-    fn readiness(&self) -> Option<BorrowedFd<'_>> {
-        self.port.readiness()
-    }
-
-    fn report(&self) -> Vec<String> {
-        self.port.report()
+        let is_empty = self.rx.frames.is_empty() && self.tx.frames.is_empty() && is_clear;
+        Status {
+            next_deadline: more.into_iter().chain(refused).chain(lines).min(),
+            next_arrival: None,
+            // Packets that the port after the line refuses may be taken at any time.
+            next_room: is_clear.then(|| self.tx.timing.next_room()),
+            is_finished: port.is_finished && is_empty,
+            ..port
+        }
     }
 }

@@ -612,19 +612,19 @@ fn flat_out_hands_over_everything_in_order_and_loops() {
     let folder = Folder::with(&numbered_pcap(100));
     for limit in [1, 7, 64] {
         let mut port = folder.port(PcapConfig { loops: 3, ..PcapConfig::default() });
-        assert!(port.capabilities().patient && !port.is_finished());
+        assert!(port.describe().capabilities.patient && !port.status().is_finished);
         let mut bench = Bench::new();
         let packets = bench.receive_all(&mut port, limit);
         assert_eq!(packets, [numbered(100), numbered(100), numbered(100)].concat());
         assert!(bench.receive(&mut port, 9, 64).is_empty());
-        assert_eq!(port.next_deadline(), None);
-        assert!(port.report().is_empty());
+        assert_eq!(port.status().next_deadline, None);
+        assert!(bench.stop(&mut port).is_empty());
         bench.assert_conserved();
     }
     let mut endless = folder.port(PcapConfig { loops: 0, ..PcapConfig::default() });
     let mut bench = Bench::new();
     let received: usize = (0..100).map(|_| bench.receive(&mut endless, 0, 64).len()).sum();
-    assert!(received == 6400 && !endless.is_finished());
+    assert!(received == 6400 && !endless.status().is_finished);
 }
 
 #[test]
@@ -633,7 +633,7 @@ fn flat_out_waits_for_buffers_and_loses_nothing() {
     let mut port = folder.port(PcapConfig::default());
     let mut bench = Bench::with_pool(64, 128);
     let (mut got, mut round) = (Vec::new(), 0);
-    while !port.is_finished() {
+    while !port.status().is_finished {
         round += 1;
         // Something else has most of the pool.
         let away: Vec<_> = (0..64 - round % 5).map(|_| bench.pool.allocate(1).unwrap()).collect();
@@ -677,8 +677,8 @@ fn only_empty_packets_without_end_do_not_hang() {
     assert_eq!(bench.dropped(DropReason::Malformed), 64);
     let empty = Folder::with(&pcap(KINDS[0], &[]));
     let mut port = empty.port(PcapConfig { loops: 0, ..PcapConfig::default() });
-    assert!(port.is_finished() && bench.receive(&mut port, 0, 64).is_empty());
-    assert!(port.report()[0].ends_with("holds no packets"));
+    assert!(port.status().is_finished && bench.receive(&mut port, 0, 64).is_empty());
+    assert!(bench.stop(&mut port)[0].ends_with("holds no packets"));
 }
 
 const SECOND: u64 = 1_000_000_000;
@@ -693,24 +693,24 @@ fn recorded_pace_follows_the_timestamps() {
     for (speed, gap) in [(1.0, SECOND), (2.0, SECOND / 2), (0.25, 4 * SECOND)] {
         let mut port = folder.port(recorded(speed, 2));
         let mut bench = Bench::new();
-        assert!(!port.capabilities().patient);
-        assert_eq!(port.next_deadline(), Some(Time::ZERO));
+        assert!(!port.describe().capabilities.patient);
+        assert_eq!(port.status().next_deadline, Some(Time::ZERO));
         let start = 77 * SECOND;
         let mut now = start;
         let mut times = Vec::new();
         // Sleep from deadline to deadline, as a card would; a moment early finds nothing.
-        while !port.is_finished() {
+        while !port.status().is_finished {
             if now != start {
                 assert!(bench.receive(&mut port, now - 1, 64).is_empty());
             }
             let packets = bench.receive(&mut port, now, 64);
             assert_eq!(packets, [numbered(4)[times.len() % 4].clone()]);
             times.push(now - start);
-            now = port.next_deadline().map_or(now, Time::as_nanos);
+            now = port.status().next_deadline.map_or(now, Time::as_nanos);
         }
         // The second pass begins one mean gap after the first has ended.
         assert_eq!(times, (0..8).map(|at| at * gap).collect::<Vec<_>>());
-        assert_eq!(port.next_deadline(), None);
+        assert_eq!(port.status().next_deadline, None);
         bench.assert_conserved();
     }
 }
@@ -720,7 +720,8 @@ fn recorded_packets_are_stamped_with_when_they_were_due() {
     let folder = Folder::with(&numbered_pcap(4));
     let mut port = folder.port(recorded(1.0, 1));
     assert!(
-        port.capabilities().arrival && !folder.port(PcapConfig::default()).capabilities().arrival
+        port.describe().capabilities.arrival
+            && !folder.port(PcapConfig::default()).describe().capabilities.arrival
     );
     let (mut bench, mut burst) = (Bench::new(), Burst::new());
     bench.fill(&mut port, 5 * SECOND, 64, &mut burst);
@@ -786,7 +787,7 @@ fn a_trace_is_replayed_as_its_wires_received_it_unless_asked_otherwise() {
         let packets = bench.receive_all(&mut port, 64);
         bench.assert_conserved();
         let packets: Vec<_> = packets.iter().map(|data| (data[0], data[1])).collect();
-        Ok::<_, ConfigError>((packets, port.report()))
+        Ok::<_, ConfigError>((packets, bench.stop(&mut port)))
     };
     let ours = trace("picnic 1.2.3");
     let (packets, report) = replay(&ours, None).unwrap();
@@ -895,7 +896,7 @@ fn gaps_are_bounded_and_later_packets_keep_their_distances() {
         let folder = Folder::with(&at(&times));
         let port = folder.port(PcapConfig { max_gap_ms: Some(1000), ..recorded(1.0, 1) });
         assert_eq!((due_ms(&port), port.file.bounded()), (expected, bounded), "{times:?}");
-        assert_eq!(port.warnings(), [""; 0]);
+        assert_eq!(port.describe().warnings, [""; 0]);
         let port = folder.port(PcapConfig { max_gap_ms: Some(1000), ..recorded(2.0, 1) });
         assert!(due_ms(&port).windows(2).all(|pair| pair[1] - pair[0] <= 500));
     }
@@ -911,20 +912,20 @@ fn duration_and_largest_gap_are_told_and_long_gaps_warned_of() {
     let name = folder.path("in.pcap").display().to_string();
     let port = folder.port(recorded(1.0, 1));
     assert_eq!(
-        port.notes(),
+        port.describe().notes,
         [format!(
             "{name}: a pass takes 65536.200 s; its largest gap is 65535.900 s, before packet 3"
         )]
     );
     assert_eq!(
-        port.warnings(),
+        port.describe().warnings,
         [format!(
             "{name}: no packet for 65535.900 s before packet 3 of 4; max_gap_ms bounds such gaps"
         )]
     );
     let port = folder.port(PcapConfig { max_gap_ms: Some(500), ..recorded(1.0, 1) });
     assert_eq!(
-        (port.notes(), port.warnings()),
+        (port.describe().notes, port.describe().warnings),
         (
             vec![format!(
                 "{name}: a pass takes 0.800 s; its largest gap is 0.500 s, before packet 3, \
@@ -934,11 +935,11 @@ fn duration_and_largest_gap_are_told_and_long_gaps_warned_of() {
         )
     );
     // As fast as it is replayed; nothing where timestamps do not count.
-    assert_eq!(folder.port(recorded(10_000.0, 1)).warnings(), [""; 0]);
-    assert_eq!(folder.port(recorded(0.5, 1)).warnings().len(), 1);
+    assert_eq!(folder.port(recorded(10_000.0, 1)).describe().warnings, [""; 0]);
+    assert_eq!(folder.port(recorded(0.5, 1)).describe().warnings.len(), 1);
     let flat_out = folder.port(PcapConfig::default());
-    assert_eq!((flat_out.notes(), flat_out.warnings()), (vec![], vec![]));
-    assert_eq!(Folder::with(&at(&[0, 9_000])).port(recorded(1.0, 1)).warnings(), [""; 0]);
+    assert_eq!((flat_out.describe().notes, flat_out.describe().warnings), (vec![], vec![]));
+    assert_eq!(Folder::with(&at(&[0, 9_000])).port(recorded(1.0, 1)).describe().warnings, [""; 0]);
 }
 
 #[test]
@@ -946,10 +947,10 @@ fn what_is_odd_about_a_file_is_reported() {
     let mut bytes = pcap(KINDS[0], &[(9000, b"first", 5), (5000, b"cut", 90), (12000, b"last", 4)]);
     bytes.truncate(bytes.len() - 1);
     let folder = Folder::with(&bytes);
-    let port = folder.port(PcapConfig::default());
+    let mut port = folder.port(PcapConfig::default());
     let name = folder.path("in.pcap").display().to_string();
     assert_eq!(
-        port.report(),
+        Bench::new().stop(&mut port),
         [
             format!(
                 "{name}: at byte 64, a packet breaks off: 19 bytes are left; the 2 packets before it are used"
@@ -976,8 +977,8 @@ fn output_holds_what_was_transmitted() {
     bench.transmit(&mut port, 1000, &[b"one", &long]);
     bench.transmit(&mut port, 3000, &[b"two"]);
     let name = folder.path("out.pcapng").display().to_string();
-    assert_eq!(port.report(), [format!("{name}: 3 packets written")]);
     assert!(!folder.path("out.pcapng").exists(), "it is put there when it is whole");
+    assert_eq!(bench.stop(&mut port), [format!("{name}: 3 packets written")]);
     drop(port);
     let (packets, file) = parsed(&std::fs::read(folder.path("out.pcapng")).unwrap());
     assert_eq!(packets, [(b"one".to_vec(), 0), (long, 0), (b"two".to_vec(), 2000)]);

@@ -175,14 +175,14 @@ fn a_super_frame_of_the_kernel_lands_in_as_many_buffers_as_it_takes() {
     drop(rx);
     assert_eq!((burst.len(), ledger.card.drops.total()), (1, 1));
     assert_eq!(ledger.card.drops.get(DropReason::Oversize, Stage::Wire), 1);
-    // With the keys that mend it.
-    let report = wire.report().join("\n");
-    assert!(report.contains(" gso_max_size 65536 gro_max_size 65536"), "{report}");
     burst.drain().for_each(|packet| pool.free(packet));
     let came_in = (counters.rx_packets.get(), counters.rx_shed.get());
     assert_eq!(came_in, (20 * sizes.len() as u64 + 1, 1));
     let mut none = VecDeque::new();
-    wire.stop(&mut Transmitter::new(&mut pool, &mut none, &counters, &ledger.card));
+    let mut tx = Transmitter::new(&mut pool, &mut none, &counters, &ledger.card);
+    let report = wire.stop(&mut tx).join("\n");
+    // With the keys that mend it.
+    assert!(report.contains(" gso_max_size 65536 gro_max_size 65536"), "{report}");
     assert_eq!(pool.outstanding(), 0);
 }
 

@@ -7,10 +7,11 @@ use picnic_core::error::ConfigError;
 use picnic_core::ledger::DropReason;
 use picnic_core::packet::landing::Landing;
 use picnic_core::packet::pool::Pool;
-use picnic_core::port::{Arrivals, Capabilities, Receiver, Transmitter, WirePort};
+use picnic_core::port::{
+    Arrivals, Capabilities, Description, Receiver, Status, Transmitter, WirePort,
+};
 use picnic_core::registry::{BuildContext, Component};
 use picnic_core::time::Time;
-use std::os::fd::BorrowedFd;
 
 /// The wire; its interface is made when the card starts.
 #[derive(Debug)]
@@ -48,16 +49,20 @@ impl TapWire {
 }
 
 impl WirePort for TapWire {
-    fn capabilities(&self) -> Capabilities {
-        Capabilities { partial_checksums: true, super_frames: true, ..Capabilities::default() }
-    }
-
-    fn arrivals(&self) -> Arrivals {
-        Arrivals {
-            room: Some(self.wanted.tx_queue_length.into()),
-            origin: "nothing limits what the kernel sends".into(),
-            room_origin: "tx_queue_length",
-            ..Arrivals::default()
+    fn describe(&self) -> Description {
+        Description {
+            capabilities: Capabilities {
+                partial_checksums: true,
+                super_frames: true,
+                ..Capabilities::default()
+            },
+            arrivals: Arrivals {
+                room: Some(self.wanted.tx_queue_length.into()),
+                origin: "nothing limits what the kernel sends".into(),
+                room_origin: "tx_queue_length",
+                ..Arrivals::default()
+            },
+            ..Description::default()
         }
     }
 
@@ -66,10 +71,11 @@ impl WirePort for TapWire {
         Ok(())
     }
 
-    fn stop(&mut self, tx: &mut Transmitter<'_>) {
+    fn stop(&mut self, tx: &mut Transmitter<'_>) -> Vec<String> {
         while let Some(buffer) = self.landing.take() {
             tx.pool().free(buffer);
         }
+        self.queue.as_ref().map_or_else(Vec::new, Queue::report)
     }
 
     fn receive(&mut self, now: Time, rx: &mut Receiver<'_>) {
@@ -113,19 +119,13 @@ impl WirePort for TapWire {
         }
     }
 
-    fn is_up(&self) -> bool {
-        self.queue.as_ref().is_some_and(|queue| queue.next_look().is_none())
-    }
-
-    fn next_deadline(&self) -> Option<Time> {
-        self.queue.as_ref()?.next_look()
-    }
-
-    fn readiness(&self) -> Option<BorrowedFd<'_>> {
-        self.queue.as_ref()?.readiness()
-    }
-
-    fn report(&self) -> Vec<String> {
-        self.queue.as_ref().map_or_else(Vec::new, Queue::report)
+    fn status(&self) -> Status<'_> {
+        let next_look = self.queue.as_ref().and_then(Queue::next_look);
+        Status {
+            next_deadline: next_look,
+            is_up: self.queue.is_some() && next_look.is_none(),
+            readiness: self.queue.as_ref().and_then(Queue::readiness),
+            ..Status::default()
+        }
     }
 }

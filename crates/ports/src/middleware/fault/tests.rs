@@ -3,6 +3,7 @@
 use super::*;
 use crate::harness::Bench;
 use picnic_core::ledger::Stage;
+use picnic_core::port::Capabilities;
 use proptest::prelude::*;
 
 /// A wire that hands over numbered packets.
@@ -49,13 +50,14 @@ impl WirePort for Numbered {
             tx.sent(packet);
         }
     }
-    fn capabilities(&self) -> Capabilities {
-        Capabilities { patient: self.patient, ..Capabilities::default() }
+    fn describe(&self) -> Description {
+        let capabilities = Capabilities { patient: self.patient, ..Capabilities::default() };
+        Description { capabilities, ..Description::default() }
     }
-    fn is_finished(&self) -> bool {
-        self.next == self.count
+    fn status(&self) -> Status<'_> {
+        Status { is_finished: self.next == self.count, ..Status::default() }
     }
-    fn report(&self) -> Vec<String> {
+    fn stop(&mut self, _: &mut Transmitter<'_>) -> Vec<String> {
         vec!["inner".into()]
     }
 }
@@ -210,14 +212,18 @@ fn one_kinds_share_does_not_change_what_another_kind_does() {
 #[test]
 fn held_packets_are_let_go_in_time_and_at_the_end() {
     let config = FaultConfig { reorder: 1.0, reorder_distance: 64, reorder_usecs: 50, ..off() };
-    let mut wire = wrap(Numbered::new(10), config, 1);
     let mut bench = Bench::new();
-    assert_eq!(bench.receive(&mut *wire, 0, 3).len(), 0);
+    let mut wire = || {
+        let mut wire = wrap(Numbered::new(10), config.clone(), 1);
+        assert_eq!(bench.receive(&mut *wire, 0, 3).len(), 0);
+        wire
+    };
+    let (mut ended, mut wire) = (wire(), wire());
     assert_eq!((bench.ledger.received.get(), bench.pool.outstanding()), (0, 0), "not yet received");
-    assert_eq!(wire.next_deadline(), Some(Time::from_nanos(50_000)));
-    assert!(!wire.is_finished());
+    assert_eq!(wire.status().next_deadline, Some(Time::from_nanos(50_000)));
+    assert!(!wire.status().is_finished);
     assert_eq!(
-        wire.report(),
+        bench.stop(&mut *ended),
         [
             "inner",
             "fault: of 3 packets 0 dropped, 0 duplicated, 3 reordered, 0 corrupted, 0 truncated, \
@@ -226,11 +232,11 @@ fn held_packets_are_let_go_in_time_and_at_the_end() {
     );
     let at_50 = bench.receive(&mut *wire, 50_000, 2);
     assert_eq!(at_50.iter().map(|packet| number_of(packet)).collect::<Vec<_>>(), [0, 1]);
-    assert_eq!(wire.next_deadline(), Some(Time::ZERO), "more can be had at once");
+    assert_eq!(wire.status().next_deadline, Some(Time::ZERO), "more can be had at once");
     // The last packet of the wire comes by, and the wire is finished: nothing stays behind.
     assert_eq!(number_of(&bench.receive(&mut *wire, 50_001, 1)[0]), 2);
     assert_eq!(bench.receive(&mut *wire, 50_002, 64).len(), 7);
-    assert!(wire.is_finished() && wire.next_deadline().is_none());
+    assert!(wire.status().is_finished && wire.status().next_deadline.is_none());
     bench.assert_conserved();
 }
 
@@ -324,11 +330,11 @@ proptest! {
             bench.receive(&mut *wire, round * 1000, limit);
             away.into_iter().for_each(|packet| bench.pool.free(packet));
             bench.assert_conserved();
-            if wire.is_finished() {
+            if wire.status().is_finished {
                 break;
             }
         }
-        prop_assert!(wire.is_finished());
+        prop_assert!(wire.status().is_finished);
         if patient {
             prop_assert_eq!(bench.dropped(DropReason::PoolExhausted), 0);
         }

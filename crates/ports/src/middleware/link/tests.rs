@@ -19,8 +19,10 @@ struct Script {
 }
 
 impl WirePort for Script {
-    fn capabilities(&self) -> Capabilities {
-        Capabilities { patient: self.patient, arrival: !self.patient, ..Capabilities::default() }
+    fn describe(&self) -> Description {
+        let (patient, arrival) = (self.patient, !self.patient);
+        let capabilities = Capabilities { patient, arrival, ..Capabilities::default() };
+        Description { capabilities, ..Description::default() }
     }
 
     fn receive(&mut self, now: Time, rx: &mut Receiver<'_>) {
@@ -44,12 +46,12 @@ impl WirePort for Script {
         }
     }
 
-    fn next_deadline(&self) -> Option<Time> {
-        self.frames.front().map(|&(at, _)| Time::from_nanos(at))
-    }
-
-    fn is_finished(&self) -> bool {
-        self.frames.is_empty()
+    fn status(&self) -> Status<'_> {
+        Status {
+            next_deadline: self.frames.front().map(|&(at, _)| Time::from_nanos(at)),
+            is_finished: self.frames.is_empty(),
+            ..Status::default()
+        }
     }
 }
 
@@ -82,7 +84,7 @@ fn model(rate: u64, latency_us: u32, queue: u32, frames: &[(u64, usize)]) -> Vec
 fn stamps(wire: &mut dyn WirePort, bench: &mut Bench, limit: usize) -> Vec<u64> {
     let mut stamps = Vec::new();
     let mut now = Time::ZERO;
-    while let Some(due) = wire.next_deadline() {
+    while let Some(due) = wire.status().next_deadline {
         now = now.max(due);
         let mut burst = Burst::new();
         bench.fill(wire, now.as_nanos(), limit, &mut burst);
@@ -93,7 +95,7 @@ fn stamps(wire: &mut dyn WirePort, bench: &mut Bench, limit: usize) -> Vec<u64> 
             bench.taken += 1;
         }
     }
-    assert!(wire.is_finished());
+    assert!(wire.status().is_finished);
     stamps
 }
 
@@ -113,7 +115,7 @@ fn a_wire_that_waits_fills_the_line_and_loses_nothing() {
     let port = Script { frames, patient: true, ..Script::default() };
     let mut bench = Bench::new();
     let mut wire = linked(port, &config(100.0, 3, 2));
-    assert!(!wire.capabilities().patient && wire.capabilities().arrival);
+    assert!(!wire.describe().capabilities.patient && wire.describe().capabilities.arrival);
     let times = stamps(&mut *wire, &mut bench, 64);
     assert_eq!(times, (1..=500).map(|number| number * 6720 + 3000).collect::<Vec<_>>());
     bench.assert_conserved();
@@ -132,9 +134,8 @@ fn what_the_port_does_not_take_waits_and_holds_up_the_queue() {
     }
     // While the port takes none, the line takes none either.
     assert_eq!((queue.len(), bench.counters.tx_kept.get()), (6, 4));
+    bench.stop(&mut *wire);
     let Bench { pool, ledger, counters, .. } = &mut bench;
-    let mut tx = Transmitter::new(pool, &mut queue, counters, ledger);
-    wire.stop(&mut tx);
     assert_eq!(ledger.drops.get(DropReason::Stopped, Stage::WireTx), 4);
     assert_eq!(counters.tx_kept.get(), 0);
     queue.drain(..).for_each(|packet| pool.free(packet));
@@ -147,9 +148,8 @@ fn a_card_that_stops_gets_its_buffers_back() {
     let frames = (0..100).map(|_| (0, 1514)).collect();
     let mut wire = linked(Script { frames, ..Script::default() }, &config(10.0, 100, 50));
     assert!(bench.receive(&mut *wire, 0, 64).is_empty());
-    let Bench { pool, ledger, counters, .. } = &mut bench;
-    assert_eq!(pool.outstanding(), 50);
-    wire.stop(&mut Transmitter::new(pool, &mut VecDeque::new(), counters, ledger));
+    assert_eq!(bench.pool.outstanding(), 50);
+    bench.stop(&mut *wire);
     bench.assert_conserved();
 }
 
@@ -194,7 +194,7 @@ fn what_no_link_is_like_is_refused() {
 #[test]
 fn what_comes_in_is_bounded_by_the_line() {
     let wire = linked(Script { patient: true, ..Script::default() }, &config(1000.0, 0, 1));
-    assert_eq!(wire.arrivals().rate, Rate::Pps(1_488_096));
+    assert_eq!(wire.describe().arrivals.rate, Rate::Pps(1_488_096));
 }
 
 proptest! {
@@ -250,8 +250,8 @@ proptest! {
             wire.transmit(now, &mut Transmitter::new(pool, &mut waiting, counters, ledger));
             let kept = bench.counters.tx_kept.get() as usize;
             prop_assert_eq!(kept + waiting.len() + bench.ledger.transmitted.get() as usize, lengths.len());
-            let Some(due) = wire.next_deadline() else {
-                if wire.is_finished() { break }
+            let Some(due) = wire.status().next_deadline else {
+                if wire.status().is_finished { break }
                 continue;
             };
             now = now.max(due);
