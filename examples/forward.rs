@@ -1,12 +1,12 @@
-//! A whole NIC in under 80 lines: a card file, a function of one's own, a run.
+//! A whole NIC in under 80 lines: a card file, your own function, a run.
 //!
 //! ```text
 //! cargo run --release --example forward
 //! ```
 //!
 //! Packets to well-known ports are kept together on queue 0; the others are
-//! spread over the queues by `rss`. What the host is given it sends back out, so
-//! packets go round the whole card: wire, rx chain, target queue, tx ring, wire.
+//! spread over the queues by `rss`. The host echoes its packets, so they pass the whole
+//! card: wire, rx chain, target queue, tx ring, wire.
 
 use picnic_control::{Launch, Registries};
 use picnic_core::config::CardFile;
@@ -18,14 +18,14 @@ use std::{error::Error, time::Duration};
 
 const CARD: &str = r#"
 [[wire]]
-port = "generator"           # no root, no network: packets made by seed
+port = "generator"           # no root, no network: packets generated from a seed
 
 [[rx]]
 function = "favour"          # ours, see below
 below = 1024
 
 [[rx]]
-function = "rss"             # what we leave goes on to this one
+function = "rss"             # gets the packets that we pass on
 
 [host]
 attachment = "app"
@@ -33,7 +33,7 @@ mode = "echo"
 queues = 3
 "#;
 
-/// Our function: one type, one line in the list of functions.
+/// Our function: one type, and one line in the list of functions.
 struct Favour;
 
 /// Its keys in the card file.

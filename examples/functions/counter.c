@@ -1,5 +1,5 @@
 /*
- * counter: counts in the network, by a protocol of one's own.
+ * counter: counts in the network, with a protocol of its own.
  *
  *     cc -O2 -shared -fPIC -I include -o counter.so counter.c
  *
@@ -8,8 +8,8 @@
  *
  * A request is an Ethernet frame of type 0x88b5 (for experiments, IEEE 802) whose payload is an
  * operation (1 add, 2 read), a key of one byte, two bytes unused, and a number of four bytes, in
- * network order. The card answers in the host's place: the same frame, back by the wire it came
- * in by, with the addresses swapped, the operation plus 0x80 and the count. The host sees none.
+ * network order. The card answers in the host's place: the same frame, on the wire that it arrived
+ * on, with the addresses swapped, the operation plus 0x80 and the count. The host sees none.
  */
 #include "picnic_function.h"
 #include <stdio.h>

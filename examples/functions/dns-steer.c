@@ -1,5 +1,5 @@
 /*
- * dns-steer: DNS questions and answers to a queue of their own.
+ * dns-steer: steers DNS to its own queue.
  *
  *     cc -O2 -shared -fPIC -I include -o dns-steer.so dns-steer.c
  *
@@ -7,7 +7,7 @@
  *     plugin = "dns-steer.so"
  *     queue = 3
  *
- * A resolver on that queue's core meets no other traffic. UDP and TCP, IPv4 and IPv6, by either
+ * A resolver on that queue's core sees no other traffic. UDP and TCP, IPv4 and IPv6, by either
  * port; later fragments have no ports and go on with the rest. Source: RFC 1035, section 4.2.
  */
 #include "picnic_function.h"
@@ -59,7 +59,7 @@ static int32_t process_packet(void *state, uint64_t now_ns, struct picnic_packet
 }
 
 static const struct picnic_counter counters[] = {
-    { "steered_packets", "Packets of DNS, which went to the queue." },
+    { "steered_packets", "DNS packets steered to the queue." },
     { NULL, NULL },
 };
 
@@ -72,12 +72,12 @@ static void count(void *state, uint64_t *values)
 const struct picnic_function picnic_function = {
     PICNIC_HANDSHAKE,
     .name = "dns-steer",
-    .help = "steer DNS to a queue of its own",
+    .help = "steer DNS to its own queue",
     .flags = PICNIC_WANTS_LAYERS,
     .config_schema =
         "{\"properties\":{"
         "\"queue\":{\"type\":\"integer\",\"minimum\":0,\"maximum\":65535,\"default\":0,"
-        "\"description\":\"The queue that DNS goes to.\"},"
+        "\"description\":\"The queue for DNS.\"},"
         "\"port\":{\"type\":\"integer\",\"minimum\":1,\"maximum\":65535,\"default\":53,"
         "\"description\":\"The port of DNS.\"}}}",
     .init = init,

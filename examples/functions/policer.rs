@@ -1,4 +1,4 @@
-//! A picnic with a function of one's own: `policer`, a token bucket for each flow.
+//! A picnic with its own function: `policer`, a token bucket per flow.
 //!
 //! ```toml
 //! [[rx]]
@@ -22,7 +22,7 @@ use std::process::ExitCode;
 
 const BUCKETS: usize = 4096;
 
-/// The function: when each bucket would be full again, in nanoseconds.
+/// The function: time at which each bucket is full again, in nanoseconds.
 struct Policer {
     full_at: Box<[u64]>,
     packet_ns: u64,
@@ -33,10 +33,10 @@ struct Policer {
 #[derive(Debug, serde::Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 struct Config {
-    /// Packets a second that a flow may send.
+    /// Packets per second that a flow may send.
     #[schemars(range(min = 1, max = 1_000_000_000))]
     rate_pps: u64,
-    /// Packets that it may send at once.
+    /// Burst that a flow may send at once, in packets.
     #[schemars(range(min = 1, max = 1_000_000))]
     burst: u64,
 }
@@ -51,7 +51,7 @@ impl Component for Policer {
     type Product = Box<dyn Function>;
     type Config = Config;
     const NAME: &'static str = "policer";
-    const HELP: &'static str = "drop what a flow sends above its rate";
+    const HELP: &'static str = "drop packets of a flow above its rate";
 
     fn build(config: Config, _: &BuildContext) -> Result<Self::Product, ConfigError> {
         let packet_ns = 1_000_000_000 / config.rate_pps;
@@ -60,7 +60,7 @@ impl Component for Policer {
     }
 }
 
-/// FNV-1a over the addresses and ports; packets without are one flow.
+/// FNV-1a over the addresses and ports; packets without them are one flow.
 fn flow(packet: &mut Descriptor) -> usize {
     let layers = packet.parse();
     let (start, end) = (usize::from(layers.l3_offset) + 12, usize::from(layers.l4_offset) + 4);

@@ -1,4 +1,4 @@
-/* An XDP program of one's own, as any loader would take it: drops what comes from blocked addresses.
+/* An XDP program for any loader: drops packets from blocked addresses.
  *
  *     clang -O2 -g -target bpf -c guard.bpf.c -o guard.bpf.o
  *
@@ -13,7 +13,7 @@
  *     picnic ctl object dump --map blocked
  */
 
-/* Of <linux/bpf.h> and <bpf/bpf_helpers.h>, which objects usually include: all that is used here. */
+/* Of <linux/bpf.h> and <bpf/bpf_helpers.h>, which objects usually include: the parts used here. */
 typedef unsigned char __u8;
 typedef unsigned int __u32;
 typedef unsigned long long __u64;
@@ -32,7 +32,7 @@ struct xdp_md {
 
 static void *(*bpf_map_lookup_elem)(void *map, const void *key) = (void *)1;
 
-/* By source address, as it lies in a packet: packets dropped. */
+/* Dropped packets by source address, in network byte order. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 1024);
@@ -40,7 +40,7 @@ struct {
 	__type(value, __u64);
 } blocked SEC(".maps");
 
-/* By protocol: packets looked at. */
+/* Packets by protocol. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 256);

@@ -1,8 +1,8 @@
-//! The card's arena: boundary tags against what was given out.
+//! The card's arena: boundary tags compared with the list of allocations.
 //!
-//! Three bytes make a step: what to do, and a number. Claims: no two blocks
-//! overlap, none moves or changes, tags stay whole, nothing is freed twice, and
-//! when all is given back the arena is one piece.
+//! Three bytes make a step: an operation and a number. Claims: no two blocks overlap, none moves or
+//! changes, tags stay intact, nothing is freed twice, and once everything is freed the arena is one
+//! piece.
 
 use picnic_os::alloc::Allocator;
 use picnic_os::alloc::boundary_tag::BoundaryTag;
@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 /// Bytes of the arena.
 const ARENA: usize = 8 << 10;
 
-/// Inputs to start from: fill and empty, aligned ones, strangers.
+/// Initial inputs: fill and empty, aligned blocks, foreign pointers.
 pub fn seeds() -> Vec<Vec<u8>> {
     let step = |what: u8, number: u16| [what, number as u8, (number >> 8) as u8];
     vec![

@@ -1,9 +1,9 @@
-//! `bond` in both chains of a card, wires going down and coming back: each packet leaves by a wire
-//! that is used, and one with TCP's numbers in it no more than once.
+//! `bond` in both chains of a card, with wires that go down and return: each packet leaves on a
+//! wire in use, and a TCP segment leaves at most once.
 //!
-//! The bytes choose the keys of both functions and then events: packets that come in and go out, time
-//! that passes, wires that change. Stations are few, so that addresses move, flows meet and
-//! segments come in any order.
+//! The bytes choose the keys of both functions, then events: packets received and sent, time
+//! passing, wires changing. There are few stations, so addresses move, flows meet and segments
+//! arrive in any order.
 
 use crate::components::put;
 use crate::frames;
@@ -17,9 +17,9 @@ use picnic_engine::trial::{Fate, Released, Trial};
 use picnic_functions::registry::FUNCTIONS;
 
 const WIRES: u8 = 3;
-/// Events of an input.
+/// Events per input.
 const EVENTS: usize = 96;
-/// Where the source address of a frame begins.
+/// Offset of a frame's source address.
 const SOURCE: usize = 6;
 const MAC_LENGTH: usize = 6;
 
@@ -32,7 +32,7 @@ fn entry() -> &'static Entry<Box<dyn Function>> {
     FUNCTIONS.iter().find(|entry| entry.name == "bond").expect("bond is in the list")
 }
 
-/// A bond with keys as the bytes say; one without, if those do not fit.
+/// A bond with keys from the bytes; without keys if those do not fit.
 fn build(
     u: &mut Unstructured<'_>,
     mode: &str,
@@ -76,7 +76,7 @@ fn play(u: &mut Unstructured<'_>) -> Result<()> {
                 let frame = frame(u, &all)?;
                 let outcomes = received.give(&mut *rx, now, wire, &frame);
                 for outcome in outcomes.expect("each packet has one fate") {
-                    assert!(outcome.number.is_some(), "nothing is made of what comes in");
+                    assert!(outcome.number.is_some(), "a bond makes no packets on rx");
                 }
             }
             _ => {
@@ -90,12 +90,12 @@ fn play(u: &mut Unstructured<'_>) -> Result<()> {
         }
         now = now + 1000;
     }
-    received.end(&mut *rx).expect("all that has come in goes on");
+    received.end(&mut *rx).expect("all received packets continue");
     sent.end(&mut *tx).expect("nothing waits to be sent");
     Ok(())
 }
 
-/// A frame of any kind between stations of which there are eight and a group.
+/// A frame of any kind between eight stations and a group.
 fn frame(u: &mut Unstructured<'_>, all: &[Vec<u8>]) -> Result<Vec<u8>> {
     let mut frame = u.choose(all)?.clone();
     for begin in [0, SOURCE] {
@@ -105,7 +105,7 @@ fn frame(u: &mut Unstructured<'_>, all: &[Vec<u8>]) -> Result<Vec<u8>> {
             mac.copy_from_slice(&[2 | group, 0, 0, 0, 7, station]);
         }
     }
-    // Numbers of TCP, near each other, and whatever else lies there.
+    // TCP sequence numbers near each other.
     let patches = u.int_in_range(0..=3)?;
     for _ in 0..patches {
         let place = usize::from(u.arbitrary::<u8>()?) % frame.len().max(1);
@@ -116,7 +116,7 @@ fn frame(u: &mut Unstructured<'_>, all: &[Vec<u8>]) -> Result<Vec<u8>> {
     Ok(frame)
 }
 
-/// What has become of one packet that was sent.
+/// Checks the fate of one sent packet.
 fn check(outcomes: &[Released], frame: &[u8], mode: &str, up: &[bool; WIRES as usize]) {
     let (given, copies): (Vec<_>, Vec<_>) =
         outcomes.iter().partition(|outcome| outcome.number.is_some());
@@ -132,12 +132,12 @@ fn check(outcomes: &[Released], frame: &[u8], mode: &str, up: &[bool; WIRES as u
     if !up.contains(&true) {
         assert_eq!(outcomes.len(), 1, "with no wire up nothing is copied");
     } else if !copies.is_empty() {
-        // A wire that has come back may not be used yet.
+        // A wire that returned may not be in use yet.
         assert!(wires.iter().zip(up).all(|(&count, &is_up)| is_up || count == 0));
     }
 }
 
-/// Each mode, with packets that come in and go out and a wire that goes down.
+/// Each mode, with packets in both directions and a wire that goes down.
 pub fn seeds() -> Vec<Vec<u8>> {
     (0..5_u8)
         .map(|mode| {

@@ -1,4 +1,4 @@
-//! Capture files: any bytes, an error in words or packets that lie in the file.
+//! Capture files: any bytes give an error message, or packets inside the file.
 
 use crate::frames;
 use picnic_ports::pcap::CaptureFile;
@@ -26,7 +26,7 @@ pub fn run(data: &[u8]) {
     }
 }
 
-/// A pcap file; `words` is how its numbers are written.
+/// A pcap file; `words` encodes its numbers.
 fn pcap(words: fn(u32) -> [u8; 4], halves: fn(u16) -> [u8; 2], nanoseconds: bool) -> Vec<u8> {
     let mut file = Vec::new();
     let mut put = |numbers: &[u32]| numbers.iter().for_each(|&number| file.extend(words(number)));

@@ -1,7 +1,7 @@
-//! Card files: any text, an error with a place in it or a card that works.
+//! Card files: any text gives an error with a place in it, or a working card.
 //!
-//! A card that is small enough is built whole and turned for some time; its
-//! ledger must balance and its buffers come home.
+//! A card that is small enough is built and polled for some time; its ledger must balance and its
+//! buffers return.
 
 use picnic_control::Launch;
 use picnic_core::config::DEMONSTRATION;
@@ -16,10 +16,10 @@ use picnic_sim::registries;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Relative paths of a card start in a folder that is not there.
+/// Relative paths of a card start in a folder that does not exist.
 const FILE: &str = "/nonexistent/card.toml";
 
-/// Reads the bytes as a card file, builds what it names, runs what it builds.
+/// Reads the bytes as a card file, builds the card, runs it.
 pub fn run(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let file = match picnic_host::sections().parse(text, Some(Path::new(FILE))) {
@@ -29,7 +29,7 @@ pub fn run(data: &[u8]) {
     if let Err(error) = place(&file, &Available::of(0..4)) {
         check(&error, text);
     }
-    // Nothing outside may be touched: what is a path stays within the folder that is not there.
+    // Nothing outside may be touched: paths stay within the folder that does not exist.
     if text.contains('/') || text.contains('\\') {
         return;
     }
@@ -54,7 +54,7 @@ pub fn run(data: &[u8]) {
     }
 }
 
-/// An error says where it is and what it is about, in one line.
+/// An error has a place and a subject, on one line.
 fn check(error: &ConfigError, text: &str) {
     let lines = text.split('\n').count();
     assert!(error.line <= lines, "line {} of {lines}: {error}", error.line);
@@ -62,7 +62,7 @@ fn check(error: &ConfigError, text: &str) {
     assert!(!error.message.contains('\n'), "an error of several lines: {error}");
 }
 
-/// Turns a card in virtual time, then stops it.
+/// Polls a card in virtual time, then stops it.
 fn turn(assembled: Assembled) {
     let Assembled { mut card, queues, view, .. } = assembled;
     let mut target = Target::new(0, queues);
@@ -76,7 +76,7 @@ fn turn(assembled: Assembled) {
     while target.poll(now).packets != 0 || !target.is_empty() {
         card.poll(now);
     }
-    // Buffers that hosts have not sent with come home.
+    // Unused buffers of sending hosts return.
     target.stop_transmitting();
     let missing = card.finish(now);
     let totals = view.ledger.read();
@@ -84,7 +84,7 @@ fn turn(assembled: Assembled) {
     assert_eq!((missing, totals.in_flight), (0, 0), "packets are left over: {totals:?}");
 }
 
-/// Cards of every kind there is, small enough to be run.
+/// Cards of every kind, small enough to run.
 pub fn seeds() -> Vec<Vec<u8>> {
     const SMALL: &str = "[pool]\nbuffers = 256\n[host]\nqueues = 3\nring_size = 64\n";
     let cards = [

@@ -1,4 +1,4 @@
-//! The filters' classifier over any rules, changes and packets: the answer of the list.
+//! The filters' classifier with any rules, changes and packets, compared with the list.
 
 use arbitrary::{Result, Unstructured};
 use picnic_filter::classifier::{Address, BURST, Classifier, Key, NONE};
@@ -6,7 +6,7 @@ use picnic_filter::matching::Tuple;
 use picnic_filter::{FiveTuple, Hidden, PortRange, Prefix, Protocol};
 use std::net::IpAddr;
 
-/// An address with few bits of its own, so that prefixes and packets meet.
+/// An address with few variable bits, so that prefixes match packets.
 fn address(input: &mut Unstructured<'_>, v6: bool) -> Result<IpAddr> {
     let bits: u32 =
         if input.arbitrary()? { input.arbitrary()? } else { input.int_in_range(0..=7)? };
@@ -123,7 +123,7 @@ fn judge(input: &mut Unstructured<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Where fuzzing starts from.
+/// Initial inputs.
 pub fn seeds() -> Vec<Vec<u8>> {
     let pattern = |seed: u32| {
         (0..600_u32)

@@ -1,11 +1,11 @@
-//! Cards made of whatever the registries hold, with keys and values by their types.
+//! Cards made from everything in the registries, with keys and values by their types.
 //!
-//! Mutated text is seldom a card that works. Here the bytes choose components, keys
-//! and values from what each entry says of itself, so a new function, port or
-//! attachment is tried from the day its line is in the list. The card made is text,
-//! and goes the way of every other: see [`crate::card`].
+//! Mutated text rarely is a working card. Here the bytes choose components, keys and values from
+//! each entry's description, so a new function, port or attachment is covered once its line is in
+//! the list. The resulting card is text and takes the same path as every other: see
+//! [`crate::card`].
 //!
-//! The lists are the simulator's: they leave out what opens interfaces of this machine.
+//! The lists are the simulator's, which open no interfaces of this machine.
 
 use crate::card;
 use arbitrary::{Result, Unstructured};
@@ -15,7 +15,7 @@ use picnic_sim::registries;
 use std::cell::OnceCell;
 use std::fmt::Write;
 
-/// Makes a card as the bytes say, builds it, runs it.
+/// Makes a card from the bytes, builds it, runs it.
 pub fn run(data: &[u8]) {
     let text = KNOWN.with(|known| {
         let known = known.get_or_init(Known::of_registries);
@@ -25,14 +25,14 @@ pub fn run(data: &[u8]) {
 }
 
 thread_local! {
-    // Asking the entries for their keys takes longer than running a card.
+    // Describing the entries takes longer than running a card.
     static KNOWN: OnceCell<Known> = const { OnceCell::new() };
 }
 
 /// Names and keys of all components of a kind.
 type Components = Vec<(&'static str, Vec<KeyHelp>)>;
 
-/// What a card can be made of.
+/// The parts of a possible card.
 struct Known {
     wires: Components,
     functions: Components,
@@ -58,7 +58,7 @@ impl Known {
     }
 
     fn card(&self, u: &mut Unstructured<'_>) -> Result<String> {
-        // Small enough to be run.
+        // Small enough to run.
         let mut text = String::from("[pool]\nbuffers = 256\nbuffer_size = 512\n");
         for (name, keys) in &self.sections {
             if matches!(*name, "card" | "interrupt" | "isolation") {
@@ -96,13 +96,13 @@ fn component(
     kind: &str,
     components: &Components,
 ) -> Result<()> {
-    // The first of a list is the one that needs nothing to work.
+    // The first of a list works without anything else.
     let (name, keys) = if u.ratio(2, 3)? { &components[0] } else { u.choose(components)? };
     let _ = writeln!(text, "{kind} = \"{name}\"");
     put(text, u, keys)
 }
 
-/// Some of the keys, each with some value; none when the bytes have come to their end.
+/// Writes some keys with values; none once the bytes are used up.
 pub(crate) fn put(text: &mut String, u: &mut Unstructured<'_>, keys: &[KeyHelp]) -> Result<()> {
     for key in keys {
         if !u.ratio(7, 8)? {
@@ -125,7 +125,7 @@ fn value(u: &mut Unstructured<'_>, of: &str) -> Result<String> {
     let alternatives: Vec<_> = of.split(" | ").collect();
     let chosen = *u.choose(&alternatives)?;
     let values: &[&str] = match chosen {
-        // What is behind the quotes explains.
+        // The text after the quotes is an explanation.
         literal if literal.starts_with('"') => {
             return Ok(literal.split_inclusive('"').take(2).collect());
         }
@@ -137,7 +137,7 @@ fn value(u: &mut Unstructured<'_>, of: &str) -> Result<String> {
     Ok((*u.choose(values)?).to_owned())
 }
 
-/// Some bytes to start from.
+/// Initial inputs.
 pub fn seeds() -> Vec<Vec<u8>> {
     (0..64u32)
         .map(|seed| {

@@ -1,7 +1,7 @@
-//! The control socket: any line is read to calls or errors, and each has an answer.
+//! The control socket: any line becomes calls or errors, and each gets an answer.
 //!
-//! What a call asks for is in range by then, and the answer is one line of JSON. The text of a
-//! swap is read on as a card file, which has a target of its own.
+//! The arguments of a call are then in range, and the answer is one line of JSON. The text of a
+//! swap is a card file, which has its own target.
 
 use picnic_control::methods::components::commanded;
 use picnic_control::protocol::{Call, LONGEST_BATCH, Message, answer, parse};
@@ -33,7 +33,7 @@ fn check(call: Call) {
             assert!(!change.is_empty() && times.iter().all(|&usecs| usecs <= 1_000_000));
         }
         Ok(Request::Component(call)) => {
-            // What a component makes of its arguments is an order or an error.
+            // A component turns arguments into an order or an error.
             let named = commanded(&picnic_host::registries())
                 .filter(|(_, name, _)| *name == call.component);
             let mut commands = named.flat_map(|(_, _, commands)| commands);
@@ -54,7 +54,7 @@ fn check(call: Call) {
     assert_ne!(answer.get("result").is_some(), answer.get("error").is_some());
 }
 
-/// A call of each method, and what is no call.
+/// A call of each method, and texts that are not calls.
 pub fn seeds() -> Vec<Vec<u8>> {
     let mut lines: Vec<String> = methods()
         .iter()

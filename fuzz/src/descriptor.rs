@@ -1,14 +1,13 @@
-//! Descriptor operations in any order, against a plain model of each packet.
+//! Descriptor operations in any order, compared with a plain model of each packet.
 //!
-//! Packets never reach into one another, offsets stay within the buffer, and all
-//! buffers come home.
+//! Packets never overlap, offsets stay within the buffer, and all buffers return.
 
 use arbitrary::{Result, Unstructured};
 use picnic_core::packet::desc::{ChecksumState, Descriptor, GsoType, RssType};
 use picnic_core::packet::pool::{Pool, PoolConfig, ReturnSender};
 use picnic_core::time::Time;
 
-/// A packet and what it should hold.
+/// A packet and its expected contents.
 struct Held {
     packet: Descriptor,
     /// All bytes, over all segments.
@@ -37,7 +36,7 @@ impl Held {
         assert_eq!((packet.rss_hash, packet.rss_type()), self.rss);
     }
 
-    /// One operation, done to both.
+    /// Applies one operation to both.
     fn apply(&mut self, u: &mut Unstructured<'_>) -> Result<()> {
         let packet = &mut self.packet;
         let count: u16 = u.arbitrary()?;
@@ -48,7 +47,7 @@ impl Held {
                 let fits = size <= self.headroom && self.first + size <= 0xffff;
                 assert_eq!(packet.push_front(count), fits);
                 if fits {
-                    // What is there is unspecified, so both say what it is.
+                    // The content is unspecified, so both are set alike.
                     packet.data_mut()[..size].fill(count as u8);
                     self.bytes.splice(..0, vec![count as u8; size]);
                     (self.first, self.headroom) = (self.first + size, self.headroom - size);
@@ -124,17 +123,17 @@ impl Held {
         Ok(())
     }
 
-    /// Bytes may have moved to the first segment, to have `most` there or what there was.
+    /// Bytes may have moved to the first segment, up to `most` or what was present.
     fn has_gathered(&mut self, most: usize) {
         let (first, headroom) = (self.packet.data().len(), self.packet.headroom().into());
         assert!((self.first..=most.max(self.first)).contains(&first));
-        // It moves forward only for want of room, and no more than it gains.
+        // It moves forward only for lack of room, and no more than it gains.
         assert!(headroom <= self.headroom && self.headroom - headroom <= first - self.first);
         (self.first, self.headroom) = (first, headroom);
     }
 }
 
-/// Makes, changes and gives up packets as the bytes say.
+/// Makes, changes and drops packets as the bytes direct.
 pub fn run(data: &[u8]) {
     let mut u = Unstructured::new(data);
     let config = PoolConfig {
@@ -195,7 +194,7 @@ fn operate(
     Ok(())
 }
 
-/// Some bytes to start from; the operations are found from there.
+/// Initial inputs.
 pub fn seeds() -> Vec<Vec<u8>> {
     (0..4u32)
         .map(|seed| {

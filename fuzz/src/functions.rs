@@ -1,8 +1,8 @@
-//! Every function of the registry over any packets: one fate each, and all buffers home.
+//! Every function of the registry with any packets: one fate each, and all buffers return.
 //!
-//! The bytes choose a function, its keys by their types, and packets with what may be known of
-//! them: checksums, segmentation, a tag aside. A new function is tried from the day its line is in
-//! the list. Buffers are small, so that headers go on in a second one.
+//! The bytes choose a function, its keys by their types, and packets with metadata: checksums,
+//! segmentation, a stripped tag. A new function is covered once its line is in the list. Buffers
+//! are small, so headers continue in a second one.
 
 use crate::components::put;
 use arbitrary::{Result, Unstructured};
@@ -14,12 +14,12 @@ use picnic_engine::trial::conformance;
 use picnic_functions::registry::FUNCTIONS;
 use std::cell::OnceCell;
 
-/// What does not change from input to input.
+/// State shared by all inputs.
 struct Known {
     context: BuildContext,
-    /// Of each function: the keys that it must be given, and all it has.
+    /// For each function: its mandatory keys, and all its keys.
     keys: Vec<(String, Vec<KeyHelp>)>,
-    // What examples name is in it.
+    // Folder for files that examples name.
     _folder: tempfile::TempDir,
 }
 
@@ -44,7 +44,7 @@ impl Known {
         Known { context, keys, _folder: folder }
     }
 
-    /// A function with keys as the bytes say; with those that it needs, if they do not fit.
+    /// A function with keys from the bytes; with only the mandatory keys if those do not fit.
     fn build(&self, u: &mut Unstructured<'_>) -> Result<Box<dyn Function>> {
         let index = usize::from(u.arbitrary::<u8>()?) % FUNCTIONS.len();
         let (entry, (example, keys)) = (&FUNCTIONS[index], &self.keys[index]);

@@ -1,4 +1,4 @@
-//! Header parsing: any bytes, one answer, no panic, no offset out of the packet.
+//! Header parsing: any bytes, one answer, no panic, no offset outside the packet.
 
 use crate::frames;
 use picnic_core::packet::layers::{L3Kind, L4Kind, Layers, parse, parse_slow};
@@ -15,7 +15,7 @@ pub fn run(data: &[u8]) {
     assert!(usize::from(layers.l4_offset) <= data.len(), "L4 beyond the packet");
     assert!(layers.vlan_count <= 2);
     whole_means_whole(data, &layers);
-    // The accessors must bear bytes that the layers were not parsed from.
+    // The accessors must tolerate bytes that the layers were not parsed from.
     for bytes in [data, data.get(..data.len() / 2).unwrap_or_default(), &[]] {
         black_box(layers.ipv4_addresses(bytes));
         black_box(layers.ipv6_addresses(bytes));
@@ -30,7 +30,7 @@ pub fn run(data: &[u8]) {
     }
 }
 
-/// Where nothing is malformed, the views take L3 and L4 at the offsets given.
+/// If nothing is malformed, the views accept L3 and L4 at the given offsets.
 fn whole_means_whole(data: &[u8], layers: &Layers) {
     let packet_type = layers.packet_type;
     if packet_type.is_malformed() {
@@ -124,7 +124,7 @@ fn read(bytes: &[u8]) {
     }
 }
 
-/// Setters may make lengths lie; what is read after them must still not panic.
+/// Setters may make lengths wrong; later reads must still not panic.
 fn write(bytes: &mut [u8]) {
     let Some(&chosen) = bytes.last() else { return };
     let number = u16::from(chosen) << 8 | u16::from(chosen);

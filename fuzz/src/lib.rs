@@ -1,15 +1,14 @@
-//! What the fuzz targets do with their bytes, and where they start from.
+//! The fuzz targets and their initial inputs.
 //!
 //! ```text
 //! make fuzz SECONDS=600 TARGETS="rss card"     libFuzzer, on stable Rust
 //! cargo +nightly fuzz run rss                  the same targets, under cargo-fuzz
 //! ```
 //!
-//! A target is a module with `run` (the claims, as assertions) and `seeds` (inputs
-//! made by code, so that no binary file is kept in the repository). What libFuzzer
-//! adds to them is kept in `corpus/TARGET`, outside the repository too. An input
-//! that broke something goes as a line of hex into `regressions/TARGET.txt`, and
-//! every run starts with it.
+//! A target is a module with `run` (the claims, as assertions) and `seeds` (inputs made by code, so
+//! that no binary file is kept in the repository). Inputs that libFuzzer finds are kept in
+//! `corpus/TARGET`, also outside the repository. An input that caused a failure becomes a line of
+//! hex in `regressions/TARGET.txt`, and every run starts with it.
 
 #![forbid(unsafe_code)]
 
@@ -32,10 +31,9 @@ pub mod sciron;
 
 pub use picnic_engine::trial::frames;
 
-/// Puts a target's seeds and regressions where libFuzzer starts from.
+/// Writes a target's seeds and regressions to its corpus.
 ///
-/// # Panics
-/// The folder cannot be written, or a regression is no hex: whoever runs this must know.
+/// # Panics The folder cannot be written, or a regression is not hex.
 pub fn plant(target: &str, seeds: &[Vec<u8>]) {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let folder = root.join("corpus").join(target);
@@ -54,14 +52,14 @@ pub fn plant(target: &str, seeds: &[Vec<u8>]) {
     }
 }
 
-/// The lines of a regression file that are inputs; `#` starts a comment.
+/// The inputs in a regression file; `#` starts a comment.
 fn regressions(text: &str) -> impl Iterator<Item = &str> {
     text.lines()
         .map(|line| line.split('#').next().unwrap_or("").trim())
         .filter(|line| !line.is_empty())
 }
 
-/// The bytes that hex digits stand for.
+/// Decodes hex digits.
 fn from_hex(text: &str) -> Option<Vec<u8>> {
     let pairs = text.as_bytes().chunks(2);
     pairs

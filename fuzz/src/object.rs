@@ -1,10 +1,10 @@
-//! Object files of a user's own XDP programs: any bytes, which get a function more or are refused.
+//! Users' XDP object files: any bytes get an additional function or are refused.
 
 use picnic_kernel::wrapped;
 use std::path::Path;
 use std::process::Command;
 
-/// Puts what goes back to the chain behind the program `guard`.
+/// Adds the code that returns to the chain after the program `guard`.
 pub fn run(data: &[u8]) {
     if let Some((bytes, name)) = wrapped(data, "guard") {
         assert_eq!(name, "picnic_guard");
@@ -12,10 +12,9 @@ pub fn run(data: &[u8]) {
     }
 }
 
-/// The object files of the examples, as far as there is clang to compile them.
+/// The object files of the examples, if there is a clang to compile them.
 ///
-/// # Panics
-/// There is no folder for them.
+/// # Panics The folder cannot be created.
 pub fn seeds() -> Vec<Vec<u8>> {
     let folder = tempfile::tempdir().expect("a folder for the objects");
     let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/objects");

@@ -1,7 +1,7 @@
-//! The boundary to shared objects: schemas and keys of any kind, and an object that returns anything.
+//! The boundary to shared objects: any schema and keys, and an object that returns anything.
 //!
-//! The object is trusted code, so what it returns is all that is tried: it does with each packet
-//! what the packet's first bytes say (`scripted.c`, compiled when the first input comes).
+//! The object is trusted code, so only its return values are varied: it follows the first bytes of
+//! each packet (`scripted.c`, compiled at the first input).
 
 use crate::frames;
 use arbitrary::{Result, Unstructured};
@@ -18,7 +18,7 @@ use std::cell::RefCell;
 use std::path::Path;
 use std::process::Command;
 
-/// One instance, for all inputs: loading it takes longer than an input.
+/// One instance for all inputs: loading takes longer than an input.
 struct Scripted {
     function: Box<dyn Function>,
     context: BuildContext,
@@ -50,13 +50,13 @@ impl Scripted {
             directory: folder.path().into(),
             ..BuildContext::default()
         };
-        // The object is in memory then; its file may go.
+        // The object is in memory; its file may be removed.
         let function = ENTRY.build(&section, &context).expect("the object loads");
         Scripted { function, context }
     }
 }
 
-/// The first byte says which side of the boundary the others are for.
+/// The first byte selects the side of the boundary.
 pub fn run(data: &[u8]) {
     let mut u = Unstructured::new(data);
     let _ = match u.arbitrary::<u8>() {
@@ -67,7 +67,7 @@ pub fn run(data: &[u8]) {
     };
 }
 
-/// A schema and keys as text: an error, or keys that pass again and need no more.
+/// A schema and keys as text: an error, or keys that pass again unchanged.
 fn keys(mut u: Unstructured<'_>) -> Result<()> {
     let length = usize::from(u.arbitrary::<u16>()?).min(u.len());
     let schema = String::from_utf8_lossy(u.bytes(length)?).into_owned();
@@ -126,7 +126,7 @@ fn packets(mut u: Unstructured<'_>) -> Result<()> {
     })
 }
 
-/// A packet that left has its own bytes where it still has any.
+/// A packet that left has its own bytes where any remain.
 fn check(outcome: &Released, given: &[&[u8]]) {
     if matches!(outcome.fate, Fate::Dropped(_) | Fate::Consumed) {
         return;
@@ -137,7 +137,7 @@ fn check(outcome: &Released, given: &[&[u8]]) {
     };
     let moved = match done & 7 {
         0 => 0,
-        // A packet held back is asked again, by what its first bytes are then.
+        // A held packet is processed again, by its then first bytes.
         2 if i32::from_le_bytes([a, b, c, d]) != picnic_plugin::abi::HOLD => {
             isize::from(i16::from_le_bytes([low, high]))
         }

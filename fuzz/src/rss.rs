@@ -1,4 +1,4 @@
-//! `rss` over any packets: each leaves by one door, by the queue its hash says.
+//! `rss` with any packets: each leaves through one door, to the queue of its hash.
 
 use crate::frames;
 use arbitrary::{Result, Unstructured};
@@ -23,7 +23,7 @@ const QUEUES: u16 = 4;
 /// Smaller than a burst, so that rings fill up.
 const RING: usize = 32;
 
-/// The end of the chain: nothing is handed on but by the burst.
+/// The end of the chain: nothing arrives here except in bursts.
 struct Nowhere;
 
 impl Onward for Nowhere {
@@ -58,11 +58,11 @@ impl Bench {
 }
 
 thread_local! {
-    // Mapping a pool for each input would be most of the work.
+    // Mapping a pool for each input would dominate the time.
     static BENCH: RefCell<Bench> = RefCell::new(Bench::new());
 }
 
-/// What the bytes ask of `rss`.
+/// Settings of `rss` from the bytes.
 fn config(u: &mut Unstructured<'_>) -> Result<Config> {
     let hash = *u.choose(&[HashName::Toeplitz, HashName::Jhash, HashName::Lookup2])?;
     let types: u8 = u.arbitrary()?;
@@ -88,11 +88,11 @@ pub fn run(data: &[u8]) {
     BENCH.with_borrow_mut(|bench| while process(&mut u, &mut rss, bench) {});
 }
 
-/// One burst; false if the bytes have come to their end.
+/// One burst; false once the bytes are used up.
 fn process(u: &mut Unstructured<'_>, rss: &mut Rss, bench: &mut Bench) -> bool {
     let Bench { doors, rings } = bench;
     let mut burst = Burst::new();
-    // By `mark`: what was put in.
+    // By `mark`: the sent bytes.
     let mut sent = Vec::<&[u8]>::new();
     while burst.room() != 0 && !u.is_empty() {
         let length = usize::from(u.arbitrary::<u8>().unwrap_or(0)).min(u.len());
@@ -139,7 +139,7 @@ fn doors_dropped(ledger: &Ledger) -> u64 {
     ledger.card.drops.get(DropReason::RingFull, Stage::Steer)
 }
 
-/// The packet is as it came, and where `classify` says it should be.
+/// The packet is unchanged, and in the queue that `classify` names.
 fn check(rss: &Rss, packet: &Descriptor, sent: &[&[u8]], queue: Option<u16>) {
     assert_eq!(packet.data(), sent[packet.mark as usize], "rss has changed the bytes");
     let wanted = rss.classify(packet.data());

@@ -1,9 +1,9 @@
-//! SCIRON's file of rules from any text: read and printed back, or refused in words.
+//! SCIRON's rules file from any text: read and printed back, or refused with a message.
 
 use picnic_filter::Filters;
 use picnic_sciron::{Installation, Rules};
 
-/// What is read prints to what reads back the same, checks, and can be installed.
+/// Rules that were read print to text that reads back the same, can be checked and installed.
 pub fn run(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     match text.parse::<Rules>() {
@@ -29,7 +29,7 @@ pub fn run(data: &[u8]) {
     }
 }
 
-/// Where fuzzing starts from.
+/// Initial inputs.
 pub fn seeds() -> Vec<Vec<u8>> {
     let texts = [
         "",

@@ -1,4 +1,4 @@
-//! `[sciron]` of a card file: the firewall is there before the first packet.
+//! `[sciron]` of a card file: a firewall in force from the first packet.
 //!
 //! ```toml
 //! [sciron]
@@ -16,45 +16,43 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
 
-/// What a card file can say of the firewall.
+/// The section of the firewall.
 pub const SECTIONS: &[SectionEntry] = &[SectionEntry::of::<Keys>()];
 
 /// The keys of `[sciron]`.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Keys {
-    /// The file of rules, relative to the card file.
+    /// The rules file, relative to the card file.
     pub rules: Option<PathBuf>,
-    /// Where the rules are: "nic" (borrowed core) or "driver" (target core).
+    /// Place of the filters: "nic" (borrowed core) or "driver" (target core).
     pub place: Place,
-    /// Which packets they are for: "rx", "tx" or "both".
+    /// Direction of the packets: "rx", "tx" or "both".
     pub direction: Sides,
 }
 
 impl SectionConfig for Keys {
     const NAME: &'static str = "sciron";
-    const HELP: &'static str = "A firewall, there before the first packet.";
+    const HELP: &'static str = "A firewall, in force from the first packet.";
     const SHAPE: Shape = Shape::Optional;
 
     fn check(&self) -> Result<(), ConfigError> {
-        let message = "found none, allowed: the path of a file of rules";
+        let message = "missing, expected the path of a rules file";
         let missing = || ConfigError::new("rules", message);
         self.rules.as_ref().map(drop).ok_or_else(missing)
     }
 }
 
-/// Adds the filters that a card's `[sciron]` describes, if it has one: to be put into a
-/// program's `Registries`.
+/// Adds the filters of a card's `[sciron]` section, if it has one; for a program's `Registries`.
 ///
-/// # Errors
-/// What is wrong with the section, or with the file of rules.
+/// # Errors The section or the rules file is wrong.
 pub fn add(file: &CardFile, filters: &Filters) -> Result<(), ConfigError> {
     for keys in file.given::<Keys>() {
         let section = &keys.section;
         let path = file.directory.join(keys.rules.as_deref().unwrap_or(Path::new("")));
         section.files().read("rules", &path).map_err(|error| section.locate(error))?;
         let rules = Rules::load(&path).map_err(|faults| {
-            // The fault's own place, and the key that led there.
+            // The place of the error, and the key that led there.
             let lines = faults.to_string().replace('\n', "; ");
             section.locate(ConfigError::new("rules", lines))
         })?;

@@ -1,14 +1,14 @@
 //! Rules that never apply, and rules in conflict.
 //!
-//! What is found, of each pair of rules:
+//! Findings for each pair of rules:
 //!
-//! - *shadowed*: all that the later one matches an earlier one decides the other way;
-//! - *redundant*: all that the later one matches an earlier one decides the same way;
+//! - *shadowed*: an earlier rule matches all packets of the later one and decides otherwise;
+//! - *redundant*: an earlier rule matches all packets of the later one and decides the same;
 //! - *overlap*: some packets match both, and the two decide differently, so that their order
 //!   matters.
 //!
-//! A rule that several earlier ones cover only together is not found. A rule is told as shadowed
-//! or redundant by the first that covers it, and then in no overlap.
+//! A rule that only several earlier ones together cover is not found. A shadowed or redundant rule
+//! is listed with the first rule that covers it, and not as an overlap.
 //!
 //! Pairs are compared one by one: seconds for the largest files.
 
@@ -17,7 +17,7 @@ use picnic_filter::{FiveTuple, Prefix, Protocol};
 use serde::Serialize;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// Overlaps that are told; all are counted.
+/// Most overlaps listed; all are counted.
 const MOST_OVERLAPS: usize = 100;
 
 /// Two rules.
@@ -29,18 +29,18 @@ pub struct Pair {
     pub earlier_line: usize,
 }
 
-/// What was found.
+/// Result of a check.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Findings {
-    /// Rules in the file.
+    /// Number of rules in the file.
     pub rules: usize,
-    /// Rules that never apply, and would decide otherwise.
+    /// Rules that never apply and would decide otherwise.
     pub shadowed: Vec<Pair>,
-    /// Rules that never apply, and would decide the same.
+    /// Rules that never apply and would decide the same.
     pub redundant: Vec<Pair>,
     /// Pairs whose order matters; the first hundred.
     pub overlaps: Vec<Pair>,
-    /// All such pairs.
+    /// Number of such pairs.
     pub overlap_count: usize,
 }
 
@@ -78,7 +78,7 @@ impl Rules {
     }
 }
 
-/// The prefixes of a rule, one that is not given being all of the rule's family, if it has one.
+/// The prefixes of a rule; a missing one means all addresses of the rule's family, if it has one.
 fn prefixes(tuple: &FiveTuple) -> [Option<Prefix>; 2] {
     let all = match tuple.is_ipv4() {
         Some(true) => Prefix::new(Ipv4Addr::UNSPECIFIED, 0),
@@ -107,14 +107,14 @@ fn covers(outer: &FiveTuple, inner: &FiveTuple) -> bool {
 
 /// Whether some packet matches both.
 fn overlap(a: &FiveTuple, b: &FiveTuple) -> bool {
-    // Over IPv6 a packet has the authentication header's protocol and the one behind it.
+    // In IPv6, a packet has the authentication header's protocol and the one after it.
     let is_ipv6 = [a, b].iter().all(|rule| rule.is_ipv4() != Some(true));
     let authenticated = [a, b].iter().any(|rule| rule.protocol == Some(Protocol::AUTHENTICATION));
     let protocols = match (a.protocol, b.protocol) {
         _ if is_ipv6 && authenticated => true,
         (Some(a), Some(b)) => a == b,
         (Some(one), None) | (None, Some(one)) => {
-            // Ports are of TCP and UDP alone.
+            // Only TCP and UDP have ports.
             !(a.has_ports() || b.has_ports()) || [6, 17].contains(&one.0)
         }
         (None, None) => true,

@@ -1,4 +1,4 @@
-//! Rules as filters: in a group of their own, in the order of the file.
+//! Rules as filters: in their own group, in the order of the file.
 
 use crate::rules::{Rules, Verdict};
 use picnic_filter::reload::Reloaded;
@@ -10,10 +10,10 @@ use serde::{Deserialize, Serialize};
 
 /// The group of SCIRON's filters.
 pub const GROUP: &str = "sciron";
-/// The name of the default's filter. Its priority is that of the last line there could be.
+/// Name of the default's filter. Its priority follows the last possible line.
 const DEFAULT: &str = "default";
 
-/// Which way the packets go that the rules are for.
+/// Direction of the packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Sides {
@@ -36,12 +36,12 @@ impl Sides {
     }
 }
 
-/// Where the rules are to be.
+/// Where the rules are installed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Installation {
-    /// On the card or at the driver.
+    /// At the card or at the driver.
     pub place: Place,
-    /// For which packets.
+    /// Direction of the packets.
     pub sides: Sides,
 }
 
@@ -69,11 +69,10 @@ impl Rules {
         installation.sides.directions().iter().flat_map(of_direction).collect()
     }
 
-    /// Puts the rules in place of those there are, at once. A rule that stays keeps its counters,
-    /// wherever it stands in the file.
+    /// Replaces the installed rules at once. A rule that stays keeps its counters, even if its line
+    /// changes.
     ///
-    /// # Errors
-    /// The card cannot have so many filters; nothing is changed then.
+    /// # Errors The card has no room for these filters; then nothing is changed.
     pub fn install(
         &self,
         filters: &Filters,

@@ -1,4 +1,4 @@
-//! What `picnic sciron check` says of a file, to people and to programs.
+//! The output of `picnic sciron check`, as text and as JSON.
 
 use crate::check::{Findings, Pair};
 use crate::rules::{Fault, Faults, Rules};
@@ -6,7 +6,7 @@ use serde::Serialize;
 use std::fmt::Write;
 use std::path::Path;
 
-/// What is to be said of one file.
+/// The report on one file.
 #[derive(Clone, Debug)]
 pub struct Report {
     file: String,
@@ -23,7 +23,7 @@ pub fn of(path: &Path) -> Report {
 }
 
 impl Report {
-    /// For programs: one object.
+    /// As one JSON object.
     pub fn json(&self) -> serde_json::Value {
         #[derive(Serialize)]
         struct Good<'a> {
@@ -49,11 +49,11 @@ impl Report {
             }
             Err(faults) => serde_json::to_value(Bad { file, valid: false, faults: &faults.faults }),
         };
-        // Plain data: it can always be written.
+        // Plain data can always be written.
         object.unwrap_or_default()
     }
 
-    /// For people; empty if the file is wrong.
+    /// As text; empty if the file is wrong.
     pub fn text(&self) -> String {
         let Ok((rules, findings)) = &self.outcome else { return String::new() };
         let mut text = String::new();
@@ -71,9 +71,9 @@ impl Report {
                 );
             }
         };
-        tell(&findings.shadowed, "shadowed", "never applies, decided the other way by");
-        tell(&findings.redundant, "redundant", "never applies, decided the same way by");
-        tell(&findings.overlaps, "overlap", "decides otherwise for packets that also match");
+        tell(&findings.shadowed, "shadowed", "never applies; the opposite is decided by");
+        tell(&findings.redundant, "redundant", "never applies; the same is decided by");
+        tell(&findings.overlaps, "overlap", "decides differently for packets that also match");
         let _ = writeln!(
             text,
             "{}: {} rules, default {}; {} shadowed, {} redundant, {} overlaps{}",
@@ -84,7 +84,7 @@ impl Report {
             findings.redundant.len(),
             findings.overlap_count,
             if findings.overlap_count > findings.overlaps.len() {
-                format!(" (the first {} are told)", findings.overlaps.len())
+                format!(" (the first {} are shown)", findings.overlaps.len())
             } else {
                 String::new()
             }
@@ -92,10 +92,9 @@ impl Report {
         text
     }
 
-    /// What was found in a file that is right.
+    /// The findings in a valid file.
     ///
-    /// # Errors
-    /// What is wrong with the file.
+    /// # Errors The faults of the file.
     pub fn findings(&self) -> Result<&Findings, &Faults> {
         self.outcome.as_ref().map(|(_, findings)| findings)
     }

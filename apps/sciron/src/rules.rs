@@ -1,4 +1,4 @@
-//! The file of rules: one to a line, the first that matches decides.
+//! The rules file: one rule per line; the first match decides.
 //!
 //! ```text
 //! rules    = { line }
@@ -12,12 +12,12 @@
 //! action   = "accept" | "drop"
 //! ```
 //!
-//! Fields are set apart by blanks. Addresses are of IPv4 or IPv6, those of one rule of the same;
-//! an address without length is one host. Ports go with tcp, udp and any. `default` says what
-//! becomes of IP packets that no rule matches; without it they are accepted. A file has one
+//! Fields are separated by blanks. Addresses are of IPv4 or IPv6, those of one rule of the same;
+//! an address without length is one host. Ports go with tcp, udp and any. `default` decides about
+//! IP packets that no rule matches; without it they are accepted. A file has one
 //! `default` at most, anywhere, and one `unreadable`.
 //!
-//! What is no IP (ARP, say) is never touched. A rule with ports matches no fragment: not even
+//! Packets other than IP (such as ARP) always pass. A rule with ports matches no fragment: not even
 //! the first, as all fragments of a packet must have one fate. Fragments and others whose headers
 //! cannot be read are dropped where a rule that drops could have matched; with `unreadable accept`
 //! such a rule passes them on to the next.
@@ -32,23 +32,23 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-/// Rules that a file may have: what one list of filters holds, but for the default.
+/// Most rules in a file: the capacity of a list of filters, minus the default.
 pub const MOST_RULES: usize = picnic_filter::MOST_FILTERS - 1;
-/// Bytes of the longest file.
+/// Size limit of a file, in bytes.
 const LONGEST: usize = 8 * LONGEST_FILE;
-/// Faults told of one file.
+/// Most faults listed for one file.
 const MOST_FAULTS: usize = 20;
 const FIELDS: [&str; 6] =
     ["protocol", "source", "destination", "source_ports", "destination_ports", "action"];
 
-/// What becomes of a packet.
+/// The decision about a packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
-    /// It goes on.
+    /// Pass it.
     #[default]
     Accept,
-    /// It ends here.
+    /// Drop it.
     Drop,
 }
 
@@ -74,9 +74,9 @@ impl fmt::Display for Verdict {
 pub struct Rule {
     /// Its line in the file, from 1.
     pub line: usize,
-    /// What it matches.
+    /// Its condition.
     pub tuple: FiveTuple,
-    /// What becomes of that.
+    /// Its decision.
     pub verdict: Verdict,
 }
 
@@ -100,22 +100,22 @@ impl fmt::Display for Rule {
 /// A fault in a file of rules.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Fault {
-    /// The line, from 1; 0 if it is about the file.
+    /// The line, from 1; 0 for the whole file.
     pub line: usize,
-    /// The field; empty if it is about the line.
+    /// The field; empty for the whole line.
     pub field: &'static str,
-    /// What was found.
+    /// The value found.
     pub found: String,
-    /// What is allowed.
+    /// The values allowed.
     pub allowed: String,
 }
 
-/// What is wrong with a file of rules: the first faults, in order.
+/// The first faults of a rules file, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Faults {
     /// The file, if there is one.
     pub file: Option<PathBuf>,
-    /// Each of them, up to 20.
+    /// The faults, up to 20.
     pub faults: Vec<Fault>,
 }
 
@@ -152,24 +152,23 @@ impl std::error::Error for Faults {}
 pub struct Rules {
     /// In order.
     pub rules: Vec<Rule>,
-    /// Of IP packets that no rule matches.
+    /// Decision about IP packets that no rule matches.
     pub default: Verdict,
-    /// Of packets that a rule which drops could match but cannot read.
+    /// Treatment of packets that a dropping rule could match but cannot read.
     pub unreadable: Unreadable,
 }
 
 impl Rules {
     /// Reads a file.
     ///
-    /// # Errors
-    /// It cannot be read, or what is wrong with it: line, field, found, allowed.
+    /// # Errors It cannot be read, or its faults: line, field, found, allowed.
     pub fn load(path: &Path) -> Result<Self, Faults> {
         let of_file = |found: String, allowed: &str| Faults {
             file: Some(path.into()),
             faults: vec![Fault { line: 0, field: "", found, allowed: allowed.into() }],
         };
         let mut bytes = Vec::new();
-        // One byte more, to know a longer file from one that ends there.
+        // One more byte, to detect a longer file.
         picnic_core::files::open(path)
             .and_then(|file| file.take(LONGEST as u64 + 1).read_to_end(&mut bytes))
             .map_err(|error| of_file(what_is_there(&error), "a file of rules"))?;
@@ -181,7 +180,7 @@ impl Rules {
         text.parse().map_err(|faults| Faults { file: Some(path.into()), ..faults })
     }
 
-    /// What becomes of a packet, and the rule that says so; `None` for the default.
+    /// The decision about a packet, with its rule; `None` for the default.
     ///
     /// Reads the rules from the top: for tests, and to explain.
     pub fn verdict(&self, packet: &Tuple) -> (Verdict, Option<&Rule>) {
@@ -192,13 +191,13 @@ impl Rules {
         match self.rules.iter().find(|rule| decides(&rule.tuple, rule.verdict)) {
             Some(rule) => (rule.verdict, Some(rule)),
             None if decides(&FiveTuple::default(), self.default) => (self.default, None),
-            // Whether it is IP cannot be read.
+            // Whether it is IP cannot be determined.
             None => (Verdict::Accept, None),
         }
     }
 }
 
-/// What was found in place of a file that can be read.
+/// Describes the object found instead of a readable file.
 fn what_is_there(error: &std::io::Error) -> String {
     let other = error.get_ref().and_then(|inner| inner.downcast_ref::<NoFile>());
     other.map_or_else(|| error.to_string(), |NoFile(found)| (*found).into())
@@ -259,7 +258,7 @@ impl FromStr for Rules {
     }
 }
 
-/// No more of what was found than a message bears.
+/// Shortens a text to what fits in a message.
 fn brief(text: &str) -> String {
     const LONGEST: usize = 60;
     match text.char_indices().nth(LONGEST) {
@@ -316,7 +315,7 @@ fn rule(line: usize, fields: &[&str]) -> Result<Rule, (&'static str, Reason)> {
     Ok(Rule { line, tuple, verdict })
 }
 
-/// A file that reads back to the same rules, but for their lines.
+/// A file that reads back to the same rules, apart from their lines.
 impl fmt::Display for Rules {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for rule in &self.rules {

@@ -14,13 +14,12 @@ use picnic_core::registry::BuildContext;
 use picnic_os::task::{Bounds, TaskSpec};
 use picnic_wcet::{CostProfile, Graph};
 
-/// The key that names the profile, below `[os]`.
+/// The key of the profile in `[os]`.
 const KEY: &str = "cost_profile";
 
-/// The profile that tasks of a card are bounded under.
+/// The profile for the bounds of a card's tasks.
 ///
-/// # Errors
-/// The file cannot be read, or what is wrong in it: file, line, key, found, allowed.
+/// # Errors The file cannot be read, or is wrong: file, line, key, found, allowed.
 pub fn profile(context: &BuildContext) -> Result<CostProfile, ConfigError> {
     match &context.cost_profile {
         None => Ok(CostProfile::built_in()),
@@ -28,24 +27,22 @@ pub fn profile(context: &BuildContext) -> Result<CostProfile, ConfigError> {
     }
 }
 
-/// A specification with the bounds that a graph has under the card's profile.
+/// A specification with the graph's bounds under the card's profile.
 ///
-/// # Errors
-/// As [`profile`].
+/// # Errors As [`profile`].
 pub fn bounded(
     spec: TaskSpec,
     graph: &Graph,
     context: &BuildContext,
 ) -> Result<TaskSpec, ConfigError> {
-    // A launch has read it before.
+    // The launch has read it before.
     let told = |error: ConfigError| ConfigError::new("task", format!("os.{KEY}: {error}"));
     under(spec, graph, &profile(context).map_err(told)?)
 }
 
-/// A specification with the bounds that a graph has under a profile.
+/// A specification with the graph's bounds under a profile.
 ///
-/// # Errors
-/// The graph has none, which is none that `#[task]` makes.
+/// # Errors The graph has no bounds; graphs from `#[task]` always have.
 pub fn under(
     spec: TaskSpec,
     graph: &Graph,

@@ -12,12 +12,11 @@
 //! pause_us = 500         # from the end of one to the start of the next
 //! ```
 //!
-//! Each segment stands for its nanoseconds: the world lets them pass, on a real
-//! core by working, on a virtual one by the clock. Its bound is as much, unless
-//! `bound_percent` says otherwise, so overruns can be had by asking. No cost
-//! profile has a part in it: what it takes is what it was told to take.
+//! Each segment takes its stated time: by working on a real core, by advancing the clock on a
+//! virtual one. Its bound is the same time, unless `bound_percent` changes it to provoke overruns.
+//! The cost profile has no influence.
 //!
-//! `picnic ctl busy pause-us 50` makes one that is not periodic a greater load while it runs.
+//! `picnic ctl busy pause-us 50` increases the load of a task that is not periodic while it runs.
 
 use crate::graphs::Task;
 use picnic_core::command::{CommandEntry, CommandError, ComponentChange, Get, Inspect, Set};
@@ -42,9 +41,9 @@ pub struct Busy;
 pub struct Config {
     /// Nanoseconds of work in each segment of an invocation, each 1 to 1000000000.
     pub segments_ns: Vec<u64>,
-    /// Bound of a segment in percent of its work.
+    /// Bound of a segment, in percent of its work.
     pub bound_percent: u64,
-    /// Microseconds between two invocations of a task that is not periodic; 0: a yield.
+    /// Microseconds between two invocations of a task that is not periodic; 0: only a yield.
     pub pause_us: u64,
     /// Invocations after which the task ends; 0: never.
     pub invocations: u64,
@@ -63,7 +62,7 @@ impl Component for Busy {
     type Product = Setup;
     type Config = Config;
     const NAME: &'static str = "busy";
-    const HELP: &'static str = "work of a stated length, in segments: a load to measure with";
+    const HELP: &'static str = "work of a stated length, in segments: a load for measurements";
     const COMMANDS: &'static [CommandEntry] =
         &[CommandEntry::of::<Get<Arc<Load>>>(), CommandEntry::of::<Set<NewPause>>()];
 
@@ -94,16 +93,16 @@ impl Component for Busy {
 /// Its bounds are stated.
 impl Task for Busy {}
 
-/// What a load shares with its commands.
+/// State that a load shares with its commands.
 #[derive(Debug, Default)]
 pub struct Load {
     pause_us: Counter,
-    /// 1 of a periodic task, which has no use for a pause.
+    /// 1 for a periodic task, which has no pause.
     periodic: Counter,
     invocations: Counter,
 }
 
-/// How a load stands.
+/// State of a load.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, JsonSchema)]
 pub struct State {
     /// Microseconds between two invocations (before the change, for `set`); null if periodic.
@@ -114,7 +113,7 @@ pub struct State {
 
 impl Inspect for Load {
     type State = State;
-    const HELP: &'static str = "its pause, and how often it has run";
+    const HELP: &'static str = "its pause and its number of invocations";
 
     fn inspect(&self) -> State {
         State {
@@ -128,7 +127,7 @@ impl Inspect for Load {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewPause {
-    /// Microseconds between two invocations, from the next pause on; 0: a yield.
+    /// Microseconds between two invocations, from the next pause on; 0: only a yield.
     pub pause_us: u64,
 }
 
@@ -178,7 +177,7 @@ async fn work(nic: Nic, config: Config, load: Arc<Load>) {
         match nic.is_periodic() {
             true => nic.next_release().await,
             false if pause_us == 0 => nic.yield_now().await,
-            // From the end of the segment that ends here, as far as its work tells.
+            // From the end of the current segment, as far as its work is known.
             false => {
                 let last_ns = config.segments_ns.last().copied().unwrap_or(0);
                 nic.sleep_ns(last_ns.saturating_add(pause_us.saturating_mul(1_000))).await;

@@ -1,16 +1,16 @@
-//! What a line of the registry has of a task: its entry, and its graph for `picnic wcet`.
+//! A task's line in the registry: its entry, and its graph for `picnic wcet`.
 
 use picnic_core::registry::{Component, Entry};
 use picnic_os::config::Setup;
 use picnic_os::task::Program;
 use picnic_wcet::Graph;
 
-/// What a task can do, and its program with settings that make it do the most.
+/// A task's graph, and its program with the settings of the longest run.
 pub type Trial = (&'static Graph, fn() -> Program);
 
 /// A task that card files can name.
 pub trait Task: Component<Product = Setup> {
-    /// Of one written with `#[task]`: for `picnic wcet`, and its `--observe`.
+    /// For tasks written with `#[task]`: used by `picnic wcet` and its `--observe`.
     const GRAPH: Option<Trial> = None;
 }
 
@@ -21,9 +21,9 @@ pub struct Graphed {
     pub name: &'static str,
     /// One line of help.
     pub help: &'static str,
-    /// What it can do.
+    /// Its control-flow graph.
     pub graph: &'static Graph,
-    /// Its program, with settings that make it do the most.
+    /// Its program, with the settings of the longest run.
     pub program: fn() -> Program,
 }
 
@@ -40,7 +40,7 @@ pub(crate) struct Line {
 }
 
 impl Line {
-    /// That of a task.
+    /// The line of a task.
     pub(crate) const fn of<T: Task>() -> Self {
         let graphed = match T::GRAPH {
             Some((graph, program)) => {

@@ -1,4 +1,4 @@
-//! heartbeat: a frame out of a wire at every release, numbered.
+//! heartbeat: sends a numbered frame on a wire at every release.
 //!
 //! ```toml
 //! [[task]]
@@ -12,8 +12,8 @@
 //! bytes, big-endian, that grows by one; zeroes up to the length. Its bounds are
 //! those of `#[task]` under the card's cost profile: `picnic wcet show heartbeat`.
 //!
-//! While it runs, `picnic ctl heartbeat` says how many frames went out, and
-//! `picnic ctl heartbeat wire 1` sends those to come by another wire.
+//! While it runs, `picnic ctl heartbeat` shows the number of frames sent, and
+//! `picnic ctl heartbeat wire 1` switches to another wire.
 
 use crate::bounds;
 use crate::graphs::{Task, Trial};
@@ -38,11 +38,11 @@ pub struct Heartbeat;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
-    /// Number of the wire to send by.
+    /// Number of the wire to send on.
     pub wire: u8,
-    /// Bytes of the frame, 26 to 1514.
+    /// Frame length in bytes, 26 to 1514.
     pub size: u16,
-    /// Go on only when the wire has taken the frame.
+    /// Continue only after the wire has taken the frame.
     pub wait: bool,
 }
 
@@ -54,21 +54,21 @@ impl Default for Config {
 
 const SHORTEST: u16 = 26;
 const LONGEST: u16 = 1514;
-/// What stands in front of the number.
+/// Bytes before the number.
 const HEADER: [u8; 18] = [
-    0xff, 0xff, 0xff, 0xff, 0xff, 0xff, // to all
-    0x02, 0x50, 0x49, 0x43, 0x4e, 0x00, // from an address of our own making
+    0xff, 0xff, 0xff, 0xff, 0xff, 0xff, // broadcast
+    0x02, 0x50, 0x49, 0x43, 0x4e, 0x00, // locally administered
     0x88, 0xb5, b'P', b'I', b'C', b'N',
 ];
 
-/// Where the number stands.
+/// Offset of the number.
 const NUMBER: usize = HEADER.len();
 
 impl Component for Heartbeat {
     type Product = Setup;
     type Config = Config;
     const NAME: &'static str = "heartbeat";
-    const HELP: &'static str = "send a numbered frame out of a wire at every release";
+    const HELP: &'static str = "send a numbered frame on a wire at every release";
     const COMMANDS: &'static [CommandEntry] =
         &[CommandEntry::of::<Get<Arc<HeartbeatCounters>>>(), CommandEntry::of::<Set<NewWire>>()];
 
@@ -96,7 +96,7 @@ fn check_wire(wire: u8, context: &BuildContext) -> Result<(), String> {
     Err(format!("found {wire}, allowed: 0 to {}", context.wires - 1))
 }
 
-/// What a heartbeat shares with its commands.
+/// State that a heartbeat shares with its commands.
 #[derive(Debug, Default)]
 pub struct HeartbeatCounters {
     wire: Counter,
@@ -105,7 +105,7 @@ pub struct HeartbeatCounters {
 }
 
 impl HeartbeatCounters {
-    /// Those of one that sends by this wire.
+    /// Counters of a heartbeat on this wire.
     fn by(wire: u8) -> Self {
         let beats = HeartbeatCounters::default();
         beats.wire.set(wire.into());
@@ -113,20 +113,20 @@ impl HeartbeatCounters {
     }
 }
 
-/// How a heartbeat stands.
+/// State of a heartbeat.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, JsonSchema)]
 pub struct State {
-    /// Number of the wire it sends by (before the change, for `set`).
+    /// Number of its wire (before the change, for `set`).
     pub wire: u64,
     /// Frames that the card took (with `wait`, the wire).
     pub sent_frames: u64,
-    /// Frames that could not be sent: their numbers are missing.
+    /// Frames that could not be sent; their numbers are skipped.
     pub missing_frames: u64,
 }
 
 impl Inspect for HeartbeatCounters {
     type State = State;
-    const HELP: &'static str = "its wire, and how many frames it has sent";
+    const HELP: &'static str = "its wire and the number of frames sent";
 
     fn inspect(&self) -> State {
         State {
@@ -141,7 +141,7 @@ impl Inspect for HeartbeatCounters {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewWire {
-    /// Number of the wire to send by from the next frame on.
+    /// Number of the wire to send on, from the next frame on.
     pub wire: u8,
 }
 
@@ -169,14 +169,14 @@ impl Task for Heartbeat {
     }));
 }
 
-/// The frame, with the number still to be written.
+/// The frame, without its number.
 fn first_frame(size: u16) -> Vec<u8> {
     let mut frame = vec![0; usize::from(size.max(SHORTEST))];
     frame[..HEADER.len()].copy_from_slice(&HEADER);
     frame
 }
 
-/// Writes the number behind the header.
+/// Writes the number after the header.
 #[bounded]
 fn write_number(frame: &mut [u8], number: u64) {
     let bytes = number.to_be_bytes();
@@ -198,7 +198,7 @@ pub async fn heartbeat(nic: Nic, beats: Arc<HeartbeatCounters>, wait: bool, mut 
         } else {
             nic.post(wire, &frame).is_ok()
         };
-        // A frame that cannot be sent is one that is missing, as its number tells.
+        // A frame that cannot be sent leaves a gap in the numbers.
         let count = if sent { &beats.sent } else { &beats.missing };
         count.set(count.get().wrapping_add(1));
         nic.next_release().await;

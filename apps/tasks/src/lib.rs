@@ -19,7 +19,7 @@ pub mod ping_drop;
 pub mod registry;
 pub mod scrub;
 
-// The README's example is built along with the documentation's other examples.
+// Compiles the README's examples as documentation tests.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

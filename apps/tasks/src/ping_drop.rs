@@ -6,10 +6,9 @@
 //! place = "nic"      # or "driver": on the target cores
 //! ```
 //!
-//! The task installs its filters, on rx and on tx, and waits. When it is killed
-//! they go with it, and pings come through again. The paper's filter looks at one
-//! byte, the protocol of an IPv4 header; a five-tuple that states the protocol
-//! alone says the same of tagged frames and of IPv6.
+//! The task installs its filters on rx and tx, and waits. Killing it removes them, and pings pass
+//! again. The paper's filter looks at one byte, the protocol of an IPv4 header; a five-tuple with
+//! only the protocol also matches tagged frames and IPv6.
 //!
 //! Source: NICOS 4.4, Program 1.
 
@@ -34,7 +33,7 @@ pub struct PingDrop;
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
-    /// Where pings end: "nic" (on the borrowed core) or "driver" (on the target cores).
+    /// Where pings are dropped: "nic" (on the borrowed core) or "driver" (on the target cores).
     pub place: Place,
 }
 
@@ -58,10 +57,10 @@ impl Task for PingDrop {
 
 /// Filters without code.
 const NO_CODE: FilterCode = FilterCode { predicate: None, callback: None, handover: None };
-/// How many there are.
+/// Number of filters.
 const FILTERS: usize = 4;
 
-/// Both ways, ICMP for IPv4 and for IPv6, which have numbers of their own.
+/// Both directions; IPv4 and IPv6 have different protocol numbers for ICMP.
 fn filters(place: Place) -> [Filter; FILTERS] {
     let pings = |direction, protocol| {
         let pings = FiveTuple { protocol: Some(protocol), ..FiveTuple::default() };
@@ -75,17 +74,17 @@ fn filters(place: Place) -> [Filter; FILTERS] {
     ]
 }
 
-/// Installs the filters, one in each segment, and waits: they go when the task does.
+/// Installs the filters, one per segment, and waits: ending the task removes them.
 #[task]
 pub async fn ping_drop(nic: Nic, filters: [Filter; FILTERS]) {
     #[bound(4)]
     for filter in filters {
         let added = nic.add_filter(filter, NO_CODE).await;
-        // The list is changed behind the yield, in this segment: on a card with few filters.
+        // This segment, after the yield, changes the list: cheap on a card with few filters.
         #[wcet(ns = 50_000)]
         let is_refused = added.is_err();
         if is_refused {
-            // Without the filters there is nothing to do: the task's end tells of it.
+            // Without the filters there is nothing to do: the task's end reports it.
             return;
         }
     }

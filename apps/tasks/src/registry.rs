@@ -23,7 +23,7 @@ pub const TASKS: &[Entry<Setup>] = &{
     entries
 };
 
-/// Those whose graphs are known, for `picnic wcet`.
+/// The tasks with known graphs, for `picnic wcet`.
 pub fn graphs() -> impl Iterator<Item = Graphed> {
     LINES.iter().filter_map(|line| line.graphed)
 }

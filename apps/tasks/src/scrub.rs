@@ -1,14 +1,14 @@
-//! scrub: reads a block of memory piece by piece, and tells when it has changed.
+//! scrub: reads a block of memory piece by piece and reports changes.
 //!
 //! At each release the whole block is read, 256 bytes a segment, and its CRC-32
-//! (IEEE 802.3) compared with that of the release before. If they differ, a frame
-//! goes out of wire 0: Ethernet, local experimental type (IEEE 802, 0x88b5), `SCRB`,
+//! (IEEE 802.3) compared with that of the previous release. If they differ, a frame
+//! is sent on wire 0: Ethernet, local experimental type (IEEE 802, 0x88b5), `SCRB`,
 //! the old sum and the new one, four bytes each, big-endian.
 //!
-//! While it runs, `picnic ctl scrub` says how often the block was read, and its last sum.
+//! While it runs, `picnic ctl scrub` shows how often the block was read, and its last sum.
 //!
-//! An example of `#[task]`: three loops in each other, with bounds the macro counts
-//! or is told, split by a yield. `picnic wcet show scrub` prints what it makes of it.
+//! An example of `#[task]`: three nested loops, with counted or declared bounds, split by
+//! a yield. `picnic wcet show scrub` prints its graph and bounds.
 
 use crate::bounds;
 use crate::graphs::{Task, Trial};
@@ -35,8 +35,7 @@ pub struct Scrub;
 pub struct Config {
     /// Bytes of the block, 1 to 16384.
     pub bytes: usize,
-    /// Cost profile that its bounds are made under, as `picnic wcet calibrate` writes one; empty:
-    /// that of the card.
+    /// Cost profile for its bounds, as written by `picnic wcet calibrate`; empty: that of the card.
     pub profile: String,
 }
 
@@ -82,7 +81,7 @@ impl Task for Scrub {
     }));
 }
 
-/// What a scrub shares with its command.
+/// State that a scrub shares with its command.
 #[derive(Debug, Default)]
 pub struct Passes {
     passes: Counter,
@@ -90,41 +89,41 @@ pub struct Passes {
     sum: Counter,
 }
 
-/// How a scrub stands.
+/// State of a scrub.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, JsonSchema)]
 pub struct State {
-    /// Times the whole block was read.
+    /// Times that the whole block was read.
     pub passes: u64,
-    /// Times it had changed since the time before.
+    /// Times that it had changed since the previous reading.
     pub changes: u64,
-    /// Its CRC-32 at the last time; 0 before the first.
+    /// Its CRC-32 at the last reading; 0 before the first.
     pub crc32: u64,
 }
 
 impl Inspect for Passes {
     type State = State;
-    const HELP: &'static str = "how often the block was read, and its changes";
+    const HELP: &'static str = "number of times the block was read, and of changes found";
 
     fn inspect(&self) -> State {
         State { passes: self.passes.get(), changes: self.changes.get(), crc32: self.sum.get() }
     }
 }
 
-/// Bytes read in one segment.
+/// Bytes read per segment.
 const PIECE: usize = 256;
 /// Pieces of the largest block.
 pub const MOST_PIECES: usize = 64;
-/// What stands before the sums.
+/// Bytes before the sums.
 const HEADER: [u8; 18] = [
-    0xff, 0xff, 0xff, 0xff, 0xff, 0xff, // to all
-    0x02, 0x50, 0x49, 0x43, 0x4e, 0x01, // from an address of our own making
+    0xff, 0xff, 0xff, 0xff, 0xff, 0xff, // broadcast
+    0x02, 0x50, 0x49, 0x43, 0x4e, 0x01, // locally administered
     0x88, 0xb5, b'S', b'C', b'R', b'B',
 ];
 
-/// The sum of no bytes.
+/// The sum of an empty block.
 const START: u32 = u32::MAX;
 
-/// One byte more, bit by bit, the lowest first.
+/// Adds a byte to the sum, bit by bit, lowest bit first.
 #[bounded]
 fn crc_step(sum: u32, byte: u8) -> u32 {
     let mut sum = sum ^ u32::from(byte);
@@ -138,14 +137,14 @@ fn crc_step(sum: u32, byte: u8) -> u32 {
     sum
 }
 
-/// Tells of the change.
+/// Reports the change.
 #[wcet(ns = 2_000)]
 fn report(nic: &Nic, old: u32, new: u32) {
     let mut frame = [0; 60];
     frame[..HEADER.len()].copy_from_slice(&HEADER);
     frame[HEADER.len()..][..4].copy_from_slice(&old.to_be_bytes());
     frame[HEADER.len() + 4..][..4].copy_from_slice(&new.to_be_bytes());
-    // A frame that cannot be sent is one that is missing.
+    // A frame that cannot be sent is lost.
     let _ = nic.post(0, &frame);
 }
 

@@ -1,4 +1,4 @@
-//! What functions cost by being there: chains of `pass`, on one core.
+//! The overhead of functions: chains of `pass`, on one core.
 
 use super::{measured, time_per_packet};
 use picnic_core::function::{Function, Verdict, per_packet};
@@ -38,7 +38,7 @@ impl Default for Chains {
 
 impl Benchmark for Chains {
     const NAME: &'static str = "chain";
-    const HELP: &'static str = "a chain of `pass` functions, per packet";
+    const HELP: &'static str = "cost of a chain of `pass` functions, per packet";
     const QUICK: &'static str = "repeats = 3";
 
     fn measure(&self, run: &mut Run<'_>) -> anyhow::Result<Outcome> {
@@ -51,7 +51,7 @@ fn measure(args: &Chains, run: &mut Run<'_>) -> anyhow::Result<Outcome> {
     let mut pass = Bench::new(args.functions, pass)?;
     let mut closure = Bench::new(args.functions, || {
         Ok(Box::new(per_packet(|packet| {
-            // Something a per-packet function would do, and the compiler cannot drop.
+            // Typical per-packet work that the compiler cannot remove.
             packet.mark = packet.mark.wrapping_add(1);
             Verdict::Next
         })))
@@ -94,7 +94,7 @@ impl Bench {
         let (pool, _) = Pool::new(&PoolConfig { buffers: 256, ..PoolConfig::default() }, 0)?;
         let ledger = Arc::new(Ledger::new(0));
         Ok(Bench {
-            // The end of the tx chain takes descriptors to a wire's queue: no ring, no core.
+            // The end of the tx chain moves descriptors to a wire's queue: no ring, no core.
             chain: Chain::new(Stage::Tx, links?),
             doors: Doors::new(pool, Vec::new(), 1, BURST, ledger),
             burst: Burst::new(),

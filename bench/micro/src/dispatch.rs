@@ -1,9 +1,8 @@
 //! Dispatch: the main job at full speed, on a real borrowed core.
 //!
-//! A generator wire writes each frame anew (or hands over frames written once),
-//! `rss` parses, hashes and looks up the queue, descriptors move to the target
-//! rings, one consumer core reads each header and returns the buffer. The peer to
-//! compare with is `bench/peers/dpdk_dispatch.c`.
+//! A generator wire writes each frame anew (or reuses written frames), `rss` parses, hashes and
+//! looks up the queue, descriptors move to the target rings, and one consumer core reads each
+//! header and returns the buffer. Compare with the peer `bench/peers/dpdk_dispatch.c`.
 
 use super::{above_zero, measured};
 use picnic_control::Launch;
@@ -33,7 +32,7 @@ pub(crate) struct Dispatch {
     queues: u16,
     /// Seconds to measure
     seconds: f64,
-    /// Whether each frame is written anew by the borrowed core, or once, at the start
+    /// Whether the borrowed core writes each frame anew, or once at the start
     frames: Frames,
     /// Bytes per frame
     size: u16,
@@ -45,7 +44,7 @@ pub(crate) struct Dispatch {
     ring_size: u32,
     /// Buffers in the pool
     buffers: u32,
-    /// `pass` functions in front of `rss`
+    /// `pass` functions before `rss`
     pass: u16,
     /// Hash function
     hash: String,
@@ -68,12 +67,13 @@ impl Default for Dispatch {
     }
 }
 
-/// Time for caches, page tables and branch predictors to settle.
+/// Warm-up of caches, page tables and branch predictors.
 const WARM_UP: Duration = Duration::from_millis(300);
 
 impl Benchmark for Dispatch {
     const NAME: &'static str = "dispatch";
-    const HELP: &'static str = "wire to target queue: parse, hash, ring, one consumer core";
+    const HELP: &'static str =
+        "dispatch from wire to target queue: parse, hash, ring, one consumer core";
     const QUICK: &'static str = "seconds = 0.05";
 
     fn check(&self) -> Result<(), ConfigError> {
@@ -107,7 +107,7 @@ fn measure(args: &Dispatch) -> anyhow::Result<Outcome> {
 fn card(args: &Dispatch) -> anyhow::Result<CardFile> {
     let frames = format!("{:?}", args.frames).to_lowercase();
     let Dispatch { queues, size, flows, burst, ring_size, buffers, pass, hash, .. } = args;
-    // Busy polling on both sides: this measures dispatch, not waking.
+    // Busy polling on both sides: this measures dispatch, not wake-ups.
     let mut text = format!(
         "[card]\nidle = \"spin\"\nburst = {burst}\n\
          [pool]\nbuffers = {buffers}\n\

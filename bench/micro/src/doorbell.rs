@@ -1,9 +1,8 @@
-//! Doorbell to target routine, against a bare futex wake of the same run.
+//! Doorbell to target routine, against a bare futex wake-up in the same run.
 //!
-//! The card gets a packet at a time, far enough apart that the target sleeps in
-//! between; its latency histogram is from wire to target routine. The bare wake
-//! is two threads on the same two cores, a slot for each wake's time between
-//! them, and nothing else. Rounds alternate.
+//! The card gets one packet at a time, with pauses in which the target falls asleep; its latency
+//! histogram runs from wire to target routine. The bare wake-up uses two threads on the same two
+//! cores, with a slot for each wake-up's time. Rounds alternate.
 
 use super::{above_zero, measured};
 use picnic_control::Launch;
@@ -46,7 +45,8 @@ impl Default for Wake {
 
 impl Benchmark for Wake {
     const NAME: &'static str = "doorbell";
-    const HELP: &'static str = "doorbell to target routine, against a bare futex wake";
+    const HELP: &'static str =
+        "latency from doorbell to target routine, against a bare futex wake-up";
     const QUICK: &'static str = "rounds = 2\nseconds = 0.2";
 
     fn check(&self) -> Result<(), ConfigError> {
@@ -73,7 +73,7 @@ impl Benchmark for Wake {
 }
 
 fn card_file(rate: u64) -> anyhow::Result<CardFile> {
-    // The borrowed core spins, as the waking side of the bare wake does.
+    // The borrowed core spins, like the waking side of the bare wake-up.
     Ok(CardFile::parse(
         &format!(
             "[card]\nidle = \"spin\"\n[host]\nqueues = 1\n\
@@ -84,8 +84,8 @@ fn card_file(rate: u64) -> anyhow::Result<CardFile> {
     )?)
 }
 
-/// Nanoseconds from wire to target routine, and the stamp that they count from, of a card that takes
-/// `rate` packets per second for so long.
+/// Nanoseconds from wire to target routine, and the kind of stamp they start from, for a card that
+/// takes `rate` packets per second for `seconds`.
 fn card_latency(rate: u64, seconds: f64) -> anyhow::Result<(f64, Stamp)> {
     let card = card_file(rate)?;
     let running = Launch::new(&card, picnic_host::registries()).start_alone()?;
@@ -106,11 +106,10 @@ struct Times {
     ended: AtomicBool,
 }
 
-/// Nanoseconds from before a wake to behind it: two threads on the same two cores and nothing else,
-/// `rate` wakes per second. As with packets,
-/// each wake counts: one that comes while the sleeper is still on its way is found with the one
-/// before, and its own delay is counted. Were the last of them taken alone, a late wake would
-/// pass for an early one.
+/// Nanoseconds from before a wake-up to after it: two threads on the same two cores, `rate`
+/// wake-ups per second. As with packets, each wake-up counts: one that happens while the sleeper is
+/// still on its way is found with the previous one, and its own delay is counted. Counting only the
+/// last would make a late wake-up look early.
 fn bare_wake(rate: u64, seconds: f64) -> anyhow::Result<f64> {
     let placement = place(&card_file(rate)?, &available())?;
     let clock = Clock::start();
@@ -125,8 +124,8 @@ fn bare_wake(rate: u64, seconds: f64) -> anyhow::Result<f64> {
         spawn_pinned("sleeper".into(), placement.target_cores[0], move || {
             let (mut delays, mut read) = (Vec::with_capacity(1 << 20), 0);
             loop {
-                // What is there is looked for once more after the doorbell has been reset, so
-                // that no wake is lost.
+                // After the doorbell was reset, the slots are checked once more, so that no wake-up
+                // is lost.
                 fence(Ordering::SeqCst);
                 let ended = times.ended.load(Ordering::Acquire);
                 let written = times.written.load(Ordering::Acquire);

@@ -1,10 +1,11 @@
-//! What a borrowed core feeds to a target core: a card in the kernel, and a program by hand.
+//! The rate at which a borrowed core feeds a target core: a card in the kernel, against a
+//! hand-written program.
 //!
-//! The card has `rss` by JHash and `handover = "cpumap"`; the other is an XDP program of somebody's
-//! own that does nothing but that (`bench/peers/xdp_dispatch.bpf.c`). Frames of 60 bytes come as in
-//! `firewall`; what is told is packets by the second of the polling thread's own time. Target
-//! thread and sender share the other core, both ways: so of a flood most packets find the target
-//! ring full, while bursts of half a ring are fed whole.
+//! The card has `rss` with JHash and `handover = "cpumap"`; the other is an XDP program that does
+//! nothing else (`bench/peers/xdp_dispatch.bpf.c`). Frames of 60 bytes are sent as in `firewall`;
+//! the figure is packets per second of the polling thread's processor time. In both cases, target
+//! thread and sender share the other core: in a flood most packets find the target ring full, while
+//! bursts of half a ring are fed whole.
 
 use super::firewall::{Bed, Load, RING_SIZE};
 use super::measured;
@@ -31,7 +32,7 @@ pub(crate) struct Feed {
     /// Milliseconds of each measurement
     #[schemars(range(min = 10, max = 60_000))]
     milliseconds: u64,
-    /// Rounds: each measures both ways in turns, by both loads
+    /// Rounds: each measures both programs in turn, with both loads
     #[schemars(range(min = 1, max = 1000))]
     rounds: u32,
 }
@@ -44,7 +45,7 @@ impl Default for Feed {
 
 impl Benchmark for Feed {
     const NAME: &'static str = "feed";
-    const HELP: &'static str = "what a core feeds by a cpumap: a card, and a program by hand";
+    const HELP: &'static str = "packets fed through a cpumap: a card, and a hand-written program";
     const QUICK: &'static str = "milliseconds = 50\nrounds = 1";
 
     fn check(&self) -> Result<(), ConfigError> {
@@ -110,7 +111,7 @@ fn measure(args: &Feed, run: &mut Run<'_>) -> anyhow::Result<Outcome> {
     Ok(outcome)
 }
 
-/// Packets by the second of the polling thread's time, by a program of somebody's own.
+/// Packets per second of the polling thread's time, with the given program.
 fn beside(bed: &Bed, peer: &Path, load: Load) -> anyhow::Result<f64> {
     let machine = Machine::this();
     let netns = bed.hosts.netns(Role::Card);

@@ -1,14 +1,14 @@
-//! A firewall that discards all there is: filters of a card in the kernel, and nftables.
+//! A firewall that discards everything: filters of a card in the kernel, and nftables.
 //!
 //! ```text
 //!  client, core A ═══ veth ═══ w0, polled by a thread on core B: XDP and filters, or nftables
 //! ```
 //!
-//! The same rules in the same namespace, in turns: all but the last match nothing, and the last
-//! discards. nftables has them in its earliest chain for IP (`prerouting`, priority `raw`), without
-//! connection tracking. A program at the client sends UDP in frames of 60 bytes as fast as it can, as
-//! a NIC would hand them over: without socket buffers. What is told is packets by the second of the
-//! polling thread's own time, as the kernel notes it: the sender is not faster than either.
+//! The same rules in the same namespace, in turn: only the last rule matches, and it discards.
+//! nftables has them in its earliest chain for IP (`prerouting`, priority `raw`), without
+//! connection tracking. A program at the client sends UDP in frames of 60 bytes as fast as it can,
+//! without socket buffers, as a NIC would. The figure is packets per second of the polling thread's
+//! processor time as the kernel counts it, since the sender is slower than both.
 
 use super::{all_within, measured};
 use anyhow::Context;
@@ -37,13 +37,14 @@ use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
 const MTU: u32 = 1500;
-/// Nobody listens there.
+/// Discard service; nobody listens.
 const DISCARDED: u8 = 9;
-/// Frames that the kernel is told to send at once.
+/// Frames per send call.
 const TIMES: u32 = 16_384;
-/// Of the target core's ring.
+/// Size of the target core's ring.
 pub(super) const RING_SIZE: u32 = 2048;
-/// After a burst, which fits into the ring: the target core is the sender's, and takes about 1 µs a packet.
+/// Pause after a burst, which fits in the ring: the target core is also the sender's, and takes
+/// about 1 µs per packet.
 const PAUSE: Duration = Duration::from_millis(3);
 const SIDES: [&str; 2] = ["nftables", "card"];
 
@@ -56,7 +57,7 @@ pub(crate) struct Firewall {
     /// Milliseconds of each measurement
     #[schemars(range(min = 10, max = 60_000))]
     milliseconds: u64,
-    /// Rounds: each measures both ways in turns
+    /// Rounds: each measures both in turn
     #[schemars(range(min = 1, max = 1000))]
     rounds: u32,
 }
@@ -113,7 +114,7 @@ fn measure(args: &Firewall, run: &mut Run<'_>) -> anyhow::Result<Outcome> {
     Ok(outcome)
 }
 
-/// Rules of which none matches benchmark traffic, but for one that is not among them: the last.
+/// Rules of which only the last matches the benchmark's traffic.
 fn draw(seed: u64, rules: usize) -> Vec<FiveTuple> {
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     let mut rule = || {
@@ -131,20 +132,20 @@ fn draw(seed: u64, rules: usize) -> Vec<FiveTuple> {
     (1..rules).map(|_| rule()).collect()
 }
 
-/// What a client sends.
+/// Traffic of the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Load {
-    /// As much as it can.
+    /// As fast as possible.
     Flood,
-    /// Bursts of half a target ring; each is taken before the next.
+    /// Bursts of half a target ring; each is consumed before the next.
     Bursts,
 }
 
-/// Client and card, and how long is sent.
+/// Client and card, and the sending time.
 pub(super) struct Bed {
     pub(super) hosts: Hosts,
     time: Duration,
-    /// Of the client, and of the polling thread.
+    /// Cores of the client and of the polling thread.
     pub(super) cores: [usize; 2],
 }
 
@@ -157,7 +158,7 @@ impl Bed {
         Ok(Bed { hosts, time, cores: [first, last] })
     }
 
-    /// Sends until the time is up.
+    /// Sends until the time is over.
     pub(super) fn send(&self, load: Load) -> anyhow::Result<()> {
         let of = |role, link: &str, what: &str| {
             self.hosts.within(role, &format!("cat /sys/class/net/{link}/{what}"))
@@ -185,7 +186,7 @@ impl Bed {
         sending.join().map_err(|_| anyhow::anyhow!("the sender panicked"))?
     }
 
-    /// Packets by the second of the polling thread's time, by nftables.
+    /// Packets per second of the polling thread's time, with nftables.
     fn nftables(&self, rules: &[FiveTuple]) -> anyhow::Result<f64> {
         let file = self.hosts.folder().join("rules.nft");
         std::fs::write(&file, in_nftables(rules))?;
@@ -204,12 +205,12 @@ impl Bed {
         let listed = self.hosts.within(Role::Card, "nft list chain ip bench first")?;
         let packets = listed.split("counter packets ").nth(1);
         let packets = packets.and_then(|rest| rest.split_whitespace().next()?.parse::<f64>().ok());
-        let packets = packets.context("nft tells no counter")?;
+        let packets = packets.context("nft shows no counter")?;
         Ok(packets / (spent as f64 / 1e9))
     }
 
-    /// The same by a card with these sections, and filters in front of them; and how many packets found
-    /// the ring full.
+    /// The same with a card with these sections after the filters; and the number of packets that
+    /// found the ring full.
     pub(super) fn card(
         &self,
         rx: &str,
@@ -232,7 +233,7 @@ impl Bed {
         let started = Instant::now();
         let before = running.monitor().report();
         self.send(load)?;
-        // Its figures are brought in by the clock.
+        // The clock thread updates its figures.
         std::thread::sleep(Duration::from_millis(100).saturating_sub(started.elapsed()));
         let window = running.monitor().report().since(&before);
         let report = running.stop()?;
@@ -286,7 +287,7 @@ fn in_nftables(rules: &[FiveTuple]) -> String {
         let (source, destination) =
             (prefix("saddr", rule.source), prefix("daddr", rule.destination));
         let port = rule.destination_ports.low();
-        // To a text nothing can fail.
+        // Writing to a text cannot fail.
         let _ = writeln!(text, "  {source}{destination}{protocol} dport {port} drop");
     }
     text + "  meta l4proto udp counter drop\n }\n}\n"

@@ -1,8 +1,8 @@
-//! What NIC functions cost, per packet or segment: each alone in a chain, on one core.
+//! The cost of NIC functions, per packet or segment: each alone in a chain, on one core.
 //!
-//! Timed is the burst in the chain, with what a function lets go of at its end; making packets and
-//! taking them from the rings again is not. The time of an empty chain is taken off. Packets have
-//! just been written, so they lie in the caches, as for a NIC that writes there.
+//! The timing covers the burst in the chain and the packets that the function releases at its end,
+//! not making packets or taking them from the rings. The time of an empty chain is subtracted.
+//! Packets were just written, so they are in the caches, as with a NIC that writes there.
 
 mod frames;
 
@@ -39,17 +39,17 @@ use std::sync::Arc;
 use std::time::Instant;
 
 const QUEUES: u16 = 4;
-/// Wires of the card that a bond is in, and stations behind them.
+/// Wires of the card with a bond, and stations at each.
 const WIRES: u8 = 4;
 const STATIONS: usize = 256;
-/// Slots of a ring, as a card has unless told otherwise. Four rings of more do not fit into the
-/// second-level cache, and each function would be charged for stores to the third.
+/// Slots of a ring, the default of a card. Four larger rings do not fit in the second-level cache,
+/// and each function would pay for stores to the third.
 const RING: usize = 1024;
-/// Payload of a full TCP segment with timestamps, and of a super-frame of 45 of them.
+/// Payload of a full TCP segment with timestamps; below, of a super-frame of 45.
 const SEGMENT: usize = 1448;
 const SUPER_FRAME: usize = 45 * SEGMENT;
 const MAC_LENGTH: usize = 6;
-/// From a burst to the flush behind it, and on to the next burst, by the clock that functions see.
+/// From a burst to its flush, and on to the next burst, by the clock of the functions.
 const HALF_TURN_NS: u64 = 500;
 const ENCAPSULATE: &str = "function = \"tunnel\"\nmode = \"encapsulate\"\nkinds = [\"vxlan\"]\n\
     network = 42\nlocal = \"10.0.0.1\"\nremote = \"10.0.0.2\"\n\
@@ -78,7 +78,8 @@ impl Default for Functions {
 
 impl Benchmark for Functions {
     const NAME: &'static str = "functions";
-    const HELP: &'static str = "NIC functions, per packet, and a plugin beside one built in";
+    const HELP: &'static str =
+        "NIC functions, per packet, and a plugin against a built-in function";
     const QUICK: &'static str = "bursts = 2\nrepeats = 2\nrules = 16";
 
     fn measure(&self, run: &mut Run<'_>) -> anyhow::Result<Outcome> {
@@ -100,13 +101,13 @@ fn measure(args: &Functions, run: &mut Run<'_>) -> anyhow::Result<Outcome> {
     for round in 0..args.repeats {
         run.round(round.into(), args.repeats.into());
         let (rx, tx) = (small.run(args.bursts), to_stations.run(args.bursts));
-        // For the caches only: so long were frames of the cases, too.
+        // For the caches only: frames of the cases were this long, too.
         large.run(args.bursts);
         empty.push(rx);
         copies.push(large.copy(args.bursts));
         for ((key, case), times) in cases.iter_mut().zip(&mut times) {
             let alone = match case.stage {
-                // The end of the chain is left by segments that none of these is.
+                // The end of the chain gets segments that are none of these.
                 _ if key.contains("segment") => 0.0,
                 Stage::Tx => tx,
                 _ => rx,
@@ -136,7 +137,7 @@ fn measure(args: &Functions, run: &mut Run<'_>) -> anyhow::Result<Outcome> {
     Ok(outcome)
 }
 
-/// The functions of rx chains; `checksum` first, which is compared with copying.
+/// The functions of rx chains; `checksum` first, compared with copying.
 fn rx_cases(rules: usize) -> anyhow::Result<Vec<(&'static str, Case)>> {
     let (rules, pools) = (flow_rules(rules), pools());
     let small = |section: &str| Case::new(section, small_frames(0));
@@ -156,7 +157,7 @@ fn rx_cases(rules: usize) -> anyhow::Result<Vec<(&'static str, Case)>> {
         }),
         ("sample_ns", small("function = \"sample\"\nevery = 100")?),
         ("sample_random_ns", small("function = \"sample\"\nevery = 100\nrandom = true")?),
-        // A copy of every packet; time goes with the copies.
+        // A copy of every packet; copying takes time.
         ("mirror_ns", small("function = \"mirror\"\nqueue = 1")?),
         ("mirror_1514_ns", Case::new("function = \"mirror\"\nqueue = 1", large_frames())?),
         ("header_split_1514_ns", Case::new("function = \"header-split\"", large_frames())?),
@@ -164,7 +165,7 @@ fn rx_cases(rules: usize) -> anyhow::Result<Vec<(&'static str, Case)>> {
         ("timestamp_others_ns", small("function = \"timestamp\"\ncorrect = true")?),
         ("tunnel_decapsulate_ns", in_tunnels("decapsulate")?),
         ("tunnel_expose_ns", in_tunnels("expose")?),
-        // To the end of the burst; what a wire would have verified.
+        // To the end of the burst; as if a wire had verified it.
         ("lro_segment_ns", {
             let case = Case::new("function = \"lro\"\ntimeout_usecs = 0", in_order_frames())?;
             case.known(|packet| packet.set_checksum(ChecksumState::Good))
@@ -185,17 +186,17 @@ fn tx_cases() -> anyhow::Result<Vec<(&'static str, Case)>> {
             Case { packets_each: SUPER_FRAME / SEGMENT, ..case }
         }),
         ("tunnel_encapsulate_ns", to_wires(ENCAPSULATE)?),
-        // So much credit that nothing waits.
+        // Enough credit that nothing waits.
         ("rate_limit_ns", to_wires(&rate_limit("all", BURST, "drop"))?),
         ("rate_limit_flow_ns", to_wires(&rate_limit("flow", BURST, "drop"))?),
-        // Of each burst, half goes at once, the other half waits for the flush.
+        // Half of each burst leaves at once, the other half waits for the flush.
         ("rate_limit_pace_ns", to_wires(&rate_limit("all", BURST / 2, "pace"))?),
         ("bond_learn_ns", bond_case("learn")?),
         ("bond_flow_ns", bond_case("flow")?),
     ])
 }
 
-/// Credit for so many packets at each burst, and again at each flush.
+/// Credit for `packets` packets at each burst, and again at each flush.
 fn rate_limit(per: &str, packets: usize, action: &str) -> String {
     let rate = packets as u64 * 1_000_000_000 / HALF_TURN_NS;
     format!(
@@ -223,23 +224,23 @@ fn in_vxlan() -> anyhow::Result<Vec<Vec<Vec<u8>>>> {
     Ok(bursts)
 }
 
-/// A chain of one function, or none, and the bursts that go through it.
+/// A chain of one function or none, and the bursts for it.
 struct Case {
     stage: Stage,
     chain: Chain,
     doors: Doors,
     rings: Vec<Consumer<Descriptor>>,
     bursts: Vec<Vec<Vec<u8>>>,
-    /// What is known of each packet.
+    /// Metadata of each packet.
     tell: fn(&mut Descriptor),
-    /// What one packet counts as.
+    /// Number of packets that one packet counts as.
     packets_each: usize,
     next: usize,
     now: Time,
 }
 
 impl Case {
-    /// With the function of a section; an empty one is no function.
+    /// With the function of a section; an empty section means no function.
     fn new(section: &str, bursts: Vec<Vec<Vec<u8>>>) -> anyhow::Result<Self> {
         let function = (!section.is_empty()).then(|| build(section, Path::new(""))).transpose()?;
         Case::of(function, bursts)
@@ -249,7 +250,7 @@ impl Case {
         Case::in_chain(Stage::Rx, function, bursts)
     }
 
-    /// In the tx chain, with frames to stations; nothing but the end of the chain without one.
+    /// In the tx chain, with frames to stations; an empty chain without a function.
     fn to_wires(function: Option<Box<dyn Function>>) -> anyhow::Result<Self> {
         Case::in_chain(Stage::Tx, function, station_frames(0))
     }
@@ -302,7 +303,7 @@ impl Case {
         burst
     }
 
-    /// Nanoseconds a packet in the chain.
+    /// Nanoseconds per packet in the chain.
     fn run(&mut self, bursts: usize) -> f64 {
         let (mut spent, mut packets) = (0.0, 0);
         for _ in 0..bursts {
@@ -321,7 +322,7 @@ impl Case {
         spent / packets as f64
     }
 
-    /// Nanoseconds a packet for copying its bytes to other memory.
+    /// Nanoseconds per packet for copying its bytes to other memory.
     fn copy(&mut self, bursts: usize) -> f64 {
         let mut copies = vec![0; BURST * 2048];
         let (mut spent, mut packets) = (0, 0);
@@ -362,13 +363,13 @@ fn build(section: &str, directory: &Path) -> anyhow::Result<Box<dyn Function>> {
     Ok(find(registries().functions, &section)?.build(&section, &context)?)
 }
 
-/// A bond in the tx chain, beside one in the rx chain that has seen every station.
+/// A bond in the tx chain, with one in the rx chain that has seen every station.
 fn bond_case(mode: &str) -> anyhow::Result<Case> {
     let context = BuildContext { queues: QUEUES, wires: WIRES, ..BuildContext::default() };
     let section =
         Section::from_text("function", &format!("function = \"bond\"\nmode = \"{mode}\""))?;
     let bond = || find(registries().functions, &section)?.build(&section, &context);
-    // Both at a time: what they share goes with the last of them.
+    // Both at the same time: their shared state is dropped with the last of them.
     let sender = Case::to_wires(Some(bond()?))?;
     let seen = Case::in_chain(Stage::Rx, Some(bond()?), station_frames(MAC_LENGTH))?;
     let bursts = seen.bursts.len();
@@ -376,7 +377,7 @@ fn bond_case(mode: &str) -> anyhow::Result<Case> {
     Ok(sender)
 }
 
-/// What both the plugin and the function built in do.
+/// The work of both the plugin and the built-in function.
 fn steer() -> Box<dyn Function> {
     Box::new(per_packet(|packet| Verdict::Steer((packet.mark & 3) as u16)))
 }

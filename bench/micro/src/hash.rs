@@ -55,7 +55,7 @@ fn measure(args: &Hash, run: &mut Run<'_>) -> Outcome {
         black_box(&hashes);
     }
     let backend = toeplitz.backend().to_string();
-    // Without the vector form the "vector" figures would be the table's under another name.
+    // Without the vector form, the "vector" figures would be the table's.
     let vector = |times: Vec<f64>| if backend == "vector" { times } else { Vec::new() };
     let [v4_vector, v4_table, v6_vector, v6_table, jhash, jhash6] = times;
     let mut outcome = measured();

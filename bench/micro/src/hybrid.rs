@@ -1,11 +1,11 @@
-//! A card that the kernel shares with the poll engine, against the engines that have all packets.
+//! A card shared by the kernel and the poll engine, against each engine alone.
 //!
-//! Four cards with `rss` by JHash behind one filter, in turns: in the kernel alone, shared with all
-//! packets in the kernel, in the poll engine alone (port `xdp`), shared with all packets there. The
-//! kernel's target core has them by cpumap, the poll engine's throws them away. Frames of 60 bytes
-//! come as in `firewall`. What is told is packets by the second of the borrowed core's time: of the
-//! thread that polls the driver, which the card in the poll engine is given as well, and of the poll
-//! engine's own. Packets that found no room are not among them, the time that they took is.
+//! Four cards with `rss` by JHash after one filter, in turn: kernel alone; shared, all packets in
+//! the kernel; poll engine alone (port `xdp`); shared, all packets in the poll engine. The kernel's
+//! target core gets packets by cpumap, the poll engine's discards them. Frames of 60 bytes are sent
+//! as in `firewall`. The figure is packets per second of the borrowed core's processor time: that
+//! of the thread that polls the driver, also given to the card in the poll engine, plus the poll
+//! engine's own. Packets that found no room do not count, but their time does.
 
 use super::firewall::{Bed, Load, RING_SIZE};
 use super::measured;
@@ -28,7 +28,7 @@ pub(crate) struct Hybrid {
     /// Milliseconds of each measurement
     #[schemars(range(min = 10, max = 60_000))]
     milliseconds: u64,
-    /// Rounds: each measures all four in turns
+    /// Rounds: each measures all four in turn
     #[schemars(range(min = 1, max = 1000))]
     rounds: u32,
 }
@@ -41,7 +41,7 @@ impl Default for Hybrid {
 
 impl Benchmark for Hybrid {
     const NAME: &'static str = "hybrid";
-    const HELP: &'static str = "a card of kernel and poll engine, and of each alone (root)";
+    const HELP: &'static str = "a card shared by kernel and poll engine, and each alone (root)";
     const QUICK: &'static str = "milliseconds = 50\nrounds = 1";
 
     fn measure(&self, run: &mut Run<'_>) -> anyhow::Result<Outcome> {
@@ -51,7 +51,7 @@ impl Benchmark for Hybrid {
 
 const EXECUTORS: &[&dyn Executor] =
     &[&picnic_kernel::Kernel, &picnic_kernel::Hybrid, &picnic_host::run::Host];
-/// Engines, and what is done with all packets.
+/// Engines, and their action on all packets.
 const SIDES: [(&str, &str); 4] =
     [("kernel", "accept"), ("hybrid", "accept"), ("poll", "poll"), ("hybrid", "poll")];
 
@@ -80,7 +80,7 @@ fn measure(args: &Hybrid, run: &mut Run<'_>) -> anyhow::Result<Outcome> {
     Ok(outcome)
 }
 
-/// Packets by the second of the borrowed core's time.
+/// Packets per second of the borrowed core's time.
 fn capacity(bed: &Bed, (engine, action): (&str, &str)) -> anyhow::Result<f64> {
     let ([client, borrowed], netns) = (bed.cores, bed.hosts.netns(Role::Card));
     let (idle, host) = match engine {
@@ -105,7 +105,7 @@ fn capacity(bed: &Bed, (engine, action): (&str, &str)) -> anyhow::Result<f64> {
     if let Some(polling) = &mut polling {
         polling.pin(&machine, &mut journal, borrowed)?;
     }
-    // Its figures are brought in by the clock.
+    // The clock thread updates its figures.
     std::thread::sleep(Duration::from_millis(100));
     let own = running.monitor().report().borrowed_core.thread.map(|thread| thread as i32);
     let threads: Vec<_> = named(&machine, "napi/w0-").into_iter().chain(own).collect();

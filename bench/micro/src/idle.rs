@@ -58,7 +58,7 @@ queues = 1
 [interrupt]
 rx_usecs = 0
 ";
-/// The card answers for whoever has this address.
+/// MAC address of the card, which answers for it.
 const MAC: &str = "02:00:00:00:88:01";
 const PORT: u16 = 9;
 const TIMEOUT: Duration = Duration::from_secs(1);
@@ -75,7 +75,7 @@ pub(crate) struct Idle {
     /// Milliseconds of each pause
     #[schemars(range(min = 0, max = 60_000))]
     pause_ms: u64,
-    /// Change a key of the card, as in card.idle=block
+    /// Change a key of the card, such as card.idle=block
     set: Vec<String>,
 }
 
@@ -87,7 +87,8 @@ impl Default for Idle {
 
 impl Benchmark for Idle {
     const NAME: &'static str = "idle";
-    const HELP: &'static str = "a card without traffic: its cost, its first packet's wait (root)";
+    const HELP: &'static str =
+        "a card without traffic: its cost, and the wait of the first packet (root)";
     const QUICK: &'static str = "seconds = 0.1\npauses = 2\npause_ms = 5";
 
     fn check(&self) -> Result<(), ConfigError> {
@@ -104,14 +105,14 @@ fn measure(args: &Idle, run: &mut Run<'_>) -> anyhow::Result<Outcome> {
     let hosts = Hosts::build("bench", 1500)?;
     hosts.join_plainly(1500)?;
     hosts.ip(Role::Client, &format!("neighbour add {SERVER} lladdr {MAC} dev c0"))?;
-    // The server's kernel answers what nobody listens for, each time.
+    // The server's kernel answers packets that nobody listens for, each time.
     hosts.within(Role::Server, "sysctl -qw net.ipv4.icmp_ratemask=0")?;
     let settings = vec![Setting::text("wire[0].namespace", &hosts.netns(Role::Card))];
     let card = card::changed(&picnic_host::sections(), CARD, None, settings, &args.set)?;
     let taking = Taking { clock: Clock::start(), at: Arc::default() };
     let running =
         Launch::new(&card, picnic_host::registries()).hook(taking.clone()).start_alone()?;
-    // Let what starting has brought about pass.
+    // Let the effects of starting pass.
     signals::sleep(Duration::from_millis(500))?;
     run.progress(0.1, "silence");
     let (start, before) = (Instant::now(), processor_time()?);
@@ -140,7 +141,7 @@ fn measure(args: &Idle, run: &mut Run<'_>) -> anyhow::Result<Outcome> {
     Ok(outcome)
 }
 
-/// Notes when packets of a wire are taken up.
+/// Records when packets of a wire are received.
 #[derive(Clone)]
 struct Taking {
     clock: Clock,
@@ -157,14 +158,14 @@ impl Hook for Taking {
 impl Observer for Taking {
     fn observe(&mut self, _: Time, stage: Stage, _: &[Descriptor]) {
         if stage == Stage::Wire {
-            // The first since somebody asked.
+            // The first since the last query.
             let at = self.clock.now().as_nanos();
             let _ = self.at.compare_exchange(0, at, Ordering::AcqRel, Ordering::Relaxed);
         }
     }
 }
 
-/// Nanoseconds of each kind, one for each pause.
+/// Nanoseconds of each kind, one per pause.
 #[derive(Default)]
 struct Waits {
     first: Vec<f64>,
@@ -190,8 +191,8 @@ impl Waits {
     }
 }
 
-/// After each pause two packets over the plain veth, and then in turns a packet for the card and
-/// another, and a bare wake.
+/// After each pause: two packets over the plain veth; then, in turn, a packet for the card and
+/// another, and a bare wake-up.
 fn after_pauses(
     args: &Idle,
     hosts: &Hosts,
@@ -207,7 +208,7 @@ fn after_pauses(
         spawn_pinned("sleeper".into(), borrowed_core, move || bare.run())?
     };
     let ringer = bare.clone();
-    // A thread of its own: it never leaves the namespace.
+    // Its own thread, which never leaves the namespace.
     let thread = spawn_pinned("client".into(), client, move || -> anyhow::Result<Waits> {
         namespace.enter().context("cannot enter the client's namespace")?;
         let connect = |address: &str| -> anyhow::Result<UdpSocket> {
@@ -217,7 +218,7 @@ fn after_pauses(
             Ok(socket)
         };
         let (through_card, plain) = (connect(SERVER)?, connect(PLAIN_SERVER)?);
-        // Until the borrowed core takes it up, and until its echo is here.
+        // Until the borrowed core receives it, and until its echo arrives.
         let card = || -> anyhow::Result<(f64, f64)> {
             taken_at.store(0, Ordering::Release);
             let start = clock.now().as_nanos();
@@ -227,7 +228,7 @@ fn after_pauses(
             let taken = taken_at.load(Ordering::Acquire).saturating_sub(start);
             Ok((taken as f64, back as f64))
         };
-        // Until the other kernel has said that nobody listens.
+        // Until the other kernel has answered that nobody listens.
         let veth = || -> anyhow::Result<f64> {
             let start = clock.now().as_nanos();
             plain.send(b"is anybody there?")?;
@@ -239,7 +240,7 @@ fn after_pauses(
             );
             Ok(elapsed as f64)
         };
-        // Addresses are asked for.
+        // Triggers address resolution.
         card()?;
         veth()?;
         let mut waits = Waits::default();
@@ -266,11 +267,11 @@ fn after_pauses(
     waits.map_err(panicked)?.0
 }
 
-/// A thread asleep on an eventfd, as the borrowed core is, and what a wake of it takes.
+/// A thread asleep on an eventfd, like the borrowed core, to time its wake-up.
 struct Sleeper {
     clock: Clock,
     bell: CardDoorbell,
-    /// When it was behind its sleep, in nanoseconds; 0 for not yet.
+    /// When it had woken, in nanoseconds; 0 for not yet.
     woken_at: AtomicU64,
     ended: AtomicBool,
 }
@@ -288,7 +289,7 @@ impl Sleeper {
         }
     }
 
-    /// Nanoseconds from before the write to behind the sleep.
+    /// Nanoseconds from before the write to after the sleep.
     fn wake(&self) -> anyhow::Result<f64> {
         self.woken_at.store(0, Ordering::Release);
         let start = self.clock.now().as_nanos();
@@ -310,7 +311,7 @@ impl Sleeper {
     }
 }
 
-/// Nanoseconds that the borrowed core's thread has run.
+/// Nanoseconds of processor time of the borrowed core's thread.
 pub(crate) fn processor_time() -> anyhow::Result<u64> {
     for task in std::fs::read_dir("/proc/self/task")? {
         let path = task?.path();

@@ -1,7 +1,7 @@
-//! Programs of the kernel engine: nanoseconds for a packet, by the kernel's own test runs.
+//! Programs of the kernel engine: nanoseconds per packet, by the kernel's test runs.
 //!
-//! Nothing is attached and no packet is sent. The same packets come again and again, so that caches
-//! and branches know them: what a program costs by itself, not what its packet does.
+//! Nothing is attached and no packet is sent. The same packets are used repeatedly, so caches and
+//! branch predictors know them: this is the cost of the program, not of the packet.
 
 use super::classifier::rules::{Family, Packet, Set};
 use super::{all_within, measured};
@@ -61,7 +61,7 @@ impl Benchmark for Kernel {
     }
 }
 
-/// A program that only drops: all others are told over it.
+/// A program that only drops: the baseline of all others.
 const DROP: &str = "function = \"drop\"";
 const CHAINS: [(&str, &str); 6] = [
     ("drop", DROP),
@@ -113,7 +113,7 @@ fn measure(args: &Kernel, run: &mut Run<'_>) -> anyhow::Result<Outcome> {
     Ok(outcome)
 }
 
-/// The program of a chain, behind these filters.
+/// The program of a chain, after these filters.
 fn load(chain: &str, set: Option<&Set>) -> anyhow::Result<Trial> {
     let text = format!(
         "[card]\nengine = \"kernel\"\n[[wire]]\nport = \"xdp\"\ninterface = \"eth0\"\n[[rx]]\n{chain}\n\

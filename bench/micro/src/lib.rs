@@ -1,7 +1,7 @@
-//! Micro-benchmarks: the cost of single parts of a card on this machine, by ratio and median.
+//! Micro-benchmarks: the cost of single parts of a card on this machine, as ratios and medians.
 //!
-//! Nothing here is a test: times vary with the machine. Figures of one call are
-//! measured interleaved, so that a drift of the machine's speed hits all alike.
+//! Nothing here is a test: times vary with the machine. Figures of one call are measured
+//! interleaved, so that a drift of the machine's speed affects all alike.
 
 #![forbid(unsafe_code)]
 
@@ -47,7 +47,7 @@ pub const BENCHMARKS: &[ExperimentEntry] = &[
     Entry::of::<Measured<modes::Modes>>(),
 ];
 
-/// An outcome of what is measured here.
+/// An outcome of these measurements.
 fn measured() -> Outcome {
     Outcome::of(Source::Measured)
 }
@@ -73,7 +73,7 @@ fn all_within(key: &str, items: &[u64], low: u64, high: u64) -> Result<(), Confi
     }
 }
 
-/// Nanoseconds that one call of `body` takes, divided by `packets`.
+/// Nanoseconds of one call of `body`, divided by `packets`.
 fn time_per_packet(packets: usize, body: impl FnOnce()) -> f64 {
     let start = Instant::now();
     body();

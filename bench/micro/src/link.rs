@@ -1,8 +1,8 @@
-//! What a wire that is held to a link costs, per packet: towards the card and towards the port.
+//! The cost of a rate-limited wire, per packet: towards the card and towards the port.
 //!
-//! A port that has a burst whenever it is asked, and sends whatever it is given, is asked as often as its
-//! link's rate allows, alone and behind the link in turns. Timed are the calls of the wire; making
-//! packets and giving them back is not. The figures are what the link adds.
+//! A port that always has a burst, and always sends, is polled as often as the link's rate allows,
+//! alone and with the link in turn. The timing covers the calls of the wire, not making and
+//! returning packets. The figures are the additional cost of the link.
 
 use super::{all_within, measured};
 use picnic_core::config::CardFile;
@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// The shortest frames, and what one takes on a link of 10 Gb/s, rounded up.
+/// The shortest frame; below, its time on a link of 10 Gb/s, rounded up.
 const FRAME_BYTES: usize = 60;
 const LINK: &str = "[wire.link]\nrate_mbps = 10000\n";
 const FRAME_NS: u64 = 68;
@@ -50,7 +50,7 @@ impl Default for Links {
 
 impl Benchmark for Links {
     const NAME: &'static str = "link";
-    const HELP: &'static str = "what a wire held to a link costs, by packet";
+    const HELP: &'static str = "cost of a rate-limited wire, per packet";
     const QUICK: &'static str = "bursts = 4\nrepeats = 2";
 
     fn check(&self) -> Result<(), ConfigError> {
@@ -81,7 +81,7 @@ impl Benchmark for Links {
     }
 }
 
-/// Has so many packets whenever it is asked.
+/// Has this many packets whenever it is polled.
 struct Ready(usize);
 
 impl WirePort for Ready {
@@ -101,7 +101,7 @@ impl WirePort for Ready {
     }
 }
 
-/// A wire, and the least of a card.
+/// A wire, and the minimum of a card.
 struct Side {
     wire: Box<dyn WirePort>,
     packets: usize,
@@ -131,13 +131,13 @@ impl Side {
         })
     }
 
-    /// The time of the next burst: the one before has just left the line.
+    /// The time of the next burst: the previous one has just left the line.
     fn turn(&mut self) -> Time {
         self.now = self.now + FRAME_NS * self.packets as u64;
         self.now
     }
 
-    /// Nanoseconds that a packet takes until the card has it.
+    /// Nanoseconds per packet until the card has it.
     fn receive(&mut self, bursts: usize) -> f64 {
         let (mut spent, mut packets) = (Duration::ZERO, 0);
         for _ in 0..bursts {
@@ -152,7 +152,7 @@ impl Side {
         spent.as_nanos() as f64 / packets.max(1) as f64
     }
 
-    /// Nanoseconds that a packet takes from the card's queue until it has left.
+    /// Nanoseconds per packet from the card's queue until it has left.
     fn transmit(&mut self, bursts: usize) -> f64 {
         let (mut spent, before) = (Duration::ZERO, self.counters.tx_packets.get());
         for _ in 0..bursts {

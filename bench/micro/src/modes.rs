@@ -1,13 +1,13 @@
-//! What keeping arrival times, and telling hosts of room to send in, costs the borrowed core.
+//! The cost to the borrowed core of arrival times and of transmit completion.
 //!
-//! Arrival times: bursts taken in by a wire's [`Receiver`] with the time of the turn, and with
-//! times of their own by each way that ports have: one told ahead of each packet (`packet`), one
-//! found in front of each (`xdp`), one of a rate (a paced `generator`). Packets of `xdp` are in
-//! buffers that were lent out, so it is compared with the like of them without times (`lent`).
+//! Arrival times: bursts received through a wire's [`Receiver`] with the time of the turn, and with
+//! their own times by each method of the ports: reported ahead of each packet (`packet`), read in
+//! front of each (`xdp`), computed from a rate (a paced `generator`). Packets of `xdp` are in lent
+//! buffers, so the baseline is the same without times (`lent`).
 //!
-//! Transmit completion: a card driven by hand on one core, whose host sends a packet a turn and has
-//! room for more, or waits for room each time. Doorbells are silent, so that what is told is the
-//! card's own work. All take turns.
+//! Transmit completion: a card driven by hand on one core, whose host sends a packet per turn and
+//! either has room for more or waits for room. Doorbells are silent, so the figure is the card's
+//! own work. All take turns.
 
 use super::{measured, time_per_packet};
 use picnic_control::{Launch, Registries};
@@ -36,11 +36,11 @@ const BURSTS: usize = 1 << 10;
 const TURNS: usize = 1 << 14;
 /// Bytes of each packet.
 const BYTES: u16 = 60;
-/// Where a packet begins in a buffer that was lent out, what is in front of it, and how that is known.
+/// Offset of a packet in a lent buffer, the mark in front of it, and its meaning.
 const IN_FRONT: u64 = 64;
 const STAMP_BYTES: u64 = 16;
 const MARK: u64 = 0x5eed_5eed;
-/// What the clocks of the kernel show at time zero.
+/// The kernel's clocks at time zero.
 const CLOCKS: Clocks = Clocks { realtime_ns: 1 << 60, monotonic_ns: 1 << 50 };
 
 /// Settings.
@@ -60,7 +60,7 @@ impl Default for Modes {
 
 impl Benchmark for Modes {
     const NAME: &'static str = "modes";
-    const HELP: &'static str = "what arrival times and transmit completion cost the card";
+    const HELP: &'static str = "cost of arrival times and transmit completion";
     const QUICK: &'static str = "repeats = 2";
 
     fn measure(&self, run: &mut Run<'_>) -> anyhow::Result<Outcome> {
@@ -108,12 +108,12 @@ impl Benchmark for Modes {
     }
 }
 
-/// Repeat by repeat, by how much one took longer than the other.
+/// The difference between two series of times, repeat by repeat.
 fn beyond(times: &[f64], base: &[f64]) -> Vec<f64> {
     times.iter().zip(base).map(|(time, base)| time - base).collect()
 }
 
-/// How a wire knows when packets arrived.
+/// The source of a wire's arrival times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stamp {
     Taken,
@@ -146,11 +146,11 @@ struct Wire {
 }
 
 impl Wire {
-    /// On the heap, as a card's are: where a stack happens to lie can double the times.
+    /// On the heap, like a card's: an unlucky stack address can double the times.
     fn new() -> anyhow::Result<Box<Self>> {
         let (mut pool, _) = Pool::new(&PoolConfig { buffers: 256, ..PoolConfig::default() }, 0)?;
         let mut loans = Loans::new(&pool);
-        // Each buffer has a time and a mark in front of where a packet will be, whoever looks.
+        // Each buffer has a time and a mark in front of the packet's place, for all cases.
         let places: Vec<_> = std::iter::from_fn(|| loans.lend(&mut pool)).collect();
         for place in places {
             let stamp = loans.take(place + IN_FRONT - STAMP_BYTES, 16, Time::ZERO, 0);
@@ -170,7 +170,7 @@ impl Wire {
         }))
     }
 
-    /// Nanoseconds for each packet taken in and given back.
+    /// Nanoseconds per packet received and returned.
     #[inline(never)]
     fn run(&mut self, stamp: Stamp) -> f64 {
         let mut take = || match stamp {
@@ -207,7 +207,7 @@ impl Wire {
         }
     }
 
-    /// A burst of packets from buffers that were lent out, as `xdp` takes them.
+    /// A burst of packets from lent buffers, as `xdp` receives them.
     fn take_lent(&mut self, has_stamps: bool) {
         self.now = self.now + 10_000;
         let Wire { pool, loans, burst, counters, ledger, now } = self;
@@ -242,14 +242,14 @@ struct SenderKeys {
     greedy: bool,
 }
 
-/// A host that sends a packet whenever it is asked.
+/// A host that sends a packet whenever it is polled.
 struct Sender(SenderKeys);
 
 impl Component for Sender {
     type Product = Box<dyn HostAttachment>;
     type Config = SenderKeys;
     const NAME: &'static str = "sender";
-    const HELP: &'static str = "sends a packet at each look";
+    const HELP: &'static str = "sends a packet at each poll";
 
     fn build(keys: SenderKeys, _: &BuildContext) -> Result<Self::Product, ConfigError> {
         Ok(Box::new(Sender(keys)))
@@ -286,7 +286,7 @@ impl HostQueue for Sender {
     }
 }
 
-/// A card whose host sends, both sides driven by one thread.
+/// A card whose host sends, with both sides driven by one thread.
 struct Sending {
     assembled: Assembled,
     burst: Burst,
@@ -308,7 +308,7 @@ impl Sending {
         Ok(Sending { assembled, burst: Burst::new(), now: Time::ZERO })
     }
 
-    /// Nanoseconds for each packet that the host has sent, one in each turn.
+    /// Nanoseconds per packet sent by the host, one per turn.
     fn run(&mut self) -> f64 {
         let Sending { assembled, burst, now } = self;
         let mut sent = 0;
@@ -338,7 +338,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_wire_knows_its_times_and_each_host_is_told_as_it_is_to_be() {
+    fn stamps_and_room_interrupts_match_each_mode() {
         let mut wire = Wire::new().unwrap();
         for stamp in [Stamp::Taken, Stamp::Ahead, Stamp::Paced, Stamp::Lent, Stamp::InFront] {
             wire.run(stamp);

@@ -1,10 +1,9 @@
-//! NIC OS: a decision, a yield and resume, and what it costs packets when idle.
+//! NIC OS: a decision, a yield and resume, and its cost to packets when idle.
 //!
-//! Decisions are those of the schedulers in the registry, over a slice of 64 tasks
-//! of which half are periodic and a quarter ready. A yield and resume is a whole
-//! turn of the executor with one task that does nothing else, the decision taken
-//! by a scheduler that always picks it. The packet path is a card driven by hand
-//! on one core, with and without a NIC OS whose tasks sleep; rounds alternate.
+//! Decisions are those of the registered schedulers over a slice of 64 tasks, half of them
+//! periodic, a quarter ready. A yield and resume is a whole turn of the executor with one task that
+//! does nothing else, under a scheduler that always picks it. The packet path is a card driven by
+//! hand on one core, with and without a NIC OS whose tasks sleep; rounds alternate.
 
 use super::{measured, time_per_packet};
 use picnic_control::{Launch, Registries};
@@ -52,7 +51,7 @@ impl Default for NicOs {
 
 impl Benchmark for NicOs {
     const NAME: &'static str = "os";
-    const HELP: &'static str = "NIC OS: a decision, a yield and resume, its cost when idle";
+    const HELP: &'static str = "NIC OS: a decision, a yield and resume, and its cost when idle";
     const QUICK: &'static str = "repeats = 2";
 
     fn measure(&self, run: &mut Run<'_>) -> anyhow::Result<Outcome> {
@@ -79,7 +78,7 @@ fn measure(args: &NicOs, run: &mut Run<'_>) -> anyhow::Result<Outcome> {
             times.push(decide(&mut **scheduler, &candidates));
         }
         resumed.push(yields.run());
-        // Whoever goes second finds the caches as the first has left them: take turns.
+        // The second finds the caches as the first left them: take turns.
         let (a, b) = match repeat % 2 {
             0 => {
                 let a = bare.run();
@@ -106,7 +105,7 @@ fn measure(args: &NicOs, run: &mut Run<'_>) -> anyhow::Result<Outcome> {
     Ok(outcome)
 }
 
-/// Half of them periodic; one in four is ready.
+/// Half of them periodic; one in four ready.
 fn candidates(tasks: u16) -> Vec<Candidate> {
     let candidate = |index: u64| {
         let period_ns = index.is_multiple_of(2).then_some(1_000_000 << (index % 3));
@@ -120,7 +119,7 @@ fn candidates(tasks: u16) -> Vec<Candidate> {
                 next_release,
                 next_deadline: next_release + period_ns.unwrap_or(0),
             },
-            // Of those that are not periodic, so that the slack has to be looked at.
+            // Some that are not periodic, so that slack must be computed.
             ready: index % 4 == 1,
             begun: false,
             since: index,
@@ -199,7 +198,7 @@ impl Drop for Yielding {
 /// Eight tasks that sleep longer than the benchmark lasts.
 const IDLE: &str = "[[task]]\ntask = \"busy\"\noffset_us = 1000000000000\n";
 
-/// A card whose both sides are driven by one thread.
+/// A card with both sides driven by one thread.
 struct Card {
     assembled: Assembled,
     burst: picnic_core::packet::burst::Burst,

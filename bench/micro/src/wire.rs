@@ -1,13 +1,13 @@
-//! Wires of the kernel's interfaces: packets a second that one core sends and receives.
+//! Wires of kernel interfaces: packets per second that one core sends and receives.
 //!
 //! ```text
 //!  generator ─▶ wire 1 (c0) ══ veth ══ (w0) wire 2 ─▶ consumed
 //! ```
 //!
-//! All of it is on the borrowed core, the kernel's part of sending too: how many packets come out
-//! for each second that its thread has run. Ports take turns, so that what the veth and the
-//! kernel cost is in each figure alike. A veth has no hardware to put packets into memory: the
-//! figures rank ports here, and say little of a real NIC.
+//! Everything runs on the borrowed core, including the kernel's part of sending; the figure is
+//! packets received per second of its thread's processor time. Ports take turns, so each figure
+//! includes the same cost of veth and kernel. A veth has no DMA, so the figures rank ports here and
+//! say little about a real NIC.
 
 use super::idle::processor_time;
 use super::{above_zero, measured};
@@ -35,7 +35,7 @@ pub(crate) struct Wires {
     /// Bytes of a packet
     #[schemars(range(min = 60, max = 1514))]
     size: u64,
-    /// Rounds: each measures all in turns
+    /// Rounds: each measures all in turn
     #[schemars(range(min = 1, max = 1000))]
     rounds: u32,
     /// Seconds of each measurement
@@ -51,7 +51,8 @@ impl Default for Wires {
 
 impl Benchmark for Wires {
     const NAME: &'static str = "wire";
-    const HELP: &'static str = "packets of one core by wires of the kernel's interfaces (root)";
+    const HELP: &'static str =
+        "packets per second of one core through wires of kernel interfaces (root)";
     const QUICK: &'static str = "ports = [\"packet\"]\nrounds = 1\nseconds = 0.05";
 
     fn check(&self) -> Result<(), ConfigError> {
@@ -63,14 +64,14 @@ impl Benchmark for Wires {
     }
 }
 
-/// Has a flow from the generator sent, and what is received consumed.
+/// Sends a flow from the generator on, and consumes received packets.
 struct Through;
 
 impl Component for Through {
     type Product = Box<dyn Function>;
     type Config = NoKeys;
     const NAME: &'static str = "through";
-    const HELP: &'static str = "from the first wire to the second, and no further";
+    const HELP: &'static str = "send from the first wire to the second, and consume";
 
     fn build(_: NoKeys, _: &BuildContext) -> Result<Box<dyn Function>, ConfigError> {
         Ok(Box::new(per_packet(|packet: &mut PacketMut<'_>| match packet.wire {
@@ -99,13 +100,13 @@ fn measure_all(args: &Wires, run: &mut Run<'_>) -> anyhow::Result<Outcome> {
     let mut series = outcome.series("ways");
     for ((from, to), samples) in ways.iter().zip(samples) {
         let ratio = Figure::one("ratio_to_first", median(&samples) / first);
-        let figure = Figure::of("pps_of_core", samples).called("packets of a core");
+        let figure = Figure::of("pps_of_core", samples).called("packets per core-second");
         series.push(Point::at("sends", *from).and("receives", *to).with(figure).with(ratio));
     }
     Ok(outcome)
 }
 
-/// Packets received for each second that the borrowed core's thread has run.
+/// Packets received per second of the borrowed core's processor time.
 fn measure(args: &Wires, hosts: &Hosts, (from, to): (&str, &str)) -> anyhow::Result<f64> {
     let wire = |port: &str, interface: &str, place: Role| {
         let namespace = hosts.netns(place);
@@ -122,7 +123,7 @@ fn measure(args: &Wires, hosts: &Hosts, (from, to): (&str, &str)) -> anyhow::Res
     let registries = Registries { functions: FUNCTIONS, ..picnic_host::registries() };
     let card = CardFile::parse(&text, None)?;
     let running = Launch::new(&card, registries).start_alone()?;
-    // Let rings fill and the veth's own routine get going.
+    // Lets rings fill and the veth's own thread start.
     signals::sleep(Duration::from_millis(200))?;
     let received = || running.view().wires.last().map_or(0, |wire| wire.counters.rx_packets.get());
     let (before, start) = (received(), processor_time()?);

@@ -1,9 +1,9 @@
 //! The system calls of each role.
 //!
-//! A list holds what its threads were seen to make and what the libraries below them may make
-//! in their place: all of it on descriptors that are open, or on memory. No list has execve,
-//! ptrace, mount or anything that could undo a filter; setns only where programs in the kernel are
-//! changed whose interfaces are in namespaces.
+//! A list holds the calls that its threads were seen to make, and calls that the libraries below
+//! may make instead: all on open descriptors or on memory. No list has execve, ptrace, mount or any
+//! call that could undo a filter; setns is allowed only where kernel programs of interfaces in
+//! namespaces are changed.
 
 use crate::Role;
 
@@ -15,7 +15,7 @@ macro_rules! calls {
     ($($name:ident)*) => { &[$((stringify!($name), libc::$name)),*] };
 }
 
-/// Those that only some processors have.
+/// Calls that exist only on some processors.
 #[cfg(target_arch = "x86_64")]
 macro_rules! older_calls {
     ($($name:ident)*) => { calls!($($name)*) };
@@ -27,7 +27,7 @@ macro_rules! older_calls {
     };
 }
 
-/// Memory, time, waiting and ending; what is open is read, written and closed.
+/// Memory, time, waiting and ending; reading, writing and closing open descriptors.
 const EVERY_THREAD: List = calls! {
     SYS_read SYS_readv SYS_write SYS_writev SYS_close SYS_fcntl SYS_fstat SYS_lseek
     SYS_munmap SYS_mremap SYS_madvise SYS_brk
@@ -38,27 +38,27 @@ const EVERY_THREAD: List = calls! {
 };
 const EVERY_THREAD_OLDER: List = older_calls! { SYS_poll };
 
-/// Packets through sockets that are open.
+/// Packets through open sockets.
 const PACKETS: List = calls! {
     SYS_sendto SYS_sendmsg SYS_sendmmsg SYS_recvfrom SYS_recvmsg SYS_recvmmsg
     SYS_getsockopt SYS_setsockopt SYS_getsockname SYS_bind SYS_pread64 SYS_pwrite64
     SYS_epoll_ctl SYS_epoll_pwait
 };
 
-/// Standard output that is a socket, which is not waited for in the call.
+/// Standard output on a socket, without blocking.
 const OUTPUT: List = calls! { SYS_sendto };
 
-/// Files that are written, finished and put in their place.
+/// Writing, completing and renaming files.
 const FILES: List = calls! {
     SYS_openat SYS_newfstatat SYS_statx SYS_fsync SYS_fdatasync SYS_ftruncate
     SYS_unlinkat SYS_renameat SYS_renameat2 SYS_pread64 SYS_pwrite64
 };
 const FILES_OLDER: List = older_calls! { SYS_unlink SYS_rename };
 
-/// Asking and telling the kernel of interfaces, through a netlink socket that is open.
+/// Requests to the kernel about interfaces, through an open netlink socket.
 const NETLINK: List = calls! { SYS_sendto SYS_recvfrom };
 
-/// Taking back what was changed: journals, settings, control groups, other threads' cores.
+/// Undoing changes: journals, settings, control groups, affinity of other threads.
 const STOPPING: List = calls! {
     SYS_getdents64 SYS_mkdirat SYS_flock SYS_readlinkat SYS_faccessat SYS_sched_setaffinity
     SYS_geteuid SYS_getuid SYS_getegid SYS_getgid SYS_uname SYS_sysinfo SYS_statfs SYS_fstatfs
@@ -71,36 +71,36 @@ const CLIENTS: List = calls! {
     SYS_accept4 SYS_shutdown SYS_seccomp SYS_capget SYS_capset SYS_sched_setaffinity
 };
 
-/// An xdp wire's sockets, made anew.
+/// Reopening an xdp wire's sockets.
 const XDP: List = calls! { SYS_bpf SYS_munlock };
 
-/// Programs in the kernel: their maps, and others in their place.
+/// Kernel programs: their maps, and their replacement.
 const PROGRAMS: List = calls! { SYS_bpf };
-/// Where interfaces are in namespaces of their own.
+/// Interfaces in other namespaces.
 const NAMESPACES: List = calls! { SYS_setns };
-/// The time that threads of the kernel have had.
+/// Processor time of kernel threads.
 const THREADS_TIMES: List = calls! { SYS_openat SYS_newfstatat SYS_statx };
 
-/// What a role may do beyond its lists, by what the card is.
+/// Additional permissions of a role, depending on the card.
 #[derive(Clone, Copy)]
 pub(crate) struct Extras {
-    /// Shared objects: code of files.
+    /// Shared objects: mapping code from files.
     pub(crate) loads: bool,
-    /// Programs in the kernel, for who has no such list of its own.
+    /// Kernel programs, for roles without that list.
     pub(crate) programs: bool,
     /// Network namespaces.
     pub(crate) namespaces: bool,
 }
 
 impl Extras {
-    /// The lists beyond those of the role.
+    /// The additional lists.
     pub(crate) fn lists(self) -> impl Iterator<Item = List> {
         let programs = self.programs.then_some(PROGRAMS);
         programs.into_iter().chain(self.namespaces.then_some(NAMESPACES))
     }
 }
 
-/// What makes threads and processes.
+/// Calls that make threads and processes.
 pub(crate) const MAKING_PROCESSES: List = MAKING;
 #[cfg(target_arch = "x86_64")]
 const MAKING: List = calls! { SYS_clone3 SYS_clone SYS_fork SYS_vfork };
@@ -130,27 +130,28 @@ pub(crate) fn of(role: Role) -> Vec<List> {
     lists
 }
 
-/// What an argument may be.
+/// Allowed values of an argument.
 #[derive(Debug)]
 pub(crate) enum Allowed {
-    /// Anything without these bits.
+    /// Any value without these bits.
     Without(u64),
     OneOf(&'static [u64]),
-    /// The process's own number.
+    /// The process ID.
     ThisProcess,
 }
 
-/// A call that is allowed with some arguments only.
+/// A call that is allowed only with certain arguments.
 #[derive(Debug)]
 pub(crate) struct Rule {
     pub(crate) call: i64,
-    /// The argument's place.
+    /// Position of the argument.
     pub(crate) argument: u8,
     pub(crate) allowed: Allowed,
 }
 
-/// Memory that is never executed, names, and ending by `abort`, a second Ctrl-C or an access to memory
-/// that is not there: the standard library's handler has that signal end the process, by its default.
+/// Memory that is never executable, thread names, and ending by `abort`, a second Ctrl-C or a
+/// segmentation fault: the standard library's handler ends the process with the default action of
+/// that signal.
 const EVERY_THREADS_RULES: [Rule; 5] = [
     Rule { call: libc::SYS_mmap, argument: 2, allowed: NOT_EXECUTABLE },
     Rule { call: libc::SYS_mprotect, argument: 2, allowed: NOT_EXECUTABLE },
@@ -184,13 +185,13 @@ const TERMINAL: Rule = Rule {
     argument: 1,
     allowed: Allowed::OneOf(&[libc::TCGETS, libc::TIOCGWINSZ]),
 };
-/// Sockets that do not wait, as the standard library has them.
+/// Non-blocking sockets, as the standard library opens them.
 const CLIENT: Rule = Rule {
     call: libc::SYS_ioctl,
     argument: 1,
     allowed: Allowed::OneOf(&[libc::FIONBIO, libc::TCGETS]),
 };
-/// Questions about interfaces; no changes.
+/// Queries about interfaces; no changes.
 const INTERFACE: Rule = Rule {
     call: libc::SYS_ioctl,
     argument: 1,
@@ -203,8 +204,8 @@ const INTERFACE: Rule = Rule {
         libc::SIOCETHTOOL,
     ]),
 };
-/// Taking up a TAP device that returns, as anybody may whom its owner does not shut out. Not for who
-/// may open others.
+/// Reattaching a TAP device that returned, which anyone may do unless its owner forbids it. Not for
+/// roles that may open others.
 const TAP: Rule = Rule {
     call: libc::SYS_ioctl,
     argument: 1,
@@ -218,7 +219,7 @@ const TAP: Rule = Rule {
 /// Its own priority.
 const PRIORITY: Rule =
     Rule { call: libc::SYS_sched_setscheduler, argument: 0, allowed: Allowed::OneOf(&[0]) };
-/// Sockets to packets, and to ask about interfaces.
+/// Packet sockets, and sockets for queries about interfaces.
 const SOCKETS: Rule = Rule {
     call: libc::SYS_socket,
     argument: 0,
@@ -230,7 +231,7 @@ const SOCKETS: Rule = Rule {
     ]),
 };
 
-/// The calls of a role that are allowed with some arguments only.
+/// The calls of a role that are allowed only with certain arguments.
 pub(crate) fn rules(role: Role) -> impl Iterator<Item = &'static Rule> {
     const TERMINALS: &[Rule] = &[TERMINAL];
     const CLIENT_RULES: &[Rule] = &[CLIENT];
@@ -251,7 +252,7 @@ pub(crate) fn rules(role: Role) -> impl Iterator<Item = &'static Rule> {
 
 /// A call's name, or its number.
 pub(crate) fn name(number: usize) -> String {
-    /// On no list; what somebody who means harm would make first.
+    /// Calls on no list: those that an attacker would try first.
     const OTHERS: List = calls! {
         SYS_execve SYS_execveat SYS_ptrace SYS_socket SYS_socketpair SYS_connect SYS_listen
         SYS_kill SYS_setns SYS_unshare SYS_mount SYS_chdir SYS_chroot SYS_setuid SYS_ioctl

@@ -7,22 +7,20 @@ use rustix::thread::{
     set_no_new_privs,
 };
 
-/// From now on, nothing that this process starts gains privileges. Before any thread is
-/// started, as it holds for the calling thread and those it starts.
+/// Forbids new privileges for all programs that this process starts. Call it before starting
+/// threads, since it holds for the calling thread and threads it starts.
 ///
-/// # Errors
-/// Why not, for people.
+/// # Errors The reason, in words.
 pub fn forbid_new() -> Result<(), String> {
-    set_no_new_privs(true).map_err(|error| format!("new privileges cannot be ruled out: {error}"))
+    set_no_new_privs(true).map_err(|error| format!("cannot set no_new_privs: {error}"))
 }
 
-/// The calling thread gives up all capabilities that it has, but those to `keep`.
+/// Drops all capabilities of the calling thread except `keep`.
 ///
-/// # Errors
-/// Why not, for people.
+/// # Errors The reason, in words.
 pub fn give_up(keep: CapabilitySet) -> Result<(), String> {
-    let refused = |error| format!("privileges cannot be given up: {error}");
-    // Old kernels have none.
+    let refused = |error| format!("cannot drop capabilities: {error}");
+    // Old kernels lack some.
     let _ = clear_ambient_capability_set();
     let CapabilitySets { permitted, .. } = capabilities(None).map_err(refused)?;
     let kept = permitted & keep;
@@ -52,7 +50,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_is_what_was_there() {
+    fn kept_capabilities_were_present_before() {
         std::thread::spawn(|| {
             let before = capabilities(None).unwrap().permitted;
             give_up(CapabilitySet::SYS_NICE).unwrap();

@@ -1,11 +1,11 @@
-//! The end of the process, asked for by code that is not ours: somebody is asked before.
+//! Intercepts the end of the process when foreign code asks for it.
 //!
-//! A function of a shared object that calls `_exit` ends the card with that status, and a script
-//! takes the end for a success. A thread that runs such code asks first: the kernel traps its
-//! exit_group(2) as libc makes it.
+//! If a function of a shared object calls `_exit`, the card would end with that status, and a
+//! script could take it for success. A thread that runs such code calls a judge first: the kernel
+//! traps exit_group(2) as made by libc.
 //!
-//! Guarantees: programs that the thread starts later inherit the filter, and are not trapped: their
-//! libc lies elsewhere.
+//! Guarantees: programs that the thread starts later inherit the filter but are not trapped,
+//! because their libc has another address.
 //!
 //! Source: seccomp(2), exit_group(2).
 
@@ -17,22 +17,21 @@ use std::sync::OnceLock;
 /// `AUDIT_ARCH_...` of <linux/audit.h>.
 const ARCH: u32 = if cfg!(target_arch = "x86_64") { 0xc000_003e } else { 0xc000_00b7 };
 
-/// From now on `judge` is called on this thread before it ends the process, in a signal handler.
-/// When `judge` returns, the process ends. The first judge is that of all threads.
+/// From now on this thread calls `judge` before it ends the process, in a signal handler. When
+/// `judge` returns, the process ends. The first judge is used for all threads.
 ///
-/// # Errors
-/// The kernel has no filters, or refuses this one.
+/// # Errors The kernel lacks filters, or refuses this one.
 pub(crate) fn watch(judge: fn()) -> Result<(), String> {
     static LIBC: OnceLock<Option<Range<u64>>> = OnceLock::new();
     let Some(libc) = LIBC.get_or_init(|| code_of(libc::_exit as *const () as u64)) else {
-        return Err("the C library's code is not found".into());
+        return Err("cannot find the code of the C library".into());
     };
     trap::judge_exits(judge);
     trap::handle();
     apply_filter(&program(libc)).map_err(|error| error.to_string())
 }
 
-/// The mapping of code that an address is in.
+/// The code mapping that contains an address.
 fn code_of(address: u64) -> Option<Range<u64>> {
     let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
     let ranges = maps.lines().filter_map(|line| {
@@ -43,17 +42,17 @@ fn code_of(address: u64) -> Option<Range<u64>> {
     ranges.into_iter().find(|range| range.contains(&address))
 }
 
-/// Traps exit_group from these addresses, unless its status is marked as let go.
+/// Traps exit_group from these addresses, unless its status carries the mark.
 fn program(code: &Range<u64>) -> Vec<sock_filter> {
     const LOAD: u32 = libc::BPF_LD | libc::BPF_W | libc::BPF_ABS;
     const EQUAL: u32 = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
     const AT_LEAST: u32 = libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K;
     const AND: u32 = libc::BPF_ALU | libc::BPF_AND | libc::BPF_K;
     const RETURN: u32 = libc::BPF_RET | libc::BPF_K;
-    // Of `struct seccomp_data`.
+    // Offsets in `struct seccomp_data`.
     let [number, architecture, pointer, status]: [u32; 4] = [0, 4, 8, 16];
     let high = |address: u64| (address >> 32) as u32;
-    // A library's code that crosses 4 GiB is cut there.
+    // A library whose code crosses 4 GiB is covered up to there.
     let end = match high(code.start) == high(code.end) {
         true => code.end as u32,
         false => u32::MAX,

@@ -1,8 +1,8 @@
-//! Filters of system calls, one for each role.
+//! System call filters, one for each role.
 //!
-//! What is not listed traps, so that it is counted. Calls that make processes and threads do
-//! not trap but fail: libc makes them with all signals blocked, and a trap that is blocked ends
-//! the process. Whoever wanted the thread says that there is none.
+//! Calls not on the list trap, so they are counted. Calls that make processes and threads fail
+//! instead: libc makes them with all signals blocked, and a blocked trap ends the process. The
+//! caller then reports that the thread cannot start.
 //!
 //! Source: seccomp(2).
 
@@ -15,12 +15,11 @@ use seccompiler::{
 };
 use std::collections::BTreeMap;
 
-/// Lets the calling thread make the calls of its role and no others, for good.
+/// Restricts the calling thread to the calls of its role, permanently.
 ///
-/// # Errors
-/// The kernel has no filters, or refuses this one.
+/// # Errors The kernel lacks filters, or refuses this one.
 pub(crate) fn install(role: Role, extras: Extras) -> Result<(), String> {
-    let refused = |error: &dyn std::fmt::Display| format!("system calls are not filtered: {error}");
+    let refused = |error: &dyn std::fmt::Display| format!("cannot filter system calls: {error}");
     let mut lists = calls::of(role);
     lists.extend(extras.lists());
     let makes_threads = lists.iter().any(|list| list.contains(&MAKING_PROCESSES[0]));
@@ -46,7 +45,7 @@ fn failing() -> Result<BpfProgram, seccompiler::BackendError> {
     SeccompFilter::new(rules, SeccompAction::Allow, error, arch()?)?.try_into()
 }
 
-/// What is on the lists, and nothing else.
+/// Allows only the calls on the lists.
 fn listed(
     role: Role,
     lists: &[calls::List],
@@ -74,11 +73,11 @@ fn listed(
                 vec![condition(SeccompCmpOp::Eq, std::process::id().into())?]
             }
         };
-        // Any of several rules of a call allows it.
+        // A call passes if any of its rules allows it.
         rules.entry(call).or_default().extend(rule);
     }
     if loads {
-        // A file's code, as the loader maps it: never memory that is, or could be, written.
+        // Code of a file, as the loader maps it: never memory that is or could be written.
         let none_of = |argument, bits: i32| {
             let operator = SeccompCmpOp::MaskedEq(bits as u64);
             SeccompCondition::new(argument, SeccompCmpArgLen::Dword, operator, 0)
@@ -89,8 +88,8 @@ fn listed(
     let filter = SeccompFilter::new(rules, SeccompAction::Trap, SeccompAction::Allow, arch()?)?;
     let mut program: BpfProgram = filter.try_into()?;
     for instruction in &mut program {
-        // The handler learns whose call it was by the data that come with the trap. What is
-        // made by another processor's convention (32 bits) is no reason to end the process.
+        // The handler learns the role from the data of the trap. Calls by another convention (32
+        // bits) do not end the process.
         let is_return = u32::from(instruction.code) == libc::BPF_RET | libc::BPF_K;
         let refuses = [libc::SECCOMP_RET_TRAP, libc::SECCOMP_RET_KILL_PROCESS];
         if is_return && refuses.contains(&instruction.k) {

@@ -43,27 +43,27 @@ use rustix::thread::CapabilitySet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// What a thread of a card does.
+/// The role of a card's thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// It started the card, and stops it.
+    /// Starts and stops the card.
     Main,
-    /// It is the card.
+    /// Runs the card.
     Borrowed,
-    /// It takes interrupts on a target core.
+    /// Takes interrupts on a target core.
     Target,
-    /// It serves clients.
+    /// Serves clients.
     Control,
-    /// It writes packets to a file.
+    /// Writes packets to a file.
     Capture,
-    /// It opens and closes an xdp wire's sockets.
+    /// Opens and closes an xdp wire's sockets.
     Xdp,
-    /// It reads what programs in the kernel count, and changes what they go by.
+    /// Reads the counters of kernel programs and changes their maps.
     Programs,
 }
 
 impl Role {
-    /// All of them.
+    /// All roles.
     pub const ALL: [Role; 7] = [
         Role::Main,
         Role::Borrowed,
@@ -74,7 +74,7 @@ impl Role {
         Role::Programs,
     ];
 
-    /// As notes call it.
+    /// Its name in notes.
     pub fn name(self) -> &'static str {
         match self {
             Role::Main => "main",
@@ -88,35 +88,35 @@ impl Role {
     }
 }
 
-/// Whether threads give up what they do not need.
+/// Whether threads drop unneeded privileges.
 static ASKED_FOR: AtomicBool = AtomicBool::new(false);
 /// Whether control threads may load code.
 static LOADING: AtomicBool = AtomicBool::new(false);
 /// Whether control threads may load programs into the kernel.
 static PROGRAMS: AtomicBool = AtomicBool::new(false);
-/// Whether whoever changes such programs may enter network namespaces.
+/// Whether threads that change such programs may enter network namespaces.
 static NAMESPACES: AtomicBool = AtomicBool::new(false);
-/// What could not be had, each once.
+/// Failures, each once.
 static TROUBLES: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
-/// The threads of cards that are set up from now on are confined. Once asked for, this holds
-/// for the process.
+/// Confines the threads of cards that are set up from now on. This holds for the rest of the
+/// process.
 pub fn ask_for() {
     trap::handle();
     let_libc_ask();
     ASKED_FOR.store(true, Ordering::Release);
 }
 
-/// Control threads that are set up from now on may load shared objects: files only, that are not
-/// written to in memory. For cards that have functions from shared objects, which are replaced
-/// while the card runs.
+/// Allows control threads that are set up from now on to load shared objects, from files that are
+/// not written in memory. For cards whose functions from shared objects are replaced while the card
+/// runs.
 pub fn allow_loading() {
     LOADING.store(true, Ordering::Release);
 }
 
-/// Control threads that are set up from now on may load programs into the kernel: for cards whose
-/// chain is there, and is replaced while the card runs. They and the threads that read what the
-/// programs count may enter network namespaces, if wires are `in_namespaces`.
+/// Allows control threads that are set up from now on to load programs into the kernel: for cards
+/// whose chain is in the kernel and is replaced while the card runs. If wires are `in_namespaces`,
+/// these threads and those that read the programs' counters may enter network namespaces.
 pub fn allow_programs(in_namespaces: bool) {
     PROGRAMS.store(true, Ordering::Release);
     NAMESPACES.store(in_namespaces, Ordering::Release);
@@ -127,21 +127,21 @@ pub fn may_load() -> bool {
     !ASKED_FOR.load(Ordering::Acquire) || LOADING.load(Ordering::Acquire)
 }
 
-/// Has libc ask now what it asks once, by opening a file: when it first gives memory of a
-/// thread's back, whether it may. That would be in the midst of a confined thread's work.
+/// Makes libc's one-time queries early, by opening a file: when libc first returns a thread's
+/// memory, it asks whether it may. Otherwise a confined thread would ask later.
 fn let_libc_ask() {
-    /// Small enough to come from the thread's memory and not from a mapping of its own.
+    /// Small enough for the thread's arena rather than a mapping of its own.
     const PIECE: usize = 64 << 10;
     let asking = std::thread::Builder::new().name("confine".into()).spawn(|| {
         let pieces: Vec<Vec<u8>> = (0..32).map(|_| Vec::with_capacity(PIECE)).collect();
         drop(std::hint::black_box(pieces));
     });
-    // Without it a call is refused once, and counted.
+    // Without it, one call is refused and counted.
     let _ = asking.map(std::thread::JoinHandle::join);
 }
 
-/// For a thread of a card: it is set up, and needs no more than its role does and the
-/// capabilities to `keep`. Does nothing unless it was [asked for](ask_for).
+/// Confines a thread of a card after set-up to the calls of its role and the capabilities to
+/// `keep`. Does nothing unless [asked for](ask_for).
 pub fn set_up(role: Role, keep: CapabilitySet) {
     if !ASKED_FOR.load(Ordering::Acquire) {
         return;
@@ -171,12 +171,11 @@ fn install(_: Role) -> Result<(), String> {
     Err("system calls are not filtered: not supported on this processor".into())
 }
 
-/// From now on `judge` is called on this thread before it ends the process, in a signal handler: for
-/// threads that run code which is not ours. When `judge` returns, the process ends. All threads have
-/// the first judge. Not asked are programs that the thread starts.
+/// From now on this thread calls `judge` before it ends the process, in a signal handler: for
+/// threads that run foreign code. When `judge` returns, the process ends. The first judge is used
+/// for all threads. Programs that the thread starts are not affected.
 ///
-/// # Errors
-/// The kernel has no filters of system calls, or refuses this one.
+/// # Errors The kernel lacks system call filters, or refuses this one.
 pub fn watch_exits(judge: fn()) -> Result<(), String> {
     #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
     return exits::watch(judge);
@@ -184,13 +183,12 @@ pub fn watch_exits(judge: fn()) -> Result<(), String> {
     Err(format!("not supported on this processor: {judge:p}"))
 }
 
-/// Ends the process at once, also where [`watch_exits`] asks: nothing that was registered for its end
-/// is called, and nothing is flushed.
+/// Ends the process at once, bypassing [`watch_exits`]: no exit handler runs, nothing is flushed.
 pub fn end_process(status: u8) -> ! {
     trap::end_process(status)
 }
 
-/// What a user should know: calls that were refused, and what could not be had.
+/// Notes for the user: refused calls and failures.
 pub fn notes() -> Vec<String> {
     let mut notes = TROUBLES.lock().unwrap_or_else(PoisonError::into_inner).clone();
     for role in Role::ALL {

@@ -1,8 +1,8 @@
-//! Trapped system calls: refused ones are counted where they are made, and end with EPERM; for the end
-//! of the process somebody is asked.
+//! Trapped system calls: refused calls are counted and fail with EPERM; the end of the process goes
+//! to a judge.
 //!
-//! The kernel sends SIGSYS to the thread in place of the call. The handler counts and gives the
-//! call its result; it allocates, locks and calls nothing.
+//! The kernel sends SIGSYS to the thread instead of making the call. The handler counts and sets
+//! the call's result; it allocates, locks and calls nothing.
 //!
 //! Source: seccomp(2), SECCOMP_RET_TRAP; sigaction(2).
 
@@ -12,33 +12,33 @@ use crate::Role;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Once, OnceLock};
 
-/// Numbers of calls that are told apart; all above count as the last.
+/// Counted call numbers; higher numbers count as the last.
 const CALLS: usize = 512;
 
 static COUNTS: [[AtomicU32; CALLS]; Role::ALL.len()] =
     [const { [const { AtomicU32::new(0) }; CALLS] }; Role::ALL.len()];
 
-/// What a role's filter sends along with a trap.
+/// The data of a role's traps.
 #[cfg_attr(not(any(target_arch = "x86_64", target_arch = "aarch64")), expect(dead_code))]
 pub(crate) fn data(role: Role) -> u16 {
     role as u16
 }
 
-/// Sent along with the trap of a call that would end the process: no role's number.
+/// The data of a trap for the end of the process; no role has this number.
 #[cfg_attr(not(any(target_arch = "x86_64", target_arch = "aarch64")), expect(dead_code))]
 pub(crate) const EXIT: u32 = 0xffff;
-/// What a status has above its 8 bits, of which the kernel takes no notice, that may end the process.
+/// Mark above the 8 bits of a status, ignored by the kernel: this exit may proceed.
 pub(crate) const LET_GO: u32 = 0x5049_4300;
 
 static JUDGE: OnceLock<fn()> = OnceLock::new();
 
-/// Who is asked before a watched thread ends the process.
+/// Sets the judge that runs before a watched thread ends the process.
 #[cfg_attr(not(any(target_arch = "x86_64", target_arch = "aarch64")), expect(dead_code))]
 pub(crate) fn judge_exits(judge: fn()) {
     let _ = JUDGE.set(judge);
 }
 
-/// Ends the process at once: nothing that was registered for its end is called.
+/// Ends the process at once, without exit handlers.
 pub(crate) fn end_process(status: u8) -> ! {
     loop {
         // SAFETY: the call takes a number and does not return.
@@ -46,20 +46,20 @@ pub(crate) fn end_process(status: u8) -> ! {
     }
 }
 
-/// The calls that threads of this role were refused: number and times.
+/// The calls refused to threads of this role: number and count.
 pub(crate) fn refused(role: Role) -> impl Iterator<Item = (usize, u32)> {
     let counts = COUNTS[role as usize].iter().map(|count| count.load(Ordering::Relaxed));
     counts.enumerate().filter(|(_, times)| *times != 0)
 }
 
-/// Refused calls are counted from now on.
+/// Starts to count refused calls.
 pub(crate) fn handle() {
     #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
     {
         static ONCE: Once = Once::new();
         ONCE.call_once(|| {
-            // SAFETY: all zeros is a sigaction with no flags and an empty mask; the handler has
-            // the type that SA_SIGINFO asks for and may run at any point of any thread.
+            // SAFETY: all zeros is a sigaction with no flags and an empty mask; the handler has the
+            // type that SA_SIGINFO requires and may run at any point of any thread.
             unsafe {
                 let mut action: libc::sigaction = std::mem::zeroed();
                 action.sa_sigaction = on_refused as *const () as libc::sighandler_t;
@@ -73,7 +73,7 @@ pub(crate) fn handle() {
 /// The handler of SIGSYS.
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 extern "C" fn on_refused(_: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    // `SYS_SECCOMP` of <asm-generic/siginfo.h>: not a signal that somebody has sent.
+    // `SYS_SECCOMP` of <asm-generic/siginfo.h>: not a signal sent by a process.
     const BY_FILTER: libc::c_int = 1;
     // SAFETY: the kernel hands a handler with SA_SIGINFO both, and they are this frame's alone.
     let (info, context) = unsafe { (&*info, &mut *context.cast::<libc::ucontext_t>()) };
@@ -90,7 +90,7 @@ extern "C" fn on_refused(_: libc::c_int, info: *mut libc::siginfo_t, context: *m
         }
         end_process(status);
     }
-    // The registers are as they were at the call: its number is read, its result put there.
+    // The registers are as at the call: its number is read, its result is written.
     #[cfg(target_arch = "x86_64")]
     let (number, result) = {
         let register = &mut context.uc_mcontext.gregs[libc::REG_RAX as usize];
@@ -102,7 +102,7 @@ extern "C" fn on_refused(_: libc::c_int, info: *mut libc::siginfo_t, context: *m
         (*number as usize, result)
     };
     *result = -i64::from(libc::EPERM) as _;
-    // The role's number: what the filter sends along (SECCOMP_RET_DATA).
+    // The role's number, from the filter (SECCOMP_RET_DATA).
     if let Some(counts) = COUNTS.get(info.si_errno as usize) {
         counts[number.min(CALLS - 1)].fetch_add(1, Ordering::Relaxed);
     }
@@ -115,16 +115,16 @@ mod tests {
     use rustix::thread::CapabilitySet;
     use std::collections::BTreeSet;
 
-    /// Beyond every number that a kernel knows: one that it does not know yet is refused, too.
+    /// Above every number that a kernel knows: unknown calls are refused, too.
     const NUMBERS: i64 = 600;
-    /// `uretprobe` and `uprobe`: for the kernel's own code in a process, not filtered and no way to
-    /// anything; whoever else makes them is sent SIGILL.
+    /// `uretprobe` and `uprobe`: for the kernel's own code in a process, not filtered and harmless;
+    /// any other caller gets SIGILL.
     const PROBES: [i64; 2] = if cfg!(target_arch = "x86_64") { [335, 336] } else { [-1, -1] };
 
-    /// The error of a call whose arguments all are this; none if it succeeded.
+    /// The error of a call with all arguments equal to this; none if it succeeded.
     fn error_of(call: i64, argument: u64) -> Option<i32> {
-        // SAFETY: a filter that works refuses the call before it does anything. If one does not,
-        // no memory is touched and no descriptor is open by such a number.
+        // SAFETY: a working filter refuses the call before it does anything. Otherwise no memory is
+        // touched and no descriptor has this number.
         let result = unsafe {
             libc::syscall(call, argument, argument, argument, argument, argument, argument)
         };
@@ -145,13 +145,13 @@ mod tests {
                 let listed: BTreeSet<i64> =
                     calls::of(role).into_iter().flatten().map(|&(_, call)| call).collect();
                 let rules: Vec<_> = calls::rules(role).collect();
-                // Those that make processes fail without a trap: see `filter`.
+                // Calls that make processes fail without a trap: see `filter`.
                 let fails = |call| MAKING_PROCESSES.iter().any(|&(_, other)| other == call);
-                // Asserted outside: a confined thread could not say what was wrong.
+                // Asserted outside: a confined thread could not report a failure.
                 let mut found = Vec::new();
                 let unlisted = |call: &i64| !listed.contains(call) && !PROBES.contains(call);
                 for call in (0..NUMBERS).filter(unlisted) {
-                    // What no rule of the call lets through: an open number of nothing.
+                    // No rule of the call allows this: an unknown, open-ended number.
                     let argument = match rules.iter().find(|rule| rule.call == call) {
                         Some(rule) => match rule.allowed {
                             Allowed::Without(bits) => bits,

@@ -1,13 +1,13 @@
-//! A call that is not on a thread's list is refused and counted, and the thread goes on.
+//! A call that is not on a thread's list is refused and counted, and the thread continues.
 //!
-//! One test, since what is asked for and what is counted is the process's.
+//! A single test, since the settings and counters belong to the process.
 
 use picnic_confine::{Role, ask_for, notes, set_up};
 use rustix::io::Errno;
 use rustix::thread::CapabilitySet;
 
 #[test]
-fn what_no_list_has_is_refused_counted_and_told_for_every_role() {
+fn unlisted_calls_are_refused_and_counted_for_every_role() {
     let unconfined = std::thread::spawn(|| {
         set_up(Role::Target, CapabilitySet::empty());
         rustix::process::chdir("/")
@@ -27,12 +27,12 @@ fn what_no_list_has_is_refused_counted_and_told_for_every_role() {
                 Some(Errno::PERM.raw_os_error()),
                 "{role:?}"
             );
-            // It goes on: it allocates, asks for the time, waits, and makes threads or does not.
+            // It continues: it allocates, reads the time, waits, and makes threads or fails to.
             let memory = vec![1_u8; 4 << 20];
             std::thread::sleep(std::time::Duration::from_millis(1));
             let child = std::thread::Builder::new().spawn(|| 1);
             assert_eq!(child.is_ok(), role == Role::Control, "{role:?}");
-            // No program is started, whatever is tried.
+            // No program starts, by any call.
             let program = std::process::Command::new("/bin/true").status();
             assert!(!program.is_ok_and(|status| status.success()), "{role:?}");
             memory.len()
@@ -43,7 +43,7 @@ fn what_no_list_has_is_refused_counted_and_told_for_every_role() {
         let times = format!("chdir ({} times)", index + 1);
         assert!(told.is_some_and(|note| note.contains(&times)), "{role:?}: {:?}", notes());
     }
-    // A thread that inherits another's filter is confined by both.
+    // A thread that inherits another's filter is subject to both.
     let inherited = std::thread::spawn(|| {
         set_up(Role::Control, CapabilitySet::empty());
         let capture = std::thread::spawn(|| {
@@ -53,6 +53,6 @@ fn what_no_list_has_is_refused_counted_and_told_for_every_role() {
         capture.join().unwrap()
     });
     assert_eq!(inherited.join().unwrap(), Err(Errno::PERM));
-    // Whoever was not set up does what it likes.
+    // A thread that was not set up is free.
     assert_eq!(rustix::process::chdir("/"), Ok(()));
 }

@@ -101,7 +101,7 @@ pub struct TargetTimes {
     pub asleep_ns: Counter,
     /// Whether it preempts ordinary threads: 1 if so.
     pub real_time: Counter,
-    /// Times it had preempted for too long and went on as an ordinary thread.
+    /// Times it had preempted for too long and continued as an ordinary thread.
     pub yields: Counter,
 }
 

@@ -1,7 +1,6 @@
-//! The parts of a card connected: rings, gates, doorbells and counters between them.
+//! Connects the parts of a card: the rings, gates, doorbells and counters between them.
 //!
-//! Whatever can fail is done before the card is there; what has been started by then is
-//! stopped again.
+//! Everything that can fail comes before the card exists; on failure, started parts are stopped.
 
 use crate::build::{BuildError, Parts};
 use crate::chain::Chain;
@@ -28,23 +27,22 @@ use picnic_core::stats::{SteerCounters, TargetCounters, WireCounters};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// A card with both its sides, ready for a world to turn.
+/// A card with both its sides, ready for a world to poll.
 pub struct Assembled {
     /// The borrowed core's part.
     pub card: Card,
     /// The target queues, by number.
     pub queues: Vec<TargetQueue>,
-    /// For changes while it runs.
+    /// Changes it while it runs.
     pub controller: Controller,
-    /// For reading while it runs.
+    /// Reads it while it runs.
     pub view: View,
 }
 
 /// Connects a card's parts. `doorbells[q]` wakes queue `q`'s target core, `card_doorbell` the
 /// borrowed core.
 ///
-/// # Errors
-/// No memory for the buffers, or the host side could not be opened.
+/// # Errors There is no memory for the buffers, or the host side could not be opened.
 pub fn assemble(
     file: &CardFile,
     parts: Parts,
@@ -58,7 +56,7 @@ pub fn assemble(
     let card_gate = Arc::new(Gate::new());
     let (mut targets, mut tx_rings) = (Vec::new(), Vec::new());
     let (mut queues, mut queue_views) = (Vec::new(), Vec::new());
-    // All fill rings together take no more than a quarter of the pool: the wires need buffers too.
+    // All fill rings together take at most a quarter of the pool: the wires need buffers too.
     let most = file.pool.buffers as usize / 4 / doorbells.len().max(1);
     let fill_depth = match attachment.wants_buffers() {
         0 => 0,
@@ -122,7 +120,7 @@ pub fn assemble(
             state: QueueState::new(file.interrupt.gate == GateMode::None),
         });
     }
-    // Last of what can fail: a wire that was taken up has buffers, and the pool wants them back.
+    // Last of the steps that can fail: an opened wire has buffers, which the pool needs back.
     for (index, (_, wire)) in wires.iter_mut().enumerate() {
         if let Err(error) = wire.port.start(&mut pool) {
             let (mut none, counters) = (VecDeque::new(), WireCounters::default());

@@ -1,6 +1,6 @@
-//! From a card file to the parts of a card: all validated before anything starts.
+//! Builds the parts of a card from its file; validates everything before anything starts.
 //!
-//! The engine knows no function or port by name; [`Components`] bring them.
+//! The engine knows no function or port by name; [`Components`] provides them.
 
 use crate::chain::ChainFunction;
 use crate::rx::{Wire, check_throttle};
@@ -17,11 +17,11 @@ use picnic_core::resident::Resident;
 use picnic_core::stop::Stop;
 use picnic_core::time::Time;
 
-/// Puts between a wire and the card what the wire's section asks for.
+/// Wraps a wire in the middleware that its section names.
 pub type WrapWire =
     fn(Box<dyn WirePort>, &config::Wire, &BuildContext) -> Result<Box<dyn WirePort>, ConfigError>;
 
-/// What the parts of a card are found in.
+/// The registries for the parts of a card.
 #[derive(Clone, Copy)]
 pub struct Components {
     /// NIC functions.
@@ -30,18 +30,18 @@ pub struct Components {
     pub wires: &'static [Entry<Box<dyn WirePort>>],
     /// Host attachments.
     pub attachments: &'static [Entry<Box<dyn HostAttachment>>],
-    /// What stands between wires and the card.
+    /// The middleware between wires and the card.
     pub middleware: WrapWire,
 }
 
-/// The wires that know when their packets arrived, for messages.
+/// Wires that know arrival times, for messages.
 pub const STAMPING: &str = "packet, xdp with stamps = true, pcap as it was recorded, generator with \
                             a rate, any with [wire.link]";
 
-/// Why a card could not be built.
+/// The reason why a card could not be built.
 #[derive(Debug, thiserror::Error)]
 pub enum BuildError {
-    /// The card file is wrong, or asks for what the machine cannot give.
+    /// The card file is wrong, or the machine cannot provide what it needs.
     #[error(transparent)]
     Config(#[from] ConfigError),
     /// There is no memory for the buffers.
@@ -49,7 +49,7 @@ pub enum BuildError {
     Pool(#[from] PoolError),
 }
 
-/// What builders are told of the card that a file describes.
+/// The context for the builders of a card file.
 pub fn context(file: &CardFile) -> BuildContext {
     BuildContext {
         card: file.card.name.clone(),
@@ -67,11 +67,10 @@ pub fn context(file: &CardFile) -> BuildContext {
     }
 }
 
-/// The functions of one chain, built and ready to be put in: at the start, or while the card
-/// runs (`Command::Swap`).
+/// Builds the functions of one chain, at the start or for a swap while the card runs
+/// (`Command::Swap`).
 ///
-/// # Errors
-/// All that is wrong with the sections.
+/// # Errors All errors in the sections.
 pub fn links(
     sections: &[Section],
     direction: Direction,
@@ -96,12 +95,12 @@ pub fn links(
     Ok(links)
 }
 
-/// What was built, if it was; the error goes to `faults`.
+/// Returns what was built; an error goes to `faults`.
 fn keep<T>(built: Result<T, ConfigError>, faults: &mut Vec<ConfigError>) -> Option<T> {
     built.map_err(|error| faults.push(error)).ok()
 }
 
-/// Refuses a function that needs flows in order behind one that breaks their order.
+/// Refuses a function that needs flows in order after one that breaks their order.
 fn check_order(
     links: &[ChainFunction],
     sections: &[Section],
@@ -114,8 +113,8 @@ fn check_order(
         if let Some(behind) = links[place..].iter().find(|link| link.needs_order()) {
             let behind = &behind.name;
             let message = format!(
-                "found \"{found}\" in front of \"{behind}\", which needs packets of a flow in \
-                 order, allowed: {allowed}, or \"{behind}\" in front of it"
+                "found \"{found}\" before \"{behind}\", which needs packets of a flow in \
+                 order, allowed: {allowed}, or \"{behind}\" before it"
             );
             return Err(sections[place].locate(ConfigError::new(key, message)));
         }
@@ -123,25 +122,25 @@ fn check_order(
     Ok(())
 }
 
-/// What is wrong with a section's name and keys.
+/// Checks a section's name and keys.
 fn check_in<P>(registry: &[Entry<P>], section: &Section) -> Option<ConfigError> {
     find(registry, section).and_then(|entry| entry.check(section)).err()
 }
 
-/// Refuses a wire that tells only when packets were taken, if the card is to know more.
+/// Refuses a wire without arrival times if the card requires them.
 fn check_stamp(file: &CardFile, section: &config::Wire, wire: &Wire) -> Result<(), ConfigError> {
     if file.card.stamp == StampDemand::Any || wire.capabilities.arrival {
         return Ok(());
     }
     let (name, port) = (&section.name, section.port.name());
     let message = format!(
-        "found \"arrival\" with {name} ({port}), which knows only when packets were taken, \
+        "found \"arrival\" with {name} ({port}), which knows only the time of reception, \
          allowed: \"any\", or wires that know when they arrived ({STAMPING})"
     );
     Err(file.locate(ConfigError::new("card.stamp", message)))
 }
 
-/// The parts a card file names, built and checked, but nothing connected or started.
+/// The parts of a card, built and checked, but neither connected nor started.
 pub struct Parts {
     pub(crate) wires: Vec<(String, Wire)>,
     pub(crate) rx: Vec<ChainFunction>,
@@ -153,10 +152,9 @@ pub struct Parts {
 }
 
 impl Parts {
-    /// Builds all that the card file names. `stop` is asked when the card is to stop.
+    /// Builds everything in the card file. `stop` tells when the card shall stop.
     ///
-    /// # Errors
-    /// All that is wrong with the file's components.
+    /// # Errors All errors in the file's components.
     pub fn build(
         file: &CardFile,
         components: &Components,
@@ -196,11 +194,10 @@ impl Parts {
         Ok(Parts { wires, rx, tx, attachment, resident: None, guard: None, hooks: hooks.clone() })
     }
 
-    /// Reads the keys of all components and builds none: for a file of which keys are wrong that
-    /// every component is built with.
+    /// Checks the keys of all components without building them, for a file with wrong keys that
+    /// affect every component.
     ///
-    /// # Errors
-    /// All that is wrong with the components' keys.
+    /// # Errors All errors in the components' keys.
     pub fn check(file: &CardFile, components: &Components) -> Result<(), ConfigError> {
         let mut faults = Vec::new();
         for wire in &file.wires {
@@ -213,18 +210,18 @@ impl Parts {
         ConfigError::all(faults)
     }
 
-    /// What comes in by each wire at most.
+    /// The highest arrival rate at each wire.
     pub fn arrivals(&self) -> Vec<Arrivals> {
         self.wires.iter().map(|(_, wire)| wire.port.describe().arrivals).collect()
     }
 
-    /// By wire, whether it knows when its packets arrived; those of others have the time of the
-    /// turn that took them.
+    /// By wire, whether it knows arrival times; other packets get the time of the turn that
+    /// received them.
     pub fn know_arrival(&self) -> Vec<bool> {
         self.wires.iter().map(|(_, wire)| wire.capabilities.arrival).collect()
     }
 
-    /// What else there is to know of wires before they run, each with the wire's name.
+    /// Notes about the wires before the run, each with the wire's name.
     pub fn notes(&self) -> Vec<String> {
         let of = |(name, wire): &(String, Wire)| {
             let notes = wire.port.describe().notes.into_iter();
@@ -233,8 +230,8 @@ impl Parts {
         self.wires.iter().flat_map(of).collect()
     }
 
-    /// What keeps wires from working as they are now, each with the wire's name; and that a host
-    /// leaves all but one unused.
+    /// Problems that keep wires from working, each with the wire's name; and whether the host uses
+    /// only one of several wires.
     pub fn warnings(&self) -> Vec<String> {
         let of = |(name, wire): &(String, Wire)| {
             let warnings = wire.port.describe().warnings.into_iter();
@@ -242,7 +239,7 @@ impl Parts {
         };
         let unused = match &*self.wires {
             [(first, _), _, ..] if self.host_transmits() && self.tx.is_empty() => Some(format!(
-                "what the host sends leaves by {first} alone: no function of the tx chain chooses \
+                "packets from the host leave only on {first}: no function of the tx chain chooses \
                  among the {} wires",
                 self.wires.len()
             )),
@@ -251,22 +248,22 @@ impl Parts {
         self.wires.iter().flat_map(of).chain(unused).collect()
     }
 
-    /// Puts a guard over the card: it looks at packets before everybody else.
+    /// Installs a guard, which sees packets before everything else.
     pub fn guard(&mut self, guard: Box<dyn Guard>) {
         self.guard = Some(guard);
     }
 
-    /// Has somebody live on the borrowed core beside the packets: NIC OS, say.
+    /// Installs a resident of the borrowed core, such as NIC OS.
     pub fn house(&mut self, resident: Box<dyn Resident>) {
         self.resident = Some(resident);
     }
 
-    /// Whether the host sends by itself, so that its descriptors must be slept on.
+    /// Whether the host sends on its own, so that its descriptors must be waited for.
     pub fn host_transmits(&self) -> bool {
         self.attachment.wants_buffers() != 0
     }
 
-    /// Whether the target routine is to preempt what else runs on its core.
+    /// Whether the target routine shall preempt other work on its core.
     pub fn wants_real_time(&self) -> bool {
         self.attachment.wants_real_time()
     }

@@ -1,9 +1,9 @@
-//! The chain: a burst through the functions, in order, and out at the end.
+//! The chain: passes a burst through the functions, in order, and out at the end.
 //!
-//! A function leaves in the burst what goes on, and sends the rest through the
-//! doors. One that makes packets (`Out::next`) has them carried through the rest
-//! of the chain first, depth first, so their number is not bounded by a burst.
-//! What no function steers ends at the default queue (rx) or at its wire (tx).
+//! A function leaves continuing packets in the burst and sends the others through the doors.
+//! Packets that a function makes (`Out::next`) pass the rest of the chain first, depth first, so
+//! their number is not limited by a burst. Packets that no function steers end at the default queue
+//! (rx) or at their wire (tx).
 
 use picnic_core::command::Prepared;
 use picnic_core::direction::Direction;
@@ -16,27 +16,27 @@ use picnic_core::stats::Counter;
 use picnic_core::time::Time;
 use std::sync::Arc;
 
-/// What the borrowed core counts of one function.
+/// Counters of one function, written by the borrowed core.
 #[derive(Debug, Default)]
 pub struct FunctionCounters {
-    /// Packets given to it.
+    /// Packets that entered it.
     pub packets: Counter,
     /// Packets it dropped.
     pub dropped: Counter,
-    /// Nanoseconds that the bursts took on which it was timed.
+    /// Nanoseconds of the timed bursts.
     pub timed_ns: Counter,
-    /// Their packets.
+    /// Packets of the timed bursts.
     pub timed_packets: Counter,
 }
 
-/// One burst in so many has its functions timed, if there is a clock for it: two looks at it for
-/// each function, some 100 ns where a look takes 25, and so less than one for each burst.
+/// One burst in this many has its functions timed, if there is a clock: two readings per function,
+/// some 100 ns if a reading takes 25 ns, so on average less than one reading per burst.
 pub const TIMED_BURSTS: u32 = 256;
 
-/// A clock for timing functions, of the world that the card is in.
+/// A clock for timing functions, provided by the world.
 pub type Stopwatch = Arc<dyn Fn() -> Time + Send + Sync>;
 
-/// One function in its place.
+/// A function at its place in the chain.
 pub struct ChainFunction {
     /// Its name in the card file.
     pub name: String,
@@ -47,7 +47,7 @@ pub struct ChainFunction {
 }
 
 impl ChainFunction {
-    /// A function, with counters at zero and nobody who looks on.
+    /// A function with counters at zero and no observers.
     pub fn new(name: impl Into<String>, function: Box<dyn Function>) -> Self {
         let observers = Observers::default();
         ChainFunction { name: name.into(), counters: Arc::default(), function, observers }
@@ -63,17 +63,17 @@ impl ChainFunction {
         self.function.needs_order()
     }
 
-    /// What of its function breaks the order of flows in this chain.
+    /// The property by which its function breaks the order of flows in this chain, if any.
     pub(crate) fn breaks_order(&self, direction: Direction) -> Option<Disorder> {
         self.function.breaks_order(direction)
     }
 
-    /// Has its function obey an order: for one that was taken out of its chain.
+    /// Sends an order to its function, after it was removed from its chain.
     pub fn obey(&mut self, order: &mut Prepared, now: Time) -> bool {
         self.function.obey(order, now)
     }
 
-    /// The same function; what enters it is shown to these.
+    /// The same function with these observers of incoming packets.
     #[must_use]
     pub fn observed(mut self, observers: Observers) -> Self {
         self.observers = observers;
@@ -83,16 +83,16 @@ impl ChainFunction {
 
 /// The functions of one direction.
 pub struct Chain {
-    /// The guard: first of all, and not replaced with the functions.
+    /// The guard: comes first, and is not replaced with the functions.
     head: Option<ChainFunction>,
     links: Vec<ChainFunction>,
     stage: Stage,
-    /// Observers may wait, of functions that are put in later too.
+    /// Observers may block, also those of functions added later.
     offline: bool,
-    /// Somebody looks on at one of the functions: asked once a burst, not at each of them.
+    /// A function has observers: checked once per burst rather than at each function.
     observed: bool,
     stopwatch: Option<Stopwatch>,
-    /// Bursts until the next that is timed; never zero without a clock.
+    /// Bursts until the next timed one; never zero without a clock.
     timed_in: u32,
 }
 
@@ -104,19 +104,19 @@ impl Chain {
         Chain { head: None, links, stage, offline: false, observed, stopwatch, timed_in: u32::MAX }
     }
 
-    /// From now on one burst in [`TIMED_BURSTS`] has its functions timed by this clock.
+    /// From now on one burst in [`TIMED_BURSTS`] has its functions timed with this clock.
     pub(crate) fn time_by(&mut self, stopwatch: Stopwatch) {
         (self.stopwatch, self.timed_in) = (Some(stopwatch), 1);
     }
 
-    /// The same chain behind a guard.
+    /// The same chain after a guard.
     #[must_use]
     pub fn behind(mut self, head: Option<Box<dyn Function>>) -> Self {
         self.head = head.map(|head| ChainFunction::new("guard", head));
         self
     }
 
-    /// The same chain in an offline card, or not.
+    /// The same chain, in an offline card or not.
     #[must_use]
     pub fn offline(mut self, offline: bool) -> Self {
         self.offline = offline;
@@ -125,7 +125,7 @@ impl Chain {
         self
     }
 
-    /// Takes a burst through all functions; leaves it empty.
+    /// Passes a burst through all functions; leaves it empty.
     #[inline]
     pub fn run(&mut self, now: Time, burst: &mut Burst, doors: &mut Doors) {
         self.timed_in -= 1;
@@ -138,8 +138,8 @@ impl Chain {
         }
     }
 
-    /// As [`Chain::run`], with a look at the clock before and behind each function. What a
-    /// function makes is carried on within its time.
+    /// Like [`Chain::run`], reading the clock before and after each function. Packets that a
+    /// function makes count towards its time.
     #[cold]
     fn run_timed(&mut self, now: Time, burst: &mut Burst, doors: &mut Doors) {
         let Some(clock) = self.stopwatch.clone() else {
@@ -173,13 +173,13 @@ impl Chain {
         run::<OBSERVED>(&mut self.links, self.stage, now, burst, doors);
     }
 
-    /// Lets every function whose time has come release what it holds.
+    /// Flushes every function whose deadline has passed.
     #[inline]
     pub fn flush(&mut self, now: Time, doors: &mut Doors) {
         self.flush_until(now, now, doors);
     }
 
-    /// Lets every function release all it holds; for the functions behind it, it is still `now`.
+    /// Makes every function release all packets; for later functions the time stays `now`.
     pub fn release(&mut self, now: Time, doors: &mut Doors) {
         self.flush_until(now, Time::MAX, doors);
     }
@@ -188,7 +188,7 @@ impl Chain {
         for index in 0..self.links.len() {
             let Some((link, rest)) = self.links[index..].split_first_mut() else { return };
             if until == Time::MAX || link.function.next_deadline().is_some_and(|due| due <= until) {
-                // Few bursts come this way: they may look at who looks on.
+                // Bursts are rare here, so observers may be checked each time.
                 let mut rest = RemainingChain::<true> { links: rest, stage: self.stage };
                 let mut out = Out::new(now, self.stage, doors, &mut rest);
                 link.function.flush(until, &mut out);
@@ -197,7 +197,7 @@ impl Chain {
         }
     }
 
-    /// When a function next wants to be flushed.
+    /// The earliest deadline of a function.
     pub fn next_deadline(&self) -> Option<Time> {
         self.links.iter().filter_map(|link| link.function.next_deadline()).min()
     }
@@ -217,12 +217,12 @@ impl Chain {
         self.links.get_mut(position).map(|link| &mut *link.function as &mut dyn Function)
     }
 
-    /// Takes all functions out, the guard aside.
+    /// Takes all functions out, except the guard.
     pub(crate) fn take(&mut self) -> Vec<ChainFunction> {
         std::mem::take(&mut self.links)
     }
 
-    /// Puts other functions in place of these, which are given back.
+    /// Replaces the functions; returns the old ones.
     pub fn replace(&mut self, mut links: Vec<ChainFunction>) -> Vec<ChainFunction> {
         if self.offline {
             links.iter_mut().for_each(|link| link.observers.may_wait());
@@ -236,7 +236,7 @@ fn is_observed(links: &[ChainFunction]) -> bool {
     links.iter().any(|link| !link.observers.is_empty())
 }
 
-/// Takes a burst through these functions and out at the end.
+/// Passes a burst through these functions and out at the end.
 fn run<const OBSERVED: bool>(
     mut links: &mut [ChainFunction],
     stage: Stage,
@@ -254,7 +254,7 @@ fn run<const OBSERVED: bool>(
     end(stage, burst, doors);
 }
 
-/// Takes a burst through one function.
+/// Passes a burst through one function.
 #[inline(always)]
 fn step<const OBSERVED: bool>(
     link: &mut ChainFunction,
@@ -277,7 +277,7 @@ fn step<const OBSERVED: bool>(
     }
 }
 
-/// What no function has sent anywhere.
+/// Ends the packets that no function sent anywhere.
 fn end(stage: Stage, burst: &mut Burst, doors: &mut Doors) {
     if stage == Stage::Tx {
         for packet in burst.drain() {
@@ -290,7 +290,7 @@ fn end(stage: Stage, burst: &mut Burst, doors: &mut Doors) {
     }
 }
 
-/// The functions behind the one that is running.
+/// The functions after the running one.
 struct RemainingChain<'a, const OBSERVED: bool> {
     links: &'a mut [ChainFunction],
     stage: Stage,

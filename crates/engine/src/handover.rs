@@ -1,12 +1,13 @@
-//! One receiving core for all: packets handed to other cores behind locks.
+//! One receiving core for all: it hands packets to other cores under locks.
 //!
-//! With `host.system = "clas"` or `"napi"` all packets come by the first target ring. Its core
-//! finds the core of each packet's flow in software, puts the packet in that core's queue behind a
-//! lock, and wakes that core if it waits. What the card's own classes save shows beside it.
+//! With `host.system = "clas"` or `"napi"` all packets arrive on the first target ring. Its core
+//! finds the core of each packet's flow in software, puts the packet in that core's queue under a
+//! lock, and wakes that core if it waits. This is the baseline for the gain of classifying on the
+//! card.
 //!
-//! Guarantees: packets of a flow stay in order; a queue that is full drops and counts; no wake-up
-//! is lost; with `host.system = "knet"`, none of it is there. It is the one place of the data path
-//! that locks: that is what it is to show.
+//! Guarantees: packets of a flow stay in order; a full queue drops and counts; no wake-up is lost;
+//! with `host.system = "knet"`, none of this exists. It is the only place of the data path that
+//! locks, because the baseline does.
 //!
 //! Source: KNET, "In-kernel Classifier"; Linux, `Documentation/networking/scaling.rst`, "RPS:
 //! Receive Packet Steering".
@@ -22,21 +23,21 @@ use std::hash::{DefaultHasher, Hasher};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// Packets that may wait for a core: what Linux lets wait by default (`netdev_max_backlog`).
+/// Most packets waiting for a core: the default of Linux (`netdev_max_backlog`).
 const MOST: usize = 1000;
 
 /// The queues of all cores.
 struct Handover {
     queues: Vec<PerCore>,
-    /// The receiving core has handed over all that there will ever be.
+    /// The receiving core will hand over nothing more.
     is_over: AtomicBool,
 }
 
-/// The queue of one core, and how that core is woken. On lines of its own.
+/// The queue of one core, and its doorbell; on separate cache lines.
 #[repr(align(128))]
 struct PerCore {
     packets: Mutex<VecDeque<Descriptor>>,
-    /// Packets in it, for those who do not want the lock.
+    /// Packets in it, readable without the lock.
     waiting: AtomicUsize,
     gate: Arc<Gate>,
     doorbell: Arc<dyn Doorbell>,
@@ -44,12 +45,12 @@ struct PerCore {
 
 impl PerCore {
     fn lock(&self) -> MutexGuard<'_, VecDeque<Descriptor>> {
-        // A queue is whole whatever its last user did.
+        // The queue stays consistent even if its last user panicked.
         self.packets.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }
 
-/// One target queue's part: the packets that its core hands over, and those that it is handed.
+/// One target queue's share: the packets that its core hands over, and those that it receives.
 pub(crate) struct Share {
     handover: Arc<Handover>,
     queue: usize,
@@ -57,8 +58,7 @@ pub(crate) struct Share {
 }
 
 impl Share {
-    /// The parts of all target queues, whose cores are woken by these; none if the card itself
-    /// puts flows on cores.
+    /// The shares of all target queues, with their doorbells; none if the card itself classifies.
     pub(crate) fn all(
         system: System,
         gates: &[Arc<Gate>],
@@ -84,19 +84,19 @@ impl Share {
         self.queue == 0
     }
 
-    /// Whether packets are handed over by interrupts, which preempt what the core does else; as
-    /// opposed to by a poll, which takes no more before the core's own share is done.
+    /// Whether an interrupt hands packets over and preempts the core's other work; a poll instead
+    /// finishes the core's own share first.
     pub(crate) fn is_interrupt(&self) -> bool {
         self.system == System::Clas
     }
 
-    /// Whether the stack's work is done by the core that hands over.
+    /// Whether the core that hands over also does the stack's work.
     pub(crate) fn is_behind_stack(&self) -> bool {
         self.system == System::Napi
     }
 
-    /// Hands a packet to the core of its flow, and wakes that. The packet comes back if its queue
-    /// is full.
+    /// Hands a packet to the core of its flow and wakes it. Returns the packet if the queue is
+    /// full.
     pub(crate) fn pass(&self, mut packet: Descriptor) -> Result<(), Descriptor> {
         let queues = &self.handover.queues;
         let index = scale(flow_of(&mut packet), queues.len());
@@ -109,7 +109,7 @@ impl Share {
             packets.push_back(packet);
             queue.waiting.store(packets.len(), Ordering::Release);
         }
-        // A core needs no waking by itself: it looks at its share before it rests.
+        // A core need not wake itself: it checks its share before it rests.
         if index != self.queue {
             Gate::order_publish();
             if queue.gate.interrupt() {
@@ -119,7 +119,7 @@ impl Share {
         Ok(())
     }
 
-    /// Takes the oldest packets of its own, `most` of them at most.
+    /// Takes its oldest packets, at most `most`.
     pub(crate) fn take(&self, burst: &mut Burst, most: usize) {
         let Some(queue) = self.own() else { return };
         let mut packets = queue.lock();
@@ -141,14 +141,14 @@ impl Share {
         queues.all(|queue| queue.waiting.load(Ordering::Acquire) + count <= MOST)
     }
 
-    /// No more is handed over by the receiving core. All cores look once more.
+    /// Ends the receiving core's handover. All cores check their queues once more.
     pub(crate) fn end(&self) {
         if self.receives() && !self.handover.is_over.swap(true, Ordering::AcqRel) {
             self.handover.queues.iter().for_each(|queue| queue.doorbell.ring());
         }
     }
 
-    /// Whether nothing waits, and nothing more will come.
+    /// Whether nothing waits and nothing more will arrive.
     pub(crate) fn is_over(&self) -> bool {
         self.handover.is_over.load(Ordering::Acquire) && !self.is_waiting()
     }
@@ -159,14 +159,14 @@ impl Share {
 }
 
 impl Drop for Share {
-    /// However the receiving core's thread ends, nobody waits for it.
+    /// However the receiving core's thread ends, no core waits for it.
     fn drop(&mut self) {
         self.end();
     }
 }
 
-/// What is the same for all packets of a flow in one direction: SipHash of its addresses and
-/// ports, as far as it has them. As Linux, which does not ask the NIC what it has found.
+/// SipHash of a packet's addresses and ports, as far as present: equal for all packets of a flow in
+/// one direction. Like Linux, it ignores the NIC's results.
 fn flow_of(packet: &mut Descriptor) -> u64 {
     let layers =
         if packet.packet_type() == PacketType::NONE { packet.parse() } else { packet.layers() };
@@ -184,7 +184,7 @@ fn flow_of(packet: &mut Descriptor) -> u64 {
     hash.finish()
 }
 
-/// `hash` brought into `0..count`.
+/// Scales `hash` to `0..count`.
 fn scale(hash: u64, count: usize) -> usize {
     ((u128::from(hash) * count as u128) >> u64::BITS) as usize
 }

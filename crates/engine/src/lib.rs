@@ -7,7 +7,7 @@
 //! to its parts), [`assemble`] (the parts connected).
 //!
 //! It names no concrete function or port, reads no clock and starts no thread:
-//! `picnic-host` turns it on real cores, `picnic-sim` on virtual ones.
+//! `picnic-host` runs it on real cores, `picnic-sim` on virtual ones.
 
 #![forbid(unsafe_code)]
 

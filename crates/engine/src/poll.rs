@@ -1,13 +1,11 @@
 //! The poll engine: one turn of the borrowed core.
 //!
-//! A world calls [`Card::poll`] again and again with the time. A turn works, then publishes what
-//! other cores and wires can see of it; a world in which work takes modelled time calls
-//! [`Card::work`] and, when that time has passed, [`Card::publish`]. Each turn takes at
-//! most one burst from every wire and one from the tx rings, so its length is
-//! bounded whatever comes in. If something lives on the core beside the packets
-//! ([`picnic_core::resident`]), turns of its own alternate with these while it
-//! has something to run. After a turn in which a wire gave a whole burst, and so may
-//! have more, the next is the packets' again, until that one's patience ends.
+//! A world calls [`Card::poll`] repeatedly with the time. A turn works, then publishes its results
+//! to other cores and wires. A world in which work takes modelled time calls [`Card::work`] and,
+//! after that time, [`Card::publish`]. Each turn takes at most one burst from every wire and one
+//! from the tx rings, so its length is bounded. If there is a resident ([`picnic_core::resident`]),
+//! its turns alternate with these while it has something to run. After a turn in which a wire gave
+//! a whole burst, and so may have more, packets go next again, until the resident's patience ends.
 
 #[cfg(doc)]
 use crate::chain::TIMED_BURSTS;
@@ -31,20 +29,20 @@ use picnic_core::stats::TargetCounters;
 use picnic_core::time::Time;
 use std::sync::Arc;
 
-/// What one turn did.
+/// The work of one turn.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Activity {
-    /// Packets taken from wires; those a wire shed are not among them.
+    /// Packets taken from wires, without those that a wire shed.
     pub received: usize,
     /// Packets taken from tx rings.
     pub submitted: usize,
-    /// Packets the wires took.
+    /// Packets that the wires took.
     pub transmitted: usize,
-    /// A wire gave a whole burst, and so may have more; one that loses nothing by waiting aside.
+    /// A wire other than a patient one gave a whole burst, and so may have more.
     pub is_behind: bool,
-    /// The resident wants a turn: poll again at once, at the time it is then.
+    /// The resident wants a turn: poll again at once, with the then current time.
     pub resident_due: bool,
-    /// The turn was the resident's, and it ran this segment.
+    /// The segment that the resident ran, if this was its turn.
     pub segment: Option<Segment>,
 }
 
@@ -60,30 +58,30 @@ impl Activity {
     }
 }
 
-/// A turn that has worked: packets staged for target rings, which nobody else can see yet.
+/// A turn after its work: packets are staged for target rings, and no other core sees them yet.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Work {
     activity: Activity,
     /// Packets published before the turn's end.
     published: usize,
-    /// The turn was the resident's.
+    /// It was the resident's turn.
     is_resident: bool,
 }
 
 impl Work {
-    /// Packets taken in.
+    /// Packets taken.
     fn taken(&self) -> usize {
         self.activity.received + self.activity.submitted
     }
 }
 
-/// What lives on the borrowed core beside the packets, and when it wants to run.
+/// The resident of the borrowed core, and its deadlines.
 pub(crate) struct Resident {
     inner: Box<dyn resident::Resident>,
     attention: Arc<Attention>,
-    /// When it wants its next turn; `Time::MAX` if not by time.
+    /// Time of its next turn; `Time::MAX` if not by time.
     due: Time,
-    /// Until when it waits for its turn, which is due: packets are left at the wires.
+    /// End of its patience while its turn is due: packets are left at the wires.
     waits_until: Option<Time>,
 }
 
@@ -93,9 +91,9 @@ impl Resident {
         Resident { inner, attention, due: Time::ZERO, waits_until: None }
     }
 
-    /// Has it obey an order; false if that is not for it.
+    /// Passes an order to it; false if the order is not for it.
     pub(crate) fn obey(&mut self, order: &mut Prepared, now: Time) -> bool {
-        // Whatever it changes, there may be something to run then.
+        // The order may give it something to run.
         self.attention.raise_here();
         self.inner.obey(order, now)
     }
@@ -105,7 +103,7 @@ impl Resident {
         now >= self.due || self.attention.is_raised()
     }
 
-    /// Whether its turn, which is due, may be next: packets go first until it has waited enough.
+    /// Whether its due turn may be next: packets go first until its patience ends.
     #[cold]
     fn may_go(&mut self, now: Time, is_behind: bool) -> bool {
         if is_behind {
@@ -119,16 +117,16 @@ impl Resident {
     }
 }
 
-/// Whether hosts that wait are told when there is room for what they send.
+/// Whether waiting hosts get an interrupt when there is room to send.
 pub(crate) struct Completions {
     pub(crate) mode: TxComplete,
-    /// What each queue's target counts.
+    /// Counters of each queue's target.
     pub(crate) hosts: Vec<Arc<TargetCounters>>,
 }
 
 impl Completions {
-    /// Tells hosts like this from now on; returns how it was. Those that wait to be told look for
-    /// themselves, as they may not be told again.
+    /// Changes the mode; returns the previous one. Hosts that wait for an interrupt check for
+    /// themselves, since it may not come.
     pub(crate) fn change(
         &mut self,
         now: Time,
@@ -138,14 +136,14 @@ impl Completions {
         doors: &mut Doors,
     ) -> TxComplete {
         pacing.tx_complete.set((mode != TxComplete::Off).into());
-        // The mode first, then the look at who waits; a host does it the other way round.
+        // Change the mode, then check who waits; a host does it in the opposite order.
         Gate::order_publish();
         for (queue, host) in self.hosts.iter().enumerate() {
             if host.starved.get() != 0 {
                 doors.complete(now, queue, 1, true);
             }
         }
-        // What was made while nobody was told is no news.
+        // Room from before the change is not reported.
         tx_rings.take_room().for_each(drop);
         std::mem::replace(&mut self.mode, mode)
     }
@@ -157,7 +155,7 @@ pub(crate) enum Phase {
     Packets,
     /// The resident's.
     Resident,
-    /// The packets', and a segment has just ended.
+    /// The packets' turn, just after a segment.
     Ended,
 }
 
@@ -167,50 +165,50 @@ pub struct Card {
     pub(crate) rx: Chain,
     pub(crate) tx: Chain,
     pub(crate) tx_rings: TxRings,
-    /// Empty buffers for each queue, if the host sends by itself.
+    /// Empty buffers for each queue, if the host sends on its own.
     pub(crate) fill_rings: Vec<FillSender>,
-    /// One of them was short of buffers at the last [`Card::next_deadline`], which says so.
+    /// At the last [`Card::next_deadline`], one of them was short of buffers.
     pub(crate) is_short: bool,
     pub(crate) doors: Doors,
-    /// For its commands; its queues are with the target cores.
+    /// For its commands; its queues belong to the target cores.
     pub(crate) attachment: Box<dyn HostAttachment>,
     pub(crate) mailbox: Mailbox,
     /// Armed while the borrowed core sleeps, so that targets with packets to send wake it.
     pub(crate) gate: Arc<Gate>,
-    /// How long targets poll on without packets, in nanoseconds.
+    /// How long targets keep polling without packets, in nanoseconds.
     pub(crate) pacing: Arc<Pacing>,
     pub(crate) burst_limit: usize,
-    /// Every wire waits until it is asked: see [`crate::rx`].
+    /// Every wire is patient: see [`crate::rx`].
     pub(crate) offline: bool,
     pub(crate) burst: Burst,
-    /// The wire to ask first, so that none is favoured when buffers are short.
+    /// The wire to poll first, so that none is favoured when buffers are short.
     pub(crate) turn: usize,
     pub(crate) receiving: bool,
     /// Packets that were inside functions when last counted.
     pub(crate) held: usize,
-    /// Packets ended and made when last checked.
+    /// Packets ended and made at the last check.
     pub(crate) ended: u64,
     pub(crate) made: u64,
     pub(crate) completions: Completions,
     pub(crate) resident: Option<Resident>,
     pub(crate) phase: Phase,
-    /// The turn that has worked and has not been published.
+    /// A turn that has worked but is not published.
     pub(crate) unpublished: Option<Work>,
 }
 
 impl Card {
-    /// One turn: commands, wires, tx rings, deadlines, doorbells, wires again. Or, between two
-    /// such turns, one of the resident's, if the wires have been emptied.
+    /// One turn: commands, wires, tx rings, deadlines, doorbells, wires again. Between two such
+    /// turns, one of the resident's, if the wires are empty.
     pub fn poll(&mut self, now: Time) -> Activity {
         let work = self.begin::<true>(now);
         self.end(now, work)
     }
 
-    /// The first half of a turn: takes packets and runs functions. Nothing of it is visible to
-    /// other cores or leaves by a wire before [`Card::publish`], which must follow.
+    /// The first half of a turn: takes packets and runs functions. Nothing is visible to other
+    /// cores or leaves on a wire before [`Card::publish`], which must follow.
     pub fn work(&mut self, now: Time) -> Activity {
         let work = self.begin::<false>(now);
-        // Staged packets are in flight, and in no ring yet.
+        // Staged packets are in flight, but in no ring yet.
         let doors = &self.doors;
         let r#in = work.taken() as u64 + (doors.made() - self.made) + self.held as u64;
         let held = self.held_by_functions() as u64;
@@ -220,8 +218,8 @@ impl Card {
         work.activity
     }
 
-    /// The second half of the turn that [`Card::work`] began: target rings, doorbells, wires. The
-    /// whole turn's activity; none if no turn was begun.
+    /// The second half of a turn: target rings, doorbells, wires. Returns the activity of the whole
+    /// turn; none without [`Card::work`] before.
     pub fn publish(&mut self, now: Time) -> Activity {
         match self.unpublished.take() {
             Some(work) => self.end(now, work),
@@ -243,7 +241,7 @@ impl Card {
     fn end(&mut self, now: Time, work: Work) -> Activity {
         let mut activity = work.activity;
         if work.is_resident {
-            // The packets' turn that follows rings the doorbells: that is no part of a segment.
+            // The following packets' turn rings the doorbells: they do not belong to the segment.
             let published = self.doors.publish_rings(now);
             self.check(0, published);
             return activity;
@@ -260,7 +258,7 @@ impl Card {
         activity
     }
 
-    /// The resident's turn, or the end of its last one: then the turn is the packets'.
+    /// The resident's turn; or the end of its last one, in which case packets go next.
     #[cold]
     fn resident_turn(&mut self, now: Time) -> Option<Activity> {
         let phase = std::mem::replace(&mut self.phase, Phase::Packets);
@@ -281,8 +279,8 @@ impl Card {
         Some(activity)
     }
 
-    /// Takes a burst from each wire and one from the tx rings through the chains. `AT_ONCE`
-    /// publishes each wire's packets before the next wire's are taken.
+    /// Passes a burst from each wire and one from the tx rings through the chains. `AT_ONCE`
+    /// publishes each wire's packets before taking the next wire's.
     #[inline(always)]
     fn packet_turn<const AT_ONCE: bool>(&mut self, now: Time) -> Work {
         if !self.mailbox.is_empty() {
@@ -329,8 +327,8 @@ impl Card {
         Work { activity, published, is_resident: false }
     }
 
-    /// Publishes a turn's packets, rings doorbells, and lets the wires take what waits for them;
-    /// returns packets taken by wires.
+    /// Publishes a turn's packets, rings doorbells, and lets the wires take waiting packets;
+    /// returns the number that the wires took.
     #[inline(always)]
     fn publish_packets(&mut self, now: Time, work: &Work) -> usize {
         let published = work.published + self.doors.publish(now);
@@ -361,10 +359,10 @@ impl Card {
         transmitted
     }
 
-    /// Looks whether hosts wait for the room or the buffers that there are, and tells them.
+    /// Interrupts hosts that wait for room or buffers, if there are some.
     #[inline]
     fn complete(&mut self, now: Time) {
-        // The room first, then the look at who waits; a host does it the other way round.
+        // Make room, then check who waits; a host does it in the opposite order.
         Gate::order_publish();
         if self.completions.hosts.iter().any(|host| host.starved.get() != 0) {
             self.tell_hosts(now);
@@ -373,7 +371,7 @@ impl Card {
         }
     }
 
-    /// Tells the hosts that wait for room or buffers, of those that there are.
+    /// Interrupts the hosts that wait, with the available room or buffers.
     #[cold]
     fn tell_hosts(&mut self, now: Time) {
         let Completions { mode, hosts } = &self.completions;
@@ -388,7 +386,8 @@ impl Card {
         }
     }
 
-    /// The ledger's check since the last one: what came in went through a door or is held.
+    /// Checks the ledger since the last check: packets that entered went through a door or are
+    /// held.
     #[inline]
     fn check(&mut self, taken: usize, published: usize) {
         let (ended, made) = (self.ended, self.made);
@@ -410,8 +409,8 @@ impl Card {
         self.rx.held() + self.tx.held() + resident as usize
     }
 
-    /// Enters into the ledger the packets that are `held`, those that wait for wires, and those
-    /// that wires keep.
+    /// Updates the ledger with the packets `held`, those waiting for wires, and those that wires
+    /// keep.
     #[inline]
     fn note_held(&self, held: u64) {
         let waiting = self.doors.waiting_for_wires();
@@ -424,15 +423,15 @@ impl Card {
             let answer = command.apply(now, self);
             self.mailbox.answer(answer);
         }
-        // A chain that was replaced has let go of what it held.
+        // A replaced chain has released its packets.
         let published = self.doors.publish(now);
         self.check(0, published);
     }
 
-    /// The latest time at which `poll` must be called again, if anything is due by time alone.
-    /// `now` itself if packets wait that can be fetched at once.
+    /// The latest time of the next `poll`, if anything is due by time alone; `now` itself if
+    /// packets wait that can be fetched at once.
     pub fn next_deadline(&mut self, now: Time) -> Option<Time> {
-        // Targets do not ring when buffers go home.
+        // Targets do not ring when they return buffers.
         self.is_short = self.is_short_of_buffers();
         let buffers = self.is_short.then(|| now + LOOKS_AGAIN_NS);
         let wires = self.wires.iter().filter(|_| self.receiving).filter_map(|wire| {
@@ -446,7 +445,7 @@ impl Card {
                 status.next_deadline.map(defer)
             }
         });
-        // A wire that takes nothing is noticed in time, too.
+        // A stalled wire must be noticed in time, too.
         let rooms = self.wires_waited_for().filter_map(|wire| wire.port.status().next_room);
         let rooms = rooms.map(|room| room.min(now + STALL_NS));
         wires
@@ -467,21 +466,21 @@ impl Card {
         (resident.due != Time::MAX).then_some(resident.due)
     }
 
-    /// Whether a host's buffers are to be topped up as soon as some are home.
+    /// Whether a fill ring needs buffers as soon as some return.
     fn is_short_of_buffers(&self) -> bool {
         self.receiving && self.fill_rings.iter().any(FillSender::is_short)
     }
 
-    /// The wires that packets wait for.
+    /// The wires with waiting packets.
     fn wires_waited_for(&self) -> impl Iterator<Item = &Wire> {
         let wires = self.wires.iter().enumerate();
         let waited_for = wires.filter(|&(index, _)| self.doors.backlog.is_waiting_for(index));
         waited_for.map(|(_, wire)| wire)
     }
 
-    /// Enables the targets' doorbell to this core, to sleep. False if work has turned up
-    /// meanwhile, or packets wait for a wire that does not know when it takes packets again, and
-    /// rings no doorbell then: poll again instead. Undone by [`Card::disarm`].
+    /// Enables the targets' doorbell to this core, before sleeping. False if work has arrived
+    /// meanwhile, or if packets wait for a wire that does not know when it takes packets again:
+    /// then poll again. [`Card::disarm`] undoes it.
     pub fn arm(&mut self) -> bool {
         self.gate.rearm();
         if self.tx_rings.may_submit(&self.doors.backlog)
@@ -503,14 +502,14 @@ impl Card {
         }
     }
 
-    /// Whether every wire has said that it will hand over nothing more.
+    /// Whether every wire has finished receiving.
     pub fn is_finished(&self) -> bool {
         self.wires.iter().all(|wire| wire.port.status().is_finished)
     }
 
-    /// Asks the wires for nothing more. Functions let go of what they hold, and moderation
-    /// of what it delays; `poll` goes on serving the tx rings, but nothing more is steered:
-    /// a tx chain that sends packets back to the targets would keep them from ever ending.
+    /// Stops receiving. Functions release their packets, and moderation its delayed interrupts;
+    /// `poll` still serves the tx rings but steers nothing more: otherwise a tx chain that sends
+    /// packets back to the targets would never end.
     pub fn stop_receiving(&mut self, now: Time) {
         self.publish(now);
         self.receiving = false;
@@ -519,7 +518,7 @@ impl Card {
         self.doors.close_targets();
     }
 
-    /// Ends the resident: it lets go of every packet and has no turn again.
+    /// Ends the resident: it releases every packet and gets no more turns.
     fn stop_resident(&mut self, now: Time) {
         let Some(resident) = &mut self.resident else { return };
         if std::mem::replace(&mut self.phase, Phase::Packets) == Phase::Ended {
@@ -532,7 +531,7 @@ impl Card {
         self.check(0, published);
     }
 
-    /// Has functions let go of all they hold; returns how many packets that was.
+    /// Makes functions release all packets; returns their number.
     fn release(&mut self, now: Time) -> usize {
         let held = self.held;
         self.rx.release(now, &mut self.doors);
@@ -542,20 +541,20 @@ impl Card {
         held.saturating_sub(self.held)
     }
 
-    /// Ends a card whose targets have ended: what is in the tx rings goes to the wires, what
-    /// these do not take is dropped and counted, what they keep ends, and every buffer must be home. Returns the
-    /// buffers that are not.
+    /// Ends a card whose targets have ended: packets in the tx rings go to the wires, packets that
+    /// these do not take are dropped and counted, kept packets end, and every buffer must have
+    /// returned. Returns the number of missing buffers.
     pub fn finish(&mut self, now: Time) -> usize {
         self.publish(now);
         self.receiving = false;
         self.stop_resident(now);
         loop {
             while !self.poll(now).is_idle() {}
-            // Once more after that: the wires may take what functions held.
+            // Once more: the wires may take packets that functions held.
             if self.release(now) != 0 {
                 continue;
             }
-            // Tx rings are not read while a wire's queue is full, nor ahead of their deficit.
+            // Tx rings are not read while a wire's queue is full, or beyond their deficit.
             if self.drop_waiting() == 0 && !self.tx_rings.is_waiting() {
                 break;
             }
@@ -566,44 +565,44 @@ impl Card {
         self.doors.pool.outstanding()
     }
 
-    /// Whether packets wait to be taken by a wire, or are with one that has yet to send them.
+    /// Whether packets wait for a wire, or are with a wire that has yet to send them.
     pub fn is_transmitting(&mut self) -> bool {
         self.doors.waiting_for_wires() != 0
             || self.tx_rings.is_waiting()
             || self.wires.iter().any(|wire| wire.counters.tx_kept.get() != 0)
     }
 
-    /// Drops what waits for wires; returns packets dropped.
+    /// Drops packets that wait for wires; returns their number.
     fn drop_waiting(&mut self) -> usize {
         let waiting = self.doors.waiting_for_wires();
         while let Some(packet) = self.doors.backlog.take() {
             self.doors.drop(packet, DropReason::Stopped, Stage::WireTx);
         }
-        // They had left by a door when they were queued: these ends are none to the check.
+        // They already left through a door when queued, so the check does not count them.
         self.ended = self.doors.ended();
         self.note_held(self.held as u64);
         waiting
     }
 
-    /// Takes the functions of each direction out of a card that has finished, for another thread to
-    /// ask them for their figures and end them: one may have files to close.
+    /// Takes both chains' functions out of a finished card, so that another thread can read their
+    /// figures and drop them: they may have files to close.
     pub fn take_functions(&mut self) -> [Vec<ChainFunction>; 2] {
         [self.rx.take(), self.tx.take()]
     }
 
-    /// The wires, for their descriptors to sleep on and their reports.
+    /// The wires: their descriptors to wait on, and their reports.
     pub fn wires(&self) -> &[Wire] {
         &self.wires
     }
 
-    /// Gives it a clock to time its functions by, on one burst in [`TIMED_BURSTS`].
+    /// Sets a clock for timing its functions, on one burst in [`TIMED_BURSTS`].
     pub fn time_functions_by(&mut self, stopwatch: Stopwatch) {
         self.rx.time_by(stopwatch.clone());
         self.tx.time_by(stopwatch);
     }
 
-    /// Says what other clocks showed at the card's time zero: again every now and then, since the
-    /// clock of real time is set.
+    /// Sets the readings of other clocks at the card's time zero; repeated now and then, since the
+    /// real-time clock may be set.
     pub fn set_clocks(&mut self, clocks: Clocks) {
         self.wires.iter_mut().for_each(|wire| wire.clocks = Some(clocks));
     }

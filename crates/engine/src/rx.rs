@@ -1,16 +1,15 @@
 //! The rx path: wire, chain, target rings, doorbells. Read it top to bottom.
 //!
-//! 1. Take a burst from the wire. Without buffers the wire sheds: overload is
+//! 1. Take a burst from the wire. Without buffers the wire sheds packets: overload is
 //!    dropped before work is spent on it.
 //! 2. Take it through the rx chain; the functions steer descriptors to rings.
-//! 3. Publish the rings, one release store each, and interrupt the queues that
-//!    moderation says are due.
+//! 3. Publish the rings, one release store each, and interrupt the queues whose
+//!    moderation is due.
 //!
-//! A patient wire (a file, a generator running flat out) loses nothing by
-//! waiting, so it is asked only while every target ring, and every wire's queue
-//! for what functions send, can take a whole burst. A card that has no other
-//! wires is *offline*: its targets wait for room on their tx rings, and its
-//! outputs for the disk, so that nothing is lost at all.
+//! A patient wire (a file, a generator without a rate) can wait, so it is polled only while every
+//! target ring, and every wire's queue for packets of functions, has room for a burst. A card with
+//! only patient wires is *offline*: its targets wait for room on their tx rings, and its outputs
+//! for the disk, so no packet is lost.
 
 use crate::chain::Chain;
 use picnic_core::error::ConfigError;
@@ -27,36 +26,36 @@ use std::sync::Arc;
 pub struct Wire {
     /// Its port.
     pub port: Box<dyn WirePort>,
-    /// What the port can do by itself.
+    /// The port's own abilities.
     pub capabilities: Capabilities,
-    /// Its counts.
+    /// Its counters.
     pub counters: Arc<WireCounters>,
     /// Lines for the user that the port returned at its end.
     pub notes: Vec<String>,
     pub(crate) observers: Observers,
-    /// What other clocks showed at the card's time zero, if known.
+    /// Readings of other clocks at the card's time zero, if known.
     pub(crate) clocks: Option<Clocks>,
-    /// Packets until the next whose wait is recorded.
+    /// Packets until the next recorded wait.
     sample_in: u32,
-    /// The physical NIC's own moderation, if it is asked for.
+    /// The physical NIC's own moderation, if requested.
     pub(crate) throttle: Option<Throttle>,
 }
 
-/// A NIC that interrupts at most every so often, as an e1000 does: the first packet after a
-/// pause at once, later ones when the time has come. What has come by then is taken, and what comes
-/// meanwhile is for the next interrupt: else a handler that is slow would wait less for each packet
-/// the more of them there are, and PICNIC's figure 5 shows that it does not.
+/// A NIC that interrupts at most once per interval, as an e1000 does: the first packet after a
+/// pause interrupts at once, later ones at the end of the interval. Packets that have arrived by
+/// then are taken; packets that arrive meanwhile wait for the next interrupt. Otherwise a slow
+/// handler would wait less per packet as the rate grows, which PICNIC's figure 5 contradicts.
 #[derive(Debug)]
 pub(crate) struct Throttle {
     every_ns: u64,
-    /// So many frames that wait interrupt at once; 0 for none.
+    /// This many waiting frames interrupt at once; 0: no limit.
     frames: usize,
-    /// When it may interrupt next.
+    /// Earliest time of the next interrupt.
     next: Time,
-    /// When the interrupt came that is being handled.
+    /// Time of the interrupt being handled.
     began: Option<Time>,
-    /// Packets of that interrupt yet to be taken; none of a wire that cannot tell, of which all is
-    /// taken that can be had.
+    /// Packets of that interrupt yet to be taken; none for a wire that cannot count them, from
+    /// which all available packets are taken.
     left: Option<usize>,
 }
 
@@ -65,7 +64,7 @@ impl Throttle {
         Throttle { every_ns, frames, next: now, began: None, left: None }
     }
 
-    /// How many packets may be taken at `now`, `limit` or fewer; none while the NIC is quiet.
+    /// How many packets may be taken at `now`, up to `limit`; zero while the NIC is quiet.
     fn share(&mut self, now: Time, limit: usize, port: &mut dyn WirePort) -> usize {
         if self.began.is_none() {
             if now < self.next && (self.frames == 0 || !port.holds(now, self.frames)) {
@@ -76,8 +75,8 @@ impl Throttle {
         self.left.map_or(limit, |left| left.min(limit))
     }
 
-    /// The wire was asked for up to `limit` packets at `now` and had those of `burst`. Says when
-    /// the interrupt came for which they are taken.
+    /// Notes that the wire was asked for up to `limit` packets at `now` and gave those in `burst`.
+    /// Returns the time of their interrupt.
     fn looked(
         &mut self,
         now: Time,
@@ -110,24 +109,24 @@ impl Throttle {
         began
     }
 
-    /// When a wire in this state, which may hand over packets at `due`, is worth a look.
+    /// When to poll the wire of `port`, which may have packets at `due`.
     pub(crate) fn defer(&self, due: Time, wire: &Status<'_>) -> Time {
         if self.began.is_some() || due >= self.next {
             due
         } else if self.frames == 0 {
             self.next
         } else {
-            // One more may be one enough.
+            // One more packet may complete the number of frames.
             self.next.min(wire.next_arrival.unwrap_or(due))
         }
     }
 }
 
-/// One interrupt is for fewer packets than this. The queues of ports are shorter; one that claims to
-/// hold whatever it is asked for must not keep the core in a search without end.
+/// An interrupt covers fewer packets than this. Ports have shorter queues; a port that claims to
+/// hold any number must not cause an endless search.
 const TOO_MANY: usize = 1 << 16;
 
-/// How many packets wait at a port, if it can tell: found by halving.
+/// The number of packets waiting at a port, if it can tell; found by bisection.
 fn waiting(now: Time, port: &mut dyn WirePort) -> Option<usize> {
     let mut beyond = 1;
     while beyond < TOO_MANY && port.holds(now, beyond) {
@@ -141,15 +140,14 @@ fn waiting(now: Time, port: &mut dyn WirePort) -> Option<usize> {
     (some != 0).then_some(some)
 }
 
-/// Whether a wire that can do this may interrupt at most every `usecs` microseconds, 0 for no limit,
-/// or when `frames` frames wait, 0 for no limit either.
+/// Checks whether a wire can interrupt at most every `usecs` microseconds, 0 for no limit, or when
+/// `frames` frames wait, 0 for no limit.
 ///
-/// # Errors
-/// It hands over packets when it is asked, and interrupts nobody; or it cannot tell how many wait.
+/// # Errors The wire is patient and interrupts nobody; or it cannot count waiting frames.
 pub fn check_throttle(wire: Capabilities, usecs: u32, frames: u32) -> Result<(), ConfigError> {
     if usecs != 0 && wire.patient {
         let message = format!(
-            "found {usecs} with a wire that waits until it is asked (a generator without rate_pps, \
+            "found {usecs} with a wire that waits until it is polled (a generator without rate_pps, \
              a capture flat out), allowed: 0"
         );
         return Err(ConfigError::new("interrupt.wire_usecs", message));
@@ -164,11 +162,11 @@ pub fn check_throttle(wire: Capabilities, usecs: u32, frames: u32) -> Result<(),
     Ok(())
 }
 
-/// One packet of so many has its latency recorded, at the wire as at the target routine.
+/// One packet in this many has its latency recorded, at the wire and at the target routine.
 pub(crate) const LATENCY_SAMPLE: u32 = 16;
 
 impl Wire {
-    /// A wire, with counters at zero; what passes it is shown to `observers`.
+    /// A wire with counters at zero; `observers` see its packets.
     pub(crate) fn new(port: Box<dyn WirePort>, observers: Observers) -> Self {
         let capabilities = port.describe().capabilities;
         Wire {
@@ -183,16 +181,16 @@ impl Wire {
         }
     }
 
-    /// Has it interrupt at most every `usecs` microseconds, 0 for no limit, or when `frames` frames
-    /// wait, 0 for no limit either; for what waits at `now`, at once. [`check_throttle`] says whether
-    /// it can. Returns how it was.
+    /// Limits its interrupts to one every `usecs` microseconds, 0 for no limit, or to when `frames`
+    /// frames wait, 0 for no limit; packets waiting at `now` interrupt at once. Call
+    /// [`check_throttle`] first. Returns the previous limits.
     pub(crate) fn throttle(&mut self, now: Time, usecs: u32, frames: u32) -> (u32, u32) {
         let throttle = || Throttle::new(now, u64::from(usecs) * 1000, frames as usize);
         let old = std::mem::replace(&mut self.throttle, (usecs != 0).then(throttle));
         old.map_or((0, 0), |old| ((old.every_ns / 1000) as u32, old.frames as u32))
     }
 
-    /// Records how long packets have waited here, which the NIC interrupted for at `interrupt`.
+    /// Records the waits of packets whose interrupt was at `interrupt`.
     fn sample_waits(&mut self, now: Time, interrupt: Time, burst: &Burst) {
         let mut index = self.sample_in as usize;
         let (mut waited_ns, mut held_ns, mut packets) = (0, 0, 0);
@@ -215,7 +213,7 @@ impl Wire {
     }
 }
 
-/// Takes one burst from a wire to the target rings; returns packets received.
+/// Moves one burst from a wire to the target rings; returns packets received.
 #[inline]
 pub fn receive(
     now: Time,

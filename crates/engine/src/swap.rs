@@ -1,10 +1,9 @@
 //! Changes to a running card, made by the borrowed core between bursts.
 //!
-//! The side that wants a change prepares it whole (a new chain, a new table) and
-//! sends it over a ring; the borrowed core swaps it in and sends back what it
-//! replaced, so that nothing is built or freed on the data path. Order within a
-//! flow is kept: the old chain lets go of what it holds before the new one sees
-//! a packet.
+//! The other side prepares the change whole (a new chain, a new table) and sends it through a ring;
+//! the borrowed core swaps it in and returns the replaced part, so nothing is built or freed on the
+//! data path. Order within a flow is kept: the old chain releases its packets before the new one
+//! sees any.
 
 use crate::chain::ChainFunction;
 use crate::poll::Card;
@@ -23,43 +22,41 @@ use std::sync::Arc;
 
 /// A change to a running card.
 pub enum Command {
-    /// Put these functions in place of a whole chain.
+    /// Replace a whole chain with these functions.
     Swap(Direction, Vec<ChainFunction>),
-    /// Have the function at a position of a chain obey an order; see `Function::obey`.
+    /// Send an order to the function at a position of a chain; see `Function::obey`.
     Function(Direction, usize, Prepared),
-    /// Have the wire of this number obey an order; see `WirePort::obey`.
+    /// Send an order to the wire of this number; see `WirePort::obey`.
     Wire(usize, Prepared),
-    /// Have the host attachment obey an order; see `HostAttachment::obey`.
+    /// Send an order to the host attachment; see `HostAttachment::obey`.
     Attachment(Prepared),
-    /// Moderate all queues like this from now on.
+    /// Change the moderation of all queues.
     Moderate(ModerationMode),
-    /// Have what lives beside the packets obey an order; see `Resident::obey`.
+    /// Send an order to the resident; see `Resident::obey`.
     Resident(Prepared),
-    /// Have all targets poll on for this long without packets before they wait for an interrupt,
-    /// in nanoseconds: `interrupt.poll_usecs`. One that waits already learns of it when it is
-    /// next interrupted.
+    /// Change how long targets keep polling without packets before they wait for an interrupt, in
+    /// nanoseconds: `interrupt.poll_usecs`. A waiting target learns of it at its next interrupt.
     Poll(u64),
-    /// Interrupt targets at work as well, or only those that wait: `interrupt.gate`. A target
-    /// learns of it when it next finds its ring empty, or is interrupted.
+    /// Interrupt busy targets as well, or only waiting ones: `interrupt.gate`. A target learns of
+    /// it when it next finds its ring empty, or is interrupted.
     Unmask(bool),
-    /// Tell hosts that wait for room of it like this, or leave them to look again:
+    /// Change how hosts that wait for room are interrupted, or let them poll:
     /// `interrupt.tx_complete`.
     Complete(TxComplete),
-    /// Have packets of hosts wait for others up to this long, in nanoseconds:
-    /// `interrupt.tx_usecs`.
+    /// Let packets of hosts wait for others up to this long, in nanoseconds: `interrupt.tx_usecs`.
     TxPause(u64),
-    /// Have wires interrupt at most every so many microseconds, 0 for no limit, or when so many
-    /// frames wait: `interrupt.wire_usecs` and `interrupt.wire_frames`. For what waits by then they
-    /// may interrupt at once. Who sends it has asked of each wire whether it can
+    /// Let wires interrupt at most once in this many microseconds, 0 for no limit, or when this
+    /// many frames wait: `interrupt.wire_usecs` and `interrupt.wire_frames`. Packets waiting now
+    /// may interrupt at once. The sender has checked each wire
     /// ([`rx::check_throttle`](crate::rx::check_throttle)).
     Throttle(u32, u32),
 }
 
-/// What became of a command: done or not, and what it replaced.
+/// The result of a command: done or not, and the replaced part.
 pub struct Answer {
     /// Whether the card did it.
     pub done: bool,
-    /// The command, now holding what it replaced.
+    /// The command, which now holds the replaced part.
     pub replaced: Command,
 }
 
@@ -100,7 +97,7 @@ impl Command {
             }
             Command::Moderate(mode) => {
                 let old = doors.moderate(mode);
-                // The borrowed core publishes behind all commands, under the new mode.
+                // The borrowed core publishes after all commands, in the new mode.
                 Answer { done: true, replaced: Command::Moderate(old) }
             }
             Command::Resident(mut order) => {
@@ -135,7 +132,7 @@ impl Command {
     }
 }
 
-/// Commands that may be under way at a time.
+/// Most commands in progress.
 const COMMANDS: usize = 64;
 
 /// The borrowed core's end.
@@ -151,7 +148,7 @@ impl Mailbox {
         self.commands.available() == 0
     }
 
-    /// The next command, if one waits.
+    /// The next command, if there is one.
     pub fn next_command(&mut self) -> Option<Command> {
         let command = self.commands.pop();
         self.commands.release();
@@ -160,20 +157,20 @@ impl Mailbox {
 
     /// Sends the answer to a command, in the order of the commands.
     pub fn answer(&mut self, answer: Answer) {
-        // As many answers fit as commands, and the controller takes them in before it sends
-        // more; should it not, the answer is freed here, which costs time but loses nothing.
+        // As many answers fit as commands, and the controller takes them before it sends more.
+        // Otherwise the answer is freed here, which costs time but is safe.
         let _ = self.answers.push(answer);
     }
 }
 
-/// The controlling side's end: send commands from one thread, at any time.
+/// The controlling side's end: sends commands from one thread, at any time.
 pub struct Controller {
     commands: Producer<Command>,
     answers: Consumer<Answer>,
     gate: Arc<Gate>,
     doorbell: Arc<dyn Doorbell>,
     under_way: usize,
-    /// What readers are told of the chains, and what each swap under way will make of it.
+    /// The readers' list of functions, and its state after each swap in progress.
     functions: Functions,
     swaps: VecDeque<(Direction, Vec<FunctionView>)>,
 }
@@ -185,7 +182,7 @@ impl fmt::Debug for Controller {
 }
 
 impl Controller {
-    /// Sends a command; too many under way give it back.
+    /// Sends a command; returns it if too many are in progress.
     pub fn send(&mut self, command: Command) -> Result<(), Command> {
         if self.under_way == COMMANDS {
             return Err(command);
@@ -204,7 +201,7 @@ impl Controller {
         Ok(())
     }
 
-    /// The next answer, in the order of the commands, if there is one yet.
+    /// The next answer, in the order of the commands, if there is one.
     pub fn answer(&mut self) -> Option<Answer> {
         let answer = self.answers.pop();
         self.answers.release();
@@ -221,7 +218,7 @@ impl Controller {
     }
 }
 
-/// The two ends; `gate` and `doorbell` wake the borrowed core, `functions` is kept up to date.
+/// Both ends; `gate` and `doorbell` wake the borrowed core, `functions` is kept up to date.
 pub fn channel(
     gate: Arc<Gate>,
     doorbell: Arc<dyn Doorbell>,

@@ -32,33 +32,33 @@ use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-/// Latencies above this are recorded as this, in nanoseconds.
+/// Longer latencies are recorded as this, in nanoseconds.
 const LATENCY_MAX_NS: u64 = 100_000_000_000;
-/// Ages are kept in 48 bits, so that a negative one is from here on.
+/// Ages are kept in 48 bits; from here on they are negative.
 const RECEIVED_LATER_NS: u64 = 1 << 47;
 
-/// How soon, in nanoseconds, a core looks again that waits for what nobody tells it of: a target for
-/// buffers or room for its host, the borrowed core for buffers that come home.
+/// Interval, in nanoseconds, at which a core checks for events that no doorbell announces: a target
+/// for buffers or room for its host, the borrowed core for returning buffers.
 pub const LOOKS_AGAIN_NS: u64 = 100_000;
 
-/// Packets that may wait for an application whose work interrupts preempt: what Linux lets wait
-/// for a core by default (`netdev_max_backlog`).
+/// Most packets waiting for an application that interrupts preempt: the default of Linux
+/// (`netdev_max_backlog`).
 const APPLICATION_PACKETS: usize = 1000;
 
-/// What one look at the queues did.
+/// The work of one poll of the queues.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Polled {
     /// Interrupts taken.
     pub interrupts: usize,
-    /// Packets taken off target rings: the driver's work.
+    /// Packets moved off target rings: the driver's work.
     pub moved: usize,
-    /// Packets handed to the cores of their flows in software, this core among them.
+    /// Packets handed to the cores of their flows in software, including this core.
     pub handed: usize,
     /// Packets handed to the host.
     pub packets: usize,
-    /// Packets the host sent by itself.
+    /// Packets that the host sent on its own.
     pub transmitted: usize,
-    /// Nanoseconds of the host's work that this stands for, to be let pass by the world.
+    /// Modelled nanoseconds of the host's work, which the world lets pass.
     pub work_ns: u64,
 }
 
@@ -69,40 +69,40 @@ pub struct TargetQueue {
     pub(crate) gate: Arc<Gate>,
     pub(crate) returns: ReturnSender,
     pub(crate) tx: Producer<Descriptor>,
-    /// Empty buffers for a host that sends by itself, until it is to stop.
+    /// Empty buffers for a host that sends on its own, until it stops.
     pub(crate) fill: Option<FillReceiver>,
     pub(crate) host: Box<dyn HostQueue>,
-    /// Judges what the host is about to be given, if somebody does.
+    /// Judges packets for the host, if installed.
     pub(crate) guard: Option<Box<dyn QueueGuard>>,
-    /// Shown what the host is about to be given.
+    /// Observers of packets for the host.
     pub(crate) observers: Observers,
-    /// Judges what the host sends, if somebody does.
+    /// Judges packets from the host, if installed.
     pub(crate) screen: Option<Box<dyn Screen>>,
     pub(crate) counters: Arc<TargetCounters>,
     pub(crate) ledger: Arc<Ledger>,
-    /// Wakes the borrowed core when there is something to transmit.
+    /// Wakes the borrowed core for transmission.
     pub(crate) card_gate: Arc<Gate>,
     pub(crate) card_doorbell: Arc<dyn Doorbell>,
-    /// What this core hands to others or is handed, if flows are put on cores in software.
+    /// Packets handed to other cores or received from them, if flows are distributed in software.
     pub(crate) share: Option<Share>,
     pub(crate) pacing: Arc<Pacing>,
-    /// Of an offline card: what has no room on the tx ring stays in the target ring.
+    /// In an offline card, packets without room on the tx ring stay in the target ring.
     pub(crate) offline: bool,
     pub(crate) state: QueueState,
 }
 
-/// When target routines rest and look again, in nanoseconds; the borrowed core may change it.
-/// On lines of its own.
+/// Timing of target routines, in nanoseconds; the borrowed core may change it. On separate cache
+/// lines.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(crate) struct Pacing {
-    /// How long they poll on without packets: `interrupt.poll_usecs`.
+    /// How long they keep polling without packets: `interrupt.poll_usecs`.
     pub(crate) poll_ns: Counter,
     /// How long hosts' packets may wait for others: `interrupt.tx_usecs`.
     pub(crate) tx_ns: Counter,
-    /// Interrupts are not masked while a queue is at work: `interrupt.gate`.
+    /// Interrupts are not masked while a queue is busy: `interrupt.gate`.
     pub(crate) unmasked: Counter,
-    /// Hosts are told of room for what they send: `interrupt.tx_complete`.
+    /// Hosts get an interrupt when there is room to send: `interrupt.tx_complete`.
     pub(crate) tx_complete: Counter,
 }
 
@@ -118,40 +118,40 @@ impl Pacing {
     }
 }
 
-/// What the routine itself keeps of a queue.
+/// The routine's state of a queue.
 pub(crate) struct QueueState {
     polling: bool,
-    /// Packets taken off the ring in one look, at most.
+    /// Most packets taken off the ring in one poll.
     limit: usize,
     /// Interrupts are not masked, as of the last interrupt or rest.
     unmasked: bool,
-    /// An interrupt was taken, and has not moved all that is in the ring yet.
+    /// An interrupt was taken and has not yet emptied the ring.
     interrupted: bool,
-    /// What an interrupt has left for an application to find; bounded.
+    /// Packets that an interrupt left for the application; bounded.
     application: VecDeque<Descriptor>,
-    /// Room has come since the host was refused it.
+    /// Room has appeared since the host was refused it.
     retry: bool,
     /// The host had to wait for a buffer or for room on the tx ring.
     starved: bool,
-    /// The borrowed core was asked to tell when there is some.
+    /// The borrowed core was asked to interrupt when there is some.
     asked: bool,
-    /// The host has sent something since the core was last about to sleep.
+    /// The host has sent since the core last went to sleep.
     sent: bool,
     last_packet: Time,
     sample_in: u32,
     latency: Histogram<u64>,
 }
 
-/// An empty histogram as queues keep it: two significant digits, from 1 ns to 100 s.
+/// An empty latency histogram: two significant digits, from 1 ns to 100 s.
 pub fn latency_histogram() -> Histogram<u64> {
-    // The bounds are constants, so making it cannot fail, and the fallback is never taken.
+    // The bounds are constants, so this cannot fail, and the fallback is never used.
     Histogram::new_with_bounds(1, LATENCY_MAX_NS, 2)
         .unwrap_or_else(|_| Histogram::new(2).unwrap_or_else(|_| unreachable!()))
 }
 
 impl QueueState {
-    /// Of a queue that has not been looked at. If its interrupts are not masked, they are not from
-    /// the first packet on: a queue that is overloaded from the start never rests.
+    /// The state of a new queue. If interrupts are not masked, this holds from the first packet on:
+    /// a queue that is overloaded from the start never rests.
     pub(crate) fn new(unmasked: bool) -> Self {
         QueueState {
             polling: true,
@@ -181,18 +181,18 @@ impl TargetQueue {
         &self.state.latency
     }
 
-    /// What its host has to tell the user at the end.
+    /// Its host's report to the user at the end.
     pub fn report(&self) -> Vec<String> {
         self.host.report()
     }
 
-    /// Looks at the queue once: takes an interrupt if there is one, handles a burst if there
-    /// is one, re-arms if there is none; then the host sends what it has.
+    /// Polls the queue once: takes a pending interrupt, handles a burst, re-arms if there is none;
+    /// then the host sends.
     pub fn poll(&mut self, now: Time, burst: &mut Burst) -> Polled {
         self.look(now, burst, true)
     }
 
-    /// As [`TargetQueue::poll`]; takes no interrupt unless it has `arrived` at the core.
+    /// Like [`TargetQueue::poll`], but takes an interrupt only if it has `arrived` at the core.
     #[inline(always)]
     fn look(&mut self, now: Time, burst: &mut Burst, arrived: bool) -> Polled {
         let mut polled = self.receive(now, burst, arrived);
@@ -219,7 +219,7 @@ impl TargetQueue {
         if !self.state.polling {
             return Polled::default();
         }
-        // What waits for an application goes ahead of the ring, whatever the mode is by now.
+        // Packets waiting for the application go before the ring, in any mode.
         let preempted = self.state.unmasked || !self.state.application.is_empty();
         if preempted && self.host.is_application() {
             return Polled { interrupts, ..self.preempt(now, burst) };
@@ -227,8 +227,8 @@ impl TargetQueue {
         Polled { interrupts, ..self.take_burst(now, burst) }
     }
 
-    /// An interrupt that is not masked: moves what is in the ring to where the application finds
-    /// it. Without one, the application goes on, by one packet.
+    /// An unmasked interrupt: moves packets from the ring to the application's queue. Without an
+    /// interrupt, the application handles one packet.
     #[cold]
     fn preempt(&mut self, now: Time, burst: &mut Burst) -> Polled {
         self.counters.polls.add(1);
@@ -236,8 +236,8 @@ impl TargetQueue {
         if self.offline && !self.tx.has_room(1) {
             return Polled::default();
         }
-        // Without an interrupt, what the ring has will bring one. Nothing of an offline card is
-        // lost for lack of room.
+        // Without an interrupt, packets in the ring will cause one. An offline card loses nothing
+        // for lack of room.
         if self.state.interrupted && !(self.offline && room < burst.room()) {
             self.ring.refresh();
             burst.fill_from(&mut self.ring);
@@ -267,17 +267,16 @@ impl TargetQueue {
             None => {
                 self.counters.empty_polls.add(1);
                 self.rest();
-                // A ring that was found to hold something after all is worth an interrupt's work.
+                // A ring that turns out not to be empty counts as an interrupt's work.
                 self.state.interrupted = self.state.polling;
                 Polled::default()
             }
         }
     }
 
-    /// Where flows are put on cores in software: hands what the ring has to the cores of its
-    /// flows, and does what this core is handed itself. An interrupt puts the ring first, and
-    /// goes on with this core's share by one packet when the ring is empty; a poll is done with
-    /// the share before it takes more from the ring.
+    /// Distributes flows in software: hands packets from the ring to the cores of their flows, and
+    /// handles this core's share. An interrupt empties the ring first, then handles one packet of
+    /// this core's share; a poll finishes the share before it takes more from the ring.
     #[cold]
     fn receive_share(&mut self, now: Time, burst: &mut Burst) -> Polled {
         let Some(share) = &self.share else { return Polled::default() };
@@ -285,7 +284,7 @@ impl TargetQueue {
         let own_first = !preempts && share.is_waiting();
         if self.state.polling && !own_first {
             self.counters.polls.add(1);
-            // Nothing of an offline card is lost for lack of room.
+            // An offline card loses nothing for lack of room.
             if !self.offline || share.has_room(burst.room()) {
                 self.ring.refresh();
                 burst.fill_from(&mut self.ring);
@@ -318,7 +317,7 @@ impl TargetQueue {
         Polled { work_ns: polled.work_ns.saturating_sub(stack_ns), ..polled }
     }
 
-    /// Hands the packets of a burst to their cores; those that find no room there are lost.
+    /// Hands the packets of a burst to their cores; packets without room there are lost.
     fn hand_over(&mut self, burst: &mut Burst) -> Polled {
         let Some(share) = &self.share else { return Polled::default() };
         let moved = burst.len();
@@ -332,7 +331,7 @@ impl TargetQueue {
         }
         self.returns.publish();
         if handed != moved {
-            // What was handed over is still on its way to its host.
+            // Packets handed over are still on their way to the host.
             let (ledger, lost) = (&self.ledger.queues[usize::from(self.index)], moved - handed);
             ledger.taken.add(lost as u64);
             ledger.drops.add(DropReason::HostRefused, Stage::Target, lost as u64);
@@ -340,7 +339,7 @@ impl TargetQueue {
         Polled { moved, handed, work_ns: stack_ns * moved as u64, ..Polled::default() }
     }
 
-    /// Whether there is something to do after all: in the ring, or of this core's share.
+    /// Whether there is more to do: in the ring, or in this core's share.
     fn has_more(&mut self) -> bool {
         let is_handed =
             |share: &Share| !(share.receives() && share.is_interrupt()) && share.is_waiting();
@@ -353,11 +352,11 @@ impl TargetQueue {
         if self.offline && !self.tx.has_room(burst.room()) {
             return Polled::default();
         }
-        // The index is read again when what is known of does not fill a burst.
+        // The index is read again if the known packets do not fill a burst.
         if self.ring.available() < burst.room() {
             self.ring.refresh();
         }
-        // The borrowed core's lines: asked for together they come together.
+        // Cache lines of the borrowed core: requested together, they arrive together.
         let ready = self.ring.available().min(burst.room());
         self.ring.prefetch_slots(ready);
         if self.state.limit == BURST {
@@ -400,7 +399,7 @@ impl TargetQueue {
         }
         self.observers.show(now, Stage::Target, burst.as_slice());
         let work_ns = if burst.is_empty() { 0 } else { self.host.deliver(now, burst, &mut out) };
-        // What the host left behind it has looked at: it goes home as delivered.
+        // Packets that the host left in the burst return as delivered.
         for packet in burst.drain() {
             out.deliver(packet);
         }
@@ -411,7 +410,7 @@ impl TargetQueue {
         Polled { packets, work_ns, ..Polled::default() }
     }
 
-    /// Has the host send what it has, into empty buffers from the fill ring.
+    /// Lets the host send, into empty buffers from the fill ring.
     fn transmit(&mut self, now: Time) -> usize {
         let Some(fill) = &mut self.fill else { return 0 };
         let ledger = &self.ledger.queues[usize::from(self.index)];
@@ -436,9 +435,9 @@ impl TargetQueue {
         packets
     }
 
-    /// Has the borrowed core tell when there is room, if the host was refused `wanted` buffers;
-    /// and looks once more, so that no wake-up is lost: whether there is some, and whether the
-    /// borrowed core tells of it at all by now.
+    /// Asks the borrowed core to interrupt when there is room, if the host was refused `wanted`
+    /// buffers; then checks again, so that no wake-up is lost: whether there is room, and whether
+    /// the borrowed core still interrupts at all.
     fn ask_for_room(&mut self, wanted: usize) {
         self.counters.starved.set((wanted != 0).into());
         (self.state.asked, self.state.retry) = (false, false);
@@ -451,7 +450,7 @@ impl TargetQueue {
         }
     }
 
-    /// Wakes the borrowed core, if it sleeps: the host has sent packets, or used up its buffers.
+    /// Wakes the borrowed core if it sleeps: the host has sent packets, or used up its buffers.
     fn wake_card(&mut self) {
         Gate::order_publish();
         if self.card_gate.interrupt() {
@@ -459,8 +458,8 @@ impl TargetQueue {
         }
     }
 
-    /// The host sends nothing more by itself, and the empty buffers go home. For when the
-    /// borrowed core has stopped receiving: it hands out no more of them then.
+    /// Stops the host's sending; its empty buffers return. For use after the borrowed core has
+    /// stopped receiving: it then hands out no more buffers.
     pub fn stop_transmitting(&mut self) {
         if let Some(mut fill) = self.fill.take() {
             fill.empty(&mut self.returns);
@@ -488,11 +487,11 @@ impl TargetQueue {
         }
     }
 
-    /// Enables the interrupt; looks once more, so that no wake-up is lost.
+    /// Enables the interrupt, then checks again, so that no wake-up is lost.
     fn rest(&mut self) {
         self.state.unmasked = self.pacing.unmasked.get() != 0;
         if self.state.unmasked {
-            // One that is pending is taken at the next look.
+            // A pending interrupt is taken at the next poll.
             if self.gate.rest() {
                 self.state.polling = self.has_more() && self.gate.resume();
             }
@@ -504,14 +503,14 @@ impl TargetQueue {
 
     /// Whether the queue waits for its doorbell.
     pub fn is_resting(&self) -> bool {
-        // A core that is interrupted to hand over does its own share without an interrupt.
+        // A core that is interrupted to hand over handles its own share without an interrupt.
         let has_share = self.share.as_ref();
         let has_share = has_share.is_some_and(|share| share.receives() && share.is_waiting());
         !self.state.polling && !self.state.retry && !has_share
     }
 
-    /// Whether the ring is empty at this moment, and nothing waits for an application or for this
-    /// core. For when nothing more is steered: a core that hands packets over tells the others so.
+    /// Whether the ring is empty now, and nothing waits for an application or for this core. For
+    /// use after steering has ended; a core that hands packets over then tells the others.
     pub fn is_empty(&mut self) -> bool {
         let is_empty = self.ring.refresh() == 0 && self.state.application.is_empty();
         let Some(share) = &self.share else { return is_empty };
@@ -536,13 +535,12 @@ impl Target {
         Target { core, queues, burst: Burst::new() }
     }
 
-    /// Looks at each queue once.
+    /// Polls each queue once.
     pub fn poll(&mut self, now: Time) -> Polled {
         self.look(now, true)
     }
 
-    /// Looks at each queue once while no interrupt has reached the core: one that was sent is
-    /// still on its way.
+    /// Polls each queue once without an interrupt: one that was sent is still on its way.
     pub fn go_on(&mut self, now: Time) -> Polled {
         self.look(now, false)
     }
@@ -562,12 +560,12 @@ impl Target {
         sum
     }
 
-    /// Has the hosts of all queues send what they have; returns packets sent.
+    /// Lets the hosts of all queues send; returns packets sent.
     pub fn transmit(&mut self, now: Time) -> usize {
         self.queues.iter_mut().map(|queue| queue.transmit(now)).sum()
     }
 
-    /// Takes at most so many packets off a queue in one look.
+    /// Limits the packets taken off a queue in one poll.
     pub fn limit_bursts(&mut self, packets: usize) {
         self.queues.iter_mut().for_each(|queue| queue.state.limit = packets.clamp(1, BURST));
     }
@@ -577,39 +575,39 @@ impl Target {
         self.queues.iter().all(TargetQueue::is_resting)
     }
 
-    /// Whether interrupts of a queue are not masked while it is at work.
+    /// Whether interrupts of a queue stay unmasked while it is busy.
     pub fn is_unmasked(&self) -> bool {
         self.queues.iter().any(|queue| queue.pacing.unmasked.get() != 0)
     }
 
-    /// Whether all rings are empty at this moment, as [`TargetQueue::is_empty`] has it.
+    /// Whether all rings are empty now, see [`TargetQueue::is_empty`].
     pub fn is_empty(&mut self) -> bool {
-        // Each is asked, since the first may have to tell the others.
+        // All are asked, since the first may have to tell the others.
         self.queues.iter_mut().fold(true, |all, queue| queue.is_empty() & all)
     }
 
-    /// Has the hosts of all queues send nothing more; see [`TargetQueue::stop_transmitting`].
+    /// Stops the sending of all hosts; see [`TargetQueue::stop_transmitting`].
     pub fn stop_transmitting(&mut self) {
         self.queues.iter_mut().for_each(TargetQueue::stop_transmitting);
     }
 
-    /// Whether a host has to wait for buffers or for room on its tx ring.
+    /// Whether a host waits for buffers or for room on its tx ring.
     pub fn is_starved(&self) -> bool {
         self.queues.iter().any(|queue| queue.state.starved)
     }
 
-    /// Whether a host waits for buffers or room of which the borrowed core does not tell it: then
-    /// the core is to sleep no longer than [`LOOKS_AGAIN_NS`].
+    /// Whether a host waits for buffers or room without an interrupt from the borrowed core: then
+    /// the core sleeps at most [`LOOKS_AGAIN_NS`].
     pub fn looks_again_soon(&self) -> bool {
         self.queues.iter().any(|queue| queue.state.starved && !queue.state.asked)
     }
 
-    /// For when the core is about to sleep: how many nanoseconds it is to sleep without watching
-    /// its hosts, because some have sent since it last slept and what they send next may wait
-    /// for more of it. `None`: what they send next is to wake it.
+    /// How many nanoseconds the core, about to sleep, may ignore its hosts, because some have sent
+    /// since it last slept and their next packets may wait for more. `None`: the next packet wakes
+    /// it.
     ///
-    /// It is a NIC's own moderation of interrupts, on the way out: a wake for each packet would
-    /// cost more than the packet, and take the core from the programs that send.
+    /// It is interrupt moderation for sending: a wake-up per packet would cost more than the
+    /// packet, and take the core from the programs that send.
     pub fn tx_pause_ns(&mut self) -> Option<u64> {
         let mut pause = None;
         for queue in &mut self.queues {
@@ -620,7 +618,7 @@ impl Target {
         pause.filter(|&ns| ns != 0 && !self.is_starved())
     }
 
-    /// The descriptors that become readable when a host has something to send.
+    /// The descriptors that become readable when a host has packets to send.
     pub fn readiness(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         let able = self.queues.iter().filter(|queue| queue.fill.is_some() && !queue.state.starved);
         able.filter_map(|queue| queue.host.readiness())

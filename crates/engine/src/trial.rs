@@ -1,4 +1,4 @@
-//! One function tried alone: given packets one at a time, it shows what becomes of each.
+//! Tries one function alone: passes it single packets and shows the fate of each.
 //!
 //! ```
 //! use picnic_core::function::{Verdict, per_packet};
@@ -15,12 +15,12 @@
 //! assert_eq!(trial.end(&mut function), Ok(vec![]));
 //! ```
 //!
-//! The pool, doors and rings are those of a card; where a door leads, the packet is looked at and
-//! its buffer taken back. For tests of functions, and for `picnic try`.
+//! The pool, doors and rings are those of a card; behind each door, the packet is examined and its
+//! buffer returned. For tests of functions, and for `picnic try`.
 //!
-//! Guarantees: each step balances, or says that it does not: no packet without a fate, or with
-//! two, none whose descriptor keeps other layers than its bytes have; at the end every buffer is
-//! home. What every function keeps is asked in [`conformance`].
+//! Guarantees: each step balances or returns an error: for a packet without a fate or with two, for
+//! a descriptor whose layers differ from its bytes, and at the end for a missing buffer.
+//! [`conformance`] has the tests for every function.
 
 use picnic_core::direction::Direction;
 use picnic_core::doorbell::{Doorbell, NoDoorbell};
@@ -43,47 +43,47 @@ use std::sync::Arc;
 pub mod conformance;
 pub mod frames;
 
-/// What became of a packet.
+/// The fate of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Fate {
-    /// It goes on to the next function.
+    /// To the next function.
     Next,
     /// To a target queue.
     Queue(u16),
-    /// Out by a wire.
+    /// Out on a wire.
     Wire(u8),
-    /// Dropped, and why.
+    /// Dropped, with the reason.
     Dropped(DropReason),
-    /// The function has kept it for good.
+    /// Kept by the function for good.
     Consumed,
 }
 
-/// A packet that the function has let go of.
+/// A packet that the function released.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Released {
-    /// Which of the packets given, from 0; none for one that the function made.
+    /// Its number among the given packets, from 0; none if the function made it.
     pub number: Option<usize>,
-    /// What became of it.
+    /// Its fate.
     pub fate: Fate,
-    /// The wire that its descriptor named as it left; 0 if it did not.
+    /// The wire in its descriptor as it left; 0 if it did not leave.
     pub wire: u8,
-    /// Its bytes as it left; none if it did not.
+    /// Its bytes as it left; none if it did not leave.
     pub data: Vec<u8>,
-    /// Its mark as it left; 0 if it did not.
+    /// Its mark as it left; 0 if it did not leave.
     pub mark: u32,
-    /// Its RSS hash as it left; 0 if it did not.
+    /// Its RSS hash as it left; 0 if it did not leave.
     pub rss_hash: u32,
 }
 
-/// The surroundings of one function.
+/// The environment of one function.
 pub struct Trial {
     doors: Doors,
     rings: Vec<Consumer<Descriptor>>,
     stage: Stage,
     given: usize,
-    /// Packets that the function has, by buffer.
+    /// Packets inside the function, by buffer.
     inside: HashMap<usize, usize>,
-    /// Drops by reason, as last seen, and packets consumed and made.
+    /// Drops by reason at the last check, and packets consumed and made.
     seen: (Vec<u64>, u64, u64),
 }
 
@@ -96,14 +96,13 @@ impl Onward for Collector {
     }
 }
 
-/// Slots of each ring: more than a function makes of one packet, or lets go of at once.
+/// Slots of each ring: more than a function makes from one packet, or releases at once.
 const RING: usize = 4096;
 
 impl Trial {
-    /// Surroundings like those of a card.
+    /// An environment like a card's.
     ///
-    /// # Errors
-    /// There is no memory for the buffers.
+    /// # Errors There is no memory for the buffers.
     pub fn new(context: &BuildContext, direction: Direction) -> Result<Self, PoolError> {
         let queues = usize::from(context.queues);
         let config = PoolConfig {
@@ -131,16 +130,15 @@ impl Trial {
         Ok(Trial { doors, rings, stage, given: 0, inside: HashMap::new(), seen })
     }
 
-    /// Has a wire go down or come back.
+    /// Sets a wire's link state.
     pub fn set_wire_up(&mut self, wire: u8, is_up: bool) {
         self.doors.set_wire_up(wire, is_up);
     }
 
-    /// Gives a function one packet, and before it the flush that is due by then. What it lets go
-    /// of in both comes back, in the order of its doors.
+    /// Passes one packet to a function, after a flush that is due by then. Returns the packets
+    /// released by both, in the order of the doors.
     ///
-    /// # Errors
-    /// A packet without a fate, or with two.
+    /// # Errors A packet without a fate, or with two.
     pub fn give(
         &mut self,
         function: &mut dyn Function,
@@ -151,11 +149,9 @@ impl Trial {
         self.give_known(function, now, wire, data, |_| {})
     }
 
-    /// As [`Trial::give`], of a packet of which something is known beside its bytes: `tell` writes
-    /// it into the descriptor.
+    /// Like [`Trial::give`], for a packet with metadata: `tell` writes it into the descriptor.
     ///
-    /// # Errors
-    /// A packet without a fate, or with two.
+    /// # Errors A packet without a fate, or with two.
     pub fn give_known(
         &mut self,
         function: &mut dyn Function,
@@ -167,10 +163,9 @@ impl Trial {
         self.give_pieces(function, now, wire, &[data], tell)
     }
 
-    /// As [`Trial::give_known`], each piece of the packet in buffers of its own.
+    /// Like [`Trial::give_known`], with each piece of the packet in its own buffer.
     ///
-    /// # Errors
-    /// A packet without a fate, or with two.
+    /// # Errors A packet without a fate, or with two.
     pub fn give_pieces(
         &mut self,
         function: &mut dyn Function,
@@ -186,7 +181,7 @@ impl Trial {
         let number = self.given;
         self.given += 1;
         let Some(mut packet) = self.packet(pieces) else {
-            return Err(format!("packet {number}: no buffers are home"));
+            return Err(format!("packet {number}: no free buffers"));
         };
         packet.wire = wire;
         packet.set_received_at(now);
@@ -216,17 +211,16 @@ impl Trial {
         Some(packet)
     }
 
-    /// Has the function let go of all it holds.
+    /// Makes the function release all packets.
     ///
-    /// # Errors
-    /// It does not, or a buffer is missing.
+    /// # Errors It keeps some, or a buffer is missing.
     pub fn end(&mut self, function: &mut dyn Function) -> Result<Vec<Released>, String> {
         let flush = |function: &mut dyn Function, out: &mut Out<'_>| function.flush(Time::MAX, out);
         let outcomes = self.step(function, None, flush, Time::MAX)?;
         match (function.held(), self.doors.pool.outstanding()) {
             (0, 0) => Ok(outcomes),
-            (0, missing) => Err(format!("{missing} buffers have not come back")),
-            (held, _) => Err(format!("{held} packets are held back after the last flush")),
+            (0, missing) => Err(format!("{missing} buffers are missing")),
+            (held, _) => Err(format!("{held} packets are still held after the last flush")),
         }
     }
 
@@ -267,7 +261,7 @@ impl Trial {
             self.look(packet, Fate::Wire(wire), &mut outcomes);
         }
         if let Some(error) = stale {
-            return Err(format!("a packet that was let go of: {error}"));
+            return Err(format!("a released packet: {error}"));
         }
         let ended = self.ended();
         let made = self.doors.ledger.card.made.get();
@@ -275,14 +269,14 @@ impl Trial {
         let after = outcomes.len() + ended.len() + function.held();
         if before + made as usize != after {
             return Err(format!(
-                "{before} packets in and {made} made, but {} let go of, {} dropped or consumed \
+                "{before} packets in and {made} made, but {} released, {} dropped or consumed \
                  and {} held",
                 outcomes.len(),
                 ended.len(),
                 function.held()
             ));
         }
-        // The door that such a packet left by tells no number. It is the one given, as a rule.
+        // The door of such a packet reports no number. Usually it is the given packet.
         let mut numbers: Vec<_> = self.inside.values().copied().collect();
         numbers.sort_unstable_by_key(|&number| (Some(number) != given, number));
         for (fate, number) in
@@ -309,7 +303,7 @@ impl Trial {
         self.doors.pool.free(packet);
     }
 
-    /// What was dropped and consumed since the last look.
+    /// Packets dropped and consumed since the last check.
     fn ended(&mut self) -> Vec<Fate> {
         let card = &self.doors.ledger.card;
         let mut ended = Vec::new();

@@ -1,13 +1,14 @@
 //! The tx path: tx rings, chain, wires. Read it top to bottom.
 //!
-//! 1. Take packets from the target queues' tx rings by deficit round robin
-//!    (`picnic_core::turns`), so queues with small packets and queues with large
-//!    ones share the borrowed core by bytes. A queue of which enough is in flight already is passed over: what it
-//!    has waits in its ring, and then with the host.
-//! 2. Take them through the tx chain, to the lanes of the wire they are for
-//!    (`picnic_core::backlog`).
-//! 3. Let each wire take what it can, from its lanes turn about by bytes. What it
-//!    takes is no longer in flight, and makes room for more.
+//! 1. Take packets from the target queues' tx rings by deficit round robin (`picnic_core::turns`),
+//! so queues with small packets and queues with large ones share the borrowed core by bytes. A
+//! queue with enough packets in flight is skipped: its packets wait in its ring, and then at the
+//! host.
+//!
+//! 2. Pass them through the tx chain, to the lanes of their wire (`picnic_core::backlog`).
+//!
+//! 3. Let each wire take packets from its lanes in turn, by bytes. Packets it took are no longer in
+//! flight, which makes room for more.
 
 use crate::chain::Chain;
 use crate::rx::Wire;
@@ -27,11 +28,11 @@ use std::sync::Arc;
 pub struct TxRing {
     ring: Consumer<Descriptor>,
     counters: Arc<SteerCounters>,
-    /// What the burst has of it: packets, bytes.
+    /// Its part of the burst: packets, bytes.
     taken: (usize, u64),
-    /// What was in flight held it up when it was last looked at.
+    /// At the last check, its packets in flight held it up.
     limited: bool,
-    /// Packets taken, and buffers handed out, of which its host was not told.
+    /// Packets taken, and buffers handed out, that its host was not told of.
     room: u32,
 }
 
@@ -54,7 +55,7 @@ impl TxRing {
         self.ring.peek(0).map(Descriptor::length)
     }
 
-    /// Takes packets as far as deficit, limits and room in the burst go.
+    /// Takes packets as far as deficit, limits and room in the burst allow.
     fn take(
         &mut self,
         queue: usize,
@@ -84,7 +85,7 @@ impl TxRing {
             (packets, bytes) = (packets + 1, bytes + u64::from(length));
             if let Some(mut packet) = self.ring.pop() {
                 packet.set_tx_queue(queue as u8);
-                // Cannot be full: `limit` is no more than a burst.
+                // Cannot be full: `limit` is at most a burst.
                 let _ = burst.push(packet);
             }
         };
@@ -98,7 +99,7 @@ impl TxRing {
     }
 }
 
-/// The tx rings of a card and whose turn it is.
+/// The tx rings of a card, served in turn.
 pub struct TxRings {
     rings: Vec<TxRing>,
     turns: Turns,
@@ -123,19 +124,19 @@ impl TxRings {
         })
     }
 
-    /// There is room for `count` more of what a queue's host sends.
+    /// Notes room for `count` more packets of a queue's host.
     pub(crate) fn note_room(&mut self, queue: usize, count: u32) {
         if let Some(ring) = self.rings.get_mut(queue) {
             ring.room = ring.room.saturating_add(count);
         }
     }
 
-    /// What of it each queue's host is told of now.
+    /// The room that each queue's host is told of now.
     pub(crate) fn take_room(&mut self) -> impl Iterator<Item = u32> {
         self.rings.iter_mut().map(|ring| std::mem::take(&mut ring.room))
     }
 
-    /// Fills a burst, queue by queue, a quantum of bytes each, round and round.
+    /// Fills a burst, queue by queue, one quantum of bytes each, in rounds.
     fn take(&mut self, burst: &mut Burst, limit: usize, backlog: &Backlog) {
         self.rings.iter_mut().for_each(|ring| ring.taken = (0, 0));
         let earns = |ring: &mut TxRing| ring.is_waiting() && !ring.limited;
@@ -145,7 +146,7 @@ impl TxRings {
     }
 }
 
-/// Takes one burst from the tx rings towards the wires; returns packets taken.
+/// Moves one burst from the tx rings towards the wires; returns packets taken.
 #[inline]
 pub fn submit(
     now: Time,
@@ -164,8 +165,8 @@ pub fn submit(
     taken
 }
 
-/// Lets the wires take what waits for them, and end what they keep; packets taken, if any wire
-/// was asked.
+/// Lets the wires take waiting packets and complete kept ones; returns packets taken, if any wire
+/// was called.
 pub fn transmit(now: Time, wires: &mut [Wire], offline: bool, doors: &mut Doors) -> Option<usize> {
     let mut taken = None;
     for (index, wire) in wires.iter_mut().enumerate() {
@@ -189,7 +190,7 @@ pub fn transmit(now: Time, wires: &mut [Wire], offline: bool, doors: &mut Doors)
     taken
 }
 
-/// Has every wire give back what it keeps and has lent out: the card has ended.
+/// Makes every wire return the buffers it keeps and has lent out: the card has ended.
 pub fn stop(wires: &mut [Wire], doors: &mut Doors) {
     let mut none = VecDeque::new();
     for wire in wires {

@@ -1,4 +1,4 @@
-//! What others may read of a running card: counters, by wire, queue and function.
+//! Read-only access to a running card: counters by wire, queue and function.
 
 use crate::chain::{ChainFunction, FunctionCounters};
 use picnic_core::direction::Direction;
@@ -7,7 +7,7 @@ use picnic_core::port::Capabilities;
 use picnic_core::stats::{Counter, SteerCounters, TargetCounters, WireCounters};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// The counters of a card; cheap to clone, to be read from any thread.
+/// The counters of a card; cheap to clone, readable from any thread.
 #[derive(Clone, Debug)]
 pub struct View {
     /// The card's name.
@@ -16,28 +16,28 @@ pub struct View {
     pub wires: Vec<WireView>,
     /// By queue.
     pub queues: Vec<QueueView>,
-    /// The functions of both chains, those swapped in while running included.
+    /// The functions of both chains, including those swapped in while running.
     pub functions: Functions,
     /// The ledger.
     pub ledger: Arc<Ledger>,
-    /// What kept wires from working when the card was built, each with what mends it.
+    /// Problems that kept wires from working when the card was built, each with its fix.
     pub warnings: Vec<String>,
-    /// What the poll engine has of it; none if one engine has all.
+    /// The poll engine's share; none if one engine has all packets.
     pub poll: Option<Arc<PollCounters>>,
 }
 
-/// What the kernel has handed over to the poll engine, of a card that both share.
+/// Packets that the kernel passed to the poll engine, for a card that both share.
 #[derive(Debug, Default)]
 pub struct PollCounters {
-    /// Packets that filters have sent there.
+    /// Packets that filters sent there.
     pub packets: Counter,
-    /// Those of them that it has taken.
+    /// Packets that it received.
     pub taken: Counter,
-    /// Those that were lost on the way: no buffer, no room, no socket.
+    /// Packets lost on the way: no buffer, no room, no socket.
     pub lost: Counter,
-    /// Packets that it has handed to its host.
+    /// Packets that it delivered to its host.
     pub delivered: Counter,
-    /// Packets that it has dropped, with those that were lost on the way.
+    /// Packets that it dropped, including those lost on the way.
     pub dropped: Counter,
 }
 
@@ -46,21 +46,21 @@ pub struct PollCounters {
 pub struct WireView {
     /// Its name in the card file.
     pub name: String,
-    /// What its port can do by itself; with `arrival`, the receive time of its packets is when they
-    /// arrived, not when they were taken.
+    /// Its port's own abilities; with `arrival`, the receive time of its packets is their arrival,
+    /// not their reception by the card.
     pub capabilities: Capabilities,
     /// Its counters.
     pub counters: Arc<WireCounters>,
 }
 
-/// A queue's counters, from both sides.
+/// A queue's counters, of both sides.
 #[derive(Clone, Debug)]
 pub struct QueueView {
-    /// What the target core counts.
+    /// Counters of the target core.
     pub target: Arc<TargetCounters>,
-    /// What the borrowed core counts.
+    /// Counters of the borrowed core.
     pub steer: Arc<SteerCounters>,
-    /// Descriptors that fit into its ring.
+    /// Number of descriptors that fit in its ring.
     pub ring_size: usize,
 }
 
@@ -69,7 +69,7 @@ pub struct QueueView {
 pub struct FunctionView {
     /// Its name in the card file.
     pub name: String,
-    /// Its counters, from zero when it was put in.
+    /// Its counters, from zero when it was inserted.
     pub counters: Arc<FunctionCounters>,
 }
 
@@ -83,8 +83,8 @@ impl FunctionView {
     }
 }
 
-/// The functions of both chains, in order. Swaps bring it up to date when their answer is
-/// taken in (`Controller::answer`); the borrowed core never looks at it.
+/// The functions of both chains, in order. Swaps update it when their answer is received
+/// (`Controller::answer`); the borrowed core never reads it.
 #[derive(Clone, Debug)]
 pub struct Functions(Arc<Mutex<[Vec<FunctionView>; 2]>>);
 
@@ -93,23 +93,23 @@ impl Functions {
         Functions(Arc::new(Mutex::new([FunctionView::of(rx), FunctionView::of(tx)])))
     }
 
-    /// Those of a card that another engine runs, which says itself when they are others.
+    /// The functions of a card run by another engine, which reports changes itself.
     pub fn fixed(rx: Vec<FunctionView>) -> Self {
         Functions(Arc::new(Mutex::new([rx, Vec::new()])))
     }
 
-    /// Those of one chain at this moment.
+    /// The current functions of one chain.
     pub fn of(&self, direction: Direction) -> Vec<FunctionView> {
         self.lock()[direction as usize].clone()
     }
 
-    /// Another engine has put these in place of those of a chain.
+    /// Replaces the functions of a chain, for another engine.
     pub fn replace(&self, direction: Direction, functions: Vec<FunctionView>) {
         self.lock()[direction as usize] = functions;
     }
 
     fn lock(&self) -> MutexGuard<'_, [Vec<FunctionView>; 2]> {
-        // A list is put in whole, so whoever panicked has left one of the two.
+        // A list is replaced whole, so a panic leaves one of the two.
         self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }

@@ -1,4 +1,4 @@
-//! What a user hands to a filter: a predicate, a callback, a place to hand packets over to.
+//! User code of a filter: predicate, callback, and receiver of packets.
 //!
 //! ```
 //! use picnic_filter::{Action, Callback, Filter, Filters, Match, CallbackVerdict};
@@ -12,46 +12,46 @@
 //! # Ok::<(), picnic_filter::FilterError>(())
 //! ```
 //!
-//! Guarantees: code that panics is not called again; the filter matches nothing from then on
-//! and is shown as `broken`. The card goes on.
+//! Guarantees: code that panics is not called again; the filter then matches nothing and is
+//! shown as `broken`. The card continues.
 
 use picnic_core::function::PacketMut;
 use picnic_core::packet::desc::Descriptor;
 use picnic_core::time::Time;
 use std::fmt;
 
-/// What a callback decides.
+/// The decision of a callback.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallbackVerdict {
-    /// The next filter is to look at the packet.
+    /// Continue with the next filter.
     Next,
-    /// The packet is through this group.
+    /// The packet leaves this group.
     Accept,
-    /// It ends here.
+    /// Drop it.
     Drop,
-    /// To a target queue; as `Next` where nothing can be steered.
+    /// Steer it to a target queue; as `Next` where steering is impossible.
     Steer(u16),
 }
 
-/// A predicate's code.
+/// The code of a predicate.
 pub(super) type Judge = dyn FnMut(&PacketMut<'_>) -> bool + Send;
-/// A callback's code.
+/// The code of a callback.
 pub(super) type Handle = dyn FnMut(&mut PacketMut<'_>) -> CallbackVerdict + Send;
 
-/// Says whether a packet matches.
+/// Decides whether a packet matches.
 pub struct Predicate(pub(super) Source<Judge>);
 
-/// Says what is done with a packet that matched.
+/// Handles a packet that matched.
 pub struct Callback(pub(super) Source<Handle>);
 
-/// Code for one core, or for as many as there are.
+/// Code for one core, or copied for any number of cores.
 pub(super) enum Source<T: ?Sized> {
     One(Box<T>),
     Each(Box<dyn FnMut() -> Box<T> + Send>),
 }
 
 impl<T: ?Sized> Source<T> {
-    /// Code for each of `count` cores; `None` if there is code for one only.
+    /// Code for each of `count` cores; `None` if it cannot be copied.
     pub(super) fn into_copies(self, count: usize) -> Option<Vec<Box<T>>> {
         match self {
             Source::One(code) if count == 1 => Some(vec![code]),
@@ -67,7 +67,7 @@ impl Predicate {
         Predicate(Source::One(Box::new(judge)))
     }
 
-    /// A predicate of which each target core gets a copy.
+    /// A predicate that is copied to each target core.
     pub fn copied(judge: impl FnMut(&PacketMut<'_>) -> bool + Clone + Send + 'static) -> Self {
         Predicate(Source::Each(Box::new(move || Box::new(judge.clone()))))
     }
@@ -79,7 +79,7 @@ impl Callback {
         Callback(Source::One(Box::new(handle)))
     }
 
-    /// A callback of which each target core gets a copy.
+    /// A callback that is copied to each target core.
     pub fn copied(
         handle: impl FnMut(&mut PacketMut<'_>) -> CallbackVerdict + Clone + Send + 'static,
     ) -> Self {
@@ -87,32 +87,31 @@ impl Callback {
     }
 }
 
-/// Tells a receiver, from any thread, that nothing more will come.
+/// Tells a receiver, from any thread, that no more packets will arrive.
 pub type Closer = Box<dyn FnOnce() + Send>;
 
-/// Takes the packets that a filter at the card hands over, on the borrowed core: a task's
-/// mailbox, say.
+/// Receives packets from a filter at the card, on the borrowed core: for example, a task's mailbox.
 pub trait Handover: Send {
-    /// Takes a packet; one that is full gives it back, and it is dropped and counted.
+    /// Takes a packet; a full receiver returns it, and it is dropped and counted.
     fn hand_over(&mut self, now: Time, packet: Descriptor) -> Result<(), Descriptor>;
 
-    /// The burst is over: what was taken may be shown to whoever waits for it.
+    /// Ends a burst: the packets may be shown to a waiting task.
     fn end_burst(&mut self) {}
 
-    /// What tells the receiver that nothing more will come, as soon as the filter is removed: the
-    /// core lets go of this only with the next packet it sees, and there may be none. Packets
-    /// that the core hands over meanwhile are given back.
+    /// Tells the receiver that no more packets will arrive, as soon as the filter is removed: the
+    /// core drops this object only at its next packet, which may never arrive. Packets handed over
+    /// meanwhile are returned.
     fn closer(&self) -> Option<Closer> {
         None
     }
 
-    /// Packets taken and not ended yet that nobody else enters into the ledger as held.
+    /// Packets taken and unfinished that are not in the ledger otherwise.
     fn held(&self) -> usize {
         0
     }
 }
 
-/// What a filter needs beside its data.
+/// The code that a filter needs beside its data.
 #[derive(Default)]
 pub struct FilterCode {
     /// For `Match::Predicate`.
@@ -150,12 +149,12 @@ pub(super) struct CoreCode {
 }
 
 impl FilterCode {
-    /// Whether there are none.
+    /// Whether there is no code.
     pub(super) fn is_empty(&self) -> bool {
         self.predicate.is_none() && self.callback.is_none() && self.handover.is_none()
     }
 
-    /// The code for each of `cores`; the name of the one that there is for one core only.
+    /// The code for each of `cores`; an error names the code that cannot be copied.
     pub(super) fn spread(self, cores: usize) -> Result<Vec<CoreCode>, &'static str> {
         let mut spread: Vec<_> = (0..cores).map(|_| CoreCode::default()).collect();
         if let Some(Predicate(source)) = self.predicate {

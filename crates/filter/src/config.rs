@@ -1,4 +1,4 @@
-//! `[[filter]]` of the card file, and the same keys wherever a filter is text.
+//! `[[filter]]` of the card file; filters use the same keys wherever they are text.
 //!
 //! ```toml
 //! [[filter]]
@@ -15,11 +15,11 @@
 //! action = "drop"
 //! ```
 //!
-//! A filter with none of these keys is for every packet.
+//! A filter with none of these keys matches every packet.
 //!
 //! A five-tuple or a pattern with action "drop" also drops packets that could match but cannot be
-//! read: fragments, if it asks for ports; more extension headers than the card reads; see
-//! [`hidden`](super::hidden). With `unreadable = "accept"` it lets them go on. A packet of which all
+//! read: fragments, if it has ports; more extension headers than the card reads; see
+//! [`hidden`](super::hidden). With `unreadable = "accept"` it passes them. A packet of which all
 //! was read that the filter asks for matches, whatever else is hidden.
 
 use super::matching::{Base, FiveTuple, Match, Pattern, PortRange, Prefix, Protocol};
@@ -33,29 +33,29 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::str::FromStr;
 
-/// What a card file can say of filters.
+/// Sections of the card file about filters.
 pub const SECTIONS: &[SectionEntry] = &[SectionEntry::of::<Keys>()];
 
-/// What is done with a packet that matches, as a word.
+/// A filter's action, as a word.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ActionWord {
-    /// The packet ends here.
+    /// Drops the packet.
     Drop,
-    /// It is through this group.
+    /// Ends its way through this group.
     Accept,
-    /// To the target queue `queue`.
+    /// Steers it to the target queue `queue`.
     Steer,
-    /// It gets the mark `mark`.
+    /// Sets the mark `mark`.
     Mark,
-    /// It is counted.
+    /// Counts it.
     #[default]
     Count,
-    /// Code decides; read back only.
+    /// Code decides; only read back.
     Callback,
-    /// Code takes it; read back only.
+    /// Code takes it; only read back.
     Deliver,
-    /// To the poll engine, with engine = "hybrid".
+    /// Passes it to the poll engine, with engine = "hybrid".
     Poll,
 }
 
@@ -63,21 +63,21 @@ pub enum ActionWord {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Keys {
-    /// Name, for output: letters, digits and any of - _ . : /
+    /// Name for output: letters, digits and any of - _ . : /
     pub name: String,
-    /// Group. Groups are in the order in which they are first named.
+    /// Group. Groups are ordered by their first mention.
     pub group: String,
     /// Place in the group: lower numbers first.
     pub priority: i32,
-    /// Which packets meet it: "rx" (from the wire) or "tx" (to the wire).
+    /// Direction of its packets: "rx" (from the wire) or "tx" (to the wire).
     pub direction: Direction,
     /// Where it runs: "nic" (borrowed core) or "driver" (target core).
     pub place: Place,
-    /// What is done: "drop", "accept", "steer", "mark", "count", or "poll": past all other filters
-    /// to the poll engine, with engine = "hybrid" or "poll".
+    /// Action: "drop", "accept", "steer", "mark", "count", or "poll": past all other filters to the
+    /// poll engine, with engine = "hybrid" or "poll".
     pub action: ActionWord,
-    /// Packets that could match but cannot be read, as fragments by a filter with ports, for
-    /// action = "drop": "drop" or "accept".
+    /// For action = "drop": "drop" or "accept" packets that may match but cannot be read, such as
+    /// fragments by a filter with ports.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unreadable: Option<Unreadable>,
     /// Target queue, for action = "steer".
@@ -86,16 +86,16 @@ pub struct Keys {
     /// Mark, for action = "mark".
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mark: Option<u32>,
-    /// IP protocol: a name as "tcp", "udp", "icmp", or a number in quotes.
+    /// IP protocol: a name such as "tcp", "udp", "icmp", or a number in quotes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub protocol: Option<String>,
-    /// Source prefix, as in "10.0.0.0/8" or "2001:db8::/32".
+    /// Source prefix, such as "10.0.0.0/8" or "2001:db8::/32".
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
     /// Destination prefix.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub destination: Option<String>,
-    /// Source port or range, as in "53" or "1024-65535".
+    /// Source port or range, such as "53" or "1024-65535".
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source_ports: Option<String>,
     /// Destination port or range.
@@ -104,16 +104,16 @@ pub struct Keys {
     /// First byte of a pattern, counted from `base`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub start: Option<u16>,
-    /// Where a pattern is counted from: "frame", "l3" or "l4".
+    /// Start of the count: "frame", "l3" or "l4".
     #[serde(skip_serializing_if = "Option::is_none")]
     pub base: Option<Base>,
-    /// Bits of a pattern that count, in hexadecimal; all if left out.
+    /// Mask of a pattern, in hexadecimal; default: all bits.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mask: Option<String>,
-    /// Values of a pattern, in hexadecimal, all of one length: any of them matches.
+    /// Values of a pattern, in hexadecimal, all of the same length; any of them matches.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub values: Option<Vec<String>>,
-    /// Matches by code; read back only.
+    /// Matches by code; only read back.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     #[schemars(skip)]
     pub predicate: bool,
@@ -148,7 +148,7 @@ impl Default for Keys {
 impl SectionConfig for Keys {
     const NAME: &'static str = "filter";
     const HELP: &'static str = "A filter, one [[filter]] for each, in order.";
-    // More belong into a file of rules.
+    // More filters belong in a rules file.
     const SHAPE: Shape = Shape::List { least: 0, most: 256, built_in: false };
 
     fn check(&self) -> Result<(), ConfigError> {
@@ -189,7 +189,7 @@ impl Keys {
             action,
             ..Keys::default()
         };
-        // Of any other filter it says nothing, and would be refused.
+        // Other filters do not have the key and would be refused with it.
         let tells_unreadable = filter.keeps_from_host() && filter.unreadable != Unreadable::Drop;
         keys.unreadable = tells_unreadable.then_some(filter.unreadable);
         match filter.action {
@@ -202,7 +202,7 @@ impl Keys {
             Match::Predicate => keys.predicate = true,
             Match::FiveTuple(tuple) => {
                 let ports = |ports: PortRange| (!ports.is_any()).then(|| ports.to_string());
-                // A five-tuple that asks for nothing is for all IP packets.
+                // A five-tuple without conditions matches all IP packets.
                 keys.protocol = match tuple.protocol {
                     None if *tuple == FiveTuple::default() => Some("any".into()),
                     protocol => protocol.map(|protocol| protocol.to_string()),
@@ -222,10 +222,9 @@ impl Keys {
         keys
     }
 
-    /// The filter that the keys describe.
+    /// The filter described by the keys.
     ///
-    /// # Errors
-    /// The first key that is wrong, what was found, what is allowed.
+    /// # Errors The first wrong key, the value found, the values allowed.
     pub fn filter(&self) -> Result<Filter, FilterError> {
         let filter = Filter {
             name: self.name.clone(),
@@ -238,7 +237,7 @@ impl Keys {
             unreadable: self.unreadable.unwrap_or_default(),
         };
         if self.unreadable.is_some() && !filter.keeps_from_host() {
-            let allowed = "one with action = \"drop\" alone";
+            let allowed = "only with action = \"drop\"";
             return Err(FilterError::invalid("unreadable", "one", allowed));
         }
         Ok(filter)
@@ -254,14 +253,14 @@ impl Keys {
             ActionWord::Deliver => Action::Deliver,
             ActionWord::Poll => Action::Poll,
             ActionWord::Steer => Action::Steer(
-                self.queue.ok_or_else(|| needs("queue", "a queue with action = \"steer\""))?,
+                self.queue.ok_or_else(|| needs("queue", "a queue, as action = \"steer\""))?,
             ),
             ActionWord::Mark => Action::Mark(
-                self.mark.ok_or_else(|| needs("mark", "a number with action = \"mark\""))?,
+                self.mark.ok_or_else(|| needs("mark", "a number, as action = \"mark\""))?,
             ),
         };
         let stray = |key, action: &str| {
-            Err(FilterError::invalid(key, "one", &format!("one with action = \"{action}\" alone")))
+            Err(FilterError::invalid(key, "one", &format!("only with action = \"{action}\"")))
         };
         match action {
             Action::Steer(_) => {}
@@ -297,7 +296,7 @@ impl Keys {
             (Some(_), None, false) => self.tuple().map(Match::FiveTuple),
             (None, Some(_), false) => self.pattern().map(Match::Pattern),
             (_, Some(key), _) | (Some(key), ..) => {
-                let allowed = "the keys of a five-tuple, or those of a pattern, or neither";
+                let allowed = "keys of a five-tuple, of a pattern, or neither";
                 Err(FilterError::invalid(key, "keys of two kinds", allowed))
             }
         }
@@ -316,7 +315,7 @@ impl Keys {
     }
 
     fn pattern(&self) -> Result<Pattern, FilterError> {
-        let needs = |key| FilterError::invalid(key, "none", "one, for a pattern");
+        let needs = |key| FilterError::invalid(key, "none", "a value, as this is a pattern");
         let start = self.start.ok_or_else(|| needs("start"))?;
         let values = self.values.as_ref().ok_or_else(|| needs("values"))?;
         let values: Result<Vec<_>, _> = values.iter().map(|value| bytes(value)).collect();
@@ -333,13 +332,12 @@ impl Keys {
 
 /// Adds the filters of a card file's `[[filter]]` sections, all or none.
 ///
-/// # Errors
-/// What is wrong with the first that is: file, line, key, found, allowed.
+/// # Errors The first wrong filter: file, line, key, value found, values allowed.
 pub fn add(filters: &Filters, file: &CardFile) -> Result<(), ConfigError> {
     let mut changes = Vec::new();
     for keys in file.given::<Keys>() {
         let filter = keys.filter()?;
-        // By itself first, so that an error has its place.
+        // Checked alone first, so that an error has its line.
         filters.check(&filter).map_err(|error| keys.section.locate(error.into()))?;
         changes.push(super::filters::FilterChange::Add(filter, super::code::FilterCode::default()));
     }

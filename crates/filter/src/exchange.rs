@@ -1,29 +1,29 @@
-//! From the handle to a core: the newest list, taken between two bursts.
+//! Hands lists from the handle to a core, which takes the newest between two bursts.
 //!
-//! The handle puts a new list into the slot; the core, which sees the generation change, takes it
-//! and leaves the one it had. Only the newest is kept, so a core that sleeps delays nobody.
+//! The handle puts a new list into the slot; the core sees the generation change, takes the new
+//! list and leaves its old one. Only the newest list is kept, so a sleeping core delays nobody.
 //!
-//! Guarantees: the core neither waits nor frees: it tries the lock once per change, and again at
-//! its next burst should the handle be at work there.
+//! Guarantees: the core neither waits nor frees. It tries the lock once per change, and again at
+//! its next burst if the handle holds the lock.
 
 use super::code::CoreCode;
 use super::table::{Page, Table};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
-/// The code of one filter, on the way to a core.
+/// The code of one filter, on its way to a core.
 #[derive(Default)]
 pub(super) enum CodeSlot {
-    /// There are none.
+    /// No code.
     #[default]
     Empty,
-    /// Those that the core has.
+    /// The code that the core has.
     Kept,
-    /// These.
+    /// New code.
     Here(Box<CoreCode>),
 }
 
-/// A list and what it takes to go by it.
+/// A list, with the code and counters it needs.
 #[derive(Default)]
 pub(super) struct Delivery {
     pub(super) generation: u64,
@@ -33,7 +33,7 @@ pub(super) struct Delivery {
 }
 
 impl Delivery {
-    /// Takes over the code that is to be kept.
+    /// Takes over the code to keep.
     fn inherit(&mut self, old: &mut Delivery) {
         for (new, old) in self.code.iter_mut().zip(&mut old.code) {
             if matches!(new, CodeSlot::Kept) {
@@ -52,9 +52,9 @@ struct Slot {
 /// Between the handle and one core.
 #[derive(Default)]
 pub(super) struct Exchange {
-    /// The newest list's.
+    /// Generation of the newest list.
     generation: AtomicU64,
-    /// That of the list the core goes by.
+    /// Generation of the list in use by the core.
     taken: AtomicU64,
     slot: Mutex<Slot>,
 }
@@ -72,22 +72,22 @@ impl Exchange {
         slot.fresh = Some(delivery);
         self.generation.store(generation, Ordering::Release);
         drop(slot);
-        // Freed here, and with the slot open.
+        // Freed here, with the lock released.
         drop((retired, passed_over));
     }
 
-    /// Frees what the core has left.
+    /// Frees what the core left in the slot.
     pub(super) fn reclaim(&self) {
         let retired = self.slot.lock().unwrap_or_else(PoisonError::into_inner).retired.take();
         drop(retired);
     }
 
-    /// The generation of the list that the core goes by.
+    /// Generation of the list in use by the core.
     pub(super) fn taken(&self) -> u64 {
         self.taken.load(Ordering::Acquire)
     }
 
-    /// Puts the newest list in place of `current`, if there is a newer one and nobody is at it.
+    /// Replaces `current` with a newer list, if there is one and the lock is free.
     #[inline(always)]
     pub(super) fn refresh(&self, current: &mut Delivery) {
         if self.generation.load(Ordering::Acquire) != current.generation {
@@ -115,7 +115,7 @@ mod tests {
     use super::*;
     use crate::code::CallbackVerdict;
 
-    /// What a filter's code owns: when that is freed, the core asks for its list.
+    /// User code that owns filters: dropping it, the core asks for its list.
     struct Owned {
         exchange: Arc<Exchange>,
         generation: Arc<AtomicU64>,
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_core_can_take_the_newest_list_while_what_others_left_is_freed() {
+    fn cores_take_lists_while_old_ones_are_freed() {
         let (exchange, generation) = (Arc::<Exchange>::default(), Arc::<AtomicU64>::default());
         let owned = Owned { exchange: exchange.clone(), generation: generation.clone() };
         let callback = move |_: &mut picnic_core::function::PacketMut<'_>| {

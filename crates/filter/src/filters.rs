@@ -1,13 +1,13 @@
-//! The handle: filters made, listed, read back, changed and removed, from any thread.
+//! The handle: adds, lists, changes and removes filters, from any thread.
 //!
-//! Every change compiles a new list and publishes it; the cores take it between two bursts. A
-//! single change alters the compiled list in place and copies it; larger ones compile anew.
+//! Every change makes a new list and publishes it; the cores take it between two bursts. A single
+//! change alters a copy of the compiled list; larger changes compile all again.
 //!
 //! Guarantees: a change, or a set of changes ([`Filters::apply`]), is made whole or not at all. A
 //! filter keeps its counters as long as it stays in its list.
 //!
-//! A call may take milliseconds with thousands of filters, and waits while another thread makes
-//! one. On the borrowed core use [`Filters::try_apply`], which does not wait.
+//! With thousands of filters a call may take milliseconds, and it waits for other threads' calls.
+//! On the borrowed core use [`Filters::try_apply`], which does not wait.
 
 mod list;
 
@@ -32,11 +32,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
-/// A list is compiled anew for more changes than this, and than a part of its filters.
+/// A list is compiled again if a set has more changes than this, and than a fraction of its
+/// filters.
 const MANY: usize = 24;
 const MANY_PART: usize = 16;
 
-/// A filter's number; no other filter of the card ever has it.
+/// A filter's number; the card never reuses it.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
 )]
@@ -49,7 +50,7 @@ impl fmt::Display for FilterId {
     }
 }
 
-/// Why a change was not made.
+/// Reason why a change failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FilterError {
     /// A part of the filter is wrong.
@@ -57,25 +58,25 @@ pub enum FilterError {
     Invalid {
         /// The part, as the card file calls it.
         key: &'static str,
-        /// What was found, what is allowed.
+        /// The value found and the values allowed.
         reason: Reason,
     },
     /// There is no such filter.
     #[error("found no filter {0}")]
     NoSuchFilter(String),
-    /// Two changes of one set are about one filter.
+    /// Two changes of a set concern the same filter.
     #[error("found two changes to filter {0} at once, allowed: one")]
     ChangedTwice(FilterId),
     /// A list is full.
     #[error("found {0} filters in the list, allowed: no more")]
     TooMany(usize),
-    /// There are as many groups as there can be.
+    /// There is no room for another group.
     #[error("found {0} groups, allowed: no more")]
     TooManyGroups(usize),
-    /// The card has no filters; only of tasks.
+    /// The card has no filters; only for tasks.
     #[error("the card has no filters")]
     Absent,
-    /// Another thread is making a change; only of [`Filters::try_apply`].
+    /// Another thread is making a change; only from [`Filters::try_apply`].
     #[error("filters are being changed by another thread")]
     Busy,
 }
@@ -86,12 +87,12 @@ impl FilterError {
     }
 }
 
-/// A filter read back, with what it has counted.
+/// A filter with its counters.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Listing {
     /// Its number.
     pub id: FilterId,
-    /// What it is.
+    /// The filter.
     pub filter: Filter,
     /// Packets that matched.
     pub packets: u64,
@@ -99,9 +100,9 @@ pub struct Listing {
     pub bytes: u64,
     /// Packets that ended before its pattern did.
     pub short_packets: u64,
-    /// Packets that could have matched, had they been readable, and were dropped.
+    /// Packets that were dropped because they could match but could not be read.
     pub unreadable_packets: u64,
-    /// Its predicate or callback has panicked on some core and is not called there any more.
+    /// Its predicate or callback panicked on a core and is no longer called there.
     pub broken: bool,
 }
 
@@ -128,16 +129,16 @@ impl Serialize for Listing {
 /// One change of a set.
 #[derive(Debug)]
 pub enum FilterChange {
-    /// A new filter, with what code it needs.
+    /// Adds a filter, with its code.
     Add(Filter, FilterCode),
-    /// Another filter in place of one. Its code stays, unless there is other.
+    /// Replaces a filter. Its code stays unless new code is given.
     Set(FilterId, Filter, FilterCode),
-    /// One less.
+    /// Removes a filter.
     Remove(FilterId),
 }
 
 impl FilterChange {
-    /// The group that it puts a filter into.
+    /// The group of the new filter.
     fn group(&self) -> Option<&str> {
         match self {
             FilterChange::Add(filter, _) | FilterChange::Set(_, filter, _) => Some(&filter.group),
@@ -162,9 +163,9 @@ struct Inner {
     filters: BTreeMap<FilterId, Stored>,
     next: u64,
     lists: [List; 4],
-    /// By filter that hands packets over: what tells the receiver of its end.
+    /// For each filter that hands packets over: the closer of its receiver.
     closers: BTreeMap<FilterId, Closer>,
-    /// Of a card whose lists are written down: the most filters in one.
+    /// For a card whose lists are written out: the most filters in a list, and the judge.
     most_written: Option<(usize, Judge)>,
 }
 
@@ -173,7 +174,7 @@ fn list_of(filter: &Filter) -> usize {
 }
 
 impl Filters {
-    /// No filters yet, for a card with so many target queues.
+    /// No filters yet, for a card with `queues` target queues.
     pub fn new(queues: u16) -> Self {
         let list = |cores| List::new((0..cores).map(|_| Arc::new(Exchange::default())).collect());
         let queue_cores = usize::from(queues);
@@ -189,21 +190,21 @@ impl Filters {
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        // Nothing that is done under the lock leaves half a change behind.
+        // No operation under the lock leaves half a change.
         let inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         inner.lists.iter().for_each(List::reclaim);
         inner
     }
 
-    /// The filters at the card, for the head of a chain. One for each direction.
+    /// The filters at the card, for the head of a chain; one for each direction.
     pub fn head(&self, direction: Direction) -> FilterFunction {
         let inner = self.lock();
         let list = usize::from(direction == Direction::Tx);
         FilterFunction(Reader::new(inner.lists[list].exchange(0), direction == Direction::Rx))
     }
 
-    /// From now on takes only what can be written down ([`image`](crate::image)), and no more than
-    /// so many.
+    /// From now on accepts only filters that an [`image`](crate::image) can express, and at most
+    /// `most` of them.
     pub fn write_only(&self, most: usize, judge: Judge) {
         self.lock().most_written = Some((most, judge));
     }
@@ -220,18 +221,16 @@ impl Filters {
         known.then(|| Reader::new(inner.lists[list].exchange(usize::from(queue)), false))
     }
 
-    /// Adds a filter behind those of its group with the same priority.
+    /// Adds a filter after those of its group with the same priority.
     ///
-    /// # Errors
-    /// What is wrong with it.
+    /// # Errors The filter is invalid.
     pub fn add(&self, filter: Filter) -> Result<FilterId, FilterError> {
         self.add_with(filter, FilterCode::default())
     }
 
-    /// Adds a filter with its predicate, callback or hand-over.
+    /// Adds a filter with its predicate, callback or receiver.
     ///
-    /// # Errors
-    /// What is wrong with it.
+    /// # Errors The filter is invalid.
     pub fn add_with(
         &self,
         filter: Filter,
@@ -241,19 +240,16 @@ impl Filters {
         added.first().copied().ok_or(FilterError::Busy)
     }
 
-    /// Puts another filter in place of one; it keeps its number, and its counters if it stays in
-    /// its list.
+    /// Replaces a filter; it keeps its number, and its counters if it stays in its list.
     ///
-    /// # Errors
-    /// What is wrong with it, or that there is no such filter.
+    /// # Errors The filter is invalid or does not exist.
     pub fn set(&self, id: FilterId, filter: Filter) -> Result<(), FilterError> {
         self.apply(vec![FilterChange::Set(id, filter, FilterCode::default())]).map(|_| ())
     }
 
-    /// Removes a filter; returns what it was and what it counted.
+    /// Removes a filter; returns it with its counters.
     ///
-    /// # Errors
-    /// There is no such filter.
+    /// # Errors There is no such filter.
     pub fn remove(&self, id: FilterId) -> Result<Listing, FilterError> {
         let mut inner = self.lock();
         let listing = inner.listing(id).ok_or_else(|| FilterError::NoSuchFilter(id.to_string()))?;
@@ -261,18 +257,16 @@ impl Filters {
         Ok(listing)
     }
 
-    /// Makes a set of changes at once; returns the numbers of the filters added, in order.
+    /// Makes a set of changes at once; returns the numbers of the added filters, in order.
     ///
-    /// # Errors
-    /// What is wrong with the first change that is; none is made then.
+    /// # Errors The first invalid change; then none is made.
     pub fn apply(&self, changes: Vec<FilterChange>) -> Result<Vec<FilterId>, FilterError> {
         self.lock().apply(changes)
     }
 
-    /// As [`Filters::apply`], without waiting for another thread.
+    /// Like [`Filters::apply`], without waiting for another thread.
     ///
-    /// # Errors
-    /// As [`Filters::apply`], or `Busy`, with the changes to try again.
+    /// # Errors As [`Filters::apply`], or `Busy`, with the changes to try again.
     pub fn try_apply(
         &self,
         changes: Vec<FilterChange>,
@@ -286,10 +280,9 @@ impl Filters {
         inner.apply(changes).map_err(|error| (error, Vec::new()))
     }
 
-    /// What would be wrong with a filter without code, were it added.
+    /// Checks a filter without code, without adding it.
     ///
-    /// # Errors
-    /// That.
+    /// # Errors The filter is invalid.
     pub fn check(&self, filter: &Filter) -> Result<(), FilterError> {
         let inner = self.lock();
         inner.check_writable(filter)?;
@@ -314,7 +307,7 @@ impl Filters {
         Ok(done)
     }
 
-    /// A filter and what it has counted.
+    /// A filter with its counters.
     pub fn get(&self, id: FilterId) -> Option<Listing> {
         self.lock().listing(id)
     }
@@ -331,10 +324,9 @@ impl Filters {
         self.lock().groups.iter().cloned().collect()
     }
 
-    /// Names groups, so that they stand in this order behind those that there are.
+    /// Names groups, which follow the existing groups in this order.
     ///
-    /// # Errors
-    /// There are too many, or one cannot be a name; none is defined then.
+    /// # Errors There are too many, or a name is invalid; then none is defined.
     pub fn define_groups(&self, names: &[&str]) -> Result<(), FilterError> {
         let mut inner = self.lock();
         names.iter().try_for_each(|name| check_name("group", name))?;
@@ -345,8 +337,8 @@ impl Filters {
         Ok(())
     }
 
-    /// Whether every core goes by the newest lists. One that has had no packet since the last
-    /// change takes it with its next.
+    /// Whether every core uses the newest lists. A core without packets since the last change takes
+    /// the list with its next packet.
     pub fn is_taken(&self) -> bool {
         self.lock().lists.iter().all(List::is_taken)
     }
@@ -428,7 +420,7 @@ impl Inner {
         Ok(added)
     }
 
-    /// Puts a filter into its list; of one that was in it before, with counters and code.
+    /// Puts a filter into its list; one that was there before keeps counters and code.
     fn put(
         &mut self,
         id: FilterId,
@@ -448,8 +440,8 @@ impl Inner {
         self.filters.insert(id, Stored { filter, counters, slot });
     }
 
-    /// Takes a filter out of its list. Its counters and code are kept if it is to be put back
-    /// there as `new`, and returned.
+    /// Takes a filter out of its list. Its counters and code are returned if `new` puts it back
+    /// there.
     fn take(&mut self, id: FilterId, many: &[bool; 4], new: Option<&Filter>) -> Option<(u32, u16)> {
         let stored = self.filters.remove(&id)?;
         let group = self.group(&stored.filter.group);
@@ -468,7 +460,7 @@ impl Inner {
         Some((stored.counters, NO_CODE))
     }
 
-    /// What is wrong with a filter of a card whose lists are written down.
+    /// Checks a filter for a card whose lists are written out.
     fn check_writable(&self, filter: &Filter) -> Result<(), FilterError> {
         let Some((_, judge)) = self.most_written else { return Ok(()) };
         unwritable(filter, judge).map_or(Ok(()), |(key, found, allowed)| {
@@ -477,7 +469,7 @@ impl Inner {
         })
     }
 
-    /// Whether there is room for those of the groups that are new.
+    /// Checks that there is room for the new groups.
     fn check_groups<'n>(&self, names: impl Iterator<Item = &'n str>) -> Result<(), FilterError> {
         let new = names.filter(|name| !self.groups.contains(*name)).collect::<BTreeSet<_>>();
         if self.groups.len() + new.len() > MOST_GROUPS {
@@ -509,7 +501,7 @@ impl Inner {
             };
             if let FilterChange::Add(filter, code) | FilterChange::Set(_, filter, code) = &change {
                 let list = list_of(filter);
-                // Code can stay only in the list that it is in.
+                // Code can stay only in its own list.
                 let keeps = old.filter(|old| list_of(old) == list);
                 check(filter, code, keeps, self.queues)?;
                 self.check_writable(filter)?;
@@ -527,8 +519,8 @@ impl Inner {
                     return Ok(None);
                 }
                 code.spread(cores).map(Some).map_err(|key| {
-                    let allowed = "one that can be copied, as there are several target cores";
-                    FilterError::invalid(key, "one for a single core", allowed)
+                    let allowed = "code that can be copied, as there are several target cores";
+                    FilterError::invalid(key, "code for a single core", allowed)
                 })
             };
             checked.push(match change {
@@ -562,7 +554,7 @@ fn check_name(key: &'static str, name: &str) -> Result<(), FilterError> {
     Err(FilterError::invalid(key, found, "1 to 64 letters, digits and any of - _ . : /"))
 }
 
-/// What is wrong with a filter by itself.
+/// Checks a filter alone.
 fn check(
     filter: &Filter,
     code: &FilterCode,
@@ -573,8 +565,12 @@ fn check(
     check_name("group", &filter.group)?;
     if let Match::FiveTuple(tuple) = &filter.matching {
         if tuple.mixes_families() {
-            let found = "one address of IPv4, one of IPv6";
-            return Err(FilterError::invalid("destination", found, "two of one family"));
+            let found = "an IPv4 and an IPv6 address";
+            return Err(FilterError::invalid(
+                "destination",
+                found,
+                "two addresses of the same family",
+            ));
         }
         let protocol = tuple.protocol;
         let ports_fit = protocol.is_none_or(|protocol| [6, 17].contains(&protocol.0));
@@ -595,10 +591,10 @@ fn check(
     for (((key, needed), given), had) in keys.into_iter().zip(of(filter)).zip(given).zip(had) {
         match (needed, given) {
             (true, false) if !had => {
-                return Err(FilterError::invalid(key, "none", "one, given with the filter"));
+                return Err(FilterError::invalid(key, "none", "code, given with the filter"));
             }
             (false, true) => {
-                return Err(FilterError::invalid(key, "one", "none, as the filter calls none"));
+                return Err(FilterError::invalid(key, "code", "none, as the filter calls none"));
             }
             _ => {}
         }

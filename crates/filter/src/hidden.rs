@@ -31,42 +31,42 @@
 use picnic_core::packet::layers::{L3Kind, Layers};
 use picnic_core::packet::wire::{EtherType, IpProtocol, MAXIMUM_EXTENSION_HEADERS};
 
-/// How much of a five-tuple is hidden. A filter that drops takes all of the earlier kinds for
-/// hidden too.
+/// How much of a five-tuple is hidden. A filter that drops treats each kind as including the
+/// earlier ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Hidden {
-    /// All can be read, or there is no five-tuple.
+    /// Everything can be read, or there is no five-tuple.
     #[default]
     Nothing,
-    /// The ports of TCP or UDP: of a fragment, or of a header that is cut off.
+    /// The ports of TCP or UDP: a fragment, or a truncated header.
     Ports,
-    /// The protocols behind the header of the protocol that was read, and with them the ports.
+    /// The protocols after the last header read, and with them the ports.
     Protocol,
-    /// The last destination: the packet is on a route.
+    /// The final destination: the packet has a source route.
     Destination,
-    /// The last destination, the protocol and the ports: headers that were not read.
+    /// The final destination, the protocol and the ports: headers that were not read.
     Chain,
-    /// All but the family: a header that is cut off.
+    /// Everything but the family: a truncated header.
     Addresses,
-    /// Not even whether it is IPv4 or IPv6.
+    /// Even whether it is IPv4 or IPv6.
     Everything,
 }
 
 /// How far a packet's headers can be read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Headers {
-    /// The part of the five-tuple that cannot.
+    /// The part of the five-tuple that is hidden.
     pub hidden: Hidden,
-    /// An authentication header is among the extension headers of IPv6: `ah` is the packet's
-    /// protocol too.
+    /// An authentication header is among the IPv6 extension headers: `ah` also counts as the
+    /// packet's protocol.
     pub authenticated: bool,
 }
 
 impl Headers {
-    /// All is read, and there is no authentication header.
+    /// Everything was read, and there is no authentication header.
     pub const PLAIN: Self = Headers { hidden: Hidden::Nothing, authenticated: false };
 
-    /// Of a frame, given its layers.
+    /// From a frame, given its layers.
     #[inline(always)]
     pub fn of(layers: &Layers, data: &[u8]) -> Self {
         if layers.is_plain() { Headers::PLAIN } else { look(layers, data) }
@@ -85,7 +85,7 @@ fn look(layers: &Layers, data: &[u8]) -> Headers {
         }
         L3Kind::Ipv6 => {
             let (routed, authenticated) = walk(packet);
-            // Behind a fragment's header it is not read, but named.
+            // After a fragment header the next header is known but not read.
             let authenticated = authenticated || protocol == IpProtocol::AUTHENTICATION;
             (routed, authenticated, is_extension(protocol), is_other_extension(protocol))
         }
@@ -123,14 +123,14 @@ pub(crate) fn is_ipv4(layers: &Layers, data: &[u8]) -> Option<bool> {
     }
 }
 
-/// The type of what is behind the tags.
+/// The EtherType after the tags.
 fn ether_type(layers: &Layers, data: &[u8]) -> Option<EtherType> {
     let at = usize::from(layers.l3_offset).checked_sub(2)?;
     data.get(at..)?.first_chunk().map(|bytes| EtherType(u16::from_be_bytes(*bytes)))
 }
 
-/// Whether an IPv6 protocol number is that of a header behind which there is another: the parse
-/// did not come to the last, or it is a fragment's, whose first may say something else.
+/// Whether an IPv6 protocol number is that of a header with a successor: the parse did not reach
+/// the last one, or it is a fragment's, whose first fragment may name another.
 fn is_extension(protocol: IpProtocol) -> bool {
     matches!(
         protocol,
@@ -147,9 +147,9 @@ fn is_other_extension(protocol: IpProtocol) -> bool {
     matches!(protocol.0, 135 | 139 | 140)
 }
 
-/// Whether a routing header of an IPv6 packet has segments left, so that its destination is none
-/// yet, or could have behind headers that the parse does not read; and whether it has an
-/// authentication header.
+/// Whether a routing header of an IPv6 packet has segments left, or may have after headers that the
+/// parse does not read, so that its destination is not final; and whether it has an authentication
+/// header.
 fn walk(packet: &[u8]) -> (bool, bool) {
     let (mut routed, mut authenticated) = (false, false);
     let mut protocol = IpProtocol(packet.get(6).copied().unwrap_or(0));
@@ -172,7 +172,7 @@ fn walk(packet: &[u8]) -> (bool, bool) {
                 beyond_the_parse = true;
                 usize::from(units) * 8 + 8
             }
-            // Behind a fragment's header there may be anything.
+            // Anything may follow a fragment header.
             IpProtocol::FRAGMENT if third != 0 || left & 0xf9 != 0 => break,
             IpProtocol::FRAGMENT => 8,
             _ => break,
@@ -183,7 +183,7 @@ fn walk(packet: &[u8]) -> (bool, bool) {
     (routed || beyond_the_parse && !is_at_the_end, authenticated)
 }
 
-/// Whether an IPv4 packet is to go on from its destination to another, by its options.
+/// Whether the options of an IPv4 packet route it on to another destination.
 fn is_source_routed(packet: &[u8]) -> bool {
     const END: u8 = 0;
     const NOTHING: u8 = 1;

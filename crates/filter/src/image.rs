@@ -1,8 +1,8 @@
-//! The filters at the card as plain words, for who judges packets elsewhere: the kernel engine.
+//! The filters at the card as an array of words, for the kernel engine.
 //!
-//! A list is written as pages of words, with places in it in place of pointers. The first page says
-//! where everything is; `crates/kernel/bpf/filter.h` has it as C. What is written is the compiled
-//! list itself: both engines search the same tables.
+//! A list is written as pages of words, with indices instead of pointers. The first page locates
+//! everything else; `crates/kernel/bpf/filter.h` has it as C. The image is the compiled list
+//! itself: both engines search the same tables.
 //!
 //! ```text
 //! page 0       rows: place, number · protocols: number, place · first filter for every packet ·
@@ -11,8 +11,8 @@
 //!              next filter that stops IPv4, IPv6
 //! ```
 //!
-//! Guarantees: no rule and no slot is in two pages. A list of no more than `n` filters takes no more
-//! than [`most_words`] of `n`.
+//! Guarantees: no rule and no slot spans two pages. A list of at most `n` filters takes at
+//! most [`most_words`] of `n`.
 
 use super::classifier::image::CLASSIFIER;
 use super::classifier::{Classifier, NONE};
@@ -30,14 +30,14 @@ pub(crate) const HEAD: usize = 3;
 
 const _: () = assert!(HEAD + 4 * CLASSIFIER <= PAGE);
 
-/// What a filter does, as a row says it.
+/// A filter's action, as in its row.
 const DROP: u16 = 1;
 const ACCEPT: u16 = 2;
 const STEER: u16 = 3;
 const COUNT: u16 = 4;
 const POLL: u16 = 5;
 
-/// The most words that a list of so many filters takes.
+/// Most words that this number of filters takes.
 pub const fn most_words(filters: usize) -> usize {
     // Protocols, four to a word of the list; two words to a row.
     let classifiers =
@@ -45,13 +45,13 @@ pub const fn most_words(filters: usize) -> usize {
     PAGE + 2 * classifiers + 2 * filters + 64 + 1
 }
 
-/// Two numbers, as they lie one after the other.
+/// Packs two numbers into a word.
 pub(crate) fn pair(first: u32, second: u32) -> u64 {
     let ([a, b, c, d], [e, f, g, h]) = (first.to_ne_bytes(), second.to_ne_bytes());
     u64::from_ne_bytes([a, b, c, d, e, f, g, h])
 }
 
-/// Four numbers, as they lie one after the other.
+/// Packs four numbers into a word.
 pub(crate) fn quarters([first, second, third, fourth]: [u16; 4]) -> u64 {
     let half = |a: u16, b: u16| {
         let ([a, b], [c, d]) = (a.to_ne_bytes(), b.to_ne_bytes());
@@ -60,15 +60,15 @@ pub(crate) fn quarters([first, second, third, fourth]: [u16; 4]) -> u64 {
     pair(half(first, second), half(third, fourth))
 }
 
-/// Words, as they are written.
+/// An image being written.
 pub(crate) struct Image {
-    /// The place of the first.
+    /// Place of the first word.
     base: usize,
     words: Vec<u64>,
 }
 
 impl Image {
-    /// None yet, the first of which will be at a place.
+    /// An empty image that begins at a place.
     pub(crate) fn at(base: usize) -> Self {
         Image { base, words: Vec::new() }
     }
@@ -82,12 +82,12 @@ impl Image {
         self.words.push(word);
     }
 
-    /// The place of what comes next.
+    /// The place of the next word.
     pub(crate) fn place(&self) -> u32 {
         (self.base + self.words.len()) as u32
     }
 
-    /// Goes on at a multiple of so many words; returns the place.
+    /// Aligns to a multiple of `words`; returns the place.
     pub(crate) fn align(&mut self, words: usize) -> u32 {
         self.words.resize(self.words.len().next_multiple_of(words), 0);
         self.place()
@@ -98,14 +98,14 @@ impl Table {
     fn image(&self, base: usize) -> Vec<u64> {
         let mut image = Image::at(base);
         image.words.resize(PAGE, 0);
-        // A page is even: no row of two words is in two.
+        // A page is even: no row of two words spans two pages.
         let rows = image.place();
         let everything = |other: &&super::table::OtherFilter| matches!(other.test, Test::Any);
         let every: Vec<_> =
             self.others.iter().filter(everything).map(|other| other.position).collect();
         let (mut any, mut stops) = (NONE, [NONE; 2]);
         let mut written = Vec::with_capacity(2 * self.rows.len());
-        // From the last to the first, as each says what comes next.
+        // From last to first, since each row names its successor.
         for (place, row) in self.rows.iter().enumerate().rev() {
             let place = place as u16;
             if every.binary_search(&place).is_ok() {
@@ -121,7 +121,7 @@ impl Table {
                 Action::Accept => (ACCEPT, 0),
                 Action::Steer(queue) => (STEER, queue),
                 Action::Poll => (POLL, 0),
-                // What else there is is not admitted.
+                // Other actions are not accepted.
                 Action::Count | Action::Mark(_) | Action::Callback | Action::Deliver => (COUNT, 0),
             };
             written.push(quarters([stops[0], stops[1], 0, 0]));
@@ -155,26 +155,26 @@ impl Table {
     }
 }
 
-/// What packets have met of one filter, since its list is in force.
+/// Counts of one filter since its list took effect.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FilterHits {
     /// Packets that matched.
     pub packets: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// Packets that could have matched, and ended there.
+    /// Packets that could match and were dropped.
     pub unreadable: u64,
 }
 
-/// The filters at the card on rx, for who judges packets elsewhere. One for a card, in place of
-/// [`Filters::head`].
+/// The filters at the card on rx, for an engine that judges packets elsewhere. One per card,
+/// instead of [`Filters::head`].
 pub struct OffloadedFilters {
     exchange: Arc<Exchange>,
     delivery: Delivery,
 }
 
 impl Filters {
-    /// The filters at the card on rx, to be written down.
+    /// The filters at the card on rx, for writing an image.
     pub fn elsewhere(&self) -> OffloadedFilters {
         OffloadedFilters {
             exchange: self.exchange_at_card(Direction::Rx),
@@ -184,7 +184,7 @@ impl Filters {
 }
 
 impl OffloadedFilters {
-    /// Takes the newest list, if there is a newer one; returns the one before.
+    /// Takes the newest list, if there is a newer one; returns the previous one.
     pub fn refresh(&mut self) -> Option<RetiredList> {
         let before = self.delivery.generation;
         let counters = self.counters();
@@ -192,7 +192,7 @@ impl OffloadedFilters {
         (self.delivery.generation != before).then_some(RetiredList(counters))
     }
 
-    /// Filters in the list.
+    /// Number of filters in the list.
     pub fn len(&self) -> usize {
         self.delivery.table.len()
     }
@@ -202,12 +202,12 @@ impl OffloadedFilters {
         self.delivery.table.is_empty()
     }
 
-    /// The list, to be put at a place that is a multiple of [`PAGE`]; compiled anew if that makes it
-    /// better, or if it is longer than `room` otherwise.
+    /// The list as an image at a place that is a multiple of [`PAGE`]; compiled again if that
+    /// improves it, or if it would be longer than `room`.
     pub fn image(&self, base: usize, room: usize) -> Vec<u64> {
         let table = &self.delivery.table;
-        // Rules that were added one by one stand in vectors, which are dear without vectors of the
-        // processor.
+        // Rules added one by one are in vectors, which are slow without the processor's vector
+        // instructions.
         if table.v4.in_vectors() + table.v6.in_vectors() == 0 {
             let image = table.image(base);
             if image.len() <= room {
@@ -217,14 +217,14 @@ impl OffloadedFilters {
         table.compacted().image(base)
     }
 
-    /// Counts for the filter at a place of the list.
+    /// Adds counts to the filter at a place of the list.
     pub fn count(&self, place: usize, met: FilterHits) {
         if let Some(row) = self.delivery.table.rows.get(place) {
             self.add(row.counters, met);
         }
     }
 
-    /// Counts for a filter of the list before, if it is in this one too.
+    /// Adds counts to a filter of the previous list, if it is still in this one.
     pub fn count_late(&self, left: &RetiredList, place: usize, met: FilterHits) {
         let Some(&counters) = left.0.get(place) else { return };
         if self.delivery.table.rows.iter().any(|row| row.counters == counters) {
@@ -252,21 +252,21 @@ impl std::fmt::Debug for OffloadedFilters {
     }
 }
 
-/// A list that is no longer in force: where its filters count.
+/// A list that is no longer in effect: the counters of its filters.
 #[derive(Debug)]
 pub struct RetiredList(Vec<u32>);
 
-/// Who judges packets by a list that is written down.
+/// The engine that judges packets by the image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Judge {
     /// The kernel, for all packets of the card.
     Kernel,
-    /// The kernel, and what it hands over has the poll engine.
+    /// The kernel, which passes some packets to the poll engine.
     Hybrid,
 }
 
 impl Judge {
-    /// The name of the engine, and the actions that its filters can have.
+    /// The engine's name and the actions that it supports.
     pub(crate) fn terms(self) -> (&'static str, &'static str) {
         match self {
             Judge::Kernel => ("kernel", "drop, accept, steer, count"),
@@ -275,8 +275,8 @@ impl Judge {
     }
 }
 
-/// What of filters an image has no words for; the key that is wrong, what was found, and what is
-/// allowed.
+/// Checks whether an image can express a filter; otherwise the wrong key, the value found and the
+/// values allowed.
 pub(crate) fn unwritable(
     filter: &super::Filter,
     judge: Judge,

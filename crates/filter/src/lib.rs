@@ -1,4 +1,4 @@
-//! Filters: packets matched and dealt with, first-class values, changed at will.
+//! Filters: rules that match and handle packets, changeable while the card runs.
 //!
 //! ```
 //! use picnic_filter::{Action, Direction, Filters, Filter, FiveTuple, Protocol};
@@ -13,31 +13,29 @@
 //! # Ok::<(), picnic_filter::FilterError>(())
 //! ```
 //!
-//! Filters stand in ordered groups, by priority inside a group, on rx or on tx, at the card
-//! (`nic`) or at the target core (`driver`): four lists. A packet meets the filters of a list in
-//! order. `count` and `mark` let it go on to the next filter; `accept` ends its way through the
-//! group, and the next group looks at it; `drop`, `steer` and `deliver` end its way, and so does
-//! `poll`, behind which the poll engine's functions have the packet. A callback says which of these
-//! it is to be. A packet that no filter stopped goes on.
+//! Filters are in ordered groups, by priority inside a group, on rx or on tx, at the card (`nic`)
+//! or at the target core (`driver`): four lists. A packet meets the filters of a list in order.
+//! After `count` and `mark` it continues with the next filter; after `accept` with the next group;
+//! `drop`, `steer` and `deliver` end its way, and `poll` passes it to the poll engine's functions.
+//! A callback chooses one of these. A packet that no filter stopped continues on its way.
 //!
-//! A filter whose conditions were all read decides. One that may keep packets from the host (`drop`,
-//! `deliver`, a callback) also stops those that it cannot read and that could match it: they are
-//! dropped, and counted as `unreadable`. Told to accept them, it lets them go on. Any other filter
-//! lets them go on.
+//! A filter decides if all its conditions could be read. A filter that may keep packets from the
+//! host (`drop`, `deliver`, a callback) also drops packets that could match but cannot be read, and
+//! counts them as `unreadable`, unless it is set to accept them. Any other filter passes them.
 //!
-//! * [`matching`]: what a filter looks at: five-tuple, static pattern, predicate;
-//! * [`hidden`]: what of a packet cannot be read, and what becomes of it then;
+//! * [`matching`]: the condition of a filter: five-tuple, static pattern, predicate;
+//! * [`hidden`]: packets that cannot be read in full, and their fate;
 //! * [`classifier`]: the compiled form of many five-tuples;
 //! * [`table`]: one list, compiled; immutable;
-//! * [`reader`]: the data path's end: takes a new table between two bursts;
+//! * [`reader`]: the data path's side: takes a new table between two bursts;
 //! * [`filters`]: the handle: add, list, get, change, remove, from any thread;
 //! * [`image`]: the list at the card as words, for the kernel engine;
 //! * [`function`], [`queue`]: filters at the card, filters at the driver;
 //! * [`config`]: `[[filter]]` of the card file, and the same keys as text.
 //!
-//! Guarantees: the data path allocates, frees and locks nothing per packet; a change is whole or
-//! not made at all, and seen between two bursts; a compiled list gives the verdict of the list
-//! read from the top, always.
+//! Guarantees: the data path allocates, frees and locks nothing per packet; a change is made whole
+//! or not at all, and takes effect between two bursts; a compiled list always gives the verdict of
+//! the list read from the top.
 //!
 //! Source: NICOS 4.4.
 
@@ -68,13 +66,13 @@ pub use text::Reason;
 pub use picnic_core::direction::Direction;
 use serde::{Deserialize, Serialize};
 
-/// The group of filters that name none: the paper's `GENERAL_PURPOSE_FILTERS_GROUP`.
+/// The default group: the paper's `GENERAL_PURPOSE_FILTERS_GROUP`.
 pub const GENERAL: &str = "general";
-/// The priority of filters that name none.
+/// The default priority.
 pub const PRIORITY: i32 = 100;
-/// Filters that one list may hold.
+/// Most filters in one list.
 pub const MOST_FILTERS: usize = 65_000;
-/// Groups that a card's filters may stand in, ever: a name once given keeps its place.
+/// Most groups over the life of a card: a group, once named, keeps its place.
 pub const MOST_GROUPS: usize = 65_000;
 
 /// Where the filter runs.
@@ -90,29 +88,29 @@ pub enum Place {
     Driver,
 }
 
-/// What is done with a packet that matches.
+/// The action on a matching packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// It ends here, counted as filtered.
+    /// Drops it, counted as filtered.
     Drop,
-    /// It is through this group.
+    /// Ends its way through this group.
     Accept,
-    /// To a target queue; at the card, on rx.
+    /// Steers it to a target queue; at the card, on rx.
     Steer(u16),
-    /// It gets this mark and goes on to the next filter.
+    /// Sets this mark and continues with the next filter.
     Mark(u32),
-    /// It is counted and goes on to the next filter, as every filter counts.
+    /// Counts it, as every filter does, and continues with the next filter.
     Count,
-    /// The filter's callback says.
+    /// Calls the filter's callback, which decides.
     Callback,
-    /// To the filter's hand-over, as a rule a task's mailbox; at the card.
+    /// Hands it to the filter's receiver, usually a task's mailbox; at the card.
     Deliver,
-    /// Past all other filters to the functions of the poll engine, where the kernel has the card's
-    /// packets as well; at the card, on rx.
+    /// Skips all other filters and passes it to the functions of the poll engine, if the kernel
+    /// also handles packets of the card; at the card, on rx.
     Poll,
 }
 
-/// What a filter does with a packet that it could match but cannot read, if it may keep packets
+/// The treatment of packets that could match but cannot be read, for filters that may keep packets
 /// from the host; see [`hidden`].
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema,
@@ -122,16 +120,16 @@ pub enum Unreadable {
     /// Drops it.
     #[default]
     Drop,
-    /// Lets it go on to the next filter.
+    /// Passes it to the next filter.
     Accept,
 }
 
-/// A filter, as it is asked for and as it is read back.
+/// A filter, as given and as read back.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Filter {
-    /// What people call it; several filters may have one name.
+    /// Its name for people; several filters may share one.
     pub name: String,
-    /// The group it stands in. Groups are in the order in which they were first named.
+    /// Its group. Groups are ordered by their first mention.
     pub group: String,
     /// Its place in the group: lower numbers first; among equals, the older filter first.
     pub priority: i32,
@@ -139,11 +137,11 @@ pub struct Filter {
     pub direction: Direction,
     /// At the card or at the driver.
     pub place: Place,
-    /// Which packets.
+    /// The condition.
     pub matching: Match,
-    /// What is done with them.
+    /// The action.
     pub action: Action,
-    /// What is done with those that it cannot read.
+    /// The treatment of packets that could match but cannot be read.
     pub unreadable: Unreadable,
 }
 
@@ -162,18 +160,18 @@ impl Filter {
         }
     }
 
-    /// Whether it has code of the user's to call.
+    /// Whether it calls user code.
     pub(crate) fn calls(&self) -> bool {
         self.matching == Match::Predicate
             || matches!(self.action, Action::Callback | Action::Deliver)
     }
 
-    /// Whether a packet may end at it without reaching the host.
+    /// Whether it can keep a packet from the host.
     pub(crate) fn keeps_from_host(&self) -> bool {
         matches!(self.action, Action::Drop | Action::Callback | Action::Deliver)
     }
 
-    /// Whether it drops what it could match and cannot read.
+    /// Whether it drops packets that could match but cannot be read.
     pub(crate) fn stops_unreadable(&self) -> bool {
         self.keeps_from_host() && self.unreadable == Unreadable::Drop
     }
@@ -196,7 +194,7 @@ impl Filter {
         Filter { group: group.into(), ..self }
     }
 
-    /// The same, doing this with packets that it cannot read.
+    /// The same, with this treatment of packets that cannot be read.
     #[must_use]
     pub fn with_unreadable(self, unreadable: Unreadable) -> Self {
         Filter { unreadable, ..self }

@@ -1,12 +1,12 @@
-//! What a filter looks at: a five-tuple, a static pattern, or a predicate.
+//! The condition of a filter: a five-tuple, a static pattern, or a predicate.
 //!
-//! Guarantees: matching reads no byte past the packet's end. A pattern that would goes
-//! unmatched and is counted (`short_packets`).
+//! Guarantees: matching reads no byte past the packet's end. A pattern that would does not match,
+//! and is counted (`short_packets`).
 //!
-//! A five-tuple matches IP packets only, of the family of its prefixes, behind up to two VLAN
-//! tags. Ports restrict it to TCP and UDP packets whose ports are there: no fragment, not even
-//! the first, matches a filter with ports, as all fragments of a packet must have one fate. What
-//! it cannot read it [could match](FiveTuple::could_match).
+//! A five-tuple matches only IP packets of the family of its prefixes, behind up to two VLAN tags.
+//! Ports restrict it to TCP and UDP packets with readable ports: no fragment, not even the first,
+//! matches a filter with ports, since all fragments of a packet must share one fate. Packets that
+//! cannot be read may still [match](FiveTuple::could_match).
 //!
 //! Source: NICOS 4.4 and Program 1.
 
@@ -21,10 +21,10 @@ use std::str::FromStr;
 
 /// The longest pattern, in bytes.
 pub const LONGEST_PATTERN: usize = 64;
-/// Values that one pattern may have.
+/// Most values of one pattern.
 pub const MOST_VALUES: usize = 256;
 
-/// Which packets a filter is for.
+/// The condition of a filter.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub enum Match {
     /// Every packet, IP or not.
@@ -61,12 +61,12 @@ impl Protocol {
     pub const TCP: Self = Protocol(6);
     /// UDP.
     pub const UDP: Self = Protocol(17);
-    /// The authentication header, of IPv4 a protocol, of IPv6 an extension header.
+    /// The authentication header: a protocol in IPv4, an extension header in IPv6.
     pub const AUTHENTICATION: Self = Protocol(51);
     /// ICMPv6.
     pub const ICMPV6: Self = Protocol(58);
 
-    /// Names that may stand for numbers.
+    /// Names of protocols, and their numbers.
     const NAMES: [(&'static str, u8); 9] = [
         ("icmp", 1),
         ("igmp", 2),
@@ -103,7 +103,7 @@ impl fmt::Display for Protocol {
     }
 }
 
-/// An IP prefix; the bits behind its length are zero.
+/// An IP prefix; the bits after its length are zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Prefix {
     address: IpAddr,
@@ -111,8 +111,7 @@ pub struct Prefix {
 }
 
 impl Prefix {
-    /// The prefix of an address; the bits behind it are cleared. `None` if the length is more
-    /// than the address has bits.
+    /// The prefix of an address; later bits are cleared. `None` if the length exceeds the address.
     pub fn new(address: impl Into<IpAddr>, length: u8) -> Option<Self> {
         let address = match address.into() {
             IpAddr::V4(address) if length <= 32 => {
@@ -141,12 +140,12 @@ impl Prefix {
         self.address.is_ipv4()
     }
 
-    /// Whether every address of `other` is one of this.
+    /// Whether every address of `other` is also in this prefix.
     pub fn covers(&self, other: &Prefix) -> bool {
         self.length <= other.length && Prefix::new(other.address, self.length) == Some(*self)
     }
 
-    /// Whether an address is one of this.
+    /// Whether it contains an address.
     pub fn contains(&self, address: IpAddr) -> bool {
         Prefix::new(address, self.length) == Some(*self)
     }
@@ -165,7 +164,7 @@ pub(super) fn mask128(length: u8) -> u128 {
 impl FromStr for Prefix {
     type Err = Reason;
     fn from_str(text: &str) -> Result<Self, Reason> {
-        const ALLOWED: &str = "an address, or a prefix as in 10.0.0.0/8 or 2001:db8::/32";
+        const ALLOWED: &str = "an address, or a prefix such as 10.0.0.0/8 or 2001:db8::/32";
         let (address, length) = text.split_once('/').map_or((text, None), |(a, b)| (a, Some(b)));
         let address: IpAddr = address.parse().map_err(|_| Reason::new(text, ALLOWED))?;
         let most = if address.is_ipv4() { 32 } else { 128 };
@@ -179,7 +178,7 @@ impl FromStr for Prefix {
         if prefix.address != address {
             return Err(Reason::new(
                 text,
-                format!("{prefix}: the bits behind the prefix must be zero"),
+                format!("{prefix}: the bits after the prefix must be zero"),
             ));
         }
         Ok(prefix)
@@ -206,7 +205,7 @@ impl Default for PortRange {
 }
 
 impl PortRange {
-    /// All ports, and packets that have none.
+    /// All ports, and packets without ports.
     pub const ANY: Self = PortRange { low: 0, high: u16::MAX };
 
     /// From `low` to `high`; `None` if there is no such port.
@@ -229,22 +228,22 @@ impl PortRange {
         self.high
     }
 
-    /// Whether it holds all ports, and so asks for none.
+    /// Whether it has all ports, and so is no condition.
     pub fn is_any(&self) -> bool {
         *self == PortRange::ANY
     }
 
-    /// Whether a port is one of these.
+    /// Whether it contains a port.
     pub fn contains(&self, port: u16) -> bool {
         (self.low..=self.high).contains(&port)
     }
 
-    /// Whether all of `other` are among these.
+    /// Whether it contains all of `other`.
     pub fn covers(&self, other: &PortRange) -> bool {
         self.low <= other.low && other.high <= self.high
     }
 
-    /// Whether some port is in both.
+    /// Whether they overlap.
     pub fn meets(&self, other: &PortRange) -> bool {
         self.low <= other.high && other.low <= self.high
     }
@@ -259,7 +258,10 @@ impl FromStr for PortRange {
         let (low, high) = text.split_once('-').unwrap_or((text, text));
         let range = text::number(low).zip(text::number(high));
         range.and_then(|(low, high)| PortRange::new(low, high)).ok_or_else(|| {
-            Reason::new(text, "any, a port, or a range as in 1024-2047, of 0 to 65535, low first")
+            Reason::new(
+                text,
+                "any, a port, or a range such as 1024-2047, from 0 to 65535, low first",
+            )
         })
     }
 }
@@ -274,10 +276,10 @@ impl fmt::Display for PortRange {
     }
 }
 
-/// Addresses, ports and protocol; what is not asked for matches all.
+/// Conditions on addresses, ports and protocol; a missing condition matches all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct FiveTuple {
-    /// The IP protocol, behind extension headers; `ah` is matched among them too.
+    /// The IP protocol, after extension headers; `ah` also matches among them.
     pub protocol: Option<Protocol>,
     /// The source address.
     pub source: Option<Prefix>,
@@ -290,7 +292,7 @@ pub struct FiveTuple {
 }
 
 impl FiveTuple {
-    /// Whether one prefix is of IPv4 and the other of IPv6, so that no packet can match.
+    /// Whether one prefix is IPv4 and the other IPv6, so that no packet can match.
     pub fn mixes_families(&self) -> bool {
         match (self.source, self.destination) {
             (Some(source), Some(destination)) => source.is_ipv4() != destination.is_ipv4(),
@@ -298,19 +300,19 @@ impl FiveTuple {
         }
     }
 
-    /// The family that the prefixes ask for: `Some(true)` for IPv4, `None` for both.
+    /// The family of the prefixes: `Some(true)` for IPv4, `None` for both.
     pub fn is_ipv4(&self) -> Option<bool> {
         self.source.or(self.destination).map(|prefix| prefix.is_ipv4())
     }
 
-    /// Whether it asks for ports.
+    /// Whether it has conditions on ports.
     pub fn has_ports(&self) -> bool {
         !self.source_ports.is_any() || !self.destination_ports.is_any()
     }
 
-    /// Whether a packet matches for certain: all that is asked for was read.
+    /// Whether a packet certainly matches: every condition could be read.
     pub fn matches(&self, packet: &Tuple) -> bool {
-        // A hidden address is all zeros, and so of its family.
+        // A hidden address is all zeros, in its family.
         let meets = |prefix: Option<Prefix>, address, is_read| {
             let is_met =
                 |prefix: Prefix| prefix.contains(address) && (is_read || prefix.length() == 0);
@@ -336,8 +338,7 @@ impl FiveTuple {
         self.source_ports.contains(source) && self.destination_ports.contains(destination)
     }
 
-    /// Whether a packet matches or, for all that its headers tell, could be one that does once
-    /// the host has read it.
+    /// Whether a packet matches, or could match once the host has read it in full.
     pub fn could_match(&self, packet: &Tuple) -> bool {
         let meets =
             |prefix: Option<Prefix>, address| prefix.is_none_or(|prefix| prefix.contains(address));
@@ -359,7 +360,7 @@ impl FiveTuple {
     }
 }
 
-/// What an IP packet's headers say.
+/// The five-tuple of an IP packet, as far as its headers show it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tuple {
     /// Source address.
@@ -368,16 +369,16 @@ pub struct Tuple {
     pub destination: IpAddr,
     /// IP protocol.
     pub protocol: Protocol,
-    /// Source and destination port, if it is TCP or UDP and no fragment.
+    /// Source and destination port, for unfragmented TCP and UDP.
     pub ports: Option<(u16, u16)>,
-    /// What the headers do not tell; hidden addresses are all zeros.
+    /// The hidden part; hidden addresses are all zeros.
     pub hidden: Hidden,
-    /// Whether `ah` is its protocol too.
+    /// Whether `ah` also counts as its protocol.
     pub authenticated: bool,
 }
 
 impl Tuple {
-    /// Of a frame; `None` if it is not IP.
+    /// From a frame; `None` if it is not IP.
     pub fn of(layers: &Layers, data: &[u8]) -> Option<Self> {
         let Headers { hidden, authenticated } = Headers::of(layers, data);
         let zeros = match hidden::is_ipv4(layers, data) {
@@ -408,7 +409,7 @@ impl Tuple {
     }
 }
 
-/// Where a pattern's start is counted from.
+/// Start of the count of a pattern's position.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema,
 )]
@@ -417,19 +418,19 @@ pub enum Base {
     /// The first byte of the frame.
     #[default]
     Frame,
-    /// The network header, behind VLAN tags.
+    /// The network header, after VLAN tags.
     L3,
-    /// The transport header; what is no fragment and has one.
+    /// The transport header; for packets that have one and are not fragments.
     L4,
 }
 
-/// Bytes at a fixed place: those under the mask equal those of one of the values.
+/// Bytes at a fixed place that match if, under the mask, they equal one of the values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pattern {
     base: Base,
     start: u16,
     mask: Vec<u8>,
-    /// One after the other, each as long as the mask, bits outside it zero.
+    /// Consecutive values, each as long as the mask, with bits outside it zero.
     values: Vec<u8>,
 }
 
@@ -442,11 +443,10 @@ fn check_length(bytes: usize) -> Result<(), (&'static str, Reason)> {
 }
 
 impl Pattern {
-    /// Bytes from `start` on, as many as the mask has, that equal one of the values where the
-    /// mask has a one.
+    /// Matches bytes from `start` on, as many as the mask has, that equal one of the values under
+    /// the mask.
     ///
-    /// # Errors
-    /// The key that is wrong (`mask`, `values`), what was found and what is allowed.
+    /// # Errors The wrong key (`mask`, `values`), the value found and the values allowed.
     pub fn new(
         base: Base,
         start: u16,
@@ -469,11 +469,9 @@ impl Pattern {
         Ok(Pattern { base, start, mask: mask.into(), values: masked })
     }
 
-    /// A pattern as in Program 1 of the paper, where bit `n` of the mask says whether byte `n`
-    /// of the value counts.
+    /// A pattern as in Program 1 of the paper: bit `n` of the mask selects byte `n` of the value.
     ///
-    /// # Errors
-    /// As [`Pattern::new`].
+    /// # Errors As [`Pattern::new`].
     pub fn by_byte(
         start: u16,
         length: usize,
@@ -486,27 +484,27 @@ impl Pattern {
         Pattern::new(Base::Frame, start, &mask, values)
     }
 
-    /// Where its start is counted from.
+    /// Start of the count of its position.
     pub fn base(&self) -> Base {
         self.base
     }
 
-    /// Bytes from there to its first.
+    /// Offset of its first byte from there.
     pub fn start(&self) -> u16 {
         self.start
     }
 
-    /// The bits that count.
+    /// The mask.
     pub fn mask(&self) -> &[u8] {
         &self.mask
     }
 
-    /// The values, bits that do not count being zero.
+    /// The values; bits outside the mask are zero.
     pub fn values(&self) -> impl Iterator<Item = &[u8]> {
         self.values.chunks_exact(self.mask.len())
     }
 
-    /// Whether a packet could match whose layer is hidden from which the pattern is counted.
+    /// Whether a packet could match whose layer, from which the pattern is counted, is hidden.
     pub fn could_match(&self, layers: &Layers, hidden: Hidden) -> bool {
         match self.base {
             Base::Frame => false,
@@ -519,7 +517,7 @@ impl Pattern {
     pub fn matches(&self, packet: &Descriptor, layers: &Layers) -> Option<bool> {
         let base = match self.base {
             Base::Frame => 0,
-            // A packet without that layer ends before it.
+            // For a packet without that layer, the pattern is past its end.
             Base::L3 if layers.l3_offset == 0 => return None,
             Base::L3 => usize::from(layers.l3_offset),
             Base::L4 if layers.l4_offset == 0 => return None,

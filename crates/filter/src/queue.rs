@@ -1,8 +1,8 @@
 //! Filters at the driver: the same code on the target core, next to the host.
 //!
-//! On rx before the host sees the packet, on tx before it is on the tx ring.
+//! On rx they run before the host sees the packet, on tx before it is on the tx ring.
 //!
-//! Guarantees: as at the card; what is dropped is counted at the stage `target`.
+//! Guarantees: as at the card; drops are counted at the stage `target`.
 
 use super::reader::{Fate, Reader};
 use picnic_core::attachment::QueueOut;
@@ -12,7 +12,7 @@ use picnic_core::packet::burst::Burst;
 use picnic_core::packet::desc::Descriptor;
 use picnic_core::time::Time;
 
-/// Filters on what a host is given; made by [`Filters`](super::Filters).
+/// Filters on packets for the host; made by [`Filters`](super::Filters).
 #[derive(Debug)]
 pub struct FilterQueue(pub(super) Reader);
 
@@ -20,7 +20,7 @@ impl QueueGuard for FilterQueue {
     #[inline]
     fn receive(&mut self, now: Time, burst: &mut Burst, out: &mut QueueOut<'_>) {
         if self.0.refresh() {
-            // At the driver a filter can do nothing else than drop.
+            // At the driver, dropping is the only way to stop a packet.
             self.0.judge(now, burst, |packet, fate| match fate {
                 Fate::Unreadable => out.drop(packet, DropReason::Unreadable),
                 Fate::Drop | Fate::Steer(_) | Fate::Refused => {
@@ -31,7 +31,7 @@ impl QueueGuard for FilterQueue {
     }
 }
 
-/// Filters on what a host sends; made by [`Filters`](super::Filters).
+/// Filters on packets from the host; made by [`Filters`](super::Filters).
 #[derive(Debug)]
 pub struct FilterScreen(pub(super) Reader);
 

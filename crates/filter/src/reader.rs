@@ -1,7 +1,7 @@
-//! The data path's end of a list: judges bursts, on one core.
+//! The data path's side of a list: judges bursts, on one core.
 //!
-//! Guarantees: of a burst, all packets are judged by the same list, in order; nothing is
-//! allocated, freed or waited for.
+//! Guarantees: all packets of a burst are judged by the same list, in order; nothing is allocated,
+//! freed or waited for.
 
 use super::Action;
 use super::classifier::{BURST, Key, NONE};
@@ -18,16 +18,16 @@ use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-/// What becomes of a packet that does not go on.
+/// The fate of a packet that does not continue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// It ends here.
+    /// Dropped by a filter.
     Drop,
-    /// It ends here, as a filter could have matched it that cannot read it.
+    /// Dropped, because a filter could match but could not read it.
     Unreadable,
     /// To a target queue.
     Steer(u16),
-    /// It could not be handed over.
+    /// Refused by the receiver.
     Refused,
 }
 
@@ -39,20 +39,20 @@ pub struct Reader {
     can_steer: bool,
 }
 
-/// What is known of a burst's packets.
+/// State of a burst's packets.
 struct Scratch {
     layers: [Layers; BURST],
-    /// Packets with headers that a key does not tell all of, a bit each, and those.
+    /// Packets with headers that a key cannot express, a bit each; and the mask of those.
     any_special: u64,
     special: [Headers; BURST],
     v4: Gathered<u64>,
     v6: Gathered<[u64; 4]>,
-    /// Where the first five-tuple that matches stands in the list.
+    /// Place of the first matching five-tuple in the list.
     firsts: [u16; BURST],
     found: [u16; BURST],
 }
 
-/// Keys of one family, and whose they are.
+/// Keys of one family, and their packets.
 struct Gathered<A> {
     keys: [Key<A>; BURST],
     packets: [u8; BURST],
@@ -109,7 +109,7 @@ impl Reader {
         !self.delivery.table.is_empty()
     }
 
-    /// Judges a burst: what goes on stays in it, the rest goes to `end`, in order.
+    /// Judges a burst: continuing packets stay in it, the others go to `end`, in order.
     pub fn judge(&mut self, now: Time, burst: &mut Burst, mut end: impl FnMut(Descriptor, Fate)) {
         self.classify(burst.as_mut_slice());
         let Reader { delivery, scratch, can_steer, .. } = self;
@@ -146,7 +146,7 @@ impl Reader {
         }
     }
 
-    /// Judges one packet at the driver; `None` if it goes on.
+    /// Judges one packet at the driver; `None` if it continues.
     pub fn fate(&mut self, packet: &mut Descriptor) -> Option<Fate> {
         let Delivery { table, pages, code, .. } = &mut self.delivery;
         let (mut layers, mut headers) = (Layers::default(), Headers::PLAIN);
@@ -163,7 +163,7 @@ impl Reader {
         }
     }
 
-    /// Packets handed over and entered into the ledger here.
+    /// Packets handed over that the ledger counts here.
     pub fn held(&self) -> usize {
         let code = self.delivery.code.iter();
         let handovers = code.filter_map(|slot| match slot {
@@ -173,7 +173,7 @@ impl Reader {
         handovers.map(|handover| handover.held()).sum()
     }
 
-    /// Finds each packet's layers and the first five-tuple that it matches.
+    /// Finds each packet's layers and its first matching five-tuple.
     #[inline]
     fn classify(&mut self, packets: &mut [Descriptor]) {
         let table = &*self.delivery.table;
@@ -198,7 +198,7 @@ impl Reader {
             }
         }
         if v4.count == packets.len() {
-            // All of one family, as a rule: no need to sort what was found.
+            // Usually all of one family: no sorting needed.
             table.v4.classify(&v4.keys[..v4.count], firsts);
             return;
         }
@@ -213,10 +213,10 @@ impl Reader {
     }
 }
 
-/// How a filter meets a packet.
+/// A filter's answer for a packet.
 enum Answer {
     Matches,
-    /// It would, for all that can be read, and stops what it cannot read.
+    /// It could match, and stops packets that it cannot read.
     Could,
 }
 
@@ -226,7 +226,7 @@ enum Decision {
     Deliver(u16),
 }
 
-/// The filters at work on one burst.
+/// The filters for one burst.
 struct Judge<'a> {
     table: &'a Table,
     pages: &'a [Arc<[FilterCounters; PAGE]>],
@@ -236,7 +236,7 @@ struct Judge<'a> {
 }
 
 impl Judge<'_> {
-    /// `first` is the place of the first five-tuple that matches.
+    /// `first` is the place of the first matching five-tuple.
     #[inline(always)]
     fn decide(
         &mut self,
@@ -246,7 +246,7 @@ impl Judge<'_> {
         headers: Headers,
     ) -> Decision {
         if self.table.others.is_empty() && headers == Headers::PLAIN {
-            // One look at the classifier tells all, for most packets.
+            // One look at the classifier decides for most packets.
             let Some(row) = self.table.rows.get(usize::from(first)) else { return Decision::On };
             if row.action == Action::Drop {
                 self.count(row, packet);
@@ -304,7 +304,7 @@ impl Judge<'_> {
                         | CallbackVerdict::Steer(_)
                         | CallbackVerdict::Accept => {}
                     }
-                    // It may have changed the packet.
+                    // The callback may have changed the packet.
                     layers = packet.parse();
                     headers = Headers::of(&layers, packet.data());
                     found = FirstMatches { certain: 0, possible: NONE };
@@ -321,7 +321,7 @@ impl Judge<'_> {
         }
     }
 
-    /// Ends a packet at a filter that it could match.
+    /// Ends a packet at a filter that could match it.
     #[cold]
     fn unreadable(&self, place: u16) -> Decision {
         let row = self.table.rows.get(usize::from(place));
@@ -331,7 +331,7 @@ impl Judge<'_> {
         Decision::End(Fate::Unreadable)
     }
 
-    /// The first filter that is no five-tuple and matches or could, in a range of places.
+    /// The first filter in a range of places that is not a five-tuple and matches or could match.
     #[inline]
     fn first_other(
         &mut self,
@@ -399,7 +399,7 @@ impl Judge<'_> {
         match catch_unwind(AssertUnwindSafe(|| judge(&PacketMut::from(packet)))) {
             Ok(matches) => matches,
             Err(payload) => {
-                // Not dropped: what panicked may panic again.
+                // Not dropped: dropping code that panicked may panic again.
                 std::mem::forget(payload);
                 std::mem::forget(code.predicate.take());
                 self.panicked(row);

@@ -1,30 +1,28 @@
-//! Filters in place of all those of some groups: what stays, what goes.
+//! Replaces all filters of some groups, keeping those that stay the same.
 //!
-//! Guarantees: a filter that is the same as before, but for its priority, keeps its number and
-//! its counters.
+//! Guarantees: a filter that differs at most in its priority keeps its number and its counters.
 
 use super::code::FilterCode;
 use super::config::Keys;
 use super::filters::{FilterChange, FilterError, FilterId, Filters};
 use serde::Serialize;
 
-/// What a reload changed.
+/// Result of a reload.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Reloaded {
-    /// Filters that are as before.
+    /// Number of unchanged filters.
     pub kept: usize,
-    /// Filters that were not there before.
+    /// Number of new filters.
     pub added: usize,
-    /// Filters that are gone.
+    /// Number of removed filters.
     pub removed: usize,
 }
 
 impl Filters {
-    /// Puts filters in place of all those of some groups, at once. One that is the same as
-    /// before, but for its priority, keeps its number and its counters.
+    /// Replaces all filters of some groups at once. A filter that differs at most in its priority
+    /// keeps its number and its counters.
     ///
-    /// # Errors
-    /// What is wrong with the first that is; nothing is changed then.
+    /// # Errors The first invalid filter; then nothing is changed.
     pub fn replace(
         &self,
         groups: &[&str],
@@ -34,13 +32,13 @@ impl Filters {
     }
 }
 
-/// The changes that make one list of filters of another.
+/// The changes that turn one list of filters into another.
 pub(super) fn difference(
     old: Vec<(FilterId, super::Filter)>,
     new: Vec<super::Filter>,
 ) -> (Vec<FilterChange>, Reloaded) {
     use std::collections::HashMap;
-    // What makes a filter the same: all but its priority. Equal ones are matched in order.
+    // The identity of a filter: everything but its priority. Equal ones are paired in order.
     let face = |filter: &super::Filter| {
         let keys = Keys { priority: 0, ..Keys::of(filter) };
         format!("{keys:?}")

@@ -1,12 +1,12 @@
-//! The filters that may keep a packet from its host, for packets that cannot be read in full.
+//! Filters that may keep a packet from the host, for packets that cannot be read in full.
 //!
-//! They are compiled once more, without their ports: a packet whose ports are hidden is looked up
-//! there with its protocol, one whose protocol is hidden with each protocol that a filter names.
-//! If its destination is hidden, the first filter of its family could match.
+//! They are compiled a second time without ports: a packet with hidden ports is looked up there by
+//! its protocol, a packet with a hidden protocol by each protocol that a filter names. If its
+//! destination is hidden, the first filter of its family could match.
 //!
 //! Guarantees: the answer is that of the list read from the top
-//! ([`FiveTuple::could_match`](crate::FiveTuple::could_match)); the time it takes does not grow
-//! with the filters in the list, but with the protocols that they name.
+//! ([`FiveTuple::could_match`](crate::FiveTuple::could_match)); its time grows with the number of
+//! protocols that filters name, not with the number of filters.
 
 use super::classifier::{Classifier, NONE};
 use super::hidden::Hidden;
@@ -18,15 +18,15 @@ use super::{Filter, Match};
 pub(super) struct Stops {
     v4: Classifier<u64>,
     v6: Classifier<[u64; 4]>,
-    /// Protocols that filters name, and how many do.
+    /// Protocols that filters name, with the number of filters.
     named: Vec<(u8, u32)>,
     /// Protocols to look up: those, and one that none names.
     protocols: Vec<u8>,
-    /// Where filters stand that packets of IPv4 could match, and of IPv6.
+    /// Places of filters that IPv4 packets could match, and IPv6 packets.
     places: [Vec<u16>; 2],
 }
 
-/// What a filter stands here as.
+/// A filter's five-tuple without its ports.
 fn without_ports(filter: &Filter) -> Option<FiveTuple> {
     match filter.matching {
         Match::FiveTuple(tuple) if filter.stops_unreadable() => Some(FiveTuple {
@@ -91,7 +91,7 @@ impl Stops {
         }
     }
 
-    /// Protocols to look packets up with whose own is hidden.
+    /// Protocols to look up for packets whose protocol is hidden.
     pub(super) fn protocols(&self) -> &[u8] {
         &self.protocols
     }
@@ -100,12 +100,12 @@ impl Stops {
         (&self.v4, &self.v6)
     }
 
-    /// Compiles anew what changes have left.
+    /// Compiles again, without the leftovers of changes.
     pub(super) fn compact(&mut self) {
         (self.v4, self.v6) = (self.v4.compacted(), self.v6.compacted());
     }
 
-    /// What follows from the filters and their rows.
+    /// Derives the rest from the filters and their rows.
     pub(super) fn complete(&mut self, rows: &[Row]) {
         let is_named = |protocol: &u8| self.named.iter().any(|entry| entry.0 == *protocol);
         let other = (0..=u8::MAX).find(|protocol| !is_named(protocol));
@@ -119,7 +119,7 @@ impl Stops {
     }
 
     /// The place of the first filter from `from` on that the packet could match, or [`NONE`].
-    /// `is_ipv4` is of packets whose addresses are hidden.
+    /// `is_ipv4` is the family of packets with hidden addresses.
     pub(super) fn first(
         &self,
         hidden: Hidden,
@@ -235,7 +235,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn after_any_change_the_first_is_that_of_the_list_read_from_the_top(
+        fn stops_agree_with_the_list_after_any_change(
             changes in proptest::collection::vec(
                 (any::<Index>(), prop::bool::weighted(0.6), filter()), 1..40),
             packets in proptest::collection::vec(packet(), 1..20),
@@ -255,7 +255,7 @@ mod tests {
                 stops.complete(&rows);
                 let mut compiled = Stops::build((0..).zip(&list));
                 compiled.complete(&rows);
-                // What filters name, and one protocol more: no packet is looked up oftener.
+                // The protocols that filters name, and one more: the limit of look-ups.
                 let mut named: Vec<_> = list.iter().filter_map(tuple).filter_map(|t| t.protocol).collect();
                 named.sort_unstable();
                 named.dedup();

@@ -1,9 +1,8 @@
-//! One list of filters, compiled: what the data path reads, and nobody changes.
+//! One list of filters, compiled: read by the data path, never changed.
 //!
-//! Five-tuples are in the [`Classifier`], one for each address family; what else there is
-//! (patterns, predicates, filters for every packet) is looked at one by one, as far as the place
-//! of the first five-tuple that matches. What a packet that cannot be read could match is found
-//! by the `stops`.
+//! Five-tuples are in the [`Classifier`], one for each address family. Other filters (patterns,
+//! predicates, filters for every packet) are examined one by one, up to the first matching
+//! five-tuple. The `stops` find filters that could match packets that cannot be read.
 
 use super::classifier::{Classifier, Key, NONE};
 use super::hidden::{self, Headers, Hidden};
@@ -15,7 +14,7 @@ use picnic_core::packet::layers::Layers;
 use picnic_core::stats::Counter;
 use std::sync::Arc;
 
-/// What one core counts of one filter.
+/// Counters of one filter on one core.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub struct FilterCounters {
@@ -25,9 +24,9 @@ pub struct FilterCounters {
     pub bytes: Counter,
     /// Packets that ended before the filter's pattern did.
     pub short_packets: Counter,
-    /// Calls of code that panicked; it is not called again.
+    /// Panics of its code, which is then no longer called.
     pub panics: Counter,
-    /// Packets that could have matched, had they been readable, and ended here.
+    /// Packets that were dropped because they could match but could not be read.
     pub unreadable_packets: Counter,
 }
 
@@ -39,7 +38,7 @@ impl FilterCounters {
     }
 }
 
-/// Counters come in pages of so many.
+/// Counters per page.
 pub(super) const PAGE: usize = 256;
 
 /// The counters of some filters on one core.
@@ -48,7 +47,7 @@ pub(super) type Page = [FilterCounters; PAGE];
 /// No code.
 pub(super) const NO_CODE: u16 = u16::MAX;
 
-/// What is to be done for a filter.
+/// The action of a filter, and where its state is.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Row {
     pub(super) action: Action,
@@ -58,7 +57,7 @@ pub(super) struct Row {
     pub(super) slot: u16,
     /// Its counters.
     pub(super) counters: u32,
-    /// What it stops of packets that cannot be read: a five-tuple by family, a pattern.
+    /// Packets that it stops if they cannot be read: by family for a five-tuple, or for a pattern.
     pub(super) stops: u8,
 }
 
@@ -82,7 +81,7 @@ impl Row {
     }
 }
 
-/// A filter that is no five-tuple.
+/// A filter that is not a five-tuple.
 #[derive(Clone, Debug)]
 pub(super) struct OtherFilter {
     pub(super) position: u16,
@@ -97,7 +96,7 @@ pub(super) enum Test {
 }
 
 impl OtherFilter {
-    /// `None` of a five-tuple.
+    /// `None` for a five-tuple.
     fn of(position: u16, filter: &Filter) -> Option<Self> {
         let test = match &filter.matching {
             Match::Pattern(pattern) => Test::Pattern(Arc::new(pattern.clone())),
@@ -108,7 +107,7 @@ impl OtherFilter {
         Some(OtherFilter { position, test })
     }
 
-    /// Whether it looks behind the first header.
+    /// Whether it reads past the first header.
     fn needs_layers(&self) -> bool {
         matches!(&self.test, Test::Pattern(pattern) if pattern.base() != Base::Frame)
     }
@@ -122,7 +121,7 @@ pub struct Table {
     pub(super) v4: Classifier<u64>,
     pub(super) v6: Classifier<[u64; 4]>,
     pub(super) stops: Stops,
-    /// The place behind each group's last filter.
+    /// The place after each group's last filter.
     pub(super) ends: Vec<u16>,
     pub(super) needs_layers: bool,
 }
@@ -162,7 +161,7 @@ impl Table {
         self.stops = Stops::build(filters);
     }
 
-    /// Adds one filter to what is compiled, at a place that others leave to it.
+    /// Adds one filter to the compiled list, at a place that others have freed.
     pub(super) fn insert(&mut self, position: u16, filter: &Filter) {
         self.v4.make_room(position);
         self.v6.make_room(position);
@@ -181,7 +180,7 @@ impl Table {
         }
     }
 
-    /// Takes one filter out of what is compiled, and closes its gap.
+    /// Removes one filter from the compiled list, and closes its gap.
     pub(super) fn remove(&mut self, position: u16, filter: &Filter) {
         if let Match::FiveTuple(tuple) = &filter.matching {
             self.v4.remove(position, tuple);
@@ -198,7 +197,7 @@ impl Table {
         });
     }
 
-    /// What follows from the rows and the others.
+    /// Derives the rest from the rows and the other filters.
     pub(super) fn complete(&mut self, groups: usize) {
         self.ends.clear();
         self.ends.resize(groups, 0);
@@ -222,7 +221,7 @@ impl Table {
     }
 }
 
-/// A packet's key, of its family.
+/// A packet's key, in its family.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum AnyKey {
     V4(Key<u64>),
@@ -231,7 +230,7 @@ pub(super) enum AnyKey {
 }
 
 impl AnyKey {
-    /// Of a packet of which this is hidden.
+    /// From a packet with this part hidden.
     #[inline(always)]
     pub(super) fn of(layers: &Layers, packet: &Descriptor, hidden: Hidden) -> Self {
         if let Some(key) = Key::of_packet(layers, packet.data()) {
@@ -267,12 +266,12 @@ impl AnyKey {
     }
 }
 
-/// Where a packet's search for five-tuples has come to.
+/// State of a packet's search for five-tuples.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FirstMatches {
-    /// The place of the first five-tuple that matches for certain, or [`NONE`].
+    /// The place of the first five-tuple that certainly matches, or [`NONE`].
     pub(super) certain: u16,
-    /// The place of the first that could match and stops what it cannot read, or [`NONE`].
+    /// The place of the first that could match and stops unreadable packets, or [`NONE`].
     pub(super) possible: u16,
 }
 

@@ -1,18 +1,18 @@
-//! Reading numbers and bytes from text, strictly.
+//! Strict parsing of numbers and bytes.
 
 use std::fmt;
 
-/// What was found and what is allowed.
+/// The value found and the values allowed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reason {
-    /// What was found.
+    /// The value found.
     pub found: String,
-    /// What is allowed.
+    /// The values allowed.
     pub allowed: String,
 }
 
 impl Reason {
-    /// What was found and what is allowed.
+    /// From the value found and the values allowed.
     pub fn new(found: impl Into<String>, allowed: impl Into<String>) -> Self {
         Reason { found: found.into(), allowed: allowed.into() }
     }
@@ -34,7 +34,7 @@ pub(super) fn number<T: std::str::FromStr>(text: &str) -> Option<T> {
 
 /// Bytes from hexadecimal digits, two each.
 pub(super) fn bytes(text: &str) -> Result<Vec<u8>, Reason> {
-    let wrong = || Reason::new(format!("\"{text}\""), "hexadecimal digits, two for each byte");
+    let wrong = || Reason::new(format!("\"{text}\""), "hexadecimal digits, two per byte");
     if !text.len().is_multiple_of(2) || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         return Err(wrong());
     }

@@ -1,21 +1,21 @@
-//! Vectors by AVX-512: the one module of this crate with `unsafe` in it.
+//! Vectors by AVX-512: the only module of this crate with `unsafe`.
 //!
 //! # Guarantees
 //!
-//! What needs an instruction is reached only after detecting it at run time: a `Has` and a `Gfni`
-//! exist only where the processor has every instruction of theirs.
+//! Instructions are used only after run-time detection: a `Has` or `Gfni` value exists only if the
+//! processor has every instruction it stands for.
 //!
-//! Source: Rust reference, "The `target_feature` attribute": what must hold
-//! before such a function is called.
+//! Source: Rust reference, "The `target_feature` attribute": conditions for calling such a
+//! function.
 
 use std::arch::x86_64::*;
 
 use crate::vector::{self, ByteLanes, Lanes, Matrices};
 use crate::{Key, V4Tuple, V6Tuple};
 
-/// Hashes a burst if this processor has the instructions; says whether it had.
+/// Hashes a burst if this processor has the instructions; returns whether it has.
 ///
-/// `start` is what each word of the state begins with.
+/// `start` is the initial value of each state word.
 #[inline]
 pub(crate) fn jhash_v4(tuples: &[V4Tuple], start: u32, out: &mut [u32]) -> bool {
     #[target_feature(enable = "avx512f")]
@@ -30,7 +30,7 @@ pub(crate) fn jhash_v4(tuples: &[V4Tuple], start: u32, out: &mut [u32]) -> bool 
     has.is_some()
 }
 
-/// The same of IPv6 tuples.
+/// Like `jhash_v4`, for IPv6 tuples.
 #[inline]
 pub(crate) fn jhash_v6(tuples: &[V6Tuple], start: u32, out: &mut [u32]) -> bool {
     #[target_feature(enable = "avx512f")]
@@ -53,7 +53,7 @@ pub(crate) struct Gfni {
 }
 
 impl Gfni {
-    /// The key, or nothing where this processor lacks an instruction.
+    /// Prepares the key, or returns nothing if this processor lacks an instruction.
     pub(crate) fn new(key: &Key) -> Option<Gfni> {
         Has::detect().map(|has| Gfni { has, matrices: Matrices::new(key) })
     }
@@ -91,7 +91,7 @@ impl<const GFNI: bool> Has<GFNI> {
     }
 }
 
-/// Whether a processor has what a form needs.
+/// Whether a processor has the features that a form needs.
 fn is_enough(needs_gfni: bool, has_avx512f: bool, has_gfni: bool) -> bool {
     has_avx512f && (!needs_gfni || has_gfni)
 }
@@ -134,7 +134,7 @@ impl<const GFNI: bool> Lanes for Has<GFNI> {
 
     #[inline(always)]
     fn of_bytes(self, bytes: &[u8; 64]) -> __m512i {
-        // SAFETY: `bytes` is 64 readable bytes, and AVX-512F is there, as in all that follow.
+        // SAFETY: `bytes` is 64 readable bytes, and AVX-512F is present, as in all that follow.
         unsafe { _mm512_loadu_si512(bytes.as_ptr().cast()) }
     }
 
@@ -175,25 +175,25 @@ impl<const GFNI: bool> Lanes for Has<GFNI> {
 
     #[inline(always)]
     fn xor3(self, a: __m512i, b: __m512i, c: __m512i) -> __m512i {
-        // SAFETY: AVX-512F is there.
+        // SAFETY: AVX-512F is present.
         unsafe { _mm512_ternarylogic_epi64::<XOR3>(a, b, c) }
     }
 
     #[inline(always)]
     fn rotate_left_u32<const BY: i32>(self, a: __m512i) -> __m512i {
-        // SAFETY: AVX-512F is there.
+        // SAFETY: AVX-512F is present.
         unsafe { _mm512_rol_epi32::<BY>(a) }
     }
 
     #[inline(always)]
     fn blend_u64(self, mask: u8, a: __m512i, b: __m512i) -> __m512i {
-        // SAFETY: AVX-512F is there.
+        // SAFETY: AVX-512F is present.
         unsafe { _mm512_mask_blend_epi64(mask, a, b) }
     }
 
     #[inline(always)]
     fn shuffle_u128<const ORDER: i32>(self, a: __m512i, b: __m512i) -> __m512i {
-        // SAFETY: AVX-512F is there.
+        // SAFETY: AVX-512F is present.
         unsafe { _mm512_shuffle_i64x2::<ORDER>(a, b) }
     }
 }
@@ -201,7 +201,7 @@ impl<const GFNI: bool> Lanes for Has<GFNI> {
 impl ByteLanes for Has<true> {
     #[inline(always)]
     fn permute_u8(self, order: __m512i, a: __m512i) -> __m512i {
-        // SAFETY: VBMI is there, and so is what the next two need.
+        // SAFETY: VBMI is present, as for the next two.
         unsafe { _mm512_permutexvar_epi8(order, a) }
     }
 
@@ -224,7 +224,7 @@ mod tests {
     use crate::vector::portable::{Portable, v4, v6};
     use proptest::prelude::*;
 
-    /// What an operation makes of three vectors' lanes, by whatever computes it.
+    /// An operation on the lanes of three vectors, for any implementation.
     type Operation<L> = fn(L, [<L as Lanes>::Vector; 3]) -> <L as Lanes>::Vector;
 
     fn operations<L: Lanes>() -> [Operation<L>; 15] {
@@ -269,7 +269,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn loops_do_what_the_instructions_do(
+        fn loops_equal_the_instructions(
             inputs: [[u32; 16]; 3], v4 in proptest::array::uniform4(v4()),
             v6 in proptest::array::uniform4(v6()),
         ) {

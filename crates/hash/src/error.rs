@@ -1,4 +1,4 @@
-//! What can be wrong with a key or an indirection table.
+//! Errors of a key or an indirection table.
 //!
 //! Only setting up can fail; hashing and looking up cannot.
 
@@ -34,7 +34,7 @@ pub enum Error {
         /// Entries in the table that was refused.
         found: usize,
     },
-    /// There is no queue to point the entries at.
+    /// There are no queues for the entries.
     #[error("indirection table has no queues; at least 1 is needed")]
     NoQueues,
     /// An entry names a queue that does not exist.
@@ -42,17 +42,17 @@ pub enum Error {
     Queue {
         /// Entry index, from 0.
         entry: usize,
-        /// Queue it was to name.
+        /// The queue that it names.
         queue: u16,
-        /// Number of queues there are.
+        /// Number of queues.
         queues: u16,
     },
-    /// There is not one weight for each queue.
+    /// The number of weights differs from the number of queues.
     #[error("found {found} weights, allowed: one for each of {queues} queues")]
     Weights {
-        /// Weights that were given.
+        /// Number of weights given.
         found: usize,
-        /// Number of queues there are.
+        /// Number of queues.
         queues: u16,
     },
     /// No queue has a weight.
@@ -61,9 +61,9 @@ pub enum Error {
     /// The entry to change is past the end of the table.
     #[error("indirection table has no entry {entry}, allowed: 0 to {}", .entries.saturating_sub(1))]
     Entry {
-        /// Entry index asked for.
+        /// Index of the entry.
         entry: usize,
-        /// Number of entries there are.
+        /// Number of entries.
         entries: usize,
     },
 }

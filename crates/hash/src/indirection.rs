@@ -38,7 +38,7 @@ pub struct IndirectionTable {
 impl IndirectionTable {
     /// Most entries.
     pub const MAX_ENTRIES: usize = 4096;
-    /// Entries of the paper's table, the most that its NICs had.
+    /// Entries of the paper's table, the most that its NICs supported.
     pub const DEFAULT_ENTRIES: usize = 128;
 
     /// A table where entry i names queue i modulo `queues`.
@@ -70,13 +70,13 @@ impl IndirectionTable {
         Ok(table)
     }
 
-    /// A table in which each queue has its weight's part of the entries, to within one entry, spread
-    /// evenly (smooth weighted round robin). With equal weights, [`uniform`](Self::uniform).
+    /// A table in which each queue has its share of the entries by weight, to within one entry,
+    /// spread evenly (smooth weighted round robin). With equal weights, [`uniform`](Self::uniform).
     ///
     /// # Errors
     ///
-    /// As [`uniform`](Self::uniform), [`Error::Weights`] unless there is a weight for each queue,
-    /// [`Error::NoWeight`] if all are zero.
+    /// As [`uniform`](Self::uniform), [`Error::Weights`] if the number of weights is not the number
+    /// of queues, [`Error::NoWeight`] if all are zero.
     pub fn weighted(entries: usize, weights: &[u32], queues: u16) -> Result<Self, Error> {
         let mut table = IndirectionTable::zero(entries, queues)?;
         if weights.len() != usize::from(queues) {
@@ -86,7 +86,8 @@ impl IndirectionTable {
         if sum == 0 {
             return Err(Error::NoWeight);
         }
-        // Each turn a queue gains its weight; the one that has most pays the sum for an entry.
+        // In each turn a queue gains its weight; the queue with the most gets the entry and pays
+        // the sum.
         let mut credit = vec![0_i64; weights.len()];
         for to in table.queue_of.iter_mut().take(entries) {
             credit
@@ -114,7 +115,7 @@ impl IndirectionTable {
             queue_of: Box::new([0; IndirectionTable::MAX_ENTRIES]),
             len: entries as u16,
             queues,
-            // For one entry this wraps to 0, and every remainder comes out 0, as it should.
+            // For one entry this wraps to 0, so every remainder is 0, as it should be.
             reciprocal: (u64::MAX / entries as u64).wrapping_add(1),
         })
     }
@@ -152,7 +153,7 @@ impl IndirectionTable {
         &self.queue_of[..self.len()]
     }
 
-    /// How many entries name each queue.
+    /// Number of entries of each queue.
     pub fn counts(&self) -> Vec<usize> {
         let mut counts = vec![0; usize::from(self.queues)];
         for &queue in self.entries() {
@@ -167,8 +168,8 @@ impl IndirectionTable {
         if self.len.is_power_of_two() {
             return hash as usize & (self.len() - 1);
         }
-        // The fraction that hash / len leaves, to 64 binary places, times len. Exact,
-        // because 64 places are enough for a hash of 32 bits and so short a length.
+        // The fraction of hash / len, to 64 binary places, times len. Exact, because 64 places are
+        // enough for a hash of 32 bits and so short a length.
         let fraction = self.reciprocal.wrapping_mul(u64::from(hash));
         ((u128::from(fraction) * u128::from(self.len)) >> 64) as usize
     }
@@ -207,7 +208,7 @@ mod tests {
             [0, 1, 2, 127, 128, 4095, 4096, 0x7fff_ffff, 0x8000_0000, u32::MAX - 1, u32::MAX];
         for len in 1..=IndirectionTable::MAX_ENTRIES {
             let table = IndirectionTable::uniform(len, 1).unwrap();
-            // Hashes on both sides of a multiple are where a remainder goes wrong.
+            // Hashes around a multiple are where a remainder goes wrong.
             let multiple = u32::MAX / len as u32 * len as u32;
             for hash in hashes.into_iter().chain([multiple, multiple - 1]) {
                 assert_eq!(table.index(hash), hash as usize % len, "{hash} modulo {len}");
@@ -226,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn each_queue_has_its_weights_part_spread_evenly() {
+    fn weighted_queues_are_spread_evenly() {
         let entries = |weights: &[u32], entries| {
             let queues = weights.len() as u16;
             IndirectionTable::weighted(entries, weights, queues).unwrap().entries().to_vec()
@@ -269,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_is_lookups_one_by_one_and_stops_at_the_shorter() {
+    fn burst_equals_single_lookups_up_to_the_shorter() {
         let table = IndirectionTable::uniform(100, 7).unwrap();
         let hashes: Vec<u32> = (0..50).map(|i: u32| i.wrapping_mul(0x9e37_79b9)).collect();
         let mut queues = [99; 60];

@@ -26,7 +26,7 @@
 
 use crate::{V4Tuple, V6Tuple, avx512};
 
-/// What lookup3 starts from in Linux (`JHASH_INITVAL`) and in Jenkins' own `hashlittle`.
+/// Start value of lookup3 in Linux (`JHASH_INITVAL`) and in Jenkins' own `hashlittle`.
 pub(crate) const LOOKUP3_START: u32 = 0xdead_beef;
 
 /// The golden ratio as 32 bits, with which two words of lookup2 start.
@@ -104,7 +104,7 @@ pub fn lookup2(key: &[u8], init: u32) -> u32 {
 /// The same as `lookup3_3words(source, destination, ports, init)` of each.
 pub fn jhash_v4(tuples: &[V4Tuple], init: u32, out: &mut [u32]) {
     let start = LOOKUP3_START.wrapping_add(V4Tuple::INPUT_BYTES as u32).wrapping_add(init);
-    // What fills no vector block is copied into one, and costs more than one by one.
+    // A partial vector block would be copied, which costs more than one tuple at a time.
     let few = tuples.len() < 16;
     if few || !avx512::jhash_v4(tuples, start, out) {
         jhash_v4_portable(tuples, start, out);
@@ -122,7 +122,7 @@ fn jhash_v4_portable(tuples: &[V4Tuple], start: u32, out: &mut [u32]) {
 /// The nine words are source address, destination address, and ports.
 pub fn jhash_v6(tuples: &[V6Tuple], init: u32, out: &mut [u32]) {
     let start = LOOKUP3_START.wrapping_add(V6Tuple::INPUT_BYTES as u32).wrapping_add(init);
-    // A vector block costs the same, full or not, and only from here on less than its tuples.
+    // A vector block has a fixed cost; from this number of tuples on it is cheaper.
     let few = tuples.len() < 6;
     if few || !avx512::jhash_v6(tuples, start, out) {
         jhash_v6_portable(tuples, start, out);

@@ -129,7 +129,7 @@ impl FromStr for Key {
                 continue;
             }
             let digit = found.to_digit(16).ok_or(Error::KeyDigit { position, found })?;
-            // Counting goes on past the last byte, so that the error can tell the length.
+            // Count past the last byte, so that the error can name the length.
             if let Some(byte) = bytes.get_mut(digits / 2) {
                 *byte = *byte << 4 | digit as u8;
             }
@@ -200,8 +200,8 @@ mod tests {
         }
     }
 
-    /// By what the name says: both directions of every flow have one hash. The hash is linear, so
-    /// that flows of a single bit stand for all.
+    /// By definition: both directions of every flow have the same hash. The hash is linear, so
+    /// single-bit flows represent all.
     fn hashes_directions_alike(key: &Key) -> bool {
         let alike = |input: &[u8], back: &[u8]| reference(key, input) == reference(key, back);
         (0..12 * 8).all(|bit| {
@@ -223,7 +223,7 @@ mod tests {
         const OTHER: [u8; 4] = [0x11, 0x22, 0x33, 0x44];
         let key = |parts: &[&[u8]]| Key::from_bytes(&parts.concat()).unwrap();
         let [two, four, eight] = [2, 4, 8].map(|count| PAIR.repeat(count));
-        // In all but: addresses of IPv4, ports of IPv4, addresses of IPv6, ports of IPv6.
+        // Symmetric in all but: addresses of IPv4, ports of IPv4, addresses of IPv6, ports of IPv6.
         let keys = [
             key(&[&two, &OTHER, &four, &two, &OTHER, &four, &four]),
             key(&[&four, &two, &OTHER, &four, &two, &OTHER, &four]),
@@ -236,14 +236,14 @@ mod tests {
         for key in [Key::symmetric(), key(&[&four.repeat(8)]), key(&[&OTHER.repeat(10)])] {
             assert_eq!(key.is_symmetric(), hashes_directions_alike(&key), "{key}");
         }
-        // Bits that no field's windows compare with the others of their place may differ.
+        // Bits that no two fields share may differ.
         for bits in [&[31, 63, 159, 191][..], &[127, 255]] {
             let mut bytes = PAIR.repeat(20);
             bits.iter().for_each(|bit| bytes[bit / 8] ^= 0x80 >> (bit % 8));
             let key = Key::from_bytes(&bytes).unwrap();
             assert!(key.is_symmetric() && hashes_directions_alike(&key), "{key}");
         }
-        // Each bit of a symmetric key by itself.
+        // Each bit of a symmetric key alone.
         for bit in 0..320 {
             let mut bytes = [0x6d, 0x5a].repeat(20);
             bytes[bit / 8] ^= 0x80 >> (bit % 8);

@@ -1,6 +1,6 @@
-//! Flow hashes, the indirection table behind them, and a check on both.
+//! Flow hashes, the indirection table, and randomness tests for both.
 //!
-//! Receive-side scaling in one breath: hash the addresses and ports of a
+//! Receive-side scaling: hash the addresses and ports of a
 //! packet, take the result modulo the size of a table, find a queue there.
 //!
 //! ```

@@ -1,8 +1,8 @@
-//! The place of the vector forms on architectures that have none.
+//! Stand-in for the vector forms on architectures without them.
 //!
 //! # Guarantees
 //!
-//! `Gfni` has no values here, so the portable forms are always those that run.
+//! `Gfni` has no values here, so the portable forms always run.
 //!
 //! Source: none; the names are those of `avx512.rs`.
 

@@ -20,7 +20,7 @@
 
 use std::f64::consts::{PI, TAU};
 
-/// What the five tests found. Not a number where there were too few bytes to tell.
+/// Results of the five tests. NaN if there were too few bytes.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Randomness {
     /// Information in a byte, 0 to 8 bits; random: 8.
@@ -111,13 +111,13 @@ fn serial_correlation(bytes: &[u8], sum: u64) -> f64 {
     let next = bytes.iter().cycle().skip(1);
     let products: u64 = bytes.iter().zip(next).map(|(&a, &b)| u64::from(a) * u64::from(b)).sum();
     let squares: u64 = bytes.iter().map(|&byte| u64::from(byte).pow(2)).sum();
-    // Differences of large products: exact as integers, and only then rounded.
+    // Differences of large products are computed exactly as integers, then rounded.
     let times_total = |value: u64| i128::from(value) * bytes.len() as i128;
     let square_of_sum = i128::from(sum).pow(2);
     (times_total(products) - square_of_sum) as f64 / (times_total(squares) - square_of_sum) as f64
 }
 
-/// Probability that a chi-square variable of so many degrees of freedom exceeds `x`.
+/// Probability that a chi-square variable with `degrees` degrees of freedom exceeds `x`.
 fn chi_square_upper_tail(x: f64, degrees: f64) -> f64 {
     let (a, x) = (degrees / 2.0, x / 2.0);
     if x <= 0.0 {
@@ -205,7 +205,7 @@ mod tests {
 
     // Figures of Debian's ent 1.2, `ent -t FILE`, over files of the same bytes.
     #[test]
-    fn the_five_tests_are_those_of_ent() {
+    fn five_tests_agree_with_ent() {
         check(&generated(65_536), [7.997366, 238.593750, 127.698349, 3.148141, 0.004460]);
         check(&generated(1000), [7.784971, 274.368000, 129.532000, 3.012048, -0.031236]);
         check(&ramp(), [8.0, 0.0, 127.5, 2.844080, 0.976654]);
@@ -218,7 +218,7 @@ mod tests {
 
     // `ent FILE`, "would exceed this value ... percent of the times".
     #[test]
-    fn the_probability_is_that_of_ent() {
+    fn probability_agrees_with_ent() {
         let percent = |bytes: &[u8]| randomness(bytes).chi_square_exceed_probability * 100.0;
         assert!((percent(&generated(65_536)) - 76.21).abs() < 0.005);
         assert!((percent(&generated(1000)) - 19.32).abs() < 0.005);

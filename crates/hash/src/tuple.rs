@@ -10,7 +10,7 @@
 //! # Guarantees
 //!
 //! Everything is in network byte order; the padding is zero. A burst of
-//! tuples is one run of memory that the vector unit loads as it stands.
+//! tuples is contiguous, so the vector unit loads it directly.
 //!
 //! Source: Microsoft, "RSS Hashing Functions" (order of the fields).
 
@@ -28,7 +28,7 @@ impl V4Tuple {
     /// Bytes that are hashed.
     pub const INPUT_BYTES: usize = 12;
 
-    /// From addresses as they stand in the packet and ports as numbers.
+    /// From addresses as in the packet, and ports as numbers.
     #[inline]
     pub const fn new(
         source: [u8; 4],
@@ -49,7 +49,7 @@ impl V4Tuple {
         V4Tuple::new(source, destination, 0, 0)
     }
 
-    /// From words as this machine reads them from the packet, not swapped.
+    /// From words in network byte order, as read from the packet.
     ///
     /// `ports_be` is the source port, then the destination port, in memory.
     #[inline]
@@ -70,7 +70,7 @@ impl V4Tuple {
         }
     }
 
-    /// All bytes, padding too.
+    /// All bytes, with the padding.
     #[inline]
     pub const fn as_bytes(&self) -> &[u8; 16] {
         &self.0
@@ -97,7 +97,7 @@ impl V6Tuple {
     /// Bytes that are hashed.
     pub const INPUT_BYTES: usize = 36;
 
-    /// From addresses as they stand in the packet and ports as numbers.
+    /// From addresses as in the packet, and ports as numbers.
     #[inline]
     pub const fn new(
         source: [u8; 16],
@@ -116,7 +116,7 @@ impl V6Tuple {
         V6Tuple::with_ports(&source, &destination, [0; 4])
     }
 
-    /// From addresses and the word of both ports as this machine reads it from the packet.
+    /// From addresses and the word of both ports as read from the packet.
     #[inline]
     pub const fn from_words(source: &[u8; 16], destination: &[u8; 16], ports_be: u32) -> V6Tuple {
         V6Tuple::with_ports(source, destination, ports_be.to_ne_bytes())
@@ -148,7 +148,7 @@ impl V6Tuple {
         }
     }
 
-    /// All bytes, padding too.
+    /// All bytes, with the padding.
     #[inline]
     pub const fn as_bytes(&self) -> &[u8; 48] {
         &self.0

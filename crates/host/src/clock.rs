@@ -9,8 +9,8 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     start: Instant,
-    /// What the machine's monotonic clock showed then, in nanoseconds. It is never set: read once,
-    /// by a thread that may still do all that its first reading takes.
+    /// The machine's monotonic clock at the start, in nanoseconds. Read once, by a thread that may
+    /// still make any system call.
     monotonic_ns: u64,
 }
 
@@ -31,8 +31,7 @@ impl Clock {
         Time::from_nanos(self.start.elapsed().as_nanos() as u64)
     }
 
-    /// What the machine's other clocks showed when this one started, that of real time as it is
-    /// set now.
+    /// Readings of the machine's other clocks at the start; the real-time clock as set now.
     pub fn others(&self) -> Clocks {
         let realtime_ns = self.zero_of(|| {
             let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -41,8 +40,7 @@ impl Clock {
         Clocks { realtime_ns, monotonic_ns: self.monotonic_ns }
     }
 
-    /// What a clock showed when this one started. Both are read, three times; the closest pair
-    /// counts.
+    /// A clock's reading at the start. Both clocks are read three times; the closest pair counts.
     fn zero_of(&self, read_ns: impl Fn() -> u64) -> u64 {
         let pairs = [(); 3].map(|()| {
             let before = self.now();

@@ -1,7 +1,7 @@
-//! Doorbells of real cores: a futex for targets, an eventfd to sleep on with descriptors.
+//! Doorbells of real cores: a futex for targets, an eventfd for sleeping with descriptors.
 //!
-//! A doorbell is rung only through an armed gate, so neither costs a system call
-//! while the other side is at work.
+//! A doorbell is rung only through an armed gate, so neither costs a system call while the other
+//! side is busy.
 
 use picnic_core::doorbell::Doorbell;
 use picnic_engine::rx::Wire;
@@ -23,13 +23,13 @@ pub struct FutexDoorbell {
 }
 
 impl FutexDoorbell {
-    /// Sleeps until it is rung, or for `timeout`. Returns at once if it was rung before.
+    /// Sleeps until it is rung, or for `timeout`. Returns at once if it was already rung.
     pub fn wait(&self, timeout: Duration) {
         let waiting =
             self.state.compare_exchange(QUIET, WAITING, Ordering::Acquire, Ordering::Acquire);
         if waiting.is_ok() {
             let timeout = timespec(timeout);
-            // A wake, a timeout, a signal, a value that has changed: all mean "look again".
+            // A wake-up, a timeout, a signal, a changed value: all mean "check again".
             let _ = futex::wait(&self.state, futex::Flags::PRIVATE, WAITING, Some(&timeout));
         }
         self.state.store(QUIET, Ordering::Release);
@@ -51,18 +51,17 @@ fn timespec(duration: Duration) -> rustix::time::Timespec {
     }
 }
 
-/// Wakes the borrowed core, which sleeps on it together with the wires, or a target core whose
-/// host has descriptors to sleep on.
+/// Wakes the borrowed core, which sleeps on it together with the wires, or a target core whose host
+/// has descriptors to sleep on.
 #[derive(Debug)]
 pub struct CardDoorbell {
     event: OwnedFd,
 }
 
 impl CardDoorbell {
-    /// A doorbell nobody has rung.
+    /// A new doorbell.
     ///
-    /// # Errors
-    /// The system has no descriptors left.
+    /// # Errors The system has no descriptors left.
     pub fn new() -> std::io::Result<Self> {
         Ok(CardDoorbell { event: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)? })
     }
@@ -88,7 +87,7 @@ impl CardDoorbell {
         self.sleep(&mut [PollFd::new(&self.event, PollFlags::IN)], timeout);
     }
 
-    /// Sleeps on these, the first of which is the doorbell's own.
+    /// Sleeps on these descriptors; the first is the doorbell's.
     fn sleep(&self, sources: &mut [PollFd<'_>], timeout: Duration) {
         let _ = poll(sources, Some(&timespec(timeout)));
         if !sources[0].revents().is_empty() {
@@ -100,25 +99,24 @@ impl CardDoorbell {
 
 impl Doorbell for CardDoorbell {
     fn ring(&self) {
-        // Full means that it has been rung often enough.
+        // A full counter has been rung often enough.
         let _ = rustix::io::write(&self.event, &1u64.to_ne_bytes());
     }
 }
 
-/// Wakes a target core: by the cheaper of the two ways that its host allows.
+/// Wakes a target core by the cheaper way that its host allows.
 #[derive(Debug)]
 pub enum TargetDoorbell {
-    /// The host sends nothing by itself.
+    /// The host sends nothing on its own.
     Futex(FutexDoorbell),
-    /// The host has descriptors that become readable when it has something to send.
+    /// The host has descriptors that become readable when it has packets to send.
     Event(CardDoorbell),
 }
 
 impl TargetDoorbell {
-    /// A doorbell nobody has rung, for a host that transmits by itself or not.
+    /// A new doorbell, for a host that sends on its own or not.
     ///
-    /// # Errors
-    /// The system has no descriptors left.
+    /// # Errors The system has no descriptors left.
     pub fn new(host_transmits: bool) -> std::io::Result<Self> {
         Ok(match host_transmits {
             true => TargetDoorbell::Event(CardDoorbell::new()?),
@@ -134,7 +132,7 @@ impl TargetDoorbell {
         }
     }
 
-    /// Sleeps until it is rung or `target`'s host has something to send, or for `timeout`.
+    /// Sleeps until it is rung or `target`'s host has packets to send, or for `timeout`.
     pub fn wait(&self, target: &Target, timeout: Duration) {
         match self {
             TargetDoorbell::Futex(bell) => bell.wait(timeout),

@@ -1,4 +1,4 @@
-//! What the borrowed core does without work: spin, or spin then pause then block.
+//! Idle policies of the borrowed core: spin, or spin, pause, then block.
 //!
 //! | idle | first | then | then |
 //! |---|---|---|---|
@@ -16,11 +16,11 @@ use picnic_core::time::Time;
 use picnic_engine::poll::Card;
 use std::time::Duration;
 
-/// Adaptive: how long it looks again before it blocks.
+/// Adaptive: how long it polls before it blocks.
 const SPIN_NS: u64 = 50_000;
-/// The longest sleep, so that a request to stop is seen.
+/// The longest sleep, so that a stop request is noticed.
 const LONGEST_SLEEP_NS: u64 = 20_000_000;
-/// Deadlines nearer than this are waited for awake: a sleep would overshoot them.
+/// Nearer deadlines are waited for awake: a sleep would overshoot.
 const SHORTEST_SLEEP_NS: u64 = 60_000;
 
 /// The borrowed core's idle policy and how long it has been idle.
@@ -28,27 +28,27 @@ const SHORTEST_SLEEP_NS: u64 = 60_000;
 pub struct IdlePolicy {
     idle: Idle,
     since: Option<Time>,
-    /// Nanoseconds spent asleep.
+    /// Nanoseconds asleep.
     pub slept_ns: u64,
-    /// Times it went to sleep.
+    /// Number of sleeps.
     pub sleeps: u64,
 }
 
 impl IdlePolicy {
-    /// A policy that has not been idle yet.
+    /// A policy without idle time yet.
     pub fn new(idle: Idle) -> Self {
         IdlePolicy { idle, since: None, slept_ns: 0, sleeps: 0 }
     }
 
-    /// There was work.
+    /// Notes that there was work.
     #[inline]
     pub fn busy(&mut self) {
         self.since = None;
     }
 
-    /// There was none at `now`: passes the time until it is worth looking again. Returns how
-    /// many nanoseconds of that were meant to pass: `u64::MAX` if others were let go first.
-    /// `clock` is read after a sleep only.
+    /// Notes that there was no work at `now`, and waits until polling is worthwhile. Returns the
+    /// intended wait in nanoseconds; `u64::MAX` if it yielded to other threads. `clock` is read
+    /// only after a sleep.
     pub fn pass(
         &mut self,
         now: Time,

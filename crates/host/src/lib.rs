@@ -31,11 +31,11 @@ use picnic_core::function::Function;
 use picnic_core::registry::{Entry, join};
 use std::sync::LazyLock;
 
-/// Those of picnic, and those that are loaded from shared objects.
+/// The functions of picnic, and those loaded from shared objects.
 static FUNCTIONS: LazyLock<&'static [Entry<Box<dyn Function>>]> =
     LazyLock::new(|| join(&[picnic_functions::registry::FUNCTIONS, &[picnic_plugin::ENTRY]]));
 
-/// What the card files of this world can name.
+/// The registries for the card files of this world.
 pub fn registries() -> Registries {
     Registries {
         executors: &[&run::Host],
@@ -49,7 +49,7 @@ pub fn registries() -> Registries {
     }
 }
 
-/// The sections that card files of this world can have.
+/// The sections for the card files of this world.
 pub fn sections() -> Sections {
     Sections::core()
         .with(picnic_machine::config::SECTIONS)

@@ -1,54 +1,53 @@
-//! How far a target routine goes ahead of what else runs on its core.
+//! Real-time priority of target routines, and its limits.
 //!
-//! An interrupt routine preempts; so a target routine that does the kernel's work runs at
-//! real-time priority, the lowest there is. What an interrupt routine may not do is keep the
-//! core: under overload nothing behind it would ever run (Mogul and Ramakrishnan, 1997). The
-//! kernel hands such work to an ordinary thread after 2 ms (`netdev_budget_usecs`, ksoftirqd);
-//! so does `Preemption`: a routine that has not rested for 2 ms goes on as an ordinary thread
-//! and preempts again after it has rested. The kernel's own limit on real-time threads would
-//! leave the others 50 ms of each second, after 950 ms without any.
+//! An interrupt routine preempts, so a target routine that does the kernel's work runs at the
+//! lowest real-time priority. It must not keep the core: under overload nothing else would ever run
+//! (Mogul and Ramakrishnan, 1997). After 2 ms, the kernel moves such work to an ordinary thread
+//! (`netdev_budget_usecs`, ksoftirqd), and so does `Preemption`: a routine that has not rested for
+//! 2 ms continues as an ordinary thread, and preempts again after a rest. The kernel's own limit
+//! for real-time threads would leave the others 50 ms of each second, after 950 ms without any.
 //!
-//! With `gate = "none"` the routine is to do just that, as the paper's interrupt routine does: then
-//! it preempts for as long as packets come, and a watchdog ends it after `host.watchdog_ms`, once
-//! and for all, and says so.
+//! With `gate = "none"` the routine shall keep the core, like the paper's interrupt routine: it
+//! preempts as long as packets arrive, and a watchdog ends this permanently after
+//! `host.watchdog_ms` and reports it.
 
 use picnic_core::time::Time;
 use picnic_ports::schedule;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// How long a target routine may preempt without a rest, in nanoseconds.
+/// Longest time that a target routine may preempt without a rest, in nanoseconds.
 const STRETCH_NS: u64 = 2_000_000;
 
-/// Lets this process's threads take up real-time priority again after it has given up its
-/// privileges, as far as that is permitted now.
+/// Lets this process's threads return to real-time priority after it has dropped its privileges, as
+/// far as permitted now.
 pub(crate) fn permit_real_time() {
     let wanted = Some(schedule::REAL_TIME_PRIORITY.into());
     let Rlimit { current, maximum } = getrlimit(Resource::Rtprio);
-    // None is without limit, which is the greatest here.
+    // None means no limit, the greatest here.
     let at_least = |limit: Option<u64>| limit.and_then(|limit| wanted.max(Some(limit)));
     let raised = Rlimit { current: at_least(current), maximum: at_least(maximum) };
     let _ = setrlimit(Resource::Rtprio, raised);
 }
 
-/// Whether the calling thread preempts ordinary ones, and for how long it has.
+/// Whether the calling thread preempts ordinary ones, and since when.
 #[derive(Debug)]
 pub(crate) struct Preemption {
-    /// It is to preempt, and may.
+    /// It shall preempt, and may.
     wanted: bool,
     preempts: bool,
-    /// Since when it has not rested.
+    /// Time of its last rest.
     since: Option<Time>,
-    /// It gave way, and was not let preempt again.
+    /// It stepped down, and could not return to real-time priority.
     refused: bool,
-    /// How long it may preempt without a rest if it is not masked, in nanoseconds.
+    /// Longest time without a rest if interrupts are not masked, in nanoseconds.
     watchdog_ns: u64,
     /// The watchdog has ended it.
     ended: bool,
 }
 
 impl Preemption {
-    /// For the calling thread, which preempts from now on if that is `wanted`, for `watchdog_ms` at
-    /// most while it is not masked. The warning says why it does not.
+    /// For the calling thread, which preempts from now on if `wanted`, for at most `watchdog_ms`
+    /// while interrupts are not masked. The warning gives the reason if it does not.
     pub(crate) fn start(wanted: bool, watchdog_ms: u32) -> (Self, Option<String>) {
         let watchdog_ns = u64::from(watchdog_ms) * 1_000_000;
         let refused = if wanted { schedule::real_time().err() } else { None };
@@ -63,13 +62,13 @@ impl Preemption {
         (Preemption { wanted, preempts: wanted, since, refused, watchdog_ns, ended }, warning)
     }
 
-    /// Whether the thread was to preempt, and may.
+    /// Whether the thread should preempt, and may.
     pub(crate) fn is_permitted(&self) -> bool {
         self.wanted
     }
 
-    /// It is at work at `now`. True if it has been for so long that it preempts no more. Whether it
-    /// is not masked is asked only once it has been at work for a while.
+    /// Notes work at `now`. True once it has worked for so long that it no longer preempts.
+    /// `is_unmasked` is called only after a while.
     #[inline]
     pub(crate) fn works(&mut self, now: Time, is_unmasked: impl FnOnce() -> bool) -> bool {
         if !self.preempts {
@@ -95,7 +94,7 @@ impl Preemption {
         !self.preempts
     }
 
-    /// It is about to rest, and preempts when it wakes.
+    /// Notes a rest; it preempts again when it wakes.
     #[inline]
     pub(crate) fn rests(&mut self) {
         self.since = None;
@@ -105,12 +104,12 @@ impl Preemption {
         }
     }
 
-    /// What a user should know at the end.
+    /// A note for the user at the end.
     pub(crate) fn report(&self) -> Option<String> {
         if self.ended {
             return Some(format!(
                 "a target core's thread preempted its core for {} ms without a rest \
-                 (interrupt.gate = \"none\"), and was ended: it went on as an ordinary thread; \
+                 (interrupt.gate = \"none\"), and was stopped: it continued as an ordinary thread; \
                  host.watchdog_ms says how long it may",
                 self.watchdog_ns / 1_000_000
             ));
@@ -129,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_wanted_is_left_alone() {
+    fn unwanted_preemption_changes_nothing() {
         let (mut preemption, warning) = Preemption::start(false, 500);
         assert!(warning.is_none() && !preemption.is_permitted());
         assert!(
@@ -141,12 +140,12 @@ mod tests {
     }
 
     #[test]
-    fn without_privileges_it_preempts_again_if_the_limit_allows_it() {
-        // What a thread gives up is its own; the limit is the process's.
+    fn unprivileged_threads_preempt_again_within_the_limit() {
+        // A thread drops only its own privileges; the limit belongs to the process.
         std::thread::spawn(|| {
             let (mut preemption, _) = Preemption::start(true, 500);
             if !preemption.is_permitted() {
-                let name = "without_privileges_it_preempts_again_if_the_limit_allows_it";
+                let name = "unprivileged_threads_preempt_again_within_the_limit";
                 return picnic_testing::skip(name, "real-time priority is not permitted here");
             }
             permit_real_time();
@@ -167,7 +166,7 @@ mod tests {
 
     #[test]
     fn a_stretch_is_counted_from_the_last_rest() {
-        // On a thread of its own, whose priority ends with it.
+        // On its own thread, whose priority ends with it.
         std::thread::spawn(|| {
             let (mut preemption, warning) = Preemption::start(true, 500);
             if !preemption.is_permitted() {
@@ -191,11 +190,11 @@ mod tests {
     }
 
     #[test]
-    fn one_that_is_not_masked_is_ended_by_the_watchdog_for_good_and_says_so() {
+    fn watchdog_ends_unmasked_preemption_for_good() {
         std::thread::spawn(|| {
             let (mut preemption, _) = Preemption::start(true, 30);
             if !preemption.is_permitted() {
-                let name = "one_that_is_not_masked_is_ended_by_the_watchdog_for_good_and_says_so";
+                let name = "watchdog_ends_unmasked_preemption_for_good";
                 return picnic_testing::skip(name, "real-time priority is not permitted here");
             }
             let at = |millis: u64| Time::from_nanos(millis * 1_000_000);

@@ -1,9 +1,9 @@
 //! A run: one thread on the borrowed core, one on each target core, a clean stop.
 //!
-//! To stop, the borrowed core first asks the wires for nothing more and lets the
-//! functions release what they hold; then the targets empty their rings while it
-//! still serves their transmissions; then what waits for wires is sent. At the
-//! end every ring is empty, every buffer is home, and the ledger balances.
+//! To stop, the borrowed core first stops the wires and lets the functions release their packets;
+//! then the targets empty their rings while it still serves their transmissions; then packets
+//! waiting for wires are sent. At the end every ring is empty, every buffer has returned, and the
+//! ledger balances.
 
 use crate::absence::Absence;
 use crate::clock::Clock;
@@ -43,45 +43,45 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// The longest sleep of a target core: a safety net under the doorbell, not part of it.
+/// The longest sleep of a target core: a safety net under the doorbell.
 const TARGET_SLEEP: Duration = Duration::from_millis(100);
-/// For how long a card that stops waits for wires to send what is theirs: one that works has room
-/// again in a few milliseconds, one that does not must not keep it.
+/// How long a stopping card waits for wires to send: a working one has room again in a few
+/// milliseconds, a broken one must not delay the stop.
 const LEAVING_NS: u64 = 200_000_000;
 
-/// For how long target cores are waited for when the borrowed core is left where it is.
+/// How long to wait for target cores after the borrowed core was abandoned.
 const LEFT: Duration = Duration::from_millis(500);
 
-/// How often the ring depths are read for display, and the clocks compared, in nanoseconds.
+/// Interval for reading ring depths and comparing clocks, in nanoseconds.
 const GAUGES_NS: u64 = 1_000_000;
 
-/// How far a run has come.
+/// Phase of a run.
 #[repr(u8)]
 enum Phase {
     Running = 0,
-    /// The borrowed core is to stop receiving.
+    /// The borrowed core shall stop receiving.
     Stopping = 1,
-    /// It has; the targets end when their rings are empty.
+    /// It has stopped; the targets end when their rings are empty.
     Draining = 2,
 }
 
 struct Shared {
     turns: Turns,
     phase: AtomicU8,
-    /// The wires have nothing more to hand over, and all they did has been handled.
+    /// The wires have finished, and all their packets have been handled.
     wires_finished: AtomicBool,
     /// And no task has anything to run.
     finished: AtomicBool,
     targets_running: AtomicUsize,
 }
 
-/// Turns of the borrowed core so far; on lines of their own, as the target cores read the rest.
+/// Turns of the borrowed core; on separate cache lines, since target cores read the rest.
 #[derive(Default)]
 #[repr(align(128))]
 struct Turns(AtomicU64);
 
 impl Shared {
-    /// Called by the borrowed core alone.
+    /// Called only by the borrowed core.
     #[inline(always)]
     fn turn(&self) {
         let turns = self.turns.0.load(Ordering::Relaxed);
@@ -93,12 +93,12 @@ impl Shared {
     }
 }
 
-/// A card at work on real cores.
+/// A running card on real cores.
 struct HostRunning {
     monitor: Monitor,
     filters: Filters,
     os: Option<OsHandle>,
-    /// `None` once somebody has taken it: commands come from one place only.
+    /// `None` once taken: commands have a single sender.
     access: Option<Access>,
     isolated: Option<Isolated>,
     shared: Arc<Shared>,
@@ -120,7 +120,8 @@ struct CardEnd {
     received_for: Time,
     buffers_missing: usize,
     notes: Vec<String>,
-    /// They end on the thread that stops the card, which may do more than the borrowed core.
+    /// They end on the thread that stops the card, which has more privileges than the borrowed
+    /// core.
     functions: [Vec<ChainFunction>; 2],
 }
 
@@ -148,7 +149,7 @@ impl Executor for Host {
 
 fn start(engine: &'static str, launch: Launch<'_>) -> Result<HostRunning, RunError> {
     let (file, stop) = (launch.file, launch.stop().clone());
-    // What killed runs have left behind, before the cores are counted.
+    // Remains of killed runs, before the cores are counted.
     let cleaned = restore_all(&Machine::this(), JournalSelection::Stale);
     let placement = place(file, &available()).map_err(RunError::from);
     let built = launch.build().map_err(RunError::from);
@@ -162,7 +163,7 @@ fn start(engine: &'static str, launch: Launch<'_>) -> Result<HostRunning, RunErr
     if real_time {
         permit_real_time();
     }
-    // One doorbell per target core: its queues share the thread it wakes.
+    // One doorbell per target core: its queues share the thread that it wakes.
     let mut doorbells = BTreeMap::<usize, Arc<TargetDoorbell>>::new();
     for &core in &placement.target_cores {
         let doorbell = TargetDoorbell::new(parts.host_transmits())
@@ -214,7 +215,7 @@ fn start(engine: &'static str, launch: Launch<'_>) -> Result<HostRunning, RunErr
             let _ends = ends;
             let (mut preemption, warning) = Preemption::start(real_time, watchdog_ms);
             times.real_time.set(preemption.is_permitted().into());
-            // Who sees it sees the priority as it is.
+            // A reader that sees the phase sees the priority.
             times.thread.set(this_thread());
             set_up(Role::Target, CapabilitySet::empty());
             let end =
@@ -226,8 +227,8 @@ fn start(engine: &'static str, launch: Launch<'_>) -> Result<HostRunning, RunErr
     drop(ends);
     let watched = guard::watch();
     let (ends, card_ended) = mpsc::channel::<()>();
-    // A thread's first wait takes the loader's lock, which an object that hangs in its constructor
-    // would have when this card is to stop.
+    // A thread's first wait takes the loader's lock, which a hanging constructor of an object would
+    // hold when this card is to stop.
     let _ = card_ended.recv_timeout(Duration::from_millis(1));
     let idle = IdlePolicy::new(file.card.idle);
     let times = Arc::new(CoreTimes::default());
@@ -277,7 +278,7 @@ fn start(engine: &'static str, launch: Launch<'_>) -> Result<HostRunning, RunErr
     })
 }
 
-/// The system's number of the thread that asks.
+/// The system's number of the calling thread.
 fn this_thread() -> u64 {
     rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs().into()
 }
@@ -300,7 +301,7 @@ fn run_card(
         let then = now;
         shared.turn();
         let activity = card.poll(now);
-        // Due after each sleep: the packet that has ended one does not wait for this.
+        // Due after each sleep: the packet that ended one does not wait for this.
         if now >= gauges_due {
             card.doors().note_depths();
             card.set_clocks(clock.others());
@@ -323,7 +324,7 @@ fn run_card(
             now = clock.now();
             if let Some(Segment { work_ns, .. }) = activity.segment {
                 willing_ns = work_ns;
-                // The work that the segment stands for; once it is to stop, there is no need.
+                // The time that the segment stands for; unnecessary when stopping.
                 while now.since(then) < work_ns && !shared.phase_is(Phase::Stopping) {
                     std::hint::spin_loop();
                     now = clock.now();
@@ -374,7 +375,7 @@ fn run_target(
         let now = clock.now();
         let draining = shared.phase_is(Phase::Draining);
         if draining {
-            // The borrowed core hands out no more buffers: those at hand go home.
+            // The borrowed core hands out no more buffers; unused ones return.
             target.stop_transmitting();
         }
         if preemption.works(now, || target.is_unmasked()) {
@@ -486,7 +487,7 @@ impl Running for HostRunning {
         self.card_doorbell.ring();
         let mut warnings = self.monitor.placement.warnings.clone();
         let left = self.wait_for_card();
-        // One that has panicked, or was left, let nobody go.
+        // A thread that panicked or was abandoned released nobody.
         let release = || self.shared.phase.fetch_max(Phase::Draining as u8, Ordering::AcqRel);
         let end = match &left {
             None => {
@@ -505,14 +506,14 @@ impl Running for HostRunning {
         };
         let mut latency = Vec::new();
         let mut notes_by_queue = BTreeMap::new();
-        // Without the borrowed core, target rings and hosts may be full for good.
+        // Without the borrowed core, target rings and hosts may stay full.
         let have_ended = left.is_none()
             || matches!(self.targets_ended.recv_timeout(LEFT), Err(RecvTimeoutError::Disconnected));
         for target in self.targets.into_iter().filter(|_| have_ended) {
             let ((target, priority), warning) =
                 target.join().map_err(|_| RunError::Panicked("a target core".into()))?;
             warnings.extend(warning);
-            // One is as good as many: all are refused for the same reason.
+            // One is enough: all are refused for the same reason.
             warnings.extend(priority.filter(|warning| !warnings.contains(warning)));
             latency.extend(latencies(&target));
             for queue in target.queues() {
@@ -529,7 +530,7 @@ impl Running for HostRunning {
             warnings.extend(end.notes);
             self.own.ask_ended(&mut report, (self.monitor.notes.clock)(), &mut end.functions);
             report.buffers_missing = end.buffers_missing;
-            // They end here, and may fail to.
+            // Functions end here, and may fail to.
             drop(end.functions);
             let mut failures = guard::failures().into_iter();
             report.failed = failures.next();

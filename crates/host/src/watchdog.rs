@@ -1,38 +1,38 @@
-//! A watchdog: names the function of a shared object that does not return, and says when a card that
-//! is to stop can be waited for no longer.
+//! A watchdog: names the function of a shared object that does not return, and decides when waiting
+//! for a stopping card is pointless.
 //!
-//! The data path reads no clock for it: a call in an object is on record
+//! The data path reads no clock for it: calls into an object are recorded
 //! ([`guard`](picnic_plugin::guard)), and each turn of the borrowed core is counted.
 //!
-//! Guarantees: of a process that is suspended no time passes.
+//! Guarantees: for a suspended process no time passes.
 
 use picnic_plugin::guard::{self, LOOK, PATIENCE};
 use std::time::{Duration, Instant};
 
-/// How long a borrowed core that is to stop may take for one turn, where no object is at work.
+/// Longest turn of a stopping borrowed core, unless it is in an object.
 const LONGEST_TURN: Duration = Duration::from_secs(5);
 
-/// Who looks at a borrowed core from another thread.
+/// Observes a borrowed core from another thread.
 #[derive(Debug)]
 pub(crate) struct Watchdog {
     looked: Instant,
-    /// The call that was found, and for how long.
+    /// The unfinished call.
     call: Option<(usize, u64)>,
     stuck: Duration,
     has_told: bool,
-    /// Turns at the last look, and how long it has been as many.
+    /// Turns at the last check, and how long the number has not changed.
     turns: u64,
     still: Duration,
 }
 
-/// What was found at a look.
+/// The result of a check.
 #[derive(Debug, Default)]
 pub(crate) struct Found {
-    /// Told once of each call.
+    /// Reported once per call.
     pub(crate) news: Option<String>,
-    /// Why the call never will return.
+    /// The reason why the call will never return.
     pub(crate) fault: Option<String>,
-    /// Why a card that is to stop need not be waited for.
+    /// The reason to stop waiting for the card.
     pub(crate) end: Option<String>,
 }
 
@@ -48,12 +48,12 @@ impl Watchdog {
         }
     }
 
-    /// Turns are counted from now on: before, the borrowed core may sleep.
+    /// Counts turns from now on: before, the borrowed core may sleep.
     pub(crate) fn stops(&mut self) {
         self.still = Duration::ZERO;
     }
 
-    /// Looks at the thread of a borrowed core that has had so many turns.
+    /// Checks a borrowed core's thread, given its number of turns.
     pub(crate) fn look(&mut self, thread: u64, turns: u64) -> Found {
         let now = Instant::now();
         let passed = now.duration_since(self.looked).min(4 * LOOK);

@@ -18,7 +18,7 @@
  * In the card file: [[rx]] plugin = "short.so"
  *
  * A shared object is trusted code: it runs in the card's process with all the card's rights, and
- * an error in it can end the card. The object and the function are named then; `exit` and `_exit` end
+ * an error in it can end the card; the message names object and function. `exit` and `_exit` end
  * the card with status 1.
  *
  * Calls: `init` and `exit` run on a thread that may allocate, open files and take its time (1.5 s
@@ -40,24 +40,24 @@
 extern "C" {
 #endif
 
-/* The version of this interface; an object for another one is not loaded. One that was compiled
- * when `struct picnic_function` ended earlier is: what it lacks counts as left out. */
+/* The version of this interface; objects for other versions are refused. An object compiled with
+ * an earlier, shorter `struct picnic_function` is loaded; missing fields are unset. */
 #define PICNIC_ABI_VERSION 1
 
-/* What becomes of a packet: a number from 0 up is a target queue, as in PICNIC 3.2.4. */
+/* The fate of a packet: a number from 0 up is a target queue, as in PICNIC 3.2.4. */
 #define PICNIC_NEXT (-1)    /* on to the next function */
 #define PICNIC_DROP (-2)    /* dropped, counted as filtered */
 #define PICNIC_CONSUME (-3) /* kept for good, counted as consumed */
 #define PICNIC_HOLD (-4)    /* held back until `flush`; up to PICNIC_HOLD_MAX */
 #define PICNIC_TRANSMIT(wire) (-256 - (int32_t)(uint8_t)(wire)) /* out by a wire, 0 to 255 */
 
-/* Packets that one function may hold back. */
+/* Most packets that a function may hold back. */
 #define PICNIC_HOLD_MAX 1024
-/* Packets of one burst at most. */
+/* Most packets in one burst. */
 #define PICNIC_BURST_MAX 64
-/* Counters that one function may have. */
+/* Most counters of a function. */
 #define PICNIC_COUNTERS_MAX 64
-/* No deadline; and, as `now_ns` of `flush`: let go of all packets. */
+/* No deadline; and, as `now_ns` of `flush`: release all packets. */
 #define PICNIC_NEVER UINT64_MAX
 
 /* Flags of a function. */
@@ -85,7 +85,7 @@ struct picnic_packet {
     uint8_t reserved[6];
 };
 
-/* What an instance is told of its card. */
+/* The card of an instance. */
 struct picnic_context {
     uint32_t queues;       /* target queues */
     uint32_t wires;        /* wires */
@@ -95,15 +95,15 @@ struct picnic_context {
     const char *directory; /* relative paths in the config start here */
 };
 
-/* A number of the function's own, which only grows, that `picnic ctl stats`, `top`, `picnic ctl
- * plugin`, the metrics and the report at the end show. */
+/* A counter of the function, shown by `picnic ctl stats`, `top`, `picnic ctl
+ * plugin`, the metrics and the final report. It only grows. */
 struct picnic_counter {
     const char *name; /* lower case, digits and `_`, up to 48 characters: "short_packets" */
     const char *help; /* one line: what it counts */
 };
 
-/* What a shared object exports under the name `picnic_function`. Fields may be left out (NULL)
- * but for the handshake, `name`, and one of `process_packet` and `process_burst`. */
+/* The symbol `picnic_function` of a shared object. Fields may be left out (NULL)
+ * except the handshake, `name`, and one of `process_packet` and `process_burst`. */
 struct picnic_function {
     uint32_t abi_version;  /* PICNIC_HANDSHAKE fills these three */
     uint32_t size;
@@ -116,33 +116,33 @@ struct picnic_function {
      * Types: integer, number, boolean, string, array (of "items"); "enum" too. */
     const char *config_schema;
     /* Makes an instance. `config` is a JSON object with all keys, defaults filled in; both
-     * arguments are lent for the call. Not 0: refused, for the reason written to `error`. */
+     * arguments are valid during the call. Not 0: refused; write the reason to `error`. */
     int (*init)(const struct picnic_context *context, const char *config, void **state,
                 char *error, size_t error_size);
-    /* Says what becomes of one packet. */
+    /* Returns the fate of one packet. */
     int32_t (*process_packet)(void *state, uint64_t now_ns, struct picnic_packet *packet);
-    /* Instead of it: of `count` packets at once. `targets` are PICNIC_NEXT before the call. */
+    /* Instead of process_packet: for `count` packets at once. `targets` are PICNIC_NEXT before the call. */
     void (*process_burst)(void *state, uint64_t now_ns, struct picnic_packet *packets,
                           uint32_t count, int32_t *targets);
-    /* When packets held back want `flush`, or PICNIC_NEVER. Asked only while there are some. */
+    /* When packets held back want `flush`, or PICNIC_NEVER. Called only while packets are held. */
     uint64_t (*next_deadline)(void *state);
-    /* The same for packets held back, oldest first, in bursts; PICNIC_HOLD keeps one further.
-     * With `now_ns` PICNIC_NEVER (a swap, or the end) none may be kept. */
+    /* Like process_burst for held packets, oldest first; PICNIC_HOLD keeps holding a packet.
+     * With `now_ns` PICNIC_NEVER (a swap, or the end) release all. */
     void (*flush)(void *state, uint64_t now_ns, struct picnic_packet *packets, uint32_t count,
                   int32_t *targets);
     /* Obeys `picnic ctl plugin call --command NAME --arguments JSON` between two bursts. The
-     * answer is a JSON object written to `reply`; not 0: refused, for the reason written there. */
+     * answer is a JSON object written to `reply`; not 0: refused, with the reason in `reply`. */
     int (*command)(void *state, const char *command, const char *arguments, char *reply,
                    size_t reply_size);
-    /* Ends the instance and frees what it has. Called if `init` returned 0, once. */
+    /* Ends the instance and frees its memory. Called once if `init` returned 0. */
     void (*exit)(void *state);
-    /* What it counts itself, ended by one without a name. They start anew with each instance. */
+    /* Its own counters; the last entry has no name. Each instance starts from zero. */
     const struct picnic_counter *counters;
-    /* Writes the value of each to `values`, in that order. Called between two bursts, and behind the
+    /* Writes the value of each to `values`, in that order. Called between two bursts, and after the
      * last packet. */
     void (*count)(void *state, uint64_t *values);
-    /* Called once when the object is loaded, with picnic's copy of this table: fills in name, help,
-     * schema and counters that are not known when the object is compiled. */
+    /* Called once when the object is loaded, with picnic's copy of this table, to fill in name, help,
+     * schema and counters that are known only at run time. */
     void (*describe)(struct picnic_function *table);
 };
 
@@ -164,7 +164,7 @@ static inline uint32_t picnic_be32(const uint8_t *at)
     return (uint32_t)at[0] << 24 | (uint32_t)at[1] << 16 | (uint32_t)at[2] << 8 | at[3];
 }
 
-/* The value of a key of a JSON object as `config` is one, or NULL. */
+/* The value of a key of a JSON object such as `config`, or NULL. */
 static inline const char *picnic_config(const char *config, const char *key)
 {
     size_t length = strlen(key);
@@ -191,7 +191,7 @@ static inline const char *picnic_config(const char *config, const char *key)
     return NULL;
 }
 
-/* A whole number of the config, or `otherwise` if the key is left out. */
+/* An integer of the config, or `otherwise` if the key is missing. */
 static inline int64_t picnic_config_integer(const char *config, const char *key, int64_t otherwise)
 {
     const char *value = picnic_config(config, key);

@@ -1,7 +1,7 @@
-//! `plugin.call`: a command for the object, in its own words.
+//! `plugin.call`: a command defined by the object.
 //!
-//! Texts are made, and read, on the control thread; on the borrowed core the object is called
-//! between two bursts, with a buffer for its answer.
+//! The control thread makes and reads the texts; the borrowed core calls the object between two
+//! bursts, with a buffer for its answer.
 
 use crate::function::Plugin;
 use crate::object::{REPLY_BYTES, c_text, reply_text};
@@ -17,7 +17,7 @@ use std::ffi::{CString, c_char};
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Call {
-    /// The command, as the object calls it.
+    /// The command, as the object names it.
     pub command: String,
     /// Its arguments: a JSON object.
     #[serde(default)]
@@ -27,16 +27,16 @@ pub struct Call {
 /// The result of `plugin.call`.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
 pub struct Answer {
-    /// What the object answers.
+    /// The object's answer.
     pub answer: Map<String, Value>,
 }
 
-/// On its way to the object and back.
+/// A command on its way to the object and back.
 pub struct PendingCall {
     command: CString,
     arguments: CString,
     reply: Vec<c_char>,
-    /// Whether it was done; none if the object takes no commands.
+    /// Whether the object accepted it; none if the object takes no commands.
     done: Option<bool>,
 }
 
@@ -52,7 +52,7 @@ impl Order for PendingCall {
 
 impl Command for Call {
     const NAME: &'static str = "call";
-    const HELP: &'static str = "have a plugin obey a command of its own";
+    const HELP: &'static str = "call a command that the plugin defines";
     const EXAMPLE: &'static str = r#"{"command": "get"}"#;
     type Order = PendingCall;
     type Reply = Answer;
@@ -70,8 +70,8 @@ impl Command for Call {
         let said = reply_text(&order.reply);
         let refused = |message: &str| Err(CommandError::Refused(message.into()));
         match order.done {
-            None => refused("the plugin takes no commands"),
-            Some(false) if said.is_empty() => refused("the plugin refuses, and gives no reason"),
+            None => refused("the plugin has no commands"),
+            Some(false) if said.is_empty() => refused("the plugin refused without a reason"),
             Some(false) => refused(&said),
             Some(true) if said.is_empty() => Ok(Answer::default()),
             Some(true) => match serde_json::from_str(&said) {

@@ -1,7 +1,7 @@
-//! `plugin.get`: what the object counts itself, by the names that it gives.
+//! `plugin.get`: the object's own counters, by name.
 //!
-//! Figures are asked of every function by its `get`, so a plugin's counters stand beside those of
-//! picnic's own functions.
+//! Every function answers `get` with its figures, so a plugin's counters appear next to those of
+//! built-in functions.
 
 use crate::abi::COUNTERS_MAX;
 use crate::function::Plugin;
@@ -23,7 +23,7 @@ pub struct Counts {}
 #[serde(transparent)]
 pub struct Counted(BTreeMap<String, u64>);
 
-/// On its way to the object and back.
+/// A request on its way to the object and back.
 pub struct Count {
     values: Box<[u64; COUNTERS_MAX]>,
     names: Option<Arc<[(String, String)]>>,
@@ -40,7 +40,7 @@ impl Order for Count {
 
 impl Command for Counts {
     const NAME: &'static str = "get";
-    const HELP: &'static str = "counters of its own since it was inserted, by their names";
+    const HELP: &'static str = "the plugin's own counters since it was inserted, by name";
     type Order = Count;
     type Reply = Counted;
 
@@ -51,7 +51,7 @@ impl Command for Counts {
     fn reply(order: Count) -> Result<Counted, CommandError> {
         let names = order
             .names
-            .ok_or_else(|| CommandError::Refused("the plugin has no counters of its own".into()))?;
+            .ok_or_else(|| CommandError::Refused("the plugin has no counters".into()))?;
         let names = names.iter().map(|(name, _)| name.clone());
         Ok(Counted(names.zip(*order.values).collect()))
     }

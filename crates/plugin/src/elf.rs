@@ -1,16 +1,15 @@
-//! A look at a shared object before it is loaded: is it one, of this machine, and whole?
+//! Checks a file before it is loaded: is it a complete shared object for this machine?
 //!
-//! The loader's own words for these are few, and it maps what is cut short and crashes there.
+//! `dlopen` gives poor errors and crashes on truncated files.
 //!
 //! Guarantees: any bytes get an answer. Source: elf(5).
 
-/// What is wrong with an object's bytes, in words; nothing if it may be tried.
+/// Checks an object's bytes.
 ///
-/// # Errors
-/// It is no shared object of this machine, or it is cut short.
+/// # Errors They are not a shared object for this machine, or are truncated.
 pub(crate) fn check(bytes: &[u8]) -> Result<(), String> {
     if !bytes.starts_with(b"\x7fELF") {
-        return Err("found no shared object, allowed: an ELF file".into());
+        return Err("found something other than an ELF file, allowed: a shared object".into());
     }
     let (Some(&class), Some(&order)) = (bytes.get(4), bytes.get(5)) else {
         return Err(CUT_SHORT.into());
@@ -27,13 +26,15 @@ pub(crate) fn check(bytes: &[u8]) -> Result<(), String> {
             (_, other) => format!("machine {other}"),
         };
         let here = std::env::consts::ARCH.replace("x86_64", "x86-64");
-        return Err(format!("found an object for {found}, allowed: one for {here}"));
+        return Err(format!("found an object for {found}, allowed: an object for {here}"));
     }
     const SHARED: u64 = 3;
     if kind != SHARED {
-        return Err("found an object that is not shared, allowed: one made with -shared".into());
+        return Err(
+            "found an object that is not shared, allowed: an object linked with -shared".into()
+        );
     }
-    // What the loader maps, and the table that linkers put last.
+    // The mapped segments, and the table that linkers put last.
     let (first, size, count) =
         (number(bytes, 32, 8)?, number(bytes, 54, 2)?, number(bytes, 56, 2)?);
     for index in 0..count {
@@ -55,8 +56,8 @@ pub(crate) fn check(bytes: &[u8]) -> Result<(), String> {
     Ok(())
 }
 
-const CUT_SHORT: &str = "found an object that is cut short, allowed: a whole one";
-/// `e_machine` of this processor; no object is for one that is not listed.
+const CUT_SHORT: &str = "found a truncated object, allowed: a complete one";
+/// `e_machine` of this processor; 0 matches no object.
 const MACHINE: u64 = if cfg!(target_arch = "x86_64") {
     62
 } else if cfg!(target_arch = "aarch64") {
@@ -81,22 +82,24 @@ mod tests {
     }
 
     #[test]
-    fn this_program_is_for_this_machine_and_whole() {
+    fn own_program_passes() {
         assert_eq!(check(&own()), Ok(()));
     }
 
     #[test]
-    fn others_are_told() {
+    fn foreign_and_truncated_objects_are_refused() {
         let mut bytes = own();
         bytes[18] = if MACHINE == 183 { 62 } else { 183 };
         let found = check(&bytes).unwrap_err();
-        assert!(found.starts_with("found an object for ") && found.contains(", allowed: one for"));
+        assert!(
+            found.starts_with("found an object for ") && found.contains(", allowed: an object for")
+        );
         (bytes[4], bytes[18]) = (1, 62);
         assert!(check(&bytes).unwrap_err().starts_with("found an object for x32 "));
         bytes = own();
         bytes[16] = 1;
         assert!(check(&bytes).unwrap_err().contains("-shared"));
-        assert!(check(b"#!/bin/sh").unwrap_err().contains("no shared object"));
+        assert!(check(b"#!/bin/sh").unwrap_err().contains("other than an ELF file"));
         let whole = own();
         for length in [4, 17, 63, 100, whole.len() / 2, whole.len() - 1] {
             assert_eq!(check(&whole[..length]), Err(CUT_SHORT.into()), "{length}");

@@ -1,11 +1,11 @@
-//! `plugin`: a function of one's own, from a shared object.
+//! `plugin`: a function from a shared object.
 //!
-//! The burst is shown to the object as an array of views, with a number for each that says what
-//! becomes of the packet. Then the views are compared with the packets: bytes that were put in
-//! front or taken away are made so, what does not fit is dropped.
+//! The object sees the burst as an array of views and returns a number for each packet's fate.
+//! Changes of the views are then applied to the packets: bytes are added or removed in front, and
+//! packets that do not fit are dropped.
 //!
-//! Guarantees: no allocation per packet; every packet leaves by one door, stays in the burst or
-//! is held, whatever the object returns; order is kept for what goes the same way.
+//! Guarantees: no allocation per packet; every packet leaves through one door, stays in the burst
+//! or is held, whatever the object returns; packets with the same destination keep their order.
 
 use crate::call::Call;
 use crate::counts::Counts;
@@ -30,7 +30,7 @@ use serde_json::{Map, Value};
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 
-/// The line of a registry of functions.
+/// Its entry in a registry of functions.
 pub const ENTRY: Entry<Box<dyn Function>> = Entry::of::<Plugin>().loading(build);
 
 /// A function from a shared object.
@@ -41,11 +41,11 @@ pub struct Plugin {
     instance: Instance,
 }
 
-/// The keys of `plugin`; those of the object stand beside them.
+/// The keys of `plugin`; the object's keys are in the same section.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 pub struct Config {
-    /// The shared object, relative to the card file; must be given. Its own keys stand beside it:
-    /// `picnic functions PATH` lists them.
+    /// The shared object, relative to the card file; mandatory. The object's own keys are in the
+    /// same section: `picnic functions PATH` lists them.
     pub plugin: Option<PathBuf>,
 }
 
@@ -53,12 +53,12 @@ impl Component for Plugin {
     type Product = Box<dyn Function>;
     type Config = Config;
     const NAME: &'static str = "plugin";
-    const HELP: &'static str = "load a function of your own from a shared object";
+    const HELP: &'static str = "load your own function from a shared object";
     const COMMANDS: &'static [CommandEntry] =
         &[CommandEntry::of::<Counts>(), CommandEntry::of::<Call>()];
 
     fn example(_: &Path) -> Option<String> {
-        // An object has to be compiled first.
+        // An object must be compiled first.
         None
     }
 
@@ -74,7 +74,7 @@ impl Plugin {
         context: &BuildContext,
     ) -> Result<Box<dyn Function>, ConfigError> {
         let path = path.ok_or_else(|| {
-            ConfigError::new("plugin", "found none, allowed: the path of a shared object")
+            ConfigError::new("plugin", "missing, expected the path of a shared object")
         })?;
         let path = context.directory.join(path);
         context.files.read("plugin", &path)?;
@@ -103,7 +103,7 @@ impl Plugin {
                 config: &config,
             })
             .map_err(|failed| {
-                // `KEY: MESSAGE`, of a key that it has.
+                // `KEY: MESSAGE`, for a key of the object.
                 let of_key = failed.said().split_once(": ").and_then(|(key, message)| {
                     let name = key.split(['[', '.']).next()?;
                     known
@@ -113,7 +113,7 @@ impl Plugin {
                 });
                 of_key.unwrap_or_else(|| in_file(path, &failed.to_string()))
             })?;
-        // What is held back is bounded, and its memory taken now.
+        // Held packets are bounded; their memory is allocated now.
         let held = if instance.can_hold() { abi::HOLD_MAX } else { 0 };
         Ok(Box::new(Plugin { held: VecDeque::with_capacity(held), wants_layers, instance }))
     }
@@ -122,7 +122,7 @@ impl Plugin {
         &mut self.instance
     }
 
-    /// Holds a packet back, if it may.
+    /// Holds a packet back, if there is room.
     fn hold(&mut self, packet: Descriptor, out: &mut Out<'_>) {
         match () {
             () if !self.instance.can_hold() => out.drop(packet, DropReason::InvalidTarget),
@@ -136,10 +136,9 @@ fn in_file(path: &Path, message: &str) -> ConfigError {
     ConfigError::new("plugin", format!("{}: {message}", path.display()))
 }
 
-/// A function that the program has itself, as if loaded from an object: for its tests.
+/// A function linked into the program, as if loaded from an object; for tests.
 ///
-/// # Errors
-/// As of a card file whose section has these keys, the first of them in its second line.
+/// # Errors As for a card file whose section has these keys, the first of them in its second line.
 pub fn linked(
     exported: &Exported,
     keys: &str,
@@ -154,7 +153,7 @@ pub fn linked(
     Plugin::start(object, path, keys, context).map_err(|error| section.locate(error))
 }
 
-/// Builds what `plugin = ...` names, with the keys beside it.
+/// Builds the object in `plugin = ...` with the keys of its section.
 fn build(section: &Section, context: &BuildContext) -> Result<Box<dyn Function>, ConfigError> {
     let mut keys = section.parse::<Map<String, Value>>()?;
     let path = match keys.remove("plugin") {
@@ -169,7 +168,7 @@ fn build(section: &Section, context: &BuildContext) -> Result<Box<dyn Function>,
     Plugin::load(path, keys, &context).map_err(|error| section.locate(error))
 }
 
-/// What an object says of itself.
+/// An object's description of itself.
 #[derive(Clone, Debug, Serialize)]
 pub struct Description {
     /// Its name.
@@ -178,7 +177,7 @@ pub struct Description {
     pub help: String,
     /// Its keys in a card file.
     pub keys: Vec<KeyHelp>,
-    /// What it counts.
+    /// Its counters.
     pub counters: Vec<DescribedCounter>,
 }
 
@@ -187,14 +186,13 @@ pub struct Description {
 pub struct DescribedCounter {
     /// Its name.
     pub name: String,
-    /// What it counts.
+    /// Help for the counter.
     pub help: String,
 }
 
-/// What an object says of itself.
+/// Reads an object's description of itself.
 ///
-/// # Errors
-/// It cannot be loaded.
+/// # Errors The object cannot be loaded.
 pub fn describe(path: &Path) -> Result<Description, ConfigError> {
     let object = Object::load(path, &Stop::default()).map_err(|message| ConfigError {
         file: Some(path.into()),
@@ -214,7 +212,7 @@ pub fn describe(path: &Path) -> Result<Description, ConfigError> {
     })
 }
 
-/// Shows a packet to the object.
+/// Fills in a packet's view.
 #[inline(always)]
 fn show(packet: &mut Descriptor, view: &mut Packet, wants_layers: bool) {
     let mut found = Layers::default();
@@ -222,7 +220,7 @@ fn show(packet: &mut Descriptor, view: &mut Packet, wants_layers: bool) {
     if wants_layers {
         found = packet.parse();
     } else if packet.layers() != found {
-        // The object may change headers: what was known of them does not hold behind it.
+        // The object may change headers, so parsed layers become invalid.
         packet.set_layers(&found);
     }
     *view = Packet {
@@ -242,11 +240,10 @@ fn show(packet: &mut Descriptor, view: &mut Packet, wants_layers: bool) {
     };
 }
 
-/// In place of a target that the object gave to a packet which it has spoiled: none that means
-/// anything.
+/// Replaces the target of a packet that the object spoiled; it has no meaning.
 const NONSENSE: i32 = i32::MIN;
 
-/// Makes of a packet what the object made of its view; false if that cannot be.
+/// Applies the changes of a view to its packet; false if they are impossible.
 #[inline(always)]
 fn settle(packet: &mut Descriptor, view: &Packet, wants_layers: bool) -> bool {
     if packet.mark != view.mark {
@@ -276,7 +273,7 @@ fn resize(packet: &mut Descriptor, view: &Packet) -> bool {
     }
     match wanted {
         _ if wanted == length => true,
-        // Only the last of several buffers has an end that may move.
+        // Only the last of several buffers has a movable end.
         _ if packet.is_chained() => false,
         _ if wanted < length => {
             packet.truncate(wanted as u16);
@@ -298,8 +295,8 @@ impl Function for Plugin {
             show(packet, view, wants_layers);
         }
         self.instance.process(now, count);
-        // All are settled where they are, and moved after that: a descriptor that was just written
-        // is slow to move.
+        // All packets are settled in place and moved later: a descriptor that was just written is
+        // slow to move.
         let mut queues = [0; BURST];
         let (mut is_steered, mut stays) = (true, true);
         {
@@ -324,7 +321,7 @@ impl Function for Plugin {
         }
         let mut index = 0;
         burst.retain(|packet| {
-            // A burst has no more than there are targets.
+            // A burst has at most as many packets as targets.
             let target = self.instance.targets[index % BURST];
             index += 1;
             match Target::of(target) {
@@ -358,7 +355,7 @@ impl Function for Plugin {
                     settle(&mut packet, &self.instance.packets[index], self.wants_layers);
                 match Target::of(self.instance.targets[index]) {
                     Some(Target::Verdict(verdict)) if is_settled => out.dispose(packet, verdict),
-                    // Behind those not looked at yet, so that order is kept.
+                    // After the packets not yet examined, to keep order.
                     Some(Target::Hold) if is_settled && now != Time::MAX => {
                         self.held.push_back(packet);
                     }

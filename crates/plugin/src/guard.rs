@@ -1,9 +1,9 @@
-//! Calls into shared objects, on record: the object and the function at fault are named if one crashes,
-//! ends the process or its thread, or does not return.
+//! Calls into shared objects, on record: the object and the function at fault are named if one
+//! crashes, ends the process or its thread, or does not return.
 //!
 //! * Around each call, `enter` notes it in the object's `Record` and for the thread: three stores.
-//! * A signal by which the process ends (SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT) is named
-//!   first, then takes its course.
+//! * A signal by which the process ends (SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT) is
+//!   named first, then takes its course.
 //! * `exit` and `_exit` do not end the process. Where somebody waits for the call, the thread is
 //!   stopped for good and its record says so; elsewhere the process ends with status 1.
 //! * What may take its time (constructors, `init`, `exit`, destructors) runs on the object's own
@@ -64,40 +64,40 @@ impl Call {
     }
 }
 
-/// What an object is doing.
+/// The current call of an object.
 #[derive(Debug)]
 pub(crate) struct Record {
     /// Its path, without control characters.
     object: String,
-    /// The function that was called and has not returned; 0 if none.
+    /// The function that has not returned; 0 if none.
     call: AtomicU8,
     /// Calls so far.
     number: AtomicU64,
-    /// Whose thread it is.
+    /// The thread of the call.
     thread: AtomicU32,
-    /// It has tried to end the process in this call.
+    /// The object tried to end the process in this call.
     has_ended: AtomicBool,
-    /// Somebody waits for this call on another thread.
+    /// Another thread waits for this call.
     is_helped: AtomicBool,
 }
 
 /// All objects.
 static RECORDS: Mutex<Vec<Weak<Record>>> = Mutex::new(Vec::new());
-/// Mistakes of objects that cannot be told to who called.
+/// Errors of objects that no caller could receive.
 static FAILURES: Mutex<Vec<String>> = Mutex::new(Vec::new());
-/// Some thread has been left in an object.
+/// A thread is stuck in an object.
 static IS_ABANDONED: AtomicBool = AtomicBool::new(false);
-/// Some object has tried to end the process.
+/// An object tried to end the process.
 static HAS_ENDED: AtomicBool = AtomicBool::new(false);
-/// Cards whose threads are watched.
+/// Number of cards whose threads are watched.
 static WATCHERS: AtomicUsize = AtomicUsize::new(0);
 /// Whether [`install`] was called.
 static IS_INSTALLED: AtomicBool = AtomicBool::new(false);
-/// The process, which a forked child is not.
+/// The process ID; a forked child differs.
 static PROCESS: AtomicU32 = AtomicU32::new(0);
 
 thread_local! {
-    /// The object whose function this thread has called. No destructor: signal handlers read it.
+    /// The object that this thread has called. No destructor: signal handlers read it.
     static CURRENT: Cell<*const Record> = const { Cell::new(ptr::null()) };
     /// This thread's number; 0 until its first call.
     static THREAD: Cell<u32> = const { Cell::new(0) };
@@ -130,7 +130,7 @@ impl Record {
         record
     }
 
-    /// Why the call that has not returned never will, if that is known.
+    /// The reason why a call will never return, if known.
     fn fault(&self) -> Option<&'static str> {
         match self.call.load(Ordering::Acquire) {
             _ if self.has_ended.load(Ordering::Acquire) => Some("tried to end the process"),
@@ -141,17 +141,17 @@ impl Record {
     }
 }
 
-/// Whether there is no such thread.
+/// Whether the thread has ended.
 fn has_ended(thread: u32) -> bool {
     // SAFETY: no signal is sent.
     let sent = unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), thread, 0) };
     sent == -1 && std::io::Error::last_os_error().raw_os_error() == Some(libc::ESRCH)
 }
 
-/// A call at work, until dropped.
+/// A call in progress, until dropped.
 pub(crate) struct Entered<'r>(&'r Record);
 
-/// Notes a call of this thread.
+/// Records a call by this thread.
 #[inline(always)]
 pub(crate) fn enter(record: &Record, call: Call) -> Entered<'_> {
     let thread = match THREAD.get() {
@@ -173,26 +173,26 @@ impl Drop for Entered<'_> {
     }
 }
 
-/// The calling thread may run functions of objects from now on: it does not end the process by them.
-/// For a thread that gives up system calls: before it does. Returns its number.
+/// Prepares the calling thread to run functions of objects: they cannot end the process. If the
+/// thread gives up system calls, call this first. Returns the thread's number.
 #[cold]
 pub fn this_thread() -> u32 {
     if !IS_INSTALLED.load(Ordering::Acquire) {
         return 0;
     }
-    // Without filters `exit` is noticed, and `_exit` is not.
+    // Without filters, `exit` is detected but `_exit` is not.
     let _ = watch_exits(judge_exit);
     let number = rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs();
     THREAD.set(number);
     number
 }
 
-/// Whether the calling thread is one that runs functions of objects as packets come.
+/// Whether the calling thread runs functions of objects on the data path.
 pub(crate) fn is_data_path() -> bool {
     THREAD.get() != 0
 }
 
-/// The data path of a card runs on a thread that is watched, for as long as this is there.
+/// While it exists, a card's data path runs on a watched thread.
 #[derive(Debug)]
 pub struct Watched(());
 
@@ -211,15 +211,15 @@ impl Drop for Watched {
 /// A call that has not returned.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pending {
-    /// The object, and how often one of its functions was called: another call has another number.
+    /// The object and the number of the call: another call has another number.
     pub call: (usize, u64),
     /// The object and its function.
     pub name: String,
-    /// Why it never will return, if that is known.
+    /// The reason why it will never return, if known.
     pub fault: Option<&'static str>,
 }
 
-/// The call that a thread is in.
+/// The unfinished call of a thread.
 pub fn pending(thread: u64) -> Option<Pending> {
     let records = RECORDS.lock().unwrap_or_else(PoisonError::into_inner);
     let mut records = records.iter().filter_map(Weak::upgrade);
@@ -236,18 +236,18 @@ pub fn pending(thread: u64) -> Option<Pending> {
     })
 }
 
-/// A thread is left in an object: the process must not wait for it, nor run what objects have
-/// registered for its end.
+/// Records that a thread is stuck in an object: the process must neither wait for it nor run the
+/// exit handlers of objects.
 pub fn abandon() {
     IS_ABANDONED.store(true, Ordering::Release);
 }
 
-/// Whether a thread was left in an object.
+/// Whether a thread is stuck in an object.
 pub fn is_abandoned() -> bool {
     IS_ABANDONED.load(Ordering::Acquire)
 }
 
-/// Ends the process at once, without what was registered for its end.
+/// Ends the process at once, without exit handlers.
 pub fn end_process(status: u8) -> ! {
     picnic_confine::end_process(status)
 }
@@ -257,7 +257,7 @@ pub fn has_tried_to_end() -> bool {
     HAS_ENDED.load(Ordering::Acquire)
 }
 
-/// Mistakes of objects at their end, since the last look.
+/// Errors of ending objects since the last call.
 pub fn failures() -> Vec<String> {
     std::mem::take(&mut FAILURES.lock().unwrap_or_else(PoisonError::into_inner))
 }
@@ -279,23 +279,23 @@ const SIGNALS: [(i32, &str); 6] = [
     (libc::SIGTRAP, "SIGTRAP"),
     (libc::SIGABRT, "SIGABRT"),
 ];
-/// The handlers that were there before; 0 for none.
+/// The previous handlers; 0 for none.
 static BEFORE: [AtomicUsize; SIGNALS.len()] = [const { AtomicUsize::new(0) }; SIGNALS.len()];
 
-/// Crashes and ends of the process are noticed from now on; a card that may load objects later needs
-/// it before its threads start.
+/// Starts to detect crashes and ends of the process. If a card may load objects later, call this
+/// before its threads start.
 pub fn install() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         PROCESS.store(std::process::id(), Ordering::Release);
         for ((signal, _), before) in SIGNALS.into_iter().zip(&BEFORE) {
-            // SAFETY: all zeros is a sigaction without flags and with an empty mask; the handler has
-            // the type that SA_SIGINFO asks for, and does what a signal handler may.
+            // SAFETY: all zeros is a sigaction without flags and with an empty mask; the handler
+            // has the type that SA_SIGINFO requires and is async-signal-safe.
             unsafe {
                 let mut action: libc::sigaction = std::mem::zeroed();
                 let mut old: libc::sigaction = std::mem::zeroed();
                 action.sa_sigaction = on_fault as *const () as libc::sighandler_t;
-                // On the thread's stack for signals, if it has one: its own may be full.
+                // On the thread's signal stack, if it has one: its own stack may be full.
                 action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESETHAND;
                 libc::sigaction(signal, &raw const action, &raw mut old);
                 let is_handler = ![libc::SIG_DFL, libc::SIG_IGN].contains(&old.sa_sigaction)
@@ -303,7 +303,7 @@ pub fn install() {
                 before.store(if is_handler { old.sa_sigaction } else { 0 }, Ordering::Release);
             }
         }
-        // SAFETY: the function takes and returns nothing, and does what may be done at an exit.
+        // SAFETY: the function takes and returns nothing, and is safe in an exit handler.
         unsafe { libc::atexit(at_exit) };
         IS_INSTALLED.store(true, Ordering::Release);
     });
@@ -320,12 +320,12 @@ extern "C" fn on_fault(
     say(&[" raised ", SIGNALS[at].1, ", which ends the process"]);
     let before = BEFORE[at].load(Ordering::Acquire);
     if before != 0 {
-        // SAFETY: it was installed with SA_SIGINFO, which says its type.
+        // SAFETY: it was installed with SA_SIGINFO, which defines its type.
         let before: Handler = unsafe { std::mem::transmute(before) };
         before(signal, info, context);
     }
-    // SAFETY: the kernel hands over the signal's data. What was sent, and not raised by an instruction
-    // that runs again, is sent again: the default is in force now.
+    // SAFETY: the kernel passes the signal's data. A signal that was sent, rather than raised by an
+    // instruction that runs again, is sent again: the default handler is in place now.
     unsafe {
         if (*info).si_code <= 0 {
             let thread = libc::syscall(libc::SYS_gettid);
@@ -334,7 +334,7 @@ extern "C" fn on_fault(
     }
 }
 
-/// Says what the object that this thread has called does, once. For signal handlers.
+/// Prints once what the called object did. For signal handlers.
 fn say(words: &[&str; 3]) {
     static HAS_SAID: AtomicBool = AtomicBool::new(false);
     // SAFETY: set by `enter` to a record that lives as long as the call.
@@ -347,7 +347,7 @@ fn say(words: &[&str; 3]) {
     let parts = ["picnic: ", &record.object, ": ", call, first, second, third, "\n"];
     let parts = parts
         .map(|part| libc::iovec { iov_base: part.as_ptr().cast_mut().cast(), iov_len: part.len() });
-    // SAFETY: the parts are texts, and there are as many as is said.
+    // SAFETY: the parts are texts, and `parts.len()` is their number.
     unsafe { libc::writev(2, parts.as_ptr(), parts.len() as libc::c_int) };
 }
 
@@ -355,11 +355,11 @@ extern "C" fn at_exit() {
     judge_exit();
 }
 
-/// Called before this thread ends the process: does not return if an object has it do so.
+/// Runs before this thread ends the process; does not return if an object caused it.
 fn judge_exit() {
     // SAFETY: as in `say`.
     let Some(record) = (unsafe { CURRENT.get().as_ref() }) else { return };
-    // A forked child ends as it likes.
+    // A forked child may end freely.
     if std::process::id() != PROCESS.load(Ordering::Acquire) {
         return;
     }
@@ -378,23 +378,22 @@ fn judge_exit() {
     }
 }
 
-// ---------------------------------------------------------------- what may take its time
+// ---------------------------------------------------------------- calls that may take long
 
-/// How long a call is waited for that keeps somebody waiting: once a stop was asked for, or on a
-/// thread that has others to serve.
+/// Longest wait for a call after a stop was requested, or on a thread that serves others.
 pub const PATIENCE: Duration = Duration::from_millis(1500);
-/// How often it is looked whether a call has returned.
+/// Interval between checks whether a call has returned.
 pub const LOOK: Duration = Duration::from_millis(25);
 
-/// The calling thread has others to serve: no call is waited for longer than [`PATIENCE`].
+/// Declares that the calling thread serves others: it waits at most [`PATIENCE`] for a call.
 pub fn hurry() {
     HURRIES.set(true);
 }
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// Where a call's result is waited for. Not a channel: a thread's first wait at one takes the loader's
-/// lock, which whoever runs a constructor has.
+/// The place of a call's result. Not a channel: a thread's first wait on a channel takes the
+/// loader's lock, which the thread that runs a constructor holds.
 #[derive(Debug)]
 struct Answer<R> {
     result: Mutex<Slot<R>>,
@@ -405,7 +404,7 @@ struct Answer<R> {
 enum Slot<R> {
     Empty,
     Full(R),
-    /// Nothing will come.
+    /// No result will come.
     Gone,
 }
 
@@ -418,7 +417,7 @@ impl<R> Answer<R> {
         self.is_there.notify_all();
     }
 
-    /// What was told within so long.
+    /// The result, waiting for at most `time`.
     fn wait(&self, time: Duration) -> Slot<R> {
         let slot = self.result.lock().unwrap_or_else(PoisonError::into_inner);
         let is_empty = |slot: &mut Slot<R>| matches!(slot, Slot::Empty);
@@ -428,7 +427,7 @@ impl<R> Answer<R> {
     }
 }
 
-/// Tells that nothing will come, unless something has.
+/// Reports on drop that no result will come.
 struct Tells<R>(Arc<Answer<R>>);
 
 impl<R> Drop for Tells<R> {
@@ -437,7 +436,7 @@ impl<R> Drop for Tells<R> {
     }
 }
 
-/// The thread of an object: what may take its time runs there.
+/// The thread of an object, for calls that may take long.
 #[derive(Debug)]
 pub(crate) struct Helper {
     record: Arc<Record>,
@@ -449,8 +448,7 @@ pub(crate) struct Helper {
 impl Helper {
     /// Starts the thread.
     ///
-    /// # Errors
-    /// There is none, in words.
+    /// # Errors The thread cannot start, in words.
     pub(crate) fn start(record: Arc<Record>, stop: Stop) -> Result<Self, String> {
         let (jobs, receiver) = mpsc::channel::<Job>();
         let body = move || {
@@ -464,23 +462,23 @@ impl Helper {
         Ok(Helper { record, stop, jobs: Some(jobs), thread: Some(thread) })
     }
 
-    /// From now on the thread has the privileges and system calls of one that ends a card.
+    /// Confines the thread to the privileges and system calls of a thread that ends a card.
     pub(crate) fn confine(&self) {
         if let Some(jobs) = &self.jobs {
             let _ = jobs.send(Box::new(|| set_up(Role::Main, CapabilitySet::empty())));
         }
     }
 
-    /// Whether it can make calls.
+    /// Whether the thread can make calls.
     pub(crate) fn is_there(&self) -> bool {
         self.jobs.is_some()
     }
 
-    /// Has the thread call a function, and waits until it returns, a stop is asked for, or the calling
-    /// thread [has others to serve](hurry).
+    /// Calls a function on the thread and waits until it returns, a stop is requested, or the
+    /// caller [serves others](hurry) and runs out of patience.
     ///
-    /// # Errors
-    /// It has not returned, in words. The thread is left alone then: no other call can be made.
+    /// # Errors The reason why it did not return. The thread is then abandoned: no other call can
+    /// be made.
     pub(crate) fn run<R: Send + 'static>(
         &mut self,
         call: Call,
@@ -508,7 +506,7 @@ impl Helper {
     }
 
     fn wait<R>(&self, answer: &Answer<R>) -> Result<R, String> {
-        // Looks, not time: of a process that is suspended no time passes.
+        // Count checks, not time: a suspended process sees no time pass.
         let most = PATIENCE.as_millis() / LOOK.as_millis();
         let mut looks = 0;
         while looks < most {

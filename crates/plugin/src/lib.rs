@@ -16,8 +16,8 @@
 //! static variables of its own.
 //!
 //! A shared object is trusted code: nothing stands between it and the memory of the process. Its
-//! mistakes are visible: [`guard`] names the object and the function that crashes, ends the process,
-//! or does not return.
+//! mistakes are visible: [`guard`] names the object and the function that crashes, ends the
+//! process, or does not return.
 //!
 //! Source: PICNIC, section 3.2.4 (`init`, `process_packet`, `exit`); dlopen(3).
 
@@ -36,5 +36,5 @@ pub use counts::{Counted, Counts};
 pub use function::{DescribedCounter, Description, ENTRY, Plugin, describe, linked};
 pub use picnic_sdk::abi;
 
-/// The header that shared objects are written against.
+/// The header for writing shared objects.
 pub const HEADER: &str = include_str!("../include/picnic_function.h");

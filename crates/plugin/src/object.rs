@@ -1,11 +1,12 @@
-//! A shared object in memory, and one instance of what it offers.
+//! A shared object in memory, and one instance of its function.
 //!
-//! Memory that an object shares is looked at here alone. What no check can show is the object's own conduct: it
-//! is trusted to keep to `picnic_function.h`. What can be checked is: that it is for this
-//! interface, that it has what it must have, and all that it returns.
+//! This module alone reads memory that an object shares. It checks the object's interface version,
+//! its mandatory parts and everything it returns. It trusts the object to follow
+//! `picnic_function.h` otherwise.
 //!
-//! Guarantees: `exit` is called once, when the instance is dropped, and the object unloaded after,
-//! unless one of its functions has not returned. No file is left, whatever an object does.
+//! Guarantees: `exit` is called once, when the instance is dropped, and the object is unloaded
+//! afterwards, unless one of its functions has not returned. No file is left behind, whatever an
+//! object does.
 
 #![allow(unsafe_code)]
 
@@ -27,35 +28,36 @@ use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Bytes of the largest object.
+/// Largest accepted object, in bytes.
 const LARGEST: u64 = 256 << 20;
-/// Bytes of what an object writes: an error, the answer to a command.
+/// Buffer for an object's error or answer, in bytes.
 pub(crate) const REPLY_BYTES: usize = 16 << 10;
 
-/// A shared object that was loaded, and what it says of itself.
+/// A loaded shared object and its description.
 pub(crate) struct Object {
     pub(crate) says: Says,
     record: Arc<Record>,
     helper: Helper,
-    /// None if it stays loaded, as one of its functions has not returned, or if the program has it.
+    /// None if the object is linked into the program, or stays loaded because one of its functions
+    /// has not returned.
     library: Option<Library>,
 }
 
-/// What an object says of itself.
+/// An object's description of itself.
 pub(crate) struct Says {
     pub(crate) name: String,
     pub(crate) help: String,
     pub(crate) schema: Schema,
-    /// The names and the help of what it counts.
+    /// Names and help of the counters.
     pub(crate) counters: Arc<[(String, String)]>,
     table: abi::Function,
 }
 
-/// What the object's own thread has made, or is lent.
+/// Data of the object's own thread, or lent to it.
 struct Sent<T>(T);
 
-// SAFETY: the pointers in it are the object's, which says that an instance is used by one thread at a
-// time, not always the same; whoever sends waits, or never uses them again.
+// SAFETY: the pointers belong to the object, which promises that an instance is used by one thread
+// at a time, not always the same; the sender waits, or never uses them again.
 unsafe impl<T> Send for Sent<T> {}
 
 impl<T> Sent<T> {
@@ -68,7 +70,7 @@ impl Drop for Object {
     fn drop(&mut self) {
         let Some(library) = self.library.take() else { return };
         if !self.helper.is_there() {
-            // A thread is in it.
+            // A thread is stuck in it.
             return mem::forget(library);
         }
         if let Err(why) = self.helper.run(Call::Unload, move || drop(library)) {
@@ -80,8 +82,7 @@ impl Drop for Object {
 impl Object {
     /// Loads a copy of a file.
     ///
-    /// # Errors
-    /// What is wrong with it, in words.
+    /// # Errors The reason, in words.
     pub(crate) fn load(path: &Path, stop: &Stop) -> Result<Self, String> {
         let unreadable = |error| format!("cannot be read: {error}");
         let file = picnic_core::files::open(path).map_err(unreadable)?;
@@ -102,10 +103,9 @@ impl Object {
         Ok(Object { says, record, helper, library: Some(library) })
     }
 
-    /// A function whose table the program has itself.
+    /// A function whose table is linked into the program.
     ///
-    /// # Errors
-    /// What is wrong with it, in words.
+    /// # Errors The reason, in words.
     pub(crate) fn linked(path: &Path, table: &abi::Function) -> Result<Self, String> {
         let record = Record::new(path);
         let helper = Helper::start(record.clone(), Stop::default())?;
@@ -118,8 +118,7 @@ impl Object {
 
     /// Makes an instance.
     ///
-    /// # Errors
-    /// What the object's `init` says.
+    /// # Errors The reason given by the object's `init`.
     pub(crate) fn start(mut self, card: Surroundings<'_>) -> Result<Instance, InitFailed> {
         let mut state = ptr::null_mut();
         if let Some(init) = self.says.table.init {
@@ -136,7 +135,7 @@ impl Object {
             let body = move || {
                 let context = abi::Context { directory: directory.as_ptr(), ..context.get() };
                 let (mut state, mut error) = (ptr::null_mut(), vec![0; REPLY_BYTES]);
-                // SAFETY: all pointers are good for the call, and the size is that of `error`.
+                // SAFETY: all pointers are valid during the call, and the size is that of `error`.
                 let status = unsafe {
                     let error: *mut c_char = error.as_mut_ptr();
                     init(&raw const context, config.as_ptr(), &raw mut state, error, REPLY_BYTES)
@@ -163,8 +162,8 @@ impl Object {
 impl Says {
     fn open(library: &Library) -> Result<Self, String> {
         let symbol = library_symbol(library)?;
-        // SAFETY: the symbol is `const struct picnic_function`, by the contract of the header, or
-        // begins as one of another version does: with version and sizes.
+        // SAFETY: by the contract of the header, the symbol is `const struct picnic_function`, or
+        // another version that begins alike, with version and sizes.
         let [version, size, packet_size] = unsafe { symbol.cast::<[u32; 3]>().read_unaligned() };
         let (own, own_packet) = (abi::ABI_VERSION, size_of::<Packet>());
         let known_size = abi::SIZES.into_iter().find(|&known| known == size as usize);
@@ -179,8 +178,8 @@ impl Says {
             ));
         };
         let mut table = MaybeUninit::<abi::Function>::zeroed();
-        // SAFETY: the handshake says that so many bytes are there, which fit. What an earlier
-        // header did not have stays zero: pointers and functions that are left out.
+        // SAFETY: the handshake states this number of bytes, which fits. Fields that an earlier
+        // header lacks stay zero: pointers and functions that are unset.
         let table = unsafe {
             ptr::copy_nonoverlapping(symbol, table.as_mut_ptr().cast(), known_size);
             table.assume_init()
@@ -190,7 +189,7 @@ impl Says {
 
     fn of(mut table: abi::Function) -> Result<Self, String> {
         if let Some(describe) = table.describe {
-            // SAFETY: it fills in the copy of its table that is lent to it.
+            // SAFETY: it fills in the copy of its table that is passed to it.
             unsafe { describe(&raw mut table) };
         }
         if table.process_packet.is_some() == table.process_burst.is_some() {
@@ -212,16 +211,16 @@ impl Says {
     }
 }
 
-/// Why there is no instance.
+/// The reason why there is no instance.
 pub(crate) enum InitFailed {
-    /// What the object's `init` returned and wrote.
+    /// `init` returned this status and wrote this text.
     Refused(i32, String),
-    /// It has not returned, and this is why.
+    /// `init` has not returned, for this reason.
     Left(String),
 }
 
 impl InitFailed {
-    /// What `init` wrote.
+    /// The text that `init` wrote.
     pub(crate) fn said(&self) -> &str {
         match self {
             InitFailed::Refused(_, said) => said,
@@ -234,7 +233,7 @@ impl fmt::Display for InitFailed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             InitFailed::Refused(status, said) => {
-                let said = if said.is_empty() { "it gives no reason" } else { said };
+                let said = if said.is_empty() { "no reason given" } else { said };
                 write!(f, "its init failed ({status}): {said}")
             }
             InitFailed::Left(why) => f.write_str(why),
@@ -242,7 +241,7 @@ impl fmt::Display for InitFailed {
     }
 }
 
-/// A view of no packet.
+/// A view without a packet.
 const NOTHING: Packet = Packet {
     data: ptr::null_mut(),
     length: 0,
@@ -259,7 +258,7 @@ const NOTHING: Packet = Packet {
     reserved: [0; 6],
 };
 
-/// What an instance is told of its card.
+/// The card, as passed to an instance.
 pub(crate) struct Surroundings<'a> {
     pub(crate) queues: u32,
     pub(crate) wires: u32,
@@ -270,9 +269,9 @@ pub(crate) struct Surroundings<'a> {
     pub(crate) config: &'a str,
 }
 
-/// Loads a private copy, under a name that this process has never loaded: the loader gives back
-/// what it has for a name or file that it knows, be it replaced meanwhile. The copy has no name in any
-/// folder, so that none is left if a constructor ends the process.
+/// Loads a private copy under a name that this process never used before: for a known name or file,
+/// the loader returns the loaded object, even if the file was replaced. The copy has no name in any
+/// folder, so nothing remains if a constructor ends the process.
 fn load_copy(bytes: &[u8]) -> Result<Library, String> {
     static NUMBER: AtomicU64 = AtomicU64::new(0);
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
@@ -295,26 +294,26 @@ fn load_copy(bytes: &[u8]) -> Result<Library, String> {
     })
 }
 
-/// A way to write one folder that no other number has: descriptors' numbers come again.
+/// A unique spelling of the path for each number, since descriptor numbers repeat.
 fn spelling(number: u64) -> String {
     let bits = (0..u64::BITS - number.leading_zeros()).map(|bit| number >> bit & 1);
     bits.map(|bit| if bit == 0 { "./" } else { ".//" }).collect()
 }
 
 fn library_symbol(library: &Library) -> Result<*const u8, String> {
-    // SAFETY: the type is that of a pointer to data, which every symbol of data can be.
+    // SAFETY: the type is a pointer to data, which every data symbol can have.
     let symbol = unsafe { library.get::<*const u8>(abi::SYMBOL.as_bytes()) };
     let missing = || format!("found no symbol {}, which it must export", abi::SYMBOL);
     let symbol = symbol.map_err(|_| missing())?.into_raw();
     if symbol.is_null() { Err(missing()) } else { Ok(symbol.cast()) }
 }
 
-/// A text of the object's.
+/// Reads a text of the object.
 fn text(pointer: *const c_char, what: &str) -> Result<Option<String>, String> {
     if pointer.is_null() {
         return Ok(None);
     }
-    // SAFETY: by the contract of the header it is a text that ends, in the loaded object.
+    // SAFETY: by the contract of the header it is a terminated text in the loaded object.
     let text = unsafe { CStr::from_ptr(pointer) };
     let text = text.to_str().map_err(|_| format!("its {what} is not UTF-8"))?;
     Ok(Some(text.to_owned()))
@@ -328,12 +327,12 @@ fn counters(table: &abi::Function) -> Result<Arc<[(String, String)]>, String> {
         return Err(format!("found no {missing}, allowed: both of counters and count, or neither"));
     }
     while !table.counters.is_null() {
-        // SAFETY: by the contract of the header the list ends with a counter without a name, and
-        // none before this one was.
+        // SAFETY: by the contract of the header the list ends with a counter without a name, and no
+        // earlier counter was nameless.
         let counter = unsafe { table.counters.add(found.len()).read() };
         let Some(name) = text(counter.name, "counter's name")? else { break };
         let is_good = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
-        // These say where the function stands.
+        // Names of the function's place in the report.
         let is_taken = ["chain", "position"].contains(&&*name);
         if is_taken || name.is_empty() || name.len() > 48 || !name.bytes().all(is_good) {
             let name: String = name.chars().take(60).collect();
@@ -354,7 +353,7 @@ fn counters(table: &abi::Function) -> Result<Arc<[(String, String)]>, String> {
     Ok(found.into())
 }
 
-/// What was written to a buffer, up to its end.
+/// The text in a buffer, up to its end.
 fn written(buffer: &[c_char]) -> String {
     let bytes: Vec<u8> =
         buffer.iter().map(|&byte| byte as u8).take_while(|&byte| byte != 0).collect();
@@ -370,7 +369,7 @@ pub(crate) fn c_text(text: &str) -> CString {
 /// One instance of an object.
 pub(crate) struct Instance {
     state: *mut c_void,
-    /// What it is shown of a burst, and what it says of each packet.
+    /// The views of a burst, and the object's answers.
     pub(crate) packets: Box<[Packet; BURST]>,
     pub(crate) targets: Box<[i32; BURST]>,
     object: Object,
@@ -384,7 +383,7 @@ impl Drop for Instance {
         let Object { says, record, helper, .. } = &mut self.object;
         let Some(exit) = says.table.exit.filter(|_| helper.is_there()) else { return };
         let state = Sent(self.state);
-        // SAFETY: `init` has succeeded, or there is none; nothing is called after this.
+        // SAFETY: `init` succeeded or is absent; nothing is called after this.
         if let Err(why) = helper.run(Call::Exit, move || unsafe { exit(state.get()) }) {
             record.fail(&why);
         }
@@ -400,7 +399,7 @@ impl Instance {
         self.object.says.table.flush.is_some()
     }
 
-    /// Has it say in `targets` what becomes of the first `count` of `packets`.
+    /// Asks for the fates (`targets`) of the first `count` of `packets`.
     #[inline(always)]
     pub(crate) fn process(&mut self, now: Time, count: usize) {
         let Object { says: Says { table, .. }, record, .. } = &self.object;
@@ -410,8 +409,8 @@ impl Instance {
             targets.fill(abi::NEXT);
             let (count, packets) = (count as u32, packets.as_mut_ptr());
             let _entered = enter(record, Call::ProcessBurst);
-            // SAFETY: `count` packets and targets are there for the call, and each packet's `data`
-            // is memory of a buffer that its caller has to itself.
+            // SAFETY: `count` packets and targets are valid during the call, and each packet's
+            // `data` is in a buffer that its caller owns.
             unsafe { process_burst(state, now, packets, count, targets.as_mut_ptr()) };
         } else if let Some(process_packet) = table.process_packet {
             let _entered = enter(record, Call::ProcessPacket);
@@ -422,7 +421,7 @@ impl Instance {
         }
     }
 
-    /// The same for packets that it has held back.
+    /// Like `process`, for held packets.
     pub(crate) fn flush(&mut self, now: Time, count: usize) {
         let Object { says: Says { table, .. }, record, .. } = &self.object;
         let (packets, targets) = (&mut self.packets[..count], &mut self.targets[..count]);
@@ -437,15 +436,15 @@ impl Instance {
     pub(crate) fn next_deadline(&self) -> Option<Time> {
         let next_deadline = self.object.says.table.next_deadline?;
         let _entered = enter(&self.object.record, Call::NextDeadline);
-        // SAFETY: the state is what `init` made; the caller has the instance to itself, as the
-        // borrowed core asks for deadlines and processes packets in turn.
+        // SAFETY: the state comes from `init`; the caller owns the instance, since the borrowed
+        // core asks for deadlines and processes packets in turn.
         match unsafe { next_deadline(self.state) } {
             abi::NEVER => None,
             due => Some(Time::from_nanos(due)),
         }
     }
 
-    /// Has it write what it counts to `values`, if it does; the names.
+    /// Writes the object's counters to `values`, if it has any; returns their names.
     pub(crate) fn count(
         &mut self,
         values: &mut [u64; abi::COUNTERS_MAX],
@@ -454,10 +453,10 @@ impl Instance {
         let count = says.table.count?;
         if is_data_path() {
             let _entered = enter(record, Call::Count);
-            // SAFETY: there is room for as many as it may declare, and no more were accepted.
+            // SAFETY: there is room for the declared counters; more were refused.
             unsafe { count(self.state, values.as_mut_ptr()) };
         } else {
-            // Behind the last packet, on a thread that may be kept waiting for a while.
+            // After the last packet, on a thread that may wait for a while.
             let state = Sent(self.state);
             let body = move || {
                 let mut values = [0; abi::COUNTERS_MAX];
@@ -476,7 +475,8 @@ impl Instance {
         Some(says.counters.clone())
     }
 
-    /// Has it obey a command; whether it did, and what it wrote to `reply`. None if it has none.
+    /// Runs a command; returns whether it was accepted, and `reply`. None if the object has no
+    /// commands.
     pub(crate) fn command(
         &mut self,
         command: &CStr,
@@ -486,12 +486,12 @@ impl Instance {
         let call = self.object.says.table.command?;
         let (size, reply) = (reply.len(), reply.as_mut_ptr());
         let _entered = enter(&self.object.record, Call::Command);
-        // SAFETY: the texts end, and `size` is that of `reply`.
+        // SAFETY: the texts are terminated, and `size` is that of `reply`.
         Some(unsafe { call(self.state, command.as_ptr(), arguments.as_ptr(), reply, size) } == 0)
     }
 }
 
-/// What a command has written.
+/// The text that a command wrote.
 pub(crate) fn reply_text(reply: &[c_char]) -> String {
     written(reply)
 }

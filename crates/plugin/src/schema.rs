@@ -1,12 +1,11 @@
-//! The keys of a shared object, by the JSON schema that it gives.
+//! The keys of a shared object, from its JSON schema.
 //!
-//! Understood are `properties` with `type` (integer, number, boolean, string, array), `items`,
-//! `enum` or `oneOf` constants, `minimum`, `maximum`, `default`, `description`, and `required`, as
-//! the `schemars` crate writes them too. What else a schema
-//! says is for the object's `init` to check.
+//! Supported: `properties` with `type` (integer, number, boolean, string, array), `items`, `enum`
+//! or `oneOf` constants, `minimum`, `maximum`, `default`, `description`, and `required`, also in
+//! the form that the `schemars` crate writes. The object's `init` checks everything else.
 //!
-//! Guarantees: what passes holds every required key, no unknown one, and values of the types and
-//! ranges stated; keys with a default that are left out are filled in.
+//! Guarantees: an accepted section has every required key, no unknown key, and values of the stated
+//! types and ranges; missing keys get their defaults.
 
 use picnic_core::config::{KeyHelp, keys_in};
 use picnic_core::error::{ConfigError, not_among};
@@ -19,10 +18,9 @@ pub struct Schema(Value);
 const TYPES: [&str; 5] = ["integer", "number", "boolean", "string", "array"];
 
 impl Schema {
-    /// Reads a schema; no text is one without keys.
+    /// Reads a schema; without a text, there are no keys.
     ///
-    /// # Errors
-    /// What is wrong with it, in words.
+    /// # Errors The reason, in words.
     pub fn parse(text: Option<&str>) -> Result<Self, String> {
         let mut schema: Value = match text {
             Some(text) => serde_json::from_str(text)
@@ -67,8 +65,7 @@ impl Schema {
 
     /// Checks the keys of a section and fills in defaults.
     ///
-    /// # Errors
-    /// The key that is wrong, what was found and what is allowed.
+    /// # Errors The wrong key, with the value found and the values allowed.
     pub fn complete(
         &self,
         mut given: Map<String, Value>,
@@ -95,7 +92,7 @@ impl Schema {
     }
 }
 
-/// Makes of a choice of constants, and of a type that may be null, what [`check`] understands.
+/// Rewrites `oneOf` constants and nullable types into forms that [`check`] supports.
 fn simplify(property: &mut Value) {
     if let Some(types) = property["type"].as_array() {
         let other = types.iter().find(|name| *name != "null").cloned();
@@ -110,7 +107,7 @@ fn simplify(property: &mut Value) {
         }
     }
     if let Some(object) = property.as_object_mut() {
-        // A default that is null is none.
+        // A null default means no default.
         object.retain(|_, value| !value.is_null());
     }
 }
@@ -196,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told_by_key() {
+    fn schema_violations_name_the_key() {
         for (given, message) in [
             (json!({}), "card: found no key \"name\", which must be given"),
             (json!({ "name": 3 }), "card: name: found 3, allowed: text in quotes"),
@@ -218,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn a_schema_that_makes_no_sense_is_refused() {
+    fn invalid_schemas_are_refused() {
         for text in [
             "x",
             "[]",

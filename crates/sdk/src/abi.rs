@@ -1,9 +1,9 @@
-//! What crosses between the card and a shared object: `picnic_function.h` in Rust.
+//! The interface between card and shared object: `picnic_function.h` in Rust.
 //!
-//! The header is written by hand, as it is what users read; a test has the C compiler compare
-//! both, field by field (`crates/plugin/tests/all/header.rs`).
+//! The header is written by hand, because users read it; a test compares both with the C compiler,
+//! field by field (`crates/plugin/tests/all/header.rs`).
 //!
-//! Numbers that a function returns mean the same in C and here: [`Target::of`] is the one table.
+//! Return values mean the same in C and here; [`Target::of`] is the only table.
 
 use picnic_core::function::Verdict;
 use picnic_core::ledger::DropReason;
@@ -12,7 +12,7 @@ use std::mem::offset_of;
 
 /// The version of the interface.
 pub const ABI_VERSION: u32 = 1;
-/// The name that a shared object exports.
+/// The symbol that a shared object exports.
 pub const SYMBOL: &str = "picnic_function";
 /// On to the next function.
 pub const NEXT: i32 = -1;
@@ -22,18 +22,18 @@ pub const DROP: i32 = -2;
 pub const CONSUME: i32 = -3;
 /// Held back until flushed.
 pub const HOLD: i32 = -4;
-/// Out by wire 0; wire `n` is `n` less.
+/// Out on wire 0; wire `n` is `n` less.
 pub const TRANSMIT: i32 = -256;
-/// Packets that one function may hold back.
+/// Most packets that a function may hold back.
 pub const HOLD_MAX: usize = 1024;
-/// Counters that one function may have.
+/// Most counters of a function.
 pub const COUNTERS_MAX: usize = 64;
-/// No deadline; to `flush`: let go of all.
+/// No deadline; as the time of `flush`: release all packets.
 pub const NEVER: u64 = u64::MAX;
 /// Headers are parsed before the function sees the packets.
 pub const WANTS_LAYERS: u32 = 1;
 
-/// What a returned number says.
+/// The meaning of a returned number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
     /// One of the fates that every function has.
@@ -43,7 +43,7 @@ pub enum Target {
 }
 
 impl Target {
-    /// The table: what each number means; none if it means nothing.
+    /// The meaning of a number; none if it has no meaning.
     #[inline(always)]
     pub fn of(number: i32) -> Option<Target> {
         const LAST_WIRE: i32 = TRANSMIT - u8::MAX as i32;
@@ -54,13 +54,13 @@ impl Target {
             CONSUME => Verdict::Consume,
             HOLD => return Some(Target::Hold),
             LAST_WIRE..=TRANSMIT => Verdict::Transmit((TRANSMIT - number) as u8),
-            // No card has so many, so it is a queue that is not there.
+            // No card has this many queues, so the packet is dropped as misdirected.
             0x1_0000.. => Verdict::Drop(DropReason::NoSuchQueue),
             _ => return None,
         }))
     }
 
-    /// The number that says so.
+    /// The number of a target.
     pub fn number(self) -> i32 {
         match self {
             Target::Hold => HOLD,
@@ -73,7 +73,7 @@ impl Target {
     }
 }
 
-/// `struct picnic_packet`; see the header for what the fields mean.
+/// `struct picnic_packet`; the header explains the fields.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 #[allow(missing_docs)]
@@ -115,7 +115,7 @@ pub struct Counter {
     pub help: *const c_char,
 }
 
-/// Packets, how many, and where their targets go.
+/// Type of a function on `count` packets that writes their targets.
 pub type Burst = unsafe extern "C" fn(*mut c_void, u64, *mut Packet, u32, *mut i32);
 
 /// `struct picnic_function`.
@@ -158,7 +158,7 @@ pub struct Function {
     pub describe: Option<unsafe extern "C" fn(*mut Function)>,
 }
 
-/// The sizes that [`Function`] has had, the present one last: it grows at its end only.
+/// All sizes that [`Function`] has had, the current one last: it only grows at its end.
 pub const SIZES: [usize; 3] =
     [offset_of!(Function, counters), offset_of!(Function, describe), size_of::<Function>()];
 

@@ -62,25 +62,25 @@ use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use std::path::PathBuf;
 
-/// What becomes of a packet.
+/// The fate of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// On to the next function; after the last, to the default queue or wire.
     Next,
     /// To a target queue.
     Steer(u16),
-    /// Out by a wire.
+    /// Out on a wire.
     Transmit(u8),
     /// Dropped, counted as `filtered`.
     Drop,
-    /// The function keeps it for good.
+    /// Kept by the function for good.
     Consume,
     /// Held back until [`Function::flush`]; for functions with [`Function::HOLDS`].
     Hold,
 }
 
 impl Verdict {
-    /// The number that says so to picnic.
+    /// The number that stands for it in the C interface.
     #[inline(always)]
     fn number(self) -> i32 {
         match self {
@@ -94,7 +94,7 @@ impl Verdict {
     }
 }
 
-/// The card that an instance is made for.
+/// The card of an instance.
 #[derive(Clone, Debug)]
 pub struct Context {
     /// Target queues.
@@ -118,28 +118,27 @@ pub trait Function: Send + Sized + 'static {
     type Config: DeserializeOwned + JsonSchema;
     /// Lower case, digits and dashes, up to 32 characters.
     const NAME: &'static str;
-    /// One line: what it does.
+    /// One line of help.
     const HELP: &'static str;
-    /// What it counts: names (lower case, digits and `_`) with help. The numbers only grow.
+    /// Its counters: names (lower case, digits and `_`) with help. They only grow.
     const COUNTERS: &'static [(&'static str, &'static str)] = &[];
     /// Whether it holds packets back.
     const HOLDS: bool = false;
 
     /// Makes an instance.
     ///
-    /// # Errors
-    /// The key that is wrong, what was found and what is allowed.
+    /// # Errors The wrong key, with the value found and the values allowed.
     fn new(config: Self::Config, context: &Context) -> Result<Self, ConfigError>;
 
-    /// Judges one packet. Its headers are in [`Packet::data`], if its first buffer has room.
+    /// Judges one packet. [`Packet::data`] has its headers if its first buffer has room.
     fn process_packet(&mut self, now: Time, packet: &mut Packet<'_>) -> Verdict;
 
-    /// When packets held back want [`flush`](Function::flush); asked only while there are some.
+    /// Time of the next [`flush`](Function::flush); called only while packets are held.
     fn next_deadline(&self) -> Option<Time> {
         None
     }
 
-    /// Judges a packet held back, oldest first. With [`Time::MAX`] none may be held any longer.
+    /// Judges a held packet, oldest first. At [`Time::MAX`] it must not be held again.
     fn flush(&mut self, _now: Time, _packet: &mut Packet<'_>) -> Verdict {
         Verdict::Next
     }
@@ -148,11 +147,11 @@ pub trait Function: Send + Sized + 'static {
     fn count(&self, _values: &mut [u64]) {}
 }
 
-/// Makes a function what picnic loads: once in a crate.
+/// Exports a function to picnic; use it once per crate.
 #[macro_export]
 macro_rules! export {
     ($function:ty) => {
-        /// What picnic loads, as `picnic_function.h` says.
+        /// The symbol that picnic loads, see `picnic_function.h`.
         #[allow(non_upper_case_globals)]
         #[unsafe(no_mangle)]
         pub static picnic_function: $crate::Exported = $crate::table::<$function>();

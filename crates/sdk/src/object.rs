@@ -1,6 +1,6 @@
 //! The C interface around a [`Function`]: all of this crate's `unsafe`.
 //!
-//! Every call comes from picnic, which keeps to `picnic_function.h`: pointers are good for the
+//! Every call comes from picnic, which follows `picnic_function.h`: pointers are valid during the
 //! call, an instance is used by one thread at a time, and `exit` comes last.
 
 #![allow(unsafe_code)]
@@ -14,22 +14,22 @@ use std::path::Path;
 use std::ptr::null;
 use std::slice;
 
-/// What an object exports under the name `picnic_function`.
+/// The exported symbol `picnic_function`.
 #[repr(transparent)]
 #[derive(Clone, Copy, Debug)]
 pub struct Exported(abi::Function);
 
-// SAFETY: it is never changed, and holds functions, and pointers to nothing.
+// SAFETY: it is never changed; it holds function pointers and no data pointers.
 unsafe impl Sync for Exported {}
 
 impl Exported {
-    /// The table, for who runs the function without loading an object.
+    /// The table, for callers that run the function without loading an object.
     pub fn table(&self) -> &abi::Function {
         &self.0
     }
 }
 
-/// The table of a function. What is known only at run time, [`abi::Function::describe`] fills in.
+/// The table of a function. [`abi::Function::describe`] fills in fields known only at run time.
 pub const fn table<F: Function>() -> Exported {
     Exported(abi::Function {
         abi_version: abi::ABI_VERSION,
@@ -58,12 +58,12 @@ pub(crate) fn bytes(packet: &abi::Packet) -> &[u8] {
     if packet.length == 0 {
         return &[];
     }
-    // SAFETY: picnic lends `length` bytes at `data`; what the methods of `Packet` change stays
-    // within the buffer.
+    // SAFETY: picnic lends `length` bytes at `data`; the methods of `Packet` keep them within the
+    // buffer.
     unsafe { slice::from_raw_parts(packet.data, packet.length as usize) }
 }
 
-/// The same, to be changed.
+/// Like `bytes`, mutable.
 #[inline(always)]
 pub(crate) fn bytes_mut(packet: &mut abi::Packet) -> &mut [u8] {
     if packet.length == 0 {
@@ -73,14 +73,14 @@ pub(crate) fn bytes_mut(packet: &mut abi::Packet) -> &mut [u8] {
     unsafe { slice::from_raw_parts_mut(packet.data, packet.length as usize) }
 }
 
-/// A text that stays for the life of the object.
+/// A text that lives as long as the object.
 fn kept(text: &str) -> *const c_char {
     let text: Vec<u8> = text.bytes().filter(|&byte| byte != 0).collect();
     CString::new(text).unwrap_or_default().into_raw()
 }
 
 unsafe extern "C" fn describe<F: Function>(table: *mut abi::Function) {
-    // SAFETY: picnic gives its own copy of the table, for the call.
+    // SAFETY: picnic passes its own copy of the table for the call.
     let table = unsafe { &mut *table };
     let settings = schemars::generate::SchemaSettings::draft2020_12()
         .with(|settings| settings.inline_subschemas = true);
@@ -104,7 +104,7 @@ unsafe extern "C" fn init<F: Function>(
     error: *mut c_char,
     error_size: usize,
 ) -> c_int {
-    // SAFETY: picnic lends both for the call; texts end with a zero.
+    // SAFETY: picnic lends both for the call; texts are zero-terminated.
     let (given, directory, config) =
         unsafe { (*context, CStr::from_ptr((*context).directory), CStr::from_ptr(config)) };
     let context = Context {
@@ -117,7 +117,7 @@ unsafe extern "C" fn init<F: Function>(
     };
     let message = match make::<F>(&config.to_string_lossy(), &context) {
         Ok(function) => {
-            // SAFETY: picnic has a place there for the state.
+            // SAFETY: picnic provides a place for the state.
             unsafe { *state = Box::into_raw(Box::new(function)).cast() };
             return 0;
         }
@@ -150,8 +150,8 @@ unsafe extern "C" fn process_burst<F: Function>(
     count: u32,
     targets: *mut i32,
 ) {
-    // SAFETY: the state is what `init` made, in use by this call alone, which is lent `count`
-    // packets and targets.
+    // SAFETY: the state comes from `init`; only this call uses it, with `count` valid packets and
+    // targets.
     let (function, packets, targets) = unsafe {
         (
             &mut *state.cast::<F>(),
@@ -187,19 +187,19 @@ unsafe extern "C" fn flush<F: Function>(
 }
 
 unsafe extern "C" fn next_deadline<F: Function>(state: *mut c_void) -> u64 {
-    // SAFETY: the state is what `init` made.
+    // SAFETY: the state comes from `init`.
     let function = unsafe { &*state.cast::<F>() };
     function.next_deadline().map_or(abi::NEVER, Time::as_nanos)
 }
 
 unsafe extern "C" fn count<F: Function>(state: *mut c_void, values: *mut u64) {
-    // SAFETY: the state is what `init` made, and there is a value for each counter declared.
+    // SAFETY: the state comes from `init`, and `values` has room for each declared counter.
     let (function, values) =
         unsafe { (&*state.cast::<F>(), slice::from_raw_parts_mut(values, F::COUNTERS.len())) };
     function.count(values);
 }
 
 unsafe extern "C" fn exit<F: Function>(state: *mut c_void) {
-    // SAFETY: the state is what `init` made, and nothing uses it after this.
+    // SAFETY: the state comes from `init`, and nothing uses it afterwards.
     drop(unsafe { Box::from_raw(state.cast::<F>()) });
 }

@@ -6,25 +6,25 @@ use picnic_core::packet::headers::Front;
 use picnic_core::packet::wire::{Ipv4, Ipv6, Tcp, Udp};
 use picnic_core::time::Time;
 
-/// A packet; see the table of [`picnic_core::packet::headers`] for what its accessors see.
+/// A packet; the table of [`picnic_core::packet::headers`] lists the packets its accessors parse.
 #[derive(Debug)]
 pub struct Packet<'a>(pub(crate) &'a mut abi::Packet);
 
 impl Packet<'_> {
-    /// Its bytes in its first buffer: all of them, unless it is longer than a buffer.
+    /// The bytes in its first buffer: all bytes, unless it is longer than a buffer.
     #[inline(always)]
     pub fn data(&self) -> &[u8] {
         bytes(self.0)
     }
 
-    /// The same, to be changed.
+    /// Like `data`, mutable.
     #[inline(always)]
     pub fn data_mut(&mut self) -> &mut [u8] {
         bytes_mut(self.0)
     }
 
-    /// Bytes of the whole packet.
-    // As that of a descriptor; the length in this buffer is that of `data`.
+    /// Length of the whole packet in bytes.
+    // The descriptor's length; `data` gives the length in the first buffer.
     #[allow(clippy::misnamed_getters)]
     #[inline(always)]
     pub fn length(&self) -> u32 {
@@ -36,25 +36,25 @@ impl Packet<'_> {
         Front::of(self.data(), self.0.total_length as usize)
     }
 
-    /// The IPv4 header and what is there of its payload.
+    /// The IPv4 header and the available part of its payload.
     #[inline]
     pub fn ipv4(&self) -> Option<Ipv4<&[u8]>> {
         self.front().ipv4()
     }
 
-    /// The IPv6 header and what is there of its payload, extension headers included.
+    /// The IPv6 header and the available part of its payload, with extension headers.
     #[inline]
     pub fn ipv6(&self) -> Option<Ipv6<&[u8]>> {
         self.front().ipv6()
     }
 
-    /// The TCP header and what is there of its data.
+    /// The TCP header and the available part of its data.
     #[inline]
     pub fn tcp(&self) -> Option<Tcp<&[u8]>> {
         self.front().tcp()
     }
 
-    /// The UDP header and what is there of its data.
+    /// The UDP header and the available part of its data.
     #[inline]
     pub fn udp(&self) -> Option<Udp<&[u8]>> {
         self.front().udp()
@@ -66,13 +66,13 @@ impl Packet<'_> {
         self.front().ports()
     }
 
-    /// The wire it came in by, or is to leave by.
+    /// The wire it arrived on, or will leave on.
     #[inline(always)]
     pub fn wire(&self) -> u8 {
         self.0.wire
     }
 
-    /// When the wire handed it over.
+    /// Its receive time.
     #[inline(always)]
     pub fn received_at(&self) -> Time {
         Time::from_nanos(self.0.received_ns)
@@ -90,13 +90,13 @@ impl Packet<'_> {
         &mut self.0.rss_hash
     }
 
-    /// Bytes that can be put in front.
+    /// Bytes that fit in front.
     #[inline(always)]
     pub fn headroom(&self) -> u16 {
         self.0.headroom
     }
 
-    /// Puts `count` bytes in front, whatever they hold; false, and nothing done, without room.
+    /// Adds `count` bytes in front, with arbitrary contents; false, and no change, without room.
     #[inline]
     pub fn push_front(&mut self, count: u16) -> bool {
         let Some(left) = self.0.headroom.checked_sub(count) else { return false };
@@ -107,7 +107,7 @@ impl Packet<'_> {
         true
     }
 
-    /// Takes `count` bytes away in front; false, and nothing done, if no byte would be left.
+    /// Removes `count` bytes in front; false, and no change, if no byte would be left.
     #[inline]
     pub fn pull_front(&mut self, count: u16) -> bool {
         if u32::from(count) >= self.0.length {
@@ -120,8 +120,8 @@ impl Packet<'_> {
         true
     }
 
-    /// Cuts a packet of one buffer to `length` bytes; false, and nothing done, if it has no more
-    /// than that, if none would be left, or if it goes on in other buffers.
+    /// Cuts a single-buffer packet to `length` bytes; false, and no change, if it is not longer, if
+    /// nothing would be left, or if it continues in other buffers.
     #[inline]
     pub fn truncate(&mut self, length: u32) -> bool {
         if length == 0 || length >= self.0.length || self.0.length != self.0.total_length {

@@ -41,33 +41,30 @@ pub fn machine() -> Machine {
     Machine { _lock: lock.unwrap_or_else(|error| panic!("{}: {error}", path.display())) }
 }
 
-/// The full name of the test whose thread this is: what `--exact` asks for.
+/// The full name of the current test, as for `--exact`.
 ///
-/// # Panics
-/// The thread is not a test's own.
+/// # Panics The calling thread is not a test's own.
 pub fn this_test() -> String {
     std::thread::current().name().expect("a test's thread has its name").to_owned()
 }
 
-/// How long anything is waited for.
+/// Longest wait.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Between two looks.
+/// Time between two checks.
 const PAUSE: Duration = Duration::from_millis(2);
 
-/// Waits until something is so.
+/// Waits until `is_so` returns true.
 ///
-/// # Panics
-/// It is not so after [`PATIENCE`].
+/// # Panics It is still false after [`PATIENCE`].
 #[track_caller]
 pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     wait_for(what, || is_so().then_some(()));
 }
 
-/// Waits for what `look` finds.
+/// Waits until `look` returns something.
 ///
-/// # Panics
-/// It has found nothing after [`PATIENCE`].
+/// # Panics It still returns nothing after [`PATIENCE`].
 #[track_caller]
 pub fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let start = Instant::now();
@@ -80,20 +77,20 @@ pub fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// Lets milliseconds pass in which nothing is to happen, or at whose end something is done at an
-/// arbitrary moment. To wait for something, use [`wait_until`].
+/// Lets milliseconds pass, during which nothing should happen, or to act at an arbitrary moment. To
+/// wait for an event, use [`wait_until`].
 pub fn let_pass(milliseconds: u64) {
     std::thread::sleep(Duration::from_millis(milliseconds));
 }
 
-/// Says that a test, or a part of it, cannot run here: in the words that `make test` sums up, and
-/// where it looks for them (`$PICNIC_SKIPS`), as cargo hides what a passing test prints.
+/// Reports that a test, or a part of it, cannot run here. `make test` collects these lines from
+/// `$PICNIC_SKIPS`, because cargo hides the output of passing tests.
 pub fn skip(name: &str, reason: &str) {
     let line = format!("skipped: {name}, because {reason}\n");
     eprint!("{line}");
     if let Some(path) = std::env::var_os("PICNIC_SKIPS") {
         let file = OpenOptions::new().append(true).create(true).open(path);
-        // Where it cannot be written the line above is all there is.
+        // If the file cannot be written, the line above must do.
         let _ = file.and_then(|mut file| file.write_all(line.as_bytes()));
     }
 }

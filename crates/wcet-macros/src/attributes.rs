@@ -4,12 +4,12 @@ use syn::parse::{Parse, ParseStream};
 use syn::spanned::Spanned;
 use syn::{Attribute, Expr, Ident, Token};
 
-/// The longest time that may be given, in nanoseconds: a minute.
+/// Longest time that an attribute may give, in nanoseconds: a minute.
 const LONGEST_NS: u64 = 60_000_000_000;
-/// The most rounds that may be given.
+/// Most rounds that an attribute may give.
 const MOST_ROUNDS: u64 = u32::MAX as u64;
 
-/// Whether it is ours by this name: `#[NAME]` or `#[picnic_wcet::NAME]`.
+/// Whether the attribute is `#[NAME]` or `#[picnic_wcet::NAME]`.
 pub(crate) fn is(attribute: &Attribute, name: &str) -> bool {
     let segments = &attribute.path().segments;
     match segments.len() {
@@ -19,7 +19,7 @@ pub(crate) fn is(attribute: &Attribute, name: &str) -> bool {
     }
 }
 
-/// The number of segments' own mark, set by the numbering and gone in the end.
+/// Internal mark with a segment's number; set by the numbering, removed at the end.
 pub(crate) const SEGMENT: &str = "__picnic_segment";
 
 fn one<'a>(attributes: &'a [Attribute], name: &str) -> syn::Result<Option<&'a Attribute>> {
@@ -33,7 +33,7 @@ fn one<'a>(attributes: &'a [Attribute], name: &str) -> syn::Result<Option<&'a At
     }
 }
 
-/// What `#[bound(n)]` says.
+/// The argument of `#[bound(n)]`.
 pub(crate) fn bound(attributes: &[Attribute]) -> syn::Result<Option<u64>> {
     const ALLOWED: &str = "allowed: a number of rounds, written out: 1 to 4294967295, as in \
                            `#[bound(16)]` or `#[bound(4 * 16)]`";
@@ -47,7 +47,7 @@ pub(crate) fn bound(attributes: &[Attribute]) -> syn::Result<Option<u64>> {
         return refuse(attribute.span(), "no number");
     };
     match crate::count::constant(&number) {
-        None => refuse(number.span(), "what is no literal"),
+        None => refuse(number.span(), "something other than a literal"),
         Some(found) => match u64::try_from(found) {
             Ok(rounds @ 1..=MOST_ROUNDS) => Ok(Some(rounds)),
             _ => refuse(number.span(), &found.to_string()),
@@ -79,7 +79,7 @@ impl Parse for Declared {
     }
 }
 
-/// What `#[wcet(ns = n)]` says, in nanoseconds.
+/// The argument of `#[wcet(ns = n)]`, in nanoseconds.
 pub(crate) fn declared(attributes: &[Attribute]) -> syn::Result<Option<u64>> {
     let Some(attribute) = one(attributes, "wcet")? else {
         return Ok(None);
@@ -87,7 +87,7 @@ pub(crate) fn declared(attributes: &[Attribute]) -> syn::Result<Option<u64>> {
     attribute.parse_args::<Declared>().map(|declared| Some(declared.0))
 }
 
-/// The segment that the numbering gave to an await.
+/// The segment number of an await.
 pub(crate) fn segment(attributes: &[Attribute]) -> Option<u16> {
     let attribute = attributes.iter().find(|attribute| attribute.path().is_ident(SEGMENT))?;
     attribute.parse_args::<syn::LitInt>().ok()?.base10_parse().ok()
@@ -139,7 +139,7 @@ pub(crate) fn of(expression: &Expr) -> &[Attribute] {
     }
 }
 
-/// The attributes of an expression statement. They stand on its leftmost operand.
+/// The attributes of an expression statement. The parser puts them on its leftmost operand.
 pub(crate) fn of_statement(expression: &Expr) -> &[Attribute] {
     let own = of(expression);
     if !own.is_empty() {

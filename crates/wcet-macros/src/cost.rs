@@ -2,7 +2,7 @@
 
 use quote::quote;
 
-/// What an operation of the source is charged as.
+/// Cost class of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Class {
     Branch,
@@ -55,7 +55,7 @@ impl Class {
 pub(crate) struct Counts(pub(crate) [u32; Class::COUNT]);
 
 impl Counts {
-    /// `count` more of a class.
+    /// Adds `count` operations of a class.
     pub(crate) fn add(&mut self, class: Class, count: u32) {
         let place = &mut self.0[class as usize];
         *place = place.saturating_add(count);

@@ -1,4 +1,4 @@
-//! How often a `for` loop goes round, where its head says so by literals.
+//! Rounds of a `for` loop whose head has only literals.
 
 use syn::{BinOp, Expr, ExprLit, ExprRange, Lit, RangeLimits, UnOp};
 
@@ -30,12 +30,12 @@ pub(crate) fn constant(expression: &Expr) -> Option<i128> {
     }
 }
 
-/// How many items a loop's head yields.
+/// Number of items that a loop's head yields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rounds {
-    /// So many, always.
+    /// Always this many.
     Exactly(u64),
-    /// No more than so many.
+    /// At most this many.
     AtMost(u64),
 }
 
@@ -54,7 +54,7 @@ impl Rounds {
     }
 }
 
-/// What the head of a `for` loop says.
+/// The number of rounds of a `for` loop, if its head tells it.
 pub(crate) fn rounds(head: &Expr) -> Option<Rounds> {
     match head {
         Expr::Paren(inner) => rounds(&inner.expr),

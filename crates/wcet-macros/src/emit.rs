@@ -1,4 +1,4 @@
-//! From graph to source: the module beside the function, and the function itself.
+//! From graph to source: the module next to the function, and the function itself.
 
 use crate::attributes;
 use crate::cost::Class;
@@ -10,7 +10,7 @@ use syn::spanned::Spanned;
 use syn::visit_mut::{self, VisitMut};
 use syn::{Attribute, Error, Expr, ExprAwait, Ident, ItemFn, Visibility, parse_quote};
 
-/// What may stand in one graph: places are 16 bits wide.
+/// Limit of items in one graph: indices are 16 bits wide.
 const MOST: usize = 65_000;
 
 /// The module that holds the graph.
@@ -21,10 +21,10 @@ pub(crate) fn module(
     callees: &[Callee],
 ) -> syn::Result<TokenStream> {
     let graph = graph(&name.to_string(), name.span(), flow)?;
-    let doc = format!("What `{name}` can do, for bounds under a cost profile.");
+    let doc = format!("The control-flow graph of `{name}`, for bounds under a cost profile.");
     let (lookups, checks, recursion) = lookups(callees);
-    // Functions that call each other are seen by the compiler alone, as constants that need each
-    // other. What it tells of is this name, at this place: both say what they can.
+    // The compiler detects recursion as constants that need each other. Its message shows this name
+    // and place, so both must help the user.
     let recursion = quote_spanned! {name.span()=>
         #[doc(hidden)]
         #[allow(dead_code)]
@@ -46,7 +46,7 @@ pub(crate) fn module(
     })
 }
 
-/// In place of the module, if there were errors: so that they are the only ones.
+/// Replaces the module after errors, so that no further errors follow.
 pub(crate) fn empty_module(visibility: &Visibility, name: &Ident) -> TokenStream {
     quote! {
         #[allow(unreachable_pub, missing_docs)]
@@ -60,9 +60,8 @@ pub(crate) fn empty_module(visibility: &Visibility, name: &Ident) -> TokenStream
     }
 }
 
-/// Each function called is looked up by its path. Where there is no module beside the function, the
-/// glob import gives the name another, whose cost is unknown: a named import goes before it, name
-/// space by name space.
+/// Each called function is looked up by its path. If it has no module, the glob import supplies a
+/// stand-in whose cost is unknown; a named import takes precedence, name space by name space.
 fn lookups(callees: &[Callee]) -> (TokenStream, TokenStream, TokenStream) {
     let (mut imports, mut missing) = (TokenStream::new(), TokenStream::new());
     let (mut checks, mut recursion) = (TokenStream::new(), TokenStream::new());
@@ -100,7 +99,7 @@ fn lookups(callees: &[Callee]) -> (TokenStream, TokenStream, TokenStream) {
     (module, checks, recursion)
 }
 
-/// A path as it reads from a module two below.
+/// A path as seen from a module two levels below.
 fn from_below(path: &syn::Path) -> TokenStream {
     let segments: Vec<_> = path.segments.iter().map(|segment| &segment.ident).collect();
     let first = segments.first().map(ToString::to_string).unwrap_or_default();
@@ -222,7 +221,7 @@ fn block(block: &Block, closures: &[TokenStream]) -> TokenStream {
 
 // ---------------------------------------------------------------- the function
 
-/// Numbers the awaits, in the order of their evaluation, from 1.
+/// Numbers the awaits from 1, in evaluation order.
 pub(crate) fn number_awaits(function: &mut ItemFn) {
     struct Numbers(u16);
     impl VisitMut for Numbers {
@@ -241,7 +240,7 @@ pub(crate) fn number_awaits(function: &mut ItemFn) {
     Numbers(0).visit_block_mut(&mut function.block);
 }
 
-/// Takes our attributes away; before each await, tells the context which segment comes next.
+/// Removes our attributes; before each await, reports the next segment to the context.
 pub(crate) fn instrument(function: &mut ItemFn, context: Option<&Ident>) {
     Instrument { context }.visit_block_mut(&mut function.block);
     strip(&mut function.attrs);
@@ -266,7 +265,7 @@ impl VisitMut for Instrument<'_> {
         let base = &inner.base;
         let span = inner.await_token.span;
         *expression = if awaits_inside(base) {
-            // What stands inside yields first: its segment must not be told after this one's.
+            // The inner await yields first, so its segment is reported first.
             let future = Ident::new("future", Span::mixed_site());
             parse_quote! {
                 match #base {

@@ -1,12 +1,12 @@
-//! The control-flow graph while it is made: blocks, edges, loops, segments.
+//! The control-flow graph under construction: blocks, edges, loops, segments.
 //!
-//! Guarantees: a loop is entered by its header alone, has a header of its own,
-//! and lists all blocks of its source text, those of inner loops too.
+//! Guarantees: a loop is entered only by its header, has a header of its own, and lists all blocks
+//! of its source text, including those of inner loops.
 
 use crate::cost::{Class, Counts};
 use proc_macro2::Span;
 
-/// What a block calls, by its place in [`Flow::callees`] or [`Flow::closures`].
+/// A call in a block: an index into [`Flow::callees`] or [`Flow::closures`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Call {
     /// A function looked up by path.
@@ -15,10 +15,10 @@ pub(crate) enum Call {
     Closure(usize),
 }
 
-/// Code without a jump into it or out of it.
+/// Code without a jump into or out of it.
 #[derive(Debug, Default)]
 pub(crate) struct Block {
-    /// Where it begins, once something stands in it.
+    /// Its start, once it is not empty.
     pub(crate) span: Option<Span>,
     pub(crate) counts: Counts,
     /// Nanoseconds that `#[wcet]` gave.
@@ -26,7 +26,7 @@ pub(crate) struct Block {
     pub(crate) calls: Vec<Call>,
 }
 
-/// How an edge is gone.
+/// Kind of an edge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// Within the segment.
@@ -49,15 +49,15 @@ pub(crate) struct Edge {
 pub(crate) struct Loop {
     pub(crate) span: Span,
     pub(crate) header: usize,
-    /// Rounds at most.
+    /// Most rounds.
     pub(crate) bound: Option<u64>,
-    /// The loop that it stands in.
+    /// Its outer loop.
     pub(crate) parent: Option<usize>,
-    /// Blocks of its condition, gone through once more than the body.
+    /// Blocks of its condition, which runs once more than the body.
     pub(crate) head: Vec<usize>,
     /// Blocks of its body.
     pub(crate) body: Vec<usize>,
-    /// New blocks are the head's.
+    /// Whether new blocks belong to the condition.
     pub(crate) in_head: bool,
 }
 
@@ -72,7 +72,7 @@ pub(crate) struct Segment {
     pub(crate) wait: bool,
 }
 
-/// A function called, to be looked up beside its own graph.
+/// A called function, looked up next to its own graph.
 pub(crate) struct Callee {
     pub(crate) path: syn::Path,
 }
@@ -86,12 +86,12 @@ pub(crate) struct Flow {
     /// The first is the start; the others by their number.
     pub(crate) segments: Vec<Segment>,
     pub(crate) closures: Vec<(Span, Flow)>,
-    /// The loops that new blocks stand in, the innermost last.
+    /// The open loops, innermost last; new blocks belong to them.
     pub(crate) inside: Vec<usize>,
 }
 
 impl Flow {
-    /// A new block, in the loops that are open.
+    /// A new block, in the open loops.
     pub(crate) fn block(&mut self) -> usize {
         let block = self.blocks.len();
         self.blocks.push(Block::default());
@@ -106,7 +106,7 @@ impl Flow {
         self.edges.push(Edge { from, to, kind });
     }
 
-    /// Opens a loop; its header is a new block of it.
+    /// Opens a loop, with a new block as its header.
     pub(crate) fn open(&mut self, span: Span, bound: Option<u64>, in_head: bool) -> usize {
         let number = self.loops.len();
         let parent = self.inside.last().copied();
@@ -117,7 +117,7 @@ impl Flow {
         number
     }
 
-    /// A way round the loop, from its header to its header, without an await: its blocks, the last
+    /// A path around the loop, from its header to its header, without an await: its blocks, last
     /// first.
     pub(crate) fn round_without_yield(&self, number: usize) -> Option<Vec<usize>> {
         let header = self.loops[number].header;
@@ -156,7 +156,7 @@ impl Flow {
         around.head.contains(&block) || around.body.contains(&block)
     }
 
-    /// Removes what no way leads to, save segments, whose numbers the body has.
+    /// Removes unreachable blocks except segments, whose numbers the body uses.
     pub(crate) fn prune(&mut self) {
         let mut reached = vec![false; self.blocks.len()];
         let mut open: Vec<_> = self.segments.iter().map(|segment| segment.entry).collect();
@@ -196,7 +196,7 @@ impl Flow {
             numbers.push(kept.then_some(next));
             next += usize::from(kept);
         }
-        // A loop whose header is not reached may hold a segment that no way leads to.
+        // A loop with an unreachable header may contain an unreachable segment.
         let parents: Vec<_> = self.loops.iter().map(|around| around.parent).collect();
         let new_parent = |mut parent: Option<usize>| loop {
             match parent {

@@ -1,11 +1,11 @@
 //! The attributes `#[task]`, `#[bounded]` and `#[wcet]`; see `picnic-wcet`.
 //!
-//! Each puts a module of the function's name beside the function, with the
-//! function's control-flow graph in it. A body stays as it was written, save that
-//! before each await of a task one statement tells which segment comes next.
+//! Each puts a module of the function's name next to the function, with the function's control-flow
+//! graph in it. The body stays as written; in a task, one statement before each await reports the
+//! next segment.
 //!
-//! Guarantees: what the graph does not know, it refuses. A loop that may go round
-//! without yielding has a bound, or the function does not compile.
+//! Guarantees: code that the graph cannot model is refused. A loop that may run a round without
+//! yielding has a bound, or the function does not compile.
 //!
 //! Source: NICOS 4.6, "Algorithm Overview".
 
@@ -26,10 +26,10 @@ use syn::{Error, FnArg, Ident, ItemFn, Pat, parse_macro_input};
 
 /// Makes an `async fn` a task, whose segments have bounds under a cost profile.
 ///
-/// The first parameter is the task's context; awaits are of its methods. A loop yields on every way
-/// round or says how often it goes round: `#[bound(n)]`, or literals (`for i in 0..16`). What is
-/// called is known (methods of `core`), or is a function with `#[bounded]` or `#[wcet(ns = N)]`, or
-/// stands in a statement with `#[wcet(ns = N)]`. The graph is `NAME::GRAPH`.
+/// The first parameter is the task's context; only its methods may be awaited. A loop yields on
+/// every path or has a number of rounds: `#[bound(n)]`, or literals (`for i in 0..16`). Calls go to
+/// known methods of `core` or to functions with `#[bounded]` or `#[wcet(ns = N)]`, or are in a
+/// statement with `#[wcet(ns = N)]`. The graph is `NAME::GRAPH`.
 #[proc_macro_attribute]
 pub fn task(arguments: TokenStream, function: TokenStream) -> TokenStream {
     let function = parse_macro_input!(function as ItemFn);
@@ -43,7 +43,7 @@ pub fn bounded(arguments: TokenStream, function: TokenStream) -> TokenStream {
     expand(Kind::Bounded, arguments.into(), function).into()
 }
 
-/// Gives a function a time that is not looked into: `#[wcet(ns = 300)]`. Inside a task, the same on a
+/// Gives a function a time without analysing it: `#[wcet(ns = 300)]`. In a task, the same on a
 /// loop, a statement or an expression.
 #[proc_macro_attribute]
 pub fn wcet(arguments: TokenStream, function: TokenStream) -> TokenStream {
@@ -51,7 +51,7 @@ pub fn wcet(arguments: TokenStream, function: TokenStream) -> TokenStream {
     let function = match syn::parse::<ItemFn>(function) {
         Ok(function) => function,
         Err(error) => {
-            let message = "`#[wcet(ns = N)]` is for a function, or for what stands in a `#[task]` or \
+            let message = "`#[wcet(ns = N)]` is for a function, or for code inside a `#[task]` or \
                            `#[bounded]` function";
             return Error::new(error.span(), message).into_compile_error().into();
         }
@@ -63,7 +63,7 @@ pub fn wcet(arguments: TokenStream, function: TokenStream) -> TokenStream {
 enum Kind {
     Task,
     Bounded,
-    /// By a time of its own, in nanoseconds.
+    /// With a declared time, in nanoseconds.
     Declared(u64),
 }
 
@@ -76,7 +76,7 @@ fn expand(kind: Kind, arguments: Tokens, mut function: ItemFn) -> Tokens {
         Ok((module, _)) => quote!(#function #module),
         Err(errors) => {
             let errors = errors.into_iter().map(Error::into_compile_error);
-            // Beside a method there can be no module.
+            // A method cannot have a module next to it.
             let method = function.sig.receiver().is_some();
             let module = (!method).then(|| emit::empty_module(&visibility, &name));
             quote!(#(#errors)* #function #module)

@@ -1,12 +1,12 @@
-//! What calls cost that need no attribute: methods and functions of `core`.
+//! Costs of calls that need no attribute: methods and functions of `core`.
 //!
-//! Types are not known here, so a name stands in the table only if all that
-//! `core` calls by it, with so many arguments, takes a fixed time: `rotate_left`
-//! does not, as slices have one too, but `u32::rotate_left(x, 5)` does.
+//! Types are unknown here, so the table has a name only if every method of `core` with that name
+//! and number of arguments takes a fixed time. `rotate_left` is missing because slices have one
+//! too; `u32::rotate_left(x, 5)` is known.
 
 use crate::cost::Class;
 
-/// Charged for a call: so many of a class.
+/// A number of operations of a class.
 pub(crate) type Charge = (Class, u32);
 
 const CALL: Charge = (Class::Call, 1);
@@ -16,15 +16,15 @@ const DIVIDE: Charge = (Class::Divide, 2);
 /// By repeated squaring: two multiplications for each bit of the exponent.
 const POWER: Charge = (Class::Multiply, 64);
 
-/// What a method of this name with so many arguments costs, whatever it is called on.
+/// The cost of a method with this name and number of arguments, for any receiver.
 pub(crate) fn method(name: &str, arguments: usize) -> Option<Charge> {
     let charge = match (name, arguments) {
-        // Slices, arrays, strings: a look at length or place.
+        // Slices, arrays, strings: read the length or the place.
         ("len" | "is_empty" | "first" | "first_mut" | "as_slice" | "as_mut_slice", 0) => CALL,
         ("split_first" | "split_last" | "as_bytes" | "as_str" | "as_ptr", 0) => CALL,
         ("get" | "get_mut" | "split_at" | "split_at_mut" | "split_at_checked", 1) => CALL,
         ("swap", 1 | 2) => CALL,
-        // Making an iterator; going on is the loop's cost.
+        // Making an iterator; advancing it is the loop's cost.
         ("iter" | "iter_mut" | "into_iter" | "enumerate" | "copied" | "rev", 0) => CALL,
         ("take" | "zip" | "step_by" | "chunks_exact" | "windows" | "chunks", 1) => CALL,
         // Options and results.
@@ -56,7 +56,7 @@ pub(crate) fn method(name: &str, arguments: usize) -> Option<Charge> {
     Some(charge)
 }
 
-/// `wrapping_add` and its kin.
+/// `wrapping_add` and similar methods.
 fn operation(name: &str, arguments: usize) -> Option<Charge> {
     let kinds = ["wrapping_", "checked_", "saturating_", "overflowing_", "unbounded_"];
     let operation = kinds.iter().find_map(|kind| name.strip_prefix(kind))?;
@@ -72,8 +72,8 @@ fn operation(name: &str, arguments: usize) -> Option<Charge> {
     Some(charge)
 }
 
-/// Methods that call the closure they are given at once, and once at most. Iterators have none of
-/// these names, or they would run it more often.
+/// Methods that call their closure at once, and at most once. Iterators have no methods of these
+/// names.
 pub(crate) fn calls_once(name: &str) -> bool {
     matches!(
         name,
@@ -96,7 +96,7 @@ pub(crate) fn calls_once(name: &str) -> bool {
 const INTEGERS: [&str; 12] =
     ["u8", "u16", "u32", "u64", "u128", "usize", "i8", "i16", "i32", "i64", "i128", "isize"];
 
-/// What a function of `core` costs, by the last two segments of its path.
+/// The cost of a function of `core`, by the last two segments of its path.
 pub(crate) fn function(owner: &str, name: &str, arguments: usize) -> Option<Charge> {
     if INTEGERS.contains(&owner) || matches!(owner, "f32" | "f64" | "bool" | "char") {
         return match (name, arguments) {
@@ -104,7 +104,7 @@ pub(crate) fn function(owner: &str, name: &str, arguments: usize) -> Option<Char
             | ("from_le" | "from_bits" | "try_from", 1)
             | ("rotate_left" | "rotate_right", 2) => Some(ARITHMETIC),
             ("default", 0) => Some(ARITHMETIC),
-            // As a method, whose receiver is the first argument.
+            // As a method, with the first argument as receiver.
             _ => method(name, arguments.checked_sub(1)?),
         };
     }
@@ -120,8 +120,8 @@ pub(crate) fn function(owner: &str, name: &str, arguments: usize) -> Option<Char
     }
 }
 
-/// What an awaited method of the task context is: whether the invocation ends there. A name that is
-/// not known counts as a plain yield, which can make a bound greater and never smaller.
+/// Whether an awaited method of the task context ends the invocation. Unknown names count as plain
+/// yields, which can make a bound larger but never smaller.
 pub(crate) fn waits(name: &str) -> bool {
     matches!(name, "sleep" | "sleep_ns" | "sleep_until" | "next_release" | "receive" | "send")
 }
@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_that_can_take_any_time_are_not_in_the_table() {
+    fn methods_of_unbounded_time_are_not_in_the_table() {
         let long = [
             ("rotate_left", 1),
             ("fill", 1),

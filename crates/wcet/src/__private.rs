@@ -1,9 +1,9 @@
-//! What the attributes' output names; not for use by hand.
+//! Names that the attributes' output refers to; not for direct use.
 
 use crate::class::Counts;
 use crate::graph::{Block, Graph, Segment};
 
-/// The graph of nothing, where an error was told already.
+/// An empty graph, used if an attribute has already reported an error.
 pub const NOTHING: Graph = Graph {
     name: "",
     file: "",
@@ -22,11 +22,11 @@ pub struct Known;
 #[derive(Clone, Copy, Debug)]
 pub struct Unknown;
 
-/// Functions whose cost is known.
+/// Functions with a known cost.
 #[diagnostic::on_unimplemented(
-    message = "what this call costs is not known",
+    message = "the cost of this call is not known",
     label = "a function without `#[bounded]` or `#[wcet(ns = N)]`",
-    note = "put `#[bounded]` on the function called, or `#[wcet(ns = N)]` on it or before this \
+    note = "put `#[bounded]` on the called function, or `#[wcet(ns = N)]` on it or before this \
             statement"
 )]
 pub trait CostIsKnown {}

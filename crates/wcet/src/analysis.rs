@@ -1,16 +1,14 @@
-//! Longest paths: from each segment's entry to any next yield.
+//! Longest paths: from each segment's entry to the nearest following yield, on any path.
 //!
-//! Loops are a tree. Inside one loop, without the edges back to its header and
-//! with each inner loop taken as one node, the graph has no cycle, so that one pass
-//! in topological order finds the longest way to each edge out of it, to each
-//! yield in it, and once round. A loop that is entered costs its longest round
-//! times its bound, and the way out of the last one.
+//! Loops form a tree. Without the edges back to its header, and with each inner loop as a single
+//! node, the inside of a loop has no cycle. So one pass in topological order finds the longest path
+//! to each edge out of the loop, to each yield in it, and back to the header. A loop costs its
+//! longest round times its bound, plus its exit from the last round.
 //!
-//! A segment may begin in the midst of loops. Then the rest of the present round
-//! comes first, then as many rounds as are left, loop by loop outwards.
+//! A segment may begin inside loops. It then runs the rest of the current round and all remaining
+//! rounds, loop by loop from the inside out.
 //!
-//! Guarantees: every way counts, each at its full cost; sums saturate, and what
-//! reaches the top reads "no bound".
+//! Guarantees: every path counts at full cost; sums saturate, and a saturated sum means "no bound".
 
 use crate::class::Class;
 use crate::graph::{Edge, EdgeKind, Graph};
@@ -20,18 +18,18 @@ use petgraph::graph::{DiGraph, NodeIndex};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// No bound, or one too large to tell.
+/// No bound, or a bound too large for 64 bits.
 const UNBOUNDED: u64 = u64::MAX;
-/// Functions that call functions, no deeper than this. The compiler refuses recursion.
+/// Deepest allowed nesting of calls. The compiler refuses recursion.
 const DEEPEST: usize = 256;
 
-/// Why a graph has no bounds. None that an attribute made is refused.
+/// Reason why a graph has no bounds. Graphs made by an attribute never fail.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{graph}: {problem}")]
 pub struct GraphError {
     /// The graph's name.
     pub graph: String,
-    /// What is wrong with it.
+    /// The problem, in words.
     pub problem: String,
 }
 
@@ -40,31 +38,29 @@ pub struct GraphError {
 pub struct Bounds {
     /// By segment: from its entry to any next yield.
     pub segments: Arc<[u64]>,
-    /// By segment: from its entry until the task next waits or ends; `u64::MAX` if there is none.
+    /// By segment: from its entry until the task next waits or ends; `u64::MAX` without a bound.
     pub remaining: Arc<[u64]>,
 }
 
-/// Bounds and what they are made of.
+/// Bounds, with the cost of each block.
 #[derive(Clone, Debug)]
 pub struct Analysis {
     /// The bounds.
     pub bounds: Bounds,
-    /// By block: one run of it, in picoseconds, what it calls included.
+    /// By block: cost of one run in picoseconds, including its calls.
     pub block_ps: Vec<u64>,
 }
 
-/// The bounds of a graph under a profile.
+/// Computes the bounds of a graph under a profile.
 ///
-/// # Errors
-/// A graph made by hand that breaks what [`Graph`] promises.
+/// # Errors The graph was made by hand and breaks the guarantees of [`Graph`].
 pub fn bounds(graph: &Graph, profile: &CostProfile) -> Result<Bounds, GraphError> {
     analyse(graph, profile).map(|analysis| analysis.bounds)
 }
 
-/// The bounds of a graph under a profile, and the cost of each block.
+/// Computes the bounds of a graph under a profile, and the cost of each block.
 ///
-/// # Errors
-/// A graph made by hand that breaks what [`Graph`] promises.
+/// # Errors The graph was made by hand and breaks the guarantees of [`Graph`].
 pub fn analyse(graph: &Graph, profile: &CostProfile) -> Result<Analysis, GraphError> {
     let block_ps = block_costs(graph, profile, &mut BTreeMap::new(), 0)?;
     let regions = Regions::of(graph)?;
@@ -77,7 +73,7 @@ pub fn analyse(graph: &Graph, profile: &CostProfile) -> Result<Analysis, GraphEr
     Ok(Analysis { bounds, block_ps })
 }
 
-/// Nanoseconds of picoseconds, rounded up.
+/// Picoseconds to nanoseconds, rounded up.
 fn nanoseconds(ps: u64) -> u64 {
     if ps == UNBOUNDED { UNBOUNDED } else { ps.div_ceil(1000) }
 }
@@ -110,7 +106,7 @@ fn block_costs(
     Ok(costs)
 }
 
-/// One run of a block in picoseconds, without what it calls.
+/// Cost of one run of a block in picoseconds, without its calls.
 pub fn block_cost_ps(block: &crate::graph::Block, profile: &CostProfile) -> u64 {
     let operations = Class::ALL
         .iter()
@@ -119,7 +115,7 @@ pub fn block_cost_ps(block: &crate::graph::Block, profile: &CostProfile) -> u64 
     operations.fold(declared, u64::saturating_add)
 }
 
-/// From the start of a function without yields to its end.
+/// Cost of a function without yields, from start to end.
 fn call_cost(
     graph: &Graph,
     profile: &CostProfile,
@@ -127,7 +123,7 @@ fn call_cost(
     depth: usize,
 ) -> Result<u64, GraphError> {
     if depth > DEEPEST {
-        return Err(error(graph, format!("calls go deeper than {DEEPEST} functions")));
+        return Err(error(graph, format!("calls are nested deeper than {DEEPEST} functions")));
     }
     let costs = block_costs(graph, profile, known, depth)?;
     let regions = Regions::of(graph)?;
@@ -139,7 +135,7 @@ fn error(graph: &Graph, problem: impl Into<String>) -> GraphError {
     GraphError { graph: graph.name.into(), problem: problem.into() }
 }
 
-/// Which awaits end a way.
+/// Awaits at which a path ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Cut {
     Yields,
@@ -161,11 +157,11 @@ struct Regions<'g> {
     graph: &'g Graph,
     /// By block, its innermost loop.
     inner: Vec<Option<usize>>,
-    /// By block and loop, whether it stands in the loop's condition.
+    /// By block and loop: whether the block belongs to the loop's condition.
     head: Vec<Vec<usize>>,
     /// Edges out of each block.
     out: Vec<Vec<Edge>>,
-    /// The nodes of all regions; those of each stand in topological order.
+    /// The nodes of all regions, each region in topological order.
     order: Vec<Node>,
 }
 
@@ -178,20 +174,20 @@ impl<'g> Regions<'g> {
         let mut head = vec![Vec::new(); blocks];
         for (number, around) in graph.loops.iter().enumerate() {
             if parent(number).is_some_and(|parent| parent >= number) {
-                return Err(error(graph, "a loop stands before the one around it"));
+                return Err(error(graph, "a loop precedes its outer loop"));
             }
             for &block in around.head.iter().chain(around.body) {
                 if !is_block(block) {
-                    return Err(error(graph, "a loop has a block that is not there"));
+                    return Err(error(graph, "a loop names a block that does not exist"));
                 }
-                // Inner loops stand later, and have the last word.
+                // Inner loops follow outer loops and overwrite their entries.
                 inner[usize::from(block)] = Some(number);
             }
             for &block in around.head {
                 head[usize::from(block)].push(number);
             }
             if !is_block(around.header) {
-                return Err(error(graph, "a loop's header is not there"));
+                return Err(error(graph, "a loop's header does not exist"));
             }
         }
         for (number, around) in graph.loops.iter().enumerate() {
@@ -234,7 +230,7 @@ impl<'g> Regions<'g> {
         self.graph.loops[number].header.into()
     }
 
-    /// The node of `region` that a block stands in; `None` if it stands outside.
+    /// The node of `region` that contains a block; `None` for a block outside.
     fn node(&self, region: Option<usize>, block: usize) -> Option<Node> {
         let mut at = self.inner[block];
         if at == region {
@@ -249,7 +245,7 @@ impl<'g> Regions<'g> {
         None
     }
 
-    /// A node is of one region, and so is a way from one to another: one sort serves all.
+    /// Sorts the nodes of all regions at once: edges never connect two regions here.
     fn sorted(&self) -> Result<Vec<Node>, GraphError> {
         let mut ways = DiGraph::<Node, ()>::new();
         let mut indices: BTreeMap<Node, NodeIndex> = BTreeMap::new();
@@ -273,32 +269,32 @@ impl<'g> Regions<'g> {
                 ways.add_edge(indices[&from], indices[&to], ());
             }
         }
-        let order =
-            toposort(&ways, None).map_err(|_| error(self.graph, "a way round is no loop"))?;
+        let order = toposort(&ways, None)
+            .map_err(|_| error(self.graph, "a cycle is not a declared loop"))?;
         Ok(order.into_iter().map(|index| ways[index]).collect())
     }
 
-    /// An edge into a loop ends at its header.
+    /// Checks that an edge into a loop ends at its header.
     fn enters_by_header(&self, edge: &Edge, to: Node) -> Result<(), GraphError> {
         match to {
             Node::Loop(number) if self.header(number) != usize::from(edge.to) => {
-                Err(error(self.graph, "a loop is entered past its header"))
+                Err(error(self.graph, "a loop is entered elsewhere than at its header"))
             }
             _ => Ok(()),
         }
     }
 }
 
-// ---------------------------------------------------------------- longest ways
+// ---------------------------------------------------------------- longest paths
 
-/// Ways that have left a region, or ended in it, with their costs.
+/// Paths that left a region or ended in it, with their costs.
 #[derive(Clone, Debug, Default)]
 struct Ways {
     /// By edge out of the region.
     exits: Vec<(Edge, u64)>,
-    /// To a yield or the end, from the condition and from the body of the loop.
+    /// To a yield or the end, from the loop's condition and from its body.
     ends: [Option<u64>; 2],
-    /// To the header again.
+    /// Back to the header.
     back: Option<u64>,
 }
 
@@ -313,13 +309,13 @@ struct Longest<'r> {
     regions: &'r Regions<'r>,
     costs: &'r [u64],
     cut: Cut,
-    /// By loop: once through it from its header.
+    /// By loop: one round from its header.
     once: Vec<Ways>,
-    /// By loop: entered by its header and left.
+    /// By loop: from entry at its header to exit.
     whole: Vec<Ways>,
 }
 
-/// Where ways through a region begin, with what they have cost.
+/// Starting points of the paths through a region, with the cost so far.
 #[derive(Clone, Copy, Debug)]
 enum Start {
     Block(usize, u64),
@@ -336,7 +332,7 @@ impl<'r> Longest<'r> {
             once: vec![Ways::default(); loops],
             whole: vec![Ways::default(); loops],
         };
-        // Inner loops stand after those around them.
+        // Inner loops follow outer loops.
         for number in (0..loops).rev() {
             let start = Start::Block(regions.header(number), 0);
             longest.once[number] = longest.through(Some(number), &[start]);
@@ -355,7 +351,7 @@ impl<'r> Longest<'r> {
         }
     }
 
-    /// Whether what leaves by this block stands in the loop's condition.
+    /// Whether a path that leaves from this block leaves the loop's condition or its body.
     fn part(&self, region: Option<usize>, block: usize) -> usize {
         match region {
             Some(number) if !self.regions.head[block].contains(&number) => BODY,
@@ -363,14 +359,14 @@ impl<'r> Longest<'r> {
         }
     }
 
-    /// The longest ways through one region, once.
+    /// The longest paths through one round of a region.
     fn through(&self, region: Option<usize>, starts: &[Start]) -> Ways {
         let mut ways = Ways::default();
         let mut reached: BTreeMap<Node, u64> = BTreeMap::new();
         for start in starts {
             match *start {
                 Start::Block(block, cost) => {
-                    // The only start, then.
+                    // This is the only start.
                     reached.extend(self.regions.node(region, block).map(|node| (node, cost)));
                 }
                 Start::Edge(edge, cost) => self.follow(region, edge, cost, &mut reached, &mut ways),
@@ -405,7 +401,8 @@ impl<'r> Longest<'r> {
         ways
     }
 
-    /// Goes an edge, which may stay in the region, leave it, begin another round or end the way.
+    /// Follows an edge, which may stay in the region, leave it, begin another round or end the
+    /// path.
     fn follow(
         &self,
         region: Option<usize>,
@@ -429,16 +426,16 @@ impl<'r> Longest<'r> {
         }
     }
 
-    /// A loop from its header to each way out, all its rounds gone.
+    /// A loop from its header to each exit, with all its rounds.
     fn entered(&self, number: usize) -> Ways {
         let once = &self.once[number];
         self.rounds(number, 0, self.regions.graph.loops[number].bound, once.back)
     }
 
-    /// From the header, after `before`, with so many runs of the body left.
+    /// From the header, after cost `before`, with `left` runs of the body remaining.
     fn rounds(&self, number: usize, before: u64, left: Option<u64>, round: Option<u64>) -> Ways {
         let once = &self.once[number];
-        // Out of the condition after all rounds; out of the body in the last one.
+        // Exits from the condition follow all rounds; exits from the body belong to the last round.
         let after = |rounds: Option<u64>| match (round, rounds) {
             (_, Some(rounds)) => round.unwrap_or(0).saturating_mul(rounds),
             (None, None) => 0,
@@ -470,7 +467,7 @@ impl<'r> Longest<'r> {
         ways
     }
 
-    /// The longest way from a block to a yield or the end, in picoseconds.
+    /// The longest path from a block to a yield or the end, in picoseconds.
     fn from(&self, block: usize) -> u64 {
         let mut region = self.regions.inner[block];
         let mut starts = vec![Start::Block(block, 0)];
@@ -479,11 +476,11 @@ impl<'r> Longest<'r> {
             let mut ways = self.through(region, &starts);
             let Some(number) = region else {
                 ways.ends.into_iter().flatten().for_each(|end| raise(&mut longest, end));
-                // From where no way ends, none is the longest.
+                // If no path from here ends, there is no longest path.
                 return longest.unwrap_or(UNBOUNDED);
             };
             if let Some(back) = ways.back {
-                // The present round is one of the bound's.
+                // The current round counts towards the bound.
                 let left =
                     self.regions.graph.loops[number].bound.map(|bound| bound.saturating_sub(1));
                 let again = self.rounds(number, back, left, self.once[number].back);

@@ -1,16 +1,14 @@
-//! What one operation of each class costs here: timed runs of small kernels.
+//! Measures the cost of one operation of each class with timed runs of small kernels.
 //!
-//! A kernel does a few hundred operations of one class, each waiting for the one
-//! before and none of them removed by the compiler. It is timed often; of the
-//! times, that at a percentile counts, with a margin on top, and of the kernels of
-//! a class the dearest.
+//! A kernel does a few hundred operations of one class. Each operation depends on the previous one,
+//! and the compiler can remove none. The cost of a kernel is a percentile of its samples times a
+//! margin; the cost of a class is that of its most expensive kernel.
 //!
-//! Interrupts: they are no operation's cost, and would be charged to each of them.
-//! A kernel runs for a microsecond, and the shortest of three runs in a row is one
-//! sample, so that what hits one of them (an interrupt, a hypervisor's pause) is left
-//! out, and what hits all three stays. Samples during which the thread was switched
-//! out are not kept, as the probe tells. What this hides stands beside the cost in
-//! the profile: the longest single run, and how many samples were not kept.
+//! Interrupts are not the cost of an operation. A kernel runs for about a microsecond, and a sample
+//! is the shortest of three consecutive runs, so a disturbance of one run (an interrupt, a
+//! hypervisor's pause) is excluded and a disturbance of all three is kept. Samples during which the
+//! thread was switched out are discarded. The profile records, with each cost, the longest single
+//! run and the number of discarded samples.
 //!
 //! Time is an argument: the probe is the caller's clock.
 
@@ -18,7 +16,7 @@ use crate::class::Class;
 use crate::profile::Measured;
 use std::hint::black_box;
 
-/// The caller's clock, and its knowledge of disturbances.
+/// The caller's clock, which also detects disturbances.
 pub trait Probe {
     /// Nanoseconds since some point.
     fn now_ns(&mut self) -> u64;
@@ -28,32 +26,33 @@ pub trait Probe {
 
 /// Operations of one class, to be timed.
 pub trait Kernel {
-    /// The class; none if no code is charged with it.
+    /// The class; none if the kernel measures no class.
     fn class(&self) -> Option<Class>;
-    /// What it does, in a word or two.
+    /// The kernel's name, in a word or two.
     fn name(&self) -> &'static str;
     /// Operations of one run.
     fn operations(&self) -> u64;
-    /// By what a run's time is multiplied, where only a part of its operations is the worst case.
+    /// Factor on a run's time, for kernels in which only a part of the operations is the worst
+    /// case.
     fn scale(&self) -> u64 {
         1
     }
-    /// Before a run, not timed.
+    /// Prepares a run; not timed.
     fn prepare(&mut self) {}
-    /// A run.
+    /// Runs the kernel once.
     fn run(&mut self);
 }
 
-/// How to measure.
+/// Settings of a calibration.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CalibrationSettings {
     /// Samples of each kernel: each the shortest of three runs.
     pub samples: usize,
-    /// Which of the sorted samples counts, in percent.
+    /// The percentile of the samples that becomes the cost, in percent.
     pub percentile: f64,
-    /// By what its cost is multiplied.
+    /// Factor on the measured cost.
     pub margin: f64,
-    /// Bytes that loads and stores go over.
+    /// Size of the memory that loads and stores access, in bytes.
     pub working_set_bytes: usize,
 }
 
@@ -68,7 +67,7 @@ impl Default for CalibrationSettings {
     }
 }
 
-/// The machine never left the thread alone.
+/// Every batch of samples was disturbed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{kernel}: {discarded} of {samples} samples were disturbed by other threads: free this core, or name \
@@ -77,22 +76,21 @@ impl Default for CalibrationSettings {
 pub struct Disturbed {
     /// The kernel.
     pub kernel: &'static str,
-    /// Samples not kept.
+    /// Number of discarded samples.
     pub discarded: u64,
-    /// All samples.
+    /// Number of all samples.
     pub samples: u64,
 }
 
-/// Samples between two looks for disturbances, while there are none. A batch that was disturbed is
-/// lost whole, so those after it are shorter: on a busy core what fits between two disturbances is kept.
+/// Samples between two checks for disturbances, at most. A disturbed batch is discarded whole, and
+/// the next batch is shorter, so a busy core still yields samples.
 const BATCH: usize = 16;
-/// Runs of one sample.
+/// Runs per sample.
 pub const RUNS: usize = 3;
 
 /// Times a kernel.
 ///
-/// # Errors
-/// Four times as many samples were disturbed as are wanted.
+/// # Errors Four times as many samples as requested were disturbed.
 pub fn measure(
     kernel: &mut dyn Kernel,
     settings: &CalibrationSettings,
@@ -102,7 +100,7 @@ pub fn measure(
     let mut times = Vec::with_capacity(samples + BATCH);
     let (mut discarded, mut worst, mut batch) = (0, 0, BATCH);
     for _ in 0..BATCH {
-        // Caches, branch predictor, page tables.
+        // Warms caches, branch predictor and page tables.
         kernel.prepare();
         kernel.run();
     }
@@ -140,7 +138,7 @@ pub fn measure(
         ps.div_ceil(kernel.operations().max(1)).max(1)
     };
     let at = |percent: f64| {
-        // The sample that so many percent of all do not exceed.
+        // The sample at the percentile.
         let place = (percent / 100.0 * times.len() as f64).ceil() as usize;
         per_operation(times[place.clamp(1, times.len()) - 1])
     };
@@ -153,14 +151,14 @@ pub fn measure(
     })
 }
 
-/// What is charged: the measured cost with its margin, a picosecond at least.
+/// The cost to charge: the measured cost with its margin, at least one picosecond.
 pub fn cost_ps(measured: &Measured, margin: f64) -> u64 {
     let cost = (measured.percentile_ps as f64 * margin).ceil();
-    // A cost beyond all floats of 64 bits is no cost anyone measures.
+    // A cost beyond 64 bits cannot be measured.
     (cost as u64).max(1)
 }
 
-/// Kernels of all classes but those of the executor: its own are the caller's to give.
+/// Kernels of all classes except the executor's, whose kernels the caller provides.
 pub fn kernels(settings: &CalibrationSettings) -> Vec<Box<dyn Kernel>> {
     let mut kernels: Vec<Box<dyn Kernel>> = Vec::new();
     let mut add = |class, name, operations, run: fn()| {
@@ -277,7 +275,7 @@ fn called(one: u64, other: u64, third: u64) -> u64 {
     black_box(one ^ other).wrapping_add(third)
 }
 
-/// Numbers without a pattern that a predictor knows.
+/// Pseudo-random numbers that a branch predictor cannot learn.
 fn random(state: &mut u64) -> u64 {
     *state ^= *state << 13;
     *state ^= *state >> 7;
@@ -285,7 +283,7 @@ fn random(state: &mut u64) -> u64 {
     *state
 }
 
-/// Tests whose outcomes nobody can guess: half are guessed wrong, so that each costs twice the mean.
+/// Unpredictable branches: half are mispredicted, so each costs twice the mean.
 struct Branches {
     random: u64,
     outcomes: [u8; ROUNDS as usize],
@@ -320,7 +318,7 @@ impl Kernel for Branches {
     fn run(&mut self) {
         let mut sums = (0u32, 0u32);
         for outcome in &self.outcomes {
-            // Different work in both arms, so that a jump is made of it.
+            // Different work in both arms, so that the compiler keeps the jump.
             if black_box(*outcome) == 0 {
                 sums.0 = black_box(sums.0 + 1);
             } else {
@@ -334,7 +332,7 @@ impl Kernel for Branches {
 /// Bytes of a cache line.
 const LINE: usize = 64;
 
-/// From line to line over the working set, each telling the next.
+/// A pointer chase through the cache lines of the working set.
 struct Loads {
     lines: Vec<[u32; LINE / 4]>,
     at: u32,
@@ -375,7 +373,7 @@ impl Kernel for Loads {
     }
 }
 
-/// Words written all over the working set.
+/// Writes to words all over the working set.
 struct Stores {
     lines: Vec<[u32; LINE / 4]>,
     random: u64,
@@ -411,7 +409,7 @@ impl Kernel for Stores {
 mod tests {
     use super::*;
 
-    /// A clock by which runs take the times it was given, one after the other.
+    /// A clock on which consecutive runs take the given times.
     struct Script {
         times: Vec<u64>,
         place: usize,
@@ -448,7 +446,7 @@ mod tests {
     }
 
     #[test]
-    fn what_hits_one_run_of_three_is_left_out_and_told_of() {
+    fn disturbance_of_one_run_is_excluded_and_recorded() {
         let mut times = vec![100; 300];
         times[151] = 50_000;
         let found =
@@ -459,7 +457,7 @@ mod tests {
     }
 
     #[test]
-    fn what_hits_all_runs_stays_up_to_the_percentile() {
+    fn disturbance_of_all_runs_counts_up_to_the_percentile() {
         let mut times = vec![100; 300];
         times[150..153].fill(2_000);
         let at = |percent| {
@@ -470,8 +468,8 @@ mod tests {
     }
 
     #[test]
-    fn disturbed_runs_are_not_kept() {
-        // Every second look sees another number.
+    fn disturbed_samples_are_discarded() {
+        // The switch count changes at every second check.
         struct Restless(u64);
         impl Probe for Restless {
             fn now_ns(&mut self) -> u64 {
@@ -484,7 +482,8 @@ mod tests {
         }
         let found = measure(&mut nothing(), &settings(160, 50.0), &mut Restless(0)).unwrap();
         assert!((160..176).contains(&found.samples), "{}", found.samples);
-        // 16 samples look at the clock 96 times: a new number every 32 samples, which cost 16 at most.
+        // 16 samples read the clock 96 times: the count changes every 32 samples and spoils at most
+        // 16.
         assert!((24..=160).contains(&found.discarded), "{}", found.discarded);
         struct Hopeless(u64);
         impl Probe for Hopeless {
@@ -502,7 +501,7 @@ mod tests {
 
     #[test]
     fn between_frequent_disturbances_single_samples_are_kept() {
-        // A new number every fourth sample: no batch of 16 is ever undisturbed.
+        // The count changes at every fourth sample: no batch of 16 is undisturbed.
         struct Busy(u64);
         impl Probe for Busy {
             fn now_ns(&mut self) -> u64 {
@@ -552,7 +551,7 @@ mod tests {
         }
     }
 
-    /// Counts its runs, each of which must have been prepared.
+    /// Counts its runs and checks that each was prepared.
     struct Counting {
         operations: u64,
         scale: u64,
@@ -593,7 +592,7 @@ mod tests {
         let mut kernel = Counting::new(1, 1);
         let found = measure(&mut kernel, &settings(1, 0.0), &mut Script::new(&[0])).unwrap();
         assert_eq!((kernel.runs, found.samples, found.discarded), (16 + 3 * 16, 16, 0));
-        // A picosecond at least, whatever the clock says.
+        // At least a picosecond, for any clock.
         assert_eq!((found.median_ps, found.percentile_ps, found.worst_ps), (1, 1, 1));
         let mut times = [7; 48];
         times[9..12].fill(3);
@@ -602,7 +601,7 @@ mod tests {
     }
 
     #[test]
-    fn every_kernel_says_how_many_operations_a_run_is() {
+    fn kernels_report_their_operations_per_run() {
         let settings = CalibrationSettings::default();
         assert_eq!((settings.samples, settings.working_set_bytes), (20_000, 262_144));
         let told: Vec<_> = kernels(&settings)
@@ -629,7 +628,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_goes_as_far_as_it_says() {
+    fn runs_touch_the_reported_range() {
         use std::sync::atomic::{AtomicUsize, Ordering};
         static RUNS: AtomicUsize = AtomicUsize::new(0);
         let run = || _ = RUNS.fetch_add(1, Ordering::Relaxed);
@@ -657,7 +656,7 @@ mod tests {
     }
 
     #[test]
-    fn working_sets_are_as_large_as_is_said_and_gone_over_without_a_pattern() {
+    fn working_sets_have_the_set_size_and_no_access_pattern() {
         for (bytes, lines) in [(0, 2), (LINE - 1, 2), (3 * LINE, 3), (4 * LINE + 9, 4)] {
             assert_eq!(Loads::new(bytes).lines.len(), lines);
             assert_eq!(Stores::new(bytes).lines.len(), lines);
@@ -673,7 +672,7 @@ mod tests {
         assert_eq!(stores.random, state, "as many words as operations");
     }
 
-    /// Runs take a time that is always the same; of each batch it is said whether it is disturbed.
+    /// All runs take the same time; `disturbed` lists which batches are disturbed.
     struct Disturbing {
         took: u64,
         is_end: bool,
@@ -695,7 +694,8 @@ mod tests {
             if self.is_end { 0 } else { self.took }
         }
         fn switches(&mut self) -> u64 {
-            // Before a batch and after it; all behind the last that is told of are as that one.
+            // The count is read before and after a batch; batches past the list repeat its last
+            // entry.
             let batch = (self.looks / 2).min(self.disturbed.len() - 1);
             self.switches += u64::from(self.looks % 2 == 1 && self.disturbed[batch]);
             self.looks += 1;
@@ -703,7 +703,7 @@ mod tests {
         }
     }
 
-    /// What is measured of a kernel that counts its runs, and how many they were.
+    /// The measurement of a run-counting kernel, and the number of its runs.
     fn measured(samples: usize, disturbed: &[bool]) -> (usize, Result<Measured, Disturbed>) {
         let mut kernel = Counting::new(1, 1);
         let mut probe = Disturbing::new(5, disturbed);
@@ -733,7 +733,7 @@ mod tests {
         let (_, error) = measured(17, &[false, true]);
         let expected = Disturbed { kernel: "counting", discarded: 69, samples: 69 + 16 };
         assert_eq!(error, Err(expected));
-        // 64 are not yet: 16, 8, 4, 2 and then one at a time.
+        // 64 samples are not enough: 16, 8, 4, 2 and then one at a time.
         let mut disturbed = vec![true; 4 + 34];
         disturbed.push(false);
         let (_, found) = measured(16, &disturbed);
@@ -753,7 +753,7 @@ mod tests {
         assert_eq!(of(u64::MAX / 2, 1, 1), u64::MAX);
         assert_eq!(of(u64::MAX / 1500, 1, 3), u64::MAX);
         assert_eq!(cost_ps(&Measured::default(), 1.5), 1);
-        // A clock that goes back has measured nothing.
+        // A clock that runs backwards measures nothing.
         struct Back(u64);
         impl Probe for Back {
             fn now_ns(&mut self) -> u64 {

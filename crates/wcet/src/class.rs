@@ -1,4 +1,4 @@
-//! Cost classes: what operations of the source are charged as.
+//! Cost classes: kinds of source operations, each with one cost.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,24 +8,24 @@ use serde::{Deserialize, Serialize};
 pub enum Class {
     /// A test and the jump after it.
     Branch,
-    /// Adding, comparing, converting: of integers or of floats, which the syntax does not tell.
+    /// Adding, comparing, converting: integers or floats, which the syntax cannot distinguish.
     Arithmetic,
-    /// And, or, exclusive or, not, shifting, setting a variable: what floats have no part in, or
-    /// no other than integers.
+    /// And, or, xor, not, shift, setting a variable: operations that floats lack or that cost the
+    /// same for all types.
     Bitwise,
     /// Multiplying.
     Multiply,
-    /// Dividing, and the rest of it.
+    /// Dividing, and taking the remainder.
     Divide,
     /// Reading through a reference, an index or a field.
     Load,
-    /// Writing through a reference, an index or a field, and each part of a value that has parts.
+    /// Writing through a reference, an index or a field; one per field for a value with several.
     Store,
-    /// Calling a function and coming back, and short methods of `core`.
+    /// Calling a function and returning, and short methods of `core`.
     Call,
     /// A method of the task context.
     Service,
-    /// Entering a segment and leaving it: the executor's part.
+    /// Entering and leaving a segment: the executor's overhead.
     Segment,
 }
 
@@ -60,7 +60,7 @@ impl Class {
         }
     }
 
-    /// What it is, in a few words.
+    /// A description in a few words.
     pub const fn help(self) -> &'static str {
         match self {
             Class::Branch => "a test and the jump after it",
@@ -70,22 +70,22 @@ impl Class {
             Class::Divide => "divide, remainder",
             Class::Load => "read through a reference, index or field",
             Class::Store => "write through a reference, index or field",
-            Class::Call => "call a function and come back",
+            Class::Call => "call a function and return",
             Class::Service => "a method of the task context",
-            Class::Segment => "enter a segment and leave it",
+            Class::Segment => "enter and leave a segment",
         }
     }
 }
 
-/// How many operations of each class.
+/// Number of operations of each class.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts([u32; Class::ALL.len()]);
 
 impl Counts {
-    /// None of any.
+    /// No operations.
     pub const NONE: Counts = Counts([0; Class::ALL.len()]);
 
-    /// These; a class named twice counts once more.
+    /// Counts of these classes; a class named twice adds up.
     pub const fn of(counts: &[(Class, u32)]) -> Self {
         let mut found = Counts::NONE;
         let mut place = 0;
@@ -97,12 +97,12 @@ impl Counts {
         found
     }
 
-    /// Those of one class.
+    /// The count of one class.
     pub const fn get(&self, class: Class) -> u32 {
         self.0[class as usize]
     }
 
-    /// The classes there are any of, with their counts.
+    /// The classes with a count above zero, with their counts.
     pub fn iter(&self) -> impl Iterator<Item = (Class, u32)> + '_ {
         Class::ALL
             .into_iter()

@@ -1,11 +1,11 @@
-//! The graph as a picture, for Graphviz.
+//! A graph as a Graphviz picture.
 
 use crate::analysis::Analysis;
 use crate::graph::{EdgeKind, Graph};
 use std::fmt::Write;
 
-/// The graph in Graphviz's language, each block with its line and its cost under the profile that
-/// the analysis was made with. Loops are frames, awaits dashed edges.
+/// The graph in Graphviz's language. Each block shows its line and its cost under the profile of
+/// the analysis; loops are frames, awaits are dashed edges.
 pub fn dot(graph: &Graph, analysis: &Analysis) -> String {
     let mut text = String::new();
     // Writing to a string does not fail.

@@ -1,34 +1,33 @@
-//! A function's control-flow graph, as the attributes make it at compile time.
+//! A function's control-flow graph, made by the attributes at compile time.
 //!
-//! Guarantees of a graph that an attribute made: a loop is entered by its header
-//! alone; without the `Back` edges there is no way round; every way round that
-//! does not yield is of a loop with a bound.
+//! Guarantees of a graph made by an attribute: a loop is entered only by its header; without the
+//! `Back` edges there is no cycle; a cycle that does not yield belongs to a loop with a bound.
 
 use crate::class::Counts;
 use serde::Serialize;
 
-/// What a function can do.
+/// The control flow of a function.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Graph {
     /// The function's name.
     pub name: &'static str,
-    /// The file it stands in, as the compiler names it.
+    /// Its source file, as the compiler names it.
     pub file: &'static str,
     /// The line of its name.
     pub line: u32,
-    /// Its blocks. One without an edge out of it ends the function.
+    /// Its blocks. A block without an outgoing edge ends the function.
     pub blocks: &'static [Block],
     /// Its edges.
     pub edges: &'static [Edge],
-    /// Its loops; outer ones stand before those inside them.
+    /// Its loops; outer loops precede their inner loops.
     pub loops: &'static [Loop],
-    /// Its segments, by number: the first from the start, the others from an await each.
+    /// Its segments, by number: the first begins at the start, each other one at an await.
     pub segments: &'static [Segment],
 }
 
 impl Graph {
-    /// The segments that may come next after one; none if the task ends there always, or if there
-    /// is no such segment.
+    /// The segments that may follow a segment; empty if the task always ends there or the segment
+    /// does not exist.
     pub fn after(&self, segment: u16) -> Vec<u16> {
         let Some(first) = self.segments.get(usize::from(segment)) else { return Vec::new() };
         let mut seen = vec![false; self.blocks.len()];
@@ -60,23 +59,23 @@ pub struct Block {
     pub counts: Counts,
     /// Nanoseconds that `#[wcet]` gives.
     pub declared_ns: u64,
-    /// What it calls, each once. Reports give the names alone.
+    /// The functions it calls, each listed once.
     #[serde(serialize_with = "names")]
     pub calls: &'static [&'static Graph],
 }
 
-/// From the end of a block to the start of one.
+/// From the end of one block to the start of another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Edge {
-    /// The block left, by its place.
+    /// Index of the block it leaves.
     pub from: u16,
-    /// The block entered.
+    /// Index of the block it enters.
     pub to: u16,
-    /// How.
+    /// Kind of the edge.
     pub kind: EdgeKind,
 }
 
-/// How an edge is gone.
+/// Kind of an edge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EdgeKind {
@@ -95,26 +94,26 @@ pub struct Loop {
     pub line: u32,
     /// The block by which it is entered.
     pub header: u16,
-    /// How often its body runs at most, each time it is entered; `None`: it yields on every way round.
+    /// Most rounds per entry; `None` if every round yields.
     pub bound: Option<u64>,
     /// The loop around it.
     pub parent: Option<u16>,
-    /// The blocks of its condition, which is gone through once more than the body.
+    /// The blocks of its condition, which runs once more than the body.
     pub head: &'static [u16],
-    /// The blocks of its body, those of loops inside too.
+    /// The blocks of its body, including those of inner loops.
     pub body: &'static [u16],
 }
 
 /// The code from one await to the next.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Segment {
-    /// The line of the await before it; the function's, for the first.
+    /// The line of the preceding await; for the first segment, the function's line.
     pub line: u32,
     /// Its first block.
     pub entry: u16,
-    /// The method awaited before it; empty for the first, or if it is not known.
+    /// The method awaited before it; empty for the first segment, or if unknown.
     pub after: &'static str,
-    /// Whether that await waits for the release or for an event, so that the invocation ends there.
+    /// Whether that await waits for the release or an event, which ends the invocation.
     pub wait: bool,
 }
 

@@ -19,71 +19,71 @@ use std::io::Read;
 use std::path::Path;
 use toml::Spanned;
 
-/// Bytes of the longest profile.
+/// Size limit of a profile, in bytes.
 const LONGEST_FILE: u64 = 1 << 20;
-/// The dearest operation: a millisecond.
+/// Highest cost of an operation: a millisecond.
 const DEAREST_PS: u64 = 1_000_000_000;
-/// What `format` must say.
+/// Required value of `format`.
 const FORMAT: u32 = 1;
 
-/// What operations cost.
+/// Costs of operations.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CostProfile {
-    /// What to call it: the file's path, or "built-in".
+    /// Its name in reports: the file's path, or "built-in".
     pub name: String,
-    /// The machine measured; none for figures that no machine gave.
+    /// The measured machine; none for the built-in figures.
     pub machine: Option<Machine>,
     /// How it was measured.
     pub method: Option<Method>,
-    /// What was measured, by class.
+    /// Measurements, by class.
     pub measured: BTreeMap<Class, Measured>,
-    /// What the packet path costs; none in a profile from before it was measured.
+    /// Costs of the packet path; none in profiles without them.
     pub path: Option<PathCosts>,
     /// Picoseconds, in the order of [`Class::ALL`].
     cost_ps: [u64; Class::ALL.len()],
 }
 
-/// What the packet path of a card costs, in picoseconds.
+/// Costs of a card's packet path, in picoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PathCosts {
     /// A turn without packets.
     pub turn_ps: u64,
-    /// A packet of the shortest frame, from a wire through `rss` to a target ring, its part of the
-    /// turn included.
+    /// A packet of the shortest frame, from a wire through `rss` to a target ring, with its share
+    /// of the turn.
     pub packet_ps: u64,
-    /// Waking a target core that sleeps, which a turn may do once for each queue.
+    /// Waking a sleeping target core; a turn may do so once per queue.
     pub doorbell_ps: u64,
 }
 
 impl PathCosts {
-    /// Nanoseconds of a turn that rings so many queues' doorbells, its packets aside.
+    /// Nanoseconds of a turn that rings the doorbells of `queues` queues, without its packets.
     pub fn turn_ns(&self, queues: u16) -> u64 {
         let bells_ps = self.doorbell_ps.saturating_mul(queues.into());
         self.turn_ps.saturating_add(bells_ps).div_ceil(1_000)
     }
 
-    /// Nanoseconds of a packet.
+    /// Nanoseconds per packet.
     pub fn packet_ns(&self) -> u64 {
         self.packet_ps.div_ceil(1_000)
     }
 
-    /// Figures that no machine gave.
+    /// Assumed figures, not measured.
     pub const BUILT_IN: PathCosts =
         PathCosts { turn_ps: 1_000_000, packet_ps: 250_000, doorbell_ps: 3_000_000 };
 }
 
-/// The machine that a profile was measured on.
+/// The machine on which a profile was measured.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Machine {
-    /// The processor, as it calls itself.
+    /// The processor's model name.
     pub cpu: String,
     /// The kernel's name and release.
     pub kernel: String,
     /// The day, UTC: `2025-01-31`.
     pub date: String,
-    /// How the measuring code was compiled: `release` or `debug`.
+    /// Build profile of the measuring code: `release` or `debug`.
     pub build: String,
 }
 
@@ -91,36 +91,36 @@ pub struct Machine {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Method {
-    /// In words.
+    /// Description in words.
     pub description: String,
     /// Samples of each kernel.
     pub samples: u64,
-    /// Which of the sorted samples counts, in percent.
+    /// The percentile of the samples that becomes the cost, in percent.
     pub percentile: f64,
-    /// By what its cost is multiplied.
+    /// Factor on the measured cost.
     pub margin: f64,
-    /// Bytes that loads and stores go over.
+    /// Size of the memory that loads and stores access.
     pub working_set_bytes: u64,
 }
 
-/// What was measured of one class, in picoseconds for one operation.
+/// Measurements of one class, in picoseconds per operation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Measured {
-    /// The middle sample.
+    /// The median sample.
     pub median_ps: u64,
     /// The sample at the method's percentile, before the margin.
     pub percentile_ps: u64,
-    /// The longest single run of those kept.
+    /// The longest single run among the kept samples.
     pub worst_ps: u64,
-    /// Samples kept.
+    /// Number of kept samples.
     pub samples: u64,
-    /// Samples during which the thread was switched out, not kept.
+    /// Number of samples discarded because the thread was switched out.
     pub discarded: u64,
 }
 
 impl CostProfile {
-    /// A profile of these costs, each class at one picosecond if it is not named.
+    /// A profile with these costs; a class that is not named costs one picosecond.
     pub fn of(name: impl Into<String>, costs: &[(Class, u64)]) -> Self {
         let mut profile = CostProfile {
             name: name.into(),
@@ -136,8 +136,8 @@ impl CostProfile {
         profile
     }
 
-    /// Conservative figures that no machine gave: every load misses all caches, every branch is
-    /// mispredicted, at about two gigahertz.
+    /// Conservative assumed figures: every load misses all caches, every branch is mispredicted, at
+    /// about two gigahertz.
     pub fn built_in() -> Self {
         let profile = CostProfile::of(
             "built-in (conservative, measured on no machine)",
@@ -157,15 +157,14 @@ impl CostProfile {
         CostProfile { path: Some(PathCosts::BUILT_IN), ..profile }
     }
 
-    /// One operation of a class, in picoseconds.
+    /// Cost of one operation of a class, in picoseconds.
     pub fn cost_ps(&self, class: Class) -> u64 {
         self.cost_ps[class as usize]
     }
 
     /// Reads a profile.
     ///
-    /// # Errors
-    /// The file cannot be read, or what [`CostProfile::parse`] says of its text.
+    /// # Errors The file cannot be read, or [`CostProfile::parse`] rejects its text.
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
         let about =
             |message: String| ConfigError { file: Some(path.into()), message, ..<_>::default() };
@@ -183,8 +182,8 @@ impl CostProfile {
 
     /// Reads a profile's text; `file` is for messages.
     ///
-    /// # Errors
-    /// Not TOML, an unknown or missing key, a wrong type, a cost that is not allowed: with the line.
+    /// # Errors Not TOML, an unknown or missing key, a wrong type, or a cost out of range; the
+    /// error names the line.
     pub fn parse(text: &str, file: Option<&Path>) -> Result<Self, ConfigError> {
         let refuse = |span: Option<std::ops::Range<usize>>, key: String, message: String| {
             let file = Some(file.unwrap_or(Path::new("profile")).into());
@@ -251,10 +250,10 @@ impl CostProfile {
             path: self.path.map(|path| Spanned::new(0..0, path)),
             measured: self.measured.clone(),
         };
-        // Strings, integers and tables of them have a form in TOML always.
+        // Strings, integers and tables of them always have a TOML form.
         let body = toml::to_string_pretty(&file).unwrap_or_default();
         format!(
-            "# What one operation costs, in picoseconds. Bounds from it are bounds under this\n\
+            "# The cost of one operation, in picoseconds. Bounds from it are bounds under this\n\
              # profile: they do not hold on a machine that is slower, or busy otherwise.\n{body}"
         )
     }
@@ -280,7 +279,7 @@ struct File {
 struct Costs {
     branch_ps: Spanned<u64>,
     arithmetic_ps: Spanned<u64>,
-    /// Profiles from before there was the class have none: what is left out costs as arithmetic.
+    /// Older profiles lack this class; it then costs as much as arithmetic.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     bitwise_ps: Option<Spanned<u64>>,
     multiply_ps: Spanned<u64>,
@@ -381,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told_with_file_line_and_key() {
+    fn profile_errors_name_file_line_and_key() {
         let line =
             |text: &str, part: &str| text.lines().position(|line| line.contains(part)).unwrap() + 1;
         let text = with("load_ps = 120000", "load_ps = 0");
@@ -416,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn the_path_costs_nanoseconds_rounded_up_and_never_few_for_being_many() {
+    fn path_costs_round_up_and_saturate() {
         let path = |turn_ps, packet_ps, doorbell_ps| PathCosts { turn_ps, packet_ps, doorbell_ps };
         assert_eq!(path(1_000, 1, 0).turn_ns(9), 1);
         assert_eq!(path(1_001, 1, 0).turn_ns(9), 2);
@@ -443,7 +442,8 @@ mod tests {
             for (found, is_allowed) in
                 [(0, false), (1, true), (1_000_000_000, true), (1_000_000_001, false)]
             {
-                // The class of a segment begins with another name, so that the line is the key's.
+                // The key of a segment's class begins with another name, so that the line is the
+                // key's.
                 let new = format!("{key} = {found}");
                 assert_eq!(is_read(&old, &new), is_allowed, "{new}");
             }
@@ -453,7 +453,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_read_up_to_its_longest_and_no_further() {
+    fn profiles_above_the_size_limit_are_refused() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("p.toml");
         let mut text = CostProfile::built_in().to_toml() + "#";
@@ -468,7 +468,7 @@ mod tests {
     }
 
     #[test]
-    fn the_key_is_that_of_the_line() {
+    fn errors_find_the_key_of_their_line() {
         let text = "format = 1\n[cost]\nload_ps = 1\n# note\n[ measured . load ]\nsamples = 2\n";
         let key = |part: &str| key_at(text, text.find(part).unwrap());
         assert_eq!(key("format"), "format");

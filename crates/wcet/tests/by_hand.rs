@@ -1,4 +1,4 @@
-//! Graphs made by hand: what breaks the promises of a graph is refused, never wrong.
+//! Graphs made by hand: a graph that breaks the guarantees is refused, never given a wrong bound.
 
 use picnic_wcet::{
     Block, Class, CostProfile, Counts, Edge, EdgeKind, Graph, Loop, Segment, analyse, bounds, dot,
@@ -88,26 +88,26 @@ fn a_picture_names_blocks_loops_and_bounds() {
     assert_eq!(text.matches('{').count(), text.matches('}').count());
 }
 
-/// Nanoseconds that are within one of what 64 bits hold in picoseconds.
+/// Nanoseconds just below the limit of 64 bits in picoseconds.
 const NEARLY: u64 = u64::MAX / 1000;
 /// No bound.
 const TOP: u64 = u64::MAX;
 
 #[test]
-fn a_sum_past_the_top_is_no_bound_and_not_a_small_one() {
+fn overflowing_sums_mean_no_bound() {
     let told = |graph: Graph| bounds(&graph, &CostProfile::built_in()).unwrap().segments.to_vec();
-    // Alone it is a bound still.
+    // Alone it still has a bound.
     let alone = Graph { blocks: const { &[block(NEARLY)] }, edges: &[], loops: &[], ..GOOD };
     assert_eq!(told(alone), [NEARLY]);
     let more = Graph { blocks: const { &[block(NEARLY + 1)] }, ..alone };
     assert_eq!(told(more), [TOP], "by its picoseconds");
 
-    // A block and what it calls; both of two calls.
+    // A block and its calls; both of two calls.
     static CALLED: Graph = Graph { blocks: &[block(1)], edges: &[], loops: &[], ..GOOD };
     static CALLS: Block = Block { calls: &[&CALLED], ..block(NEARLY) };
     assert_eq!(told(Graph { blocks: std::slice::from_ref(&CALLS), ..alone }), [TOP]);
 
-    // Its operations: with what is declared, and by themselves.
+    // Operations: with the declared time, and alone.
     let dear = CostProfile::of("dear", &[(Class::Load, 1 << 63), (Class::Store, 1 << 63)]);
     static LOADS: Block =
         Block { counts: Counts::of(&[(Class::Load, 1), (Class::Store, 1)]), ..block(1) };
@@ -117,7 +117,7 @@ fn a_sum_past_the_top_is_no_bound_and_not_a_small_one() {
         assert_eq!(bounds(&graph, &dear).unwrap().segments[..], [TOP]);
     }
 
-    // A block behind another.
+    // A block after another.
     let behind = Graph {
         blocks: const { &[block(NEARLY), block(1)] },
         edges: const { &[edge(0, 1, EdgeKind::Next)] },
@@ -125,7 +125,7 @@ fn a_sum_past_the_top_is_no_bound_and_not_a_small_one() {
     };
     assert_eq!(told(behind), [TOP]);
 
-    // A loop that is left, behind a block; one that yields for ever, behind a block.
+    // A loop that is left, after a block; a loop that yields for ever, after a block.
     let left = Graph { blocks: const { &[block(NEARLY), block(1), block(0), block(0)] }, ..GOOD };
     assert_eq!(told(left), [TOP]);
     let yields = Graph {
@@ -137,7 +137,7 @@ fn a_sum_past_the_top_is_no_bound_and_not_a_small_one() {
     };
     assert_eq!(told(yields), [TOP, 1]);
 
-    // A loop's rounds, and the way out of it: 2 rounds of a half each, then the condition.
+    // A loop's rounds and its exit: 2 rounds of a half each, then the condition.
     let rounds = Graph {
         blocks: const { &[block(0), block(1), block(NEARLY / 2), block(0)] },
         loops: const {
@@ -148,9 +148,9 @@ fn a_sum_past_the_top_is_no_bound_and_not_a_small_one() {
     assert_eq!(told(rounds), [TOP]);
 }
 
-/// From the midst of a loop: the rest of the round, then the rounds that are left, then out.
+/// From inside a loop: the rest of the round, the remaining rounds, then the exit.
 #[test]
-fn what_is_left_of_a_loop_adds_up_to_no_bound_too() {
+fn overflowing_loop_remainders_mean_no_bound() {
     const MIDST: Graph = Graph {
         edges: &[
             edge(0, 1, EdgeKind::Next),
@@ -175,16 +175,16 @@ fn what_is_left_of_a_loop_adds_up_to_no_bound_too() {
         |blocks| bounds(&Graph { blocks, ..MIDST }, &CostProfile::built_in()).unwrap().segments[1];
     static SMALL: [Block; 5] = [block(0), block(1), block(10), block(100), block(1000)];
     assert_eq!(told(&SMALL), 100 + 4 * 11 + 1 + 1000);
-    // The rest of the round, and a round of another way.
+    // The rest of the round, and a round on another path.
     static ROUND: [Block; 5] = [block(0), block(0), block(1), block(NEARLY), block(0)];
     assert_eq!(told(&ROUND), TOP);
-    // The rest of the round, and the condition before the way out.
+    // The rest of the round, and the condition before the exit.
     static OUT: [Block; 5] = [block(0), block(1), block(0), block(NEARLY), block(0)];
     assert_eq!(told(&OUT), TOP);
 }
 
 #[test]
-fn a_part_of_a_nanosecond_is_one() {
+fn fractions_of_a_nanosecond_round_up() {
     static STORE: Block = Block { counts: Counts::of(&[(Class::Store, 1)]), ..block(0) };
     let graph = Graph { blocks: std::slice::from_ref(&STORE), edges: &[], loops: &[], ..GOOD };
     for (ps, ns) in [(1, 1), (999, 1), (1000, 1), (1001, 2)] {
@@ -204,7 +204,7 @@ fn a_loop_around_itself_is_refused() {
 }
 
 #[test]
-fn a_picture_says_what_a_yield_waits_for() {
+fn pictures_name_the_awaited_method() {
     for (wait, after, expected) in [
         (false, "", "b0 -> b0 [style=dashed label=\"await\"];"),
         (false, "send", "b0 -> b0 [style=dashed label=\"send\"];"),
@@ -224,7 +224,7 @@ fn a_picture_says_what_a_yield_waits_for() {
 }
 
 #[test]
-fn the_built_in_profile_is_what_its_page_says() {
+fn built_in_profile_matches_its_page() {
     let profile = CostProfile::built_in();
     let costs: Vec<_> = Class::ALL.iter().map(|&class| (class, profile.cost_ps(class))).collect();
     let expected = [
@@ -244,7 +244,7 @@ fn the_built_in_profile_is_what_its_page_says() {
 }
 
 #[test]
-fn what_leads_one_past_the_last_is_refused() {
+fn indices_one_past_the_end_are_refused() {
     let edges = |edges: Vec<Edge>| Graph { edges: Vec::leak(edges), ..GOOD };
     let with = |extra: Edge| edges([GOOD.edges, &[extra]].concat());
     for extra in [
@@ -269,7 +269,7 @@ fn what_leads_one_past_the_last_is_refused() {
     assert_eq!(told(segments(vec![Segment { entry: 4, ..START }, START])), first);
 }
 
-/// A graph whose block calls another as often as is said, and so on.
+/// A chain of `depth` blocks, each calling the next `times` times.
 fn calls(depth: usize, times: usize) -> &'static Graph {
     let mut graph = Graph { blocks: const { &[block(1)] }, edges: &[], loops: &[], ..GOOD };
     for _ in 0..depth {
@@ -281,16 +281,16 @@ fn calls(depth: usize, times: usize) -> &'static Graph {
 }
 
 #[test]
-fn calls_go_so_deep_and_what_is_called_often_is_looked_at_once() {
+fn call_depth_is_limited_and_callees_are_analysed_once() {
     let profile = CostProfile::built_in();
     assert_eq!(bounds(calls(256, 1), &profile).unwrap().segments[..], [1]);
     assert_eq!(told(*calls(257, 1)), "hand: calls go deeper than 256 functions");
-    // Looked at anew for each call, these would be 2^40.
+    // Without memoisation, this would take 2^40 calls.
     assert_eq!(bounds(calls(40, 2), &profile).unwrap().segments[..], [1 << 40]);
 }
 
 #[test]
-fn from_where_no_way_ends_there_is_no_bound() {
+fn paths_without_an_end_have_no_bound() {
     let graph = Graph {
         blocks: const { &[block(1), block(10)] },
         edges: const { &[edge(0, 1, EdgeKind::Next), edge(1, 1, EdgeKind::Back(0))] },
@@ -304,7 +304,7 @@ fn from_where_no_way_ends_there_is_no_bound() {
 }
 
 #[test]
-fn a_loop_that_yields_and_never_waits_has_no_bound_beside_a_way_that_ends() {
+fn endless_yielding_loops_have_no_remaining_bound() {
     let graph = Graph {
         blocks: const { &[block(1), block(10), block(100), block(1000)] },
         edges: const {
@@ -348,7 +348,7 @@ fn a_called_function_begins_with_its_first_segment() {
 }
 
 #[test]
-fn segments_that_may_come_next_are_told_in_order() {
+fn following_segments_are_listed_in_order() {
     let graph = Graph {
         edges: const {
             &[
@@ -367,7 +367,7 @@ fn segments_that_may_come_next_are_told_in_order() {
         [0, 1, 2, 3].map(|segment| graph.after(segment)),
         [vec![1, 2], vec![2], vec![], vec![]]
     );
-    // A first block that is not there leads nowhere.
+    // A missing first block leads nowhere.
     let graph = Graph { segments: const { &[Segment { entry: 9, ..START }] }, ..graph };
     assert!(graph.after(0).is_empty());
 }
@@ -435,14 +435,14 @@ fn the_whole_picture() {
     assert_eq!(dot(&graph, &analysis), expected);
 }
 
-// ---------------------------------------------------------------- every way, one by one
+// ---------------------------------------------------------------- every path, one by one
 
-/// What a function is written as.
+/// Statements of a generated function.
 #[derive(Clone, Debug)]
 enum Statement {
     Step,
     Either(Vec<Statement>, Vec<Statement>),
-    /// So many rounds at most, of a condition and a body.
+    /// At most `.0` rounds of a condition and a body.
     Loop(u64, Vec<Statement>, Vec<Statement>),
     Leave,
     /// Whether it waits.
@@ -474,17 +474,17 @@ fn statements() -> impl Strategy<Value = Vec<Statement>> {
     })
 }
 
-/// Of a loop: the one around it, its first block, its bound, and the blocks of condition and body.
+/// A loop: its parent, first block, bound, and the blocks of condition and body.
 type WrittenLoop = (Option<u16>, u16, u64, Vec<u16>, Vec<u16>);
 
-/// A graph being made of statements.
+/// A graph under construction from statements.
 #[derive(Default)]
 struct Written {
     blocks: u16,
     edges: Vec<Edge>,
     loops: Vec<WrittenLoop>,
     segments: Vec<Segment>,
-    /// Loops that are open: number, whether in the condition, and who leaves it.
+    /// Open loops: number, whether in the condition, and the blocks that leave it.
     open: Vec<(usize, bool, Vec<u16>)>,
 }
 
@@ -492,7 +492,7 @@ impl Written {
     fn block(&mut self) -> u16 {
         let block = self.blocks;
         self.blocks += 1;
-        // Of a loop around, it stands in the body, were it in the condition of one inside.
+        // A loop in the condition of an inner loop belongs to the body of the outer one.
         for (depth, (number, is_head, _)) in self.open.iter().enumerate() {
             let is_innermost = depth + 1 == self.open.len();
             let around = &mut self.loops[*number];
@@ -508,7 +508,7 @@ impl Written {
         to
     }
 
-    /// Goes on from a block; where it ends, if it does not leave a loop.
+    /// Continues from a block; returns the last block unless the statements leave a loop.
     fn all(&mut self, list: &[Statement], mut at: u16) -> Option<u16> {
         for statement in list {
             at = self.one(statement, at)?;
@@ -596,7 +596,7 @@ impl Written {
 /// By loop: runs of its body since it was entered, and whether one has begun in this round.
 type Rounds = Vec<(u64, bool)>;
 
-/// The dearest way from a block to its end, each gone step by step.
+/// The most expensive path from a block to its end, followed step by step.
 struct Ways<'g> {
     graph: &'g Graph,
     waits_only: bool,
@@ -609,7 +609,7 @@ impl Ways<'_> {
         around.head.contains(&block) || around.body.contains(&block)
     }
 
-    /// None if a loop has run its body too often by then.
+    /// None if a loop has exceeded its bound.
     fn arrive(&self, block: u16, rounds: &Rounds) -> Option<Rounds> {
         let mut rounds = rounds.clone();
         for (number, around) in self.graph.loops.iter().enumerate() {
@@ -669,7 +669,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
 
     #[test]
-    fn bounds_are_those_of_the_dearest_way(
+    fn bounds_equal_the_most_expensive_path(
         list in statements(),
         costs in prop::collection::vec(0..100_u64, 1..40),
     ) {

@@ -1,21 +1,21 @@
-//! What does not compile, each with the line and the words that tell of it.
+//! Sources that must not compile, with line and text of each error.
 //!
-//! Files in `tests/refused` mark their lines: `//~ WORDS` for an error on that
-//! line whose message has these words. There are no other errors. They are
-//! compiled by `rustc` alone, against the library that this test was built with.
+//! Files in `tests/refused` mark their lines: `//~ WORDS` expects an error on that line whose
+//! message contains these words. No other error may occur. The files are compiled by `rustc` alone,
+//! against the library that this test was built with.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What the files use: a task context and a few functions.
+/// Definitions for these files: a task context and a few functions.
 const PRELUDE: &str = "tests/refused/prelude.in";
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Libraries of this crate beside the test, the newest first: older ones may be left of other builds.
+/// Builds of this library, newest first; old ones may remain.
 fn libraries() -> Vec<PathBuf> {
     let test = std::env::current_exe().unwrap();
     let folder = test.parent().unwrap();
@@ -40,7 +40,7 @@ fn compile(source: &Path, format: &str) -> String {
     for library in libraries() {
         let output = Command::new(std::env::var_os("RUSTC").unwrap_or("rustc".into()))
             .args(["--edition=2024", "--crate-type=lib", "--emit=metadata", "-o"])
-            // Never a device: the compiler puts a file in the place of what it finds there.
+            // Never a device: the compiler would replace it with its output.
             .arg(folder.path().join("refused.rmeta"))
             .arg(format!("--error-format={format}"))
             .arg(format!("--extern=picnic_wcet={}", library.display()))
@@ -50,7 +50,7 @@ fn compile(source: &Path, format: &str) -> String {
             .output()
             .expect("rustc");
         said = String::from_utf8(output.stderr).unwrap();
-        // A library whose own libraries are of another build says nothing of the source.
+        // A library whose dependencies are from another build proves nothing about the source.
         if !said.contains("E0460") && !said.contains("E0463") && !said.contains("E0786") {
             return said;
         }
@@ -101,7 +101,7 @@ macro_rules! refused {
     ($($name:ident)*) => {
         $(#[test] fn $name() { check(concat!(stringify!($name), ".rs")); })*
 
-        /// Each file has its test.
+        /// Each file has a test.
         #[test]
         fn no_file_is_forgotten() {
             let mut files: Vec<_> = std::fs::read_dir(root().join("tests/refused")).unwrap()
@@ -119,13 +119,13 @@ macro_rules! refused {
 refused! { loops bounds signatures calls unknown recursion mutual_recursion awaits times }
 
 #[test]
-fn an_unknown_call_is_told_with_its_remedy() {
+fn unknown_calls_are_reported_with_a_remedy() {
     let said = compile(&root().join("tests/refused/unknown.rs"), "human");
     assert!(said.contains("put `#[bounded]` on the function called"), "{said}");
 }
 
 #[test]
-fn what_is_right_compiles_without_a_warning() {
+fn correct_sources_compile_without_warnings() {
     let said = compile(&root().join("tests/accepted/accepted.rs"), "short");
     assert_eq!(said, "");
 }

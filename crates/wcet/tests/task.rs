@@ -9,13 +9,13 @@ use std::task::{Context, Poll, Waker};
 
 // ---------------------------------------------------------------- a bare executor
 
-/// A task context that notes what it is told.
+/// A task context that records its calls.
 #[derive(Clone, Default)]
 struct Card {
     told: Rc<RefCell<Vec<u16>>>,
 }
 
-/// Pending once, as every await of a task context is.
+/// Pending once, like every await of a task context.
 struct Once(bool);
 
 impl Future for Once {
@@ -41,7 +41,7 @@ impl Card {
     fn count(&self, _what: u32) {}
 }
 
-/// Runs a task; the segments in the order in which they ran.
+/// Runs a task; returns its segments in the order in which they ran.
 fn segments_of<F: Future>(make: impl FnOnce(Card) -> F, most: usize) -> Vec<u16> {
     let card = Card::default();
     let mut task = pin!(make(card.clone()));
@@ -57,7 +57,7 @@ fn segments_of<F: Future>(make: impl FnOnce(Card) -> F, most: usize) -> Vec<u16>
     ran
 }
 
-/// The graph has a way from each segment that ran to the next.
+/// Checks that the graph has a path between consecutive segments.
 fn follows(graph: &Graph, ran: &[u16]) {
     for pair in ran.windows(2) {
         let next = graph.after(pair[0]);
@@ -65,7 +65,7 @@ fn follows(graph: &Graph, ran: &[u16]) {
     }
 }
 
-/// One nanosecond for each operation of these classes, next to nothing for the others.
+/// One nanosecond per operation of these classes, next to nothing for the others.
 fn profile(classes: &[Class]) -> CostProfile {
     let costs: Vec<_> = Class::ALL
         .iter()
@@ -167,11 +167,11 @@ async fn periodic(card: Card, mut rounds: u32) {
 }
 
 #[test]
-fn a_periodic_tasks_segments_go_round() {
-    // From the start: 10 and four times 10. From the yield: 100, then three more rounds without
-    // one, the wait, nothing. From the wait: as from the start.
+fn periodic_tasks_repeat_their_segments() {
+    // From the start: 10 and four times 10. From the yield: 100, three more rounds without one,
+    // then the wait. From the wait: as from the start.
     assert_eq!(ns(&periodic::GRAPH), [50, 130, 50]);
-    // To the wait: each round may yield, and cost 110.
+    // To the wait: each round may yield and costs 110.
     assert_eq!(remaining(&periodic::GRAPH), [450, 430, 450]);
     let ran = segments_of(|card| periodic(card, 3), 12);
     assert_eq!(ran, [0, 2, 1, 1, 1, 1, 2, 1, 1, 1, 1, 2]);
@@ -188,7 +188,7 @@ async fn endless(card: Card) {
 }
 
 #[test]
-fn a_task_that_never_waits_has_no_bound_of_what_remains() {
+fn tasks_that_never_wait_have_no_remaining_bound() {
     assert_eq!(ns(&endless::GRAPH), [10, 10]);
     assert_eq!(remaining(&endless::GRAPH), [u64::MAX, u64::MAX]);
     assert_eq!(segments_of(endless, 4), [0, 1, 1, 1]);
@@ -232,7 +232,7 @@ fn loops_multiply_and_awaits_nest() {
     let ran = segments_of(|card| nested(card, &[1, 2]), 10);
     assert_eq!(ran, [0, 1, 2, 3], "the inner await is told before the outer");
     follows(&nested::GRAPH, &ran);
-    // Without a first word, the async block ends early and its await is not reached.
+    // Without a first word, the async block ends before its await.
     let ran = segments_of(|card| nested(card, &[]), 10);
     assert_eq!(ran, [0, 1, 2]);
     let loops: Vec<_> =
@@ -267,7 +267,7 @@ async fn chosen(card: Card, which: Option<u32>) -> u32 {
 }
 
 #[test]
-fn the_dearest_way_through_matches_and_closures_counts() {
+fn most_expensive_path_through_matches_and_closures_counts() {
     // Guard (30) and third arm (100), or the fourth with its guard (30 + 110); the
     // closure of `map_or`.
     let error_free = ns(&chosen::GRAPH);

@@ -1,5 +1,5 @@
-//! A card with a firewall against an oracle that shares no code with it: it reads the text of the
-//! rules and the bytes of the frames for itself, slowly.
+//! A card with a firewall against an oracle that shares no code with it: the oracle reads the
+//! rules' text and the frames' bytes itself, slowly.
 
 use picnic_control::{Launch, Registries, Report};
 use picnic_core::config::{CardFile, Sections};
@@ -33,7 +33,7 @@ fn sections() -> Sections {
 }
 
 fn address(random: &mut Random, v6: bool) -> String {
-    // Few networks, so that rules and packets meet.
+    // Few networks, so that rules match packets.
     let (a, b) = (random.below(3), random.below(4));
     if v6 { format!("2001:db8:{a}::{b}") } else { format!("10.{a}.0.{b}") }
 }
@@ -108,7 +108,7 @@ fn frame(random: &mut Random) -> Vec<u8> {
     frame
 }
 
-/// What becomes of a frame.
+/// The fate of a frame.
 #[derive(Clone, Copy, PartialEq)]
 enum Fate {
     Accept,
@@ -116,8 +116,8 @@ enum Fate {
     Unreadable,
 }
 
-/// The line that decides a frame, 0 for the default, and what it decides; `None` if the frame is
-/// no IP.
+/// The line that decides a frame, 0 for the default, and its decision; `None` if the frame is not
+/// IP.
 fn oracle(rules: &str, frame: &[u8]) -> Option<(usize, Fate)> {
     let mut at = 12;
     while frame[at..at + 2] == [0x81, 0x00] {
@@ -151,7 +151,7 @@ fn oracle(rules: &str, frame: &[u8]) -> Option<(usize, Fate)> {
         let bit = |bytes: &[u8], n: usize| bytes[n / 8] >> (7 - n % 8) & 1;
         network.len() == address.len() && (0..length).all(|n| bit(&network, n) == bit(address, n))
     };
-    // A fragment has ports, for whoever puts it together.
+    // The reassembled packet has ports.
     let hides_ports = [6, 17].contains(&protocol) && is_fragment;
     let port_within = |text: &str, which: usize| {
         let Some(ports) = ports else { return text == "any" };
@@ -188,7 +188,7 @@ fn oracle(rules: &str, frame: &[u8]) -> Option<(usize, Fate)> {
     Some((0, default))
 }
 
-/// What the rules say of themselves: the line, 0 for the default, and its verdict.
+/// The rules' own explanation: the line, 0 for the default, and its verdict.
 fn explained(rules: &Rules, frame: &[u8]) -> Option<(usize, Verdict)> {
     let packet = Tuple::of(&layers::parse(frame), frame)?;
     let (verdict, rule) = rules.verdict(&packet);
@@ -224,7 +224,7 @@ fn run(card: &CardFile) -> (Report, Filters) {
 }
 
 #[test]
-fn every_rule_counts_what_the_oracle_says_at_both_places() {
+fn rule_counters_match_the_oracle_at_both_places() {
     let mut random = Random(0x1234_5678_9abc_def1);
     for round in 0..6 {
         let text = rules(&mut random, [1, 5, 20, 60, 200, 800][round]);
@@ -280,7 +280,7 @@ fn a_program_without_sciron_refuses_its_section() {
 }
 
 #[test]
-fn wrong_rules_are_told_with_the_cards_line_and_their_own() {
+fn wrong_rules_name_the_cards_line_and_their_own() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("bad.rules"), "tcp any any any 22 allow\n").unwrap();
     let path = folder.path().join("card.toml");
@@ -309,7 +309,7 @@ fn rules_for_both_sides_are_on_both_lists() {
     let both = Installation { place: Place::Driver, sides: Sides::Both };
     let done = rules.install(&filters, &both).unwrap();
     assert_eq!((done.added, filters.list().len()), (4, 4));
-    // To one side: what is on the other goes.
+    // On one side only: the filters on the other side are removed.
     let done = rules.install(&filters, &Installation { sides: Sides::Tx, ..both }).unwrap();
     assert_eq!((done.kept, done.removed), (2, 2));
 }

@@ -1,4 +1,4 @@
-//! The file of rules: what is read, what is refused and how, what is found in it.
+//! The rules file: parsing, errors, findings.
 
 use picnic_filter::{FiveTuple, PortRange, Prefix, Protocol, Unreadable};
 use picnic_sciron::{Pair, Rule, Rules, Verdict};
@@ -27,7 +27,7 @@ fn a_file_is_read_with_comments_blanks_and_a_default() {
 }
 
 #[test]
-fn faults_name_line_field_found_and_allowed() {
+fn faults_name_line_field_found_and_allowed_values() {
     let cases = [
         (
             "tcp any any 22 accept",
@@ -51,7 +51,7 @@ fn faults_name_line_field_found_and_allowed() {
         ),
         (
             "any any 10.0.0/8 any any drop",
-            "rules:1: destination: found 10.0.0/8, allowed: any, an address, or a prefix as in 10.0.0.0/8 or 2001:db8::/32",
+            "rules:1: destination: found 10.0.0/8, allowed: any, an address, or a prefix such as 10.0.0.0/8 or 2001:db8::/32",
         ),
         (
             "any 10.0.0.0/8 ::1 any any drop",
@@ -59,11 +59,11 @@ fn faults_name_line_field_found_and_allowed() {
         ),
         (
             "tcp any any 5-4 any drop",
-            "rules:1: source_ports: found 5-4, allowed: any, a port, or a range as in 1024-2047, of 0 to 65535, low first",
+            "rules:1: source_ports: found 5-4, allowed: any, a port, or a range such as 1024-2047, from 0 to 65535, low first",
         ),
         (
             "tcp any any any 65536 drop",
-            "rules:1: destination_ports: found 65536, allowed: any, a port, or a range as in 1024-2047, of 0 to 65535, low first",
+            "rules:1: destination_ports: found 65536, allowed: any, a port, or a range such as 1024-2047, from 0 to 65535, low first",
         ),
         (
             "icmp any any any 8 drop",
@@ -88,7 +88,7 @@ fn faults_name_line_field_found_and_allowed() {
     for (text, message) in cases {
         assert_eq!(told(text), message);
     }
-    // All of them, each on a line of its own, but no more than anybody reads.
+    // All of them, one per line, up to a readable number.
     let many = "x\n".repeat(30);
     assert_eq!(told(&many).lines().count(), 20);
     let long = format!("{} any any any any drop", "x".repeat(100_000));
@@ -121,20 +121,20 @@ tcp 2001:db8::/32 any any any accept
 }
 
 #[test]
-fn a_file_has_as_many_rules_as_a_list_of_filters_holds() {
+fn rules_per_file_are_limited_by_the_filter_list() {
     let mut text = "tcp any any any 22 drop\n".repeat(picnic_sciron::rules::MOST_RULES);
     text.push_str("default drop\n");
     assert_eq!(text.parse::<Rules>().unwrap().rules.len(), picnic_sciron::rules::MOST_RULES);
     text.push_str("# and one more\ntcp any any any 22 drop\nno rule\n");
     let most = picnic_sciron::rules::MOST_RULES;
-    // The file is not read on: what follows is not told.
+    // Reading stops here, so later faults are not listed.
     let told = told(&text);
     assert_eq!(told, format!("rules:{}: found more than {most} rules, allowed: no more", most + 3));
 }
 
-/// In one field alone there is no packet for both; without that field there are.
+/// Rules disjoint in one field have no packet in common; without that field they do.
 #[test]
-fn rules_that_are_apart_in_one_field_do_not_overlap() {
+fn rules_disjoint_in_one_field_do_not_overlap() {
     let cases = [
         ("tcp any any any any", "udp any any any any", "any any any any any"),
         ("any 10.0.0.0/8 any any any", "any 11.0.0.0/8 any any any", "any any any any any"),
@@ -150,7 +150,7 @@ fn rules_that_are_apart_in_one_field_do_not_overlap() {
         ("any any any 1-5 any", "any any any 6-9 any", "any any any 5-9 any"),
         ("any any any any 6-9", "any any any any 1-5", "any any any any 1-6"),
         ("icmp any any any any", "any any any any 80", "any any any any any"),
-        // Over IPv6 what is behind an authentication header is the packet's protocol too.
+        // In IPv6, the protocol after an authentication header also counts.
         ("ah 10.0.0.0/8 any any any", "udp any any any any", "ah any any any any"),
         ("ah any any any any", "udp 10.0.0.0/8 any any any", "udp any any any 53"),
         ("ah ::/0 any any any", "any 10.0.0.0/8 any any any", "any any any any 53"),
@@ -171,8 +171,8 @@ fn rules_that_are_apart_in_one_field_do_not_overlap() {
 }
 
 #[test]
-fn a_hundred_overlaps_are_told_and_all_are_counted() {
-    // Each rule for a source port meets each for a destination port.
+fn a_hundred_overlaps_are_listed_and_all_are_counted() {
+    // Each rule for a source port overlaps each for a destination port.
     let mut text: String = (1..=15).map(|n| format!("tcp any any {n} any accept\n")).collect();
     text.extend((1..=15).map(|n| format!("tcp any any any {n} drop\n")));
     let found = text.parse::<Rules>().unwrap().check();
@@ -238,10 +238,10 @@ proptest! {
         }
     }
 
-    /// A rule that is told never to apply decides no packet; two that a packet matches and that
-    /// decide it differently are told to overlap, or the later never to apply.
+    /// A rule reported as never applying decides no packet. If two rules match a packet and decide
+    /// differently, they are reported as an overlap, or the later one as never applying.
     #[test]
-    fn rules_told_never_to_apply_do_not_and_overlaps_are_told(
+    fn reported_rules_never_apply_and_overlaps_are_reported(
         rules in proptest::collection::vec(rule(), 1..12),
         packets in proptest::collection::vec((any::<u32>(), any::<u32>(), any::<u16>(), any::<u16>(), 0..4_usize), 1..200),
     ) {
@@ -280,7 +280,7 @@ proptest! {
 }
 
 #[test]
-fn a_good_file_is_told_as_such() {
+fn valid_files_are_reported_as_valid() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("rules");
     std::fs::write(&path, "tcp any any any 22 accept\nudp any any any 7 drop\n").unwrap();
@@ -294,7 +294,7 @@ fn a_good_file_is_told_as_such() {
 }
 
 #[test]
-fn what_becomes_of_the_unreadable_is_said_to_filters_that_drop() {
+fn dropping_filters_get_the_unreadable_setting() {
     let rules: Rules =
         "unreadable accept\ntcp any any any 22 accept\nudp any any any 7 drop\ndefault drop\n"
             .parse()
@@ -309,7 +309,7 @@ fn what_becomes_of_the_unreadable_is_said_to_filters_that_drop() {
 }
 
 #[test]
-fn what_is_wrong_and_what_never_applies_or_overlaps_is_reported() {
+fn faults_and_findings_are_reported() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("rules");
     std::fs::write(&path, "tcp any any any 22\n").unwrap();
@@ -325,8 +325,8 @@ fn what_is_wrong_and_what_never_applies_or_overlaps_is_reported() {
     assert!(lines[1].contains("line 1: tcp any any any 22 accept"), "{text}");
     assert!(lines[2].contains("0 redundant, 1 overlaps"), "{text}");
     for (second, what, why) in [
-        ("accept", "redundant", "never applies, decided the same way by"),
-        ("drop", "shadowed", "never applies, decided the other way by"),
+        ("accept", "redundant", "never applies; the same is decided by"),
+        ("drop", "shadowed", "never applies; the opposite is decided by"),
     ] {
         let rules = format!("tcp any any any any accept\ntcp any any any 22 {second}\n");
         std::fs::write(&path, rules).unwrap();
@@ -337,7 +337,7 @@ fn what_is_wrong_and_what_never_applies_or_overlaps_is_reported() {
 }
 
 #[test]
-fn a_file_is_read_to_its_last_byte() {
+fn files_are_read_to_their_last_byte() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("rules");
     let (longest, rule) = (8 * picnic_core::config::LONGEST_FILE, "\nany any any any any accept");
@@ -350,7 +350,7 @@ fn a_file_is_read_to_its_last_byte() {
 }
 
 #[test]
-fn what_is_no_file_is_named_once() {
+fn non_files_are_named_once() {
     let folder = tempfile::tempdir().unwrap();
     let told = Rules::load(folder.path()).unwrap_err().to_string();
     let shown = folder.path().display();

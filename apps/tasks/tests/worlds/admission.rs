@@ -1,4 +1,4 @@
-//! Admission, tried: in virtual time, what it lets in loses no packet and no deadline.
+//! Admission in virtual time: admitted task sets lose no packet and meet every deadline.
 
 use picnic_control::{Launch, Registries, Report};
 use picnic_core::time::Time;
@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use std::fmt::Write;
 
-/// What packets and switches cost in these simulations, and a doorbell.
+/// Costs of a turn, a packet, a switch and a doorbell in these simulations.
 const TURN_NS: u64 = 300;
 const PACKET_NS: u64 = 90;
 const SWITCH_NS: u64 = 400;
@@ -26,7 +26,7 @@ fn costs() -> CostModel {
     }
 }
 
-/// A task of the tests: its period, and its segments; nanoseconds.
+/// A task of the tests: its period and its segments, in nanoseconds.
 #[derive(Clone, Debug)]
 struct Busy {
     period_ns: Option<u64>,
@@ -36,9 +36,9 @@ struct Busy {
 #[derive(Clone, Debug)]
 struct Card {
     rate_pps: u64,
-    /// Packets that find room at the wire.
+    /// Packets that fit in the wire's ring.
     room: u64,
-    /// Packets that come together.
+    /// Packets that arrive together.
     burst: u64,
     scheduler: &'static str,
     cold_ns: u64,
@@ -70,7 +70,7 @@ impl Card {
         text
     }
 
-    /// Runs it for so many milliseconds, or says why it is refused.
+    /// Runs it for a number of milliseconds, or returns the reason of its refusal.
     fn run(&self, milliseconds: u64) -> Result<(Report, OsReport), String> {
         let file = picnic_host::sections().parse(&self.text(), None).unwrap();
         let registries =
@@ -94,12 +94,12 @@ fn one_task(rate_pps: u64, segment_ns: u64, keys: &str) -> Card {
 
 const OVERRIDE: &str = "admission = \"override\"\n";
 
-/// The longest segment that is admitted, in nanoseconds.
+/// The longest admitted segment, in nanoseconds.
 fn longest(admitted: impl Fn(u64) -> bool) -> u64 {
     longest_below(10_000_000, admitted)
 }
 
-/// The same, if one of `high` is not.
+/// The same, at most `high`; none if `high` is admitted.
 fn longest_below(mut high: u64, admitted: impl Fn(u64) -> bool) -> u64 {
     let mut low = 0;
     while high - low > 1 {
@@ -110,22 +110,22 @@ fn longest_below(mut high: u64, admitted: impl Fn(u64) -> bool) -> u64 {
 }
 
 #[test]
-fn a_segment_too_long_for_the_wires_is_refused_and_loses_packets_if_let_in() {
+fn segments_too_long_for_the_wires_are_refused_for_a_reason() {
     let longest_ns = longest(|ns| one_task(1_000_000, ns, "").run(0).is_ok());
     let (report, os) = one_task(1_000_000, longest_ns, "").run(20).unwrap();
     assert_eq!(report.ledger.dropped, 0, "{longest_ns}");
     assert!(os.tasks[0].segments > 30, "{os:?}");
     let message = one_task(1_000_000, longest_ns + 1, "").run(0).unwrap_err();
     assert!(message.contains("packets come in by wire0, but 256 find room"), "{message}");
-    // What is allowed for (a turn that takes a burst, doorbells) is at most a twentieth here.
+    // The allowance (a turn that takes a burst, doorbells) is at most a twentieth here.
     let (report, os) = one_task(1_000_000, longest_ns * 105 / 100, OVERRIDE).run(20).unwrap();
     assert!(report.ledger.dropped > 0, "{:?}", report.ledger);
     assert_eq!(os.overridden, 1);
 }
 
 #[test]
-fn many_packets_wait_behind_a_segment_and_all_are_taken_before_the_next() {
-    // A hundred thousand a second more than a burst for each segment.
+fn packets_waiting_after_a_segment_are_taken_before_the_next() {
+    // A hundred thousand per second more than a burst per segment.
     let card = Card { room: 1_024, ..one_task(1_000_000, 900_000, "") };
     let (report, os) = card.run(50).unwrap();
     assert_eq!(report.ledger.dropped, 0, "{:?}", report.ledger);
@@ -134,15 +134,15 @@ fn many_packets_wait_behind_a_segment_and_all_are_taken_before_the_next() {
 }
 
 #[test]
-fn a_budget_too_short_is_refused_and_loses_packets_if_let_in() {
-    // Half of the core is the packets'.
+fn budgets_too_short_are_refused_for_a_reason() {
+    // Packets use half of the core.
     let keys = "catch_up_us = 20\n";
     let message = one_task(5_000_000, 40_000, keys).run(0).unwrap_err();
     assert!(message.contains("but may take 20000 ns (os.catch_up_us)"), "{message}");
     assert!(message.contains("5000000 packets/s x 106 ns a packet"), "{message}");
     let (report, os) = one_task(5_000_000, 40_000, &format!("{keys}{OVERRIDE}")).run(20).unwrap();
     assert!(report.ledger.dropped > 1_000, "{:?}", report.ledger);
-    // The task has the rest of the core: packets do not keep it from running.
+    // The task has the rest of the core: packets do not stop it.
     assert!(os.tasks[0].segments > 200, "{os:?}");
     let (report, _) = one_task(5_000_000, 40_000, "").run(20).unwrap();
     assert_eq!(report.ledger.dropped, 0);
@@ -158,22 +158,22 @@ fn packets_and_periodic_tasks_share_the_core() {
     let longest_ns = longest(|ns| card(ns, "").run(0).is_ok());
     let (report, os) = card(longest_ns, "").run(20).unwrap();
     assert_eq!((report.ledger.dropped, os.tasks[0].deadline_misses), (0, 0), "{longest_ns}");
-    // A release may find the path in a turn, so that a little of the core must stay free.
+    // A release may find the path in a turn, so a little of the core must stay free.
     let message = card(longest_ns + 1, "").run(0).unwrap_err();
     assert!(message.contains("6760 ns of \"the packet path\", which has begun"), "{message}");
     let message = card(longest_ns * 110 / 100, "").run(0).unwrap_err();
     assert!(message.contains("of each 200000 ns (t0) + 2000000 packets/s x 106 ns"), "{message}");
-    // The packets go first: the task is late.
+    // Packets come first: the task is late.
     let (_, os) = card(longest_ns * 110 / 100, OVERRIDE).run(20).unwrap();
     assert!(os.tasks[0].deadline_misses > 0, "{os:?}");
 }
 
 #[test]
-fn a_rate_that_the_path_cannot_take_is_refused_whatever_the_tasks() {
+fn rates_above_the_path_are_refused_for_any_task() {
     let stated = one_task(12_000_000, 10, "line_rate_pps = 12_000_000\n");
     let message = stated.run(0).unwrap_err();
     assert!(message.contains("12000000 packets/s x 106 ns a packet = 126.7 %"), "{message}");
-    // One that the wire tells, and nobody has stated, is no task's fault: there must be room.
+    // A rate that the wire reports, rather than the user, is no task's fault: there must be room.
     let (report, os) = one_task(12_000_000, 10, "").run(5).unwrap();
     assert!(report.ledger.dropped > 0 && os.tasks[0].segments > 3, "{os:?}");
     let message = one_task(12_000_000, 20_000, "").run(0).unwrap_err();
@@ -199,9 +199,9 @@ fn cards() -> impl Strategy<Value = Card> {
     })
 }
 
-/// Whatever is admitted loses no packet, whatever the tasks do, and keeps every deadline.
+/// Admitted sets lose no packet, whatever the tasks do, and meet every deadline.
 #[test]
-fn what_is_admitted_drops_nothing_and_misses_nothing() {
+fn admitted_sets_drop_nothing_and_miss_no_deadline() {
     let mut runner = proptest::test_runner::TestRunner::deterministic();
     let (mut admitted, mut refused, mut segments) = (0, 0, 0);
     while admitted < 60 {
@@ -220,12 +220,12 @@ fn what_is_admitted_drops_nothing_and_misses_nothing() {
     assert!(refused > 10 && segments > 5_000, "{refused} refused, {segments} segments");
 }
 
-/// A random set in which a segment grows: just beyond what is admitted it is refused, and where more
-/// packets come in the segment alone than find room, packets are lost. Between the two lie a turn, a
-/// switch and two bursts: what admission allows for. Tasks that are not periodic are refused for the
-/// wires' room here, and for no deadline.
+/// A random set in which one segment grows. Just beyond the limit it is refused; once more packets
+/// arrive during the segment alone than fit, packets are lost. Between the two are a turn, a switch
+/// and two bursts: the allowance of admission. Tasks that are not periodic are refused here for the
+/// wires' room, not for deadlines.
 #[test]
-fn what_is_refused_for_a_segment_loses_packets_a_little_beyond() {
+fn refused_segments_lose_packets_a_little_beyond() {
     let mut runner = proptest::test_runner::TestRunner::deterministic();
     let (mut lost, mut kept_out) = (0, 0);
     while lost < 8 || kept_out == 0 {
@@ -242,7 +242,7 @@ fn what_is_refused_for_a_segment_loses_packets_a_little_beyond() {
             card
         };
         let Card { rate_pps, room, burst, .. } = card;
-        // So long, more packets come than find room, however bursts fall.
+        // Over this time more packets arrive than fit, however bursts fall.
         let too_long_ns = (room + burst + 1) * 1_000_000_000 / rate_pps + 1;
         let longest_ns = longest_below(too_long_ns, |ns| with(ns, "").run(0).is_ok());
         let message = with(longest_ns + 1, "").run(0).unwrap_err();
@@ -253,7 +253,7 @@ fn what_is_refused_for_a_segment_loses_packets_a_little_beyond() {
         let milliseconds = 10 + 3 * too_long_ns / 1_000_000;
         let (report, os) = with(too_long_ns, OVERRIDE).run(milliseconds).unwrap();
         assert!(os.overridden > 0, "{card:?}");
-        // Into slack that is too short for it the segment is never let in, and does no harm.
+        // If its slack is too short, the segment never runs and does no harm.
         let task = os.tasks.iter().find(|task| task.name == format!("t{grown}")).unwrap();
         let has_run = task.segments > 0;
         assert_eq!(report.ledger.dropped > 0, has_run, "{card:?}\n{os:?}");
@@ -261,8 +261,8 @@ fn what_is_refused_for_a_segment_loses_packets_a_little_beyond() {
     }
 }
 
-/// The longest time from release to start of each periodic task, in nanoseconds, and how many
-/// segments the others ran.
+/// The longest time from release to start of each periodic task, in nanoseconds, and the number of
+/// segments of the others.
 fn jitters(card: &Card) -> (Vec<u64>, u64) {
     let (report, os) = card.run(30).unwrap();
     assert_eq!(report.ledger.dropped, 0, "{card:?}");
@@ -274,8 +274,7 @@ fn jitters(card: &Card) -> (Vec<u64>, u64) {
     (jitter, others.iter().map(|task| task.segments).sum())
 }
 
-/// Fillers delay no release: with switches and packets that cost something, and caches allowed
-/// for that are cold.
+/// Fillers delay no release, with costs for switches, packets and cold caches.
 #[test]
 fn fillers_add_no_release_jitter() {
     let mut runner = proptest::test_runner::TestRunner::deterministic();
@@ -283,7 +282,7 @@ fn fillers_add_no_release_jitter() {
     for number in 0..40 {
         let fillers = prop::collection::vec(segments(120_000), 1..5);
         let fillers = fillers.new_tree(&mut runner).unwrap().current();
-        // Two tasks whose releases are apart: what delays one is a filler, or packets.
+        // Two tasks with distant releases: only a filler or packets can delay one.
         let periodic = Busy { period_ns: Some(400_000), segments: vec![30_000, 5_000] };
         let alone = Card {
             rate_pps: [1, 500_000, 4_000_000][number % 3],

@@ -1,4 +1,4 @@
-//! What running tasks are asked and told.
+//! Commands of running tasks.
 
 use picnic_control::{Launch, Registries, Report};
 use picnic_core::command::{CommandEntry, CommandError, Prepared};
@@ -22,8 +22,8 @@ fn order(task: &str, name: &str, arguments: &Value) -> Command {
     Command::Resident(Prepared::new(TaskControl::Task(TaskId(1), order)))
 }
 
-/// A card of two wires with this task, which is told one thing after 1.05 ms and asked after
-/// 2.05 ms: the result of the first, that of `get`, and what the run came to.
+/// A card with two wires and this task. A command is sent after 1.05 ms and `get` after 2.05 ms;
+/// returns both results and the run's report.
 fn told(
     task: &str,
     keys: &str,
@@ -55,7 +55,7 @@ fn told(
 }
 
 #[test]
-fn a_heartbeat_goes_on_by_another_wire() {
+fn heartbeat_continues_on_another_wire() {
     let (before, after, outcome) =
         told("heartbeat", "period_us = 100\n", "set", &json!({ "wire": 1 }));
     assert_eq!(before.unwrap(), json!({ "wire": 0, "sent_frames": 11, "missing_frames": 0 }));
@@ -69,7 +69,7 @@ fn a_heartbeat_goes_on_by_another_wire() {
 }
 
 #[test]
-fn a_load_pauses_for_as_long_as_it_is_told_if_it_pauses() {
+fn busy_pauses_for_the_set_time() {
     let keys = "segments_ns = [10_000]\npause_us = 200\n";
     let (before, after, _) = told("busy", keys, "set", &json!({ "pause_us": 10 }));
     let (before, done) = (before.unwrap(), &after["invocations"]);
@@ -86,7 +86,7 @@ fn a_load_pauses_for_as_long_as_it_is_told_if_it_pauses() {
 }
 
 #[test]
-fn a_scrub_tells_its_passes_and_their_sum() {
+fn scrub_reports_its_passes_and_sum() {
     let (first, second, _) =
         told("scrub", "period_us = 1000\nbytes = 300\nwcet_ns = 9000\n", "get", &json!({}));
     let sum = (0..300).fold(u32::MAX, |sum, _| {

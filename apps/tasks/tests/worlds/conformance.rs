@@ -1,4 +1,4 @@
-//! What holds for every task in the registry.
+//! Conformance tests for every task in the registry.
 
 use crate::shared;
 use picnic_control::{Launch, Registries};
@@ -15,7 +15,7 @@ fn entries_are_explained_and_unknown_keys_refused() {
     shared::entries_are_explained("task", TASKS);
 }
 
-/// As it is built, and as it runs.
+/// As built, and while running.
 #[test]
 fn commands_are_obeyed_as_they_are_declared() {
     let build = |entry: &Entry<Setup>| {
@@ -29,9 +29,10 @@ fn commands_are_obeyed_as_they_are_declared() {
     shared::commands_are_obeyed(TASKS, &BuildContext::default(), build, obey);
 }
 
-/// On a card with packets: admitted, in its bounds, the same twice, and gone with all it had.
+/// On a card with packets: admitted, within its bounds, the same twice, and removed with all its
+/// state.
 #[test]
-fn it_runs_within_its_bounds_and_leaves_nothing() {
+fn tasks_run_within_bounds_and_leave_nothing() {
     for entry in TASKS {
         let folder = tempfile::tempdir().unwrap();
         let keys = entry.example(folder.path()).expect("a task needs nothing of the machine");
@@ -52,7 +53,7 @@ fn it_runs_within_its_bounds_and_leaves_nothing() {
         };
         let ((outcome, trace), (_, again)) = (run(), run());
         assert_eq!(trace, again, "{text}");
-        // Bounds that a graph gives are never called stated, and `picnic wcet` has that graph.
+        // Bounds from a graph are never called stated, and `picnic wcet` has that graph.
         let bounds_from = &outcome.os.as_ref().unwrap().tasks[0].bounds_from;
         let has_graph = graphs().any(|graph| graph.name == entry.name);
         assert_eq!(has_graph, bounds_from != "stated", "{}: {bounds_from}", entry.name);

@@ -1,7 +1,7 @@
-//! The example of docs/wcet.md compiles, and its bounds are a task's; docs/control.md has the
-//! commands of tasks as they are declared.
+//! The example of docs/wcet.md compiles, and its bounds fit a task; docs/control.md lists the
+//! commands of tasks as declared.
 
-// What the document shows is an application.
+// The document's example is an application.
 #![allow(unreachable_pub)]
 
 include!("../watch.rs.in");
@@ -12,13 +12,13 @@ use picnic_tasks::registry::TASKS;
 use picnic_wcet::CostProfile;
 
 #[test]
-fn the_documents_example_is_this_one() {
+fn documented_example_is_this_file() {
     let document = include_str!("../../../../docs/wcet.md");
     assert!(document.contains(include_str!("../watch.rs.in")));
 }
 
 #[test]
-fn its_bounds_go_into_a_specification() {
+fn example_bounds_fit_a_specification() {
     let bounds = picnic_wcet::bounds(&watch::GRAPH, &CostProfile::built_in()).unwrap();
     let bounds = Bounds { segments: bounds.segments, remaining: bounds.remaining };
     let spec = TaskSpec::new("watch").periodic(1_000_000).bounds(bounds);

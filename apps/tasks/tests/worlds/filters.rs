@@ -1,4 +1,5 @@
-//! Filters in virtual time, at the card and at the driver, both ways: each packet is accounted for.
+//! Filters in virtual time, at the card and at the driver, both directions: every packet is
+//! counted.
 
 use picnic_control::{Launch, Registries, Running};
 use picnic_core::ledger::LedgerTotals;
@@ -9,7 +10,7 @@ use std::path::Path;
 
 /// Packets of the capture, ten microseconds apart.
 const PACKETS: u64 = 700;
-/// When the last has long been handled, or has not come round yet.
+/// After the last packet was handled, and before the capture repeats.
 const END: Time = Time::from_nanos(20_000_000);
 
 fn protocol(number: u64) -> u8 {
@@ -20,7 +21,7 @@ fn protocol(number: u64) -> u8 {
     }
 }
 
-/// One in five is longer than the rest.
+/// One packet in five is longer than the rest.
 fn is_long(number: u64) -> bool {
     number.is_multiple_of(5)
 }
@@ -60,7 +61,7 @@ fn simulation(folder: &Path, filters: &str, seed: u64) -> Simulation {
         .unwrap_or_else(|error| panic!("{error}\n{text}"))
 }
 
-/// Ends it; the ledger, the filters, and the trace's hash.
+/// Ends the simulation; returns the ledger, the filters, and the trace's hash.
 #[track_caller]
 fn end(simulation: Simulation) -> (LedgerTotals, Vec<Listing>, u64) {
     let filters = simulation.filters().clone();
@@ -105,7 +106,7 @@ fn every_packet_is_counted_where_it_is_filtered_and_the_ledger_has_it() {
         let (ledger, list, hash) = run(3);
         let packets = |name: &str| named(&list, name).packets;
         assert_eq!(packets("all"), PACKETS, "{direction} {place}");
-        // What ends before the byte that a filter looks at does not match, and is told apart.
+        // Packets that end before the filter's byte do not match, and are counted separately.
         assert_eq!(packets("past"), long);
         assert_eq!(named(&list, "past").short_packets, PACKETS - long);
         assert_eq!((packets("icmp"), packets("byte")), (icmp, udp));
@@ -116,14 +117,14 @@ fn every_packet_is_counted_where_it_is_filtered_and_the_ledger_has_it() {
         assert_eq!(ledger.dropped, icmp + udp);
         let delivered = if direction == "rx" { PACKETS - icmp - udp } else { PACKETS };
         assert_eq!(ledger.delivered, delivered, "{direction} {place}: {ledger:?}");
-        // The same seed does the same, packet by packet.
+        // The same seed gives the same packets.
         let (again, list_again, hash_again) = run(3);
         assert_eq!((hash, &ledger, &list), (hash_again, &again, &list_again));
     }
 }
 
 #[test]
-fn what_is_steered_and_marked_at_the_card_goes_there() {
+fn packets_steered_and_marked_at_the_card_arrive() {
     let folder = tempfile::tempdir().unwrap();
     capture(&folder.path().join("in.pcap"));
     let filters = "[[filter]]\nname = \"udp\"\nprotocol = \"udp\"\naction = \"steer\"\nqueue = 1\n\
@@ -139,7 +140,7 @@ fn what_is_steered_and_marked_at_the_card_goes_there() {
 }
 
 #[test]
-fn filters_come_and_go_while_packets_pass() {
+fn filters_change_while_packets_pass() {
     let folder = tempfile::tempdir().unwrap();
     capture(&folder.path().join("in.pcap"));
     for place in [Place::Nic, Place::Driver] {
@@ -158,8 +159,8 @@ fn filters_come_and_go_while_packets_pass() {
             (removed.packets, behind, ledger, hash)
         };
         let (dropped, behind, ledger, hash) = run();
-        // From one to three milliseconds, a packet each ten microseconds, less or more what was on
-        // its way at either moment; none is between two lists.
+        // From one to three milliseconds, a packet every ten microseconds, give or take those in
+        // flight at either moment; none falls between two lists.
         assert!((195..=205).contains(&dropped), "{place:?}: {dropped}");
         assert!((395..=405).contains(&behind), "{place:?}: {behind}");
         assert_eq!((ledger.dropped, ledger.delivered), (dropped, PACKETS - dropped));

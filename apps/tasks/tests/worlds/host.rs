@@ -16,7 +16,7 @@ fn start(text: &str) -> Box<dyn Running> {
 }
 
 #[test]
-fn heartbeats_go_out_beside_the_packets_under_each_idle_policy() {
+fn heartbeats_are_sent_under_each_idle_policy() {
     for idle in ["spin", "adaptive", "block"] {
         let running = start(&format!(
             "[card]\nidle = \"{idle}\"\n[[wire]]\nport = \"generator\"\nrate_pps = 10000\n\
@@ -37,8 +37,8 @@ fn heartbeats_go_out_beside_the_packets_under_each_idle_policy() {
 }
 
 #[test]
-fn what_waits_for_a_segment_has_waited() {
-    // Bounds from below alone: a busy machine only makes waits longer.
+fn wait_for_a_segment_counts_as_latency() {
+    // Lower bounds only: a busy machine only lengthens waits.
     let running = start(
         "[[wire]]\nport = \"generator\"\nrate_pps = 5000\n[host]\nqueues = 1\n[[task]]\n\
          task = \"busy\"\nsegments_ns = [20_000_000]\npause_us = 1\n",
@@ -50,7 +50,7 @@ fn what_waits_for_a_segment_has_waited() {
     assert!(at_least(latency.at_wire) && at_least(latency.mean), "{latency:?}");
 }
 
-/// Gives the running card an order; whether it was done, and what it brought back.
+/// Sends an order to the running card; returns whether it succeeded, and the returned order.
 fn order(controller: &mut Controller, control: TaskControl) -> (bool, TaskControl) {
     controller.send(Command::Resident(Prepared::new(control))).ok().unwrap();
     let answer = wait_for("the card answers", || controller.answer());
@@ -65,7 +65,7 @@ fn states(controller: &mut Controller) -> Vec<State> {
 }
 
 #[test]
-fn work_is_waited_for_and_counted_as_busy() {
+fn task_work_takes_time_and_counts_as_busy() {
     let mut running = start(
         "[[wire]]\nport = \"generator\"\npackets = 1\n[host]\nqueues = 1\n[[task]]\n\
          task = \"busy\"\nperiod_us = 1000\nsegments_ns = [200_000]\ninvocations = 20\n",
@@ -81,7 +81,7 @@ fn work_is_waited_for_and_counted_as_busy() {
 }
 
 #[test]
-fn tasks_come_and_go_while_the_card_runs() {
+fn tasks_start_and_end_while_the_card_runs() {
     let mut running =
         start("[os]\n[host]\nqueues = 1\n[[wire]]\nport = \"generator\"\npackets = 1\n");
     let mut controller = running.control().unwrap().controller;

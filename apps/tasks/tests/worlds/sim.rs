@@ -1,4 +1,4 @@
-//! Cards with tasks in virtual time: exact figures, and the same ones twice.
+//! Cards with tasks in virtual time: exact figures, and the same figures twice.
 
 use picnic_control::{Launch, Registries, Report, Running};
 use picnic_core::command::Prepared;
@@ -13,7 +13,7 @@ use picnic_os::task::TaskId;
 use picnic_sim::{CostModel, Simulation, Trace, TraceEvent};
 use picnic_tasks::registry::TASKS;
 
-/// Costs that let tasks be seen alone: all else takes a nanosecond.
+/// Costs that isolate tasks: everything else takes a nanosecond.
 fn quick() -> CostModel {
     CostModel {
         card_turn_ns: 1,
@@ -29,7 +29,7 @@ fn registries() -> Registries {
     Registries { tasks: TASKS, ..picnic_sim::registries() }
 }
 
-/// Whether a card file is right.
+/// Checks a card file.
 fn build(file: &CardFile) -> Result<(), ConfigError> {
     Launch::new(file, registries()).build().map(drop)
 }
@@ -60,7 +60,7 @@ fn task<'a>(os: &'a OsReport, name: &str) -> &'a TaskReport {
     os.tasks.iter().find(|task| task.name == name).unwrap()
 }
 
-/// A card whose wire brings nothing.
+/// A card whose wire has no packets.
 const QUIET: &str = "[[wire]]\nport = \"generator\"\npackets = 1\n[host]\nqueues = 1\n";
 
 const MIXED: &str = r#"
@@ -112,7 +112,7 @@ fn the_same_seed_gives_the_same_trace() {
 }
 
 #[test]
-fn a_packet_that_waits_for_a_segment_has_waited() {
+fn packets_waiting_for_a_segment_show_latency() {
     // A segment of a millisecond, then 10 µs for the packets; a packet every 100 µs.
     let text = "[card]\nidle = \"spin\"\n[[wire]]\nport = \"generator\"\nrate_pps = 10_000\n\
                 [host]\nqueues = 1\n[interrupt]\nrx_usecs = 0\n[[task]]\ntask = \"busy\"\n\
@@ -130,7 +130,7 @@ fn a_packet_that_waits_for_a_segment_has_waited() {
 }
 
 #[test]
-fn a_segment_takes_what_it_stands_for_and_periods_are_kept() {
+fn segments_take_their_time_and_periods_hold() {
     let text = format!(
         "{QUIET}[[task]]\ntask = \"busy\"\nperiod_us = 100\nsegments_ns = [20_000, 30_000]\n"
     );
@@ -170,7 +170,7 @@ fn a_card_asleep_wakes_for_its_tasks() {
 }
 
 #[test]
-fn overruns_are_counted_or_kill_and_the_card_goes_on() {
+fn overruns_are_counted_or_kill_the_task() {
     for (policy, state) in [("warn", State::Stopped), ("kill", State::Overran)] {
         let text = format!(
             "{QUIET}[os]\noverrun = \"{policy}\"\nswitch_ns = 0\ncold_ns = 0\n[[task]]\ntask = \"busy\"\n\
@@ -189,7 +189,7 @@ fn overruns_are_counted_or_kill_and_the_card_goes_on() {
 
 #[test]
 fn packets_pass_between_segments() {
-    // A task that would run for ever, and packets that come all the time.
+    // A task that runs for ever, and packets all the time.
     let text = "[[wire]]\nport = \"generator\"\nrate_pps = 100000\n[host]\nqueues = 1\n\
                 [[task]]\ntask = \"busy\"\nsegments_ns = [50_000]\npause_us = 0\n";
     let mut simulation = simulation(text, 1, CostModel::default());
@@ -199,7 +199,7 @@ fn packets_pass_between_segments() {
     assert!(outcome.ledger.delivered > 990, "{:?}", outcome.ledger);
     assert_eq!(outcome.ledger.dropped, 0);
     assert!(task(&os, "busy").segments > 150, "{os:?}");
-    // A segment at the wire, one until the moderated doorbell can be rung, and the doorbell.
+    // A segment at the wire, a segment until the moderated doorbell, and the doorbell.
     assert!(latency < 2 * 50_000 + 40_000, "{latency}");
 }
 
@@ -224,7 +224,7 @@ fn tasks_are_controlled_while_the_card_runs() {
 }
 
 #[test]
-fn what_cannot_be_scheduled_is_refused_with_the_arithmetic_or_counted() {
+fn unschedulable_sets_are_refused_with_arithmetic_or_counted() {
     let task = |us: u64| {
         format!(
             "[[task]]\ntask = \"busy\"\nname = \"b{us}\"\nperiod_us = {us}\nsegments_ns = [60_000]\n"
@@ -292,7 +292,7 @@ fn errors_name_line_and_key() {
 }
 
 #[test]
-fn a_task_that_panics_is_killed_and_counted_and_packets_pass() {
+fn panicking_tasks_are_killed_and_packets_pass() {
     let text = "[[wire]]\nport = \"generator\"\nrate_pps = 100000\n[host]\nqueues = 1\n\
                 [[task]]\ntask = \"heartbeat\"\nperiod_us = 100\n";
     let mut simulation = simulation(text, 1, CostModel::default());
@@ -310,7 +310,7 @@ fn a_task_that_panics_is_killed_and_counted_and_packets_pass() {
     assert_eq!(task(&os, "heartbeat").deadline_misses, 0);
 }
 
-/// A profile in which all costs are the same, and a card's text that names it.
+/// A profile with equal costs, and the text of a card that names it.
 fn with_profile(folder: &std::path::Path, cost_ps: u64, os: &str, tasks: &str) -> CardFile {
     let classes = picnic_wcet::Class::ALL.map(|class| (class, cost_ps));
     let profile = picnic_wcet::CostProfile::of("", &classes);
@@ -320,7 +320,7 @@ fn with_profile(folder: &std::path::Path, cost_ps: u64, os: &str, tasks: &str) -
 }
 
 #[test]
-fn bounds_come_from_the_profile_that_the_card_names() {
+fn bounds_come_from_the_cards_profile() {
     let folder = tempfile::tempdir().unwrap();
     let tasks = "[[task]]\ntask = \"heartbeat\"\n[[task]]\ntask = \"scrub\"\nperiod_us = 0\n\
                  [[task]]\ntask = \"ping-drop\"\n[[task]]\ntask = \"busy\"\nperiod_us = 1000\n\
@@ -335,19 +335,19 @@ fn bounds_come_from_the_profile_that_the_card_names() {
     for place in 0..3 {
         let [(cheap, from), (dear, _)] = [&cheap[place], &dear[place]];
         assert!(from.ends_with("here.toml"), "{from}");
-        // What `#[wcet]` gives stays as it is; all else is three times as much.
+        // Times from `#[wcet]` stay; everything else triples.
         assert!(dear > cheap && *dear <= 3 * cheap, "{place}: {cheap} {dear}");
     }
     assert_eq!((cheap[3].0, &*cheap[3].1), (10_000, "stated"));
     assert_eq!((dear[4].0, &*dear[4].1), (77, "the card file"));
-    // One nanosecond for each operation: no less than the eight bytes of the number.
+    // One nanosecond per operation: at least the eight bytes of the number.
     assert!((50..500).contains(&cheap[0].0), "{cheap:?}");
     let file = picnic_host::sections().parse(&format!("{QUIET}{tasks}"), None).unwrap();
     assert!(bounds(&file)[0].1.starts_with("built-in"));
 }
 
 #[test]
-fn a_bad_profile_is_told_with_both_places() {
+fn bad_profiles_are_reported_with_both_places() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("here.toml");
     let shown = |name: &str| folder.path().join(name).display().to_string();
@@ -362,7 +362,7 @@ fn a_bad_profile_is_told_with_both_places() {
     ] {
         let text = good.replace(from, to);
         assert_ne!(text, good);
-        // Whether or not a task has use for it.
+        // Even if the task does not use it.
         for tasks in [heartbeat, ""] {
             let file = with_profile(folder.path(), 1, "", tasks);
             std::fs::write(&path, &text).unwrap();
@@ -380,13 +380,13 @@ fn a_bad_profile_is_told_with_both_places() {
     let error = build(&file).unwrap_err().to_string();
     let message = format!("{card}:7: os.cost_profile: {here}: cannot be read: ");
     assert!(error.starts_with(&message), "{error}");
-    // By a program that builds without the check, it is told by the task that needs it.
+    // In a program that builds without the check, the task that needs it reports the error.
     let error = picnic_os::config::build_os(&file, TASKS).map(drop).unwrap_err().to_string();
     assert!(error.contains("task[0].task: os.cost_profile: "), "{error}");
 }
 
 #[test]
-fn a_cost_profile_is_no_place_for_an_output() {
+fn cost_profile_cannot_be_an_output() {
     let folder = tempfile::tempdir().unwrap();
     let build = |output: &str| {
         let file = with_profile(folder.path(), 1, "", "");
@@ -400,7 +400,7 @@ fn a_cost_profile_is_no_place_for_an_output() {
     assert!(error.contains("which is written as host.output"), "{error}");
 }
 
-/// A capture of ten microseconds a packet, one in seven of them ICMP; packets, and those.
+/// A capture with a packet every ten microseconds, one in seven of them ICMP; returns both counts.
 fn pings(path: &std::path::Path) -> (usize, usize) {
     let mut capture = Vec::from(0xa1b2_c3d4u32.to_le_bytes());
     capture.extend([2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 4, 0, 1, 0, 0, 0]);
@@ -432,7 +432,7 @@ fn ping_drop_drops_pings_while_it_runs_at_the_card_and_at_the_driver() {
              queues = 2\n[[task]]\ntask = \"ping-drop\"\nplace = {place:?}\n"
         );
         let mut sim = simulation(&text, 1, CostModel::default());
-        // Half of the capture, then the task goes, and its filters with it.
+        // Half of the capture, then the task ends, and its filters with it.
         sim.at(
             Time::from_nanos(3_500_000),
             Command::Resident(Prepared::new(TaskControl::Kill(TaskId(1)))),

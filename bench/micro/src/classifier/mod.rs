@@ -40,7 +40,7 @@ pub(crate) struct Classifying {
     /// Repeats for each number of rules, interleaved
     #[schemars(range(min = 1, max = 1000))]
     repeats: u32,
-    /// Rules that are replaced, and timed, for each number of rules; three times over
+    /// Rules to replace and time, for each number of rules; three passes
     #[schemars(range(min = 1, max = 100_000))]
     changes: usize,
     /// Seed of rules and packets
@@ -64,7 +64,7 @@ impl Default for Classifying {
 
 impl Benchmark for Classifying {
     const NAME: &'static str = "classifier";
-    const HELP: &'static str = "the filters' classifier, per packet; and one change";
+    const HELP: &'static str = "the filters' classifier: time per packet and per change";
     const QUICK: &'static str = "rules = [16]\nseconds = 0.001\nrepeats = 2\nchanges = 4";
 
     fn check(&self) -> Result<(), ConfigError> {
@@ -85,7 +85,7 @@ impl Benchmark for Classifying {
     }
 }
 
-/// Times that the same changes are made, so that what interrupts one is told from its own time.
+/// Passes over the same changes, to exclude interruptions.
 const CHANGE_PASSES: usize = 3;
 
 struct Size {
@@ -144,7 +144,7 @@ fn size(args: &Classifying, family: Family, count: usize) -> anyhow::Result<Size
     let build_ms = start.elapsed().as_secs_f64() * 1e3;
     let keys: Vec<_> = set.packets.iter().filter_map(key).collect();
     let (mut matching, mut verdicts) = (0, rules::HASH);
-    // The same answer without tables, to know that the measured one is right.
+    // The same answer without tables, to check the measured one.
     for (key, packet) in keys.iter().zip(&set.packets) {
         let tuple = tuple(packet);
         let linear = set.rules.iter().position(|rule| rule.matches(&tuple));
@@ -160,20 +160,20 @@ fn size(args: &Classifying, family: Family, count: usize) -> anyhow::Result<Size
     Ok(Size { set, classifier, keys, build_ms, matching, verdicts, changes, times: Vec::new() })
 }
 
-/// Times of changes to one rule, in microseconds.
+/// Durations of changes to one rule, in microseconds.
 struct Changes {
     all: Vec<f64>,
-    /// Of each change the shortest time of all passes: what it takes where nothing else runs.
+    /// The shortest time of each change over all passes: its cost without interruptions.
     least: Vec<f64>,
 }
 
-/// Changes one rule of a card's filters, table copied and published: in turn one less, and one
-/// more that is another in its place. Each pass makes the same changes, from the start.
+/// Changes one rule of a card's filters at a time, with copying and publishing the table:
+/// alternately removes one and adds another in its place. All passes make the same changes.
 fn changes(args: &Classifying, set: &Set) -> anyhow::Result<Changes> {
     let others = Set::new(set.family, args.seed.wrapping_add(1), set.rules.len(), 0);
     let filter = |place: usize, rules: &[FiveTuple]| {
         let filter = Filter::new("rule", rules[place], Action::Drop);
-        // Room between two, so that a rule can come to where another was.
+        // A gap between two, so that a rule can take another's place.
         filter.with_priority(place as i32)
     };
     let mut changes = Changes { all: Vec::new(), least: Vec::new() };

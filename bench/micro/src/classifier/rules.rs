@@ -1,8 +1,8 @@
-//! The rules and packets of `bench/peers/five_tuple.h`, drawn by the same numbers.
+//! The rules and packets of `bench/peers/five_tuple.h`, from the same random numbers.
 //!
-//! Each family is one kind of list that operators write, or that is hard. Half of the packets are
-//! drawn from inside a random rule; the others are any packet, or have the addresses of two
-//! rules, so that they come near to matching.
+//! Each family is a kind of list that operators write, or that is hard. Half of the packets match a
+//! random rule; the others are arbitrary, or have the addresses of two rules, so that they nearly
+//! match.
 
 use picnic_filter::{FiveTuple, PortRange, Prefix, Protocol};
 use schemars::JsonSchema;
@@ -76,7 +76,7 @@ fn mask(length: u8) -> u32 {
     u32::MAX.checked_shl(32 - u32::from(length)).unwrap_or(0)
 }
 
-/// Ports of the services in lists; some stand there twice, as they do in real ones.
+/// Ports of the services in lists; some appear twice, as in real lists.
 const SERVICES: [u16; 16] =
     [80, 443, 443, 22, 25, 53, 53, 110, 123, 143, 389, 993, 3306, 5432, 8080, 8443];
 /// Ports that clients use, and other ranges that are often written.
@@ -99,7 +99,7 @@ fn rule(family: Family, place: usize, count: usize, random: &mut Random) -> Draw
         let addresses = std::array::from_fn(|end| addresses[end] & mask(lengths[end]));
         Drawn { protocol, addresses, lengths, ports }
     };
-    // One of 16 networks of the operator's own.
+    // One of the operator's own 16 networks.
     let own = |shift: u32| 10 << 24 | (pick(shift, 16) as u32 * 13) << 16;
     let service = SERVICES[pick(24, 16) as usize];
     match family {
@@ -200,7 +200,7 @@ pub(crate) fn hash(hash: u64, number: u32) -> u64 {
 }
 
 impl Set {
-    /// So many rules of a family, and packets, by a seed.
+    /// A set of `rules` rules of a family with packets, from a seed.
     pub(crate) fn new(family: Family, seed: u64, rules: usize, packets: usize) -> Self {
         let state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(rules as u64);
         let mut random = Random(state.max(1));

@@ -1,11 +1,11 @@
-//! The packets that `picnic-micro functions` sends through chains, and long configurations for them.
+//! Packets for `picnic-micro functions`, and long configurations for them.
 
 use super::{BURST, MAC_LENGTH, QUEUES, SEGMENT, STATIONS, SUPER_FRAME};
 use picnic_core::packet::wire::{IpProtocol, PseudoHeader, checksum};
 use std::fmt::Write;
 use std::net::Ipv4Addr;
 
-/// Different packets of a case that has small ones.
+/// Different packets of a case with small ones.
 const FLOWS: usize = 4096;
 const PSH: u8 = 8;
 /// Bytes of a Sync message.
@@ -49,7 +49,7 @@ fn segment(flow: usize, vlan: u16, sequence: u32, flags: u8, payload: usize) -> 
     let options = [1, 1, 8, 10, 0, 0, 0, 1, 0, 0, 0, 2];
     let length = 20 + 20 + options.len() + payload;
     let mut ip = vec![0x45, 0];
-    // A super-frame's length need not fit; nobody reads it.
+    // The length field of a super-frame need not fit; nobody reads it.
     ip.extend((length as u16).to_be_bytes());
     ip.extend((sequence as usize / SEGMENT).to_be_bytes()[6..].iter());
     ip.extend([0x40, 0, 64, 6, 0, 0]);

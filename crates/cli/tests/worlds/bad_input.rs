@@ -386,14 +386,13 @@ fn bonds_and_links_that_cannot_be() {
         )
     };
     let round_robin = "mode = \"round-robin\"";
-    let before_lro =
-        "found \"round-robin\" in front of \"lro\", which needs packets of a flow in order";
+    let before_lro = "found \"round-robin\" before \"lro\", which needs packets of a flow in order";
     for (card, expected) in [
         (
             bond("rx", round_robin),
             format!(
                 "card.toml:5: rx[0].mode: {before_lro}, allowed: order_usecs above 0, another mode, \
-                 or \"lro\" in front of it"
+                 or \"lro\" before it"
             ),
         ),
         (

@@ -76,11 +76,11 @@ fn redundant_rules_and_overlaps_are_told_with_both_rules() {
     assert_eq!(
         text,
         "f.rules:3: redundant: tcp any any any 22 drop\n    \
-         never applies, decided the same way by line 1: tcp any any any 1-1023 drop\n\
+         never applies; the same is decided by line 1: tcp any any any 1-1023 drop\n\
          f.rules:4: overlap: any any 10.0.0.1/32 any any accept\n    \
-         decides otherwise for packets that also match line 1: tcp any any any 1-1023 drop\n\
+         decides differently for packets that also match line 1: tcp any any any 1-1023 drop\n\
          f.rules:4: overlap: any any 10.0.0.1/32 any any accept\n    \
-         decides otherwise for packets that also match line 3: tcp any any any 22 drop\n\
+         decides differently for packets that also match line 3: tcp any any any 22 drop\n\
          f.rules: 3 rules, default accept; 0 shadowed, 1 redundant, 2 overlaps\n"
     );
     // All are counted, a hundred told.

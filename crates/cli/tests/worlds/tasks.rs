@@ -202,7 +202,7 @@ fn a_card_without_nic_os_says_so_and_one_without_tasks_has_none() {
 /// A calibrated profile that the card names is what its tasks are bounded under, also those that
 /// are created while it runs; a wrong one stops it before it starts.
 #[test]
-fn bounds_come_from_the_profile_that_the_card_names() {
+fn bounds_come_from_the_cards_profile() {
     let folder = folder(&[]);
     let good = |arguments: &[&str]| {
         let output = common::picnic_in(folder.path(), arguments);

@@ -216,7 +216,7 @@ fn wires_are_moderated_anew_as_far_as_they_can() {
         (
             patient,
             json!({ "tx_usecs": 9, "wire_usecs": 5 }),
-            "wire_usecs: found 5 with a wire that waits until it is asked",
+            "wire_usecs: found 5 with a wire that waits until it is polled",
         ),
         (
             Capabilities::default(),

@@ -1,4 +1,4 @@
-//! What every function keeps, whatever it does: asked of picnic's own and of yours.
+//! Conformance tests for any function, built in or yours.
 //!
 //! ```
 //! use picnic_core::function::{Function, Verdict, per_packet};
@@ -15,9 +15,9 @@
 //! conformance::of_bytes(build, &BuildContext::default(), &[1, 2, 3, 4]).unwrap();
 //! ```
 //!
-//! Guarantees: an error if a packet has no fate, or two; if one is lost or `held()` lies; if one
-//! stays after the last flush, or a buffer does; if what a packet's descriptor keeps of its layers
-//! is not what its bytes say. Panics of the function are its own.
+//! Guarantees: an error if a packet has no fate, or two; if one is lost or `held()` lies; if a
+//! packet or a buffer stays after the last flush; if the layers in a packet's descriptor differ
+//! from its bytes. A panic of the function is passed on.
 
 use super::{Released, Trial, frames};
 use picnic_core::direction::Direction;
@@ -29,19 +29,18 @@ use picnic_core::registry::BuildContext;
 use picnic_core::time::Time;
 use std::collections::HashSet;
 
-/// Packets of one input of [`of_bytes`], at most.
+/// Most packets of one input of [`of_bytes`].
 const MOST: usize = 64;
-/// Bytes before each packet's own: gap, wire, what is known of it, length.
+/// Bytes before each packet's own: gap, wire, metadata, length.
 const HEAD: usize = 8;
 const LONGEST: u16 = 2048;
-/// Lengths that no frame of the list has: nothing, about a buffer, several.
+/// Lengths that no frame of the list has: zero, about a buffer, several.
 const ODD_LENGTHS: [usize; 8] = [0, 1, 13, 127, 128, 129, 4000, 9000];
 
-/// Every kind of frame cut at every byte, with every one of its first bytes damaged, and of odd
+/// Tests every kind of frame cut at every byte, with every leading byte damaged, and of odd
 /// lengths, in both chains.
 ///
-/// # Errors
-/// What the function does not keep, and of which frame.
+/// # Errors The violation, with its frame.
 pub fn of_frames(
     mut build: impl FnMut() -> Box<dyn Function>,
     context: &BuildContext,
@@ -75,11 +74,10 @@ pub fn of_frames(
     Ok(())
 }
 
-/// Every kind of frame in buffers of every length: where a packet is cut into buffers changes
-/// neither its fate nor a byte of it. Its Ethernet header, with the tags, is in one buffer.
+/// Tests every kind of frame in buffers of every length: buffer boundaries change neither its fate
+/// nor its bytes. The Ethernet header, with its tags, is in one buffer.
 ///
-/// # Errors
-/// What becomes of it whole and in pieces, and of which frame.
+/// # Errors The fates of the frame whole and in pieces.
 pub fn of_pieces(
     mut build: impl FnMut() -> Box<dyn Function>,
     context: &BuildContext,
@@ -108,7 +106,7 @@ pub fn of_pieces(
     Ok(())
 }
 
-/// How the fate of a packet in pieces differs from that of the whole, and the likely reason.
+/// The difference between the fates of the packet in pieces and whole, with the likely reason.
 fn difference(whole: &[Released], cut: &[Released], frame: &[u8], pieces: &[&[u8]]) -> String {
     let fates = |released: &[Released]| {
         let fates: Vec<_> = released.iter().map(|one| format!("{:?}", one.fate)).collect();
@@ -140,16 +138,16 @@ fn difference(whole: &[Released], cut: &[Released], frame: &[u8], pieces: &[&[u8
     let lost: Vec<_> = lost.iter().filter(|(_, lost)| *lost).collect();
     if let Some((name, _)) = lost.last() {
         text += &format!(
-            "; `packet.{name}()` gave nothing: headers are split over two buffers. Try: call \
+            "; `packet.{name}()` returned nothing: headers are split over two buffers. Try: call \
              `packet.gather_headers()` first"
         );
     } else if pieces.len() > 1 {
-        text += "; `packet.data()` is the first buffer alone, `packet.segments()` are all";
+        text += "; `packet.data()` is only the first buffer, `packet.segments()` are all";
     }
     text
 }
 
-/// Bytes of the first buffer, and of each other.
+/// Lengths of the first buffer, and of each other one.
 fn ways_to_cut(frame: &[u8]) -> impl Iterator<Item = (usize, usize)> {
     let first = usize::from(layers::parse(frame).l3_offset);
     let ways =
@@ -157,18 +155,17 @@ fn ways_to_cut(frame: &[u8]) -> impl Iterator<Item = (usize, usize)> {
     ways.filter(move |_| first != 0)
 }
 
-/// All but the number: a packet may go on in another buffer.
+/// Everything but the number: a packet may continue in another buffer.
 fn what_became(released: &[Released]) -> Vec<Released> {
     released.iter().map(|one| Released { number: None, ..one.clone() }).collect()
 }
 
-/// Packets that the bytes say, in both chains: for fuzzing, and for property tests.
+/// Tests packets encoded in the bytes, in both chains: for fuzzing, and for property tests.
 ///
-/// Of each packet there are 8 bytes first: microseconds since the one before, its wire, four about
-/// what is known of it (checksum, segmentation, a tag taken off, a mark), its length in two.
+/// Each packet starts with 8 bytes: microseconds since the previous one, its wire, four of metadata
+/// (checksum, segmentation, a stripped tag, a mark), two of length.
 ///
-/// # Errors
-/// What the function does not keep.
+/// # Errors The violation.
 pub fn of_bytes(
     mut build: impl FnMut() -> Box<dyn Function>,
     context: &BuildContext,
@@ -179,8 +176,7 @@ pub fn of_bytes(
 
 /// The same in one chain.
 ///
-/// # Errors
-/// What the function does not keep.
+/// # Errors The violation.
 pub fn of_bytes_in(
     function: Box<dyn Function>,
     context: &BuildContext,
@@ -203,8 +199,8 @@ pub fn of_bytes_in(
     player.end()
 }
 
-/// One of [`frames::all`] after the other, as [`of_bytes`] reads them: where fuzzing starts from.
-/// `kinds` is what is known of each.
+/// All [`frames::all`] in the encoding of [`of_bytes`], as seeds for fuzzing. `kinds` is the
+/// metadata of each.
 pub fn bytes_of_frames(kinds: u8) -> Vec<u8> {
     let packet = |frame: Vec<u8>| {
         let length = (frame.len() as u16).to_le_bytes();
@@ -213,12 +209,11 @@ pub fn bytes_of_frames(kinds: u8) -> Vec<u8> {
     frames::all().into_iter().flat_map(packet).collect()
 }
 
-/// Whether what a packet keeps of its layers is what its bytes say. One that nobody has parsed
-/// keeps nothing; the protocol is not kept, nor a tag within of a packet with one aside; and a
-/// packet that was split may keep the layers of the whole.
+/// Checks that the layers in a packet's descriptor agree with its bytes. A packet that nobody
+/// parsed has none; the protocol is not stored, nor an inner tag of a packet with a stripped one;
+/// and a packet that was split may keep the layers of the whole.
 ///
-/// # Errors
-/// What it keeps, and what its bytes say.
+/// # Errors The layers in the descriptor and in the bytes.
 pub fn keeps_its_layers(packet: &Descriptor) -> Result<(), String> {
     let kept = packet.layers();
     let is_kept = |found: Layers| {
@@ -233,19 +228,19 @@ pub fn keeps_its_layers(packet: &Descriptor) -> Result<(), String> {
     if is_kept(layers::parse(&whole)) {
         return Ok(());
     }
-    Err(format!("it keeps the layers {kept:?}, its bytes say {found:?}"))
+    Err(format!("its descriptor has the layers {kept:?}, its bytes have {found:?}"))
 }
 
-/// A function on trial, and what was counted of its packets.
+/// A function under test, with counters of its packets.
 struct Player {
     function: Box<dyn Function>,
     trial: Trial,
     wires: u8,
     now: Time,
     given: usize,
-    /// Those whose fate is known by their number.
+    /// Numbers of packets with a known fate.
     ended: HashSet<usize>,
-    /// Packets with a fate, those that the function made included, and those that went on in
+    /// Packets with a fate, including those that the function made and those that continued in
     /// another buffer, which have no number.
     fates: usize,
 }
@@ -310,7 +305,7 @@ impl Player {
     }
 }
 
-/// What else is known of a packet.
+/// Sets other metadata of a packet.
 fn tell(packet: &mut Descriptor, [kinds, size, tag, mark]: [u8; 4]) {
     packet.mark = mark.into();
     packet.set_checksum(match kinds & 3 {

@@ -1,6 +1,6 @@
-//! Small frames of every kind the parser knows, to start from.
+//! Small frames of every kind that the parser knows.
 
-/// An Ethernet frame: VLAN tags, type, what it carries.
+/// An Ethernet frame: VLAN tags, type, payload.
 pub fn ethernet(tags: &[u16], ether_type: u16, payload: &[u8]) -> Vec<u8> {
     let mut frame = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2];
     for tag in tags {
@@ -36,7 +36,7 @@ pub fn ipv6(next_header: u8, payload: &[u8]) -> Vec<u8> {
     packet
 }
 
-/// A TCP segment of a header alone.
+/// A TCP segment without payload.
 pub fn tcp() -> Vec<u8> {
     vec![0x30, 0x39, 0, 80, 0, 0, 0, 1, 0, 0, 0, 0, 0x50, 0x10, 0xff, 0xff, 0, 0, 0, 0]
 }
@@ -91,7 +91,7 @@ pub fn all() -> Vec<Vec<u8>> {
         ethernet(&[], 0x86dd, &ipv6(58, &solicitation)),
         ethernet(&[], 0x86dd, &ipv6(59, &[])),
         ethernet(&[], 0x0806, &arp),
-        // Tunnels, of other packets than those above; and an event message of PTP.
+        // Tunnels with other packets than those above; and a PTP event message.
         ethernet(&[], 0x0800, &ipv4(17, 0, &[], &udp_to(4789, &behind(&vxlan, &inner_frame)))),
         ethernet(&[], 0x86dd, &ipv6(17, &udp_to(6081, &behind(&geneve, &inner_frame)))),
         ethernet(&[], 0x0800, &ipv4(47, 0, &[], &behind(&gre, &inner_ipv4))),

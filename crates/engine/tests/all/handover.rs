@@ -1,4 +1,4 @@
-//! Flows put on cores in software: what the core that receives hands over, and to whom.
+//! Flows distributed in software: which packets the receiving core hands over, and to which core.
 
 use crate::common::{Bench, Wire, frame, patient};
 use picnic_core::time::Time;
@@ -22,7 +22,7 @@ fn load(bench: &mut Bench, count: u32) {
     bench.wire(0).incoming.extend((0..count).map(|number| datagram(number as u16 % 64, number)));
 }
 
-/// A card whose host has so many cores, all asleep.
+/// A card whose host has this many cores, all asleep.
 fn asleep(system: &str, queues: u16, wire: Wire, keys: &str) -> Bench {
     let text = format!(
         "[card]\nwire_backlog = 64\n[pool]\nbuffers = 4096\n[host]\nsystem = \"{system}\"\nqueues = {queues}\n\
@@ -41,7 +41,7 @@ fn poll(bench: &mut Bench, target: usize) -> Polled {
 }
 
 #[test]
-fn a_poll_does_the_stacks_work_and_each_core_the_rest_of_its_own() {
+fn polling_core_does_stack_work_and_others_the_rest() {
     for (work_ns, stack_ns) in [(50, 20), (50, 0), (20, 50)] {
         let mut bench = asleep("napi", 2, Wire::default(), "");
         (bench.host().work_ns, bench.host().stack_ns) = (work_ns, 0);
@@ -80,7 +80,7 @@ fn a_poll_does_the_stacks_work_and_each_core_the_rest_of_its_own() {
 }
 
 #[test]
-fn a_look_at_the_ring_is_a_poll_and_one_that_finds_nothing_an_empty_one() {
+fn ring_checks_count_as_polls_and_empty_polls() {
     let mut bench = asleep("napi", 1, Wire::default(), "");
     let target = bench.view.queues[0].target.clone();
     let counts = || (target.polls.get(), target.empty_polls.get());
@@ -97,7 +97,7 @@ fn a_look_at_the_ring_is_a_poll_and_one_that_finds_nothing_an_empty_one() {
 }
 
 #[test]
-fn latencies_are_those_of_the_cores_that_flows_are_put_on() {
+fn latencies_belong_to_the_core_of_the_flow() {
     for system in ["napi", "clas"] {
         let mut bench = asleep(system, 2, Wire::default(), "");
         bench.wire(0).incoming.extend((0..40).map(|number| datagram(number as u16, number)));
@@ -117,7 +117,7 @@ fn latencies_are_those_of_the_cores_that_flows_are_put_on() {
 }
 
 #[test]
-fn a_poll_is_done_with_its_share_before_it_takes_more() {
+fn polls_finish_their_share_before_taking_more() {
     let mut bench = asleep("napi", 1, Wire::default(), "");
     load(&mut bench, 100);
     while !bench.turn().is_idle() {}
@@ -132,7 +132,7 @@ fn a_poll_is_done_with_its_share_before_it_takes_more() {
 }
 
 #[test]
-fn a_core_polls_on_for_so_long_after_the_last_packet_of_its_share() {
+fn cores_keep_polling_for_poll_usecs_after_their_share() {
     let text =
         "[host]\nsystem = \"napi\"\nqueues = 2\n[interrupt]\nrx_usecs = 0\npoll_usecs = 10\n";
     let mut bench = Bench::with_wires(text, vec![Wire::default()], vec![], vec![]);
@@ -158,7 +158,7 @@ fn a_core_polls_on_for_so_long_after_the_last_packet_of_its_share() {
 }
 
 #[test]
-fn an_interrupt_hands_over_first_and_does_its_share_by_one() {
+fn interrupts_hand_over_first_then_do_one_packet() {
     let mut bench = asleep("clas", 2, Wire::default(), "");
     (bench.host().work_ns, bench.host().stack_ns) = (50, 20);
     load(&mut bench, 100);
@@ -187,7 +187,7 @@ fn an_interrupt_hands_over_first_and_does_its_share_by_one() {
 }
 
 #[test]
-fn a_flow_is_always_the_same_cores_and_keeps_its_order() {
+fn flows_stay_on_one_core_in_order() {
     for system in ["napi", "clas"] {
         let mut bench = asleep(system, 4, Wire::default(), "");
         load(&mut bench, 640);
@@ -225,7 +225,7 @@ fn datagram_v4(host: u8, number: u32) -> Vec<u8> {
 }
 
 #[test]
-fn without_ports_the_addresses_make_the_flow() {
+fn packets_without_ports_hash_by_address() {
     let to = |host: u8, number| {
         let mut frame = datagram_v4(1, number);
         frame[33] = host;
@@ -251,7 +251,7 @@ fn without_ports_the_addresses_make_the_flow() {
 }
 
 #[test]
-fn a_core_that_waits_for_more_learns_that_none_comes() {
+fn waiting_cores_learn_of_the_end() {
     for is_dropped in [false, true] {
         let mut bench = asleep("napi", 2, Wire::default(), "");
         load(&mut bench, 40);
@@ -261,7 +261,7 @@ fn a_core_that_waits_for_more_learns_that_none_comes() {
         assert!(!bench.targets[1].is_empty(), "the first core may hand over more");
         let bells = bench.bells[1].count();
         if is_dropped {
-            // However its thread has ended.
+            // However its thread ended.
             drop(bench.targets.remove(0));
         } else {
             assert!(!bench.targets[1].is_empty() && bench.targets[0].is_empty());
@@ -274,9 +274,9 @@ fn a_core_that_waits_for_more_learns_that_none_comes() {
 }
 
 #[test]
-fn a_core_is_left_so_many_packets_and_no_more() {
+fn core_backlog_is_limited() {
     let mut bench = asleep("clas", 2, Wire::default(), "");
-    // What is not IP is one flow, the first core's.
+    // Packets other than IP are one flow, the first core's.
     bench.wire(0).incoming.extend((0..1100).map(|number| frame(0, 0, number, 60)));
     while !bench.turn().is_idle() {}
     let polled: Vec<_> = (0..18).map(|_| poll(&mut bench, 0)).collect();
@@ -288,7 +288,7 @@ fn a_core_is_left_so_many_packets_and_no_more() {
 }
 
 #[test]
-fn a_card_that_is_not_offline_waits_for_no_room_on_the_way_out() {
+fn online_cards_do_not_wait_for_tx_room() {
     for (wire, lost) in [(Wire::default(), true), (patient(), false)] {
         let mut bench = asleep("napi", 1, wire, "tx_ring_size = 64\n");
         bench.host().echo = true;

@@ -1,4 +1,4 @@
-//! Hooks: what observers are shown at each point, in order, and what happens without them.
+//! Hooks: what observers see at each point, in order, and the same run without them.
 
 use crate::common;
 use crate::common::functions::{Door, Every};
@@ -17,15 +17,15 @@ use picnic_engine::swap::Command;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-/// What was shown, by hook point and stage.
+/// Observed packets, by hook point and stage.
 type Shown = BTreeMap<(String, &'static str), Vec<u8>>;
 
-/// What was shown: the last bytes of packets, by point and stage. `closed` observers refuse.
+/// Observed packets: their last bytes by point and stage. `closed` observers refuse.
 #[derive(Clone, Default)]
 struct Log {
     shown: Arc<Mutex<Shown>>,
     calls: Arc<Mutex<Vec<&'static str>>>,
-    /// Those that may wait.
+    /// Those that may block.
     waits: Arc<Mutex<Vec<String>>>,
     closed: bool,
 }
@@ -64,7 +64,7 @@ impl Hook for Log {
     }
 }
 
-/// A guard that lets a host have no packet whose second byte is this.
+/// A guard that drops packets whose second byte is this.
 struct Refuse(u8);
 
 impl Guard for Refuse {
@@ -91,7 +91,7 @@ impl QueueGuard for Refuse {
     }
 }
 
-/// A guard that lets nothing in.
+/// A guard that drops everything.
 struct Closed;
 
 impl Guard for Closed {
@@ -107,7 +107,7 @@ impl Guard for Closed {
 }
 
 #[test]
-fn a_guard_stands_in_front_of_functions_that_are_timed_too() {
+fn guards_precede_timed_functions() {
     let functions = (vec![by_first_byte()], vec![]);
     let (wires, guard) = (vec![Wire::default()], Some(Box::new(Closed) as Box<dyn Guard>));
     let mut bench =
@@ -140,7 +140,7 @@ fn bench(hooks: &Hooks) -> Bench {
 }
 
 #[test]
-fn every_point_is_shown_what_passes_it() {
+fn every_hook_point_sees_its_packets() {
     let (log, closed) = (Log::default(), Log { closed: true, ..Log::default() });
     let mut bench = bench(&Hooks::none().with(log.clone()).with(closed.clone()));
     bench.settle();
@@ -149,7 +149,7 @@ fn every_point_is_shown_what_passes_it() {
         ("0 wire0", "wire", &[0, 1, 2, 3, 4, 5]),
         ("rx 0 slot", "rx", &[0, 1, 2, 3, 4, 5]),
         ("rx 1 slot", "rx", &[0, 2, 3, 4, 5]),
-        // Behind the guard, in front of the host.
+        // After the guard, before the host.
         ("queue 0", "target", &[0, 3, 4, 5]),
         ("tx 0 slot", "tx", &[0, 3, 4, 5]),
         ("0 wire0", "wire_tx", &[0, 4, 5]),
@@ -157,17 +157,17 @@ fn every_point_is_shown_what_passes_it() {
     let expected =
         expected.map(|(point, stage, flows)| ((point.to_owned(), stage), flows.to_vec()));
     assert_eq!(*lock(&log.shown), BTreeMap::from(expected));
-    // One call a burst, but for the wire's packets, which it takes one by one.
+    // One call per burst, except for the wire's packets, which it takes one by one.
     let calls = lock(&log.calls).join(" ");
     let burst = ["begin observe end"; 5].join(" ");
     assert_eq!(calls, format!("{burst} begin observe observe observe end"));
-    // One that wants nothing is only asked, and does not close the others' eyes.
+    // An observer that wants nothing is only asked, and does not hide packets from others.
     assert_eq!(*lock(&closed.calls), ["begin"; 6]);
 }
 
 /// A wire that keeps packets is asked as long as it does, whether others wait for it or not.
 #[test]
-fn nobody_is_called_for_a_wire_that_is_shown_nothing() {
+fn unobserved_wires_call_no_observer() {
     let log = Log::default();
     let mut bench = bench(&Hooks::none().with(log.clone()));
     bench.wire(0).keeps = Some(0);
@@ -187,7 +187,7 @@ fn nobody_is_called_for_a_wire_that_is_shown_nothing() {
 }
 
 #[test]
-fn what_is_observed_is_what_happens_unobserved() {
+fn observing_changes_nothing() {
     let mut plain = bench(&Hooks::none());
     let mut watched = bench(&Hooks::none().with(Log::default()));
     for bench in [&mut plain, &mut watched] {
@@ -199,7 +199,7 @@ fn what_is_observed_is_what_happens_unobserved() {
 }
 
 #[test]
-fn functions_that_are_swapped_in_are_observed_too() {
+fn swapped_in_functions_are_observed() {
     let log = Log::default();
     let hooks = Hooks::none().with(log.clone());
     let mut bench = bench(&hooks);
@@ -214,7 +214,7 @@ fn functions_that_are_swapped_in_are_observed_too() {
 }
 
 #[test]
-fn what_is_swapped_into_a_chain_that_nobody_watched_is_observed() {
+fn functions_swapped_into_an_unobserved_chain_are_observed() {
     let log = Log::default();
     let mut bench = bench(&Hooks::none());
     let hooks = Hooks::none().with(log.clone());
@@ -225,7 +225,7 @@ fn what_is_swapped_into_a_chain_that_nobody_watched_is_observed() {
     assert_eq!(lock(&log.shown)[&("tx 0 slot".into(), "tx")], [0, 3, 4, 5]);
 }
 
-/// Watches one function of a chain, and nothing else.
+/// Observes one function of a chain, and nothing else.
 struct Second(Log);
 
 impl Hook for Second {
@@ -236,7 +236,7 @@ impl Hook for Second {
 }
 
 #[test]
-fn one_function_of_a_chain_may_be_watched_alone() {
+fn single_functions_can_be_observed() {
     let log = Log::default();
     let mut bench = bench(&Hooks::none().with(Second(log.clone())));
     bench.settle();
@@ -246,7 +246,7 @@ fn one_function_of_a_chain_may_be_watched_alone() {
 }
 
 #[test]
-fn observers_may_wait_where_every_wire_does_and_nowhere_else() {
+fn observers_may_block_only_in_offline_cards() {
     for (wires, offline) in [
         (vec![patient(), patient()], true),
         (vec![patient(), Wire::default()], false),
@@ -259,7 +259,7 @@ fn observers_may_wait_where_every_wire_does_and_nowhere_else() {
         let mut expected =
             vec!["0 wire0", "1 wire1", "queue 0", "rx 0 slot", "tx 0 slot", "tx 0 slot"];
         expected.retain(|_| offline);
-        // One that is put in later too.
+        // Also a function added later.
         let text = "[[tx]]\nfunction = \"slot\"\n";
         let links = common::build_links(text, vec![drop_flow(4)], &hooks);
         assert!(bench.controller.send(Command::Swap(Direction::Tx, links)).is_ok());
@@ -272,7 +272,7 @@ fn observers_may_wait_where_every_wire_does_and_nowhere_else() {
 }
 
 #[test]
-fn nobody_waits_in_a_chain_that_was_not_told_that_it_may() {
+fn observers_do_not_block_unless_allowed() {
     let log = Log::default();
     let observers = || Hooks::none().with(log.clone()).observers(&HookPoint::Queue { index: 0 });
     let link = || ChainFunction::new("test", drop_flow(1)).observed(observers());

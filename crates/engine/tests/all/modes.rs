@@ -1,4 +1,4 @@
-//! Every way of interrupting: per packet, not masked, a moderated wire, transmit completion.
+//! Every interrupt mode: per packet, not masked, a moderated wire, transmit completion.
 
 use crate::common::{Bench, Wire, WireState, frame, patient};
 use picnic_core::config::TxComplete;
@@ -27,7 +27,7 @@ fn counts(bench: &Bench) -> (u64, u64, u64) {
 }
 
 #[test]
-fn per_packet_each_descriptor_is_moved_and_interrupts_by_itself() {
+fn per_packet_mode_interrupts_for_each_descriptor() {
     let mut bench = asleep("per_packet = true\ngate = \"none\"");
     load(&mut bench, 0..10);
     for sent in 1..=10 {
@@ -43,7 +43,7 @@ fn per_packet_each_descriptor_is_moved_and_interrupts_by_itself() {
 }
 
 #[test]
-fn through_the_gate_only_a_queue_that_waits_is_interrupted() {
+fn gate_interrupts_only_waiting_queues() {
     let mut bench = asleep("per_packet = true");
     load(&mut bench, 0..10);
     bench.settle();
@@ -54,12 +54,12 @@ fn through_the_gate_only_a_queue_that_waits_is_interrupted() {
 }
 
 #[test]
-fn a_queue_at_work_is_interrupted_if_it_is_not_masked() {
+fn busy_queues_are_interrupted_without_masking() {
     for (gate, at_work) in [("queue", 0), ("none", 1)] {
         let mut bench = asleep(&format!("rx_usecs = 0\ngate = \"{gate}\""));
         load(&mut bench, 0..4);
         bench.turn();
-        // The interrupt is taken; the queue is at work when the next packets come.
+        // The interrupt is taken; the queue is busy when the next packets arrive.
         bench.look();
         let before = counts(&bench);
         assert_eq!(before, (1, 0, 1), "{gate}");
@@ -73,7 +73,7 @@ fn a_queue_at_work_is_interrupted_if_it_is_not_masked() {
 }
 
 #[test]
-fn a_queue_that_has_work_from_the_start_is_interrupted_if_it_is_not_masked() {
+fn initially_busy_queues_are_interrupted_without_masking() {
     for (gate, interrupts) in [("queue", 0), ("none", 1)] {
         let text = format!("[host]\nqueues = 1\n[interrupt]\nrx_usecs = 0\ngate = \"{gate}\"\n");
         let mut bench = Bench::new(&text, 1, vec![], vec![]);
@@ -87,7 +87,7 @@ fn a_queue_that_has_work_from_the_start_is_interrupted_if_it_is_not_masked() {
 }
 
 #[test]
-fn gates_are_changed_while_the_card_runs_and_lose_nothing() {
+fn gates_change_while_running_without_loss() {
     let mut bench = asleep("rx_usecs = 0");
     for round in 0..40_u32 {
         load(&mut bench, round * 5..round * 5 + 5);
@@ -112,7 +112,7 @@ fn gates_are_changed_while_the_card_runs_and_lose_nothing() {
 }
 
 #[test]
-fn a_moderated_wire_is_left_alone_between_its_interrupts() {
+fn moderated_wires_are_polled_only_at_interrupts() {
     let mut bench = asleep("rx_usecs = 0\nwire_usecs = 50");
     load(&mut bench, 0..3);
     let first = bench.now + 100;
@@ -130,7 +130,7 @@ fn a_moderated_wire_is_left_alone_between_its_interrupts() {
 }
 
 #[test]
-fn what_comes_while_an_interrupt_is_handled_is_for_the_next() {
+fn packets_during_an_interrupt_wait_for_the_next() {
     for keys in ["", "\nwire_frames = 512"] {
         let mut bench = asleep(&format!("rx_usecs = 0\nwire_usecs = 50{keys}"));
         load(&mut bench, 0..100);
@@ -149,7 +149,7 @@ fn what_comes_while_an_interrupt_is_handled_is_for_the_next() {
 }
 
 #[test]
-fn an_interrupt_is_for_as_many_packets_as_have_come() {
+fn interrupts_cover_the_arrived_packets() {
     for count in [1, 2, 3, 5, 6, 7, 31, 32, 33, 63, 64, 65, 100, 127, 128, 129, 191, 200] {
         let mut bench = asleep("rx_usecs = 0\nwire_usecs = 50");
         load(&mut bench, 0..count);
@@ -162,9 +162,9 @@ fn an_interrupt_is_for_as_many_packets_as_have_come() {
     }
 }
 
-/// So a port that claims to hold whatever it is asked for does not keep the core in a search.
+/// A port that claims to hold any number does not keep the core in a search.
 #[test]
-fn an_interrupt_is_for_fewer_than_65536_packets() {
+fn interrupts_cover_fewer_than_65536_packets() {
     let mut bench = asleep("rx_usecs = 0\nwire_usecs = 1000000");
     load(&mut bench, 0..70_000);
     let mut taken = 0;
@@ -177,9 +177,9 @@ fn an_interrupt_is_for_fewer_than_65536_packets() {
     assert_eq!(taken, 65_535);
 }
 
-/// Of a wire that cannot tell how much waits all is taken that can be had.
+/// From a wire that cannot count its packets, all available ones are taken.
 #[test]
-fn an_interrupt_of_a_wire_that_cannot_tell_is_for_all_that_comes_while_it_is_handled() {
+fn interrupts_of_uncounted_wires_cover_all_arrivals() {
     let text = "[host]\nqueues = 1\n[interrupt]\nrx_usecs = 0\nwire_usecs = 50\n";
     let mute = WireState { is_mute: true, ..WireState::default() };
     let mut bench = Bench::with_wires(text, vec![Wire::new(mute.into())], vec![], vec![]);
@@ -187,7 +187,7 @@ fn an_interrupt_of_a_wire_that_cannot_tell_is_for_all_that_comes_while_it_is_han
     load(&mut bench, 0..64);
     assert_eq!(bench.turn().received, 64);
     load(&mut bench, 64..192);
-    // It is over with a burst that is not whole.
+    // It ends with a partial burst.
     assert_eq!([0; 3].map(|_| bench.turn().received), [64, 64, 0]);
     load(&mut bench, 192..200);
     assert_eq!(bench.turn().received, 0);
@@ -197,7 +197,7 @@ fn an_interrupt_of_a_wire_that_cannot_tell_is_for_all_that_comes_while_it_is_han
 }
 
 #[test]
-fn so_many_frames_interrupt_before_the_time_has_come() {
+fn wire_frames_interrupt_before_wire_usecs() {
     let mut bench = asleep("rx_usecs = 0\nwire_usecs = 50\nwire_frames = 8");
     load(&mut bench, 0..1);
     assert_eq!(bench.turn().received, 1, "the first packet after a pause interrupts at once");
@@ -217,11 +217,11 @@ fn so_many_frames_interrupt_before_the_time_has_come() {
 }
 
 #[test]
-fn a_wire_is_moderated_anew_while_the_card_runs() {
+fn wire_moderation_changes_while_running() {
     let mut bench = asleep("rx_usecs = 0\nwire_usecs = 1000000");
     load(&mut bench, 0..100);
     assert_eq!(bench.turn().received, 64);
-    // In the midst of an interrupt: what waits is for one more, at once.
+    // In the middle of an interrupt: waiting packets get one more, at once.
     assert!(bench.controller.send(Command::Throttle(50, 8)).is_ok());
     let began = bench.now + 100;
     assert_eq!(bench.turn().received, 36);
@@ -235,7 +235,7 @@ fn a_wire_is_moderated_anew_while_the_card_runs() {
     while bench.now + 100 < began + 50_000 {
         assert_eq!(bench.turn().received, 0);
     }
-    // From then on it is looked at in each turn.
+    // From then on it is polled in each turn.
     assert!(bench.controller.send(Command::Throttle(0, 0)).is_ok());
     assert_eq!(bench.turn().received, 1);
     load(&mut bench, 109..110);
@@ -264,7 +264,7 @@ fn starved(tx_complete: &str) -> (Bench, u64) {
 }
 
 #[test]
-fn a_host_that_waits_for_room_is_told_of_it() {
+fn hosts_waiting_for_room_are_interrupted() {
     for (tx_complete, wanted, turns) in [("off", 0, 600), ("interrupt", 1, 1), ("moderated", 1, 0)]
     {
         let (mut bench, before) = starved(tx_complete);
@@ -287,7 +287,7 @@ fn a_host_that_waits_for_room_is_told_of_it() {
 }
 
 #[test]
-fn whether_hosts_are_told_is_changed_while_one_waits() {
+fn tx_complete_changes_while_a_host_waits() {
     let (mut bench, before) = starved("interrupt");
     let change = |bench: &mut Bench, mode: TxComplete| {
         assert!(bench.controller.send(Command::Complete(mode)).is_ok());
@@ -308,7 +308,7 @@ fn whether_hosts_are_told_is_changed_while_one_waits() {
         assert!(bench.targets[0].is_starved() && bench.targets[0].is_resting());
     };
     assert_eq!(counts(&bench), (0, 1));
-    // It waits to be told, and will not be: it is to look for itself from now on.
+    // It waits for an interrupt that will not come: it must poll from now on.
     assert_eq!(change(&mut bench, TxComplete::Off), TxComplete::Interrupt);
     assert_eq!(counts(&bench), (1, 1));
     fill(&mut bench);
@@ -316,13 +316,13 @@ fn whether_hosts_are_told_is_changed_while_one_waits() {
     assert_eq!(counts(&bench), (1, 0));
     bench.turn();
     assert_eq!(counts(&bench), (1, 0));
-    // One that looks for itself asks when it has found none again.
+    // A host that polls asks when it has found no room again.
     assert_eq!(change(&mut bench, TxComplete::Moderated), TxComplete::Off);
     assert_eq!(counts(&bench), (1, 0));
     fill(&mut bench);
     assert!(!bench.targets[0].looks_again_soon());
     assert_eq!(counts(&bench), (1, 1));
-    // 64 completions, or 20 µs; and what there was before it asked is none of them.
+    // 64 completions, or 20 µs; room from before its request does not count.
     bench.turn();
     assert_eq!(counts(&bench), (2, 1));
     bench.look();
@@ -331,7 +331,7 @@ fn whether_hosts_are_told_is_changed_while_one_waits() {
 }
 
 #[test]
-fn a_host_that_waits_for_its_first_buffers_is_told_of_them() {
+fn hosts_waiting_for_first_buffers_are_interrupted() {
     let text = "[host]\nattachment = \"sends\"\nqueues = 1\n\
                 [interrupt]\ntx_complete = \"interrupt\"\n";
     let mut bench = Bench::new(text, 1, vec![], vec![]);
@@ -349,7 +349,7 @@ fn a_host_that_waits_for_its_first_buffers_is_told_of_them() {
 }
 
 #[test]
-fn a_card_wakes_for_its_wires_and_no_sooner_than_they_interrupt() {
+fn cards_wake_when_their_wires_interrupt() {
     let at = |nanos: u64| Some(Time::from_nanos(nanos));
     // The first packet interrupts at 1000, and the next at 101 000 or with two frames.
     for (keys, arrival, due, wakes) in [
@@ -371,7 +371,7 @@ fn a_card_wakes_for_its_wires_and_no_sooner_than_they_interrupt() {
         (bench.wire(0).due, bench.wire(0).next_arrival) = (at(due), None);
         bench.wire(0).next_arrival = arrival;
         assert_eq!(bench.card.next_deadline(bench.now), at(wakes), "{keys} {arrival:?}");
-        // An interrupt of more than a burst is not done with one.
+        // An interrupt of more than a burst is not finished after one.
         load(&mut bench, 1..66);
         bench.now = Time::from_nanos(200_900);
         assert_eq!(bench.turn().received, 64);
@@ -388,7 +388,7 @@ fn a_card_wakes_for_its_wires_and_no_sooner_than_they_interrupt() {
 }
 
 #[test]
-fn a_card_looks_at_once_at_a_wire_that_waits_to_be_asked() {
+fn cards_poll_patient_wires_at_once() {
     let text = "[host]\nqueues = 1\n";
     let mut bench = Bench::with_wires(text, vec![Wire::default(), patient()], vec![], vec![]);
     assert_eq!(bench.card.next_deadline(bench.now), Some(bench.now));

@@ -1,4 +1,4 @@
-//! What lives beside the packets: turns that alternate, packets that are counted.
+//! A resident of the borrowed core: alternating turns, and its packets in the ledger.
 
 use crate::common::{Bench, RESIDENT, Wire, by_first_byte, frame, patient};
 use picnic_core::command::{Order, Prepared};
@@ -12,10 +12,10 @@ use picnic_core::time::Time;
 use picnic_engine::swap::Command;
 use std::sync::{Arc, Mutex};
 
-/// What a lodger was told and is told to do.
+/// The script of a lodger, and its record.
 #[derive(Default)]
 struct Script {
-    /// When it was given a turn, and when each segment was over.
+    /// Times of its turns, and the end of each segment.
     turns: Vec<u64>,
     ends: Vec<u64>,
     /// Segments still to run.
@@ -30,7 +30,7 @@ struct Script {
     patience_ns: u64,
 }
 
-/// An order that the lodger writes down.
+/// An order that the lodger records.
 struct Tell(u32);
 
 impl Order for Tell {
@@ -136,7 +136,7 @@ fn bench_with(wire: Wire) -> (Bench, Arc<Mutex<Script>>, Arc<Attention>) {
     RESIDENT.set(Some(Box::new(Lodger { attention: attention.clone(), script: script.clone() })));
     let functions: Vec<Box<dyn Function>> = vec![Box::new(hand_over), by_first_byte()];
     let mut bench = Bench::with_wires("[host]\nqueues = 1\n", vec![wire], functions, vec![]);
-    // The first turn is its own to say when it wants the next.
+    // In its first turn it names the time of the next.
     while !bench.turn().is_idle() {}
     script.lock().unwrap().turns.clear();
     (bench, script, attention)
@@ -168,7 +168,7 @@ fn turns_alternate_and_ends_are_the_next_time_read() {
 }
 
 #[test]
-fn packets_do_not_wait_for_more_than_one_segment() {
+fn packets_wait_for_at_most_one_segment() {
     let (mut bench, script, attention) = bench();
     script.lock().unwrap().segments = 100;
     attention.raise();
@@ -224,7 +224,7 @@ fn no_segment_begins_while_a_wire_gives_whole_bursts_and_patience_lasts() {
 }
 
 #[test]
-fn a_wire_that_loses_nothing_by_waiting_holds_up_no_segment() {
+fn patient_wires_do_not_delay_segments() {
     for (wire, due) in [(patient(), 1), (Wire::default(), 3)] {
         let (mut bench, script, attention) = bench_with(wire);
         let frames = (0..150).map(|number| frame(0, 0, number, 60));
@@ -244,7 +244,7 @@ fn a_wire_that_loses_nothing_by_waiting_holds_up_no_segment() {
 }
 
 #[test]
-fn an_idle_resident_has_no_turn_before_its_time() {
+fn idle_residents_get_no_early_turn() {
     let (mut bench, script, attention) = bench();
     let due = bench.now + 1_000;
     script.lock().unwrap().due = Some(due);
@@ -265,14 +265,14 @@ fn an_idle_resident_has_no_turn_before_its_time() {
 }
 
 #[test]
-fn a_resident_that_was_stopped_has_no_turn_again() {
+fn stopped_residents_get_no_turn() {
     let (mut bench, script, attention) = bench();
     let due = bench.now + 1_000;
     script.lock().unwrap().due = Some(due);
     script.lock().unwrap().segments = 1;
     attention.raise();
     while bench.turn().segment.is_none() {}
-    // Its segment has ended, which it has not been told yet; and it has raised its hand.
+    // Its segment has ended, but it does not know yet; and it has raised its hand.
     attention.raise_here();
     script.lock().unwrap().turns.clear();
     bench.card.stop_receiving(bench.now);
@@ -292,7 +292,7 @@ fn a_resident_that_was_stopped_has_no_turn_again() {
 }
 
 #[test]
-fn a_card_whose_resident_is_wanted_does_not_go_to_sleep_and_is_woken() {
+fn raised_hands_keep_the_card_awake_and_wake_it() {
     let (mut bench, _, attention) = bench();
     assert!(bench.card.arm());
     attention.raise();
@@ -304,7 +304,7 @@ fn a_card_whose_resident_is_wanted_does_not_go_to_sleep_and_is_woken() {
 }
 
 #[test]
-fn packets_it_holds_are_in_the_ledger_whatever_becomes_of_them() {
+fn packets_held_by_the_resident_are_in_the_ledger() {
     let (mut bench, script, _) = bench();
     for number in 0..6 {
         bench.wire(0).incoming.push_back(frame(0, (number % 2) as u8, number, 60));
@@ -316,7 +316,7 @@ fn packets_it_holds_are_in_the_ledger_whatever_becomes_of_them() {
     let ledger = bench.balanced();
     assert_eq!((ledger.consumed, ledger.delivered, ledger.transmitted), (3, 3, 1));
     assert_eq!(ledger.r#in, 7);
-    // And those it has when the card is stopped.
+    // And those it has when the card stops.
     bench.wire(0).incoming.push_back(frame(0, 1, 0, 60));
     bench.turn();
     let ledger = bench.end();
@@ -326,7 +326,7 @@ fn packets_it_holds_are_in_the_ledger_whatever_becomes_of_them() {
 }
 
 #[test]
-fn it_learns_that_the_wire_has_taken_its_frame() {
+fn residents_learn_that_their_frame_was_taken() {
     let (mut bench, script, _) = bench();
     bench.wire(0).tx_room = Some(0);
     script.lock().unwrap().make = Some(frame(0, 0, 9, 60));
@@ -347,7 +347,7 @@ fn it_learns_that_the_wire_has_taken_its_frame() {
 }
 
 #[test]
-fn messages_reach_it_and_others_are_refused() {
+fn messages_reach_the_resident_and_strays_are_refused() {
     let (mut bench, script, _) = bench();
     bench.controller.send(Command::Resident(Prepared::new(Tell(41)))).ok().unwrap();
     bench.controller.send(Command::Resident(Prepared::new(Stray))).ok().unwrap();
@@ -359,7 +359,7 @@ fn messages_reach_it_and_others_are_refused() {
 }
 
 #[test]
-fn a_card_without_one_refuses_messages() {
+fn cards_without_a_resident_refuse_messages() {
     let mut bench = Bench::new("[host]\nqueues = 1\n", 1, vec![by_first_byte()], vec![]);
     bench.controller.send(Command::Resident(Prepared::new(Tell(41)))).ok().unwrap();
     bench.turn();
@@ -368,7 +368,7 @@ fn a_card_without_one_refuses_messages() {
 }
 
 #[test]
-fn a_raised_hand_is_due_at_once() {
+fn raised_hands_are_due_at_once() {
     let (mut bench, script, attention) = bench();
     assert_eq!(bench.card.next_deadline(bench.now), None);
     attention.raise_here();

@@ -19,7 +19,7 @@ fn load(bench: &mut Bench, wire: usize, numbers: std::ops::Range<u32>) {
     bench.wire(wire).incoming.extend(frames);
 }
 
-/// Whether the packets of each queue were seen in order, and how many there were.
+/// Whether the packets of each queue arrived in order, and their number.
 #[track_caller]
 fn seen_in_order(bench: &Bench, queues: u16) -> usize {
     let host = bench.host();
@@ -31,7 +31,7 @@ fn seen_in_order(bench: &Bench, queues: u16) -> usize {
 }
 
 #[test]
-fn a_full_target_ring_drops_what_does_not_fit_and_counts_it() {
+fn full_target_ring_counts_drops() {
     let mut bench = Bench::new(TWO_QUEUES, 1, vec![by_first_byte()], vec![]);
     bench.wire(0).incoming.extend((0..1000).map(|number| frame(1, 0, number, 60)));
     while !bench.turn().is_idle() {}
@@ -39,14 +39,14 @@ fn a_full_target_ring_drops_what_does_not_fit_and_counts_it() {
     assert_eq!(ledger.drops_by_stage.get("ring_full@steer"), Some(&(1000 - 256)));
     assert_eq!(bench.view.queues[1].steer.ring_full.get(), 744);
     assert_eq!(ledger.in_flight, 256);
-    // The packets that were there first are the ones that are kept.
+    // The earlier packets are kept.
     bench.settle();
     assert!(bench.host().seen.iter().map(|(_, bytes)| number(bytes)).eq(0..256));
     assert_eq!(bench.end().delivered, 256);
 }
 
 #[test]
-fn the_depth_of_a_ring_is_told_as_it_is_at_the_end() {
+fn ring_depth_is_reported_at_the_end() {
     let mut bench = Bench::new(TWO_QUEUES, 1, vec![by_first_byte()], vec![]);
     load(&mut bench, 0, 0..10);
     bench.turn();
@@ -96,7 +96,7 @@ fn without_buffers_the_wire_sheds_before_work_is_spent() {
 }
 
 #[test]
-fn short_of_buffers_no_wire_is_favoured() {
+fn buffer_shortage_favours_no_wire() {
     let text = "[pool]\nbuffers = 64\n[host]\nqueues = 1\nring_size = 1024\n";
     let mut bench = Bench::new(text, 3, vec![], vec![]);
     for _ in 0..300 {
@@ -126,7 +126,7 @@ fn unsteered_packets_end_at_the_default_queue_and_wrong_queues_are_counted() {
 }
 
 #[test]
-fn one_packet_becomes_a_hundred_and_the_order_stays() {
+fn multiplied_packets_keep_their_order() {
     let rx: Functions = vec![Box::new(Multiply::new(100)), by_first_byte()];
     let text = "[host]\nqueues = 2\nring_size = 8192\n[pool]\nbuffers = 16384\n";
     let mut bench = Bench::new(text, 1, rx, vec![]);
@@ -138,7 +138,7 @@ fn one_packet_becomes_a_hundred_and_the_order_stays() {
 }
 
 #[test]
-fn multiplication_multiplied_passes_more_than_a_burst_depth_first() {
+fn nested_multiplication_exceeds_a_burst_depth_first() {
     let rx: Functions = vec![
         Box::new(Multiply::new(10)),
         Box::new(Hold::new(500, 50)),
@@ -158,14 +158,14 @@ fn multiplication_multiplied_passes_more_than_a_burst_depth_first() {
     assert_eq!((ledger.delivered, ledger.consumed), (70 * 60, 70 * 10));
 }
 
-/// A wire that knows when its packets arrived.
+/// A wire that knows arrival times.
 fn stamping() -> Wire {
     Wire::new(Mutex::new(WireState { arrival: Some(Time::ZERO), ..WireState::default() }))
 }
 
 #[test]
-fn what_a_packet_has_waited_at_the_wire_is_in_its_latency() {
-    // The borrowed core has looked elsewhere for a millisecond.
+fn wait_at_the_wire_is_part_of_latency() {
+    // The borrowed core did other work for a millisecond.
     let mut bench = Bench::with_wires("[host]\nqueues = 1\n", vec![stamping()], vec![], vec![]);
     bench.now = Time::from_nanos(5_000_000);
     bench.wires[0].lock().unwrap().arrival = Some(Time::from_nanos(4_000_000));
@@ -187,7 +187,7 @@ fn what_a_packet_has_waited_at_the_wire_is_in_its_latency() {
 }
 
 #[test]
-fn the_first_packet_of_a_wire_and_every_sixteenth_from_there_tell_how_long_they_waited() {
+fn one_packet_in_sixteen_records_its_wait() {
     let mut bench = Bench::with_wires("[host]\nqueues = 1\n", vec![stamping()], vec![], vec![]);
     bench.wires[0].lock().unwrap().arrival = Some(Time::ZERO);
     for (packets, told) in [(1, 1), (15, 1), (1, 2), (14, 2), (2, 3)] {
@@ -199,7 +199,7 @@ fn the_first_packet_of_a_wire_and_every_sixteenth_from_there_tell_how_long_they_
 }
 
 #[test]
-fn what_a_packet_waits_for_the_nic_to_interrupt_is_told_from_what_it_waits_behind_others() {
+fn wait_for_the_interrupt_and_queueing_are_separate() {
     let text = "[host]\nqueues = 1\n[interrupt]\nwire_usecs = 100\n";
     let mut bench = Bench::with_wires(text, vec![stamping()], vec![], vec![]);
     let mut burst = |arrived_us: u64, taken_us: u64| {
@@ -221,7 +221,7 @@ fn what_a_packet_waits_for_the_nic_to_interrupt_is_told_from_what_it_waits_behin
 }
 
 #[test]
-fn a_nic_that_waits_for_a_microsecond_interrupts_and_one_that_waits_for_none_does_not() {
+fn wire_usecs_of_one_throttles_and_zero_does_not() {
     for (usecs, interrupts) in [(0, 0), (1, 1)] {
         let text = format!("[host]\nqueues = 1\n[interrupt]\nwire_usecs = {usecs}\n");
         let mut bench = Bench::with_wires(&text, vec![stamping()], vec![], vec![]);
@@ -233,7 +233,7 @@ fn a_nic_that_waits_for_a_microsecond_interrupts_and_one_that_waits_for_none_doe
 }
 
 #[test]
-fn a_nic_interrupts_for_the_first_packet_of_a_burst() {
+fn nic_interrupts_for_the_first_packet_of_a_burst() {
     let text = "[host]\nqueues = 1\n[interrupt]\nwire_usecs = 100\n";
     let mut bench = Bench::with_wires(text, vec![stamping()], vec![], vec![]);
     bench.wires[0].lock().unwrap().apart_ns = 1000;
@@ -251,7 +251,7 @@ fn a_nic_interrupts_for_the_first_packet_of_a_burst() {
 }
 
 #[test]
-fn a_stamp_of_the_future_is_counted_and_taken_for_the_present() {
+fn future_stamps_are_counted_and_clamped() {
     let mut bench = Bench::with_wires("[host]\nqueues = 1\n", vec![stamping()], vec![], vec![]);
     bench.wires[0].lock().unwrap().arrival = Some(Time::from_nanos(1 << 40));
     load(&mut bench, 0, 0..16);
@@ -264,7 +264,7 @@ fn a_stamp_of_the_future_is_counted_and_taken_for_the_present() {
 }
 
 #[test]
-fn held_packets_go_when_due_not_before_and_the_card_says_when() {
+fn held_packets_leave_when_due() {
     let rx: Functions = vec![Box::new(Hold::new(10_000, 1000))];
     let text = "[host]\nqueues = 1\n[interrupt]\nrx_usecs = 0\n";
     let mut bench = Bench::new(text, 1, rx, vec![]);
@@ -282,7 +282,7 @@ fn held_packets_go_when_due_not_before_and_the_card_says_when() {
 }
 
 #[test]
-fn of_several_functions_that_hold_packets_the_first_to_be_due_says_when() {
+fn earliest_function_deadline_counts() {
     for (first_ns, second_ns) in [(10_000, 30_000), (30_000, 10_000)] {
         let rx: Functions =
             vec![Box::new(Hold::new(first_ns, 2)), Box::new(Hold::new(second_ns, 1000))];
@@ -295,7 +295,7 @@ fn of_several_functions_that_hold_packets_the_first_to_be_due_says_when() {
 }
 
 #[test]
-fn a_function_is_flushed_when_it_is_due_and_at_the_end() {
+fn functions_are_flushed_when_due_and_at_the_end() {
     let flushed = Arc::new(Mutex::new(Vec::new()));
     let (never, later) =
         (Flushed { due: None, calls: flushed.clone() }, Arc::new(Mutex::new(Vec::new())));
@@ -317,7 +317,7 @@ fn a_function_is_flushed_when_it_is_due_and_at_the_end() {
 }
 
 #[test]
-fn what_functions_hold_when_the_card_is_to_stop_is_delivered() {
+fn packets_held_at_stop_are_delivered() {
     let rx: Functions = vec![Box::new(Hold::new(1_000_000_000, 1000)), by_first_byte()];
     let mut bench = Bench::new(TWO_QUEUES, 1, rx, vec![]);
     load(&mut bench, 0, 0..60);
@@ -329,7 +329,7 @@ fn what_functions_hold_when_the_card_is_to_stop_is_delivered() {
 }
 
 #[test]
-fn nothing_of_a_turn_is_visible_before_it_is_published() {
+fn turns_are_invisible_before_publish() {
     let text = format!("{TWO_QUEUES}[interrupt]\nrx_usecs = 0\n");
     let mut bench = Bench::new(&text, 2, vec![by_first_byte()], vec![]);
     load(&mut bench, 0, 0..20);
@@ -347,7 +347,7 @@ fn nothing_of_a_turn_is_visible_before_it_is_published() {
 }
 
 #[test]
-fn a_card_that_ends_in_the_middle_of_a_turn_publishes_it() {
+fn ending_cards_publish_their_turn() {
     let mut bench = Bench::new(TWO_QUEUES, 1, vec![by_first_byte()], vec![]);
     load(&mut bench, 0, 0..20);
     bench.card.work(Time::from_nanos(1));
@@ -355,7 +355,7 @@ fn a_card_that_ends_in_the_middle_of_a_turn_publishes_it() {
 }
 
 #[test]
-fn the_ledger_sees_a_packet_that_a_function_loses() {
+fn ledger_detects_a_lost_packet() {
     let mut bench = Bench::new(TWO_QUEUES, 1, vec![Box::new(Every::new(9, Door::Leak))], vec![]);
     load(&mut bench, 0, 0..9);
     bench.card.poll(Time::from_nanos(1));
@@ -365,7 +365,7 @@ fn the_ledger_sees_a_packet_that_a_function_loses() {
 }
 
 #[test]
-fn hosts_that_refuse_are_counted_and_buffers_come_home() {
+fn refusing_hosts_are_counted_and_buffers_return() {
     let mut bench = Bench::new(TWO_QUEUES, 1, vec![by_first_byte()], vec![]);
     bench.host().refuse = true;
     load(&mut bench, 0, 0..100);
@@ -401,7 +401,7 @@ fn a_chained_packet_arrives_whole() {
 // ---------------------------------------------------------------- commands
 
 #[test]
-fn a_swap_lets_the_old_chain_go_first() {
+fn swaps_flush_the_old_chain_first() {
     let rx: Functions = vec![Box::new(Hold::new(1_000_000_000, 1000)), by_first_byte()];
     let mut bench = Bench::new(TWO_QUEUES, 1, rx, vec![]);
     load(&mut bench, 0, 0..60);
@@ -414,7 +414,7 @@ fn a_swap_lets_the_old_chain_go_first() {
     assert_eq!(seen_in_order(&bench, 2), 120);
     let answer = bench.controller.answer().unwrap();
     assert!(answer.done);
-    // What was replaced comes back whole, and empty.
+    // The replaced functions return whole, and empty.
     let Command::Swap(Direction::Rx, old) = answer.replaced else { panic!("another command") };
     assert_eq!(old.len(), 2);
     assert_eq!(bench.end().dropped, 0);
@@ -482,7 +482,7 @@ fn commands_of_one_turn_balance_together() {
 }
 
 #[test]
-fn what_a_swap_lets_go_of_is_processed_at_the_present_time() {
+fn packets_flushed_by_a_swap_use_the_current_time() {
     let times = Arc::new(Mutex::new(Vec::new()));
     let rx: Functions =
         vec![Box::new(Hold::new(1_000_000, 1000)), Box::new(Clocked(times.clone()))];
@@ -496,7 +496,7 @@ fn what_a_swap_lets_go_of_is_processed_at_the_present_time() {
 }
 
 #[test]
-fn too_many_commands_are_given_back() {
+fn excess_commands_are_returned() {
     let mut bench = Bench::new(TWO_QUEUES, 1, vec![], vec![]);
     let accepted = (0..100)
         .take_while(|_| bench.controller.send(Command::Moderate(ModerationMode::None)).is_ok())
@@ -509,7 +509,7 @@ fn too_many_commands_are_given_back() {
 }
 
 #[test]
-fn as_many_commands_as_one_likes_may_be_sent_one_after_another() {
+fn sequential_commands_are_unlimited() {
     let mut bench = Bench::new(TWO_QUEUES, 1, vec![], vec![]);
     for number in 0..200 {
         assert!(bench.controller.send(Command::Poll(number)).is_ok(), "{number}");
@@ -525,7 +525,7 @@ fn as_many_commands_as_one_likes_may_be_sent_one_after_another() {
 }
 
 #[test]
-fn a_command_wakes_a_card_that_sleeps() {
+fn commands_wake_a_sleeping_card() {
     let mut bench = Bench::new(TWO_QUEUES, 1, vec![], vec![]);
     bench.turn();
     assert!(bench.card.arm());
@@ -589,8 +589,8 @@ proptest! {
         ..Default::default()
     })]
 
-    /// Turns, looks, swaps and stalls in any order, stopped anywhere: the ledger balances
-    /// after every step, order is kept within a queue and every buffer comes home.
+    /// Turns, polls, swaps and stalls in any order, stopped anywhere: the ledger balances after
+    /// every step, order is kept within a queue and every buffer returns.
     #[test]
     fn the_ledger_balances_whatever_happens(
         acts in acts(),
@@ -657,10 +657,10 @@ proptest! {
 }
 
 #[test]
-fn functions_are_timed_on_one_burst_in_so_many() {
+fn functions_are_timed_on_one_burst_in_256() {
     let rx: Functions = vec![by_first_byte()];
     let mut bench = Bench::new("[host]\nqueues = 1\n", 1, rx, vec![]);
-    // Each look at the clock is 100 ns behind the one before.
+    // Each reading of the clock is 100 ns after the previous one.
     let looks = Arc::new(Mutex::new(0));
     let clock = looks.clone();
     bench.card.time_functions_by(Arc::new(move || {
@@ -674,14 +674,14 @@ fn functions_are_timed_on_one_burst_in_so_many() {
         while bench.look() != 0 {}
     }
     let counters = bench.view.functions.of(Direction::Rx)[0].counters.clone();
-    // The first burst, and each 256th behind it.
+    // The first burst, and each 256th after it.
     assert_eq!((counters.timed_packets.get(), counters.timed_ns.get()), (30, 300));
     assert_eq!((counters.packets.get(), *lock(&looks)), (6000, 6));
     bench.end();
 }
 
 #[test]
-fn what_functions_that_are_timed_leave_goes_where_it_would() {
+fn timing_does_not_change_fates() {
     // The first burst is timed, the second is not: unsteered, to the default queue; to its wire.
     let text = "[card]\ndefault_queue = 1\n[host]\nqueues = 2\n";
     let rx: Functions = vec![Box::new(Every::new(5, Door::Drop))];

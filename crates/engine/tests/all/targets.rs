@@ -1,4 +1,4 @@
-//! The target routine by itself: interrupts that preempt, when it rests, what it counts.
+//! The target routine alone: preempting interrupts, resting, counters.
 
 use crate::common;
 use crate::common::functions::{Door, Every};
@@ -27,7 +27,7 @@ fn load(bench: &mut Bench, count: u32) {
     bench.wire(0).incoming.extend((0..count).map(|number| frame(0, 0, number, 60)));
 }
 
-/// Its targets asleep, and its hosts applications if so asked.
+/// Its targets asleep, and its hosts applications if requested.
 fn asleep(text: &str, application: bool) -> Bench {
     let mut bench = Bench::new(text, 1, vec![], vec![]);
     bench.host().application = application;
@@ -36,7 +36,7 @@ fn asleep(text: &str, application: bool) -> Bench {
     bench
 }
 
-/// One look at a time.
+/// One poll at a time.
 fn poll_at(bench: &mut Bench, nanos: u64) -> Polled {
     bench.now = Time::from_nanos(nanos);
     poll(bench)
@@ -54,7 +54,7 @@ fn turn_at(bench: &mut Bench, nanos: u64) {
 }
 
 #[test]
-fn an_interrupt_on_its_way_is_not_taken() {
+fn interrupts_in_transit_are_not_taken() {
     for text in [UNMASKED, &UNMASKED.replace("gate = \"none\"\n", "")] {
         let mut bench = asleep(text, true);
         load(&mut bench, 5);
@@ -68,7 +68,7 @@ fn an_interrupt_on_its_way_is_not_taken() {
 }
 
 #[test]
-fn a_target_takes_no_more_packets_at_a_time_than_its_limit() {
+fn targets_respect_their_burst_limit() {
     let mut bench = asleep(&UNMASKED.replace("gate = \"none\"\n", ""), false);
     bench.targets[0].limit_bursts(4);
     load(&mut bench, 10);
@@ -80,7 +80,7 @@ fn a_target_takes_no_more_packets_at_a_time_than_its_limit() {
 }
 
 #[test]
-fn an_interrupt_moves_a_burst_and_without_one_the_application_takes_a_packet() {
+fn interrupts_move_bursts_and_applications_take_packets() {
     let mut bench = asleep(UNMASKED, true);
     bench.host().work_ns = 50;
     load(&mut bench, 70);
@@ -98,13 +98,13 @@ fn an_interrupt_moves_a_burst_and_without_one_the_application_takes_a_packet() {
     assert_eq!(poll(&mut bench), Polled::default());
     assert!(bench.targets[0].is_resting());
     let counters = bench.view.queues[0].target.clone();
-    // With the look that put it to sleep.
+    // Including the poll that put it to sleep.
     assert_eq!((counters.polls.get(), counters.empty_polls.get()), (1 + 2 + 70 + 1, 2));
     bench.end();
 }
 
 #[test]
-fn a_look_at_the_ring_is_a_poll_and_one_that_finds_nothing_an_empty_one() {
+fn ring_checks_count_as_polls_and_empty_polls() {
     let mut bench = asleep("[host]\nqueues = 1\n[interrupt]\nrx_usecs = 0\n", false);
     let target = bench.view.queues[0].target.clone();
     let counts = || (target.polls.get(), target.empty_polls.get());
@@ -121,7 +121,7 @@ fn a_look_at_the_ring_is_a_poll_and_one_that_finds_nothing_an_empty_one() {
 }
 
 #[test]
-fn an_application_is_left_so_many_packets_and_no_more() {
+fn application_backlog_is_limited() {
     let mut bench = asleep(UNMASKED, true);
     load(&mut bench, 1100);
     while !bench.turn().is_idle() {}
@@ -133,7 +133,7 @@ fn an_application_is_left_so_many_packets_and_no_more() {
 }
 
 #[test]
-fn an_offline_card_loses_nothing_in_front_of_an_application() {
+fn offline_cards_lose_nothing_before_applications() {
     for (echo, tx_ring) in [(false, 64), (true, 64), (true, 2048)] {
         let text = UNMASKED.replace("queues", &format!("tx_ring_size = {tx_ring}\nqueues"));
         let mut bench = Bench::with_wires(&text, vec![patient()], vec![], vec![]);
@@ -149,7 +149,7 @@ fn an_offline_card_loses_nothing_in_front_of_an_application() {
 }
 
 #[test]
-fn an_application_of_an_offline_card_goes_on_while_there_is_room_for_one() {
+fn offline_applications_continue_while_there_is_room() {
     let text = UNMASKED.replace("queues", "tx_ring_size = 64\nqueues");
     let mut bench = Bench::with_wires(&text, vec![patient()], vec![], vec![]);
     bench.host().application = true;
@@ -158,7 +158,7 @@ fn an_application_of_an_offline_card_goes_on_while_there_is_room_for_one() {
     load(&mut bench, 100);
     bench.turn();
     bench.turn();
-    // Nothing is taken off the ring on the way out meanwhile.
+    // Nothing is taken off the ring on the tx path meanwhile.
     let polled: Vec<_> = (0..200).map(|_| poll(&mut bench)).collect();
     assert_eq!(polled.iter().map(|polled| polled.moved).sum::<usize>(), 100);
     assert_eq!(polled.iter().map(|polled| polled.packets).sum::<usize>(), 64);
@@ -167,7 +167,7 @@ fn an_application_of_an_offline_card_goes_on_while_there_is_room_for_one() {
 }
 
 #[test]
-fn a_ring_found_full_on_the_way_to_sleep_is_worth_an_interrupts_work() {
+fn nonempty_ring_before_sleep_counts_as_an_interrupt() {
     let text = UNMASKED.replace("rx_usecs = 0", "rx_usecs = 20\nrx_frames = 0");
     let mut bench = asleep(&text, true);
     load(&mut bench, 1);
@@ -188,7 +188,7 @@ fn a_ring_found_full_on_the_way_to_sleep_is_worth_an_interrupts_work() {
 }
 
 #[test]
-fn a_target_polls_on_for_so_long_after_its_last_packet() {
+fn targets_keep_polling_for_poll_usecs() {
     let mut bench = Bench::new(
         "[host]\nqueues = 1\n[interrupt]\nrx_usecs = 0\npoll_usecs = 10\n",
         1,
@@ -212,7 +212,7 @@ fn a_target_polls_on_for_so_long_after_its_last_packet() {
 }
 
 #[test]
-fn commands_change_when_targets_rest_and_tell_what_was_so() {
+fn commands_change_pacing_and_return_the_old_value() {
     let mut bench = asleep(UNMASKED, true);
     let commands = [
         Command::Poll(10_000),
@@ -232,13 +232,13 @@ fn commands_change_when_targets_rest_and_tell_what_was_so() {
     assert!(matches!(answers[2].replaced, Command::Moderate(ModerationMode::None)));
     assert!(matches!(answers[3].replaced, Command::Unmask(true)));
     assert_eq!(poll(&mut bench).moved, 2);
-    // An interrupt is pending when they are masked from now on.
+    // An interrupt is pending when they become masked.
     load(&mut bench, 1);
     turn_at(&mut bench, 10_200);
     assert!(bench.controller.send(Command::Unmask(false)).is_ok());
     turn_at(&mut bench, 10_300);
     assert_eq!(poll(&mut bench), Polled { interrupts: 1, moved: 1, ..Polled::default() });
-    // What waits for the application goes first all the same, and counts as traffic.
+    // Packets waiting for the application still go first, and count as traffic.
     for nanos in [15_000, 16_000, 17_000] {
         assert_eq!(poll_at(&mut bench, nanos), Polled { packets: 1, ..Polled::default() });
     }
@@ -268,7 +268,7 @@ fn one_packet_in_sixteen_has_its_latency_recorded_across_bursts() {
 }
 
 #[test]
-fn the_first_packet_has_its_latency_recorded_however_the_routine_runs() {
+fn first_packet_latency_is_always_recorded() {
     const MASKED: &str = "[host]\nqueues = 1\n[interrupt]\nrx_usecs = 0\n";
     for (text, is_unmasked, age) in
         [(MASKED, false, 40), (UNMASKED, true, 40), (MASKED, false, 1), (MASKED, false, 0)]
@@ -289,7 +289,7 @@ fn the_first_packet_has_its_latency_recorded_however_the_routine_runs() {
 }
 
 #[test]
-fn what_a_host_leaves_where_it_was_is_delivered() {
+fn packets_left_in_the_burst_are_delivered() {
     let mut bench = asleep("[host]\nqueues = 1\n[interrupt]\nrx_usecs = 0\n", false);
     bench.host().leaves = true;
     load(&mut bench, 5);
@@ -299,7 +299,7 @@ fn what_a_host_leaves_where_it_was_is_delivered() {
 }
 
 #[test]
-fn a_card_that_sleeps_is_woken_by_what_a_host_sends() {
+fn host_packets_wake_a_sleeping_card() {
     let mut bench = Bench::new("[host]\nqueues = 2\n", 1, vec![by_first_byte()], vec![]);
     bench.host().echo = true;
     for (round, bells) in [(0, 0), (1, 1)] {
@@ -310,10 +310,10 @@ fn a_card_that_sleeps_is_woken_by_what_a_host_sends() {
         }
         bench.look();
         assert_eq!(bench.card_bell.count(), bells);
-        // What the second queue has sent is enough to keep it awake.
+        // Packets of the second queue keep it awake.
         bench.card.disarm();
         assert!(!bench.card.arm());
-        // Nor does it ask to be woken then.
+        // Nor does it request a wake-up then.
         bench.wire(0).incoming.push_back(frame(1, 0, 0, 60));
         bench.turn();
         bench.look();
@@ -323,7 +323,7 @@ fn a_card_that_sleeps_is_woken_by_what_a_host_sends() {
     bench.end();
 }
 
-/// A card of `queues` queues at one target, whose first host has sent all it can.
+/// A card with `queues` queues at one target, whose first host has sent all it can.
 fn starved(queues: usize, interrupt: &str) -> Bench {
     let text = format!(
         "[host]\nattachment = \"sends\"\nqueues = {queues}\ntx_ring_size = 64\n\
@@ -340,7 +340,7 @@ fn starved(queues: usize, interrupt: &str) -> Bench {
 }
 
 #[test]
-fn one_host_that_waits_for_room_is_enough_to_look_again() {
+fn single_starved_hosts_cause_polling() {
     let mut bench = starved(2, "tx_complete = \"off\"");
     assert!(bench.targets[0].looks_again_soon());
     bench.targets[0].stop_transmitting();
@@ -350,7 +350,7 @@ fn one_host_that_waits_for_room_is_enough_to_look_again() {
 }
 
 #[test]
-fn hosts_are_told_of_room_at_once_or_as_moderation_has_it() {
+fn room_interrupts_follow_moderation() {
     for (keys, after_a_turn) in [
         ("tx_complete = \"interrupt\"\nrx_usecs = 1000\nrx_frames = 0", 1),
         ("tx_complete = \"moderated\"\nrx_usecs = 1000\nrx_frames = 0", 0),
@@ -367,7 +367,7 @@ fn hosts_are_told_of_room_at_once_or_as_moderation_has_it() {
 }
 
 #[test]
-fn a_core_of_several_queues_tells_of_all_of_them() {
+fn cores_report_all_their_queues() {
     TOGETHER.set(true);
     let text = "[host]\nqueues = 2\n[interrupt]\nrx_usecs = 0\n";
     let mut bench = Bench::new(text, 1, vec![by_first_byte()], vec![]);
@@ -382,9 +382,9 @@ fn a_core_of_several_queues_tells_of_all_of_them() {
     bench.end();
 }
 
-/// In the end all buffers wait for the wire, or too few are used: there is none to be handed out.
+/// At the end all buffers wait for the wire, or too few are used: there is none to hand out.
 #[test]
-fn room_on_its_ring_alone_is_told_to_a_host() {
+fn ring_room_without_buffers_is_reported() {
     let whole = [(64, 1), (64, 1), (64, 1), (64, 1), (0, 0)];
     for (burst, expected) in [(64, whole), (1, [(1, 1); 5])] {
         let text = format!(
@@ -412,7 +412,7 @@ fn room_on_its_ring_alone_is_told_to_a_host() {
 }
 
 #[test]
-fn a_card_that_sleeps_is_woken_by_what_a_host_sends_by_itself() {
+fn unprompted_host_packets_wake_a_sleeping_card() {
     let text = "[host]\nattachment = \"sends\"\nqueues = 1\n";
     let mut bench = Bench::new(text, 1, vec![], vec![]);
     while !bench.turn().is_idle() {}
@@ -428,9 +428,9 @@ fn a_card_that_sleeps_is_woken_by_what_a_host_sends_by_itself() {
     bench.end();
 }
 
-/// Room that nobody waited for counts for nothing once somebody does.
+/// Room that appeared before the host waited does not count.
 #[test]
-fn a_host_is_told_of_the_room_that_came_while_it_waited() {
+fn hosts_learn_of_room_gained_while_waiting() {
     let keys = "tx_complete = \"moderated\"\nrx_usecs = 1000\nrx_frames = 256\n";
     let text = format!(
         "[host]\nattachment = \"sends\"\nqueues = 1\ntx_ring_size = 64\n[interrupt]\n{keys}"
@@ -456,9 +456,9 @@ fn a_host_is_told_of_the_room_that_came_while_it_waited() {
     bench.end();
 }
 
-/// Frames longer than a quantum are taken in several rounds of one turn: each counts once.
+/// Frames longer than a quantum are taken over several rounds of a turn: each counts once.
 #[test]
-fn a_host_is_told_of_as_much_room_as_there_is() {
+fn hosts_learn_of_exact_room() {
     // A whole ring is taken, and as many buffers handed out in place of those that it had.
     for (completions, rings) in [(128, 1), (129, 0)] {
         let keys =
@@ -474,7 +474,7 @@ fn a_host_is_told_of_as_much_room_as_there_is() {
 }
 
 #[test]
-fn of_several_hosts_the_one_that_has_room_is_told() {
+fn only_hosts_with_room_are_interrupted() {
     let mut bench = starved(2, "tx_complete = \"interrupt\"");
     let doorbells = |bench: &Bench| {
         let of = |queue: usize| bench.view.queues[queue].steer.doorbells.get();
@@ -488,7 +488,7 @@ fn of_several_hosts_the_one_that_has_room_is_told() {
 }
 
 #[test]
-fn a_card_says_what_its_host_asks_for_and_when_its_wires_have_ended() {
+fn cards_report_host_needs_and_wire_ends() {
     for (attachment, asks) in [("app", false), ("sends", true)] {
         let text = format!("[host]\nattachment = \"{attachment}\"\nqueues = 1\n");
         let mut bench = Bench::new(&text, 2, vec![], vec![]);
@@ -503,7 +503,7 @@ fn a_card_says_what_its_host_asks_for_and_when_its_wires_have_ended() {
 }
 
 #[test]
-fn wires_that_were_taken_up_are_let_go_of_if_one_cannot_be() {
+fn opened_wires_are_closed_if_one_fails() {
     let wires: Vec<_> = (0..3).map(|_| Wire::default()).collect();
     lock(&wires[2]).fails = true;
     let built = Bench::build("", wires.clone(), (vec![], vec![]), &Hooks::none(), None);
@@ -519,7 +519,7 @@ fn wires_that_were_taken_up_are_let_go_of_if_one_cannot_be() {
 }
 
 #[test]
-fn wires_say_what_they_bring_and_are_told_of_other_clocks() {
+fn wires_report_arrivals_and_learn_other_clocks() {
     let stamping = WireState { arrival: Some(Time::ZERO), ..WireState::default() };
     let wires = vec![Wire::default(), Wire::new(stamping.into())];
     let mut bench = Bench::with_wires("", wires, vec![], vec![]);
@@ -536,7 +536,7 @@ fn wires_say_what_they_bring_and_are_told_of_other_clocks() {
 }
 
 #[test]
-fn what_builders_are_told_is_what_the_file_says() {
+fn builders_get_the_values_of_the_file() {
     let text = "[card]\nname = \"a\"\nseed = 7\n[host]\nqueues = 3\n\
                 [pool]\nbuffers = 512\nbuffer_size = 4096\n";
     let text = text.to_owned() + &"[[wire]]\nport = \"generator\"\n".repeat(2);
@@ -547,13 +547,13 @@ fn what_builders_are_told_is_what_the_file_says() {
     assert_eq!(told.directory, Path::new("/cards"));
     assert_eq!(told.position, 0, "what is built for the whole card is the first of its kind");
     assert!(!told.super_frames && told.cost_profile.is_none(), "known to whoever builds these");
-    // What the parts of a card share is the card's own, not another of the same kind.
+    // The shared parts of a card are its own, not another card's.
     let own = file.shared.get_or_make(|| 5_u8);
     assert!(Arc::ptr_eq(&own, &told.shared.get_or_make(|| 6_u8)));
 }
 
 #[test]
-fn builders_are_told_which_engine_the_card_has() {
+fn builders_get_the_engine() {
     for (engine, in_kernel, is_hybrid) in
         [("poll", false, false), ("kernel", true, false), ("hybrid", false, true)]
     {
@@ -564,7 +564,7 @@ fn builders_are_told_which_engine_the_card_has() {
 }
 
 #[test]
-fn what_keeps_wires_from_working_is_told_with_their_names() {
+fn wire_problems_are_reported_by_name() {
     let wires: Vec<Wire> = (0..3).map(|_| Wire::default()).collect();
     wires[1].lock().unwrap().warnings = vec!["it is down".into(), "it is slow".into()];
     wires[2].lock().unwrap().warnings = vec!["it is gone".into()];
@@ -575,7 +575,7 @@ fn what_keeps_wires_from_working_is_told_with_their_names() {
 }
 
 #[test]
-fn a_host_that_sends_by_one_of_several_wires_is_told_of() {
+fn hosts_that_use_one_of_several_wires_get_a_warning() {
     let warnings = |attachment: &str, wires: usize, tx: Vec<Box<dyn Function>>| {
         let text = format!("[host]\nqueues = 1\nattachment = \"{attachment}\"\n");
         let mut bench = Bench::new(&text, wires, vec![], tx);
@@ -583,7 +583,7 @@ fn a_host_that_sends_by_one_of_several_wires_is_told_of() {
         bench.end();
         warnings
     };
-    let told = "what the host sends leaves by wire0 alone: no function of the tx chain chooses \
+    let told = "packets from the host leave only on wire0: no function of the tx chain chooses \
                 among the 3 wires";
     assert_eq!(warnings("sends", 3, vec![]), [told]);
     assert!(warnings("sends", 3, vec![by_first_byte()]).is_empty());
@@ -592,7 +592,7 @@ fn a_host_that_sends_by_one_of_several_wires_is_told_of() {
 }
 
 #[test]
-fn a_host_that_has_room_after_all_is_looked_at_again_once() {
+fn hosts_with_late_room_are_polled_once_more() {
     let mut bench = starved(1, "tx_complete = \"interrupt\"");
     bench.settle();
     (bench.host().sends, bench.host().gives_back) = (1000, false);
@@ -608,13 +608,13 @@ fn a_host_that_has_room_after_all_is_looked_at_again_once() {
 }
 
 #[test]
-fn a_host_that_is_to_send_nothing_more_is_not_looked_at_again() {
+fn stopped_hosts_are_not_polled() {
     let mut bench = starved(1, "tx_complete = \"interrupt\"");
     bench.settle();
     (bench.host().sends, bench.host().gives_back) = (1000, false);
     bench.host().gives_back = true;
     bench.look();
-    // It was refused room that there is by now.
+    // It was refused room that exists by now.
     assert!(!bench.targets[0].is_resting());
     bench.targets[0].stop_transmitting();
     assert!(bench.targets[0].is_resting() && !bench.targets[0].is_starved());
@@ -623,7 +623,7 @@ fn a_host_that_is_to_send_nothing_more_is_not_looked_at_again() {
 }
 
 #[test]
-fn a_core_is_at_rest_and_empty_when_all_its_queues_are() {
+fn cores_rest_when_all_queues_rest() {
     for busy in [0, 1] {
         let text = "[host]\nqueues = 2\n[interrupt]\nrx_usecs = 0\n";
         TOGETHER.set(true);
@@ -633,7 +633,7 @@ fn a_core_is_at_rest_and_empty_when_all_its_queues_are() {
         bench.wire(0).incoming.push_back(frame(busy, 0, 0, 60));
         bench.turn();
         assert!(!bench.targets[0].is_empty(), "queue {busy}");
-        // It has taken its interrupt, and looks once more before it rests.
+        // It has taken its interrupt, and polls once more before it rests.
         assert_eq!(poll(&mut bench).packets, 1);
         assert!(bench.targets[0].is_empty() && !bench.targets[0].is_resting(), "queue {busy}");
         poll(&mut bench);
@@ -643,7 +643,7 @@ fn a_core_is_at_rest_and_empty_when_all_its_queues_are() {
 }
 
 #[test]
-fn a_host_that_has_sent_is_left_alone_for_so_long() {
+fn hosts_that_sent_are_ignored_for_tx_usecs() {
     let text = "[host]\nattachment = \"sends\"\nqueues = 1\n[interrupt]\ntx_usecs = 7\n";
     let mut bench = Bench::new(text, 1, vec![], vec![]);
     bench.turn();
@@ -655,7 +655,7 @@ fn a_host_that_has_sent_is_left_alone_for_so_long() {
 }
 
 #[test]
-fn fill_rings_take_a_quarter_of_the_pool_together_and_what_the_host_wants() {
+fn fill_rings_share_a_quarter_of_the_pool() {
     for (buffers, queues, depth) in [
         (4096, 1, 64),
         (256, 1, 64),
@@ -680,7 +680,7 @@ fn fill_rings_take_a_quarter_of_the_pool_together_and_what_the_host_wants() {
 }
 
 #[test]
-fn a_frame_of_a_whole_quantum_leaves_in_its_first_turn() {
+fn quantum_sized_frames_leave_in_their_first_turn() {
     let text = "[card]\nburst = 8\n[host]\nqueues = 2\n";
     let mut bench = Bench::new(text, 1, vec![by_first_byte()], vec![]);
     bench.host().echo = true;
@@ -701,7 +701,7 @@ fn a_frame_of_a_whole_quantum_leaves_in_its_first_turn() {
 }
 
 #[test]
-fn each_wires_burst_is_published_by_itself() {
+fn each_wires_burst_is_published_separately() {
     let text = "[host]\nqueues = 1\n[interrupt]\nrx_usecs = 0\ngate = \"none\"\n";
     let mut bench = Bench::new(text, 2, vec![], vec![]);
     bench.look();
@@ -715,7 +715,7 @@ fn each_wires_burst_is_published_by_itself() {
 }
 
 #[test]
-fn a_card_that_is_to_stop_takes_nothing_more() {
+fn stopping_cards_receive_nothing() {
     let mut bench = Bench::new("[host]\nqueues = 1\n", 1, vec![], vec![]);
     bench.card.stop_receiving(bench.now);
     load(&mut bench, 5);
@@ -724,7 +724,7 @@ fn a_card_that_is_to_stop_takes_nothing_more() {
 }
 
 #[test]
-fn a_card_that_ends_takes_nothing_more() {
+fn ended_cards_receive_nothing() {
     let mut bench = Bench::new("[host]\nqueues = 1\n", 1, vec![], vec![]);
     load(&mut bench, 10);
     assert_eq!(bench.card.finish(bench.now), 0, "no buffer is missing");
@@ -732,7 +732,7 @@ fn a_card_that_ends_takes_nothing_more() {
 }
 
 #[test]
-fn a_functions_drops_are_its_own_to_the_last() {
+fn drops_are_attributed_to_their_function() {
     let rx: Vec<Box<dyn Function>> = vec![Box::new(Every::new(5, Door::Drop)), by_first_byte()];
     let mut bench = Bench::new("[host]\nqueues = 1\n", 1, rx, vec![]);
     for dropped in 1..4 {
@@ -748,7 +748,7 @@ fn a_functions_drops_are_its_own_to_the_last() {
     bench.end();
 }
 
-/// Says that it cuts super-frames.
+/// Declares that it cuts super-frames.
 struct Cuts;
 
 impl Function for Cuts {
@@ -775,7 +775,7 @@ impl Function for Order {
 }
 
 #[test]
-fn what_needs_order_is_not_behind_what_breaks_it() {
+fn order_needing_functions_are_refused_after_reordering_ones() {
     let build = |breaks: [bool; 2]| {
         let functions = breaks.map(|breaks| Box::new(Order { breaks }) as Box<dyn Function>);
         let text = "[[tx]]\nfunction = \"slot\"\n".repeat(2);
@@ -785,13 +785,13 @@ fn what_needs_order_is_not_behind_what_breaks_it() {
     };
     assert_eq!([[false, true], [false; 2], [true; 2]].map(build), [Ok(2), Ok(2), Ok(2)]);
     let error = build([true, false]).unwrap_err();
-    let told = "mode: found \"in turn\" in front of \"slot\", which needs packets of a flow in \
-                order, allowed: by flow, or \"slot\" in front of it";
+    let told = "mode: found \"in turn\" before \"slot\", which needs packets of a flow in \
+                order, allowed: by flow, or \"slot\" before it";
     assert!(error.contains(told), "{error}");
 }
 
 #[test]
-fn functions_are_taken_out_of_a_card_that_has_ended() {
+fn ended_cards_return_their_functions() {
     let (rx, tx) = (vec![by_first_byte(), by_first_byte()], vec![by_first_byte()]);
     let mut bench = Bench::new("[host]\nqueues = 1\n", 1, rx, tx);
     bench.end();
@@ -800,13 +800,13 @@ fn functions_are_taken_out_of_a_card_that_has_ended() {
 }
 
 #[test]
-fn a_host_that_has_sent_nothing_waits_for_nothing() {
+fn silent_hosts_wait_for_nothing() {
     let bench = Bench::new("[host]\nattachment = \"sends\"\n", 1, vec![], vec![]);
     assert!(bench.targets.iter().all(|target| !target.is_starved() && !target.looks_again_soon()));
 }
 
 #[test]
-fn hosts_may_send_super_frames_if_all_wires_take_them_or_a_function_cuts_them() {
+fn super_frames_need_capable_wires_or_a_cutting_function() {
     let wire = |super_frames| {
         Wire::new(std::sync::Mutex::new(WireState { super_frames, ..WireState::default() }))
     };

@@ -1,4 +1,4 @@
-//! A function on trial: the fate of each packet, and the time it is told.
+//! A function under test: the fate of each packet, and the time passed to it.
 
 use picnic_core::direction::Direction;
 use picnic_core::function::{Function, PacketMut, Verdict, per_packet};
@@ -11,14 +11,14 @@ use picnic_core::registry::BuildContext;
 use picnic_core::time::Time;
 use picnic_engine::trial::{Fate, Released, Trial, conformance};
 
-/// Does with a packet what its first byte says, and marks it with the time and the wire it came
-/// by; it lets go of what it holds after 100 ns, or drops it.
+/// Follows the packet's first byte, and marks the packet with time and wire; it releases held
+/// packets after 100 ns, or drops them.
 #[derive(Default)]
 struct Told {
     held: Vec<(Time, Descriptor)>,
     drops_held: bool,
     forgets: bool,
-    /// It keeps what it holds, whatever it is told.
+    /// It never releases its packets.
     is_deaf: bool,
 }
 
@@ -87,7 +87,7 @@ fn ends(outcomes: &[Released]) -> Ends {
 }
 
 #[test]
-fn every_fate_is_told_of_the_packet_that_has_it() {
+fn fates_are_reported_for_their_packet() {
     let (mut trial, mut function) = (trial(), Told::default());
     let expected: [(u8, Ends); 8] = [
         (HOLD, vec![]),
@@ -115,7 +115,7 @@ fn every_fate_is_told_of_the_packet_that_has_it() {
 }
 
 #[test]
-fn a_packet_is_found_at_whichever_queue_and_wire_it_goes_to() {
+fn packets_are_found_at_any_queue_and_wire() {
     let mut trial = trial();
     for number in 0..2_u8 {
         let mut steers = per_packet(move |_: &mut PacketMut<'_>| Verdict::Steer(number.into()));
@@ -127,7 +127,7 @@ fn a_packet_is_found_at_whichever_queue_and_wire_it_goes_to() {
     }
 }
 
-/// Sends all out by the second wire, or by the first while that is down.
+/// Sends all packets on the second wire, or on the first while that is down.
 struct Detour;
 
 impl Function for Detour {
@@ -138,7 +138,7 @@ impl Function for Detour {
 }
 
 #[test]
-fn a_wire_goes_down_and_comes_back() {
+fn wires_go_down_and_return() {
     let mut trial = trial();
     let mut wire = |is_up| {
         trial.set_wire_up(1, is_up);
@@ -148,7 +148,7 @@ fn a_wire_goes_down_and_comes_back() {
 }
 
 #[test]
-fn what_is_known_of_a_packet_is_there_when_it_is_given() {
+fn metadata_is_passed_with_the_packet() {
     let mut function = per_packet(|_: &mut PacketMut<'_>| Verdict::Next);
     let mut trial = trial();
     let mark = |packet: &mut Descriptor| packet.mark = 77;
@@ -156,9 +156,9 @@ fn what_is_known_of_a_packet_is_there_when_it_is_given() {
     assert_eq!((outcomes.len(), outcomes[0].mark, outcomes[0].wire), (1, 77, 1));
 }
 
-/// Its buffer is free by then.
+/// Its buffer is already free.
 #[test]
-fn of_a_packet_that_was_dropped_nothing_is_told_but_that() {
+fn dropped_packets_report_only_their_drop() {
     let mut data = [9; 60];
     data[0] = DROP;
     let outcomes = trial().give(&mut Told::default(), Time::from_nanos(5), 1, &data).unwrap();
@@ -172,7 +172,7 @@ fn of_a_packet_that_was_dropped_nothing_is_told_but_that() {
 }
 
 #[test]
-fn what_is_due_at_the_time_of_a_packet_goes_ahead_of_it() {
+fn due_packets_leave_before_a_new_one() {
     let (mut trial, mut function) = (trial(), Told::default());
     let mut give = |nanos, byte| {
         let outcomes = trial.give(&mut function, Time::from_nanos(nanos), 0, &[byte; 60]);
@@ -184,7 +184,7 @@ fn what_is_due_at_the_time_of_a_packet_goes_ahead_of_it() {
 }
 
 #[test]
-fn drops_are_of_the_packet_given_then_of_the_oldest() {
+fn drops_belong_to_the_given_then_the_oldest_packet() {
     let (mut trial, mut function) = (trial(), Told { drops_held: true, ..Told::default() });
     for byte in [HOLD, HOLD] {
         assert_eq!(trial.give(&mut function, Time::ZERO, 0, &[byte; 60]), Ok(vec![]));
@@ -196,9 +196,9 @@ fn drops_are_of_the_packet_given_then_of_the_oldest() {
     assert_eq!(ends(&outcomes), [(Some(0), fault), (Some(1), fault)]);
 }
 
-/// Two are dropped in one flush, and of their buffers one is taken up again by those that follow.
+/// Two are dropped in one flush, and one of their buffers is reused by later packets.
 #[test]
-fn what_was_dropped_is_not_told_of_again() {
+fn drops_are_reported_once() {
     let (mut trial, mut function) = (trial(), Told { drops_held: true, ..Told::default() });
     for byte in [HOLD, HOLD] {
         assert_eq!(trial.give(&mut function, Time::ZERO, 0, &[byte; 60]), Ok(vec![]));
@@ -219,7 +219,7 @@ fn rings_never_fill_up() {
 }
 
 #[test]
-fn a_packet_without_a_fate_is_told() {
+fn packets_without_a_fate_are_errors() {
     let (mut trial, mut function) = (trial(), Told { forgets: true, ..Told::default() });
     let told = trial.give(&mut function, Time::ZERO, 0, &[HOLD; 60]).unwrap_err();
     let expected = "1 packets in and 0 made, but 0 let go of, 0 dropped or consumed and 0 held";
@@ -227,7 +227,7 @@ fn a_packet_without_a_fate_is_told() {
 }
 
 #[test]
-fn what_is_held_back_at_the_end_is_told() {
+fn packets_held_at_the_end_are_errors() {
     let (mut trial, mut function) = (trial(), Told { is_deaf: true, ..Told::default() });
     for _ in 0..3 {
         assert_eq!(trial.give(&mut function, Time::ZERO, 0, &[HOLD; 60]), Ok(vec![]));
@@ -237,7 +237,7 @@ fn what_is_held_back_at_the_end_is_told() {
 }
 
 #[test]
-fn a_function_that_holds_every_buffer_is_given_no_more() {
+fn functions_holding_every_buffer_get_no_more() {
     // A packet of 1024 buffers each time.
     let context = BuildContext { buffer_size: 64, ..BuildContext::default() };
     let mut trial = Trial::new(&context, Direction::Rx).unwrap();
@@ -252,7 +252,7 @@ fn a_function_that_holds_every_buffer_is_given_no_more() {
 }
 
 #[test]
-fn a_function_on_trial_stands_in_the_chain_that_was_asked_for() {
+fn trial_uses_the_requested_chain() {
     struct Stages(Vec<Stage>);
     impl Function for Stages {
         fn process(&mut self, _: Time, _: &mut Burst, out: &mut Out<'_>) {
@@ -268,7 +268,7 @@ fn a_function_on_trial_stands_in_the_chain_that_was_asked_for() {
 }
 
 #[test]
-fn what_every_function_keeps_is_missed_where_it_is_not_kept() {
+fn conformance_detects_each_violation() {
     let context = BuildContext { queues: 2, wires: 2, ..BuildContext::default() };
     let keeps = |build: fn() -> Box<dyn Function>| {
         let frames = conformance::of_frames(build, &context);
@@ -282,7 +282,7 @@ fn what_every_function_keeps_is_missed_where_it_is_not_kept() {
         assert!(frames.starts_with("Rx"), "it tells where: {frames}");
     };
     assert_eq!(keeps(|| Box::new(per_packet(|_| Verdict::Next))), (Ok(()), Ok(())));
-    /// Keeps the layers of what was there before it wrote.
+    /// Keeps the layers from before its own write.
     struct Stale;
     impl Function for Stale {
         fn process(&mut self, _: Time, burst: &mut Burst, _: &mut Out<'_>) {
@@ -296,7 +296,7 @@ fn what_every_function_keeps_is_missed_where_it_is_not_kept() {
         }
     }
     missed(|| Box::new(Stale), "it keeps the layers");
-    /// Holds each packet until the end, or says that it holds none.
+    /// Holds each packet until the end, or claims to hold none.
     struct Holds(Vec<Descriptor>, bool);
     impl Function for Holds {
         fn process(&mut self, _: Time, burst: &mut Burst, _: &mut Out<'_>) {
@@ -326,7 +326,7 @@ fn closure_sees_headers_that_are_split_over_buffers() {
 }
 
 #[test]
-fn difference_by_buffers_names_the_accessor_that_gave_nothing() {
+fn buffer_differences_name_the_failing_accessor() {
     struct Whole(fn(&mut PacketMut<'_>) -> Verdict);
     impl Function for Whole {
         fn process(&mut self, _: Time, burst: &mut Burst, out: &mut Out<'_>) {
@@ -352,7 +352,7 @@ fn difference_by_buffers_names_the_accessor_that_gave_nothing() {
         None => Verdict::Next,
     });
     assert!(message.contains("`packet.tcp()` gave nothing"), "{message}");
-    // Where an accessor is not the reason, what the first buffer lacks is.
+    // If an accessor is not the reason, the short first buffer is.
     let message = told(|packet| match packet.data().len() {
         ..=60 => Verdict::Steer(1),
         _ => Verdict::Next,

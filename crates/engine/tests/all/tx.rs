@@ -13,8 +13,8 @@ use picnic_engine::swap::Command;
 use proptest::prelude::*;
 use std::sync::{Arc, Mutex};
 
-/// A card whose hosts echo, with the tx rings of all queues filled: `sizes[q]` bytes each.
-/// The wire takes nothing until told to.
+/// A card whose hosts echo, with the tx rings of all queues filled: `sizes[q]` bytes each. The wire
+/// takes nothing until told to.
 fn backlogged(burst: usize, sizes: &[usize], per_queue: u32) -> Bench {
     let text = format!(
         "[card]\nburst = {burst}\nwire_backlog = 64\n[host]\nqueues = {}\nring_size = 4096\n\
@@ -60,15 +60,15 @@ fn send(bench: &mut Bench, count: usize, queues: usize) -> Vec<u64> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..Default::default() })]
 
-    /// Deficit round robin's bound: two backlogged queues are never further apart than a
-    /// quantum and two packets, whatever their packets' sizes, whatever the burst.
+    /// Deficit round robin's bound: two backlogged queues never differ by more than a quantum and
+    /// two packets, for any packet sizes and any burst.
     #[test]
     fn backlogged_queues_share_the_wire_by_bytes(
         burst in prop_oneof![Just(1usize), Just(2), Just(7), Just(16), Just(64)],
         sizes in prop::collection::vec(prop_oneof![Just(60usize), Just(1514), 60usize..1514], 2..6),
     ) {
         let mut bench = backlogged(burst, &sizes, 1500);
-        // What is past the tx scheduler already says nothing of it.
+        // Packets past the tx scheduler do not matter.
         send(&mut bench, 64, sizes.len());
         let bytes = send(&mut bench, 400, sizes.len());
         let (least, most) = (bytes.iter().min().unwrap(), bytes.iter().max().unwrap());
@@ -79,7 +79,7 @@ proptest! {
 }
 
 #[test]
-fn a_queue_of_large_packets_gets_as_much_as_a_queue_of_small_ones() {
+fn queues_share_by_bytes_not_packets() {
     let mut bench = backlogged(64, &[60, 60, 60, 1514], 2000);
     send(&mut bench, 64, 4);
     let bytes = send(&mut bench, 2000, 4);
@@ -87,7 +87,7 @@ fn a_queue_of_large_packets_gets_as_much_as_a_queue_of_small_ones() {
     assert!(most - least <= 2 * u64::from(QUANTUM_BYTES), "{bytes:?}");
 }
 
-/// The borrowed core is shared as the wire is, though the wire would take whatever comes.
+/// The borrowed core is shared like the wire, even if the wire takes everything.
 #[test]
 fn a_burst_is_taken_from_queues_by_bytes() {
     let text = "[card]\nburst = 30\nwire_backlog = 4096\n[host]\nqueues = 2\n";
@@ -106,9 +106,9 @@ fn a_burst_is_taken_from_queues_by_bytes() {
     bench.end();
 }
 
-/// What queues might have sent while the wire stopped is not saved up.
+/// Queues save up no credit while the wire is stopped.
 #[test]
-fn queues_that_were_held_up_go_on_with_their_share() {
+fn delayed_queues_resume_with_their_share() {
     let mut bench = backlogged(64, &[1000, 1000], 500);
     for _ in 0..50 {
         assert_eq!(bench.turn().submitted, 0);
@@ -133,7 +133,7 @@ fn a_burst_of_one_starves_no_queue() {
 }
 
 #[test]
-fn order_within_a_queue_is_kept_on_the_way_out() {
+fn tx_keeps_order_within_a_queue() {
     let mut bench = backlogged(16, &[60, 700, 1514], 300);
     bench.wire(0).tx_room = None;
     bench.settle();
@@ -147,7 +147,7 @@ fn order_within_a_queue_is_kept_on_the_way_out() {
 }
 
 #[test]
-fn a_slow_wire_fills_the_tx_ring_and_the_target_counts_it() {
+fn slow_wires_fill_the_tx_ring_and_are_counted() {
     let text = "[card]\nwire_backlog = 64\n[host]\nqueues = 1\ntx_ring_size = 64\n";
     let mut bench = Bench::new(text, 1, vec![by_first_byte()], vec![]);
     bench.host().echo = true;
@@ -171,7 +171,7 @@ fn a_slow_wire_fills_the_tx_ring_and_the_target_counts_it() {
 }
 
 #[test]
-fn a_card_does_not_sleep_on_packets_that_wait_for_a_wire() {
+fn cards_stay_awake_for_waiting_packets() {
     let mut bench = Bench::new("[host]\nqueues = 1\n", 1, vec![by_first_byte()], vec![]);
     bench.host().echo = true;
     bench.wire(0).tx_room = Some(0);
@@ -187,9 +187,9 @@ fn a_card_does_not_sleep_on_packets_that_wait_for_a_wire() {
     bench.end();
 }
 
-/// Whatever of them has room on the card, and whatever waits with the hosts.
+/// Whether they have room on the card or wait at the hosts.
 #[test]
-fn a_card_sleeps_until_the_wire_that_packets_wait_for_takes_them() {
+fn cards_sleep_until_the_wire_takes_packets() {
     let text = "[card]\nwire_backlog = 64\n[host]\nqueues = 1\n";
     for packets in [1, 100] {
         let mut bench = Bench::new(text, 1, vec![by_first_byte()], vec![]);
@@ -207,7 +207,7 @@ fn a_card_sleeps_until_the_wire_that_packets_wait_for_takes_them() {
         assert!(bench.card.arm());
         assert_eq!(bench.card.next_deadline(bench.now), Some(room));
         bench.card.disarm();
-        // It looks whether the wire has stalled.
+        // It checks whether the wire has stalled.
         bench.wire(0).next_room = Some(bench.now + 2 * STALL_NS);
         assert_eq!(bench.card.next_deadline(bench.now), Some(bench.now + STALL_NS));
         bench.wire(0).next_room = None;
@@ -233,7 +233,7 @@ fn packets_larger_than_a_quantum_leave_before_the_card_ends() {
 }
 
 #[test]
-fn a_dead_wire_keeps_no_buffer_at_the_end() {
+fn dead_wires_return_their_buffers() {
     let mut bench = backlogged(64, &[60, 60], 500);
     let ledger = bench.end();
     assert_eq!((ledger.delivered, ledger.transmitted), (1000, 0));
@@ -241,7 +241,7 @@ fn a_dead_wire_keeps_no_buffer_at_the_end() {
 }
 
 #[test]
-fn a_tx_function_lets_go_at_the_end() {
+fn tx_functions_are_flushed_at_the_end() {
     let tx: common::Functions = vec![Box::new(Hold::new(1_000_000_000, 1000))];
     let mut bench = Bench::new("[host]\nqueues = 1\n", 1, vec![by_first_byte()], tx);
     bench.host().echo = true;
@@ -253,8 +253,8 @@ fn a_tx_function_lets_go_at_the_end() {
 }
 
 #[test]
-fn packets_that_go_round_for_ever_end_when_the_card_stops() {
-    // The host sends back what it gets, and the tx chain steers that to the host again.
+fn looping_packets_end_when_the_card_stops() {
+    // The host echoes its packets, and the tx chain steers them back to the host.
     let mut bench =
         Bench::new("[host]\nqueues = 2\n", 1, vec![by_first_byte()], vec![by_first_byte()]);
     bench.host().echo = true;
@@ -269,7 +269,7 @@ fn packets_that_go_round_for_ever_end_when_the_card_stops() {
 }
 
 #[test]
-fn a_stop_shows_tx_functions_no_time_but_the_present() {
+fn stop_passes_the_current_time_to_tx_functions() {
     let times = Arc::new(Mutex::new(Vec::new()));
     let tx: common::Functions =
         vec![Box::new(Hold::new(1_000_000, 1000)), Box::new(Clocked(times.clone()))];
@@ -286,7 +286,7 @@ fn a_stop_shows_tx_functions_no_time_but_the_present() {
 }
 
 #[test]
-fn a_hairpin_takes_the_wire_it_names_and_no_other() {
+fn hairpins_use_only_their_wire() {
     let rx: common::Functions =
         vec![Box::new(Every::new(3, Door::Hairpin(1))), Box::new(Every::new(5, Door::Hairpin(9)))];
     let mut bench = Bench::new("[host]\nqueues = 1\n", 2, rx, vec![]);
@@ -299,7 +299,7 @@ fn a_hairpin_takes_the_wire_it_names_and_no_other() {
 }
 
 #[test]
-fn what_a_wire_cannot_take_is_dropped_by_a_hairpin_and_counted() {
+fn hairpins_drop_and_count_excess_packets() {
     let rx: common::Functions = vec![Box::new(Every::new(1, Door::Hairpin(0)))];
     let mut bench = Bench::new("[card]\nwire_backlog = 64\n", 1, rx, vec![]);
     bench.wire(0).tx_room = Some(0);
@@ -314,12 +314,12 @@ fn what_a_wire_cannot_take_is_dropped_by_a_hairpin_and_counted() {
 
 // ---------------------------------------------------------------- several wires
 
-/// Sends frames out by the wire that their second byte names.
+/// Sends frames on the wire that their second byte names.
 fn by_second_byte() -> Box<dyn Function> {
     Box::new(per_packet(|packet: &mut PacketMut<'_>| Verdict::Transmit(packet.data()[1])))
 }
 
-/// A card of two wires whose hosts echo, and whose frames leave by the wire they name.
+/// A card of two wires whose hosts echo, and whose frames leave on the wire they name.
 fn two_wires(host: &str) -> Bench {
     let text = format!("[card]\nwire_backlog = 64\n[host]\nqueues = 2\n{host}\n");
     let wires: Vec<Wire> = (0..2).map(|_| Wire::default()).collect();
@@ -329,7 +329,7 @@ fn two_wires(host: &str) -> Bench {
     bench
 }
 
-/// Turns and looks, `times` of each.
+/// Turns and polls, `times` of each.
 fn run(bench: &mut Bench, times: usize) {
     for _ in 0..times {
         bench.turn();
@@ -338,10 +338,10 @@ fn run(bench: &mut Bench, times: usize) {
 }
 
 #[test]
-fn a_wire_that_takes_nothing_holds_up_no_other() {
+fn stopped_wires_do_not_delay_others() {
     let mut bench = two_wires("ring_size = 4096\ntx_ring_size = 4096");
     bench.wire(0).tx_room = Some(0);
-    // Queue 0 sends to the wire that has stopped, far more than may wait; queue 1 to the other.
+    // Queue 0 sends to the stopped wire, far more than may wait; queue 1 to the other.
     for number in 0..1000 {
         for (queue, wire) in [(0, 0), (1, 1)] {
             bench.wire(0).incoming.push_back(frame(queue, wire, number, 100));
@@ -360,7 +360,7 @@ fn a_wire_that_takes_nothing_holds_up_no_other() {
 }
 
 #[test]
-fn a_queue_that_sends_to_a_wire_that_has_stopped_is_held_up_for_a_bounded_time() {
+fn stopped_wires_delay_their_queue_for_a_bounded_time() {
     let mut bench = two_wires("ring_size = 4096\ntx_ring_size = 4096");
     bench.wire(0).tx_room = Some(0);
     // One queue, turn about to both wires.
@@ -393,7 +393,7 @@ fn a_queue_that_sends_to_a_wire_that_has_stopped_is_held_up_for_a_bounded_time()
 }
 
 #[test]
-fn with_one_wire_alone_nothing_is_dropped_however_long_it_stops() {
+fn single_stopped_wire_drops_nothing() {
     let mut bench = backlogged(64, &[60, 1514], 500);
     for _ in 0..50 {
         bench.now = bench.now + picnic_core::backlog::STALL_NS;
@@ -438,9 +438,9 @@ fn bytes_in_flight_are_bounded_by_queue() {
 }
 
 #[test]
-fn a_super_frame_leaves_by_a_wire_that_takes_it_and_is_counted_at_one_that_does_not() {
+fn super_frames_need_a_capable_wire_or_are_counted() {
     let mut bench = two_wires("");
-    // What is longer than any frame arrives as a super-frame; wire 1 takes them.
+    // A frame longer than any arrives as a super-frame; wire 1 takes them.
     bench.wire(0).large = 2000;
     for (number, size) in [(0, 100), (1, 4000), (2, 100), (3, 60_000)] {
         for wire in [0, 1] {
@@ -457,7 +457,7 @@ fn a_super_frame_leaves_by_a_wire_that_takes_it_and_is_counted_at_one_that_does_
 }
 
 #[test]
-fn what_a_wire_keeps_is_in_flight_until_it_has_left() {
+fn kept_packets_are_in_flight_until_sent() {
     let text = "[host]\nqueues = 1\n";
     let mut bench = Bench::new(text, 1, vec![by_first_byte()], vec![]);
     bench.host().echo = true;
@@ -469,7 +469,7 @@ fn what_a_wire_keeps_is_in_flight_until_it_has_left() {
     }
     let ledger = bench.balanced();
     assert_eq!((ledger.in_flight, ledger.transmitted, ledger.delivered), (100, 0, 100));
-    // Nothing waits for the wire; it is asked all the same, until all it kept have left.
+    // Nothing waits for the wire; it is still polled, until all kept packets have left.
     bench.wire(0).keeps = Some(7);
     for turn in 1..10_u64 {
         bench.turn();
@@ -477,14 +477,14 @@ fn what_a_wire_keeps_is_in_flight_until_it_has_left() {
         assert_eq!((ledger.in_flight, ledger.transmitted), (100 - 7 * turn, 7 * turn));
     }
     let ledger = bench.end();
-    // The turns of the end go on; what never leaves is dropped.
+    // The turns of the end continue; packets that never leave are dropped.
     assert_eq!(ledger.transmitted + ledger.dropped, 100, "{ledger:?}");
     assert_eq!(ledger.drops.get("stopped").copied().unwrap_or(0), ledger.dropped);
     assert!(ledger.dropped > 0, "{ledger:?}");
 }
 
 #[test]
-fn a_host_that_sends_is_looked_at_by_the_clock_until_it_has_no_more() {
+fn sending_hosts_are_polled_by_time() {
     let text = "[host]\nattachment = \"sends\"\nqueues = 1\n[interrupt]\ntx_usecs = 30";
     let mut bench = Bench::new(text, 1, vec![], vec![]);
     bench.turn();
@@ -516,7 +516,7 @@ fn a_host_that_sends_is_looked_at_by_the_clock_until_it_has_no_more() {
 }
 
 #[test]
-fn a_target_sleeps_on_the_hosts_that_it_can_serve() {
+fn targets_wait_only_for_hosts_they_can_serve() {
     let text = "[host]\nattachment = \"sends\"\nqueues = 2";
     let mut bench = Bench::new(text, 1, vec![], vec![]);
     bench.turn();
@@ -554,7 +554,7 @@ fn partial_udp() -> Vec<u8> {
 }
 
 #[test]
-fn a_partial_checksum_is_finished_for_a_wire_that_takes_none() {
+fn partial_checksums_are_completed_for_the_wire() {
     let finished = {
         let mut frame = partial_udp();
         let words = frame[34..].chunks(2).map(|word| u32::from(word[0]) << 8 | u32::from(word[1]));

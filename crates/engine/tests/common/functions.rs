@@ -1,4 +1,4 @@
-//! Functions that use every door: hold back, multiply, consume, hairpin, steer.
+//! Functions that use every door: hold, multiply, consume, hairpin, steer.
 
 use picnic_core::function::Function;
 use picnic_core::ledger::DropReason;
@@ -8,7 +8,7 @@ use picnic_core::packet::desc::Descriptor;
 use picnic_core::time::Time;
 use std::collections::VecDeque;
 
-/// Steers by a number taken from the packet's bytes.
+/// Steers by a number from the packet's bytes.
 pub struct SteerBy(pub fn(&[u8]) -> u16);
 
 impl Function for SteerBy {
@@ -20,7 +20,7 @@ impl Function for SteerBy {
     }
 }
 
-/// Holds every packet back for some time; up to `limit` of them, then the oldest go early.
+/// Holds every packet for some time; up to `limit` of them, then the oldest leave early.
 pub struct Hold {
     pub for_ns: u64,
     pub limit: usize,
@@ -65,7 +65,7 @@ impl Function for Hold {
 /// Hands on each packet and `copies - 1` copies of it.
 pub struct Multiply {
     pub copies: usize,
-    /// Copies for which no buffer was home.
+    /// Copies for which there was no buffer.
     pub missed: u64,
 }
 
@@ -89,7 +89,7 @@ impl Function for Multiply {
     }
 }
 
-/// Sends every `nth` packet through a door of its own, the others on.
+/// Sends every `nth` packet through its own door, the others on.
 pub struct Every {
     pub nth: u64,
     pub door: Door,
@@ -102,7 +102,7 @@ pub enum Door {
     Drop,
     Hairpin(u8),
     Steer(u16),
-    /// Not a door: the descriptor is forgotten, which a function must never do.
+    /// Not a door: the descriptor is leaked, which a function must never do.
     Leak,
 }
 
@@ -132,7 +132,7 @@ impl Function for Every {
     }
 }
 
-/// Remembers the times it was given packets at.
+/// Records the times of its packets.
 pub struct Clocked(pub std::sync::Arc<std::sync::Mutex<Vec<Time>>>);
 
 impl Function for Clocked {
@@ -143,7 +143,7 @@ impl Function for Clocked {
     }
 }
 
-/// Remembers the times it was flushed at; it says that it is due at one time, always.
+/// Records the times of its flushes; its deadline is always the same.
 pub struct Flushed {
     pub due: Option<Time>,
     pub calls: std::sync::Arc<std::sync::Mutex<Vec<Time>>>,

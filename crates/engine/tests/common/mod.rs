@@ -1,4 +1,4 @@
-//! A card on a bench: wires and hosts driven by hand, time moved by hand.
+//! A card on a bench: wires, hosts and time driven by hand.
 #![allow(dead_code, unreachable_pub, missing_docs)]
 
 pub mod functions;
@@ -39,7 +39,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 thread_local! {
-    /// What is to live on the next card that this thread makes.
+    /// The resident of the next card that this thread makes.
     pub static RESIDENT: Cell<Option<Box<dyn Resident>>> = const { Cell::new(None) };
     /// The targets of the next card are one, of all queues.
     pub static TOGETHER: Cell<bool> = const { Cell::new(false) };
@@ -48,9 +48,9 @@ thread_local! {
     static NEXT: RefCell<NextCard> = RefCell::default();
 }
 
-// ---------------------------------------------------------------- what card files name
+// ---------------------------------------------------------------- parts named in card files
 
-/// The parts of the card that this thread makes next, in the order of the card file.
+/// The parts of the next card of this thread, in the order of the card file.
 #[derive(Default)]
 struct NextCard {
     wires: VecDeque<Wire>,
@@ -130,13 +130,13 @@ fn none(
     Ok(port)
 }
 
-// ---------------------------------------------------------------- parts on strings
+// ---------------------------------------------------------------- scripted parts
 
-/// What a wire of the bench has to hand over and has taken.
+/// A bench wire's packets to hand over, and those it took.
 #[derive(Default)]
 pub struct WireState {
     pub incoming: VecDeque<Vec<u8>>,
-    /// Asked when the card is built, as is `super_frames`.
+    /// Read when the card is built, like `super_frames`.
     pub patient: bool,
     pub finished: bool,
     /// Packets it still takes for transmission; `None` for no limit.
@@ -146,40 +146,40 @@ pub struct WireState {
     pub large: usize,
     /// Whether super-frames may be sent.
     pub super_frames: bool,
-    /// It lends the buffers of what it takes out, and ends this many packets at each call.
+    /// It lends the buffers of the packets it sends, and completes this many at each call.
     pub keeps: Option<usize>,
     /// Places out, oldest first.
     pub kept: VecDeque<u64>,
-    /// When what it hands over arrived, if it knows; asked when the card is built.
+    /// Arrival time of its packets, if known; read when the card is built.
     pub arrival: Option<Time>,
-    /// How much later each packet arrived than the one before.
+    /// Gap between arrivals.
     pub apart_ns: u64,
-    /// What arrives has partial checksums.
+    /// Arriving packets have partial checksums.
     pub partial: bool,
     /// Whether packets with partial checksums may be sent.
     pub takes_partial: bool,
-    /// What is known of the checksums of each packet sent.
+    /// Checksum state of each packet sent.
     pub sent_checksums: Vec<ChecksumState>,
-    /// When it says that it next has something, and when the frame behind that arrives.
+    /// Time at which it next has something, and arrival of the frame after that.
     pub due: Option<Time>,
     pub next_arrival: Option<Time>,
-    /// When the wire says that it takes packets again.
+    /// Time at which it takes packets again.
     pub next_room: Option<Time>,
-    /// What keeps it from working; asked when the card is built.
+    /// Its problems; read when the card is built.
     pub warnings: Vec<String>,
-    /// It cannot tell how much waits; asked when the card is built.
+    /// It cannot count waiting packets; read when the card is built.
     pub is_mute: bool,
-    /// It cannot be taken up.
+    /// Opening it fails.
     pub fails: bool,
-    /// Whether it was taken up and not let go of yet.
+    /// Whether it is open.
     pub is_taken_up: bool,
-    /// What other clocks showed, as it was told when it was last asked.
+    /// Readings of other clocks at the last poll.
     pub clocks: Option<Clocks>,
 }
 
 pub type Wire = Arc<Mutex<WireState>>;
 
-/// A wire that waits until it is asked.
+/// A patient wire.
 pub fn patient() -> Wire {
     Wire::new(Mutex::new(WireState { patient: true, ..WireState::default() }))
 }
@@ -293,21 +293,21 @@ impl WirePort for ScriptWire {
     }
 }
 
-/// What the hosts of the bench do and have seen.
+/// Script and record of the bench's hosts.
 #[derive(Default)]
 pub struct HostState {
     pub echo: bool,
     pub refuse: bool,
     pub work_ns: u64,
-    /// Of that, what is the stack's.
+    /// The stack's part of it.
     pub stack_ns: u64,
-    /// Packets that a host sends by itself, if its attachment is "sends".
+    /// Packets that a host sends on its own, if its attachment is "sends".
     pub sends: usize,
-    /// It then finds that it has one buffer too many.
+    /// It then returns a surplus buffer.
     pub gives_back: bool,
-    /// What it does is an application's work.
+    /// Its work is an application's.
     pub application: bool,
-    /// It looks at packets and leaves them where they are.
+    /// It reads packets and leaves them in place.
     pub leaves: bool,
     /// The queues by the descriptors that say when their hosts have something to send.
     pub files: BTreeMap<RawFd, u16>,
@@ -390,7 +390,7 @@ impl Doorbell for Bell {
 
 pub type Functions = Vec<Box<dyn Function>>;
 
-/// A card, its targets (one core each) and its strings.
+/// A card, its targets (one core each) and its scripted parts.
 pub struct Bench {
     pub card: Card,
     pub targets: Vec<Target>,
@@ -400,15 +400,15 @@ pub struct Bench {
     pub view: View,
     pub wires: Vec<Wire>,
     pub host: Host,
-    /// Whether its host sends by itself, and whether its targets are to preempt what else runs.
+    /// Whether its host sends on its own, and whether its targets preempt other work.
     pub asks: (bool, bool),
-    /// What its wires say of what they bring, and whether they know when it arrived.
+    /// Arrival rates of its wires, and whether they know arrival times.
     pub brings: (Vec<Arrivals>, Vec<bool>),
     pub now: Time,
 }
 
 impl Bench {
-    /// A card of `wires` wires and these chains; `text` holds the rest of the card file.
+    /// A card with `wires` wires and these chains; `text` is the rest of the card file.
     pub fn new(text: &str, wires: usize, rx: Functions, tx: Functions) -> Self {
         Bench::with_wires(text, (0..wires).map(|_| Wire::default()).collect(), rx, tx)
     }
@@ -418,7 +418,7 @@ impl Bench {
         Bench::with_hooks(text, wires, (rx, tx), &Hooks::none(), None)
     }
 
-    /// The same, looked on at and guarded.
+    /// The same, with observers and a guard.
     pub fn with_hooks(
         text: &str,
         wires: Vec<Wire>,
@@ -429,7 +429,7 @@ impl Bench {
         Bench::build(text, wires, functions, hooks, guard).unwrap()
     }
 
-    /// The same, or why there is none.
+    /// The same, or the reason why it cannot be built.
     pub fn build(
         text: &str,
         wires: Vec<Wire>,
@@ -495,7 +495,7 @@ impl Bench {
         lock(&self.host)
     }
 
-    /// By target, the queues whose hosts it would sleep on.
+    /// By target, the queues whose hosts it would wait for.
     pub fn slept_on(&self) -> Vec<Vec<u16>> {
         let files = &self.host().files;
         let queues = |target: &Target| {
@@ -515,7 +515,7 @@ impl Bench {
         ledger
     }
 
-    /// One turn of the card, 100 ns after the last; the ledger balances behind it.
+    /// One turn of the card, 100 ns after the last; checks the ledger afterwards.
     #[track_caller]
     pub fn turn(&mut self) -> Activity {
         self.now = self.now + 100;
@@ -524,7 +524,7 @@ impl Bench {
         activity
     }
 
-    /// One look of every target at its queue; packets handed to hosts.
+    /// One poll of every target; returns packets handed to hosts.
     #[track_caller]
     pub fn look(&mut self) -> usize {
         let now = self.now;
@@ -533,7 +533,7 @@ impl Bench {
         packets
     }
 
-    /// Turns and looks until nothing moves, now or at any deadline.
+    /// Turns and polls until nothing moves, now or at any deadline.
     #[track_caller]
     pub fn settle(&mut self) {
         self.wires.iter().for_each(|wire| lock(wire).finished = true);
@@ -552,7 +552,7 @@ impl Bench {
         panic!("the card never comes to rest");
     }
 
-    /// Stops the card in the middle of whatever it does: everything is accounted for.
+    /// Stops the card in the middle of its work: everything is accounted for.
     #[track_caller]
     pub fn end(&mut self) -> LedgerTotals {
         self.card.stop_receiving(self.now);

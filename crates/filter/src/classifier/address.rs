@@ -1,20 +1,20 @@
-//! Both addresses of a packet, of IPv4 or IPv6, as the classifier compares and hashes them.
+//! Both addresses of a packet, IPv4 or IPv6, in the form that the classifier compares and hashes.
 
 use crate::matching::{mask32, mask128};
 use picnic_core::packet::layers::Layers;
 use std::net::IpAddr;
 
-/// Both addresses of a packet, source first, as their bytes lie in memory.
+/// Both addresses of a packet, source first, as in memory.
 pub trait Address: Copy + std::fmt::Debug + Send + Sync + 'static {
     /// Bits of one address.
     const BITS: u8;
     /// No bit set.
     const ZERO: Self;
-    /// Words of both addresses.
+    /// Number of words of both addresses.
     const WORDS: usize;
-    /// Words of a rule in an image: a power of two.
+    /// Number of words of a rule in an image: a power of two.
     const RULE: usize;
-    /// Some bits set, others not.
+    /// A value with some bits set and others clear.
     const MIXED: Self;
 
     /// Both addresses as words.
@@ -23,17 +23,17 @@ pub trait Address: Copy + std::fmt::Debug + Send + Sync + 'static {
     /// Whether two differ where the mask has a one.
     fn differ(self, other: Self, mask: Self) -> bool;
 
-    /// A hash of what is under the mask, and of a word.
+    /// A hash of the bits under the mask, and of a word.
     fn hash(self, mask: Self, word: u64) -> u64;
 
     /// The bits under a mask.
     #[must_use]
     fn and(self, mask: Self) -> Self;
 
-    /// The leading 64 bits of both addresses as numbers; shorter ones are followed by zeros.
+    /// The leading 64 bits of both addresses as numbers; shorter addresses are padded with zeros.
     fn numbers(self) -> [u64; 2];
 
-    /// Bits that are set in each of both addresses.
+    /// Number of bits set in each of both addresses.
     fn ones(self) -> [u8; 2];
 
     /// These bits under the mask, the other's elsewhere.
@@ -43,18 +43,18 @@ pub trait Address: Copy + std::fmt::Debug + Send + Sync + 'static {
     /// The first bits of both addresses set.
     fn mask(source: u8, destination: u8) -> Self;
 
-    /// Two addresses of the family; `None` if one is of the other.
+    /// Two addresses of the family; `None` if either is of the other family.
     fn of(source: IpAddr, destination: IpAddr) -> Option<Self>;
 
-    /// A packet's; `None` if it is of the other family or they are cut off.
+    /// A packet's addresses; `None` if they are of the other family or cut off.
     fn of_packet(layers: &Layers, data: &[u8]) -> Option<Self>;
 }
 
-/// Multipliers without a pattern: the first digits of pi's fraction, made odd.
+/// Multipliers without a pattern: digits of pi's fraction, made odd.
 const K: [u64; 4] =
     [0x243f_6a88_85a3_08d3, 0x1319_8a2e_0370_7345, 0xa409_3822_299f_31d1, 0x082e_fa98_ec4e_6c89];
 
-/// Both halves of a product: every bit of either number shows in the low bits.
+/// Multiplies and folds both halves: every bit of either number affects the low bits.
 #[inline(always)]
 fn mix(a: u64, b: u64) -> u64 {
     let product = u128::from(a) * u128::from(b);

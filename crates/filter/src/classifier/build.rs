@@ -1,4 +1,4 @@
-//! Making the tables for a whole set of rules, by cost.
+//! Builds the tables for a whole set of rules, by cost.
 
 use super::image::TABLES;
 use super::rule::{FIELDS, Lengths, TableKey};
@@ -6,31 +6,30 @@ use super::vectors::Vectors;
 use super::{Address, Classifier, Key, NONE, Rule, Table};
 use crate::matching::FiveTuple;
 
-/// Slots for each rule of a table: three of four rules are alone in their slot then.
+/// Slots per rule of a table: three of four rules are then alone in their slot.
 const SLOTS_PER_RULE: usize = 4;
-/// Rules looked at to choose a table; of more, a part stands for all.
+/// Rules examined to choose a table; a larger set is sampled.
 const SAMPLE: usize = 512;
 /// Times that each length of a table is chosen, given the others.
 const ROUNDS: usize = 2;
-/// Tables tried; vectors cost less than more of them.
+/// Most tables; beyond, vectors are cheaper.
 const MOST_TABLES: usize = 8;
-// An image has all of them.
+// An image has room for all of them.
 const _: () = assert!(MOST_TABLES <= TABLES);
-/// What a look into a table costs, in comparisons with a rule.
+/// Cost of a look-up in a table, in comparisons with a rule.
 const TABLE_COST: f64 = 3.0;
-/// What a look into the vectors costs, and besides each field that is cut, each halving there, and
-/// each word.
+/// Cost of a look-up in the vectors; below, for each cut field, each halving step, and each word.
 const VECTORS_COST: f64 = 0.5;
 const FIELD_COST: f64 = 1.6;
 const HALVING_COST: f64 = 0.5;
 const WORD_COST: f64 = 0.04;
-/// And what each rule costs that is compared in vain.
+/// Cost of each rule compared without a match.
 const COMPARED_COST: f64 = 2.0;
-/// Rules of vectors that are made to see how many are compared, and packets looked up there.
+/// Rules in trial vectors that estimate the number of comparisons, and packets looked up in them.
 const TRIAL: usize = 256;
 const PROBES: usize = 32;
 
-/// Lengths of a table, one for each part of the five-tuple.
+/// Candidate lengths of a table, for each part of the five-tuple.
 type Choices = [Vec<u8>; 5];
 
 impl<A: Address> Default for Classifier<A> {
@@ -40,8 +39,8 @@ impl<A: Address> Default for Classifier<A> {
 }
 
 impl<A: Address> Classifier<A> {
-    /// Compiles five-tuples with their places in the list; those for the other address family
-    /// alone are left out. Places grow and are below [`NONE`].
+    /// Compiles five-tuples with their places in the list, without those for the other address
+    /// family only. Places ascend and are below [`NONE`].
     pub fn build<'t>(rules: impl IntoIterator<Item = (u16, &'t FiveTuple)>) -> Self {
         let of_family = |(position, tuple): (u16, &FiveTuple)| {
             Rule::new(tuple).map(|rule| Rule { position, ..rule })
@@ -49,7 +48,7 @@ impl<A: Address> Classifier<A> {
         Classifier::of_rules(rules.into_iter().filter_map(of_family).collect(), 0)
     }
 
-    /// Compiles rules that stand in the order of the list.
+    /// Compiles rules in the order of the list.
     pub(super) fn of_rules(rules: Vec<Rule<A>>, touched: u64) -> Self {
         let mut classifier = Classifier {
             tables: Vec::new(),
@@ -78,7 +77,7 @@ impl<A: Address> Classifier<A> {
             rules: rules.len() as u16,
             slots: vec![0; slots_for(rules.len())],
         };
-        // From the last to the first, so that each is put at the head of its slot.
+        // From last to first, since each is inserted at the head of its slot.
         for rule in rules.iter().rev() {
             let slot = table.slot_of(rule.hash(&table.key));
             let next = table.slots[slot];
@@ -97,24 +96,24 @@ pub(super) fn slots_for(rules: usize) -> usize {
 /// A table's lengths and its rules.
 type Chosen<A> = (Lengths, Vec<Rule<A>>);
 
-/// The tables for a set, and the rules that are left for the vectors.
+/// The tables for a set, and the rules left for the vectors.
 ///
-/// Tables are chosen one after the other, each for the rules that the earlier ones have left.
-/// Then those are given up, from the last on, that cost more than their rules in vectors.
+/// Tables are chosen one after the other, each for the rules that the earlier ones left. Then
+/// tables are dropped, from the last on, if they cost more than their rules in vectors.
 fn choose<A: Address>(rules: Vec<Rule<A>>, touched: &mut u64) -> (Vec<Chosen<A>>, Vec<Rule<A>>) {
     let mut rest: Vec<_> = rules.into_iter().map(|rule| (rule.lengths(), rule)).collect();
     let mut tables = Vec::new();
     let mut spent = 0.0;
     let mut best = (f64::INFINITY, 0);
     loop {
-        // Not tried if it could not be better anyway.
+        // Skipped if it cannot be better anyway.
         if spent + least_vectors_cost(rest.len()) < best.0 {
             let total = spent + vectors_cost(&rest, touched);
             if total < best.0 {
                 best = (total, tables.len());
             }
         }
-        // So it is when no rules are left.
+        // Also if no rules are left.
         if tables.len() == MOST_TABLES || spent >= best.0 {
             break;
         }
@@ -132,16 +131,15 @@ fn choose<A: Address>(rules: Vec<Rule<A>>, touched: &mut u64) -> (Vec<Chosen<A>>
     (tables, left)
 }
 
-/// What vectors of so many rules cost at least.
+/// Least cost of vectors with `rules` rules.
 fn least_vectors_cost(rules: usize) -> f64 {
     if rules == 0 { 0.0 } else { VECTORS_COST + FIELD_COST }
 }
 
-/// What a look into the vectors of these rules costs: tried with a part of the rules.
+/// Cost of a look-up in the vectors of these rules, estimated with a sample.
 ///
-/// Looked up are packets of one rule, such with the source of another, and such with the ports of
-/// a third, which come near to matching. Where a third rule matches, others of the whole would
-/// match sooner.
+/// The trial packets are of one rule, of one rule with the source of another, and with the ports of
+/// a third, so they nearly match. If a third rule matches, the whole set would match sooner.
 fn vectors_cost<A: Address>(rules: &[(Lengths, Rule<A>)], touched: &mut u64) -> f64 {
     if rules.is_empty() {
         return 0.0;
@@ -178,11 +176,11 @@ struct Best {
     cost: f64,
 }
 
-/// The table that takes most rules for what it costs, and that.
+/// The table that takes the most rules for its cost, and that cost.
 ///
-/// A look into a table costs [`TABLE_COST`], and the rules of the slot one each: of a slot with
-/// `n` rules that is `n` for each of them. Tried are the lengths that a part of the rules have:
-/// both addresses' together, then of one part of the five-tuple after the other; and again.
+/// A look-up in a table costs [`TABLE_COST`] plus one per rule of the slot: a slot with `n` rules
+/// costs `n` for each of them. The candidates are the lengths of a sample of the rules: both
+/// addresses' together, then one part of the five-tuple after another; twice.
 fn best_table<A: Address>(rules: &[(Lengths, Rule<A>)], touched: &mut u64) -> (Lengths, f64) {
     let step = rules.len().div_ceil(SAMPLE);
     let sample: Vec<_> = rules.iter().step_by(step).collect();
@@ -199,7 +197,7 @@ fn best_table<A: Address>(rules: &[(Lengths, Rule<A>)], touched: &mut u64) -> (L
     };
     for _ in 0..ROUNDS {
         let before = best.lengths;
-        // The addresses together: many rules ask for one of them alone.
+        // The addresses together: many rules have only one of them.
         for &source in &choices[0] {
             for &destination in &choices[1] {
                 let [_, _, a, b, protocol] = best.lengths.0;
@@ -220,7 +218,7 @@ fn best_table<A: Address>(rules: &[(Lengths, Rule<A>)], touched: &mut u64) -> (L
     (best.lengths, best.cost)
 }
 
-/// The lengths to try, short ones first: those of parts of the rules, and none.
+/// The lengths to try, short ones first: those of the sampled rules, and zero.
 fn choices<A>(sample: &[&(Lengths, Rule<A>)]) -> Choices {
     std::array::from_fn(|dimension| {
         let mut lengths: Vec<_> = sample.iter().map(|(lengths, _)| lengths.0[dimension]).collect();
@@ -234,7 +232,7 @@ fn choices<A>(sample: &[&(Lengths, Rule<A>)]) -> Choices {
     })
 }
 
-/// Rules that a table takes, divided by what a look into it costs; and that.
+/// Number of rules that a table takes, divided by the cost of a look-up; and that cost.
 fn score<A: Address>(
     sample: &[&(Lengths, Rule<A>)],
     lengths: &Lengths,
@@ -254,7 +252,7 @@ fn score<A: Address>(
     if taken == 0 {
         return (0.0, f64::INFINITY);
     }
-    // A part of the rules meets a part of the others.
+    // The sample stands for all rules.
     let others = (compared as f64 / taken as f64 - 1.0) * step as f64;
     let cost = TABLE_COST + 1.0 + others;
     (taken as f64 / cost, cost)

@@ -1,26 +1,25 @@
-//! One rule more or less, in place.
+//! Inserts and removes single rules in place.
 //!
-//! A rule goes into a table that it fits, if its slot there is short, else into the vectors. When
-//! those have grown, all is compiled anew, from the rules that are here; so much is gained by
-//! then that it comes seldom.
+//! A rule goes into a table that it fits if its slot there is short, otherwise into the vectors.
+//! When the vectors have grown, all rules are compiled again; this is rare.
 
 use super::build::slots_for;
 use super::{Address, Classifier, NONE, Rule};
 use crate::matching::FiveTuple;
 
-/// A rule is added to a slot of fewer than so many.
+/// A rule is added only to a slot with fewer rules.
 const LONG_SLOT: usize = 8;
-/// Rules that may be added to the vectors before all is compiled anew, and more if there were
-/// many after the last time.
+/// Rules that may be added to the vectors before all are compiled again; more if the last build had
+/// many.
 const STRAYS: usize = 32;
 
 impl<A: Address> Classifier<A> {
-    /// Makes room in the list: what stands at `position` or behind it moves one place down.
+    /// Makes room in the list: rules at `position` or after it move down by one.
     pub fn make_room(&mut self, position: u16) {
         self.renumber(|place| *place += u16::from(*place >= position && *place != NONE));
     }
 
-    /// Closes a gap in the list: what stands behind `position` moves one place up.
+    /// Closes a gap in the list: rules after `position` move up by one.
     pub fn close_gap(&mut self, position: u16) {
         self.renumber(|place| *place -= u16::from(*place > position && *place != NONE));
     }
@@ -89,7 +88,7 @@ impl<A: Address> Classifier<A> {
         self.tables.sort_by_key(|table| table.first);
     }
 
-    /// Twice as many slots and more for a table that has outgrown its own.
+    /// Enlarges a table that has outgrown its slots, to at least twice as many.
     fn grow(&mut self, index: usize) {
         let table = &mut self.tables[index];
         let slots = vec![0; slots_for(usize::from(table.rules))];
@@ -106,7 +105,7 @@ impl<A: Address> Classifier<A> {
         }
     }
 
-    /// Takes the rule at a place of the list out; the list keeps its gap.
+    /// Removes the rule at a place of the list; the list keeps its gap.
     pub fn remove(&mut self, position: u16, tuple: &FiveTuple) {
         let Some(rule) = Rule::<A>::new(tuple) else { return };
         let in_tables = self.remove_from_tables(position, &rule);
@@ -145,13 +144,13 @@ impl<A: Address> Classifier<A> {
         false
     }
 
-    /// Compiles all rules anew, from what is here.
+    /// Compiles all rules again.
     fn rebuild(&mut self) {
         *self = self.compacted();
     }
 }
 
-/// Puts an entry into a slot, in the order of the list; returns how many were looked at.
+/// Puts an entry into a slot, in the order of the list; returns how many entries it passed.
 fn link<A>(entries: &mut [Rule<A>], head: &mut u16, new: u16) -> u64 {
     let position = entries[usize::from(new)].position;
     let mut before = 0;

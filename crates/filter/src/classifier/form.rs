@@ -1,4 +1,4 @@
-//! What was chosen for a set of rules, in words.
+//! The structure chosen for a set of rules, in words.
 
 use super::rule::FIELDS;
 use super::{Address, Classifier};
@@ -7,12 +7,12 @@ use std::fmt::Write;
 /// The parts of a five-tuple, as [`Lengths`](super::Lengths) has them; the first are the fields.
 const PARTS: [&str; FIELDS + 1] =
     ["source", "destination", "source port", "destination port", "protocol"];
-/// Those whose length is told only if it is not the whole.
+/// Lengths that are shown only if they differ from these.
 const WHOLE: [u8; FIELDS + 1] = [0, 0, 16, 16, 8];
 
 impl<A: Address> Classifier<A> {
-    /// What it is made of: each hash table with its rules and the bits that it goes by, and the
-    /// fields that the bit vectors are cut by. For people; `none` if there are no rules.
+    /// The structure in words: each hash table with its number of rules and its key bits, and the
+    /// fields that the bit vectors are cut by; `none` without rules.
     pub fn form(&self) -> String {
         let mut form = String::new();
         let mut add = |rules: usize, place: &str, by: &[String]| {

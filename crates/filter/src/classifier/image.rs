@@ -4,16 +4,16 @@ use super::rule::FIELDS;
 use super::{Address, Classifier, NONE, Rule};
 use crate::image::{Image, pair, quarters};
 
-/// Tables of a classifier that an image has room for.
+/// Tables per classifier that fit in an image.
 pub(crate) const TABLES: usize = 8;
 /// Words of a table, and of a classifier.
 const TABLE: usize = 8;
 pub(crate) const CLASSIFIER: usize = 4 + TABLES * TABLE;
-/// Words of where the intervals of all fields begin, in one page.
+/// Words for the interval starts of all fields, in one page.
 const BEGINS: usize = 256;
 
 impl<A: Address> Classifier<A> {
-    /// Appends tables, rules and vectors; returns where they are: a classifier of the first page.
+    /// Appends tables, rules and vectors; returns their places: a classifier of the first page.
     pub(crate) fn write(&self, image: &mut Image) -> [u64; CLASSIFIER] {
         let mut head = [0; CLASSIFIER];
         let entries = image.align(A::RULE);
@@ -52,7 +52,7 @@ impl<A: Address> Classifier<A> {
         head
     }
 
-    /// The same rules, without what earlier changes have left.
+    /// The same rules, without the leftovers of earlier changes.
     pub(crate) fn compacted(&self) -> Self {
         let mut rules = self.vectors.rules().to_vec();
         rules.extend(self.entries.iter().filter(|entry| entry.position != NONE));
@@ -60,7 +60,7 @@ impl<A: Address> Classifier<A> {
         Classifier::of_rules(rules, self.touched)
     }
 
-    /// The most words that so many rules take once compacted.
+    /// Most words for this number of rules, once compacted.
     pub(crate) const fn most_words(rules: usize) -> usize {
         let slots = 2 * rules + 4 * TABLES + TABLES;
         let bits = FIELDS * 64 * 4 * rules.div_ceil(256);

@@ -1,23 +1,22 @@
-//! The compiled form of many five-tuples: the first that matches, in a few nanoseconds.
+//! The compiled form of many five-tuples: finds the first match in a few nanoseconds.
 //!
-//! Rules are put into few hash tables. A table's key is a part of the five-tuple that all its
-//! rules fix: so many bits of each address, so many of each port range's common bits, the
-//! protocol or not. A packet is looked up once in each table, and compared with the rules of one
-//! slot. Tables are in the order of their first rule, and the search ends where no later table
-//! can better what was found. Rules that would take many tables, or long slots, stand in bit
-//! vectors instead.
+//! Rules are put into a few hash tables. A table's key is a part of the five-tuple that all its
+//! rules fix: a number of bits of each address and of each port range's common bits, with or
+//! without the protocol. A packet is looked up once in each table and compared with the rules of
+//! one slot. Tables are in the order of their first rule, and the search ends when no later table
+//! can improve the result. Rules that would need many tables or long slots are in bit vectors
+//! instead.
 //!
 //! Packets are looked up a burst at a time: first all slots, then all rules. No step has a branch
-//! that depends on the packet, so that one packet's wait for memory is filled with the others'
-//! work.
+//! that depends on the packet, so one packet's wait for memory overlaps with work on the others.
 //!
-//! Guarantees: the answer is that of the rules read from the top, for every packet. A rule is
-//! inserted or removed in place, in microseconds; what one change touches is bounded, also when
-//! it compiles all anew ([`Classifier::touched`]).
+//! Guarantees: for every packet, the answer is that of the rules read from the top. A rule is
+//! inserted or removed in place, in microseconds; the work of one change is bounded, even when it
+//! compiles all rules again ([`Classifier::touched`]).
 //!
 //! Source: Srinivasan, Suri, Varghese, "Packet Classification using Tuple Space Search" (1999);
-//! Daly et al., "TupleMerge" (2019). What is new is the choice of tables, made for the whole set
-//! by cost; see `docs/decisions/015-filter-classifier.md`.
+//! Daly et al., "TupleMerge" (2019). New here: tables are chosen for the whole set, by cost; see
+//! `docs/decisions/015-filter-classifier.md`.
 
 mod address;
 mod build;
@@ -44,15 +43,15 @@ pub const BURST: usize = 64;
 // Half a cache line for IPv4.
 const _: () = assert!(size_of::<Rule<u64>>() == 32);
 
-/// Rules with so much of the five-tuple fixed.
+/// Rules that fix the same parts of the five-tuple.
 #[derive(Clone, Debug)]
 struct Table<A> {
     key: TableKey<A>,
     lengths: Lengths,
-    /// No rule of the table stands before this place in the list.
+    /// No rule of the table has an earlier place in the list.
     first: u16,
     rules: u16,
-    /// The first entry of each slot; 0 if there is none. A power of two of them.
+    /// The first entry of each slot; 0 if empty. A power of two of slots.
     slots: Vec<u16>,
 }
 
@@ -72,7 +71,7 @@ pub struct Classifier<A> {
 }
 
 impl<A: Address> Classifier<A> {
-    /// Rules in it.
+    /// Number of rules.
     pub fn len(&self) -> usize {
         self.rules
     }
@@ -82,18 +81,17 @@ impl<A: Address> Classifier<A> {
         self.rules == 0
     }
 
-    /// Tables that a packet is looked up in.
+    /// Number of tables that a packet is looked up in.
     pub fn tables(&self) -> usize {
         self.tables.len()
     }
 
-    /// Rules in bit vectors.
+    /// Number of rules in bit vectors.
     pub fn in_vectors(&self) -> usize {
         self.vectors.len()
     }
 
-    /// What building and changing has cost so far: rules, slots and words of vectors looked at
-    /// or moved.
+    /// Work of building and changing so far: rules, slots and words of vectors read or moved.
     pub fn touched(&self) -> u64 {
         self.touched
     }

@@ -6,14 +6,14 @@ use crate::matching::{FiveTuple, PortRange};
 use picnic_core::packet::layers::Layers;
 use std::net::IpAddr;
 
-/// Set in a key's protocol for each part that the packet lacks or hides. A rule that asks for the
-/// part has the bit in its mask, and so does not match.
+/// Set in a key's protocol for each part that the packet lacks or hides. A rule with a condition on
+/// that part has the bit in its mask, and so does not match.
 const NO_PORTS: u16 = 0x100;
 const NO_PROTOCOL: u16 = 0x200;
 const NO_SOURCE: u16 = 0x400;
 const NO_DESTINATION: u16 = 0x800;
 
-/// What a packet is looked up by.
+/// The key of a packet.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Key<A> {
@@ -29,10 +29,10 @@ pub struct Key<A> {
 pub(super) const FIELDS: usize = 4;
 
 impl<A: Address> Key<A> {
-    /// Of nothing: fills arrays.
+    /// An empty key, to fill arrays.
     pub const EMPTY: Self = Key { address: A::ZERO, ports: 0, protocol: 0 };
 
-    /// Of addresses, protocol and ports; `None` if an address is not of the family.
+    /// From addresses, protocol and ports; `None` if an address is of another family.
     pub fn new(
         source: IpAddr,
         destination: IpAddr,
@@ -46,7 +46,7 @@ impl<A: Address> Key<A> {
         Some(Key { address, ports, protocol: u16::from(protocol) | flag })
     }
 
-    /// Of a packet; `None` if it is not of the family.
+    /// From a packet; `None` if it is of another family.
     #[inline(always)]
     pub fn of_packet(layers: &Layers, data: &[u8]) -> Option<Self> {
         let address = A::of_packet(layers, data)?;
@@ -68,7 +68,7 @@ impl<A: Address> Key<A> {
         Key { address: self.address, ports: 0, protocol: u16::from(protocol) | flags }
     }
 
-    /// The same, for rules that ask for nothing that is hidden.
+    /// The same key without its hidden parts.
     #[must_use]
     pub fn without(&self, hidden: Hidden) -> Self {
         let flags = match hidden {
@@ -90,7 +90,7 @@ impl<A: Address> Key<A> {
     }
 }
 
-/// What a packet is compared with, and its place in the list and in its slot.
+/// A compiled rule, with its place in the list and in its slot.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Rule<A> {
@@ -98,13 +98,13 @@ pub struct Rule<A> {
     pub(super) mask: A,
     /// The lowest ports, as in a key.
     pub(super) low: u32,
-    /// How many more there are of each.
+    /// Width of each port range.
     pub(super) span: u32,
     pub(super) protocol: u16,
     pub(super) protocol_mask: u16,
     /// Its place in the list; `NONE` if it is in no list.
     pub(super) position: u16,
-    /// The next rule of the slot, in the order of the list; 0 if it is the last.
+    /// The next rule of the slot, in the order of the list; 0 for the last.
     pub(super) next: u16,
 }
 
@@ -122,14 +122,15 @@ impl<A: Address> Rule<A> {
         next: 0,
     };
 
-    /// Of a five-tuple; `None` if it is for the other family alone.
+    /// From a five-tuple; `None` if it is only for the other family.
     pub fn new(tuple: &FiveTuple) -> Option<Self> {
         let part = |prefix: Option<super::super::Prefix>| {
             prefix.map(|prefix| (prefix.address(), prefix.length()))
         };
         let source = part(tuple.source);
         let destination = part(tuple.destination);
-        // What is not asked for is any address of the family that is; of this one if none is.
+        // A missing condition means any address of the rule's family; of this family if it has
+        // none.
         let any = source.or(destination).map(|(address, _)| address);
         let any = match (any, A::BITS) {
             (Some(IpAddr::V4(_)), _) | (None, 32) => IpAddr::from([0; 4]),
@@ -157,7 +158,7 @@ impl<A: Address> Rule<A> {
         })
     }
 
-    /// Whether a key matches; no branch.
+    /// Whether a key matches, without a branch.
     #[inline(always)]
     pub(super) fn matches(&self, key: &Key<A>) -> bool {
         let differs = self.value.differ(key.address, self.mask);
@@ -168,7 +169,7 @@ impl<A: Address> Rule<A> {
         !(differs | protocol | source | destination)
     }
 
-    /// The protocol that it asks for, if it does.
+    /// The protocol that it requires, if any.
     pub(super) fn asked_protocol(&self) -> Option<u8> {
         (self.protocol_mask & 0xff != 0).then_some(self.protocol as u8)
     }
@@ -195,13 +196,13 @@ impl<A: Address> Rule<A> {
     /// How much of the five-tuple it fixes.
     pub(super) fn lengths(&self) -> Lengths {
         let [source, destination] = self.mask.ones();
-        // Leading bits that all ports of a range have in common.
+        // Leading bits common to all ports of a range.
         let [a, b] = self.ports().map(|(low, high)| (low ^ high).leading_zeros() as u8);
         let protocol = if self.asked_protocol().is_some() { 8 } else { 0 };
         Lengths([source, destination, a, b, protocol])
     }
 
-    /// A packet from the midst of what matches; its source is from that of a rule.
+    /// A packet in the middle of what matches; its source is that of another rule.
     pub(super) fn inside(&self, source: &Self) -> Key<A> {
         let address = |rule: &Self| rule.value.blend(A::MIXED, rule.mask);
         let [a, b] = self.ports().map(|(low, high)| u32::from(low) + u32::from(high - low) / 3);
@@ -212,7 +213,7 @@ impl<A: Address> Rule<A> {
         }
     }
 
-    /// The slot it belongs to, of a table.
+    /// Its slot in a table.
     pub(super) fn hash(&self, key: &TableKey<A>) -> u64 {
         key.hash(&Key { address: self.value, ports: self.low, protocol: self.protocol })
     }
@@ -223,13 +224,13 @@ impl<A: Address> Rule<A> {
 pub(super) struct Lengths(pub(super) [u8; 5]);
 
 impl Lengths {
-    /// Whether a rule that fixes this much can stand in a table that asks for `table`.
+    /// Whether a rule that fixes this much fits a table with the key `table`.
     pub(super) fn fits(&self, table: &Lengths) -> bool {
         self.0.iter().zip(&table.0).all(|(rule, table)| rule >= table)
     }
 }
 
-/// The part of a key that a table goes by.
+/// The part of a key that a table uses.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TableKey<A> {
     pub(super) address: A,

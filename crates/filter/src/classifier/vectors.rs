@@ -1,18 +1,19 @@
-//! Rules that no hash can tell apart: a bit vector for each interval of each field.
+//! Rules that hash tables cannot separate: a bit vector for each interval of each field.
 //!
-//! Addresses and ports are cut into few intervals each, where rules begin and end. An interval
-//! has one bit for each rule, set if the rule meets it. The vectors of a packet's intervals,
-//! anded, leave the few rules that can match, in the order of the list; those are compared. A
-//! value's interval is found from the one on that its leading 16 bits begin in: of a port at once.
-//! Where ports alone tell rules apart, there are vectors for each class of protocols as well.
+//! Addresses and ports are cut into a few intervals each, where rules begin and end. An interval
+//! has one bit per rule, set if the rule overlaps it. The AND of the vectors of a packet's
+//! intervals leaves the few rules that can match, in the order of the list; those are compared. The
+//! search for a value's interval starts at the one in which its leading 16 bits begin; a port is
+//! found at once. Where only ports separate rules, there are also vectors for each class of
+//! protocols.
 //!
-//! Guarantees: the answer is that of the rules read from the top, wherever the cuts are; they
-//! only decide how many rules are compared. A rule is inserted or removed by moving the bits
-//! behind it, of [`INTERVALS`] vectors for each field, and again for each class of protocols but one
-//! ([`CLASSES`]). Where the cuts are stays as it is until all is built anew, and so do the classes.
+//! Guarantees: the answer is that of the rules read from the top, wherever the cuts are; cuts only
+//! determine how many rules are compared. Inserting or removing a rule moves the later bits of
+//! [`INTERVALS`] vectors for each field, and again for each class of protocols but one
+//! ([`CLASSES`]). Cuts and classes change only when all rules are compiled again.
 //!
-//! Source: Lakshman, Stiliadis, "High-Speed Policy-based Packet Forwarding" (1998). What is new
-//! is that the intervals are few, and so the vectors small enough to copy and to change.
+//! Source: Lakshman, Stiliadis, "High-Speed Policy-based Packet Forwarding" (1998). New here: the
+//! intervals are few, so the vectors are small enough to copy and change.
 
 use super::rule::FIELDS;
 use super::{Address, BURST, Key, Rule};
@@ -23,12 +24,12 @@ use std::sync::Arc;
 const INTERVALS: usize = 64;
 /// Bits of the values of each field.
 const BITS: [u32; FIELDS] = [64, 64, 16, 16];
-/// Rules whose ends are looked at to place the cuts; of more, a part stands for all.
+/// Rules whose ends are examined to place the cuts; a larger set is sampled.
 const SAMPLE: usize = 1024;
-/// Words of all vectors are in groups, so that they are anded a group at a time.
+/// Words per group: vectors are ANDed a group at a time.
 const GROUP: usize = 4;
 
-/// Classes of protocols at most: one for each of those that most rules ask for, and for the rest.
+/// Most classes of protocols: one for each of the most frequent protocols, and one for the rest.
 const CLASSES: usize = 4;
 /// The first field of ports.
 const BY_PORTS: usize = 2;
@@ -43,17 +44,18 @@ const ALL: u32 = INTERVALS.ilog2();
 /// One vector for each interval of one field.
 #[derive(Clone, Debug)]
 struct Field {
-    /// Where each interval but the first begins; the last ones may be empty. Ends with no begin.
+    /// Start of each interval but the first; the last ones may be empty. There is no start at the
+    /// end.
     begins: [u64; INTERVALS],
     /// Whether it has more than one interval, or class.
     is_cut: bool,
-    /// Halvings that find an interval from the one on that its part begins in: none for ports.
+    /// Halving steps from the interval in which the value's part begins: none for ports.
     halvings: u32,
-    /// The interval that each part begins in, if packets are looked up.
+    /// The interval in which each part begins, if packets are looked up.
     parts: Option<Arc<[u8; PARTS]>>,
     /// Classes of protocols that it has vectors for.
     classes: usize,
-    /// An interval's vector after the other, of one class after the other.
+    /// The vectors of all intervals, class by class.
     bits: Vec<[u64; GROUP]>,
 }
 
@@ -66,7 +68,7 @@ pub(super) struct Vectors<A> {
     groups: usize,
     /// The class of each protocol.
     protocols: [u8; 256],
-    /// The fields that are cut, so many; the others tell no rule from another. One if none is cut.
+    /// The cut fields and their number; the others separate no rules. One field if none is cut.
     cut: ([u8; FIELDS], usize),
 }
 
@@ -81,7 +83,7 @@ impl Field {
         bits: Vec::new(),
     };
 
-    /// A field of values of so many bits, with intervals that begin there, for so many classes.
+    /// A field of `bits` wide values with intervals that begin at `begins`, for `classes` classes.
     fn new(begins: [u64; INTERVALS], bits: u32, groups: usize, classes: usize) -> Self {
         let is_cut = begins[0] != u64::MAX || classes > 1;
         let mut field = Field { begins, is_cut, classes, ..Field::NONE };
@@ -104,9 +106,9 @@ impl Field {
         begins.map(move |begin| (begin >> shift, begin & ((1 << shift) - 1) == 0))
     }
 
-    /// The interval that each part begins in, for values of so many bits.
+    /// The interval in which each part begins, for values of `bits` bits.
     fn index(&self, bits: u32) -> Arc<[u8; PARTS]> {
-        // So that halving stays among the intervals.
+        // Keeps halving among the intervals.
         let last = (INTERVALS - (1 << self.halvings)) as u8;
         let mut parts = Box::new([0; PARTS]);
         let mut filled = 0;
@@ -121,8 +123,8 @@ impl Field {
         parts.into()
     }
 
-    /// The interval of a value, found by so many halvings from one on: how many begin at it or
-    /// below. No branch.
+    /// The interval of a value, by a number of halvings from one on: counts the starts at or below
+    /// it. No branch.
     #[inline(always)]
     fn halve<const HALVINGS: u32>(&self, from: u8, value: u64) -> usize {
         let mut below = usize::from(from);
@@ -133,8 +135,8 @@ impl Field {
         below
     }
 
-    /// The interval of a value; of the highest value the first that it may be found in, as no
-    /// interval that is empty begins behind it.
+    /// The interval of a value; for the highest value the first possible one, since no empty
+    /// interval begins after it.
     fn interval(&self, value: u64) -> usize {
         if value == u64::MAX {
             return self.begins.partition_point(|&begin| begin != u64::MAX);
@@ -142,13 +144,13 @@ impl Field {
         if self.is_cut { self.halve::<ALL>(0, value) } else { 0 }
     }
 
-    /// The intervals that a rule's range meets.
+    /// The intervals that overlap a rule's range.
     fn intervals(&self, (low, high): (u64, u64)) -> Range<usize> {
         let end = if high == u64::MAX { INTERVALS } else { self.interval(high) + 1 };
         self.interval(low)..end
     }
 
-    /// The classes that a rule meets here, by the class of each protocol.
+    /// The classes of a rule, given the class of each protocol.
     fn classes_of<A: Address>(&self, rule: &Rule<A>, protocols: &[u8; 256]) -> Range<usize> {
         match rule.asked_protocol() {
             Some(protocol) if self.classes > 1 => {
@@ -159,7 +161,7 @@ impl Field {
         }
     }
 
-    /// Changes a rule's bit in an interval, if there is such an interval.
+    /// Changes a rule's bit in an interval, if the interval exists.
     fn flip(&mut self, class: usize, interval: usize, index: usize, groups: usize) {
         if interval < INTERVALS {
             let vector = class * INTERVALS + interval;
@@ -178,8 +180,8 @@ impl<A: Address> Vectors<A> {
         cut: ([0; FIELDS], 1),
     };
 
-    /// Of rules in the order of the list, for packets to be looked up. Adds the ends looked at and
-    /// the words written to `touched`.
+    /// From rules in the order of the list, for looking up packets. Adds the ends read and the
+    /// words written to `touched`.
     pub(super) fn build(rules: Vec<Rule<A>>, touched: &mut u64) -> Self {
         let mut vectors = Self::trial(rules, touched);
         let in_parts = |(field, _): &(&mut Field, u32)| field.begins[0] != u64::MAX;
@@ -190,24 +192,24 @@ impl<A: Address> Vectors<A> {
         vectors
     }
 
-    /// The same to see what they would cost.
+    /// The same, to estimate the cost.
     pub(super) fn trial(rules: Vec<Rule<A>>, touched: &mut u64) -> Self {
         let groups = groups_for(rules.len());
         let step = rules.len().div_ceil(SAMPLE).max(1);
         let begins: [_; FIELDS] = std::array::from_fn(|number| {
             let ranges = rules.iter().step_by(step).map(|rule| rule.range(number));
-            // Behind the highest value no interval begins: a rule that asks for no port cuts none.
+            // No interval begins after the highest value: a rule without ports cuts nothing.
             let highest = u64::MAX >> (u64::BITS - BITS[number]);
             let behind = |high| (high < highest).then(|| high + 1);
             cuts(ranges.flat_map(|(low, high)| [Some(low), behind(high)]).flatten().collect())
         });
-        // Where addresses tell rules apart as well, few are compared anyway.
+        // If addresses also separate rules, few are compared anyway.
         let by_class = begins[..BY_PORTS].iter().all(|begins| begins[0] == u64::MAX);
         let (protocols, classes) = if by_class { classes(&rules) } else { ([0; 256], 1) };
         let fields: [Field; FIELDS] = std::array::from_fn(|number| {
             let classes = if number == BY_CLASS { classes } else { 1 };
             let mut field = Field::new(begins[number], BITS[number], groups, classes);
-            // Where a rule begins, and behind its end, its bit changes.
+            // A rule's bit changes at its start and after its end.
             for (index, rule) in rules.iter().enumerate() {
                 let met = field.intervals(rule.range(number));
                 for class in field.classes_of(rule, &protocols) {
@@ -251,12 +253,12 @@ impl<A: Address> Vectors<A> {
         self.groups * GROUP
     }
 
-    /// Where the intervals of a field begin, the first left out.
+    /// Start of each interval of a field but the first.
     pub(super) fn begins(&self, field: usize) -> &[u64; INTERVALS] {
         &self.fields[field].begins
     }
 
-    /// Halvings that a look into a field takes.
+    /// Halving steps of a look-up in a field.
     pub(super) fn halvings(&self, field: usize) -> u32 {
         self.fields[field].halvings
     }
@@ -270,7 +272,7 @@ impl<A: Address> Vectors<A> {
         self.fields[BY_CLASS].classes > 1
     }
 
-    /// The words of a field's vectors whatever the protocol, an interval's after the other.
+    /// The words of a field's vectors for all protocols, interval by interval.
     pub(super) fn bits(&self, field: usize) -> impl Iterator<Item = u64> {
         let words = self.fields[field].bits.as_flattened();
         let class = words.len() / self.fields[field].classes;
@@ -288,7 +290,7 @@ impl<A: Address> Vectors<A> {
         }
     }
 
-    /// Adds a rule where it belongs. Returns the entries touched: rules and words moved.
+    /// Inserts a rule. Returns the work: rules and words moved.
     pub(super) fn insert(&mut self, rule: Rule<A>) -> u64 {
         let index = self.rules.partition_point(|other| other.position < rule.position);
         self.rules.insert(index, rule);
@@ -308,7 +310,7 @@ impl<A: Address> Vectors<A> {
         touched + (FIELDS * INTERVALS) as u64
     }
 
-    /// Takes a rule out; false if it is not here. Adds the entries touched.
+    /// Removes a rule; false if it is not here. Adds the work.
     pub(super) fn remove(&mut self, position: u16, touched: &mut u64) -> bool {
         let Ok(index) = self.rules.binary_search_by_key(&position, |rule| rule.position) else {
             return false;
@@ -326,8 +328,8 @@ impl<A: Address> Vectors<A> {
         true
     }
 
-    /// Calls with the words of every vector from a rule's on, and its bit in the first; returns
-    /// how many words that were.
+    /// Calls with the words of every vector from a rule's on, and its bit in the first; returns the
+    /// number of words.
     fn each_vector(&mut self, index: usize, body: impl Fn(&mut [u64], usize)) -> u64 {
         let mut count = 0;
         for field in &mut self.fields {
@@ -340,7 +342,7 @@ impl<A: Address> Vectors<A> {
         count
     }
 
-    /// Makes all vectors longer; returns the words there are then.
+    /// Makes all vectors longer; returns the resulting number of words.
     fn widen(&mut self, groups: usize) -> u64 {
         let mut count = 0;
         for field in &mut self.fields {
@@ -356,7 +358,7 @@ impl<A: Address> Vectors<A> {
         (count * groups * GROUP) as u64
     }
 
-    /// Rules that a key is compared with in vain, and the place of the one that matches then.
+    /// Number of rules that a key is compared with before the match, and the place of the match.
     pub(super) fn compared(&self, key: &Key<A>) -> (u64, Option<u16>) {
         let (mut in_vain, mut found) = (0, None);
         let (fields, starts) = self.all(key);
@@ -368,7 +370,7 @@ impl<A: Address> Vectors<A> {
         (in_vain, found)
     }
 
-    /// Of each key's place the better one: what is there, or that of the first rule that matches.
+    /// The better place for each key: the existing one, or that of the first matching rule.
     #[inline]
     pub(super) fn search(&self, keys: &[Key<A>], places: &mut [u16; BURST]) {
         match self.cut.0[..self.cut.1] {
@@ -379,7 +381,7 @@ impl<A: Address> Vectors<A> {
         }
     }
 
-    /// By these fields.
+    /// Searches by these fields.
     fn search_by<const CUT: usize>(
         &self,
         cut: [u8; CUT],
@@ -404,7 +406,7 @@ impl<A: Address> Vectors<A> {
         }
     }
 
-    /// Where keys' vectors start in a field.
+    /// Start of each key's vectors in a field.
     #[inline(never)]
     fn starts<const FIELD: usize, const CLASS: bool>(
         &self,
@@ -440,14 +442,14 @@ impl<A: Address> Vectors<A> {
         }
     }
 
-    /// Where the vectors of a packet's class start.
+    /// Start of the vectors of a packet's class.
     #[inline(always)]
     fn class_start(&self, key: &Key<A>) -> u32 {
         let class = usize::from(self.protocols[usize::from(key.protocol as u8)]);
         (class * INTERVALS * self.groups) as u32
     }
 
-    /// The place of the first rule from `from` on that matches, if it stands before `best`; else
+    /// The place of the first matching rule from `from` on, if it is before `best`; otherwise
     /// `best`.
     pub(super) fn first(&self, key: &Key<A>, from: u16, best: u16) -> u16 {
         if self.rules.is_empty() {
@@ -467,13 +469,13 @@ impl<A: Address> Vectors<A> {
         best: u16,
     ) -> u16 {
         let mut better = best;
-        // Rules before it may be in the same group still.
+        // Earlier rules may still be in the same group.
         let group = match from {
             0 => 0,
             from => self.rules.partition_point(|rule| rule.position < from) / (64 * GROUP),
         };
         self.each_candidate(fields, starts, group, |rule| {
-            // In the order of the list: what comes later cannot be better.
+            // In the order of the list: later rules cannot be better.
             let ends = rule.position >= best;
             let matches = !ends && rule.position >= from && rule.matches(key);
             if matches {
@@ -494,8 +496,8 @@ impl<A: Address> Vectors<A> {
         (fields, starts)
     }
 
-    /// Calls with the rules that the vectors from `starts` on have in common, in the order of the
-    /// list, from a group of words on until told to stop.
+    /// Calls with the rules common to the vectors at `starts`, in the order of the list, from a
+    /// group of words on until `body` stops it.
     #[inline(always)]
     fn each_candidate<const CUT: usize>(
         &self,
@@ -546,7 +548,7 @@ fn groups_for(rules: usize) -> usize {
     rules.div_ceil(64 * GROUP)
 }
 
-/// Where to cut: everywhere, or so that as many rules begin or end in each interval.
+/// Where to cut: at every end, or so that equally many rules begin or end in each interval.
 fn cuts(mut ends: Vec<u64>) -> [u64; INTERVALS] {
     let mut begins = [u64::MAX; INTERVALS];
     let most = INTERVALS - 1;

@@ -7,11 +7,11 @@ use crate::exchange::{CodeSlot, Delivery, Exchange};
 use crate::table::{NO_CODE, PAGE, Page, Row, Table};
 use std::sync::Arc;
 
-/// What filters are ordered by.
+/// Sort key of filters.
 type Rank = (u16, i32, FilterId);
 
 pub(super) struct List {
-    /// Filters in order; `table` has a row for each, and is the list before it is published.
+    /// Filters in order; `table` has a row for each, and is the list to publish.
     ranks: Vec<Rank>,
     table: Table,
     exchanges: Vec<Arc<Exchange>>,
@@ -20,9 +20,9 @@ pub(super) struct List {
     pages: Vec<Vec<Arc<Page>>>,
     counters_made: u32,
     free_counters: Vec<u32>,
-    /// Counters of filters that are gone, and the generation that does without them.
+    /// Counters of removed filters, and the first generation without them.
     retiring: Vec<(u64, u32)>,
-    /// FilterCode not published yet, for each core; those that were are `Kept`.
+    /// Unpublished code, for each core; published code is `Kept`.
     code: Vec<Vec<CodeSlot>>,
 }
 
@@ -58,7 +58,7 @@ impl List {
         self.ranks.iter().map(|rank| rank.2)
     }
 
-    /// Frees what the cores have left: code of filters that are gone, their mailboxes' ends.
+    /// Frees what the cores have left: code of removed filters, the ends of their mailboxes.
     pub(super) fn reclaim(&self) {
         self.exchanges.iter().for_each(|exchange| exchange.reclaim());
     }
@@ -81,8 +81,8 @@ impl List {
         sum
     }
 
-    /// Puts a filter into its place; not into the classifiers if they are to be compiled anew.
-    /// Returns where its counters and code are.
+    /// Inserts a filter; not into the classifiers if they will be compiled again. Returns its
+    /// counters and code slot.
     pub(super) fn insert(
         &mut self,
         id: FilterId,
@@ -105,7 +105,7 @@ impl List {
         (counters, slot)
     }
 
-    /// Takes a filter out of its place.
+    /// Removes a filter.
     pub(super) fn remove(&mut self, id: FilterId, group: u16, filter: &Filter, many: bool) {
         let Ok(place) = self.ranks.binary_search(&(group, filter.priority, id)) else { return };
         self.ranks.remove(place);
@@ -121,7 +121,7 @@ impl List {
         self.table.compile(ranks.filter_map(|(place, rank)| Some((place as u16, filter(rank.2)?))));
     }
 
-    /// Gives the list to all cores.
+    /// Publishes the list to all cores.
     pub(super) fn publish(&mut self, groups: usize) {
         self.generation += 1;
         self.table.complete(groups);
@@ -141,14 +141,14 @@ impl List {
         }
     }
 
-    /// Counters at zero, on every core.
+    /// Counters set to zero on every core.
     fn new_counters(&mut self) -> u32 {
         let (exchanges, pages, free) = (&self.exchanges, &self.pages, &mut self.free_counters);
         self.retiring.retain(|&(generation, counters)| {
             if exchanges.iter().any(|exchange| exchange.taken() < generation) {
                 return true;
             }
-            // No core has a list that counts here.
+            // No core has a list that uses these counters.
             let index = counters as usize;
             for counters in pages.iter().filter_map(|pages| pages.get(index / PAGE)) {
                 counters[index % PAGE].all().into_iter().for_each(|counter| counter.set(0));
@@ -187,12 +187,12 @@ impl List {
         place as u16
     }
 
-    /// These counters can be had by another filter once no core counts there.
+    /// Frees counters for reuse once no core uses them.
     pub(super) fn retire(&mut self, counters: u32) {
         self.retiring.push((self.generation + 1, counters));
     }
 
-    /// This code is not called any more.
+    /// Frees code that is no longer called.
     pub(super) fn free_code(&mut self, slot: u16) {
         for code in &mut self.code {
             if let Some(place) = code.get_mut(usize::from(slot)) {
@@ -209,7 +209,7 @@ mod tests {
     use crate::{Action, Direction, Filters, Match};
 
     #[test]
-    fn counters_are_given_on_as_soon_as_no_core_counts_there() {
+    fn counters_are_reused_once_no_core_uses_them() {
         let exchange = Arc::<Exchange>::default();
         let (mut list, mut core) = (List::new(vec![exchange.clone()]), Delivery::default());
         let filter = Filter::new("f", Match::Any, Action::Count);
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn as_many_counters_are_made_as_there_are_filters_at_a_time() {
+    fn counters_grow_with_simultaneous_filters_only() {
         let filters = Filters::new(1);
         let mut core = filters.elsewhere();
         let filter = Filter::new("f", Match::Any, Action::Count);

@@ -1,4 +1,4 @@
-//! The ends of ranges, and what is left when filters change: counters, code, lists, keys.
+//! The ends of ranges, and the remains of changed filters: counters, code, lists, keys.
 
 use crate::frames::Frame;
 use picnic_core::attachment::QueueOut;
@@ -36,7 +36,7 @@ fn pool() -> Pool {
     Pool::new(&PoolConfig { buffers: 128, ..PoolConfig::default() }, 0).unwrap().0
 }
 
-/// Sends frames through the filters of rx at the card; how many go on.
+/// Sends frames through the rx filters at the card; returns how many continue.
 fn run(doors: &mut Doors, head: &mut dyn Function, frames: &[Vec<u8>]) -> usize {
     let mut burst = Burst::new();
     for frame in frames {
@@ -76,7 +76,7 @@ fn prefix(text: &str) -> Prefix {
 }
 
 #[test]
-fn prefixes_are_as_long_as_addresses_and_no_longer() {
+fn prefix_length_is_limited_by_the_address() {
     let error = |text: &str| text.parse::<Prefix>().unwrap_err().to_string();
     let bits =
         |text: &str, most: u8| format!("found {text}, allowed: a length of 0 to {most} bits");
@@ -98,7 +98,7 @@ fn prefixes_are_as_long_as_addresses_and_no_longer() {
 }
 
 #[test]
-fn a_prefix_covers_what_lies_in_it_and_a_range_what_it_holds() {
+fn prefixes_and_ranges_cover_their_members() {
     let covers = |a: &str, b: &str| prefix(a).covers(&prefix(b));
     assert!(covers("10.0.0.0/8", "10.0.0.0/8") && covers("10.0.0.0/8", "10.1.0.0/16"));
     assert!(!covers("10.0.0.0/8", "10.0.0.0/7") && !covers("10.0.0.0/8", "11.0.0.0/16"));
@@ -122,7 +122,7 @@ fn a_prefix_covers_what_lies_in_it_and_a_range_what_it_holds() {
 
 // ---------------------------------------------------------------- hidden headers
 
-/// An IPv6 frame: the first next header, then what follows the IP header.
+/// An IPv6 frame: the first next header, then the bytes after the IP header.
 fn six(first: u8, rest: &[u8]) -> Vec<u8> {
     let mut frame = vec![0x11; 12];
     frame.extend([0x86, 0xdd, 0x60, 0, 0, 0]);
@@ -142,13 +142,13 @@ const ROUTED: [u8; 8] = [17, 0, 4, 1, 0, 0, 0, 0];
 const UDP_HEADER: [u8; 8] = [0, 9, 0, 7, 0, 8, 0, 0];
 
 #[test]
-fn headers_are_as_long_as_they_say() {
+fn header_lengths_are_honoured() {
     // An authentication header of 24 bytes: in units of four, two less.
     let authentication = [&[43, 4][..], &[0; 22]].concat();
     let frame = six(51, &[&authentication[..], &ROUTED, &UDP_HEADER].concat());
     assert_eq!(hidden(&frame), Hidden::Destination);
-    // Others in units of eight, one less: options, routing that has arrived, mobility. What is read
-    // a byte too early is the end, and no segment is left there.
+    // Others in units of eight, minus one: options, routing that has arrived, mobility. A header
+    // read a byte too early is the end, with no segment left.
     let long = [&[43, 1][..], &[0; 13], &[17]].concat();
     for first in [0, 43, 60, 135] {
         let frame = six(first, &[&long[..], &[17, 0, 0, 1, 0, 0, 0, 0], &UDP_HEADER].concat());
@@ -159,7 +159,7 @@ fn headers_are_as_long_as_they_say() {
     assert_eq!(hidden(&frame), Hidden::Destination);
     let short = [&[43, 0, 0, 0, 1, 2, 3, 17][..], &[17, 0, 0, 1, 0, 0, 0, 0]].concat();
     assert_eq!(hidden(&six(44, &[&short[..], &UDP_HEADER].concat())), Hidden::Destination);
-    // Of the first of several nothing behind it is looked at: mobility may be all.
+    // After the first of several fragments nothing is read: mobility may be all.
     let frame = six(44, &[&[135, 0, 0, 1, 1, 2, 3, 4][..], &[60, 0, 0, 0, 0, 0, 0, 0]].concat());
     assert_eq!(hidden(&frame), Hidden::Protocol);
 }
@@ -181,14 +181,14 @@ fn a_source_route_is_found_behind_the_shortest_option() {
     assert_eq!(behind(&[7, 2, 1, 1, 1]), Hidden::Destination);
     // An option of one byte ends the list: its length cannot be.
     assert_eq!(behind(&[7, 1, 1, 1, 1]), Hidden::Nothing);
-    // One that the header cuts off is one for all that can be told.
+    // A truncated option counts as one.
     assert_eq!(hidden(&with_options(&[1, 1, 1, 1, 131, 7, 4, 1])), Hidden::Destination);
     // A pointer that is not past the end, wherever it points.
     let last = [1, 131, 7, 7, 1, 2, 3, 4];
     assert_ne!(hidden(&with_options(&last)), Hidden::Nothing);
     let arrived = [1, 131, 7, 8, 1, 2, 3, 4];
     assert_eq!(hidden(&with_options(&arrived)), Hidden::Nothing);
-    // Behind the options there is none: these are ports.
+    // After the options there is none: these are ports.
     let mut frame = with_options(&[1; 4]);
     let ports = frame.len() - UDP_HEADER.len();
     frame[ports..ports + 3].copy_from_slice(&route[..3]);
@@ -197,7 +197,7 @@ fn a_source_route_is_found_behind_the_shortest_option() {
 
 #[test]
 fn hidden_addresses_are_all_zeros() {
-    // Cut off behind the EtherType.
+    // Truncated after the EtherType.
     for (ether_type, zeros) in [(0x0800, IpAddr::from([0; 4])), (0x86dd, IpAddr::from([0; 16]))] {
         let frame = Frame { ether_type, cut: 16, ..Frame::default() }.bytes();
         let tuple = Tuple::of(&layers::parse(&frame), &frame).unwrap();
@@ -206,20 +206,20 @@ fn hidden_addresses_are_all_zeros() {
     }
     let routed = six(43, &[&ROUTED[..], &UDP_HEADER].concat());
     let tuple = Tuple::of(&layers::parse(&routed), &routed).unwrap();
-    // On a route the source is read.
+    // With a source route, the source is read.
     let (source, destination) = (IpAddr::from([0x20; 16]), IpAddr::from([0; 16]));
     assert_eq!((tuple.source, tuple.destination), (source, destination));
     assert_eq!(tuple.hidden, Hidden::Destination);
 }
 
 #[test]
-fn a_protocol_is_looked_up_for_as_long_as_a_filter_names_it() {
+fn protocols_are_looked_up_while_a_filter_names_them() {
     let filters = Filters::new(1);
     let (mut doors, mut head) = card(&filters);
     let first = filters.add(of_protocol(Protocol::UDP, Action::Drop)).unwrap();
     let second = filters.add(of_protocol(Protocol::TCP, Action::Drop)).unwrap();
     let again = filters.add(of_protocol(Protocol::TCP, Action::Drop)).unwrap();
-    // Its protocol is behind a mobility header.
+    // Its protocol is after a mobility header.
     let frame = six(135, &[59, 0, 0, 0, 0, 0, 0, 0]);
     assert_eq!(hidden(&frame), Hidden::Protocol);
     for (gone, passes) in [(second, 0), (again, 0), (first, 1)] {
@@ -229,7 +229,7 @@ fn a_protocol_is_looked_up_for_as_long_as_a_filter_names_it() {
 }
 
 #[test]
-fn a_bit_mask_says_which_bytes_count() {
+fn bit_masks_select_bytes() {
     let pattern = Pattern::by_byte(12, 4, 0b0101, &[&[8, 9, 7, 6]]).unwrap();
     assert_eq!((pattern.base(), pattern.start()), (Base::Frame, 12));
     assert_eq!(pattern.mask(), [0xff, 0, 0xff, 0]);
@@ -238,7 +238,7 @@ fn a_bit_mask_says_which_bytes_count() {
 // ---------------------------------------------------------------- lists and cores
 
 #[test]
-fn filters_are_numbered_from_one_on_and_no_number_is_given_twice() {
+fn filter_numbers_start_at_one_and_are_never_reused() {
     let filters = Filters::new(1);
     let add = || filters.add(any(Action::Count)).unwrap().to_string();
     assert_eq!([add(), add()], ["1", "2"]);
@@ -247,7 +247,7 @@ fn filters_are_numbered_from_one_on_and_no_number_is_given_twice() {
 }
 
 #[test]
-fn as_many_filters_as_there_are_count_each_for_itself() {
+fn each_filter_has_its_own_counters() {
     let filters = Filters::new(1);
     let (mut doors, mut head) = card(&filters);
     let ids: Vec<_> = (0..600).map(|_| filters.add(any(Action::Count)).unwrap()).collect();
@@ -259,7 +259,7 @@ fn as_many_filters_as_there_are_count_each_for_itself() {
 }
 
 #[test]
-fn a_list_is_taken_with_the_next_packet_of_its_core_and_of_no_other() {
+fn cores_take_lists_with_their_next_packet() {
     let filters = Filters::new(2);
     assert!(filters.is_taken() && filters.groups().is_empty());
     let (mut doors, mut head) = card(&filters);
@@ -272,9 +272,9 @@ fn a_list_is_taken_with_the_next_packet_of_its_core_and_of_no_other() {
     assert_eq!(filters.groups(), ["a", "b", "c"]);
 }
 
-/// A card's groups are numbered in 16 bits: no name is given one that another has.
+/// A card's groups are numbered in 16 bits: two names never share a number.
 #[test]
-fn there_are_so_many_groups_and_those_there_are_can_be_used_on() {
+fn groups_are_limited_and_existing_ones_stay_usable() {
     let filters = Filters::new(1);
     let names: Vec<_> = (0..MOST_GROUPS + 2).map(|number| format!("group-{number}")).collect();
     let names: Vec<_> = names.iter().map(String::as_str).collect();
@@ -294,7 +294,7 @@ fn there_are_so_many_groups_and_those_there_are_can_be_used_on() {
     assert_eq!((filters.list().len(), filters.groups().len()), (0, MOST_GROUPS - 1));
     assert_eq!(into(&[last, names[0], last]), Ok(3));
     assert_eq!(filters.define_groups(&[beyond]), refused());
-    // There is no room for another group now, and as much as before in each that there is.
+    // There is no room for another group, but each existing group has room.
     assert_eq!(into(&[beyond]).map(|_| ()), refused());
     assert_eq!(into(&[last, names[7]]), Ok(2));
     filters.define_groups(&[last, names[7]]).unwrap();
@@ -303,7 +303,7 @@ fn there_are_so_many_groups_and_those_there_are_can_be_used_on() {
 
 /// On tx there are no queues to steer to.
 #[test]
-fn a_callback_at_the_card_steers_on_rx_alone() {
+fn callbacks_at_the_card_steer_only_on_rx() {
     for (direction, passed, dropped) in [(Direction::Rx, 0, 1), (Direction::Tx, 1, 0)] {
         let filters = Filters::new(2);
         let filter = any(Action::Callback).on(direction);
@@ -316,9 +316,9 @@ fn a_callback_at_the_card_steers_on_rx_alone() {
     }
 }
 
-/// There is nowhere to steer to any more.
+/// Nothing can be steered here any more.
 #[test]
-fn a_callback_at_the_driver_that_steers_lets_the_packet_go_on() {
+fn steering_callbacks_at_the_driver_pass_the_packet() {
     let (filters, mut pool) = (Filters::new(2), pool());
     let filter = any(Action::Callback).on(Direction::Tx).at(Place::Driver);
     filters.add_with(filter, Callback::copied(|_| CallbackVerdict::Steer(1))).unwrap();
@@ -331,7 +331,7 @@ fn a_callback_at_the_driver_that_steers_lets_the_packet_go_on() {
 }
 
 #[test]
-fn filters_that_are_written_down_are_such_as_can_be_and_as_many() {
+fn written_lists_limit_kinds_and_number_of_filters() {
     let filters = Filters::new(1);
     filters.write_only(2, picnic_filter::image::Judge::Kernel);
     let wrong = |filter: Filter| match filters.add(filter) {
@@ -348,7 +348,7 @@ fn filters_that_are_written_down_are_such_as_can_be_and_as_many() {
 
 /// A list's places are numbered in 16 bits.
 #[test]
-fn a_list_holds_so_many_filters_and_may_be_replaced_when_full() {
+fn full_lists_can_be_replaced() {
     let filters = Filters::new(1);
     let counts = || any(Action::Count);
     let add = |filter: Filter| FilterChange::Add(filter, FilterCode::default());
@@ -357,7 +357,7 @@ fn a_list_holds_so_many_filters_and_may_be_replaced_when_full() {
     assert_eq!(filters.apply(rx(MOST_FILTERS + 1)), refused);
     assert_eq!(filters.list().len(), 0, "none of them is there");
     let added = filters.apply(rx(MOST_FILTERS)).unwrap();
-    // Another list has room of its own; a filter that moves there makes room here.
+    // Another list has its own room; a filter that moves there frees room here.
     let moves = counts().on(Direction::Tx);
     let other = filters.add(moves.clone()).unwrap();
     assert_eq!(filters.add(counts()).map(drop), Err(FilterError::TooMany(MOST_FILTERS)));
@@ -392,14 +392,14 @@ fn code_is_copied_for_every_core_of_its_list() {
 }
 
 #[test]
-fn counters_are_given_on_when_every_core_has_left_them() {
+fn counters_are_reused_after_every_core_left_them() {
     let (filters, mut pool) = (Filters::new(2), pool());
     let filter = any(Action::Count).on(Direction::Tx).at(Place::Driver);
     let mut screens = screens(&filters);
     let first = filters.add(filter.clone()).unwrap();
     assert!(screens.iter_mut().all(|screen| screen.begin()));
     filters.remove(first).unwrap();
-    // One core goes by the new list, the other by the old one still.
+    // One core uses the new list, the other still the old one.
     screens[0].begin();
     let second = filters.add(filter).unwrap();
     let mut packet = pool.packet(&udp()).unwrap();
@@ -412,7 +412,7 @@ fn counters_are_given_on_when_every_core_has_left_them() {
 }
 
 #[test]
-fn a_queue_is_given_what_its_filters_let_pass() {
+fn queues_get_packets_that_their_filters_pass() {
     let (mut pool, mut returns) =
         Pool::new(&PoolConfig { buffers: 64, ..PoolConfig::default() }, 1).unwrap();
     let filters = Filters::new(1);
@@ -436,9 +436,9 @@ fn a_queue_is_given_what_its_filters_let_pass() {
     assert_eq!(pool.outstanding(), 0);
 }
 
-// ---------------------------------------------------------------- code that comes and goes
+// ---------------------------------------------------------------- code that is added and removed
 
-/// Takes nothing; says when it is closed, dropped, and that a burst has ended.
+/// Takes nothing; records when it is closed, dropped, and when a burst ends.
 struct Told {
     closed: Arc<AtomicU64>,
     ended: Arc<AtomicU64>,
@@ -480,7 +480,7 @@ impl Seen {
 }
 
 #[test]
-fn a_receiver_is_closed_when_its_filter_does_without_it_and_not_before() {
+fn receivers_close_when_their_filter_drops_them() {
     let filters = Filters::new(1);
     let (mut doors, mut head) = card(&filters);
     let deliver = of_protocol(Protocol::UDP, Action::Deliver);
@@ -503,13 +503,13 @@ fn a_receiver_is_closed_when_its_filter_does_without_it_and_not_before() {
     filters.remove(other).unwrap();
     assert_eq!(step(&mut doors), 1);
     assert_eq!(third.closed(), 1);
-    // In another list there is no code to stay.
+    // In another list there is no code to keep.
     let fourth = Seen::default();
     let moves = filters.add_with(of_protocol(Protocol::TCP, Action::Deliver), fourth.handover());
     let moved = of_protocol(Protocol::TCP, Action::Count).on(Direction::Tx);
     filters.set(moves.unwrap(), moved).unwrap();
     assert_eq!(fourth.closed(), 1);
-    // What cores have left is freed with the next change.
+    // Leftovers of cores are freed with the next change.
     filters.remove(id).unwrap();
     step(&mut doors);
     filters.add(any(Action::Count)).unwrap();
@@ -518,13 +518,13 @@ fn a_receiver_is_closed_when_its_filter_does_without_it_and_not_before() {
     assert_eq!([first, second, third].map(|seen| seen.is_freed()), [true; 3]);
 }
 
-/// A mailbox's end is not held for as long as nobody changes the filters: whoever asks frees it.
+/// A mailbox's end is freed even if nobody changes the filters: any call frees it.
 #[test]
-fn what_a_core_has_left_is_freed_by_any_call_of_the_handle() {
+fn any_call_of_the_handle_frees_leftovers() {
     let calls: [fn(&Filters); 3] = [
         |filters| _ = filters.list(),
         |filters| _ = filters.is_taken(),
-        // One that changes nothing, as there is no such filter.
+        // A call that changes nothing, since there is no such filter.
         |filters| _ = filters.try_apply(vec![FilterChange::Remove(FilterId(77))]).unwrap_err(),
     ];
     for call in calls {
@@ -545,7 +545,7 @@ fn what_a_core_has_left_is_freed_by_any_call_of_the_handle() {
 }
 
 #[test]
-fn a_burst_of_which_it_had_nothing_does_not_end_for_a_receiver() {
+fn receivers_see_the_end_only_of_bursts_with_their_packets() {
     let filters = Filters::new(1);
     let (mut doors, mut head) = card(&filters);
     let seen = Seen::default();
@@ -558,7 +558,7 @@ fn a_burst_of_which_it_had_nothing_does_not_end_for_a_receiver() {
     assert_eq!(head.held(), 0, "a receiver holds nothing that does not say so");
 }
 
-/// Says that it holds so many packets.
+/// Reports this number of held packets.
 struct Holding(usize);
 
 impl Handover for Holding {
@@ -571,7 +571,7 @@ impl Handover for Holding {
 }
 
 #[test]
-fn packets_that_receivers_hold_are_held_at_the_card() {
+fn receivers_packets_count_as_held() {
     let filters = Filters::new(1);
     let (mut doors, mut head) = card(&filters);
     let deliver = of_protocol(Protocol::TCP, Action::Deliver);
@@ -588,7 +588,7 @@ fn packets_that_receivers_hold_are_held_at_the_card() {
 }
 
 #[test]
-fn of_two_filters_that_are_the_same_a_reload_keeps_the_first() {
+fn reload_keeps_the_first_of_equal_filters() {
     let filters = Filters::new(1);
     let rule = |priority| of_protocol(Protocol::UDP, Action::Count).with_priority(priority);
     let first = filters.add(rule(1)).unwrap();
@@ -600,7 +600,7 @@ fn of_two_filters_that_are_the_same_a_reload_keeps_the_first() {
 // ---------------------------------------------------------------- keys
 
 #[test]
-fn names_have_so_many_letters_and_no_more() {
+fn filter_names_are_limited() {
     let filters = Filters::new(1);
     let named = |length: usize| Filter { name: "n".repeat(length), ..any(Action::Count) };
     assert_eq!(
@@ -610,7 +610,7 @@ fn names_have_so_many_letters_and_no_more() {
 }
 
 #[test]
-fn the_keys_of_a_pattern_are_written_as_they_are_read() {
+fn pattern_keys_read_back_as_written() {
     let text = r#"{"name":"p","group":"g","action":"drop","base":"l3","start":9,"mask":"fff0",
         "values":["0110","abc0"]}"#;
     let keys: Keys = serde_json::from_str(text).unwrap();
@@ -634,8 +634,7 @@ fn bytes_are_written_in_pairs_of_digits_alone() {
         keys.filter().unwrap_err().to_string()
     };
     for mask in ["f", "fff", "+f", "0x", "g0", "ä"] {
-        let expected =
-            format!("mask: found \"{mask}\", allowed: hexadecimal digits, two for each byte");
+        let expected = format!("mask: found \"{mask}\", allowed: hexadecimal digits, two per byte");
         assert_eq!(error(mask), expected);
     }
 }

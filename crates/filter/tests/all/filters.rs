@@ -1,4 +1,4 @@
-//! Filters against a list read from the top, in the plainest way there is.
+//! Filters compared with a list read from the top, in the plainest way.
 
 use crate::frames;
 use crate::frames::{Frame, frame};
@@ -26,7 +26,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A rx chain with nothing but filters, and what went through it.
+/// A rx chain with nothing but filters, and the packets that passed.
 struct Card {
     filters: Filters,
     head: Box<dyn Function>,
@@ -49,7 +49,7 @@ impl Card {
         Card { filters, head, doors: Doors::new(pool, Vec::new(), 1, 64, Arc::new(Ledger::new(0))) }
     }
 
-    /// The frames that went on, with their marks.
+    /// The frames that passed, with their marks.
     fn run(&mut self, frames: &[Vec<u8>]) -> Vec<(Vec<u8>, u32)> {
         let mut through = Through::default();
         for frames in frames.chunks(64) {
@@ -121,7 +121,7 @@ fn a_pattern_past_the_packets_end_does_not_match_and_is_counted() {
 }
 
 #[test]
-fn packets_are_parsed_for_any_pattern_that_looks_behind_the_first_header() {
+fn packets_are_parsed_for_patterns_past_the_first_header() {
     let mut card = Card::new();
     let ids = [(Base::Frame, 23), (Base::L3, 9)].map(|(base, start)| {
         let pattern = Pattern::new(base, start, &[0xff], &[&[Protocol::UDP.0]]).unwrap();
@@ -141,7 +141,7 @@ fn a_pattern_reaches_over_the_segments_of_a_packet() {
     assert_eq!(card.run(std::slice::from_ref(&bytes)).len(), 0);
     assert_eq!(card.filters.get(id).unwrap().bytes, 5000);
     card.filters.remove(id).unwrap();
-    // As far as its end, and no further.
+    // Up to its end, and no further.
     for (start, counts) in [(4998, (1, 0)), (4999, (0, 1))] {
         let pattern = Pattern::new(Base::Frame, start, &[0xff, 0], &[&[bytes[4998], 0]]).unwrap();
         let id = card.filters.add(Filter::new("end", pattern, Action::Count)).unwrap();
@@ -152,7 +152,7 @@ fn a_pattern_reaches_over_the_segments_of_a_packet() {
 }
 
 #[test]
-fn steer_mark_count_and_accept_do_what_they_say() {
+fn steer_mark_count_and_accept_act_as_documented() {
     let mut card = Card::new();
     let to_port =
         |port| FiveTuple { destination_ports: PortRange::one(port), ..FiveTuple::default() };
@@ -161,7 +161,7 @@ fn steer_mark_count_and_accept_do_what_they_say() {
     let add = |group: &str, matching: FiveTuple, action| {
         filters.add(Filter::new("f", matching, action).in_group(group)).unwrap()
     };
-    // Added in another order than they stand in.
+    // Added in another order than their places.
     let second = add("second", to_port(1), Action::Drop);
     let steer = add("first", to_port(2), Action::Steer(3));
     let mark = add("first", to_port(1), Action::Mark(7));
@@ -172,14 +172,14 @@ fn steer_mark_count_and_accept_do_what_they_say() {
     assert_eq!(through, [(frame(3), 0)]);
     let counts = |id| card.filters.get(id).unwrap().packets;
     assert_eq!([mark, accept, never, second, steer].map(counts), [1, 1, 0, 1, 1]);
-    // There are no target rings here: what was steered shows in the ledger.
+    // There are no target rings here: steered packets show in the ledger.
     assert_eq!(card.dropped(DropReason::NoSuchQueue, Stage::Steer), 1);
     card.filters.remove(second).unwrap();
     assert_eq!(card.run(&[frame(1)]), [(frame(1), 7)]);
 }
 
 #[test]
-fn callbacks_and_predicates_are_called_and_a_panic_ends_them_alone() {
+fn panicking_code_ends_only_its_filter() {
     let mut card = Card::new();
     let calls = Arc::new(AtomicU64::new(0));
     let seen = calls.clone();
@@ -196,7 +196,7 @@ fn callbacks_and_predicates_are_called_and_a_panic_ends_them_alone() {
     let callback = Callback::new(move |packet| {
         number += 1;
         packet.mark = number;
-        // Filters behind it see what it made of the packet.
+        // Later filters see the changed packet.
         packet.data_mut()[23] = 1;
         CallbackVerdict::Next
     });
@@ -212,7 +212,7 @@ fn callbacks_and_predicates_are_called_and_a_panic_ends_them_alone() {
     let through = card.run(&[frame(0), frame(2), frame(0)]);
     assert_eq!(through.iter().map(|(_, mark)| *mark).collect::<Vec<_>>(), [1, 2]);
     assert_eq!(card.filters.get(pings).unwrap().packets, 2);
-    // A change elsewhere keeps the callback and what it knows.
+    // A change elsewhere keeps the callback and its state.
     card.filters.remove(pings).unwrap();
     card.filters.set(numbering, filter.with_priority(200)).unwrap();
     assert_eq!(card.run(&[frame(0)])[0].1, 3);
@@ -228,7 +228,7 @@ fn callbacks_and_predicates_are_called_and_a_panic_ends_them_alone() {
     assert_eq!(calls.load(Ordering::Relaxed), before);
 }
 
-/// What panics when it is dropped, as what has panicked once may.
+/// Panics when dropped, as code that panicked may.
 struct Grenade;
 
 impl Drop for Grenade {
@@ -269,7 +269,7 @@ fn code_that_panicked_is_neither_called_again_nor_dropped() {
 }
 
 #[test]
-fn filters_behind_a_callback_go_by_what_it_has_made_of_the_packet() {
+fn filters_after_a_callback_see_its_changes() {
     let mut card = Card::new();
     let callback = Callback::new(|packet| {
         packet.data_mut()[23] = Protocol::ICMP.0;
@@ -286,10 +286,10 @@ fn filters_behind_a_callback_go_by_what_it_has_made_of_the_packet() {
 }
 
 #[test]
-fn what_a_callback_has_hidden_is_hidden_from_the_filters_behind_it() {
+fn filters_after_a_callback_see_hidden_parts() {
     let mut card = Card::new();
     let callback = Callback::new(|packet| {
-        // A fragment that is not the first: what stands behind its header are no ports.
+        // A later fragment: the bytes after its header are not ports.
         packet.data_mut()[21] = 1;
         CallbackVerdict::Next
     });
@@ -302,7 +302,7 @@ fn what_a_callback_has_hidden_is_hidden_from_the_filters_behind_it() {
 }
 
 #[test]
-fn what_a_filter_cannot_do_is_refused_in_words() {
+fn impossible_filters_are_refused_with_a_reason() {
     let filters = Filters::new(2);
     let error = |filter: Filter| filters.add(filter).unwrap_err().to_string();
     let any = |action| Filter::new("f", Match::Any, action);
@@ -339,7 +339,7 @@ fn what_a_filter_cannot_do_is_refused_in_words() {
     let once = Callback::new(|_| CallbackVerdict::Next);
     let driver = any(Action::Callback).at(Place::Driver);
     let refused = filters.add_with(driver.clone(), once).unwrap_err().to_string();
-    assert!(refused.starts_with("callback: found one for a single core"), "{refused}");
+    assert!(refused.starts_with("callback: found code for a single core"), "{refused}");
     filters.add_with(driver, Callback::copied(|_| CallbackVerdict::Next)).unwrap();
     assert_eq!(filters.list().len(), 1);
     assert_eq!(filters.remove(FilterId(77)).unwrap_err(), FilterError::NoSuchFilter("77".into()));
@@ -352,7 +352,7 @@ fn what_a_filter_cannot_do_is_refused_in_words() {
     assert_eq!(filters.list().len(), 1);
 }
 
-/// Takes nothing, and counts what it is told.
+/// Takes nothing, and counts its calls.
 struct Full {
     offered: Arc<AtomicU64>,
     bursts: Arc<AtomicU64>,
@@ -370,7 +370,7 @@ impl Handover for Full {
 }
 
 #[test]
-fn a_handover_is_told_of_the_end_of_each_burst_it_had_a_packet_of() {
+fn handovers_learn_of_the_end_of_their_bursts() {
     let mut card = Card::new();
     let (offered, bursts) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
     let handover = || -> Box<dyn Handover> {
@@ -398,7 +398,7 @@ fn a_handover_is_told_of_the_end_of_each_burst_it_had_a_packet_of() {
 }
 
 #[test]
-fn a_pattern_has_so_many_values_and_bytes_and_no_more() {
+fn pattern_values_and_bytes_are_limited() {
     let refused = |mask: &[u8], values: &[&[u8]]| {
         let (key, reason) = Pattern::new(Base::Frame, 0, mask, values).unwrap_err();
         format!("{key}: {reason}")
@@ -444,7 +444,7 @@ fn a_reload_keeps_the_counters_of_filters_that_stay() {
     assert_eq!(done, Reloaded { kept: 0, added: 100, removed: 0 });
     let frame = |port| Frame { ports: (9, port), ..Frame::default() }.bytes();
     assert_eq!(card.run(&[frame(7), frame(99), frame(101)]).len(), 1);
-    // In another order, one less, one more.
+    // In another order, one removed, one added.
     let order = |(place, port)| drop_port(port).with_priority(place);
     let new: Vec<_> = (0..).zip((2..=101).rev()).map(order).collect();
     let done = card.filters.replace(&["rules"], new.clone()).unwrap();
@@ -556,14 +556,14 @@ fn filter() -> impl Strategy<Value = Filter> {
 
 proptest! {
     #[test]
-    fn what_is_read_back_is_what_was_written(
+    fn listings_read_back_as_given(
         filter in filter(), is_tx in any::<bool>(), is_at_the_driver in any::<bool>(),
     ) {
         let direction = if is_tx { Direction::Tx } else { Direction::Rx };
         let place = if is_at_the_driver { Place::Driver } else { Place::Nic };
         let filter = filter.on(direction).at(place);
         let read = Keys::of(&filter).filter().unwrap();
-        // A filter that keeps nothing from the host has no need to say what it cannot read.
+        // A filter that keeps nothing from the host does not need `unreadable`.
         let drops = filter.action == Action::Drop;
         let unreadable = if drops { filter.unreadable } else { Unreadable::default() };
         prop_assert_eq!(read, filter.with_unreadable(unreadable));
@@ -589,7 +589,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What a packet comes to.
+/// The fate of a packet.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Fate {
     On(u32),
@@ -694,7 +694,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 128, ..ProptestConfig::default() })]
 
     #[test]
-    fn the_verdict_is_that_of_the_list_read_from_the_top(
+    fn verdict_equals_the_list_read_from_the_top(
         steps in proptest::collection::vec(step(), 1..16),
     ) {
         let mut card = Card::new();

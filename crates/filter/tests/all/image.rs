@@ -1,4 +1,4 @@
-//! A list as words: never longer than is said.
+//! A list as words: never longer than the stated limit.
 
 use picnic_filter::image::{FilterHits, PAGE, most_words};
 use picnic_filter::{
@@ -6,7 +6,7 @@ use picnic_filter::{
     filters::FilterChange,
 };
 
-/// Rules of all shapes, of which no two are the same.
+/// Rules of all shapes, all different.
 fn filter(number: u32) -> Filter {
     let length = [32, 24, 31, 17, 8][number as usize % 5];
     let prefix = |word: u32| Prefix::new(word.wrapping_mul(0x9e37_79b9).to_be_bytes(), length);
@@ -24,13 +24,13 @@ fn filter(number: u32) -> Filter {
 }
 
 #[test]
-fn an_image_takes_no_more_room_than_is_said() {
+fn images_stay_within_their_limit() {
     for count in [0, 1, 40, 700] {
         let (filters, room) = (Filters::new(1), most_words(count as usize));
         let mut list = filters.elsewhere();
         let add = |number| FilterChange::Add(filter(number), FilterCode::default());
         filters.apply((0..count).map(add).collect()).unwrap();
-        // Others in the place of all, a few at a time: what changes leave behind does not stay.
+        // Replace all filters, a few at a time: leftovers of changes do not stay.
         for turn in 1..20 {
             let listed = filters.list();
             let oldest: Vec<FilterId> = listed.iter().take(20).map(|listing| listing.id).collect();
@@ -45,9 +45,9 @@ fn an_image_takes_no_more_room_than_is_said() {
     }
 }
 
-/// However a list came to be: compiled anew, it is compiled from its filters alone.
+/// A list that was changed and then compiled again depends only on its filters.
 #[test]
-fn a_list_that_has_grown_is_written_as_one_that_was_given_whole() {
+fn grown_lists_are_written_like_fresh_ones() {
     let written = |at_once: u32| {
         let filters = Filters::new(1);
         let mut list = filters.elsewhere();
@@ -56,16 +56,16 @@ fn a_list_that_has_grown_is_written_as_one_that_was_given_whole() {
             filters.apply((first..first + at_once).map(add).collect()).unwrap();
         }
         list.refresh();
-        // There is no room for it as it is.
+        // It does not fit as it is.
         list.image(0, 0)
     };
     let whole = written(240);
     assert!([1, 20, 60].into_iter().all(|at_once| written(at_once) == whole));
 }
 
-/// A list without rules in vectors is written as it is while it fits, with what changes have left.
+/// A list without rules in vectors is written unchanged while it fits, with leftovers.
 #[test]
-fn a_list_is_compiled_anew_if_it_is_longer_than_there_is_room_for() {
+fn lists_that_do_not_fit_are_compiled_again() {
     let filters = Filters::new(1);
     let mut list = filters.elsewhere();
     let from = |number: u32| {
@@ -97,7 +97,7 @@ fn quarters(word: u64) -> [u16; 4] {
 }
 
 #[test]
-fn each_filter_has_a_row_that_says_what_it_does_and_what_comes_next() {
+fn rows_hold_action_and_successor() {
     const BASE: usize = 2 * PAGE;
     let filters = Filters::new(2);
     let mut list = filters.elsewhere();
@@ -124,8 +124,8 @@ fn each_filter_has_a_row_that_says_what_it_does_and_what_comes_next() {
     let [rows, count] = halves(image[0]);
     assert_eq!((rows as usize % 2, count), (0, 7));
     const NONE: u16 = u16::MAX;
-    // Action, queue, end of the group, next for every packet; next that stops IPv4, IPv6. What is
-    // steered is not kept from the host, and what matches every packet need not be read.
+    // Action, queue, end of the group, next for every packet; next that stops IPv4, IPv6. Steering
+    // keeps nothing from the host, and a filter for every packet reads nothing.
     let expected = [
         ([4, 0, 7, 2], [3, 1]),
         ([1, 0, 7, 2], [3, 1]),
@@ -140,7 +140,7 @@ fn each_filter_has_a_row_that_says_what_it_does_and_what_comes_next() {
         let [v4, v6, ..] = quarters(image[at + 1]);
         assert_eq!((quarters(image[at]), [v4, v6]), (row, stops), "row {place}");
     }
-    // The protocols of those that stop what they cannot read, and one more.
+    // The protocols of filters that stop unreadable packets, and one more.
     let [protocols, first] = halves(image[1]);
     let all = quarters(image[first as usize - BASE]);
     let mut named = all[..protocols as usize].to_vec();
@@ -149,7 +149,7 @@ fn each_filter_has_a_row_that_says_what_it_does_and_what_comes_next() {
 }
 
 #[test]
-fn protocols_that_filters_name_stand_four_to_a_word() {
+fn named_protocols_are_packed_four_to_a_word() {
     let filters = Filters::new(1);
     let mut list = filters.elsewhere();
     assert!(list.is_empty());
@@ -169,7 +169,7 @@ fn protocols_that_filters_name_stand_four_to_a_word() {
 }
 
 #[test]
-fn what_is_met_elsewhere_is_counted_with_its_filter() {
+fn hits_elsewhere_count_for_their_filter() {
     let filters = Filters::new(1);
     let mut list = filters.elsewhere();
     let ids: Vec<_> = (0..3).map(|number| filters.add(filter(number)).unwrap()).collect();
@@ -186,7 +186,7 @@ fn what_is_met_elsewhere_is_counted_with_its_filter() {
         ids.iter().map(|&id| counts(id)).collect::<Vec<_>>(),
         [(1, 100, 11), (2, 200, 12), (0, 0, 0)]
     );
-    // What was met before a change, and is told after it: of those that are there still.
+    // Counts from before a change, reported after it, for filters that still exist.
     filters.apply(vec![FilterChange::Remove(ids[0])]).unwrap();
     let left = list.refresh().expect("it is another list");
     assert!(list.refresh().is_none());

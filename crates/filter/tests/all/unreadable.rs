@@ -1,7 +1,7 @@
-//! What a host reads behind the card, against what the filters let pass.
+//! Packets that a host reads after the filters passed them.
 //!
-//! The host here reads as RFC 8200 and RFC 791 have it and shares no code with the card: any number
-//! of headers and VLAN tags, fragments put together, routes followed to their end.
+//! This host follows RFC 8200 and RFC 791 and shares no code with the card: any number of headers
+//! and VLAN tags, reassembled fragments, routes followed to their end.
 
 use crate::frames::hidden::{Outcome, outcome, reasons, rules};
 use crate::host::written::{ELSEWHERE, Extension, Pieces, Written, address, written};
@@ -53,7 +53,7 @@ impl Card {
         Card { filters: card_filters, head, doors }
     }
 
-    /// The frames that went on.
+    /// The frames that passed.
     fn run(&mut self, frames: &[Vec<u8>]) -> Vec<Vec<u8>> {
         let mut through = Vec::new();
         for frames in frames.chunks(64) {
@@ -127,7 +127,7 @@ fn is_dropped(rules: &[(FiveTuple, bool)], reached: &Reached) -> bool {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 1500, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Whatever passes the filters, no host makes of it a packet for a port that a rule drops.
+    /// No host reassembles packets that passed the filters into one for a port that a rule drops.
     #[test]
     fn nothing_reaches_a_port_that_a_rule_drops(
         rules in proptest::collection::vec(rule(), 1..8),
@@ -144,9 +144,9 @@ proptest! {
         }
     }
 
-    /// Filters that are told to accept what they cannot read stop only what they read.
+    /// Filters that accept unreadable packets stop only packets that they can read.
     #[test]
-    fn accepted_are_those_that_no_rule_surely_drops(
+    fn packets_no_rule_surely_drops_are_accepted(
         rules in proptest::collection::vec(rule(), 1..8),
         packet in written(),
     ) {
@@ -163,7 +163,7 @@ proptest! {
     }
 }
 
-/// Where a packet is cut into buffers hides nothing of it.
+/// Buffer boundaries hide nothing.
 #[test]
 fn a_packet_in_several_buffers_is_judged_as_in_one() {
     let to = |port, action| {
@@ -211,7 +211,7 @@ fn kind(kind: u8) -> Vec<Extension> {
     vec![Extension { kind, units: 0, left: false }]
 }
 
-/// Every way to hide a port that is known, each delivered by a host and none by the filters.
+/// Every known way to hide a port: a host delivers each, the filters none.
 #[test]
 fn every_known_way_to_hide_a_port_is_closed() {
     let v6 = || udp(true);
@@ -265,7 +265,7 @@ fn every_known_way_to_hide_a_port_is_closed() {
         ..FiveTuple::default()
     };
     for (way, packet) in ways {
-        // A route alone hides nothing but the last destination.
+        // A route alone hides only the final destination.
         let is_route = packet.reached() != address(packet.v6, packet.destination);
         let destination = Prefix::new(packet.reached(), if packet.v6 { 128 } else { 32 });
         let seven = FiveTuple { destination: destination.filter(|_| is_route), ..seven };
@@ -291,7 +291,7 @@ fn every_known_way_to_hide_a_port_is_closed() {
     }
 }
 
-/// What was read decides; what was not is stopped by whatever could match, or accepted.
+/// Readable packets are decided; others are stopped by a rule that could match, or accepted.
 #[test]
 fn every_protocol_is_judged_for_every_reason_to_hide_a_part() {
     let reasons = reasons();
@@ -332,10 +332,10 @@ fn every_protocol_is_judged_for_every_reason_to_hide_a_part() {
     assert!(seen.iter().all(|&count| count > 5_000), "{seen:?}");
 }
 
-/// Past a header that is not read through, a route may go on to another host; past one that
-/// is, there is none.
+/// After a header that is not parsed, a route may continue to another host; after a parsed one, it
+/// cannot.
 #[test]
-fn a_route_behind_any_header_hides_the_destination() {
+fn routes_after_any_header_hide_the_destination() {
     let routed = Extension { kind: 43, units: 0, left: true };
     let kinds = [0, 43, 51, 60, 135, 139, 140].into_iter();
     let counts = kinds.flat_map(|kind| (1..=8).map(move |count| (kind, count)));
@@ -348,16 +348,16 @@ fn a_route_behind_any_header_hides_the_destination() {
         let rule = FiveTuple { destination: Some(destination), ..FiveTuple::default() };
         let mut card = Card::new([Filter::new("rule", rule, Action::Drop)]);
         assert_eq!(card.run(&frames).len(), 0, "{count} of {kind}");
-        // Without it the destination is what the packet says.
+        // Without it, the destination is the packet's.
         let frames = Written { before: around, ..udp(true) }.frames(1);
         let mut card = Card::new([Filter::new("rule", rule, Action::Drop)]);
         assert_eq!(card.run(&frames).len(), 1, "{count} of {kind}");
     }
 }
 
-/// What can be read is judged by what it says, whatever headers it has.
+/// Readable packets are judged by their fields, whatever headers they have.
 #[test]
-fn what_can_be_read_is_no_less_readable_for_its_headers() {
+fn extra_headers_do_not_hide_readable_parts() {
     let seven = FiveTuple { destination_ports: PortRange::one(7), ..FiveTuple::default() };
     let mut eight = options(7);
     eight.extend(kind(43));
@@ -375,7 +375,7 @@ fn what_can_be_read_is_no_less_readable_for_its_headers() {
         let through = card.run(&packet.frames(1));
         assert_eq!((through.is_empty(), card.unreadable()), (is_dropped, 0), "{packet:?}");
     }
-    // An authentication header is seen by a filter for it, over IPv6 as over IPv4.
+    // A filter for the authentication header sees it, in IPv6 as in IPv4.
     let ah = FiveTuple { protocol: Some(Protocol::AUTHENTICATION), ..FiveTuple::default() };
     let mut card = Card::new([Filter::new("ah", ah, Action::Drop)]);
     assert!(card.run(&Written { before: kind(51), ..udp(true) }.frames(1)).is_empty());
@@ -384,7 +384,8 @@ fn what_can_be_read_is_no_less_readable_for_its_headers() {
     for other in [0, 43, 44, 60] {
         assert_eq!(card.run(&Written { before: kind(other), ..udp(true) }.frames(1)).len(), 1);
     }
-    // Over IPv4 what is behind it is not read: a filter for UDP may be meant, one for it goes first.
+    // In IPv4 the bytes after it are not read: a filter for UDP could match, a filter for `ah`
+    // comes first.
     let udp_filter = FiveTuple { protocol: Some(Protocol::UDP), ..FiveTuple::default() };
     let accepts = Filter::new("ah", ah, Action::Accept);
     let authenticated = Written { protocol: 51, ..udp(false) }.frames(1);
@@ -394,9 +395,9 @@ fn what_can_be_read_is_no_less_readable_for_its_headers() {
     assert_eq!((card.run(&authenticated).len(), card.unreadable()), (0, 1));
 }
 
-/// Filters that stop nothing let all go on; so does one for the other family or protocol.
+/// Filters that stop nothing pass everything; so does a filter for the other family or protocol.
 #[test]
-fn only_filters_that_could_have_matched_stop_what_they_cannot_read() {
+fn only_possible_matches_stop_unreadable_packets() {
     let fragments = Written {
         pieces: Some(Pieces { cuts: vec![2], claims: None, overlaps: false, order: 0 }),
         ..udp(true)
@@ -416,13 +417,13 @@ fn only_filters_that_could_have_matched_stop_what_they_cannot_read() {
     );
     let frames = fragments.frames(1);
     assert_eq!(Card::new(filters.clone()).run(&frames), frames);
-    // A header more than is read: nothing but the family is known.
+    // One header more than is parsed: only the family is known.
     let frames = Written { before: options(9), ..udp(true) }.frames(1);
     let mut card = Card::new(filters.clone());
     assert!(card.run(&frames).is_empty());
     assert_eq!(card.filters.list()[0].unreadable_packets, 1);
     assert_eq!(Card::new([filters[2].clone()]).run(&frames), frames);
-    // What decides before it decides.
+    // An earlier filter that decides wins.
     let any = Filter::new("all", Match::Any, Action::Accept);
     assert_eq!(Card::new([any, filters[0].clone()]).run(&frames), frames);
 }
@@ -438,7 +439,7 @@ fn a_pattern_of_a_hidden_layer_could_match() {
     let mut card = Card::new([filter.clone().with_unreadable(Unreadable::Accept)]);
     assert_eq!(card.run(&hidden), hidden);
     assert_eq!(card.filters.list()[0].short_packets, 1);
-    // A packet that has no such layer, and one whose layer is there.
+    // A packet without that layer, and one with it.
     let mut arp = vec![0; 60];
     arp[12..14].copy_from_slice(&[0x08, 0x06]);
     let other = Written { before: options(8), ports: (5, 8), ..udp(true) }.frames(1);
@@ -446,9 +447,9 @@ fn a_pattern_of_a_hidden_layer_could_match() {
     assert_eq!(card.run(&[arp.clone(), other[0].clone()]), [arp, other[0].clone()]);
 }
 
-/// Callbacks may drop: what they cannot be asked about does not pass them by.
+/// Callbacks may drop, so packets that they cannot judge do not pass.
 #[test]
-fn a_callback_stops_what_its_filter_cannot_read() {
+fn callbacks_stop_unreadable_packets() {
     let seven = FiveTuple { destination_ports: PortRange::one(7), ..FiveTuple::default() };
     let card_filters = |unreadable| {
         let card = Card::new([]);
@@ -463,7 +464,7 @@ fn a_callback_stops_what_its_filter_cannot_read() {
 
 /// The same on all four lists: rx and tx, at the card and at the driver.
 #[test]
-fn what_a_host_sends_is_judged_alike() {
+fn packets_from_the_host_are_judged_alike() {
     let config = PoolConfig { buffers: 64, ..PoolConfig::default() };
     let (mut pool, _) = Pool::new(&config, 0).unwrap();
     let filters = Filters::new(1);

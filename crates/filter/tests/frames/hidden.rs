@@ -1,16 +1,16 @@
-//! Every protocol that a rule can name, against every reason for which a packet hides a part of its
-//! five-tuple: the frames, and what becomes of each. Nothing here is shared with the card.
+//! Every protocol that a rule can name, against every way for a packet to hide a part of its
+//! five-tuple: the frames and their fates. Shares no code with the card.
 
 use picnic_filter::{Action, Filter, FiveTuple, PortRange, Prefix, Protocol, Unreadable};
 use std::net::IpAddr;
 
-/// The protocols of the packets. What has ports is for port 7.
+/// The protocols of the packets. Protocols with ports use port 7.
 const PROTOCOLS: [u8; 9] = [1, 2, 6, 17, 47, 50, 58, 89, 132];
 /// The protocols of the rules.
 const NAMED: [u8; 16] = [0, 1, 2, 6, 17, 43, 44, 47, 50, 51, 58, 60, 89, 132, 135, 140];
 const AH: u8 = 51;
 
-/// What becomes of a packet by one rule that drops.
+/// The fate of a packet under one rule that drops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     /// The rule does not match.
@@ -21,14 +21,14 @@ pub(crate) enum Outcome {
     Unreadable,
 }
 
-/// A packet, and what of it can be read.
+/// A packet, and its readable part.
 #[derive(Clone, Debug)]
 pub(crate) struct Reason {
     pub(crate) name: String,
     pub(crate) frame: Vec<u8>,
     v6: bool,
     protocol: u8,
-    /// Protocols of headers that were read besides.
+    /// Protocols of other headers that were read.
     also: Vec<u8>,
     reads: Reads,
 }
@@ -38,7 +38,7 @@ struct Reads {
     family: bool,
     source: bool,
     destination: bool,
-    /// Whether the packet's protocol is the last.
+    /// Whether the packet's protocol is final.
     protocol: bool,
     ports: bool,
 }
@@ -48,7 +48,7 @@ const ALL: Reads =
 const NO_PORTS: Reads = Reads { ports: false, ..ALL };
 const NO_PROTOCOL: Reads = Reads { protocol: false, ports: false, ..ALL };
 const NO_DESTINATION: Reads = Reads { destination: false, ..ALL };
-/// Of a fragment.
+/// With a source route.
 const ON_A_ROUTE: Reads = Reads { destination: false, ..NO_PORTS };
 const SOURCE_ONLY: Reads = Reads { destination: false, protocol: false, ports: false, ..ALL };
 const FAMILY_ONLY: Reads = Reads { source: false, ..SOURCE_ONLY };
@@ -58,7 +58,7 @@ fn address(v6: bool, last: u8) -> IpAddr {
     if v6 { IpAddr::from([last; 16]) } else { IpAddr::from([last; 4]) }
 }
 
-/// Of 28 bytes, ports first: enough of any protocol.
+/// 28 bytes, ports first: enough for any protocol.
 fn l4(protocol: u8) -> Vec<u8> {
     let mut bytes = vec![0; 28];
     bytes[..4].copy_from_slice(&[0, 5, 0, 7]);
@@ -91,8 +91,7 @@ fn ipv4(tags: usize, protocol: u8, fragment: u16, options: &[u8], payload: &[u8]
     frame
 }
 
-/// Headers by their numbers: 43 has a segment left, 44 is the first fragment of several, 144 a later
-/// one.
+/// Headers by number: 43 has a segment left, 44 is the first of several fragments, 144 a later one.
 fn ipv6(tags: usize, headers: &[u8], protocol: u8, payload: &[u8]) -> Vec<u8> {
     let number = |header: u8| if header == 144 { 44 } else { header };
     let mut chain = Vec::new();
@@ -118,7 +117,7 @@ fn ipv6(tags: usize, headers: &[u8], protocol: u8, payload: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// Every reason, with every protocol.
+/// Every way to hide, with every protocol.
 pub(crate) fn reasons() -> Vec<Reason> {
     let mut reasons = Vec::new();
     for protocol in PROTOCOLS {
@@ -132,7 +131,7 @@ pub(crate) fn reasons() -> Vec<Reason> {
             add("plain", false, &[], ALL, plain);
             add("plain", true, &[], ALL, ipv6(tags, &[], protocol, &payload));
         }
-        // Each of these, behind nothing and behind an authentication header.
+        // Each of these, alone and after an authentication header.
         for front in [&[][..], &[AH], &[60, AH], &[AH, 60]] {
             let also: &[u8] = if front.contains(&AH) { &[AH] } else { &[] };
             let mut add = |name: &str, headers: &[u8], payload: &[u8], reads| {
@@ -220,7 +219,7 @@ pub(crate) fn rules() -> Vec<Filter> {
     tuples.into_iter().map(rule).collect()
 }
 
-/// What becomes of a packet by a rule that drops, and by one that accepts what it cannot read.
+/// The fate of a packet under a rule that drops, and under one that accepts unreadable packets.
 pub(crate) fn outcome(reason: &Reason, rule: &Filter) -> Outcome {
     let picnic_filter::Match::FiveTuple(tuple) = &rule.matching else { unreachable!() };
     let Reason { v6, protocol, also, reads, .. } = reason;

@@ -1,11 +1,11 @@
-//! Frames of all kinds: VLAN tags, IPv4, IPv6, fragments, ARP, cut short.
+//! Frames of all kinds: VLAN tags, IPv4, IPv6, fragments, ARP, truncated.
 
 pub(crate) mod hidden;
 
 use proptest::prelude::*;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// What a frame is made of.
+/// The parts of a frame.
 #[derive(Clone, Debug)]
 pub(crate) struct Frame {
     pub(crate) tags: usize,
@@ -20,7 +20,7 @@ pub(crate) struct Frame {
     /// Segments left, in routing headers.
     pub(crate) left: u8,
     pub(crate) ports: (u16, u16),
-    /// Bytes left of it.
+    /// Its length after truncation.
     pub(crate) cut: usize,
 }
 
@@ -105,7 +105,7 @@ impl Frame {
     }
 }
 
-/// Addresses close together, so that prefixes meet.
+/// Addresses close together, so that prefixes overlap.
 pub(crate) fn address() -> impl Strategy<Value = Ipv4Addr> {
     (any::<u32>(), 0..3_u8).prop_map(|(bits, how)| {
         Ipv4Addr::from(match how {

@@ -1,11 +1,11 @@
-//! A host that reads all there is to read, slowly.
+//! A host that reads every packet in full, slowly.
 
 pub(crate) mod written;
 
 use std::collections::HashMap;
 use std::net::IpAddr;
 
-/// A packet for a port.
+/// A packet that reached a port.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Reached {
     pub(crate) source: IpAddr,
@@ -14,15 +14,15 @@ pub(crate) struct Reached {
     pub(crate) ports: (u16, u16),
 }
 
-/// A fragment: its place, whether more follow, the next header it names, what it holds.
+/// A fragment: its place, whether more follow, the next header it names, its bytes.
 type Fragment = (usize, bool, u8, Vec<u8>);
 
-/// What the fragments of a packet share.
+/// The identity of a fragmented packet.
 type Whole = (IpAddr, IpAddr, u32, u8);
 
 #[derive(Default)]
 pub(crate) struct Host {
-    /// `None` if some have overlapped: all of them are discarded (RFC 8200 4.5, RFC 5722).
+    /// `None` after an overlap: all its fragments are discarded (RFC 8200 4.5, RFC 5722).
     waiting: HashMap<Whole, Option<Vec<Fragment>>>,
 }
 
@@ -38,7 +38,7 @@ fn address(bytes: &[u8]) -> IpAddr {
 }
 
 impl Host {
-    /// What a frame, with those before it, brings to a port.
+    /// The packet that a frame, with earlier ones, delivers to a port.
     pub(crate) fn take(&mut self, frame: &[u8]) -> Option<Reached> {
         let mut at = 12;
         while [[0x81, 0x00], [0x88, 0xa8]].contains(&frame.get(at..at + 2)?.try_into().unwrap()) {
@@ -118,7 +118,7 @@ impl Host {
         }
     }
 
-    /// The packet that a fragment completes, with the next header that the first one names.
+    /// The packet that a fragment completes, with the next header of the first one.
     fn together(&mut self, whole: Whole, fragment: Fragment) -> Option<(u8, Vec<u8>)> {
         let waiting = self.waiting.entry(whole).or_insert_with(|| Some(Vec::new()));
         let fragments = waiting.as_mut()?;

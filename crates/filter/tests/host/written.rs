@@ -9,23 +9,23 @@ use std::net::IpAddr;
 pub(crate) struct Extension {
     pub(crate) kind: u8,
     pub(crate) units: u8,
-    /// Segments left of a routing header: the way to the last is in it.
+    /// A routing header with segments left, in which the final destination is.
     pub(crate) left: bool,
 }
 
-/// How a payload is sent in pieces.
+/// A payload split into fragments.
 #[derive(Clone, Debug)]
 pub(crate) struct Pieces {
-    /// Where it is cut, in units of eight bytes.
+    /// The cuts, in units of eight bytes.
     pub(crate) cuts: Vec<usize>,
-    /// What fragments but the first say that they are, of IPv6.
+    /// The next header in all fragments but the first, for IPv6.
     pub(crate) claims: Option<u8>,
-    /// A piece sent twice: the second time one unit later.
+    /// A fragment sent twice, the second time one unit later.
     pub(crate) overlaps: bool,
     pub(crate) order: u64,
 }
 
-/// A packet for one port of the host, as an attacker would write it.
+/// A packet for a port of the host, as an attacker would write it.
 #[derive(Clone, Debug)]
 pub(crate) struct Written {
     pub(crate) tags: Vec<u16>,
@@ -39,7 +39,7 @@ pub(crate) struct Written {
     pub(crate) pieces: Option<Pieces>,
     /// Options of IPv4: none, some, a source route.
     pub(crate) options: u8,
-    /// What the port is sent.
+    /// The payload for the port.
     pub(crate) payload: [u8; 16],
 }
 
@@ -58,7 +58,7 @@ fn octets(address: IpAddr) -> Vec<u8> {
     }
 }
 
-/// Where routes lead.
+/// The hop of routes.
 pub(crate) const ELSEWHERE: u8 = 9;
 
 /// A chain of headers in front of a protocol: the first one's number, and the bytes.
@@ -81,17 +81,17 @@ fn chain(extensions: &[Extension], protocol: u8) -> (u8, Vec<u8>) {
                 bytes.extend([next, 2 + 2 * units]);
                 bytes.resize(start + 16 + 8 * usize::from(units), 0);
             }
-            // Atomic: one that cuts nothing.
+            // An atomic fragment, which cuts nothing.
             44 => bytes.extend([next, 0, 0, 0, 0, 0, 0, 1]),
             _ => {
                 bytes.extend([next, extension.units]);
-                // Options that a host skips, whatever they mean.
+                // Options that a host skips.
                 let end = start + 8 + 8 * usize::from(extension.units);
                 while bytes.len() < end {
                     let length = (end - bytes.len() - 2).min(200);
                     bytes.extend([0x1e, length as u8]);
                     bytes.resize(bytes.len() + length, 0);
-                    // One byte alone is padding.
+                    // A single byte of padding.
                     bytes.resize(bytes.len() + usize::from(end - bytes.len() == 1), 0);
                 }
             }
@@ -110,7 +110,7 @@ fn checksum(bytes: &[u8]) -> u16 {
 }
 
 impl Written {
-    /// The address that it reaches in the end.
+    /// The final address.
     pub(crate) fn reached(&self) -> IpAddr {
         let mut headers = self.before.iter().chain(&self.behind);
         let routed = headers.any(|header| header.kind == 43 && header.left);

@@ -62,9 +62,9 @@ fn is_zero(priority: &u16) -> bool {
     *priority == 0
 }
 
-/// What rules compare of a packet: one word of
-/// `wire 8 | ports 1 | family 2 | protocol 8 | tag 1 | VLAN 12 | both ports 32`, then addresses as they
-/// lie in memory: of IPv4 `destination 32 | source 32`, of IPv6 the source's two words and the other's.
+/// What rules compare of a packet: one word of `wire 8 | ports 1 | family 2 | protocol 8 | tag 1 |
+/// VLAN 12 | both ports 32`, then addresses as they lie in memory: of IPv4 `destination 32 | source
+/// 32`, of IPv6 the source's two words and the other's.
 pub(super) type Key = [u64; 5];
 
 /// A key, or a mask, of words with each address at the same place whatever its family: source,
@@ -222,7 +222,7 @@ impl Rule {
             [("source", &self.source, 0), ("destination", &self.destination, 2)]
         {
             let Some(text) = text else { continue };
-            let allowed = "an address, or a prefix as in 10.0.0.0/8 or 2001:db8::/32";
+            let allowed = "an address, or a prefix such as 10.0.0.0/8 or 2001:db8::/32";
             let (address, length) = prefix(text)
                 .ok_or_else(|| WrongRule::new(field, format_args!("\"{text}\""), allowed))?;
             let family = if address.is_ipv4() { V4 } else { V6 };

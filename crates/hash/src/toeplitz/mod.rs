@@ -33,10 +33,10 @@ use crate::avx512::Gfni;
 use crate::{Key, V4Tuple, V6Tuple};
 use table::Table;
 
-/// The hash as its definition has it, one bit of input at a time.
+/// The hash by its definition, one bit of input at a time.
 ///
-/// Input past [`Key::max_input`] finds only zeros in the key and adds what is
-/// left of it: nothing, from four bytes on. [`Toeplitz::hash`] does the same.
+/// Input past [`Key::max_input`] meets the end of the key, then zeros: from four bytes past it,
+/// input adds nothing. [`Toeplitz::hash`] does the same.
 pub fn reference(key: &Key, input: &[u8]) -> u32 {
     let mut hash = 0;
     for (i, byte) in input.iter().enumerate() {
@@ -49,11 +49,11 @@ pub fn reference(key: &Key, input: &[u8]) -> u32 {
     hash
 }
 
-/// Bursts shorter than this go by table everywhere: a vector block costs the same, full or not.
+/// Shorter bursts use the table: a vector block costs the same, full or not.
 const FEW_V4: usize = 8;
 const FEW_V6: usize = 4;
 
-/// What computes the burst forms.
+/// Implementation of the burst forms.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Backend {
     /// AVX-512 with Galois field instructions.
@@ -71,7 +71,7 @@ impl fmt::Display for Backend {
     }
 }
 
-/// A key made ready for hashing: 64 KiB of tables and, where they serve, bit matrices.
+/// A prepared key: 64 KiB of tables and, if the machine can use them, bit matrices.
 #[derive(Clone)]
 pub struct Toeplitz {
     key: Key,
@@ -80,7 +80,7 @@ pub struct Toeplitz {
 }
 
 impl Toeplitz {
-    /// Prepares `key`, and decides here, once, what this machine's burst forms run on.
+    /// Prepares `key` and chooses the backend of the burst forms for this machine.
     pub fn new(key: &Key) -> Toeplitz {
         Toeplitz { key: *key, table: Table::new(key), gfni: Gfni::new(key) }
     }
@@ -90,13 +90,13 @@ impl Toeplitz {
         &self.key
     }
 
-    /// What [`hash_v4`](Self::hash_v4) and [`hash_v6`](Self::hash_v6) run on.
+    /// Backend of [`hash_v4`](Self::hash_v4) and [`hash_v6`](Self::hash_v6).
     pub fn backend(&self) -> Backend {
         if self.gfni.is_some() { Backend::Vector } else { Backend::Table }
     }
 
-    /// What each value of each byte of a flow's input adds to the hash, by the byte's place: the
-    /// hash of an input is the XOR of what its bytes add.
+    /// Contribution of each value of each input byte, by the byte's position: the hash of an input
+    /// is the XOR of its bytes' contributions.
     pub fn contributions(&self) -> &[[u32; 256]; V6Tuple::INPUT_BYTES] {
         self.table.of_flows()
     }

@@ -1,4 +1,4 @@
-//! Toeplitz by table: what each byte adds to the hash, worked out beforehand.
+//! Toeplitz by table: each byte's contribution to the hash, computed in advance.
 //!
 //! One look-up and one XOR per byte of input, on any machine.
 //!
@@ -6,7 +6,7 @@
 //!
 //! Building is exact for every key; a look-up is never out of bounds.
 //!
-//! Source: the hash is linear, so the parts of the input may be hashed apart.
+//! Source: the hash is linear, so the parts of the input can be hashed separately.
 
 use crate::{Key, V6Tuple};
 
@@ -19,7 +19,7 @@ impl Table {
         let mut table = Box::new([[0; 256]; Key::MAX_BYTES]);
         for (position, contributions) in table.iter_mut().enumerate() {
             for value in 1..contributions.len() {
-                // A value adds what it adds without its lowest bit, and that bit's window.
+                // The entry of a value without its lowest bit, XOR that bit's window.
                 let lowest = value.trailing_zeros() as usize;
                 let window = key.window(8 * position + 7 - lowest);
                 contributions[value] = contributions[value & (value - 1)] ^ window;
@@ -28,19 +28,19 @@ impl Table {
         Table(table)
     }
 
-    /// The part of it that a flow's input needs.
+    /// The part of the table that a flow's input uses.
     pub(super) fn of_flows(&self) -> &[[u32; 256]; V6Tuple::INPUT_BYTES] {
         const { assert!(V6Tuple::INPUT_BYTES <= Key::MAX_BYTES) };
         let Some(first) = self.0.first_chunk() else { unreachable!() };
         first
     }
 
-    /// The hash of as many bytes as a flow has: no loop is left of it.
+    /// The hash of a flow's bytes, with the loop unrolled.
     #[inline(always)]
     pub(super) fn hash_flow<const BYTES: usize>(&self, input: &[u8; BYTES]) -> u32 {
         const { assert!(BYTES <= Key::MAX_BYTES) };
         let mut hash = 0;
-        // A count that is known, and no iterators, so that it is unrolled.
+        // A constant count without iterators, so that the compiler unrolls it.
         let mut position = 0;
         while position < BYTES {
             hash ^= self.0[position][usize::from(input[position])];
@@ -51,7 +51,7 @@ impl Table {
 
     #[inline]
     pub(super) fn hash(&self, input: &[u8]) -> u32 {
-        // Past the longest key the windows are zero, so stopping there loses nothing.
+        // Past the longest key the windows are zero, so stopping there is exact.
         let pairs = self.0.iter().zip(input);
         pairs.fold(0, |hash, (contributions, &byte)| hash ^ contributions[usize::from(byte)])
     }

@@ -1,24 +1,24 @@
 //! lookup3 by vector: sixteen tuples at a time, one 32-bit lane each.
 //!
-//! The work is in bringing like words together; the mixing is then the scalar
-//! one, lane by lane, with the rotation as one instruction.
+//! Most work is to group equal words; the mixing is the scalar one, lane by lane, with rotation as
+//! one instruction.
 //!
 //! # Guarantees
 //!
-//! Writes a hash for each tuple as far as `out` goes, and nothing behind.
+//! Writes a hash for each tuple up to the length of `out`, and nothing past it.
 //!
-//! Source: `crate::jhash`, whose rounds these are.
+//! Source: `crate::jhash`, which has the same rounds.
 
 use super::{Block, Lanes, in_blocks, v6_chunk};
 use crate::{V4Tuple, V6Tuple};
 
-/// Hashes a burst; `start` is what each word of the state begins with.
+/// Hashes a burst; `start` is the initial value of each state word.
 #[inline(always)]
 pub(crate) fn jhash_v4<L: Lanes>(lanes: L, tuples: &[V4Tuple], start: u32, out: &mut [u32]) {
     in_blocks(tuples, out, Jhash { lanes, start });
 }
 
-/// Hashes a burst; `start` is what each word of the state begins with.
+/// Hashes a burst; `start` is the initial value of each state word.
 #[inline(always)]
 pub(crate) fn jhash_v6<L: Lanes>(lanes: L, tuples: &[V6Tuple], start: u32, out: &mut [u32]) {
     in_blocks(tuples, out, Jhash { lanes, start });
@@ -155,7 +155,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn by_loops_too_those_of_ipv4_are_lookup3_of_each(
+        fn ipv4_burst_by_loops_equals_lookup3(
             tuples in vec(v4(), 0..70), init: u32, length in 0..70_usize,
         ) {
             let mut out = vec![UNTOUCHED; length];
@@ -167,7 +167,7 @@ mod tests {
         }
 
         #[test]
-        fn by_loops_too_they_are_lookup3_of_each(
+        fn ipv6_burst_by_loops_equals_lookup3(
             tuples in vec(v6(), 0..70), init: u32, length in 0..70_usize,
         ) {
             let mut out = vec![UNTOUCHED; length];

@@ -1,12 +1,13 @@
-//! The hashes of bursts on vectors of 512 bits, whatever computes on them.
+//! Burst hashes on 512-bit vectors, for any implementation of the operations.
 //!
-//! [`Lanes`] and [`ByteLanes`] are the operations needed. `crate::avx512` has them by instructions of
-//! the processor; tests have them by loops too, so that what stands here is tested everywhere.
+//! [`Lanes`] and [`ByteLanes`] are the operations needed. `crate::avx512` implements them with
+//! processor instructions; tests also implement them with loops, so this code is tested on every
+//! machine.
 //!
 //! # Guarantees
 //!
-//! - The results are those of the portable forms, for bursts of any length.
-//! - All is inlined: into a function that enables the instructions, it is made of them alone.
+//! - The results equal those of the portable forms, for bursts of any length.
+//! - Everything is inlined into the function that enables the instructions.
 //!
 //! Source: Intel 64 manual, volume 2: each operation is one of its instructions.
 
@@ -20,17 +21,17 @@ use crate::{V4Tuple, V6Tuple};
 #[cfg(target_arch = "x86_64")]
 pub(crate) use {jhash::jhash_v4, jhash::jhash_v6, toeplitz::Matrices};
 
-/// Vectors of 64 bytes, seen as lanes of 32, 64 or 128 bits, the lowest first. A value of the
-/// type is the proof that they can be computed with here.
+/// Vectors of 64 bytes, seen as lanes of 32, 64 or 128 bits, lowest first. A value of the type
+/// proves that this machine can compute with them.
 pub(crate) trait Lanes: Copy {
     type Vector: Copy;
 
     fn of_bytes(self, bytes: &[u8; 64]) -> Self::Vector;
     fn of_u32(self, lanes: [u32; 16]) -> Self::Vector;
     fn of_u64(self, lanes: &[u64; 8]) -> Self::Vector;
-    /// Tuples as they lie in memory.
+    /// Tuples as in memory.
     fn of_v4(self, tuples: &[V4Tuple; 4]) -> Self::Vector;
-    /// Tuples as they lie in memory.
+    /// Tuples as in memory.
     fn of_v6(self, tuples: &[V6Tuple; 4]) -> [Self::Vector; 3];
     fn to_u32(self, vector: Self::Vector) -> [u32; 16];
 
@@ -50,13 +51,13 @@ pub(crate) trait Lanes: Copy {
     fn unpack_high_u64(self, a: Self::Vector, b: Self::Vector) -> Self::Vector;
     /// Lanes of `b` where `mask` has a bit, of `a` elsewhere.
     fn blend_u64(self, mask: u8, a: Self::Vector, b: Self::Vector) -> Self::Vector;
-    /// Two lanes of `a`, then two of `b`: which, by two bits of `ORDER` each.
+    /// Two lanes of `a`, then two of `b`, selected by two bits of `ORDER` each.
     fn shuffle_u128<const ORDER: i32>(self, a: Self::Vector, b: Self::Vector) -> Self::Vector;
     /// Lane i is the one of `a` that lane i of `order` names.
     fn permute_u32(self, order: Self::Vector, a: Self::Vector) -> Self::Vector;
 }
 
-/// The same seen as bytes.
+/// The same vectors, seen as bytes.
 pub(crate) trait ByteLanes: Lanes {
     /// Byte i is the one of `a` that byte i of `order` names.
     fn permute_u8(self, order: Self::Vector, a: Self::Vector) -> Self::Vector;
@@ -67,17 +68,17 @@ pub(crate) trait ByteLanes: Lanes {
     fn multiply_bits(self, bytes: Self::Vector, matrices: Self::Vector) -> Self::Vector;
 }
 
-/// What hashes `N` tuples at a time: no closure, since those are not always inlined.
+/// Hashes `N` tuples at a time: not a closure, since closures are not always inlined.
 trait Block<T, const N: usize> {
     fn hash(&self, tuples: &[T; N]) -> [u32; N];
 }
 
 /// Hashes a burst `N` tuples at a time.
 ///
-/// What does not fill a block at the end is hashed in one that overlaps the block
-/// before it; a burst shorter than one block is copied into one. Masked loads
-/// would read shorter blocks in place, but where their masked part reaches a page
-/// that is not there, the processor takes hundreds of cycles to find no fault.
+/// A partial block at the end is hashed as a full block that overlaps the one before; a burst
+/// shorter than a block is copied into one. Masked loads could read short blocks in place, but if
+/// the masked part reaches an unmapped page, the processor takes hundreds of cycles to suppress the
+/// fault.
 #[inline(always)]
 fn in_blocks<T: Copy + Default, const N: usize>(
     tuples: &[T],

@@ -1,8 +1,8 @@
-//! The operations on vectors by loops: what tests run on any processor.
+//! The vector operations as loops, so that tests run on any processor.
 //!
 //! # Guarantees
 //!
-//! Does what the instructions do. Where the processor has them, that is tested.
+//! Equal to the instructions; tested where the processor has them.
 //!
 //! Source: Intel 64 manual, volume 2, the operation of each instruction.
 
@@ -10,7 +10,7 @@ use super::{ByteLanes, Lanes};
 use crate::{V4Tuple, V6Tuple};
 use proptest::prelude::*;
 
-/// What a hash never is by accident in as few cases as there are here.
+/// A value that no hash takes by accident in this many cases.
 pub(crate) const UNTOUCHED: u32 = 0x5eed_5eed;
 
 pub(crate) fn v4() -> impl Strategy<Value = V4Tuple> {
@@ -44,7 +44,7 @@ fn u32s(a: &Vector, b: &Vector, of: impl Fn(u32, u32) -> u32) -> Vector {
     vector(|i| of(number(a, i), number(b, i)).to_le_bytes())
 }
 
-/// Lanes of each 128 bits from `from` on, of `a` and `b` in turns.
+/// Lanes of each 128 bits from `from` on, alternately of `a` and `b`.
 fn unpacked<const BYTES: usize>(a: &Vector, b: &Vector, from: usize) -> Vector {
     let count = 16 / BYTES;
     vector::<BYTES>(|i| {

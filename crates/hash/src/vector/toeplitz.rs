@@ -115,7 +115,7 @@ impl Matrices {
         lanes.of_u64(self.from(at))
     }
 
-    /// Four matrices, one to a lane, and the same again.
+    /// Four matrices, one to a lane, twice.
     #[inline(always)]
     fn four_twice<L: Lanes>(&self, lanes: L, at: usize) -> L::Vector {
         let [m0, m1, m2, m3] = *self.from(at);
@@ -199,7 +199,7 @@ impl<L: ByteLanes> Block<V6Tuple, 8> for OfV6<'_, L> {
         let (low, high) = (v6_chunk::<2, L>(lanes, first), v6_chunk::<2, L>(lanes, second));
         let bytes = [s0, s1, d0, d1, turn(lanes, low, 4, high)];
         let sums = [self.sum(0, bytes), self.sum(1, bytes), self.sum(2, bytes), self.sum(3, bytes)];
-        // Eight lanes are to be added up here, so what `fold` keeps apart goes together.
+        // Eight lanes are added here, so the halves that `fold` keeps apart are combined.
         let folded = fold(lanes, sums);
         let sum = lanes.xor(folded, lanes.shuffle_u128::<0xb1>(folded, folded));
         let hashes = lanes.to_u32(lanes.permute_u8(lanes.of_bytes(&V6_HASHES.0), sum));
@@ -249,7 +249,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn by_loops_too_they_are_the_reference_of_each(
+        fn burst_by_loops_equals_the_reference(
             key in vec(any::<u8>(), 40..=64), v4 in vec(v4(), 0..70), v6 in vec(v6(), 0..70),
             length in 0..70_usize,
         ) {

@@ -1,7 +1,7 @@
-//! What holds for every key, every input and every length of burst.
+//! Properties for every key, input and burst length.
 //!
-//! Guarantees: the forms of each hash agree; the hash is linear; a burst call
-//! touches no more than it should; a symmetric key is one in both directions.
+//! Guarantees: the forms of each hash agree; the hash is linear; a burst call writes no more than
+//! it should; a symmetric key hashes both directions alike.
 //!
 //! Source: the crate's own documentation.
 
@@ -12,7 +12,7 @@ use picnic_hash::{
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-/// What a hash never is by accident in as few cases as these, to see what was not written.
+/// A value that no hash takes by accident in this many cases; it marks unwritten slots.
 const UNTOUCHED: u32 = 0x5eed_5eed;
 
 fn keys() -> impl Strategy<Value = Key> {
@@ -27,7 +27,7 @@ fn v6() -> impl Strategy<Value = V6Tuple> {
     any::<([u8; 16], [u8; 16], u16, u16)>().prop_map(|(s, d, p, q)| V6Tuple::new(s, d, p, q))
 }
 
-/// Runs a burst form over an output of its own length, and says what it must have written.
+/// Runs a burst form over an output of its own length and checks what it wrote.
 fn check(
     expected: impl Iterator<Item = u32>,
     out_len: usize,
@@ -173,7 +173,7 @@ proptest! {
     }
 }
 
-/// The properties above try the vector forms too, where this processor has them.
+/// The properties above also cover the vector forms if this processor has them.
 #[test]
 fn vector_forms_that_cannot_run_here_are_named() {
     #[cfg(target_arch = "x86_64")]

@@ -1,9 +1,9 @@
-//! Published values: every form of each hash against them.
+//! Published test vectors for every form of each hash.
 //!
-//! Guarantees: a vector that is in the file and not checked fails the test.
+//! Guarantees: a vector in the file that is not checked fails the test.
 //!
-//! Source: Microsoft, "Verifying the RSS Hash Calculation"; the jhash values
-//! come from the C of Bob Jenkins and of Linux, see the `source` in each file.
+//! Source: Microsoft, "Verifying the RSS Hash Calculation"; the jhash values come from the C code
+//! of Bob Jenkins and of Linux, see `source` in each file.
 
 use std::net::IpAddr;
 

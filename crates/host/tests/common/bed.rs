@@ -1,4 +1,4 @@
-//! Namespaces of a test: made by the testbed, gone with it, and known to `picnic cleanup`.
+//! Namespaces of a test: made by the testbed, removed with it, and known to `picnic cleanup`.
 
 #![allow(unreachable_pub)]
 
@@ -7,8 +7,8 @@ use picnic_testing::skip;
 use std::path::Path;
 use std::process::Command;
 
-/// These namespaces, for a test that needs these tools and devices. None if this machine gives
-/// none; says so.
+/// These namespaces, for a test that needs these tools and devices. None, with a message, if this
+/// machine has none.
 pub fn testbed(test: &str, places: &[&str], needs: &[&str]) -> Option<Testbed> {
     for need in needs {
         let is_there = match need.starts_with('/') {

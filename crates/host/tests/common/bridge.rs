@@ -1,4 +1,4 @@
-//! Two namespaces joined by a card: what the tests of wires in the kernel share.
+//! Two namespaces joined by a card, for the tests of kernel interfaces as wires.
 
 #![allow(unreachable_pub)]
 
@@ -13,7 +13,7 @@ use picnic_host::registries;
 use picnic_machine::testbed::{Program, Testbed};
 use picnic_testing::{let_pass, machine, wait_for, wait_until};
 
-/// Sends what comes in by one wire out by the other.
+/// Sends packets from one wire out on the other.
 struct Bridge;
 
 impl Component for Bridge {
@@ -42,7 +42,7 @@ pub fn stop(running: Box<dyn Running>) -> Report {
     report
 }
 
-/// Three namespaces: a0 in `a`, b0 in `b`, their other ends w0 and w1 in `m`. Gone when dropped.
+/// Three namespaces: a0 in `a`, b0 in `b`, their other ends w0 and w1 in `m`. Removed when dropped.
 pub struct Lab {
     pub bed: Testbed,
     port: &'static str,
@@ -52,7 +52,7 @@ pub struct Lab {
 }
 
 impl Lab {
-    /// For wires of a port. None if this machine gives none; says so.
+    /// For wires of a port. None, with a message, if this machine has no namespaces.
     pub fn new(test: &str, port: &'static str, queues: usize) -> Option<Lab> {
         let machine = machine();
         let bed = bed::testbed(test, &["a", "b", "m"], &["ip", "ping", "iperf3"])?;
@@ -78,17 +78,17 @@ impl Lab {
         }
     }
 
-    /// Runs a command in a namespace; its output.
+    /// Runs a command in a namespace; returns its output.
     pub fn run(&self, place: &str, command: &str) -> String {
         self.bed.within(place, command).unwrap()
     }
 
-    /// Runs a command in a namespace; whether it ended well.
+    /// Runs a command in a namespace; returns whether it succeeded.
     pub fn is_good(&self, place: &str, command: &str) -> bool {
         self.bed.within(place, command).is_ok()
     }
 
-    /// Starts a program in a namespace, which ends when it is dropped.
+    /// Starts a program in a namespace; dropping it ends it.
     pub fn spawn(&self, place: &str, command: &str) -> Program {
         self.bed.start(place, &command.split_whitespace().collect::<Vec<_>>(), &[]).unwrap()
     }
@@ -101,8 +101,8 @@ impl Lab {
         )
     }
 
-    /// Has a card that joins both lose one interface under load, and the other for a moment: it
-    /// takes up both again, and says so.
+    /// Removes one interface under load, and the other for a moment, while a card joins both: the
+    /// card reopens both, and reports it.
     pub fn loses_interfaces(&self, card: &str) {
         let running = start(card).unwrap();
         self.run("a", "ping -q -c 1 -W 2 10.9.0.2");
@@ -135,7 +135,7 @@ impl Lab {
         }
     }
 
-    /// Runs iperf3 from `a` to `b`; its output as JSON.
+    /// Runs iperf3 from `a` to `b`; returns its JSON output.
     pub fn iperf(&self, options: &str) -> serde_json::Value {
         let _server = self.spawn("b", "iperf3 -s -1");
         let client = format!("iperf3 --json --connect-timeout 2000 {options}");

@@ -1,4 +1,4 @@
-//! What the tests of the control socket share: a card with a socket, and a client.
+//! Shared by the control socket's tests: a card with a socket, and a client.
 
 #![allow(dead_code, unreachable_pub, missing_docs)]
 
@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 use tempfile::TempDir;
 
-/// A card that runs and can be spoken to.
+/// A running card with a control socket.
 pub struct Served {
     pub running: picnic_control::ServedCard,
     pub path: PathBuf,
@@ -46,7 +46,7 @@ impl Served {
         Client::connect(&self.path)
     }
 
-    /// Stops the card; its ledger must balance.
+    /// Stops the card and checks its ledger.
     pub fn stop(self) -> Report {
         let report = self.running.stop().unwrap();
         assert!(!self.path.exists(), "the socket is left over");
@@ -85,7 +85,7 @@ impl Client {
         }
     }
 
-    /// Calls a method: its result, or its error.
+    /// Calls a method; returns its result or error.
     pub fn call(&mut self, method: &str, params: Value) -> Result<Value, Value> {
         self.calls += 1;
         let call =
@@ -99,7 +99,7 @@ impl Client {
         }
     }
 
-    /// Calls a method with an open file along.
+    /// Calls a method, passing an open file.
     pub fn call_with(
         &mut self,
         file: impl AsFd,

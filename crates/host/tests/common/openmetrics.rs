@@ -19,8 +19,7 @@ pub struct Sample {
     pub value: f64,
 }
 
-/// The samples that Prometheus's own Python library reads from a page; none if this machine has
-/// none.
+/// The samples that Prometheus's own Python library reads from a page; none if it is not installed.
 pub fn parsed_by_prometheus(page: &str) -> Option<Vec<Sample>> {
     const PROGRAM: &str = "import json, sys\n\
         from prometheus_client.openmetrics.parser import text_string_to_metric_families as read\n\
@@ -30,7 +29,7 @@ pub fn parsed_by_prometheus(page: &str) -> Option<Vec<Sample>> {
         let ask = Command::new(python).args(["-c", "import prometheus_client"]).output();
         ask.is_ok_and(|output| output.status.success())
     };
-    // Debian's packages are for the second.
+    // Debian's packages are for the second version.
     let python = ["python3", "/usr/bin/python3"].into_iter().find(has_it)?;
     let mut child = Command::new(python)
         .args(["-c", PROGRAM])
@@ -52,7 +51,7 @@ pub fn parsed_by_prometheus(page: &str) -> Option<Vec<Sample>> {
     Some(read.into_iter().map(sample).collect())
 }
 
-/// What a family has said of itself so far.
+/// The metadata of a family so far.
 #[derive(Debug, Default)]
 struct Family {
     name: String,
@@ -62,8 +61,7 @@ struct Family {
 
 /// Reads a page.
 ///
-/// # Errors
-/// The line that is wrong, and what is wrong with it.
+/// # Errors The wrong line, and its error.
 pub fn parse(page: &str) -> Result<Vec<Sample>, String> {
     let page = page.strip_suffix("# EOF\n").ok_or("the page does not end in # EOF")?;
     let mut samples = Vec::new();
@@ -127,7 +125,7 @@ fn is_name(text: &str, beside: &str) -> bool {
     text.starts_with(is_first) && text.chars().all(|c| is_first(c) || c.is_ascii_digit())
 }
 
-/// Text up to a quote that is not escaped, or to its end; and what is left behind it.
+/// Text up to an unescaped quote or the end, and the remaining text.
 fn escaped(text: &str) -> Result<(String, &str), String> {
     let mut value = String::new();
     let mut letters = text.char_indices();
@@ -193,7 +191,7 @@ fn prometheus_reads_the_same_numbers() {
 }
 
 #[test]
-fn what_is_no_page_is_refused() {
+fn invalid_pages_are_refused() {
     let head = "# TYPE a counter\n";
     for good in ["# EOF\n", "# TYPE a counter\na_total{b=\"c\\\"\\\\\\n\"} 1\n# EOF\n"] {
         parse(good).unwrap();

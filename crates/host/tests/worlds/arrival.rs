@@ -1,4 +1,4 @@
-//! What packets wait at the wire is in their latency, also when the borrowed core is away.
+//! Waiting time at the wire is part of latency, also while the borrowed core is away.
 
 use picnic_control::report::Stamp;
 use picnic_control::{Launch, Registries};
@@ -35,7 +35,7 @@ impl Component for Pausing {
 static FUNCTIONS: &[Entry<Box<dyn Function>>] = &[Entry::of::<Pausing>()];
 
 #[test]
-fn packets_that_come_while_the_borrowed_core_is_away_have_waited() {
+fn packets_arriving_during_an_absence_show_latency() {
     let _machine = machine();
     let card = "[[wire]]\nport = \"generator\"\nrate_pps = 10_000\n\
                 [[rx]]\nfunction = \"pausing\"\n[host]\nqueues = 1\n";
@@ -48,7 +48,7 @@ fn packets_that_come_while_the_borrowed_core_is_away_have_waited() {
     let report = running.stop().unwrap();
     let latency = &report.latency_ns;
     assert_eq!(report.wires[0].stamp, Stamp::Arrival);
-    // 200 packets fell due meanwhile, and waited for half of it in the mean.
+    // 200 packets arrived meanwhile, and waited for half of it on average.
     let longest_ns = latency.p999.unwrap();
     assert!(longest_ns >= 10_000_000, "{latency:?}");
     let waited_ns = latency.at_wire.unwrap() * report.ledger.delivered;

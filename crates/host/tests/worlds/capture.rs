@@ -1,4 +1,4 @@
-//! Captures of cards that run: at every stage, into files and pipes, with readers of all kinds.
+//! Captures of running cards: at every stage, to files and pipes, with readers of all kinds.
 
 use crate::common::{Client, STEADY, Served};
 use pcap_parser::traits::{PcapNGPacketBlock, PcapReaderIterator};
@@ -10,13 +10,13 @@ use std::io::{PipeReader, Read};
 use std::net::Shutdown;
 use std::time::{Duration, Instant};
 
-/// What stands in a pcapng file.
+/// The contents of a pcapng file.
 #[derive(Debug, Default)]
 struct Pcapng {
     interfaces: Vec<String>,
     /// Interface, time, bytes kept, original length.
     packets: Vec<(u32, u64, usize, u32)>,
-    /// Of each interface: received, dropped.
+    /// For each interface: received, dropped.
     statistics: Vec<(u64, u64)>,
 }
 
@@ -54,7 +54,7 @@ fn start(client: &mut Client, file: &File, params: Value) -> Value {
     client.call_with(file, "capture.start", params).unwrap()["capture"].clone()
 }
 
-/// Starts a capture that nobody reads, by the time that it loses packets.
+/// Starts a capture without a reader, up to its first lost packet.
 fn start_unread(client: &mut Client) -> (PipeReader, Value) {
     let (reader, writer) = std::io::pipe().unwrap();
     let writer = File::from(std::os::fd::OwnedFd::from(writer));
@@ -126,7 +126,7 @@ fn every_stage_can_be_captured_to_the_packet() {
 }
 
 #[test]
-fn what_is_swapped_in_is_captured_and_traced() {
+fn swapped_in_functions_are_captured_and_traced() {
     let folder = tempfile::tempdir().unwrap();
     let trace = folder.path().join("trace.pcapng");
     let section = format!("[trace]\nstages = [\"rx\"]\npath = \"{}\"\n", trace.display());
@@ -154,7 +154,7 @@ fn what_is_swapped_in_is_captured_and_traced() {
 }
 
 #[test]
-fn captures_begin_and_end_under_load_and_the_card_does_not_notice() {
+fn captures_start_and_end_under_load_without_loss() {
     let card = Served::start(&format!("{STEADY}[host]\nqueues = 4\nverify_order = true\n"));
     let mut client = card.client();
     let folder = tempfile::tempdir().unwrap();
@@ -170,7 +170,7 @@ fn captures_begin_and_end_under_load_and_the_card_does_not_notice() {
     }
     let report = card.stop();
     let order: Vec<_> = report.notes.iter().filter(|note| note.contains("in order")).collect();
-    // A machine that is busy with other things may make a ring overflow, which is counted.
+    // On a busy machine a ring may overflow, which is counted.
     assert!(order.iter().all(|note| note.contains("in order, 0 reordered")), "{order:?}");
     let skips = order.iter().any(|note| !note.ends_with(" 0 skipped"));
     assert!(!skips || report.ledger.dropped != 0, "{order:?} {:?}", report.ledger);
@@ -194,7 +194,7 @@ fn a_full_disk_ends_the_capture_and_not_the_card() {
 }
 
 #[test]
-fn a_reader_that_does_not_read_costs_the_capture_and_no_one_else() {
+fn slow_capture_readers_harm_only_their_capture() {
     let card = Served::start(STEADY);
     let mut client = card.client();
     let (reader, capture) = start_unread(&mut client);
@@ -216,7 +216,7 @@ fn a_reader_that_does_not_read_costs_the_capture_and_no_one_else() {
 }
 
 #[test]
-fn only_so_many_calls_of_a_client_wait_for_a_capture() {
+fn waiting_calls_per_client_are_limited() {
     let card = Served::start(STEADY);
     let mut client = card.client();
     let (_reader, capture) = start_unread(&mut client);
@@ -235,14 +235,14 @@ fn only_so_many_calls_of_a_client_wait_for_a_capture() {
 }
 
 #[test]
-fn who_waits_for_a_capture_hears_of_its_end_when_the_card_ends() {
+fn waiting_clients_learn_of_the_cards_end() {
     let card = Served::start(STEADY);
     let mut client = card.client();
     let (_reader, capture) = start_unread(&mut client);
     let call = json!({ "jsonrpc": "2.0", "id": 77, "method": "capture.wait",
                        "params": { "capture": capture } });
     client.send(&format!("{call}\n"));
-    // By the time that another is answered, its call has been read.
+    // Once another call is answered, this one has been read.
     card.client().good("card.stats", json!({}));
     card.stop();
     let outcome = client.line().unwrap();
@@ -252,7 +252,7 @@ fn who_waits_for_a_capture_hears_of_its_end_when_the_card_ends() {
 }
 
 #[test]
-fn a_reader_that_reads_along_gets_all_and_one_that_goes_ends_it() {
+fn capture_readers_get_all_and_end_it_by_leaving() {
     let card = Served::start(STEADY);
     let mut client = card.client();
     let (mut reader, writer) = std::io::pipe().unwrap();
@@ -295,15 +295,15 @@ fn a_capture_can_belong_to_its_connection() {
     });
     assert_eq!(read(&std::fs::read(&path).unwrap()).statistics.len(), 1, "the file is whole");
     wait_for(&mut other, 1);
-    // The end of the card ends the other, whose file is whole too.
+    // The end of the card ends the other capture, whose file is complete too.
     card.stop();
     let pcapng = read(&std::fs::read(folder.path().join("y")).unwrap());
     assert!(pcapng.statistics.len() == 1 && !pcapng.packets.is_empty());
 }
 
-/// A client that has said all and waits is known to have gone by its connection alone.
+/// A client that waits silently can only be noticed to have left by its connection.
 #[test]
-fn a_client_that_goes_while_it_waits_ends_its_capture() {
+fn leaving_clients_end_their_capture() {
     let card = Served::start(STEADY);
     let mut client = card.client();
     let file = tempfile::tempfile().unwrap();
@@ -321,7 +321,7 @@ fn a_client_that_goes_while_it_waits_ends_its_capture() {
 }
 
 #[test]
-fn what_cannot_be_captured_says_why() {
+fn impossible_captures_are_refused_with_a_reason() {
     let card = Served::start(STEADY);
     let mut client = card.client();
     let error = client.error("capture.start", json!({}));

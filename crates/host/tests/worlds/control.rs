@@ -1,4 +1,4 @@
-//! The control socket of cards that run: methods, changes under load, clients that misbehave.
+//! The control socket of running cards: methods, changes under load, misbehaving clients.
 
 use crate::openmetrics;
 
@@ -24,7 +24,7 @@ fn count(value: &Value) -> u64 {
 }
 
 #[test]
-fn a_card_tells_what_it_is_and_what_it_does() {
+fn cards_report_their_state_and_figures() {
     let card = Served::start(&format!("[card]\nname = \"web\"\n{STEADY}"));
     let mut client = card.client();
     let info = client.good("card.info", json!({}));
@@ -35,7 +35,7 @@ fn a_card_tells_what_it_is_and_what_it_does() {
     while count(&client.good("card.stats", json!({}))["wires"][0]["rx_packets"]) <= 1000 {
         assert!(patience.elapsed() < Duration::from_secs(20), "no packets");
     }
-    // One packet in so many is timed, so the first that is comes a little later.
+    // One burst in 256 is timed, so the first timing is a little later.
     while client.good("card.stats", json!({}))["latency_ns"]["p50"].is_null() {
         assert!(patience.elapsed() < Duration::from_secs(20), "no packet was timed");
     }
@@ -54,7 +54,7 @@ fn a_card_tells_what_it_is_and_what_it_does() {
     while client.good("card.stats", json!({}))["ledger"]["in"] == stats["ledger"]["in"] {
         assert!(patience.elapsed() < Duration::from_secs(20), "no more packets");
     }
-    // The end has the fields that the way there had, with all latencies.
+    // The final report has the same fields, with all latencies.
     let stats = client.good("card.stats", json!({ "latencies": true }));
     let report = serde_json::to_value(card.stop()).unwrap();
     let fields = |value: &Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
@@ -62,9 +62,9 @@ fn a_card_tells_what_it_is_and_what_it_does() {
     assert_eq!(fields(&report["queues"][0]), fields(&stats["queues"][0]));
 }
 
-/// Folder and socket shut other users out; of those who may go anywhere, the card does.
+/// Folder and socket exclude other users; the card refuses those who can go anywhere.
 #[test]
-fn another_user_is_told_that_it_is_not_his_card() {
+fn other_users_are_refused() {
     if !rustix::process::geteuid().is_root() {
         return skip("another user is told that it is not his card", "only root can be another");
     }
@@ -87,9 +87,9 @@ fn another_user_is_told_that_it_is_not_his_card() {
     card.stop();
 }
 
-/// A program that the process starts is no client of its card.
+/// A program that the process starts is not a client of its card.
 #[test]
-fn what_a_card_has_open_is_not_inherited() {
+fn descriptors_of_a_card_are_not_inherited() {
     let card = Served::start(STEADY);
     let mut client = card.client();
     client.good("card.info", json!({}));
@@ -114,7 +114,7 @@ fn what_a_card_has_open_is_not_inherited() {
 }
 
 #[test]
-fn a_window_has_what_came_since_the_reset() {
+fn figures_restart_at_the_reset() {
     let card = Served::start(STEADY);
     let mut client = card.client();
     let error = client.error("card.stats", json!({ "since_reset": true }));
@@ -126,7 +126,7 @@ fn a_window_has_what_came_since_the_reset() {
     let mut stats = |params| client.good("card.stats", params);
     let since = json!({ "since_reset": true, "latencies": true });
     let mut window = json!({});
-    // Not all that the card has received has been taken by a target core that is kept from its work.
+    // A preempted target core may not have taken all that the card received.
     wait_until("packets and a latency of each queue since then", || {
         window = stats(since.clone());
         let has_latency = |queue: usize| window["queues"][queue]["latency_ns"]["p50"].is_u64();
@@ -146,12 +146,12 @@ fn a_window_has_what_came_since_the_reset() {
     for queue in 0..4 {
         assert!(recorded(&window, queue) < recorded(&all, queue), "queue {queue}");
         assert!(count(&window["queues"][queue]["latency_ns"]["p50"]) > 0, "{window}");
-        // One packet in 16, give or take what is under way.
+        // One packet in 16, plus or minus those in flight.
         let packets = count(&window["queues"][queue]["packets"]);
         assert!(recorded(&window, queue) <= packets / 16 + 64, "{window}");
     }
     assert!(count(&window["latency_ns"]["p99"]) > 0, "{window}");
-    // Without being asked for, they stay where they are.
+    // Without a change they stay.
     assert!(stats(json!({}))["latencies"].is_null());
     card.stop();
 }
@@ -165,7 +165,7 @@ fn rss_is_read_back_as_it_was_set() {
     assert_eq!(rss["table"].as_array().unwrap().len(), 128);
     assert_eq!((&rss["hash"], &rss["symmetric"]), (&json!("toeplitz"), &json!(false)));
     let set = client.good("rss.set", json!({ "table": [3, 3, 3], "key": "symmetric" }));
-    // Every entry but those of queue 3 sends its hashes elsewhere; then one queue for all.
+    // All entries but those of queue 3 move; then one queue for all.
     assert_eq!(count(&set["moved_entries"]), 96);
     let rss = client.good("rss.get", json!({ "chain": "rx", "position": 0 }));
     assert_eq!((&rss["table"], &rss["symmetric"]), (&json!([3, 3, 3]), &json!(true)));
@@ -204,7 +204,7 @@ fn rss_is_read_back_as_it_was_set() {
 }
 
 #[test]
-fn a_polling_time_takes_the_interrupts_away_and_gives_them_back() {
+fn poll_usecs_turns_interrupts_off_and_on() {
     let card =
         Served::start("[[wire]]\nport = \"generator\"\nrate_pps = 5000\n[host]\nqueues = 1\n");
     let mut client = card.client();
@@ -216,7 +216,7 @@ fn a_polling_time_takes_the_interrupts_away_and_gives_them_back() {
     let until = |client: &mut Client, look: &dyn Fn((u64, u64), (u64, u64)) -> bool| {
         let mut before = counts(client);
         wait_until("packets with interrupts, or without", || {
-            // As many packets as make an interrupt likely, if there are any.
+            // Enough packets to make an interrupt likely, if there are any.
             let after = wait_for("a hundred packets", || {
                 Some(counts(client)).filter(|after| after.0 >= before.0 + 100)
             });
@@ -253,7 +253,7 @@ fn a_polling_time_takes_the_interrupts_away_and_gives_them_back() {
 }
 
 #[test]
-fn stats_have_what_functions_count_themselves() {
+fn stats_include_counters_of_functions() {
     let card = "[[wire]]\nport = \"generator\"\nrate_pps = 1000\n\
                 [[rx]]\nfunction = \"pass\"\n[[rx]]\nfunction = \"rss\"\n";
     let card = Served::start(card);
@@ -262,7 +262,7 @@ fn stats_have_what_functions_count_themselves() {
     assert!(stats["functions"][1].get("counters").is_none(), "{stats}");
     let functions = client.good("card.stats", json!({ "counters": true }))["functions"].clone();
     assert!(functions[0].get("counters").is_none(), "pass counts nothing: {functions}");
-    // As `rss.get` has them, of which the table and the key are no counts.
+    // As in `rss.get`, where table and key are not counters.
     let rss = &functions[1];
     assert_eq!(
         (&rss["gauges"], &rss["counters"]["unhashed"]),
@@ -270,7 +270,7 @@ fn stats_have_what_functions_count_themselves() {
     );
     let counters = rss["counters"].as_object().unwrap();
     assert!(counters.values().all(Value::is_u64), "{counters:?}");
-    // They are not of the time since the figures were reset, and the end has them, too.
+    // They do not restart when the figures are reset, and the final report has them, too.
     client.good("card.reset", json!({}));
     let since = client.good("card.stats", json!({ "counters": true, "since_reset": true }));
     assert_eq!(since["functions"][1]["counters"], rss["counters"]);
@@ -281,7 +281,7 @@ fn stats_have_what_functions_count_themselves() {
 }
 
 #[test]
-fn wires_hosts_and_schedulers_obey_as_functions_do() {
+fn wires_hosts_and_schedulers_take_commands() {
     let wire = |rate: u32| format!("[[wire]]\nport = \"generator\"\nrate_pps = {rate}\n");
     let card = Served::start(&format!("{}{}[os]\n", wire(1000), wire(2000)));
     let mut client = card.client();
@@ -314,7 +314,7 @@ fn wires_hosts_and_schedulers_obey_as_functions_do() {
 }
 
 #[test]
-fn a_swap_is_checked_as_a_card_file_is() {
+fn swaps_are_checked_like_card_files() {
     let card = Served::start(STEADY);
     let mut client = card.client();
     let mut swap = |params: Value| client.call("chain.swap", params);
@@ -342,7 +342,7 @@ fn a_swap_is_checked_as_a_card_file_is() {
         let message = error["message"].as_str().unwrap();
         assert!(message.contains(part), "{message}");
     }
-    // A whole card file will do; its other sections are those of another card.
+    // A whole card file is accepted; its other sections belong to another card.
     let other =
         format!("[host]\nqueues = 2\n{STEADY}[[rx]]\nfunction = \"by-wire\"\nqueues = [3]\n");
     let done = swap(json!({ "chain": "rx", "toml": other })).unwrap();
@@ -371,7 +371,7 @@ fn swaps_under_load_keep_the_ledger_and_the_order_of_flows() {
     };
     while swaps < 100 || delivered(&mut client) <= 100_000 {
         assert!(patience.elapsed() < Duration::from_secs(60), "{swaps} swaps");
-        // Each steers every flow as the others do.
+        // Each steers every flow like the others.
         for functions in [
             json!([{ "function": "pass" }, { "function": "rss" }]),
             json!([{ "function": "rss" }]),
@@ -398,7 +398,7 @@ fn functions_tx(number: usize) -> Value {
 fn a_thousand_commands_in_any_order_while_packets_flow() {
     let card = Served::start(&format!("{STEADY}[host]\nqueues = 4\n"));
     let mut client = card.client();
-    // A generator of our own: the same commands every time.
+    // Our own generator: the same commands every time.
     let mut state = 0x2545_f491_4f6c_dd1d_u64;
     let mut draw = |below: u64| {
         state ^= state << 13;
@@ -443,7 +443,7 @@ fn a_thousand_commands_in_any_order_while_packets_flow() {
 }
 
 #[test]
-fn stop_is_asked_by_call_and_by_notification() {
+fn stop_works_as_call_and_notification() {
     for line in [
         "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"card.stop\"}\n",
         "{\"jsonrpc\":\"2.0\",\"method\":\"card.stop\"}\n",
@@ -478,7 +478,7 @@ fn batches_blank_lines_and_a_last_line_without_end() {
     assert_eq!(answers.len(), 2, "the notification is not answered");
     assert_eq!(answers[0]["id"], "a");
     assert_eq!(answers[1]["error"]["code"], INVALID_REQUEST);
-    // Notifications alone: no answer; the next one is to the next call.
+    // Notifications only: no answer; the next answer is to the next call.
     client.send("[{\"jsonrpc\":\"2.0\",\"method\":\"chain.list\"}]\n");
     client.send("{\"jsonrpc\":\"2.0\",\"id\":9,\"method\":\"moderation.get\"}");
     client.stream.get_mut().shutdown(Shutdown::Write).unwrap();
@@ -488,7 +488,7 @@ fn batches_blank_lines_and_a_last_line_without_end() {
 }
 
 #[test]
-fn garbage_is_answered_and_too_long_a_line_ends_the_connection() {
+fn garbage_is_answered_and_long_lines_disconnect() {
     let card = Served::start(STEADY);
     let mut client = card.client();
     let garbage: Vec<u8> = (0..=255u8).cycle().take(20_000).filter(|&byte| byte != b'\n').collect();
@@ -496,7 +496,7 @@ fn garbage_is_answered_and_too_long_a_line_ends_the_connection() {
     client.send("\n");
     assert_eq!(client.line().unwrap()["error"]["code"], PARSE_ERROR);
     client.good("card.info", json!({}));
-    // No end in sight.
+    // A line without an end.
     let mut stream = client.stream.get_ref().try_clone().unwrap();
     let writer = std::thread::spawn(move || {
         let _ = stream.write_all(&vec![b'x'; LONGEST_LINE + (4 << 20)]);
@@ -510,7 +510,7 @@ fn garbage_is_answered_and_too_long_a_line_ends_the_connection() {
 }
 
 #[test]
-fn clients_that_hang_or_do_not_read_hold_up_nobody() {
+fn hanging_clients_delay_nobody() {
     let limits =
         Limits { clients: 4, idle: Duration::from_secs(3), stalled: Duration::from_secs(2) };
     let card = Served::with_limits(STEADY, limits);
@@ -525,7 +525,7 @@ fn clients_that_hang_or_do_not_read_hold_up_nobody() {
     assert!(full.is_some(), "100000 calls were taken from a client that reads nothing");
     let mut good = card.client();
     good.good("card.info", json!({}));
-    // One too many, which may look at the card and stop it; and one more.
+    // One too many, which may only read the card's state and stop it; and one more.
     let mut extra = card.client();
     extra.good("card.info", json!({}));
     let mut beyond = card.client();
@@ -533,12 +533,12 @@ fn clients_that_hang_or_do_not_read_hold_up_nobody() {
     assert_eq!(answer["error"]["code"], LIMIT, "{answer}");
     assert_eq!(beyond.line(), None);
     let patience = Instant::now();
-    // The others are let go meanwhile, and their places are free again.
+    // The others are disconnected meanwhile, and their places are free again.
     loop {
         good.good("card.info", json!({}));
         let clients: Vec<Client> = (0..3).map(|_| card.client()).collect();
         let is_served = |mut client: Client| {
-            // One that is told to go may be gone before it has spoken.
+            // A refused client may be disconnected before it has spoken.
             let call = b"{\"jsonrpc\":\"2.0\",\"id\":5,\"method\":\"chain.list\"}\n";
             let _ = client.stream.get_mut().write_all(call);
             client.line().is_some_and(|answer| answer["result"].is_object())
@@ -548,7 +548,7 @@ fn clients_that_hang_or_do_not_read_hold_up_nobody() {
         }
         assert!(patience.elapsed() < Duration::from_secs(10), "the places stay taken");
     }
-    // They were told why.
+    // They got the reason.
     let told = |client: &mut Client, message: &str| {
         let answer = client.line().unwrap();
         assert_eq!(answer["error"]["code"], LIMIT, "{answer}");
@@ -563,7 +563,7 @@ fn clients_that_hang_or_do_not_read_hold_up_nobody() {
 }
 
 #[test]
-fn a_card_whose_places_are_all_taken_can_be_stopped() {
+fn full_cards_can_be_stopped() {
     let card = Served::with_limits(STEADY, Limits { clients: 2, ..Limits::default() });
     let mut taken = [card.client(), card.client()];
     for client in &mut taken {
@@ -578,7 +578,7 @@ fn a_card_whose_places_are_all_taken_can_be_stopped() {
     let answer = beyond.line().unwrap();
     assert_eq!(answer["error"]["message"], "2 clients are connected, which is the limit");
     assert_eq!(beyond.line(), None);
-    // A place that becomes free is its.
+    // It gets the next free place.
     let [first, mut second] = taken;
     drop(first);
     let patience = Instant::now();
@@ -593,7 +593,7 @@ fn a_card_whose_places_are_all_taken_can_be_stopped() {
 }
 
 #[test]
-fn a_second_card_of_the_same_name_is_told_of_the_first() {
+fn second_card_of_a_name_is_refused() {
     let card = Served::start(STEADY);
     let text = format!("[control]\nsocket = \"{}\"\n", card.path.display());
     let file = picnic_host::sections().parse(&text, None).unwrap();
@@ -612,7 +612,7 @@ fn a_second_card_of_the_same_name_is_told_of_the_first() {
 }
 
 #[test]
-fn a_borrowed_core_that_has_ended_is_no_reason_to_hang() {
+fn ended_borrowed_core_does_not_hang_the_socket() {
     let _machine = machine();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("card.sock");
@@ -655,7 +655,7 @@ fn metrics_have_names_with_units_help_and_type() {
     let card = picnic_host::sections().parse(&text, None).unwrap();
     let running = Launch::new(&card, registries()).start().unwrap();
     let address = running.metrics().unwrap().to_string();
-    // A client that says nothing, and many that begin and stop there, hold up nobody.
+    // A client that says nothing, and many partial requests, delay nobody.
     let silent: Vec<_> = (0..4).map(|_| TcpStream::connect(&address).unwrap()).collect();
     let patience = Instant::now();
     let body = loop {
@@ -663,7 +663,7 @@ fn metrics_have_names_with_units_help_and_type() {
         assert!(head.starts_with("HTTP/1.1 200 OK\r\n"), "{head}");
         assert!(head.contains("Content-Type: application/openmetrics-text; version=1.0.0"));
         assert!(head.contains(&format!("Content-Length: {}\r\n", body.len())), "{head}");
-        // A core that others have had may answer too late for the page.
+        // A preempted core may answer too late for the page.
         if body.contains("quantile") && body.contains("counter=\"unhashed\"") {
             break body;
         }
@@ -711,7 +711,7 @@ fn as_prometheus_reads(test: &str, page: &str, samples: &[openmetrics::Sample]) 
 }
 
 #[test]
-fn metrics_of_a_card_with_any_name_can_be_read() {
+fn metrics_support_any_card_name() {
     let (name, wire) = ("a\"b\\c\nd\u{1b}[2J,{}=# EOF", "w\\\"\\n\n\\");
     let quoted = |text: &str| serde_json::to_string(text).unwrap();
     let text = format!(
@@ -733,7 +733,7 @@ fn metrics_of_a_card_with_any_name_can_be_read() {
 }
 
 #[test]
-fn a_port_in_use_is_told_before_the_card_starts() {
+fn used_port_is_refused_before_the_start() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap();
     let open = |address: &str| {

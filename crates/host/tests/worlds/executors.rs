@@ -1,4 +1,4 @@
-//! An executor of one's own: a type, and a line in the registries.
+//! A custom executor: a type, and a line in the registries.
 
 use crate::common::Client;
 use picnic_control::error::RunError;
@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// Refuses chains, and leaves the rest to the host world.
+/// Refuses chains, and passes the rest to the host world.
 struct Plain;
 
 impl Executor for Plain {
@@ -49,7 +49,7 @@ impl Executor for Plain {
     }
 }
 
-/// Starts programs at the end of its cards, as one that changes interfaces does.
+/// Starts programs at the end of its cards, like an executor that changes interfaces.
 struct WithPrograms;
 
 impl Executor for WithPrograms {
@@ -74,7 +74,7 @@ impl Executor for WithPrograms {
     }
 }
 
-/// Of a time of its own.
+/// With its own time.
 struct Virtual;
 
 impl Executor for Virtual {
@@ -99,7 +99,7 @@ impl Executor for Virtual {
     }
 }
 
-/// A client asks for a change while its cards end.
+/// A client requests a change while its cards end.
 struct AskedLate;
 
 impl Executor for AskedLate {
@@ -153,7 +153,7 @@ impl Running for EndingCard {
 }
 
 #[test]
-fn a_card_is_not_changed_while_it_ends() {
+fn ending_cards_refuse_changes() {
     let _machine = machine();
     let folder = tempfile::tempdir().unwrap();
     let text = "[card]\nengine = \"plain\"\n[control]\nsocket = \"./card.sock\"\n\
@@ -171,9 +171,9 @@ fn card(before: &str, behind: &str) -> CardFile {
     picnic_host::sections().parse(&format!("{before}{head}{wire}{behind}"), None).unwrap()
 }
 
-/// Its packets have been judged by the executor in front of it.
+/// Its packets were judged by the executor before it.
 #[test]
-fn a_card_behind_another_has_no_filters() {
+fn second_executor_has_no_filters() {
     let _machine = machine();
     let file = card("rx = []\n", "[[filter]]\nname = \"wall\"\naction = \"drop\"\n");
     let launch = Launch::new(&file, registries());
@@ -192,7 +192,7 @@ fn the_cards_engine_picks_one_from_the_registry() {
     }
     let report = running.stop().unwrap();
     assert_eq!((report.ledger.r#in, report.ledger.balanced()), (100, true));
-    // What it cannot do is refused by `check` as by `start`, by name.
+    // Both `check` and `start` refuse it by name.
     let chained = card("", "[[rx]]\nfunction = \"rss\"\n");
     let message = "card:9: rx[0]: found a function, allowed with engine = \"poll\"";
     let checked = Launch::new(&chained, registries).check().map(drop);
@@ -202,15 +202,15 @@ fn the_cards_engine_picks_one_from_the_registry() {
 }
 
 #[test]
-fn an_engine_that_nobody_offers_is_told_with_those_there_are() {
+fn unknown_engines_are_refused_with_the_list() {
     let _machine = machine();
     let error = Launch::new(&card("", ""), registries()).start().map(drop).unwrap_err();
     assert_eq!(error.to_string(), "card:3: card.engine: found \"plain\", allowed: poll");
 }
 
-/// A metrics address that is not this machine's is wrong where there is somebody to serve.
+/// The metrics address is checked only for cards that serve clients.
 #[test]
-fn doors_are_checked_of_cards_that_are_served() {
+fn metrics_address_is_checked_only_if_served() {
     let registries = Registries { executors: &[&Plain, &Virtual], ..registries() };
     let checked = |engine: &str| {
         let text = format!(
@@ -224,7 +224,7 @@ fn doors_are_checked_of_cards_that_are_served() {
     assert_eq!(checked("virtual"), Ok(()));
 }
 
-/// A wire of which something keeps it from working, with what stands before it left out.
+/// A wire with a problem.
 struct Broken;
 
 impl WirePort for Broken {
@@ -242,7 +242,7 @@ impl WirePort for Broken {
 }
 
 #[test]
-fn what_keeps_wires_from_working_is_told_by_a_check() {
+fn check_reports_wire_problems() {
     let registries = Registries { middleware: |_, _, _| Ok(Box::new(Broken)), ..registries() };
     let file = CardFile::parse("[[wire]]\nport = \"generator\"\n", None).unwrap();
     let warnings = Launch::new(&file, registries).check().unwrap().placement.warnings;
@@ -250,12 +250,12 @@ fn what_keeps_wires_from_working_is_told_by_a_check() {
     assert_eq!(of_wires, ["wire0: it has no cable", "wire0: and no light", "wire0: it is long"]);
 }
 
-/// Target cores hand over their latencies as they are asked for, and that is waited for.
+/// Target cores send their latencies on request, and the report waits for them.
 #[test]
-fn the_first_report_has_the_latencies_up_to_then() {
+fn first_report_has_current_latencies() {
     let _machine = machine();
     let card = CardFile::parse("[[wire]]\nport = \"generator\"\npackets = 1000\n", None).unwrap();
-    // Not for ever: a target core may be kept from its work.
+    // Not for ever: a target core may be preempted.
     wait_until("the first report has a latency", || {
         let running = Launch::new(&card, registries()).start_alone().unwrap();
         wait_until("all are delivered", || running.view().ledger.read().delivered == 1000);
@@ -265,9 +265,9 @@ fn the_first_report_has_the_latencies_up_to_then() {
     });
 }
 
-/// Somebody else is at work on the borrowed core: the report says for how long, and what was lost.
+/// Another thread works on the borrowed core: the report has its time and the loss.
 #[test]
-fn a_borrowed_core_that_others_take_is_told() {
+fn preempted_borrowed_core_is_reported() {
     let _machine = machine();
     let text = "[card]\nidle = \"spin\"\n[[wire]]\nport = \"generator\"\nrate_pps = 1000000\n\
                 [host]\nqueues = 1\n";
@@ -294,7 +294,7 @@ fn a_borrowed_core_that_others_take_is_told() {
     assert!(taken.drops <= report.ledger.dropped, "{taken:?}");
 }
 
-/// What a thread has given up for good.
+/// Privileges that a thread has dropped.
 fn given_up() -> Vec<String> {
     let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
     let of = |line: &&str| {
@@ -304,7 +304,7 @@ fn given_up() -> Vec<String> {
 }
 
 #[test]
-fn a_card_that_is_not_to_be_confined_leaves_its_starter_alone() {
+fn unconfined_cards_do_not_confine_their_starter() {
     let _machine = machine();
     let registries = Registries { executors: &[&Host, &Plain], ..registries() };
     let before = given_up();
@@ -317,7 +317,7 @@ fn a_card_that_is_not_to_be_confined_leaves_its_starter_alone() {
     assert!(report.ledger.balanced());
 }
 
-/// Starts a card in a process of its own, which may give up what it does not get back.
+/// Starts a card in a child process, whose privileges may be dropped.
 fn in_a_child(kind: &str) {
     run_in_a_child("executors::child_of_a_confined_card", ("PICNIC_CHILD", kind.as_ref()));
 }
@@ -331,9 +331,9 @@ fn run_in_a_child(test: &str, (variable, value): (&str, &OsStr)) {
     assert!(done.status.success() && said.contains("1 passed"), "{value:?}: {said}");
 }
 
-/// What killed cards have left is removed from this process's own folder.
+/// Sockets of killed cards are removed from this process's own folder.
 #[test]
-fn sockets_that_are_left_are_removed() {
+fn stale_sockets_are_removed() {
     let folder = tempfile::tempdir().unwrap();
     drop(UnixListener::bind(folder.path().join("left.sock")).unwrap());
     let _live = UnixListener::bind(folder.path().join("live.sock")).unwrap();
@@ -342,7 +342,7 @@ fn sockets_that_are_left_are_removed() {
 }
 
 #[test]
-#[ignore = "run by sockets_that_are_left_are_removed"]
+#[ignore = "run by stale_sockets_are_removed"]
 fn child_that_looks_at_sockets() {
     let running = picnic_control::socket::running();
     assert_eq!(running.iter().map(|card| &*card.name).collect::<Vec<_>>(), ["live"]);
@@ -351,15 +351,15 @@ fn child_that_looks_at_sockets() {
     assert_eq!(names, ["left.sock"]);
 }
 
-/// The thread that ends the card can start a program that needs what it has.
+/// The thread that ends the card can start a program that needs its privileges.
 #[test]
-fn a_card_that_ends_by_programs_leaves_its_starter_what_they_need() {
+fn starter_keeps_privileges_for_end_programs() {
     let _machine = machine();
     run_in_a_child("executors::child_that_ends_by_programs", ("PICNIC_CHILD", "".as_ref()));
 }
 
 #[test]
-#[ignore = "run by a_card_that_ends_by_programs_leaves_its_starter_what_they_need"]
+#[ignore = "run by starter_keeps_privileges_for_end_programs"]
 fn child_that_ends_by_programs() {
     let registries = Registries { executors: &[&WithPrograms], ..registries() };
     let before = given_up();
@@ -375,7 +375,7 @@ fn child_that_ends_by_programs() {
 }
 
 #[test]
-fn what_is_said_of_a_watched_file_comes_to_whoever_started_the_card() {
+fn watch_messages_reach_the_starter() {
     let _machine = machine();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("card.toml");
@@ -392,13 +392,13 @@ fn what_is_said_of_a_watched_file_comes_to_whoever_started_the_card() {
 }
 
 #[test]
-fn a_confined_card_confines_its_starter_and_loads_code_only_if_it_may_need_to() {
+fn confined_cards_confine_their_starter() {
     let _machine = machine();
     ["plain", "watched"].into_iter().for_each(in_a_child);
 }
 
 #[test]
-#[ignore = "run by a_confined_card_confines_its_starter_and_loads_code_only_if_it_may_need_to"]
+#[ignore = "run by confined_cards_confine_their_starter"]
 fn child_of_a_confined_card() {
     let is_watched = std::env::var("PICNIC_CHILD").is_ok_and(|kind| kind == "watched");
     let registries = Registries { executors: &[&Host, &Plain], ..registries() };
@@ -422,7 +422,7 @@ fn child_of_a_confined_card() {
             })
         });
     }
-    // What it is refused from then on is in the report.
+    // Calls refused from then on are in the report.
     assert!(UnixStream::pair().is_err());
     let report = running.stop().unwrap();
     assert!(report.ledger.balanced());

@@ -1,4 +1,4 @@
-//! Filters of a card that runs: at the card and at the driver, both ways, changed meanwhile.
+//! Filters of a running card: at the card and at the driver, both directions, changed meanwhile.
 
 use picnic_control::{Launch, Report, Running};
 use picnic_core::config::CardFile;
@@ -33,7 +33,7 @@ const FINITE: &str = "[[wire]]\nport = \"generator\"\npackets = 20000\nflows = 6
                       [host]\nattachment = \"app\"\nmode = \"echo\"\nqueues = 2\n";
 
 #[test]
-fn filters_of_the_card_file_are_there_from_the_first_packet() {
+fn card_file_filters_apply_from_the_first_packet() {
     let _machine = machine();
     for (place, stage) in [("nic", "rx"), ("driver", "target")] {
         let text = format!(
@@ -51,7 +51,7 @@ fn filters_of_the_card_file_are_there_from_the_first_packet() {
 }
 
 #[test]
-fn what_the_host_sends_is_filtered_at_both_places() {
+fn packets_from_the_host_are_filtered_at_both_places() {
     let _machine = machine();
     for (place, stage) in [("nic", "tx"), ("driver", "target")] {
         let text = format!(
@@ -64,7 +64,7 @@ fn what_the_host_sends_is_filtered_at_both_places() {
         let report = run_to_end(running);
         let [wall, rest] = &filters.list()[..] else { panic!() };
         assert_eq!(report.ledger.delivered, 20_000);
-        // At the card, what the tx ring had no room for has been dropped before.
+        // At the card, packets without room on the tx ring were dropped before.
         let full = if place == "nic" { report.ledger.drops.get("tx_ring_full") } else { None };
         let seen = 20_000 - full.copied().unwrap_or(0);
         assert_eq!(wall.packets + rest.packets, seen, "{place}");
@@ -74,8 +74,8 @@ fn what_the_host_sends_is_filtered_at_both_places() {
     }
 }
 
-/// Two halves of all packets, each dropped by a filter of its own, replaced by others that do
-/// the same: at no moment is one of them let through.
+/// Two halves of all packets, each dropped by its own filter, which is replaced by an equal one: no
+/// packet passes at any moment.
 #[test]
 fn a_reload_has_no_gap() {
     let _machine = machine();
@@ -101,7 +101,7 @@ fn a_reload_has_no_gap() {
         let filters = running.filters().clone();
         let patience = Instant::now();
         let mut reloads = 0;
-        // Enough of them under enough packets, however slow this machine is.
+        // Enough reloads under enough packets, even on a slow machine.
         while reloads < 100 || running.view().ledger.read().dropped < 100_000 {
             assert!(patience.elapsed() < Duration::from_secs(60), "{place:?}: {reloads} reloads");
             filters.replace(&["wall"], wall([3, 60, 17, 1][reloads % 4])).unwrap();
@@ -112,9 +112,9 @@ fn a_reload_has_no_gap() {
     }
 }
 
-/// Every packet is counted by a filter that stays, whatever comes and goes around it.
+/// A filter that stays counts every packet, whatever is added and removed around it.
 #[test]
-fn counters_are_exact_while_filters_come_and_go() {
+fn counters_are_exact_while_filters_change() {
     let _machine = machine();
     let running = start(&card(FINITE));
     let filters = running.filters().clone();
@@ -147,12 +147,12 @@ fn counters_are_exact_while_filters_come_and_go() {
     for listing in filters_now.list().iter().filter(|listing| listing.filter.name == "all") {
         assert_eq!(listing.packets, 300_000, "{:?}", listing.filter.place);
     }
-    // A card that has stopped takes changes all the same; nobody sees them.
+    // A stopped card accepts changes, but nobody sees them.
     count(&filters, Direction::Tx, Place::Driver);
 }
 
 #[test]
-fn a_wrong_filter_is_told_with_its_line() {
+fn wrong_filters_are_reported_with_their_line() {
     let _machine = machine();
     let error = |filter: &str| {
         let text = format!("[host]\nqueues = 2\n[[filter]]\n{filter}");
@@ -171,7 +171,7 @@ fn a_wrong_filter_is_told_with_its_line() {
         (
             "destination_ports = \"90-80\"\n",
             "card:4: filter[0].destination_ports: found 90-80, allowed: any, a port, or a range \
-             as in 1024-2047, of 0 to 65535, low first",
+             such as 1024-2047, from 0 to 65535, low first",
         ),
         ("start = 3\n", "card:3: filter[0].values: found none, allowed: one, for a pattern"),
         (

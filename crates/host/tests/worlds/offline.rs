@@ -1,4 +1,4 @@
-//! Files at both ends of a card: nothing is lost on the way, and no file is destroyed.
+//! Files at both ends of a card: no packet is lost, and no file is destroyed.
 
 use picnic_control::Launch;
 use picnic_control::instrument::{TraceReport, Tracing};
@@ -84,7 +84,7 @@ fn every_packet_of_a_capture_comes_back_and_is_in_output_and_trace() {
     assert!(numbers(&folder.path().join("trace.pcapng")) == all);
 }
 
-/// Replays `path` into a file, all of it echoed; the packets that came back.
+/// Replays `path` into a file, with all packets echoed; returns the packets that came back.
 fn replay(folder: &Path, path: &str) -> Vec<u32> {
     let text = format!(
         "[[wire]]\nport = \"pcap\"\npath = \"{path}\"\noutput = \"again.pcapng\"\n\
@@ -100,7 +100,7 @@ fn replay(folder: &Path, path: &str) -> Vec<u32> {
     numbers(&folder.join("again.pcapng"))
 }
 
-/// Packets stand in a trace once for every stage; replayed, each comes once, again and again.
+/// A trace has a packet once per stage; replayed, each comes once, every time.
 #[test]
 fn a_trace_of_several_stages_is_replayed_packet_by_packet() {
     let _machine = machine();
@@ -126,9 +126,9 @@ fn a_trace_of_several_stages_is_replayed_packet_by_packet() {
     }
 }
 
-/// Whoever reads the output keeps the card waiting; it loses nothing meanwhile.
+/// The card waits for the reader of its output, and loses nothing meanwhile.
 #[test]
-fn a_reader_that_does_not_read_yet_is_waited_for() {
+fn late_readers_are_waited_for() {
     let _machine = machine();
     let folder = tempfile::tempdir().unwrap();
     write_capture(&folder.path().join("in.pcapng"));
@@ -173,10 +173,10 @@ fn echoing(folder: &Path, output: &str, trace: &str) -> CardFile {
     card
 }
 
-/// Who does not read is waited for until a stop is asked for: on the borrowed core, on target
-/// cores, and by the threads that write.
+/// The card waits for slow readers until a stop is requested: on the borrowed core, on target
+/// cores, and in the writing threads.
 #[test]
-fn who_does_not_read_holds_up_no_stop() {
+fn slow_readers_do_not_delay_a_stop() {
     let _machine = machine();
     let folder = tempfile::tempdir().unwrap();
     write_capture(&folder.path().join("in.pcapng"));
@@ -225,9 +225,9 @@ fn who_does_not_read_holds_up_no_stop() {
     }
 }
 
-/// A card whose wires have finished waits for who reads its files, but for no stop.
+/// A card whose wires have finished waits for readers of its files, but not after a stop request.
 #[test]
-fn a_finished_card_waits_for_its_readers_until_it_is_told_not_to() {
+fn finished_cards_wait_for_readers_until_stopped() {
     let _machine = machine();
     let folder = tempfile::tempdir().unwrap();
     write_capture_of(10, &folder.path().join("in.pcapng"));
@@ -239,10 +239,10 @@ fn a_finished_card_waits_for_its_readers_until_it_is_told_not_to() {
         let launch = Launch::new(&card, registries()).stopped_by(stop.clone());
         let running = launch.hook(tracing.clone()).start_alone().unwrap();
         wait_until("the wire has finished", || running.is_finished());
-        // Target cores may have some of it still.
+        // Target cores may still have some of it.
         wait_until("all has been echoed", || running.view().ledger.read().transmitted == 10);
         let (report, trace) = std::thread::scope(|scope| {
-            // It is being stopped, and waits.
+            // It is stopping, and waits.
             let readers = scope.spawn(|| match comes {
                 true => paths.each_ref().map(|path| std::fs::read(path).unwrap().len()).into(),
                 false => {
@@ -266,7 +266,7 @@ fn a_finished_card_waits_for_its_readers_until_it_is_told_not_to() {
 }
 
 #[test]
-fn no_output_of_a_card_destroys_another_of_its_files() {
+fn outputs_never_overwrite_other_files_of_the_card() {
     let _machine = machine();
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name);
@@ -298,7 +298,7 @@ fn no_output_of_a_card_destroys_another_of_its_files() {
         let error = Launch::new(&card, registries()).check().map(drop).unwrap_err().to_string();
         assert!(error.contains(&format!(" {key}: found ")), "{text}{error}");
         assert!(error.contains(&format!(" as {other}; allowed: another file")), "{error}");
-        // Nor if nobody has checked it: the trace's file is made before the wires are.
+        // Even unchecked: the trace's file is made before the wires.
         let card = sections().load(&at("t.toml")).unwrap();
         if let Ok(tracing) = Tracing::of(&card, &Stop::default()) {
             let launch = Launch::new(&card, registries()).hook(tracing.clone());
@@ -310,9 +310,9 @@ fn no_output_of_a_card_destroys_another_of_its_files() {
     }
 }
 
-/// A check and a start say the same of an output, and make nothing.
+/// Check and start agree about an output, and the check makes nothing.
 #[test]
-fn an_output_that_cannot_be_made_is_found_by_a_check() {
+fn check_finds_impossible_outputs() {
     let _machine = machine();
     let folder = tempfile::tempdir().unwrap();
     write_capture(&folder.path().join("in.pcapng"));
@@ -331,7 +331,7 @@ fn an_output_that_cannot_be_made_is_found_by_a_check() {
             assert_eq!(launch().start().map(drop).unwrap_err().to_string(), checked);
         }
     }
-    // What an output is until it is whole, and the card's socket, are files, too.
+    // The temporary file of an output and the card's socket are files, too.
     let input = folder.path().join("p.part");
     std::fs::rename(folder.path().join("in.pcapng"), &input).unwrap();
     let before = std::fs::read(&input).unwrap();
@@ -363,7 +363,7 @@ fn an_output_that_cannot_be_made_is_found_by_a_check() {
 }
 
 #[test]
-fn a_fifo_is_no_capture_and_nobody_waits_for_it() {
+fn fifos_are_refused_as_captures() {
     let _machine = machine();
     let folder = tempfile::tempdir().unwrap();
     fifo(folder.path(), "in.pcap");

@@ -1,4 +1,4 @@
-//! What a host side has to say stands in the notes of the run's report.
+//! A host side's messages are in the notes of the run's report.
 
 use picnic_control::Launch;
 use picnic_host::{registries, sections};
@@ -6,7 +6,7 @@ use picnic_testing::{machine, wait_until};
 
 const PACKETS: u64 = 20_000;
 
-/// The notes of a card that has handled all its packets; `fault` is a line of `[wire.fault]`.
+/// The notes of a card after all packets; `fault` is a line of `[wire.fault]`.
 fn notes_with(fault: &str, keys: &str) -> Vec<String> {
     let text = format!(
         "[[wire]]\nport = \"generator\"\npackets = {PACKETS}\nflows = 64\nipv6_share = 0.5\n\
@@ -21,20 +21,20 @@ fn notes_with(fault: &str, keys: &str) -> Vec<String> {
     report.notes
 }
 
-/// Those of the queues.
+/// The notes of the queues.
 fn notes(keys: &str) -> Vec<String> {
     let notes = notes_with("", keys);
     notes.into_iter().filter(|note| note.starts_with("queue ")).collect()
 }
 
-/// The number in front of these words.
+/// The number before these words.
 fn count(note: &str, words: &str) -> u64 {
     let Some((before, _)) = note.split_once(&format!(" {words}")) else { return 0 };
     before.rsplit(' ').next().unwrap().parse().unwrap()
 }
 
 #[test]
-fn the_order_check_is_told_queue_by_queue() {
+fn order_check_reports_each_queue() {
     let _machine = machine();
     let notes = notes("verify_order = true");
     assert_eq!(notes.len(), 2, "{notes:?}");
@@ -49,15 +49,15 @@ fn the_order_check_is_told_queue_by_queue() {
 }
 
 #[test]
-fn a_check_that_nobody_asked_for_is_not_told() {
+fn disabled_order_check_reports_nothing() {
     let _machine = machine();
     assert_eq!(notes(""), [""; 0]);
 }
 
-/// A bit flipped anywhere in a packet, also in its number: the packet is counted as what it is, and
-/// tells of no packets that never were.
+/// A bit flipped anywhere in a packet, also in its number: the packet is counted as damaged, and
+/// implies no missing packets.
 #[test]
-fn corrupted_packets_are_counted_as_such_and_skip_no_others() {
+fn corrupted_packets_are_counted_without_false_gaps() {
     let _machine = machine();
     let notes = notes_with("[wire.fault]\ncorrupt = 0.5\n", "verify_order = true");
     let corrupted: u64 = notes.iter().map(|note| count(note, "corrupted")).sum();
@@ -65,13 +65,13 @@ fn corrupted_packets_are_counted_as_such_and_skip_no_others() {
     let queues: Vec<_> = notes.iter().filter(|note| note.starts_with("queue ")).collect();
     let sum = |words: &str| queues.iter().map(|note| count(note, words)).sum::<u64>();
     let (damaged, unnumbered) = (sum("with a wrong checksum"), sum("without a sequence number"));
-    // Some flips are in bytes that no checksum is over: the packets' numbers are right.
+    // Some flips are in bytes without a checksum: the packets' numbers are right.
     let found = damaged + unnumbered;
     assert!(found > corrupted / 2 && found <= corrupted, "{notes:?}");
     assert!(damaged > unnumbered, "{notes:?}");
     assert_eq!(sum("packets in order") + sum("reordered") + found, PACKETS, "{notes:?}");
     assert_eq!(sum("reordered"), 0, "{notes:?}");
-    // Where the last of a flow were damaged, nothing came that could have skipped them.
+    // If the last packets of a flow were damaged, no later one shows the gap.
     let skipped = sum("skipped");
     assert!(skipped <= found && skipped > found / 2, "{notes:?}");
 }

@@ -1,4 +1,4 @@
-//! The `packet` wire between network namespaces of its own; needs root, iproute2, ping, iperf3.
+//! The `packet` wire between network namespaces; needs root, iproute2, ping, iperf3.
 
 use crate::bridge::{Lab, start, stop};
 use picnic_control::Launch;
@@ -23,7 +23,7 @@ fn bridge(lab: &Lab) -> String {
     format!("{}{}{end}", lab.wire(0), lab.wire(1))
 }
 
-/// Gives both ends an interface in VLAN 7; false if this kernel has none.
+/// Gives both ends an interface in VLAN 7; false if this kernel cannot.
 fn tag(lab: &Lab) -> bool {
     [("a", 1), ("b", 2)].into_iter().all(|(place, number)| {
         let add = format!("ip link add link {place}0 name {place}0.7 type vlan id 7");
@@ -35,8 +35,8 @@ fn tag(lab: &Lab) -> bool {
     })
 }
 
-/// Has each interface's packets received on one core; false if this kernel cannot. Without
-/// it, veth receives a flow that is sent from two cores on both, in an order of its own.
+/// Makes one core receive each interface's packets; false if this kernel cannot. Otherwise veth
+/// receives a flow that is sent from two cores on both, out of order.
 fn keep_order(lab: &Lab) -> bool {
     [("a", "a0"), ("b", "b0"), ("m", "w0"), ("m", "w1")].iter().all(|(place, interface)| {
         let path = format!("/sys/class/net/{interface}/queues/rx-0/rps_cpus");
@@ -48,7 +48,7 @@ fn keep_order(lab: &Lab) -> bool {
     })
 }
 
-/// A counter of the kernel's network stack in a namespace.
+/// A counter of a namespace's network stack.
 fn count(lab: &Lab, place: &str, name: &str) -> Option<u64> {
     let text = lab.run(place, &format!("nstat -asz {name}"));
     let line = text.lines().find(|line| line.split_whitespace().next() == Some(name));
@@ -57,10 +57,10 @@ fn count(lab: &Lab, place: &str, name: &str) -> Option<u64> {
 
 // ---------------------------------------------------------------- tests
 
-/// What is told of wires at the start stands in the report, too, in front of all else.
+/// Warnings about wires at the start come first in the report.
 #[test]
-fn an_interface_that_is_down_is_told_first() {
-    let Some(lab) = lab("an_interface_that_is_down_is_told_first") else { return };
+fn interfaces_that_are_down_are_reported_first() {
+    let Some(lab) = lab("interfaces_that_are_down_are_reported_first") else { return };
     lab.run("m", "ip link set w0 down");
     let text = lab.wire(0) + "[control]\nsocket = \"off\"\n";
     let card = picnic_host::sections().parse(&text, None).unwrap();
@@ -79,7 +79,7 @@ fn a_card_joins_two_namespaces_and_loses_nothing() {
     let running = start(&bridge(&lab)).unwrap();
     lab.run("a", "ping -q -c 20 -i 0.01 -W 2 10.9.0.2");
     lab.run("a", "ping -q -c 20 -i 0.01 -W 2 fd09::2");
-    // Fragments, there and back.
+    // Fragments, both ways.
     lab.run("a", "ping -q -c 20 -i 0.01 -W 2 -s 8000 10.9.0.2");
     let before: u64 = running.view().wires.iter().map(|wire| wire.counters.rx_packets.get()).sum();
     let tcp = lab.iperf("-c 10.9.0.2 -n 64M");
@@ -93,7 +93,7 @@ fn a_card_joins_two_namespaces_and_loses_nothing() {
         assert!(bytes > 5_000_000, "{options}: {bytes}");
     }
     let udp = lab.iperf("-c 10.9.0.2 -n 8M -u -b 50M -l 1400");
-    // Packets may be lost for whom they are, if that one is kept from its core: the kernel counts.
+    // A preempted receiver may lose packets: the kernel counts them.
     let refused = count(&lab, "b", "UdpRcvbufErrors");
     assert!(refused.is_some() && udp["end"]["sum"]["packets"].as_u64() > Some(0), "{udp:#}");
     assert!(udp["end"]["sum"]["lost_packets"].as_u64() <= refused, "{udp:#} {refused:?}");
@@ -101,8 +101,8 @@ fn a_card_joins_two_namespaces_and_loses_nothing() {
     assert_eq!(report.ledger.dropped, 0, "{report:#?}");
     assert_eq!(report.notes, Vec::<String>::new());
     assert_eq!(report.ledger.transmitted, report.ledger.r#in);
-    // Nothing came out of order, so nothing was lost either: what TCP has sent again it sent
-    // because a core was slow. What the receiver itself refused would leave a gap too.
+    // Nothing was out of order, so nothing was lost: TCP resent because a core was slow. Packets
+    // refused by the receiver itself would leave a gap too.
     for place in ["a", "b"] {
         let count = |name| count(&lab, place, name);
         let (gaps, refused) = (count("TcpExtTCPOFOQueue"), count("TcpExtTCPBacklogDrop"));
@@ -111,8 +111,8 @@ fn a_card_joins_two_namespaces_and_loses_nothing() {
 }
 
 #[test]
-fn a_wire_tells_the_speed_of_its_link_and_the_length_of_its_ring() {
-    let name = "a_wire_tells_the_speed_of_its_link_and_the_length_of_its_ring";
+fn wires_report_link_speed_and_ring_length() {
+    let name = "wires_report_link_speed_and_ring_length";
     let Some(lab) = lab(name) else { return };
     let wire = PacketPort::open(&PacketConfig {
         interface: Some("w0".into()),
@@ -121,14 +121,14 @@ fn a_wire_tells_the_speed_of_its_link_and_the_length_of_its_ring() {
         ..PacketConfig::default()
     });
     let arrivals = wire.unwrap().describe().arrivals;
-    // A veth says that it has 10 Gb/s: 84 bytes for each of the shortest frames.
+    // A veth reports 10 Gb/s: 84 bytes for each of the shortest frames.
     assert_eq!((arrivals.rate, arrivals.room), (Rate::Pps(14_880_953), Some(512)));
     assert_eq!(arrivals.origin, "10000 Mb/s, frames of 64 bytes");
 }
 
 #[test]
-fn a_packet_has_the_time_at_which_the_kernel_took_it() {
-    let Some(lab) = lab("a_packet_has_the_time_at_which_the_kernel_took_it") else { return };
+fn packets_carry_the_kernels_receive_time() {
+    let Some(lab) = lab("packets_carry_the_kernels_receive_time") else { return };
     let mut wire = PacketPort::open(&PacketConfig {
         interface: Some("w0".into()),
         namespace: Some(lab.bed.netns("m")),
@@ -139,7 +139,7 @@ fn a_packet_has_the_time_at_which_the_kernel_took_it() {
     let (mut pool, _) = Pool::new(&PoolConfig::default(), 0).unwrap();
     let (counters, ledger, mut burst) = (WireCounters::default(), Ledger::new(0), Burst::new());
     let before = clock.now();
-    // Nobody is there: what goes out is the question who has the address, at once.
+    // Nobody is there: the outgoing packet is the ARP request, at once.
     lab.is_good("a", "ping -c 1 -W 1 10.9.0.77");
     let after = clock.now();
     let_pass(20);
@@ -149,16 +149,16 @@ fn a_packet_has_the_time_at_which_the_kernel_took_it() {
     wire.receive(now, &mut rx);
     drop(rx);
     assert_eq!(counters.stamps_ahead.get(), 0);
-    // The clock of real time may be a little off: it is read beside the other.
+    // The real-time clock may be slightly off: it is read next to the other.
     let off_ns = 5_000_000;
     let mut questions = 0;
     for packet in burst.drain() {
         let ns = packet.received_at().as_nanos();
-        // What IPv6 asks of its own accord may have come before.
+        // IPv6 packets of the kernel itself may have come before.
         if packet.data().get(12..14) == Some(&[0x08, 0x06]) {
             questions += 1;
             assert!(ns + off_ns >= before.as_nanos(), "{ns}");
-            // The question is asked again as long as nobody answers, later ones perhaps after that.
+            // The request is repeated as long as nobody answers.
             assert!(questions != 1 || ns <= after.as_nanos() + off_ns, "{ns}");
         }
         pool.free(packet);
@@ -182,20 +182,20 @@ fn a_card_joins_two_vlans() {
 }
 
 #[test]
-fn what_an_interface_receives_is_counted_and_what_the_machine_sends_is_not() {
+fn only_received_packets_are_counted() {
     let Some(lab) = lab("what_an_interface_receives_is_counted") else { return };
     let card = lab.wire(0) + "[[rx]]\nfunction = \"rss\"\n[host]\nqueues = 2\n";
     let running = start(&card).unwrap();
     let received = || running.view().wires[0].counters.rx_packets.get();
-    // No one answers: the request is repeated.
+    // Nobody answers: the request is repeated.
     lab.is_good("a", "ping -q -c 3 -i 0.1 -w 2 10.9.0.77");
     wait_until("two requests", || received() >= 2);
-    // With the neighbour given, each ping comes; it is for another address than w0's.
+    // With a known neighbour, each ping arrives; it is for another address than w0's.
     lab.run("a", "ip neighbour add 10.9.0.78 lladdr 02:00:00:00:00:78 dev a0");
     let before = received();
     lab.is_good("a", "ping -q -c 10 -i 0.01 -w 1 10.9.0.78");
     assert!(received() >= before + 10);
-    // What the other end sends itself is not the wire's.
+    // Packets that the other end sends itself are not the wire's.
     lab.run("m", "ip address add 10.9.0.99/24 dev w0");
     lab.run("m", "ip neighbour add 10.9.0.55 lladdr 02:00:00:00:00:55 dev w0");
     lab.run("a", "sysctl -qw net.ipv6.conf.all.disable_ipv6=1");
@@ -237,21 +237,21 @@ fn an_interface_is_the_wire_of_one_card() {
 }
 
 #[test]
-fn an_interface_deleted_under_load_is_taken_up_again() {
-    let Some(lab) = lab("an_interface_deleted_under_load_is_taken_up_again") else { return };
+fn interfaces_deleted_under_load_are_reopened() {
+    let Some(lab) = lab("interfaces_deleted_under_load_are_reopened") else { return };
     lab.loses_interfaces(&bridge(&lab));
 }
 
 #[test]
-fn an_interface_that_was_away_in_another_namespace_is_taken_up_again() {
-    const NAME: &str = "an_interface_that_was_away_in_another_namespace_is_taken_up_again";
+fn interfaces_moved_between_namespaces_are_reopened() {
+    const NAME: &str = "interfaces_moved_between_namespaces_are_reopened";
     let Some(lab) = lab(NAME) else { return };
     let running = start(&(lab.wire(0) + "[host]\nmode = \"echo\"\n")).unwrap();
     let index = || lab.bed.within("m", "cat /sys/class/net/w0/ifindex").ok();
     let before = index();
-    // One that has no interface of that index.
+    // There is no interface with this index.
     lab.bed.add_namespace("x").unwrap();
-    // First for long enough to be missed, then for no longer than the command takes.
+    // First long enough to be noticed, then only as long as the command takes.
     for pause in [100, 0] {
         let (here, away) = (lab.bed.netns("m"), lab.bed.netns("x"));
         lab.bed.ip("m", &format!("link set w0 netns {away}")).unwrap();
@@ -259,7 +259,7 @@ fn an_interface_that_was_away_in_another_namespace_is_taken_up_again() {
         lab.bed.ip("x", &format!("link set w0 netns {here}")).unwrap();
         assert_eq!(index(), before, "another index: that is another test");
         lab.run("m", "ip link set w0 up");
-        // The card sends back what it is given: to a host that answers for itself.
+        // The card echoes packets to a host that answers for itself.
         let received = running.view().wires[0].counters.rx_packets.get();
         wait_until("w0 is taken up again", || {
             lab.is_good("a", "ping -q -c 1 -W 1 10.9.0.77");
@@ -271,8 +271,8 @@ fn an_interface_that_was_away_in_another_namespace_is_taken_up_again() {
 }
 
 #[test]
-fn a_card_whose_wire_is_gone_rests_and_ends() {
-    let Some(lab) = lab("a_card_whose_wire_is_gone_rests_and_ends") else { return };
+fn cards_without_their_wire_rest_and_end() {
+    let Some(lab) = lab("cards_without_their_wire_rest_and_end") else { return };
     let load = lab.spawn("a", "ping -q -f 10.9.0.2");
     let running = start(&(lab.wire(0) + "[host]\nmode = \"echo\"\n")).unwrap();
     lab.run("m", "ip link delete w0");
@@ -283,8 +283,8 @@ fn a_card_whose_wire_is_gone_rests_and_ends() {
 }
 
 #[test]
-fn what_is_wrong_with_an_interface_is_said() {
-    let Some(lab) = lab("what_is_wrong_with_an_interface_is_said") else { return };
+fn interface_errors_are_explained() {
+    let Some(lab) = lab("interface_errors_are_explained") else { return };
     lab.run("m", "ip tuntap add dev notether mode tun");
     for (from, to, part) in [
         ("w0", "nosuch", "wire[0].interface: found \"nosuch\", but picnic-"),
@@ -308,8 +308,8 @@ fn what_is_wrong_with_an_interface_is_said() {
 const UNPRIVILEGED: &str = "PICNIC_TEST_UNPRIVILEGED";
 
 #[test]
-fn without_privileges_it_says_which_are_needed() {
-    const NAME: &str = "without_privileges_it_says_which_are_needed";
+fn missing_privileges_are_named() {
+    const NAME: &str = "missing_privileges_are_named";
     let nobody = 65_534;
     if let Ok(namespace) = std::env::var(UNPRIVILEGED) {
         let card = "[[wire]]\nport = \"packet\"\ninterface = \"lo\"\n";

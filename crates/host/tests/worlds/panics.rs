@@ -1,4 +1,4 @@
-//! A function or a host of the user's own that panics ends the run, and says so.
+//! A panic in a user's function or host ends the run, and is reported.
 
 use picnic_control::error::RunError;
 use picnic_control::{Launch, Registries};
@@ -53,7 +53,7 @@ impl HostQueue for FaultyHost {
 static FUNCTIONS: &[Entry<Box<dyn Function>>] = &[Entry::of::<Faulty>()];
 static ATTACHMENTS: &[Entry<Box<dyn HostAttachment>>] = &[Entry::of::<FaultyHost>()];
 
-/// Which thread the run says has panicked.
+/// The thread that panicked, by the run's error.
 fn panicked(card: &str, registries: Registries) -> String {
     let card = CardFile::parse(card, None).unwrap();
     let running = Launch::new(&card, registries).start_alone().unwrap();
@@ -75,7 +75,7 @@ fn a_function_that_panics_ends_the_run() {
 #[test]
 fn a_host_that_panics_ends_the_run() {
     let _machine = machine();
-    // Cores that are handed packets by one that panics do not wait for it for ever.
+    // Cores waiting for packets from one that panics do not wait for ever.
     for system in ["knet", "clas", "napi"] {
         let card = format!("[host]\nattachment = \"faulty\"\nsystem = \"{system}\"\n");
         let registries = Registries { attachments: ATTACHMENTS, ..registries() };

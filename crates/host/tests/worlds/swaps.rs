@@ -1,4 +1,4 @@
-//! Functions from shared objects, replaced while packets flow: many times, and none is lost.
+//! Functions from shared objects, replaced many times under load without loss.
 
 use crate::common::Served;
 use serde_json::json;
@@ -67,7 +67,7 @@ fn compile(folder: &Path, name: &str) {
 }
 
 #[test]
-fn a_thousand_swaps_of_plugins_under_load_keep_every_packet_and_its_order() {
+fn thousand_plugin_swaps_keep_every_packet_in_order() {
     const SWAPS: usize = 1000;
     if Command::new("cc").arg("--version").output().is_err() {
         return picnic_testing::skip("a_thousand_swaps_of_plugins", "there is no C compiler");
@@ -77,7 +77,7 @@ fn a_thousand_swaps_of_plugins_under_load_keep_every_packet_and_its_order() {
         compile(folder.path(), name);
     }
     let path = |name: &str| folder.path().join(format!("{name}.so")).display().to_string();
-    // As fast as this machine makes them, up to a million a second.
+    // As fast as this machine makes them, up to a million per second.
     let card = Served::start(&format!(
         "[[wire]]\nport = \"generator\"\nrate_pps = 1000000\nflows = 64\nsize = 100\n\
          sequence_numbers = true\n[host]\nqueues = 2\nverify_order = true\n\
@@ -98,7 +98,7 @@ fn a_thousand_swaps_of_plugins_under_load_keep_every_packet_and_its_order() {
         "{SWAPS} swaps in {seconds:.1} s: {} packets, {} delivered",
         ledger.r#in, ledger.delivered
     );
-    // What a busy machine sheds is counted by reasons that are no function's.
+    // Packets shed on a busy machine are counted by reasons that no function has.
     let of_machine = ["ring_full", "backlog_full", "pool_exhausted"];
     let functions: Vec<_> =
         report.drops.iter().filter(|(reason, _)| !of_machine.contains(&&***reason)).collect();

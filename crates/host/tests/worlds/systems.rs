@@ -17,7 +17,7 @@ fn card(system: &str, mode: &str) -> CardFile {
 }
 
 #[test]
-fn every_system_delivers_all_packets_in_order_by_all_its_queues() {
+fn every_system_delivers_in_order_on_all_queues() {
     let _machine = machine();
     for system in ["knet", "clas", "napi"] {
         for mode in ["sink", "echo"] {
@@ -39,7 +39,7 @@ fn every_system_delivers_all_packets_in_order_by_all_its_queues() {
 }
 
 #[test]
-fn a_card_that_is_stopped_at_work_has_every_packet_accounted_for() {
+fn cards_stopped_under_load_account_for_every_packet() {
     let _machine = machine();
     for system in ["clas", "napi"] {
         let text = format!(

@@ -1,5 +1,5 @@
-//! The `tap` attachment and the `tap` wire in network namespaces of their own; needs root,
-//! iproute2, ping, iperf3.
+//! The `tap` attachment and the `tap` wire in network namespaces; needs root, iproute2, ping,
+//! iperf3.
 
 use crate::bed;
 use picnic_control::{Launch, Report, Running};
@@ -15,11 +15,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// Namespaces `client`, `card` and `server`; gone when dropped.
+/// Namespaces `client`, `card` and `server`; removed when dropped.
 pub(crate) struct Lab(pub(crate) Testbed, #[allow(dead_code)] picnic_testing::Machine);
 
 impl Lab {
-    /// None if this machine gives none; says so.
+    /// None, with a message, if this machine has no namespaces.
     pub(crate) fn new(test: &str) -> Option<Lab> {
         let machine = machine();
         let bed = bed::testbed(test, &["client", "card", "server"], &["ip", "/dev/net/tun"])?;
@@ -64,13 +64,13 @@ impl Lab {
         )
     }
 
-    /// iperf3 from `client` to `server`: bytes received.
+    /// iperf3 from `client` to `server`; returns bytes received.
     pub(crate) fn iperf(&self, options: &str) -> u64 {
-        // It exits well even if the server was not listening yet. A server that had a connection
-        // which came to nothing has no other: each try has its own.
+        // It succeeds even if the server was not listening yet. A server whose only connection
+        // failed gets no other, so each try has its own.
         wait_for("iperf3 has a report", || {
             let _server = self.0.start("server", &["iperf3", "-s", "-1"], &[]).unwrap();
-            // What is on its way fits into the card's rings, if a core is kept from emptying them.
+            // Packets in flight fit in the card's rings, if a core is preempted.
             let command = format!("timeout 20 iperf3 -J -w 256K {options}");
             let text = self.within("client", &command).ok()?;
             let report = serde_json::from_str::<serde_json::Value>(&text).ok()?;
@@ -82,16 +82,16 @@ impl Lab {
         })
     }
 
-    /// Pings an address ten milliseconds apart: each is answered, however late.
+    /// Pings an address every ten milliseconds: each is answered, however late.
     ///
-    /// The kernel counts the answers: `ping` itself takes for lost a last one that comes later than
-    /// twice the slowest before it, which is soon on a busy machine.
+    /// The kernel counts the answers: `ping` itself counts a last answer as lost if it takes more
+    /// than twice the slowest before it, which happens easily on a busy machine.
     #[track_caller]
     pub(crate) fn pings(&self, place: &str, count: u64, address: &str) {
         let answers =
             || self.count(place, "IcmpInEchoReps") + self.count(place, "Icmp6InEchoReplies");
         let before = answers();
-        // It fails if none came in time, which is for the count to say.
+        // It fails if none came in time; the count decides that.
         let _ = self.within(place, &format!("ping -q -i 0.01 -c {count} {address}"));
         wait_until("every ping is answered", || answers() >= before + count);
         assert_eq!(answers(), before + count, "more answers than pings");
@@ -120,8 +120,8 @@ pub(crate) fn stop(running: Box<dyn Running>) -> Report {
 // ---------------------------------------------------------------- tests
 
 #[test]
-fn the_kernel_receives_all_that_is_delivered() {
-    let Some(lab) = Lab::new("the_kernel_receives_all_that_is_delivered") else { return };
+fn kernel_receives_all_delivered_packets() {
+    let Some(lab) = Lab::new("kernel_receives_all_delivered_packets") else { return };
     let wire = "[[wire]]\nport = \"generator\"\npackets = 20000\n[[rx]]\nfunction = \"rss\"\n";
     let keys =
         "mac = \"02:00:00:00:88:01\"\nmtu = 1400\naddresses = [\"10.88.0.1/24\", \"fd88::1/64\"]";
@@ -139,27 +139,27 @@ fn the_kernel_receives_all_that_is_delivered() {
     let report = stop(running);
     assert_eq!((report.ledger.delivered, report.ledger.dropped), (20000, 0), "{report:#?}");
     assert!(report.queues.iter().all(|queue| queue.packets > 5000), "{report:#?}");
-    // The interface has gone with the card.
+    // The interface was removed with the card.
     assert!(!lab.ip("server", "link").contains("h0"));
 }
 
-/// The kernel takes up IPv6 addresses by and by: the first packets for one would be lost.
+/// The kernel enables IPv6 addresses after a delay: the first packets would be lost.
 #[test]
-fn an_address_is_in_use_when_the_card_starts() {
-    let Some(lab) = Lab::new("an_address_is_in_use_when_the_card_starts") else { return };
+fn addresses_work_when_the_card_starts() {
+    let Some(lab) = Lab::new("addresses_work_when_the_card_starts") else { return };
     let wire = "[[wire]]\nport = \"generator\"\npackets = 1\n";
     let namespace = std::fs::File::open(format!("/run/netns/{}", lab.netns("server"))).unwrap();
     for round in 1..20_u16 {
         let address = Ipv6Addr::new(0xfd88, 0, 0, 0, 0, 0, 0, round);
         let card = lab.host(&format!("addresses = [\"{address}/64\"]"));
         let running = run(&format!("{wire}{card}")).unwrap();
-        // At once, within this process: another one would take as long as the kernel.
+        // At once, within this process: another would take as long as the kernel.
         let bound = std::thread::scope(|scope| {
             let within = scope.spawn(|| {
                 let kind = Some(rustix::thread::LinkNameSpaceType::Network);
                 rustix::thread::move_into_link_name_space(namespace.as_fd(), kind).unwrap();
                 let socket = UdpSocket::bind("[::]:0").unwrap();
-                // To itself: no route leads there before.
+                // To itself: no route existed before.
                 socket.connect((address, 9)).map(|()| socket.local_addr().unwrap().ip())
             });
             within.join().unwrap()
@@ -169,10 +169,10 @@ fn an_address_is_in_use_when_the_card_starts() {
     }
 }
 
-/// The kernel's own VXLAN device at the other end, over IPv4 and over IPv6.
+/// The kernel's own VXLAN device at the other end, over IPv4 and IPv6.
 #[test]
-fn a_tunnel_ends_at_the_card_and_begins_there() {
-    let Some(lab) = Lab::new("a_tunnel_ends_at_the_card_and_begins_there") else { return };
+fn card_terminates_kernel_tunnels() {
+    let Some(lab) = Lab::new("card_terminates_kernel_tunnels") else { return };
     lab.join();
     let links: serde_json::Value =
         serde_json::from_str(&lab.ip("client", "-j link show c0")).unwrap();
@@ -183,13 +183,13 @@ fn a_tunnel_ends_at_the_card_and_begins_there() {
             "ip link add vx0 type vxlan id 42 local {remote} remote {local} dstport 4789 dev c0"
         );
         if let Err(error) = lab.within("client", &vxlan) {
-            return skip("a_tunnel_ends_at_the_card_and_begins_there", &error);
+            return skip("card_terminates_kernel_tunnels", &error);
         }
         // Behind the card nobody answers for the outer address.
         lab.ip("client", &format!("neighbour replace {local} lladdr {card} dev c0"));
         lab.ip("client", "address add 10.99.0.2/24 dev vx0");
         lab.ip("client", "address add fd99::2/64 dev vx0 nodad");
-        // What the kernel would cut behind its tunnel no packet socket can describe.
+        // A packet socket cannot describe packets that the kernel would segment inside its tunnel.
         lab.ip("client", "link set vx0 up mtu 1400 gso_max_segs 1");
         let host = lab.host("mtu = 1400\naddresses = [\"10.99.0.1/24\", \"fd99::1/64\"]");
         let off = format!(
@@ -215,8 +215,8 @@ fn a_tunnel_ends_at_the_card_and_begins_there() {
     }
 }
 
-/// Clients on wires of their own, in one network: each is answered on its own wire, and a wire that
-/// is pulled out and put back loses nothing but its own.
+/// Clients on separate wires of one network: each is answered on its own wire, and a wire that is
+/// pulled out and put back loses only its own packets.
 #[test]
 fn each_client_is_answered_on_its_own_wire() {
     let Some(lab) = Lab::new("each_client_is_answered_on_its_own_wire") else { return };
@@ -242,10 +242,10 @@ fn each_client_is_answered_on_its_own_wire() {
         ping(n);
         wait_until("all that was sent is counted", || sent(n) >= before[n] + 30);
         let by: Vec<_> = (0..3).map(|wire| sent(wire) - before[wire]).collect();
-        // Nothing but a few frames to all.
+        // Only a few broadcast frames.
         assert!((0..3).all(|wire| wire == n || by[wire] < 15), "{by:?}");
     }
-    // Without its carrier a wire is no longer used; the others are as before, and it comes back.
+    // A wire without carrier is not used; the others are unaffected, and it returns.
     lab.ip("client1", "link set c0 down");
     ping(0);
     lab.ip("client1", "link set c0 up");
@@ -277,8 +277,8 @@ fn unmodified_programs_talk_through_the_card() {
 }
 
 impl Lab {
-    /// Has the veth's packets received on one core: it receives a flow that is sent from two
-    /// cores on both otherwise, in an order of its own. False if this kernel cannot.
+    /// Makes one core receive the veth's packets: otherwise it receives a flow that is sent from
+    /// two cores on both, out of order. False if this kernel cannot.
     fn keep_order(&self) -> bool {
         [("client", "c0"), ("card", "w0")].iter().all(|(place, interface)| {
             let path = format!("/sys/class/net/{interface}/queues/rx-0/rps_cpus");
@@ -291,7 +291,7 @@ impl Lab {
         })
     }
 
-    /// A counter of the kernel's network stack in a namespace.
+    /// A counter of a namespace's network stack.
     pub(crate) fn count(&self, place: &str, name: &str) -> u64 {
         let text = self.within(place, &format!("nstat -asz {name}")).unwrap();
         let line = text.lines().find(|line| line.split_whitespace().next() == Some(name));
@@ -299,11 +299,11 @@ impl Lab {
     }
 }
 
-/// Datagrams of one flow to each port, every second one in fragments, from one place to another: how
-/// many came after a later one.
+/// Datagrams of one flow to each port, every second one in fragments; returns how many arrived
+/// after a later one.
 fn overtaken(lab: &Lab, from: &str, (to, address): (&str, &str), ports: Range<u16>) -> u32 {
     const DATAGRAMS: u32 = 320;
-    /// On their way at a time: what every queue and socket has room for.
+    /// Datagrams in flight: every queue and socket has room for them.
     const WINDOW: u32 = 8;
     let within = |place: &str| {
         let namespace = std::fs::File::open(format!("/run/netns/{}", lab.netns(place))).unwrap();
@@ -324,7 +324,7 @@ fn overtaken(lab: &Lab, from: &str, (to, address): (&str, &str), ports: Range<u1
                     let number = u32::from_be_bytes(*buffer.first_chunk().unwrap());
                     late += u32::from(number < newest);
                     newest = newest.max(number);
-                    // Nobody waits for the last ones.
+                    // The last ones are not waited for.
                     let _ = ready.send(());
                 }
                 late
@@ -349,9 +349,9 @@ fn overtaken(lab: &Lab, from: &str, (to, address): (&str, &str), ports: Range<u1
     ports.map(one).sum()
 }
 
-/// `rss` takes a flow's fragments to the queue of its whole datagrams. From the host it is the
-/// kernel that chooses the queue of its interface, by ports where there are any: with more than
-/// one, a fragment may take another than the datagram before it, and overtakes it.
+/// `rss` steers a flow's fragments to the queue of its whole datagrams. From the host, the kernel
+/// chooses the queue by ports if present: with more than one queue, a fragment may take another
+/// queue than the previous datagram, and overtake it.
 #[test]
 fn datagrams_in_fragments_and_whole_ones_keep_their_order_in_one_queue() {
     const NAME: &str = "datagrams_in_fragments_and_whole_ones_keep_their_order_in_one_queue";
@@ -376,10 +376,10 @@ fn datagrams_in_fragments_and_whole_ones_keep_their_order_in_one_queue() {
 }
 
 #[test]
-fn bulk_transfers_are_neither_cut_short_nor_reordered_by_the_card() {
-    const NAME: &str = "bulk_transfers_are_neither_cut_short_nor_reordered_by_the_card";
-    // Without super-frames the kernel hands over forty packets in place of one: what does not fit
-    // into the queue of the interface it drops, without a word to the sender.
+fn bulk_transfers_are_not_lost_or_reordered() {
+    const NAME: &str = "bulk_transfers_are_not_lost_or_reordered";
+    // Without super-frames the kernel sends forty packets instead of one, and silently drops those
+    // that do not fit in the interface's queue.
     for keys in ["", "super_frames = false"] {
         let Some(lab) = Lab::new(NAME) else { return };
         lab.join();
@@ -392,8 +392,8 @@ fn bulk_transfers_are_neither_cut_short_nor_reordered_by_the_card() {
         {
             let bytes = lab.iperf(options);
             assert!(bytes > 5_000_000, "{keys} {options}: {bytes}");
-            // A segment behind a gap: one before it was lost or overtaken. What the receiver
-            // itself could not queue is no fault of the card's.
+            // A segment after a gap: one before it was lost or overtaken. Packets that the receiver
+            // could not queue are not the card's fault.
             let gaps = lab.count(receiver, "TcpExtTCPOFOQueue");
             let refused = lab.count(receiver, "TcpExtTCPBacklogDrop")
                 + lab.count(receiver, "TcpExtTCPRcvQDrop");
@@ -415,23 +415,24 @@ fn bulk_transfers_are_neither_cut_short_nor_reordered_by_the_card() {
     }
 }
 
-/// How the thread of a card's first target core is scheduled: policy and real-time priority.
+/// Scheduling policy and real-time priority of a card's first target thread.
 fn scheduling(running: &dyn Running) -> Option<(u32, u32)> {
-    // Other tests' cards have threads of the same name.
+    // Other tests' cards have threads with the same name.
     let thread = running.monitor().report().target_cores[0].thread?;
     let stat = std::fs::read_to_string(format!("/proc/self/task/{thread}/stat")).ok()?;
-    // The name stands in brackets, and field 3 behind it.
+    // The name is in brackets, and field 3 follows it.
     let (_, after) = stat.rsplit_once(')')?;
     let fields: Vec<_> = after.split_whitespace().collect();
     let field = |number: usize| fields.get(number - 3)?.parse().ok();
     Some((field(41)?, field(40)?))
 }
 
-/// SCHED_RR at the lowest real-time priority, and SCHED_OTHER: what a target's thread may have.
+/// SCHED_RR at the lowest real-time priority, and SCHED_OTHER: the two options of a target's
+/// thread.
 const REAL_TIME: (u32, u32) = (2, 1);
 const ORDINARY: (u32, u32) = (0, 0);
 
-/// A thread of ordinary priority on one core, which counts as fast as it can; ends when dropped.
+/// A thread of ordinary priority on one core that counts as fast as it can; ends when dropped.
 struct Beside(Arc<(AtomicUsize, AtomicBool)>, Option<std::thread::JoinHandle<()>>);
 
 impl Beside {
@@ -462,12 +463,12 @@ impl Drop for Beside {
 }
 
 #[test]
-fn the_target_routine_preempts_but_starves_nobody() {
-    const NAME: &str = "the_target_routine_preempts_but_starves_nobody";
+fn target_routine_preempts_without_starving_others() {
+    const NAME: &str = "target_routine_preempts_without_starving_others";
     let Some(lab) = Lab::new(NAME) else { return };
     let core = picnic_machine::topology::cores()[0];
     let cores = format!("target_cores = [{core}, {core}]");
-    // Without packets it waits at the priority that was asked for, the lowest that preempts.
+    // Without packets it waits at the configured priority, the lowest that preempts.
     let quiet = "[[wire]]\nport = \"generator\"\nrate_pps = 10\n";
     let running = run(&format!("{quiet}{}", lab.host(&cores))).unwrap();
     let of_core = || running.monitor().report().target_cores[0].clone();
@@ -479,7 +480,7 @@ fn the_target_routine_preempts_but_starves_nobody() {
     }
     wait_until("asleep, to preempt when woken", || scheduling(&*running) == Some(REAL_TIME));
     wait_until("woken", || of_core().wakeups > 1);
-    // It may step up again once the process has given up its privileges.
+    // It may step up again after the process has dropped its privileges.
     let limit = rustix::process::getrlimit(rustix::process::Resource::Rtprio).current;
     let may_raise = rustix::thread::capabilities(None).unwrap().effective;
     let may_raise = may_raise.contains(rustix::thread::CapabilitySet::SYS_RESOURCE);
@@ -487,8 +488,8 @@ fn the_target_routine_preempts_but_starves_nobody() {
     assert!(is_enough || !may_raise, "{limit:?}");
     let report = stop(running);
     assert_eq!((&*report.target_cores[0].priority, report.notes.len()), ("real-time", 0));
-    // All that the kernel can take: the target core is never done. The kernel's own limit on
-    // real-time threads, as it was found, is not what lets others run: the thread steps down.
+    // As much as the kernel can take: the target core is always busy. The thread steps down before
+    // the kernel's own limit on real-time threads applies.
     let limit = "/proc/sys/kernel/sched_rt_runtime_us";
     let limited = std::fs::read_to_string(limit).ok();
     let flood = "[[wire]]\nport = \"generator\"\n[[rx]]\nfunction = \"rss\"\n";
@@ -512,12 +513,12 @@ fn the_target_routine_preempts_but_starves_nobody() {
 }
 
 #[test]
-fn the_watchdog_ends_a_routine_that_is_not_masked_and_says_so() {
-    const NAME: &str = "the_watchdog_ends_a_routine_that_is_not_masked_and_says_so";
+fn watchdog_ends_unmasked_routines_with_a_note() {
+    const NAME: &str = "watchdog_ends_unmasked_routines_with_a_note";
     let Some(lab) = Lab::new(NAME) else { return };
     let core = picnic_machine::topology::cores()[0];
     let keys = format!("target_cores = [{core}, {core}]\nring_size = 4096\nwatchdog_ms = 3");
-    // All that the kernel can take, and the stretch limit of masked routines does not hold.
+    // As much as the kernel can take, and the limit of masked routines does not apply.
     let flood = "[[wire]]\nport = \"generator\"\n[[rx]]\nfunction = \"rss\"\n";
     let beside = Beside::start(core);
     let running =
@@ -553,7 +554,7 @@ fn large_packets_pass() {
 }
 
 #[test]
-fn the_kernel_takes_no_packets_of_an_interface_that_is_down_or_gone() {
+fn packets_for_missing_interfaces_are_counted() {
     let Some(lab) = Lab::new("the_kernel_takes_no_packets_of_an_interface") else { return };
     let wire = "[[wire]]\nport = \"generator\"\nrate_pps = 20000\n";
     let running = run(&format!("{wire}{}", lab.host("up = false"))).unwrap();
@@ -578,8 +579,8 @@ fn between_taps(lab: &Lab, wire: &str, host: &str) -> String {
 }
 
 #[test]
-fn a_tap_is_a_wire_too_and_super_frames_pass_whole() {
-    let Some(lab) = Lab::new("a_tap_is_a_wire_too_and_super_frames_pass_whole") else { return };
+fn tap_works_as_a_wire_with_super_frames() {
+    let Some(lab) = Lab::new("tap_works_as_a_wire_with_super_frames") else { return };
     let running = run(&between_taps(&lab, "mac = \"02:00:00:00:88:02\"", "")).unwrap();
     assert!(lab.ip("client", "address show dev c0").contains("02:00:00:00:88:02"));
     for address in ["10.88.0.1", "fd88::1"] {
@@ -589,7 +590,7 @@ fn a_tap_is_a_wire_too_and_super_frames_pass_whole() {
     for options in ["-c 10.88.0.1 -n 32M", "-c 10.88.0.1 -n 32M -R", "-c fd88::1 -n 32M -P 4"] {
         let before = received();
         let bytes = lab.iperf(options);
-        // Segments of 1448 bytes, each acknowledged, would be some 1000 bytes a packet.
+        // Segments of 1448 bytes, each acknowledged, would average some 1000 bytes per packet.
         let packets = received() - before;
         assert!(bytes > 5_000_000 && bytes / packets > 3000, "{options}: {bytes} in {packets}");
     }
@@ -599,8 +600,8 @@ fn a_tap_is_a_wire_too_and_super_frames_pass_whole() {
 }
 
 #[test]
-fn a_wire_that_takes_no_super_frames_is_given_none() {
-    let Some(lab) = Lab::new("a_wire_that_takes_no_super_frames_is_given_none") else { return };
+fn wires_without_super_frames_get_none() {
+    let Some(lab) = Lab::new("wires_without_super_frames_get_none") else { return };
     let running = run(&between_taps(&lab, "super_frames = false", "super_frames = false")).unwrap();
     for options in ["-c 10.88.0.1 -n 32M", "-c 10.88.0.1 -n 32M -R"] {
         assert!(lab.iperf(options) > 1_000_000);
@@ -612,8 +613,8 @@ fn a_wire_that_takes_no_super_frames_is_given_none() {
     stop(running);
 }
 
-/// A program that makes a TAP device that stays, and keeps its own queue of it, which has no
-/// headers in front of packets: TUNSETIFF with IFF_TAP, IFF_NO_PI and IFF_MULTI_QUEUE, TUNSETPERSIST.
+/// A program that makes a persistent TAP device and keeps its own queue of it, without headers
+/// before packets: TUNSETIFF with IFF_TAP, IFF_NO_PI and IFF_MULTI_QUEUE, TUNSETPERSIST.
 fn hold(name: &str) -> String {
     format!(
         "import fcntl, struct, time\n\
@@ -625,10 +626,10 @@ fn hold(name: &str) -> String {
 }
 
 #[test]
-fn interfaces_deleted_under_load_are_counted_and_taken_up_again() {
-    const NAME: &str = "interfaces_deleted_under_load_are_counted_and_taken_up_again";
+fn tap_interfaces_deleted_under_load_are_reopened() {
+    const NAME: &str = "tap_interfaces_deleted_under_load_are_reopened";
     let Some(lab) = Lab::new(NAME) else { return };
-    // With a MAC of its own each is known to the other side when it comes back.
+    // With its own MAC, the other side still knows each when it returns.
     let (wire, host) = ("mac = \"02:00:00:00:88:02\"", "mac = \"02:00:00:00:88:01\"");
     let running = run(&between_taps(&lab, wire, host)).unwrap();
     let pings = || lab.within("client", "ping -q -c 1 -W 1 10.88.0.1").is_ok();
@@ -643,15 +644,15 @@ fn interfaces_deleted_under_load_are_counted_and_taken_up_again() {
         let polls = |running: &dyn Running| {
             running.view().queues.iter().map(|queue| queue.target.polls.get()).sum::<u64>()
         };
-        // Without its interface a queue rests.
+        // A queue without its interface rests.
         let _ = load.unwrap().wait();
         let before = polls(&*running);
         let_pass(300);
         let polled = polls(&*running) - before;
         assert!(polled < 1000, "{polled} looks at queues whose interface is gone");
         assert!(!pings());
-        // One of its name, made by somebody else, is the card's again, as the card file has it,
-        // once its maker has done with it.
+        // A device of the same name, made by another program, becomes the card's, with the card
+        // file's settings, once its maker releases it.
         let maker = lab.0.start(place, &["python3", "-c", &hold(name)], &[]).unwrap();
         wait_until("it is there", || lab.within(place, &format!("ip link show {name}")).is_ok());
         let_pass(200);
@@ -676,13 +677,13 @@ fn neighbour(lab: &Lab, address: &str) -> Option<String> {
 }
 
 #[test]
-fn neighbours_are_told_where_a_card_that_starts_is() {
-    let Some(lab) = Lab::new("neighbours_are_told_where_a_card_that_starts_is") else { return };
+fn starting_cards_announce_their_address() {
+    let Some(lab) = Lab::new("starting_cards_announce_their_address") else { return };
     lab.join();
     let card = lab.wire() + &lab.host("addresses = [\"10.88.0.1/24\", \"fd88::1/64\"]");
     let mut seen = Vec::new();
     for _ in 0..2 {
-        // What a card that was here before has left in a neighbour's table.
+        // The entry that an earlier card left in a neighbour's table.
         for address in ["10.88.0.1", "fd88::1"] {
             let known =
                 format!("neigh replace {address} lladdr 02:00:00:00:00:99 dev c0 nud stale");
@@ -703,13 +704,13 @@ fn neighbours_are_told_where_a_card_that_starts_is() {
 }
 
 #[test]
-fn a_persistent_interface_stays_and_is_taken_up_again() {
+fn persistent_interfaces_stay_and_are_reopened() {
     let Some(lab) = Lab::new("a_persistent_interface_stays") else { return };
     let wire = "[[wire]]\nport = \"generator\"\npackets = 10\n";
     let card = format!("{wire}{}", lab.host("persistent = true\naddresses = [\"10.88.0.1/24\"]"));
     for _ in 0..2 {
         let running = run(&card).unwrap();
-        // Whoever is second finds it taken.
+        // The second card finds it in use.
         let error = refused(&card);
         assert!(error.contains("host.name: found \"h0\"") && error.contains("in use"), "{error}");
         stop(running);
@@ -717,7 +718,7 @@ fn a_persistent_interface_stays_and_is_taken_up_again() {
     }
 }
 
-/// What the kernel's receive packet steering has of the first queue, as a number.
+/// The kernel's receive packet steering mask of the first queue.
 fn steering(lab: &Lab) -> u64 {
     // `ip netns exec` shows the attributes of the namespace's own interfaces.
     let text = lab.within("server", "cat /sys/class/net/h0/queues/rx-0/rps_cpus").unwrap();
@@ -725,8 +726,8 @@ fn steering(lab: &Lab) -> u64 {
 }
 
 #[test]
-fn the_kernel_spreads_flows_over_the_cores_that_are_named() {
-    let Some(lab) = Lab::new("the_kernel_spreads_flows_over_the_cores_that_are_named") else {
+fn kernel_steering_uses_the_given_cores() {
+    let Some(lab) = Lab::new("kernel_steering_uses_the_given_cores") else {
         return;
     };
     lab.join();
@@ -737,7 +738,7 @@ fn the_kernel_spreads_flows_over_the_cores_that_are_named() {
     let host = lab.host(&format!("{keys}rps_cores = [{last}]")).replace("queues = 2", "queues = 1");
     let running = run(&format!("{wire}{host}")).unwrap();
     assert_eq!(steering(&lab), 1 << last);
-    // The kernel counts what other cores were handed.
+    // The kernel counts packets handed to other cores.
     let handed = || {
         let text = std::fs::read_to_string("/proc/net/softnet_stat").unwrap();
         let columns = text.lines().map(|line| {
@@ -748,8 +749,8 @@ fn the_kernel_spreads_flows_over_the_cores_that_are_named() {
     };
     let before = handed();
     lab.pings("client", 20, "10.88.0.1");
-    // More than the sockets of both ends hold: what is still under way when the client is done,
-    // its server does not count.
+    // More than the sockets of both ends hold: the server does not count packets still in flight
+    // when the client is done.
     assert!(lab.iperf("-c 10.88.0.1 -n 128M -P 4") > 4_000_000);
     if first != last {
         assert!(handed() > before, "no core was handed anything");
@@ -760,8 +761,8 @@ fn the_kernel_spreads_flows_over_the_cores_that_are_named() {
 }
 
 #[test]
-fn what_an_interface_that_stays_was_steered_to_is_taken_back() {
-    let Some(lab) = Lab::new("what_an_interface_that_stays_was_steered_to_is_taken_back") else {
+fn steering_of_persistent_interfaces_is_undone() {
+    let Some(lab) = Lab::new("steering_of_persistent_interfaces_is_undone") else {
         return;
     };
     let core = picnic_machine::topology::cores()[0];
@@ -776,8 +777,8 @@ fn what_an_interface_that_stays_was_steered_to_is_taken_back() {
 }
 
 #[test]
-fn what_cannot_be_had_is_said_with_its_key() {
-    let Some(lab) = Lab::new("what_cannot_be_had_is_said_with_its_key") else { return };
+fn missing_resource_error_names_its_key() {
+    let Some(lab) = Lab::new("missing_resource_error_names_its_key") else { return };
     let wire = "[[wire]]\nport = \"generator\"\npackets = 10\n";
     lab.ip("server", "link add h0 type veth peer name h1");
     let error = refused(&format!("{wire}{}", lab.host("")));

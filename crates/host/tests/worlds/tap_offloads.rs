@@ -1,7 +1,8 @@
-//! Offloads by the card's functions, under real traffic of the kernel's own network stack.
+//! Offloads by the card's functions, under real traffic of the kernel's network stack.
 //!
-//! What leaves by the wire is recorded and judged by tshark, as another's reader of the standards.
-//! Needs root, iproute2, ping, iperf3 and python3; the recordings also tcpdump and tshark.
+//! Packets leaving on the wire are recorded and checked with tshark, an independent implementation
+//! of the standards. Needs root, iproute2, ping, iperf3 and python3; the recordings also tcpdump
+//! and tshark.
 
 use crate::tap_host::{Lab, run, stop};
 use picnic_control::Running;
@@ -16,12 +17,12 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::Command;
 
-/// In the last packet of a recording.
+/// Payload of the last packet of a recording.
 const LAST: &[u8; 16] = b"picnic-ends-here";
-/// Sizes of the datagrams that come back beside the stream; over IPv6 the last is two fragments.
+/// Sizes of the datagrams echoed besides the stream; over IPv6 the last is two fragments.
 const DATAGRAMS: [usize; 8] = [1, 2, 63, 64, 500, 1001, 1400, 1472];
 
-/// Sends back what it is sent, first the stream, then datagrams of all sizes.
+/// Echoes the stream, then datagrams of all sizes.
 const ECHO: &str = "import socket, sys\n\
     listener = socket.create_server(('::', 5000), family=socket.AF_INET6, dualstack_ipv6=True)\n\
     datagrams = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)\n\
@@ -35,8 +36,8 @@ const ECHO: &str = "import socket, sys\n\
     \x20       datagrams.sendto(bytes(data[:int(size)]), (address[0], 5001, 0, 0))\n\
     \x20   stream.close()\n";
 
-/// Sends a file, and writes down what comes back. Datagrams come in any order: each tx queue has its
-/// own, and fragments are in the queue of no flow.
+/// Sends a file, and records the echo. Datagrams arrive in any order: each tx queue has its own,
+/// and fragments are in the queue of no flow.
 const ASK: &str = "import socket, sys, threading\n\
     address, sent, came, sizes = sys.argv[1], sys.argv[2], sys.argv[3], sys.argv[4:]\n\
     datagrams = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)\n\
@@ -52,7 +53,7 @@ const ASK: &str = "import socket, sys, threading\n\
     came = sorted((datagrams.recv(2000) for size in sizes), key=len)\n\
     assert came == [data[:int(size)] for size in sizes], [len(it) for it in came]\n";
 
-/// So many bytes without a pattern.
+/// Random bytes.
 fn noise(count: usize) -> Vec<u8> {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let mut next = || {
@@ -69,7 +70,7 @@ impl Lab {
         self.0.folder().join(name)
     }
 
-    /// Sends megabytes from `client` to an address and back: not one bit may be another.
+    /// Sends megabytes from `client` to an address and back: every bit must match.
     fn echo(&self, address: &str, data: &[u8]) {
         let sizes: Vec<_> = DATAGRAMS.iter().map(usize::to_string).collect();
         let words = ["python3", "-c", ECHO].into_iter().chain(sizes.iter().map(String::as_str));
@@ -85,7 +86,7 @@ impl Lab {
         assert!(std::fs::read(self.file("came")).unwrap() == data, "{address}: other bytes");
     }
 
-    /// Records what an interface sends or receives, if there is who can.
+    /// Records packets of an interface, if tcpdump is available.
     fn record(&self, place: &str, options: &[&str], name: &str) -> Option<(Program, PathBuf)> {
         for tool in ["tcpdump", "tshark"] {
             if let Err(error) = Command::new(tool).arg("--version").output() {
@@ -95,14 +96,14 @@ impl Lab {
             }
         }
         let path = self.file(name);
-        // With room for all of it, whoever else has the core; written packet by packet.
+        // Large enough for everything, even if preempted; written packet by packet.
         let words = ["tcpdump", "-Z", "root", "-U", "-B", "65536", "-w", path.to_str().unwrap()];
         let tcpdump = self.0.start(place, &[&words, options].concat(), &[]).unwrap();
         wait_until("tcpdump listens", || tcpdump.last_words().contains("listening on"));
         Some((tcpdump, path))
     }
 
-    /// Ends a recording behind a last ping of `client`; what tshark reads of it.
+    /// Ends a recording after a last ping of `client`; returns tshark's view of it.
     fn recorded(&self, (tcpdump, path): (Program, PathBuf), address: &str) -> Recording {
         let last: String = LAST.iter().map(|byte| format!("{byte:02x}")).collect();
         wait_for("the last packet is recorded", || {
@@ -130,19 +131,19 @@ impl Recording {
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// The packets for which this is so, a line for each.
+    /// The packets that match a filter, a line each.
     fn those(&self, filter: &str) -> Vec<String> {
         self.tshark(&["-Y", filter]).lines().map(str::to_owned).collect()
     }
 
-    /// No packet is longer than the link carries, and no checksum is wrong; how many of TCP and UDP
-    /// are right.
+    /// Checks that no packet is longer than the link allows and no checksum is wrong; returns the
+    /// number of valid TCP and UDP packets.
     fn right(&self) -> [usize; 2] {
         for layer in ["ip", "tcp", "udp", "icmp", "icmpv6"] {
             let bad = self.those(&format!("{layer}.checksum.status == 0"));
             assert_eq!(bad, [""; 0], "{layer}");
         }
-        // Of lengths that disagree, and of segments that overlap with other bytes in them.
+        // Lengths that disagree, and overlapping segments with different bytes.
         for wrong in [
             "ip.len > 1500 || ipv6.plen > 1460",
             "ip.bogus_ip_length || ip.bogus_header_length",
@@ -153,7 +154,7 @@ impl Recording {
         ["tcp", "udp"].map(|layer| self.those(&format!("{layer}.checksum.status == 1")).len())
     }
 
-    /// What each end of each echo has sent, if it is recorded.
+    /// The bytes sent by each end of each echo, if recorded.
     fn streams(&self) -> Vec<Vec<u8>> {
         let numbers = self.tshark(&["-Y", "tcp.port == 5000", "-T", "fields", "-e", "tcp.stream"]);
         let numbers: BTreeSet<_> = numbers.lines().collect();
@@ -168,7 +169,7 @@ impl Recording {
         let text = self.tshark(&["-q", "-z", &format!("follow,tcp,raw,{number}")]);
         let mut ends = [Vec::new(), Vec::new()];
         for line in text.lines() {
-            // What the second end sent is further to the right.
+            // Data of the second end is indented.
             let (end, digits) = line.strip_prefix('\t').map_or((0, line), |digits| (1, digits));
             if digits.bytes().all(|byte| byte.is_ascii_hexdigit()) {
                 let value = |digit: u8| char::from(digit).to_digit(16).unwrap_or_default() as u8;
@@ -180,7 +181,7 @@ impl Recording {
     }
 }
 
-/// What the functions of a card's rx chain count, each asked at its place.
+/// Counters of functions in a card's rx chain, by position.
 fn counts<const N: usize>(running: &mut Box<dyn Running>, asked: [(&str, usize); N]) -> [Value; N] {
     let mut controller = running.control().unwrap().controller;
     asked.map(|(name, position)| {
@@ -201,11 +202,11 @@ fn counts<const N: usize>(running: &mut Box<dyn Running>, asked: [(&str, usize);
 const ADDRESSES: [&str; 2] = ["10.88.0.1", "fd88::1"];
 const ECHOED: usize = 4 << 20;
 
-/// What recorded echoes by both addresses must have been: streams of these bytes, from one end each
-/// or both, in segments cut by the card.
+/// Checks recorded echoes of both addresses: streams of these bytes, from one end each or both, in
+/// segments cut by the card.
 fn assert_sent(recording: &Recording, ends: usize, data: &[u8]) {
     let [tcp, udp] = recording.right();
-    // In segments of 1448 bytes each stream is 2897 packets.
+    // In segments of 1448 bytes each stream has 2897 packets.
     assert!(tcp > ADDRESSES.len() * (ECHOED / 1460), "{tcp} right checksums of TCP");
     assert!(udp >= ADDRESSES.len() * DATAGRAMS.len(), "{udp} right checksums of UDP");
     let streams = recording.streams();
@@ -216,13 +217,13 @@ fn assert_sent(recording: &Recording, ends: usize, data: &[u8]) {
 }
 
 #[test]
-fn the_cards_own_offloads_carry_tcp() {
-    let Some(lab) = Lab::new("the_cards_own_offloads_carry_tcp") else { return };
+fn card_offloads_carry_tcp() {
+    let Some(lab) = Lab::new("card_offloads_carry_tcp") else { return };
     lab.join();
-    // Segments on the wire; the client's kernel verifies the checksums of what the card sends.
+    // Segments on the wire; the client's kernel verifies the card's checksums.
     lab.ip("client", "link set c0 gso_max_segs 1");
-    // What the client's kernel leaves unfinished is completed; then all is verified, whoever says
-    // that it is right already.
+    // Checksums that the client's kernel left partial are completed; then all are verified, even if
+    // already marked valid.
     let chains = "[[rx]]\nfunction = \"checksum\"\nmode = \"complete\"\n\
         [[rx]]\nfunction = \"checksum\"\nmode = \"verify\"\ntrust = false\n\
         [[rx]]\nfunction = \"lro\"\n[[rx]]\nfunction = \"rss\"\n\
@@ -232,12 +233,12 @@ fn the_cards_own_offloads_carry_tcp() {
     lab.pings("client", 10, "10.88.0.1");
     let of_card = || &running.view().ledger.card;
     for address in ADDRESSES {
-        // Segments become super-frames, and those that they were merged into are fewer.
+        // Segments become super-frames, which are fewer.
         let before = of_card().consumed.get();
         let bytes = lab.iperf(&format!("-c {address} -n 16M"));
         let merged = of_card().consumed.get() - before;
         assert!(bytes > 5_000_000 && merged > 500, "{bytes} in, {merged} merged");
-        // And the reverse: what the host sends as super-frames leaves as segments.
+        // And the reverse: super-frames from the host leave as segments.
         let before = of_card().made.get();
         let bytes = lab.iperf(&format!("-c {address} -n 16M -R"));
         let made = of_card().made.get() - before;
@@ -262,15 +263,15 @@ fn the_cards_own_offloads_carry_tcp() {
     assert_eq!(report.ledger.dropped, 0, "{report:#?}");
 }
 
-/// Between two cards, as not every kernel has VLAN interfaces: each puts tags on what its host sends
-/// and takes them off what comes.
+/// Between two cards, since not every kernel has VLAN interfaces: each tags packets from its host
+/// and untags received ones.
 #[test]
-fn what_kernels_send_each_other_is_tagged_in_between() {
-    const NAME: &str = "what_kernels_send_each_other_is_tagged_in_between";
+fn traffic_between_cards_is_tagged() {
+    const NAME: &str = "traffic_between_cards_is_tagged";
     let Some(lab) = Lab::new(NAME) else { return };
     lab.0.add_veth(("client", "c0"), ("card", "w0"), "").unwrap();
     for (place, link) in [("client", "c0"), ("card", "w0")] {
-        // What it would say for itself has no tag.
+        // Its own packets would have no tag.
         lab.ip(place, &format!("link set {link} addrgenmode none up"));
     }
     lab.0.wait_for_carrier("card", "w0").unwrap();

@@ -1,4 +1,4 @@
-//! A host that sends by itself: buffers, back-pressure, sleep, and a clean end.
+//! A host that sends on its own: buffers, back-pressure, sleep, and a clean end.
 
 use picnic_control::{Launch, Registries, Running};
 use picnic_core::attachment::{HostAttachment, HostQueue, QueueOut};
@@ -18,7 +18,7 @@ use std::time::Instant;
 #[derive(Debug, Default, serde::Deserialize, schemars::JsonSchema)]
 #[serde(default)]
 struct Keys {
-    /// Packets that each queue has to send whenever it is told to.
+    /// Packets that each queue sends when its descriptor is readable.
     packets: u64,
 }
 
@@ -53,7 +53,7 @@ struct SenderQueue {
     event: OwnedFd,
     left: u64,
     packets: u64,
-    /// Bursts still to come, each told by the descriptor.
+    /// Remaining bursts, each announced by the descriptor.
     rest: u32,
 }
 
@@ -110,9 +110,9 @@ fn start_with(keys: &str, registries: Registries) -> Box<dyn Running> {
 }
 
 #[test]
-fn all_that_a_host_sends_leaves_and_all_buffers_come_home() {
+fn all_host_packets_leave_and_buffers_return() {
     let _machine = machine();
-    // The last with tx rings and a pool that are too small for what is sent.
+    // The last has tx rings and a pool that are too small.
     for keys in [
         "queues = 1\npackets = 1000",
         "queues = 3\npackets = 500",
@@ -137,7 +137,7 @@ fn all_that_a_host_sends_leaves_and_all_buffers_come_home() {
 }
 
 #[test]
-fn a_card_stops_while_its_host_has_more_to_send() {
+fn cards_stop_while_their_host_sends() {
     let _machine = machine();
     for round in 0..20 {
         let running = start("queues = 2\npackets = 1000000000");
@@ -151,7 +151,7 @@ fn a_card_stops_while_its_host_has_more_to_send() {
 /// Packets that the wire may still take.
 static ALLOWED: AtomicU64 = AtomicU64::new(0);
 
-/// A wire that takes as many packets as it may, and has none.
+/// A wire that takes a limited number of packets, and has none.
 struct Valve;
 
 impl WirePort for Valve {
@@ -167,10 +167,10 @@ impl WirePort for Valve {
     }
 }
 
-/// With its wire closed it fills all the room there is, and sleeps. Then the wire takes a few at a
-/// time, and what wakes the host each time is the card.
+/// With its wire closed the host fills all the room, and sleeps. Then the wire takes a few packets
+/// at a time, and each time the card wakes the host.
 #[test]
-fn a_host_with_more_to_send_than_room_is_woken_by_completions_and_by_no_timer() {
+fn blocked_hosts_are_woken_by_completions_only() {
     const STEP: u64 = 50;
     const PACKETS: u64 = 6 * 200;
     let _machine = machine();
@@ -190,7 +190,7 @@ fn a_host_with_more_to_send_than_room_is_woken_by_completions_and_by_no_timer() 
         let filled = 64 + 64;
         wait_until("it has filled all room", || queue.target.transmitted.get() == filled);
         wait_until("it waits for more", waits);
-        // Nothing has it look again but the watch that each target keeps, ten times a second.
+        // Nothing else wakes it except each target's safety net, ten times per second.
         let asked = ASKED.load(Ordering::Relaxed);
         let_pass(300);
         let asked = ASKED.load(Ordering::Relaxed) - asked;
@@ -208,7 +208,7 @@ fn a_host_with_more_to_send_than_room_is_woken_by_completions_and_by_no_timer() 
         let [of_queue] = &report.queues[..] else { panic!("{report:#?}") };
         assert_eq!((of_queue.tx_completed, of_queue.tx_completed_bytes), (PACKETS, 60 * PACKETS));
         assert!(of_queue.interrupts != 0, "{mode}: {of_queue:#?}");
-        // What may have woken it: a doorbell, its descriptor, and the watch.
+        // Possible wake-ups: a doorbell, its descriptor, the safety net.
         let watched = began.elapsed().as_millis() as u64 / 100 + 1;
         let (wakeups, most) = (report.target_cores[0].wakeups, doorbells() + 6 + watched);
         assert!(wakeups <= most, "{mode}: {wakeups} wake-ups, {most} at most: {report:#?}");
@@ -242,7 +242,7 @@ impl WirePort for Slow {
 }
 
 #[test]
-fn a_card_that_stops_sends_what_waits_for_a_wire_that_works() {
+fn stopping_cards_flush_working_wires() {
     let _machine = machine();
     for round in 0..5 {
         let slow = Registries {

@@ -1,4 +1,4 @@
-//! The `xdp` wire between network namespaces of its own; needs root, iproute2, ping, iperf3.
+//! The `xdp` wire between network namespaces; needs root, iproute2, ping, iperf3.
 
 use crate::bridge::{Lab, start, stop};
 use picnic_control::Report;
@@ -21,13 +21,13 @@ fn lab(test: &str) -> Option<Lab> {
 }
 
 fn bridge(lab: &Lab) -> String {
-    // A window's worth of packets fits into the buffers that wait for them.
+    // A window of packets fits in the buffers that wait for them.
     let end = "[[rx]]\nfunction = \"bridge\"\n[host]\nqueues = 1\n[pool]\nbuffers = 65536\n";
     let deep = "rx_ring = 4096\n";
     format!("{}{deep}{}{deep}{end}", lab.wire(0), lab.wire(1))
 }
 
-/// The program at w0, if there is one: its mode.
+/// The mode of the program at w0, if there is one.
 fn program(lab: &Lab) -> Option<u64> {
     let text = lab.run("m", "ip -j link show w0");
     let link: serde_json::Value = serde_json::from_str(&text).unwrap();
@@ -43,7 +43,7 @@ fn a_card_joins_two_namespaces_and_loses_nothing() {
     assert_eq!(program(&lab), Some(1), "native");
     lab.run("a", "ping -q -c 20 -i 0.01 -W 2 10.9.0.2");
     lab.run("a", "ping -q -c 20 -i 0.01 -W 2 fd09::2");
-    // Fragments, there and back.
+    // Fragments, both ways.
     lab.run("a", "ping -q -c 20 -i 0.01 -W 2 -s 8000 10.9.0.2");
     for options in [
         "-c 10.9.0.2 -n 32M",
@@ -56,14 +56,14 @@ fn a_card_joins_two_namespaces_and_loses_nothing() {
         assert!(bytes > 5_000_000, "{options}: {bytes}");
     }
     let udp = lab.iperf("-c 10.9.0.2 -n 8M -u -b 50M -l 1400");
-    // Packets may be lost for whom they are, if that one is kept from its core: the kernel counts.
+    // A preempted receiver may lose packets: the kernel counts them.
     let counters = lab.run("b", "nstat -asz UdpRcvbufErrors");
     let line = counters.lines().find(|line| line.starts_with("UdpRcvbufErrors")).unwrap();
     let refused = line.split_whitespace().nth(1).and_then(|count| count.parse::<u64>().ok());
     assert!(udp["end"]["sum"]["lost_packets"].as_u64() <= refused, "{udp:#} {counters}");
     let report = stop(running);
     assert_eq!(report.ledger.dropped, 0, "{report:#?}");
-    // No packet came without a time of arrival, for one.
+    // For one thing, no packet came without an arrival time.
     assert_eq!(report.notes, Vec::<String>::new());
     assert!(report.wires.iter().all(|wire| wire.stamp == Stamp::Arrival));
     assert_eq!(report.ledger.transmitted, report.ledger.r#in);
@@ -72,8 +72,8 @@ fn a_card_joins_two_namespaces_and_loses_nothing() {
 }
 
 #[test]
-fn jumbo_frames_go_through_in_pieces() {
-    const NAME: &str = "jumbo_frames_go_through_in_pieces";
+fn jumbo_frames_pass_in_pieces() {
+    const NAME: &str = "jumbo_frames_pass_in_pieces";
     let Some(lab) = lab(NAME) else { return };
     for (place, interface) in [("a", "a0"), ("b", "b0"), ("m", "w0"), ("m", "w1")] {
         lab.run(place, &format!("ip link set {interface} mtu 9000"));
@@ -94,8 +94,8 @@ fn jumbo_frames_go_through_in_pieces() {
 }
 
 #[test]
-fn a_packet_has_the_time_at_which_the_program_saw_it() {
-    let Some(lab) = lab("a_packet_has_the_time_at_which_the_program_saw_it") else { return };
+fn packets_carry_the_programs_time() {
+    let Some(lab) = lab("packets_carry_the_programs_time") else { return };
     for (mode, stamps) in [(Mode::Native, true), (Mode::Generic, true), (Mode::Native, false)] {
         let config = XdpConfig {
             interface: Some("w0".into()),
@@ -117,8 +117,8 @@ fn a_packet_has_the_time_at_which_the_program_saw_it() {
         let (counters, ledger, mut burst) = (WireCounters::default(), Ledger::new(0), Burst::new());
         wire.start(&mut pool).unwrap();
         let before = clock.now();
-        // Nobody is there: what goes out is the question who has the address, at once; to an
-        // address that was not asked for before.
+        // Nobody is there: the outgoing packet is the ARP request, at once, for an address not
+        // requested before.
         let address = if stamps { mode as u8 } else { 7 };
         lab.is_good("a", &format!("ping -c 1 -W 1 10.9.0.{}", 70 + address));
         let after = clock.now();
@@ -133,7 +133,7 @@ fn a_packet_has_the_time_at_which_the_program_saw_it() {
             !burst.is_empty()
         });
         assert_eq!(counters.stamps_ahead.get(), 0, "{mode:?}: {now:?}, {:?}", clock.others());
-        // Both clocks are the same; they are read one behind the other.
+        // Both are the same clock, read one after the other.
         let off_ns = 5_000_000;
         let asked = before.as_nanos() - off_ns..after.as_nanos() + off_ns;
         let times: Vec<_> = burst
@@ -156,10 +156,10 @@ fn a_packet_has_the_time_at_which_the_program_saw_it() {
     }
 }
 
-/// Packets with numbers, from a generator and an xdp wire to another xdp wire and a card's host.
+/// Numbered packets from a generator and an xdp wire to another xdp wire and a card's host.
 fn numbered(lab: &Lab, keys: &str, host: &str) -> (Report, Report) {
-    // Nobody else is to say anything, from before the first card looks: one packet of the kernel's
-    // own, and more has come than was sent.
+    // Nobody else may send before the first card polls: with one packet of the kernel's own, more
+    // would arrive than was sent.
     for place in ["a", "m"] {
         lab.run(place, "sysctl -qw net.ipv6.conf.all.disable_ipv6=1");
     }
@@ -177,7 +177,7 @@ fn numbered(lab: &Lab, keys: &str, host: &str) -> (Report, Report) {
     let sender = start(&from).unwrap();
     let received = || running.view().wires[0].counters.rx_packets.get();
     let wire = |number: usize| &sender.view().wires[number].counters;
-    // A generator that is kept from its core sheds what it was to send meanwhile.
+    // A generator whose core is preempted sheds packets meanwhile.
     let made = || wire(0).rx_packets.get() + wire(0).rx_shed.get();
     let all = || made() == 20_000 && received() == wire(1).tx_packets.get();
     let answered = || !host.contains("echo") || wire(1).rx_packets.get() == received();
@@ -187,8 +187,8 @@ fn numbered(lab: &Lab, keys: &str, host: &str) -> (Report, Report) {
 }
 
 #[test]
-fn numbered_packets_come_whole_and_in_order() {
-    let Some(lab) = lab("numbered_packets_come_whole_and_in_order") else { return };
+fn numbered_packets_arrive_complete_and_in_order() {
+    let Some(lab) = lab("numbered_packets_arrive_complete_and_in_order") else { return };
     for keys in ["", "mode = \"generic\"\n", "need_wakeup = false\n", "busy_poll = 64\n"] {
         let (sender, receiver) =
             numbered(&lab, keys, "queues = 2\nring_size = 16384\nverify_order = true");
@@ -205,8 +205,8 @@ fn numbered_packets_come_whole_and_in_order() {
 }
 
 #[test]
-fn an_echo_comes_back_whole() {
-    let Some(lab) = lab("an_echo_comes_back_whole") else { return };
+fn echoes_return_complete() {
+    let Some(lab) = lab("echoes_return_complete") else { return };
     let (sender, receiver) =
         numbered(&lab, "", "queues = 2\nring_size = 16384\ntx_ring_size = 16384\nmode = \"echo\"");
     let sent = sender.wires[1].tx_packets;
@@ -216,8 +216,8 @@ fn an_echo_comes_back_whole() {
 }
 
 #[test]
-fn a_tap_behind_it_is_a_nic() {
-    const NAME: &str = "a_tap_behind_it_is_a_nic";
+fn tap_host_behind_xdp_acts_as_a_nic() {
+    const NAME: &str = "tap_host_behind_xdp_acts_as_a_nic";
     if !std::path::Path::new("/dev/net/tun").exists() {
         return skip(NAME, "there is no /dev/net/tun");
     }
@@ -238,7 +238,7 @@ fn a_tap_behind_it_is_a_nic() {
     }
     let report = stop(running);
     assert_eq!(report.notes, Vec::<String>::new());
-    // The kernel's own checksums would have caught packets that were left unfinished.
+    // The kernel's own checksums would have caught unfinished packets.
     let counters = lab.run("a", "nstat -asz TcpInCsumErrors UdpInCsumErrors");
     let wrong = counters.lines().filter(|line| line.contains("CsumErrors"));
     assert!(
@@ -248,9 +248,9 @@ fn a_tap_behind_it_is_a_nic() {
 }
 
 #[test]
-fn packets_of_other_queues_are_the_kernels() {
-    let Some(lab) = lab("packets_of_other_queues_are_the_kernels") else { return };
-    // Which queue a flow takes is the sender's choice: of 16, some take another than the last.
+fn packets_of_other_queues_stay_with_the_kernel() {
+    let Some(lab) = lab("packets_of_other_queues_stay_with_the_kernel") else { return };
+    // The sender chooses the queue of a flow: of 16, some take another than the last.
     let mac = |place, interface| lab.run(place, &format!("cat /sys/class/net/{interface}/address"));
     let (mac, peer) = (mac("m", "w0"), mac("a", "a0"));
     lab.run("m", &format!("ip neighbour add 10.9.0.1 lladdr {} dev w0", peer.trim()));
@@ -304,14 +304,14 @@ fn an_interface_is_the_wire_of_one_card() {
 }
 
 #[test]
-fn an_interface_deleted_under_load_is_taken_up_again() {
-    let Some(lab) = lab("an_interface_deleted_under_load_is_taken_up_again") else { return };
+fn interfaces_deleted_under_load_are_reopened() {
+    let Some(lab) = lab("interfaces_deleted_under_load_are_reopened") else { return };
     lab.loses_interfaces(&bridge(&lab));
 }
 
 #[test]
-fn a_card_whose_wire_is_gone_rests_and_ends() {
-    let Some(lab) = lab("a_card_whose_wire_is_gone_rests_and_ends") else { return };
+fn cards_without_their_wire_rest_and_end() {
+    let Some(lab) = lab("cards_without_their_wire_rest_and_end") else { return };
     let load = lab.spawn("a", "ping -q -f 10.9.0.2");
     let running = start(&(lab.wire(0) + "[host]\nmode = \"echo\"\n")).unwrap();
     lab.run("m", "ip link delete w0");
@@ -322,8 +322,8 @@ fn a_card_whose_wire_is_gone_rests_and_ends() {
 }
 
 #[test]
-fn what_is_wrong_with_an_interface_is_said() {
-    let Some(lab) = lab("what_is_wrong_with_an_interface_is_said") else { return };
+fn interface_errors_are_explained() {
+    let Some(lab) = lab("interface_errors_are_explained") else { return };
     lab.run("m", "ip tuntap add dev notether mode tun");
     let wrong = |card: &str| match start(card) {
         Ok(running) => panic!("runs: {card}: {:?}", stop(running).notes),
@@ -341,7 +341,7 @@ fn what_is_wrong_with_an_interface_is_said() {
     assert!(error.contains("wire[0].copy_mode: found \"zero-copy\""), "{error}");
     let error = wrong(&(lab.wire(0) + "[pool]\nbuffer_size = 1024\n"));
     assert!(error.contains("raise buffer_size in [pool]"), "{error}");
-    // A program that someone else has put there, by way of another card's wire under this name.
+    // A program attached by another card's wire of this name.
     let running = start(&lab.wire(0)).unwrap();
     lab.run("m", "ip link set w0 down");
     lab.run("m", "ip link set w0 name w9");
@@ -356,7 +356,7 @@ fn what_is_wrong_with_an_interface_is_said() {
 /// Set for a child that runs this card until it is killed.
 const VICTIM: &str = "PICNIC_TEST_XDP_VICTIM";
 
-/// The child, which ends with the test.
+/// The child, killed when the test ends.
 struct Victim(Child);
 
 impl Drop for Victim {
@@ -391,12 +391,12 @@ fn nothing_is_left_after_sigkill() {
     stop(start(&lab.wire(0)).unwrap());
 }
 
-/// Set for the child that has no privileges.
+/// Set for the child without privileges.
 const UNPRIVILEGED: &str = "PICNIC_TEST_UNPRIVILEGED";
 
 #[test]
-fn without_privileges_it_says_which_are_needed() {
-    const NAME: &str = "without_privileges_it_says_which_are_needed";
+fn missing_privileges_are_named() {
+    const NAME: &str = "missing_privileges_are_named";
     let nobody = 65_534;
     if let Ok(namespace) = std::env::var(UNPRIVILEGED) {
         let card = "[[wire]]\nport = \"xdp\"\ninterface = \"lo\"\n";

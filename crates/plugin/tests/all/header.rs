@@ -1,12 +1,12 @@
-//! The C header and `picnic_plugin::abi` say the same: the C compiler compares them.
+//! Compares the C header with `picnic_plugin::abi`, using the C compiler.
 
 use crate::common::Workshop;
 use picnic_plugin::abi;
 use std::fmt::Write;
 use std::mem::offset_of;
 
-/// One line of C for each field: it is there, where Rust has it, as long, and nothing lies
-/// between two of them that only one side knows.
+/// One line of C per field: it exists, at Rust's offset and size, without a gap known to only one
+/// side.
 macro_rules! compare {
     ($text:ident, $type:ty, $name:literal, $($field:ident),+ $(,)?) => {{
         let fields = [$((stringify!($field), offset_of!($type, $field), {

@@ -1,4 +1,4 @@
-//! Functions from shared objects: what they return, how they begin and end, what is refused.
+//! Functions from shared objects: return values, life cycle, refusals.
 
 use crate::common::Workshop;
 use picnic_core::command::CommandError;
@@ -89,7 +89,7 @@ fn packets_in_several_buffers_are_shown_and_may_not_grow_at_their_end() {
 }
 
 #[test]
-fn held_packets_are_flushed_when_they_are_due_in_their_order() {
+fn held_packets_are_flushed_in_order_when_due() {
     let Some(workshop) = Workshop::open("held_packets_are_flushed_when_due") else { return };
     workshop.object("steer", &[]);
     let mut function = workshop.build("plugin = \"steer.so\"").unwrap();
@@ -106,18 +106,18 @@ fn held_packets_are_flushed_when_they_are_due_in_their_order() {
     let due = |at| Some(Time::from_nanos(at));
     assert_eq!(held(0, b"h1first"), (1, due(1000), vec![]));
     assert_eq!(held(10, b"h0second"), (2, due(1010), vec![]));
-    // The first is held once more, behind which nothing of its own comes out before it.
+    // The first packet is held again; no later one may leave before it.
     assert_eq!(held(1010, b"next"), (1, due(2010), vec![(1, Fate::Queue(2)), (2, Fate::Next)]));
     assert_eq!(held(2010, b"h9third"), (1, due(3010), vec![(0, Fate::Queue(2))]));
-    // At the end nothing may be held further.
+    // At the end no packet may stay held.
     let last = trial.end(&mut *function).unwrap();
     assert_eq!(last.len(), 1);
     assert_eq!(last[0].fate, Fate::Dropped(DropReason::InvalidTarget));
 }
 
 #[test]
-fn no_more_is_held_than_there_is_room_for() {
-    let Some(workshop) = Workshop::open("no_more_is_held_than_there_is_room_for") else { return };
+fn held_packets_are_limited() {
+    let Some(workshop) = Workshop::open("held_packets_are_limited") else { return };
     workshop.object("steer", &[]);
     let mut function = workshop.build("plugin = \"steer.so\"").unwrap();
     let mut trial = Trial::new(&workshop.context(), Direction::Rx).unwrap();
@@ -155,7 +155,7 @@ fn instances_coexist_and_each_ends_once() {
         }
     }
     for (number, function) in functions.iter_mut().enumerate() {
-        // Static variables included.
+        // Static variables too.
         let wanted = json!({ "packets": number + 1, "all": number + 1 });
         assert_eq!(call(&mut **function, "get", json!({})), Ok(wanted));
         let wanted = json!({ "seen_packets": number + 1, "label": number + 1 });
@@ -166,8 +166,10 @@ fn instances_coexist_and_each_ends_once() {
 }
 
 #[test]
-fn those_before_one_that_fails_end_too() {
-    let Some(workshop) = Workshop::open("those_before_one_that_fails_end_too") else { return };
+fn earlier_functions_end_if_a_later_one_fails() {
+    let Some(workshop) = Workshop::open("earlier_functions_end_if_a_later_one_fails") else {
+        return;
+    };
     workshop.object("steer", &[]);
     let file = workshop.path("card.toml");
     let text =
@@ -193,7 +195,7 @@ fn those_before_one_that_fails_end_too() {
         )
     );
     assert_eq!(workshop.log(), ["init 1", "exit 1"]);
-    // And the names tell two of them apart from other functions.
+    // The names distinguish both from other functions.
     let links =
         picnic_engine::build::links(&card.rx[..1], Direction::Rx, &components, &context, &hooks)
             .unwrap();
@@ -201,14 +203,14 @@ fn those_before_one_that_fails_end_too() {
 }
 
 #[test]
-fn a_file_that_is_replaced_is_loaded_anew() {
-    let Some(workshop) = Workshop::open("a_file_that_is_replaced_is_loaded_anew") else { return };
+fn replaced_files_are_reloaded() {
+    let Some(workshop) = Workshop::open("replaced_files_are_reloaded") else { return };
     workshop.object("steer", &[]);
     let old = workshop.build("plugin = \"steer.so\"").unwrap();
     workshop.object("steer", &["-DNAME=\"other\""]);
     let new = workshop.build("plugin = \"steer.so\"").unwrap();
     assert_eq!((old.name(), new.name()), (Some("steer"), Some("other")));
-    // No copy is left behind. Another test of this process may be making one just now.
+    // No copy remains. Another test of this process may be making one at this moment.
     let own = format!("picnic-{}-", std::process::id());
     picnic_testing::wait_until("no copies", || {
         let left = std::fs::read_dir(std::env::temp_dir()).unwrap().filter_map(Result::ok);
@@ -230,7 +232,7 @@ fn commands_are_obeyed_refused_and_their_answers_checked() {
     let babble = call(&mut *function, "babble", json!({}));
     assert_eq!(babble, refused("the plugin's answer is not a JSON object"));
     let mut silent = workshop.build("plugin = \"random.so\"").unwrap();
-    assert_eq!(call(&mut *silent, "get", json!({})), refused("the plugin takes no commands"));
+    assert_eq!(call(&mut *silent, "get", json!({})), refused("the plugin has no commands"));
 }
 
 /// `struct picnic_function` as it was before it had counters.
@@ -246,9 +248,9 @@ struct before {
 "#;
 
 #[test]
-fn an_object_of_an_earlier_header_is_loaded_and_counts_nothing() {
+fn objects_of_earlier_headers_load_without_counters() {
     let Some(workshop) = Workshop::open("an_object_of_an_earlier_header_is_loaded") else { return };
-    // What stands behind the structure is none of it.
+    // Bytes after the structure do not belong to it.
     let text = format!(
         "#define picnic_function picnic_function_of_now\n#include \"picnic_function.h\"\n\
          #undef picnic_function\n{BEFORE_COUNTERS}\
@@ -263,7 +265,7 @@ fn an_object_of_an_earlier_header_is_loaded_and_counts_nothing() {
     let mut function = workshop.build("plugin = \"earlier.so\"").unwrap();
     let mut trial = Trial::new(&workshop.context(), Direction::Rx).unwrap();
     assert_eq!(give(&mut trial, &mut *function, b"any").fate, Fate::Queue(3));
-    let none = Err("the plugin has no counters of its own".to_owned());
+    let none = Err("the plugin has no counters".to_owned());
     assert_eq!(counted(&mut *function), none);
     assert_eq!(describe(&workshop.path("earlier.so")).unwrap().counters.len(), 0);
     // A size that it never had is none that can be read.
@@ -305,7 +307,7 @@ fn keys_are_those_of_the_object() {
 }
 
 #[test]
-fn what_cannot_be_loaded_is_told_by_file_line_and_key() {
+fn load_errors_name_file_line_and_key() {
     let Some(workshop) = Workshop::open("what_cannot_be_loaded_is_told") else { return };
     let refusal = |name: &str| workshop.refusal(&format!("\nplugin = \"{name}\""));
     let begins = |name: &str, start: &str| {
@@ -317,7 +319,7 @@ fn what_cannot_be_loaded_is_told_by_file_line_and_key() {
     std::fs::create_dir(workshop.path("folder.so")).unwrap();
     begins("folder.so", "cannot be read: found a folder");
     std::fs::write(workshop.path("text.so"), "#!/bin/sh\n").unwrap();
-    begins("text.so", "found no shared object, allowed: an ELF file");
+    begins("text.so", "found something other than an ELF file, allowed: a shared object");
     workshop.compile("empty", "extern int nothing;", &[]);
     begins("empty.so", "found no symbol picnic_function, which it must export");
     workshop.object("steer", &[]);

@@ -1,4 +1,4 @@
-//! An object that returns anything: each packet has one fate all the same, each buffer comes home.
+//! An object that returns anything: each packet has one fate, each buffer returns.
 
 use crate::common::Workshop;
 use picnic_core::direction::Direction;
@@ -8,8 +8,8 @@ use picnic_engine::trial::Trial;
 use proptest::prelude::*;
 
 #[test]
-fn whatever_is_returned_every_packet_has_one_fate() {
-    let Some(workshop) = Workshop::open("whatever_is_returned_every_packet_has_one_fate") else {
+fn any_return_value_gives_one_fate_per_packet() {
+    let Some(workshop) = Workshop::open("any_return_value_gives_one_fate_per_packet") else {
         return;
     };
     workshop.object("random", &[]);
@@ -28,8 +28,8 @@ fn whatever_is_returned_every_packet_has_one_fate() {
         }
         outcomes.extend(trial.end(&mut *function).unwrap());
         prop_assert_eq!(outcomes.len(), frames.len());
-        // A packet may be shorter or longer, but is never another's: what it has of its own bytes
-        // is asked of `settle` by the other tests; here none leaves its buffer.
+        // A packet may be shorter or longer, but is never another's. Other tests check `settle` for
+        // a packet's own bytes; here no packet leaves its buffer.
         prop_assert!(outcomes.iter().all(|outcome| outcome.data.len() <= 4000 + 2048));
     });
 }

@@ -1,4 +1,4 @@
-//! Functions in Rust by `picnic_sdk`, through the interface that shared objects have.
+//! Rust functions made with `picnic_sdk`, through the interface of shared objects.
 
 use picnic_core::direction::Direction;
 use picnic_core::function::Function as CardFunction;
@@ -11,7 +11,7 @@ use proptest::prelude::*;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// Name service to a queue; what is not is as `other` says.
+/// Steers DNS to a queue; `other` decides about other packets.
 struct Names {
     keys: Keys,
     names: u64,
@@ -20,21 +20,21 @@ struct Names {
 #[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 enum Other {
-    /// Goes on.
+    /// Passes to the next function.
     #[default]
     Pass,
-    /// Is dropped.
+    /// Drops.
     Drop,
 }
 
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 struct Keys {
-    /// The queue that name service goes to.
+    /// The queue for DNS.
     queue: u16,
-    /// What becomes of other packets.
+    /// The fate of other packets.
     other: Other,
-    /// A mark for name service.
+    /// A mark for DNS packets.
     mark: Option<u32>,
 }
 
@@ -70,7 +70,7 @@ impl Function for Names {
     }
 }
 
-/// Holds packets for a microsecond, and takes a byte off those it lets go.
+/// Holds packets for a microsecond, and removes a byte from each it releases.
 struct Late(Time);
 
 #[derive(Default, Deserialize, JsonSchema)]
@@ -134,7 +134,7 @@ fn verdicts_marks_and_bytes_are_the_cards() {
 }
 
 #[test]
-fn wrong_keys_are_told_with_their_lines() {
+fn wrong_keys_are_reported_with_their_lines() {
     let told = |keys: &str| build(&NAMES, keys).err().unwrap().to_string();
     let queue = "card:2: queue: found another, allowed: one of the card";
     assert_eq!(told("queue = 4"), queue);
@@ -147,12 +147,12 @@ fn wrong_keys_are_told_with_their_lines() {
 }
 
 #[test]
-fn functions_keep_what_every_function_keeps() {
+fn sdk_functions_pass_the_conformance_tests() {
     let context = BuildContext::default();
     for (exported, keys) in [(&NAMES, "queue = 1"), (&LATE, "")] {
         conformance::of_frames(|| build(exported, keys).unwrap(), &context).unwrap();
     }
-    // Headers that are split over buffers are in one where the function looks.
+    // Headers that span buffers are linearised before the function looks.
     conformance::of_pieces(|| build(&NAMES, "queue = 1").unwrap(), &context).unwrap();
 }
 

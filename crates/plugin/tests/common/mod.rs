@@ -9,11 +9,11 @@ use picnic_core::registry::BuildContext;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A folder with objects in it.
+/// A folder with objects.
 pub(crate) struct Workshop(tempfile::TempDir);
 
 impl Workshop {
-    /// One, if there is a C compiler; `test` is who asks.
+    /// A folder, if there is a C compiler; `test` names the test for the skip message.
     pub(crate) fn open(test: &str) -> Option<Self> {
         if Command::new("cc").arg("--version").output().is_err() {
             picnic_testing::skip(test, "there is no C compiler");
@@ -54,7 +54,7 @@ impl Workshop {
         self.compile(name, &text, options);
     }
 
-    /// Builds what a section names.
+    /// Builds the function of a section.
     pub(crate) fn build(&self, text: &str) -> Result<Box<dyn Function>, ConfigError> {
         let section = Section::from_text("function", text)?;
         assert_eq!(section.name(), picnic_plugin::ENTRY.name);
@@ -65,7 +65,7 @@ impl Workshop {
         BuildContext { directory: self.folder().into(), wires: 2, ..BuildContext::default() }
     }
 
-    /// The message of a section that is refused, the folder left out.
+    /// The error of a refused section, without the folder.
     pub(crate) fn refusal(&self, text: &str) -> String {
         match self.build(text) {
             Ok(_) => format!("accepted: {text}"),
@@ -73,7 +73,7 @@ impl Workshop {
         }
     }
 
-    /// Lines that objects have written to `log`.
+    /// Lines that objects wrote to `log`.
     pub(crate) fn log(&self) -> Vec<String> {
         let text = std::fs::read_to_string(self.path("log")).unwrap_or_default();
         text.lines().map(str::to_owned).collect()

@@ -1,4 +1,4 @@
-/* Returns, and makes of packets, whatever a sequence of numbers says. */
+/* Returns random fates and changes packets at random. */
 #include "picnic_function.h"
 
 struct chance { uint64_t number; };

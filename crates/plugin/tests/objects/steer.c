@@ -1,4 +1,4 @@
-/* Does what the first byte of a packet says; its life is written to a log. */
+/* Obeys the first byte of a packet; logs init and exit. */
 #include "picnic_function.h"
 #include <stdio.h>
 
@@ -88,7 +88,7 @@ static void flush(void *state, uint64_t now_ns, struct picnic_packet *packets, u
 {
     struct steer *steer = state;
     for (uint32_t index = 0; index < count; index++) {
-        /* The second byte says how many times it is held further. */
+        /* The second byte is the number of times it is held again. */
         if (packets[index].data[1] > '0') {
             packets[index].data[1]--;
             targets[index] = PICNIC_HOLD;

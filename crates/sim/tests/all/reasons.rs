@@ -98,7 +98,11 @@ const CAUSES: &[Cause] = &[
 
 /// Where the tests of the others stand: what they need, no card file can bring about here.
 const ELSEWHERE: &[(DropReason, &str, &str)] = &[
-    (DropReason::Unreadable, "filter/tests/all/unreadable.rs", "what_a_host_sends_is_judged_alike"),
+    (
+        DropReason::Unreadable,
+        "filter/tests/all/unreadable.rs",
+        "packets_from_the_host_are_judged_alike",
+    ),
     (DropReason::Oversize, "ports/src/pcap/tests.rs", "packets_of_all_lengths"),
     (DropReason::Malformed, "ports/src/pcap/tests.rs", "packets_of_all_lengths"),
     (
@@ -106,15 +110,11 @@ const ELSEWHERE: &[(DropReason, &str, &str)] = &[
         "engine/tests/all/rx.rs",
         "unsteered_packets_end_at_the_default_queue_and_wrong_queues_are_counted",
     ),
-    (
-        DropReason::NoSuchWire,
-        "engine/tests/all/tx.rs",
-        "a_hairpin_takes_the_wire_it_names_and_no_other",
-    ),
+    (DropReason::NoSuchWire, "engine/tests/all/tx.rs", "hairpins_use_only_their_wire"),
     (
         DropReason::WireFull,
         "engine/tests/all/tx.rs",
-        "a_queue_that_sends_to_a_wire_that_has_stopped_is_held_up_for_a_bounded_time",
+        "stopped_wires_delay_their_queue_for_a_bounded_time",
     ),
     (
         DropReason::WireOverrun,
@@ -124,7 +124,7 @@ const ELSEWHERE: &[(DropReason, &str, &str)] = &[
     (
         DropReason::WireDown,
         "host/tests/worlds/packet_wire.rs",
-        "an_interface_deleted_under_load_is_taken_up_again",
+        "interfaces_deleted_under_load_are_reopened",
     ),
     (
         DropReason::SuperFrame,
@@ -139,16 +139,16 @@ const ELSEWHERE: &[(DropReason, &str, &str)] = &[
     (
         DropReason::InvalidTarget,
         "plugin/tests/all/objects.rs",
-        "held_packets_are_flushed_when_they_are_due_in_their_order",
+        "held_packets_are_flushed_in_order_when_due",
     ),
     (DropReason::Aborted, "kernel/src/tests/traffic/objects.rs", "verdicts_are_done_and_counted"),
-    (DropReason::HoldFull, "plugin/tests/all/objects.rs", "no_more_is_held_than_there_is_room_for"),
+    (DropReason::HoldFull, "plugin/tests/all/objects.rs", "held_packets_are_limited"),
     (
         DropReason::TxRingFull,
         "engine/tests/all/tx.rs",
-        "a_slow_wire_fills_the_tx_ring_and_the_target_counts_it",
+        "slow_wires_fill_the_tx_ring_and_are_counted",
     ),
-    (DropReason::Stopped, "engine/tests/all/tx.rs", "a_dead_wire_keeps_no_buffer_at_the_end"),
+    (DropReason::Stopped, "engine/tests/all/tx.rs", "dead_wires_return_their_buffers"),
     (DropReason::MailboxFull, "os/tests/all/packets.rs", "a_full_mailbox_gives_the_packet_back"),
 ];
 

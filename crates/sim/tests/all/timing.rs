@@ -82,7 +82,7 @@ fn a_moderated_wire_interrupts_when_so_many_frames_wait() {
 }
 
 #[test]
-fn a_wire_is_moderated_anew_while_the_card_runs() {
+fn wire_moderation_changes_while_running() {
     let text = "[card]\nidle = \"block\"\n[[wire]]\nport = \"generator\"\nrate_pps = 100_000\n\
                 packets = 4000\n[host]\nqueues = 1\n[interrupt]\nrx_usecs = 0\n\
                 wire_usecs = 1000000\n";
@@ -135,7 +135,7 @@ fn refused(text: &str) -> String {
 
 #[test]
 fn a_wire_that_waits_until_it_is_asked_interrupts_nobody() {
-    let wanted = "card.toml:4: interrupt.wire_usecs: found 50 with a wire that waits until it is asked \
+    let wanted = "card.toml:4: interrupt.wire_usecs: found 50 with a wire that waits until it is polled \
                   (a generator without rate_pps, a capture flat out), allowed: 0";
     assert_eq!(refused("[host]\nqueues = 1\n[interrupt]\nwire_usecs = 50\n"), wanted);
 }
@@ -194,8 +194,8 @@ fn the_last_packets_are_not_forgotten() {
 }
 
 /// A card of 64 buffers whose wire takes 56 of them at once and which then sleeps, without one for
-/// the second queue's host; that answers each packet once it has `landing` buffers. Seeds decide who
-/// is first.
+/// the second queue's host; that answers each packet once it has `landing` buffers. Seeds decide
+/// who is first.
 #[track_caller]
 fn answers_with_few_buffers(landing: usize, tx_complete: &str) {
     let text = format!(

@@ -1,4 +1,4 @@
-//! Calls: of what is known, of `#[bounded]` functions, of nothing else.
+//! Calls: to known functions and to `#[bounded]` functions, no others.
 
 use super::expr::stripped;
 use super::{Local, Lowering};
@@ -25,12 +25,12 @@ impl Lowering<'_> {
             }
             _ => {
                 self.arguments(&inner.args);
-                self.unknown(span, "what is called here cannot be seen");
+                self.unknown(span, "the function called here is unknown");
             }
         }
     }
 
-    /// A function named by path is run.
+    /// A call of a function named by path.
     fn called(&mut self, path: &syn::Path, arguments: usize, span: Span) {
         let Some(last) = path.segments.last() else { return };
         let name = last.ident.to_string();
@@ -39,7 +39,7 @@ impl Lowering<'_> {
         match local {
             Some(Local::Closure(number)) => return self.charge_call(Call::Closure(number), span),
             Some(Local::Value) => {
-                let what = format!("`{name}` is a value, and what it calls cannot be seen");
+                let what = format!("`{name}` is a value, and the function it calls is unknown");
                 return self.unknown(span, &what);
             }
             None => {}
@@ -68,7 +68,7 @@ impl Lowering<'_> {
             owner.starts_with(char::is_uppercase) || table::function(owner, "from", 1).is_some()
         });
         if primitive {
-            let what = format!("what `{}` costs is not known", shown(path));
+            let what = format!("the cost of `{}` is not known", shown(path));
             return self.unknown(span, &what);
         }
         if owner.is_none() && self.item.inner_names.contains(&name) {
@@ -102,11 +102,11 @@ impl Lowering<'_> {
         self.arguments(&inner.args);
         match table::method(&name, inner.args.len()) {
             Some(charge) => self.charged(charge, span),
-            None => self.unknown(span, &format!("what the method `{name}` costs is not known")),
+            None => self.unknown(span, &format!("the cost of the method `{name}` is not known")),
         }
     }
 
-    /// A method of the task context, or of what such a method gave.
+    /// A method of the task context, or of a value that such a method returned.
     pub(super) fn service(&mut self, inner: &ExprMethodCall) {
         let span = inner.method.span();
         if !self.is_context(&inner.receiver) {
@@ -117,7 +117,7 @@ impl Lowering<'_> {
         }
         self.charge(Class::Service, 1, span);
         if inner.method == "work" && self.is_context(&inner.receiver) {
-            // It takes as long as it is told.
+            // It takes as long as its argument says.
             match inner.args.first().and_then(crate::count::constant).map(u64::try_from) {
                 Some(Ok(ns)) => self.declare(ns, span),
                 _ => self.error(
@@ -129,7 +129,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// Whether it comes from the task context by method calls alone.
+    /// Whether the value comes from the task context through method calls only.
     pub(super) fn is_service(&self, expression: &Expr) -> bool {
         match stripped(expression) {
             Expr::MethodCall(call) => {
@@ -139,8 +139,8 @@ impl Lowering<'_> {
         }
     }
 
-    /// Whether awaiting what this gives pauses the task, once at least: what the task context
-    /// promises of all its futures, and of those of its mailboxes.
+    /// Whether awaiting this value pauses the task at least once: the task context promises this of
+    /// its futures and of those of its mailboxes.
     pub(super) fn pauses(&self, call: &ExprMethodCall) -> bool {
         self.is_context(&call.receiver)
             || self.is_service(&call.receiver)
@@ -159,7 +159,7 @@ impl Lowering<'_> {
             if let Expr::Closure(closure) = stripped(argument) {
                 self.error(
                     closure.span(),
-                    "how often this closure is called cannot be seen from here: write a loop or a \
+                    "the number of calls of this closure is unknown here: write a loop or a \
                      match instead, or give the time of all of it, `#[wcet(ns = N)]` before the \
                      statement",
                 );
@@ -169,7 +169,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// A callback given to the card is not run by the task.
+    /// A callback given to the card: the task does not run it.
     pub(super) fn argument_of_service(&mut self, argument: &Expr) {
         match stripped(argument) {
             Expr::Closure(_) => self.charge(Class::Store, 1, argument.span()),
@@ -177,17 +177,17 @@ impl Lowering<'_> {
         }
     }
 
-    /// An argument of a method that calls it at once, if it is something to call.
+    /// An argument of a method that calls it at once, if it is callable.
     fn run_once(&mut self, argument: &Expr) {
         match stripped(argument) {
             Expr::Closure(closure) => self.run_closure(closure),
             Expr::Path(path) if path.qself.is_none() => {
                 let name = path.path.get_ident().map(ToString::to_string);
                 match name.as_deref().and_then(|name| self.local(name)) {
-                    // A default value, or a closure that came from elsewhere: `map_or` takes both.
+                    // A default value or an outside closure: `map_or` takes both.
                     Some(Local::Value) => self.unknown(
                         path.span(),
-                        "whether this is a value or something to call cannot be seen",
+                        "this may be a value or a function, which is unknown here",
                     ),
                     _ if is_constant(&path.path) => {}
                     _ => self.called(&path.path, 1, path.span()),
@@ -214,7 +214,7 @@ impl Lowering<'_> {
         let name = invocation.path.segments.last().map(|last| last.ident.to_string());
         match name.as_deref() {
             Some("panic" | "unreachable" | "todo" | "unimplemented") => {
-                // The task is killed; what that takes is the card's, not a segment's.
+                // The task is killed; the card pays for that, not a segment.
                 self.leave(self.exits[0], Kind::Next);
             }
             Some("assert" | "debug_assert") => self.assertion(invocation, 1),
@@ -230,7 +230,7 @@ impl Lowering<'_> {
                 self.error(
                     span,
                     format!(
-                        "what `{name}!` makes cannot be seen from here: give its time, \
+                        "the code that `{name}!` expands to is unknown here: give its time, \
                          `#[wcet(ns = N)]` before the statement, or move it into a function with \
                          `#[wcet(ns = N)]`"
                     ),
@@ -239,7 +239,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// The first arguments are evaluated; the message is not, unless the task is killed by it.
+    /// Evaluates the first arguments; the message is evaluated only if it kills the task.
     fn assertion(&mut self, invocation: &Macro, compared: usize) {
         let parser = Punctuated::<Expr, Token![,]>::parse_terminated;
         match parser.parse2(invocation.tokens.clone()) {
@@ -275,7 +275,7 @@ impl syn::parse::Parse for Matches {
     }
 }
 
-/// Named as constants and variants are.
+/// Whether the name has the form of a constant or variant.
 fn is_constant(path: &syn::Path) -> bool {
     let last = path.segments.last().map(|last| last.ident.to_string()).unwrap_or_default();
     last.starts_with(char::is_uppercase)

@@ -1,4 +1,4 @@
-//! What jumps: conditions, matches, loops, `break`, `continue`, `return`, `?`.
+//! Jumps: conditions, matches, loops, `break`, `continue`, `return`, `?`.
 
 use super::{Lowering, Target, tests};
 use crate::attributes;
@@ -49,7 +49,7 @@ impl Lowering<'_> {
                 let found = self.find(inner.label.as_ref());
                 let done = found.map(|place| self.targets[place].done);
                 self.not_from_head(found, span);
-                // The compiler says what is wrong with a label that is not there.
+                // The compiler reports unknown labels.
                 self.leave(done.unwrap_or_else(|| self.exit()), Kind::Next);
             }
             Expr::Continue(inner) => {
@@ -63,7 +63,7 @@ impl Lowering<'_> {
             }
             _ => self.error(
                 span,
-                "what this costs cannot be seen from here: give its time, `#[wcet(ns = N)]` before \
+                "the cost of this is unknown here: give its time, `#[wcet(ns = N)]` before \
                  it, or move it into a `#[bounded]` function",
             ),
         }
@@ -84,7 +84,7 @@ impl Lowering<'_> {
 
     // ------------------------------------------------------------ conditions
 
-    /// Goes to `yes` or `no`.
+    /// Branches to `yes` or `no`.
     fn condition(&mut self, expression: &Expr, yes: usize, no: usize) {
         let span = expression.span();
         match expression {
@@ -130,7 +130,7 @@ impl Lowering<'_> {
         self.flow.edge(self.current, no, Kind::Next);
     }
 
-    /// `a && b` and `a || b` where a value is wanted.
+    /// `a && b` and `a || b` as values.
     pub(super) fn value_of_condition(&mut self, inner: &syn::ExprBinary) {
         self.value_by_branches(&Expr::Binary(inner.clone()));
     }
@@ -164,7 +164,7 @@ impl Lowering<'_> {
         let done = self.flow.block();
         for (place, arm) in inner.arms.iter().enumerate() {
             let (body, next) = (self.flow.block(), self.flow.block());
-            // One of the arms is taken, so that the last needs no test.
+            // One arm always matches, so the last needs no test.
             let last = place + 1 == inner.arms.len() && arm.guard.is_none();
             self.charge(Class::Branch, tests(&arm.pat).max(1), arm.pat.span());
             self.bind(&arm.pat);
@@ -192,7 +192,7 @@ impl Lowering<'_> {
     fn bound_of(&mut self, attrs: &[syn::Attribute], known: Option<Rounds>) -> Option<u64> {
         let given = attributes::bound(attrs).unwrap_or_else(|error| {
             self.item.errors.push(error);
-            // It is wrong, and told; that there is none need not be told too.
+            // The wrong bound is reported already; do not also report a missing bound.
             Some(1)
         });
         match (given, known) {
@@ -214,7 +214,7 @@ impl Lowering<'_> {
         label.map(|label| label.name.ident.clone())
     }
 
-    /// `loop`: left by `break` alone.
+    /// `loop`: left only by `break`.
     fn endless(&mut self, inner: &ExprLoop) {
         let bound = self.bound_of(&inner.attrs, None);
         let done = self.flow.block();
@@ -257,7 +257,8 @@ impl Lowering<'_> {
         let done = self.flow.block();
         let label = Self::label(inner.label.as_ref());
         if matches!(known, Some(Rounds::Exactly(1..))) {
-            // The first round is sure: the test that may end it stands at the end of each.
+            // The first round always runs: the test that may end the loop is at the end of each
+            // round.
             self.next_item(span);
             let number = self.enter(span, bound, false);
             let test = self.flow.block();
@@ -280,7 +281,7 @@ impl Lowering<'_> {
             self.next_item(span);
             let body = self.body_block(number);
             self.flow.edge(self.current, done, Kind::Next);
-            // What goes round no times has no way into its body.
+            // A loop with no rounds has no path into its body.
             if known.is_none_or(|rounds| rounds.most() != 0) {
                 self.flow.edge(self.current, body, Kind::Next);
             }
@@ -296,7 +297,7 @@ impl Lowering<'_> {
         self.locals.truncate(scope);
     }
 
-    /// What a `for` loop asks of its iterator.
+    /// The cost of the iterator's next item.
     fn next_item(&mut self, span: Span) {
         self.charge(Class::Call, 1, span);
         self.charge(Class::Branch, 1, span);
@@ -311,7 +312,7 @@ impl Lowering<'_> {
         number
     }
 
-    /// A block of the loop's body, while its head is gone through.
+    /// A block of the loop's body, made while its head is open.
     fn body_block(&mut self, number: usize) -> usize {
         self.flow.loops[number].in_head = false;
         let body = self.flow.block();

@@ -10,7 +10,7 @@ use syn::spanned::Spanned;
 use syn::{BinOp, Expr, ExprAwait, UnOp};
 
 impl Lowering<'_> {
-    /// Goes through an expression.
+    /// Lowers an expression.
     pub(super) fn expression(&mut self, expression: &Expr) {
         let own = attributes::of(expression);
         if let Some(ns) = self.declared_by(own) {
@@ -41,7 +41,7 @@ impl Lowering<'_> {
             Expr::Index(inner) => {
                 self.expression(&inner.expr);
                 self.expression(&inner.index);
-                // The place, whether it is inside, and what stands there.
+                // The place, whether it is inside, and its value.
                 self.charge(Class::Arithmetic, 1, span);
                 self.charge(Class::Branch, 1, span);
                 self.charge(Class::Load, 1, span);
@@ -56,7 +56,7 @@ impl Lowering<'_> {
                     UnOp::Deref(_) => self.charge(Class::Load, 1, span),
                     UnOp::Neg(_) if crate::count::constant(expression).is_none() => {
                         self.charge(Class::Arithmetic, 1, span);
-                        // The smallest number has no opposite, which is looked for.
+                        // The smallest number has no opposite, so negation is checked.
                         self.charge(Class::Branch, 1, span);
                     }
                     UnOp::Not(_) => self.charge(Class::Bitwise, 1, span),
@@ -88,7 +88,7 @@ impl Lowering<'_> {
                     Some(Ok(count)) => self.charge(Class::Store, count, span),
                     _ => self.error(
                         inner.len.span(),
-                        "how long this array is cannot be seen here: write the number out, or \
+                        "the length of this array is unknown here: write the number out, or \
                          give the time that filling it takes: `#[wcet(ns = N)]` before it",
                     ),
                 }
@@ -103,7 +103,7 @@ impl Lowering<'_> {
             Expr::Macro(inner) => self.invocation(&inner.mac),
             Expr::Async(_) => self.error(
                 span,
-                "an async block is run where it is awaited, which cannot be seen from here: await \
+                "an async block runs where it is awaited, and that place is unknown here: await \
                  it at once (`async { ... }.await`), or write its body in the task",
             ),
             _ => self.jump(expression),
@@ -159,13 +159,13 @@ impl Lowering<'_> {
         }
     }
 
-    /// A value goes to its place: to a variable of the body, which is at hand, or through memory.
+    /// Stores a value: in a variable of the body, or through memory.
     fn stored(&mut self, place: &Expr, span: Span) {
         let class = if is_name(place) { Class::Bitwise } else { Class::Store };
         self.charge(class, 1, span);
     }
 
-    /// A value of parts, each stored.
+    /// A value with several parts, each stored.
     pub(super) fn made_of<'e>(&mut self, parts: impl Iterator<Item = &'e Expr>, span: Span) {
         for part in parts {
             self.expression(part);
@@ -173,13 +173,13 @@ impl Lowering<'_> {
         }
     }
 
-    /// What `#[wcet]` stands on is not looked into, save for ways out of it.
+    /// Skips the code under `#[wcet]`, except its exits.
     pub(super) fn opaque(&mut self, expression: &Expr, ns: u64, span: Span) {
         let ways = Ways::of(expression);
         if let Expr::Await(awaited) = expression
             && ways.awaits.len() == 1
         {
-            // Before the yield and after it: which part takes how long is not known.
+            // The split of the time between before and after the yield is unknown.
             self.declare(ns, span);
             let after = match stripped(&awaited.base) {
                 Expr::MethodCall(call) if self.is_context(&call.receiver) => {
@@ -193,14 +193,14 @@ impl Lowering<'_> {
         for at in ways.awaits {
             self.error(
                 at,
-                "a time covers what runs between two yields, and here is a yield inside: put \
+                "a time covers code between two yields, and this code yields: put \
                  `#[wcet(ns = N)]` on the parts around it",
             );
         }
         for at in ways.jumps {
             self.error(
                 at,
-                "a time covers code that ends where it stands: move this jump out of what \
+                "a time covers code that ends in place: move this jump out of what \
                  `#[wcet]` stands on",
             );
         }
@@ -218,7 +218,7 @@ impl Lowering<'_> {
                 self.yielded(inner, call.method.to_string());
             }
             Expr::Async(block) => {
-                // Run here and now, as if it were a block, save that `return` ends it alone.
+                // Runs at once like a block, except that `return` ends only the block.
                 let after = self.flow.block();
                 self.exits.push(after);
                 let targets = std::mem::take(&mut self.targets);
@@ -233,8 +233,8 @@ impl Lowering<'_> {
                 let card = self.item.context.clone();
                 let message = match card {
                     Some(card) => format!(
-                        "this await is not of a method of `{card}`, and what it awaits cannot be \
-                         seen from here: write that code in the task, put the parts between its \
+                        "this await is not of a method of `{card}`, and its future is \
+                         unknown here: write that code in the task, put the parts between its \
                          yields into `#[bounded]` functions, or give the longest time that it \
                          runs between two yields: `#[wcet(ns = N)]` before the statement"
                     ),
@@ -256,7 +256,7 @@ impl Lowering<'_> {
         let Some(number) = attributes::segment(&inner.attrs).map(usize::from) else {
             return self.error(
                 span,
-                "an await stands in the body of a `#[task]`, not in a macro's arguments and not in \
+                "an await belongs in the body of a `#[task]`, not in a macro's arguments and not in \
                  a `#[bounded]` function: bind its value to a name before",
             );
         };
@@ -272,32 +272,32 @@ impl Lowering<'_> {
 
     pub(super) fn question_mark(&mut self, span: Span) {
         self.charge(Class::Branch, 1, span);
-        // The error is converted on its way out.
+        // The error is converted before it is returned.
         self.charge(Class::Call, 1, span);
         let test = self.split();
         let exit = self.exit();
         self.flow.edge(test, exit, Kind::Next);
     }
 
-    /// Where `return` and `?` go.
+    /// Target of `return` and `?`.
     pub(super) fn exit(&self) -> usize {
         self.exits[self.exits.len() - 1]
     }
 
-    /// A closure's own graph, made without running it.
+    /// A closure's own graph; making it does not run it.
     pub(super) fn closure(&mut self, inner: &syn::ExprClosure) -> Option<usize> {
         let span = inner.span();
         if let Some(asyncness) = &inner.asyncness {
             self.error(
                 asyncness.span,
-                "where an async closure runs cannot be seen: write it in the task",
+                "the place where an async closure runs is unknown: write it in the task",
             );
             return None;
         }
         let mut names = Vec::new();
         inner.inputs.iter().for_each(|input| super::names_in(input, &mut names));
         let mut locals = self.locals.clone();
-        // A closure called inside another is not looked up across bodies.
+        // Closures called inside another closure are not looked up across bodies.
         locals.iter_mut().for_each(|(_, local)| *local = Local::Value);
         locals.extend(names.into_iter().map(|name| (name.to_string(), Local::Value)));
         let mut lowering = Lowering::new(self.item, locals, span, true);
@@ -307,7 +307,7 @@ impl Lowering<'_> {
         Some(self.flow.closures.len() - 1)
     }
 
-    /// A closure is run here, once.
+    /// One run of a closure.
     pub(super) fn run_closure(&mut self, inner: &syn::ExprClosure) {
         if let Some(number) = self.closure(inner) {
             self.charge_call(Call::Closure(number), inner.span());
@@ -321,7 +321,7 @@ impl Lowering<'_> {
     }
 }
 
-/// A variable's name; a static's or constant's looks otherwise.
+/// Whether this is a variable's name; statics and constants are upper case.
 fn is_name(place: &Expr) -> bool {
     match stripped(place) {
         Expr::Path(path) => path
@@ -341,7 +341,7 @@ pub(crate) fn stripped(expression: &Expr) -> &Expr {
     }
 }
 
-/// Ways out of an expression that is not looked into.
+/// Exits of an expression that is not analysed.
 #[derive(Default)]
 struct Ways {
     awaits: Vec<Span>,
@@ -423,14 +423,14 @@ impl<'ast> syn::visit::Visit<'ast> for Ways {
         self.inside(inner.label.as_ref(), |ways| syn::visit::visit_expr_block(ways, inner));
     }
 
-    // What these do stays inside them.
+    // These keep their exits inside.
     fn visit_expr_closure(&mut self, _: &'ast syn::ExprClosure) {}
     fn visit_expr_async(&mut self, _: &'ast syn::ExprAsync) {}
     fn visit_item(&mut self, _: &'ast syn::Item) {}
 }
 
-/// Whether overflow or division by zero is looked for, with a jump behind the test. Nothing can
-/// go wrong with bits, comparisons, and shifts by a number that every integer has room for.
+/// Whether an operation checks for overflow or division by zero, with a jump after the test. Bit
+/// operations, comparisons, and shifts by less than every integer's width need no check.
 fn is_checked(inner: &syn::ExprBinary) -> bool {
     match inner.op {
         BinOp::Shl(_) | BinOp::Shr(_) | BinOp::ShlAssign(_) | BinOp::ShrAssign(_) => {
@@ -458,7 +458,7 @@ fn is_checked(inner: &syn::ExprBinary) -> bool {
         | BinOp::Le(_)
         | BinOp::Gt(_)
         | BinOp::Ge(_) => false,
-        // Those that there may be some day.
+        // Operators of future versions of `syn`.
         _ => true,
     }
 }

@@ -1,8 +1,7 @@
 //! From syntax tree to control-flow graph.
 //!
-//! Expressions are gone through in the order of their evaluation. Each charges the
-//! block that it stands in; what jumps ends the block. Whatever is not understood
-//! is an error with a remedy, never a cost of zero.
+//! Expressions are lowered in evaluation order. Each adds its cost to the current block; jumps end
+//! the block. Unknown syntax is an error with a remedy, never a cost of zero.
 
 mod call;
 mod control;
@@ -15,7 +14,7 @@ use proc_macro2::Span;
 use syn::spanned::Spanned;
 use syn::{Block, Error, Expr, ExprAwait, Ident, Pat, Stmt};
 
-/// What a name stands for in the body.
+/// Meaning of a name in the body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Local {
     /// A closure whose code is known.
@@ -24,20 +23,20 @@ enum Local {
     Value,
 }
 
-/// Where `break` and `continue` go.
+/// Targets of `break` and `continue`.
 struct Target {
     label: Option<Ident>,
     /// The loop's number; none for a labelled block.
     number: Option<usize>,
-    /// Where `continue` goes, and how.
+    /// Target of `continue`, and kind of the edge.
     again: Option<(usize, Kind)>,
-    /// Where `break` goes.
+    /// Target of `break`.
     done: usize,
-    /// Its condition is being gone through.
+    /// Whether its condition is being lowered.
     in_head: bool,
 }
 
-/// What all parts of one item have in common.
+/// State shared by all bodies of one item.
 #[derive(Default)]
 pub(crate) struct Item {
     pub(crate) name: String,
@@ -45,20 +44,20 @@ pub(crate) struct Item {
     pub(crate) context: Option<Ident>,
     pub(crate) callees: Vec<Callee>,
     pub(crate) errors: Vec<Error>,
-    /// Functions and imports inside the body, which cannot be looked up from beside it.
+    /// Functions and imports inside the body; modules outside it cannot look them up.
     pub(crate) inner_names: Vec<String>,
 }
 
-/// A body on its way to a graph.
+/// The lowering of one body.
 struct Lowering<'a> {
     item: &'a mut Item,
     flow: Flow,
     current: usize,
-    /// Where `return` and `?` go; the innermost body's last.
+    /// Targets of `return` and `?`; the innermost body's is last.
     exits: Vec<usize>,
     targets: Vec<Target>,
     locals: Vec<(String, Local)>,
-    /// Inside a closure: no await.
+    /// Inside a closure, where awaits are refused.
     closure: bool,
 }
 
@@ -77,7 +76,7 @@ pub(crate) fn body(item: &mut Item, parameters: &[String], block: &Block, span: 
     lowering.finish()
 }
 
-/// The graph of a function that is not looked into.
+/// The graph of a function with a declared time.
 pub(crate) fn declared(ns: u64, span: Span) -> Flow {
     let mut flow = Flow::default();
     let entry = flow.block();
@@ -89,7 +88,7 @@ pub(crate) fn declared(ns: u64, span: Span) -> Flow {
 
 pub(crate) use expr::stripped as peeled;
 
-/// Where the awaits stand that the numbering marked, in its order.
+/// The spans of the numbered awaits, in order.
 fn segments_of(block: &Block) -> Vec<Span> {
     struct Awaits(Vec<Span>);
     impl<'ast> syn::visit::Visit<'ast> for Awaits {
@@ -126,11 +125,11 @@ impl<'a> Lowering<'a> {
         }
     }
 
-    /// Ends the body, and looks whether its loops end or yield.
+    /// Ends the body and checks that its loops end or yield.
     fn finish(mut self) -> Flow {
         self.leave(self.exits[0], Kind::Next);
         for number in 0..self.flow.segments.len() {
-            // An await that nothing leads to, or that was refused.
+            // An unreachable or refused await.
             if self.flow.segments[number].entry == usize::MAX {
                 self.flow.segments[number].entry = self.flow.block();
             }
@@ -193,18 +192,18 @@ impl<'a> Lowering<'a> {
         block.span.get_or_insert(span);
     }
 
-    /// Goes on in `block`.
+    /// Continues in `block`.
     fn at(&mut self, block: usize) {
         self.current = block;
     }
 
-    /// Jumps; what follows is reached by no way unless something else leads there.
+    /// Jumps; the code after it is unreachable unless something else leads there.
     fn leave(&mut self, to: usize, kind: Kind) {
         self.flow.edge(self.current, to, kind);
         self.current = self.flow.block();
     }
 
-    /// Ends the block and goes on in a new one.
+    /// Ends the block and continues in a new one.
     fn split(&mut self) -> usize {
         let next = self.flow.block();
         self.flow.edge(self.current, next, Kind::Next);
@@ -284,11 +283,11 @@ impl<'a> Lowering<'a> {
         }
     }
 
-    /// The time that `#[wcet]` gives, if it stands there.
+    /// The time from a `#[wcet]` attribute, if present.
     fn declared_by(&mut self, attributes: &[syn::Attribute]) -> Option<u64> {
         attributes::declared(attributes).unwrap_or_else(|error| {
             self.item.errors.push(error);
-            // It is wrong, and told; what it stands on need not be told too.
+            // The wrong attribute is reported already; do not also report its code.
             Some(1)
         })
     }
@@ -299,7 +298,7 @@ impl<'a> Lowering<'a> {
             syn::Item::Use(inner) => imported(&inner.tree, &mut self.item.inner_names),
             syn::Item::Macro(inner) => self.error(
                 inner.span(),
-                "a macro inside the body hides what it costs: put it before the function",
+                "a macro inside the body hides its cost: put it before the function",
             ),
             _ => {}
         }
@@ -307,14 +306,14 @@ impl<'a> Lowering<'a> {
 
     // ------------------------------------------------------------ names
 
-    /// A pattern's names hide earlier ones.
+    /// Names in a pattern shadow earlier ones.
     fn bind(&mut self, pattern: &Pat) {
         let mut names = Vec::new();
         names_in(pattern, &mut names);
         for name in names {
             if self.item.context.as_ref().is_some_and(|context| name == *context) {
                 let message = format!(
-                    "`{name}` is the task context here, by which the ticket is kept up to date: \
+                    "`{name}` is the task context here, which keeps the ticket up to date: \
                      give this one another name"
                 );
                 self.error(name.span(), message);
@@ -340,7 +339,7 @@ impl<'a> Lowering<'a> {
     }
 }
 
-/// The line in the file, while the compiler runs this.
+/// The line in the file, while the compiler runs this macro.
 pub(crate) fn line(span: Option<Span>) -> Option<u32> {
     if !proc_macro::is_available() {
         return None;
@@ -372,7 +371,7 @@ pub(crate) fn names_in(pattern: &Pat, names: &mut Vec<Ident>) {
     syn::visit::Visit::visit_pat(&mut Names(names), pattern);
 }
 
-/// How many tests a pattern takes at most.
+/// Most tests that a pattern needs.
 fn tests(pattern: &Pat) -> u32 {
     match pattern {
         Pat::Lit(_) | Pat::Range(_) | Pat::Const(_) | Pat::Path(_) => 1,

@@ -1,4 +1,4 @@
-//! Each construct of the language: what its graph and its longest path are.
+//! Each language construct: its graph and its longest path.
 
 use super::{bounds, declared_only, graph, lowered, task};
 use crate::cost::Class;
@@ -38,7 +38,7 @@ fn refused(body: &str) -> String {
     task(&worked(body)).expect_err(body).join("\n")
 }
 
-/// How many of a class the longest path of a body has.
+/// Operations of a class on the longest path of a body.
 fn counted(body: &str, class: Class) -> u64 {
     let flow = task(body).unwrap_or_else(|errors| panic!("{errors:?} in {body}"));
     let theirs = picnic_wcet::Class::ALL[class as usize];
@@ -63,8 +63,8 @@ fn if_takes_the_dearer_branch() {
 }
 
 #[test]
-fn and_and_or_end_early() {
-    // The second is asked only if the first does not settle it.
+fn logical_operators_short_circuit() {
+    // The second operand is evaluated only if the first does not decide.
     assert_eq!(segments("if work(1) && work(2) { work(3); } else { work(9); }"), [12]);
     assert_eq!(segments("if work(1) && work(2) { work(30); } else { work(9); }"), [33]);
     assert_eq!(segments("if work(1) || work(2) { return; } work(9);"), [12]);
@@ -90,7 +90,7 @@ fn match_tests_arms_in_order() {
 }
 
 #[test]
-fn let_else_leaves_or_goes_on() {
+fn let_else_leaves_or_continues() {
     assert_eq!(segments("let Some(x) = work(1) else { work(50); return; }; work(2);"), [51]);
     assert_eq!(segments("let Some(x) = work(1) else { work(5); return; }; work(20);"), [21]);
 }
@@ -104,7 +104,7 @@ fn return_and_question_mark_end_the_task() {
 }
 
 #[test]
-fn panics_end_the_way() {
+fn panics_end_the_path() {
     assert_eq!(segments("if a { work(9); panic!(\"x\"); } work(3);"), [9]);
     assert_eq!(segments("assert!(work(4), \"{}\", work(100)); work(3);"), [7]);
     assert_eq!(segments("debug_assert_eq!(work(4), work(5)); work(3);"), [12]);
@@ -131,7 +131,7 @@ fn nested_loops_multiply() {
 }
 
 #[test]
-fn while_tests_once_more_than_it_goes_round() {
+fn while_tests_once_more_than_it_loops() {
     assert_eq!(segments("#[bound(3)] while work(1) { work(10); }"), [34]);
     assert_eq!(segments("#[bound(3)] while let Some(x) = work(1) { work(10); }"), [34]);
     assert_eq!(segments("#[bound(3)] while work(1) && work(2) { work(10); }"), [3 * 13 + 3]);
@@ -141,7 +141,7 @@ fn while_tests_once_more_than_it_goes_round() {
 fn break_and_continue_find_their_loops() {
     assert_eq!(segments("for i in 0..4 { work(1); if a { work(50); break; } work(2); }"), [60]);
     assert_eq!(segments("for i in 0..4 { work(1); if a { continue; } work(2); }"), [12]);
-    // Out of both loops: the dear way is gone once.
+    // Exits both loops: the expensive path runs once.
     let body =
         "'o: for i in 0..4 { work(1); for j in 0..3 { if a { work(100); break 'o; } work(2); } }";
     assert_eq!(segments(body), [4 * (1 + 6) - 2 + 100]);
@@ -174,7 +174,7 @@ fn awaits_split_the_body() {
 }
 
 #[test]
-fn services_of_the_card_are_known_by_where_they_come_from() {
+fn services_are_recognised_by_their_receiver() {
     assert_eq!(counted("card.services().flows(|packet| unknown(packet));", Class::Service), 2);
     assert_eq!(counted("card.now().since(x); card.now().get(3);", Class::Service), 2);
     assert_eq!(
@@ -192,7 +192,7 @@ fn services_of_the_card_are_known_by_where_they_come_from() {
 #[test]
 fn a_segment_may_begin_inside_loops() {
     let body = "#[bound(5)] while work(1) { work(2); if a { card.yield_now().await; work(30); } work(4); }";
-    // From the yield: the rest of its round, four more without one, the last test.
+    // From the yield: the rest of its round, four more rounds without a yield, the last test.
     assert_eq!(segments(body), [5 * 7 + 1, 34 + 4 * 7 + 1]);
     assert_eq!(remaining(body), [5 * 37 + 1, 34 + 4 * 37 + 1]);
     let body = "loop { work(1); card.next_release().await; #[bound(9)] while work(2) { card.yield_now().await; work(3); } }";
@@ -234,7 +234,7 @@ fn closures_cost_where_they_run() {
 }
 
 #[test]
-fn given_times_hide_what_they_stand_on() {
+fn declared_times_replace_the_code_under_them() {
     assert_eq!(segments("#[wcet(7)] { unknown(); for x in y { other(z); } }"), [7]);
     assert_eq!(
         segments("#[wcet(ns = 7)] let x: u32 = unknown(); #[wcet(ns = 4)] x = y.sort();"),
@@ -278,9 +278,9 @@ fn operations_have_their_classes() {
     assert_eq!(counted("a[0] += 2; *c += 3; d += 4;", Load), 1 + 1 + 1 + 1);
 }
 
-/// A jump stands behind what may overflow, and behind nothing else.
+/// A jump follows an operation that may overflow, and no other.
 #[test]
-fn only_what_can_go_wrong_is_tested_for_it() {
+fn only_fallible_arithmetic_is_checked() {
     for (body, branches) in [
         ("let x = a + b - c * d;", 3),
         ("x += a; x -= b; x *= c;", 3),
@@ -288,7 +288,7 @@ fn only_what_can_go_wrong_is_tested_for_it() {
         ("let x = a & b | c ^ d; x &= a; x |= b; x ^= c;", 0),
         ("let x = a == b; let y = a != b; let z = a < b;", 0),
         ("let x = a <= b; let y = a > b; let z = a >= b;", 0),
-        // Seven bits all integers have; eight not, and of others it is not known.
+        // All integers have seven bits; eight may be too many, and other types are unknown.
         ("let x = a << 7 >> 1; x <<= 3; x >>= 0x7;", 0),
         ("let x = a << 8 >> b; x <<= 64; x >>= c;", 4),
         ("let x = -a;", 1),
@@ -326,7 +326,7 @@ fn yields(flow: &Flow) -> usize {
 }
 
 #[test]
-fn what_is_too_large_reads_no_bound() {
+fn too_large_bounds_read_no_bound() {
     let most = u32::MAX;
     let body = format!(
         "#[bound({most})] loop {{ #[bound({most})] loop {{ #[wcet(ns = 60000000000)] f(); if a {{ break }} }} if a {{ break }} }}"

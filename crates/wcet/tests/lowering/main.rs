@@ -1,10 +1,10 @@
-//! The macros' lowering, without a compiler around it: text in, graph out.
+//! The macros' lowering without a compiler: text in, graph out.
 
 #![expect(dead_code, reason = "the attributes themselves use it")]
 
 extern crate proc_macro;
 
-// What a macro crate consists of can be used by its own tests alone.
+// Only a proc-macro crate's own tests can use its internals.
 #[path = "../../../wcet-macros/src/attributes.rs"]
 mod attributes;
 mod constructs;
@@ -64,7 +64,7 @@ fn leaked<T>(items: impl IntoIterator<Item = T>) -> &'static [T] {
     Vec::leak(items.into_iter().collect())
 }
 
-/// As the compiler would put it into the program; what is looked up by path costs nothing.
+/// The graph as in the compiled program; looked-up paths cost nothing.
 fn graph(flow: &Flow) -> Graph {
     let numbers = |blocks: &[usize]| leaked(blocks.iter().map(|&block| block as u16));
     let closures: Vec<&'static Graph> =
@@ -110,7 +110,7 @@ fn graph(flow: &Flow) -> Graph {
     }
 }
 
-/// Operations cost nothing, so that declared times alone count.
+/// Operations cost nothing, so only declared times count.
 fn declared_only() -> CostProfile {
     CostProfile::of("declared", &picnic_wcet::Class::ALL.map(|class| (class, 0)))
 }

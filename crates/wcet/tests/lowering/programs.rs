@@ -1,23 +1,23 @@
-//! Random programs: the longest path against every run there is.
+//! Random programs: the longest path against every possible run.
 //!
-//! A program is drawn as a tree, written as source, and lowered like any other. An
-//! interpreter of the tree runs it with every outcome of every condition, and
-//! notes what each segment cost. It knows nothing of graphs.
+//! A program is generated as a tree, written as source, and lowered like any other. An interpreter
+//! runs the tree with every outcome of every condition and records the cost of each segment. The
+//! interpreter knows nothing of graphs.
 
 use super::{bounds, declared_only, graph, task};
 use picnic_wcet::{Class, CostProfile};
 use proptest::prelude::*;
 use std::fmt::Write;
 
-/// A structured program. Conditions are free: each outcome is tried.
+/// A structured program. Every outcome of a condition is possible.
 #[derive(Clone, Debug)]
 enum Code {
-    /// So many nanoseconds.
+    /// This many nanoseconds.
     Cost(u8),
     Sequence(Vec<Code>),
-    /// The condition's code, then one or the other.
+    /// The condition's code, then one of two branches.
     If(Box<Code>, Box<Code>, Box<Code>),
-    /// Two conditions, the second asked only if the first holds (`&&`) or fails (`||`).
+    /// Two conditions, the second evaluated only if the first holds (`&&`) or fails (`||`).
     Both {
         and: bool,
         first: Box<Code>,
@@ -36,22 +36,22 @@ enum Code {
     For(u8, Box<Code>),
     /// `while` with a bound: the condition's code, the body.
     While(u8, Box<Code>, Box<Code>),
-    /// `for` over something, with a bound.
+    /// `for` over an unknown iterator, with a bound.
     Each(u8, Box<Code>),
     /// `loop` with a bound; it ends by a break in the last round at the latest.
     Loop(u8, Box<Code>),
-    /// `loop` without a bound: it yields on every way round, or is refused.
+    /// `loop` without a bound: every path yields, or the loop is refused.
     Free(Box<Code>),
     /// A labelled block, left early if the condition holds.
     Block(Box<Code>, Box<Code>),
     Yield,
     Wait,
-    /// If the condition holds, leaves the loop so many around the innermost.
+    /// If the condition holds, leaves the loop this many levels outside the innermost.
     Break(u8),
     Continue(u8),
     Return,
     Fail,
-    /// An async block awaited at once; `Return` and `Fail` in it end it alone.
+    /// An async block awaited at once; `Return` and `Fail` in it end only the block.
     Async(Box<Code>),
 }
 
@@ -91,7 +91,7 @@ fn code() -> impl Strategy<Value = Code> {
 
 // ---------------------------------------------------------------- source
 
-/// Writes the program; numbers loops and leaves out jumps that have nowhere to go.
+/// Writes the program; numbers loops and omits jumps without a target.
 #[derive(Default)]
 struct Writer {
     loops: Vec<usize>,
@@ -146,7 +146,7 @@ impl Writer {
                 format!("'l{number}: for _ in 0..{rounds} {{ {} }}", writer.of(body))
             }),
             While(rounds, head, body) => {
-                // A jump out of the condition is refused: it has no loop to go to there.
+                // A jump out of the condition is refused: no loop is its target there.
                 let outer = std::mem::take(&mut self.loops);
                 let head = self.of(head);
                 self.loops = outer;
@@ -195,12 +195,12 @@ impl Writer {
 
 // ---------------------------------------------------------------- runs
 
-/// Runs of one program, as many as asked for.
+/// Most runs of one program.
 const MOST_RUNS: usize = 3_000;
 /// Yields of one run; only an endless loop has more.
 const MOST_YIELDS: usize = 40;
 
-/// How a piece of code was left.
+/// How a piece of code ended.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Left {
     AtItsEnd,
@@ -218,7 +218,7 @@ enum Event {
     Yield(usize, bool),
 }
 
-/// One run: conditions come from the tape, and false where it ends.
+/// One run: conditions come from the tape, then are false.
 struct Run<'t> {
     tape: &'t mut Vec<bool>,
     place: usize,
@@ -249,7 +249,7 @@ impl Run<'_> {
         if self.yields >= MOST_YIELDS { Left::Stopped } else { Left::AtItsEnd }
     }
 
-    /// Each await of the source has a number: the yields before it in the text, this one included.
+    /// Awaits are numbered by their position in the text; `before` counts the earlier ones.
     fn run(&mut self, code: &Code, before: usize) -> Left {
         let after = |code: &Code| before + awaits(code);
         match code {
@@ -357,7 +357,7 @@ impl Run<'_> {
         self.next_loop
     }
 
-    /// One round's end: whether the loop goes on, or how it is left.
+    /// Ends a round: the loop continues, or is left.
     fn round(&mut self, number: usize, left: Left) -> Option<Left> {
         match left {
             Left::AtItsEnd => None,
@@ -419,7 +419,7 @@ impl Run<'_> {
             let left = self.run(body, before);
             match self.round(number, left) {
                 Some(left) => break left,
-                // A continue in the last round would break the promise of `#[bound]`.
+                // A continue in the last round would exceed `#[bound]`.
                 None if round == most && left != Left::AtItsEnd => break Left::Stopped,
                 None if left == Left::AtItsEnd && (round == most || self.flag()) => {
                     break Left::AtItsEnd;
@@ -449,7 +449,7 @@ impl Run<'_> {
     }
 }
 
-/// Awaits in the source of some code.
+/// Awaits in a piece of code.
 fn awaits(code: &Code) -> usize {
     match code {
         Yield | Wait => 1,
@@ -468,14 +468,14 @@ fn awaits(code: &Code) -> usize {
     }
 }
 
-/// What all runs together show.
+/// Results of all runs together.
 struct Observed {
-    /// By segment; none if no run came there.
+    /// By segment; none if no run reached it.
     segments: Vec<Option<u64>>,
     remaining: Vec<Option<u64>>,
-    /// A free loop went round without a yield.
+    /// A round of a free loop did not yield.
     silent_round: bool,
-    /// Every run there is was made, to its end.
+    /// All possible runs were made, to their ends.
     complete: bool,
 }
 
@@ -504,7 +504,7 @@ fn observe(code: &Code) -> Observed {
         let _ = left;
         let (events, place) = (run.events, run.place);
         note(&events, &mut seen);
-        // The next tape: the last false becomes true, and what came after is forgotten.
+        // The next tape: the last false becomes true, and the rest is cut off.
         tape.truncate(place);
         while tape.last() == Some(&true) {
             tape.pop();
@@ -548,8 +548,8 @@ fn source(code: &Code) -> String {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 1500, max_shrink_iters: 2000, ..<_>::default() })]
 
-    /// No run costs more than the bound; where every run was made, one costs as much. A loop is
-    /// refused if, and where every run was made only if, it can go round without a yield.
+    /// No run exceeds the bound, and if all runs were made, one reaches it. A loop that can run a
+    /// round without a yield is refused, and (if all runs were made) no other.
     #[test]
     fn the_bound_is_the_worst_run(code in code()) {
         let text = source(&code);
@@ -582,7 +582,7 @@ proptest! {
         }
     }
 
-    /// Dearer operations never make a bound smaller, and nothing overflows.
+    /// Higher costs never make a bound smaller, and nothing overflows.
     #[test]
     fn dearer_costs_give_no_smaller_bounds(
         code in code(),
@@ -612,7 +612,7 @@ proptest! {
 }
 
 #[test]
-fn the_generator_draws_programs_worth_drawing() {
+fn generator_covers_the_interesting_programs() {
     use proptest::strategy::ValueTree;
     use proptest::test_runner::TestRunner;
     let mut runner = TestRunner::deterministic();

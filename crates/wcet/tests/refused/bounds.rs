@@ -17,13 +17,13 @@ fn negative(words: &[u32]) {
 
 #[bounded]
 fn no_literal(words: &[u32]) {
-    #[bound(MOST)] //~ found what is no literal as the bound of a loop
+    #[bound(MOST)] //~ found something other than a literal as the bound of a loop
     for _ in words {}
 }
 
 #[bounded]
 fn text(words: &[u32]) {
-    #[bound("four")] //~ found what is no literal as the bound of a loop
+    #[bound("four")] //~ found something other than a literal as the bound of a loop
     for _ in words {}
 }
 

@@ -7,37 +7,37 @@ fn plain() -> u32 {
 
 #[bounded]
 fn methods(words: &mut Vec<u32>) {
-    words.sort(); //~ what the method `sort` costs is not known: move it into a function of your own with `#[bounded]`, or give its time, `#[wcet(ns = N)]` before the statement
+    words.sort(); //~ the cost of the method `sort` is not known: move it into a function of your own with `#[bounded]`, or give its time, `#[wcet(ns = N)]` before the statement
 }
 
 #[bounded]
 fn associated() -> Vec<u32> {
-    Vec::with_capacity(4) //~ what `Vec::with_capacity` costs is not known
+    Vec::with_capacity(4) //~ the cost of `Vec::with_capacity` is not known
 }
 
 #[bounded]
 fn closures(words: Option<u32>) -> Option<u32> {
-    words.map(|word| word + 1) //~ how often this closure is called cannot be seen from here //~ what the method `map` costs is not known
+    words.map(|word| word + 1) //~ the number of calls of this closure is unknown here //~ the cost of the method `map` is not known
 }
 
 #[bounded]
 fn values(work: fn() -> u32, more: impl Fn() -> u32) -> u32 {
-    work() + more() //~ `work` is a value, and what it calls cannot be seen //~ `more` is a value
+    work() + more() //~ `work` is a value, and the function it calls is unknown //~ `more` is a value
 }
 
 #[bounded]
 fn fields(work: (fn() -> u32,)) -> u32 {
-    (work.0)() //~ what is called here cannot be seen
+    (work.0)() //~ the function called here is unknown
 }
 
 #[bounded]
 fn macros(words: u32) {
-    println!("{words}"); //~ what `println!` makes cannot be seen from here: give its time
+    println!("{words}"); //~ the code that `println!` expands to is unknown here: give its time
 }
 
 #[bounded]
 fn arrays<const N: usize>() -> [u32; N] {
-    [0; N] //~ how long this array is cannot be seen here
+    [0; N] //~ the length of this array is unknown here
 }
 
 #[bounded]
@@ -63,7 +63,7 @@ fn jumps_out(words: &[u32]) -> u32 {
     for word in words {
         #[wcet(ns = 30)]
         if *word == 3 {
-            break; //~ a time covers code that ends where it stands: move this jump out
+            break; //~ a time covers code that ends in place: move this jump out
         }
     }
     plain_sum(words)

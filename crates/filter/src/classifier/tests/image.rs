@@ -168,7 +168,7 @@ impl Written {
 }
 
 #[test]
-fn the_first_page_of_a_list_has_its_four_classifiers() {
+fn first_page_has_four_classifiers() {
     let filters = Filters::new(1);
     let mut list = filters.elsewhere();
     let udp = |port| FiveTuple {

@@ -1,5 +1,5 @@
-//! Sets that hash tables alone are bad at: wide port ranges, short prefixes; and what changes
-//! touch.
+//! Rule sets that are bad for hash tables: wide port ranges, short prefixes; and the work of
+//! changes.
 
 use super::{Random, agree, inside, packets};
 use crate::classifier::vectors::Vectors;
@@ -88,7 +88,7 @@ fn vectors_agree<A: Address>(vectors: &Vectors<A>, rules: &[FiveTuple], packets:
             let wanted = super::linear(rules, packet, from);
             assert_eq!(vectors.first(&key, from as u16, NONE), wanted, "from {from}: {packet:?}");
         }
-        // What stands there already stays, if it is better.
+        // A better earlier result stays.
         let wanted = super::linear(rules, packet, 0);
         for best in [0, wanted, rules.len() as u16 / 2] {
             let mut places = [best; BURST];
@@ -135,7 +135,7 @@ proptest! {
         anywhere in proptest::collection::vec(super::packet(), 1..40),
         has_addresses in any::<bool>(),
     ) {
-        // Of one family, so that every rule is in the vectors.
+        // A single family, so that every rule is in the vectors.
         let v4 = |rule: &FiveTuple| rule.is_ipv4() != Some(false);
         let mut rules: Vec<_> = rules.into_iter().filter(v4).collect();
         if !has_addresses {
@@ -162,7 +162,7 @@ proptest! {
     }
 }
 
-/// One rule more or less, as the filters' list does it; returns what that touched.
+/// Inserts or removes one rule as the filters' list does; returns the work.
 fn change(
     classifier: &mut Classifier<u64>,
     rules: &mut Vec<FiveTuple>,
@@ -203,17 +203,17 @@ fn large_wide_sets_agree_and_compare_few_rules() {
     }
 }
 
-/// What one change may touch among 4096 rules: places renumbered, words of vectors moved, and,
-/// seldom, all that a build looks at. Each takes a few nanoseconds.
+/// Most work of one change among 4096 rules: places renumbered, words of vectors moved, and,
+/// rarely, everything that a build reads. Each takes a few nanoseconds.
 const MOST_TOUCHED: u64 = 300_000;
-/// And what it touches if it does not compile anew.
+/// The same without compiling all rules again.
 const OFTEN_TOUCHED: u64 = 60_000;
 
 #[test]
 fn one_change_among_4096_touches_a_bounded_number_of_entries() {
     for kind in 0..=KINDS {
         let mut random = Random(0x0123_4567_89ab_cdef + kind);
-        // A list that grows one by one, from nothing.
+        // A list that grows rule by rule from nothing.
         let mut classifier = Classifier::<u64>::default();
         let mut rules: Vec<FiveTuple> = Vec::new();
         let (mut most, mut rebuilds) = (0, 0);
@@ -230,7 +230,7 @@ fn one_change_among_4096_touches_a_bounded_number_of_entries() {
             rules.insert(place as usize, new);
             count(classifier.touched() - before);
         }
-        // And then keeps changing.
+        // It then keeps changing.
         for _ in 0..500 {
             count(change(&mut classifier, &mut rules, kind, &mut random));
         }
@@ -243,7 +243,7 @@ fn one_change_among_4096_touches_a_bounded_number_of_entries() {
 
 #[test]
 fn a_rule_of_one_family_is_inside_itself() {
-    // The trial of vectors draws packets so.
+    // The trial of vectors draws packets like this.
     let tuple = FiveTuple {
         source: Prefix::new([10, 1, 0, 0], 16),
         destination_ports: PortRange::new(1000, 65_535).unwrap(),
@@ -262,17 +262,17 @@ fn a_rule_of_one_family_is_inside_itself() {
     };
     let (rule, other) = (of([0x20; 16], [0x31; 16]), of([0x42; 16], [0x53; 16]));
     assert!(rule.matches(&rule.inside(&rule)));
-    // Its source is the other's, all else its own.
+    // Its source is the other's; the rest is its own.
     let key = rule.inside(&other);
     assert!(!rule.matches(&key) && !other.matches(&key));
     let both = of([0x42; 16], [0x31; 16]);
     assert!(both.matches(&key));
 }
 
-/// The intervals of ports are found at once, and so are those of prefixes of 16 bits or less; of
-/// longer ones as fast as few begin in the same part.
+/// Port intervals are found at once, and so are those of prefixes of up to 16 bits; longer ones
+/// need fewer halvings if few begin in the same part.
 #[test]
-fn only_intervals_that_begin_within_a_part_take_halvings() {
+fn only_intervals_inside_a_part_need_halvings() {
     let halvings =
         |rules: &[FiveTuple], field| Vectors::build(compiled::<u64>(rules), &mut 0).halvings(field);
     let ports = |n: u16| FiveTuple { source_ports: PortRange::one(3 * n), ..<_>::default() };
@@ -289,9 +289,9 @@ fn only_intervals_that_begin_within_a_part_take_halvings() {
 }
 
 #[test]
-fn a_packet_is_not_compared_with_rules_for_the_protocols_that_most_others_ask_for() {
+fn packets_skip_rules_for_frequent_other_protocols() {
     let of = |protocol| FiveTuple { protocol: Some(Protocol(protocol)), ..<_>::default() };
-    // The one that is asked for once has no class of its own.
+    // The protocol required once has no class of its own.
     let rules = [0, 6, 1, 255, 0, 6, 255].map(of);
     let vectors = Vectors::build(compiled::<u64>(&rules), &mut 0);
     let compared = [0, 6, 255, 1, 47].map(|protocol| {
@@ -299,7 +299,7 @@ fn a_packet_is_not_compared_with_rules_for_the_protocols_that_most_others_ask_fo
         vectors.compared(&key)
     });
     assert_eq!(compared, [(0, Some(0)), (0, Some(1)), (0, Some(3)), (0, Some(2)), (1, None)]);
-    // Neither if it is the only one that any of them asks for.
+    // Nor if it is the only protocol required.
     let rules = [of(6), FiveTuple::default()];
     let vectors = Vectors::build(compiled::<u64>(&rules), &mut 0);
     let key = Key::<u64>::new([1; 4].into(), [2; 4].into(), 47, Some((1, 1))).unwrap();
@@ -307,7 +307,7 @@ fn a_packet_is_not_compared_with_rules_for_the_protocols_that_most_others_ask_fo
 }
 
 #[test]
-fn the_form_tells_tables_and_what_cuts_vectors() {
+fn form_names_tables_and_cut_fields() {
     assert_eq!(super::build::<u64>(&[]).form(), "none");
     assert_eq!(super::build::<u64>(&[from(1)]).form(), "1 in vectors by source");
     let rules: Vec<_> = (0..300).map(from).chain((0..200).map(to)).collect();
@@ -324,9 +324,9 @@ fn the_form_tells_tables_and_what_cuts_vectors() {
     assert_eq!(form, "300 in vectors by source port, protocol");
 }
 
-/// A range that goes to the highest value ends nowhere: no interval begins behind it.
+/// A range up to the highest value has no end: no interval begins after it.
 #[test]
-fn fields_that_no_rule_asks_for_have_no_vectors_of_their_own() {
+fn unused_fields_have_no_vectors() {
     let mut random = Random(0x2545_f491_4f6c_dd1d);
     let mut prefix = |shortest: u64| {
         let length = shortest + random.below(33 - shortest);
@@ -348,16 +348,16 @@ fn fields_that_no_rule_asks_for_have_no_vectors_of_their_own() {
     };
     assert_eq!(cut(&[1, 2, 3].map(rule)), [true, false, false, true]);
     assert_eq!(cut(&[FiveTuple::default()]), [false; 4]);
-    // Neither those of a whole classifier; the answers are the list's all the same.
+    // Nor those of a whole classifier; the answers are still the list's.
     let classifier = super::build::<u64>(&networks);
     assert_ne!(classifier.in_vectors(), 0);
     assert!(!classifier.vectors.is_cut(2) && !classifier.vectors.is_cut(3));
     agree(&classifier, &networks, &packets(&networks, &anywhere(40, &mut random)));
 }
 
-/// With one end more, some are left out, so that the intervals are of as many rules each.
+/// With one more end, some are left out, so that the intervals have equally many rules.
 #[test]
-fn a_field_is_cut_everywhere_if_it_has_intervals_enough() {
+fn fields_with_few_ends_are_cut_at_each() {
     let cuts = |rules: u16| {
         let from =
             |low| FiveTuple { source_ports: PortRange::new(low, 9999).unwrap(), ..<_>::default() };
@@ -395,13 +395,13 @@ fn between(source: u16, destination: u16, port: u16) -> Tuple {
 }
 
 #[test]
-fn a_table_that_was_chosen_last_is_searched_first_if_its_first_rule_is() {
+fn tables_are_searched_in_order_of_their_first_rule() {
     let by_port = |n| FiveTuple {
         protocol: Some(Protocol::UDP),
         source_ports: PortRange::one(n),
         ..FiveTuple::default()
     };
-    // Tables are chosen by how many rules they take: sources, destinations, ports.
+    // Tables are chosen by their number of rules: sources, destinations, ports.
     let mut rules = vec![by_port(0), from(0), to(0)];
     rules.extend((1..600).map(from));
     rules.extend((1..500).map(to));
@@ -413,7 +413,7 @@ fn a_table_that_was_chosen_last_is_searched_first_if_its_first_rule_is() {
 }
 
 #[test]
-fn where_a_search_ends_moves_with_the_list() {
+fn search_end_follows_list_changes() {
     let mut rules: Vec<_> = (0..10).map(from).collect();
     rules.push(to(0));
     rules.extend((10..600).map(from));
@@ -423,7 +423,7 @@ fn where_a_search_ends_moves_with_the_list() {
         classifier.tables.iter().map(|table| table.first).collect::<Vec<_>>()
     };
     assert_eq!(firsts(&classifier), [0, 10]);
-    // The first destination comes to stand before the source that the packet has as well.
+    // The first destination moves before the source that the packet also has.
     for _ in 1..10 {
         classifier.remove(1, &rules.remove(1));
         classifier.close_gap(1);
@@ -468,11 +468,11 @@ fn figures<A: Address>(classifier: &Classifier<A>, rules: &[FiveTuple]) -> [u64;
     ]
 }
 
-/// Before and after changes. None of these figures is right or wrong: they say which tables are
-/// chosen, how even their slots are, how fine the vectors, and what is counted as touched. Who
-/// changes one of them is to see it here, and takes the new ones over if they are no worse.
+/// Known figures before and after changes: which tables are chosen, how even their slots are, how
+/// fine the vectors, and how much work is counted. If your change alters them, check that they are
+/// no worse and update them.
 #[test]
-fn known_sets_are_compiled_as_they_were() {
+fn known_sets_keep_their_compiled_form() {
     let mut found = Vec::new();
     for kind in 0..=KINDS {
         let mut random = Random(0x9e37_79b9_7f4a_7c15 + kind);
@@ -501,7 +501,7 @@ fn known_sets_are_compiled_as_they_were() {
         classifier.remove(six.len() as u16 - 1, &six.pop().unwrap());
     }
     found.push(figures(&classifier, &six));
-    // One that grows from nothing, past what its vectors had room for and was compiled for.
+    // A classifier that grows from nothing, past its vectors and its first build.
     let (mut classifier, mut grown) = (Classifier::<u64>::default(), Vec::new());
     for place in 0..1200_u16 {
         grown.push(rule(0, place.into(), &mut random));
@@ -545,7 +545,7 @@ fn vectors_begin_at_any_rule_and_stop_at_the_first() {
     let sparse: Vec<_> = (0..256).map(|n| one(if n % 64 == 0 { 5 } else { 9 })).collect();
     let mut vectors = Vectors::build(compiled::<u64>(&sparse), &mut 0);
     assert_eq!([0, 1, 65].map(|from| vectors.first(&key(5), from, NONE)), [0, 64, 128]);
-    // What is taken out leaves the bits of those before it alone.
+    // Removing a rule leaves the earlier rules' bits alone.
     assert!(vectors.remove(130, &mut 0));
     assert_eq!(vectors.compared(&key(9)), (0, Some(1)));
     assert_eq!(vectors.compared(&key(5)), (0, Some(0)));
