@@ -1,13 +1,13 @@
 //! Compiles the programs of `bpf/` with clang.
 //!
-//! Without clang the build succeeds: the engine then has no programs, and says so when a card asks
-//! for it.
+//! Without clang the build succeeds, and the engine reports the missing programs when a card needs
+//! them.
 
 use std::path::PathBuf;
 use std::process::Command;
 use std::{env, fs};
 
-/// Another clang than the one in the path.
+/// Variable that names another clang.
 const CLANG: &str = "PICNIC_CLANG";
 
 fn main() {
@@ -33,14 +33,15 @@ fn compile(name: &str) {
     match built {
         Ok(output) if output.status.success() => {}
         Ok(output) => {
-            // A mistake in a program, or a clang without this target.
+            // An error in a program, or a clang without this target.
             for line in String::from_utf8_lossy(&output.stderr).lines() {
                 println!("cargo::warning={line}");
             }
             fs::write(&object, []).expect("the build folder can be written");
         }
         Err(_) => {
-            // There is no such file: cargo looks again at each build, until clang is there.
+            // This file does not exist, so cargo checks again at each build, until clang is
+            // present.
             println!("cargo::rerun-if-changed=no-clang");
             fs::write(&object, []).expect("the build folder can be written");
         }

@@ -1,4 +1,4 @@
-/* What programs ask of the kernel: types, helpers, map declarations.
+/* The kernel's interface for programs: types, helpers, map declarations.
  *
  * All of it is the kernel's stable interface, so that building needs clang and no headers.
  * Source: include/uapi/linux/bpf.h; RFC 9669.
@@ -14,24 +14,24 @@ typedef unsigned long long u64;
 #define __uint(name, value) int (*name)[value]
 #define __type(name, value) typeof(value) *name
 #define inline_always static inline __attribute__((always_inline))
-/* From here on the compiler knows nothing of what is in it. */
+/* Hides a value's range from the compiler. */
 #define hide(variable) asm volatile("" : "+r"(variable))
-/* Likewise, and nothing of what is in memory. */
+/* Likewise, and hides the contents of memory. */
 #define forget(variable) asm volatile("" : "+r"(variable) : : "memory")
-/* Nothing, which the verifier takes for anything: it then sees one turn of a loop in all. */
+/* Zero, which the verifier takes for any value: it then checks a loop body only once. */
 static volatile u32 nothing;
 
 #define apart static __attribute__((noinline))
-/* Verified once, whatever it is called with. */
+/* Verified once, for any arguments. */
 #define by_itself __attribute__((noinline))
 
 enum { MAP_HASH = 1, MAP_ARRAY = 2, MAP_PROG_ARRAY = 3, MAP_PERCPU_ARRAY = 6, MAP_CPUMAP = 16 };
 enum { XDP_ABORTED = 0, XDP_DROP = 1, XDP_PASS = 2, XDP_TX = 3, XDP_REDIRECT = 4 };
 enum { TCX_NEXT = -1, TCX_DROP = 2, TCX_REDIRECT = 7 };
-/* To where an interface receives, not to where it sends. */
+/* Flag: redirect to the interface's receive side. */
 enum { REDIRECT_INGRESS = 1 };
 
-/* A packet, as an XDP program is given it. */
+/* A packet in an XDP program. */
 struct xdp_md {
 	u32 data;
 	u32 data_end;
@@ -41,7 +41,7 @@ struct xdp_md {
 	u32 egress_ifindex;
 };
 
-/* A packet, as a tc program is given it. */
+/* A packet in a tc program. */
 struct __sk_buff {
 	u32 len;
 	u32 pkt_type;
@@ -104,7 +104,7 @@ static long (*bpf_xdp_load_bytes)(struct xdp_md *context, u32 offset, void *to, 
 #endif
 #define be16(word) from_be16((u16)(word))
 
-/* A byte of a word, as they lie in memory. */
+/* A byte of a word, in memory order. */
 #if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
 #define byte_of(word, place) ((word) >> 8 * (place) & 0xff)
 #else

@@ -12,7 +12,7 @@
 #include "chain.h"
 #include "skb.h"
 
-/* The number of TARGETS, by which the kernel names it. */
+/* Number of the program at TARGETS, as the kernel counts. */
 struct {
 	__uint(type, MAP_ARRAY);
 	__uint(max_entries, 1);
@@ -20,7 +20,7 @@ struct {
 	__type(value, u32);
 } TARGETS_ID SEC(".maps");
 
-/* By core. Queue size and program of each entry. */
+/* By core: queue size and program of each entry. */
 struct {
 	__uint(type, MAP_CPUMAP);
 	__uint(max_entries, MOST_CORES);
@@ -28,7 +28,7 @@ struct {
 	__uint(value_size, 8);
 } TARGETS SEC(".maps");
 
-/* What stands in front of a packet if that is asked for. */
+/* Metadata before a packet, if requested. */
 struct explanation {
 	u32 hash;
 	u16 queue;
@@ -49,7 +49,7 @@ inline_always void explain(struct xdp_md *context, u32 queue)
 	in_front->kind = EXPLAINED.kind;
 }
 
-/* Hands over what has a queue. */
+/* Hands over a packet that has a queue. */
 inline_always int hand_over_frame(struct counts *counts, struct xdp_md *context, u32 queue)
 {
 	int verdict = XDP_DROP;
@@ -84,7 +84,7 @@ inline_always int receive(struct xdp_md *context, u32 wire)
 	return hand_over_frame(counts, context, chain(counts, context, 0, wire, 1));
 }
 
-/* Behind an object: does what it says, and goes on with the chain if that is to pass. */
+/* After an object: obeys its verdict; on pass, continues with the chain. */
 SEC("xdp")
 int resume(struct xdp_md *context)
 {
@@ -154,7 +154,7 @@ WIRE(5)
 WIRE(6)
 WIRE(7)
 
-/* On the target core, in front of its network stack. */
+/* On the target core, before its network stack. */
 SEC("xdp/cpumap")
 int deliver(struct xdp_md *context)
 {
@@ -177,7 +177,7 @@ int to_ring(struct xdp_md *context)
 	return bpf_redirect_map(&TARGETS, CORE_OF_QUEUE[queue], XDP_DROP);
 }
 
-/* Behind `deliver`, as a frame cannot: gives a packet the mark that an object has put in front. */
+/* After `deliver`, which cannot do it: sets the mark that an object wrote before the packet. */
 SEC("classifier")
 int mark(struct __sk_buff *skb)
 {
@@ -240,7 +240,7 @@ int freed(struct raw_tracepoint *context)
 	return 0;
 }
 
-/* For benchmarks: sends what a test run gives it, as a driver would that polls another wire. */
+/* For benchmarks: sends a test run's packet, as a driver that polls another wire would. */
 const volatile u32 FLOOD_TO = 0;
 
 SEC("xdp")
@@ -250,6 +250,6 @@ int flood(struct xdp_md *context)
 	return bpf_redirect(FLOOD_TO, 0);
 }
 
-/* Under MIT, as the project is: by this name the kernel knows that it is free, and lets it read packets
- * at tracepoints. */
+/* MIT, like the project: the kernel accepts this name as a free licence and lets the programs read
+ * packets at tracepoints. */
 char LICENSE[] SEC("license") = "Dual MIT/GPL";

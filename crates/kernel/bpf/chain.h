@@ -1,4 +1,4 @@
-/* A card's rx chain: what it is, what it counts, and the queue that it finds for a packet.
+/* A card's rx chain: its functions, its counters, and the queue that it finds for a packet.
  *
  * Whoever hands packets over runs the same chain. What it is stands in constants that the loader
  * sets before the verifier looks: it takes out whatever the chain has not.
@@ -17,10 +17,10 @@
 #include "rings.h"
 #include "rules.h"
 
-/* As src/object.rs has them. */
+/* As in src/object.rs. */
 #define MOST_STEPS 8
 #define MOST_ENTRIES 4096
-/* Of one wire, as crates/ports/src/af_xdp/handed.rs has them. */
+/* For one wire, as in crates/ports/src/af_xdp/handed.rs. */
 #define MOST_SOCKETS 1024
 
 enum {
@@ -38,7 +38,7 @@ enum {
 };
 enum { HASH_TOEPLITZ = 0, HASH_LOOKUP3 = 1, HASH_LOOKUP2 = 2 };
 
-/* What the chain is. */
+/* The functions of the chain. */
 const volatile u32 STEPS[MOST_STEPS] = {};
 const volatile u32 DEFAULT_QUEUE = 0;
 const volatile u32 QUEUES = 0;
@@ -52,29 +52,29 @@ const volatile u32 RSS_OVER[KINDS] = {};
 const volatile u32 SAMPLE_EVERY = 1;
 const volatile u32 SAMPLE_QUEUE = ONWARD;
 const volatile u32 SAMPLE_DROPS_REST = 0;
-/* Of each wire, its interface, and the number of the program that runs the chain for it. */
+/* For each wire, its interface and the number of the program that runs the chain for it. */
 const volatile u32 INTERFACES[MOST_WIRES] = {};
 const volatile u32 PROGRAMS[MOST_WIRES] = {};
-/* Whether any program runs the chain for several wires. */
+/* Whether a program runs the chain for several wires. */
 const volatile u32 ARE_SHARED = 0;
-/* Hash, queue and what was hashed are told of each packet, for who compares. */
+/* Reports hash, queue and hashed fields of each packet, for tests. */
 const volatile u32 EXPLAINS = 0;
-/* The poll engine has the packets that filters send there. */
+/* The poll engine gets the packets that filters send there. */
 const volatile u32 IS_HYBRID = 0;
-/* Of which wires, a bit each, these packets get the time in front of them, and by what that is known. */
+/* Wires, a bit each, whose packets to the poll engine carry their time, and the mark of such times. */
 const volatile u32 STAMPED = 0;
 const volatile u64 STAMP_MARK = 0;
 
-/* What one core counts. */
+/* Counters of one core. */
 struct counts {
 	u64 wire_packets[MOST_WIRES];
 	u64 wire_bytes[MOST_WIRES];
-	/* By the step that did it; the last is the default queue's. */
+	/* By the step that dropped it; the last is the default queue's. */
 	u64 steered[MOST_STEPS + 1];
 	u64 dropped[MOST_STEPS];
 	/* To a queue without a target core. */
 	u64 lost;
-	/* Handed over, and then refused by the kernel. */
+	/* Handed over, then refused by the kernel. */
 	u64 refused;
 	/* On a target core. */
 	u64 delivered_packets;
@@ -83,21 +83,21 @@ struct counts {
 	u64 polls;
 	u64 empty_polls;
 	u64 wakeups;
-	/* Packets that rss has found no hash for. */
+	/* Packets without a hash in rss. */
 	u64 unhashed;
-	/* By filters, in front of the chain. */
+	/* By filters before the chain. */
 	u64 filtered;
 	u64 unreadable;
 	u64 steered_by_filters;
-	/* Of those that `vlan` has looked at. */
+	/* Of the packets checked by `vlan`. */
 	u64 tagged;
-	/* By objects: sent back by the wire they came in on, or gone elsewhere; `left` is both. */
+	/* By objects: sent back on their wire, or redirected; `left` is both. */
 	u64 sent_packets[MOST_WIRES];
 	u64 sent_bytes[MOST_WIRES];
 	u64 left[MOST_STEPS];
 	u64 redirected;
 	u64 aborted[MOST_STEPS];
-	/* By filters to the poll engine, and those of them that no socket was there for. */
+	/* Sent by filters to the poll engine, and those for which there was no socket. */
 	u64 polled;
 	u64 unpolled;
 };
@@ -109,25 +109,25 @@ struct {
 	__type(value, struct counts);
 } COUNTS SEC(".maps");
 
-/* Key and indirection table, as src/tables.rs has them. */
+/* Key and indirection table, as in src/tables.rs. */
 struct rss {
 	u32 entries;
-	/* One less, if that is all that a hash needs: they are a power of two. */
+	/* Number of entries less one, if it is a power of two. */
 	u32 mask;
 	/* Of each entry. */
 	u32 queues[MOST_ENTRIES];
 	struct toeplitz toeplitz;
 };
 
-/* There twice: one is in force, the other is changed, then the first word says which. What is no map is
- * found without a look-up. */
+/* Kept twice: one is in use, the other is changed, then the first word selects it. As a variable it
+ * needs no map look-up. */
 struct {
 	u32 now;
 	struct rss both[2];
 } RSS SEC(".bss.rss");
 
-/* The poll engine's, by wire and by queue of its interface. Stands for a map of sockets, which the loader
- * puts in its place: not every kernel has such maps. */
+/* The poll engine's sockets, by wire and queue. A placeholder, which the loader replaces by a map
+ * of sockets: not every kernel has such maps. */
 struct {
 	__uint(type, MAP_ARRAY);
 	__uint(max_entries, 1);
@@ -135,7 +135,7 @@ struct {
 	__type(value, u32);
 } SOCKETS SEC(".maps");
 
-/* Packets until the next one is taken. */
+/* Packets until the next one is sampled. */
 struct {
 	__uint(type, MAP_ARRAY);
 	__uint(max_entries, 1);
@@ -143,11 +143,11 @@ struct {
 	__type(value, u32);
 } SAMPLE_LEFT SEC(".maps");
 
-/* In place of a queue: there is none, and what the program returns. */
+/* Instead of a queue: there is none; the program returns the verdict above it. */
 #define NOWHERE 0x10000
 
-/* Of a packet, for who compares: its hash, and what was hashed: family and what of it, a byte each; zero
- * without a hash. */
+/* For tests: a packet's hash, and a byte each for its family and the hashed fields; zero without a
+ * hash. */
 struct {
 	u32 hash;
 	u32 kind;
@@ -160,7 +160,7 @@ inline_always struct counts *counts_of_core(void)
 	return bpf_map_lookup_elem(&COUNTS, &zero);
 }
 
-/* The queue of a flow by the words over which its hash is. */
+/* The queue of a flow, from the words to hash. */
 inline_always u32 queue_of_words(const u32 *words, int is_v6, u32 *hash_of_words)
 {
 	const struct rss *rss = &RSS.both[RSS.now & 1];
@@ -180,7 +180,7 @@ inline_always u32 queue_of_words(const u32 *words, int is_v6, u32 *hash_of_words
 	return rss->queues[entry & (MOST_ENTRIES - 1)];
 }
 
-/* Of IPv6, and of what has no flow: the queue, above it what is hashed, above that the hash. */
+/* For IPv6 and packets without a flow: the queue, above it the hashed fields, above that the hash. */
 inline_always u64 rss_of_other(struct packet *packet, int is_skb)
 {
 	struct flow flow = {};
@@ -206,7 +206,7 @@ apart u64 rss_of_other_skb(struct __sk_buff *context)
 	return rss_of_other(&packet, 1);
 }
 
-/* IPv4 in place: a call costs as much as a hash where returns are made safe. */
+/* IPv4 inline: on processors with return mitigations, a call costs as much as a hash. */
 inline_always u32 rss(struct counts *counts, void *context, int is_skb, u32 packets)
 {
 	struct packet packet = is_skb ? packet_of_skb(context) : packet_of_frame(context);
@@ -234,7 +234,7 @@ inline_always u32 rss(struct counts *counts, void *context, int is_skb, u32 pack
 	return queue;
 }
 
-/* Whether the packet is taken. */
+/* Whether the packet is sampled. */
 inline_always int is_sampled(void)
 {
 	u32 zero = 0;
@@ -250,8 +250,8 @@ inline_always int is_sampled(void)
 	return 1;
 }
 
-/* The wire that an interface is, of those of a program, whose number is that of the first. Without
- * branches: else the verifier would go through the chain for each wire. */
+/* The wire of an interface, among those of a program that is named after its first wire. Without
+ * branches: otherwise the verifier would follow the chain for each wire. */
 inline_always u32 wire_of(u32 program, u32 interface)
 {
 	u32 wire = program;
@@ -264,13 +264,13 @@ inline_always u32 wire_of(u32 program, u32 interface)
 			continue;
 		difference = interface ^ INTERFACES[other];
 		forget(difference);
-		/* Minus one is negative of zero alone. */
+		/* Only zero minus one is negative. */
 		wire += (other - program) * ((difference - 1) >> 63);
 	}
 	return wire & (MOST_WIRES - 1);
 }
 
-/* Puts the time in front of a packet, as crates/ports/src/sys/bpf.rs has it: a driver may leave no room. */
+/* Writes the time before a packet, as in crates/ports/src/sys/bpf.rs: a driver may leave no room. */
 inline_always void stamp(struct xdp_md *context)
 {
 	u64 *stamp;
@@ -284,7 +284,7 @@ inline_always void stamp(struct xdp_md *context)
 	stamp[1] = STAMP_MARK;
 }
 
-/* Hands a packet to the socket of its wire and of the interface's queue that it came in by. */
+/* Hands a packet to the socket of its wire and interface queue. */
 inline_always int to_poll_engine(struct counts *counts, struct xdp_md *context, u32 wire)
 {
 	u32 queue = context->rx_queue_index;
@@ -302,7 +302,7 @@ inline_always int to_poll_engine(struct counts *counts, struct xdp_md *context, 
 	return verdict;
 }
 
-/* What the filters in front of the chain say of a packet: its queue; ONWARD if it goes on. */
+/* The filters' verdict on a packet: its queue; ONWARD if it continues. */
 inline_always u32 filter(struct counts *counts, void *context, int is_skb, u32 wire, u32 packets)
 {
 	u32 now = FILTERS_NOW.list, fate;
@@ -327,20 +327,19 @@ inline_always u32 filter(struct counts *counts, void *context, int is_skb, u32 w
 	return ONWARD;
 }
 
-/* Runs the chain from a step on, on what came in on a wire, `packets` of it in one: the queue that it
- * has then. */
+/* Runs the chain from a step on, for `packets` packets in one from a wire; returns the queue. */
 inline_always u32 chain_from(u32 start, struct counts *counts, void *context, int is_skb, u32 wire,
 			     u32 packets)
 {
 	u32 queue = ONWARD;
 	u64 step;
 
-	/* One body for all of them: each turn knows its step, and takes what that is. */
+	/* One body for all steps: each iteration knows its step and compiles to its action. */
 #pragma clang loop unroll(disable)
 	for (step = 0; step < MOST_STEPS; step++) {
 		u32 kind;
 
-		/* Else places in tables would be counted along with it, in registers of their own. */
+		/* Otherwise table indices would be counted along, in registers of their own. */
 		hide(step);
 		kind = STEPS[step];
 		if (step < start)
@@ -354,7 +353,7 @@ inline_always u32 chain_from(u32 start, struct counts *counts, void *context, in
 		if (kind == STEP_BY_WIRE) {
 			u32 own = wire;
 
-			/* Else its place would be reckoned in front of all chains' steps. */
+			/* Otherwise its address would be computed before all chains' steps. */
 			hide(own);
 			queue = QUEUE_OF_WIRE[own & (MOST_WIRES - 1)];
 		}
@@ -392,7 +391,7 @@ inline_always u32 chain_from(u32 start, struct counts *counts, void *context, in
 		}
 		if (kind == STEP_OBJECT && !is_skb) {
 			go_over(context, wire, step);
-			/* Objects have gone, as their process has: it goes its old way. */
+			/* The objects are gone with their process: the packet takes its normal path. */
 			counts->redirected += 1;
 			counts->left[step] += 1;
 			return NOWHERE + XDP_PASS;
@@ -406,7 +405,7 @@ inline_always u32 chain_from(u32 start, struct counts *counts, void *context, in
 	return DEFAULT_QUEUE;
 }
 
-/* The queue of what came in on a wire. */
+/* The queue of a packet from a wire. */
 inline_always u32 chain(struct counts *counts, void *context, int is_skb, u32 wire, u32 packets)
 {
 	u32 queue;

@@ -14,14 +14,14 @@
 #define PAGE_WORDS 512
 #define NO_PLACE 0xffff
 #define TABLES 8
-/* Filters of a list, tables' slots and all candidates of the vectors are fewer. */
+/* Filters of a list, slots of tables and all candidates of the vectors are fewer. */
 #define MOST_TURNS (1 << 20)
 
 enum { FILTER_DROP = 1, FILTER_ACCEPT = 2, FILTER_STEER = 3, FILTER_POLL = 5 };
 enum { ON = 0, END_DROP = 1, END_STEER = 2, END_UNREADABLE = 3, END_POLL = 4, UNDECIDED = 5 };
 enum { CLASSIFIER_V4 = 0, CLASSIFIER_V6 = 1, STOPS = 2 };
 
-/* Pages of one of both lists, and counters of each. */
+/* Pages of one of both lists, and counters per page. */
 const volatile u32 FILTER_PAGES = 1;
 const volatile u32 FILTER_ROOM = 1;
 
@@ -31,7 +31,7 @@ struct page {
 
 struct table {
 	u64 mask[4];
-	/* Over ports and, above them, the protocol. */
+	/* Ports and, above them, the protocol. */
 	u64 rest;
 	u32 slots;
 	u32 slot_mask;
@@ -46,7 +46,7 @@ struct classifier {
 	u32 first_rule;
 	/* Of one vector. */
 	u32 words;
-	/* A bit for each field of more than one interval. */
+	/* A bit for each field with more than one interval. */
 	u32 is_cut;
 	u32 begins;
 	u32 bits;
@@ -68,16 +68,16 @@ struct list {
 struct row {
 	u16 action;
 	u16 queue;
-	/* The place behind its group. */
+	/* The place after its group. */
 	u16 end;
-	/* Filters from here on: for every packet, and those that stop what they cannot read. */
+	/* Filters from here on: for every packet, and those that stop unreadable packets. */
 	u16 next_any;
 	u16 next_stop[2];
 	u16 unused[2];
 };
 
 struct rest_of_rule {
-	/* The lowest ports, and how many more there are of each. */
+	/* The lowest ports, and the widths of the ranges. */
 	u32 low;
 	u32 span;
 	u16 protocol;
@@ -105,7 +105,7 @@ struct met {
 	u64 unreadable;
 };
 
-/* Zero: no filters; else which list is in force, from one on. */
+/* Zero: no filters; otherwise the list in use, counted from one. */
 struct {
 	u32 list;
 } FILTERS_NOW SEC(".bss.filters");
@@ -117,7 +117,7 @@ struct {
 	__type(value, struct page);
 } FILTERS SEC(".maps");
 
-/* By place in the list; written by the borrowed core alone. */
+/* By place in the list; written only by the borrowed core. */
 struct {
 	__uint(type, MAP_ARRAY);
 	__uint(max_entries, 2);
@@ -139,8 +139,8 @@ inline_always u64 word_at(u32 at)
 	return page ? page->words[at % PAGE_WORDS] : 0;
 }
 
-/* A number of 16 bits, four to a word. Its place is bounded last, where every verifier sees it: that
- * of Linux 6.1 forgets a bound once bits are put in. */
+/* A number of 16 bits, four to a word. Its index is bounded last, where every verifier sees it:
+ * Linux 6.1 forgets a bound once bits are inserted. */
 inline_always u32 number_in(const struct page *page, u32 at, u32 number)
 {
 	u32 place = at % PAGE_WORDS * 4 + number % 4;
@@ -149,7 +149,7 @@ inline_always u32 number_in(const struct page *page, u32 at, u32 number)
 	return ((const u16 *)page)[place & (4 * PAGE_WORDS - 1)];
 }
 
-/* Both halves of a product: every bit of either number shows in the low bits. */
+/* Multiplies and folds both halves: every bit of either number affects the low bits. */
 inline_always u64 mix(u64 a, u64 b)
 {
 	u64 a0 = (u32)a, a1 = a >> 32, b0 = (u32)b, b1 = b >> 32;
@@ -164,7 +164,7 @@ inline_always u64 mix(u64 a, u64 b)
 #define K2 0xa4093822299f31d1ULL
 #define K3 0x082efa98ec4e6c89ULL
 
-/* Of both addresses of IPv4; `word` is ports and, above them, the protocol. */
+/* Both IPv4 addresses; `word` is ports and, above them, the protocol. */
 inline_always u64 hash_of_ipv4(const struct table *table, u64 addresses, u64 word)
 {
 	return mix((addresses & table->mask[0]) ^ K0, (word & table->rest) ^ K1);
@@ -182,7 +182,7 @@ inline_always u64 hash_of_key(const struct table *table, const struct key *key, 
 
 	if (!is_v6)
 		return hash_of_ipv4(table, address[0], word_of(key));
-	/* One after the other: a program's stack has no room for all of it at once. */
+	/* One after the other: a program's stack has no room for all at once. */
 	last = address[3] & table->mask[3];
 	rotated = mix((address[2] & table->mask[2]) ^ K2, (last << 32 | last >> 32) ^ K3);
 	rotated = rotated << 17 | rotated >> 47;
@@ -203,7 +203,7 @@ inline_always int rest_matches(const struct rest_of_rule *rule, u64 word)
 	       source <= (u16)rule->span && destination <= (u16)(rule->span >> 16);
 }
 
-/* A search: no rule before `from` is looked for, none from `best` on. */
+/* A search: rules from `from` on, before `best`. */
 struct search {
 	const struct key *key;
 	u32 from;
@@ -213,7 +213,8 @@ struct search {
 	u32 next;
 };
 
-/* One in the vectors. Apart, as a table's is deep in the stack, of which Linux 6.1 rounds up more. */
+/* A search in the vectors. Separate, since a table's is deep in the stack, whose size Linux 6.1
+ * rounds up. */
 struct vectors {
 	struct search search;
 	u32 word;
@@ -229,11 +230,11 @@ inline_always void begin(struct search *search, const struct key *key, u32 from,
 	search->best = best;
 }
 
-/* What comes of a comparison with a rule, which may better what was found: the next of its slot, or
+/* The result of comparing with a rule, which may improve the answer: the next rule of its slot, or
  * nothing if the search has ended. */
 inline_always u32 compared(const struct rest_of_rule *rest, u64 differs, u64 word, u32 from, u32 *best)
 {
-	/* In the order of the list: what comes later cannot be better. */
+	/* In the order of the list: later rules cannot be better. */
 	if (rest->place >= *best)
 		return 0;
 	if (!differs && rest->place >= from && rest_matches(rest, word)) {
@@ -296,7 +297,7 @@ static long next_of_slot_v6(u64 turn, struct search *search)
 	return next_of_slot(search, 1);
 }
 
-/* What is better than `best` in a table of the classifier that `where` names. */
+/* A rule better than `best` in a table of the classifier at `where`. */
 inline_always u32 search_table(u32 base, u32 where, const struct key *key, u32 from, u32 best,
 			       int is_v6)
 {
@@ -329,7 +330,7 @@ inline_always u32 search_table(u32 base, u32 where, const struct key *key, u32 f
 	return search.best;
 }
 
-/* Verified by themselves, not anew wherever they are called. */
+/* Verified separately, not again at each call. */
 by_itself u32 table_v4(u32 base, u32 where, const struct key *key, u32 from, u32 best)
 {
 	return search_table(base, where, key, from, best, 0);
@@ -340,8 +341,8 @@ by_itself u32 table_v6(u32 base, u32 where, const struct key *key, u32 from, u32
 	return search_table(base, where, key, from, best, 1);
 }
 
-/* The place of a word's lowest bit that is set: how many are below it. Without branches, so that it can be
- * part of who calls it: a call takes 32 bytes of the stack in Linux 6.1, which a filter's search has not. */
+/* The index of a word's lowest set bit. Without branches, so that it can be inlined: in Linux 6.1 a
+ * call takes 32 bytes of stack, which a filter's search does not have. */
 inline_always u32 lowest(u64 bits)
 {
 	u64 below = (bits & -bits) - 1;
@@ -352,7 +353,7 @@ inline_always u32 lowest(u64 bits)
 	return below * 0x0101010101010101 >> 56;
 }
 
-/* The interval of a value in a field: how many begin at it or below. */
+/* The interval of a value in a field: counts the starts at or below it. */
 inline_always u32 interval(u32 at, u64 value)
 {
 	struct page *begins = page_of(at);
@@ -368,7 +369,7 @@ inline_always u32 interval(u32 at, u64 value)
 	return below;
 }
 
-/* The next rule of the vectors that all of them have a bit for, or the next word of bits. */
+/* The next rule with a bit in all vectors, or the next word of bits. */
 inline_always long next_candidate(struct vectors *vectors, int is_v6)
 {
 	u32 index, word = vectors->word, best = vectors->search.best;
@@ -413,7 +414,7 @@ inline_always u64 be64(u64 word)
 #endif
 }
 
-/* The first and the second address of IPv4 as a number, zeros behind it. */
+/* The first and the second IPv4 address as a number, padded with zeros. */
 inline_always u64 first_v4(u64 addresses)
 {
 	return be64(addresses) & 0xffffffff00000000ULL;
@@ -424,7 +425,7 @@ inline_always u64 second_v4(u64 addresses)
 	return be64(addresses) << 32;
 }
 
-/* The vector of a value in a field of a classifier, of which there are four. */
+/* The vector of a value in one of the four fields of a classifier. */
 by_itself u32 vector_of(u32 base, u32 number, u32 field, u64 value)
 {
 	struct list *list = (struct list *)page_of(base);
@@ -439,7 +440,7 @@ by_itself u32 vector_of(u32 base, u32 number, u32 field, u64 value)
 	return classifier->bits + (field * 64 + at) * classifier->words;
 }
 
-/* What is better than `best` among the rules that stand in vectors. */
+/* A rule better than `best` in the vectors. */
 inline_always u32 search_vectors(u32 base, u32 number, const struct key *key, u32 from, u32 best,
 				 int is_v6)
 {
@@ -476,7 +477,7 @@ by_itself u32 vectors_v6(u32 base, u32 number, const struct key *key, u32 from, 
 	return search_vectors(base, number, key, from, best, 1);
 }
 
-/* The place of the first rule from `from` on that matches, or NO_PLACE. */
+/* The place of the first matching rule from `from` on, or NO_PLACE. */
 inline_always u32 find(u32 base, u32 number, const struct key *key, u32 from, int is_v6)
 {
 	struct list *list = (struct list *)page_of(base);
@@ -510,27 +511,27 @@ by_itself u32 find_v6(u32 base, u32 number, const struct key *key, u32 from)
 	return find(base, number, key, from, 1);
 }
 
-/* The way of a packet through the list. */
+/* A packet's way through the list. */
 struct judged {
 	struct tuple packet;
-	/* No filter before this place is met. */
+	/* Filters before this place are skipped. */
 	u32 from;
 	/* The list. */
 	u32 base;
 	u32 rows;
 	u32 count;
 	u32 counters;
-	/* What is counted of it. */
+	/* Its counters. */
 	u32 packets;
 	u32 bytes;
 	/* With the protocols so far. */
 	u32 found;
-	/* What becomes of it. */
+	/* Its verdict. */
 	u32 verdict;
 	u32 queue;
 };
 
-/* The first rule of a packet's family, which asks for nothing that is hidden. */
+/* The first rule of a packet's family without conditions on hidden parts. */
 inline_always u32 find_in(struct judged *judged, u32 first)
 {
 	if (judged->packet.type_family == IPV4)
@@ -542,7 +543,7 @@ inline_always u32 find_in(struct judged *judged, u32 first)
 	return NO_PLACE;
 }
 
-/* With each protocol that a filter names, and one that none does. */
+/* With each protocol that a filter names, and one that none names. */
 static long with_protocol(u64 turn, struct judged **way)
 {
 	struct judged *judged = *way;
@@ -564,8 +565,7 @@ static long with_protocol(u64 turn, struct judged **way)
 	return 0;
 }
 
-/* The first filter from `from` on that a packet of which something is hidden could match and that
- * stops it. */
+/* The first filter from `from` on that stops a packet with hidden parts, because it could match. */
 inline_always u32 find_possible(struct judged *judged, u32 next_v4, u32 next_v6)
 {
 	struct key *key;
@@ -590,7 +590,8 @@ inline_always u32 find_possible(struct judged *judged, u32 next_v4, u32 next_v6)
 	return judged->packet.type_family == IPV4 ? next_v4 : next_v6;
 }
 
-/* The first rule that matches a packet with an authentication header, which is its protocol too. */
+/* The first rule that matches a packet with an authentication header, which also counts as its
+ * protocol. */
 inline_always u32 find_authenticated(struct judged *judged)
 {
 	struct key *key;
@@ -623,7 +624,7 @@ inline_always struct met *met_at(const struct judged *judged, u32 place)
 	return bpf_map_lookup_elem(&FILTERS_MET, &at);
 }
 
-/* A packet meets the filter at a place of the list; nonzero if it goes no further. */
+/* Applies the filter at a place of the list to a packet; nonzero if the packet ends there. */
 inline_always long meet(struct judged *judged, u32 place)
 {
 	const struct row *row = row_at(judged, place);
@@ -645,7 +646,7 @@ inline_always long meet(struct judged *judged, u32 place)
 	return judged->from >= judged->count;
 }
 
-/* The next filter that a packet meets. */
+/* The next filter that matches a packet. */
 static long next_filter(u64 turn, struct judged **way)
 {
 	struct judged *judged = *way;
@@ -677,7 +678,7 @@ static long next_filter(u64 turn, struct judged **way)
 	return meet(judged, place);
 }
 
-/* Verified by itself: of memory that is not its own stack, the verifier keeps nothing in mind. */
+/* Verified separately: the verifier keeps no knowledge of memory outside a function's own stack. */
 by_itself u32 meet_filters(struct judged *judged)
 {
 	if (!judged)
@@ -686,9 +687,9 @@ by_itself u32 meet_filters(struct judged *judged)
 	return judged->verdict | judged->queue << 16;
 }
 
-/* Rules of a slot that are compared in place. */
+/* Rules of a slot that are compared inline. */
 #define RULES_IN_PLACE 4
-/* In place of a place, where a call would tell. */
+/* Instead of a place, if only a call could tell. */
 #define NOT_IN_PLACE 0x10000
 
 /* The first filter that a packet of IPv4 meets, found without a call: on a processor that returns
@@ -729,8 +730,8 @@ inline_always u32 find_in_place(const struct list *list, u64 addresses, u64 word
 	return best;
 }
 
-/* What the first filter that a plain packet meets does with it, if that ends its way: END_..., and the
- * queue above it. Otherwise UNDECIDED, and nothing is counted. */
+/* The verdict of the first filter that matches a plain packet, if that ends its way: END_..., and
+ * the queue above it. Otherwise UNDECIDED, and nothing is counted. */
 inline_always u32 judge_plain(const struct packet *packet, u32 now, u32 packets)
 {
 	u32 place, at, fate;
@@ -766,7 +767,7 @@ inline_always u32 judge_plain(const struct packet *packet, u32 now, u32 packets)
 		fate = ON;
 	else
 		return UNDECIDED;
-	/* Else what its counters' place is reckoned of would be kept from the start on. */
+	/* Otherwise the base of its counters' address would be kept from the start. */
 	hide(now);
 	at = (now - 1) * FILTER_ROOM + place;
 	met = bpf_map_lookup_elem(&FILTERS_MET, &at);
@@ -777,7 +778,7 @@ inline_always u32 judge_plain(const struct packet *packet, u32 now, u32 packets)
 	return fate;
 }
 
-/* What the filters do with a packet that `judge_plain` leaves undecided. */
+/* The filters' verdict on a packet that `judge_plain` leaves undecided. */
 inline_always u32 judge_other(void *context, int is_skb, u32 now, u32 packets)
 {
 	struct judged judged = {};
@@ -808,7 +809,7 @@ inline_always u32 judge_other(void *context, int is_skb, u32 now, u32 packets)
 	return meet_filters(&judged);
 }
 
-/* Verified by themselves, as is the chain behind them. */
+/* Verified separately, like the chain after them. */
 by_itself u32 judge_plain_frame(struct xdp_md *context, u32 now, u32 packets)
 {
 	struct packet packet = packet_of_frame(context);
@@ -833,7 +834,7 @@ by_itself u32 judge_other_skb(struct __sk_buff *context, u32 now, u32 packets)
 	return judge_other(context, 1, now, packets);
 }
 
-/* What the filters do with a packet: END_..., and the queue above it. */
+/* The filters' verdict on a packet: END_..., and the queue above it. */
 inline_always u32 judge(void *context, int is_skb, u32 now, u32 packets)
 {
 	u32 fate = is_skb ? judge_plain_skb(context, now, packets) :

@@ -12,7 +12,7 @@ enum { NO_IP = 0, IPV4 = 1, IPV6 = 2 };
 enum { NO_PORTS = 0, TCP = 1, UDP = 2 };
 /* Of both together. */
 #define KINDS 9
-/* What is hashed of a kind. */
+/* The hashed fields of a kind. */
 enum { OVER_NOTHING = 0, OVER_ADDRESSES = 1, OVER_PORTS = 2 };
 
 enum {
@@ -26,17 +26,17 @@ enum {
 };
 
 #define MOST_EXTENSION_HEADERS 8
-/* Bytes of extension headers behind which nothing is looked for. */
+/* Most bytes of extension headers that are searched. */
 #define LONGEST_EXTENSIONS 980
 
-/* A packet of either kind of program, which its context is of. */
+/* A packet, in the context of either kind of program. */
 struct packet {
 	void *context;
-	/* What can be looked at directly: all headers, or all there is. */
+	/* The directly readable part: all headers, or all bytes. */
 	u8 *data;
 	u8 *end;
 	u32 length;
-	/* VLAN tags that have been taken out. */
+	/* Stripped VLAN tags. */
 	u32 tags_beside;
 };
 
@@ -67,7 +67,7 @@ inline_always u32 length_of(void *context, int is_skb)
 	return is_skb ? packet_of_skb(context).length : packet_of_frame(context).length;
 }
 
-/* Words as they lie in memory: addresses, then both ports in one. */
+/* Words in memory order: addresses, then both ports in one. */
 struct flow {
 	u32 family;
 	u32 l4;
@@ -79,8 +79,8 @@ inline_always u32 l4_of(u8 protocol)
 	return protocol == PROTOCOL_TCP ? TCP : protocol == PROTOCOL_UDP ? UDP : NO_PORTS;
 }
 
-/* What a length in an IP header is, of which so many bytes are there: no more than these, and all if it
- * is zero. Linux writes that into super-frames of more than 65,535 bytes. */
+/* The length from an IP header, limited to the available bytes; all of them if it is zero, as Linux
+ * writes into super-frames of more than 65,535 bytes. */
 inline_always u32 length_of_ip(const u8 *field, u32 rest)
 {
 	u32 length = from_be16(*(u16 *)field);
@@ -88,12 +88,12 @@ inline_always u32 length_of_ip(const u8 *field, u32 rest)
 	return length && length < rest ? length : rest;
 }
 
-/* The transport of a packet of IPv4 whose header is there, and both its ports in one as they lie in
- * memory: none in a fragment, or if they are cut off. */
+/* The transport protocol of an IPv4 packet, and both its ports in one word in memory order: none
+ * for a fragment, or if truncated. */
 inline_always u32 ports_of_ipv4(u8 *packet, u8 *end, u32 *ports)
 {
 	u32 header = (packet[0] & 15) * 4, l4 = l4_of(packet[9]);
-	/* That they are there is asked for below. */
+	/* Their presence is checked below. */
 	u32 length = length_of_ip(packet + 2, header + 4);
 	u8 *behind = packet + header;
 
@@ -105,9 +105,8 @@ inline_always u32 ports_of_ipv4(u8 *packet, u8 *end, u32 *ports)
 	return l4;
 }
 
-/* Behind extension headers: bytes are fetched, not looked at, which the verifier follows more
- * easily than pointers; few packets have any. `at` is where they begin, `length` how much of the
- * packet lies there. */
+/* After extension headers: bytes are copied instead of accessed by pointer, which is easier to
+ * verify; few packets have any. `at` is their start, `length` the available bytes. */
 inline_always u32 find_upper_layer(void *context, int is_skb, struct flow *flow, u32 at, u32 length,
 				   u32 protocol)
 {
@@ -200,8 +199,8 @@ inline_always int is_vlan(u16 type)
 	return type == be16(0x8100) || type == be16(0x88a8);
 }
 
-/* The type of what an Ethernet frame holds behind its tags, and in `behind` where that is: a tag's
- * type if they are cut short or too many, 0 if the frame itself is cut short. */
+/* The EtherType after an Ethernet frame's tags, and its position in `behind`: a tag's type if they
+ * are truncated or too many, 0 if the frame itself is truncated. */
 inline_always u16 skip_tags(const struct packet *of, u8 **behind)
 {
 	u8 *packet = of->data + 14;
@@ -222,8 +221,8 @@ inline_always u16 skip_tags(const struct packet *of, u8 **behind)
 	return type;
 }
 
-/* Whether nearly all is as in most packets: no tags, no options, no fragment, TCP or UDP. Then it lies
- * at places that are known. */
+/* Whether a packet is as usual: no tags, no options, no fragment, TCP or UDP. Then its fields are
+ * at known offsets. */
 inline_always int is_plain(const struct packet *of)
 {
 	u8 *data = of->data;
@@ -233,8 +232,8 @@ inline_always int is_plain(const struct packet *of)
 	       !(*(u16 *)(data + 20) & be16(0x3fff)) && from_be16(*(u16 *)(data + 16)) >= 24;
 }
 
-/* Whether a packet is one of IPv4; over what of it there is a hash, and the words of that. In registers;
- * `over_kinds` is by kind. */
+/* Whether a packet is IPv4; also its hashed fields and their words, in registers. `over_kinds` is
+ * by kind. */
 inline_always int words_if_ipv4(const struct packet *of, const volatile u32 *over_kinds, u32 *words,
 				u32 *over_words)
 {
@@ -258,7 +257,7 @@ inline_always int words_if_ipv4(const struct packet *of, const volatile u32 *ove
 	words[0] = *(u32 *)(packet + 12);
 	words[1] = *(u32 *)(packet + 16);
 	words[2] = over == OVER_PORTS ? ports : 0;
-	/* Whole words: parts of them would be taken in each branch, and be kept on the stack. */
+	/* Whole words: parts would be extracted in each branch, and be kept on the stack. */
 	hide(words[0]);
 	hide(words[1]);
 	hide(words[2]);
@@ -266,7 +265,7 @@ inline_always int words_if_ipv4(const struct packet *of, const volatile u32 *ove
 	return 1;
 }
 
-/* Likewise of what is behind an Ethernet header, if that is IPv6. */
+/* The same after an Ethernet header, for IPv6. */
 inline_always u32 words_of_ipv6(struct packet *of, int is_skb, const volatile u32 *over_kinds,
 				struct flow *flow)
 {
@@ -277,7 +276,7 @@ inline_always u32 words_of_ipv6(struct packet *of, int is_skb, const volatile u3
 		return OVER_NOTHING;
 	find_ipv6(of, is_skb, behind, flow);
 	kind = flow->family * 3 + flow->l4;
-	/* The compiler knows that it is no more; the verifier is to know it, too. */
+	/* Known to the compiler; this also tells the verifier. */
 	hide(kind);
 	if (kind >= KINDS)
 		return OVER_NOTHING;

@@ -7,7 +7,7 @@
 #pragma once
 #include "bpf.h"
 
-/* What each byte of the input adds, by its place: Toeplitz is linear. */
+/* Contribution of each input byte, by position: Toeplitz is linear. */
 struct toeplitz {
 	u32 bytes[36][256];
 };
@@ -25,7 +25,7 @@ inline_always u32 toeplitz_v4(const struct toeplitz *table, const u32 *words)
 	return hash;
 }
 
-/* Apart, as it takes too much of a program's stack. */
+/* Separate, since it takes too much of a program's stack. */
 apart u32 toeplitz_v6(const struct toeplitz *table, const u32 *words)
 {
 	const u8 *bytes = (const u8 *)words;
@@ -100,7 +100,7 @@ inline_always u32 lookup2(const u32 *words, int count, u32 initial)
 		a += words[i], b += words[i + 1], c += words[i + 2];
 		LOOKUP2_MIX(a, b, c);
 	}
-	/* The last block is empty: of its words only the length is left. */
+	/* The last block is empty: only the length remains of its words. */
 	c += 4 * count;
 	LOOKUP2_MIX(a, b, c);
 	return c;

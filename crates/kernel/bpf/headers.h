@@ -1,4 +1,4 @@
-/* What filters read of a packet: its five-tuple, and what of that is hidden.
+/* The five-tuple of a packet for filters, and its hidden part.
  *
  * The rules are those of `picnic_core::packet::layers` and `picnic_filter::hidden`: a differential
  * test holds both together.
@@ -8,8 +8,8 @@
 #include "bpf.h"
 #include "flow.h"
 
-/* How much of a five-tuple is hidden. A filter that drops takes all of the earlier kinds for hidden
- * too. */
+/* How much of a five-tuple is hidden. A filter that drops treats each kind as including the earlier
+ * ones. */
 enum {
 	HIDDEN_NOTHING = 0,
 	HIDDEN_PORTS = 1,
@@ -20,15 +20,14 @@ enum {
 	HIDDEN_EVERYTHING = 6,
 };
 
-/* Set in a key's protocol for each part that the packet lacks or hides: rules that ask for the part
- * have the bit in their mask. */
+/* Set in a key's protocol for each part that the packet lacks or hides: rules with a condition on
+ * that part have the bit in their mask. */
 #define WITHOUT_PORTS 0x100
 #define WITHOUT_PROTOCOL 0x200
 #define WITHOUT_SOURCE 0x400
 #define WITHOUT_DESTINATION 0x800
 
-/* What a packet is looked up by: addresses as they lie in memory, ports as numbers, the source's
- * in the lower half. */
+/* The key of a packet: addresses in memory order, ports as numbers, the source's in the lower half. */
 struct key {
 	u64 address[4];
 	u32 ports;
@@ -39,14 +38,14 @@ struct tuple {
 	struct key key;
 	/* NO_IP if it has no addresses. */
 	u32 family;
-	/* By its type, also of what has hidden addresses. */
+	/* By its EtherType, even if its addresses are hidden. */
 	u32 type_family;
 	u32 hidden;
-	/* An authentication header is among the extension headers: that is its protocol too. */
+	/* An authentication header is among the extension headers: it also counts as the protocol. */
 	u32 authenticated;
 };
 
-/* The addresses are cut off. */
+/* The addresses are truncated. */
 inline_always void hide_addresses(struct tuple *tuple, u32 family)
 {
 	tuple->type_family = family;
@@ -60,7 +59,7 @@ inline_always u32 ports_of(const u8 *l4)
 	return from_be16(*(u16 *)l4) | (u32)from_be16(*(u16 *)(l4 + 2)) << 16;
 }
 
-/* Ports as they lie in a packet. */
+/* Ports in packet order. */
 inline_always u32 wire_order(u32 ports)
 {
 #if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
@@ -70,7 +69,7 @@ inline_always u32 wire_order(u32 ports)
 #endif
 }
 
-/* Of two words that lie one after the other. */
+/* Of two consecutive words. */
 inline_always u32 first_of_pair(u64 pair)
 {
 #if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
@@ -133,11 +132,11 @@ static long next_option(u64 turn, struct options *options)
 	return 0;
 }
 
-/* Whether an IPv4 packet is to go on from its destination to another. */
+/* Whether an IPv4 packet is routed on from its destination to another. */
 inline_always u32 is_source_routed(void *context, int is_skb, u32 at, u32 length)
 {
 	struct options options = {};
-	/* Bounded as what is beyond the first byte: the verifier of Linux 6.1 does not take from a
+	/* Bounded by the bytes after the first: the verifier of Linux 6.1 does not learn from a
 	 * comparison with zero that there is one. */
 	u32 more = length - 1;
 
@@ -201,7 +200,7 @@ inline_always void read_ipv4(struct packet *of, int is_skb, u8 *packet, struct t
 		routed = is_skb ? is_skb_routed(of->context, at + 20, length) :
 				  is_frame_routed(of->context, at + 20, length);
 	}
-	/* ICMP that is there is plain, and all of it is read. */
+	/* A complete ICMP header: everything was read. */
 	if (routed) {
 		tuple->hidden = HIDDEN_DESTINATION;
 		tuple->key.protocol |= WITHOUT_DESTINATION;
@@ -218,26 +217,26 @@ inline_always int is_extension(u32 protocol)
 	       protocol == PROTOCOL_DESTINATION_OPTIONS;
 }
 
-/* Mobility, HIP and Shim6 headers, which are not read through. */
+/* Mobility, HIP and Shim6 headers, which are not parsed through. */
 inline_always int is_other_extension(u32 protocol)
 {
 	return protocol == 135 || protocol == 139 || protocol == 140;
 }
 
-/* Extension headers of a packet, and the way through them. */
+/* Extension headers of a packet, and the search through them. */
 struct extensions {
 	void *context;
-	/* Where they begin, how much of the frame lies there, how much of that is the packet's. */
+	/* Their start, the available bytes of the frame, and of the packet. */
 	u32 at;
 	u32 view;
 	u32 length;
-	/* Of the next, its kind and where it begins. */
+	/* Kind and start of the next one. */
 	u32 protocol;
 	u32 offset;
-	/* What stands behind them; zero, a protocol that nothing stands behind, if they are cut off, too
-	 * many, or too long. */
+	/* The protocol after them; zero, a protocol without payload, if they are truncated, too many or
+	 * too long. */
 	u32 upper;
-	/* The ports there, if there are any. */
+	/* Its ports, if any. */
 	u32 ports;
 	u32 has_ports;
 	/* IS_... */
@@ -246,7 +245,7 @@ struct extensions {
 
 enum { IS_ROUTED = 1, IS_AUTHENTICATED = 2, IS_BEYOND = 4 };
 
-/* One header on the way of receive-side scaling in a NIC; nonzero at the end. */
+/* Steps over one header as receive-side scaling in a NIC does; nonzero at the end. */
 inline_always long read_extension(u64 turn, struct extensions *headers, int is_skb)
 {
 	u32 protocol = headers->protocol, offset = headers->offset, units, rest;
@@ -295,7 +294,7 @@ inline_always long read_extension(u64 turn, struct extensions *headers, int is_s
 	return 0;
 }
 
-/* One header as a host might read it; nonzero at the end. */
+/* Steps over one header as a host might; nonzero at the end. */
 inline_always long read_beyond(struct extensions *headers, int is_skb)
 {
 	u32 protocol = headers->protocol, offset = headers->offset;
@@ -347,8 +346,8 @@ static long read_beyond_of_skb(u64 turn, struct extensions *headers)
 	return read_beyond(headers, 1);
 }
 
-/* Finds what stands behind extension headers, whether a host is sent on by what is there, and whether
- * there is an authentication header. */
+/* Finds the protocol after extension headers, whether they route the packet to another host, and
+ * whether there is an authentication header. */
 inline_always void read_extensions(struct extensions *headers, int is_skb, u32 first)
 {
 	u32 protocol;
@@ -409,7 +408,7 @@ inline_always void read_ipv6(struct packet *of, int is_skb, u8 *packet, struct t
 	} else {
 		tuple->key.protocol = WITHOUT_PORTS | protocol;
 	}
-	/* Behind a fragment's header it is not read, but named. */
+	/* After a fragment header the next header is known but not read. */
 	tuple->authenticated = (headers.found & IS_AUTHENTICATED) ||
 			       protocol == PROTOCOL_AUTHENTICATION;
 	if (is_extension(protocol)) {
@@ -425,7 +424,7 @@ inline_always void read_ipv6(struct packet *of, int is_skb, u8 *packet, struct t
 	}
 }
 
-/* Reads the headers of an Ethernet frame; `tuple` is all zero before. */
+/* Reads the headers of an Ethernet frame; `tuple` must be all zero. */
 inline_always void read_headers(struct packet *of, int is_skb, struct tuple *tuple)
 {
 	u8 *packet;
@@ -439,7 +438,7 @@ inline_always void read_headers(struct packet *of, int is_skb, struct tuple *tup
 		tuple->hidden = HIDDEN_EVERYTHING;
 }
 
-/* Verified by themselves: whoever calls them is not, for each way through the headers. */
+/* Verified separately, so that callers are not verified for each path through the headers. */
 by_itself u32 read_frame(struct xdp_md *context, struct tuple *tuple)
 {
 	struct packet packet = packet_of_frame(context);

@@ -9,16 +9,16 @@
 #include "bpf.h"
 #include "rules.h"
 
-/* As src/object.rs has it; behind the programs of all steps. */
+/* As in src/object.rs; after the programs of all steps. */
 #define RESUME 8
 
-/* What an object may put in front of a packet, as docs/kernel-engine.md says. */
+/* Metadata that an object may write before a packet, see docs/kernel-engine.md. */
 struct metadata {
 	u32 queue;
 	u32 mark;
 };
 
-/* A bit for each step whose metadata counts. */
+/* A bit for each step whose metadata is used. */
 const volatile u32 READS_METADATA = 0;
 
 /* By step; then `resume`. */
@@ -29,9 +29,9 @@ struct {
 	__uint(value_size, 4);
 } OBJECTS SEC(".maps");
 
-/* Of the packet that an object has. */
+/* State of the packet at an object. */
 struct object_state {
-	/* The first word: who writes it knows of no others. */
+	/* The first word: its writer knows no others. */
 	u32 verdict;
 	u32 wire;
 	u32 step;
@@ -51,7 +51,7 @@ inline_always struct object_state *object_state(void)
 	return bpf_map_lookup_elem(&OBJECT_STATE, &zero);
 }
 
-/* Goes over to the object of a step; returns if there is none. */
+/* Tail-calls the object of a step; returns if there is none. */
 inline_always void go_over(struct xdp_md *context, u32 wire, u32 step)
 {
 	struct object_state *state = object_state();
@@ -63,7 +63,7 @@ inline_always void go_over(struct xdp_md *context, u32 wire, u32 step)
 	bpf_tail_call(context, &OBJECTS, step);
 }
 
-/* The queue that an object has put in front; ONWARD if it has not. */
+/* The queue that an object wrote before the packet; ONWARD without one. */
 inline_always u32 queue_of_metadata(struct xdp_md *context, u32 step)
 {
 	const struct metadata *metadata = (void *)(long)context->data_meta;

@@ -1,4 +1,4 @@
-/* What a function lets through by its rate or by its VLAN.
+/* Functions that pass packets by rate or by VLAN.
  *
  * The same arithmetic as in the functions `rate-limit` and `vlan` of the poll engine.
  * Source: RFC 2697, section 3; IEEE 802.1Q-2018, 8.6.2.
@@ -7,12 +7,12 @@
 #include "bpf.h"
 #include "flow.h"
 
-/* As src/object.rs has it. */
+/* As in src/object.rs. */
 #define MOST_WIRES 8
-/* Billionths in one: credit is kept in them. */
+/* Unit of credit, in billionths. */
 #define ONE 1000000000ULL
 
-/* Per second, the most there is, and nanoseconds until it is there. */
+/* Rate per second, highest credit, and nanoseconds until it is reached. */
 struct limit {
 	u64 rate;
 	u64 most;
@@ -21,16 +21,16 @@ struct limit {
 
 const volatile u32 POLICE_PER_WIRE = 0;
 
-/* What commands change of `vlan` and `rate-limit`. */
+/* Settings of `vlan` and `rate-limit` that commands change. */
 struct settings {
-	/* VLANs that are let through, a bit each, and whether packets without one are. */
+	/* Allowed VLANs, a bit each, and whether untagged packets pass. */
 	u64 vlans[64];
 	u64 untagged;
 	struct limit packets;
 	struct limit bytes;
 };
 
-/* There twice: one is in force, the other is written, then SETTINGS_NOW changes which. */
+/* Kept twice: one is in use, the other is written, then SETTINGS_NOW selects it. */
 struct {
 	__uint(type, MAP_ARRAY);
 	__uint(max_entries, 2);
@@ -52,7 +52,7 @@ struct bucket {
 	u64 is_used;
 };
 
-/* By wire, or one for all; written by the borrowed core alone. */
+/* By wire, or one for all; written only by the borrowed core. */
 struct {
 	__uint(type, MAP_ARRAY);
 	__uint(max_entries, MOST_WIRES);
@@ -76,7 +76,7 @@ inline_always u64 grown(const struct limit *limit, u64 credit, u64 nanoseconds)
 	return credit < limit->most ? credit : limit->most;
 }
 
-/* Whether a packet finds credit, which it then takes. */
+/* Whether a packet has credit, which it then uses. */
 inline_always int conforms(u32 wire, u32 length)
 {
 	u32 number = POLICE_PER_WIRE ? wire : 0;
@@ -84,7 +84,7 @@ inline_always int conforms(u32 wire, u32 length)
 	u64 now = bpf_ktime_get_ns(), cost, passed;
 	const struct settings *settings = settings_now();
 
-	/* Else it would be reckoned in front of all chains' steps. */
+	/* Otherwise it would be computed before all chains' steps. */
 	hide(length);
 	cost = length * ONE;
 	if (!bucket || !settings)
@@ -105,7 +105,7 @@ inline_always int conforms(u32 wire, u32 length)
 	return 1;
 }
 
-/* The outer VLAN of a packet with `tagged` above it; nothing without a tag. */
+/* The outer VLAN of a packet with `tagged` above it; zero without a tag. */
 inline_always u32 vlan_of(void *context, int is_skb, u32 tagged)
 {
 	struct packet packet = is_skb ? packet_of_skb(context) : packet_of_frame(context);

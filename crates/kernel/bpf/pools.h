@@ -1,4 +1,4 @@
-/* Pools of queues: which one a frame is for by its destination and VLAN, and its queue by hash.
+/* Pools of queues: selected by a frame's destination and VLAN, then a queue by hash.
  *
  * The same as the function `vmdq` of the poll engine finds for frames of wires. A pool is a bit. An
  * address stands at one of two places. What commands change is there twice: one is in force, the
@@ -13,7 +13,7 @@
 #include "police.h"
 #include "rules.h"
 
-/* As src/pools.rs has them. */
+/* As in src/pools.rs. */
 #define MOST_POOLS 64
 #define MOST_QUEUES 256
 
@@ -23,22 +23,22 @@ const volatile u32 STATION_LAST = 0;
 const volatile struct toeplitz POOL_HASH = {};
 const volatile u32 POOL_OVER[KINDS] = {};
 
-/* An address and the pools that have it. */
+/* An address and its pools. */
 struct station {
 	u64 address;
 	u64 pools;
 };
 
 struct pools {
-	/* Those that admit each VLAN. */
+	/* The pools that admit each VLAN. */
 	u64 vlans[4096];
-	/* Those that have broadcasts and multicasts. */
+	/* The pools that get broadcasts and multicasts. */
 	u64 groups;
-	/* That of what is for none. */
+	/* The pool for other frames. */
 	u64 others;
-	/* What places of addresses begin with. */
+	/* Start value of address places. */
 	u64 start;
-	/* Of each pool, its first queue, and how many. */
+	/* First queue and number of queues of each pool. */
 	u64 first[MOST_POOLS];
 	u64 count[MOST_POOLS];
 	u64 queues[MOST_QUEUES];
@@ -65,7 +65,7 @@ struct {
 	__type(value, struct station);
 } STATIONS SEC(".maps");
 
-/* Two places, in either half. */
+/* Two places, one in each half. */
 inline_always u64 places_of_station(u64 address, u64 start)
 {
 	u64 hash = (address ^ start << 48) * 0x9e3779b97f4a7c15ULL;
@@ -90,7 +90,7 @@ inline_always u64 pools_of_station(const u8 *frame, u32 half, u64 start)
 	return pools;
 }
 
-/* What the frame is hashed over, the hash above it; nothing and zero without a flow. */
+/* The hashed fields of the frame, the hash above them; zero without a flow. */
 inline_always u64 pool_hash_of_other(struct packet *packet, int is_skb)
 {
 	struct flow flow = {};
@@ -127,7 +127,7 @@ inline_always u64 pool_hash(struct packet *packet, int is_skb)
 	return (u64)toeplitz_v4((const struct toeplitz *)&POOL_HASH, words) << 32 | IPV4 << 8 | over;
 }
 
-/* The queue, above it what is hashed, above that the hash; ONWARD for no pool. */
+/* The queue, above it the hashed fields, above that the hash; ONWARD without a pool. */
 inline_always u64 by_pool(void *context, int is_skb)
 {
 	struct packet packet = is_skb ? packet_of_skb(context) : packet_of_frame(context);
@@ -158,7 +158,7 @@ inline_always u64 by_pool(void *context, int is_skb)
 	       (pools->queues[index & (MOST_QUEUES - 1)] & 0xffff);
 }
 
-/* Apart, as it takes its own of the stack. */
+/* Separate, because of its stack. */
 apart u64 by_pool_of_frame(struct xdp_md *context)
 {
 	return by_pool(context, 0);

@@ -1,4 +1,4 @@
-/* The target rings, as who puts packets in and who takes them out know them.
+/* The fill level of target rings, as known to producer and consumer programs.
  *
  * The kernel says that a ring was full by a tracepoint, which is met for each eight packets, full or not:
  * a tenth of a core that feeds others. So whoever hands packets over knows how many a ring holds, and
@@ -12,37 +12,38 @@
 #pragma once
 #include "bpf.h"
 
-/* As src/object.rs has them. */
+/* As in src/object.rs. */
 #define MOST_CORES 256
-/* Packets that are dropped once a ring is full before its other end is looked at again: that is another
- * core's memory. The kernel, too, hands over eight at a time. */
+/* Drops at a full ring before its other end is checked again, since that is another core's memory.
+ * The kernel also hands over eight at a time. */
 #define DROPPED_UNSEEN 7
 
 const volatile u32 RING_SIZE = 0;
-/* Where the drivers of all wires should run the programs. */
+/* The core on which the drivers should run the programs. */
 const volatile u32 BORROWED_CORE = 0;
 
-/* The two ends are in lines of the cache of their own, wherever this begins. */
+/* Both ends are on separate cache lines, at any alignment. */
 struct ends {
-	/* By the borrowed core: packets put in, and up to how many it need not look at the other end. */
+	/* Of the borrowed core: packets put in, and the number up to which it need not check the other
+	 * end. */
 	u64 put;
 	u64 put_up_to;
-	/* By all other cores together, which most cards have nothing run on. */
+	/* Of all other cores together, on which most cards run nothing. */
 	u64 put_elsewhere;
 	u32 drops_left;
 	u32 unused[25];
-	/* By the target core. */
+	/* Of the target core. */
 	u64 taken;
 	u64 more_unused[15];
 };
 
-/* Of each core's ring. The card's, whatever chain it has: no chain has a ring that is empty by itself. */
+/* Size of each core's ring. It belongs to the card, for any chain. */
 struct {
 	struct ends of[MOST_CORES];
 } ENDS SEC(".bss.ends");
 
 struct ring {
-	/* Packets that found it full, of those that one core has handed over. */
+	/* Packets that found it full, of those that one core handed over. */
 	u64 full;
 };
 
@@ -67,7 +68,7 @@ inline_always void count_full(u32 core, u32 packets)
 		ring->full += packets;
 }
 
-/* Whether there is room for one more, of so many packets; one that has none is counted. */
+/* Whether there is room for one more; a packet without room is counted. */
 inline_always int has_room(struct ends *ends, u32 core, u32 packets)
 {
 	u64 put = ends->put + *(volatile u64 *)&ends->put_elsewhere;
@@ -86,7 +87,7 @@ inline_always int has_room(struct ends *ends, u32 core, u32 packets)
 	return 0;
 }
 
-/* Counts a packet as put in; as taken back with minus one. */
+/* Counts a packet as put in; minus one takes it back. */
 inline_always void put(struct ends *ends, int packets)
 {
 	if (bpf_get_smp_processor_id() == BORROWED_CORE)

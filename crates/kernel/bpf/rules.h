@@ -11,9 +11,9 @@
 #include "headers.h"
 #include "police.h"
 
-/* As src/flows.rs has them. */
+/* As in src/flows.rs. */
 #define MOST_MASKS 64
-/* In place of a queue: on to the next function, and dropped. */
+/* Instead of a queue: on to the next function, and dropped. */
 #define ONWARD 0xffff
 #define DROPS 0xfffe
 
@@ -37,12 +37,12 @@ struct flow_rule {
 	u64 rank;
 	u32 mask;
 	u32 queue;
-	/* Written by the borrowed core alone. */
+	/* Written only by the borrowed core. */
 	u64 packets;
 };
 
-/* Which list is in force, in the highest bit; above the number of its masks what the places of its
- * rules begin with. */
+/* The list in use, in the highest bit; above the number of its masks, the start value of its rules'
+ * places. */
 struct {
 	__uint(type, MAP_ARRAY);
 	__uint(max_entries, 1);
@@ -50,7 +50,7 @@ struct {
 	__type(value, u32);
 } FLOWS_NOW SEC(".maps");
 
-/* Those of higher rules first. */
+/* Masks with higher rules first. */
 struct {
 	__uint(type, MAP_ARRAY);
 	__uint(max_entries, 2 * MOST_MASKS);
@@ -58,7 +58,7 @@ struct {
 	__type(value, struct flow_mask);
 } FLOW_MASKS SEC(".maps");
 
-/* Each at one of two places that its words and its mask come to. */
+/* Each at one of two places, computed from its words and its mask. */
 struct {
 	__uint(type, MAP_ARRAY);
 	__uint(max_entries, 2);
@@ -66,7 +66,7 @@ struct {
 	__type(value, struct flow_rule);
 } FLOW_RULES SEC(".maps");
 
-/* Two places, in either half. */
+/* Two places, one in each half. */
 inline_always u64 places_of(const struct words *words, u64 start)
 {
 	u64 hash = (words->word[0] ^ start) * 0x9e3779b97f4a7c15ULL;
@@ -79,8 +79,8 @@ inline_always u64 places_of(const struct words *words, u64 start)
 	return hash ^ hash >> 29;
 }
 
-/* All ones if a rule decides in place of one of this rank, else nothing. Without branches, which the
- * verifier would follow one by one. */
+/* All ones if a rule outranks this one, otherwise zero. Without branches, which the verifier would
+ * follow one by one. */
 inline_always u64 takes_over(const struct flow_rule *rule, const struct words *masked, u32 mask,
 			     u64 rank)
 {
@@ -94,7 +94,7 @@ inline_always u64 takes_over(const struct flow_rule *rule, const struct words *m
 	return takes;
 }
 
-/* Where the rule that decides on a packet sends it. */
+/* Destination of a packet by the deciding rule. */
 by_itself u32 find_rule(const struct words *words, u32 packets)
 {
 	u32 zero = 0, best = 0, now, half, start;
@@ -148,7 +148,7 @@ inline_always u32 by_rules(void *context, int is_skb, u32 wire, u32 packets)
 	u64 *words = all.word;
 
 	words[4] = (u64)wire << 56 | (u64)vlan_of(context, is_skb, 1 << 12) << 32;
-	/* In place: a call costs as much as a look-up where returns are made safe. */
+	/* Inline: on processors with return mitigations, a call costs as much as a look-up. */
 	if (is_plain(&packet)) {
 		words[0] = *(u32 *)(packet.data + 26);
 		words[2] = *(u32 *)(packet.data + 30);
@@ -178,7 +178,7 @@ inline_always u32 by_rules(void *context, int is_skb, u32 wire, u32 packets)
 	return find_rule(&all, packets);
 }
 
-/* Apart, as all that a program has on its stack is little. */
+/* Separate, because a program's stack is small. */
 apart u32 by_rules_of_frame(struct xdp_md *context, u32 wire, u32 packets)
 {
 	return by_rules(context, 0, wire, packets);

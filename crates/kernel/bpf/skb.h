@@ -16,13 +16,13 @@
 #pragma once
 #include "chain.h"
 
-/* On its way to a ring, and from there to its wire: by a packet's tc_index. */
+/* On its way to a ring, and from there to its wire: in a packet's tc_index. */
 #define HANDED_OVER 0x9ca7
 #define ARRIVING 0x9ca8
-/* Bytes that all headers lie in that are looked at directly. */
+/* Bytes that contain all directly read headers. */
 #define HEADERS 86
 
-/* Of each wire: its interface, its relay, and the number of their network namespace. */
+/* For each wire: its interface, its relay, and the number of their network namespace. */
 struct way {
 	u64 wire;
 	u64 relay;
@@ -36,7 +36,7 @@ struct {
 	__type(value, struct way);
 } WAYS SEC(".maps");
 
-/* Whether packets are handed over; otherwise they go the way they went without a card. */
+/* Whether packets are handed over; otherwise they take their normal path. */
 struct {
 	__uint(type, MAP_ARRAY);
 	__uint(max_entries, 1);
@@ -44,7 +44,7 @@ struct {
 	__type(value, u32);
 } STEERS SEC(".maps");
 
-/* As the running kernel has them. */
+/* As in the running kernel. */
 enum skb_drop_reason { SKB_DROP_REASON_CPU_BACKLOG = 1, SKB_DROP_REASON_XDP = 2 };
 
 struct ns_common {
@@ -85,7 +85,7 @@ inline_always int receive_skb(struct __sk_buff *skb, u32 wire)
 {
 	struct counts *counts = counts_of_core();
 	u32 queue, core, packets = packets_of(skb), zero = 0;
-	/* Apart, as the verifier forgets the value of what has an address. */
+	/* Separate, since the verifier forgets the value of a variable whose address is taken. */
 	u32 key = wire;
 	u32 *steers;
 	struct way *way;
@@ -95,7 +95,7 @@ inline_always int receive_skb(struct __sk_buff *skb, u32 wire)
 		return TCX_NEXT;
 	if (skb->tc_index == ARRIVING) {
 		skb->tc_index = 0;
-		/* Whoever wants one from here on wants that of the flow. */
+		/* A later reader gets the flow's hash. */
 		bpf_set_hash_invalid(skb);
 		counts->delivered_packets += packets;
 		counts->delivered_bytes += skb->len;
@@ -107,7 +107,7 @@ inline_always int receive_skb(struct __sk_buff *skb, u32 wire)
 		return TCX_NEXT;
 	counts->wire_packets[wire] += packets;
 	counts->wire_bytes[wire] += skb->len;
-	/* A driver may have left headers in pages. */
+	/* A driver may leave headers in pages. */
 	if (skb->data_end - skb->data < HEADERS && skb->data_end - skb->data < skb->len)
 		bpf_skb_pull_data(skb, skb->len < HEADERS ? skb->len : HEADERS);
 	queue = chain(counts, skb, 1, wire, packets);
@@ -127,7 +127,7 @@ inline_always int receive_skb(struct __sk_buff *skb, u32 wire)
 	if (!EXPLAINS && !has_room(ends, core, packets))
 		return TCX_DROP;
 	put(ends, 1);
-	/* The hash is of no use there, and keeps the queue of the wire's that it came in by. */
+	/* The hash is not used there; it carries the queue of the wire that received the packet. */
 	bpf_set_hash(skb, skb->queue_mapping);
 	skb->queue_mapping = queue + 1;
 	skb->tc_index = HANDED_OVER;
@@ -144,16 +144,16 @@ inline_always int send_back(struct __sk_buff *skb, u32 wire)
 	struct way *way = bpf_map_lookup_elem(&WAYS, &wire);
 	u32 core = core_by_relay(skb->queue_mapping);
 
-	/* Nobody else sends by it. */
+	/* Nobody else sends through it. */
 	if (!way || skb->tc_index != HANDED_OVER)
 		return TCX_DROP;
-	/* One that was redirected before it came to the wire is not shown to the relay's program. */
+	/* Packets redirected before they reached the wire do not run the relay's program. */
 	if (bpf_get_smp_processor_id() == core)
 		ends_of(core)->taken += 1;
 	else
 		put(ends_of(core), -1);
 	skb->queue_mapping = skb->hash;
-	/* None: the wire itself may be steered, and a packet without a hash stays where it is. */
+	/* Without a hash: the wire itself may be steered, and a packet without a hash stays in place. */
 	bpf_set_hash(skb, 0);
 	skb->tc_index = ARRIVING;
 	return bpf_redirect(way->wire, REDIRECT_INGRESS);
@@ -161,7 +161,7 @@ inline_always int send_back(struct __sk_buff *skb, u32 wire)
 
 #define READ(to, from) bpf_probe_read_kernel(&(to), sizeof(to), &(from))
 
-/* Counts a packet that the kernel frees instead of taking it where it was to go, if it is the card's. */
+/* Counts a packet of the card that the kernel frees on its way. */
 inline_always void count_lost(const struct sk_buff *skb, u32 reason)
 {
 	struct counts *counts = counts_of_core();
@@ -179,7 +179,7 @@ inline_always void count_lost(const struct sk_buff *skb, u32 reason)
 	READ(index, dev->ifindex);
 	READ(net, dev->nd_net.net);
 	READ(network, net->ns.inum);
-	/* A wire that has none has zero for its interface. */
+	/* A missing wire has interface zero. */
 	for (wire = 0; wire < MOST_WIRES; wire++) {
 		u32 key = wire;
 

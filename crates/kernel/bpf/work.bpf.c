@@ -1,4 +1,4 @@
-/* What each core's time goes to: chosen tasks, softirqs of the network, interrupts.
+/* How each core spends its time: chosen tasks, network softirqs, interrupts.
  *
  * At each of the kernel's own events (a task switch, the start and end of a softirq or an
  * interrupt) what has passed since the event before is charged to what the core was at until then.
@@ -10,14 +10,14 @@
 #include "bpf.h"
 
 enum { SOFTIRQ_NET_TX = 2, SOFTIRQ_NET_RX = 3 };
-/* A task with another name. */
+/* A task changed its name. */
 #define NONE (~0u)
 #define MOST_NAMES 4
 
 /* Interrupts of devices and other cores, which count, and those of the core's own timer. */
 enum { OF_OTHERS = 1, OF_TIMER };
 
-/* Starts of the names of tasks, and which of their bits count: as the kernel has them, in 16 bytes. */
+/* Prefixes of task names, and a mask of the bits that count: 16 bytes, as in the kernel. */
 struct name {
 	u64 start[2];
 	u64 mask[2];
@@ -30,12 +30,12 @@ struct work {
 	u64 tasks_ns[MOST_NAMES];
 	u64 softirqs_ns;
 	u64 interrupts_ns;
-	/* Times that one of the tasks has left the core. */
+	/* Times that one of the tasks left the core. */
 	u64 turns;
 	u64 softirqs;
 	u64 interrupts;
 	u64 last_ns;
-	/* What it is at, each plus one. */
+	/* The current activity, each plus one. */
 	u32 softirq;
 	u32 interrupt;
 };
@@ -47,7 +47,7 @@ struct {
 	__type(value, struct work);
 } WORK SEC(".maps");
 
-/* Which of the names the current task has. */
+/* The names that the current task matches. */
 inline_always u32 task(void)
 {
 	u64 name[2] = {};
@@ -63,7 +63,7 @@ inline_always u32 task(void)
 	return NONE;
 }
 
-/* Charges the time since the last event to what the core was at. */
+/* Charges the time since the last event to the current activity. */
 inline_always struct work *charge(void)
 {
 	u32 zero = 0, at;
@@ -72,7 +72,7 @@ inline_always struct work *charge(void)
 
 	if (!work)
 		return 0;
-	/* None before a core's first event. */
+	/* Zero before a core's first event. */
 	passed = work->last_ns ? now - work->last_ns : 0;
 	work->last_ns = now;
 	if (work->interrupt) {
@@ -155,7 +155,7 @@ int leave_softirq(struct raw_tracepoint *context)
 	return 0;
 }
 
-/* The task that leaves is still the current one. */
+/* The leaving task is still the current one. */
 SEC("raw_tp/sched_switch")
 int switched(struct raw_tracepoint *context)
 {

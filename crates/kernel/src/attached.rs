@@ -1,7 +1,7 @@
-//! The programs of a card, attached to its wires: put there, replaced, taken away.
+//! Attaches a card's programs to its wires, replaces and detaches them.
 //!
-//! Guarantees: whatever fails half way is taken back before the error is told. A chain that is replaced
-//! goes on until each wire has the other one; what its programs have counted stays.
+//! Guarantees: if a step fails, all earlier steps are undone before the error is returned. A chain
+//! stays in use until each wire has the new one; counters of its programs are kept.
 
 use crate::counters::Counters;
 use crate::object::{Object, refused, settle, why};
@@ -33,24 +33,26 @@ use std::io;
 use std::os::unix::net::UnixDatagram;
 use std::sync::Arc;
 
-/// The purpose of this engine's journals.
+/// Purpose in this engine's journals.
 const PURPOSE: &str = "kernel";
 
-/// A card in the kernel, whose programs run.
+/// A card in the kernel, with running programs.
 pub(crate) struct Attached {
-    /// Dropped first: programs end before what they use. Those that run the chain, by wire.
+    /// Dropped first: programs end before the objects they use. Programs that run the chain, by
+    /// wire.
     chains: Vec<FdLink>,
-    /// The others.
+    /// Other programs.
     links: Vec<FdLink>,
-    /// Of packets that are handed over as socket buffers.
+    /// For packets handed over as socket buffers.
     switch: Option<Switch>,
     pub(crate) counters: Counters,
     pub(crate) polling: Vec<Polling>,
     pub(crate) view: View,
-    /// What a user should know of the wires' interrupts.
+    /// Notes for the user about the wires' interrupts.
     pub(crate) notes: Vec<String>,
     _locks: Vec<UnixDatagram>,
-    /// The programs that the card started with, some of which stay; last those of the chain in force.
+    /// The programs that the card started with, some of which stay; the last are those of the
+    /// current chain.
     pub(crate) objects: Vec<Object>,
     pub(crate) journal: Option<Journal>,
 }
@@ -63,7 +65,7 @@ impl Attached {
         placement: &Placement,
     ) -> Result<Self, RunError> {
         let machine = Machine::this();
-        // The poll engine's ports have them for themselves.
+        // The poll engine's ports hold their own.
         let alone = if plan.is_hybrid { &[][..] } else { &plan.wires };
         let locks = alone.iter().enumerate().map(|(index, wire)| {
             let locked = within(wire.namespace.as_deref(), || lock(&wire.interface));
@@ -91,7 +93,7 @@ impl Attached {
             Ok(()) => Ok(attached),
             Err(error) => {
                 attached.detach();
-                // What cannot be taken back now stays in the journal, for the next start.
+                // Changes that cannot be undone now stay in the journal, for the next start.
                 let _ = attached.journal.take().map(Journal::undo);
                 Err(error)
             }
@@ -124,12 +126,13 @@ impl Attached {
                 polling.hold(journal, plan.wire_usecs, plan.wire_polls)?;
             }
             self.polling.push(polling);
-            // A veth hands over what its other end does not cut on the core of whoever sends, where
-            // no thread polls. Each flow is in order if the borrowed core takes that, too.
+            // A veth passes packets that its peer does not segment on the sender's core, where no
+            // thread polls. If the borrowed core takes those too, each flow stays in order.
             let is_gathered = plan.handover == Handover::Skb
                 && veth::is_one(&wire.interface, namespace)
                 && steering::gather(journal, &wire.interface, namespace, core).is_ok();
-            // No way leads to a core isolated at boot: the report says so, should packets come.
+            // A core isolated at boot cannot be a target here: the report says so if packets
+            // arrive.
             if !is_gathered {
                 steering::stop(journal, &wire.interface, namespace)?;
             }
@@ -168,22 +171,23 @@ impl Attached {
                         let why = format!("{} (is its MTU too large?)", why(&*error));
                         RunError::from(takes_none(file, plan, index, &why))
                     })?);
-                    // A driver may have made its threads anew.
+                    // A driver may have recreated its threads.
                     self.polling[index].pin(machine, journal, core)?;
                     if plan.objects().any(|(_, file)| file.metadata) {
                         let link = attach_tc(object, "mark", interface, namespace);
                         self.links.push(link.map_err(at)??);
                     }
                 }
-                // Behind the relays': of a process that is killed, the kernel closes the files first that
-                // were opened last, and nothing is to be handed over that is not taken.
+                // After the relays' programs: when a process is killed, the kernel closes its most
+                // recently opened files first, and no packet may be handed over that no one will
+                // receive.
                 Handover::Skb => {
                     let link = attach_tc(object, &format!("steer_{number}"), interface, namespace);
                     self.chains.push(link.map_err(at)??);
                 }
             }
         }
-        // Last: a driver may ask for its interrupts anew when it gets a program.
+        // Last: a driver may request its interrupts again when it gets a program.
         for wire in &plan.wires {
             let namespace = wire.namespace.as_deref();
             let notes = bring_interrupts(machine, journal, &wire.interface, namespace, core)?;
@@ -197,9 +201,9 @@ impl Attached {
         Ok(())
     }
 
-    /// Lets packets go the way they went before; those that were handed over are under way still.
+    /// Returns packets to their normal path; packets already handed over are still in transit.
     pub(crate) fn let_go(&mut self) {
-        // Programs of socket buffers stay, to count what arrives.
+        // Programs on socket buffers stay, to count arrivals.
         let stays = self.switch.as_mut().is_some_and(|switch| switch.set(false).is_ok());
         if !stays {
             self.detach();
@@ -211,16 +215,16 @@ impl Attached {
         self.links.clear();
     }
 
-    /// Puts another chain in force, wire by wire, from one packet to the next.
+    /// Replaces the chain, wire by wire, from one packet to the next.
     pub(crate) fn swap(&mut self, plan: &Plan, mut object: Object) -> Result<(), RunError> {
         let replaced = |error: Box<dyn Error + Send + Sync>| refused("replaced", &*error);
         if self.chains.len() != plan.wires.len() {
             let message =
-                "a wire has lost its program when its chain was to be replaced: start anew";
+                "a wire lost its program while its chain was replaced: restart the card";
             return Err(MachineError::Refused(message.into()).into());
         }
         let counts = object.counts()?;
-        // Those of a chain before this one do for it.
+        // Counters of an earlier chain serve it.
         let is_marked = !self.links.is_empty() || plan.handover == Handover::Skb;
         if !is_marked && plan.objects().any(|(_, file)| file.metadata) {
             for wire in &plan.wires {
@@ -231,7 +235,7 @@ impl Attached {
         for (wire, number) in (0..plan.wires.len()).zip(plan.programs()) {
             if let Err(error) = self.replace(plan, wire, (number, &mut object)) {
                 self.put_back(plan, wire);
-                // What is at work with it still ends first.
+                // Running programs finish first.
                 settle();
                 self.counters.add(counts, plan);
                 return Err(replaced(error));
@@ -244,7 +248,7 @@ impl Attached {
         Ok(())
     }
 
-    /// Puts the program of this number in place of a wire's, whose link goes if it cannot be.
+    /// Replaces a wire's program with the program of this number; on failure, removes the link.
     fn replace(
         &mut self,
         plan: &Plan,
@@ -260,11 +264,11 @@ impl Attached {
         Ok(())
     }
 
-    /// Puts the chain in force back, as that of this wire could not be replaced, which may have gone.
+    /// Restores the current chain after replacing it on this wire failed; the wire may be gone.
     fn put_back(&mut self, plan: &Plan, failed: usize) {
         let Some(mut object) = self.objects.pop() else { return };
         for (wire, number) in (0..failed).zip(plan.programs()) {
-            // What cannot be put back is told when it is to be replaced again.
+            // A wire that cannot be restored is reported at the next replacement.
             let _ = self.replace(plan, wire, (number, &mut object));
         }
         let wire = &plan.wires[failed];
@@ -285,7 +289,7 @@ impl Attached {
         self.objects.push(object);
     }
 
-    /// Lets go of chains that were replaced, and are at work no more.
+    /// Releases replaced chains that no longer run.
     pub(crate) fn settle(&mut self) {
         self.counters.settle();
         while self.objects.len() > 2 {
@@ -294,7 +298,7 @@ impl Attached {
     }
 }
 
-/// Refuses wires that the card cannot have, as far as that can be seen without taking them.
+/// Refuses wires that the card cannot use, as far as can be checked without opening them.
 pub(crate) fn check_wires(file: &CardFile, plan: &Plan) -> Result<(), RunError> {
     for (index, wire) in plan.wires.iter().enumerate() {
         let (interface, namespace) = (&*wire.interface, wire.namespace.as_deref());
@@ -319,7 +323,7 @@ pub(crate) fn check_wires(file: &CardFile, plan: &Plan) -> Result<(), RunError> 
     Ok(())
 }
 
-/// That a wire's driver takes no program.
+/// The error that a wire's driver accepts no program.
 fn takes_none(file: &CardFile, plan: &Plan, index: usize, why: &str) -> ConfigError {
     let mend = if plan.is_hybrid { "" } else { "; host.handover = \"skb\" needs none" };
     let interface = &plan.wires[index].interface;
@@ -327,12 +331,12 @@ fn takes_none(file: &CardFile, plan: &Plan, index: usize, why: &str) -> ConfigEr
     at_wire(file, index, ConfigError::new("interface", message))
 }
 
-/// What there is beside cpumap, for a card that can have it.
+/// The alternative to cpumap, for a card that can use it.
 pub(crate) fn or_skb(plan: &Plan) -> &'static str {
     if plan.is_hybrid { "" } else { ", or set host.handover = \"skb\"" }
 }
 
-/// Runs a program of socket buffers on what an interface receives, for as long as the answer lives.
+/// Attaches a program on socket buffers to an interface's receive path, until the link is dropped.
 fn attach_tc(
     object: &mut Object,
     program: &str,
@@ -347,20 +351,20 @@ fn attach_tc(
     })
 }
 
-/// The XDP program that an interface has, as `id 7 name guard`; none if it has none.
+/// The XDP program of an interface, as `id 7 name guard`; none if it has none.
 fn other_program(interface: &str, namespace: Option<&str>) -> Option<String> {
     let enter = namespace.map(|name| ["-n", name]);
     let words = ["ip"].into_iter().chain(enter.into_iter().flatten());
     let words: Vec<_> = words.chain(["-d", "link", "show", "dev", interface]).collect();
     let shown = command::run(&words).ok()?;
     let (_, program) = shown.split_once("prog/xdp ")?;
-    // A name is not always there.
+    // Some programs have no name.
     let words: Vec<_> = program.split_whitespace().take(4).collect();
     let length = if words.get(2) == Some(&"name") { 4 } else { 2 };
     Some(words.get(..length)?.join(" "))
 }
 
-/// The counters of a card, all zero.
+/// A card's counters, all zero.
 fn view(name: String, plan: &Plan, placement: &Placement) -> View {
     let wires = plan.wires.iter().map(|wire| WireView {
         name: wire.name.clone(),
@@ -383,7 +387,7 @@ fn view(name: String, plan: &Plan, placement: &Placement) -> View {
     }
 }
 
-/// The functions of a card, with counters at zero.
+/// A card's functions, with counters at zero.
 fn functions_of(plan: &Plan) -> Vec<FunctionView> {
     let view = |step: &Step| FunctionView { name: step.name.clone(), counters: Arc::default() };
     plan.steps.iter().map(view).collect()
@@ -394,7 +398,8 @@ pub(crate) fn at_wire(file: &CardFile, index: usize, error: ConfigError) -> Conf
     file.locate(ConfigError { key: format!("wire[{index}].{}", error.key), ..error })
 }
 
-/// That an interface is no wire of this engine, as nothing puts its programs on the borrowed core.
+/// The error that an interface cannot be a wire here, since no thread would run its programs on the
+/// borrowed core.
 fn not_polled(file: &CardFile, index: usize, interface: &str, error: MachineError) -> RunError {
     match error {
         MachineError::Refused(why) => {
@@ -408,7 +413,7 @@ fn not_polled(file: &CardFile, index: usize, interface: &str, error: MachineErro
 fn cannot_lock(file: &CardFile, index: usize, interface: &str, error: &io::Error) -> ConfigError {
     let message = match error.kind() {
         io::ErrorKind::AddrInUse => format!("found {interface}, which is another card's wire"),
-        _ => format!("{interface} cannot be taken for a wire: {error}"),
+        _ => format!("{interface} cannot be used as a wire: {error}"),
     };
     at_wire(file, index, ConfigError::new("interface", message))
 }

@@ -1,4 +1,4 @@
-//! What a plan is to the programs, before the verifier looks.
+//! A plan as constants of the programs, set before verification.
 
 use crate::plan::{Action, MOST_STEPS, MOST_WIRES, Plan};
 use crate::tables::BYTES_HASHED;
@@ -17,10 +17,10 @@ const STEP_POLICE: u32 = 7;
 const STEP_BY_RULES: u32 = 8;
 const STEP_OBJECT: u32 = 9;
 const STEP_BY_POOL: u32 = 10;
-/// In place of a queue: on to the next function.
+/// Instead of a queue: on to the next function.
 const ONWARD: u32 = 0xffff;
 
-/// As the programs have them, by name.
+/// The constants by name, as in the programs.
 #[derive(Default)]
 pub(crate) struct Constants {
     pub(crate) steps: [u32; MOST_STEPS],
@@ -71,13 +71,13 @@ impl Constants {
                 Action::ByRules { .. } => STEP_BY_RULES,
                 Action::Object(_) => STEP_OBJECT,
                 Action::ByPool(_) => STEP_BY_POOL,
-                // Packets that it is for are not here.
+                // Its own packets are not here.
                 Action::Elsewhere => STEP_NEXT,
             };
         }
         for (step, planned) in plan.steps.iter().enumerate() {
             match &planned.action {
-                // What commands change is in maps.
+                // Settings that commands change are in maps.
                 Action::Next
                 | Action::Drop
                 | Action::ByRules { .. }
@@ -119,7 +119,7 @@ impl Constants {
     }
 }
 
-/// What is hashed, by family and transport.
+/// The hashed fields, by family and transport.
 fn over(ipv4: HashedOver, ipv6: HashedOver) -> [u32; KINDS] {
     let number = |over: Hashed| match over {
         Hashed::Nothing => 0,

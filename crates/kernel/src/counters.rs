@@ -1,8 +1,8 @@
-//! What the programs count, brought into the card's own counters.
+//! Copies the programs' counters into the card's.
 //!
-//! Guarantees: a packet is counted once where it comes in and once where it leaves, so at the end
-//! of a run the ledger balances by counts of both ends. What the kernel does not tell stays zero
-//! or null.
+//! Guarantees: a packet is counted once where it enters and once where it leaves, so at the end of
+//! a run the ledger balances by the counts of both ends. Figures that the kernel does not report
+//! stay zero or null.
 
 use crate::object::{CountsMap, Object, RingsMap};
 use crate::plan::{MOST_STEPS, MOST_WIRES, Plan, Step};
@@ -13,7 +13,7 @@ use picnic_core::ledger::{DropReason, Drops, Stage};
 use picnic_engine::view::View;
 use picnic_machine::topology::Placement;
 
-/// The map with what each core counts.
+/// The map of per-core counters.
 pub(crate) const COUNTS: &str = "COUNTS";
 
 const WORDS: usize = 4 * MOST_WIRES + 4 * MOST_STEPS + 1 + 16;
@@ -53,7 +53,7 @@ impl Counts {
     pub(crate) fn of(words: &CoreCounts) -> Self {
         let mut words = words.iter().copied();
         let mut next = || words.next().unwrap_or_default();
-        // In the order of `struct counts`, as fields are evaluated as they are written.
+        // In the order of `struct counts`, as fields are evaluated in source order.
         Counts {
             wire_packets: std::array::from_fn(|_| next()),
             wire_bytes: std::array::from_fn(|_| next()),
@@ -82,7 +82,7 @@ impl Counts {
         }
     }
 
-    /// As `of` takes them.
+    /// In the order that `of` reads.
     fn words(&self) -> Vec<u64> {
         let Counts { wire_packets, wire_bytes, steered, dropped, .. } = self;
         let Counts { sent_packets, sent_bytes, left, aborted, .. } = self;
@@ -118,26 +118,26 @@ impl Counts {
     }
 }
 
-/// What is no counter of the card's.
+/// Figures that are not counters of the card.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Taken {
-    /// Packets handed over and not taken yet.
+    /// Packets handed over and not yet taken.
     pub(crate) under_way: u64,
-    /// Packets that were taken from a wire on another core than the borrowed one.
+    /// Packets taken from a wire on another core than the borrowed one.
     pub(crate) elsewhere: u64,
-    /// Packets that filters have sent to the poll engine, and those that no socket was there for.
+    /// Packets that filters sent to the poll engine, and those for which there was no socket.
     pub(crate) polled: u64,
     pub(crate) unpolled: u64,
     /// For each function.
     pub(crate) counts: Vec<KernelCounts>,
 }
 
-/// The counters of a card's programs, for each chain that it has had.
+/// The counters of a card's programs, for each of its chains.
 pub(crate) struct Counters {
-    /// Those of the chain that it started with, some of whose programs count still; last those of the
-    /// chain in force.
+    /// The chain that it started with, some of whose programs still count; the last is the current
+    /// chain.
     chains: Vec<(CountsMap, Vec<DropReason>)>,
-    /// What chains in between have counted.
+    /// Counts of the chains in between.
     gone: ChainCounts,
     rings: RingsMap,
     borrowed_core: usize,
@@ -145,15 +145,15 @@ pub(crate) struct Counters {
     cores: Vec<usize>,
 }
 
-/// What a chain has counted.
+/// Counts of a chain.
 #[derive(Clone, Debug, Default)]
 struct ChainCounts {
     by_core: Vec<Counts>,
-    /// Why each of its functions drops what it drops.
+    /// Drop reason of each function.
     reasons: Vec<DropReason>,
 }
 
-/// Why functions drop what they drop, but for objects that give packets up.
+/// Drop reasons of functions, except for objects that drop packets.
 const REASONS: [DropReason; 2] = [DropReason::Filtered, DropReason::RateLimited];
 
 impl ChainCounts {
@@ -174,7 +174,7 @@ impl ChainCounts {
         steps.filter(|(_, of)| **of == reason).map(|(dropped, _)| dropped).sum()
     }
 
-    /// Takes in what another has counted, of whose functions no more than the sums are kept.
+    /// Adds another chain's counts, keeping only the sums over its functions.
     fn add(&mut self, other: &ChainCounts) {
         self.reasons = REASONS.into();
         self.by_core.resize(self.by_core.len().max(other.by_core.len()), Counts::default());
@@ -208,19 +208,19 @@ impl Counters {
         Ok(counters)
     }
 
-    /// Counts those of another chain, too, which is in force from now on.
+    /// Adds the counters of the new current chain.
     pub(crate) fn put(&mut self, counts: CountsMap, plan: &Plan) {
         self.chains.push((counts, plan.steps.iter().map(Step::reason).collect()));
     }
 
-    /// Adds what a chain has counted that is not to be in force after all.
+    /// Adds the counts of a chain that was not activated after all.
     pub(crate) fn add(&mut self, counts: CountsMap, plan: &Plan) {
         self.put(counts, plan);
         let counted = self.chains.pop().as_ref().and_then(ChainCounts::read);
         self.gone.add(&counted.unwrap_or_default());
     }
 
-    /// Chains that were replaced count no more.
+    /// Adds up the replaced chains, which no longer count.
     pub(crate) fn settle(&mut self) {
         while self.chains.len() > 2 {
             let gone = self.chains.remove(1);
@@ -228,9 +228,9 @@ impl Counters {
         }
     }
 
-    /// Brings them into the counters of `view` as they are now.
+    /// Copies the current counts to `view`.
     pub(crate) fn take(&self, view: &View) -> Taken {
-        // What has come in is read last: it is no less than what has left by then.
+        // Arrivals are read last, so they are not fewer than departures.
         let ring = |core: &usize| {
             let found = self.rings.get(&(*core as u32), 0);
             found.iter().flat_map(|values| values.iter()).sum()
@@ -243,12 +243,12 @@ impl Counters {
     }
 }
 
-/// Sets a count of drops, of which only this thread is the writer.
+/// Sets a drop counter; this thread is its only writer.
 fn set(drops: &Drops, reason: DropReason, stage: Stage, count: u64) {
     drops.add(reason, stage, count.saturating_sub(drops.get(reason, stage)));
 }
 
-/// The last of the chains is in force.
+/// Copies the chains' counts; the last chain is the current one.
 fn bring(view: &View, card_of: &Counters, chains: &[ChainCounts], full_of: &[u64]) -> Taken {
     let cores = &card_of.cores;
     let sum =
@@ -281,7 +281,7 @@ fn bring(view: &View, card_of: &Counters, chains: &[ChainCounts], full_of: &[u64
         let dropped = aborted + now(&|counts| counts.dropped[step]);
         let left = now(&|counts| counts.left[step]);
         let steered = now(&|counts| counts.steered[step]);
-        // The counts are not of one moment: what has left may be ahead of what has come in.
+        // The counts are not of one moment: departures may be ahead of arrivals.
         let packets = entering.max(function.counters.packets.get());
         function.counters.packets.set(packets);
         function.counters.dropped.set(dropped);
@@ -333,7 +333,7 @@ fn bring(view: &View, card_of: &Counters, chains: &[ChainCounts], full_of: &[u64
         found.target.polls.set(of_core(|counts| counts.polls));
         found.target.empty_polls.set(of_core(|counts| counts.empty_polls));
         found.steer.ring_full.set(full_of.get(queue).copied().unwrap_or_default());
-        // Which queue a refused packet was for is not known; without any, this is exact.
+        // The queue of a refused packet is unknown; without any, this is exact.
         found.steer.packets.set(packets);
     }
     let by_core = chains.iter().flat_map(|chain| chain.by_core.iter().enumerate());
@@ -353,7 +353,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_chain_has_counted_stays_when_it_goes() {
+    fn counts_of_replaced_chains_are_kept() {
         let words: CoreCounts = std::array::from_fn(|place| place as u64 + 1);
         let counts = Counts::of(&words);
         assert_eq!(counts.words(), words);

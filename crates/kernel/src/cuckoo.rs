@@ -1,14 +1,14 @@
-//! Places for entries, each at one of two: a search of them looks at no more.
+//! A hash table in which each entry has two possible places, so a look-up reads at most two.
 //!
-//! An entry that stands in the way of another moves to its own second place.
+//! An entry that is in the way of another moves to its own second place.
 //!
 //! Source: Pagh, Rodler, "Cuckoo Hashing", Journal of Algorithms 51(2), 2004.
 
-/// Entries that are moved to make room for another before all is begun anew.
+/// Most moves to make room for an entry before starting again with other places.
 const MOST_MOVED: usize = 1000;
 
-/// What each of so many slots holds, a power of two, by the numbers of the entries; and what places
-/// have to begin with for that. None if there are too many entries.
+/// The entry in each of `slots` slots (a power of two), by number, and the start value of their
+/// places. None if there are too many entries.
 pub(crate) fn house(
     entries: usize,
     slots: usize,
@@ -17,7 +17,7 @@ pub(crate) fn house(
     if entries > slots / 2 {
         return None;
     }
-    // Entries that find no place from one start do from another.
+    // Entries that find no place with one start value may with another.
     (0..=u8::MAX).find_map(|start| {
         let mut at = vec![None; slots];
         for entry in 0..entries {

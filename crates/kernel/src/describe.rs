@@ -1,7 +1,7 @@
-//! What the engine will do with a card, in words and as data: for `picnic check`.
+//! The kernel engine's plan for a card, as text and data: for `picnic check`.
 //!
-//! Guarantees: nothing is loaded or changed, and no privilege is needed but to look into a wire's
-//! namespace.
+//! Guarantees: nothing is loaded or changed, and no privilege is needed except to look into a
+//! wire's namespace.
 //!
 //! Source: docs/kernel-engine.md.
 
@@ -16,7 +16,7 @@ use picnic_machine::topology::Placement;
 use picnic_machine::xdp::driver;
 use serde::Serialize;
 
-/// Filters that are named one by one.
+/// Filters that are listed by name.
 const NAMED: usize = 8;
 
 #[derive(Serialize)]
@@ -37,7 +37,7 @@ struct WireDescription {
     name: String,
     interface: String,
     namespace: Option<String>,
-    /// None if it cannot be looked up.
+    /// None if it cannot be found.
     driver: Option<String>,
     attaches: &'static str,
     run_by: String,
@@ -46,11 +46,11 @@ struct WireDescription {
 #[derive(Serialize)]
 struct FunctionDescription {
     name: String,
-    /// None if it is the poll engine's alone.
+    /// None if only the poll engine has it.
     form: Option<String>,
 }
 
-/// What is different of the machine while the card runs.
+/// A change to the machine while the card runs.
 #[derive(Serialize)]
 struct ChangeDescription {
     what: String,
@@ -59,14 +59,14 @@ struct ChangeDescription {
 
 #[derive(Serialize)]
 struct PollDescription {
-    /// Those that send packets to it.
+    /// Filters that send packets to it.
     filters: Vec<String>,
     /// The functions that these packets pass.
     functions: Vec<String>,
     attachment: String,
 }
 
-/// Describes a card that this engine has a plan for.
+/// Describes the plan for a card.
 pub(crate) fn describe(launch: &Launch<'_>) -> Result<EnginePlan, RunError> {
     let (plan, placement) = plan(launch)?;
     let filters = Filters::new(launch.file.host.queues);
@@ -225,7 +225,7 @@ fn interrupt(plan: &Plan) -> String {
     }
 }
 
-/// What is switched on or off of a wire's interface, and what that costs.
+/// The settings of a wire's interface that are switched, and the cost.
 fn changes(
     handover: Handover,
     wire: &WirePlan,
@@ -276,7 +276,7 @@ fn changes(
     changes
 }
 
-/// What a function is in the kernel.
+/// The kernel form of a function.
 fn form(step: &Step) -> Option<String> {
     Some(match &step.action {
         Action::Next => "leaves every packet as it is".into(),

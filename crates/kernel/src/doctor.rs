@@ -1,6 +1,6 @@
-//! Whether this machine can run cards with `engine = "kernel"`, why not, and what would mend it.
+//! Whether this machine can run cards with `engine = "kernel"`; if not, the reason and the fix.
 //!
-//! Guarantees: programs are loaded as for a card, and gone again; nothing is attached or changed.
+//! Guarantees: programs are loaded as for a card and unloaded; nothing is attached or changed.
 
 use crate::object::{Object, is_built};
 use crate::plan::Plan;
@@ -14,7 +14,7 @@ use std::fs::read_to_string;
 /// The first Linux with links of tc programs.
 const TCX: (u32, u32) = (6, 6);
 
-/// What there is to know of each hand-over.
+/// The finding for each hand-over.
 pub fn examine() -> Vec<Finding> {
     let kernel = Facts::of_this();
     [("kernel-skb", Handover::Skb), ("kernel-cpumap", Handover::Cpumap)]
@@ -34,10 +34,10 @@ pub fn examine() -> Vec<Finding> {
         .into()
 }
 
-/// Why not, and the mend.
+/// The reason, and the fix.
 pub(crate) type Missing = (String, &'static str);
 
-/// What a kernel has of what the hand-overs want.
+/// Features of a kernel that the hand-overs need.
 #[derive(Clone, Debug)]
 pub(crate) struct Facts {
     pub(crate) release: String,
@@ -49,12 +49,12 @@ impl Facts {
         let release = read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
         Facts {
             release: release.trim().into(),
-            // Who may not ask is told so when the programs are loaded.
+            // An unprivileged user gets the reason when the programs are loaded.
             has_cpumap: is_map_supported(MapType::CpuMap).unwrap_or(true),
         }
     }
 
-    /// What a hand-over wants and is not there.
+    /// The first missing requirement of a hand-over.
     pub(crate) fn lacks(&self, handover: Handover) -> Option<Missing> {
         match handover {
             Handover::Skb if version(&self.release).is_some_and(|version| version < TCX) => {
@@ -90,20 +90,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_can_be_loaded_is_available() {
+    fn loadable_handovers_are_available() {
         let findings = examine();
         assert_eq!(findings.len(), 2);
         for Finding { name, available, reason, mend, .. } in findings {
             assert_eq!(available, mend.is_none(), "{name}: {reason}");
             assert!(!reason.is_empty());
-            if crate::tests::can_load("what_can_be_loaded_is_available") {
+            if crate::tests::can_load("loadable_handovers_are_available") {
                 assert!(available || reason.contains("Linux"), "{name}: {reason}");
             }
         }
     }
 
     #[test]
-    fn what_a_kernel_lacks_is_told_with_its_mend() {
+    fn missing_kernel_features_are_named_with_the_fix() {
         let all = Facts { release: "6.6.0-x".into(), has_cpumap: true };
         let lacks = |facts: &Facts| {
             [Handover::Skb, Handover::Cpumap].map(|handover| facts.lacks(handover).map(|it| it.0))
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn a_release_says_its_version() {
+    fn kernel_release_has_its_version() {
         assert_eq!(version("6.18.44-x\n"), Some((6, 18)));
         assert_eq!(version("5.4-rc1"), Some((5, 4)));
         assert_eq!(version("unknown"), None);

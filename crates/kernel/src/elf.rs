@@ -1,22 +1,23 @@
-//! Object files in memory, read and changed.
+//! Reads and changes object files in memory.
 //!
-//! Guarantees: any bytes get an answer; `None` where a file is cut short.
+//! Guarantees: any bytes get an answer; `None` for a truncated file.
 //!
 //! Source: elf(5).
 
 use std::ops::Range;
 
-/// `sh_type` of a table of symbols, and of relocations without addends.
+/// `sh_type` of a symbol table; below, of relocations without addends.
 pub(crate) const SYMBOLS: u32 = 2;
 pub(crate) const RELOCATIONS: u32 = 9;
 
-/// Of a relocation: an immediate value of 64 bits, such as a map.
+/// Relocation type of a 64-bit immediate, such as a map.
 const IMMEDIATE: u32 = 1;
 
-/// An object whose programs use maps that are there already, by these names and descriptors. Variables
-/// are in the map that their section is.
+/// An object whose programs use existing maps, by these names and descriptors. Variables are in the
+/// map of their section.
 pub(crate) fn share(object: &[u8], maps: &[(&str, i32)]) -> Option<Vec<u8>> {
-    /// Source register of an immediate that is a map's descriptor, and of a place in its only element.
+    /// Source register of an immediate that is a map's descriptor; below, of a place in its only
+    /// element.
     const MAP: u8 = 1 << 4;
     const PLACE: u8 = 2 << 4;
     let mut object = Elf(object.to_vec());
@@ -63,7 +64,7 @@ pub(crate) fn share(object: &[u8], maps: &[(&str, i32)]) -> Option<Vec<u8>> {
     Some(object.0)
 }
 
-/// A section's header: where it stands, and what of it counts here.
+/// The used fields of a section's header.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Section {
     pub(crate) header: usize,
@@ -81,7 +82,7 @@ impl Section {
     }
 }
 
-/// An entry of the table of symbols.
+/// An entry of the symbol table.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Symbol {
     pub(crate) name: u32,
@@ -117,7 +118,7 @@ impl Symbol {
     }
 }
 
-/// An object file of 64 bits and this machine's byte order.
+/// A 64-bit object file in this machine's byte order.
 pub(crate) struct Elf(pub(crate) Vec<u8>);
 
 impl Elf {
@@ -147,7 +148,7 @@ impl Elf {
 
     pub(crate) fn section(&self, index: usize) -> Option<Section> {
         let header = self.long(40)?.checked_add(index.checked_mul(self.half(58)?)?)?;
-        // Whole, so that what is reckoned from here on is in the file, or next to it.
+        // Whole, so offsets computed from here on are in the file, or next to it.
         self.get(header..header.checked_add(64)?)?;
         let section = Section {
             header,
@@ -165,12 +166,12 @@ impl Elf {
         (0..self.half(60).unwrap_or_default()).filter_map(|index| self.section(index))
     }
 
-    /// The table with the sections' names.
+    /// The table of section names.
     pub(crate) fn names(&self) -> Option<Section> {
         self.section(self.half(62)?)
     }
 
-    /// A text of a table of texts.
+    /// A text of a string table.
     pub(crate) fn text(&self, table: &Section, at: u32) -> Option<&[u8]> {
         self.get(table.range())?.get(at as usize..)?.split(|&byte| byte == 0).next()
     }
@@ -180,7 +181,7 @@ impl Elf {
         self.sections().find(|section| self.text(&names, section.name) == Some(name.as_bytes()))
     }
 
-    /// Puts other bytes in place of a section's, at the end of the file.
+    /// Replaces a section's bytes with others, at the end of the file.
     pub(crate) fn replace(&mut self, section: &Section, bytes: &[u8]) -> Option<()> {
         let offset = self.0.len().next_multiple_of(16);
         self.0.resize(offset, 0);

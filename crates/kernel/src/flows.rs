@@ -1,18 +1,19 @@
-//! Rules for flows, in the programs' maps: the list of `flow-director`.
+//! The rules of `flow-director` in the programs' maps.
 //!
-//! The rules are there twice: one list is in force, the other is written, then a single word
-//! changes which. A rule stands at one of two places that its words and its mask come to.
+//! The rules are kept twice: one list is in use, the other is written, then a single word selects
+//! it. A rule is at one of two places, computed from its words and its mask.
 //!
-//! Guarantees: a change is in force for all packets at once. What packets have met of a rule is brought to that rule alone.
+//! Guarantees: a change takes effect for all packets at once. Hits of a rule are reported for that
+//! rule alone.
 
 use crate::cuckoo::house;
 use crate::object::settle;
 use aya::maps::{Array, MapData, MapError};
 use picnic_core::kernel::FlowRule;
 
-/// As the programs have them (`bpf/rules.h`).
+/// As in the programs (`bpf/rules.h`).
 const MOST_MASKS: usize = 64;
-/// In place of a queue: such packets are dropped.
+/// Instead of a queue: such packets are dropped.
 const DROPS: u32 = 0xfffe;
 
 /// `struct flow_mask`: words, and the highest rank of its rules.
@@ -24,30 +25,30 @@ const PACKETS: usize = 7;
 
 /// The maps with the rules.
 pub(crate) struct FlowMaps {
-    /// Which list is in force, what places begin with, and masks.
+    /// The list in use, the start value of places, and the masks.
     pub(crate) now: Array<MapData, u32>,
     pub(crate) masks: Array<MapData, MaskWords>,
     pub(crate) rules: Array<MapData, RuleWords>,
 }
 
-/// The rules of a card's `flow-director`, and the maps that they are in.
+/// The rules of a card's `flow-director`, with their maps.
 pub(crate) struct Flows {
     maps: FlowMaps,
     /// Slots of one list.
     slots: usize,
-    /// What stands in each list.
+    /// Contents of each list.
     written: [Vec<RuleWords>; 2],
     half: usize,
-    /// The rules in force: each with its slot, and what it had decided on when that was last told.
+    /// The current rules: each with its slot, and its hits when last reported.
     rules: Vec<(FlowRule, usize, u64)>,
 }
 
-/// How many slots a list of so many rules has.
+/// Slots of a list with `room` rules.
 pub(crate) fn slots(room: usize) -> usize {
     (5 * room.max(1) / 2).next_power_of_two()
 }
 
-/// A list, as it is written.
+/// A list, ready to write.
 struct Image {
     start: u32,
     masks: Vec<MaskWords>,
@@ -57,15 +58,15 @@ struct Image {
 }
 
 impl Flows {
-    /// With no rules yet.
+    /// Without rules.
     pub(crate) fn new(maps: FlowMaps, room: usize) -> Self {
         let slots = slots(room);
         let empty = || vec![[0; 8]; slots];
         Flows { maps, slots, written: [empty(), empty()], half: 0, rules: Vec::new() }
     }
 
-    /// Puts rules in force in place of those before. Returns what these have decided on meanwhile,
-    /// as [`Flows::take`] does, of those that are among the new ones.
+    /// Replaces the rules. Returns the hits of the old rules since then, as [`Flows::take`] does,
+    /// for those that stay.
     pub(crate) fn set(&mut self, rules: &[FlowRule]) -> Result<Vec<(u32, u64)>, MapError> {
         let image = Image::of(rules, self.slots).ok_or(MapError::OutOfBounds {
             index: rules.len() as u32,
@@ -78,7 +79,7 @@ impl Flows {
         }
         let written = self.written[half].iter_mut().zip(&image.rules).enumerate();
         for (place, (before, rule)) in written {
-            // What was taken has been counted in, too.
+            // Hits already reported are included.
             if before != rule || rule[RANK] != 0 {
                 self.maps.rules.set((half * self.slots + place) as u32, *rule, 0)?;
                 *before = *rule;
@@ -86,7 +87,7 @@ impl Flows {
         }
         let now = (half as u32) << 31 | image.start << 8 | image.masks.len() as u32;
         self.maps.now.set(0, now, 0)?;
-        // Packets that are at the list before.
+        // Packets still using the old list.
         settle();
         let late = self.take()?;
         told.extend(late);
@@ -101,7 +102,7 @@ impl Flows {
         Ok(told)
     }
 
-    /// By number, what rules have decided on since this was last asked; only those that are new.
+    /// Hits of each rule by number since the last call; only rules with new hits.
     pub(crate) fn take(&mut self) -> Result<Vec<(u32, u64)>, MapError> {
         let mut told = Vec::new();
         for (rule, place, before) in &mut self.rules {
@@ -116,12 +117,12 @@ impl Flows {
     }
 }
 
-/// Higher priorities before lower, then lower numbers before higher; never zero.
+/// Higher priorities rank above lower, then lower numbers above higher; never zero.
 fn rank(rule: &FlowRule) -> u64 {
     u64::from(rule.priority) << 32 | u64::from(u32::MAX - rule.number)
 }
 
-/// Two numbers, as they lie one after the other.
+/// Packs two numbers into a word.
 fn pair(first: u32, second: u32) -> u64 {
     let ([a, b, c, d], [e, f, g, h]) = (first.to_ne_bytes(), second.to_ne_bytes());
     u64::from_ne_bytes([a, b, c, d, e, f, g, h])
@@ -141,9 +142,9 @@ fn places_of([a, b, c, d, e]: [u64; 5], start: u64) -> [usize; 2] {
 }
 
 impl Image {
-    /// A list of rules in so many slots, a power of two; none if there are too many of them.
+    /// A list of rules in `slots` slots, a power of two; none if there are too many rules.
     fn of(rules: &[FlowRule], slots: usize) -> Option<Image> {
-        // Their highest ranks first.
+        // Highest ranks first.
         let mut masks: Vec<([u64; 5], u64)> = Vec::new();
         for rule in rules {
             match masks.iter_mut().find(|(mask, _)| *mask == rule.mask) {
@@ -188,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn as_many_rules_as_there_is_room_for_have_a_place() {
+    fn full_rule_tables_have_a_place_for_each_rule() {
         for room in [1, 5, 8192, 65_536] {
             let rules: Vec<_> = (0..room).map(|place| rule(place + 1, place.into())).collect();
             let image = Image::of(&rules, slots(room as usize)).unwrap();

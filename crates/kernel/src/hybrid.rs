@@ -1,11 +1,11 @@
-//! A card that the kernel shares with the poll engine: `engine = "hybrid"`.
+//! A card shared by the kernel and the poll engine: `engine = "hybrid"`.
 //!
 //! The programs hand packets that filters send to the poll engine to AF_XDP sockets, which are the
-//! wires of a card of its own: the same file, without filters. Here is that part, and what both come
-//! to as one.
+//! wires of a second card: the same file, without filters. This module has that part, and the
+//! combined view.
 //!
-//! Guarantees: each packet is counted once. One that is on its way to a socket is in flight, and one
-//! that was lost there is in the ledger, as the sockets count it.
+//! Guarantees: each packet is counted once. A packet on its way to a socket is in flight; packets
+//! lost there are in the ledger, as counted by the sockets.
 //!
 //! Source: Documentation/networking/af_xdp.rst; docs/decisions/051-hybrid.md.
 
@@ -25,33 +25,33 @@ use picnic_ports::af_xdp::SharedSocketMap;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-/// The poll engine, by its name among the executors.
+/// The poll engine's name among the executors.
 const POLL: &str = "poll";
 
-/// The sockets of a card, which is there as long as they are to be.
+/// The sockets of a card, as long as they are needed.
 pub(crate) struct Sockets(Arc<SharedSocketMap>);
 
 impl Sockets {
-    /// None opened yet, of so many wires.
+    /// No open sockets yet, for `wires` wires.
     pub(crate) fn new(file: &CardFile, wires: usize) -> Result<Self, RunError> {
         let sockets = Sockets(SharedSocketMap::of(&file.shared));
-        let what = "engine = \"hybrid\": no map for AF_XDP sockets can be had";
+        let what = "engine = \"hybrid\": cannot create an XSKMAP";
         sockets.0.make(wires).map_err(|error| RunError::system(what, error))?;
         Ok(sockets)
     }
 
-    /// The map that the programs find them in.
+    /// The map in which the programs find them.
     pub(crate) fn map(&self) -> Option<BorrowedFd<'_>> {
         self.0.map()
     }
 
-    /// By which the times are known that the programs put in front of packets.
+    /// The mark of times that the programs write before packets.
     pub(crate) fn mark(&self) -> u64 {
         self.0.mark()
     }
 }
 
-/// Checks that the poll engine can have its part.
+/// Checks that the poll engine can run its part.
 pub(crate) fn check(launch: &Launch<'_>) -> Result<Vec<String>, ConfigError> {
     executor(launch)?;
     Ok(launch.behind().build()?.parts.warnings())
@@ -65,7 +65,7 @@ fn executor(launch: &Launch<'_>) -> Result<&'static dyn Executor, ConfigError> {
     })
 }
 
-/// The poll engine's part, at work; stopped when dropped.
+/// The running poll engine's part; stopped when dropped.
 pub(crate) struct Half(Option<Box<dyn Running>>);
 
 impl Half {
@@ -73,12 +73,12 @@ impl Half {
         Ok(Half(Some(executor(launch)?.start(launch.behind())?)))
     }
 
-    /// Its counters and those that the programs' are brought into, added up.
+    /// Its counters plus the programs'.
     pub(crate) fn sums(&self, kernel: &View, plan: &Plan) -> Option<Sums> {
         self.0.as_ref().map(|running| Sums::new(kernel, running.view(), plan))
     }
 
-    /// What changes this part.
+    /// The interface for changing this part.
     pub(crate) fn beside(&mut self, plan: &Plan) -> Option<PollPart> {
         let running = self.0.as_mut()?;
         let functions = running.view().functions.clone();
@@ -86,12 +86,12 @@ impl Half {
         Some(PollPart { controller, alone: alone(plan), functions })
     }
 
-    /// What the poll engine's world notes, for reports of the whole.
+    /// The notes of the poll engine's world, for reports of the whole.
     pub(crate) fn notes(&self) -> Option<Notes> {
         self.0.as_ref().map(|running| running.monitor().notes.clone())
     }
 
-    /// What its watchdog has to say.
+    /// Messages of its watchdog.
     pub(crate) fn said(&self) -> Vec<String> {
         self.0.as_ref().map(|running| running.said()).unwrap_or_default()
     }
@@ -100,7 +100,7 @@ impl Half {
         self.0.as_ref().is_some_and(|running| running.is_alive())
     }
 
-    /// Stops it; its report is a part of that of the whole.
+    /// Stops it; its report becomes part of the whole's.
     pub(crate) fn stop(mut self) -> Result<Option<Report>, RunError> {
         self.0.take().map(Running::stop).transpose()
     }
@@ -108,19 +108,19 @@ impl Half {
 
 impl Drop for Half {
     fn drop(&mut self) {
-        // A card that could not start: there is an error already.
+        // The card failed to start: there is an error already.
         let _ = self.0.take().map(Running::stop);
     }
 }
 
-/// The functions of the rx chain that the poll engine has alone, by position.
+/// Positions of the rx chain's functions that only the poll engine has.
 pub(crate) fn alone(plan: &Plan) -> Vec<usize> {
     let steps = plan.steps.iter().enumerate();
     let alone = steps.filter(|(_, step)| matches!(step.action, Action::Elsewhere));
     alone.map(|(position, _)| position).collect()
 }
 
-/// Puts into the report of the whole what only the poll engine's has.
+/// Adds figures to the whole's report that only the poll engine has.
 pub(crate) fn complete(report: &mut Report, half: Report) {
     report.buffers_missing = half.buffers_missing;
     report.failed = half.failed;
@@ -136,13 +136,12 @@ pub(crate) fn complete(report: &mut Report, half: Report) {
     report.notes.extend(half.notes.into_iter().filter(|note| !known.contains(note)));
 }
 
-/// Both parts' counters, and those of the whole, which are their sums.
+/// Both parts' counters, and the whole's, which are their sums.
 pub(crate) struct Sums {
     kernel: View,
     poll: View,
     pub(crate) whole: View,
-    /// What functions of the rx chain have counted, by position: those of the whole, then of both
-    /// parts.
+    /// Counters of the rx chain's functions, by position: the whole's, then both parts'.
     functions: Vec<[Arc<FunctionCounters>; 3]>,
 }
 
@@ -181,7 +180,7 @@ impl Sums {
         sums
     }
 
-    /// Both parts have an rx chain by this plan from now on.
+    /// Both parts have the rx chain of this plan from now on.
     pub(crate) fn put(&mut self, plan: &Plan) {
         let of_poll = self.poll.functions.of(Direction::Rx).into_iter();
         let of_kernel = self.kernel.functions.of(Direction::Rx).into_iter().zip(&plan.steps);
@@ -190,7 +189,7 @@ impl Sums {
         for (of_poll, (of_kernel, step)) in of_poll.zip(of_kernel) {
             let counters = Arc::<FunctionCounters>::default();
             let of_kernel = match step.action {
-                // Packets only pass its place.
+                // Packets only pass its position.
                 Action::Elsewhere => Arc::default(),
                 _ => of_kernel.counters,
             };
@@ -200,10 +199,10 @@ impl Sums {
         self.whole.functions.replace(Direction::Rx, functions);
     }
 
-    /// Brings what both have counted into the whole's counters. `take` brings what the programs have
-    /// counted into the kernel's. Packets that are on their way to a socket are under way as well.
+    /// Adds both parts' counts to the whole's counters. `take` copies the programs' counts to the
+    /// kernel part. Packets on their way to a socket are in flight.
     pub(crate) fn take(&self, take: impl FnOnce() -> Taken) -> (Taken, u64) {
-        // What has come in is read last: it is no less than what has left by then.
+        // Arrivals are read last, so they are not fewer than departures.
         let of_poll: Vec<u64> = self.counters(&self.poll, 2).map(Counter::get).collect();
         let taken_by_poll = self.poll.ledger.card.received.get();
         let delivered = self.poll.ledger.queues.iter().map(|queue| queue.delivered.get()).sum();
@@ -214,7 +213,7 @@ impl Sums {
         let Taken { polled, unpolled, .. } = taken;
         let to_sockets = polled.saturating_sub(unpolled).saturating_sub(taken_by_poll);
         let card = &self.whole.ledger.card;
-        // Readers look at this again behind all others.
+        // Readers check this again after all others.
         card.received.set(self.kernel.ledger.card.received.get());
         let sums = self.counters(&self.whole, 0).zip(self.counters(&self.kernel, 1)).zip(of_poll);
         sums.for_each(|((whole, kernel), poll)| whole.set(kernel.get() + poll));
@@ -235,7 +234,7 @@ impl Sums {
         (taken, to_sockets)
     }
 
-    /// The same when both have ended: what is on its way to a socket then has been lost with it.
+    /// The same after both have ended: packets on their way to a socket are lost.
     pub(crate) fn end(&self, take: impl FnOnce() -> Taken) {
         let (_, lost) = self.take(take);
         let card = &self.whole.ledger.card;
@@ -247,7 +246,7 @@ impl Sums {
         }
     }
 
-    /// The counters of a part that add up to the whole's, in one order.
+    /// A part's counters that add up to the whole's, in a fixed order.
     fn counters<'a>(&'a self, of: &'a View, part: usize) -> impl Iterator<Item = &'a Counter> {
         let wires = of.wires.iter().flat_map(|wire| of_wire(&wire.counters));
         let queues = of
@@ -269,7 +268,7 @@ fn dropped(ledger: &Ledger) -> u64 {
     of_queues.chain(ledger.card.drops.counters()).map(Counter::get).sum()
 }
 
-/// But for what has come in, which is the kernel's alone.
+/// Except arrivals, which only the kernel counts.
 fn of_wire(wire: &WireCounters) -> impl Iterator<Item = &Counter> {
     let WireCounters { rx_shed, interrupts, tx_packets, tx_bytes, tx_kept, stamps_ahead, .. } =
         wire;
@@ -293,7 +292,7 @@ fn of_steer(steer: &SteerCounters) -> impl Iterator<Item = &Counter> {
     all.into_iter().chain([tx_completed, tx_completed_bytes, tx_in_flight_bytes, tx_limited])
 }
 
-/// But for what has come in, and what is held.
+/// Except arrivals and held packets.
 fn of_card(card: &CardLedger) -> impl Iterator<Item = &Counter> {
     let CardLedger {
         made,

@@ -1,10 +1,10 @@
-//! Commands of functions while the card runs: obeyed by a stand-in, then brought into the maps.
+//! Commands of functions while the card runs: a stand-in handles them, then the maps are updated.
 //!
-//! Functions with commands are built as for the poll engine, but see no packets: they obey orders
-//! and say how they then stand ([`Function::kernel_form`]).
+//! Functions with commands are built as for the poll engine, but get no packets: they handle orders
+//! and report their resulting state ([`Function::kernel_form`]).
 //!
-//! Guarantees: what is replaced comes back with the answer, as from the poll engine; a change is in
-//! force for all packets at once, and none is lost over it.
+//! Guarantees: replaced parts return with the answer, as from the poll engine; a change takes
+//! effect for all packets at once, without loss.
 
 use crate::objects::XdpObject;
 use crate::plan::base;
@@ -24,19 +24,19 @@ use picnic_engine::swap::{Answer, Command, Controller, Mailbox, channel};
 use picnic_engine::view::View;
 use std::sync::Arc;
 
-/// The functions of a chain, those with commands, and what they change.
+/// The functions of a chain with commands, and the maps they change.
 pub(crate) struct Live {
     mailbox: Mailbox,
     functions: StandIns,
-    /// What has been counted for each.
+    /// Counts of each.
     counts: Vec<KernelCounts>,
     tables: Tables,
 }
 
-/// Those of a chain that stand in for their forms in the kernel, by position.
+/// Stand-ins for functions in the kernel, by position.
 pub(crate) type StandIns = Vec<Option<Box<dyn Function>>>;
 
-/// Makes them, of a chain whose objects are there.
+/// Makes them, for a chain whose objects are loaded.
 pub(crate) fn functions(
     registry: &'static [Entry<Box<dyn Function>>],
     sections: &[Section],
@@ -72,13 +72,13 @@ impl Live {
         Ok((Live { mailbox, functions, counts, tables }, controller))
     }
 
-    /// Puts the functions of another chain in place of these.
+    /// Replaces the functions by those of another chain.
     pub(crate) fn replace(&mut self, functions: StandIns, tables: Tables) {
         self.counts = vec![KernelCounts::default(); functions.len()];
         (self.functions, self.tables) = (functions, tables);
     }
 
-    /// Obeys the commands that wait.
+    /// Handles waiting commands.
     pub(crate) fn obey(&mut self) {
         while let Some(command) = self.mailbox.next_command() {
             let answer = match command {
@@ -92,7 +92,7 @@ impl Live {
         }
     }
 
-    /// Has the function at a position obey an order; false if it is for another, or was not done.
+    /// Sends an order to the function at a position; false if it is for another, or failed.
     pub(crate) fn tell(&mut self, position: usize, order: &mut Prepared) -> bool {
         let Self { functions, tables, counts, .. } = self;
         let mut done = false;
@@ -116,7 +116,7 @@ impl Live {
         done
     }
 
-    /// Tells functions what has been counted for each.
+    /// Passes the counts to the functions.
     pub(crate) fn note(&mut self, counts: Vec<KernelCounts>) {
         for ((function, noted), counts) in
             self.functions.iter_mut().zip(&mut self.counts).zip(counts)

@@ -1,7 +1,7 @@
-//! The programs, loaded with a plan: constants and maps filled, nothing attached.
+//! Loads the programs for a plan: sets constants, fills maps, attaches nothing.
 //!
-//! Guarantees: the verifier sees the plan as constants, so that what a card does not have costs
-//! nothing. A refusal tells what the kernel said.
+//! Guarantees: the verifier sees the plan as constants, so unused features cost nothing. An error
+//! includes the kernel's message.
 //!
 //! Source: bpf(2); Documentation/bpf/map_cpumap.rst.
 
@@ -34,35 +34,35 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-/// The programs as clang has built them; nothing without it.
+/// The programs as compiled by clang; empty without it.
 pub(crate) static OBJECT: &[u8] =
     aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/card.bpf.o"));
 
-/// Why the programs are not there, and what mends it.
+/// The error for missing programs, with the fix.
 const WITHOUT_CLANG: &str = "picnic was built without clang, which compiles its programs: install it \
                              (apt-get install clang), then build picnic again";
 
-/// Not allowed to this process.
+/// Operation not permitted.
 const EPERM: i32 = 1;
 
-/// How long a program may still be at work that has been detached, or look at what has been
-/// replaced, if nothing keeps it from its core.
+/// How long a detached program may keep running, or keep using replaced data, unless it is
+/// preempted.
 const SETTLE: Duration = Duration::from_millis(20);
 
-/// Waits until no program is at work that was when this was called, and what it handed over is where
-/// it should be.
+/// Waits until no program that was running at the call still runs, and its packets have been handed
+/// over.
 pub(crate) fn settle() {
     std::thread::sleep(SETTLE);
-    // One may be kept from its core for longer, in the middle of a batch; but a batch is one read-side
-    // section of RCU, and this waits for those. A kernel with cores that never tick (nohz_full) has no
-    // such call.
+    // A program may be preempted for longer, in the middle of a batch; but a batch is one RCU
+    // read-side section, and this waits for those. Kernels with tickless cores (nohz_full) lack
+    // this call.
     let _ = membarrier(MembarrierCommand::Global);
 }
 
-/// Of what goes on behind a user's own program, among the programs of the steps.
+/// Index of the program that continues after a user's own program.
 const RESUME: u32 = 8;
 
-/// What counts beside the chain: the kernel's tracepoints, by the programs that look at them.
+/// The kernel's tracepoints that are counted, with their programs.
 const fn traced(handover: Handover) -> &'static [(&'static str, &'static str)] {
     match handover {
         Handover::Skb => &[("polled", "xdp_cpumap_kthread"), ("freed", "kfree_skb")],
@@ -70,19 +70,19 @@ const fn traced(handover: Handover) -> &'static [(&'static str, &'static str)] {
     }
 }
 
-/// What each core counts.
+/// Counters of each core.
 pub(crate) type CountsMap = PerCpuArray<MapData, CoreCounts>;
-/// What belongs to the card, whatever its chain is: rings, filters, ways to the target cores.
+/// Maps that belong to the card rather than to its chain: rings, filters, ways to the target cores.
 const SHARED: &[&str] =
     &["TARGETS", ".bss.ends", "RINGS", ".bss.filters", "FILTERS", "FILTERS_MET", "WAYS", "STEERS"];
 
-/// Such maps, by name.
+/// These maps, by name.
 pub(crate) type SharedMaps = Vec<(&'static str, OwnedFd)>;
 
-/// Packets that found a ring full, by its core.
+/// Packets that found a ring full, by the ring's core.
 pub(crate) type RingsMap = PerCpuArray<MapData, u64>;
 
-/// Whether there are programs: not without clang.
+/// Whether the programs were built: not without clang.
 pub fn is_built() -> bool {
     !OBJECT.is_empty()
 }
@@ -90,20 +90,20 @@ pub fn is_built() -> bool {
 /// Programs and maps of a card.
 pub(crate) struct Object {
     card: Ebpf,
-    /// Maps that the programs of another chain are to go on with.
+    /// Maps that the programs of a later chain share.
     shared: SharedMaps,
-    /// What commands see of the user's own, by step.
+    /// Users' own objects for commands, by step.
     users: Vec<(usize, XdpObject)>,
 }
 
 impl Object {
-    /// Loads the programs of a card whose queues have these cores. With `explains` they put in
-    /// front of each packet what they have found of it, for who compares.
+    /// Loads the programs of a card whose queues have these cores. With `explains` they write their
+    /// result before each packet, for tests.
     pub(crate) fn load(plan: &Plan, cores: &[usize], explains: bool) -> Result<Self, RunError> {
         Self::load_beside(plan, cores, explains, None)
     }
 
-    /// The same with sockets of the poll engine's, to which the programs hand packets over.
+    /// The same with the poll engine's sockets, which get packets from the programs.
     pub(crate) fn load_with(
         sockets: Option<BorrowedFd<'_>>,
         plan: &Plan,
@@ -118,12 +118,12 @@ impl Object {
         Ok(object)
     }
 
-    /// What the programs of another chain are to go on with, to be taken once.
+    /// The maps that a later chain shares; can be taken once.
     pub(crate) fn take_shared(&mut self) -> SharedMaps {
         std::mem::take(&mut self.shared)
     }
 
-    /// Loads another chain of a card that runs, which goes on with what the first had.
+    /// Loads another chain for a running card, with the shared maps.
     pub(crate) fn load_beside(
         plan: &Plan,
         cores: &[usize],
@@ -207,7 +207,7 @@ impl Object {
         Ok(object)
     }
 
-    /// Loads what is attached to the first wire, and what counts beside it.
+    /// Loads the programs of the first wire, and those that count.
     pub(crate) fn verify(&mut self, plan: &Plan) -> Result<(), RunError> {
         match plan.handover {
             Handover::Cpumap => self.wire(0).map(drop)?,
@@ -223,10 +223,10 @@ impl Object {
         Ok(())
     }
 
-    /// Makes the target rings.
+    /// Creates the target rings.
     fn fill(&mut self, plan: &Plan, cores: &[usize]) -> Result<(), RunError> {
         let deliver = match plan.handover {
-            // Counted behind the relay, and at the wire.
+            // Counted after the relay, and at the wire.
             Handover::Skb => None,
             Handover::Cpumap => {
                 let deliver = self.xdp("deliver")?;
@@ -253,14 +253,14 @@ impl Object {
         known.set(0, id, 0).map_err(|error| refused("filled", &error))
     }
 
-    /// The name of the thread behind a core's ring.
+    /// The name of the thread of a core's ring.
     pub(crate) fn thread_of(&mut self, core: usize) -> Result<String, RunError> {
         let id = self.array::<u32>("TARGETS_ID")?.get(&0, 0);
         let id = id.map_err(|error| refused("read", &error))?;
         Ok(format!("cpumap/{core}/map:{id}"))
     }
 
-    /// Starts counting what happens to packets behind the chain.
+    /// Starts to count the fate of packets after the chain.
     pub(crate) fn count(&mut self, handover: Handover) -> Result<(), RunError> {
         self.trace(traced(handover))
     }
@@ -274,7 +274,7 @@ impl Object {
         Ok(())
     }
 
-    /// Loads the user's own programs, and what goes on behind them.
+    /// Loads users' own programs, and the program that continues after them.
     fn place_users(&mut self, plan: &Plan) -> Result<(), RunError> {
         if plan.objects().next().is_none() {
             return Ok(());
@@ -312,12 +312,12 @@ impl Object {
         Ok(())
     }
 
-    /// What commands see of the user's own programs, by step.
+    /// Users' own objects for commands, by step.
     pub(crate) fn take_users(&mut self) -> Vec<(usize, XdpObject)> {
         std::mem::take(&mut self.users)
     }
 
-    /// What the kernel says of a packet that it has not put into a core's ring after all, said on `cpu`.
+    /// Simulates the kernel's message, on `cpu`, that it refused a packet for a core's ring.
     #[cfg(test)]
     pub(crate) fn refuse(&mut self, core: usize, cpu: usize) -> Result<(), Box<dyn Error>> {
         use aya::programs::{RawTracePointRunOptions, TestRun};
@@ -330,12 +330,12 @@ impl Object {
         Ok(program.test_run(options).map(drop)?)
     }
 
-    /// The program of this number ([`Plan::programs`]), loaded.
+    /// Loads the program of this number ([`Plan::programs`]).
     pub(crate) fn wire(&mut self, number: usize) -> Result<&mut Xdp, RunError> {
         self.loaded(&format!("wire_{number}"))
     }
 
-    /// The program of the relays, loaded.
+    /// Loads the program of the relays.
     pub(crate) fn at_relay(&mut self) -> Result<&mut Xdp, RunError> {
         self.loaded("to_ring")
     }
@@ -348,19 +348,19 @@ impl Object {
         Ok(program)
     }
 
-    /// Runs a program on what an interface of this namespace receives, in its driver or in the network
-    /// stack, for as long as the answer lives.
+    /// Attaches a program to the receive path of an interface in this namespace, in its driver or
+    /// in the network stack, until the link is dropped.
     pub(crate) fn attach(
         program: &mut Xdp,
         interface: &str,
         mode: XdpMode,
     ) -> Result<FdLink, Box<dyn Error + Send + Sync>> {
         let link = program.attach(interface, mode)?;
-        // Anything but a link would outlive this process; dropped, it is detached.
+        // Anything but a link would outlive this process; a link detaches when dropped.
         Ok(FdLink::try_from(program.take_link(link)?)?)
     }
 
-    /// Puts a program in place of that of a link, from one packet to the next.
+    /// Replaces the program of a link, from one packet to the next.
     pub(crate) fn replace(
         program: &mut Xdp,
         link: FdLink,
@@ -369,7 +369,7 @@ impl Object {
         Ok(FdLink::try_from(program.take_link(link)?)?)
     }
 
-    /// The same with programs of the network stack.
+    /// The same for programs of the network stack.
     pub(crate) fn replace_tc(
         program: &mut SchedClassifier,
         link: FdLink,
@@ -378,7 +378,7 @@ impl Object {
         Ok(FdLink::try_from(program.take_link(link)?)?)
     }
 
-    /// A program of the network stack, loaded: `steer_` or `relay_` of a wire, or `mark`.
+    /// Loads a program of the network stack: `steer_` or `relay_` of a wire, or `mark`.
     pub(crate) fn tc(&mut self, name: &str) -> Result<&mut SchedClassifier, RunError> {
         let program = self.card.program_mut(name).ok_or_else(|| missing(name))?;
         let program: Result<&mut SchedClassifier, ProgramError> = program.try_into();
@@ -389,8 +389,8 @@ impl Object {
         Ok(program)
     }
 
-    /// Runs a program on what an interface of this namespace receives, before all others there,
-    /// for as long as the answer lives.
+    /// Attaches a program to the receive path of an interface in this namespace, before all others,
+    /// until the link is dropped.
     pub(crate) fn attach_tc(
         program: &mut SchedClassifier,
         interface: &str,
@@ -400,7 +400,7 @@ impl Object {
         Ok(FdLink::try_from(program.take_link(link)?)?)
     }
 
-    /// Tells the way of each wire's packets, which is gone as soon as the answer says so.
+    /// Sets the way of each wire's packets; the returned switch turns it off.
     pub(crate) fn ways(&mut self, relays: &[Relay]) -> Result<Switch, RunError> {
         let mut ways = self.array::<[u64; 3]>("WAYS")?;
         for (wire, relay) in (0..).zip(relays) {
@@ -411,12 +411,12 @@ impl Object {
         Ok(Switch::new(map.try_into().map_err(|error| refused("filled", &error))?))
     }
 
-    /// What commands change, with what the plan has in force.
+    /// The maps that commands change, filled from the plan.
     pub(crate) fn tables(&mut self, plan: &Plan) -> Result<Tables, RunError> {
         Tables::new(plan, |name| self.card.take_map(name).ok_or_else(|| missing(name)))
     }
 
-    /// The list of filters, empty.
+    /// The map of filters, empty.
     pub(crate) fn filters(&mut self) -> Result<Maps, RunError> {
         let mut take = |name: &str| self.card.take_map(name).ok_or_else(|| missing(name));
         let (now, pages, met) = (take(".bss.filters")?, take("FILTERS")?, take("FILTERS_MET")?);
@@ -427,13 +427,13 @@ impl Object {
         })
     }
 
-    /// What each core counts.
+    /// The map of per-core counters.
     pub(crate) fn counts(&mut self) -> Result<CountsMap, RunError> {
         let counts = self.card.take_map(COUNTS).ok_or_else(|| missing(COUNTS))?;
         counts.try_into().map_err(|error| refused("read", &error))
     }
 
-    /// What is counted of each ring.
+    /// The map of ring counters.
     pub(crate) fn rings(&mut self) -> Result<RingsMap, RunError> {
         let rings = self.card.take_map("RINGS").ok_or_else(|| missing("RINGS"))?;
         rings.try_into().map_err(|error| refused("read", &error))
@@ -455,7 +455,7 @@ impl Object {
     }
 }
 
-/// The program that sends what a test run gives it, loaded, for an interface.
+/// Loads the program that sends a test run's packet out of an interface.
 pub(crate) fn flood(interface: u32) -> Result<Ebpf, RunError> {
     let mut loader = EbpfLoader::new();
     let mut object = loader
@@ -472,12 +472,12 @@ pub(crate) fn flood(interface: u32) -> Result<Ebpf, RunError> {
 const _: () = assert!(MOST_STEPS == RESUME as usize);
 const _: () = assert!(MOST_CORES <= 256 && MOST_QUEUES <= 256);
 
-/// That there are no programs.
+/// The error that there are no programs.
 pub(crate) fn without_clang() -> RunError {
     MachineError::Refused(format!("cards in the kernel: {WITHOUT_CLANG}")).into()
 }
 
-/// Refuses a card whose programs are not there.
+/// Refuses a card if its programs are missing.
 pub(crate) fn check_built(file: &CardFile, is_built: bool) -> Result<(), ConfigError> {
     if is_built {
         return Ok(());
@@ -486,7 +486,7 @@ pub(crate) fn check_built(file: &CardFile, is_built: bool) -> Result<(), ConfigE
     Err(file.locate(ConfigError::new("card.engine", message)))
 }
 
-/// Another descriptor of a map.
+/// A duplicate of a map's descriptor.
 fn descriptor(card: &Ebpf, name: &str) -> Result<OwnedFd, RunError> {
     let map = match card.map(name) {
         Some(Map::Array(map) | Map::PerCpuArray(map) | Map::CpuMap(map)) => map,
@@ -500,14 +500,14 @@ pub(crate) fn missing(name: &str) -> RunError {
     MachineError::Refused(format!("cards in the kernel: their programs have no {name}")).into()
 }
 
-/// What could not be done with the programs, and all that the kernel said of it.
+/// An error of the programs, with the kernel's full message.
 pub(crate) fn refused(what: &str, error: &(dyn Error + 'static)) -> RunError {
     MachineError::Refused(format!("cards in the kernel: programs cannot be {what}: {}", why(error)))
         .into()
 }
 
-/// An error with those behind it, of which only the last has what the system said; and what gives
-/// this process the right, if that is it.
+/// An error with its causes, of which only the last has the system's message; and the missing
+/// privilege, if that is the reason.
 pub(crate) fn why(error: &(dyn Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
@@ -522,7 +522,7 @@ pub(crate) fn why(error: &(dyn Error + 'static)) -> String {
         is_denied |= system.is_some_and(|error| error.raw_os_error() == Some(EPERM));
         next = error.source();
     }
-    // The verifier says why at the end.
+    // The verifier gives the reason at the end.
     const LONGEST: usize = 600;
     if let Some((cut, _)) = text.char_indices().rev().nth(LONGEST) {
         text = format!("... {}", &text[cut..]);

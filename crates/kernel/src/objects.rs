@@ -6,11 +6,12 @@
 //! program = "guard"            # if the file has several
 //! ```
 //!
-//! The chain goes over to the program, and behind it back to the chain (`bpf/objects.h`): `XDP_PASS`
-//! goes on to the next function, all else ends there. Its maps are read and written by commands.
+//! The chain tail-calls the program, which then returns to the chain (`bpf/objects.h`): `XDP_PASS`
+//! continues with the next function, every other verdict ends the packet's way. Its maps are read
+//! and written by commands.
 //!
-//! Guarantees: the file is looked at before anything starts, so that what is no such object is told by
-//! `picnic check`. A refusal by the verifier is told by its cause.
+//! Guarantees: the file is examined before anything starts, so `picnic check` rejects invalid
+//! objects. An error from the verifier names its cause.
 //!
 //! Source: docs/decisions/049-objects-in-the-chain.md.
 
@@ -42,22 +43,22 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::path::{Path, PathBuf};
 use wrap::{Back, wrap};
 
-/// The line of a registry of functions.
+/// Its entry in a registry of functions.
 pub const ENTRY: Entry<Box<dyn Function>> = Entry::of::<XdpObject>();
 
-/// The longest file that is read, in bytes.
+/// Size limit of an object file, in bytes.
 const LONGEST: u64 = 64 << 20;
 
 /// The keys of `object`.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Config {
-    /// The object file, relative to the card file; must be given.
+    /// The object file, relative to the card file; mandatory.
     pub(crate) object: Option<PathBuf>,
-    /// The program in it, by the name of its function; left out, the only one.
+    /// The program in it, by its function's name; default: the only one.
     pub(crate) program: Option<String>,
-    /// Whether eight bytes of metadata in front of a packet are its queue and its mark, as
-    /// `bpf_xdp_adjust_meta` puts them there.
+    /// Whether eight bytes of metadata before a packet are its queue and its mark, as written with
+    /// `bpf_xdp_adjust_meta`.
     pub(crate) metadata: bool,
 }
 
@@ -65,7 +66,7 @@ pub(crate) struct Config {
 pub(crate) struct XdpObject {
     program: String,
     maps: Vec<BpfMap>,
-    /// The network namespace that interfaces which are written into maps are of: the first wire's.
+    /// Network namespace of interfaces whose numbers are written into maps: the first wire's.
     namespace: Option<String>,
 }
 
@@ -73,7 +74,7 @@ impl Component for XdpObject {
     type Product = Box<dyn Function>;
     type Config = Config;
     const NAME: &'static str = "object";
-    const HELP: &'static str = "run an XDP program of your own, with engine = \"kernel\"";
+    const HELP: &'static str = "run your own XDP program, with engine = \"kernel\"";
     const COMMANDS: &'static [CommandEntry] = &[
         CommandEntry::of::<List>(),
         CommandEntry::of::<Dump>(),
@@ -87,7 +88,7 @@ impl Component for XdpObject {
         commands: &["get", "dump", "lookup", "update", "delete"],
         form: |config, context| {
             let Some(path) = &config.object else {
-                let message = "found none, allowed: the path of an object file";
+                let message = "missing, expected the path of an object file";
                 return Err(ConfigError::new("object", message));
             };
             let path = context.directory.join(path);
@@ -97,13 +98,13 @@ impl Component for XdpObject {
     });
 
     fn example(_: &Path) -> Option<String> {
-        // An object has to be compiled first, and another engine than most has to run it.
+        // An object must be compiled first, and needs a particular engine.
         None
     }
 
     fn build(_: Config, _: &BuildContext) -> Result<Box<dyn Function>, ConfigError> {
         let message = "found an XDP program, which the kernel runs, allowed: with card.engine = \
-                       \"kernel\" alone; a function of your own for this engine is a shared object \
+                       \"kernel\" alone; for this engine, write your own function as a shared object \
                        (plugin = \"my.so\")";
         Err(ConfigError::new("object", message))
     }
@@ -122,7 +123,7 @@ impl Function for XdpObject {
     }
 }
 
-/// An object file of a card, read and looked at.
+/// A card's object file, read and checked.
 #[derive(Debug)]
 pub(crate) struct ObjectFile {
     section: Section,
@@ -130,7 +131,7 @@ pub(crate) struct ObjectFile {
     bytes: Vec<u8>,
     /// The name of its program.
     pub(crate) program: String,
-    /// Whether its metadata counts.
+    /// Whether its metadata is used.
     pub(crate) metadata: bool,
 }
 
@@ -153,8 +154,8 @@ impl ObjectFile {
         Ok(ObjectFile { section: section.clone(), path, bytes, program, metadata })
     }
 
-    /// Loads its program, which goes on by the card's maps of a packet's state and of programs, with
-    /// the program of this number there; and what commands see of it, which these maps are not.
+    /// Loads its program, which continues through the card's maps of packet state and of programs,
+    /// at this index; also returns its own maps, for commands.
     pub(crate) fn load(
         &self,
         [state, programs]: [&MapFd; 2],
@@ -166,7 +167,7 @@ impl ObjectFile {
         let (state, programs) = (descriptor(state), descriptor(programs));
         let wrapped = wrap(&self.bytes, &self.program, Back { state, programs, resume });
         let (bytes, name) =
-            wrapped.ok_or_else(|| self.refused("found an object that is cut short"))?;
+            wrapped.ok_or_else(|| self.refused("found a truncated object"))?;
         let object = elf::not_panicking(|| EbpfLoader::new().load(&bytes));
         let object = object.ok_or_else(|| self.refused(elf::OUTSIDE))?;
         let mut object = object.map_err(|error| {
@@ -195,7 +196,7 @@ impl ObjectFile {
         self.section.locate(ConfigError::new("object", message))
     }
 
-    /// What the kernel has against its program.
+    /// The error for the kernel's refusal of its program.
     fn refused_by(&self, error: &ProgramError) -> ConfigError {
         let program = &self.program;
         let cause = match error {
@@ -209,8 +210,8 @@ impl ObjectFile {
     }
 }
 
-/// What a card loads in place of an object file of these bytes, and the name of the program there that
-/// is entered; none of what is cut short, or has no such program.
+/// The object to load instead of these bytes, and its entry program; none for truncated bytes or a
+/// missing program.
 pub fn wrapped(bytes: &[u8], program: &str) -> Option<(Vec<u8>, String)> {
     wrap(bytes, program, Back::default())
 }
@@ -221,8 +222,8 @@ fn read(path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The cause at the end of a verifier's log, with the line of the source and the instruction it is
-/// about; none if there is nothing but figures.
+/// The cause at the end of a verifier's log, with its source line and instruction; none if there
+/// are only statistics.
 fn cause_of(log: &str) -> Option<String> {
     let is_told = |line: &&str| {
         let figures = ["processed ", "verification time", "stack depth", "max_states"];
@@ -230,7 +231,7 @@ fn cause_of(log: &str) -> Option<String> {
     };
     let lines: Vec<_> = log.lines().map(str::trim).filter(is_told).collect();
     let (last, before) = lines.split_last()?;
-    // Some refusals have no end of line.
+    // Some errors lack a newline.
     let last = last.split("verification time").next().unwrap_or_default();
     let find = |is_it: &dyn Fn(&str) -> bool| before.iter().rev().find(|line| is_it(line)).copied();
     // As `; int x = *data; @ guard.c:9` and `7: (71) r1 = *(u8 *)(r1 +0)   ; R1_w=...`.

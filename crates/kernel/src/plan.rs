@@ -1,6 +1,6 @@
-//! What a card file comes to in the kernel: validated whole, as data.
+//! Plans a card in the kernel: validates the whole card file and turns it into data.
 //!
-//! Guarantees: every key that a card file gives is honoured or refused, by file, line and key.
+//! Guarantees: every key of a card file is honoured or refused, by file, line and key.
 
 use crate::objects::ObjectFile;
 use crate::rules::room;
@@ -14,26 +14,26 @@ use picnic_core::registry::{BuildContext, Entry, find};
 use picnic_engine::build::context;
 use picnic_machine::topology::{Placement, available, place};
 
-/// As the programs have it (`bpf/card.bpf.c`).
+/// As in the programs (`bpf/card.bpf.c`).
 pub(crate) const MOST_WIRES: usize = 8;
 pub(crate) const MOST_STEPS: usize = 8;
 pub(crate) const MOST_QUEUES: usize = 256;
 pub(crate) const MOST_CORES: usize = 256;
-/// The kernel's own bound for a cpumap's rings.
+/// The kernel's limit for a cpumap's rings.
 const LONGEST_RING: u32 = 16_384;
-/// By how much the kernel's ring is longer than the one that the programs keep, so that it is never
-/// full: by a packet of each core that puts some in at the same moment, and by those that have been
-/// taken but whose places the kernel clears later (16 at a time).
+/// Extra length of the kernel's ring over the one that the programs count, so that it is never
+/// full: a packet from each core that adds one at the same moment, and packets already taken whose
+/// slots the kernel clears later (16 at a time).
 pub(crate) const SLACK: u32 = MOST_CORES as u32;
 
-/// The keys of sections that are honoured; wires, functions and attachments say theirs themselves.
+/// Honoured keys by section; wires, functions and attachments declare their own.
 const HONOURED: &[(&str, &[&str])] = &[
     ("card", &["name", "engine", "borrowed_core", "default_queue"]),
     ("host", &["attachment", "queues", "target_cores", "ring_size"]),
     ("isolation", &["level"]),
     ("interrupt", &["wire_usecs", "poll_usecs"]),
 ];
-/// Those that are honoured beside these with `engine = "hybrid"`, by the poll engine.
+/// Additional keys that the poll engine honours with `engine = "hybrid"`.
 const HONOURED_BESIDE: &[(&str, &[&str])] = &[
     ("card", &["idle", "burst", "wire_backlog", "seed"]),
     ("pool", &["buffers", "buffer_size", "headroom"]),
@@ -44,8 +44,7 @@ const HONOURED_BESIDE: &[(&str, &[&str])] = &[
     ),
     ("trace", &["path", "stages", "snaplen", "buffer_bytes"]),
 ];
-/// Sections that the engine has no part in: `picnic net` obeys them, and the control plane; and
-/// those of filters, which say themselves what cannot be there.
+/// Sections for others: `picnic net`, the control plane; and filters, which have their own checks.
 const OTHERS: &[&str] = &["net", "control", "filter", "sciron"];
 /// Keys that are honoured with one value.
 const HONOURED_AS: &[(&str, &str)] = &[("isolation.apply", "false")];
@@ -58,23 +57,23 @@ pub(crate) struct Plan {
     pub(crate) steps: Vec<Step>,
     pub(crate) default_queue: u16,
     pub(crate) handover: Handover,
-    /// Of the threads behind the target rings.
+    /// Scheduling of the threads at the target rings.
     pub(crate) scheduling: Scheduling,
-    /// Of each target ring.
+    /// Size of each target ring.
     pub(crate) ring_size: u32,
-    /// Nobody takes packets out: the programs are tried alone.
+    /// For tests of the programs alone: nobody takes packets out.
     pub(crate) has_endless_rings: bool,
-    /// Where drivers should run the programs.
+    /// The core on which drivers should run the programs.
     pub(crate) borrowed_core: u32,
-    /// Microseconds that a wire is left alone after it was polled; zero for none.
+    /// Microseconds that a wire rests after a poll; zero for none.
     pub(crate) wire_usecs: u32,
-    /// Polls in a row without packets, so far apart, after which it waits for an interrupt.
+    /// Consecutive empty polls, at that distance, before it waits for an interrupt.
     pub(crate) wire_polls: u32,
-    /// Filters that there is room for.
+    /// Number of filters that fit.
     pub(crate) room: usize,
     /// Whether filters can send packets to the poll engine.
     pub(crate) is_hybrid: bool,
-    /// By which the times are known that these get; zero until there are sockets for them.
+    /// The mark of the times of these packets; zero until they have sockets.
     pub(crate) stamp_mark: u64,
 }
 
@@ -84,20 +83,20 @@ pub(crate) struct WirePlan {
     pub(crate) name: String,
     pub(crate) interface: String,
     pub(crate) namespace: Option<String>,
-    /// What goes to the poll engine gets the time in front of it.
+    /// Packets to the poll engine carry their time.
     pub(crate) stamps: bool,
-    /// The number of the interface in its namespace; zero until that has been looked up.
+    /// The number of the interface in its namespace; zero until looked up.
     pub(crate) index: u32,
 }
 
-/// A function of the chain: its name in the card file, and what it does.
+/// A function of the chain: its name in the card file, and its action.
 #[derive(Debug)]
 pub(crate) struct Step {
     pub(crate) name: String,
     pub(crate) action: Action,
 }
 
-/// What a function does.
+/// The action of a function.
 #[derive(Debug)]
 pub(crate) enum Action {
     Next,
@@ -124,12 +123,12 @@ pub(crate) enum Action {
         room: usize,
     },
     Object(Box<ObjectFile>),
-    /// Nothing: the function has no form here, and packets that it is for go to the poll engine.
+    /// None: the function has no kernel form, and its packets go to the poll engine.
     Elsewhere,
 }
 
 impl Step {
-    /// Why it drops what it drops.
+    /// The reason of its drops.
     pub(crate) fn reason(&self) -> DropReason {
         match self.action {
             Action::Police { .. } => DropReason::RateLimited,
@@ -144,9 +143,9 @@ impl Plan {
         Plan { wires: self.wires.clone(), steps, ..*self }
     }
 
-    /// The number of the program that runs the chain for each wire: that of the first wire of those
-    /// that share it. Wires share one, which the verifier then goes through once, unless their
-    /// interfaces have the same number, as those of two namespaces may.
+    /// The number of the program that runs the chain for each wire: that of the first wire that
+    /// shares it. Sharing means that the verifier checks it once; interfaces with equal numbers, in
+    /// different namespaces, cannot share.
     pub(crate) fn programs(&self) -> [usize; MOST_WIRES] {
         let mut programs = std::array::from_fn(|wire| wire);
         for (wire, planned) in self.wires.iter().enumerate().skip(1) {
@@ -160,7 +159,7 @@ impl Plan {
         programs
     }
 
-    /// The user's own objects, by step.
+    /// Users' own objects, by step.
     pub(crate) fn objects(&self) -> impl Iterator<Item = (usize, &ObjectFile)> {
         self.steps.iter().enumerate().filter_map(|(step, planned)| match &planned.action {
             Action::Object(file) => Some((step, &**file)),
@@ -168,12 +167,12 @@ impl Plan {
         })
     }
 
-    /// Whether a function sorts packets into pools.
+    /// Whether a function assigns packets to pools.
     pub(crate) fn has_pools(&self) -> bool {
         self.steps.iter().any(|step| matches!(step.action, Action::ByPool(_)))
     }
 
-    /// How many rules for flows there may be.
+    /// Most rules for flows.
     pub(crate) fn flow_room(&self) -> usize {
         let rooms = self.steps.iter().map(|step| match step.action {
             Action::ByRules { room, .. } => room,
@@ -188,7 +187,7 @@ pub(crate) fn plan(launch: &Launch<'_>) -> Result<(Plan, Placement), ConfigError
     plan_as_asked(launch).map_err(|error| of_engine(is_hybrid(launch.file), error))
 }
 
-/// An error by the name of its engine: components know one kind of kernel engine.
+/// Adapts an error to the engine's name: components know only one kernel engine.
 pub(crate) fn of_engine(is_hybrid: bool, error: ConfigError) -> ConfigError {
     match is_hybrid {
         true => ConfigError {
@@ -199,12 +198,12 @@ pub(crate) fn of_engine(is_hybrid: bool, error: ConfigError) -> ConfigError {
     }
 }
 
-/// Whether the kernel shares the card's packets with the poll engine.
+/// Whether the kernel and the poll engine share the card's packets.
 pub(crate) fn is_hybrid(file: &CardFile) -> bool {
     file.card.engine == "hybrid"
 }
 
-/// What builders are told of the kernel's part of a card.
+/// The builders' context for the kernel's part of a card.
 pub(crate) fn base(file: &CardFile) -> BuildContext {
     BuildContext { in_kernel: true, ..context(file) }
 }
@@ -255,7 +254,7 @@ fn plan_as_asked(launch: &Launch<'_>) -> Result<(Plan, Placement), ConfigError> 
     }
     let host = &file.host.section;
     let (handover, scheduling) = match (is_hybrid(file), form(attachments, host, &base)) {
-        // The attachment is the poll engine's. What stays goes to the network stack.
+        // The attachment belongs to the poll engine. Other packets go to the network stack.
         (true, Err(_)) => (Handover::Cpumap, Scheduling::Normal),
         (true, Ok(_)) => return Err(not_of_poll_engine(attachments, host)),
         (false, Ok(KernelForm::Stack(handover, scheduling))) => (handover, scheduling),
@@ -274,7 +273,7 @@ fn plan_as_asked(launch: &Launch<'_>) -> Result<(Plan, Placement), ConfigError> 
     Ok((plan, placement))
 }
 
-/// The steps of an rx chain, for a card with this base.
+/// The steps of an rx chain, for a card with this context.
 pub(crate) fn steps(
     functions: &'static [Entry<Box<dyn Function>>],
     sections: &[Section],
@@ -297,9 +296,9 @@ pub(crate) fn steps(
                 let found = format!("\"{}\"", section.name());
                 let allowed = match section.name() {
                     "rate-limit" => {
-                        "one that has no rate to share: each engine would have all of it"
+                        "one without a rate, since each engine would use all of it"
                     }
-                    _ => "one that the poll engine has as well",
+                    _ => "one that the poll engine also has",
                 };
                 return Err(section.locate(refuse(section.kind(), found, allowed)));
             }
@@ -343,7 +342,7 @@ pub(crate) fn steps(
     Ok(steps)
 }
 
-/// The cores: a cpumap has one ring for each, so each queue has one of its own.
+/// The cores: a cpumap has one ring per core, so each queue needs its own.
 fn cores(file: &CardFile) -> Result<Placement, ConfigError> {
     let placement = place(file, &available())?;
     let cores = &placement.target_cores;
@@ -366,7 +365,7 @@ fn check_keys(file: &CardFile) -> Result<(), ConfigError> {
     for (path, value) in file.settings() {
         let (section, key) = path.split_once('.').unwrap_or((&path, ""));
         let section = section.split('[').next().unwrap_or(section);
-        // Their components say themselves what they honour.
+        // Their components declare their honoured keys.
         let has_component = matches!(section, "wire" | "rx" | "tx");
         let honoured = HONOURED.iter().find(|(name, _)| *name == section);
         let beside = HONOURED_BESIDE.iter().filter(|_| is_hybrid(file));
@@ -379,7 +378,7 @@ fn check_keys(file: &CardFile) -> Result<(), ConfigError> {
         if has_component || is_honoured || is_honoured_as || OTHERS.contains(&section) {
             continue;
         }
-        // Those of the attachment are left to it, if it has a form at all.
+        // Keys of the attachment are its own concern, if it has a kernel form.
         let is_of_host = section == "host" && !is_host_key(file, key);
         if is_of_host {
             continue;
@@ -387,36 +386,36 @@ fn check_keys(file: &CardFile) -> Result<(), ConfigError> {
         let only = HONOURED_AS.iter().find(|(key, _)| *key == path).map(|(_, value)| *value);
         let allowed = match section {
             "interrupt" if matches!(key, "rx_frames" | "wire_frames") => {
-                "to leave it out: a poll takes up to 64 packets, as the wire's driver has it"
+                "no key: a poll takes up to 64 packets, as the wire's driver has it"
             }
             "interrupt" => {
                 "wire_usecs and poll_usecs alone: a target is interrupted once for what a poll of a wire \
                  has brought"
             }
-            "os" | "task" => "to leave it out: tasks run beside the poll engine alone",
-            _ => only.unwrap_or("to leave it out"),
+            "os" | "task" => "no section: tasks run only with the poll engine",
+            _ => only.unwrap_or("no key"),
         };
         return Err(file.locate(refuse(&path, value, allowed)));
     }
     if is_hybrid(file) && file.interrupt.wire_usecs != 0 {
-        let allowed = "0, as packets of the poll engine would be held twice";
+        let allowed = "0, since packets of the poll engine would be delayed twice";
         let error = refuse("interrupt.wire_usecs", file.interrupt.wire_usecs, allowed);
         return Err(file.locate(error));
     }
     if !is_hybrid(file) && file.interrupt.poll_usecs != 0 && file.interrupt.wire_usecs == 0 {
-        let allowed = "0, or wire_usecs beside it: how far apart a wire is polled without packets";
+        let allowed = "0, or with wire_usecs, the interval between empty polls of a wire";
         let error = refuse("interrupt.poll_usecs", file.interrupt.poll_usecs, allowed);
         return Err(file.locate(error));
     }
     if is_hybrid(file) && file.card.idle == Idle::Spin {
-        let allowed = "\"adaptive\", \"block\": the core is the kernel's as well";
+        let allowed = "\"adaptive\", \"block\": the kernel uses the core as well";
         return Err(file.locate(refuse("card.idle", "\"spin\"", allowed)));
     }
     Ok(())
 }
 
-/// How often in a row a wire is polled without packets until `poll_usecs` are over, once at least; not
-/// at all if it is not held.
+/// Consecutive empty polls of a wire until `poll_usecs` have passed, at least one; zero if it does
+/// not rest.
 fn wire_polls(interrupt: &InterruptSection) -> u32 {
     match interrupt.wire_usecs {
         0 => 0,
@@ -431,7 +430,7 @@ fn is_host_key(file: &CardFile, key: &str) -> bool {
     host.is_some_and(|host| host.keys().iter().any(|known| known.name == key))
 }
 
-/// That what a section names cannot be the host of the poll engine, with those that can.
+/// The error that a section's attachment cannot serve the poll engine, with those that can.
 fn not_of_poll_engine<P>(registry: &'static [Entry<P>], section: &Section) -> ConfigError {
     let allowed: Vec<_> =
         registry.iter().filter(|entry| !entry.has_kernel_form()).map(|entry| entry.name).collect();
@@ -439,7 +438,7 @@ fn not_of_poll_engine<P>(registry: &'static [Entry<P>], section: &Section) -> Co
     section.locate(refuse(section.kind(), format!("\"{}\"", section.name()), allowed))
 }
 
-/// The form of what a section names.
+/// The kernel form of a section's component.
 fn form<P>(
     registry: &'static [Entry<P>],
     section: &Section,
@@ -449,13 +448,13 @@ fn form<P>(
     form.unwrap_or_else(|| Err(without_form(registry, section)))
 }
 
-/// That what a section names cannot be there, with those that can.
+/// The error that a section's component has no kernel form, with those that have.
 fn without_form<P>(registry: &'static [Entry<P>], section: &Section) -> ConfigError {
     let found = format!("\"{}\"", section.name());
     section.locate(refuse(section.kind(), found, with_form(registry)))
 }
 
-/// The names of those that have a form.
+/// The names of components with a kernel form.
 fn with_form<P>(registry: &'static [Entry<P>]) -> String {
     let names = registry.iter().filter(|entry| entry.has_kernel_form()).map(|entry| entry.name);
     names.collect::<Vec<_>>().join(", ")

@@ -1,14 +1,14 @@
-//! Pools of queues, in the programs' maps: what `vmdq` goes by.
+//! The pools of `vmdq` in the programs' maps.
 //!
-//! All of it is there twice: one is in force, the other is written, then a single word changes which.
+//! All of it is kept twice: one is in use, the other is written, then a single word selects it.
 //!
-//! Guarantees: a change is in force for all packets at once.
+//! Guarantees: a change takes effect for all packets at once.
 
 use crate::cuckoo::house;
 use aya::maps::{Array, MapData, MapError};
 use picnic_core::kernel::Pools;
 
-/// Addresses that all pools may have together, and places for them.
+/// Most addresses of all pools together; below, places for them.
 const MOST_STATIONS: usize = 4096;
 const PLACES: usize = 4 * MOST_STATIONS;
 const MOST_POOLS: usize = 64;
@@ -35,21 +35,21 @@ pub(crate) struct PoolMaps {
     pub(crate) stations: Array<MapData, StationWords>,
 }
 
-/// The pools of a card, and the maps that they are in.
+/// The pools of a card, with their maps.
 pub(crate) struct PoolTables {
     maps: PoolMaps,
-    /// The addresses that stand in each list.
+    /// The addresses in each list.
     written: [Vec<StationWords>; 2],
     half: usize,
 }
 
 impl PoolTables {
-    /// With no pools yet.
+    /// Without pools.
     pub(crate) fn new(maps: PoolMaps) -> Self {
         PoolTables { maps, written: [Vec::new(), Vec::new()], half: 1 }
     }
 
-    /// Puts pools in force in place of those before.
+    /// Replaces the pools.
     pub(crate) fn set(&mut self, pools: &Pools) -> Result<(), MapError> {
         let half = self.half ^ 1;
         let too_many = || MapError::OutOfBounds {
@@ -72,7 +72,7 @@ impl PoolTables {
     }
 }
 
-/// What stands at each place, and what places begin with.
+/// The entry at each place, and the start value of the places.
 fn stations_of(pools: &Pools) -> Option<(u64, Vec<StationWords>)> {
     let entries: Vec<_> =
         pools.stations.iter().map(|(address, pools)| [word_of(*address), *pools]).collect();
@@ -104,7 +104,7 @@ fn words_of(pools: &Pools, start: u64) -> Box<PoolWords> {
     let mut next = 0;
     for ((first, count), own) in firsts.iter_mut().zip(counts).zip(&pools.queues) {
         (*first, *count) = (next as u64, own.len() as u64);
-        // A queue is in one pool, so that there is room for all.
+        // A queue is in one pool, so there is room for all.
         queues[next..].iter_mut().zip(own).for_each(|(place, &queue)| *place = queue.into());
         next += own.len();
     }
@@ -117,7 +117,7 @@ mod tests {
     use picnic_core::kernel::{FlowHash, HashedOver};
 
     #[test]
-    fn as_many_addresses_as_there_may_be_have_a_place() {
+    fn full_address_tables_have_a_place_for_each_address() {
         let station = |number: usize| {
             let [a, b, ..] = (number as u32).to_le_bytes();
             ([2, 0, 0, 0, b, a], 1)

@@ -1,10 +1,10 @@
-//! The filters of a card, in the maps of its programs.
+//! The filters of a card, in its programs' maps.
 //!
-//! The list is there twice: one is in force, the other is written, then a single word changes
-//! which. What packets meet is counted by place in each, and brought to the filters.
+//! The list is kept twice: one is in use, the other is written, then a single word selects it. Hits
+//! are counted by place in each list, and added to the filters.
 //!
-//! Guarantees: a change is in force for all packets at once, and none is judged by half of one. A
-//! filter that stays in the list keeps what it has counted.
+//! Guarantees: a change takes effect for all packets at once; none is judged by half of it. A
+//! filter that stays in the list keeps its counters.
 
 use crate::object::{refused, settle};
 use aya::maps::{Array, MapData, MapError};
@@ -12,14 +12,14 @@ use picnic_control::error::RunError;
 use picnic_filter::image::{FilterHits, OffloadedFilters, PAGE, RetiredList, most_words};
 use picnic_filter::{Filters, MOST_FILTERS};
 
-/// Filters that any card has room for: some are added while it runs.
+/// Filters that fit in any card: some are added while it runs.
 const LEAST_ROOM: usize = 1024;
 
 /// `struct page` and `struct met`.
 pub(crate) type Page = [u64; PAGE];
 pub(crate) type MetWords = [u64; 3];
 
-/// How many filters a card has room for that starts with so many.
+/// Number of filters that fit in a card that starts with `filters`.
 pub(crate) fn room(filters: usize) -> usize {
     (2 * filters).clamp(LEAST_ROOM, MOST_FILTERS)
 }
@@ -31,25 +31,24 @@ pub(crate) fn pages(room: usize) -> u32 {
 
 /// The maps with the list.
 pub(crate) struct Maps {
-    /// Which list is in force, from one on; zero without filters.
+    /// The list in use, counted from one; zero without filters.
     pub(crate) now: Array<MapData, u32>,
     pub(crate) pages: Array<MapData, Page>,
     pub(crate) met: Array<MapData, MetWords>,
 }
 
-/// Filters and the maps that they are in.
+/// Filters, with their maps.
 pub(crate) struct Rules {
     list: OffloadedFilters,
     maps: Maps,
     room: usize,
-    /// The list in force, and what its filters have met so far.
+    /// The list in use, and its hits so far.
     half: usize,
     met: Vec<MetWords>,
 }
 
 impl Rules {
-    /// With the filters as they are now in force. No change to them is taken that there is no room
-    /// for.
+    /// Starts with the current filters. Changes that do not fit are refused.
     pub(crate) fn new(filters: &Filters, maps: Maps, room: usize) -> Result<Self, RunError> {
         let list = filters.elsewhere();
         let mut rules = Rules { list, maps, room, half: 0, met: Vec::new() };
@@ -57,8 +56,7 @@ impl Rules {
         Ok(rules)
     }
 
-    /// Brings what packets have met to the filters, then the newest list into force, if there is
-    /// one.
+    /// Adds new hits to the filters, then activates the newest list, if there is one.
     pub(crate) fn follow(&mut self) -> Result<(), MapError> {
         self.count(None)?;
         let Some(left) = self.list.refresh() else { return Ok(()) };
@@ -76,7 +74,7 @@ impl Rules {
         }
         let now = if self.list.is_empty() { 0 } else { half as u32 + 1 };
         self.maps.now.set(0, now, 0)?;
-        // Packets are being judged by the list before, whose half is written next.
+        // Packets may still be judged by the previous list, whose half is written next.
         settle();
         self.count(Some(&left))?;
         self.half = half;
@@ -84,7 +82,7 @@ impl Rules {
         Ok(())
     }
 
-    /// Brings what packets have met to the filters of the list, or of the one before.
+    /// Adds hits to the filters of the current list, or of the previous one.
     fn count(&mut self, left: Option<&RetiredList>) -> Result<(), MapError> {
         for (place, before) in self.met.iter_mut().enumerate() {
             let met = self.maps.met.get(&((self.half * self.room + place) as u32), 0)?;

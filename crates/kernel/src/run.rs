@@ -1,8 +1,9 @@
-//! A run: interfaces polled on the borrowed core, programs attached, and all of it taken back.
+//! A run in the kernel: interfaces polled on the borrowed core, programs attached, everything
+//! undone at the end.
 //!
-//! To stop, packets first go the way they went before: XDP programs are detached, tc programs let
-//! them pass. What was handed over by then is taken by the target cores, and counted; then rings
-//! and relays go, and last the machine is set back by its journal.
+//! To stop, packets first return to their normal path: XDP programs are detached, tc programs pass
+//! them on. Target cores take and count packets already handed over; then rings and relays are
+//! removed, and last the journal restores the machine.
 
 use crate::attached::{Attached, at_wire, check_wires, or_skb};
 use crate::counters::Taken;
@@ -47,16 +48,16 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Between two looks at the counters.
+/// Interval between readings of the counters.
 const LOOK: Duration = Duration::from_millis(20);
-/// How long what is under way may take.
+/// Longest wait for packets in transit.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// The card file on XDP, in the kernel.
+/// The card file in the kernel.
 #[derive(Clone, Copy, Debug)]
 pub struct Kernel;
 
-/// The same, but for packets that filters send to the poll engine.
+/// The same, except for packets that filters send to the poll engine.
 #[derive(Clone, Copy, Debug)]
 pub struct Hybrid;
 
@@ -83,7 +84,7 @@ macro_rules! executor {
                 describe(launch).map(Some)
             }
 
-            // Commands set interfaces back.
+            // Commands restore interfaces.
             fn ends_by_programs(&self) -> bool {
                 true
             }
@@ -96,7 +97,7 @@ macro_rules! executor {
 }
 
 executor!(Kernel, "kernel", "the borrowed core, in the kernel: tc or XDP programs");
-executor!(Hybrid, "hybrid", "in the kernel, and what filters choose in user space");
+executor!(Hybrid, "hybrid", "in the kernel, and packets that filters choose in user space");
 
 fn check(launch: &Launch<'_>) -> Result<Checked, RunError> {
     let filters = Filters::new(launch.file.host.queues);
@@ -111,7 +112,7 @@ fn check(launch: &Launch<'_>) -> Result<Checked, RunError> {
     Ok(Checked { placement, filters, os: None })
 }
 
-/// What is refused before programs are loaded, by `check` as by `run`.
+/// Checks before programs are loaded, for `check` and `run`.
 fn prepare(
     launch: &Launch<'_>,
     kernel: &Facts,
@@ -125,7 +126,7 @@ fn prepare(
     Ok((plan, placement))
 }
 
-/// Refuses a hand-over that the kernel does not have.
+/// Refuses a hand-over that this kernel lacks.
 fn check_kernel(file: &CardFile, plan: &Plan, kernel: &Facts) -> Result<(), ConfigError> {
     let Some((why, mend)) = kernel.lacks(plan.handover) else { return Ok(()) };
     let (key, found) = match plan.handover {
@@ -137,7 +138,7 @@ fn check_kernel(file: &CardFile, plan: &Plan, kernel: &Facts) -> Result<(), Conf
     Err(file.locate(ConfigError::new(key, message)))
 }
 
-/// Loads the programs, with the sockets of a card that has some.
+/// Loads the programs, with the sockets of a shared card.
 fn load(
     file: &CardFile,
     plan: &mut Plan,
@@ -157,7 +158,7 @@ pub(crate) fn start(
     kernel: &Facts,
     launch: Launch<'_>,
 ) -> Result<Box<dyn Running>, RunError> {
-    // What killed runs have left behind, before the cores are counted.
+    // Remains of killed runs, before the cores are counted.
     let cleaned = restore_all(&Machine::this(), JournalSelection::Stale);
     let (mut plan, mut placement) = prepare(&launch, kernel, &launch.filters)?;
     placement.warnings.extend(told(cleaned));
@@ -176,7 +177,7 @@ pub(crate) fn start(
     Ok(Box::new(KernelRunning::new(engine, card, (plan, placement), parts, launch)?))
 }
 
-/// What a shared card has not all packets for: none for the poll engine, or a trace.
+/// Notes about a shared card's parts: no packets for the poll engine, or a partial trace.
 fn in_part(file: &CardFile, filters: &Filters) -> impl Iterator<Item = String> {
     let is_any = filters.list().iter().any(|listing| listing.filter.action == Action::Poll);
     let without = (!is_any).then_some(
@@ -188,7 +189,7 @@ fn in_part(file: &CardFile, filters: &Filters) -> impl Iterator<Item = String> {
     without.into_iter().chain(traced).map(String::from)
 }
 
-/// Adds the filters that the card file has, and says how many there is room for.
+/// Adds the filters of the card file, and limits their number.
 pub(crate) fn add_filters(launch: &Launch<'_>, filters: &Filters) -> Result<usize, ConfigError> {
     let judge = if is_hybrid(launch.file) { Judge::Hybrid } else { Judge::Kernel };
     filters.write_only(MOST_FILTERS, judge);
@@ -221,9 +222,9 @@ fn find_wires(file: &CardFile, plan: &mut Plan) -> Result<(), ConfigError> {
     Ok(())
 }
 
-/// Wires whose packets may come with checksums that their sender has left unfinished: XDP does not say
-/// which, so that the network stack takes these for broken. Of drivers that it runs in, only a veth
-/// hands such packets over; virtio-net has its other side finish them while it has a program.
+/// Wires whose packets may have partial checksums: XDP does not mark these, so the network stack
+/// would drop them as broken. Of the drivers that run XDP, only veth passes such packets;
+/// virtio-net makes its peer complete them while it has a program.
 fn unfinished(file: &CardFile, plan: &Plan) -> Vec<String> {
     if plan.handover != Handover::Cpumap {
         return Vec::new();
@@ -251,7 +252,7 @@ fn unfinished(file: &CardFile, plan: &Plan) -> Vec<String> {
     plan.wires.iter().enumerate().filter_map(warn).collect()
 }
 
-/// A card at work in the kernel.
+/// A running card in the kernel.
 struct KernelRunning {
     card: Arc<Mutex<Option<Card>>>,
     monitor: Monitor,
@@ -267,16 +268,16 @@ struct KernelRunning {
 #[derive(Default)]
 struct State {
     is_stopping: AtomicBool,
-    /// An interface has gone, or was taken down.
+    /// An interface is gone or was taken down.
     is_lost: AtomicBool,
 }
 
-/// What a card in the kernel says to those who want more changed than its components' commands.
+/// The error for changes other than commands of components.
 const FIXED: &str = "a card in the kernel cannot do this while it runs; allowed: the \
                      commands of its functions, swaps of its rx chain, filters, and figures";
 
-/// The components as they are in the kernel: each with those of its commands that it has there. What
-/// is not there is on the poll engine, if that takes part.
+/// The components in the kernel: each with the commands that work there. Others run in the poll
+/// engine, if it takes part.
 fn in_kernel(registries: Registries, is_hybrid: bool) -> Registries {
     if is_hybrid {
         let functions = registries.functions.iter();
@@ -297,7 +298,7 @@ fn in_kernel(registries: Registries, is_hybrid: bool) -> Registries {
     }
 }
 
-/// The threads of the kernel that do the card's work, and what is noted of their time.
+/// The kernel threads that do the card's work, and their processor time.
 struct Watched {
     borrowed: Vec<i32>,
     core: Arc<CoreTimes>,
@@ -305,14 +306,14 @@ struct Watched {
     start: Instant,
     machine: Machine,
     borrowed_core: usize,
-    /// Its time in softirqs at the start.
+    /// Softirq time at the start.
     softirq_start_ns: Option<u64>,
-    /// What the poll engine notes of its threads on the same cores.
+    /// The poll engine's notes of its threads on the same cores.
     poll: Option<Notes>,
 }
 
 impl Watched {
-    /// Notes their time; false if one of the borrowed core's has ended.
+    /// Records their time; false if a thread of the borrowed core has ended.
     fn look(&self) -> bool {
         let elapsed_ns = self.start.elapsed().as_nanos() as u64;
         let sum = |threads: &[i32]| {
@@ -368,7 +369,7 @@ impl KernelRunning {
         let start = Instant::now();
         let core = Arc::new(CoreTimes::default());
         let targets = placement.target_cores.iter().map(|&core| {
-            // Those that are there: of another card, too, should it share the core.
+            // Threads that exist: including another card's, if it shares the core.
             let threads = named(&machine, &format!("cpumap/{core}/map:")).into_iter().collect();
             (threads, Arc::new(TargetTimes { core, ..TargetTimes::default() }))
         });
@@ -430,7 +431,7 @@ impl KernelRunning {
                         let (taken, _) = card.take();
                         card.live.note(taken.counts);
                         card.live.obey();
-                        // As it was, should the kernel refuse: it is tried again.
+                        // If the kernel refuses, the old value stays: it is tried again.
                         let _ = card.rules.follow();
                     }
                     if !watched.look() {
@@ -463,7 +464,7 @@ impl Running for KernelRunning {
         self.access.take()
     }
 
-    // An interface never has nothing more to hand over.
+    // An interface never finishes.
     fn is_finished(&self) -> bool {
         false
     }
@@ -488,14 +489,14 @@ impl Running for KernelRunning {
         card.attached.let_go();
         let detached = Instant::now();
         let (Taken { under_way: missing, elsewhere, counts, .. }, not_taken) = loop {
-            // First the programs come to their end, and their last batches are handed over.
+            // First the programs finish, and their last batches are handed over.
             settle();
             let (taken, to_sockets) = card.take();
             if taken.under_way + to_sockets == 0 || detached.elapsed() > PATIENCE {
                 break (taken, to_sockets);
             }
         };
-        // It has taken all that there is, and ends with nothing on its way.
+        // It has taken all packets, and ends with none in transit.
         let of_half = half.map(Half::stop).transpose()?.flatten();
         let Card { attached: mut card, mut live, sums, .. } = card;
         if let Some(sums) = &sums {
@@ -511,7 +512,7 @@ impl Running for KernelRunning {
         if state.is_lost.load(Ordering::Acquire) {
             report
                 .notes
-                .push("an interface has gone or was taken down: the run ended there".into());
+                .push("an interface disappeared or was taken down, which ended the run".into());
         }
         if elsewhere != 0 {
             report.notes.push(format!(
@@ -524,7 +525,7 @@ impl Running for KernelRunning {
         if missing != 0 {
             report
                 .notes
-                .push(format!("{missing} packets handed over have not been taken: this is a bug"));
+                .push(format!("{missing} packets handed over were never taken: this is a bug"));
         }
         if not_taken != 0 {
             report.notes.push(format!(

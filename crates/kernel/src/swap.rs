@@ -1,7 +1,7 @@
-//! Another rx chain in place of a card's own, while packets flow.
+//! Replaces a card's rx chain while packets flow.
 //!
-//! It is loaded beside the first, goes on with the maps that are the card's (rings, filters, ways),
-//! and takes its place by link update. All that takes long, or can be refused, comes first.
+//! The new chain is loaded next to the old one, shares the card's maps (rings, filters, ways), and
+//! is activated by link update. Slow and fallible steps come first.
 
 use crate::attached::Attached;
 use crate::counters::Taken;
@@ -19,33 +19,33 @@ use picnic_core::registry::{BuildContext, Entry};
 use picnic_machine::error::MachineError;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// A card at work, and those who change it. There is none any more when it has stopped.
+/// A running card, shared by those who change it; none after it has stopped.
 pub(crate) struct Card {
     pub(crate) attached: Attached,
     pub(crate) live: Live,
     pub(crate) rules: Rules,
-    /// With what the poll engine's part counts, if it has one.
+    /// The poll engine's counters, if it takes part.
     pub(crate) sums: Option<Sums>,
 }
 
 impl Card {
-    /// Brings what the programs have counted into the card's counters. Packets on their way to the
-    /// poll engine are told beside.
+    /// Copies the programs' counts to the card's counters. Packets on their way to the poll engine
+    /// are returned separately.
     pub(crate) fn take(&self) -> (Taken, u64) {
         let take = || self.attached.counters.take(&self.attached.view);
         self.sums.as_ref().map_or_else(|| (take(), 0), |sums| sums.take(take))
     }
 }
 
-/// Whoever panicked had it for as long as one change takes: what is told of it is whole.
+/// A panicking user held it for at most one change: its state is consistent.
 pub(crate) fn lock_card(card: &Mutex<Option<Card>>) -> MutexGuard<'_, Option<Card>> {
     card.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Puts other chains in place of a card's own.
+/// Replaces the chain of a card.
 pub(crate) struct Swapper {
     pub(crate) card: Arc<Mutex<Option<Card>>>,
-    /// Of the chain that is in force.
+    /// Plan of the current chain.
     pub(crate) plan: Plan,
     pub(crate) cores: Vec<usize>,
     pub(crate) shared: SharedMaps,

@@ -1,5 +1,5 @@
-//! What commands change while the programs run. All of it is there twice: one is in force, the other is
-//! changed, and then takes its place at once.
+//! State that commands change while the programs run. All of it is kept twice: one copy is in use,
+//! the other is changed and then activated at once.
 
 use crate::flows::{FlowMaps, Flows};
 use crate::object::{refused, settle};
@@ -9,11 +9,11 @@ use aya::maps::{Array, Map, MapData, MapError};
 use picnic_control::error::RunError;
 use picnic_core::kernel::{ByHash, FlowHash, KernelForm};
 
-/// The longest input of Toeplitz, whose every byte adds something of its own.
+/// The longest input of Toeplitz; each byte has its own table.
 pub(crate) const BYTES_HASHED: usize = 36;
-/// Of the indirection table.
+/// Most entries of the indirection table.
 const MOST_ENTRIES: usize = 4096;
-/// Billionths in one, as credit is kept.
+/// Billionths in one, the unit of credit.
 const ONE: u64 = 1_000_000_000;
 
 /// Whether packets are handed over as socket buffers.
@@ -29,7 +29,7 @@ impl Switch {
     }
 }
 
-/// What commands change. All of it is there twice: one is in force, the other is changed.
+/// State that commands change, kept twice: one copy is in use, the other is changed.
 pub(crate) struct Tables {
     rss: RssTables,
     pub(crate) flows: Flows,
@@ -38,7 +38,7 @@ pub(crate) struct Tables {
 }
 
 impl Tables {
-    /// What the programs' maps become, with what the plan has in force.
+    /// The programs' maps, filled from the plan.
     pub(crate) fn new(
         plan: &Plan,
         mut take: impl FnMut(&str) -> Result<Map, RunError>,
@@ -79,7 +79,7 @@ impl Tables {
         Ok(tables)
     }
 
-    /// Puts in force what a function starts with.
+    /// Sets a function's initial state.
     fn start(&mut self, action: &Action) -> Result<(), MapError> {
         match action {
             Action::ByHash(by_hash) => self.rss.set(by_hash),
@@ -96,10 +96,10 @@ impl Tables {
         }
     }
 
-    /// Puts the form of a function in force, whole and at once. Returns what rules for flows have
-    /// decided on by number, which are in force still.
+    /// Activates the form of a function, whole and at once. Returns the hits of flow rules that
+    /// stay, by number.
     pub(crate) fn set(&mut self, form: &KernelForm) -> Result<Vec<(u32, u64)>, MapError> {
-        // Programs that are at work may look for a moment more at what was before the last change.
+        // Running programs may briefly still read the state before the last change.
         settle();
         match form {
             KernelForm::ByHash(by_hash) => self.rss.set(by_hash)?,
@@ -118,19 +118,19 @@ impl Tables {
     }
 }
 
-/// Words of `struct rss`: how many entries, their mask, the queue of each, and what each byte adds by its
-/// place.
+/// Words of `struct rss`: number of entries, their mask, the queue of each, and each byte's
+/// contribution by position.
 const RSS: usize = 2 + MOST_ENTRIES + BYTES_HASHED * 256;
 
 /// Key and indirection table.
 struct RssTables {
-    /// Which is in force, then both.
+    /// The copy in use, then both copies.
     map: Array<MapData, [u32; 1 + 2 * RSS]>,
     words: Box<[u32; 1 + 2 * RSS]>,
 }
 
 impl RssTables {
-    /// Puts key and table in force, both at once.
+    /// Activates key and table, both at once.
     fn set(&mut self, by_hash: &ByHash) -> Result<(), MapError> {
         let half = self.words[0] ^ 1;
         let (_, both) = self.words.split_at_mut(1);
@@ -144,17 +144,17 @@ impl RssTables {
             toeplitz.iter_mut().zip(words).for_each(|(place, word)| *place = *word);
         }
         self.map.set(0, self.words.as_ref(), 0)?;
-        // All but one byte of it is there already.
+        // All but one byte is already present.
         self.words[0] = half;
         self.map.set(0, self.words.as_ref(), 0)
     }
 }
 
-/// Words of `struct settings`: VLANs, whether packets without one are let through, and two limits,
-/// each a rate, the most credit and the nanoseconds after which it is there.
+/// Words of `struct settings`: VLANs, whether untagged packets pass, and two limits, each with
+/// rate, highest credit and nanoseconds to reach it.
 const SETTINGS: usize = 64 + 1 + 3 + 3;
 
-/// What `vlan` and `rate-limit` go by.
+/// Settings of `vlan` and `rate-limit`.
 struct SettingsTables {
     now: Array<MapData, u32>,
     both: Array<MapData, [u64; SETTINGS]>,

@@ -1,4 +1,4 @@
-//! What a card's program costs a packet, by the kernel's own test runs; nothing is attached.
+//! The cost of a card's program per packet, by the kernel's test runs; nothing is attached.
 //!
 //! Source: Documentation/bpf/bpf_prog_run.rst.
 
@@ -17,7 +17,7 @@ use picnic_machine::error::MachineError;
 use picnic_ports::interface::within;
 use std::path::Path;
 
-/// A card's program for its first wire, with `handover = "cpumap"`, loaded.
+/// A card's loaded program for its first wire, with `handover = "cpumap"`.
 pub struct Trial {
     object: Object,
     _tables: Tables,
@@ -25,10 +25,9 @@ pub struct Trial {
 }
 
 impl Trial {
-    /// Loads what a card would start with.
+    /// Loads the programs as at the start of a card.
     ///
-    /// # Errors
-    /// As at the start of the card.
+    /// # Errors As at the start of the card.
     pub fn load(launch: &Launch<'_>) -> Result<Self, RunError> {
         let (mut plan, placement) = plan(launch)?;
         plan.room = add_filters(launch, &launch.filters)?;
@@ -40,11 +39,10 @@ impl Trial {
         Ok(Trial { object, _tables: tables, _rules: rules })
     }
 
-    /// Nanoseconds that the program takes for a frame, over so many runs, as the kernel has them:
-    /// without fractions.
+    /// Nanoseconds of the program for a frame, averaged over `runs` runs by the kernel: a whole
+    /// number.
     ///
-    /// # Errors
-    /// The kernel refuses the run.
+    /// # Errors The kernel refuses the run.
     pub fn time(&mut self, frame: &[u8], runs: u32) -> Result<f64, RunError> {
         let program = self.object.wire(0)?;
         let mut options = TestRunOptions::new();
@@ -54,23 +52,21 @@ impl Trial {
     }
 }
 
-/// Frames that the kernel sends by an interface, as fast as it can.
+/// Frames that the kernel sends out of an interface as fast as it can.
 pub struct Flood(Ebpf);
 
 impl Flood {
-    /// By the interface of this number.
+    /// For the interface of this number.
     ///
-    /// # Errors
-    /// The program is refused.
+    /// # Errors The program is refused.
     pub fn by(interface: u32) -> Result<Self, RunError> {
         Ok(Flood(flood(interface)?))
     }
 
-    /// Sends a frame so many times, on this core and in this thread's network namespace. What the
-    /// other end has no room for is lost.
+    /// Sends a frame `times` times, on this core and in this thread's network namespace. Frames
+    /// without room at the other end are lost.
     ///
-    /// # Errors
-    /// The kernel refuses it.
+    /// # Errors The kernel refuses it.
     pub fn send(&mut self, frame: &[u8], times: u32) -> Result<(), RunError> {
         const BATCH: u32 = 64;
         let program = self.0.program_mut("flood").and_then(|program| program.try_into().ok());
@@ -88,7 +84,7 @@ impl std::fmt::Debug for Flood {
     }
 }
 
-/// A program of somebody's own, `xdp_dispatch`, that hands packets over by its cpumap `CPUS`.
+/// A foreign program `xdp_dispatch` that hands packets over by its cpumap `CPUS`.
 pub struct Peer {
     /// Dropped first.
     _link: FdLink,
@@ -96,11 +92,10 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// Runs the program of an object file on what an interface of a network namespace receives: it
-    /// hands all packets to one core, by a ring of this size.
+    /// Attaches the program of an object file to the receive path of an interface in a network
+    /// namespace: it hands all packets to one core, by a ring of this size.
     ///
-    /// # Errors
-    /// The file is no such object; the kernel refuses it.
+    /// # Errors The file is no such object; the kernel refuses it.
     pub fn attach(
         file: &Path,
         (interface, namespace): (&str, &str),

@@ -1,4 +1,4 @@
-//! What a core's time goes to, by the kernel's own events: tasks, softirqs of the network, interrupts.
+//! How a core spends its time, by kernel events: tasks, network softirqs, interrupts.
 //!
 //! ```no_run
 //! use picnic_kernel::WorkMeter;
@@ -8,11 +8,12 @@
 //! # Ok::<(), picnic_control::error::RunError>(())
 //! ```
 //!
-//! The kernel's own accounts go by the clock's tick, or give a softirq's time to the task that it
-//! interrupts. Here each switch of tasks, softirq and interrupt is seen as it starts and ends.
+//! The kernel's own accounting samples at clock ticks, or charges a softirq to the task it
+//! interrupts. Here each task switch, softirq and interrupt is recorded at its start and end.
 //!
-//! Guarantees: nothing is counted twice. What other programs do on the core does not count, save the
-//! interrupts that they cause and what they receive. Gone with its value, or the process.
+//! Guarantees: nothing is counted twice. Work of other programs on the core does not count, except
+//! the interrupts that they cause and their received packets. Ends when dropped, or with the
+//! process.
 //!
 //! Source: Documentation/trace/events.rst.
 
@@ -22,15 +23,15 @@ use aya::programs::{ProgramError, RawTracePoint};
 use aya::{Ebpf, EbpfLoader};
 use picnic_control::error::RunError;
 
-/// The programs as clang has built them; nothing without it.
+/// The programs as compiled by clang; empty without it.
 static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/work.bpf.o"));
 
-/// As the programs have it (`bpf/work.bpf.c`).
+/// As in the programs (`bpf/work.bpf.c`).
 const MOST_NAMES: usize = 4;
-/// Bytes of a task's name in the kernel, of which the last is zero.
+/// Bytes of a task's name in the kernel; the last is zero.
 const NAME_BYTES: usize = 16;
 
-/// The kernel's tracepoints, by the programs that look at them.
+/// The kernel's tracepoints, with their programs.
 const TRACED: [(&str, &str); 11] = [
     ("enter_device", "irq_handler_entry"),
     ("leave_device", "irq_handler_exit"),
@@ -45,28 +46,28 @@ const TRACED: [(&str, &str); 11] = [
     ("switched", "sched_switch"),
 ];
 
-/// `struct name`: the start of a task's name, and which of its bytes count.
+/// `struct name`: the start of a task's name, and a mask of the bytes that count.
 fn start_of(name: &str) -> [[u8; NAME_BYTES]; 2] {
     let mut found = [[0; NAME_BYTES]; 2];
     let [start, mask] = &mut found;
-    // The kernel cuts it likewise.
+    // The kernel truncates it likewise.
     for ((place, mask), byte) in start.iter_mut().zip(mask).zip(name.bytes().take(NAME_BYTES - 1)) {
         (*place, *mask) = (byte, u8::MAX);
     }
     found
 }
 
-/// What a core has done so far.
+/// Work of a core so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Work {
-    /// Nanoseconds in the tasks of each name, softirqs and interrupts left out.
+    /// Nanoseconds in the tasks of each name, without softirqs and interrupts.
     pub tasks_ns: [u64; 4],
     /// Nanoseconds in softirqs of the network.
     pub softirqs_ns: u64,
-    /// Nanoseconds in interrupts by devices and other cores. Those of the core's own timer are
-    /// nobody's.
+    /// Nanoseconds in interrupts from devices and other cores. Those of the core's own timer are
+    /// not counted.
     pub interrupts_ns: u64,
-    /// Times that one of the tasks has left the core.
+    /// Times that one of the tasks left the core.
     pub turns: u64,
     /// Softirqs for packets received.
     pub softirqs: u64,
@@ -80,7 +81,7 @@ impl Work {
         self.tasks_ns.iter().sum::<u64>() + self.softirqs_ns + self.interrupts_ns
     }
 
-    /// What it has done since it had done that.
+    /// The difference from an earlier reading.
     #[must_use]
     pub fn since(&self, before: &Work) -> Work {
         Work {
@@ -94,20 +95,19 @@ impl Work {
     }
 }
 
-/// Counts what cores do.
+/// Counts the work of cores.
 pub struct WorkMeter {
     work: PerCpuArray<MapData, CoreWork>,
     _object: Ebpf,
 }
 
-/// `struct work`, word by word; the last two are not for us.
+/// `struct work`, word by word; the last two are internal.
 type CoreWork = [u64; MOST_NAMES + 7];
 
 impl WorkMeter {
-    /// Counts from now on. Of tasks those whose name starts like one of these; up to four.
+    /// Starts to count. Counts tasks whose name starts with one of these; up to four.
     ///
-    /// # Errors
-    /// This process may not, or there was no clang when it was built.
+    /// # Errors No permission, or it was built without clang.
     pub fn start(names: &[&str]) -> Result<Self, RunError> {
         if OBJECT.is_empty() {
             return Err(without_clang());
@@ -133,10 +133,9 @@ impl WorkMeter {
         Ok(WorkMeter { work, _object: object })
     }
 
-    /// What a core has done since.
+    /// Work of a core since the start.
     ///
-    /// # Errors
-    /// The kernel does not tell; there is no such core.
+    /// # Errors The kernel does not report it; there is no such core.
     pub fn of(&self, core: usize) -> Result<Work, RunError> {
         let all = self.work.get(&0, 0).map_err(|error| refused("read", &error))?;
         let words = all.get(core).ok_or_else(|| missing(&format!("core {core}")))?;
@@ -159,7 +158,7 @@ mod tests {
     use std::time::{Duration, Instant};
 
     #[test]
-    fn a_name_is_cut_as_the_kernel_cuts_it() {
+    fn task_names_are_truncated_like_the_kernels() {
         let [start, mask] = start_of("napi/w0-");
         assert_eq!(
             (&start[..9], mask[..9].to_vec()),
@@ -196,7 +195,7 @@ mod tests {
             }
             let turn = Instant::now();
             while turn.elapsed() < Duration::from_millis(20) {}
-            // To itself: each is received in a softirq of the sender's core.
+            // To itself: each packet is received in a softirq of the sender's core.
             let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
             for _ in 0..PACKETS {
                 socket.send_to(b"picnic", socket.local_addr().unwrap()).unwrap();
@@ -204,7 +203,7 @@ mod tests {
             }
         };
         named("work-chosen-one", work);
-        // Another name, which nobody has chosen.
+        // Another name, which was not chosen.
         named("work-not-chosen", work);
         let most_ns = started.elapsed().as_nanos() as u64;
         let sum = |of: &dyn Fn(&Work) -> u64| {

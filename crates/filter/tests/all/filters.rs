@@ -329,7 +329,7 @@ fn impossible_filters_are_refused_with_a_reason() {
         destination: prefix("2001:db8::/32"),
         ..FiveTuple::default()
     };
-    assert!(error(Filter::new("f", mixed, Action::Drop)).starts_with("destination: found one"));
+    assert!(error(Filter::new("f", mixed, Action::Drop)).starts_with("destination: found an IPv4"));
     let ports = FiveTuple {
         protocol: Some(Protocol::ICMP),
         source_ports: PortRange::one(1),

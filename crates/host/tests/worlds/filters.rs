@@ -185,8 +185,7 @@ fn wrong_filters_are_reported_with_their_line() {
         ),
         (
             "start = 3\nvalues = [\"00\"]\nprotocol = \"tcp\"\n",
-            "card:4: filter[0].start: found keys of two kinds, allowed: the keys of a \
-             five-tuple, or those of a pattern, or neither",
+            "card:4: filter[0].start: found keys of two kinds, allowed: keys of a five-tuple, of a pattern, or neither",
         ),
         (
             "action = \"drop\"\nmark = 1\n",

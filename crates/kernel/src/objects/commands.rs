@@ -1,7 +1,7 @@
-//! Commands of `object`: its maps, as `bpftool map` shows and changes them.
+//! Commands of `object`: show and change its maps, as `bpftool map` does.
 //!
-//! A key or a value is written as bytes, decimal or `0x..`; behind the word `hex` in hexadecimal; and
-//! of 1, 2, 4 or 8 bytes as a number, too, in this machine's byte order.
+//! A key or a value is a list of bytes, decimal or `0x..`, or hexadecimal after the word `hex`;
+//! with 1, 2, 4 or 8 bytes also a number, in this machine's byte order.
 
 use super::XdpObject;
 use picnic_core::command::{Command, CommandError, Order};
@@ -14,14 +14,14 @@ use serde::{Deserialize, Serialize};
 use std::fmt::Write;
 use std::io;
 
-/// What is asked of an object.
+/// A query of an object.
 pub(crate) trait ObjectQuery: Send + 'static {
     type Answer: Send + 'static;
 
     fn ask(&self, object: &XdpObject) -> Result<Self::Answer, CommandError>;
 }
 
-/// On its way to the object and back.
+/// A query on its way to the object and back.
 pub(crate) struct PendingQuery<A, R> {
     ask: A,
     answer: Option<Result<R, CommandError>>,
@@ -57,9 +57,9 @@ pub(crate) struct List {}
 /// A map of an object.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 pub(crate) struct MapInfo {
-    /// Its number in the kernel, which `bpftool` knows as well.
+    /// Its number in the kernel, as in `bpftool`.
     pub(crate) id: u32,
-    /// Its name, of which the kernel keeps 15 bytes.
+    /// Its name; the kernel keeps 15 bytes.
     pub(crate) name: String,
     /// Its type, as `bpftool` calls it.
     pub(crate) r#type: String,
@@ -67,7 +67,7 @@ pub(crate) struct MapInfo {
     pub(crate) key_bytes: usize,
     /// Bytes of a value.
     pub(crate) value_bytes: usize,
-    /// Entries that there may be.
+    /// Most entries.
     pub(crate) max_entries: u32,
 }
 
@@ -128,7 +128,7 @@ impl Command for List {
 pub(crate) struct Entry {
     /// Its key: bytes in hexadecimal.
     pub(crate) key: String,
-    /// Its values likewise: one, or one for each processor.
+    /// Its values in hexadecimal: one, or one per processor.
     pub(crate) values: Vec<String>,
 }
 
@@ -149,7 +149,7 @@ impl Entry {
 pub(crate) struct Dump {
     /// The map: its name or its number.
     pub(crate) map: String,
-    /// The most entries that are shown.
+    /// Most entries to show.
     #[serde(default = "most_shown")]
     #[schemars(range(min = 1, max = 16384))]
     pub(crate) most: u32,
@@ -164,7 +164,7 @@ const fn most_shown() -> u32 {
 pub(crate) struct Dumped {
     /// The entries: key and values of each, bytes in hexadecimal.
     pub(crate) entries: Vec<Entry>,
-    /// Whether there are more.
+    /// Whether there are more entries.
     pub(crate) more: bool,
 }
 
@@ -175,7 +175,7 @@ impl ObjectQuery for Dump {
         let map = find(object, &self.map)?;
         let mut dumped = Dumped { entries: Vec::new(), more: false };
         let mut next = map.next_key(None).map_err(refused)?;
-        // An entry that goes meanwhile has it start anew: what is looked at is bounded, too.
+        // An entry removed meanwhile restarts the walk, so its steps are bounded, too.
         for _ in 0..self.most {
             let Some(key) = next else { return Ok(dumped) };
             if let Some(values) = map.lookup(&key).map_err(refused)? {
@@ -217,7 +217,7 @@ impl Command for Dump {
 pub(crate) struct Lookup {
     /// The map: its name or its number.
     pub(crate) map: String,
-    /// The key: bytes as in "10 0 0 1" or "hex 0a 00 00 01", or a number.
+    /// The key: bytes such as "10 0 0 1" or "hex 0a 00 00 01", or a number.
     pub(crate) key: String,
 }
 
@@ -234,7 +234,7 @@ impl ObjectQuery for Lookup {
 
 impl Command for Lookup {
     const NAME: &'static str = "lookup";
-    const HELP: &'static str = "an entry of a map";
+    const HELP: &'static str = "one entry of a map";
     const EXAMPLE: &'static str = r#"{"map": "blocked", "key": "10 0 0 1"}"#;
     type Order = PendingQuery<Self, Entry>;
     type Reply = Entry;
@@ -252,16 +252,16 @@ impl Command for Lookup {
     }
 }
 
-/// Whether an entry may or must be there already.
+/// Whether an entry may or must exist.
 #[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum UpdateMode {
-    /// It may.
+    /// It may exist.
     #[default]
     Any,
-    /// It must.
+    /// It must exist.
     Exist,
-    /// It must not.
+    /// It must not exist.
     Noexist,
 }
 
@@ -271,21 +271,21 @@ pub(crate) enum UpdateMode {
 pub(crate) struct Update {
     /// The map: its name or its number.
     pub(crate) map: String,
-    /// The key: bytes as in "10 0 0 1" or "hex 0a 00 00 01", or a number.
+    /// The key: bytes such as "10 0 0 1" or "hex 0a 00 00 01", or a number.
     pub(crate) key: String,
-    /// The value, likewise; that of all processors.
+    /// The value in the same form; set for all processors.
     pub(crate) value: String,
-    /// Whether the entry may be there before, must, or must not: any, exist or noexist.
+    /// Whether the entry may, must or must not exist: any, exist or noexist.
     #[serde(default)]
     pub(crate) when: UpdateMode,
 }
 
-/// The result of `object.update` and `object.delete`: what was there.
+/// The result of `object.update` and `object.delete`: the previous entry.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 pub(crate) struct Replaced {
     /// The key: bytes in hexadecimal.
     pub(crate) key: String,
-    /// The values before, likewise; none if there was no such entry.
+    /// The previous values in hexadecimal; empty if there was no entry.
     pub(crate) replaced: Vec<String>,
 }
 
@@ -306,7 +306,7 @@ impl ObjectQuery for Update {
         let map = find(object, &self.map)?;
         let key = bytes_of("key", &self.key, map.key_size())?;
         let value = bytes_of("value", &self.value, map.value_size())?;
-        // Some kinds can be written alone.
+        // Some kinds can only be written.
         let before = map.lookup(&key).ok().flatten().unwrap_or_default();
         let presence = match self.when {
             UpdateMode::Any => Presence::Any,
@@ -324,7 +324,7 @@ impl ObjectQuery for Update {
 
 impl Command for Update {
     const NAME: &'static str = "update";
-    const HELP: &'static str = "write an entry of a map; the result has the one before";
+    const HELP: &'static str = "write an entry of a map; the result has the previous one";
     const EXAMPLE: &'static str = r#"{"map": "blocked", "key": "10 0 0 1", "value": "1"}"#;
     type Order = PendingQuery<Self, Replaced>;
     type Reply = Replaced;
@@ -348,7 +348,7 @@ impl Command for Update {
 pub(crate) struct Delete {
     /// The map: its name or its number.
     pub(crate) map: String,
-    /// The key: bytes as in "10 0 0 1" or "hex 0a 00 00 01", or a number.
+    /// The key: bytes such as "10 0 0 1" or "hex 0a 00 00 01", or a number.
     pub(crate) key: String,
 }
 
@@ -369,7 +369,7 @@ impl ObjectQuery for Delete {
 
 impl Command for Delete {
     const NAME: &'static str = "delete";
-    const HELP: &'static str = "take an entry out of a map; the result has it";
+    const HELP: &'static str = "delete an entry of a map; the result has it";
     const EXAMPLE: &'static str = r#"{"map": "blocked", "key": "10 0 0 1"}"#;
     type Order = PendingQuery<Self, Replaced>;
     type Reply = Replaced;
@@ -395,7 +395,7 @@ fn no_entry() -> CommandError {
     CommandError::Refused("the map has no such entry".into())
 }
 
-/// The map of this name or number.
+/// The map with this name or number.
 fn find<'o>(object: &'o XdpObject, wanted: &str) -> Result<&'o BpfMap, CommandError> {
     let is_it = |map: &&BpfMap| map.name() == wanted || map.id().to_string() == wanted;
     object.maps.iter().find(is_it).ok_or_else(|| {
@@ -405,11 +405,11 @@ fn find<'o>(object: &'o XdpObject, wanted: &str) -> Result<&'o BpfMap, CommandEr
     })
 }
 
-/// The bytes that a text stands for, so many.
+/// The bytes of a text, exactly `size`.
 fn bytes_of(argument: &str, text: &str, size: usize) -> Result<Vec<u8>, CommandError> {
     let wrong = || {
         let number = if is_number(size) { ", or a number" } else { "" };
-        let allowed = format!("{size} bytes, as in \"10 0x0a\" or \"hex 0a 0a\"{number}");
+        let allowed = format!("{size} bytes, such as \"10 0x0a\" or \"hex 0a 0a\"{number}");
         CommandError::argument(argument, format!("found \"{text}\", allowed: {allowed}"))
     };
     let number = |word: &str| match word.strip_prefix("0x") {
@@ -442,7 +442,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.join(" ")
 }
 
-/// Bytes in hexadecimal, with the number that they are.
+/// Bytes in hexadecimal, with the number they encode.
 fn with_number(hex: &str) -> String {
     let mut bytes: Vec<_> = hex.split(' ').collect();
     if !is_number(bytes.len()) {
@@ -457,7 +457,7 @@ fn with_number(hex: &str) -> String {
     }
 }
 
-/// `enum bpf_map_type`, as `bpftool` calls them.
+/// `enum bpf_map_type`, with the names of `bpftool`.
 fn type_name(kind: u32) -> String {
     const NAMES: &[&str] = &[
         "unspec",
@@ -515,7 +515,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_a_number_is_shown_as_one_too() {
+    fn numbers_are_also_shown_as_numbers() {
         assert_eq!(
             with_number(&hex(&258_u32.to_ne_bytes())),
             format!("{} (258)", hex(&258_u32.to_ne_bytes()))

@@ -1,4 +1,4 @@
-//! A look at an object file before it is loaded: which XDP program is it about?
+//! Finds the XDP program in an object file before it is loaded.
 //!
 //! Guarantees: any bytes get an answer. Source: elf(5).
 
@@ -9,10 +9,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 /// `e_machine` of BPF.
 const BPF: u16 = 247;
 
-/// The name of the program that is wanted of an object's bytes: this one, or the only one there is.
+/// The name of the wanted program in an object's bytes: this one, or the only one.
 ///
-/// # Errors
-/// The key that is wrong, and what is wrong with it.
+/// # Errors The wrong key, and the reason.
 pub(super) fn program_of(
     bytes: &[u8],
     wanted: Option<&str>,
@@ -31,7 +30,7 @@ pub(super) fn program_of(
     let mut names: Vec<_> = found.map(|(name, _)| name.as_str()).collect();
     names.sort_unstable();
     if names.is_empty() {
-        let allowed = "one program or more in SEC(\"xdp\")";
+        let allowed = "one or more programs in SEC(\"xdp\")";
         return Err(wrong(format!("found no section of XDP programs, allowed: {allowed}")));
     }
     let names_shown = names.join(", ");
@@ -45,16 +44,16 @@ pub(super) fn program_of(
     }
 }
 
-/// What is said of an object that makes its reader panic.
+/// The error for an object that makes its reader panic.
 pub(super) const OUTSIDE: &str = "found an object that points outside itself";
 
-/// What a reader of objects comes to; none if it panics, as `aya-obj` does at types that point
+/// The result of an object reader; none if it panics, as `aya-obj` does for types that point
 /// outside the file.
 pub(super) fn not_panicking<T>(read: impl FnOnce() -> T) -> Option<T> {
     catch_unwind(AssertUnwindSafe(read)).ok()
 }
 
-/// Whether the bytes are an object for BPF, of this machine's byte order.
+/// Checks that the bytes are a BPF object in this machine's byte order.
 fn machine(bytes: &[u8]) -> Result<(), String> {
     let (true, Some(&[class, order]), Some(&machine)) = (
         bytes.starts_with(b"\x7fELF"),
@@ -62,7 +61,7 @@ fn machine(bytes: &[u8]) -> Result<(), String> {
         bytes.get(18..20).and_then(<[u8]>::as_array),
     ) else {
         return Err(
-            "found no object file, allowed: an ELF file, as made by clang -target bpf".into()
+            "found something other than an ELF file, allowed: an object made by clang -target bpf".into()
         );
     };
     let (little, big) = (u16::from_le_bytes(machine), u16::from_be_bytes(machine));
@@ -77,7 +76,7 @@ fn machine(bytes: &[u8]) -> Result<(), String> {
         183 => "aarch64".into(),
         other => format!("machine {other}"),
     };
-    Err(format!("found an object for {found}, allowed: one for BPF (clang -target bpf)"))
+    Err(format!("found an object for {found}, allowed: an object for BPF (clang -target bpf)"))
 }
 
 #[cfg(test)]
@@ -97,7 +96,7 @@ mod tests {
         assert_eq!(program_of(OBJECT, Some("wire_0")).as_deref(), Ok("wire_0"));
         let mut object = Elf(OBJECT.to_vec());
         let types = object.named(".BTF.ext").unwrap();
-        // So many functions of the first section are told of.
+        // Number of functions listed for the first section.
         let header = object.word(types.offset + 4).unwrap() as usize;
         let functions = types.offset + header + object.word(types.offset + 8).unwrap() as usize;
         object.set(functions + 8, &0x00ff_ffff_u32.to_ne_bytes()).unwrap();

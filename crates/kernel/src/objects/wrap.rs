@@ -16,34 +16,34 @@
 //! }
 //! ```
 //!
-//! It has the types (BTF) of the program that it calls, as both have the same. There the program becomes
-//! one that only its file calls: the verifier then follows the call with what it knows, where it would
-//! else go by the types alone, which may say of a context no more than `void *`.
+//! It has the types (BTF) of the program that it calls, as both have the same. There the program
+//! becomes one that only its file calls: the verifier then follows the call with what it knows,
+//! where it would else go by the types alone, which may say of a context no more than `void *`.
 //!
-//! Guarantees: no instruction of the program itself is changed. What the program may do by itself it may do
-//! there, but for the last 32 bytes of its stack.
+//! Guarantees: no instruction of the program itself is changed. What the program may do by itself
+//! it may do there, but for the last 32 bytes of its stack.
 //!
 //! Source: elf(5); RFC 9669; Documentation/bpf/btf.rst, section BTF.ext.
 
 use crate::elf::{Elf, SYMBOLS, Section, Symbol};
 
-/// The card's maps that the wrapper needs, by descriptor.
+/// The card's maps for the wrapper, by descriptor.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Back {
     /// `OBJECT_STATE`.
     pub(super) state: i32,
     /// `OBJECTS`.
     pub(super) programs: i32,
-    /// The place of `resume` there.
+    /// Index of `resume` there.
     pub(super) resume: u32,
 }
 
-/// Bytes of an instruction.
+/// Size of an instruction, in bytes.
 const INSTRUCTION: usize = 8;
-/// The section of programs for packets in several pieces. The chain's have one.
+/// The section of programs for multi-buffer packets. The chain's programs have one.
 const FRAGS: &[u8; 10] = b"xdp.frags\0";
 
-/// The object with a wrapper of one of its programs, and the name of that.
+/// The object with a wrapper around one of its programs, and the wrapper's name.
 pub(super) fn wrap(object: &[u8], program: &str, back: Back) -> Option<(Vec<u8>, String)> {
     let mut object = Elf(object.to_vec());
     let symbols = object.sections().find(|section| section.kind == SYMBOLS)?;
@@ -69,12 +69,12 @@ pub(super) fn wrap(object: &[u8], program: &str, back: Back) -> Option<(Vec<u8>,
     };
     object.append(&code, &own)?;
     object.append(&symbols, &wrapper.bytes())?;
-    // It may be that of the sections' names, too: nothing in it moves.
+    // It may also be the section of names: nothing in it moves.
     object.append(&object.section(symbols.link)?, &[name.as_bytes(), b"\0"].concat())?;
     Some((object.0, name))
 }
 
-/// The wrapper of the function at `program`, itself at `place`, both in bytes.
+/// The wrapper at `place` of the function at `program`, both in bytes.
 fn instructions(program: usize, place: usize, back: Back) -> Vec<u8> {
     const LOAD_IMMEDIATE: u8 = 0x18;
     const MOVE_IMMEDIATE: u8 = 0xb7;
@@ -85,7 +85,8 @@ fn instructions(program: usize, place: usize, back: Back) -> Vec<u8> {
     const JUMP_IF_EQUAL: u8 = 0x15;
     const CALL: u8 = 0x85;
     const EXIT: u8 = 0x95;
-    /// Source registers: of a call within the program, of an immediate that is a map's descriptor.
+    /// Source registers: of a call within the program; below, of an immediate that is a map's
+    /// descriptor.
     const OWN: u8 = 1 << 4;
     const MAP: u8 = 1 << 4;
     const LOOKUP: i32 = 1;
@@ -121,7 +122,7 @@ fn instructions(program: usize, place: usize, back: Back) -> Vec<u8> {
 }
 
 impl Elf {
-    /// Has what is said of the types of a function said of the new one, too.
+    /// Copies the type information of a function to the new one.
     fn clone_types(&mut self, code: &Section, (function, place): (u32, u32)) -> Option<()> {
         let (Some(types), Some(info)) = (self.named(".BTF"), self.named(".BTF.ext")) else {
             return Some(());
@@ -131,11 +132,12 @@ impl Elf {
         let at = info.offset;
         let header = self.word(at + 4)? as usize;
         let texts = |text: u32| self.type_text(&types, text);
-        // Which is to have the name of one for packets in one piece: that is then nobody else's.
+        // It is renamed to the section name for single-buffer packets, which no other section uses
+        // then.
         let is_other = |text: u32| name == FRAGS[..9] && texts(text) == Some(b"xdp");
         let mut new = self.get(at..at + header)?.to_vec();
         let (mut body, mut own_type) = (Vec::new(), None);
-        // Functions, lines, and last (if there is any) what is relocated by types, which stays.
+        // Functions, lines, and last (if present) the relocations by type, which stay.
         for field in [8, 16, 24].into_iter().filter(|field| field + 8 <= header) {
             let start = at + header + self.word(at + field)? as usize;
             let part = self.get(start..start + self.word(at + field + 4)? as usize)?;
@@ -159,16 +161,16 @@ impl Elf {
         self.replace(&info, &new)
     }
 
-    /// Has the types say that a function, itself one of them, is called by its own file alone.
+    /// Marks a function, itself a type, as called only by its own file.
     fn make_static(&mut self, types: &Section, function: u32) -> Option<()> {
         const FUNCTION: u32 = 12;
         let mut at = types.offset + self.word(types.offset + 4)? as usize;
         at += self.word(types.offset + 8)? as usize;
-        // Counted from one on.
+        // Counted from one.
         for _ in 1..function {
             let info = self.word(at + 4)?;
             let count = (info & 0xffff) as usize;
-            // What is behind the twelve bytes that each has, by its kind.
+            // The bytes after the twelve of each type, by its kind.
             at += 12
                 + match info >> 24 & 0x1f {
                     1 | 14 | 17 => 4,
@@ -192,7 +194,7 @@ impl Elf {
         self.get(start..types.range().end)?.split(|&byte| byte == 0).next()
     }
 
-    /// Renames a section for packets in several pieces, in both places where its name stands.
+    /// Renames a section for multi-buffer packets, in both places of its name.
     fn as_one_piece(&mut self, code: &Section) -> Option<()> {
         let names = self.names()?;
         if self.text(&names, code.name)? != &FRAGS[..9] {
@@ -211,8 +213,8 @@ impl Elf {
     }
 }
 
-/// A part of BTF.ext with one record more for a section, that of a function, at another place; and
-/// without those of others. With it the first word of what that record says.
+/// A part of BTF.ext with one more record for a section, copied from a function, at another place;
+/// without the records of other sections. Also returns the record's first word.
 fn with_record(
     part: &[u8],
     of_code: impl Fn(u32) -> bool,
@@ -259,9 +261,9 @@ mod tests {
     const BACK: Back = Back { state: 3, programs: 4, resume: 8 };
 
     #[test]
-    fn what_is_there_stays_and_a_function_comes_to_it() {
+    fn wrapping_keeps_the_object_and_adds_a_function() {
         if !crate::is_built() {
-            return picnic_testing::skip("what_is_there_stays_and_a_function_comes_to_it", "clang");
+            return picnic_testing::skip("wrapping_keeps_the_object_and_adds_a_function", "clang");
         }
         let (wrapped, name) = wrap(OBJECT, "wire_3", BACK).unwrap();
         assert_eq!(name, "picnic_wire_3");
@@ -295,7 +297,7 @@ mod tests {
         #[test]
         fn any_bytes_get_an_answer(
             changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..8),
-            // The header, and what the end of the file has: headers of sections.
+            // The header, and the section headers at the end of the file.
             in_header in prop::collection::vec((0..64_usize, any::<u8>()), 0..2),
             end in any::<prop::sample::Index>(),
             is_cut in any::<bool>(),

@@ -1,5 +1,5 @@
-//! The same packets through the poll engine's functions and through the loaded programs: verdict,
-//! queue, hash, what was hashed, and the bytes are equal.
+//! The same packets through the poll engine's functions and the loaded programs: verdict, queue,
+//! hash, hashed fields and bytes are equal.
 
 use super::frames::{captured, frames};
 use super::functions::{Card, Door, Packet, Seen, build};
@@ -16,13 +16,13 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 pub(super) const QUEUES: u16 = 2;
-/// What an XDP program puts in front of a packet: hash, queue, what was hashed.
+/// Metadata that an XDP program writes before a packet: hash, queue, hashed fields.
 const EXPLANATION: usize = 8;
-/// What a tc program says of a packet, and where its context has that.
+/// Size of a tc program's context; below, the position of its result.
 const CONTEXT: usize = 192;
 const CB: usize = 48;
 
-/// What became of a packet.
+/// The fate of a packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Fate {
     /// `None`: dropped.
@@ -51,7 +51,7 @@ fn polled(section: &str, frames: &[Vec<u8>]) -> Vec<Fate> {
 
 fn fate(section: &str, seen: Seen) -> Fate {
     let Seen { door, hash, over, data, .. } = seen;
-    // What goes on goes to the default queue; the first, as these cards have none.
+    // Continuing packets go to the default queue; here the first.
     let queue = match door {
         Door::Queue(queue) => queue,
         _ => 0,
@@ -63,7 +63,7 @@ fn fate(section: &str, seen: Seen) -> Fate {
         RssType::Ipv6 => Some((2, 1)),
         RssType::Ipv6Tcp | RssType::Ipv6Udp => Some((2, 2)),
     };
-    // What goes on keeps what it has come with.
+    // Continuing packets keep their values.
     let is_steered = matches!(door, Door::Queue(_));
     let hashes = section.contains("\"rss\"") || section.contains("\"vmdq\"");
     let hash = over
@@ -105,7 +105,7 @@ fn told(hash: u32, queue: u16, kind: u16, data: &[u8]) -> Fate {
 
 pub(super) const DROPPED: Fate = Fate { queue: None, hash: (0, 0, 0), data: Vec::new() };
 
-/// The queue of what goes to the poll engine.
+/// Marks packets for the poll engine.
 pub(super) const POLLED: u16 = u16::MAX;
 
 pub(super) fn of_frame(program: &Xdp, frame: &[u8]) -> Fate {
@@ -130,7 +130,7 @@ pub(super) fn of_frame(program: &Xdp, frame: &[u8]) -> Fate {
     }
 }
 
-/// Whether a socket buffer can be made of a frame for a test: not with less than an IP header.
+/// Whether a test can make a socket buffer of a frame: it needs an IP header.
 pub(super) fn can_be_skb(frame: &[u8]) -> bool {
     let header = match frame[12..14] {
         [0x08, 0x00] => 20,
@@ -161,7 +161,7 @@ pub(super) fn of_skb(program: &SchedClassifier, frame: &[u8]) -> Fate {
     }
 }
 
-/// Pools of stations and VLANs that frames have, and of groups.
+/// Pools of stations and VLANs that the frames have, and of groups.
 fn pools(frames: &[Vec<u8>]) -> Vec<String> {
     let mut count: BTreeMap<[u8; 6], usize> = BTreeMap::new();
     for frame in frames {
@@ -169,7 +169,7 @@ fn pools(frames: &[Vec<u8>]) -> Vec<String> {
     }
     count.retain(|station, _| station[0] & 1 == 0 && *station != [0; 6]);
     let mut stations: Vec<_> = count.keys().collect();
-    // Those of the most frames first.
+    // Most frequent first.
     stations.sort_by_key(|&station| Reverse(count[station]));
     let text = |station: &[u8; 6]| {
         let bytes: Vec<_> = station.iter().map(|byte| format!("{byte:02x}")).collect();
@@ -196,7 +196,7 @@ fn pools(frames: &[Vec<u8>]) -> Vec<String> {
     pools.into_iter().chain([last]).collect()
 }
 
-/// Bytes that time gives back are fewer than any two lengths differ by.
+/// Credit regained over time is less than the difference of any two lengths.
 #[test]
 fn both_engines_hold_packets_to_the_same_bursts() {
     if !can_load("both_engines_hold_packets_to_the_same_bursts") {
@@ -277,7 +277,7 @@ fn both_engines_find_the_same() {
     let sections: Vec<String> = sections.collect();
     for function in FUNCTIONS.iter().filter(|entry| entry.has_kernel_form()) {
         let is_tried = |section: &String| section.contains(&format!("\"{}\"", function.name));
-        // Its rate has a test of its own.
+        // Its rate has a separate test.
         let is_tried = function.name == "rate-limit" || sections.iter().any(is_tried);
         assert!(is_tried, "{} has no section here", function.name);
     }
@@ -285,7 +285,7 @@ fn both_engines_find_the_same() {
     for section in &sections {
         for (handover, frames) in [("cpumap", &frames), ("skb", &fit)] {
             let (polled, kernel) = (polled(section, frames), in_kernel(section, handover, frames));
-            // Rules that no frame meets would say nothing.
+            // Rules that match no frame would prove nothing.
             if section.contains("2001") || section.contains("allow = [1, 5") {
                 let met = |queue| polled.iter().any(|fate| fate.queue == queue);
                 let steers = section.contains("rules");

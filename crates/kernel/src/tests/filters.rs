@@ -1,5 +1,4 @@
-//! The same packets by the same filters in both engines: verdict, queue, bytes, and what each filter
-//! has counted.
+//! The same packets and filters in both engines: verdict, queue, bytes and counters are equal.
 
 use super::differential::{DROPPED, Fate, POLLED, QUEUES, can_be_skb, of_frame, of_skb};
 use super::functions::{Card, Door, Packet};
@@ -35,7 +34,7 @@ struct Polled {
     filters: Filters,
     function: Box<dyn Function>,
     card: Card,
-    /// Packets so far, by which they are numbered.
+    /// Packets so far, which number them.
     packets: usize,
 }
 
@@ -71,7 +70,7 @@ struct Loaded {
     rules: Rules,
     object: Object,
     plan: Plan,
-    /// Of one of both ways.
+    /// Keeps one of both ways open.
     _switch: Switch,
 }
 
@@ -84,7 +83,7 @@ impl Loaded {
         ));
         let (mut plan, placement) = plan(&launch(&card)).unwrap();
         plan.room = room(filters);
-        // XDP programs alone can hand packets over to the poll engine.
+        // Only XDP programs can hand packets to the poll engine.
         plan.is_hybrid = plan.handover == Handover::Cpumap;
         let mut object = Object::load(&plan, &placement.target_cores, true).unwrap();
         let filters = Filters::new(QUEUES);
@@ -114,12 +113,12 @@ impl Loaded {
     }
 }
 
-/// Both, by the same changes.
+/// Both engines, with the same changes.
 struct Both {
     polled: Polled,
     loaded: Loaded,
     ids: Vec<FilterId>,
-    /// Packets handed over to the poll engine so far.
+    /// Packets handed to the poll engine so far.
     handed: usize,
 }
 
@@ -143,7 +142,7 @@ impl Both {
         self.ids.extend(added);
     }
 
-    /// Packets that filters of the poll engine have let through to it.
+    /// Packets that filters of the poll engine passed to it.
     fn met_by_poll(&self) -> u64 {
         let listed = self.polled.filters.list().into_iter();
         let polls = listed.filter(|listing| listing.filter.action == Action::Poll);
@@ -153,7 +152,7 @@ impl Both {
     fn compare(&mut self, frames: &[Vec<u8>]) -> usize {
         let before = self.met_by_poll();
         let (polled, mut loaded) = (self.polled.run(frames), self.loaded.run(frames));
-        // What the kernel hands over is what filters let through at once on the poll engine.
+        // Packets handed over by the kernel pass the poll engine's filters at once.
         let handed: Vec<_> = loaded.iter_mut().filter(|fate| fate.queue == Some(POLLED)).collect();
         self.handed += handed.len();
         assert_eq!(handed.len() as u64, self.met_by_poll() - before);
@@ -234,13 +233,13 @@ fn draw<T: std::fmt::Debug>(runner: &mut TestRunner, from: &impl Strategy<Value 
     from.new_tree(runner).unwrap().current()
 }
 
-/// Fragments, extension headers, tags, options: of all kinds, and cut off anywhere.
+/// Fragments, extension headers, tags, options: of all kinds, truncated anywhere.
 fn frames(runner: &mut TestRunner) -> Vec<Vec<u8>> {
     let mut frames = super::frames::frames();
     frames.truncate(400);
     frames.extend(super::frames::captured());
     frames.extend((0..400).map(|_| draw(runner, &frame())));
-    // Options of IPv4: routes that end here, that go on, and nonsense.
+    // IPv4 options: routes that end here, that continue, and nonsense.
     for options in [
         vec![131, 7, 4, 1, 2, 3, 4, 0],
         vec![1, 137, 7, 8, 1, 2, 3, 4],
@@ -260,7 +259,7 @@ fn frames(runner: &mut TestRunner) -> Vec<Vec<u8>> {
     frames
 }
 
-/// The flow of a packet of IPv4 without options, if it is whole and has ports.
+/// The flow of an IPv4 packet without options, if it is whole and has ports.
 fn plain(frame: &[u8]) -> Option<FiveTuple> {
     let is_plain = frame.len() >= 38
         && frame[12..15] == [8, 0, 0x45]
@@ -300,7 +299,7 @@ fn filters_judge_the_same_in_both_engines() {
         let mut dropped = both.compare(&frames);
         assert_eq!(dropped, 0, "there is no filter");
         let mut any = |count| (0..count).map(|_| draw(&mut runner, &filter())).collect::<Vec<_>>();
-        // Few, one more, one less, others: made in place and compiled anew.
+        // Few, one more, one less, others: made in place and compiled again.
         for (remove, add) in [(0, 1), (0, 1), (1, 3), (0, 20), (10, 5), (30, 40)].repeat(3) {
             both.change(remove, &any(add));
             dropped += both.compare(&frames);
@@ -313,7 +312,7 @@ fn filters_judge_the_same_in_both_engines() {
         assert_eq!(both.compare(&frames), 0);
         assert!(dropped > 3 * frames.len(), "{dropped} say little");
         assert_eq!(both.handed > frames.len(), is_hybrid, "{} say little", both.handed);
-        // What a hash table tells apart, of packets that are judged in registers.
+        // Rules for hash tables, with packets that are judged in registers.
         let mut runner = TestRunner::deterministic();
         let flows: Vec<_> = frames.iter().filter_map(|frame| plain(frame)).collect();
         assert!(flows.len() > 50, "{} flows say little", flows.len());
@@ -331,15 +330,15 @@ fn filters_judge_the_same_in_both_engines() {
     }
 }
 
-/// The table that holds the poll engine to what is read and what is hidden.
+/// The table that checks the poll engine's reading of hidden parts.
 #[test]
-fn the_kernel_judges_every_protocol_for_every_reason_to_hide_a_part() {
-    if !can_load("the_kernel_judges_every_protocol_for_every_reason_to_hide_a_part") {
+fn kernel_judges_every_protocol_with_every_hidden_part() {
+    if !can_load("kernel_judges_every_protocol_with_every_hidden_part") {
         return;
     }
     if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
         return picnic_testing::skip(
-            "the_kernel_judges_every_protocol_for_every_reason_to_hide_a_part",
+            "kernel_judges_every_protocol_with_every_hidden_part",
             "it needs two cores",
         );
     }

@@ -1,4 +1,4 @@
-//! Frames that both engines are to agree on.
+//! Frames for comparing both engines.
 
 use super::functions::frames::{any_spec, every_kind, published};
 use picnic_core::config::Section;
@@ -14,8 +14,8 @@ use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
 
-/// Frames of every kind, drawn frames, frames cut off anywhere, with bytes changed, of random bytes,
-/// what the generator sends, and what [`captured`] has.
+/// Frames of every kind, random frames, truncated, with changed bytes, of random bytes, from the
+/// generator, and from [`captured`].
 pub(super) fn frames() -> Vec<Vec<u8>> {
     let mut runner = TestRunner::deterministic();
     let mut draw =
@@ -36,7 +36,7 @@ pub(super) fn frames() -> Vec<Vec<u8>> {
         frame
     });
     let changed = changed.boxed();
-    // Of the frame's length, by a length of zero; with and without a jumbo payload option.
+    // With the frame's length and a length of zero; with and without a jumbo payload option.
     let open = whole.clone().prop_map(|mut frame| {
         open_length(&mut frame);
         frame
@@ -73,7 +73,7 @@ fn open_length(frame: &mut [u8]) {
     }
 }
 
-/// IPv6 with a jumbo payload option in front of TCP and UDP, as long as it says, longer and shorter.
+/// IPv6 with a jumbo payload option before TCP and UDP, as long as stated, longer and shorter.
 fn jumbograms() -> impl Iterator<Item = Vec<u8>> {
     [(6, 28), (17, 28), (6, 20), (6, 70_000)].into_iter().map(|(protocol, length): (u8, u32)| {
         let mut frame = vec![2; 12];
@@ -86,8 +86,8 @@ fn jumbograms() -> impl Iterator<Item = Vec<u8>> {
     })
 }
 
-/// An IPv6 frame whose extension headers are these: kind, length in units, and what a fragment
-/// header says.
+/// An IPv6 frame with these extension headers: kind, length in units, and a fragment header's
+/// field.
 fn extended(headers: &[(u8, u8, u16)], payload: usize) -> Vec<u8> {
     let mut body = Vec::new();
     for (place, &(kind, units, word)) in headers.iter().enumerate() {
@@ -116,7 +116,7 @@ fn extended(headers: &[(u8, u8, u16)], payload: usize) -> Vec<u8> {
     frame
 }
 
-/// Frames that real programs have sent, and those of the published vectors.
+/// Frames sent by real programs, and those of the published vectors.
 pub(super) fn captured() -> impl Iterator<Item = Vec<u8>> {
     let lines = include_str!("../../../functions/tests/captures/programs.hex").lines();
     let byte = |digits: &[u8]| {
@@ -127,7 +127,7 @@ pub(super) fn captured() -> impl Iterator<Item = Vec<u8>> {
     captured.chain(published().map(|(frame, _)| frame))
 }
 
-/// All that a wire receives.
+/// All packets that a wire receives.
 fn received(section: &str) -> Vec<Vec<u8>> {
     let section = Section::from_text("port", section).unwrap();
     let mut wire =

@@ -28,7 +28,7 @@ const HANDOVERS: [&str; 2] = ["skb", "cpumap"];
 static FUNCTIONS: LazyLock<&'static [Entry<Box<dyn Function>>]> =
     LazyLock::new(|| join(&[picnic_functions::registry::FUNCTIONS, &[crate::ENTRY]]));
 
-/// What the card files of these tests can name.
+/// The registries for these tests.
 fn registries() -> Registries {
     Registries {
         executors: &[&Kernel, &Hybrid, &picnic_host::run::Host],
@@ -56,7 +56,7 @@ fn launch(card: &CardFile) -> Launch<'_> {
     Launch::new(card, registries())
 }
 
-/// Whether programs can be loaded here; says so if not.
+/// Whether programs can be loaded here; prints a message if not.
 pub(crate) fn can_load(test: &str) -> bool {
     let is_root = std::fs::metadata("/proc/self").is_ok_and(|me| {
         use std::os::unix::fs::MetadataExt;

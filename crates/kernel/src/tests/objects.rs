@@ -1,4 +1,4 @@
-//! A user's own XDP objects: refused with their cause, and run as they are.
+//! Users' own XDP objects: refused with the cause, and run unchanged.
 
 use super::frames::frames;
 use super::traffic::Bed;
@@ -12,7 +12,7 @@ use picnic_core::time::Time;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A folder with objects, gone with it.
+/// A folder with objects, removed when dropped.
 pub(super) struct Objects(PathBuf);
 
 impl Drop for Objects {
@@ -71,9 +71,9 @@ fn refusal(text: &str) -> String {
 }
 
 #[test]
-fn what_is_no_such_object_is_told_by_check() {
+fn check_rejects_invalid_objects() {
     if !crate::is_built() {
-        return picnic_testing::skip("what_is_no_such_object_is_told_by_check", "it needs clang");
+        return picnic_testing::skip("check_rejects_invalid_objects", "it needs clang");
     }
     let objects = Objects::compile("refused");
     let own = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -125,10 +125,10 @@ fn what_is_no_such_object_is_told_by_check() {
     }
     let found = refusal(&card("[[rx]]\nfunction = \"object\"\n"));
     assert!(
-        found.contains("rx[0].object: found none, allowed: the path of an object file"),
+        found.contains("rx[0].object: missing, expected the path of an object file"),
         "{found}"
     );
-    // Each way, and each engine, for its own.
+    // Each hand-over and each engine for its own reason.
     let text = card(&objects.section("guard.o", ""));
     let found = refusal(&text.replace("\"cpumap\"", "\"skb\""));
     assert!(found.contains("host.handover: found \"skb\", allowed with"), "{found}");
@@ -138,14 +138,14 @@ fn what_is_no_such_object_is_told_by_check() {
     let wanted =
         "rx[0].object: found an XDP program, which the kernel runs, allowed: with card.engine";
     assert!(found.contains(wanted), "{found}");
-    let Some(bed) = Bed::new("what_is_no_such_object_is_told_by_check") else { return };
+    let Some(bed) = Bed::new("check_rejects_invalid_objects") else { return };
     let wire = format!("\"k0\"\nnamespace = \"{}\"", bed.0.netns("card"));
     launch(&parse(&text.replace("\"lo\"", &wire))).check().unwrap();
 }
 
 #[test]
-fn the_verifiers_refusal_is_told_by_its_cause() {
-    if !can_load("the_verifiers_refusal_is_told_by_its_cause") {
+fn verifier_errors_name_their_cause() {
+    if !can_load("verifier_errors_name_their_cause") {
         return;
     }
     let objects = Objects::compile("refusal");
@@ -163,10 +163,10 @@ fn the_verifiers_refusal_is_told_by_its_cause() {
     assert!(error.len() < 400, "{error}");
 }
 
-/// Between two functions: what it passes goes on, whatever it made of it.
+/// Between two functions: passed packets continue, with its changes.
 #[test]
-fn an_object_is_a_step_of_the_chain() {
-    let test = "an_object_is_a_step_of_the_chain";
+fn objects_work_as_a_step_of_the_chain() {
+    let test = "objects_work_as_a_step_of_the_chain";
     if !can_load(test) {
         return;
     }
@@ -174,7 +174,7 @@ fn an_object_is_a_step_of_the_chain() {
         return picnic_testing::skip(test, "it needs two cores");
     }
     let objects = Objects::compile("step");
-    // Verdicts, and the bytes with what the chain has found in front of them.
+    // Verdicts, and the bytes after the chain's metadata.
     let run = |rx: &str, frames: &[Vec<u8>]| -> Vec<(u32, Vec<u8>)> {
         let (plan, placement) = plan(&launch(&parse(&card(rx)))).unwrap();
         let mut object = Object::load(&plan, &placement.target_cores, true).unwrap();
@@ -200,7 +200,7 @@ fn an_object_is_a_step_of_the_chain() {
     assert_eq!(run(&format!("{rss}{guard}"), &frames), alone);
     let untyped = objects.section("untyped.o", "");
     assert_eq!(run(&format!("{untyped}{rss}"), &frames), alone);
-    // The chain behind it sees the packet as it left it.
+    // The chain after it sees the changed packet.
     let wrapped: Vec<_> =
         frames.iter().map(|frame| [&[7; 14], &frame[..], &[9; 4]].concat()).collect();
     let shortens = objects.section("verdicts.o", "program = \"shortens\"");
@@ -214,8 +214,8 @@ fn commands_are_explained_and_wrong_arguments_refused() {
     shared::commands_are_explained(&[crate::ENTRY], &BuildContext::default());
 }
 
-/// Each by its example, of an object whose map has the entry that they name. The control thread
-/// obeys them, so they may take memory.
+/// Each with its example, for an object whose map has that entry. The control thread handles them,
+/// so they may allocate.
 #[test]
 fn commands_are_obeyed_as_they_are_declared() {
     if !can_load("commands_are_obeyed_as_they_are_declared") {

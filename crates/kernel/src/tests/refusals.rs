@@ -1,4 +1,4 @@
-//! What this engine cannot honour is refused by file, line and key.
+//! Settings that this engine cannot honour are refused by file, line and key.
 
 use super::traffic::Bed;
 use super::{FUNCTIONS, HANDOVERS, can_load, launch, parse};
@@ -18,7 +18,7 @@ fn refusal(text: &str) -> String {
 }
 
 #[test]
-fn what_has_no_kernel_form_is_refused_with_what_has() {
+fn components_without_kernel_form_are_refused_with_alternatives() {
     let rx = "[[rx]]\nfunction = \"rss\"\n";
     for (text, message) in [
         (
@@ -49,7 +49,7 @@ fn what_has_no_kernel_form_is_refused_with_what_has() {
 }
 
 #[test]
-fn a_key_that_is_not_honoured_is_refused() {
+fn unsupported_keys_are_refused() {
     let rx = "[[rx]]\nfunction = \"pass\"\n";
     for (wire, rx, rest, message) in [
         ("tx_ring = 64\n", rx, "", "card:6: wire[0].tx_ring: found 64, allowed with"),
@@ -192,14 +192,14 @@ fn a_key_that_is_not_honoured_is_refused() {
     assert!(found.contains("host.handover") && found.contains("cpumap"), "{found}");
 }
 
-/// What the kernel and the poll engine cannot share.
+/// Settings that the kernel and the poll engine cannot share.
 #[test]
-fn what_cannot_be_shared_is_refused() {
+fn unshareable_settings_are_refused() {
     let rx = "[[rx]]\nfunction = \"lro\"\n";
     let host = "[host]\nattachment = \"app\"\nqueues = 1\n";
     let poll = "[[filter]]\naction = \"poll\"\n";
     let wire = WIRE.replace("k0", "lo");
-    // A card of the kernel alone has nowhere to send them.
+    // A card in the kernel alone has nowhere to send them.
     let found = refusal(&format!("{CARD}{wire}[[rx]]\nfunction = \"pass\"\n{HOST}{poll}"));
     let message = "card:13: filter[0].action: found poll, allowed: drop, accept, steer, count, or \
                    \"poll\" with engine = \"hybrid\" (engine = \"kernel\")";
@@ -274,10 +274,10 @@ fn what_cannot_be_shared_is_refused() {
     let message =
         "card:3: card.idle: found \"spin\", allowed with engine = \"hybrid\": \"adaptive\"";
     assert!(refusal(&spin).contains(message), "{}", refusal(&spin));
-    // All that is the poll engine's is there, its tx chain among it.
+    // Everything of the poll engine works, including its tx chain.
     let rest = "[[tx]]\nfunction = \"pass\"\n[interrupt]\nrx_usecs = 5\n[pool]\nbuffers = 1024\n";
     let keys = "rx_ring = 128\ncopy_mode = \"copy\"\n";
-    let Some(bed) = Bed::new("what_cannot_be_shared_is_refused") else { return };
+    let Some(bed) = Bed::new("unshareable_settings_are_refused") else { return };
     let wire = format!("{WIRE}namespace = \"{}\"\n", bed.0.netns("card"));
     let file = parse(&format!("{card}idle = \"block\"\n{wire}{keys}{rx}{host}{rest}{poll}"));
     let warnings = launch(&file).check().unwrap().placement.warnings;
@@ -288,9 +288,9 @@ fn what_cannot_be_shared_is_refused() {
     assert!(warnings.iter().any(|warning| warning.contains(message)), "{warnings:?}");
 }
 
-/// `check` says it, too, and only of a card that has no other mistake.
+/// `check` reports it too, if the card has no other error.
 #[test]
-fn a_build_without_clang_says_what_to_install() {
+fn builds_without_clang_name_the_package() {
     for engine in ["kernel", "hybrid"] {
         let file = parse(&CARD.replace("kernel", engine));
         let found = check_built(&file, false).unwrap_err().to_string();
@@ -304,12 +304,12 @@ fn a_build_without_clang_says_what_to_install() {
     assert!(crate::object::without_clang().to_string().contains("apt-get install clang"));
 }
 
-/// Whichever it is, and whatever keys stand before its name; with hybrid, the poll engine has it.
+/// Any function, with any keys before its name; with hybrid, the poll engine has it.
 #[test]
 fn every_function_of_a_tx_chain_is_refused_by_name() {
     for entry in *FUNCTIONS {
         let keys = entry.example(&std::env::temp_dir()).unwrap_or_default();
-        // An object stands there by its file: it has the section's line.
+        // An object is named by its file: it has the section's line.
         let (tx, line) = match entry.name {
             "object" => ("[[tx]]\nobject = \"guard.o\"\n".into(), 10),
             name => {
@@ -363,8 +363,8 @@ fn tasks_and_functions_that_send_are_refused_by_name() {
     }
 }
 
-/// The verifier goes through a million steps at most: those of every function in one chain, on as many
-/// wires as there can be, whose interfaces share no program.
+/// The verifier takes at most a million steps: all functions in one chain, on the most wires, whose
+/// interfaces share no program.
 #[test]
 fn the_longest_chain_on_the_most_wires_passes_the_verifier() {
     if !can_load("the_longest_chain_on_the_most_wires_passes_the_verifier") {
@@ -401,11 +401,11 @@ fn the_longest_chain_on_the_most_wires_passes_the_verifier() {
 }
 
 #[test]
-fn what_is_honoured_is_accepted() {
+fn supported_cards_are_accepted() {
     let rx = "[[rx]]\nfunction = \"rss\"\nhash = \"jhash\"\njhash_init = 7\ntable_size = 100\n";
     let rest = "ring_size = 512\ntarget_cores = [0]\n[control]\nsocket = \"off\"\n\
                 [isolation]\napply = false\nlevel = \"none\"\n[interrupt]\nwire_usecs = 50\npoll_usecs = 500\n";
-    let Some(bed) = Bed::new("what_is_honoured_is_accepted") else { return };
+    let Some(bed) = Bed::new("supported_cards_are_accepted") else { return };
     let wire = format!("{WIRE}namespace = \"{}\"\n", bed.0.netns("card"));
     let card =
         parse(&format!("{CARD}default_queue = 0\n{wire}mode = \"native\"\n{rx}{HOST}{rest}"));

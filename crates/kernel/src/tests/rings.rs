@@ -1,4 +1,4 @@
-//! Target rings as the programs keep them: what they have no room for is dropped in front of them.
+//! The programs' target rings: packets without room are dropped before them.
 
 use super::{can_load, launch, parse};
 use crate::counters::Counts;
@@ -37,8 +37,8 @@ fn pin(core: usize) {
 }
 
 #[test]
-fn a_ring_is_full_at_its_size_and_has_room_for_what_is_refused() {
-    if !can_load("a_ring_is_full_at_its_size_and_has_room_for_what_is_refused") {
+fn rings_are_full_at_their_size_and_refusals_free_room() {
+    if !can_load("rings_are_full_at_their_size_and_refusals_free_room") {
         return;
     }
     // On the borrowed core, and elsewhere.
@@ -47,7 +47,7 @@ fn a_ring_is_full_at_its_size_and_has_room_for_what_is_refused() {
     }
 }
 
-/// Fills the ring from a core, without anybody to take packets out.
+/// Fills the ring from a core, without a consumer.
 fn is_bounded(core: usize) {
     let mut object = object();
     let rings = object.rings().unwrap();
@@ -65,21 +65,21 @@ fn is_bounded(core: usize) {
     for _ in 0..dropped {
         assert_eq!(hand_over(&mut object), DROP, "core {core}");
     }
-    // One of them did not get there after all.
+    // One of them did not arrive after all.
     object.refuse(0, core).unwrap();
     let verdicts: Vec<_> = (0..20).map(|_| hand_over(&mut object)).collect();
     let handed = verdicts.iter().filter(|&&verdict| verdict == REDIRECT).count();
-    // It looks again after eight.
+    // It checks again after eight.
     assert_eq!(handed, 1, "core {core}: {verdicts:?}");
     assert!(verdicts[..8].contains(&REDIRECT), "core {core}: {verdicts:?}");
     let full: u64 = rings.get(&0, 0).unwrap().iter().sum();
     assert_eq!(full, dropped + 19, "core {core}");
 }
 
-/// The kernel's own ring would drop without a word now: each packet is delivered or counted.
+/// The kernel's own ring would drop silently: each packet is delivered or counted.
 #[test]
-fn a_flood_from_several_cores_is_counted_to_the_packet() {
-    let test = "a_flood_from_several_cores_is_counted_to_the_packet";
+fn floods_from_several_cores_are_counted_exactly() {
+    let test = "floods_from_several_cores_are_counted_exactly";
     if !can_load(test) {
         return;
     }
@@ -93,7 +93,7 @@ fn a_flood_from_several_cores_is_counted_to_the_packet() {
     let program = object.wire(0).unwrap();
     let program: &Xdp = program;
     let frame: &[u8] = &[0; 60];
-    // What is delivered comes by a loopback interface, which nobody else is to see.
+    // Delivered packets arrive on a private loopback interface.
     let bed = Testbed::build("kernel-test").unwrap();
     bed.add_namespace("card").unwrap();
     let namespace = bed.netns("card");

@@ -1,4 +1,4 @@
-//! Cards between two namespaces: real sockets, exact counts, and the machine as it was.
+//! Cards between two namespaces: real sockets, exact counts, and the machine restored.
 
 mod arrivals;
 mod changes;
@@ -31,16 +31,16 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 const CORES: usize = 2;
 const PORT: u16 = 7000;
-/// Where all flows go.
+/// Destination of all flows.
 const TO: ([u8; 4], u16) = ([10, 77, 0, 1], PORT);
 const FLOWS: u16 = 64;
-/// Packets that may be under way at once: fewer than a veth's ring holds.
+/// Most packets in flight: fewer than a veth's ring holds.
 const BATCH: usize = 32;
 
-/// A veth pair: the card's wire `k0` in one namespace, those who send in the other.
+/// A veth pair: the card's wire `k0` in one namespace, the senders in the other.
 pub(super) struct Bed(pub(super) Testbed);
 
-/// Told to end when dropped.
+/// Flags set when dropped, to end threads.
 struct Ends<'a>([&'a AtomicBool; 2]);
 
 impl Drop for Ends<'_> {
@@ -50,7 +50,7 @@ impl Drop for Ends<'_> {
 }
 
 impl Bed {
-    /// None if this machine cannot have one; says so.
+    /// None, with a message, if this machine cannot have one.
     pub(super) fn new(test: &str) -> Option<Bed> {
         if !can_load(test) {
             return None;
@@ -63,7 +63,7 @@ impl Bed {
         let testbed = &bed.0;
         for namespace in ["card", "far"] {
             testbed.add_namespace(namespace).unwrap();
-            // Nothing but what these tests send.
+            // Only packets of these tests.
             testbed.within(namespace, "sysctl -qw net.ipv6.conf.all.disable_ipv6=1").unwrap();
         }
         let mac = |last: u8| format!("02:00:00:00:77:{last:02x}");
@@ -74,7 +74,7 @@ impl Bed {
             ip(format!("address add 10.77.0.{own}/24 dev {link}"));
             ip(format!("neighbour replace 10.77.0.{other} lladdr {} dev {link}", mac(other)));
         }
-        // XDP carries no word of unfinished checksums.
+        // XDP has no information about partial checksums.
         testbed.within("far", "ethtool -K f0 tx off").unwrap();
         testbed.wait_for_carrier("card", "k0").unwrap();
         Some(bed)
@@ -87,13 +87,13 @@ impl Bed {
         socket
     }
 
-    /// The sockets of all flows, and the one they send to.
+    /// The sockets of all flows, and their receiver.
     fn sockets(&self) -> (UdpSocket, Vec<UdpSocket>) {
         let flows = (0..FLOWS).map(|flow| self.socket("far", ([10, 77, 0, 2], 9000 + flow).into()));
         (self.socket("card", TO.into()), flows.collect())
     }
 
-    /// Sends so many packets in turns of all flows, and waits for each to arrive.
+    /// Sends packets of all flows in turn, and waits for each to arrive.
     fn send(&self, packets: usize) {
         let (server, flows) = self.sockets();
         let mut next = flows.iter().cycle();
@@ -111,8 +111,8 @@ impl Bed {
         }
     }
 
-    /// Sends in turns of all flows, some packets always under way, while `body` is at work, which can
-    /// ask how many have arrived. All that was sent arrives.
+    /// Sends packets of all flows in turn, always with some in flight, while `body` runs, which can
+    /// read the number of arrivals. All packets arrive.
     fn under_load(&self, body: impl FnOnce(&AtomicU64)) {
         const UNDER_WAY: u64 = 64;
         let (server, flows) = self.sockets();
@@ -120,7 +120,7 @@ impl Bed {
         let [sent, arrived] = [const { AtomicU64::new(0) }; 2];
         let [is_sent, is_done] = [const { AtomicBool::new(false) }; 2];
         std::thread::scope(|scope| {
-            // Whatever fails, both threads end.
+            // On any failure, both threads end.
             let ends = Ends([&is_sent, &is_done]);
             let sender = scope.spawn(|| {
                 for flow in flows.iter().cycle() {
@@ -151,7 +151,7 @@ impl Bed {
         });
     }
 
-    /// How the wire is: polled by threads, GRO, and what stands in its way.
+    /// The wire's state: polled by threads, GRO, and obstacles.
     fn state(&self) -> State {
         let threaded = self.0.within("card", "cat /sys/class/net/k0/threaded").unwrap();
         let steering = "cat /sys/class/net/k0/queues/rx-0/rps_cpus";
@@ -184,7 +184,7 @@ impl Bed {
         picnic_machine::command::run(&["ip", "netns", "exec", &netns, "sh", "-c", &set]).unwrap();
     }
 
-    /// Another wire `k1`, which is not sent to, as a section of a card file.
+    /// Another wire `k1`, which gets no packets, as a section of a card file.
     fn second_wire(&self) -> String {
         self.0.add_veth(("card", "k1"), ("far", "f1"), "").unwrap();
         for (namespace, link) in [("card", "k1"), ("far", "f1")] {
@@ -206,19 +206,19 @@ struct State {
     /// Cores that it is steered to, a bit each.
     steered: u64,
     gro: bool,
-    /// Nanoseconds after a poll, and how often that is waited for without packets.
+    /// Nanoseconds of rest after a poll, and the number of empty polls.
     held: [u64; 2],
     program: &'static str,
 }
 
-/// As the wire is while a card is at work.
+/// The wire's state while a card runs.
 fn at_work(program: &'static str) -> State {
-    // What is not polled comes to the borrowed core, which is 1, by steering.
+    // Packets that are not polled reach the borrowed core, 1, by steering.
     let steered = if program == "skb" { 2 } else { 0 };
     State { threaded: true, steered, gro: true, held: [0, 0], program }
 }
 
-/// Has wires left alone for a while after each poll.
+/// Makes wires rest after each poll.
 const HELD: &str = "[interrupt]\nwire_usecs = 20000\n";
 
 /// The same with [`HELD`].
@@ -226,7 +226,7 @@ fn held_at_work(program: &'static str) -> State {
     State { held: [20_000_000, 1], ..at_work(program) }
 }
 
-/// With `handover` "hybrid", the poll engine sends back what it gets.
+/// With `handover` "hybrid", the poll engine echoes its packets.
 fn card(handover: &str, namespace: &str, rx: &str) -> String {
     let (engine, host) = match handover {
         "hybrid" => ("hybrid", "attachment = \"app\"\nmode = \"echo\"".into()),
@@ -243,7 +243,7 @@ fn start(text: &str) -> Box<dyn Running> {
     launch(&parse(text)).start_alone().unwrap()
 }
 
-/// The queue of each flow, as the poll engine has it.
+/// The queue of each flow, by the poll engine.
 fn queues(config: &Config) -> Vec<usize> {
     let context = BuildContext { queues: CORES as u16, ..BuildContext::default() };
     let rss = Rss::new(config, &context).unwrap();
@@ -269,12 +269,12 @@ fn check(report: &Report, packets: usize) {
     assert_eq!(report.engine, "kernel");
 }
 
-/// Has the card's `rss` obey a command, and waits for what comes of it.
+/// Sends a command to the card's `rss` and waits for the result.
 fn tell(access: &mut Access, name: &str, arguments: Value) -> Value {
     tell_function(access, (1, "rss"), name, arguments)
 }
 
-/// The same with a function at its place in the chain.
+/// The same to a function at its position in the chain.
 fn tell_function(
     access: &mut Access,
     (place, function): (usize, &str),

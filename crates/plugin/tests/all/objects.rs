@@ -308,7 +308,7 @@ fn keys_are_those_of_the_object() {
 
 #[test]
 fn load_errors_name_file_line_and_key() {
-    let Some(workshop) = Workshop::open("what_cannot_be_loaded_is_told") else { return };
+    let Some(workshop) = Workshop::open("load_errors") else { return };
     let refusal = |name: &str| workshop.refusal(&format!("\nplugin = \"{name}\""));
     let begins = |name: &str, start: &str| {
         let refusal = refusal(name);
@@ -329,7 +329,7 @@ fn load_errors_name_file_line_and_key() {
     std::fs::write(workshop.path("other.so"), other).unwrap();
     begins("other.so", "found an object for ");
     std::fs::write(workshop.path("cut.so"), &good[..good.len() / 2]).unwrap();
-    begins("cut.so", "found an object that is cut short");
+    begins("cut.so", "found a truncated object");
     let object = |fields: &str| {
         format!(
             "#include \"picnic_function.h\"\nvoid missing_here(void *state);\n\

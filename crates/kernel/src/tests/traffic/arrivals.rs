@@ -1,4 +1,4 @@
-//! What arrives where: by flow, by wire, in order, and on which core it was taken.
+//! Arrivals by flow and by wire, their order, and the core that took them.
 
 use super::*;
 use picnic_machine::napi::{Polling, named};
@@ -6,11 +6,11 @@ use picnic_machine::undo::Journal;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 
-/// Interfaces of one name in two namespaces: neither takes the other's threads, and so is not lost
+/// Interfaces of the same name in two namespaces: neither uses the other's threads, so it survives
 /// when the other ends.
 #[test]
-fn threads_of_another_interface_of_that_name_are_left_alone() {
-    let test = "threads_of_another_interface_of_that_name_are_left_alone";
+fn threads_of_same_named_interfaces_are_left_alone() {
+    let test = "threads_of_same_named_interfaces_are_left_alone";
     if !can_load(test) {
         return;
     }
@@ -39,7 +39,7 @@ fn each_target_core_gets_the_packets_of_its_flows() {
     let test = "each_target_core_gets_the_packets_of_its_flows";
     let Some(bed) = Bed::new(test) else { return };
     let _machine = machine();
-    // Steering of the wire's own would come first: it is off while the card is at work.
+    // Steering of the wire itself would come first: it is off while the card runs.
     bed.steer("3");
     let before = bed.state();
     assert_eq!(before.steered, 3);
@@ -85,10 +85,10 @@ fn each_target_core_gets_the_packets_of_its_flows() {
     }
 }
 
-/// Wires share a program, but not with an interface of another namespace that has the same number.
+/// Wires share a program, but not with an interface of the same number in another namespace.
 #[test]
-fn wires_that_share_a_program_are_told_apart() {
-    let test = "wires_that_share_a_program_are_told_apart";
+fn wires_sharing_a_program_are_distinguished() {
+    let test = "wires_sharing_a_program_are_distinguished";
     if !can_load(test) {
         return;
     }
@@ -118,7 +118,7 @@ fn wires_that_share_a_program_are_told_apart() {
     }
     let sent = [1, 2, 3, 4].map(|share| share * BATCH as u64);
     for handover in [HANDOVERS[0], HANDOVERS[1], "hybrid"] {
-        // With the poll engine, all packets are for that: each wire has sockets of its own.
+        // With the poll engine, all packets go there: each wire has its own sockets.
         let (engine, host) = match handover {
             "hybrid" => ("hybrid", "attachment = \"app\"\n[[filter]]\naction = \"poll\"\n".into()),
             _ => ("kernel", format!("attachment = \"stack\"\nhandover = \"{handover}\"\n")),
@@ -150,10 +150,10 @@ fn wires_that_share_a_program_are_told_apart() {
     }
 }
 
-/// What the threads behind the rings are scheduled as, by `sched(7)`: 0 normal, 3 batch.
+/// Scheduling policy of the threads at the rings, by `sched(7)`: 0 normal, 3 batch.
 #[test]
-fn threads_are_scheduled_as_the_card_says() {
-    let Some(bed) = Bed::new("threads_are_scheduled_as_the_card_says") else { return };
+fn threads_have_the_cards_scheduling_policy() {
+    let Some(bed) = Bed::new("threads_have_the_cards_scheduling_policy") else { return };
     let _machine = machine();
     for handover in HANDOVERS {
         for (key, wanted) in [("", "0"), ("scheduling = \"batch\"\n", "3")] {
@@ -166,7 +166,7 @@ fn threads_are_scheduled_as_the_card_says() {
             for thread in own {
                 let stat = std::fs::read_to_string(format!("/proc/{thread}/stat")).unwrap();
                 let (_, fields) = stat.rsplit_once(") ").unwrap();
-                // The third is the first behind the name.
+                // The third field after the name.
                 assert_eq!(fields.split(' ').nth(41 - 3), Some(wanted), "{handover}, {key}");
             }
             bed.send(64);
@@ -176,11 +176,11 @@ fn threads_are_scheduled_as_the_card_says() {
 }
 
 #[test]
-fn what_a_wire_is_held_for_interrupts_once() {
-    let Some(bed) = Bed::new("what_a_wire_is_held_for_interrupts_once") else { return };
+fn resting_wires_interrupt_once() {
+    let Some(bed) = Bed::new("resting_wires_interrupt_once") else { return };
     let _machine = machine();
     let before = bed.state();
-    // With nothing said, one poll without packets; otherwise as many as the time has.
+    // By default, one empty poll; otherwise as many as fit in the time.
     for (handover, (keys, polls)) in HANDOVERS.into_iter().flat_map(|handover| {
         [("", 1), ("poll_usecs = 20000\n", 1), ("poll_usecs = 90000\n", 5)]
             .map(|keys| (handover, keys))
@@ -193,18 +193,18 @@ fn what_a_wire_is_held_for_interrupts_once() {
         bed.send(packets);
         let report = running.stop().unwrap();
         check(&report, packets);
-        // Those of a batch come together.
+        // Those of a batch arrive together.
         let queue = &report.queues[0];
         assert!(queue.interrupts * 4 <= queue.packets, "{handover}: {queue:?}");
         assert_eq!(bed.state(), before, "{:?}", report.notes);
     }
 }
 
-/// Merged packets of a connection, with checksums that are unfinished, arrive on its core alone.
+/// Merged packets of a connection, with partial checksums, arrive only on its core.
 #[test]
-fn a_connection_stays_on_its_core() {
+fn connections_stay_on_their_core() {
     const BYTES: usize = 4 << 20;
-    let Some(bed) = Bed::new("a_connection_stays_on_its_core") else { return };
+    let Some(bed) = Bed::new("connections_stay_on_their_core") else { return };
     let _machine = machine();
     bed.0.within("far", "ethtool -K f0 tx on").unwrap();
     for queue in 0..CORES {
@@ -228,7 +228,7 @@ fn a_connection_stays_on_its_core() {
         let report = running.stop().unwrap();
         assert!(report.ledger.balanced() && report.ledger.in_flight == 0, "{:?}", report.ledger);
         let (packets, bytes) = (report.wires[0].rx_packets, report.wires[0].rx_bytes);
-        // Super-frames count as the packets they are made of.
+        // Super-frames count as the packets they consist of.
         assert!(packets > BYTES as u64 / 1460 && bytes > BYTES as u64, "{packets}, {bytes}");
         let mut wanted = [(0, 0); CORES];
         wanted[queue] = (packets, bytes);
@@ -238,8 +238,8 @@ fn a_connection_stays_on_its_core() {
     }
 }
 
-/// Has a link make super-frames of up to 180,000 bytes, of IPv4 too, which older versions of `ip` do
-/// not know.
+/// Makes a link send super-frames of up to 180,000 bytes, also for IPv4, which older versions of
+/// `ip` do not support.
 const LENGTHEN: &str = "
 import socket, struct, sys
 length = struct.pack('=I', 180000)
@@ -250,11 +250,11 @@ link.send(struct.pack('=IHHII', 16 + len(body), 16, 5, 1, 0) + body)
 sys.exit(-struct.unpack_from('=i', link.recv(4096), 16)[0])
 ";
 
-/// Super-frames of more than 65,535 bytes, whose IP length is 0, are of the flow that they are.
+/// Super-frames of more than 65,535 bytes, whose IP length is 0, keep their flow.
 #[test]
-fn a_connection_of_super_frames_beyond_64_kib_is_one_flow() {
+fn super_frames_beyond_64_kib_keep_their_flow() {
     const BYTES: usize = 64 << 20;
-    let test = "a_connection_of_super_frames_beyond_64_kib_is_one_flow";
+    let test = "super_frames_beyond_64_kib_keep_their_flow";
     let Some(bed) = Bed::new(test) else { return };
     let _machine = machine();
     bed.0.within("far", "ethtool -K f0 tx on").unwrap();
@@ -277,7 +277,7 @@ fn a_connection_of_super_frames_beyond_64_kib_is_one_flow() {
     let server = within(Some(&netns[0]), || TcpListener::bind(to)).unwrap().unwrap();
     let mut client = within(Some(&netns[1]), || TcpStream::connect(to)).unwrap().unwrap();
     let (mut accepted, _) = server.accept().unwrap();
-    // The longest that the wire has brought, as a packet socket sees it.
+    // The longest packet of the wire, as seen by a packet socket.
     let watch = ["timeout", "60", "tcpdump", "-nn", "-c", "1", "-i", "k0", "greater", "65600"];
     let mut watched = bed.0.start("card", &watch, &[0]).unwrap();
     std::thread::sleep(Duration::from_millis(500));
@@ -305,12 +305,12 @@ fn a_connection_of_super_frames_beyond_64_kib_is_one_flow() {
     assert_eq!(used, [packets], "one flow has one queue");
 }
 
-/// TCP goes on sending where its last packet was freed: on the target core, by turns with its
-/// sender's. The borrowed core takes all of it, so none overtakes another.
+/// TCP continues to send where its last packet was freed: alternately on the target core and its
+/// sender's. The borrowed core takes all of it, so the order is kept.
 #[test]
-fn a_connection_whose_sender_is_on_several_cores_is_in_order() {
+fn connections_from_several_cores_stay_in_order() {
     const BYTES: u64 = 256 << 20;
-    let test = "a_connection_whose_sender_is_on_several_cores_is_in_order";
+    let test = "connections_from_several_cores_stay_in_order";
     let Some(bed) = Bed::new(test) else { return };
     let _machine = machine();
     bed.0.within("far", "ethtool -K f0 tx on").unwrap();
@@ -337,12 +337,12 @@ fn a_connection_whose_sender_is_on_several_cores_is_in_order() {
 }
 
 #[test]
-fn packets_that_the_borrowed_core_does_not_take_are_told() {
-    let test = "packets_that_the_borrowed_core_does_not_take_are_told";
+fn packets_taken_on_other_cores_are_reported() {
+    let test = "packets_taken_on_other_cores_are_reported";
     let Some(bed) = Bed::new(test) else { return };
     let _machine = machine();
-    // A veth whose other end has segmentation offload is not polled: receive packet steering alone
-    // brings its packets to the borrowed core.
+    // A veth whose peer has segmentation offload is not polled: only receive packet steering brings
+    // its packets to the borrowed core.
     for (handover, offload, is_steered, told) in [
         ("skb", "off", true, false),
         ("skb", "on", true, false),

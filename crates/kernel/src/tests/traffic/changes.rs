@@ -1,11 +1,11 @@
-//! Commands of functions, and filters, while packets flow: in force whole, and nothing is lost.
+//! Commands of functions, and filters, under load: changes apply whole, and nothing is lost.
 
 use super::*;
 use picnic_filter::PortRange;
 
 #[test]
-fn key_and_table_are_changed_while_packets_flow() {
-    let Some(bed) = Bed::new("key_and_table_are_changed_while_packets_flow") else { return };
+fn key_and_table_change_while_packets_flow() {
+    let Some(bed) = Bed::new("key_and_table_change_while_packets_flow") else { return };
     let _machine = machine();
     HANDOVERS.into_iter().for_each(|handover| change_key_and_table(&bed, handover));
 }
@@ -16,7 +16,7 @@ fn change_key_and_table(bed: &Bed, handover: &str) {
               types = [\"ipv4\", \"udp-ipv4\"]\n";
     let mut running = start(&bed.card(handover, rx));
     let mut access = running.control().unwrap();
-    // All components have the commands that they have in the kernel, and no others.
+    // All components have exactly the commands that work in the kernel.
     let rss = access.registries.functions.iter().find(|entry| entry.name == "rss").unwrap();
     assert_eq!(rss.commands.iter().map(|command| command.name).collect::<Vec<_>>(), ["get", "set"]);
     let count = |running: &dyn Running| {
@@ -46,7 +46,7 @@ fn change_key_and_table(bed: &Bed, handover: &str) {
     }
     let state = tell(&mut access, "get", json!({}));
     assert_eq!((&state["table"], &state["symmetric"]), (&json!([1, 0, 0]), &json!(true)));
-    // While packets flow, none is lost, whatever is changed how often.
+    // Under load, changes lose nothing.
     std::thread::scope(|scope| {
         let traffic = scope.spawn(|| bed.send(20 * usize::from(FLOWS)));
         let mut turn = 0;
@@ -60,10 +60,10 @@ fn change_key_and_table(bed: &Bed, handover: &str) {
     check(&report, 24 * all as usize);
 }
 
-/// Rules, VLANs and rates are changed as in the poll engine, and nothing is lost over it.
+/// Rules, VLANs and rates change as in the poll engine, without loss.
 #[test]
-fn rules_vlans_and_rates_are_changed_while_packets_flow() {
-    let Some(bed) = Bed::new("rules_vlans_and_rates_are_changed_while_packets_flow") else {
+fn rules_vlans_and_rates_change_while_packets_flow() {
+    let Some(bed) = Bed::new("rules_vlans_and_rates_change_while_packets_flow") else {
         return;
     };
     let _machine = machine();
@@ -80,7 +80,7 @@ fn change_rules_vlans_and_rates(bed: &Bed, handover: &str) {
     let mut running = start(&bed.card(handover, rx));
     let mut access = running.control().unwrap();
     let udp = |port: u16| json!({ "protocol": "udp", "source_port": port, "queue": 1 });
-    // Of each 64 packets one is of each flow: so many of them are to go to the second queue.
+    // Of each 64 packets one is of each flow: this many go to the second queue.
     let mut second = 0;
     let mut send = |more: u64| {
         bed.send(FLOWS.into());
@@ -108,7 +108,7 @@ fn change_rules_vlans_and_rates(bed: &Bed, handover: &str) {
         found["matched_packets"] == 68 && found["unmatched_packets"] == 256 - 68
     });
 
-    // While packets flow, none is lost, whatever is changed how often.
+    // Under load, changes lose nothing.
     bed.under_load(|arrived| {
         for turn in 0..10_u64 {
             let wanted = arrived.load(Relaxed) + 50;
@@ -130,7 +130,7 @@ fn change_rules_vlans_and_rates(bed: &Bed, handover: &str) {
     };
     assert_eq!((dropped(0), dropped(1), dropped(2)), (0, 0, 0));
 
-    // And what is to be dropped is.
+    // And dropped packets stay dropped.
     let (_server, flows) = bed.sockets();
     let send = |packets: usize| {
         for flow in &flows[..packets] {
@@ -155,7 +155,7 @@ fn change_rules_vlans_and_rates(bed: &Bed, handover: &str) {
     let found = tell_function(&mut access, LIMITER, "get", json!({}));
     assert_eq!((&found["dropped_packets"], &found["burst_packets"]), (&json!(over), &json!(5)));
     let report = running.stop().unwrap();
-    // The end has what the commands showed.
+    // The final report has the figures of the commands.
     let of = |place: usize| {
         let function = &report.functions[place];
         (&function.counters, &function.gauges)
@@ -211,8 +211,8 @@ fn replace_pools(bed: &Bed, handover: &str) {
 }
 
 #[test]
-fn what_is_dropped_is_counted() {
-    let Some(bed) = Bed::new("what_is_dropped_is_counted") else { return };
+fn dropped_packets_are_counted() {
+    let Some(bed) = Bed::new("dropped_packets_are_counted") else { return };
     let _machine = machine();
     let rx = "[[rx]]\nfunction = \"sample\"\nevery = 4\nqueue = 1\n[[rx]]\nfunction = \"drop\"\n";
     for handover in HANDOVERS {
@@ -239,10 +239,10 @@ fn what_is_dropped_is_counted() {
     }
 }
 
-/// Filters in front of the chain, put in, counted and taken out while packets flow.
+/// Filters before the chain, added, read and removed under load.
 #[test]
-fn filters_are_changed_while_packets_flow() {
-    let Some(bed) = Bed::new("filters_are_changed_while_packets_flow") else { return };
+fn filters_change_while_packets_flow_in_the_kernel() {
+    let Some(bed) = Bed::new("filters_change_while_packets_flow_in_the_kernel") else { return };
     let _machine = machine();
     let port = |port| FiveTuple {
         protocol: Some(Protocol::UDP),
@@ -257,7 +257,7 @@ fn filters_are_changed_while_packets_flow() {
         let filters = running.filters().clone();
         let seen = filters.list()[0].id;
         wait_until("all have been counted", || filters.get(seen).unwrap().packets == 64);
-        // A filter that none of these packets meets comes and goes: none is lost.
+        // A filter that matches none of these packets is added and removed: none is lost.
         bed.under_load(|arrived| {
             let more = || {
                 let wanted = arrived.load(Relaxed) + 200;
@@ -270,7 +270,7 @@ fn filters_are_changed_while_packets_flow() {
                 more();
             }
         });
-        // One that does: each of its packets ends there, and no other.
+        // One that matches: exactly its packets end there.
         let id = filters.add(Filter::new("one", port(9001), Action::Drop)).unwrap();
         let (server, flows) = bed.sockets();
         wait_until("the filter is in force", || {

@@ -1,4 +1,4 @@
-//! How a card ends: by a stop under load, a wire that goes, a kill.
+//! Ends of a card: a stop under load, a lost wire, a kill.
 
 use super::*;
 use aya::programs::SchedClassifier;
@@ -7,16 +7,15 @@ use aya::programs::tc::TcAttachType;
 use std::collections::BTreeMap;
 use std::process::{Child, Stdio};
 
-/// Set for a process that is to be killed: how its packets are handed over, and the namespace of
-/// its card.
+/// Set for a process to be killed: its hand-over, and the namespace of its card.
 const VICTIM: &str = "PICNIC_KERNEL_VICTIM";
 const VICTIM_NAMESPACE: &str = "PICNIC_KERNEL_VICTIM_NAMESPACE";
 
-/// A wire that goes ends the run, and the rest of the machine is as it was.
+/// A lost wire ends the run, and the rest of the machine is restored.
 #[test]
-fn a_wire_that_goes_ends_the_run() {
+fn lost_wires_end_the_run() {
     for handover in HANDOVERS {
-        let Some(bed) = Bed::new("a_wire_that_goes_ends_the_run") else { return };
+        let Some(bed) = Bed::new("lost_wires_end_the_run") else { return };
         let _machine = machine();
         let links = bed.0.ip("card", "link show").unwrap();
         let running = start(&bed.card(handover, "[[rx]]\nfunction = \"rss\"\n"));
@@ -32,8 +31,8 @@ fn a_wire_that_goes_ends_the_run() {
     }
 }
 
-/// The tc programs on what the wire receives. None is a filter of a queueing discipline, which would
-/// outlive the process.
+/// The tc programs on the wire's receive path. None is a filter of a queueing discipline, which
+/// would outlive the process.
 fn tc_programs(bed: &Bed) -> usize {
     let disciplines = bed.0.within("card", "tc qdisc show dev k0").unwrap();
     assert!(!disciplines.contains("clsact") && !disciplines.contains("ingress"), "{disciplines}");
@@ -42,14 +41,14 @@ fn tc_programs(bed: &Bed) -> usize {
     asked.unwrap().unwrap().1.len()
 }
 
-/// The programs that this process has attached, in the order of their files.
+/// The programs attached by this process, in the order of their files.
 fn links() -> Vec<String> {
     let mut files: Vec<u32> = std::fs::read_dir("/proc/self/fdinfo")
         .unwrap()
         .map(|file| file.unwrap().file_name().to_str().unwrap().parse().unwrap())
         .collect();
     files.sort_unstable();
-    // Those of other processes may go meanwhile.
+    // Those of other processes may end meanwhile.
     let names: BTreeMap<_, _> = loaded_programs()
         .filter_map(Result::ok)
         .map(|program| (program.id(), program.name_as_str().unwrap_or("").to_owned()))
@@ -64,8 +63,8 @@ fn links() -> Vec<String> {
 }
 
 #[test]
-fn a_killed_card_leaves_a_journal_that_takes_all_back() {
-    let test = "a_killed_card_leaves_a_journal_that_takes_all_back";
+fn journal_of_a_killed_card_restores_the_machine() {
+    let test = "journal_of_a_killed_card_restores_the_machine";
     if let Ok(handover) = std::env::var(VICTIM) {
         let namespace = std::env::var(VICTIM_NAMESPACE).unwrap();
         let keys = if handover == "hybrid" { hybrid::chain() } else { HELD.into() };
@@ -96,7 +95,7 @@ fn a_killed_card_leaves_a_journal_that_takes_all_back() {
         assert_eq!(bed.state(), held_at_work(handover));
         assert_eq!(tc_programs(&bed), usize::from(handover == "skb"));
         victim.kill();
-        // The programs have ended with their process; what had been set is taken back now.
+        // The programs ended with their process; settings are restored now.
         wait_until("XDP has gone", || bed.state().program != "cpumap");
         wait_until("tc programs have gone", || tc_programs(&bed) == 0);
         let left = if handover == "skb" { "skb" } else { "" };
@@ -112,12 +111,12 @@ fn a_killed_card_leaves_a_journal_that_takes_all_back() {
     }
 }
 
-/// PICNIC, section 3.2.1: what is in a ring when the card ends still gets to its host.
+/// PICNIC, section 3.2.1: packets in a ring at the end of the card still reach the host.
 #[test]
-fn nothing_is_lost_when_a_card_ends_under_load() {
-    let Some(bed) = Bed::new("nothing_is_lost_when_a_card_ends_under_load") else { return };
+fn ending_under_load_loses_nothing() {
+    let Some(bed) = Bed::new("ending_under_load_loses_nothing") else { return };
     let _machine = machine();
-    // Another way of polling loses what a veth holds: it is what the card wants from the start.
+    // A change of polling loses a veth's packets: it starts in the card's mode.
     bed.0.within("card", "ethtool -K k0 gro on").unwrap();
     let netns = bed.0.netns("card");
     let set = "echo 1 > /sys/class/net/k0/threaded; \
@@ -154,7 +153,7 @@ fn nothing_is_lost_when_a_card_ends_under_load() {
     }
 }
 
-/// A card in a process of its own, to be killed.
+/// A card in a child process, to be killed.
 pub(super) struct Victim(Child);
 
 impl Victim {
@@ -173,7 +172,7 @@ impl Victim {
 
     fn run(mut program: Command, handover: &str, namespace: &str, state: &Path) -> Self {
         let mut child = program
-            .args(["tests::traffic::ends::a_killed_card_leaves_a_journal_that_takes_all_back"])
+            .args(["tests::traffic::ends::journal_of_a_killed_card_restores_the_machine"])
             .args(["--exact", "--nocapture"])
             .env(VICTIM, handover)
             .env(VICTIM_NAMESPACE, namespace)
@@ -188,7 +187,7 @@ impl Victim {
     }
 
     pub(super) fn kill(&mut self) {
-        // It has ended by itself otherwise.
+        // Otherwise it ended on its own.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }

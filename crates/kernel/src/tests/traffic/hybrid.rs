@@ -1,5 +1,4 @@
-//! Cards that the kernel shares with the poll engine: exact counts of both, while nothing and while
-//! everything changes.
+//! Cards shared by the kernel and the poll engine: exact counts of both, with and without changes.
 
 use super::ends::Victim;
 use super::*;
@@ -13,14 +12,14 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::AtomicUsize;
 
-/// Flows whose packets a filter sends to the poll engine, which sends them back.
+/// Flows whose packets a filter sends to the poll engine, which echoes them.
 const POLLED: u16 = FLOWS / 2;
 
-/// What the card's chain has: a function without a kernel form, and one with.
+/// The card's chain: a function without a kernel form, and one with.
 const CHAIN: &str = "[[rx]]\nfunction = \"lro\"\n[[rx]]\nfunction = \"rss\"\n\
                      types = [\"ipv4\", \"udp-ipv4\"]\n";
 
-/// The same behind a filter that sends half of the flows to the poll engine.
+/// The same after a filter that sends half of the flows to the poll engine.
 pub(super) fn chain() -> String {
     let last = 9000 + POLLED - 1;
     format!(
@@ -29,12 +28,12 @@ pub(super) fn chain() -> String {
     )
 }
 
-/// Where packets have arrived.
+/// Places where packets arrived.
 #[derive(Debug, Default)]
 struct Tally {
     /// At the card's network stack.
     by_stack: AtomicU64,
-    /// Back at those who have sent them.
+    /// Back at their senders.
     sent_back: AtomicU64,
 }
 
@@ -44,8 +43,8 @@ impl Tally {
     }
 }
 
-/// Sends packets of all flows in turns, those of both engines by turns, some always under way, as
-/// long as `next` says so. All that was sent arrives somewhere.
+/// Sends packets of all flows in turn, alternating between the engines, always with some in flight,
+/// as long as `next` returns true. All packets arrive somewhere.
 fn exchange(bed: &Bed, tally: &Tally, next: impl Fn() -> bool + Sync) -> u64 {
     let (server, flows) = bed.sockets();
     server.set_nonblocking(true).unwrap();
@@ -90,7 +89,7 @@ fn check_ledger(report: &Report, received: u64, by_poll: u64) {
     let ledger = &report.ledger;
     assert!(ledger.balanced(), "{ledger:?}");
     assert_eq!((ledger.in_flight, ledger.dropped), (0, 0), "{report:?}");
-    // What is sent back comes in a second time, from the host.
+    // Echoed packets enter a second time, from the host.
     assert_eq!((ledger.r#in, ledger.delivered), (received + by_poll, received), "{report:?}");
     assert_eq!((ledger.transmitted, report.wires[0].tx_packets), (by_poll, by_poll));
     assert_eq!((report.wires[0].rx_packets, report.wires[0].rx_shed), (received, 0));
@@ -104,8 +103,8 @@ fn check_ledger(report: &Report, received: u64, by_poll: u64) {
 }
 
 #[test]
-fn each_packet_is_where_its_filter_says() {
-    let Some(bed) = Bed::new("each_packet_is_where_its_filter_says") else { return };
+fn packets_go_where_their_filter_sends_them() {
+    let Some(bed) = Bed::new("packets_go_where_their_filter_sends_them") else { return };
     let _machine = machine();
     let before = bed.state();
     let running = start(&bed.card("hybrid", &chain()));
@@ -148,7 +147,7 @@ fn flows_change_sides_while_packets_flow() {
     let udp = FiveTuple { protocol: Some(Protocol::UDP), ..FiveTuple::default() };
     let sent = std::thread::scope(|scope| {
         let traffic = scope.spawn(|| exchange(&bed, &tally, || !is_done.load(Relaxed)));
-        // Whatever fails, it ends.
+        // On any failure, it ends.
         let ends = Ends([&is_done, &is_done]);
         let more = |what, count: &AtomicU64| {
             let wanted = count.load(Relaxed) + 200;
@@ -173,10 +172,10 @@ fn flows_change_sides_while_packets_flow() {
 }
 
 #[test]
-fn nothing_is_lost_when_both_end_under_load() {
-    let Some(bed) = Bed::new("nothing_is_lost_when_both_end_under_load") else { return };
+fn ending_both_engines_under_load_loses_nothing() {
+    let Some(bed) = Bed::new("ending_both_engines_under_load_loses_nothing") else { return };
     let _machine = machine();
-    // Another way of polling loses what a veth holds: it is what the card wants from the start.
+    // A change of polling loses a veth's packets: it starts in the card's mode.
     bed.0.within("card", "ethtool -K k0 gro on").unwrap();
     let netns = bed.0.netns("card");
     let set = "echo 1 > /sys/class/net/k0/threaded";
@@ -200,10 +199,10 @@ fn nothing_is_lost_when_both_end_under_load() {
     });
 }
 
-/// A wire that goes ends the run of both, whose packets are all accounted for.
+/// A lost wire ends both runs, with all packets accounted for.
 #[test]
-fn a_wire_that_goes_ends_both() {
-    let Some(bed) = Bed::new("a_wire_that_goes_ends_both") else { return };
+fn lost_wires_end_both_engines() {
+    let Some(bed) = Bed::new("lost_wires_end_both_engines") else { return };
     let _machine = machine();
     let running = start(&bed.card("hybrid", &chain()));
     send(&bed, &Tally::default(), 2 * BATCH);
@@ -216,7 +215,7 @@ fn a_wire_that_goes_ends_both() {
     assert!(!left.contains("picnic") && !left.contains("k0"), "{left}");
 }
 
-/// One call of the control socket, with a file if there is one, and all that it answers.
+/// One call to the control socket, with an optional file; returns all answers.
 fn ask(socket: &Path, method: &str, params: &Value, file: Option<&File>) -> Value {
     let stream = UnixStream::connect(socket).unwrap();
     let call = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
@@ -241,7 +240,7 @@ fn call(socket: &Path, method: &str, params: &Value) -> Value {
     answer["result"].clone()
 }
 
-/// Commands are for the whole card: a table is another in both engines at once.
+/// Commands are for the whole card: both engines get a new table at once.
 #[test]
 fn commands_are_obeyed_by_both() {
     let Some(bed) = Bed::new("commands_are_obeyed_by_both") else { return };
@@ -265,7 +264,7 @@ fn commands_are_obeyed_by_both() {
             [of(0), of(1)] == wanted
         });
     }
-    // What the poll engine has alone, and what is of its host.
+    // Functions that only the poll engine has, and its host.
     assert_eq!(call(&socket, "lro.get", &json!({}))["position"], json!(0));
     call(&socket, "app.set", &json!({ "cost_ns": 5 }));
     assert_eq!(call(&socket, "moderation.get", &json!({}))["rx_usecs"], json!(20));
@@ -282,8 +281,8 @@ fn commands_are_obeyed_by_both() {
     check_ledger(&running.stop().unwrap(), 2 * packets, packets);
 }
 
-/// What a function counts itself is the sum of both engines', while the card runs and at its end;
-/// what one has alone is its.
+/// A function's own counters are the sums of both engines', while running and at the end; if only
+/// one has it, they are that one's.
 #[test]
 fn functions_count_in_both() {
     let Some(bed) = Bed::new("functions_count_in_both") else { return };
@@ -306,7 +305,7 @@ fn functions_count_in_both() {
     assert!(is_told(&functions), "{functions}");
 }
 
-/// A card of both with a control socket, and whoever calls it.
+/// A shared card with a control socket, and a function that calls it.
 fn serve(bed: &Bed, text: &str) -> (ServedCard, impl Fn(&str, Value) -> Value + Sync + use<>) {
     let socket = bed.0.folder().join("control");
     let text = format!("{text}[control]\nsocket = \"{}\"\n", socket.display());
@@ -314,7 +313,7 @@ fn serve(bed: &Bed, text: &str) -> (ServedCard, impl Fn(&str, Value) -> Value + 
     (served, move |method: &str, params: Value| call(&socket, method, &params))
 }
 
-/// What the card's packets are to pass from now on, with the names of the functions.
+/// Chains to swap in, with the names of their functions.
 const CHAINS: [(&str, &[&str]); 3] = [
     (
         "[[rx]]\nfunction = \"pass\"\n[[rx]]\nfunction = \"by-wire\"\nqueues = [1]\n",
@@ -324,7 +323,7 @@ const CHAINS: [(&str, &[&str]); 3] = [
     (CHAIN, &["lro", "rss"]),
 ];
 
-/// Both engines have the new chain, from one packet to the next, and none is lost.
+/// Both engines switch to the new chain from one packet to the next, without loss.
 #[test]
 fn chains_of_both_are_swapped_while_packets_flow() {
     let Some(bed) = Bed::new("chains_of_both_are_swapped_while_packets_flow") else { return };
@@ -348,7 +347,7 @@ fn chains_of_both_are_swapped_while_packets_flow() {
                 assert_eq!(swap("rx", toml)["functions"], json!(names));
                 more();
             }
-            // The poll engine's alone.
+            // Only the poll engine has it.
             assert_eq!(swap("tx", "[[tx]]\nfunction = \"pass\"\n")["functions"], json!(["pass"]));
             more();
             assert_eq!(swap("tx", "tx = []\n")["functions"], json!([]));
@@ -356,7 +355,7 @@ fn chains_of_both_are_swapped_while_packets_flow() {
         drop(ends);
         traffic.join().unwrap()
     });
-    // What is in force is the last, in both, and its functions count anew.
+    // Both use the last chain, and its functions count from zero.
     let packets = 4 * u64::from(FLOWS);
     let stats = || call("card.stats", json!({}));
     for (queue, (toml, names)) in [1, 0].into_iter().zip(CHAINS) {
@@ -374,7 +373,7 @@ fn chains_of_both_are_swapped_while_packets_flow() {
             told == functions.map(|one| json!([one["name"], one["packets"]])).collect::<Vec<_>>()
         });
     }
-    // Commands find the functions that are there now.
+    // Commands find the current functions.
     swap("rx", CHAIN);
     call("rss.set", json!({ "table": [1] }));
     assert_eq!(call("lro.get", json!({}))["position"], json!(0));
@@ -388,10 +387,10 @@ fn chains_of_both_are_swapped_while_packets_flow() {
     check_ledger(&report, sent, tally.sent_back.into_inner());
 }
 
-/// One part cannot have the new chain: neither has it, and both go on with theirs.
+/// If one part cannot have the new chain, neither gets it, and both keep theirs.
 #[test]
-fn a_swap_that_one_part_refuses_is_undone_in_the_other() {
-    let Some(bed) = Bed::new("a_swap_that_one_part_refuses_is_undone_in_the_other") else { return };
+fn swaps_refused_by_one_engine_are_undone_in_the_other() {
+    let Some(bed) = Bed::new("swaps_refused_by_one_engine_are_undone_in_the_other") else { return };
     let _machine = machine();
     let wire = bed.second_wire();
     let (running, call) = serve(&bed, &bed.card("hybrid", &(wire + &chain())));
@@ -409,7 +408,7 @@ fn a_swap_that_one_part_refuses_is_undone_in_the_other() {
         let found: Vec<_> =
             chains["rx"].as_array().unwrap().iter().map(|one| one["function"].clone()).collect();
         assert_eq!(found, names);
-        // With the counts that they had.
+        // With their previous counts.
         wait_until("all have been counted", || {
             let stats = call("card.stats", json!({}));
             let last = &stats["functions"].as_array().unwrap()[names.len() - 1];
@@ -417,7 +416,7 @@ fn a_swap_that_one_part_refuses_is_undone_in_the_other() {
         });
     };
     functions_are(&["lro", "rss"]);
-    // Before anything is changed: no form in both, and no such thing at all.
+    // Before any change: no form in either part, and no such function at all.
     let found = refused("[[rx]]\nfunction = \"rate-limit\"\npackets_per_second = 5\n");
     let message =
         "rx[0].function: found \"rate-limit\", allowed with engine = \"hybrid\": one that has";
@@ -425,7 +424,7 @@ fn a_swap_that_one_part_refuses_is_undone_in_the_other() {
     let found = refused("[[rx]]\nfunction = \"by-wire\"\nqueues = [7, 0]\n");
     assert!(found.contains("rx[0].queues[0]: found queue 7, allowed: 0 to 1"), "{found}");
     functions_are(&["lro", "rss"]);
-    // When the poll engine has it, and one wire of the kernel: the other has lost its interface.
+    // After the poll engine and one wire of the kernel: the other has lost its interface.
     bed.0.ip("card", "link del k1").unwrap();
     let found = refused("[[rx]]\nfunction = \"drop\"\n");
     assert!(found.contains("programs cannot be replaced"), "{found}");
@@ -436,10 +435,10 @@ fn a_swap_that_one_part_refuses_is_undone_in_the_other() {
     assert_eq!((report.ledger.dropped, report.wires[0].rx_packets), (0, all.into_inner()));
 }
 
-/// Captures are of the poll engine's packets, and say so; functions that are swapped in are seen.
+/// Captures have the poll engine's packets, and say so; swapped-in functions are captured.
 #[test]
-fn captures_have_the_packets_of_the_poll_engine() {
-    let Some(bed) = Bed::new("captures_have_the_packets_of_the_poll_engine") else { return };
+fn captures_see_packets_of_the_poll_engine() {
+    let Some(bed) = Bed::new("captures_see_packets_of_the_poll_engine") else { return };
     let _machine = machine();
     let folder = bed.0.folder().to_owned();
     let trace = folder.join("trace.pcapng");
@@ -466,7 +465,7 @@ fn captures_have_the_packets_of_the_poll_engine() {
         let of_name = seen.iter().filter(|one| one["name"].as_str().unwrap().contains(name));
         of_name.map(|one| one["written"].as_u64().unwrap()).sum::<u64>()
     };
-    // Half of each, and at the wire on their way back as well.
+    // Half of each, and also at the wire on their way back.
     let half = packets / 2;
     assert_eq!(
         [seen("wire0"), seen("lro"), seen("rss"), seen("by-wire")],
@@ -477,7 +476,7 @@ fn captures_have_the_packets_of_the_poll_engine() {
     check_ledger(&report, 2 * packets, packets);
 }
 
-/// Packets for the poll engine have the time at which the kernel's program saw them.
+/// Packets for the poll engine carry the time of the kernel's program.
 #[test]
 fn packets_of_the_poll_engine_are_stamped_as_they_arrive() {
     let Some(bed) = Bed::new("packets_of_the_poll_engine_are_stamped_as_they_arrive") else {
@@ -495,15 +494,15 @@ fn packets_of_the_poll_engine_are_stamped_as_they_arrive() {
         assert_eq!(report.wires[0].stamp, stamp);
         let unstamped = report.notes.iter().find(|note| note.contains("without a time of arrival"));
         assert_eq!(unstamped, None);
-        // Each has waited until the poll engine was woken; taken for taken, none has.
+        // Each waited until the poll engine was woken; by the time of reception, none did.
         let at_wire = report.latency_ns.at_wire;
         assert_eq!(at_wire.is_some_and(|ns| ns > 0), stamps, "{:?}", report.latency_ns);
     }
 }
 
 #[test]
-fn a_killed_card_of_both_leaves_the_machine_as_it_was() {
-    let Some(bed) = Bed::new("a_killed_card_of_both_leaves_the_machine_as_it_was") else { return };
+fn killed_shared_cards_leave_the_machine_restored() {
+    let Some(bed) = Bed::new("killed_shared_cards_leave_the_machine_restored") else { return };
     let _machine = machine();
     let (before, state) = (bed.state(), bed.0.folder().join("state"));
     let mut victim = Victim::start(&bed, "hybrid", &state);
@@ -515,18 +514,18 @@ fn a_killed_card_of_both_leaves_the_machine_as_it_was() {
     let restored = restore_all(&machine, JournalSelection::Stale).unwrap();
     assert!(restored.iter().all(|journal| journal.is_whole()), "{restored:?}");
     assert_eq!(bed.state(), before);
-    // And the wire can be had again.
+    // And the wire can be used again.
     let running = start(&bed.card("hybrid", &chain()));
     send(&bed, &Tally::default(), 2 * BATCH);
     check_ledger(&running.stop().unwrap(), 2 * BATCH as u64, BATCH as u64);
 }
 
-/// Packets that a socket has no room for are lost there, and in the ledger.
+/// Packets that do not fit in a socket are lost there, and in the ledger.
 #[test]
-fn what_a_socket_has_no_room_for_is_counted() {
-    let Some(bed) = Bed::new("what_a_socket_has_no_room_for_is_counted") else { return };
+fn packets_without_socket_room_are_counted() {
+    let Some(bed) = Bed::new("packets_without_socket_room_are_counted") else { return };
     let _machine = machine();
-    // Few buffers, of which each is kept for as long as its packet is worked on.
+    // Few buffers, each in use while its packet is processed.
     let text = bed
         .card("hybrid", &(chain() + "[pool]\nbuffers = 512\n"))
         .replace("port = \"xdp\"", "port = \"xdp\"\nrx_ring = 64");

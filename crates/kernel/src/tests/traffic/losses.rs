@@ -1,12 +1,12 @@
-//! What does not arrive: every packet is counted, with its reason.
+//! Lost packets: each is counted, with its reason.
 
 use super::*;
 
-/// All packets go to core 0, whose ring has this many places.
+/// Size of core 0's ring, which gets all packets.
 const RING_SIZE: u64 = 64;
 
-/// Sends so many packets, each of which has been taken from the wire when this returns, as `before` have
-/// been already.
+/// Sends packets, each taken from the wire before this returns, in addition to `before` earlier
+/// ones.
 fn send(bed: &Bed, running: &dyn Running, before: usize, packets: usize) {
     let socket = bed.socket("far", ([10, 77, 0, 2], 9000).into());
     for sent in 1..=packets {
@@ -19,14 +19,14 @@ fn send(bed: &Bed, running: &dyn Running, before: usize, packets: usize) {
     }
 }
 
-/// How long a real-time thread may keep its core before the kernel lets other threads run for a
-/// while: 950 ms (`sched_rt_runtime_us`, and the fair server from Linux 6.12 on), less a margin.
+/// How long a real-time thread may keep its core before the kernel lets other threads run: 950 ms
+/// (`sched_rt_runtime_us`, and the fair server since Linux 6.12), less a margin.
 const HELD: Duration = Duration::from_millis(800);
-/// Attempts, as on a busy machine sending may take longer than the core can be held.
+/// Attempts, since on a busy machine sending may take longer than the core can be held.
 const ATTEMPTS: usize = 20;
 
-/// Sends more than the ring holds while a real-time program keeps the target core. None if the
-/// program did not keep it until all packets had been sent.
+/// Sends more than the ring holds while a real-time program occupies the target core. None if it
+/// did not occupy the core until all packets were sent.
 fn overflow_the_ring(bed: &Bed, handover: &str, sent: usize) -> Option<Report> {
     let card = bed.card(handover, "[[rx]]\nfunction = \"rss\"\ntable = [0]\n");
     let running = start(&format!("{card}ring_size = {RING_SIZE}\n"));
@@ -60,10 +60,10 @@ fn packets_beyond_a_full_ring_are_counted() {
     }
 }
 
-/// Between program and ring packets are the kernel's: it tells of those that it frees there.
+/// Between program and ring, packets belong to the kernel, which reports those it frees.
 #[test]
-fn what_the_kernel_frees_on_the_way_is_counted() {
-    let Some(bed) = Bed::new("what_the_kernel_frees_on_the_way_is_counted") else { return };
+fn packets_freed_by_the_kernel_are_counted() {
+    let Some(bed) = Bed::new("packets_freed_by_the_kernel_are_counted") else { return };
     let _machine = machine();
     let running = start(&bed.card("skb", "[[rx]]\nfunction = \"rss\"\ntable = [0]\n"));
     let index = bed.0.within("card", "cat /sys/class/net/k0/ifindex").unwrap();

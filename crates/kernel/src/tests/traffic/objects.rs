@@ -1,10 +1,10 @@
-//! A user's own XDP objects at work: their verdicts counted, their maps read and written.
+//! Users' own XDP objects under traffic: verdicts counted, maps read and written.
 
 use super::super::objects::Objects;
 use super::*;
 use picnic_core::command::CommandError;
 
-/// One datagram to this port of the card's, which is to arrive or is not.
+/// Sends a datagram to this port of the card, and checks whether it arrives.
 #[track_caller]
 fn sends(bed: &Bed, port: u16, arrives: bool) {
     let to: SocketAddr = ([10, 77, 0, 1], port).into();
@@ -16,29 +16,29 @@ fn sends(bed: &Bed, port: u16, arrives: bool) {
     assert_eq!(server.recv(&mut [0; 64]).is_ok(), arrives, "to port {port}");
 }
 
-/// Packets that the other end has received.
+/// Packets received by the other end.
 fn received(bed: &Bed) -> u64 {
     let count = bed.0.within("far", "cat /sys/class/net/f0/statistics/rx_packets").unwrap();
     count.trim().parse().unwrap()
 }
 
 #[test]
-fn verdicts_are_done_and_counted() {
-    let Some(bed) = Bed::new("verdicts_are_done_and_counted") else { return };
+fn object_verdicts_are_obeyed_and_counted() {
+    let Some(bed) = Bed::new("object_verdicts_are_obeyed_and_counted") else { return };
     let _machine = machine();
     let objects = Objects::compile("verdicts");
-    // Without it the other end of a veth takes nothing that XDP sends.
+    // Without it, the other end of a veth refuses packets sent by XDP.
     bed.0.within("far", "ethtool -K f0 gro on").unwrap();
     let rx = objects.section("verdicts.o", "program = \"verdicts\"")
         + "[[rx]]\nfunction = \"by-wire\"\nqueues = [1]\n";
     let mut running = start(&bed.card("cpumap", &rx));
     let mut access = running.control().unwrap();
-    // The wire itself is the way of what is redirected.
+    // Redirected packets take the wire itself.
     let index = bed.0.within("card", "cat /sys/class/net/k0/ifindex").unwrap();
     let arguments = json!({ "map": "ways", "key": "0", "value": index.trim() });
     tell_function(&mut access, (0, "object"), "update", arguments);
     let before = received(&bed);
-    // By number: aborted, dropped, passed, sent back, redirected, and none that is known.
+    // By number: aborted, dropped, passed, sent back, redirected, and unknown.
     for (port, arrives) in (PORT..).zip([false, false, true, false, false, false, true]) {
         sends(&bed, port, arrives);
     }
@@ -75,7 +75,7 @@ fn maps_are_read_and_written_while_packets_flow() {
     );
     assert_eq!(find("seen")["max_entries"], 256);
     bed.send(100);
-    // 17 is UDP; by name as by number.
+    // 17 is UDP; by name and by number.
     let seen = ask("lookup", json!({ "map": find("seen")["id"].to_string(), "key": "17" }));
     let count = |value: &Value| {
         let bytes = value.as_str().unwrap().split(' ').rev().collect::<String>();
@@ -117,7 +117,7 @@ fn maps_are_read_and_written_while_packets_flow() {
     assert_eq!(report.drops["filtered"], 1);
 }
 
-/// Why a command of the object at the chain's beginning is refused.
+/// The reason why a command of the first object is refused.
 fn refused(access: &mut Access, name: &str, arguments: Value) -> CommandError {
     let command = crate::ENTRY.commands.iter().find(|command| command.name == name).unwrap();
     let order = command.prepare(&arguments, &BuildContext::default()).unwrap();
@@ -128,7 +128,7 @@ fn refused(access: &mut Access, name: &str, arguments: Value) -> CommandError {
     command.reply(order).unwrap_err()
 }
 
-/// What an object puts in front of a packet: its queue, and the mark that the host sees.
+/// Metadata that an object writes before a packet: its queue, and the mark that the host sees.
 #[test]
 fn metadata_carries_queue_and_mark() {
     let Some(bed) = Bed::new("metadata_carries_queue_and_mark") else { return };
@@ -138,7 +138,7 @@ fn metadata_carries_queue_and_mark() {
         objects.section("verdicts.o", &format!("program = \"steers\"\n{keys}"))
             + "[[rx]]\nfunction = \"by-wire\"\nqueues = [1]\n"
     };
-    // What has mark 6 goes to no socket.
+    // Packets with mark 6 go to no socket.
     for rule in
         ["rule add pref 5 fwmark 6 blackhole", "rule add pref 10 lookup local", "rule del pref 0"]
     {
@@ -147,7 +147,7 @@ fn metadata_carries_queue_and_mark() {
     let ports = [0, 1, 2, 9];
     for (keys, arrive, queues, lost) in [
         ("", [true; 4], [0, 4], 0),
-        // No queue of this card is dropped, and none at all goes on.
+        // A queue that the card lacks means a drop, and no queue means continue.
         ("metadata = true", [true, false, false, true], [1, 2], 1),
     ] {
         let running = start(&bed.card("cpumap", &rx(keys)));

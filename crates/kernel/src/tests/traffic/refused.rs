@@ -1,4 +1,4 @@
-//! Wires, rights, cores and kernels that a card cannot have: named, by `check` as by `run`, and the
+//! Wires, privileges, cores and kernels that a card cannot use: named by `check` and `run`, and the
 //! machine left as found.
 
 use super::*;
@@ -7,7 +7,7 @@ use crate::object::Object;
 use crate::plan::plan;
 use aya::programs::XdpMode;
 
-/// Why a card is refused, by `check` as by `run`.
+/// The reason why both `check` and `run` refuse a card.
 fn refusal(text: &str) -> String {
     let found = launch(&parse(text)).start_alone().map(drop).unwrap_err().to_string();
     let checked = launch(&parse(text)).check().map(drop).unwrap_err().to_string();
@@ -15,11 +15,11 @@ fn refusal(text: &str) -> String {
     found
 }
 
-/// Packets whose checksums their sender leaves to a veth are lost behind XDP: it is told, with what
-/// mends it, before any is.
+/// XDP loses packets whose checksums their sender leaves to a veth: this is reported with the fix,
+/// before any is lost.
 #[test]
-fn checksums_left_to_a_veth_are_told_where_xdp_loses_them() {
-    let Some(bed) = Bed::new("checksums_left_to_a_veth_are_told_where_xdp_loses_them") else {
+fn partial_checksums_lost_by_xdp_are_reported() {
+    let Some(bed) = Bed::new("partial_checksums_lost_by_xdp_are_reported") else {
         return;
     };
     let _machine = machine();
@@ -55,8 +55,8 @@ fn checksums_left_to_a_veth_are_told_where_xdp_loses_them() {
 }
 
 #[test]
-fn a_wire_that_cannot_be_had_is_told() {
-    let Some(bed) = Bed::new("a_wire_that_cannot_be_had_is_told") else { return };
+fn unusable_wires_are_reported() {
+    let Some(bed) = Bed::new("unusable_wires_are_reported") else { return };
     let _machine = machine();
     let before = bed.state();
     let text = bed.card("cpumap", "[[rx]]\nfunction = \"rss\"\n");
@@ -76,17 +76,17 @@ fn a_wire_that_cannot_be_had_is_told() {
         "{found}"
     );
     assert!(found.starts_with("card:"), "with its line: {found}");
-    // It goes on as if nothing had happened.
+    // It continues as if nothing had happened.
     bed.send(64);
     check(&running.stop().unwrap(), 64);
     assert_eq!(bed.state(), before);
 }
 
-/// Interfaces that no thread of the kernel polls are refused, whichever way: nothing would put the
-/// programs on the borrowed core.
+/// Interfaces that no kernel thread polls are refused for any hand-over: the programs would not run
+/// on the borrowed core.
 #[test]
-fn an_interface_that_cannot_be_polled_is_refused() {
-    let Some(bed) = Bed::new("an_interface_that_cannot_be_polled_is_refused") else { return };
+fn interfaces_without_polling_are_refused() {
+    let Some(bed) = Bed::new("interfaces_without_polling_are_refused") else { return };
     let _machine = machine();
     bed.0.ip("card", "tuntap add k2 mode tap").unwrap();
     bed.0.ip("card", "link set k2 up").unwrap();
@@ -119,13 +119,13 @@ fn an_interface_that_cannot_be_polled_is_refused() {
     }
 }
 
-/// What a driver does not take a program for is told with the wire and what there is beside it: where that
-/// can be known, by `check` as by `run`.
+/// If a driver accepts no program, the error names wire and alternative: by `check` and `run`,
+/// where it can be known.
 #[test]
-fn a_driver_that_takes_no_program_is_named() {
-    let Some(bed) = Bed::new("a_driver_that_takes_no_program_is_named") else { return };
+fn drivers_without_xdp_are_named() {
+    let Some(bed) = Bed::new("drivers_without_xdp_are_named") else { return };
     let _machine = machine();
-    // A veth takes no program whose packets may be longer than a page.
+    // A veth refuses a program if its packets may exceed a page.
     for (namespace, link) in [("card", "k0"), ("far", "f0")] {
         bed.0.ip(namespace, &format!("link set {link} mtu 9000")).unwrap();
     }
@@ -146,10 +146,11 @@ fn a_driver_that_takes_no_program_is_named() {
     assert_eq!(bed.state(), before);
 }
 
-/// An end in a namespace without a name cannot be asked: its driver refuses when the card starts.
+/// An end in a namespace without a name cannot be examined: its driver refuses when the card
+/// starts.
 #[test]
-fn a_driver_that_refuses_a_program_is_named() {
-    let Some(bed) = Bed::new("a_driver_that_refuses_a_program_is_named") else { return };
+fn refusing_drivers_are_named() {
+    let Some(bed) = Bed::new("refusing_drivers_are_named") else { return };
     let _machine = machine();
     let mut elsewhere = Command::new("unshare")
         .args(["--net", "sh", "-c", "echo there; read _"])
@@ -177,12 +178,12 @@ fn a_driver_that_refuses_a_program_is_named() {
     elsewhere.wait().unwrap();
 }
 
-/// Set for a process without rights: the card that it tries to start.
+/// Set for an unprivileged process: the card that it tries to start.
 const POWERLESS: &str = "PICNIC_KERNEL_POWERLESS";
 
 #[test]
-fn without_rights_a_card_says_which_it_wants() {
-    let test = "without_rights_a_card_says_which_it_wants";
+fn missing_rights_are_named() {
+    let test = "missing_rights_are_named";
     if let Ok(card) = std::env::var(POWERLESS) {
         let card = parse(&card);
         let started = launch(&card).start_alone().map(drop).unwrap_err();
@@ -199,7 +200,7 @@ fn without_rights_a_card_says_which_it_wants() {
         let card = card(handover, "", "[[rx]]\nfunction = \"rss\"\n")
             .replace("\"k0\"", "\"lo\"")
             .replace("namespace = \"\"\n", "");
-        // Nobody's, but that the test program can be read.
+        // An unprivileged user, who can still read the test program.
         let output = Command::new("setpriv")
             .args(["--bounding-set=-all,+dac_override", "--inh-caps=-all"])
             .arg(std::env::current_exe().unwrap())
@@ -214,10 +215,10 @@ fn without_rights_a_card_says_which_it_wants() {
     }
 }
 
-/// A core that is not there is named, and nothing of the machine is changed.
+/// A missing core is named, and the machine is not changed.
 #[test]
-fn a_core_that_is_offline_is_named() {
-    let Some(bed) = Bed::new("a_core_that_is_offline_is_named") else { return };
+fn offline_cores_are_named() {
+    let Some(bed) = Bed::new("offline_cores_are_named") else { return };
     let _machine = machine();
     let before = bed.state();
     for handover in HANDOVERS {
@@ -229,10 +230,10 @@ fn a_core_that_is_offline_is_named() {
     }
 }
 
-/// What a kernel does not have is named with what mends it, and nothing of the machine is changed.
+/// A missing kernel feature is named with the fix, and the machine is not changed.
 #[test]
-fn a_kernel_without_a_handover_is_told() {
-    let Some(bed) = Bed::new("a_kernel_without_a_handover_is_told") else { return };
+fn missing_handovers_are_reported() {
+    let Some(bed) = Bed::new("missing_handovers_are_reported") else { return };
     let _machine = machine();
     let before = bed.state();
     let all = Facts { release: "6.18.0".into(), has_cpumap: true };
@@ -253,14 +254,14 @@ fn a_kernel_without_a_handover_is_told() {
         assert_eq!(found.to_string(), format!("{place}, {why}"));
         assert_eq!(bed.state(), before, "{handover}");
     }
-    // The other one is there still.
+    // The other hand-over still works.
     let text = bed.card("cpumap", "[[rx]]\nfunction = \"rss\"\n");
     let running = crate::run::start("kernel", &old, launch(&parse(&text))).unwrap();
     bed.send(64);
     check(&running.stop().unwrap(), 64);
 }
 
-/// Another's XDP program is named and left alone; the way without one is open still.
+/// Another XDP program is named and left alone; the hand-over without XDP still works.
 #[test]
 fn another_program_on_the_wire_is_named() {
     let Some(bed) = Bed::new("another_program_on_the_wire_is_named") else { return };

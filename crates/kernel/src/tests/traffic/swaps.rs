@@ -1,5 +1,5 @@
-//! Chains put in place of one another while packets flow: none is lost, each goes where one of the
-//! chains sends it, and what all have counted adds up.
+//! Chains swapped while packets flow: none is lost, each follows one of the chains, and all counts
+//! add up.
 
 use super::super::objects::Objects;
 use super::*;
@@ -51,7 +51,7 @@ fn chains_are_swapped_while_packets_flow() {
                 more();
             }
         });
-        // What is in force now is the last, and its functions have counters of their own.
+        // The last chain is current, and its functions have their own counters.
         let packets = || running.view().queues.iter().map(|queue| queue.target.packets.get());
         let settled = |wanted: u64| {
             wait_until("all have been counted", || packets().sum::<u64>() >= wanted);
@@ -63,7 +63,7 @@ fn chains_are_swapped_while_packets_flow() {
         bed.send(100);
         settled(before.iter().sum::<u64>() + 100);
         assert_eq!(packets().collect::<Vec<_>>(), [before[0], before[1] + 100], "{handover}");
-        // A chain that cannot be leaves the one that is there.
+        // An impossible chain leaves the current one.
         let found = swap(&mut access, "[[rx]]\nfunction = \"lro\"\n").unwrap_err();
         assert!(found.contains("rx[0].function: found \"lro\", allowed with engine"), "{found}");
         let found = swap(&mut access, &by_wire(7)).unwrap_err();
@@ -84,10 +84,10 @@ fn chains_are_swapped_while_packets_flow() {
     }
 }
 
-/// The commands of a chain that was put in are its own.
+/// A swapped-in chain has its own commands.
 #[test]
-fn functions_of_a_swapped_chain_obey() {
-    let Some(bed) = Bed::new("functions_of_a_swapped_chain_obey") else { return };
+fn functions_of_a_swapped_chain_take_commands() {
+    let Some(bed) = Bed::new("functions_of_a_swapped_chain_take_commands") else { return };
     let _machine = machine();
     for handover in HANDOVERS {
         let mut running = start(&bed.card(handover, &by_wire(0)));
@@ -105,11 +105,11 @@ fn functions_of_a_swapped_chain_obey() {
     }
 }
 
-/// A wire that cannot have the new chain: the others have the one before again, and its counts.
+/// If one wire cannot have the new chain, the others return to the old one, with its counts.
 #[test]
-fn a_swap_that_a_wire_cannot_have_is_undone() {
+fn failed_swaps_are_undone() {
     for handover in HANDOVERS {
-        let Some(bed) = Bed::new("a_swap_that_a_wire_cannot_have_is_undone") else { return };
+        let Some(bed) = Bed::new("failed_swaps_are_undone") else { return };
         let _machine = machine();
         let wire = bed.second_wire();
         let chain = |queue| format!("[[rx]]\nfunction = \"by-wire\"\nqueues = [{queue}, 0]\n");
