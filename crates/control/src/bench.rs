@@ -1,4 +1,4 @@
-//! For tests: a card to which nothing happens but what its control thread does.
+//! For tests: a card in which only the control thread acts.
 
 use crate::captures::Captures;
 use crate::launch::Registries;
@@ -39,8 +39,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 
-/// A wire that takes all and gives nothing, a function that does nothing, and a host that sends a
-/// packet at each look.
+/// A wire that takes everything and gives nothing, a function that does nothing, and a host that
+/// sends a packet per poll.
 struct Quiet;
 
 impl WirePort for Quiet {
@@ -83,14 +83,14 @@ impl HostAttachment for Quiet {
     }
 }
 
-/// A command that says where it was made for.
+/// A command that returns its place.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Where {}
 
 #[derive(Serialize, Deserialize, JsonSchema)]
 struct There {
-    /// Its place among its kind.
+    /// Its place among components of its kind.
     place: usize,
 }
 
@@ -105,7 +105,7 @@ impl Order for Asking {
 
 impl Command for Where {
     const NAME: &'static str = "where";
-    const HELP: &'static str = "say where it is";
+    const HELP: &'static str = "return its place";
     type Order = Asking;
     type Reply = There;
     fn prepare(self, context: &BuildContext) -> Result<Asking, CommandError> {
@@ -123,7 +123,7 @@ macro_rules! part {
             type Product = $product;
             type Config = NoKeys;
             const NAME: &'static str = $text;
-            const HELP: &'static str = "as the bench has it";
+            const HELP: &'static str = "for tests";
             const COMMANDS: &'static [CommandEntry] = $commands;
             fn build(_: NoKeys, _: &BuildContext) -> Result<$product, ConfigError> {
                 Ok($make)
@@ -176,7 +176,7 @@ fn sections() -> Sections {
     Sections::core().with(crate::config::SECTIONS).with(picnic_os::keys::SECTIONS)
 }
 
-/// A card of two queues and two wires; `text` says the rest.
+/// A card of two queues and two wires; `text` is the rest of its file.
 pub(crate) fn card(text: &str) -> CardFile {
     card_at(text, None)
 }
@@ -256,11 +256,11 @@ pub(crate) fn about(file: &CardFile) -> RunInfo {
     }
 }
 
-/// The methods of a card whose borrowed core runs, in a thread.
+/// The methods of a card whose borrowed core runs in a thread.
 pub(crate) struct Bench {
     pub(crate) methods: Option<Methods>,
     pub(crate) target: Target,
-    /// A client has asked for the end.
+    /// Set when a client requests the end.
     pub(crate) stop: Stop,
     ends: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,

@@ -1,12 +1,11 @@
-//! Captures of a running card: begun and ended by clients, at any stage.
+//! Captures of a running card: started and stopped by clients, at any stage.
 //!
-//! The card is built with probes at its stages ([`Captures`] is a [`Hook`]); the control
-//! thread uses them.
+//! The card is built with probes at its stages ([`Captures`] is a [`Hook`]); the control thread
+//! uses them.
 //!
-//! Guarantees: a probe without a capture costs a load per burst. A capture's file is the
-//! client's, opened with the client's rights; a file that is full or a reader that does not
-//! read costs packets of the capture, which are counted, and nothing else. Functions swapped
-//! in while a capture runs are captured too.
+//! Guarantees: a probe without a capture costs a load per burst. A capture's file is the client's,
+//! opened with the client's rights; a full file or a slow reader costs only packets of the capture,
+//! which are counted. Functions swapped in during a capture are captured too.
 
 use crate::protocol::{LIMIT, REFUSED, RpcError};
 use picnic_core::hook::{Hook, HookPoint, Observer};
@@ -25,26 +24,26 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// Ended captures whose outcome can still be asked for.
+/// Ended captures whose outcome is kept.
 const REMEMBERED: usize = 16;
-/// Bytes of a packet that may be kept.
+/// Most bytes kept of a packet.
 const MOST_SNAP: u32 = 262_144;
 
 /// Parameters of `capture.start`.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Eq)]
 #[serde(deny_unknown_fields, default)]
 pub struct CaptureRequest {
-    /// Where: as in `[trace]`.
+    /// Stages to capture, as in `[trace]`.
     pub stages: Vec<TraceStage>,
     /// Bytes of each packet to keep, 1 to 262144.
     pub snap_bytes: u32,
-    /// Packets after which it ends by itself.
+    /// Number of packets after which it ends.
     pub packets: Option<u64>,
-    /// Bytes of the file after which it does, to the packet.
+    /// File size in bytes at which it ends, at a packet boundary.
     pub bytes: Option<u64>,
     /// Buffer memory per interface, in bytes.
     pub buffer_bytes: usize,
-    /// It ends with the connection.
+    /// Whether it ends with the connection.
     pub attached: bool,
 }
 
@@ -63,14 +62,13 @@ impl Default for CaptureRequest {
 }
 
 impl CaptureRequest {
-    /// Whether all is in range.
+    /// Checks the ranges.
     ///
-    /// # Errors
-    /// What was found and what is allowed.
+    /// # Errors The value found and the values allowed.
     pub fn check(&self) -> Result<(), String> {
         if self.stages.is_empty() {
             let all = TraceStage::ALL.map(TraceStage::name).join(", ");
-            return Err(format!("stages: found none, allowed: one or more of {all}"));
+            return Err(format!("stages: found an empty list, allowed: one or more of {all}"));
         }
         if !(1..=MOST_SNAP).contains(&self.snap_bytes) {
             let found = self.snap_bytes;
@@ -105,7 +103,7 @@ struct Active {
     number: u32,
     wanted: CaptureRequest,
     capture: Capture,
-    /// That of its file, which then waits for its reader no more.
+    /// Set to stop waiting for the file's reader.
     stop: Stop,
     /// The connection that it ends with.
     owner: Option<u64>,
@@ -115,7 +113,7 @@ struct Active {
 #[derive(Debug, Default)]
 struct State {
     places: Vec<CapturePoint>,
-    /// By the number that probes know them by.
+    /// By the number that probes use.
     active: [Option<Active>; MOST],
     ended: VecDeque<(u32, Value)>,
     last_number: u32,
@@ -130,7 +128,7 @@ impl Captures {
         self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// A probe for a place, with the captures of that stage that run already.
+    /// A probe for a place, with the running captures of that stage.
     fn probe(&self, stage: TraceStage, name: String) -> Probe {
         let (probe, handle) = Probe::new();
         let mut state = self.lock();
@@ -144,7 +142,7 @@ impl Captures {
         probe
     }
 
-    /// Begins a capture into `file`. `now` is the time since the card started, `owner` the
+    /// Starts a capture into `file`. `now` is the time since the card started, `owner` the
     /// connection.
     pub(super) fn start(
         &self,
@@ -154,8 +152,7 @@ impl Captures {
         owner: u64,
     ) -> Result<Value, RpcError> {
         let file = file.ok_or_else(|| {
-            let message =
-                "found no file, allowed: an open one, sent along with the call (SCM_RIGHTS)";
+            let message = "missing, expected an open file, sent with the call (SCM_RIGHTS)";
             RpcError::new(REFUSED, message)
         })?;
         let mut state = self.lock();
@@ -175,8 +172,9 @@ impl Captures {
             return Err(RpcError::new(REFUSED, message + hint));
         }
         let stop = Stop::default();
-        let sink = Stream::new(file, stop.clone())
-            .map_err(|message| RpcError::new(REFUSED, format!("the file sent along {message}")))?;
+        let sink = Stream::new(file, stop.clone()).map_err(|message| {
+            RpcError::new(REFUSED, format!("the file sent with the call {message}"))
+        })?;
         let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let options = CaptureOptions {
             snaplen: wanted.snap_bytes,
@@ -200,7 +198,7 @@ impl Captures {
         Ok(json!({ "capture": number, "interfaces": names }))
     }
 
-    /// Asks a capture to end; [`Captures::outcome`] has what became of it.
+    /// Requests the end of a capture; [`Captures::outcome`] has the result.
     pub(super) fn stop(&self, number: u32) -> Result<(), RpcError> {
         let mut state = self.lock();
         let mut active = state.active.iter_mut().flatten();
@@ -211,7 +209,7 @@ impl Captures {
         state.known(number)
     }
 
-    /// Whether there is or was such a capture.
+    /// Checks that the capture exists or existed.
     pub(super) fn known(&self, number: u32) -> Result<(), RpcError> {
         self.lock().known(number)
     }
@@ -228,12 +226,12 @@ impl Captures {
         self.lock().active.iter_mut().flatten().for_each(Active::stop);
     }
 
-    /// Whether any runs.
+    /// Whether a capture runs.
     pub(super) fn are_any(&self) -> bool {
         self.lock().active.iter().any(Option::is_some)
     }
 
-    /// Takes in the captures that have ended.
+    /// Collects captures that have ended.
     pub(super) fn tick(&self) {
         let mut state = self.lock();
         let state = &mut *state;
@@ -253,14 +251,14 @@ impl Captures {
         }
     }
 
-    /// What became of a capture; none while it runs.
+    /// The result of a capture; none while it runs.
     pub(super) fn outcome(&self, number: u32) -> Option<Value> {
         let state = self.lock();
         let found = state.ended.iter().find(|(ended, _)| *ended == number);
         found.map(|(_, outcome)| outcome.clone())
     }
 
-    /// Those that run.
+    /// The running captures.
     pub(super) fn list(&self) -> Value {
         let state = self.lock();
         let captures = state.active.iter().flatten().map(|active| {
@@ -358,7 +356,7 @@ mod tests {
         packets.into_iter().for_each(|packet| pool.free(packet));
     }
 
-    /// What became of a capture that is to end.
+    /// Waits for the result of a stopping capture.
     fn ended(captures: &Captures, number: u32) -> Value {
         let start = Instant::now();
         loop {
@@ -372,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn a_capture_is_of_its_stages_and_of_places_that_come_later_too() {
+    fn captures_cover_their_stages_and_later_places() {
         let captures = Captures::default();
         let wire = HookPoint::Wire { index: 0, name: "wire0" };
         let mut first = captures.observer(&wire).unwrap();
@@ -396,7 +394,7 @@ mod tests {
         );
         assert!(!captures.are_any() && captures.known(1).is_ok() && captures.known(2).is_err());
         assert!(!first.begin(), "bursts are looked at no more");
-        // One that is its connection's ends with that and no other.
+        // Only the capture of this connection ends with it.
         let attached = CaptureRequest { attached: true, ..CaptureRequest::default() };
         captures.start(attached, file(), Duration::ZERO, 9).unwrap();
         assert_eq!(captures.list()["captures"][0]["attached"], true);
@@ -416,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wanted_is_in_range() {
+    fn capture_parameters_are_checked() {
         let check = |change: fn(&mut CaptureRequest)| {
             let mut wanted = CaptureRequest::default();
             change(&mut wanted);
@@ -424,7 +422,7 @@ mod tests {
         };
         let found = |text: &str| Err(text.to_owned());
         assert_eq!(check(|_| {}), Ok(()));
-        assert_eq!(check(|wanted| wanted.stages.clear()), found("stages: found none"));
+        assert_eq!(check(|wanted| wanted.stages.clear()), found("stages: found an empty list"));
         assert_eq!(check(|wanted| wanted.snap_bytes = 0), found("snap_bytes: found 0"));
         assert_eq!(check(|wanted| wanted.snap_bytes = 1), Ok(()));
         assert_eq!(check(|wanted| wanted.snap_bytes = MOST_SNAP), Ok(()));
@@ -452,7 +450,7 @@ mod tests {
     }
 
     #[test]
-    fn a_capture_that_cannot_be_is_refused_with_the_reason() {
+    fn refused_captures_have_a_reason() {
         let folder = tempfile::tempdir().unwrap();
         let captures = Captures::default();
         let refused = |wanted: &CaptureRequest, file| {
@@ -497,7 +495,7 @@ mod tests {
             );
         }
         assert!(!captures.are_any());
-        // A place that is gone is none.
+        // A place that is gone cannot be captured.
         drop(probe);
         assert_eq!(
             refused(&wire, file(&folder)),
@@ -505,9 +503,9 @@ mod tests {
         );
     }
 
-    /// Those of functions that are swapped out, again and again.
+    /// Those of functions that are swapped out repeatedly.
     #[test]
-    fn places_that_are_gone_are_not_kept() {
+    fn removed_places_are_not_kept() {
         let captures = Captures::default();
         let place = || captures.observer(&HookPoint::Wire { index: 0, name: "wire0" }).unwrap();
         (0..3).for_each(|_| drop(place()));
@@ -516,7 +514,7 @@ mod tests {
     }
 
     #[test]
-    fn so_many_captures_that_have_ended_can_still_be_asked_for() {
+    fn results_of_the_last_captures_are_kept() {
         let folder = tempfile::tempdir().unwrap();
         let captures = Captures::default();
         let mut probe = captures.observer(&HookPoint::Wire { index: 0, name: "wire0" }).unwrap();
@@ -525,7 +523,7 @@ mod tests {
             show(&mut probe, Stage::Wire, 1);
             captures.stop(number).unwrap();
             ended(&captures, number);
-            // To stop what has ended is no error.
+            // Stopping an ended capture is not an error.
             captures.stop(number).unwrap();
         }
         assert_eq!(captures.known(1).unwrap_err().message, "capture: found 1, running: none");
@@ -534,16 +532,16 @@ mod tests {
     }
 
     #[test]
-    fn while_it_runs_a_capture_waits_for_its_reader_for_as_long_as_it_takes() {
+    fn running_captures_wait_for_their_reader() {
         let captures = Captures::default();
         let mut probe = captures.observer(&HookPoint::Wire { index: 0, name: "wire0" }).unwrap();
         let (mut theirs, mut ours) = UnixStream::pair().unwrap();
-        // There is no room in it until somebody reads.
+        // It is full until somebody reads.
         ours.set_nonblocking(true).unwrap();
         while ours.write(&[0; 4096]).is_ok() {}
         captures.start(CaptureRequest::default(), Some(ours.into()), Duration::ZERO, 9).unwrap();
         show(&mut probe, Stage::Wire, 3);
-        // Longer than a reader gets of a capture that is to end.
+        // Longer than the patience for the reader of a stopping capture.
         std::thread::sleep(PATIENCE + PATIENCE / 2);
         captures.tick();
         assert!(captures.are_any(), "{:?}", captures.outcome(1));

@@ -1,8 +1,8 @@
-//! One client of the control socket, served by a thread of its own.
+//! One client of the control socket, served by its own thread.
 //!
-//! A file descriptor that comes along (SCM_RIGHTS) is kept for the next call that wants one; of
+//! A file descriptor sent with a message (SCM_RIGHTS) is kept for the next call that needs one; of
 //! several, the last. Reads and writes have time limits, so a client that hangs or reads no answers
-//! holds up its own thread only.
+//! delays only its own thread.
 
 use crate::captures::Captures;
 use crate::methods::{CallResult, Methods};
@@ -25,14 +25,14 @@ use std::time::{Duration, Instant};
 
 /// Bytes read at a time.
 const READ: usize = 64 << 10;
-/// Descriptors looked at in one message; the kernel closes those beyond.
+/// Descriptors accepted per message; the kernel closes further ones.
 const FILES: usize = 4;
-/// Between two looks whether a capture has ended, or the card.
+/// Interval for checking whether a capture, or the card, has ended.
 pub(super) const LOOK: Duration = Duration::from_millis(20);
-/// Calls of one client that may wait for captures at a time.
+/// Most calls of one client that wait for captures.
 const MOST_WAITING: usize = 64;
 
-/// What the threads of all clients share.
+/// State shared by the threads of all clients.
 pub(super) struct Board {
     methods: Mutex<Methods>,
     pub(super) captures: Captures,
@@ -49,8 +49,8 @@ struct Places {
     is_reserve_taken: bool,
 }
 
-/// A client's place: one of `Limits::clients`, or the reserved one, for calls that look at the card
-/// and stop it.
+/// A client's place: one of `Limits::clients`, or the reserved one, for calls that read the card's
+/// state and stop it.
 pub(super) struct Place {
     board: Arc<Board>,
     is_reserve: bool,
@@ -65,14 +65,13 @@ impl Board {
     }
 
     pub(super) fn methods(&self) -> MutexGuard<'_, Methods> {
-        // A call that panics prints its own message; the card still runs.
+        // A panicking call prints its own message; the card continues.
         self.methods.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A place for one more client.
+    /// A place for another client.
     ///
-    /// # Errors
-    /// All are taken.
+    /// # Errors All are taken.
     pub(super) fn place(self: &Arc<Self>) -> Result<Place, RpcError> {
         let is_reserve = !self.take();
         let is_full = is_reserve && std::mem::replace(&mut self.places().is_reserve_taken, true);
@@ -104,7 +103,7 @@ impl Board {
 }
 
 impl Place {
-    /// Whether it is still the reserved one: a place that has become free is its client's.
+    /// Whether it is still the reserved one: its client gets the next free place.
     fn is_reserve(&mut self) -> bool {
         if self.is_reserve && self.board.take() {
             self.is_reserve = false;
@@ -124,7 +123,7 @@ impl Drop for Place {
     }
 }
 
-/// Why a client is served no more: it has gone, or is to be told that a limit is reached.
+/// The end of a client: it left, or gets an error because of a limit.
 type End = Option<RpcError>;
 
 /// A connection.
@@ -134,12 +133,12 @@ pub(super) struct Client {
     stream: Arc<OwnedFd>,
     place: Place,
     input: Vec<u8>,
-    /// Bytes of the input known to hold no line end.
+    /// Bytes of the input without a line end.
     scanned: usize,
     file: Option<OwnedFd>,
-    /// Calls that are answered when a capture has ended.
+    /// Calls to answer when their capture has ended.
     waiting: Vec<(Value, u32)>,
-    /// When it began a line, or was last served.
+    /// Start of the current line, or time of the last call.
     since: Instant,
     /// It will send nothing more.
     is_read: bool,
@@ -166,7 +165,7 @@ impl Client {
         &self.place.board
     }
 
-    /// Serves it until it has gone, a limit is reached or the card has ended.
+    /// Serves it until it leaves, a limit is reached or the card has ended.
     pub(super) fn run(mut self) {
         if let Err(Some(error)) = self.serve() {
             let _ = self.send(&answer(&Value::Null, &Err(error)));
@@ -208,7 +207,7 @@ impl Client {
         Ok(Some(self.input.drain(..=length).collect()))
     }
 
-    /// Takes in what arrives within its time.
+    /// Reads available input within its time limit.
     fn read(&mut self) -> Result<(), End> {
         let limits = self.board().limits;
         let (found, most) = match (self.input.is_empty(), self.waiting.is_empty()) {
@@ -222,7 +221,7 @@ impl Client {
         let wants = if self.is_read { PollFlags::empty() } else { PollFlags::IN };
         let happened = wait(&self.stream, wants, look);
         if self.is_read {
-            // Both its directions are shut: nobody will read an answer.
+            // Both directions are shut: nobody will read an answer.
             return if happened.is_empty() { Ok(()) } else { Err(None) };
         }
         if !happened.is_empty() {
@@ -247,7 +246,7 @@ impl Client {
         self.input.truncate(start + bytes);
         for message in control.drain() {
             if let RecvAncillaryMessage::ScmRights(files) = message {
-                // One that no call wanted makes way.
+                // An unused one is replaced.
                 self.file = files.last().or(self.file.take());
             }
         }
@@ -257,7 +256,7 @@ impl Client {
         match received {
             Ok(received) if received.bytes == 0 => {
                 self.is_read = true;
-                // A last line needs no end, unless the card has cut it off.
+                // A last line needs no end, unless the card has truncated it.
                 if !self.input.is_empty() && !self.board().is_ending() {
                     self.input.push(b'\n');
                 }
@@ -268,9 +267,9 @@ impl Client {
         }
     }
 
-    /// Sends an answer. A client that takes nothing for too long is served no more.
+    /// Sends an answer. A client that reads nothing for too long is disconnected.
     fn send(&self, value: &Value) -> Result<(), End> {
-        // A value made of maps, lists and text is always written.
+        // A value of maps, lists and text can always be written.
         let mut line = serde_json::to_vec(value).unwrap_or_default();
         line.push(b'\n');
         let (mut sent, mut since) = (0, Instant::now());
@@ -342,7 +341,7 @@ impl Client {
                     id.map(|id| answer(&id, &outcome))
                 });
                 let answers: Vec<_> = answers.collect();
-                // To notifications alone there is no answer, not even an empty list.
+                // A batch of notifications has no answer, not even an empty list.
                 if answers.is_empty() { Ok(()) } else { self.send(&Value::Array(answers)) }
             }
         }
@@ -366,7 +365,7 @@ impl Client {
     }
 }
 
-/// Waits this long at most. Nothing has happened, too, if a signal came.
+/// Waits at most this long. A signal counts as a timeout.
 fn wait(stream: &OwnedFd, wants: PollFlags, most: Duration) -> PollFlags {
     let timeout = Timespec {
         tv_sec: i64::try_from(most.as_secs()).unwrap_or(i64::MAX),

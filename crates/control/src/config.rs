@@ -1,4 +1,4 @@
-//! `[control]`: whether and where a running card can be spoken to.
+//! `[control]`: the control socket and the metrics address of a running card.
 //!
 //! ```toml
 //! [control]
@@ -6,7 +6,7 @@
 //! metrics = "127.0.0.1:9464"     # Prometheus; "off" unless given
 //! ```
 //!
-//! A card runs without this section too: it is for whoever serves it (`picnic run` does).
+//! Only programs that serve the card use this section, such as `picnic run`.
 
 use picnic_core::config::{SectionConfig, SectionEntry};
 use schemars::JsonSchema;
@@ -14,7 +14,7 @@ use serde::{Deserialize, Deserializer, de};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-/// What a card file can say of its control plane.
+/// The section of the control plane.
 pub const SECTIONS: &[SectionEntry] = &[SectionEntry::of::<ControlSection>()];
 
 /// `[control]`: the socket and the metrics of a running card.
@@ -33,22 +33,22 @@ impl SectionConfig for ControlSection {
         "Control socket and metrics of the running card: `picnic ctl`, `picnic top`.";
 }
 
-/// Where the control socket stands.
+/// Place of the control socket.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ControlSocket {
     /// In the runtime folder, by the card's name.
     #[default]
     Auto,
-    /// There is none.
+    /// No socket.
     Off,
     /// Here; relative to the card file.
     Path(PathBuf),
 }
 
-/// Where metrics are served.
+/// Address of the metrics.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum MetricsAddress {
-    /// Nowhere.
+    /// No metrics.
     #[default]
     Off,
     /// At this address and port.
@@ -60,7 +60,7 @@ impl ControlSocket {
         match text {
             "auto" => Some(ControlSocket::Auto),
             "off" => Some(ControlSocket::Off),
-            // A word without a slash is a slip of the pen rather than a file.
+            // A word without a slash is probably a typing error rather than a file.
             path if path.contains('/') && !path.contains('\0') => {
                 Some(ControlSocket::Path(path.into()))
             }
@@ -145,7 +145,7 @@ mod tests {
     use picnic_core::config::Sections;
 
     #[test]
-    fn control_is_by_socket_unless_told_otherwise() {
+    fn socket_is_the_default() {
         let parse = |text: &str| Sections::core().with(SECTIONS).parse(text, None);
         let read = |text: &str| parse(text).unwrap().section::<ControlSection>().keys;
         let control = |text: &str| read(&format!("[control]\n{text}"));

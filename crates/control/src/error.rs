@@ -1,28 +1,28 @@
-//! Why a card did not start, or did not end well.
+//! Reasons why a card did not start, or failed.
 
 use crate::socket::SocketError;
 use picnic_core::error::ConfigError;
 use picnic_engine::build::BuildError;
 use picnic_machine::error::MachineError;
 
-/// What went wrong with a card.
+/// An error of a card.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    /// The card file is wrong, or what it asks for cannot be had.
+    /// The card file is wrong, or the machine lacks something it needs.
     #[error(transparent)]
     Build(#[from] BuildError),
     /// A file or system call failed.
     #[error("{what}")]
     System {
-        /// What was tried.
+        /// The attempted operation.
         what: String,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// The card cannot be given its control socket.
+    /// The control socket cannot be opened.
     #[error(transparent)]
     Control(#[from] SocketError),
-    /// The machine does not give, or does not let be changed, what the card needs.
+    /// The machine lacks or refuses something that the card needs.
     #[error(transparent)]
     Machine(MachineError),
     /// A thread of the card panicked. A bug: the data path must not.
@@ -46,7 +46,7 @@ impl From<MachineError> for RunError {
 }
 
 impl RunError {
-    /// What is wrong with the card file, if that is the error.
+    /// The error in the card file, if it is one.
     pub fn config(&self) -> Option<&ConfigError> {
         match self {
             RunError::Build(BuildError::Config(error))
@@ -57,8 +57,7 @@ impl RunError {
 
     /// Both values.
     ///
-    /// # Errors
-    /// What is wrong with the card file by both; else the first error.
+    /// # Errors The errors of both in the card file, if both have some; otherwise the first error.
     pub fn both<A, B>(a: Result<A, RunError>, b: Result<B, RunError>) -> Result<(A, B), RunError> {
         match (a, b) {
             (Ok(a), Ok(b)) => Ok((a, b)),
@@ -71,7 +70,7 @@ impl RunError {
         }
     }
 
-    /// A file or system call failed: `what` was tried.
+    /// A failed file operation or system call `what`.
     pub fn system(what: impl Into<String>, source: impl Into<std::io::Error>) -> Self {
         RunError::System { what: what.into(), source: source.into() }
     }

@@ -1,4 +1,4 @@
-//! What runs a card: one trait for all engines and worlds, and one for a card at work.
+//! Executors: a trait for all engines and worlds, and one for a running card.
 //!
 //! ```
 //! use picnic_control::launch::Launch;
@@ -14,7 +14,7 @@
 //! ```
 //!
 //! An executor is named by `card.engine`; a world is a set of registries. Adding one is a crate
-//! with an [`Executor`], and one line in the list of those who offer it: CONTRIBUTING.md.
+//! with an [`Executor`], and one line in the lists that offer it: CONTRIBUTING.md.
 
 use crate::error::RunError;
 use crate::launch::{Checked, Launch};
@@ -29,73 +29,70 @@ use serde_json::Value;
 use std::io::Write;
 use std::time::Duration;
 
-/// What an executor will do with a card.
+/// An executor's plan for a card.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EnginePlan {
-    /// For people: a word or two, and what there is to say of it.
+    /// As text: a label of one or two words, and a description.
     pub lines: Vec<(&'static str, String)>,
     /// The same for programs.
     pub json: Value,
-    /// Whether that is all: rings, buffers and what else the poll engine has take no part.
+    /// Whether this is the complete plan: rings, buffers and other parts of the poll engine are not
+    /// used.
     pub is_whole: bool,
 }
 
-/// What can run cards.
+/// Runs cards.
 pub trait Executor: Send + Sync {
-    /// What `card.engine` calls it.
+    /// Its name in `card.engine`.
     fn name(&self) -> &'static str;
 
     /// One line of help.
     fn help(&self) -> &'static str;
 
-    /// Which cores the card would get. Nothing is started or changed.
+    /// The cores for the card. Nothing is started or changed.
     ///
-    /// # Errors
-    /// What this executor cannot do for the card file. What its parts say is not asked here.
+    /// # Errors Settings of the card file that this executor does not support. Errors of components
+    /// are not checked here.
     fn place(&self, launch: &Launch<'_>) -> Result<Placement, RunError>;
 
     /// Checks the card file against this machine; nothing is started or changed.
     ///
-    /// # Errors
-    /// What is wrong with it, or what the machine cannot give.
+    /// # Errors The card file is wrong, or the machine lacks something it needs.
     fn check(&self, launch: &Launch<'_>) -> Result<Checked, RunError> {
         launch.check_parts(self.place(launch))
     }
 
-    /// What it will do with the card, if there is more to say than the card file does. Nothing is
-    /// looked at but what says so without privileges.
+    /// Its plan for the card, if there is more than the card file says. Needs no privileges.
     ///
-    /// # Errors
-    /// What it cannot do for the card file.
+    /// # Errors Settings of the card file that it does not support.
     fn describe(&self, _launch: &Launch<'_>) -> Result<Option<EnginePlan>, RunError> {
         Ok(None)
     }
 
-    /// Whether its cards can be watched and changed from outside while they run. Where time is
-    /// virtual they cannot: what comes from outside would come at another moment in each run.
+    /// Whether its running cards can be observed and changed from outside. In virtual time they
+    /// cannot: outside events would come at another moment in each run.
     fn is_served(&self) -> bool {
         true
     }
 
     /// Whether it starts programs at the end of its cards, so that the thread that ends them must
-    /// keep what they need; its other threads need not: see [`Launch::confined`].
+    /// keep the necessary privileges; its other threads need not: see [`Launch::confined`].
     fn ends_by_programs(&self) -> bool {
         false
     }
 
-    /// Whether it knows all that happens on its cards: see [`Running::tell_events`].
+    /// Whether it knows all events of its cards: see [`Running::tell_events`].
     fn tells_events(&self) -> bool {
         false
     }
 
-    /// Starts the card, and nothing beside it.
+    /// Starts only the card.
     ///
-    /// # Errors
-    /// The card file is wrong, or the machine cannot give what it asks for. Nothing runs then.
+    /// # Errors The card file is wrong, or the machine lacks something it needs. Then nothing runs.
     fn start(&self, launch: Launch<'_>) -> Result<Box<dyn Running>, RunError>;
 }
 
-/// A card at work.
+/// A running card.
 pub trait Running {
     /// Reads its figures, from any thread.
     fn monitor(&self) -> &Monitor;
@@ -103,37 +100,34 @@ pub trait Running {
     /// Its filters, to be changed from any thread.
     fn filters(&self) -> &Filters;
 
-    /// For changes while it runs; none if they are somebody else's already, as they come from
-    /// one place only, or if it cannot be changed.
+    /// For changes while it runs; none if already taken, since commands have a single sender, or if
+    /// it cannot be changed.
     fn control(&mut self) -> Option<Access>;
 
-    /// Whether the wires have nothing more to hand over, and the card's own core has handled all of
-    /// it. What hosts still have is handled before [`Running::stop`] returns, unless it is told not to
-    /// wait.
+    /// Whether the wires have finished, and the card's own core has handled all packets.
+    /// [`Running::stop`] handles those still at hosts before it returns, unless told not to wait.
     fn is_finished(&self) -> bool;
 
-    /// Whether the wires have nothing more to hand over and all their packets are handled, whatever
-    /// tasks still do.
+    /// Whether the wires have finished and all their packets are handled, even if tasks still run.
     fn wires_are_finished(&self) -> bool {
         self.is_finished()
     }
 
-    /// How far the tasks of its card file have run.
+    /// Progress of the tasks in its card file.
     fn tasks(&self) -> Vec<TaskProgress> {
         Vec::new()
     }
 
-    /// Whether it still works. If it does not, [`Running::stop`] says why.
+    /// Whether it still works. If not, [`Running::stop`] returns the reason.
     fn is_alive(&self) -> bool {
         true
     }
 
-    /// Has everything that happens from now on written to `sink`, a line for each event, if its
-    /// executor [`tells_events`](Executor::tells_events). An error while writing is noted in the
-    /// report.
+    /// Writes every event from now on to `sink`, a line each, if its executor
+    /// [`tells_events`](Executor::tells_events). A write error is noted in the report.
     fn tell_events(&mut self, _sink: Box<dyn Write + Send>) {}
 
-    /// What its watchdog has to say since the last look.
+    /// Messages of its watchdog since the last call.
     fn said(&self) -> Vec<String> {
         Vec::new()
     }
@@ -143,11 +137,10 @@ pub trait Running {
         std::thread::sleep(time);
     }
 
-    /// Stops it, all rings flushed, and says what the run came to. A part that does not return is left
-    /// where it is, and the report says so: [`Report::failed`].
+    /// Stops it with all rings flushed, and returns the result. A part that does not return is
+    /// abandoned, and the report says so: [`Report::failed`].
     ///
-    /// # Errors
-    /// A part of it panicked.
+    /// # Errors A part of it panicked.
     fn stop(self: Box<Self>) -> Result<Report, RunError>;
 }
 
@@ -157,7 +150,7 @@ impl dyn Running + '_ {
         &self.monitor().view
     }
 
-    /// Where it runs.
+    /// Its cores.
     pub fn placement(&self) -> &Placement {
         &self.monitor().placement
     }
@@ -173,7 +166,7 @@ mod tests {
     use super::*;
     use std::time::Instant;
 
-    /// An executor, and its card, that say no more than they must.
+    /// An executor and its card with all defaults.
     struct Bare;
 
     impl Executor for Bare {
@@ -217,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_executor_does_not_say_is_so_of_most() {
+    fn executor_defaults_fit_most() {
         assert!(Bare.is_served() && Bare.is_alive());
         assert!(!Bare.ends_by_programs() && !Bare.tells_events() && Bare.said().is_empty());
         assert!(!Bare.wires_are_finished() && Bare.tasks().is_empty());

@@ -1,4 +1,4 @@
-//! Figures: each is declared once, and differences, metrics, tables and docs derive from that.
+//! Figures: each is declared once; differences, metrics, tables and docs derive from that.
 //!
 //! A group of figures is a struct that `figures!` makes: each field has its help, its kind, its
 //! type, where it is read, and how it is shown. [`crate::report`] declares all of them.
@@ -16,10 +16,10 @@
 
 use serde_json::Value;
 
-/// How a figure behaves over time.
+/// Behaviour of a figure over time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// A name, a number or a state: no measurement.
+    /// A name, a number or a state: not a measurement.
     Label,
     /// A count that only grows.
     Counter,
@@ -29,9 +29,9 @@ pub enum Kind {
     Gauge,
     /// A share of the time, from 0 to 1.
     Share,
-    /// A quotient of two counters.
+    /// The ratio of two counters.
     Quotient,
-    /// The highest value so far; unknown for a window in which it did not rise.
+    /// The highest value so far; unknown for a window without a new maximum.
     Peak,
     /// A percentile or mean of recorded latencies.
     Latency,
@@ -52,16 +52,16 @@ impl Kind {
         }
     }
 
-    /// Whether it is the sum of what happened, so that it has a rate.
+    /// Whether it is a sum of events, so that it has a rate.
     pub const fn grows(self) -> bool {
         matches!(self, Kind::Counter | Kind::Loss)
     }
 }
 
-/// What a figure is a number of.
+/// Unit of a figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
-    /// No unit, or none that is shown.
+    /// No unit, or none shown.
     One,
     /// Packets.
     Packets,
@@ -71,7 +71,7 @@ pub enum Unit {
     Nanoseconds,
     /// Interrupts.
     Interrupts,
-    /// Looks at a ring.
+    /// Polls of a ring.
     Polls,
     /// Descriptors in a ring.
     Descriptors,
@@ -102,24 +102,24 @@ pub struct Figure {
     pub key: &'static str,
     /// How it behaves over time.
     pub kind: Kind,
-    /// What it counts.
+    /// Its unit.
     pub unit: Unit,
-    /// What it means, in a sentence.
+    /// Its meaning, in a sentence.
     pub help: &'static str,
     /// Its family of metrics, without unit and `_total`; empty without one.
     pub metric: &'static str,
-    /// The label that tells it from others of its family.
+    /// The label that distinguishes it in its family.
     pub tag: Option<(&'static str, &'static str)>,
-    /// The help of a family of several figures, at the first of them.
+    /// The help of a family with several figures, at the first of them.
     pub family: &'static str,
     /// Its key in `picnic top --json`, there a rate if it [`grows`](Kind::grows); empty if it is
     /// left out.
     pub live: &'static str,
     /// The heading of its column.
     pub heading: &'static str,
-    /// The key of the gauge that this one is a part of.
+    /// The key of the gauge that contains this one.
     pub of: &'static str,
-    /// Weight of its column among totals: those with less make room first, 0 has no column.
+    /// Weight of its column among totals: low weights are hidden first, 0 has no column.
     pub totals: u8,
     /// Weight of its rate's column among totals.
     pub pace: u8,
@@ -128,7 +128,7 @@ pub struct Figure {
 }
 
 impl Figure {
-    /// Shown nowhere but in JSON and docs.
+    /// Shown only in JSON and docs.
     pub const PLAIN: Figure = Figure {
         key: "",
         kind: Kind::Label,
@@ -147,7 +147,7 @@ impl Figure {
 }
 
 impl Figure {
-    /// The name of its series in metrics; times are in seconds there.
+    /// The name of its series in metrics, where times are in seconds.
     pub fn series(&self) -> Option<String> {
         let unit = match (self.kind, self.unit) {
             (Kind::Share, _) | (_, Unit::Nanoseconds) => "seconds",
@@ -164,13 +164,13 @@ impl Figure {
 pub struct Shown {
     /// Its declaration.
     pub figure: Figure,
-    /// Its keys from the group on, with dots between.
+    /// Its keys from the group on, joined with dots.
     pub path: String,
     /// Its value, as in JSON.
     pub value: Value,
 }
 
-/// Two moments, in seconds since the start: the end and the start of a window.
+/// Start and end of a window, in seconds since the card's start.
 #[derive(Clone, Copy, Debug)]
 pub struct Span {
     /// The end.
@@ -185,7 +185,7 @@ impl Span {
         (self.now_s - self.before_s).max(1e-9)
     }
 
-    /// The share of the window, from those of the time until its end and until its start.
+    /// The share in the window, from the shares until its end and until its start.
     fn share(&self, now: f64, before: f64) -> f64 {
         ((now * self.now_s - before * self.before_s) / self.seconds()).clamp(0.0, 1.0)
     }
@@ -210,15 +210,16 @@ impl Share for Option<f64> {
 
 /// A group of figures.
 pub trait Figures {
-    /// The figures of a window, from those of its end and of its start.
+    /// The figures of a window, from those at its end and at its start.
     #[must_use]
     fn since(&self, before: &Self, span: &Span) -> Self;
 
-    /// All figures in their order, those of groups within it in place of them.
+    /// All figures in order, with nested groups expanded.
     fn figures(&self) -> Vec<Shown>;
 }
 
-/// A group that a card may lack. One that appeared within a window has all its counts there.
+/// A group that a card may lack. If it appears within a window, all its counts belong to the
+/// window.
 impl<F: Figures + Clone + Default> Figures for Option<F> {
     fn since(&self, before: &Self, span: &Span) -> Self {
         match (self, before) {
@@ -230,7 +231,7 @@ impl<F: Figures + Clone + Default> Figures for Option<F> {
     fn figures(&self) -> Vec<Shown> {
         match self {
             Some(group) => group.figures(),
-            // Declared all the same.
+            // Declared in any case.
             None => {
                 let mut shown = F::default().figures();
                 shown.iter_mut().for_each(|shown| shown.value = Value::Null);
@@ -245,7 +246,7 @@ pub(crate) fn quotient(count: u64, per: u64) -> Option<f64> {
     (per != 0).then(|| count as f64 / per as f64)
 }
 
-/// A figure that follows from others of its group.
+/// A figure derived from others of its group.
 pub(crate) fn of<G, F>(group: &G, read: fn(&G) -> F) -> F {
     read(group)
 }
@@ -253,8 +254,8 @@ pub(crate) fn of<G, F>(group: &G, read: fn(&G) -> F) -> F {
 /// Declares groups of figures: see [`Figures`].
 ///
 /// `KIND field: type = EXPRESSION => { ATTRIBUTES };` where the expression reads the figure from
-/// what the group is read from. That of a `Quotient` is a closure over the group. `Part` is a
-/// group within the group. Attributes are fields of [`Figure`].
+/// the group's source. For a `Quotient` it is a closure over the group. `Part` is a nested group.
+/// Attributes are fields of [`Figure`].
 macro_rules! figures {
     ($(
         $(#[doc = $about:literal])+

@@ -1,7 +1,7 @@
-//! The folders that sockets of running cards stand in, and their files' names.
+//! The folders of running cards' sockets, and the sockets' file names.
 //!
-//! Guarantees: a card's name of any bytes makes a file's name without surprises, and can be read
-//! back. The folder of a user is that user's alone.
+//! Guarantees: any card name becomes a harmless file name that can be read back. A user's folder
+//! belongs to that user alone.
 
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
@@ -12,37 +12,37 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// How a socket's file ends.
+/// Suffix of a socket's file name.
 const SUFFIX: &str = ".sock";
 
-/// Where root's sockets stand.
+/// The folder of root's sockets.
 const SYSTEM: &str = "/run/picnic";
 
-/// Where sockets of cards stand.
+/// Folders for sockets of cards.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Places {
-    /// Where this process puts those of its own.
+    /// The folder for sockets of this process.
     pub(super) own: PathBuf,
     /// The mode of that folder.
     pub(super) mode: u32,
-    /// All where there may be any.
+    /// All folders that may have sockets.
     pub(super) all: Vec<PathBuf>,
 }
 
 impl Places {
-    /// Those of this process.
+    /// The folders of this process.
     pub(super) fn of_this_process() -> Self {
         Places::of(|name| std::env::var_os(name), rustix::process::geteuid())
     }
 
-    /// Those of a user with these variables.
+    /// The folders of a user with these environment variables.
     fn of(variable: impl Fn(&str) -> Option<OsString>, user: Uid) -> Self {
         let stated = variable("PICNIC_RUNTIME_DIR").filter(|path| !path.is_empty());
         if let Some(own) = stated.map(PathBuf::from) {
             return Places { all: vec![own.clone()], own, mode: 0o700 };
         }
         if user.is_root() {
-            // Others may see which cards there are, and be told that they may not use them.
+            // Others may list the cards, and learn that they may not use them.
             return Places { own: SYSTEM.into(), mode: 0o755, all: vec![SYSTEM.into()] };
         }
         let runtime = variable("XDG_RUNTIME_DIR").map(PathBuf::from);
@@ -63,7 +63,7 @@ pub fn folders() -> Vec<PathBuf> {
     Places::of_this_process().all
 }
 
-/// A card's name as that of a file: letters, digits, `.`, `_` and `-` stand for themselves.
+/// A card's name as a file name: letters, digits, `.`, `_` and `-` stay as they are.
 pub(super) fn file_name(card: &str) -> String {
     let mut text = String::new();
     for (index, &byte) in card.as_bytes().iter().enumerate() {
@@ -76,7 +76,7 @@ pub(super) fn file_name(card: &str) -> String {
     text + SUFFIX
 }
 
-/// The card's name that a file's name stands for.
+/// The card's name in a file name.
 pub(super) fn card_name(file: &str) -> Option<String> {
     let text = file.strip_suffix(SUFFIX)?;
     let (mut bytes, mut rest) = (Vec::new(), text.as_bytes());
@@ -93,8 +93,8 @@ pub(super) fn card_name(file: &str) -> Option<String> {
     String::from_utf8(bytes).ok()
 }
 
-/// Makes the runtime folder, or makes sure that the one that is there is nobody else's, and locks
-/// it. A card that ends takes the empty folder with it: then it is made anew.
+/// Makes the runtime folder, or checks that the existing one belongs to this user alone, and locks
+/// it. An ending card removes the empty folder: then it is made again.
 pub(super) fn make_and_lock(folder: &Path, mode: u32, give_up: Instant) -> Result<File, String> {
     let shown = folder.display();
     loop {
@@ -107,7 +107,7 @@ pub(super) fn make_and_lock(folder: &Path, mode: u32, give_up: Instant) -> Resul
     }
 }
 
-/// Makes sure that a folder is this user's and nobody else's.
+/// Checks that a folder belongs to this user alone.
 pub(super) fn own(folder: &Path) -> Result<(), String> {
     let shown = folder.display();
     let metadata = std::fs::symlink_metadata(folder)
@@ -124,8 +124,8 @@ pub(super) fn own(folder: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// Locks the folder that is there when it gets the lock: the one that it has waited for may have
-/// been removed, and another made.
+/// Locks the folder that exists when the lock is acquired: while waiting, the folder may have been
+/// replaced.
 pub(super) fn lock(folder: &Path, give_up: Instant) -> Result<File, String> {
     let shown = folder.display();
     let open = || File::open(folder).map_err(|error| format!("folder {shown}: {error}"));
@@ -142,7 +142,7 @@ pub(super) fn lock(folder: &Path, give_up: Instant) -> Result<File, String> {
     }
 }
 
-/// Whether a path still leads to what was opened there.
+/// Whether a path still leads to the opened file.
 fn is_at(file: &File, path: &Path) -> bool {
     let identity = |found: std::fs::Metadata| (found.dev(), found.ino());
     let found = std::fs::metadata(path).map(identity);
@@ -153,14 +153,14 @@ fn is_at(file: &File, path: &Path) -> bool {
 mod tests {
     use super::*;
 
-    /// A card of this process is where clients of this user look first.
+    /// A card of this process is in the first folder that clients of this user search.
     #[test]
-    fn clients_look_where_cards_are() {
+    fn clients_search_the_cards_folder() {
         assert_eq!(folders().first(), Some(&Places::of_this_process().own));
     }
 
     #[test]
-    fn sockets_stand_where_the_environment_says_or_in_the_users_own_folder() {
+    fn socket_folder_follows_the_environment() {
         let of = |picnic: Option<&str>, xdg: Option<&str>, user| {
             let variable = |name: &str| match name {
                 "PICNIC_RUNTIME_DIR" => picnic.map(OsString::from),
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_is_the_users_alone() {
+    fn runtime_folders_belong_to_one_user() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a/b");
         let make = || make_and_lock(&path, 0o700, Instant::now()).map(drop);
@@ -208,9 +208,9 @@ mod tests {
         assert!(own(&folder.path().join("c")).unwrap_err().contains("cannot be inspected"));
     }
 
-    /// The folder that is waited for goes with the card that has its lock, and another may be made.
+    /// The folder may be removed with the card that holds its lock, and another may be made.
     #[test]
-    fn what_is_locked_is_the_folder_that_is_there() {
+    fn locks_hold_the_current_folder() {
         let place = tempfile::tempdir().unwrap();
         let folder = place.path().join("cards");
         let give_up = || Instant::now() + Duration::from_secs(60);
@@ -238,14 +238,14 @@ mod tests {
         }
         std::fs::remove_dir(&folder).unwrap();
         assert!(lock(&folder, give_up()).unwrap_err().contains("No such file"));
-        // Where none can be made it is not tried for ever.
+        // If none can be made, it gives up after a while.
         std::fs::write(&folder, "").unwrap();
         let error = make_and_lock(&folder, 0o700, give_up()).unwrap_err();
         assert!(error.contains("cannot be created"), "{error}");
     }
 
     #[test]
-    fn names_of_files_are_harmless_and_can_be_read_back() {
+    fn file_names_are_harmless_and_read_back() {
         for name in ["picnic0", "../../etc/x", "a b/c", ".", "..", "", "é", "%41", "a.b"] {
             let file = file_name(name);
             assert!(!file.contains('/') && !file[..file.len() - 5].starts_with('.'), "{file}");

@@ -1,7 +1,7 @@
-//! The metrics over HTTP/1.1: one request, one answer, and the connection is closed.
+//! The metrics over HTTP/1.1: one request, one answer, then the connection is closed.
 //!
-//! `GET /metrics` and `HEAD /metrics`, and nothing else. Guarantees: no client is waited
-//! for; there are few at a time, with little time and little to say.
+//! Only `GET /metrics` and `HEAD /metrics`. Guarantees: no client blocks the thread; clients are
+//! limited in number, time and request size.
 //!
 //! Source: RFC 9110, RFC 9112.
 
@@ -11,16 +11,16 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
-/// Connections at a time; more wait for their turn in the kernel.
+/// Most connections; further ones wait in the kernel.
 const CLIENTS: usize = 8;
-/// Time for request and answer together.
+/// Time limit for request and answer together.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Bytes of the longest request.
 const LONGEST_REQUEST: usize = 8 << 10;
 /// Header fields of a request.
 const FIELDS: usize = 64;
 
-/// Where metrics are served.
+/// Serves metrics.
 #[derive(Debug)]
 pub(super) struct Http {
     listener: TcpListener,
@@ -31,7 +31,7 @@ pub(super) struct Http {
 struct Client {
     stream: TcpStream,
     input: Vec<u8>,
-    /// The answer, and how much of it has been sent.
+    /// The answer, and the number of bytes sent.
     output: Vec<u8>,
     sent: usize,
     since: Instant,
@@ -51,7 +51,7 @@ impl Http {
         self.listener.local_addr().ok()
     }
 
-    /// What to wait for: descriptors, and whether for room to write.
+    /// Descriptors to wait for, and whether for writing.
     pub(super) fn sources(&self) -> impl Iterator<Item = (BorrowedFd<'_>, bool)> {
         let is_open = self.clients.len() < CLIENTS;
         let listener = is_open.then(|| (self.listener.as_fd(), false));
@@ -60,7 +60,7 @@ impl Http {
         listener.into_iter().chain(clients)
     }
 
-    /// Takes in what has come and sends what goes; `metrics` makes the text.
+    /// Reads requests and writes answers; `metrics` makes the text.
     pub(super) fn turn(&mut self, now: Instant, mut metrics: impl FnMut() -> String) {
         while self.clients.len() < CLIENTS
             && let Ok((stream, _)) = self.listener.accept()
@@ -103,7 +103,7 @@ impl Client {
             }
         }
         if !self.output.is_empty() {
-            // Said to the other side first, so that what it still sends resets nothing.
+            // The sending side is shut first, so that later input causes no reset.
             let _ = self.stream.shutdown(std::net::Shutdown::Write);
             self.is_over = true;
         }
@@ -114,7 +114,7 @@ fn is_temporary(kind: ErrorKind) -> bool {
     matches!(kind, ErrorKind::WouldBlock | ErrorKind::Interrupted)
 }
 
-/// The answer to a request; none while it is not whole.
+/// The answer to a request; none while it is incomplete.
 pub(super) fn answer(request: &[u8], mut metrics: impl FnMut() -> String) -> Option<Vec<u8>> {
     let mut fields = [httparse::EMPTY_HEADER; FIELDS];
     let mut parsed = httparse::Request::new(&mut fields);
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_get_the_status_that_they_deserve() {
+    fn requests_get_the_right_status() {
         for (request, wanted) in [
             ("GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n", "HTTP/1.1 200 OK"),
             ("GET /metrics?a=b HTTP/1.1\r\nhost: x\r\n\r\n", "HTTP/1.1 200 OK"),
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_has_so_many_bytes_and_no_more() {
+    fn request_size_is_limited() {
         let start = "GET / HTTP/1.1\r\nHost: ";
         let of = |bytes: usize| format!("{start}{}", "x".repeat(bytes - start.len()));
         assert_eq!(status(&of(LONGEST_REQUEST)), None);
@@ -212,7 +212,7 @@ mod tests {
         assert_eq!(longer, "HTTP/1.1 431 Request Header Fields Too Large");
     }
 
-    /// Turns until the other side has an answer, whole.
+    /// Runs until the other side has the complete answer.
     fn answered(http: &mut Http, mut stream: &TcpStream) -> String {
         stream.set_nonblocking(true).unwrap();
         let (now, mut text) = (Instant::now(), Vec::new());
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_may_come_in_parts_of_any_size() {
+    fn requests_may_arrive_in_parts() {
         let mut http = Http::bind(([127, 0, 0, 1], 0).into()).unwrap();
         let mut stream = TcpStream::connect(http.address().unwrap()).unwrap();
         let (first, rest) = b"GET /metrics HTTP/1.0\r\n\r\n".split_at(1);
@@ -243,17 +243,17 @@ mod tests {
     }
 
     #[test]
-    fn clients_are_served_side_by_side_and_none_is_waited_for() {
+    fn http_clients_do_not_block_each_other() {
         let mut http = Http::bind(([127, 0, 0, 1], 0).into()).unwrap();
         let (address, now) = (http.address().unwrap(), Instant::now());
-        // With nobody there it comes back.
+        // With nobody there it returns.
         http.turn(now, String::new);
         assert_eq!(http.sources().map(|(_, writes)| writes).collect::<Vec<_>>(), [false]);
         let silent: Vec<_> =
             (0..CLIENTS - 1).map(|_| TcpStream::connect(address).unwrap()).collect();
         let mut asks = TcpStream::connect(address).unwrap();
         asks.write_all(b"GET /metrics HTTP/1.1\r\nHo").unwrap();
-        // All places are taken: nobody is listened to but those who have one.
+        // All places are taken: further clients wait.
         while http.clients.len() < CLIENTS {
             http.turn(now, String::new);
         }
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_goes_out_in_parts_and_ends_with_its_reader() {
+    fn answers_are_sent_in_parts_until_the_reader_leaves() {
         let mut http = Http::bind(([127, 0, 0, 1], 0).into()).unwrap();
         // More than a socket holds.
         let figures = "x".repeat(32 << 20);
@@ -292,7 +292,7 @@ mod tests {
         assert!(answered(&mut http, &reads).ends_with(&figures));
         assert!(http.clients.is_empty());
         drop(ask(&mut http));
-        // Its time does not run.
+        // Its time does not pass.
         let now = Instant::now();
         wait_until("who went is forgotten", || {
             http.turn(now, String::new);
@@ -300,13 +300,13 @@ mod tests {
         });
     }
 
-    /// A client that resets its connection is no client that is about to say more.
+    /// A client that resets its connection will send nothing more.
     #[test]
-    fn who_resets_the_connection_is_forgotten_at_once() {
+    fn reset_connections_are_closed_at_once() {
         let mut http = Http::bind(([127, 0, 0, 1], 0).into()).unwrap();
         let stream = TcpStream::connect(http.address().unwrap()).unwrap();
         rustix::net::sockopt::set_socket_linger(&stream, Some(Duration::ZERO)).unwrap();
-        // Its time does not run.
+        // Its time does not pass.
         let now = Instant::now();
         while http.clients.is_empty() {
             http.turn(now, String::new);
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_has_its_time_for_request_and_answer() {
+    fn http_clients_have_a_time_limit() {
         let mut http = Http::bind(([127, 0, 0, 1], 0).into()).unwrap();
         let _silent = TcpStream::connect(http.address().unwrap()).unwrap();
         let now = Instant::now();

@@ -1,4 +1,4 @@
-//! The `[trace]` section at work: the tracer at the stages of a card.
+//! The `[trace]` section: the tracer at the stages of a card.
 //!
 //! ```no_run
 //! # use picnic_core::config::Sections;
@@ -12,8 +12,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Guarantees: a card without `[trace]` gets no observer at all. Timestamps are wall-clock
-//! time as of the start, then the card's own clock: they never step back.
+//! Guarantees: a card without `[trace]` gets no observer at all. Timestamps are the
+//! wall-clock time of the start plus the card's own clock: they never step back.
 
 use picnic_core::config::CardFile;
 use picnic_core::error::ConfigError;
@@ -26,21 +26,21 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// A card's tracer; none if its file has no `[trace]`. Clones are the same tracer: one is
-/// a hook of the card, the other ends it.
+/// A card's tracer; none if its file has no `[trace]`. Clones are the same tracer: one is a hook of
+/// the card, the other ends it.
 #[derive(Clone, Debug)]
 pub struct Tracing {
     tracer: Arc<Mutex<Option<Tracer>>>,
 }
 
-/// What became of a trace.
+/// The result of a trace.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TraceReport {
     /// The pcapng file.
     pub path: String,
     /// Packets in the file.
     pub packets_written: u64,
-    /// Packets that came by and are not in the file.
+    /// Packets that passed and are not in the file.
     pub packets_lost: u64,
     /// By interface.
     pub interfaces: Vec<InterfaceReport>,
@@ -48,23 +48,22 @@ pub struct TraceReport {
     pub error: Option<String>,
 }
 
-/// What became of one interface's packets.
+/// The trace's result for one interface.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct InterfaceReport {
     /// Its name in the pcapng file.
     pub name: String,
-    /// Packets that came by.
+    /// Packets that passed.
     pub seen: u64,
-    /// Those in the file.
+    /// Packets in the file.
     pub written: u64,
-    /// Those not in the file.
+    /// Packets not in the file.
     pub lost: u64,
 }
 
-/// Checks that the trace, if there is one, has a file of its own; makes nothing.
+/// Checks that the trace, if there is one, has a file to itself; makes nothing.
 ///
-/// # Errors
-/// Another key of the card names the file.
+/// # Errors Another key of the card names the file.
 pub fn check(file: &CardFile) -> Result<(), ConfigError> {
     for config in file.given::<TraceConfig>() {
         let path = config.path.as_deref().unwrap_or(Path::new(""));
@@ -75,11 +74,10 @@ pub fn check(file: &CardFile) -> Result<(), ConfigError> {
 }
 
 impl Tracing {
-    /// Starts the trace that the card file asks for; its file is made anew. `stop` is asked when
-    /// the card is to stop.
+    /// Starts the trace of the card file; its file is created. `stop` tells when the card shall
+    /// stop.
     ///
-    /// # Errors
-    /// What is wrong with a key of `[trace]`; that the file cannot be created is such a thing.
+    /// # Errors A key of `[trace]` is wrong; this includes a file that cannot be created.
     pub fn of(file: &CardFile, stop: &Stop) -> Result<Self, ConfigError> {
         check(file)?;
         let given = file.given::<TraceConfig>().into_iter().next();
@@ -100,7 +98,7 @@ impl Tracing {
         self.tracer.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// Writes what is left, closes the file, and says what became of it.
+    /// Writes the remaining packets, closes the file, and returns the result.
     pub fn finish(self) -> Option<TraceReport> {
         let tracer = self.lock().take()?;
         let path = tracer.name().to_owned();

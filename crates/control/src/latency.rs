@@ -1,7 +1,6 @@
-//! Latencies by queue: percentiles, what has come since, and HdrHistogram's text.
+//! Latencies by queue: percentiles, differences, and HdrHistogram's text.
 //!
-//! Guarantee: what goes through JSON and back has the same percentiles, to the two digits that
-//! are recorded.
+//! Guarantee: latencies that pass through JSON keep their percentiles, to the two recorded digits.
 
 use crate::report::LatencyReport;
 use hdrhistogram::Histogram;
@@ -19,17 +18,17 @@ pub struct QueueLatency {
     pub histogram: Histogram<u64>,
 }
 
-/// The same as JSON.
+/// The same in JSON.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Recorded {
     /// The queue.
     pub queue: u16,
-    /// Nanoseconds, and how many packets took so long; shortest first.
+    /// Pairs of nanoseconds and number of packets; shortest first.
     pub counts: Vec<(u64, u64)>,
 }
 
 impl QueueLatency {
-    /// As it goes into JSON.
+    /// Its JSON form.
     pub fn recorded(&self) -> Recorded {
         let values = self.histogram.iter_recorded();
         let counts =
@@ -39,12 +38,12 @@ impl QueueLatency {
 }
 
 impl Recorded {
-    /// The histogram that it was made of.
+    /// The histogram of this JSON form.
     pub fn histogram(&self) -> Histogram<u64> {
         merged(std::slice::from_ref(self))
     }
 
-    /// What has come since `before`, of the same queue.
+    /// The difference from `before`, of the same queue.
     #[must_use]
     pub fn since(&self, before: &Recorded) -> Recorded {
         let before: BTreeMap<_, _> = before.counts.iter().copied().collect();
@@ -59,14 +58,14 @@ impl Recorded {
 pub fn merged(parts: &[Recorded]) -> Histogram<u64> {
     let mut histogram = latency_histogram();
     for &(value, count) in parts.iter().flat_map(|part| &part.counts) {
-        // Beyond the longest that is recorded there is none.
+        // No recorded value exceeds the maximum.
         histogram.saturating_record_n(value, count);
     }
     histogram
 }
 
 impl LatencyReport {
-    /// Percentiles and mean; the mean's parts are not among what is recorded.
+    /// Percentiles and mean; the parts of the mean are not in the histogram.
     pub fn of(histogram: &Histogram<u64>) -> Self {
         if histogram.is_empty() {
             return LatencyReport::default();
@@ -82,7 +81,7 @@ impl LatencyReport {
     }
 }
 
-/// The percentiles as HdrHistogram's tools print and read them, in nanoseconds.
+/// The percentiles in the format of HdrHistogram's tools, in nanoseconds.
 pub fn text(histogram: &Histogram<u64>) -> String {
     let mut text = format!(
         "{:>12} {:>14} {:>10} {:>14}\n\n",
@@ -133,7 +132,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn json_keeps_it_and_a_window_is_what_came_in_it(
+        fn json_keeps_latencies_and_windows_subtract(
             first in prop::collection::vec(1..10_000_000_u64, 0..200),
             then in prop::collection::vec(1..10_000_000_u64, 0..200),
         ) {
@@ -149,13 +148,13 @@ mod tests {
     }
 
     #[test]
-    fn nothing_has_come_since_more_was_there() {
+    fn windows_with_fewer_latencies_are_empty() {
         let (more, less) = (recorded(&[5, 5]).recorded(), recorded(&[5]).recorded());
         assert_eq!(less.since(&more), recorded(&[]).recorded());
     }
 
     #[test]
-    fn the_text_is_that_of_hdrhistogram() {
+    fn percentile_text_matches_hdrhistogram() {
         let values: Vec<_> = (1..=100).map(|value| value * 1000).collect();
         let histogram = recorded(&values).histogram;
         let text = text(&histogram);
@@ -173,7 +172,7 @@ mod tests {
             last = (value, quantile, total);
         }
         assert_eq!((last.1, last.2), (1.0, 100));
-        // Five steps for each half of what is left, as those tools take.
+        // Five steps for each half of the remainder, like those tools.
         let is_figure = |line: &&str| !line.starts_with('#');
         let steps = lines[2..].iter().take_while(|line| is_figure(line)).count();
         assert_eq!(steps, histogram.iter_quantiles(5).count());

@@ -1,4 +1,4 @@
-//! One builder for a card: what it is made of, and the order in which it starts.
+//! The builder of a card: its parts, and the order of its start.
 //!
 //! ```
 //! use picnic_control::launch::{Launch, Registries};
@@ -16,8 +16,8 @@
 //! [`Launch::start`] starts a card with all that its file asks for: control socket, metrics,
 //! trace, captures. [`Launch::start_alone`] starts the card and nothing beside it.
 //!
-//! Guarantees: what [`Launch::check`] refuses does not start, and what it passes is refused
-//! only for what has changed since. A card that does not start leaves nothing behind.
+//! Guarantees: a card that [`Launch::check`] refuses does not start; one that it passes fails to
+//! start only if something has changed since. A card that does not start leaves nothing behind.
 
 use crate::captures::Captures;
 use crate::error::RunError;
@@ -45,10 +45,10 @@ use picnic_os::config::{NicOs, OsHandle, OsRegistries, Schedulers, Surroundings,
 use std::net::SocketAddr;
 use std::ops::{Deref, DerefMut};
 
-/// What card files can name, in one world.
+/// The registries of one world.
 #[derive(Clone, Copy)]
 pub struct Registries {
-    /// What runs cards, by the name of the engine.
+    /// Executors, by the name of the engine.
     pub executors: &'static [&'static dyn Executor],
     /// NIC functions.
     pub functions: &'static [Entry<Box<dyn Function>>],
@@ -56,13 +56,13 @@ pub struct Registries {
     pub wires: &'static [Entry<Box<dyn WirePort>>],
     /// Host attachments.
     pub attachments: &'static [Entry<Box<dyn HostAttachment>>],
-    /// What stands between wires and the card.
+    /// Middleware between wires and the card.
     pub middleware: WrapWire,
     /// Schedulers of NIC OS.
     pub schedulers: Schedulers,
     /// Tasks of NIC OS.
     pub tasks: Tasks,
-    /// What adds the filters of sections beside `[[filter]]`.
+    /// Add filters of sections other than `[[filter]]`.
     pub filters: &'static [AddFilters],
 }
 
@@ -70,21 +70,20 @@ pub struct Registries {
 pub type AddFilters = fn(&CardFile, &Filters) -> Result<(), ConfigError>;
 
 impl Registries {
-    /// Those that the parts of a card are found in.
+    /// The registries of a card's parts.
     pub fn components(&self) -> Components {
         let Registries { functions, wires, attachments, middleware, .. } = *self;
         Components { functions, wires, attachments, middleware }
     }
 
-    /// Those that the parts of its NIC OS are found in.
+    /// The registries of the parts of its NIC OS.
     pub fn kinds(&self) -> OsRegistries {
         OsRegistries { schedulers: self.schedulers, tasks: self.tasks }
     }
 
-    /// What is to run a card.
+    /// The executor of a card.
     ///
-    /// # Errors
-    /// `card.engine` names none of the executors.
+    /// # Errors `card.engine` names none of the executors.
     pub fn executor(&self, file: &CardFile) -> Result<&'static dyn Executor, ConfigError> {
         let wanted = &file.card.engine;
         let found = self.executors.iter().find(|executor| executor.name() == wanted);
@@ -96,15 +95,15 @@ impl Registries {
     }
 }
 
-/// A card that is to be started.
+/// A card to be started.
 pub struct Launch<'a> {
     /// Its file.
     pub file: &'a CardFile,
-    /// What the file can name.
+    /// Registries for the file.
     pub registries: Registries,
-    /// Filters that are there already; those of the card file stand behind them.
+    /// Existing filters; those of the card file come after them.
     pub filters: Filters,
-    /// Who looks on.
+    /// Observers.
     pub hooks: Hooks,
     limits: Limits,
     is_confined: bool,
@@ -114,8 +113,7 @@ pub struct Launch<'a> {
     is_judged: bool,
 }
 
-/// The parts of a card, its filters in front of them and its tasks beside them; nothing is
-/// connected or started.
+/// The parts of a card, with filters and tasks; not connected or started.
 pub struct Built {
     /// The parts.
     pub parts: Parts,
@@ -125,9 +123,9 @@ pub struct Built {
     pub os: Option<OsHandle>,
 }
 
-/// What a check has found.
+/// The result of a check.
 pub struct Checked {
-    /// Where the card would run.
+    /// The cores that the card would use.
     pub placement: Placement,
     /// The filters it would start with.
     pub filters: Filters,
@@ -152,21 +150,20 @@ impl<'a> Launch<'a> {
         }
     }
 
-    /// The same card for an executor that has its packets handed over by another, which has judged
-    /// them: without filters.
+    /// The same card without filters, for an executor that gets packets already judged by another.
     #[must_use]
     pub fn behind(&self) -> Self {
         let (hooks, stop) = (self.hooks.clone(), self.stop.clone());
         Launch { is_judged: true, hooks, stop, ..Launch::new(self.file, self.registries) }
     }
 
-    /// Built from this revision, which reports name.
+    /// With this revision in its reports.
     #[must_use]
     pub fn revision(self, revision: &'static str) -> Self {
         Launch { revision, ..self }
     }
 
-    /// What its reports are of.
+    /// The metadata of its reports.
     pub fn about(&self) -> RunInfo {
         RunInfo {
             card: self.file.card.name.clone(),
@@ -177,59 +174,58 @@ impl<'a> Launch<'a> {
         }
     }
 
-    /// With filters that are there already.
+    /// With existing filters.
     #[must_use]
     pub fn filters(self, filters: Filters) -> Self {
         Launch { filters, ..self }
     }
 
-    /// With somebody more who looks on.
+    /// With another observer.
     #[must_use]
     pub fn hook(self, hook: impl Hook + 'static) -> Self {
         Launch { hooks: self.hooks.with(hook), ..self }
     }
 
-    /// With clients of its control socket held to other limits.
+    /// With other limits for clients of its control socket.
     #[must_use]
     pub fn limits(self, limits: Limits) -> Self {
         Launch { limits, ..self }
     }
 
-    /// What is to run it.
+    /// Its executor.
     ///
-    /// # Errors
-    /// `card.engine` names none of the executors.
+    /// # Errors `card.engine` names none of the executors.
     pub fn executor(&self) -> Result<&'static dyn Executor, ConfigError> {
         self.registries.executor(self.file)
     }
 
-    /// The card's threads give up the privileges and system calls that a running card has no use
-    /// for, and so does the one that starts it, unless it has programs to start at the end. They do
-    /// not get them back: for programs that run one card and nothing else.
+    /// Makes the card's threads drop privileges and system calls that a running card does not need,
+    /// including the starting thread, unless it must start programs at the end. They are dropped
+    /// for good: for programs that run one card and nothing else.
     #[must_use]
     pub fn confined(self) -> Self {
         Launch { is_confined: true, ..self }
     }
 
-    /// Files that change while it runs are taken up: see [`Watch`].
+    /// Reloads files that change while it runs: see [`Watch`].
     #[must_use]
     pub fn watched(self, watch: Watch) -> Self {
         Launch { watch: Some(watch), ..self }
     }
 
-    /// With a request to stop that others make too: see [`Launch::stop`].
+    /// With a stop request shared with others: see [`Launch::stop`].
     #[must_use]
     pub fn stopped_by(self, stop: Stop) -> Self {
         Launch { stop, ..self }
     }
 
-    /// The request to stop: executors make it if they are to end a card before its wires have
-    /// finished. Who waits for somebody outside waits for a second more then.
+    /// The stop request: executors set it when they end a card before its wires have finished.
+    /// Waits for outside readers then last one more second.
     pub fn stop(&self) -> &Stop {
         &self.stop
     }
 
-    /// Whether the card has, or may be given, functions that are loaded from files.
+    /// Whether the card has, or may get, functions that are loaded from files.
     fn loads_code(&self) -> bool {
         let chains = self.file.rx.iter().chain(&self.file.tx);
         let mut entries =
@@ -237,20 +233,18 @@ impl<'a> Launch<'a> {
         self.watch.is_some() || entries.any(|entry| entry.loads_code)
     }
 
-    /// Builds all that the card file names: for executors.
+    /// Builds everything in the card file: for executors.
     ///
-    /// # Errors
-    /// All that is wrong with the file.
+    /// # Errors All errors in the file.
     pub fn build(&self) -> Result<Built, ConfigError> {
         build(self, self.filters.clone(), &self.hooks)
     }
 
-    /// Passes if no faults were found while the file was read, and an executor has its engine.
+    /// Passes if no faults were found while reading the file and the engine has an executor.
     ///
-    /// # Errors
-    /// These faults and what is wrong with the file's components. Where a key is wrong that builders
-    /// are given, or another engine than poll is to run the card, the keys of its components are read
-    /// and nothing is built: an error might follow from the first, or be none there.
+    /// # Errors These faults and the errors in the file's components. If a wrong key affects
+    /// builders, or another engine than poll runs the card, only the keys of components are
+    /// checked: building might cause errors that follow from the first, or do not apply.
     pub fn judge(&self, faults: Vec<ConfigError>) -> Result<(), ConfigError> {
         let faults = ConfigError::both(ConfigError::all(faults), self.executor());
         let Err(faults) = faults else { return Ok(()) };
@@ -267,8 +261,7 @@ impl<'a> Launch<'a> {
 
     /// Checks the card file against this machine; nothing is started or changed.
     ///
-    /// # Errors
-    /// All that is wrong with it, or what the machine cannot give.
+    /// # Errors All errors in the file, or a missing feature of the machine.
     pub fn check(&self) -> Result<Checked, RunError> {
         self.judge(Vec::new())?;
         let executor = self.executor()?;
@@ -282,16 +275,15 @@ impl<'a> Launch<'a> {
         RunError::both(checked, around).map(|(checked, _)| checked)
     }
 
-    /// What its engine will do with the card, if there is more to say than the card file does.
+    /// Its engine's plan for the card, if there is more than the card file says.
     ///
-    /// # Errors
-    /// What the engine cannot do for the card file; what the machine cannot give is not asked here.
+    /// # Errors Settings that the engine does not support; the machine is not checked.
     pub fn describe(&self) -> Result<Option<EnginePlan>, RunError> {
         self.registries.executor(self.file)?.describe(self)
     }
 
-    /// Builds all that the card file names, to see whether it can be: for executors whose cards
-    /// are made of these parts.
+    /// Builds everything in the card file as a check: for executors whose cards consist of these
+    /// parts.
     pub(crate) fn check_parts(
         &self,
         placement: Result<Placement, RunError>,
@@ -304,19 +296,16 @@ impl<'a> Launch<'a> {
         Ok(Checked { placement, filters, os })
     }
 
-    /// Starts the card and nothing beside it: what its file says of a trace and of control does
-    /// not count.
+    /// Starts only the card: its file's trace and control sections are ignored.
     ///
-    /// # Errors
-    /// The card file is wrong, or the machine cannot give what it asks for. Nothing runs then.
+    /// # Errors The card file is wrong, or the machine lacks something it needs. Then nothing runs.
     pub fn start_alone(self) -> Result<Box<dyn Running>, RunError> {
         self.registries.executor(self.file)?.start(self)
     }
 
-    /// Starts the card with all that its file asks for.
+    /// Starts the card with everything in its file.
     ///
-    /// # Errors
-    /// The card file is wrong, or the machine cannot give what it asks for. Nothing runs then.
+    /// # Errors The card file is wrong, or the machine lacks something it needs. Then nothing runs.
     pub fn start(mut self) -> Result<ServedCard, RunError> {
         let (file, is_confined, about) = (self.file, self.is_confined, self.about());
         if self.loads_code() {
@@ -328,15 +317,15 @@ impl<'a> Launch<'a> {
         let watch = self.watch.take();
         let mut notes = Vec::new();
         if is_confined {
-            // Before any thread is started, all of which inherit it.
+            // Before any thread is started, since all inherit it.
             notes.extend(confine::forbid_new().err());
             confine::ask_for();
         }
         if file.has("trace") {
-            // A trace's file is made anew: not for a card that cannot start.
+            // A trace's file is created: not for a card that cannot start.
             self.check()?;
         }
-        // Before anything is touched: a card of this name may be running.
+        // Before anything is changed: a card of this name may be running.
         let doors = match self.registries.executor(file)?.is_served() {
             true => Doors::open(file)?.with_limits(self.limits),
             false => Doors::none(),
@@ -357,7 +346,7 @@ impl<'a> Launch<'a> {
             None => None,
         };
         if is_confined && !ends_by_programs {
-            // Behind its threads, which would inherit it.
+            // After its threads, which would inherit it.
             confine::set_up(confine::Role::Main, isolate::needed_to_restore(file));
         }
         Ok(ServedCard { running, server, metrics, tracing, asked: stop, notes, about, is_confined })
@@ -367,7 +356,7 @@ impl<'a> Launch<'a> {
 fn build(launch: &Launch<'_>, filters: Filters, hooks: &Hooks) -> Result<Built, ConfigError> {
     let Launch { file, registries, .. } = launch;
     let parts = Parts::build(file, &registries.components(), hooks, &launch.stop);
-    // Without parts, its tasks are looked at as beside wires of which nothing is known.
+    // Without parts, its tasks are checked as if nothing were known about its wires.
     let arrivals = parts.as_ref().map(Parts::arrivals).unwrap_or_default();
     let os = path::costs(file).and_then(|costs| {
         let around = Surroundings { arrivals, costs };
@@ -392,8 +381,8 @@ fn build(launch: &Launch<'_>, filters: Filters, hooks: &Hooks) -> Result<Built, 
     Ok(Built { parts, filters, os })
 }
 
-/// Whether a component's builder might object to a value because of this error: it is about a key
-/// that all builders are given, or about a key of such a section that might have been meant.
+/// Whether this error may cause a component's builder to refuse a value: it is about a key that all
+/// builders get, or about one that may have been meant.
 fn is_given_to_builders(file: &CardFile, fault: &ConfigError) -> bool {
     const GIVEN: [&str; 6] = ["engine", "queues", "system", "buffers", "buffer_size", "headroom"];
     let Some((section, key)) = fault.key.split_once('.') else {
@@ -407,7 +396,7 @@ fn is_given_to_builders(file: &CardFile, fault: &ConfigError) -> bool {
     GIVEN.contains(&key) || !is_known && nearest(key, GIVEN.into_iter()).is_some()
 }
 
-/// A card at work with all that its file asks for.
+/// A running card with everything in its file.
 pub struct ServedCard {
     running: Box<dyn Running>,
     server: Option<Server>,
@@ -420,47 +409,46 @@ pub struct ServedCard {
 }
 
 impl ServedCard {
-    /// Where its metrics are served; none if they are not.
+    /// The address of its metrics; none without metrics.
     pub fn metrics(&self) -> Option<SocketAddr> {
         self.metrics
     }
 
-    /// What has been said of watched files, and by the watchdog, since the last look.
+    /// Messages about watched files, and of the watchdog, since the last call.
     pub fn said(&self) -> Vec<String> {
         let mut said = self.running.said();
         said.extend(self.server.as_ref().map(Server::said).unwrap_or_default());
         said
     }
 
-    /// Whether a client has asked for its end.
+    /// Whether a client has requested its end.
     pub fn stop_is_asked(&self) -> bool {
         self.server.as_ref().is_some_and(Server::stop_is_asked)
     }
 
-    /// From now on clients' changes are refused, as it is about to stop.
+    /// Refuses clients' changes from now on, as it is about to stop.
     pub fn refuse_changes(&self) {
         if let Some(server) = &self.server {
             server.card_stops();
         }
     }
 
-    /// Whether there is no sense in waiting any longer: all is handled, a part of it has
-    /// panicked, or a client has asked for its end.
+    /// Whether waiting is pointless: all is handled, a part has panicked, or a client has requested
+    /// its end.
     pub fn is_over(&self) -> bool {
         self.stop_is_asked() || self.running.is_finished() || !self.running.is_alive()
     }
 
-    /// Stops it, all rings flushed, and says what the run came to. Clients see the socket go
-    /// when the card has stopped.
+    /// Stops it with all rings flushed, and returns the result. Clients see the socket close when
+    /// the card has stopped.
     ///
-    /// # Errors
-    /// A part of it panicked.
+    /// # Errors A part of it panicked.
     pub fn stop(self) -> Result<Report, RunError> {
         self.refuse_changes();
         let ServedCard { running, server, tracing, asked, notes, about, is_confined, .. } = self;
         let warnings = running.view().warnings.clone();
         let report = running.stop().inspect_err(|_| asked.ask());
-        // Clients can ask for the end while it waits for a reader.
+        // Clients can request the end while it waits for a reader.
         let trace = tracing.finish();
         drop(server);
         let mut report = report?;

@@ -1,29 +1,29 @@
-//! What all worlds share around a card: its figures, and the control plane that serves them.
+//! The parts around a card that all worlds share: figures and control plane.
 //!
 //! * [`launch`]: the builder that starts a card;
 //! * [`executor`]: what runs it;
 //! * [`report`]: the result of a run, each figure declared once by [`figures`];
 //! * [`monitor`]: the same while it runs;
-//! * [`own`]: what functions count themselves;
+//! * [`own`]: functions' own counters;
 //! * [`instrument`]: the tracer of `[trace]`;
-//! * [`error`]: why a card did not start, or did not end well.
+//! * [`error`]: reasons why a card did not start, or failed.
 //!
 //! The control plane is a Unix socket that speaks JSON-RPC 2.0, and metrics:
 //!
 //! * [`config`]: `[control]` of a card file;
-//! * [`protocol`]: how it is said; pure;
-//! * [`request`]: what can be asked for: the list of methods; pure;
+//! * [`protocol`]: the encoding; pure;
+//! * [`request`]: the list of methods; pure;
 //! * [`listing`]: the tables of their results;
-//! * [`socket`]: where the socket stands, one card to a name;
-//! * [`folders`]: the folders that sockets stand in;
+//! * [`socket`]: the socket's place, one card per name;
+//! * [`folders`]: the folders of sockets;
 //! * [`server`]: the threads that serve clients;
-//! * [`methods`]: what it does for them;
-//! * [`captures`]: captures that begin and end while the card runs;
-//! * [`metrics`]: the figures as Prometheus reads them, over HTTP.
+//! * [`methods`]: the implementation of the methods;
+//! * [`captures`]: captures that start and end while the card runs;
+//! * [`metrics`]: the figures for Prometheus, over HTTP.
 //!
-//! Guarantees: threads of its own, which never touch the data path: they read counters
-//! and send commands, which the borrowed core obeys between bursts. What a client sends, or
-//! does not read, holds up that client alone. Reference: docs/control.md.
+//! Guarantees: its threads never touch the data path: they read counters and send commands, which
+//! the borrowed core executes between bursts. A misbehaving client delays only itself. Reference:
+//! docs/control.md.
 
 #![forbid(unsafe_code)]
 

@@ -1,17 +1,17 @@
-//! Tables of what methods of the card answer: columns of a list of objects, for people.
+//! Tables for the results of methods: columns of a list of objects.
 
 use serde_json::Value;
 
-/// How a cell is written.
+/// Format of a cell.
 #[derive(Clone, Copy, Debug)]
 pub enum Form {
-    /// As text; this if there is none.
+    /// As text; this if missing.
     Words(&'static str),
     /// As a count.
     Count,
-    /// Nanoseconds, in the unit that suits them.
+    /// Nanoseconds, in a suitable unit.
     Time,
-    /// As text made of the whole row.
+    /// Text made from the whole row.
     Own(fn(&Value) -> String),
 }
 
@@ -22,20 +22,20 @@ pub struct Column {
     pub heading: &'static str,
     /// The key of its values.
     pub key: &'static str,
-    /// How they are written.
+    /// Their format.
     pub form: Form,
-    /// Whether they are numbers, which stand right.
+    /// Whether they are numbers, aligned right.
     pub is_number: bool,
-    /// Columns with less make room first; those with 9 stay.
+    /// Columns with lower weights are hidden first; those with 9 stay.
     pub weight: u8,
 }
 
 /// A table.
 #[derive(Clone, Copy, Debug)]
 pub struct Listing {
-    /// The key of the list in a result; a result without one is a row itself.
+    /// The key of the list in a result; a result without it is a row itself.
     pub list: &'static str,
-    /// What there is none of, in an empty list.
+    /// Name of the items, for an empty list.
     pub name: &'static str,
     /// Its columns.
     pub columns: &'static [Column],
@@ -46,7 +46,7 @@ pub const fn words(heading: &'static str, key: &'static str, weight: u8) -> Colu
     Column { heading, key, form: Form::Words(""), is_number: false, weight }
 }
 
-/// A column of numbers as they are; a dash for none.
+/// A column of plain numbers; a dash if missing.
 pub const fn number(heading: &'static str, key: &'static str, weight: u8) -> Column {
     Column { heading, key, form: Form::Words("-"), is_number: true, weight }
 }
@@ -61,7 +61,7 @@ pub const fn time(heading: &'static str, key: &'static str, weight: u8) -> Colum
     Column { heading, key, form: Form::Time, is_number: true, weight }
 }
 
-/// A column of text made of the whole row.
+/// A column of text made from the whole row.
 pub const fn made(heading: &'static str, form: fn(&Value) -> String, weight: u8) -> Column {
     Column { heading, key: "", form: Form::Own(form), is_number: false, weight }
 }
@@ -125,7 +125,7 @@ pub const CAPTURES: Listing = Listing {
     ],
 };
 
-/// A value as text, a list with commas between; empty for null.
+/// A value as text, lists joined by commas; empty for null.
 pub fn text(value: &Value) -> String {
     match value {
         Value::Null => String::new(),

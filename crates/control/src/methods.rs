@@ -1,7 +1,7 @@
-//! What the control thread does for its clients: reads, and commands to the borrowed core.
+//! The control thread's work for clients: reading, and commands to the borrowed core.
 //!
-//! What a change needs is built here, on the control thread, and what it replaces comes
-//! back here to be freed.
+//! The parts for a change are built here, on the control thread, and replaced parts return here to
+//! be freed.
 
 use crate::captures::Captures;
 use crate::launch::Registries;
@@ -37,23 +37,23 @@ mod tasks;
 #[cfg(test)]
 mod tests;
 
-/// How long the borrowed core may take to obey: it looks at least every 20 ms.
+/// Longest wait for the borrowed core to obey: it checks at least every 20 ms.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// How long it may take for each function where figures are read that go without.
+/// Longest wait per function for figures that may be omitted.
 const SCRAPE_PATIENCE: Duration = Duration::from_millis(200);
-/// What a capture has of a card that the kernel shares with the poll engine.
+/// Note for captures of a card that the kernel shares with the poll engine.
 const IN_PART: &str = "packets of the poll engine alone: tcpdump at the wire's interface sees those \
                        that stay in the kernel";
-/// Between two looks for its answer.
+/// Interval between checks for its answer.
 const NAP: Duration = Duration::from_micros(50);
 
-/// The card, as the control thread sees it.
+/// The card, for the control thread.
 pub struct Methods {
     monitor: Monitor,
     line: Line,
-    /// To the poll engine's part of a card that the kernel shares with it.
+    /// To the poll engine's part of a shared card.
     beside: Option<Part>,
-    /// How long the borrowed core may take to obey.
+    /// Longest wait for the borrowed core to obey.
     patience: Duration,
     registries: Registries,
     context: BuildContext,
@@ -72,34 +72,34 @@ pub struct Methods {
     reset: Option<Report>,
 }
 
-/// A way to who obeys commands.
+/// A command line to a core.
 struct Line {
     controller: Controller,
-    /// Commands whose answer nobody waits for any more.
+    /// Commands whose answer nobody waits for.
     abandoned: usize,
-    /// Whether the last of them is half of a swap whose other half was left as it is: it is undone
-    /// before another command is sent.
+    /// Whether the last of them is half of a swap whose other half was not made: it is undone
+    /// before the next command.
     is_half_done: bool,
 }
 
-/// The poll engine's part of a card that the kernel shares with it.
+/// The poll engine's part of a card shared with the kernel.
 struct Part {
     line: Line,
-    /// Functions of the rx chain that are there alone, by position.
+    /// Positions of functions of the rx chain that only it has.
     alone: Vec<usize>,
     functions: Functions,
 }
 
-/// What came of a call.
+/// The result of a call.
 #[derive(Debug)]
 pub enum CallResult {
     /// Its result.
     Now(Value),
-    /// Its result will be that of a capture, when it has ended.
+    /// The result of a capture, once it has ended.
     WhenEnded(u32),
 }
 
-/// What does not change while a card runs.
+/// Properties that do not change while a card runs.
 struct CardInfo {
     report: report::RunInfo,
     /// By wire.
@@ -110,7 +110,7 @@ struct CardInfo {
 }
 
 impl Methods {
-    /// The methods of a card that runs. `stop` is made when a client asks for the end.
+    /// The methods of a running card. `stop` is set when a client requests the end.
     pub fn new(
         file: &CardFile,
         about: report::RunInfo,
@@ -153,8 +153,8 @@ impl Methods {
         }
     }
 
-    /// The figures as Prometheus reads them, with those that functions count themselves unless the
-    /// card is stopping, or does not say them in time.
+    /// The figures for Prometheus, with functions' own counters unless the card is stopping or does
+    /// not answer in time.
     pub fn metrics(&mut self, is_stopping: bool) -> String {
         let mut report = self.monitor.report();
         if is_stopping || self.own_figures(&mut report, SCRAPE_PATIENCE).is_err() {
@@ -173,10 +173,9 @@ impl Methods {
         &self.captures
     }
 
-    /// Does what a call asks for. `file` came along with it, from connection `client`.
+    /// Executes a call. `file` came with it, from connection `client`.
     ///
-    /// # Errors
-    /// What the caller is to be told.
+    /// # Errors The error for the caller.
     pub fn call(
         &mut self,
         request: Request,
@@ -298,7 +297,7 @@ impl Methods {
         })
     }
 
-    /// Has the card obey what of the section is another, a part at a time.
+    /// Changes the card's moderation as far as the section differs, one part at a time.
     fn moderate(&mut self, change: &Map<String, Value>) -> Result<Value, RpcError> {
         let replaced = self.interrupt.clone();
         let wanted = replaced.changed(change).map_err(wrong)?;
@@ -335,7 +334,7 @@ impl Methods {
         Ok(json!({ "moderation": self.interrupt, "replaced": replaced }))
     }
 
-    /// Whether the wires can be moderated so.
+    /// Checks whether the wires support this moderation.
     fn check_wires(&self, wanted: &InterruptSection) -> Result<(), RpcError> {
         let InterruptSection { wire_usecs, wire_frames, .. } = *wanted;
         if self.beside.is_some() && wire_usecs != 0 {
@@ -353,13 +352,13 @@ impl Methods {
             })
     }
 
-    /// Has the borrowed core obey a command, and waits for its answer. Of a card that the kernel
-    /// shares with the poll engine, the kernel's part if it is there.
+    /// Sends a command to the borrowed core and waits for its answer; for a shared card, to the
+    /// kernel's part if it has one.
     fn command(&mut self, command: Command) -> Result<Answer, RpcError> {
         self.command_within(command, self.patience)
     }
 
-    /// The same, for so long.
+    /// The same, with a time limit.
     fn command_within(&mut self, command: Command, patience: Duration) -> Result<Answer, RpcError> {
         let line = match &mut self.beside {
             Some(Part { line, alone, .. }) => match command {
@@ -373,7 +372,7 @@ impl Methods {
         line.command(command, patience)
     }
 
-    /// Whether a function of the rx chain is in the kernel and on the poll engine.
+    /// Whether both the kernel and the poll engine have a function of the rx chain.
     fn is_twice(&self, position: usize) -> bool {
         self.beside.as_ref().is_some_and(|part| !part.alone.contains(&position))
     }
@@ -384,7 +383,7 @@ impl Line {
         Line { controller, abandoned: 0, is_half_done: false }
     }
 
-    /// One half of a swap. If its answer comes too late, the other is left as it is, and so this is
+    /// One half of a swap. If its answer comes too late, the other half is not made, so this one is
     /// undone.
     fn half_of_swap(
         &mut self,
@@ -398,7 +397,7 @@ impl Line {
         self.obey(command, patience, false)
     }
 
-    /// Undoes a half of a swap that was answered too late; false if it is not answered yet.
+    /// Undoes half of a swap that was answered too late; false if it is not answered yet.
     fn undo_half(&mut self, give_up: Instant) -> bool {
         while self.is_half_done {
             match self.controller.answer() {
@@ -422,8 +421,8 @@ impl Line {
         patience: Duration,
         is_half: bool,
     ) -> Result<Answer, RpcError> {
-        // Who did not answer the last command in time is not waited for as long again: other clients
-        // want to be served, one of them to stop the card.
+        // A core that missed the last deadline is not waited for as long again: other clients need
+        // service, for example to stop the card.
         let patience = if self.abandoned != 0 { patience.min(SCRAPE_PATIENCE) } else { patience };
         let give_up = Instant::now() + patience;
         let silent = || {
@@ -434,7 +433,7 @@ impl Line {
         if !self.undo_half(give_up) {
             return Err(silent());
         }
-        // Answers that came too late are taken in before, so that commands never run out.
+        // Late answers are collected before, so that commands never run out.
         while self.abandoned != 0 && self.controller.answer().is_some() {
             self.abandoned -= 1;
         }
@@ -456,7 +455,7 @@ impl Line {
     }
 }
 
-/// The answer was to another command than the one that was sent.
+/// The answer belongs to another command than the one sent.
 fn other_answer() -> RpcError {
     RpcError::new(NO_ANSWER, "the answer was to another command")
 }

@@ -1,4 +1,4 @@
-//! The figures of a running card as Prometheus reads them.
+//! The figures of a running card for Prometheus.
 //!
 //! Names begin with `picnic_`, end in their unit, and counters in `_total`; each has HELP and
 //! TYPE, as the figures of a report declare them. Wire, queue, function and drop reason are labels.
@@ -21,7 +21,7 @@ use prometheus_client::registry::{Registry, Unit as MetricUnit};
 use serde_json::{Map, Value};
 use std::fmt;
 
-/// What the text is, for HTTP.
+/// Content type of the text, for HTTP.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// The figures of a report, as text.
@@ -89,7 +89,7 @@ impl Sink<'_, '_> {
     }
 }
 
-/// Makes a label's value of any text (OpenMetrics 1.0, `escaped-string`).
+/// Escapes a text as a label's value (OpenMetrics 1.0, `escaped-string`).
 fn escape(value: &mut String) {
     if value.contains(['\\', '"', '\n']) {
         *value = value.replace('\\', r"\\").replace('"', r#"\""#).replace('\n', r"\n");
@@ -102,13 +102,13 @@ fn one<T>(value: T) -> [(Labels<'static>, T); 1] {
 }
 
 impl Sink<'_, '_> {
-    /// The families of a group of figures, with a series for each of these groups.
+    /// The families of a group of figures, with a series per group.
     fn figures<F: Figures + Default>(
         &mut self,
         duration_s: f64,
         groups: Vec<(Labels<'_>, Vec<Shown>)>,
     ) -> fmt::Result {
-        // Latencies within another group, a queue's, have no series.
+        // Latencies nested in another group, a queue's, have no series.
         let is_own =
             |shown: &&Shown| shown.figure.kind != Kind::Latency || shown.path == shown.figure.key;
         let declared = F::default().figures();
@@ -159,7 +159,7 @@ impl Sink<'_, '_> {
     }
 }
 
-/// The unit that a figure's metric ends in: Prometheus counts time in seconds.
+/// The unit suffix of a figure's metric: Prometheus counts time in seconds.
 fn metric_unit(figure: &Figure) -> Option<MetricUnit> {
     match (figure.kind, figure.unit) {
         (Kind::Share, _) | (_, Unit::Nanoseconds) => Some(MetricUnit::Seconds),
@@ -228,7 +228,7 @@ fn places(report: &Report) -> impl Iterator<Item = (Labels<'static>, &FunctionRe
     })
 }
 
-/// Counters and gauges of the functions' own.
+/// Functions' own counters and gauges.
 fn own(sink: &mut Sink<'_, '_>, report: &Report) -> fmt::Result {
     let own = |figures: fn(&FunctionReport) -> &Map<String, Value>, label| {
         places(report).flat_map(move |(labels, function)| {
@@ -241,11 +241,11 @@ fn own(sink: &mut Sink<'_, '_>, report: &Report) -> fmt::Result {
     };
     let counters = own(|function| &function.counters, "counter")
         .filter_map(|(labels, value)| Some((labels, ConstCounter::new(value.as_u64()?))));
-    let help = "Counters of functions by their names, since the function was inserted";
+    let help = "Functions' own counters by name, since the function was inserted";
     sink.series(("picnic_function_counter", help, None), MetricType::Counter, counters)?;
     let gauges = own(|function| &function.gauges, "gauge")
         .filter_map(|(labels, value)| Some((labels, value.as_f64()?)));
-    sink.gauges("picnic_function_gauge", None, "Gauges of functions by their names", gauges)
+    sink.gauges("picnic_function_gauge", None, "Functions' own gauges by name", gauges)
 }
 
 #[cfg(test)]
@@ -255,7 +255,7 @@ mod tests {
     use crate::report::TakenAway;
     use serde_json::json;
 
-    /// The lines of a family, without what is the same in all.
+    /// The lines of a family, without their common parts.
     fn values(text: &str, family: &str) -> Vec<String> {
         let series = text.lines().filter_map(|line| line.strip_prefix(family));
         let series = series.filter_map(|line| line.strip_prefix("{card=\"c\""));
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn each_figure_stands_in_its_family_in_its_unit() {
+    fn figures_have_their_family_and_unit() {
         let monitor = bench::parts(&bench::card("")).monitor;
         let mut report = monitor.report_over(2_000_000_000, &[]);
         for (number, wire) in report.wires.iter_mut().enumerate() {

@@ -1,9 +1,8 @@
-//! The figures of a card while it runs: the report of `picnic run`, at any moment.
+//! The figures of a running card: the report of `picnic run`, at any moment.
 //!
-//! Everything is read from counters, save the latencies, which belong to the
-//! target cores: a `LatencySlot` asks a target core for a copy, made between two
-//! looks at its queues. Neither side ever waits for the lock in between: both only
-//! try it.
+//! Everything is read from counters, except the latencies, which belong to the target cores: a
+//! `LatencySlot` asks a target core for a copy, made between two polls of its queues. Neither side
+//! waits for the lock: both only try it.
 
 use crate::latency::QueueLatency;
 use crate::report::{
@@ -22,45 +21,45 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// How long a target core may take to hand over its latencies.
+/// Longest wait for a target core's latencies.
 const PATIENCE: Duration = Duration::from_millis(20);
-/// Between two looks whether it has.
+/// Interval between checks for them.
 const NAP: Duration = Duration::from_micros(50);
 
 /// Time since a card started, as its world counts it.
 pub type Clock = Arc<dyn Fn() -> Time + Send + Sync>;
 
-/// What the borrowed core's thread counts of its own time.
+/// The borrowed core's own times, written by its thread.
 #[derive(Debug, Default)]
 pub struct CoreTimes {
     /// The system's number of the thread; 0 for none.
     pub thread: Counter,
     /// Nanoseconds in turns that found work.
     pub busy_ns: Counter,
-    /// Nanoseconds that the core spent in softirqs, plus one; 0 if nobody looks.
+    /// Nanoseconds that the core spent in softirqs, plus one; 0 if not measured.
     softirq_ns_and_one: Counter,
     /// Nanoseconds asleep.
     pub asleep_ns: Counter,
     /// Times it woke.
     pub wakeups: Counter,
-    /// Nanoseconds that the turns took in which packets were received, once for each packet.
+    /// Nanoseconds of the turns that received packets, counted once per packet.
     pub packets_ns: Counter,
-    /// Those packets.
+    /// The number of these packets.
     pub packets: Counter,
-    /// The shortest absence that is seen, in nanoseconds; 0 if none is looked for.
+    /// The shortest detected absence, in nanoseconds; 0 without detection.
     pub absence_threshold_ns: Counter,
-    /// Nanoseconds for which somebody else had the core.
+    /// Nanoseconds preempted.
     pub absent_ns: Counter,
-    /// Times that this happened.
+    /// Number of preemptions.
     pub absences: Counter,
-    /// Nanoseconds of the longest.
+    /// Nanoseconds of the longest preemption.
     pub longest_absence_ns: Counter,
-    /// Packets dropped by the turns right behind.
+    /// Packets dropped in the turns right after.
     pub absence_drops: Counter,
 }
 
 impl CoreTimes {
-    /// Somebody else had the core for `ns` nanoseconds.
+    /// Records a preemption of `ns` nanoseconds.
     pub fn absent(&self, ns: u64) {
         self.absent_ns.add(ns);
         self.absences.add(1);
@@ -72,12 +71,12 @@ impl CoreTimes {
         self.softirq_ns_and_one.set(ns.saturating_add(1));
     }
 
-    /// Nanoseconds that the core spent in softirqs; none if nobody looks.
+    /// Nanoseconds that the core spent in softirqs; none if not measured.
     pub fn softirq_ns(&self) -> Option<u64> {
         self.softirq_ns_and_one.get().checked_sub(1)
     }
 
-    /// A turn found work and took `ns` nanoseconds; it received `packets` packets.
+    /// Records a turn of `ns` nanoseconds that found work and received `packets` packets.
     #[inline]
     pub fn turn(&self, packets: usize, ns: u64) {
         self.busy_ns.add(ns);
@@ -88,7 +87,7 @@ impl CoreTimes {
     }
 }
 
-/// What a target core's thread counts of its own.
+/// A target core's own times, written by its thread.
 #[derive(Debug, Default)]
 pub struct TargetTimes {
     /// The core.
@@ -101,11 +100,11 @@ pub struct TargetTimes {
     pub asleep_ns: Counter,
     /// Whether it preempts ordinary threads: 1 if so.
     pub real_time: Counter,
-    /// Times it had preempted for too long and continued as an ordinary thread.
+    /// Times that it had preempted for too long and continued as an ordinary thread.
     pub yields: Counter,
 }
 
-/// Where a target core puts a copy of its queues' latencies when asked.
+/// The place for a target core's copy of its queues' latencies.
 pub struct LatencySlot {
     wanted: AtomicBool,
     copy: Mutex<Vec<QueueLatency>>,
@@ -113,13 +112,13 @@ pub struct LatencySlot {
 }
 
 impl LatencySlot {
-    /// A slot for this target core, which this doorbell wakes.
+    /// A slot for this target core, with its doorbell.
     pub fn new(target: &Target, doorbell: Arc<dyn Doorbell>) -> Self {
         let copy = Mutex::new(latencies(target));
         LatencySlot { wanted: AtomicBool::new(false), copy, doorbell }
     }
 
-    /// The target core's side: one look at a flag, and the copy if somebody wants it.
+    /// The target core's side: reads a flag, and copies if requested.
     #[inline]
     pub fn fill_if_wanted(&self, target: &Target) {
         if self.wanted.load(Ordering::Relaxed) {
@@ -138,7 +137,7 @@ impl LatencySlot {
         self.wanted.store(false, Ordering::Release);
     }
 
-    /// The latencies by now, or those of the last time if the target core is held up.
+    /// The current latencies, or the previous ones if the target core is delayed.
     fn read(&self, until: Instant) -> Vec<QueueLatency> {
         while self.wanted.load(Ordering::Acquire) && Instant::now() < until {
             std::thread::sleep(NAP);
@@ -162,7 +161,7 @@ pub fn latencies(target: &Target) -> Vec<QueueLatency> {
     queues.collect()
 }
 
-/// Where a world notes what the counters of the card do not have.
+/// A world's notes of figures that the card's counters lack.
 #[derive(Clone)]
 pub struct Notes {
     /// Time since the start.
@@ -171,22 +170,22 @@ pub struct Notes {
     pub core: Arc<CoreTimes>,
     /// Of the target cores, lowest first.
     pub targets: Vec<Arc<TargetTimes>>,
-    /// Where target cores leave their latencies.
+    /// Slots for target cores' latencies.
     pub latencies: Vec<Arc<LatencySlot>>,
 }
 
 /// Reads the figures of a card from any thread; cheap to clone.
 #[derive(Clone)]
 pub struct Monitor {
-    /// What runs it.
+    /// The engine.
     pub engine: &'static str,
-    /// How its times come about.
+    /// Whether its times are measured or modelled.
     pub times: Times,
     /// The card's counters.
     pub view: View,
-    /// Where it runs.
+    /// Its cores.
     pub placement: Placement,
-    /// What its world notes.
+    /// Notes of its world.
     pub notes: Notes,
 }
 
@@ -202,9 +201,9 @@ impl Monitor {
         Duration::from_nanos((self.notes.clock)().as_nanos())
     }
 
-    /// The figures now: those of a run's end, but that packets are in flight, and that no buffer
-    /// can be missing yet, and with all latencies that were recorded. The ledger is balanced if
-    /// every burst was. Takes up to 20 ms, for the target cores' latencies.
+    /// The current figures, as at the end of a run, except that packets are in flight and no buffer
+    /// counts as missing; with all recorded latencies. The ledger is balanced if every burst was.
+    /// Takes up to 20 ms for the target cores' latencies.
     pub fn report(&self) -> Report {
         for slot in &self.notes.latencies {
             slot.wanted.store(true, Ordering::Release);
@@ -215,7 +214,7 @@ impl Monitor {
             self.notes.latencies.iter().flat_map(|slot| slot.read(until)).collect();
         latency.sort_by_key(|part| part.queue);
         let mut report = self.report_over((self.notes.clock)().as_nanos(), &latency);
-        // The counters go on while they are read: what has not left is under way, or came in
+        // Counters change while they are read: packets that have not left are in flight, or arrived
         // meanwhile.
         let ledger = &mut report.ledger;
         let left = ledger.delivered + ledger.transmitted + ledger.consumed + ledger.dropped;
@@ -223,7 +222,7 @@ impl Monitor {
         report
     }
 
-    /// The figures of `duration_ns`, with these latencies: for worlds, at a run's end.
+    /// The figures over `duration_ns`, with these latencies: for worlds, at a run's end.
     pub fn report_over(&self, duration_ns: u64, latency: &[QueueLatency]) -> Report {
         let (view, placement) = (&self.view, &self.placement);
         let duration_ns = duration_ns.max(1) as f64;
@@ -266,7 +265,7 @@ impl Monitor {
     }
 }
 
-/// The figures of a chain's functions at this moment.
+/// The current figures of a chain's functions.
 pub fn function_reports(view: &View, direction: Direction) -> Vec<FunctionReport> {
     view.functions.of(direction).into_iter().map(FunctionReport::read).collect()
 }
@@ -302,8 +301,8 @@ impl Monitor {
         }
     }
 
-    /// The mean wait, the sum of whose samples is `waited_ns`, over the packets of all wires, of
-    /// which those count with zero that do not know; `None` if no wire knows.
+    /// The mean wait from the sum `waited_ns`, over the packets of all wires, where wires without
+    /// arrival times count as zero; `None` if no wire has arrival times.
     fn wait_at_wires(
         &self,
         waited_ns_of: impl Fn(&WireCounters) -> Option<&Counter>,
@@ -322,7 +321,7 @@ impl Monitor {
     }
 }
 
-/// The mean of what sums and counts say together, rounded; none without a count.
+/// The rounded mean of summed parts; none without samples.
 fn sampled_mean<'a>(parts: impl IntoIterator<Item = (&'a Counter, &'a Counter)>) -> Option<u64> {
     let sum = |(ns, count): (u64, u64), (more_ns, more): (&Counter, &Counter)| {
         (ns + more_ns.get(), count + more.get())
@@ -340,7 +339,7 @@ mod tests {
     use picnic_core::ledger::{DropReason, Stage};
     use picnic_engine::view::{FunctionView, PollCounters};
 
-    /// A card of two wires and two queues that nobody runs, with one target core, and its bell.
+    /// A card with two wires and two queues that does not run, with one target core, and its bell.
     fn monitor() -> (Monitor, Target, Arc<Bell>) {
         let bench::Parts { monitor, target, bell, .. } = bench::parts(&bench::card(""));
         (monitor, target, bell)
@@ -353,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn a_turn_counts_for_each_packet_that_it_received() {
+    fn turns_count_once_per_received_packet() {
         let times = CoreTimes::default();
         for (packets, ns) in [(0, 5), (1, 7), (3, 10)] {
             times.turn(packets, ns);
@@ -373,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn shares_are_of_the_time_and_no_more_than_all_of_it() {
+    fn shares_are_at_most_one() {
         let (monitor, ..) = monitor();
         let notes = &monitor.notes;
         notes.core.busy_ns.set(500);
@@ -397,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn a_function_has_the_time_of_the_packets_that_were_timed() {
+    fn function_times_are_per_timed_packet() {
         let (monitor, ..) = monitor();
         let counters = [Arc::default(), Arc::default()];
         let views = counters.clone().map(|counters| FunctionView { name: "f".into(), counters });
@@ -411,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn a_target_core_is_waited_for_until_it_has_made_its_copy_or_time_is_up() {
+    fn latency_copies_are_waited_for_with_a_limit() {
         let (_, target, bell) = monitor();
         let slot = LatencySlot::new(&target, bell);
         slot.wanted.store(true, Ordering::Release);
@@ -424,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn latencies_stand_in_the_order_of_their_queues() {
+    fn latencies_are_ordered_by_queue() {
         let (monitor, ..) = monitor();
         monitor.notes.latencies[0].copy.lock().unwrap().reverse();
         let latencies = monitor.report().latencies.unwrap();
@@ -432,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn the_parts_of_a_latency_come_to_its_mean() {
+    fn latency_parts_add_up_to_the_mean() {
         let (monitor, ..) = monitor();
         let none = monitor.report_over(1_000, &[]).latency_ns;
         assert_eq!((none.p50, none.mean, none.in_target_ring), (None, None, None));
@@ -453,7 +452,7 @@ mod tests {
         let core = &monitor.notes.core;
         core.packets_ns.set(5);
         core.packets.set(2);
-        // Of four packets one came by a wire that does not know how long it waited.
+        // One packet in four came from a wire without arrival times.
         for (wire, packets) in monitor.view.wires.iter().zip([3, 1]) {
             wire.counters.rx_packets.set(packets);
         }
@@ -462,10 +461,10 @@ mod tests {
         let found = latency(&monitor);
         assert_eq!((found.at_wire, found.on_borrowed_core), (Some(75), Some(3)));
         assert_eq!(found.in_target_ring, Some(700 - 75 - 3));
-        // Those of other packets may come to more.
+        // The parts of other packets may sum to more.
         core.packets_ns.set(2_000);
         assert_eq!(latency(&monitor).in_target_ring, Some(0));
-        // Held is what waits for a NIC's interrupt, where there are interrupts.
+        // The held part is the wait for a NIC's interrupt, if there are interrupts.
         let held = |interrupts: u64| {
             monitor.view.wires[0].counters.held_ns.set(120);
             monitor.view.wires[0].counters.interrupts.set(interrupts);
@@ -475,7 +474,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernel_has_what_the_poll_engine_has_not() {
+    fn kernel_share_is_the_rest() {
         let (mut monitor, ..) = monitor();
         let report = monitor.report_over(1_000, &[]);
         assert!(report.kernel.is_none() && report.poll.is_none(), "one engine has all");
@@ -499,7 +498,7 @@ mod tests {
         assert_eq!(report.poll, Some(of_poll));
         let of_kernel = KernelReport { packets: 60, delivered: 35, dropped: 17 };
         assert_eq!(report.kernel, Some(of_kernel));
-        // The counters go on while they are read: the poll engine's may be ahead.
+        // Counters change while they are read: the poll engine's may be ahead.
         for counter in [&poll.packets, &poll.delivered, &poll.dropped] {
             counter.set(101);
         }
@@ -507,7 +506,7 @@ mod tests {
     }
 
     #[test]
-    fn what_came_in_and_has_not_left_is_in_flight() {
+    fn unfinished_packets_are_in_flight() {
         let (monitor, target, bell) = monitor();
         let ledger = &monitor.view.ledger;
         ledger.card.received.add(20);
@@ -516,7 +515,7 @@ mod tests {
         ledger.card.consumed.add(2);
         let report = monitor.report();
         assert_eq!((report.ledger.r#in, report.ledger.in_flight), (20, 11));
-        // The counters go on while they are read.
+        // Counters change while they are read.
         ledger.queues[0].delivered.add(100);
         assert_eq!(monitor.report().ledger.in_flight, 0);
         // The target core was asked for its latencies, and has not answered.
@@ -531,7 +530,7 @@ mod tests {
     }
 
     #[test]
-    fn every_series_begins_with_the_card() {
+    fn every_series_has_the_card_label_first() {
         let (monitor, ..) = monitor();
         let text = crate::metrics::text("c", monitor.report());
         let series: Vec<_> = text.lines().filter(|line| line.contains('{')).collect();

@@ -1,12 +1,10 @@
-//! What functions count themselves: the numbers that their command `get` shows.
+//! Functions' own counters: the numbers in the result of their command `get`.
 //!
-//! A whole number is a counter: from zero when the function was inserted it only grows. One that
-//! may fall is a gauge, which is for the author of the reply to say, at the field:
-//! `#[schemars(extend("x-gauge" = true))]`. Other numbers, below zero or with a fraction, are gauges
-//! too.
+//! A whole number is a counter: it only grows, from zero at insertion. A number that may fall is a
+//! gauge, which the reply's type declares at the field: `#[schemars(extend("x-gauge" = true))]`.
+//! Negative and fractional numbers are gauges too.
 //!
-//! Who asks has the functions obey: the control thread those of a running card, an executor those of
-//! one that has ended.
+//! The control thread reads those of a running card, an executor those of an ended one.
 
 use crate::launch::Registries;
 use crate::report::{FunctionReport, Report};
@@ -19,7 +17,7 @@ use picnic_engine::chain::ChainFunction;
 use serde_json::{Map, Value, json};
 use std::convert::Infallible;
 
-/// What the functions of a card are asked by.
+/// Reads the functions of a card.
 #[derive(Clone)]
 pub struct Own {
     functions: &'static [Entry<Box<dyn Function>>],
@@ -27,16 +25,15 @@ pub struct Own {
 }
 
 impl Own {
-    /// Of a card whose file can name these.
+    /// For a card with these registries.
     pub fn new(registries: &Registries, context: BuildContext) -> Self {
         Own { functions: registries.functions, context }
     }
 
-    /// Adds to a report what its functions count themselves. `obey` has the one at a place obey an
-    /// order, which comes back if it was done.
+    /// Adds the functions' own counters to a report. `obey` sends an order to the function at a
+    /// place, and returns it if it was done.
     ///
-    /// # Errors
-    /// That of `obey`; those that were asked before have their figures.
+    /// # Errors Those of `obey`; functions read before keep their figures.
     pub fn ask<E>(
         &self,
         report: &mut Report,
@@ -59,7 +56,7 @@ impl Own {
         Ok(())
     }
 
-    /// The same, of functions that their card has ended without: those of each direction.
+    /// The same for functions of an ended card: those of each direction.
     pub fn ask_ended(&self, report: &mut Report, now: Time, chains: &mut [Vec<ChainFunction>; 2]) {
         let asked = self.ask(report, |direction, position, mut order| {
             let link = chains[direction as usize].get_mut(position);
@@ -69,16 +66,16 @@ impl Own {
         let Ok(()) = asked;
     }
 
-    /// The command that shows the state of the function that goes by this name.
+    /// The command that shows the state of the function with this name.
     fn get(&self, name: &str) -> Option<&'static CommandEntry> {
-        // A plugin's name has its entry's in front.
+        // A plugin's name starts with its entry's.
         let name = name.split(':').next()?;
         let entry = self.functions.iter().find(|entry| entry.name == name)?;
         entry.commands.iter().find(|command| command.name == "get")
     }
 }
 
-/// The numbers of a state: counters, and gauges.
+/// The numbers of a state: counters and gauges.
 fn sorted(
     get: &CommandEntry,
     state: Map<String, Value>,
@@ -90,8 +87,7 @@ fn sorted(
 }
 
 impl FunctionReport {
-    /// Adds what a part of the function counts itself. Counters of several parts add up; their gauges
-    /// are those of the first.
+    /// Adds a part's own counters. Counters of several parts add up; gauges are those of the first.
     pub fn add_own(&mut self, counters: &Map<String, Value>, gauges: Map<String, Value>) {
         for (name, more) in counters {
             let count = |value: Option<&Value>| value.and_then(Value::as_u64).unwrap_or_default();
@@ -154,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_is_a_counter_unless_it_may_fall() {
+    fn numbers_are_counters_unless_they_may_fall() {
         let get = CommandEntry::of::<Get>();
         let kinds: Vec<_> =
             get.results().into_iter().map(|key| (key.name, key.r#type, key.gauge)).collect();
@@ -186,9 +182,9 @@ mod tests {
         }
     }
 
-    /// One that is not there has counted nothing.
+    /// A missing function has counted nothing.
     #[test]
-    fn functions_of_a_card_that_has_ended_say_what_they_have_counted() {
+    fn ended_functions_report_their_counters() {
         let functions = const { &[Entry::of::<Counting>()] };
         let own = Own { functions, context: BuildContext::default() };
         let file = bench::card(&"[[rx]]\nfunction = \"slot\"\n".repeat(2));

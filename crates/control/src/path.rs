@@ -1,16 +1,15 @@
-//! What a card's packet path costs, for the admission of NIC OS tasks: under the profile that
-//! `[os] cost_profile` names, or the built-in one.
+//! The cost of a card's packet path, for the admission of NIC OS tasks: under the profile in `[os]
+//! cost_profile`, or the built-in one.
 
 use picnic_core::config::CardFile;
 use picnic_core::error::ConfigError;
 use picnic_os::config::ProfileCosts;
 use picnic_wcet::{CostProfile, PathCosts};
 
-/// The costs of a card's packet path under its profile, which is checked by that, whether or not
-/// a task has use for one; none without NIC OS.
+/// The costs of a card's packet path under its profile; none without NIC OS. Also checks the
+/// profile, whether or not a task uses it.
 ///
-/// # Errors
-/// The profile cannot be read, or what is wrong in it: file, line, key, found, allowed, with the
+/// # Errors The profile cannot be read, or is wrong: file, line, key, found, allowed, with the
 /// place in the card file that names it.
 pub(crate) fn costs(file: &CardFile) -> Result<Option<ProfileCosts>, ConfigError> {
     let Some(keys) = picnic_os::config::asked_for(file) else { return Ok(None) };

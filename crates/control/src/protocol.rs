@@ -1,4 +1,4 @@
-//! What is said over the control socket: JSON-RPC 2.0, one message to a line.
+//! The protocol of the control socket: JSON-RPC 2.0, one message per line.
 //!
 //! ```
 //! use picnic_control::protocol::{Message, parse};
@@ -8,9 +8,9 @@
 //! assert!(matches!(call.request, Ok(Request::Stats { .. })));
 //! ```
 //!
-//! Guarantees: any bytes are read to calls or errors, nothing panics; a message nested
+//! Guarantees: any bytes become calls or errors, without a panic; a message nested
 //! deeper than 127 levels is a parse error. A call without `id` is a notification, and
-//! never answered. What a call asks for is whole and in range before anybody acts on it.
+//! never answered. The parameters of a call are complete and in range before it is executed.
 //!
 //! Source: JSON-RPC 2.0 Specification (2013); [`request`] for the methods.
 
@@ -19,7 +19,7 @@ use picnic_core::error::{brief, not_among};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-/// The version of methods and fields; one that is raised breaks clients of the one before.
+/// The version of methods and fields; a change breaks existing clients.
 pub const VERSION: u32 = 1;
 /// Bytes of the longest line.
 // Some twenty thousand filters in one call.
@@ -27,27 +27,27 @@ pub const LONGEST_LINE: usize = 4 << 20;
 /// Calls in the longest batch.
 pub const LONGEST_BATCH: usize = 32;
 
-/// What went wrong with a call.
+/// The error of a call.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RpcError {
     /// One of the codes below.
     pub code: i64,
-    /// What was found and what is allowed.
+    /// The value found and the values allowed.
     pub message: String,
-    /// Where, if it is about a card file: `file`, `line`, `key`.
+    /// The place in a card file: `file`, `line`, `key`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data: Option<Value>,
 }
 
-/// No JSON.
+/// Not JSON.
 pub const PARSE_ERROR: i64 = -32700;
-/// No JSON-RPC 2.0 request.
+/// Not a JSON-RPC 2.0 request.
 pub const INVALID_REQUEST: i64 = -32600;
 /// There is no such method.
 pub const METHOD_NOT_FOUND: i64 = -32601;
 /// The parameters are wrong.
 pub const INVALID_PARAMS: i64 = -32602;
-/// The card cannot do this now, or not at all.
+/// The card cannot do this now, or at all.
 pub const REFUSED: i64 = -32000;
 /// The borrowed core did not answer.
 pub const NO_ANSWER: i64 = -32001;
@@ -63,30 +63,30 @@ impl RpcError {
     }
 }
 
-/// A line, read.
+/// A parsed line.
 #[derive(Debug)]
 pub enum Message {
     /// One call.
     One(Box<Call>),
-    /// A batch: answered together, by a list.
+    /// A batch, answered with a list.
     Many(Vec<Call>),
 }
 
 /// A call.
 #[derive(Debug)]
 pub struct Call {
-    /// What its answer is known by; none for a notification.
+    /// The id of its answer; none for a notification.
     pub id: Option<Value>,
-    /// What is asked for, or what is wrong with it.
+    /// The request, or its error.
     pub request: Result<Request, RpcError>,
 }
 
-/// A parameter is wrong.
+/// A wrong parameter.
 pub(crate) fn invalid(message: impl Into<String>) -> RpcError {
     RpcError::new(INVALID_PARAMS, message)
 }
 
-/// Reads a line, without its end.
+/// Parses a line, without its end.
 pub fn parse(line: &[u8]) -> Message {
     let nameless = |code, message: String| {
         let request = Err(RpcError::new(code, message));
@@ -95,7 +95,7 @@ pub fn parse(line: &[u8]) -> Message {
     match serde_json::from_slice(line) {
         Err(error) => nameless(PARSE_ERROR, format!("the line is not JSON: {error}")),
         Ok(Value::Array(items)) if items.is_empty() => {
-            nameless(INVALID_REQUEST, "found a batch of no calls, allowed: one or more".into())
+            nameless(INVALID_REQUEST, "found an empty batch, allowed: one or more calls".into())
         }
         Ok(Value::Array(items)) if items.len() > LONGEST_BATCH => {
             let message =
@@ -111,7 +111,7 @@ pub fn parse(line: &[u8]) -> Message {
 fn kind(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
-        Value::Bool(_) => "a truth value",
+        Value::Bool(_) => "a boolean",
         Value::Number(_) => "a number",
         Value::String(_) => "a string",
         Value::Array(_) => "a list",
@@ -152,12 +152,12 @@ fn call(value: Value) -> Call {
         Some(other) => {
             return wrong(known(), format!("method: found {}, allowed: a name", kind(&other)));
         }
-        None => return wrong(known(), "method: found none, must be given".into()),
+        None => return wrong(known(), "method: missing".into()),
     };
     let params = match fields.remove("params") {
         None => Map::new(),
         Some(Value::Object(params)) => params,
-        // By position there is nothing to say: all parameters have names.
+        // Positional parameters are impossible: all parameters have names.
         Some(Value::Array(list)) if list.is_empty() => Map::new(),
         Some(Value::Array(_)) => {
             let request = Err(invalid("params: found a list, allowed: an object"));

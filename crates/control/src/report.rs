@@ -22,10 +22,10 @@ use std::fmt;
 /// A run's figures.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Report {
-    /// Which card this is of, and what its figures must be read with; left out if nobody said.
+    /// The card and the conditions of the run; omitted if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub about: Option<RunInfo>,
-    /// What ran the chain.
+    /// The engine.
     pub engine: String,
     /// How its times came about: duration, latency, shares of time, times of tasks.
     #[serde(default)]
@@ -36,8 +36,8 @@ pub struct Report {
     pub wires: Vec<WireReport>,
     /// By queue.
     pub queues: Vec<QueueReport>,
-    /// Packets that stayed in the kernel, of a card that the kernel and the poll engine share; left
-    /// out if one engine has all.
+    /// Packets that stayed in the kernel, for a card that the kernel and the poll engine share;
+    /// omitted if one engine has all packets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kernel: Option<KernelReport>,
     /// Packets that the kernel sent to the poll engine.
@@ -54,32 +54,32 @@ pub struct Report {
     /// Every packet's fate.
     #[serde(deserialize_with = "read_totals")]
     pub ledger: LedgerTotals,
-    /// Buffers that did not come home; not zero is a bug.
+    /// Buffers that did not return; not zero is a bug.
     pub buffers_missing: usize,
     /// Wire to target routine, one packet in 16.
     pub latency_ns: LatencyReport,
-    /// All latencies that were recorded, by queue. Commands leave them out unless asked for.
+    /// All recorded latencies, by queue. Commands omit them unless requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub latencies: Option<Vec<Recorded>>,
     /// The borrowed core.
     pub borrowed_core: CoreReport,
     /// The target cores.
     pub target_cores: Vec<TargetCoreReport>,
-    /// NIC OS; left out if the card has none, and while it runs.
+    /// NIC OS; omitted if the card has none, and while it runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub os: Option<OsReport>,
-    /// The trace; left out if the card has none, and while it runs.
+    /// The trace; omitted if the card has none, and while it runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trace: Option<TraceReport>,
-    /// Why the card was ended without a part of it, or that part did not end well; left out if all is
-    /// well. Figures are those that there are.
+    /// The reason why a part of the card failed or was abandoned; omitted if all is well. Figures
+    /// are as far as available.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failed: Option<String>,
-    /// What the user should know.
+    /// Notes for the user.
     pub notes: Vec<String>,
 }
 
-/// What a report is of.
+/// The subject of a report.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunInfo {
     /// The card's name.
@@ -98,10 +98,10 @@ pub struct RunInfo {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Times {
-    /// Taken from a clock of the machine.
+    /// Read from a clock of the machine.
     #[default]
     Measured,
-    /// They follow from costs that a model gives.
+    /// Computed from the costs of a model.
     Modelled,
 }
 
@@ -118,9 +118,9 @@ impl fmt::Display for Times {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Stamp {
-    /// When the packet arrived at the wire.
+    /// Arrival of the packet at the wire.
     Arrival,
-    /// When the borrowed core took it; its wait before that is unknown.
+    /// Reception by the borrowed core; the wait before that is unknown.
     #[default]
     Taken,
 }
@@ -149,7 +149,7 @@ figures! {
             unit: Bytes, metric: "picnic_wire_received", live: "rx_bits_per_s",
             heading: "rx bytes", totals: 2, rates: 2
         };
-        /// Packets that came and were dropped at the wire; `drops_by_stage` has the reasons.
+        /// Packets dropped at the wire; `drops_by_stage` has the reasons.
         Loss rx_shed: u64 = wire.counters.rx_shed.get() => {
             unit: Packets, metric: "picnic_wire_shed", live: "shed_pps", heading: "shed", rates: 9
         };
@@ -235,9 +235,9 @@ figures! {
         Quotient packets_per_interrupt: Option<f64> = |q| quotient(q.packets, q.interrupts) => {
             live: "packets_per_interrupt", heading: "packets/int", totals: 5, rates: 5
         };
-        /// Looks at the ring.
+        /// Polls of the ring.
         Counter polls: u64 = view.target.polls.get() => { unit: Polls, metric: "picnic_queue" };
-        /// Looks that found it empty.
+        /// Polls that found it empty.
         Counter empty_polls: u64 = view.target.empty_polls.get() => {
             unit: Polls, metric: "picnic_queue_empty"
         };
@@ -254,9 +254,9 @@ figures! {
         Counter tx_completed: u64 = view.steer.tx_completed.get() => { unit: Packets };
         /// Bytes of the packets in `tx_completed`.
         Counter tx_completed_bytes: u64 = view.steer.tx_completed_bytes.get() => { unit: Bytes };
-        /// Bytes on their way to the wires.
+        /// Bytes in flight to the wires.
         Gauge tx_in_flight_bytes: u64 = view.steer.tx_in_flight_bytes.get() => { unit: Bytes };
-        /// Times that its tx ring waited because enough bytes were on their way.
+        /// Times that its tx ring waited because enough bytes were in flight.
         Counter tx_limited: u64 = view.steer.tx_limited.get() => { unit: Times };
         /// Packets dropped because the ring was full.
         Loss ring_full: u64 = view.steer.ring_full.get() => {
@@ -268,7 +268,7 @@ figures! {
             unit: Descriptors, metric: "picnic_queue_ring", live: "ring_depth", heading: "ring",
             of: "ring_size", rates: 9
         };
-        /// Descriptors that fit into the target ring.
+        /// Number of descriptors that fit in the target ring.
         Gauge ring_size: u64 = view.ring_size as u64 => {
             unit: Descriptors, metric: "picnic_queue_ring_size", live: "ring_size"
         };
@@ -290,20 +290,20 @@ figures! {
             unit: Packets, metric: "picnic_function_dropped", live: "dropped_pps",
             heading: "dropped", totals: 9, rates: 9
         };
-        /// Nanoseconds per packet, sampled on one burst in 256, with those of packets that the
-        /// function makes; null where no clock is read, as in virtual time.
+        /// Nanoseconds per packet, sampled on one burst in 256, including packets that the function
+        /// makes; null where no clock is read, as in virtual time.
         Quotient ns_per_packet: Option<f64> = |f| quotient(f.timed_ns, f.timed_packets) => {
             live: "ns_per_packet", heading: "ns/packet", totals: 9, rates: 2
         };
-        /// Nanoseconds that the sampled bursts took.
+        /// Nanoseconds of the sampled bursts.
         Counter timed_ns: u64 = function.counters.timed_ns.get() => { unit: Nanoseconds };
         /// Packets in the sampled bursts.
         Counter timed_packets: u64 = function.counters.timed_packets.get() => { unit: Packets };
-        /// Counters of the function's own since it was inserted, also in windows: the numbers of its
-        /// `get`. Left out without any, and while it runs unless asked for.
+        /// The function's own counters since it was inserted, also in windows: the numbers of its
+        /// `get`. Omitted without any, and while it runs unless requested.
         #[serde(skip_serializing_if = "Map::is_empty")]
         Label counters: Map<String, Value> = Map::new() => { live: "counters" };
-        /// Figures of the function's own that may fall.
+        /// The function's own figures that may fall.
         #[serde(skip_serializing_if = "Map::is_empty")]
         Label gauges: Map<String, Value> = Map::new() => { live: "gauges" };
     }
@@ -353,12 +353,12 @@ figures! {
         Label core: usize = core;
         /// The system's number of its thread, for `chrt` or `perf`; null on a virtual core.
         Label thread: Option<u64> = thread(&times.thread);
-        /// Share of the time in turns that found work; of a card in the kernel, in the threads that
-        /// poll its wires.
+        /// Share of the time in turns that found work; for a card in the kernel, in the threads
+        /// that poll its wires.
         Share busy_fraction: f64 = share(times.busy_ns.get(), duration_ns) => {
             metric: "picnic_borrowed_core_busy"
         };
-        /// Share of the time in softirqs, those of other interfaces included; null unless the card
+        /// Share of the time in softirqs, including those of other interfaces; null unless the card
         /// is in the kernel.
         Share softirq_fraction: Option<f64> =
             times.softirq_ns().map(|ns| share(ns, duration_ns)) => {
@@ -370,8 +370,8 @@ figures! {
         };
         /// Times that it woke from sleep.
         Counter wakeups: u64 = times.wakeups.get() => { unit: Times };
-        /// Time in which it was preempted: another thread had the core, the kernel, or the
-        /// hypervisor's other machines; null where that cannot happen, as in virtual time.
+        /// Preemptions by another thread, the kernel or the hypervisor; null where that cannot
+        /// happen, as in virtual time.
         Part taken_away: Option<TakenAway> =
             (times.absence_threshold_ns.get() != 0).then(|| TakenAway::read(times));
     }
@@ -394,7 +394,7 @@ figures! {
         Loss drops: u64 = times.absence_drops.get() => {
             unit: Packets, metric: "picnic_borrowed_core_absence_drops"
         };
-        /// Nanoseconds of the shortest interval that is noticed.
+        /// Nanoseconds of the shortest detected interval.
         Label threshold_ns: u64 = times.absence_threshold_ns.get();
     }
 
@@ -426,7 +426,7 @@ fn thread(number: &Counter) -> Option<u64> {
     Some(number.get()).filter(|&thread| thread != 0)
 }
 
-/// A figure of the ledger: its metric, its help, and where it is read.
+/// A figure of the ledger: its metric, its help, and its source.
 type OfLedger = (&'static str, &'static str, fn(&LedgerTotals) -> u64);
 
 /// The ledger's figures in metrics.
@@ -483,7 +483,7 @@ impl Report {
     }
 }
 
-/// Reads the sums back; the drops by reason stand beside them in a report.
+/// Reads the sums back; the drops by reason are separate in a report.
 fn read_totals<'de, D: Deserializer<'de>>(deserializer: D) -> Result<LedgerTotals, D::Error> {
     #[derive(Deserialize)]
     struct Sums {

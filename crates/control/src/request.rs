@@ -1,4 +1,4 @@
-//! What a client can ask for: THE LIST of methods, and their parameters.
+//! THE LIST of methods for clients, and their parameters.
 //!
 //! ```
 //! use picnic_control::request::{Request, read};
@@ -11,7 +11,7 @@
 //! parameters are there and nowhere else. The methods of components come from their own lists
 //! of commands, see `picnic_core::command`, and are found by the card that runs.
 //!
-//! Guarantees: what a request asks for is whole and in range before anybody acts on it.
+//! Guarantees: a request is complete and in range before it is executed.
 
 use crate::captures::CaptureRequest;
 use crate::listing::{CAPTURES, FILTERS, Listing, TASKS};
@@ -30,49 +30,50 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
-/// What a client can ask for.
+/// A request of a client.
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
 #[serde(tag = "method", content = "params", deny_unknown_fields)]
 pub enum Request {
-    /// What runs where.
+    /// Show the card, its parts and its cores.
     #[serde(rename = "card.info")]
     Info {},
-    /// The figures of `picnic run --json`, at this moment.
+    /// Show the figures of `picnic run --json`, at this moment.
     #[serde(rename = "card.stats")]
     Stats {
-        /// With all latencies that were recorded, by queue.
+        /// Include all recorded latencies, by queue.
         #[serde(default)]
         latencies: bool,
-        /// Only what has come since the last `card.reset`.
+        /// Only figures since the last `card.reset`.
         #[serde(default)]
         since_reset: bool,
-        /// With what functions count themselves, since they were inserted.
+        /// Include functions' own counters, since the function was inserted.
         #[serde(default)]
         counters: bool,
     },
-    /// Remembers the figures, for `card.stats` with `since_reset`. Counters go on: those who
-    /// read them without it, as Prometheus does, notice nothing.
+    /// Remember the figures, for `card.stats` with `since_reset`. Counters continue: other readers,
+    /// such as Prometheus, notice nothing.
     #[serde(rename = "card.reset")]
     Reset {},
-    /// Asks for a clean stop. The connection is closed when the card has stopped.
+    /// Request a clean stop. The connection is closed when the card has stopped.
     #[serde(rename = "card.stop")]
     Stop {},
-    /// When target cores are interrupted.
+    /// Show when target cores are interrupted.
     #[serde(rename = "moderation.get")]
     ModerationGet {},
-    /// Changes it for all queues and wires. Takes the keys of `[interrupt]`; those left out stay as they are.
+    /// Change moderation for all queues and wires. Takes the keys of `[interrupt]`; missing keys
+    /// stay unchanged.
     #[serde(rename = "moderation.set")]
     ModerationSet(#[schemars(with = "InterruptSection")] Map<String, Value>),
-    /// The functions of both chains, with their counts.
+    /// List the functions of both chains, with their counters.
     #[serde(rename = "chain.list")]
     ChainList {},
-    /// Replaces a whole chain.
+    /// Replace a whole chain.
     #[serde(rename = "chain.swap")]
     ChainSwap(Swap),
     /// List the filters, in the order they are tried.
     #[serde(rename = "filter.list")]
     FilterList {
-        /// List filters of this group only.
+        /// Only filters of this group.
         #[serde(default)]
         group: Option<String>,
     },
@@ -135,7 +136,7 @@ pub enum Request {
         /// Its number or name.
         task: Reference,
     },
-    /// Suspend a task; releases that come due meanwhile are skipped.
+    /// Suspend a task; releases due meanwhile are skipped.
     #[serde(rename = "task.suspend")]
     TaskSuspend {
         /// Its number or name.
@@ -155,25 +156,25 @@ pub enum Request {
         /// Among equals, a higher number goes first.
         priority: u8,
     },
-    /// Writes packets into the file that came with the call.
+    /// Capture packets to the file sent with the call.
     #[serde(rename = "capture.start")]
     CaptureStart(CaptureRequest),
-    /// Ends a capture; the answer comes when everything is written.
+    /// Stop a capture; the answer follows when everything is written.
     #[serde(rename = "capture.stop")]
     CaptureStop {
         /// Its number.
         capture: u32,
     },
-    /// Waits until the capture has ended by itself.
+    /// Wait until the capture has ended on its own.
     #[serde(rename = "capture.wait")]
     CaptureWait {
         /// Its number.
         capture: u32,
     },
-    /// The captures that run.
+    /// List the running captures.
     #[serde(rename = "capture.list")]
     CaptureList {},
-    /// A command of a component, by that component's own list.
+    /// A command of a component, from that component's list.
     #[serde(skip)]
     Component(Box<ComponentCall>),
 }
@@ -185,24 +186,24 @@ pub struct ComponentCall {
     pub component: String,
     /// The command's.
     pub command: String,
-    /// Which of several of this name.
+    /// The component, among several of this name.
     pub place: ComponentPlace,
-    /// The command's arguments, yet to be read.
+    /// The command's arguments, not yet parsed.
     pub arguments: Map<String, Value>,
 }
 
-/// The parameters that say which component is meant: the fields of [`ComponentPlace`].
+/// The parameters that select a component: the fields of [`ComponentPlace`].
 pub const PLACE: [&str; 3] = ["chain", "position", "task"];
 
-/// A component's place; by default, the first of its name: of a function, in the rx chain.
+/// A component's place; by default, the first of its name, in the rx chain for a function.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Eq)]
 #[serde(default)]
 pub struct ComponentPlace {
     /// The chain of a function.
     pub chain: Direction,
-    /// The place in it, or the wire's number, from 0; the first of that name if left out.
+    /// Its position in the chain, or the wire's number, from 0; default: the first of that name.
     pub position: Option<usize>,
-    /// The number or name of a task; the first of that kind if left out.
+    /// Number or name of a task; default: the first of that kind.
     pub task: Option<Reference>,
 }
 
@@ -212,29 +213,29 @@ pub struct ComponentPlace {
 pub struct Swap {
     /// The chain.
     pub chain: Direction,
-    /// A card file's text, of which the `[[rx]]` (or `[[tx]]`) sections count.
+    /// Text of a card file; only the `[[rx]]` (or `[[tx]]`) sections are used.
     #[serde(default)]
     pub toml: Option<String>,
     /// Or the sections as objects: `{"function": "rss", ...}`.
     #[serde(default)]
     pub functions: Option<Vec<Map<String, Value>>>,
-    /// Where the text comes from: for messages, and for relative paths in it.
+    /// Name of the text's file: for messages, and for relative paths in it.
     #[serde(default)]
     pub file: Option<PathBuf>,
 }
 
-/// A task or a filter, as people name it.
+/// A task or a filter, by number or name.
 #[derive(Clone, Debug, JsonSchema, PartialEq, Eq)]
 #[schemars(untagged)]
 pub enum Reference {
-    /// By its number, which no other of the card ever has.
+    /// By its number, which the card never reuses.
     Number(u64),
-    /// By its name, if only one has it: one living task, one filter.
+    /// By its name, if it is unique: one living task, one filter.
     Name(String),
 }
 
 impl Request {
-    /// Whether the borrowed core must obey a command for it.
+    /// Whether it needs a command to the borrowed core.
     pub fn needs_the_card(&self) -> bool {
         use Request as R;
         matches!(
@@ -253,7 +254,7 @@ impl Request {
         )
     }
 
-    /// Whether parameters that are right each for itself fit together.
+    /// Checks whether individually valid parameters fit together.
     fn check(self) -> Result<Self, RpcError> {
         match &self {
             Request::ModerationSet(change) => {
@@ -283,7 +284,7 @@ pub struct Method {
 }
 
 impl Method {
-    /// The table of what it answers, if that is one.
+    /// The table for its result, if it is a table.
     pub fn listing(&self) -> Option<&'static Listing> {
         match self.name.split_once('.')?.0 {
             "filter" => Some(&FILTERS),
@@ -294,7 +295,7 @@ impl Method {
     }
 }
 
-/// The methods of the card, in their order; those of components are in their lists of commands.
+/// The methods of the card, in order; those of components are in their lists of commands.
 pub fn methods() -> &'static [Method] {
     static METHODS: OnceLock<Vec<Method>> = OnceLock::new();
     METHODS.get_or_init(|| {
@@ -315,7 +316,7 @@ fn text(value: &Value) -> String {
     value.as_str().unwrap_or_default().replace('\n', " ")
 }
 
-/// There is no such method; the names are those there are.
+/// The error for an unknown method, with the known ones.
 pub fn no_method(method: &str, others: impl IntoIterator<Item = String>) -> RpcError {
     let mut names: Vec<_> = methods().iter().map(|method| method.name.clone()).collect();
     names.extend(others);
@@ -323,11 +324,10 @@ pub fn no_method(method: &str, others: impl IntoIterator<Item = String>) -> RpcE
     RpcError::new(METHOD_NOT_FOUND, message)
 }
 
-/// What a method with these parameters asks for. One that is none of the card's is taken for a
-/// component's, if its name reads like one.
+/// The request for a method with these parameters. An unknown name that looks like a component's
+/// command is taken for one.
 ///
-/// # Errors
-/// There is no such method, or a parameter is wrong.
+/// # Errors There is no such method, or a parameter is wrong.
 pub fn read(method: &str, params: Map<String, Value>) -> Result<Request, RpcError> {
     if methods().iter().any(|known| known.name == method) {
         let request = json!({ "method": method, "params": params });
@@ -336,7 +336,7 @@ pub fn read(method: &str, params: Map<String, Value>) -> Result<Request, RpcErro
     let Some((component, command)) = method.split_once('.') else {
         return Err(no_method(method, []));
     };
-    // These say which component; the rest is for the command.
+    // These select the component; the rest is for the command.
     let (place, arguments): (Map<_, _>, Map<_, _>) =
         params.into_iter().partition(|(name, _)| PLACE.contains(&name.as_str()));
     Ok(Request::Component(Box::new(ComponentCall {

@@ -1,4 +1,4 @@
-//! The control thread, from outside: what it serves, what it is held to, its start and its end.
+//! The control thread, from outside: its services, limits, start and end.
 
 use crate::captures::Captures;
 use crate::config::{ControlSection, MetricsAddress};
@@ -30,15 +30,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// What clients are held to.
+/// Limits for clients.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Connections at a time, beside one that may look at the card and stop it.
+    /// Most connections, besides one that may read the card's state and stop it.
     pub clients: usize,
     /// A silent connection is closed after this time.
     pub idle: Duration,
-    /// A line must end, and an answer be read, within this time; the reserved connection may be
-    /// silent for it.
+    /// Time limit for completing a line and for reading an answer; also the longest silence of the
+    /// reserved connection.
     pub stalled: Duration,
 }
 
@@ -48,8 +48,8 @@ impl Default for Limits {
     }
 }
 
-/// What `[control]` asks for, opened but not yet served: before the card starts, so that a
-/// name that is taken stops it in time.
+/// The services of `[control]`, opened but not yet served: before the card starts, so that a name
+/// in use stops it in time.
 #[derive(Debug)]
 pub struct Doors {
     pub(super) socket: Option<Socket>,
@@ -58,26 +58,24 @@ pub struct Doors {
 }
 
 impl Doors {
-    /// Opens what the card file asks for.
+    /// Opens the services of the card file.
     ///
-    /// # Errors
-    /// A card of this name is running, the socket cannot be created, or the metrics' port is in
-    /// use.
+    /// # Errors A card of this name is running, the socket cannot be created, or the metrics' port
+    /// is in use.
     pub fn open(file: &CardFile) -> Result<Self, SocketError> {
         let http = listen(file)?;
         Ok(Doors { socket: socket::open(file)?, http, limits: Limits::default() })
     }
 
-    /// None at all, whatever the card file asks for.
+    /// No services, whatever the card file says.
     pub fn none() -> Self {
         Doors { socket: None, http: None, limits: Limits::default() }
     }
 
-    /// Whether [`Doors::open`] would open them. Nothing is changed. A card of this name may run:
-    /// the file may be its own, and so may the address that metrics are served at.
+    /// Checks whether [`Doors::open`] would open them, without changing anything. A card of this
+    /// name may run: the file and the metrics' address may be its own.
     ///
-    /// # Errors
-    /// As [`Doors::open`].
+    /// # Errors As [`Doors::open`].
     pub fn check(file: &CardFile) -> Result<(), SocketError> {
         if !socket::check(file)? {
             listen(file)?;
@@ -96,13 +94,13 @@ impl Doors {
         self.socket.is_some() || self.http.is_some()
     }
 
-    /// Where metrics are served; none if they are not.
+    /// The address of the metrics; none without metrics.
     pub fn metrics(&self) -> Option<SocketAddr> {
         self.http.as_ref().and_then(Http::address)
     }
 }
 
-/// Listens for whoever reads metrics, if the card file says where.
+/// Listens for readers of metrics, if the card file has an address.
 fn listen(file: &CardFile) -> Result<Option<Http>, ConfigError> {
     let MetricsAddress::Address(address) = file.section::<ControlSection>().metrics else {
         return Ok(None);
@@ -122,53 +120,52 @@ fn listen(file: &CardFile) -> Result<Option<Http>, ConfigError> {
     listening.map(Some)
 }
 
-/// What the control plane needs of a card that runs.
+/// The control plane's access to a running card.
 pub struct Access {
     /// Reads its figures.
     pub monitor: Monitor,
     /// Changes it.
     pub controller: Controller,
-    /// What its card file could name: components with commands, functions that are swapped in.
+    /// Registries of its card file: components with commands, functions to swap in.
     pub registries: Registries,
-    /// Who looks on, at functions that are swapped in too.
+    /// Observers, also of functions that are swapped in.
     pub hooks: Hooks,
     /// Its filters.
     pub filters: Filters,
-    /// What makes its tasks; none if it has no NIC OS.
+    /// The builder of its tasks; none without NIC OS.
     pub tasks: Option<Factory>,
-    /// Why chains, filters, moderation and captures stay as they are, if they do: only components
-    /// can be told something then.
+    /// The reason why chains, filters, moderation and captures cannot change, if they cannot: then
+    /// only components take commands.
     pub fixed: Option<&'static str>,
-    /// Of an engine that puts another rx chain in force by itself, also if the rest stays as it is.
+    /// For an engine that swaps its rx chain by itself, even if the rest cannot change.
     pub swap_rx: Option<Box<dyn SwapRx>>,
-    /// The poll engine's part of a card that the kernel shares with it.
+    /// The poll engine's part of a shared card.
     pub beside: Option<PollPart>,
-    /// Privileges that changing it takes, if there are any.
+    /// Privileges needed to change it.
     pub keeps: CapabilitySet,
 }
 
-/// What changes the part of a card that the poll engine has beside the kernel. The functions of
-/// the rx chain are in both, but for some; all else is there alone.
+/// Changes the poll engine's part of a card shared with the kernel. Both parts have the functions
+/// of the rx chain, except a few; everything else is only in this part.
 #[derive(Debug)]
 pub struct PollPart {
     /// Changes it.
     pub controller: Controller,
-    /// Functions of the rx chain that are there alone, by position.
+    /// Positions of functions of the rx chain that only this part has.
     pub alone: Vec<usize>,
-    /// Its functions, as it has them.
+    /// Its current functions.
     pub functions: Functions,
 }
 
-/// Who puts another rx chain in force in place of the poll engine, or beside it.
+/// An engine that swaps the rx chain instead of the poll engine, or together with it.
 pub trait SwapRx: Send {
-    /// Puts the functions of these sections in place of those that are there, and tells the card's
-    /// view of it. Returns those that the poll engine has alone, by position.
+    /// Replaces the functions with those of these sections, and updates the card's view. Returns
+    /// the positions that only the poll engine has.
     ///
-    /// When all that can be refused beforehand has been, `exchange` has the poll engine's part put in
-    /// its functions; called again, those that they have replaced.
+    /// After all checks, `exchange` installs the new functions in the poll engine's part; called
+    /// again, the old ones.
     ///
-    /// # Errors
-    /// What is wrong with a section; what cannot be done. The chain stays as it is then.
+    /// # Errors A section is wrong, or the change is impossible. Then the chain stays as it was.
     fn swap(
         &mut self,
         sections: &[Section],
@@ -177,8 +174,8 @@ pub trait SwapRx: Send {
     ) -> Result<Vec<usize>, RunError>;
 }
 
-/// A card's control thread. When it is dropped the socket goes: clients are to see that after
-/// the card has stopped.
+/// A card's control thread. Dropping it removes the socket: clients should see that after the card
+/// has stopped.
 #[derive(Debug)]
 pub struct Server {
     shared: Arc<Shared>,
@@ -187,14 +184,14 @@ pub struct Server {
 
 #[derive(Debug)]
 pub(super) struct Shared {
-    /// A client, or somebody else, wants the card to stop.
+    /// Set when a client, or somebody else, requests the card's stop.
     stop: Stop,
-    /// The card stops, so that changes have no sense any more.
+    /// Set when the card stops, so that changes are pointless.
     pub(super) stopping: AtomicBool,
-    /// The thread is to end.
+    /// Set when the thread shall end.
     pub(super) end: AtomicBool,
     pub(super) wake: OwnedFd,
-    /// About watched files, for whoever started the card.
+    /// Messages about watched files, for the starter of the card.
     pub(super) said: Mutex<Vec<String>>,
 }
 
@@ -210,11 +207,9 @@ impl Shared {
 }
 
 impl Server {
-    /// Serves a card that runs. `captures` are a hook of
-    /// the card, if clients are to capture.
+    /// Serves a running card. `captures` is a hook of the card, if clients may capture.
     ///
-    /// # Errors
-    /// No thread or descriptor is left.
+    /// # Errors No thread or descriptor is left.
     pub fn start(
         doors: Doors,
         access: Access,
@@ -241,17 +236,17 @@ impl Server {
         Ok(Server { shared, thread: Some(thread) })
     }
 
-    /// Whether a client, or somebody else, has asked for the card's end.
+    /// Whether a client, or somebody else, has requested the card's end.
     pub fn stop_is_asked(&self) -> bool {
         self.shared.stop.is_asked()
     }
 
-    /// What has been said of watched files since the last look.
+    /// Messages about watched files since the last call.
     pub fn said(&self) -> Vec<String> {
         std::mem::take(&mut self.shared.said.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Tells that the card is about to stop: from now on changes are refused.
+    /// Refuses changes from now on, as the card is about to stop.
     pub fn card_stops(&self) {
         self.shared.stopping.store(true, Ordering::Release);
     }
@@ -283,21 +278,21 @@ mod tests {
     use std::sync::mpsc::{self, Receiver, Sender};
 
     #[test]
-    fn a_card_serves_so_many_for_so_long() {
+    fn default_limits() {
         let limits = Limits::default();
         assert_eq!(limits.clients, 7);
         assert_eq!([limits.idle, limits.stalled].map(|time| time.as_secs()), [600, 10]);
     }
 
     #[test]
-    fn one_door_is_enough_to_serve() {
+    fn single_service_is_enough() {
         assert!(!Doors::none().are_any());
         let http = Http::bind(([127, 0, 0, 1], 0).into()).unwrap();
         let doors = Doors { http: Some(http), ..Doors::none() };
         assert!(doors.are_any() && doors.metrics().is_some() && doors.socket.is_none());
     }
 
-    /// Says that a swap has begun, and ends it when its other channel has gone.
+    /// Signals that a swap has begun, and ends it when its other channel closes.
     struct Waiting(Sender<()>, Receiver<()>);
 
     impl SwapRx for Waiting {
@@ -314,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_ends_makes_no_more_changes() {
+    fn ending_servers_make_no_changes() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("card.sock");
         let file = bench::card(&format!("[control]\nsocket = \"{}\"\n", path.display()));

@@ -1,7 +1,7 @@
-//! What the control thread does: takes clients, metrics' readers and watched files.
+//! The control thread: accepts clients, serves metrics, watches files.
 //!
-//! Each client has a thread, see [`crate::client`]. With all places taken, one more client has a
-//! place from which the card can be stopped.
+//! Each client has a thread, see [`crate::client`]. With all places taken, one more client can
+//! still read the card's state and stop it.
 
 use crate::client::{Board, Client, LOOK};
 use crate::methods::Methods;
@@ -19,12 +19,12 @@ use std::sync::{Arc, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// The longest sleep, so that readers of metrics that hang are noticed.
+/// The longest sleep, so that hanging readers of metrics are noticed.
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
-/// How long captures may take to end when the card has ended.
+/// Longest wait for captures after the card has ended.
 const LAST_CAPTURES: Duration = Duration::from_secs(3);
 
-/// The thread's own.
+/// The thread's own state.
 pub(super) struct Service {
     doors: Doors,
     board: Arc<Board>,
@@ -46,7 +46,7 @@ impl Service {
         Service { doors, board, shared, clients: Vec::new(), next_client: 1, watcher }
     }
 
-    /// Serves until the thread is to end.
+    /// Serves until the thread shall end.
     pub(super) fn run(mut self) {
         while !self.shared.end.load(Ordering::Acquire) {
             self.wait();
@@ -61,7 +61,7 @@ impl Service {
         }
         self.board.is_closed.store(true, Ordering::Release);
         for (stream, _) in &self.clients {
-            // Calls that have come are answered, others are not heard.
+            // Received calls are answered, others are ignored.
             let _ = shutdown(stream, Shutdown::Read);
         }
         for (_, thread) in self.clients {
@@ -85,7 +85,7 @@ impl Service {
         }
     }
 
-    /// What it sleeps on.
+    /// Descriptors to wait for.
     fn sources(&self) -> Vec<PollFd<'_>> {
         let mut sources = vec![PollFd::new(&self.shared.wake, PollFlags::IN)];
         if let Some(socket) = &self.doors.socket {
@@ -111,7 +111,7 @@ impl Service {
             tv_sec: longest.as_secs() as i64,
             tv_nsec: i64::from(longest.subsec_nanos()),
         };
-        // An error means "look again", as a signal does.
+        // An error means "check again", as after a signal.
         let _ = poll(&mut self.sources(), Some(&timeout));
     }
 
@@ -126,7 +126,7 @@ impl Service {
                 let client = Client::new(self.next_client, stream.clone(), place);
                 let thread = std::thread::Builder::new().name("control".into());
                 let serve = move || {
-                    // Functions begin and end here while the card is to answer.
+                    // Functions begin and end here while the card should answer.
                     picnic_plugin::guard::hurry();
                     client.run();
                 };
@@ -147,7 +147,7 @@ impl Service {
     }
 }
 
-/// Whether the process at the other end may speak to this card: its user's, or root's.
+/// Whether the process at the other end may use this card: its user's, or root's.
 fn permitted(stream: impl AsFd) -> Result<(), RpcError> {
     let own = rustix::process::geteuid();
     match socket_peercred(&stream) {
@@ -180,7 +180,7 @@ mod tests {
     use std::os::unix::net::UnixStream;
     use tempfile::TempDir;
 
-    /// The control thread's work for a card that runs.
+    /// The control thread's work for a running card.
     struct Served {
         captures: Captures,
         shared: Arc<Shared>,
@@ -191,7 +191,7 @@ mod tests {
 
     struct Caller(BufReader<UnixStream>);
 
-    /// What serves a card, but for its thread, with two places.
+    /// A card's service without its thread, with two places.
     fn service(text: &str) -> (Service, Captures, Arc<Shared>, Bench, TempDir) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("card.sock");
@@ -239,7 +239,7 @@ mod tests {
             (bytes != 0).then(|| serde_json::from_str(&line).unwrap())
         }
 
-        /// A call's result, or what its error says.
+        /// A call's result, or its error message.
         fn call(&mut self, method: &str, params: Value) -> Result<Value, String> {
             let call = json!({ "jsonrpc": "2.0", "id": 7, "method": method, "params": params });
             self.say(&format!("{call}\n"));
@@ -255,7 +255,7 @@ mod tests {
     const CHAINS: &str = "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"chain.list\"}\n";
 
     #[test]
-    fn with_all_places_taken_one_more_may_stop_the_card_and_no_more() {
+    fn reserved_place_may_stop_a_full_card() {
         let served = Served::new("");
         let (mut first, mut second) = (served.caller(), served.caller());
         for caller in [&mut first, &mut second] {
@@ -268,7 +268,7 @@ mod tests {
         let refused = extra.call("chain.list", json!({})).unwrap_err();
         assert_eq!(refused, format!("{full}: this one may call card.info and card.stop only"));
         assert!(extra.call("card.info", json!({})).is_ok());
-        // A place that has become free is its own, and the reserved one is free again.
+        // It gets the next free place, and the reserved one is free again.
         drop(first);
         wait_until("the place is free", || extra.call("chain.list", json!({})).is_ok());
         let mut next = served.caller();
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_that_asks_without_end_keeps_no_other_waiting() {
+    fn busy_clients_do_not_block_others() {
         let served = Served::new("");
         let (mut busy, mut other) = (served.caller(), served.caller());
         let calls = 5_000;
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn a_card_that_stops_is_changed_no_more() {
+    fn stopping_cards_refuse_changes() {
         let served = Served::new("");
         let mut caller = served.caller();
         let empty = json!({ "chain": "rx", "functions": [] });
@@ -313,9 +313,9 @@ mod tests {
         assert!(caller.call("card.info", json!({})).is_ok());
     }
 
-    /// Somebody who connects, to the socket or for the metrics, ends its sleep.
+    /// Any connection, to the socket or the metrics, ends its sleep.
     #[test]
-    fn it_wakes_for_all_that_it_serves() {
+    fn every_service_wakes_the_thread() {
         let (mut service, _, _, _bench, folder) = service("");
         let http = Http::bind(([127, 0, 0, 1], 0).into()).unwrap();
         let address = http.address().unwrap();
@@ -334,16 +334,16 @@ mod tests {
     }
 
     #[test]
-    fn a_command_that_is_none_is_told_those_of_components() {
+    fn unknown_commands_list_the_components() {
         let served = Served::new("");
         let mut caller = served.caller();
         let told = caller.call("app.wherr", json!({})).unwrap_err();
         assert!(told.contains("did you mean \"app.where\"?"), "{told}");
     }
 
-    /// What stands alone is at its first place.
+    /// A single component is at position zero.
     #[test]
-    fn a_command_is_made_for_the_place_of_its_component() {
+    fn commands_reach_the_place_of_their_component() {
         let served = Served::new("[[rx]]\nfunction = \"slot\"\n".repeat(2).as_str());
         let mut caller = served.caller();
         for (method, params, place) in [
@@ -365,7 +365,7 @@ mod tests {
         let call =
             |id: usize| format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"method\":\"chain.list\"}}");
         let note = "{\"jsonrpc\":\"2.0\",\"method\":\"chain.list\"}";
-        // More than are served in a turn, blank lines and a batch among them.
+        // More than fit in a turn, including blank lines and a batch.
         let lines: Vec<_> = (0..20).map(|id| format!("{}\n\n{note}\n", call(id))).collect();
         let text = format!("{}[{},{note}]\n[{note}]\n{}\n", lines.concat(), call(20), call(21));
         caller.say(&text);
@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn moderation_is_changed_key_by_key_as_the_card_can() {
+    fn moderation_changes_key_by_key() {
         let mut served = Served::new("[interrupt]\ntx_usecs = 9\n");
         let mut caller = served.caller();
         let set = |caller: &mut Caller, change: Value| caller.call("moderation.set", change);
@@ -387,9 +387,9 @@ mod tests {
             (&changed["moderation"]["tx_complete"], &changed["replaced"]["tx_complete"]),
             (&json!("interrupt"), &json!("off"))
         );
-        // The same as it is is no change.
+        // An unchanged value is no change.
         assert!(set(&mut caller, json!({ "wire_usecs": 0 })).is_ok());
-        // Once its hosts have had buffers to send with.
+        // After its hosts have had buffers to send with.
         let pause = |served: &mut Served| {
             let start = Instant::now();
             loop {
@@ -431,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn tasks_come_and_go() {
+    fn tasks_are_created_and_killed() {
         let served = Served::new("[os]\n");
         let mut caller = served.caller();
         let create = json!({ "task": "idle", "keys": { "name": "x", "period_us": 500 } });
@@ -440,7 +440,7 @@ mod tests {
         assert!(made["response_ns"].is_object() && made["jitter_ns"].is_object(), "{made}");
         let twice = json!({ "task": "idle", "keys": { "task": "idle" } });
         let refused = caller.call("task.create", twice);
-        assert_eq!(refused, Err("keys: found task, allowed beside keys".into()));
+        assert_eq!(refused, Err("keys: found task, which belongs next to keys".into()));
         let listed = caller.call("task.list", json!({})).unwrap();
         assert!(listed["tasks"][0].get("response_ns").is_none(), "{listed}");
         let killed = caller.call("task.kill", json!({ "task": "x" })).unwrap();
@@ -450,7 +450,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_a_capture_is_kept_though_it_says_nothing_more() {
+    fn silent_clients_waiting_for_a_capture_are_kept() {
         let served = Served::new("");
         let _probe = served.captures.observer(&HookPoint::Wire { index: 0, name: "wire0" });
         let file = Some(tempfile::tempfile().unwrap().into());
@@ -470,7 +470,7 @@ mod tests {
     }
 
     #[test]
-    fn a_card_that_ends_answers_who_waits_for_a_capture() {
+    fn ending_cards_answer_waiting_capture_calls() {
         let served = Served::new("");
         let _probe = served.captures.observer(&HookPoint::Wire { index: 0, name: "wire0" });
         let file = Some(tempfile::tempfile().unwrap().into());
@@ -486,11 +486,11 @@ mod tests {
     }
 
     #[test]
-    fn a_card_listens_to_its_user_and_to_root() {
+    fn only_the_user_and_root_are_served() {
         let (own, _other) = UnixStream::pair().unwrap();
         assert!(permitted(&own).is_ok());
         if !rustix::process::geteuid().is_root() {
-            return skip("a_card_listens_to_its_user_and_to_root", "only root can be another");
+            return skip("only_the_user_and_root_are_served", "only root can be another");
         }
         let of_nobody = || {
             let nobody = Uid::from_raw(65_534);

@@ -1,16 +1,16 @@
-//! The control socket's place: found by the card's name, one card to a name.
+//! The control socket's place: found by the card's name, one card per name.
 //!
-//! Without a path in the card file, sockets stand in the runtime folder:
-//! `$PICNIC_RUNTIME_DIR`, or `/run/picnic` (root), or `$XDG_RUNTIME_DIR/picnic`, or
-//! `/tmp/picnic-UID`, which must belong to the user alone.
+//! Without a path in the card file, sockets are in the runtime folder: `$PICNIC_RUNTIME_DIR`, or
+//! `/run/picnic` (root), or `$XDG_RUNTIME_DIR/picnic`, or `/tmp/picnic-UID`, which must belong to
+//! the user alone.
 //!
-//! Guarantees: mode 0600 from the first moment on. A socket that nobody listens to is
-//! replaced, one that somebody does is not, and such sockets of other names are removed:
-//! the folder is locked from the look to the bind, so of two cards that start together one
-//! is told of the other. It is removed at the end if it still is ours.
+//! Guarantees: mode 0600 from the first moment. A socket without a listener is replaced, one with a
+//! listener is not, and stale sockets of other names are removed. The folder is locked from the
+//! check to the bind, so of two cards that start together one gets an error. The socket is removed
+//! at the end if it still is this card's.
 //!
-//! Source: unix(7); Linux gives a socket's file the mode that `fchmod` put on it before
-//! `bind` (net/unix/af_unix.c).
+//! Source: unix(7); Linux gives a socket's file the mode set with `fchmod` before `bind`
+//! (net/unix/af_unix.c).
 
 use crate::config::{ControlSection, ControlSocket};
 use crate::folders::{Places, card_name, file_name, lock, make_and_lock, own};
@@ -28,14 +28,14 @@ use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Connections that may wait to be taken.
+/// Connections that may wait to be accepted.
 const BACKLOG: i32 = 16;
-/// How long another card may hold the folder's lock.
+/// Longest wait for the folder's lock.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Why a card gets no socket.
+/// The reason why a card gets no socket.
 #[derive(Debug, thiserror::Error)]
 pub enum SocketError {
-    /// A card of this name has it.
+    /// A card of this name is running.
     #[error(
         "card {card} is already running (pid {pid}): give this one another name, such as \
          --set card.name={card}-2, or --set control.socket=off"
@@ -51,21 +51,21 @@ pub enum SocketError {
     Config(#[from] ConfigError),
 }
 
-/// A socket that listens; removed when dropped.
+/// A listening socket; removed when dropped.
 #[derive(Debug)]
 pub struct Socket {
-    /// Takes clients; does not block.
+    /// Accepts clients; non-blocking.
     pub listener: UnixListener,
-    /// Where it stands.
+    /// Its path.
     pub path: PathBuf,
     folder: PathBuf,
-    /// Device and inode, to know it again.
+    /// Device and inode, to recognise it.
     identity: (u64, u64),
-    /// Whether an empty folder goes with it.
+    /// Whether to remove the folder if empty.
     folder_is_own: bool,
 }
 
-/// Where a card's socket is to stand.
+/// The place of a card's socket.
 struct Site<'a> {
     file: &'a CardFile,
     folder: PathBuf,
@@ -76,7 +76,7 @@ struct Site<'a> {
 }
 
 impl<'a> Site<'a> {
-    /// That of the socket that the card file asks for; none if it is off.
+    /// The place of the card file's socket; none if it is off.
     fn of(file: &'a CardFile, places: &Places) -> Result<Option<Self>, SocketError> {
         let (folder, path, mode) = match &file.section::<ControlSection>().socket {
             ControlSocket::Off => return Ok(None),
@@ -112,7 +112,7 @@ impl<'a> Site<'a> {
         SocketError::Config(self.file.locate(error))
     }
 
-    /// Whether something stands there that is not to be replaced, or else what to replace.
+    /// Checks for an object that must not be replaced; otherwise returns what to replace.
     fn look(&self) -> Result<Probe, SocketError> {
         match probe(&self.path) {
             Probe::Live(pid) => Err(SocketError::Taken { card: self.file.card.name.clone(), pid }),
@@ -123,11 +123,10 @@ impl<'a> Site<'a> {
     }
 }
 
-/// Whether [`open`] would open the socket that the card file asks for. Nothing is changed. A
-/// card of this name that runs is no error: the file may be its own. True tells of one.
+/// Checks whether [`open`] would open the card file's socket, without changing anything. A running
+/// card of this name is no error: the file may be its own. Returns whether there is one.
 ///
-/// # Errors
-/// As [`open`].
+/// # Errors As [`open`].
 pub fn check(file: &CardFile) -> Result<bool, SocketError> {
     check_at(file, &Places::of_this_process())
 }
@@ -148,10 +147,9 @@ fn check_at(file: &CardFile, places: &Places) -> Result<bool, SocketError> {
     }
 }
 
-/// Opens the socket that the card file asks for; none if it is off.
+/// Opens the card file's socket; none if it is off.
 ///
-/// # Errors
-/// A card of this name is running, or the socket cannot be created.
+/// # Errors A card of this name is running, or the socket cannot be created.
 pub fn open(file: &CardFile) -> Result<Option<Socket>, SocketError> {
     open_at(file, &Places::of_this_process())
 }
@@ -166,7 +164,7 @@ fn open_at(file: &CardFile, places: &Places) -> Result<Option<Socket>, SocketErr
     };
     let _lock = lock.map_err(|message| site.wrong(message))?;
     if mode.is_some() {
-        // What killed cards have left, of whatever name.
+        // Remains of killed cards, of any name.
         sweep(folder);
     }
     if let Probe::Stale = site.look()? {
@@ -196,16 +194,16 @@ fn bind(address: &SocketAddrUnix) -> Result<UnixListener, Errno> {
     Ok(socket.into())
 }
 
-/// What stands at a path.
+/// The object at a path.
 enum Probe {
     Absent,
-    /// A socket that nobody has open, or that only a killed card's last command still holds.
+    /// A socket that nobody has open, or only the last command of a killed card.
     Stale,
     /// A process listens.
     Live(i32),
     /// A socket that this user may not use.
     Denied,
-    /// Something else, such as another program's socket for datagrams.
+    /// Something else, such as another program's datagram socket.
     Foreign,
 }
 
@@ -218,7 +216,7 @@ fn probe(path: &Path) -> Probe {
                 pid => Probe::Live(pid.map_or(0, Pid::as_raw_pid)),
             }
         }
-        // So many wait to be taken that it must be live.
+        // A full backlog means it is live.
         Err(Errno::AGAIN) => Probe::Live(0),
         Err(Errno::ACCESS | Errno::PERM) => Probe::Denied,
         Err(error) => match std::fs::symlink_metadata(path) {
@@ -241,8 +239,8 @@ fn connect(path: &Path) -> Result<OwnedFd, Errno> {
     Ok(socket)
 }
 
-/// Removes the sockets that killed cards of this user have left in the runtime folder; what was
-/// removed. The next card that starts does so, too.
+/// Removes the sockets of this user's killed cards from the runtime folder; returns them. The next
+/// card that starts does so, too.
 pub fn remove_stale() -> Vec<PathBuf> {
     remove_stale_at(&Places::of_this_process())
 }
@@ -251,14 +249,14 @@ fn remove_stale_at(Places { own, mode, .. }: &Places) -> Vec<PathBuf> {
     let Ok(_lock) = lock(own, Instant::now() + PATIENCE) else { return Vec::new() };
     let removed = sweep(own);
     if *mode == 0o700 {
-        // Fails while there is something else in it, as it should.
+        // Fails if the folder is not empty, as it should.
         let _ = std::fs::remove_dir(own);
     }
     removed
 }
 
-/// Removes what nobody listens to from a folder, whose lock is held: a card that is on its way
-/// does not listen yet.
+/// Removes sockets without a listener from a folder whose lock is held: a starting card does not
+/// listen yet.
 fn sweep(folder: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let ours = entries.filter(|entry| entry.file_name().to_str().and_then(card_name).is_some());
@@ -279,20 +277,20 @@ impl Drop for Socket {
     }
 }
 
-/// A card that runs on this machine.
+/// A running card on this machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunningCard {
     /// Its name.
     pub name: String,
     /// Its socket.
     pub path: PathBuf,
-    /// Its process; 0 if that is not known.
+    /// Its process; 0 if unknown.
     pub pid: i32,
-    /// Whether this user may speak to it.
+    /// Whether this user may use it.
     pub permitted: bool,
 }
 
-/// The cards that run, by name, as far as their sockets stand in the runtime folders.
+/// The running cards by name, as far as their sockets are in the runtime folders.
 pub fn running() -> Vec<RunningCard> {
     running_at(&Places::of_this_process())
 }
@@ -330,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn only_sockets_of_cards_that_nobody_listens_to_are_swept_away() {
+    fn only_stale_sockets_are_removed() {
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name);
         for name in ["gone.sock", "other"] {
@@ -346,7 +344,7 @@ mod tests {
         assert_eq!(sweep(&path("nowhere")), <[PathBuf; 0]>::default());
     }
 
-    /// Runtime folders of a test's own: that of this process, and another.
+    /// Runtime folders for a test: that of this process, and another.
     fn places(folder: &Path, mode: u32) -> Places {
         let own = folder.join("own");
         Places { all: vec![own.clone(), folder.join("system")], own, mode }
@@ -358,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_stands_in_the_runtime_folder_by_the_cards_name() {
+    fn socket_is_in_the_runtime_folder_by_card_name() {
         let folder = tempfile::tempdir().unwrap();
         let places = places(folder.path(), 0o700);
         let (a, b) = (named("a"), named("b/c"));
@@ -369,7 +367,7 @@ mod tests {
         assert_eq!(std::fs::metadata(&places.own).unwrap().permissions().mode() & 0o777, 0o700);
         assert!(check_at(&a, &places).unwrap() && !check_at(&b, &places).unwrap());
         assert!(matches!(open_at(&a, &places), Err(SocketError::Taken { .. })));
-        // What a killed card has left goes as the next one starts.
+        // Remains of a killed card are removed when the next one starts.
         drop(UnixListener::bind(places.own.join("killed.sock")).unwrap());
         let second = open_at(&b, &places).unwrap().unwrap();
         assert!(!places.own.join("killed.sock").exists());
@@ -401,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn what_killed_cards_have_left_is_removed_and_a_folder_of_the_users_own_with_it() {
+    fn remains_of_killed_cards_are_removed_with_the_folder() {
         let folder = tempfile::tempdir().unwrap();
         for (mode, stays) in [(0o700, false), (0o755, true)] {
             let places = places(folder.path(), mode);
@@ -420,7 +418,7 @@ mod tests {
         }
     }
 
-    /// What comes of this while another card, which starts, has the folder's lock for a moment.
+    /// The result of `act` while another, starting card briefly holds the folder's lock.
     fn beside_a_start<T: Send>(places: &Places, act: impl FnOnce() -> T + Send) -> T {
         let held = make_and_lock(&places.own, 0o700, Instant::now()).unwrap();
         std::thread::scope(|scope| {
@@ -436,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn a_card_that_starts_is_waited_for_before_its_neighbours_are_removed() {
+    fn sweeping_waits_for_starting_cards() {
         let folder = tempfile::tempdir().unwrap();
         let places = places(folder.path(), 0o700);
         let socket = open_at(&named("a"), &places).unwrap().unwrap();
@@ -449,9 +447,9 @@ mod tests {
         assert!(!path.exists());
     }
 
-    /// Without the right to pass over permissions root is a user like any other.
+    /// Without the right to override permissions root is an ordinary user.
     #[test]
-    fn the_card_of_another_user_is_shown_and_left_alone() {
+    fn cards_of_other_users_are_listed_only() {
         let folder = tempfile::tempdir().unwrap();
         let places = places(folder.path(), 0o700);
         drop(make_and_lock(&places.own, 0o700, Instant::now()).unwrap());
@@ -460,10 +458,7 @@ mod tests {
         std::fs::set_permissions(&path, PermissionsExt::from_mode(0o600)).unwrap();
         if let Err(error) = rustix::fs::chown(&path, Some(Uid::from_raw(65_534)), None) {
             let reason = format!("a file is given to another user by root alone ({error})");
-            return picnic_testing::skip(
-                "the_card_of_another_user_is_shown_and_left_alone",
-                &reason,
-            );
+            return picnic_testing::skip("cards_of_other_users_are_listed_only", &reason);
         }
         let found =
             || RunningCard { name: "a".into(), path: path.clone(), pid: 0, permitted: false };
@@ -500,12 +495,12 @@ mod tests {
         assert!(check(&card(&path)).unwrap(), "the file may be its own");
         drop(first);
         assert!(!path.exists(), "removed at the end");
-        // As after SIGKILL: the file is there, and nobody listens.
+        // As after SIGKILL: the file exists, and nobody listens.
         drop(UnixListener::bind(&path).unwrap());
         assert!(path.exists());
         let second = open(&card(&path)).unwrap().unwrap();
         assert!(matches!(probe(&path), Probe::Live(_)));
-        // Not ours any more: it stays.
+        // No longer ours: it stays.
         std::fs::remove_file(&path).unwrap();
         let other = UnixListener::bind(&path).unwrap();
         drop(second);
@@ -513,9 +508,9 @@ mod tests {
         drop(other);
     }
 
-    /// So many wait to be taken that no other can: nobody waits for that.
+    /// The backlog is full: nobody waits for that.
     #[test]
-    fn a_card_that_takes_no_clients_is_live() {
+    fn cards_with_a_full_backlog_are_live() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("card.sock");
         let _listener = bind(&SocketAddrUnix::new(&path).unwrap()).unwrap();
@@ -528,14 +523,14 @@ mod tests {
     }
 
     #[test]
-    fn a_card_that_wants_no_socket_has_none() {
+    fn cards_without_a_socket() {
         let sections = picnic_core::config::Sections::core().with(crate::config::SECTIONS);
         let file = sections.parse("[control]\nsocket = \"off\"\n", None).unwrap();
         assert!(!check(&file).unwrap() && open(&file).unwrap().is_none());
     }
 
     #[test]
-    fn in_a_folder_that_the_card_file_names_others_sockets_stay() {
+    fn other_sockets_in_a_given_folder_stay() {
         let folder = tempfile::tempdir().unwrap();
         let other = folder.path().join("gone.sock");
         drop(UnixListener::bind(&other).unwrap());
@@ -544,7 +539,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_made_says_why() {
+    fn impossible_sockets_are_refused_with_a_reason() {
         let folder = tempfile::tempdir().unwrap();
         let message = |path: &Path| open(&card(path)).unwrap_err().to_string();
         let file = folder.path().join("file");
@@ -552,7 +547,7 @@ mod tests {
         assert!(message(&file).contains("control.socket"), "{}", message(&file));
         assert!(message(&file).ends_with("already exists, and is not the socket of a card"));
         assert_eq!(std::fs::read(&file).unwrap(), b"precious");
-        // Nor is a link replaced, or another program's socket, whatever its kind.
+        // Nor is a link replaced, or another program's socket of any kind.
         let (link, datagrams) = (folder.path().join("link"), folder.path().join("datagrams"));
         std::os::unix::fs::symlink("nowhere", &link).unwrap();
         let theirs = UnixDatagram::bind(&datagrams).unwrap();
@@ -581,7 +576,7 @@ mod tests {
     }
 
     #[test]
-    fn of_many_that_start_together_one_gets_the_name() {
+    fn simultaneous_starts_have_one_winner() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("card.sock");
         // A stale one in the way makes it harder.

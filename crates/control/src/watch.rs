@@ -1,12 +1,12 @@
-//! Files of a running card that are taken up when they change: `picnic run --watch`.
+//! Hot reload: `picnic run --watch`.
 //!
-//! The control thread looks at the card file and at the files that its functions are loaded from.
-//! When one has changed, and is left alone between two looks, the chain it belongs to is built
-//! anew and swapped, as `picnic ctl swap` does it. Of the card file, the two chains count; the
-//! rest is read at the next start.
+//! The control thread checks the card file and the files that its functions are loaded from. When
+//! one has changed, and stays the same between two checks, its chain is rebuilt and swapped, as by
+//! `picnic ctl swap`. Only the two chains of the card file are reloaded; the rest is read at the
+//! next start.
 //!
-//! Guarantees: a file that makes no sense changes nothing, and is told once. A chain none of whose
-//! files and keys have changed is left alone.
+//! Guarantees: an invalid file changes nothing, and is reported once. A chain whose files and keys
+//! are unchanged is left alone.
 
 use crate::methods::Methods;
 use picnic_core::config::{CardFile, Section};
@@ -17,10 +17,10 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Between two looks.
+/// Interval between checks.
 pub(crate) const LOOK: Duration = Duration::from_millis(200);
 
-/// Reads the card file again, with what the command line says of it.
+/// Reads the card file again, with the command line's settings.
 pub struct Watch(Box<dyn Fn() -> Result<CardFile, ConfigError> + Send>);
 
 impl Watch {
@@ -30,8 +30,7 @@ impl Watch {
     }
 }
 
-/// What a file is known by: device, inode, size and time of its last change; none if it is not
-/// there.
+/// The identity of a file: device, inode, size and modification time; none if it is missing.
 type Stamp = Option<(u64, u64, u64, i64, i64)>;
 
 fn stamp(path: &Path) -> Stamp {
@@ -39,7 +38,7 @@ fn stamp(path: &Path) -> Stamp {
     Some((found.dev(), found.ino(), found.size(), found.mtime(), found.mtime_nsec()))
 }
 
-/// A function as its section has it, and the file it is loaded from.
+/// A function's section, with the file that it is loaded from.
 #[derive(Clone, PartialEq)]
 struct WatchedFunction {
     name: String,
@@ -50,7 +49,7 @@ struct WatchedFunction {
 impl WatchedFunction {
     fn of(section: &Section, directory: &Path) -> Self {
         let keys: Map<String, Value> = section.parse().unwrap_or_default();
-        // Such a function is named by the key that holds its path: `plugin = "my.so"`.
+        // Such a function is named by the key with its path: `plugin = "my.so"`.
         let file = keys.get(section.name()).and_then(Value::as_str);
         let file = file.map(|path| directory.join(path));
         WatchedFunction { name: section.name().into(), file, keys }
@@ -66,14 +65,14 @@ fn chain(card: &CardFile, direction: Direction) -> Vec<WatchedFunction> {
     sections.iter().map(|section| WatchedFunction::of(section, &card.directory)).collect()
 }
 
-/// The control thread's own.
+/// The control thread's own state.
 pub(crate) struct Watcher {
     watch: Watch,
     card: Option<PathBuf>,
     chains: [Vec<WatchedFunction>; 2],
-    /// As they were when they were taken up, or refused: the card file, then the chains' files.
+    /// Stamps when last reloaded or refused: the card file, then the chains' files.
     taken: Stamps,
-    /// As they were when they were last looked at, if that is something else.
+    /// Stamps at the last check, if different.
     seen: Option<Stamps>,
     next: Option<Instant>,
 }
@@ -92,7 +91,7 @@ impl Watcher {
         Watcher { watch, card, chains, taken, seen: None, next: None }
     }
 
-    /// Looks, if it is time, and takes up what has changed; what is to be said of it.
+    /// Checks, if it is time, and reloads changed files; returns messages.
     pub(crate) fn turn(&mut self, now: Instant, methods: &mut Methods) -> Vec<String> {
         if self.next.is_some_and(|next| now < next) {
             return Vec::new();
@@ -103,7 +102,7 @@ impl Watcher {
         if found == self.taken {
             return Vec::new();
         }
-        // Whoever writes it may not be done.
+        // The writer may not be finished.
         if seen.as_ref() != Some(&found) {
             self.seen = Some(found);
             return Vec::new();
@@ -111,7 +110,7 @@ impl Watcher {
         let before = std::mem::replace(&mut self.taken, found);
         let card = match (self.watch.0)() {
             Ok(card) => card,
-            Err(error) => return vec![format!("not taken up: {error}")],
+            Err(error) => return vec![format!("not reloaded: {error}")],
         };
         let mut said = Vec::new();
         for direction in Direction::ALL {
@@ -123,17 +122,17 @@ impl Watcher {
                 continue;
             }
             let name = direction.name();
-            // Before they are loaded: what changes after that is seen next time.
+            // Before loading: later changes are seen at the next check.
             self.taken.chains[index] = files(&wanted);
             said.push(match methods.swap_for(&card, direction) {
                 Ok(swapped) => {
-                    // As they call themselves.
+                    // By their own names.
                     let names = swapped["functions"].as_array().into_iter().flatten();
                     let names: Vec<_> = names.filter_map(Value::as_str).collect();
                     let names = if names.is_empty() { "none".into() } else { names.join(", ") };
                     format!("{name} chain swapped, now: {names}")
                 }
-                Err(error) => format!("not taken up: {}", error.message),
+                Err(error) => format!("not reloaded: {}", error.message),
             });
             self.chains[index] = wanted;
         }
@@ -161,7 +160,7 @@ mod tests {
 
     const SLOT: &str = "[[rx]]\nfunction = \"slot\"\n";
 
-    /// A card file that is watched, and the times at which it is looked at.
+    /// A watched card file, and the times of the checks.
     struct Watched {
         bench: Bench,
         watcher: Watcher,
@@ -189,7 +188,7 @@ mod tests {
             Watched { bench: Bench::new(&card), watcher, path, start, _folder: folder }
         }
 
-        /// Writes the file in place, as at some second.
+        /// Writes the file in place, with a modification time.
         fn write(&self, text: &str, second: u64) {
             std::fs::write(&self.path, text).unwrap();
             let time = SystemTime::UNIX_EPOCH + Duration::from_secs(second);
@@ -197,7 +196,7 @@ mod tests {
             file.set_times(FileTimes::new().set_modified(time)).unwrap();
         }
 
-        /// What is said so many nanoseconds behind the nth look.
+        /// Messages at `more` nanoseconds after the nth check.
         fn at(&mut self, look: u32, more: u64) -> Vec<String> {
             let now = self.start + look * LOOK + Duration::from_nanos(more);
             self.watcher.turn(now, self.bench.methods.as_mut().unwrap())
@@ -207,11 +206,11 @@ mod tests {
     const NOTHING: [&str; 0] = [];
 
     #[test]
-    fn what_has_changed_and_is_left_alone_between_two_looks_is_taken_up_once() {
+    fn settled_changes_are_reloaded_once() {
         let mut watched = Watched::new("");
         assert_eq!(watched.at(0, 0), NOTHING);
         watched.write(SLOT, 1);
-        // Between looks nothing is seen.
+        // Between checks nothing is seen.
         assert_eq!(watched.at(0, 9), NOTHING);
         assert_eq!(watched.at(1, 0), NOTHING, "it is seen");
         assert_eq!(watched.at(1, 1), NOTHING, "it is no time to look");
@@ -220,13 +219,13 @@ mod tests {
         watched.write("# Another comment.\n", 2);
         assert_eq!(watched.at(4, 0), NOTHING);
         assert_eq!(watched.at(5, 0), ["rx chain swapped, now: none"]);
-        // What is no function of a chain waits for the next start.
+        // Other settings wait for the next start.
         watched.write("# Yet another comment.\n", 3);
         assert_eq!((watched.at(6, 0), watched.at(7, 0)), (vec![], vec![]));
     }
 
     #[test]
-    fn a_file_that_a_function_is_loaded_from_is_taken_up_when_it_changes() {
+    fn changed_objects_are_reloaded() {
         let mut watched = Watched::new("[[rx]]\nfunction = \"other\"\nother = \"code\"\n");
         std::fs::write(watched.path.with_file_name("code"), "").unwrap();
         assert_eq!(watched.at(0, 0), NOTHING);
@@ -235,16 +234,16 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_told_once_and_changes_nothing() {
+    fn invalid_files_are_reported_once_and_change_nothing() {
         let mut watched = Watched::new(SLOT);
         watched.write("nonsense", 1);
         assert_eq!(watched.at(0, 0), NOTHING);
-        assert_eq!(watched.at(1, 0), ["not taken up: card: card: found nonsense"]);
+        assert_eq!(watched.at(1, 0), ["not reloaded: card: card: found nonsense"]);
         assert_eq!((watched.at(2, 0), watched.at(3, 0)), (vec![], vec![]));
     }
 
     #[test]
-    fn a_change_that_was_taken_back_meanwhile_is_seen_anew() {
+    fn reverted_and_repeated_changes_are_seen() {
         let mut watched = Watched::new("");
         watched.write("", 1);
         assert_eq!((watched.at(0, 0), watched.at(1, 0)), (vec![], vec![]), "as it is from now on");
@@ -258,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_that_is_undone_is_a_change_again() {
+    fn undone_changes_are_changes() {
         let mut watched = Watched::new(SLOT);
         let other = SLOT.replace("slot", "other");
         let changes = [(SLOT.repeat(2), "slot, slot"), (SLOT.into(), "slot")];

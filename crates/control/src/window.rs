@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 
 impl Report {
     /// The figures since `before`, an earlier report of the same card. Packets in flight then count
-    /// as in. A function that was inserted meanwhile has all its counts; latencies are those of the
-    /// window if both reports have the recorded ones, otherwise unavailable.
+    /// as in. A function inserted meanwhile has all its counts; latencies are those of the window
+    /// if both reports have the recorded ones, otherwise unavailable.
     #[must_use]
     pub fn since(&self, before: &Report) -> Report {
         let span = &Span { now_s: self.duration_s, before_s: before.duration_s };
@@ -93,14 +93,14 @@ mod tests {
     use crate::report::{KernelReport, PollReport, TakenAway, declared};
     use serde_json::{Value, json};
 
-    /// Whether a number only grows while a card runs, wherever in a report it stands.
+    /// Whether a number only grows while a card runs, anywhere in a report.
     fn grows(key: &str) -> bool {
         let counters = declared().into_iter().filter(|(_, figure)| figure.kind.grows());
         // The ledger counts these, too.
         key == "consumed" || counters.map(|(_, figure)| figure.key).any(|name| name == key)
     }
 
-    /// Shows each number that only grows, in an order that is always the same.
+    /// Visits each number that only grows, in a fixed order.
     fn each_count(value: &mut Value, see: &mut impl FnMut(&str, &mut Value)) {
         match value {
             Value::Object(fields) => {
@@ -117,8 +117,7 @@ mod tests {
         }
     }
 
-    /// A report of a card of two wires and queues and a function in each chain, which two engines
-    /// share, as JSON.
+    /// A report of a shared card with two wires and queues and a function in each chain, as JSON.
     fn report() -> Value {
         let monitor = bench::parts(&bench::card("")).monitor;
         monitor.notes.core.absence_threshold_ns.set(1);
@@ -154,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn every_count_is_of_the_window() {
+    fn windows_subtract_every_counter() {
         let (before, now) =
             (counted(report(), |place| place), counted(report(), |place| 10 * place));
         let found = differences(now.since(&before));
@@ -168,7 +167,7 @@ mod tests {
         let function = now.since(&before).functions[0].clone();
         let expected = function.timed_ns as f64 / function.timed_packets as f64;
         assert_eq!(function.ns_per_packet, Some(expected));
-        // Nothing has come in between two that are the same.
+        // Nothing happened between two equal reports.
         let same = now.since(&now);
         assert!(differences(same.clone()).iter().all(|(_, count)| *count == 0), "{same:?}");
         assert_eq!(same.queues[0].packets_per_interrupt, None);
@@ -176,8 +175,8 @@ mod tests {
     }
 
     #[test]
-    fn no_count_is_below_zero() {
-        // A function that has had more packets than it has by now is another.
+    fn window_counters_are_never_negative() {
+        // A function that has had more packets than it has now is another.
         let of_function =
             |key: &str| ["packets", "dropped", "timed_ns", "timed_packets"].contains(&key);
         let (before, now) =
@@ -186,7 +185,7 @@ mod tests {
         let kept: Vec<_> = found.iter().filter(|(_, count)| *count != 0).collect();
         assert!(kept.iter().all(|(key, _)| of_function(key)), "{kept:?}");
         assert_eq!(kept.len(), 8, "{kept:?}");
-        // Its other counts may not have been written when its packets were.
+        // Its other counters may lag behind its packets.
         let mut before = counted(report(), |_| 9);
         let now = counted(report(), |_| 9);
         for function in before.functions.iter_mut().chain(&mut before.tx_functions) {
@@ -199,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_function_that_was_put_in_has_all_its_counts() {
+    fn inserted_functions_have_all_their_counts() {
         let before = counted(report(), |_| 5);
         let mut now = counted(report(), |_| 7);
         now.functions[0].name = "other".into();
@@ -213,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_under_way_counts_as_in() {
+    fn packets_in_flight_before_count_as_in() {
         let (mut before, mut now) = (counted(report(), |_| 0), counted(report(), |_| 0));
         (before.ledger.r#in, before.ledger.in_flight) = (100, 30);
         (now.ledger.r#in, now.ledger.in_flight) = (150, 20);
@@ -224,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn drops_are_those_of_the_window_by_reason() {
+    fn window_drops_are_by_reason() {
         let counts = |counts: &[(&str, u64)]| -> BTreeMap<String, u64> {
             counts.iter().map(|&(name, count)| (name.to_owned(), count)).collect()
         };
@@ -239,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn shares_are_of_the_windows_time() {
+    fn shares_are_of_the_window() {
         let (mut before, mut now) = (counted(report(), |_| 0), counted(report(), |_| 0));
         (before.duration_s, now.duration_s) = (2.0, 6.0);
         (before.borrowed_core.busy_fraction, now.borrowed_core.busy_fraction) = (0.25, 0.5);
@@ -259,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn latencies_are_those_of_the_window_and_of_the_queue() {
+    fn window_latencies_are_per_queue() {
         let recorded = |queue, counts: &[(u64, u64)]| Recorded { queue, counts: counts.to_vec() };
         let (mut before, mut now) = (counted(report(), |_| 0), counted(report(), |_| 0));
         before.latencies = Some(vec![recorded(0, &[(100, 5)])]);
@@ -278,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_absence_is_known_if_it_was_in_the_window() {
+    fn longest_absence_is_known_if_in_the_window() {
         let away =
             |longest_ns| TakenAway { total_ns: 9, times: 2, longest_ns, drops: 1, threshold_ns: 7 };
         let (mut before, mut now) = (counted(report(), |_| 0), counted(report(), |_| 0));
@@ -299,9 +298,9 @@ mod tests {
         assert_eq!(window, now.borrowed_core.taken_away);
     }
 
-    /// What functions count themselves is not of the window.
+    /// Functions' own counters are not those of the window.
     #[test]
-    fn own_figures_count_since_their_function_was_inserted() {
+    fn own_counters_start_at_insertion() {
         let of = |seen: u64, held: u64| {
             let mut report: Report = serde_json::from_value(report()).unwrap();
             report.functions[0].counters.insert("seen".into(), seen.into());

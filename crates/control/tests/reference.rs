@@ -1,6 +1,6 @@
-//! The references in docs/control.md and docs/functions/ are what the declarations say.
+//! Checks that docs/control.md and docs/functions/ match the declarations.
 //!
-//! `PICNIC_WRITE=1 cargo test -p picnic-control --test reference` writes it anew.
+//! `PICNIC_WRITE=1 cargo test -p picnic-control --test reference` writes them.
 
 #[path = "../../core/tests/shared/reference.rs"]
 mod shared;
@@ -16,7 +16,7 @@ use picnic_os::schedulers::registry::SCHEDULERS;
 use picnic_ports::registry::{ATTACHMENTS, WIRES};
 use shared::{cell, check, commands, marks};
 
-/// All that card files can name; tasks, which are of a higher layer, write their own part.
+/// All registries; tasks, in a higher layer, write their own part.
 const REGISTRIES: Registries = Registries {
     executors: &[],
     functions: FUNCTIONS,
@@ -42,7 +42,7 @@ fn of_card(methods: &[Method]) -> String {
     text
 }
 
-/// Every name that drops are counted under, and what it says.
+/// Every drop reason, with its meaning.
 fn of_drops() -> String {
     let mut text = "| reason | the packet was dropped because |\n|---|---|\n".to_owned();
     for reason in DropReason::ALL {
@@ -67,7 +67,7 @@ fn of_figures() -> String {
     text
 }
 
-/// The keys of a function, as they stand in a card file.
+/// The keys of a function in a card file.
 fn keys(keys: &[KeyHelp]) -> String {
     if keys.is_empty() {
         return "It has none.\n".to_owned();
@@ -84,7 +84,7 @@ fn keys(keys: &[KeyHelp]) -> String {
 }
 
 #[test]
-fn the_reference_is_what_is_declared() {
+fn reference_matches_the_declarations() {
     let all = commanded(&REGISTRIES).map(|(_, name, list)| commands(name, list));
     let parts = [
         ("methods", of_card(methods())),

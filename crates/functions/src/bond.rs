@@ -1,8 +1,8 @@
-//! `bond`: several wires as one; each packet that hosts send leaves by the wire chosen for it.
+//! `bond`: uses several wires as one, and chooses the wire of each packet that hosts send.
 //!
 //! ```toml
 //! [[rx]]
-//! function = "bond"        # with mode = "learn": sees who is on which wire
+//! function = "bond"        # with mode = "learn": sees which station is on which wire
 //!
 //! [[tx]]
 //! function = "bond"
@@ -17,24 +17,25 @@
 //! | `round-robin`   | each packet the next one; packets of a flow may overtake each other |
 //! | `active-backup` | `wire`; while it is down, the next that is up |
 //!
-//! With `learn`, frames to a group or to an address that is not known leave by all wires that are
-//! up, in copies that count as made, or with `flood = false` by `wire`. `bond` must stand in the rx
-//! chain too, before what steers. Up to 8192 addresses are known, each until it was not seen for
-//! `age_secs`; VLANs are not told apart. With `weights`, wires have unequal parts of flows, queues or packets.
+//! With `learn`, frames to a group or to an unknown address leave on all wires that are up, in
+//! copies that count as made, or with `flood = false` on `wire`. `bond` must also be in the rx
+//! chain, before functions that steer. Up to 8192 addresses are known, each until it was not seen
+//! for `age_secs`; VLANs are not distinguished. With `weights`, wires have unequal shares of flows,
+//! queues or packets.
 //!
-//! A wire that is down has its traffic taken over by the others, from the first burst after its port has found out
-//! (`packet` and `xdp` look every 20 ms); it is used again `up_delay_ms` after it is back. Parts of the
-//! traffic that move are counted: packets that still wait for the old wire may be overtaken. While no wire is
-//! up, packets go to the wire they would have and are dropped there.
+//! The others take over the traffic of a wire that is down, from the first burst after its port
+//! notices (`packet` and `xdp` check every 20 ms); it is used again `up_delay_ms` after it returns.
+//! Moved parts of the traffic are counted: packets that still wait for the old wire may be
+//! overtaken. While no wire is up, packets stay on their usual wire and are dropped there.
 //!
-//! In the rx chain, `once` hands up a broadcast or multicast once that comes in by several wires of one
-//! segment, and `drop_returned` drops frames that one of the card's own hosts has sent. `order_usecs`
-//! puts TCP segments in order again whose sender goes by several wires in turn. With `break_loops`, in
-//! both chains, a wire that brings the card's own broadcasts round and round is blocked for 10 seconds
-//! after the last of them.
+//! In the rx chain, `once` passes a broadcast or multicast only once if it arrives on several wires
+//! of one segment, and `drop_returned` drops frames that one of the card's own hosts has sent.
+//! `order_usecs` restores the order of TCP segments whose sender uses several wires in turn. With
+//! `break_loops`, in both chains, a wire that returns the card's own broadcasts repeatedly is
+//! blocked until 10 seconds after the last of them.
 //!
-//! Guarantees: order within a flow is kept, but for `round-robin` and for moves; behind `round-robin`
-//! a function that needs order (`lro`) is refused. A card with one wire pays nothing.
+//! Guarantees: order within a flow is kept, except with `round-robin` and for moves; a function
+//! that needs order (`lro`) is refused after `round-robin`. A card with one wire pays nothing.
 //!
 //! Source: PICNIC, sections 3.3 and 4.3 (several NICs as one); IEEE 802.1Q-2018, 8.7 and 8.8
 //! (learning, ageing); the modes of Linux's bonding driver; IEEE 802.1AX (a flow keeps its link).
@@ -70,7 +71,7 @@ use serde::{Deserialize, Serialize};
 use slots::Slots;
 use std::sync::Arc;
 
-/// Flows whose last wire is kept, to count those that change it.
+/// Flows whose last wire is remembered, to count flows that change it.
 const FLOWS: usize = 4096;
 
 /// Chooses the wire of each packet.
@@ -80,7 +81,7 @@ pub struct Bond {
     wires: u8,
     slots: Slots,
     learnt: Arc<Learnt>,
-    /// Of the burst that is being sent.
+    /// Destinations of the burst being sent.
     destinations: Box<[u64; BURST]>,
     age_ns: u64,
     once: Option<Box<Once>>,
@@ -88,9 +89,9 @@ pub struct Bond {
     loops: Option<Arc<Loops>>,
     order: Option<Box<Order>>,
     flows: Box<Flows>,
-    /// The next part of round robin.
+    /// The next part in round robin.
     next: usize,
-    /// The last wire of a flow plus one, by its hash; zero if there was none.
+    /// The last wire of a flow plus one, by its hash; zero if none.
     last: Box<[u16; FLOWS]>,
     counts: Counts,
 }
@@ -101,31 +102,31 @@ pub struct Bond {
 pub struct Config {
     /// How the wire is chosen.
     pub mode: Mode,
-    /// With "learn": whether frames to groups and to unknown addresses leave by all wires; else by
-    /// `wire`.
+    /// With "learn": whether frames to groups and to unknown addresses leave on all wires;
+    /// otherwise on `wire`.
     pub flood: bool,
     /// With "learn" and no flood: the wire of frames to groups and to unknown addresses. With
     /// "active-backup": the wire that is used while it is up.
     pub wire: u8,
-    /// With "flow", "queue", "round-robin": the weight of each wire; left out, all equal.
+    /// With "flow", "queue", "round-robin": the weight of each wire; default: all equal.
     pub weights: Option<Vec<u32>>,
     /// With "learn": seconds after which an address that is not seen is forgotten, 1 to 1000000.
     pub age_secs: u32,
     /// Milliseconds that a wire must have been up again before it is used.
     pub up_delay_ms: u32,
-    /// In the rx chain: whether a frame to a group that comes in by several wires within a second
-    /// is handed up once.
+    /// In the rx chain: whether a frame to a group that arrives on several wires within a second is
+    /// passed only once.
     pub once: bool,
     /// In the rx chain: whether frames from an address that one of the card's own hosts sends from
-    /// are dropped. Not for hosts that send packets back as they came.
+    /// are dropped. Not for hosts that echo packets unchanged.
     pub drop_returned: bool,
-    /// In the rx chain: microseconds that a TCP segment waits for those in front of it, 1 to 10000;
-    /// with 0, those that come late are only counted.
+    /// In the rx chain: microseconds that a TCP segment waits for missing earlier ones, 1 to 10000;
+    /// with 0, late segments are only counted.
     pub order_usecs: Option<u32>,
     /// With `order_usecs`: segments of one flow that may wait, 1 to 4096.
     pub order_packets: u32,
-    /// In both chains: whether a wire is blocked that brings frames of the card's own hosts to groups
-    /// round and round.
+    /// In both chains: whether to block a wire that repeatedly returns frames of the card's own
+    /// hosts to groups.
     pub break_loops: bool,
 }
 
@@ -151,7 +152,7 @@ impl Default for Config {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Mode {
-    /// Where the destination was last seen as a source.
+    /// The wire on which the destination was last seen as a source.
     Learn,
     /// By a hash of the flow.
     Flow,
@@ -159,20 +160,20 @@ pub enum Mode {
     Queue,
     /// Packet by packet.
     RoundRobin,
-    /// One wire, and another while it is down.
+    /// One wire, or another while it is down.
     ActiveBackup,
 }
 
-/// What `bond` counts.
+/// Counters of `bond`.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, JsonSchema)]
 pub struct Counts {
-    /// Packets whose wire was chosen.
+    /// Packets for which a wire was chosen.
     pub sent: u64,
-    /// Those of them that went where their destination was last seen.
+    /// Packets sent where their destination was last seen.
     pub known: u64,
-    /// Those whose destination's wire is down, and which went as if it were not known.
+    /// Packets whose destination's wire is down, sent as if it were unknown.
     pub diverted: u64,
-    /// Packets that left by all wires.
+    /// Packets sent on all wires.
     pub flooded: u64,
     /// Copies made for that.
     pub copies: u64,
@@ -182,33 +183,33 @@ pub struct Counts {
     pub learnt: u64,
     /// Addresses that were seen on another wire than before.
     pub moved_addresses: u64,
-    /// Addresses given up for new ones, nothing having been sent to them.
+    /// Addresses evicted for new ones, after nothing had been sent to them.
     pub replaced: u64,
-    /// Addresses not learnt, as all that have their place are in use.
+    /// Addresses not learnt, as all addresses in their place are in use.
     pub refused: u64,
-    /// Parts of the traffic that went to another wire, as theirs went down or came back.
+    /// Parts of the traffic that moved to another wire, as theirs went down or returned.
     pub moved_parts: u64,
-    /// Packets that left by another wire than the packet of their flow before: with round robin,
-    /// those that may overtake.
+    /// Packets sent on another wire than the previous packet of their flow: with round robin, those
+    /// that may overtake.
     pub spread: u64,
-    /// Frames to groups that had come in by another wire, dropped.
+    /// Frames to groups that had already arrived on another wire, dropped.
     pub duplicates: u64,
-    /// Frames of the card's own hosts that came in, dropped.
+    /// Frames of the card's own hosts that arrived, dropped.
     pub returned: u64,
-    /// TCP segments that came behind a later one of their flow, sent again or overtaken.
+    /// TCP segments that arrived after a later one of their flow, sent again or overtaken.
     pub late: u64,
-    /// TCP segments that have waited until those in front of them had come.
+    /// TCP segments that waited until the missing earlier ones arrived.
     pub restored: u64,
-    /// TCP segments that have waited for others in vain.
+    /// TCP segments that waited in vain.
     pub given_up: u64,
     /// Times that a wire was found to lead into a loop, and blocked.
     pub loops: u64,
-    /// Packets that blocked wires brought, dropped.
+    /// Packets from blocked wires, dropped.
     pub blocked: u64,
-    /// Wires blocked at this moment.
+    /// Wires blocked now.
     #[schemars(extend("x-gauge" = true))]
     pub wires_blocked: u64,
-    /// Wires used at this moment.
+    /// Wires used now.
     #[schemars(extend("x-gauge" = true))]
     pub wires_used: u64,
 }
@@ -217,7 +218,7 @@ impl Component for Bond {
     type Product = Box<dyn Function>;
     type Config = Config;
     const NAME: &'static str = "bond";
-    const HELP: &'static str = "make several wires one: choose the wire of each packet";
+    const HELP: &'static str = "use several wires as one: choose the wire of each packet";
     const COMMANDS: &'static [CommandEntry] = &[
         CommandEntry::of::<Get<Bond>>(),
         CommandEntry::of::<Addresses>(),
@@ -253,7 +254,8 @@ impl Component for Bond {
             }
             Some(weights) if weights.len() != usize::from(wires) => {
                 let found = weights.len();
-                let message = format!("found {found}, allowed: one for each of {wires} wires");
+                let message =
+                    format!("found {found}, allowed: one weight for each of {wires} wires");
                 return Err(ConfigError::new("weights", message));
             }
             None if !is_weighted => Slots::at_one(config.wire, wires.into(), up_delay_ns),
@@ -287,7 +289,7 @@ impl Component for Bond {
 }
 
 impl Bond {
-    /// Sees where packets come from; false if one is to be dropped.
+    /// Learns the packet's source; false if it shall be dropped.
     #[inline]
     fn receive(&mut self, packet: &Descriptor, now: Time) -> bool {
         let Some((_, source)) = packet.data().first_chunk().map(numbers_of) else { return true };
@@ -324,7 +326,7 @@ impl Bond {
         true
     }
 
-    /// Whether a packet has come by a wire that leads into a loop.
+    /// Whether a packet came on a wire that leads into a loop.
     fn is_looped(&mut self, packet: &Descriptor, source: u64, now: Time) -> bool {
         let Some(loops) = &self.loops else { return false };
         let is_own = packet.data()[0] & 1 != 0 && self.learnt.is_own(source);
@@ -332,7 +334,7 @@ impl Bond {
             return loops.is_blocked(packet.wire);
         }
         if loops.is_blocked(packet.wire) {
-            // It still goes round.
+            // It still loops.
             loops.block(packet.wire, now);
         } else if loops.note_returned(packet, now) {
             self.counts.loops += 1;
@@ -340,7 +342,7 @@ impl Bond {
         loops.is_blocked(packet.wire)
     }
 
-    /// Takes note of a frame that a host sends to a group.
+    /// Notes a frame that a host sends to a group.
     #[inline]
     fn note_sent(&self, packet: &Descriptor, now: Time) {
         let (Some(loops), Some(addresses)) = (&self.loops, packet.data().first_chunk()) else {
@@ -353,7 +355,7 @@ impl Bond {
         }
     }
 
-    /// Takes in packets of the rx chain.
+    /// Handles packets of the rx chain.
     fn receive_all(&mut self, now: Time, burst: &mut Burst, out: &mut Out<'_>) {
         if let Some(loops) = &self.loops {
             loops.follow(now);
@@ -363,7 +365,7 @@ impl Bond {
             refused |= u64::from(!self.receive(packet, now)) << (place % BURST);
         }
         let mut order = self.order.take();
-        // Mostly all stay where they are.
+        // Mostly all stay in the burst.
         if refused != 0 || order.is_some() {
             burst.retain(|mut packet| {
                 let is_refused = refused & 1 != 0;
@@ -382,14 +384,14 @@ impl Bond {
         self.order = order;
     }
 
-    /// Sends frames where their destinations are.
+    /// Sends frames to the wires of their destinations.
     #[inline]
     fn send_learnt(&mut self, packets: &mut [Descriptor], now: Time, out: &mut Out<'_>) {
-        // All headers first, so that those to come are fetched while one waits for its own.
+        // All headers first, so that later ones are fetched while one is waited for.
         let mut own = 0;
         for (packet, to) in packets.iter().zip(&mut *self.destinations) {
             *to = GROUP;
-            // One shorter than its addresses goes as to a group.
+            // A frame shorter than its addresses counts as one to a group.
             if let Some(addresses) = packet.data().first_chunk() {
                 let (destination, source) = numbers_of(addresses);
                 *to = destination;
@@ -419,7 +421,7 @@ impl Bond {
         }
     }
 
-    /// Sends a frame to a group, or to who is not known.
+    /// Sends a frame to a group or an unknown address.
     #[cold]
     fn send_to_all(&mut self, packet: &mut Descriptor, out: &mut Out<'_>) {
         packet.wire = self.slots.wire(0);
@@ -441,7 +443,7 @@ impl Bond {
         }
     }
 
-    /// Sends each packet by the wire of its flow.
+    /// Sends each packet on the wire of its flow.
     #[inline]
     fn send_by_flow(&mut self, packets: &mut [Descriptor]) {
         let hashes = self.flows.of_all(packets);
@@ -450,7 +452,7 @@ impl Bond {
         }
     }
 
-    /// Sends each packet by the next wire, and counts those whose flow changes its wire.
+    /// Sends each packet on the next wire, and counts those whose flow changes its wire.
     #[inline]
     fn send_in_turn(&mut self, packets: &mut [Descriptor]) {
         let hashes = self.flows.of_all(packets);
@@ -514,14 +516,14 @@ impl Function for Bond {
     }
 
     fn breaks_order(&self, direction: Direction) -> Option<Disorder> {
-        // Those that come in go by several wires in turn as those that go out, and are put in
-        // order again if `order_usecs` says so.
+        // Received segments also use several wires in turn, and are put in order again with
+        // `order_usecs`.
         let restores = || self.order.as_ref().is_some_and(|order| order.waits());
         let breaks = self.mode == Mode::RoundRobin
             && self.wires > 1
             && (direction == Direction::Tx || !restores());
         let allowed = match direction {
-            Direction::Rx => "order_usecs above 0, another mode",
+            Direction::Rx => "order_usecs above 0, or another mode",
             Direction::Tx => "another mode",
         };
         breaks.then_some(Disorder { key: "mode", found: "round-robin", allowed })
@@ -537,7 +539,7 @@ impl Function for Bond {
         if let Some(order) = &mut self.order {
             order.flush(now, out);
         }
-        // At the end of time it is this function that goes; the other chain's may stay.
+        // At the end of time this function ends; the other chain's may stay.
         if let Some(loops) = self.loops.as_ref().filter(|_| now != Time::MAX) {
             loops.follow(now);
         }

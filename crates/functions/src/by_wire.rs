@@ -1,4 +1,4 @@
-//! `by-wire`: each wire's packets to a queue of its own.
+//! `by-wire`: steers each wire's packets to its own queue.
 //!
 //! ```toml
 //! [[rx]]
@@ -8,7 +8,7 @@
 //!
 //! Guarantees: reads no packet bytes; all packets of a wire stay in order.
 //! Source: PICNIC, section 4.3: the simple classifier of the scaling test, where
-//! each flow came by a wire of its own.
+//! each flow came on its own wire.
 
 use crate::settings::check_queue;
 use picnic_core::error::ConfigError;
@@ -31,7 +31,7 @@ pub struct ByWire {
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
-    /// The queue of each wire, one entry for each; left out, wire modulo queues.
+    /// The queue of each wire, one entry for each; default: wire modulo queues.
     pub queues: Option<Vec<u16>>,
 }
 
@@ -39,7 +39,7 @@ impl Component for ByWire {
     type Product = Box<dyn Function>;
     type Config = Config;
     const NAME: &'static str = "by-wire";
-    const HELP: &'static str = "steer each wire's packets to a queue of its own";
+    const HELP: &'static str = "steer each wire's packets to its own queue";
     const KERNEL: Option<InKernel<Config>> = Some(InKernel {
         keys: &["queues"],
         beside: &[],
@@ -64,7 +64,7 @@ impl Config {
             if chosen.len() != usize::from(context.wires) {
                 let (found, wires) = (chosen.len(), context.wires);
                 let message =
-                    format!("found {found} queues, allowed: one for each of {wires} wires");
+                    format!("found {found} queues, allowed: one queue for each of {wires} wires");
                 return Err(ConfigError::new("queues", message));
             }
             for (wire, (&queue, place)) in chosen.iter().zip(&mut queue_of).enumerate() {

@@ -1,11 +1,11 @@
-//! Numbers in packets, read and written where they are; nowhere, if they are not there.
+//! Numbers in packets, read and written at any place; places outside the packet are ignored.
 //!
 //! Guarantees: no panic, for any place.
 
 use picnic_core::packet::desc::Descriptor;
 
-/// Asks for the first bytes of the packet some places ahead of the one about to be read: what
-/// comes from memory takes longer than one packet's work, and less than that of a few.
+/// Prefetches the first bytes of a packet some places ahead of the current one: memory takes longer
+/// than one packet's work, and less than that of a few.
 #[inline(always)]
 pub(crate) fn prefetch_ahead(packets: &[Descriptor], place: usize) {
     const AHEAD: usize = 4;
@@ -26,7 +26,7 @@ pub(crate) fn get_u16(data: &[u8], place: usize) -> Option<u16> {
     get(data, place).map(u16::from_be_bytes)
 }
 
-/// Puts bytes at `place`; nothing is done if they do not fit.
+/// Writes bytes at `place` if they fit.
 #[inline(always)]
 pub(crate) fn put<const N: usize>(data: &mut [u8], place: usize, bytes: [u8; N]) {
     if let Some(there) = data.get_mut(place..).and_then(<[u8]>::first_chunk_mut) {
@@ -34,7 +34,7 @@ pub(crate) fn put<const N: usize>(data: &mut [u8], place: usize, bytes: [u8; N])
     }
 }
 
-/// Puts 16 bits at `place`, in network order.
+/// Writes 16 bits at `place`, in network order.
 #[inline(always)]
 pub(crate) fn put_u16(data: &mut [u8], place: usize, number: u16) {
     put(data, place, number.to_be_bytes());

@@ -3,11 +3,11 @@
 //! ```toml
 //! [[rx]]
 //! function = "checksum"
-//! drop_bad = true          # left out: what is bad is marked, and goes on
+//! drop_bad = true          # default: bad packets are marked and continue
 //! ```
 //!
-//! In the rx chain it says of each packet, in its descriptor, whether its checksums are *good*,
-//! *bad*, or *none*: nothing is known. Covered are the IPv4 header, TCP, UDP, ICMP and ICMPv6 with
+//! In the rx chain it marks each packet's checksums in its descriptor as *good*, *bad*, or *none*
+//! (unknown). Covered are the IPv4 header, TCP, UDP, ICMP and ICMPv6 with
 //! their pseudo-headers, behind up to two VLAN tags, in any number of buffers:
 //!
 //! | packet                                             | is     |
@@ -19,14 +19,14 @@
 //! | with a route that is not used up (IPv6 routing header, IPv4 source route) | by its last destination; none if that is not known |
 //! | left unfinished by its sender (virtio-net header)   | good, and stays unfinished |
 //!
-//! A tunnel over IPv6 may do without a UDP checksum (RFC 6935): `tunnel` takes it off all the same. With
-//! `drop_bad` it is dropped here, so put `checksum` behind `tunnel`.
+//! A tunnel over IPv6 may omit the UDP checksum (RFC 6935): `tunnel` decapsulates it all the same.
+//! With `drop_bad` it is dropped here, so put `checksum` after `tunnel`.
 //!
-//! In the tx chain it completes what senders have left unfinished. Super-frames stay as they are:
-//! `tso` completes what it cuts. A wire that takes no unfinished checksums has them completed
-//! without this function; it is for functions behind it that need the bytes as they will be.
+//! In the tx chain it completes partial checksums. Super-frames stay as they are: `tso` completes
+//! the segments it cuts. If a wire takes no partial checksums, the card completes them without this
+//! function; use it for later functions that need the final bytes.
 //!
-//! Guarantees: what is verified is not changed. Source: RFC 1071 (sum), RFC 791, RFC 9293, RFC 768
+//! Guarantees: verified packets are not changed. Source: RFC 1071 (sum), RFC 791, RFC 9293, RFC 768
 //! (zero is none), RFC 792, RFC 4443, RFC 8200 8.1 (no zero over IPv6); virtio 1.2, 5.1.6.
 
 use crate::bytes::get;
@@ -56,11 +56,11 @@ pub struct Checksum {
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
-    /// What is done; "auto": verify in the rx chain, complete in the tx chain.
+    /// Action; "auto": verify in the rx chain, complete in the tx chain.
     pub mode: Mode,
     /// Whether packets with a bad checksum are dropped, counted as bad_checksum.
     pub drop_bad: bool,
-    /// Whether packets that their wire calls good are taken for good, without a look.
+    /// Whether packets that their wire reports as good are trusted without verifying.
     pub trust: bool,
 }
 
@@ -70,34 +70,34 @@ impl Default for Config {
     }
 }
 
-/// What is done with checksums.
+/// Action on checksums.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
-    /// By the chain.
+    /// Depends on the chain.
     Auto,
-    /// Those that came are looked at.
+    /// Verify received checksums.
     Verify,
-    /// Those left unfinished are finished.
+    /// Complete partial checksums.
     Complete,
 }
 
-/// What `checksum` counts, in packets.
+/// Counters of `checksum`, in packets.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, JsonSchema)]
 pub struct Counts {
-    /// Verified, all right.
+    /// Verified, good.
     pub good: u64,
-    /// Verified, wrong.
+    /// Verified, bad.
     pub bad: u64,
-    /// Without a checksum that could be verified.
+    /// Without a verifiable checksum.
     pub none: u64,
     /// Accepted because the wire reported them good.
     pub trusted: u64,
-    /// Left unfinished by the sender, as far as can be told.
+    /// Left partial by the sender, as far as known.
     pub partial: u64,
     /// Completed.
     pub completed: u64,
-    /// Unfinished, but not TCP or UDP, so not completed.
+    /// Partial, but not TCP or UDP, so not completed.
     pub not_completed: u64,
 }
 
@@ -110,7 +110,7 @@ impl Component for Checksum {
 
     fn build(config: Config, _: &BuildContext) -> Result<Box<dyn Function>, ConfigError> {
         if config.drop_bad && config.mode == Mode::Complete {
-            let message = "allowed with mode = \"auto\" or \"verify\" only";
+            let message = "allowed only with mode = \"auto\" or \"verify\"";
             return Err(ConfigError::new("drop_bad", message));
         }
         Ok(Box::new(Checksum { config, counts: Counts::default() }))
@@ -197,8 +197,8 @@ impl Function for Checksum {
     }
 }
 
-/// What a packet's checksums are: `Good`, `Bad`, or `Unknown` if there are none that could be
-/// verified. What the descriptor says of them is not asked. The packet is parsed.
+/// The state of a packet's checksums: `Good`, `Bad`, or `Unknown` if there is no verifiable one.
+/// Ignores the descriptor's state. The packet must be parsed.
 #[inline]
 pub fn verify(packet: &mut Descriptor) -> ChecksumState {
     let layers = packet.parse();
@@ -208,7 +208,7 @@ pub fn verify(packet: &mut Descriptor) -> ChecksumState {
     }
 }
 
-/// A short path for most packets: TCP over IPv4 without options or tags, in one buffer.
+/// A fast path for most packets: TCP over IPv4 without options or tags, in one buffer.
 #[inline(always)]
 fn verify_plain(packet: &Descriptor, layers: &Layers) -> Option<ChecksumState> {
     const L3: usize = 14;
@@ -231,7 +231,7 @@ fn verify_plain(packet: &Descriptor, layers: &Layers) -> Option<ChecksumState> {
     Some(state(checksum::add(pseudo, checksum::sum(covered))))
 }
 
-/// The same of any packet.
+/// The same for any packet.
 #[inline(never)]
 fn verify_other(packet: &Descriptor, layers: &Layers) -> ChecksumState {
     let (l3, l4) = (usize::from(layers.l3_offset), usize::from(layers.l4_offset));
@@ -245,7 +245,7 @@ fn verify_other(packet: &Descriptor, layers: &Layers) -> ChecksumState {
         }
     }
     let Some(length) = packet.ip_length(layers) else { return ChecksumState::Unknown };
-    // A super-frame's checksum is that of no packet.
+    // A super-frame's checksum belongs to no packet.
     if kind.is_malformed() || l4 == 0 || packet.gso_type() != GsoType::None {
         return ChecksumState::Unknown;
     }
@@ -257,9 +257,9 @@ fn verify_other(packet: &Descriptor, layers: &Layers) -> ChecksumState {
             if [c, d] == [0; 2] {
                 return if kind.is_ipv6() { ChecksumState::Bad } else { ChecksumState::Unknown };
             }
-            // What stands behind the datagram in the IP packet is not covered.
+            // Bytes after the datagram in the IP packet are not covered.
             match u16::from_be_bytes([a, b]) {
-                // Of a jumbogram.
+                // A jumbogram's length.
                 0 => {}
                 length => end = l4 + usize::from(length),
             }

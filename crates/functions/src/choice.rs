@@ -1,16 +1,16 @@
-//! One packet in so many: counted off, or drawn from the run's seed.
+//! Sampling: every Nth packet, or a random share drawn from the run's seed.
 //!
 //! Source: RFC 5475, sections 5.1 (systematic count-based) and 5.2.2.1 (uniform probabilistic
 //! sampling).
 
 use picnic_core::registry::BuildContext;
 
-/// Which packets are taken.
+/// Selects packets.
 #[derive(Debug)]
 pub(crate) enum Choice {
-    /// Packets until the next one is taken.
+    /// Every Nth packet; `left` counts down to the next one.
     Count { every: u32, left: u32 },
-    /// A packet is taken if the next number drawn is below the threshold, of 2^32.
+    /// A packet is selected if the next random number is below the threshold, of 2^32.
     Random { state: u64, every: u32, threshold: u64 },
 }
 
@@ -20,7 +20,7 @@ impl Choice {
         if !random {
             return Choice::Count { every, left: 0 };
         }
-        // Each place in a chain draws numbers of its own.
+        // Each place in a chain has its own random numbers.
         let mut place = context.position as u64;
         let state = context.seed ^ draw(&mut place);
         Choice::Random { state, every, threshold: threshold(every) }
@@ -31,18 +31,18 @@ impl Choice {
         if every == 0 { Err("found 0, allowed: 1 to 4294967295") } else { Ok(()) }
     }
 
-    /// One in how many is taken.
+    /// The N of one in N.
     pub(crate) fn every(&self) -> u32 {
         match self {
             Choice::Count { every, .. } | Choice::Random { every, .. } => *every,
         }
     }
 
-    /// Puts another rate in place of the one in force.
+    /// Replaces the rate.
     pub(crate) fn set(&mut self, new: u32) {
         match self {
             Choice::Count { every, left } => {
-                // No longer to the next one than the new rate asks for.
+                // The next one comes no later than at the new rate.
                 *left = (*left).min(new - 1);
                 *every = new;
             }
@@ -53,7 +53,7 @@ impl Choice {
         }
     }
 
-    /// Whether the next packet is taken.
+    /// Whether the next packet is selected.
     #[inline]
     pub(crate) fn take(&mut self) -> bool {
         match self {
@@ -67,7 +67,7 @@ impl Choice {
     }
 }
 
-/// The part of 2^32 that one in so many is.
+/// The share of 2^32 for one in `every`.
 fn threshold(every: u32) -> u64 {
     (1 << 32) / u64::from(every)
 }

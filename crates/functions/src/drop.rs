@@ -5,9 +5,8 @@
 //! function = "drop"
 //! ```
 //!
-//! Use it to measure a wire and the functions before it, or to end a chain whose
-//! leftovers nobody shall see.
-//! Guarantees: every buffer goes home at once.
+//! Use it to measure a wire and the functions before it, or to discard the rest at
+//! the end of a chain. Guarantees: every buffer returns at once.
 //! Source: Linux, `XDP_DROP`.
 
 use picnic_core::error::ConfigError;

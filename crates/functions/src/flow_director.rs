@@ -1,4 +1,4 @@
-//! `flow-director`: sends chosen flows to chosen queues, marks or drops them.
+//! `flow-director`: steers, marks or drops flows by rules.
 //!
 //! ```toml
 //! [[rx]]
@@ -10,24 +10,24 @@
 //! ]
 //! ```
 //!
-//! A rule asks for addresses, prefixes, protocol, ports, VLAN and wire; what it does not name
-//! it does not look at. Of the rules that match, the one of the highest priority decides, and
-//! among equals the one of the lowest number; rules are numbered from 1 in the order in which
-//! they were added, and numbers that are free again are given anew. What no rule matches, and
-//! what is marked without a queue, goes on in the chain, say to `rss`. Rules come and go while
-//! packets flow, by `picnic ctl flow-director add`, `remove` and `replace`.
+//! A rule has conditions on addresses, prefixes, protocol, ports, VLAN and wire; missing conditions
+//! match everything. Of the matching rules, the one with the highest priority decides, and among
+//! equals the one with the lowest number. Rules are numbered from 1 in the order of adding; freed
+//! numbers are reused. Packets without a matching rule, and packets marked without a queue,
+//! continue in the chain, for example to `rss`. Change rules while packets flow with `picnic ctl
+//! flow-director add`, `remove` and `replace`.
 //!
-//! What a packet costs does not depend on the number of rules but on that of their masks, the
-//! combinations of fields and prefix lengths in use, of which there may be 64.
+//! The cost per packet depends not on the number of rules but on the number of masks, the
+//! combinations of fields and prefix lengths in use, at most 64.
 //!
-//! With `learn = true` in both chains, TCP flows are learnt from what hosts send: what no rule
-//! matches goes to the queue that has sent the last packet of its flow, so that packets end where
-//! their application runs. Up to 16384 flows are known, each until nothing of it was sent for
+//! With `learn = true` in both chains, TCP flows are learnt from hosts' packets: a packet without a
+//! matching rule goes to the queue that sent the last packet of its flow, so that packets arrive
+//! where their application runs. Up to 16384 flows are known, each until nothing of it was sent for
 //! `learn_secs`.
 //!
-//! Guarantees: a rule with ports matches no fragment, so a flow with fragments is told by
-//! addresses alone. Order within a flow is kept, save for flows that a change of rules, or of the
-//! queue that sends them, sends elsewhere; the latter are counted. No bytes are written.
+//! Guarantees: a rule with ports matches no fragment, so use addresses alone for a flow with
+//! fragments. Order within a flow is kept, except for flows that move because a rule or their
+//! sending queue changes; the latter are counted. No bytes are written.
 //!
 //! Source: Intel 82599 datasheet, section 7.1.2.7 (Flow Director: perfect-match filters);
 //! `ethtool(8)`, `--config-nfc` (the fields); tuple-space search as in `flow_director/table.rs`.
@@ -60,41 +60,41 @@ use serde::Deserialize;
 use std::sync::Arc;
 use table::{DROP, NONE, ONWARD, Table};
 
-/// Rules that there is room for unless a card file says otherwise.
+/// Default capacity in rules.
 const CAPACITY: usize = 8192;
 
-/// Sends chosen flows to chosen queues.
+/// Steers flows by rules.
 pub struct FlowDirector {
     table: Box<Table>,
     counters: Arc<Counters>,
-    /// Of a burst: keys, the places of the rules that decide.
+    /// Of a burst: keys, and places of the deciding rules.
     keys: [Key; BURST],
     found: [u32; BURST],
     learning: Option<Box<Learning>>,
 }
 
-/// What is learnt from packets that are sent.
+/// Learning from sent packets.
 struct Learning {
     learnt: Arc<Learnt>,
     age_ns: u64,
     seed: u32,
 }
 
-/// What a `flow-director` counts beside the ledger. On lines of its own.
+/// Counters of a `flow-director` besides the ledger; on separate cache lines.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct Counters {
     /// Packets that matched a rule.
     pub matched: Counter,
-    /// Packets that no rule matched.
+    /// Packets without a matching rule.
     pub unmatched: Counter,
-    /// Those of them that went to the queue that sends their flow.
+    /// Packets steered to the queue that sends their flow.
     pub followed: Counter,
-    /// Flows learnt: packets that came before may be overtaken.
+    /// Flows learnt; their earlier packets may be overtaken.
     pub learnt: Counter,
-    /// Flows that another queue sends than before: the same.
+    /// Flows now sent by another queue; likewise.
     pub moved: Counter,
-    /// Flows forgotten before their time, for want of a place.
+    /// Flows forgotten early, for lack of a place.
     pub replaced: Counter,
 }
 
@@ -102,13 +102,13 @@ pub struct Counters {
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
-    /// The rules at the start: each fields to match, and a queue, a mark or drop = true.
+    /// The initial rules: each has fields to match, and a queue, a mark or drop = true.
     pub rules: Vec<Rule>,
-    /// Rules that there is room for, 1 to 65536; 72 to 80 bytes of memory each.
+    /// Capacity in rules, 1 to 65536; 72 to 80 bytes of memory each.
     #[schemars(range(min = 1, max = 65536))]
     pub capacity: usize,
-    /// Whether TCP flows go to the queue whose host sends them, unless a rule says otherwise: in
-    /// the tx chain they are learnt, in the rx chain looked for. To be set in both.
+    /// Whether TCP flows go to the queue whose host sends them, unless a rule decides: learnt in
+    /// the tx chain, used in the rx chain. Set it in both.
     pub learn: bool,
     /// Seconds after which a flow is forgotten if nothing of it was sent, 1 to 1000000.
     pub learn_secs: u32,
@@ -120,7 +120,7 @@ impl Default for Config {
     }
 }
 
-/// A table of these rules; else the place of the one that is wrong, and what is wrong with it.
+/// A table of these rules; otherwise the place of the wrong rule, and its error.
 fn table_of(
     rules: &[Rule],
     capacity: usize,
@@ -130,7 +130,7 @@ fn table_of(
     for (place, rule) in rules.iter().enumerate() {
         let compiled = rule.compile(context).map_err(|wrong| (place, wrong))?;
         table.add(&compiled).map_err(|refusal| {
-            // Of the rule as a whole: what it begins with stands for it.
+            // For the rule as a whole, its first key stands for it.
             (place, WrongRule { field: "priority", message: refusal.to_string() })
         })?;
     }
@@ -141,7 +141,7 @@ impl Component for FlowDirector {
     type Product = Box<dyn Function>;
     type Config = Config;
     const NAME: &'static str = "flow-director";
-    const HELP: &'static str = "send chosen flows to queues, mark or drop them, by rules";
+    const HELP: &'static str = "steer, mark or drop flows by rules";
     const COMMANDS: &'static [CommandEntry] = commands::COMMANDS;
     const KERNEL: Option<InKernel<Config>> = Some(InKernel {
         keys: &["rules", "capacity"],
@@ -160,10 +160,9 @@ impl Component for FlowDirector {
 }
 
 impl FlowDirector {
-    /// A `flow-director` of these settings.
+    /// A `flow-director` with these settings.
     ///
-    /// # Errors
-    /// The key that is wrong, what was found and what is allowed.
+    /// # Errors The wrong key, the value found and the values allowed.
     pub fn new(config: &Config, context: &BuildContext) -> Result<FlowDirector, ConfigError> {
         if !(1..=MAX_RULES).contains(&config.capacity) {
             let message = format!("found {}, allowed: 1 to {MAX_RULES}", config.capacity);
@@ -191,7 +190,7 @@ impl FlowDirector {
         })
     }
 
-    /// What it counts; to be read from any thread.
+    /// Its counters, readable from any thread.
     pub fn counters(&self) -> Arc<Counters> {
         self.counters.clone()
     }
@@ -201,19 +200,19 @@ impl FlowDirector {
             let (key, mask) = rule.words();
             FlowRule { number, key, mask, priority: rule.priority, queue: rule.action.queue }
         });
-        // As many as a command can ask for.
+        // As many as a command can request.
         KernelForm::ByRules { rules: rules.collect(), room: self.table.capacity().max(CAPACITY) }
     }
 }
 
 impl Learning {
-    /// The flow of a packet that has been parsed.
+    /// The flow of a parsed packet.
     fn flow_of(&self, packet: &Descriptor, way: Way) -> Option<u64> {
         let flow = flow_of(&packet.layers(), packet.data(), way, self.seed);
         (flow != 0).then_some(flow)
     }
 
-    /// Learns the flow of a packet that is sent.
+    /// Learns the flow of a sent packet.
     fn note(&self, packet: &Descriptor, now: Time, counters: &Counters) {
         let Some(flow) = self.flow_of(packet, Way::Sent) else { return };
         let Some(queue) = packet.tx_queue() else { return };
@@ -228,7 +227,7 @@ impl Learning {
         }
     }
 
-    /// The queue that sends the flow of a packet that was received.
+    /// The queue that sends the flow of a received packet.
     fn queue_of(&self, packet: &Descriptor, now: Time) -> Option<u16> {
         let flow = self.flow_of(packet, Way::Received)?;
         self.learnt.queue_of(flow, now, self.age_ns).map(u16::from)
@@ -302,10 +301,10 @@ impl Function for FlowDirector {
     }
 
     fn note_kernel(&mut self, counts: &KernelCounts) {
-        // What it lets go on no rule has matched, as none only marks.
+        // Continuing packets matched no rule, since none only marks.
         let matched = counts.steered + counts.dropped;
         self.counters.matched.set(matched);
-        // The counts are not of one moment: those that matched may be ahead.
+        // The counters are not of one moment: matches may be ahead.
         let unmatched = counts.packets.saturating_sub(matched);
         self.counters.unmatched.set(unmatched.max(self.counters.unmatched.get()));
         counts.rules.iter().for_each(|&(number, packets)| self.table.count(number, packets));

@@ -1,4 +1,4 @@
-//! `header-split`: headers and payload in buffers of their own.
+//! `header-split`: puts headers and payload into separate buffers.
 //!
 //! ```toml
 //! [[rx]]
@@ -6,20 +6,19 @@
 //! at = "l4"                # headers up to and with TCP's; l3: up to IP's; l2: Ethernet's only
 //! ```
 //!
-//! A host that looks at headers only, or wants payload in pages of its own, gets both apart: the
-//! packet becomes a chain whose first buffer holds the headers and nothing else. The payload stays
-//! where it was received; the headers are copied.
+//! For hosts that read only headers, or want payload in separate pages: the packet becomes a chain
+//! whose first buffer holds only the headers. The payload stays in place; the headers are copied.
 //!
-//! Split is behind TCP, UDP or ICMP with "l4", behind the IP header and its extensions with "l3",
-//! behind Ethernet and VLAN tags with "l2". A packet that has no such header is split behind the
-//! last one that it has and a parser reaches: a fragment behind IP's, ARP not at all. What is
-//! malformed, has less payload than `least_payload`, or has its headers apart already stays whole.
+//! The split is after TCP, UDP or ICMP with "l4", after the IP header and its extensions with "l3",
+//! after Ethernet and VLAN tags with "l2". A packet without such a header is split after its last
+//! parsed header: a fragment after IP's, ARP not at all. Packets that are malformed, have less
+//! payload than `least_payload`, or are already split stay whole.
 //!
-//! A function behind it that reads further headers than the first buffer has brings those back
-//! there: with "l2" and "l3" put it last. What the descriptor knows stays that of the whole packet.
+//! A later function that reads headers past the first buffer moves them back there: with "l2"
+//! and "l3" put it last. The descriptor's metadata stays that of the whole packet.
 //!
-//! Guarantees: order and bytes are kept. Without a buffer for the headers the packet goes on whole,
-//! counted. Source: the header split of NICs (Intel 82599 datasheet 7.1.10, PSRTYPE).
+//! Guarantees: order and bytes are kept. Without a buffer for the headers the packet continues
+//! whole, and is counted. Source: the header split of NICs (Intel 82599 datasheet 7.1.10, PSRTYPE).
 
 use picnic_core::command::{CommandEntry, Get, Inspect, Prepared};
 use picnic_core::error::ConfigError;
@@ -44,7 +43,7 @@ pub struct HeaderSplit {
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
-    /// The last layer whose header goes to the first buffer.
+    /// The last layer whose header goes into the first buffer.
     pub at: Layer,
     /// Packets with fewer bytes of payload stay whole, 1 to 65535.
     pub least_payload: u16,
@@ -60,15 +59,15 @@ impl Default for Config {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Layer {
-    /// Behind Ethernet and VLAN tags.
+    /// After Ethernet and VLAN tags.
     L2,
-    /// Behind IP.
+    /// After IP.
     L3,
-    /// Behind TCP, UDP, ICMP.
+    /// After TCP, UDP, ICMP.
     L4,
 }
 
-/// What `header-split` counts, in packets.
+/// Counters of `header-split`, in packets.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, JsonSchema)]
 pub struct Counts {
     /// Split.
@@ -94,7 +93,7 @@ impl Component for HeaderSplit {
     }
 }
 
-/// Bytes of headers up to a layer; `None` if they are not known.
+/// Bytes of headers up to a layer; `None` if unknown.
 #[inline]
 fn headers(packet: &Descriptor, layers: &Layers, at: Layer) -> Option<usize> {
     let (data, kind) = (packet.data(), layers.packet_type);
@@ -105,7 +104,7 @@ fn headers(packet: &Descriptor, layers: &Layers, at: Layer) -> Option<usize> {
     match at {
         Layer::L2 => Some(l3),
         Layer::L3 if l4 != 0 => Some(l4),
-        // A fragment of IPv6 has headers that are not known.
+        // An IPv6 fragment has unknown headers.
         _ => (l4 != 0 || kind.is_ipv4()).then(|| layers.headers_length(data)),
     }
 }

@@ -1,4 +1,4 @@
-//! NIC functions: what a card's rx and tx chains are made of.
+//! NIC functions: the parts of a card's rx and tx chains.
 //!
 //! One file per function, one line per function in [`registry`]; `README.md`
 //! beside this crate shows how to add one.
@@ -14,8 +14,8 @@
 //! ```
 //!
 //! Guarantees: no panic, no allocation and no system call per packet, whatever the
-//! bytes; every packet leaves by one door or stays in the burst; order within a flow
-//! is kept, but for the cases that [`rss`] counts and [`sample`] names.
+//! bytes; every packet leaves through one door or stays in the burst; order within a flow
+//! is kept, except in the cases that [`rss`] counts and [`sample`] names.
 
 #![forbid(unsafe_code)]
 
@@ -41,7 +41,7 @@ pub mod tunnel;
 pub mod vlan;
 pub mod vmdq;
 
-// The README's function is built along with the documentation's other examples.
+// Compiles the README's examples as documentation tests.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

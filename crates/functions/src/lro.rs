@@ -1,4 +1,4 @@
-//! `lro`: merges TCP segments that follow each other into one packet.
+//! `lro`: merges consecutive TCP segments into one packet.
 //!
 //! ```toml
 //! [[rx]]
@@ -6,31 +6,30 @@
 //! timeout_usecs = 20       # the longest that a segment waits for the next
 //! ```
 //!
-//! A segment begins a super-frame, or goes on with that of its flow, by the rules a careful NIC
-//! keeps, so that [`tso`](crate::tso) can give back the very bytes that came:
+//! A segment begins a super-frame, or continues that of its flow, by the rules of a careful NIC, so
+//! that [`tso`](crate::tso) can restore the original bytes:
 //!
 //! - TCP over IPv4 without options or IPv6 without extension headers, in one buffer, no fragment,
-//!   no padding behind it, all checksums right. Those that nobody has looked at are verified here;
-//!   what was left unfinished is not merged.
-//! - Payload, and no flags but ACK and, on the last, PSH. A segment goes on if it starts where the
-//!   last ended, is no longer than the first, and, over IPv4, has the next identification.
+//!   no padding behind it, all checksums right. Unverified ones are verified here;
+//!   partial ones are not merged.
+//! - Payload, and no flags but ACK and, on the last, PSH. A segment continues if it starts where
+//!   the last ended, is no longer than the first, and, over IPv4, has the next identification.
 //! - All else in its headers is equal: MAC addresses, VLAN tags, traffic class with ECN bits, hop
-//!   limit, flow label, acknowledgment, window, options with their timestamps. So is what else is
-//!   known of it: wire and tx queue, mark, hash, a VLAN tag kept beside the packet. A super-frame
-//!   has that of its segments.
+//!   limit, flow label, acknowledgment, window, options with their timestamps. So is its metadata:
+//!   wire and tx queue, mark, hash, a stripped VLAN tag. A super-frame has that of its segments.
 //!
 //! A shorter segment, or one with PSH, ends the super-frame; so does any packet of the flow that
-//! cannot go on with it, and goes behind it; so do the limits on bytes, segments and time. A segment
-//! that nothing follows leaves as it came.
+//! cannot continue it, and leaves after it; so do the limits on bytes, segments and time. A segment
+//! without a successor leaves unchanged.
 //!
 //! A super-frame is a chain of the buffers that its segments were received in: headers are cut off,
 //! no byte is moved. Its descriptor has the segments' size, for a host that takes super-frames and
-//! for `tso`; its TCP checksum is left unfinished, as hosts expect of one. A wire that takes no
-//! super-frames must have `tso` in front.
+//! for `tso`; its TCP checksum is partial, as hosts expect. A wire that takes no super-frames needs
+//! `tso` before it.
 //!
 //! Guarantees: order within a flow is kept, fragments' too. A flow that meets another in its place
-//! of the table ends that one's super-frame. Each segment that was merged into another counts as
-//! consumed. Source: Linux's `tcp_gro_receive`; RFC 9293, RFC 7323 (timestamps), RFC 3168 (ECN).
+//! of the table ends that one's super-frame. Each merged segment counts as consumed. Source:
+//! Linux's `tcp_gro_receive`; RFC 9293, RFC 7323 (timestamps), RFC 3168 (ECN).
 
 use crate::bytes::{get, get_u16, prefetch_ahead, put_u16};
 use crate::checksum::verify;
@@ -59,8 +58,8 @@ const NANOSECONDS_PER_MICROSECOND: u64 = 1000;
 pub struct Lro {
     /// One flow each, by a hash of its addresses and ports: a power of two of them.
     slots: Vec<Option<Held>>,
-    /// Slots in the order in which they fall due, each with its number at that time; those whose
-    /// number is another by now have been let go of before.
+    /// Slots in the order of their deadlines, each with its number at that time; a slot with
+    /// another number has been released before.
     due: VecDeque<(u32, u64)>,
     /// The number of the last super-frame begun.
     number: u64,
@@ -77,11 +76,11 @@ pub struct Lro {
 pub struct Config {
     /// Flows merged at a time: a power of two, 1 to 65536.
     pub flows: u32,
-    /// Bytes of a super-frame's IP packet at most, 1500 to 65535.
+    /// Longest IP packet of a super-frame in bytes, 1500 to 65535.
     pub max_bytes: u16,
-    /// Segments of a super-frame at most, 2 to 1024.
+    /// Most segments of a super-frame, 2 to 1024.
     pub max_segments: u32,
-    /// Microseconds that a segment waits at most, 0 to 10000; 0: to the end of its burst.
+    /// Longest wait of a segment in microseconds, 0 to 10000; 0: to the end of its burst.
     pub timeout_usecs: u32,
 }
 
@@ -91,14 +90,14 @@ impl Default for Config {
     }
 }
 
-/// What `lro` counts.
+/// Counters of `lro`.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, JsonSchema)]
 pub struct Counts {
     /// Super-frames made, of two segments or more.
     pub super_frames: u64,
     /// Segments in them.
     pub merged: u64,
-    /// Packets that went on as they came.
+    /// Packets passed unchanged.
     pub single: u64,
     /// Super-frames and waiting segments released by timeout.
     pub timed_out: u64,
@@ -106,7 +105,7 @@ pub struct Counts {
     pub displaced: u64,
 }
 
-/// A super-frame that is being made, or a segment that waits for the next.
+/// A super-frame under construction, or a segment that waits for the next.
 #[derive(Debug)]
 struct Held {
     packet: Descriptor,
@@ -116,14 +115,14 @@ struct Held {
     segments: u32,
     /// Bytes of its IP packet.
     length: u32,
-    /// Payload bytes of the first segment, which none may exceed.
+    /// Payload bytes of the first segment, which no other may exceed.
     size: u16,
-    /// What the next segment must have.
+    /// Expected in the next segment.
     sequence: u32,
     identification: u16,
 }
 
-/// Where the headers of a packet lie that may be merged.
+/// Offsets of the headers of a packet that may be merged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Headers {
     is_ipv4: bool,
@@ -145,7 +144,7 @@ impl Component for Lro {
     type Product = Box<dyn Function>;
     type Config = Config;
     const NAME: &'static str = "lro";
-    const HELP: &'static str = "merge TCP segments that follow each other";
+    const HELP: &'static str = "merge consecutive TCP segments";
     const COMMANDS: &'static [CommandEntry] = &[CommandEntry::of::<Get<Lro>>()];
 
     fn build(config: Config, _: &BuildContext) -> Result<Box<dyn Function>, ConfigError> {
@@ -195,7 +194,7 @@ impl Segment {
         let [offset, flags] = get(data, l4 + 12)?;
         let end = l4 + usize::from(offset >> 4) * 4;
         let payload = data.len().checked_sub(end)?;
-        // 0xffff stands for zero, and so would be given back.
+        // 0xffff stands for zero, and would be restored as that.
         let canonical =
             get_u16(data, l4 + 16)? != 0xffff && (!is_ipv4 || get_u16(data, l3 + 10)? != 0xffff);
         let fits = l3 + length == data.len() && payload != 0 && flags & !PSH == ACK && canonical;
@@ -227,7 +226,7 @@ impl Segment {
 }
 
 impl Headers {
-    /// The bytes of the headers that are equal in all segments of a super-frame: all but lengths,
+    /// The header bytes that are equal in all segments of a super-frame: all but lengths,
     /// identification, sequence number, flags, checksums.
     #[inline]
     fn constant(self) -> [Range<usize>; 6] {
@@ -246,7 +245,7 @@ impl Headers {
 /// Bytes of the headers of most segments: Ethernet without a tag, IPv4, TCP with timestamps.
 const USUAL: usize = 66;
 
-/// Of these the bits that [`Headers::constant`] names.
+/// Of these the bits that [`Headers::constant`] covers.
 const USUAL_CONSTANT: [u8; USUAL] = {
     const L3: usize = 14;
     const L4: usize = L3 + 20;
@@ -272,7 +271,7 @@ const USUAL_CONSTANT: [u8; USUAL] = {
 };
 
 impl Headers {
-    /// Whether two packets with these headers are equal where [`Headers::constant`] says.
+    /// Whether two packets with these headers are equal where [`Headers::constant`] requires.
     #[inline(always)]
     fn are_equal(self, a: &[u8], b: &[u8]) -> bool {
         let is_usual = self.is_ipv4 && self.l3 == 14 && usize::from(self.end) == USUAL;
@@ -283,7 +282,7 @@ impl Headers {
     }
 }
 
-/// The same of usual headers. All bytes, without a branch: in vectors.
+/// The same for usual headers: all bytes, without a branch, vectorised.
 #[inline(always)]
 fn are_equal_usual(a: &[u8; USUAL], b: &[u8; USUAL]) -> bool {
     let (mut differ, mut at) = (0, 0);
@@ -295,7 +294,7 @@ fn are_equal_usual(a: &[u8; USUAL], b: &[u8; USUAL]) -> bool {
 }
 
 impl Held {
-    /// Whether a segment goes on where this ends.
+    /// Whether a segment continues this one.
     #[inline]
     fn goes_on(&self, packet: &Descriptor, segment: &Segment, max_bytes: u32) -> bool {
         self.headers == segment.headers
@@ -307,7 +306,7 @@ impl Held {
             && self.headers.are_equal(self.packet.data(), packet.data())
     }
 
-    /// The packet as it leaves.
+    /// The packet to send on.
     fn finish(self) -> Descriptor {
         let Held { mut packet, headers, segments, length, size, .. } = self;
         if segments == 1 {
@@ -333,7 +332,7 @@ impl Held {
     }
 }
 
-/// Where a flow has its place, by its addresses and ports; `None` if it is not TCP.
+/// The place of a flow, by its addresses and ports; `None` if it is not TCP.
 #[inline]
 fn place_of(layers: &Layers, data: &[u8], places: usize) -> Option<usize> {
     if !layers.packet_type.is_tcp() {
@@ -367,7 +366,7 @@ impl Lro {
     fn take(&mut self, mut packet: Descriptor, layers: Layers, now: Time, out: &mut Out<'_>) {
         let Some(place) = place_of(&layers, packet.data(), self.slots.len()) else {
             if layers.packet_type.is_fragment() {
-                // It may be of any flow, and must not overtake it.
+                // It may belong to any flow, and must not overtake it.
                 self.release_until(Time::MAX, out);
             }
             self.counts.single += 1;
@@ -396,11 +395,11 @@ impl Lro {
         }
     }
 
-    /// Has a segment wait for the next.
+    /// Makes a segment wait for the next.
     #[inline]
     fn hold(&mut self, place: usize, packet: Descriptor, segment: &Segment, now: Time) {
         if self.due.len() == self.due.capacity() {
-            // Full of what has been let go of: at most one is held of each slot.
+            // Full of released entries: at most one per slot is active.
             let slots = &self.slots;
             self.due.retain(|&(place, number)| {
                 slots[place as usize].as_ref().is_some_and(|held| held.number == number)
@@ -423,7 +422,7 @@ impl Lro {
         });
     }
 
-    /// Has the super-frame at `place` go on with a segment.
+    /// Appends a segment to the super-frame at `place`.
     #[inline]
     fn merge(&mut self, place: usize, packet: Descriptor, segment: &Segment, out: &mut Out<'_>) {
         let (max_bytes, max_segments) = (self.max_bytes, self.max_segments);
@@ -450,7 +449,7 @@ impl Lro {
         }
     }
 
-    /// Lets go of what is held at `place`.
+    /// Releases the packet at `place`.
     #[inline]
     fn release(&mut self, place: usize, out: &mut Out<'_>) {
         if let Some(held) = self.slots[place].take() {
@@ -466,13 +465,13 @@ impl Lro {
         }
     }
 
-    /// What is held at `place`, if it is still that of this number.
+    /// The held packet at `place`, if it still has this number.
     #[inline]
     fn held_as(&self, place: u32, number: u64) -> Option<&Held> {
         self.slots[place as usize].as_ref().filter(|held| held.number == number)
     }
 
-    /// Lets go of all that falls due by `now`.
+    /// Releases everything due by `now`.
     fn release_until(&mut self, now: Time, out: &mut Out<'_>) {
         while let Some(&(place, number)) = self.due.front() {
             let held = self.held_as(place, number);
@@ -502,8 +501,7 @@ impl Function for Lro {
     }
 
     fn process(&mut self, now: Time, burst: &mut Burst, out: &mut Out<'_>) {
-        // Parsed where they are, and moved afterwards: a descriptor that was just written is slow
-        // to move.
+        // Parsed in place, and moved later: a descriptor that was just written is slow to move.
         let mut layers = [Layers::default(); BURST];
         let packets = burst.as_mut_slice();
         for place in 0..packets.len() {
@@ -516,7 +514,7 @@ impl Function for Lro {
         if self.timeout == 0 {
             self.release_until(Time::MAX, out);
         }
-        // So that the first is the next to fall due.
+        // So that the first is due next.
         while let Some(&(place, number)) = self.due.front()
             && self.held_as(place, number).is_none()
         {

@@ -1,21 +1,21 @@
-//! `mirror`: a copy of chosen packets to a queue or out by a wire.
+//! `mirror`: sends copies of selected packets to a queue or a wire.
 //!
 //! ```toml
 //! [[rx]]
 //! function = "mirror"
 //! queue = 3                # or wire = 1
-//! mark = 7                 # of packets with this mark only, say those of a flow-director's rule
-//! every = 10               # of these, one in ten
+//! mark = 7                 # only packets with this mark, such as those of a flow-director rule
+//! every = 10               # one in ten of these
 //! truncate = 128           # the first 128 bytes of each
 //! ```
 //!
-//! Copies are taken of the packets as they are at this place in the chain; with `every` at 1,
-//! of all that are chosen. The packets themselves go on, in their order. A copy is a packet made,
-//! counted as in; it carries the metadata of its packet, but a cut copy asks for no
-//! checksum and no segmentation any more. For want of a buffer a copy is not taken, and counted.
+//! Packets are copied as they are at this place in the chain; with `every` at 1, all selected ones.
+//! The packets themselves continue in order. A copy counts as a packet made, and as in; it has the
+//! metadata of its packet, but a truncated copy requests no checksum and no segmentation. Copies
+//! missing for lack of a buffer are counted.
 //!
-//! Guarantees: packets that go on are not touched or held up; copies keep the order of their
-//! packets. Source: SPAN and port mirroring as switches have it; RFC 5475 for the choice.
+//! Guarantees: continuing packets are neither changed nor delayed; copies keep the order of their
+//! packets. Source: SPAN and port mirroring in switches; RFC 5475 for the selection.
 
 use crate::choice::Choice;
 use crate::settings::check_queue;
@@ -31,7 +31,7 @@ use picnic_core::time::Time;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Copies chosen packets.
+/// Copies selected packets.
 #[derive(Debug)]
 pub struct Mirror {
     to: To,
@@ -52,19 +52,19 @@ enum To {
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
-    /// The queue that copies go to; this or `wire` must be given.
+    /// The queue for copies; this or `wire` is mandatory.
     pub queue: Option<u16>,
-    /// The wire that copies leave by.
+    /// The wire for copies.
     pub wire: Option<u8>,
-    /// Copies are taken of packets with this mark only; left out, of all.
+    /// Only packets with this mark; default: all.
     pub mark: Option<u32>,
-    /// Copies are taken of packets of this wire only; left out, of all.
+    /// Only packets of this wire; default: all.
     pub from_wire: Option<u8>,
-    /// Of the packets chosen so far, one in this many is copied, 1 to 4294967295.
+    /// Copy one in this many of these, 1 to 4294967295.
     pub every: u32,
-    /// Whether these are drawn at random, from the run's seed, and not counted off.
+    /// Whether to select at random, from the run's seed, instead of every Nth.
     pub random: bool,
-    /// Bytes of a packet that are copied, 14 to 65535; left out, all.
+    /// Bytes of a packet to copy, 14 to 65535; default: all.
     pub truncate: Option<u16>,
 }
 
@@ -82,7 +82,7 @@ impl Default for Config {
     }
 }
 
-/// What a `mirror` counts.
+/// Counters of a `mirror`.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Counts {
     /// Copies taken.
@@ -113,11 +113,11 @@ impl Component for Mirror {
     type Product = Box<dyn Function>;
     type Config = Config;
     const NAME: &'static str = "mirror";
-    const HELP: &'static str = "copy chosen packets to a queue or out by a wire";
+    const HELP: &'static str = "copy selected packets to a queue or a wire";
     const COMMANDS: &'static [CommandEntry] = &[CommandEntry::of::<Get<Mirror>>()];
 
     fn example(_: &std::path::Path) -> Option<String> {
-        // Of packets that another function has marked: those of a test have no mark.
+        // For packets that another function has marked: those of a test have no mark.
         Some("queue = 0\nmark = 7\n".into())
     }
 
@@ -133,10 +133,10 @@ impl Component for Mirror {
                 To::Wire(wire)
             }
             (None, None) => {
-                return Err(ConfigError::new("queue", "found none, allowed: a queue or a wire"));
+                return Err(ConfigError::new("queue", "missing, expected a queue or a wire"));
             }
             (Some(_), Some(_)) => {
-                let message = "found beside a queue, allowed: one of the two";
+                let message = "found together with a queue, allowed: one of the two";
                 return Err(ConfigError::new("wire", message));
             }
         };
@@ -163,7 +163,7 @@ impl Mirror {
             && self.choice.take()
     }
 
-    /// The copy of a packet, cut if it is to be.
+    /// The copy of a packet, truncated if configured.
     fn copy(&self, packet: &Descriptor, out: &mut Out<'_>) -> Option<Descriptor> {
         let length = packet.length();
         let Some(cut) = self.truncate.filter(|&cut| u32::from(cut) < length) else {

@@ -1,11 +1,11 @@
-//! `pass`: leaves every packet as it is, for the next function.
+//! `pass`: passes every packet unchanged to the next function.
 //!
 //! ```toml
 //! [[rx]]
 //! function = "pass"
 //! ```
 //!
-//! Use it to measure what a place in the chain costs.
+//! Use it to measure the cost of a place in the chain.
 //! Guarantees: touches neither packets nor burst.
 //! Source: PICNIC, section 4 (the overhead of the framework alone).
 
@@ -17,7 +17,7 @@ use picnic_core::packet::burst::Burst;
 use picnic_core::registry::{BuildContext, Component, NoKeys};
 use picnic_core::time::Time;
 
-/// Leaves every packet as it is.
+/// Passes every packet unchanged.
 #[derive(Debug, Default)]
 pub struct Pass;
 
@@ -25,7 +25,7 @@ impl Component for Pass {
     type Product = Box<dyn Function>;
     type Config = NoKeys;
     const NAME: &'static str = "pass";
-    const HELP: &'static str = "leave every packet as it is, for the next function";
+    const HELP: &'static str = "pass every packet unchanged to the next function";
     const KERNEL: Option<InKernel<NoKeys>> =
         Some(InKernel { keys: &[], beside: &[], commands: &[], form: |_, _| Ok(KernelForm::Next) });
 

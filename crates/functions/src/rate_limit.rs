@@ -3,27 +3,27 @@
 //! ```toml
 //! [[tx]]
 //! function = "rate-limit"
-//! per = "tx-queue"             # or "all", "wire", "mark", "flow": what has a rate of its own
+//! per = "tx-queue"             # or "all", "wire", "mark", "flow": the unit with its own rate
 //! bytes_per_second = 12_500_000
 //! burst_bytes = 65536
 //! action = "pace"              # or "drop"
 //! ```
 //!
-//! Each bucket is filled at the rates, up to the bursts, and starts full. A packet that finds
-//! credit for itself and all its bytes takes it and goes on. One that does not is dropped, as
-//! `rate_limited`, or waits (`action = "pace"`) behind the others of its bucket until the credit is
-//! there; what finds no place to wait, and what is longer than `burst_bytes`, is dropped. Bytes are
-//! those of the frame without preamble, gap and check sequence; a super-frame counts as one packet.
+//! Each bucket fills at the rates, up to the bursts, and starts full. A packet with enough credit
+//! for itself and all its bytes uses it and continues. Otherwise it is dropped as `rate_limited`,
+//! or waits (`action = "pace"`) after the others of its bucket until there is credit; packets
+//! without a place to wait, or longer than `burst_bytes`, are dropped. Bytes are those of the frame
+//! without preamble, gap and check sequence; a super-frame counts as one packet.
 //!
 //! Rates are per tx queue (in the tx chain; in the rx chain no packet has one), wire, mark or
-//! flow. Marks are what rules are told by: `flow-director` marks what a rule matches, and
-//! `per = "mark"` gives each mark a bucket. A flow is TCP by four-tuple, all else by
-//! addresses, as in `rss`. Marks and flows are spread over `buckets` by a hash that the run's seed
-//! keys: two that meet in a bucket share its rate.
+//! flow. Use marks for rules: `flow-director` marks matching packets, and `per = "mark"` gives each
+//! mark a bucket. A flow is TCP by four-tuple, all else by
+//! addresses, as in `rss`. Marks and flows are spread over `buckets` by a hash keyed with the run's
+//! seed: two in the same bucket share its rate.
 //!
-//! Guarantees: credit is exact, to the billionth; packets of a bucket, and so of a flow,
-//! leave in the order they came; what waits is bounded and its memory taken at the start.
-//! Source: RFC 2697 (one rate), RFC 2475, section 2.3.3 (policing and shaping).
+//! Guarantees: credit is exact, to the billionth; packets of a bucket, and so of a flow, leave in
+//! the order of arrival; the number of waiting packets is limited and their memory allocated at the
+//! start. Source: RFC 2697 (one rate), RFC 2475, section 2.3.3 (policing and shaping).
 
 mod bucket;
 mod waiting;
@@ -49,31 +49,31 @@ use waiting::Waiting;
 
 /// The largest rate in packets or bytes per second: 8 terabits per second.
 const MAX_RATE: u64 = 1_000_000_000_000;
-/// The most that may pass at once, in packets or bytes: 4 GiB.
+/// Largest burst, in packets or bytes: 4 GiB.
 const MAX_BURST: u64 = 1 << 32;
 const MAX_BUCKETS: usize = 1 << 20;
 const MAX_WAITING: usize = 65_536;
 
-/// Holds packets to rates.
+/// Limits packets to rates.
 pub struct RateLimit {
     per: Per,
     limits: Limits,
     buckets: Box<[Bucket]>,
-    /// None if what is over the rate is dropped.
+    /// None if packets above the rate are dropped.
     waiting: Option<Waiting>,
     hash: Hash,
     types: Types,
     counts: Counts,
 }
 
-/// What has a rate of its own.
+/// The unit with its own rate.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq, Eq)]
 #[serde(rename_all = "kebab-case")]
 pub enum Per {
     /// All packets together.
     #[default]
     All,
-    /// Each tx queue, the card's own packets apart.
+    /// Each tx queue; the card's own packets form another.
     TxQueue,
     /// Each wire.
     Wire,
@@ -83,14 +83,14 @@ pub enum Per {
     Flow,
 }
 
-/// What becomes of a packet over the rate.
+/// The action on a packet above the rate.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
 pub enum Action {
-    /// It is dropped.
+    /// Drop it.
     #[default]
     Drop,
-    /// It waits.
+    /// Let it wait.
     Pace,
 }
 
@@ -98,19 +98,19 @@ pub enum Action {
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
-    /// What has a rate of its own: "all", "tx-queue", "wire", "mark" or "flow".
+    /// The unit with its own rate: "all", "tx-queue", "wire", "mark" or "flow".
     pub per: Per,
-    /// Packets per second, up to 10^12; 0 is any number.
+    /// Packets per second, up to 10^12; 0: unlimited.
     pub packets_per_second: u64,
-    /// Bytes per second, up to 10^12; 0 is any number.
+    /// Bytes per second, up to 10^12; 0: unlimited.
     pub bytes_per_second: u64,
     /// Burst, in packets, 1 to 2^32.
     pub burst_packets: u64,
-    /// Bytes that may pass at once, 1 to 2^32; no longer packet ever passes.
+    /// Burst, in bytes, 1 to 2^32; longer packets never pass.
     pub burst_bytes: u64,
-    /// What becomes of a packet over the rate: "drop", or "pace", which has it wait.
+    /// Packets above the rate: "drop" drops them, "pace" delays them.
     pub action: Action,
-    /// Packets that may wait, over all buckets together, 1 to 65536.
+    /// Most waiting packets over all buckets, 1 to 65536.
     #[schemars(range(min = 1, max = 65536))]
     pub waiting_packets: usize,
     /// Buckets that marks or flows are spread over, 1 to 1048576.
@@ -133,13 +133,13 @@ impl Default for Config {
     }
 }
 
-/// What a `rate-limit` shows.
+/// The state of a `rate-limit`.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Counts {
-    /// Packets per second in force; 0 is any number.
+    /// Packets per second; 0: unlimited.
     #[schemars(extend("x-gauge" = true))]
     pub packets_per_second: u64,
-    /// Bytes per second in force; 0 is any number.
+    /// Bytes per second; 0: unlimited.
     #[schemars(extend("x-gauge" = true))]
     pub bytes_per_second: u64,
     /// Burst, in packets.
@@ -175,7 +175,7 @@ impl Inspect for RateLimit {
     }
 }
 
-/// A number that a key or an argument must not be above or, for bursts, zero.
+/// Checks the range of a key or argument.
 fn check(key: &'static str, found: u64, low: u64, high: u64) -> Result<(), (&'static str, String)> {
     if (low..=high).contains(&found) {
         return Ok(());
@@ -194,7 +194,7 @@ impl Component for RateLimit {
     type Product = Box<dyn Function>;
     type Config = Config;
     const NAME: &'static str = "rate-limit";
-    const HELP: &'static str = "hold packets to a rate, by dropping or by pacing them";
+    const HELP: &'static str = "limit packets to a rate, by dropping or pacing";
     const COMMANDS: &'static [CommandEntry] =
         &[CommandEntry::of::<Get<RateLimit>>(), CommandEntry::of::<Set<NewLimits>>()];
     const KERNEL: Option<InKernel<Config>> = Some(InKernel {
@@ -227,10 +227,9 @@ impl Component for RateLimit {
 }
 
 impl RateLimit {
-    /// A `rate-limit` of these settings.
+    /// A `rate-limit` with these settings.
     ///
-    /// # Errors
-    /// The key that is wrong, what was found and what is allowed.
+    /// # Errors The wrong key, the value found and the values allowed.
     pub fn new(config: &Config, context: &BuildContext) -> Result<RateLimit, ConfigError> {
         let limits = Limits {
             packets: Limit { per_second: config.packets_per_second, burst: config.burst_packets },
@@ -243,7 +242,7 @@ impl RateLimit {
         check("buckets", config.buckets as u64, 1, MAX_BUCKETS as u64).map_err(wrong)?;
         let buckets = match config.per {
             Per::All => 1,
-            // One more for packets of no tx queue.
+            // One more for packets without a tx queue.
             Per::TxQueue => 257,
             Per::Wire => 256,
             Per::Mark | Per::Flow => config.buckets,
@@ -275,7 +274,7 @@ impl RateLimit {
         }
     }
 
-    /// The packet again if it conforms; else it waits or is dropped.
+    /// Returns the packet if it conforms; otherwise it waits or is dropped.
     #[inline]
     fn judge(
         &mut self,
@@ -326,8 +325,8 @@ impl Function for RateLimit {
             let Some(bucket) = self.buckets.get_mut(index) else { continue };
             bucket.refill(&self.limits, now);
             while let Some(length) = waiting.first_length(index) {
-                // Longer than a burst that was made smaller: it passes with all the credit there
-                // is, as it has been promised to.
+                // Longer than a burst that was reduced: it passes with all available credit, since
+                // it was accepted.
                 let wait = bucket.wait(&self.limits, length).unwrap_or(0);
                 if wait != 0 && now != Time::MAX {
                     waiting.schedule(index, now + wait);
@@ -357,7 +356,7 @@ impl Function for RateLimit {
     }
 
     fn note_kernel(&mut self, counts: &KernelCounts) {
-        // The counts are not of one moment: those dropped may be ahead.
+        // The counters are not of one moment: drops may be ahead.
         let passed = counts.packets.saturating_sub(counts.dropped);
         self.counts.passed_packets = passed.max(self.counts.passed_packets);
         self.counts.dropped_packets = counts.dropped;
@@ -368,13 +367,13 @@ impl Function for RateLimit {
     }
 }
 
-/// The arguments of `rate-limit.set`; what is left out stays.
+/// The arguments of `rate-limit.set`; missing ones stay unchanged.
 #[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct NewLimits {
-    /// Packets per second, up to 10^12; 0 is any number.
+    /// Packets per second, up to 10^12; 0: unlimited.
     pub packets_per_second: Option<u64>,
-    /// Bytes per second, up to 10^12; 0 is any number.
+    /// Bytes per second, up to 10^12; 0: unlimited.
     pub bytes_per_second: Option<u64>,
     /// Burst, in packets, 1 to 2^32.
     pub burst_packets: Option<u64>,

@@ -9,7 +9,7 @@ use crate::{
 use picnic_core::function::Function;
 use picnic_core::registry::Entry;
 
-/// All functions, in the order in which they are listed.
+/// All functions, in their listing order.
 pub static FUNCTIONS: &[Entry<Box<dyn Function>>] = &[
     Entry::of::<rss::Rss>(),
     Entry::of::<pass::Pass>(),

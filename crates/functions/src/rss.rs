@@ -1,4 +1,4 @@
-//! `rss`: receive-side scaling, the same flow to the same queue every time.
+//! `rss`: receive-side scaling, always steers a flow to the same queue.
 //!
 //! ```toml
 //! [[rx]]
@@ -8,26 +8,25 @@
 //! types = ["ipv4", "tcp-ipv4", "ipv6", "tcp-ipv6"]   # the default: UDP by addresses only
 //! ```
 //!
-//! Addresses and ports of TCP are hashed, of all else the addresses alone; behind VLAN
-//! tags as without them. UDP is hashed by ports too if `udp-ipv4` and `udp-ipv6` are among
-//! the types; then a UDP flow with fragments, which have no ports, is spread over two
-//! queues. (TCP avoids fragments by path MTU discovery.) The hash modulo the table's
-//! length selects the entry that names the queue. TCP or UDP whose type is off falls
-//! back to the addresses if that type is on. What has no hash (not IP, or its types
-//! off) goes to `default_queue` or, without one, on in the chain: after the last
-//! function, to the card's default queue. The hash over addresses alone is that of
-//! ports zero: for Toeplitz no difference, for jhash one layout for both.
+//! For TCP, addresses and ports are hashed; for other IP packets only the addresses; with or
+//! without VLAN tags. UDP is hashed by ports too if `udp-ipv4` and `udp-ipv6` are among the types;
+//! then a UDP flow with fragments, which have no ports, is spread over two queues. (TCP avoids
+//! fragments by path MTU discovery.) The hash modulo the table's length selects the entry that
+//! names the queue. TCP or UDP whose type is off falls back to the addresses if that type is on.
+//! Packets without a hash (not IP, or their types off) go to `default_queue` or, without one,
+//! continue in the chain: after the last function, to the card's default queue. The hash over
+//! addresses alone uses ports of zero: for Toeplitz no difference, for jhash one layout for both.
 //!
 //! With `inner = true`, packets of a tunnel whose inner headers `tunnel` has exposed are hashed by
-//! those: all flows of a tunnel have one pair of outer addresses.
+//! the inner headers, since all flows of a tunnel share one pair of outer addresses.
 //!
-//! `weights` gives queues unequal parts of the table. *Contexts* are further tables, for packets
-//! with a mark that a function in front has set. With `rebalance_usecs` the table is kept in balance
-//! with the load that is seen, a bounded number of entries at a time.
+//! `weights` gives queues unequal shares of the table. *Contexts* are further tables, for packets
+//! with a mark set by an earlier function. With `rebalance_usecs` the table follows the observed
+//! load, a limited number of entries at a time.
 //!
-//! Guarantees: order within a flow is kept, save for flows that a change of table, key or
-//! context, or rebalancing, moves to another queue, and these are counted ([`Counters`]). Hash, hash type
-//! and layers are kept in the descriptor. No bytes are written.
+//! Guarantees: order within a flow is kept, except for flows that move to another queue because the
+//! table, key or context changes or is rebalanced; these are counted ([`Counters`]). Hash, hash
+//! type and layers are kept in the descriptor. No bytes are written.
 //!
 //! Source: PICNIC, section 5.1; Microsoft, "RSS Hashing Functions" and "RSS hashing
 //! types" (NDIS).
@@ -62,7 +61,7 @@ use picnic_core::time::Time;
 use picnic_hash::{IndirectionTable, V4Tuple, V6Tuple};
 use std::sync::Arc;
 
-/// In place of a queue: on to the next function. No card has this many queues.
+/// Instead of a queue: on to the next function. No card has this many queues.
 const ONWARD: u16 = u16::MAX;
 
 /// Receive-side scaling.
@@ -72,11 +71,11 @@ pub struct Rss {
     types: Types,
     /// The queue of packets without a hash, or [`ONWARD`].
     default_queue: u16,
-    /// Hashed is what a tunnel carries, where that is known.
+    /// Whether known inner headers of a tunnel are hashed.
     inner: bool,
     /// Tables for packets with marks.
     contexts: Contexts,
-    /// What keeps queues in balance, if that is asked for.
+    /// Rebalancing, if enabled.
     balance: Option<Box<Balance>>,
     counters: Arc<Counters>,
     v4: Gathered<V4Tuple>,
@@ -84,7 +83,7 @@ pub struct Rss {
     queues: [u16; BURST],
 }
 
-/// The tuples of a burst that are of one family, and where in the burst they came from.
+/// The tuples of a burst in one family, and their places in the burst.
 struct Gathered<T> {
     tuples: [T; BURST],
     places: [u8; BURST],
@@ -97,14 +96,14 @@ impl<T: Copy + Default> Default for Gathered<T> {
     }
 }
 
-/// What [`Rss::classify`] found.
+/// The result of [`Rss::classify`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Classified {
     /// The hash; zero if there is none.
     pub hash: u32,
-    /// What it was taken over.
+    /// The hash type.
     pub over: RssType,
-    /// The queue; `None` if the packet goes on in the chain.
+    /// The queue; `None` if the packet continues in the chain.
     pub queue: Option<u16>,
 }
 
@@ -139,10 +138,9 @@ impl Component for Rss {
 }
 
 impl Rss {
-    /// An `rss` of these settings.
+    /// An `rss` with these settings.
     ///
-    /// # Errors
-    /// The key that is wrong, what was found and what is allowed.
+    /// # Errors The wrong key, the value found and the values allowed.
     pub fn new(config: &Config, context: &BuildContext) -> Result<Rss, ConfigError> {
         config.check_default_queue(context)?;
         let table = config.build_table(context.queues)?;
@@ -161,7 +159,7 @@ impl Rss {
         })
     }
 
-    /// The same in the kernel: hash, hash types and table as they are now.
+    /// The kernel form: current hash, hash types and table.
     fn by_hash(&self) -> ByHash {
         let default = (self.default_queue != ONWARD).then_some(self.default_queue);
         ByHash {
@@ -173,18 +171,18 @@ impl Rss {
         }
     }
 
-    /// What it counts; to be read from any thread.
+    /// Its counters, readable from any thread.
     pub fn counters(&self) -> Arc<Counters> {
         self.counters.clone()
     }
 
-    /// The indirection table in force.
+    /// The current indirection table.
     pub fn table(&self) -> &IndirectionTable {
         &self.table
     }
 
-    /// What becomes of a packet of these bytes: the same as in [`Function::process`], if nothing is
-    /// known of a tunnel in it and it has no mark.
+    /// The classification of a packet with these bytes, as in [`Function::process`] without a known
+    /// tunnel or a mark.
     pub fn classify(&self, data: &[u8]) -> Classified {
         let (hash, over) = flow::hash_of(&self.hash, &self.types, &layers::parse(data), data);
         let default = (self.default_queue != ONWARD).then_some(self.default_queue);
@@ -192,8 +190,8 @@ impl Rss {
         Classified { hash, over, queue }
     }
 
-    /// Parses packets and gathers their tuples up to the first that is not IPv4 (or is not
-    /// hashed, its types being off); returns how many these are. Of most bursts, all.
+    /// Parses packets and gathers their tuples up to the first that is not IPv4 (or not hashed, its
+    /// types being off); returns their number. Usually the whole burst.
     #[inline(always)]
     fn gather_v4(&mut self, packets: &mut [Descriptor]) -> usize {
         let count = packets.len().min(BURST);
@@ -218,8 +216,8 @@ impl Rss {
         count
     }
 
-    /// Gathers an IPv4 packet of any kind; false if it is none. Apart from the loop above, so
-    /// that the registers are the short path's own.
+    /// Gathers an IPv4 packet of any kind; false for others. Separate from the loop above, so that
+    /// the fast path has the registers to itself.
     #[inline(never)]
     fn gather_other_v4(&mut self, packet: &mut Descriptor, place: usize) -> bool {
         let layers = packet.parse();
@@ -232,8 +230,8 @@ impl Rss {
         true
     }
 
-    /// Parses the packets from `first` on and gathers tuples of both families, `first` of IPv4
-    /// being there already; returns how many there are then of each.
+    /// Parses the packets from `first` on and gathers tuples of both families, after the first
+    /// `first` of IPv4; returns the number of each.
     fn gather_mixed(&mut self, packets: &mut [Descriptor], first: usize) -> (usize, usize) {
         let (mut count_v4, mut count_v6) = (first, 0);
         for (place, to) in self.v4.places.iter_mut().enumerate().take(first) {
@@ -268,7 +266,7 @@ impl Rss {
         (count_v4, count_v6)
     }
 
-    /// Hashes and steers a burst of which not all, only the `first`, are IPv4.
+    /// Hashes and steers a burst of which only the first `first` are IPv4.
     #[inline(never)]
     fn process_mixed(&mut self, burst: &mut Burst, out: &mut Out<'_>, first: usize) {
         let packets = burst.as_mut_slice();

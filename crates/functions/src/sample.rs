@@ -1,19 +1,19 @@
-//! `sample`: marks one packet in so many, and may send it to a queue of its own.
+//! `sample`: marks every Nth packet, and optionally steers it to a queue.
 //!
 //! ```toml
 //! [[rx]]
 //! function = "sample"
 //! every = 1000
-//! queue = 3                # left out: the marked packet goes on like the others
+//! queue = 3                # default: the marked packet continues like the others
 //! ```
 //!
-//! Of each run of `every` packets, over all flows together, the first is taken; or,
-//! with `random`, each packet with a chance of one in `every`, drawn from the run's
-//! seed. The packet itself is taken, not a copy: with `queue` it leaves its flow, and
-//! where it arrives among its flow's other packets is not defined.
+//! Of each `every` packets, over all flows together, the first is selected; or, with `random`, each
+//! packet with a probability of one in `every`, drawn from the run's seed. The packet itself is
+//! steered, not a copy: with `queue` it leaves its flow, and its order among the flow's other
+//! packets is undefined.
 //!
-//! Guarantees: packets that go on, marked or not, keep their order; the same seed
-//! takes the same packets. Source: RFC 5475, sections 5.1 (systematic count-based)
+//! Guarantees: continuing packets, marked or not, keep their order; the same seed selects the
+//! same packets. Source: RFC 5475, sections 5.1 (systematic count-based)
 //! and 5.2.2.1 (uniform probabilistic sampling).
 
 use crate::choice::Choice;
@@ -32,7 +32,7 @@ use picnic_core::time::Time;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Marks, and may steer, one packet in so many.
+/// Marks, and may steer, every Nth packet.
 #[derive(Debug)]
 pub struct Sample {
     choice: Choice,
@@ -45,15 +45,15 @@ pub struct Sample {
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
-    /// One packet in this many is taken, 1 to 4294967295.
+    /// Select one packet in this many, 1 to 4294967295.
     pub every: u32,
-    /// Whether packets are drawn at random, from the run's seed, and not counted off.
+    /// Whether to select at random, from the run's seed, instead of every Nth.
     pub random: bool,
-    /// The mark that a taken packet gets.
+    /// The mark of selected packets.
     pub mark: u32,
-    /// The queue that taken packets are steered to; left out, they go on.
+    /// The queue for selected packets; default: they continue.
     pub queue: Option<u16>,
-    /// Whether packets not taken are dropped, counted as filtered.
+    /// Whether other packets are dropped, counted as filtered.
     pub drop_rest: bool,
 }
 
@@ -67,7 +67,7 @@ impl Component for Sample {
     type Product = Box<dyn Function>;
     type Config = Config;
     const NAME: &'static str = "sample";
-    const HELP: &'static str = "mark one packet in so many; it may have a queue of its own";
+    const HELP: &'static str = "mark every Nth packet, optionally steering it to a queue";
     const COMMANDS: &'static [CommandEntry] =
         &[CommandEntry::of::<Get<Sample>>(), CommandEntry::of::<Set<NewRate>>()];
     const KERNEL: Option<InKernel<Config>> = Some(InKernel {
@@ -78,8 +78,8 @@ impl Component for Sample {
             config.check(context)?;
             let &Config { every, queue, drop_rest, .. } = config;
             if queue.is_none() && !drop_rest {
-                // All that would be left to do is to mark packets.
-                return Err(refuse("queue", "none", "one, or drop_rest: marks are not kept"));
+                // Otherwise it would only mark packets.
+                return Err(refuse("queue", "none", "a queue, or drop_rest: marks are not kept"));
             }
             Ok(KernelForm::Sample { every, queue, drop_rest })
         },
@@ -124,17 +124,17 @@ impl Function for Sample {
     }
 }
 
-/// How a `sample` stands.
+/// The state of a `sample`.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, JsonSchema)]
 pub struct Rate {
-    /// One packet in this many is taken (before the change, for `set`).
+    /// One packet in this many is selected (before the change, for `set`).
     #[schemars(extend("x-gauge" = true))]
     pub every: u32,
 }
 
 impl Inspect for Sample {
     type State = Rate;
-    const HELP: &'static str = "the rate in force";
+    const HELP: &'static str = "the current rate";
 
     fn inspect(&self) -> Rate {
         Rate { every: self.choice.every() }
@@ -145,12 +145,12 @@ impl Inspect for Sample {
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewRate {
-    /// Take one packet in this many, 1 to 4294967295.
+    /// Select one packet in this many, 1 to 4294967295.
     pub every: u32,
 }
 
 impl ComponentChange for NewRate {
-    const HELP: &'static str = "change the rate; the result has the one before";
+    const HELP: &'static str = "change the rate; the result has the previous one";
     const EXAMPLE: &'static str = r#"{"every": 10}"#;
     type Of = Sample;
     type New = u32;

@@ -1,4 +1,4 @@
-//! What several functions check of their settings and ask of packets.
+//! Checks and look-ups that several functions share.
 
 use picnic_core::error::ConfigError;
 use picnic_core::packet::desc::Descriptor;
@@ -13,7 +13,7 @@ pub(crate) fn check_queue(key: &str, found: u16, queues: u16) -> Result<(), Conf
     Err(ConfigError::new(key, format!("found queue {found}, allowed: 0 to {last}")))
 }
 
-/// The outer VLAN of a packet that was parsed to `layers`: of a tag kept aside, else of the first
+/// The outer VLAN of a packet parsed to `layers`: from a stripped tag, or else from the first tag
 /// in the packet.
 #[inline(always)]
 pub(crate) fn vlan_of(packet: &Descriptor, layers: &Layers) -> Option<u16> {

@@ -1,25 +1,25 @@
-//! `timestamp`: tells PTP event messages how long they were on the card.
+//! `timestamp`: adds the residence time to PTP event messages.
 //!
 //! ```toml
 //! [[tx]]
 //! function = "timestamp"
-//! correct = true           # left out: false, times are shown and nothing is changed
+//! correct = true           # default: false, times are only shown
 //! ```
 //!
-//! A software switch or NIC holds a packet for a time that changes from packet to packet, and a
-//! clock that is set through it wanders by as much. An end-to-end transparent clock adds that time
-//! to the correction field of Sync, Delay_Req, Pdelay_Req and Pdelay_Resp, so that the clocks at
-//! both ends can take it off. The time is that from a packet's arrival to this function, so the
-//! function stands last in the chain by which messages leave. What follows is not in it: the
-//! rest of the burst, the wire's queue.
+//! A software switch or NIC delays packets by varying times, and a clock synchronised through it
+//! varies as much. An end-to-end transparent clock adds that time to the correction field of Sync,
+//! Delay_Req, Pdelay_Req and Pdelay_Resp, so that the clocks at both ends can subtract it. The time
+//! counts from a packet's arrival to this function, so put the function last in the chain through
+//! which messages leave. The later delays (the rest of the burst, the wire's queue) are not
+//! included.
 //!
 //! PTP is found over Ethernet (type 0x88f7) and at UDP port 319, over IPv4 and IPv6, behind up to
-//! two VLAN tags. A UDP checksum is kept right without looking at the rest of the datagram; one
-//! that is not there stays away, one left unfinished stays unfinished.
+//! two VLAN tags. A UDP checksum is kept right without looking at the rest of the datagram; a
+//! missing one stays missing, a partial one stays partial.
 //!
-//! Guarantees: packets other than event messages are not touched, none is held up or dropped, the
-//! order stays. Source: IEEE 1588-2019, 10.2 (end-to-end transparent clocks), 13.3 (header), annexes
-//! C, D, E (mappings); RFC 1624 (checksum).
+//! Guarantees: packets other than event messages are not changed, none is delayed or dropped, and
+//! order is kept. Source: IEEE 1588-2019, 10.2 (end-to-end transparent clocks), 13.3 (header),
+//! annexes C, D, E (mappings); RFC 1624 (checksum).
 
 use crate::bytes::{get, get_u16, put, put_u16};
 use picnic_core::command::{CommandEntry, Get, Inspect, Prepared};
@@ -43,10 +43,10 @@ const HEADER: usize = 34;
 const MESSAGE_LENGTH: usize = 2;
 const CORRECTION: usize = 8;
 const SEQUENCE: usize = 30;
-/// Ages are kept in 48 bits: one from here on is of a packet that arrived after `now`.
+/// Ages are kept in 48 bits: from here on, the packet arrived after `now`.
 const NEGATIVE: u64 = 1 << 47;
 
-/// Shows, and may add to event messages, the time that they were on the card.
+/// Shows the residence time of event messages, and may add it to them.
 #[derive(Debug)]
 pub struct Timestamp {
     correct: bool,
@@ -57,11 +57,11 @@ pub struct Timestamp {
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
-    /// Whether the time on the card is added to the correction field of event messages.
+    /// Whether the residence time is added to the correction field of event messages.
     pub correct: bool,
 }
 
-/// What `timestamp` counts and saw last.
+/// Counters of `timestamp`, and the last message.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, JsonSchema)]
 pub struct Counts {
     /// Sync messages.
@@ -74,18 +74,18 @@ pub struct Counts {
     pub pdelay_resp: u64,
     /// Messages whose correction field was changed.
     pub corrected: u64,
-    /// Nanoseconds that all of these messages were on the card, together.
+    /// Total residence time of all these messages, in nanoseconds.
     pub on_card_ns: u64,
-    /// Nanoseconds of the message that was there longest.
+    /// Longest residence time, in nanoseconds.
     #[schemars(extend("x-gauge" = true))]
     pub longest_ns: u64,
     /// The sequence number of the last message.
     #[schemars(extend("x-gauge" = true))]
     pub last_sequence: u16,
-    /// When the last message arrived, in nanoseconds of the card's clock.
+    /// Arrival time of the last message, in nanoseconds of the card's clock.
     #[schemars(extend("x-gauge" = true))]
     pub last_arrived_ns: u64,
-    /// When the last message was here, in nanoseconds of the card's clock.
+    /// Time of the last message here, in nanoseconds of the card's clock.
     #[schemars(extend("x-gauge" = true))]
     pub last_seen_ns: u64,
 }
@@ -94,7 +94,7 @@ impl Component for Timestamp {
     type Product = Box<dyn Function>;
     type Config = Config;
     const NAME: &'static str = "timestamp";
-    const HELP: &'static str = "tell PTP messages how long they were on the card";
+    const HELP: &'static str = "add the residence time to PTP event messages";
     const COMMANDS: &'static [CommandEntry] = &[CommandEntry::of::<Get<Timestamp>>()];
 
     fn build(config: Config, _: &BuildContext) -> Result<Box<dyn Function>, ConfigError> {
@@ -102,7 +102,7 @@ impl Component for Timestamp {
     }
 }
 
-/// Where an event message begins, and the UDP header that it stands behind.
+/// The start of an event message, and its UDP header.
 fn event_message(packet: &mut Descriptor) -> Option<(usize, Option<usize>)> {
     let layers = packet.parse();
     if !packet.is_readable(&layers) {
@@ -124,7 +124,7 @@ fn event_message(packet: &mut Descriptor) -> Option<(usize, Option<usize>)> {
     };
     packet.gather_front((start + HEADER) as u16);
     let header: [u8; HEADER] = get(packet.data(), start)?;
-    // Version 2, whatever its minor one; general messages are from 8 on.
+    // Version 2, of any minor version; general messages have types from 8 on.
     let is_event = header[1] & 0xf == 2 && header[0] & 0xf <= 3;
     let length = usize::from(get_u16(&header, MESSAGE_LENGTH)?);
     (is_event && length >= HEADER).then_some((start, udp))
@@ -155,8 +155,8 @@ impl Timestamp {
     }
 }
 
-/// Adds nanoseconds to the correction field at `place`, which is in units of 2^-16 ns; one that
-/// overflows says "too big" from then on (IEEE 1588-2019, 13.3.2.9).
+/// Adds nanoseconds to the correction field at `place`, in units of 2^-16 ns; after an overflow it
+/// means "too big" (IEEE 1588-2019, 13.3.2.9).
 fn correct(packet: &mut Descriptor, place: usize, udp: Option<usize>, ns: u64) {
     let is_partial = packet.checksum() == ChecksumState::Partial;
     let data = packet.data_mut();
@@ -166,14 +166,14 @@ fn correct(packet: &mut Descriptor, place: usize, udp: Option<usize>, ns: u64) {
     let Some(place) = udp.map(|udp| udp + 6) else { return };
     match get_u16(data, place) {
         Some(0) | None => {}
-        // Covers the pseudo-header only, so far.
+        // Covers only the pseudo-header so far.
         Some(_) if is_partial => {}
         Some(checksum) => put_u16(data, place, update(checksum, old, new)),
     }
 }
 
-/// The checksum of a datagram in which eight bytes have changed (RFC 1624, equation 3); never zero,
-/// which would say that there is none.
+/// The checksum of a datagram after eight bytes have changed (RFC 1624, equation 3); never zero,
+/// which would mean none.
 fn update(checksum: u16, old: [u8; 8], new: [u8; 8]) -> u16 {
     let words = |bytes: [u8; 8]| -> u32 {
         bytes.as_chunks().0.iter().map(|&word| u32::from(u16::from_be_bytes(word))).sum()

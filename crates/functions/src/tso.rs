@@ -3,12 +3,12 @@
 //! ```toml
 //! [[tx]]
 //! function = "tso"
-//! mtu = 1500               # left out: segments are as long as the super-frame asks
+//! mtu = 1500               # default: segments are as long as the super-frame requests
 //! ```
 //!
-//! A super-frame is a packet whose descriptor asks for segmentation: TCP over IPv4 or IPv6, or UDP
-//! (USO). Each segment gets the super-frame's headers and the next `gso_size` bytes of its payload,
-//! the last what is left. In its headers change
+//! A super-frame is a packet whose descriptor requests segmentation: TCP over IPv4 or IPv6, or UDP
+//! (USO). Each segment gets the super-frame's headers and the next `gso_size` bytes of its payload;
+//! the last gets the rest. These header fields change:
 //!
 //! | field                          | in segment *n*, from 0                             |
 //! |--------------------------------|----------------------------------------------------|
@@ -19,13 +19,14 @@
 //! | CWR                            | in the first only                                  |
 //! | IPv4 header, TCP, UDP checksum | right; a UDP checksum of zero over IPv4 stays, unless it was left unfinished |
 //!
-//! All else is as in the super-frame: options, flags, what the descriptor knows. A jumbo payload
-//! option (RFC 2675), which Linux puts into super-frames of more than 65,535 bytes, is taken out:
-//! segments are no jumbograms. Other packets pass. With `tso` in the tx chain, hosts may send super-frames though a wire takes none.
+//! Everything else is as in the super-frame: options, flags, metadata. A jumbo payload option (RFC
+//! 2675), which Linux puts into super-frames of more than 65,535 bytes, is removed: segments are
+//! not jumbograms. Other packets pass. With `tso` in the tx chain, hosts may send super-frames even
+//! if a wire takes none.
 //!
-//! Guarantees: order is kept. A super-frame is cut whole or dropped whole: as pool_exhausted without
-//! buffers for all segments, as malformed if its headers are not those it should have, or no room
-//! is left in a segment. Segments count as made, the super-frame as consumed.
+//! Guarantees: order is kept. A super-frame is cut whole or dropped whole: as pool_exhausted
+//! without buffers for all segments, as malformed if its headers are inconsistent, or a segment has
+//! no room for payload. Segments count as made, the super-frame as consumed.
 //!
 //! Source: RFC 9293 3.7.1, RFC 3168 6.1.2 (CWR), RFC 6864 (identification), virtio 1.2 5.1.6
 //! (VIRTIO_NET_HDR_GSO_TCPV4, TCPV6, UDP_L4); what Linux's `tcp_gso_segment` does.
@@ -62,16 +63,16 @@ pub struct Tso {
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
-    /// Bytes of a segment's IP packet at most, 576 to 65535; left out, as the super-frame asks.
+    /// Longest IP packet of a segment in bytes, 576 to 65535; default: as the super-frame requests.
     pub mtu: Option<u16>,
 }
 
-/// What `tso` counts.
+/// Counters of `tso`.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, JsonSchema)]
 pub struct Counts {
     /// Super-frames cut.
     pub super_frames: u64,
-    /// Segments made of them.
+    /// Segments made from them.
     pub segments: u64,
     /// Super-frames dropped for inconsistent headers.
     pub malformed: u64,
@@ -99,7 +100,7 @@ impl Component for Tso {
     }
 }
 
-/// How a super-frame is cut.
+/// The plan for cutting a super-frame.
 struct Plan {
     is_ipv4: bool,
     protocol: IpProtocol,
@@ -115,14 +116,14 @@ struct Plan {
     /// TCP's header length and flags, in one word.
     flags: u16,
     has_checksum: bool,
-    /// Sum of an IPv4 header without what differs from segment to segment.
+    /// Sum of an IPv4 header without the fields that vary between segments.
     constant_l3: u16,
-    /// The same of the TCP or UDP header, with the pseudo-header's addresses and protocol.
+    /// The same for the TCP or UDP header, with the pseudo-header's addresses and protocol.
     constant_l4: u16,
 }
 
 impl Plan {
-    /// `None` if the packet is not what its descriptor says.
+    /// `None` if the packet contradicts its descriptor.
     fn of(packet: &mut Descriptor, mtu: usize) -> Option<Plan> {
         let mut layers = packet.parse();
         if layers.packet_type.is_ipv6() && take_out_jumbo(packet, layers.l3_offset.into()) {
@@ -158,7 +159,7 @@ impl Plan {
         let constant_l4 = sum_without(data, l4..headers, of_segments)?;
         let pseudo = match pseudo_header(data, &layers) {
             Some(pseudo) => pseudo.sum(protocol, 0),
-            // By a route of a kind that only its sender knows, who has summed the pseudo-header.
+            // With a route of a kind that only its sender knows, who has summed the pseudo-header.
             None if unfinished => {
                 let field = get_u16(data, l4 + if is_tcp { 16 } else { 6 })?;
                 let length = (l3 + length - l4) as u32;
@@ -191,8 +192,8 @@ impl Plan {
     /// Writes the headers of the segment that begins `before` bytes into the payload, of which it
     /// has `length` bytes with this sum.
     ///
-    /// Nothing is read: the bytes have just been written, and whoever reads bytes that are on their
-    /// way to the cache in other portions waits for them.
+    /// Reads nothing: the bytes have just been written, and reading them in other portions while
+    /// they are on their way to the cache would stall.
     #[inline]
     fn finish(&self, data: &mut [u8], before: usize, length: usize, payload: u16) {
         let &Plan { l3, l4, headers, .. } = self;
@@ -220,7 +221,7 @@ impl Plan {
             put_u16(data, l4 + 16, !checksum::add(sum, checksum::add(sequence, flags)));
         } else {
             put_u16(data, l4 + 4, l4_length);
-            // Zero is none.
+            // Zero means none.
             let value = match !checksum::add(sum, l4_length) {
                 0 => 0xffff,
                 value => value,
@@ -230,8 +231,8 @@ impl Plan {
     }
 }
 
-/// Takes the jumbo payload option out of the hop-by-hop options of a super-frame, and them with it
-/// if that is all they hold; whether anything has changed.
+/// Removes the jumbo payload option from the hop-by-hop options of a super-frame, and the whole
+/// header if it has no others; returns whether anything changed.
 #[inline]
 fn take_out_jumbo(packet: &mut Descriptor, l3: usize) -> bool {
     const PAD_1: u8 = 0;
@@ -249,7 +250,7 @@ fn take_out_jumbo(packet: &mut Descriptor, l3: usize) -> bool {
         packet.pull_front(8);
         return true;
     }
-    // Among others, all of which stay where they are.
+    // Among others, which all stay in place.
     let (mut at, end) = (options + 2, options + usize::from(units) * 8 + 8);
     while at < end {
         at += match get(data, at) {
@@ -265,16 +266,16 @@ fn take_out_jumbo(packet: &mut Descriptor, l3: usize) -> bool {
     false
 }
 
-/// The sum of the bytes in `range`, without the words at these places in it.
+/// The sum of the bytes in `range`, without the words at these places.
 fn sum_without(data: &[u8], range: Range<usize>, places: &[usize]) -> Option<u16> {
     let header = data.get(range)?;
     places.iter().try_fold(checksum::sum(header), |sum, &place| {
-        // The complement takes away.
+        // The complement subtracts.
         Some(checksum::add(sum, !get_u16(header, place)?))
     })
 }
 
-/// Fills in the checksum of the IPv4 header that goes from `l3` to `l4`.
+/// Fills in the checksum of the IPv4 header from `l3` to `l4`.
 #[inline]
 pub(crate) fn fill_ipv4_checksum(data: &mut [u8], l3: usize, l4: usize) {
     put_u16(data, l3 + 10, 0);
@@ -289,7 +290,7 @@ struct Payload<'a, I> {
 }
 
 impl<'a, I: Iterator<Item = &'a [u8]>> Payload<'a, I> {
-    /// The next `length` bytes, in as many pieces as they lie in.
+    /// The next `length` bytes, in as many pieces as they are stored in.
     #[inline]
     fn take(&mut self, mut length: usize) -> impl Iterator<Item = &'a [u8]> {
         std::iter::from_fn(move || {
@@ -328,7 +329,7 @@ impl Tso {
         let mut before = 0;
         for _ in 0..segments {
             let length = plan.size.min(plan.payload - before);
-            // Summed where they lie, before they are copied from there.
+            // Summed in place, before they are copied from there.
             let mut summed = Pieces::default();
             let pieces = payload.take(length).inspect(|piece| {
                 if plan.has_checksum {
@@ -336,10 +337,10 @@ impl Tso {
                 }
             });
             let bytes = std::iter::once(head).chain(pieces);
-            // There are buffers: that was asked.
+            // There are buffers: that was checked.
             let Some(mut segment) = out.gather(headers + length, bytes) else { break };
             segment.copy_metadata(&packet);
-            // Ahead of the bytes: a descriptor that was just written is slow to move.
+            // Before the bytes: a descriptor that was just written is slow to move.
             segment.set_gso(GsoType::None, 0);
             segment.set_checksum(ChecksumState::Good);
             plan.finish(segment.data_mut(), before, length, summed.sum());
@@ -370,7 +371,7 @@ impl Function for Tso {
         if burst.as_slice().iter().all(is_whole) {
             return;
         }
-        // What stays in the burst goes on behind what is handed on: all must be.
+        // Packets left in the burst come after those passed on, so all must be passed on.
         for packet in burst.drain() {
             if is_whole(&packet) {
                 out.next(packet);

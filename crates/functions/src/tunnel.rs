@@ -1,10 +1,10 @@
-//! `tunnel`: VXLAN, GENEVE, GRE and IP in IP: taken off, put on, or looked into.
+//! `tunnel`: decapsulates, encapsulates or exposes VXLAN, GENEVE, GRE and IP in IP.
 //!
 //! ```toml
 //! [[rx]]
 //! function = "tunnel"
-//! mode = "decapsulate"     # or "expose": packets stay as they are, rss may hash what is inside
-//! local = "10.0.0.1"       # only what is addressed to this host
+//! mode = "decapsulate"     # or "expose": packets stay unchanged, rss may hash the inner headers
+//! local = "10.0.0.1"       # only packets addressed to this host
 //!
 //! [[tx]]
 //! function = "tunnel"
@@ -22,22 +22,23 @@
 //! outer packet goes, unless the packet lies in several buffers. TTL and DSCP inside stay; ECN
 //! becomes what RFC 6040 says. What the descriptor knew of checksums and hash is forgotten. What is
 //! no tunnel, not for `local` or from `remote`, of another `network`, or a fragment, goes on as it
-//! came; so does a packet whose routing header or source route sends it on to another hop. Sequence numbers of GRE are read past: order is that of arrival.
+//! came; so does a packet whose routing header or source route sends it on to another hop. Sequence
+//! numbers of GRE are read past: order is that of arrival.
 //!
 //! *Expose*: the packet stays; where the inner IP header begins is kept in its descriptor, and
 //! `rss` with `inner = true` hashes by it. A packet whose end is missing, as in a capture of the
 //! first bytes of each, is looked into like any other.
 //!
 //! *Encapsulate*: every packet, or those with `mark`. Unfinished checksums inside are finished
-//! first. Super-frames are dropped: put `tso` in front. The outer TTL is `ttl`, DSCP the packet's or
-//! `dscp`, ECN the packet's; over IPv4, "don't fragment" is the packet's, and set for IPv6 inside.
-//! The source port of UDP, and the flow label of IPv6, are a hash of the inner flow. A VLAN tag that
-//! is kept beside the packet is one of the outer frame.
+//! first. Super-frames are dropped: put `tso` in front. The outer TTL is `ttl`, DSCP the packet's
+//! or `dscp`, ECN the packet's; over IPv4, "don't fragment" is the packet's, and set for IPv6
+//! inside. The source port of UDP, and the flow label of IPv6, are a hash of the inner flow. A VLAN
+//! tag that is kept beside the packet is one of the outer frame.
 //!
 //! Guarantees: order is kept; encapsulated and decapsulated, a packet has the same bytes, but for
-//! ECN and Ethernet padding. UDP over IPv6 without a checksum is taken off, whatever was said of its
-//! checksum before (RFC 6935). What cannot be read as its kind of tunnel is dropped where tunnels are
-//! taken off, and goes on where they are looked into; both are counted.
+//! ECN and Ethernet padding. UDP over IPv6 without a checksum is taken off, whatever was said of
+//! its checksum before (RFC 6935). What cannot be read as its kind of tunnel is dropped where
+//! tunnels are taken off, and goes on where they are looked into; both are counted.
 //!
 //! Source: RFC 7348, RFC 8926, RFC 2784, RFC 2890, RFC 2003, RFC 4213, RFC 6040, RFC 9601.
 
@@ -65,7 +66,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
 
-/// Takes tunnels off, puts them on, looks into them.
+/// Decapsulates, encapsulates or exposes tunnels.
 pub struct Tunnel {
     mode: Mode,
     sought: SoughtTunnels,
@@ -73,7 +74,7 @@ pub struct Tunnel {
     remote: Option<IpAddr>,
     network: Option<u32>,
     mark_network: bool,
-    /// Which packets are put into a tunnel; all, if not said.
+    /// The mark of packets to encapsulate; all, if none.
     mark: Option<u32>,
     outer: Option<Outer>,
     hash: Hash,
@@ -85,41 +86,43 @@ pub struct Tunnel {
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
-    /// What is done.
+    /// The action.
     pub mode: Mode,
-    /// The tunnels that are taken off or looked into; to encapsulate, the one that is put on.
+    /// The tunnels to decapsulate or expose; to encapsulate, the one to use.
     pub kinds: Vec<Kind>,
-    /// This end's address. To encapsulate it must be given; else, tunnels to another are left alone.
+    /// This end's address. Mandatory to encapsulate; otherwise, tunnels to another address are left
+    /// alone.
     pub local: Option<IpAddr>,
-    /// The other end's address. To encapsulate it must be given; else, tunnels from another are
-    /// left alone.
+    /// The other end's address. Mandatory to encapsulate; otherwise, tunnels from another address
+    /// are left alone.
     pub remote: Option<IpAddr>,
-    /// VNI of VXLAN and GENEVE, 0 to 16777215, or key of GRE. To encapsulate in VXLAN and GENEVE it
-    /// must be given; else, tunnels of another are left alone.
+    /// VNI of VXLAN and GENEVE, 0 to 16777215, or key of GRE. Mandatory to encapsulate in VXLAN and
+    /// GENEVE; otherwise, tunnels with another are left alone.
     pub network: Option<u32>,
     /// UDP port of VXLAN.
     pub vxlan_port: u16,
     /// UDP port of GENEVE.
     pub geneve_port: u16,
-    /// Whether the network of a tunnel that was taken off or looked into becomes the packet's mark.
+    /// Whether the network of a decapsulated or exposed tunnel becomes the packet's mark.
     pub mark_network: bool,
-    /// To encapsulate: only packets with this mark; left out, all.
+    /// To encapsulate: only packets with this mark; default: all.
     pub mark: Option<u32>,
-    /// To encapsulate: whether GRE and GENEVE carry whole frames or IP packets; left out, GRE
+    /// To encapsulate: whether GRE and GENEVE carry whole frames or IP packets; default: GRE
     /// carries IP, GENEVE frames.
     pub inner: Option<Inner>,
-    /// To encapsulate: MAC address of this end; left out, the packet's, if IP packets are carried.
+    /// To encapsulate: MAC address of this end; default: the packet's, if IP packets are carried.
     pub source_mac: Option<String>,
-    /// To encapsulate: MAC address of the other end or of the router to it; as `source_mac`.
+    /// To encapsulate: MAC address of the other end or of the router to it; default as for
+    /// `source_mac`.
     pub destination_mac: Option<String>,
-    /// To encapsulate: the outer TTL or hop limit, 1 to 255; left out, 64.
+    /// To encapsulate: the outer TTL or hop limit, 1 to 255; default: 64.
     pub ttl: Option<u8>,
-    /// To encapsulate: the outer DSCP, 0 to 63; left out, the packet's.
+    /// To encapsulate: the outer DSCP, 0 to 63; default: the packet's.
     pub dscp: Option<u8>,
-    /// To encapsulate: whether the outer header says that its ends do not know of congestion
-    /// marks, for a decapsulator that does not (RFC 6040, compatibility mode).
+    /// To encapsulate: whether the outer header declares no support for congestion marks, for a
+    /// decapsulator without it (RFC 6040, compatibility mode).
     pub legacy_ecn: bool,
-    /// To encapsulate: whether UDP or GRE has a checksum; left out, UDP over IPv6 has.
+    /// To encapsulate: whether UDP or GRE has a checksum; default: only UDP over IPv6.
     pub checksum: Option<bool>,
     /// To encapsulate: whether GRE has sequence numbers.
     pub sequence: bool,
@@ -149,15 +152,15 @@ impl Default for Config {
     }
 }
 
-/// What is done with tunnels.
+/// The action on tunnels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
-    /// Packets stay as they are; where the inner headers lie is kept.
+    /// Leave packets unchanged and note the place of the inner headers.
     Expose,
-    /// The outer headers are taken off.
+    /// Remove the outer headers.
     Decapsulate,
-    /// Outer headers are put on.
+    /// Add outer headers.
     Encapsulate,
 }
 
@@ -180,7 +183,7 @@ impl Kind {
     const COUNT: usize = 4;
 }
 
-/// What a tunnel carries.
+/// The payload of a tunnel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Inner {
@@ -190,32 +193,32 @@ pub enum Inner {
     Ip,
 }
 
-/// What `tunnel` counts, in packets.
+/// Counters of `tunnel`, in packets.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, JsonSchema)]
 pub struct Counts {
-    /// Taken out of a tunnel.
+    /// Decapsulated.
     pub decapsulated: u64,
-    /// Put into one.
+    /// Encapsulated.
     pub encapsulated: u64,
-    /// Looked into, with an IP header inside.
+    /// Exposed, with an IP header inside.
     pub exposed: u64,
-    /// Left alone: no tunnel, or not one that is meant.
+    /// Left alone: not a tunnel, or not a matching one.
     pub others: u64,
-    /// Left alone: fragments of what may be a tunnel.
+    /// Left alone: fragments of a possible tunnel.
     pub fragments: u64,
-    /// With headers of a tunnel that are cut off or wrong.
+    /// With truncated or wrong tunnel headers.
     pub malformed: u64,
-    /// GENEVE with an option that must be understood; nothing is known of options here.
+    /// GENEVE with a critical option; no options are known here.
     pub critical: u64,
     /// Dropped for the outer checksum.
     pub bad_checksum: u64,
-    /// Marked inside, as congestion was met outside.
+    /// Marked inside for congestion on the outer path.
     pub congestion_marked: u64,
-    /// Dropped as congestion was met outside, and the sender inside does not know of marks.
+    /// Dropped for congestion on the outer path, since the inner sender does not support marks.
     pub congestion_dropped: u64,
-    /// Dropped: not what the tunnel carries, a super-frame, or longer than it carries.
+    /// Dropped: not carried by this tunnel, a super-frame, or too long.
     pub not_carried: u64,
-    /// Dropped without room for the outer headers.
+    /// Dropped for lack of room for the outer headers.
     pub no_room: u64,
 }
 
@@ -223,7 +226,7 @@ impl Component for Tunnel {
     type Product = Box<dyn Function>;
     type Config = Config;
     const NAME: &'static str = "tunnel";
-    const HELP: &'static str = "take off, put on or look into VXLAN, GENEVE, GRE, IP in IP";
+    const HELP: &'static str = "decapsulate, encapsulate or expose VXLAN, GENEVE, GRE, IP in IP";
     const COMMANDS: &'static [CommandEntry] = &[CommandEntry::of::<Get<Tunnel>>()];
 
     fn build(config: Config, _: &BuildContext) -> Result<Box<dyn Function>, ConfigError> {
@@ -248,7 +251,7 @@ impl Tunnel {
         let (vxlan_port, geneve_port) = (config.vxlan_port, config.geneve_port);
         let both = [Kind::Vxlan, Kind::Geneve].iter().all(|&kind| kinds[kind as usize]);
         if both && vxlan_port == geneve_port {
-            let message = format!("found {geneve_port}, allowed: another than `vxlan_port`");
+            let message = format!("found {geneve_port}, allowed: a port other than `vxlan_port`");
             return Err(ConfigError::new("geneve_port", message));
         }
         Ok(Tunnel {
@@ -268,7 +271,7 @@ impl Tunnel {
 }
 
 impl Config {
-    /// Refuses keys that only encapsulation looks at.
+    /// Refuses keys that only encapsulation uses.
     fn check_unused(&self) -> Result<(), ConfigError> {
         let given = [
             ("mark", self.mark.is_some()),
@@ -283,29 +286,31 @@ impl Config {
         ];
         match given.iter().find(|(_, is_given)| *is_given) {
             Some(&(key, _)) => {
-                Err(ConfigError::new(key, "allowed with mode = \"encapsulate\" only"))
+                Err(ConfigError::new(key, "allowed only with mode = \"encapsulate\""))
             }
             None => Ok(()),
         }
     }
 
-    /// The headers that the keys describe.
+    /// The headers from the keys.
     fn outer(&self) -> Result<Outer, ConfigError> {
         let &[kind] = &self.kinds[..] else {
-            let message =
-                format!("found {}, allowed with mode = \"encapsulate\": one", self.kinds.len());
+            let message = format!(
+                "found {}, allowed with mode = \"encapsulate\": one kind",
+                self.kinds.len()
+            );
             return Err(ConfigError::new("kinds", message));
         };
         if self.mark_network {
-            let message = "allowed with mode = \"expose\" or \"decapsulate\" only";
+            let message = "allowed only with mode = \"expose\" or \"decapsulate\"";
             return Err(ConfigError::new("mark_network", message));
         }
-        let needed =
-            |key| ConfigError::new(key, "found none, allowed with mode = \"encapsulate\": one");
+        let needed = |key| ConfigError::new(key, "missing, mandatory with mode = \"encapsulate\"");
         let local = self.local.ok_or_else(|| needed("local"))?;
         let remote = self.remote.ok_or_else(|| needed("remote"))?;
         let ends = Ends::new(local, remote).ok_or_else(|| {
-            let message = format!("found {remote}, allowed: one of the family of {local}");
+            let message =
+                format!("found {remote}, allowed: an address of the same family as {local}");
             ConfigError::new("remote", message)
         })?;
         let carries_ethernet = match (kind, self.inner) {
@@ -346,7 +351,7 @@ impl Config {
             _ => {}
         }
         if self.sequence && kind != Kind::Gre {
-            return Err(ConfigError::new("sequence", "allowed with kinds = [\"gre\"] only"));
+            return Err(ConfigError::new("sequence", "allowed only with kinds = [\"gre\"]"));
         }
         if self.checksum == Some(true) && kind == Kind::Ipip {
             return Err(ConfigError::new("checksum", "IP in IP has none"));
@@ -376,16 +381,16 @@ impl Config {
 }
 
 impl Tunnel {
-    /// The tunnel that a packet is, if it is one that is meant; else it is counted. An error says
-    /// that it is none that can be taken off.
+    /// The packet's tunnel, if it matches; otherwise it is counted. An error means that it cannot
+    /// be decapsulated.
     #[inline]
     fn read(&mut self, packet: &mut Descriptor) -> Result<Option<Found>, DropReason> {
-        // Never received in one piece: it is that of a host, whose tunnels are its own.
+        // Never received in one piece: it belongs to a host, whose tunnels are its own.
         let reading = match packet.gso_type() {
             GsoType::None => {
                 let layers = packet.parse();
                 let reading = self.sought.read(packet, &layers, self.only_reads());
-                // What it carries may begin in another buffer.
+                // Its payload may begin in another buffer.
                 let wanted = match &reading {
                     Reading::Other | Reading::Fragment => 0,
                     Reading::Tunnel(found) => found.start + LONGEST_HEADERS,
@@ -413,7 +418,7 @@ impl Tunnel {
         }
     }
 
-    /// What a packet is whose tunnel goes on behind its first buffer.
+    /// The reading of a packet whose tunnel continues after its first buffer.
     #[cold]
     fn read_gathered(&self, packet: &mut Descriptor, layers: &Layers) -> Reading {
         packet.gather_front((headers::LONGEST_OUTER + LONGEST_HEADERS) as u16);
@@ -424,7 +429,7 @@ impl Tunnel {
         self.mode == Mode::Expose
     }
 
-    /// Whether a tunnel is one of those that the keys name.
+    /// Whether a tunnel matches the keys.
     #[inline]
     fn means(&self, packet: &Descriptor, found: &Found) -> bool {
         if self.network.is_some() && self.network != found.network {
@@ -439,9 +444,9 @@ impl Tunnel {
         })
     }
 
-    /// Keeps where the inner headers lie.
+    /// Notes the place of the inner headers.
     fn expose(&mut self, packet: &mut Descriptor) {
-        // What cannot be read is counted, and the host's.
+        // Unreadable packets are counted, and passed to the host.
         let Ok(Some(found)) = self.read(packet) else { return };
         self.mark(packet, &found);
         match inner_l3(packet.data(), &found).map(u16::try_from) {
@@ -459,7 +464,7 @@ impl Tunnel {
         }
     }
 
-    /// Takes the outer headers off; why the packet is to be dropped, if it is.
+    /// Removes the outer headers; returns a reason to drop the packet, if any.
     fn decapsulate(&mut self, packet: &mut Descriptor) -> Result<(), DropReason> {
         let Some(found) = self.read(packet)? else { return Ok(()) };
         if is_bad(packet, &found) {
@@ -481,7 +486,7 @@ impl Tunnel {
             }
         }
         self.mark(packet, &found);
-        // A packet is no longer than its descriptor can say; of a chain, this does nothing.
+        // A packet is no longer than its descriptor can express; for a chain, this does nothing.
         packet.truncate(found.end as u16);
         let kept = if found.inside == Inside::Ethernet { 0 } else { l3 };
         let cut = found.start - kept;
@@ -500,7 +505,7 @@ impl Tunnel {
         Ok(())
     }
 
-    /// Puts outer headers on; why the packet is to be dropped, if it is.
+    /// Adds outer headers; returns a reason to drop the packet, if any.
     fn encapsulate(&mut self, packet: &mut Descriptor) -> Result<(), DropReason> {
         let Some(outer) = self.outer.as_mut() else { return Ok(()) };
         if self.mark.is_some_and(|mark| mark != packet.mark) {
@@ -542,13 +547,13 @@ fn inner_l3(data: &[u8], found: &Found) -> Option<usize> {
     is_ip.then_some(found.start + usize::from(inner.l3_offset))
 }
 
-/// Whether the outer checksums are wrong, as far as nobody has looked at them.
+/// Whether the outer checksums are wrong, if not verified already.
 fn is_bad(packet: &mut Descriptor, found: &Found) -> bool {
     let l4 = usize::from(found.outer.l4_offset);
     if found.has_gre_checksum && offload::sum(packet, l4..found.end) != 0xffff {
         return true;
     }
-    // Tunnels may do without over IPv6 too (RFC 6935), where others call it bad.
+    // Tunnels may omit it over IPv6 too (RFC 6935), where otherwise it would be bad.
     let is_udp = matches!(found.kind, Kind::Vxlan | Kind::Geneve);
     if is_udp && found.outer.packet_type.is_ipv6() && get_u16(packet.data(), l4 + 6) == Some(0) {
         return false;
@@ -598,9 +603,9 @@ mod tests {
     use picnic_core::packet::pool::{Pool, PoolConfig};
     use picnic_engine::trial::frames::{ethernet, ipv4, udp, udp_to};
 
-    /// A long packet, whose first buffer has all headers, stays where it is.
+    /// The payload of a long packet, whose first buffer has all headers, stays in place.
     #[test]
-    fn no_payload_of_a_long_packet_is_moved() {
+    fn payload_of_long_packets_is_not_moved() {
         let inner = ethernet(&[], 0x0800, &ipv4(17, 0, &[], &udp(&[7; 8000])));
         let vxlan = [&[0x08, 0, 0, 0, 0, 0, 42, 0], &inner[..]].concat();
         let frame = ethernet(&[], 0x0800, &ipv4(17, 0, &[], &udp_to(4789, &vxlan)));

@@ -1,29 +1,29 @@
-//! `vlan`: filters by VLAN, rewrites identifiers, takes tags off and puts them on.
+//! `vlan`: filters by VLAN, rewrites identifiers, strips and inserts tags.
 //!
 //! ```toml
 //! [[rx]]
 //! function = "vlan"
 //! allow = [10, 20]         # other tagged packets are dropped, counted as filtered
-//! strip = true             # the tag is kept beside the packet
+//! strip = true             # the tag is kept in the descriptor
 //!
 //! [[tx]]
 //! function = "vlan"
-//! insert = "aside"         # and put on again
+//! insert = "aside"         # and inserted again
 //! ```
 //!
-//! What is done to a packet, in this order: the filter, `rewrite`, `strip` or `insert`. All look at
-//! its outer tag, 802.1Q (EtherType 0x8100) or 802.1ad (0x88a8); to the filter and `rewrite`, a tag
-//! kept beside the packet is the outer one. Identifier 0 tags a priority and no VLAN: to the filter
-//! and to `insert = "untagged"` such a packet is untagged. If its tag is of the kind that is put on,
-//! that tag gets the identifier and keeps its priority, in the packet or beside it.
+//! The steps, in this order: the filter, `rewrite`, `strip` or `insert`. All use the outer tag,
+//! 802.1Q (EtherType 0x8100) or 802.1ad (0x88a8); for the filter and `rewrite`, a stripped tag is
+//! the outer one. Identifier 0 tags a priority and no VLAN: the filter and `insert = "untagged"`
+//! treat such a packet as untagged. If its tag is of the inserted kind, that tag gets the
+//! identifier and keeps its priority, whether in the packet or stripped.
 //!
-//! A packet whose tag was taken off keeps it in its descriptor, kind and priority bits included,
-//! through queues and hosts that echo it, until `insert` puts it on. `strip` takes one tag off; a
-//! packet that has one beside it already is left alone.
+//! A packet keeps its stripped tag in its descriptor, with kind and priority bits, through queues
+//! and echoing hosts, until `insert` inserts it. `strip` strips one tag; a packet that already has
+//! a stripped one is left alone.
 //!
-//! Guarantees: priority and drop-eligible bits of a tag stay as they are; bytes are moved, 12 of
-//! them, never copied to another buffer. A packet without room in front is dropped, counted as
-//! no_room. Source: IEEE 802.1Q-2018, 9.3 to 9.6 (tags), 6.9 (priority tags), 8.6.2 (filter).
+//! Guarantees: priority and drop-eligible bits of a tag do not change; 12 bytes are moved, never
+//! copied to another buffer. A packet without room in front is dropped, counted as no_room. Source:
+//! IEEE 802.1Q-2018, 9.3 to 9.6 (tags), 6.9 (priority tags), 8.6.2 (filter).
 
 use crate::bytes::{get, get_u16, put, put_u16};
 use picnic_core::command::{Command, CommandEntry, CommandError, Get, Inspect, Order, Prepared};
@@ -40,18 +40,18 @@ use picnic_core::time::Time;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Identifiers there are, 0 and 4095 included.
+/// Number of identifiers, including 0 and 4095.
 const IDENTIFIERS: usize = 4096;
 const IDENTIFIER_MASK: u16 = 0x0fff;
-/// Both MAC addresses: the tag stands behind them.
+/// Both MAC addresses: the tag follows them.
 const ADDRESSES: usize = 12;
 const TAG: u16 = 4;
 
-/// Filters, rewrites, takes off and puts on VLAN tags.
+/// Filters, rewrites, strips and inserts VLAN tags.
 #[derive(Debug)]
 pub struct Vlan {
     filter: Filter,
-    /// The identifier that each is rewritten to; empty if all stay.
+    /// The new identifier of each; empty if all stay.
     rewrite: Box<[u16]>,
     strip: bool,
     insert: Insert,
@@ -63,17 +63,17 @@ pub struct Vlan {
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
-    /// Identifiers let through, 1 to 4095; empty: all. Others are dropped, counted as filtered.
+    /// Allowed identifiers, 1 to 4095; empty: all. Others are dropped, counted as filtered.
     pub allow: Vec<u16>,
-    /// Whether packets without a tag, or with identifier 0, are let through.
+    /// Whether packets without a tag, or with identifier 0, pass.
     pub untagged: bool,
-    /// Identifiers to be rewritten, each with its new one: [[10, 20], [11, 21]].
+    /// Identifiers to rewrite, each with its new one: [[10, 20], [11, 21]].
     pub rewrite: Vec<[u16; 2]>,
-    /// Whether the outer tag is taken off and kept beside the packet.
+    /// Whether to strip the outer tag and keep it in the descriptor.
     pub strip: bool,
-    /// Tags put on: none, the one kept beside a packet, or one of `identifier`.
+    /// Tags to insert: none, a packet's stripped one, or one with `identifier`.
     pub insert: Insert,
-    /// Identifier of the tag put on by "untagged" and "all", 0 to 4095.
+    /// Identifier of the tag inserted by "untagged" and "all", 0 to 4095.
     pub identifier: u16,
     /// Its priority, 0 to 7.
     pub priority: u8,
@@ -96,22 +96,22 @@ impl Default for Config {
     }
 }
 
-/// Which packets have a tag put on.
+/// Which packets get a tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Insert {
     /// None.
     Off,
-    /// Those with one beside them get that one.
+    /// Packets with a stripped tag get that one.
     Aside,
-    /// Those too; and those without any, or with identifier 0, the one stated. A tag of the same
-    /// kind with identifier 0 keeps its priority.
+    /// Those too; and packets without a tag, or with identifier 0, get the configured one. A tag of
+    /// the same kind with identifier 0 keeps its priority.
     Untagged,
-    /// All get the one stated, outside of what they have.
+    /// All get the configured one, outside of existing tags.
     All,
 }
 
-/// Which standard a tag is of.
+/// The standard of a tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 pub enum Kind {
     /// Customer tag, EtherType 0x8100.
@@ -122,10 +122,10 @@ pub enum Kind {
     Dot1ad,
 }
 
-/// What `vlan` counts, in packets.
+/// Counters of `vlan`, in packets.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, JsonSchema)]
 pub struct Counts {
-    /// With a tag, in the packet or beside it.
+    /// With a tag, in the packet or stripped.
     pub tagged: u64,
     /// Without, or too short for an Ethernet header.
     pub untagged: u64,
@@ -133,15 +133,15 @@ pub struct Counts {
     pub filtered: u64,
     /// Identifier rewritten.
     pub rewritten: u64,
-    /// Tag taken off.
+    /// Tag stripped.
     pub stripped: u64,
-    /// Tag put on.
+    /// Tag inserted.
     pub inserted: u64,
-    /// Dropped without room for a tag.
+    /// Dropped for lack of room for a tag.
     pub no_room: u64,
 }
 
-/// The identifiers let through: one bit each.
+/// The allowed identifiers: one bit each.
 #[derive(Clone, Copy, Debug)]
 struct Filter {
     allowed: [u64; IDENTIFIERS / 64],
@@ -165,7 +165,7 @@ impl Filter {
         KernelForm::Vlans { allowed: Box::new(self.allowed), untagged: self.untagged }
     }
 
-    /// Whether a packet with this tag, or none, is let through.
+    /// Whether a packet with this tag, or none, passes.
     #[inline]
     fn passes(&self, tci: Option<u16>) -> bool {
         match tci.map(|tci| tci & IDENTIFIER_MASK) {
@@ -228,7 +228,7 @@ impl Component for Vlan {
     }
 }
 
-/// The tag in a packet, outer of two.
+/// The tag in a packet, the outer of two.
 #[inline]
 fn tag_of(data: &[u8]) -> Option<VlanTag> {
     let service = match EtherType(get_u16(data, ADDRESSES)?) {
@@ -236,12 +236,12 @@ fn tag_of(data: &[u8]) -> Option<VlanTag> {
         EtherType::QINQ => true,
         _ => return None,
     };
-    // A tag is a tag only with the type of what is behind it.
+    // A tag needs the type of what follows it.
     get_u16(data, ADDRESSES + 4)?;
     Some(VlanTag { tci: get_u16(data, ADDRESSES + 2)?, service })
 }
 
-/// Takes the outer tag off a packet that has it, and keeps it beside the packet.
+/// Strips the outer tag of a packet that has one, and keeps it in the descriptor.
 fn strip(packet: &mut Descriptor, tag: VlanTag) {
     if let Some(addresses) = get::<ADDRESSES>(packet.data(), 0) {
         put(packet.data_mut(), TAG.into(), addresses);
@@ -251,8 +251,8 @@ fn strip(packet: &mut Descriptor, tag: VlanTag) {
     packet.parse();
 }
 
-/// Puts a tag on a packet, outside of those that it has; false if there is no room in front. It
-/// has both MAC addresses.
+/// Inserts a tag outside of existing tags; false if there is no room in front. The packet has both
+/// MAC addresses.
 fn insert(packet: &mut Descriptor, tag: VlanTag) -> bool {
     if !packet.push_front(TAG) {
         return false;
@@ -267,12 +267,12 @@ fn insert(packet: &mut Descriptor, tag: VlanTag) -> bool {
 }
 
 impl Vlan {
-    /// Does what is to be done to a packet; why it is to be dropped, if it is.
+    /// Applies all steps to a packet; returns a reason to drop it, if any.
     #[inline]
     fn handle(&mut self, packet: &mut Descriptor) -> Result<(), DropReason> {
         let mut within = tag_of(packet.data());
         let mut aside = packet.vlan_aside();
-        // The one that was taken off stood outside of those that are left.
+        // The stripped one was outside of the remaining ones.
         let tci = aside.or(within).map(|tag| tag.tci);
         *if tci.is_some() { &mut self.counts.tagged } else { &mut self.counts.untagged } += 1;
         if !self.filter.passes(tci) {
@@ -301,7 +301,7 @@ impl Vlan {
             }
             return Ok(());
         }
-        // The tag put on, and whether a tag beside the packet belongs under it.
+        // The tag to insert, and whether a stripped tag belongs inside it.
         let (tag, is_outside) = match self.insert {
             Insert::Off => (None, false),
             Insert::Aside => (aside, false),
@@ -351,8 +351,8 @@ impl Inspect for Vlan {
 
 impl Function for Vlan {
     fn process(&mut self, _now: Time, burst: &mut Burst, out: &mut Out<'_>) {
-        // Where they are, and moved only if some do not stay: a descriptor that was just written
-        // is slow to move.
+        // In place, and moved only if some do not stay: a descriptor that was just written is slow
+        // to move.
         let mut dropped = [None; BURST];
         let mut any = false;
         for (packet, dropped) in burst.as_mut_slice().iter_mut().zip(&mut dropped) {
@@ -378,7 +378,7 @@ impl Function for Vlan {
     }
 
     fn note_kernel(&mut self, counts: &KernelCounts) {
-        // The counts are not of one moment: those with a tag may be ahead.
+        // The counters are not of one moment: tagged ones may be ahead.
         let untagged = counts.packets.saturating_sub(counts.tagged).max(self.counts.untagged);
         let (tagged, filtered) = (counts.tagged, counts.dropped);
         self.counts = Counts { tagged, untagged, filtered, ..self.counts };
@@ -393,9 +393,9 @@ impl Function for Vlan {
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Set {
-    /// VLAN identifiers to let through, 1 to 4095; empty: all.
+    /// Allowed VLAN identifiers, 1 to 4095; empty: all.
     pub allow: Vec<u16>,
-    /// Whether packets without a tag, or with identifier 0, are let through.
+    /// Whether packets without a tag, or with identifier 0, pass.
     #[serde(default = "yes")]
     pub untagged: bool,
 }
@@ -407,11 +407,11 @@ fn yes() -> bool {
 /// The result of `vlan.set`.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 pub struct Replaced {
-    /// VLAN identifiers let through before.
+    /// Number of VLAN identifiers allowed before.
     pub allowed_before: u16,
 }
 
-/// Another filter; after it, the one before.
+/// Another filter; after the change, the previous one.
 pub struct VlanFilterChange(Filter);
 
 impl Order for VlanFilterChange {
@@ -437,7 +437,7 @@ impl Command for Set {
     }
 
     fn reply(order: VlanFilterChange) -> Result<Replaced, CommandError> {
-        // Identifier 0 has a bit, and is no VLAN.
+        // Identifier 0 has a bit, but is not a VLAN.
         let Filter { mut allowed, .. } = order.0;
         allowed[0] &= !1;
         let count: u32 = allowed.iter().map(|word| word.count_ones()).sum();

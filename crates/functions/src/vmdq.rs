@@ -9,27 +9,27 @@
 //! ]
 //!
 //! [[tx]]
-//! function = "vmdq"        # with the same pools: what hosts send is switched there
+//! function = "vmdq"        # with the same pools: switches packets from hosts
 //! pools = [ ... ]
 //! ```
 //!
-//! In the rx chain, a frame goes to the pool that has its destination address and admits its
-//! VLAN; inside the pool a hash, that of `rss` by default, selects the queue. Broadcasts and
-//! multicasts go to every pool that admits the VLAN, in copies that are counted as made. A frame
-//! for no pool goes to `default_pool` or on in the chain.
+//! In the rx chain, a frame goes to the pool that has its destination address and admits its VLAN;
+//! inside the pool, a hash (the default of `rss`) selects the queue. Broadcasts and multicasts go
+//! to every pool that admits the VLAN, in copies that count as made. Other frames go to
+//! `default_pool` or continue in the chain.
 //!
-//! In the tx chain, the pool is that of the queue that has sent the frame. A frame from an
-//! address or on a VLAN that the pool does not have is dropped as `spoofed`. A frame for another
-//! pool goes there, and to no wire; broadcasts and multicasts go to the other pools and to the
-//! wire; a frame for the pool that sent it is dropped as filtered, as by a bridge; all
-//! else goes on to the wire. A pool without `vlans` admits all, tagged or not; VLAN 0 stands for
-//! untagged frames. Frames of queues that are in no pool are left alone.
+//! In the tx chain, the pool is that of the sending queue. A frame from an address or on a VLAN
+//! that the pool does not have is dropped as `spoofed`. A frame for another pool goes there, and to
+//! no wire; broadcasts and multicasts go to the other pools and to the wire; a frame for the pool
+//! that sent it is dropped as filtered, as by a bridge; all others continue to the wire. A pool
+//! without `vlans` admits all, tagged or not; VLAN 0 stands for untagged frames. Frames of queues
+//! without a pool are left alone.
 //!
-//! In the kernel engine a packet is not copied, so that of the pools that admit a VLAN one at most has
-//! broadcasts and multicasts; there is no tx chain, so nothing is switched between pools.
+//! The kernel engine does not copy packets, so at most one of the pools that admit a VLAN may get
+//! broadcasts and multicasts; it has no tx chain, so nothing is switched between pools.
 //!
-//! Guarantees: order within a flow is kept, on each side of a switch; for want of a buffer a copy
-//! is not made, and counted.
+//! Guarantees: order within a flow is kept, on each side of a switch; copies missing for lack of a
+//! buffer are counted.
 //!
 //! Source: Intel 82599 datasheet, sections 7.10.3 (packet switching: VMDq and virtualisation)
 //! and 7.10.3.9 (security features: anti-spoofing); IEEE 802.1Q, section 8.6 (forwarding).
@@ -71,11 +71,11 @@ pub struct Vmdq {
     found: Box<BurstScratch>,
 }
 
-/// What is found of the packets of a burst.
+/// State of the packets of a burst.
 struct BurstScratch {
-    /// The pool of each that goes to a single one, of most; else [`NO_POOL`].
+    /// The pool of each packet for a single one, as most are; otherwise [`NO_POOL`].
     pools: [u8; BURST],
-    /// What those over IPv4 are hashed over, and the hashes of all.
+    /// The hash input of those over IPv4, and the hashes of all.
     tuples: [V4Tuple; BURST],
     hashes: [u32; BURST],
     queues: [u16; BURST],
@@ -88,13 +88,13 @@ const _: () = assert!(MAX_POOLS <= NO_POOL as usize);
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Pool {
-    /// Its MAC addresses, as in "02:00:00:00:00:01".
+    /// Its MAC addresses, such as "02:00:00:00:00:01".
     pub macs: Vec<String>,
-    /// The VLANs that it admits, 0 for untagged; left out, all.
+    /// The VLANs that it admits, 0 for untagged; default: all.
     pub vlans: Option<Vec<u16>>,
-    /// Its queues, each in no other pool.
+    /// Its queues, which no other pool may have.
     pub queues: Vec<u16>,
-    /// Whether it has broadcasts and multicasts.
+    /// Whether it gets broadcasts and multicasts.
     pub broadcast: bool,
 }
 
@@ -108,13 +108,13 @@ impl Default for Pool {
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
-    /// The pools, up to 64, numbered from 0: each macs, vlans, queues and broadcast.
+    /// The pools, up to 64, numbered from 0: each has macs, vlans, queues and broadcast.
     pub pools: Vec<Pool>,
-    /// The pool of frames from wires for no pool; left out, they go on in the chain.
+    /// The pool of frames from wires for no pool; default: they continue in the chain.
     pub default_pool: Option<u8>,
-    /// Whether frames that a pool sends from an address it does not have are dropped.
+    /// Whether frames that a pool sends from a foreign address are dropped.
     pub mac_anti_spoofing: bool,
-    /// Whether frames that a pool sends on a VLAN it does not admit are dropped.
+    /// Whether frames that a pool sends on a foreign VLAN are dropped.
     pub vlan_anti_spoofing: bool,
 }
 
@@ -129,12 +129,12 @@ impl Default for Config {
     }
 }
 
-/// What a `vmdq` counts.
+/// Counters of a `vmdq`.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Counts {
-    /// Frames of wires that went to a pool, copies included.
+    /// Frames from wires to a pool, including copies.
     pub received_packets: u64,
-    /// Frames of a pool that went to another, copies included.
+    /// Frames from a pool to another, including copies.
     pub switched_packets: u64,
     /// Copies made of broadcasts and multicasts.
     pub copies: u64,
@@ -181,10 +181,9 @@ impl Component for Vmdq {
 }
 
 impl Vmdq {
-    /// A `vmdq` of these settings.
+    /// A `vmdq` with these settings.
     ///
-    /// # Errors
-    /// The key that is wrong, what was found and what is allowed.
+    /// # Errors The wrong key, the value found and the values allowed.
     pub fn new(config: &Config, context: &BuildContext) -> Result<Vmdq, ConfigError> {
         let switch = Switch::new(&config.pools, context)?;
         if let Some(pool) = config.default_pool
@@ -210,7 +209,7 @@ impl Vmdq {
         })
     }
 
-    /// The same in the kernel: pools as they are now.
+    /// The kernel form: the current pools.
     fn by_pool(&self) -> Pools {
         let switch = &*self.switch;
         Pools {
@@ -225,7 +224,8 @@ impl Vmdq {
         }
     }
 
-    /// Copies to all of `pools` but the last, which gets the packet itself unless it is to go on.
+    /// Sends copies to all of `pools` but the last, which gets the packet itself unless it
+    /// continues.
     fn replicate(
         &mut self,
         packet: Descriptor,
@@ -256,13 +256,13 @@ impl Vmdq {
         Some(packet)
     }
 
-    /// The pool of a frame from a wire to a single one: of most. `None` of all others.
+    /// The pool of a frame from a wire for a single pool, as most are; `None` for others.
     #[inline(always)]
     fn single_pool(&self, packet: &Descriptor, layers: &Layers) -> Option<u8> {
         if packet.tx_queue().is_some() {
             return None;
         }
-        // One shorter than its header is of no pool.
+        // A frame shorter than its header belongs to no pool.
         let header: &[u8; Ethernet::HEADER_LENGTH] = packet.data().first_chunk()?;
         let destination = MacAddress(*header.first_chunk()?);
         let vlan = vlan_of(packet, layers).unwrap_or(0);
@@ -271,7 +271,7 @@ impl Vmdq {
         pools.is_power_of_two().then_some(pools.trailing_zeros() as u8)
     }
 
-    /// Finds the queues of the frames that go to a single pool, and counts them; true if all do.
+    /// Finds the queues of the frames for a single pool, and counts them; true if all are.
     #[inline(always)]
     fn find(&mut self, packets: &mut [Descriptor]) -> bool {
         let count = packets.len().min(BURST);
@@ -317,8 +317,8 @@ impl Vmdq {
         single == count
     }
 
-    /// The pool of a frame of any kind, if it is a single one, and what it is hashed over. Apart
-    /// from the loop above, so that the registers are the short path's own.
+    /// The pool of a frame of any kind, if it is a single one, and its hash input. Separate from
+    /// the loop above, so that the fast path has the registers to itself.
     #[inline(never)]
     fn find_other(&mut self, packet: &mut Descriptor, place: usize) -> (Option<u8>, RssType) {
         let layers = packet.parse();
@@ -329,7 +329,7 @@ impl Vmdq {
         (self.single_pool(packet, &layers), over)
     }
 
-    /// The packet again if it goes on.
+    /// Returns the packet if it continues.
     #[inline]
     fn switch(&mut self, mut packet: Descriptor, out: &mut Out<'_>) -> Option<Descriptor> {
         let layers = packet.parse();
@@ -376,7 +376,7 @@ impl Vmdq {
         };
         *counted += u64::from(pools.count_ones());
         if sender.is_some() && !goes_on {
-            // It is the pool's from here on, not its sender's.
+            // It belongs to the pool from here on, not to its sender.
             packet.clear_tx_queue();
         }
         self.replicate(packet, hash, pools, goes_on, out)
@@ -423,13 +423,13 @@ pub struct Replace {
 /// The result of `vmdq.replace`.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize, JsonSchema)]
 pub struct Replaced {
-    /// Pools now.
+    /// Number of pools now.
     pub pools: usize,
-    /// Pools before.
+    /// Number of pools before.
     pub replaced: usize,
 }
 
-/// Another switch, then the one that it replaced.
+/// A new switch, then the replaced one.
 pub struct SwitchChange {
     switch: Box<Switch>,
     pools: usize,
@@ -470,6 +470,6 @@ impl Command for Replace {
     }
 
     fn text(reply: &Replaced, _: &str) -> String {
-        format!("{} pools in place of {}\n", reply.pools, reply.replaced)
+        format!("{} pools replaced {}\n", reply.pools, reply.replaced)
     }
 }

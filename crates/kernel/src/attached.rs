@@ -219,8 +219,7 @@ impl Attached {
     pub(crate) fn swap(&mut self, plan: &Plan, mut object: Object) -> Result<(), RunError> {
         let replaced = |error: Box<dyn Error + Send + Sync>| refused("replaced", &*error);
         if self.chains.len() != plan.wires.len() {
-            let message =
-                "a wire lost its program while its chain was replaced: restart the card";
+            let message = "a wire lost its program while its chain was replaced: restart the card";
             return Err(MachineError::Refused(message.into()).into());
         }
         let counts = object.counts()?;

@@ -166,8 +166,7 @@ impl ObjectFile {
         let descriptor = |map: &MapFd| map.as_fd().as_raw_fd();
         let (state, programs) = (descriptor(state), descriptor(programs));
         let wrapped = wrap(&self.bytes, &self.program, Back { state, programs, resume });
-        let (bytes, name) =
-            wrapped.ok_or_else(|| self.refused("found a truncated object"))?;
+        let (bytes, name) = wrapped.ok_or_else(|| self.refused("found a truncated object"))?;
         let object = elf::not_panicking(|| EbpfLoader::new().load(&bytes));
         let object = object.ok_or_else(|| self.refused(elf::OUTSIDE))?;
         let mut object = object.map_err(|error| {

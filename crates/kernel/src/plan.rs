@@ -295,9 +295,7 @@ pub(crate) fn steps(
             KernelForm::Police { .. } | KernelForm::Object { .. } if base.is_hybrid => {
                 let found = format!("\"{}\"", section.name());
                 let allowed = match section.name() {
-                    "rate-limit" => {
-                        "one without a rate, since each engine would use all of it"
-                    }
+                    "rate-limit" => "one without a rate, since each engine would use all of it",
                     _ => "one that the poll engine also has",
                 };
                 return Err(section.locate(refuse(section.kind(), found, allowed)));

@@ -391,7 +391,7 @@ fn bonds_and_links_that_cannot_be() {
         (
             bond("rx", round_robin),
             format!(
-                "card.toml:5: rx[0].mode: {before_lro}, allowed: order_usecs above 0, another mode, \
+                "card.toml:5: rx[0].mode: {before_lro}, allowed: order_usecs above 0, or another mode, \
                  or \"lro\" before it"
             ),
         ),
@@ -595,7 +595,8 @@ fn what_follows_from_a_wrong_key_is_not_told() {
     assert!(lines[0].starts_with("card.toml:2: host.queues: ") && lines[1].contains("hahs"));
 }
 
-/// Whatever is written at length, an error repeats a part of it, says where it is, and ends as ever.
+/// Whatever is written at length, an error repeats a part of it, says where it is, and ends as
+/// ever.
 #[test]
 fn errors_repeat_no_text_at_length() {
     let long = "x".repeat(900_000);

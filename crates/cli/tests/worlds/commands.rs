@@ -119,7 +119,7 @@ fn the_snippets_of_functions_can_be_run() {
                 assert!(stderr(&output).contains(&key), "{}", stderr(&output));
             }
             "mirror" => {
-                let message = "rx[0].queue: found none, allowed: a queue or a wire";
+                let message = "rx[0].queue: missing, expected a queue or a wire";
                 assert!(stderr(&output).contains(message), "{}", stderr(&output));
             }
             _ => assert_eq!(output.status.code(), Some(0), "{name}: {}", stderr(&output)),

@@ -56,7 +56,7 @@ fn filters_of_a_running_card_are_listed_added_changed_removed_and_reloaded() {
     assert_eq!(code, Some(1));
     assert!(error.contains("did you mean \"web\"?"), "{error}");
     let (_, error) = card.bad(&["filter", "remove", "rule"]);
-    assert!(error.contains("found \"rule\", say which by number: "), "{error}");
+    assert!(error.contains("found \"rule\", use a number: "), "{error}");
     let renamed = card.json(&["filter", "change", "web", "name=www"]);
     assert_eq!(renamed["name"], "www");
     card.json(&["filter", "change", "www", "name=web"]);

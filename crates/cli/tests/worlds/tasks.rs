@@ -146,7 +146,7 @@ fn tasks_of_a_running_card_are_listed_created_suspended_resumed_and_killed() {
         (&["create", "heartbeat", "wire=x"], 2, "wire: found \"x\", allowed: a whole number"),
         (&["create", "heartbeat", "wires=0"], 2, "wires: found key \"wires\", allowed: "),
         (&["create", "busy", "segments_ns=[]"], 2, "segments_ns: found 0 segments, allowed: 1"),
-        (&["create", "busy", "task=scrub"], 2, "keys: found task, allowed beside keys"),
+        (&["create", "busy", "task=scrub"], 2, "keys: found task, which belongs next to keys"),
         (&["create", "busy", "period_us"], 2, "period_us: found no `=`, allowed: KEY=VALUE"),
         (
             &["create", "busy", "name=greedy", "period_us=10", "segments_ns=[20_000]"],
@@ -162,7 +162,7 @@ fn tasks_of_a_running_card_are_listed_created_suspended_resumed_and_killed() {
     tasks(&card, &["create", "heartbeat", "period_us=5000"]);
     let (code, error) = refused(&card, &["kill", "heartbeat"]);
     assert_eq!(code, Some(1));
-    assert!(error.contains("say which by number: 1, 3"), "{error}");
+    assert!(error.contains("use a number: 1, 3"), "{error}");
 
     let report = card.stop().0;
     assert_eq!(report["ledger"]["balanced"], true);

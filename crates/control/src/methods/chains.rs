@@ -1,4 +1,4 @@
-//! `chain.*`: the functions of both chains, and others in place of them.
+//! `chain.*`: lists the functions of both chains, and replaces them.
 
 use super::{Methods, Part};
 use crate::error::RunError;
@@ -55,7 +55,7 @@ impl Methods {
         self.swap_to(&file, direction, directory)
     }
 
-    /// Puts the functions of a card file's chain in place of those of the card.
+    /// Replaces the card's functions with those of a card file's chain.
     pub(crate) fn swap_for(
         &mut self,
         file: &CardFile,
@@ -97,7 +97,7 @@ impl Methods {
         if direction == Direction::Rx && self.swap_rx.is_some() {
             self.swap_rx(sections, &context, links)?;
         } else {
-            // The functions that were replaced end here.
+            // The replaced functions end here.
             drop(self.command(Command::Swap(direction, links))?);
             if let Some(part) = &self.beside {
                 self.monitor.view.functions.replace(direction, part.functions.of(direction));
@@ -106,7 +106,7 @@ impl Methods {
         Ok(self.swapped(direction, before))
     }
 
-    /// Has the engine that swaps by itself do so, with these functions for the poll engine's part.
+    /// Lets an engine swap by itself, with these functions for the poll engine's part.
     fn swap_rx(
         &mut self,
         sections: &[Section],
@@ -119,7 +119,7 @@ impl Methods {
         let mut exchange = || {
             let Some(Part { line, .. }) = &mut part else { return Ok(()) };
             let next = std::mem::take(&mut links);
-            // What is put back is so in the kernel, too, and may come late.
+            // A restored chain also holds in the kernel, and may be answered late.
             let result = match std::mem::replace(&mut is_back, true) {
                 true => line.command(Command::Swap(Direction::Rx, next), patience),
                 false => line.half_of_swap(next, patience),
@@ -129,7 +129,7 @@ impl Methods {
                     links = replaced;
                     return Ok(());
                 }
-                Ok(_) => "the poll engine has refused its part".into(),
+                Ok(_) => "the poll engine refused its part".into(),
                 Err(error) => {
                     code = error.code;
                     format!("{}: swap again when it does", error.message)
@@ -148,7 +148,7 @@ impl Methods {
         Ok(())
     }
 
-    /// What has taken the place of these functions.
+    /// The replacement of these functions.
     fn swapped(&self, direction: Direction, before: Vec<FunctionReport>) -> Value {
         let functions = self.monitor.view.functions.of(direction).into_iter();
         let functions: Vec<_> = functions.map(|function| function.name).collect();
@@ -164,7 +164,7 @@ fn config_error(error: ConfigError) -> RpcError {
     RpcError { data: Some(data), ..RpcError::new(INVALID_PARAMS, error.to_string()) }
 }
 
-/// Sections given as JSON objects, as the card file's text that says the same.
+/// Sections given as JSON objects, as equivalent text of a card file.
 fn as_toml(chain: Direction, functions: &[Map<String, Value>]) -> Result<String, RpcError> {
     let name = chain.name();
     let sections = functions.iter().enumerate().map(|(position, keys)| {
@@ -184,7 +184,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_error_has_its_place_as_data_as_far_as_it_has_one() {
+    fn errors_have_their_place_as_data() {
         let error = ConfigError::new("rx[0].hash", "found 1");
         let data = |error| config_error(error).data.unwrap();
         assert_eq!(

@@ -1,4 +1,4 @@
-//! The commands of components: found by the component's name, prepared here, applied there.
+//! Commands of components: found by name, prepared here, applied on the borrowed core.
 
 use super::tasks::of_kind;
 use super::{Methods, Part, other_answer};
@@ -16,7 +16,7 @@ use picnic_os::task::TaskId;
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// What a component with commands is.
+/// Kind of a component with commands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A function of a chain.
@@ -31,7 +31,7 @@ pub enum Kind {
     Task,
 }
 
-/// Components with commands: what each is, its name, its commands. THE WAY to all of them.
+/// All components with commands: kind, name, commands.
 pub fn commanded(
     registries: &Registries,
 ) -> impl Iterator<Item = (Kind, &'static str, &'static [CommandEntry])> + use<> {
@@ -49,7 +49,7 @@ pub fn commanded(
         .chain(of(Kind::Task, registries.tasks))
 }
 
-/// Where a component is.
+/// Place of a component.
 enum At {
     Function(Direction, usize),
     Wire(usize),
@@ -58,14 +58,14 @@ enum At {
     Task(TaskId),
 }
 
-/// The place that is meant, among these names: the one given, or the first of that name.
+/// The meant position among these names: the given one, or the first with that name.
 fn position(
     whole: &str,
     names: &[String],
     name: &str,
     wanted: Option<usize>,
 ) -> Result<usize, RpcError> {
-    // A plugin goes by its entry's name, by its own, or by both.
+    // A plugin can be named by its entry, its own name, or both.
     let is_called = |other: &str| {
         other == name || other.split_once(':').is_some_and(|(of, own)| of == name || own == name)
     };
@@ -74,8 +74,9 @@ fn position(
     match wanted {
         Some(position) if is_meant(position) => Ok(position),
         Some(position) => {
-            let message =
-                format!("position: found {position}, but no {name} is there; {whole} has {found}");
+            let message = format!(
+                "position: found {position}, where there is no {name}; {whole} has {found}"
+            );
             Err(RpcError::new(INVALID_PARAMS, message))
         }
         None => (0..names.len())
@@ -85,14 +86,14 @@ fn position(
 }
 
 impl Methods {
-    /// The methods of all components that card files can name.
+    /// The methods of all components in the registries.
     pub(super) fn component_methods(&self) -> impl Iterator<Item = String> + use<> {
         commanded(&self.registries).flat_map(|(_, name, commands)| {
             commands.iter().map(move |command| format!("{name}.{}", command.name))
         })
     }
 
-    /// Where the component is that a place means.
+    /// The component at a place.
     fn at(&mut self, kind: Kind, name: &str, place: &ComponentPlace) -> Result<At, RpcError> {
         let only = |found: &str, at: At| match found == name {
             true => Ok(at),
@@ -143,16 +144,16 @@ impl Methods {
         let mut reply = command.reply(order).map_err(refused)?;
         if !done {
             // Swapped meanwhile.
-            let message = format!("what is there is no {}", call.component);
+            let message = format!("the component there is not {}", call.component);
             return Err(RpcError::new(REFUSED, message));
         }
         if is_twice {
-            // Of what the kernel has taken, the same once more.
+            // Repeat what the kernel accepted.
             let order = command.prepare(&arguments, &context).map_err(refused)?;
             self.deliver_beside(position, order)
                 .and_then(|order| command.reply(order).map_err(refused).map(drop))
                 .map_err(|error| {
-                    let message = "done in the kernel, but not on the poll engine";
+                    let message = "done in the kernel, but not in the poll engine";
                     RpcError::new(error.code, format!("{message}: {}", error.message))
                 })?;
         }
@@ -168,7 +169,7 @@ impl Methods {
         Ok(reply)
     }
 
-    /// Asks all functions for what they count themselves, each for so long. One that is swapped
+    /// Reads all functions' own counters, with a time limit for each. A function that is swapped
     /// meanwhile has none.
     pub(super) fn own_figures(
         &mut self,
@@ -181,7 +182,7 @@ impl Methods {
                 self.command_within(Command::Function(direction, position, order), patience)?;
             done(answer)
         })?;
-        // What both engines have, each counts for itself.
+        // If both engines have a function, each counts separately.
         own.ask(report, |direction, position, order| {
             if direction == Direction::Tx || !self.is_twice(position) {
                 return Ok(None);
@@ -191,19 +192,19 @@ impl Methods {
         })
     }
 
-    /// Has the poll engine's part of a function of the rx chain obey an order.
+    /// Sends an order to the poll engine's part of a function of the rx chain.
     fn deliver_beside(&mut self, position: usize, order: Prepared) -> Result<Prepared, RpcError> {
         let patience = self.patience;
         let Some(Part { line, .. }) = &mut self.beside else { return Ok(order) };
         let command = Command::Function(Direction::Rx, position, order);
         match line.command(command, patience)? {
             Answer { done: true, replaced: Command::Function(_, _, order) } => Ok(order),
-            Answer { done: false, .. } => Err(RpcError::new(REFUSED, "it was refused")),
+            Answer { done: false, .. } => Err(RpcError::new(REFUSED, "the component refused")),
             Answer { .. } => Err(other_answer()),
         }
     }
 
-    /// Has a component obey an order; whether it was done, and the order.
+    /// Sends an order to a component; returns whether it was done, and the order.
     fn deliver(&mut self, at: &At, order: Prepared) -> Result<(bool, Prepared), RpcError> {
         let command = match *at {
             At::Function(direction, position) => Command::Function(direction, position, order),
@@ -231,7 +232,7 @@ impl Methods {
     }
 }
 
-/// The order of a function that has obeyed it.
+/// The order of a function that has executed it.
 fn done(answer: Answer) -> Result<Option<Prepared>, RpcError> {
     match answer {
         Answer { done, replaced: Command::Function(_, _, order) } => Ok(done.then_some(order)),
@@ -251,7 +252,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_component_goes_by_its_place_or_is_the_first_of_its_name() {
+    fn components_are_found_by_place_or_first_name() {
         let names = ["rss", "drop", "plugin:mine", "rss"].map(String::from);
         let at = |name: &str, wanted| {
             position("rx", &names, name, wanted).map_err(|error| error.message)

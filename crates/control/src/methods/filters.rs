@@ -1,4 +1,4 @@
-//! `filter.*`: filters listed, read back, changed.
+//! `filter.*`: lists, reads and changes filters.
 
 use super::{Methods, value};
 use crate::protocol::{INVALID_PARAMS, REFUSED, RpcError};
@@ -21,7 +21,7 @@ impl Methods {
         self.filter(self.meant(filter)?)
     }
 
-    /// The filter that is meant.
+    /// The filter with this number or name.
     fn meant(&self, filter: &Reference) -> Result<FilterId, RpcError> {
         let name = match filter {
             Reference::Number(number) => return Ok(FilterId(*number)),
@@ -39,7 +39,7 @@ impl Methods {
             several => {
                 let numbers: Vec<_> = several.iter().map(|other| other.id.to_string()).collect();
                 let numbers = numbers.join(", ");
-                let message = format!("found {filter}, say which by number: {numbers}");
+                let message = format!("found {filter}, use a number: {numbers}");
                 Err(RpcError::new(REFUSED, message))
             }
         }
@@ -65,7 +65,7 @@ impl Methods {
         value(&self.filters.remove(self.meant(filter)?).map_err(refused)?)
     }
 
-    /// These filters in place of all those of the groups that they name, and of `groups`.
+    /// Replaces all filters of the groups that these name, and of `groups`.
     pub(super) fn filter_reload(
         &self,
         groups: Vec<String>,

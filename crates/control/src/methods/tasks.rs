@@ -1,7 +1,7 @@
 //! `task.*`: the tasks of a running card, by orders to its NIC OS.
 //!
-//! A task is built here, on the control thread; the borrowed core takes it in between two
-//! bursts, after the same admission as at the start.
+//! A task is built here, on the control thread; the borrowed core takes it between two bursts,
+//! after the same admission as at the start.
 
 use super::{Methods, other_answer, value};
 use crate::protocol::{INVALID_PARAMS, REFUSED, RpcError};
@@ -18,11 +18,11 @@ use picnic_os::roster::State;
 use picnic_os::task::TaskId;
 use serde_json::{Map, Value, json};
 
-/// Figures that `task.show` has and `task.list` has not.
+/// Figures that are in `task.show` but not in `task.list`.
 const TIMES: [&str; 2] = ["response_ns", "jitter_ns"];
 
 impl Methods {
-    /// What makes the tasks of this card.
+    /// The builder of this card's tasks.
     fn factory(&self) -> Result<Factory, RpcError> {
         self.tasks.clone().ok_or_else(|| {
             let message = "this card has no NIC OS: its card file has neither [os] nor [[task]]";
@@ -42,7 +42,7 @@ impl Methods {
         self.shown(&factory, id)
     }
 
-    /// Gives the NIC OS an order; whether it was done, and the order with what it brought back.
+    /// Sends the NIC OS an order; returns whether it was done, and the returned order.
     pub(super) fn order(&mut self, control: TaskControl) -> Result<(bool, TaskControl), RpcError> {
         let answer = self.command(Command::Resident(Prepared::new(control)))?;
         let Command::Resident(order) = answer.replaced else { return Err(other_answer()) };
@@ -80,7 +80,7 @@ impl Methods {
         Ok(shown)
     }
 
-    /// An order about one living task; the task as it is then.
+    /// Sends an order about one living task; returns the task afterwards.
     pub(super) fn task_change(
         &mut self,
         task: &Reference,
@@ -103,27 +103,27 @@ impl Methods {
         let factory = &self.factory()?;
         let wrong = |message: String| RpcError::new(INVALID_PARAMS, message);
         let told = |error: ConfigError| {
-            // The section is made up here: its keys mean something to the caller, its lines do not.
+            // The section is made here: its keys are meaningful to the caller, its lines are not.
             let key = error.key.strip_prefix("task[0].").unwrap_or(&error.key);
             wrong(format!("{key}: {}", error.message))
         };
         let mut section =
             toml::Table::try_from(keys).map_err(|error| wrong(format!("keys: {error}")))?;
         if section.insert("task".into(), task.into()).is_some() {
-            return Err(wrong("keys: found task, allowed beside keys".into()));
+            return Err(wrong("keys: found task, which belongs next to keys".into()));
         }
         let mut root = toml::Table::new();
         root.insert("task".into(), vec![toml::Value::Table(section)].into());
         let text = toml::to_string(&root).map_err(|error| wrong(format!("keys: {error}")))?;
         let file = Sections::core().with(SECTIONS).parse(&text, None).map_err(told)?;
         let Some(section) = file.given::<TaskSection>().into_iter().next() else {
-            return Err(wrong("keys: found no task".into()));
+            return Err(wrong("keys: missing task".into()));
         };
         if factory.kinds().next().is_none() {
-            let message = format!("task: found \"{task}\", but this program names none");
+            let message = format!("task: found \"{task}\", but this program has no tasks");
             return Err(wrong(message));
         }
-        // Tasks after the first have streams of random numbers of their own.
+        // Tasks after the first have their own streams of random numbers.
         let position = self.lines(factory)?.len();
         let setup = factory.make(&section, position).map_err(told)?;
         let (_, control) = self.order(TaskControl::create(setup.spec, setup.program))?;
@@ -137,7 +137,7 @@ impl Methods {
     }
 }
 
-/// The living task of a kind: the one that is named, else the first.
+/// A living task of a kind: the given one, or the first.
 pub(super) fn of_kind(
     lines: &[TaskLine],
     kind: &str,
@@ -178,7 +178,7 @@ fn listed(line: &TaskLine) -> Result<Value, RpcError> {
     Ok(listed)
 }
 
-/// Which tasks are meant.
+/// Selects tasks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum TaskFilter {
     Any,
@@ -192,7 +192,7 @@ fn has_ended(line: &TaskLine) -> bool {
     }
 }
 
-/// The task that is meant. A name is that of a living task, or else of the last that had it.
+/// The given task. A name means a living task, or else the last ended task with that name.
 fn find<'l>(
     lines: &'l [TaskLine],
     task: &Reference,
@@ -238,7 +238,7 @@ fn find<'l>(
         }
         (several, _) => {
             let numbers: Vec<_> = several.iter().map(|line| line.id.to_string()).collect();
-            refused(format!("task: found {task}, say which by number: {}", numbers.join(", ")))
+            refused(format!("task: found {task}, use a number: {}", numbers.join(", ")))
         }
     }
 }
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn tasks_go_by_number_and_by_name() {
+    fn tasks_are_found_by_number_and_name() {
         let lines = [
             line(1, "beat", State::Killed),
             line(2, "beat", State::Ready),
@@ -292,7 +292,7 @@ mod tests {
                 by_name("baet"),
                 "task: found \"baet\", allowed: 2 (beat), 3 (load), 4 (load); did you mean \"beat\"?",
             ),
-            (by_name("load"), "task: found \"load\", say which by number: 3, 4"),
+            (by_name("load"), "task: found \"load\", use a number: 3, 4"),
         ] {
             assert_eq!(id(&task, TaskFilter::Living), Err(message.into()));
         }
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kind_of_tasks_is_its_first_that_lives() {
+    fn kind_means_its_first_living_task() {
         let lines = [
             line(1, "dead", State::Killed),
             line(2, "beat", State::Ready),
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bound_that_is_none_reads_null() {
+    fn missing_bounds_read_null() {
         let bounded = TaskLine { wcet_ns: Some(7), ..line(1, "beat", State::Ready) };
         assert_eq!(listed(&bounded).unwrap()["wcet_ns"], 7);
         let listed = listed(&line(1, "beat", State::Ready)).unwrap();

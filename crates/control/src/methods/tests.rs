@@ -1,4 +1,4 @@
-//! What the borrowed core is told, and which answer is whose.
+//! Commands to the borrowed core, and matching answers to callers.
 
 use super::*;
 use crate::bench;
@@ -52,7 +52,7 @@ fn told(command: &Command) -> String {
     }
 }
 
-/// Answers commands, once it has seen so many, until the sender of what it was told has gone.
+/// Answers commands after the first `first`, until the channel closes.
 fn answering(mut mailbox: Mailbox, first: usize, told_to: Sender<String>) -> JoinHandle<()> {
     std::thread::spawn(move || {
         let mut waiting = Vec::new();
@@ -80,7 +80,7 @@ fn all(heard: &Receiver<String>) -> Vec<String> {
 }
 
 #[test]
-fn the_card_is_told_what_has_changed_and_nothing_else() {
+fn only_changes_are_sent_to_the_card() {
     let (mut methods, mailbox) = methods();
     let (sender, heard) = mpsc::channel();
     let thread = answering(mailbox, 1, sender);
@@ -104,7 +104,7 @@ fn the_card_is_told_what_has_changed_and_nothing_else() {
         (&done["moderation"]["rx_usecs"], &done["replaced"]["tx_usecs"]),
         (&json!(0), &json!(7))
     );
-    // As it is by now is no change; several are told in turn.
+    // An unchanged value is no change; several changes are sent in turn.
     let same = json!({ "poll_usecs": 0, "tx_usecs": 7, "gate": "queue", "rx_usecs": 0 });
     assert!(set(same).0.is_empty());
     let several = json!({ "tx_usecs": 0, "gate": "none", "per_packet": true });
@@ -116,9 +116,9 @@ fn the_card_is_told_what_has_changed_and_nothing_else() {
     thread.join().unwrap();
 }
 
-/// Of a change that cannot be had as a whole, no part is told.
+/// If a change is impossible as a whole, no part is sent.
 #[test]
-fn what_excludes_each_other_is_refused_of_a_card_that_runs() {
+fn conflicting_changes_are_refused_while_running() {
     for (card, change, wanted) in [
         (
             "",
@@ -161,7 +161,7 @@ fn what_excludes_each_other_is_refused_of_a_card_that_runs() {
 }
 
 #[test]
-fn wires_are_moderated_anew_as_far_as_they_can() {
+fn wire_moderation_changes_where_supported() {
     let able = Capabilities { tells_waiting: true, ..Capabilities::default() };
     let are = |methods: &mut Methods, capabilities: Capabilities| {
         let wires = methods.monitor.view.wires.iter_mut();
@@ -172,7 +172,7 @@ fn wires_are_moderated_anew_as_far_as_they_can() {
     let (sender, heard) = mpsc::channel();
     let thread = answering(mailbox, 1, sender);
     let set = |methods: &mut Methods, change: Value| methods.moderate(change.as_object().unwrap());
-    // Both are told together, whichever has changed.
+    // Both are sent together if either has changed.
     for (change, told) in [
         (json!({ "wire_usecs": 5 }), "throttle 5 0"),
         (json!({ "wire_frames": 8 }), "throttle 5 8"),
@@ -183,8 +183,7 @@ fn wires_are_moderated_anew_as_far_as_they_can() {
         assert_eq!(all(&heard), [told]);
         assert_eq!(done["moderation"], value(&methods.interrupt).unwrap());
     }
-    // What the card has obeyed is so, though it does not answer what is told it next. A busy machine
-    // may need longer to obey.
+    // Obeyed commands count even if the next gets no answer. A busy machine may need longer.
     let half_obeyed = [20, 200, 2_000, 20_000].into_iter().any(|patience_ms| {
         let (mut methods, mut mailbox) = self::methods();
         are(&mut methods, able);
@@ -205,7 +204,7 @@ fn wires_are_moderated_anew_as_far_as_they_can() {
         methods.interrupt.wire_usecs == 5
     });
     assert!(half_obeyed);
-    // What the card file could not have is refused before anything is told.
+    // Values that a card file could not have are refused before anything is sent.
     let patient = Capabilities { patient: true, ..able };
     for (wire, change, wanted) in [
         (
@@ -236,7 +235,7 @@ fn wires_are_moderated_anew_as_far_as_they_can() {
 }
 
 #[test]
-fn wires_that_the_kernel_shares_are_not_moderated() {
+fn shared_wires_are_not_moderated() {
     let (mut methods, mut kernel, mut poll) = shared();
     for usecs in [1, 5] {
         let change = json!({ "wire_usecs": usecs });
@@ -248,10 +247,10 @@ fn wires_that_the_kernel_shares_are_not_moderated() {
 }
 
 #[test]
-fn what_the_card_was_told_before_it_fell_silent_stays_known() {
+fn changes_before_a_timeout_are_remembered() {
     let (mut methods, mut mailbox) = methods();
     methods.patience = Duration::ZERO;
-    // Two parts change; none is answered, so the first is where it ends.
+    // Two parts change; none is answered, so the first ends the attempt.
     let change = json!({ "poll_usecs": 3, "tx_usecs": 7 });
     let error = methods.moderate(change.as_object().unwrap()).unwrap_err();
     assert_eq!(error.code, NO_ANSWER);
@@ -259,7 +258,7 @@ fn what_the_card_was_told_before_it_fell_silent_stays_known() {
     assert_eq!(now, (0, 50));
     assert_eq!(mailbox.next_command().map(|command| told(&command)).as_deref(), Some("poll 3000"));
     assert!(mailbox.next_command().is_none());
-    // Two parts are answered, and the last is not: they stand.
+    // Two parts are answered, and the last is not: the two hold.
     for change in [
         json!({ "tx_usecs": 7, "gate": "none", "per_packet": true }),
         json!({ "poll_usecs": 3, "tx_complete": "interrupt", "per_packet": true }),
@@ -275,7 +274,7 @@ fn what_the_card_was_told_before_it_fell_silent_stays_known() {
     }
 }
 
-/// A card with `rss` that the kernel shares with the poll engine, both of which are this test.
+/// A card with `rss` shared by the kernel and the poll engine, both simulated by this test.
 fn shared() -> (Methods, Mailbox, Mailbox) {
     let (mut methods, kernel) = methods();
     let functions = methods.monitor.view.functions.clone();
@@ -289,37 +288,37 @@ fn shared() -> (Methods, Mailbox, Mailbox) {
     (methods, kernel, poll)
 }
 
-/// Of a card that the kernel shares with the poll engine: who is told what.
+/// The recipient of each command on a shared card.
 #[test]
-fn each_part_of_a_shared_card_is_told_what_is_its_own() {
+fn commands_reach_the_right_part_of_a_shared_card() {
     let (mut methods, mut kernel, mut poll) = shared();
     methods.patience = Duration::ZERO;
     let order = || methods_order(&methods.registries);
     let (first, second, third) = (order(), order(), order());
-    // A function that both have is the kernel's first; all else is the poll engine's.
+    // For a function in both, the kernel's comes first; everything else is the poll engine's.
     let _ = methods.command(Command::Function(Direction::Rx, 0, first));
     assert!(kernel.next_command().is_some() && poll.next_command().is_none());
     let _ = methods.command(Command::Function(Direction::Tx, 0, second));
     let _ = methods.command(Command::Poll(1));
     assert!(kernel.next_command().is_none());
     assert_eq!(std::iter::from_fn(|| poll.next_command()).count(), 2);
-    // One that the poll engine has alone is not asked for in the kernel.
+    // A function only in the poll engine is not requested from the kernel.
     methods.beside.as_mut().unwrap().alone = vec![0];
     let _ = methods.command(Command::Function(Direction::Rx, 0, third));
     assert!(kernel.next_command().is_none() && poll.next_command().is_some());
-    // Moderation is there, too.
+    // Moderation goes there, too.
     let moderation = methods.call(Request::ModerationGet {}, 0, || None);
     assert!(matches!(moderation, Ok(CallResult::Now(_))));
 }
 
-/// An `rss` that has found so many packets without a hash.
+/// An `rss` that has found `unhashed` packets without a hash.
 fn rss_of(unhashed: u64) -> Box<dyn Function> {
     let mut function = real_function();
     function.note_kernel(&KernelCounts { unhashed, ..KernelCounts::default() });
     function
 }
 
-/// What a call of `card.stats` tells of the first function, or the metrics of it.
+/// The first function's counters in `card.stats`, or in the metrics.
 fn own(methods: &mut Methods) -> (Value, String) {
     let params = json!({ "counters": true });
     let request = crate::request::read("card.stats", params.as_object().unwrap().clone()).unwrap();
@@ -328,9 +327,9 @@ fn own(methods: &mut Methods) -> (Value, String) {
     (json!([function["counters"], function["gauges"]]), methods.metrics(false))
 }
 
-/// What both parts of a card have counted is counted once each.
+/// Counts of both parts are included once each.
 #[test]
-fn figures_of_functions_are_those_of_both_parts() {
+fn function_figures_cover_both_parts() {
     for (alone, unhashed) in [(vec![], 12), (vec![0], 7)] {
         let (mut methods, mut kernel, mut poll) = shared();
         methods.beside.as_mut().unwrap().alone = alone;
@@ -365,10 +364,10 @@ fn figures_of_functions_are_those_of_both_parts() {
     }
 }
 
-/// Whoever reads metrics waits no longer for functions than they are given, and not at all for those
-/// of a card that stops. Figures of one part alone are none.
+/// Readers of metrics wait for functions only for a limited time, and not at all if the card stops.
+/// Figures of one part alone are omitted.
 #[test]
-fn metrics_come_without_the_figures_of_a_card_that_does_not_say_them() {
+fn metrics_omit_figures_of_unresponsive_functions() {
     let (mut methods, mut kernel, mut poll) = shared();
     let (sender, told) = mpsc::channel::<()>();
     let thread = std::thread::spawn(move || {
@@ -401,9 +400,9 @@ fn metrics_come_without_the_figures_of_a_card_that_does_not_say_them() {
     }
 }
 
-/// A capture sees the poll engine's packets, and says so where those are not all.
+/// A capture sees the poll engine's packets, and says so if others exist.
 #[test]
-fn a_capture_of_a_part_says_so() {
+fn partial_captures_say_so() {
     let start = |mut methods: Methods| {
         let _probe = methods.captures().observer(&HookPoint::Wire { index: 0, name: "wire0" });
         let file = || Some(tempfile::tempfile().unwrap().into());
@@ -416,9 +415,9 @@ fn a_capture_of_a_part_says_so() {
     assert_eq!(start(shared().0)["note"], IN_PART);
 }
 
-/// What an engine has fixed is refused with its reason, the rest is not.
+/// Changes that an engine excludes are refused with its reason, the rest is not.
 #[test]
-fn what_an_engine_has_fixed_is_refused() {
+fn fixed_settings_are_refused() {
     let (mut methods, _mailbox) = methods();
     methods.fixed = Some("the kernel has it");
     let mut call = |request| methods.call(request, 0, || None);
@@ -433,14 +432,14 @@ fn what_an_engine_has_fixed_is_refused() {
         assert_eq!((refusal.code, &*refusal.message), (REFUSED, "the kernel has it"));
     }
     assert!(matches!(call(Request::CaptureList {}), Ok(CallResult::Now(_))));
-    // One that swaps by itself has not fixed its chain.
+    // An engine that swaps by itself has not excluded its chain.
     methods.swap_rx = Some(Box::new(Swaps { is_able: true }));
     assert!(matches!(methods.call(swap(), 0, || None), Ok(CallResult::Now(_))));
 }
 
-/// Of a function of both parts the kernel's form says what it can.
+/// For a function in both parts, the kernel's form decides which commands work.
 #[test]
-fn what_the_kernel_cannot_do_the_poll_engine_can_alone() {
+fn poll_engine_only_commands_skip_the_kernel() {
     let (mut methods, _kernel, _poll) = shared();
     methods.patience = Duration::ZERO;
     let director = FunctionView { name: "flow-director".into(), counters: Arc::default() };
@@ -454,9 +453,9 @@ fn what_the_kernel_cannot_do_the_poll_engine_can_alone() {
     }
 }
 
-/// A command of both parts reaches the second when the first has done it, and not if it has not.
+/// A command for both parts reaches the second only after the first has succeeded.
 #[test]
-fn what_the_kernel_refuses_the_poll_engine_is_not_told() {
+fn commands_refused_by_the_kernel_stop_there() {
     for is_done in [true, false] {
         let (mut methods, mut kernel, mut poll) = shared();
         let (sender, told) = mpsc::channel::<()>();
@@ -489,7 +488,7 @@ fn what_the_kernel_refuses_the_poll_engine_is_not_told() {
     }
 }
 
-/// An engine that swaps by itself, beside the poll engine.
+/// An engine that swaps by itself, next to the poll engine.
 struct Swaps {
     is_able: bool,
 }
@@ -510,9 +509,9 @@ impl SwapRx for Swaps {
     }
 }
 
-/// A swap of both parts: the poll engine has the new functions, or those that it had before.
+/// A swap of both parts: the poll engine gets the new functions, or its old ones back.
 #[test]
-fn what_the_kernel_cannot_swap_the_poll_engine_gets_back() {
+fn failed_kernel_swaps_restore_the_poll_engine() {
     for is_able in [true, false] {
         let (mut methods, _kernel, mut poll) = shared();
         methods.swap_rx = Some(Box::new(Swaps { is_able }));
@@ -569,10 +568,10 @@ fn another_tx_chain_of_a_shared_card_is_shown() {
     thread.join().unwrap();
 }
 
-/// The poll engine does not answer: the kernel keeps its chain, and so does the poll engine before it
-/// obeys anything else, however late it has swapped.
+/// If the poll engine does not answer, the kernel keeps its chain, and the poll engine gets its own
+/// back before any other command, however late it swapped.
 #[test]
-fn a_swap_that_the_poll_engine_does_not_answer_ends_there() {
+fn unanswered_swaps_leave_the_kernel_alone() {
     let (mut methods, _kernel, mut poll) = shared();
     methods.patience = Duration::ZERO;
     methods.swap_rx = Some(Box::new(Swaps { is_able: true }));
@@ -582,7 +581,7 @@ fn a_swap_that_the_poll_engine_does_not_answer_ends_there() {
     assert_eq!(error.code, NO_ANSWER);
     let message = "the borrowed core has not answered for 0 s: swap again when it does";
     assert!(error.message.starts_with(message), "{}", error.message);
-    // While it is silent, it is told nothing else.
+    // While it is silent, it gets no other command.
     let Err(error) = methods.command(Command::Poll(1)) else { panic!("nobody answers") };
     assert_eq!(error.code, NO_ANSWER);
     let Some(Command::Swap(Direction::Rx, links)) = poll.next_command() else {
@@ -602,7 +601,7 @@ fn a_swap_that_the_poll_engine_does_not_answer_ends_there() {
 fn real_function() -> Box<dyn Function> {
     let section = Section::from_text("function", "function = \"rss\"").unwrap();
     let entry = find(picnic_functions::registry::FUNCTIONS, &section).unwrap();
-    // As many queues as the card of these tests has.
+    // As many queues as the card of these tests.
     entry.build(&section, &BuildContext { queues: 2, ..BuildContext::default() }).unwrap()
 }
 
@@ -621,7 +620,7 @@ fn pause_of(answer: Result<Answer, RpcError>) -> u64 {
 }
 
 #[test]
-fn an_answer_that_comes_too_late_is_nobodys() {
+fn late_answers_are_discarded() {
     let (mut methods, mut mailbox) = methods();
     methods.patience = Duration::from_millis(1);
     let late = |methods: &mut Methods, ns| {
@@ -631,14 +630,14 @@ fn an_answer_that_comes_too_late_is_nobodys() {
     late(&mut methods, 1);
     late(&mut methods, 2);
     assert_eq!(methods.line.abandoned, 2);
-    // Both come before the next is sent.
+    // Both arrive before the next command.
     while let Some(command) = mailbox.next_command() {
         mailbox.answer(Answer { done: true, replaced: command });
     }
     late(&mut methods, 3);
     assert_eq!(methods.line.abandoned, 1);
     late(&mut methods, 4);
-    // Both come while the next is waited for.
+    // Both arrive while the next command waits.
     methods.patience = Duration::from_secs(30);
     let (sender, heard) = mpsc::channel();
     let thread = answering(mailbox, 3, sender);
@@ -654,9 +653,9 @@ fn an_answer_that_comes_too_late_is_nobodys() {
     thread.join().unwrap();
 }
 
-/// What undoes a half of a swap that came too late is answered, too.
+/// Undoing a late half of a swap gets an answer, too.
 #[test]
-fn the_answer_to_what_undoes_a_late_half_of_a_swap_is_nobodys() {
+fn answers_to_undone_swaps_are_discarded() {
     let (mut methods, mut mailbox) = methods();
     let Err(error) = methods.line.half_of_swap(Vec::new(), Duration::ZERO) else {
         panic!("nobody answers")
@@ -675,9 +674,9 @@ fn the_answer_to_what_undoes_a_late_half_of_a_swap_is_nobodys() {
     thread.join().unwrap();
 }
 
-/// Nothing else whose answer comes too late is undone, nor a half that was refused.
+/// No other late command is undone, nor a refused half.
 #[test]
-fn a_half_of_a_swap_that_was_done_too_late_is_undone() {
+fn late_swap_halves_are_undone() {
     for (done, expected) in [(true, &["another", "pause 3"][..]), (false, &["pause 3"])] {
         let (mut methods, mut mailbox) = methods();
         methods.patience = Duration::ZERO;
@@ -692,9 +691,9 @@ fn a_half_of_a_swap_that_was_done_too_late_is_undone() {
     }
 }
 
-/// It is so in the kernel, too.
+/// It holds in the kernel, too.
 #[test]
-fn a_chain_that_is_put_back_too_late_stays() {
+fn late_restored_chains_stay() {
     let (mut methods, _kernel, mut poll) = shared();
     methods.patience = Duration::ZERO;
     methods.swap_rx = Some(Box::new(Swaps { is_able: false }));
@@ -709,7 +708,7 @@ fn a_chain_that_is_put_back_too_late_stays() {
 }
 
 #[test]
-fn a_borrowed_core_that_takes_nothing_is_told_of() {
+fn full_command_rings_are_reported() {
     let (mut methods, _mailbox) = methods();
     methods.patience = Duration::ZERO;
     for _ in 0..100 {
@@ -717,12 +716,12 @@ fn a_borrowed_core_that_takes_nothing_is_told_of() {
         assert_eq!(error.code, NO_ANSWER);
         assert_eq!(error.message, "the borrowed core has not answered for 0 s");
     }
-    // As many as may be under way at a time.
+    // As many as may be in progress.
     assert_eq!(methods.line.abandoned, 64);
 }
 
 #[test]
-fn a_filter_is_meant_by_its_number_or_by_a_name_that_only_one_has() {
+fn filters_are_found_by_number_or_unique_name() {
     let (methods, _mailbox) = methods();
     let add = |name: &str| {
         let keys = serde_json::from_value(json!({ "name": name, "action": "count" })).unwrap();
@@ -740,7 +739,7 @@ fn a_filter_is_meant_by_its_number_or_by_a_name_that_only_one_has() {
     assert_eq!(named("wbe"), Err((REFUSED, told.into())));
     let (code, told) = named("dns").unwrap_err();
     assert_eq!(code, REFUSED);
-    assert!(told.ends_with(&format!("say which by number: {first}, {second}")), "{told}");
+    assert!(told.ends_with(&format!("use a number: {first}, {second}")), "{told}");
     let (code, told) = shown(Reference::Number(99)).unwrap_err();
     assert_eq!((code, &*told), (REFUSED, "found no filter 99"));
 }

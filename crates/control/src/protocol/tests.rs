@@ -1,4 +1,4 @@
-//! What is said over the control socket, good and bad.
+//! Messages over the control socket, valid and invalid.
 
 use super::*;
 use crate::request::{ComponentPlace, methods};
@@ -31,7 +31,7 @@ fn every_method_can_be_called_and_no_other() {
             Err(error) => error.code == INVALID_PARAMS,
         };
         assert!(is_known, "{}: {found:?}", method.name);
-        // What must be given is said to be missing, and nothing else is.
+        // Only mandatory parameters are reported as missing.
         let required = method.params.iter().find(|param| param.required);
         if let (Err(error), Some(required)) = (&found, required) {
             assert_eq!(error.message, format!("{}: found none, must be given", required.key.name));
@@ -60,7 +60,7 @@ fn methods_have_help_and_so_have_their_parameters() {
 }
 
 #[test]
-fn a_method_that_is_none_of_the_cards_is_a_components() {
+fn unknown_methods_are_component_commands() {
     let request = one(&with("rss.set", r#"{"chain":"tx","position":2,"key":"symmetric"}"#)).request;
     let Ok(Request::Component(call)) = request else { panic!("{request:?}") };
     assert_eq!((&*call.component, &*call.command), ("rss", "set"));
@@ -69,7 +69,7 @@ fn a_method_that_is_none_of_the_cards_is_a_components() {
 }
 
 #[test]
-fn ids_come_back_and_notifications_have_none() {
+fn answers_carry_the_id_and_notifications_have_none() {
     for id in ["1", "-7", "1.5", "\"a\"", "null", "\"\""] {
         let call = one(&format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"card.info"}}"#));
         assert_eq!(call.id, Some(serde_json::from_str(id).unwrap()));
@@ -77,24 +77,24 @@ fn ids_come_back_and_notifications_have_none() {
     }
     let call = one(r#"{"jsonrpc":"2.0","method":"card.stop","params":[]}"#);
     assert_eq!((call.id, call.request), (None, Ok(Request::Stop {})));
-    // Wrong in a way that tells whether it was one: no answer to a notification.
+    // Wrong, but known to be a notification: no answer.
     assert_eq!(one(r#"{"jsonrpc":"2.0","method":"card.reboot"}"#).id, None);
-    // Not even a request: answered with the id null, as the specification says.
+    // Not even a request: answered with the id null, as specified.
     assert_eq!(one(r#"{"foo":"bar"}"#).id, Some(Value::Null));
 }
 
 #[test]
-fn what_is_no_request_is_told_by_field() {
+fn invalid_requests_name_the_field() {
     for (line, code, message) in [
         ("", PARSE_ERROR, "the line is not JSON: "),
         ("{\"jsonrpc\"", PARSE_ERROR, "the line is not JSON: "),
         ("\u{0}\u{1}", PARSE_ERROR, "the line is not JSON: "),
         ("3", INVALID_REQUEST, "found a number, allowed: a request object"),
-        ("[]", INVALID_REQUEST, "found a batch of no calls"),
+        ("[]", INVALID_REQUEST, "found an empty batch"),
         ("{}", INVALID_REQUEST, "jsonrpc: found none, allowed: \"2.0\""),
         (r#"{"jsonrpc":"1.0"}"#, INVALID_REQUEST, "jsonrpc: found \"1.0\""),
         (r#"{"jsonrpc":2.0}"#, INVALID_REQUEST, "jsonrpc: found a number"),
-        (r#"{"jsonrpc":"2.0"}"#, INVALID_REQUEST, "method: found none, must be given"),
+        (r#"{"jsonrpc":"2.0"}"#, INVALID_REQUEST, "method: missing"),
         (r#"{"jsonrpc":"2.0","method":1}"#, INVALID_REQUEST, "method: found a number"),
         (r#"{"jsonrpc":"2.0","id":{},"method":"card.info"}"#, INVALID_REQUEST, "id: found"),
         (
@@ -152,7 +152,7 @@ fn wrong_parameters_are_named() {
         ("task.create", r#"{"keys":{}}"#, "task: found none, must be given"),
         ("task.create", r#"{"task":3}"#, "task: found 3, allowed: text in quotes"),
         ("task.create", r#"{"task":"busy","keys":[]}"#, "keys: found [], allowed: a set of keys"),
-        ("capture.start", r#"{"stages":[]}"#, "stages: found none, allowed: one"),
+        ("capture.start", r#"{"stages":[]}"#, "stages: found an empty list, allowed: one"),
         ("capture.start", r#"{"stages":["eth"]}"#, "stages[0]: found \"eth\", allowed: wire"),
         ("capture.start", r#"{"snap_bytes":0}"#, "snap_bytes: found 0, allowed: 1"),
         ("capture.start", r#"{"packets":0}"#, "packets: found 0, allowed: 1"),
@@ -166,7 +166,7 @@ fn wrong_parameters_are_named() {
 }
 
 #[test]
-fn a_batch_is_as_many_calls_as_it_has_items() {
+fn batches_have_one_call_per_item() {
     let call = r#"{"jsonrpc":"2.0","id":1,"method":"card.info"}"#;
     let line = format!("[{call}, 1, {call}]");
     let Message::Many(calls) = parse(line.as_bytes()) else { panic!("one") };
@@ -180,7 +180,7 @@ fn a_batch_is_as_many_calls_as_it_has_items() {
 }
 
 #[test]
-fn moderation_is_written_as_it_is_read_and_what_is_not_named_stays() {
+fn moderation_round_trips_and_keeps_missing_keys() {
     let card = InterruptSection { rx_usecs: 7, rx_frames: 64, poll_usecs: 3, ..Default::default() };
     let set = |params: &str| match one(&with("moderation.set", params)).request {
         Ok(Request::ModerationSet(change)) => card.changed(&change).unwrap(),
@@ -255,7 +255,7 @@ proptest! {
     }
 }
 
-/// Whatever comes, an answer to it is one line of JSON with either result or error.
+/// The answer to any input is one line of JSON with either result or error.
 fn check(line: &[u8]) {
     let calls = match parse(line) {
         Message::One(call) => vec![*call],

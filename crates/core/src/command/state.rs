@@ -18,7 +18,7 @@
 //!
 //! impl Inspect for Limiter {
 //!     type State = State;
-//!     const HELP: &'static str = "the rate in force";
+//!     const HELP: &'static str = "the current rate";
 //!     fn inspect(&self) -> State {
 //!         State { rate_pps: self.rate_pps }
 //!     }
@@ -32,7 +32,7 @@
 //! }
 //!
 //! impl ComponentChange for Rate {
-//!     const HELP: &'static str = "change the rate; the result has the one before";
+//!     const HELP: &'static str = "change the rate; the result has the previous one";
 //!     const EXAMPLE: &'static str = r#"{"rate_pps": 1000}"#;
 //!     type Of = Limiter;
 //!     type New = u64;
@@ -70,9 +70,9 @@ use std::sync::Arc;
 
 /// A component with a state to show: `CommandEntry::of::<Get<Self>>()` in its list of commands.
 pub trait Inspect: 'static {
-    /// What it shows. Its fields' comments are the help that users read. Reports and metrics have the
-    /// numbers of functions: a whole one is a counter, which only grows, unless its field is declared
-    /// a gauge by `#[schemars(extend("x-gauge" = true))]`.
+    /// What it shows. Its fields' comments are the help that users read. Reports and metrics have
+    /// the numbers of functions: a whole one is a counter, which only grows, unless its field is
+    /// declared a gauge by `#[schemars(extend("x-gauge" = true))]`.
     type State: Copy
         + Default
         + Send

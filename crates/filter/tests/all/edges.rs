@@ -659,7 +659,8 @@ fn keys_ask_for_one_kind_of_match() {
         let alone = matching(&format!(r#","{key}":{value}"#)).unwrap();
         assert!(matches!(alone, Match::FiveTuple(_)), "{key}");
         let both = matching(&format!(r#","{key}":{value},"predicate":true"#)).unwrap_err();
-        let kinds = "found keys of two kinds, allowed: keys of a five-tuple, of a pattern, or neither";
+        let kinds =
+            "found keys of two kinds, allowed: keys of a five-tuple, of a pattern, or neither";
         assert_eq!(both, format!("{key}: {kinds}"));
     }
 }

@@ -1,4 +1,4 @@
-//! The commands of `bond`: the addresses that are known, and forgetting them.
+//! The commands of `bond`: list the known addresses, and forget them.
 //!
 //! ```sh
 //! picnic ctl bond
@@ -6,7 +6,7 @@
 //! picnic ctl bond clear
 //! ```
 //!
-//! Guarantees: the table is read on the control thread; the borrowed core hands it over, no more.
+//! Guarantees: the table is read on the control thread; the borrowed core only hands it over.
 
 use super::Bond;
 use super::learnt::Learnt;
@@ -29,7 +29,7 @@ pub struct Known {
     pub addresses: Vec<Address>,
 }
 
-/// An address that is known.
+/// A known address.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize, JsonSchema)]
 pub struct Address {
     /// The wire on which it was last seen.
@@ -59,7 +59,7 @@ impl Order for Lookup {
 
 impl Command for Addresses {
     const NAME: &'static str = "addresses";
-    const HELP: &'static str = "the addresses that are known, and their wires";
+    const HELP: &'static str = "the known addresses and their wires";
     type Order = Lookup;
     type Reply = Known;
 
@@ -97,7 +97,7 @@ pub struct Cleared {
     pub addresses: u32,
 }
 
-/// The order to forget, and how many were known.
+/// The order to forget all addresses, and their number.
 #[derive(Debug)]
 pub struct ForgetOrder(u32);
 

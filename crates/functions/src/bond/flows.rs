@@ -1,9 +1,9 @@
-//! The flows of packets: a hash of each, those of a burst at once.
+//! Hashes of packets' flows, a burst at a time.
 //!
-//! Most packets are IPv4 without options or tags: their addresses and ports lie at known places,
+//! Most packets are IPv4 without options or tags: their addresses and ports are at known offsets,
 //! and are hashed many at a time. All others are parsed and hashed one by one, to the same hash.
 //!
-//! Guarantees: the packets of a flow have one hash, whichever way they go; no allocation.
+//! Guarantees: the packets of a flow have one hash, whichever path computes it; no allocation.
 
 use crate::rss::HashType;
 use crate::rss::flow::{Hash, Types, flow_hash};
@@ -11,14 +11,14 @@ use picnic_core::packet::burst::BURST;
 use picnic_core::packet::desc::Descriptor;
 use picnic_hash::V4Tuple;
 
-/// EtherType, version and header length of IPv4 without options; the type of service is not asked.
+/// EtherType, version and header length of IPv4 without options; the type of service is ignored.
 const PLAIN_V4: u32 = 0x0800_4500;
 const PLAIN_V4_MASK: u32 = 0xffff_ff00;
-/// No more fragments and an offset of zero; the protocol, TCP. The time to live is not asked.
+/// No more fragments and an offset of zero; the protocol, TCP. The time to live is ignored.
 const WHOLE_TCP: u32 = 0x0000_0006;
 const WHOLE_TCP_MASK: u32 = 0x3fff_00ff;
 
-/// Hashes flows: TCP by addresses and ports, all else by addresses, without IP by MAC addresses.
+/// Hashes flows: TCP by addresses and ports, other IP by addresses, without IP by MAC addresses.
 pub(super) struct Flows {
     hash: Hash,
     types: Types,
@@ -66,7 +66,7 @@ impl Flows {
     }
 }
 
-/// What the flow of an IPv4 packet without tags and options is hashed over.
+/// The hash input of an IPv4 packet without tags and options.
 #[inline(always)]
 fn plain_v4(data: &[u8]) -> Option<V4Tuple> {
     let header: &[u8; 38] = data.first_chunk()?;
@@ -95,13 +95,13 @@ mod tests {
         ip[12..20].copy_from_slice(&[10, 0, 0, 1, 10, 0, 0, 2]);
         let l4 = usize::from(words) * 4;
         ip[l4 + 1] = port;
-        // UDP's length, in the place of which TCP has its sequence number.
+        // UDP's length, where TCP has its sequence number.
         (ip[l4 + 5], ip[l4 + 12]) = (20, 0x50);
         [&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2], tags, &[8, 0], &ip].concat()
     }
 
     #[test]
-    fn a_flow_has_one_hash_whichever_way_it_is_found() {
+    fn flow_hash_is_independent_of_the_path() {
         let (mut pool, _) = Pool::new(&PoolConfig::default(), 0).unwrap();
         let mut flows = Flows::default();
         let mut frames = vec![
@@ -127,7 +127,7 @@ mod tests {
             }
             packets.into_iter().for_each(|packet| pool.free(packet));
         }
-        // Ports tell TCP flows apart, and no others.
+        // Ports distinguish TCP flows, and no others.
         let mut of = |frame: Vec<u8>| {
             let mut packets = [pool.packet(&frame).unwrap()];
             let hash = flows.of_all(&mut packets)[0];

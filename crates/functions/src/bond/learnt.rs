@@ -1,8 +1,8 @@
-//! Which wire an address was last seen on: a bounded table that a flood of addresses cannot take.
+//! The wire that an address was last seen on: a bounded table that survives a flood of addresses.
 //!
 //! Sets of four. A new address takes a free place of its set, one whose address has aged, or else
-//! that of the address longest unheard of among those that nothing was sent to lately. Addresses
-//! that are heard from and sent to are never given up for a new one: it then stays unknown.
+//! the place of the address not heard of for longest among those that nothing was sent to lately.
+//! Addresses in use are never evicted: the new one then stays unknown.
 //!
 //! Guarantees: a bounded number of steps, no allocation. One core writes; any may read.
 //!
@@ -15,19 +15,19 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 const WAYS: usize = 4;
 const SETS: usize = 2048;
-/// Addresses that may be known.
+/// Most known addresses.
 pub const MAX_ADDRESSES: usize = SETS * WAYS;
-/// Addresses of the card's own hosts that may be known.
+/// Most known addresses of the card's own hosts.
 const OWN: usize = 64;
-/// Time is kept in ticks of so many bits of nanoseconds, 67 ms, so that a set needs one line; they
-/// come round in nine years.
+/// A tick has this many bits of nanoseconds, 67 ms, so that a set fits in a cache line; ticks wrap
+/// after nine years.
 const TICK_BITS: u32 = 26;
 
-/// A set: what a packet needs of it that comes in or is sent, in one line of the caches.
+/// A set: everything needed for a received or sent packet, in one cache line.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 struct Set {
-    /// Address, one, wire: zero if it is free.
+    /// Address, one, wire: zero if free.
     who: [AtomicU64; WAYS],
     /// The tick in which the address was seen.
     seen: [AtomicU32; WAYS],
@@ -41,21 +41,21 @@ const _: () = assert!(size_of::<Set>() == 64);
 #[derive(Debug)]
 pub(super) struct Learnt {
     sets: Box<[Set]>,
-    /// Addresses that the card's hosts send from; zero where there is none.
+    /// Addresses that the card's hosts send from; zero if free.
     own: [AtomicU64; OWN],
     seed: u64,
 }
 
-/// What came of an address that was seen.
+/// The result of learning an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Learned {
     /// It was known there.
     Known,
-    /// It is known now.
+    /// It is new.
     New,
-    /// It is known now, in place of another that was not in use.
+    /// It is new, and replaced one that was not in use.
     Replaced,
-    /// It was known at another wire.
+    /// It was known on another wire.
     Moved,
     /// There is no place for it.
     Refused,
@@ -64,8 +64,8 @@ pub(super) enum Learned {
 /// The group bit of a MAC address, as a number.
 pub(super) const GROUP: u64 = 1;
 
-/// Destination and source of a frame as numbers: nonzero for all that send. Of the lowest byte first,
-/// so that each is one load and no swap.
+/// Destination and source of a frame as numbers: nonzero for all senders. Lowest byte first, so
+/// that each is one load without a swap.
 #[inline(always)]
 pub(super) fn numbers_of(addresses: &[u8; 12]) -> (u64, u64) {
     let [first, last] = [addresses.first_chunk(), addresses.last_chunk()];
@@ -78,20 +78,20 @@ fn tick(now: Time) -> u32 {
     (now.as_nanos() >> TICK_BITS) as u32
 }
 
-/// Ticks from one to another; none if that is behind, as of what is seen while one looks.
+/// Ticks from one to another; zero if the second is earlier, since entries may change meanwhile.
 #[inline(always)]
 fn ticks(from: u32, to: u32) -> u32 {
     (to.wrapping_sub(from) as i32).max(0) as u32
 }
 
-/// Whether a tick is longer ago than this, which has a part of a tick rounded up.
+/// Whether a tick is longer ago than this; a part of a tick is rounded up.
 #[inline(always)]
 fn is_old(then: u32, now: u32, age_ns: u64) -> bool {
     let oldest = now.wrapping_sub(age_ns.div_ceil(1 << TICK_BITS) as u32);
     (then.wrapping_sub(oldest) as i32) < 0
 }
 
-/// An address as it stands in its place, in front of its wire: never zero.
+/// An address as stored in front of its wire: never zero.
 #[inline(always)]
 fn key(mac: u64) -> u64 {
     mac << 8 | 1
@@ -108,14 +108,14 @@ impl Learnt {
 
     #[inline(always)]
     fn set(&self, mac: u64) -> &Set {
-        // Fibonacci hashing, by the upper bits; the seed keeps others from choosing addresses for one
-        // set.
+        // Fibonacci hashing, by the upper bits; the seed keeps attackers from choosing addresses in
+        // one set.
         let hash = (mac ^ self.seed).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let number = (hash >> (u64::BITS - SETS.ilog2())) as usize % SETS;
         &self.sets[number]
     }
 
-    /// An address was seen as a sender on `wire`.
+    /// Learns an address as a sender on `wire`.
     #[inline]
     pub(super) fn see(&self, mac: u64, wire: u8, now: Time, age_ns: u64) -> Learned {
         let (set, now) = (self.set(mac), tick(now));
@@ -152,7 +152,7 @@ impl Learnt {
         seen
     }
 
-    /// The wire on which an address was seen no longer than `age_ns` ago; it is in use from now on.
+    /// The wire on which an address was seen at most `age_ns` ago; marks it as in use.
     #[inline]
     pub(super) fn wire_of(&self, mac: u64, now: Time, age_ns: u64) -> Option<u8> {
         let (now, set) = (tick(now), self.set(mac));
@@ -169,8 +169,7 @@ impl Learnt {
         None
     }
 
-    /// Every address that was seen no longer than `age_ns` ago, its wire, and how long ago, in
-    /// nanoseconds.
+    /// Every address seen at most `age_ns` ago, its wire, and its age in nanoseconds.
     pub(super) fn all(
         &self,
         now: Time,
@@ -187,14 +186,15 @@ impl Learnt {
         })
     }
 
-    /// Forgets all addresses, those of the card's own hosts too; returns how many of others.
+    /// Forgets all addresses, including those of the card's own hosts; returns the number of the
+    /// others.
     pub(super) fn clear(&self) -> u32 {
         self.own.iter().for_each(|own| own.store(0, Relaxed));
         let was_there = |who: &&AtomicU64| who.swap(0, Relaxed) != 0;
         self.sets.iter().flat_map(|set| &set.who).filter(was_there).count() as u32
     }
 
-    /// One of the card's hosts sends from this address.
+    /// Notes that one of the card's hosts sends from this address.
     #[inline]
     pub(super) fn note_own(&self, mac: u64) {
         for own in &self.own {
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_takes_no_place_of_an_address_in_use() {
+    fn floods_do_not_evict_addresses_in_use() {
         let learnt = Learnt::new(5);
         for mac in 1..=300 {
             assert_eq!(learnt.see(mac, 2, at(0), AGE), Learned::New);
@@ -238,7 +238,7 @@ mod tests {
         for mac in 1..=300 {
             assert_eq!(learnt.wire_of(mac, at(20), AGE), Some(2), "{mac}");
         }
-        // Where all four are in use, a new one stays unknown.
+        // If all four are in use, a new one stays unknown.
         let crowd: Vec<u64> =
             (1..).filter(|&mac| std::ptr::eq(learnt.set(mac), learnt.set(1))).take(5).collect();
         assert_eq!(learnt.clear(), MAX_ADDRESSES as u32);

@@ -1,12 +1,12 @@
-//! Loops in the network: known by the card's own frames, which come back too often.
+//! Detects loops in the network by the card's own frames, which return too often.
 //!
-//! A frame to a group that a host has sent leaves by one wire or by all, and where several wires
-//! are in one segment, each copy comes back by the others: once, so no more than the square of
-//! the number of wires in all. What comes back more often goes round. The wire that brings it is
-//! blocked: not sent by, and all that it brings dropped, until it has brought no frame of the card's
-//! own hosts to a group for a time.
+//! A frame to a group that a host has sent leaves on one wire or on all. If several wires are in
+//! one segment, each copy returns on the others once, so at most as often as the square of the
+//! number of wires. A frame that returns more often is in a loop. The wire that returns it is
+//! blocked: nothing is sent on it and all its packets are dropped, until it has returned no frame
+//! of the card's own hosts to a group for a time.
 //!
-//! Guarantees: a bounded table, no allocation. Both chains are on the borrowed core, which writes.
+//! Guarantees: a bounded table, no allocation. Both chains run on the borrowed core, which writes.
 
 use super::once::frame_hash;
 use picnic_core::packet::desc::{ChecksumState, Descriptor};
@@ -19,19 +19,19 @@ const WINDOW_NS: u64 = 1_000_000_000;
 /// How long a wire is blocked.
 pub(super) const BLOCK_NS: u64 = 10_000_000_000;
 
-/// Frames sent to groups, and wires that are blocked.
+/// Frames sent to groups, and blocked wires.
 #[derive(Debug)]
 pub(super) struct Loops {
     frames: Box<[Frame]>,
-    /// By wire, when it is no longer blocked; zero if it is not.
+    /// By wire, the end of its block; zero if not blocked.
     blocked: Box<[AtomicU64]>,
-    /// How often a wire was blocked or came free.
+    /// Number of blocks and unblocks.
     changes: AtomicU64,
 }
 
 #[derive(Debug, Default)]
 struct Frame {
-    /// Zero if there is none.
+    /// Zero if free.
     hash: AtomicU64,
     since: AtomicU64,
     sent: AtomicU64,
@@ -51,8 +51,8 @@ impl Loops {
         &self.frames[hash as usize % PLACES]
     }
 
-    /// A host sends a frame to a group. One whose checksum is not finished will look otherwise when
-    /// it comes back, and is not followed.
+    /// Notes a frame that a host sends to a group. A frame with a partial checksum will look
+    /// different when it returns, and is not tracked.
     pub(super) fn note_sent(&self, packet: &Descriptor, now: Time) {
         if packet.checksum() == ChecksumState::Partial {
             return;
@@ -69,8 +69,8 @@ impl Loops {
         place.returned.store(0, Relaxed);
     }
 
-    /// A frame to a group from one of the card's hosts has come in by `wire`; whether that shows a
-    /// loop.
+    /// Notes a frame to a group from one of the card's hosts that arrived on `wire`; returns
+    /// whether that shows a loop.
     pub(super) fn note_returned(&self, packet: &Descriptor, now: Time) -> bool {
         let hash = frame_hash(packet);
         let place = self.place(hash);
@@ -87,7 +87,7 @@ impl Loops {
         self.block(packet.wire, now)
     }
 
-    /// Blocks a wire from now on; whether it was free.
+    /// Blocks a wire from now on; returns whether it was free.
     pub(super) fn block(&self, wire: u8, now: Time) -> bool {
         let Some(until) = self.blocked.get(usize::from(wire)) else { return false };
         let was_free = until.swap((now + BLOCK_NS).as_nanos(), Relaxed) == 0;
@@ -101,7 +101,7 @@ impl Loops {
         self.blocked.get(usize::from(wire)).is_some_and(|until| until.load(Relaxed) != 0)
     }
 
-    /// Frees the wires whose time has come; how often any was blocked or came free.
+    /// Unblocks the wires whose time is over; returns the number of blocks and unblocks.
     #[inline]
     pub(super) fn follow(&self, now: Time) -> u64 {
         for until in &self.blocked {
@@ -114,13 +114,13 @@ impl Loops {
         self.changes.load(Relaxed)
     }
 
-    /// When the next wire comes free; none if none is blocked.
+    /// When the next wire is unblocked; none if none is blocked.
     pub(super) fn next_free(&self) -> Option<Time> {
         let blocked = self.blocked.iter().map(|until| until.load(Relaxed));
         blocked.filter(|&until| until != 0).min().map(Time::from_nanos)
     }
 
-    /// Wires that are blocked.
+    /// Number of blocked wires.
     pub(super) fn count(&self) -> usize {
         (0..self.blocked.len()).filter(|&wire| self.is_blocked(wire as u8)).count()
     }

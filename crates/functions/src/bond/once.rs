@@ -1,10 +1,11 @@
-//! Frames to a group that several wires of one segment bring: which have been handed up already.
+//! Finds frames to a group that arrive on several wires of one segment.
 //!
-//! A frame is known by a hash of 64 bits over its first buffer and its length. It is repeated if the
-//! same came in by another wire less than a second ago; by the same wire it is another frame.
+//! A frame is identified by a 64-bit hash over its first buffer and its length. It is a repetition
+//! if the same arrived on another wire less than a second ago; on the same wire it is another
+//! frame.
 //!
-//! Guarantees: a bounded table, no allocation. Of two frames that share a place the older is
-//! forgotten, and a copy of it would be handed up.
+//! Guarantees: a bounded table, no allocation. If two frames share a place, the older is forgotten,
+//! and a copy of it would pass.
 
 use picnic_core::packet::desc::Descriptor;
 use picnic_core::time::Time;
@@ -13,7 +14,7 @@ use picnic_hash::lookup3;
 const PLACES: usize = 1024;
 const WINDOW_NS: u64 = 1_000_000_000;
 
-/// Frames handed up lately.
+/// Frames passed recently.
 #[derive(Debug)]
 pub(super) struct Once([Frame; PLACES]);
 
@@ -31,7 +32,7 @@ impl Default for Once {
     }
 }
 
-/// What tells a frame from others: never zero.
+/// The identity of a frame: never zero.
 pub(super) fn frame_hash(packet: &Descriptor) -> u64 {
     let data = packet.data();
     let half = lookup3(data, packet.length());
@@ -39,7 +40,7 @@ pub(super) fn frame_hash(packet: &Descriptor) -> u64 {
 }
 
 impl Once {
-    /// Whether a frame has been handed up already; if not, it is now.
+    /// Whether a frame has passed already; if not, it is recorded.
     pub(super) fn is_repeated(&mut self, packet: &Descriptor, now: Time) -> bool {
         let hash = frame_hash(packet);
         let place = &mut self.0[hash as usize % PLACES];

@@ -1,8 +1,9 @@
-//! Order within TCP flows that come in by several wires: late segments are waited for, or counted.
+//! Restores the order of TCP flows that arrive on several wires: waits for late segments, or counts
+//! them.
 //!
-//! A segment that is ahead of what its flow has brought so far waits until those in front of it
-//! have come, but no longer than a time, and no more than so many of a flow. What is given up on
-//! goes on in order of its numbers. All else goes on as it comes.
+//! A segment ahead of its flow waits until the missing ones have arrived, but only for a time, and
+//! only up to a number of segments per flow. Segments that waited in vain continue in the order of
+//! their numbers. All other packets continue at once.
 //!
 //! Guarantees: a bounded table and bounded waiting, no allocation. A flow that meets another in its
 //! place of the table ends that one's wait.
@@ -13,47 +14,47 @@ use picnic_core::packet::desc::Descriptor;
 use picnic_core::time::Time;
 use std::collections::VecDeque;
 
-/// Flows that are followed.
+/// Most tracked flows.
 const FLOWS: usize = 256;
-/// A segment further ahead than this is of a connection that has begun anew.
+/// A segment further ahead than this belongs to a new connection.
 const FURTHEST_BYTES: u32 = 1 << 20;
 const FIN: u8 = 1;
 const SYN: u8 = 2;
 const RST: u8 = 4;
 
-/// The flows and what of them waits.
+/// The flows and their waiting segments.
 #[derive(Debug)]
 pub(super) struct Order {
     /// How long a segment waits; 0 if late ones are only counted.
     wait_ns: u64,
-    /// Segments of a flow that wait at most.
+    /// Most waiting segments of a flow.
     most: usize,
     flows: Vec<Flow>,
-    /// Flows of which some wait, by when they are given up on, each with its number at that time.
+    /// Flows with waiting segments, by the end of their wait, each with its number at that time.
     due: VecDeque<(usize, u64, Time)>,
     number: u64,
     held: usize,
     pub(super) counts: Counts,
 }
 
-/// What is counted.
+/// Counters.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Counts {
-    /// Segments that came behind a later one of their flow.
+    /// Segments that arrived after a later one of their flow.
     pub(super) late: u64,
-    /// Segments that have waited until those in front had come.
+    /// Segments that waited until the missing ones arrived.
     pub(super) restored: u64,
-    /// Segments that have waited in vain.
+    /// Segments that waited in vain.
     pub(super) given_up: u64,
 }
 
 #[derive(Debug)]
 struct Flow {
-    /// A hash of it; none if nothing is known.
+    /// Its hash; none if nothing is known.
     flow: Option<u32>,
-    /// The number behind all that has gone on.
+    /// The number after the last segment that continued.
     next: u32,
-    /// Of the wait that is on.
+    /// Number of the current wait.
     number: u64,
     /// Ahead of `next`, lowest first.
     waiting: Vec<Waiting>,
@@ -66,7 +67,7 @@ struct Waiting {
     end: u32,
 }
 
-/// What a TCP segment has of its flow's numbers.
+/// A TCP segment's numbers in its flow.
 struct Segment {
     begin: u32,
     end: u32,
@@ -74,12 +75,12 @@ struct Segment {
 }
 
 impl Segment {
-    /// None of packets that are no TCP segment with something to put in order.
+    /// None for packets other than TCP segments that can be ordered.
     #[inline]
     fn of(packet: &mut Descriptor) -> Option<Segment> {
         let layers = packet.parse();
         let kind = layers.packet_type;
-        // What is cut has its numbers all the same.
+        // A truncated segment has its numbers all the same.
         if !kind.is_tcp() || !packet.is_readable(&layers) {
             return None;
         }
@@ -117,17 +118,17 @@ impl Order {
         }
     }
 
-    /// Whether segments wait for those in front of them.
+    /// Whether segments wait for missing ones.
     pub(super) fn waits(&self) -> bool {
         self.wait_ns != 0
     }
 
-    /// Packets that wait.
+    /// Number of waiting packets.
     pub(super) fn held(&self) -> usize {
         self.held
     }
 
-    /// When the first of them are given up on.
+    /// End of the first wait.
     pub(super) fn next_deadline(&self) -> Option<Time> {
         let is_on = |&&(place, number, _): &&(usize, u64, Time)| self.is_on(place, number);
         self.due.iter().find(is_on).map(|&(_, _, due)| due)
@@ -138,7 +139,7 @@ impl Order {
         flow.number == number && !flow.waiting.is_empty()
     }
 
-    /// Has a packet of this flow go on, or wait.
+    /// Lets a packet of this flow continue, or wait.
     #[inline]
     pub(super) fn take(&mut self, mut packet: Descriptor, hash: u32, now: Time, out: &mut Out<'_>) {
         let Some(segment) = Segment::of(&mut packet) else { return out.next(packet) };
@@ -172,7 +173,7 @@ impl Order {
     fn hold(&mut self, place: usize, packet: Descriptor, segment: &Segment, now: Time) {
         if self.flows[place].waiting.is_empty() {
             if self.due.len() == self.due.capacity() {
-                // Full of waits that have ended: at most one is on of each flow.
+                // Full of ended waits: at most one per flow is active.
                 let flows = &self.flows;
                 self.due.retain(|&(place, number, _)| {
                     flows[place].number == number && !flows[place].waiting.is_empty()
@@ -189,7 +190,7 @@ impl Order {
         self.held += 1;
     }
 
-    /// Has those go on that nothing is missing in front of.
+    /// Releases the segments without a gap before them.
     fn go_on(&mut self, place: usize, out: &mut Out<'_>) {
         let flow = &mut self.flows[place];
         let mut ready = 0;
@@ -207,7 +208,7 @@ impl Order {
         flow.waiting.drain(..ready).for_each(|waiting| out.next(waiting.packet));
     }
 
-    /// Has all of a flow go on that wait.
+    /// Releases all waiting segments of a flow.
     fn give_up(&mut self, place: usize, out: &mut Out<'_>) {
         let flow = &mut self.flows[place];
         if let Some(last) = flow.waiting.last() {
@@ -218,7 +219,7 @@ impl Order {
         flow.waiting.drain(..).for_each(|waiting| out.next(waiting.packet));
     }
 
-    /// Gives up on what has waited long enough.
+    /// Releases segments that have waited long enough.
     pub(super) fn flush(&mut self, now: Time, out: &mut Out<'_>) {
         while let Some(&(place, number, due)) = self.due.front() {
             let is_on = self.is_on(place, number);

@@ -1,16 +1,16 @@
-//! Parts of the traffic and the wire that each has: by weight, and round wires that are down.
+//! Parts of the traffic and their wires: by weight, avoiding wires that are down.
 //!
-//! Every part has a wire of its own, its home. While that is down, the part is at one of those that
-//! are up, in proportion to their weights; when it is used again, its parts go home.
+//! Every part has a home wire. While that is down, the part is on one of those that are up, in
+//! proportion to their weights; when it is used again, its parts return.
 //!
-//! Guarantees: no allocation after it was made. Only parts whose home went down or came back move.
+//! Guarantees: no allocation after construction. Only parts whose home went down or returned move.
 
 use super::loops::Loops;
 use picnic_core::out::Out;
 use picnic_core::time::Time;
 use picnic_hash::{Error, IndirectionTable};
 
-/// Parts for each wire.
+/// Parts per wire.
 const PARTS: usize = 16;
 
 /// The wires of the parts.
@@ -19,11 +19,11 @@ pub(super) struct Slots {
     homes: Box<[u8]>,
     current: Box<[u8]>,
     wires: Box<[Wire]>,
-    /// What the card had counted when its wires were last looked at.
+    /// The card's count of link changes at the last check.
     changes: Option<u64>,
     /// Wires that are up and not used yet.
     pending: bool,
-    /// All wires are used: mostly, and known without a look at each.
+    /// All wires are used: the usual case, known without checking each.
     all_used: bool,
     up_delay_ns: u64,
 }
@@ -31,7 +31,7 @@ pub(super) struct Slots {
 #[derive(Clone, Copy, Debug, Default)]
 struct Wire {
     is_up: bool,
-    /// When it is used, being up.
+    /// When an up wire is used.
     used_from: Time,
     is_used: bool,
 }
@@ -44,9 +44,9 @@ impl Slots {
         Ok(Slots::new(table.entries().iter().map(|&wire| wire as u8), weights.len(), up_delay_ns))
     }
 
-    /// All parts at one wire; while it is down, at the next that is up.
+    /// All parts on one wire; while it is down, on the next that is up.
     pub(super) fn at_one(wire: u8, wires: usize, up_delay_ns: u64) -> Slots {
-        // The others stand behind it, to be found in turn, and have nothing of their own.
+        // The others come after it, to be found in turn, and have no parts of their own.
         Slots::new((0..wires).map(|n| ((usize::from(wire) + n) % wires) as u8), wires, up_delay_ns)
     }
 
@@ -98,7 +98,7 @@ impl Slots {
         self.wires.iter().zip(0..=u8::MAX).filter(|(wire, _)| wire.is_used).map(|(_, n)| n)
     }
 
-    /// Looks which wires are up; returns how many parts have moved.
+    /// Checks which wires are up; returns the number of moved parts.
     #[inline]
     pub(super) fn follow(&mut self, now: Time, out: &Out<'_>, loops: Option<&Loops>) -> usize {
         let changes = out.wire_changes() + loops.map_or(0, |loops| loops.follow(now));
@@ -117,7 +117,7 @@ impl Slots {
         for (wire, number) in self.wires.iter_mut().zip(0..=u8::MAX) {
             let is_up = is_up(number);
             if is_up && !wire.is_up {
-                // One that was never down is used at once.
+                // A wire that was never down is used at once.
                 wire.used_from = now + if is_first { 0 } else { self.up_delay_ns };
             }
             wire.is_up = is_up;
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wire_that_is_down_gives_its_parts_away_by_weight_and_gets_them_back() {
+    fn downed_wires_hand_over_parts_by_weight_and_regain_them() {
         let mut slots = Slots::weighted(&[1, 2, 1, 0], 500).unwrap();
         assert_eq!(shares(&slots, 4), [16, 32, 16, 0]);
         assert_eq!(slots.look(Time::ZERO, 0, |_| true), 0);
@@ -172,14 +172,14 @@ mod tests {
         assert_eq!(slots.look(Time::from_nanos(600), 2, |_| true), 32);
         assert_eq!(slots.current, before);
         assert!(!slots.pending);
-        // With none up, nothing is moved for nothing.
+        // With none up, nothing moves.
         slots.look(Time::from_nanos(700), 3, |_| false);
         assert_eq!(slots.current, before);
         assert_eq!(slots.used().count(), 0);
     }
 
     #[test]
-    fn one_wire_has_all_and_the_next_is_its_backup() {
+    fn single_wire_fails_over_to_the_next() {
         let mut slots = Slots::at_one(2, 4, 0);
         assert_eq!(slots.wire(0), 2);
         slots.look(Time::ZERO, 0, |wire| wire != 2);
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_has_the_wire_of_its_number() {
+    fn queues_use_the_wire_of_their_number() {
         for wires in 1..=256_usize {
             let slots = Slots::weighted(&vec![1; wires], 0).unwrap();
             (0..256).for_each(|queue| assert_eq!(usize::from(slots.wire(queue)), queue % wires));

@@ -1,4 +1,4 @@
-//! The commands of `flow-director`: what it works with; rules added, removed, listed, replaced.
+//! The commands of `flow-director`: show its state; add, remove, list and replace rules.
 //!
 //! ```sh
 //! picnic ctl flow-director add --protocol udp --destination-port 53 --queue 1
@@ -6,8 +6,8 @@
 //! picnic ctl flow-director remove --number 1
 //! ```
 //!
-//! Guarantees: a rule is added or removed between bursts, without allocation; all rules are
-//! replaced by a table that was made before, so that packets meet the old rules or the new ones.
+//! Guarantees: a rule is added or removed between bursts, without allocation; replacing all rules
+//! swaps in a prepared table, so packets meet either the old rules or the new ones.
 
 use super::rule::{Compiled, Rule};
 use super::table::{MAX_RULES, Refusal, Table};
@@ -34,26 +34,26 @@ const OTHER: &str = "the function there is not a flow-director";
 /// The result of `flow-director.get`.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, JsonSchema)]
 pub struct InForce {
-    /// Rules in force.
+    /// Number of rules.
     #[schemars(extend("x-gauge" = true))]
     pub rules: usize,
     /// Capacity in rules.
     #[schemars(extend("x-gauge" = true))]
     pub capacity: usize,
-    /// Combinations of fields and prefix lengths: each is a lookup for every packet.
+    /// Combinations of fields and prefix lengths: each costs a look-up per packet.
     #[schemars(extend("x-gauge" = true))]
     pub masks: usize,
     /// Packets that matched a rule.
     pub matched_packets: u64,
-    /// Packets that no rule matched.
+    /// Packets without a matching rule.
     pub unmatched_packets: u64,
-    /// Those of them that went to the queue that sends their flow.
+    /// Packets steered to the queue that sends their flow.
     pub followed_packets: u64,
-    /// Flows learnt from what hosts send: packets that came before may be overtaken.
+    /// Flows learnt from hosts' packets; their earlier packets may be overtaken.
     pub learnt_flows: u64,
-    /// Flows that another queue sends than before: packets that wait at that one may be overtaken.
+    /// Flows now sent by another queue; packets waiting at the old one may be overtaken.
     pub moved_flows: u64,
-    /// Flows forgotten before their time, for want of a place.
+    /// Flows forgotten early, for lack of a place.
     pub replaced_flows: u64,
 }
 
@@ -87,7 +87,7 @@ pub struct Added {
     pub number: u32,
 }
 
-/// A rule on its way in, and its number or why it has none.
+/// A rule to add, and its number or the error.
 #[derive(Debug)]
 pub struct Addition {
     rule: Compiled,
@@ -141,11 +141,11 @@ pub struct Remove {
 /// The result of `flow-director.remove`.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize, JsonSchema)]
 pub struct Removed {
-    /// The number of the rule that is gone.
+    /// The number of the removed rule.
     pub number: u32,
 }
 
-/// A rule on its way out.
+/// A rule to remove.
 #[derive(Debug)]
 pub struct Removal {
     number: u32,
@@ -221,9 +221,9 @@ pub struct Listed {
 pub struct ListedRule {
     /// Its number.
     pub number: u32,
-    /// Packets that it decided on.
+    /// Packets that it decided.
     pub packets: u64,
-    /// Its fields and what it does.
+    /// Its fields and action.
     pub rule: Rule,
 }
 
@@ -240,10 +240,10 @@ pub struct Page {
 impl Order for Page {
     type Target = FlowDirector;
 
-    /// Writes down a page, into memory that is there.
+    /// Fills a page, in existing memory.
     fn apply(&mut self, director: &mut FlowDirector, _now: Time) -> bool {
         let mut rules = director.table.rules(self.first);
-        // One by one: `extend` may look for more room than is needed.
+        // One by one: `extend` may reserve more than needed.
         for rule in rules.by_ref().take(self.most) {
             if self.rules.len() < self.rules.capacity() {
                 self.rules.push(rule);
@@ -257,7 +257,7 @@ impl Order for Page {
 
 impl Command for List {
     const NAME: &'static str = "list";
-    const HELP: &'static str = "the rules by number, with their packets";
+    const HELP: &'static str = "the rules by number, with their packet counts";
     type Order = Page;
     type Reply = Listed;
 
@@ -326,7 +326,7 @@ pub struct Replaced {
     pub replaced: usize,
 }
 
-/// Another table, then the one that it replaced.
+/// A new table, then the replaced one.
 pub struct RulesChange {
     table: Box<Table>,
     rules: usize,
@@ -351,7 +351,7 @@ impl Command for Replace {
     type Reply = Replaced;
 
     fn prepare(self, context: &BuildContext) -> Result<RulesChange, CommandError> {
-        // In the kernel there is room for this many, however few the card starts with.
+        // In the kernel there is room for this many, even if the card starts with fewer.
         let most = if context.in_kernel { CAPACITY } else { MAX_RULES };
         if !(1..=most).contains(&self.capacity) {
             let message = format!("found {}, allowed: 1 to {most}", self.capacity);
@@ -370,6 +370,6 @@ impl Command for Replace {
     }
 
     fn text(reply: &Replaced, _: &str) -> String {
-        format!("{} rules in place of {}\n", reply.rules, reply.replaced)
+        format!("{} rules replaced {}\n", reply.rules, reply.replaced)
     }
 }

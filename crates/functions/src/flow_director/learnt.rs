@@ -1,15 +1,14 @@
-//! Flows and the queues whose applications have sent packets of them.
+//! Flows, and the queues whose applications sent packets of them.
 //!
-//! In the tx chain a flow is entered turned round, with the tx queue that its packet came from; in
-//! the rx chain it is looked for as it is. Answers to a packet with a pending route come from its
-//! last destination. A flow is known by a hash of 64 bits over addresses and
-//! ports. Sets of four: a new flow takes a free place of its set, one that has aged, or that of the
-//! flow unheard of for longest.
+//! The tx chain stores a flow in reverse direction, with its packet's tx queue; the rx chain looks
+//! it up as it is. Answers to a packet with a pending route come from its final destination. A flow
+//! is identified by a 64-bit hash over addresses and ports. Sets of four: a new flow takes a free
+//! place of its set, an aged one, or that of the flow not heard of for longest.
 //!
 //! Guarantees: a bounded number of steps, no allocation. Both chains run on one core.
 //!
 //! Source: Intel 82599 datasheet, 7.1.2.7.1 (Flow Director: signature filters, filled by the driver
-//! from what is sent: application targeted routing).
+//! from sent packets: application targeted routing).
 
 use picnic_core::packet::layers::{Layers, Route};
 use picnic_core::time::Time;
@@ -20,19 +19,18 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 const WAYS: usize = 4;
 const SETS: usize = 4096;
 
-/// Flows that may be known.
+/// Most known flows.
 pub const MAX_FLOWS: usize = SETS * WAYS;
 
-/// Which way a packet goes.
+/// Direction of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
     Received,
-    /// Its answer is what will be received.
+    /// Its answer will be received.
     Sent,
 }
 
-/// The flow of a TCP packet that was parsed to `layers`, as it is received: never zero, which
-/// stands for none.
+/// The flow of a TCP packet parsed to `layers`, as received: never zero, which means none.
 #[inline]
 pub(super) fn flow_of(layers: &Layers, data: &[u8], way: Way, seed: u32) -> u64 {
     if !layers.packet_type.is_tcp() {
@@ -41,7 +39,7 @@ pub(super) fn flow_of(layers: &Layers, data: &[u8], way: Way, seed: u32) -> u64 
     let Some(mut ports) = layers.ports(data) else { return 0 };
     let mut last = None;
     if way == Way::Sent {
-        // Two bytes each, wherever they lie in the word.
+        // Two bytes each, anywhere in the word.
         ports = ports.rotate_left(16);
         last = match layers.route(data) {
             Route::Done => None,
@@ -83,22 +81,22 @@ pub(super) fn flow_of(layers: &Layers, data: &[u8], way: Way, seed: u32) -> u64 
 /// A flow and its queue.
 #[derive(Debug, Default)]
 struct LearntFlow {
-    /// Zero if it is free.
+    /// Zero if free.
     flow: AtomicU64,
-    /// When a packet of it was sent, and the queue in the lowest eight bits.
+    /// Time of its last packet, with the queue in the lowest eight bits.
     sent: AtomicU64,
 }
 
-/// The flows that hosts send.
+/// The flows sent by hosts.
 #[derive(Debug)]
 pub(super) struct Learnt(Box<[[LearntFlow; WAYS]]>);
 
-/// What came of a flow that was sent.
+/// The result of noting a sent flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Noted {
     Known,
     New,
-    /// In place of one that was sent less than its time ago.
+    /// In place of one that had not aged.
     Replaced,
     /// From another queue than before.
     Moved,
@@ -114,7 +112,7 @@ impl Learnt {
         &self.0[(flow >> 32) as usize % SETS]
     }
 
-    /// A packet of a flow was sent from a queue.
+    /// Notes a packet of a flow sent from a queue.
     #[inline]
     pub(super) fn note(&self, flow: u64, queue: u8, now: Time, age_ns: u64) -> Noted {
         let set = self.set(flow);
@@ -135,7 +133,7 @@ impl Learnt {
         if is_free { Noted::New } else { Noted::Replaced }
     }
 
-    /// The queue that has sent packets of a flow, no longer than `age_ns` ago.
+    /// The queue that sent packets of a flow at most `age_ns` ago.
     #[inline]
     pub(super) fn queue_of(&self, flow: u64, now: Time, age_ns: u64) -> Option<u8> {
         let place = self.set(flow).iter().find(|place| place.flow.load(Relaxed) == flow)?;
@@ -170,11 +168,11 @@ mod tests {
         answer[26..30].copy_from_slice(&[10, 5, 5, 5]);
         answer[30..34].copy_from_slice(&own);
         assert_eq!(flow(&sent, Way::Sent), flow(&answer, Way::Received));
-        // Arrived: the header has it.
+        // Arrived: the header has the final destination.
         sent[37] = 8;
         sent[30..34].copy_from_slice(&[10, 5, 5, 5]);
         assert_eq!(flow(&sent, Way::Sent), flow(&answer, Way::Received));
-        // Of an odd length: nothing is known.
+        // With an odd length nothing is known.
         (sent[36], sent[37]) = (6, 4);
         assert_eq!(flow(&sent, Way::Sent), 0);
     }

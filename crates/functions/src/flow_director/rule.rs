@@ -1,7 +1,6 @@
-//! A flow rule: what is asked of a packet, what is done with one that has it, as words that
-//! compare.
+//! A flow rule: its conditions as comparable words, and its action.
 //!
-//! Guarantees: a key is five words without padding; of IPv4 the last three are zero.
+//! Guarantees: a key is five words without padding; for IPv4 the last three are zero.
 
 use crate::settings::vlan_of;
 use picnic_core::command::CommandError;
@@ -13,11 +12,11 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
 
-/// A flow rule. A field that is left out is not looked at.
+/// A flow rule. Missing fields match everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Rule {
-    /// Source address or prefix, as in "10.0.0.0/8" or "2001:db8::1".
+    /// Source address or prefix, such as "10.0.0.0/8" or "2001:db8::1".
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
     /// Destination address or prefix.
@@ -29,28 +28,28 @@ pub struct Rule {
     /// Source port of TCP or UDP. Fragments have none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source_port: Option<u16>,
-    /// Bits of the source port that count; left out, all.
+    /// Mask of the source port; default: all bits.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source_port_mask: Option<u16>,
     /// Destination port of TCP or UDP.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub destination_port: Option<u16>,
-    /// Bits of the destination port that count; left out, all.
+    /// Mask of the destination port; default: all bits.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub destination_port_mask: Option<u16>,
     /// Outer VLAN, 0 to 4095.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub vlan: Option<u16>,
-    /// The wire it came in on, by number.
+    /// Number of the wire it arrived on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wire: Option<u8>,
     /// Among matching rules the highest priority wins, then the lowest number.
     #[serde(skip_serializing_if = "is_zero")]
     pub priority: u16,
-    /// The target queue that matching packets go to.
+    /// The target queue for matching packets.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub queue: Option<u16>,
-    /// The mark that they get; without `queue` they go on to the next function.
+    /// The mark for matching packets; without `queue` they continue with the next function.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mark: Option<u32>,
     /// Whether they are dropped, counted as filtered.
@@ -62,18 +61,18 @@ fn is_zero(priority: &u16) -> bool {
     *priority == 0
 }
 
-/// What rules compare of a packet: one word of `wire 8 | ports 1 | family 2 | protocol 8 | tag 1 |
-/// VLAN 12 | both ports 32`, then addresses as they lie in memory: of IPv4 `destination 32 | source
-/// 32`, of IPv6 the source's two words and the other's.
+/// A packet's words for comparing: one word of `wire 8 | ports 1 | family 2 | protocol 8 | tag 1 |
+/// VLAN 12 | both ports 32`, then addresses in memory order: for IPv4 `destination 32 | source 32`,
+/// for IPv6 the source's two words and the destination's.
 pub(super) type Key = [u64; 5];
 
-/// A key, or a mask, of words with each address at the same place whatever its family: source,
-/// destination, the word of all else.
+/// A key or a mask from words with addresses at family-independent places: source, destination, the
+/// word of all other fields.
 fn packed([a, b, c, d, fields]: [u64; 5], is_v4: bool) -> Key {
     if is_v4 { [fields, a | c << 32, 0, 0, 0] } else { [fields, a, b, c, d] }
 }
 
-/// The words of [`packed`].
+/// The inverse of [`packed`].
 fn unpacked([fields, a, b, c, d]: Key, is_v4: bool) -> [u64; 5] {
     if is_v4 { [a & 0xffff_ffff, 0, a >> 32, 0, fields] } else { [a, b, c, d, fields] }
 }
@@ -87,10 +86,10 @@ const FAMILY_MASK: u64 = 3 << FAMILY_SHIFT;
 const V4: u64 = 1 << FAMILY_SHIFT;
 const V6: u64 = 2 << FAMILY_SHIFT;
 
-/// Parses a packet, and writes its key.
+/// Parses a packet and writes its key.
 #[inline(always)]
 pub(super) fn parse(packet: &mut Descriptor, key: &mut Key) {
-    // A short path for most packets, with nothing but it in registers.
+    // A fast path for most packets, with all of it in registers.
     if let Some(plain) = layers::plain_v4(packet.data())
         && packet.vlan_aside().is_none()
     {
@@ -114,7 +113,7 @@ fn parse_other(packet: &mut Descriptor, key: &mut Key) {
     *key = key_of(&layers, packet);
 }
 
-/// The key of a packet whose bytes were parsed to `layers`.
+/// The key of a packet parsed to `layers`.
 fn key_of(layers: &Layers, packet: &Descriptor) -> Key {
     let (data, wire) = (packet.data(), packet.wire);
     let mut last = u64::from(wire) << WIRE_SHIFT | u64::from(layers.protocol) << PROTOCOL_SHIFT;
@@ -135,7 +134,7 @@ fn key_of(layers: &Layers, packet: &Descriptor) -> Key {
     [last, 0, 0, 0, 0]
 }
 
-/// What is done with a packet that a rule matches.
+/// The action on a matching packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Action {
     pub queue: Option<u16>,
@@ -143,7 +142,7 @@ pub(super) struct Action {
     pub drop: bool,
 }
 
-/// A rule made ready for the table.
+/// A compiled rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Compiled {
     /// Zero where the mask is.
@@ -153,7 +152,7 @@ pub(super) struct Compiled {
     pub action: Action,
 }
 
-/// Which field is wrong, what was found and what is allowed.
+/// The wrong field, the value found and the values allowed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct WrongRule {
     pub field: &'static str,
@@ -170,13 +169,13 @@ impl WrongRule {
         ConfigError::new(format!("{place}.{}", self.field), self.message)
     }
 
-    /// As an error of a command; `place` is the rule's, with a dot, or nothing.
+    /// As an error of a command; `place` is the rule's with a dot, or nothing.
     pub(super) fn in_command(self, place: &str) -> CommandError {
         CommandError::argument(format!("{place}{}", self.field), self.message)
     }
 }
 
-/// Address, prefix length, and which family.
+/// Address, prefix length, and whether it is IPv4.
 fn prefix(text: &str) -> Option<(IpAddr, u8)> {
     let (address, length) = match text.split_once('/') {
         Some((address, length)) => (address, Some(length)),
@@ -192,7 +191,7 @@ fn prefix(text: &str) -> Option<(IpAddr, u8)> {
     (length <= most).then_some((address, length))
 }
 
-/// Sixteen bytes as two words, as they lie in memory.
+/// Sixteen bytes as two words, in memory order.
 fn words(bytes: [u8; 16]) -> [u64; 2] {
     let (halves, _) = bytes.as_chunks::<8>();
     [0, 1].map(|at| halves.get(at).map_or(0, |half| u64::from_ne_bytes(*half)))
@@ -206,7 +205,7 @@ fn protocol(text: &str) -> Option<u8> {
         "gre" => 47,
         "icmpv6" => 58,
         "sctp" => 132,
-        // Zero is what a packet has of which no protocol is known.
+        // Zero marks a packet without a known protocol.
         number if number.bytes().all(|byte| byte.is_ascii_digit()) => {
             number.parse().ok().filter(|&number| number != 0)?
         }
@@ -215,7 +214,7 @@ fn protocol(text: &str) -> Option<u8> {
 }
 
 impl Rule {
-    /// The rule as the table takes it.
+    /// The rule in the table's form.
     pub(super) fn compile(&self, context: &BuildContext) -> Result<Compiled, WrongRule> {
         let (mut key, mut mask) = ([0; 5], [0; 5]);
         for (field, text, at) in
@@ -227,7 +226,7 @@ impl Rule {
                 .ok_or_else(|| WrongRule::new(field, format_args!("\"{text}\""), allowed))?;
             let family = if address.is_ipv4() { V4 } else { V6 };
             if mask[4] & FAMILY_MASK != 0 && key[4] & FAMILY_MASK != family {
-                let allowed = "an address of the family of `source`";
+                let allowed = "an address of the same family as `source`";
                 return Err(WrongRule::new(field, format_args!("\"{text}\""), allowed));
             }
             (key[4], mask[4]) = (key[4] | family, mask[4] | FAMILY_MASK);
@@ -259,7 +258,7 @@ impl Rule {
                     (key[4], mask[4]) = (key[4] | HAS_PORTS, mask[4] | HAS_PORTS);
                 }
                 (None, Some(bits)) => {
-                    return Err(WrongRule::new(field, bits, "a mask beside its port"));
+                    return Err(WrongRule::new(field, bits, "a mask together with its port"));
                 }
                 (None, None) => {}
             }
@@ -307,11 +306,11 @@ impl Rule {
         }
         match (drop, queue.is_some() || mark.is_some()) {
             (false, false) => {
-                let message = "found none, allowed: a queue, a mark or drop = true".into();
+                let message = "missing, expected a queue, a mark or drop = true".into();
                 Err(WrongRule { field: "queue", message })
             }
             (true, true) => {
-                let message = "found beside a queue or a mark, allowed: one of them".into();
+                let message = "found together with a queue or a mark, allowed: one of them".into();
                 Err(WrongRule { field: "drop", message })
             }
             _ => Ok(Action { queue, mark, drop }),
@@ -324,13 +323,13 @@ impl Compiled {
         self.key[0] & FAMILY_MASK == V4
     }
 
-    /// Key and mask with each address at the same place whatever its family: two words of the
-    /// source, two of the destination, one of all else.
+    /// Key and mask with addresses at family-independent places: two words of the source, two of
+    /// the destination, one of all other fields.
     pub(super) fn words(&self) -> ([u64; 5], [u64; 5]) {
         (unpacked(self.key, self.is_v4()), unpacked(self.mask, self.is_v4()))
     }
 
-    /// The rule in words again: what [`Rule::compile`] was given, but for notation.
+    /// The rule as text, as given to [`Rule::compile`] except for notation.
     pub(super) fn rule(&self) -> Rule {
         let Compiled { priority, action, .. } = self;
         let (key, mask) = &self.words();
@@ -352,7 +351,7 @@ impl Compiled {
                 length => format!("{address}/{length}"),
             }
         };
-        // A prefix of no bits cannot be told from none, but for the family.
+        // A prefix of length zero cannot be distinguished from none, except for the family.
         let is_set = |at: usize| mask[at] != 0 || mask[at + 1] != 0;
         let of_family = has(FAMILY_MASK) && !is_set(0) && !is_set(2);
         let side = |words: &[u64; 5], at: usize| {

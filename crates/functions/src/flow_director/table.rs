@@ -1,41 +1,41 @@
 //! Flow rules by tuple-space search: one hash table for all, a lookup for each mask in use.
 //!
-//! Rules with the same fields and prefix lengths share a mask. Keys are masked with each of
-//! them, highest priority first, and sought among the rules of that mask; a packet is done when
-//! no mask is left that could have a rule of higher priority.
+//! Rules with the same fields and prefix lengths share a mask. Keys are masked with each of them,
+//! highest priority first, and looked up among the rules of that mask; a packet is done when no
+//! remaining mask can have a rule of higher priority.
 //!
-//! The hash table has four bytes for a rule: which it is, and a tag, a part of its hash. So it stays
-//! in the cache beside the packets; of a rule that is not there, the tag says so, and one that is
-//! costs its own half of a line. A burst is looked up together, in loops of a single thing each:
-//! while one goes through its packets, the lines that the next reads are on their way.
+//! The hash table has four bytes per rule: its number, and a tag, a part of its hash. So the table
+//! stays in the cache; a missing rule is detected by the tag, a present one costs half a cache
+//! line. A burst is looked up together, in several simple loops: while one loop runs, the lines for
+//! the next are being fetched.
 //!
-//! Most rules ask for two words of a key alone, those of IPv4 all of them: of such masks no more is
+//! Most rules use only two words of a key, all IPv4 rules among them: for such masks only these are
 //! masked, hashed and compared.
 //!
-//! Guarantees: rules come and go without allocation, in a number of steps that the number of
-//! rules does not bound but the length of a run of full buckets does, at half load or less.
+//! Guarantees: rules are added and removed without allocation, in a number of steps limited by the
+//! length of a run of full buckets, at half load or less.
 //! Source: Srinivasan, Suri, Varghese, "Packet Classification using Tuple Space Search"
 //! (SIGCOMM 1999); Knuth, TAOCP 3, 6.4, algorithm R (removal under linear probing).
 
 use super::rule::{Action, Compiled, Key};
 use picnic_core::packet::burst::BURST;
 
-/// Masks that can be in use at once: each is a lookup for every packet.
+/// Most masks in use: each costs a look-up per packet.
 pub const MAX_MASKS: usize = 64;
-/// Rules that a table can be made for: what the lower half of a slot can tell.
+/// Largest capacity: the numbers that fit in the lower half of a slot.
 pub const MAX_RULES: usize = 65_536;
 
-/// Why a rule was not added.
+/// The reason why a rule was not added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// There is one of the same fields already, of this number.
+    /// There is a rule with the same fields, with this number.
     Same(u32),
     /// The table is full.
     Full {
-        /// Rules that it has room for.
+        /// Its capacity.
         capacity: usize,
     },
-    /// No further combination of fields and prefix lengths.
+    /// No room for another combination of fields and prefix lengths.
     Masks,
 }
 
@@ -43,7 +43,7 @@ impl std::fmt::Display for Refusal {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Refusal::Same(number) => {
-                write!(f, "rule {number} has the same fields, allowed: one rule for them")
+                write!(f, "rule {number} has the same fields, allowed: one rule per set of fields")
             }
             Refusal::Full { capacity } => {
                 write!(f, "found one rule more, allowed by `capacity` is {capacity}")
@@ -56,18 +56,17 @@ impl std::fmt::Display for Refusal {
     }
 }
 
-/// Where a packet goes in place of a queue: on to the next function, and to nobody. No card has
-/// this many queues.
+/// Instead of a queue: on to the next function; below: drop. No card has this many queues.
 pub(super) const ONWARD: u16 = u16::MAX;
 pub(super) const DROP: u16 = u16::MAX - 1;
 
-/// What is looked at of a rule for most packets that it decides on; half a line. Its place is its
-/// number less one.
+/// The part of a rule that most matching packets need; half a cache line. Its place is its number
+/// less one.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(32))]
 pub(super) struct Entry {
     key: [u64; NARROW],
-    /// Packets that it decided on.
+    /// Packets that it decided.
     pub packets: u64,
     /// A queue, [`ONWARD`] or [`DROP`].
     pub to: u16,
@@ -79,10 +78,10 @@ pub(super) struct Entry {
 
 const _: () = assert!(size_of::<Entry>() == 32);
 
-/// The words of a key that are in an [`Entry`]; the others are of [`ColdEntry`].
+/// Number of a key's words in an [`Entry`]; the others are in [`ColdEntry`].
 const NARROW: usize = 2;
 
-/// What else there is of a rule.
+/// The rest of a rule.
 #[derive(Clone, Copy, Debug)]
 struct ColdEntry {
     key: [u64; size_of::<Key>() / 8 - NARROW],
@@ -108,7 +107,7 @@ impl Entry {
 struct Mask {
     bits: Key,
     rules: u32,
-    /// No rule of it has a higher one.
+    /// No rule of it has a higher priority.
     priority: u16,
     is_narrow: bool,
 }
@@ -117,13 +116,13 @@ impl Mask {
     const FREE: Mask = Mask { bits: [0; 5], rules: 0, priority: 0, is_narrow: false };
 }
 
-/// Slots that are looked at together; those that are taken come first. A slot is a tag, never zero,
-/// and below it a rule's place; zero if it is free.
+/// Slots checked together, used ones first. A slot is a tag, never zero, and below it a rule's
+/// place; zero if free.
 type Bucket = [u32; 4];
 
 const LAST_SLOT: usize = 3;
 
-/// In place of a rule's: there is none.
+/// Instead of a rule's place: none.
 pub(super) const NONE: u32 = u32::MAX;
 
 /// The rules.
@@ -133,10 +132,10 @@ pub(super) struct Table {
     rules: Box<[Entry]>,
     rests: Box<[ColdEntry]>,
     masks: [Mask; MAX_MASKS],
-    /// Masks with rules, the highest priority first; as many as are in use.
+    /// Masks in use, the highest priority first.
     order: [u8; MAX_MASKS],
     used: usize,
-    /// Numbers that are free, the next one last.
+    /// Free numbers, the next one last.
     free: Vec<u32>,
 }
 
@@ -147,7 +146,7 @@ fn masked<const IS_NARROW: bool>(key: &Key, mask: &Key) -> Key {
     if IS_NARROW { [a & p, b & q, 0, 0, 0] } else { [a & p, b & q, c & r, d & s, e & t] }
 }
 
-/// Multiplies and folds: every bit of the key and the mask's number reaches all others.
+/// Multiplies and folds: every bit of the key and the mask's number affects all others.
 #[inline(always)]
 fn hash<const IS_NARROW: bool>(key: &Key, mask: u8) -> u64 {
     let fold = |a: u64, b: u64| {
@@ -188,12 +187,12 @@ impl Table {
         }
     }
 
-    /// Rules in it.
+    /// Number of rules.
     pub(super) fn len(&self) -> usize {
         self.capacity() - self.free.len()
     }
 
-    /// Rules that it has room for.
+    /// Capacity.
     pub(super) fn capacity(&self) -> usize {
         self.rules.len()
     }
@@ -208,12 +207,13 @@ impl Table {
         hash as usize & (self.buckets.len() - 1)
     }
 
-    /// Calls with the place of each rule that has the tag, until one is what is sought; its place.
+    /// Calls with the place of each rule that has the tag, until it is the sought one; returns its
+    /// place.
     #[inline(always)]
     fn seek(&self, hash: u64, mut is_sought: impl FnMut(u32) -> bool) -> Option<u32> {
         let tag = tag_of(hash);
         let mut at = self.home(hash);
-        // Ends, as half of the slots are free.
+        // Ends, since half of the slots are free.
         while let Some(bucket) = self.buckets.get(at) {
             // All four, without a branch for each.
             let mut same = 0;
@@ -235,7 +235,7 @@ impl Table {
         None
     }
 
-    /// Whether a rule is the one of this mask and key, which is masked.
+    /// Whether a rule has this mask and this masked key.
     #[inline(always)]
     fn is<const IS_NARROW: bool>(&self, place: u32, mask: u8, key: &Key) -> bool {
         let [p, q, r, s, t] = key;
@@ -267,18 +267,18 @@ impl Table {
         self.hash_of(&self.key_at(place), self.rules[place].mask)
     }
 
-    /// For each key the place of the rule that decides on its packet, or [`NONE`].
+    /// For each key the place of the deciding rule, or [`NONE`].
     pub(super) fn find(&self, keys: &[Key; BURST], count: usize, found: &mut [u32; BURST]) {
         *found = [NONE; BURST];
         let count = count.min(BURST);
         for (round, &number) in self.order.iter().take(self.used).enumerate() {
             let Some(mask) = self.masks.get(usize::from(number)) else { break };
             if round == 0 {
-                // In a loop of its own: few tables have another mask.
+                // In a separate loop: few tables have another mask.
                 self.find_of(number, mask, 0..count, keys, found);
                 continue;
             }
-            // Those whose rule may be of this mask.
+            // Keys whose rule may have this mask.
             let (mut open, mut left) = ([0_u8; BURST], 0);
             for (place, &found) in found.iter().enumerate().take(count) {
                 open[left % BURST] = place as u8;
@@ -290,14 +290,14 @@ impl Table {
         }
     }
 
-    /// The priority of a rule by its place; of none, less than any.
+    /// The priority of the rule at a place; below any for none.
     #[inline(always)]
     fn priority_of(&self, place: u32) -> i32 {
         self.rules.get(place as usize).map_or(-1, |rule| rule.priority.into())
     }
 
-    /// Looks for rules of a mask with higher ranks than those found so far, of packets at these
-    /// places.
+    /// Looks up packets at these places among the rules of a mask, for higher ranks than found so
+    /// far.
     #[inline(always)]
     fn find_of(
         &self,
@@ -362,19 +362,19 @@ impl Table {
         }
     }
 
-    /// A rule that was found.
+    /// A found rule.
     #[inline(always)]
     pub(super) fn rule_mut(&mut self, place: u32) -> Option<&mut Entry> {
         self.rules.get_mut(place as usize)
     }
 
-    /// The mark of a rule that has one.
+    /// The mark of a rule that sets one.
     #[inline(always)]
     pub(super) fn mark_of(&self, place: u32) -> u32 {
         self.rests.get(place as usize).map_or(0, |rest| rest.mark)
     }
 
-    /// Adds a rule; its number.
+    /// Adds a rule; returns its number.
     pub(super) fn add(&mut self, rule: &Compiled) -> Result<u32, Refusal> {
         let known = self.order[..self.used]
             .iter()
@@ -422,7 +422,7 @@ impl Table {
         let hash = self.hash_of(&rule.key, mask);
         let mut at = self.home(hash);
         let slot = loop {
-            // Ends, as half of the slots are free.
+            // Ends, since half of the slots are free.
             match self.buckets[at].iter_mut().find(|slot| **slot == 0) {
                 Some(slot) => break slot,
                 None => at = (at + 1) & (self.buckets.len() - 1),
@@ -432,7 +432,7 @@ impl Table {
         Ok(number)
     }
 
-    /// Takes a rule out by its number; false if there is none of it.
+    /// Removes a rule by its number; false if there is none.
     pub(super) fn remove(&mut self, number: u32) -> bool {
         let place = (number as usize).wrapping_sub(1);
         let Some(&Entry { mask, .. }) = self.rules.get(place) else { return false };
@@ -441,7 +441,7 @@ impl Table {
         }
         self.clear(self.hash_at(place), place as u32);
         self.rules[place] = Entry::FREE;
-        // Never grows: there are no more numbers than it was made with.
+        // Never grows: there are only as many numbers as at the start.
         self.free.push(number);
         let entry = &mut self.masks[usize::from(mask)];
         entry.rules -= 1;
@@ -454,7 +454,7 @@ impl Table {
         true
     }
 
-    /// Counts packets that a rule has decided on elsewhere.
+    /// Adds packets that a rule decided elsewhere.
     pub(super) fn count(&mut self, number: u32, packets: u64) {
         let rule = self.rules.get_mut((number as usize).wrapping_sub(1));
         if let Some(rule) = rule.filter(|rule| rule.mask != NO_MASK) {
@@ -481,7 +481,7 @@ impl Table {
             if !was_full {
                 return;
             }
-            // What stands behind, and came by here when it was full, moves into it.
+            // Entries that overflowed from here move back into it.
             let mut at = hole;
             let (from, next) = loop {
                 at = (at + 1) & last;
@@ -501,7 +501,7 @@ impl Table {
         }
     }
 
-    /// The rules from number `first` on, with the packets each decided on.
+    /// The rules from number `first` on, with their packets.
     pub(super) fn rules(&self, first: u32) -> impl Iterator<Item = (u32, Compiled, u64)> + '_ {
         let used = (first.max(1) - 1..self.rules.len() as u32)
             .zip(self.rules.iter().skip(first.max(1) as usize - 1))
@@ -525,7 +525,7 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::BTreeMap;
 
-    /// All bits of one word, all but the lowest, and those of a word that few rules ask for.
+    /// All bits of one word; all but the lowest; and those of a rarely used word.
     const MASKS: [Key; 3] =
         [[u64::MAX, 0, 0, 0, 0], [u64::MAX - 1, 0, 0, 0, 0], [0, 0, 0, 0, u64::MAX]];
     const KEYS: u64 = BURST as u64;
@@ -541,9 +541,9 @@ mod tests {
     }
 
     proptest! {
-        /// Small tables, so that buckets overflow and rules stand behind their own.
+        /// Small tables, so that buckets overflow.
         #[test]
-        fn rules_are_found_however_they_came_and_went(
+        fn rules_are_found_after_any_changes(
             capacity in 1..80_usize,
             steps in prop::collection::vec((any::<bool>(), 0..MASKS.len(), 0..KEYS, 0..3_u16), 1..300),
         ) {

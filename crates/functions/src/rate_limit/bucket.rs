@@ -1,16 +1,16 @@
 //! A token bucket in whole numbers.
 //!
-//! Credit is kept in billionths of a packet and of a byte, so that what a rate per second gives
-//! in a nanosecond is a whole number: nothing is rounded, however often time is looked at.
-//! Guarantees: no overflow, for any times; credit is never above the burst.
-//! Source: RFC 2697, section 3 (one bucket: committed rate and burst).
+//! Credit is kept in billionths of a packet and of a byte, so that a rate per second gives a whole
+//! number per nanosecond: nothing is rounded, however often it is updated. Guarantees: no overflow,
+//! for any times; credit never exceeds the burst. Source: RFC 2697, section 3 (one bucket:
+//! committed rate and burst).
 
 use picnic_core::time::Time;
 
 /// Billionths in one.
 const ONE: u64 = 1_000_000_000;
 
-/// A rate and how much may pass at once; a rate of zero is none.
+/// A rate and a burst; a rate of zero means unlimited.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Limit {
     pub per_second: u64,
@@ -29,25 +29,25 @@ impl Limit {
     }
 }
 
-/// What packets and bytes are held to.
+/// Limits in packets and in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Limits {
     pub packets: Limit,
     pub bytes: Limit,
 }
 
-/// Credit for packets and bytes as of a moment.
+/// Credit in packets and bytes at a moment.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Bucket {
     packets: u64,
     bytes: u64,
     at: Time,
-    /// Not looked at before: full.
+    /// Not used before: full.
     is_used: bool,
 }
 
 impl Bucket {
-    /// Brings the credit to where it is at `now`.
+    /// Updates the credit to `now`.
     #[inline]
     pub(super) fn refill(&mut self, limits: &Limits, now: Time) {
         let nanoseconds = if self.is_used { now.since(self.at) } else { u64::MAX };
@@ -56,13 +56,13 @@ impl Bucket {
         };
         self.packets = grown(self.packets, limits.packets);
         self.bytes = grown(self.bytes, limits.bytes);
-        // Time that went back gives nothing twice.
+        // Time that goes back gives nothing twice.
         self.at = if self.is_used { self.at.max(now) } else { now };
         self.is_used = true;
     }
 
     /// Nanoseconds until a packet of `length` bytes conforms; zero if it does. `None` if it never
-    /// will: it is longer than the burst.
+    /// will, being longer than the burst.
     #[inline]
     pub(super) fn wait(&self, limits: &Limits, length: u32) -> Option<u64> {
         let cost = u64::from(length) * ONE;
@@ -72,7 +72,7 @@ impl Bucket {
         Some(limits.packets.wait(self.packets, ONE).max(limits.bytes.wait(self.bytes, cost)))
     }
 
-    /// Takes the credit for a packet that conforms.
+    /// Takes the credit for a conforming packet.
     #[inline]
     pub(super) fn take(&mut self, limits: &Limits, length: u32) {
         if limits.packets.per_second != 0 {

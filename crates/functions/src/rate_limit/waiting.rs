@@ -1,6 +1,7 @@
-//! Packets that wait for credit: a queue for each bucket, and which of them is due when.
+//! Packets that wait for credit: a queue for each bucket, and their deadlines.
 //!
-//! Guarantees: all memory is taken at the start; packets of a bucket leave in the order they came.
+//! Guarantees: all memory is allocated at the start; packets of a bucket leave in the order of
+//! arrival.
 
 use picnic_core::packet::desc::Descriptor;
 use picnic_core::time::Time;
@@ -21,14 +22,14 @@ struct Ends {
     last: u32,
 }
 
-/// Packets that wait, by bucket.
+/// Waiting packets, by bucket.
 pub(super) struct Waiting {
     places: Box<[Waiter]>,
-    /// The first of the places that are free.
+    /// The first free place.
     free: u32,
     queues: Box<[Ends]>,
     held: usize,
-    /// When each queue that is not empty is due.
+    /// When each non-empty queue is due.
     due: BinaryHeap<Reverse<(Time, u32)>>,
 }
 
@@ -44,7 +45,7 @@ impl Waiting {
         }
     }
 
-    /// Packets that wait.
+    /// Number of waiting packets.
     pub(super) fn held(&self) -> usize {
         self.held
     }
@@ -55,7 +56,7 @@ impl Waiting {
         self.queues.get(bucket).is_some_and(|queue| queue.first != NONE)
     }
 
-    /// Has a packet wait behind those of its bucket; gives it back if there is no place.
+    /// Adds a packet to its bucket's queue; returns it if there is no place.
     pub(super) fn push(&mut self, bucket: usize, packet: Descriptor) -> Result<(), Descriptor> {
         let at = self.free;
         let (Some(place), Some(queue)) =
@@ -73,7 +74,7 @@ impl Waiting {
         Ok(())
     }
 
-    /// Length of the packet that is next in a bucket's queue.
+    /// Length of the first packet in a bucket's queue.
     pub(super) fn first_length(&self, bucket: usize) -> Option<u32> {
         let place = self.places.get(self.queues.get(bucket)?.first as usize)?;
         place.packet.as_ref().map(Descriptor::length)
@@ -94,18 +95,18 @@ impl Waiting {
         Some(packet)
     }
 
-    /// The bucket is due at `when`; once for each time that its queue begins to wait.
+    /// Sets the bucket's deadline; once each time its queue becomes non-empty.
     pub(super) fn schedule(&mut self, bucket: usize, when: Time) {
-        // Never grows: a queue stands in it once, and a queue that waits holds a packet.
+        // Never grows: a queue is in it once, and a waiting queue holds a packet.
         self.due.push(Reverse((when, bucket as u32)));
     }
 
-    /// When the first bucket is due.
+    /// The first deadline.
     pub(super) fn next_due(&self) -> Option<Time> {
         self.due.peek().map(|Reverse((when, _))| *when)
     }
 
-    /// The bucket that is due first, if that is no later than `until`; it is due no more.
+    /// Takes the bucket that is due first, if no later than `until`.
     pub(super) fn take_due(&mut self, until: Time) -> Option<usize> {
         if self.next_due()? > until {
             return None;
@@ -113,7 +114,7 @@ impl Waiting {
         self.due.pop().map(|Reverse((_, bucket))| bucket as usize)
     }
 
-    /// All buckets that wait are due at `now`, to be judged anew.
+    /// Makes all waiting buckets due at `now`, to be judged again.
     pub(super) fn reschedule(&mut self, now: Time) {
         let mut due = std::mem::take(&mut self.due).into_vec();
         due.iter_mut().for_each(|Reverse((when, _))| *when = now);

@@ -1,4 +1,4 @@
-//! Rebalancing of `rss`: entries of the table go from queues with much load to those with little.
+//! Rebalancing of `rss`: moves table entries from queues with high load to those with low load.
 //!
 //! In each interval the packets of every entry are counted. At its end a queue's load is the sum
 //! over its entries; its share of all packets is its part of the table as it was set, so weights
@@ -9,28 +9,28 @@
 //! stays. The number of moves in an interval is bounded. Intervals with few packets say nothing and
 //! move nothing.
 //!
-//! Moving an entry moves its flows: packets that wait at the old queue may be overtaken. Each move is
-//! counted, as it is when a table is replaced.
+//! Moving an entry moves its flows: packets that wait at the old queue may be overtaken. Each move
+//! is counted, as it is when a table is replaced.
 //!
 //! Guarantees: no allocation; a look takes moves times (entries and queues) steps at most.
 //!
 //! Source: the paper balances no load. The scheme is that of RSS++ (Barbette, Katsikas, Maguire,
-//! Kostic, CoNEXT 2019): few entries of the indirection table, chosen by their own load. Theirs solves
-//! for the processors' load; here it is greedy, and by packets.
+//! Kostic, CoNEXT 2019): few entries of the indirection table, chosen by their own load. Theirs
+//! solves for the processors' load; here it is greedy, and by packets.
 
 use picnic_core::time::Time;
 use picnic_hash::IndirectionTable;
 
-/// Packets in an interval below which chance alone makes queues differ.
+/// Packets per interval below which chance alone makes queues differ.
 const LEAST_PACKETS: u64 = 256;
 
-/// What keeps queues in balance.
+/// The state of rebalancing.
 #[derive(Debug)]
 pub(super) struct Balance {
     interval_ns: u64,
     most_moves: u16,
     percent: u16,
-    /// When the next look is due; none before the first packet.
+    /// The next check; none before the first packet.
     due: Option<Time>,
     /// Packets of each entry in this interval.
     loads: Box<[u64; IndirectionTable::MAX_ENTRIES]>,
@@ -56,7 +56,7 @@ impl Balance {
         balance
     }
 
-    /// Another table has been set: its parts are the queues' shares from now on.
+    /// Starts again with another table: its parts are the queues' shares from now on.
     pub(super) fn restart(&mut self, table: &IndirectionTable) {
         self.loads.fill(0);
         self.shares.fill(0);
@@ -65,13 +65,13 @@ impl Balance {
         }
     }
 
-    /// A packet was looked up in this entry.
+    /// Counts a packet looked up in this entry.
     #[inline]
     pub(super) fn count(&mut self, entry: usize) {
         self.loads[entry % IndirectionTable::MAX_ENTRIES] += 1;
     }
 
-    /// Moves entries if an interval is over; returns how many.
+    /// Moves entries if an interval is over; returns their number.
     #[inline]
     pub(super) fn look(&mut self, now: Time, table: &mut IndirectionTable) -> usize {
         match self.due {
@@ -102,7 +102,7 @@ impl Balance {
             for (&load, &queue) in self.loads.iter().zip(table.entries()) {
                 self.excess[usize::from(queue)] += load as i64 * all;
             }
-            // A queue that no entry can be taken from is looked at once.
+            // A queue without a movable entry is checked only once.
             for _ in 0..usize::from(self.most_moves) + self.excess.len() {
                 if moved == usize::from(self.most_moves) || !self.move_one(table, total, &mut moved)
                 {
@@ -114,8 +114,8 @@ impl Balance {
         moved
     }
 
-    /// Moves an entry from the queue with most excess, or leaves that queue out from now on; false
-    /// if there is no more to be done.
+    /// Moves an entry from the queue with most excess, or excludes that queue from now on; false if
+    /// there is nothing more to do.
     fn move_one(&mut self, table: &mut IndirectionTable, total: u64, moved: &mut usize) -> bool {
         let all = table.len() as i64;
         let by_excess = |&queue: &usize| self.excess[queue];
@@ -151,9 +151,9 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// After each move the rest is judged as if it were looked at anew.
+        /// After each move the rest is judged as if from the start.
         #[test]
-        fn the_moves_of_one_look_are_those_of_as_many_looks_with_one(
+        fn one_check_moves_as_many_single_moves_would(
             entries in prop::collection::vec((0..5_u16, 0..2000_u64), 8..64),
             moves in 2..8_u16,
         ) {
@@ -177,7 +177,7 @@ mod tests {
         let mut table = IndirectionTable::from_entries(&[0, 0, 1, 1], 2).unwrap();
         let mut balance = Balance::new(u32::MAX, 1, 20, &table);
         assert_eq!(balance.look(Time::ZERO, &mut table), 0);
-        // All at queue 0, in two entries: one of them is moved.
+        // All at queue 0, in two entries: one of them moves.
         for entry in 0..2 {
             balance.loads[entry] = u32::MAX.into();
             balance.count(entry);

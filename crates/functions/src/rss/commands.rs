@@ -1,4 +1,4 @@
-//! The commands of `rss`: what it works with, another indirection table, another key.
+//! The commands of `rss`: show its state; change indirection table, key and contexts.
 //!
 //! ```sh
 //! picnic ctl rss
@@ -37,7 +37,7 @@ pub struct InForce {
     pub key: Option<String>,
     /// Whether the key hashes both directions of a flow alike.
     pub symmetric: bool,
-    /// What jhash and lookup2 start from; null with Toeplitz.
+    /// Initial value of jhash and lookup2; null with Toeplitz.
     #[schemars(extend("x-gauge" = true))]
     pub jhash_init: Option<u32>,
     /// Queues of the card.
@@ -47,12 +47,12 @@ pub struct InForce {
     pub table: Vec<u16>,
     /// The tables for packets with marks.
     pub contexts: Vec<ContextInForce>,
-    /// Packets without a hash: not IP, or of a type that is off.
+    /// Packets without a hash: not IP, or their type is off.
     pub unhashed: u64,
-    /// Table entries whose flows may have been overtaken in going to another queue, whatever moved
-    /// them.
+    /// Table entries whose flows may have been overtaken when they moved to another queue, for any
+    /// reason.
     pub moved_entries: u64,
-    /// Those of them that rebalancing has moved.
+    /// Table entries moved by rebalancing.
     pub rebalanced_entries: u64,
 }
 
@@ -67,7 +67,7 @@ pub struct ContextInForce {
 
 impl Command for Get {
     const NAME: &'static str = "get";
-    const HELP: &'static str = "hash, key and indirection table in force";
+    const HELP: &'static str = "current hash, key and indirection table";
     type Order = Show;
     type Reply = InForce;
 
@@ -143,7 +143,7 @@ pub struct Set {
     /// Indirection-table size, filled round-robin over all queues; instead of `table`.
     #[schemars(extend("aliases" = ["uniform"]))]
     pub table_size: Option<usize>,
-    /// The weight of each queue: its part of `table_size` entries, or of 128.
+    /// The weight of each queue: its share of `table_size` entries, or of 128.
     pub weights: Option<Vec<u32>>,
 }
 
@@ -159,10 +159,10 @@ pub struct SetContext {
     /// Indirection-table size, filled round-robin over all queues; instead of `table`.
     #[serde(default)]
     pub table_size: Option<usize>,
-    /// The weight of each queue: its part of `table_size` entries, or of 128.
+    /// The weight of each queue: its share of `table_size` entries, or of 128.
     #[serde(default)]
     pub weights: Option<Vec<u32>>,
-    /// Whether the context is taken away: its packets are looked up in the table of all others.
+    /// Remove the context: its packets then use the main table.
     #[serde(default)]
     pub remove: bool,
 }
@@ -170,14 +170,14 @@ pub struct SetContext {
 /// The result of `rss.set`.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize, JsonSchema)]
 pub struct Moved {
-    /// Table entries whose flows may now go to another queue. Only in these flows can packets from
+    /// Table entries whose flows may now go to another queue. Only in these flows may packets from
     /// before and after the change overtake each other.
     pub moved_entries: usize,
 }
 
 impl Command for Set {
     const NAME: &'static str = "set";
-    const HELP: &'static str = "change key and indirection table, together";
+    const HELP: &'static str = "change key and indirection table together";
     const EXAMPLE: &'static str = r#"{"key": "symmetric", "table_size": 64}"#;
     type Order = TableChange;
     type Reply = Moved;
@@ -221,7 +221,7 @@ impl Command for Set {
     }
 }
 
-/// The table that arguments describe, if they describe one.
+/// The table given by the arguments, if any.
 fn table_of(
     table: &Option<Vec<u16>>,
     size: Option<usize>,
@@ -250,7 +250,7 @@ fn table_of(
 
 impl Command for SetContext {
     const NAME: &'static str = "context";
-    const HELP: &'static str = "change, add or remove the table of packets with a mark";
+    const HELP: &'static str = "add, change or remove the table for packets with a mark";
     const EXAMPLE: &'static str = r#"{"mark": 7, "table_size": 64}"#;
     type Order = TableChange;
     type Reply = Moved;
@@ -277,37 +277,37 @@ impl Command for SetContext {
     }
 }
 
-/// A change of a running `rss`, and what came of it.
+/// A change of a running `rss`, and its result.
 #[derive(Debug, Default)]
 pub struct TableChange {
-    /// The mark of the context that is changed, or taken away if there is no table; `None`: the
-    /// change is one of the table of all other packets, or of the key.
+    /// The mark of the changed context, which is removed if there is no table; `None`: the main
+    /// table or the key changes.
     pub mark: Option<u32>,
-    /// The indirection table, for as many queues as the card has; once the change is made, the
-    /// one that it replaced.
+    /// The indirection table, for as many queues as the card has; after the change, the replaced
+    /// one.
     pub table: Option<Box<IndirectionTable>>,
-    /// The Toeplitz key, ready for hashing; once the change is made, the one that it replaced.
+    /// The prepared Toeplitz key; after the change, the replaced one.
     pub key: Option<Box<Toeplitz>>,
-    /// Table entries whose flows may have moved to another queue, or why nothing was done.
+    /// Table entries whose flows may have moved to another queue, or the reason of the refusal.
     /// `None` until an `rss` has seen it.
     pub outcome: Option<Result<usize, Refusal>>,
 }
 
-/// Room for what an `rss` works with.
+/// Room for the state of an `rss`.
 #[derive(Clone, Debug)]
 pub struct Show {
     /// The hash.
     pub hash: HashName,
     /// The Toeplitz key; none with another hash.
     pub key: Option<Key>,
-    /// What jhash and lookup2 start from.
+    /// Initial value of jhash and lookup2.
     pub init: u32,
-    /// Queues that the table is for.
+    /// Number of queues of the table.
     pub queues: u16,
-    /// Packets without a hash, entries moved, those of them by rebalancing.
+    /// Packets without a hash, entries moved, entries moved by rebalancing.
     counts: [u64; 3],
     contexts: Vec<(u32, Entries)>,
-    /// Room for more of them.
+    /// Room for further tables.
     room: Vec<Entries>,
     table: Entries,
 }
@@ -358,7 +358,7 @@ impl Show {
     }
 }
 
-/// Why a change was not made.
+/// The reason why a change was not made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// The table is for another number of queues.
@@ -370,12 +370,12 @@ pub enum Refusal {
     },
     /// The hash in use has no key.
     NoKey,
-    /// There is no context with the mark.
+    /// There is no context with this mark.
     NoContext {
         /// The mark.
         mark: u32,
     },
-    /// There are as many contexts as there may be.
+    /// There is no room for another context.
     Contexts,
 }
 
@@ -383,13 +383,13 @@ impl std::fmt::Display for Refusal {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Refusal::Queues { found, allowed } => {
-                write!(f, "found a table for {found} queues, allowed: one for {allowed}")
+                write!(f, "found a table for {found} queues, allowed: a table for {allowed}")
             }
-            Refusal::NoContext { mark } => write!(f, "found {mark}, which no context has"),
+            Refusal::NoContext { mark } => write!(f, "found {mark}, but no context has this mark"),
             Refusal::Contexts => {
                 write!(f, "found one more context, allowed: 0 to {MAX_CONTEXTS}")
             }
-            Refusal::NoKey => f.write_str("found a key, allowed with hash = \"toeplitz\" only"),
+            Refusal::NoKey => f.write_str("found a key, allowed only with hash = \"toeplitz\""),
         }
     }
 }
@@ -408,7 +408,7 @@ impl TableChange {
     }
 
     fn make(&mut self, rss: &mut Rss) -> Result<usize, Refusal> {
-        // All is checked before anything is changed.
+        // Everything is checked before anything changes.
         if let Some(table) = &self.table {
             let (found, allowed) = (table.queues(), rss.table.queues());
             if found != allowed {
@@ -448,7 +448,7 @@ impl TableChange {
         if self.table.is_none() && before.is_none() {
             return Err(Refusal::NoContext { mark });
         }
-        // Without a context, packets with the mark are looked up in the table of all others.
+        // Without a context, packets with the mark use the main table.
         let after = self.table.as_deref().unwrap_or(&rss.table);
         let moved = moved_entries(before.unwrap_or(&rss.table), after);
         rss.contexts.exchange(mark, &mut self.table).map_err(|_| Refusal::Contexts)?;
@@ -471,7 +471,7 @@ impl Order for TableChange {
 impl Order for Show {
     type Target = Rss;
 
-    /// Writes down what is in force, into memory that is there.
+    /// Writes the current state into existing memory.
     fn apply(&mut self, rss: &mut Rss, _now: Time) -> bool {
         (self.hash, self.key, self.init) = match &rss.hash {
             Hash::Toeplitz(toeplitz) => (HashName::Toeplitz, Some(*toeplitz.key()), 0),
@@ -493,28 +493,28 @@ impl Order for Show {
     }
 }
 
-/// What an `rss` counts beside the ledger. On lines of its own.
+/// Counters of an `rss` besides the ledger; on separate cache lines.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct Counters {
-    /// Packets without a hash: not IP, or of a type that is off.
+    /// Packets without a hash: not IP, or their type is off.
     pub unhashed: Counter,
     /// Indirection tables replaced.
     pub tables_replaced: Counter,
     /// Keys replaced.
     pub keys_replaced: Counter,
-    /// Table entries whose queue (or, with a key, whose flows) changed: for these flows,
-    /// and only these, packets from before and after the change may overtake each other.
+    /// Table entries whose queue (or, with a key, whose flows) changed: only for these flows may
+    /// packets from before and after the change overtake each other.
     pub moved_entries: Counter,
-    /// Those of them that rebalancing has moved.
+    /// Table entries moved by rebalancing.
     pub rebalanced_entries: Counter,
 }
 
-/// Entries, of the longer of two tables, some of whose hashes the other sends elsewhere.
+/// Entries, of the longer of two tables, for which the other sends some hashes elsewhere.
 fn moved_entries(a: &IndirectionTable, b: &IndirectionTable) -> usize {
     let (short, long) = if a.len() < b.len() { (a, b) } else { (b, a) };
-    // A hash of remainder r by one length can have any remainder by the other that is the
-    // same modulo the lengths' greatest common divisor, and no other.
+    // A hash with remainder r for one length can have any remainder for the other that is equal
+    // modulo the lengths' greatest common divisor, and no other.
     let step = greatest_common_divisor(short.len(), long.len());
     (0..step)
         .map(|r| {

@@ -1,8 +1,8 @@
-//! The keys of `rss`, and what is made of them.
+//! The keys of `rss`, and the parts built from them.
 //!
-//! Guarantees: what is refused is named by key, with what was found and what is allowed;
-//! a key that the chosen hash would not look at is refused, not passed over.
-//! Source: Microsoft, "RSS hashing types" (NDIS), for the names of the types' switches.
+//! Guarantees: an error names the key, the value found and the values allowed; a key that the
+//! chosen hash ignores is refused. Source: Microsoft, "RSS hashing types" (NDIS), for the names of
+//! the types.
 
 use super::balance::Balance;
 use super::contexts::{Contexts, MAX_CONTEXTS};
@@ -20,37 +20,37 @@ use serde::{Deserialize, Serialize};
 pub struct Config {
     /// The hash: Toeplitz as NICs use it, Jenkins' lookup3 (jhash), or the paper's lookup2.
     pub hash: HashName,
-    /// Toeplitz key, 40 to 64 bytes in hex; left out, that of Microsoft's verification suite.
+    /// Toeplitz key, 40 to 64 bytes in hex; default: that of Microsoft's verification suite.
     pub key: Option<String>,
-    /// Whether the Toeplitz key is the one that hashes both directions of a flow alike.
+    /// Whether to use the Toeplitz key that hashes both directions of a flow alike.
     pub symmetric: bool,
-    /// What jhash and lookup2 start from; left out, 0.
+    /// Initial value of jhash and lookup2; default: 0.
     pub jhash_init: Option<u32>,
     /// Indirection-table size, filled round-robin, 1 to 4096.
     pub table_size: usize,
-    /// The queue of each entry of the indirection table, in place of `table_size`.
+    /// The queue of each entry of the indirection table, instead of `table_size`.
     pub table: Option<Vec<u16>>,
-    /// The weight of each queue, in place of `table`: its part of the `table_size` entries.
+    /// The weight of each queue, instead of `table`: its share of the `table_size` entries.
     pub weights: Option<Vec<u32>>,
-    /// Further tables, up to 16: each `mark` and `table`, or `table_size` and `weights`. Packets
-    /// with a context's mark, which `flow-director` or another function in front has set, are looked
-    /// up in its table.
+    /// Further tables, up to 16: each has `mark` and `table`, or `table_size` and `weights`.
+    /// Packets with a context's mark, set by `flow-director` or another earlier function, use its
+    /// table.
     pub contexts: Vec<Context>,
-    /// Microseconds between two looks at the load of the queues, after which entries of the table
-    /// are moved to queues with less, 1000 or more; 0: never.
+    /// Microseconds between two checks of the queues' load, after which table entries move to
+    /// queues with less load, 1000 or more; 0: never.
     pub rebalance_usecs: u32,
-    /// Entries of the table that one look moves at most, 1 to 64.
+    /// Most table entries moved by one check, 1 to 64.
     pub rebalance_moves: u16,
-    /// Percent by which a queue's load must be above its share for an entry to be moved from it, 1
-    /// to 1000.
+    /// Percent by which a queue's load must exceed its share before an entry is moved from it, 1 to
+    /// 1000.
     pub rebalance_percent: u16,
-    /// The hash types that are on; TCP and UDP whose type is off hash by addresses. UDP does by
-    /// default: a fragment has no ports, so with `udp-ipv4` or `udp-ipv6` on, a UDP flow of which
-    /// some packets are fragments is spread over two queues and loses its order.
+    /// The enabled hash types; TCP and UDP without their type hash by addresses. By default this is
+    /// so for UDP: a fragment has no ports, so with `udp-ipv4` or `udp-ipv6`, a UDP flow with some
+    /// fragments is spread over two queues and loses its order.
     pub types: Vec<HashType>,
-    /// Whether packets of a tunnel are hashed by the headers inside, where `tunnel` has exposed them.
+    /// Whether packets of a tunnel are hashed by their inner headers, if `tunnel` has exposed them.
     pub inner: bool,
-    /// The queue of packets without a hash; left out, they go on in the chain.
+    /// The queue of packets without a hash; default: they continue in the chain.
     pub default_queue: Option<u16>,
 }
 
@@ -75,7 +75,7 @@ impl Default for Config {
     }
 }
 
-/// A table of its own for packets with a mark.
+/// A separate table for packets with a mark.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Context {
@@ -83,9 +83,9 @@ pub struct Context {
     pub mark: u32,
     /// Entries of its table, 1 to 4096.
     pub table_size: usize,
-    /// The queue of each entry, in place of `table_size`.
+    /// The queue of each entry, instead of `table_size`.
     pub table: Option<Vec<u16>>,
-    /// The weight of each queue, in place of `table`.
+    /// The weight of each queue, instead of `table`.
     pub weights: Option<Vec<u32>>,
 }
 
@@ -96,7 +96,7 @@ impl Default for Context {
     }
 }
 
-/// A hash, by the name it has in card files.
+/// A hash, by its name in card files.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
 pub enum HashName {
@@ -109,7 +109,7 @@ pub enum HashName {
     Lookup2,
 }
 
-/// What a packet can be hashed over, by the name it has in card files.
+/// A hash type, by its name in card files.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize, JsonSchema, PartialEq, Eq)]
 #[serde(rename_all = "kebab-case")]
 pub enum HashType {
@@ -128,7 +128,7 @@ pub enum HashType {
 }
 
 impl HashType {
-    /// All of them.
+    /// All types.
     pub const ALL: [HashType; 6] = [
         HashType::Ipv4,
         HashType::TcpIpv4,
@@ -138,7 +138,7 @@ impl HashType {
         HashType::UdpIpv6,
     ];
 
-    /// Those that are on unless a card file says otherwise: TCP by four-tuple, all else by two.
+    /// The default types: TCP by four-tuple, all else by addresses.
     pub const DEFAULT: [HashType; 4] =
         [HashType::Ipv4, HashType::TcpIpv4, HashType::Ipv6, HashType::TcpIpv6];
 }
@@ -153,7 +153,7 @@ impl Config {
     /// The hash that the keys describe.
     pub(super) fn build_hash(&self) -> Result<Hash, ConfigError> {
         let is_toeplitz = self.hash == HashName::Toeplitz;
-        let for_toeplitz = |key| ConfigError::new(key, "allowed with hash = \"toeplitz\" only");
+        let for_toeplitz = |key| ConfigError::new(key, "allowed only with hash = \"toeplitz\"");
         if !is_toeplitz && self.key.is_some() {
             return Err(for_toeplitz("key"));
         }
@@ -161,7 +161,7 @@ impl Config {
             return Err(for_toeplitz("symmetric"));
         }
         if is_toeplitz && self.jhash_init.is_some() {
-            let message = "allowed with hash = \"jhash\" or \"lookup2\" only";
+            let message = "allowed only with hash = \"jhash\" or \"lookup2\"";
             return Err(ConfigError::new("jhash_init", message));
         }
         let init = self.jhash_init.unwrap_or_default();
@@ -184,7 +184,7 @@ impl Config {
         }
     }
 
-    /// The indirection table that the keys describe.
+    /// The indirection table from the keys.
     pub(super) fn build_table(&self, queues: u16) -> Result<IndirectionTable, ConfigError> {
         build_table("", &self.table, &self.weights, self.table_size, queues)
     }
@@ -209,7 +209,7 @@ impl Config {
         Ok(contexts)
     }
 
-    /// What keeps the queues in balance; `None` if nothing is to.
+    /// Rebalancing; `None` if disabled.
     pub(super) fn build_balance(
         &self,
         table: &IndirectionTable,
@@ -232,13 +232,14 @@ impl Config {
         Ok((usecs != 0).then(balance))
     }
 
-    /// What each kind of packet is hashed over.
+    /// The hash type of each kind of packet.
     pub(super) fn build_types(&self) -> Types {
         Types::new(|hash_type| self.types.contains(&hash_type))
     }
 }
 
-/// A table by its entries, by weights, or with all queues in turn; its keys are `within` another.
+/// A table from its entries, from weights, or with all queues in turn; its keys are `within`
+/// another.
 fn build_table(
     within: &str,
     table: &Option<Vec<u16>>,

@@ -1,4 +1,4 @@
-//! Contexts of `rss`: a table of its own for packets with a mark.
+//! Contexts of `rss`: separate tables for packets with a mark.
 //!
 //! Guarantees: a look-up takes at most as many steps as there are contexts; changes neither
 //! allocate nor free.
@@ -7,7 +7,7 @@
 
 use picnic_hash::IndirectionTable;
 
-/// Contexts that there may be.
+/// Most contexts.
 pub const MAX_CONTEXTS: usize = 16;
 
 /// Tables by mark.
@@ -17,7 +17,7 @@ pub(super) struct Contexts {
     all: [Option<(u32, Box<IndirectionTable>)>; MAX_CONTEXTS],
 }
 
-/// There are as many contexts as there may be.
+/// There is no room for another context.
 #[derive(Debug)]
 pub(super) struct Full;
 
@@ -38,8 +38,7 @@ impl Contexts {
         self.iter().find(|context| context.0 == mark).map(|(_, table)| table)
     }
 
-    /// Puts a table in the place of the one that a mark has; none takes the context away. What was
-    /// there comes back.
+    /// Replaces the table of a mark; none removes the context. Returns the old one.
     pub(super) fn exchange(
         &mut self,
         mark: u32,
@@ -50,7 +49,7 @@ impl Contexts {
         let place = place.or_else(|| self.all.iter().position(Option::is_none)).ok_or(Full)?;
         let new = table.take().map(|table| (mark, table));
         *table = std::mem::replace(&mut self.all[place], new).map(|(_, table)| table);
-        // No gap stays.
+        // Keeps the list without gaps.
         if self.all[place].is_none() {
             self.all[place..].rotate_left(1);
         }

@@ -1,8 +1,8 @@
-//! What a packet is hashed over, and by what.
+//! Hash and hash type of a packet.
 //!
-//! Addresses and ports, as the switches of [`Types`] have it, put into the tuples that
-//! the hashes take. Guarantees: no panic, also on layers of other bytes.
-//! Source: Microsoft, "RSS hashing types" (NDIS).
+//! Addresses and ports, as selected by [`Types`], become the tuples that the hashes take.
+//! Guarantees: no panic, even for layers of other bytes. Source: Microsoft, "RSS hashing types"
+//! (NDIS).
 
 use super::HashType;
 use picnic_core::kernel::{FlowHash, Hashed, HashedOver};
@@ -10,7 +10,7 @@ use picnic_core::packet::desc::{Descriptor, RssFunction, RssType};
 use picnic_core::packet::layers::{L3Kind, L4Kind, Layers, PacketType, PlainV4};
 use picnic_hash::{Toeplitz, V4Tuple, V6Tuple, jhash_v4, jhash_v6, lookup2, lookup3};
 
-/// The hash in use.
+/// The hash.
 #[derive(Debug)]
 pub(crate) enum Hash {
     Toeplitz(Box<Toeplitz>),
@@ -19,7 +19,7 @@ pub(crate) enum Hash {
 }
 
 impl Hash {
-    /// Says of packets that they have another hash than Toeplitz's, if this is one.
+    /// Marks packets as having another hash than Toeplitz's, if this is one.
     #[inline(always)]
     pub(super) fn name_in(&self, packets: &mut [Descriptor]) {
         if !matches!(self, Hash::Toeplitz(_)) {
@@ -27,7 +27,7 @@ impl Hash {
         }
     }
 
-    /// The same in the kernel.
+    /// The kernel form.
     pub(crate) fn in_kernel(&self) -> FlowHash {
         match self {
             Hash::Toeplitz(toeplitz) => FlowHash::Toeplitz(toeplitz.contributions().to_vec()),
@@ -63,10 +63,10 @@ impl Hash {
     }
 }
 
-/// What each of the 256 packet types is hashed over: the switches, applied once.
+/// The hash type of each of the 256 packet types: the switches, applied once.
 pub(crate) struct Types {
     by_packet_type: [RssType; 256],
-    /// Of plain UDP and TCP over IPv4, and the bits of their ports that are hashed.
+    /// For plain UDP and TCP over IPv4, and the mask of their hashed ports.
     plain_v4: [(RssType, u32); 2],
 }
 
@@ -74,7 +74,7 @@ impl Types {
     pub(crate) fn new(is_on: impl Fn(HashType) -> bool) -> Types {
         let by_packet_type = std::array::from_fn(|bits| {
             let packet_type = PacketType::from_bits(bits as u8);
-            // Of a fragment L4 is `None`, so that all fragments of a packet are hashed alike.
+            // A fragment has no L4, so all fragments of a packet are hashed alike.
             match (packet_type.l3(), packet_type.l4()) {
                 (L3Kind::Ipv4, L4Kind::Tcp) if is_on(HashType::TcpIpv4) => RssType::Ipv4Tcp,
                 (L3Kind::Ipv4, L4Kind::Udp) if is_on(HashType::UdpIpv4) => RssType::Ipv4Udp,
@@ -92,7 +92,7 @@ impl Types {
         Types { by_packet_type, plain_v4 }
     }
 
-    /// The same in the kernel, of one IP version.
+    /// The kernel form for one IP version.
     pub(crate) fn in_kernel(&self, l3: L3Kind) -> HashedOver {
         let hashed = |l4| match self.of(PacketType::new(l3, l4)) {
             RssType::None => Hashed::Nothing,
@@ -113,7 +113,7 @@ impl Types {
         self.by_packet_type[usize::from(packet_type.bits())]
     }
 
-    /// What a plain frame is hashed over, and its tuple: a short path for most packets.
+    /// Hash type and tuple of a plain frame: a fast path for most packets.
     #[inline(always)]
     pub(crate) fn of_plain_v4(&self, plain: &PlainV4<'_>) -> (RssType, V4Tuple) {
         let (over, hashed) = self.plain_v4[usize::from(plain.is_tcp())];
@@ -137,7 +137,7 @@ pub(crate) fn family(over: RssType) -> Family {
     }
 }
 
-/// Both ports as they lie in memory; zero if the hash is not over them.
+/// Both ports in memory order; zero if they are not hashed.
 #[inline(always)]
 fn ports(layers: &Layers, data: &[u8], over: RssType) -> u32 {
     match over {
@@ -146,8 +146,7 @@ fn ports(layers: &Layers, data: &[u8], over: RssType) -> u32 {
     }
 }
 
-// Layers that were parsed from `data` have their addresses and ports in it, so the zeros
-// below stand for nothing that occurs.
+// Layers parsed from `data` have their addresses and ports in it, so the zeros below never occur.
 
 #[inline(always)]
 pub(crate) fn tuple_v4(layers: &Layers, data: &[u8], over: RssType) -> V4Tuple {
@@ -164,7 +163,7 @@ pub(super) fn tuple_v6(layers: &Layers, data: &[u8], over: RssType) -> V6Tuple {
     V6Tuple::from_words(source, destination, ports(layers, data, over))
 }
 
-/// The hash of one packet that was parsed to `layers`, and what it is over.
+/// Hash and hash type of a packet parsed to `layers`.
 #[inline]
 pub(crate) fn hash_of(hash: &Hash, types: &Types, layers: &Layers, data: &[u8]) -> (u32, RssType) {
     let over = types.of(layers.packet_type);
@@ -192,7 +191,7 @@ mod tests {
     use picnic_core::packet::layers;
     use picnic_hash::Key;
 
-    /// UDP over IPv4, with so many tags and words of options.
+    /// UDP over IPv4, with tags and words of options.
     fn frame(tags: usize, options: usize) -> Vec<u8> {
         let mut frame = vec![2; 12];
         (0..tags).for_each(|tag| frame.extend([0x81, 0, 0, tag as u8]));
@@ -221,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn the_short_path_finds_what_the_long_one_does() {
+    fn fast_path_equals_slow_path() {
         let padded = |tags, options| {
             let mut frame = frame(tags, options);
             frame.resize(80, 0);

@@ -1,7 +1,7 @@
-//! Finding a tunnel's headers: which tunnel it is, what it carries, and where that lies.
+//! Parses a tunnel's headers: kind, payload and its place.
 //!
-//! Guarantees: no panic, for any bytes; what a [`Tunnel`] says lies within the packet, and the
-//! first bytes of what it carries in its first buffer.
+//! Guarantees: no panic, for any bytes; a [`Tunnel`] lies within the packet, and the first bytes of
+//! its payload in its first buffer.
 //!
 //! Source: RFC 7348 (VXLAN), RFC 8926 (GENEVE), RFC 2784 and 2890 (GRE), RFC 2003 and 4213 (IP in
 //! IP), RFC 6040 (congestion notification), RFC 8986 4.4 (no decapsulation with segments left).
@@ -13,7 +13,7 @@ use picnic_core::packet::layers::{LONGEST_HEADERS, Layers, Route};
 use picnic_core::packet::wire::{EtherType, IpProtocol, checksum};
 use std::net::IpAddr;
 
-/// What a tunnel carries.
+/// The payload of a tunnel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Inside {
     Ethernet,
@@ -22,7 +22,7 @@ pub(super) enum Inside {
 }
 
 impl Inside {
-    /// Its EtherType, as GENEVE and GRE name it.
+    /// Its EtherType, as in GENEVE and GRE.
     pub(super) const fn ether_type(self) -> EtherType {
         match self {
             Inside::Ethernet => EtherType::ETHERNET,
@@ -40,7 +40,7 @@ impl Inside {
         }
     }
 
-    /// Whether `data`, which may go on in a further buffer, can begin it.
+    /// Whether `data`, which may continue in a further buffer, can be its start.
     fn begins(self, data: &[u8], length: usize) -> bool {
         let version = data.first().map(|byte| byte >> 4);
         match self {
@@ -51,14 +51,14 @@ impl Inside {
     }
 }
 
-/// A tunnel's headers, and what is behind them.
+/// A tunnel's headers and payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Tunnel {
     pub(super) kind: Kind,
     pub(super) inside: Inside,
-    /// The outer layers, of which L4 is UDP, GRE, or what is carried.
+    /// The outer layers; L4 is UDP, GRE, or the payload.
     pub(super) outer: Layers,
-    /// From the start of the packet to what it carries, and to the end of that.
+    /// Offset of the payload from the start of the packet, and of its end.
     pub(super) start: usize,
     pub(super) end: usize,
     /// VNI, or key of GRE.
@@ -67,25 +67,25 @@ pub(super) struct Tunnel {
     pub(super) has_gre_checksum: bool,
 }
 
-/// Bytes of headers in front of what is carried, at most: GENEVE's are the longest behind IP's.
+/// Most bytes of headers before the payload: GENEVE's are the longest after IP's.
 pub(super) const LONGEST_OUTER: usize = LONGEST_HEADERS + 8 + 8 + 63 * 4;
 
-/// What a packet is.
+/// The reading of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reading {
-    /// No tunnel that is looked for, one that carries neither Ethernet nor IP, or one that has not
-    /// arrived: a routing header or source route sends it on.
+    /// Not a wanted tunnel, one that carries neither Ethernet nor IP, or one that has not arrived:
+    /// a routing header or source route sends it on.
     Other,
-    /// A fragment of what may be one.
+    /// A fragment of a possible tunnel.
     Fragment,
-    /// A tunnel with headers that are cut off, contradict each other, or break its rules.
+    /// A tunnel whose headers are truncated, contradictory or invalid.
     Malformed,
-    /// GENEVE with an option that must be understood, and is not.
+    /// GENEVE with an unknown critical option.
     Critical,
     Tunnel(Tunnel),
 }
 
-/// Tunnels that are looked for.
+/// Wanted tunnels.
 #[derive(Clone, Debug)]
 pub(super) struct SoughtTunnels {
     pub(super) kinds: [bool; Kind::COUNT],
@@ -98,7 +98,7 @@ impl SoughtTunnels {
         self.kinds[kind as usize]
     }
 
-    /// What a packet that was parsed to `outer` is. Its end may be missing if its headers are only
+    /// The reading of a packet parsed to `outer`. Its end may be missing if only its headers are
     /// read.
     #[inline]
     pub(super) fn read(&self, packet: &Descriptor, outer: &Layers, only_reads: bool) -> Reading {
@@ -108,7 +108,7 @@ impl SoughtTunnels {
         }
         let l4 = usize::from(outer.l4_offset);
         let (tunnel, inside) = match IpProtocol(outer.protocol) {
-            // Ports of a fragment are not looked at: it goes on as no tunnel.
+            // Ports of a fragment are ignored: it passes as not a tunnel.
             IpProtocol::UDP if l4 != 0 => match get_u16(data, l4 + 2) {
                 Some(port) if port == self.vxlan_port && self.has(Kind::Vxlan) => {
                     (Kind::Vxlan, None)
@@ -164,7 +164,7 @@ impl SoughtTunnels {
     }
 }
 
-/// Where what a tunnel packet carries ends: behind it may be padding.
+/// The end of a tunnel's payload: padding may follow.
 fn end_of(packet: &Descriptor, outer: &Layers) -> usize {
     let l4 = usize::from(outer.l4_offset);
     let datagram = match outer.packet_type.is_udp() {
@@ -172,18 +172,18 @@ fn end_of(packet: &Descriptor, outer: &Layers) -> usize {
         false => 0,
     };
     let end = match datagram {
-        // No datagram, or one of a jumbogram.
+        // Not a datagram, or one of a jumbogram.
         0 => usize::from(outer.l3_offset) + packet.ip_length(outer).unwrap_or_default(),
         length => l4 + usize::from(length),
     };
     end.min(packet.length() as usize)
 }
 
-/// What stands between the outer IP header and what is carried.
+/// The headers between the outer IP header and the payload.
 struct Shim {
     /// `None`: neither Ethernet nor IP.
     inside: Option<Inside>,
-    /// Bytes from L4 on, UDP's header included.
+    /// Bytes from L4 on, including UDP's header.
     length: usize,
     network: Option<u32>,
     has_checksum: bool,
@@ -199,7 +199,7 @@ fn vxlan(data: &[u8], l4: usize) -> Result<Shim, Reading> {
     let (Some([flags]), Some(vni)) = (get(data, l4 + 8), vni(data, l4 + 12)) else {
         return Err(Reading::Malformed);
     };
-    // All other bits are to be ignored.
+    // All other bits are ignored.
     if flags & VALID == 0 {
         return Err(Reading::Malformed);
     }
@@ -217,11 +217,11 @@ fn geneve(data: &[u8], l4: usize) -> Result<Shim, Reading> {
     let Some(mut rest) = data.get(l4 + 16..).and_then(|rest| rest.get(..options)) else {
         return Err(Reading::Malformed);
     };
-    // Version 0 is all there is.
+    // Version 0 is the only one.
     if first >> 6 != 0 {
         return Err(Reading::Malformed);
     }
-    // None is known here, so one that must be known ends it. At most 63.
+    // None is known here, so a critical one ends it. At most 63.
     while let Some([_, _, kind, length]) = get(rest, 0) {
         let Some(behind) = rest.get(4 + usize::from(length & 0x1f) * 4..) else {
             return Err(Reading::Malformed);
@@ -276,7 +276,7 @@ pub(super) fn addresses(data: &[u8], layers: &Layers) -> Option<(IpAddr, IpAddr)
     Some(((*both.first_chunk::<16>()?).into(), (*both.last_chunk::<16>()?).into()))
 }
 
-/// DSCP and ECN of the IP header at `l3`; `None` if it is cut off, or neither version.
+/// DSCP and ECN of the IP header at `l3`; `None` if it is truncated, or of neither version.
 #[inline]
 pub(super) fn traffic_class(data: &[u8], l3: usize) -> Option<u8> {
     let word = get_u16(data, l3)?;
@@ -287,7 +287,7 @@ pub(super) fn traffic_class(data: &[u8], l3: usize) -> Option<u8> {
     }
 }
 
-/// Puts ECN into the IP header at `l3`, whose version was looked at, and mends its checksum.
+/// Writes ECN into the IP header at `l3`, whose version is known, and updates its checksum.
 pub(super) fn set_ecn(data: &mut [u8], l3: usize, ecn: u8) {
     let Some(old) = get_u16(data, l3) else { return };
     let (shift, is_ipv4) = if old >> 12 == 4 { (0, true) } else { (4, false) };
@@ -299,7 +299,7 @@ pub(super) fn set_ecn(data: &mut [u8], l3: usize, ecn: u8) {
 }
 
 /// ECN of the inner header after decapsulation (RFC 6040, figure 4); `None`: the packet must be
-/// dropped, as congestion was met by one whose sender does not know of marks.
+/// dropped, since it met congestion and its sender does not support marks.
 pub(super) fn decapsulated_ecn(inner: u8, outer: u8) -> Option<u8> {
     const NOT_ECT: u8 = 0;
     const ECT_1: u8 = 1;

@@ -1,6 +1,6 @@
-//! Putting a tunnel's headers in front of a packet.
+//! Adds a tunnel's headers to a packet.
 //!
-//! Guarantees: lengths and checksums are right; a packet that cannot be carried is as it was.
+//! Guarantees: lengths and checksums are right; a packet that cannot be carried stays unchanged.
 //!
 //! Source: RFC 7348 5, RFC 8926 3, RFC 2784, RFC 2890, RFC 2003 3.1, RFC 4213 3.1; RFC 6040 4.1
 //! (ECN), RFC 6864 (identification), RFC 6438 (flow label), RFC 6935 (UDP without checksum over
@@ -25,7 +25,7 @@ pub(super) enum Ends {
 }
 
 impl Ends {
-    /// `None` if they are not of one family.
+    /// `None` if they are of different families.
     pub(super) fn new(source: IpAddr, destination: IpAddr) -> Option<Ends> {
         match (source, destination) {
             (IpAddr::V4(source), IpAddr::V4(destination)) => Some(Ends::V4(source, destination)),
@@ -47,7 +47,7 @@ impl Ends {
 #[derive(Clone, Debug)]
 pub(super) struct Outer {
     pub(super) kind: Kind,
-    /// Whether whole frames are carried, not IP packets.
+    /// Whether whole frames are carried rather than IP packets.
     pub(super) carries_ethernet: bool,
     pub(super) ends: Ends,
     /// Destination and source; `None`: the packet's own.
@@ -57,7 +57,7 @@ pub(super) struct Outer {
     pub(super) ttl: u8,
     /// `None`: the packet's own.
     pub(super) dscp: Option<u8>,
-    /// The outer header says that its ends do not know of congestion marks.
+    /// The outer header declares no support for congestion marks.
     pub(super) legacy_ecn: bool,
     /// Of UDP or GRE.
     pub(super) has_checksum: bool,
@@ -70,7 +70,7 @@ pub(super) struct Outer {
 }
 
 impl Outer {
-    /// Bytes between the IP header and what is carried.
+    /// Bytes between the IP header and the payload.
     fn shim_length(&self) -> usize {
         match self.kind {
             Kind::Vxlan | Kind::Geneve => 16,
@@ -82,10 +82,9 @@ impl Outer {
         }
     }
 
-    /// Puts the headers on a packet that was parsed to `inner`, with `hash` that of its flow.
+    /// Adds the headers to a packet parsed to `inner`, whose flow has the hash `hash`.
     ///
-    /// # Errors
-    /// Why it cannot be carried; it is as it was.
+    /// # Errors The reason why it cannot be carried; it stays unchanged.
     pub(super) fn put_on(
         &mut self,
         packet: &mut Descriptor,
@@ -107,7 +106,7 @@ impl Outer {
         if inside != Inside::Ethernet {
             cut_padding(packet, inner);
         }
-        // What is in front of L3 stays there, if only the IP packet is carried.
+        // Bytes before L3 stay there, if only the IP packet is carried.
         let kept = if self.carries_ethernet { 0 } else { l3 };
         let ethernet = if self.carries_ethernet { 14 } else { 0 };
         let (ip, shim) = (self.ends.header_length(), self.shim_length());
@@ -174,7 +173,7 @@ impl Outer {
                 put(data, place, header);
             }
             Ends::V6(source, destination) => {
-                // The flow label does what the source port of UDP does.
+                // The flow label serves as the source port of UDP does.
                 let first = 6 << 28 | u32::from(class) << 20 | hash & 0xf_ffff;
                 let mut header = [0; 40];
                 put(&mut header, 0, first.to_be_bytes());
@@ -187,7 +186,7 @@ impl Outer {
         }
     }
 
-    /// Writes what stands at L4, `length` bytes before the packet's end.
+    /// Writes the headers at L4, `length` bytes before the packet's end.
     fn put_shim(
         &mut self,
         packet: &mut Descriptor,
@@ -205,7 +204,7 @@ impl Outer {
             Kind::Vxlan => 0x0800_0000,
             Kind::Geneve => u32::from(ether_type),
         };
-        // A dynamic port of the flow's, for routers on the way to spread flows by.
+        // A dynamic port from the flow, for routers on the path to spread flows by.
         put_u16(data, l4, 0xc000 | (hash ^ hash >> 16) as u16 & 0x3fff);
         put_u16(data, l4 + 2, self.port);
         put_u16(data, l4 + 4, length as u16);
@@ -218,7 +217,7 @@ impl Outer {
                 Ends::V6(source, destination) => PseudoHeader::v6(source, destination),
             };
             let sum = offload::sum(packet, l4..usize::MAX);
-            // Zero would say that there is none.
+            // Zero would mean none.
             let sum = match !checksum::add(pseudo.sum(IpProtocol::UDP, length), sum) {
                 0 => 0xffff,
                 sum => sum,
@@ -254,7 +253,7 @@ impl Outer {
     }
 }
 
-/// Cuts off what stands behind an IP packet in its frame: it is no part of what is carried.
+/// Cuts the padding after an IP packet in its frame: it is not carried.
 fn cut_padding(packet: &mut Descriptor, inner: &Layers) {
     let end = packet.ip_length(inner).map(|length| usize::from(inner.l3_offset) + length);
     if let Some(end) = end.and_then(|end| u16::try_from(end).ok()) {

@@ -1,8 +1,8 @@
-//! Which pools a frame is for, by its destination and VLAN.
+//! Finds the pools of a frame by its destination and VLAN.
 //!
-//! A bit stands for a pool. The pools that a MAC address belongs to, and those that a VLAN is
-//! admitted to, are each one word; the pools of a frame are what both have.
-//! Guarantees: a lookup takes a bounded number of steps and allocates nothing.
+//! A bit stands for a pool. The pools of a MAC address, and those that admit a VLAN, are one word
+//! each; a frame's pools are in both. Guarantees: a look-up takes a bounded number of steps and
+//! allocates nothing.
 
 use super::Pool;
 use crate::settings::check_queue;
@@ -11,18 +11,18 @@ use picnic_core::kernel::refuse;
 use picnic_core::packet::wire::MacAddress;
 use picnic_core::registry::BuildContext;
 
-/// Pools that there may be: one bit each.
+/// Most pools: one bit each.
 pub const MAX_POOLS: usize = 64;
-/// MAC addresses that all pools may have together.
+/// Most MAC addresses of all pools together.
 pub const MAX_MACS: usize = 4096;
 
-/// Which pools a frame is for.
+/// Finds the pools of a frame.
 pub(super) struct Switch {
-    /// Address (never zero, so that zero is a free place) and pools; half of it free.
+    /// Address (never zero, which marks a free place) and pools; half of the places are free.
     macs: Box<[(u64, u64)]>,
     /// By VLAN; untagged frames are of VLAN 0.
     pub vlans: Box<[u64; 4096]>,
-    /// Pools that have broadcasts and multicasts.
+    /// Pools that get broadcasts and multicasts.
     pub groups: u64,
     /// The pool of each queue.
     pool_of: Box<[Option<u8>]>,
@@ -33,10 +33,10 @@ pub(super) struct Switch {
 pub(super) struct Queues(pub(super) Box<[u16]>);
 
 impl Queues {
-    /// The queue of a hash: which of the pool's it is, modulo their number.
+    /// The queue for a hash: modulo the number of the pool's queues.
     #[inline]
     pub(super) fn of(&self, hash: u32) -> u16 {
-        // As the remainder of a hash, which `rss` takes, without a division.
+        // The remainder of a hash, as in `rss`, without a division.
         let index =
             ((u64::from(hash.wrapping_mul(0x9e37_79b1)) * self.0.len() as u64) >> 32) as usize;
         self.0.get(index).copied().unwrap_or_default()
@@ -51,7 +51,7 @@ pub(super) fn number_of(mac: MacAddress) -> u64 {
 }
 
 impl Switch {
-    /// The switch between these pools; else the key of the first thing that is wrong.
+    /// The switch between these pools; otherwise the key of the first error.
     pub(super) fn new(pools: &[Pool], context: &BuildContext) -> Result<Switch, ConfigError> {
         if pools.len() > MAX_POOLS {
             let message = format!("found {} pools, allowed: 0 to {MAX_POOLS}", pools.len());
@@ -78,7 +78,8 @@ impl Switch {
         Ok(switch)
     }
 
-    /// Refuses pools of which two have the broadcasts of one VLAN: the kernel's programs do not copy.
+    /// Refuses pools of which two get the broadcasts of one VLAN: the kernel's programs do not
+    /// copy.
     fn check_copies(&self) -> Result<(), ConfigError> {
         for (vlan, pools) in self.vlans.iter().enumerate() {
             let first = pools & self.groups;
@@ -86,7 +87,7 @@ impl Switch {
             if second != 0 {
                 let [first, second] = [first, second].map(u64::trailing_zeros);
                 let allowed = format!(
-                    "false, as pool {first} has those of VLAN {vlan}, too, and packets are not copied"
+                    "false, since pool {first} also gets those of VLAN {vlan}, and packets are not copied"
                 );
                 return Err(refuse(&format!("pools[{second}].broadcast"), true, allowed));
             }
@@ -94,7 +95,7 @@ impl Switch {
         Ok(())
     }
 
-    /// Each address, and the pools that have it.
+    /// Each address, with its pools.
     pub(super) fn stations(&self) -> impl Iterator<Item = ([u8; 6], u64)> {
         let taken = self.macs.iter().filter(|(address, _)| *address != 0);
         taken.map(|&(address, pools)| {
@@ -111,7 +112,7 @@ impl Switch {
     ) -> Result<(), ConfigError> {
         let bit = 1 << index;
         if pool.queues.is_empty() {
-            let message = "found none, allowed: one queue or more";
+            let message = "missing, expected one or more queues";
             return Err(ConfigError::new(format!("pools[{index}].queues"), message));
         }
         for (place, &queue) in pool.queues.iter().enumerate() {
@@ -143,7 +144,7 @@ impl Switch {
             let key = format!("pools[{index}].macs[{place}]");
             let address = text.parse::<MacAddress>().ok().filter(|mac| mac.is_assignable());
             let Some(address) = address else {
-                let allowed = "the address of one station, as in \"02:00:00:00:00:01\"";
+                let allowed = "the address of one station, such as \"02:00:00:00:00:01\"";
                 let message = format!("found \"{text}\", allowed: {allowed}");
                 return Err(ConfigError::new(key, message));
             };
@@ -171,7 +172,7 @@ impl Switch {
     fn seek(&self, address: u64) -> usize {
         let last = self.macs.len() - 1;
         let mut at = (address.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize & last;
-        // Ends, as half of the places are free.
+        // Ends, since half of the places are free.
         while let Some(&(there, _)) = self.macs.get(at)
             && there != 0
             && there != address
@@ -190,7 +191,7 @@ impl Switch {
         }
     }
 
-    /// The pools that this VLAN is admitted to; 0 is untagged.
+    /// The pools that admit this VLAN; 0 is untagged.
     #[inline(always)]
     pub(super) fn pools_of_vlan(&self, vlan: u16) -> u64 {
         self.vlans.get(usize::from(vlan)).copied().unwrap_or(0)

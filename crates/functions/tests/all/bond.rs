@@ -108,7 +108,7 @@ proptest! {
 
     /// Against a plain model: addresses, their age, wires that go down and come back.
     #[test]
-    fn answers_leave_by_the_wire_that_was_asked_on(
+    fn answers_leave_on_the_wire_of_the_question(
         events in prop::collection::vec(any_event(), 0..80), floods: bool,
     ) {
         let keys = "age_secs = 10";
@@ -177,7 +177,7 @@ proptest! {
 }
 
 #[test]
-fn groups_and_the_unknown_leave_by_all_wires_in_copies_that_are_counted() {
+fn groups_and_unknown_addresses_are_flooded() {
     let mut bed = Bed::new(3, "", "");
     assert_eq!(bed.send(&to(BROADCAST)), [1, 2, 0]);
     assert_eq!(bed.send(&to(9)), [1, 2, 0]);
@@ -240,7 +240,7 @@ fn queues_turns_and_backups() {
 }
 
 #[test]
-fn what_several_wires_bring_is_handed_up_once() {
+fn repeated_group_frames_pass_once() {
     let mut bed = Bed::new(3, "once = true\ndrop_returned = true", "");
     let arp = frame(5, BROADCAST, 1);
     assert!(bed.receive(0, arp.clone()));
@@ -296,7 +296,7 @@ fn places_of(seen: &[Seen]) -> Vec<u32> {
 }
 
 #[test]
-fn segments_are_put_in_order_within_a_time_and_a_number() {
+fn segment_order_is_restored_within_limits() {
     let mut bed = Bed::new(3, "order_usecs = 20\norder_packets = 3", "");
     assert_eq!(bed.take_segments(&[0, 3, 2]), [0]);
     assert_eq!(bed.take_segments(&[1, 4]), [1, 2, 3, 4], "the gap is filled");
@@ -349,7 +349,7 @@ proptest! {
 
     /// Segments in any order, lost and doubled: none stays, and none is lost here.
     #[test]
-    fn no_segment_is_kept_for_ever(
+    fn segments_never_stay_held(
         places in prop::collection::vec((0..200_u32, 0..40_000_u64), 1..150), most in 1..20_u32,
     ) {
         let mut bed = Bed::new(3, &format!("order_usecs = 20\norder_packets = {most}"), "");
@@ -369,7 +369,7 @@ proptest! {
 }
 
 #[test]
-fn a_wire_into_a_loop_is_blocked_until_it_is_quiet() {
+fn looping_wires_are_blocked_until_quiet() {
     let keys = "break_loops = true\nmode = \"flow\"";
     let mut bed = Bed::new(2, keys, keys);
     let own = frame(200, BROADCAST, 1);
@@ -401,7 +401,7 @@ fn a_wire_into_a_loop_is_blocked_until_it_is_quiet() {
 }
 
 #[test]
-fn a_wire_comes_free_though_the_hosts_send_nothing() {
+fn blocked_wires_are_freed_without_host_traffic() {
     const FREE_AT: Time = Time::from_nanos(10_000_000_000);
     let keys = "break_loops = true\nmode = \"flow\"";
     let looped = || {
@@ -430,7 +430,7 @@ fn a_wire_comes_free_though_the_hosts_send_nothing() {
 }
 
 #[test]
-fn a_card_with_one_wire_is_left_alone() {
+fn single_wire_cards_are_left_alone() {
     let mut bed = Bed::new(1, "", "");
     assert_eq!(bed.send(&to(BROADCAST)), [0]);
     assert_eq!(bed.count("sent", false), 0);
@@ -445,7 +445,10 @@ fn wrong_keys_of_a_bond_are_refused() {
     refused("wire = 2", "wire: found 2, allowed: 0 to 1");
     refused("age_secs = 0", "age_secs: found 0, allowed: 1 to 1000000");
     refused("weights = [1, 1]", "weights: found weights, allowed with mode");
-    refused("mode = \"flow\"\nweights = [1]", "weights: found 1, allowed: one for each of 2");
+    refused(
+        "mode = \"flow\"\nweights = [1]",
+        "weights: found 1, allowed: one weight for each of 2",
+    );
     refused("mode = \"flow\"\nweights = [0, 0]", "weights: found weights of zero alone");
     refused("order_usecs = 10001", "order_usecs: found 10001, allowed: 0 to 10000");
     refused("order_packets = 0", "order_packets: found 0, allowed: 1 to 4096");

@@ -5,7 +5,7 @@ use picnic_core::ledger::DropReason;
 use picnic_core::registry::BuildContext;
 
 #[test]
-fn rss_says_what_is_wrong() {
+fn rss_errors_are_exact() {
     let cases = [
         ("hash = \"crc\"", "hash: found \"crc\", allowed: toeplitz, jhash, lookup2"),
         ("key = \"6d5a\"", "key: hash key has 2 bytes, allowed: 40 to 64"),
@@ -15,7 +15,7 @@ fn rss_says_what_is_wrong() {
             "key: hash key has 'g' at character 1, allowed: hex digits, two to a byte, with or without ':' between bytes",
         ),
         ("key = 5", "key: found 5, allowed: text in quotes"),
-        ("jhash_init = 1", "jhash_init: allowed with hash = \"jhash\" or \"lookup2\" only"),
+        ("jhash_init = 1", "jhash_init: allowed only with hash = \"jhash\" or \"lookup2\""),
         ("table_size = 0", "table_size: found 0 entries, allowed: 1 to 4096"),
         ("table_size = 4097", "table_size: found 4097 entries, allowed: 1 to 4096"),
         ("table = []", "table: found 0 entries, allowed: 1 to 4096"),
@@ -38,11 +38,11 @@ fn rss_says_what_is_wrong() {
         ),
         (
             format!("hash = \"jhash\"\nkey = \"{key}\""),
-            "key: allowed with hash = \"toeplitz\" only",
+            "key: allowed only with hash = \"toeplitz\"",
         ),
         (
             "hash = \"lookup2\"\nsymmetric = true".into(),
-            "symmetric: allowed with hash = \"toeplitz\" only",
+            "symmetric: allowed only with hash = \"toeplitz\"",
         ),
         (
             "table = [0, 1]\ntable_size = 4".into(),
@@ -55,21 +55,25 @@ fn rss_says_what_is_wrong() {
 }
 
 #[test]
-fn the_line_of_a_table_entry_is_its_own() {
+fn table_entries_have_their_own_line() {
     let text = "function = \"rss\"\ntable = [\n  0,\n  1,\n  17,\n]";
     assert_eq!(refusal(text), "card:5: table[2]: found queue 17, allowed: 0 to 3");
 }
 
 #[test]
-fn a_table_may_say_its_own_size() {
+fn table_may_state_its_size() {
     let text = "function = \"rss\"\ntable = [0, 1, 2]\ntable_size = 3";
     assert!(build(text, &BuildContext::default()).is_ok());
 }
 
 #[test]
-fn by_wire_and_sample_say_what_is_wrong() {
+fn by_wire_and_sample_errors_are_exact() {
     let cases = [
-        ("by-wire", "queues = [1]", "queues: found 1 queues, allowed: one for each of 2 wires"),
+        (
+            "by-wire",
+            "queues = [1]",
+            "queues: found 1 queues, allowed: one queue for each of 2 wires",
+        ),
         ("by-wire", "queues = [1, 4]", "queues[1]: found queue 4, allowed: 0 to 3"),
         ("sample", "every = 0", "every: found 0, allowed: 1 to 4294967295"),
         ("sample", "queue = 4", "queue: found queue 4, allowed: 0 to 3"),
@@ -124,7 +128,7 @@ fn sample_counts_across_bursts() {
 }
 
 #[test]
-fn sample_steers_what_it_takes_and_may_drop_the_rest() {
+fn sample_steers_selected_packets_and_may_drop_the_rest() {
     let context = BuildContext::default();
     let text = "function = \"sample\"\nevery = 8\nqueue = 2\ndrop_rest = true";
     let (seen, card) = run(text, &context, 2);
@@ -133,7 +137,7 @@ fn sample_steers_what_it_takes_and_may_drop_the_rest() {
 }
 
 #[test]
-fn sample_takes_every_packet_if_told_so() {
+fn sample_of_one_takes_every_packet() {
     for random in [false, true] {
         let text = format!("function = \"sample\"\nevery = 1\nrandom = {random}");
         let (seen, _) = run(&text, &BuildContext::default(), 1);

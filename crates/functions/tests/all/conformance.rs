@@ -96,7 +96,7 @@ fn get(name: &str) -> Option<(&'static [CommandEntry], &'static CommandEntry)> {
 /// A counter is at zero when its function is inserted, and never falls, whatever the function sees
 /// and obeys; a number that is not, or does, is declared a gauge.
 #[test]
-fn numbers_of_a_state_are_counters_or_declared_to_fall() {
+fn numbers_in_states_are_counters_or_declared_gauges() {
     let frames: Vec<_> = every_kind().iter().map(Spec::build).collect();
     let (mut counted, mut gauges) = (0, 0);
     for_each(|name, function, card| {
@@ -163,7 +163,7 @@ fn frames_cut_damaged_and_of_odd_lengths_keep_fate_and_layers() {
 }
 
 #[test]
-fn where_a_packet_is_cut_into_buffers_changes_nothing() {
+fn buffer_boundaries_change_nothing() {
     let mut wrong = Vec::new();
     each_own(|name, build, context| {
         if let Err(error) = conformance::of_pieces(build, context) {
@@ -198,7 +198,7 @@ const READERS: &[&str] = &[
 ];
 
 #[test]
-fn where_a_packet_is_cut_changes_nothing_for_those_who_read_more() {
+fn buffer_boundaries_change_nothing_for_deep_readers() {
     for text in READERS {
         let context = context();
         conformance::of_pieces(|| build(text, &context).unwrap(), &context)

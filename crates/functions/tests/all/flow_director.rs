@@ -151,7 +151,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
     #[test]
-    fn the_same_rule_decides_as_in_a_search_through_all(
+    fn deciding_rule_equals_a_linear_search(
         steps in prop::collection::vec(
             prop_oneof![
                 6 => any_rule().prop_map(Step::Add),
@@ -304,7 +304,7 @@ fn thousands_of_rules_are_found_removed_and_found_gone() {
 }
 
 #[test]
-fn one_mask_more_than_there_is_room_for_is_refused_and_a_freed_one_is_used_again() {
+fn excess_masks_are_refused_and_freed_ones_reused() {
     let mut director = director(Vec::new());
     let rule = |length: usize| json!({ "source": format!("2001:db8::/{length}"), "queue": 0 });
     for length in 1..=MAX_MASKS {
@@ -318,12 +318,12 @@ fn one_mask_more_than_there_is_room_for_is_refused_and_a_freed_one_is_used_again
 }
 
 #[test]
-fn wrong_rules_are_refused_by_field() {
+fn wrong_rules_name_the_field() {
     let rule = |rule: &str| refusal(&format!("function = \"flow-director\"\nrules = [{{{rule}}}]"));
     for (text, expected) in [
         ("queue = 4", "rules[0].queue: found queue 4, allowed: 0 to 3"),
         ("mark = 1, drop = true", "rules[0].drop: found beside a queue or a mark, allowed: one"),
-        ("vlan = 1", "rules[0].queue: found none, allowed: a queue, a mark or drop = true"),
+        ("vlan = 1", "rules[0].queue: missing, expected a queue, a mark or drop = true"),
         ("vlan = 4096, queue = 1", "rules[0].vlan: found 4096, allowed: 0 to 4095"),
         ("wire = 2, queue = 1", "rules[0].wire: found 2, allowed: 0 to 1"),
         (
@@ -332,12 +332,12 @@ fn wrong_rules_are_refused_by_field() {
         ),
         (
             "source = \"10.0.0.1\", destination = \"::1\", queue = 1",
-            "rules[0].destination: found \"::1\", allowed: an address of the family of `source`",
+            "rules[0].destination: found \"::1\", allowed: an address of the same family as `source`",
         ),
         ("protocol = \"0\", queue = 1", "rules[0].protocol: found \"0\", allowed: tcp, udp"),
         (
             "source_port_mask = 1, queue = 1",
-            "rules[0].source_port_mask: found 1, allowed: a mask beside its port",
+            "rules[0].source_port_mask: found 1, allowed: a mask together with its port",
         ),
     ] {
         let error = rule(text);
@@ -430,7 +430,7 @@ proptest! {
 }
 
 #[test]
-fn rules_go_before_what_was_learnt_which_ages_and_moves() {
+fn rules_precede_learnt_flows_which_age_and_move() {
     let mut bed =
         Learning::new("rules = [{ protocol = \"tcp\", destination_port = 22, queue = 3 }]");
     let flow = |port| Spec { ports: (port, 80), ..Spec::plain(Network::V6, Upper::Tcp) };
@@ -462,7 +462,7 @@ fn rules_go_before_what_was_learnt_which_ages_and_moves() {
 }
 
 #[test]
-fn a_wrong_time_to_remember_is_refused() {
+fn wrong_learn_secs_is_refused() {
     let found = refusal("function = \"flow-director\"\nlearn_secs = 0");
     assert_eq!(found, "card:2: learn_secs: found 0, allowed: 1 to 1000000");
 }

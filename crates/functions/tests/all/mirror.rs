@@ -35,7 +35,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
     #[test]
-    fn copies_are_the_first_bytes_of_what_is_chosen_and_packets_stay_as_they_were(
+    fn copies_are_truncated_and_packets_unchanged(
         specs in prop::collection::vec((any_spec(), 0..3u8, 0..3u32, 0..3000usize), 0..=48),
         mark in prop::option::of(0..3u32),
         from in prop::option::of(0..3u8),
@@ -100,7 +100,7 @@ proptest! {
 }
 
 #[test]
-fn a_copy_without_a_buffer_is_not_made_and_counted() {
+fn copies_without_a_buffer_are_counted() {
     let mut function = mirror("queue = 3\n");
     let mut frame = Spec::plain(Network::V4, Upper::Udp).build();
     frame.resize(9000, 1);
@@ -117,8 +117,8 @@ fn a_copy_without_a_buffer_is_not_made_and_counted() {
 #[test]
 fn wrong_keys_are_refused() {
     for (keys, expected) in [
-        ("", "queue: found none, allowed: a queue or a wire"),
-        ("queue = 1\nwire = 1", "wire: found beside a queue, allowed: one of the two"),
+        ("", "queue: missing, expected a queue or a wire"),
+        ("queue = 1\nwire = 1", "wire: found together with a queue, allowed: one of the two"),
         ("queue = 4", "queue: found queue 4, allowed: 0 to 3"),
         ("wire = 2", "wire: found wire 2, allowed: 0 to 1"),
         ("wire = 1\nfrom_wire = 2", "from_wire: found wire 2, allowed: 0 to 1"),

@@ -1,4 +1,5 @@
-//! `checksum`, `vlan`, `tso`, `lro` and `header-split`: what they promise, with etherparse as judge.
+//! `checksum`, `vlan`, `tso`, `lro` and `header-split`: what they promise, with etherparse as
+//! judge.
 
 mod big_tcp;
 mod order;
@@ -99,7 +100,7 @@ proptest! {
 
     /// Right checksums are good; with any one bit of what they cover changed, they are bad.
     #[test]
-    fn checksums_are_good_until_a_bit_is_wrong(
+    fn flipped_bits_make_checksums_bad(
         kind in 0..3_u8, v6: bool, tags in 0..3_usize, payload in 0..700_usize,
         buffer_size in prop::sample::select(vec![140_usize, 141, 256, 2048]),
         place in any::<prop::sample::Index>(), bit in 0..8_u8,
@@ -143,7 +144,7 @@ proptest! {
 
     /// A checksum left unfinished becomes the right one, in any number of buffers.
     #[test]
-    fn what_is_unfinished_is_completed(
+    fn partial_checksums_are_completed(
         v6: bool, tags in 0..3_usize, is_tcp: bool, payload in 0..900_usize,
         buffer_size in prop::sample::select(vec![150_usize, 151, 2048]),
     ) {
@@ -189,7 +190,7 @@ fn a_udp_checksum_of_zero_is_none_over_ipv4_and_bad_over_ipv6() {
 }
 
 #[test]
-fn what_cannot_be_verified_is_none() {
+fn unverifiable_checksums_are_none() {
     for spec in every_kind() {
         let data = spec.build();
         let kind = layers::parse(&data).packet_type;
@@ -216,7 +217,7 @@ fn what_cannot_be_verified_is_none() {
 }
 
 #[test]
-fn bad_packets_are_dropped_if_asked_and_a_wire_is_believed_if_trusted() {
+fn drop_bad_drops_and_trust_skips_verifying() {
     let good = frame(false, 0, true, bytes(100, 1)).build();
     let mut bad = good.clone();
     bad[80] ^= 1;
@@ -244,7 +245,7 @@ proptest! {
 
     /// What was taken off and put on again is as it was: kind, priority, identifier, all bytes.
     #[test]
-    fn a_tag_taken_off_is_put_on_again(
+    fn stripped_tags_are_inserted_again(
         spec in any_spec(), tci: u16, service: bool, tagged: bool,
         buffer_size in prop::sample::select(vec![64_usize, 2048]),
     ) {
@@ -278,7 +279,7 @@ proptest! {
     }
 
     #[test]
-    fn the_filter_lets_through_what_is_allowed(
+    fn filter_passes_allowed_vlans(
         allow in prop::collection::vec(1..4096_u16, 0..6), untagged: bool,
         packets in prop::collection::vec((0..3_u8, any::<prop::sample::Index>(), any::<u16>()), 1..60),
     ) {
@@ -340,7 +341,7 @@ fn identifiers_are_rewritten_and_priorities_stay() {
 }
 
 #[test]
-fn a_stated_tag_is_put_on() {
+fn configured_tags_are_inserted() {
     let plain = frame(false, 0, false, bytes(20, 1)).build();
     let with = |data: &[u8], tag: [u8; 4]| [&data[..12], &tag, &data[12..]].concat();
     let tagged = with(&plain, [0x81, 0, 0x20, 5]);
@@ -384,7 +385,7 @@ fn a_stated_tag_is_put_on() {
 
 /// IEEE 802.1Q-2018 6.9, and Linux's bridge: the port's VLAN, and the priority that the tag had.
 #[test]
-fn a_priority_tag_gets_the_identifier_and_keeps_its_priority() {
+fn priority_tags_get_the_identifier_and_keep_priority() {
     let plain = frame(true, 0, true, bytes(20, 1)).build();
     let with = |kind: u16, tci: u16, data: &[u8]| {
         [&data[..12], &kind.to_be_bytes(), &tci.to_be_bytes(), &data[12..]].concat()
@@ -447,7 +448,7 @@ proptest! {
 
     /// Every segment is a right packet, and together they are the super-frame.
     #[test]
-    fn segments_are_right_and_make_up_the_super_frame(
+    fn segments_are_valid_and_add_up_to_the_super_frame(
         v6: bool, tags in 0..3_usize, is_tcp: bool, payload in 0..9000_usize,
         size in 90..3000_u16, identification: u16, sequence: u32, flags in 0..8_u8,
         buffer_size in prop::sample::select(vec![256_usize, 1000, 2048]),
@@ -536,7 +537,7 @@ fn super_frames_that_cannot_be_cut_are_dropped_whole() {
 }
 
 #[test]
-fn a_udp_checksum_that_is_none_stays_none() {
+fn missing_udp_checksums_stay_missing() {
     let plain = frame(false, 0, false, bytes(3000, 1));
     let mut data = plain.build();
     data[40..42].fill(0);
@@ -662,7 +663,7 @@ proptest! {
 
     /// What `lro` merges, `tso` cuts into the very packets that came, in the order of their flows.
     #[test]
-    fn tso_gives_back_what_lro_merged(
+    fn tso_restores_the_segments_lro_merged(
         steps in prop::collection::vec((0..4_u8, step()), 1..150),
         burst in 1..=64_usize, size in 1..1400_usize,
         flows in prop::sample::select(vec![1, 2, 256]),
@@ -709,7 +710,7 @@ fn shapes(seen: &[Seen]) -> Vec<usize> {
 }
 
 #[test]
-fn segments_are_merged_where_they_lie_up_to_the_limits() {
+fn segments_are_merged_in_place_up_to_the_limits() {
     let mut card = Card::new(&context(2048));
     let mut lro = function("lro", "timeout_usecs = 0\nmax_segments = 8");
     let seen = card.run(lro.as_mut(), &run_of(20, 1000));
@@ -770,7 +771,7 @@ fn every_rule_ends_a_super_frame() {
 }
 
 #[test]
-fn a_segment_waits_no_longer_than_its_time() {
+fn segments_wait_at_most_the_timeout() {
     let mut card = Card::new(&context(2048));
     let mut lro = function("lro", "timeout_usecs = 20");
     let at = |nanoseconds: u64| Time::from_nanos(nanoseconds);
@@ -800,7 +801,7 @@ proptest! {
 
     /// Headers are in the first buffer, alone; no byte is changed, and a parser finds the same.
     #[test]
-    fn headers_and_payload_lie_apart(
+    fn headers_and_payload_are_separate(
         specs in prop::collection::vec((any_spec(), 0..3000_usize), 1..60),
         layer in prop::sample::select(vec!["l2", "l3", "l4"]), least in 1..400_u16,
     ) {
@@ -847,7 +848,7 @@ proptest! {
 }
 
 #[test]
-fn headers_of_a_cut_packet_are_split_off_too() {
+fn headers_of_truncated_packets_are_split_too() {
     let whole = frame(true, 1, true, bytes(900, 1)).build();
     let mut split = function("header-split", "least_payload = 1");
     let mut card = Card::new(&context(2048));
@@ -860,7 +861,7 @@ fn headers_of_a_cut_packet_are_split_off_too() {
 // ---------------------------------------------------------------- keys
 
 #[test]
-fn what_is_wrong_with_keys_is_said() {
+fn offload_key_errors_are_exact() {
     let cases = [
         ("checksum", "mode = \"check\"", "mode: found \"check\", allowed: auto, verify, complete"),
         ("vlan", "allow = [10, 0]", "allow[1]: found 0, allowed: 1 to 4095"),
@@ -887,12 +888,12 @@ fn what_is_wrong_with_keys_is_said() {
     );
     assert_eq!(
         refusal("function = \"checksum\"\nmode = \"complete\"\ndrop_bad = true"),
-        "card:3: drop_bad: allowed with mode = \"auto\" or \"verify\" only"
+        "card:3: drop_bad: allowed only with mode = \"auto\" or \"verify\""
     );
 }
 
 #[test]
-fn the_judge_tells_right_from_wrong() {
+fn reference_checker_detects_errors() {
     let good = frame(false, 1, true, bytes(10, 1)).build();
     assert_eq!(
         read(&good),

@@ -99,7 +99,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
     #[test]
-    fn what_conforms_passes_and_all_else_is_dropped(config in any_config(), bursts in any_bursts()) {
+    fn conforming_packets_pass_and_others_are_dropped(config in any_config(), bursts in any_bursts()) {
         let mut limiter = RateLimit::new(&config, &context()).unwrap();
         let mut card = Card::new(&context());
         let mut models = [Model::new(&config); 3];
@@ -126,7 +126,7 @@ proptest! {
     }
 
     #[test]
-    fn paced_packets_leave_in_order_and_each_at_the_first_nanosecond_it_may(
+    fn paced_packets_leave_in_order_at_the_first_possible_nanosecond(
         config in any_config(),
         bursts in any_bursts(),
     ) {
@@ -188,7 +188,7 @@ fn pacer(keys: &str) -> Box<dyn Function> {
 }
 
 #[test]
-fn what_finds_no_place_to_wait_is_dropped_and_the_rest_leaves_at_the_end() {
+fn excess_waiting_packets_are_dropped_and_others_flushed() {
     let mut pacer = pacer("packets_per_second = 1\nburst_packets = 1\nwaiting_packets = 3");
     let mut card = Card::new(&context());
     let seen = card.run(pacer.as_mut(), &from_wire_0(vec![vec![1; 60]; 10]));
@@ -208,7 +208,7 @@ fn what_finds_no_place_to_wait_is_dropped_and_the_rest_leaves_at_the_end() {
 }
 
 #[test]
-fn a_higher_rate_counts_for_packets_that_wait_already() {
+fn higher_rates_apply_to_waiting_packets() {
     let mut pacer = pacer("packets_per_second = 1\nburst_packets = 1");
     let mut card = Card::new(&context());
     card.run(pacer.as_mut(), &from_wire_0(vec![vec![1; 60]; 3]));
@@ -227,7 +227,7 @@ fn a_higher_rate_counts_for_packets_that_wait_already() {
 }
 
 #[test]
-fn tx_queues_marks_and_flows_have_buckets_of_their_own() {
+fn tx_queues_marks_and_flows_have_their_own_buckets() {
     use common::frames::{Network, Spec, Upper};
     let flow =
         |port: u16| Spec { ports: (port, 80), ..Spec::plain(Network::V4, Upper::Tcp) }.build();

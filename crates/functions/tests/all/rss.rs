@@ -117,7 +117,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
 
     #[test]
-    fn every_packet_gets_what_the_oracle_says(
+    fn every_packet_matches_the_oracle(
         (queues, config) in (1..9u16).prop_flat_map(|queues| (Just(queues), any_config(queues))),
         bursts in prop::collection::vec(prop::collection::vec(any_spec(), 0..=64), 1..4),
     ) {
@@ -205,7 +205,7 @@ fn every_kind_of_frame_with_each_type_switched_off() {
 }
 
 #[test]
-fn by_default_a_udp_flow_with_fragments_stays_on_one_queue() {
+fn udp_flows_with_fragments_stay_on_one_queue_by_default() {
     for network in [Network::V4, Network::V6] {
         for tags in 0..3 {
             let whole = Spec { tags, ..Spec::plain(network, Upper::Udp) };
@@ -277,7 +277,7 @@ fn a_table_is_swapped_between_bursts() {
 }
 
 #[test]
-fn a_table_for_other_queues_is_refused_and_comes_back() {
+fn tables_for_other_queues_are_refused_and_returned() {
     let config = Config::default();
     let mut rss = rss(&config, 4);
     let mut card = Card::new(&context(4));
@@ -319,7 +319,7 @@ fn a_key_is_swapped_between_bursts() {
 }
 
 #[test]
-fn what_is_in_force_can_be_asked_for() {
+fn rss_state_can_be_read() {
     let settings = |rss: &mut Rss| {
         let mut show = Show::default();
         assert!(show.apply(rss, Time::ZERO));
@@ -371,7 +371,7 @@ fn key_and_table_change_together_or_not_at_all() {
 }
 
 #[test]
-fn a_key_for_jhash_and_messages_of_others_are_refused() {
+fn keys_for_jhash_and_foreign_orders_are_refused() {
     let mut rss = rss(&Config { hash: HashName::Jhash, ..Config::default() }, 4);
     let mut message = TableChange::key(&Key::symmetric());
     assert!(!obeys(&mut rss, &mut message));
@@ -381,7 +381,7 @@ fn a_key_for_jhash_and_messages_of_others_are_refused() {
 }
 
 #[test]
-fn moved_entries_are_those_of_hashes_that_go_elsewhere() {
+fn moved_entries_count_rerouted_hashes() {
     // Against every hash that the two lengths can tell apart.
     let lengths = [1, 2, 3, 4, 6, 8, 12];
     for (seed, (a, b)) in lengths.iter().flat_map(|a| lengths.map(|b| (*a, b))).enumerate() {
@@ -426,7 +426,7 @@ proptest! {
 
     /// Each queue has its weight's part, to within one entry; equal weights are no weights.
     #[test]
-    fn a_weighted_table_has_each_queues_part(
+    fn weighted_tables_have_each_queues_share(
         weights in prop::collection::vec(prop_oneof![Just(0_u32), 1..20_u32, any::<u32>()], 1..20),
         size in 1..=4096_usize,
     ) {
@@ -488,7 +488,7 @@ proptest! {
 }
 
 #[test]
-fn contexts_come_and_go_while_it_runs_and_are_bounded() {
+fn contexts_change_while_running_and_are_limited() {
     let mut rss = rss(&Config::default(), 4);
     let table = || Some(Box::new(IndirectionTable::uniform(4, 4).unwrap()));
     let mut outcome = |mark: usize, table| {
@@ -540,7 +540,7 @@ fn loads(
 }
 
 #[test]
-fn load_is_balanced_by_few_moves_and_then_left_alone() {
+fn load_is_balanced_with_few_moves_then_stable() {
     let config = Config { rebalance_usecs: 1000, rebalance_moves: 2, ..Config::default() };
     let mut rss = rss(&config, 4);
     let mut card = Card::new(&context(4));
@@ -574,7 +574,7 @@ fn load_is_balanced_by_few_moves_and_then_left_alone() {
 }
 
 #[test]
-fn one_great_flow_is_not_sent_round_and_little_traffic_says_nothing() {
+fn single_large_flows_and_light_traffic_move_nothing() {
     let config =
         Config { rebalance_usecs: 1000, weights: Some(vec![1, 1, 2, 0]), ..Config::default() };
     let mut rss = rss(&config, 4);

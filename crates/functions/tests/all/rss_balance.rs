@@ -194,7 +194,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 
     #[test]
-    fn entries_move_as_the_model_has_it(
+    fn entries_move_as_in_the_model(
         (queues, tables) in (1..5_u16).prop_flat_map(|queues| {
             (Just(queues), prop::collection::vec(prop::collection::vec(0..queues, 1..10), 2))
         }),
@@ -225,28 +225,28 @@ proptest! {
 }
 
 #[test]
-fn fewer_than_256_packets_say_nothing() {
+fn fewer_than_256_packets_move_nothing() {
     let table = [0, 0, 1, 1];
     assert_eq!(Pair::new(2, &table, 1, 20).balanced(&[200, 55, 0, 0]), table);
     assert_eq!(Pair::new(2, &table, 1, 20).balanced(&[200, 56, 0, 0]), [0, 1, 1, 1]);
 }
 
 #[test]
-fn at_the_threshold_nothing_moves_and_above_it_one_does() {
+fn moves_start_above_the_threshold() {
     let table = [0, 0, 1, 1];
     assert_eq!(Pair::new(2, &table, 1, 20).balanced(&[100, 500, 200, 200]), table);
     assert_eq!(Pair::new(2, &table, 1, 20).balanced(&[101, 500, 200, 199]), [1, 0, 1, 1]);
 }
 
 #[test]
-fn an_entry_that_would_part_them_by_more_than_half_stays() {
+fn entries_that_would_overshoot_stay() {
     let table = [0, 0, 1, 1];
     assert_eq!(Pair::new(2, &table, 1, 20).balanced(&[300, 400, 150, 150]), [1, 0, 1, 1]);
     assert_eq!(Pair::new(2, &table, 1, 20).balanced(&[301, 399, 150, 150]), table);
 }
 
 #[test]
-fn a_table_that_is_set_is_a_new_start() {
+fn setting_a_table_restarts_balancing() {
     let mut pair = Pair::new(2, &[0, 0, 1, 1], 4, 20);
     pair.send(&[300, 300, 0, 0], 0);
     let table = IndirectionTable::from_entries(&[0, 0, 0, 1], 2).unwrap();

@@ -34,7 +34,7 @@ fn prepared<C: Command>(arguments: &str) -> Result<C::Order, String> {
 }
 
 #[test]
-fn what_is_in_force_is_told_in_lines() {
+fn rss_state_is_shown_in_lines() {
     let table: Vec<_> = (0..18).map(|entry| if entry == 17 { 10 } else { entry % 4 }).collect();
     let mut reply = InForce {
         hash: HashName::Toeplitz,
@@ -69,7 +69,7 @@ fn what_is_in_force_is_told_in_lines() {
 }
 
 #[test]
-fn an_order_that_nobody_has_seen_shows_nothing() {
+fn unprocessed_orders_show_nothing() {
     let show = Show::default();
     assert!((show.init, show.queues, show.table()) == (0, 0, &[]));
     let reply = Get::reply(show).unwrap();
@@ -78,7 +78,7 @@ fn an_order_that_nobody_has_seen_shows_nothing() {
 }
 
 #[test]
-fn the_reply_is_what_the_function_works_with() {
+fn reply_matches_the_functions_state() {
     let contexts = vec![Context { mark: 7, table: Some(vec![2, 1]), ..Context::default() }];
     let config = Config { table: Some(vec![3, 0, 1]), contexts, ..Config::default() };
     let mut toeplitz = rss(&config);
@@ -158,16 +158,16 @@ fn arguments_of_a_context_are_checked() {
 }
 
 #[test]
-fn what_came_of_a_change_is_told() {
+fn change_results_are_reported() {
     let reply = |outcome| Set::reply(TableChange { outcome, ..TableChange::default() });
     assert_eq!(reply(Some(Ok(5))).unwrap().moved_entries, 5);
     let told = [
-        (Refusal::NoKey, "key: found a key, allowed with hash = \"toeplitz\" only"),
+        (Refusal::NoKey, "key: found a key, allowed only with hash = \"toeplitz\""),
         (
             Refusal::Queues { found: 3, allowed: 4 },
             "table: found a table for 3 queues, allowed: one for 4",
         ),
-        (Refusal::NoContext { mark: 8 }, "mark: found 8, which no context has"),
+        (Refusal::NoContext { mark: 8 }, "mark: found 8, but no context has this mark"),
         (Refusal::Contexts, "mark: found one more context, allowed: 0 to 16"),
     ];
     for (refusal, message) in told {
@@ -202,7 +202,7 @@ fn a_new_key_moves_all_entries_unless_they_are_of_one_queue() {
 }
 
 #[test]
-fn one_context_is_looked_at_and_its_changes_are_counted() {
+fn context_changes_are_counted() {
     let mut rss = rss(&Config { table: Some(vec![0]), ..Config::default() });
     let mut card = Card::new(&context(4));
     let counters = rss.counters();
@@ -228,7 +228,7 @@ fn one_context_is_looked_at_and_its_changes_are_counted() {
 }
 
 #[test]
-fn the_kernel_is_told_hash_types_and_table() {
+fn kernel_form_has_hash_types_and_table() {
     let form = |config: &Config| match rss(config).kernel_form() {
         Some(KernelForm::ByHash(form)) => *form,
         other => panic!("{other:?}"),
@@ -261,7 +261,7 @@ fn the_kernel_is_told_hash_types_and_table() {
 }
 
 #[test]
-fn keys_left_out_are_as_documented_and_limits_are_allowed() {
+fn defaults_are_as_documented_and_limits_allowed() {
     let config = Config::default();
     assert_eq!((config.hash, config.table_size), (HashName::Toeplitz, 128));
     assert!(!config.symmetric && !config.inner && config.default_queue.is_none());

@@ -158,7 +158,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
     #[test]
-    fn the_time_on_the_card_is_added_and_nothing_else_changes(
+    fn residence_time_is_added_and_nothing_else_changes(
         messages in prop::collection::vec(any_message(), 1..=48),
         others in prop::collection::vec(any_spec(), 0..=16),
         now in 1_000..2_000_000_000u64,
@@ -203,7 +203,7 @@ proptest! {
 }
 
 #[test]
-fn without_correct_times_are_shown_and_nothing_is_changed() {
+fn without_correct_times_are_only_shown() {
     let message = Message { kind: 1, ..Message::plain(Over::Udp(Network::V6)) };
     let (frame, _) = message.frame();
     let mut function = timestamp(false);
@@ -220,7 +220,7 @@ fn without_correct_times_are_shown_and_nothing_is_changed() {
 }
 
 #[test]
-fn what_arrived_after_now_was_no_time_on_the_card() {
+fn future_arrivals_have_no_residence_time() {
     let (frame, _) = Message::plain(Over::Ethernet).frame();
     let mut function = timestamp(true);
     let mut card = Card::new(&BuildContext::default());
@@ -233,7 +233,7 @@ fn what_arrived_after_now_was_no_time_on_the_card() {
 }
 
 #[test]
-fn an_unfinished_checksum_stays_as_it_is() {
+fn partial_checksums_stay_partial() {
     let message = Message::plain(Over::Udp(Network::V4));
     let (frame, start) = message.frame();
     let mut function = timestamp(true);
@@ -247,7 +247,7 @@ fn an_unfinished_checksum_stays_as_it_is() {
 }
 
 #[test]
-fn a_message_cut_short_is_left_alone() {
+fn truncated_messages_are_left_alone() {
     for over in [Over::Ethernet, Over::Udp(Network::V4), Over::Udp(Network::V6)] {
         let (frame, start) = Message { body: 0, ..Message::plain(over) }.frame();
         let cut: Vec<_> =

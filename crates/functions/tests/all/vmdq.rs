@@ -140,7 +140,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
 
     #[test]
-    fn every_frame_goes_where_a_naive_switch_sends_it(
+    fn every_frame_goes_as_in_a_naive_switch(
         config in any_config(),
         frames in prop::collection::vec(any_frame(), 0..=32),
     ) {
@@ -206,7 +206,7 @@ fn flows_are_spread_inside_a_pool() {
 }
 
 #[test]
-fn a_frame_shorter_than_its_header_is_of_no_pool() {
+fn frames_shorter_than_their_header_have_no_pool() {
     let mut vmdq = Vmdq::new(&two_pools(), &context()).unwrap();
     let frame = Frame { sender: None, destination: 0, source: 7, vlan: 0, flow: 0 }.bytes();
     let lengths = [(6, false), (13, false), (14, true)];
@@ -239,7 +239,7 @@ fn wrong_pools_are_refused() {
     let a = "macs = [\"02:00:00:00:00:01\"], vlans = [1, 2], queues = [0]";
     for (pools, expected) in [
         ("{ queues = [4] }".to_owned(), "pools[0].queues[0]: found queue 4, allowed: 0 to 3"),
-        ("{ macs = [] }".into(), "pools[0].queues: found none, allowed: one queue or more"),
+        ("{ macs = [] }".into(), "pools[0].queues: missing, expected one or more queues"),
         (
             "{ queues = [1] }, { queues = [2, 1] }".into(),
             "pools[1].queues[1]: found queue 1, which is that of pool 0",

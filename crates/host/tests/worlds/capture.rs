@@ -325,7 +325,7 @@ fn impossible_captures_are_refused_with_a_reason() {
     let card = Served::start(STEADY);
     let mut client = card.client();
     let error = client.error("capture.start", json!({}));
-    assert_eq!(error, "found no file, allowed: an open one, sent along with the call (SCM_RIGHTS)");
+    assert_eq!(error, "missing, expected an open file, sent with the call (SCM_RIGHTS)");
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("x");
     let mut refused = |file: &File, params: Value| {

@@ -61,7 +61,8 @@ fn machine(bytes: &[u8]) -> Result<(), String> {
         bytes.get(18..20).and_then(<[u8]>::as_array),
     ) else {
         return Err(
-            "found something other than an ELF file, allowed: an object made by clang -target bpf".into()
+            "found something other than an ELF file, allowed: an object made by clang -target bpf"
+                .into(),
         );
     };
     let (little, big) = (u16::from_le_bytes(machine), u16::from_be_bytes(machine));

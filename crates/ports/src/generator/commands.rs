@@ -23,7 +23,7 @@ pub struct Progress {
 
 impl Inspect for Generator {
     type State = Progress;
-    const HELP: &'static str = "the rate in force, and packets still to come";
+    const HELP: &'static str = "the current rate, and packets still to come";
 
     fn inspect(&self) -> Progress {
         Progress {
@@ -42,7 +42,7 @@ struct NewRate {
 }
 
 impl ComponentChange for NewRate {
-    const HELP: &'static str = "change the rate; the result has the one before";
+    const HELP: &'static str = "change the rate; the result has the previous one";
     const EXAMPLE: &'static str = r#"{"rate_pps": 0}"#;
     type Of = Generator;
     type New = u64;

@@ -141,7 +141,11 @@ const ELSEWHERE: &[(DropReason, &str, &str)] = &[
         "plugin/tests/all/objects.rs",
         "held_packets_are_flushed_in_order_when_due",
     ),
-    (DropReason::Aborted, "kernel/src/tests/traffic/objects.rs", "object_verdicts_are_obeyed_and_counted"),
+    (
+        DropReason::Aborted,
+        "kernel/src/tests/traffic/objects.rs",
+        "object_verdicts_are_obeyed_and_counted",
+    ),
     (DropReason::HoldFull, "plugin/tests/all/objects.rs", "held_packets_are_limited"),
     (
         DropReason::TxRingFull,

@@ -120,7 +120,7 @@ fn flows_and_ports_are_read() {
 }
 
 #[test]
-fn tunnels_of_that_length_are_taken_off_and_what_is_inside_stays_whole() {
+fn zero_length_tunnels_are_decapsulated_whole() {
     let inner = frame(false, 0, true, bytes(300, 7)).build();
     for kind in ["vxlan", "geneve", "gre", "ipip"] {
         for v6 in [false, true] {

@@ -37,7 +37,7 @@ fn one_marked_packet_in_four_is_copied_once() {
 }
 
 #[test]
-fn packets_of_which_other_things_are_known_are_not_merged() {
+fn packets_with_different_metadata_are_not_merged() {
     type Tell = fn(&mut Descriptor);
     let differences: [(&str, Tell); 7] = [
         ("mark", |packet| packet.mark = 7),
@@ -83,7 +83,7 @@ fn packets_of_which_other_things_are_known_are_not_merged() {
 
 /// RFC 6935: a verdict in front does not change what a tunnel may do without.
 #[test]
-fn a_tunnel_without_a_checksum_over_ipv6_is_taken_off_behind_checksum() {
+fn ipv6_tunnels_without_checksum_are_decapsulated_after_checksum() {
     let inner = frame(false, 0, true, bytes(60, 7)).build();
     for kind in ["vxlan", "geneve"] {
         let carried = tunnel::put_in(kind, true, "checksum = false\n", &inner);
@@ -104,7 +104,7 @@ fn a_tunnel_without_a_checksum_over_ipv6_is_taken_off_behind_checksum() {
 
 /// Short and long packets of one flow in a tunnel, the long one cut as captures are.
 #[test]
-fn a_cut_tunnel_shows_its_inner_headers() {
+fn truncated_tunnels_expose_inner_headers() {
     let [short, long] = [20, 1200].map(|length| frame(false, 0, true, bytes(length, 1)).build());
     for kind in ["vxlan", "geneve", "gre", "ipip"] {
         for v6 in [false, true] {
@@ -178,8 +178,8 @@ fn frames_of(drawn: &[Drawn], size: usize) -> Vec<Vec<u8>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
-    /// In any order the same packets come out, with the same bytes, tag, mark and inner headers, and
-    /// their checksums are as good as they are.
+    /// In any order the same packets come out, with the same bytes, tag, mark and inner headers,
+    /// and their checksums are as good as they are.
     #[test]
     fn the_order_of_functions_does_not_matter(
         drawn in prop::collection::vec(drawn(), 1..60), size in 20..600_usize,
@@ -216,10 +216,10 @@ proptest! {
         prop_assert_eq!(&run(&order, ""), &expected);
     }
 
-    /// Captures of any frames through eight functions at once: what comes out are the bytes that went
-    /// in, each flow in its order.
+    /// Captures of any frames through eight functions at once: what comes out are the bytes that
+    /// went in, each flow in its order.
     #[test]
-    fn eight_functions_at_once_leave_every_byte_as_it_was(
+    fn eight_functions_together_change_no_byte(
         drawn in prop::collection::vec(drawn(), 1..40), size in 20..400_usize,
         others in prop::collection::vec((
             any_spec(), 0..300_usize, prop::option::weighted(0.3, 14..120_usize),

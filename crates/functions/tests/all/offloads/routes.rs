@@ -99,7 +99,7 @@ fn checksums_cover_the_last_destination() {
 /// Known only to the sender: nothing is said of its checksum, and a super-frame is cut by the sum
 /// that the sender has left.
 #[test]
-fn a_route_of_an_unknown_kind_says_nothing_of_checksums() {
+fn unknown_routes_leave_checksums_unknown() {
     let route = [&[6, 2, 253, 1, 0, 0, 0, 0][..], &[0xee; 16]].concat();
     let mut data = with_route(frame(true, 0, true, bytes(40, 1)).build(), &route);
     fill(&mut data, 54 + 24, 16, Some(&LAST_V6));
@@ -142,7 +142,7 @@ fn super_frames_with_a_pending_route_are_cut_with_right_checksums() {
 
 /// RFC 8986 4.4 and Linux: not with segments left, whatever the kinds of tunnel and route.
 #[test]
-fn a_tunnel_that_has_not_arrived_is_left_alone() {
+fn tunnels_with_pending_routes_are_left_alone() {
     let inner = frame(false, 0, true, bytes(60, 7)).build();
     for (v6, kind) in [false, true]
         .into_iter()

@@ -79,7 +79,7 @@ proptest! {
 
     /// Byte for byte, by every kind of tunnel, in one buffer or several.
     #[test]
-    fn what_goes_in_comes_out(
+    fn encapsulated_packets_decapsulate_unchanged(
         specs in prop::collection::vec((any_spec(), 0..900_usize), 1..40),
         kind in prop::sample::select(vec!["vxlan", "geneve", "gre", "ipip"]),
         ethernet: bool, v6: bool, checksum: bool, sequence: bool, key: bool,
@@ -112,7 +112,8 @@ proptest! {
             }
         }
         prop_assert_eq!(came_out, frames);
-        // A reader of another's making finds lengths and checksums right. (It knows one kind of tag.)
+        // A reader of another's making finds lengths and checksums right. (It knows one kind of
+        // tag.)
         let is_udp = matches!(kind, "vxlan" | "geneve") && checksum;
         for packet in between.iter().filter(|packet| is_udp && packet.data[12] != 0x88) {
             read(&packet.data);
@@ -158,7 +159,7 @@ proptest! {
 
     /// By its inner headers, a packet in a tunnel has the hash that it has outside.
     #[test]
-    fn what_is_inside_is_hashed_as_if_it_were_not(
+    fn exposed_packets_hash_like_plain_ones(
         spec in any_spec(), kind in prop::sample::select(vec!["vxlan", "geneve", "gre", "ipip"]),
         v6: bool,
     ) {
@@ -199,7 +200,7 @@ impl Function for Chained<'_> {
 
 /// The bytes, field by field, as the documents have them.
 #[test]
-fn headers_are_those_of_the_standards() {
+fn headers_match_the_standards() {
     let packet = inner(false, 0);
     let (length, macs) = (packet.len(), [2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1]);
     let v4 = |rest: usize, protocol: u8| {
@@ -258,7 +259,7 @@ fn headers_are_those_of_the_standards() {
 
 /// All sixteen cells of RFC 6040, figure 4, over and under both versions.
 #[test]
-fn congestion_marks_are_those_of_rfc_6040() {
+fn congestion_marks_follow_rfc_6040() {
     const ECT_1: u8 = 1;
     const ECT_0: u8 = 2;
     const CE: u8 = 3;
@@ -296,7 +297,7 @@ fn congestion_marks_are_those_of_rfc_6040() {
 }
 
 #[test]
-fn only_the_tunnels_that_are_meant_are_taken_off() {
+fn only_matching_tunnels_are_decapsulated() {
     let packet = inner(false, 0);
     let vxlan = put_in("vxlan", false, "", &packet);
     // Addresses are those of the end that receives.
@@ -328,7 +329,7 @@ fn only_the_tunnels_that_are_meant_are_taken_off() {
 }
 
 #[test]
-fn outer_tags_and_padding_are_no_part_of_what_is_carried() {
+fn outer_tags_and_padding_are_not_carried() {
     let mut packet = frame(false, 1, true, vec![]).build();
     let expected = packet.clone();
     packet.extend([0; 9]);
@@ -344,7 +345,7 @@ fn outer_tags_and_padding_are_no_part_of_what_is_carried() {
 }
 
 #[test]
-fn what_breaks_a_tunnels_rules_is_counted_and_dropped() {
+fn invalid_tunnels_are_counted_and_dropped() {
     let packet = inner(false, 0);
     let break_at = |kind: &str, keys: &str, place: usize, byte: u8| {
         let mut data = put_in(kind, false, keys, &packet);
@@ -395,7 +396,7 @@ fn what_breaks_a_tunnels_rules_is_counted_and_dropped() {
 }
 
 #[test]
-fn outer_checksums_are_verified_unless_the_wire_has() {
+fn outer_checksums_are_verified_unless_the_wire_did() {
     let packet = inner(true, 0);
     for (kind, v6, keys) in [
         ("vxlan", false, "checksum = true"),
@@ -420,7 +421,7 @@ fn outer_checksums_are_verified_unless_the_wire_has() {
 }
 
 #[test]
-fn what_cannot_be_carried_is_dropped_and_counted() {
+fn uncarried_packets_are_dropped_and_counted() {
     let arp = Spec::plain(Network::Arp, Upper::Udp).build();
     let (seen, counts) = through(&encapsulate("ipip", false, ""), &[arp]);
     assert_eq!((seen.len(), &counts["not_carried"]), (0, &json!(1)));
@@ -456,7 +457,7 @@ fn what_cannot_be_carried_is_dropped_and_counted() {
 }
 
 #[test]
-fn what_is_wrong_with_the_keys_of_a_tunnel_is_said() {
+fn tunnel_key_errors_are_exact() {
     let refused = |keys: &str, what: &str| {
         let message = refusal(&format!("function = \"tunnel\"\n{keys}"));
         assert!(message.contains(what), "{keys}: {message}");

@@ -176,7 +176,7 @@ fn capture<'a>(packets: impl Iterator<Item = &'a [u8]>) -> Vec<u8> {
 }
 
 #[test]
-fn tunnels_are_read_by_tshark_as_they_are_meant() {
+fn tshark_reads_the_tunnels() {
     let outer_and_inner = [(false, false), (false, true), (true, false), (true, true)];
     let cases: Vec<_> = CARRIERS
         .iter()
@@ -197,7 +197,7 @@ fn tunnels_are_read_by_tshark_as_they_are_meant() {
         Ok(output) => output,
         Err(error) => {
             let reason = format!("tshark cannot be run: {error}");
-            return picnic_testing::skip("tunnels_are_read_by_tshark_as_they_are_meant", &reason);
+            return picnic_testing::skip("tshark_reads_the_tunnels", &reason);
         }
     };
     let said = String::from_utf8_lossy(&output.stderr);
