@@ -1,4 +1,4 @@
-//! Wire port `packet`: an interface of the kernel, by packet socket and ring.
+//! Wire port `packet`: a kernel interface, through a packet socket and ring.
 //!
 //! ```toml
 //! [[wire]]
@@ -7,14 +7,14 @@
 //! namespace = "lab"     # optional: a name of `ip netns`, or a path
 //! promiscuous = true    # packets for others too, until the card ends
 //! frames = 4096         # slots of the receive ring
-//! frame_size = 1920     # bytes of packet that a slot holds
+//! frame_size = 1920     # bytes of a packet that fit in a slot
 //! ```
 //!
-//! Packets come out of a ring that is shared with the kernel, so receiving makes no system
-//! call, but for packets longer than a slot, which take one each; a burst is sent by one. With each goes a virtio header, so super-frames and unfinished
-//! checksums (veth has both) pass through whole. A VLAN tag that the kernel has taken out is
-//! put back. What the card's own machine sends through the interface is not received, and
-//! neither is what the card itself sends.
+//! Packets are read from a ring shared with the kernel, so receiving makes no system call, except
+//! one for each packet longer than a slot; a burst is sent with one. Each packet has a virtio
+//! header, so super-frames and partial checksums (veth has both) pass unchanged. A VLAN tag that
+//! the kernel stripped is inserted again. Packets that the card or its machine sends through the
+//! interface are not received.
 //!
 //! Slots are those of version 2, each given over as soon as it is filled: version 3 hands over
 //! whole blocks, the last of which waits for a timer of a millisecond or more. Slots that are no
@@ -22,19 +22,19 @@
 //! there, so the kernel keeps them aside, and they are read straight into buffers.
 //!
 //! A packet for which the interface's queue has no room is offered again for a tenth of a second,
-//! then dropped: meanwhile the host is held up, as by a NIC whose queue is full.
+//! then dropped: meanwhile the host waits, as for a NIC whose queue is full.
 //!
 //! A packet's receive time is the kernel's, from when it was put into the ring.
 //!
 //! Guarantees: order is kept, also between long packets and others; a packet that found no free
 //! slot, or was long and found no room, is shed as overrun, one longer than 128 KiB as oversize,
-//! one whose offloads a descriptor cannot express (a super-frame in a tunnel) as
-//! malformed. An interface that loses its carrier, goes down or is deleted is counted and
-//! reported, what is sent meanwhile is dropped and counted, and it is taken up again when it
-//! returns under the same name. An interface is the wire of one card at a time.
+//! one whose offloads a descriptor cannot express (a super-frame in a tunnel) as malformed. An
+//! interface that loses its carrier, goes down or is deleted is counted and reported; packets sent
+//! meanwhile are dropped and counted; it is reopened when it returns under the same name. An
+//! interface is the wire of one card at a time.
 //!
 //! Privileges: CAP_NET_RAW; with `namespace`, CAP_SYS_ADMIN; without CAP_NET_ADMIN, few long
-//! packets have room. Needed to start only.
+//! packets have room. Needed only to start.
 //!
 //! Source: packet(7), Documentation/networking/packet_mmap.rst.
 
@@ -71,7 +71,7 @@ use retry::Retry;
 
 /// Bytes of packets that may wait in the interface's queue.
 const SEND_BUFFER: usize = 4 << 20;
-/// Bytes of memory of long packets that may wait to be read; only what waits is taken.
+/// Memory for long packets waiting to be read, in bytes; allocated only as needed.
 const RECEIVE_BUFFER: usize = 64 << 20;
 /// Bytes of packets after which a turn of receiving ends: super-frames would make it long.
 const TURN_BYTES: usize = 256 << 10;
@@ -106,7 +106,7 @@ pub struct PacketPort {
     ring: Ring,
     socket: Socket,
     long: LongPackets,
-    /// Bound to a name in the interface's namespace, which no second card can have.
+    /// Bound to a name in the interface's namespace, which no second card can bind.
     _lock: UnixDatagram,
     interface: String,
     name: Name,
@@ -118,27 +118,26 @@ pub struct PacketPort {
     link: LinkState,
     next_check: Time,
     retry: Retry,
-    /// Times the interface went down or lost its carrier, was gone, and was taken up again.
+    /// Times the interface went down or lost its carrier, disappeared, and was reopened.
     downs: u64,
     losses: u64,
     returns: u64,
-    /// Packets that found no free slot. Atomic, as the last are read for a report.
+    /// Packets without a free slot. Atomic, since the last are read for a report.
     overruns: u64,
-    /// Packets that a descriptor cannot express, and those longer than a packet may be.
+    /// Packets that a descriptor cannot express, and packets that are too long.
     unfit: u64,
     oversize: u64,
-    /// Bytes of the longest super-frame of the interface, when it was opened.
+    /// Length of the interface's longest super-frame, in bytes, when it was opened.
     longest: u32,
 }
 
 impl PacketPort {
     /// Opens the interface; packets are received into the ring from now on.
     ///
-    /// # Errors
-    /// What is wrong with a key, or what the system refused.
+    /// # Errors A key is wrong, or the system refused.
     pub fn open(config: &PacketConfig) -> Result<Self, ConfigError> {
         let interface = config.interface.as_deref().ok_or_else(|| {
-            ConfigError::new("interface", "found none, allowed: the name of an interface")
+            ConfigError::new("interface", "missing, expected the name of an interface")
         })?;
         let name = name(interface).ok_or_else(|| {
             let message = format!("found \"{interface}\", allowed: a name of 1 to 15 bytes");
@@ -219,7 +218,7 @@ impl PacketPort {
         Ok(port)
     }
 
-    /// Takes up the interface with this index.
+    /// Opens the interface with this index again.
     fn attach(&mut self, index: i32) -> io::Result<()> {
         self.socket.bind(index)?;
         if self.promiscuous {
@@ -229,7 +228,7 @@ impl PacketPort {
         Ok(())
     }
 
-    /// Counts what the kernel had to drop, and looks whether the interface is still there.
+    /// Counts the kernel's drops, and checks whether the interface still exists.
     #[cold]
     fn check(&mut self, now: Time, rx: &mut Receiver<'_>) {
         self.next_check = now + CHECK_NS;
@@ -261,8 +260,8 @@ impl PacketPort {
         self.link = found;
     }
 
-    /// Takes the interface up again if one of its name is there: the socket outlives it, and
-    /// with it ring, namespace and privileges.
+    /// Reopens the interface if one of its name exists: the socket outlives it, with ring,
+    /// namespace and privileges.
     fn look_for_return(&mut self) -> LinkState {
         let Ok(index) = self.socket.index_of(&self.name) else { return LinkState::Gone };
         if self.attach(index).is_err() {
@@ -421,7 +420,7 @@ impl WirePort for PacketPort {
     }
 }
 
-/// Takes a packet from its slot into buffers, with its tag and what is known of it.
+/// Copies a packet from its slot into buffers, with its tag and metadata.
 #[inline]
 fn take(frame: &mut Frame<'_>, rx: &mut Receiver<'_>) -> Result<(), DropReason> {
     if frame.is_cut() {
@@ -456,7 +455,7 @@ fn take(frame: &mut Frame<'_>, rx: &mut Receiver<'_>) -> Result<(), DropReason> 
     Ok(())
 }
 
-/// Puts a VLAN tag behind the addresses, which move into the four bytes in front of them.
+/// Inserts a VLAN tag after the addresses, which move into the four bytes before them.
 #[inline]
 fn put_tag(data: &mut [u8], protocol: u16, control: u16) -> Option<()> {
     let front = data.first_chunk_mut::<{ ADDRESSES_BYTES + TAG_BYTES }>()?;
@@ -466,7 +465,7 @@ fn put_tag(data: &mut [u8], protocol: u16, control: u16) -> Option<()> {
     Some(())
 }
 
-/// Why a packet was not sent, from the kernel's answer.
+/// Drop reason for the kernel's error on sending.
 fn refusal(error: &io::Error) -> DropReason {
     match error.raw_os_error() {
         Some(libc::ENETDOWN | libc::ENXIO | libc::ENODEV | libc::ENETUNREACH) => {

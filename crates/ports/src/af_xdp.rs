@@ -1,4 +1,4 @@
-//! Wire port `xdp`: queues of an interface, by AF_XDP sockets over the card's own buffers.
+//! Wire port `xdp`: queues of an interface, through AF_XDP sockets on the card's own buffers.
 //!
 //! ```toml
 //! [[wire]]
@@ -12,36 +12,35 @@
 //! promiscuous = true      # packets for others too, until the card ends
 //! rx_ring = 2048          # buffers that wait for packets, per queue
 //! tx_ring = 1024          # packets that may be on their way out
-//! busy_poll = 0           # packets per busy poll in place of interrupts
-//! stamps = true           # each packet's time of arrival, read by the program in front
-//! checksums = "auto"      # unfinished ones: "mend" | "trust"
+//! busy_poll = 0           # packets per busy poll instead of interrupts
+//! stamps = true           # each packet's arrival time, read by the XDP program
+//! checksums = "auto"      # partial checksums: "mend" | "trust"
 //! ```
 //!
-//! The pool is the sockets' memory: what is received is in the card's buffers when the card first
-//! sees it, and what it sends goes out of them. The kernel writes into them (copy), or the NIC
-//! itself (zero-copy, which takes a driver that can, and a pool on 2 MiB pages). A program in front
-//! of the sockets hands them what their queues receive; what other queues receive is the kernel's.
-//! The program ends with the process, however that ends.
+//! The pool is the sockets' memory: received packets are in the card's buffers, and sent packets
+//! leave from them. The kernel writes into them (copy), or the NIC itself (zero-copy, which needs a
+//! driver with support, and a pool on 2 MiB pages). An XDP program gives the sockets the packets of
+//! their queues; packets of other queues go to the kernel. The program ends with the process.
 //!
 //! A packet is transmitted when the kernel says that it is done with it; until then it is in
-//! flight. All packets leave by the first of the queues, so that flows keep their order.
+//! flight. All packets leave on the first queue, so that flows keep their order.
 //!
-//! With `engine = "hybrid"` the program in front is the kernel engine's, which hands the sockets what
-//! filters send to the poll engine, of all queues.
+//! With `engine = "hybrid"` the program is the kernel engine's, which gives the sockets the packets
+//! that filters send to the poll engine, of all queues.
 //!
-//! **Checksums.** XDP carries no word of unfinished checksums or super-frames. What is sent has its
-//! checksum finished first; a super-frame is dropped as such. What is received from another
-//! part of the kernel (veth) may come unfinished, and nothing says so. `mend` knows such packets by
-//! their checksum field, which holds the pseudo-header's sum: they go on as what they are, and
-//! whoever sends them next finishes them. It does so for TCP and UDP outside tunnels; for others,
-//! SCTP say, turn the offload off where they come from: `ethtool -K PEER tx off`.
+//! **Checksums.** XDP has no metadata about partial checksums or super-frames. Checksums are
+//! completed before sending; a super-frame is dropped. Packets from another part of the kernel
+//! (veth) may arrive with partial checksums that nothing marks. `mend` recognises such packets by
+//! their checksum field, which holds the pseudo-header's sum, and marks them, so that the next
+//! sender completes them. This works for TCP and UDP outside tunnels; for others, such as SCTP,
+//! turn the offload off at the sender: `ethtool -K PEER tx off`.
 //!
 //! Guarantees: a packet that found no buffer or slot is shed as overrun, one longer than is
 //! received as oversize. A packet longer than a buffer comes and goes in pieces; where the kernel
 //! cannot do that and the MTU needs it, the card does not start. An interface that loses its
-//! carrier, goes down or is deleted is counted and reported, what is sent meanwhile is dropped and
-//! counted, and it is taken up again when it returns under the same name. An interface is the wire
-//! of one card at a time, and one that has an XDP program already is refused.
+//! carrier, goes down or is deleted is counted and reported; packets sent meanwhile are dropped and
+//! counted; it is reopened when it returns under the same name. An interface is the wire of one
+//! card at a time, and one that has an XDP program already is refused.
 //!
 //! Privileges: CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF; with `namespace`, CAP_SYS_ADMIN. Without
 //! CAP_IPC_LOCK, the pool counts against the limit of locked memory. Those of the thread that opens
@@ -85,14 +84,14 @@ use std::os::unix::net::UnixDatagram;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long after a refusal it is tried again to take the interface up.
+/// Pause after a failed attempt to reopen the interface.
 const RETRY_NS: u64 = 1_000_000_000;
-/// At the end: how often, and for how long each time, the kernel is waited for to send.
+/// At the end: number and length of the waits for the kernel to send.
 const PATIENCE: (u32, Duration) = (100, Duration::from_millis(1));
-/// Shorter than an Ethernet header is no packet.
+/// A packet is at least an Ethernet header.
 const SHORTEST: u32 = 14;
 
-/// Bytes of the longest super-frame of an interface that nobody has set to more.
+/// Length of the longest super-frame of an interface with default settings, in bytes.
 const SUPER_FRAME: usize = 65_536;
 
 /// The registry entry.
@@ -128,31 +127,31 @@ impl Component for Xdp {
     }
 }
 
-/// How far the sockets are.
+/// State of the sockets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Open,
     Closing,
     Closed,
     Opening,
-    /// Nobody is left to open them.
+    /// No thread is left to open them.
     Ended,
 }
 
-/// What the end report tells.
+/// Counters for the final report.
 #[derive(Debug, Default)]
 struct Counts {
-    /// Times the interface went down or lost its carrier, was gone, and was taken up again.
+    /// Times the interface went down or lost its carrier, disappeared, and was reopened.
     downs: u64,
     losses: u64,
     returns: u64,
-    /// Packets that found no buffer or slot; that were too long; buffers a NIC could not use.
+    /// Packets without a buffer or slot; packets that were too long; buffers unusable for a NIC.
     overruns: u64,
     oversize: u64,
     unusable: u64,
-    /// Packets to be sent with a checksum that nobody could finish.
+    /// Packets to send with a checksum that cannot be completed.
     unfit: u64,
-    /// Packets received without a time of arrival: the driver leaves no room in front.
+    /// Packets received without an arrival time: the driver leaves no room in front.
     unstamped: u64,
 }
 
@@ -160,11 +159,12 @@ struct Counts {
 #[derive(Debug)]
 pub struct XdpPort {
     config: XdpConfig,
-    /// The wire's number, and who has packets handed to its sockets; none if the port does.
+    /// The wire's number, and the shared socket map of the engine that feeds it; none if the port
+    /// does.
     handed: Option<(usize, Arc<SharedSocketMap>)>,
     /// Wires that share the pool.
     wires: usize,
-    /// Buffers of the pool that this wire may have.
+    /// Buffers of the pool for this wire.
     share: usize,
     interface: String,
     name: Name,
@@ -172,13 +172,13 @@ pub struct XdpPort {
     /// The interface's receive and transmit queues when the card was built.
     queues: Vec<u32>,
     mend: bool,
-    /// For questions about the interface, and for its promiscuous mode, which ends with it.
+    /// For queries about the interface, and for its promiscuous mode, which ends with it.
     control: Socket,
-    /// Bound to a name in the interface's namespace, which no second card can have.
+    /// Bound to a name in the interface's namespace, which no second card can bind.
     _lock: UnixDatagram,
-    /// Bytes of the longest super-frame of the interface, when it was opened.
+    /// Length of the interface's longest super-frame, in bytes, when it was opened.
     super_frames: u32,
-    /// Both from the moment on that the card has its pool.
+    /// Both exist once the card has its pool.
     umem: Option<Umem>,
     keeper: Option<Keeper>,
     wanted: Option<SocketsConfig>,
@@ -189,7 +189,7 @@ pub struct XdpPort {
     sending: Sending,
     next_check: Time,
     next_attempt: Time,
-    /// Packets that closed sockets have not sent, to be entered in the ledger.
+    /// Packets that closed sockets have not sent, for the ledger.
     lost: u64,
     counts: Counts,
     notes: Vec<String>,
@@ -200,10 +200,9 @@ impl XdpPort {
         self.link == LinkState::Running && self.phase == Phase::Open
     }
 
-    /// Finds the interface and takes it for this card; nothing is received yet.
+    /// Finds the interface and reserves it for this card; nothing is received yet.
     ///
-    /// # Errors
-    /// What is wrong with a key, or what the system refused.
+    /// # Errors A key is wrong, or the system refused.
     pub fn open(config: &XdpConfig, context: &BuildContext) -> Result<Self, ConfigError> {
         let (interface, name) = config.check()?;
         let open = || XdpPort::open_here(config, context, interface, name);
@@ -286,7 +285,7 @@ impl XdpPort {
         xsk_device::mtu(self.control.as_fd(), &self.name).unwrap_or(1500) as usize
     }
 
-    /// Counts what the kernel lost, and looks whether the interface is still there.
+    /// Counts the kernel's losses, and checks whether the interface still exists.
     #[cold]
     fn check(&mut self, now: Time, rx: &mut Receiver<'_>) {
         self.next_check = now + CHECK_NS;
@@ -342,7 +341,7 @@ impl XdpPort {
         }
     }
 
-    /// Has sockets opened on the interface, if one of its name is there.
+    /// Has sockets opened on the interface, if one of its name exists.
     fn reopen(&mut self, pool: &mut Pool) {
         let Ok(index) = self.control.index_of(&self.name) else { return };
         let (Some(umem), Some(keeper), Some(wanted)) = (&mut self.umem, &self.keeper, &self.wanted)
@@ -358,7 +357,7 @@ impl XdpPort {
         self.phase = Phase::Opening;
     }
 
-    /// Goes on where the keeper has done what it was asked for.
+    /// Continues after the keeper has finished a request.
     fn follow_up(&mut self, now: Time, pool: &mut Pool) {
         while let Some(done) = self.keeper.as_ref().and_then(Keeper::poll) {
             self.take_up(now, done, pool);
@@ -394,7 +393,7 @@ impl XdpPort {
         self.lost += umem.recall(pool).unwrap_or(0) as u64;
     }
 
-    /// Posts what waits, as far as there is room; drops what cannot be sent.
+    /// Posts waiting packets as far as there is room; drops packets that cannot be sent.
     #[inline]
     fn post(&mut self, tx: &mut Transmitter<'_>) {
         let Some(umem) = &mut self.umem else { return };

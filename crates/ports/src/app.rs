@@ -1,4 +1,4 @@
-//! A host that is a function in this process: it reads headers, or sends packets back.
+//! A host inside this process: it reads headers, or echoes packets.
 //!
 //! ```toml
 //! [host]
@@ -8,12 +8,12 @@
 //! ```
 //!
 //! Guarantees: every packet is read (its first line is loaded) and leaves delivered; an
-//! echo keeps all checksums right, since swapping words does not change their sum. What a
-//! packet costs is handed to the world as work and passes there: this crate has no clock.
+//! echo keeps all checksums right, since swapping words does not change their sum. The cost
+//! of a packet is passed to the world as work, since this crate has no clock.
 //!
-//! `verify_order` needs a generator with `sequence_numbers = true`; what it found is told at the
-//! end of the run. Each queue judges what it sees itself, so a flow that moves between queues
-//! shows as skipped packets.
+//! `verify_order` needs a generator with `sequence_numbers = true`; its result is reported at the
+//! end of the run. Each queue judges its own packets, so a flow that moves between queues shows as
+//! skipped packets.
 //!
 //! Source: RFC 4737, 3.3, for what "reordered" is: behind a later packet of its flow.
 
@@ -35,14 +35,14 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
-/// What the application does with packets.
+/// Action of the application on packets.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
-    /// Reads each packet's header and is done with it.
+    /// Reads each packet's header.
     #[default]
     Sink,
-    /// Swaps source and destination and sends the packet back to its wire.
+    /// Swaps source and destination and sends the packet back on its wire.
     Echo,
 }
 
@@ -53,40 +53,39 @@ pub struct AppConfig {
     /// "sink" reads each packet's header, "echo" sends packets back with source and destination
     /// swapped.
     pub mode: Mode,
-    /// Nanoseconds of work each packet stands for, up to 1000000000.
+    /// Nanoseconds of work per packet, up to 1000000000.
     pub cost_ns: u64,
-    /// Of each packet, what the kernel's stack does before the application can have it, in
-    /// nanoseconds on top of cost_ns, up to 1000000000. It is the application's core that does it,
-    /// but for `system = "napi"`.
+    /// Nanoseconds of the kernel stack's work per packet before the application gets it, added to
+    /// cost_ns, up to 1000000000. The application's core does it, except with `system = "napi"`.
     pub stack_ns: u64,
-    /// Check the order of packets within each flow, by the generator's sequence numbers.
+    /// Whether to check the order of packets within each flow, by the generator's sequence numbers.
     pub verify_order: bool,
 }
 
-/// What the application has seen on one queue.
+/// Observations of the application on one queue.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct AppCounters {
-    /// Sum over the header words read; it has no meaning, but it had to be computed.
+    /// Sum of the header words read; meaningless, but it forces the reads.
     pub digest: Counter,
     /// Packets with a sequence number.
     pub numbered: Counter,
     /// Packets without one, if order is verified.
     pub unnumbered: Counter,
-    /// Packets with a sequence number that may not be theirs: their checksum is wrong.
+    /// Packets with an unreliable sequence number: their checksum is wrong.
     pub damaged: Counter,
     /// Packets that arrived after a later one of their flow, or twice.
     pub reordered: Counter,
-    /// Sequence numbers passed over: packets lost, or late.
+    /// Sequence numbers skipped: packets lost, or late.
     pub skipped: Counter,
 }
 
 const MAX_COST_NS: u64 = 1_000_000_000;
-/// What a sink reads: Ethernet, IPv4 and ports, in whole words.
+/// Bytes read by a sink: Ethernet, IPv4 and ports, in whole words.
 const HEADER_BYTES: usize = 40;
 
-/// Nanoseconds of work a packet stands for; the borrowed core may change it. On lines of its
-/// own: targets read it for every burst.
+/// Nanoseconds of work per packet; the borrowed core may change it. On a separate cache line:
+/// targets read it for every burst.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Cost(Counter);
@@ -103,7 +102,7 @@ impl Component for App {
     type Product = Box<dyn HostAttachment>;
     type Config = AppConfig;
     const NAME: &'static str = "app";
-    const HELP: &'static str = "receive packets in this process, at a cost per packet";
+    const HELP: &'static str = "receive packets in this process, at a set cost per packet";
     const IN_VIRTUAL_TIME: bool = true;
     const COMMANDS: &'static [CommandEntry] = commands::COMMANDS;
 
@@ -116,10 +115,9 @@ impl Component for App {
 }
 
 impl App {
-    /// An application with one set of counters for each of the card's queues.
+    /// An application with a set of counters for each of the card's queues.
     ///
-    /// # Errors
-    /// A value that is not allowed: key, what was found, what is allowed.
+    /// # Errors A wrong value: key, value found, values allowed.
     pub fn new(config: AppConfig, context: &BuildContext) -> Result<Self, ConfigError> {
         for (key, found) in [("cost_ns", config.cost_ns), ("stack_ns", config.stack_ns)] {
             if found > MAX_COST_NS {
@@ -223,7 +221,7 @@ impl HostQueue for AppQueue {
 }
 
 impl AppCounters {
-    /// What the check of the order came to, for the user.
+    /// The result of the order check, for the user.
     fn order(&self, queue: usize) -> String {
         let (numbered, reordered) = (self.numbered.get(), self.reordered.get());
         let (skipped, unnumbered) = (self.skipped.get(), self.unnumbered.get());
@@ -242,7 +240,7 @@ impl AppCounters {
     }
 }
 
-/// Reads a header: loads its words and adds them up.
+/// Reads a header: adds up its words.
 #[inline(always)]
 fn read(data: &[u8]) -> u64 {
     match data.first_chunk::<HEADER_BYTES>() {
@@ -254,7 +252,7 @@ fn read(data: &[u8]) -> u64 {
     }
 }
 
-/// Where the headers lie; as the card found them, if it has looked.
+/// Offsets of the headers, from the card if known.
 fn layers_of(packet: &mut Descriptor) -> Layers {
     if packet.packet_type() == PacketType::NONE { packet.parse() } else { packet.layers() }
 }
@@ -283,7 +281,7 @@ fn swap(data: &mut [u8], at: usize, width: usize) {
     }
 }
 
-/// The next sequence number expected of each flow of each wire.
+/// The expected sequence number of each flow of each wire.
 #[derive(Debug, Default)]
 struct Order(Vec<Vec<u64>>);
 
@@ -323,7 +321,7 @@ impl Order {
     }
 }
 
-/// Whether the checksum of TCP or UDP is right; not, if it cannot be read.
+/// Whether the TCP or UDP checksum is right; false if it cannot be read.
 fn is_intact(data: &[u8], layers: &Layers) -> bool {
     let l3 = usize::from(layers.l3_offset);
     let read = || {

@@ -1,17 +1,16 @@
-//! Capture: packets copied off the data path, written as pcapng by a thread.
+//! Capture: copies packets off the data path; a thread writes them as pcapng.
 //!
 //! Each place where packets are captured is a [`Point`]. It owns the producer end
 //! of a ring of 64-byte cells; one writer thread empties all rings into one
 //! file, an interface for each point.
 //!
-//! Guarantees: a point takes no lock, allocates nothing and makes no system
-//! call; a packet that finds its ring full, or the capture ended, is not
-//! captured, and counted as lost, in the file too (`isb_ifdrop`). A point that may
-//! wait does so while the ring is full, and loses nothing. Packets of one point stay
-//! in order. A file is written under another name and renamed at the end; what is none (a
-//! FIFO, a terminal, a device) is written directly, and waited for until a stop is asked for
-//! ([`crate::stream`]). After a write error the card runs on, and [`Capture::report`] tells what
-//! happened. What it says is written has been taken by the file.
+//! Guarantees: a point takes no lock, allocates nothing and makes no system call; a packet that
+//! finds its ring full, or the capture ended, is not captured, and counted as lost, in the file too
+//! (`isb_ifdrop`). A point that may wait does so while the ring is full, and loses nothing. Packets
+//! of one point stay in order. A regular file is written under another name and renamed at the end;
+//! a FIFO, terminal or device is written directly, and waited for until a stop is requested
+//! ([`crate::stream`]). After a write error the card continues, and [`Capture::report`] has the
+//! error. Packets reported as written have reached the file.
 
 use crate::output::OutputFile;
 use crate::pcapng::{Packet, Writer, direction_flags, direction_of};
@@ -36,16 +35,16 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// How long the writer sleeps when it has found nothing.
+/// Sleep of an idle writer.
 const NAP: Duration = Duration::from_millis(2);
-/// How long a point that may wait sleeps between two looks for room.
+/// Interval at which a point that may wait checks for room.
 const ROOM_PAUSE: Duration = Duration::from_micros(100);
-/// Records taken from one point before the next has its turn.
+/// Most records taken from one point in its turn.
 const TURN: usize = 256;
-/// Packets after which the file is made to take what it has been given.
+/// Most packets between two flushes of the file.
 const MOST_UNDERWAY: usize = 16_384;
 const CELL: usize = 64;
-/// In front of each packet: time, captured and original length, direction and [`HASHED`], hash.
+/// Before each packet: time, captured and original length, direction and [`HASHED`], hash.
 const RECORD_HEADER: usize = 24;
 /// The packet has a Toeplitz hash; beside the bits of the direction.
 const HASHED: u32 = 1 << 31;
@@ -55,18 +54,18 @@ pub const MIN_BUFFER_BYTES: usize = 2 * MAX_PACKET_BYTES;
 /// The largest ring for one point, in bytes.
 pub const MAX_BUFFER_BYTES: usize = 1 << 30;
 
-/// What is captured, and the room for it.
+/// Settings of a capture.
 #[derive(Clone, Copy, Debug)]
 pub struct CaptureOptions {
     /// Bytes of each packet to keep.
     pub snaplen: u32,
-    /// Ring of each point, in bytes; brought into the range allowed.
+    /// Ring of each point, in bytes; clamped to the allowed range.
     pub buffer_bytes: usize,
     /// Nanoseconds from 1970 to the world's `Time::ZERO`; zero where time is virtual.
     pub epoch_ns: u64,
-    /// Packets after which the capture ends by itself; 0 for no limit.
+    /// Number of packets after which the capture ends; 0: unlimited.
     pub packets: u64,
-    /// Bytes of the file after which it does, to the packet; 0 for no limit.
+    /// File size in bytes at which it ends, at a packet boundary; 0: unlimited.
     pub bytes: u64,
 }
 
@@ -82,25 +81,25 @@ impl Default for CaptureOptions {
     }
 }
 
-/// What became of one point's packets.
+/// Result for one point.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PointReport {
     /// The interface's name.
     pub name: String,
-    /// Packets that came by.
+    /// Packets that passed.
     pub seen: u64,
-    /// Those written to the file.
+    /// Packets written to the file.
     pub written: u64,
-    /// Those not captured.
+    /// Packets not captured.
     pub lost: u64,
 }
 
-/// What became of a capture.
+/// Result of a capture.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CaptureReport {
     /// All points, in the order they were made in.
     pub points: Vec<PointReport>,
-    /// Whether it ended because it had as many packets or bytes as it was to have.
+    /// Whether it ended because it was full.
     pub is_full: bool,
     /// Why it ended early, if it did.
     pub error: Option<String>,
@@ -117,7 +116,7 @@ impl CaptureReport {
         self.points.iter().map(|point| point.lost).sum()
     }
 
-    /// In words, one line.
+    /// A summary in one line.
     pub fn summary(&self) -> String {
         let mut line = format!("{} packets written", self.written());
         if self.lost() != 0 {
@@ -134,7 +133,7 @@ impl CaptureReport {
 #[repr(align(64))]
 struct Cell([u8; CELL]);
 
-/// One point's counts. The first two are its own, the third is the writer's.
+/// Counters of one point. The point writes the first two, the writer the third.
 #[derive(Debug, Default)]
 struct PointCounters {
     name: String,
@@ -147,20 +146,20 @@ struct PointCounters {
 
 #[derive(Debug, Default)]
 struct Shared {
-    /// Points made and not yet known to the writer.
+    /// New points that the writer does not know yet.
     fresh: Mutex<Vec<(Arc<PointCounters>, Consumer<Cell>)>>,
     counters: Mutex<Vec<Arc<PointCounters>>>,
-    /// Whether the file is wanted; it is opened then, not before.
+    /// Whether the file is needed; only then is it opened.
     in_use: AtomicBool,
     /// No more packets are captured.
     closed: AtomicBool,
     stop: AtomicBool,
     /// The capture has what it was to have.
     full: AtomicBool,
-    /// Nothing was captured, nor will be: the file is taken back.
+    /// Nothing was or will be captured: the file is removed.
     abandoned: AtomicBool,
     error: Mutex<Option<String>>,
-    /// Number of the last flush asked for, and of the last done (`u64::MAX` at the end).
+    /// Number of the last requested flush, and of the last finished one (`u64::MAX` at the end).
     flush_wanted: AtomicU64,
     flushed: Mutex<u64>,
     flush_done: Condvar,
@@ -174,7 +173,7 @@ enum Sink {
 }
 
 impl Sink {
-    /// Opens a file; a FIFO is waited for until a stop is asked for, or it `is_over`.
+    /// Opens a file; waits for a FIFO's reader until a stop is requested, or it `is_over`.
     fn open(path: &Path, stop: &Stop, is_over: impl Fn() -> bool) -> io::Result<Self> {
         if fs::metadata(path).is_ok_and(|found| !found.is_file()) {
             let file = stream::create(path, || stop.is_asked() || is_over())?;
@@ -185,7 +184,7 @@ impl Sink {
         OutputFile::create(path).map(Sink::File)
     }
 
-    /// The capabilities that the end needs: to put a file into a folder of somebody else's.
+    /// Capabilities needed at the end, to rename a file in another user's folder.
     fn needs(&self) -> CapabilitySet {
         match self {
             Sink::File(file) if file.needs_privileges() => {
@@ -228,17 +227,16 @@ pub struct Capture {
     shared: Arc<Shared>,
     options: CaptureOptions,
     thread: Option<JoinHandle<()>>,
-    /// The file was made at the start, ahead of the card.
+    /// The file was created at the start, before the card.
     is_made: bool,
 }
 
 impl Capture {
-    /// Starts a capture into a file, made anew. What stood there is replaced at the end only,
-    /// and not if the capture is dropped before anything has come by. A reader that does not read
-    /// is waited for until a `stop` is asked for.
+    /// Starts a capture into a new file. An existing file is replaced only at the end, and not if
+    /// the capture is dropped before any packet. A slow reader is waited for until a `stop` is
+    /// requested.
     ///
-    /// # Errors
-    /// The file cannot be created, or the thread not started.
+    /// # Errors The file cannot be created, or the thread not started.
     pub fn create(path: &Path, options: CaptureOptions, stop: &Stop) -> io::Result<Self> {
         if stream::is_fifo(path) {
             // Its reader may come later.
@@ -248,19 +246,17 @@ impl Capture {
         Capture::start(Box::new(move |_| Ok(sink)), true, options)
     }
 
-    /// Starts a capture into a file that is made when the first point is used. An error then
-    /// is told by the report. `stop` as for [`Capture::create`].
+    /// Starts a capture into a file that is created when the first point is used; the report then
+    /// has any error. `stop` as for [`Capture::create`].
     ///
-    /// # Errors
-    /// The thread cannot be started.
+    /// # Errors The thread cannot be started.
     pub fn create_when_used(path: &Path, options: CaptureOptions, stop: &Stop) -> io::Result<Self> {
         Capture::start(open_there(path, stop), false, options)
     }
 
-    /// Starts a capture into anything that takes bytes.
+    /// Starts a capture into any writer.
     ///
-    /// # Errors
-    /// The thread cannot be started.
+    /// # Errors The thread cannot be started.
     pub fn to_writer(
         sink: impl Write + Send + 'static,
         options: CaptureOptions,
@@ -278,7 +274,7 @@ impl Capture {
         Ok(Capture { shared, options, thread: Some(thread), is_made: in_use })
     }
 
-    /// A new place to capture at, an interface of this name in the file.
+    /// A new capture point, with an interface of this name in the file.
     pub fn point(&self, name: &str) -> Point {
         let (ring, consumer) = spsc::channel(self.options.buffer_bytes / CELL);
         let counters = Arc::new(PointCounters { name: name.into(), ..PointCounters::default() });
@@ -297,7 +293,7 @@ impl Capture {
         }
     }
 
-    /// Waits until what was captured by now is in the file; false if that takes longer than
+    /// Waits until all packets captured so far are in the file; false if that takes longer than
     /// `patience`. Not for the data path.
     pub fn sync(&self, patience: Duration) -> bool {
         let Some(thread) = &self.thread else { return true };
@@ -309,7 +305,7 @@ impl Capture {
         wait.is_ok_and(|(_, timeout)| !timeout.timed_out())
     }
 
-    /// What became of it so far.
+    /// Its result so far.
     pub fn report(&self) -> CaptureReport {
         let ended = self.thread.is_none();
         let points = lock(&self.shared.counters);
@@ -327,7 +323,7 @@ impl Capture {
         }
     }
 
-    /// Asks the capture to end, and does not wait for it; see [`Capture::has_ended`].
+    /// Requests the end of the capture without waiting; see [`Capture::has_ended`].
     pub fn stop(&self) {
         self.shared.closed.store(true, Ordering::Release);
         self.shared.stop.store(true, Ordering::Release);
@@ -336,13 +332,13 @@ impl Capture {
         }
     }
 
-    /// Whether nothing more will be written: it was stopped, is full, or failed.
+    /// Whether it was stopped, is full, or failed.
     pub fn has_ended(&self) -> bool {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
-    /// Ends the capture: writes what is left, the statistics, and closes the file. Points may
-    /// live on; they count what comes by as lost.
+    /// Ends the capture: writes the remaining packets and the statistics, and closes the file.
+    /// Points may live on; they count packets as lost.
     pub fn finish(&mut self) -> CaptureReport {
         self.stop();
         let joined = self.thread.take().map(JoinHandle::join);
@@ -380,7 +376,7 @@ impl Shared {
 
 // ---------------------------------------------------------------- the data path's end
 
-/// A place where packets are captured; used by one thread.
+/// A capture point; used by one thread.
 #[derive(Debug)]
 pub struct Point {
     ring: Producer<Cell>,
@@ -395,12 +391,12 @@ pub struct Point {
 }
 
 impl Point {
-    /// From now on, what finds the ring full waits for room, if `may_wait` says so.
+    /// Whether packets wait for room if the ring is full.
     pub fn wait_for_room(&mut self, may_wait: bool) {
         self.may_wait = may_wait;
     }
 
-    /// Waits until a packet of so many cells fits; false if it never will.
+    /// Waits until a packet of `cells` cells fits; false if it never will.
     #[cold]
     fn make_room(&mut self, cells: usize) -> bool {
         while self.may_wait && !self.shared.closed.load(Ordering::Acquire) {
@@ -413,8 +409,7 @@ impl Point {
         false
     }
 
-    /// Copies a packet, to be written after [`Point::publish`]; false if it is lost. The packet
-    /// is left as it is.
+    /// Copies a packet, to be written after [`Point::publish`]; false if it is lost.
     pub fn record(&mut self, now: Time, packet: &Descriptor, direction: Option<Direction>) -> bool {
         self.seen += 1;
         let length = packet.segments().map(<[u8]>::len).sum::<usize>();
@@ -460,7 +455,7 @@ impl Point {
         true
     }
 
-    /// Ends a burst: the writer can see what was recorded.
+    /// Ends a burst: publishes the recorded packets to the writer.
     pub fn publish(&mut self) {
         if !self.used {
             self.used = true;
@@ -481,7 +476,7 @@ fn has_toeplitz(packet: &Descriptor) -> bool {
     packet.rss_type() != RssType::None && packet.rss_function() == RssFunction::Toeplitz
 }
 
-/// A point that is shown packets as long as the card lasts.
+/// A point that observes packets for the life of the card.
 impl Observer for Point {
     fn may_wait(&mut self) {
         self.wait_for_room(true);
@@ -510,7 +505,7 @@ impl Drop for Point {
 
 // ---------------------------------------------------------------- the writer's end
 
-/// One point, seen from the writer.
+/// A point, as seen by the writer.
 struct Source {
     ring: Consumer<Cell>,
     counters: Arc<PointCounters>,
@@ -518,10 +513,10 @@ struct Source {
     latest_ns: u64,
 }
 
-/// Where packets end in the file that it may not have taken yet, and the source of each.
+/// Ends of packets in the unflushed part of the file, with the source of each.
 type UnwrittenPackets = VecDeque<(u64, usize)>;
 
-/// What takes the bytes, and how many it has taken.
+/// A writer that counts bytes.
 struct Counted {
     sink: Sink,
     taken: u64,
@@ -649,8 +644,8 @@ struct Turn<'a, 'b> {
 }
 
 impl Turn<'_, '_> {
-    /// Writes what the point has recorded, up to [`TURN`] packets and no more than are left;
-    /// returns how many.
+    /// Writes the point's records, up to [`TURN`] packets and at most the remaining number; returns
+    /// the count.
     fn take(&mut self, source: &mut Source, left: &mut u64, most_bytes: u64) -> io::Result<usize> {
         let mut taken = 0;
         let written = self.write(source, &mut taken, left, most_bytes);

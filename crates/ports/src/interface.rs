@@ -1,6 +1,6 @@
-//! An interface of the kernel as a wire: what its ports need, whatever sockets they use.
+//! A kernel interface as a wire: the parts common to all such ports.
 //!
-//! Guarantees: an interface is the wire of one card at a time, whichever port asks.
+//! Guarantees: an interface is the wire of one card at a time, for any port.
 
 use crate::sys::namespace;
 use crate::sys::packet::Name;
@@ -18,14 +18,14 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::time::Duration;
 
-/// How often the interface and the kernel's counts of lost packets are looked at.
+/// Interval for checking the interface and the kernel's loss counters.
 pub(crate) const CHECK_NS: u64 = 20_000_000;
 
-/// How often, and after which pause, an interface is asked for that another card has.
+/// Attempts to reserve an interface that another card has, and the pause between them.
 const LOCK_ATTEMPTS: u32 = 20;
 const LOCK_PAUSE: Duration = Duration::from_millis(1);
 
-/// The oldest packet cannot be sent.
+/// Drops the oldest packet, which cannot be sent.
 #[cold]
 pub(crate) fn drop_oldest(tx: &mut Transmitter<'_>, reason: DropReason) {
     if let Some(packet) = tx.next() {
@@ -33,12 +33,12 @@ pub(crate) fn drop_oldest(tx: &mut Transmitter<'_>, reason: DropReason) {
     }
 }
 
-/// Why a namespace cannot be entered.
+/// The error that a namespace cannot be entered.
 pub(crate) fn no_namespace(namespace: &str, error: &io::Error) -> ConfigError {
     let path = namespace::path(namespace);
     let shown = path.display();
     let message = match error.kind() {
-        io::ErrorKind::NotFound => format!("found \"{namespace}\", but {shown} is not there"),
+        io::ErrorKind::NotFound => format!("found \"{namespace}\", but {shown} does not exist"),
         io::ErrorKind::PermissionDenied => {
             format!("{shown} may not be entered: CAP_SYS_ADMIN is needed (root)")
         }
@@ -48,7 +48,7 @@ pub(crate) fn no_namespace(namespace: &str, error: &io::Error) -> ConfigError {
     ConfigError::new("namespace", message)
 }
 
-/// What to do about an interface through which nothing comes; none if it is running.
+/// A warning about an interface that receives nothing; none if it is running.
 pub(crate) fn down(
     socket: BorrowedFd<'_>,
     interface: &str,
@@ -77,8 +77,8 @@ fn ip_in(namespace: Option<&str>) -> String {
     }
 }
 
-/// What to do about an interface whose super-frames of up to `found` bytes are longer than a port
-/// takes; none if they are not.
+/// A warning about an interface whose super-frames of up to `found` bytes exceed a port's limit;
+/// none if they do not.
 pub(crate) fn long_super_frames(
     interface: &str,
     found: u32,
@@ -94,8 +94,8 @@ pub(crate) fn long_super_frames(
     })
 }
 
-/// The command that has an interface make no super-frames of more than 64 KiB: the kernel sets the
-/// same limits of IPv4 with these.
+/// The command that limits an interface's super-frames to 64 KiB: the kernel applies the same
+/// limits to IPv4.
 pub(crate) fn shorten(interface: &str, namespace: Option<&str>) -> String {
     format!(
         "{} link set {interface} gso_max_size 65536 gro_max_size 65536, as well of the other end of \
@@ -104,10 +104,10 @@ pub(crate) fn shorten(interface: &str, namespace: Option<&str>) -> String {
     )
 }
 
-/// Does `work` in a namespace, a name of `ip netns`; in the thread's own if there is none.
+/// Runs `work` in a namespace of `ip netns`, or in the thread's own.
 ///
-/// # Errors
-/// The namespace is not there, or may not be entered: an error about the key `namespace`.
+/// # Errors The namespace does not exist, or may not be entered: an error about the key
+/// `namespace`.
 pub fn within<T: Send>(
     namespace: Option<&str>,
     work: impl FnOnce() -> T + Send,
@@ -116,10 +116,9 @@ pub fn within<T: Send>(
     namespace::within(&namespace::path(name), work).map_err(|error| no_namespace(name, &error))
 }
 
-/// The number of an interface in the namespace that the calling thread is in.
+/// The number of an interface in the calling thread's namespace.
 ///
-/// # Errors
-/// `NotFound`: there is none of this name.
+/// # Errors `NotFound`: there is none with this name.
 pub fn number(interface: &str) -> io::Result<u32> {
     let flags = SocketFlags::CLOEXEC;
     let socket = socket_with(AddressFamily::UNIX, SocketType::DGRAM, flags, None)?;
@@ -129,18 +128,17 @@ pub fn number(interface: &str) -> io::Result<u32> {
     })
 }
 
-/// The name of an interface that this may be another name of.
+/// The name of an interface, given one of its alternative names.
 fn own_name(interface: &str) -> io::Result<String> {
     let socket = UnixDatagram::unbound()?;
     let index = netdevice::name_to_index(&socket, interface)?;
     Ok(netdevice::index_to_name(&socket, index)?)
 }
 
-/// Takes the interface for this card: a name in the namespace that the calling thread is in, or one
-/// of its alternative names. It is this card's for as long as the answer lives.
+/// Reserves the interface for this card, by its name or an alternative name in the calling thread's
+/// namespace, until the result is dropped.
 ///
-/// # Errors
-/// `AddrInUse`: another card has it.
+/// # Errors `AddrInUse`: another card has it.
 pub fn lock(interface: &str) -> io::Result<UnixDatagram> {
     let name = own_name(interface).unwrap_or_else(|_| interface.into());
     let address = SocketAddr::from_abstract_name(format!("picnic/wire/{name}"))?;

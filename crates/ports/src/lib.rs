@@ -1,17 +1,17 @@
-//! Wire ports and host attachments: what a card is plugged into at both ends.
+//! Wire ports and host attachments: both ends of a card.
 //!
 //! * [`registry`]: THE LIST of wire ports and host attachments;
 //! * [`generator`]: a wire that makes its own packets, by seed;
 //! * [`pcap`]: a wire that replays a capture;
 //! * [`af_packet`]: a wire that is an interface of the kernel, by packet socket;
 //! * [`af_xdp`]: a wire that is queues of an interface, by AF_XDP sockets over the pool;
-//! * [`app`]: a host that is a function in this process;
+//! * [`app`]: a host inside this process;
 //! * [`tap`]: a host, or a wire, that is a TAP interface of the kernel;
 //! * [`stack`]: a host that is the kernel's own network stack, for the kernel engine;
 //! * [`interface`]: an interface taken as a wire, and work done in its namespace;
 //! * [`middleware`]: tracer, links and fault injector, between card and ports;
 //! * [`capture`], [`pcapng`]: packets written to a file, off the data path;
-//! * [`stream`]: a file that may be a pipe, and its reader, who may not read;
+//! * [`stream`]: a file that may be a pipe with a slow reader;
 //! * [`bpf_map`]: maps of BPF programs, as bytes;
 //! * [`schedule`]: real-time priority for the threads that write to the kernel;
 //! * [`virtio`]: the header that keeps offloads across the kernel's border.

@@ -1,10 +1,9 @@
-//! An output file: written beside its place, and put there when it is whole.
+//! An output file: written next to its place, and renamed when complete.
 //!
-//! What stood there before is what a reader finds until the end, and what is left if the
-//! program is killed; `NAME.part` then has what was written so far. That is the user's, so
-//! no cleanup removes it; the next one to write to NAME takes it over. A link is followed: the
-//! file that it leads to is replaced, not the link. It is for regular files: renaming would
-//! replace a FIFO, a terminal or `/dev/null`.
+//! Readers find the old file until the end, also if the program is killed; `NAME.part` then has the
+//! part written so far. It belongs to the user, so no cleanup removes it; the next writer of NAME
+//! overwrites it. A link is followed: its target is replaced, not the link. Only for regular files:
+//! renaming would replace a FIFO, a terminal or `/dev/null`.
 
 use picnic_core::files::{follow, part_of};
 use std::fs::{self, File, OpenOptions, TryLockError};
@@ -23,10 +22,9 @@ pub(crate) struct OutputFile {
 }
 
 impl OutputFile {
-    /// Makes the file beside its place.
+    /// Creates the file next to its place.
     ///
-    /// # Errors
-    /// It cannot be created, or somebody writes it already.
+    /// # Errors It cannot be created, or another program is writing it.
     pub(crate) fn create(path: &Path) -> io::Result<Self> {
         let before = fs::metadata(path);
         let path = follow(path);
@@ -48,7 +46,7 @@ impl OutputFile {
         Ok(OutputFile { file, part, path })
     }
 
-    /// Whether putting it in its place takes privileges: its folder is not this user's to write.
+    /// Whether renaming it needs privileges: its folder is not this user's to write.
     pub(crate) fn needs_privileges(&self) -> bool {
         let folder = self.part.parent().filter(|folder| !folder.as_os_str().is_empty());
         let user = rustix::process::geteuid().as_raw();
@@ -56,12 +54,12 @@ impl OutputFile {
         !metadata.is_ok_and(|folder| folder.uid() == user && folder.mode() & 0o300 == 0o300)
     }
 
-    /// Puts it in its place.
+    /// Renames it to its place.
     pub(crate) fn finish(self) -> io::Result<()> {
         fs::rename(self.part, self.path)
     }
 
-    /// Takes it back: what stood there before stays.
+    /// Discards it: the old file stays.
     pub(crate) fn abandon(self) -> io::Result<()> {
         fs::remove_file(self.part)
     }
@@ -83,7 +81,7 @@ mod tests {
     use std::os::unix::fs::{PermissionsExt, symlink};
 
     #[test]
-    fn what_stood_there_stays_until_the_end() {
+    fn old_file_stays_until_the_end() {
         let folder = tempfile::tempdir().unwrap();
         let (path, link) = (folder.path().join("out"), folder.path().join("link"));
         fs::write(&path, "before").unwrap();

@@ -1,4 +1,4 @@
-//! Wire port `pcap`: replays a capture, flat out or as recorded.
+//! Wire port `pcap`: replays a capture, at full speed or as recorded.
 //!
 //! ```toml
 //! [[wire]]
@@ -6,24 +6,23 @@
 //! path = "web.pcap"     # pcap or pcapng, relative to the card file
 //! pace = "recorded"     # flat-out (default) | recorded
 //! speed = 2.0           # recorded: twice as fast
-//! max_gap_ms = 1000     # recorded: no longer without a packet, whatever the timestamps say
+//! max_gap_ms = 1000     # recorded: cuts longer gaps
 //! loops = 0             # without end
-//! output = "out.pcapng" # what the card transmits, put there at the end
+//! output = "out.pcapng" # transmitted packets, renamed at the end
 //! interface = "wire0"   # of a pcapng with several: its packets alone, or "all"
 //! ```
 //!
-//! Of a trace, which has a copy of each packet at every stage, the packets of the first stage are
-//! replayed, as the wires received them, unless `interface` asks for others.
+//! Of a trace, which has a copy of each packet at every stage, only the packets of the first stage
+//! are replayed, as the wires received them, unless `interface` selects others.
 //!
-//! Guarantees: the file is read, checked and indexed before anything starts, so
-//! the data path makes no system call. Flat out the wire is patient: it hands
-//! over what there are buffers for and loses nothing. If all wires of the card are
-//! (files flat out, generators without a rate), the card is *offline*: its host
-//! waits for room to echo, and `output` for the disk, so every packet ends in the
-//! file. Else what the disk does not keep up with is dropped as `wire_full`. As recorded, a packet is
-//! due at its time after the first call, and that is its receive time; a late card gets
-//! all that is due, and what finds no buffer is shed. Empty packets and those longer than a packet
-//! may be are in, and dropped at the wire.
+//! Guarantees: the file is read, checked and indexed before anything starts, so the data path makes
+//! no system call. At full speed the wire is patient: it gives as many packets as there are
+//! buffers, and loses nothing. If all wires of the card are (files flat out, generators without a
+//! rate), the card is *offline*: its host waits for room to echo, and `output` for the disk, so
+//! every packet ends in the file. Otherwise packets that the disk is too slow for are dropped as
+//! `wire_full`. As recorded, a packet is due at its time after the first call, and that is its
+//! receive time; a late card gets all due packets, and those without a buffer are shed. Empty and
+//! too long packets count as in, and are dropped at the wire.
 
 mod choice;
 mod commands;
@@ -50,11 +49,10 @@ use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
 const NS_PER_MS: u64 = 1_000_000;
-/// A gap after which a replay warns: whoever watches a card that is silent for longer takes it for
-/// stuck.
+/// A replay warns about longer gaps, since a card that is silent for so long looks stuck.
 const LONG_GAP_NS: u64 = 10_000_000_000;
 
-/// When packets are handed over.
+/// Timing of the packets.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq, Eq)]
 #[serde(rename_all = "kebab-case")]
 pub enum Pace {
@@ -69,23 +67,23 @@ pub enum Pace {
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct PcapConfig {
-    /// The capture to replay, pcap or pcapng of Ethernet, up to 1 GiB; must be given.
+    /// The capture to replay, pcap or pcapng of Ethernet, up to 1 GiB; mandatory.
     pub path: Option<PathBuf>,
-    /// When packets come: as fast as the card takes them, or by their timestamps.
+    /// Timing of packets: as fast as the card takes them, or by their timestamps.
     pub pace: Pace,
-    /// With pace "recorded": how many times as fast as recorded, above 0.
+    /// With pace "recorded": speed relative to the recording, above 0.
     pub speed: f64,
-    /// With pace "recorded": milliseconds without a packet at most, as recorded, 1 or more. A longer
-    /// gap is cut to that, and later packets come earlier by as much; a clock that jumps back by more
-    /// moves them as well. Left out: as recorded.
+    /// With pace "recorded": longest gap between packets in milliseconds, as recorded, 1 or more. A
+    /// longer gap is cut to that, and later packets move forward by as much; likewise for a clock
+    /// that jumps back by more. Default: as recorded.
     #[schemars(range(min = 1))]
     pub max_gap_ms: Option<u64>,
-    /// How often the capture is replayed; 0 for without end.
+    /// Number of times the capture is replayed; 0: unlimited.
     pub loops: u64,
     /// Transmitted packets are written to this pcapng file.
     pub output: Option<PathBuf>,
-    /// Of a capture with several interfaces, the name of the one that is replayed, or "all"; left
-    /// out, all but the copies that a trace of a card holds of each packet.
+    /// Of a capture with several interfaces, the name of the one to replay, or "all"; default: all,
+    /// without the copies of each packet that a trace of a card has.
     pub interface: Option<String>,
 }
 
@@ -139,13 +137,13 @@ pub struct PcapPort {
     pace: Pace,
     speed: f64,
     max_gap_ns: Option<u64>,
-    /// Passes still to come after this one; `None` for without end.
+    /// Passes after this one; `None`: unlimited.
     passes_left: Option<u64>,
     /// Next packet of this pass.
     next: usize,
-    /// Recorded: when the first packet was handed over.
+    /// Recorded: time of the first packet.
     start: Option<Time>,
-    /// Recorded: what earlier passes took, in nanoseconds of the capture.
+    /// Recorded: duration of earlier passes, in nanoseconds of the capture.
     passed_ns: u64,
     output: Option<Output>,
 }
@@ -160,8 +158,7 @@ struct Output {
 impl PcapPort {
     /// Reads the capture and prepares to replay it.
     ///
-    /// # Errors
-    /// What is wrong with a key, or with the file that it names.
+    /// # Errors A key is wrong, or the file that it names.
     pub fn build(config: &PcapConfig, context: &BuildContext) -> Result<Self, ConfigError> {
         let path = config.path.as_ref().ok_or_else(|| {
             ConfigError::new("path", "found none, allowed: the name of a pcap or pcapng file")
@@ -203,8 +200,7 @@ impl PcapPort {
         })
     }
 
-    /// Nanoseconds of the capture after which the next pass begins: its duration, and one
-    /// mean gap between packets.
+    /// Nanoseconds of the capture from one pass to the next: its duration plus one mean gap.
     fn period_ns(&self) -> u64 {
         let duration = self.file.duration_ns();
         let gaps = self.file.len().saturating_sub(1).max(1) as u64;
@@ -413,7 +409,7 @@ fn seconds(ns: u64) -> String {
 }
 
 impl Output {
-    /// Prepares an output file; it is made when the wire is first used.
+    /// Prepares an output file; it is created when the wire is first used.
     fn build(path: &Path, stop: &Stop) -> Result<Self, ConfigError> {
         let name = path.display().to_string();
         let capture = Capture::create_when_used(path, CaptureOptions::default(), stop)

@@ -35,7 +35,7 @@ pub(crate) const fn direction_flags(direction: Direction) -> u32 {
     }
 }
 
-/// The direction that `epb_flags` tell; none if they tell none.
+/// The direction in `epb_flags`, if any.
 pub(crate) const fn direction_of(flags: u32) -> Option<Direction> {
     match flags & 3 {
         1 => Some(Direction::Rx),
@@ -47,7 +47,7 @@ pub(crate) const fn direction_of(flags: u32) -> Option<Direction> {
 /// `epb_hash`: the algorithm that its first octet names.
 const TOEPLITZ: u8 = 5;
 
-/// A packet and what is told of it.
+/// A packet with its metadata.
 #[derive(Clone, Copy, Debug)]
 pub struct Packet<'a> {
     /// Nanoseconds since 1970.
@@ -63,7 +63,7 @@ pub struct Packet<'a> {
 }
 
 impl<'a> Packet<'a> {
-    /// A packet that was kept whole, of which no more is known.
+    /// A packet kept whole, without further metadata.
     pub fn whole(timestamp_ns: u64, data: &'a [u8]) -> Self {
         let original_length = u32::try_from(data.len()).unwrap_or(u32::MAX);
         Packet { timestamp_ns, data, original_length, direction: None, toeplitz: None }
@@ -83,8 +83,7 @@ pub struct Writer<W: Write> {
 impl<W: Write> Writer<W> {
     /// Starts a section; `application` is the program's name.
     ///
-    /// # Errors
-    /// What the sink says.
+    /// # Errors An error of the sink.
     pub fn new(sink: W, application: &str) -> io::Result<Self> {
         let mut writer =
             Writer { sink, block: Vec::with_capacity(4096), interfaces: 0, written: 0 };
@@ -121,8 +120,7 @@ impl<W: Write> Writer<W> {
 
     /// Writes a packet.
     ///
-    /// # Errors
-    /// No such interface, more than 4 GiB of data, or what the sink says.
+    /// # Errors No such interface, more than 4 GiB of data, or an error of the sink.
     pub fn packet(&mut self, interface: u32, packet: &Packet<'_>) -> io::Result<()> {
         self.check(interface)?;
         let captured = u32::try_from(packet.data.len()).map_err(io::Error::other)?;
@@ -145,10 +143,9 @@ impl<W: Write> Writer<W> {
         self.end()
     }
 
-    /// Writes an interface's counts: packets seen, and those of them not captured.
+    /// Writes an interface's counters: packets seen, and packets not captured.
     ///
-    /// # Errors
-    /// No such interface, or what the sink says.
+    /// # Errors No such interface, or an error of the sink.
     pub fn statistics(
         &mut self,
         interface: u32,
@@ -171,10 +168,9 @@ impl<W: Write> Writer<W> {
         self.written
     }
 
-    /// Hands on what the sink may hold back.
+    /// Flushes the sink.
     ///
-    /// # Errors
-    /// What the sink says.
+    /// # Errors An error of the sink.
     pub fn flush(&mut self) -> io::Result<()> {
         self.sink.flush()
     }

@@ -27,7 +27,7 @@ use picnic_core::config::SectionEntry;
 use picnic_core::port::WirePort;
 use picnic_core::registry::Entry;
 
-/// What `port` can name in `[[wire]]`.
+/// Values of `port` in `[[wire]]`.
 pub static WIRES: &[Entry<Box<dyn WirePort>>] = &[
     Entry::of::<Generator>(),
     Entry::of::<Pcap>(),
@@ -36,11 +36,11 @@ pub static WIRES: &[Entry<Box<dyn WirePort>>] = &[
     Entry::of::<Xdp>(),
 ];
 
-/// What `attachment` can name in `[host]`.
+/// Values of `attachment` in `[host]`.
 pub static ATTACHMENTS: &[Entry<Box<dyn HostAttachment>>] =
     &[Entry::of::<App>(), Entry::of::<Tap>(), Entry::of::<Stack>()];
 
-/// What a card file can have beside its wires and its attachment.
+/// Further sections of a card file.
 pub const SECTIONS: &[SectionEntry] = &[
     SectionEntry::of::<TraceConfig>(),
     SectionEntry::of::<LinkConfig>(),

@@ -1,4 +1,4 @@
-//! A host that is the kernel's own network stack, for the kernel engine.
+//! The kernel's own network stack as host, for the kernel engine.
 //!
 //! ```toml
 //! [card]
@@ -9,8 +9,8 @@
 //! handover = "cpumap"
 //! ```
 //!
-//! Packets never leave the kernel: each goes to the stack on its target core, by the interface
-//! that is its wire, whose addresses and routes are the host's.
+//! Packets never leave the kernel: each goes to the stack on its target core, through its wire's
+//! interface, whose addresses and routes are the host's.
 //!
 //! Guarantees: the poll engine refuses it by name; there, `tap` is the way to the stack.
 //!
@@ -32,13 +32,13 @@ pub struct Stack;
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct StackConfig {
-    /// What is handed over through the ring of each target core to its thread: "skb", packets merged
-    /// by GRO on the borrowed core, best for TCP; or "cpumap", frames, as an XDP program in the
-    /// driver has them, best for small packets of a NIC.
+    /// The unit that passes through the ring of each target core to its thread: "skb", packets
+    /// merged by GRO on the borrowed core, best for TCP; or "cpumap", frames from an XDP program in
+    /// the driver, best for small packets of a NIC.
     pub handover: Handover,
-    /// Of these threads: "normal", or "batch" (`SCHED_BATCH`), which lets what runs on the core go on
-    /// until it sleeps or has had its time: more throughput for servers there, but packets wait for up
-    /// to 4 ms behind a program that never sleeps.
+    /// Scheduling of these threads: "normal", or "batch" (`SCHED_BATCH`), which lets other programs
+    /// on the core continue until they sleep or use up their time: more throughput for servers
+    /// there, but packets wait up to 4 ms for a program that never sleeps.
     pub scheduling: Scheduling,
 }
 
@@ -46,7 +46,7 @@ impl Component for Stack {
     type Product = Box<dyn HostAttachment>;
     type Config = StackConfig;
     const NAME: &'static str = "stack";
-    const HELP: &'static str = "the kernel's network stack, by the wire (engine = \"kernel\")";
+    const HELP: &'static str = "the kernel's network stack, through the wire (engine = \"kernel\")";
     const KERNEL: Option<InKernel<StackConfig>> = Some(InKernel {
         keys: &["handover", "scheduling"],
         beside: &[],
@@ -59,7 +59,7 @@ impl Component for Stack {
     }
 
     fn build(_: StackConfig, _: &BuildContext) -> Result<Self::Product, ConfigError> {
-        let message = "found \"stack\", allowed with engine = \"kernel\" only: \
+        let message = "found \"stack\", allowed only with engine = \"kernel\": \
                        attachment = \"tap\" leads packets of this engine to the kernel";
         Err(ConfigError::new("attachment", message))
     }

@@ -1,13 +1,12 @@
-//! A file that may be anything, written to without ever being stuck.
+//! A file of any kind, written to without ever blocking for long.
 //!
-//! A regular file is written to as such. Of anything else (a pipe, a socket, a terminal) the
-//! kernel is asked first whether it takes more, and given no more than it must take then, so
-//! that a reader that does not read holds up this thread for 50 ms at a time. It is waited for
-//! until a stop is asked for, and gets one more second then. A FIFO that nobody reads is waited
-//! for likewise, and no longer.
+//! A regular file is written directly. For anything else (a pipe, a socket, a terminal) the kernel
+//! is first asked whether it takes more, and gets no more than it must then take, so that a slow
+//! reader blocks this thread for at most 50 ms at a time. The reader is waited for until a stop is
+//! requested, plus one second. A FIFO without a reader is waited for likewise.
 //!
-//! Source: pipe(7): a pipe that is writable takes PIPE_BUF bytes at once; fifo(7): opened for
-//! writing without waiting, it says ENXIO until somebody reads.
+//! Source: pipe(7): a writable pipe takes PIPE_BUF bytes at once; fifo(7): opening for writing
+//! without waiting gives ENXIO until there is a reader.
 
 use picnic_core::stop::Stop;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -21,26 +20,25 @@ use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 use std::time::Duration;
 
-/// What a writable pipe takes at once (PIPE_BUF).
+/// Bytes that a writable pipe takes at once (PIPE_BUF).
 const CHUNK: usize = 4096;
-/// Between two looks whether a stop was asked for.
+/// Interval for checking whether a stop was requested.
 const LOOK: Duration = Duration::from_millis(50);
-/// Between two looks whether a FIFO has a reader.
+/// Interval for checking whether a FIFO has a reader.
 const READER_PAUSE: Duration = Duration::from_millis(2);
-/// What a reader gets that does not read when a stop is asked for.
+/// Time for a slow reader after a stop request.
 pub const PATIENCE: Duration = LOOK.saturating_mul(LAST_LOOKS);
 const LAST_LOOKS: u32 = 20;
 
-/// Whether it is a FIFO, which is waited for.
+/// Whether it is a FIFO, whose reader is waited for.
 pub(crate) fn is_fifo(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|found| found.file_type().is_fifo())
 }
 
-/// Opens a file to write to it, as [`File::create`] does. A FIFO is waited for until somebody reads
-/// it, or it `is_over`.
+/// Opens a file for writing, like [`File::create`]. Waits until a FIFO has a reader, or it
+/// `is_over`.
 ///
-/// # Errors
-/// It cannot be opened, or nobody has read it.
+/// # Errors It cannot be opened, or nobody reads it.
 pub fn create(path: &Path, is_over: impl Fn() -> bool) -> io::Result<File> {
     if !is_fifo(path) {
         return File::create(path);
@@ -64,13 +62,13 @@ pub fn create(path: &Path, is_over: impl Fn() -> bool) -> io::Result<File> {
     }
 }
 
-/// A file that is written to.
+/// A file being written.
 #[derive(Debug)]
 pub struct Stream {
     file: File,
     kind: Kind,
     stop: Stop,
-    /// Looks in vain since a stop was asked for, with nothing taken since.
+    /// Failed attempts since a stop was requested, without progress.
     in_vain: u32,
 }
 
@@ -82,10 +80,9 @@ enum Kind {
 }
 
 impl Stream {
-    /// A file that is open.
+    /// An open file.
     ///
-    /// # Errors
-    /// It is not open for writing: what to say of the file.
+    /// # Errors It is not open for writing; a message about the file.
     pub fn new(file: OwnedFd, stop: Stop) -> Result<Self, String> {
         let stat =
             rustix::fs::fstat(&file).map_err(|error| format!("cannot be written to: {error}"))?;
@@ -116,7 +113,7 @@ impl Stream {
                 _ => return Ok(()),
             }
             if self.in_vain >= LAST_LOOKS {
-                let message = "nobody reads it: what was not read is lost";
+                let message = "nobody reads it: unread data is lost";
                 return Err(io::Error::new(io::ErrorKind::TimedOut, message));
             }
         }
@@ -169,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_that_does_not_read_holds_up_no_end() {
+    fn slow_readers_do_not_block_the_end() {
         for (mut reader, writer) in ends() {
             let stop = Stop::default();
             stop.ask();
@@ -192,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_that_has_gone_is_an_error() {
+    fn lost_readers_are_an_error() {
         for (reader, writer) in ends() {
             let mut sink = Stream::new(writer, Stop::default()).unwrap();
             drop(reader);
@@ -201,14 +198,14 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_cannot_be_written_to_is_refused() {
+    fn read_only_files_are_refused() {
         let [(reader, _writer), _] = ends();
         let told = Stream::new(reader.into(), Stop::default()).unwrap_err();
         assert_eq!(told, "is open for reading only");
     }
 
     #[test]
-    fn a_fifo_is_waited_for_until_somebody_reads_it_or_it_is_over() {
+    fn fifos_wait_for_a_reader_or_the_end() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("fifo");
         let mode = rustix::fs::Mode::RWXU;

@@ -48,12 +48,12 @@ fn broken_graphs_are_refused() {
         loops: &[],
         ..GOOD
     };
-    assert_eq!(told(cycle), "hand: a way round is no loop");
+    assert_eq!(told(cycle), "hand: a cycle is not a declared loop");
     let past = Graph {
         edges: const { &[edge(0, 2, EdgeKind::Next), edge(2, 1, EdgeKind::Back(0))] },
         ..GOOD
     };
-    assert!(told(past).contains("entered past its header"));
+    assert!(told(past).contains("entered elsewhere than at its header"));
     assert!(told(Graph { segments: &[], ..GOOD }).contains("no first block"));
     assert!(told(Graph { blocks: const { &[block(1)] }, ..GOOD }).contains("not there"));
     let alien = Graph { edges: const { &[edge(0, 9, EdgeKind::Next)] }, ..GOOD };
@@ -73,7 +73,7 @@ fn calls_without_end_are_refused() {
         [Block { line: 0, counts: Counts::NONE, declared_ns: 0, calls: &[&FIRST] }];
     static CALLS_SECOND: [Block; 1] =
         [Block { line: 0, counts: Counts::NONE, declared_ns: 0, calls: &[&SECOND] }];
-    assert!(told(FIRST).contains("calls go deeper than"), "{}", told(FIRST));
+    assert!(told(FIRST).contains("calls are nested deeper than"), "{}", told(FIRST));
 }
 
 #[test]
@@ -199,7 +199,7 @@ fn fractions_of_a_nanosecond_round_up() {
 fn a_loop_around_itself_is_refused() {
     static ITSELF: [Loop; 1] =
         [Loop { line: 0, header: 1, bound: Some(5), parent: Some(0), head: &[1], body: &[2] }];
-    let expected = "hand: a loop stands before the one around it";
+    let expected = "hand: a loop precedes its outer loop";
     assert_eq!(told(Graph { loops: &ITSELF, ..GOOD }), expected);
 }
 
@@ -259,10 +259,13 @@ fn indices_one_past_the_end_are_refused() {
     }
     let with_loop = |around: Loop| Graph { loops: Vec::leak(vec![around]), ..GOOD };
     let around = GOOD.loops[0];
-    let not_there = "hand: a loop has a block that is not there";
+    let not_there = "hand: a loop names a block that does not exist";
     assert_eq!(told(with_loop(Loop { body: &[2, 4], ..around })), not_there);
     assert_eq!(told(with_loop(Loop { head: &[1, 4], ..around })), not_there);
-    assert_eq!(told(with_loop(Loop { header: 4, ..around })), "hand: a loop's header is not there");
+    assert_eq!(
+        told(with_loop(Loop { header: 4, ..around })),
+        "hand: a loop's header does not exist"
+    );
     let segments = |segments: Vec<Segment>| Graph { segments: Vec::leak(segments), ..GOOD };
     let first = "hand: a segment has no first block";
     assert_eq!(told(segments(vec![START, Segment { entry: 4, ..START }])), first);
@@ -284,7 +287,7 @@ fn calls(depth: usize, times: usize) -> &'static Graph {
 fn call_depth_is_limited_and_callees_are_analysed_once() {
     let profile = CostProfile::built_in();
     assert_eq!(bounds(calls(256, 1), &profile).unwrap().segments[..], [1]);
-    assert_eq!(told(*calls(257, 1)), "hand: calls go deeper than 256 functions");
+    assert_eq!(told(*calls(257, 1)), "hand: calls are nested deeper than 256 functions");
     // Without memoisation, this would take 2^40 calls.
     assert_eq!(bounds(calls(40, 2), &profile).unwrap().segments[..], [1 << 40]);
 }

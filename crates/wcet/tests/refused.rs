@@ -121,7 +121,7 @@ refused! { loops bounds signatures calls unknown recursion mutual_recursion awai
 #[test]
 fn unknown_calls_are_reported_with_a_remedy() {
     let said = compile(&root().join("tests/refused/unknown.rs"), "human");
-    assert!(said.contains("put `#[bounded]` on the function called"), "{said}");
+    assert!(said.contains("put `#[bounded]` on the called function"), "{said}");
 }
 
 #[test]

@@ -43,7 +43,7 @@ fn faults_name_line_field_found_and_allowed_values() {
         ),
         (
             "any 10.0.0.1/8 any any any drop",
-            "rules:1: source: found 10.0.0.1/8, allowed: 10.0.0.0/8: the bits behind the prefix must be zero",
+            "rules:1: source: found 10.0.0.1/8, allowed: 10.0.0.0/8: the bits after the prefix must be zero",
         ),
         (
             "any any 10.0.0.0/33 any any drop",

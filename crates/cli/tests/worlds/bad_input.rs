@@ -165,8 +165,7 @@ fn wires_without_arrival_times_when_they_are_demanded() {
         refused_card(
             &format!("[card]\nidle = \"block\"\nstamp = \"arrival\"\n{wire}"),
             &format!(
-                "card.toml:3: card.stamp: found \"arrival\" with wire0 ({port}), which knows only \
-                 when packets were taken, allowed: \"any\", or wires that know when they arrived \
+                "card.toml:3: card.stamp: found \"arrival\" with wire0 ({port}), which knows only the time of reception, allowed: \"any\", or wires that know when they arrived \
                  ({STAMPING})"
             ),
         );
@@ -256,13 +255,10 @@ fn captures_that_cannot_be_read() {
     let cases: [(&[u8], String); 5] = [
         (b"a letter", format!("found a file starting 61 20 6c 65, {ALLOWED}")),
         (b"", format!("found an empty file, {ALLOWED}")),
-        (
-            &one[..20],
-            format!("found a pcap header that breaks off after 20 of 24 bytes, {ALLOWED}"),
-        ),
+        (&one[..20], format!("found a pcap header truncated after 20 of 24 bytes, {ALLOWED}")),
         (
             &one[..30],
-            "found no whole packet: at byte 24, a packet breaks off: 6 bytes are left".into(),
+            "found no complete packet: at byte 24, a packet is truncated: 6 bytes are left".into(),
         ),
         (&wifi, "found link type 105 (IEEE802_11), allowed: 1 (ETHERNET)".into()),
     ];
@@ -283,7 +279,7 @@ fn a_capture_that_breaks_off_is_used_as_far_as_it_goes() {
     assert_eq!(report["ledger"]["delivered"], 2);
     assert_balanced(&report);
     let notes = report["notes"].to_string();
-    assert!(notes.contains("in.pcap") && notes.contains("breaks off"), "{notes}");
+    assert!(notes.contains("in.pcap") && notes.contains("truncated"), "{notes}");
 }
 
 #[test]
@@ -398,8 +394,7 @@ fn bonds_and_links_that_cannot_be() {
         (
             bond("tx", round_robin),
             format!(
-                "card.toml:5: tx[0].mode: {before_lro}, allowed: another mode, or \"lro\" in front \
-                 of it"
+                "card.toml:5: tx[0].mode: {before_lro}, allowed: another mode, or \"lro\" before it"
             ),
         ),
         (bond("tx", "wire = 2"), "card.toml:5: tx[0].wire: found 2, allowed: 0 to 1".into()),

@@ -512,7 +512,7 @@ fn plugins_of_one_name_are_counted_each_by_its_place() {
         |place: &str| count(&running.json(&[&call[..], &[place]].concat())["answer"]["dropped"]);
     let (second, first) = (own("1"), own("0"));
     assert!(first > second && second > 100, "{first}, {second}");
-    assert!(running.bad(&[&call[..], &["2"]].concat()).1.contains("takes no commands"));
+    assert!(running.bad(&[&call[..], &["2"]].concat()).1.contains("has no commands"));
 
     // So are its counters, which stand beside what the card counts of it.
     let keys = good(&["functions", &bench.path("gate.so")]);
@@ -591,7 +591,7 @@ fn what_is_compiled_anew_is_taken_up_while_packets_flow() {
         wait_until("the new one is in its place", || rx_chain(&running) == wanted);
     }
     // What makes no sense changes nothing, and is told once.
-    bench.write("own.so", "no object");
+    bench.write("own.so", "other than an ELF");
     picnic_testing::let_pass(500);
     assert_eq!(rx_chain(&running), ["plugin:version-3"]);
     bench.to_queue("own", "version-4", 0);

@@ -25,8 +25,7 @@ fn a_good_file_is_told_in_short_and_findings_at_length() {
     assert_eq!(code, 0);
     assert!(
         text.starts_with(
-            "f.rules:2: shadowed: tcp any 10.0.0.1/32 any 22 drop\n    never applies, decided \
-             the other way by line 1: tcp any any any any accept\n"
+            "f.rules:2: shadowed: tcp any 10.0.0.1/32 any 22 drop\n    never applies; the opposite is decided by line 1: tcp any any any any accept\n"
         ),
         "{text}"
     );
@@ -89,7 +88,7 @@ fn redundant_rules_and_overlaps_are_told_with_both_rules() {
     assert!(told(&many).ends_with("0 overlaps\n"), "{}", told(&many));
     many.push_str("any any 10.0.0.1 any any accept\n");
     let text = told(&many);
-    assert!(text.ends_with("; 0 shadowed, 0 redundant, 101 overlaps (the first 100 are told)\n"));
+    assert!(text.ends_with("; 0 shadowed, 0 redundant, 101 overlaps (the first 100 are shown)\n"));
     assert_eq!(text.matches(": overlap: ").count(), 100);
     let json: serde_json::Value = serde_json::from_str(&sciron(&many, &["--json"]).1).unwrap();
     assert_eq!(json["overlap_count"], 101);

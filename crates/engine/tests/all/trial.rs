@@ -222,7 +222,7 @@ fn rings_never_fill_up() {
 fn packets_without_a_fate_are_errors() {
     let (mut trial, mut function) = (trial(), Told { forgets: true, ..Told::default() });
     let told = trial.give(&mut function, Time::ZERO, 0, &[HOLD; 60]).unwrap_err();
-    let expected = "1 packets in and 0 made, but 0 let go of, 0 dropped or consumed and 0 held";
+    let expected = "1 packets in and 0 made, but 0 released, 0 dropped or consumed and 0 held";
     assert_eq!(told, expected);
 }
 
@@ -233,7 +233,7 @@ fn packets_held_at_the_end_are_errors() {
         assert_eq!(trial.give(&mut function, Time::ZERO, 0, &[HOLD; 60]), Ok(vec![]));
     }
     let told = trial.end(&mut function).unwrap_err();
-    assert_eq!(told, "3 packets are held back after the last flush");
+    assert_eq!(told, "3 packets are still held after the last flush");
 }
 
 #[test]
@@ -248,7 +248,7 @@ fn functions_holding_every_buffer_get_no_more() {
         assert_eq!(outcomes, Ok(vec![]));
     }
     let told = trial.give(&mut function, Time::ZERO, 0, &[HOLD; 60]).unwrap_err();
-    assert_eq!(told, format!("packet {whole}: no buffers are home"));
+    assert_eq!(told, format!("packet {whole}: no free buffers"));
 }
 
 #[test]
@@ -295,7 +295,7 @@ fn conformance_detects_each_violation() {
             }
         }
     }
-    missed(|| Box::new(Stale), "it keeps the layers");
+    missed(|| Box::new(Stale), "its descriptor has the layers");
     /// Holds each packet until the end, or claims to hold none.
     struct Holds(Vec<Descriptor>, bool);
     impl Function for Holds {
@@ -308,7 +308,7 @@ fn conformance_detects_each_violation() {
     }
     missed(|| Box::new(Holds(Vec::new(), false)), "0 held");
     let (_, bytes) = keeps(|| Box::new(Holds(Vec::new(), true)));
-    assert!(bytes.unwrap_err().contains("held back after the last flush"));
+    assert!(bytes.unwrap_err().contains("held after the last flush"));
 }
 
 /// The closure of the README.
@@ -357,5 +357,5 @@ fn buffer_differences_name_the_failing_accessor() {
         ..=60 => Verdict::Steer(1),
         _ => Verdict::Next,
     });
-    assert!(message.contains("the first buffer alone") || message.contains("gave nothing"));
+    assert!(message.contains("only the first buffer") || message.contains("returned nothing"));
 }

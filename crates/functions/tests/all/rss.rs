@@ -287,7 +287,7 @@ fn tables_for_other_queues_are_refused_and_returned() {
         assert!(!obeys(&mut rss, &mut message));
         let refusal = Refusal::Queues { found: queues, allowed: 4 };
         assert_eq!(message.outcome, Some(Err(refusal)));
-        let text = format!("found a table for {queues} queues, allowed: one for 4");
+        let text = format!("found a table for {queues} queues, allowed: a table for 4");
         assert_eq!(refusal.to_string(), text);
         assert_eq!(*message.table.unwrap(), table);
     }

@@ -165,7 +165,7 @@ fn change_results_are_reported() {
         (Refusal::NoKey, "key: found a key, allowed only with hash = \"toeplitz\""),
         (
             Refusal::Queues { found: 3, allowed: 4 },
-            "table: found a table for 3 queues, allowed: one for 4",
+            "table: found a table for 3 queues, allowed: a table for 4",
         ),
         (Refusal::NoContext { mark: 8 }, "mark: found 8, but no context has this mark"),
         (Refusal::Contexts, "mark: found one more context, allowed: 0 to 16"),

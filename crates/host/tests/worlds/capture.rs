@@ -210,7 +210,7 @@ fn slow_capture_readers_harm_only_their_capture() {
     assert!(asked.elapsed() >= Duration::from_secs(1), "the reader had its second");
     assert_eq!(outcome["id"], 77);
     let error = outcome["result"]["error"].as_str().unwrap();
-    assert_eq!(error, "nobody reads it: what was not read is lost");
+    assert_eq!(error, "nobody reads it: unread data is lost");
     drop(reader);
     card.stop();
 }
@@ -248,7 +248,7 @@ fn waiting_clients_learn_of_the_cards_end() {
     let outcome = client.line().unwrap();
     assert_eq!(outcome["id"], 77);
     let error = outcome["result"]["error"].as_str().unwrap();
-    assert_eq!(error, "nobody reads it: what was not read is lost");
+    assert_eq!(error, "nobody reads it: unread data is lost");
 }
 
 #[test]
@@ -336,7 +336,7 @@ fn impossible_captures_are_refused_with_a_reason() {
     let message = refused(&file, json!({ "stages": ["tx"] }));
     assert_eq!(message, "nothing can be captured at tx: the chain has no functions");
     let message = refused(&File::open(&path).unwrap(), json!({}));
-    assert_eq!(message, "the file sent along is open for reading only");
+    assert_eq!(message, "the file sent with the call is open for reading only");
     for _ in 0..4 {
         start(&mut client, &file, json!({}));
     }

@@ -198,7 +198,7 @@ fn rss_is_read_back_as_it_was_set() {
         json!({ "chain": "rx", "toml": "[[rx]]\nfunction = \"rss\"\nhash = \"jhash\"\n" }),
     );
     let error = client.error("rss.set", json!({ "key": "symmetric", "table_size": 4 }));
-    assert!(error.starts_with("key: found a key, allowed with hash"), "{error}");
+    assert!(error.starts_with("key: found a key, allowed only with hash"), "{error}");
     assert_eq!(client.good("rss.get", json!({}))["table"].as_array().unwrap().len(), 128);
     card.stop();
 }

@@ -165,19 +165,20 @@ fn wrong_filters_are_reported_with_their_line() {
         ("action = \"steer\"\nqueue = 2\n", "card:5: filter[0].queue: found 2, allowed: 0 to 1"),
         (
             "name = \"a\"\nsource = \"10.0.0.1/8\"\n",
-            "card:5: filter[0].source: found 10.0.0.1/8, allowed: 10.0.0.0/8: the bits behind \
-             the prefix must be zero",
+            "card:5: filter[0].source: found 10.0.0.1/8, allowed: 10.0.0.0/8: the bits after the prefix must be zero",
         ),
         (
             "destination_ports = \"90-80\"\n",
             "card:4: filter[0].destination_ports: found 90-80, allowed: any, a port, or a range \
              such as 1024-2047, from 0 to 65535, low first",
         ),
-        ("start = 3\n", "card:3: filter[0].values: found none, allowed: one, for a pattern"),
+        (
+            "start = 3\n",
+            "card:3: filter[0].values: found none, allowed: a value, as this is a pattern",
+        ),
         (
             "start = 3\nvalues = [\"0g\"]\n",
-            "card:5: filter[0].values: found \"0g\", allowed: hexadecimal digits, two for each \
-             byte",
+            "card:5: filter[0].values: found \"0g\", allowed: hexadecimal digits, two per byte",
         ),
         (
             "start = 3\nvalues = [\"00\", \"0000\"]\n",
@@ -189,7 +190,7 @@ fn wrong_filters_are_reported_with_their_line() {
         ),
         (
             "action = \"drop\"\nmark = 1\n",
-            "card:5: filter[0].mark: found one, allowed: one with action = \"mark\" alone",
+            "card:5: filter[0].mark: found one, allowed: only with action = \"mark\"",
         ),
     ];
     for (text, message) in cases {

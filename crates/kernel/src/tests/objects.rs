@@ -103,7 +103,7 @@ fn check_rejects_invalid_objects() {
         ),
         ("missing.o", "", "cannot be read: No such file".into()),
         ("", "", "cannot be read: found a folder".into()),
-        ("text.o", "", "found no object file, allowed: an ELF file".into()),
+        ("text.o", "", "found something other than an ELF file, allowed: an object".into()),
         ("cut.o", "", "found an object that cannot be read".into()),
         ("native.o", "", format!("found an object for {here}, allowed: one for BPF")),
         ("order.o", "", "found an object for BPF of the other byte order".into()),

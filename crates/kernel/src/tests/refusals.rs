@@ -116,8 +116,7 @@ fn unsupported_keys_are_refused() {
             "",
             rx,
             "[interrupt]\nwire_usecs = 5\nwire_frames = 64\n",
-            "card:14: interrupt.wire_frames: found 64, allowed with engine = \"kernel\": to leave it \
-             out: a poll takes up to 64 packets, as the wire's driver has it",
+            "card:14: interrupt.wire_frames: found 64, allowed with engine = \"kernel\": no key: a poll takes up to 64 packets, as the wire's driver has it",
         ),
         (
             "",
@@ -182,8 +181,7 @@ fn unsupported_keys_are_refused() {
     let two = "[[rx]]\nfunction = \"vmdq\"\n\
                pools = [{ queues = [0] }, { vlans = [7], queues = [1] }]\n";
     let found = refusal(&format!("{CARD}{WIRE}{two}[host]\nattachment = \"stack\"\nqueues = 2\n"));
-    let message = "rx[0].pools[1].broadcast: found true, allowed with engine = \"kernel\": false, as \
-                   pool 0 has those of VLAN 7, too";
+    let message = "rx[0].pools[1].broadcast: found true, allowed with engine = \"kernel\": false, since pool 0 also gets those of VLAN 7";
     assert!(found.contains(message), "{found}");
     let found = refusal(&format!("{CARD}{WIRE}{rx}{HOST}ring_size = 32768\n"));
     assert!(found.contains("host.ring_size: found 32768"), "{found}");
@@ -349,8 +347,7 @@ fn tasks_and_functions_that_send_are_refused_by_name() {
         ),
         (
             "[os]\nscheduler = \"wfq\"\n",
-            "card:14: os.scheduler: found \"wfq\", allowed with engine = \"kernel\": to leave it out: \
-             tasks run beside the poll engine alone",
+            "card:14: os.scheduler: found \"wfq\", allowed with engine = \"kernel\": no section: tasks run only with the poll engine",
         ),
         (
             "[[task]]\ntask = \"polymer\"\n",

@@ -228,7 +228,7 @@ fn end(
         None => None,
         Some((_, Ok(mac))) if mac.is_assignable() => Some(mac.to_string()),
         Some((text, _)) => {
-            let allowed = "six bytes as 02:00:00:00:00:01, not multicast, not zero";
+            let allowed = "six bytes such as 02:00:00:00:00:01, not multicast, not zero";
             let message = format!("found \"{text}\", allowed: {allowed}");
             return Err(ConfigError::new(mac_key, message));
         }

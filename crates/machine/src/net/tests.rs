@@ -42,8 +42,7 @@ fn what_is_wrong_is_told_with_its_line() {
         ("[[net.link]]\nmtu = 20", "card.toml:2: net.link[0].mtu: found 20, allowed: 68 to 65535"),
         (
             "[[net.link]]\nmac = \"01:00:00:00:00:01\"",
-            "card.toml:2: net.link[0].mac: found \"01:00:00:00:00:01\", allowed: six bytes as \
-             02:00:00:00:00:01, not multicast, not zero",
+            "card.toml:2: net.link[0].mac: found \"01:00:00:00:00:01\", allowed: six bytes such as 02:00:00:00:00:01, not multicast, not zero",
         ),
         (
             "[[net.link]]\npeer_addresses = [\"10.0.0.1/8\", \"10.0.0.1\"]",

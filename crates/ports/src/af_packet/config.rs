@@ -9,15 +9,15 @@ use serde::Deserialize;
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct PacketConfig {
-    /// The interface, Ethernet; must be given.
+    /// The interface, Ethernet; mandatory.
     pub interface: Option<String>,
-    /// The network namespace it is in: a name of `ip netns`, or a path. The card's own if absent.
+    /// Its network namespace: a name of `ip netns`, or a path; default: the card's own.
     pub namespace: Option<String>,
-    /// Take in packets for other addresses too, until the card ends.
+    /// Whether to receive packets for other addresses too, until the card ends.
     pub promiscuous: bool,
     /// Slots of the receive ring, 16 to 65536; rounded up to fill its memory.
     pub frames: u32,
-    /// Bytes of packet that a slot holds, 128 to 131072; a longer one is read by a system call.
+    /// Bytes of a packet that fit in a slot, 128 to 131072; a longer one takes a system call.
     pub frame_size: u32,
 }
 
@@ -37,8 +37,7 @@ impl Default for PacketConfig {
 impl PacketConfig {
     /// Checks the numbers.
     ///
-    /// # Errors
-    /// One out of range: key, what was found, what is allowed.
+    /// # Errors A value out of range: key, value found, values allowed.
     pub(super) fn check(&self) -> Result<(), ConfigError> {
         check("frames", self.frames, 16, 65_536)?;
         check("frame_size", self.frame_size, 128, MAX_PACKET_BYTES as u32)

@@ -1,10 +1,11 @@
-//! Packets longer than a slot of the ring: the kernel keeps them whole, a call reads each.
+//! Packets longer than a slot of the ring: the kernel keeps them whole, and a system call reads
+//! each.
 //!
-//! Super-frames mostly. Of such a packet the slot holds the start and a mark; the packet itself
-//! waits on the socket, by reference, and is read straight into buffers. So its bytes are copied
-//! once, not twice, and slots can be as small as ordinary packets are.
+//! Mostly super-frames. The slot of such a packet has its start and a mark; the packet itself waits
+//! on the socket and is read directly into buffers. So its bytes are copied once, not twice, and
+//! slots can be as small as ordinary packets.
 //!
-//! Guarantees: marks and packets stay in step, whatever becomes of a packet; no allocation.
+//! Guarantees: marks and packets stay in step, whatever the fate of a packet; no allocation.
 //!
 //! Source: packet(7), PACKET_COPY_THRESH; net/packet/af_packet.c, `tpacket_rcv`.
 
@@ -22,7 +23,7 @@ const BUFFERS: usize = 64;
 /// A read's parts: virtio header, addresses, and the buffers.
 const PARTS: usize = BUFFERS + 2;
 
-/// What a VLAN tag consists of: protocol and control information.
+/// A VLAN tag: protocol and control information.
 type Tag = Option<(u16, u16)>;
 
 /// Reads long packets.
@@ -40,7 +41,7 @@ impl LongPackets {
         LongPackets { landing: Landing::new(BUFFERS), gathered }
     }
 
-    /// Takes the oldest packet that waits on the socket, whose length and tag its slot told.
+    /// Reads the oldest packet waiting on the socket, with the length and tag from its slot.
     #[inline]
     pub(super) fn take(
         &mut self,
@@ -100,7 +101,7 @@ impl LongPackets {
         Ok(())
     }
 
-    /// As `take`, by way of one more copy: for cards whose buffers are very small.
+    /// Like `take`, with one more copy: for cards with very small buffers.
     #[cold]
     fn take_gathered(
         &mut self,
@@ -132,7 +133,7 @@ impl LongPackets {
         Ok(())
     }
 
-    /// Gives back what a read that failed has left.
+    /// Returns the buffers of a failed read.
     pub(super) fn stop(&mut self, pool: &mut Pool) {
         while let Some(buffer) = self.landing.take() {
             pool.free(buffer);
@@ -140,7 +141,7 @@ impl LongPackets {
     }
 }
 
-/// Lets go of the oldest packet that waits on the socket.
+/// Discards the oldest packet waiting on the socket.
 #[cold]
 fn discard(socket: &Socket) {
     // What does not fit is thrown away with the rest of the packet.

@@ -1,27 +1,27 @@
-//! A packet that the interface has no room for: offered again for a while, then dropped.
+//! Retries a packet that the interface has no room for, then drops it.
 
 use picnic_core::time::Time;
 
-/// How long a packet for which the interface has no room is offered again, and how often.
+/// How long such a packet is retried; below, how often.
 pub(super) const FULL_NS: u64 = 100_000_000;
 pub(super) const RETRY_NS: u64 = 20_000;
 
-/// Offers a packet again for which the interface has no room, for a while.
+/// Retries a packet that the interface has no room for.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Retry {
-    /// Since when the oldest packet is offered, if it was refused.
+    /// Time of the first refusal of the oldest packet.
     since: Option<Time>,
     next: Time,
 }
 
 impl Retry {
-    /// Whether it is too early to offer the packet again.
+    /// Whether it is too early to retry.
     #[inline]
     pub(super) fn is_early(&self, now: Time) -> bool {
         self.since.is_some() && now < self.next
     }
 
-    /// The packet was refused: whether it is to be offered again.
+    /// Notes a refusal; returns whether to retry.
     #[cold]
     pub(super) fn refused(&mut self, now: Time) -> bool {
         let since = self.since.unwrap_or(now);
@@ -30,7 +30,7 @@ impl Retry {
         again
     }
 
-    /// A packet was taken.
+    /// Notes that a packet was taken.
     #[inline]
     pub(super) fn taken(&mut self) {
         self.since = None;

@@ -1,4 +1,4 @@
-//! What of the `packet` port needs no privilege; the rest is tested with namespaces.
+//! Tests of the `packet` port without privileges, and with namespaces where available.
 
 use super::retry::{FULL_NS, RETRY_NS};
 use super::*;
@@ -26,8 +26,8 @@ fn what_is_wrong_is_named() {
         ("interface = \"lo\"\nframes = 15", "frames", "16 to 65536"),
         ("interface = \"lo\"\nframe_size = 127", "frame_size", "128 to 131072"),
         ("interface = \"lo\"\nframe_size = 131073", "frame_size", "128 to 131072"),
-        ("interface = \"lo\"\nnamespace = \"no-such\"", "namespace", "is not there"),
-        ("interface = \"lo\"\nnamespace = \"/proc/no/such\"", "namespace", "is not there"),
+        ("interface = \"lo\"\nnamespace = \"no-such\"", "namespace", "does not exist"),
+        ("interface = \"lo\"\nnamespace = \"/proc/no/such\"", "namespace", "does not exist"),
     ] {
         let error = refused(keys);
         assert!(error.key == key && error.message.contains(part), "{keys}: {error}");
@@ -35,7 +35,7 @@ fn what_is_wrong_is_named() {
 }
 
 #[test]
-fn a_tag_goes_behind_the_addresses() {
+fn tags_are_inserted_after_the_addresses() {
     // Four bytes of room, the addresses, the rest.
     let mut data: Vec<u8> = (0..40).collect();
     put_tag(&mut data, 0x88a8, 0x2007).unwrap();
@@ -47,7 +47,7 @@ fn a_tag_goes_behind_the_addresses() {
 }
 
 #[test]
-fn every_answer_of_the_kernel_is_a_reason() {
+fn every_kernel_error_has_a_drop_reason() {
     for (error, reason) in [
         (libc::ENETDOWN, DropReason::WireDown),
         (libc::ENXIO, DropReason::WireDown),
@@ -60,7 +60,7 @@ fn every_answer_of_the_kernel_is_a_reason() {
 }
 
 #[test]
-fn a_refused_packet_is_offered_again_for_a_while() {
+fn refused_packets_are_retried_for_a_while() {
     let at = Time::from_nanos;
     let mut retry = Retry::default();
     assert!(!retry.is_early(Time::ZERO));
@@ -77,7 +77,7 @@ fn a_refused_packet_is_offered_again_for_a_while() {
 }
 
 #[test]
-fn a_wire_that_is_down_is_told_of_with_what_mends_it() {
+fn downed_wires_are_reported_with_the_fix() {
     let name = format!("picnic-{}-down", std::process::id());
     let commands = [
         format!("ip netns add {name}"),
@@ -172,7 +172,7 @@ fn ip(command: &str) -> bool {
 }
 
 #[test]
-fn an_interface_is_one_wire_and_no_second() {
+fn interfaces_serve_one_wire_only() {
     let Some((pair, first, _)) = Pair::new("twice") else { return };
     let config = PacketConfig {
         interface: Some("a0".into()),
@@ -204,7 +204,7 @@ fn super_frame(tags: &[u8], payload: usize) -> Vec<u8> {
 }
 
 #[test]
-fn packets_go_through_the_kernel_as_they_are() {
+fn packets_pass_the_kernel_unchanged() {
     let Some((_pair, mut a, mut b)) = Pair::new("as-they-are") else { return };
     let mut bench = Bench::with_pool(4096, 2048);
     const TAG: [u8; 4] = [0x81, 0x00, 0x20, 0x07];
@@ -313,7 +313,7 @@ fn bursts_keep_their_order_and_a_full_ring_is_counted() {
 }
 
 #[test]
-fn what_cannot_be_sent_is_dropped_by_reason() {
+fn unsendable_packets_are_dropped_by_reason() {
     let Some((_pair, mut a, mut b)) = Pair::new("cannot-be-sent") else { return };
     let mut bench = Bench::with_pool(1024, 2048);
     let good = [7; 60];
@@ -341,7 +341,7 @@ fn what_cannot_be_sent_is_dropped_by_reason() {
 }
 
 #[test]
-fn long_packets_and_others_come_in_the_order_they_were_sent_in() {
+fn long_and_short_packets_keep_their_order() {
     let Some((_pair, mut a, mut b)) = Pair::new("long-packets") else { return };
     const TAG: [u8; 4] = [0x81, 0x00, 0x20, 0x07];
     let frame = |number: usize| {
@@ -419,7 +419,7 @@ fn long_packets_and_others_come_in_the_order_they_were_sent_in() {
 }
 
 #[test]
-fn a_long_packet_without_room_is_an_overrun() {
+fn long_packets_without_room_are_overruns() {
     let Some((_pair, mut a, mut b)) = Pair::new("no-room") else { return };
     // One is kept, as its socket's memory is not full yet.
     b.socket.set_receive_buffer(1);

@@ -10,19 +10,19 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, de};
 use std::fmt;
 
-/// An Ethernet header and two VLAN tags, which the MTU does not count.
+/// An Ethernet header and two VLAN tags, which the MTU does not include.
 pub(super) const FRAME_BYTES: usize = 22;
 /// As much of it as is sent: one tag more than the MTU allows, as from a packet socket.
 pub(super) const SENT_FRAME_BYTES: usize = 18;
 const SLOTS_LOW: u32 = 64;
 const SLOTS_HIGH: u32 = 32_768;
-/// Slots of the receive ring, unless the pool has too few buffers.
+/// Default slots of the receive ring, unless the pool has too few buffers.
 const SLOTS: u32 = 2048;
 
 /// Which of the interface's queues.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Queues {
-    /// Every one there is when the card starts.
+    /// All queues that exist when the card starts.
     #[default]
     All,
     /// This many, from 0 on.
@@ -76,7 +76,7 @@ impl JsonSchema for Queues {
     }
 }
 
-/// Where the program runs that hands packets over.
+/// Where the XDP program runs.
 #[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
@@ -89,7 +89,7 @@ pub enum Mode {
     Generic,
 }
 
-/// Who brings the bytes into the card's buffers.
+/// Who writes packets into the card's buffers.
 #[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema, PartialEq, Eq)]
 #[serde(rename_all = "kebab-case")]
 pub enum CopyMode {
@@ -102,14 +102,14 @@ pub enum CopyMode {
     ZeroCopy,
 }
 
-/// What is done about checksums that arrive unfinished.
+/// Treatment of partial checksums on arrival.
 #[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
 pub enum Checksums {
     /// Mend them if no device is behind the interface.
     #[default]
     Auto,
-    /// Look for them, and have them finished.
+    /// Find and mark them, so that they are completed.
     Mend,
     /// Take packets as they are.
     Trust,
@@ -119,31 +119,31 @@ pub enum Checksums {
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct XdpConfig {
-    /// The interface, Ethernet; must be given.
+    /// The interface, Ethernet; mandatory.
     pub interface: Option<String>,
-    /// The network namespace it is in: a name of `ip netns`, or a path. The card's own if absent.
+    /// Its network namespace: a name of `ip netns`, or a path; default: the card's own.
     pub namespace: Option<String>,
-    /// Its queues: "all", a number of them, or a list. What other queues receive is the kernel's.
+    /// Its queues: "all", a number of them, or a list. Packets of other queues go to the kernel.
     pub queues: Queues,
     /// Where its program runs: "native" (in the driver), "generic" (in the kernel) or "auto".
     pub mode: Mode,
     /// Who writes the buffers: "zero-copy" (the NIC), "copy" (the kernel) or "auto".
     pub copy_mode: CopyMode,
-    /// Call the kernel only when it asks for it.
+    /// Whether to call the kernel only when it requests a call.
     pub need_wakeup: bool,
-    /// Take in packets for other addresses too, until the card ends.
+    /// Whether to receive packets for other addresses too, until the card ends.
     pub promiscuous: bool,
-    /// Buffers that wait for packets, per queue, a power of two from 64 to 32768. As the pool
-    /// allows if absent, up to 2048.
+    /// Buffers waiting for packets, per queue, a power of two from 64 to 32768; default: as the
+    /// pool allows, up to 2048.
     pub rx_ring: Option<u32>,
-    /// Packets that may be on their way out, a power of two from 64 to 32768.
+    /// Most packets being sent, a power of two from 64 to 32768.
     pub tx_ring: u32,
-    /// Packets per busy poll, up to 1024, in place of interrupts; 0 for interrupts.
+    /// Packets per busy poll, up to 1024, instead of interrupts; 0: use interrupts.
     pub busy_poll: u32,
-    /// Have each packet's time of arrival read by the program in front, at 20 ns a packet or so, in
-    /// the kernel; else the time at which the card takes it stands for that.
+    /// Whether the XDP program reads each packet's arrival time, at about 20 ns per packet in the
+    /// kernel; otherwise the time of reception by the card is used.
     pub stamps: bool,
-    /// Unfinished checksums that arrive: "mend", "trust", or "auto" (mend if no device is behind).
+    /// Partial checksums on arrival: "mend", "trust", or "auto" (mend if no device is behind).
     pub checksums: Checksums,
 }
 
@@ -174,7 +174,7 @@ impl XdpConfig {
     /// Checks all keys that need no machine; the interface's name.
     pub(super) fn check(&self) -> Result<(&str, Name), ConfigError> {
         let interface = self.interface.as_deref().ok_or_else(|| {
-            ConfigError::new("interface", "found none, allowed: the name of an interface")
+            ConfigError::new("interface", "missing, expected the name of an interface")
         })?;
         let name = name(interface).ok_or_else(|| {
             wrong("interface", format!("found \"{interface}\", allowed: a name of 1 to 15 bytes"))
@@ -197,7 +197,7 @@ impl XdpConfig {
         Ok((interface, name))
     }
 
-    /// The interface, whose driver is to run the kernel engine's program.
+    /// The interface, for the kernel engine, whose program its driver runs.
     pub(super) fn kernel_form(&self) -> Result<KernelForm, ConfigError> {
         let (interface, _) = self.check()?;
         if self.mode == Mode::Generic {
@@ -211,7 +211,7 @@ impl XdpConfig {
         Ok(KernelForm::Interface { name, namespace, stamps: self.stamps })
     }
 
-    /// The queues meant, ascending, of the `there` that the interface has.
+    /// The selected queues, ascending, of the `there` queues of the interface.
     pub(super) fn queues(&self, there: u32) -> Result<Vec<u32>, ConfigError> {
         let last = there.saturating_sub(1);
         match &self.queues {
@@ -239,14 +239,14 @@ impl XdpConfig {
         }
     }
 
-    /// Buffers that wait for packets at each of so many queues, if the wire has `share` in all.
+    /// Buffers waiting for packets at each of `queues` queues, if the wire has `share` in all.
     pub(super) fn rx_slots(&self, share: usize, queues: usize) -> u32 {
         let fits = share / queues.max(1);
         self.rx_ring.unwrap_or_else(|| SLOTS.min(1 << fits.max(1).ilog2()))
     }
 
-    /// What is wanted of the sockets, given the card's pool, of which `share` in all may be at
-    /// this wire's disposal, and the interface's MTU.
+    /// The sockets' settings for the card's pool, of which this wire may use `share` buffers, and
+    /// the interface's MTU.
     pub(super) fn wanted(
         &self,
         queues: Vec<u32>,

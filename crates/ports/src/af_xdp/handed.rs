@@ -1,6 +1,6 @@
-//! Sockets of wires whose program is another's: the kernel engine's, which hands packets over.
+//! Sockets of wires that get their packets from the kernel engine's program.
 //!
-//! Guarantees: a socket is in the map for as long as it is open.
+//! Guarantees: a socket is in the map as long as it is open.
 //!
 //! Source: Documentation/bpf/map_xskmap.rst.
 
@@ -13,21 +13,20 @@ use std::sync::{Arc, OnceLock};
 /// Queues of one interface, more than any has.
 pub(super) const MOST_QUEUES: u32 = 1024;
 
-/// A map of sockets, by wire and by queue of its interface, and the mark by which the stamps are
-/// known that whoever hands packets over puts in front of them.
+/// A map of sockets, by wire and by queue of its interface, and the mark of the stamps that the
+/// kernel engine writes before packets.
 #[derive(Debug, Default)]
 pub struct SharedSocketMap(OnceLock<(SocketMap, Mark)>);
 
 impl SharedSocketMap {
-    /// That of a card, for as long as the answer lives.
+    /// The map of a card, until the result is dropped.
     pub fn of(shared: &Shared) -> Arc<SharedSocketMap> {
         shared.get_or_make(SharedSocketMap::default)
     }
 
-    /// The map, made for so many wires: once a card.
+    /// Makes the map for `wires` wires: once per card.
     ///
-    /// # Errors
-    /// What the kernel says: it has no such maps, or the process no right to them.
+    /// # Errors The kernel lacks such maps, or denies permission.
     pub fn make(&self, wires: usize) -> io::Result<()> {
         let map = SocketMap::new(wires as u32 * MOST_QUEUES)?;
         self.0.set((map, Mark::new())).map_err(|_| io::Error::other("there is one already"))
@@ -38,7 +37,7 @@ impl SharedSocketMap {
         self.0.get().map(|(map, _)| map.as_fd())
     }
 
-    /// The mark, behind 64 bits of time, of a stamp; zero before the map was made.
+    /// The mark that follows the 64 bits of time in a stamp; zero before the map was made.
     pub fn mark(&self) -> u64 {
         self.stamps().map_or(0, Mark::get)
     }
@@ -47,7 +46,7 @@ impl SharedSocketMap {
         self.0.get().map(|(_, mark)| *mark)
     }
 
-    /// Has a wire's packets of a queue go to a socket.
+    /// Routes a wire's packets of a queue to a socket.
     pub(crate) fn put(&self, wire: usize, queue: u32, socket: BorrowedFd<'_>) -> io::Result<()> {
         let (map, _) = self.0.get().ok_or_else(|| io::Error::other("nobody hands packets over"))?;
         map.set(wire as u32 * MOST_QUEUES + queue, socket)

@@ -1,9 +1,8 @@
-//! Opens and closes an interface's sockets, on a thread of its own.
+//! Opens and closes an interface's sockets, on its own thread.
 //!
 //! Both take milliseconds (memory is pinned, the kernel waits for its other cores), which the
-//! borrowed core does not have while other wires are at work. The thread stays in the interface's
-//! network namespace and keeps the privileges that this needs, so the interface can be taken up
-//! again.
+//! borrowed core cannot spare while other wires are in use. The thread stays in the interface's
+//! network namespace and keeps the necessary privileges, so the interface can be reopened.
 
 use crate::sys::namespace;
 use crate::sys::xsk::{Sockets, SocketsConfig, SocketsError, Supplies};
@@ -20,19 +19,19 @@ enum KeeperRequest {
     Close(Box<Sockets>),
 }
 
-/// What has been done.
+/// A finished request.
 #[derive(Debug)]
 pub(super) enum Done {
     Opened(Box<Result<Sockets, SocketsError>>),
     Closed,
-    /// The thread is gone: nothing more will be done.
+    /// The thread is gone.
     Ended,
 }
 
 /// The thread.
 #[derive(Debug)]
 pub(super) struct Keeper {
-    /// None once it is to end.
+    /// None once it shall end.
     requests: Option<Sender<KeeperRequest>>,
     done: Receiver<Done>,
     thread: Option<JoinHandle<()>>,
@@ -41,8 +40,7 @@ pub(super) struct Keeper {
 impl Keeper {
     /// A thread in this namespace, or the caller's own.
     ///
-    /// # Errors
-    /// The namespace is not there or may not be entered, or there is no thread to be had.
+    /// # Errors The namespace does not exist or may not be entered, or no thread can start.
     pub(super) fn start(namespace: Option<PathBuf>) -> io::Result<Self> {
         let (requests, received) = channel::<KeeperRequest>();
         let (answers, done) = channel();
@@ -91,7 +89,7 @@ impl Keeper {
         }
     }
 
-    /// What it has done since this was last asked, if anything.
+    /// The request finished since the last call, if any.
     pub(super) fn poll(&self) -> Option<Done> {
         match self.done.try_recv() {
             Ok(done) => Some(done),
@@ -100,14 +98,14 @@ impl Keeper {
         }
     }
 
-    /// Waits for what it does next.
+    /// Waits for the next finished request.
     pub(super) fn wait(&self) -> Done {
         self.done.recv().unwrap_or(Done::Ended)
     }
 }
 
-/// What opening sockets needs. The pool's pages count against the limit on locked memory of a
-/// process without IPC_LOCK, which is kept where that limit cannot be lifted.
+/// Capabilities for opening sockets. The pool's pages count against the locked memory limit of a
+/// process without IPC_LOCK, so that is kept if the limit cannot be raised.
 fn needed_to_open() -> CapabilitySet {
     let needed = CapabilitySet::NET_ADMIN | CapabilitySet::NET_RAW | CapabilitySet::BPF;
     let _ = setrlimit(Resource::Memlock, Rlimit { current: None, maximum: None });

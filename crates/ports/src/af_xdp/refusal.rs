@@ -1,11 +1,11 @@
-//! What the kernel refused, in words: key, what was found, what mends it.
+//! Error messages for refusals of the kernel: key, value found, fix.
 
 use super::config::{CopyMode, FRAME_BYTES, Mode, XdpConfig};
 use crate::sys::xsk::{SocketsError, Step, is_taken};
 use picnic_core::error::ConfigError;
 use std::io;
 
-/// Something that the interface's wire needs was refused.
+/// The error that something the interface's wire needs was refused.
 pub(super) fn refuse(interface: &str, what: &str, error: &io::Error) -> ConfigError {
     if error.kind() == io::ErrorKind::PermissionDenied {
         return unprivileged(interface);
@@ -19,7 +19,7 @@ fn unprivileged(interface: &str) -> ConfigError {
     ConfigError::new("interface", message)
 }
 
-/// Why there are no sockets.
+/// The error that no sockets could be opened.
 pub(super) fn refused(interface: &str, trouble: &SocketsError, config: &XdpConfig) -> ConfigError {
     let SocketsError { step, error, pieces, longest, room } = trouble;
     if error.kind() == io::ErrorKind::PermissionDenied {
@@ -78,9 +78,11 @@ pub(super) fn refused(interface: &str, trouble: &SocketsError, config: &XdpConfi
         }
         (Step::Socket, _) => refuse(interface, "no socket", error),
         (Step::Memory, _) => refuse(interface, "cannot share the card's buffers", error),
-        (Step::Rings, _) => refuse(interface, "cannot have its rings", error),
-        (Step::Bind(queue), _) => refuse(interface, &format!("queue {queue} cannot be had"), error),
+        (Step::Rings, _) => refuse(interface, "cannot create its rings", error),
+        (Step::Bind(queue), _) => {
+            refuse(interface, &format!("queue {queue} is not available"), error)
+        }
         (Step::Program, _) => refuse(interface, "the kernel refuses the program", error),
-        (Step::Attach, _) => refuse(interface, "cannot have the program", error),
+        (Step::Attach, _) => refuse(interface, "cannot attach the program", error),
     }
 }

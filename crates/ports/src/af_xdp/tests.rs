@@ -36,7 +36,7 @@ fn what_is_wrong_is_named() {
             "copy_mode",
             "needs mode \"native\" or \"auto\"",
         ),
-        ("interface = \"lo\"\nnamespace = \"no-such\"", "namespace", "is not there"),
+        ("interface = \"lo\"\nnamespace = \"no-such\"", "namespace", "does not exist"),
     ] {
         let error = build(keys).map(drop).unwrap_err();
         assert!(error.key == key && error.message.contains(part), "{keys}: {error}");
@@ -44,7 +44,7 @@ fn what_is_wrong_is_named() {
 }
 
 #[test]
-fn queues_are_those_that_are_there() {
+fn queues_must_exist() {
     let queues = |queues, there| XdpConfig { queues, ..XdpConfig::default() }.queues(there);
     assert_eq!(queues(Queues::All, 3), Ok(vec![0, 1, 2]));
     assert_eq!(queues(Queues::Count(2), 3), Ok(vec![0, 1]));
@@ -58,7 +58,7 @@ fn queues_are_those_that_are_there() {
 }
 
 #[test]
-fn the_pool_must_be_fit_for_it() {
+fn pools_must_suit_af_xdp() {
     let wanted = |pool: PoolConfig, config: XdpConfig, queues: u32| {
         let (pool, _) = Pool::new(&pool, 0).unwrap();
         let queues = (0..queues).collect();
@@ -177,7 +177,7 @@ fn frame(number: u32, length: usize) -> Vec<u8> {
 }
 
 #[test]
-fn packets_go_through_as_they_are_and_every_buffer_comes_home() {
+fn packets_pass_unchanged_and_buffers_return() {
     let Some(pair) = Pair::new("xdp-as-they-are") else { return };
     for (mode, need_wakeup) in [(Mode::Native, true), (Mode::Generic, true), (Mode::Auto, false)] {
         let mut bench = Bench::with_pool(2048, 2048);
@@ -209,7 +209,7 @@ fn packets_go_through_as_they_are_and_every_buffer_comes_home() {
 }
 
 #[test]
-fn packets_longer_than_a_buffer_come_and_go_in_pieces() {
+fn packets_longer_than_a_buffer_pass_in_pieces() {
     let Some(pair) = Pair::new("xdp-pieces") else { return };
     pair.run(&format!("ip -n {}-a link set a0 mtu 9000", pair.0));
     pair.run(&format!("ip -n {}-b link set b0 mtu 9000", pair.0));
@@ -234,7 +234,7 @@ fn packets_longer_than_a_buffer_come_and_go_in_pieces() {
 }
 
 #[test]
-fn what_finds_no_buffer_is_counted_and_what_cannot_be_sent_is_dropped() {
+fn packets_without_buffers_are_counted_and_unsendable_dropped() {
     let Some(pair) = Pair::new("xdp-no-buffer") else { return };
     let mut bench = Bench::with_pool(1024, 2048);
     let few = |config: &mut XdpConfig| config.rx_ring = Some(64);
@@ -283,7 +283,7 @@ fn unfinished(payload: usize) -> Vec<u8> {
 }
 
 #[test]
-fn checksums_that_veth_hands_over_unfinished_are_found_and_finished() {
+fn partial_checksums_of_veth_are_found_and_completed() {
     let Some(pair) = Pair::new("xdp-checksums") else { return };
     let mut bench = Bench::with_pool(2048, 2048);
     for (checksums, mended) in

@@ -1,4 +1,4 @@
-//! What a running app can be asked and told: what a packet costs, and what order it has seen.
+//! Commands of a running app: the cost of a packet, and the observed order.
 
 use super::{App, AppCounters, MAX_COST_NS};
 use picnic_core::command::{CommandEntry, CommandError, ComponentChange, Get, Inspect, Set};
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 pub(super) const COMMANDS: &[CommandEntry] =
     &[CommandEntry::of::<Get<App>>(), CommandEntry::of::<Set<NewCost>>()];
 
-/// How an app stands. Counts are those of `verify_order`, all queues together.
+/// State of an app. Counters are those of `verify_order`, over all queues.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, JsonSchema)]
 pub struct AppState {
     /// Nanoseconds of work per packet (before the change, for `set`).
@@ -20,7 +20,7 @@ pub struct AppState {
     pub numbered: u64,
     /// Packets that arrived after a later one of their flow, or twice.
     pub reordered: u64,
-    /// Sequence numbers passed over.
+    /// Sequence numbers skipped.
     pub skipped: u64,
     /// Packets whose checksum is wrong.
     pub damaged: u64,
@@ -28,7 +28,7 @@ pub struct AppState {
 
 impl Inspect for App {
     type State = AppState;
-    const HELP: &'static str = "cost of a packet, and packet order as checked";
+    const HELP: &'static str = "cost of a packet, and result of the order check";
 
     fn inspect(&self) -> AppState {
         let sum = |of: fn(&AppCounters) -> u64| self.counters.iter().map(of).sum();

@@ -67,7 +67,7 @@ fn app(config: AppConfig) -> (Box<dyn HostQueue>, Arc<[AppCounters]>) {
 }
 
 #[test]
-fn a_sink_reads_and_delivers_all_and_says_what_it_costs() {
+fn sink_reads_and_delivers_all_and_reports_its_cost() {
     let mut card = Card::new(&GeneratorConfig::default(), 64);
     let (mut queue, counters) = app(AppConfig { cost_ns: 250, ..AppConfig::default() });
     card.receive(40);
@@ -169,7 +169,7 @@ fn an_echo_without_room_is_a_counted_drop() {
 }
 
 #[test]
-fn no_bytes_are_bad_bytes() {
+fn any_bytes_are_accepted() {
     let config = GeneratorConfig { vlan_share: 1.0, ..GeneratorConfig::default() };
     for mode in [Mode::Sink, Mode::Echo] {
         let mut card = Card::new(&config, 1024);
@@ -263,7 +263,7 @@ fn bad_values_are_refused() {
 }
 
 #[test]
-fn a_damaged_sequence_number_is_not_believed() {
+fn damaged_sequence_numbers_are_ignored() {
     for (ipv6_share, tcp_share) in [(0.0, 0.0), (0.0, 1.0), (1.0, 0.0), (1.0, 1.0)] {
         let config = GeneratorConfig {
             flows: 1,

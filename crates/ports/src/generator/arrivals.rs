@@ -1,12 +1,12 @@
-//! When a generator's packets arrive: at even distances, or at random.
+//! Arrival times of a generator's packets: evenly spaced, or random.
 //!
-//! Random arrivals are a Poisson process: the gaps between bursts are independent of each other
-//! and exponentially distributed, with the rate as their mean. What is counted of a system in
-//! every sixteenth packet, say, cannot beat with them as it can with even ones.
+//! Random arrivals are a Poisson process: the gaps between bursts are independent of each other and
+//! exponentially distributed, with the rate as their mean. A measurement of, for example, every
+//! sixteenth packet cannot resonate with them as it can with even ones.
 //!
-//! Guarantees: the same seed gives the same times, whenever it is asked, until packets are lost;
-//! `rate * time` packets arrive in the mean, lost ones among them; asking takes a time that is
-//! bounded by the room there is, however long nobody has asked.
+//! Guarantees: the same seed gives the same times, whenever it is polled, until packets are lost;
+//! on average `rate * time` packets arrive, including lost ones; the time of a poll is bounded by
+//! the room, however long ago the last poll was.
 //!
 //! Source: RFC 2330, 11.1.1, for why samples are taken by a Poisson process.
 
@@ -29,19 +29,19 @@ const LN_2: u64 = 2_977_044_472;
 /// Packets at a rate.
 #[derive(Debug)]
 pub(super) enum Paced {
-    /// At even distances.
+    /// Evenly spaced.
     Even {
         /// How many.
         pace: Pace,
         /// And when.
         due: DueTimes,
     },
-    /// At random. Elsewhere in memory, so that the other kind is as small as before.
+    /// Random. On the heap, so that the other kind stays small.
     Random(Box<RandomArrivals>),
 }
 
 impl Paced {
-    /// As the config asks for, at its rate, which is not 0.
+    /// As configured, at a rate other than 0.
     pub(super) fn new(config: &GeneratorConfig, random: Random) -> Self {
         let (rate, burst) = (config.rate_pps, config.burst.into());
         match config.arrivals {
@@ -55,8 +55,8 @@ impl Paced {
         }
     }
 
-    /// What has arrived by `now`: of `waiting` packets and those that have come since, of
-    /// `remaining` in all, how many wait now, for whom there are `places`, and how many are lost.
+    /// Advances to `now`: of `waiting` packets plus new arrivals, of `remaining` in all, returns
+    /// how many wait, with `places` places, and how many are lost.
     #[inline]
     pub(super) fn advance(
         &mut self,
@@ -77,7 +77,7 @@ impl Paced {
         }
     }
 
-    /// Stamps the packets taken in, from number `first` on, with when they arrived.
+    /// Stamps the received packets, from number `first` on, with their arrival times.
     #[inline]
     pub(super) fn stamp(&mut self, first: usize, rx: &mut Receiver<'_>) {
         match self {
@@ -89,7 +89,7 @@ impl Paced {
         }
     }
 
-    /// The next `packets` packets that wait were lost after all.
+    /// Removes the next `packets` waiting packets, which were lost after all.
     #[cold]
     pub(super) fn lose(&mut self, packets: u64) {
         match self {
@@ -108,7 +108,7 @@ impl Paced {
         }
     }
 
-    /// Another rate from now on, when `waiting` packets wait.
+    /// Changes the rate, with `waiting` packets waiting.
     pub(super) fn restart(&mut self, rate: u64, now: Time, waiting: u64) {
         match self {
             Paced::Even { pace, due } => {
@@ -119,7 +119,7 @@ impl Paced {
         }
     }
 
-    /// When it was last asked.
+    /// Time of the last poll.
     pub(super) fn last(&self) -> Time {
         match self {
             Paced::Even { pace, .. } => pace.last(),
@@ -127,7 +127,7 @@ impl Paced {
         }
     }
 
-    /// When the next packets arrive, behind those that wait.
+    /// Arrival of the next packets, after those that wait.
     pub(super) fn next_arrival(&self) -> Time {
         match self {
             Paced::Even { pace, .. } => pace.next_deadline(),
@@ -136,7 +136,7 @@ impl Paced {
     }
 }
 
-/// Bursts that arrive at random, and the packets of them that wait.
+/// Bursts that arrive at random, and their waiting packets.
 #[derive(Debug)]
 pub(super) struct RandomArrivals {
     rate: u64,

@@ -1,4 +1,4 @@
-//! What a running generator can be asked and told: its rate, and how far it has come.
+//! Commands of a running generator: its rate and its progress.
 
 use super::Generator;
 use super::pace::MAX_RATE_PPS;
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 pub(super) const COMMANDS: &[CommandEntry] =
     &[CommandEntry::of::<Get<Generator>>(), CommandEntry::of::<Set<NewRate>>()];
 
-/// How a generator stands.
+/// State of a generator.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, JsonSchema)]
 pub struct Progress {
     /// Packets per second (before the change, for `set`); 0: as fast as the card takes them.
@@ -23,7 +23,7 @@ pub struct Progress {
 
 impl Inspect for Generator {
     type State = Progress;
-    const HELP: &'static str = "the current rate, and packets still to come";
+    const HELP: &'static str = "current rate and remaining packets";
 
     fn inspect(&self) -> Progress {
         Progress {
@@ -68,8 +68,10 @@ impl ComponentChange for NewRate {
 
     fn refusal(rate: u64, before: Progress) -> CommandError {
         let message = match before.rate_pps {
-            0 => format!("found {rate}, allowed: 0, since it began without a rate"),
-            _ => format!("found {rate}, allowed: 1 to {MAX_RATE_PPS}: it began with a rate"),
+            0 => format!("found {rate}, allowed: 0, since it started without a rate"),
+            _ => {
+                format!("found {rate}, allowed: 1 to {MAX_RATE_PPS}, since it started with a rate")
+            }
         };
         CommandError::argument("rate_pps", message)
     }

@@ -18,18 +18,18 @@ pub const MIN_FRAME_BYTES: u16 = 60;
 /// The most flows one generator has.
 pub const MAX_FLOWS: u32 = 1 << 20;
 
-/// How flows share the packets.
+/// Distribution of packets over flows.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
 pub enum PopularityKind {
     /// All the same.
     #[default]
     Uniform,
-    /// By Zipf's law: few flows have most packets.
+    /// By Zipf's law: a few flows have most packets.
     Zipf,
 }
 
-/// In what order flows send.
+/// Order of the flows.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
 pub enum Order {
@@ -40,25 +40,25 @@ pub enum Order {
     Sequence,
 }
 
-/// When packets arrive, at a rate.
+/// Arrival times at a rate.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
 pub enum ArrivalsKind {
-    /// At even distances.
+    /// Evenly spaced.
     #[default]
     Even,
     /// Independently of each other (Poisson): the rate is their mean.
     Random,
 }
 
-/// What is done with a buffer's bytes.
+/// How buffers are written.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
 pub enum Frames {
-    /// Every frame is written anew, all its bytes.
+    /// Every frame is written anew.
     #[default]
     Fresh,
-    /// Each buffer is written once, before the first packet, and handed over as it is.
+    /// Each buffer is written once, before the first packet, and reused.
     Reuse,
 }
 
@@ -161,11 +161,11 @@ impl JsonSchema for Size {
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq)]
 #[serde(deny_unknown_fields, default)]
 pub struct GeneratorConfig {
-    /// Flows, 1 to 1048576, each with addresses, ports and VLAN of its own, drawn by the seed.
+    /// Flows, 1 to 1048576, each with its own addresses, ports and VLAN, drawn from the seed.
     pub flows: u32,
-    /// How flows share the packets: "uniform" or "zipf".
+    /// Distribution of packets over flows: "uniform" or "zipf".
     pub popularity: PopularityKind,
-    /// Exponent of Zipf's law, 0 to 10; used if popularity is "zipf".
+    /// Exponent of Zipf's law, 0 to 10; used with popularity = "zipf".
     pub zipf_exponent: f64,
     /// "random" draws each packet's flow, "sequence" takes each flow in turn.
     pub order: Order,
@@ -176,25 +176,25 @@ pub struct GeneratorConfig {
     /// Share of flows with an 802.1Q tag, 0 to 1.
     pub vlan_share: f64,
     /// Frame size in bytes without FCS: a number from 60 up, a range [low, high], or "imix". A
-    /// frame whose headers are longer has their size.
+    /// frame with longer headers has their size.
     pub size: Size,
-    /// Packets per second, up to 1000000000; 0 is as fast as the card takes them.
+    /// Packets per second, up to 1000000000; 0: as fast as the card takes them.
     pub rate_pps: u64,
-    /// "even" has them arrive at even distances, "random" independently of each other, with the
-    /// rate as their mean; if there is a rate.
+    /// With a rate: "even" spaces arrivals evenly, "random" makes them independent, with the rate
+    /// as their mean.
     pub arrivals: ArrivalsKind,
-    /// Packets that arrive together, 1 to 65536, if there is a rate.
+    /// With a rate: packets that arrive together, 1 to 65536.
     pub burst: u32,
-    /// Packets that may wait at the wire for the card, up to 65536, if there is a rate; those
-    /// beyond are dropped as `backlog_full`.
+    /// With a rate: packets that may wait at the wire for the card, up to 65536; further ones are
+    /// dropped as `backlog_full`.
     pub backlog: u32,
-    /// Packets in all, shed ones included; 0 is without end.
+    /// Packets in all, including shed ones; 0: unlimited.
     pub packets: u64,
     /// "fresh" writes each frame anew; "reuse" writes each buffer once, to measure the card alone.
     pub frames: Frames,
-    /// Put flow and sequence number into each payload that has 16 bytes for them.
+    /// Whether to write flow and sequence number into each payload of at least 16 bytes.
     pub sequence_numbers: bool,
-    /// Flows with addresses, ports and payload of your own, in place of those drawn: a section
+    /// Your own flows with addresses, ports and payload, instead of random ones: a section
     /// [[wire.flow]] for each kind.
     pub flow: Vec<FlowConfig>,
 }
@@ -223,7 +223,7 @@ impl Default for GeneratorConfig {
 }
 
 impl GeneratorConfig {
-    /// Checks every value that can be judged by itself.
+    /// Checks every value on its own.
     pub(crate) fn validate(&self, buffer_size: usize) -> Result<(), ConfigError> {
         let largest = buffer_size.min(usize::from(u16::MAX)) as u16;
         let ranges = [

@@ -1,4 +1,4 @@
-//! `[[wire.flow]]`: flows with addresses, ports and payload of one's own.
+//! `[[wire.flow]]`: your own flows, with addresses, ports and payload.
 //!
 //! Guarantees: no two flows of a section have the same addresses and ports; the same seed gives the
 //! same flows.
@@ -17,13 +17,13 @@ use std::collections::HashSet;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Packets that need no more keys.
+/// Predefined kinds of packets.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize, JsonSchema, PartialEq, Eq)]
 #[serde(rename_all = "kebab-case")]
 pub enum FlowKind {
-    /// Queries for the address of example.com, by UDP to port 53.
+    /// Queries for the address of example.com, over UDP to port 53.
     Dns,
-    /// Requests for the first page of example.com, by TCP to port 80.
+    /// Requests for the first page of example.com, over TCP to port 80.
     HttpGet,
     /// TCP segments that open connections to port 80, of 4096 flows.
     SynFlood,
@@ -39,7 +39,7 @@ pub enum Protocol {
     Udp,
 }
 
-/// A port, or a range of which each flow has one.
+/// A port, or a range from which each flow has one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ports(pub u16, pub u16);
 
@@ -48,28 +48,29 @@ pub struct Ports(pub u16, pub u16);
 #[serde(deny_unknown_fields, default)]
 pub struct FlowConfig {
     /// "dns" (queries, UDP to port 53), "http-get" (requests, TCP to port 80) or "syn-flood" (SYN
-    /// segments of 4096 flows to port 80); if absent, packets as the other keys say.
+    /// segments of 4096 flows to port 80); default: packets as the other keys describe.
     pub kind: Option<FlowKind>,
-    /// "tcp" or "udp"; that of its kind if absent, "udp" without a kind.
+    /// "tcp" or "udp"; default: that of its kind, "udp" without a kind.
     pub protocol: Option<Protocol>,
-    /// Source address, as 10.0.0.1 or fd00::1, or a prefix as 10.0.0.0/24, from which each flow
-    /// draws its own; 198.18.0.0/16 or 2001:2:0:1::/64 if absent.
+    /// Source address, such as 10.0.0.1 or fd00::1, or a prefix such as 10.0.0.0/24, from which
+    /// each flow draws its own; default: 198.18.0.0/16 or 2001:2:0:1::/64.
     pub source: Option<String>,
-    /// Destination address or prefix; 198.19.0.0/16 or 2001:2:0:2::/64 if absent.
+    /// Destination address or prefix; default: 198.19.0.0/16 or 2001:2:0:2::/64.
     pub destination: Option<String>,
-    /// Source port, or a range as [1024, 65535], from which each flow draws its own: that is the
-    /// default.
+    /// Source port, or a range such as [1024, 65535] (the default), from which each flow draws its
+    /// own.
     pub source_port: Option<Ports>,
-    /// Destination port, or a range; that of its kind, or [1, 49151], if absent.
+    /// Destination port, or a range; default: that of its kind, or [1, 49151].
     pub destination_port: Option<Ports>,
-    /// Flows, each with its own addresses and ports, 1 to 1048576; 1 if absent, 4096 of a flood.
+    /// Flows, each with its own addresses and ports, 1 to 1048576; default: 1, or 4096 for a flood.
     pub flows: Option<u32>,
-    /// Text of each packet's payload, in place of that of its kind; up to the 128th byte of the frame.
+    /// Text of each packet's payload, instead of that of its kind; up to the 128th byte of the
+    /// frame.
     pub payload: Option<String>,
-    /// Frame size in bytes without FCS, zeros behind the payload: as `size` of the wire, which flows
-    /// without kind and payload have if it is absent.
+    /// Frame size in bytes without FCS, zeros after the payload: as `size` of the wire, which is
+    /// the default of flows without kind and payload.
     pub size: Option<Size>,
-    /// Share of the packets, relative to the shares of the other sections.
+    /// Share of the packets, relative to the other sections' shares.
     pub share: f64,
 }
 
@@ -117,7 +118,7 @@ impl FlowConfig {
         };
         let protocol = self.protocol.or(of_kind).unwrap_or(Protocol::Udp);
         if of_kind.is_some_and(|of_kind| of_kind != protocol) {
-            let message = "found another than that of its kind, allowed: to leave it out";
+            let message = "found a protocol other than that of its kind, allowed: no key";
             return wrong("protocol", message.into());
         }
         let udp = protocol == Protocol::Udp;

@@ -11,18 +11,18 @@
 //! burst = 32
 //! ```
 //!
-//! Guarantees: the same seed and keys give the same packets; addresses, lengths and
-//! checksums of every frame are right; the load offered is never silently reduced: at a
-//! rate, what the card does not take in time is shed and counted (beyond `backlog` as
-//! `backlog_full`, without a buffer as `pool_exhausted`), and each packet's receive time is when it
-//! fell due: at even distances, or at random (`arrivals`), whose mean is the rate. Without a rate
-//! the wire is patient: it has packets whenever the card asks and loses none. What the card
-//! sends to this wire is counted and gone.
+//! Guarantees: the same seed and keys give the same packets; addresses, lengths and checksums of
+//! every frame are right; the load offered is never silently reduced: at a rate, packets that the
+//! card does not take in time are shed and counted (beyond `backlog` as `backlog_full`, without a
+//! buffer as `pool_exhausted`), and each packet's receive time is its due time: evenly spaced, or
+//! random (`arrivals`) with the rate as the mean. Without a rate the wire is patient: it has
+//! packets whenever the card polls, and loses none. Packets that the card sends to this wire are
+//! counted and discarded.
 //!
-//! `frames = "reuse"` writes the pool's buffers once and never again, to measure the card
-//! without the generator's stores. It wants a card with this wire only, and functions and
-//! a host that write to no packet. The flow then belongs to the buffer: popularity and
-//! order say what the buffers were filled with, not what is sent next.
+//! `frames = "reuse"` writes the pool's buffers once and never again, to measure the card without
+//! the generator's stores. It needs a card with only this wire, and functions and a host that write
+//! to no packet. The flow then belongs to the buffer: popularity and order determine the contents
+//! of the buffers, not the next packet.
 //!
 //! Source: RFC 2544, RFC 4814, RFC 5180 for what benchmarks send.
 
@@ -67,19 +67,19 @@ pub struct Generator {
     writer: Writer,
     /// None: as fast as the card takes them.
     pace: Option<Paced>,
-    /// Packets due that the card has not asked for yet.
+    /// Packets due and not yet polled.
     waiting: u64,
-    /// How many may be.
+    /// Most such packets.
     backlog: u64,
-    /// Packets that found no place since they were last shed.
+    /// Packets without a place since the last shedding.
     lost: u64,
-    /// Packets still to be offered.
+    /// Remaining packets.
     remaining: u64,
     /// Flows of the packets being made.
     chosen: [u32; BURST],
 }
 
-/// How frames are put into buffers.
+/// How frames are written into buffers.
 #[derive(Debug)]
 enum Writer {
     /// All have the template's length: a copy.
@@ -137,10 +137,9 @@ impl Component for Generator {
 }
 
 impl Generator {
-    /// A generator as the config asks for.
+    /// A generator as configured.
     ///
-    /// # Errors
-    /// A value that is not allowed: key, what was found, what is allowed.
+    /// # Errors A wrong value: key, value found, values allowed.
     pub fn new(config: &GeneratorConfig, context: &BuildContext) -> Result<Self, ConfigError> {
         config.validate(context.buffer_size)?;
         // A stream of random numbers for each purpose, so that one key does not disturb another.
@@ -230,7 +229,7 @@ impl Generator {
         })
     }
 
-    /// Hands over `count` packets, for which buffers are home; returns how many it were.
+    /// Makes up to `count` packets in available buffers; returns the number.
     #[inline]
     fn make(&mut self, count: usize, rx: &mut Receiver<'_>) -> usize {
         if let Writer::Reuse { length, filled } = &mut self.writer {
@@ -395,7 +394,7 @@ fn hand_over(count: usize, length: u16, rx: &mut Receiver<'_>) -> usize {
     rx.place_many(count, length.into()).len()
 }
 
-/// Writes a frame into every buffer of the pool; false, and nothing done, if not all are home.
+/// Writes a frame into every buffer of the pool; false, and nothing done, if some are in use.
 #[cold]
 fn fill(pool: &mut Pool, popularity: &mut Popularity, templates: &Templates, length: u16) -> bool {
     let buffers = pool.buffers();

@@ -232,7 +232,7 @@ proptest! {
     }
 
     #[test]
-    fn a_packet_is_stamped_with_when_it_fell_due(
+    fn packets_are_stamped_with_their_due_time(
         rate_pps in 1_000..=50_000_000_u64,
         burst in 1..100_u32,
         backlog in 0..200_u32,
@@ -272,7 +272,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_due_is_handed_over_or_shed(
+    fn due_packets_are_given_or_shed(
         rate_pps in 1_000..=50_000_000_u64,
         burst in 1..100_u32,
         backlog in 0..2_000_u32,
@@ -312,7 +312,7 @@ proptest! {
 const MAX_RATE: u64 = pace::MAX_RATE_PPS;
 
 #[test]
-fn a_rate_offers_rate_times_time_whatever_is_polled() {
+fn rates_offer_rate_times_time_for_any_polling() {
     for (rate_pps, step) in [(1_000_000, 137), (3_333_333, 9_001), (14_880_952, 2_000)] {
         let mut wire = generator(&GeneratorConfig { rate_pps, ..Default::default() });
         let mut side = Side::new(256);
@@ -346,7 +346,7 @@ fn without_buffers_a_rate_sheds_and_a_patient_wire_waits() {
 }
 
 #[test]
-fn a_card_that_does_not_poll_loses_all_but_the_backlog() {
+fn unpolled_wires_keep_only_the_backlog() {
     let config = GeneratorConfig { rate_pps: 1_000_000, backlog: 100, ..Default::default() };
     let mut wire = generator(&config);
     let mut side = Side::new(256);
@@ -381,7 +381,7 @@ fn a_limit_ends_the_wire() {
 }
 
 #[test]
-fn flows_are_as_many_as_asked_for() {
+fn flows_have_the_configured_number() {
     let config = GeneratorConfig {
         flows: 20_000,
         order: Order::Sequence,
@@ -443,7 +443,7 @@ fn popularity_follows_its_law() {
 }
 
 #[test]
-fn checksums_by_difference_are_those_by_sum_at_every_length() {
+fn incremental_checksums_equal_full_sums() {
     for (tcp_share, ipv6_share) in [(1.0, 0.0), (0.0, 0.0), (1.0, 1.0), (0.0, 1.0)] {
         let config = GeneratorConfig { flows: 1, tcp_share, ipv6_share, ..Default::default() };
         let flows = Flows::draw(&config, &[], &mut Random::new(1, 2)).unwrap();
@@ -560,7 +560,7 @@ fn reuse_writes_fresh_until_all_buffers_are_home() {
 }
 
 #[test]
-fn what_the_card_sends_is_counted_and_gone() {
+fn packets_sent_to_the_generator_are_counted() {
     let mut wire = generator(&GeneratorConfig::default());
     let mut side = Side::new(64);
     let mut queue = std::collections::VecDeque::new();
@@ -586,7 +586,7 @@ fn build(keys: &str, context: &BuildContext) -> Result<(), ConfigError> {
 }
 
 #[test]
-fn every_bad_value_is_refused_with_key_found_and_allowed() {
+fn wrong_generator_values_are_refused_exactly() {
     let cases = [
         ("flows = 0", "flows", "found 0, allowed: 1 to 1048576"),
         ("flows = 1048577", "flows", "found 1048577, allowed: 1 to 1048576"),
@@ -641,7 +641,7 @@ fn every_bad_value_is_refused_with_key_found_and_allowed() {
 }
 
 #[test]
-fn good_values_are_taken() {
+fn valid_values_take_effect() {
     // What each key brings about: lengths, flows, packets.
     let seen = |keys: &str| {
         let (mut wire, mut side) = (wire(keys, &BuildContext::default()).unwrap(), Side::new(512));
@@ -672,7 +672,7 @@ fn keys_show_their_defaults() {
 }
 
 #[test]
-fn after_a_change_of_rate_packets_have_the_times_at_which_they_fall_due() {
+fn packets_keep_due_times_after_a_rate_change() {
     let at = Time::from_nanos;
     let (mut pace, mut due) = (Pace::new(1000, 1), DueTimes::new(1000, 1));
     for now in [0, 2_000_000] {
@@ -711,7 +711,7 @@ fn arrival_times(wire: &mut Generator, side: &mut Side, step: u64, end: u64) -> 
 }
 
 #[test]
-fn random_arrivals_are_independent_and_keep_the_rate_in_the_mean() {
+fn random_arrivals_are_independent_with_the_mean_rate() {
     // 200 000 a second for a second.
     let (mean, end) = (5_000.0, 1_000_000_000);
     let mut wire = at_random(200_000, GeneratorConfig::default());
@@ -737,7 +737,7 @@ fn random_arrivals_are_independent_and_keep_the_rate_in_the_mean() {
 }
 
 #[test]
-fn random_arrivals_are_the_same_whenever_one_looks() {
+fn random_arrivals_do_not_depend_on_polling() {
     let look = |step| {
         let config = GeneratorConfig { burst: 3, backlog: 65_536, ..Default::default() };
         let mut wire = at_random(1_000_000, config);
@@ -760,7 +760,7 @@ fn random_arrivals_are_the_same_whenever_one_looks() {
 }
 
 #[test]
-fn random_arrivals_that_find_no_place_are_lost_and_counted() {
+fn random_arrivals_without_a_place_are_counted() {
     // At most one packet a millisecond is taken of 100 000 a second, then nothing for a second.
     let config = GeneratorConfig { backlog: 10, packets: 150_000, ..Default::default() };
     let mut wire = at_random(100_000, config);
@@ -782,7 +782,7 @@ fn random_arrivals_that_find_no_place_are_lost_and_counted() {
 }
 
 #[test]
-fn random_arrivals_at_the_highest_rate_are_asked_for_in_bounded_time() {
+fn random_arrivals_poll_in_bounded_time() {
     let mut wire = at_random(MAX_RATE, GeneratorConfig::default());
     let mut side = Side::new(256);
     // Each look is an hour later: 3.6e12 packets.
@@ -826,7 +826,7 @@ fn check_padded(frame: &[u8]) -> Frame {
 }
 
 #[test]
-fn flows_of_ones_own_have_their_addresses_ports_size_and_share() {
+fn configured_flows_have_their_addresses_and_share() {
     let keys = "[[flow]]\nsource = \"10.1.0.0/16\"\ndestination = \"10.2.0.1\"\n\
                 destination_port = 53\nflows = 16\nshare = 3\nsize = [100, 200]\n\
                 [[flow]]\nprotocol = \"tcp\"\nsource = \"fd00::1\"\nsource_port = [7, 9]\n\
@@ -856,7 +856,7 @@ fn flows_of_ones_own_have_their_addresses_ports_size_and_share() {
 }
 
 #[test]
-fn canned_kinds_are_what_their_names_say() {
+fn predefined_kinds_match_their_names() {
     for frame in of_flows("[[flow]]\nkind = \"dns\"\n", 10) {
         check_padded(&frame);
         let front = Front::of(&frame, frame.len());
@@ -892,7 +892,7 @@ fn canned_kinds_are_what_their_names_say() {
 }
 
 #[test]
-fn wrong_flows_are_refused_with_key_found_and_allowed() {
+fn wrong_flows_are_refused_exactly() {
     let refused = |keys: &str| build(keys, &BuildContext::default()).unwrap_err().to_string();
     for (keys, message) in [
         ("source = \"10.0.0\"", "flow[0].source: found \"10.0.0\", allowed: an address or prefix"),

@@ -1,4 +1,4 @@
-//! Fault injector: a wire that loses, doubles, reorders and damages, by seed.
+//! Fault injector: loses, duplicates, reorders and damages packets, by seed.
 //!
 //! ```toml
 //! [[wire]]
@@ -11,7 +11,7 @@
 //! truncate = 0.001     # cut to a random length, at least one byte
 //! ```
 //!
-//! Faults befall received packets only. Each kind is drawn for each packet, so
+//! Faults affect only received packets. Each kind is drawn for each packet, so
 //! one packet may have several: it is lost, or else cut, flipped, copied and
 //! held back in this order; the copy is not held back.
 //!
@@ -50,19 +50,19 @@ const STREAM: u64 = 0xfa17_0000_0000;
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct FaultConfig {
-    /// Share of packets lost, 0 to 1.
+    /// Share of received packets lost, 0 to 1.
     pub drop: f64,
-    /// Share of packets that come twice, 0 to 1.
+    /// Share of packets duplicated, 0 to 1.
     pub duplicate: f64,
-    /// Share of packets held back for others to overtake, 0 to 1.
+    /// Share of packets held back so that others overtake them, 0 to 1.
     pub reorder: f64,
     /// Share of packets with one bit flipped, 0 to 1.
     pub corrupt: f64,
-    /// Share of packets cut to a random length of at least one byte, 0 to 1.
+    /// Share of packets truncated to a random length of at least one byte, 0 to 1.
     pub truncate: f64,
-    /// Packets that overtake one held back, at most; 1 to 64.
+    /// Most packets that overtake one held back; 1 to 64.
     pub reorder_distance: u32,
-    /// Microseconds a packet is held back, at most; 1 to 1000000.
+    /// Longest time that a packet is held back, in microseconds; 1 to 1000000.
     pub reorder_usecs: u32,
 }
 
@@ -114,8 +114,7 @@ impl SectionConfig for FaultConfig {
 
 /// Puts a fault injector between a wire and the card.
 ///
-/// # Errors
-/// What is wrong with a key of `[wire.fault]`.
+/// # Errors A key of `[wire.fault]` is wrong.
 pub fn fault_wire(
     port: Box<dyn WirePort>,
     config: &FaultConfig,

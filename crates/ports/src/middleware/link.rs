@@ -1,4 +1,4 @@
-//! Link: holds a wire to the rate, the latency and the queue of an Ethernet link.
+//! Link: limits a wire to the rate, latency and queue of an Ethernet link.
 //!
 //! ```toml
 //! [[wire]]
@@ -14,19 +14,18 @@
 //! port ─▶ queue ─▶ line ─▶ latency ─▶ card        and the same towards the port
 //! ```
 //!
-//! Each direction is a line of its own. A frame is on it for as long as its bytes take, at least
-//! 60, with 24 more for preamble, start, check sequence and gap; it arrives `latency_us` later. So
-//! 1 Gb/s are 81,274 frames of 1514 bytes a second. A super-frame takes as long as the frames that
-//! it stands for. What waits for the line waits in a queue: towards the card, a frame that finds
-//! the queue full is dropped as `link_full`; towards the port, it stays with the card, as with
-//! a NIC whose ring is full. A wire that loses nothing by waiting (a generator without
-//! `rate_pps`) fills the line.
+//! Each direction is a separate line. A frame occupies it for the time of its bytes, at least 60,
+//! plus 24 for preamble, start, check sequence and gap; it arrives `latency_us` later. So 1 Gb/s
+//! carries 81,274 frames of 1514 bytes per second. A super-frame takes as long as the frames it
+//! stands for. Frames wait for the line in a queue: towards the card, a frame that finds the queue
+//! full is dropped as `link_full`; towards the port, it stays with the card, as with a NIC whose
+//! ring is full. A patient wire (a generator without `rate_pps`) fills the line.
 //!
 //! Guarantees: to a nanosecond, a frame begins when the one before it ends, or when it comes; the
-//! order is kept; nothing is copied or allocated. Frames towards the card are in buffers of the pool
-//! and not received before they arrive; frames towards the port are in flight until the port has
-//! sent them. At the end of a run, those still on the way to the card never were, and those on the
-//! way to the port are dropped as `stopped`.
+//! order is kept; nothing is copied or allocated. Frames towards the card are in buffers of the
+//! pool and not received before they arrive; frames towards the port are in flight until the port
+//! has sent them. At the end of a run, those still on the way to the card never were, and those on
+//! the way to the port are dropped as `stopped`.
 //!
 //! Source: IEEE 802.3, 3.2 (frame), 4A.4.2 (gap and preamble).
 
@@ -67,12 +66,11 @@ const UNITS_PER_NS: f64 = 4_294_967_296.0;
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct LinkConfig {
-    /// Bits per second in each direction, in millions, with the framing of Ethernet; 0.012304 to
-    /// 1000000.
+    /// Line rate in each direction, in Mbit/s, including Ethernet framing; 0.012304 to 1000000.
     pub rate_mbps: f64,
-    /// Microseconds that a frame is under way, beside the time that its bytes take; up to 1000000.
+    /// Latency of a frame in microseconds, in addition to its transmission time; up to 1000000.
     pub latency_us: u32,
-    /// Frames that may wait for the line, the one being sent included; 1 to 65536.
+    /// Frames that may wait for the line, including the one being sent; 1 to 65536.
     pub queue_packets: u32,
 }
 
@@ -112,8 +110,7 @@ impl SectionConfig for LinkConfig {
 
 /// Puts a link between a wire and the card.
 ///
-/// # Errors
-/// What is wrong with a key of `[wire.link]`.
+/// # Errors A key of `[wire.link]` is wrong.
 pub fn link_wire(
     port: Box<dyn WirePort>,
     config: &LinkConfig,

@@ -1,10 +1,10 @@
-//! Middleware: what stands between the card and its ports, unseen by both.
+//! Middleware: components between the card and its ports, invisible to both.
 //!
-//! [`tracer`] writes the packets at any stage to a pcapng file; [`probe`] lets captures
-//! begin and end while the card runs; both look on by hooks ([`picnic_core::hook`]).
-//! [`link`] holds a wire to the rate and the latency of a link; [`fault`] loses, doubles,
-//! reorders and damages packets, by seed: they change what passes, so each wraps the
-//! wire and is one itself. Packets come over the link before faults befall them.
+//! [`tracer`] writes the packets at any stage to a pcapng file; [`probe`] lets captures start and
+//! end while the card runs; both observe through hooks ([`picnic_core::hook`]). [`link`] limits a
+//! wire to the rate and latency of a link; [`fault`] loses, duplicates, reorders and damages
+//! packets, by seed: they change packets, so each wraps the wire and is one itself. Packets pass
+//! the link before the fault injector.
 
 pub mod fault;
 pub mod link;
@@ -22,10 +22,9 @@ use picnic_core::time::Time;
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 
-/// Puts between a wire and the card what the wire's section asks for.
+/// Wraps a wire in the middleware of its section.
 ///
-/// # Errors
-/// What is wrong with `[wire.link]` or `[wire.fault]`.
+/// # Errors `[wire.link]` or `[wire.fault]` is wrong.
 pub fn wrap(
     port: Box<dyn WirePort>,
     wire: &Wire,
@@ -51,7 +50,7 @@ fn wrap_in<T: DeserializeOwned + JsonSchema + 'static>(
     }
 }
 
-/// What a wire that is wrapped hands its packets to.
+/// Receives packets from a wrapped wire.
 #[derive(Default)]
 struct Inner {
     burst: Burst,
@@ -60,7 +59,7 @@ struct Inner {
 }
 
 impl Inner {
-    /// Has the wire receive up to `limit` packets into the burst; what it sheds is entered with
+    /// Lets the wire receive up to `limit` packets into the burst; shed packets are entered with
     /// `rx`.
     #[inline]
     fn receive(&mut self, port: &mut dyn WirePort, now: Time, rx: &mut Receiver<'_>, limit: usize) {

@@ -1,13 +1,12 @@
-//! Probes: places of a running card where captures begin and end at any time.
+//! Probes: places of a running card where captures start and end at any time.
 //!
-//! A [`Probe`] observes a wire, a queue or a function from when the card is built, or a
-//! function is swapped in. Its [`Handle`] puts points of a capture there and takes them
-//! away, from any thread.
+//! A [`Probe`] observes a wire, a queue or a function from when the card is built, or a function is
+//! swapped in. Its [`Handle`] adds and removes points of a capture, from any thread.
 //!
-//! Guarantees: without a capture, a burst costs one load of a flag that is not written.
-//! Points are made and freed on the handle's side. The lock between the two sides is only
-//! ever tried, by both, so that the data path never waits and never asks the kernel: a
-//! burst that finds it held goes by, and the next one looks again.
+//! Guarantees: without a capture, a burst costs one load of a flag that is not written. Points are
+//! made and freed on the handle's side. Both sides only try the lock between them, so the data path
+//! never waits and never calls the kernel: a burst that finds it held passes, and the next one
+//! tries again.
 
 #[cfg(test)]
 mod tests;
@@ -25,13 +24,13 @@ use std::time::Duration;
 /// Captures at a time.
 pub const MOST: usize = 4;
 
-/// What is asked of a probe and what came of it.
+/// Requests to a probe, and their results.
 #[derive(Default)]
 struct PointChange {
-    /// Points to take away, then points to put there, by capture.
+    /// Points to remove, then points to add, by capture.
     take: [bool; MOST],
     put: [Option<Box<Point>>; MOST],
-    /// Points that were taken away, for the handle's side to free.
+    /// Removed points, for the handle's side to free.
     gone: [Option<Box<Point>>; MOST],
 }
 
@@ -59,7 +58,7 @@ pub struct Probe {
     is_open: bool,
 }
 
-/// The other end: puts captures there and takes them away.
+/// The other end: adds and removes captures.
 #[derive(Clone)]
 pub struct Handle(Arc<Slot>);
 
@@ -117,7 +116,7 @@ impl Observer for Probe {
 }
 
 impl Handle {
-    /// Puts a capture's point there, as number `index`, below [`MOST`]; seen by the next burst.
+    /// Adds a capture's point as number `index`, below [`MOST`]; the next burst sees it.
     pub fn put(&self, index: usize, point: Point) {
         let point = Some(Box::new(point));
         let freed = self.change(|change| {
@@ -126,12 +125,12 @@ impl Handle {
         drop(freed);
     }
 
-    /// Frees a point that was taken away, if the burst that took it away has been.
+    /// Frees a removed point, if the burst that removed it has run.
     pub fn collect(&self, index: usize) {
         drop(self.change(|change| change.gone[index].take()));
     }
 
-    /// Takes a capture's point away: nothing is captured after the burst that runs.
+    /// Removes a capture's point: nothing is captured after the current burst.
     pub fn take(&self, index: usize) {
         let freed = self.change(|change| {
             change.take[index] = true;
@@ -140,7 +139,7 @@ impl Handle {
         drop(freed);
     }
 
-    /// Whether what was observed is gone: replaced by a swap, or the card has ended.
+    /// Whether the observed object is gone: replaced by a swap, or the card has ended.
     pub fn is_orphaned(&self) -> bool {
         Arc::strong_count(&self.0) == 1
     }

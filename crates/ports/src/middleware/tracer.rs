@@ -1,4 +1,4 @@
-//! Tracer: the packets at any stage of the card, in one pcapng file.
+//! Tracer: writes the packets at any stage of the card to one pcapng file.
 //!
 //! ```toml
 //! [trace]
@@ -6,13 +6,12 @@
 //! stages = ["wire", "queue"]  # wire | rx | queue | tx
 //! ```
 //!
-//! One interface per wire (both directions, told apart by the packet's flags),
-//! per target queue, and per function (the packets that enter it). A wire's
-//! received packets are those that the card took; what was shed has no bytes to
-//! show. A stage that is not traced has no observer.
+//! One interface per wire (both directions, told apart by the packet's flags), per target queue,
+//! and per function (the packets that enter it). A wire's received packets are those that the card
+//! took; shed packets have no bytes to show. A stage that is not traced has no observer.
 //!
-//! Guarantees: those of [`crate::capture`]. The data path copies a packet into
-//! memory and no more; what does not fit there is counted, and goes its way.
+//! Guarantees: those of [`crate::capture`]. The data path only copies a packet
+//! into memory; copies that do not fit are counted.
 //! Packets of one interface are in order; over all of them, order is by
 //! timestamp only.
 
@@ -29,7 +28,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
-/// Where packets can be traced.
+/// A stage that can be traced.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize, JsonSchema, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
 pub enum TraceStage {
@@ -58,8 +57,8 @@ impl TraceStage {
         }
     }
 
-    /// That of a point, and its interface in a capture: the wire's name, `queue0` or
-    /// `rx[0] rss`, say.
+    /// The stage of a point, and its interface in a capture: the wire's name, or for example
+    /// `queue0` or `rx[0] rss`.
     pub fn interface(point: &HookPoint<'_>) -> (TraceStage, String) {
         match *point {
             HookPoint::Wire { name, .. } => (TraceStage::Wire, name.into()),
@@ -76,8 +75,8 @@ impl TraceStage {
 }
 
 impl TraceStage {
-    /// The stage that an interface of this name stands at, and its position there: the other
-    /// way of [`TraceStage::interface`].
+    /// The stage of an interface with this name, and its position there: the inverse of
+    /// [`TraceStage::interface`].
     pub(crate) fn of_interface(name: &str) -> (TraceStage, &str) {
         let is_number =
             |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
@@ -100,13 +99,13 @@ impl TraceStage {
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct TraceConfig {
-    /// The pcapng file to write; must be given.
+    /// The pcapng file to write; mandatory.
     pub path: Option<PathBuf>,
-    /// Where to trace.
+    /// Stages to trace.
     pub stages: Vec<TraceStage>,
     /// Bytes of each packet to keep, 1 to 262144.
     pub snaplen: u32,
-    /// Buffer memory per interface, in bytes, 262144 to 1073741824 bytes.
+    /// Buffer memory per interface, in bytes, 262144 to 1073741824.
     pub buffer_bytes: usize,
 }
 
@@ -141,7 +140,7 @@ impl SectionConfig for TraceConfig {
     }
 }
 
-/// A trace being written: a hook of a card. Finish it when the card has stopped.
+/// A trace being written: a hook of a card. Finish it after the card has stopped.
 #[derive(Debug)]
 pub struct Tracer {
     capture: Capture,
@@ -190,18 +189,18 @@ impl Tracer {
         &self.name
     }
 
-    /// What became of it so far.
+    /// Its result so far.
     pub fn report(&self) -> CaptureReport {
         self.capture.report()
     }
 
-    /// Writes what is left, and closes the file.
+    /// Writes the remaining packets, and closes the file.
     pub fn finish(mut self) -> CaptureReport {
         self.capture.finish()
     }
 }
 
-/// A function that takes another's place later has an interface of its own.
+/// A function swapped in later has its own interface.
 impl Hook for Tracer {
     fn observer(&self, point: &HookPoint<'_>) -> Option<Box<dyn Observer>> {
         let (stage, interface) = TraceStage::interface(point);

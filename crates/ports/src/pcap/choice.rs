@@ -1,8 +1,8 @@
-//! Which packets of a capture with several interfaces are replayed.
+//! Selects the packets of a capture with several interfaces.
 //!
-//! A trace of a card has an interface for each wire, function and queue: copies of the same
-//! packets, at each stage of their way. By default a trace is replayed as it came in: of its first
-//! stage, and of a wire what it has received. Any other capture is replayed whole.
+//! A trace of a card has an interface for each wire, function and queue: copies of the same packets
+//! at each stage. By default only the packets received by the wires are replayed, from its first
+//! stage. Any other capture is replayed whole.
 
 use crate::middleware::tracer::TraceStage;
 use picnic_core::direction::Direction;
@@ -16,9 +16,9 @@ const ALL: &str = "all";
 pub(super) struct Described {
     /// Its name; its number if it has none.
     pub(super) name: String,
-    /// It stands in a trace of a card.
+    /// It belongs to a trace of a card.
     pub(super) is_of_card: bool,
-    /// What its packets begin with: 1 for Ethernet.
+    /// Link type: 1 for Ethernet.
     pub(super) link_type: u16,
     /// Packets that are marked as received, and the others.
     pub(super) received: u64,
@@ -37,7 +37,7 @@ impl Described {
         self.received + self.others
     }
 
-    /// Where it stands on the way of a packet.
+    /// Its stage on a packet's way.
     fn place(&self) -> (u8, &str) {
         let (stage, position) = TraceStage::of_interface(&self.name);
         let before = match stage {
@@ -50,12 +50,12 @@ impl Described {
     }
 }
 
-/// What of each interface is used.
+/// The used part of each interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Chosen {
     /// By the interface's number in the file.
     used: Vec<Use>,
-    /// What to tell: what was left out, and by which key it can be had.
+    /// A note about omitted packets, and the key that selects them.
     pub(super) note: Option<String>,
 }
 
@@ -67,10 +67,9 @@ enum Use {
 }
 
 impl Chosen {
-    /// The choice that the key `interface` makes among these.
+    /// The selection by the key `interface`.
     ///
-    /// # Errors
-    /// There is none of this name, with those that there are.
+    /// # Errors There is no interface of this name; lists those that exist.
     pub(super) fn of(described: &[Described], key: Option<&str>) -> Result<Self, String> {
         let with_packets = || described.iter().filter(|interface| interface.packets() != 0);
         let whole = Chosen { used: vec![Use::Whole; described.len()], note: None };
@@ -115,7 +114,7 @@ impl Chosen {
             let names = used.iter().zip(described).filter(|(used, _)| **used != Use::No);
             let names: Vec<_> = names.map(|(_, interface)| &*interface.name).collect();
             format!(
-                "{left_out} packets are left out; used are those of {}. interface = \"{ALL}\" \
+                "omits {left_out} packets and uses those of {}. interface = \"{ALL}\" \
                  uses all",
                 names.join(", ")
             )

@@ -1,4 +1,4 @@
-//! What a running replay can be asked and told: how far it has come, and to begin again.
+//! Commands of a running replay: show its progress, and restart the pass.
 
 use super::PcapPort;
 use picnic_core::command::{CommandEntry, CommandError, ComponentChange, Get, Inspect, Set};
@@ -11,12 +11,12 @@ use serde::{Deserialize, Serialize};
 pub(super) const COMMANDS: &[CommandEntry] =
     &[CommandEntry::of::<Get<PcapPort>>(), CommandEntry::of::<Set<Rewind>>()];
 
-/// How far a replay has come.
+/// Progress of a replay.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, JsonSchema)]
 pub struct Progress {
-    /// Packets of this pass handed over (before the rewind, for `rewind`).
+    /// Packets replayed in this pass (before the rewind, for `rewind`).
     pub replayed: u64,
-    /// Packets of the file.
+    /// Packets in the file.
     pub packets: u64,
     /// Passes after this one; null: unlimited.
     pub passes_left: Option<u64>,

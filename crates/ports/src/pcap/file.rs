@@ -1,9 +1,8 @@
-//! A capture file in memory: its bytes, and where in them each packet lies.
+//! A capture file in memory, with an index of its packets.
 //!
-//! The whole file is read and looked through once, so that the data path makes
-//! no system call and meets no surprise. What breaks off or is malformed after
-//! good packets ends the file there, and is remembered with its place; what is
-//! no capture at all, or has packets that are used and not of Ethernet, is an error.
+//! The whole file is read and checked once, so that the data path makes no system call and meets no
+//! surprise. A truncated or malformed record after good packets ends the file there, and its place
+//! is noted; a file that is not a capture, or has used packets other than Ethernet, is an error.
 //!
 //! Gaps between timestamps can be bounded: a clock that jumps, forth or back, then moves all later
 //! packets with it.
@@ -34,7 +33,7 @@ const NG_BYTE_ORDER_LITTLE: [u8; 4] = [0x4d, 0x3c, 0x2b, 0x1a];
 /// The packet block that the enhanced one has replaced.
 const NG_OBSOLETE_PACKET: u32 = 2;
 
-/// Where a packet lies and when it is due.
+/// Place and due time of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Record {
     offset: u32,
@@ -56,7 +55,7 @@ pub struct CaptureFile {
     moved_ns: i128,
     bounded: u64,
     largest_gap: Gap,
-    /// The first packet that is used and not of Ethernet: by its interface.
+    /// Interface of the first used packet that is not Ethernet.
     foreign: Option<usize>,
     /// All interfaces of a pcapng file, section after section.
     described: Vec<Described>,
@@ -73,7 +72,7 @@ pub struct Gap {
     pub before: usize,
 }
 
-/// Where a capture stops making sense, and why.
+/// The place of the first error in a capture, with the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InvalidCapture {
     /// Bytes from the start of the file to the record or block in question.
@@ -83,21 +82,19 @@ pub struct InvalidCapture {
 }
 
 impl CaptureFile {
-    /// Reads a capture, all of it.
+    /// Reads a whole capture.
     ///
-    /// # Errors
-    /// It cannot be read, is empty or too large, or what [`CaptureFile::parse`] says; in words
-    /// for the user, the file's name not among them.
+    /// # Errors It cannot be read, is empty or too large, or [`CaptureFile::parse`] fails; a
+    /// message for the user, without the file's name.
     pub fn load(path: &Path) -> Result<Self, String> {
         CaptureFile::parse(read(path)?)
     }
 
-    /// Reads of a capture what is to be replayed: the packets of the interface of this name, or
-    /// "all"; none for all but the copies that a trace of a card holds of each packet. Of them, no
-    /// gap is longer than `max_gap_ns`.
+    /// Reads the packets to replay: those of the interface of this name, or "all"; by default all
+    /// without the copies of each packet that a trace of a card has. No gap is longer than
+    /// `max_gap_ns`.
     ///
-    /// # Errors
-    /// As [`CaptureFile::load`]; and, told apart, what is wrong with the interface.
+    /// # Errors As [`CaptureFile::load`]; separately, an error of the interface.
     pub fn load_chosen(
         path: &Path,
         interface: Option<&str>,
@@ -117,7 +114,7 @@ impl CaptureFile {
         Ok(again.of_ethernet())
     }
 
-    /// What was left out by the choice of an interface, in words.
+    /// A note about the packets omitted by the choice of an interface.
     pub fn left_out(&self) -> Option<&str> {
         self.chosen.as_ref()?.note.as_deref()
     }
@@ -141,10 +138,9 @@ fn read(path: &Path) -> Result<Vec<u8>, String> {
 }
 
 impl CaptureFile {
-    /// Looks through the bytes of a capture.
+    /// Indexes the bytes of a capture.
     ///
-    /// # Errors
-    /// Not a capture, not of Ethernet, or broken before the first packet.
+    /// # Errors Not a capture, not Ethernet, or broken before the first packet.
     pub fn parse(bytes: Vec<u8>) -> Result<Self, String> {
         CaptureFile::default().index(bytes)?.of_ethernet()
     }
@@ -181,7 +177,7 @@ impl CaptureFile {
         };
         if let (Some(broken), true) = (&broken, file.records.is_empty()) {
             let InvalidCapture { offset, reason } = broken;
-            return Err(format!("found no whole packet: at byte {offset}, {reason}"));
+            return Err(format!("found no complete packet: at byte {offset}, {reason}"));
         }
         file.broken = broken;
         file.bytes = bytes;
@@ -296,7 +292,7 @@ impl CaptureFile {
         let Ok((mut rest, header)) = parse_pcap_header(bytes) else {
             let found = bytes.len();
             return Err(format!(
-                "found a pcap header that breaks off after {found} of 24 bytes, {ALLOWED}"
+                "found a pcap header truncated after {found} of 24 bytes, {ALLOWED}"
             ));
         };
         if header.version_major != 2 {
@@ -311,7 +307,7 @@ impl CaptureFile {
             let offset = bytes.len() - rest.len();
             let Ok((next, frame)) = parse(rest) else {
                 let left = rest.len();
-                let reason = format!("a packet breaks off: {left} bytes are left");
+                let reason = format!("a packet is truncated: {left} bytes are left");
                 return Ok(Some(InvalidCapture { offset, reason }));
             };
             let time =
@@ -334,8 +330,8 @@ impl CaptureFile {
         Ok(None)
     }
 
-    /// Indexes the block that `rest` starts with; returns its length, or why the file makes no sense
-    /// from here on.
+    /// Indexes the block that `rest` starts with; returns its length, or why the file makes no
+    /// sense from here on.
     fn index_block(
         &mut self,
         rest: &[u8],
@@ -475,7 +471,7 @@ impl Section {
     fn interface(&self, index: u32) -> Result<&Interface, String> {
         self.interfaces.get(index as usize).ok_or_else(|| {
             let described = self.interfaces.len();
-            format!("a packet names interface {index}, {described} are described")
+            format!("a packet names interface {index}, but {described} are described")
         })
     }
 
@@ -522,7 +518,7 @@ fn option<'a>(options: &'a [PcapNGOption<'_>], code: u16) -> Option<&'a [u8]> {
 }
 
 fn breaks_off(left: usize) -> String {
-    format!("a block breaks off: {left} bytes are left")
+    format!("a block is truncated: {left} bytes are left")
 }
 
 fn check_link_type(link_type: u16) -> Result<(), String> {

@@ -297,7 +297,7 @@ fn a_pcapng_cut_at_every_byte_gives_the_packets_before_the_cut() {
 }
 
 #[test]
-fn a_malformed_block_ends_the_file_there() {
+fn malformed_blocks_end_the_file() {
     let mut good = Bytes::new(false);
     good.section().interface(1, 0, &[]).enhanced(0, 1, b"good", 4);
     let offset = good.bytes.len();
@@ -319,7 +319,7 @@ fn a_malformed_block_ends_the_file_there() {
             |b| {
                 b.u32(6).u32(4000).raw(&[0; 32]);
             },
-            "a block breaks off: 40 bytes are left",
+            "a block is truncated: 40 bytes are left",
         ),
         (
             |b| {
@@ -355,7 +355,7 @@ fn a_malformed_block_ends_the_file_there() {
         assert_eq!(file.broken().unwrap().offset, offset);
         let found = &file.broken().unwrap().reason;
         assert!(
-            found == reason || reason.contains("breaks off") && found.contains("breaks off"),
+            found == reason || reason.contains("truncated") && found.contains("breaks off"),
             "{found}"
         );
     }
@@ -378,7 +378,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(3000))]
 
     #[test]
-    fn no_damage_makes_it_panic(
+    fn damaged_files_never_panic(
         choice in 0usize..6,
         damage in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..8),
         insert in prop::collection::vec(any::<u8>(), 0..6),
@@ -404,7 +404,7 @@ proptest! {
     }
 
     #[test]
-    fn what_the_writer_writes_both_readers_read(
+    fn written_files_are_read_by_both_readers(
         packets in prop::collection::vec(
             (0u32..3, 0u64..1 << 62, prop::collection::vec(any::<u8>(), 0..200), 0u32..100), 0..20),
     ) {
@@ -456,7 +456,7 @@ proptest! {
 }
 
 #[test]
-fn other_programs_read_what_the_writer_writes() {
+fn other_programs_read_written_files() {
     let mut writer = Writer::new(Vec::new(), "test").unwrap();
     writer.add_interface("wire0", 0).unwrap();
     writer.add_interface("queue1", 0).unwrap();
@@ -485,7 +485,7 @@ fn other_programs_read_what_the_writer_writes() {
     ] {
         match Command::new(program).args(arguments).arg(&path).output() {
             Err(error) => picnic_testing::skip(
-                &format!("other_programs_read_what_the_writer_writes ({program})"),
+                &format!("other_programs_read_written_files ({program})"),
                 &format!("it cannot be run: {error}"),
             ),
             Ok(output) => {
@@ -511,7 +511,7 @@ fn other_programs_read_what_the_writer_writes() {
 // ---------------------------------------------------------------- messages
 
 #[test]
-fn messages_say_what_was_found_and_what_is_allowed() {
+fn capture_errors_are_exact() {
     const ALLOWED: &str = "allowed: a pcap or pcapng capture of Ethernet";
     let raw_ip = {
         let mut bytes = pcap(KINDS[1], &[(1, b"x", 1)]);
@@ -539,13 +539,10 @@ fn messages_say_what_was_found_and_what_is_allowed() {
         (b"abc", format!("found a file of 3 bytes, {ALLOWED}")),
         (b"PK\x03\x04 and more", format!("found a file starting 50 4b 03 04, {ALLOWED}")),
         (b"\x1f\x8b\x08\x00", format!("found a file starting 1f 8b 08 00 (gzip), {ALLOWED}")),
-        (
-            &half[..20],
-            format!("found a pcap header that breaks off after 20 of 24 bytes, {ALLOWED}"),
-        ),
+        (&half[..20], format!("found a pcap header truncated after 20 of 24 bytes, {ALLOWED}")),
         (
             &half[..45],
-            "found no whole packet: at byte 24, a packet breaks off: 21 bytes are left".into(),
+            "found no complete packet: at byte 24, a packet is truncated: 21 bytes are left".into(),
         ),
         (&raw_ip, "found link type 101 (RAW), allowed: 1 (ETHERNET)".into()),
         (&wifi, "found link type 105 (IEEE802_11), allowed: 1 (ETHERNET)".into()),
@@ -608,7 +605,7 @@ fn keys_are_checked_and_errors_have_their_line() {
 // ---------------------------------------------------------------- the wire
 
 #[test]
-fn flat_out_hands_over_everything_in_order_and_loops() {
+fn flat_out_replays_everything_in_order_and_loops() {
     let folder = Folder::with(&numbered_pcap(100));
     for limit in [1, 7, 64] {
         let mut port = folder.port(PcapConfig { loops: 3, ..PcapConfig::default() });
@@ -669,7 +666,7 @@ fn packets_of_all_lengths() {
 }
 
 #[test]
-fn only_empty_packets_without_end_do_not_hang() {
+fn endless_empty_packets_do_not_hang() {
     let folder = Folder::with(&pcap(KINDS[0], &[(0, b"", 0)]));
     let mut port = folder.port(PcapConfig { loops: 0, ..PcapConfig::default() });
     let mut bench = Bench::new();
@@ -716,7 +713,7 @@ fn recorded_pace_follows_the_timestamps() {
 }
 
 #[test]
-fn recorded_packets_are_stamped_with_when_they_were_due() {
+fn recorded_packets_are_stamped_with_their_due_time() {
     let folder = Folder::with(&numbered_pcap(4));
     let mut port = folder.port(recorded(1.0, 1));
     assert!(
@@ -735,7 +732,7 @@ fn recorded_packets_are_stamped_with_when_they_were_due() {
 }
 
 #[test]
-fn a_late_card_gets_all_that_is_due_and_sheds_without_buffers() {
+fn late_cards_get_all_due_packets_and_shed_without_buffers() {
     let folder = Folder::with(&numbered_pcap(100));
     let mut port = folder.port(recorded(1.0, 1));
     let mut bench = Bench::with_pool(64, 128);
@@ -751,7 +748,7 @@ fn a_late_card_gets_all_that_is_due_and_sheds_without_buffers() {
 }
 
 #[test]
-fn a_trace_is_replayed_as_its_wires_received_it_unless_asked_otherwise() {
+fn traces_replay_the_wires_packets_by_default() {
     use crate::pcapng::{Packet, Writer};
     let trace = |application: &str| {
         let mut writer = Writer::new(Vec::new(), application).unwrap();
@@ -794,7 +791,7 @@ fn a_trace_is_replayed_as_its_wires_received_it_unless_asked_otherwise() {
     assert_eq!(packets, (0..10).map(|number| (number, 0)).collect::<Vec<_>>());
     assert!(
         report[0].ends_with(
-            "40 packets are left out; used are those of wire0, wire1. interface = \"all\" uses all"
+            "omits 40 packets and uses those of wire0, wire1. interface = \"all\" uses all"
         ),
         "{report:?}"
     );
@@ -826,7 +823,7 @@ fn a_trace_is_replayed_as_its_wires_received_it_unless_asked_otherwise() {
 
 /// The link type of an interface is asked for if its packets are used.
 #[test]
-fn packets_that_are_not_used_may_be_of_any_kind() {
+fn unused_packets_may_have_any_link_type() {
     for big in [false, true] {
         let mut file = Bytes::new(big);
         file.section()
@@ -879,7 +876,7 @@ fn due_ms(port: &PcapPort) -> Vec<u64> {
 }
 
 #[test]
-fn gaps_are_bounded_and_later_packets_keep_their_distances() {
+fn long_gaps_are_cut_and_later_packets_keep_their_distances() {
     let day = 24 * 3600 * 1000;
     for (times, bounded, expected) in [
         // One packet of another time, ahead and behind.
@@ -907,7 +904,7 @@ fn gaps_are_bounded_and_later_packets_keep_their_distances() {
 }
 
 #[test]
-fn duration_and_largest_gap_are_told_and_long_gaps_warned_of() {
+fn duration_and_long_gaps_are_reported() {
     let folder = Folder::with(&at(&[0, 100, 65_536_000, 65_536_200]));
     let name = folder.path("in.pcap").display().to_string();
     let port = folder.port(recorded(1.0, 1));
@@ -943,7 +940,7 @@ fn duration_and_largest_gap_are_told_and_long_gaps_warned_of() {
 }
 
 #[test]
-fn what_is_odd_about_a_file_is_reported() {
+fn oddities_of_a_file_are_reported() {
     let mut bytes = pcap(KINDS[0], &[(9000, b"first", 5), (5000, b"cut", 90), (12000, b"last", 4)]);
     bytes.truncate(bytes.len() - 1);
     let folder = Folder::with(&bytes);
@@ -953,7 +950,7 @@ fn what_is_odd_about_a_file_is_reported() {
         Bench::new().stop(&mut port),
         [
             format!(
-                "{name}: at byte 64, a packet breaks off: 19 bytes are left; the 2 packets before it are used"
+                "{name}: at byte 64, a packet is truncated: 19 bytes are left; the 2 packets before it are used"
             ),
             format!("{name}: 1 packets were captured in part, and are used so"),
             format!(
@@ -964,7 +961,7 @@ fn what_is_odd_about_a_file_is_reported() {
 }
 
 #[test]
-fn output_holds_what_was_transmitted() {
+fn output_has_the_transmitted_packets() {
     let folder = Folder::with(&numbered_pcap(1));
     let config = PcapConfig { output: Some("out.pcapng".into()), ..PcapConfig::default() };
     drop(folder.port(config.clone()));

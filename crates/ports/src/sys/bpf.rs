@@ -342,7 +342,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_program_is_what_the_kernel_calls_it() {
+    fn program_has_its_name_in_the_kernel() {
         let bytes: Vec<u8> = redirect(7, None)
             .iter()
             .flat_map(|one| {

@@ -1,6 +1,7 @@
 //! A map of BPF programs, read and written as bytes, whatever its keys and values are.
 //!
-//! Guarantees: the kernel is given room for as much as it writes, by what it says of the map itself.
+//! Guarantees: the kernel is given room for as much as it writes, by what it says of the map
+//! itself.
 //!
 //! Source: bpf(2); kernel/bpf/syscall.c, `bpf_map_value_size`.
 
@@ -233,7 +234,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn another_descriptor_is_refused() {
+    fn other_descriptors_are_refused() {
         let file = std::fs::File::open("/dev/null").unwrap();
         assert!(BpfMap::new(file.into()).is_err());
         assert!(processors().unwrap() >= std::thread::available_parallelism().unwrap().get());

@@ -52,8 +52,8 @@ const HEADER_BYTES: usize = 16;
 const LINK_BYTES: usize = 16;
 /// Bytes of the longest answer.
 const ANSWER_BYTES: usize = 16384;
-/// How often the kernel is asked whether an address is in use, and how long after the last time: two
-/// seconds at least.
+/// How often the kernel is asked whether an address is in use, and how long after the last time:
+/// two seconds at least.
 const TRIES: usize = 10_000;
 const PAUSE: Duration = Duration::from_micros(200);
 
@@ -174,7 +174,8 @@ impl InterfaceHandle {
     }
 
     /// Waits until packets for an address, added to an interface that is up, are for this host: the
-    /// kernel takes up IPv6 addresses behind the caller's back, mostly within 10 ms. Whether it has.
+    /// kernel takes up IPv6 addresses behind the caller's back, mostly within 10 ms. Whether it
+    /// has.
     pub(crate) fn wait_until_in_use(&self, address: Ipv6Addr) -> Result<bool, Errno> {
         for _ in 0..TRIES {
             let mut message = question(RTM_GETROUTE);
@@ -298,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interface_that_is_not_there_is_an_error() {
+    fn missing_interfaces_are_an_error() {
         assert_eq!(InterfaceHandle::find("no-such-link").map(drop), Err(Errno::NODEV));
         let lo = InterfaceHandle::find("lo").unwrap();
         assert_eq!((lo.has_carrier(), lo.gives_headers()), (Ok(true), Ok(true)));

@@ -1,4 +1,4 @@
-//! What ports ask of the kernel by hand: the one place of this crate with unsafe code.
+//! Direct system calls of ports: the only place of this crate with unsafe code.
 //!
 //! * [`bpf`]: the program that hands packets to sockets;
 //! * [`bpf_map`]: maps of programs, as bytes;

@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cores_that_are_online_are_told() {
+    fn online_cores_are_listed() {
         assert!(!online().unwrap().is_empty());
     }
 }

@@ -195,7 +195,7 @@ mod tests {
     use rustix::fd::AsFd;
 
     #[test]
-    fn the_layouts_are_the_kernels() {
+    fn layouts_match_the_kernels() {
         assert_eq!((size_of::<Channels>(), size_of::<DriverInfo>()), (36, 196));
         let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
         let name = packet::name("lo").unwrap();

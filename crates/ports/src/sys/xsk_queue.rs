@@ -509,7 +509,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unaligned_place_is_two_parts() {
+    fn unaligned_places_have_two_parts() {
         let at = |addr| place(&xdp_desc { addr, len: 0, options: 0 });
         assert_eq!(
             (at(4096), at(4096 | 256 << 48), at(1 << 47 | 0xffff << 48)),

@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn indices_that_make_no_sense_are_no_slots() {
+    fn invalid_indices_give_no_slots() {
         for start in [0, 5, u32::MAX - 1] {
             let (mut producer, mut consumer) = ring(8, start);
             let ours = producer.ring.producer().load(Ordering::Relaxed);
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flag_asks_for_a_system_call() {
+    fn wakeup_flag_requests_a_system_call() {
         let (producer, _) = ring(8, 0);
         assert!(!producer.needs_wakeup());
         // SAFETY: as in `needs_wakeup`.

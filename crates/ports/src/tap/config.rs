@@ -33,23 +33,24 @@ macro_rules! keys {
         pub struct $name {
             /// Name of the interface, up to 15 bytes; "%d" in it becomes the lowest free number.
             pub $interface: String,
-            /// Its MAC address, as 02:00:00:00:00:01. If absent, one made from the names of machine,
-            /// card and interface: a card that is started again keeps it.
+            /// Its MAC address, such as 02:00:00:00:00:01; default: one made from the names of
+            /// machine, card and interface, so that a restarted card keeps it.
             pub mac: Option<String>,
             /// Bytes of the longest packet without its Ethernet header, 68 to 9000.
             pub mtu: u32,
-            /// Its addresses with prefix length, as 10.0.0.1/24 or fd00::1/64.
+            /// Its addresses with prefix length, such as 10.0.0.1/24 or fd00::1/64.
             pub addresses: Vec<String>,
-            /// The network namespace to make it in: a name of `ip netns`, or a path. The card's
-            /// own if absent.
+            /// The network namespace to make it in: a name of `ip netns`, or a path; default: the
+            /// card's own.
             pub namespace: Option<String>,
-            /// Leave the interface behind when the card ends, and take up one that was left.
+            /// Whether to leave the interface behind when the card ends, and reuse an existing one.
             pub persistent: bool,
-            /// Take the interface up.
+            /// Whether to set the interface up.
             pub up: bool,
             /// Packets that may wait in each of its queues for the card, 16 to 65536.
             pub tx_queue_length: u32,
-            /// Let the kernel send super-frames of up to 64 KiB, if all that it takes is there.
+            /// Whether the kernel may send super-frames of up to 64 KiB, if all requirements are
+            /// met.
             pub super_frames: bool,
             $($(#[$extra_about])* pub $extra: $type,)*
         }
@@ -74,8 +75,7 @@ macro_rules! keys {
         impl $name {
             /// Reads and checks the keys of the interface, which has `queues` queues.
             ///
-            /// # Errors
-            /// A value that is not allowed: key, what was found, what is allowed.
+            /// # Errors A wrong value: key, value found, values allowed.
             pub(super) fn read(self, context: &BuildContext, queues: u16) -> Result<DeviceConfig, ConfigError> {
                 let $name {
                     $interface: name, mac, mtu, addresses, namespace, persistent, up, tx_queue_length, super_frames, ..
@@ -109,11 +109,11 @@ macro_rules! keys {
 keys! {
     /// The keys of `attachment = "tap"`.
     TapConfig by name {
-        /// Number of the wire that the host's packets leave by, unless a tx function decides
-        /// otherwise.
+        /// Number of the wire for the host's packets, unless a tx function decides otherwise.
         wire: u8 = 0,
-        /// Cores that the kernel spreads the flows of each queue over (receive packet steering),
-        /// as [0, 1, 2, 3]; empty for none: a queue's protocol work is done on its target core.
+        /// Cores over which the kernel spreads the flows of each queue (receive packet steering),
+        /// such as [0, 1, 2, 3]; empty: none, so a queue's protocol work is done on its target
+        /// core.
         rps_cores: Vec<usize> = Vec::new(),
     }
 }
@@ -130,11 +130,11 @@ pub(super) struct Cidr {
     pub(super) prefix: u8,
 }
 
-/// What is wanted of the device, read from the keys.
+/// The device's settings, from the keys.
 #[derive(Clone, Debug)]
 pub(super) struct DeviceConfig {
     pub(super) name: String,
-    /// The key that it has in the card file.
+    /// Its key in the card file.
     pub(super) name_key: &'static str,
     pub(super) mac: [u8; 6],
     pub(super) mtu: u32,
@@ -176,7 +176,7 @@ impl DeviceConfig {
         if let Some(text) = mac {
             let mac = text.parse::<MacAddress>().ok().filter(|mac| mac.is_assignable());
             let mac = mac.ok_or_else(|| {
-                wrong("mac", &text, "six bytes as 02:00:00:00:00:01, not multicast, not zero")
+                wrong("mac", &text, "six bytes such as 02:00:00:00:00:01, not multicast, not zero")
             })?;
             self.mac = mac.0;
         }
@@ -203,7 +203,7 @@ impl DeviceConfig {
         }
         for (index, text) in addresses.iter().enumerate() {
             let cidr = parse_cidr(text).ok_or_else(|| {
-                let allowed = "an address and a prefix length, as 10.0.0.1/24 or fd00::1/64";
+                let allowed = "an address and a prefix length, such as 10.0.0.1/24 or fd00::1/64";
                 wrong(&format!("addresses[{index}]"), text, allowed)
             })?;
             if cidr.address.is_ipv6() && self.mtu < MTU_IPV6 {
@@ -218,8 +218,7 @@ impl DeviceConfig {
 
     /// With the kernel's receive packet steering to these cores.
     ///
-    /// # Errors
-    /// One is named twice, or is not online.
+    /// # Errors A core is named twice, or is not online.
     pub(super) fn steered_to(self, cores: Vec<usize>) -> Result<DeviceConfig, ConfigError> {
         let online = sysfs::online();
         let mut rps_cores = CoreSet::new();
@@ -236,8 +235,8 @@ impl DeviceConfig {
         Ok(DeviceConfig { rps_cores, ..self })
     }
 
-    /// Super-frames need a system call that takes all buffers of one, and a pool that is not
-    /// eaten up by those laid out for them.
+    /// Super-frames need a system call that takes all buffers of one, and a pool large enough for
+    /// the landings.
     fn decide_super_frames(&mut self, context: &BuildContext) {
         let landing = SUPER_FRAME_BYTES.div_ceil(context.buffer_size.max(1));
         let laid_out = landing * usize::from(self.queues);
@@ -256,8 +255,8 @@ fn is_interface_name(name: &str) -> bool {
         && plain.bytes().all(allowed)
 }
 
-/// A locally administered address that is always the same for the same words: FNV-1a over them,
-/// folded to 46 bits.
+/// A locally administered address, always the same for the same words: FNV-1a over them, folded to
+/// 46 bits.
 fn stable_mac(words: &[&[u8]]) -> [u8; 6] {
     let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3);
     // A zero between words, which no name holds, keeps "ab", "c" and "a", "bc" apart.
@@ -292,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named_with_key_and_line() {
+    fn tap_errors_name_key_and_line() {
         for (keys, key, part) in [
             ("name = \"\"", "name", "1 to 15 bytes"),
             ("name = \"sixteen-bytes-it\"", "name", "1 to 15 bytes"),
@@ -328,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_right_is_read() {
+    fn valid_tap_keys_are_read() {
         let config = TapConfig {
             name: "web%d".into(),
             mac: Some("02:0a:0B:c:00:01".into()),
@@ -346,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn a_card_keeps_its_address_and_no_other_has_it() {
+    fn cards_keep_their_unique_mac() {
         let mac = |card: &str, name: &str| {
             let config = TapConfig { name: name.into(), ..TapConfig::default() };
             let context = BuildContext { card: card.into(), ..BuildContext::default() };

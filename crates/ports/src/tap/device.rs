@@ -1,4 +1,4 @@
-//! Makes the TAP device that the keys ask for: queues, MAC, MTU, addresses, up.
+//! Makes the TAP device from the keys: queues, MAC, MTU, addresses, up.
 
 use super::config::DeviceConfig;
 use super::queue::Queue;
@@ -14,18 +14,17 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use std::sync::Arc;
 
-/// Makes the device, in its namespace, and opens its queues. If anything goes wrong nothing is
-/// left of it, unless it was there before.
+/// Makes the device in its namespace, and opens its queues. On failure nothing of it remains,
+/// unless it existed before.
 ///
-/// # Errors
-/// The key that cannot be met and what the system says, in words for the user.
+/// # Errors The key that cannot be applied and the system's error, as a message for the user.
 pub(super) fn make(wanted: &DeviceConfig) -> Result<Vec<Queue>, ConfigError> {
     let Some(name) = &wanted.namespace else { return make_here(wanted) };
     let path = namespace::path(name);
     namespace::within(&path, || make_here(wanted)).map_err(|error| {
         let shown = path.display();
         let why = match error.kind() {
-            io::ErrorKind::NotFound => format!("{shown} is not there"),
+            io::ErrorKind::NotFound => format!("{shown} does not exist"),
             io::ErrorKind::PermissionDenied => {
                 format!("{shown} may not be entered: root is needed")
             }
@@ -76,10 +75,9 @@ fn make_here(wanted: &DeviceConfig) -> Result<Vec<Queue>, ConfigError> {
     Ok(queues)
 }
 
-/// Sets what the keys say of the interface.
+/// Applies the keys to the interface.
 ///
-/// # Errors
-/// The key that cannot be met.
+/// # Errors The key that cannot be applied.
 pub(super) fn configure(
     queue: BorrowedFd<'_>,
     link: &InterfaceHandle,
@@ -126,11 +124,10 @@ pub(super) fn configure(
     })
 }
 
-/// What steering is set by, if there is any to be set: on an interface that stays, a card before
-/// may have left some.
+/// Access to steering, if it must be set: on a persistent interface, an earlier card may have left
+/// some.
 ///
-/// # Errors
-/// It cannot be had, and is needed.
+/// # Errors It is needed but not available.
 fn sysfs(wanted: &DeviceConfig) -> Result<Option<Sysfs>, ConfigError> {
     if wanted.rps_cores.is_empty() && !wanted.persistent {
         return Ok(None);
@@ -147,8 +144,8 @@ fn sysfs(wanted: &DeviceConfig) -> Result<Option<Sysfs>, ConfigError> {
     }
 }
 
-/// Has the kernel tell the neighbours, by gratuitous ARP and unsolicited neighbour advertisement,
-/// when the interface comes up: who knew its addresses elsewhere need not wait for that to age.
+/// Makes the kernel announce the interface's addresses when it comes up, by gratuitous ARP and
+/// unsolicited neighbour advertisement, so that neighbours need not wait for old entries to age.
 fn announce(name: &str) {
     for setting in ["ipv4/conf/{}/arp_notify", "ipv6/conf/{}/ndisc_notify"] {
         // A kernel without one of the protocols has nothing to tell; without the setting,
@@ -157,7 +154,7 @@ fn announce(name: &str) {
     }
 }
 
-/// Whether somebody has a queue of this device open.
+/// Whether a program has a queue of this device open.
 fn is_in_use(name: &str) -> bool {
     InterfaceHandle::find(name).and_then(|link| link.has_carrier()).unwrap_or(false)
 }
@@ -193,7 +190,7 @@ mod tests {
     use picnic_core::registry::BuildContext;
 
     #[test]
-    fn what_the_system_says_is_put_into_words() {
+    fn system_errors_become_messages() {
         let config = TapConfig { name: "web0".into(), ..TapConfig::default() };
         let wanted = config.read(&BuildContext::default(), 1).unwrap();
         let said = |error: Errno| not_made(&wanted, &io::Error::from(error)).to_string();

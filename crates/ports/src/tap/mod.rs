@@ -1,8 +1,8 @@
-//! A host, or a wire, that is a TAP interface of the kernel: unmodified programs behind it.
+//! A TAP interface of the kernel as host or wire, for unmodified programs.
 //!
 //! ```toml
 //! [[wire]]
-//! port = "tap"                 # what the kernel sends by wire0, the card receives
+//! port = "tap"                 # the card receives packets that the kernel sends on wire0
 //! interface = "wire0"
 //!
 //! [host]
@@ -12,38 +12,37 @@
 //! namespace = "server"
 //! ```
 //!
-//! Of a host, each target queue is one queue of the interface. A write to a TAP runs the kernel's
-//! receive path in the writer's context, so the target core's thread writes, and the protocol
-//! work of a queue is done on its core. As a wire it has one queue, and the borrowed core writes:
-//! a wire between a card and a real network is better a `packet` or `xdp` one. A packet, or a
-//! super-frame, costs one system call each way: the interface's price.
+//! As a host, each target queue is one queue of the interface. A write to a TAP runs the kernel's
+//! receive path in the writer's context, so the target core's thread writes, and the protocol work
+//! of a queue is done on its core. As a wire it has one queue, and the borrowed core writes: to
+//! connect a card to a real network, prefer `packet` or `xdp`. A packet, or a super-frame, costs
+//! one system call each way.
 //!
-//! Offloads, both ways: unfinished and verified checksums, and super-frames of TCP and UDP. A
-//! wire that cannot finish checksums gets them finished. The kernel sends super-frames only if
-//! every wire of the card takes them and the pool has buffers to lay out for them; otherwise it
-//! cuts them itself.
+//! Offloads, both ways: partial and verified checksums, and super-frames of TCP and UDP. For a wire
+//! that cannot complete checksums, the card completes them. The kernel sends super-frames only if
+//! every wire of the card takes them and the pool has enough buffers; otherwise it cuts them
+//! itself.
 //!
-//! The kernel drops what finds a queue of the interface full, and knows of no back-pressure from
+//! The kernel drops packets that find a queue of the interface full, and gets no back-pressure from
 //! a TAP; so the queues are long (`tx_queue_length`).
 //!
-//! Of what the host sends, the kernel chooses the queue of the interface by a hash with ports, if
-//! there are any. A fragment has none: with several queues it may take another one than the whole
-//! datagrams of its flow and overtake them, or be overtaken. UDP allows that; TCP does not send
-//! fragments. Towards the host, and from it by one queue, fragments keep their place, unless `rss`
-//! hashes UDP by ports or `rps_cores` steers, which does so too.
+//! For packets from the host, the kernel chooses the queue of the interface by a hash with ports,
+//! if present. A fragment has none: with several queues it may take another queue than the whole
+//! datagrams of its flow, and change the order. UDP allows that; TCP does not send fragments.
+//! Towards the host, and from it through one queue, fragments keep their order, unless `rss` hashes
+//! UDP by ports or `rps_cores` steers, which also uses ports.
 //!
 //! With `rps_cores` the kernel spreads the flows of a queue over cores itself (receive packet
-//! steering), by a hash in software, a backlog for each core and an interrupt between cores: what
-//! the card's own queues save. What a backlog has no room for the kernel counts as its drop.
+//! steering), with a hash in software, a backlog for each core and interrupts between cores, which
+//! the card's own queues avoid. The kernel counts packets beyond a backlog as its drops.
 //!
-//! Guarantees: what the kernel does not take is a counted drop, `host_refused` or `wire_down`;
-//! while the tx ring is full or no buffer is at hand, packets wait in the interface's own queue,
-//! and what does not fit there the kernel counts as its drop. An interface that is deleted is
-//! counted and reported, what is sent meanwhile is dropped and counted, and it is taken up again
-//! when one of its name and kind is there, which nobody else has open. It is set as the keys say,
-//! or, where the card has no privileges any more, left as it is, and the report says so. Without
-//! `persistent` the interface ends with the
-//! card, however the card ends.
+//! Guarantees: packets that the kernel refuses are counted drops, `host_refused` or `wire_down`;
+//! while the tx ring is full or no buffer is available, packets wait in the interface's own queue,
+//! and the kernel counts those that do not fit as its drops. A deleted interface is counted and
+//! reported; packets sent meanwhile are dropped and counted; it is reopened when an interface of
+//! its name and kind exists that no other program has open. Its settings are applied again, or, if
+//! the card has dropped its privileges, left as they are with a note in the report. Without
+//! `persistent` the interface ends with the card, however the card ends.
 //!
 //! Source: PICNIC, 3.3; linux/Documentation/networking/tuntap.rst.
 
@@ -65,7 +64,7 @@ use picnic_core::time::Time;
 use queue::{Queue, Read, Written};
 use std::os::fd::BorrowedFd;
 
-/// Empty buffers at hand for each queue: for packets, or for super-frames of some 33 each.
+/// Empty buffers per queue: for packets, or for super-frames of some 33 buffers each.
 const FILL: usize = 256;
 const SUPER_FRAME_FILL: usize = 1024;
 
@@ -81,7 +80,7 @@ impl Component for Tap {
     type Product = Box<dyn HostAttachment>;
     type Config = TapConfig;
     const NAME: &'static str = "tap";
-    const HELP: &'static str = "a network interface of the kernel, one queue per target queue";
+    const HELP: &'static str = "a TAP interface of the kernel, one queue per target queue";
 
     fn example(_: &std::path::Path) -> Option<String> {
         None

@@ -1,8 +1,7 @@
-//! One queue of a TAP device: packets to and from the kernel, and whether it is still there.
+//! One queue of a TAP device: packets to and from the kernel, and the state of the device.
 //!
-//! Guarantees: a device that was deleted is known by the first read or write, is no longer
-//! waited for, and is taken up again, with what the keys say of it, once an interface of its
-//! name is there.
+//! Guarantees: a deleted device is detected by the first read or write, is no longer waited for,
+//! and is reopened with its settings once an interface of its name exists.
 
 use super::config::{DeviceConfig, LANDING_BUFFERS};
 use super::device;
@@ -19,24 +18,24 @@ use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-/// How often a device that is gone is looked for, in nanoseconds.
+/// Interval for looking for a missing device, in nanoseconds.
 const LOOK_NS: u64 = 50_000_000;
-/// Segments of a packet that one write takes; longer chains are copied together.
+/// Most segments of a packet in one write; longer chains are gathered first.
 const SEGMENTS: usize = 64;
 
-/// What a read found.
+/// The result of a read.
 pub(super) enum Read {
     /// A packet.
     Packet(Descriptor),
-    /// A packet that cannot be taken.
+    /// A packet that cannot be accepted.
     Unfit(Descriptor),
-    /// The start of a packet that has no room in a landing.
+    /// The start of a packet that does not fit in a landing.
     TooLong(Descriptor),
     /// Nothing.
     Nothing,
 }
 
-/// What became of a write.
+/// The result of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Written {
     /// The kernel has the packet.
@@ -47,11 +46,11 @@ pub(super) enum Written {
     Refused,
     /// The interface is down, or gone.
     Down,
-    /// The descriptor asks for what cannot be told to the kernel.
+    /// The descriptor requests something that the kernel's header cannot express.
     Unfit,
 }
 
-/// What the kernel's answer says.
+/// The result for the kernel's error.
 pub(super) fn refusal(error: Errno) -> Written {
     match error {
         Errno::BADFD | Errno::IO => Written::Down,
@@ -74,7 +73,7 @@ pub(super) struct Queue {
     returns: u64,
     /// Packets that had no room.
     too_long: u64,
-    /// What could not be set on the device that came back.
+    /// A setting that failed on the returned device.
     complaint: Option<String>,
 }
 
@@ -113,17 +112,17 @@ impl Queue {
         self.wanted.landing
     }
 
-    /// What to sleep on: a queue without a device would be ready for ever.
+    /// Descriptor to wait on; none without a device, which would always be ready.
     pub(super) fn readiness(&self) -> Option<BorrowedFd<'_>> {
         (!self.gone).then(|| self.file.as_fd())
     }
 
-    /// When the device will be looked for, if it is gone.
+    /// When a missing device is looked for.
     pub(super) fn next_look(&self) -> Option<Time> {
         self.gone.then_some(self.next_look)
     }
 
-    /// Whether the device is there; if not, it is looked for when its time has come.
+    /// Whether the device exists; looks for a missing one when it is time.
     #[inline]
     pub(super) fn is_there(&mut self, now: Time) -> bool {
         !self.gone || self.look(now)
@@ -137,7 +136,8 @@ impl Queue {
         self.next_look = now + LOOK_NS;
         let Some(link) = &mut self.link else { return false };
         let name = &self.wanted.name;
-        // While whoever made it has a queue of his own open, it may be without headers, and stay so.
+        // While whoever made it has a queue of his own open, it may be without headers, and stay
+        // so.
         if link.find_again(name).is_err() || link.gives_headers() != Ok(true) {
             return false;
         }
@@ -153,7 +153,7 @@ impl Queue {
         true
     }
 
-    /// What happened to the device, for the report.
+    /// Events of the device, for the report.
     pub(super) fn report(&self) -> Vec<String> {
         let name = &self.wanted.name;
         let mut lines = Vec::new();

@@ -42,7 +42,7 @@ fn message(header: Header, frame: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn packets_of_the_host_come_with_their_offloads_and_all_buffers_go_home() {
+fn host_packets_keep_offloads_and_buffers_return() {
     let (mut queue, kernel) = queue();
     let (mut pool, mut returns) = Pool::new(&PoolConfig::default(), 1).unwrap();
     let (mut sender, mut receiver) = fill::channel(16);
@@ -93,7 +93,7 @@ fn packets_of_the_host_come_with_their_offloads_and_all_buffers_go_home() {
 }
 
 #[test]
-fn the_host_is_given_whole_packets_with_their_offloads() {
+fn hosts_get_whole_packets_with_offloads() {
     let (mut queue, kernel) = queue();
     let config = PoolConfig { buffer_size: 256, ..PoolConfig::default() };
     let (mut pool, mut returns) = Pool::new(&config, 1).unwrap();
@@ -136,7 +136,7 @@ fn the_host_is_given_whole_packets_with_their_offloads() {
 }
 
 #[test]
-fn a_super_frame_of_the_kernel_lands_in_as_many_buffers_as_it_takes() {
+fn kernel_super_frames_land_in_several_buffers() {
     let (queue, kernel) = bare(&BuildContext::default());
     let config = PoolConfig { buffers: 256, ..PoolConfig::default() };
     let (mut pool, _) = Pool::new(&config, 0).unwrap();
@@ -187,7 +187,7 @@ fn a_super_frame_of_the_kernel_lands_in_as_many_buffers_as_it_takes() {
 }
 
 #[test]
-fn a_wire_without_buffers_leaves_packets_with_the_kernel() {
+fn wires_without_buffers_leave_packets_in_the_kernel() {
     let (queue, kernel) = bare(&BuildContext::default());
     let config = PoolConfig { buffers: 64, ..PoolConfig::default() };
     let (mut pool, _) = Pool::new(&config, 0).unwrap();
@@ -212,7 +212,7 @@ fn a_wire_without_buffers_leaves_packets_with_the_kernel() {
 }
 
 #[test]
-fn every_answer_of_the_kernel_is_a_fate() {
+fn every_kernel_error_has_a_fate() {
     use super::queue::{Written, refusal};
     use rustix::io::Errno;
     for (answer, fate) in [

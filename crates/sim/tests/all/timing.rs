@@ -156,8 +156,7 @@ fn a_wire_without_arrival_times_is_refused_where_they_are_demanded() {
     let text = format!(
         "[card]\nstamp = \"arrival\"\n{paced}[[wire]]\nport = \"generator\"\nname = \"fast\"\n"
     );
-    let wanted = "card.toml:2: card.stamp: found \"arrival\" with fast (generator), which knows \
-                  only when packets were taken, allowed: \"any\", or wires that know when they \
+    let wanted = "card.toml:2: card.stamp: found \"arrival\" with fast (generator), which knows only the time of reception, allowed: \"any\", or wires that know when they \
                   arrived (packet, xdp with stamps = true, pcap as it was recorded, generator with \
                   a rate, any with [wire.link])";
     assert_eq!(refused(&text), wanted);

@@ -229,7 +229,7 @@ fn closures_cost_where_they_run() {
     assert!(refused("let f = || work(5); let f = g; f();").contains("`f` is a value"));
     assert!(refused("let f: fn() = || work(5); f();").contains("`f` is a value"));
     assert!(refused("x.unwrap_or_else(|| loop {});").contains("this loop has no bound"));
-    assert!(refused("x.map(|x| x);").contains("how often this closure is called"));
+    assert!(refused("x.map(|x| x);").contains("the number of calls of this closure"));
     assert!(refused("let f = || { card.sleep(1).await };").contains("an await in a closure"));
 }
 

@@ -70,7 +70,7 @@ impl MacAddress {
 
 /// A text is no Ethernet address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("found no MAC address, allowed: six bytes as 02:00:00:00:00:01")]
+#[error("found no MAC address, allowed: six bytes such as 02:00:00:00:00:01")]
 pub struct NoMacAddress;
 
 impl FromStr for MacAddress {

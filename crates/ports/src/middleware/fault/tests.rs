@@ -94,7 +94,7 @@ fn assert_share(found: usize, count: u32, share: f64) {
 const COUNT: u32 = 20_000;
 
 #[test]
-fn without_faults_a_wire_is_as_it_was() {
+fn zero_faults_change_nothing() {
     let (packets, _) = run(&off(), 500, 1, 64);
     assert!(packets.iter().enumerate().all(|(at, packet)| *packet == bytes_of(at as u32, 64)));
     assert_eq!(packets.len(), 500);
@@ -129,7 +129,7 @@ fn copies_follow_their_originals_and_are_received_too() {
 }
 
 #[test]
-fn held_packets_are_overtaken_by_no_more_than_the_distance() {
+fn held_packets_are_overtaken_at_most_by_the_distance() {
     for distance in [1, 4, 64] {
         let config = FaultConfig { reorder: 0.1, reorder_distance: distance, ..off() };
         let (packets, _) = run(&config, COUNT, 3, 64);
@@ -191,7 +191,7 @@ fn chained_packets_are_damaged_in_all_their_segments() {
 }
 
 #[test]
-fn one_kinds_share_does_not_change_what_another_kind_does() {
+fn fault_kinds_are_independent() {
     let lost = |truncate, seed| {
         let config = FaultConfig { drop: 0.1, truncate, reorder: truncate, ..off() };
         let (packets, _) = run(&config, 1000, seed, 64);
@@ -210,7 +210,7 @@ fn one_kinds_share_does_not_change_what_another_kind_does() {
 }
 
 #[test]
-fn held_packets_are_let_go_in_time_and_at_the_end() {
+fn held_packets_are_released_in_time_and_at_the_end() {
     let config = FaultConfig { reorder: 1.0, reorder_distance: 64, reorder_usecs: 50, ..off() };
     let mut bench = Bench::new();
     let mut wire = || {
@@ -241,7 +241,7 @@ fn held_packets_are_let_go_in_time_and_at_the_end() {
 }
 
 #[test]
-fn what_the_wire_sheds_is_passed_on() {
+fn shed_packets_are_passed_on() {
     let mut wire = wrap(
         Numbered { shed_every: 10, ..Numbered::new(1000) },
         FaultConfig { drop: 0.1, ..off() },
@@ -312,7 +312,7 @@ proptest! {
     }
 
     #[test]
-    fn nothing_is_lost_track_of_in_a_small_pool(
+    fn small_pools_conserve_packets(
         (drop, duplicate, reorder, corrupt, truncate) in (0.0..0.9, share(), share(), share(), share()),
         patient in any::<bool>(),
         taken in 0usize..64,

@@ -100,7 +100,7 @@ fn stamps(wire: &mut dyn WirePort, bench: &mut Bench, limit: usize) -> Vec<u64> 
 }
 
 #[test]
-fn a_gigabit_is_81_274_long_frames_a_second() {
+fn gigabit_carries_81_274_long_frames_per_second() {
     let frames = (0..1000).map(|_| (0, 1514)).collect();
     let mut bench = Bench::with_pool(4096, 2048);
     let mut wire = linked(Script { frames, ..Script::default() }, &config(1000.0, 0, 4096));
@@ -110,7 +110,7 @@ fn a_gigabit_is_81_274_long_frames_a_second() {
 }
 
 #[test]
-fn a_wire_that_waits_fills_the_line_and_loses_nothing() {
+fn patient_wires_fill_the_line_without_loss() {
     let frames = (0..500).map(|_| (0, 60)).collect();
     let port = Script { frames, patient: true, ..Script::default() };
     let mut bench = Bench::new();
@@ -122,7 +122,7 @@ fn a_wire_that_waits_fills_the_line_and_loses_nothing() {
 }
 
 #[test]
-fn what_the_port_does_not_take_waits_and_holds_up_the_queue() {
+fn packets_refused_by_the_port_block_the_queue() {
     let mut bench = Bench::new();
     let port = Script { takes: 0, ..Script::default() };
     let mut wire = linked(port, &config(1000.0, 0, 4));
@@ -143,7 +143,7 @@ fn what_the_port_does_not_take_waits_and_holds_up_the_queue() {
 }
 
 #[test]
-fn a_card_that_stops_gets_its_buffers_back() {
+fn stopping_cards_get_their_buffers_back() {
     let mut bench = Bench::new();
     let frames = (0..100).map(|_| (0, 1514)).collect();
     let mut wire = linked(Script { frames, ..Script::default() }, &config(10.0, 100, 50));
@@ -154,7 +154,7 @@ fn a_card_that_stops_gets_its_buffers_back() {
 }
 
 #[test]
-fn a_super_frame_takes_as_long_as_its_frames() {
+fn super_frames_take_as_long_as_their_frames() {
     let mut bench = Bench::with_pool(64, 16_384);
     // Ethernet, IPv4, TCP with 12 bytes of options: 66 bytes, and ten times 1448.
     let mut frame = vec![0; 66 + 14_480];
@@ -174,7 +174,7 @@ fn a_super_frame_takes_as_long_as_its_frames() {
 }
 
 #[test]
-fn what_no_link_is_like_is_refused() {
+fn impossible_links_are_refused() {
     let found = |config: LinkConfig| config.check().unwrap_err().to_string();
     for rate in [0.0, -1.0, 0.0123, 1e6 + 1.0, f64::NAN, f64::INFINITY] {
         let told = found(config(rate, 0, 1));
@@ -192,7 +192,7 @@ fn what_no_link_is_like_is_refused() {
 }
 
 #[test]
-fn what_comes_in_is_bounded_by_the_line() {
+fn arrivals_are_limited_by_the_line() {
     let wire = linked(Script { patient: true, ..Script::default() }, &config(1000.0, 0, 1));
     assert_eq!(wire.describe().arrivals.rate, Rate::Pps(1_488_096));
 }
@@ -202,7 +202,7 @@ proptest! {
 
     /// Towards the card, each frame comes when exact arithmetic says, or was lost as it says.
     #[test]
-    fn frames_come_when_they_should(
+    fn frames_arrive_at_exact_times(
         rate in prop_oneof![Just(1_u64), Just(100), Just(1000), 1..100_000_u64],
         latency_us in prop_oneof![Just(0_u32), 0..50_u32],
         queue in 1..40_u32,
@@ -231,7 +231,7 @@ proptest! {
 
     /// Towards the port, frames leave in order, when the line has sent them, and all of them.
     #[test]
-    fn frames_leave_when_they_should(
+    fn frames_leave_at_exact_times(
         rate in prop_oneof![Just(100_u64), Just(1000), 1..100_000_u64],
         latency_us in prop_oneof![Just(0_u32), 0..50_u32],
         queue in 1..40_u32,

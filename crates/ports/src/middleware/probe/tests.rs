@@ -20,7 +20,7 @@ fn burst(probe: &mut Probe, packet: &Descriptor, packets: usize) {
 }
 
 #[test]
-fn points_come_and_go_between_bursts() {
+fn points_change_between_bursts() {
     let (mut pool, _returns) =
         Pool::new(&PoolConfig { buffers: 64, ..PoolConfig::default() }, 1).unwrap();
     let packet = pool.packet(&[7; 60]).unwrap();
@@ -46,7 +46,7 @@ fn points_come_and_go_between_bursts() {
 }
 
 #[test]
-fn changes_between_two_bursts_come_to_the_last_of_them() {
+fn last_change_between_bursts_wins() {
     let (mut pool, _returns) =
         Pool::new(&PoolConfig { buffers: 64, ..PoolConfig::default() }, 1).unwrap();
     let packet = pool.packet(&[7; 60]).unwrap();
@@ -67,7 +67,7 @@ fn changes_between_two_bursts_come_to_the_last_of_them() {
 }
 
 #[test]
-fn a_burst_never_waits_for_the_handle() {
+fn bursts_never_wait_for_the_handle() {
     let (mut probe, handle) = Probe::new();
     let mut a = capture();
     handle.put(0, a.point("x"));
@@ -80,7 +80,7 @@ fn a_burst_never_waits_for_the_handle() {
 }
 
 #[test]
-fn captures_come_and_go_while_bursts_flow() {
+fn captures_change_while_bursts_flow() {
     let (mut pool, _returns) =
         Pool::new(&PoolConfig { buffers: 64, ..PoolConfig::default() }, 1).unwrap();
     let packet = pool.packet(&[7; 60]).unwrap();

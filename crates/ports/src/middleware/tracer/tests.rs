@@ -113,7 +113,7 @@ fn at(tracer: &Tracer, point: &HookPoint<'_>) -> Observers {
 const WIRE: HookPoint<'static> = HookPoint::Wire { index: 0, name: "wire0" };
 
 #[test]
-fn a_wire_is_traced_both_ways_and_chained_packets_whole() {
+fn wires_are_traced_both_ways_with_whole_packets() {
     let folder = Folder::new();
     let tracer = folder.tracer(&[TraceStage::Wire]);
     let long: Vec<_> = (0..70_000).map(|at| (at / 3) as u8).collect();
@@ -138,7 +138,7 @@ fn a_wire_is_traced_both_ways_and_chained_packets_whole() {
 }
 
 #[test]
-fn queues_and_functions_have_interfaces_of_their_own() {
+fn queues_and_functions_have_their_own_interfaces() {
     let folder = Folder::new();
     let tracer = folder.tracer(&[TraceStage::Queue, TraceStage::Tx]);
     let mut bench = Bench::new();
@@ -198,9 +198,10 @@ fn hashes(folder: &Folder) -> Vec<Option<Vec<u8>>> {
     hashes
 }
 
-/// A file names Toeplitz's algorithm and none of Jenkins'; what a host sends is not what was hashed.
+/// A file names Toeplitz's algorithm and none of Jenkins'; what a host sends is not what was
+/// hashed.
 #[test]
-fn toeplitz_hashes_are_told() {
+fn toeplitz_hashes_are_recorded() {
     let folder = Folder::new();
     let tracer = folder.tracer(&[TraceStage::Queue, TraceStage::Tx]);
     let mut bench = Bench::new();
@@ -230,7 +231,7 @@ fn toeplitz_hashes_are_told() {
 }
 
 #[test]
-fn what_a_wire_received_has_the_time_of_its_arrival() {
+fn received_packets_carry_their_arrival_time() {
     let folder = Folder::new();
     let tracer = folder.tracer(&[TraceStage::Wire, TraceStage::Queue]);
     let mut bench = Bench::new();
@@ -354,7 +355,7 @@ impl Write for Full {
 }
 
 #[test]
-fn a_full_disk_ends_the_capture_and_is_told() {
+fn full_disks_end_the_capture_and_are_reported() {
     let mut capture = Capture::to_writer(Full(1 << 20), CaptureOptions::default()).unwrap();
     let mut point = capture.point("wire0");
     let mut bench = Bench::new();
@@ -377,7 +378,7 @@ fn a_full_disk_ends_the_capture_and_is_told() {
 }
 
 #[test]
-fn points_on_several_threads_lose_and_mix_nothing() {
+fn points_on_several_threads_do_not_interfere() {
     let (slow, open, bytes) = Slow::new();
     open.send(()).unwrap();
     let options = CaptureOptions { buffer_bytes: 16 << 20, ..CaptureOptions::default() };
