@@ -253,7 +253,7 @@ fn kernel_form<C: Component>(
     for (key, found) in section.own_keys() {
         let counts_beside = context.is_hybrid && kernel.beside.contains(&key);
         if !kernel.keys.contains(&key) && !counts_beside {
-            let allowed = if kernel.keys.is_empty() { "none" } else { "to leave it out" };
+            let allowed = if kernel.keys.is_empty() { "none" } else { "no key" };
             return Err(section.locate(refuse(key, found, allowed)));
         }
     }

@@ -16,7 +16,7 @@ fn cards() -> Vec<PathBuf> {
 const ABSENT: [&str; 8] = [
     "interface: found \"",
     "has no such interface",
-    "is not there",
+    "does not exist",
     "(root)",
     "(root, or CAP_BPF",
     "root is needed",

@@ -62,7 +62,7 @@ fn unsupported_keys_are_refused() {
             "",
             "[[rx]]\nfunction = \"rss\"\nrebalance_usecs = 1000\n",
             "",
-            "rx[0].rebalance_usecs: found 1000, allowed with engine = \"kernel\": to leave it out",
+            "rx[0].rebalance_usecs: found 1000, allowed with engine = \"kernel\": no key",
         ),
         ("", "[[rx]]\nfunction = \"rss\"\ndefault_queue = 7\n", "", "found queue 7, allowed: 0"),
         ("", "[[rx]]\nfunction = \"sample\"\n", "", "rx[0].queue: found none, allowed with"),
@@ -102,7 +102,7 @@ fn unsupported_keys_are_refused() {
             "",
             "[[rx]]\nfunction = \"vmdq\"\npools = [{ queues = [0] }]\nmac_anti_spoofing = false\n",
             "",
-            "rx[0].mac_anti_spoofing: found false, allowed with engine = \"kernel\": to leave it out",
+            "rx[0].mac_anti_spoofing: found false, allowed with engine = \"kernel\": no key",
         ),
         ("", &rx.repeat(9), "", "rx: found 9, allowed with engine = \"kernel\": 0 to 8"),
         (
@@ -122,7 +122,7 @@ fn unsupported_keys_are_refused() {
             "",
             rx,
             "[interrupt]\nrx_frames = 8\n",
-            "card:13: interrupt.rx_frames: found 8, allowed with engine = \"kernel\": to leave it out: a",
+            "card:13: interrupt.rx_frames: found 8, allowed with engine = \"kernel\": no key: a",
         ),
         (
             "",
@@ -217,7 +217,7 @@ fn unshareable_settings_are_refused() {
             rx,
             host.into(),
             "",
-            "wire[0].queues: found 1, allowed with engine = \"hybrid\": to leave it out",
+            "wire[0].queues: found 1, allowed with engine = \"hybrid\": no key",
         ),
         ("promiscuous = true\n", rx, host.into(), "", "wire[0].promiscuous: found true, allowed"),
         (
