@@ -28,6 +28,7 @@ pub mod object;
 pub mod plugin;
 pub mod rss;
 pub mod sciron;
+pub mod storm;
 
 pub use picnic_engine::trial::frames;
 

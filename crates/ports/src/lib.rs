@@ -13,6 +13,7 @@
 //! * [`capture`], [`pcapng`]: packets written to a file, off the data path;
 //! * [`stream`]: a file that may be a pipe with a slow reader;
 //! * [`bpf_map`]: maps of BPF programs, as bytes;
+//! * [`datagrams`]: UDP in batches, for programs beside the card;
 //! * [`schedule`]: real-time priority for the threads that write to the kernel;
 //! * [`virtio`]: the header that keeps offloads across the kernel's border.
 
@@ -32,7 +33,7 @@ pub mod pcap;
 pub mod pcapng;
 pub mod registry;
 mod sys;
-pub use sys::{bpf_map, schedule};
+pub use sys::{bpf_map, datagrams, schedule};
 pub mod stack;
 pub mod stream;
 pub mod tap;

@@ -1,0 +1,512 @@
+//! A member of a group: messages in, packets out, and messages delivered in one order.
+//!
+//! ```
+//! use picnic_core::time::Time;
+//! use picnic_storm::{Member, Settings};
+//!
+//! let members: Vec<String> = ["a", "b"].map(String::from).into();
+//! let mut group: Vec<Member> = (0..2)
+//!     .map(|me| Member::new(Settings { members: members.clone(), me, ..Settings::default() }).unwrap())
+//!     .collect();
+//! group[0].submit(b"hello").unwrap();
+//! let mut packet = [0; 1472];
+//! for _ in 0..3 {
+//!     for from in 0..2 {
+//!         while let Some((_to, length)) = group[from].transmit(Time::ZERO, &mut packet) {
+//!             group[1 - from].receive(Time::ZERO, &packet[..length]).unwrap();
+//!         }
+//!     }
+//! }
+//! for member in &mut group {
+//!     assert_eq!(member.deliver().unwrap().payload, b"hello");
+//! }
+//! ```
+//!
+//! A message gets the sender's next Lamport time. The order is by (timestamp, sender). A
+//! member delivers the first message of the order when two things hold. No member can still
+//! send an earlier one: each has announced a clock as late, and nothing is missing up to that
+//! clock. And a majority of the group has the message, so that no majority that goes on
+//! without this member can do without the message.
+//!
+//! Whoever drives a member calls [`Member::receive`] for each packet of a batch, then
+//! [`Member::deliver`] until it returns `None`, then [`Member::transmit`] until it returns
+//! `None`, and again at [`Member::next_deadline`].
+//!
+//! Guarantees: nothing is allocated after [`Member::new`]; no clock is read; a packet is taken
+//! as a whole or refused and counted; memory is bounded by the window.
+//!
+//! Source: NICOS 4.7; Lamport, "Time, clocks, and the ordering of events in a distributed
+//! system", Commun. ACM 21(7), 1978. Lamport's algorithm assumes channels that lose nothing and
+//! members that do not fail. Sequence numbers and repeats supply the first; the majority
+//! condition prepares for the second.
+
+mod transmit;
+
+pub use transmit::To;
+
+use crate::settings::{Fault, Settings};
+use crate::store::{Inserted, Store};
+use crate::wire::{self, Kind, Malformed, Packet};
+use picnic_core::time::Time;
+use std::hash::{Hash, Hasher};
+
+/// How far a clock may be ahead of this member's: twelve days at a million messages a second.
+const MOST_AHEAD: u64 = 1 << 40;
+/// Ranges of a repeat request.
+const MOST_RANGES: usize = 32;
+
+/// A message in its place of the order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Delivery<'a> {
+    /// Number of the member that sent it.
+    pub sender: u8,
+    /// Its position in the sender's stream: its sequence number.
+    pub position: u64,
+    /// Its Lamport time.
+    pub timestamp: u64,
+    /// Its payload.
+    pub payload: &'a [u8],
+}
+
+/// Why a message cannot be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SubmitError {
+    /// The window is full: the slowest member has not delivered enough.
+    #[error("the window is full; the slowest member is behind")]
+    Full,
+    /// The payload is too long.
+    #[error("the payload has {found} bytes, allowed: {allowed} (payload_bytes)")]
+    TooLong {
+        /// Its bytes.
+        found: usize,
+        /// Bytes allowed.
+        allowed: u16,
+    },
+}
+
+/// Why a packet was not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// Its bytes are wrong, or it is not of this group.
+    #[error(transparent)]
+    Malformed(#[from] Malformed),
+    /// It has this member's number: two members of one name, or a packet that came back.
+    #[error("a packet that says it is from this member: two members have one name")]
+    Twin,
+    /// It is of an earlier view, or of an earlier life of its sender.
+    #[error("a packet of an earlier view")]
+    OldView,
+    /// It is of a later view.
+    #[error("a packet of a later view")]
+    FutureView,
+    /// Its clock is too far ahead.
+    #[error("a clock more than 2^40 ahead")]
+    Ahead,
+    /// It speaks of messages outside the window.
+    #[error("a sequence number outside the window")]
+    Far,
+}
+
+/// Counts of a member, from its start.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Counts {
+    /// Messages submitted.
+    pub submitted: u64,
+    /// Messages delivered.
+    pub delivered: u64,
+    /// Submissions refused because the window was full.
+    pub window_full: u64,
+    /// Packets taken.
+    pub packets_received: u64,
+    /// Packets made. A packet to all counts once.
+    pub packets_sent: u64,
+    /// Bytes of the packets made.
+    pub bytes_sent: u64,
+    /// Packets with a clock alone.
+    pub clocks_sent: u64,
+    /// Requests for repeats sent.
+    pub requests_sent: u64,
+    /// Packets with repeats sent.
+    pub repeats_sent: u64,
+    /// Messages that arrived more than once.
+    pub duplicates: u64,
+    /// Packets refused: not of this protocol, cut, or with impossible fields.
+    pub malformed: u64,
+    /// Packets refused: of another group, or with another member list or window.
+    pub foreign: u64,
+    /// Packets refused: with this member's own number.
+    pub twins: u64,
+    /// Packets refused: of an earlier view.
+    pub old_view: u64,
+    /// Packets refused: of a later view.
+    pub future_view: u64,
+    /// Packets and messages refused: timestamp or sequence number out of bounds.
+    pub out_of_range: u64,
+}
+
+/// Counts decide nothing: members that differ in counts alone are in the same state.
+impl Hash for Counts {
+    fn hash<H: Hasher>(&self, _: &mut H) {}
+}
+
+impl Counts {
+    fn count(&mut self, refusal: Refusal) {
+        *match refusal {
+            Refusal::Malformed(Malformed::Bytes) => &mut self.malformed,
+            Refusal::Malformed(Malformed::Group | Malformed::Settings) => &mut self.foreign,
+            Refusal::Malformed(Malformed::Timestamp) | Refusal::Ahead | Refusal::Far => {
+                &mut self.out_of_range
+            }
+            Refusal::Twin => &mut self.twins,
+            Refusal::OldView => &mut self.old_view,
+            Refusal::FutureView => &mut self.future_view,
+        } += 1;
+    }
+}
+
+/// What a member knows of another, or of itself.
+#[derive(Clone, Debug, Hash)]
+struct Peer {
+    /// Its stream.
+    store: Store,
+    /// The latest clock it announced, and the end of its stream at that clock.
+    promise: (u64, u64),
+    /// Every message of it that may still come has a later timestamp.
+    horizon: u64,
+    /// It has delivered every message with an earlier timestamp.
+    delivered: u64,
+    /// How far it has each stream.
+    edges: Vec<u64>,
+    /// Repeats requested up to here.
+    requested: u64,
+    /// The edge when the timer last fired.
+    edge_then: u64,
+    /// Ranges of `wanted_of` to repeat for it, the last one first.
+    wanted: Vec<(u64, u64)>,
+    wanted_of: u8,
+}
+
+impl Peer {
+    fn new(settings: &Settings) -> Self {
+        Peer {
+            store: Store::new(settings.window(), settings.payload_bytes.into()),
+            promise: (0, 0),
+            horizon: 0,
+            delivered: 0,
+            edges: vec![0; settings.members.len()],
+            requested: 0,
+            edge_then: 0,
+            wanted: Vec::with_capacity(MOST_RANGES),
+            wanted_of: 0,
+        }
+    }
+
+    /// The end of its stream, as far as it has said.
+    fn said_end(&self) -> u64 {
+        self.promise.1.max(self.store.high())
+    }
+
+    /// Takes up its promise, if nothing up to it is missing.
+    fn settle(&mut self) {
+        if self.store.edge() >= self.promise.1 {
+            self.horizon = self.horizon.max(self.promise.0);
+        }
+    }
+}
+
+/// A set of members, one bit each.
+type Set = u16;
+
+/// A member of a group. Its hash is that of its state: two members with one hash act alike.
+#[derive(Clone, Debug, Hash)]
+pub struct Member {
+    settings: Settings,
+    digest: u16,
+    me: usize,
+    view: u32,
+    /// The members of the view.
+    members: Set,
+    /// The Lamport clock.
+    clock: u64,
+    peers: Vec<Peer>,
+    /// The end of this member's stream that has been sent.
+    sent: u64,
+    /// Something new has arrived that no packet has announced: when to announce it.
+    announce_at: Time,
+    /// What packets say of this member's deliveries: see [`Peer::delivered`]. It lags, so that a
+    /// packet more often says the same as another.
+    told_delivered: u64,
+    /// Units delivered since then.
+    untold: u64,
+    /// Another member has messages that this one lacks: when to request them, if they are not on
+    /// their way.
+    hint_at: Time,
+    /// When to see whether something is stuck; `Time::MAX` if nothing is under way.
+    retry_at: Time,
+    /// The head of the order and the own base when that was last done.
+    stuck: (u64, u64),
+    /// Members to be sent a clock, to be asked for theirs, and for repeats.
+    answer: Set,
+    ask: Set,
+    request: Set,
+    counts: Counts,
+}
+
+impl Member {
+    /// A member of a group whose members are all there from the start.
+    ///
+    /// # Errors
+    /// All settings with values that are not allowed.
+    pub fn new(settings: Settings) -> Result<Self, Vec<Fault>> {
+        let faults = settings.faults();
+        if !faults.is_empty() {
+            return Err(faults);
+        }
+        let count = settings.members.len();
+        Ok(Member {
+            digest: settings.digest(),
+            me: settings.me.into(),
+            view: 1,
+            members: (u32::MAX >> (32 - count)) as Set,
+            clock: 0,
+            peers: (0..count).map(|_| Peer::new(&settings)).collect(),
+            sent: 0,
+            announce_at: Time::MAX,
+            told_delivered: 0,
+            untold: 0,
+            hint_at: Time::MAX,
+            retry_at: Time::MAX,
+            stuck: (0, 0),
+            answer: 0,
+            ask: 0,
+            request: 0,
+            counts: Counts::default(),
+            settings,
+        })
+    }
+
+    /// Its settings.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// Its counts.
+    pub fn counts(&self) -> &Counts {
+        &self.counts
+    }
+
+    /// Its Lamport clock.
+    pub fn clock(&self) -> u64 {
+        self.clock
+    }
+
+    /// Numbers of the members of the view.
+    pub fn members(&self) -> impl Iterator<Item = u8> + use<> {
+        let members = self.members;
+        (0..wire::MOST_MEMBERS as u8).filter(move |member| members >> member & 1 != 0)
+    }
+
+    /// Submits a message; its position in this member's stream. It is sent by the next
+    /// [`Member::transmit`].
+    ///
+    /// # Errors
+    /// Why it cannot be sent. Nothing is kept of it.
+    pub fn submit(&mut self, payload: &[u8]) -> Result<u64, SubmitError> {
+        if payload.len() > self.settings.payload_bytes.into() {
+            let allowed = self.settings.payload_bytes;
+            return Err(SubmitError::TooLong { found: payload.len(), allowed });
+        }
+        let own = &mut self.peers[self.me];
+        if !own.store.fits(payload.len()) {
+            self.counts.window_full += 1;
+            return Err(SubmitError::Full);
+        }
+        self.clock += 1;
+        let position = own.store.edge();
+        own.store.insert(position, self.clock, payload);
+        own.edges[self.me] = own.store.edge();
+        own.promise.1 = own.store.edge();
+        self.counts.submitted += 1;
+        Ok(position)
+    }
+
+    /// Takes a packet.
+    ///
+    /// # Errors
+    /// Why it was refused. It is counted, and nothing else changes.
+    pub fn receive(&mut self, now: Time, bytes: &[u8]) -> Result<(), Refusal> {
+        let result = self.take(now, bytes);
+        match result {
+            Ok(()) => self.counts.packets_received += 1,
+            Err(refusal) => self.counts.count(refusal),
+        }
+        result
+    }
+
+    fn take(&mut self, now: Time, bytes: &[u8]) -> Result<(), Refusal> {
+        let count = self.peers.len() as u8;
+        let packet = wire::parse(bytes, self.settings.group, self.digest, count)?;
+        let header = packet.header;
+        let sender = usize::from(header.sender);
+        if sender == self.me {
+            return Err(Refusal::Twin);
+        }
+        if header.view != self.view {
+            let is_old = header.view < self.view;
+            return Err(if is_old { Refusal::OldView } else { Refusal::FutureView });
+        }
+        self.check_bounds(&packet)?;
+
+        self.clock = self.clock.max(header.clock);
+        match header.kind {
+            Kind::Data => self.take_messages(now, &packet),
+            Kind::Request => self.take_request(&packet),
+            Kind::Clock => {}
+        }
+        if packet.edges().zip(&self.peers).any(|(edge, peer)| edge > peer.store.edge()) {
+            self.hint_at = self.hint_at.min(now + self.settings.repeat_after_ns / 4);
+        }
+        let peer = &mut self.peers[sender];
+        if header.clock > peer.promise.0 {
+            peer.promise = (header.clock, header.last.max(peer.promise.1));
+        }
+        peer.settle();
+        peer.delivered = peer.delivered.max(header.delivered);
+        for (known, edge) in peer.edges.iter_mut().zip(packet.edges()) {
+            *known = edge.max(*known);
+        }
+        peer.edges[sender] = peer.edges[sender].max(header.last);
+        if header.answer {
+            self.answer |= 1 << sender;
+        }
+        for stream in [sender, usize::from(header.origin)] {
+            let peer = &self.peers[stream];
+            if peer.said_end() > peer.requested.max(peer.store.edge()) && stream != self.me {
+                self.request |= 1 << stream;
+            }
+        }
+        self.release();
+        Ok(())
+    }
+
+    /// Refuses clocks and sequence numbers that no member of the group can have.
+    fn check_bounds(&self, packet: &Packet<'_>) -> Result<(), Refusal> {
+        let header = &packet.header;
+        let newest = packet.messages().last().map_or(header.clock, |last| last.timestamp);
+        if header.clock.max(newest) > self.clock + MOST_AHEAD {
+            return Err(Refusal::Ahead);
+        }
+        let mut edges = packet.edges().zip(&self.peers);
+        let is_far = edges.any(|(edge, peer)| edge > peer.store.limit());
+        if is_far || header.last > self.peers[usize::from(header.sender)].store.limit() {
+            return Err(Refusal::Far);
+        }
+        Ok(())
+    }
+
+    fn take_messages(&mut self, now: Time, packet: &Packet<'_>) {
+        let origin = usize::from(packet.header.origin);
+        if origin == self.me {
+            return;
+        }
+        let Member { peers, counts, clock, .. } = self;
+        let before = peers[origin].store.edge();
+        for message in packet.messages() {
+            match peers[origin].store.insert(message.position, message.timestamp, message.payload) {
+                Inserted::Advanced | Inserted::Kept => *clock = message.timestamp.max(*clock),
+                Inserted::Duplicate => counts.duplicates += 1,
+                Inserted::Refused => counts.out_of_range += 1,
+            }
+        }
+        let edge = peers[origin].store.edge();
+        if edge == before {
+            return;
+        }
+        peers[self.me].edges[origin] = edge;
+        let peer = &mut peers[origin];
+        peer.edges[origin] = peer.edges[origin].max(edge);
+        // The timestamp of the last message before the edge is a promise of the later ones'.
+        let mut at = before;
+        while let Some(message) = peer.store.at(at).filter(|message| message.position < edge) {
+            peer.horizon = peer.horizon.max(message.timestamp);
+            at = message.end();
+        }
+        peer.settle();
+        self.announce_at = self.announce_at.min(now + self.settings.announce_after_ns);
+        if !self.is_any_missing() {
+            self.hint_at = Time::MAX;
+        }
+    }
+
+    fn take_request(&mut self, packet: &Packet<'_>) {
+        let peer = &mut self.peers[usize::from(packet.header.sender)];
+        peer.wanted.clear();
+        peer.wanted_of = packet.header.origin;
+        peer.wanted.extend(packet.ranges().take(MOST_RANGES));
+        peer.wanted.reverse();
+    }
+
+    /// The next message of the order, if it is its turn. It counts as delivered.
+    pub fn deliver(&mut self) -> Option<Delivery<'_>> {
+        let (timestamp, sender) = self.head()?;
+        if !self.is_due(timestamp, sender) {
+            return None;
+        }
+        let message = self.peers[sender].store.take()?;
+        self.untold += message.end() - message.position;
+        self.counts.delivered += 1;
+        let sender = sender as u8;
+        Some(Delivery { sender, position: message.position, timestamp, payload: message.payload })
+    }
+
+    /// The first message of the order that is here: its timestamp and sender.
+    fn head(&self) -> Option<(u64, usize)> {
+        let heads = self.peers.iter().enumerate();
+        heads.filter_map(|(sender, peer)| Some((peer.store.head()?.timestamp, sender))).min()
+    }
+
+    /// Whether no earlier message can come, and a majority has this one.
+    fn is_due(&self, timestamp: u64, sender: usize) -> bool {
+        let end = self.peers[sender].store.head().map_or(u64::MAX, |message| message.end());
+        timestamp <= self.least_horizon() && self.holders(sender, end) > self.peers.len() / 2
+    }
+
+    /// Every message that may still come has a later timestamp.
+    fn least_horizon(&self) -> u64 {
+        let horizon = |member: u8| match usize::from(member) {
+            me if me == self.me => self.clock,
+            other => self.peers[other].horizon,
+        };
+        self.members().map(horizon).min().unwrap_or(0)
+    }
+
+    /// The end of a stream, as far as any member has said.
+    fn known_end(&self, stream: usize) -> u64 {
+        let edges = self.peers.iter().map(|peer| peer.edges[stream]);
+        edges.fold(self.peers[stream].said_end(), u64::max)
+    }
+
+    /// How many members have a stream up to `end`.
+    fn holders(&self, stream: usize, end: u64) -> usize {
+        self.members()
+            .filter(|member| self.peers[usize::from(*member)].edges[stream] >= end)
+            .count()
+    }
+
+    /// This member has delivered every message with an earlier timestamp than this.
+    fn delivered_below(&self) -> u64 {
+        let head = self.head().map_or(u64::MAX, |(timestamp, _)| timestamp);
+        head.min(self.least_horizon() + 1)
+    }
+
+    /// Releases the messages that all members have delivered.
+    fn release(&mut self) {
+        let own = self.delivered_below();
+        self.peers[self.me].delivered = own;
+        let everywhere =
+            self.members().map(|member| self.peers[usize::from(member)].delivered).min();
+        for peer in &mut self.peers {
+            peer.store.release_below(everywhere.unwrap_or(0));
+        }
+    }
+}

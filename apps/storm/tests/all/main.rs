@@ -1,0 +1,7 @@
+//! The tests of this crate in one program: each further program would cost a link.
+#![allow(missing_docs)]
+
+mod bytes;
+mod exhaustive;
+mod network;
+mod order;
