@@ -1,5 +1,5 @@
-//! Notes the revision that the binary is built from, for `picnic bench`, and writes out what
-//! `picnic new` writes in Rust, for the tests.
+//! Records the revision that the binary is built from, for `picnic bench`, and writes out the Rust
+//! templates of `picnic new`, for the tests.
 
 use std::error::Error;
 use std::fmt::Write;
@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::Command;
 
 fn main() -> Result<(), Box<dyn Error>> {
-    // Whatever changes the revision or the files of it changes one of these.
+    // Any change of the revision or its files changes one of these.
     for path in ["HEAD", "logs/HEAD", "index"] {
         if let Some(path) = git(&["rev-parse", "--path-format=absolute", "--git-path", path]) {
             println!("cargo::rerun-if-changed={path}");
@@ -25,10 +25,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(fs::write(out, templates()?)?)
 }
 
-/// The line by which a fuzz target has the source of its function.
+/// The line of a fuzz target that includes the source of its function.
 const SOURCE: &str = "#[path = \"../../src/lib.rs\"]";
 
-/// The library, program, tests and fuzz target of each template in Rust, as modules of one file.
+/// The library, program, tests and fuzz target of each Rust template, as modules of one file.
 fn templates() -> Result<String, Box<dyn Error>> {
     let here = std::env::var("CARGO_MANIFEST_DIR")?;
     let mut text = String::new();
@@ -53,9 +53,9 @@ fn templates() -> Result<String, Box<dyn Error>> {
                 continue;
             }
             let source = fs::read_to_string(path)?;
-            // Comments on a whole file stand at its start.
+            // Comments on a whole file must be at its start.
             let lines = source.lines().filter(|line| !line.starts_with("//!"));
-            // A program without `main`, with the function's source in it: here that is beside it.
+            // A program without `main`, with its function's source, which here is next to it.
             let lines = lines.filter(|line| !["#![no_main]", SOURCE].contains(line));
             let lines = lines.map(|line| match line {
                 "mod function;" => "use super::own_@kind@ as function;",
@@ -75,7 +75,7 @@ fn templates() -> Result<String, Box<dyn Error>> {
     Ok(text)
 }
 
-/// What git says; nothing where there is no repository.
+/// Output of git; none without a repository.
 fn git(arguments: &[&str]) -> Option<String> {
     let output = Command::new("git").args(arguments).output().ok()?;
     let text = String::from_utf8(output.stdout).ok()?.trim().to_owned();

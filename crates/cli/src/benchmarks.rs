@@ -1,8 +1,8 @@
 //! A program of benchmarks: `NAME --KEY VALUE`, with `--json`.
 //!
-//! Names, options and help come from the registry of benchmarks. Nothing here is a test: times
-//! vary with the machine. Figures of one call are measured interleaved, so that a drift of the
-//! machine's speed hits all alike.
+//! Names, options and help come from the registry of benchmarks. Nothing here is a test: times vary
+//! with the machine. Figures of one call are measured interleaved, so that a drift of the machine's
+//! speed affects all alike.
 
 use crate::commands::keyed::{about, valued, word};
 use crate::commands::lab::{self, wrong_setting};
@@ -19,7 +19,7 @@ fn command(benchmarks: &[ExperimentEntry]) -> Command {
         .about("Measure single parts of a card on this machine")
         .subcommand_required(true)
         .arg_required_else_help(true)
-        .arg(json.help("Print one JSON object on standard output, and nothing else"))
+        .arg(json.help("Print only one JSON object on standard output"))
         .subcommands(benchmarks.iter().map(command_of))
 }
 
@@ -68,7 +68,7 @@ fn command_of(entry: &ExperimentEntry) -> Command {
     Command::new(entry.name).about(about(entry.help)).args(entry.keys().iter().map(option))
 }
 
-/// Keys and values, as they were given.
+/// Keys and values as given.
 fn settings(entry: &ExperimentEntry, given: &ArgMatches) -> Vec<(String, String)> {
     let mut settings = Vec::new();
     for key in entry.keys() {

@@ -22,14 +22,14 @@ use picnic_core::error::brief;
 
 /// A programmable NIC made from a borrowed CPU core
 ///
-/// NIC features run as software functions on a borrowed core; the rest of the
-/// machine sees one multi-queue NIC. A card file says what the card is made of.
+/// NIC features run as software functions on a borrowed core; the rest of the machine sees one
+/// multi-queue NIC. A card file describes the parts of the card.
 #[derive(Debug, Parser)]
 #[command(name = "picnic", version, after_help = EXAMPLES, max_term_width = 100)]
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
-    /// Print one JSON object on standard output, and nothing else
+    /// Print only one JSON object on standard output
     #[arg(long, global = true)]
     pub(crate) json: bool,
 }
@@ -49,35 +49,35 @@ Exit codes: 0 good, 1 failed, 2 usage or card file.";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Run a card until its wires and tasks finish, a time is up or Ctrl-C
+    /// Run a card until its wires and tasks finish, the duration is over or Ctrl-C
     Run(RunArgs),
     /// Check a card file, and show what would run where
     Check(CheckArgs),
-    /// Print the built-in demonstration card, every key explained
+    /// Print the built-in demonstration card, with every key explained
     Card(CardCommandArgs),
     /// Create a new function, task, scheduler or experiment, with its tests
     New(NewArgs),
     /// Run one function on a capture and show the result for each packet
     Try(TryArgs),
-    /// List the NIC functions that [[rx]] and [[tx]] can name
+    /// List the NIC functions for [[rx]] and [[tx]]
     Functions(ComponentsArgs),
-    /// List the wire ports that [[wire]] can name
+    /// List the wire ports for [[wire]]
     Ports(ComponentsArgs),
-    /// List the host attachments that [host] can name
+    /// List the host attachments for [host]
     Attachments(ComponentsArgs),
-    /// List the schedulers that [os] can name
+    /// List the schedulers for [os]
     Schedulers(ComponentsArgs),
-    /// List the tasks that [[task]] can name
+    /// List the tasks for [[task]]
     Tasks(ComponentsArgs),
-    /// Put the card in front of unmodified programs and report the result (root)
+    /// Run the card in front of unmodified programs and report the result (root)
     Demo(DemoArgs),
     /// Report what this machine supports, what it lacks, and how to fix that
     Doctor,
     /// Run experiments that measure the effect of a NIC feature
     Lab(LabArgs),
-    /// Send and receive TCP and UDP at a rate, and report what both ends saw
+    /// Send and receive TCP and UDP at a rate, and report the view of both ends
     Traffic(TrafficArgs),
-    /// Run a workload of web requests behind a card, and report what passed its wire (root)
+    /// Run a workload of web requests through a card, and report its wire's traffic (root)
     Workload(WorkloadArgs),
     /// Query and change a running card
     Ctl(CtlArgs),
@@ -91,7 +91,7 @@ pub(crate) enum Command {
     Net(NetArgs),
     /// Undo changes left by killed commands
     Cleanup(CleanupArgs),
-    /// Measure the card on this machine: questions of `picnic lab ab` that have a name
+    /// Measure the card on this machine: named questions of `picnic lab ab`
     Bench(Box<BenchArgs>),
     /// Check the rules of SCIRON, the stateless firewall
     Sciron(ScironArgs),
@@ -104,7 +104,7 @@ pub(crate) enum Command {
 }
 
 impl Cli {
-    /// The command line of this process. Ends the process if it is wrong.
+    /// Reads the command line of this process. Ends the process on an error.
     pub(crate) fn read() -> Self {
         Cli::try_parse().unwrap_or_else(|error| refuse(&error))
     }
@@ -146,8 +146,8 @@ impl Cli {
     }
 }
 
-/// Prints an error in the words of the command line, and ends. The message quotes the words that
-/// were found, so they are read again as they can be shown.
+/// Prints an error of the command line, and ends. The message quotes words from it, so these are
+/// read again in a printable form.
 fn refuse(error: &clap::Error) -> ! {
     let words = std::env::args_os().map(|word| output::name(&brief(&word.to_string_lossy())));
     if let Err(shown) = Cli::try_parse_from(words) {
@@ -157,7 +157,7 @@ fn refuse(error: &clap::Error) -> ! {
     std::process::exit(error.exit_code());
 }
 
-/// All of the command line, for completions and manual pages.
+/// The complete command line, for completions and manual pages.
 pub(crate) fn whole() -> clap::Command {
     later::whole(Cli::command)
 }

@@ -1,4 +1,4 @@
-//! The client of a running card: finds its socket, calls, tells what went wrong.
+//! The client of a running card: finds its socket, calls methods, explains errors.
 
 use crate::failure::Usage;
 use anyhow::{Context, anyhow, bail};
@@ -17,10 +17,10 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How long a card may take to answer.
+/// Longest wait for a card's answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Which running card.
+/// Selects a running card.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct CardChoice {
     /// Name of the running card; optional if only one is running
@@ -40,7 +40,7 @@ pub(crate) struct Connection {
 }
 
 impl CardChoice {
-    /// The socket of the card that is meant.
+    /// The socket of the selected card.
     fn path(&self) -> anyhow::Result<PathBuf> {
         if let Some(path) = &self.socket {
             return Ok(path.clone());
@@ -71,35 +71,33 @@ impl CardChoice {
             }
             ([], Some(name)) => {
                 let all: Vec<_> = cards.iter().collect();
-                bail!("card {name} is not running; running: {}", list(&all))
+                bail!("card {name} is not running; running cards: {}", list(&all))
             }
             (several, None) => {
-                let message = format!("several cards are running, say which: {}", list(several));
+                let message = format!("several cards are running, choose one: {}", list(several));
                 Err(Usage(format!("{message} (--card NAME)")).into())
             }
             (several, Some(name)) => {
                 let paths: Vec<_> =
                     several.iter().map(|card| card.path.display().to_string()).collect();
-                let message = format!("several cards are called {name}, say which by --socket");
+                let message = format!("several cards are called {name}, choose one with --socket");
                 Err(Usage(format!("{message}: {}", paths.join(", "))).into())
             }
         }
     }
 
-    /// Connects to the card that is meant.
+    /// Connects to the selected card.
     ///
-    /// # Errors
-    /// None is running, several are, or it may not be spoken to.
+    /// # Errors None is running, several are, or access is denied.
     pub(crate) fn connect(&self) -> anyhow::Result<Connection> {
         Connection::open(self.path()?, PATIENCE)
     }
 }
 
 impl Connection {
-    /// Connects to the card at this socket, which may take so long to answer.
+    /// Connects to the card at this socket, with a time limit for answers.
     ///
-    /// # Errors
-    /// No card listens there, or it may not be spoken to.
+    /// # Errors No card listens there, or access is denied.
     pub(crate) fn open(path: PathBuf, patience: Duration) -> anyhow::Result<Connection> {
         let shown = path.display();
         let stream = UnixStream::connect(&path).map_err(|error| match error.kind() {
@@ -117,21 +115,20 @@ impl Connection {
         Ok(Connection { stream: BufReader::new(stream), path, calls: 0 })
     }
 
-    /// Where the card's socket stands.
+    /// Path of the card's socket.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
     /// Calls a method and waits for its result.
     ///
-    /// # Errors
-    /// What the card says, or that it says nothing.
+    /// # Errors The card's error, or no answer.
     pub(crate) fn call(&mut self, method: &str, params: Value) -> anyhow::Result<Value> {
         let id = self.send(method, params)?;
         self.result(id)
     }
 
-    /// Sends a call; its number.
+    /// Sends a call; returns its number.
     pub(crate) fn send(&mut self, method: &str, params: Value) -> anyhow::Result<u64> {
         self.calls += 1;
         let line = call_line(self.calls, method, params);
@@ -140,10 +137,9 @@ impl Connection {
         Ok(self.calls)
     }
 
-    /// Calls a method with an open file for it, and waits for its result.
+    /// Calls a method with an open file, and waits for its result.
     ///
-    /// # Errors
-    /// What the card says, or that it says nothing.
+    /// # Errors The card's error, or no answer.
     pub(crate) fn call_with(
         &mut self,
         file: BorrowedFd<'_>,
@@ -164,7 +160,7 @@ impl Connection {
         self.result(self.calls)
     }
 
-    /// The answer to a call, if it comes within a short time.
+    /// The answer to a call, if it arrives within a short time.
     pub(crate) fn poll(&mut self, id: u64, wait: Duration) -> anyhow::Result<Option<Value>> {
         self.stream.get_ref().set_read_timeout(Some(wait))?;
         let ready = match self.stream.fill_buf() {
@@ -215,7 +211,7 @@ impl Connection {
         }
     }
 
-    /// Why a call could not be sent: a card that closes a connection says why before.
+    /// The reason why a call could not be sent: a closing card sends it before.
     fn refused(&mut self, error: &io::Error) -> anyhow::Error {
         let is_closed =
             matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset);
@@ -242,13 +238,13 @@ impl Connection {
     }
 }
 
-/// A call as it goes over the socket.
+/// A call as a line for the socket.
 pub(crate) fn call_line(id: u64, method: &str, params: Value) -> String {
     let call = json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params });
     format!("{call}\n")
 }
 
-/// What a card's error is to the user.
+/// A card's error as an error for the user.
 fn told(error: Value) -> anyhow::Error {
     let message = error["message"].as_str().unwrap_or("the card gave no reason").to_owned();
     let data = &error["data"];
@@ -272,7 +268,7 @@ mod tests {
     use std::os::unix::net::UnixListener;
 
     #[test]
-    fn a_card_that_closes_the_connection_is_quoted() {
+    fn closing_cards_reason_is_quoted() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("card.sock");
         let listener = UnixListener::bind(&path).unwrap();

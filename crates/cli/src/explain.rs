@@ -1,29 +1,29 @@
-//! Which core limits a run, and the cause of a long wait in a target ring.
+//! Finds the core that limits a run, and the cause of long waits in a target ring.
 //!
-//! A target core limits a run if its rings were full, or if it hardly slept and its looks found work;
-//! the borrowed core if it was never idle or its wires overflowed. All of it is counted, so it holds
-//! in every world and engine.
+//! A target core limits a run if its rings were full, or if it hardly slept and its polls found
+//! work; the borrowed core if it was never idle or its wires overflowed. All of this is counted, so
+//! it works in every world and engine.
 
 use crate::output::{count, nanoseconds, percent, rate};
 use picnic_control::report::{QueueReport, Report};
 
-/// Share of the packets for a core's queues that full rings dropped, above which it is the limit.
+/// Share of packets dropped at full rings above which a core is the limit.
 const LOST: f64 = 0.001;
-/// Share of its time asleep below which a target core has none to spare.
+/// Share of time asleep below which a target core has no time to spare.
 const AWAKE: f64 = 0.05;
-/// Share of its looks that found work below which it was awake for nothing.
+/// Share of polls that found work below which a core was awake for nothing.
 const AT_WORK: f64 = 0.5;
 /// Busy share of the borrowed core above which it has no time to spare.
 const BUSY: f64 = 0.95;
-/// A 99th percentile from here on is explained.
+/// 99th percentiles from here on are explained.
 const LONG_NS: u64 = 1_000_000;
 
 /// A core that limits a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Limit {
-    /// A target core, packets that its rings had no room for, and the share of time that it slept.
+    /// A target core, packets without room in its rings, and the share of time that it slept.
     Target { core: usize, ring_full: u64, asleep: Option<f64> },
-    /// The borrowed core: its busy share, and packets that the wires had no room for.
+    /// The borrowed core: its busy share, and packets without room in the wires.
     Borrowed { busy: f64, overrun: u64 },
 }
 
@@ -54,7 +54,7 @@ fn limit(report: &Report) -> Option<Limit> {
     (busy > BUSY || is_overrun).then_some(Limit::Borrowed { busy, overrun })
 }
 
-/// Which core limits the run.
+/// The core that limits the run, as text.
 pub(crate) fn limit_in_words(report: &Report) -> String {
     let borrowed = report.borrowed_core.core;
     let (core, mut evidence) = match limit(report) {

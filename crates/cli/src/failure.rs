@@ -1,7 +1,7 @@
-//! How a failure is told, and the exit code it gives.
+//! Prints a failure, and returns its exit code.
 //!
-//! What is wrong with a card file reads `FILE:LINE: KEY: MESSAGE`, as compilers
-//! write it, a line for each error; all else reads `picnic: MESSAGE`, one line for each cause.
+//! Errors in a card file read `FILE:LINE: KEY: MESSAGE`, like a compiler's, a line for each error;
+//! others read `picnic: MESSAGE`, one line for each cause.
 
 use crate::output::{self, is_broken_pipe};
 use picnic_control::error::RunError;
@@ -9,12 +9,12 @@ use picnic_core::error::{ConfigError, brief};
 use picnic_sciron::rules::Faults;
 use serde_json::{Value, json};
 
-/// The user asked for something that is not there.
+/// A usage error.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct Usage(pub(crate) String);
 
-/// A failure, and what mends it.
+/// A failure with its fix.
 #[derive(Debug, thiserror::Error)]
 #[error("{error}")]
 pub(crate) struct Hinted {
@@ -22,16 +22,16 @@ pub(crate) struct Hinted {
     pub(crate) hint: String,
 }
 
-/// Tells the user of a failure, and says what to exit with.
+/// Prints a failure, and returns the exit code.
 ///
-/// With `json`, what is wrong with a card file is one JSON object on standard output.
+/// With `json`, errors in a card file are one JSON object on standard output.
 pub(crate) fn exit_code(error: &anyhow::Error, json: bool) -> u8 {
     if let Some(Hinted { error, hint }) = error.downcast_ref() {
         let status = exit_code(error, json);
         output::tell(format_args!("picnic: {hint}"));
         return status;
     }
-    // Whoever read the output has seen enough.
+    // The reader of the output has seen enough.
     if is_broken_pipe(error) {
         return 0;
     }
@@ -40,15 +40,15 @@ pub(crate) fn exit_code(error: &anyhow::Error, json: bool) -> u8 {
             true => drop(output::print_json(&json!({ "errors": listed(error) }))),
             false => {
                 for error in error.each() {
-                    // A line of its own, whatever the name of the file.
+                    // On its own line, whatever the name of the file.
                     output::tell(ConfigError { further: Vec::new(), ..error.clone() });
                 }
             }
         }
-        // Not the file is wrong then, but what it names.
+        // The error is not in the file, but in what it names.
         return if picnic_plugin::guard::has_tried_to_end() { 1 } else { 2 };
     }
-    // A file of rules is told of in the same way.
+    // Errors in a rules file have the same form.
     if let Some(faults) = error.downcast_ref::<Faults>() {
         faults.to_string().lines().for_each(output::tell);
         return 2;
@@ -59,7 +59,7 @@ pub(crate) fn exit_code(error: &anyhow::Error, json: bool) -> u8 {
     if error.is::<Usage>() { 2 } else { 1 }
 }
 
-/// The card file's error, if that is what the error is about.
+/// The card file's error, if it is one.
 fn config_error(error: &anyhow::Error) -> Option<&ConfigError> {
     error.downcast_ref::<ConfigError>().or_else(|| match error.downcast_ref::<RunError>() {
         Some(error) => error.config(),
@@ -67,7 +67,7 @@ fn config_error(error: &anyhow::Error) -> Option<&ConfigError> {
     })
 }
 
-/// The errors of a card file, each with its place; null where there is none.
+/// The errors of a card file, each with its place, or null.
 fn listed(error: &ConfigError) -> Vec<Value> {
     let of = |error: &ConfigError| {
         json!({
@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_card_files_error_is_found_however_it_came() {
+    fn card_file_errors_are_found_in_any_chain() {
         let error = ConfigError::new("host.queues", "found 0");
         assert!(config_error(&anyhow::Error::new(error.clone())).is_some());
         assert!(config_error(&anyhow::Error::new(RunError::from(error))).is_some());

@@ -1,6 +1,6 @@
-//! Tables of figures: of a run's summary, of the live table, of `picnic top` and `picnic ctl stats`.
+//! Tables of figures: for a run's summary, the live table, `picnic top` and `picnic ctl stats`.
 //!
-//! Columns are those that figures declare: see `picnic_control::figures`.
+//! Columns are declared with the figures: see `picnic_control::figures`.
 
 use crate::output::{self, count, nanoseconds, percent, rate, ratio};
 use picnic_control::figures::{Figure, Figures, Kind, Shown, Unit};
@@ -8,21 +8,21 @@ use picnic_control::report::{FunctionReport, KernelReport, QueueReport, Report, 
 use serde_json::{Map, Value};
 use std::cmp::Reverse;
 
-/// What a table shows of a report.
+/// Contents of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Show {
     /// Counts, and rates of some.
     Totals,
-    /// Rates, as of a window.
+    /// Rates over a window.
     Rates,
 }
 
-/// How good a figure is.
+/// Level of a figure.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Level {
     #[default]
     Fine,
-    /// It may be trouble soon.
+    /// Nearly at a limit.
     Warning,
     /// Packets are lost.
     Trouble,
@@ -57,15 +57,15 @@ impl From<String> for Cell {
 #[derive(Clone, Debug)]
 pub(crate) struct Column {
     pub(crate) heading: String,
-    /// Words stand left, numbers right.
+    /// Text is aligned left, numbers right.
     pub(crate) is_text: bool,
-    /// Characters that its cells have at most, usually.
+    /// Usual width of its widest cell, in characters.
     pub(crate) width: u16,
-    /// Columns with less make room first.
+    /// Columns with lower weights are hidden first.
     pub(crate) weight: u8,
 }
 
-/// Columns of this weight stay.
+/// Columns of this weight are never hidden.
 pub(crate) const STAYS: u8 = 9;
 
 /// Headings and rows.
@@ -129,7 +129,7 @@ impl Table {
         table
     }
 
-    /// As text, with the columns that a line of the terminal has room for.
+    /// As text, with the columns that fit in a line of the terminal.
     pub(crate) fn text(self) -> String {
         let columns: Vec<_> = self.columns.iter().collect();
         let mut least: Vec<_> = columns.iter().filter(|column| column.weight < STAYS).collect();
@@ -144,7 +144,7 @@ impl Table {
     }
 }
 
-/// A figure, or its rate over this many seconds. `row` are all figures of its group.
+/// A figure, or its rate over a number of seconds. `row` has all figures of its group.
 fn cell(shown: &Shown, row: &[Shown], seconds: Option<f64>) -> Cell {
     let Shown { figure, value, .. } = shown;
     let number = value.as_f64();
@@ -174,7 +174,7 @@ fn cell(shown: &Shown, row: &[Shown], seconds: Option<f64>) -> Cell {
     text.into()
 }
 
-/// The sums of the figures that have sums.
+/// The sums of figures that can be summed.
 fn sum(rows: &[(String, Vec<Shown>)]) -> Vec<Shown> {
     let mut sums = rows.first().map_or_else(Vec::new, |(_, figures)| figures.clone());
     for (place, sum) in sums.iter_mut().enumerate() {
@@ -184,7 +184,7 @@ fn sum(rows: &[(String, Vec<Shown>)]) -> Vec<Shown> {
     sums
 }
 
-/// Each wire, and if there are several, their sum.
+/// Each wire and, if there are several, their sum.
 pub(crate) fn wires(report: &Report, show: Show) -> Table {
     let mut rows: Vec<_> =
         report.wires.iter().map(|wire| (wire.name.clone(), wire.figures())).collect();
@@ -194,13 +194,13 @@ pub(crate) fn wires(report: &Report, show: Show) -> Table {
     Table::of::<WireReport>(("wire", 16), &rows, (show, report.duration_s), None)
 }
 
-/// The parts of the kernel and of the poll engine, and their sum, if both have packets of the card.
+/// The shares of the kernel and the poll engine, and their sum, if both have packets.
 pub(crate) fn parts(report: &Report, show: Show) -> Option<Table> {
     let rows = report.parts()?.map(|(name, part)| (name.to_owned(), part.figures()));
     Some(Table::of::<KernelReport>(("part", 16), &rows, (show, report.duration_s), None))
 }
 
-/// Each queue; without latencies, if they were not recorded for rates.
+/// Each queue; without latencies in a table of rates that lacks them.
 pub(crate) fn queues(report: &Report, show: Show) -> Table {
     let is_known = show == Show::Totals || report.latencies.is_some();
     let queues = report.queues.iter();
@@ -227,7 +227,7 @@ pub(crate) fn functions(report: &Report, show: Show) -> Option<Table> {
     (!rows.is_empty()).then_some(table)
 }
 
-/// The functions' own figures; none if no function was asked or counted anything.
+/// The functions' own figures; none if no function has any.
 pub(crate) fn own_figures(report: &Report) -> Option<Table> {
     let has_counted = |function: &FunctionReport| {
         function.counters.values().any(|count| count.as_u64() != Some(0))
@@ -252,7 +252,7 @@ fn own(function: &FunctionReport) -> String {
     some.map(|(name, value)| format!("{name} {value}")).collect::<Vec<_>>().join(", ")
 }
 
-/// Drops by reason and stage, most per second first, with those since the start.
+/// Drops by reason and stage, highest rate first, with those since the start.
 pub(crate) fn drops(now: &Report, window: &Report) -> Option<Table> {
     let mut drops: Vec<_> = drop_rates(now, window).collect();
     drops.sort_by_key(|&(_, pps, packets)| Reverse((pps as u64, packets)));

@@ -1,6 +1,6 @@
-//! The command line: run a card, check a card file, list what one can name.
+//! The command line: run a card, check a card file, list components.
 //!
-//! A program with functions of its own has all of it in a few lines:
+//! A program with its own functions gets all of it in a few lines:
 //!
 //! ```no_run
 //! # use picnic_core::{function::Function, registry::{Entry, join}};
@@ -15,8 +15,8 @@
 //! }
 //! ```
 //!
-//! Exit codes: 0 good, 1 failed, 2 usage or card file. What a command has to say
-//! goes to standard output, messages to standard error.
+//! Exit codes: 0 good, 1 failed, 2 usage or card file. Results go to standard output, messages
+//! to standard error.
 
 #![forbid(unsafe_code)]
 // Comments on arguments are help: `[[rx]]` there is a section of a card, not a link.
@@ -47,12 +47,12 @@ use picnic_plugin::guard;
 use std::io::Write;
 use std::process::ExitCode;
 
-/// The whole command line, for card files that can name what these registries have.
+/// The whole command line, with these registries.
 pub fn main_with(registries: Registries) -> ExitCode {
     main_with_experiments(registries, &[])
 }
 
-/// As [`main_with`], with experiments beside those of the lab.
+/// Like [`main_with`], with experiments in addition to the lab's.
 pub fn main_with_experiments(
     registries: Registries,
     experiments: &'static [ExperimentEntry],
@@ -64,7 +64,7 @@ pub fn main_with_experiments(
         Ok(()) => 0,
         Err(error) => failure::exit_code(&error, cli.json),
     };
-    // Nothing that an object has registered for the end may hang, or give it another status.
+    // Exit handlers of objects must not hang or change the status.
     if guard::is_abandoned() {
         let _ = std::io::stdout().flush();
         guard::end_process(status);

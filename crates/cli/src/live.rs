@@ -1,6 +1,6 @@
 //! The live table of `picnic run`: redrawn in place, on a terminal only.
 //!
-//! It reads counters and nothing else, so the card does not notice it.
+//! It only reads counters, so the card is not affected.
 
 use crate::figures::{self, Show, Table};
 use crate::output::{self, rate};
@@ -10,7 +10,7 @@ use rustix::termios::{isatty, tcgetwinsize};
 use std::io::{self, Write};
 use std::time::Duration;
 
-/// The terminal that the table is drawn on.
+/// The terminal for the table.
 #[derive(Clone, Copy, Debug)]
 enum Terminal {
     Stderr,
@@ -18,7 +18,7 @@ enum Terminal {
 }
 
 impl Terminal {
-    /// Standard error if it is a terminal; else standard output, unless that is for JSON.
+    /// Standard error if it is a terminal; otherwise standard output, unless that is for JSON.
     fn find(json: bool) -> Option<Self> {
         if isatty(io::stderr()) {
             return Some(Terminal::Stderr);
@@ -40,7 +40,7 @@ impl Terminal {
         }
     }
 
-    /// What cannot be drawn is not drawn: a terminal that has gone is no reason to stop.
+    /// Errors are ignored: a closed terminal is no reason to stop.
     fn write(self, text: &str) {
         let stream = match self {
             Terminal::Stderr => output::standard(io::stderr()),
@@ -56,19 +56,19 @@ pub(crate) struct Live {
     terminal: Terminal,
     monitor: Monitor,
     previous: Report,
-    /// Lines that stand on the terminal.
+    /// Number of lines on the terminal.
     drawn: usize,
 }
 
 impl Live {
-    /// A live table, if there is a terminal for it.
+    /// A live table, if there is a terminal.
     pub(crate) fn new(monitor: &Monitor, json: bool) -> Option<Self> {
         let terminal = Terminal::find(json)?;
         let previous = counters(monitor, Duration::ZERO);
         Some(Live { terminal, monitor: monitor.clone(), previous, drawn: 0 })
     }
 
-    /// Draws the figures of the time since it was last drawn.
+    /// Draws the figures since the last drawing.
     pub(crate) fn draw(&mut self, elapsed: Duration) {
         let now = counters(&self.monitor, elapsed);
         let (rows, columns) = self.terminal.size();
@@ -84,14 +84,14 @@ impl Live {
         self.previous = now;
     }
 
-    /// Takes the table away.
+    /// Removes the table.
     pub(crate) fn erase(&mut self) {
         let text = self.erased();
         self.terminal.write(&text);
         self.drawn = 0;
     }
 
-    /// What brings the cursor back to where the table starts, and clears from there on.
+    /// Moves the cursor to the start of the table, and clears from there on.
     fn erased(&self) -> String {
         match self.drawn {
             0 => String::new(),
@@ -105,7 +105,7 @@ fn counters(monitor: &Monitor, elapsed: Duration) -> Report {
     Report { latencies: None, ..monitor.report_over(elapsed.as_nanos() as u64, &[]) }
 }
 
-/// As many lines as the terminal has room for, none longer than it is wide.
+/// As many lines as fit on the terminal, cut to its width.
 fn fit(text: &str, rows: usize, columns: usize) -> Vec<String> {
     let mut lines: Vec<String> =
         text.lines().map(|line| line.chars().take(columns).collect()).collect();

@@ -1,6 +1,6 @@
-//! Other running cards, and the cores that they and a new card both take.
+//! Other running cards that use the same cores as a new card.
 //!
-//! Only cards with a control socket that this user may use are seen.
+//! Only cards whose control socket this user may use are seen.
 
 use crate::control::Connection;
 use picnic_control::Launch;
@@ -9,7 +9,7 @@ use picnic_machine::topology::{Placement, cores};
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// How long a card may take to name its cores.
+/// Longest wait for a card to name its cores.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// A running card and its cores.

@@ -1,4 +1,4 @@
-//! Writing for people and for programs, and how figures are written.
+//! Output as text and JSON, and the format of figures.
 
 use anyhow::anyhow;
 use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Table, Width, presets};
@@ -12,20 +12,17 @@ use std::borrow::Cow;
 use std::io::{self, Write};
 use std::os::fd::AsFd;
 
-/// Standard output or standard error. Who is to read it is waited for until this process is asked
-/// to stop.
+/// Standard output or standard error. Its reader is waited for until this process shall stop.
 ///
-/// # Errors
-/// It is not open for writing, or no descriptor is left.
+/// # Errors It is not open for writing, or no descriptor is left.
 pub(crate) fn standard(stream: impl AsFd) -> anyhow::Result<Stream> {
     let file = stream.as_fd().try_clone_to_owned()?;
     Stream::new(file, signals::stop()).map_err(|message| anyhow!("the output {message}"))
 }
 
-/// Writes to standard output, whole.
+/// Writes all of a text to standard output.
 ///
-/// # Errors
-/// What the system said; a reader that has gone is one case, see [`is_broken_pipe`].
+/// # Errors The system's error; for a lost reader, see [`is_broken_pipe`].
 pub(crate) fn print(text: &str) -> anyhow::Result<()> {
     write(&printable(text, &['\n', '\t']))
 }
@@ -34,13 +31,13 @@ fn write(text: &str) -> anyhow::Result<()> {
     Ok(standard(io::stdout())?.write_all(text.as_bytes())?)
 }
 
-/// Text with its control characters escaped, so that a name steers no terminal: a name's own
-/// line ends are text, too.
+/// Text with control characters escaped, including line ends, so that a name cannot control the
+/// terminal.
 pub(crate) fn name(text: &str) -> String {
     printable(text, &[]).into_owned()
 }
 
-/// Text with its control characters escaped, save some.
+/// Text with control characters escaped, except `save`.
 fn printable<'t>(text: &'t str, save: &[char]) -> Cow<'t, str> {
     let is_control = |letter: char| letter.is_control() && !save.contains(&letter);
     if !text.contains(is_control) {
@@ -62,7 +59,7 @@ pub(crate) fn print_json(value: &impl Serialize) -> anyhow::Result<()> {
     let mut shown = String::with_capacity(text.len() + 1);
     for letter in text.chars() {
         match letter {
-            // JSON leaves these as they are; terminals obey them. They stand in strings only.
+            // JSON does not escape these, but terminals obey them. They only occur in strings.
             '\u{7f}'..='\u{9f}' => shown += &format!("\\u{:04x}", u32::from(letter)),
             letter => shown.push(letter),
         }
@@ -71,24 +68,24 @@ pub(crate) fn print_json(value: &impl Serialize) -> anyhow::Result<()> {
     write(&shown)
 }
 
-/// Writes a message to standard error, as one line: a line end in it is a name's. Whoever closed
-/// that wants none.
+/// Writes a message to standard error as one line: line ends in it belong to names. Errors are
+/// ignored if it is closed.
 pub(crate) fn tell(message: impl std::fmt::Display) {
     let message = message.to_string();
     let line = format!("{}\n", printable(&brief(&message), &['\t']));
     let _ = match standard(io::stderr()) {
         Ok(mut stderr) => stderr.write_all(line.as_bytes()),
-        // That no descriptor is left may be what there is to tell.
+        // The message may be that no descriptor is left.
         Err(_) => io::stderr().write_all(line.as_bytes()),
     };
 }
 
-/// Whether the reader of standard output has gone.
+/// Whether the reader of standard output has left.
 pub(crate) fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
 }
 
-/// How a column stands.
+/// Alignment of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Column<'a> {
     /// Words.
@@ -106,15 +103,15 @@ impl<'a> Column<'a> {
     }
 }
 
-/// A table without lines: a heading, then the rows, as wide as it needs.
+/// A table without lines: a heading, then the rows, as wide as needed.
 pub(crate) fn table(columns: &[Column<'_>], rows: impl IntoIterator<Item = Vec<String>>) -> String {
     let mut table = Table::new();
     table.set_content_arrangement(ContentArrangement::Disabled);
     written(table, columns, rows, [])
 }
 
-/// The same with columns left out, the first of `least` first, until it fits the terminal. What is
-/// left out is named below it.
+/// The same, hiding the columns in `least`, first ones first, until it fits the terminal. Hidden
+/// columns are named below it.
 pub(crate) fn narrow_table(
     columns: &[Column<'_>],
     least: &[&str],
@@ -180,14 +177,14 @@ pub(crate) fn listing(listing: &Listing, result: &Value) -> String {
     narrow_table(&columns.collect::<Vec<_>>(), &least, rows)
 }
 
-/// Nanoseconds, which means have fractions of; a dash for none.
+/// Nanoseconds, with fractions for means; a dash if missing.
 pub(crate) fn time(value: &Value) -> String {
     let ns = value.as_u64().or_else(|| value.as_f64().map(|ns| ns.round() as u64));
     ns.map_or_else(|| "-".into(), |ns| nanoseconds(Some(ns)))
 }
 
-/// The same, its cells broken between words so that it fits the terminal. The first column stays
-/// whole. If a word would not fit, each row is a paragraph.
+/// The same, with cells broken between words so that it fits the terminal. The first column stays
+/// whole. If a word would not fit, each row becomes a paragraph.
 pub(crate) fn fitting_table(
     columns: &[Column<'_>],
     rows: impl IntoIterator<Item = Vec<String>>,
@@ -234,8 +231,8 @@ fn paragraphs(columns: &[Column<'_>], rows: &[Vec<String>], width: usize) -> Str
     text
 }
 
-/// A line of a name and a text that fits the terminal: broken between words, each further line
-/// indented as far as the text.
+/// A line with a name and a text that fits the terminal: broken between words, with further lines
+/// indented to the text.
 pub(crate) fn hanging(name: &str, text: &str) -> String {
     wrapped(name, text, name.chars().count(), terminal_width())
 }
@@ -257,8 +254,7 @@ fn wrapped(start: &str, text: &str, indent: usize, most: Option<usize>) -> Strin
     lines + &line + "\n"
 }
 
-/// The same with headings broken to what stands below them, so that it is no wider than its cells
-/// need.
+/// The same with headings broken to the width of their cells.
 pub(crate) fn page_table(columns: &[Column<'_>], rows: &[Vec<String>]) -> String {
     let heading = |place: usize, words: &str| {
         let cells = rows.iter().filter_map(|row| row.get(place));
@@ -284,8 +280,7 @@ pub(crate) fn page_table(columns: &[Column<'_>], rows: &[Vec<String>]) -> String
     table(&columns.collect::<Vec<_>>(), rows.iter().cloned())
 }
 
-/// Columns of the terminal on standard output, or as many as `$COLUMNS` says; none if it is not a
-/// terminal, whose lines end nowhere.
+/// Columns of the terminal on standard output, or `$COLUMNS`; none if it is not a terminal.
 fn terminal_width() -> Option<usize> {
     let said = || std::env::var("COLUMNS").ok()?.parse().ok().filter(|&columns| columns != 0);
     match rustix::termios::tcgetwinsize(io::stdout()) {
@@ -294,7 +289,7 @@ fn terminal_width() -> Option<usize> {
     }
 }
 
-/// The same for text that is broken anyway: a page's where there is no terminal.
+/// The same for text that is always broken: a page's width without a terminal.
 fn width() -> u16 {
     terminal_width().map_or(100, |columns| columns.clamp(60, 1000) as u16)
 }
@@ -335,7 +330,7 @@ fn written(
     text
 }
 
-/// A count with its thousands apart: `1,234,567`.
+/// A count with thousands separators: `1,234,567`.
 pub(crate) fn count(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();
@@ -358,7 +353,7 @@ pub(crate) fn rate(per_second: f64) -> String {
     }
 }
 
-/// Nanoseconds in the unit that suits them.
+/// Nanoseconds in a suitable unit.
 pub(crate) fn nanoseconds(value: Option<u64>) -> String {
     match value {
         None => "unavailable".into(),
@@ -369,7 +364,7 @@ pub(crate) fn nanoseconds(value: Option<u64>) -> String {
     }
 }
 
-/// A quotient with one place behind the point; a dash if there is none.
+/// A ratio with one decimal; a dash if missing.
 pub(crate) fn ratio(value: Option<f64>) -> String {
     value.map_or_else(|| "-".into(), |value| format!("{value:.1}"))
 }
@@ -384,13 +379,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counts_have_their_thousands_apart() {
+    fn counts_have_thousands_separators() {
         let texts = [0, 12, 999, 1_000, 123_456, 1_234_567].map(count);
         assert_eq!(texts, ["0", "12", "999", "1,000", "123,456", "1,234,567"]);
     }
 
     #[test]
-    fn names_steer_no_terminal() {
+    fn names_cannot_control_the_terminal() {
         assert_eq!(name("a\x1b[2Jb\nc\u{9b}31m"), "a\\u{1b}[2Jb\\nc\\u{9b}31m");
         assert_eq!(name("caf\u{e9} \u{2192}"), "caf\u{e9} \u{2192}");
         assert_eq!(printable("a\n\tb\r", &['\n', '\t']), "a\n\tb\\r");
@@ -428,7 +423,7 @@ mod tests {
         assert_eq!(narrow(Some(23)), whole);
         let some = " wire  packets\n a           1\n (no room for: bytes)\n";
         assert_eq!(narrow(Some(22)), some);
-        // What has no less is not taken apart.
+        // Only columns of lower weight are hidden.
         assert_eq!(narrow(Some(3)), " wire\n a\n (no room for: bytes, packets)\n");
     }
 

@@ -1,4 +1,4 @@
-//! What card files can name on the command line.
+//! Registries of the command line.
 
 use picnic_control::Registries;
 use picnic_core::config::Sections;
@@ -6,51 +6,51 @@ use picnic_core::function::Function;
 use picnic_core::registry::{Entry, join};
 use std::sync::{LazyLock, OnceLock};
 
-/// Those of the program, if it has others.
+/// The program's own, if it has any.
 static OTHERS: OnceLock<Registries> = OnceLock::new();
 
-/// From now on these are what card files can name. Once a program.
+/// Sets the registries, once per program.
 pub(crate) fn set(registries: Registries) {
     let _ = OTHERS.set(registries);
 }
 
-/// What card files can name.
+/// The registries.
 pub(crate) fn registries() -> Registries {
     OTHERS.get().copied().unwrap_or_else(own)
 }
 
-/// Where cards can run.
+/// A world for cards.
 pub(crate) struct World {
     /// Its name.
     pub(crate) name: &'static str,
     /// One line of help.
     pub(crate) help: &'static str,
-    /// What card files can name there, of what the program has.
+    /// Its registries, given the program's.
     registries: fn(Registries) -> Registries,
 }
 
 impl World {
-    /// What card files can name there.
+    /// Its registries.
     pub(crate) fn registries(&self) -> Registries {
         (self.registries)(registries())
     }
 }
 
-/// THE LIST of worlds; the first is where cards run unless told otherwise.
+/// THE LIST of worlds; the first is the default.
 pub(crate) static WORLDS: &[World] = &[
     World { name: "host", help: "real cores, at wall-clock speed", registries: |own| own },
     World {
         name: "sim",
-        help: "virtual cores, in virtual time: times are modelled, and each run is the same",
+        help: "virtual cores in virtual time: times are modelled, and every run is identical",
         registries: picnic_sim::in_virtual_time,
     },
 ];
 
-/// The host world's functions, and the one that is for the kernel engine alone.
+/// The host world's functions, and the one for the kernel engine only.
 static FUNCTIONS: LazyLock<&'static [Entry<Box<dyn Function>>]> =
     LazyLock::new(|| join(&[picnic_host::registries().functions, &[picnic_kernel::ENTRY]]));
 
-/// All that comes with picnic: the host world's lists, the kernel engine, the tasks, and the
+/// Everything that comes with picnic: the host world's lists, the kernel engine, the tasks, and the
 /// firewall.
 pub fn own() -> Registries {
     Registries {
@@ -62,7 +62,7 @@ pub fn own() -> Registries {
     }
 }
 
-/// The sections that card files can have.
+/// The sections of card files.
 pub(crate) fn sections() -> Sections {
     picnic_host::sections().with(picnic_sciron::card::SECTIONS)
 }

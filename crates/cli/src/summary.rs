@@ -1,4 +1,4 @@
-//! The result of a run, for people, and whether it is in order.
+//! The summary of a run, and the check of its result.
 
 use crate::explain;
 use crate::figures::{self, Show, Table};
@@ -87,19 +87,19 @@ pub(crate) fn text(name: &str, report: &Report) -> String {
     text
 }
 
-/// How long others had the borrowed core, and what that has cost.
+/// Preemptions of the borrowed core, and the packets they cost.
 fn taken_away(taken: &TakenAway, report: &Report) -> String {
     let drops = match report.ledger.dropped {
         0 => "nothing was dropped".into(),
-        all => format!("{} of {} drops came right behind", count(taken.drops), count(all)),
+        all => format!("{} of {} drops right after", count(taken.drops), count(all)),
     };
     format!(
-        "others had core {} for {} ({}): {} pieces of {} or more, the longest {}; {drops}",
+        "core {} was preempted {} times for ≥ {} ({} in total, {}; longest {}); {drops}",
         report.borrowed_core.core,
-        nanoseconds(Some(taken.total_ns)),
-        percent(taken.total_ns as f64 / 1e9 / report.duration_s),
         count(taken.times),
         nanoseconds(Some(taken.threshold_ns)),
+        nanoseconds(Some(taken.total_ns)),
+        percent(taken.total_ns as f64 / 1e9 / report.duration_s),
         nanoseconds(taken.longest_ns),
     )
 }
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn the_summary_says_all_that_the_report_does() {
+    fn summary_shows_the_whole_report() {
         let text = text("picnic0", &report());
         for part in [
             "picnic0: 2.00 s, engine poll, borrowed core 1 busy 25.0 %, asleep 50.0 %",
@@ -280,8 +280,8 @@ mod tests {
             "poll     70 to the poll engine: 68 taken, 2 lost",
             "latency  p50 1.5 µs, p99 unavailable",
             "mean 2.0 µs: unavailable at the wire, 300 ns on the borrowed core, 1.7 µs in the target",
-            "core     others had core 1 for 80.0 ms (4.0 %): 40 pieces of 500.0 µs or more, the \
-             longest 4.0 ms; 9 of 10 drops came right behind",
+            "core     core 1 was preempted 40 times for ≥ 500.0 µs (80.0 ms in total, 4.0 %; \
+             longest 4.0 ms); 9 of 10 drops right after",
             "arrival",
             "note     something to know",
             "rss",
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn what_functions_count_themselves_is_told_if_they_were_asked() {
+    fn own_counters_are_shown_if_read() {
         let mut report = report();
         assert!(!text("picnic0", &report).contains(OWN_FIGURES));
         report.tx_functions = report.functions.clone();

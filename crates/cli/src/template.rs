@@ -3,10 +3,10 @@
 use picnic_core::config::KeyHelp;
 use serde_json::Value;
 
-/// A column that comments are broken at.
+/// The column at which comments are wrapped.
 const WIDTH: usize = 90;
 
-/// A key's default as TOML. Schemas hold it as JSON, which differs in tables only.
+/// A key's default as TOML. Schemas hold it as JSON, whose tables are written differently.
 pub(crate) fn toml_value(json: &str) -> String {
     fn write(value: &Value) -> String {
         match value {
@@ -41,14 +41,14 @@ fn meaning(key: &KeyHelp) -> String {
 /// A key with its default; one without a default stands as a comment.
 fn line(key: &KeyHelp) -> String {
     match key.default.as_str() {
-        // Sections of their own, which the key would contradict.
+        // These have sections of their own, which the key would contradict.
         _ if !key.keys.is_empty() => format!("# {} = [...]\n", key.name),
         "" => format!("# {} = {}\n", key.name, example(&key.r#type)),
         default => format!("{} = {}\n", key.name, toml_value(default)),
     }
 }
 
-/// Something of a type, to show how it is written.
+/// An example value of a type.
 fn example(r#type: &str) -> String {
     match r#type {
         "string" => "\"...\"".into(),
@@ -98,7 +98,8 @@ impl SectionText {
             let keys: String = self.keys.iter().map(explained).collect();
             return format!("\n{}{header}\n{keys}", comment(help));
         }
-        // Help stays a comment once its keys are uncommented; a key without a default is one more key.
+        // The help stays a comment when its keys are uncommented, as does each key without a
+        // default.
         let marked = self.keys.iter().map(|key| {
             let lines: String = meaning(key).lines().map(|line| format!("# {line}\n")).collect();
             format!("{lines}# {}", line(key).trim_start_matches("# "))
@@ -108,7 +109,7 @@ impl SectionText {
     }
 }
 
-/// The built-in card with every key of its sections, and the sections it does not have.
+/// The built-in card with every key of its sections; sections that it lacks are commented out.
 pub(crate) fn card(sections: &[SectionText]) -> String {
     let text: String = sections.iter().map(SectionText::text).collect();
     format!(

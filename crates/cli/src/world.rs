@@ -1,4 +1,4 @@
-//! `--world`: where a card runs, and what there is to say of that.
+//! `--world`: where a card runs, and the options that depend on it.
 
 use crate::failure::Usage;
 use crate::output;
@@ -14,7 +14,7 @@ use picnic_sim::machine::{PROFILES, Profile};
 use std::io::{BufWriter, Write};
 use std::path::PathBuf;
 
-/// Where.
+/// The world's options.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct WorldArgs {
     /// Where the card runs
@@ -29,11 +29,11 @@ fn profiles() -> PossibleValuesParser {
     PROFILES.iter().map(|(name, _)| PossibleValue::new(name)).collect::<Vec<_>>().into()
 }
 
-/// What is said of it for a run.
+/// The options of a run's seed and events.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct SeedArgs {
-    /// Seed of all that is drawn, and with --world sim of the order of events: the same as
-    /// --set card.seed=...
+    /// Seed of all random choices, and with --world sim of the order of events; same as --set
+    /// card.seed=...
     #[arg(long, value_name = "NUMBER")]
     seed: Option<u32>,
     /// Write every event as a line of text (--world sim); - for standard output
@@ -54,7 +54,7 @@ impl WorldArgs {
         WORLDS.iter().find(|world| world.name == self.world)
     }
 
-    /// What card files can name there.
+    /// The names that card files can use in this world.
     pub(crate) fn registries(&self) -> Registries {
         let profile = self.profile.as_deref().filter(|_| self.world == "sim");
         match profile.and_then(|name| Profile::named(name).ok()) {
@@ -63,35 +63,37 @@ impl WorldArgs {
         }
     }
 
-    /// A launch there; the threads of a card on real cores give up what they need no more.
+    /// A launch in this world. Threads of a card on real cores drop the privileges they no longer
+    /// need.
     pub(crate) fn launch<'a>(&self, card: &'a CardFile) -> anyhow::Result<Launch<'a>> {
         if self.profile.is_some() && self.world != "sim" {
-            let message = format!("--profile: found with --world {}, allowed with sim", self.world);
+            let message =
+                format!("--profile: found with --world {}, allowed only with sim", self.world);
             return Err(Usage(message).into());
         }
         let launch = Launch::new(card, self.registries()).revision(env!("PICNIC_REVISION"));
         Ok(if launch.executor()?.is_served() { launch.confined() } else { launch })
     }
 
-    /// That something is not to be had in this world, or with the card's engine in it.
+    /// The error for an option that this world, or the card's engine in it, does not support.
     pub(crate) fn refuse(&self, option: &str, launch: &Launch<'_>) -> anyhow::Error {
         let engine = &launch.file.card.engine;
         let found = match self.world == WORLDS[0].name && *engine != "poll" {
             true => format!("--engine {engine}"),
             false => format!("--world {}", self.world),
         };
-        Usage(format!("{option}: found with {found}, allowed with another")).into()
+        Usage(format!("{option}: not supported with {found}")).into()
     }
 }
 
 impl SeedArgs {
-    /// What it changes of the card file.
+    /// The change to the card file.
     pub(crate) fn setting(&self) -> Option<Setting> {
         self.seed.map(|seed| Setting::number("card.seed", seed))
     }
 
-    /// Whether events can be written, if that was asked for: before any of the card's files is
-    /// opened, none of which that file may be.
+    /// Checks that events can be written, if requested, before any of the card's own files is
+    /// opened: the event file may be none of those.
     pub(crate) fn claim_events(
         &self,
         world: &WorldArgs,
@@ -108,8 +110,7 @@ impl SeedArgs {
         claimed.map_err(|error| Usage(format!("--trace: {}", error.message)).into())
     }
 
-    /// Where the events are to be written, if that was asked for. Who is to read them is waited for
-    /// until a stop is asked for.
+    /// The writer of events, if requested. Waits for a reader until a stop is requested.
     pub(crate) fn events(&self, stop: Stop) -> anyhow::Result<Option<Box<dyn Write + Send>>> {
         let Some(path) = &self.trace else { return Ok(None) };
         if path.as_os_str() == "-" {

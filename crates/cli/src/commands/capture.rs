@@ -1,4 +1,4 @@
-//! `picnic capture`: the packets of a running card, as pcapng to a file or a pipe.
+//! `picnic capture`: writes the packets of a running card as pcapng to a file or a pipe.
 
 use crate::control::{CardChoice, Connection};
 use crate::failure::Usage;
@@ -35,23 +35,24 @@ pub(crate) struct CaptureArgs {
     pub(crate) what: CaptureWhat,
 }
 
-/// What to capture, and where to.
+/// Settings of a capture.
 #[derive(Debug, Args)]
 pub(crate) struct CaptureWhat {
-    /// Where to capture; may be repeated [default: wire]
+    /// Stage to capture; may be repeated [default: wire]
     #[arg(long, short, value_enum)]
     stage: Vec<Stage>,
-    /// The pcapng file to write; - for standard output (the default unless that is a terminal)
+    /// The pcapng file to write;
+    /// - for standard output (the default unless it is a terminal)
     #[arg(long, short, value_name = "FILE")]
     write: Option<PathBuf>,
-    /// As other programs call --write
+    /// The name of --write in other programs
     #[arg(long, short = 'o', hide = true, value_name = "FILE",
           value_parser = UnknownArgumentValueParser::suggest_arg("--write"))]
     output: Option<String>,
-    /// End after this many packets
+    /// Stop after this many packets
     #[arg(long, short, value_name = "PACKETS", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
-    /// End when the file has this many bytes (whole packets)
+    /// Stop when the file has this many bytes (whole packets)
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u64).range(1..))]
     size: Option<u64>,
     /// Keep this many bytes of each packet
@@ -63,7 +64,7 @@ pub(crate) struct CaptureWhat {
     buffer: u64,
 }
 
-/// Where packets can be captured.
+/// A stage for captures.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Stage {
     /// At each wire, in both directions
@@ -77,7 +78,7 @@ enum Stage {
 }
 
 impl CaptureWhat {
-    /// Whether the packets go to standard output.
+    /// Whether the packets are written to standard output.
     pub(crate) fn is_stdout(&self) -> bool {
         self.write.as_deref().is_none_or(|path| path == Path::new("-"))
     }
@@ -106,7 +107,7 @@ impl CaptureWhat {
         match self.write.as_deref().filter(|_| !self.is_stdout()) {
             None => connection.call_with(io::stdout().as_fd(), "capture.start", params),
             Some(path) => {
-                // Made here, with the rights of whoever wants it.
+                // Created here, with the user's rights.
                 let file = stream::create(path, signals::is_asked)
                     .with_context(|| format!("{}: cannot be created", path.display()))?;
                 connection.call_with(file.as_fd(), "capture.start", params)
@@ -149,14 +150,14 @@ pub(crate) fn run(args: &CaptureArgs, json: bool) -> anyhow::Result<()> {
         output::tell(summary(&outcome));
     }
     match outcome["error"].as_str() {
-        // Whoever read along has seen enough.
+        // The reader has seen enough.
         Some(error) if what.is_stdout() && error.contains("Broken pipe") => Ok(()),
         Some(error) => bail!("the capture ended early: {error}"),
         None => Ok(()),
     }
 }
 
-/// What became of a capture, in a line.
+/// The result of a capture, in a line.
 pub(crate) fn summary(outcome: &Value) -> String {
     let written = count(outcome["packets_written"].as_u64().unwrap_or(0));
     match outcome["packets_lost"].as_u64().unwrap_or(0) {

@@ -1,4 +1,4 @@
-//! `picnic card`: the built-in demonstration card as a file to start from.
+//! `picnic card`: prints the built-in demonstration card as a file to start from.
 
 use crate::commands::components::{Kind, keys_table};
 use crate::output;
@@ -36,7 +36,7 @@ pub(crate) fn run(args: &CardCommandArgs, json: bool) -> anyhow::Result<()> {
     output::print(&text()?)
 }
 
-/// The sections that card files can have, those inside another behind it.
+/// The sections of card files, nested ones after their parent.
 fn in_order() -> Vec<SectionEntry> {
     let sections: Vec<SectionEntry> = sections().iter().copied().collect();
     let place = |entry: &SectionEntry| {
@@ -58,7 +58,7 @@ fn text() -> anyhow::Result<String> {
             let component = list.find(|component| component.name == names.example);
             let component = component.with_context(|| format!("no {} to show", names.key))?;
             let help = format!("{}: {}", capital(names.key), component.help);
-            // A component may take the place of a key that all have.
+            // A component may override a common key.
             keys.retain(|key| component.keys.iter().all(|own| own.name != key.name));
             keys.push(KeyHelp::text(names.key, component.name, help));
             keys.extend(component.keys);
@@ -94,7 +94,7 @@ mod tests {
         sections().parse(text, None).unwrap_or_else(|error| panic!("{error}\n{text}"))
     }
 
-    /// What a card file says, without where it stands in the text.
+    /// The contents of a card file, without positions in the text.
     fn said(text: &str) -> String {
         let card = parse(text);
         let rss = |section: &Section| {
@@ -138,7 +138,7 @@ mod tests {
                 _ => format!("{line}\n"),
             })
             .collect();
-        // A filter is for a five-tuple or for a pattern: one key of each would be wrong.
+        // A filter has either a five-tuple or a pattern.
         let (before, filter) = switched_on.split_once("[[filter]]").unwrap();
         let (filter, after) = filter.split_once("\n[os]").unwrap();
         let is_for_all = |line: &&str| {
@@ -184,7 +184,7 @@ mod tests {
                 let value = template::toml_value(&key.default);
                 let text = format!("{place}.{}={}", key.name, value.trim_matches('"'));
                 let mut settings = vec![Setting::parse(&text).unwrap()];
-                // What a section must have beside it.
+                // Mandatory keys of a section.
                 for (section, needed) in [("trace", "path"), ("sciron", "rules")] {
                     if entry.name == section {
                         settings.push(Setting::text(&format!("{section}.{needed}"), "x"));

@@ -1,4 +1,4 @@
-//! `picnic check`: is the card file right, and what would run where?
+//! `picnic check`: checks a card file, and shows what would run where.
 
 use super::components::Kind;
 use super::ctl::moderation::mode_in_words;
@@ -39,7 +39,7 @@ pub(crate) struct CheckArgs {
     world: WorldArgs,
 }
 
-/// What would run where.
+/// The plan of a card.
 #[derive(Debug, Serialize)]
 struct Plan {
     file: Option<String>,
@@ -59,12 +59,12 @@ struct Plan {
     default_queue: u16,
     interrupt: Option<String>,
     pool: Option<PoolPlan>,
-    /// What an engine says beside this.
+    /// The engine's own plan.
     engine_plan: Option<Value>,
     #[serde(skip)]
     engine_lines: Vec<(&'static str, String)>,
     trace: bool,
-    /// Keys that the file and the command line set to other values than their defaults.
+    /// Keys that the file and the command line set to non-default values.
     set: BTreeMap<String, Value>,
     os: Option<OsPlan>,
     notes: Vec<String>,
@@ -83,7 +83,7 @@ struct OsPlan {
     scheduler: String,
     cost_profile: String,
     tasks: Vec<String>,
-    /// What admission counts on.
+    /// The assumptions of admission.
     path: Option<PathReport>,
 }
 
@@ -91,7 +91,7 @@ struct OsPlan {
 struct WirePlan {
     name: String,
     port: String,
-    /// The rate of the link that it is held to.
+    /// The rate of its simulated link.
     link_mbps: Option<f64>,
     fault: bool,
 }
@@ -118,7 +118,7 @@ pub(crate) fn run(args: &CheckArgs, json: bool) -> anyhow::Result<()> {
     }
     let described = launch.describe();
     let checked = launch.check().inspect_err(|_| {
-        // What it would be, on a machine or for a user that can have it.
+        // The plan for a machine or user that meets the requirements.
         let described = described.as_ref().ok().and_then(Option::as_ref);
         if let Some(EnginePlan { lines, .. }) = described.filter(|_| !json) {
             let text: String = lines.iter().map(|(name, value)| line(name, value)).collect();
@@ -127,7 +127,7 @@ pub(crate) fn run(args: &CheckArgs, json: bool) -> anyhow::Result<()> {
     });
     let (described, checked) =
         RunError::both(described, checked).map_err(|error| net::hinted(error, &card))?;
-    // The card of this name that runs may be this file's.
+    // The running card of this name may be this file's.
     let own = Some(&*card.card.name);
     let shared = neighbours::warnings(&launch, &checked.placement, own)?;
     let mut plan = Plan::new(&card, checked, described);
@@ -155,7 +155,7 @@ impl Plan {
         Checked { placement, filters, os: handle }: Checked,
         described: Option<EnginePlan>,
     ) -> Self {
-        // What only the poll engine has.
+        // Only for the poll engine.
         let is_polled = !described.as_ref().is_some_and(|plan| plan.is_whole);
         let names = |sections: &[Section]| {
             sections.iter().map(|section| section.name().to_owned()).collect()
@@ -298,7 +298,7 @@ fn line(name: &str, value: &str) -> String {
     output::hanging(&format!("{name:<13} "), &output::name(value))
 }
 
-/// The keys whose values are not their defaults. The names of components are shown elsewhere.
+/// The keys with non-default values. Names of components are shown elsewhere.
 fn other_than_default(settings: Vec<(String, Value)>) -> BTreeMap<String, Value> {
     let all: BTreeMap<_, _> = settings.into_iter().collect();
     let sections = sections();
@@ -319,7 +319,7 @@ fn other_than_default(settings: Vec<(String, Value)>) -> BTreeMap<String, Value>
             keys.extend(component.into_iter().flat_map(|component| component.keys));
         }
         keys.extend(entry.keys());
-        // A component's key goes before one of its section.
+        // A component's key takes precedence over its section's.
         let default = keys.iter().find(|known| known.name == key).map(|known| &known.default);
         let default = default.and_then(|text| serde_json::from_str::<Value>(text).ok());
         default.is_some_and(|default| default == *value)
@@ -328,7 +328,7 @@ fn other_than_default(settings: Vec<(String, Value)>) -> BTreeMap<String, Value>
     others.map(|(path, value)| (path.clone(), value.clone())).collect()
 }
 
-/// What admission counts on, and where that comes from.
+/// The assumptions of admission, and their origin.
 fn path_lines(path: &PathReport) -> Vec<(&'static str, String)> {
     let told = |origin: &Origin, unit: &str| match origin.value {
         Some(value) => format!("{}{unit} ({})", output::count(value), origin.from),
@@ -345,12 +345,12 @@ fn path_lines(path: &PathReport) -> Vec<(&'static str, String)> {
     lines.push(("packet turn", told(&path.turn_ns, " ns")));
     lines.push(("packet", told(&path.packet_ns, " ns")));
     let (share, budget) = (path.packets_fraction * 100.0, path.catch_up_ns / 1_000);
-    lines.push(("packet path", format!("{share:.1} % of the core, {budget} µs behind a segment")));
+    lines.push(("packet path", format!("{share:.1} % of the core, {budget} µs after a segment")));
     lines.extend(path.notes.iter().map(|note| ("note", note.clone())));
     lines
 }
 
-/// The functions of a chain, and where packets go that none of them sends anywhere.
+/// The functions of a chain, and the destination of packets that none of them steers.
 fn chain(names: &[String], end: &str) -> String {
     match names {
         [] => format!("all {end}"),

@@ -1,4 +1,4 @@
-//! `picnic cleanup`: what killed commands have left on this machine.
+//! `picnic cleanup`: undoes changes left by killed commands.
 
 use super::isolate::print_restored;
 use clap::Args;
@@ -20,7 +20,7 @@ pub(crate) struct CleanupArgs {
 }
 
 pub(crate) fn run(args: &CleanupArgs, json: bool) -> anyhow::Result<()> {
-    // Not left half done.
+    // Must not stop halfway.
     signals::stop_flag()?;
     let which = if args.all { JournalSelection::AllHeld } else { JournalSelection::Stale };
     let restored = restore_all(&Machine::this(), which)?;

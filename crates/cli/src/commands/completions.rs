@@ -1,4 +1,4 @@
-//! `picnic completions`: a completion script for a shell.
+//! `picnic completions`: prints a completion script for a shell.
 
 use crate::failure::Usage;
 use crate::output;

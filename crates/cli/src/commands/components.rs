@@ -1,4 +1,4 @@
-//! `picnic functions|ports|attachments`: what card files can name.
+//! `picnic functions|ports|attachments|...`: lists the components for card files.
 
 use super::try_function::is_path;
 use crate::failure::Usage;
@@ -22,7 +22,7 @@ pub(crate) struct ComponentsArgs {
     name: Option<String>,
 }
 
-/// Which registry.
+/// A registry.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Kind {
     Functions,
@@ -36,7 +36,7 @@ impl Kind {
     pub(crate) const ALL: [Kind; 5] =
         [Kind::Functions, Kind::Ports, Kind::Attachments, Kind::Schedulers, Kind::Tasks];
 
-    /// What the list is called.
+    /// Plural of its items.
     fn plural(self) -> &'static str {
         match self {
             Kind::Functions => "functions",
@@ -47,7 +47,7 @@ impl Kind {
         }
     }
 
-    /// The key that names one.
+    /// The key that selects one.
     pub(crate) fn key(self) -> &'static str {
         match self {
             Kind::Functions => "function",
@@ -58,7 +58,7 @@ impl Kind {
         }
     }
 
-    /// The section it stands in.
+    /// Its section.
     fn header(self) -> &'static str {
         match self {
             Kind::Functions => "[[rx]]",
@@ -84,7 +84,7 @@ impl Kind {
         }
     }
 
-    /// What the registry holds, in its order.
+    /// The entries of the registry, in order.
     pub(crate) fn list(self) -> Vec<Described> {
         let registries = registries();
         match self {
@@ -109,10 +109,10 @@ pub(crate) struct Described {
     pub(crate) name: &'static str,
     pub(crate) help: &'static str,
     pub(crate) keys: Vec<KeyHelp>,
-    /// What a running one can be asked and told.
+    /// Commands of a running component.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) commands: Vec<DescribedCommand>,
-    /// Of a task: where the bounds of its segments come from.
+    /// For a task: the origin of its segments' bounds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) bounds_from: Option<&'static str>,
 }
@@ -128,10 +128,10 @@ pub(crate) struct DescribedCommand {
 
 /// Bounds of `#[task]`.
 const PROFILE: &str = "the cost profile";
-/// Bounds that the task or its section states.
+/// Bounds stated by the task or its section.
 const STATED: &str = "stated";
 
-/// Where a task's bounds come from, as it says itself.
+/// The origin of a task's bounds.
 fn bounds_of(entry: &Entry<Setup>) -> &'static str {
     match entry.build(&Section::named("task", entry.name), &BuildContext::default()) {
         Ok(setup) if setup.spec.is_stated() => STATED,
@@ -217,7 +217,7 @@ pub(crate) fn run(kind: Kind, args: &ComponentsArgs, json: bool) -> anyhow::Resu
     output::print(&text)
 }
 
-/// What a shared object says of itself.
+/// A shared object's description of itself.
 fn object(path: &str, json: bool) -> anyhow::Result<()> {
     let described = picnic_plugin::describe(path.as_ref())?;
     if json {
@@ -242,11 +242,11 @@ fn object(path: &str, json: bool) -> anyhow::Result<()> {
     output::print(&text)
 }
 
-/// What is told under the list of tasks.
+/// The hint below the list of tasks.
 const PROFILE_HINT: &str = "The cost profile is that of [os] cost_profile, or the built-in one: \
                             `picnic wcet show`.\n";
 
-/// Keys as a table for people.
+/// Keys as a table.
 pub(crate) fn keys_table(keys: &[KeyHelp]) -> String {
     if keys.is_empty() {
         return " It has no keys.\n".into();
@@ -268,7 +268,7 @@ pub(crate) fn keys_table(keys: &[KeyHelp]) -> String {
     output::fitting_table(&columns, rows)
 }
 
-/// A default that would make its column too wide, cut; the snippet below has all of it.
+/// A long default, shortened; the snippet below has all of it.
 fn shortened(text: String) -> String {
     const MOST: usize = 28;
     if text.chars().count() <= MOST {

@@ -1,4 +1,4 @@
-//! `picnic ctl`: a running card, asked and changed over its socket.
+//! `picnic ctl`: queries and changes a running card over its socket.
 
 mod captures;
 mod components;
@@ -27,7 +27,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use text::{chains, info, swapped, text_of};
 
-/// How long a card may take to stop.
+/// Longest wait for a card to stop.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Args)]
@@ -36,19 +36,19 @@ const PATIENCE: Duration = Duration::from_secs(30);
   picnic ctl stats --json                 the figures of `picnic run --json`, now
   picnic ctl stats --over 5               those of the next five seconds
   picnic ctl latency --hgrm               percentiles for HdrHistogram's tools
-  picnic ctl rss table 0,0,1,2            which queue each entry means
+  picnic ctl rss table 0,0,1,2            the queue of each entry
   picnic ctl rss key symmetric
   picnic ctl sample every 1000            of the first sample in the rx chain
   picnic ctl generator rate-pps 50000     of the first generator; also: pcap rewind
-  picnic ctl heartbeat wire 1             the task of that kind; --task says which of several
-  picnic ctl moderation static --rx-usecs 50        the rest stays
-  picnic ctl moderation --poll-usecs 20   how long targets poll on after the last packet
-  picnic ctl moderation --tx-complete interrupt     hosts that wait are told of room to send
+  picnic ctl heartbeat wire 1             the task of that kind; --task chooses among several
+  picnic ctl moderation static --rx-usecs 50        other settings stay
+  picnic ctl moderation --poll-usecs 20   how long targets keep polling after a packet
+  picnic ctl moderation --tx-complete interrupt     waiting hosts are notified of room to send
   picnic ctl filter add protocol=icmp action=drop
   picnic ctl sciron reload firewall.rules
   picnic ctl tasks create heartbeat period_us=1000
   picnic ctl tasks kill heartbeat
-  picnic ctl swap rx other.toml           its [[rx]] sections in place of the rx chain
+  picnic ctl swap rx other.toml           replaces the rx chain by its [[rx]] sections
   picnic ctl capture start --write long.pcapng --stage queue
   picnic ctl --card web stop
   picnic ctl call rss.set '{\"table_size\": 64}'
@@ -63,15 +63,15 @@ pub(crate) struct CtlArgs {
 
 #[derive(Debug, Subcommand)]
 enum CtlCommand {
-    /// What runs where (the default)
+    /// Show the card and its cores (the default)
     Info,
-    /// The figures: since the start, over some seconds, or since a reset
+    /// Show the figures: since the start, over some seconds, or since a reset
     Stats(StatsArgs),
-    /// Latencies by queue, and as HdrHistogram's text
+    /// Show latencies by queue, also as HdrHistogram's text
     Latency(LatencyArgs),
-    /// Interrupt moderation and polling time of target cores
+    /// Show or change interrupt moderation and polling of target cores
     Moderation(ModerationArgs),
-    /// The functions of both chains
+    /// List the functions of both chains
     Chain,
     /// Replace a chain
     Swap {
@@ -157,7 +157,7 @@ pub(crate) fn run(args: &CtlArgs, json: bool) -> anyhow::Result<()> {
 
 fn swap_params(chain: Direction, file: &PathBuf) -> anyhow::Result<Value> {
     let text = CardFile::read(file)?;
-    // The card may run elsewhere: relative paths in the file start from where it is here.
+    // The card may run in another directory: relative paths in the file start here.
     let file = std::path::absolute(file).context("the working directory no longer exists")?;
     let Some(path) = file.to_str() else {
         return Err(
@@ -167,14 +167,14 @@ fn swap_params(chain: Direction, file: &PathBuf) -> anyhow::Result<Value> {
     Ok(json!({ "chain": chain.name(), "toml": text, "file": path }))
 }
 
-/// Asks the card to stop; it closes the connection when it has.
+/// Requests the card's stop; the card then closes the connection.
 fn stop(connection: &mut Connection, json: bool) -> anyhow::Result<()> {
     let info = connection.call("card.info", json!({}))?;
     connection.call("card.stop", json!({}))?;
     let give_up = Instant::now() + PATIENCE;
     while connection.path().exists() && matches!(connection.ended(), Ok(false)) {
         if Instant::now() >= give_up {
-            bail!("the card has not stopped for {} s", PATIENCE.as_secs());
+            bail!("the card has not stopped after {} s", PATIENCE.as_secs());
         }
     }
     match json {

@@ -1,4 +1,4 @@
-//! `picnic demo`: a card in front of unmodified programs, built and removed again.
+//! `picnic demo`: a card in front of unmodified programs, set up and removed again.
 
 mod web;
 

@@ -1,4 +1,4 @@
-//! `picnic doctor`: what this machine can and cannot do, why, and what mends it.
+//! `picnic doctor`: capabilities of this machine, with reasons and fixes.
 
 use crate::output::{self, Column};
 use picnic_machine::doctor::examine;
@@ -23,7 +23,7 @@ pub(crate) fn run(json: bool) -> anyhow::Result<()> {
     for finding in missing {
         let mend = finding.mend.as_deref().unwrap_or("cannot be fixed on this machine");
         text += &output::hanging("  ", &format!("{}, for {}", finding.name, finding.needed_for));
-        // A command stays in one piece.
+        // A command stays on one line.
         text += &format!("    {mend}\n");
     }
     output::print(&text)

@@ -1,4 +1,4 @@
-//! `picnic isolate`: the borrowed core to itself.
+//! `picnic isolate`: reserves the borrowed core.
 
 use crate::failure::Usage;
 use crate::output;
@@ -16,7 +16,7 @@ use std::fmt::Write;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 
-/// Names shown of threads that go the same way.
+/// Names shown per group of threads.
 const NAMES: usize = 6;
 
 #[derive(Debug, Args)]
@@ -62,7 +62,7 @@ struct ApplyArgs {
     card: CardArgs,
 }
 
-/// What `apply --json` prints.
+/// Output of `apply --json`.
 #[derive(Serialize)]
 struct AppliedReport<'a> {
     #[serde(flatten)]
@@ -80,7 +80,7 @@ pub(crate) fn run(args: &IsolateArgs, json: bool) -> anyhow::Result<()> {
         }
         Action::Apply(args) => apply(args, json),
         Action::Restore => {
-            // Not left half done.
+            // Must not stop halfway.
             signals::stop_flag()?;
             let restored = isolate::restore(&Machine::this())?;
             print_restored(&restored, None, json)
@@ -120,7 +120,7 @@ fn apply(args: &ApplyArgs, json: bool) -> anyhow::Result<()> {
     let isolated = isolate::apply(&Machine::this(), &request, true)?;
     if stop.load(Ordering::Acquire) && !was_applied {
         isolate::restore(&Machine::this())?;
-        anyhow::bail!("interrupted; everything is as it was");
+        anyhow::bail!("interrupted; all changes are undone");
     }
     let Isolated { plan, threads_moved, refused, cleaned, .. } = &isolated;
     let threads_moved = *threads_moved;
@@ -151,10 +151,9 @@ fn apply(args: &ApplyArgs, json: bool) -> anyhow::Result<()> {
     output::print(&text)
 }
 
-/// What taking back came to.
+/// The result of undoing.
 ///
-/// # Errors
-/// Some of it may be tried again.
+/// # Errors Some changes can be tried again.
 pub(crate) fn print_restored(
     restored: &[Restored],
     sockets: Option<&[PathBuf]>,
@@ -210,7 +209,7 @@ fn cores_text(plan: &Plan) -> String {
     let reason = plan.method_reason.as_deref().map(|reason| format!(": {reason}"));
     line(&mut text, "by", &(method + &reason.unwrap_or_default()));
     if plan.is_applied {
-        line(&mut text, "in force", "yes; what is listed has come since");
+        line(&mut text, "in force", "yes; the list shows later arrivals");
     }
     text
 }

@@ -1,4 +1,5 @@
-//! `picnic lab list|run|ab|report|diff|merge|profiles|fit`: experiments, questions, and what came of them.
+//! `picnic lab list|run|ab|report|diff|merge|profiles|fit`: experiments, questions and their
+//! results.
 
 pub(crate) mod ab;
 mod machines;
@@ -28,7 +29,7 @@ use std::time::Instant;
 
 /// The page in the folder of a run.
 const PAGE: &str = "report.html";
-/// What this program was built from.
+/// Revision of this program.
 pub(crate) const REVISION: &str = env!("PICNIC_REVISION");
 
 /// Run experiments that measure the effect of a NIC feature.
@@ -63,7 +64,7 @@ enum LabCommand {
         /// Show the figures of this one
         name: Option<String>,
     },
-    /// Fit a machine's marked costs to few figures of a paper, and predict the others
+    /// Fit a machine's marked costs to a few figures of a paper, and predict the others
     Fit {
         /// The machine; see `picnic lab profiles`
         name: String,
@@ -86,10 +87,10 @@ enum LabCommand {
 struct RunArgs {
     /// Names of experiments; see `picnic lab list`
     names: Vec<String>,
-    /// A setting of the named one, as in `--set sets=50`; see `picnic lab list NAME`
+    /// A setting of the named experiment, such as --set sets=50; see `picnic lab list NAME`
     #[arg(long = "set", value_name = "KEY=VALUE")]
     settings: Vec<String>,
-    /// Where they run: short for `--set world=host`
+    /// World to run in: short for `--set world=host`
     #[arg(long, value_parser = ["sim", "host"])]
     world: Option<String>,
     /// Fewer repeats and points: everything in a few minutes
@@ -108,7 +109,7 @@ struct RunArgs {
         conflicts_with_all = ["names", "settings", "world", "quick", "full", "shard"]
     )]
     resume: Option<PathBuf>,
-    /// Measure only this part of all points, for `picnic lab merge`
+    /// Measure only this share of all points, for `picnic lab merge`
     #[arg(long, value_name = "I/N")]
     shard: Option<Shard>,
 }
@@ -117,7 +118,7 @@ struct RunArgs {
 struct ReportArgs {
     /// The folder of a run
     folder: PathBuf,
-    /// Write the page to this file, in place of report.html in the folder
+    /// Write the page to this file, instead of report.html in the folder
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
     /// Print Markdown, and write no page
@@ -169,13 +170,13 @@ fn run_all(args: &RunArgs, json: bool) -> anyhow::Result<()> {
         Some(path) => Folder::open(path)?,
         None => create(args)?,
     };
-    // What is being measured comes to its end, and all that is there stays there.
+    // The current measurement finishes, and all results are kept.
     signals::stop_flag()?;
     let progress = Progress::new();
     let done = folder.run(REVISION, &mut |share, what| progress.tell(share, what));
     drop(progress);
     if let Err(error) = done {
-        let resume = format!("to go on: picnic lab run --resume {}", folder.path().display());
+        let resume = format!("to continue: picnic lab run --resume {}", folder.path().display());
         return Err(match error.is::<signals::Interrupted>() {
             true => anyhow::anyhow!("interrupted; {resume}"),
             false => error.context(resume),
@@ -195,14 +196,14 @@ fn run_all(args: &RunArgs, json: bool) -> anyhow::Result<()> {
     ))
 }
 
-/// Writes a report's page; where it is.
+/// Writes a report's page; returns its path.
 fn write_page(report: &Report, page: &Path) -> anyhow::Result<String> {
     let name = page.display().to_string();
     std::fs::write(page, report.html()).with_context(|| format!("{name}: cannot be written"))?;
     Ok(name)
 }
 
-/// A folder for what the command line asks for.
+/// A folder for the run of the command line.
 fn create(args: &RunArgs) -> anyhow::Result<Folder> {
     let named: Vec<_> = match &args.names[..] {
         [] => experiments().collect(),
@@ -228,7 +229,7 @@ fn create(args: &RunArgs) -> anyhow::Result<Folder> {
                 settings.push(("world".into(), world.clone()));
             }
         }
-        // Before a folder is made of it.
+        // Before a folder is made for it.
         build(entry, &settings)
             .map_err(|error| wrong_setting(error, |key| format!("--set {key}")))?;
         let (kind, name) = (Kind::Experiment, entry.name.into());
@@ -244,7 +245,7 @@ fn create(args: &RunArgs) -> anyhow::Result<Folder> {
     Folder::create(&path, manifest)
 }
 
-/// The first of picnic-lab/1, 2, ... that is not there.
+/// The first of picnic-lab/1, 2, ... that does not exist.
 fn free_folder() -> PathBuf {
     let numbered = |number: u32| Path::new("picnic-lab").join(number.to_string());
     (1..).map(numbered).find(|path| !path.exists()).unwrap_or_default()
@@ -290,11 +291,11 @@ fn merge(folders: &[PathBuf], out: &Path, json: bool) -> anyhow::Result<()> {
     show_folders(&[Folder::merge(&folders, out)?], json)
 }
 
-/// What runs came to, each with its folder, and lines about what was not measured.
+/// Results of runs, each with its folder, and lines about missing measurements.
 type Concluded = (Vec<(String, Document)>, Vec<String>);
 
-/// What runs came to with their folders, and lines about what was not measured. An error if nothing
-/// was measured at all.
+/// The results of runs with their folders, and lines about missing measurements. An error if
+/// nothing was measured.
 fn concluded(folders: &[Folder]) -> anyhow::Result<Concluded> {
     let mut documents = Vec::new();
     let mut lines = Vec::new();
@@ -313,7 +314,7 @@ fn concluded(folders: &[Folder]) -> anyhow::Result<Concluded> {
     Ok((documents, lines))
 }
 
-/// Prints what runs came to.
+/// Prints the results of runs.
 fn show_folders(folders: &[Folder], json: bool) -> anyhow::Result<()> {
     if json {
         let (documents, lines) = concluded(folders)?;
@@ -335,7 +336,7 @@ fn show_folders(folders: &[Folder], json: bool) -> anyhow::Result<()> {
     print_text(folders, &format!("Raw points: {path}\nA page: picnic lab report {path}\n"))
 }
 
-/// For people, and a word at the end.
+/// Prints them as text, with a final line.
 fn print_text(folders: &[Folder], last: &str) -> anyhow::Result<()> {
     let (documents, lines) = concluded(folders)?;
     let mut text = documents.iter().map(|(_, document)| text_of(document)).collect::<Vec<_>>();
@@ -344,7 +345,7 @@ fn print_text(folders: &[Folder], last: &str) -> anyhow::Result<()> {
     output::print(&text.join("\n"))
 }
 
-/// Why there is nothing of an experiment.
+/// The reason why an experiment has no results.
 fn not_measured(folder: &Folder, name: &str) -> String {
     let failures = folder.failures().into_iter().filter(|(record, _)| record.experiment == name);
     let reasons = failures.map(|(record, why)| (record.point.clone(), why.to_owned())).collect();
@@ -356,7 +357,7 @@ fn not_measured(folder: &Folder, name: &str) -> String {
     }
 }
 
-/// Runs an entry, with its progress on the terminal, and keeps nothing.
+/// Runs an entry, with progress on the terminal, without keeping points.
 pub(crate) fn measure(
     kind: Kind,
     name: &str,
@@ -380,18 +381,18 @@ pub(crate) fn show(document: &Document, json: bool) -> anyhow::Result<()> {
     output::print(&text_of(document))
 }
 
-/// The error about a key that was given by an option. Lines of a text that the user never saw say
-/// nothing.
+/// The error about a key given by an option, without the line number of a text that the user never
+/// saw.
 pub(crate) fn wrong_setting(error: ConfigError, option: impl Fn(&str) -> String) -> anyhow::Error {
     Usage(format!("{}: {}", option(&error.key), error.message)).into()
 }
 
-/// A document for people.
+/// A document as text.
 fn text_of(document: &Document) -> String {
     text_with(document, "")
 }
 
-/// The same, with this behind the tables.
+/// The same, with a text after the tables.
 fn text_with(document: &Document, behind: &str) -> String {
     let Document { name, outcome, facts, .. } = document;
     let mut text = format!(

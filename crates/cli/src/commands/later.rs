@@ -1,7 +1,8 @@
-//! Options that are described when somebody asks for them.
+//! Command-line options that are described only on use.
 //!
-//! A start describes all commands to the parser, most of which are not meant. What takes time to
-//! describe waits until its command is; lists of all there is have it from the start.
+//! A start would otherwise describe all commands to the parser, most of them unused. Slow
+//! descriptions wait until their command is used; complete lists (help, completions) include them
+//! from the start.
 
 use super::components::Kind;
 use clap::builder::PossibleValuesParser;
@@ -13,14 +14,14 @@ thread_local! {
     static IS_WHOLE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// A command, to which `describe` adds what it has when it is meant.
+/// A command to which `describe` adds its arguments on use.
 pub(crate) fn later(command: Command, describe: fn(Command) -> Command) -> Command {
     if IS_WHOLE.get() { describe(command) } else { command.defer(describe) }
 }
 
-/// A command line in which nothing waits.
+/// The complete command line, with all descriptions.
 ///
-/// Clap makes the tree below `help` before it describes what waits.
+/// Clap makes the tree below `help` before it adds late descriptions.
 pub(crate) fn whole(describe: fn() -> Command) -> Command {
     IS_WHOLE.set(true);
     let command = describe();
@@ -28,10 +29,10 @@ pub(crate) fn whole(describe: fn() -> Command) -> Command {
     completed(command, "")
 }
 
-/// A command, its argument, and the names that this may be.
+/// A command, its argument, and the possible names.
 type Named = (&'static str, &'static str, fn() -> Vec<&'static str>);
 
-/// Where a name of a registry is given.
+/// Arguments that take a name of a registry.
 const NAMED: &[Named] = &[
     (" functions", "name", || Kind::Functions.names()),
     (" ports", "name", || Kind::Ports.names()),
@@ -49,7 +50,7 @@ fn experiments() -> Vec<&'static str> {
     registry::experiments().map(|entry| entry.name).collect()
 }
 
-/// The command with names that shells complete.
+/// The command with names for completion.
 fn completed(command: Command, path: &str) -> Command {
     let command = command.mut_args(|argument| {
         let is_named = |&&(of, name, _): &&Named| of == path && argument.get_id().as_str() == name;
@@ -94,10 +95,10 @@ mod tests {
     use crate::cli::{Cli, whole};
     use clap::CommandFactory;
 
-    /// Each command below this one with its help and its arguments, but the tree below `help`.
+    /// Each command below this one with its help and arguments, without the tree below `help`.
     fn described(command: &Command, path: &str, into: &mut Vec<String>) {
         let path = format!("{path} {}", command.get_name());
-        // Those of all commands come before or behind its own.
+        // Arguments common to all commands may come before or after its own.
         let mut arguments: Vec<_> = command.get_arguments().map(|each| each.get_id()).collect();
         arguments.sort();
         into.push(format!("{path}: {:?}, {arguments:?}", command.get_about()));
@@ -107,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_is_described_as_in_the_whole() {
+    fn late_descriptions_equal_the_complete_ones() {
         picnic_lab::registry::set(picnic_papers::registry::PAPERS, &[]);
         let [whole, waiting] = [whole(), Cli::command()].map(|mut command| {
             let before = command.get_subcommands().map(|each| each.get_subcommands().count());
@@ -127,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_registries_are_completed_wherever_they_are_given() {
+    fn registry_names_are_completed_everywhere() {
         picnic_lab::registry::set(picnic_papers::registry::PAPERS, &[]);
         let whole = whole();
         for (path, argument, names) in NAMED {

@@ -1,4 +1,4 @@
-//! `picnic man`: the manual pages, one for each command.
+//! `picnic man`: writes the manual pages, one per command.
 
 use crate::failure::Usage;
 use crate::output;
@@ -12,7 +12,7 @@ use std::path::PathBuf;
 
 `make install` also does this.")]
 pub(crate) struct ManArgs {
-    /// The folder to write them to; made if it is not there
+    /// The folder for the pages, created if missing
     folder: PathBuf,
 }
 

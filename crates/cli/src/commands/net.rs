@@ -1,4 +1,4 @@
-//! `picnic net`: the network of a card's `[net]` section.
+//! `picnic net`: sets up the network of a card's `[net]` section.
 
 use super::isolate::print_restored;
 use crate::failure::Hinted;
@@ -46,9 +46,9 @@ pub(crate) struct NetArgs {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// Create the namespaces and links of a card's [net] section that are not there yet
+    /// Create missing namespaces and links of a card's [net] section
     Up(UpArgs),
-    /// Remove what `net up` has made
+    /// Remove what `net up` created
     Down(DownArgs),
 }
 
@@ -56,7 +56,7 @@ enum Action {
 struct UpArgs {
     #[command(flatten)]
     card: CardArgs,
-    /// Print the commands and run none
+    /// Only print the commands
     #[arg(long)]
     dry_run: bool,
 }
@@ -71,7 +71,7 @@ pub(crate) fn run(args: &NetArgs, json: bool) -> anyhow::Result<()> {
     match &args.action {
         Action::Up(args) => up(args, json),
         Action::Down(args) => {
-            // Not left half done.
+            // Must not stop halfway.
             signals::stop_flag()?;
             let card = match args.card.path() {
                 Some(_) => Some(args.card.load(&sections(), Vec::new())?.card.name),
@@ -136,12 +136,11 @@ fn table(interfaces: &[Interface]) -> String {
     output::fitting_table(&columns, rows)
 }
 
-/// Goes on in the namespace that the card's wires are in, by `[net]`: starts the same command there
-/// in place of this one. Does nothing in that namespace, and where there is none; without root it
+/// Continues in the namespace of the card's wires, by `[net]`: replaces this process with the same
+/// command there. Does nothing if already there, or without such a namespace; without root it
 /// prints the command.
 ///
-/// # Errors
-/// The command cannot be started.
+/// # Errors The command cannot be started.
 pub(crate) fn enter(card: &CardFile) -> anyhow::Result<()> {
     let Some(namespace) = namespace_of(card) else { return Ok(()) };
     let there = std::fs::metadata(Path::new("/run/netns").join(&namespace));
@@ -168,8 +167,8 @@ pub(crate) fn enter(card: &CardFile) -> anyhow::Result<()> {
     Err(command.exec()).context("cannot start `ip netns exec`")
 }
 
-/// The namespace of the card's ends of its links; none if a wire is elsewhere, names its own, or is
-/// no interface.
+/// The namespace of the card's link ends; none if a wire is elsewhere, names its own namespace, or
+/// is not an interface.
 fn namespace_of(card: &CardFile) -> Option<String> {
     let links = Network::of(card).ok().filter(|_| card.has("net"))?.links;
     let namespaces = card.wires.iter().map(|wire| {
@@ -183,8 +182,8 @@ fn namespace_of(card: &CardFile) -> Option<String> {
     namespaces.next().filter(|_| namespaces.next().is_none())
 }
 
-/// The error of a card that cannot be built. If the card's interfaces are missing, the command that
-/// creates them follows the error.
+/// The error of a card that cannot be built; if its interfaces are missing, with the command that
+/// creates them.
 pub(crate) fn hinted(error: RunError, card: &CardFile) -> anyhow::Error {
     let is_missing =
         card.has("net") && net::is_up(&Machine::this(), &card.card.name).is_ok_and(|is_up| !is_up);

@@ -1,4 +1,4 @@
-//! `picnic new`: a function, task, scheduler or experiment of one's own, to start from.
+//! `picnic new`: creates your own function, task, scheduler or experiment.
 
 use crate::failure::Usage;
 use crate::output;
@@ -32,7 +32,7 @@ enum NewCommand {
     Function {
         #[command(flatten)]
         place: NewCrate,
-        /// What it is written in
+        /// Its language
         #[arg(long, value_enum)]
         lang: Language,
     },
@@ -72,27 +72,27 @@ macro_rules! template {
     };
 }
 
-/// What is written for one kind of component.
+/// The template of one kind of component.
 struct Template {
     /// What it is called.
     kind: &'static str,
-    /// The key that names it in a card file.
+    /// Its key in a card file.
     key: &'static str,
-    /// What the key says, with marks.
+    /// The key's value, with marks.
     named: &'static str,
-    /// Each file, and its text.
+    /// Path and text of each file.
     files: &'static [(&'static str, &'static str)],
-    /// Those of picnic's crates that it uses; none if it is not in Rust.
+    /// The crates of picnic that it uses; none if it is not in Rust.
     uses: &'static [&'static str],
-    /// And those that its tests use.
+    /// Further crates that its tests use.
     tested_with: &'static [&'static str],
-    /// Those that its fuzz target uses.
+    /// Crates that its fuzz target uses.
     fuzzed_with: &'static [&'static str],
-    /// Packages beside it in its workspace.
+    /// Further packages in its workspace.
     members: &'static [&'static str],
     /// Whether it is a shared object in Rust.
     is_object: bool,
-    /// What is typed next.
+    /// The next commands to type.
     next: &'static str,
 }
 
@@ -198,9 +198,9 @@ const EXPERIMENT: Template = Template {
     ..PROGRAM
 };
 
-/// What Cargo.toml says of a shared object.
+/// Additions to Cargo.toml for a shared object.
 const LIBRARY: &str = "\n[lib]\ncrate-type = [\"cdylib\", \"rlib\"]\n";
-/// And how it is quick to build: what is off the data path is not optimised.
+/// Additions for quick builds: only the data path is optimised.
 const PROFILE: &str = "\n[profile.dev.package.\"*\"]\nopt-level = 0\ndebug = false\n\n\
                        [profile.dev.package.picnic-core]\nopt-level = 1\n";
 
@@ -210,7 +210,7 @@ fn folder_of(name: &str) -> &str {
 }
 
 impl Template {
-    /// What stands for each mark.
+    /// The text for each mark.
     fn values(&self, name: &str, tree: Option<&Path>) -> [(&'static str, String); 12] {
         let tree = tree.map_or_else(String::new, |tree| tree.display().to_string());
         let of_picnic = |names: &[&str]| -> String {
@@ -225,11 +225,11 @@ impl Template {
             [] => String::new(),
             members => format!("members = {members:?}\n"),
         };
-        // With the features that picnic asks for: of others, its lock file has no version.
+        // With picnic's features: its lock file has no versions for others.
         let for_tests = "allocation-counter = \"0.8\"\nproptest = { version = \"1\", \
                          default-features = false, features = [\"std\"] }\n";
         [
-            // What has other marks in it comes first.
+            // Texts that contain other marks come first.
             ("@named@", self.named.into()),
             ("@kind@", self.key.into()),
             ("@dependencies@", of_picnic(self.uses) + others),
@@ -312,7 +312,7 @@ fn check_name(name: &str) -> Result<(), Usage> {
         || ["test", "core", "std", "self", "super", "crate"].contains(&name);
     match (is_name, is_taken) {
         (true, false) => Ok(()),
-        (true, true) => Err(Usage(format!("found the name \"{name}\", which is taken"))),
+        (true, true) => Err(Usage(format!("found the name \"{name}\", which is reserved"))),
         (false, _) => Err(Usage(format!(
             "found the name \"{name}\", allowed: a to z, digits and dashes, a letter first, up \
              to 32"
@@ -338,7 +338,7 @@ fn source_tree(given: Option<&Path>) -> Result<PathBuf, Usage> {
                 format!("--picnic {tree}: found no crates/cli there, allowed: picnic's source tree")
             }
             None => format!(
-                "the source tree that this program was built from is gone ({tree}); say where \
+                "the source tree that this program was built from does not exist ({tree}); say where \
                  picnic's source tree is: --picnic PATH"
             ),
         })
@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn no_mark_is_left_in_what_is_written() {
+    fn templates_leave_no_marks() {
         for template in [FUNCTION, PROGRAM, C_FUNCTION, TASK, SCHEDULER, EXPERIMENT] {
             let values = template.values("some-name", Some(Path::new("/tree")));
             for (name, text) in template.files {
@@ -382,7 +382,7 @@ mod tests {
 
     /// Every crate of picnic that a text names stands in its Cargo.toml, and none besides.
     #[test]
-    fn what_is_used_is_depended_on() {
+    fn templates_depend_on_what_they_use() {
         for template in [FUNCTION, PROGRAM, TASK, SCHEDULER, EXPERIMENT] {
             let named = |place: &str| -> std::collections::BTreeSet<String> {
                 let files = template.files.iter().filter(|(name, _)| name.starts_with(place));

@@ -17,17 +17,17 @@ use picnic_os::config::TaskProgress;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// How long the built-in card runs unless told otherwise.
+/// Default duration of the built-in card.
 const DEMONSTRATION: Duration = Duration::from_secs(5);
-/// The shortest time between two looks of the live table.
+/// Shortest interval of the live table.
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(50);
-/// The longest time until Ctrl-C or the end of the wires is noticed.
+/// Longest delay until Ctrl-C or the end of the wires is noticed.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// How long tasks may go on behind finished wires before they are named.
+/// How long tasks may continue after the wires have finished before they are named.
 const HOLDUP: Duration = Duration::from_millis(500);
 
-/// When a run stops by itself.
+/// When a run stops on its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Until {
     /// The wires have finished and no task has anything to run
@@ -57,11 +57,11 @@ pub(crate) struct RunArgs {
     world: WorldArgs,
     #[command(flatten)]
     seed: SeedArgs,
-    /// Stop after this time, unless wires and tasks finish first [default: 5 without a card file, else
-    /// none]
+    /// Stop after this time, unless wires and tasks finish first [default: 5 for the built-in card,
+    /// otherwise none]
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     duration: Option<Duration>,
-    /// When to stop by itself
+    /// When to stop on its own
     #[arg(long, value_enum, value_name = "WHEN", default_value_t = Until::Idle)]
     until: Until,
     /// Refresh interval of the live table, 0.05 or more
@@ -74,7 +74,7 @@ pub(crate) struct RunArgs {
     /// Apply changes of the card file's chains and their shared objects while the card runs
     #[arg(long, requires = "card")]
     watch: bool,
-    /// No live table
+    /// Do not show the live table
     #[arg(long, short)]
     quiet: bool,
 }
@@ -112,14 +112,14 @@ pub(crate) fn run(args: &RunArgs, json: bool) -> anyhow::Result<()> {
     args.seed.claim_events(&args.world, &launch)?;
     let shared = match launch.executor()?.place(&launch) {
         Ok(placement) => neighbours::warnings(&launch, &placement, None)?,
-        // The start says so.
+        // The start reports it.
         Err(_) => Vec::new(),
     };
     let mut running = launch.start().map_err(|error| net::hinted(error, &card))?;
     for warning in running.view().warnings.iter().chain(&shared) {
         output::tell(format_args!("picnic: warning: {warning}"));
     }
-    // Only now: a card that cannot start has taken nothing from what stands there.
+    // Only now: a card that cannot start has not overwritten anything.
     if let Some(events) = args.seed.events(Stop::by(stop.clone()))? {
         running.tell_events(events);
     }
@@ -131,13 +131,13 @@ pub(crate) fn run(args: &RunArgs, json: bool) -> anyhow::Result<()> {
     wait(&mut running, &Ending { duration, until: args.until, stop: &stop }, live, interval);
     let mut report = running.stop()?;
     report.notes.extend(shared);
-    // `picnic ctl latency` has them, of a card that runs.
+    // For a running card, `picnic ctl latency` has them.
     report.latencies = None;
     let printed = match json {
         true => output::print_json(&report),
         false => output::print(&summary::text(&card.card.name, &report)),
     };
-    // Told even if nobody reads the figures.
+    // Reported even if nobody reads the figures.
     summary::verdict(&report)?;
     printed
 }
@@ -181,16 +181,16 @@ fn wait(running: &mut ServedCard, ending: &Ending<'_>, mut live: Option<Live>, i
     tell(running, None);
 }
 
-/// Which tasks keep a card running whose wires have finished.
+/// Finds the tasks that keep a card running after its wires have finished.
 #[derive(Debug, Default)]
 struct Holdup {
-    /// When the wires were first seen finished, and how far the tasks were.
+    /// When the wires were first seen finished, and the tasks' progress then.
     first: Option<(Duration, Vec<TaskProgress>)>,
     is_told: bool,
 }
 
 impl Holdup {
-    /// Looks at the tasks of a card whose wires have finished; says once which of them go on.
+    /// Checks the tasks of a card whose wires have finished; names the running ones once.
     fn look(&mut self, elapsed: Duration, tasks: Vec<TaskProgress>) -> Option<String> {
         let Some((since, first)) = &self.first else {
             self.first = Some((elapsed, tasks));
@@ -202,7 +202,7 @@ impl Holdup {
         self.is_told = true;
         let goes_on = |(now, was): &(&TaskProgress, &TaskProgress)| now.segments > was.segments;
         let going: Vec<_> = tasks.iter().zip(first).filter(goes_on).map(|(now, _)| now).collect();
-        // Only a task that waits for no release keeps the core by itself.
+        // Only a task that never waits keeps the core on its own.
         let endless = going.iter().filter(|task| !task.is_periodic);
         let named = match endless.clone().count() {
             0 => names(going.iter().copied()),
@@ -225,12 +225,12 @@ fn names<'t>(tasks: impl Iterator<Item = &'t TaskProgress>) -> String {
     }
 }
 
-/// Says what has been said of watched files.
+/// Prints messages about watched files.
 fn tell(running: &ServedCard, mut live: Option<&mut Live>) {
     running.said().iter().for_each(|line| say(live.as_deref_mut(), line));
 }
 
-/// Says a line in place of the live table.
+/// Prints a line instead of the live table.
 fn say(live: Option<&mut Live>, line: &str) {
     if let Some(live) = live {
         live.erase();
@@ -243,7 +243,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tasks_that_run_behind_finished_wires_are_named_once() {
+    fn tasks_running_after_the_wires_are_named_once() {
         let task = |name: &str, is_periodic, segments| TaskProgress {
             name: name.into(),
             is_periodic,

@@ -1,4 +1,4 @@
-//! `picnic sciron`: rules of the firewall, checked before a card runs them.
+//! `picnic sciron`: checks the firewall's rules before a card runs them.
 
 use crate::output;
 use anyhow::bail;
@@ -14,7 +14,7 @@ pub(crate) struct ScironArgs {
 
 #[derive(Debug, Subcommand)]
 enum ScironCommand {
-    /// Check a file of rules: errors, rules that never apply, rules that overlap
+    /// Check a rules file: errors, rules that never apply, rules that overlap
     Check(CheckArgs),
 }
 
@@ -32,7 +32,7 @@ While it runs: picnic ctl sciron.
 
 Exit codes: 0 good, 1 a rule never applies (with --strict), 2 a wrong file.")]
 struct CheckArgs {
-    /// The file of rules
+    /// The rules file
     rules: PathBuf,
     /// Exit with 1 if a rule never applies
     #[arg(long)]

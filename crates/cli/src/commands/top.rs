@@ -1,7 +1,7 @@
-//! `picnic top`: a running card on the terminal, second by second.
+//! `picnic top`: shows a running card on the terminal, second by second.
 //!
-//! It asks for `card.stats` over the control socket and shows what has changed since it last
-//! asked; the card does not notice it.
+//! It calls `card.stats` over the control socket and shows the difference from the last call; the
+//! card is not affected.
 
 mod rates;
 mod screen;
@@ -29,14 +29,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant};
 
-/// The shortest and longest time between two looks.
+/// Shortest and longest interval.
 const INTERVALS: std::ops::RangeInclusive<f64> = 0.1..=3600.0;
 
-/// The longest wait for a key, so that a request to stop is seen.
+/// Longest wait for a key, so that a stop request is noticed.
 const PATIENCE: Duration = Duration::from_millis(200);
-/// Between two looks for an answer: keys are read in between.
+/// Interval for checking for an answer: keys are read in between.
 const LOOK: Duration = Duration::from_millis(50);
-/// A card that has not answered for so long is told of on the screen.
+/// Silence of the card that is shown on the screen.
 const SILENCE: Duration = Duration::from_secs(2);
 
 #[derive(Debug, Args)]
@@ -70,7 +70,7 @@ fn interval(text: &str) -> Result<Duration, String> {
 
 pub(crate) fn run(args: &TopArgs, json: bool) -> anyhow::Result<()> {
     if json && !args.once {
-        return Err(Usage("the screen has no JSON form; use --once --json".into()).into());
+        return Err(Usage("--json needs --once".into()).into());
     }
     let is_terminal = isatty(io::stdout()) && isatty(io::stdin());
     if !args.once && !is_terminal {
@@ -89,7 +89,7 @@ pub(crate) fn run(args: &TopArgs, json: bool) -> anyhow::Result<()> {
             false => output::print(&text(&rates, width())?),
         };
     }
-    // A polite kill leaves the terminal as it was, too.
+    // A polite kill also restores the terminal.
     let stop = signals::stop_flag()?;
     let mut terminal = ratatui::try_init().context("the terminal cannot be drawn on")?;
     let input = Input::start();
@@ -102,7 +102,7 @@ pub(crate) fn run(args: &TopArgs, json: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What of the figures is asked for.
+/// Parameters of `card.stats`.
 fn wanted() -> Value {
     json!({ "latencies": true, "counters": true })
 }
@@ -112,7 +112,7 @@ fn stats(connection: &mut Connection) -> anyhow::Result<Report> {
 }
 
 fn report(stats: Value) -> anyhow::Result<Report> {
-    serde_json::from_value(stats).context("the card's figures come from another version")
+    serde_json::from_value(stats).context("the card runs another version with other figures")
 }
 
 fn width() -> u16 {
@@ -144,8 +144,8 @@ struct Watch {
     input: Input,
 }
 
-/// What the user types, read by a thread of its own: at a terminal that has been closed,
-/// `event::read` and `event::poll` never return (crossterm 0.29 reads on after the end).
+/// The user's keys, read by a separate thread: on a closed terminal, `event::read` and
+/// `event::poll` never return (crossterm 0.29 reads on after the end).
 struct Input {
     events: Receiver<io::Result<Event>>,
 }
@@ -158,10 +158,9 @@ impl Input {
         Input { events }
     }
 
-    /// The next event, waiting so long at most.
+    /// The next event, waiting at most `patience`.
     ///
-    /// # Errors
-    /// The terminal has been closed or cannot be read.
+    /// # Errors The terminal has been closed or cannot be read.
     fn next(&self, patience: Duration) -> io::Result<Option<Event>> {
         match self.events.recv_timeout(patience) {
             Ok(event) => event.map(Some),
@@ -171,7 +170,7 @@ impl Input {
     }
 }
 
-/// Whether a terminal has been closed at its other end.
+/// Whether the other end of a terminal was closed.
 fn is_closed(terminal: &impl AsFd) -> io::Result<bool> {
     let mut look = [PollFd::new(terminal, PollFlags::empty())];
     poll(&mut look, Some(&Timespec::default()))?;
@@ -179,8 +178,8 @@ fn is_closed(terminal: &impl AsFd) -> io::Result<bool> {
 }
 
 impl Watch {
-    /// Draws until the user has seen enough. True if the card has ended before. Keys are obeyed
-    /// while the card is silent, too.
+    /// Draws until the user quits. True if the card has ended before. Keys also work while the card
+    /// is silent.
     fn run(
         &mut self,
         terminal: &mut ratatui::DefaultTerminal,
@@ -191,7 +190,7 @@ impl Watch {
         let mut screen = Screen { is_coloured, ..Screen::default() };
         let mut rates = Rates::between(&self.name, &before, &before);
         let mut next = Instant::now() + self.interval;
-        // The call that has no answer yet, and since when.
+        // The unanswered call, and when it was sent.
         let mut asked: Option<(u64, Instant)> = None;
         while !self.stop.load(Ordering::Relaxed) {
             let silence = asked.map(|(_, since)| since.elapsed());
@@ -214,7 +213,7 @@ impl Watch {
                         KeyCode::Char('s') => screen.sort = screen.sort.next(),
                         _ => {}
                     },
-                    // Drawn anew at once, whatever its size is now.
+                    // Redrawn at once, for the current size.
                     _ => {}
                 }
                 continue;
@@ -223,7 +222,7 @@ impl Watch {
                 if Instant::now() < next {
                     continue;
                 }
-                // After a silence, not all the looks that were missed.
+                // After a silence, missed intervals are skipped.
                 next = Instant::now().max(next + self.interval);
                 let Ok(id) = self.connection.send("card.stats", wanted()) else { return Ok(true) };
                 asked = Some((id, Instant::now()));
@@ -243,7 +242,7 @@ impl Watch {
 }
 
 impl Sort {
-    /// The one that the key `s` chooses next.
+    /// The next order for the key `s`.
     fn next(self) -> Self {
         match self {
             Sort::Queue => Sort::Rate,
@@ -267,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn sorting_comes_round() {
+    fn sort_orders_cycle() {
         let mut sort = Sort::default();
         for _ in 0..4 {
             sort = sort.next();

@@ -1,4 +1,4 @@
-//! `picnic traffic send|receive`: TCP and UDP at a rate, and what both ends have seen.
+//! `picnic traffic send|receive`: TCP and UDP at a rate, with the view of both ends.
 
 use crate::output;
 use clap::{Args, Subcommand};
@@ -24,7 +24,7 @@ pub(crate) struct TrafficArgs {
 
 #[derive(Debug, Subcommand)]
 enum TrafficCommand {
-    /// Send, at a rate or as fast as it goes
+    /// Send, at a rate or as fast as possible
     Send(SendArgs),
     /// Listen, until all connections have ended
     Receive(ReceiveArgs),
@@ -35,21 +35,20 @@ struct SendArgs {
     /// The receiver
     #[arg(value_name = "HOST:PORT", value_parser = address)]
     to: SocketAddr,
-    /// Datagrams in place of TCP
+    /// Datagrams instead of TCP
     #[arg(long)]
     udp: bool,
     /// Keep all threads on this core
     #[arg(long, value_name = "CORE")]
     core: Option<usize>,
-    /// Message bits per second, all connections together, as in 100M; without it, as fast as
-    /// possible
+    /// Message bits per second over all connections, such as 100M [default: as fast as possible]
     #[arg(long, value_name = "BITS", value_parser = rate)]
     rate: Option<u64>,
     /// Bytes per message, 1 to 65507, for UDP at least 16
     #[arg(long, value_name = "BYTES", default_value_t = 1448,
           value_parser = clap::value_parser!(u64).range(1..=65_507))]
     size: u64,
-    /// Connections at the same time, 1 to 4096
+    /// Simultaneous connections, 1 to 4096
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=4096))]
     connections: u64,
     /// Seconds
@@ -59,26 +58,26 @@ struct SendArgs {
 
 #[derive(Debug, Args)]
 struct ReceiveArgs {
-    /// Where to listen
+    /// Address to listen on
     #[arg(value_name = "ADDRESS:PORT", value_parser = address)]
     at: SocketAddr,
-    /// Datagrams in place of TCP
+    /// Datagrams instead of TCP
     #[arg(long)]
     udp: bool,
     /// Keep all threads on this core
     #[arg(long, value_name = "CORE")]
     core: Option<usize>,
-    /// Bytes of a read, 1 to 16777216; of TCP
+    /// Bytes per read, 1 to 16777216; for TCP
     #[arg(long, value_name = "BYTES", default_value_t = 65_536,
           value_parser = clap::value_parser!(u64).range(1..=16_777_216))]
     read_size: u64,
-    /// Connections until it is done, 1 to 4096
+    /// Number of connections to wait for, 1 to 4096
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=4096))]
     connections: u64,
-    /// Stop after so many seconds, too
+    /// Also stop after this many seconds
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     duration: Option<Duration>,
-    /// Begin again whenever it is done, until it is told to stop
+    /// Start again when done, until stopped
     #[arg(long)]
     keep: bool,
 }
@@ -98,8 +97,7 @@ fn protocol(udp: bool) -> Protocol {
 fn send(args: &SendArgs, json: bool) -> anyhow::Result<()> {
     let bytes = args.size as usize;
     if args.udp && bytes < HEADER_BYTES {
-        let message =
-            format!("--size: found {bytes}, allowed with --udp is {HEADER_BYTES} to 65507");
+        let message = format!("--size: found {bytes}, allowed with --udp: {HEADER_BYTES} to 65507");
         return Err(crate::failure::Usage(message).into());
     }
     let sent = Send {
@@ -185,9 +183,9 @@ fn address(text: &str) -> Result<SocketAddr, String> {
     found.next().ok_or_else(|| ALLOWED.into())
 }
 
-/// Bits by the second: `100M`.
+/// Bits per second: `100M`.
 fn rate(text: &str) -> Result<u64, String> {
-    const ALLOWED: &str = "allowed: 1000 to 1000G bits per second, as in 100M";
+    const ALLOWED: &str = "allowed: 1000 to 1000G bits per second, such as 100M";
     let (number, factor) = match text.split_at_checked(text.len().saturating_sub(1)) {
         Some((number, "k" | "K")) => (number, 1e3),
         Some((number, "M")) => (number, 1e6),

@@ -1,4 +1,4 @@
-//! `picnic try`: one function over a capture, packet by packet.
+//! `picnic try`: runs one function on a capture, packet by packet.
 
 use super::keyed::direction;
 use crate::failure::Usage;
@@ -39,7 +39,7 @@ Time is that of the capture, from 0. Packets that are dropped or kept are in nei
 Exit codes: 0 good; 1 not as expected, or a packet without a fate; 2 usage, keys or files.")]
 pub(crate) struct TryArgs {
     /// A function by name, or a shared object by path (with a slash, or ending in .so); with
-    /// --card, one of the card's chain [default: its first]
+    /// --card, a function of the card's chain [default: its first]
     #[arg(required_unless_present = "card")]
     function: Option<String>,
     /// Take the function's keys, and queues, wires and buffers, from this card file
@@ -48,16 +48,16 @@ pub(crate) struct TryArgs {
     /// The capture to read, pcap or pcapng
     #[arg(long = "in", value_name = "PCAP")]
     input: PathBuf,
-    /// Of a capture with several interfaces, the name of the one to read; all if left out
+    /// Of a capture with several interfaces, the name of the one to read [default: all]
     #[arg(long, value_name = "NAME")]
     interface: Option<String>,
-    /// Write the packets it lets out to this file
+    /// Write the packets that leave to this file
     #[arg(long, value_name = "PCAPNG")]
     out: Option<PathBuf>,
-    /// Compare the packets it lets out with this capture
+    /// Compare the packets that leave with this capture
     #[arg(long, value_name = "PCAP")]
     expect: Option<PathBuf>,
-    /// A key of the function, as in --set rate=10
+    /// A key of the function, such as --set rate=10
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
     /// The chain to put it in
@@ -71,21 +71,21 @@ pub(crate) struct TryArgs {
     quiet: bool,
 }
 
-/// What became of one packet.
+/// The result for one packet.
 #[derive(Debug, Serialize)]
 struct Packet {
-    /// Its number in the capture, from 0; null for one that the function made.
+    /// Its number in the capture, from 0; null if the function made it.
     number: Option<usize>,
-    /// When the function let go of it.
+    /// When the function released it.
     time_ns: u64,
     fate: String,
-    /// Its addresses and ports, as it came; null if it is not IP.
+    /// Its addresses and ports on arrival; null if it is not IP.
     flow: Option<Flow>,
-    /// As it came.
+    /// Length on arrival.
     length_bytes: Option<usize>,
-    /// As it left.
+    /// Length on departure.
     out_bytes: Option<usize>,
-    /// What is different, in words; empty if nothing is.
+    /// Its changes in words; empty if unchanged.
     changed: String,
     #[serde(skip_serializing_if = "is_zero")]
     mark: u32,
@@ -93,14 +93,14 @@ struct Packet {
     data: Option<Vec<u8>>,
 }
 
-/// What tells a packet's flow from others.
+/// The flow of a packet.
 #[derive(Debug, Serialize)]
 struct Flow {
     source: IpAddr,
     destination: IpAddr,
     /// "tcp", "udp", "icmp", or the number of another protocol.
     protocol: String,
-    /// Null but of TCP and UDP.
+    /// Null unless TCP or UDP.
     source_port: Option<u16>,
     destination_port: Option<u16>,
 }
@@ -143,7 +143,7 @@ struct TryReport {
     /// Packets by fate.
     fates: BTreeMap<String, usize>,
     changed: usize,
-    /// Where the packets are not as expected; null if nothing is.
+    /// Packets that differ from the expectation; null without one.
     #[serde(skip_serializing_if = "Option::is_none")]
     unexpected: Option<Vec<String>>,
 }
@@ -252,7 +252,7 @@ fn try_all(args: &TryArgs, input: &CaptureFile) -> anyhow::Result<(String, TryRe
     Ok((name, TryReport { function: String::new(), packets, fates, changed, unexpected: None }))
 }
 
-/// What `--set` says of the function at a place of the chain.
+/// The `--set` values for the function at a position of the chain.
 fn settings(args: &TryArgs, position: usize) -> Result<Vec<Setting>, Usage> {
     let settings = args.set.iter().map(|set| {
         Setting::parse(&format!("{}[{position}].{set}", args.chain.name()))
@@ -268,7 +268,7 @@ fn chain(card: &CardFile, direction: Direction) -> &[Section] {
     }
 }
 
-/// Where the function stands in the card's chain.
+/// The function's position in the card's chain.
 fn position(args: &TryArgs, card: &CardFile, path: &Path) -> Result<usize, Usage> {
     let chain = chain(card, args.chain);
     let names: Vec<_> = chain.iter().map(|section| name_in(section, card)).collect();
@@ -289,7 +289,7 @@ fn position(args: &TryArgs, card: &CardFile, path: &Path) -> Result<usize, Usage
     })
 }
 
-/// What a section of a chain names: a function, or the path of an object.
+/// The name in a section of a chain: a function, or the path of an object.
 fn name_in(section: &Section, card: &CardFile) -> String {
     let keys: Map<String, Value> = section.parse().unwrap_or_default();
     match keys.get("plugin").and_then(Value::as_str) {
@@ -343,7 +343,7 @@ impl Packet {
     }
 }
 
-/// How two packets differ, in words; nothing if they do not.
+/// The difference of two packets in words; empty if equal.
 fn difference(before: &[u8], after: &[u8]) -> String {
     const SHOWN: usize = 8;
     if before == after {
@@ -381,7 +381,7 @@ impl TryReport {
     }
 }
 
-/// Where packets that left are not those of another capture.
+/// Differences between the packets that left and another capture.
 fn compare(packets: &[Packet], wanted: &CaptureFile) -> Vec<String> {
     let found: Vec<_> = packets.iter().filter_map(|packet| packet.data.as_ref()).collect();
     let mut wrong = Vec::new();
@@ -398,7 +398,7 @@ fn compare(packets: &[Packet], wanted: &CaptureFile) -> Vec<String> {
     wrong
 }
 
-/// Writes packets that left, an interface for each door.
+/// Writes packets that left, with an interface for each door.
 fn write(path: &Path, packets: &[Packet]) -> anyhow::Result<()> {
     let mut writer = Writer::new(BufWriter::new(File::create(path)?), "picnic try")?;
     let mut doors = BTreeMap::new();
@@ -415,7 +415,7 @@ fn write(path: &Path, packets: &[Packet]) -> anyhow::Result<()> {
         writer.packet(door, &pcapng::Packet::whole(packet.time_ns, data))?;
     }
     if doors.is_empty() {
-        // A capture without interfaces is none to some readers.
+        // Some readers reject a capture without interfaces.
         writer.add_interface("next", 0)?;
     }
     writer.into_inner().into_inner().map_err(std::io::IntoInnerError::into_error)?.sync_all()?;
@@ -427,7 +427,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn differences_are_told_by_place() {
+    fn packet_differences_name_the_place() {
         assert_eq!(difference(b"abc", b"abc"), "");
         assert_eq!(difference(b"abc", b"axc"), "1 bytes changed, at 1: 6263 now 7863");
         assert_eq!(difference(b"abc", b"abcd"), "4 bytes now, changed from byte 3");
@@ -435,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_are_told_from_names() {
+    fn paths_are_distinguished_from_names() {
         assert!(is_path("./a") && is_path("a.so") && !is_path("rss"));
     }
 }

@@ -1,4 +1,4 @@
-//! `picnic workload list|run`: what is asked of web servers, behind a card.
+//! `picnic workload list|run`: requests to web servers, through a card.
 
 use super::components::keys_table;
 use crate::failure::Usage;
@@ -41,7 +41,7 @@ enum WorkloadCommand {
         /// Print this one
         name: Option<String>,
     },
-    /// Run one behind a card, and report what passed the wire
+    /// Run one through a card, and report the wire's traffic
     Run(RunArgs),
 }
 
@@ -58,16 +58,16 @@ struct RunArgs {
     /// Another client: picnic or wrk
     #[arg(long, value_name = "NAME", value_parser = client)]
     client: Option<ClientKind>,
-    /// Other connections at a time, 1 to 50000
+    /// Simultaneous connections, 1 to 50000
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=50_000))]
     connections: Option<u32>,
-    /// Requests offered by the second, whatever is answered
+    /// Requests offered per second, independent of answers
     #[arg(long, value_name = "REQUESTS")]
     rate: Option<f64>,
-    /// Change a key of the card, as in host.queues=2; may be repeated
+    /// Change a key of the card, such as host.queues=2; may be repeated
     #[arg(long = "set", value_name = "KEY=VALUE")]
     set: Vec<String>,
-    /// Seed of what is asked for, and from where
+    /// Seed of the requests and their sources
     #[arg(long, default_value_t = 1)]
     seed: u64,
 }
@@ -119,7 +119,7 @@ fn show(name: &str, json: bool) -> anyhow::Result<()> {
     }
     match KINDS.iter().find(|(kind, _)| *kind == name) {
         Some((_, text)) => output::print(text),
-        // One that could be parsed can be read.
+        // A parsed file can be read.
         None => output::print(&std::fs::read_to_string(name)?),
     }
 }
@@ -128,7 +128,7 @@ fn found(name: &str) -> anyhow::Result<Workload> {
     Workload::find(name).map_err(told)
 }
 
-/// What is wrong with a file has its place there; all else is a matter of the command line.
+/// Errors in a file keep their place there; all others concern the command line.
 fn told(error: ConfigError) -> anyhow::Error {
     match (&error.file, error.key.as_str()) {
         (Some(_), _) => error.into(),
@@ -137,7 +137,7 @@ fn told(error: ConfigError) -> anyhow::Error {
     }
 }
 
-/// What `--json` prints.
+/// Output of `--json`.
 #[derive(Serialize)]
 struct Figures<'a> {
     workload: &'a str,
@@ -145,7 +145,7 @@ struct Figures<'a> {
     asked_by: ClientKind,
     #[serde(flatten)]
     ran: &'a WorkloadResult,
-    /// Ent's tests over the hashes of the connections, by hash; none of fewer than 1000.
+    /// Ent's tests over the hashes of the connections, by hash; none for fewer than 1000.
     randomness: Option<Vec<(&'static str, Tested)>>,
 }
 
@@ -174,7 +174,7 @@ fn run_one(args: &RunArgs, json: bool) -> anyhow::Result<()> {
     printed
 }
 
-/// What became of requests, of which none was answered.
+/// The fate of requests if none was answered.
 fn unanswered(workload: &Workload, client: &ClientResult) -> String {
     let made = client.offered - client.client_full;
     let told = match &client.first_broken {
@@ -231,7 +231,7 @@ fn text(
         line(
             "at its limit",
             format!(
-                "the client: of {} requests, {} not made for lack of connections, {} late or never; \
+                "the client: of {} requests, {} not sent for lack of connections, {} late or never; \
                  so this says little about the server",
                 count(client.offered),
                 count(client.client_full),
@@ -277,7 +277,7 @@ fn text(
     text
 }
 
-/// How many connections there were, and how many are needed to test their hashes.
+/// The number of connections, and how many are needed to test their hashes.
 fn too_few(connections: u64) -> String {
     let connections = count(connections);
     format!(
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn what_became_of_requests_that_nobody_answered_is_told() {
+    fn unanswered_requests_are_explained() {
         let workload = Workload::find("sclient").unwrap();
         let client = ClientResult { offered: 3000, client_full: 500, ..ClientResult::default() };
         let told = |client: &ClientResult| unanswered(&workload, client);

@@ -15,7 +15,7 @@ use std::path::PathBuf;
 
 #[derive(Debug, Args)]
 pub(crate) struct CalibrateArgs {
-    /// File to write the profile to; without it, the profile goes to standard output
+    /// File to write the profile to [default: standard output]
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
     /// Core to measure on [default: the highest-numbered this process may use]
@@ -24,13 +24,13 @@ pub(crate) struct CalibrateArgs {
     /// Samples of each kernel, the shortest of three runs each, 100 to 10000000
     #[arg(long, default_value_t = CalibrationSettings::default().samples)]
     samples: usize,
-    /// Which of the sorted samples counts, in percent, 50 to 100
+    /// Percentile of the samples to use, 50 to 100
     #[arg(long, default_value_t = CalibrationSettings::default().percentile)]
     percentile: f64,
-    /// By what its cost is multiplied, 1 to 100
+    /// Factor applied to each cost, 1 to 100
     #[arg(long, default_value_t = CalibrationSettings::default().margin)]
     margin: f64,
-    /// KiB that loads and stores go over, 4 to 1048576: what tasks touch, all of them together
+    /// KiB that loads and stores range over, 4 to 1048576: the size of all data that tasks touch
     #[arg(long, default_value_t = CalibrationSettings::default().working_set_bytes >> 10)]
     working_set_kib: usize,
 }
@@ -74,7 +74,7 @@ pub(super) fn run(args: &CalibrateArgs, json: bool) -> anyhow::Result<()> {
         ));
     }
     if cfg!(debug_assertions) {
-        output::tell("warning: this binary is a debug build: costs are not those of a release");
+        output::tell("warning: this binary is a debug build: release builds have other costs");
     }
     let text = profile.to_toml();
     if let Some(path) = &args.output {
@@ -118,7 +118,7 @@ fn table(profile: &CostProfile, dearest: &Dearest) -> String {
     let mut text = output::table(&columns, rows);
     if let Some(PathCosts { turn_ps, packet_ps, doorbell_ps }) = profile.path {
         text.push_str(&format!(
-            "\npacket path with rss: {} ns a turn, {} ns a packet; {} ns a doorbell that wakes a core\n",
+            "\npacket path with rss: {} ns per turn, {} ns per packet; {} ns per doorbell that wakes a core\n",
             nanoseconds(turn_ps),
             nanoseconds(packet_ps),
             nanoseconds(doorbell_ps)
@@ -126,7 +126,7 @@ fn table(profile: &CostProfile, dearest: &Dearest) -> String {
     }
     if let (Some(machine), Some(method)) = (&profile.machine, &profile.method) {
         text.push_str(&format!(
-            "\n{}, Linux {}, {} build, {}\nns for one operation; cost = percentile {} times {}\n",
+            "\n{}, Linux {}, {} build, {}\nns per operation; cost = percentile {} times {}\n",
             machine.cpu,
             machine.kernel,
             machine.build,

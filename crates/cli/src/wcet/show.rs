@@ -1,4 +1,4 @@
-//! `picnic wcet show`: a task's graph, the bounds under a profile, what was observed.
+//! `picnic wcet show`: a task's graph, its bounds under a profile, and observed times.
 
 use crate::failure::Usage;
 use crate::output::{self, Column};
@@ -14,15 +14,15 @@ use std::path::PathBuf;
 
 #[derive(Debug, Args)]
 pub(crate) struct ShowArgs {
-    /// The task; without it, all are listed with their largest bounds
+    /// The task [default: list all with their largest bounds]
     task: Option<String>,
     /// Cost profile, as `picnic wcet calibrate` writes it [default: the built-in one]
     #[arg(long, value_name = "FILE")]
     profile: Option<PathBuf>,
-    /// Run so many segments of the task on this machine, and show what they took
+    /// Run this many segments of the task on this machine and show the times they took
     #[arg(long, value_name = "SEGMENTS", num_args = 0..=1, default_missing_value = "20000")]
     observe: Option<usize>,
-    /// The graph in Graphviz's language, instead of all else
+    /// Print only the graph, in Graphviz's language
     #[arg(long, conflicts_with = "observe")]
     dot: bool,
 }
@@ -114,7 +114,7 @@ fn list(profile: &CostProfile, json: bool) -> anyhow::Result<()> {
     output::print(&(table + &told))
 }
 
-/// A bound for programs: null if there is none.
+/// A bound for programs: null if unbounded.
 fn bounded(ns: u64) -> Option<u64> {
     (ns != u64::MAX).then_some(ns)
 }

@@ -36,7 +36,7 @@ fn engines_are_those_of_the_registry() {
 }
 
 #[test]
-fn a_name_too_long_for_a_socket_is_found_by_check_as_by_run() {
+fn check_and_run_refuse_names_too_long_for_a_socket() {
     let folder =
         folder(&[("card.toml", format!("[card]\nname = \"{}\"\n", "n".repeat(200)).as_bytes())]);
     for command in ["check", "run"] {
@@ -49,7 +49,7 @@ fn a_name_too_long_for_a_socket_is_found_by_check_as_by_run() {
 }
 
 #[test]
-fn metrics_that_nobody_could_read_are_found_by_check_as_by_run() {
+fn check_and_run_refuse_unusable_metrics() {
     let metrics = |address: &str| format!("[control]\nmetrics = \"{address}\"\n");
     // An address kept for documents (RFC 5737) is no machine's.
     refused_card(
@@ -141,7 +141,7 @@ fn unknown_functions_ports_and_attachments() {
 }
 
 #[test]
-fn table_entries_for_queues_that_are_not_there() {
+fn table_entries_for_missing_queues() {
     refused_card(
         "[host]\nqueues = 2\n[[rx]]\nfunction = \"rss\"\ntable = [0, 1, 2, 1]\n",
         "card.toml:5: rx[0].table[2]: found queue 2, allowed: 0 to 1",
@@ -156,7 +156,7 @@ const STAMPING: &str = "packet, xdp with stamps = true, pcap as it was recorded,
                         rate, any with [wire.link]";
 
 #[test]
-fn wires_without_arrival_times_when_they_are_demanded() {
+fn wires_without_required_arrival_times() {
     for (wire, port) in [
         ("", "generator"),
         ("[[wire]]\nport = \"tap\"\ninterface = \"pcbad0\"\n", "tap"),
@@ -190,7 +190,7 @@ fn wires_without_arrival_times_when_they_are_demanded() {
 }
 
 #[test]
-fn frames_that_interrupt_on_wires_that_cannot_tell_how_many_wait() {
+fn wire_frames_on_uncountable_wires() {
     let interrupt = "[interrupt]\nwire_usecs = 50\nwire_frames = 8\n";
     for (wire, line) in [
         ("[[wire]]\nport = \"tap\"\ninterface = \"pcbad0\"\n", 6),
@@ -269,7 +269,7 @@ fn captures_that_cannot_be_read() {
 }
 
 #[test]
-fn a_capture_that_breaks_off_is_used_as_far_as_it_goes() {
+fn truncated_captures_are_used_up_to_the_error() {
     let whole = pcap(&[tcp_frame(1), tcp_frame(2), tcp_frame(3)]);
     let folder =
         folder(&[("card.toml", REPLAY.as_bytes()), ("in.pcap", &whole[..whole.len() - 10])]);
@@ -283,7 +283,7 @@ fn a_capture_that_breaks_off_is_used_as_far_as_it_goes() {
 }
 
 #[test]
-fn a_timestamp_far_ahead_is_told_of_and_its_gap_can_be_bounded() {
+fn long_gaps_are_reported_and_can_be_cut() {
     let mut capture = pcap(&[tcp_frame(1), tcp_frame(2), tcp_frame(3), tcp_frame(4)]);
     let third = 24 + 2 * (16 + tcp_frame(1).len());
     capture[third..third + 4].copy_from_slice(&(1_700_000_000_u32 + 65_536).to_le_bytes());
@@ -306,7 +306,7 @@ fn a_timestamp_far_ahead_is_told_of_and_its_gap_can_be_bounded() {
 
 /// `try` reads what `run` replays, whatever else is in the file.
 #[test]
-fn one_interface_of_a_capture_is_tried() {
+fn single_interfaces_of_a_capture_can_be_tried() {
     let block = |kind: u32, body: &[u8]| {
         let length = 12 + body.len() as u32;
         [&kind.to_le_bytes()[..], &length.to_le_bytes(), body, &length.to_le_bytes()].concat()
@@ -352,7 +352,7 @@ fn card_files_that_cannot_be_read() {
 }
 
 #[test]
-fn traces_and_faults_that_are_not_possible() {
+fn impossible_traces_and_faults() {
     refused_card(
         "[trace]\nstages = [\"wire\"]\n",
         "card.toml:1: trace.path: found none, allowed: the name of a file to write",
@@ -374,7 +374,7 @@ fn traces_and_faults_that_are_not_possible() {
 }
 
 #[test]
-fn bonds_and_links_that_cannot_be() {
+fn impossible_bonds_and_links() {
     const WIRES: &str = "[[wire]]\n[[wire]]\n";
     let bond = |chain: &str, keys: &str| {
         format!(
@@ -422,7 +422,7 @@ fn bonds_and_links_that_cannot_be() {
 }
 
 #[test]
-fn changes_on_the_command_line_say_so() {
+fn command_line_changes_are_marked() {
     let folder = folder(&[("card.toml", b"\n[card]\ndefault_queue = 3\n")]);
     let unknown = format!(
         "--set: rx[0].function: found \"rsss\", allowed: {}; did you mean \"rss\"?",
@@ -470,7 +470,7 @@ fn wrong_usage() {
 }
 
 #[test]
-fn workloads_that_cannot_be_run() {
+fn impossible_workloads() {
     let bad: &[u8] = b"workload = \"mine\"\n[[file]]\nbytes = 0\nweight = 1\n";
     let folder = folder(&[("mine.toml", bad)]);
     for (words, expected) in [
@@ -507,7 +507,7 @@ fn workloads_that_cannot_be_run() {
 }
 
 #[test]
-fn what_the_command_line_writes_is_no_file_that_it_reads() {
+fn outputs_cannot_overwrite_inputs() {
     let capture = pcap(&[vec![0; 60]]);
     let card = b"[[wire]]\nport = \"pcap\"\npath = \"in.pcap\"\n";
     let files: [(&str, &[u8]); 2] = [("card.toml", card), ("in.pcap", &capture)];
@@ -538,7 +538,7 @@ fn what_the_command_line_writes_is_no_file_that_it_reads() {
 }
 
 #[test]
-fn all_errors_are_told_at_once_in_the_order_of_lines() {
+fn all_errors_are_reported_in_line_order() {
     let text = "[card]\nidel = \"block\"\n[host]\nring_size = 65\nqueues = 2\n\
                 [[wire]]\nport = \"generator\"\nflows = 0\ntcp_share = 2.0\n\
                 [[rx]]\nfunction = \"rss\"\nhash = \"md5\"\ntables = 3\n\
@@ -580,7 +580,7 @@ fn all_errors_are_told_at_once_in_the_order_of_lines() {
 }
 
 #[test]
-fn what_follows_from_a_wrong_key_is_not_told() {
+fn consequential_errors_are_not_reported() {
     // With two queues in place of eight, queue 6 would be wrong as well.
     let text = "[host]\nqueues = \"8\"\n[[rx]]\nfunction = \"flow-director\"\nhahs = 3\n";
     let folder = folder(&[("card.toml", text.as_bytes())]);
@@ -659,7 +659,7 @@ fn errors_repeat_no_text_at_length() {
 
 /// What makes a card's interfaces stands behind what is wrong.
 #[test]
-fn a_hint_stands_behind_its_error() {
+fn hints_follow_their_error() {
     let card = "[net]\nnamespaces = [\"absent-1\"]\n[[wire]]\nport = \"packet\"\n\
                 interface = \"absent-2\"\nnamespace = \"absent-1\"\n";
     let folder = folder(&[("card.toml", card.as_bytes())]);

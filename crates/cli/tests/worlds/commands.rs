@@ -153,7 +153,7 @@ fn help_and_version_go_to_standard_output() {
 }
 
 #[test]
-fn doctor_says_why_and_what_mends() {
+fn doctor_names_reason_and_fix() {
     let text = good(&["doctor"]);
     let findings = good_json(&["doctor", "--json"]);
     for finding in findings["findings"].as_array().unwrap() {
@@ -180,7 +180,7 @@ fn tasks_and_schedulers_are_listed_with_their_keys() {
 }
 
 #[test]
-fn a_run_with_tasks_tells_of_each() {
+fn runs_report_each_task() {
     let (_folder, path) = card(
         "[host]\nqueues = 1\n[[wire]]\nrate_pps = 1000\n[[task]]\ntask = \"heartbeat\"\n\
          name = \"pulse\"\nperiod_us = 5000\n",
@@ -203,7 +203,7 @@ fn a_run_with_tasks_tells_of_each() {
 }
 
 #[test]
-fn check_says_what_admission_counts_on_and_where_that_comes_from() {
+fn check_shows_the_assumptions_of_admission() {
     let (_folder, path) = card(
         "[host]\nqueues = 1\n[[wire]]\nrate_pps = 200000\nbacklog = 512\n[[wire]]\n\
          [os]\npacket_ns = 77\n[[task]]\ntask = \"heartbeat\"\n",
@@ -217,7 +217,7 @@ fn check_says_what_admission_counts_on_and_where_that_comes_from() {
         "packet turn   4,000 ns (built-in (conservative, measured on no machine))",
         "packet        77 ns (os.packet_ns)",
         // 77 ns, and a 64th of 4000, 200,000 times a second.
-        "packet path   2.8 % of the core, 1000 µs behind a segment",
+        "packet path   2.8 % of the core, 1000 µs after a segment",
     ] {
         assert!(told.lines().any(|line| line == expected), "{expected}\n{told}");
     }
@@ -234,7 +234,7 @@ fn check_says_what_admission_counts_on_and_where_that_comes_from() {
 }
 
 #[test]
-fn an_option_of_other_capture_programs_leads_to_ours() {
+fn tcpdump_options_suggest_ours() {
     for command in [&["capture"][..], &["ctl", "capture", "start"]] {
         for option in [&["--output", "x.pcapng"][..], &["-o", "x.pcapng"]] {
             let output = picnic(&[command, option].concat());
@@ -274,8 +274,8 @@ fn words_of_reports_stay_whole_on_narrow_terminals() {
 }
 
 #[test]
-fn check_and_run_go_to_the_namespace_of_the_wires() {
-    const TEST: &str = "check_and_run_go_to_the_namespace_of_the_wires";
+fn check_and_run_enter_the_wires_namespace() {
+    const TEST: &str = "check_and_run_enter_the_wires_namespace";
     if !rustix::process::geteuid().is_root() {
         return skip(TEST, "it needs root");
     }

@@ -79,8 +79,8 @@ fn example_cards_need_nothing_that_is_refused() {
 }
 
 #[test]
-fn the_xdp_thread_keeps_what_it_needs_and_no_more() {
-    const NAME: &str = "the_xdp_thread_keeps_what_it_needs_and_no_more";
+fn xdp_thread_keeps_only_needed_privileges() {
+    const NAME: &str = "xdp_thread_keeps_only_needed_privileges";
     /// CAP_NET_ADMIN, CAP_NET_RAW, CAP_BPF.
     const NEEDED: u64 = 1 << 12 | 1 << 13 | 1 << 39;
     const IPC_LOCK: u64 = 1 << 14;
@@ -166,7 +166,7 @@ fn in_the_kernel(test: &str, engine: &str, in_namespace: bool) {
         let bound = |name: &str| match name {
             "control" => LOADED | namespaces,
             "kernel-counters" => PROGRAMS | namespaces,
-            // Of the poll engine's part: see the_xdp_thread_keeps_what_it_needs_and_no_more.
+            // Of the poll engine's part: see xdp_thread_keeps_only_needed_privileges.
             "xdp" => PROGRAMS | 1 << 13 | 1 << 14,
             _ => 0,
         };

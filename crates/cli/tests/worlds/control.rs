@@ -24,7 +24,7 @@ fn refused(output: &Output, code: i32, message: &str) {
 }
 
 #[test]
-fn a_card_is_asked_changed_and_stopped() {
+fn cards_are_queried_changed_and_stopped() {
     let _machine = machine();
     let card = start_card("asked", STEADY);
     let text = card.good(&["info"]);
@@ -79,12 +79,12 @@ fn a_card_is_asked_changed_and_stopped() {
     );
     card.good(&["moderation", "adaptive", "--rx-usecs", "50"]);
     let text = card.good(&["moderation", "--poll-usecs", "30", "--tx-usecs", "0"]);
-    let wanted = "moderation adaptive, after 50 µs at most, polling on for 30 µs, \
+    let wanted = "moderation adaptive, after 50 µs at most, polling for 30 µs, \
                   was adaptive, after 50 µs at most, tx after 50 µs\n";
     assert_eq!(text, wanted);
     assert_eq!(card.json(&["moderation"])["poll_usecs"], 30);
     let text = card.good(&["moderation", "--tx-complete", "moderated"]);
-    assert!(text.contains(", of room to send as of packets, was adaptive"), "{text}");
+    assert!(text.contains(", moderated when there is room to send, was adaptive"), "{text}");
     assert_eq!(card.json(&["moderation"])["tx_complete"], "moderated");
     card.good(&["moderation", "--tx-complete", "off"]);
     refused(
@@ -104,7 +104,7 @@ fn a_card_is_asked_changed_and_stopped() {
 }
 
 #[test]
-fn a_swap_tells_the_line_that_is_wrong() {
+fn swap_errors_name_the_line() {
     let _machine = machine();
     let card = start_card("swapped", STEADY);
     let files = [
@@ -139,7 +139,7 @@ fn a_swap_tells_the_line_that_is_wrong() {
 }
 
 #[test]
-fn captures_are_whole_whatever_they_are_written_to() {
+fn captures_are_complete_for_any_output() {
     let _machine = machine();
     let card = start_card("captured", STEADY);
     let folder = tempfile::tempdir().unwrap();
@@ -208,7 +208,7 @@ fn tshark(file: &str, at_least: usize) {
 }
 
 #[test]
-fn top_prints_a_frame_and_wants_a_terminal_for_more() {
+fn top_prints_a_frame_and_needs_a_terminal_otherwise() {
     let _machine = machine();
     let card = start_card("watched", STEADY);
     let top = |arguments: &[&str]| {
@@ -229,11 +229,15 @@ fn top_prints_a_frame_and_wants_a_terminal_for_more() {
 }
 
 #[test]
-fn which_card_is_meant_is_found_out_or_asked() {
+fn card_choice_is_found_or_asked() {
     let _machine = machine();
     let first = start_card("one", STEADY);
     assert!(stdout(&picnic(&["ctl"])).starts_with("card          one, "), "the only one");
-    refused(&picnic(&["ctl", "--card", "two"]), 1, "card two is not running; running: one (pid ");
+    refused(
+        &picnic(&["ctl", "--card", "two"]),
+        1,
+        "card two is not running; running cards: one (pid ",
+    );
     // A second one beside it.
     let (_folder, path) = card(&format!("{STEADY}[card]\nname = \"two\"\n"));
     let arguments = ["run", path.to_str().unwrap(), "--quiet", "--duration", "600"];
@@ -241,7 +245,7 @@ fn which_card_is_meant_is_found_out_or_asked() {
     wait_until("the second card answers", || {
         picnic(&["ctl", "--card", "two"]).status.code() == Some(0)
     });
-    refused(&picnic(&["ctl"]), 2, "several cards are running, say which: one (pid ");
+    refused(&picnic(&["ctl"]), 2, "several cards are running, choose one: one (pid ");
     // A third one of the second's name is refused before anything is touched.
     let output = command().args(arguments).output().unwrap();
     let pid = second.id();
@@ -330,7 +334,7 @@ fn cable(bed: &Testbed) {
 }
 
 #[test]
-fn an_interface_that_returns_is_taken_up_without_privileges() {
+fn returning_interfaces_are_reopened_without_privileges() {
     const NAME: &str = "an interface that returns is taken up without privileges";
     let Some(bed) = bed::testbed(NAME, &["card"], &["ip", "ping"]) else { return };
     cable(&bed);
@@ -365,7 +369,7 @@ fn an_interface_that_returns_is_taken_up_without_privileges() {
 
 /// Anybody may take up a TAP device that its maker has left to all; to set it is the maker's part.
 #[test]
-fn taps_that_return_are_taken_up_without_privileges() {
+fn returning_taps_are_reopened_without_privileges() {
     const NAME: &str = "taps that return are taken up without privileges";
     let Some(bed) = bed::testbed(NAME, &["outside", "host"], &["ip", "ping", "/dev/net/tun"])
     else {
@@ -475,7 +479,7 @@ impl Drop for OnTerminal {
 }
 
 #[test]
-fn top_ends_by_key_by_kill_and_with_its_card_and_leaves_the_terminal_as_it_was() {
+fn top_restores_the_terminal_at_any_end() {
     const NAME: &str = "top on a terminal";
     if std::process::Command::new("script").arg("--version").output().is_err() {
         return skip(NAME, "`script` of util-linux is not installed");
@@ -513,7 +517,7 @@ fn top_ends_by_key_by_kill_and_with_its_card_and_leaves_the_terminal_as_it_was()
 }
 
 #[test]
-fn a_second_card_on_a_borrowed_core_is_warned_of_the_first() {
+fn shared_borrowed_cores_cause_a_warning() {
     let _machine = machine();
     let first = start_card("first", STEADY);
     let core = first.json(&["info"])["borrowed_core"].to_string();

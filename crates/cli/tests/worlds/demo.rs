@@ -113,7 +113,7 @@ fn ctrl_c_removes_everything_and_so_does_the_start_after_a_kill() {
 }
 
 #[test]
-fn what_is_missing_is_named_with_the_command_that_mends_it() {
+fn missing_programs_are_named_with_the_fix() {
     let output =
         Command::new(PICNIC).args(["demo", "web"]).env("PATH", "/nowhere").output().unwrap();
     assert_eq!(output.status.code(), Some(1));
@@ -126,8 +126,8 @@ fn what_is_missing_is_named_with_the_command_that_mends_it() {
 }
 
 #[test]
-fn a_wrong_key_is_said_before_anything_is_left() {
-    if !can_run("a_wrong_key_is_said_before_anything_is_left") {
+fn wrong_keys_are_refused_before_any_change() {
+    if !can_run("wrong_keys_are_refused_before_any_change") {
         return;
     }
     let child = spawn(&["demo", "web", "--set", "host.queues=0"]);

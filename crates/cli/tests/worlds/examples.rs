@@ -25,7 +25,7 @@ const ABSENT: [&str; 8] = [
 ];
 
 #[test]
-fn every_example_is_right_but_for_what_is_absent_here() {
+fn every_example_is_valid_except_for_missing_resources() {
     let cards = cards();
     assert!(cards.len() >= 9, "{cards:?}");
     for path in cards {

@@ -87,8 +87,8 @@ fn told(output: &Output, code: i32, place: &str, words: &str) {
 }
 
 #[test]
-fn what_an_interface_cannot_be_is_told_by_line_and_nothing_is_left() {
-    const NAME: &str = "what_an_interface_cannot_be_is_told_by_line_and_nothing_is_left";
+fn interface_errors_name_the_line_and_leave_nothing() {
+    const NAME: &str = "interface_errors_name_the_line_and_leave_nothing";
     let Some(there) = Namespace::new(NAME) else { return };
     if !has_tun(NAME) {
         return;
@@ -125,8 +125,8 @@ fn what_an_interface_cannot_be_is_told_by_line_and_nothing_is_left() {
 }
 
 #[test]
-fn without_root_it_is_told_what_is_needed() {
-    const NAME: &str = "without_root_it_is_told_what_is_needed";
+fn missing_root_is_explained() {
+    const NAME: &str = "missing_root_is_explained";
     let Some(there) = Namespace::new(NAME) else { return };
     if !has_tun(NAME) {
         return;
@@ -154,8 +154,8 @@ fn without_root_it_is_told_what_is_needed() {
 }
 
 #[test]
-fn without_tun_it_is_told_what_is_absent() {
-    const NAME: &str = "without_tun_it_is_told_what_is_absent";
+fn missing_tun_is_explained() {
+    const NAME: &str = "missing_tun_is_explained";
     let Some(there) = Namespace::new(NAME) else { return };
     let (folder, _) = card(&format!("{GENERATOR}{}", there.tap()));
     // A mount namespace of its own, in which /dev/net is empty.
@@ -174,7 +174,7 @@ fn without_tun_it_is_told_what_is_absent() {
 }
 
 #[test]
-fn a_port_in_use_is_told() {
+fn used_ports_are_reported() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap();
     let (folder, _) = card(&format!("{GENERATOR}[control]\nmetrics = \"{address}\"\n"));
@@ -243,8 +243,8 @@ fn a_second_card_leaves_the_first_alone() {
 }
 
 #[test]
-fn killed_at_any_moment_it_leaves_no_interface_and_the_next_one_starts() {
-    const NAME: &str = "killed_at_any_moment_it_leaves_no_interface_and_the_next_one_starts";
+fn killed_cards_leave_no_interface() {
+    const NAME: &str = "killed_cards_leave_no_interface";
     let Some(there) = Namespace::new(NAME) else { return };
     if !has_tun(NAME) {
         return;
@@ -266,8 +266,8 @@ fn killed_at_any_moment_it_leaves_no_interface_and_the_next_one_starts() {
 }
 
 #[test]
-fn a_card_that_was_stopped_goes_on_and_counts_what_it_missed() {
-    const NAME: &str = "a_card_that_was_stopped_goes_on_and_counts_what_it_missed";
+fn suspended_cards_resume_and_count_losses() {
+    const NAME: &str = "suspended_cards_resume_and_count_losses";
     let Some(there) = Namespace::new(NAME) else { return };
     let _machine = machine();
     there.ip("address add 198.18.0.1/24 dev c0");
@@ -308,7 +308,7 @@ fn a_card_that_was_stopped_goes_on_and_counts_what_it_missed() {
 }
 
 #[test]
-fn a_capture_to_a_full_disk_ends_and_the_card_goes_on() {
+fn full_disks_end_captures_but_not_the_card() {
     let _machine = machine();
     let (_folder, path) = card(&format!("[card]\nname = \"full\"\n{GENERATOR}"));
     let running = Card::start(&path);

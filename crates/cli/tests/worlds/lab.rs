@@ -3,7 +3,7 @@
 use crate::common::{good, good_json, picnic, printed, stderr};
 
 #[test]
-fn a_run_leaves_its_points_from_which_it_is_reported_resumed_and_merged() {
+fn runs_can_be_reported_resumed_and_merged() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     let whole = path("whole");
@@ -72,7 +72,7 @@ fn a_run_ends_with_ten_lines_and_leaves_a_page() {
 }
 
 #[test]
-fn an_answer_is_kept_with_its_curve_its_page_and_no_text_for_a_number() {
+fn answers_are_kept_with_curve_and_page() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("answer");
     let out = out.to_str().unwrap();
@@ -97,7 +97,7 @@ fn an_answer_is_kept_with_its_curve_its_page_and_no_text_for_a_number() {
 }
 
 #[test]
-fn wrong_settings_are_told_with_what_is_allowed() {
+fn wrong_settings_name_the_allowed_values() {
     let cases = [
         (
             &["run", "nicos-ed"][..],
@@ -122,7 +122,7 @@ fn wrong_settings_are_told_with_what_is_allowed() {
 }
 
 #[test]
-fn machines_are_listed_with_sources_and_run_a_users_card() {
+fn machines_are_listed_and_run_user_cards() {
     let text = good(&["lab", "profiles"]);
     for name in ["netburst", "x5355", "x5355-tx", "piii"] {
         assert!(text.contains(name), "{text}");
@@ -143,5 +143,5 @@ fn machines_are_listed_with_sources_and_run_a_users_card() {
     assert_eq!(report["ledger"]["balanced"], true, "{report}");
     let refused = picnic(&["run", "--profile", "x5355", "--duration", "0.1"]);
     let told = stderr(&refused);
-    assert!(told.contains("--profile: found with --world host, allowed with sim"), "{told}");
+    assert!(told.contains("--profile: found with --world host, allowed only with sim"), "{told}");
 }

@@ -152,8 +152,8 @@ fn an_object_that_crashes_is_named_before_its_signal_ends_the_card() {
 
 /// Nothing that is left of a load, whatever ends it.
 #[test]
-fn a_load_that_ends_the_process_leaves_no_file() {
-    let Some(odd) = Odd::open("a_load_that_ends_the_process_leaves_no_file") else { return };
+fn objects_ending_the_process_at_load_leave_no_file() {
+    let Some(odd) = Odd::open("objects_ending_the_process_at_load_leave_no_file") else { return };
     let temporary = tempfile::tempdir().unwrap();
     for how in ["kill", "SIGSEGV", "_exit"] {
         for place in ["constructor", "init"] {

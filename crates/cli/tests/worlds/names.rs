@@ -3,8 +3,8 @@
 use crate::common::*;
 use std::path::Path;
 
-/// What a terminal would obey: to clear itself, a colour by one letter, a bell, a line written over,
-/// and a line that looks like another message.
+/// What a terminal would obey: to clear itself, a colour by one letter, a bell, a line written
+/// over, and a line that looks like another message.
 const HOSTILE: &str = "a\x1b[2Jb\u{9b}31mc\x07\rd\nFORGED";
 
 /// A string of a card file.
@@ -109,7 +109,7 @@ const KEYS: &[&str] = &[
 ];
 
 #[test]
-fn no_name_on_the_command_line_steers_a_terminal() {
+fn names_on_the_command_line_cannot_control_the_terminal() {
     let folder = folder(&[]);
     let _machine = machine();
     for words in COMMANDS {
@@ -136,7 +136,7 @@ fn no_name_on_the_command_line_steers_a_terminal() {
 
 /// A card whose file, wire and self have such names, and one that listens to somebody.
 #[test]
-fn no_name_of_a_running_card_steers_a_terminal() {
+fn names_of_running_cards_cannot_control_the_terminal() {
     let name = quoted(HOSTILE);
     let text = format!(
         "[card]\nname = {name}\n[[wire]]\nport = \"generator\"\nname = {name}\nrate_pps = 1000\n\

@@ -139,8 +139,8 @@ fn a_function_is_tried_on_a_capture() {
 }
 
 #[test]
-fn a_function_is_tried_with_the_keys_of_a_card() {
-    let Some(bench) = Bench::open("a_function_is_tried_with_the_keys_of_a_card") else { return };
+fn functions_are_tried_with_a_cards_keys() {
+    let Some(bench) = Bench::open("functions_are_tried_with_a_cards_keys") else { return };
     bench.compile(&example("dns-steer.c"), "dns-steer", &[]);
     let rx = "[[rx]]\nfunction = \"pass\"\n[[rx]]\nplugin = \"dns-steer.so\"\nqueue = 5\n\
               [[tx]]\nfunction = \"drop\"\n[host]\nqueues = 8\n";
@@ -232,7 +232,7 @@ fn maglev_is_even_and_moves_few_flows() {
 }
 
 #[test]
-fn a_program_with_functions_of_its_own_has_the_whole_command_line() {
+fn programs_with_own_functions_have_the_whole_command_line() {
     let policer = Path::new(PICNIC).parent().unwrap().join("examples/policer");
     if !policer.exists() {
         // Of one test alone, cargo builds no examples.
@@ -302,8 +302,10 @@ fn assert_ordered(report: &Value) {
 }
 
 #[test]
-fn a_plugin_runs_confined_is_asked_and_swapped() {
-    let Some(bench) = Bench::open("a_plugin_runs_confined_is_asked_and_swapped") else { return };
+fn plugins_run_confined_and_are_queried_and_swapped() {
+    let Some(bench) = Bench::open("plugins_run_confined_and_are_queried_and_swapped") else {
+        return;
+    };
     let _machine = machine();
     bench.compile(&example("dns-steer.c"), "dns-steer", &[]);
     bench.compile(&example("maglev.c"), "maglev", &[]);
@@ -418,8 +420,8 @@ fn counters(card: &Running) -> BTreeMap<(String, String), f64> {
 /// Those of picnic's own functions and of an object stand beside each other in the metrics. They
 /// never fall while the function stays, and one that takes its place counts from nothing.
 #[test]
-fn metrics_have_what_functions_count() {
-    let Some(bench) = Bench::open("metrics_have_what_functions_count") else { return };
+fn metrics_include_functions_own_counters() {
+    let Some(bench) = Bench::open("metrics_include_functions_own_counters") else { return };
     let _machine = machine();
     let source = bench.write("gate.c", GATE);
     bench.compile(Path::new(&source), "gate", &[]);
@@ -577,7 +579,7 @@ fn a_card_without_plugins_loads_none() {
 }
 
 #[test]
-fn what_is_compiled_anew_is_taken_up_while_packets_flow() {
+fn recompiled_objects_are_reloaded_under_load() {
     let Some(bench) = Bench::open("what_is_compiled_anew_is_taken_up") else { return };
     let _machine = machine();
     bench.to_queue("own", "version-0", 0);
@@ -643,7 +645,7 @@ fn a_new_function_in_c_builds_tests_runs_and_is_tried() {
     let text = good(&["try", &object, "--in", &input, "--set", "queue=3", "--quiet"]);
     assert_eq!(text, "short: 1 next, 1 queue 3; 0 changed\n");
     refused(&["new", "function", "short", "--lang", "c", "--path", &folder], 2, "already exists");
-    refused(&["new", "function", "rss", "--lang", "c"], 2, "which is taken");
+    refused(&["new", "function", "rss", "--lang", "c"], 2, "which is reserved");
     refused(
         &["new", "function", "a", "--lang", "rust", "--picnic", "/proc"],
         2,
@@ -653,7 +655,7 @@ fn a_new_function_in_c_builds_tests_runs_and_is_tried() {
 
 /// That they build and pass their own tests, `templates` says.
 #[test]
-fn what_is_new_in_rust_is_written_against_the_source_tree() {
+fn new_rust_components_build_against_the_source_tree() {
     let lock = include_str!("../../../../Cargo.lock");
     let folder = tempfile::tempdir().unwrap();
     for (kind, more, files) in [
@@ -687,9 +689,9 @@ fn what_is_new_in_rust_is_written_against_the_source_tree() {
         }
         assert_eq!(has(&format!("{name}-fuzz")), kind == "function");
     }
-    refused(&["new", "task", "heartbeat"], 2, "which is taken");
-    refused(&["new", "scheduler", "edf"], 2, "which is taken");
-    refused(&["new", "experiment", "knet-livelock"], 2, "which is taken");
+    refused(&["new", "task", "heartbeat"], 2, "which is reserved");
+    refused(&["new", "scheduler", "edf"], 2, "which is reserved");
+    refused(&["new", "experiment", "knet-livelock"], 2, "which is reserved");
 }
 
 /// The blocks of a document that are commands, as one script.
@@ -707,7 +709,7 @@ fn commands_of(document: &str) -> String {
 }
 
 #[test]
-fn the_commands_of_the_document_do_what_it_says() {
+fn documented_plugin_commands_work() {
     let Some(bench) = Bench::open("the_commands_of_the_document") else { return };
     let _machine = machine();
     let document = include_str!("../../../../docs/plugins.md");

@@ -16,7 +16,7 @@ fn sciron(rules: &str, arguments: &[&str]) -> (i32, String, String) {
 }
 
 #[test]
-fn a_good_file_is_told_in_short_and_findings_at_length() {
+fn valid_files_are_reported_briefly_and_findings_fully() {
     let (code, text, _) = sciron("tcp any any any 22 accept\ndefault drop\n", &[]);
     let summary = "f.rules: 1 rules, default drop; 0 shadowed, 0 redundant, 0 overlaps\n";
     assert_eq!((code, &*text), (0, summary));
@@ -38,7 +38,7 @@ fn a_good_file_is_told_in_short_and_findings_at_length() {
 }
 
 #[test]
-fn a_wrong_file_is_told_by_line_and_field() {
+fn rule_file_errors_name_line_and_field() {
     let (code, out, error) = sciron("tcp any any any 22 allow\n", &[]);
     assert_eq!((code, &*out), (2, ""));
     assert_eq!(error, "f.rules:1: action: found allow, allowed: accept or drop\n");
@@ -68,7 +68,7 @@ fn strict_fails_for_every_rule_that_never_applies_and_for_no_other() {
 }
 
 #[test]
-fn redundant_rules_and_overlaps_are_told_with_both_rules() {
+fn redundant_rules_and_overlaps_name_both_rules() {
     let rules = "tcp any any any 1-1023 drop\n\ntcp any any any 22 drop\n\
                  any any 10.0.0.1 any any accept\n";
     let (_, text, _) = sciron(rules, &[]);
@@ -98,7 +98,7 @@ fn redundant_rules_and_overlaps_are_told_with_both_rules() {
 }
 
 #[test]
-fn a_file_over_its_limits_is_wrong_and_one_at_them_is_not() {
+fn rule_file_limits_are_exact() {
     // Eight mebibytes, most of it a comment.
     const MOST_BYTES: usize = 8 << 20;
     let rule = "tcp any any any 22 accept\n#";

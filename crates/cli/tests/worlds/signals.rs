@@ -16,7 +16,7 @@ use std::time::Duration;
 const ALL: [Signal; 4] = [Signal::INT, Signal::TERM, Signal::QUIT, Signal::HUP];
 
 #[test]
-fn every_signal_that_asks_for_a_stop_gets_a_clean_one() {
+fn every_stop_signal_stops_cleanly() {
     let (_folder, path) = card("[host]\nqueues = 2\n");
     let machine = machine();
     for signal in ALL {
@@ -43,7 +43,7 @@ fn has_received(name: &str) -> bool {
 
 /// Files of the card that somebody is to read who never comes.
 #[test]
-fn a_reader_who_never_comes_holds_up_no_stop() {
+fn missing_readers_do_not_delay_a_stop() {
     let capture = pcap(&[tcp_frame(1), tcp_frame(2)]);
     let text = "[[wire]]\nport = \"pcap\"\npath = \"in.pcap\"\n[host]\nmode = \"echo\"\n";
     let folder = folder(&[("in.pcap", &capture), ("card.toml", text.as_bytes())]);
@@ -77,7 +77,7 @@ fn a_reader_who_never_comes_holds_up_no_stop() {
 }
 
 #[test]
-fn a_command_that_waits_for_a_reader_ends_by_the_first_signal() {
+fn waiting_commands_end_at_the_first_signal() {
     let folder = folder(&[]);
     let fifo = folder.path().join("fifo");
     assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
@@ -116,7 +116,7 @@ fn is_full(pipe: &impl AsFd) -> bool {
 
 /// A pipe is full, and what is to be written waits for its reader.
 #[test]
-fn a_reader_who_reads_nothing_holds_up_no_stop_in_virtual_time() {
+fn slow_readers_do_not_delay_a_stop_in_virtual_time() {
     let capture = pcap(&[tcp_frame(1), tcp_frame(2)]);
     let text = "[[wire]]\nport = \"pcap\"\npath = \"in.pcap\"\nloops = 0\n\
                 [host]\nmode = \"echo\"\n";
@@ -186,7 +186,7 @@ fn further_hang_ups_do_not_kill() {
 }
 
 #[test]
-fn a_hang_up_that_nohup_has_ignored_stops_nothing() {
+fn nohup_survives_a_hang_up() {
     let _machine = machine();
     let mut command = Command::new("nohup");
     command.arg(PICNIC).args(["run", "--json", "--duration=1", "--set=control.socket=off"]);
@@ -250,7 +250,7 @@ fn a_closed_terminal_gets_a_clean_stop() {
 }
 
 #[test]
-fn top_leaves_when_its_terminal_closes_or_it_is_told_to() {
+fn top_ends_with_its_terminal_or_on_request() {
     let machine = machine();
     let card = start(&machine, &["run", "--json", "--duration=600"]);
     let folder = tempfile::tempdir().unwrap();
@@ -370,8 +370,8 @@ fn journals(state: &Path) -> Vec<String> {
 }
 
 #[test]
-fn isolation_is_taken_back_whoever_asks_for_the_stop() {
-    const NAME: &str = "isolation_is_taken_back_whoever_asks_for_the_stop";
+fn isolation_is_undone_for_any_stop() {
+    const NAME: &str = "isolation_is_undone_for_any_stop";
     if !rustix::process::geteuid().is_root() {
         return skip(NAME, "it needs root");
     }
@@ -446,8 +446,8 @@ fn isolation_is_taken_back_whoever_asks_for_the_stop() {
 }
 
 #[test]
-fn a_benchmark_that_is_told_to_stop_removes_its_namespaces() {
-    const NAME: &str = "a_benchmark_that_is_told_to_stop_removes_its_namespaces";
+fn stopped_benchmarks_remove_their_namespaces() {
+    const NAME: &str = "stopped_benchmarks_remove_their_namespaces";
     if !rustix::process::geteuid().is_root() {
         return skip(NAME, "it needs root");
     }

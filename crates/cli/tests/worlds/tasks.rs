@@ -43,7 +43,7 @@ fn names_and_states(list: &Value) -> Vec<(&str, &str)> {
 }
 
 #[test]
-fn a_running_task_obeys_its_own_commands() {
+fn running_tasks_take_their_commands() {
     let _machine = machine();
     let beat = "[[task]]\ntask = \"heartbeat\"\nperiod_us = 1000\n";
     let text = format!(

@@ -9,7 +9,7 @@ mod libfuzzer_sys {
     macro_rules! fuzz_target {
         (init: $plant:expr, |$data:ident: &[u8]| $body:block) => {
             #[test]
-            fn inputs_to_start_from_pass() {
+            fn initial_fuzz_inputs_pass() {
                 let target = |$data: &[u8]| $body;
                 for kinds in [0, 3, 7, 32, 255] {
                     target(&picnic_engine::trial::conformance::bytes_of_frames(kinds));

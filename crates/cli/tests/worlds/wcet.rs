@@ -50,7 +50,7 @@ fn without_a_file_the_profile_goes_to_standard_output() {
 }
 
 #[test]
-fn show_says_under_which_profile() {
+fn show_names_the_profile() {
     let text = good(&["wcet", "show", "scrub"]);
     assert!(text.contains("bounds under the cost profile: built-in (conservative"), "{text}");
     assert!(text.contains("next_release (a wait)") && text.contains("crc_step()"), "{text}");
@@ -66,7 +66,7 @@ fn show_says_under_which_profile() {
 }
 
 #[test]
-fn what_is_wrong_is_told_and_exits_with_two() {
+fn usage_errors_exit_with_two() {
     let folder = folder(&[
         ("typo.toml", b"format = 1\n[cost]\nbranch_ps = 1\nlode_ps = 3\n"),
         ("zero.toml", b"format = 3\n"),

@@ -71,7 +71,7 @@ fn only_capture(list: &Value) -> anyhow::Result<u32> {
         several => {
             let numbers: Vec<_> = several.iter().map(|one| text_of(&one["capture"])).collect();
             let message =
-                format!("several captures are running, say which: {}", numbers.join(", "));
+                format!("several captures are running, choose one: {}", numbers.join(", "));
             Err(Usage(message).into())
         }
     }

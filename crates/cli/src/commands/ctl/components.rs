@@ -1,8 +1,8 @@
-//! `picnic ctl COMPONENT COMMAND ...`: made from what functions, ports, hosts, schedulers and
-//! tasks declare.
+//! `picnic ctl COMPONENT COMMAND ...`: made from the declarations of functions, ports, hosts,
+//! schedulers and tasks.
 //!
-//! Each command is a subcommand, each argument an option. One called `get` is meant when none
-//! is named. `picnic ctl COMPONENT ARGUMENT VALUE` is short for `set --ARGUMENT VALUE`.
+//! Each command is a subcommand, each argument an option. `get` is the default. `picnic ctl
+//! COMPONENT ARGUMENT VALUE` is short for `set --ARGUMENT VALUE`.
 
 use crate::commands::keyed::{about, valued, word};
 use crate::commands::later::later;
@@ -25,13 +25,13 @@ pub(crate) struct ComponentCall {
 }
 
 impl ComponentCall {
-    /// What is called, and with what.
+    /// The method and its parameters.
     pub(crate) fn call(&self) -> (String, Value) {
         let method = format!("{}.{}", self.name, self.command.name);
         (method, Value::Object(self.params.clone()))
     }
 
-    /// The result for people.
+    /// The result as text.
     pub(crate) fn text(&self, result: &Value) -> String {
         let (name, position) = (self.name, &result["position"]);
         let place = match self.kind {
@@ -50,7 +50,7 @@ impl ComponentCall {
     }
 }
 
-/// A component with commands: what it is, its name, and these.
+/// A component with commands: kind, name, commands.
 type Commanded = (Kind, &'static str, &'static [CommandEntry]);
 
 fn components() -> impl Iterator<Item = Commanded> {
@@ -79,17 +79,16 @@ fn command_of((kind, name, list): Commanded) -> Command {
             .global(true)
             .default_value("rx")
             .value_parser(PossibleValuesParser::new(Direction::ALL.map(Direction::name)))
-            .help("The chain it is in");
+            .help("Its chain");
         whole = whole.arg(chain);
     }
     if let Kind::Function | Kind::Wire = kind {
-        let place =
-            if kind == Kind::Wire { "number among the wires" } else { "place in the chain" };
+        let place = if kind == Kind::Wire { "wire number" } else { "place in the chain" };
         let position = Arg::new("position")
             .long("position")
             .global(true)
             .value_parser(value_parser!(usize))
-            .help(format!("Its {place}, from 0; the first {name} if left out"));
+            .help(format!("Its {place}, from 0 [default: the first {name}]"));
         whole = whole.arg(position);
     }
     if kind == Kind::Task {
@@ -97,7 +96,7 @@ fn command_of((kind, name, list): Commanded) -> Command {
             .long("task")
             .global(true)
             .value_name("TASK")
-            .help(format!("Its number or its name; the first {name} if left out"));
+            .help(format!("Its number or name [default: the first {name}]"));
         whole = whole.arg(task);
     }
     for command in list {
@@ -116,7 +115,7 @@ fn command_of((kind, name, list): Commanded) -> Command {
         let name = word(&argument.key.name);
         let others = arguments.iter().filter(|other| other.key.name != argument.key.name);
         let others = others.map(|other| option(other).required(other.required));
-        // In place of the argument there may be others; with none, the card says what is.
+        // Other arguments may follow instead; without any, the card's error lists them.
         let is_alone = arguments.len() == 1;
         let sub = Command::new(name)
             .about(format!("Set {}", argument.key.name))
@@ -127,8 +126,8 @@ fn command_of((kind, name, list): Commanded) -> Command {
     whole
 }
 
-/// A word of the command line as JSON: what does not read like what is wanted stays text, and
-/// the card says what is allowed. A list is its items with commas between, or JSON.
+/// A word of the command line as JSON: a word that does not parse as the expected kind stays text,
+/// and the card's error has the allowed values. A list is comma-separated, or JSON.
 pub(super) fn value(text: &str, kind: &str) -> Value {
     if kind.starts_with("list of ")
         && let Ok(list @ Value::Array(_)) = serde_json::from_str(text)
@@ -186,7 +185,7 @@ impl FromArgMatches for ComponentCall {
 }
 
 impl Subcommand for ComponentCall {
-    // When they are asked for: at each start they would take half of its time.
+    // Made on request: doing so at each start would take half of its time.
     fn augment_subcommands(command: Command) -> Command {
         later(command, |command| command.subcommands(components().map(command_of)))
     }

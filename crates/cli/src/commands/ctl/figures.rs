@@ -1,7 +1,7 @@
-//! `picnic ctl stats` and `latency`: figures of a running card, of all its time or of a window.
+//! `picnic ctl stats` and `latency`: figures of a running card, since the start or of a window.
 //!
-//! A window of some seconds is the difference of two reports, taken here. What has come since
-//! `--reset` is the card's to say: every client sees the same, and counters go on as they were.
+//! A window of some seconds is the difference of two reports, computed here. The card itself
+//! computes the window since `--reset`: every client sees the same, and counters continue.
 
 use crate::control::Connection;
 use crate::output::{self, Column, count, nanoseconds};
@@ -14,13 +14,13 @@ use picnic_machine::signals;
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// Of which time.
+/// The time window.
 #[derive(Debug, Args)]
 pub(super) struct WindowArgs {
-    /// Of the next so many seconds, 0.001 to 86400; else since the start
+    /// Over the next seconds, 0.001 to 86400 [default: since the start]
     #[arg(long, value_name = "SECONDS", value_parser = seconds, conflicts_with = "since_reset")]
     over: Option<Duration>,
-    /// Of the time since the last `picnic ctl stats --reset`
+    /// Since the last `picnic ctl stats --reset`
     #[arg(long)]
     since_reset: bool,
 }
@@ -29,7 +29,7 @@ pub(super) struct WindowArgs {
 pub(super) struct StatsArgs {
     #[command(flatten)]
     window: WindowArgs,
-    /// Have the card remember its figures as of now, for --since-reset
+    /// Let the card remember its current figures, for --since-reset
     #[arg(long, conflicts_with_all = ["over", "since_reset"])]
     reset: bool,
 }
@@ -38,10 +38,10 @@ pub(super) struct StatsArgs {
 pub(super) struct LatencyArgs {
     #[command(flatten)]
     window: WindowArgs,
-    /// Of this queue alone
+    /// Only this queue
     #[arg(long, value_name = "NUMBER")]
     queue: Option<u16>,
-    /// The percentiles as HdrHistogram's tools read them, in nanoseconds
+    /// The percentiles in the format of HdrHistogram's tools, in nanoseconds
     #[arg(long)]
     hgrm: bool,
 }
@@ -55,11 +55,11 @@ fn seconds(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// The figures of a running card, with its latencies and what its functions count themselves.
+/// The figures of a running card, with its latencies and its functions' own counters.
 pub(crate) fn report(connection: &mut Connection, since_reset: bool) -> anyhow::Result<Report> {
     let params = json!({ "latencies": true, "counters": true, "since_reset": since_reset });
     let stats = connection.call("card.stats", params)?;
-    serde_json::from_value(stats).context("the card's figures come from another version")
+    serde_json::from_value(stats).context("the card runs another version with other figures")
 }
 
 impl WindowArgs {

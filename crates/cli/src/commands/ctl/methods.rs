@@ -1,7 +1,7 @@
 //! `picnic ctl filter ...` and `picnic ctl tasks ...`: made from the card's methods.
 //!
-//! Each method of a group is a subcommand; `list` is meant when none is named. Parameters that must
-//! be given stand in their order, the others are options, and `keys` are KEY=VALUE words.
+//! Each method of a group is a subcommand; `list` is the default. Mandatory parameters are
+//! positional, the others are options, and `keys` are KEY=VALUE words.
 
 use crate::commands::keyed::word;
 use crate::commands::later::later;
@@ -20,10 +20,10 @@ use picnic_filter::config::Keys;
 use picnic_os::keys::TaskSection;
 use serde_json::{Map, Value, json};
 
-/// A group of methods that is a command.
+/// A group of methods that forms a command.
 struct Group {
     word: &'static str,
-    /// What its methods' names begin with.
+    /// Prefix of its methods' names.
     methods: &'static str,
     about: &'static str,
     examples: &'static str,
@@ -65,7 +65,7 @@ A task that the card cannot schedule is refused, with the arithmetic.",
 ];
 
 impl Group {
-    /// Its methods, with the words for them.
+    /// Its methods, with their subcommands.
     fn methods(&self) -> impl Iterator<Item = (&'static str, &'static Method)> {
         let named = methods().iter().filter_map(|method| {
             let (group, name) = method.name.split_once('.')?;
@@ -75,7 +75,7 @@ impl Group {
     }
 
     fn command(&self) -> Command {
-        // Clap describes a command's own when it is meant: see `later`.
+        // Clap describes a command's own arguments on use: see `later`.
         let command = Command::new(self.word).about(self.about).after_help(self.examples);
         later(command, |command| {
             let group = GROUPS.iter().find(|group| group.word == command.get_name());
@@ -90,7 +90,7 @@ impl Group {
     fn subcommands(&self) -> Vec<Command> {
         let of_method = |(name, method): (&'static str, &Method)| {
             let help = match &*method.name {
-                // Of which the card gets all.
+                // The card gets all keys.
                 "filter.change" => "Change some keys of a filter; KEY= removes a key".to_owned(),
                 _ => plain(&method.help),
             };
@@ -106,7 +106,7 @@ impl Group {
 /// The subcommand that lists the keys of a filter.
 const KEYS: &str = "keys";
 
-/// Help of a declaration, as commands have it.
+/// Help text in the form used for commands.
 fn plain(help: &str) -> String {
     help.trim_end_matches('.').replace('`', "")
 }
@@ -120,7 +120,7 @@ fn argument(Argument { key, required, .. }: &Argument) -> Arg {
         "keys" => {
             arg.value_name("KEY=VALUE").num_args(1..).action(ArgAction::Append).required(*required)
         }
-        // A card file has them.
+        // They come from a card file.
         "filters" => Arg::new("file")
             .value_name("FILE")
             .required(true)
@@ -134,7 +134,7 @@ fn argument(Argument { key, required, .. }: &Argument) -> Arg {
 /// A call of a method.
 #[derive(Clone, Debug)]
 pub(crate) struct MethodCall {
-    /// None: the keys of a filter are asked for.
+    /// None: list the keys of a filter.
     method: Option<&'static Method>,
     params: Map<String, Value>,
     /// KEY=VALUE words.
@@ -153,7 +153,7 @@ impl MethodCall {
         }
     }
 
-    /// The parameters, for some of which the card is asked first.
+    /// The parameters; some need a query to the card first.
     fn params(
         &self,
         method: &Method,
@@ -166,7 +166,7 @@ impl MethodCall {
             }
             "filter.change" => {
                 let mut shown = connect()?.call("filter.show", json!({ "id": params["id"] }))?;
-                // Its name may be one of the keys that change.
+                // Its name may be among the changed keys.
                 params.insert("id".into(), shown["id"].clone());
                 let mut keys = shown.as_object_mut().map(std::mem::take).unwrap_or_default();
                 let known = keys_of::<Keys>();
@@ -175,8 +175,8 @@ impl MethodCall {
             }
             "filter.reload" => {
                 let card = sections().load(self.file.as_deref().unwrap_or_default().as_ref())?;
-                // Errors name file and line before the card is asked. Only the card knows its
-                // number of queues.
+                // Errors with file and line come before any call to the card. Only the card knows
+                // its number of queues.
                 let all = Filters::new(u16::MAX);
                 picnic_filter::config::add(&all, &card)?;
                 let listed = all.list();
@@ -198,7 +198,7 @@ impl MethodCall {
     }
 }
 
-/// A word of the command line as a parameter: a number may be meant unless it is a name.
+/// A word of the command line as a parameter: a number unless it is a name.
 fn value(text: &str, kind: &str) -> Value {
     let number = text.parse::<u64>().ok().filter(|_| !kind.starts_with("string"));
     number.map_or_else(|| text.into(), Value::from)
@@ -257,7 +257,7 @@ impl Subcommand for MethodCall {
     }
 }
 
-/// Keys changed by `KEY=VALUE` words; one without a value is left out.
+/// Applies `KEY=VALUE` words; an empty value removes the key.
 fn changed(mut keys: Map<String, Value>, words: &[String]) -> anyhow::Result<Map<String, Value>> {
     let known = keys_of::<Keys>();
     for word in words {
@@ -273,7 +273,7 @@ fn changed(mut keys: Map<String, Value>, words: &[String]) -> anyhow::Result<Map
     Ok(keys)
 }
 
-/// Keys of `KEY=VALUE` words. Whether they are right the card says, which may know other kinds.
+/// Keys from `KEY=VALUE` words. The card checks them, since it may know other kinds.
 fn keys_from(kind: &str, words: &[String]) -> anyhow::Result<Map<String, Value>> {
     let mut known = keys_of::<TaskSection>();
     known.extend(
@@ -301,7 +301,7 @@ fn filter_keys(json: bool) -> anyhow::Result<()> {
     output::print(&output::fitting_table(&columns, rows))
 }
 
-/// A result for people.
+/// A result as text.
 fn in_words(method: &Method, result: &Value) -> String {
     if method.name == "filter.reload" {
         return reloaded(result);

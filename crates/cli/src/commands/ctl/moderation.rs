@@ -1,6 +1,6 @@
-//! `picnic ctl moderation`: the keys of `[interrupt]`, of a card that runs.
+//! `picnic ctl moderation`: the keys of `[interrupt]` of a running card.
 //!
-//! Each key is an option; a mode is short for the keys that make it. What is not named stays.
+//! Each key is an option; a mode is short for its keys. Other keys stay unchanged.
 
 use super::components::{option, value};
 use crate::commands::keyed::word;
@@ -12,7 +12,7 @@ use picnic_core::config::{GateMode, InterruptSection, TxComplete};
 use picnic_core::ring::moderation::ModerationMode;
 use serde_json::{Map, Value, json};
 
-/// What of moderation is to be another.
+/// Changes of moderation.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ModerationArgs {
     mode: Option<Mode>,
@@ -30,7 +30,7 @@ enum Mode {
 }
 
 impl ModerationArgs {
-    /// Asks the card, or changes it.
+    /// Queries or changes the card.
     pub(super) fn call(&self, card: &mut Connection) -> anyhow::Result<Value> {
         let mut keys = self.keys.clone();
         if let Some(mode) = self.mode {
@@ -40,11 +40,11 @@ impl ModerationArgs {
         match self.mode {
             Some(Mode::None) if keys.contains_key("rx_usecs") => {
                 let message =
-                    "rx_usecs: found with \"none\", allowed with \"static\", \"adaptive\"";
+                    "rx_usecs: found with \"none\", allowed only with \"static\" or \"adaptive\"";
                 return Err(Usage(message.into()).into());
             }
             Some(Mode::None) => _ = keys.insert("rx_usecs".into(), 0.into()),
-            // Without a time of its own, each packet would go on interrupting.
+            // Without a time, each packet would still interrupt.
             Some(_) if !keys.contains_key("rx_usecs") => {
                 let now = card.call("moderation.get", json!({}))?;
                 if now["rx_usecs"] == 0 {
@@ -65,7 +65,7 @@ impl ModerationArgs {
 impl Args for ModerationArgs {
     fn augment_args(command: Command) -> Command {
         let mode = Arg::new("mode").value_parser(value_parser!(Mode)).help("Short for its keys");
-        // The modes say what `adaptive` is.
+        // The modes explain `adaptive`.
         let keys = arguments_of::<InterruptSection>().into_iter();
         let keys = keys.filter(|argument| argument.key.name != "adaptive");
         command.arg(mode).args(keys.map(|argument| option(&argument)))
@@ -95,7 +95,7 @@ impl FromArgMatches for ModerationArgs {
     }
 }
 
-/// What the card says, in words.
+/// The card's answer as text.
 pub(super) fn text(result: &Value) -> String {
     match (&result["moderation"], &result["replaced"]) {
         (Value::Null, _) => format!("moderation {}\n", in_words(result)),
@@ -103,24 +103,24 @@ pub(super) fn text(result: &Value) -> String {
     }
 }
 
-/// The keys of `[interrupt]`, in words.
+/// The keys of `[interrupt]` as text.
 pub(super) fn in_words(keys: &Value) -> String {
     let Ok(section) = serde_json::from_value::<InterruptSection>(keys.clone()) else {
         return "unknown: the card runs another version".into();
     };
     let mut text = mode_in_words(section.moderation());
     if section.gate == GateMode::None {
-        text += ", at work as well";
+        text += ", also while busy";
     }
-    for (what, usecs) in [("polling on for", section.poll_usecs), ("tx after", section.tx_usecs)] {
+    for (what, usecs) in [("polling for", section.poll_usecs), ("tx after", section.tx_usecs)] {
         if usecs != 0 {
             text += &format!(", {what} {usecs} µs");
         }
     }
     match section.tx_complete {
         TxComplete::Off => {}
-        TxComplete::Interrupt => text += ", of room to send at once",
-        TxComplete::Moderated => text += ", of room to send as of packets",
+        TxComplete::Interrupt => text += ", at once when there is room to send",
+        TxComplete::Moderated => text += ", moderated when there is room to send",
     }
     match (section.wire_usecs, section.wire_frames) {
         (0, _) => {}
@@ -130,7 +130,7 @@ pub(super) fn in_words(keys: &Value) -> String {
     text
 }
 
-/// When packets are worth an interrupt, in words.
+/// The moderation mode as text.
 pub(crate) fn mode_in_words(mode: ModerationMode) -> String {
     match mode {
         ModerationMode::PerPacket => "one for each packet".into(),
@@ -150,16 +150,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_tells_hosts_of_room_is_said() {
+    fn tx_complete_is_shown() {
         let said = |mode: &str| in_words(&json!({ "tx_complete": mode, "tx_usecs": 0 }));
         let usual = "after 20 µs or 64 packets";
         assert_eq!(said("off"), usual);
-        assert_eq!(said("interrupt"), format!("{usual}, of room to send at once"));
-        assert_eq!(said("moderated"), format!("{usual}, of room to send as of packets"));
+        assert_eq!(said("interrupt"), format!("{usual}, at once when there is room to send"));
+        assert_eq!(said("moderated"), format!("{usual}, moderated when there is room to send"));
     }
 
     #[test]
-    fn what_holds_wires_back_is_said() {
+    fn wire_moderation_is_shown() {
         let said = |usecs: u32, frames: u32| {
             in_words(&json!({ "wire_usecs": usecs, "wire_frames": frames, "tx_usecs": 0 }))
         };

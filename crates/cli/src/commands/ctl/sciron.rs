@@ -29,18 +29,18 @@ enum ScironCommand {
     Show,
     /// Replace the rules by those of a file, without a gap
     Reload {
-        /// The file of rules
+        /// The rules file
         file: PathBuf,
-        /// Where to filter: nic or driver [default: as now, else nic]
+        /// Place of the filters: nic or driver [default: unchanged, or nic]
         #[arg(long, value_parser = word::<Place>)]
         place: Option<Place>,
-        /// Which packets: rx, tx or both [default: as now, else rx]
+        /// Direction: rx, tx or both [default: unchanged, or rx]
         #[arg(long, value_parser = word::<Sides>)]
         direction: Option<Sides>,
     },
 }
 
-/// A value by the word that card files have for it.
+/// Parses a value by its word in card files.
 fn word<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, String> {
     serde_json::from_value(Value::String(text.into())).map_err(|error| error.to_string())
 }
@@ -81,7 +81,7 @@ fn filters_of(result: &Value) -> impl Iterator<Item = &Value> {
     result["filters"].as_array().into_iter().flatten()
 }
 
-/// A column of a rule's field.
+/// A column for a rule's field.
 const fn field(heading: &'static str, key: &'static str) -> Column {
     Column { form: Form::Words("any"), ..words(heading, key, 9) }
 }

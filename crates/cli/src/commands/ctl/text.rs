@@ -1,4 +1,4 @@
-//! What `picnic ctl` prints for people.
+//! Text output of `picnic ctl`.
 
 use super::moderation::in_words;
 use crate::output::{self, Column, count};
@@ -8,7 +8,7 @@ pub(super) fn number(value: &Value) -> u64 {
     value.as_u64().unwrap_or(0)
 }
 
-/// A value as people write it.
+/// A value as text.
 pub(super) fn text_of(value: &Value) -> String {
     match value {
         Value::Null => "-".into(),

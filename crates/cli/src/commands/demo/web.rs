@@ -17,17 +17,17 @@ use serde::Serialize;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// The card, which is also an example. Its namespaces get other names here.
+/// The card, also an example, with other names for its namespaces.
 const CARD: &str = include_str!("../../../../../examples/cards/web.toml");
 /// The same in the kernel, where the server is behind the wire itself.
 const KERNEL_CARD: &str = include_str!("../../../../../examples/cards/kernel.toml");
-/// Bytes of the file that is asked for.
+/// Size of the requested file.
 const FILE_BYTES: usize = 1024;
 /// Bytes of a packet on the wire without its Ethernet header.
 const MTU: u32 = 1500;
-/// Time between two looks at what is running.
+/// Interval for checking the running programs.
 const LOOK: Duration = Duration::from_millis(50);
-/// Time between two drawings of the live table.
+/// Interval for drawing the live table.
 const DRAW: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Args)]
@@ -51,7 +51,7 @@ pub(super) struct WebArgs {
     /// Seconds of load, 1 to 86400
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     seconds: u64,
-    /// Connections kept open, 1 to 50000
+    /// Open connections, 1 to 50000
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=50_000))]
     connections: u64,
     /// Keep everything running afterwards, until Ctrl-C
@@ -123,7 +123,7 @@ pub(super) fn run(args: &WebArgs, json: bool) -> anyhow::Result<()> {
     printed
 }
 
-/// Says on a terminal what is being done.
+/// Shows the current step on a terminal.
 fn say(json: bool, what: &str) {
     let is_terminal = rustix::termios::isatty(std::io::stderr());
     if !json || is_terminal {
@@ -131,7 +131,7 @@ fn say(json: bool, what: &str) {
     }
 }
 
-/// The example's card with these namespaces, and what the command line changes.
+/// The example's card with these namespaces and the command line's changes.
 fn card(args: &WebArgs, hosts: &Hosts) -> anyhow::Result<CardFile> {
     let settings = vec![
         Setting::text("wire[0].namespace", &hosts.netns(Role::Card)),
@@ -196,7 +196,7 @@ fn text(args: &WebArgs, card: &CardFile, web: &WebFigures, report: &Report) -> S
     )
 }
 
-/// What can be done with what was left running.
+/// Hints for using what was kept running.
 fn kept(hosts: &Hosts, web: &WebFigures) -> String {
     let (client, server) = (hosts.netns(Role::Client), hosts.netns(Role::Server));
     format!(

@@ -24,10 +24,10 @@ use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::time::{Instant, SystemTime};
 
-/// Seconds of a measurement, of a card alone and with a workload.
+/// Seconds of a measurement, for a card alone and with a workload.
 const SECONDS: (f64, f64) = (0.2, 2.0);
-/// Times as many pairs as are asked for, while the verdict is not clear; with a workload an answer is
-/// to take less than five minutes.
+/// Factor on the number of pairs while the verdict is unclear; with a workload an answer should
+/// take less than five minutes.
 const MORE: (usize, usize) = (4, 2);
 
 #[derive(Clone, Debug, Args)]
@@ -58,19 +58,19 @@ Examples:
 
 Exit codes: 0 answered, whatever the answer; 1 failed; 2 usage or card file.")]
 pub(crate) struct AbArgs {
-    /// The card file to compare with; without one, the built-in card
+    /// The card file to compare with [default: the built-in card]
     #[arg(long, value_name = "CARD.toml")]
     baseline: Option<PathBuf>,
     /// Compare with no card: client and server joined by a veth
     #[arg(long, conflicts_with_all = ["baseline", "figure_of"])]
     plain: bool,
-    /// Keep client and server off the borrowed core of the candidate, as isolation does
+    /// Keep client and server off the candidate's borrowed core, as isolation does
     #[arg(long)]
     apart: bool,
-    /// The card file to judge; without one, the baseline's
+    /// The card file to judge [default: the baseline's]
     #[arg(long, value_name = "CARD.toml")]
     candidate: Option<PathBuf>,
-    /// Change a key of the candidate, as in --candidate-set rx[0].hash=jhash
+    /// Change a key of the candidate, such as --candidate-set rx[0].hash=jhash
     #[arg(long, value_name = "KEY=VALUE")]
     candidate_set: Vec<String>,
     /// Change a key of all cards
@@ -79,7 +79,7 @@ pub(crate) struct AbArgs {
     /// A candidate for each of these values of a key: a curve
     #[arg(long, value_name = "KEY=VALUE,VALUE,...")]
     sweep: Option<String>,
-    /// A command for a shell in the client's namespace
+    /// A shell command in the client's namespace
     #[arg(long, value_name = "COMMAND")]
     workload: Option<String>,
     /// A ready-made client, its server, and its figure; or a workload of `picnic workload list`
@@ -87,47 +87,47 @@ pub(crate) struct AbArgs {
           value_parser = PossibleValuesParser::new(Kind::all().map(|kind|
               clap::builder::PossibleValue::new(kind.name()).help(kind.help()))))]
     workload_kind: Option<String>,
-    /// A command for a shell in the server's namespace; it is to listen on a port
+    /// A shell command in the server's namespace, which must listen on a port
     #[arg(long, value_name = "COMMAND")]
     server: Option<String>,
-    /// A pattern with one group that finds the figure in the workload's output; without it, the
-    /// last number of the last line that has one
+    /// A pattern with one group that finds the figure in the workload's output [default: the last
+    /// number of the last line with a number]
     #[arg(long, value_name = "REGEX", conflicts_with = "figure_of")]
     figure: Option<String>,
-    /// Name of the workload's figure, its unit among the words, as in requests_per_second
+    /// Name of the workload's figure, with its unit, such as requests_per_second
     #[arg(long, value_name = "NAME", value_parser = figure_name)]
     figure_name: Option<String>,
-    /// A figure of the card's instead [default without a workload: delivered_pps]
+    /// A figure of the card instead [default without a workload: delivered_pps]
     #[arg(long, value_name = "NAME",
           value_parser = PossibleValuesParser::new(CARD_FIGURES.iter().map(|figure|
               clap::builder::PossibleValue::new(figure.name).help(figure.help))))]
     figure_of: Option<String>,
-    /// Less of the figure is better, if its name does not say so
+    /// Lower is better, unless the figure's name implies it
     #[arg(long)]
     lower_is_better: bool,
     /// The smallest effect of interest, in percent
     #[arg(long, value_name = "PERCENT", value_parser = percent, default_value_t = SMALLEST_EFFECT * 100.0)]
     effect: f64,
-    /// Pairs to measure, 10 at least
+    /// Pairs to measure, at least 10
     #[arg(long, value_name = "N", default_value_t = LEAST_PAIRS, value_parser = pairs)]
     pairs: usize,
-    /// Pairs to measure at most, while the verdict is not clear [default: four times --pairs, with a
-    /// workload twice]
+    /// Most pairs, while the verdict is unclear [default: four times --pairs, with a workload
+    /// twice]
     #[arg(long, value_name = "N", value_parser = pairs)]
     most_pairs: Option<usize>,
     /// Seconds of each measurement [default: 0.2, with a workload 2]
     #[arg(long, value_parser = seconds)]
     seconds: Option<f64>,
-    /// Percent of its packets that a side may lose for lack of room
+    /// Percent of packets that a side may lose for lack of room
     #[arg(long, value_name = "PERCENT", value_parser = percent, default_value_t = 0.1)]
     allow_loss: f64,
-    /// Count pairs whose client was full
+    /// Count pairs whose client was at its limit
     #[arg(long)]
     allow_full_client: bool,
-    /// Percent of all cores that other processes may have during a measurement
+    /// Percent of all cores that other processes may use during a measurement
     #[arg(long, value_name = "PERCENT", value_parser = percent, default_value_t = 10.0)]
     allow_others: f64,
-    /// Have the client send packets as a wire carries them: not merged, their checksums finished
+    /// Have the client send packets as on a wire: not merged, with complete checksums
     #[arg(long)]
     no_client_tso: bool,
     /// Do not measure the card's own cost
@@ -144,7 +144,7 @@ pub(crate) fn run(args: &AbArgs, kind: DocumentKind, name: &str, json: bool) -> 
         // Before anything is measured for it.
         free(folder)?;
     }
-    // What has been built is taken back.
+    // Everything built is removed.
     signals::stop_flag()?;
     let (started, bar) = (Instant::now(), Progress::new());
     let mut progress = |share: f64, what: &str| bar.tell(share, what);
@@ -166,7 +166,7 @@ pub(crate) fn run(args: &AbArgs, kind: DocumentKind, name: &str, json: bool) -> 
     output::print(&(text_of(&document) + &last))
 }
 
-/// The answer in a folder, and the command that asked.
+/// The answer in a folder, and its command.
 const ANSWER: &str = "answer.json";
 
 fn free(folder: &Path) -> anyhow::Result<()> {
@@ -180,7 +180,7 @@ fn free(folder: &Path) -> anyhow::Result<()> {
         .with_context(|| format!("{}: cannot be written", folder.display()))
 }
 
-/// Writes an answer and its page; where the page is.
+/// Writes an answer and its page; returns the page's path.
 fn keep(folder: &Path, document: &Document, command: &str) -> anyhow::Result<String> {
     let file = folder.join(ANSWER);
     let mut json = document.to_json();
@@ -190,7 +190,7 @@ fn keep(folder: &Path, document: &Document, command: &str) -> anyhow::Result<Str
     write_page(&Report::of_answer(document, command), &folder.join(PAGE))
 }
 
-/// The answer in a folder; none if it is not the folder of one.
+/// The answer in a folder; none if it has no answer.
 pub(super) fn kept(folder: &Path) -> anyhow::Result<Option<(Document, String)>> {
     let file = folder.join(ANSWER);
     if !file.exists() {
@@ -203,7 +203,7 @@ pub(super) fn kept(folder: &Path) -> anyhow::Result<Option<(Document, String)>> 
     Ok(Some((document, json["command"].as_str().unwrap_or_default().to_owned())))
 }
 
-/// Writes the page of a kept answer anew, and prints it.
+/// Writes the page of a kept answer again, and prints it.
 pub(super) fn report(
     (document, command): &(Document, String),
     args: &ReportArgs,
@@ -221,7 +221,7 @@ pub(super) fn report(
     output::print(&format!("{}\nPage: {page}\n", text_of(document)))
 }
 
-/// An answer for people; a sweep with its curve.
+/// An answer as text; a sweep with its curve.
 fn text_of(document: &Document) -> String {
     let is_sweep = document.outcome.series.iter().any(|series| series.name == "sweep");
     let drawn = drawing(&document.outcome).filter(|_| is_sweep);
@@ -240,7 +240,7 @@ pub(super) fn question(args: &AbArgs) -> Result<Question, String> {
         (kind, command) => Some(Workload::new(kind, command.as_deref(), args.server.as_deref())?),
     };
     if let (None, Some(option)) = (&workload, of_workloads(args)) {
-        return Err(format!("found --{option}, allowed: with --workload or --workload-kind only"));
+        return Err(format!("found --{option}, allowed only with --workload or --workload-kind"));
     }
     let figure = figure(args, kind)?;
     let more_is_better = !args.lower_is_better && figure.more_is_better();
@@ -277,14 +277,14 @@ pub(super) fn question(args: &AbArgs) -> Result<Question, String> {
     })
 }
 
-/// Another one each time: an order that is always the same may fit the rhythm of another program.
+/// A new seed each time: a fixed order could match the rhythm of another program.
 fn seed() -> u64 {
     SystemTime::now()
         .duration_since(SystemTime::UNIX_EPOCH)
         .map_or(0, |time| time.as_nanos() as u64)
 }
 
-/// An option that says nothing without a workload.
+/// An option that only has a meaning with a workload.
 fn of_workloads(args: &AbArgs) -> Option<&'static str> {
     let given = [
         ("server", args.server.is_some()),
@@ -342,7 +342,7 @@ fn candidates(args: &AbArgs, baseline: &Side) -> Result<Candidates, String> {
     Ok(Candidates::Sweep { key: key.into(), sides: sides.collect::<Result<_, _>>()? })
 }
 
-/// Values between commas; those of a list or in quotes stay together.
+/// Comma-separated values; those in a list or in quotes stay together.
 fn values_of(text: &str) -> Vec<String> {
     let (mut values, mut depth, mut is_quoted) = (vec![String::new()], 0, false);
     for letter in text.chars() {
@@ -403,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_apart_at_commas_but_not_in_lists() {
+    fn values_split_at_commas_outside_lists() {
         assert_eq!(values_of("0, 20,100"), ["0", "20", "100"]);
         assert_eq!(values_of("[1,2],\"a,b\""), ["[1,2]", "\"a,b\""]);
     }
@@ -430,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_question_is_told() {
+    fn invalid_questions_are_refused() {
         for (words, wanted) in [
             (&[][..], "found no candidate"),
             (&["--sweep", "x"], "found no `=`"),

@@ -1,4 +1,4 @@
-//! `picnic lab profiles` and `picnic lab fit`: modelled machines, and what follows from them.
+//! `picnic lab profiles` and `picnic lab fit`: modelled machines, and predictions for them.
 
 use crate::failure::Usage;
 use crate::output::{self, Column};

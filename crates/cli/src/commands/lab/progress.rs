@@ -1,4 +1,4 @@
-//! Progress with the time left: a bar on a terminal, else now and then a line.
+//! Progress with the time left: a bar on a terminal, otherwise a line now and then.
 
 use crate::output;
 use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 
 /// Parts of the whole.
 const PARTS: u64 = 10_000;
-/// How often the bar is drawn without news.
+/// Interval for redrawing the bar without progress.
 const TICK: Duration = Duration::from_secs(1);
-/// Time between two lines.
+/// Interval between lines.
 const LINE: Duration = Duration::from_secs(10);
 
-/// The bar, gone when it is dropped; or the lines.
+/// The bar, removed when dropped; or the lines.
 pub(super) struct Progress {
     bar: ProgressBar,
     started: Instant,
@@ -23,7 +23,7 @@ pub(super) struct Progress {
 
 impl Progress {
     pub(super) fn new() -> Self {
-        // Nothing is drawn on standard error that is no terminal.
+        // Nothing is drawn if standard error is not a terminal.
         let bar = ProgressBar::with_draw_target(Some(PARTS), ProgressDrawTarget::stderr_with_hz(5));
         let style = ProgressStyle::with_template("{percent:>3} % {bar:20} {left}{wide_msg}");
         let style = style.unwrap_or_else(|_| ProgressStyle::default_bar());
@@ -53,7 +53,7 @@ impl Progress {
     }
 }
 
-/// Whether a line is to be written now.
+/// Whether a line is due.
 fn is_due(written: &mut Instant, now: Instant) -> bool {
     let is_due = now.saturating_duration_since(*written) >= LINE;
     if is_due {
@@ -62,7 +62,7 @@ fn is_due(written: &mut Instant, now: Instant) -> bool {
     is_due
 }
 
-/// The time left, as soon as some of the work is done to judge it by.
+/// The time left, once enough is done to estimate it.
 fn left(done: u64, eta: Duration) -> String {
     match done {
         0 => String::new(),
@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_are_ten_seconds_apart_and_a_short_run_has_none() {
+    fn progress_lines_are_ten_seconds_apart() {
         let start = Instant::now();
         let mut written = start;
         let mut due = |seconds| is_due(&mut written, start + Duration::from_secs(seconds));
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn no_time_is_left_before_there_is_anything_to_judge_it_by() {
+    fn time_left_is_shown_once_it_can_be_estimated() {
         assert_eq!(left(0, Duration::ZERO), "");
         assert_eq!(left(1, Duration::from_secs(30)), "30 seconds left, ");
     }

@@ -1,8 +1,8 @@
 //! Questions as files: each key is an option of `picnic lab ab`.
 //!
 //! Options of the command line come after those of the file: a single value replaces the file's, a
-//! list adds to it. Card files are relative to the question's file. Questions of `examples/questions`
-//! come with the program and can be asked by name.
+//! list adds to it. Card files are relative to the question's file. Questions in
+//! `examples/questions` come with the program and have names.
 
 use super::ab::AbArgs;
 use clap::builder::PossibleValuesParser;
@@ -21,18 +21,18 @@ pub(crate) const QUESTIONS: [(&str, &str); 5] = [
     ("web", include_str!("../../../../../examples/questions/web.toml")),
 ];
 
-/// The key that is no option: a line about the question.
+/// The key that is not an option: a line about the question.
 const HELP: &str = "help";
-/// Keys with the path of a card file.
+/// Keys whose value is the path of a card file.
 const PATHS: [&str; 2] = ["baseline", "candidate"];
 
-/// A question: the options of its file, if there is one, then those of the command line.
+/// A question: the options of its file, if any, then those of the command line.
 #[derive(Clone, Debug)]
 pub(crate) struct Asked {
     pub(crate) options: AbArgs,
 }
 
-/// The same, of a question that has a name.
+/// The same for a named question.
 #[derive(Clone, Debug)]
 pub(crate) struct Named {
     pub(crate) name: String,
@@ -74,7 +74,7 @@ impl Args for Named {
         });
         let question = Arg::new("question").value_name("NAME").required(true);
         let question = question.value_parser(PossibleValuesParser::new(names));
-        AbArgs::augment_args(command.arg(question.help("The question to ask")))
+        AbArgs::augment_args(command.arg(question.help("The question")))
     }
 
     fn augment_args_for_update(command: Command) -> Command {
@@ -98,7 +98,7 @@ fn options() -> Command {
     AbArgs::augment_args(Command::new("ab")).no_binary_name(true).args_override_self(true)
 }
 
-/// The options of a question, then those given.
+/// The options of a question, then the given ones.
 fn asked(name: &str, matches: &ArgMatches) -> Result<AbArgs, clap::Error> {
     let refused = |message: String| clap::Error::raw(ErrorKind::ValueValidation, message + "\n");
     let shipped = QUESTIONS.iter().find(|(known, _)| *known == name);
@@ -123,7 +123,7 @@ fn table(text: &str) -> Result<toml::Table, toml::de::Error> {
     toml::from_str(text)
 }
 
-/// The options of a question's text; or its errors, each with its line.
+/// The options in a question's text; or its errors, each with its line.
 fn words(
     command: &Command,
     text: &str,
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn all_errors_of_a_file_are_told_with_their_lines() {
+    fn all_errors_of_a_question_have_their_lines() {
         let errors = |text| words(&options(), text, None).unwrap_err();
         let found = errors("seconds = 1\nsecond = 2\nset = [\"a=1\"]\nswep = \"x\"\n");
         let [(2, first), (4, second)] = &found[..] else { panic!("{found:?}") };

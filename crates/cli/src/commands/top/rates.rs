@@ -1,4 +1,4 @@
-//! The figures of a card between two looks at them.
+//! The figures of a card between two reports.
 
 use crate::figures::{drop_rates, live};
 use picnic_control::Report;
@@ -13,7 +13,7 @@ pub(crate) struct Rates {
     pub(crate) now: Report,
     /// Those of the interval.
     pub(crate) window: Report,
-    /// Seconds between the two looks.
+    /// Length of the interval in seconds.
     pub(crate) interval_s: f64,
 }
 
@@ -24,7 +24,7 @@ impl Rates {
         Rates { card: card.into(), now: now.clone(), window: now.since(before), interval_s }
     }
 
-    /// For programs: keys of rates end in `_pps` and `_per_s`.
+    /// As JSON: keys of rates end in `_pps` and `_per_s`.
     pub(crate) fn json(&self) -> Value {
         let (window, core) = (&self.window, &self.window.borrowed_core);
         let seconds = window.duration_s;
@@ -72,9 +72,9 @@ mod tests {
         FunctionReport, KernelReport, PollReport, QueueReport, WireReport,
     };
 
-    /// Programs read them.
+    /// Programs depend on them.
     #[test]
-    fn keys_of_the_json_form_stay() {
+    fn json_keys_stay() {
         let report = Report {
             wires: vec![WireReport::default()],
             queues: vec![QueueReport::default()],
@@ -85,7 +85,8 @@ mod tests {
             ..Report::default()
         };
         let json = Rates::between("c", &report, &report).json();
-        // Whether an object keeps the order of its keys is a feature of `serde_json` that others ask for.
+        // Whether an object keeps the order of its keys depends on features of `serde_json` that
+        // other crates enable.
         let keys = |value: &Value| {
             let mut keys: Vec<_> = value.as_object().unwrap().keys().cloned().collect();
             keys.sort();

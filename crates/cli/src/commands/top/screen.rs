@@ -1,4 +1,4 @@
-//! The screen of `picnic top`: what is drawn where.
+//! The screen of `picnic top`: contents and layout.
 
 use super::rates::Rates;
 use crate::figures::{self, Cell, Column, Level, OWN_FIGURES, Show, Table};
@@ -11,10 +11,10 @@ use ratatui::widgets::{self, Row};
 use std::cmp::Reverse;
 use std::time::Duration;
 
-/// What queues are sorted by.
+/// Sort order of queues.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Sort {
-    /// Their numbers.
+    /// By number.
     #[default]
     Queue,
     /// Packets per second, most first.
@@ -25,16 +25,16 @@ pub(crate) enum Sort {
     Lost,
 }
 
-/// What the user has chosen.
+/// The user's choices.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Screen {
     pub(crate) is_paused: bool,
     pub(crate) sort: Sort,
-    /// For how long the card has been asked and has not answered, if it is worth telling.
+    /// How long the card has not answered, if worth showing.
     pub(crate) silence: Option<Duration>,
-    /// Whether trouble is coloured.
+    /// Whether warnings are coloured.
     pub(crate) is_coloured: bool,
-    /// Whether the help is shown in place of the figures.
+    /// Whether the help is shown instead of the figures.
     pub(crate) is_help: bool,
 }
 
@@ -47,10 +47,10 @@ fn style(level: Level) -> Style {
     }
 }
 
-/// Busy from here on is a warning: there is little left for more packets.
+/// Busy share from which on it is a warning: little is left for more packets.
 const BUSY: f64 = 0.95;
 
-/// What `h` shows.
+/// The text for `h`.
 const HELP: &[&str] = &[
     "q, Esc   quit",
     "p        pause: the figures freeze, the card keeps running",
@@ -61,8 +61,8 @@ const HELP: &[&str] = &[
     "full/s   packets dropped because that ring was full",
     "busy     share of the borrowed core's time spent working",
     "drops    by reason and stage, since the start",
-    "taken    time in which others had the borrowed core, and the",
-    "         packets dropped right behind",
+    "taken    time in which the borrowed core was preempted, and",
+    "         packets dropped right after",
     "More figures are shown from 80 and from 120 columns on.",
     "",
     "yellow: ring three quarters full, core 95 % busy or taken",
@@ -72,17 +72,17 @@ const HELP: &[&str] = &[
 
 /// Lines above the first table: two of text and the keys.
 const HEAD: u16 = 3;
-/// Lines of a table beside its rows: an empty one and the heading.
+/// Lines of a table besides its rows: an empty line and the heading.
 const AROUND: usize = 2;
 
 impl Screen {
-    /// Lines that all of it takes.
+    /// Total number of lines.
     pub(crate) fn height(&self, rates: &Rates) -> u16 {
         let tables = self.tables(rates).iter().map(lines_of).sum::<usize>();
         u16::try_from(tables).unwrap_or(u16::MAX).saturating_add(HEAD)
     }
 
-    /// Draws all that there is room for; of the longest lists the ends are left out first.
+    /// Draws everything that fits; the ends of the longest lists are cut first.
     pub(crate) fn draw(&mut self, frame: &mut Frame<'_>, rates: &Rates) {
         let area = frame.area();
         if self.is_help {
@@ -124,7 +124,7 @@ impl Screen {
             _ => Level::Fine,
         };
         let style = if self.is_coloured { style(level) } else { Style::new() };
-        // What matters most stands first: a narrow terminal has no more of it.
+        // The most important parts come first, for narrow terminals.
         let elapsed_s = rates.now.duration_s;
         let start = format!("{}: {elapsed_s:.1} s; {} drops/s", rates.card, rate(dropped));
         let core = [
@@ -138,7 +138,7 @@ impl Screen {
         ])
     }
 
-    /// Latency, and how long the borrowed core was somebody else's: as much as fits.
+    /// Latency, and preemption of the borrowed core, as far as it fits.
     fn times(&self, rates: &Rates, width: u16) -> Line<'static> {
         let mut text = format!(
             "latency p50 {}, p99 {}",
@@ -152,7 +152,7 @@ impl Screen {
             }
             let longest = taken.longest_ns.map(|ns| format!(", longest {}", nanoseconds(Some(ns))));
             let parts = [
-                format!("; core taken {}", nanoseconds(Some(taken.total_ns))),
+                format!("; core preempted {}", nanoseconds(Some(taken.total_ns))),
                 format!(", {} drops behind", count(taken.drops)),
                 format!(", {} times", count(taken.times)),
                 longest.unwrap_or_default(),
@@ -181,7 +181,7 @@ impl Screen {
     }
 }
 
-/// The text, and as many of these parts of it, in order, as fit.
+/// The text, followed by the first of these parts that fit.
 fn fitting(mut text: String, parts: impl IntoIterator<Item = String>, width: u16) -> String {
     for part in parts {
         if text.chars().count() + part.chars().count() > width.into() {
@@ -192,7 +192,7 @@ fn fitting(mut text: String, parts: impl IntoIterator<Item = String>, width: u16
     text
 }
 
-/// Shortens the longest tables until all fit into these lines, as far as that goes.
+/// Shortens the longest tables until all fit into these lines, if possible.
 fn fit(tables: &mut [Table], lines: usize) {
     let whole: Vec<usize> = tables.iter().map(|table| table.rows.len()).collect();
     let mut rows = whole.clone();
@@ -205,7 +205,7 @@ fn fit(tables: &mut [Table], lines: usize) {
     }
     for ((table, rows), whole) in tables.iter_mut().zip(rows).zip(whole) {
         if rows < whole {
-            // One more goes for the line that says so.
+            // One more row goes for the line about hidden rows.
             table.rows.truncate(rows - 1);
             table.rows.push(vec![format!("+{}", whole + 1 - rows).into()]);
         }
@@ -216,7 +216,7 @@ fn lines_of(table: &Table) -> usize {
     table.rows.len() + AROUND
 }
 
-/// Leaves out columns until the others fit: those of least weight first, then those at the right.
+/// Hides columns until the others fit: lowest weight first, then from the right.
 fn narrow(table: &mut Table, width: u16) {
     let needed = |columns: &[Column]| columns.iter().map(|column| column.width + 1).sum::<u16>();
     while needed(&table.columns) > width.saturating_add(1) && table.columns.len() > 1 {
@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn no_drops_at_all_are_zero_a_second() {
+    fn missing_drops_show_zero() {
         let mut rates = rates();
         rates.window.drops_by_stage.clear();
         let head = Screen::default().head(&rates, 80).to_string();
@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn queues_stand_in_the_order_asked_for_and_a_pause_is_seen() {
+    fn queues_are_sorted_and_a_pause_is_shown() {
         let first = |sort| {
             let mut screen = Screen { sort, is_paused: true, ..Screen::default() };
             let lines = drawn(&mut screen, 90, 24);
@@ -431,7 +431,7 @@ mod tests {
         assert!(line("queue").trim_end().ends_with("         ring         p50         p99"));
         assert!(line("1 ").trim_end().ends_with("7/1024      1.2 µs      3.4 µs"));
         assert!(line("function").contains("ns/packet its own figures"));
-        // Those that are zero are left out.
+        // Figures that are zero are hidden.
         let counted = line("rx[0]").split("41.2 ").nth(1).unwrap().trim().split(", ");
         let counted: std::collections::BTreeSet<_> = counted.collect();
         assert_eq!(counted.into_iter().collect::<Vec<_>>(), ["queues 2", "unhashed 17"]);
@@ -439,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn a_core_that_was_taken_away_is_trouble_if_packets_were_dropped_for_it() {
+    fn preempted_core_with_drops_is_trouble() {
         let colour = |times, drops| {
             let mut rates = rates();
             let taken = rates.window.borrowed_core.taken_away.as_mut().unwrap();
@@ -452,11 +452,11 @@ mod tests {
     }
 
     #[test]
-    fn columns_that_do_not_fit_are_left_out_whole() {
+    fn columns_that_do_not_fit_are_hidden() {
         let lines = drawn(&mut Screen::default(), 45, 24);
         let heading = lines.iter().find(|line| line.starts_with("queue")).unwrap();
         let found: Vec<_> = heading.split_whitespace().collect();
-        // Those that tell of trouble stay.
+        // Columns with warnings stay.
         assert_eq!(found, ["queue", "packets/s", "ring", "full/s", "ring"]);
     }
 
@@ -499,7 +499,7 @@ mod tests {
             }
             found
         };
-        // The head, for there are drops, and its core was taken; the ring of queue 1; the drops.
+        // The head, because of drops and a preempted core; the ring of queue 1; the drops.
         assert_eq!(
             colours(true),
             [(0, Color::Red), (1, Color::Yellow), (9, Color::Yellow), (15, Color::Red)]
@@ -515,7 +515,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_cut_from_the_longest_list_and_counted() {
+    fn longest_list_is_cut_and_counted() {
         let mut rates = rates();
         let first = rates.window.queues[0].clone();
         let queues = (0..40).map(|queue| QueueReport { queue, ..first.clone() });
@@ -531,14 +531,14 @@ mod tests {
     }
 
     #[test]
-    fn a_card_that_does_not_answer_is_told_of() {
+    fn silent_cards_are_shown() {
         let silence = Some(Duration::from_millis(4900));
         let lines = drawn(&mut Screen { silence, ..Screen::default() }, 80, 24);
         assert!(lines[2].starts_with("NO ANSWER FOR 4 s  q quit"), "{}", lines[2]);
     }
 
     #[test]
-    fn any_size_will_do() {
+    fn screens_of_any_size_work() {
         let whole = drawn(&mut Screen::default(), 300, 100);
         let used = whole.iter().rposition(|line| !line.trim().is_empty()).unwrap_or(0) + 1;
         let (start, core) = ("web: 12.5 s; 10 drops/s", "; borrowed core 5 busy 87.5 %");
