@@ -6,6 +6,7 @@ use crate::commands::lab::LabArgs;
 use crate::commands::man::ManArgs;
 use crate::commands::net::NetArgs;
 use crate::commands::new::NewArgs;
+use crate::commands::schema::SchemaArgs;
 use crate::commands::sciron::ScironArgs;
 use crate::commands::traffic::TrafficArgs;
 use crate::commands::try_function::TryArgs;
@@ -97,6 +98,8 @@ pub(crate) enum Command {
     Sciron(ScironArgs),
     /// Bound the run time of tasks' segments under a cost profile
     Wcet(WcetArgs),
+    /// Print the JSON Schema of everything that --json prints of runs and measurements
+    Schema(SchemaArgs),
     /// Write the manual pages
     Man(ManArgs),
     /// Print a completion script for a shell
@@ -140,6 +143,7 @@ impl Cli {
             Command::Bench(args) => commands::bench::run(args, json),
             Command::Sciron(args) => commands::sciron::run(args, json),
             Command::Wcet(args) => commands::wcet::run(args, json),
+            Command::Schema(args) => commands::schema::run(args),
             Command::Man(args) => commands::man::run(args, whole(), json),
             Command::Completions(args) => commands::completions::run(args, whole(), json),
         }

@@ -7,7 +7,8 @@ use crate::output::{self, is_broken_pipe};
 use picnic_control::error::RunError;
 use picnic_core::error::{ConfigError, brief};
 use picnic_sciron::rules::Faults;
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::Serialize;
 
 /// A usage error.
 #[derive(Debug, thiserror::Error)]
@@ -37,7 +38,7 @@ pub(crate) fn exit_code(error: &anyhow::Error, json: bool) -> u8 {
     }
     if let Some(error) = config_error(error) {
         match json {
-            true => drop(output::print_json(&json!({ "errors": listed(error) }))),
+            true => drop(output::print_json(&ErrorList { errors: listed(error) })),
             false => {
                 for error in error.each() {
                     // On its own line, whatever the name of the file.
@@ -67,17 +68,39 @@ fn config_error(error: &anyhow::Error) -> Option<&ConfigError> {
     })
 }
 
-/// The errors of a card file, each with its place, or null.
-fn listed(error: &ConfigError) -> Vec<Value> {
-    let of = |error: &ConfigError| {
-        json!({
-            "file": error.file,
-            "line": (error.line != 0).then_some(error.line),
-            "key": brief(&error.key),
-            "found": error.found().map(brief),
-            "allowed": error.allowed(),
-            "message": brief(&error.message),
-        })
+/// What `--json` prints in place of a result if a card file is wrong.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct ErrorList {
+    /// All errors of the file.
+    errors: Vec<CardFileError>,
+}
+
+/// An error of a card file.
+#[derive(Serialize, JsonSchema)]
+struct CardFileError {
+    /// The file; null for the built-in card.
+    file: Option<String>,
+    /// The line, from 1; null if the error is in no line, as of a key of `--set`.
+    line: Option<usize>,
+    /// The key.
+    key: String,
+    /// The value found; null if the error is of no value.
+    found: Option<String>,
+    /// The values allowed.
+    allowed: Option<String>,
+    /// The error in words.
+    message: String,
+}
+
+/// The errors of a card file, each with its place.
+fn listed(error: &ConfigError) -> Vec<CardFileError> {
+    let of = |error: &ConfigError| CardFileError {
+        file: error.file.as_ref().map(|file| file.display().to_string()),
+        line: (error.line != 0).then_some(error.line),
+        key: brief(&error.key).into(),
+        found: error.found().map(|found| brief(found).into()),
+        allowed: error.allowed().map(Into::into),
+        message: brief(&error.message).into(),
     };
     error.each().map(of).collect()
 }

@@ -269,7 +269,7 @@ macro_rules! figures {
         }
     )+) => { $(
         $(#[doc = $about])+
-        #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+        #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
         #[serde(default)]
         pub struct $name {
             $( $(#[doc = $help])+ $(#[serde($($serde)*)])? pub $field: $type, )*

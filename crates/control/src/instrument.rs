@@ -21,6 +21,7 @@ use picnic_core::hook::{Hook, HookPoint, Observer};
 use picnic_core::registry::BuildContext;
 use picnic_core::stop::Stop;
 use picnic_ports::middleware::tracer::{TraceConfig, Tracer};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -34,7 +35,7 @@ pub struct Tracing {
 }
 
 /// The result of a trace.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TraceReport {
     /// The pcapng file.
     pub path: String,
@@ -49,7 +50,7 @@ pub struct TraceReport {
 }
 
 /// The trace's result for one interface.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct InterfaceReport {
     /// Its name in the pcapng file.
     pub name: String,

@@ -5,6 +5,7 @@
 use crate::report::LatencyReport;
 use hdrhistogram::Histogram;
 use picnic_engine::target::latency_histogram;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -19,7 +20,7 @@ pub struct QueueLatency {
 }
 
 /// The same in JSON.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Recorded {
     /// The queue.
     pub queue: u16,

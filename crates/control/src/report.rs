@@ -14,13 +14,14 @@ use picnic_core::stats::Counter;
 use picnic_engine::view::{FunctionView, PollCounters, QueueView, WireView};
 use picnic_machine::facts::MachineFacts;
 use picnic_os::report::OsReport;
+use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::fmt;
 
 /// A run's figures.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Report {
     /// The card and the conditions of the run; omitted if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -53,6 +54,7 @@ pub struct Report {
     pub drops_by_stage: BTreeMap<String, u64>,
     /// Every packet's fate.
     #[serde(deserialize_with = "read_totals")]
+    #[schemars(with = "LedgerReport")]
     pub ledger: LedgerTotals,
     /// Buffers that did not return; not zero is a bug.
     pub buffers_missing: usize,
@@ -80,7 +82,7 @@ pub struct Report {
 }
 
 /// The subject of a report.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RunInfo {
     /// The card's name.
     pub card: String,
@@ -95,7 +97,7 @@ pub struct RunInfo {
 }
 
 /// How times came about. A world has one kind: that of its clock.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Times {
     /// Read from a clock of the machine.
@@ -115,7 +117,7 @@ impl fmt::Display for Times {
 }
 
 /// Defines the receive time of a wire's packets, from which latency counts.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Stamp {
     /// Arrival of the packet at the wire.
@@ -483,18 +485,29 @@ impl Report {
     }
 }
 
-/// Reads the sums back; the drops by reason are separate in a report.
+/// The ledger in JSON; a report has the drops by reason beside it.
+#[derive(Deserialize, JsonSchema)]
+struct LedgerReport {
+    /// Packets received or made.
+    r#in: u64,
+    /// Packets handed to the host.
+    delivered: u64,
+    /// Packets that the wires took.
+    transmitted: u64,
+    /// Packets that functions kept for good.
+    consumed: u64,
+    /// Packets dropped, for all reasons.
+    dropped: u64,
+    /// Packets in rings, in functions and waiting for wires.
+    in_flight: u64,
+    /// Whether every packet is accounted for.
+    #[serde(rename = "balanced")]
+    _balanced: bool,
+}
+
+/// Reads the sums back.
 fn read_totals<'de, D: Deserializer<'de>>(deserializer: D) -> Result<LedgerTotals, D::Error> {
-    #[derive(Deserialize)]
-    struct Sums {
-        r#in: u64,
-        delivered: u64,
-        transmitted: u64,
-        consumed: u64,
-        dropped: u64,
-        in_flight: u64,
-    }
-    let sums = Sums::deserialize(deserializer)?;
+    let sums = LedgerReport::deserialize(deserializer)?;
     Ok(LedgerTotals {
         r#in: sums.r#in,
         delivered: sums.delivered,

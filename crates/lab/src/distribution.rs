@@ -13,6 +13,7 @@ use crate::outcome::{Source, Table, in_words};
 use crate::plot::{Dot, Drawing, Line};
 use crate::unit::Unit;
 use picnic_control::report::Report;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
@@ -23,7 +24,7 @@ const TOLD: [(f64, &str); 4] = [(0.5, "p50"), (0.9, "p90"), (0.99, "p99"), (0.99
 const DRAWN: [f64; 12] = [0.001, 0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 0.999, 0.9999];
 
 /// Values and how often each was counted.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Distribution {
     /// Its name for programs, with the unit among its words.
     pub key: String,

@@ -5,11 +5,12 @@
 
 use crate::facts::Facts;
 use crate::outcome::Outcome;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 /// Which of the two lists an entry is in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
     /// What a feature gives.
@@ -45,18 +46,45 @@ pub struct Document {
     pub facts: Facts,
 }
 
+/// The fields that every document has; beside them are its figures as flat fields.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Document")]
+pub struct Fields<'d> {
+    /// The experiment's name, or that of a question.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    experiment: Option<&'d str>,
+    /// The benchmark's name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    benchmark: Option<&'d str>,
+    /// How long it took, in seconds.
+    took_s: f64,
+    /// The machine and the build.
+    facts: &'d Facts,
+    /// Its settings.
+    settings: &'d Value,
+    /// What a reader must know to judge the figures.
+    notes: &'d [String],
+    /// All figures with their repeats.
+    outcome: &'d Outcome,
+}
+
 impl Document {
     /// As one object.
     pub fn to_json(&self) -> Value {
-        let json = |value: serde_json::Result<Value>| value.unwrap_or_default();
-        let mut object = Map::new();
-        object.insert(self.kind.key().into(), self.name.clone().into());
-        object.extend(self.outcome.fields());
-        object.insert("took_s".into(), self.took_s.into());
-        object.insert("facts".into(), json(serde_json::to_value(&self.facts)));
-        object.insert("settings".into(), self.outcome.settings.clone());
-        object.insert("notes".into(), self.outcome.notes.clone().into());
-        object.insert("outcome".into(), json(serde_json::to_value(&self.outcome)));
+        let named = |kind| (self.kind == kind).then_some(self.name.as_str());
+        let fields = Fields {
+            experiment: named(Kind::Experiment),
+            benchmark: named(Kind::Benchmark),
+            took_s: self.took_s,
+            facts: &self.facts,
+            settings: &self.outcome.settings,
+            notes: &self.outcome.notes,
+            outcome: &self.outcome,
+        };
+        let mut object = self.outcome.fields();
+        if let Ok(Value::Object(fields)) = serde_json::to_value(fields) {
+            object.extend(fields);
+        }
         Value::Object(object)
     }
 

@@ -3,6 +3,7 @@
 use picnic_machine::facts::{MachineFacts, first_word, unavailable};
 use picnic_machine::threads::spawn_pinned;
 use picnic_machine::topology::{CacheKind, Topology, available, cores};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::fs::read_to_string;
 use std::path::Path;
@@ -11,7 +12,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 /// Facts of this machine and this build. What cannot be known reads "unavailable".
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Facts {
     /// The machine's name in its network.
     pub machine: String,
@@ -43,7 +44,7 @@ pub struct Facts {
 }
 
 /// How long a word takes from one core to another.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Distance {
     /// From this core.
     pub from: usize,

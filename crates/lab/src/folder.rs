@@ -14,6 +14,7 @@ use crate::outcome::{Figure, Outcome, Point};
 use crate::registry::{ExperimentEntry, build, experiments};
 use crate::runner::{Job, Options, Record, Shard, Watch, conclude, run};
 use anyhow::{Context, bail, ensure};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -24,7 +25,7 @@ const POINTS: &str = "points.jsonl";
 const CSV: &str = "points.csv";
 
 /// An experiment that was asked for.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RunRequest {
     /// Experiment or benchmark.
     pub kind: Kind,
@@ -52,7 +53,7 @@ impl RunRequest {
 }
 
 /// What was asked for.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Manifest {
     /// In the order in which they are run and shown.
     pub experiments: Vec<RunRequest>,

@@ -6,6 +6,7 @@
 //!
 //! Source: proc_stat(5), proc_pid_stat(5), proc_interrupts(5).
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::fs::{read_dir, read_to_string};
 
@@ -17,7 +18,7 @@ const OTHERS_ALLOWED: f64 = 0.1;
 const TICKS_NEEDED: u64 = 40;
 
 /// Parts of a core's time, from 0 to 1.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CoreShare {
     /// Which core.
     pub core: usize,
@@ -36,7 +37,7 @@ pub struct CoreShare {
 }
 
 /// What the machine did meanwhile.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Load {
     /// By core; empty if there was too little time to tell.
     pub cores: Vec<CoreShare>,

@@ -18,11 +18,12 @@
 use crate::compare::{self, Interval, Judgement, Rule, Spread, counted, spread};
 use crate::distribution::{self, Distribution};
 use crate::unit::Unit;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 /// Where a figure comes from.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Source {
     /// By the clocks and counters of a machine.
@@ -43,7 +44,7 @@ impl Source {
 }
 
 /// A figure: one value for each repeat.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Figure {
     /// Its name for programs, with the unit among its words.
     pub key: String,
@@ -197,7 +198,7 @@ impl Figure {
 }
 
 /// A side of a comparison: its name and what it gave.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Side {
     /// Its name in snake_case.
     pub name: String,
@@ -217,7 +218,7 @@ pub struct Estimate {
 }
 
 /// The same figure of two sides that took turns.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Comparison {
     /// The figure's name for programs, with the unit among its words.
     pub key: String,
@@ -397,7 +398,7 @@ impl Comparison {
 }
 
 /// What was found at one place of a series, or of the whole run.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Point {
     /// What is varied, and facts that are no figures, by key.
     pub labels: Map<String, Value>,
@@ -522,7 +523,7 @@ impl Point {
 }
 
 /// Points along what is varied, each with the same labels and figures.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Series {
     /// In snake_case.
     pub name: String,
@@ -593,7 +594,7 @@ pub struct Table {
 }
 
 /// What came of a run.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Outcome {
     /// Where figures come from that are added.
     source: Source,

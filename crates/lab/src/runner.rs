@@ -20,6 +20,7 @@ use crate::facts::{Facts, facts};
 use crate::meter::{Load, Meter};
 use crate::outcome::{Outcome, Source};
 use picnic_machine::signals;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
@@ -46,7 +47,7 @@ impl fmt::Debug for Job {
 }
 
 /// Which part of all points: `2/5` is the second of five.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Shard {
     /// From 1.
     pub number: usize,
@@ -81,7 +82,7 @@ impl fmt::Display for Shard {
 }
 
 /// What one side of a point gave.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SideFound {
     /// Its name.
     pub side: String,
@@ -90,7 +91,7 @@ pub struct SideFound {
 }
 
 /// Why a point was not measured.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Failure {
     /// For people.
     pub reason: String,
@@ -99,7 +100,7 @@ pub struct Failure {
 }
 
 /// What became of a point: a line of a run's file.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Record {
     /// The experiment's name.
     pub experiment: String,

@@ -1,11 +1,12 @@
 //! What any figure of this machine must be read with, at no cost: files of the kernel.
 
 use crate::topology::{CoreSet, cores};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::fs::read_to_string;
 
 /// This machine, in short. What cannot be known reads "unavailable".
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct MachineFacts {
     /// Its name in its network.
     pub name: String,

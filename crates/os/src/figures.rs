@@ -5,6 +5,7 @@
 
 use hdrhistogram::Histogram;
 use picnic_core::stats::Counter;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Times above this are recorded as this, in nanoseconds.
@@ -83,7 +84,7 @@ impl Distribution {
 }
 
 /// A distribution's figures in nanoseconds; null where nothing was recorded.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TimeFigures {
     /// Mean.
     pub mean_ns: Option<f64>,

@@ -33,6 +33,7 @@ use crate::alloc::{Allocator, Figures};
 use crate::shared::{Shared, lock};
 use crate::task::TaskId;
 use host::HostBudget;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::ops::Range;
@@ -127,7 +128,7 @@ pub(crate) struct Memory {
 }
 
 /// The figures of a NIC OS's memory.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct MemoryReport {
     /// The arena, as its own allocator has it.
     pub arena: Figures,

@@ -5,10 +5,11 @@ use crate::executor::Os;
 use crate::figures::TimeFigures;
 use crate::memory::MemoryReport;
 use crate::roster::{State, Times};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// A NIC OS's figures.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct OsReport {
     /// Its scheduler.
     pub scheduler: String,
@@ -31,7 +32,7 @@ pub struct OsReport {
 }
 
 /// A task's figures.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TaskReport {
     /// Its number.
     pub task: u64,

@@ -10,13 +10,15 @@ use crate::path::PacketPath;
 use crate::task::{End, Obey, TaskCell, TaskFuture, TaskId};
 use crate::ticket::{Candidate, Ticket};
 use picnic_core::time::Time;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::task::Waker;
 
 /// Where a task stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
+#[schemars(rename = "TaskState")]
 pub enum State {
     /// It could run.
     Ready,

@@ -18,6 +18,7 @@ pub(crate) mod man;
 pub(crate) mod net;
 pub(crate) mod new;
 pub(crate) mod run;
+pub(crate) mod schema;
 pub(crate) mod sciron;
 pub(crate) mod top;
 pub(crate) mod traffic;

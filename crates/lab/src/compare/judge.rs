@@ -18,6 +18,7 @@
 use super::interval::{Interval, LEAST_PAIRS};
 use super::ranks::lean;
 use crate::unit::Unit;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -53,7 +54,7 @@ impl fmt::Display for Verdict {
 }
 
 /// By what ratios are judged.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Rule {
     /// The smallest effect of interest, as a share: 0.02 for 2 %.
     pub effect: f64,

@@ -19,6 +19,7 @@
 pub mod boundary_tag;
 pub mod slots;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Gives out the bytes of an arena.
@@ -39,7 +40,8 @@ pub trait Allocator: Send {
 }
 
 /// How an arena stands. All in bytes, but the counts.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "ArenaFigures")]
 pub struct Figures {
     /// Of the arena.
     pub arena_bytes: usize,

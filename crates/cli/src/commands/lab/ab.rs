@@ -70,6 +70,9 @@ pub(crate) struct AbArgs {
     /// The card file to judge [default: the baseline's]
     #[arg(long, value_name = "CARD.toml")]
     candidate: Option<PathBuf>,
+    /// Change a key of the baseline
+    #[arg(long, value_name = "KEY=VALUE")]
+    baseline_set: Vec<String>,
     /// Change a key of the candidate, such as --candidate-set rx[0].hash=jhash
     #[arg(long, value_name = "KEY=VALUE")]
     candidate_set: Vec<String>,
@@ -229,7 +232,12 @@ fn text_of(document: &Document) -> String {
 }
 
 pub(super) fn question(args: &AbArgs) -> Result<Question, String> {
-    for (option, settings) in [("set", &args.set), ("candidate-set", &args.candidate_set)] {
+    let given = [
+        ("set", &args.set),
+        ("baseline-set", &args.baseline_set),
+        ("candidate-set", &args.candidate_set),
+    ];
+    for (option, settings) in given {
         for setting in settings {
             Setting::parse(setting).map_err(|error| format!("--{option} {setting}: {error}"))?;
         }
@@ -252,8 +260,8 @@ pub(super) fn question(args: &AbArgs) -> Result<Question, String> {
     if most_pairs < args.pairs {
         return Err(format!("--most-pairs: found {most_pairs}, allowed: {} or more", args.pairs));
     }
-    let baseline =
-        Side { name: "baseline".into(), path: args.baseline.clone(), set: args.set.clone() };
+    let set = [&args.set[..], &args.baseline_set[..]].concat();
+    let baseline = Side { name: "baseline".into(), path: args.baseline.clone(), set };
     Ok(Question {
         candidates: candidates(args, &baseline)?,
         baseline,
@@ -323,7 +331,8 @@ fn candidates(args: &AbArgs, baseline: &Side) -> Result<Candidates, String> {
     let path = args.candidate.clone().or_else(|| baseline.path.clone());
     let set = [&args.set[..], &args.candidate_set[..]].concat();
     let Some(sweep) = &args.sweep else {
-        if args.candidate.is_none() && args.candidate_set.is_empty() && !args.plain {
+        let changes = args.candidate_set.len() + args.baseline_set.len();
+        if args.candidate.is_none() && changes == 0 && !args.plain {
             return Err("found no candidate, allowed: --candidate, --candidate-set or --sweep \
                         (to compare a card with itself, give its file twice)"
                 .into());
