@@ -23,6 +23,12 @@ pub(crate) fn costs(file: &CardFile) -> Result<Option<ProfileCosts>, ConfigError
         Some(costs) => (costs, profile.name),
         None => (PathCosts::BUILT_IN, format!("built-in: {} has no [path]", profile.name)),
     };
-    let (turn_ns, packet_ns) = (costs.turn_ns(file.host.queues), costs.packet_ns());
-    Ok(Some(ProfileCosts { turn_ns, packet_ns, origin }))
+    Ok(Some(ProfileCosts {
+        turn_ns: costs.turn_ns(),
+        packet_ns: costs.packet_ns(),
+        doorbell_ns: costs.doorbell_ns(),
+        longest_doorbell_ns: costs.longest_doorbell_ns(),
+        is_measured: profile.machine.is_some() && profile.path.is_some(),
+        origin,
+    }))
 }

@@ -30,6 +30,7 @@ use crate::schedulers::Scheduler;
 use crate::schedulers::cyclic::{Cyclic, MOST_FRAMES, timetable};
 use crate::ticket::{Candidate, Ticket};
 use picnic_core::time::Time;
+use std::fmt;
 
 /// A task that asks to be admitted.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -80,9 +81,10 @@ pub enum Refusal {
     /// A segment longer than the wires have room for.
     #[error(
         "task \"{task}\": its longest segment may take {segment_ns} ns, and the turn before it \
-         {turn_ns} ns, in which {} ns x {pps} packets/s = {arriving} packets come in by {wire}, \
+         {turn_ns} ns{}, in which {} ns x {pps} packets/s = {arriving} packets come in by {wire}, \
          but {room} find room; yield more often, or state a lower line rate",
-        segment_ns.saturating_add(*turn_ns)
+        Interrupted(*interruption_ns),
+        segment_ns.saturating_add(*turn_ns).saturating_add(*interruption_ns)
     )]
     SegmentTooLong {
         /// The task.
@@ -91,6 +93,8 @@ pub enum Refusal {
         segment_ns: u64,
         /// A turn of the packet path.
         turn_ns: u64,
+        /// An interruption that is allowed for.
+        interruption_ns: u64,
         /// Where they come in.
         wire: String,
         /// At which rate.
@@ -116,15 +120,18 @@ pub enum Refusal {
     },
     /// The packet path needs longer than it may.
     #[error(
-        "task \"{task}\": behind its longest segment of {segment_ns} ns the packet path needs \
+        "task \"{task}\": behind its longest segment of {segment_ns} ns{} the packet path needs \
          {catch_up_ns} ns to catch up ({pps} packets/s x {packet_ns} ns a packet), but may take \
-         {budget_ns} ns (os.catch_up_us); yield more often, or give it more"
+         {budget_ns} ns (os.catch_up_us); yield more often, or give it more",
+        Interrupted(*interruption_ns)
     )]
     CatchUpTooLong {
         /// The task.
         task: String,
         /// Its longest segment, with what a switch may take.
         segment_ns: u64,
+        /// An interruption that is allowed for.
+        interruption_ns: u64,
         /// What the path needs then.
         catch_up_ns: u64,
         /// The rate.
@@ -189,6 +196,18 @@ pub enum Refusal {
     },
 }
 
+/// An interruption that is allowed for, in a message; nothing if none is.
+struct Interrupted(u64);
+
+impl fmt::Display for Interrupted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            0 => Ok(()),
+            ns => write!(f, ", and an interruption of {ns} ns (os.interruption_us)"),
+        }
+    }
+}
+
 /// Judges a set of tasks.
 ///
 /// # Errors
@@ -244,7 +263,7 @@ impl<'a> Work<'a> {
             Discipline::Completion => whole_ns,
             Discipline::Segment => path.until_next_ns(path.segment_ns(task.segment_ns, false)),
         };
-        let turns_ns = segments.saturating_mul(path.costs().turn_ns);
+        let turns_ns = segments.saturating_mul(path.turn_ns());
         let busy_ns = taken_ns.saturating_add(turns_ns);
         Some(Work { name: &task.name, period_ns, busy_ns, whole_ns, blocking_ns })
     }
@@ -269,7 +288,8 @@ fn check_bounds(task: &Demand, discipline: Discipline) -> Result<(), Refusal> {
 fn check_room(task: &Demand, path: &PacketPath) -> Result<(), Refusal> {
     let segment_ns = path.segment_ns(task.segment_ns, true);
     let turn_ns = path.whole_turn_ns();
-    let time_ns = segment_ns.saturating_add(turn_ns);
+    let interruption_ns = path.costs().interruption_ns;
+    let time_ns = segment_ns.saturating_add(turn_ns).saturating_add(interruption_ns);
     for intake in path.intakes() {
         let arriving = path.arriving(intake, time_ns);
         if intake.pps != 0 && arriving > intake.room {
@@ -277,6 +297,7 @@ fn check_room(task: &Demand, path: &PacketPath) -> Result<(), Refusal> {
                 task: task.name.clone(),
                 segment_ns,
                 turn_ns,
+                interruption_ns,
                 wire: intake.name.clone(),
                 pps: intake.pps,
                 arriving,
@@ -297,7 +318,8 @@ fn check_path(path: &PacketPath) -> Result<(), Refusal> {
 
 fn check_catch_up(task: &Demand, path: &PacketPath) -> Result<(), Refusal> {
     let segment_ns = path.segment_ns(task.segment_ns, true);
-    let catch_up_ns = path.catch_up_ns(segment_ns);
+    let interruption_ns = path.costs().interruption_ns;
+    let catch_up_ns = path.catch_up_ns(segment_ns.saturating_add(interruption_ns));
     let budget_ns = path.costs().catch_up_ns;
     if path.pps() == 0 || !path.catches_up() || catch_up_ns <= budget_ns {
         return Ok(());
@@ -305,6 +327,7 @@ fn check_catch_up(task: &Demand, path: &PacketPath) -> Result<(), Refusal> {
     Err(Refusal::CatchUpTooLong {
         task: task.name.clone(),
         segment_ns,
+        interruption_ns,
         catch_up_ns,
         pps: path.pps(),
         packet_ns: path.per_packet_ns(),

@@ -173,7 +173,7 @@ fn build_with(
         }
     }
     let ((name, policy), ()) = ConfigError::both(scheduler, ConfigError::all(faults))?;
-    let (path, report) = origins::packet_path(&keys, file, around);
+    let (path, mut report) = origins::packet_path(&keys, file, around);
     let mut os = Os::new(&settings(&keys, context, path), policy);
     os.scheduler_name = name.into();
     for (task, Setup { spec, program }) in setups {
@@ -181,6 +181,7 @@ fn build_with(
             .map_err(|error| task.section.locate(ConfigError::new("task", error.to_string())))?;
     }
     os.factory = factory;
+    report.tolerates_ns = os.tolerates_ns;
     Ok(Some((os, report)))
 }
 

@@ -160,6 +160,8 @@ pub struct Os {
     overrun: Overrun,
     admission: Admission,
     path: PacketPath,
+    /// How long a core may be interrupted without loss, of the tasks so far.
+    pub(crate) tolerates_ns: Option<u64>,
     pub(crate) scheduler_name: String,
     pub(crate) factory: Factory,
     /// What it came to, once it has stopped.
@@ -179,6 +181,7 @@ impl Os {
         let memory = Memory::new(settings.arena_bytes, settings.host_bytes, settings.transfer);
         let outbox = Outbox::new(settings.wires, settings.buffer_size);
         let tasks = settings.tasks.max(1);
+        let path = settings.path.clone().switching(settings.switch_ns, settings.cold_ns);
         Os {
             shared: Arc::new(Shared::new(tasks, memory, outbox)),
             scheduler,
@@ -198,7 +201,8 @@ impl Os {
             counters: Arc::default(),
             overrun: settings.overrun,
             admission: settings.admission,
-            path: settings.path.clone().switching(settings.switch_ns, settings.cold_ns),
+            tolerates_ns: path.tolerates_ns(0),
+            path,
             scheduler_name: "custom".into(),
             factory: Factory::without_kinds(tasks),
             report: Arc::default(),

@@ -78,9 +78,12 @@ pub struct OsSection {
     /// Packets that wait at each wire without loss while a segment runs: a number, or "auto", as
     /// the wires' rings have it.
     pub receive_room: Amount,
-    /// Nanoseconds that a turn of the packet path takes at most, its packets aside: a number, or
-    /// "auto", as the cost profile has it.
+    /// Nanoseconds that a turn of the packet path takes at most, its packets and doorbells aside: a
+    /// number, or "auto", as the cost profile has it.
     pub packet_turn_ns: Amount,
+    /// Nanoseconds that waking a target core takes: a number, or "auto", as the cost profile has it.
+    /// Moderation says how often it is woken.
+    pub doorbell_ns: Amount,
     /// Nanoseconds more for each packet of a turn: a number, or "auto", as the cost profile has it
     /// for a card with `rss`.
     pub packet_ns: Amount,
@@ -88,6 +91,10 @@ pub struct OsSection {
     /// next may begin all the same.
     #[schemars(range(max = 1000000000))]
     pub catch_up_us: u64,
+    /// Microseconds for which the borrowed core may be interrupted, beside a segment, without loss:
+    /// admission keeps room and time for the packets of that. 0: none.
+    #[schemars(range(max = 1000000000))]
+    pub interruption_us: u64,
     /// Nanoseconds until a transfer between card and host begins: modelled.
     pub transfer_latency_ns: u64,
     /// Bytes of it per microsecond from then on: modelled.
@@ -125,8 +132,10 @@ impl Default for OsSection {
             line_rate_pps: Amount::Auto,
             receive_room: Amount::Auto,
             packet_turn_ns: Amount::Auto,
+            doorbell_ns: Amount::Auto,
             packet_ns: Amount::Auto,
             catch_up_us: 1_000,
+            interruption_us: 0,
             transfer_latency_ns: 1_000,
             transfer_bytes_per_us: 8_000,
         }

@@ -19,6 +19,7 @@ pub mod alloc;
 pub mod config;
 pub mod context;
 pub mod control;
+pub mod doorbells;
 pub mod executor;
 pub mod figures;
 mod installed;

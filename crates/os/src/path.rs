@@ -10,18 +10,21 @@
 //! assert!((1_000_000..1_002_000).contains(&path.until_next_ns(900_000)));
 //! ```
 //!
-//! A turn takes up to a burst from every wire and costs *t* (`turn_ns`), and `packet_ns` for
-//! each packet: *T* at most. After a segment the path has turn after turn until one takes less
-//! than a burst from each wire. Every packet of the turns before costs *e* = `packet_ns + t /
-//! burst` at most, and packets that come at a rate *R* take a share *R e* of the core. In a
-//! segment of *s*, in the turn before it and while the path catches up for a time *x*, *R (s +
-//! T + x)* packets come, so *x <= R e (s + T + x) + t*: the next segment may begin *x = (R e (s +
-//! T) + t) / (1 - R e)* after this one has ended, and a little later if packets come in bursts.
+//! A turn takes up to a burst from every wire and costs *t* (`turn_ns`), `packet_ns` for each
+//! packet, and a doorbell for each queue that it wakes: *T* at most. After a segment the path has
+//! turn after turn until one takes less than a burst from each wire. Every packet of the turns
+//! before costs *e* = `packet_ns + (t + d) / burst` at most, where *d* is what such a turn spends on
+//! doorbells ([`crate::doorbells`]), and packets that come at a rate *R* take a share *R e* of the
+//! core. In a segment of *s*, in the turn before it and while the path catches up for a time *x*,
+//! *R (s + T + x)* packets come, so *x <= R e (s + T + x) + r*, where *r* is the last turn and the
+//! doorbells that were due before: the next segment may begin *x = (R e (s + T) + r) / (1 - R e)*
+//! after this one has ended, and a little later if packets come in bursts.
 //!
 //! Source: NICOS 4.6 has tasks alone; that the busy period ends, and when, is the recurrence of
 //! response-time analysis (Joseph and Pandya, "Finding Response Times in a Real-Time System",
 //! Computer Journal 29(5), 1986) for one source of interruptions.
 
+use crate::doorbells::Doorbells;
 use picnic_core::resident::PATIENCE_NS;
 
 /// Billionths: of the core, of a second.
@@ -53,12 +56,27 @@ pub struct Costs {
     pub wires: u64,
     /// How long the packet path may go on after a segment, packets left or not.
     pub catch_up_ns: u64,
+    /// What it spends on waking target cores.
+    pub doorbells: Doorbells,
+    /// How long the core may be interrupted between two segments; packets find room all the same.
+    pub interruption_ns: u64,
+    /// Packets that each target ring holds.
+    pub ring: u64,
 }
 
 impl Default for Costs {
     /// Packets cost nothing.
     fn default() -> Self {
-        Costs { turn_ns: 0, packet_ns: 0, burst: 64, wires: 1, catch_up_ns: PATIENCE_NS }
+        Costs {
+            turn_ns: 0,
+            packet_ns: 0,
+            burst: 64,
+            wires: 1,
+            catch_up_ns: PATIENCE_NS,
+            doorbells: Doorbells::default(),
+            interruption_ns: 0,
+            ring: u64::MAX,
+        }
     }
 }
 
@@ -71,6 +89,10 @@ pub struct PacketPath {
     switch_ns: u64,
     cold_ns: u64,
     share_ppb: u64,
+    /// Of one turn in which each queue is rung, in nanoseconds, its packets aside.
+    ringing_turn_ns: u64,
+    /// Of doorbells, in turns of whole bursts; in picoseconds a packet.
+    doorbells_ps: u128,
     /// Billionths of its length by which a time between two segments grows.
     stretch_ppb: u64,
     /// What the last turn and bursts add to the time that the path catches up, in nanoseconds.
@@ -95,13 +117,19 @@ impl PacketPath {
             switch_ns: 0,
             cold_ns: 0,
             share_ppb: 0,
+            ringing_turn_ns: 0,
+            doorbells_ps: 0,
             stretch_ppb: 0,
             rest_ns: 0,
         };
-        // Per packet in turns of whole bursts, in picoseconds.
         let burst = u128::from(costs.burst.max(1));
+        let full_ns = costs.packet_ns.saturating_mul(costs.burst.max(1));
+        let rung = costs.doorbells.rung(&costs, full_ns.saturating_add(costs.turn_ns));
+        path.ringing_turn_ns = costs.turn_ns.saturating_add(rung.turn_ns);
+        path.doorbells_ps = rung.each_turn_ps.div_ceil(burst);
+        // Per packet in turns of whole bursts, in picoseconds.
         let each_ps = u128::from(costs.packet_ns) * 1_000
-            + (u128::from(costs.turn_ns) * 1_000).div_ceil(burst);
+            + (u128::from(costs.turn_ns) * 1_000).saturating_add(rung.each_turn_ps).div_ceil(burst);
         let pps: u128 = path.intakes.iter().map(|intake| u128::from(intake.pps)).sum();
         path.share_ppb = narrow(pps.saturating_mul(each_ps).div_ceil(1_000));
         if path.catches_up() {
@@ -111,7 +139,8 @@ impl PacketPath {
             let coming = path.intakes.iter().filter(|intake| intake.pps != 0);
             let bursts: u128 = coming.map(|intake| u128::from(intake.burst)).sum();
             let work_ns =
-                bursts.saturating_mul(each_ps).div_ceil(1_000) + u128::from(costs.turn_ns);
+                bursts.saturating_mul(each_ps).div_ceil(1_000) + u128::from(path.ringing_turn_ns);
+            let work_ns = work_ns + rung.before_ps.div_ceil(1_000);
             path.rest_ns = narrow(work_ns.saturating_mul(u128::from(BILLION)).div_ceil(left));
         }
         path
@@ -152,8 +181,15 @@ impl PacketPath {
 
     /// What a packet costs in turns of whole bursts, in nanoseconds, rounded up.
     pub fn per_packet_ns(&self) -> u64 {
-        let share = self.costs.turn_ns.div_ceil(self.costs.burst.max(1));
-        self.costs.packet_ns.saturating_add(share)
+        let turn_ps =
+            (u128::from(self.costs.turn_ns) * 1_000).div_ceil(self.costs.burst.max(1).into());
+        let share_ns = narrow((turn_ps + self.doorbells_ps).div_ceil(1_000));
+        self.costs.packet_ns.saturating_add(share_ns)
+    }
+
+    /// Bound of a turn in which each queue is rung, in nanoseconds, its packets aside.
+    pub fn turn_ns(&self) -> u64 {
+        self.ringing_turn_ns
     }
 
     /// Billionths of the core that the packets need.
@@ -168,8 +204,8 @@ impl PacketPath {
 
     /// Bound of one turn that takes a burst from every wire, in nanoseconds.
     pub fn whole_turn_ns(&self) -> u64 {
-        let Costs { turn_ns, packet_ns, burst, wires, .. } = self.costs;
-        burst.saturating_mul(wires).saturating_mul(packet_ns).saturating_add(turn_ns)
+        let Costs { packet_ns, burst, wires, .. } = self.costs;
+        burst.saturating_mul(wires).saturating_mul(packet_ns).saturating_add(self.ringing_turn_ns)
     }
 
     /// A segment of this bound with what a switch may take, and cold caches if it is its first time.
@@ -182,7 +218,7 @@ impl PacketPath {
     /// nanoseconds. Of a path that never does, what the turn behind it costs: the rest is loss.
     pub fn catch_up_ns(&self, taken_ns: u64) -> u64 {
         if !self.catches_up() {
-            return self.costs.turn_ns;
+            return self.ringing_turn_ns;
         }
         let time_ns = taken_ns.saturating_add(self.whole_turn_ns());
         self.behind_ns(time_ns).saturating_add(self.rest_ns)
@@ -206,6 +242,30 @@ impl PacketPath {
         let each_ns = self.until_next_ns(0).saturating_mul(segments.max(1));
         let behind_ns = if self.catches_up() { self.behind_ns(taken_ns) } else { 0 };
         taken_ns.saturating_add(behind_ns).saturating_add(each_ns)
+    }
+
+    /// For how long a core may be interrupted without loss, in nanoseconds, beside segments of up to
+    /// `segment_ns`, switch included: packets find room at their wires and in the target rings, and
+    /// the path catches up in time. None if nothing is known to come in, or all of it waits.
+    pub fn tolerates_ns(&self, segment_ns: u64) -> Option<u64> {
+        let taken_ns = u128::from(segment_ns) + u128::from(self.whole_turn_ns());
+        let pps = self.pps();
+        let bursts =
+            self.intakes.iter().fold(0, |sum: u64, intake| sum.saturating_add(intake.burst));
+        let rings = (self.costs.ring, pps, bursts);
+        let wires = self.intakes.iter().map(|intake| (intake.room, intake.pps, intake.burst));
+        let limited = wires.chain([rings]).filter(|&(room, pps, _)| room != u64::MAX && pps != 0);
+        let by_room = limited.map(|(room, pps, burst)| {
+            let packets = u128::from(room.saturating_sub(burst.max(1)));
+            packets * u128::from(BILLION) / u128::from(pps)
+        });
+        // Of a path that never catches up, only what finds room is not lost.
+        let in_time = (self.catches_up() && self.stretch_ppb != 0).then(|| {
+            let budget_ns = self.costs.catch_up_ns.saturating_sub(self.rest_ns);
+            u128::from(budget_ns) * u128::from(BILLION) / u128::from(self.stretch_ppb)
+        });
+        let longest_ns = by_room.min()?.min(in_time.unwrap_or(u128::MAX));
+        Some(narrow(longest_ns.saturating_sub(taken_ns)))
     }
 
     /// Packets that come to a wire in this time.

@@ -23,6 +23,10 @@ pub struct OsReport {
     pub refused: u64,
     /// Tasks let in against what admission said.
     pub overridden: u64,
+    /// Nanoseconds for which a core may have been interrupted without loss, beside the tasks that
+    /// there were; null if nothing is known to come in, or all of it waits.
+    #[serde(default)]
+    pub tolerates_ns: Option<u64>,
     /// Its memory.
     pub memory: MemoryReport,
     /// By task, those that have ended first.
@@ -108,6 +112,7 @@ impl Os {
             panics: counters.panics.get(),
             refused: counters.refused.get(),
             overridden: counters.overridden.get(),
+            tolerates_ns: self.tolerates_ns,
             memory: self.memory_report(),
             tasks: tasks.collect(),
             notes: self.notes.clone(),

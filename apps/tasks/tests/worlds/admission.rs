@@ -15,13 +15,15 @@ const PACKET_NS: u64 = 90;
 const SWITCH_NS: u64 = 400;
 const DOORBELL_NS: u64 = 700;
 
-fn costs() -> CostModel {
+fn costs(doorbell_send_ns: u64) -> CostModel {
     CostModel {
         card_turn_ns: TURN_NS,
         card_packet_ns: PACKET_NS,
         switch_ns: SWITCH_NS,
         target_packet_ns: 1,
-        doorbell_send_ns: DOORBELL_NS,
+        doorbell_send_ns,
+        // Targets sleep again before the next turn, so that each doorbell that may ring does.
+        doorbell_arrive_ns: 0..=0,
         ..CostModel::default()
     }
 }
@@ -44,20 +46,24 @@ struct Card {
     cold_ns: u64,
     /// More keys of `[os]`.
     keys: String,
+    /// Queues, steered to by `rss` if there are several, and the keys of `[interrupt]`.
+    queues: u16,
+    interrupt: &'static str,
+    doorbell_ns: u64,
     tasks: Vec<Busy>,
 }
 
 impl Card {
     fn text(&self) -> String {
-        let Card { rate_pps, room, burst, scheduler, cold_ns, keys, tasks } = self;
-        // Every turn may ring the queue's doorbell.
+        let Card { rate_pps, room, burst, scheduler, cold_ns, keys, tasks, .. } = self;
+        let Card { queues, interrupt, doorbell_ns, .. } = self;
+        let rss = if *queues == 1 { "" } else { "[[rx]]\nfunction = \"rss\"\n" };
         let mut text = format!(
             "[card]\nidle = \"spin\"\n[[wire]]\nport = \"generator\"\nrate_pps = {rate_pps}\n\
-             burst = {burst}\nbacklog = {room}\n[host]\nqueues = 1\nring_size = 8192\n\
-             [pool]\nbuffers = 32768\n[os]\nscheduler = \"{scheduler}\"\n\
-             packet_turn_ns = {}\npacket_ns = {PACKET_NS}\nswitch_ns = {SWITCH_NS}\n\
-             cold_ns = {cold_ns}\n{keys}",
-            TURN_NS + DOORBELL_NS
+             burst = {burst}\nbacklog = {room}\nflows = 256\n{rss}[host]\nqueues = {queues}\n\
+             ring_size = 8192\n[pool]\nbuffers = 65536\n[interrupt]\n{interrupt}[os]\n\
+             scheduler = \"{scheduler}\"\npacket_turn_ns = {TURN_NS}\ndoorbell_ns = {doorbell_ns}\n\
+             packet_ns = {PACKET_NS}\nswitch_ns = {SWITCH_NS}\ncold_ns = {cold_ns}\n{keys}"
         );
         for (number, Busy { period_ns, segments }) in tasks.iter().enumerate() {
             let period_us = period_ns.map_or(0, |period_ns| period_ns / 1_000);
@@ -75,7 +81,7 @@ impl Card {
         let file = picnic_host::sections().parse(&self.text(), None).unwrap();
         let registries =
             Registries { tasks: picnic_tasks::registry::TASKS, ..picnic_sim::registries() };
-        let built = Simulation::new(Launch::new(&file, registries), 1, costs());
+        let built = Simulation::new(Launch::new(&file, registries), 1, costs(self.doorbell_ns));
         let mut simulation = built.map_err(|error| error.to_string())?;
         simulation.run_until(Time::from_nanos(milliseconds * 1_000_000));
         let (mut report, _) = simulation.finish();
@@ -88,8 +94,20 @@ impl Card {
 
 fn one_task(rate_pps: u64, segment_ns: u64, keys: &str) -> Card {
     let tasks = vec![Busy { period_ns: None, segments: vec![segment_ns] }];
-    let (scheduler, keys) = ("edf-plus", keys.to_owned());
-    Card { rate_pps, room: 256, burst: 1, scheduler, cold_ns: 0, keys, tasks }
+    let (scheduler, keys, interrupt) = ("edf-plus", keys.to_owned(), "");
+    let (burst, queues, doorbell_ns) = (1, 1, DOORBELL_NS);
+    Card {
+        rate_pps,
+        room: 256,
+        burst,
+        scheduler,
+        cold_ns: 0,
+        keys,
+        queues,
+        interrupt,
+        doorbell_ns,
+        tasks,
+    }
 }
 
 const OVERRIDE: &str = "admission = \"override\"\n";
@@ -195,7 +213,7 @@ fn cards() -> impl Strategy<Value = Card> {
     let wire = (50_000u64..4_000_000, 64u64..1_024, 1u64..33);
     (wire, scheduler, tasks).prop_map(|((rate_pps, room, burst), scheduler, (periodic, other))| {
         let tasks = periodic.into_iter().chain(other).collect();
-        Card { rate_pps, room, burst, scheduler, cold_ns: 0, keys: String::new(), tasks }
+        Card { room, burst, scheduler, tasks, ..one_task(rate_pps, 0, "") }
     })
 }
 
@@ -218,6 +236,47 @@ fn admitted_sets_drop_nothing_and_miss_no_deadline() {
         }
     }
     assert!(refused > 10 && segments > 5_000, "{refused} refused, {segments} segments");
+}
+
+/// The highest rate at which a card's tasks are admitted is no further from what it bears than a
+/// tenth: at nine tenths nothing is lost, and at eleven, let in against admission, packets are.
+#[test]
+fn nine_tenths_of_the_highest_rate_lose_nothing_and_eleven_tenths_lose_packets() {
+    let (by_time, queues) = ("rx_frames = 0\n", 4);
+    let with_room = |room, segment_ns| Card { room, ..one_task(1, segment_ns, "") };
+    // With so long to catch up, a card is admitted until it never does.
+    let in_time = || Card { keys: "catch_up_us = 10_000\n".into(), ..with_room(2_048, 50_000) };
+    for (what, card) in [
+        ("room", with_room(1_024, 900_000)),
+        ("room, four queues", Card { queues, ..with_room(1_024, 900_000) }),
+        ("room, dear doorbells", Card { queues, doorbell_ns: 5_000, ..with_room(1_024, 900_000) }),
+        ("time", in_time()),
+        ("time, four queues", Card { queues, interrupt: by_time, ..in_time() }),
+        ("time, dear doorbells", Card { doorbell_ns: 5_000, ..in_time() }),
+        (
+            "time, dear doorbells, four queues",
+            Card {
+                queues,
+                interrupt: "rx_usecs = 100\nrx_frames = 0\n",
+                doorbell_ns: 5_000,
+                ..in_time()
+            },
+        ),
+    ] {
+        let at = |rate_pps: u64, keys: &str| {
+            let keys = format!("{}line_rate_pps = {rate_pps}\n{keys}", card.keys);
+            Card { rate_pps, keys, ..card.clone() }
+        };
+        let highest_pps = longest(|rate_pps| rate_pps == 0 || at(rate_pps, "").run(0).is_ok());
+        assert!(highest_pps < 9_900_000, "{what}: {highest_pps}");
+        let (report, os) = at(highest_pps * 9 / 10, "").run(30).unwrap();
+        assert_eq!(report.ledger.dropped, 0, "{what}: {highest_pps} {:?}", report.ledger);
+        assert!(os.tasks[0].segments > 20 && os.overridden == 0, "{what}: {os:?}");
+        assert!(at(highest_pps * 11 / 10, "").run(0).is_err(), "{what}: {highest_pps}");
+        let (report, os) = at(highest_pps * 11 / 10, OVERRIDE).run(30).unwrap();
+        assert!(report.ledger.dropped > 0, "{what}: {highest_pps} {:?}", report.ledger);
+        assert_eq!(os.overridden, 1, "{what}");
+    }
 }
 
 /// A random set in which one segment grows. Just beyond the limit it is refused; once more packets
@@ -287,11 +346,10 @@ fn fillers_add_no_release_jitter() {
         let alone = Card {
             rate_pps: [1, 500_000, 4_000_000][number % 3],
             room: 8_000,
-            burst: 1,
             scheduler: ["edf-plus", "cyclic-plus"][number % 2],
             cold_ns: 20_000,
-            keys: String::new(),
             tasks: vec![periodic],
+            ..one_task(1, 0, "")
         };
         let mut with = alone.clone();
         with.tasks.extend(fillers.into_iter().map(|segments| Busy { period_ns: None, segments }));

@@ -344,8 +344,14 @@ fn path_lines(path: &PathReport) -> Vec<(&'static str, String)> {
     }
     lines.push(("packet turn", told(&path.turn_ns, " ns")));
     lines.push(("packet", told(&path.packet_ns, " ns")));
+    lines.push(("doorbell", told(&path.doorbell_ns, " ns")));
     let (share, budget) = (path.packets_fraction * 100.0, path.catch_up_ns / 1_000);
     lines.push(("packet path", format!("{share:.1} % of the core, {budget} µs after a segment")));
+    if let Some(ns) = path.tolerates_ns {
+        let promise =
+            format!("loses nothing while no core is interrupted for more than {} µs", ns / 1_000);
+        lines.push(("promise", promise));
+    }
     lines.extend(path.notes.iter().map(|note| ("note", note.clone())));
     lines
 }

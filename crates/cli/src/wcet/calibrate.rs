@@ -116,11 +116,14 @@ fn table(profile: &CostProfile, dearest: &Dearest) -> String {
         ]
     });
     let mut text = output::table(&columns, rows);
-    if let Some(PathCosts { turn_ps, packet_ps, doorbell_ps }) = profile.path {
+    if let Some(path) = profile.path {
+        let PathCosts { turn_ps, packet_ps, doorbell_ps, typical_doorbell_ps } = path;
         text.push_str(&format!(
-            "\npacket path with rss: {} ns per turn, {} ns per packet; {} ns per doorbell that wakes a core\n",
+            "\npacket path with rss: {} ns per turn, {} ns per packet; {} ns per doorbell that wakes a \
+             core, the longest {} ns\n",
             nanoseconds(turn_ps),
             nanoseconds(packet_ps),
+            nanoseconds(typical_doorbell_ps.unwrap_or(doorbell_ps)),
             nanoseconds(doorbell_ps)
         ));
     }

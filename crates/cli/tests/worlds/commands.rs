@@ -214,10 +214,11 @@ fn check_shows_the_assumptions_of_admission() {
         "line rate     wire0: 200,000 packets/s (rate_pps)",
         "receive room  wire0: 512 packets (backlog)",
         "line rate     wire1: not known: it waits until it is asked",
-        "packet turn   4,000 ns (built-in (conservative, measured on no machine))",
+        "packet turn   1,000 ns (built-in (conservative, measured on no machine))",
         "packet        77 ns (os.packet_ns)",
-        // 77 ns, and a 64th of 4000, 200,000 times a second.
-        "packet path   2.8 % of the core, 1000 µs after a segment",
+        "doorbell      8,000 ns (built-in (conservative, measured on no machine))",
+        // 77 ns, and a 64th of 1000 and of as many doorbells as a turn, 200,000 times a second.
+        "packet path   6.9 % of the core, 1000 µs after a segment",
     ] {
         assert!(told.lines().any(|line| line == expected), "{expected}\n{told}");
     }

@@ -3,6 +3,7 @@
 //! Guarantee: nothing is guessed. A wire that tells no rate is left out, and the report says so;
 //! without a cost profile packets cost nothing, and the report says that too.
 
+use crate::doorbells::Doorbells;
 use crate::keys::OsSection;
 use crate::path::{Costs, Intake, PacketPath};
 use picnic_core::config::{Amount, CardFile};
@@ -21,10 +22,16 @@ pub struct Surroundings {
 /// What a cost profile says of the packet path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProfileCosts {
-    /// Nanoseconds of a turn, its packets aside.
+    /// Nanoseconds of a turn, its packets and doorbells aside.
     pub turn_ns: u64,
     /// Nanoseconds of each packet.
     pub packet_ns: u64,
+    /// Nanoseconds of a doorbell among many.
+    pub doorbell_ns: u64,
+    /// Nanoseconds of the longest doorbell.
+    pub longest_doorbell_ns: u64,
+    /// Whether a machine was measured for it.
+    pub is_measured: bool,
     /// The profile's name.
     pub origin: String,
 }
@@ -54,14 +61,19 @@ pub struct WireReport {
 pub struct PathReport {
     /// By wire; one entry for all of them if the rate is stated.
     pub wires: Vec<WireReport>,
-    /// Nanoseconds of a turn, its packets aside.
+    /// Nanoseconds of a turn, its packets and doorbells aside.
     pub turn_ns: Origin,
     /// Nanoseconds of each packet.
     pub packet_ns: Origin,
+    /// Nanoseconds of a doorbell among many.
+    pub doorbell_ns: Origin,
     /// Nanoseconds that the path may take behind a segment.
     pub catch_up_ns: u64,
     /// Share of the core that the packets need at these rates.
     pub packets_fraction: f64,
+    /// Nanoseconds for which a core may be interrupted without loss beside the tasks of the card
+    /// file; null if nothing is known to come in, or all of it waits.
+    pub tolerates_ns: Option<u64>,
     /// What is not asked, and why.
     pub notes: Vec<String>,
 }
@@ -86,6 +98,13 @@ pub(super) fn packet_path(
         amount(&keys.packet_turn_ns, "packet_turn_ns", profile.map(|costs| costs.turn_ns), from);
     let packet_ns =
         amount(&keys.packet_ns, "packet_ns", profile.map(|costs| costs.packet_ns), from);
+    let doorbell_ns =
+        amount(&keys.doorbell_ns, "doorbell_ns", profile.map(|costs| costs.doorbell_ns), from);
+    let each_ns = doorbell_ns.value.unwrap_or(0);
+    let longest_ns = match (&keys.doorbell_ns, profile) {
+        (Amount::Auto, Some(costs)) => costs.longest_doorbell_ns,
+        _ => each_ns,
+    };
     let wires = wires(keys, file, &around.arrivals);
     let intakes = wires.iter().filter_map(|(report, burst)| {
         let room = report.room.value;
@@ -100,9 +119,12 @@ pub(super) fn packet_path(
     let costs = Costs {
         turn_ns: turn_ns.value.unwrap_or(0),
         packet_ns: packet_ns.value.unwrap_or(0),
-        burst: file.card.burst as u64,
+        burst: if file.interrupt.per_packet { 1 } else { file.card.burst as u64 },
         wires: file.wires.len() as u64,
         catch_up_ns: keys.catch_up_us * 1_000,
+        doorbells: Doorbells::of(&file.interrupt, file.host.queues, each_ns, longest_ns),
+        interruption_ns: keys.interruption_us * 1_000,
+        ring: file.host.ring_size as u64,
     };
     let mut path = PacketPath::new(intakes.collect(), costs);
     if keys.line_rate_pps != Amount::Auto {
@@ -122,8 +144,10 @@ pub(super) fn packet_path(
         wires: wires.into_iter().map(|(report, _)| report).collect(),
         turn_ns,
         packet_ns,
+        doorbell_ns,
         catch_up_ns: costs.catch_up_ns,
         packets_fraction: path.share_ppb() as f64 / 1e9,
+        tolerates_ns: path.tolerates_ns(0),
         notes,
     };
     (path, report)

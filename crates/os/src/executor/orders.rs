@@ -96,18 +96,28 @@ impl Os {
             self.tasks.iter().flatten().map(|task| task.demand.clone()).collect();
         demands.push(demand_of(spec));
         let (order, discipline) = (self.scheduler.order(), self.scheduler.discipline());
-        let Err(refusal) = admission::admit(&demands, &self.path, order, discipline) else {
+        let answer = admission::admit(&demands, &self.path, order, discipline);
+        let longest_ns = demands.iter().map(|demand| demand.segment_ns).max().unwrap_or(0);
+        let tolerates_ns = self.path.tolerates_ns(self.path.segment_ns(longest_ns, true));
+        let Err(refusal) = answer else {
+            self.note_tolerance(tolerates_ns);
             return Ok(());
         };
         if self.admission == Admission::Refuse {
             self.counters.refused.add(1);
             return Err(CreateError::Refused(refusal.to_string()));
         }
+        self.note_tolerance(tolerates_ns);
         self.counters.overridden.add(1);
         if self.notes.len() < MOST_NOTES {
             self.notes.push(format!("admission overridden: {refusal}"));
         }
         Ok(())
+    }
+
+    /// The shortest of all sets of tasks that there were is told.
+    fn note_tolerance(&mut self, tolerates_ns: Option<u64>) {
+        self.tolerates_ns = self.tolerates_ns.into_iter().chain(tolerates_ns).min();
     }
 
     pub(crate) fn slot_of(&self, id: TaskId) -> Option<usize> {

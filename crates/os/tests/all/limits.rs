@@ -980,7 +980,14 @@ fn what_wires_tell_is_what_admission_counts_on() {
 
 #[test]
 fn what_admission_does_not_ask_is_told() {
-    let costs = ProfileCosts { turn_ns: 0, packet_ns: 100, origin: "a profile".into() };
+    let costs = ProfileCosts {
+        turn_ns: 0,
+        packet_ns: 100,
+        doorbell_ns: 0,
+        longest_doorbell_ns: 0,
+        is_measured: true,
+        origin: "a profile".into(),
+    };
     let told = |keys: &str, pps| {
         let file = card(&format!("[[wire]]\nport = \"generator\"\n[os]\n{keys}"));
         let wire = Arrivals { rate: Rate::Pps(pps), room: Some(u64::MAX), ..Arrivals::default() };

@@ -1,7 +1,11 @@
 //! The packet path's arithmetic against the same in fractions, and admission against every
 //! single interval.
 
+use picnic_core::config::InterruptSection;
+use picnic_core::ring::moderation::{Moderation, ModerationMode};
+use picnic_core::time::Time;
 use picnic_os::admission::{Demand, Order, admit};
+use picnic_os::doorbells::Doorbells;
 use picnic_os::path::{Costs, Intake, PacketPath};
 use picnic_os::schedulers::Discipline;
 use proptest::prelude::*;
@@ -121,14 +125,15 @@ proptest! {
 #[test]
 fn sums_past_the_top_stay_there() {
     let top = u64::MAX;
-    let costs = Costs { turn_ns: top, packet_ns: top, burst: top, wires: top, catch_up_ns: 0 };
+    let free = Costs { catch_up_ns: 0, ..Costs::default() };
+    let costs = Costs { turn_ns: top, packet_ns: top, burst: top, wires: top, ..free };
     let path = PacketPath::new(vec![intake(top, top), intake(top, top)], costs);
     assert_eq!((path.pps(), path.share_ppb(), path.whole_turn_ns()), (top, top, top));
     assert_eq!((path.per_packet_ns(), path.catches_up()), (top, false));
     let path = PacketPath::new(vec![intake(1 << 63, 1), intake(1 << 63, 1)], costs);
     assert_eq!(path.share_ppb(), top);
     for (burst, packet_ns) in [(1 << 63, 1), (1 << 31, 1 << 32)] {
-        let costs = Costs { turn_ns: 0, packet_ns, burst, wires: 2, catch_up_ns: 0 };
+        let costs = Costs { packet_ns, burst, wires: 2, ..free };
         assert_eq!(PacketPath::new(Vec::new(), costs).whole_turn_ns(), top);
     }
     assert_eq!(path.arriving(&intake(top, top), top), top);
@@ -168,4 +173,153 @@ fn a_path_of_nothing_costs_nothing() {
     assert!(!path.is_stated() && path.clone().stated().is_stated());
     let Costs { turn_ns, packet_ns, burst, wires, .. } = *path.costs();
     assert_eq!((turn_ns, packet_ns, burst, wires), (0, 0, 64, 1));
+}
+
+/// Nanoseconds that doorbells take in turns of a whole burst each, and those that one such turn takes
+/// and what is due before it, as a path of these costs has it.
+fn of_doorbells(costs: Costs) -> (f64, u64) {
+    let path = |doorbells| PacketPath::new(vec![intake(1, 1)], Costs { doorbells, ..costs });
+    let (with, without) = (path(costs.doorbells), path(Doorbells::default()));
+    // At one packet a second, what catches up behind nothing is the last turn, the doorbells that
+    // are due, and the packet.
+    let rest_ns = with.catch_up_ns(0) - without.catch_up_ns(0) + 2;
+    let fast = |doorbells| {
+        PacketPath::new(vec![intake(1_000, 1)], Costs { doorbells, ..costs }).share_ppb() as f64
+    };
+    let each_packet_ns = (fast(costs.doorbells) - fast(Doorbells::default()) + 1.0) / 1_000.0;
+    (each_packet_ns * costs.burst as f64, rest_ns)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    /// Targets that always sleep, packets steered at will, turns of whole bursts that cost as much
+    /// as they are said to or less: doorbells take no longer than counted.
+    #[test]
+    fn doorbells_are_no_more_than_counted(
+        (queues, wires) in (1..6_u64, 1..4_u64),
+        (usecs, frames) in (0..40_u32, prop::sample::select(vec![0, 16, 64, 200])),
+        (turn_ns, packet_ns, bell_ns) in (1..2_000_u64, 1..200_u64, 1..12_000_u64),
+        (turn_share, bell_share) in (1..101_u64, 1..101_u64),
+        steered in prop::collection::vec((0..6_usize, 0..6_usize, 0..65_u64), 1..120),
+    ) {
+        let section = InterruptSection { rx_usecs: usecs, rx_frames: frames, ..<_>::default() };
+        let doorbells = Doorbells::of(&section, queues as u16, bell_ns, bell_ns);
+        let costs = Costs { turn_ns, packet_ns, wires, doorbells, ..Costs::default() };
+        let mut moderations: Vec<_> =
+            (0..queues).map(|_| Moderation::new(section.moderation())).collect();
+        // One packet waits for each queue, from before.
+        moderations.iter_mut().for_each(|moderation| moderation.published(Time::ZERO, 1));
+        let (mut now, mut rung) = (1_000_000, 0);
+        let took_ns = (turn_ns + 64 * packet_ns) * turn_share / 100;
+        let took_bell_ns = (bell_ns * bell_share).div_ceil(100);
+        for &(one, other, packets) in &steered {
+            let start = now;
+            // The burst is spread over two queues, and over the wires one after the other.
+            for wire in 0..wires {
+                let of_wire = |all: u64| all / wires + u64::from(wire < all % wires);
+                for (queue, all) in [(one, packets), (other, 64 - packets)] {
+                    let packets = of_wire(all) as u32;
+                    if packets != 0 {
+                        let queue = queue % queues as usize;
+                        moderations[queue].published(Time::from_nanos(start), packets);
+                    }
+                }
+                for moderation in &mut moderations {
+                    if moderation.due(Time::from_nanos(start)) {
+                        moderation.served();
+                        rung += 1;
+                        now += took_bell_ns;
+                    }
+                }
+            }
+            now += took_ns;
+        }
+        let (each_turn_ns, rest_ns) = of_doorbells(costs);
+        let counted_ns = each_turn_ns * steered.len() as f64 + rest_ns as f64;
+        let spent_ns = (rung * took_bell_ns) as f64;
+        prop_assert!(spent_ns <= counted_ns, "{spent_ns} ns spent, {counted_ns} ns counted, {costs:?}");
+        // Of a single turn, no more than a doorbell for each queue and wire.
+        let path = PacketPath::new(Vec::new(), costs);
+        prop_assert!(path.turn_ns() <= turn_ns + queues * wires * bell_ns);
+    }
+}
+
+#[test]
+fn doorbells_are_counted_as_moderation_allows_them() {
+    let counted = |section: InterruptSection, queues: u16, wires: u64| {
+        let doorbells = Doorbells::of(&section, queues, 3_000, 25_000);
+        // A turn of a burst takes 6.7 µs without them.
+        let costs = Costs { turn_ns: 300, packet_ns: 100, wires, doorbells, ..Costs::default() };
+        let path = PacketPath::new(Vec::new(), costs);
+        (of_doorbells(costs).0.round() as u64, path.turn_ns())
+    };
+    let of = |rx_usecs, rx_frames| InterruptSection { rx_usecs, rx_frames, ..<_>::default() };
+    for (section, queues, wires, each_turn_ns, turn_ns) in [
+        // Without moderation, each burst rings each queue.
+        (of(0, 64), 4, 1, 12_000, 100_300),
+        (of(0, 64), 4, 2, 24_000, 200_300),
+        // By time alone: 12 µs x 6.7 / (6.7 + 20 - 9).
+        (of(20, 0), 4, 1, 4_542, 100_300),
+        (of(200, 0), 4, 1, 407, 100_300),
+        // By number as well: one of a whole burst.
+        (of(200, 64), 4, 1, 3_000 + 589, 100_300),
+        // No turn rings more than half of the queues by time, and half by number on top.
+        (of(1, 64), 4, 1, 7_500, 100_300),
+        // One queue is rung once a turn.
+        (of(1, 1), 1, 1, 3_000, 25_300),
+        // With several wires, those that ring by number ring again: 12 x 6.7 / (20 - 12).
+        (of(20, 0), 4, 2, 10_050, 100_300),
+        (of(20, 64), 4, 2, 15_000, 150_300),
+        (InterruptSection { adaptive: true, ..of(20, 0) }, 4, 1, 12_000, 100_300),
+    ] {
+        let found = counted(section.clone(), queues, wires);
+        assert!(found.0.abs_diff(each_turn_ns) <= 2, "{section:?}: {found:?}, {each_turn_ns} ns");
+        assert_eq!(found.1, turn_ns, "{section:?}");
+    }
+    // A packet that is moved by itself rings one queue.
+    let each = InterruptSection { per_packet: true, ..of(0, 0) };
+    assert_eq!(Doorbells::of(&each, 4, 1, 1).queues, 1);
+    assert_eq!(each.moderation(), ModerationMode::PerPacket);
+}
+
+#[test]
+fn an_interruption_is_tolerated_as_far_as_room_and_time_go() {
+    let wire = |room| Intake { name: "w".into(), pps: 1_000_000, burst: 1, room };
+    let path = |room, costs: Costs| PacketPath::new(vec![wire(room)], costs);
+    let free = Costs { burst: 1, ..Costs::default() };
+    for (room, costs, segment_ns, expected) in [
+        // 1023 packets beside the one that comes with the first, 900 of them in the segment.
+        (1_024, free, 900_000, Some(123_000)),
+        (1_024, free, 2_000_000, Some(0)),
+        (1_024, Costs { ring: 512, ..free }, 500_000, Some(11_000)),
+        (u64::MAX, free, 0, None),
+        (u64::MAX, Costs { ring: 512, ..free }, 0, Some(511_000)),
+        // Half of the core: what is caught up with in 1 ms came in 1 ms, two packets and two turns
+        // aside.
+        (u64::MAX, Costs { packet_ns: 500, ring: 8_192, ..free }, 100_000, Some(898_500)),
+    ] {
+        assert_eq!(path(room, costs).tolerates_ns(segment_ns), expected, "{room} {costs:?}");
+    }
+    assert_eq!(PacketPath::default().tolerates_ns(0), None);
+    // Just that much is admitted.
+    let task = [Demand {
+        name: "t".into(),
+        period_ns: None,
+        invocation_ns: 100_000,
+        segment_ns: 100_000,
+        segments: 1,
+    }];
+    for (room, ring) in [(1_024, u64::MAX), (1_000_000, 1_000_000)] {
+        let costs = Costs { packet_ns: 500, turn_ns: 40, ring, ..free };
+        let tolerates_ns = path(room, costs).tolerates_ns(100_000).unwrap();
+        let admitted = |interruption_ns| {
+            let path = path(room, Costs { interruption_ns, ..costs });
+            admit(&task, &path, Order::Other, Discipline::Segment)
+        };
+        assert_eq!(admitted(tolerates_ns), Ok(()));
+        let message = admitted(tolerates_ns + 2_000).unwrap_err().to_string();
+        let expected = format!("and an interruption of {} ns", tolerates_ns + 2_000);
+        assert!(message.contains(&expected), "{message}");
+    }
 }
