@@ -1,8 +1,7 @@
-//! The host attachment: what stands behind the target queues.
+//! The host attachment: the host side of the target queues.
 //!
-//! One [`HostQueue`] per target queue, each used by one target core only. The
-//! target routine takes a burst from the ring and hands it over; every packet
-//! leaves through [`QueueOut`].
+//! One [`HostQueue`] per target queue, each used by one target core only. The target routine takes
+//! a burst from the ring and hands it over; every packet leaves through [`QueueOut`].
 
 use crate::command::Prepared;
 use crate::error::ConfigError;
@@ -19,41 +18,41 @@ use crate::time::Time;
 use std::fmt;
 use std::os::fd::BorrowedFd;
 
-/// One target queue's host side.
+/// The host side of one target queue.
 pub trait HostQueue: Send {
     /// Handles a burst, as a driver's receive routine would.
     ///
-    /// Returns the nanoseconds of further work this stands for: the world lets them pass,
-    /// on a real core by working, on a virtual one by the clock.
+    /// Returns the nanoseconds of further work that it represents: a real core works for that time,
+    /// a virtual one advances its clock.
     fn deliver(&mut self, now: Time, burst: &mut Burst, out: &mut QueueOut<'_>) -> u64;
 
-    /// Sends what the host has to send: [`QueueOut::buffer`] gives an empty buffer,
-    /// [`QueueOut::submit`] puts it on the tx ring, [`QueueOut::unused`] takes it back.
+    /// Sends the host's packets: [`QueueOut::buffer`] gives an empty buffer, [`QueueOut::submit`]
+    /// puts it on the tx ring, [`QueueOut::unused`] returns it.
     ///
-    /// Called at every look at the queue, if the attachment asks for buffers
-    /// ([`HostAttachment::wants_buffers`]). Returns the packets submitted.
+    /// Called each time the queue is polled, if the attachment asks for buffers
+    /// ([`HostAttachment::wants_buffers`]). Returns the number of packets submitted.
     fn transmit(&mut self, _now: Time, _out: &mut QueueOut<'_>) -> usize {
         0
     }
 
-    /// A descriptor that becomes readable when the host has something to send, to sleep on.
+    /// A descriptor that becomes readable when the host has something to send; used to sleep on.
     fn readiness(&self) -> Option<BorrowedFd<'_>> {
         None
     }
 
-    /// Of the work that `deliver` tells of, what the kernel does for each packet before an
-    /// application can have it, in nanoseconds: with `host.system = "napi"` another core does it.
+    /// The part of the work returned by `deliver` that the kernel does per packet before an
+    /// application gets it, in nanoseconds: with `host.system = "napi"` another core does it.
     fn stack_ns(&self) -> u64 {
         0
     }
 
-    /// Whether what `deliver` does is an application's work, behind the driver's: interrupts that
-    /// are not masked preempt it.
+    /// Whether the work of `deliver` is an application's rather than the driver's: unmasked
+    /// interrupts preempt it.
     fn is_application(&self) -> bool {
         false
     }
 
-    /// Something to tell the user at the end: what a check came to, say.
+    /// Lines for the user at the end, such as the result of a check.
     fn report(&self) -> Vec<String> {
         Vec::new()
     }
@@ -61,33 +60,32 @@ pub trait HostQueue: Send {
 
 /// Makes the host queues of a card.
 pub trait HostAttachment: Send {
-    /// The host side of queue `queue`.
+    /// Opens the host side of queue `queue`.
     ///
-    /// # Errors
-    /// The key that cannot be met, and what the system says.
+    /// # Errors The key that cannot be met, and the system's error.
     fn open_queue(&mut self, queue: u16) -> Result<Box<dyn HostQueue>, ConfigError>;
 
-    /// Empty buffers that each queue wants at hand for what the host sends; zero for a host that
-    /// sends nothing but echoes.
+    /// Empty buffers that each queue keeps available for packets of the host; zero for a host that
+    /// only echoes.
     fn wants_buffers(&self) -> usize {
         0
     }
 
-    /// Obeys an order that one of its commands has made, on the borrowed core, between bursts; as
-    /// `Function::obey`. What its queues are to know of it they share with it.
+    /// Applies an order made by one of its commands, on the borrowed core, between bursts; see
+    /// `Function::obey`. State that its queues need is shared with them.
     fn obey(&mut self, _order: &mut Prepared, _now: Time) -> bool {
         false
     }
 
-    /// Whether the target routine is to preempt what else runs on its core, as an interrupt
-    /// would, unless the card file says otherwise (`host.priority`): for hosts that do the
-    /// kernel's work and sleep without it.
+    /// Whether the target routine should preempt other threads on its core, as an interrupt would,
+    /// unless the card file sets `host.priority`: for hosts that do the kernel's work and sleep
+    /// otherwise.
     fn wants_real_time(&self) -> bool {
         false
     }
 }
 
-/// The doors of a target queue: delivered, transmitted or dropped, nothing else.
+/// The doors of a target queue: a packet is delivered, transmitted or dropped.
 pub struct QueueOut<'a> {
     returns: &'a mut ReturnSender,
     tx: &'a mut Producer<Descriptor>,
@@ -95,7 +93,7 @@ pub struct QueueOut<'a> {
     ledger: &'a QueueLedger,
     fill: Option<&'a mut FillReceiver>,
     screen: Option<&'a mut dyn Screen>,
-    /// Buffers that it had to do without, and needs to go on; 0 if none.
+    /// Buffers that were refused and are needed to continue; 0 if none.
     starved: usize,
     delivered: u64,
     bytes: u64,
@@ -122,14 +120,14 @@ impl<'a> QueueOut<'a> {
         }
     }
 
-    /// The same doors, with empty buffers for what the host sends.
+    /// The same doors, with empty buffers for packets of the host.
     #[must_use]
     pub fn with_fill(mut self, fill: &'a mut FillReceiver) -> Self {
         self.fill = Some(fill);
         self
     }
 
-    /// The same doors, with somebody who judges what the host sends.
+    /// The same doors, with a screen that judges packets of the host.
     #[must_use]
     pub fn with_screen(mut self, screen: Option<&'a mut (dyn Screen + 'static)>) -> Self {
         if let Some(screen) = screen
@@ -140,9 +138,9 @@ impl<'a> QueueOut<'a> {
         self
     }
 
-    /// An empty buffer for a packet of the host's, as long as the pool makes them: fill it from
-    /// the start, cut it to length. `None` without buffers, and while the tx ring is full: then
-    /// the host keeps what it has, which is how the card pushes back.
+    /// An empty buffer for a packet of the host, as long as the pool makes them: fill it from the
+    /// start and truncate it. `None` if there are no buffers or the tx ring is full: the host then
+    /// keeps its packets, which is the card's back-pressure.
     #[inline]
     pub fn buffer(&mut self) -> Option<Descriptor> {
         let room = self.tx.has_room(1);
@@ -151,7 +149,7 @@ impl<'a> QueueOut<'a> {
         buffer
     }
 
-    /// The buffer was not needed: kept for the next time. It must be as long as it was.
+    /// Returns an unneeded buffer, at its original length, for later use.
     #[inline]
     pub fn unused(&mut self, buffer: Descriptor) {
         match &mut self.fill {
@@ -160,8 +158,8 @@ impl<'a> QueueOut<'a> {
         }
     }
 
-    /// At least `count` empty buffers for a packet of unknown length; see [`Landing`]. `None`
-    /// without them, and while the tx ring is full, as of [`QueueOut::buffer`].
+    /// At least `count` empty buffers for a packet of unknown length; see [`Landing`]. `None` in
+    /// the same cases as [`QueueOut::buffer`].
     #[inline]
     pub fn landing(&mut self, count: usize) -> Option<&mut Landing> {
         let room = self.tx.has_room(1);
@@ -188,32 +186,33 @@ impl<'a> QueueOut<'a> {
         }
     }
 
-    /// The host sent this packet, but it cannot be taken: made, and dropped at once.
+    /// The host sent a packet that cannot be accepted: counts it as made and dropped.
     #[cold]
     pub fn refuse(&mut self, packet: Descriptor, reason: DropReason) {
         self.ledger.made.add(1);
         self.drop(packet, reason);
     }
 
-    /// Whether [`QueueOut::buffer`] or [`QueueOut::landing`] had to say no: the host may have more to send.
+    /// Whether [`QueueOut::buffer`] or [`QueueOut::landing`] returned `None`: the host may have
+    /// more to send.
     #[inline]
     pub fn is_starved(&self) -> bool {
         self.starved != 0
     }
 
-    /// Whether the host was refused buffers though it was given all that there were: the borrowed
-    /// core may not know that there are none left. Tells it of the room.
+    /// Whether buffers were refused although the host had received all available ones: the borrowed
+    /// core may not know that none are left. Tells it of the free slots.
     pub fn has_used_up_buffers(&mut self) -> bool {
         self.is_starved() && self.fill.as_mut().is_some_and(|fill| fill.release())
     }
 
-    /// Buffers that the host needs at once to go on sending; 0 if it was refused none.
+    /// Buffers that the host needs to continue sending; 0 if none were refused.
     #[inline]
     pub fn wanted(&self) -> usize {
         self.starved
     }
 
-    /// The host has the packet; its buffer goes home.
+    /// The host has received the packet; its buffer is returned.
     #[inline(always)]
     pub fn deliver(&mut self, packet: Descriptor) {
         self.delivered += 1;
@@ -221,7 +220,7 @@ impl<'a> QueueOut<'a> {
         self.returns.give_back(packet);
     }
 
-    /// The host has the packet and sends this one, in the same buffer, to wire `packet.wire`.
+    /// The host has received the packet and echoes it, in the same buffer, to wire `packet.wire`.
     #[inline]
     pub fn echo(&mut self, packet: Descriptor) {
         self.delivered += 1;
@@ -229,7 +228,7 @@ impl<'a> QueueOut<'a> {
         self.submit(packet);
     }
 
-    /// The host cannot take the packet.
+    /// The host cannot accept the packet.
     #[inline]
     pub fn drop(&mut self, packet: Descriptor, reason: DropReason) {
         self.ledger.drops.add(reason, Stage::Target, 1);

@@ -1,4 +1,4 @@
-//! Packets that wait for wires: a lane for each tx queue at each wire, served turn about.
+//! Packets that wait for wires: one lane per tx queue and wire, served round robin.
 //!
 //! ```text
 //! tx queue 0 ─▶ lane 0 ─┐ deficit round robin
@@ -7,17 +7,17 @@
 //! ```
 //!
 //! * *Fair*: lanes share a wire by bytes, whatever the sizes of their packets
-//!   ([`crate::turns`]). While no lane has to wait, packets are offered to the wire as they
-//!   come, up to a burst.
-//! * *Bounded*: of each tx queue, [`Limits`] say how much may wait for wires. It is asked before
-//!   a packet is taken from its tx ring ([`Backlog::admits`]), so what is beyond it waits with
-//!   the host, as with the kernel's byte queue limits.
-//! * *Apart*: a wire that takes nothing fills its own lanes and holds up those queues only that
-//!   send to it. Of a card with several wires, one that has taken nothing for [`STALL_NS`] is
-//!   *stalled*: what waits for it no longer counts against its queues, so that they go on to the
-//!   other wires, and what exceeds the limits there is dropped as `wire_full`.
+//!   ([`crate::turns`]). While no lane has to wait, packets are offered to the wire in order of
+//!   arrival, up to a burst.
+//! * *Bounded*: [`Limits`] bound what may wait for wires per tx queue. They are checked before a
+//!   packet is taken from its tx ring ([`Backlog::admits`]), so the excess waits with the host,
+//!   as with the kernel's byte queue limits.
+//! * *Isolated*: a wire that takes nothing fills its own lanes and blocks only the queues that
+//!   send to it. If the card has several wires, one that has taken nothing for [`STALL_NS`] is
+//!   *stalled*: packets waiting for it no longer count against their queues, which can then send
+//!   to the other wires; packets beyond the limits are dropped as `wire_full`.
 //!
-//! Guarantees: order within a lane is kept; memory is bounded and taken at the start. Packets
+//! Guarantees: order within a lane is kept; memory is bounded and allocated at the start. Packets
 //! that functions send on their own (hairpins) have a lane of their own and are not held back,
 //! but dropped once its limit of packets is reached.
 //!
@@ -34,15 +34,15 @@ use crate::turns::{TurnEnd, Turns};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// A wire that has taken none of what waits for it for so long is stalled, in nanoseconds.
+/// Nanoseconds without progress after which a wire with waiting packets is stalled.
 pub const STALL_NS: u64 = 20_000_000;
 
 /// How much of one tx queue may wait for wires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Packets; also of those that functions send on their own, for each wire.
+    /// Packets; also the limit for packets sent by functions, per wire.
     pub packets: usize,
-    /// Bytes. A packet that is longer may wait alone.
+    /// Bytes. A single longer packet may wait.
     pub bytes: u64,
 }
 
@@ -64,7 +64,7 @@ impl Amount {
         self.bytes -= other.bytes;
     }
 
-    /// Whether `more` fits beside this.
+    /// Whether `more` fits on top of this.
     #[inline]
     fn admits(self, more: Amount, limits: Limits) -> bool {
         self.packets == 0
@@ -76,19 +76,19 @@ impl Amount {
 #[derive(Debug, Default)]
 struct Lane {
     packets: VecDeque<Descriptor>,
-    /// What waits, here and ready.
+    /// Packets waiting here and in `ready`.
     waiting: Amount,
 }
 
-/// What waits for one wire.
+/// Packets waiting for one wire.
 #[derive(Debug)]
 struct WireLanes {
     /// By tx queue; the last is for packets of functions.
     lanes: Vec<Lane>,
     turns: Turns,
-    /// What the wire is offered, oldest first.
+    /// Packets offered to the wire, oldest first.
     ready: VecDeque<Descriptor>,
-    /// Of each of those, its lane and its bytes.
+    /// The lane and bytes of each of those.
     tags: VecDeque<(u16, u32)>,
     waiting: usize,
     takes_super_frames: bool,
@@ -100,7 +100,7 @@ struct WireLanes {
 /// One tx queue.
 #[derive(Debug)]
 struct TxQueue {
-    /// What of it waits for wires that are not stalled.
+    /// Its packets that wait for wires that are not stalled.
     charged: Amount,
     counters: Arc<SteerCounters>,
 }
@@ -115,7 +115,7 @@ pub struct Backlog {
 }
 
 impl Backlog {
-    /// An empty backlog of `wires` wires, for the tx queues that these counters are of.
+    /// An empty backlog of `wires` wires, for the tx queues of these counters.
     pub fn new(wires: usize, queues: Vec<Arc<SteerCounters>>, limits: Limits) -> Self {
         let lane = || Lane { packets: VecDeque::with_capacity(limits.packets), ..Lane::default() };
         let lanes = queues.len() + 1;
@@ -138,14 +138,14 @@ impl Backlog {
         }
     }
 
-    /// Says that a wire takes super-frames, or that they are to be dropped.
+    /// Sets whether a wire takes super-frames or they are dropped.
     pub fn set_super_frames(&mut self, wire: usize, taken: bool) {
         if let Some(wire) = self.wires.get_mut(wire) {
             wire.takes_super_frames = taken;
         }
     }
 
-    /// Wires.
+    /// Number of wires.
     pub fn wires(&self) -> usize {
         self.wires.len()
     }
@@ -162,7 +162,7 @@ impl Backlog {
         self.wires.get(wire).is_some_and(|wire| wire.waiting != 0)
     }
 
-    /// The packets that wait for a wire: those it is offered, then lane by lane.
+    /// The packets that wait for a wire: those offered to it, then lane by lane.
     pub fn waiting_for(&self, wire: usize) -> impl Iterator<Item = &Descriptor> {
         let wire = self.wires.get(wire).into_iter();
         wire.flat_map(|wire| {
@@ -170,8 +170,8 @@ impl Backlog {
         })
     }
 
-    /// Whether a tx queue may have a packet of `bytes` more on its way to the wires, beside
-    /// `packets` of `taken` bytes that have been taken from its ring and are not there yet.
+    /// Whether a tx queue may send another packet of `bytes` bytes, given `packets` packets of
+    /// `taken` bytes that were taken from its ring and are not queued here yet.
     #[inline]
     pub fn admits(&self, queue: usize, packets: usize, taken: u64, bytes: u32) -> bool {
         let Some(queue) = self.queues.get(queue) else { return true };
@@ -182,8 +182,7 @@ impl Backlog {
 
     /// Puts a packet on the lane of its tx queue at a wire.
     ///
-    /// # Errors
-    /// The packet, and why it cannot wait.
+    /// # Errors The packet, and why it cannot wait.
     #[inline]
     pub fn push(&mut self, packet: Descriptor, wire: u8) -> Result<(), (Descriptor, DropReason)> {
         let Some(wire) = self.wires.get_mut(usize::from(wire)) else {
@@ -202,7 +201,7 @@ impl Backlog {
         {
             return Err((packet, DropReason::WireFull));
         }
-        // If nothing waits for its turn, neither need this.
+        // If no lane waits for its turn, this packet need not either.
         if is_direct {
             wire.ready.push_back(packet);
             wire.tags.push_back((index as u16, amount.bytes as u32));
@@ -220,7 +219,7 @@ impl Backlog {
         Ok(())
     }
 
-    /// Whether functions may send `packets` more on their own, to whichever wire.
+    /// Whether functions may send `packets` more on their own, to any wire.
     #[inline]
     pub fn own_has_room(&self, packets: usize) -> bool {
         self.wires.iter().all(|wire| {
@@ -235,11 +234,11 @@ impl Backlog {
         lane.map_or(0, |lane| lane.waiting.packets)
     }
 
-    /// Offers a wire what waits for it, a burst at a time, until it leaves some or has all.
-    /// `transmit` takes packets from the front, as many as it likes, and says which of those it
-    /// dropped: bit 0 stands for the first. What leaves of the lane of functions is entered in
-    /// `progress`. A wire without packets is asked only if it `keeps` some that it was given.
-    /// Returns packets taken, if it was asked.
+    /// Offers a wire its packets, a burst at a time, until it leaves some or has taken all.
+    /// `transmit` takes packets from the front, as many as it likes, and returns which of those it
+    /// dropped: bit 0 is the first. Packets that leave the functions' lane are recorded in
+    /// `progress`. A wire without packets is called only if it `keeps` some given to it before.
+    /// Returns the number of packets taken, if it was called.
     #[inline]
     pub fn serve(
         &mut self,
@@ -266,7 +265,7 @@ impl Backlog {
         progress: &mut WireProgress,
         mut transmit: impl FnMut(&mut VecDeque<Descriptor>) -> u64,
     ) -> usize {
-        // One that only keeps what it was given is not held up.
+        // A wire that only keeps packets is not stalled.
         let (mut taken, idle) = (0, self.wires[index].waiting == 0);
         loop {
             let wire = &mut self.wires[index];
@@ -294,7 +293,7 @@ impl Backlog {
         let Backlog { wires, queues, .. } = self;
         let wire = &mut wires[index];
         let own = wire.lanes.len() - 1;
-        // Packets of a lane mostly stand together: an account is settled once for a run of them.
+        // Consecutive packets are mostly of one lane: accounts are settled once per run.
         let (mut run_of, mut run) = (own, Amount::default());
         for (place, (lane, bytes)) in wire.tags.drain(..gone).enumerate() {
             let lane = usize::from(lane);
@@ -312,9 +311,9 @@ impl Backlog {
         self.waiting -= gone;
     }
 
-    /// Notices that a wire has stalled, or takes packets again.
+    /// Updates whether a wire is stalled.
     fn note_progress(&mut self, index: usize, now: Time, progress: bool) {
-        // With one wire there is nothing to go on to: what waits, waits with the host.
+        // With a single wire there is no other to serve: packets wait with the host.
         let several = self.wires.len() > 1;
         let wire = &mut self.wires[index];
         let stalls = !progress && several && (wire.stalled || now.since(wire.progress) >= STALL_NS);
@@ -334,19 +333,19 @@ impl Backlog {
         }
     }
 
-    /// Takes away a packet that waits, whatever for.
+    /// Removes any waiting packet.
     pub fn take(&mut self) -> Option<Descriptor> {
         let index = self.wires.iter().position(|wire| wire.waiting != 0)?;
         let wire = &mut self.wires[index];
         wire.make_ready();
         let packet = wire.ready.pop_front();
-        // Nobody asks any more what became of it.
+        // Nobody asks for its fate any more.
         self.complete(index, 1, 0, &mut WireProgress::default());
         packet
     }
 }
 
-/// What has left of a lane no longer waits; its tx queue has room for as much.
+/// Removes an amount from a lane; its tx queue has that much more room.
 #[inline]
 fn settle(lane: &mut Lane, queue: Option<&mut TxQueue>, amount: Amount, stalled: bool) {
     if amount.packets == 0 {
@@ -381,7 +380,7 @@ impl WireLanes {
         self.waiting - self.ready.len()
     }
 
-    /// Fills up what the wire is offered, lane by lane, a quantum of bytes each.
+    /// Refills the packets offered to the wire, lane by lane, a quantum of bytes each.
     fn make_ready(&mut self) {
         if self.in_lanes() == 0 || self.ready.len() == BURST {
             return;
@@ -403,7 +402,7 @@ impl WireLanes {
                     tags.push_back((index as u16, length));
                 }
             }
-            // It starts again where its memory is warm.
+            // Restart where the memory is warm.
             lane.packets.clear();
             TurnEnd::Empty
         });

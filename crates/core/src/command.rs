@@ -1,4 +1,4 @@
-//! Commands: what a running component can be asked and told.
+//! Commands of running components: queries and changes.
 //!
 //! A component lists its commands in [`Component::COMMANDS`]; `picnic ctl`, the control
 //! socket, help and completions come from the list. A command is the type of its arguments:
@@ -21,7 +21,7 @@
 //!
 //! #[derive(Serialize, Deserialize, JsonSchema)]
 //! struct Replaced {
-//!     /// The rate that it had.
+//!     /// The previous rate.
 //!     replaced_pps: u64,
 //! }
 //!
@@ -59,16 +59,16 @@
 //! # assert_eq!(limiter.rate_pps, 9);
 //! ```
 //!
-//! Guarantees: arguments are read, and memory is taken, by the control thread
+//! Guarantees: arguments are read, and memory is allocated, by the control thread
 //! ([`Command::prepare`]). The borrowed core applies the order between two bursts
 //! ([`Order::apply`]), where nothing is allocated or freed. What it replaced comes back with
 //! the order to the control thread ([`Command::reply`]).
 //!
-//! What crosses from the control plane to a component and back is JSON, and an order that only
-//! the component can look into, so a component may be a shared object.
+//! Between the control plane and a component travel JSON and an order that is opaque to all but
+//! the component, so a component may be a shared object.
 //!
-//! Most components show their state and let parts of it be changed: [`Get`] and [`Set`] have all
-//! but the fields of that.
+//! Most components show their state and allow changes to parts of it: [`Get`] and [`Set`] provide
+//! everything but the fields.
 //!
 //! [`Component::COMMANDS`]: crate::registry::Component::COMMANDS
 
@@ -87,44 +87,43 @@ use serde_json::Value;
 use std::any::Any;
 use std::fmt;
 
-/// What a command makes of its arguments: all that the borrowed core needs, and room for what
-/// comes back.
+/// What a command makes of its arguments: everything that the borrowed core needs, and room for the
+/// result.
 pub trait Order: Send + 'static {
-    /// The component it is for.
+    /// The component that it applies to.
     type Target: 'static;
 
-    /// Does it, on the core that the component runs on, between two bursts. Allocates and frees
-    /// nothing: what is replaced is left in the order, and so is why nothing was done (false).
+    /// Applies the order, on the core that the component runs on, between two bursts. Allocates and
+    /// frees nothing: replaced state is left in the order, as is the reason if nothing was done
+    /// (false).
     fn apply(&mut self, target: &mut Self::Target, now: Time) -> bool;
 }
 
-/// A command: the type of its arguments. Their comments are the help that users read.
+/// A command: the type of its arguments. Their comments are the user's help.
 pub trait Command: DeserializeOwned + JsonSchema {
-    /// Its name: lower case, words joined by `_`. One called `get` is the one meant when none is
-    /// named; `picnic ctl FUNCTION ARGUMENT VALUE` is short for one called `set`.
+    /// Its name: lower case, words joined by `_`. `get` is the default command; `picnic ctl
+    /// FUNCTION ARGUMENT VALUE` is short for `set`.
     const NAME: &'static str;
     /// One line of help: what it does, lower case, no full stop, at most 64 columns.
     const HELP: &'static str;
-    /// Arguments of a call that is good for the component as it is by default, as JSON.
+    /// Arguments of a valid call for the component with its defaults, as JSON.
     const EXAMPLE: &'static str = "{}";
-    /// What the borrowed core is given.
+    /// The order for the borrowed core.
     type Order: Order;
     /// Its result: an object.
     type Reply: Serialize + DeserializeOwned + JsonSchema + 'static;
 
     /// Makes the order; on the control thread.
     ///
-    /// # Errors
-    /// The argument that is wrong, what was found and what is allowed.
+    /// # Errors The wrong argument, with the found and allowed values.
     fn prepare(self, context: &BuildContext) -> Result<Self::Order, CommandError>;
 
-    /// What came of an order that the component has seen; on the control thread.
+    /// The result of an order that the component has seen; on the control thread.
     ///
-    /// # Errors
-    /// Why it was not done.
+    /// # Errors Why it was not done.
     fn reply(order: Self::Order) -> Result<Self::Reply, CommandError>;
 
-    /// The result for people, in lines. `place` is where the component stands, `rss at rx[0]`.
+    /// The result for people, in lines. `place` is the component's position: `rss at rx[0]`.
     fn text(reply: &Self::Reply, place: &str) -> String {
         lines(&serde_json::to_value(reply).unwrap_or_default(), place)
     }
@@ -140,7 +139,7 @@ pub enum CommandError {
 }
 
 impl CommandError {
-    /// An argument is wrong: what was found and what is allowed.
+    /// A wrong argument: the found and allowed values.
     pub fn argument(key: impl Into<String>, message: impl fmt::Display) -> Self {
         CommandError::Argument(InvalidValue::new(key, message.to_string()))
     }
@@ -163,8 +162,7 @@ impl fmt::Display for CommandError {
 
 impl std::error::Error for CommandError {}
 
-/// An order that was made, on its way to its component and back; only the component and the
-/// command that made it can look into it.
+/// An order on its way to its component and back; opaque to all but the component and the command.
 pub struct Prepared(Box<dyn Erased>);
 
 trait Erased: Any + Send {
@@ -178,7 +176,7 @@ impl<O: Order> Erased for O {
 }
 
 impl Prepared {
-    /// Of an order.
+    /// Wraps an order.
     pub fn new(order: impl Order) -> Self {
         Prepared(Box::new(order))
     }
@@ -190,8 +188,7 @@ impl Prepared {
 
     /// The order; the prepared one again if it is of another kind.
     ///
-    /// # Errors
-    /// It is of another kind.
+    /// # Errors It is of another kind.
     pub fn open<O: Order>(self) -> Result<O, Prepared> {
         let order: &dyn Any = &*self.0;
         if !order.is::<O>() {
@@ -219,19 +216,19 @@ pub struct Argument {
     pub key: KeyHelp,
     /// Whether it must be given.
     pub required: bool,
-    /// Other names that command lines may have for it.
+    /// Other names accepted on command lines.
     #[serde(skip)]
     pub aliases: Vec<String>,
 }
 
-/// The arguments that a type describes, in their order.
+/// The arguments that a type describes, in order.
 pub fn arguments_of<T: JsonSchema>() -> Vec<Argument> {
     let settings = schemars::generate::SchemaSettings::draft2020_12()
         .with(|settings| settings.inline_subschemas = true);
     arguments_in(&settings.into_generator().into_root_schema_for::<T>().to_value())
 }
 
-/// The arguments in an object's schema, with all that it refers to in it.
+/// The arguments in an object's schema, with everything that it refers to.
 pub fn arguments_in(schema: &Value) -> Vec<Argument> {
     let texts = |list: &Value| -> Vec<String> {
         let texts = list.as_array().into_iter().flatten().filter_map(Value::as_str);
@@ -246,14 +243,14 @@ pub fn arguments_in(schema: &Value) -> Vec<Argument> {
     keys_in(schema).into_iter().map(argument).collect()
 }
 
-/// One line of a component's list of commands.
+/// An entry of a component's list of commands.
 #[derive(Clone, Copy)]
 pub struct CommandEntry {
     /// Its name.
     pub name: &'static str,
     /// One line of help.
     pub help: &'static str,
-    /// Arguments of a call that is good, as JSON.
+    /// Arguments of a valid call, as JSON.
     pub example: &'static str,
     arguments: fn() -> Vec<Argument>,
     results: fn() -> Vec<KeyHelp>,
@@ -276,14 +273,14 @@ impl CommandEntry {
                 Ok(Prepared::new(order))
             },
             reply: |prepared| {
-                let other = |_| CommandError::Refused("the order was for another command".into());
+                let other = |_| CommandError::Refused("the order is for another command".into());
                 let reply = C::reply(prepared.open().map_err(other)?)?;
                 serde_json::to_value(reply)
                     .map_err(|error| CommandError::Refused(error.to_string()))
             },
             text: |value, place| match serde_json::from_value(value.clone()) {
                 Ok(reply) => C::text(&reply, place),
-                // Of another version, say.
+                // Of another version, for example.
                 Err(_) => lines(value, place),
             },
         }
@@ -301,8 +298,7 @@ impl CommandEntry {
 
     /// Makes an order from arguments, an object; on the control thread.
     ///
-    /// # Errors
-    /// The argument that is wrong, what was found and what is allowed.
+    /// # Errors The wrong argument, with the found and allowed values.
     pub fn prepare(
         &self,
         arguments: &Value,
@@ -313,8 +309,7 @@ impl CommandEntry {
 
     /// The result of an order that its component has seen: an object.
     ///
-    /// # Errors
-    /// Why it was not done.
+    /// # Errors Why it was not done.
     pub fn reply(&self, prepared: Prepared) -> Result<Value, CommandError> {
         (self.reply)(prepared)
     }
@@ -331,7 +326,7 @@ impl fmt::Debug for CommandEntry {
     }
 }
 
-/// A result for people: its fields, a line each, under where it comes from.
+/// A result for people: a header and a line per field.
 fn lines(reply: &Value, place: &str) -> String {
     let mut text = format!("{place}\n");
     for (name, value) in reply.as_object().into_iter().flatten() {

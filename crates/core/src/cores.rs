@@ -20,13 +20,13 @@ const HIGHEST: usize = 8191;
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CoreSet(BTreeSet<usize>);
 
-/// A text is no set of cores.
+/// A text that is not a set of cores.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("found \"{found}\", allowed: {allowed}")]
 pub struct CoreSetError {
     /// The text.
     pub found: String,
-    /// What it should be.
+    /// The expected form.
     pub allowed: &'static str,
 }
 
@@ -36,10 +36,9 @@ impl CoreSet {
         CoreSet::default()
     }
 
-    /// Reads a list such as `0-3,8`; blanks around it, and nothing at all, are allowed.
+    /// Reads a list such as `0-3,8`; surrounding blanks and an empty text are allowed.
     ///
-    /// # Errors
-    /// Anything else, a range that runs backwards, a number above 8191.
+    /// # Errors Anything else, a descending range, a number above 8191.
     pub fn parse_list(text: &str) -> Result<Self, CoreSetError> {
         let text = text.trim();
         let wrong = || CoreSetError {
@@ -93,12 +92,12 @@ impl CoreSet {
         groups.fold(first, |mask, bits| format!("{mask},{bits:08x}"))
     }
 
-    /// Whether there is none.
+    /// Whether it is empty.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// How many there are.
+    /// Number of cores.
     pub fn len(&self) -> usize {
         self.0.len()
     }
@@ -123,13 +122,13 @@ impl CoreSet {
         self.0.iter().copied()
     }
 
-    /// Those in both.
+    /// The intersection.
     #[must_use]
     pub fn and(&self, other: &CoreSet) -> CoreSet {
         CoreSet(self.0.intersection(&other.0).copied().collect())
     }
 
-    /// Those in either.
+    /// The union.
     #[must_use]
     pub fn or(&self, other: &CoreSet) -> CoreSet {
         CoreSet(self.0.union(&other.0).copied().collect())
@@ -141,19 +140,19 @@ impl CoreSet {
         CoreSet(self.0.difference(&other.0).copied().collect())
     }
 
-    /// Whether they have one in common.
+    /// Whether they intersect.
     pub fn meets(&self, other: &CoreSet) -> bool {
         !self.0.is_disjoint(&other.0)
     }
 }
 
-/// A core's number, in digits alone.
+/// A core's number, digits only.
 fn number(text: &str) -> Option<usize> {
     let is_number = (1..=4).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_digit());
     text.parse().ok().filter(|&core| is_number && core <= HIGHEST)
 }
 
-/// What a message bears of a text.
+/// A text, shortened for messages.
 fn shortened(text: &str) -> String {
     let text = text.replace(char::is_control, " ");
     match text.char_indices().nth(60) {
@@ -168,7 +167,7 @@ impl FromIterator<usize> for CoreSet {
     }
 }
 
-/// The list, as in `0-3,8`.
+/// The list, such as `0-3,8`.
 impl fmt::Display for CoreSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut cores = self.iter().peekable();
@@ -213,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_set_is_told() {
+    fn invalid_texts_are_errors() {
         for text in ["a", "1-", "-1", "3-1", "1,,2", ",", "8192", "0-99999999999", "+1", "1 2"] {
             let error = CoreSet::parse_list(text).unwrap_err();
             assert!(error.to_string().starts_with(&format!("found \"{text}\"")), "{error}");
@@ -225,14 +224,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_printed_is_read_again(cores in prop::collection::btree_set(0..8192_usize, 0..200)) {
+        fn printed_sets_parse_back(cores in prop::collection::btree_set(0..8192_usize, 0..200)) {
             let cores = CoreSet(cores);
             prop_assert_eq!(CoreSet::parse_list(&cores.to_string()).unwrap(), cores.clone());
             prop_assert_eq!(CoreSet::parse_mask(&cores.to_mask()).unwrap(), cores);
         }
 
         #[test]
-        fn lists_are_as_short_as_can_be(cores in prop::collection::btree_set(0..64_usize, 0..40)) {
+        fn lists_use_ranges(cores in prop::collection::btree_set(0..64_usize, 0..40)) {
             let text = CoreSet(cores.clone()).to_string();
             let runs = cores.iter().filter(|&&core| core == 0 || !cores.contains(&(core - 1)));
             let parts = text.split(',').filter(|part| !part.is_empty()).count();

@@ -16,7 +16,7 @@ pub enum Direction {
 }
 
 impl Direction {
-    /// Both, in the order that lists have them.
+    /// Both, in the order of lists.
     pub const ALL: [Direction; 2] = [Direction::Rx, Direction::Tx];
 
     /// Its name in card files.
@@ -27,7 +27,7 @@ impl Direction {
         }
     }
 
-    /// That of packets at a stage; on the target core, of those that the host is given.
+    /// The direction of packets at a stage; for the target core, that of packets to the host.
     pub const fn at(stage: Stage) -> Self {
         match stage {
             Stage::Tx | Stage::WireTx => Direction::Tx,
@@ -35,7 +35,7 @@ impl Direction {
         }
     }
 
-    /// The stage that a chain of this direction drops at.
+    /// The stage at which a chain of this direction drops.
     pub fn stage(self) -> Stage {
         match self {
             Direction::Rx => Stage::Rx,

@@ -1,4 +1,4 @@
-//! What can go wrong before a card runs; a running card counts drops instead.
+//! Errors before a card runs; a running card counts drops instead.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -48,31 +48,31 @@ pub enum PoolError {
     Map {
         /// Bytes asked for.
         bytes: usize,
-        /// What the system said.
+        /// The system's error.
         source: rustix::io::Errno,
     },
 }
 
-/// The values allowed, in words.
+/// The allowed values, in words.
 pub(crate) fn allowed(low: u32, high: u32, step: u32) -> String {
     let steps = if step == 1 { String::new() } else { format!(" in steps of {step}") };
     format!("{low} to {high}{steps}")
 }
 
-/// What is wrong with a card file: where, what was found, what is allowed.
+/// An error in a card file: the place, and the found and allowed values.
 ///
-/// Displayed as `FILE:LINE: KEY: MESSAGE`, leaving out what is not known; a line for each error.
+/// Displayed as `FILE:LINE: KEY: MESSAGE` without unknown parts; one line per error.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct ConfigError {
     /// The card file; none for the built-in card.
     pub file: Option<PathBuf>,
-    /// Line in the file, from 1; zero if it has none.
+    /// Line in the file, from 1; zero if unknown.
     pub line: usize,
     /// The key, as a path such as `wire[0].path`.
     pub key: String,
-    /// What was found and what is allowed.
+    /// The found and allowed values.
     pub message: String,
-    /// The other errors of the same file, in the order of its lines.
+    /// The other errors of the same file, in the order of lines.
     pub further: Vec<ConfigError>,
 }
 
@@ -92,8 +92,7 @@ impl ConfigError {
 
     /// Both values.
     ///
-    /// # Errors
-    /// Those of both.
+    /// # Errors Those of both.
     pub fn both<A, B>(
         a: Result<A, ConfigError>,
         b: Result<B, ConfigError>,
@@ -105,8 +104,8 @@ impl ConfigError {
         }
     }
 
-    /// This error and another: those of the command line first, then in the order of the file's
-    /// lines, then those without a line. Each is there once.
+    /// Joins two errors: those of the command line first, then by line of the file, then those
+    /// without a line, without duplicates.
     #[must_use]
     pub fn and(mut self, mut other: ConfigError) -> ConfigError {
         let (further, more) =
@@ -131,13 +130,13 @@ impl ConfigError {
         std::iter::once(self).chain(&self.further)
     }
 
-    /// The value found, where the message says `found X, allowed: Y`.
+    /// The value found, if the message has the form `found X, allowed: Y`.
     pub fn found(&self) -> Option<&str> {
         let found = self.message.strip_prefix("found ")?;
         Some(found.split_once(", allowed: ").map_or(found, |(found, _)| found))
     }
 
-    /// The values allowed, where the message says `found X, allowed: Y`.
+    /// The values allowed, if the message has the form `found X, allowed: Y`.
     pub fn allowed(&self) -> Option<&str> {
         self.message.split_once(", allowed: ").map(|(_, allowed)| allowed)
     }
@@ -162,13 +161,13 @@ impl fmt::Display for ConfigError {
 
 impl std::error::Error for ConfigError {}
 
-/// Bytes of the longest message, of a text between quotes in it, and of a word.
+/// Longest message, quoted text and word, in bytes.
 const LONGEST_MESSAGE: usize = 2000;
 const LONGEST_QUOTED: usize = 256;
 const LONGEST_WORD: usize = 512;
 
-/// A message that repeats no text at length: of a text between quotes, of a word and of the whole, the
-/// midst is left out if it is too long.
+/// A message with long parts shortened: the middle of a too long quoted text, word or message is
+/// replaced.
 ///
 /// ```
 /// use picnic_core::error::brief;
@@ -192,13 +191,13 @@ pub fn brief(message: &str) -> Cow<'_, str> {
     without_midst(&shown, LONGEST_MESSAGE).into_owned().into()
 }
 
-/// A text with each of its words as long as a word may be.
+/// A text with each of its words shortened.
 fn words(text: &str) -> String {
     let words = text.split_inclusive(char::is_whitespace);
     words.map(|word| without_midst(word, LONGEST_WORD)).collect()
 }
 
-/// Its beginning and its end, if it has more bytes than this.
+/// The beginning and end of a text longer than `most` bytes.
 fn without_midst(text: &str, most: usize) -> Cow<'_, str> {
     if text.len() <= most {
         return Cow::Borrowed(text);
@@ -212,8 +211,8 @@ fn without_midst(text: &str, most: usize) -> Cow<'_, str> {
     .into()
 }
 
-/// What is said of a word that is none of those allowed: `found "x", allowed: a, b`, and the
-/// nearest of them if it is near. `kind` stands before the word: "key ", "section ".
+/// The message for a word that is not among the allowed ones: `found "x", allowed: a, b`, and the
+/// nearest of them if it is near. `kind` is put before the word: "key ", "section ".
 pub fn not_among<'w>(kind: &str, found: &str, allowed: impl Iterator<Item = &'w str>) -> String {
     let allowed: Vec<_> = allowed.collect();
     let list = if allowed.is_empty() { "none".into() } else { allowed.join(", ") };
@@ -227,9 +226,9 @@ pub fn not_among<'w>(kind: &str, found: &str, allowed: impl Iterator<Item = &'w 
     format!("found {kind}\"{shown}{dots}\", allowed: {list}{hint}")
 }
 
-/// The word that is probably meant: the nearest, if it is a typing error away.
+/// The word that is probably meant: the nearest, if it is one typing error away.
 pub fn nearest<'w>(found: &str, words: impl Iterator<Item = &'w str>) -> Option<&'w str> {
-    // A longer word is near none. Of two letters any two words are near.
+    // A longer word is near to none. Any two words of two letters would be near.
     let most = match found.chars().count() {
         0..=2 | 65.. => return None,
         letters => letters.div_ceil(3).min(3),

@@ -1,4 +1,5 @@
-//! The files of a card: each output has one of its own, and an input is a file.
+//! The files of a card: outputs do not collide with each other or with inputs, and inputs are
+//! regular files.
 //!
 //! ```
 //! use picnic_core::files::Files;
@@ -9,10 +10,10 @@
 //! assert!(error.to_string().contains("wire[0].path"));
 //! ```
 //!
-//! Whoever is about to use a file says so when it is built, before anything is opened for
-//! writing, and hears then if it cannot be created. Files are compared by device and inode, through
-//! links, and by folder and name, since they may be made in between. Devices (`/dev/null`) may be
-//! written by several. An output is `NAME.part` until it is whole, so that is its file, too.
+//! A component registers its files when it is built, before anything is opened for writing, and
+//! gets an error if one cannot be created. Files are compared by device and inode, through links,
+//! and by directory and name, since they may be created in between. Devices (`/dev/null`) may be
+//! written by several. An output is `NAME.part` until complete, so that name is reserved, too.
 
 use crate::error::ConfigError;
 use std::fmt;
@@ -23,10 +24,10 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-/// Links that are followed to a file.
+/// Links followed to a file.
 const MOST_LINKS: usize = 40;
 
-/// Where a link leads, be the file there or not.
+/// The target of a link, whether the file exists or not.
 pub fn follow(path: &Path) -> PathBuf {
     let mut path = path.to_owned();
     for _ in 0..MOST_LINKS {
@@ -36,19 +37,19 @@ pub fn follow(path: &Path) -> PathBuf {
     path
 }
 
-/// What an output is until it is whole, beside its place; links are to be followed before.
+/// The name of an incomplete output; links must be followed before.
 pub fn part_of(path: &Path) -> PathBuf {
     let mut part = path.as_os_str().to_owned();
     part.push(".part");
     part.into()
 }
 
-/// The folder that a file stands in.
+/// The directory of a file.
 fn folder_of(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Whether there is, or could be, such a file.
+/// Whether such a file exists or could be created.
 fn check(path: &Path) -> Result<(), String> {
     let is_folder = path.file_name().is_none() || path.as_os_str().as_bytes().ends_with(b"/");
     match fs::metadata(path) {
@@ -65,14 +66,14 @@ fn check(path: &Path) -> Result<(), String> {
     }
 }
 
-/// What tells one file from another.
+/// What distinguishes files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Identity {
     /// Device and inode.
     There(u64, u64),
     /// Device and inode of its folder, and its name.
     Named(u64, u64, PathBuf),
-    /// Its folder is not there either.
+    /// Its directory does not exist either.
     Nowhere(PathBuf),
 }
 
@@ -95,7 +96,7 @@ impl Identity {
 
 #[derive(Debug)]
 struct Use {
-    /// The file, and of an output its part.
+    /// The file, and for an output its part.
     identities: Vec<Identity>,
     /// The section, and the key in it.
     user: (String, &'static str),
@@ -110,37 +111,34 @@ pub struct Files {
 }
 
 impl Files {
-    /// The same, for what a section's keys name.
+    /// The same, for files named by a section's keys.
     #[must_use]
     pub fn of(&self, section: &str) -> Self {
         Files { uses: self.uses.clone(), section: section.into() }
     }
 
-    /// The section's `key` names a file that is read.
+    /// Registers a file that the section's `key` names and that is read.
     ///
-    /// # Errors
-    /// Another key's output is that file.
+    /// # Errors Another key's output is that file.
     pub fn read(&self, key: &'static str, path: &Path) -> Result<(), ConfigError> {
         self.note(key, &[path], false)
     }
 
-    /// The section's `key` names a file that is written.
+    /// Registers a file that the section's `key` names and that is written.
     ///
-    /// # Errors
-    /// Another key names that file already, or it cannot be created there.
+    /// # Errors Another key names that file already, or it cannot be created.
     pub fn write(&self, key: &'static str, path: &Path) -> Result<(), ConfigError> {
         let part = part_of(&follow(path));
-        // What is no regular file is written to as it is.
+        // Anything but a regular file is written in place.
         let is_stream = fs::metadata(path).is_ok_and(|found| !found.is_file() && !found.is_dir());
         let paths = if is_stream { vec![path] } else { vec![path, &part] };
         paths.iter().try_for_each(|path| self.check(key, path))?;
         self.note(key, &paths, true)
     }
 
-    /// The section's `key` names a socket that is made.
+    /// Registers a socket that the section's `key` names and that is created.
     ///
-    /// # Errors
-    /// Another key names that file already, or it cannot be created there.
+    /// # Errors Another key names that file already, or it cannot be created.
     pub fn bind(&self, key: &'static str, path: &Path) -> Result<(), ConfigError> {
         self.check(key, path)?;
         self.note(key, &[path], true)
@@ -153,7 +151,7 @@ impl Files {
 
     fn note(&self, key: &'static str, paths: &[&Path], writes: bool) -> Result<(), ConfigError> {
         let mut uses = self.uses.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        // A card may be built more than once: checked, then started.
+        // A card may be built more than once: to check, then to start.
         let user = (self.section.clone(), key);
         uses.retain(|other| other.user != user);
         let mut identities = Vec::new();
@@ -179,10 +177,9 @@ impl Files {
     }
 }
 
-/// Opens a file to be read to its end. A FIFO, a socket or a device would have to be waited for.
+/// Opens a regular file to be read to its end. A FIFO, a socket or a device could block.
 ///
-/// # Errors
-/// It cannot be read, or is no regular file.
+/// # Errors It cannot be read, or is not a regular file.
 pub fn open(path: &Path) -> io::Result<File> {
     let kind = fs::metadata(path)?.file_type();
     if kind.is_file() {
@@ -197,7 +194,7 @@ pub fn open(path: &Path) -> io::Result<File> {
     Err(io::Error::other(NoFile(found)))
 }
 
-/// What stands at a path and is no file, inside the error of [`open`].
+/// The kind of a path that is not a regular file, inside the error of [`open`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoFile(pub &'static str);
 

@@ -12,11 +12,11 @@
 //! assert_eq!(pool.outstanding(), 0);
 //! ```
 //!
-//! As the fill ring of AF_XDP: the borrowed core owns the pool, so it hands buffers out
-//! ahead of need, and the target core fills them with what the host sends.
+//! Like the fill ring of AF_XDP: the borrowed core owns the pool, so it hands out buffers
+//! ahead of need, and the target core fills them with packets of the host.
 //!
-//! Guarantees: never more buffers out than the ring's depth and the landing; neither's are
-//! packets, so the ledger does not know them.
+//! Guarantees: never more buffers out than the ring's depth and the landing; they are
+//! not packets, so the ledger does not count them.
 
 use crate::packet::desc::Descriptor;
 use crate::packet::landing::Landing;
@@ -40,8 +40,8 @@ pub struct FillSender {
 }
 
 impl FillSender {
-    /// Fills the ring up once half of it is used, as far as buffers are home; returns how many
-    /// buffers went in.
+    /// Refills the ring once half of it is used, as far as the pool has buffers; returns how many
+    /// were added.
     #[inline]
     pub fn top_up(&mut self, pool: &mut Pool) -> usize {
         if !self.ring.has_room(self.ring.capacity().div_ceil(2)) {
@@ -58,8 +58,8 @@ impl FillSender {
         self.ring.publish()
     }
 
-    /// Whether half of the ring is used: [`FillSender::top_up`] fills it as soon as buffers are
-    /// home.
+    /// Whether half of the ring is used: [`FillSender::top_up`] fills it as soon as the pool has
+    /// buffers.
     pub fn is_short(&self) -> bool {
         self.ring.occupancy() <= self.ring.capacity() / 2
     }
@@ -80,31 +80,31 @@ impl FillReceiver {
         self.landing.take().or_else(|| self.ring.pop())
     }
 
-    /// Keeps a buffer that was not needed for the next [`FillReceiver::take`].
+    /// Keeps an unneeded buffer for the next [`FillReceiver::take`].
     #[inline]
     pub fn keep(&mut self, buffer: Descriptor) {
         self.landing.keep(buffer);
     }
 
-    /// A landing of `count` buffers at least; `None` while there are fewer.
+    /// A landing of at least `count` buffers; `None` while there are fewer.
     #[inline]
     pub fn landing(&mut self, count: usize) -> Option<&mut Landing> {
         let ring = &mut self.ring;
         self.landing.fill(count, || ring.pop()).then_some(&mut self.landing)
     }
 
-    /// Whether `count` buffers are at hand.
+    /// Whether `count` buffers are available.
     pub fn has(&mut self, count: usize) -> bool {
         self.landing.len() + self.ring.refresh() >= count
     }
 
-    /// Tells the borrowed core which slots are free again; whether there are any.
+    /// Returns used slots to the borrowed core; whether there were any.
     #[inline]
     pub fn release(&mut self) -> bool {
         self.ring.release()
     }
 
-    /// Sends all buffers home.
+    /// Returns all buffers to the pool.
     pub fn empty(&mut self, returns: &mut ReturnSender) {
         self.ring.refresh();
         while let Some(buffer) = self.take() {

@@ -1,6 +1,6 @@
-//! The NIC function: what a newcomer writes.
+//! The NIC function: the interface that users implement.
 //!
-//! The paper's `init / process_packet / exit` is a builder, a closure and a drop:
+//! The paper's `init / process_packet / exit` become a builder, a closure and a drop:
 //!
 //! ```
 //! use picnic_core::function::{PacketMut, Verdict, per_packet};
@@ -26,19 +26,19 @@ use std::ops::{Deref, DerefMut};
 
 /// A step of the rx or tx chain, run on the borrowed core.
 ///
-/// It is given bursts, never blocks, allocates nothing in steady state and sends every
-/// packet through one door of `out`. Packets left in `burst` when `process` returns go on
-/// to the next function, so a function that changes nothing does nothing.
+/// It receives bursts, never blocks, allocates nothing in steady state and sends every packet
+/// through one door of `out`. Packets left in `burst` when `process` returns go to the next
+/// function, so a function that changes nothing does nothing.
 pub trait Function: Send {
     /// Handles a burst.
     fn process(&mut self, now: Time, burst: &mut Burst, out: &mut Out<'_>);
 
-    /// When `flush` must be called for packets held back, if any are.
+    /// When `flush` must be called for packets held back, if any.
     fn next_deadline(&self) -> Option<Time> {
         None
     }
 
-    /// Lets go of packets held back past their time; of all of them if `now` is `Time::MAX`.
+    /// Releases packets held back past their time; all of them if `now` is `Time::MAX`.
     fn flush(&mut self, _now: Time, _out: &mut Out<'_>) {}
 
     /// Packets held back at present, for the ledger.
@@ -46,53 +46,54 @@ pub trait Function: Send {
         0
     }
 
-    /// Whether it cuts super-frames, so that hosts may send them in front of it.
+    /// Whether it segments super-frames, so that hosts may send them ahead of it.
     fn cuts_super_frames(&self) -> bool {
         false
     }
 
-    /// Whether it can do its work only where packets of a flow come in order.
+    /// Whether it works only if packets of a flow are in order.
     fn needs_order(&self) -> bool {
         false
     }
 
-    /// What lets packets of a flow be out of order behind it in this chain; none if they are not.
+    /// The setting after which packets of a flow may be out of order in this chain, if any.
     fn breaks_order(&self, _direction: Direction) -> Option<Disorder> {
         None
     }
 
-    /// Its own name, if that of its registry entry stands for many: a plugin's.
+    /// Its own name, if its registry entry covers many functions: a plugin's.
     fn name(&self) -> Option<&str> {
         None
     }
 
-    /// Its form in the kernel engine as it is now, orders obeyed; for those with commands there.
+    /// Its current form in the kernel engine, orders applied; for functions with commands there.
     fn kernel_form(&self) -> Option<KernelForm> {
         None
     }
 
-    /// Takes note of what its kernel form has counted so far.
+    /// Records the counts of its kernel form.
     fn note_kernel(&mut self, _counts: &KernelCounts) {}
 
-    /// Obeys an order that one of its commands has made, between bursts; false if it is for
-    /// another function, or cannot be done. One with commands says `order.apply(self, now)`.
+    /// Applies an order made by one of its commands, between bursts; false if it is for another
+    /// function, or cannot be done. A function with commands implements it as `order.apply(self,
+    /// now)`.
     fn obey(&mut self, _order: &mut Prepared, _now: Time) -> bool {
         false
     }
 }
 
-/// A setting of a function behind which packets of a flow may be out of order.
+/// A setting of a function after which packets of a flow may be out of order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Disorder {
     /// The key.
     pub key: &'static str,
     /// Its value.
     pub found: &'static str,
-    /// What would keep the order, for people.
+    /// The setting that would keep the order, for people.
     pub allowed: &'static str,
 }
 
-/// What becomes of a packet, for per-packet functions.
+/// The fate of a packet, for per-packet functions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// On to the next function; after the last, to the default queue or wire.
@@ -133,8 +134,8 @@ impl DerefMut for PacketMut<'_> {
     }
 }
 
-/// Makes a function of a closure that judges one packet at a time. The packet's headers are in one
-/// buffer, if they have room there.
+/// Makes a function from a closure that judges one packet at a time. The packet's headers are in
+/// one buffer, if they fit.
 pub fn per_packet<F>(process_packet: F) -> PerPacket<F>
 where
     F: FnMut(&mut PacketMut<'_>) -> Verdict + Send,
@@ -142,7 +143,7 @@ where
     PerPacket(process_packet)
 }
 
-/// A closure made a function; see [`per_packet`].
+/// A function made from a closure; see [`per_packet`].
 #[derive(Debug)]
 pub struct PerPacket<F>(F);
 

@@ -1,4 +1,4 @@
-//! Hooks: who looks on at packets, at every point of a card where that is possible.
+//! Hooks: observe packets at the points of a card.
 //!
 //! ```
 //! use picnic_core::hook::{Hook, HookPoint, Hooks, Observer};
@@ -23,9 +23,9 @@
 //!
 //! | point | observers are shown |
 //! |---|---|
-//! | wire | what the card has received, and what the wire has taken for transmission |
-//! | function | what enters it |
-//! | target queue | what the host is about to be given |
+//! | wire | packets received by the card, and packets taken by the wire for transmission |
+//! | function | packets entering it |
+//! | target queue | packets about to be delivered to the host |
 //!
 //! Guarantees: an observer changes nothing, sees packets in order, and is used by one thread
 //! at a time. A point without observers costs one branch per burst. To change packets, wrap
@@ -64,30 +64,30 @@ pub enum HookPoint<'a> {
     },
 }
 
-/// Looks on at the packets of one point, on the thread that handles them there.
+/// Observes the packets of one point, on the thread that handles them there.
 ///
-/// It is part of the data path: it takes no lock that it could wait for and allocates nothing.
+/// It is part of the data path: it takes no lock that could block and allocates nothing.
 pub trait Observer: Send {
-    /// Every wire of the card waits until it is asked: nobody loses a packet while the observer
-    /// waits for room, in place of missing some. Told once, before it is shown anything.
+    /// Every wire of the card waits until polled: the observer may wait for room instead of missing
+    /// packets, since none are lost meanwhile. Called once, before any burst.
     fn may_wait(&mut self) {}
 
-    /// A burst is about to be shown. False if it is not wanted: then neither
-    /// [`Observer::observe`] nor [`Observer::end`] follow.
+    /// A burst is about to be shown. False if it is not wanted: neither [`Observer::observe`] nor
+    /// [`Observer::end`] follows.
     fn begin(&mut self) -> bool {
         true
     }
 
-    /// Packets of the burst, in order; several calls may show it in parts.
+    /// Packets of the burst, in order, possibly in several calls.
     fn observe(&mut self, now: Time, stage: Stage, packets: &[Descriptor]);
 
     /// The burst has been shown.
     fn end(&mut self) {}
 }
 
-/// Puts observers at the points of a card: when it is built, and when functions are swapped in.
+/// Places observers at the points of a card: when it is built, and when functions are swapped in.
 pub trait Hook: Send + Sync {
-    /// An observer for this point; none if it is of no interest.
+    /// An observer for this point, if wanted.
     fn observer(&self, point: &HookPoint<'_>) -> Option<Box<dyn Observer>>;
 }
 
@@ -103,19 +103,19 @@ impl<H: Hook> Hook for Option<H> {
 pub struct Hooks(Vec<Arc<dyn Hook>>);
 
 impl Hooks {
-    /// No hooks: nobody looks on.
+    /// No hooks.
     pub fn none() -> Self {
         Hooks::default()
     }
 
-    /// The same hooks and one more, which is shown packets after them.
+    /// The same hooks and one more, which sees packets after them.
     #[must_use]
     pub fn with(mut self, hook: impl Hook + 'static) -> Self {
         self.0.push(Arc::new(hook));
         self
     }
 
-    /// All that want to look on at a point.
+    /// All observers of a point.
     pub fn observers(&self, point: &HookPoint<'_>) -> Observers {
         self.0.iter().filter_map(|hook| hook.observer(point)).collect()
     }
@@ -129,7 +129,7 @@ impl fmt::Debug for Hooks {
 
 struct ObserverSlot {
     observer: Box<dyn Observer>,
-    /// It wants the burst that is being shown.
+    /// It wants the current burst.
     open: bool,
 }
 
@@ -144,7 +144,7 @@ impl Observers {
         self.0.is_empty()
     }
 
-    /// Tells them all; see [`Observer::may_wait`].
+    /// Calls [`Observer::may_wait`] of each.
     pub fn may_wait(&mut self) {
         self.0.iter_mut().for_each(|seat| seat.observer.may_wait());
     }

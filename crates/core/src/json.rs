@@ -1,4 +1,4 @@
-//! Typed values from JSON; errors say what was found and what is allowed.
+//! Typed values from JSON, with errors that give the found and allowed values.
 //!
 //! ```
 //! use picnic_core::json::typed;
@@ -8,27 +8,26 @@
 //! assert_eq!(error.to_string(), "table[1]: found 70000, allowed: a whole number, 0 to 65535");
 //! ```
 //!
-//! Guarantees: any JSON is read to a value or an error, and the error names the key. Texts
-//! that are found are shown cut to 60 characters.
+//! Guarantees: any JSON gives a value or an error, and the error names the key. Found texts are
+//! shortened to 60 characters.
 
 use crate::config::typed as read;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::fmt;
 
-/// What is wrong with a value.
+/// An error about a value.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct InvalidValue {
-    /// The key it is about, as a path such as `table[3]`; empty for the whole.
+    /// Its key, as a path such as `table[3]`; empty for the whole.
     pub key: String,
-    /// What was found and what is allowed.
+    /// The found and allowed values.
     pub message: String,
 }
 
-/// Reads a value, as a card file's are read.
+/// Reads a value, as from a card file.
 ///
-/// # Errors
-/// The key that is wrong, what was found and what is allowed.
+/// # Errors The wrong key, with the found and allowed values.
 pub fn typed<T: DeserializeOwned>(value: &Value) -> Result<T, InvalidValue> {
     read(value).map_err(|(key, message)| InvalidValue { key, message })
 }
@@ -86,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn what_serde_json_reads_is_read_alike() {
+    fn values_agree_with_serde_json() {
         for value in [
             json!({ "name": "a" }),
             json!({ "name": "a", "table": [1, 2], "mode": "fast", "on": true }),
@@ -99,12 +98,12 @@ mod tests {
     }
 
     #[test]
-    fn errors_name_the_key_and_speak_no_rust() {
+    fn errors_name_the_key_without_rust_terms() {
         let long = "x".repeat(100);
         for (value, message) in [
             (json!(3), "found 3, allowed: a set of keys".to_owned()),
             (json!(["a"]), "found [\"a\"], allowed: a set of keys".into()),
-            (json!({}), "name: found none, must be given".into()),
+            (json!({}), "name: missing, must be given".into()),
             (json!({ "name": 1 }), "name: found 1, allowed: text in quotes".into()),
             (
                 json!({ "name": "a", "x": 1 }),

@@ -1,8 +1,8 @@
-//! What a component is in the kernel engine: its kernel form, as data.
+//! The form of a component in the kernel engine, as data.
 //!
-//! A component that can do its work in the kernel says so with [`Component::KERNEL`]: which of
-//! its keys count there, and what becomes of them. The kernel engine makes maps and programs of
-//! the forms of a card; a component without one is refused there, by name.
+//! A component that can work in the kernel declares [`Component::KERNEL`]: the keys that apply
+//! there, and how they become a form. The kernel engine makes maps and programs from the forms of a
+//! card; a component without a form is refused by name.
 //!
 //! ```
 //! use picnic_core::kernel::{InKernel, KernelForm};
@@ -18,8 +18,8 @@
 //! # let _ = KERNEL;
 //! ```
 //!
-//! Guarantees: a form is passive data, and says all that the component would do; a key that it
-//! cannot honour is refused, not passed over.
+//! Guarantees: a form is passive data and describes everything that the component would do; a key
+//! that it cannot honour is refused, not ignored.
 //!
 //! [`Component::KERNEL`]: crate::registry::Component::KERNEL
 
@@ -31,62 +31,62 @@ use serde::Deserialize;
 use std::fmt::Display;
 use std::path::PathBuf;
 
-/// How a component comes to be in the kernel.
+/// How a component becomes a kernel form.
 pub struct InKernel<C> {
-    /// The keys of its config that count there; any other that a card file gives is refused.
+    /// The keys of its config that apply in the kernel; any other key in a card file is refused.
     pub keys: &'static [&'static str],
-    /// Keys that count beside these where the poll engine takes part (`engine = "hybrid"`).
+    /// Keys that also apply if the poll engine takes part (`engine = "hybrid"`).
     pub beside: &'static [&'static str],
-    /// Its commands that a running one has there, too; it then says how it stands by
+    /// The commands that also work on a running kernel form; its state is then reported by
     /// [`Function::kernel_form`].
     ///
     /// [`Function::kernel_form`]: crate::function::Function::kernel_form
     pub commands: &'static [&'static str],
-    /// Makes the form; an error names the key that it is about.
+    /// Makes the form; an error names its key.
     pub form: fn(&C, &BuildContext) -> Result<KernelForm, ConfigError>,
 }
 
-/// What a component is in the kernel engine.
+/// A component in the kernel engine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KernelForm {
     /// A function that leaves every packet as it is.
     Next,
     /// A function that drops every packet.
     Drop(DropReason),
-    /// A function that steers by the wire a packet came in on: the queue of each wire.
+    /// A function that steers by the wire of arrival: the queue of each wire.
     ByWire(Vec<u16>),
     /// A function that steers by a hash of the packet's flow.
     ByHash(Box<ByHash>),
     /// A function that sorts packets into pools of queues, and steers by a hash inside a pool.
     ByPool(Box<Pools>),
-    /// A function that drops tagged packets of other VLANs than these, or untagged ones.
+    /// A function that drops packets by VLAN.
     Vlans {
-        /// The VLANs that are let through, a bit each.
+        /// The VLANs let through, a bit each.
         allowed: Box<[u64; 64]>,
-        /// Whether packets without a VLAN are.
+        /// Whether packets without a VLAN are let through.
         untagged: bool,
     },
-    /// A function that drops what is over a rate.
+    /// A function that drops packets over a rate.
     Police {
-        /// Whether each wire has a rate of its own.
+        /// Whether each wire has its own rate.
         per_wire: bool,
-        /// Packets per second and in a burst; a rate of zero is none.
+        /// Packets per second and in a burst; a rate of zero means no limit.
         packets: [u64; 2],
-        /// Bytes per second and in a burst.
+        /// Bytes per second and in a burst; zero likewise.
         bytes: [u64; 2],
     },
     /// A function that steers or drops flows by rules.
     ByRules {
-        /// The rules in force.
+        /// The current rules.
         rules: Vec<FlowRule>,
-        /// How many there may be while it runs.
+        /// The largest number of rules while running.
         room: usize,
     },
-    /// A function that takes the first of each so many packets.
+    /// A function that samples one packet in `every`.
     Sample {
         /// One packet in this many.
         every: u32,
-        /// The queue that it goes to; none if it goes on.
+        /// The queue of sampled packets; none if they continue.
         queue: Option<u16>,
         /// Whether the others are dropped, counted as filtered.
         drop_rest: bool,
@@ -97,7 +97,7 @@ pub enum KernelForm {
         path: PathBuf,
         /// The name of the program in it; none for the only one.
         program: Option<String>,
-        /// Whether metadata that it puts in front of a packet are queue and mark.
+        /// Whether the metadata that it puts in front of a packet is queue and mark.
         metadata: bool,
     },
     /// A wire that is an interface of the kernel.
@@ -106,7 +106,7 @@ pub enum KernelForm {
         name: String,
         /// The network namespace it is in, a name of `ip netns`; none for the card's own.
         namespace: Option<String>,
-        /// Packets of the poll engine get the time in front of them, with `engine = "hybrid"`.
+        /// Packets for the poll engine carry their time in front, with `engine = "hybrid"`.
         stamps: bool,
     },
     /// A host that is the kernel's own network stack, by the wire's interface.
@@ -117,37 +117,39 @@ pub enum KernelForm {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Scheduling {
-    /// As other threads: one that wakes soon takes its turn.
+    /// As other threads: a thread that wakes is scheduled soon.
     #[default]
     Normal,
-    /// One that wakes waits until what runs on its core sleeps or has had its time (`SCHED_BATCH`).
+    /// A thread that wakes waits until the running one sleeps or has used its time slice
+    /// (`SCHED_BATCH`).
     Batch,
 }
 
-/// How packets get from the borrowed core to their target cores: by a cpumap, a ring and a thread for each.
+/// How packets get from the borrowed core to their target cores: by a cpumap, with a ring and a
+/// thread for each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Handover {
-    /// As the kernel's socket buffers, merged by GRO, by a relay in front of each ring.
+    /// As the kernel's socket buffers, merged by GRO, through a relay ahead of each ring.
     #[default]
     Skb,
-    /// As they came, as frames.
+    /// As frames, unchanged.
     Cpumap,
 }
 
-/// Steering by pool: one at most has a packet's destination and admits its VLAN. Pools are bits.
+/// Steering by pool: at most one has a packet's destination and admits its VLAN. Pools are bits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pools {
     /// Each address, and the pools that have it.
     pub stations: Vec<([u8; 6], u64)>,
-    /// The pools that each VLAN is admitted to; 0 is untagged.
+    /// The pools that admit each VLAN; 0 is untagged.
     pub vlans: Box<[u64; 4096]>,
-    /// The pools that have broadcasts and multicasts: one at most for each VLAN.
+    /// The pools that receive broadcasts and multicasts: at most one per VLAN.
     pub groups: u64,
-    /// The pool of packets for none; zero if they go on.
+    /// The pool of packets for no other; zero if those continue.
     pub others: u64,
-    /// The queues of each pool. By a hash, the upper half of `hash * 0x9e3779b1 mod 2^32 * queues`
-    /// selects one.
+    /// The queues of each pool. The upper half of `hash * 0x9e3779b1 mod 2^32 * queues` selects
+    /// one.
     pub queues: Vec<Vec<u16>>,
     /// That hash.
     pub hash: FlowHash,
@@ -157,34 +159,34 @@ pub struct Pools {
     pub ipv6: HashedOver,
 }
 
-/// What the form of a function has counted, in packets.
+/// Packet counts of a function's kernel form.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KernelCounts {
-    /// Packets that came to it.
+    /// Packets received.
     pub packets: u64,
-    /// Those of them that it has steered.
+    /// Packets steered.
     pub steered: u64,
-    /// Those that it has dropped.
+    /// Packets dropped.
     pub dropped: u64,
-    /// Those without a hash.
+    /// Packets without a hash.
     pub unhashed: u64,
-    /// Those with a VLAN tag.
+    /// Packets with a VLAN tag.
     pub tagged: u64,
-    /// By number, what rules have decided on since they were last told; only those that are new.
+    /// By number, the packets decided by rules since the last report.
     pub rules: Vec<(u32, u64)>,
 }
 
-/// A rule for flows: five words are compared of a packet, addresses as they lie in memory, then
+/// A rule for flows: five words of a packet are compared, addresses as they lie in memory, then
 /// `wire 8 | ports 1 | family 2 | protocol 8 | tag 1 | VLAN 12 | both ports 32`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlowRule {
-    /// Among rules of one priority the lowest decides.
+    /// Among rules of one priority, the lowest decides.
     pub number: u32,
-    /// What the words are to be, zero where the mask is.
+    /// The values of the words, zero outside the mask.
     pub key: [u64; 5],
-    /// Which bits of them count.
+    /// The bits that are compared.
     pub mask: [u64; 5],
-    /// Among rules that match the highest decides.
+    /// Among rules that match, the highest decides.
     pub priority: u16,
     /// The queue; none if the packet is dropped.
     pub queue: Option<u16>,
@@ -201,14 +203,14 @@ pub struct ByHash {
     pub ipv6: HashedOver,
     /// The queue of each entry; the hash modulo the number of entries selects one.
     pub table: Vec<u16>,
-    /// The queue of what has no hash; none if it goes on.
+    /// The queue of packets without a hash; none if they continue.
     pub default_queue: Option<u16>,
 }
 
-/// A hash of addresses and ports, which are zero if they are not hashed.
+/// A hash of addresses and ports; ports are zero if not hashed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FlowHash {
-    /// Toeplitz: what each byte of the input adds, by its place.
+    /// Toeplitz: the contribution of each byte of the input, by position.
     Toeplitz(Vec<[u32; 256]>),
     /// Jenkins' lookup3, from this initial value.
     Lookup3(u32),
@@ -216,18 +218,18 @@ pub enum FlowHash {
     Lookup2(u32),
 }
 
-/// What is hashed of each kind of packet of one IP version.
+/// The hashed fields of each kind of packet of one IP version.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HashedOver {
     /// Of TCP.
     pub tcp: Hashed,
     /// Of UDP.
     pub udp: Hashed,
-    /// Of all else, fragments among it.
+    /// Of all others, including fragments.
     pub other: Hashed,
 }
 
-/// What is hashed of a packet.
+/// The hashed fields of a packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Hashed {
     /// Nothing: it has no hash.
@@ -239,7 +241,7 @@ pub enum Hashed {
     Ports,
 }
 
-/// Refuses a value of a key that the kernel form does not have.
+/// Refuses a value of a key that the kernel form does not support.
 pub fn refuse(key: &str, found: impl Display, allowed: impl Display) -> ConfigError {
     let message = format!("found {found}, allowed with engine = \"kernel\": {allowed}");
     ConfigError::new(key, message)

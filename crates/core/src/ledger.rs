@@ -1,13 +1,12 @@
-//! The ledger: every packet that came in has one known fate.
+//! The ledger: accounts for every packet that came in.
 //!
 //! `in = delivered + transmitted + consumed + Σ dropped(reason, stage) + in flight`
 //!
-//! `in` is what the wires received, what the host transmitted and what functions
-//! made. Each side of the card keeps the counts it alone writes; [`Ledger::read`]
-//! adds them up. *In flight* is not what is left over: it is counted where
-//! packets can be (rings, functions, wires), so that an error anywhere unbalances
-//! the sum. While cores run the parts are read at slightly different moments;
-//! the sum is exact whenever they stand still, and per burst on the borrowed core.
+//! `in` counts packets received by wires, sent by the host and made by functions. Each side of the
+//! card keeps the counts that it alone writes; [`Ledger::read`] adds them up. *In flight* is not a
+//! remainder: packets are counted where they can be (rings, functions, wires), so that any error
+//! unbalances the sum. While cores run, the parts are read at slightly different moments; the sum
+//! is exact when they are idle, and per burst on the borrowed core.
 
 use crate::stats::Counter;
 use serde::Serialize;
@@ -29,7 +28,7 @@ macro_rules! named_enum {
                 match self { $($name::$item => $text),+ }
             }
 
-            /// What it means, in a sentence.
+            /// Its meaning, in a sentence.
             pub const fn help(self) -> &'static str {
                 match self { $($name::$item => $help),+ }.trim_ascii_start()
             }
@@ -48,7 +47,7 @@ named_enum! {
         RingFull = "ring_full",
         /// No buffer of the pool was free.
         PoolExhausted = "pool_exhausted",
-        /// More packets waited at the wire than its `backlog` holds: the card asked too seldom.
+        /// More packets waited at the wire than its `backlog` holds: the card polled too seldom.
         BacklogFull = "backlog_full",
         /// More packets waited at the other end of a link than its `queue_packets` holds.
         LinkFull = "link_full",
@@ -56,13 +55,13 @@ named_enum! {
         Oversize = "oversize",
         /// Zero bytes, or not a packet at all.
         Malformed = "malformed",
-        /// It was over the rate that it is limited to.
+        /// It exceeded its rate limit.
         RateLimited = "rate_limited",
         /// Its sender may not send from this address or VLAN.
         Spoofed = "spoofed",
         /// Its checksum is wrong.
         BadChecksum = "bad_checksum",
-        /// Its buffer has no room for the headers to be put in front.
+        /// Its buffer has no room for headers in front.
         NoRoom = "no_room",
         /// Steered to a queue the card does not have.
         NoSuchQueue = "no_such_queue",
@@ -70,11 +69,11 @@ named_enum! {
         NoSuchWire = "no_such_wire",
         /// The wire's send backlog is full.
         WireFull = "wire_full",
-        /// The kernel had no free slot to put it in: the card asked too seldom.
+        /// The kernel had no free slot for it: the card polled too seldom.
         WireOverrun = "wire_overrun",
         /// The wire was down, or its interface gone.
         WireDown = "wire_down",
-        /// A super-frame for a wire that cannot cut it.
+        /// A super-frame for a wire that cannot segment it.
         SuperFrame = "super_frame",
         /// The tx ring was full.
         TxRingFull = "tx_ring_full",
@@ -84,11 +83,11 @@ named_enum! {
         Fault = "fault",
         /// A plugin returned a target or a length that is not allowed.
         InvalidTarget = "invalid_target",
-        /// An XDP object of the user's gave it up: `XDP_ABORTED`, or a verdict that is none.
+        /// The user's XDP object aborted it: `XDP_ABORTED`, or an unknown verdict.
         Aborted = "aborted",
         /// A plugin held back more packets than it may.
         HoldFull = "hold_full",
-        /// The mailbox it was for was full, or its task had gone.
+        /// The mailbox was full, or its task had ended.
         MailboxFull = "mailbox_full",
         /// The host refused it.
         HostRefused = "host_refused",
@@ -100,7 +99,7 @@ named_enum! {
 named_enum! {
     /// Where a packet was dropped.
     Stage {
-        /// At the wire, before any work was spent on it.
+        /// At the wire, before any work on it.
         Wire = "wire",
         /// In the rx chain.
         Rx = "rx",
@@ -112,7 +111,7 @@ named_enum! {
         Tx = "tx",
         /// In a task on the borrowed core.
         Task = "task",
-        /// On the way out to the wire.
+        /// On the way to the wire.
         WireTx = "wire_tx",
     }
 }
@@ -143,7 +142,7 @@ impl Drops {
         self.counters().map(Counter::get).sum()
     }
 
-    /// Those that are not zero.
+    /// The nonzero counts.
     pub fn nonzero(&self) -> impl Iterator<Item = (DropReason, Stage, u64)> + '_ {
         DropReason::ALL.iter().flat_map(move |&reason| {
             Stage::ALL.iter().filter_map(move |&stage| {
@@ -154,11 +153,11 @@ impl Drops {
     }
 }
 
-/// What the borrowed core enters.
+/// The counts written by the borrowed core.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct CardLedger {
-    /// Packets the wires took or shed.
+    /// Packets that the wires received or shed.
     pub received: Counter,
     /// Packets made by functions: clones, segments.
     pub made: Counter,
@@ -168,9 +167,9 @@ pub struct CardLedger {
     pub submitted: Counter,
     /// Packets the wires took for transmission.
     pub transmitted: Counter,
-    /// Packets functions kept for good.
+    /// Packets that functions kept for good.
     pub consumed: Counter,
-    /// Packets inside functions, waiting for wires and kept by them, when last counted.
+    /// Packets inside functions, waiting for wires and kept by them, at the last count.
     pub held: Counter,
     /// Bursts after which the borrowed core's own sum did not balance.
     pub unbalanced_bursts: Counter,
@@ -178,7 +177,7 @@ pub struct CardLedger {
     pub drops: Drops,
 }
 
-/// What one target queue's core enters.
+/// The counts written by one target queue's core.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct QueueLedger {
@@ -218,8 +217,8 @@ impl Ledger {
         let sum = |count: fn(&QueueLedger) -> u64| self.queues.iter().map(count).sum::<u64>();
         let taken = sum(|queue| queue.taken.get());
         let submitted_by_hosts = sum(|queue| queue.submitted.get());
-        // What is in the rings is counted at both ends; a reader may see the ends at
-        // different moments, so a difference below zero is read as zero.
+        // Packets in rings are counted at both ends; a reader may see the ends at different
+        // moments, so a negative difference is read as zero.
         let in_rx_rings = card.steered.get().saturating_sub(taken);
         let in_tx_rings = submitted_by_hosts.saturating_sub(card.submitted.get());
         let mut drops = BTreeMap::<&'static str, u64>::new();
@@ -240,7 +239,7 @@ impl Ledger {
             unbalanced_bursts: card.unbalanced_bursts.get(),
             drops,
             drops_by_stage: stages,
-            // The counters go on while they are read: last, it is no less than what has left.
+            // Counters advance while they are read: read last, it is no less than what has left.
             r#in: card.received.get() + card.made.get() + sum(|queue| queue.made.get()),
         }
     }
@@ -255,7 +254,7 @@ pub struct LedgerTotals {
     pub delivered: u64,
     /// Packets the wires took.
     pub transmitted: u64,
-    /// Packets functions kept for good.
+    /// Packets that functions kept for good.
     pub consumed: u64,
     /// Packets dropped, for all reasons.
     pub dropped: u64,

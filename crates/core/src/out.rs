@@ -1,10 +1,10 @@
 //! The doors of the borrowed core: a fate for every packet, each one counted.
 //!
-//! [`Out`] is what a function sees: next, steer, transmit, drop, consume.
-//! [`Doors`] is what stands behind it.
+//! [`Out`] is a function's view: next, steer, transmit, drop, consume. [`Doors`] is the
+//! implementation.
 //!
-//! Guarantees: what is sent through a door has left the function's hands; order
-//! within a door is kept; what a door cannot take becomes a counted drop.
+//! Guarantees: a packet sent through a door has left the function; order within a door is kept;
+//! packets that a door cannot take are dropped and counted.
 
 mod doors;
 
@@ -16,13 +16,13 @@ use crate::packet::burst::{BURST, Burst};
 use crate::packet::desc::Descriptor;
 use crate::time::Time;
 
-/// The rest of a chain, behind the function that is running.
+/// The rest of a chain, after the running function.
 pub trait Onward {
     /// Takes a burst through the rest of the chain; leaves it empty.
     fn carry_on(&mut self, now: Time, burst: &mut Burst, doors: &mut Doors);
 }
 
-/// What a function sends packets through.
+/// The doors as a function sees them.
 pub struct Out<'a> {
     now: Time,
     stage: Stage,
@@ -34,17 +34,17 @@ pub struct Out<'a> {
 
 impl<'a> Out<'a> {
     /// The doors for one call of one function. End it with [`Out::finish`].
-    // Always inline, so that the burst is made in its place: it is 2 KiB.
+    // Always inline, so that the burst, of 2 KiB, is made in place.
     #[inline(always)]
     pub fn new(now: Time, stage: Stage, doors: &'a mut Doors, onward: &'a mut dyn Onward) -> Self {
         Out { now, stage, doors, onward, emitted: Burst::new(), dropped: 0 }
     }
 
-    /// Hands a packet to the next function, ahead of what is left in the burst.
+    /// Hands a packet to the next function, ahead of the packets left in the burst.
     #[inline]
     pub fn next(&mut self, packet: Descriptor) {
         if let Err(packet) = self.emitted.push(packet) {
-            // Full: the rest of the chain takes what there is, then there is room.
+            // Full: the rest of the chain takes these, then there is room.
             self.carry_on();
             let _ = self.emitted.push(packet);
         }
@@ -52,7 +52,7 @@ impl<'a> Out<'a> {
 
     fn carry_on(&mut self) {
         self.onward.carry_on(self.now, &mut self.emitted, self.doors);
-        // It is to leave nothing; what it leaves all the same has no other door.
+        // It must leave nothing; anything left has no other door.
         while let Some(packet) = self.emitted.pop() {
             self.drop(packet, DropReason::BurstFull);
         }
@@ -89,7 +89,7 @@ impl<'a> Out<'a> {
         self.doors.consume(packet);
     }
 
-    /// Does with a packet what a verdict says.
+    /// Applies a verdict to a packet.
     #[inline]
     pub fn dispose(&mut self, packet: Descriptor, verdict: Verdict) {
         match verdict {
@@ -107,27 +107,27 @@ impl<'a> Out<'a> {
         self.doors.wires_up.get(usize::from(wire)).is_some_and(|&is_up| is_up)
     }
 
-    /// How often any wire has gone down or come back: if it is what it was, all are as they were.
+    /// Number of state changes of wires: if it is the same, all wires are as before.
     #[inline(always)]
     pub fn wire_changes(&self) -> u64 {
         self.doors.wire_changes
     }
 
-    /// The chain that the function stands in: `Stage::Rx` or `Stage::Tx`.
+    /// The chain of the function: `Stage::Rx` or `Stage::Tx`.
     #[inline(always)]
     pub fn stage(&self) -> Stage {
         self.stage
     }
 
-    /// A new packet holding `data`: counted as in. `None` if no buffers are home.
+    /// A new packet holding `data`: counted as in. `None` without buffers.
     pub fn make(&mut self, data: &[u8]) -> Option<Descriptor> {
         let packet = self.doors.pool.packet(data)?;
         self.doors.count_made();
         Some(packet)
     }
 
-    /// A new packet of `length` bytes, which `pieces` hold one after the other: counted as in.
-    /// `None` if no buffers are home. See [`Pool::gather`](crate::packet::pool::Pool::gather).
+    /// A new packet of `length` bytes, concatenated from `pieces`: counted as in. `None` without
+    /// buffers. See [`Pool::gather`](crate::packet::pool::Pool::gather).
     #[inline]
     pub fn gather<'p>(
         &mut self,
@@ -139,12 +139,11 @@ impl<'a> Out<'a> {
         Some(packet)
     }
 
-    /// Has `packet` go on with the bytes of `part`, but for the first `skip`, its headers; `part` is
-    /// counted as consumed, no byte moves.
+    /// Appends the bytes of `part`, without the first `skip` (its headers), to `packet`; `part` is
+    /// counted as consumed and no byte moves.
     ///
-    /// # Errors
-    /// `part` again, and nothing done, if both are longer than a packet may be, or its first
-    /// segment does not have the bytes to be left out.
+    /// # Errors `part` again, and nothing done, if the result would be longer than a packet may be,
+    /// or its first segment is shorter than `skip`.
     #[inline]
     pub fn merge(
         &mut self,
@@ -158,12 +157,11 @@ impl<'a> Out<'a> {
         Ok(())
     }
 
-    /// Puts the first `count` bytes of a packet into a buffer of their own, in front of the others,
-    /// which stay where they are. It is the same packet, with what is known of it.
+    /// Puts the first `count` bytes of a packet into a buffer of their own; the others stay in
+    /// place. It is the same packet, with the same metadata.
     ///
-    /// # Errors
-    /// The packet again, and nothing done, if no buffer is home, or its first segment does not
-    /// have that many bytes and more.
+    /// # Errors The packet again, and nothing done, if no buffer is available, or its first segment
+    /// does not have more than `count` bytes.
     #[inline]
     pub fn split(&mut self, mut packet: Descriptor, count: u16) -> Result<Descriptor, Descriptor> {
         let (count, data) = (usize::from(count), packet.data());
@@ -181,7 +179,7 @@ impl<'a> Out<'a> {
         Ok(head)
     }
 
-    /// Buffers that are home: as many packets of one buffer can be made.
+    /// Whether `count` buffers are available: as many packets of one buffer can be made.
     #[inline]
     pub fn has_buffers(&mut self, count: usize) -> bool {
         self.doors.pool.ensure(count)
@@ -193,7 +191,7 @@ impl<'a> Out<'a> {
         self.doors.pool.buffer_size()
     }
 
-    /// A copy of a packet, bytes and metadata: counted as in. `None` if no buffers are home.
+    /// A copy of a packet, bytes and metadata: counted as in. `None` without buffers.
     pub fn copy(&mut self, packet: &Descriptor) -> Option<Descriptor> {
         let mut copy = self.doors.pool.copy(packet)?;
         copy.copy_metadata(packet);
@@ -201,10 +199,10 @@ impl<'a> Out<'a> {
         Some(copy)
     }
 
-    /// Ends the call: what was handed on goes through the rest of the chain.
+    /// Ends the call: packets handed on go through the rest of the chain.
     ///
     /// Returns packets dropped through these doors.
-    // By reference, as moving the burst inside would copy 2 KiB.
+    // By reference, since moving the burst inside would copy 2 KiB.
     #[inline]
     pub fn finish(&mut self) -> u32 {
         if !self.emitted.is_empty() {
@@ -214,5 +212,5 @@ impl<'a> Out<'a> {
     }
 }
 
-/// Descriptors that one call of a function may be given; rings hold at least this many.
+/// The most descriptors in one call of a function; rings hold at least this many.
 pub const MAX_BURST: usize = BURST;

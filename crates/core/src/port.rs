@@ -1,7 +1,7 @@
-//! The wire port: where a card's packets come from and leave by.
+//! The wire port: the source and destination of a card's packets.
 //!
-//! A port is polled by the borrowed core and never blocks. It counts what it
-//! cannot take; it never panics, whatever comes in.
+//! A port is polled by the borrowed core and never blocks. It counts packets that it cannot take;
+//! it never panics, whatever comes in.
 
 use crate::command::Prepared;
 use crate::error::ConfigError;
@@ -17,51 +17,51 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::os::fd::BorrowedFd;
 
-/// What a port can do by itself, so that the card need not; asked once, when the card is built.
+/// What a port does on its own, so that the card need not; queried once, when the card is built.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Capabilities {
-    /// Packets wait at no loss until the card asks for them (a file, a generator running flat
-    /// out), and it takes all that it is offered. It is not asked while a target ring is short
-    /// of room.
+    /// Packets wait without loss until the card takes them (a file, a generator at full speed), and
+    /// the card takes everything offered. It is not polled while a target ring is short of room.
     pub patient: bool,
-    /// Packets with partial checksums may be handed to [`WirePort::transmit`]. Those of other
-    /// wires get them finished before.
+    /// Packets with partial checksums may be handed to [`WirePort::transmit`]. For other wires they
+    /// are completed before.
     pub partial_checksums: bool,
-    /// Super-frames (see [`Descriptor::gso_type`]) may be handed to [`WirePort::transmit`].
-    /// Those for other wires are dropped as `super_frame`.
+    /// Super-frames (see [`Descriptor::gso_type`]) may be handed to [`WirePort::transmit`]. For
+    /// other wires they are dropped as `super_frame`.
     pub super_frames: bool,
-    /// It knows when packets arrived, and says so ([`Receiver::arrived_at`]). Packets of other
-    /// wires are stamped when they are taken: what they waited before shows nowhere.
+    /// It knows when packets arrived, and reports it ([`Receiver::arrived_at`]). Packets of other
+    /// wires are stamped when they are taken: earlier waiting times are not seen.
     pub arrival: bool,
-    /// It can tell how many frames wait without taking them ([`WirePort::holds`]).
+    /// It can count waiting frames without taking them ([`WirePort::holds`]).
     pub tells_waiting: bool,
 }
 
-/// How fast packets come in by a wire, at most.
+/// The maximum packet rate of a wire.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Rate {
-    /// The wire tells none.
+    /// The wire does not report one.
     #[default]
     Untold,
-    /// It waits until it is asked for packets: as fast as they are taken.
+    /// Packets wait until they are taken: as fast as that.
     Asked,
     /// Packets per second.
     Pps(u64),
 }
 
-/// What comes in by a wire at most, and how much of it may wait there: for those who must know how
-/// long the wire can be left alone.
+/// The maximum arrivals at a wire, and how much of them may wait there: determines how long the
+/// wire can be left unpolled.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Arrivals {
-    /// How fast packets come.
+    /// The packet rate.
     pub rate: Rate,
-    /// Packets that may come together, whatever the rate.
+    /// Packets that may arrive together, whatever the rate.
     pub burst: u64,
-    /// Packets that wait without loss; `u64::MAX` if all do, none if the wire does not report it.
+    /// Packets that wait without loss; `u64::MAX` for any number, none if the wire does not report
+    /// it.
     pub room: Option<u64>,
-    /// Where the rate comes from, for people; why there is none.
+    /// The source of the rate, for people; or why there is none.
     pub origin: String,
-    /// Where the room comes from.
+    /// The source of the room.
     pub room_origin: &'static str,
 }
 
@@ -79,8 +79,8 @@ impl Default for Arrivals {
 }
 
 impl Arrivals {
-    /// Those of an Ethernet of so many Mb/s in the shortest frames, each 84 bytes with preamble and
-    /// gap; none if its driver does not tell.
+    /// The arrivals of an Ethernet with this rate in Mb/s in the shortest frames, each 84 bytes
+    /// with preamble and gap; none if its driver does not report a rate.
     pub fn ethernet(megabits: Option<u32>) -> Self {
         match megabits {
             Some(megabits) => Arrivals {
@@ -97,39 +97,39 @@ impl Arrivals {
     }
 }
 
-/// What a wire is, as its port tells before it runs.
+/// Properties of a wire, reported by its port before it runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Description {
-    /// What it can do by itself.
+    /// What it does on its own.
     pub capabilities: Capabilities,
-    /// What comes in at most.
+    /// The maximum arrivals.
     pub arrivals: Arrivals,
-    /// What keeps the wire from working at present, each with what mends it.
+    /// Conditions that keep the wire from working at present, each with its remedy.
     pub warnings: Vec<String>,
     /// Other facts that `picnic check` shows.
     pub notes: Vec<String>,
 }
 
-/// The state of a wire between two looks at it.
+/// The state of a wire between two polls.
 #[derive(Clone, Copy, Debug)]
 pub struct Status<'a> {
-    /// When the port next has something by time alone, if it knows.
+    /// When the port has something to do next by time alone, if it knows.
     pub next_deadline: Option<Time>,
-    /// When the next frame arrives after those that wait already, if the port knows.
+    /// When the next frame arrives after those already waiting, if the port knows.
     pub next_arrival: Option<Time>,
     /// When the port takes packets again, if it knows; used while packets wait for it. If the port
-    /// does not know, the card offers the packets again and again.
+    /// does not know, the card retries repeatedly.
     pub next_room: Option<Time>,
-    /// Whether packets that are sent now have somewhere to go.
+    /// Whether packets sent now can leave.
     pub is_up: bool,
     /// Whether the port will never hand over another packet.
     pub is_finished: bool,
-    /// A descriptor that becomes readable when packets arrive, to sleep on.
+    /// A descriptor that becomes readable when packets arrive; used to sleep on.
     pub readiness: Option<BorrowedFd<'a>>,
 }
 
 impl Default for Status<'_> {
-    /// A wire that is up and knows nothing.
+    /// A wire that is up, with nothing else known.
     fn default() -> Self {
         Status {
             next_deadline: None,
@@ -144,65 +144,64 @@ impl Default for Status<'_> {
 
 /// One wire of a card.
 pub trait WirePort: Send {
-    /// Describes the wire as it is at present; asked while the card is built.
+    /// Describes the wire at present; called while the card is built.
     fn describe(&self) -> Description {
         Description::default()
     }
 
-    /// Takes the wire up: called once, before the card runs and after all else was found good.
+    /// Starts the wire: called once, before the card runs and after all else was found valid.
     /// `pool` is the card's.
     ///
-    /// # Errors
-    /// The key that cannot be met, and what the system says.
+    /// # Errors The key that cannot be met, and the system's error.
     fn start(&mut self, _pool: &mut Pool) -> Result<(), ConfigError> {
         Ok(())
     }
 
-    /// Gives buffers back that the port has taken ahead of need or lent out, and ends the packets
-    /// that it keeps ([`Transmitter::left`], [`Transmitter::lose`]): called once, at the end.
-    /// Returns lines for the user, about odd input for example.
+    /// Returns buffers that the port has taken ahead of need or lent, and ends the packets that it
+    /// keeps ([`Transmitter::left`], [`Transmitter::lose`]): called once, at the end. Returns lines
+    /// for the user, for example about unusual input.
     fn stop(&mut self, _tx: &mut Transmitter<'_>) -> Vec<String> {
         Vec::new()
     }
 
-    /// Hands over what has arrived by `now`, as much as `rx` has room for.
+    /// Hands over packets that have arrived by `now`, as far as `rx` has room.
     fn receive(&mut self, now: Time, rx: &mut Receiver<'_>);
 
-    /// Whether at least `frames` frames have arrived by `now` and wait to be taken; false of a port
-    /// that cannot tell ([`Capabilities::tells_waiting`]).
+    /// Whether at least `frames` frames have arrived by `now` and wait to be taken; false if the
+    /// port cannot tell ([`Capabilities::tells_waiting`]).
     fn holds(&mut self, _now: Time, _frames: usize) -> bool {
         false
     }
 
     /// Sends packets, oldest first, as many as it can: [`Transmitter::next`] gives one,
-    /// [`Transmitter::sent`] or [`Transmitter::drop`] ends it. What is not taken stays queued.
+    /// [`Transmitter::sent`] or [`Transmitter::drop`] ends it. Packets not taken stay queued.
     ///
-    /// A port whose packets leave later lends their buffers out and says [`Transmitter::keep`],
-    /// then [`Transmitter::left`]. It is called while packets wait or it keeps some.
+    /// A port whose packets leave later lends their buffers and calls [`Transmitter::keep`], then
+    /// [`Transmitter::left`]. It is called while packets wait or it keeps some.
     fn transmit(&mut self, now: Time, tx: &mut Transmitter<'_>);
 
-    /// Obeys an order that one of its commands has made, between bursts; as `Function::obey`.
+    /// Applies an order made by one of its commands, between bursts; see `Function::obey`.
     fn obey(&mut self, _order: &mut Prepared, _now: Time) -> bool {
         false
     }
 
-    /// The wire's state; asked after each look at the wire and before the card sleeps.
+    /// The wire's state; queried after each poll of the wire and before the card sleeps.
     fn status(&self) -> Status<'_> {
         Status::default()
     }
 }
 
-/// What other clocks showed at the card's time zero, in nanoseconds: for wires whose packets are
-/// stamped by them.
+/// Other clocks at the card's time zero, in nanoseconds: for wires whose packets are stamped by
+/// them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Clocks {
-    /// The machine's clock of real time, as it is set now.
+    /// The machine's real-time clock, as set now.
     pub realtime_ns: u64,
     /// The machine's monotonic clock.
     pub monotonic_ns: u64,
 }
 
-/// Takes a wire's packets in: gives out buffers, counts, stamps.
+/// Takes in a wire's packets: gives buffers, counts, stamps.
 #[derive(Debug)]
 pub struct Receiver<'a> {
     pool: &'a mut Pool,
@@ -248,7 +247,7 @@ impl<'a> Receiver<'a> {
         }
     }
 
-    /// The same receiver, which knows other clocks.
+    /// The same receiver, with other clocks known.
     #[must_use]
     #[inline(always)]
     pub fn with_clocks(mut self, clocks: Option<Clocks>) -> Self {
@@ -256,14 +255,14 @@ impl<'a> Receiver<'a> {
         self
     }
 
-    /// What other clocks showed at the card's time zero, if known.
+    /// Other clocks at the card's time zero, if known.
     #[inline(always)]
     pub fn clocks(&self) -> Option<Clocks> {
         self.clocks
     }
 
-    /// The packets taken in from now on arrived at `time`. A time that is yet to come is counted
-    /// (`stamps_ahead`) and taken for the present.
+    /// Sets the arrival time of the packets taken in from now on. A time in the future is counted
+    /// (`stamps_ahead`) and replaced by the present.
     #[inline(always)]
     pub fn arrived_at(&mut self, time: Time) {
         self.arrival = time.min(self.now);
@@ -272,8 +271,8 @@ impl<'a> Receiver<'a> {
         }
     }
 
-    /// The packets taken in from now on arrived when the clock of real time showed `ns`
-    /// nanoseconds. Where that clock is not known, they arrived now.
+    /// Sets the arrival time of the packets taken in from now on, by the real-time clock in
+    /// nanoseconds. If that clock is unknown, they arrived now.
     #[inline(always)]
     pub fn arrived_at_realtime(&mut self, ns: u64) {
         if let Some(Clocks { realtime_ns, .. }) = self.clocks {
@@ -281,8 +280,8 @@ impl<'a> Receiver<'a> {
         }
     }
 
-    /// The packets taken in from now on arrived when the monotonic clock showed `ns` nanoseconds.
-    /// Without that, or where that clock is not known, they arrived now.
+    /// Sets the arrival time of the packets taken in from now on, by the monotonic clock in
+    /// nanoseconds. Without a time, or if that clock is unknown, they arrived now.
     #[inline(always)]
     pub fn arrived_at_monotonic(&mut self, ns: Option<u64>) {
         self.arrival = self.now;
@@ -291,8 +290,7 @@ impl<'a> Receiver<'a> {
         }
     }
 
-    /// Gives the packets taken in so far, from number `first` on, the times at which they
-    /// arrived, one each.
+    /// Sets the arrival times of the packets taken in so far, from number `first` on.
     #[inline]
     pub fn stamp(&mut self, first: usize, mut arrival: impl FnMut() -> Time) {
         let (now, mut ahead) = (self.now, 0);
@@ -304,7 +302,7 @@ impl<'a> Receiver<'a> {
         self.count_stamps_ahead(ahead);
     }
 
-    /// Counts stamps that were ahead of the time: at a wire that this one wraps, say.
+    /// Counts stamps in the future: for a wire that this one wraps, for example.
     #[inline]
     pub fn count_stamps_ahead(&mut self, count: u64) {
         self.counters.stamps_ahead.add(count);
@@ -322,13 +320,13 @@ impl<'a> Receiver<'a> {
         self.wire
     }
 
-    /// When it is.
+    /// The current time.
     #[inline(always)]
     pub fn now(&self) -> Time {
         self.now
     }
 
-    /// Packets it still takes.
+    /// Packets that it still takes.
     #[inline(always)]
     pub fn room(&self) -> usize {
         self.limit - (self.burst.len() - self.first)
@@ -340,8 +338,8 @@ impl<'a> Receiver<'a> {
         &self.burst.as_slice()[self.first..]
     }
 
-    /// A packet of `length` bytes arrives: lends it out, in its place in the burst, to be
-    /// filled in. `None` without room, without buffers, or if `length` exceeds one buffer.
+    /// A packet of `length` bytes arrives: lends it out, in its place in the burst, to be filled
+    /// in. `None` without room, without buffers, or if `length` exceeds one buffer.
     ///
     /// The fastest way in: nothing is moved.
     #[inline(always)]
@@ -358,7 +356,7 @@ impl<'a> Receiver<'a> {
     /// Up to `count` packets of `length` bytes arrive: lends them out, in their places in the
     /// burst, to be filled in. Fewer without room or buffers; none if `length` exceeds one buffer.
     ///
-    /// As [`Receiver::place`], with what is the same for all of them done once.
+    /// As [`Receiver::place`], with the common work done once.
     #[inline(always)]
     pub fn place_many(&mut self, count: usize, length: usize) -> &mut [Descriptor] {
         let start = self.burst.len();
@@ -380,7 +378,7 @@ impl<'a> Receiver<'a> {
         self.pool
     }
 
-    /// A packet has arrived. Without room it goes back to its pool, counted.
+    /// A packet has arrived. Without room it is counted and returned to its pool.
     #[inline(always)]
     pub fn push(&mut self, mut packet: Descriptor) {
         packet.wire = self.wire;
@@ -400,7 +398,7 @@ impl<'a> Receiver<'a> {
         self.shed(DropReason::BurstFull, 1);
     }
 
-    /// The oldest `count` packets of a queue have arrived, at their receive times and by this wire:
+    /// The oldest `count` packets of a queue have arrived, at their receive times, by this wire:
     /// takes them in as far as there is room.
     #[inline]
     pub fn push_arrived(&mut self, from: &mut VecDeque<Descriptor>, count: usize) {
@@ -410,8 +408,8 @@ impl<'a> Receiver<'a> {
         self.bytes += pushed.iter().map(|packet| u64::from(packet.length())).sum::<u64>();
     }
 
-    /// A packet of these bytes has arrived: takes buffers, copies, pushes. Without buffers,
-    /// or if it is longer than a packet may be, it is shed and counted.
+    /// A packet of these bytes has arrived: takes buffers, copies, pushes. Without buffers, or if
+    /// it is too long, it is shed and counted.
     #[inline]
     pub fn push_bytes(&mut self, data: &[u8]) {
         match self.pool.packet(data) {
@@ -420,7 +418,7 @@ impl<'a> Receiver<'a> {
         }
     }
 
-    /// Packets arrived that could not be taken: in, and dropped at the wire.
+    /// Packets arrived that could not be taken: counted as in, and dropped at the wire.
     #[cold]
     pub fn shed(&mut self, reason: DropReason, packets: u64) {
         self.ledger.received.add(packets);
@@ -438,7 +436,7 @@ impl Drop for Receiver<'_> {
     }
 }
 
-/// Hands packets to a wire: the queue of those waiting for it, oldest first.
+/// Hands packets to a wire from the queue of waiting packets, oldest first.
 pub struct Transmitter<'a> {
     pool: &'a mut Pool,
     queue: &'a mut VecDeque<Descriptor>,
@@ -450,16 +448,16 @@ pub struct Transmitter<'a> {
     notes: Option<DropNotes<'a>>,
 }
 
-/// Which packets of a call are dropped, for those who watch theirs.
+/// The dropped packets of a call, for those who watch theirs.
 struct DropNotes<'a> {
     /// Packets the wire had taken before this call.
     taken: u64,
-    /// Bit 0 stands for the first packet taken.
+    /// Bit 0 is the first packet taken.
     dropped: &'a mut u64,
 }
 
 impl DropNotes<'_> {
-    /// The packet behind all that have been taken or dropped in this call is dropped.
+    /// Notes that the packet after all those taken or dropped in this call is dropped.
     fn note(&mut self, taken: u64) {
         let place = taken.wrapping_sub(self.taken) as u32 + self.dropped.count_ones();
         *self.dropped |= 1_u64.checked_shl(place).unwrap_or(0);
@@ -486,36 +484,35 @@ impl<'a> Transmitter<'a> {
         }
     }
 
-    /// The same transmitter, which finishes partial checksums if `finish` says so.
+    /// The same transmitter, which completes partial checksums if `finish` is set.
     #[must_use]
     pub fn finishing_checksums(mut self, finish: bool) -> Self {
         self.finish_checksums = finish;
         self
     }
 
-    /// The same transmitter, whose packets wait for the wire at no loss if `may_wait` says so.
+    /// The same transmitter; `may_wait` tells whether packets wait for the wire without loss.
     #[must_use]
     pub fn waiting_for_room(mut self, may_wait: bool) -> Self {
         self.may_wait = may_wait;
         self
     }
 
-    /// Whether every wire of the card waits until it is asked, so that nobody loses anything if
-    /// the port waits here for what it writes to. Elsewhere it drops, counted.
+    /// Whether every wire of the card waits until it is polled, so that the port may block here on
+    /// its output without loss. Otherwise it drops and counts.
     #[inline]
     pub fn may_wait(&self) -> bool {
         self.may_wait
     }
 
-    /// The same transmitter, which notes in `dropped` what is dropped: bit 0 stands for the first
-    /// packet taken.
+    /// The same transmitter, which notes drops in `dropped`: bit 0 is the first packet taken.
     #[must_use]
     pub(crate) fn noting(mut self, dropped: &'a mut u64) -> Self {
         self.notes = Some(DropNotes { taken: self.taken(), dropped });
         self
     }
 
-    /// Packets that the wire has taken and not lost, ever: sent at once, kept, or kept and sent.
+    /// Packets that the wire has ever taken and not lost: sent at once, kept, or kept and sent.
     fn taken(&self) -> u64 {
         self.counters.tx_packets.get() + self.counters.tx_kept.get()
     }
@@ -533,8 +530,8 @@ impl<'a> Transmitter<'a> {
         self.queue.front()
     }
 
-    /// The packets that wait, oldest first, left in the queue: for ports that send many at once
-    /// and only then know how many were taken.
+    /// The waiting packets, oldest first, left in the queue: for ports that send many at once and
+    /// only then know how many were taken.
     #[inline]
     pub fn waiting(&self) -> impl ExactSizeIterator<Item = &Descriptor> {
         self.queue.iter()
@@ -559,7 +556,7 @@ impl<'a> Transmitter<'a> {
         }
     }
 
-    /// The wire has the packet's bytes: counts it and takes the buffer back.
+    /// The wire has the packet's bytes: counts it and returns the buffer.
     #[inline]
     pub fn sent(&mut self, packet: Descriptor) {
         self.show(&packet);
@@ -569,13 +566,13 @@ impl<'a> Transmitter<'a> {
         self.pool.free(packet);
     }
 
-    /// The pool, for ports that lend buffers out.
+    /// The pool, for ports that lend buffers.
     #[inline(always)]
     pub fn pool(&mut self) -> &mut Pool {
         self.pool
     }
 
-    /// The wire has this packet, whose buffers are about to be lent out: in flight until
+    /// The wire has this packet, whose buffers are about to be lent: in flight until
     /// [`Transmitter::left`].
     #[inline]
     pub fn keep(&mut self, packet: &Descriptor) {
@@ -583,8 +580,8 @@ impl<'a> Transmitter<'a> {
         self.counters.tx_kept.add(1);
     }
 
-    /// The wire has the oldest packets, `most` at most, each as by [`Transmitter::next`] and
-    /// [`Transmitter::keep`]; they go behind those of `kept`.
+    /// The wire has up to `most` of the oldest packets, each as by [`Transmitter::next`] and
+    /// [`Transmitter::keep`]; they are appended to `kept`.
     #[inline]
     pub fn keep_many(&mut self, most: usize, kept: &mut VecDeque<Descriptor>) {
         let count = most.min(self.queue.len());
@@ -605,7 +602,7 @@ impl<'a> Transmitter<'a> {
         self.have_left(1, bytes.into());
     }
 
-    /// As [`Transmitter::left`], for packets of so many bytes in all.
+    /// As [`Transmitter::left`], for several packets with their total bytes.
     #[inline]
     pub fn have_left(&mut self, packets: u64, bytes: u64) {
         self.counters.tx_kept.set(self.counters.tx_kept.get().saturating_sub(packets));
@@ -625,7 +622,7 @@ impl<'a> Transmitter<'a> {
         self.ledger.drops.add(reason, Stage::WireTx, packets);
     }
 
-    /// The wire cannot send this packet: counts it and takes the buffer back.
+    /// The wire cannot send this packet: counts it and returns the buffer.
     #[inline]
     pub fn drop(&mut self, packet: Descriptor, reason: DropReason) {
         let taken = self.taken();

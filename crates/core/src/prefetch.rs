@@ -1,8 +1,8 @@
-//! Prefetch hints: no effect but on speed, on any address whatever.
+//! Prefetch hints: affect only speed, and are safe for any address.
 
 #![allow(unsafe_code)]
 
-/// Asks the processor to fetch the line at `address` for reading.
+/// Prefetches the line at `address` for reading.
 #[inline(always)]
 pub fn for_read(address: *const u8) {
     #[cfg(target_arch = "x86_64")]
@@ -14,7 +14,7 @@ pub fn for_read(address: *const u8) {
     let _ = address;
 }
 
-/// Asks the processor to own the line at `address`, so that a store to it does not wait.
+/// Requests ownership of the line at `address`, so that a store to it does not wait.
 #[inline(always)]
 pub(crate) fn for_write(address: *const u8) {
     #[cfg(target_arch = "x86_64")]

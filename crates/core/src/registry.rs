@@ -1,9 +1,8 @@
-//! Registries: what a card file can name, from one line per entry.
+//! Registries: the components that a card file can name, one line per entry.
 //!
-//! An entry carries its name, one line of help, a typed config with defaults and
-//! its builder. From it come command-line help, the docs page and the
-//! conformance tests. To add one, implement [`Component`] in a file of its own
-//! and name the type in the registry's list.
+//! An entry has a name, one line of help, a typed config with defaults and a builder. Command-line
+//! help, the docs page and the conformance tests are derived from it. To add one, implement
+//! [`Component`] in a file of its own and add the type to the registry's list.
 
 use crate::command::CommandEntry;
 use crate::config::{KeyHelp, Section, keys_of};
@@ -17,7 +16,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use std::path::{Path, PathBuf};
 
-/// What a builder may know of the card its product is for.
+/// Facts of the card for a builder.
 #[derive(Clone, Debug)]
 pub struct BuildContext {
     /// The card's name.
@@ -26,26 +25,26 @@ pub struct BuildContext {
     pub queues: u16,
     /// Wires of the card.
     pub wires: u8,
-    /// The run's seed; mix in `position` to get a stream of one's own.
+    /// The run's seed; mix in `position` for an independent stream.
     pub seed: u64,
-    /// Where this entry stands among its kind: wire number, place in the chain.
+    /// Position of this entry among its kind: wire number, place in the chain.
     pub position: usize,
-    /// Relative paths start here: the folder of the card file.
+    /// The directory that relative paths start from: that of the card file.
     pub directory: PathBuf,
-    /// The card's files: a builder says which of its keys name a file to read or to write.
+    /// The card's files: a builder registers those of its keys that name a file to read or write.
     pub files: Files,
-    /// Whether the card was asked to stop: for parts that wait for somebody outside.
+    /// Whether the card was asked to stop: for parts that wait for another program.
     pub stop: Stop,
-    /// What the entries of the card share.
+    /// State that the entries of the card share.
     pub shared: Shared,
     /// The longest packet one buffer holds, in bytes.
     pub buffer_size: usize,
     /// Buffers in the pool.
     pub buffers: usize,
-    /// Whether every wire of the card takes super-frames, or a function of the tx chain cuts them;
-    /// known to attachments only.
+    /// Whether every wire of the card takes super-frames, or a function of the tx chain segments
+    /// them; known only to attachments.
     pub super_frames: bool,
-    /// The card's cost profile, if its file names one; known to tasks only.
+    /// The card's cost profile, if its file names one; known only to tasks.
     pub cost_profile: Option<PathBuf>,
     /// Whether the card is in the kernel, where a packet keeps no mark.
     pub in_kernel: bool,
@@ -75,48 +74,48 @@ impl Default for BuildContext {
     }
 }
 
-/// The keys of a component that has none.
+/// The keys of a component without any.
 #[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NoKeys {}
 
-/// Something that a card file can name.
+/// A component that a card file can name.
 pub trait Component {
-    /// What the builder makes: `Box<dyn Function>`, `Box<dyn WirePort>`, ...
+    /// The builder's product: `Box<dyn Function>`, `Box<dyn WirePort>`, ...
     type Product;
-    /// Its keys in the card file. All have defaults, or the builder says what is missing.
+    /// Its keys in the card file. All have defaults, or the builder reports missing ones.
     type Config: DeserializeOwned + JsonSchema + 'static;
     /// The name in card files: the field's usual term, lower case, with dashes.
     const NAME: &'static str;
-    /// One line of help: what it does, lower case, no full stop, at most 64 columns. Such as
-    /// "drop every packet, counted as filtered".
+    /// One line of help: what it does, lower case, no full stop, at most 64 columns. Example: "drop
+    /// every packet, counted as filtered".
     const HELP: &'static str;
-    /// What a running one can be asked and told.
+    /// The commands of a running component.
     const COMMANDS: &'static [CommandEntry] = &[];
-    /// Of a port or an attachment: whether it needs no machine, so that a simulated card can have
+    /// For a port or an attachment: whether it needs no machine, so that a simulated card can have
     /// it.
     const IN_VIRTUAL_TIME: bool = false;
     /// Its form in the kernel engine, if it has one.
     const KERNEL: Option<InKernel<Self::Config>> = None;
 
-    /// The keys that it must be given, as TOML, with values that build it wherever it runs; files
-    /// that they name are made in `directory`. So the conformance tests build it. `None`: it is
-    /// made of what only some machines have, an interface say, and is tested apart.
+    /// Its required keys, as TOML, with values that build it anywhere; files that they name are
+    /// created in `directory`. Used by the conformance tests. `None`: it needs something that only
+    /// some machines have, such as an interface, and is tested separately.
     fn example(_directory: &Path) -> Option<String> {
         Some(String::new())
     }
 
-    /// Builds it. An error names the key it is about.
+    /// Builds it. An error names its key.
     fn build(config: Self::Config, context: &BuildContext) -> Result<Self::Product, ConfigError>;
 }
 
-/// One line of a registry.
+/// An entry of a registry.
 pub struct Entry<P> {
     /// The name in card files.
     pub name: &'static str,
     /// One line of help.
     pub help: &'static str,
-    /// What a running one can be asked and told.
+    /// The commands of a running component.
     pub commands: &'static [CommandEntry],
     /// Whether building it loads code into the process.
     pub loads_code: bool,
@@ -141,21 +140,21 @@ impl<P> Clone for Entry<P> {
 
 impl<P> Copy for Entry<P> {}
 
-/// The entries of a list as they are in the kernel engine: see [`Entry::in_kernel`]. Made for the
-/// life of the program.
+/// The entries of a list for the kernel engine: see [`Entry::in_kernel`]. Allocated for the life of
+/// the program.
 pub fn in_kernel<P>(entries: &[Entry<P>]) -> &'static [Entry<P>] {
     entries.iter().map(Entry::in_kernel).collect::<Vec<_>>().leak()
 }
 
-/// Lists put together, for a program that adds entries of its own to those of others. Made for
-/// the life of the program: call it once.
+/// Joins lists, for a program that adds its own entries to others. Allocated for the life of the
+/// program: call it once.
 pub fn join<P>(lists: &[&[Entry<P>]]) -> &'static [Entry<P>] {
     lists.concat().leak()
 }
 
 impl<P> Entry<P> {
-    /// The same entry for a component that is loaded at run time, and whose keys only its object
-    /// knows: `build` reads the section.
+    /// The entry of a component that is loaded at run time and whose keys only its object knows:
+    /// `build` reads the section.
     #[must_use]
     pub const fn loading(
         self,
@@ -196,12 +195,12 @@ impl<P> Entry<P> {
         (self.keys)()
     }
 
-    /// The keys it must be given, with values that build it anywhere; see [`Component::example`].
+    /// The required keys, with values that build it anywhere; see [`Component::example`].
     pub fn example(&self, directory: &Path) -> Option<String> {
         (self.example)(directory)
     }
 
-    /// The same entry with those of its commands that its kernel form has; with none if it has none.
+    /// The same entry with only the commands of its kernel form; with none if it has no form.
     #[must_use]
     pub fn in_kernel(&self) -> Self {
         let is_there = |command: &&CommandEntry| self.kernel_commands.contains(&command.name);
@@ -214,10 +213,9 @@ impl<P> Entry<P> {
         self.kernel.is_some()
     }
 
-    /// Its form in the kernel engine, made of its section of a card file; none if it has none.
+    /// Its form in the kernel engine, made from its section of a card file; none if it has no form.
     ///
-    /// # Errors
-    /// What is wrong with the section, or has no kernel form: file, line, key, found, allowed.
+    /// # Errors A wrong key, or one without a kernel form: file, line, key, found, allowed.
     pub fn kernel_form(
         &self,
         section: &Section,
@@ -226,18 +224,16 @@ impl<P> Entry<P> {
         self.kernel.map(|kernel| kernel(section, context))
     }
 
-    /// Reads the component's keys and builds nothing: for a card of which other keys are wrong.
+    /// Reads the component's keys without building it: for a card with errors in other keys.
     ///
-    /// # Errors
-    /// Unknown keys, wrong types, values out of their ranges.
+    /// # Errors Unknown keys, wrong types, values out of range.
     pub fn check(&self, section: &Section) -> Result<(), ConfigError> {
         (self.check)(section)
     }
 
     /// Builds the component from its section of a card file.
     ///
-    /// # Errors
-    /// What is wrong with the section: file, line, key, found, allowed.
+    /// # Errors A wrong key: file, line, key, found, allowed.
     pub fn build(&self, section: &Section, context: &BuildContext) -> Result<P, ConfigError> {
         (self.build)(section, context)
     }
@@ -248,7 +244,7 @@ fn kernel_form<C: Component>(
     context: &BuildContext,
 ) -> Result<KernelForm, ConfigError> {
     let config = section.parse::<C::Config>()?;
-    // An entry has this only of components that have a form.
+    // Only entries of components with a form have this.
     let Some(kernel) = C::KERNEL else { return Err(ConfigError::new("", "has no kernel form")) };
     for (key, found) in section.own_keys() {
         let counts_beside = context.is_hybrid && kernel.beside.contains(&key);
@@ -262,8 +258,7 @@ fn kernel_form<C: Component>(
 
 /// The entry that a section names.
 ///
-/// # Errors
-/// The name is not in the registry; the message lists those that are.
+/// # Errors The name is not in the registry; the message lists the known ones.
 pub fn find<'r, P>(
     registry: &'r [Entry<P>],
     section: &Section,

@@ -1,8 +1,8 @@
-//! What the entries of one card share: a state that the rx and the tx chain both need.
+//! State that the entries of one card share, such as a function of the rx and one of the tx chain.
 //!
-//! Each chain has a function of its own. Where one is to know what the other has seen, both ask for
-//! the same type: the first has it made, and it lives as long as one of them has it. Both run on
-//! the borrowed core.
+//! Each chain has a function of its own. If one needs the other's state, both request the same
+//! type: the first request makes it, and it lives as long as one of them holds it. Both run on the
+//! borrowed core.
 //!
 //! ```
 //! use picnic_core::shared::Shared;
@@ -16,7 +16,7 @@ use std::any::Any;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-/// States of a card, one of each type. Clones are the same.
+/// The states of a card, one per type. Clones are the same.
 #[derive(Clone, Default)]
 pub struct Shared(Arc<Mutex<Vec<Weak<dyn Any + Send + Sync>>>>);
 
@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_state_is_one_for_all_of_its_type_and_ends_with_the_last() {
+    fn states_are_shared_by_type_until_the_last_holder_drops() {
         let shared = Shared::default();
         let number = shared.get_or_make(|| 7_u32);
         let other = shared.get_or_make(|| 8_u64);

@@ -1,4 +1,4 @@
-//! Counters: written by one core, read by any, at the price of plain adds.
+//! Counters: written by one core, read by any, at the cost of plain adds.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub struct Counter(AtomicU64);
 
 impl Counter {
-    /// Adds `count`. Only the thread that owns the counter may call this: it is a load and
-    /// a store, not a locked instruction, and a second writer would lose counts.
+    /// Adds `count`. Only the thread that owns the counter may call this: it is a load and a store,
+    /// not a locked instruction, and a second writer would lose counts.
     #[inline(always)]
     pub fn add(&self, count: u64) {
         self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(count), Ordering::Relaxed);
@@ -28,7 +28,7 @@ impl Counter {
     }
 }
 
-/// What the target core counts of one queue. On lines of its own.
+/// The target core's counters of one queue, on separate cache lines.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct TargetCounters {
@@ -38,9 +38,9 @@ pub struct TargetCounters {
     pub bytes: Counter,
     /// Doorbells that found the queue scheduled (interrupts taken).
     pub interrupts: Counter,
-    /// 1 while its host waits for buffers or for room on the tx ring, and is to be told of them.
+    /// 1 while its host waits for buffers or for room on the tx ring, and must be notified.
     pub starved: Counter,
-    /// Times the ring was looked at.
+    /// Times the ring was polled.
     pub polls: Counter,
     /// Times it was empty.
     pub empty_polls: Counter,
@@ -52,7 +52,7 @@ pub struct TargetCounters {
     pub latency_packets: Counter,
 }
 
-/// What the borrowed core counts of one queue. On lines of its own.
+/// The borrowed core's counters of one queue, on separate cache lines.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct SteerCounters {
@@ -60,7 +60,7 @@ pub struct SteerCounters {
     pub packets: Counter,
     /// Doorbells rung.
     pub doorbells: Counter,
-    /// Those of them that found one pending already: the target takes both at once.
+    /// Doorbells that found one already pending: the target takes both at once.
     pub coalesced: Counter,
     /// Descriptors dropped because the ring was full.
     pub ring_full: Counter,
@@ -68,28 +68,28 @@ pub struct SteerCounters {
     pub depth: Counter,
     /// Packets taken from its tx ring.
     pub tx_taken: Counter,
-    /// Packets of its tx ring that have left for a wire, or were refused by it.
+    /// Packets of its tx ring that left by a wire, or were refused by it.
     pub tx_completed: Counter,
     /// Their bytes.
     pub tx_completed_bytes: Counter,
-    /// Bytes of it that wait for wires; those of stalled wires are not counted.
+    /// Bytes of its tx ring that wait for wires, without stalled wires.
     pub tx_in_flight_bytes: Counter,
-    /// Times that its tx ring had to wait for what was in flight.
+    /// Times that its tx ring had to wait for packets in flight.
     pub tx_limited: Counter,
 }
 
-/// What the borrowed core counts of one wire. On lines of its own.
+/// The borrowed core's counters of one wire, on separate cache lines.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct WireCounters {
-    /// Packets taken into buffers. What came in is these and `rx_shed`, at every wire.
+    /// Packets taken into buffers. Arrivals are these and `rx_shed`, at every wire.
     pub rx_packets: Counter,
     /// Their bytes.
     pub rx_bytes: Counter,
-    /// Packets that came and were dropped at the wire, each with its reason in the ledger. Of
-    /// most of them the card never has the bytes, so that these are not counted.
+    /// Packets dropped at the wire on arrival, each with its reason in the ledger. The card has the
+    /// bytes of few of them, so bytes are not counted.
     pub rx_shed: Counter,
-    /// Times the physical NIC would have interrupted, if that is moderated.
+    /// Times the physical NIC would have interrupted, if moderated.
     pub interrupts: Counter,
     /// Packets transmitted.
     pub tx_packets: Counter,
@@ -97,13 +97,13 @@ pub struct WireCounters {
     pub tx_bytes: Counter,
     /// Packets that the wire has taken and not sent yet, at this moment.
     pub tx_kept: Counter,
-    /// Stamps later than the turn that took their packets, and taken for its time: those packets
-    /// came during the turn, or clocks disagree.
+    /// Stamps later than the turn that took their packets, replaced by its time: those packets
+    /// arrived during the turn, or clocks disagree.
     pub stamps_ahead: Counter,
-    /// Nanoseconds that packets waited at the wire until they were taken, one packet in 16; of
+    /// Nanoseconds that packets waited at the wire until they were taken, one packet in 16; for
     /// wires that know when packets arrive.
     pub waited_ns: Counter,
-    /// Of `waited_ns`, until the physical NIC interrupted, if that is moderated.
+    /// Part of `waited_ns` until the physical NIC interrupted, if moderated.
     pub held_ns: Counter,
     /// Packets of which `waited_ns` is the sum.
     pub waited_packets: Counter,

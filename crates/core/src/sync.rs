@@ -1,7 +1,7 @@
-//! The few synchronisation types of the rings, swapped for loom's in models.
+//! The few synchronisation types of the rings, replaced by loom's in models.
 //!
-//! The models in `ring/models.rs` explore every interleaving of the code that uses
-//! this module; how to run them stands there.
+//! The models in `ring/models.rs` explore every interleaving of the code that uses this module;
+//! that file explains how to run them.
 
 #[cfg(loom)]
 pub(crate) use loom::{
@@ -42,7 +42,7 @@ mod real {
     }
 }
 
-/// Keeps what two cores write on cache lines of their own.
+/// Puts data written by different cores on separate cache lines.
 ///
 /// 128 bytes, not 64: the processor's adjacent-line prefetcher moves pairs.
 #[derive(Debug, Default)]

@@ -1,7 +1,7 @@
 //! Time as a value: nanoseconds since a world began.
 //!
-//! Nothing in the data path reads a clock. Whoever drives it (`picnic-host` on
-//! real cores, `picnic-sim` on virtual ones) hands in the time of each poll.
+//! The data path reads no clock. Its driver (`picnic-host` on real cores, `picnic-sim` on virtual
+//! ones) passes the time of each poll.
 
 use std::fmt;
 use std::ops::{Add, Sub};
@@ -13,7 +13,7 @@ pub struct Time(u64);
 impl Time {
     /// The moment at which a world begins.
     pub const ZERO: Time = Time(0);
-    /// A time later than any a run can reach.
+    /// A time later than any run can reach.
     pub const MAX: Time = Time(u64::MAX);
 
     /// The time `nanoseconds` after the world began.

@@ -1,4 +1,4 @@
-//! Deficit round robin: queues share what serves them by bytes, whatever their packets' sizes.
+//! Deficit round robin: queues share a server by bytes, whatever their packets' sizes.
 //!
 //! ```
 //! use picnic_core::turns::{Turns, TurnEnd};
@@ -15,11 +15,11 @@
 //!     queue.pop();
 //!     burst.push(index);
 //! });
-//! // As many bytes of the one as of the other.
+//! // The same number of bytes of both.
 //! assert_eq!(burst, [vec![0; 25], vec![1], vec![0]].concat());
 //! ```
 //!
-//! Guarantees: nothing is allocated after the start; a queue that runs empty saves nothing up.
+//! Guarantees: nothing is allocated after the start; an empty queue accumulates no credit.
 //!
 //! Source: Shreedhar and Varghese, Efficient Fair Queuing using Deficit Round Robin, 1995.
 
@@ -31,15 +31,15 @@ pub const QUANTUM_BYTES: u32 = 1514;
 pub enum TurnEnd {
     /// It has no packets.
     Empty,
-    /// Its next packet exceeds what it may still send in this turn.
+    /// Its next packet exceeds the rest of its quantum.
     Spent,
     /// It has packets, but may send none for another reason.
     Held,
-    /// Nothing more can be taken from any queue: it goes on with what it has left.
+    /// Nothing more can be taken from any queue: the queue continues with the rest of its quantum.
     Full,
 }
 
-/// Whose turn it is, and what each queue may still send.
+/// The queue whose turn it is, and what each may still send.
 #[derive(Debug)]
 pub struct Turns {
     /// By queue, in bytes.
@@ -50,14 +50,14 @@ pub struct Turns {
 }
 
 impl Turns {
-    /// The turns of so many queues.
+    /// The turns of a number of queues.
     pub fn new(queues: usize) -> Self {
         Turns { deficits: vec![0; queues], turn: 0, granted: false }
     }
 
     /// Serves queue after queue, a quantum each, until there is no room or no queue has packets
-    /// that it may send. `earns` says whether a queue gets its quantum; `take` takes packets of a
-    /// queue as far as its deficit goes, which it makes smaller.
+    /// that it may send. `earns` tells whether a queue gets its quantum; `take` takes packets of a
+    /// queue within its deficit, which it reduces.
     #[inline]
     pub fn serve<Q>(
         &mut self,

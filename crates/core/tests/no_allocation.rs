@@ -1,4 +1,4 @@
-//! In steady state the data path allocates nothing: a counting allocator watches.
+//! The data path allocates nothing in steady state: checked by a counting allocator.
 //!
 //! One test only, so that no other thread of the process allocates meanwhile.
 

@@ -1,10 +1,10 @@
-//! A pool that cannot be had is an error, and leaves nothing half done.
+//! A pool that cannot be made is an error, with nothing left behind.
 
 use picnic_core::packet::pool::{Pool, PoolConfig};
 
 #[test]
 fn pools_larger_than_memory_are_errors() {
-    // Limits on addresses are inherited and cannot be taken back, hence a child.
+    // Address limits are inherited and cannot be undone, hence a child.
     let this = std::env::current_exe().unwrap();
     let output = std::process::Command::new("sh")
         .arg("-c")
@@ -20,6 +20,6 @@ fn pools_larger_than_memory_are_errors() {
 fn child_without_addresses() {
     let error = Pool::new(&PoolConfig::default(), 1).unwrap_err();
     assert!(error.to_string().starts_with("cannot map "), "{error}");
-    // And again: the failure leaves nothing half done.
+    // And again: the failure leaves nothing behind.
     assert!(Pool::new(&PoolConfig::default(), 1).is_err());
 }

@@ -1,4 +1,4 @@
-//! A dropped pool gives its memory back; in a process of its own, to be measurable.
+//! A dropped pool returns its memory; in a process of its own, to be measurable.
 
 use picnic_core::packet::pool::{Pool, PoolConfig};
 
@@ -21,7 +21,7 @@ fn writable() -> usize {
 }
 
 #[test]
-fn memory_comes_back() {
+fn dropped_pools_return_their_memory() {
     let config = PoolConfig { buffers: 4096, ..PoolConfig::default() };
     let make = || Pool::new(&config, 1).unwrap().0;
     let place = |pool: &mut Pool| {
@@ -42,7 +42,7 @@ fn memory_comes_back() {
     assert_eq!(place(&mut pool), first);
     drop(pool);
 
-    // A page or two, not one of 2 MiB, which would be cleared first.
+    // A page or two, not a 2 MiB page, which would be cleared first.
     let few = PoolConfig { buffers: 64, buffer_size: 64, headroom: 0 };
     let resident_before = resident();
     let pool = Pool::new(&few, 0).unwrap().0;
@@ -52,14 +52,14 @@ fn memory_comes_back() {
     // Many times more than the buffer space could hold at once.
     for _ in 0..100 {
         let mut pools = [make(), make(), make()];
-        // The same addresses again: the range was given back, whatever the order of dropping.
+        // The same addresses again: the range was returned, whatever the order of dropping.
         assert_eq!(place(&mut pools[0]), first);
         pools.reverse();
     }
     assert!(writable() < writable_before + bytes, "mappings are left");
     assert!(resident() < resident_before + bytes, "memory is left");
 
-    // One packet outstanding: the mapping stays, and its addresses are not given out again.
+    // One packet outstanding: the mapping stays, and its addresses are not used again.
     let mut pool = make();
     let packet = pool.packet(b"still here").unwrap();
     drop(pool);

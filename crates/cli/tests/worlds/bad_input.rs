@@ -137,7 +137,7 @@ fn unknown_functions_ports_and_attachments() {
             names(registries().attachments)
         ),
     );
-    refused_card("[[rx]]\n", "card.toml:1: rx[0]: found no function, allowed: the name of one");
+    refused_card("[[rx]]\n", "card.toml:1: rx[0]: missing function, expected: a name");
 }
 
 #[test]

@@ -123,12 +123,12 @@ fn conflicting_changes_are_refused_while_running() {
         (
             "",
             json!({ "tx_usecs": 9, "per_packet": true, "rx_frames": 8 }),
-            "rx_frames: found 8 with per_packet = true, allowed: 0 or left out",
+            "rx_frames: found 8 with per_packet = true, allowed: 0 or no key",
         ),
         (
             "rx_frames = 8",
             json!({ "tx_usecs": 9, "per_packet": true }),
-            "rx_frames: found 8 with per_packet = true, allowed: 0 or left out",
+            "rx_frames: found 8 with per_packet = true, allowed: 0 or no key",
         ),
         (
             "per_packet = true",

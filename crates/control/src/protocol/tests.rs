@@ -34,7 +34,7 @@ fn every_method_can_be_called_and_no_other() {
         // Only mandatory parameters are reported as missing.
         let required = method.params.iter().find(|param| param.required);
         if let (Err(error), Some(required)) = (&found, required) {
-            assert_eq!(error.message, format!("{}: found none, must be given", required.key.name));
+            assert_eq!(error.message, format!("{}: missing, must be given", required.key.name));
         }
         let (code, message) = error(&with(&method.name, r#"{"no_such_thing":1}"#));
         assert_eq!(code, INVALID_PARAMS, "{}: {message}", method.name);
@@ -137,19 +137,19 @@ fn wrong_parameters_are_named() {
         ),
         ("moderation.set", r#"{"rx_usecs":-1}"#, "rx_usecs: found -1, allowed: 0 to 1000000"),
         ("chain.swap", r#"{"chain":"rx"}"#, "params: found none, allowed: one of toml, functions"),
-        ("chain.swap", r#"{"toml":""}"#, "chain: found none, must be given"),
+        ("chain.swap", r#"{"toml":""}"#, "chain: missing, must be given"),
         ("task.list", r#"{"x":1}"#, "x: found key \"x\", allowed: none"),
-        ("task.kill", "{}", "task: found none, must be given"),
+        ("task.kill", "{}", "task: missing, must be given"),
         ("task.kill", r#"{"task":1,"x":1}"#, "x: found key \"x\", allowed: task"),
         ("task.suspend", r#"{"task":-1}"#, "task: found -1, allowed: a number or a name"),
         ("task.resume", r#"{"task":[]}"#, "task: found [], allowed: a number or a name"),
-        ("task.set_priority", r#"{"task":1}"#, "priority: found none, must be given"),
+        ("task.set_priority", r#"{"task":1}"#, "priority: missing, must be given"),
         (
             "task.set_priority",
             r#"{"task":1,"priority":256}"#,
             "priority: found 256, allowed: a whole number, 0 to 255",
         ),
-        ("task.create", r#"{"keys":{}}"#, "task: found none, must be given"),
+        ("task.create", r#"{"keys":{}}"#, "task: missing, must be given"),
         ("task.create", r#"{"task":3}"#, "task: found 3, allowed: text in quotes"),
         ("task.create", r#"{"task":"busy","keys":[]}"#, "keys: found [], allowed: a set of keys"),
         ("capture.start", r#"{"stages":[]}"#, "stages: found an empty list, allowed: one"),
@@ -157,7 +157,7 @@ fn wrong_parameters_are_named() {
         ("capture.start", r#"{"snap_bytes":0}"#, "snap_bytes: found 0, allowed: 1"),
         ("capture.start", r#"{"packets":0}"#, "packets: found 0, allowed: 1"),
         ("capture.start", r#"{"buffer_bytes":1}"#, "buffer_bytes: found 1, allowed"),
-        ("capture.stop", "{}", "capture: found none, must be given"),
+        ("capture.stop", "{}", "capture: missing, must be given"),
     ] {
         let (code, found) = error(&with(method, params));
         assert_eq!(code, INVALID_PARAMS, "{method} {params}: {found}");

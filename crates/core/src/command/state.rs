@@ -1,4 +1,4 @@
-//! `get` and `set`: a component's state shown, and changed with the state before as the answer.
+//! `get` and `set`: show a component's state, or change it and return the previous state.
 //!
 //! ```
 //! use picnic_core::command::{ComponentChange, CommandEntry, CommandError, Get, Inspect, Set};
@@ -55,7 +55,7 @@
 //! # assert_eq!(limiter.rate_pps, 9);
 //! ```
 //!
-//! Guarantees: a state is that of one moment between two bursts; nothing is allocated or freed
+//! Guarantees: a state is a consistent snapshot between two bursts; nothing is allocated or freed
 //! on the borrowed core.
 
 use super::{Command, CommandError, Order};
@@ -70,9 +70,9 @@ use std::sync::Arc;
 
 /// A component with a state to show: `CommandEntry::of::<Get<Self>>()` in its list of commands.
 pub trait Inspect: 'static {
-    /// What it shows. Its fields' comments are the help that users read. Reports and metrics have
-    /// the numbers of functions: a whole one is a counter, which only grows, unless its field is
-    /// declared a gauge by `#[schemars(extend("x-gauge" = true))]`.
+    /// The state. Its fields' comments are the user's help. Reports and metrics have the numbers of
+    /// functions: an integer is a counter, which only grows, unless its field is declared a gauge
+    /// by `#[schemars(extend("x-gauge" = true))]`.
     type State: Copy
         + Default
         + Send
@@ -88,7 +88,7 @@ pub trait Inspect: 'static {
     fn inspect(&self) -> Self::State;
 }
 
-/// What a task shares with its commands.
+/// State that a task shares with its commands.
 impl<T: Inspect> Inspect for Arc<T> {
     type State = T::State;
     const HELP: &'static str = T::HELP;
@@ -107,7 +107,7 @@ pub struct Get<C> {
     of: PhantomData<fn() -> C>,
 }
 
-/// On its way to the component and back with the state.
+/// An order that returns with the state.
 pub struct Look<C: Inspect>(Option<C::State>);
 
 impl<C: Inspect> Order for Look<C> {
@@ -134,32 +134,30 @@ impl<C: Inspect> Command for Get<C> {
     }
 }
 
-/// A change of a component, answered with its state before: the type of its arguments, whose
-/// comments are the help that users read. In the component's list it is
-/// `CommandEntry::of::<Set<Self>>()`.
+/// A change of a component whose result is the previous state: the type of its arguments, whose
+/// comments are the user's help. In the component's list it is `CommandEntry::of::<Set<Self>>()`.
 pub trait ComponentChange: DeserializeOwned + JsonSchema {
     /// Its name.
     const NAME: &'static str = "set";
-    /// One line of help, as [`Command::HELP`].
+    /// One line of help; see [`Command::HELP`].
     const HELP: &'static str;
-    /// Arguments of a call that is good for the component as it is by default, as JSON.
+    /// Arguments of a valid call for the component with its defaults, as JSON.
     const EXAMPLE: &'static str = "{}";
     /// The component.
     type Of: Inspect;
-    /// What goes to it, and comes back with what was replaced.
+    /// The new value; after the call, the replaced one.
     type New: Send + 'static;
 
-    /// Makes it; on the control thread.
+    /// Makes the new value; on the control thread.
     ///
-    /// # Errors
-    /// The argument that is wrong, what was found and what is allowed.
+    /// # Errors The wrong argument, with the found and allowed values.
     fn prepare(self, context: &BuildContext) -> Result<Self::New, CommandError>;
 
     /// Makes the change, on the core that the component runs on; false if it cannot be made.
     /// Allocates and frees nothing.
     fn apply(new: &mut Self::New, component: &mut Self::Of, now: Time) -> bool;
 
-    /// Why it could not be made; on the control thread.
+    /// Why the change could not be made; on the control thread.
     fn refusal(_new: Self::New, _state: <Self::Of as Inspect>::State) -> CommandError {
         unseen()
     }
@@ -171,7 +169,7 @@ pub trait ComponentChange: DeserializeOwned + JsonSchema {
 #[schemars(transparent, bound = "C: JsonSchema")]
 pub struct Set<C>(C);
 
-/// A change on its way to the component, and back with the state before.
+/// A change on its way to the component, and back with the previous state.
 pub struct PendingChange<C: ComponentChange> {
     new: C::New,
     before: Option<<C::Of as Inspect>::State>,
@@ -210,5 +208,5 @@ impl<C: ComponentChange + 'static> Command for Set<C> {
 
 /// No component has seen the order.
 fn unseen() -> CommandError {
-    CommandError::Refused("what is there is another component".into())
+    CommandError::Refused("the component in this place is another one".into())
 }

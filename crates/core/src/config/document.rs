@@ -1,8 +1,7 @@
-//! A card file as a tree of values that know their lines, for errors that say where.
+//! A card file as a tree of values with their lines, for errors that name the place.
 //!
-//! The tree owns its values, so a [`Section`](super::Section) can be read long
-//! after the text is gone. What `--set` changes is put into the same tree and
-//! knows that it came from there.
+//! The tree owns its values, so a [`Section`](super::Section) can be read long after the text is
+//! gone. Values of `--set` are put into the same tree and keep their origin.
 
 use super::setting::Setting;
 use crate::error::ConfigError;
@@ -11,19 +10,19 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use toml::de::{DeTable, DeValue};
 
-/// Where a value came from.
+/// The origin of a value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Origin {
     /// This line of the file, from 1.
     Line(usize),
     /// The command line.
     Set,
-    /// The program: what stands for a section that the file leaves out.
+    /// The program: the default of a section that the file does not have.
     #[default]
     BuiltIn,
 }
 
-/// A value and its place: of a key's value, the key's own line.
+/// A value and its place: for the value of a key, the key's own line.
 #[derive(Clone, Debug)]
 pub(super) struct Node {
     pub(super) place: Origin,
@@ -33,14 +32,14 @@ pub(super) struct Node {
 #[derive(Clone, Debug)]
 pub(super) enum Value {
     Text(String),
-    /// Given to `--set` without quotes: text where text is wanted, else what it is in TOML.
+    /// Given to `--set` without quotes: text where text is expected, else its TOML value.
     Word(String, Box<Value>),
     Integer(i128),
     Float(f64),
     Boolean(bool),
     /// JSON's; TOML has none.
     Null,
-    /// A date, or a number of more digits than any type takes: nothing reads them.
+    /// A date, or a number with more digits than any type takes: never read.
     Other(String),
     List(Vec<Node>),
     Table(Vec<(String, Node)>),
@@ -54,7 +53,7 @@ impl Value {
         }
     }
 
-    /// The same as given on the command line, with all in it.
+    /// The same, given on the command line, with everything inside.
     pub(super) fn given(mut self) -> Self {
         fn mark(value: &mut Value) {
             let mark = |node: &mut Node| {
@@ -77,7 +76,7 @@ impl Value {
         Value::Table(vec![(key.into(), node)])
     }
 
-    /// As a message quotes it: one line, not too long.
+    /// As quoted in messages: one line, not too long.
     pub(super) fn shown(&self) -> String {
         const LONGEST: usize = 60;
         let text = self.written();
@@ -158,7 +157,7 @@ pub(super) fn entry<'t>(table: &'t [(String, Node)], key: &str) -> Option<&'t No
 pub(super) struct Document {
     pub(super) file: Option<PathBuf>,
     pub(super) root: Value,
-    /// What its sections name, and the file itself.
+    /// The files that its sections name, and the file itself.
     pub(super) files: Files,
 }
 
@@ -177,7 +176,7 @@ impl Document {
         ConfigError::all(errors.iter().filter_map(|error| {
             let (line, key, message) = syntax_error(text, error);
             let (key, message) = (one_line(&key), one_line(&message));
-            // A second error on one line follows from the first.
+            // A second error on the same line follows from the first.
             lines.insert(line).then(|| ConfigError {
                 file: file.clone(),
                 line,
@@ -204,7 +203,7 @@ impl Document {
         node.filter(|_| rest.is_empty())
     }
 
-    /// The value at a path, or the last one on the way to it and what is left of the path.
+    /// The value at a path, or the nearest one above it and the rest of the path.
     fn nearest<'p>(&self, path: &'p str) -> (Option<&Node>, &'p str) {
         let (mut table, mut last, mut left) = (self.table(), None, path);
         while !left.is_empty() {
@@ -251,7 +250,7 @@ impl Document {
         found
     }
 
-    /// An error about a key, with the place of that key or of the nearest that there is.
+    /// Adds the place of an error's key, or of the nearest existing one.
     pub(super) fn locate(&self, error: ConfigError) -> ConfigError {
         let place = self.nearest(&error.key).0.map(|node| node.place);
         self.error(place.unwrap_or_default(), &error.key, &error.message)
@@ -277,12 +276,12 @@ impl Document {
     }
 }
 
-/// Puts a value to a path below `root`, making the sections on the way.
+/// Puts a value at a path below `root`, creating the sections on the way.
 fn put(root: &mut Value, path: &str, value: &Value) -> Result<(), String> {
     let new = |value| Node { place: Origin::Set, value };
     let (name, index, rest) = split(path);
     let Value::Table(entries) = root else {
-        return Err(format!("found .{path}, allowed behind a section only"));
+        return Err(format!("found .{path}, allowed only after a section"));
     };
     let position = entries.iter().position(|(key, _)| key == name).unwrap_or_else(|| {
         let value = if index.is_some() { Value::List(vec![]) } else { Value::Table(vec![]) };
@@ -336,12 +335,12 @@ pub(super) fn join(path: &str, key: &str) -> String {
     }
 }
 
-/// A message is one line, whatever the keys and values it quotes.
+/// A message on one line, whatever keys and values it quotes.
 pub(super) fn one_line(text: &str) -> String {
     text.replace(char::is_control, " ")
 }
 
-/// Where the lines of a text begin.
+/// The start of each line of a text.
 struct Lines(Vec<usize>);
 
 impl Lines {
@@ -378,7 +377,7 @@ fn tree(value: DeValue<'_>, lines: &Lines) -> Value {
         }
         DeValue::Table(table) => {
             let mut entries: Vec<_> = table.into_iter().collect();
-            // As they are written, whatever order the parser keeps them in.
+            // In the order written, whatever order the parser keeps.
             entries.sort_by_key(|(key, _)| key.span().start);
             let nodes = entries.into_iter().map(|(key, value)| {
                 let place = Origin::Line(lines.line(key.span().start));
@@ -390,10 +389,10 @@ fn tree(value: DeValue<'_>, lines: &Lines) -> Value {
     }
 }
 
-/// Line, key and message of what is no TOML.
+/// Line, key and message of a TOML syntax error.
 fn syntax_error(text: &str, error: &toml::de::Error) -> (usize, String, String) {
     let Some(span) = error.span() else {
-        // Of keys with too many dots the parser tells no place: the first line that it stops at.
+        // For keys with too many dots the parser gives no place: find the first line that fails.
         let is_good =
             |end: &usize| DeTable::parse(&text[..*end]).is_err_and(|e| e.span().is_none());
         let ends: Vec<_> = text.match_indices('\n').map(|(end, _)| end).collect();
@@ -407,12 +406,12 @@ fn syntax_error(text: &str, error: &toml::de::Error) -> (usize, String, String) 
         return (line, join(&section, &key), message);
     }
     if let Some(key) = without_value(text, line) {
-        return (line, join(&section, &key), "found no value, must be given".into());
+        return (line, join(&section, &key), "missing value".into());
     }
     match error.message() {
         "duplicate key" => {
             let key = text.get(span).unwrap_or_default();
-            // A header that comes twice is no key of the section before it.
+            // A repeated header is not a key of the section before it.
             let is_header = text.lines().nth(line - 1).is_some_and(|line| header(line).is_some());
             let path = if is_header { key.into() } else { join(&section, key) };
             (line, path, "found twice, allowed: once".into())
@@ -421,8 +420,8 @@ fn syntax_error(text: &str, error: &toml::de::Error) -> (usize, String, String) 
     }
 }
 
-/// The section that a line is in, as a path: `wire[1].link`. Of a text that is no TOML there is no
-/// tree to ask.
+/// The section that a line is in, as a path: `wire[1].link`. Text that is not TOML has no tree to
+/// ask.
 fn section_at(text: &str, line: usize) -> String {
     let mut counts = BTreeMap::<String, usize>::new();
     let mut section = String::new();
@@ -443,13 +442,13 @@ fn section_at(text: &str, line: usize) -> String {
     section
 }
 
-/// The name in a line such as `[host]` or `[[wire]]`, and whether it begins one of a list.
+/// The name in a line such as `[host]` or `[[wire]]`, and whether it is a list's.
 fn header(line: &str) -> Option<(&str, bool)> {
     let inner = line.trim_start().strip_prefix('[')?;
     let is_list = inner.starts_with('[');
     let (name, _) = inner.trim_start_matches('[').split_once(']')?;
     let is_name = |letter: char| letter.is_alphanumeric() || "-_. ".contains(letter);
-    // `[1]` may be an item of a list.
+    // `[1]` may be a list item.
     let is_named = name.trim_start().starts_with(char::is_alphabetic);
     (is_named && name.chars().all(is_name)).then(|| (name.trim(), is_list))
 }
@@ -469,7 +468,7 @@ fn bare_word(text: &str, position: usize) -> Option<(String, String)> {
     let end = position + (behind.len() - behind.trim_start_matches(is_part).len());
     let word = &text[start..end];
     let line = text[..start].rsplit('\n').next()?;
-    // A header is no list.
+    // A header is not a list.
     let is_value = line.trim_end().ends_with(['=', ',', '['])
         && !line.trim_start().starts_with('[')
         || line.trim().is_empty() && text[..start].trim_end().ends_with(['=', ',', '[']);

@@ -12,21 +12,21 @@ pub struct KeyHelp {
     pub name: String,
     /// Its type, with the range if there is one, or the values allowed.
     pub r#type: String,
-    /// Its default, as TOML; empty if it must be given or may be left out.
+    /// Its default, as TOML; empty if it is required or optional without a default.
     pub default: String,
     /// What it does.
     pub help: String,
-    /// Whether it is a number of a result that may fall, where others only grow.
+    /// Whether it is a number of a result that may fall; others only grow.
     #[serde(skip)]
     pub gauge: bool,
-    /// Of a list of sections, the keys of each.
+    /// For a list of sections, the keys of each.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub keys: Vec<KeyHelp>,
     #[serde(skip)]
     range: Option<Range>,
 }
 
-/// The whole numbers that are allowed.
+/// The range of a whole number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Range {
     low: i128,
@@ -61,7 +61,7 @@ impl KeyHelp {
         self.r#type.starts_with("string")
     }
 
-    /// What is allowed, if this number is not.
+    /// The allowed range, if this number is outside.
     pub(super) fn refusal(&self, number: i128) -> Option<String> {
         let range = self.range?;
         let is_power = u128::try_from(number).is_ok_and(u128::is_power_of_two);
@@ -75,7 +75,7 @@ pub fn keys_of<T: JsonSchema + 'static>() -> Vec<KeyHelp> {
     cached_keys::<T>().to_vec()
 }
 
-/// The same without a copy. Schemas are made once for each type: a program reads many cards.
+/// As [`keys_of`], cached. Schemas are made once per type: a program reads many cards.
 pub(super) fn cached_keys<T: JsonSchema + 'static>() -> Arc<[KeyHelp]> {
     static KNOWN: LazyLock<Mutex<HashMap<TypeId, Arc<[KeyHelp]>>>> = LazyLock::new(Mutex::default);
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -88,7 +88,7 @@ fn read_schema<T: JsonSchema>() -> Vec<KeyHelp> {
     keys_in(&settings.into_generator().into_root_schema_for::<T>().to_value())
 }
 
-/// The keys of an object's schema, with all that it refers to in it.
+/// The keys of an object's schema, with everything that it refers to.
 pub fn keys_in(schema: &serde_json::Value) -> Vec<KeyHelp> {
     let Some(properties) = schema["properties"].as_object() else { return Vec::new() };
     properties
@@ -114,7 +114,7 @@ pub fn keys_in(schema: &serde_json::Value) -> Vec<KeyHelp> {
         .collect()
 }
 
-/// The range that a key states, or that its type has if that is a short one.
+/// The range that a key declares, or that of its type if the type is short.
 fn range_of(property: &serde_json::Value) -> Option<Range> {
     let bound = |key: &str| property[key].as_i64().map(i128::from);
     let (low, high) = (bound("minimum")?, bound("maximum")?);

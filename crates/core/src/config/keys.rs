@@ -13,7 +13,7 @@ use serde::{Deserialize, Deserializer, Serialize, de};
 use serde_json::{Map, Value as Json};
 use std::fmt;
 
-/// What the engine reads.
+/// The sections that the engine reads.
 pub(super) const SECTIONS: &[SectionEntry] = &[
     SectionEntry::of::<CardSection>(),
     SectionEntry::of::<PoolConfig>(),
@@ -31,9 +31,9 @@ pub struct CardSection {
     /// Name of the card.
     pub name: String,
     /// What runs the chain: "poll" (the borrowed core, in user space), "kernel" (XDP), or "hybrid":
-    /// the kernel, but for what filters with action = "poll" choose.
+    /// the kernel, except for packets that a filter with action = "poll" selects.
     pub engine: String,
-    /// The core the card runs on: "auto" (the highest-numbered), or a number.
+    /// Core of the card: "auto" (the highest-numbered) or a number.
     pub borrowed_core: CoreChoice,
     /// What the borrowed core does when idle: "spin", "adaptive" or "block".
     pub idle: Idle,
@@ -42,11 +42,11 @@ pub struct CardSection {
     pub burst: usize,
     /// Queue for packets that no function steers.
     pub default_queue: u16,
-    /// Packets of each tx ring, and of functions for each wire, that may wait for wires.
+    /// Packets that may wait for wires, per tx ring and, for those of functions, per wire.
     #[schemars(range(min = 64, max = 65536))]
     pub wire_backlog: usize,
-    /// What the receive time of packets must be: "any", or "arrival": a wire that tells only when
-    /// packets were taken, so that what they waited before shows nowhere, is refused.
+    /// Required receive time of packets: "any", or "arrival", which refuses wires that only know
+    /// when packets were taken, so that earlier waiting times would not be seen.
     pub stamp: StampDemand,
     /// Seed of all random numbers.
     pub seed: u64,
@@ -93,7 +93,7 @@ impl SectionConfig for PoolConfig {
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
 pub enum Idle {
-    /// Looks again at once, for the shortest latency.
+    /// Polls again at once, for the shortest latency.
     Spin,
     /// Spins, then pauses, then blocks.
     #[default]
@@ -102,22 +102,22 @@ pub enum Idle {
     Block,
 }
 
-/// What the receive time of packets must be.
+/// The required receive time of packets.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
 pub enum StampDemand {
-    /// When they arrived, or when they were taken, as each wire knows.
+    /// The time of arrival or of taking, whichever each wire knows.
     #[default]
     Any,
-    /// When they arrived.
+    /// The time of arrival.
     Arrival,
 }
 
-/// `[[wire]]`: what is common to all ports.
+/// `[[wire]]`: the keys common to all ports.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct WireSection {
-    /// Name of the wire, for output; wire0, wire1 and so on unless given.
+    /// Name of the wire in output; by default wire0, wire1 and so on.
     pub name: Option<String>,
     /// The link that the wire is held to.
     pub link: Option<Inner>,
@@ -125,7 +125,7 @@ pub struct WireSection {
     pub fault: Option<Inner>,
 }
 
-/// A section inside another, read by whom it belongs to.
+/// A section inside another, read by its owner.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct Inner {}
 
@@ -143,8 +143,7 @@ impl JsonSchema for Inner {
 
 impl SectionConfig for WireSection {
     const NAME: &'static str = "wire";
-    const HELP: &'static str =
-        "Where packets come from: one or more [[wire]] sections, aggregated. See `picnic ports`.";
+    const HELP: &'static str = "The wires that packets come from: one or more [[wire]] sections, aggregated. See `picnic ports`.";
     // They are numbered by a byte.
     const SHAPE: Shape = Shape::List { least: 1, most: 255, built_in: true };
     const NAMES: Option<Names> =
@@ -153,7 +152,7 @@ impl SectionConfig for WireSection {
 
 const FUNCTIONS: Option<Names> = Some(Names { key: "function", default: None, example: "rss" });
 
-/// `[[rx]]`: a function of the rx chain, whose keys are all its own.
+/// `[[rx]]`: a function of the rx chain; all keys are the function's.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct RxSection {}
@@ -166,7 +165,7 @@ impl SectionConfig for RxSection {
     const NAMES: Option<Names> = FUNCTIONS;
 }
 
-/// `[[tx]]`: a function of the tx chain, whose keys are all its own.
+/// `[[tx]]`: a function of the tx chain; all keys are the function's.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct TxSection {}
@@ -182,27 +181,27 @@ impl SectionConfig for TxSection {
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq, Eq)]
 #[serde(rename_all = "kebab-case")]
 pub enum Priority {
-    /// As the attachment wants it.
+    /// As the attachment wants.
     #[default]
     Auto,
     /// As any other thread.
     Normal,
-    /// Ahead of all ordinary threads, as an interrupt, for 2 ms at a stretch.
+    /// Ahead of all ordinary threads, as an interrupt, for at most 2 ms at a time.
     RealTime,
 }
 
-/// Who puts flows on target cores: KNET's three systems.
+/// What assigns flows to target cores: KNET's three systems.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
 pub enum System {
-    /// The card: its functions steer packets to queues, each with a core and a gate of its own.
+    /// The card: its functions steer packets to queues, each with its own core and gate.
     #[default]
     Knet,
-    /// The first target core by interrupts: it tells flows apart in software and hands packets to
-    /// the cores of their flows, which do all else.
+    /// The first target core, by interrupts: it identifies flows in software and hands packets to
+    /// the cores of their flows, which do the rest.
     Clas,
-    /// The first target core by polling: it does driver's and stack's work for all and hands
-    /// packets to the applications of all cores.
+    /// The first target core, by polling: it does the driver's and the stack's work for all and
+    /// hands packets to the applications on all cores.
     Napi,
 }
 
@@ -215,10 +214,10 @@ pub struct HostSection {
     pub queues: u16,
     /// The core of each queue: "auto", or one number per queue.
     pub target_cores: TargetCores,
-    /// Who puts flows on target cores (KNET's three systems): "knet", the card by its functions;
+    /// What assigns flows to target cores (KNET's three systems): "knet", the card's functions;
     /// "clas", the first target core in software, which hands packets to the cores of their flows
-    /// behind locks and wakes them; "napi", the same behind the stack's work (`stack_ns` of app).
-    /// With clas and napi the card's functions have one queue to steer to.
+    /// through locked queues and wakes them; "napi", the same after the stack's work (`stack_ns` of
+    /// app). With clas and napi the card's functions have a single queue.
     pub system: System,
     /// Descriptors in each target ring.
     #[schemars(range(min = 64, max = 65536), extend("powerOfTwo" = true))]
@@ -226,16 +225,16 @@ pub struct HostSection {
     /// Descriptors in each tx ring.
     #[schemars(range(min = 64, max = 65536), extend("powerOfTwo" = true))]
     pub tx_ring_size: usize,
-    /// Bytes of each tx ring that may be on their way to the wires; what is beyond waits with
-    /// the host, as with the kernel's byte queue limits.
+    /// Bytes of each tx ring that may be on their way to the wires; the rest waits with the host,
+    /// as with the kernel's byte queue limits.
     #[schemars(range(min = 1514, max = 1073741824))]
     pub tx_bytes_in_flight: u32,
-    /// Of the target cores' threads: "real-time" (preempts as an interrupt does, for 2 ms at a
-    /// stretch), "normal", or "auto": "real-time" for tap, "normal" for app.
+    /// Scheduling of the target cores' threads: "real-time" (preempts as an interrupt does, for at
+    /// most 2 ms at a time), "normal", or "auto": "real-time" for tap, "normal" for app.
     pub priority: Priority,
     /// Milliseconds that a target core's thread with `interrupt.gate = "none"` may preempt its core
-    /// without a rest. Then it is ended: it goes on as an ordinary thread, and a note says so. The
-    /// kernel itself ends it after 950.
+    /// without a pause. It then continues as an ordinary thread, with a note. The kernel itself
+    /// ends it after 950 ms.
     #[schemars(range(min = 1, max = 900))]
     pub watchdog_ms: u32,
 }
@@ -285,27 +284,27 @@ impl SectionConfig for HostSection {
     }
 }
 
-/// Which interrupts a target core lets through.
+/// Which interrupts a target core accepts.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
 pub enum GateMode {
-    /// Those of queues that wait: a queue at work is polled (KNET; Mogul and Ramakrishnan).
+    /// Those of idle queues: a busy queue is polled (KNET; Mogul and Ramakrishnan).
     #[default]
     Queue,
-    /// All: a queue at work is interrupted again, as by a device that cannot be masked.
+    /// All: a busy queue is interrupted again, as by a device that cannot be masked.
     None,
 }
 
-/// Whether a host that waits is told that what it sent has made room.
+/// Whether a waiting host is notified of room to send.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
 pub enum TxComplete {
-    /// It looks again after 100 µs.
+    /// It checks again after 100 µs.
     #[default]
     Off,
     /// At once.
     Interrupt,
-    /// With rx_usecs, rx_frames and adaptive, as packets received are.
+    /// Moderated by rx_usecs, rx_frames and adaptive, as received packets are.
     Moderated,
 }
 
@@ -314,39 +313,38 @@ pub enum TxComplete {
 #[serde(deny_unknown_fields, default)]
 pub struct InterruptSection {
     /// Microseconds a packet may wait for others before its queue is interrupted; with adaptive,
-    /// the longest that is chosen. 0: each packet interrupts.
+    /// the upper limit. 0: each packet interrupts.
     #[schemars(range(max = 1000000))]
     pub rx_usecs: u32,
     /// Packets that may wait; 0 for no limit by count. Not with adaptive.
     pub rx_frames: u32,
-    /// Let the delay follow the packet rate, up to rx_usecs.
+    /// Adjust the delay to the packet rate, up to rx_usecs.
     pub adaptive: bool,
-    /// Move each packet by itself and interrupt for each (PICNIC 3.2.2): rx_usecs and rx_frames
-    /// do not apply.
+    /// Move each packet separately and interrupt for each (PICNIC 3.2.2): rx_usecs and rx_frames do
+    /// not apply.
     pub per_packet: bool,
-    /// When a target is interrupted: "queue", while the queue has no work, or "none", at work as
-    /// well; then what an app does with packets is preempted by interrupts.
+    /// When a target is interrupted: "queue", only while the queue is idle, or "none", also while
+    /// it is busy; interrupts then preempt an app's work.
     pub gate: GateMode,
-    /// Microseconds between two interrupts of a wire at least, as the physical NIC would moderate
-    /// them: the borrowed core leaves a wire alone until then, and takes what has come by then.
-    /// 0: it looks at each turn.
+    /// Minimum microseconds between two interrupts of a wire, as the physical NIC would moderate
+    /// them: the borrowed core polls a wire only then and takes all packets that have arrived. 0:
+    /// it polls in each turn.
     #[schemars(range(max = 1000000))]
     pub wire_usecs: u32,
-    /// Frames that may wait at a wire until then: so many interrupt at once. 0 for no limit by
-    /// count. For wires that tell how many wait (generator, packet, pcap, xdp).
+    /// Frames waiting at a wire that interrupt early. 0 for no limit by count. For wires that
+    /// report how many wait (generator, packet, pcap, xdp).
     #[schemars(range(max = 65536))]
     pub wire_frames: u32,
-    /// Interrupt a target whose host waits for room to send in, when there is some: "off",
-    /// "interrupt" (at once) or "moderated" (as packets received). For hosts that send by
-    /// themselves (tap).
+    /// Whether a target is interrupted when its waiting host has room to send: "off", "interrupt"
+    /// (at once) or "moderated" (as received packets). For hosts that send on their own (tap).
     pub tx_complete: TxComplete,
-    /// Microseconds a target polls on without packets before it waits for an interrupt. In the
-    /// kernel engine, those that a wire is polled on, once in wire_usecs.
+    /// Microseconds a target keeps polling without packets before it waits for an interrupt. In the
+    /// kernel engine, how long a wire is polled, once per wire_usecs.
     #[schemars(range(max = 1000000))]
     pub poll_usecs: u32,
-    /// Microseconds packets of the host may wait for others while it keeps sending: the first
-    /// wakes its target core, the next ones are looked for after this time. 0: each wakes it.
-    /// For hosts that send by themselves (tap).
+    /// Microseconds packets of the host may wait for others while it keeps sending: the first wakes
+    /// its target core, the next poll follows after this time. 0: each packet wakes it. For hosts
+    /// that send on their own (tap).
     #[schemars(range(max = 1000000))]
     pub tx_usecs: u32,
 }
@@ -360,7 +358,7 @@ impl SectionConfig for InterruptSection {
         let default_frames = InterruptSection::default().rx_frames;
         if self.per_packet && ![0, default_frames].contains(&self.rx_frames) {
             let found = self.rx_frames;
-            let message = format!("found {found} with per_packet = true, allowed: 0 or left out");
+            let message = format!("found {found} with per_packet = true, allowed: 0 or no key");
             return wrong("rx_frames", message);
         }
         if self.per_packet && self.adaptive {
@@ -398,10 +396,9 @@ impl Default for InterruptSection {
 }
 
 impl InterruptSection {
-    /// These keys with those of a JSON object in place of their own.
+    /// These keys, changed by those of a JSON object.
     ///
-    /// # Errors
-    /// An unknown key, a wrong type, a value out of range, or none at all.
+    /// # Errors An unknown key, a wrong type, a value out of range, or an empty object.
     pub fn changed(&self, change: &Map<String, Json>) -> Result<Self, InvalidValue> {
         let Ok(Json::Object(mut keys)) = serde_json::to_value(self) else {
             return Ok(self.clone());
@@ -415,7 +412,7 @@ impl InterruptSection {
         from_json(&Json::Object(keys))
     }
 
-    /// The moderation that the keys ask for.
+    /// The moderation that the keys specify.
     pub fn moderation(&self) -> ModerationMode {
         match self {
             InterruptSection { per_packet: true, .. } => ModerationMode::PerPacket,
@@ -435,10 +432,10 @@ macro_rules! auto_or {
         $(#[$meta])*
         #[derive(Clone, Debug, Default, PartialEq, Eq)]
         pub enum $name {
-            /// The program chooses.
+            /// Chosen by the program.
             #[default]
             Auto,
-            /// The user has chosen.
+            /// Chosen by the user.
             Chosen($($value)+),
         }
 
@@ -504,7 +501,7 @@ auto_or! {
     CoreChoice(usize), "\"auto\" or a core number"
 }
 auto_or! {
-    /// An amount: found out by the program, or stated.
+    /// An amount: determined by the program, or given.
     Amount(u64), "\"auto\" or a number"
 }
 auto_or! {

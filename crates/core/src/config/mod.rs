@@ -1,4 +1,4 @@
-//! The card file: passive data, validated whole before anything starts.
+//! The card file: passive data, validated as a whole before anything starts.
 //!
 //! ```
 //! use picnic_core::config::CardFile;
@@ -8,11 +8,10 @@
 //! assert_eq!(error.line, 2);
 //! ```
 //!
-//! This crate knows the sections that the engine reads. Other crates bring theirs
-//! as types, and a program's [`Sections`] say which of them a card file may have.
-//! What belongs to a component (a wire's keys, a function's) stays unread here:
-//! [`Section`] keeps it until the registry builds the component. Every error names
-//! file, line, key, what was found and what is allowed.
+//! This crate knows the sections that the engine reads. Other crates add theirs as types, and a
+//! program's [`Sections`] list those that a card file may have. Keys of a component (a wire, a
+//! function) are not read here: [`Section`] keeps them until the registry builds the component.
+//! Every error names file, line and key, and the found and allowed values.
 
 mod document;
 mod help;
@@ -46,7 +45,7 @@ use std::sync::Arc;
 /// The built-in demonstration card: an empty file.
 pub const DEMONSTRATION: &str = "";
 
-/// Bytes of the longest card file.
+/// Largest size of a card file, in bytes.
 pub const LONGEST_FILE: usize = 1 << 20;
 
 /// A whole card file.
@@ -66,13 +65,13 @@ pub struct CardFile {
     pub host: Placed<HostSection>,
     /// `[interrupt]`.
     pub interrupt: InterruptSection,
-    /// The folder that relative paths start from.
+    /// The directory that relative paths start from.
     pub directory: PathBuf,
-    /// What the parts of the card share. Clones of the file are the same card.
+    /// State that the parts of the card share. Clones of the file are the same card.
     pub shared: Shared,
     sections: Sections,
     document: Arc<Document>,
-    /// Every section the file has, by name.
+    /// Every section of the file, by name.
     read: BTreeMap<&'static str, Vec<Stored>>,
 }
 
@@ -83,26 +82,24 @@ pub struct Wire {
     pub name: String,
     /// The port and its own keys.
     pub port: Section,
-    /// `[wire.link]`: the link that the wire is held to, if to any.
+    /// `[wire.link]`: the link that the wire is held to, if any.
     pub link: Option<Section>,
-    /// `[wire.fault]`: the fault injector between wire and card, if there is one.
+    /// `[wire.fault]`: the fault injector between wire and card, if any.
     pub fault: Option<Section>,
 }
 
 impl CardFile {
-    /// Reads the text of a card file that has the sections of [`Sections::core`] alone; `file`
-    /// is for messages and for relative paths.
+    /// Reads the text of a card file with only the sections of [`Sections::core`]; `file` is for
+    /// messages and for relative paths.
     ///
-    /// # Errors
-    /// As [`Sections::parse`].
+    /// # Errors See [`Sections::parse`].
     pub fn parse(text: &str, file: Option<&Path>) -> Result<Self, ConfigError> {
         Sections::core().parse(text, file)
     }
 
-    /// Reads a card file's text, no more than may be parsed.
+    /// Reads a card file's text, up to the largest size allowed.
     ///
-    /// # Errors
-    /// The file cannot be read, is too long, or is not UTF-8.
+    /// # Errors The file cannot be read, is too long, or is not UTF-8.
     pub fn read(path: &Path) -> Result<String, ConfigError> {
         let about = |line, message| ConfigError {
             file: Some(path.into()),
@@ -111,7 +108,7 @@ impl CardFile {
             ..ConfigError::default()
         };
         let mut bytes = Vec::new();
-        // One byte more, to know a longer file from one that ends there.
+        // One more byte, to detect a longer file.
         std::fs::File::open(path)
             .and_then(|file| file.take(LONGEST_FILE as u64 + 1).read_to_end(&mut bytes))
             .map_err(|error| about(0, format!("cannot be read: {error}")))?;
@@ -126,7 +123,7 @@ impl CardFile {
         })
     }
 
-    /// The card of sections that have been read. Errors go to `faults`.
+    /// The card made of sections that have been read. Errors go to `faults`.
     fn of(
         sections: Sections,
         document: Arc<Document>,
@@ -164,7 +161,7 @@ impl CardFile {
         card
     }
 
-    /// Names tell wires apart in all output: each wire has one of its own.
+    /// Gives each wire a unique name.
     fn named_wires(&self, faults: &mut Vec<ConfigError>) -> Vec<Wire> {
         let mut numbers = HashMap::new();
         let sections = self.given::<WireSection>().into_iter().enumerate();
@@ -172,7 +169,7 @@ impl CardFile {
             let is_given = keys.name.is_some();
             let name = keys.name.unwrap_or_else(|| format!("wire{index}"));
             if let Some(other) = numbers.insert(name.clone(), index) {
-                // Of a name given and one by number, the one given is the one to change.
+                // Between a given name and a default one, the given one must change.
                 let (given, other) = if is_given { (index, other) } else { (other, index) };
                 let message = format!("found \"{name}\", which is the name of wire[{other}]");
                 faults.push(self.locate(ConfigError::new(format!("wire[{given}].name"), message)));
@@ -188,27 +185,27 @@ impl CardFile {
         self.document.file.as_deref()
     }
 
-    /// The sections that it could have.
+    /// The sections that it may have.
     pub fn sections(&self) -> &Sections {
         &self.sections
     }
 
-    /// The card's files, for who uses one that no section names.
+    /// The card's files, for users that no section names.
     pub fn files(&self) -> Files {
         self.document.files.clone()
     }
 
-    /// What the file, or the command line, sets: each key with its value, in the file's order.
+    /// The keys set by the file or the command line, with their values, in the file's order.
     pub fn settings(&self) -> Vec<(String, serde_json::Value)> {
         self.document.settings()
     }
 
-    /// Whether the file itself has a section or list of this name, be it empty.
+    /// Whether the file itself has a section or list of this name, even an empty one.
     pub fn has(&self, name: &str) -> bool {
         self.document.at(name).is_some_and(|node| node.place != Origin::BuiltIn)
     }
 
-    /// Puts file and line to an error about a key such as `host.target_cores[2]`.
+    /// Adds file and line to an error about a key such as `host.target_cores[2]`.
     #[must_use]
     pub fn locate(&self, error: ConfigError) -> ConfigError {
         self.document.locate(error)

@@ -1,8 +1,7 @@
-//! Typed configs read from a card file's tree, or from JSON, by serde.
+//! Reads typed configs from a card file's tree, or from JSON, through serde.
 //!
-//! Its errors are made where the value is at hand, so each says what was found,
-//! what is allowed, and on which line; none has to be put together from a
-//! parser's words.
+//! Errors are made where the value is known, so each has the found and allowed values and the line;
+//! none is derived from a parser's message.
 
 use super::document::{Node, Origin, Value, join};
 use crate::error::not_among;
@@ -11,10 +10,10 @@ use serde::de::{self, DeserializeOwned, DeserializeSeed, IntoDeserializer, Visit
 use serde::forward_to_deserialize_any;
 use std::fmt::{self, Display};
 
-/// What is wrong with a value, and where it is.
+/// A wrong value and its place.
 #[derive(Debug)]
 pub(super) struct Fault {
-    /// Below what was read; empty if it is about the whole.
+    /// Relative to what was read; empty if it is about the whole.
     pub(super) key: String,
     /// None if it is about the whole.
     pub(super) place: Option<Origin>,
@@ -25,9 +24,9 @@ pub(super) struct Fault {
 enum FaultKind {
     /// A whole message.
     Message(String),
-    /// What is allowed; the value found is put before it.
+    /// The allowed values; the value found is put in front.
     Allowed(String),
-    /// A key that the config does not have; those it has.
+    /// An unknown key, and the known ones.
     Key(String, &'static [&'static str]),
 }
 
@@ -40,7 +39,7 @@ impl Fault {
         Fault::new(FaultKind::Allowed(allowed.to_string()))
     }
 
-    /// The fault as one of the node that is stored under this key.
+    /// The fault as one of the node stored under this key.
     fn within(self, key: &str, node: &Node) -> Self {
         let what = match self.what {
             FaultKind::Allowed(allowed) => {
@@ -51,13 +50,13 @@ impl Fault {
         Fault { key: join(key, &self.key), place: self.place.or(Some(node.place)), what }
     }
 
-    /// In words; `beside` are keys that are allowed beside those of the config itself.
+    /// As a message; `beside` are further allowed keys.
     pub(super) fn message(&self, beside: &[String]) -> String {
         match &self.what {
             FaultKind::Message(message) => message.clone(),
             FaultKind::Allowed(allowed) => format!("found something else, allowed: {allowed}"),
             FaultKind::Key(key, own) => {
-                // Keys of a section in the section have only those beside them.
+                // Keys of a nested section have no further ones.
                 let beside = if self.key == *key { beside } else { &[] };
                 let allowed = own.iter().copied().chain(beside.iter().map(String::as_str));
                 not_among("key ", key, allowed)
@@ -100,17 +99,13 @@ impl de::Error for Fault {
     }
 
     fn missing_field(key: &'static str) -> Self {
-        Fault {
-            key: key.into(),
-            ..Fault::new(FaultKind::Message("found none, must be given".into()))
-        }
+        Fault { key: key.into(), ..Fault::new(FaultKind::Message("missing, must be given".into())) }
     }
 }
 
 /// Reads JSON.
 ///
-/// # Errors
-/// The key that is wrong, and what is: what was found, what is allowed.
+/// # Errors The wrong key, with the found and allowed values.
 pub(crate) fn typed<T: DeserializeOwned>(json: &serde_json::Value) -> Result<T, (String, String)> {
     let node = Node { place: Origin::BuiltIn, value: Value::from(json) };
     T::deserialize(&node.value).map_err(|fault| {
@@ -136,7 +131,7 @@ impl<'de> de::Deserializer<'de> for Keys<'_> {
     }
 }
 
-/// The keys of a table, one after the other.
+/// The keys of a table, one by one.
 struct Entries<'t, I: Iterator<Item = &'t (String, Node)>> {
     entries: I,
     next: Option<&'t (String, Node)>,
@@ -163,7 +158,7 @@ impl<'t, 'de, I: Iterator<Item = &'t (String, Node)>> de::MapAccess<'de> for Ent
     }
 }
 
-/// The items of a list, one after the other.
+/// The items of a list, one by one.
 struct Items<'t> {
     items: std::iter::Enumerate<std::slice::Iter<'t, Node>>,
 }
@@ -200,7 +195,7 @@ macro_rules! integer {
     )*};
 }
 
-/// Numbers that are too long to be told are not.
+/// A range of numbers too long to print is not printed.
 fn whole(low: i128, high: i128) -> Fault {
     match (low, u32::try_from(high)) {
         (0, Err(_)) => Fault::allowed("a whole number from 0"),
@@ -210,7 +205,7 @@ fn whole(low: i128, high: i128) -> Fault {
 }
 
 impl Value {
-    /// What it is if it is no text.
+    /// The value unless it is text.
     pub(super) fn plain(&self) -> &Value {
         match self {
             Value::Word(_, value) => value,
@@ -335,7 +330,7 @@ impl<'de> de::Deserializer<'de> for &Value {
             return visitor.visit_enum(word);
         }
         match self {
-            // A variant with something in it.
+            // A variant with content.
             Value::Table(entries) if entries.len() == 1 => {
                 let entries = Entries { entries: entries.iter(), next: None };
                 visitor.visit_enum(de::value::MapAccessDeserializer::new(entries))

@@ -1,14 +1,14 @@
-//! Sections of a card file, and what a program lets a card file have.
+//! Sections of a card file, and the sections that a program allows.
 //!
-//! A crate brings a section as a type: its fields are the keys, their doc comments
-//! the help, its `Default` the defaults, and [`SectionConfig::check`] says what the
-//! types cannot. One line in a program's [`Sections`] lets card files have it.
+//! A crate defines a section as a type: its fields are the keys, their doc comments the help, its
+//! `Default` the defaults, and [`SectionConfig::check`] checks what types cannot express. One line
+//! in a program's [`Sections`] allows it in card files.
 //!
 //! ```
 //! use picnic_core::config::{SectionConfig, SectionEntry, Sections};
 //! use picnic_core::error::ConfigError;
 //!
-//! /// `[lamp]`: a light that shows that the card is on.
+//! /// `[lamp]`: a light that is on while the card runs.
 //! #[derive(Clone, Debug, Default, serde::Deserialize, schemars::JsonSchema)]
 //! #[serde(deny_unknown_fields, default)]
 //! struct Lamp {
@@ -19,7 +19,7 @@
 //!
 //! impl SectionConfig for Lamp {
 //!     const NAME: &'static str = "lamp";
-//!     const HELP: &'static str = "A light that shows that the card is on.";
+//!     const HELP: &'static str = "A light that is on while the card runs.";
 //! }
 //!
 //! let sections = Sections::core().with(&[SectionEntry::of::<Lamp>()]);
@@ -44,20 +44,20 @@ use std::ops::Deref;
 use std::path::Path;
 use std::sync::Arc;
 
-/// How a section stands in a card file.
+/// The form of a section in a card file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
-    /// `[name]`: in force with its defaults if it is left out.
+    /// `[name]`: applies with its defaults if missing.
     Table,
-    /// `[name]`: what it asks for is there only if the section is.
+    /// `[name]`: applies only if present.
     Optional,
     /// `[[name]]`, in order.
     List {
-        /// How many there must be; an empty list counts as left out if that is not none.
+        /// Least number of sections; unless that is 0, an empty list counts as missing.
         least: usize,
-        /// How many there may be.
+        /// Largest number of sections.
         most: usize,
-        /// Whether the built-in card has one, which stands for a list that is left out.
+        /// Whether the built-in card has one, which is used if the list is missing.
         built_in: bool,
     },
 }
@@ -67,43 +67,42 @@ pub enum Shape {
 pub struct Names {
     /// The key that holds the name, such as `port`.
     pub key: &'static str,
-    /// The component if the key is left out; none if it must be given.
+    /// The component if the key is missing; none if the key is required.
     pub default: Option<&'static str>,
-    /// The component that the built-in card, or an example, has.
+    /// The component in the built-in card, or in an example.
     pub example: &'static str,
 }
 
-/// The keys of a section: what a crate lets a card file say.
+/// The keys of a section that a crate adds to card files.
 ///
-/// Whole numbers with `#[schemars(range(min = ..., max = ...))]` are checked, and the range is
-/// part of their help.
+/// Whole numbers with `#[schemars(range(min = ..., max = ...))]` are checked, and the range is part
+/// of their help.
 pub trait SectionConfig:
     DeserializeOwned + JsonSchema + Clone + Default + Send + Sync + 'static
 {
     /// The section's name, lower case.
     const NAME: &'static str;
-    /// What it is for: a sentence.
+    /// Its purpose: a sentence.
     const HELP: &'static str;
-    /// How it stands in the file.
+    /// Its form in the file.
     const SHAPE: Shape = Shape::Table;
-    /// The component it names, whose own keys stand beside these.
+    /// The component it names, whose own keys are in the same section.
     const NAMES: Option<Names> = None;
 
-    /// What the types do not say. An error names the key it is about.
+    /// Checks what types do not express. An error names its key.
     ///
-    /// # Errors
-    /// What is wrong.
+    /// # Errors A wrong value.
     fn check(&self) -> Result<(), ConfigError> {
         Ok(())
     }
 }
 
-/// A section as it stands in a card file: its keys, and its place.
+/// A section of a card file: its keys and its place.
 #[derive(Clone, Debug)]
 pub struct Placed<T> {
     /// Its keys.
     pub keys: T,
-    /// Where it is, and what component it names.
+    /// Its place, and the component it names.
     pub section: Section,
 }
 
@@ -120,18 +119,18 @@ impl<T> Deref for Placed<T> {
     }
 }
 
-/// Keys that name the component of the same name by standing there, where the usual key is left
-/// out: `plugin = "my.so"` is a `function`, the one called `plugin`.
+/// Keys whose presence names the component if the usual key is missing: `plugin = "my.so"` is the
+/// `function` called `plugin`.
 const NAMED_BY_KEY: &[(&str, &str)] = &[("function", "plugin"), ("function", "object")];
 
-/// One line of a registry of sections.
+/// An entry of a registry of sections.
 #[derive(Clone, Copy, Debug)]
 pub struct SectionEntry {
     /// The section's name.
     pub name: &'static str,
-    /// What it is for.
+    /// Its purpose.
     pub help: &'static str,
-    /// How it stands in the file.
+    /// Its form in the file.
     pub shape: Shape,
     /// The component it names.
     pub names: Option<Names>,
@@ -155,12 +154,12 @@ impl SectionEntry {
         }
     }
 
-    /// The keys, the name of a component left out.
+    /// The keys, without the one that names a component.
     pub fn keys(&self) -> Vec<KeyHelp> {
         (self.keys)()
     }
 
-    /// Keys that are not those of the component it names.
+    /// Keys that do not belong to the named component.
     fn common(&self) -> Arc<[String]> {
         let own = self.keys().into_iter().map(|key| key.name);
         self.names.map(|names| names.key.to_owned()).into_iter().chain(own).collect()
@@ -175,17 +174,17 @@ impl SectionEntry {
     }
 }
 
-/// The sections that a program lets a card file have.
+/// The sections that a program allows in a card file.
 #[derive(Clone, Debug)]
 pub struct Sections(Vec<SectionEntry>);
 
 impl Sections {
-    /// Those that every card has: what the engine reads.
+    /// The sections of every card: those that the engine reads.
     pub fn core() -> Self {
         Sections(super::keys::SECTIONS.to_vec())
     }
 
-    /// These and more. A section that is there already stays.
+    /// These and more. Sections already present are kept.
     #[must_use]
     pub fn with(mut self, more: &[SectionEntry]) -> Self {
         for entry in more {
@@ -203,25 +202,22 @@ impl Sections {
 
     /// Reads a card file.
     ///
-    /// # Errors
-    /// The file cannot be read, or what [`Sections::parse`] says of its text.
+    /// # Errors The file cannot be read, or an error of [`Sections::parse`].
     pub fn load(&self, path: &Path) -> Result<CardFile, ConfigError> {
         self.parse(&CardFile::read(path)?, Some(path))
     }
 
     /// Reads a card file's text; `file` is for messages and for relative paths.
     ///
-    /// # Errors
-    /// Not TOML, an unknown section or key, a wrong type, a value that is not allowed. What
-    /// components make of their own keys is known when they are built.
+    /// # Errors Not TOML, an unknown section or key, a wrong type, a value that is not allowed.
+    /// Components check their own keys when they are built.
     pub fn parse(&self, text: &str, file: Option<&Path>) -> Result<CardFile, ConfigError> {
         self.parse_with(text, file, &[])
     }
 
-    /// The same with some keys given instead of the file's. Errors about them say `--set`.
+    /// As [`Sections::parse`], with some keys replaced. Errors about those say `--set`.
     ///
-    /// # Errors
-    /// As [`Sections::parse`].
+    /// # Errors As [`Sections::parse`].
     pub fn parse_with(
         &self,
         text: &str,
@@ -232,11 +228,10 @@ impl Sections {
         ConfigError::all(faults).map(|()| card)
     }
 
-    /// The same, with the errors beside a card that lacks the keys they are about: for those who
-    /// look for the errors of its components as well.
+    /// The same, returning the errors beside a card without the wrong keys: for callers that also
+    /// check its components.
     ///
-    /// # Errors
-    /// Not TOML.
+    /// # Errors Not TOML.
     pub fn examine(
         &self,
         text: &str,
@@ -267,12 +262,12 @@ impl Sections {
         Ok((CardFile::of(self.clone(), document, read, &mut faults), faults))
     }
 
-    /// What a card file may have at its top: not the sections inside others.
+    /// The sections at the top level of a card file, without nested ones.
     fn names(&self) -> impl Iterator<Item = &'static str> {
         self.0.iter().map(|entry| entry.name).filter(|name| !name.contains('.'))
     }
 
-    /// Puts in what stands for sections that the file leaves out.
+    /// Adds the defaults of missing sections.
     fn complete(&self, document: &mut Document) {
         let Value::Table(root) = &mut document.root else { return };
         for section in &self.0 {
@@ -294,7 +289,7 @@ impl Sections {
         }
     }
 
-    /// The sections of one kind that the file has. Errors go to `faults`.
+    /// The sections of one kind in the file. Errors go to `faults`.
     fn find(
         &self,
         entry: &SectionEntry,
@@ -313,7 +308,7 @@ impl Sections {
             places = items.map(|(index, node)| (format!("{outer}[{index}]"), node)).collect();
         }
         if !inner.is_empty() {
-            // What holds it is looked at by its own entry.
+            // Its parent is checked by its own entry.
             let held = places.into_iter().filter_map(|(path, node)| {
                 let held = self::entry(node.value.as_table()?, inner)?;
                 Some((join(&path, inner), held))
@@ -324,7 +319,7 @@ impl Sections {
                     let items = items.iter().enumerate();
                     items.map(|(index, node)| (format!("{path}[{index}]"), node)).collect()
                 }
-                // The section around it says that it is no list.
+                // The parent section reports that it is not a list.
                 _ if is_list => Vec::new(),
                 _ => vec![(path, held)],
             });
@@ -352,13 +347,13 @@ impl Sections {
     }
 }
 
-/// A part of a card file whose keys are not read yet: a component's, as a rule.
+/// A part of a card file whose keys are not read yet, usually a component's.
 #[derive(Clone, Debug)]
 pub struct Section {
     document: Arc<Document>,
-    /// Where it stands: `wire[0]`; empty for the whole text.
+    /// Its place: `wire[0]`; empty for the whole text.
     path: String,
-    /// Keys that are not the component's own, the one of its name among them.
+    /// Keys that are not the component's own, including the one with its name.
     common: Arc<[String]>,
     /// The key that names the component: `port`.
     kind: &'static str,
@@ -372,10 +367,9 @@ impl Section {
         Section { document, path: String::new(), common, kind, name: name.into() }
     }
 
-    /// A section from TOML text alone: `Section::from_text("function", "function = \"rss\"")`.
+    /// A section from TOML text: `Section::from_text("function", "function = \"rss\"")`.
     ///
-    /// # Errors
-    /// The text is not TOML, or does not name a component.
+    /// # Errors The text is not TOML, or does not name a component.
     pub fn from_text(kind: &'static str, text: &str) -> Result<Self, ConfigError> {
         let document = Arc::new(Document::parse(text, None)?);
         let names = Names { key: kind, default: None, example: "" };
@@ -408,7 +402,7 @@ impl Section {
             None if let Some(name) = section.name_by_key() => section.name = name.into(),
             None if names.default.is_none() => {
                 section.misspelt(names)?;
-                let message = format!("found no {kind}, allowed: the name of one");
+                let message = format!("missing {kind}, expected: a name");
                 return Err(section.locate(ConfigError::new("", message)));
             }
             None => {}
@@ -416,7 +410,8 @@ impl Section {
         Ok(section)
     }
 
-    /// Of a section that must name its component: one of its keys is probably that key.
+    /// For a section that must name its component: one of its keys is probably a typing error of
+    /// that key.
     fn misspelt(&self, names: Names) -> Result<(), ConfigError> {
         let by_key = NAMED_BY_KEY.iter().filter(|(kind, _)| *kind == names.key);
         let allowed: Vec<_> =
@@ -431,14 +426,14 @@ impl Section {
         }
     }
 
-    /// The component that a key stands for, if one of them is there.
+    /// The component that a present key implies, if any.
     fn name_by_key(&self) -> Option<&'static str> {
         let stands =
             |(kind, key): &&(&str, &str)| *kind == self.kind && entry(self.table(), key).is_some();
         NAMED_BY_KEY.iter().find(stands).map(|(_, key)| *key)
     }
 
-    /// That of a section that the file leaves out.
+    /// The section of a kind that the file does not have.
     fn absent<T: SectionConfig>(document: &Arc<Document>) -> Self {
         Section {
             document: document.clone(),
@@ -464,7 +459,7 @@ impl Section {
         self.kind
     }
 
-    /// The component's own keys that the file gives, each with its value as a message quotes it.
+    /// The component's own keys in the file, each with its value as quoted in messages.
     pub(crate) fn own_keys(&self) -> impl Iterator<Item = (&str, String)> {
         let own = self.table().iter().filter(|(key, _)| !self.common.contains(key));
         own.map(|(key, node)| (key.as_str(), node.value.shown()))
@@ -472,8 +467,7 @@ impl Section {
 
     /// Reads the component's own keys.
     ///
-    /// # Errors
-    /// An unknown key, a wrong type, a value that is not allowed.
+    /// # Errors An unknown key, a wrong type, a value that is not allowed.
     pub fn parse<T: DeserializeOwned + JsonSchema + 'static>(&self) -> Result<T, ConfigError> {
         let own = self.table().iter().filter(|(key, _)| !self.common.contains(key));
         let mut faults = Vec::new();
@@ -482,14 +476,14 @@ impl Section {
         config.ok_or_else(|| self.locate(ConfigError::new("", "found keys that cannot be read")))
     }
 
-    /// A section inside this one, if it is there.
+    /// A nested section, if present.
     pub(super) fn inner(&self, name: &'static str) -> Option<Self> {
         entry(self.table(), name)?.value.as_table()?;
         let (path, common) = (join(&self.path, name), Arc::default());
         Some(Section { path, common, kind: name, name: name.into(), ..self.clone() })
     }
 
-    /// Puts file, line and the full key to an error about one of the section's keys.
+    /// Adds file, line and the full key to an error about one of the section's keys.
     #[must_use]
     pub fn locate(&self, error: ConfigError) -> ConfigError {
         let errors = error.each().map(|error| {
@@ -515,8 +509,7 @@ impl Section {
         Some(Placed { keys, section: self })
     }
 
-    /// A config of those keys that are right; none if one that must be given is not. Errors go to
-    /// `faults`.
+    /// A config of the valid keys; none if a required one is not valid. Errors go to `faults`.
     fn read<T: DeserializeOwned + JsonSchema + 'static>(
         &self,
         mut keys: Vec<&(String, Node)>,
@@ -543,7 +536,7 @@ impl Section {
             };
             let (key, message) = (join(&self.path, &fault.key), fault.message(beside));
             let Some(place) = fault.place else {
-                // A key that must be given: it may be there, and wrong.
+                // A required key may be present and wrong.
                 if !faults[before..].iter().any(|fault| fault.key == key) {
                     faults.push(self.document.locate(ConfigError::new(key, message)));
                 }
@@ -568,7 +561,7 @@ impl Section {
 }
 
 impl CardFile {
-    /// A section of the file; its defaults if the file leaves it out.
+    /// A section of the file; its defaults if the file does not have it.
     pub fn section<T: SectionConfig>(&self) -> Placed<T> {
         let absent = || {
             let section = Section::absent::<T>(&self.document);
@@ -577,7 +570,7 @@ impl CardFile {
         self.given::<T>().into_iter().next().unwrap_or_else(absent)
     }
 
-    /// The sections of one kind that the file has itself, in order.
+    /// The sections of one kind that the file itself has, in order.
     pub fn given<T: SectionConfig>(&self) -> Vec<Placed<T>> {
         let stored = self.read.get(T::NAME).into_iter().flatten();
         stored.filter_map(|stored| stored.downcast_ref::<Placed<T>>().cloned()).collect()
@@ -586,8 +579,7 @@ impl CardFile {
 
 /// Reads a typed config from JSON, with the same checks as a card file's section.
 ///
-/// # Errors
-/// An unknown key, a wrong type, a value that is not allowed; the error names the key.
+/// # Errors An unknown key, a wrong type, a value that is not allowed; the error names the key.
 pub fn from_json<T: SectionConfig>(json: &serde_json::Value) -> Result<T, InvalidValue> {
     for known in &*cached_keys::<T>() {
         if let Some(number) = json[&known.name].as_i64()

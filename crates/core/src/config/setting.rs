@@ -1,10 +1,10 @@
-//! A key of a card file and the value it is given instead: `--set host.queues=2`.
+//! A key of a card file and a value that replaces the file's: `--set host.queues=2`.
 
 use super::document::{Document, Value};
 use super::help::KeyHelp;
 use serde_json::Value as Json;
 
-/// A key and the value that a program gives it in place of the file's.
+/// A key and its replacement value.
 #[derive(Clone, Debug)]
 pub struct Setting {
     pub(super) key: String,
@@ -12,25 +12,24 @@ pub struct Setting {
 }
 
 impl Setting {
-    /// This key with this text for a value.
+    /// A key with a text value.
     pub fn text(key: &str, text: &str) -> Self {
         Setting { key: key.into(), value: Value::Text(text.into()) }
     }
 
-    /// This key with this number for a value.
+    /// A key with a number.
     pub fn number(key: &str, number: u32) -> Self {
         Setting { key: key.into(), value: Value::Integer(number.into()) }
     }
 
-    /// This key, on or off.
+    /// A key that is on or off.
     pub fn switch(key: &str, is_on: bool) -> Self {
         Setting { key: key.into(), value: Value::Boolean(is_on) }
     }
 
     /// Reads `KEY=VALUE`, the value in TOML. Text needs no quotes.
     ///
-    /// # Errors
-    /// What is missing.
+    /// # Errors The missing part.
     pub fn parse(text: &str) -> Result<Self, String> {
         let (key, word) = text.split_once('=').ok_or("found no `=`, allowed: KEY=VALUE")?;
         let key = key.trim();
@@ -50,8 +49,8 @@ impl Setting {
         Ok(Setting { key: key.into(), value: value.given() })
     }
 
-    /// Key and value as JSON, for a config with the keys `known`: a word without quotes is text
-    /// where the key is, else what it is in TOML.
+    /// Key and value as JSON, for a config with the keys `known`: a word without quotes is text if
+    /// the key's type is, else its TOML value.
     pub fn json(&self, known: &[KeyHelp]) -> (String, Json) {
         let is_text = known.iter().any(|known| known.name == self.key && known.is_text());
         let value = match &self.value {

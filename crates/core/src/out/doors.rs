@@ -1,7 +1,8 @@
-//! What stands behind the doors: the pool, the target rings with gates, moderation and doorbells,
-//! the packets that wait for wires, the ledger.
+//! The doors' implementation: the pool, the target rings with gates, moderation and doorbells, the
+//! packets that wait for wires, the ledger.
 //!
-//! Guarantees: order within a door is kept; what a door cannot take becomes a counted drop.
+//! Guarantees: order within a door is kept; packets that a door cannot take are dropped and
+//! counted.
 
 use crate::backlog::{Backlog, Limits};
 use crate::doorbell::Doorbell;
@@ -23,12 +24,12 @@ pub struct TargetRing {
     gate: Arc<Gate>,
     doorbell: Arc<dyn Doorbell>,
     counters: Arc<SteerCounters>,
-    /// When this queue's packets are worth an interrupt.
+    /// When this queue's packets warrant an interrupt.
     pub moderation: Moderation,
 }
 
 impl TargetRing {
-    /// A target ring with what it takes to interrupt its queue.
+    /// A target ring with its gate, doorbell and moderation.
     pub fn new(
         ring: Producer<Descriptor>,
         gate: Arc<Gate>,
@@ -39,7 +40,7 @@ impl TargetRing {
         TargetRing { ring, gate, doorbell, counters, moderation }
     }
 
-    /// What the borrowed core counts of the queue.
+    /// The borrowed core's counters of the queue.
     pub fn counters(&self) -> &Arc<SteerCounters> {
         &self.counters
     }
@@ -58,8 +59,8 @@ impl TargetRing {
         }
     }
 
-    /// Interrupts for what waits if it is due, one for each packet if so asked. Through the gate,
-    /// or, `unmasked`, whatever the target does. False if it is not due.
+    /// Interrupts for waiting packets if due, once for each packet if configured. Through the gate,
+    /// or, `unmasked`, whatever the target does. False if not due.
     fn interrupt_as_asked(&mut self, now: Time, unmasked: bool) -> bool {
         if !unmasked && !self.gate.is_armed() {
             self.moderation.served();
@@ -85,7 +86,7 @@ impl TargetRing {
     }
 }
 
-/// What became of a packet that waited for a wire.
+/// The fate of a packet that waited for a wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     /// It still waits.
@@ -96,28 +97,27 @@ pub enum Fate {
     Dropped,
 }
 
-/// How far a wire has got with the card's own packets, those of no tx queue, that wait for it.
-/// They leave in the order they came, so a packet's number, from when it was queued, tells
-/// whether it has left.
+/// Progress of a wire with the card's own packets (of no tx queue) that wait for it. They leave in
+/// order, so a packet's number, from when it was queued, tells whether it has left.
 #[derive(Debug, Default)]
 pub struct WireProgress {
     /// Packets that have left, ever.
     ended: u64,
-    /// Numbers given out and not forgotten, lowest first.
+    /// Numbers being watched, lowest first.
     watched: Vec<u64>,
     /// Those of them whose packets the wire dropped.
     dropped: Vec<u64>,
 }
 
 impl WireProgress {
-    /// The packet that is the `ahead`th in the queue is watched from now on; its number.
+    /// Watches the `ahead`th packet in the queue from now on; its number.
     fn watch(&mut self, ahead: u64) -> u64 {
         let number = self.ended + ahead;
         self.watched.push(number);
         number
     }
 
-    /// What became of a packet by its number.
+    /// The fate of a packet by number.
     pub fn fate(&self, number: u64) -> Fate {
         match number <= self.ended {
             false => Fate::Waiting,
@@ -126,7 +126,7 @@ impl WireProgress {
         }
     }
 
-    /// A number is no longer asked for.
+    /// Stops watching a number.
     pub fn forget(&mut self, number: u64) {
         self.watched.retain(|&watched| watched != number);
         self.dropped.retain(|&dropped| dropped != number);
@@ -143,7 +143,7 @@ impl WireProgress {
         self.ended
     }
 
-    /// One more has left: sent, or dropped by the wire.
+    /// One more packet has left: sent, or dropped by the wire.
     #[inline]
     pub(crate) fn advance(&mut self, dropped: bool) {
         self.ended += 1;
@@ -153,9 +153,9 @@ impl WireProgress {
     }
 }
 
-/// Everything a packet can go to from the borrowed core.
+/// All destinations of a packet on the borrowed core.
 pub struct Doors {
-    /// Where buffers come from and go back to.
+    /// The pool of all buffers.
     pub pool: Pool,
     /// The target rings, by queue.
     pub targets: Vec<TargetRing>,
@@ -163,23 +163,23 @@ pub struct Doors {
     pub backlog: Backlog,
     /// The card's ledger.
     pub ledger: Arc<Ledger>,
-    /// Where packets go that no function steers.
+    /// The queue of packets that no function steers.
     pub default_queue: u16,
-    /// The target rings that were closed; `targets` has none then.
+    /// The target rings after they were closed; `targets` is then empty.
     closed: Vec<TargetRing>,
     /// Packets published whose targets have not been interrupted yet.
     moderated: bool,
-    /// Targets are interrupted whether or not they are at work.
+    /// Targets are interrupted even while they work.
     unmasked: bool,
-    /// Each packet is moved, and interrupts, by itself.
+    /// Each packet is moved separately and interrupts.
     per_packet: bool,
-    /// Packets that left by a door other than a target ring, and packets made: for the check
-    /// that every burst balances.
+    /// Packets that left by a door other than a target ring, and packets made: for the balance
+    /// check of every burst.
     pub(super) ended: u64,
     made: u64,
-    /// How far each wire has got.
+    /// The progress of each wire.
     pub progress: Vec<WireProgress>,
-    /// By wire; and how often one of them has changed.
+    /// By wire; and the number of changes.
     pub(super) wires_up: Vec<bool>,
     pub(super) wire_changes: u64,
 }
@@ -217,7 +217,7 @@ impl Doors {
         }
     }
 
-    /// Moderates all queues like this from now on; returns how they were.
+    /// Changes the moderation of all queues; returns the previous ones.
     pub fn moderate(&mut self, mode: ModerationMode) -> ModerationMode {
         let mut old = mode;
         for target in &mut self.targets {
@@ -228,8 +228,8 @@ impl Doors {
         old
     }
 
-    /// From now on, interrupts targets whether or not they are at work, or only those that wait;
-    /// returns what was so before.
+    /// Sets whether targets are interrupted even while they work, or only when they wait; returns
+    /// the previous setting.
     pub fn set_unmasked(&mut self, unmasked: bool) -> bool {
         std::mem::replace(&mut self.unmasked, unmasked)
     }
@@ -244,14 +244,14 @@ impl Doors {
         }
     }
 
-    /// Whether each packet is to be moved, and to interrupt, by itself.
+    /// Whether each packet is moved separately and interrupts.
     #[inline]
     pub fn is_per_packet(&self) -> bool {
         self.per_packet
     }
 
-    /// A queue's host waits for `completions` of what it sent: they are worth an interrupt as
-    /// packets are, or at once.
+    /// A queue's host waits for `completions` of its packets: they warrant an interrupt as packets
+    /// do, or at once.
     #[cold]
     pub fn complete(&mut self, now: Time, queue: usize, completions: u32, at_once: bool) {
         let Some(target) = self.targets.get_mut(queue) else { return };
@@ -263,18 +263,17 @@ impl Doors {
         }
     }
 
-    /// Puts a packet on the queue for a wire, to be asked for its [`Fate`] by the number given.
-    /// The number counts from the start; whoever has one calls [`WireProgress::forget`] once.
+    /// Puts a packet on the queue for a wire; the number returned identifies it in queries of its
+    /// [`Fate`]. Numbers count from the start; the holder must call [`WireProgress::forget`] once.
     ///
-    /// # Errors
-    /// Why the packet was dropped at once, counted.
+    /// # Errors Why the packet was dropped at once, counted.
     pub fn transmit_watched(
         &mut self,
         mut packet: Descriptor,
         wire: u8,
     ) -> Result<u64, DropReason> {
         packet.wire = wire;
-        // Whatever it was, it is the card's own now: numbers count those.
+        // Whatever its origin, it is now the card's own: numbers count those.
         packet.clear_tx_queue();
         match self.backlog.push(packet, wire) {
             Ok(()) => {
@@ -289,9 +288,9 @@ impl Doors {
         }
     }
 
-    /// Offers a wire what waits for it: `transmit` hands it to the port, a burst at a time, until
-    /// the port leaves some or has all. A port that keeps packets is asked in any case. Returns
-    /// packets taken, if it was asked.
+    /// Offers a wire its waiting packets: `transmit` hands them to the port, a burst at a time,
+    /// until the port leaves some or has taken all. A port that keeps packets is called in any
+    /// case. Returns packets taken, if it was called.
     #[inline]
     pub fn serve_wire(
         &mut self,
@@ -318,16 +317,16 @@ impl Doors {
         self.progress.iter().any(WireProgress::is_watched)
     }
 
-    /// Counts a packet made on the borrowed core, outside of functions, which now goes through
-    /// a door.
+    /// Counts a packet made on the borrowed core outside of functions, which will now go through a
+    /// door.
     #[inline]
     pub fn count_made(&mut self) {
         self.made += 1;
         self.ledger.card.made.add(1);
     }
 
-    /// Whether there is room for `packets` more wherever functions may send them: on every target
-    /// ring, and on the way to every wire.
+    /// Whether there is room for `packets` more at every destination of functions: every target
+    /// ring, and the way to every wire.
     #[inline]
     pub fn have_room(&mut self, packets: usize) -> bool {
         self.targets.iter_mut().all(|target| target.ring.has_room(packets))
@@ -346,8 +345,8 @@ impl Doors {
         }
     }
 
-    /// Puts a burst on the target rings, the `n`th packet on that of `queues[n]`: the fastest
-    /// way out, from slot to slot. Packets beyond the end of `queues` stay in the burst.
+    /// Puts a burst on the target rings, the `n`th packet on that of `queues[n]`: the fastest way
+    /// out, from slot to slot. Packets beyond the end of `queues` stay in the burst.
     #[inline]
     pub fn steer_burst(&mut self, burst: &mut Burst, queues: &[u16]) {
         let mut packets = burst.drain();
@@ -372,17 +371,17 @@ impl Doors {
         }
     }
 
-    /// Lets nothing more through to the targets, which are about to end: what is steered from
-    /// now on is dropped as stopped. What is in the rings stays there for them.
+    /// Closes the way to the targets, which are about to end: packets steered from now on are
+    /// dropped as stopped. Packets in the rings stay there.
     pub fn close_targets(&mut self) {
         self.interrupt_all();
         self.closed.append(&mut self.targets);
     }
 
-    /// Has a packet wait for a wire.
+    /// Queues a packet for a wire.
     #[inline]
     pub fn transmit(&mut self, mut packet: Descriptor, wire: u8) {
-        // Mostly it is so already, and a store here would be waited for by the wider load below.
+        // It is usually set already, and the wider load below would wait for a store here.
         if packet.wire != wire {
             packet.wire = wire;
         }
@@ -392,7 +391,7 @@ impl Doors {
         }
     }
 
-    /// Counts a drop and takes the buffer back.
+    /// Counts a drop and returns the buffer.
     #[cold]
     pub fn drop(&mut self, packet: Descriptor, reason: DropReason, stage: Stage) {
         self.ended += 1;
@@ -400,7 +399,7 @@ impl Doors {
         self.pool.free(packet);
     }
 
-    /// Counts a packet that a function keeps for good and takes the buffer back.
+    /// Counts a packet that a function keeps for good and returns the buffer.
     #[inline]
     pub fn consume(&mut self, packet: Descriptor) {
         self.ended += 1;
@@ -408,7 +407,7 @@ impl Doors {
         self.pool.free(packet);
     }
 
-    /// Ends a burst: publishes the rings and interrupts the queues whose time has come.
+    /// Ends a burst: publishes the rings and interrupts the queues that are due.
     ///
     /// Returns packets published.
     #[inline]
@@ -441,7 +440,7 @@ impl Doors {
         published
     }
 
-    /// Interrupts the targets that sleep on published packets, as moderation allows.
+    /// Interrupts targets that sleep while packets are published, as moderation allows.
     fn interrupt(&mut self, now: Time) {
         // One fence for all queues; see `Gate`.
         Gate::order_publish();
@@ -454,7 +453,7 @@ impl Doors {
                 continue;
             }
             if !target.gate.is_armed() {
-                // Polling, or about to: the target looks at the ring again before it sleeps.
+                // Polling, or about to: the target checks the ring again before it sleeps.
                 target.moderation.served();
             } else if target.moderation.due(now) {
                 target.interrupt();
@@ -465,7 +464,7 @@ impl Doors {
         }
     }
 
-    /// As [`Doors::interrupt`], in the ways that are not the usual one.
+    /// As [`Doors::interrupt`], in the unusual modes.
     #[cold]
     fn interrupt_as_asked(&mut self, now: Time) {
         for target in &mut self.targets {
@@ -475,7 +474,7 @@ impl Doors {
         }
     }
 
-    /// Interrupts every target that sleeps on published packets, whatever moderation says.
+    /// Interrupts every target that sleeps while packets are published, whatever moderation says.
     pub fn interrupt_all(&mut self) {
         Gate::order_publish();
         for target in &mut self.targets {
@@ -505,7 +504,7 @@ impl Doors {
         self.targets.iter().filter_map(|target| target.moderation.next_deadline()).min()
     }
 
-    /// Brings the depth gauges up to date; for display, so not per burst.
+    /// Updates the depth gauges; for display, so not per burst.
     pub fn note_depths(&self) {
         for target in self.targets.iter().chain(&self.closed) {
             target.counters.depth.set(target.ring.occupancy() as u64);

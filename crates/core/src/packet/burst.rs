@@ -74,8 +74,8 @@ impl Burst {
         }
     }
 
-    /// Appends what `make` gives and lends it out, in its place; `None` if it gives nothing or
-    /// the burst is full.
+    /// Appends the value of `make` and lends it out, in place; `None` if there is none or the burst
+    /// is full.
     #[inline(always)]
     pub fn push_with(
         &mut self,
@@ -98,7 +98,7 @@ impl Burst {
         self.length += added;
     }
 
-    /// Appends what a ring has, as far as there is room; returns how many that was.
+    /// Appends descriptors of a ring, as far as there is room; returns their number.
     #[inline(always)]
     pub fn fill_from(&mut self, ring: &mut Consumer<Descriptor>) -> usize {
         let before = self.length;
@@ -106,7 +106,7 @@ impl Burst {
         ring.take_with(to.len(), |from| {
             if let Some(slot) = to.next() {
                 // SAFETY: a slot handed out by `take_with` holds a descriptor and is not used
-                // again. It is not this core that wrote it, so it need not go by words.
+                // again. Another core wrote it, so it need not be read by words.
                 *slot = unsafe { from.read() };
                 self.length += 1;
             }
@@ -128,18 +128,18 @@ impl Burst {
         unsafe { std::slice::from_raw_parts_mut(self.slots.as_mut_ptr().cast(), self.length) }
     }
 
-    /// Takes all descriptors out, in order. What the iterator is not asked for stays.
+    /// Takes all descriptors out, in order. Those not taken from the iterator stay.
     #[inline(always)]
     pub fn drain(&mut self) -> Drain<'_> {
-        // Zero first: a drain that is leaked must not leave descriptors to be read twice.
+        // Zero first: a leaked drain must not leave descriptors to be read twice.
         let length = std::mem::take(&mut self.length);
         Drain { burst: self, next: 0, length }
     }
 
-    /// Moves all descriptors behind those of a queue.
+    /// Appends all descriptors to a queue.
     #[inline]
     pub fn move_to(&mut self, to: &mut VecDeque<Descriptor>) {
-        // Zero first: what has been moved must not be read twice.
+        // Zero first: moved descriptors must not be read twice.
         let length = std::mem::take(&mut self.length);
         to.extend(self.slots[..length].iter().map(|slot| {
             // SAFETY: slots below the length the burst had are initialised; each is read once,
@@ -148,7 +148,7 @@ impl Burst {
         }));
     }
 
-    /// Appends the oldest `count` descriptors of a queue, as far as there are so many and room.
+    /// Appends up to `count` of the oldest descriptors of a queue, as far as there is room.
     #[inline]
     pub fn move_from(&mut self, from: &mut VecDeque<Descriptor>, count: usize) {
         let count = count.min(from.len()).min(self.room());
@@ -163,16 +163,16 @@ impl Burst {
         forget_oldest(from, count);
     }
 
-    /// Takes the last descriptor out.
+    /// Removes the last descriptor.
     #[inline]
     pub fn pop(&mut self) -> Option<Descriptor> {
         self.length = self.length.checked_sub(1)?;
-        // SAFETY: the slot was within `length` until just now, so it is initialised, and no
-        // longer is within, so it is read once.
+        // SAFETY: the slot was within `length` until just now, so it is initialised, and it no
+        // longer is, so it is read once.
         Some(unsafe { space::relocated(&raw const self.slots[self.length]) })
     }
 
-    /// Keeps the descriptors for which `keep` gives them back; order is kept.
+    /// Keeps the descriptors that `keep` returns; order is kept.
     #[inline(always)]
     pub fn retain(&mut self, mut keep: impl FnMut(Descriptor) -> Option<Descriptor>) {
         let length = std::mem::take(&mut self.length);
@@ -188,8 +188,7 @@ impl Burst {
     }
 }
 
-/// Moves the oldest `count` descriptors of a queue, as far as there are so many, behind those of
-/// another.
+/// Moves up to `count` of the oldest descriptors of a queue to the end of another.
 #[inline]
 pub fn move_oldest(from: &mut VecDeque<Descriptor>, count: usize, to: &mut VecDeque<Descriptor>) {
     let count = count.min(from.len());
@@ -207,7 +206,7 @@ pub fn move_oldest(from: &mut VecDeque<Descriptor>, count: usize, to: &mut VecDe
     forget_oldest(from, count);
 }
 
-/// Takes descriptors out of a queue that have been moved elsewhere.
+/// Removes descriptors from a queue that have been moved elsewhere.
 #[inline]
 fn forget_oldest(queue: &mut VecDeque<Descriptor>, count: usize) {
     const { assert!(!std::mem::needs_drop::<Descriptor>()) };
@@ -261,12 +260,11 @@ impl Drop for Drain<'_> {
 }
 
 impl Drain<'_> {
-    /// Moves the descriptors on to the rings of their queues, slot to slot, in order: the
-    /// `n`th of the burst goes to the ring that `ring` finds for `queues[n]`.
+    /// Moves the descriptors to the rings of their queues, slot to slot, in order: the `n`th of the
+    /// burst goes to the ring that `ring` finds for `queues[n]`.
     ///
-    /// Stops at the first that its ring has no room for, or that has no ring, and gives it
-    /// back with its queue; call again for the rest. `None` at the end of the burst or of
-    /// `queues`.
+    /// Stops at the first whose ring has no room or does not exist, and returns it with its queue;
+    /// call again for the rest. `None` at the end of the burst or of `queues`.
     #[inline(always)]
     pub(crate) fn scatter<R>(
         &mut self,
@@ -285,8 +283,8 @@ impl Drain<'_> {
                 ring(found).stage_with(|to| {
                     #[cfg(target_arch = "x86_64")]
                     if wide {
-                        // SAFETY: `from` holds a descriptor, `to` is a free slot of the same
-                        // size, and the processor was asked.
+                        // SAFETY: `from` holds a descriptor, `to` is a free slot of the same size,
+                        // and the processor has the feature.
                         return unsafe { space::relocate_wide(from, to) };
                     }
                     // SAFETY: as above.
@@ -294,7 +292,7 @@ impl Drain<'_> {
                 })
             });
             if !staged {
-                // SAFETY: it was not moved, so this is the one time it is read.
+                // SAFETY: it was not moved, so this is the only time it is read.
                 return Some((queue, unsafe { space::relocated(from) }));
             }
         }

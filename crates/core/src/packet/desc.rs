@@ -1,14 +1,12 @@
-//! The descriptor: 32 bytes that stand for one packet and own its buffer.
+//! The descriptor: 32 bytes that represent one packet and own its buffer.
 //!
-//! Descriptors move through rings by value; the bytes stay where they are. Two
-//! of them share a cache line: between two cores the price of a packet is the
-//! lines that change hands, so this record is as small as a consumer can do
-//! with (see `docs/decisions/002-descriptor-of-32-bytes.md`).
+//! Descriptors move through rings by value; the bytes stay in place. Two of them share a cache
+//! line: between two cores the cost of a packet is the number of lines transferred, so this record
+//! is as small as consumers allow (see `docs/decisions/002-descriptor-of-32-bytes.md`).
 //!
-//! Guarantees: a descriptor is the only way to its bytes, so `&mut Descriptor`
-//! is exclusive access to them. It has no `Drop`: it goes back to its pool
-//! through a door (`Out`, `QueueOut`, `Pool::free`), and one that is forgotten
-//! shows in the ledger and keeps its pool's memory mapped.
+//! Guarantees: a descriptor is the only access to its bytes, so `&mut Descriptor` is exclusive
+//! access to them. It has no `Drop`: it returns to its pool through a door (`Out`, `QueueOut`,
+//! `Pool::free`), and a lost one shows in the ledger and keeps its pool's memory mapped.
 
 use super::layers::{self, Layers, PacketType};
 use super::pool::MAX_PACKET_BYTES;
@@ -17,7 +15,7 @@ use crate::time::Time;
 use std::fmt;
 use std::mem::offset_of;
 
-/// What `rss` hashed over: the RSS hash types of the NDIS and virtio specifications.
+/// The input of the RSS hash: the hash types of the NDIS and virtio specifications.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub enum RssType {
@@ -38,7 +36,7 @@ pub enum RssType {
     Ipv6Udp = 6,
 }
 
-/// Which function made an RSS hash, as far as readers of it ask.
+/// The kind of function that made an RSS hash, as far as readers need it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub enum RssFunction {
@@ -49,22 +47,22 @@ pub enum RssFunction {
     Jenkins = 1,
 }
 
-/// What is known of a received packet's checksums, or asked of the wire on transmit.
+/// The state of a received packet's checksums, or the request to the wire on transmit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub enum ChecksumState {
     /// Nothing is known; the receiver checks for itself.
     #[default]
     Unknown = 0,
-    /// Verified by whoever handed the packet over.
+    /// Verified by the sender of the packet.
     Good = 1,
     /// Known to be wrong.
     Bad = 2,
-    /// The L4 checksum holds the pseudo-header sum only; someone must finish it.
+    /// The L4 checksum holds the pseudo-header sum only and must be completed.
     Partial = 3,
 }
 
-/// Segmentation asked for: the packet is a super-frame to be cut to `gso_size`.
+/// A request for segmentation: the packet is a super-frame to be cut to `gso_size`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub enum GsoType {
@@ -79,7 +77,7 @@ pub enum GsoType {
     Udp = 3,
 }
 
-/// A VLAN tag that is not in the packet: one that was taken off, or is to be put on.
+/// A VLAN tag that is not in the packet: removed, or to be inserted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct VlanTag {
     /// Tag control information: priority, drop eligible, VLAN identifier.
@@ -88,7 +86,7 @@ pub struct VlanTag {
     pub service: bool,
 }
 
-/// One packet: where its bytes are and what is known of it.
+/// One packet: the place of its bytes and its metadata.
 ///
 /// Lengths and offsets in bytes; see the accessors for units.
 #[repr(C, align(32))]
@@ -102,13 +100,13 @@ pub struct Descriptor {
     pub(super) length: u16,
     time_low: u32,
     time_high: u16,
-    /// The wire it came in on, or is to leave by.
+    /// The wire of arrival, or to leave by.
     pub wire: u8,
     /// Meaningful if the flag `FROM_HOST` is set.
     tx_queue: u8,
     /// The RSS hash; meaningful if `rss_type` is not `None`.
     pub rss_hash: u32,
-    /// A value functions may pass on (the kernel's skb mark).
+    /// A value passed on by functions (the kernel's skb mark).
     pub mark: u32,
     packet_type: PacketType,
     /// L3 header length in units of four bytes; zero if there is no L4 header.
@@ -116,16 +114,16 @@ pub struct Descriptor {
     flags: u16,
     /// Control information of the tag kept aside; without one, of the outer tag in the packet.
     vlan_tci: u16,
-    /// Payload bytes per segment of a super-frame; with the flag `INNER`, where a tunnel's inner
-    /// IP header begins.
+    /// Payload bytes per segment of a super-frame; with the flag `INNER`, the offset of a tunnel's
+    /// inner IP header.
     gso_size: u16,
 }
 
 const _: () = assert!(size_of::<Descriptor>() == 32);
-// The data path writes descriptors by whole words and relies on these places. A narrow store
-// followed by a wider load of the same bytes makes the processor wait until the store has left
-// its buffer, and that waits for every store before it: here, for frames written to lines that
-// another core holds.
+// The data path writes descriptors by whole words and relies on these offsets. A narrow store
+// followed by a wider load of the same bytes stalls the processor until the store has left its
+// buffer, which waits for every store before it: here, for frames written to lines that another
+// core holds.
 const _: () = {
     assert!(offset_of!(Descriptor, buffer) == 0);
     assert!(offset_of!(Descriptor, offset) == 4);
@@ -143,8 +141,7 @@ const _: () = {
     assert!(offset_of!(Descriptor, gso_size) == KIND * 8 + 6);
 };
 
-/// The words of a descriptor: where the packet is (0), where and when it came from, its hash
-/// and mark, what kind of packet it is.
+/// The words of a descriptor: place (0), time and wire of arrival, hash and mark, kind of packet.
 const PLACE: usize = 0;
 const ORIGIN: usize = 1;
 const HASH: usize = 2;
@@ -183,7 +180,7 @@ impl Descriptor {
         if self.is_chained() { space::chain_length(self) } else { u32::from(self.length) }
     }
 
-    /// Whether the packet goes on in further buffers.
+    /// Whether the packet continues in further buffers.
     #[inline(always)]
     pub fn is_chained(&self) -> bool {
         self.flags & CHAINED != 0
@@ -199,8 +196,7 @@ impl Descriptor {
         space::segments(self)
     }
 
-    /// The `count` bytes right in front of the packet, whatever is there; none if its headroom has
-    /// fewer.
+    /// The `count` bytes in front of the packet, with any content; none if its headroom has fewer.
     #[inline(always)]
     pub fn in_front(&self, count: u16) -> Option<&[u8]> {
         space::in_front(self, count)
@@ -212,7 +208,7 @@ impl Descriptor {
         self.offset - SEGMENT_HEADER_BYTES
     }
 
-    /// Bytes that can be put behind the packet without moving it; none behind a chained one.
+    /// Bytes that can be appended without moving it; none to a chained packet.
     #[inline]
     pub fn tailroom(&self) -> u16 {
         if self.is_chained() {
@@ -225,7 +221,7 @@ impl Descriptor {
 
     /// Makes room for `count` bytes in front; false (and nothing done) if there is too little.
     ///
-    /// The new bytes hold whatever was there. Layer offsets are forgotten.
+    /// The new bytes have any content. Layer offsets are forgotten.
     #[inline]
     pub fn push_front(&mut self, count: u16) -> bool {
         if count > self.headroom() || self.length.checked_add(count).is_none() {
@@ -239,7 +235,7 @@ impl Descriptor {
         true
     }
 
-    /// Takes `count` bytes off the front; false (and nothing done) if the segment has fewer.
+    /// Removes `count` bytes from the front; false (and nothing done) if the segment has fewer.
     #[inline]
     pub fn pull_front(&mut self, count: u16) -> bool {
         if count > self.length {
@@ -253,8 +249,8 @@ impl Descriptor {
         true
     }
 
-    /// Makes room for `count` bytes at the end; false (and nothing done) if there is too little
-    /// or the packet is chained. The new bytes hold whatever was there.
+    /// Makes room for `count` bytes at the end; false (and nothing done) if there is too little or
+    /// the packet is chained. The new bytes have any content.
     #[inline]
     pub fn push_back(&mut self, count: u16) -> bool {
         let Some(length) = self.length.checked_add(count) else { return false };
@@ -266,18 +262,17 @@ impl Descriptor {
         true
     }
 
-    /// Says where the packet begins in its buffer, and how long it is there.
+    /// Sets where the packet begins in its buffer, and its length there.
     #[inline(always)]
     fn set_extent(&mut self, offset: u16, length: u16) {
         let word = &mut space::words_mut(self)[PLACE];
         *word = *word << 32 >> 32 | u64::from(offset) << 32 | u64::from(length) << 48;
     }
 
-    /// Has the packet go on with the bytes of `part`, which stay where they are; what is known of
-    /// `part` is forgotten.
+    /// Appends the bytes of `part`, which stay in place; the metadata of `part` is dropped.
     ///
-    /// # Errors
-    /// `part` again, and nothing done, if both are longer than [`MAX_PACKET_BYTES`].
+    /// # Errors `part` again, and nothing done, if the result would be longer than
+    /// [`MAX_PACKET_BYTES`].
     #[inline]
     pub fn append(&mut self, part: Descriptor) -> Result<(), Descriptor> {
         self.append_behind(part, 0)
@@ -285,8 +280,7 @@ impl Descriptor {
 
     /// The same, without the first `skip` bytes of `part`: its headers.
     ///
-    /// # Errors
-    /// As [`Self::append`]; and if the first segment of `part` does not have those bytes.
+    /// # Errors As [`Self::append`]; and if the first segment of `part` is shorter than `skip`.
     #[inline(always)]
     pub fn append_behind(&mut self, part: Descriptor, skip: u16) -> Result<(), Descriptor> {
         space::append(self, part, skip, MAX_PACKET_BYTES as u32)
@@ -298,10 +292,9 @@ impl Descriptor {
         }
     }
 
-    /// Cuts the packet to its first `length` bytes; longer than it is changes nothing.
+    /// Truncates the packet to `length` bytes; no effect if it is shorter.
     ///
-    /// Of a chained packet the first segment can be cut no further than a chain allows:
-    /// segments stay, so only `length` within the first segment is honoured when not chained.
+    /// A chained packet keeps its segments: `length` is honoured only for a packet in one buffer.
     #[inline]
     pub fn truncate(&mut self, length: u16) {
         if !self.is_chained() && length < self.length {
@@ -328,19 +321,19 @@ impl Descriptor {
         *word = *word >> 48 << 48 | now.as_nanos() & ((1 << 48) - 1);
     }
 
-    /// The tx ring that the packet was taken from last; `None` if from none.
+    /// The tx ring that the packet was last taken from, if any.
     #[inline]
     pub fn tx_queue(&self) -> Option<u8> {
         (self.flags & FROM_HOST != 0).then_some(self.tx_queue)
     }
 
-    /// Says that the packet is the card's own.
+    /// Marks the packet as the card's own.
     #[inline]
     pub fn clear_tx_queue(&mut self) {
         space::words_mut(self)[KIND] &= !(u64::from(FROM_HOST) << 16);
     }
 
-    /// Says that the packet was taken from the tx ring of this queue.
+    /// Records that the packet was taken from the tx ring of this queue.
     #[inline]
     pub fn set_tx_queue(&mut self, queue: u8) {
         let words = space::words_mut(self);
@@ -348,9 +341,9 @@ impl Descriptor {
         words[KIND] |= u64::from(FROM_HOST) << 16;
     }
 
-    /// Parses the packet's headers and keeps what was found in the descriptor.
+    /// Parses the packet's headers and keeps the result in the descriptor.
     ///
-    /// Headers that go on in further buffers are moved into the first (see
+    /// Headers that continue in further buffers are moved into the first (see
     /// [`Self::gather_front`]), so that [`Self::data`] has them.
     #[inline(always)]
     pub fn parse(&mut self) -> Layers {
@@ -360,8 +353,8 @@ impl Descriptor {
         layers
     }
 
-    /// Moves headers that go on in further buffers into the first, as far as it has room; of a
-    /// packet in one buffer, nothing.
+    /// Moves headers that continue in further buffers into the first, as far as it has room; no
+    /// effect on a packet in one buffer.
     #[inline(always)]
     pub fn gather_headers(&mut self) {
         if self.is_chained() {
@@ -380,7 +373,7 @@ impl Descriptor {
         let mut first = [0; layers::LONGEST_HEADERS];
         let first = self.copy_front(&mut first);
         let whole = layers::parse_of(first, total);
-        // Of what is malformed, all that there may be of headers.
+        // If malformed: the longest possible headers.
         let end = match whole.packet_type.is_malformed() {
             true => first.len(),
             false => whole.headers_length(first),
@@ -389,7 +382,7 @@ impl Descriptor {
         layers::parse_of(self.data(), total)
     }
 
-    /// The packet's first bytes, in one piece: as many as there are, or have room.
+    /// The packet's first bytes, contiguous: as many as there are, or have room.
     pub(super) fn copy_front<'a>(&self, to: &'a mut [u8]) -> &'a [u8] {
         let mut length = 0;
         for segment in self.segments() {
@@ -403,27 +396,27 @@ impl Descriptor {
         &to[..length]
     }
 
-    /// Moves bytes of the buffers behind the first into that, until it has `count` bytes of the
-    /// packet, is full, or has all of them. Buffers that were emptied stay.
+    /// Moves bytes of further buffers into the first until it has `count` bytes of the packet, is
+    /// full, or has all of them. Emptied buffers stay.
     #[inline]
     pub fn gather_front(&mut self, count: u16) {
         if self.is_chained() && count > self.length {
-            // Room is made for no more than there is.
+            // Only for as many bytes as there are.
             space::gather_front(self, self.length().min(count.into()) as u16);
         }
     }
 
-    /// Keeps what a parse has found.
+    /// Keeps the result of a parse.
     #[inline(always)]
     pub fn set_layers(&mut self, layers: &Layers) {
-        // Never above 255: what is farther, a parse does not find.
+        // Never above 255: a parse does not find headers farther away.
         let words =
             u64::from((layers.l4_offset.saturating_sub(u16::from(layers.l3_offset)) / 4) & 0xff);
         let parsed = if layers.l3_offset == 0 { 0 } else { PARSED };
         let flags = u64::from(parsed | u16::from(layers.vlan_count & 3) << VLAN_SHIFT);
         const KEPT: u64 = (!(PARSED | 3 << VLAN_SHIFT) as u64) << 16 | 0xffff << 48;
         let word = &mut space::words_mut(self)[KIND];
-        // A tag kept aside has the place of the packet's own.
+        // The field of the packet's own tag is used for a tag kept aside.
         let aside = (*word >> (16 + 13) & 1).wrapping_neg() & 0xffff << 32;
         *word = *word & (KEPT | aside)
             | u64::from(layers.packet_type.bits())
@@ -432,12 +425,12 @@ impl Descriptor {
             | u64::from(layers.vlan_tci) << 32 & !aside;
     }
 
-    /// What the last parse found, all but `protocol` and, of a packet with a VLAN tag kept aside,
+    /// The result of the last parse, without `protocol` and, if a VLAN tag is kept aside, without
     /// the control information of a tag within.
     #[inline(always)]
     pub fn layers(&self) -> Layers {
         let vlan_count = self.vlan_count();
-        // Ethernet's header and the tags: nothing else stands before L3.
+        // Ethernet's header and the tags: nothing else precedes L3.
         let l3_offset = if self.flags & PARSED == 0 { 0 } else { 14 + 4 * vlan_count };
         let l4_offset = match self.l3_words {
             0 => 0,
@@ -448,15 +441,14 @@ impl Descriptor {
             vlan_count,
             l4_offset,
             packet_type: self.packet_type,
-            // What a parse knows and a descriptor does not keep.
+            // Known to a parse and not kept in a descriptor.
             protocol: 0,
             vlan_tci: if self.flags & TAG_ASIDE == 0 { self.vlan_tci } else { 0 },
         }
     }
 
-    /// Whether the same is known of another packet, beside where it lies, how long it is and when
-    /// it came: wire and tx queue, mark, hash, layers, VLAN tag kept beside it, checksums,
-    /// segmentation.
+    /// Whether another packet has the same metadata, apart from place, length and receive time:
+    /// wire and tx queue, mark, hash, layers, VLAN tag kept aside, checksums, segmentation.
     #[inline]
     pub fn knows_the_same(&self, other: &Descriptor) -> bool {
         const OWN: u64 = (CHAINED as u64) << 16;
@@ -478,7 +470,7 @@ impl Descriptor {
         self.packet_type
     }
 
-    /// The VLAN tag that was taken off the packet, or is to be put on.
+    /// The VLAN tag that was removed from the packet, or is to be inserted.
     #[inline]
     pub fn vlan_aside(&self) -> Option<VlanTag> {
         (self.flags & TAG_ASIDE != 0)
@@ -503,14 +495,14 @@ impl Descriptor {
         self.gso_size
     }
 
-    /// Bytes before the IP header inside a tunnel, if a function has found one. It moves with bytes
-    /// that are put in front of the packet or taken off, and is never known of a super-frame.
+    /// Offset of the IP header inside a tunnel, if a function has found one. It follows bytes that
+    /// are put in front of the packet or removed, and is never set for a super-frame.
     #[inline(always)]
     pub fn inner_l3(&self) -> Option<u16> {
         (self.flags & INNER != 0).then_some(self.gso_size)
     }
 
-    /// Says where the IP header inside a tunnel begins; of a super-frame, nothing is kept.
+    /// Sets the offset of the IP header inside a tunnel; ignored for a super-frame.
     #[inline]
     pub fn set_inner_l3(&mut self, offset: u16) {
         if self.gso_type() == GsoType::None {
@@ -519,7 +511,7 @@ impl Descriptor {
         }
     }
 
-    /// Forgets the IP header inside a tunnel: the tunnel has been taken off, or another put on.
+    /// Forgets the IP header inside a tunnel: the tunnel was removed, or another added.
     #[inline]
     pub fn forget_inner_l3(&mut self) {
         space::words_mut(self)[KIND] &= !(u64::from(INNER) << 16);
@@ -544,7 +536,7 @@ impl Descriptor {
         (self.flags >> VLAN_SHIFT & 3) as u8
     }
 
-    /// What the hash was taken over.
+    /// The input of the hash.
     #[inline(always)]
     pub fn rss_type(&self) -> RssType {
         match self.flags >> RSS_SHIFT & 7 {
@@ -558,41 +550,41 @@ impl Descriptor {
         }
     }
 
-    /// Sets the RSS hash, its type being set already: one word, fit for the data path.
+    /// Sets the RSS hash; its type is set already. One word, for the data path.
     #[inline(always)]
     pub fn set_rss_hash(&mut self, hash: u32) {
         let word = &mut space::words_mut(self)[HASH];
         *word = *word >> 32 << 32 | u64::from(hash);
     }
 
-    /// Which function made the hash.
+    /// The function that made the hash.
     #[inline]
     pub fn rss_function(&self) -> RssFunction {
         if self.flags & JENKINS == 0 { RssFunction::Toeplitz } else { RssFunction::Jenkins }
     }
 
-    /// Says which function made the hash.
+    /// Sets the function that made the hash.
     #[inline]
     pub fn set_rss_function(&mut self, function: RssFunction) {
         let word = &mut space::words_mut(self)[KIND];
         *word = *word & !(u64::from(JENKINS) << 16) | u64::from(JENKINS * function as u16) << 16;
     }
 
-    /// Sets the RSS hash and what it was taken over; a hash is Toeplitz's if nothing else is said.
+    /// Sets the RSS hash and its type; Toeplitz unless set otherwise.
     #[inline(always)]
     pub fn set_rss(&mut self, hash: u32, over: RssType) {
         self.set_rss_hash(hash);
         self.set_rss_type(over);
     }
 
-    /// Sets what the hash is taken over, as [`Self::set_rss`] does; the hash is to follow.
+    /// Sets the type of a hash that will follow; see [`Self::set_rss`].
     #[inline(always)]
     pub fn set_rss_type(&mut self, over: RssType) {
         let word = &mut space::words_mut(self)[KIND];
         *word = *word & !(15 << (16 + RSS_SHIFT)) | (over as u64) << (16 + RSS_SHIFT);
     }
 
-    /// What is known of the checksums.
+    /// The state of the checksums.
     #[inline]
     pub fn checksum(&self) -> ChecksumState {
         match self.flags >> CHECKSUM_SHIFT & 3 {
@@ -603,14 +595,14 @@ impl Descriptor {
         }
     }
 
-    /// Says what is known of the checksums.
+    /// Sets the state of the checksums.
     #[inline]
     pub fn set_checksum(&mut self, state: ChecksumState) {
         let word = &mut space::words_mut(self)[KIND];
         *word = *word & !(3 << (16 + CHECKSUM_SHIFT)) | (state as u64) << (16 + CHECKSUM_SHIFT);
     }
 
-    /// The segmentation asked for.
+    /// The segmentation requested.
     #[inline]
     pub fn gso_type(&self) -> GsoType {
         match self.flags >> GSO_SHIFT & 3 {
@@ -621,7 +613,7 @@ impl Descriptor {
         }
     }
 
-    /// Asks for segmentation into `gso_size` bytes of payload each.
+    /// Requests segmentation into `gso_size` bytes of payload each.
     #[inline]
     pub fn set_gso(&mut self, gso_type: GsoType, gso_size: u16) {
         const KEPT: u64 = !(((3 << GSO_SHIFT | INNER) as u64) << 16 | 0xffff << 48);
@@ -629,7 +621,7 @@ impl Descriptor {
         *word = *word & KEPT | (gso_type as u64) << (16 + GSO_SHIFT) | u64::from(gso_size) << 48;
     }
 
-    /// Copies what is known of another packet (not its bytes): for clones and segments.
+    /// Copies the metadata of another packet (not its bytes): for clones and segments.
     #[inline]
     pub fn copy_metadata(&mut self, other: &Descriptor) {
         const OWN: u64 = (CHAINED as u64) << 16;
@@ -645,7 +637,7 @@ impl Descriptor {
         space::prefetch(self);
     }
 
-    /// The same of all lines of the packet's first segment: for who is going to read its payload.
+    /// The same for all lines of the packet's first segment, before its payload is read.
     #[inline(always)]
     pub fn prefetch_all(&self) {
         space::prefetch_all(self);

@@ -1,4 +1,4 @@
-//! What a packet's headers say: addresses, ports and flags, in host order.
+//! Header fields of a packet: addresses, ports and flags, in host order.
 //!
 //! ```
 //! use picnic_core::function::{PacketMut, Verdict};
@@ -23,19 +23,19 @@
 //! | cut within the header asked for   | `None`             | `None`                | there, if all four bytes are |
 //! | in several buffers                | if it is in one     | if it is in one      | there   |
 //!
-//! [`per_packet`](crate::function::per_packet) and shared objects see the headers in one buffer; a
+//! [`per_packet`](crate::function::per_packet) and shared objects get the headers in one buffer; a
 //! function that works on bursts calls [`Descriptor::gather_headers`] first.
 //!
-//! Guarantees: what is read are the bytes as they are now, whatever an earlier parse has found; each
-//! call parses, some nanoseconds. A function that needs more of a packet keeps what
-//! [`Descriptor::parse`] returns; the raw words of [`Layers`] are for hashing.
+//! Guarantees: the current bytes are read, whatever an earlier parse found; each call parses, which
+//! takes some nanoseconds. A function that needs several fields keeps the result of
+//! [`Descriptor::parse`]; the raw words of [`Layers`] are for hashing.
 
 use super::desc::Descriptor;
 use super::layers::{self, L4Kind, LONGEST_HEADERS, Layers};
 use super::wire::{Ipv4, Ipv6, Tcp, Udp};
 
-/// The first bytes of a packet, and what they say of its headers: as [`Descriptor`] does, for
-/// those who have the bytes alone.
+/// The first bytes of a packet and its header fields, as [`Descriptor`] has them, for users with
+/// only the bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Front<'a> {
     data: &'a [u8],
@@ -44,7 +44,7 @@ pub struct Front<'a> {
 }
 
 impl<'a> Front<'a> {
-    /// Those of a packet of `length` bytes.
+    /// The front of a packet of `length` bytes.
     pub fn of(data: &'a [u8], length: usize) -> Self {
         Front { data, length, layers: layers::parse_of(data, length) }
     }
@@ -87,8 +87,8 @@ fn ipv6<'a>(layers: Layers, from: impl Fn(usize) -> Option<&'a [u8]>) -> Option<
     if layers.packet_type.is_ipv6() { Ipv6::new_header(packet).ok() } else { None }
 }
 
-/// From the transport header to the end of the IP packet, as far as `from` gives bytes: padding is
-/// not of it. `length` is that of the whole packet.
+/// From the transport header to the end of the IP packet, as far as `from` gives bytes, without
+/// padding. `length` is that of the whole packet.
 fn l4<'a>(
     kind: L4Kind,
     layers: Layers,
@@ -161,15 +161,15 @@ impl Descriptor {
         layers.ip_length(self.data(), self.length() as usize)
     }
 
-    /// Whether the headers of a packet that was parsed to `layers` are all there and agree. Its
-    /// end may be missing, as in a capture of each packet's first bytes: then it is malformed, and
-    /// readable all the same.
+    /// Whether the headers of a packet parsed to `layers` are complete and consistent. Its end may
+    /// be missing, as in a capture of each packet's first bytes: it is then malformed, and still
+    /// readable.
     #[inline]
     pub fn is_readable(&self, layers: &Layers) -> bool {
         !layers.packet_type.is_malformed() || self.is_cut(layers)
     }
 
-    /// Whether nothing is wrong with a malformed packet but that its end is missing.
+    /// Whether a malformed packet only lacks its end.
     #[cold]
     fn is_cut(&self, layers: &Layers) -> bool {
         let length = self.length() as usize;
@@ -178,7 +178,7 @@ impl Descriptor {
         end > length && !layers::parse_of(self.data(), end).packet_type.is_malformed()
     }
 
-    /// Where the headers are, kept nowhere.
+    /// The place of the headers, without keeping it.
     fn seek(&self) -> Layers {
         if self.is_chained() {
             let first = &mut [0; LONGEST_HEADERS];
@@ -188,7 +188,7 @@ impl Descriptor {
         }
     }
 
-    /// The packet's bytes from a place on, as far as they lie in one buffer.
+    /// The packet's bytes from `place`, as far as they are in one buffer.
     fn bytes_from(&self, mut place: usize) -> Option<&[u8]> {
         if !self.is_chained() {
             return self.data().get(place..);
@@ -228,7 +228,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_read_is_what_was_built(packet in packets()) {
+        fn fields_read_equal_fields_built(packet in packets()) {
             with(&packet.build(), |seen| {
                 let fragment = packet.is_fragment();
                 match &packet.network {
@@ -261,7 +261,7 @@ mod tests {
 
         /// Of a packet that is cut, what is there is as in the whole one; padding is no data.
         #[test]
-        fn what_is_cut_off_is_none(packet in packets()) {
+        fn truncated_headers_are_none(packet in packets()) {
             let frame = packet.build();
             let l4 = packet.l3_offset() + packet.ip_length();
             let (data, ports) = with(&frame, |whole| {
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_kept_so_that_what_is_read_is_what_is_there() {
+    fn reads_follow_changes_of_the_bytes() {
         let mut frame = vec![0; 60];
         frame[12..16].copy_from_slice(&[0x08, 0x00, 0x45, 0]);
         frame[17] = 28;

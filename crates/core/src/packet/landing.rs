@@ -1,4 +1,4 @@
-//! A landing: buffers for a packet whose length is known only once it is there.
+//! A landing: buffers for a packet whose length is known only after reading.
 //!
 //! ```
 //! use picnic_core::packet::{landing::Landing, pool::{Pool, PoolConfig}};
@@ -16,40 +16,40 @@
 //! assert_eq!(pool.outstanding(), 0);
 //! ```
 //!
-//! What reads from the kernel reads a small packet into the first buffer and a super-frame into
-//! as many as it takes; the others stay for the next. No byte is moved twice.
+//! A read from the kernel puts a small packet into the first buffer and a super-frame into
+//! as many as it needs; the others remain for the next read. No byte is moved twice.
 //!
 //! Guarantees: order is kept; no allocation once it has been filled.
 
 use super::desc::Descriptor;
 use super::space;
 
-/// Empty buffers in the order they are written in, each as long as its pool makes them.
+/// Empty buffers in the order of writing, each as long as its pool makes them.
 #[derive(Debug)]
 pub struct Landing {
-    /// The first to be written is the last here.
+    /// The first to be written is last here.
     buffers: Vec<Descriptor>,
 }
 
 impl Landing {
-    /// A landing with room for `count` buffers, none of them there yet.
+    /// A landing with room for `count` buffers, still empty.
     pub fn new(count: usize) -> Self {
         Landing { buffers: Vec::with_capacity(count) }
     }
 
-    /// Buffers there.
+    /// Number of buffers.
     #[inline]
     pub fn len(&self) -> usize {
         self.buffers.len()
     }
 
-    /// Whether there are none.
+    /// Whether it has none.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.buffers.is_empty()
     }
 
-    /// Adds what `take` gives until `count` buffers are there; false if it gives too few.
+    /// Adds buffers from `take` until it has `count`; false if there are too few.
     #[inline]
     pub fn fill(&mut self, count: usize, mut take: impl FnMut() -> Option<Descriptor>) -> bool {
         while self.buffers.len() < count {
@@ -65,8 +65,8 @@ impl Landing {
         self.buffers.iter_mut().rev().map(Descriptor::data_mut)
     }
 
-    /// The packet of `length` bytes that was written, in as many buffers as it takes; `None` if
-    /// those there are too few for it.
+    /// The packet of `length` bytes that was written, in as many buffers as needed; `None` if there
+    /// are too few.
     #[inline]
     pub fn land(&mut self, length: usize) -> Option<Descriptor> {
         let mut head = self.buffers.pop()?;
@@ -90,13 +90,13 @@ impl Landing {
         Some(space::link(head, parts))
     }
 
-    /// Takes a buffer away.
+    /// Removes a buffer.
     #[inline]
     pub fn take(&mut self) -> Option<Descriptor> {
         self.buffers.pop()
     }
 
-    /// Puts a buffer back that was taken away and is as long as it was.
+    /// Returns a removed buffer at its original length.
     #[inline]
     pub fn keep(&mut self, buffer: Descriptor) {
         self.buffers.push(buffer);

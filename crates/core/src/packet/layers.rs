@@ -1,4 +1,4 @@
-//! Where a packet's headers lie and what they are, in one pass and 8 bytes.
+//! Offsets and kinds of a packet's headers, found in one pass and kept in 8 bytes.
 //!
 //! ```
 //! use picnic_core::packet::layers::{self, PacketType};
@@ -17,20 +17,21 @@
 //!
 //! The rules are those of receive-side scaling in a NIC, so that equal flows get equal answers:
 //!
-//! - A kind is given if what a hash needs of it is there: for IPv4 and IPv6 the fixed header with
-//!   its addresses, for TCP and UDP the ports, for ICMP type, code and checksum (4 bytes).
-//! - `malformed` says besides that a header is cut off or a length lies. A TCP header cut behind
+//! - A kind is given if the fields that a hash needs are present: for IPv4 and IPv6 the fixed
+//!   header with its addresses, for TCP and UDP the ports, for ICMP type, code and checksum (4
+//!   bytes).
+//! - `malformed` marks a truncated header or an inconsistent length. A TCP header truncated after
 //!   its ports, or a packet shortened by a capture, thus keeps its kind and queue and is marked.
-//! - Of a fragment, the first included, L4 is not looked at: all fragments of a packet must land on
-//!   one queue. An atomic IPv6 fragment (RFC 6946) is none.
-//! - Of a packet in several buffers, lengths are judged by [`parse_of`] against the whole; where its
-//!   headers go on, [`Descriptor::parse`](super::desc::Descriptor::parse) sees to.
-//! - Bytes behind the IP length are padding and never part of L4. An IP length of 0 is that of the
-//!   frame: of a super-frame longer than the field can say (BIG TCP), or one whose length a NIC
-//!   fills in. Linux, Wireshark and tcpdump read it so.
-//! - A third VLAN tag is [`L3Kind::Other`]; more than eight IPv6 extension headers, or more than 980
-//!   bytes of them, are malformed. A host reads on: who must know what it reads looks at
-//!   [`Layers::is_plain`] first.
+//! - L4 of a fragment, including the first, is ignored: all fragments of a packet must go to one
+//!   queue. An atomic IPv6 fragment (RFC 6946) is not treated as a fragment.
+//! - For a packet in several buffers, [`parse_of`] compares lengths with the whole; headers that
+//!   continue are handled by [`Descriptor::parse`](super::desc::Descriptor::parse).
+//! - Bytes after the IP length are padding and never part of L4. An IP length of 0 means that of
+//!   the frame: a super-frame too long for the field (BIG TCP), or one whose length a NIC fills in.
+//!   Linux, Wireshark and tcpdump read it the same way.
+//! - A third VLAN tag is [`L3Kind::Other`]; more than eight IPv6 extension headers, or more than
+//!   980 bytes of them, are malformed. A host may read further: code that must know what the host
+//!   reads checks [`Layers::is_plain`] first.
 //!
 //! Guarantees: no panic and no offset beyond `data`, for any bytes; no accessor panics, even on
 //! data that the layers were not parsed from. Without `malformed`, the views of
@@ -49,15 +50,15 @@ mod tests;
 pub use parse::{PlainV4, parse, parse_ip, parse_of, parse_slow, plain_v4};
 pub use route::Route;
 
-/// Bytes of headers that a parse looks at, at most: Ethernet with two tags, IP with its extensions,
-/// the longest of TCP.
+/// The most header bytes that a parse reads: Ethernet with two tags, IP with its extensions, the
+/// longest TCP header.
 pub const LONGEST_HEADERS: usize = 22 + parse::LONGEST_L3 + 60;
 
 /// Network layer of a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum L3Kind {
-    /// Cut off, or an IEEE 802.3 frame with a length in place of a type.
+    /// Truncated, or an IEEE 802.3 frame with a length in place of a type.
     None = 0,
     /// IPv4.
     Ipv4 = 1,
@@ -73,7 +74,7 @@ pub enum L3Kind {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum L4Kind {
-    /// Not IP, a fragment, cut off, or IPv6 with no next header.
+    /// Not IP, a fragment, truncated, or IPv6 with no next header.
     None = 0,
     /// TCP.
     Tcp = 1,
@@ -137,13 +138,13 @@ impl PacketType {
         Self(self.0 | Self::MALFORMED)
     }
 
-    /// The byte, as it stands in a descriptor.
+    /// The byte, as in a descriptor.
     #[inline]
     pub const fn bits(self) -> u8 {
         self.0
     }
 
-    /// From a byte that [`Self::bits`] gave; any other has kinds `Other` where it has no meaning.
+    /// From a byte of [`Self::bits`]; other bytes have kinds `Other` where they have no meaning.
     #[inline]
     pub const fn from_bits(bits: u8) -> Self {
         Self(bits)
@@ -209,7 +210,7 @@ impl PacketType {
         self.0 & Self::FRAGMENT != 0
     }
 
-    /// A header is cut off, or a length lies.
+    /// A header is truncated, or a length inconsistent.
     #[inline]
     pub const fn is_malformed(self) -> bool {
         self.0 & Self::MALFORMED != 0
@@ -243,7 +244,7 @@ impl fmt::Debug for PacketType {
     }
 }
 
-/// What [`parse()`] found. No byte of it is padding.
+/// The result of [`parse()`]. No byte of it is padding.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 #[repr(C)]
 pub struct Layers {
@@ -255,7 +256,7 @@ pub struct Layers {
     pub l4_offset: u16,
     /// Kinds of both.
     pub packet_type: PacketType,
-    /// IP protocol behind the extension headers, of a fragment too; 0 if not IP or not reached.
+    /// IP protocol after the extension headers, also of a fragment; 0 if not IP or not reached.
     pub protocol: u8,
     /// Control information of the outer VLAN tag, in host order; 0 if there is none.
     pub vlan_tci: u16,
@@ -264,8 +265,8 @@ pub struct Layers {
 const _: () = assert!(size_of::<Layers>() == 8);
 
 impl Layers {
-    /// Whether it is TCP, UDP or ICMP right behind an IP header without options or extensions: a
-    /// host reads the same addresses, protocol and ports, if it takes the packet at all.
+    /// Whether it is TCP, UDP or ICMP directly after an IP header without options or extensions: a
+    /// host that accepts the packet reads the same addresses, protocol and ports.
     #[inline(always)]
     pub const fn is_plain(&self) -> bool {
         let header = self.l4_offset.wrapping_sub(self.l3_offset as u16);
@@ -273,8 +274,8 @@ impl Layers {
         matches!(self.packet_type.l4(), L4Kind::Tcp | L4Kind::Udp | L4Kind::Icmp) && header == plain
     }
 
-    /// Bytes of headers, up to the end of the last that is known: TCP, UDP or ICMP, else IP or what
-    /// stands before it. All of `data`, which starts with the headers, if that is not known.
+    /// Bytes of headers, up to the end of the last known one: TCP, UDP or ICMP, else IP or what
+    /// precedes it. All of `data`, which starts with the headers, if that is unknown.
     #[inline]
     pub fn headers_length(&self, data: &[u8]) -> usize {
         let (l3, l4) = (usize::from(self.l3_offset), usize::from(self.l4_offset));
@@ -283,7 +284,7 @@ impl Layers {
             L4Kind::Tcp => l4 + (at(l4 + 12) >> 4) * 4,
             L4Kind::Udp | L4Kind::Icmp => l4 + 8,
             _ if l4 != 0 => l4,
-            // A fragment, or nothing that is known.
+            // A fragment, or an unknown protocol.
             _ if self.packet_type.is_ipv4() => l3 + (at(l3) & 0xf) * 4,
             _ if self.packet_type.is_ipv6() => data.len(),
             _ if self.packet_type.l3() == L3Kind::Arp => l3 + parse::ARP_LENGTH,
@@ -293,8 +294,8 @@ impl Layers {
     }
 
     /// Bytes of the IP packet that begins at L3, header included, in a packet of `packet_length`
-    /// bytes: what its header says, though that may be more than there is, or a jumbo payload
-    /// option; if the header says 0, all that there is. `None` if it is not IP.
+    /// bytes: from its header, even if that is more than there is, or a jumbo payload option; all
+    /// there is if the header has 0. `None` if it is not IP.
     #[inline]
     pub fn ip_length(&self, data: &[u8], packet_length: usize) -> Option<usize> {
         let l3 = usize::from(self.l3_offset);

@@ -1,4 +1,4 @@
-//! Buffers lent to a kernel or a NIC, which reads and writes them by itself.
+//! Buffers lent to a kernel or a NIC, which reads and writes them on its own.
 //!
 //! ```
 //! use picnic_core::{packet::{lend::Loans, pool::{Pool, PoolConfig}}, time::Time};
@@ -11,12 +11,12 @@
 //! assert_eq!(pool.outstanding(), 0);
 //! ```
 //!
-//! AF_XDP calls a pool's memory UMEM and names what is in it by its distance in bytes from the
+//! AF_XDP calls a pool's memory UMEM and identifies its contents by the offset in bytes from the
 //! start: a *place*. One [`Loans`] is the account of one borrower.
 //!
-//! Guarantees: a buffer that is out has no descriptor, and is on no pool's free list; what is not
-//! out cannot be taken or put back, whatever place is given; [`Loans::recall`] brings everything
-//! home that never came back, and refuses while anyone holds a [`Borrower`].
+//! Guarantees: a lent buffer has no descriptor and is not on the pool's free list; a buffer that is
+//! not lent cannot be taken or put back, whatever place is given; [`Loans::recall`] returns all
+//! buffers that never came back, and refuses while anyone holds a [`Borrower`].
 
 use super::desc::Descriptor;
 use super::pool::{MAX_PACKET_BYTES, Pool, PoolMemory};
@@ -24,30 +24,30 @@ use super::space::{self, SEGMENT_HEADER_BYTES};
 use crate::time::Time;
 use std::sync::Arc;
 
-/// Which buffers of a pool are out with one borrower.
+/// The buffers of a pool that are lent to one borrower.
 #[derive(Debug)]
 pub struct Loans {
     /// By the buffer's number.
     out: Box<[Loan]>,
     borrower: Borrower,
-    /// Buffers out.
+    /// Buffers lent.
     buffers: usize,
-    /// Packets out.
+    /// Packets lent.
     packets: usize,
 }
 
-/// As `pieces`: set aside, and never put back.
+/// Value of `pieces`: set aside, and never put back.
 const ASIDE: u32 = u32::MAX;
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Loan {
-    /// Times it has to be put back; zero if it is not out.
+    /// Times it must be put back; zero if it is not lent.
     pieces: u32,
     /// In the last buffer of a packet: bytes of the whole packet. Zero in all others.
     length: u32,
 }
 
-/// What a borrower holds for as long as it may read or write lent buffers.
+/// Held by a borrower for as long as it may read or write lent buffers.
 #[derive(Clone, Debug)]
 pub struct Borrower {
     memory: PoolMemory,
@@ -55,14 +55,14 @@ pub struct Borrower {
 }
 
 impl Borrower {
-    /// The memory that the buffers are in.
+    /// The memory of the buffers.
     pub fn memory(&self) -> PoolMemory {
         self.memory
     }
 }
 
 impl Loans {
-    /// An account for one borrower of this pool; nothing is out.
+    /// An account for one borrower of this pool, with nothing lent.
     pub fn new(pool: &Pool) -> Self {
         Loans {
             out: vec![Loan::default(); pool.buffers()].into(),
@@ -72,7 +72,7 @@ impl Loans {
         }
     }
 
-    /// What the borrower is to hold.
+    /// The token for the borrower to hold.
     pub fn borrower(&self) -> Borrower {
         self.borrower.clone()
     }
@@ -82,12 +82,12 @@ impl Loans {
         Arc::ptr_eq(&self.borrower.holders, &borrower.holders)
     }
 
-    /// Buffers out, those of packets included.
+    /// Buffers lent, including those of packets.
     pub fn buffers(&self) -> usize {
         self.buffers
     }
 
-    /// Packets out.
+    /// Packets lent.
     pub fn packets(&self) -> usize {
         self.packets
     }
@@ -98,10 +98,10 @@ impl Loans {
         self.borrower.memory.stride()
     }
 
-    /// The number of the buffer that a place is in, and the distance from its start.
+    /// The number of the buffer at a place, and the distance from its start.
     #[inline(always)]
     fn find(&self, place: u64) -> Option<(usize, usize)> {
-        // 32 bits: a division of 64 takes twice as long, and a pool is at most 32 GiB of lines.
+        // 32 bits: a 64-bit division takes twice as long, and a pool is at most 32 GiB of lines.
         let line = u32::try_from(place / space::UNIT as u64).ok()?;
         let lines = (self.stride() / space::UNIT) as u32;
         let index = (line / lines) as usize;
@@ -129,8 +129,8 @@ impl Loans {
         space::descriptor(self.borrower.memory.first() + lines, offset, length, now, wire)
     }
 
-    /// Lends an empty buffer out: its place, right behind its header; of the bytes from there on,
-    /// [`PoolMemory::room`] are the borrower's. `None` if no buffer is home.
+    /// Lends an empty buffer: its place, right after its header; the borrower may use
+    /// [`PoolMemory::room`] bytes from there. `None` without buffers.
     #[inline]
     pub fn lend(&mut self, pool: &mut Pool) -> Option<u64> {
         let buffer = pool.allocate(0)?;
@@ -143,7 +143,8 @@ impl Loans {
         Some((index * self.stride()) as u64 + u64::from(SEGMENT_HEADER_BYTES))
     }
 
-    /// The pieces of at most `longest` bytes that [`Loans::lend_packet`] makes of a packet.
+    /// The number of pieces of at most `longest` bytes that [`Loans::lend_packet`] makes of a
+    /// packet.
     #[inline]
     pub fn pieces(packet: &Descriptor, longest: usize) -> usize {
         if packet.is_chained() {
@@ -153,8 +154,8 @@ impl Loans {
         }
     }
 
-    /// Lends a packet's buffers out. Hands `each` of its pieces over, in order: place, length (1
-    /// to `longest` bytes), and whether more follow. All of them must be put back.
+    /// Lends a packet's buffers. Hands over `each` of its pieces, in order: place, length (1 to
+    /// `longest` bytes), and whether more follow. All of them must be put back.
     ///
     /// A packet without bytes, or of another pool, has no pieces; its buffers are given up.
     #[inline]
@@ -190,7 +191,7 @@ impl Loans {
         });
     }
 
-    /// Lends one buffer out; from its first byte on, `left` of the packet's `total` are left.
+    /// Lends one buffer; from its first byte on, `left` of the packet's `total` bytes remain.
     #[inline(always)]
     fn lend_segment(
         &mut self,
@@ -221,9 +222,8 @@ impl Loans {
         }
     }
 
-    /// A buffer that was lent empty comes back with a packet of `length` bytes at `place`,
-    /// received at `now` by `wire`. `None` if there is no such buffer out or the bytes are not
-    /// all within it.
+    /// A buffer that was lent empty returns with a packet of `length` bytes at `place`, received at
+    /// `now` by `wire`. `None` if no such buffer is lent or the bytes are not all within it.
     #[inline(always)]
     pub fn take(&mut self, place: u64, length: usize, now: Time, wire: u8) -> Option<Descriptor> {
         let (index, offset) = self.find(place)?;
@@ -238,8 +238,8 @@ impl Loans {
         Some(self.descriptor(index, offset as u16, length as u16, now, wire))
     }
 
-    /// As [`Loans::take`], for a packet that comes in pieces of `(place, length)`: all are taken.
-    /// `None`, and what there is goes home, if one of them cannot be.
+    /// As [`Loans::take`], for a packet in pieces of `(place, length)`: all are taken. `None` if
+    /// one of them cannot be; the others are returned to the pool.
     #[cold]
     pub fn take_pieces(
         &mut self,
@@ -262,8 +262,8 @@ impl Loans {
         Some(packet)
     }
 
-    /// A piece is put back, its place anywhere within its buffer; the buffer goes home with the
-    /// last of them. If that was the last buffer of a packet, the packet's length in bytes.
+    /// Puts a piece back, given any place within its buffer; the buffer returns to the pool with
+    /// its last piece. For the last buffer of a packet, returns the packet's length in bytes.
     #[inline]
     pub fn put_back(&mut self, pool: &mut Pool, place: u64) -> Option<u32> {
         let (index, _) = self.find(place)?;
@@ -283,7 +283,7 @@ impl Loans {
     }
 
     /// Takes the buffers whose places `unfit` refuses out of use, until [`Loans::end`]. For set-up,
-    /// while all buffers are home. Returns how many those are.
+    /// while no buffers are in use. Returns their number.
     pub fn set_aside(&mut self, pool: &mut Pool, unfit: impl Fn(u64) -> bool) -> usize {
         let (mut kept, mut fit) = (0, Vec::with_capacity(pool.available()));
         while pool.available() != 0 {
@@ -296,26 +296,26 @@ impl Loans {
                 _ => fit.push(place),
             }
         }
-        // Last out, first home: the free list is as it was.
+        // Last taken, first returned: the free list is unchanged.
         for place in fit.into_iter().rev() {
             self.put_back(pool, place);
         }
         kept
     }
 
-    /// Brings all home that is out, but what was set aside; the packets that were never sent.
-    /// Nothing is done, and `None` said, while a [`Borrower`] other than this account's own is held.
+    /// Returns all lent buffers except those set aside; returns the number of packets never sent.
+    /// Does nothing and returns `None` while a [`Borrower`] other than this account's own is held.
     pub fn recall(&mut self, pool: &mut Pool) -> Option<usize> {
         self.bring_home(pool, |pieces| pieces != ASIDE)
     }
 
-    /// As [`Loans::recall`], with what was set aside.
+    /// As [`Loans::recall`], including buffers set aside.
     pub fn end(&mut self, pool: &mut Pool) -> Option<usize> {
         self.bring_home(pool, |_| true)
     }
 
     fn bring_home(&mut self, pool: &mut Pool, chosen: impl Fn(u32) -> bool) -> Option<usize> {
-        // Exclusive access to it also shows that what the last holder did has been done.
+        // Exclusive access also shows that all accesses of the last holder are done.
         Arc::get_mut(&mut self.borrower.holders)?;
         for index in 0..self.out.len() {
             let pieces = self.out[index].pieces;
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_out_cannot_be_taken_or_put_back() {
+    fn only_lent_buffers_can_be_taken_or_put_back() {
         let mut pool = pool(64, 2048);
         let mut loans = Loans::new(&pool);
         let stride = loans.stride() as u64;
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn a_packet_in_pieces_is_whole_or_gone() {
+    fn packets_in_pieces_are_complete_or_refused() {
         let mut pool = pool(64, 2048);
         let mut loans = Loans::new(&pool);
         let mut take = |lengths: &[usize], lie: u64| {
@@ -392,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn buffers_that_were_emptied_go_home_at_once() {
+    fn empty_buffers_return_at_once() {
         let mut pool = pool(64, 2048);
         let mut loans = Loans::new(&pool);
         for (lengths, gathered, expected) in [
@@ -418,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn another_pools_packet_is_not_lent() {
+    fn packets_of_other_pools_are_not_lent() {
         let (mut pool, mut other) = (pool(64, 2048), pool(64, 2048));
         let mut loans = Loans::new(&pool);
         let packet = other.packet(b"other").unwrap();
@@ -428,7 +428,7 @@ mod tests {
     }
 
     #[test]
-    fn a_holder_keeps_everything_out() {
+    fn a_borrower_prevents_recall() {
         let mut pool = pool(64, 2048);
         let mut loans = Loans::new(&pool);
         let borrower = loans.borrower();
@@ -469,7 +469,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { cases: 128, ..ProptestConfig::default() })]
 
-        /// Whatever is lent, in whatever order it comes back: nothing lost, nothing doubled.
+        /// Whatever is lent, in whatever order it returns: nothing is lost or duplicated.
         #[test]
         fn lent_and_put_back(
             buffer_size in 64_u32..6000,
@@ -478,7 +478,7 @@ mod tests {
         ) {
             let mut pool = pool(256, buffer_size);
             let mut loans = Loans::new(&pool);
-            // Places out: empty buffers, and pieces of packets, the oldest first.
+            // Lent places: empty buffers, and pieces of packets, the oldest first.
             let (mut empty, mut pieces) = (Vec::<u64>::new(), std::collections::VecDeque::new());
             let (mut sent, mut done, mut packets) = (Vec::new(), Vec::new(), 0);
             for (step, length, pick) in steps {

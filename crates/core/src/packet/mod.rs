@@ -1,9 +1,8 @@
 //! Packets: the pool of buffers, descriptors, bursts of them, and their headers.
 //!
-//! What a function wants of a packet's headers it asks the packet for:
-//! [`ports`](desc::Descriptor::ports), [`ipv4`](desc::Descriptor::ipv4),
-//! [`ipv6`](desc::Descriptor::ipv6), [`tcp`](desc::Descriptor::tcp) and
-//! [`udp`](desc::Descriptor::udp).
+//! Functions read a packet's headers with [`ports`](desc::Descriptor::ports),
+//! [`ipv4`](desc::Descriptor::ipv4), [`ipv6`](desc::Descriptor::ipv6),
+//! [`tcp`](desc::Descriptor::tcp) and [`udp`](desc::Descriptor::udp).
 
 pub mod burst;
 pub mod desc;

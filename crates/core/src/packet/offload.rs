@@ -1,11 +1,11 @@
-//! Offloads done by hand: checksums that a wire or a host leaves to the card.
+//! Offloads in software: checksums that a wire or a host leaves to the card.
 //!
-//! A host that knows its NIC finishes checksums sends packets whose L4 checksum field holds
-//! the pseudo-header's sum only ([`ChecksumState::Partial`]). They travel so through the card,
-//! and most end where the same bargain holds: another interface of the kernel. A wire that has
-//! no such offload gets them finished here ([`Capabilities::partial_checksums`]).
+//! A host whose NIC completes checksums sends packets whose L4 checksum field holds only the
+//! pseudo-header's sum ([`ChecksumState::Partial`]). They pass through the card unchanged, and most
+//! end where the same holds: at another interface of the kernel. For a wire without the offload
+//! they are completed here ([`Capabilities::partial_checksums`]).
 //!
-//! Guarantees: any bytes, chained or not; what cannot be finished is left as it is.
+//! Guarantees: any bytes, chained or not; a checksum that cannot be completed is left unchanged.
 //!
 //! Source: virtio 1.2, 5.1.6.2 (csum_start, csum_offset).
 //!
@@ -17,8 +17,8 @@ use super::wire::{IpProtocol, Ipv4, Ipv6, PseudoHeader, checksum};
 use std::net::IpAddr;
 use std::ops::Range;
 
-/// Where the L4 checksum of a packet starts and where its field lies from there, in bytes;
-/// `None` if it is neither TCP nor UDP. The packet is parsed if it was not.
+/// Start of the L4 checksum's range and the offset of its field from there, in bytes; `None` if it
+/// is neither TCP nor UDP. The packet is parsed if it was not.
 #[inline]
 pub fn checksum_place(packet: &mut Descriptor) -> Option<(u16, u16)> {
     let mut layers = packet.layers();
@@ -33,7 +33,7 @@ pub fn checksum_place(packet: &mut Descriptor) -> Option<(u16, u16)> {
     (layers.l4_offset != 0).then_some((layers.l4_offset, field))
 }
 
-/// Finishes a partial checksum; nothing is done to packets without one.
+/// Completes a partial checksum; no effect on packets without one.
 #[inline]
 pub fn finish_checksum(packet: &mut Descriptor) {
     if packet.checksum() == ChecksumState::Partial
@@ -43,8 +43,8 @@ pub fn finish_checksum(packet: &mut Descriptor) {
     }
 }
 
-/// Ones' complement sum of a packet's bytes in `range`, over all its segments; what of it lies
-/// behind the packet's end is left out.
+/// Ones' complement sum of a packet's bytes in `range`, over all its segments, without bytes beyond
+/// the packet's end.
 #[inline]
 pub fn sum(packet: &Descriptor, range: Range<usize>) -> u16 {
     if !packet.is_chained() {
@@ -69,8 +69,8 @@ fn sum_of_chain(packet: &Descriptor, range: Range<usize>) -> u16 {
     pieces.sum()
 }
 
-/// Finishes a partial checksum over the packet from `start` on, its field `field` bytes behind
-/// that; false if the field does not lie in the packet.
+/// Completes a partial checksum over the packet from `start` on, its field `field` bytes after
+/// that; false if the field is not in the packet.
 pub fn finish_checksum_at(packet: &mut Descriptor, start: usize, field: usize) -> bool {
     let value = checksum::finished(!sum(packet, start..usize::MAX), field);
     packet.gather_front(u16::try_from(start + field + 2).unwrap_or(u16::MAX));
@@ -81,12 +81,12 @@ pub fn finish_checksum_at(packet: &mut Descriptor, start: usize, field: usize) -
     true
 }
 
-/// Whether the L4 checksum field of a TCP or UDP packet holds the pseudo-header's sum and no more,
-/// as a sender leaves it whose NIC finishes checksums. The packet is parsed.
+/// Whether the L4 checksum field of a TCP or UDP packet holds only the pseudo-header's sum, as left
+/// by a sender whose NIC completes checksums. The packet is parsed.
 ///
-/// Where the mark of such a packet gets lost (XDP), this finds it again. One finished packet in
-/// 65536 looks the same; finishing it again gives the same checksum, so no harm is done, but it is
-/// then no longer known whether it was right.
+/// Used where the mark of such packets is lost (XDP). One complete packet in 65536 looks the same;
+/// completing it again gives the same checksum, so no harm is done, but its correctness is then no
+/// longer known.
 #[inline]
 pub fn is_unfinished(packet: &mut Descriptor) -> bool {
     let layers = packet.parse();
@@ -98,7 +98,7 @@ pub fn is_unfinished(packet: &mut Descriptor) -> bool {
     let (l3, l4) = (usize::from(layers.l3_offset), usize::from(layers.l4_offset));
     let length = packet.length() as usize;
     let data = packet.data();
-    // What stands behind the IP length would be summed as well: such a packet is not taken for one.
+    // Bytes after the IP length would be summed as well: such a packet is excluded.
     if layers.ip_length(data, length) != Some(length - l3) {
         return false;
     }
@@ -109,7 +109,7 @@ pub fn is_unfinished(packet: &mut Descriptor) -> bool {
 }
 
 /// The pseudo-header of a packet that starts with `data`, with the last destination of its route;
-/// `None` if it is not IP, or that destination is not known.
+/// `None` if it is not IP, or that destination is unknown.
 #[inline]
 pub fn pseudo_header(data: &[u8], layers: &Layers) -> Option<PseudoHeader> {
     let behind = data.get(layers.l3_offset.into()..)?;
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_partial_checksum_is_finished_whole_or_chained() {
+    fn partial_checksums_are_completed() {
         let pseudo = PseudoHeader::v4(Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2));
         // Odd segments, so that words straddle two of them.
         for buffer_size in [65, 77, 128, 2048] {
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_partial_checksum_stays() {
+    fn complete_checksums_are_unchanged() {
         let (mut pool, _) = Pool::new(&PoolConfig::default(), 0).unwrap();
         let mut packet = pool.packet(&partial(10)).unwrap();
         finish_checksum(&mut packet);
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unfinished_checksum_is_known_by_its_value() {
+    fn partial_checksums_are_recognised_by_value() {
         let (mut pool, _) = Pool::new(&PoolConfig::default(), 0).unwrap();
         let mut look = |frame: &[u8]| {
             let mut packet = pool.packet(frame).unwrap();

@@ -10,13 +10,13 @@
 //! assert_eq!(pool.outstanding(), 0); // on the borrowed core
 //! ```
 //!
-//! Guarantees: exhaustion is a value (`None`), never a panic; a buffer is either
-//! home or owned by exactly one [`Descriptor`]; buffers come home from target
-//! cores over one return ring per queue, so no ring has two producers.
+//! Guarantees: exhaustion is a value (`None`), never a panic; a buffer is either free or owned by
+//! exactly one [`Descriptor`]; buffers return from target cores over one ring per queue, so no ring
+//! has two producers.
 //!
-//! Its memory, in the process's buffer space, is unmapped when the pool is
-//! dropped with every buffer home; with one missing, the mapping stays, so that no descriptor
-//! ever points at nothing.
+//! Its memory, in the process's buffer space, is unmapped when the pool is dropped with all buffers
+//! returned; if one is missing, the mapping stays, so that no descriptor ever points to unmapped
+//! memory.
 
 #![allow(unsafe_code)]
 
@@ -54,7 +54,7 @@ impl Default for PoolConfig {
 }
 
 impl PoolConfig {
-    /// What is out of range, if anything: key, value found, values allowed.
+    /// Checks the ranges: an error has key, value found and values allowed.
     pub fn validate(&self) -> Result<(), PoolError> {
         let check = |key, found: u32, low, high, step: u32| {
             if (low..=high).contains(&found) && found.is_multiple_of(step) {
@@ -86,8 +86,8 @@ impl PoolConfig {
         self.stride() * self.buffers as usize
     }
 
-    /// Bytes from one buffer to the next: an odd number of lines, so that the same place
-    /// in all buffers spreads over all sets of every cache.
+    /// Bytes from one buffer to the next: an odd number of lines, so that the same offset in all
+    /// buffers spreads over all sets of every cache.
     fn stride(&self) -> usize {
         let bytes =
             SEGMENT_HEADER_BYTES as usize + self.headroom as usize + self.buffer_size as usize;
@@ -95,10 +95,10 @@ impl PoolConfig {
     }
 }
 
-/// Where a pool's buffers are, for those that reach them by themselves (AF_XDP, DMA).
+/// The place of a pool's buffers, for users that access them directly (AF_XDP, DMA).
 ///
-/// The buffers lie one stride apart from the start on. Each begins with a header, which is the
-/// pool's own.
+/// The buffers lie one stride apart from the start on. Each begins with a header, which belongs to
+/// the pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PoolMemory {
     address: usize,
@@ -110,27 +110,27 @@ pub struct PoolMemory {
 }
 
 impl PoolMemory {
-    /// Where it starts: a multiple of 2 MiB.
+    /// Its start: a multiple of 2 MiB.
     pub fn address(&self) -> usize {
         self.address
     }
 
-    /// Its bytes: a multiple of 2 MiB.
+    /// Its size in bytes: a multiple of 2 MiB.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Bytes of each buffer behind its header: headroom and packet.
+    /// Bytes of each buffer after its header: headroom and packet.
     pub fn room(&self) -> usize {
         self.stride() - SEGMENT_HEADER_BYTES as usize
     }
 
-    /// Bytes that are to be kept free in front of each packet.
+    /// Bytes to keep free in front of each packet.
     pub fn headroom(&self) -> usize {
         self.headroom.into()
     }
 
-    /// Whether it stands on 2 MiB pages.
+    /// Whether it is on 2 MiB pages.
     pub fn huge_pages(&self) -> bool {
         self.huge_pages
     }
@@ -151,7 +151,7 @@ impl PoolMemory {
 /// The borrowed core's end of a buffer pool.
 #[derive(Debug)]
 pub struct Pool {
-    /// Buffers at home, most recently used last: their lines are the likeliest in cache.
+    /// Free buffers, most recently used last: their lines are the likeliest in cache.
     free: Vec<u32>,
     returns: Vec<Consumer<u32>>,
     memory: Mapping,
@@ -179,12 +179,12 @@ impl Pool {
         let mut free = Vec::with_capacity(config.buffers as usize);
         for index in 0..config.buffers {
             let buffer = first + index * stride_units;
-            // SAFETY: the buffer lies in the mapping just made and nothing refers to it yet.
+            // SAFETY: the buffer lies in the new mapping and nothing refers to it yet.
             unsafe { space::prepare(buffer, stride as u32) };
             free.push(buffer);
         }
         shuffle(&mut free);
-        // A return ring has room for every buffer there is: giving back cannot fail.
+        // A return ring has room for all buffers: giving back cannot fail.
         let (senders, returns) = (0..queues)
             .map(|_| spsc::channel(config.buffers as usize))
             .map(|(producer, consumer)| (ReturnSender { ring: producer }, consumer))
@@ -206,8 +206,8 @@ impl Pool {
 
     /// Takes a buffer for a packet of `length` bytes in one segment.
     ///
-    /// `None` if no buffer is home or `length` exceeds [`Pool::buffer_size`]. The bytes
-    /// hold whatever the buffer held before.
+    /// `None` if no buffer is free or `length` exceeds [`Pool::buffer_size`]. The bytes have any
+    /// content.
     #[inline(always)]
     pub fn allocate(&mut self, length: usize) -> Option<Descriptor> {
         self.allocate_at(length, Time::ZERO, 0)
@@ -235,7 +235,7 @@ impl Pool {
     }
 
     /// Descriptors for `count` packets of `length` bytes each, received at `now` on `wire`; fewer
-    /// if fewer buffers are home, none if `length` exceeds one buffer. All must be taken.
+    /// if fewer buffers are free, none if `length` exceeds one buffer. All must be taken.
     #[inline(always)]
     pub(crate) fn allocate_many(
         &mut self,
@@ -256,7 +256,7 @@ impl Pool {
 
     /// A packet holding `data`, chained over several buffers if one is too small.
     ///
-    /// `None` if too few buffers are home or `data` exceeds [`MAX_PACKET_BYTES`].
+    /// `None` if too few buffers are free or `data` exceeds [`MAX_PACKET_BYTES`].
     #[inline]
     pub fn packet(&mut self, data: &[u8]) -> Option<Descriptor> {
         if data.len() > self.buffer_size as usize {
@@ -267,10 +267,10 @@ impl Pool {
         Some(descriptor)
     }
 
-    /// A packet of the same bytes as `packet`, in buffers of its own; what is known of it (see
+    /// A packet with the same bytes as `packet`, in buffers of its own; metadata (see
     /// [`Descriptor::copy_metadata`]) is not copied.
     ///
-    /// `None` if too few buffers are home or the bytes exceed [`MAX_PACKET_BYTES`].
+    /// `None` if too few buffers are free or the bytes exceed [`MAX_PACKET_BYTES`].
     #[inline]
     pub fn copy(&mut self, packet: &Descriptor) -> Option<Descriptor> {
         if packet.is_chained() {
@@ -279,10 +279,10 @@ impl Pool {
         self.packet(packet.data())
     }
 
-    /// A packet of `length` bytes, which `pieces` hold one after the other; what they do not fill
-    /// holds whatever the buffers held before. Chained over several buffers if one is too small.
+    /// A packet of `length` bytes, concatenated from `pieces`; bytes beyond them have any content.
+    /// Chained over several buffers if one is too small.
     ///
-    /// `None` if too few buffers are home or `length` exceeds [`MAX_PACKET_BYTES`].
+    /// `None` if too few buffers are free or `length` exceeds [`MAX_PACKET_BYTES`].
     #[inline]
     pub fn gather<'a>(
         &mut self,
@@ -295,7 +295,7 @@ impl Pool {
         self.segment(length, &mut &[][..], &mut pieces)
     }
 
-    /// Why there is no packet of `length` bytes: none ever, or none now.
+    /// Why a packet of `length` bytes cannot be made: never, or not now.
     #[cold]
     pub fn refusal(&self, length: usize) -> DropReason {
         match length > MAX_PACKET_BYTES.min(self.buffers() * self.buffer_size()) {
@@ -309,7 +309,7 @@ impl Pool {
         self.chain(data.len(), std::iter::once(data))
     }
 
-    /// A packet of `length` bytes, which `pieces` hold one after the other.
+    /// A packet of `length` bytes, concatenated from `pieces`.
     #[cold]
     fn chain<'a>(
         &mut self,
@@ -338,7 +338,7 @@ impl Pool {
         Some(head)
     }
 
-    /// A buffer filled from what is left of `piece` and the pieces behind it.
+    /// A buffer filled from the rest of `piece` and the following pieces.
     // Inline, so that the descriptor, just written, need not be moved.
     #[inline]
     fn segment<'a>(
@@ -363,7 +363,7 @@ impl Pool {
         Some(segment)
     }
 
-    /// Whether `count` buffers are home, after looking at the return rings if need be.
+    /// Whether `count` buffers are free, after reading the return rings if necessary.
     #[inline]
     pub fn ensure(&mut self, count: usize) -> bool {
         if self.free.len() < count {
@@ -372,7 +372,7 @@ impl Pool {
         self.free.len() >= count
     }
 
-    /// Has the lines that the next `count` packets start with fetched for writing.
+    /// Prefetches the first lines of the next `count` packets for writing.
     #[inline]
     pub fn prefetch_for_write(&self, count: usize) {
         for &buffer in self.free.iter().rev().take(count) {
@@ -380,7 +380,7 @@ impl Pool {
         }
     }
 
-    /// Has the lines that the next `count` packets start with fetched for reading.
+    /// Prefetches the first lines of the next `count` packets for reading.
     #[inline]
     pub fn prefetch_for_read(&self, count: usize) {
         for &buffer in self.free.iter().rev().take(count) {
@@ -388,19 +388,19 @@ impl Pool {
         }
     }
 
-    /// Takes in the buffers that target cores have given back.
+    /// Takes in the buffers that target cores have returned.
     #[inline(never)]
     pub fn collect(&mut self) {
         let own = self.own();
         for ring in &mut self.returns {
             let returned = ring.refresh();
-            // The lines are another core's; asked for together they come together.
+            // The lines are another core's; requested together they arrive together.
             ring.prefetch_slots(returned);
             ring.take_with(returned, |buffer| {
                 // SAFETY: `take_with` hands out slots that hold a value.
                 let buffer = unsafe { (*buffer).assume_init_read() };
                 if own.contains(&buffer) {
-                    // Never grows: there are no more buffers than the list was made for.
+                    // Never grows: the list has room for all buffers.
                     self.free.push(buffer);
                 }
             });
@@ -410,15 +410,15 @@ impl Pool {
 
     /// The places of this pool's buffers.
     ///
-    /// A buffer of another pool, freed here by mistake, is let go: it stays missing where it
-    /// belongs, which keeps that pool mapped. Were it taken in, the count of buffers at home
-    /// would no longer say whether a descriptor is still out there.
+    /// A buffer of another pool, freed here by mistake, is ignored: it stays missing in its own
+    /// pool, which keeps that pool mapped. If it were taken in, the count of free buffers would no
+    /// longer show whether descriptors still exist.
     #[inline(always)]
     fn own(&self) -> std::ops::Range<u32> {
         self.first..self.end
     }
 
-    /// Takes a packet's buffers back, on the borrowed core.
+    /// Returns a packet's buffers, on the borrowed core.
     #[inline(always)]
     pub fn free(&mut self, descriptor: Descriptor) {
         if descriptor.is_chained() {
@@ -439,7 +439,7 @@ impl Pool {
         });
     }
 
-    /// Buffers not at home: in rings, in functions, in wires.
+    /// Buffers that are not free: in rings, in functions, in wires.
     pub fn outstanding(&mut self) -> usize {
         self.collect();
         self.buffers as usize - self.free.len()
@@ -450,7 +450,7 @@ impl Pool {
         self.buffers as usize
     }
 
-    /// Buffers at home, return rings not looked at.
+    /// Free buffers, without reading the return rings.
     pub fn available(&self) -> usize {
         self.free.len()
     }
@@ -465,12 +465,12 @@ impl Pool {
         self.memory.bytes()
     }
 
-    /// Whether the pool stands on 2 MiB pages.
+    /// Whether the pool is on 2 MiB pages.
     pub fn huge_pages(&self) -> bool {
         self.memory.huge_pages()
     }
 
-    /// Where its buffers are; see [`Loans`](super::lend::Loans).
+    /// The place of its buffers; see [`Loans`](super::lend::Loans).
     pub fn memory(&self) -> PoolMemory {
         PoolMemory {
             address: address(self.first) as usize,
@@ -482,7 +482,7 @@ impl Pool {
         }
     }
 
-    /// How often no buffer could be given.
+    /// Number of failed requests for a buffer.
     pub fn exhausted(&self) -> u64 {
         self.exhausted
     }
@@ -497,10 +497,10 @@ impl Pool {
 impl Drop for Pool {
     fn drop(&mut self) {
         if self.outstanding() != 0 {
-            // Somewhere a descriptor lives on. Its bytes must too.
+            // A descriptor still exists. Its bytes must too.
             return;
         }
-        // SAFETY: with every buffer home nothing refers to them.
+        // SAFETY: all buffers have returned, so nothing refers to them.
         unsafe { self.memory.unmap() };
     }
 }
@@ -512,7 +512,7 @@ pub struct ReturnSender {
 }
 
 impl ReturnSender {
-    /// Gives a packet's buffers back; they are seen by the pool after `publish`.
+    /// Returns a packet's buffers; the pool sees them after `publish`.
     #[inline(always)]
     pub fn give_back(&mut self, descriptor: Descriptor) {
         if descriptor.is_chained() {
@@ -524,22 +524,22 @@ impl ReturnSender {
 
     #[inline(always)]
     fn send(ring: &mut Producer<u32>, buffer: u32) {
-        // Room for every buffer of the pool was made, so this cannot fail; were it to, the
-        // buffer would be missing from the pool and show there.
+        // There is room for every buffer of the pool, so this cannot fail; if it did, the buffer
+        // would be missing from the pool and show there.
         let _ = ring.stage(buffer);
     }
 
-    /// Makes what was given back visible, with one release store.
+    /// Makes returned buffers visible, with one release store.
     #[inline]
     pub fn publish(&mut self) {
         self.ring.publish();
     }
 }
 
-/// Puts the buffers in an order without a pattern, the same every time.
+/// Puts the buffers in an irregular order, the same every time.
 ///
-/// In order, their first lines lie a fixed stride apart, and the prefetcher of a core that
-/// reads one after the other fetches those the borrowed core is about to write anew
+/// In regular order, their first lines lie a fixed stride apart, and the prefetcher of a core that
+/// reads one after the other fetches those that the borrowed core is about to overwrite
 /// (`docs/performance.md`).
 fn shuffle(buffers: &mut [u32]) {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;

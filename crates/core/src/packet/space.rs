@@ -1,12 +1,10 @@
-//! The buffer space: where all pools of a process lie, and the bytes behind a descriptor.
+//! The buffer space: the address range of all pools of a process, and access to packet bytes.
 //!
-//! One range of addresses is reserved for all pools. A descriptor names its buffer by its
-//! place in that range (32 bits, in units of 64 bytes), so it needs no pointer and no handle
-//! to reach its bytes. Memory is mapped per pool, on 2 MiB pages if the system has them to
-//! give.
+//! One range of addresses is reserved for all pools. A descriptor names its buffer by its place in
+//! that range (32 bits, in units of 64 bytes), so it needs neither pointer nor handle to reach its
+//! bytes. Memory is mapped per pool, on 2 MiB pages if available.
 //!
-//! Guarantees: a range belongs to one pool at a time; what is mapped over is only ever what
-//! was reserved for it.
+//! Guarantees: a range belongs to one pool at a time; only reserved addresses are ever mapped over.
 
 #![allow(unsafe_code)]
 
@@ -20,15 +18,15 @@ use std::mem::MaybeUninit;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
-/// Start of each buffer: chain links and capacity, out of the data's first line.
+/// Size of a buffer's header: chain links and capacity, outside the data's first line.
 pub(super) const SEGMENT_HEADER_BYTES: u16 = 64;
-/// Bytes that a descriptor's place of a buffer is counted in.
+/// Unit of a buffer's place in bytes.
 pub(super) const UNIT: usize = 64;
 pub(super) const HUGE_PAGE: usize = 2 << 20;
 /// Addresses reserved (not memory used) for all pools of the process.
 pub(super) const SPACE_BYTES: usize = 32 << 30;
 
-/// What stands in the first line of every buffer.
+/// The first line of every buffer.
 #[repr(C)]
 struct SegmentHeader {
     /// Bytes from the start of the buffer to its end.
@@ -39,7 +37,7 @@ struct SegmentHeader {
     next_length: u16,
     /// In the first segment of a chain: the whole packet's length.
     total_length: u32,
-    /// Whether `next_*` mean anything.
+    /// Whether `next_*` are valid.
     has_next: u32,
     /// In the first segment of a chain: the buffer of its last.
     last_buffer: u32,
@@ -102,8 +100,8 @@ fn give_range(start: usize, bytes: usize) {
 
 #[inline(always)]
 pub(super) fn address(buffer: u32) -> *mut u8 {
-    // Relaxed is enough: whoever holds a descriptor got it, by some chain of
-    // synchronisation, from the pool that stored this before making it.
+    // Relaxed is enough: the holder of a descriptor got it, by some chain of synchronisation, from
+    // the pool that stored this before making it.
     SPACE.load(Ordering::Relaxed).wrapping_add(buffer as usize * UNIT)
 }
 
@@ -116,10 +114,9 @@ pub(super) struct Mapping {
 }
 
 impl Mapping {
-    /// Maps `bytes` bytes, a multiple of 2 MiB, of which the first `used` are to be used.
+    /// Maps `bytes` bytes, a multiple of 2 MiB, of which the first `used` will be used.
     ///
-    /// # Errors
-    /// [`PoolError`]: no address space left, or no memory.
+    /// # Errors [`PoolError`]: no address space left, or no memory.
     pub(super) fn new(bytes: usize, used: usize) -> Result<Self, PoolError> {
         let start = take_range(bytes)?;
         let place = SPACE.load(Ordering::Acquire).wrapping_add(start);
@@ -143,16 +140,15 @@ impl Mapping {
         self.bytes
     }
 
-    /// Whether it stands on 2 MiB pages.
+    /// Whether it is on 2 MiB pages.
     pub(super) fn huge_pages(&self) -> bool {
         self.huge_pages
     }
 
-    /// Gives the memory back to the system. It is replaced, not unmapped, so that the buffer
-    /// space stays reserved.
+    /// Returns the memory to the system. It is replaced, not unmapped, so that the buffer space
+    /// stays reserved.
     ///
-    /// # Safety
-    /// Nothing refers to it, and it is not used again.
+    /// # Safety Nothing refers to it, and it is not used again.
     pub(super) unsafe fn unmap(&mut self) {
         let flags = MapFlags::PRIVATE | MapFlags::FIXED;
         // SAFETY: the range is this mapping's own, and nothing refers to it.
@@ -172,9 +168,9 @@ struct Unmapped {
 
 /// Puts memory at `place`; true if on 2 MiB pages.
 ///
-/// The range must not be without a mapping for a moment: another thread's could land in it,
-/// and would be overwritten. So what may fail is tried elsewhere first, and ordinary pages are
-/// not mapped over the reservation, but the reservation is made accessible.
+/// The range must never be unmapped, even briefly: a mapping of another thread could be placed
+/// there and would be overwritten. So steps that can fail are tried elsewhere first, and for
+/// ordinary pages the reservation is made accessible instead of being mapped over.
 fn map(place: *mut u8, bytes: usize, used: usize) -> Result<bool, Unmapped> {
     if huge_pages_for(bytes) {
         let flags = MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::HUGETLB;
@@ -183,8 +179,8 @@ fn map(place: *mut u8, bytes: usize, used: usize) -> Result<bool, Unmapped> {
         if huge.is_ok() {
             return Ok(true);
         }
-        // Someone else took the pages meanwhile. The kernel may have ended the reservation
-        // before it saw that: make it again, but not over what may stand there by now.
+        // The pages were taken meanwhile. The kernel may have ended the reservation before
+        // noticing: restore it, but not over a mapping made since.
         let flags = MapFlags::PRIVATE | MapFlags::FIXED_NOREPLACE;
         // SAFETY: a mapping that replaces none touches no memory of ours.
         unsafe { map_at(place, bytes, ProtFlags::empty(), flags) }
@@ -195,8 +191,8 @@ fn map(place: *mut u8, bytes: usize, used: usize) -> Result<bool, Unmapped> {
     unsafe {
         rustix::mm::mprotect(place.cast(), bytes, access)
             .map_err(|source| Unmapped { source, reserved: true })?;
-        // Transparent huge pages do nearly as well where there are no reserved ones, but one is
-        // cleared whole for a pool that takes a few pages. A refusal changes speed, not meaning.
+        // Transparent huge pages are nearly as good as reserved ones, but a whole one is cleared
+        // for a pool that uses a few pages. A refusal changes speed, not correctness.
         if used >= HUGE_PAGE / 2 {
             let _ = rustix::mm::madvise(place.cast(), bytes, Advice::LinuxHugepage);
         }
@@ -206,7 +202,7 @@ fn map(place: *mut u8, bytes: usize, used: usize) -> Result<bool, Unmapped> {
 
 const ACCESS: ProtFlags = ProtFlags::READ.union(ProtFlags::WRITE);
 
-/// Whether the system has 2 MiB pages to give for `bytes`, at this moment.
+/// Whether the system has 2 MiB pages for `bytes` at this moment.
 fn huge_pages_for(bytes: usize) -> bool {
     let flags = MapFlags::PRIVATE | MapFlags::HUGETLB;
     // SAFETY: a fresh mapping of the kernel's choosing touches no memory of ours, and it is
@@ -225,35 +221,35 @@ unsafe fn map_at(
     access: ProtFlags,
     flags: MapFlags,
 ) -> Result<*mut c_void, Errno> {
-    // SAFETY: the caller answers for `place`; without `FIXED` nothing is replaced.
+    // SAFETY: the caller guarantees `place`; without `FIXED` nothing is replaced.
     unsafe { rustix::mm::mmap_anonymous(place.cast(), bytes, access, flags) }
 }
 
 // ---------------------------------------------------------------- bytes of a descriptor
 //
-// Invariant of this module and `desc`: of a live descriptor, `buffer` is the place of a
-// buffer of a mapped pool, taken off its free list and put back only when the descriptor
-// is given up; [offset, offset + length) lies within the buffer's capacity, behind its
-// header. `Descriptor` is not `Clone`, so one descriptor has the buffer to itself. `lend` gives
-// descriptors up in favour of a borrower, and makes them anew when their buffers come back.
+// Invariant of this module and `desc`: for a live descriptor, `buffer` is the place of a buffer of
+// a mapped pool, taken off its free list and put back only when the descriptor is given up;
+// [offset, offset + length) lies within the buffer's capacity, after its header. `Descriptor` is
+// not `Clone`, so one descriptor has exclusive use of the buffer. `lend` gives up descriptors in
+// favour of a borrower, and makes new ones when their buffers return.
 
-/// A descriptor of `length` bytes at `offset` of a buffer that nothing else stands for.
+/// A descriptor of `length` bytes at `offset` of a buffer that has no other descriptor.
 ///
-/// Built from whole words: narrow stores would be read back wider when the descriptor is
-/// moved on at once, and the processor makes such a read wait for the stores.
+/// Built from whole words: narrow stores would be read back wider when the descriptor is moved at
+/// once, and the processor stalls such a read until the stores are done.
 #[inline(always)]
 pub(super) fn descriptor(buffer: u32, offset: u16, length: u16, now: Time, wire: u8) -> Descriptor {
     let place = u64::from(buffer) | u64::from(offset) << 32 | u64::from(length) << 48;
     let origin = now.as_nanos() & ((1 << 48) - 1) | u64::from(wire) << 48;
-    // SAFETY: `Descriptor` is 32 bytes of `repr(C)` integers without padding, so any bits are
-    // a value; the places of the fields written here are asserted beside it. (x86-64 and all
-    // other targets of this crate are little-endian, as checked below.)
+    // SAFETY: `Descriptor` is 32 bytes of `repr(C)` integers without padding, so any bits are a
+    // value; the offsets of the fields written here are asserted beside it. (x86-64 and all other
+    // targets of this crate are little-endian, as checked below.)
     unsafe { std::mem::transmute::<[u64; 4], Descriptor>([place, origin, 0, 0]) }
 }
 
 const _: () = assert!(cfg!(target_endian = "little"), "descriptors are built from words");
 
-/// A descriptor as the four words it is, for changes that must not be narrower.
+/// A descriptor as four words, for changes that must not be narrower.
 #[inline(always)]
 pub(super) fn words_mut(descriptor: &mut Descriptor) -> &mut [u64; 4] {
     // SAFETY: same size, stricter alignment, integers without padding on both sides. A caller
@@ -261,17 +257,16 @@ pub(super) fn words_mut(descriptor: &mut Descriptor) -> &mut [u64; 4] {
     unsafe { &mut *std::ptr::from_mut(descriptor).cast() }
 }
 
-/// A descriptor as the four words it is.
+/// A descriptor as four words.
 #[inline(always)]
 pub(super) fn words(descriptor: &Descriptor) -> &[u64; 4] {
     // SAFETY: same size, stricter alignment, integers without padding on both sides.
     unsafe { &*std::ptr::from_ref(descriptor).cast() }
 }
 
-/// Moves a descriptor to another place by whole words, whatever the compiler would rather do.
+/// Moves a descriptor by whole words, whatever the compiler would prefer.
 ///
-/// # Safety
-/// `from` holds a descriptor that is not used again; `to` may be written.
+/// # Safety `from` holds a descriptor that is not used again; `to` may be written.
 #[inline(always)]
 pub(crate) unsafe fn relocate(
     from: *const MaybeUninit<Descriptor>,
@@ -286,11 +281,10 @@ pub(crate) unsafe fn relocate(
     }
 }
 
-/// As [`relocate`], with one store in place of four: a store to a line that another core holds
-/// keeps its entry of the store buffer until the line has come, and there are few.
+/// As [`relocate`], with one store instead of four: a store to a line that another core holds
+/// occupies its entry of the store buffer until the line arrives, and there are few.
 ///
-/// # Safety
-/// As `relocate`; the processor has AVX2.
+/// # Safety As `relocate`; the processor has AVX2.
 #[inline(always)]
 #[cfg(target_arch = "x86_64")]
 pub(crate) unsafe fn relocate_wide(
@@ -373,7 +367,7 @@ pub(super) fn prefetch(descriptor: &Descriptor) {
     crate::prefetch::for_read(address(descriptor.buffer).wrapping_add(descriptor.offset as usize));
 }
 
-/// The same of all lines that the descriptor's bytes lie in.
+/// The same for all lines of the descriptor's bytes.
 #[inline(always)]
 pub(super) fn prefetch_all(descriptor: &Descriptor) {
     let first = address(descriptor.buffer).wrapping_add(descriptor.offset as usize);
@@ -425,7 +419,7 @@ pub(super) fn chain_length(descriptor: &Descriptor) -> u32 {
     header(descriptor.buffer).total_length
 }
 
-/// Says of a packet that it goes on in further buffers: its length over all, its last buffer.
+/// Marks a packet as chained: its total length, its last buffer.
 #[inline]
 pub(super) fn set_chain(head: &mut Descriptor, length: u32, last_buffer: u32) {
     head.set_chained(true);
@@ -434,7 +428,7 @@ pub(super) fn set_chain(head: &mut Descriptor, length: u32, last_buffer: u32) {
     header.last_buffer = last_buffer;
 }
 
-/// The buffer that a packet ends in.
+/// The last buffer of a packet.
 #[inline]
 fn last_buffer(packet: &Descriptor) -> u32 {
     if packet.is_chained() { header(packet.buffer).last_buffer } else { packet.buffer }
@@ -467,7 +461,7 @@ fn next_segment(buffer: u32) -> Option<(u32, u16, u16)> {
 
 // ---------------------------------------------------------------- chains
 
-/// One packet of these parts, in this order; each is a packet in one buffer.
+/// Makes one packet of these parts, in order; each is a packet in one buffer.
 pub(super) fn link(mut head: Descriptor, parts: impl Iterator<Item = Descriptor>) -> Descriptor {
     let (mut last, mut total) = (head.buffer, u32::from(head.length));
     for part in parts {
@@ -480,8 +474,8 @@ pub(super) fn link(mut head: Descriptor, parts: impl Iterator<Item = Descriptor>
     head
 }
 
-/// Has a packet go on with another one's bytes, where they are, but for the first `skip` of its
-/// first segment; gives it back if both are longer than `most`, or it does not have those.
+/// Appends the bytes of another packet, in place, without the first `skip` of its first segment;
+/// returns it if the result would be longer than `most`, or its first segment is shorter.
 #[inline(always)]
 pub(super) fn append(
     head: &mut Descriptor,
@@ -503,8 +497,8 @@ pub(super) fn append(
     Ok(())
 }
 
-/// Has `part`, without its first `skip` bytes, follow the segment in buffer `last`, and returns its
-/// buffer: it is the chain's head that owns it from here on. Its first segment has those bytes.
+/// Links `part`, without its first `skip` bytes, after the segment in buffer `last`, and returns
+/// its last buffer: from here on the chain's head owns it. Its first segment has those bytes.
 #[inline]
 pub(super) fn join(last: u32, part: Descriptor, skip: u16) -> u32 {
     let link = header_mut(last);
@@ -515,8 +509,8 @@ pub(super) fn join(last: u32, part: Descriptor, skip: u16) -> u32 {
     part.buffer
 }
 
-/// Moves bytes from the buffers behind a chain's first into that, until it has `count` of them, is
-/// full, or there are no more. For want of room behind its own they move forward.
+/// Moves bytes from a chain's further buffers into the first, until it has `count` of them, is
+/// full, or there are no more. If there is no room after its own bytes, those move forward.
 #[cold]
 pub(super) fn gather_front(head: &mut Descriptor, count: u16) {
     let missing = count.saturating_sub(head.length);
@@ -525,8 +519,8 @@ pub(super) fn gather_front(head: &mut Descriptor, count: u16) {
     let shift = missing.saturating_sub(behind).min(head.headroom());
     let mut left = missing.min(behind.saturating_add(shift));
     let start = head.offset - shift;
-    // SAFETY: both ranges lie in the head's buffer behind its header, as `shift` is no more than
-    // the headroom; the exclusive borrow of the head is exclusive access to it.
+    // SAFETY: both ranges lie in the head's buffer after its header, as `shift` is no more than the
+    // headroom; the exclusive borrow of the head is exclusive access to it.
     unsafe {
         let buffer = address(head.buffer);
         let (from, to) = (buffer.add(head.offset as usize), buffer.add(start as usize));
@@ -536,7 +530,7 @@ pub(super) fn gather_front(head: &mut Descriptor, count: u16) {
     while left != 0 {
         let Some((buffer, offset, in_segment)) = next_segment(last) else { break };
         let taken = left.min(in_segment);
-        // SAFETY: `taken` bytes of a segment that the head owns go behind the head's bytes, which
+        // SAFETY: `taken` bytes of a segment that the head owns go after the head's bytes, which
         // have room for all `left` there. No two segments share a buffer.
         unsafe {
             let from = address(buffer).add(offset as usize);
@@ -551,12 +545,12 @@ pub(super) fn gather_front(head: &mut Descriptor, count: u16) {
     (head.offset, head.length) = (start, length);
 }
 
-/// Walks a chain, unlinking each buffer before it is handed on.
+/// Walks a chain, unlinking each buffer before handing it on.
 pub(super) fn take_chain(descriptor: Descriptor, mut hand_on: impl FnMut(u32)) {
     take_segments(descriptor, |(buffer, ..)| hand_on(buffer));
 }
 
-/// Walks a chain, unlinking each segment before it is handed on: buffer, offset, length.
+/// Walks a chain, unlinking each segment before handing it on: buffer, offset, length.
 pub(super) fn take_segments(descriptor: Descriptor, mut hand_on: impl FnMut((u32, u16, u16))) {
     let mut next = Some((descriptor.buffer, descriptor.offset, descriptor.length));
     while let Some(segment) = next {

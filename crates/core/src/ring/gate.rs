@@ -7,17 +7,17 @@
 //!                                                └─────────────────────────┘
 //! ```
 //!
-//! The borrowed core interrupts a queue only while its gate is armed; the target
-//! core disables its own queue's interrupt by not re-arming while there is work,
-//! and looks at the ring once more after re-arming, so that no wake-up is lost:
+//! The borrowed core interrupts a queue only while its gate is armed; the target core disables its
+//! own queue's interrupt by not re-arming while there is work, and checks the ring once more after
+//! re-arming, so that no wake-up is lost:
 //!
 //! * borrowed core: publish the ring, [`Gate::order_publish`], [`Gate::interrupt`];
-//! * target core: find the ring empty, [`Gate::rearm`], look at the ring again,
-//!   and [`Gate::resume`] if something came in between.
+//! * target core: find the ring empty, [`Gate::rearm`], check the ring again, and
+//! [`Gate::resume`] if packets arrived in between.
 //!
-//! A device whose interrupt cannot be masked pends it whether or not the target is at work
-//! ([`Gate::pend`]); the target takes what is pending at each look and sleeps only if nothing is
-//! ([`Gate::rest`]). One that is pending is not pended twice.
+//! A device whose interrupt cannot be masked pends it even while the target works ([`Gate::pend`]);
+//! the target takes a pending interrupt at each poll and sleeps only if there is none
+//! ([`Gate::rest`]). A pending interrupt is not pended twice.
 //!
 //! The two fences make it impossible that the target misses the descriptor *and*
 //! the borrowed core misses the armed gate. Model: `ring/models.rs`.
@@ -25,13 +25,13 @@
 
 use crate::sync::{AtomicU32, Ordering, fence};
 
-/// Where a queue's gate stands.
+/// The state of a queue's gate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum GateState {
     /// The next packet interrupts the target.
     Armed = 0,
-    /// An interrupt is on its way.
+    /// An interrupt has been sent.
     Scheduled = 1,
     /// The target is polling the queue; packets need no interrupt.
     Polling = 2,
@@ -53,12 +53,12 @@ impl Default for Gate {
 }
 
 impl Gate {
-    /// A gate whose target has not started to wait: the target arms it.
+    /// A gate whose target does not wait yet: the target arms it.
     pub fn new() -> Self {
         Gate(AtomicU32::new(POLLING))
     }
 
-    /// Borrowed core: orders earlier ring publishes before later looks at gates.
+    /// Borrowed core: orders earlier ring publishes before later reads of gates.
     ///
     /// One call serves all queues of a burst.
     #[inline]
@@ -66,16 +66,16 @@ impl Gate {
         fence(Ordering::SeqCst);
     }
 
-    /// Borrowed core: whether an interrupt would be taken now.
+    /// Borrowed core: whether an interrupt would be accepted now.
     #[inline]
     pub fn is_armed(&self) -> bool {
         self.0.load(Ordering::Relaxed) == ARMED
     }
 
-    /// Borrowed core: takes the armed gate. If true, the caller rings the doorbell, once.
+    /// Borrowed core: takes the armed gate. If true, the caller must ring the doorbell once.
     #[inline]
     pub fn interrupt(&self) -> bool {
-        // The plain load first: a gate that is not armed costs no locked instruction.
+        // A plain load first: a gate that is not armed costs no locked instruction.
         self.is_armed()
             && self
                 .0
@@ -83,8 +83,8 @@ impl Gate {
                 .is_ok()
     }
 
-    /// Borrowed core: pends an interrupt whatever the target does, as a device does that cannot
-    /// be masked. The caller rings the doorbell. False if one was pending already.
+    /// Borrowed core: pends an interrupt even while the target works, as a device without masking
+    /// does. The caller rings the doorbell. False if one was already pending.
     #[inline]
     pub fn pend(&self) -> bool {
         self.0.swap(SCHEDULED, Ordering::AcqRel) != SCHEDULED
@@ -96,7 +96,7 @@ impl Gate {
         self.0.compare_exchange(SCHEDULED, POLLING, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
-    /// Target core: enables the interrupt again. The caller must now look at the ring once more.
+    /// Target core: enables the interrupt again. The caller must then check the ring once more.
     #[inline]
     pub fn rearm(&self) {
         self.0.store(ARMED, Ordering::Release);
@@ -111,15 +111,15 @@ impl Gate {
         rests.is_ok()
     }
 
-    /// Target core: work turned up after `rearm`; back to polling.
+    /// Target core: work was found after `rearm`; back to polling.
     ///
-    /// False if the borrowed core was faster: its interrupt is on the way, and `begin` takes it.
+    /// False if the borrowed core was faster: its interrupt has been sent, and `begin` takes it.
     #[inline]
     pub fn resume(&self) -> bool {
         self.0.compare_exchange(ARMED, POLLING, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
-    /// Where the gate stands, for display.
+    /// The state of the gate, for display.
     pub fn state(&self) -> GateState {
         match self.0.load(Ordering::Relaxed) {
             ARMED => GateState::Armed,

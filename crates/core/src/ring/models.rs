@@ -4,13 +4,12 @@
 //! scripts/test loom
 //! ```
 //!
-//! Checked: the ring loses, doubles and reorders nothing and drops what is left in
-//! it once; the target never sleeps for ever with packets in its ring; the doorbell
-//! rings at most once per sleep and never while the target polls; where it is not masked, or sent
-//! for each packet, each one sent is taken, alone or with one that was pending; a host that waits
-//! for room is told of it, also while packets come by the same gate. The models marked
-//! `should_panic` run a protocol with one step left out, and show that the step is
-//! needed and that the model would notice.
+//! Checked: the ring loses, duplicates and reorders nothing and drops remaining values once; the
+//! target never sleeps for ever with packets in its ring; the doorbell rings at most once per sleep
+//! and never while the target polls; if it is not masked, or sent for each packet, each one sent is
+//! taken, alone or with a pending one; a host that waits for room is notified, also while packets
+//! use the same gate. The models marked `should_panic` run a protocol with one step missing, and
+//! show that the step is needed and that the model would notice.
 //!
 //! Bounds: at most six forced preemptions per run (few bugs need more; Musuvathi
 //! and Qadeer, 2007), rings of two slots so that every index wraps, and no loop that
@@ -29,12 +28,11 @@ use crate::time::Time;
 use loom::sync::Notify;
 use loom::thread;
 use std::mem::ManuallyDrop;
-// What loom must not schedule around: bookkeeping of the models themselves.
+// Not scheduled by loom: bookkeeping of the models themselves.
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-/// Runs a model under every schedule with up to six forced preemptions, or as many as
-/// `LOOM_MAX_PREEMPTIONS` says.
+/// Runs a model under every schedule with up to six forced preemptions, or `LOOM_MAX_PREEMPTIONS`.
 fn explore(body: impl Fn() + Sync + Send + 'static) {
     explore_within(6, body);
 }
@@ -49,7 +47,7 @@ fn explore_within(preemptions: usize, body: impl Fn() + Sync + Send + 'static) {
         counted.fetch_add(1, Relaxed);
         body();
     });
-    // Guards the model itself: two threads that share anything have many schedules.
+    // Checks the model itself: two threads that share anything have many schedules.
     let runs = runs.load(Relaxed);
     println!("{runs} schedules");
     assert!(runs > 10, "only {runs} schedules explored");
@@ -73,7 +71,7 @@ fn counters(count: usize) -> Arc<[AtomicUsize]> {
     (0..count).map(|_| AtomicUsize::new(0)).collect()
 }
 
-/// Stages `numbers` and publishes once; the numbers the ring took.
+/// Stages `numbers` and publishes once; returns the numbers that the ring took.
 fn push_burst(
     producer: &mut Producer<Token>,
     numbers: std::ops::Range<usize>,
@@ -83,7 +81,7 @@ fn push_burst(
     for number in numbers {
         match producer.stage(Token { number, drops: drops.clone() }) {
             Ok(()) => taken.push(number),
-            // Full: the value comes back whole.
+            // Full: the value is returned.
             Err(token) => assert_eq!(token.number, number),
         }
     }
@@ -128,8 +126,8 @@ fn ring_keeps_order_and_loses_nothing_over_the_wrap() {
 
 #[test]
 fn ring_slots_are_reused_only_after_release() {
-    // Pops without releasing in between: the producer must not write over what was
-    // popped from but not given back. Loom's cells fail the model if it does.
+    // Pops without releasing in between: the producer must not overwrite slots that were popped and
+    // not released. Loom's cells fail the model if it does.
     explore(|| {
         let (mut producer, mut consumer) = channel::<usize>(2);
         let producing = thread::spawn(move || {
@@ -171,7 +169,7 @@ fn ring_drops_what_is_left_exactly_once() {
             })
         };
         drop(consumer.pop());
-        // Not released by hand, and gone before or after the producer.
+        // Not released explicitly, and dropped before or after the producer.
         drop(consumer);
         producing.join().unwrap();
         assert!(drops.iter().all(|count| count.load(Relaxed) == 1));
@@ -180,13 +178,13 @@ fn ring_drops_what_is_left_exactly_once() {
 
 // ---------------------------------------------------------------- the gate
 
-/// What a queue's two sides share, and what the model counts.
+/// State shared by a queue's two sides, and the model's counts.
 struct Queue {
     gate: Arc<Gate>,
     bell: Arc<Bell>,
 }
 
-/// A doorbell on loom's own park and unpark; it may wake for nothing, as a futex may.
+/// A doorbell on loom's own park and unpark; it may wake spuriously, as a futex may.
 #[derive(Default)]
 struct Bell {
     notify: Notify,
@@ -208,18 +206,18 @@ impl Queue {
     }
 }
 
-/// The target's protocol, or one with a step left out.
+/// The target's protocol, or one with a step missing.
 #[derive(Clone, Copy, PartialEq)]
 enum Target {
     Correct,
-    /// Sleeps without looking at the ring after arming.
+    /// Sleeps without checking the ring after arming.
     WithoutRecheck,
-    /// Looks at the ring, then arms.
+    /// Checks the ring, then arms.
     RecheckBeforeArming,
 }
 
-/// The target core: polls until `wanted` values have come, sleeping in between.
-/// Returns what it took, how often it armed the gate, and how often it was interrupted.
+/// The target core: polls until `wanted` values have arrived, sleeping in between. Returns the
+/// values, how often it armed the gate, and how often it was interrupted.
 fn run_target<T>(
     gate: &Gate,
     bell: &Bell,
@@ -253,8 +251,7 @@ fn run_target<T>(
     }
 }
 
-/// As [`run_target`], under interrupts that are not masked: returns what it took and how many
-/// interrupts.
+/// As [`run_target`], with unmasked interrupts: returns the values and the number of interrupts.
 fn run_unmasked<T>(
     gate: &Gate,
     bell: &Bell,
@@ -282,21 +279,21 @@ fn run_unmasked<T>(
     }
 }
 
-/// The borrowed core's protocol, or one with a step left out.
+/// The borrowed core's protocol, or one with a step missing.
 #[derive(Clone, Copy, PartialEq)]
 enum Card {
     Correct,
-    /// Looks at the gate without ordering the publish before.
+    /// Reads the gate without ordering the publish before it.
     WithoutFence,
-    /// Looks at the gate, then publishes.
+    /// Reads the gate, then publishes.
     GateBeforePublish,
 }
 
 fn gate_model(packets: usize, card: Card, target: Target) {
     explore(move || {
         let (queue, producer, consumer) = Queue::new();
-        // A model that fails unwinds, and loom's types must not be used while it does: the
-        // ends of the ring are dropped by hand, where the model has gone well.
+        // A failing model unwinds, and loom's types must not be used meanwhile: the ends of the
+        // ring are dropped explicitly, if the model succeeded.
         let (mut producer, mut consumer) =
             (ManuallyDrop::new(producer), ManuallyDrop::new(consumer));
         let other_side = queue.clone();
@@ -320,8 +317,8 @@ fn gate_model(packets: usize, card: Card, target: Target) {
         card_core.join().unwrap();
         drop(ManuallyDrop::into_inner(consumer));
         assert_eq!(taken, (0..packets).collect::<Vec<_>>());
-        // The target ended while polling: no interrupt may have come since, so each one
-        // rung was one taken, and none came without an arm.
+        // The target ended while polling: no interrupt may have arrived since, so each one rung was
+        // taken, and none came without an arm.
         assert_eq!(queue.gate.state(), GateState::Polling);
         assert_eq!(queue.bell.rings.load(Relaxed), interrupts);
         assert!(interrupts <= arms);
@@ -359,7 +356,7 @@ fn gate_looked_at_before_publishing_sleeps_for_ever() {
 
 // ---------------------------------------------------------------- the doors
 
-/// The protocol as the card runs it: `Doors` itself, with its pool, ring and moderation.
+/// The protocol as in the card: `Doors` with its pool, ring and moderation.
 fn doors_model(mode: ModerationMode, unmasked: bool) {
     explore(move || {
         const PACKETS: usize = 2;
@@ -400,7 +397,7 @@ fn doors_model(mode: ModerationMode, unmasked: bool) {
         };
         let mut doors = card_core.join().unwrap();
         if unmasked {
-            // One may have come behind the last packet; and each one sent was taken.
+            // One may have arrived after the last packet; and each one sent was taken.
             interrupts += usize::from(gate.begin());
             interrupts += counters.coalesced.get() as usize;
             if mode == ModerationMode::PerPacket {
@@ -411,7 +408,7 @@ fn doors_model(mode: ModerationMode, unmasked: bool) {
         assert_eq!(numbers, [0, 1]);
         assert_eq!(bell.rings.load(Relaxed), interrupts);
         assert!(interrupts <= arms);
-        // Home again, so that the pool gives its memory back before the next run.
+        // All buffers return, so that the pool frees its memory before the next run.
         taken.into_iter().for_each(|packet| doors.pool.free(packet));
         assert_eq!(doors.pool.outstanding(), 0);
     });
@@ -449,8 +446,8 @@ fn doors_lose_no_wakeup_unmasked_per_packet() {
 
 // ---------------------------------------------------------------- transmit completion
 
-/// A host that sends more than its tx ring holds, and a card that tells it of room; each is woken
-/// by the other. `looks_again`: the host looks at the ring once more before it sleeps.
+/// A host that sends more than its tx ring holds, and a card that notifies it of room; each is
+/// woken by the other. `looks_again`: the host checks the ring once more before it sleeps.
 fn completion_model(looks_again: bool) {
     explore_within(4, move || {
         const PACKETS: usize = 3;
@@ -491,7 +488,7 @@ fn completion_model(looks_again: bool) {
         };
         let mut sent = 0;
         while sent < PACKETS {
-            // Nothing is received: the target rests, as ahead of each look at its host.
+            // Nothing is received: the target rests, as before each poll of its host.
             gate.rearm();
             let before = sent;
             while sent < PACKETS && producer.has_room(1) {
@@ -539,9 +536,9 @@ fn a_host_that_does_not_look_again_waits_for_ever() {
     completion_model(false);
 }
 
-/// A host that asks to be told of room, of which there is none, and a card that from now on tells
-/// nobody: then the host is not to sleep until it is told. `looks_again`: it looks once more whether
-/// it is to be told.
+/// A host that asks to be notified of room, of which there is none, and a card that stops
+/// notifying: the host must then not sleep until it is notified. `looks_again`: it checks the
+/// setting once more.
 fn told_no_more_model(looks_again: bool) {
     explore_within(4, move || {
         use loom::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -585,18 +582,17 @@ fn a_host_that_does_not_look_whether_it_is_told_waits_for_ever() {
 
 // ---------------------------------------------------------------- both directions
 
-/// What a host does when it is interrupted.
+/// What a host does when interrupted.
 #[derive(Clone, Copy, PartialEq)]
 enum Host {
-    /// Looks at what has come and at what it can send.
+    /// Checks for packets and for room to send.
     Correct,
-    /// Takes an interrupt that has brought packets for theirs alone.
+    /// Treats an interrupt with packets as one for packets only.
     SendsAfterEmptyInterrupts,
 }
 
-/// A queue that receives while its host waits for room to send in: packets and completions come
-/// by one gate and one doorbell, and one interrupt may be for both. The card's side is [`Doors`]
-/// itself.
+/// A queue that receives while its host waits for room to send: packets and completions use one
+/// gate and one doorbell, and one interrupt may be for both. The card's side is [`Doors`].
 fn both_directions_model(mode: ModerationMode, at_once: bool, unmasked: bool, host: Host) {
     explore_within(2, move || {
         const RECEIVED: usize = 2;
@@ -605,7 +601,7 @@ fn both_directions_model(mode: ModerationMode, at_once: bool, unmasked: bool, ho
         let (pool, _) = Pool::new(&config, 0).unwrap();
         let (target_ring, packets) = channel::<Descriptor>(2);
         let (to_send, sent) = channel::<usize>(2);
-        // As in `gate_model`: dropped by hand, where the model has gone well.
+        // As in `gate_model`: dropped explicitly, if the model succeeded.
         let (mut packets, mut to_send) = (ManuallyDrop::new(packets), ManuallyDrop::new(to_send));
         let mut sent = ManuallyDrop::new(sent);
         let (gate, bell) = (Arc::new(Gate::new()), Arc::new(Bell::default()));
@@ -707,7 +703,7 @@ fn both_directions_model(mode: ModerationMode, at_once: bool, unmasked: bool, ho
                 }
             }
             if host != Host::Correct && polling {
-                // It rests at once, without another look at what it can send.
+                // It rests at once, without checking again whether it can send.
                 gate.rearm();
                 polling = packets.refresh() != 0 && gate.resume();
             }

@@ -1,16 +1,16 @@
-//! Interrupt moderation: when packets that wait are worth an interrupt.
+//! Interrupt moderation: when waiting packets warrant an interrupt.
 //!
-//! Modes, named as ethtool names them: per packet (one interrupt for each, as the
-//! paper did), none (a burst at once), static (`rx-usecs` after the first waiting packet, or `rx-frames`
-//! waiting packets, whichever comes first) and adaptive, which moves the delay
-//! with the packet rate. A pure state machine: time is an argument.
+//! The modes have ethtool's names: per packet (one interrupt each, as in the paper), none (a burst
+//! at once), static (`rx-usecs` after the first waiting packet, or `rx-frames` waiting packets,
+//! whichever comes first) and adaptive, which adjusts the delay to the packet rate. A pure state
+//! machine: time is an argument.
 
 use crate::time::Time;
 
-/// How a queue's interrupts are moderated; may be changed while running.
+/// How a queue's interrupts are moderated; may change while running.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ModerationMode {
-    /// An interrupt for every packet, each packet moved by itself (PICNIC 3.2.2).
+    /// An interrupt for every packet, each packet moved separately (PICNIC 3.2.2).
     PerPacket,
     /// An interrupt for every burst that finds the gate armed.
     None,
@@ -22,20 +22,20 @@ pub enum ModerationMode {
         /// Packets that may wait.
         frames: u32,
     },
-    /// The delay follows the packet rate, between none and `max_usecs`.
+    /// The delay follows the packet rate, between zero and `max_usecs`.
     Adaptive {
-        /// The longest delay it may choose, in microseconds.
+        /// The longest delay, in microseconds.
         max_usecs: u32,
     },
 }
 
-/// Adaptive: the rate is judged over windows of this length.
+/// Adaptive: the length of the windows in which the rate is measured.
 const WINDOW_NS: u64 = 1_000_000;
-/// Adaptive: below this rate a packet is not held back at all.
+/// Adaptive: below this rate packets are not delayed.
 const LOW_RATE_PPS: u64 = 20_000;
 /// Adaptive: from this rate on, the longest delay is used.
 const HIGH_RATE_PPS: u64 = 500_000;
-/// Adaptive: never let more than this many packets wait, whatever the delay.
+/// Adaptive: the most packets that may wait, whatever the delay.
 const ADAPTIVE_FRAMES: u32 = 64;
 
 /// One queue's moderation state, kept on the borrowed core.
@@ -46,7 +46,7 @@ pub struct Moderation {
     waiting: u32,
     /// When the first of them was published.
     oldest: Time,
-    /// Adaptive: the window being counted, and the delay the last one gave.
+    /// Adaptive: the current window, and the delay that resulted from the last one.
     window_start: Time,
     window_packets: u64,
     delay_ns: u64,
@@ -65,12 +65,12 @@ impl Moderation {
         }
     }
 
-    /// The mode in force.
+    /// The current mode.
     pub fn mode(&self) -> ModerationMode {
         self.mode
     }
 
-    /// Changes the mode; what waits is judged by the new one from now on.
+    /// Changes the mode; waiting packets are judged by the new one.
     pub fn set_mode(&mut self, mode: ModerationMode) {
         self.mode = mode;
         self.delay_ns = 0;
@@ -88,19 +88,19 @@ impl Moderation {
         }
     }
 
-    /// Packets published that no interrupt has covered yet.
+    /// Packets published and not yet covered by an interrupt.
     #[inline]
     pub fn waiting(&self) -> u32 {
         self.waiting
     }
 
-    /// Whether packets were published that no interrupt has covered yet.
+    /// Whether any packets were published and not yet covered by an interrupt.
     #[inline]
     pub fn is_waiting(&self) -> bool {
         self.waiting != 0
     }
 
-    /// Whether the packets that wait are worth an interrupt at `now`.
+    /// Whether the waiting packets warrant an interrupt at `now`.
     #[inline]
     pub fn due(&self, now: Time) -> bool {
         self.waiting != 0
@@ -116,13 +116,13 @@ impl Moderation {
             }
     }
 
-    /// The target was interrupted, or is polling and will find the packets itself.
+    /// The target was interrupted, or is polling and will find the packets.
     #[inline]
     pub fn served(&mut self) {
         self.waiting = 0;
     }
 
-    /// When `due` will next become true by time alone, if packets wait.
+    /// When `due` next becomes true by time alone, if packets wait.
     #[inline]
     pub fn next_deadline(&self) -> Option<Time> {
         (self.waiting != 0).then(|| match self.mode {
@@ -143,8 +143,8 @@ impl Moderation {
         if elapsed < WINDOW_NS {
             return;
         }
-        // Whole windows may have passed in silence, so the rate is taken over the time
-        // that really went by; u128 because a long pause times 1e9 overflows 64 bits.
+        // Whole windows may have passed in silence, so the rate is taken over the time elapsed;
+        // u128 because a long pause times 1e9 overflows 64 bits.
         let rate = (u128::from(self.window_packets) * 1_000_000_000 / u128::from(elapsed)) as u64;
         let span = rate.clamp(LOW_RATE_PPS, HIGH_RATE_PPS) - LOW_RATE_PPS;
         self.delay_ns = u64::from(max_usecs) * 1000 * span / (HIGH_RATE_PPS - LOW_RATE_PPS);

@@ -7,20 +7,18 @@
 //! producer.publish(); // one release store makes the burst visible
 //! assert_eq!(consumer.available(), 1);
 //! assert_eq!(consumer.pop(), Some(7));
-//! consumer.release(); // one release store gives the slots back
+//! consumer.release(); // one release store returns the slots
 //! ```
 //!
-//! Successive lines of slots do not lie next to each other in memory but are spread over it
-//! by `Layout`. A consumer that keeps up reads just behind the producer, and
-//! with neighbouring lines its hardware prefetcher would fetch those the producer
-//! is about to write: each then changes cores twice more
+//! Successive lines of slots are not adjacent in memory but spread over it by `Layout`. A consumer
+//! that keeps up reads just behind the producer, and with adjacent lines its hardware prefetcher
+//! would fetch those that the producer is about to write: each then changes cores twice more
 //! (`docs/performance.md`).
 //!
-//! Guarantees: first in, first out; nothing lost, nothing doubled; a push into
-//! a full ring gives the value back. Each end caches the other's index and
-//! re-reads it only when the cached one says full (or empty), so that in steady
-//! state the index lines move once per burst, not once per packet. Checked by
-//! loom (`ring/models.rs`) and against a queue model (`tests/all/ring.rs`).
+//! Guarantees: first in, first out; nothing is lost or duplicated; a push into a full ring returns
+//! the value. Each end caches the other's index and re-reads it only if the cached one means full
+//! (or empty), so that in steady state the index lines move once per burst, not once per packet.
+//! Checked by loom (`ring/models.rs`) and against a queue model (`tests/all/ring.rs`).
 
 #![allow(unsafe_code)]
 
@@ -29,15 +27,15 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 
-/// Where the `n`th value of a ring lies: in units of cache lines, at `n * step` modulo the
-/// ring's lines. The step is odd and the number of lines a power of two, so every line has
-/// its turn; it is about five eighths of the ring, so that no simple stride shows.
+/// The place of the `n`th value of a ring: in units of cache lines, at `n * step` modulo the ring's
+/// lines. The step is odd and the number of lines a power of two, so every line is used; it is
+/// about five eighths of the ring, so that no simple stride appears.
 #[derive(Clone, Copy)]
 struct Layout {
     capacity: usize,
-    /// Lines to step, in slots.
+    /// Step between lines, in slots.
     step: usize,
-    /// What of a slot's place says in which line it is, and what says where in that line.
+    /// Masks for the line of a slot and for the place within the line.
     line_mask: usize,
     slot_mask: usize,
 }
@@ -110,8 +108,7 @@ impl<T> Drop for Shared<T> {
 
 /// The two ends of a ring with room for `capacity` values, rounded up to a power of two.
 ///
-/// # Panics
-/// If `capacity` is zero. Set-up code only: configuration is validated before.
+/// # Panics If `capacity` is zero. Set-up code only: configuration is validated before.
 pub fn channel<T>(capacity: usize) -> (Producer<T>, Consumer<T>) {
     assert!(capacity > 0, "a ring needs at least one slot");
     let capacity = capacity.next_power_of_two();
@@ -137,9 +134,9 @@ pub fn channel<T>(capacity: usize) -> (Producer<T>, Consumer<T>) {
     (producer, consumer)
 }
 
-/// An end's own way to the slots: without a look at what is shared.
+/// An end's own access to the slots, without reading shared state.
 struct Slots<T> {
-    /// Slot 0; `layout.capacity` of them are there as long as the end has its `Shared`.
+    /// Slot 0; `layout.capacity` of them exist as long as the end has its `Shared`.
     first: *const Slot<T>,
     layout: Layout,
 }
@@ -161,9 +158,8 @@ unsafe impl<T: Send> Sync for Slots<T> {}
 impl<T> Slots<T> {
     #[inline(always)]
     fn at(&self, index: usize) -> &Slot<T> {
-        // SAFETY: a layout's slots are below its capacity, so within the allocation, which
-        // lives as long as the end that holds this. What may be done with a slot's inside is
-        // for the end to know.
+        // SAFETY: a layout's slots are below its capacity, so within the allocation, which lives as
+        // long as the end that holds this. Which accesses to a slot are allowed is up to the end.
         unsafe { &*self.first.add(self.layout.slot::<T>(index)) }
     }
 }
@@ -174,7 +170,7 @@ pub struct Producer<T> {
     slots: Slots<T>,
     /// Next slot to write.
     tail: usize,
-    /// What the consumer has been told.
+    /// The tail last made visible to the consumer.
     published: usize,
     /// The consumer's head as last read.
     head: usize,
@@ -197,15 +193,15 @@ impl<T> Producer<T> {
         self.capacity() - self.tail.wrapping_sub(self.head) >= count
     }
 
-    /// Writes a value without making it visible yet; a full ring gives it back.
+    /// Writes a value without making it visible yet; a full ring returns it.
     #[inline(always)]
     pub fn stage(&mut self, value: T) -> Result<(), T> {
         if !self.has_room(1) {
             return Err(value);
         }
-        // SAFETY: has_room says that the slot at `tail` lies in [tail, head + capacity):
-        // the consumer has released it (acquired in has_room) and will not look at it
-        // before `publish`, so this side has it to itself.
+        // SAFETY: by has_room the slot at `tail` lies in [tail, head + capacity): the consumer has
+        // released it (acquired in has_room) and will not read it before `publish`, so this side
+        // has exclusive access.
         self.slots.at(self.tail).with_mut(|slot| unsafe { (*slot).write(value) });
         self.tail = self.tail.wrapping_add(1);
         Ok(())
@@ -224,7 +220,7 @@ impl<T> Producer<T> {
         true
     }
 
-    /// Makes all staged values visible with one release store; returns how many there were.
+    /// Makes all staged values visible with one release store; returns their number.
     #[inline]
     pub fn publish(&mut self) -> usize {
         let count = self.tail.wrapping_sub(self.published);
@@ -235,7 +231,7 @@ impl<T> Producer<T> {
         count
     }
 
-    /// Stages and publishes one value; a full ring gives it back.
+    /// Stages and publishes one value; a full ring returns it.
     #[inline]
     pub fn push(&mut self, value: T) -> Result<(), T> {
         self.stage(value)?;
@@ -248,7 +244,7 @@ impl<T> Producer<T> {
         self.tail.wrapping_sub(self.shared.head.0.load(Ordering::Acquire))
     }
 
-    /// Asks the processor to own the lines that the next `count` values will be written to.
+    /// Requests ownership of the lines that the next `count` values will be written to.
     #[inline]
     pub fn prefetch_slots(&self, count: usize) {
         #[cfg(not(loom))]
@@ -267,7 +263,7 @@ pub struct Consumer<T> {
     slots: Slots<T>,
     /// Next slot to read.
     head: usize,
-    /// What the producer has been told.
+    /// The head last made visible to the producer.
     released: usize,
     /// The producer's tail as last read.
     tail: usize,
@@ -276,7 +272,7 @@ pub struct Consumer<T> {
 }
 
 impl<T> Consumer<T> {
-    /// Values that can be popped now; reads the producer's index only if none are known of.
+    /// Values that can be popped now; reads the producer's index only if none are known.
     #[inline]
     pub fn available(&mut self) -> usize {
         let known = self.tail.wrapping_sub(self.head);
@@ -293,22 +289,22 @@ impl<T> Consumer<T> {
         self.tail.wrapping_sub(self.head)
     }
 
-    /// Takes the oldest value. Its slot goes back to the producer at `release`.
+    /// Takes the oldest value. `release` returns its slot to the producer.
     #[inline(always)]
     pub fn pop(&mut self) -> Option<T> {
         if self.available() == 0 {
             return None;
         }
-        // SAFETY: `available` says that the slot at `head` lies in [head, tail): the
-        // producer has published it (acquired in `available`) and does not touch it until
-        // it is released. It is read once, since `head` moves past it here.
+        // SAFETY: by `available` the slot at `head` lies in [head, tail): the producer has
+        // published it (acquired in `available`) and does not touch it until it is released. It is
+        // read once, since `head` moves past it here.
         let value = self.slots.at(self.head).with(|slot| unsafe { (*slot).assume_init_read() });
         self.head = self.head.wrapping_add(1);
         Some(value)
     }
 
-    /// Hands the oldest `count` values that have arrived to `take`, or as many as there are, a
-    /// line of slots at a time. Their slots go back to the producer at `release`.
+    /// Hands up to `count` of the oldest values to `take`, a line of slots at a time. `release`
+    /// returns their slots to the producer.
     #[inline(always)]
     pub(crate) fn take_with(&mut self, count: usize, mut take: impl FnMut(*const MaybeUninit<T>)) {
         let mut left = count.min(self.tail.wrapping_sub(self.head));
@@ -317,9 +313,9 @@ impl<T> Consumer<T> {
             let run = (self.slots.layout.slot_mask + 1 - in_line).min(left);
             let first = self.slots.at(self.head) as *const Slot<T>;
             for ahead in 0..run {
-                // SAFETY: slots of a line lie next to each other. These are in [head, tail) and
-                // read once, as in `pop`: `head` moves past them below. (`take` is this crate's
-                // own and does not panic.)
+                // SAFETY: slots of a line are adjacent. These are in [head, tail) and read once, as
+                // in `pop`: `head` moves past them below. (`take` is this crate's own and does not
+                // panic.)
                 unsafe { (*first.add(ahead)).with(&mut take) };
             }
             self.head = self.head.wrapping_add(run);
@@ -327,7 +323,7 @@ impl<T> Consumer<T> {
         }
     }
 
-    /// The value `ahead` places behind the oldest, if it has arrived.
+    /// The value `ahead` places after the oldest, if it has arrived.
     #[inline(always)]
     pub fn peek(&self, ahead: usize) -> Option<&T> {
         if ahead >= self.tail.wrapping_sub(self.head) {
@@ -339,7 +335,7 @@ impl<T> Consumer<T> {
         Some(slot.with(|slot| unsafe { (*slot).assume_init_ref() }))
     }
 
-    /// Asks the processor for the lines that hold the next `count` values.
+    /// Prefetches the lines that hold the next `count` values.
     #[inline]
     pub fn prefetch_slots(&self, count: usize) {
         #[cfg(not(loom))]
@@ -351,7 +347,7 @@ impl<T> Consumer<T> {
         let _ = count;
     }
 
-    /// Gives all popped slots back with one release store; whether there were any.
+    /// Returns all popped slots with one release store; whether there were any.
     #[inline]
     pub fn release(&mut self) -> bool {
         let has_popped = self.released != self.head;
@@ -365,8 +361,8 @@ impl<T> Consumer<T> {
 
 impl<T> Drop for Producer<T> {
     fn drop(&mut self) {
-        // What was staged but never published belongs to nobody else: make it visible, so
-        // that the consumer, or the ring's own drop, finds it.
+        // Values staged but never published belong to nobody else: make them visible, so that the
+        // consumer, or the ring's own drop, finds them.
         self.publish();
     }
 }

@@ -41,7 +41,7 @@ impl Bench {
         packet
     }
 
-    /// Lets a wire take up to `count` packets; their queue, number and length.
+    /// Lets a wire take up to `count` packets; returns their queue, number and length.
     fn serve(&mut self, wire: usize, now: Time, count: usize) -> Vec<(usize, u32, u32)> {
         let (mut seen, pool) = (Vec::new(), &mut self.pool);
         let progress = &mut self.progress[wire];
@@ -72,7 +72,7 @@ enum Op {
         wire: usize,
         length: usize,
     },
-    /// The same, whether admitted or not: a function held it, or made it.
+    /// The same, admitted or not: a function held it, or made it.
     Force {
         queue: usize,
         wire: usize,
@@ -100,7 +100,7 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// What the model knows of a wire.
+/// The model's state of a wire.
 #[derive(Default)]
 struct Wire {
     lanes: [VecDeque<(u32, u32)>; QUEUES + 1],
@@ -121,9 +121,9 @@ impl Wire {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..Default::default() })]
 
-    /// Wires 0 and 1 are there, wire 2 is not.
+    /// Wires 0 and 1 exist, wire 2 does not.
     #[test]
-    fn it_does_what_the_model_does(ops in prop::collection::vec(op(), 1..300)) {
+    fn backlog_agrees_with_the_model(ops in prop::collection::vec(op(), 1..300)) {
         let mut bench = Bench::new(2, LIMITS);
         let mut wires = [Wire::default(), Wire::default()];
         let (mut number, mut now) = (0, Time::ZERO);
@@ -212,7 +212,7 @@ proptest! {
     }
 
     /// Lanes that always have packets are never further apart than a quantum and two packets,
-    /// whatever their sizes, those of functions included; and none starves.
+    /// whatever their sizes, including those of functions; and none starves.
     #[test]
     fn lanes_share_a_wire_by_bytes(
         lengths in prop::collection::vec(prop_oneof![Just(60_usize), Just(1514), 60_usize..2048], 4),
@@ -222,7 +222,7 @@ proptest! {
         let mut bench = Bench::new(1, limits);
         let (mut number, mut waiting, mut bytes) = (0, [0; QUEUES + 1], [0_u64; QUEUES + 1]);
         let longest = *lengths.iter().max().unwrap() as u64;
-        // What is offered to the wire before any lane has to wait goes as it comes.
+        // Packets offered to the wire before any lane has to wait are sent in order of arrival.
         let mut offered = 64;
         for count in takes {
             for queue in 0..=QUEUES {
@@ -253,7 +253,7 @@ proptest! {
 }
 
 #[test]
-fn a_super_frame_waits_for_no_wire_that_cannot_take_it() {
+fn super_frames_are_dropped_at_wires_without_support() {
     let mut bench = Bench::new(2, LIMITS);
     bench.backlog.set_super_frames(1, false);
     for (wire, reason) in [(0, None), (1, Some(DropReason::SuperFrame))] {
@@ -281,7 +281,7 @@ fn a_packet_longer_than_the_limit_waits_alone() {
 }
 
 #[test]
-fn the_fate_of_a_watched_packet_is_its_own_whatever_else_leaves() {
+fn watched_packets_report_their_own_fate() {
     let config = PoolConfig { buffers: 512, ..PoolConfig::default() };
     let (pool, _) = Pool::new(&config, 0).unwrap();
     let ledger = Arc::new(Ledger::new(0));
@@ -294,7 +294,7 @@ fn the_fate_of_a_watched_packet_is_its_own_whatever_else_leaves() {
         packet.mark = number;
         packet.set_tx_queue((number % 3) as u8);
         match number % 4 {
-            // Taken from a tx ring or not: who watches has it in the card's own lane.
+            // Taken from a tx ring or not: a watched packet is in the card's own lane.
             0 => watched.push((number, doors.transmit_watched(packet, 0).unwrap())),
             1 => doors.transmit(packet, 0),
             _ => {
@@ -337,11 +337,11 @@ fn the_fate_of_a_watched_packet_is_its_own_whatever_else_leaves() {
 }
 
 #[test]
-fn an_idle_lane_saves_nothing_up() {
+fn idle_lanes_accumulate_no_credit() {
     let mut bench = Bench::new(1, Limits { packets: 100, bytes: 1 << 30 });
     // Lane 0 sends a small packet in each of fifty turns of its own, and is idle in between.
     for _ in 0..50 {
-        // As many as are offered at once: what comes behind them waits for its turn.
+        // As many as are offered at once: later ones wait for their turn.
         for _ in 0..64 {
             let packet = bench.packet(1, 60, 0);
             bench.backlog.push(packet, 0).unwrap();
@@ -365,7 +365,7 @@ fn an_idle_lane_saves_nothing_up() {
 }
 
 #[test]
-fn a_queue_has_its_limits_to_the_last_packet_and_byte() {
+fn queue_limits_are_exact() {
     let mut bench = Bench::new(2, LIMITS);
     assert_eq!(bench.backlog.wires(), 2);
     for number in 0..LIMITS.packets {
@@ -374,7 +374,7 @@ fn a_queue_has_its_limits_to_the_last_packet_and_byte() {
         bench.backlog.push(packet, 1).unwrap();
     }
     assert!(!bench.backlog.admits(0, 0, 0, 10));
-    // Of what was taken and is not there yet, as of what is.
+    // Packets taken and not queued yet count as well.
     assert!(bench.backlog.admits(1, 11, 4900, 100));
     assert!(!bench.backlog.admits(1, 11, 4900, 101) && !bench.backlog.admits(1, 12, 0, 1));
     let taken = bench.serve(1, Time::ZERO, 5);
@@ -384,7 +384,7 @@ fn a_queue_has_its_limits_to_the_last_packet_and_byte() {
 }
 
 #[test]
-fn functions_have_room_up_to_their_limit_at_every_wire() {
+fn functions_have_a_limit_per_wire() {
     let mut bench = Bench::new(2, LIMITS);
     assert!(bench.backlog.own_has_room(usize::MAX), "what is empty takes one of any size");
     for number in 0..10 {
@@ -395,7 +395,7 @@ fn functions_have_room_up_to_their_limit_at_every_wire() {
 }
 
 #[test]
-fn a_wire_without_packets_is_asked_only_if_it_keeps_some() {
+fn empty_wires_are_served_only_while_keeping_packets() {
     let mut bench = Bench::new(1, LIMITS);
     for (keeps, expected) in [(false, None), (true, Some(0))] {
         let progress = &mut bench.progress[0];
@@ -404,7 +404,7 @@ fn a_wire_without_packets_is_asked_only_if_it_keeps_some() {
 }
 
 #[test]
-fn a_wire_is_stalled_at_the_limit_and_not_before() {
+fn wires_stall_exactly_at_the_limit() {
     let mut bench = Bench::new(2, LIMITS);
     let packet = bench.packet(0, 2000, 1);
     bench.backlog.push(packet, 0).unwrap();
@@ -418,7 +418,7 @@ fn a_wire_is_stalled_at_the_limit_and_not_before() {
 #[test]
 fn a_packet_of_a_whole_quantum_leaves_in_its_first_turn() {
     let mut bench = Bench::new(1, Limits { packets: 100, bytes: 1 << 30 });
-    // What is offered at once; the others wait for their turns.
+    // Those offered at once; the others wait for their turns.
     for _ in 0..64 {
         let packet = bench.packet(2, 60, 0);
         bench.backlog.push(packet, 0).unwrap();

@@ -11,18 +11,18 @@ use std::collections::VecDeque;
 enum Op {
     Push,
     Pop,
-    /// Takes so many out of a drain and drops it.
+    /// Takes this many out of a drain and drops it.
     Drain(usize),
-    /// Takes so many out of a drain and leaks it.
+    /// Takes this many out of a drain and leaks it.
     Leak(usize),
-    /// Keeps those whose mark has this remainder by three not.
+    /// Removes those whose mark has this remainder by three.
     RetainNot(u32),
     Reverse,
     /// Moves all behind the first queue.
     MoveTo,
-    /// Moves so many of the first queue behind the second.
+    /// Moves this many of the first queue to the end of the second.
     MoveOldest(usize),
-    /// Moves so many of the second queue behind the burst.
+    /// Moves this many of the second queue to the end of the burst.
     MoveFrom(usize),
 }
 
@@ -95,7 +95,7 @@ proptest! {
                         prop_assert_eq!(home(packet, &mut pool), model.remove(0));
                     }
                     std::mem::forget(drain);
-                    // Lost, and not to be seen a second time.
+                    // Lost, and must not appear again.
                     leaked += model.len();
                     model.clear();
                 }
@@ -147,7 +147,7 @@ proptest! {
 }
 
 #[test]
-fn a_retain_that_panics_doubles_nothing() {
+fn a_panic_in_retain_duplicates_nothing() {
     let mut pool = small_pool();
     let mut burst = Burst::new();
     for mark in 0..10 {
@@ -165,9 +165,9 @@ fn a_retain_that_panics_doubles_nothing() {
     assert_eq!(marks(&burst), [0, 2, 4]);
 }
 
-/// Wherever in the ring they stand, and however much room there is in the burst.
+/// Anywhere in the ring, with any room in the burst.
 #[test]
-fn a_burst_takes_what_a_ring_has_and_no_more() {
+fn bursts_take_exactly_what_a_ring_has() {
     let (mut pool, _) = Pool::new(&PoolConfig::default(), 0).unwrap();
     let (mut producer, mut consumer) = channel(8);
     let mut burst = Burst::new();

@@ -1,4 +1,4 @@
-//! The card file: what each kind of mistake is told, word for word, and nothing panics.
+//! The card file: the message of each kind of mistake, literally; and nothing panics.
 
 use picnic_core::config::{
     CardFile, CoreChoice, DEMONSTRATION, Idle, InterruptSection, Section, SectionConfig,
@@ -14,7 +14,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use std::path::{Path, PathBuf};
 
-/// `[trace]`: a section that another crate brings.
+/// `[trace]`: a section of another crate.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 struct Trace {
@@ -46,7 +46,7 @@ fn parse(text: &str) -> Result<CardFile, ConfigError> {
     sections().parse(text, Some(Path::new("cards/nic.toml")))
 }
 
-/// What the user is told, behind the file's name.
+/// The message to the user, after the file's name.
 fn told(text: &str) -> String {
     let shown = parse(text).expect_err(text).to_string();
     shown.strip_prefix("cards/nic.toml:").expect("the file is named").to_owned()
@@ -127,7 +127,7 @@ fn a_whole_card_is_read() {
     struct Keys {
         path: String,
     }
-    // The section's own keys, without its name and what is common to all.
+    // The section's own keys, without its name and common keys.
     assert_eq!(card.wires[0].port.parse::<Keys>().unwrap().path, "web.pcap");
 }
 
@@ -140,12 +140,12 @@ fn moderation_follows_the_keys() {
 }
 
 #[test]
-fn unknown_names_are_told_with_those_there_are() {
+fn unknown_names_list_the_known_ones() {
     let sections = "card, pool, wire, rx, tx, host, interrupt, trace";
     let cord = "found section \"cord\", allowed";
     assert_eq!(told("[cord]\n"), format!("1: cord: {cord}: {sections}; did you mean \"card\"?"));
     assert_eq!(told("\nx = 1"), format!("2: x: found section \"x\", allowed: {sections}"));
-    // What a program does not let card files have is not there, whoever else has it.
+    // A section that the program does not allow is unknown, whoever else has it.
     let error = CardFile::parse("[trace]\n", None).unwrap_err().to_string();
     assert_eq!(
         error,
@@ -164,7 +164,7 @@ fn unknown_names_are_told_with_those_there_are() {
 }
 
 #[test]
-fn wrong_types_are_told_with_what_was_found() {
+fn wrong_types_show_the_value_found() {
     for (text, expected) in [
         ("[card]\nname = 3", "2: card.name: found 3, allowed: text in quotes"),
         (
@@ -199,7 +199,7 @@ fn wrong_types_are_told_with_what_was_found() {
 }
 
 #[test]
-fn values_out_of_range_are_told_with_the_range() {
+fn values_out_of_range_show_the_range() {
     for (text, expected) in [
         ("[card]\nburst = 0", "2: card.burst: found 0, allowed: 1 to 64"),
         ("[card]\nburst = 65", "2: card.burst: found 65, allowed: 1 to 64"),
@@ -257,7 +257,7 @@ fn values_out_of_range_are_told_with_the_range() {
         ),
         (
             "[interrupt]\nper_packet = true\nrx_frames = 8",
-            "3: interrupt.rx_frames: found 8 with per_packet = true, allowed: 0 or left out",
+            "3: interrupt.rx_frames: found 8 with per_packet = true, allowed: 0 or no key",
         ),
         (
             "[interrupt]\nadaptive = true\nper_packet = true",
@@ -280,9 +280,9 @@ fn values_out_of_range_are_told_with_the_range() {
     }
 }
 
-/// What the card file cannot have, a card that runs cannot be told either, in the same words.
+/// Changes of a running card are refused with the same messages as the card file.
 #[test]
-fn a_change_is_refused_as_the_card_file_is() {
+fn changes_are_refused_as_in_card_files() {
     let choices = [
         ("per_packet", json!([false, true])),
         ("adaptive", json!([false, true])),
@@ -320,9 +320,9 @@ fn a_change_is_refused_as_the_card_file_is() {
     assert!(refused > 0);
 }
 
-/// Counted before any section is looked at: these have no names.
+/// Counted before any section is read: these have no names.
 #[test]
-fn too_many_sections_are_told_before_they_are_read() {
+fn too_many_sections_are_refused_before_reading() {
     let told = |text: &str, count| told(&text.repeat(count));
     assert_eq!(told("[[wire]]\nport = 3\n", 256), "1: wire: found 256, allowed: 1 to 255");
     assert_eq!(told("[[rx]]\n", 65), "1: rx: found 65, allowed: 0 to 64");
@@ -337,7 +337,7 @@ fn a_file_is_no_longer_than_a_mebibyte() {
     let longer = parse(&(longest + "#")).unwrap_err().to_string();
     let expected = "found more than 1048576 bytes, allowed: up to 1048576";
     assert_eq!(longer, format!("cards/nic.toml:1: {expected}"));
-    // A file without an end is not read to its end.
+    // An endless file is not read to its end.
     let endless = CardFile::read(Path::new("/dev/zero")).unwrap_err().to_string();
     assert_eq!(endless, format!("/dev/zero:1: {expected}"));
 }
@@ -349,7 +349,7 @@ fn wires_have_names_of_their_own() {
         two("name = \"a\"", "name = \"a\""),
         "4: wire[1].name: found \"a\", which is the name of wire[0]"
     );
-    // A wire without a name is called by its number.
+    // A wire without a name is named by its number.
     assert_eq!(
         two("", "name = \"wire0\""),
         "4: wire[1].name: found \"wire0\", which is the name of wire[0]"
@@ -361,8 +361,8 @@ fn wires_have_names_of_their_own() {
 }
 
 #[test]
-fn what_is_missing_or_not_toml_is_told() {
-    assert_eq!(told("\n[[rx]]\nhash = 1"), "2: rx[0]: found no function, allowed: the name of one");
+fn missing_values_and_syntax_errors_are_reported() {
+    assert_eq!(told("\n[[rx]]\nhash = 1"), "2: rx[0]: missing function, expected: a name");
     assert_eq!(told("[card"), "1: unclosed table, expected `]`");
     assert_eq!(told("[card]\nseed = 1\nseed = 2"), "3: card.seed: found twice, allowed: once");
     assert!(told("[card]\nname = nic\n").starts_with("2: "));
@@ -406,7 +406,7 @@ fn lines_are_right_however_they_end() {
 }
 
 #[test]
-fn a_message_is_one_line_of_bearable_length() {
+fn messages_are_one_line_of_limited_length() {
     assert_eq!(told("card = [\n 1,\r\n 2\n]"), "1: card: found [1, 2], allowed: a section [card]");
     assert!(told("\"a\\nb\" = 3").starts_with("1: a b: found section \"a b\""));
     assert!(told("[card]\n\"a\\u001bb\" = 3").starts_with("2: card.a b: found key \"a b\""));
@@ -457,7 +457,7 @@ fn build(text: &str) -> Result<u32, ConfigError> {
 }
 
 #[test]
-fn components_are_found_built_and_located() {
+fn components_are_found_and_built() {
     assert_eq!(build("[[rx]]\nfunction = \"counter\"\nstart = 3").unwrap(), 103);
     let told = |text: &str| build(text).unwrap_err().to_string();
     assert_eq!(
@@ -483,7 +483,7 @@ fn components_are_found_built_and_located() {
         "card:2: start: found \"x\", allowed: a whole number, 0 to 4294967295"
     );
     let unnamed = Section::from_text("port", "path = \"x\"").unwrap_err();
-    assert_eq!(unnamed.to_string(), "card: found no port, allowed: the name of one");
+    assert_eq!(unnamed.to_string(), "card: missing port, expected: a name");
     assert_eq!(Section::named("function", "counter").parse::<CounterConfig>().unwrap().start, 0);
 }
 
@@ -546,7 +546,7 @@ rx_usecs = 20
 path = "t.pcapng"
 "#;
 
-/// Reads a text as everything it could be; only errors may come of it, of one line each.
+/// Reads a text in every way; the result may only be errors, of one line each.
 fn read_all(text: &str) -> Result<(), TestCaseError> {
     let check = |error: ConfigError| {
         error.each().try_for_each(|error| {
@@ -638,7 +638,7 @@ proptest! {
     ) {
         let mut text = SAMPLE.to_owned();
         for (start, length, token) in edits {
-            // A token has put characters of several bytes in.
+            // A token may have added multi-byte characters.
             let start = text.floor_char_boundary(start.min(text.len()));
             let end = text.floor_char_boundary((start + length).min(text.len()));
             text.replace_range(start..end.max(start), &token);
@@ -648,7 +648,7 @@ proptest! {
 }
 
 #[test]
-fn the_sample_itself_is_good_and_says_something_in_each_section() {
+fn the_sample_is_valid_and_sets_each_section() {
     let card = parse(SAMPLE).unwrap();
     assert_eq!((&*card.card.name, card.card.burst, card.pool.buffers), ("nic", 64, 4096));
     assert_eq!((card.wires.len(), card.rx.len(), card.tx.len()), (1, 1, 0));
@@ -657,7 +657,7 @@ fn the_sample_itself_is_good_and_says_something_in_each_section() {
 }
 
 #[test]
-fn depth_is_an_error_not_a_crash() {
+fn deep_nesting_is_an_error() {
     for text in ["[".repeat(100_000), "a = ".to_owned() + &"[".repeat(100_000)] {
         assert!(parse(&text).is_err());
     }
@@ -666,12 +666,12 @@ fn depth_is_an_error_not_a_crash() {
 }
 
 #[test]
-fn a_section_is_told_what_it_allows() {
+fn unknown_keys_list_the_allowed_ones() {
     assert_eq!(told("[trace]\n"), "1: trace.path: found none, allowed: a name");
     assert_eq!(told("[trace]\nshare = 11"), "2: trace.share: found 11, allowed: 1 to 10");
     let share = keys_of::<Trace>().into_iter().find(|key| key.name == "share").unwrap();
     assert_eq!(share.r#type, "integer, 1 to 10");
-    // Keys of a section and those of the component it names are told together.
+    // Keys of a section and those of its component are listed together.
     let section = parse("[host]\nqueue = 2").unwrap().host.section;
     let error = section.parse::<CounterConfig>().unwrap_err();
     assert_eq!(
@@ -683,7 +683,7 @@ fn a_section_is_told_what_it_allows() {
 }
 
 #[test]
-fn what_is_set_is_known_by_key() {
+fn settings_are_listed_by_key() {
     let text = "[host]\nqueues = 2\ntarget_cores = [0, 1]\n[[wire]]\nname = \"a\"\n\
                 fault = { drop = 0.5 }\n[[wire]]\n";
     let settings = [Setting::parse("card.seed=7").unwrap()];
@@ -703,11 +703,11 @@ fn what_is_set_is_known_by_key() {
 }
 
 #[test]
-fn typing_errors_are_told_with_what_was_probably_meant() {
+fn typing_errors_get_suggestions() {
     use picnic_core::error::nearest;
     let near = |word| nearest(word, ["queues", "ring_size", "tx", "destination_ports"].into_iter());
     assert_eq!(near("queue"), Some("queues"));
-    // Two letters changed over are one error.
+    // Two transposed letters are one error.
     assert_eq!(near("qeuues"), Some("queues"));
     assert_eq!(near("ringsize"), Some("ring_size"));
     assert_eq!(near("destinaton_port"), Some("destination_ports"));
@@ -723,13 +723,13 @@ fn typing_errors_are_told_with_what_was_probably_meant() {
         "2: rx[0].plugn: found key \"plugn\", allowed: function, plugin, object; \
          did you mean \"plugin\"?"
     );
-    assert_eq!(told("[[rx]]\nhash = 1\n"), "1: rx[0]: found no function, allowed: the name of one");
+    assert_eq!(told("[[rx]]\nhash = 1\n"), "1: rx[0]: missing function, expected: a name");
 }
 
 #[test]
-fn what_is_no_toml_is_told_with_its_line() {
-    assert_eq!(told("[host]\nqueues = # two\n"), "2: host.queues: found no value, must be given");
-    assert_eq!(told("[card]\nidle =\n"), "2: card.idle: found no value, must be given");
+fn syntax_errors_have_a_line() {
+    assert_eq!(told("[host]\nqueues = # two\n"), "2: host.queues: missing value");
+    assert_eq!(told("[card]\nidle =\n"), "2: card.idle: missing value");
     assert_eq!(
         told("[[rx]]\nfunction = \"rss\"\nhash = toeplitz\n"),
         "3: rx[0].hash: found toeplitz, allowed: a value; text needs quotes: \"toeplitz\""
@@ -756,7 +756,7 @@ fn what_is_no_toml_is_told_with_its_line() {
     }
     let list = told("[host]\ntarget_cores = [\n  0,\n  one,\n]\n");
     assert!(list.starts_with("4: ") && list.contains("found one"), "{list}");
-    // The parser tells no place of these.
+    // The parser gives no place for these.
     let deep = format!("[card]\nname = \"x\"\n\nb{} = 1\n[host]\n", ".a".repeat(200));
     assert_eq!(told(&deep), "4: found too many levels, allowed: up to 80");
     let folder = std::env::temp_dir().join(format!("picnic-config-{}", std::process::id()));
@@ -780,7 +780,7 @@ fn set_error(text: &str, settings: &[&str]) -> String {
 }
 
 #[test]
-fn a_set_key_replaces_the_files_and_leaves_the_others() {
+fn settings_replace_only_their_key() {
     let text = "[host]\nqueues = 8\nring_size = 128\n[[rx]]\nfunction = \"pass\"\n";
     let card = set(text, &["host.queues=2", "rx[1].function=rss", "card.idle=spin"]).unwrap();
     assert_eq!((card.host.queues, card.host.ring_size), (2, 128));
@@ -792,7 +792,7 @@ fn a_set_key_replaces_the_files_and_leaves_the_others() {
 #[test]
 fn values_are_toml_and_text_needs_no_quotes() {
     let name = |value: &str| set("", &[&format!("card.name={value}")]).unwrap().card.name;
-    // Where text is wanted, what looks like something else is text too.
+    // Where text is expected, other-looking values are text too.
     for text in ["spin", "2", "true", "1.5", "x=y", "nan", "2020-01-01"] {
         assert_eq!(name(text), text);
     }
@@ -805,7 +805,7 @@ fn values_are_toml_and_text_needs_no_quotes() {
 }
 
 #[test]
-fn the_built_in_chain_can_be_changed_by_its_place() {
+fn settings_change_the_built_in_chain() {
     let card = set("", &["rx[0].table_size=64"]).unwrap();
     assert_eq!((card.rx.len(), card.rx[0].name()), (1, "rss"));
     assert_eq!(set("", &["rx[0].function=pass"]).unwrap().rx[0].name(), "pass");
@@ -815,19 +815,19 @@ fn the_built_in_chain_can_be_changed_by_its_place() {
 }
 
 #[test]
-fn errors_of_set_keys_say_so() {
+fn errors_of_settings_name_set() {
     for (text, setting, expected) in [
         ("", "host.queues=0", "host.queues: found 0, allowed: 1 to 256"),
         ("", "rx[5].function=pass", "rx[5].function: found index 5, allowed: 0 to 1"),
         (
             "[[rx]]\nfunction = \"pass\"\n",
             "rx[1].hash=toeplitz",
-            "rx[1]: found no function, allowed: the name of one",
+            "rx[1]: missing function, expected: a name",
         ),
         (
             "[host]\nqueues = 1\n",
             "host.queues.x=1",
-            "host.queues.x: found .x, allowed behind a section only",
+            "host.queues.x: found .x, allowed only after a section",
         ),
         ("", "trace.share=3", "trace.path: found none, allowed: a name"),
         (
@@ -848,7 +848,7 @@ fn errors_of_set_keys_say_so() {
 }
 
 #[test]
-fn errors_of_other_keys_keep_the_files_line() {
+fn other_errors_keep_their_line() {
     // Fewer queues make the file's own default_queue wrong.
     let text = "# a comment\n\n[card]\ndefault_queue = 3\n";
     let expected = "FILE:4: card.default_queue: found 3, allowed: 0 to 1";
@@ -882,7 +882,7 @@ fn odd_keys_are_refused_and_never_panic() {
 }
 
 #[test]
-fn all_errors_of_a_file_are_told_in_the_order_of_its_lines() {
+fn all_errors_are_reported_in_line_order() {
     let text = "[card]\nburst = 0\nseeed = 3\n[host]\nqueues = \"two\"\nring_size = 65\n\
                 [pool]\nbuffers = 7\n[interrupt]\nrx_usecs = -1\n[[wire]]\nname = \"a\"\n\
                 [[wire]]\nname = \"a\"\nlink = 3\n[[rx]]\nfunctoin = \"rss\"\n[sector]\n";
@@ -903,7 +903,7 @@ fn all_errors_of_a_file_are_told_in_the_order_of_its_lines() {
     assert_eq!(found, wanted, "{error}");
     assert_eq!(error.to_string().lines().count(), wanted.len());
     assert_eq!((error.found(), error.allowed()), (Some("0"), Some("1 to 64")));
-    // A key that is wrong and must be given is told once, and what is not TOML line by line.
+    // A required key that is wrong is reported once, and syntax errors one by one.
     let text = "a = \n[card]\nname = web\n[host]\nqueues = 1\nqueues = 2\n";
     let error = CardFile::parse(text, None).unwrap_err();
     let lines: Vec<_> = error.each().map(|error| error.line).collect();

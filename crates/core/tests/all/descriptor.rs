@@ -1,4 +1,4 @@
-//! The descriptor: 32 bytes, and no field that leans on another.
+//! The descriptor: 32 bytes, with independent fields.
 
 use picnic_core::packet::desc::{
     ChecksumState, Descriptor, GsoType, RssFunction, RssType, VlanTag,
@@ -38,7 +38,7 @@ enum Set {
 }
 
 fn layers() -> impl Strategy<Value = Layers> {
-    // What a parser can find: L3 behind Ethernet and its tags, L4 so many words further on.
+    // Results of a parser: L3 after Ethernet and its tags, L4 some words further.
     (any::<bool>(), 0..=2_u8, 0..=255_u16, any::<u8>(), any::<u16>()).prop_map(
         |(whole, tags, words, bits, vlan_tci)| {
             let (vlan_count, l3_offset) = if whole { (tags, 14 + 4 * tags) } else { (0, 0) };
@@ -94,7 +94,7 @@ fn set() -> impl Strategy<Value = Set> {
     ]
 }
 
-/// Everything that can be read of a descriptor besides its bytes.
+/// All readable fields of a descriptor besides its bytes.
 #[derive(Clone, Debug, PartialEq)]
 struct Seen {
     rss: (u32, RssType, RssFunction),
@@ -190,7 +190,7 @@ proptest! {
                 }
                 Set::Layers(layers) => {
                     packet.set_layers(&layers);
-                    // A tag aside has the place of the packet's own.
+                    // The packet's own field is used for a tag aside.
                     let vlan_tci = if expected.aside.is_none() { layers.vlan_tci } else { 0 };
                     expected.layers = Layers { vlan_tci, ..layers };
                 }
@@ -225,13 +225,13 @@ proptest! {
         let mut packet = pool.packet(b"x").unwrap();
         packet.set_received_at(Time::from_nanos(received));
         prop_assert_eq!(packet.received_at().as_nanos(), received & ((1 << 48) - 1));
-        // What a clock reads later, itself wrapping or not.
+        // A later clock value, wrapped or not.
         prop_assert_eq!(packet.age(Time::from_nanos(received.wrapping_add(age))), age);
         pool.free(packet);
     }
 
     #[test]
-    fn parse_keeps_what_it_found(frame in frame()) {
+    fn parse_keeps_its_result(frame in frame()) {
         let mut pool = pool();
         let mut packet = pool.packet(&frame).unwrap();
         packet.set_checksum(ChecksumState::Partial);
@@ -258,7 +258,7 @@ fn age_holds_for_three_days() {
 }
 
 #[test]
-fn headers_out_of_reach_are_no_headers() {
+fn headers_too_far_away_are_not_found() {
     let mut pool = pool();
     let mut packet = pool.packet(b"x").unwrap();
     let far = Layers { l3_offset: 14, l4_offset: 14 + 1024, ..Layers::default() };
@@ -269,7 +269,7 @@ fn headers_out_of_reach_are_no_headers() {
     pool.free(packet);
 }
 
-/// A packet in buffers of these lengths, and what is left in one more.
+/// A packet in buffers of these lengths, with the rest in one more.
 fn pieces(pool: &mut Pool, frame: &[u8], lengths: &[usize]) -> Descriptor {
     let (mut at, mut packet) = (0_usize, None::<Descriptor>);
     for &length in lengths.iter().chain([&usize::MAX]) {
@@ -291,7 +291,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(500))]
 
     #[test]
-    fn gathering_moves_bytes_and_loses_none(
+    fn gathering_loses_no_bytes(
         lengths in prop::collection::vec(0_usize..80, 1..12),
         total in 0_usize..700,
         counts in prop::collection::vec(0_u16..400, 1..4),
@@ -309,9 +309,9 @@ proptest! {
             prop_assert_eq!((packet.length() as usize, packet.mark), (total, 7));
             let gathered = packet.data().len();
             prop_assert!(gathered >= before);
-            // It moves forward for what it gains alone.
+            // It moves forward only as far as needed.
             prop_assert!(front - usize::from(packet.headroom()) <= gathered - before);
-            // In a first buffer with room for all that is asked, all that there is.
+            // If the first buffer has room for everything: everything.
             if count <= 256 {
                 prop_assert!(gathered >= total.min(count.into()));
             }
@@ -321,7 +321,7 @@ proptest! {
     }
 
     #[test]
-    fn headers_in_several_buffers_are_read_as_in_one(
+    fn headers_across_buffers_are_read(
         frame in frame(),
         lengths in prop::collection::vec(1_usize..40, 0..8),
     ) {
@@ -348,8 +348,8 @@ proptest! {
     }
 }
 
-/// What is well formed brings no more than its headers to the first buffer: where a split was
-/// behind TCP, it stays.
+/// A well-formed packet moves only its headers to the first buffer: a split after TCP stays in
+/// place.
 #[test]
 fn no_payload_is_moved() {
     let mut pool = pool();
@@ -368,7 +368,7 @@ fn no_payload_is_moved() {
 
 /// Lengths of a chained packet are judged against all of it.
 #[test]
-fn a_chained_packet_is_not_malformed() {
+fn chained_packets_are_not_malformed() {
     let mut pool = pool();
     let mut frame = vec![0; 34 + 1000];
     frame[12..16].copy_from_slice(&[0x08, 0x00, 0x45, 0]);
@@ -386,9 +386,9 @@ fn a_chained_packet_is_not_malformed() {
     pool.free(packet);
 }
 
-/// VXLAN is 50 bytes in front of an Ethernet frame; here only the place is of interest.
+/// VXLAN is 50 bytes in front of an Ethernet frame; here only the offset matters.
 #[test]
-fn the_header_inside_a_tunnel_moves_with_the_bytes_in_front_of_it() {
+fn inner_header_offset_follows_changes_in_front() {
     let (mut pool, _) = Pool::new(&PoolConfig::default(), 0).unwrap();
     let mut packet = pool.packet(&[0; 200]).unwrap();
     packet.set_inner_l3(64);
@@ -398,7 +398,7 @@ fn the_header_inside_a_tunnel_moves_with_the_bytes_in_front_of_it() {
     assert!(packet.pull_front(8));
     packet.set_vlan_aside(None);
     assert_eq!(packet.inner_l3(), Some(60));
-    // Taken off with what is in front of it.
+    // Removed with the bytes in front of it.
     assert!(packet.pull_front(61));
     assert_eq!(packet.inner_l3(), None);
     packet.set_inner_l3(20);
@@ -408,7 +408,7 @@ fn the_header_inside_a_tunnel_moves_with_the_bytes_in_front_of_it() {
 }
 
 #[test]
-fn what_is_known_of_two_packets_is_compared() {
+fn metadata_of_two_packets_is_compared() {
     let (mut pool, _) = Pool::new(&PoolConfig::default(), 0).unwrap();
     let frame = [0; 60];
     type Change = fn(&mut Descriptor);
@@ -449,7 +449,7 @@ fn udp(total: u16, length: u16) -> Vec<u8> {
 }
 
 #[test]
-fn a_cut_packet_is_readable_and_one_whose_lengths_lie_is_not() {
+fn truncated_packets_are_readable_and_inconsistent_ones_are_not() {
     for buffer_size in [65, 2048] {
         let config = PoolConfig { buffer_size, ..PoolConfig::default() };
         let (mut pool, _) = Pool::new(&config, 0).unwrap();
@@ -461,10 +461,10 @@ fn a_cut_packet_is_readable_and_one_whose_lengths_lie_is_not() {
             found
         };
         assert_eq!(look(&udp(46, 26)), (false, true));
-        // The end is missing, of a short packet and of a long one.
+        // The end is missing, for a short packet and for a long one.
         assert_eq!(look(&udp(47, 27)), (true, true));
         assert_eq!(look(&udp(60_000, 59_980)), (true, true));
-        // More than the IP packet has, less than a header, a header cut off.
+        // More than the IP packet has, less than a header, a truncated header.
         assert_eq!(look(&udp(1000, 981)), (true, false));
         assert_eq!(look(&udp(1000, 7)), (true, false));
         assert_eq!(look(&udp(1000, 980)[..41]), (true, false));

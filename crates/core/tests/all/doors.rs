@@ -1,4 +1,4 @@
-//! The doors: every packet has one fate, and the ledger knows it.
+//! The doors: every packet has one fate, recorded in the ledger.
 
 use picnic_core::attachment::QueueOut;
 use picnic_core::doorbell::Doorbell;
@@ -29,7 +29,7 @@ impl Doorbell for Bell {
     }
 }
 
-/// A card's doors with the far side of each at hand.
+/// A card's doors with the far side of each available.
 struct Card {
     doors: Doors,
     rings: Vec<Consumer<Descriptor>>,
@@ -70,7 +70,7 @@ impl Card {
         packet
     }
 
-    /// Takes what is in a ring, as its target would.
+    /// Takes the contents of a ring, as its target would.
     fn take(&mut self, queue: usize) -> Vec<u32> {
         let mut marks = Vec::new();
         while let Some(packet) = self.rings[queue].pop() {
@@ -90,7 +90,7 @@ impl Card {
     }
 }
 
-/// Steers what it is given to one queue and notes the sizes of the bursts.
+/// Steers its input to one queue and notes the sizes of the bursts.
 struct Rest {
     queue: u16,
     bursts: Vec<usize>,
@@ -103,7 +103,7 @@ impl Onward for Rest {
     }
 }
 
-/// A rest of a chain that breaks its word and takes nothing.
+/// A rest of a chain that violates its contract and takes nothing.
 struct Stuck;
 
 impl Onward for Stuck {
@@ -241,7 +241,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
     #[test]
-    fn a_burst_is_steered_as_its_packets_would_be(
+    fn steering_a_burst_equals_steering_its_packets(
         packets in 0..=BURST as u32,
         mut queues in prop::collection::vec(prop_oneof![9 => 0..3_u16, 1 => any::<u16>()], 0..=70),
         published in 0..2_usize,
@@ -279,7 +279,7 @@ proptest! {
             prop_assert_eq!(one.take(queue), all.take(queue));
         }
         prop_assert_eq!(all.doors.pool.outstanding(), burst.len());
-        // What stayed can be steered on.
+        // The rest can still be steered.
         queues.clear();
         queues.resize(BURST, 0);
         all.doors.steer_burst(&mut burst, &queues);
@@ -287,9 +287,9 @@ proptest! {
     }
 }
 
-/// The property above tries the move by one store too, where this processor has it.
+/// The property above also tries the move by one store, if the processor has it.
 #[test]
-fn a_move_by_vector_that_cannot_run_here_is_named() {
+fn missing_vector_moves_are_reported() {
     #[cfg(target_arch = "x86_64")]
     let has_avx2 = std::arch::is_x86_feature_detected!("avx2");
     #[cfg(not(target_arch = "x86_64"))]
@@ -300,7 +300,7 @@ fn a_move_by_vector_that_cannot_run_here_is_named() {
 }
 
 #[test]
-fn a_function_steers_a_burst_as_the_doors_do() {
+fn functions_steer_bursts_like_doors() {
     let mut card = card(2, 8, 0, ModerationMode::None);
     let mut burst = Burst::new();
     for mark in 0..4 {
@@ -317,7 +317,7 @@ fn a_function_steers_a_burst_as_the_doors_do() {
 }
 
 #[test]
-fn doors_that_are_not_there_are_counted() {
+fn packets_to_missing_doors_are_counted() {
     let mut card = card(2, 8, 1, ModerationMode::None);
     for (queue, wire) in [(2, 1), (u16::MAX, u8::MAX)] {
         let (one, two) = (card.packet(1), card.packet(2));
@@ -364,7 +364,7 @@ fn next_takes_more_than_a_burst_in_order() {
 }
 
 #[test]
-fn a_chain_that_takes_nothing_loses_nothing_uncounted() {
+fn a_chain_that_takes_nothing_counts_drops() {
     let mut card = card(1, 8, 0, ModerationMode::None);
     let packets: Vec<_> = (0..100).map(|mark| card.packet(mark)).collect();
     card.ledger.card.received.add(100);
@@ -433,7 +433,7 @@ proptest! {
 
     /// Packets made of pieces, merged and split in any order: bytes, buffers and ledger.
     #[test]
-    fn packets_in_pieces_are_whole(
+    fn packets_in_pieces_keep_their_bytes(
         lengths in prop::collection::vec(1_usize..700, 1..12),
         cuts in prop::collection::vec(0_u16..200, 0..6),
         piece in 1_usize..300,
@@ -451,7 +451,7 @@ proptest! {
             prop_assert!(part.segments().flatten().eq(&bytes));
             match &mut whole {
                 Some(whole) => {
-                    // What the first segment does not have, cannot be left out.
+                    // A skip beyond the first segment is refused.
                     let skip = skip.min(part.data().len() as u16);
                     let in_first = part.data().len() as u16;
                     let part = out.merge(whole, part, in_first + 1).unwrap_err();
@@ -483,7 +483,7 @@ proptest! {
         }
         prop_assert_eq!((whole.length() as usize, whole.mark), (expected.len(), 0));
         prop_assert!(whole.segments().flatten().eq(&expected));
-        // The sum of any part of it is that of the bytes in a row.
+        // The sum of any part equals that of the contiguous bytes.
         for start in [0, 1, expected.len() / 2] {
             let end = expected.len() - expected.len() / 3;
             let sum = offload::sum(&whole, start..end);
@@ -501,7 +501,7 @@ proptest! {
 }
 
 #[test]
-fn a_packet_longer_than_one_may_be_is_not_merged() {
+fn too_long_packets_are_not_merged() {
     let mut card = card(1, 8, 0, ModerationMode::None);
     card.doors.pool =
         Pool::new(&PoolConfig { buffers: 64, buffer_size: 32_768, headroom: 0 }, 0).unwrap().0;
@@ -520,7 +520,7 @@ fn a_packet_longer_than_one_may_be_is_not_merged() {
 }
 
 #[test]
-fn only_an_armed_gate_is_interrupted_and_only_once() {
+fn armed_gates_are_interrupted_once() {
     let mut card = card(2, 64, 0, ModerationMode::None);
     let send = |card: &mut Card| {
         let packet = card.packet(0);
@@ -542,7 +542,7 @@ fn only_an_armed_gate_is_interrupted_and_only_once() {
 }
 
 #[test]
-fn the_first_of_several_moderated_interrupts_is_what_is_due() {
+fn the_earliest_moderated_interrupt_is_due() {
     let mut card = card(2, 64, 0, ModerationMode::Static { usecs: 20, frames: 0 });
     for (queue, now) in [(1, 100), (0, 5_000)] {
         card.gates[usize::from(queue)].rearm();
@@ -573,7 +573,7 @@ fn a_moderated_interrupt_comes_when_due() {
     card.doors.publish(at(90_000));
     assert_eq!(rung(&card), 1, "nothing new was published");
 
-    // At the end of a run: at once, to whoever sleeps.
+    // At the end of a run: at once, for all that sleep.
     assert!(card.gates[0].begin());
     card.gates[0].rearm();
     let packet = card.packet(9);
@@ -594,7 +594,7 @@ fn a_moderated_interrupt_comes_when_due() {
         assert_eq!(rung(&card), expected);
     }
 
-    // The target woke by itself meanwhile: no interrupt, and no deadline left behind.
+    // The target woke on its own meanwhile: no interrupt, and no deadline remains.
     assert!(card.gates[0].begin());
     card.gates[0].rearm();
     let packet = card.packet(4);
@@ -606,7 +606,7 @@ fn a_moderated_interrupt_comes_when_due() {
 }
 
 #[test]
-fn a_receiver_counts_what_it_takes_and_what_it_sheds() {
+fn receivers_count_taken_and_shed_packets() {
     let config = PoolConfig { buffers: 64, buffer_size: 128, headroom: 0 };
     let (mut pool, _) = Pool::new(&config, 0).unwrap();
     let (mut burst, counters, ledger) = (Burst::new(), WireCounters::default(), Ledger::new(1));
@@ -643,7 +643,7 @@ fn a_receiver_counts_what_it_takes_and_what_it_sheds() {
 }
 
 #[test]
-fn a_queue_out_balances_whatever_the_host_does() {
+fn queue_out_always_balances() {
     let config = PoolConfig { buffers: 64, buffer_size: 128, headroom: 0 };
     let (mut pool, mut returns) = Pool::new(&config, 1).unwrap();
     let (mut tx, mut tx_ring) = channel::<Descriptor>(4);
@@ -676,7 +676,7 @@ fn a_queue_out_balances_whatever_the_host_does() {
 }
 
 #[test]
-fn the_ledger_serialises_as_promised() {
+fn ledger_serialises_as_documented() {
     let ledger = Ledger::new(2);
     ledger.card.received.add(3);
     ledger.queues[1].drops.add(DropReason::HostRefused, Stage::Target, 1);
@@ -692,7 +692,7 @@ fn the_ledger_serialises_as_promised() {
     assert_eq!(stages, ["host_refused@target", "ring_full@steer"]);
 }
 
-/// The target finds them itself: neither their age nor their number is to interrupt it later.
+/// The target finds them itself: neither their age nor their number may interrupt it later.
 #[test]
 fn packets_published_while_the_target_polls_are_forgotten_by_moderation() {
     let mut card = card(1, 64, 0, ModerationMode::Static { usecs: 20, frames: 2 });
@@ -720,7 +720,7 @@ fn packets_published_while_the_target_polls_are_forgotten_by_moderation() {
     assert_eq!(send(&mut card, at(80_000)), (1, Some(at(100_000))));
 }
 
-/// Steers `count` packets to queue 0 and publishes; doorbells rung and coalesced, ever.
+/// Steers `count` packets to queue 0 and publishes; returns doorbells ever rung and coalesced.
 fn send_at(card: &mut Card, now: u64, count: u32) -> (u64, u64) {
     for mark in 0..count {
         let packet = card.packet(mark);
@@ -734,7 +734,7 @@ fn send_at(card: &mut Card, now: u64, count: u32) -> (u64, u64) {
 }
 
 #[test]
-fn per_packet_a_masked_queue_is_interrupted_once_and_an_unmasked_one_for_each() {
+fn per_packet_interrupts_masked_and_unmasked_queues() {
     let mut card = card(2, 64, 0, ModerationMode::PerPacket);
     assert!(card.doors.is_per_packet());
     assert_eq!(send_at(&mut card, 0, 3), (0, 0), "the target polls");
@@ -745,7 +745,7 @@ fn per_packet_a_masked_queue_is_interrupted_once_and_an_unmasked_one_for_each() 
     assert!(!card.doors.set_unmasked(true));
     assert_eq!(send_at(&mut card, 0, 3), (4, 2), "one is pending, two join it");
     assert_eq!(send_at(&mut card, 0, 0), (4, 2));
-    // Moderated, and still not masked: one interrupt when it is due, whatever waits.
+    // Moderated, and still unmasked: one interrupt when due, however many wait.
     let moderated = ModerationMode::Static { usecs: 20, frames: 0 };
     assert_eq!(card.doors.moderate(moderated), ModerationMode::PerPacket);
     assert!(!card.doors.is_per_packet() && card.gates[0].begin());
@@ -759,7 +759,7 @@ fn per_packet_a_masked_queue_is_interrupted_once_and_an_unmasked_one_for_each() 
 }
 
 #[test]
-fn one_queue_per_packet_makes_the_card_so() {
+fn one_per_packet_queue_sets_the_card() {
     let mut one = card(2, 8, 0, ModerationMode::None);
     assert!(!one.doors.is_per_packet());
     let mut targets = std::mem::take(&mut one.doors.targets);
@@ -769,7 +769,7 @@ fn one_queue_per_packet_makes_the_card_so() {
 }
 
 #[test]
-fn completions_interrupt_at_once_or_as_packets_do() {
+fn completions_interrupt_at_once_or_moderated() {
     let mut card = card(1, 8, 0, ModerationMode::Static { usecs: 20, frames: 3 });
     let at = Time::from_nanos;
     let rung = |card: &Card| card.bells[0].0.load(Relaxed);
@@ -787,7 +787,7 @@ fn completions_interrupt_at_once_or_as_packets_do() {
 }
 
 #[test]
-fn a_watched_packet_is_forgotten_alone() {
+fn forgetting_a_packet_affects_no_other() {
     let mut card = card(0, 1, 2, ModerationMode::None);
     let (one, two) = (card.packet(1), card.packet(2));
     let first = card.doors.transmit_watched(one, 1).unwrap();
@@ -806,7 +806,7 @@ fn a_watched_packet_is_forgotten_alone() {
     assert_eq!(card.doors.progress[1].fate(second), Fate::Dropped);
     card.doors.progress[1].forget(second);
     assert!(!card.doors.is_watched());
-    // What became of one stays known while the other is forgotten.
+    // The fate of one stays known while the other is forgotten.
     let (three, four) = (card.packet(3), card.packet(4));
     let third = card.doors.transmit_watched(three, 1).unwrap();
     let fourth = card.doors.transmit_watched(four, 1).unwrap();
@@ -818,16 +818,16 @@ fn a_watched_packet_is_forgotten_alone() {
     card.doors.progress[1].forget(third);
     assert_eq!(card.doors.progress[1].fate(fourth), Fate::Dropped);
     card.doors.progress[1].forget(fourth);
-    // Nothing is kept of what is forgotten: it counts as any other that has left.
+    // Nothing is kept of forgotten packets: they count as any other that left.
     assert_eq!([third, fourth].map(|number| card.doors.progress[1].fate(number)), [Fate::Sent; 2]);
-    // A port that keeps what it was given is asked, and no other.
+    // A port that keeps packets is called, and no other.
     assert_eq!(card.doors.serve_wire(1, Time::ZERO, &counters, |_| {}), None);
     counters.tx_kept.set(1);
     assert_eq!(card.doors.serve_wire(1, Time::ZERO, &counters, |_| {}), Some(0));
 }
 
 #[test]
-fn buffers_are_at_home_or_not() {
+fn buffers_are_free_or_not() {
     let mut card = card(0, 1, 0, ModerationMode::None);
     let taken: Vec<_> = (0..510).map(|mark| card.packet(mark)).collect();
     let mut rest = Rest { queue: 0, bursts: Vec::new() };
@@ -856,7 +856,7 @@ fn no_number_of_waiting_packets_wraps() {
 }
 
 #[test]
-fn functions_know_which_wires_are_up_and_how_often_that_has_changed() {
+fn functions_see_wire_state_and_changes() {
     let mut card = card(1, 16, 2, ModerationMode::None);
     for (changes, last) in [(1, false), (2, true)] {
         for (wire, is_up) in [(0, true), (1, true), (1, last), (1, last), (2, true)] {

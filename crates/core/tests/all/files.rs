@@ -1,10 +1,10 @@
-//! The files of a card: no output destroys what another key names, whatever it is called there.
+//! The files of a card: no output destroys another key's file, under any name.
 
 use picnic_core::files::{Files, open};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-/// A folder of its own, gone at the end.
+/// A directory of its own, removed at the end.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -23,7 +23,7 @@ impl Drop for Folder {
 }
 
 #[test]
-fn an_output_is_no_other_keys_file_by_whatever_name() {
+fn outputs_do_not_collide_under_any_name() {
     let folder = Folder::new("names");
     let at = |name: &str| folder.0.join(name);
     std::fs::create_dir(at("sub")).unwrap();
@@ -49,7 +49,7 @@ fn an_output_is_no_other_keys_file_by_whatever_name() {
         files.of("wire[0]").read("path", &at(first)).unwrap();
         let wrote = files.of("trace").write("path", &at(second));
         assert_eq!(wrote.is_err(), same, "{first} {second}");
-        // The other way about, and two outputs.
+        // In the other order, and two outputs.
         for writes in [false, true] {
             let files = Files::default();
             files.of("trace").write("path", &at(second)).unwrap();
@@ -61,7 +61,7 @@ fn an_output_is_no_other_keys_file_by_whatever_name() {
             assert_eq!(used.is_err(), same, "{first} {second}");
         }
     }
-    // What cannot be there is nobody's output.
+    // An output that cannot exist belongs to nobody.
     let files = Files::default();
     files.of("wire[0]").read("path", &at("nowhere/new")).unwrap();
     files.of("trace").write("path", &at("new")).unwrap();
@@ -78,9 +78,9 @@ fn an_output_is_no_other_keys_file_by_whatever_name() {
     assert!(found.contains(&told), "{found}");
 }
 
-/// An output is written under another name first, which is as little another key's.
+/// An output is written under another name first, which must not be another key's file either.
 #[test]
-fn an_outputs_part_is_no_other_keys_file() {
+fn partial_outputs_do_not_collide() {
     let folder = Folder::new("part");
     let at = |name: &str| folder.0.join(name);
     std::fs::write(at("out.part"), "input").unwrap();
@@ -116,7 +116,7 @@ fn an_outputs_part_is_no_other_keys_file() {
             assert!(error.to_string().contains(&told), "{error}");
         }
     }
-    // What is no regular file has none.
+    // Anything but a regular file has none.
     let fifo = at("fifo");
     assert!(std::process::Command::new("mkfifo").arg(&fifo).status().unwrap().success());
     let files = Files::default();
@@ -125,7 +125,7 @@ fn an_outputs_part_is_no_other_keys_file() {
 }
 
 #[test]
-fn an_output_that_cannot_be_made_is_told_before_anything_is() {
+fn outputs_are_checked_before_anything_is_written() {
     let folder = Folder::new("made");
     let at = |name: &str| folder.0.join(name);
     std::fs::create_dir(at("sub")).unwrap();
@@ -159,9 +159,9 @@ fn an_output_that_cannot_be_made_is_told_before_anything_is() {
     assert!(error.to_string().ends_with("its folder does not exist"), "{error}");
 }
 
-/// One that was not there when it was named may have been made since, or replaced.
+/// A file that did not exist when it was named may have been created since, or replaced.
 #[test]
-fn a_file_that_has_been_made_meanwhile_is_still_its_keys() {
+fn files_created_meanwhile_keep_their_key() {
     let folder = Folder::new("meanwhile");
     let at = |name: &str| folder.0.join(name);
     let files = Files::default();
@@ -177,12 +177,12 @@ fn a_file_that_has_been_made_meanwhile_is_still_its_keys() {
         let used = files.of("wire[1]").write("output", &at(name));
         assert!(used.is_err(), "{name}");
     }
-    // A socket is what it is from the first moment on.
+    // A socket is final from the first moment on.
     files.of("wire[1]").write("output", &at("new.part")).unwrap();
 }
 
 #[test]
-fn a_card_that_is_built_again_has_its_own_files() {
+fn cards_built_again_keep_their_files() {
     let folder = Folder::new("again");
     let files = Files::default();
     for _ in 0..2 {
@@ -194,7 +194,7 @@ fn a_card_that_is_built_again_has_its_own_files() {
 }
 
 #[test]
-fn what_must_be_waited_for_is_not_opened() {
+fn files_that_could_block_are_not_opened() {
     let folder = Folder::new("fifo");
     let fifo = folder.0.join("fifo");
     let made = std::process::Command::new("mkfifo").arg(&fifo).status().unwrap();

@@ -1,4 +1,4 @@
-//! Interrupt moderation: limits kept whatever the traffic.
+//! Interrupt moderation: limits hold whatever the traffic.
 
 use picnic_core::ring::moderation::{Moderation, ModerationMode};
 use picnic_core::time::Time;
@@ -20,8 +20,8 @@ fn mode() -> impl Strategy<Value = ModerationMode> {
     ]
 }
 
-/// What adaptive moderation is to make of the rate: judged once a millisecond, over the time that
-/// went by; no delay up to 20 000 packets a second, the longest from 500 000 on.
+/// Adaptive moderation's expected measure of the rate: once a millisecond, over the time elapsed;
+/// no delay up to 20 000 packets a second, the longest from 500 000 on.
 #[derive(Default)]
 struct Rate {
     since: u64,
@@ -116,7 +116,7 @@ proptest! {
                     prop_assert_eq!(due, waiting >= 64 || waited >= delay);
                 }
             }
-            // The deadline is where `due` turns true by time alone, to the nanosecond.
+            // The deadline is where `due` becomes true by time alone, to the nanosecond.
             let deadline = moderation.next_deadline().unwrap();
             prop_assert!(moderation.due(deadline));
             if !due {
@@ -165,7 +165,7 @@ fn adaptive_delay_spans_none_to_the_longest() {
 }
 
 #[test]
-fn the_delay_is_that_of_the_rate_to_the_nanosecond() {
+fn delay_follows_the_rate_exactly() {
     // A nanosecond for each whole packet a second above the lowest rate.
     let mode = ModerationMode::Adaptive { max_usecs: 480 };
     for (packets, nanoseconds) in (1..=600).flat_map(|n| (MS..MS + 200).map(move |ns| (n, ns))) {
@@ -184,7 +184,7 @@ fn a_pause_brings_the_delay_down() {
         moderation.published(at(ms * MS), 2000);
     }
     assert_eq!(moderation.adaptive_delay_ns(), 100_000);
-    // The packet after a long pause ends the window and is not held back.
+    // The packet after a long pause ends the window and is not delayed.
     moderation.served();
     moderation.published(at(5_000 * MS), 1);
     assert_eq!(moderation.adaptive_delay_ns(), 0);
@@ -215,7 +215,7 @@ fn the_ends_of_time_are_safe() {
         moderation.published(Time::MAX, u32::MAX);
         assert!(moderation.due(Time::MAX));
         assert!(moderation.next_deadline().is_some());
-        // A clock that steps back holds nothing up for ever and breaks nothing.
+        // A clock that steps back blocks nothing and breaks nothing.
         moderation.published(Time::ZERO, 1);
         let _ = moderation.due(Time::ZERO);
     }

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use std::collections::BTreeSet;
 
 const QUEUES: usize = 2;
-/// What every buffer starts with, never the packet's.
+/// The header of every buffer, never part of a packet.
 const HEADER: usize = 64;
 
 #[derive(Clone, Copy, Debug)]
@@ -77,7 +77,7 @@ struct Model {
     pool: Pool,
     returns: Vec<ReturnSender>,
     live: Vec<Live>,
-    /// Buffers at home, and given back by each queue without and with publishing.
+    /// Free buffers, and those given back by each queue without and with publishing.
     home: usize,
     unpublished: [usize; QUEUES],
     published: [usize; QUEUES],
@@ -92,14 +92,14 @@ struct Model {
 impl Model {
     fn new(config: &PoolConfig) -> Self {
         let (mut pool, returns) = Pool::new(config, QUEUES).unwrap();
-        // Buffers are handed out in any order; their numbers go by address.
+        // Buffers are handed out in any order; their numbers follow their addresses.
         let mut all: Vec<_> = std::iter::from_fn(|| pool.allocate(0)).collect();
         all.sort_by_key(|packet| pool.buffer_index(packet));
         let places: Vec<_> = all.iter().map(|packet| packet.data().as_ptr() as usize).collect();
         let (base, stride) = (places[0] - HEADER - config.headroom as usize, places[1] - places[0]);
         assert!(places.windows(2).all(|pair| pair[1] - pair[0] == stride));
         assert_eq!(places.len(), config.buffers as usize);
-        // The same place in all buffers must not fall into the same cache sets.
+        // The same offset in all buffers must not map to the same cache sets.
         assert_eq!(stride / 64 % 2, 1);
         assert!(stride >= HEADER + (config.headroom + config.buffer_size) as usize);
         assert!(pool.mapped_bytes() >= stride * config.buffers as usize);
@@ -124,7 +124,7 @@ impl Model {
         self.home += std::mem::take(&mut self.published).iter().sum::<usize>();
     }
 
-    /// Whether `count` buffers can be had, as the pool must see it.
+    /// Whether `count` buffers are available, as the pool must see it.
     fn ensure(&mut self, count: usize) -> bool {
         if self.home < count {
             self.collect();
@@ -235,7 +235,7 @@ impl Model {
                 if count <= room {
                     assert_eq!(live.packet.headroom(), room - count);
                     live.segments[0].splice(0..0, (0..count).map(|_| 0));
-                    // What was there is kept behind the new bytes.
+                    // The previous content follows the new bytes.
                     let kept = usize::from(count);
                     assert_eq!(live.packet.data()[kept..], live.segments[0][kept..]);
                     live.rewrite(&mut pattern);
@@ -336,7 +336,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
-    fn every_buffer_has_one_owner_and_every_byte_stays(
+    fn buffers_have_one_owner_and_keep_their_bytes(
         config in config(),
         ops in prop::collection::vec(op(), 1..250),
     ) {
@@ -345,7 +345,7 @@ proptest! {
             model.step(op);
             model.check();
         }
-        // Everything home, by one way or another: nothing is lost and nothing was doubled.
+        // All returned, one way or another: nothing is lost or duplicated.
         while let Some(live) = model.take(0) {
             if model.live.len().is_multiple_of(2) {
                 model.pool.free(live.packet);
@@ -364,7 +364,7 @@ proptest! {
     }
 
     #[test]
-    fn largest_buffers_keep_their_bounds(counts in prop::collection::vec(any::<u16>(), 1..40)) {
+    fn largest_buffers_stay_in_bounds(counts in prop::collection::vec(any::<u16>(), 1..40)) {
         // Offset plus length comes closest to 16 bits here.
         let mut model =
             Model::new(&PoolConfig { buffers: 64, buffer_size: 61_440, headroom: 1024 });
@@ -391,7 +391,7 @@ fn small() -> PoolConfig {
 }
 
 #[test]
-fn sizes_out_of_range_are_named() {
+fn sizes_out_of_range_are_reported() {
     let message = |config: PoolConfig| Pool::new(&config, 1).unwrap_err().to_string();
     let fine = PoolConfig::default();
     for (config, expected) in [
@@ -422,7 +422,7 @@ fn sizes_out_of_range_are_named() {
 }
 
 #[test]
-fn exhaustion_is_a_value_and_ends() {
+fn exhaustion_is_a_value_and_temporary() {
     let (mut pool, mut returns) = Pool::new(&small(), 1).unwrap();
     let mut all: Vec<_> = std::iter::from_fn(|| pool.packet(b"x")).collect();
     assert_eq!((all.len(), pool.exhausted()), (64, 1));
@@ -439,7 +439,7 @@ fn exhaustion_is_a_value_and_ends() {
 }
 
 #[test]
-fn a_chain_that_finds_too_few_buffers_takes_none() {
+fn chains_without_enough_buffers_take_none() {
     let (mut pool, _) = Pool::new(&small(), 0).unwrap();
     let held: Vec<_> = (0..61).map(|_| pool.packet(b"x").unwrap()).collect();
     assert!(pool.packet(&[0; 128 * 4]).is_none());
@@ -448,7 +448,7 @@ fn a_chain_that_finds_too_few_buffers_takes_none() {
     assert_eq!(chain.segments().count(), 3);
     pool.free(chain);
     held.into_iter().for_each(|packet| pool.free(packet));
-    // A buffer that was part of a chain starts anew on its own.
+    // A buffer that was part of a chain is reused on its own.
     let all: Vec<_> = std::iter::from_fn(|| pool.packet(b"y")).collect();
     assert_eq!(all.len(), 64);
     assert!(all.iter().all(|packet| !packet.is_chained() && packet.segments().count() == 1));
@@ -480,7 +480,7 @@ fn bytes_outlive_their_pool() {
     let (mut one, chain) = (pool.packet(b"one").unwrap(), pool.packet(&[9; 300]).unwrap());
     returns[0].give_back(pool.packet(b"home").unwrap());
     drop(pool);
-    // A pool made now must not stand where the packets still are.
+    // A new pool must not be placed where packets still are.
     let (mut other, _) = Pool::new(&small(), 0).unwrap();
     let others: Vec<_> = std::iter::from_fn(|| other.packet(&[1; 128])).collect();
     assert_eq!(one.data(), b"one");
@@ -495,9 +495,9 @@ fn bytes_outlive_their_pool() {
 }
 
 #[test]
-fn a_packet_freed_into_another_pool_harms_neither() {
-    // A mistake of the caller, but no unsafe code of the caller: no packet may lose its
-    // bytes by it and no buffer may get two owners.
+fn freeing_into_another_pool_is_harmless() {
+    // A mistake of the caller, but without unsafe code: no packet may lose its bytes by it and no
+    // buffer may get two owners.
     let (mut first, mut first_returns) = Pool::new(&small(), 1).unwrap();
     let (mut second, mut second_returns) = Pool::new(&small(), 1).unwrap();
     let kept = second.packet(b"kept").unwrap();
@@ -509,7 +509,7 @@ fn a_packet_freed_into_another_pool_harms_neither() {
     first_returns[0].publish();
     second_returns[0].give_back(first.packet(b"c").unwrap());
     second_returns[0].publish();
-    // Missing where they belong, and not taken in where they do not.
+    // Missing in their own pool, and not taken in by the other.
     assert_eq!(first.outstanding(), 5);
     assert_eq!(second.outstanding(), 2);
     let all: Vec<_> = std::iter::from_fn(|| second.allocate(1)).collect();
@@ -522,7 +522,7 @@ fn a_packet_freed_into_another_pool_harms_neither() {
 }
 
 #[test]
-fn reserved_huge_pages_are_used_if_there_are_any() {
+fn reserved_huge_pages_are_used() {
     let (pool, _) = Pool::new(&small(), 0).unwrap();
     assert_eq!(pool.mapped_bytes() % (2 << 20), 0);
     let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
@@ -536,7 +536,7 @@ fn reserved_huge_pages_are_used_if_there_are_any() {
 }
 
 #[test]
-fn packets_cross_threads_and_come_home() {
+fn packets_cross_threads_and_return() {
     const PACKETS: usize = 200_000;
     let (mut pool, returns) = Pool::new(&small(), 2).unwrap();
     let mut senders = Vec::new();

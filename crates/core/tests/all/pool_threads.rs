@@ -1,4 +1,4 @@
-//! Pools come and go beside the mappings of other threads, and never over them.
+//! Pools are made and dropped beside the mappings of other threads, and never over them.
 #![allow(unsafe_code)]
 
 use picnic_core::packet::pool::{Pool, PoolConfig};
@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 const BYTES: usize = 1 << 20;
 const MAPPINGS: u64 = 32;
 
-/// Maps memory where the kernel likes, writes to it, reads it back later.
+/// Maps memory at the kernel's choice, writes to it, reads it back later.
 fn map_and_check(round: u64) -> bool {
     let access = ProtFlags::READ | ProtFlags::WRITE;
     let map = |number| {
@@ -33,7 +33,7 @@ fn map_and_check(round: u64) -> bool {
 }
 
 #[test]
-fn pools_are_not_made_over_others() {
+fn pools_never_overwrite_other_mappings() {
     let config = PoolConfig { buffers: 64, ..PoolConfig::default() };
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {

@@ -39,17 +39,17 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// A value that is missed if it is lost, and freed twice if it is doubled.
+/// A value whose loss or duplication is noticed: dropped too rarely or twice.
 type Value = (u64, Arc<()>);
 
-/// What a ring must look like from outside.
+/// The ring's expected state from outside.
 #[derive(Default)]
 struct Model {
     staged: VecDeque<u64>,
     visible: VecDeque<u64>,
-    /// Popped, but the slots not given back.
+    /// Popped, but slots not released.
     unreleased: usize,
-    /// Visible values that the consumer knows of.
+    /// Visible values known to the consumer.
     known: usize,
 }
 
@@ -149,7 +149,7 @@ proptest! {
         prop_assert_eq!(Arc::strong_count(&token), 1 + left);
         if producer_goes_first {
             drop(producer);
-            // What was staged is published by the producer's drop.
+            // Staged values are published by the producer's drop.
             model.publish();
             let rest: Vec<_> = std::iter::from_fn(|| consumer.pop()).map(|(n, _)| n).collect();
             prop_assert_eq!(rest, Vec::from(model.visible));
@@ -187,10 +187,10 @@ fn large_values_arrive_whole() {
     }
 }
 
-/// Fills rings and drops them full: each value has a slot of its own, wherever the ring stands.
+/// Fills rings and drops them full: each value has its own slot, wherever the ring is placed.
 fn fill<T: Clone>(value: T) {
     for capacity in [1, 4, 64, 300] {
-        // What lies between them moves the next to another place in its line.
+        // An allocation between them moves the next to another place in its line.
         let ring = |space: usize| (channel::<T>(capacity), vec![0_u8; 16 * space]);
         let rings: Vec<_> = (0..20).map(ring).collect();
         for ((mut producer, mut consumer), _) in rings {
@@ -204,7 +204,7 @@ fn fill<T: Clone>(value: T) {
 }
 
 #[test]
-fn rings_begin_at_a_line_of_the_cache_and_have_all_their_slots() {
+fn rings_start_at_a_cache_line() {
     fill(1_u8);
     fill(1_u16);
     fill(1_u32);
@@ -219,7 +219,7 @@ fn rings_begin_at_a_line_of_the_cache_and_have_all_their_slots() {
 /// Compiles only if `Consumer<Cell<_>>` is not `Sync`: `peek` through a shared reference
 /// would hand the same cell to two threads.
 #[test]
-fn consumer_is_shared_only_if_its_values_may_be() {
+fn consumer_is_sync_only_if_values_are() {
     trait AmbiguousIfSync<Marker> {
         fn check() {}
     }
@@ -240,8 +240,8 @@ fn xorshift(state: &mut u64) -> u64 {
     *state
 }
 
-/// Sends `0..count` in bursts of random lengths; the other side checks that it gets them so. Where
-/// the two have no core each, a handful of values costs a time slice: so many as pass in 20 s then.
+/// Sends `0..count` in bursts of random lengths; the other side checks the sequence. If the two do
+/// not have a core each, a few values cost a time slice: then as many as pass in 20 s.
 fn stress(capacity: usize, count: u64) {
     let until = Instant::now() + Duration::from_secs(20);
     let (mut producer, mut consumer) = channel::<u64>(capacity);
@@ -260,7 +260,7 @@ fn stress(capacity: usize, count: u64) {
                 has_waited = true;
                 thread::yield_now();
             } else if std::mem::take(&mut has_waited) && Instant::now() > until {
-                // Room was made: a ring that makes none is waited for, however long.
+                // There was room: a ring without any would be waited for, however long.
                 break;
             }
         }
@@ -285,7 +285,7 @@ fn stress(capacity: usize, count: u64) {
             if all_is_sent {
                 break;
             }
-            // Some may have been sent since it was looked: once more, then.
+            // Some may have been sent since the check: once more, then.
             all_is_sent = producing.is_finished();
             thread::yield_now();
         }
@@ -310,7 +310,7 @@ fn values_left_by_two_threads_are_dropped_once() {
         let sent = token.clone();
         let producing = thread::spawn(move || {
             for number in 0..100 {
-                // A full ring gives the value back, and it is dropped here.
+                // A full ring returns the value, and it is dropped here.
                 let _ = producer.stage((Box::new(number), sent.clone()));
                 if number % 3 == 0 {
                     producer.publish();

@@ -1,6 +1,6 @@
-//! Parts of documents that are written from declarations, between marks.
+//! Parts of documents generated from declarations, between marks.
 //!
-//! For the tests of the crates that have some, each of which includes this file.
+//! Included by the tests of each crate that has some.
 
 #![allow(dead_code, unreachable_pub)]
 
@@ -8,10 +8,10 @@ use picnic_core::command::{Argument, CommandEntry};
 use picnic_core::config::KeyHelp;
 use std::path::Path;
 
-/// How the document is brought up to date.
+/// How to update the document.
 const HINT: &str = concat!("write it: PICNIC_WRITE=1 cargo test -p ", env!("CARGO_PKG_NAME"));
 
-/// Where a part of the document begins and ends.
+/// The marks around a part of the document.
 pub fn marks(part: &str) -> (String, String) {
     (format!("<!-- {part}: from the declarations -->\n"), format!("<!-- end of {part} -->\n"))
 }
@@ -51,8 +51,8 @@ pub fn commands(name: &str, commands: &[CommandEntry]) -> String {
     commands.iter().map(|command| of_component(name, command)).collect()
 }
 
-/// Brings the parts of a document up to date, or says that they are not. A document that is not
-/// there is begun with `start`.
+/// Updates the parts of a document, or reports that they are outdated. A missing document is
+/// created with `start`.
 pub fn check(document: &str, start: &str, parts: &[(&str, String)]) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(document);
     let write = std::env::var_os("PICNIC_WRITE").is_some();

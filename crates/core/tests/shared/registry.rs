@@ -1,6 +1,6 @@
-//! What holds for every registry: names, help, keys, and the commands of its entries.
+//! Checks for every registry: names, help, keys, and the commands of its entries.
 //!
-//! For the conformance tests of the crates that have one, each of which includes this file.
+//! Included by the conformance tests of each crate that has one.
 
 #![allow(dead_code, unreachable_pub)]
 
@@ -18,7 +18,7 @@ fn is_help(help: &str) -> bool {
     help.len() <= 64 && starts_low && !help.contains(['.', '\n'])
 }
 
-/// Each entry by its name, which the key `kind` of a section has.
+/// Each entry by its name, which the key `kind` of a section holds.
 pub fn entries_are_explained<P>(kind: &'static str, entries: &[Entry<P>]) {
     let mut names = HashSet::new();
     for entry in entries {
@@ -38,8 +38,8 @@ pub fn entries_are_explained<P>(kind: &'static str, entries: &[Entry<P>]) {
     }
 }
 
-/// Every command: explained, its arguments read, its example done by `obey` of what `build` makes
-/// of an entry, without memory taken or given back; its result as declared.
+/// Every command: explained, its arguments read, its example applied by `obey` to the product of
+/// `build` without allocating or freeing; its result as declared.
 pub fn commands_are_obeyed<P>(
     entries: &[Entry<P>],
     context: &BuildContext,
@@ -74,7 +74,7 @@ pub fn commands_are_explained<P>(entries: &[Entry<P>], context: &BuildContext) {
         for key in keys.chain(command.results()) {
             assert!(!key.help.is_empty(), "{name}: {} has no help", key.name);
             assert!(!key.r#type.is_empty(), "{name}: {} has no type", key.name);
-            // These say which component is meant.
+            // These name the component.
             let says_which = ["chain", "position", "task"].contains(&&*key.name);
             assert!(!says_which, "{name}: {}", key.name);
         }
@@ -82,7 +82,7 @@ pub fn commands_are_explained<P>(entries: &[Entry<P>], context: &BuildContext) {
         match (command.prepare(&json!({}), context), required) {
             (Ok(_), required) => assert!(required.is_none(), "{name}: {required:?} has a default"),
             (Err(CommandError::Argument(wrong)), Some(required)) => {
-                let missing = format!("{}: found none, must be given", required.key.name);
+                let missing = format!("{}: missing, must be given", required.key.name);
                 assert_eq!(wrong.to_string(), missing);
             }
             (Err(CommandError::Argument(wrong)), None) => {
@@ -107,8 +107,8 @@ pub fn commands_are_explained<P>(entries: &[Entry<P>], context: &BuildContext) {
     }
 }
 
-/// Every command: its example done by `obey` of what `build` makes of an entry, its result as
-/// declared. Returned is what memory that took, by command.
+/// Every command: its example applied by `obey` to the product of `build`, its result as declared.
+/// Returns the memory used, by command.
 pub fn examples_are_obeyed<P>(
     entries: &[Entry<P>],
     context: &BuildContext,
@@ -131,7 +131,7 @@ pub fn examples_are_obeyed<P>(
         assert_eq!(fields, declared, "{name}");
         let text = command.text(&reply, "there");
         assert!(text.ends_with('\n') && text.len() > 1, "{name}: {text:?}");
-        // An order of another component is none of its business, and its result is no result.
+        // An order of another component is ignored, and its result is not a result.
         struct Stray;
         impl Order for Stray {
             type Target = ();

@@ -73,8 +73,8 @@ pub struct LinkSection {
     /// Receive and transmit queues of both ends.
     #[schemars(range(min = 1, max = 64))]
     pub queues: u16,
-    /// Offloads to switch on or off at both ends, by ethtool's names, as { tx = false, gro = true }:
-    /// rx, tx, sg, tso, gso, gro.
+    /// Offloads to switch on or off at both ends, by ethtool's names, as { tx = false, gro = true
+    /// }: rx, tx, sg, tso, gso, gro.
     pub offloads: Offloads,
 }
 
@@ -277,7 +277,7 @@ impl Network {
     pub fn of(card: &CardFile) -> Result<Self, ConfigError> {
         let placed: Vec<Placed<LinkSection>> = card.given();
         if !card.has("net") {
-            let message = "found none, must be given: `picnic card` shows its keys";
+            let message = "missing, must be given: `picnic card` shows its keys";
             return Err(card.locate(ConfigError::new("net", message)));
         }
         let mut links: Vec<Link> = Vec::new();
@@ -345,8 +345,8 @@ impl Link {
         let Link { near, far, mtu, queues, .. } = self;
         let end = |end: &End| {
             let mac = end.mac.as_ref().map(|mac| format!(" address {mac}")).unwrap_or_default();
-            // Without a number, which counts for both ends, the kernel has one queue in use and room
-            // for more, as `mq` needs.
+            // Without a number, which counts for both ends, the kernel has one queue in use and
+            // room for more, as `mq` needs.
             let numbers = match queues {
                 1 => String::new(),
                 queues => format!(" numrxqueues {queues} numtxqueues {queues}"),

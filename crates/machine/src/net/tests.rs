@@ -17,7 +17,7 @@ fn network(text: &str) -> Result<Network, String> {
 #[test]
 fn what_is_wrong_is_told_with_its_line() {
     for (text, error) in [
-        ("", "card.toml: net: found none, must be given: `picnic card` shows its keys"),
+        ("", "card.toml: net: missing, must be given: `picnic card` shows its keys"),
         (
             "[net]\nnamespaces = [\"a\", \"a\"]",
             "card.toml:2: net.namespaces[1]: found \"a\" twice, allowed: once",

@@ -129,13 +129,9 @@ const ELSEWHERE: &[(DropReason, &str, &str)] = &[
     (
         DropReason::SuperFrame,
         "core/tests/all/backlog.rs",
-        "a_super_frame_waits_for_no_wire_that_cannot_take_it",
+        "super_frames_are_dropped_at_wires_without_support",
     ),
-    (
-        DropReason::BurstFull,
-        "core/tests/all/doors.rs",
-        "a_chain_that_takes_nothing_loses_nothing_uncounted",
-    ),
+    (DropReason::BurstFull, "core/tests/all/doors.rs", "a_chain_that_takes_nothing_counts_drops"),
     (
         DropReason::InvalidTarget,
         "plugin/tests/all/objects.rs",

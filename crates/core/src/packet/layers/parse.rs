@@ -1,7 +1,7 @@
-//! Finding a packet's layers: two short paths, and one for every frame.
+//! Finding a packet's layers: two short paths, and a general one.
 //!
-//! Guarantees: the short paths give what [`parse_slow`] gives, or nothing; tests and fuzzing
-//! hold them to it.
+//! Guarantees: the short paths give the result of [`parse_slow`], or nothing; checked by tests and
+//! fuzzing.
 
 use core::hint::select_unpredictable;
 
@@ -14,33 +14,33 @@ use crate::packet::wire::{
 const FAST_L3: usize = 14;
 const FAST_L4: usize = 34;
 /// Up to the end of a TCP header. Longer than UDP needs, so that one comparison covers both; a UDP
-/// frame below 54 bytes has not been padded by Ethernet and may take the slow path.
+/// frame below 54 bytes was not padded by Ethernet and may take the slow path.
 const FAST_LENGTH: usize = FAST_L4 + 20;
 /// Bytes of ARP for IPv4 over Ethernet (RFC 826), and of the headers of ICMP (RFC 792) and ICMPv6
 /// (RFC 4443 2.1).
 pub(super) const ARP_LENGTH: usize = 28;
 const ICMPV4_LENGTH: usize = 8;
 const ICMPV6_LENGTH: usize = 4;
-/// Bytes of a network header with its extensions: what a descriptor can keep.
+/// The longest network header with its extensions that a descriptor can keep.
 pub(super) const LONGEST_L3: usize = 255 * 4;
 const TCP_OR_UDP: u64 = 1 << IpProtocol::TCP.0 | 1 << IpProtocol::UDP.0;
 
 /// Finds the layers of an Ethernet frame.
 ///
-/// Untagged TCP and UDP over IPv4 without options take the shortest path, whose four branches go
-/// one way whatever the mix of both. The same behind one VLAN tag, and TCP and UDP over IPv6
-/// without extension headers with or without a tag, take a short one.
+/// Untagged TCP and UDP over IPv4 without options take the shortest path, whose four branches are
+/// predictable for any mix of both. The same after one VLAN tag, and TCP and UDP over IPv6 without
+/// extension headers, with or without a tag, take a short one.
 #[inline]
 pub fn parse(data: &[u8]) -> Layers {
-    // One word on both paths: field by field, the compiler would take the other path's result
-    // apart and put it together again.
+    // One word on both paths: field by field, the compiler would take apart the other path's result
+    // and rebuild it.
     Layers::from_word(match plain_v4(data) {
         Some(plain) => plain.word(),
         None => parse_other(data),
     })
 }
 
-/// [`parse`] of what is not for [`plain_v4`].
+/// [`parse`] for frames not handled by [`plain_v4`].
 #[inline(never)]
 fn parse_other(data: &[u8]) -> u64 {
     match parse_plain(data, 0) {
@@ -50,10 +50,10 @@ fn parse_other(data: &[u8]) -> u64 {
 }
 
 /// Finds the layers of an Ethernet frame of `total_length` bytes that starts with `data`: of a
-/// packet that goes on in further segments.
+/// packet that continues in further segments.
 ///
-/// Headers must lie in `data`, one that does not is cut off; lengths may reach to the end of the
-/// frame. As [`parse`] if `total_length` is no more than what is in `data`.
+/// Headers must be in `data`, otherwise they count as truncated; lengths may reach to the end of
+/// the frame. As [`parse`] if `total_length` is no more than `data` has.
 #[inline(never)]
 pub fn parse_of(data: &[u8], total_length: usize) -> Layers {
     let beyond = total_length.saturating_sub(data.len());
@@ -64,8 +64,8 @@ pub fn parse_of(data: &[u8], total_length: usize) -> Layers {
 }
 
 /// Finds the layers of an IP packet of `total_length` bytes that starts with `data`: one inside a
-/// tunnel. Offsets count from its first byte, so `l3_offset` is 0, and no kind is given if the
-/// version is neither 4 nor 6.
+/// tunnel. Offsets count from its first byte, so `l3_offset` is 0; no kind is given if the version
+/// is neither 4 nor 6.
 #[inline]
 pub fn parse_ip(data: &[u8], total_length: usize) -> Layers {
     let beyond = total_length.saturating_sub(data.len());
@@ -77,7 +77,7 @@ pub fn parse_ip(data: &[u8], total_length: usize) -> Layers {
 }
 
 /// A frame of the shortest path of [`parse`]: TCP or UDP over IPv4, untagged, without options,
-/// whole. Where its headers lie is known to the compiler.
+/// complete. The compiler knows its header offsets.
 #[derive(Clone, Copy, Debug)]
 pub struct PlainV4<'a> {
     frame: &'a [u8; FAST_LENGTH],
@@ -109,7 +109,7 @@ impl PlainV4<'_> {
     /// The layers of the frame: what [`parse`] finds.
     #[inline(always)]
     pub fn layers(&self) -> Layers {
-        // Put together of constants where they are the same for both protocols.
+        // Built from constants where they are the same for both protocols.
         let tcp = const { Layers::from_word(Self::WORDS[0]) };
         let udp = const { Layers::from_word(Self::WORDS[1]) };
         let bits =
@@ -124,7 +124,7 @@ impl PlainV4<'_> {
     }
 }
 
-/// A frame of the shortest path of [`parse`]; `None` if it is another.
+/// A frame of the shortest path of [`parse`]; `None` if it is not one.
 #[inline(always)]
 pub fn plain_v4(data: &[u8]) -> Option<PlainV4<'_>> {
     let frame = data.first_chunk::<FAST_LENGTH>()?;
@@ -139,7 +139,7 @@ pub fn plain_v4(data: &[u8]) -> Option<PlainV4<'_>> {
         return None;
     }
 
-    // What differs between TCP and UDP is selected, not branched on: their mix is random.
+    // Differences between TCP and UDP are selected, not branched on: their mix is random.
     let is_tcp = protocol == u64::from(IpProtocol::TCP.0);
     let tcp_length = i64::from(frame[FAST_L4 + 12] >> 4) * 4;
     let udp_length = i64::from(u16::from_be_bytes(get(frame, FAST_L4 + 4)));
@@ -156,8 +156,8 @@ pub fn plain_v4(data: &[u8]) -> Option<PlainV4<'_>> {
     Some(PlainV4 { frame, is_tcp })
 }
 
-/// Path of [`parse`] for TCP and UDP right behind the IP header, with up to one VLAN tag; `None`
-/// if the frame is not for it. The frame goes on for `beyond` bytes past `data`.
+/// Path of [`parse`] for TCP and UDP directly after the IP header, with up to one VLAN tag; `None`
+/// for other frames. The frame continues for `beyond` bytes past `data`.
 #[inline(always)]
 pub(super) fn parse_plain(data: &[u8], beyond: usize) -> Option<u64> {
     let ether_type = EtherType(u16::from_be_bytes(*chunk(data, 12)?));
@@ -169,7 +169,7 @@ pub(super) fn parse_plain(data: &[u8], beyond: usize) -> Option<u64> {
     Some(word | u64::from(u16::from_be_bytes([a, b])) << 48)
 }
 
-/// The same from the network layer on, behind `TAGS` tags.
+/// The same from the network layer on, after `TAGS` tags.
 #[inline(always)]
 fn parse_plain_ip<const TAGS: usize>(
     data: &[u8],
@@ -198,10 +198,10 @@ fn parse_plain_ip<const TAGS: usize>(
     }
 }
 
-/// The same from the transport layer on, `HEADER` bytes into the IP packet; `words` are what to
-/// find of TCP and UDP.
+/// The same from the transport layer on, `HEADER` bytes into the IP packet; `words` are the results
+/// for TCP and UDP.
 ///
-/// The arithmetic is that of the shortest path, but that a frame may be too short for TCP.
+/// The arithmetic is that of the shortest path, except that a frame may be too short for TCP.
 #[inline(always)]
 fn parse_plain_l4<const HEADER: usize>(
     packet: &[u8],
@@ -233,7 +233,7 @@ fn parse_plain_l4<const HEADER: usize>(
     Some(select_unpredictable(is_tcp, words[0], words[1]))
 }
 
-/// What is found of TCP and of UDP right behind an IP header, all but the tag's content.
+/// The result for TCP and UDP directly after an IP header, without the tag's content.
 const fn plain_words(l3: L3Kind, tags: usize, header: usize) -> [u64; 2] {
     let l3_offset = Ethernet::HEADER_LENGTH + tags * Vlan::HEADER_LENGTH;
     let layers = Layers {
@@ -249,7 +249,7 @@ const fn plain_words(l3: L3Kind, tags: usize, header: usize) -> [u64; 2] {
     [layers.to_word(), udp.to_word()]
 }
 
-/// [`parse`] without its short paths; the same answer for every frame.
+/// [`parse`] without its short paths; the same result for every frame.
 ///
 /// Public for tests and fuzzing.
 #[inline(never)]
@@ -257,7 +257,7 @@ pub fn parse_slow(data: &[u8]) -> Layers {
     parse_every(data, 0)
 }
 
-/// The layers of any frame, which goes on for `beyond` bytes past `data`.
+/// The layers of any frame, which continues for `beyond` bytes past `data`.
 #[inline(always)]
 fn parse_every(data: &[u8], beyond: usize) -> Layers {
     let mut layers = Layers::default();
@@ -291,7 +291,7 @@ fn parse_every(data: &[u8], beyond: usize) -> Layers {
     }
 }
 
-/// The steps of [`parse_slow`]: each adds what its layer tells.
+/// The steps of [`parse_slow`]: each adds the result of its layer.
 impl Layers {
     #[inline]
     pub(super) fn malformed(mut self) -> Self {
@@ -331,7 +331,7 @@ impl Layers {
         let is_open = ip.total_length() == 0;
         let there = packet.len() + beyond;
         let total = if is_open { there } else { usize::from(ip.total_length()) };
-        // A total length beyond the packet is marked; what is there is still worth reading.
+        // A total length beyond the packet is marked; the rest is still worth reading.
         if total < ip.header_length() || total > there {
             layers = layers.malformed();
         }
@@ -408,7 +408,7 @@ impl Layers {
     }
 }
 
-/// How much of an IP packet of `total` bytes lies in the `beyond` bytes behind what is in view.
+/// How much of an IP packet of `total` bytes lies in the `beyond` bytes after those in view.
 #[inline]
 fn out_of_view(total: usize, in_view: &[u8], beyond: usize) -> usize {
     total.saturating_sub(in_view.len()).min(beyond)

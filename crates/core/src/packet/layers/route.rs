@@ -1,7 +1,7 @@
-//! A pending route: the address in the header is the next hop's, the last one stands elsewhere.
+//! A pending route: the header has the next hop's address, the last one is elsewhere.
 //!
 //! Guarantees: no panic, for any bytes; at most eight extension headers or 40 bytes of options are
-//! looked at, and nothing of a packet without either.
+//! read, and nothing of a packet without either.
 //!
 //! Source: RFC 791 3.1 (loose and strict source routes), RFC 8200 4.4, RFC 5095 (type 0), RFC 6275
 //! 6.4 (type 2), RFC 6554 3 (type 3), RFC 8754 2 (type 4).
@@ -11,14 +11,14 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use super::{L3Kind, Layers, chunk};
 use crate::packet::wire::{IpProtocol, MAXIMUM_EXTENSION_HEADERS};
 
-/// Where an IP packet goes from the destination in its header.
+/// The route of an IP packet beyond the destination in its header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Route {
-    /// Nowhere: it is the last.
+    /// None: that is the last destination.
     Done,
-    /// In the end, to this address.
+    /// Finally to this address.
     Pending(IpAddr),
-    /// On, by a route of a kind that is not known or contradicts itself.
+    /// A route of an unknown or inconsistent kind.
     Unknown,
 }
 
@@ -39,7 +39,7 @@ impl Layers {
     }
 }
 
-/// Extension headers behind which a routing header may stand, and itself.
+/// Extension headers that may precede a routing header, and itself.
 fn is_walked(protocol: IpProtocol) -> bool {
     matches!(
         protocol,
@@ -100,7 +100,7 @@ fn routing_header(packet: &[u8]) -> Route {
                 usize::from(units) * 8 + 8
             }
             IpProtocol::AUTHENTICATION => usize::from(units) * 4 + 8,
-            // What follows is cut anywhere.
+            // The rest is cut at any place.
             IpProtocol::FRAGMENT if third != 0 || fourth & 0xf9 != 0 => break,
             IpProtocol::FRAGMENT => 8,
             _ => break,
@@ -118,7 +118,7 @@ fn last_destination(packet: &[u8], header: &[u8], left: u8) -> Option<Ipv6Addr> 
         // In the order of the route; type 2 has one.
         0 | 2 if usize::from(left) <= addresses.len() / 16 => *addresses.last_chunk::<16>()?,
         3 => {
-            // The last has a prefix in common with the destination, and no more.
+            // The last shares a prefix with the destination.
             let (shared, padding) = (usize::from(header[4] & 15), usize::from(header[5] >> 4));
             let mut last: [u8; 16] = *chunk(packet, 24)?;
             let listed = addresses.get(..addresses.len().checked_sub(padding)?)?;
@@ -184,7 +184,7 @@ mod tests {
             }
             assert_eq!(route(&v4(&[kind, 60, 4, 10, 0, 0, 1])), Route::Unknown);
         }
-        // Record route is none; nor is what stands behind the end of options.
+        // Record route is not a route; nor is anything after the end of options.
         assert_eq!(route(&v4(&[7, 7, 4, 0, 0, 0, 0])), Route::Done);
         assert_eq!(route(&v4(&[0, 131, 7, 4, 10, 0, 0, 1])), Route::Done);
         assert_eq!(route(&v4(&[])), Route::Done);
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn any_bytes_have_a_route() {
+    fn any_bytes_are_handled() {
         for frame in [v4(&[131, 11, 4, 10, 1, 0, 1]), v6(4, 1, [1, 0, 0, 0], &[7; 32])] {
             for end in 0..frame.len() {
                 let layers = parse(&frame);

@@ -1,4 +1,4 @@
-//! Layers against what was built, etherparse, the views, and the slow path.
+//! Layers against built frames, etherparse, the views, and the slow path.
 
 use etherparse::{NetSlice, SlicedPacket, TransportSlice};
 use proptest::{collection::vec, prelude::*};
@@ -8,7 +8,7 @@ use super::*;
 use crate::packet::wire::tests::{Network, Packet, Transport, packets};
 use crate::packet::wire::{EtherType, IpProtocol, Ipv4, Ipv6, Tcp, Udp};
 
-/// Checks every promise that holds for any bytes; returns what was found.
+/// Checks every property that holds for any bytes; returns the layers.
 fn check(data: &[u8]) -> Layers {
     let layers = parse(data);
     assert_eq!(layers, parse_slow(data), "{data:02x?}");
@@ -54,7 +54,7 @@ fn check(data: &[u8]) -> Layers {
         _ => true,
     };
     assert!(well_formed || kind.is_malformed());
-    // No accessor trusts the layers it is asked about.
+    // No accessor trusts the layers of other data.
     for other in [&data[..data.len() / 2], &data[..0]] {
         let _ = (layers.ports(other), layers.ipv4_addresses(other), layers.ipv6_addresses(other));
         let _ = (layers.flow_v4(other), layers.flow_v6(other));
@@ -92,7 +92,7 @@ fn expected(packet: &Packet) -> Layers {
     layers
 }
 
-/// Where the headers of a built frame end that must be in view for the packet to be whole.
+/// Where the headers of a built frame end that must be present for the packet to be complete.
 fn headers_end(packet: &Packet, frame: &[u8]) -> usize {
     let l4 = packet.l3_offset() + packet.ip_length();
     match (&packet.transport, &packet.network) {
@@ -109,7 +109,7 @@ fn headers_end(packet: &Packet, frame: &[u8]) -> usize {
     }
 }
 
-/// Kinds that etherparse finds and whether of a fragment, if it takes the frame for well formed.
+/// Kinds according to etherparse and whether it is a fragment, if etherparse accepts the frame.
 fn etherparse_kinds(frame: &[u8]) -> Option<(L3Kind, L4Kind, bool)> {
     let sliced = SlicedPacket::from_ethernet(frame).ok()?;
     let (l3, is_fragment) = match sliced.net? {
@@ -185,7 +185,7 @@ fn short_path_is_the_slow_path_at_every_edge() {
 }
 
 #[test]
-fn short_path_refuses_what_is_not_its() {
+fn short_path_refuses_other_frames() {
     let mut l4 = [0; 20];
     (l4[5], l4[12]) = (8, 0x50);
     let frame = short_path_frame(60, 40, IpProtocol::TCP, l4);
@@ -234,7 +234,7 @@ fn plain_frame(
 const PLAIN: [(bool, u8); 4] = [(false, 4), (false, 6), (true, 4), (true, 6)];
 
 #[test]
-fn what_is_plain_is_taken_for_it() {
+fn plain_packets_are_recognised() {
     let mut tcp = [0; 20];
     tcp[12] = 0x50;
     assert!(plain_v4(&short_path_frame(54, 40, IpProtocol::TCP, tcp)).is_some());
@@ -246,7 +246,7 @@ fn what_is_plain_is_taken_for_it() {
     assert!(plain_v4(&tagged).is_none());
 }
 
-/// What the second path is there for does take it, down to the shortest frames.
+/// The second path accepts its packets, down to the shortest frames.
 #[test]
 fn plain_tcp_and_udp_take_the_second_path() {
     for (tagged, version) in PLAIN {
@@ -312,7 +312,7 @@ fn second_path_is_the_slow_path_at_every_edge() {
 }
 
 #[test]
-fn second_path_refuses_what_is_not_its() {
+fn second_path_refuses_other_frames() {
     for (tagged, version) in PLAIN {
         let mut l4 = [0; 20];
         (l4[5], l4[12]) = (20, 0x50);
@@ -333,7 +333,7 @@ fn second_path_refuses_what_is_not_its() {
 }
 
 #[test]
-fn cut_tcp_keeps_its_kind_while_the_ports_are_there() {
+fn truncated_tcp_keeps_its_kind_with_ports() {
     let mut l4 = [0; 20];
     l4[12] = 0x50;
     for total in 20..40 {
@@ -358,7 +358,7 @@ fn cut_capture_keeps_its_kind() {
 }
 
 #[test]
-fn lying_ipv4_header() {
+fn inconsistent_ipv4_header_is_malformed() {
     let mut frame = short_path_frame(60, 40, IpProtocol::TCP, [0; 20]);
     let malformed_ipv4 = PacketType::new(L3Kind::Ipv4, L4Kind::None).with_malformed();
     // Header lengths of 16 and 60 bytes; total length below the header's.
@@ -415,16 +415,16 @@ fn ipv6_without_next_header() {
     assert!(check(&frame).packet_type.is_malformed());
 }
 
-/// A jumbo payload option for `length` bytes behind the IPv6 header, in front of TCP.
+/// A jumbo payload option for `length` bytes after the IPv6 header, in front of TCP.
 fn jumbo_header(length: u32) -> [u8; 8] {
     let [a, b, c, d] = length.to_be_bytes();
     [IpProtocol::TCP.0, 0, crate::packet::wire::JUMBO_OPTION, 4, a, b, c, d]
 }
 
-/// As Linux hands over super-frames of more than 65,535 bytes, and captures show those that a NIC
-/// segments.
+/// Linux hands over super-frames of more than 65,535 bytes this way, and captures show those that a
+/// NIC segments.
 #[test]
-fn an_ip_length_of_zero_is_that_of_the_frame() {
+fn ip_length_zero_means_frame_length() {
     for (tagged, version) in PLAIN {
         let (l3, header) = (14 + 4 * usize::from(tagged), if version == 4 { 20 } else { 40 });
         let mut l4 = [0; 20];
@@ -458,7 +458,7 @@ fn an_ip_length_of_zero_is_that_of_the_frame() {
 }
 
 #[test]
-fn a_jumbogram_is_as_long_as_its_option_says() {
+fn jumbogram_length_comes_from_its_option() {
     let frame = |jumbo: u32, length: usize| {
         let mut frame = vec![0; 12];
         frame.extend([0x86, 0xdd, 0x60, 0, 0, 0, 0, 0, IpProtocol::HOP_BY_HOP.0, 64]);
@@ -476,21 +476,21 @@ fn a_jumbogram_is_as_long_as_its_option_says() {
     let layers = check(&cut);
     assert_eq!(layers.packet_type, PacketType::IPV6_TCP.with_malformed());
     assert_eq!(layers.ip_length(&cut, cut.len()), Some(40 + 80_000));
-    // An option of another kind says nothing.
+    // Other options are ignored.
     let mut other = whole.clone();
     other[56] = 5;
     assert_eq!(check(&other).packet_type, PacketType::IPV6_TCP);
 }
 
 #[test]
-fn a_udp_length_of_zero_is_malformed_where_the_ip_header_has_a_length() {
+fn udp_length_zero_is_malformed_with_an_ip_length() {
     for version in [4, 6] {
         let frame = plain_frame(false, version, 90, 70, IpProtocol::UDP, [0; 20]);
         assert!(check(&frame).packet_type.is_malformed());
     }
 }
 
-/// A descriptor keeps an L4 header 1020 bytes behind L3 at most; what is farther is not found.
+/// A descriptor keeps an L4 header at most 1020 bytes after L3; farther ones are not found.
 #[test]
 fn extension_headers_of_more_than_980_bytes_are_malformed() {
     for (bytes, is_found) in [(976, true), (984, false)] {
@@ -511,7 +511,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(1024))]
 
     #[test]
-    fn layers_are_those_built(packet in packets()) {
+    fn layers_equal_the_layers_built(packet in packets()) {
         let frame = packet.build();
         let layers = check(&frame);
         prop_assert_eq!(layers, expected(&packet));
@@ -546,16 +546,16 @@ proptest! {
     }
 
     #[test]
-    fn kinds_are_those_of_etherparse(packet in packets()) {
+    fn kinds_agree_with_etherparse(packet in packets()) {
         let kind = parse(&packet.build()).packet_type;
-        // What etherparse does not know is none to it.
+        // Protocols unknown to etherparse have no kind there.
         let l4 = if kind.l4() == L4Kind::Other { L4Kind::None } else { kind.l4() };
         let found = etherparse_kinds(&packet.build_for_etherparse());
         prop_assert_eq!(found, Some((kind.l3(), l4, kind.is_fragment())));
     }
 
     #[test]
-    fn every_truncation(packet in packets()) {
+    fn every_truncation_is_consistent(packet in packets()) {
         let frame = packet.build();
         let whole = expected(&packet);
         for end in 0..frame.len() {
@@ -568,10 +568,10 @@ proptest! {
         }
     }
 
-    /// A packet whose first segment ends anywhere: as the whole one if the headers are in it, or
-    /// else cut off, with no kinds but its own.
+    /// A packet whose first segment ends anywhere: the same result if the headers are in it,
+    /// otherwise truncated, with no kinds but its own.
     #[test]
-    fn every_first_segment(packet in packets(), more in 0_usize..3000) {
+    fn every_first_segment_is_consistent(packet in packets(), more in 0_usize..3000) {
         let mut frame = packet.build();
         let headers_end = headers_end(&packet, &frame);
         frame.resize(frame.len() + more, 0);
@@ -583,18 +583,18 @@ proptest! {
                 continue;
             }
             prop_assert!(layers.packet_type.is_malformed(), "{} of {}", end, frame.len());
-            // What a parse of a cut frame knows is what this one knows.
+            // A parse of a truncated frame finds the same.
             prop_assert_eq!(layers, parse(&frame[..end]));
         }
     }
 
-    /// A length that lies about the whole packet is found whatever the first segment holds.
+    /// A wrong length of the whole packet is found whatever the first segment holds.
     #[test]
-    fn lying_lengths_of_segmented_packets(packet in packets(), cut in 1_usize..40) {
+    fn wrong_lengths_of_segmented_packets_are_malformed(packet in packets(), cut in 1_usize..40) {
         let frame = packet.build();
         let headers_end = headers_end(&packet, &frame);
         prop_assume!(frame.len() - cut.min(frame.len()) >= headers_end);
-        // The packet has `cut` bytes less than its headers say: as when they were cut off a frame.
+        // The packet has `cut` bytes fewer than its headers say: as if they were cut off a frame.
         let total = frame.len() - cut;
         for end in headers_end..=total {
             prop_assert_eq!(parse_of(&frame[..end], total), parse(&frame[..total]));
@@ -602,7 +602,7 @@ proptest! {
     }
 
     #[test]
-    fn changed_bytes(
+    fn changed_bytes_are_handled(
         packet in packets(),
         changes in vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
     ) {
@@ -612,9 +612,9 @@ proptest! {
             frame[at] = value;
         }
         let kind = check(&frame).packet_type;
-        // Where both take a frame for good, they agree. Etherparse looks through the authentication
-        // header in IPv4 and at tags of type 0x9100, which are other protocols here, and 0.16 takes
-        // the reserved bits of the IPv6 fragment header for offset.
+        // If both accept a frame, they agree. Etherparse looks through the authentication header in
+        // IPv4 and at tags of type 0x9100, which are other protocols here, and 0.16 counts the
+        // reserved bits of the IPv6 fragment header as part of the offset.
         if !kind.is_malformed() && kind.l3() != L3Kind::Other && kind.l4() != L4Kind::Other
             && let Some((l3, l4, is_fragment)) = etherparse_kinds(&frame)
             && is_fragment == kind.is_fragment()

@@ -51,7 +51,7 @@ pub fn sum(data: &[u8]) -> u16 {
     fold(total).to_be()
 }
 
-/// Checksum of `data`: what the field must hold if it was zero while summing.
+/// Checksum of `data`: the value of the field, if it was zero while summing.
 #[inline]
 pub fn checksum(data: &[u8]) -> u16 {
     !sum(data)
@@ -64,7 +64,7 @@ pub const fn add(a: u16, b: u16) -> u16 {
     total + carry as u16
 }
 
-/// The sum of bytes that lie in several pieces, taken one after the other.
+/// The sum of bytes in several pieces, added one by one.
 ///
 /// ```
 /// use picnic_core::packet::wire::checksum::{self, Pieces};
@@ -88,7 +88,7 @@ impl Pieces {
         self.is_odd ^= !piece.len().is_multiple_of(2);
     }
 
-    /// The sum of all so far.
+    /// The sum so far.
     #[inline]
     pub fn sum(self) -> u16 {
         self.sum
@@ -98,18 +98,17 @@ impl Pieces {
 /// Checksum after one aligned 16-bit word under it changed from `old` to `new`; or any number of
 /// words, whose [`sum`]s were `old` and are `new`.
 ///
-/// For UDP a result of zero must be stored as `0xffff`, and a zero field left alone.
+/// For UDP a result of zero must be stored as `0xffff`, and a zero field left unchanged.
 #[inline]
 pub const fn update_u16(checksum: u16, old: u16, new: u16) -> u16 {
     !add(add(!checksum, !old), new)
 }
 
-/// Finishes a checksum left to the card: the field holds the pseudo-header's sum, and the final
-/// value covers `packet[start..]`. The field's offset counts from `start`, as virtio's `csum_offset`:
-/// where UDP has its checksum, zero is stored as `0xffff`.
+/// Completes a checksum left to the card: the field holds the pseudo-header's sum, and the final
+/// value covers `packet[start..]`. The field's offset counts from `start`, as virtio's
+/// `csum_offset`; at UDP's offset, zero is stored as `0xffff`.
 ///
-/// # Errors
-/// The field does not lie within the packet; nothing is written.
+/// # Errors The field is not in the packet; nothing is written.
 pub fn finish(packet: &mut [u8], start: usize, field: usize) -> Result<(), Truncated> {
     let covered = packet.get_mut(start..).ok_or(Truncated)?;
     let value = finished(checksum(covered), field);
@@ -118,8 +117,8 @@ pub fn finish(packet: &mut [u8], start: usize, field: usize) -> Result<(), Trunc
     Ok(())
 }
 
-/// A checksum as it is stored so far behind the start of a header. Zero says "no checksum" in UDP
-/// alone; elsewhere `0xffff` is the same in ones' complement, but not what a sum comes to.
+/// A checksum as stored at this offset of a header. Zero means "no checksum" only in UDP; elsewhere
+/// `0xffff` is the same in ones' complement, but not the result of a sum.
 #[inline]
 pub(in crate::packet) const fn finished(checksum: u16, field: usize) -> u16 {
     const OF_UDP: usize = 6;
@@ -171,8 +170,8 @@ impl PseudoHeader {
         self.ipv6
     }
 
-    /// Sum with protocol and length in bytes: what the checksum field holds while the checksum is
-    /// left to the card (see [`finish`]).
+    /// Sum with protocol and length in bytes: the content of the checksum field while the checksum
+    /// is left to the card (see [`finish`]).
     #[inline]
     pub fn sum(self, protocol: IpProtocol, length: usize) -> u16 {
         let total = u64::from(self.addresses) + u64::from(protocol.0) + length as u64;

@@ -37,7 +37,7 @@ impl EtherType {
         matches!(self, Self::VLAN | Self::QINQ)
     }
 
-    /// No protocol but the length of an IEEE 802.3 frame, as in spanning tree's.
+    /// The length of an IEEE 802.3 frame instead of a protocol, as in spanning tree's.
     #[inline]
     pub const fn is_length(self) -> bool {
         self.0 < 0x0600
@@ -68,7 +68,7 @@ impl MacAddress {
     }
 }
 
-/// A text is no Ethernet address.
+/// A text that is not an Ethernet address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("found no MAC address, allowed: six bytes such as 02:00:00:00:00:01")]
 pub struct NoMacAddress;
@@ -83,7 +83,7 @@ impl FromStr for MacAddress {
         for byte in &mut bytes {
             let part = parts.next().filter(|part| (1..=2).contains(&part.len()));
             let part = part.ok_or(NoMacAddress)?;
-            // A sign would be taken for a digit.
+            // A sign would be parsed as a digit.
             let is_hex = part.bytes().all(|digit| digit.is_ascii_hexdigit());
             let value = u8::from_str_radix(part, 16).ok().filter(|_| is_hex);
             *byte = value.ok_or(NoMacAddress)?;

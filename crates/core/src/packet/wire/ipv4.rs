@@ -1,8 +1,8 @@
 //! IPv4 header with options.
 //!
-//! Guarantees: the version is not looked at, EtherType has told it; options are bytes, not parsed.
-//! A total length of 0 stands for the buffer's: Linux writes it into super-frames of more than
-//! 65,535 bytes (BIG TCP), and NICs that segment leave it so.
+//! Guarantees: the version is not checked, since the EtherType implies it; options are bytes, not
+//! parsed. A total length of 0 means the buffer's: Linux writes it into super-frames of more than
+//! 65,535 bytes (BIG TCP), and NICs that segment leave it.
 //!
 //! Source: RFC 791 3.1, RFC 2474 and RFC 3168 for the traffic class; Linux's `iph_totlen`.
 
@@ -13,7 +13,7 @@ use super::{
     saturating_u16, set,
 };
 
-/// View of an IPv4 packet; bytes behind its total length (Ethernet padding) are not of it.
+/// View of an IPv4 packet, without bytes after its total length (Ethernet padding).
 #[derive(Clone, Copy, Debug)]
 pub struct Ipv4<T> {
     buffer: T,
@@ -27,9 +27,8 @@ impl Ipv4<()> {
 impl<T: AsRef<[u8]>> Ipv4<T> {
     /// View of a whole packet.
     ///
-    /// # Errors
-    /// The header with its options is cut off, its length is below 20, or the total length is
-    /// below the header's (and not 0) or beyond the buffer.
+    /// # Errors The header with its options is truncated, its length is below 20, or the total
+    /// length is below the header's (and not 0) or beyond the buffer.
     #[inline]
     pub fn new_checked(buffer: T) -> Result<Self, Truncated> {
         let packet = Self::new_header(buffer)?;
@@ -40,10 +39,9 @@ impl<T: AsRef<[u8]>> Ipv4<T> {
         Ok(packet)
     }
 
-    /// View that may end early: total length is not compared with the buffer.
+    /// View that may end early: the total length is not compared with the buffer.
     ///
-    /// # Errors
-    /// The header with its options is cut off, or its length is below 20.
+    /// # Errors The header with its options is truncated, or its length is below 20.
     #[inline]
     pub fn new_header(buffer: T) -> Result<Self, Truncated> {
         let length = buffer.as_ref().len();
@@ -82,7 +80,7 @@ impl<T: AsRef<[u8]>> Ipv4<T> {
         self.buffer.as_ref()[1] & 3
     }
 
-    /// Bytes of header and payload as the field has them; 0: to the end of the buffer.
+    /// Bytes of header and payload, from the field; 0: to the end of the buffer.
     #[inline]
     pub fn total_length(&self) -> u16 {
         get_u16(self.buffer.as_ref(), 2)
@@ -168,7 +166,7 @@ impl<T: AsRef<[u8]>> Ipv4<T> {
     #[inline]
     pub fn verify_checksum(&self) -> bool {
         let data = self.buffer.as_ref();
-        // Most have no options: of a length that is known, no loop is left.
+        // Most have no options: with a known length, no loop is left.
         let sum = match data.first_chunk::<{ Ipv4::MINIMUM_HEADER_LENGTH }>() {
             Some(plain) if self.header_length() == plain.len() => checksum::sum(plain),
             _ => checksum::sum(&data[clamped(0, self.header_length(), data.len())]),
@@ -176,7 +174,7 @@ impl<T: AsRef<[u8]>> Ipv4<T> {
         sum == 0xffff
     }
 
-    /// What TCP and UDP cover of this header.
+    /// The pseudo-header for TCP and UDP.
     #[inline]
     pub fn pseudo_header(&self) -> PseudoHeader {
         PseudoHeader::v4(self.source(), self.destination())
@@ -189,10 +187,9 @@ impl<T: AsRef<[u8]>> Ipv4<T> {
 
 impl<T: AsRef<[u8]> + AsMut<[u8]>> Ipv4<T> {
     /// Writes a header without options whose total length is the buffer's, or 65,535 if that is
-    /// longer; the rest of it is zero.
+    /// longer; the rest of the header is zero.
     ///
-    /// # Errors
-    /// Fewer than 20 bytes.
+    /// # Errors Fewer than 20 bytes.
     pub fn new_blank(mut buffer: T) -> Result<Self, Truncated> {
         let length = saturating_u16(buffer.as_ref().len());
         let header = buffer.as_mut().first_chunk_mut::<20>().ok_or(Truncated)?;

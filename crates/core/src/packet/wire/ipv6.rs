@@ -15,7 +15,7 @@
 //! ```
 //!
 //! Guarantees: the chain's walk takes at most [`MAXIMUM_EXTENSION_HEADERS`] steps. The version is
-//! not looked at. A payload length of 0 stands for the rest of the buffer: Linux writes it into
+//! not checked. A payload length of 0 means the rest of the buffer: Linux writes it into
 //! super-frames of more than 65,535 bytes (BIG TCP), with or without a jumbo payload option.
 //!
 //! Source: RFC 8200 3 and 4, RFC 4302 2.2 (authentication header), RFC 6946 (atomic fragments),
@@ -33,11 +33,11 @@ pub const MAXIMUM_EXTENSION_HEADERS: usize = 8;
 /// Kind of the jumbo payload option (RFC 2675).
 pub const JUMBO_OPTION: u8 = 0xc2;
 
-/// What an IPv6 packet carries behind its extension headers.
+/// The content of an IPv6 packet after its extension headers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct UpperLayer {
-    /// The first protocol that is no extension header; for a fragment, the fragment header's next
-    /// header, which may be one.
+    /// The first protocol that is not an extension header; for a fragment, the fragment header's
+    /// next header, which may be one.
     pub protocol: IpProtocol,
     /// Its place from the end of the IPv6 header, in bytes.
     pub offset: usize,
@@ -58,11 +58,10 @@ pub struct Fragment {
 
 /// Walks the extension headers in `payload`, the first of which is of kind `protocol`.
 ///
-/// The walk ends at the first fragment too: what follows is cut anywhere. An atomic fragment
+/// The walk also ends at the first fragment, since the rest is cut at any place. An atomic fragment
 /// (offset zero, none to follow) is a whole packet and is walked through.
 ///
-/// # Errors
-/// A header is cut off or gives a length below its own least, or there are too many.
+/// # Errors A header is truncated or has a length below its minimum, or there are too many.
 #[inline]
 pub fn upper_layer(mut protocol: IpProtocol, payload: &[u8]) -> Result<UpperLayer, Truncated> {
     let mut offset = 0;
@@ -108,7 +107,7 @@ pub fn upper_layer(mut protocol: IpProtocol, payload: &[u8]) -> Result<UpperLaye
     Err(Truncated)
 }
 
-/// View of an IPv6 packet; bytes behind its payload length are not of it.
+/// View of an IPv6 packet, without bytes after its payload length.
 #[derive(Clone, Copy, Debug)]
 pub struct Ipv6<T> {
     buffer: T,
@@ -134,10 +133,9 @@ impl<T: AsRef<[u8]>> Ipv6<T> {
         Ok(packet)
     }
 
-    /// View that may end early: payload length is not compared with the buffer.
+    /// View that may end early: the payload length is not compared with the buffer.
     ///
-    /// # Errors
-    /// Fewer than 40 bytes.
+    /// # Errors Fewer than 40 bytes.
     #[inline]
     pub fn new_header(buffer: T) -> Result<Self, Truncated> {
         if buffer.as_ref().len() < Ipv6::HEADER_LENGTH {
@@ -164,14 +162,14 @@ impl<T: AsRef<[u8]>> Ipv6<T> {
         u32::from_be_bytes(get(self.buffer.as_ref(), 0)) & 0x000f_ffff
     }
 
-    /// Bytes behind this header, extension headers included, as the field has them; 0: to the end
-    /// of the buffer.
+    /// Bytes after this header, including extension headers, from the field; 0: to the end of the
+    /// buffer.
     #[inline]
     pub fn payload_length(&self) -> u16 {
         get_u16(self.buffer.as_ref(), 4)
     }
 
-    /// Protocol of the first byte behind this header, extension or not.
+    /// Protocol of the first byte after this header, extension or not.
     #[inline]
     pub fn next_header(&self) -> IpProtocol {
         IpProtocol(self.buffer.as_ref()[6])
@@ -195,17 +193,16 @@ impl<T: AsRef<[u8]>> Ipv6<T> {
         Ipv6Addr::from(get::<16>(self.buffer.as_ref(), 24))
     }
 
-    /// What lies behind the extension headers; see [`upper_layer`].
+    /// The content after the extension headers; see [`upper_layer`].
     ///
-    /// # Errors
-    /// As there.
+    /// # Errors As there.
     #[inline]
     pub fn upper_layer(&self) -> Result<UpperLayer, Truncated> {
         upper_layer(self.next_header(), self.payload())
     }
 
-    /// Bytes behind this header by a jumbo payload option, which stands in the hop-by-hop options
-    /// of a packet whose payload length is 0.
+    /// Bytes after this header according to a jumbo payload option, which is in the hop-by-hop
+    /// options of a packet whose payload length is 0.
     pub fn jumbo_length(&self) -> Option<u32> {
         const PAD_1: u8 = 0;
         if self.payload_length() != 0 || self.next_header() != IpProtocol::HOP_BY_HOP {
@@ -226,7 +223,7 @@ impl<T: AsRef<[u8]>> Ipv6<T> {
         }
     }
 
-    /// What TCP, UDP and ICMPv6 cover of this header, if no routing header is there.
+    /// The pseudo-header for TCP, UDP and ICMPv6, if there is no routing header.
     #[inline]
     pub fn pseudo_header(&self) -> PseudoHeader {
         PseudoHeader::v6(self.source(), self.destination())
@@ -242,11 +239,10 @@ impl<T: AsRef<[u8]>> Ipv6<T> {
 }
 
 impl<T: AsRef<[u8]> + AsMut<[u8]>> Ipv6<T> {
-    /// Writes a header whose payload is the rest of the buffer, up to 65,535 bytes; all else in it
-    /// is zero.
+    /// Writes a header whose payload is the rest of the buffer, up to 65,535 bytes; all other
+    /// fields are zero.
     ///
-    /// # Errors
-    /// Fewer than 40 bytes.
+    /// # Errors Fewer than 40 bytes.
     pub fn new_blank(mut buffer: T) -> Result<Self, Truncated> {
         let length = buffer.as_ref().len().saturating_sub(Ipv6::HEADER_LENGTH);
         let header = buffer.as_mut().first_chunk_mut::<40>().ok_or(Truncated)?;
@@ -256,13 +252,13 @@ impl<T: AsRef<[u8]> + AsMut<[u8]>> Ipv6<T> {
         Self::new_checked(buffer)
     }
 
-    /// Sets the bytes behind this header.
+    /// Sets the bytes after this header.
     #[inline]
     pub fn set_payload_length(&mut self, length: u16) {
         set(self.buffer.as_mut(), 4, &length.to_be_bytes());
     }
 
-    /// Sets the protocol behind this header.
+    /// Sets the protocol after this header.
     #[inline]
     pub fn set_next_header(&mut self, protocol: IpProtocol) {
         self.buffer.as_mut()[6] = protocol.0;

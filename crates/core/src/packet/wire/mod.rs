@@ -22,10 +22,10 @@
 //!
 //! Guarantees: `new_checked` refuses a buffer shorter than the header, and a length field that
 //! points outside the buffer or into the fixed header. After it no accessor panics, whatever the
-//! bytes say, and also when a setter made a length lie afterwards: `payload` is then cut to what is
-//! there. Setters change their field alone; checksums are filled by `fill_checksum`. Where the end
-//! of a packet may lie elsewhere (a quote in an ICMP error, a cut capture, a chain of segments),
-//! `new_header` checks the header alone.
+//! bytes, even if a setter makes a length wrong: `payload` is then cut to the bytes present.
+//! Setters change only their field; checksums are set by `fill_checksum`. If the end of a packet
+//! may be elsewhere (a quote in an ICMP error, a truncated capture, a chain of segments),
+//! `new_header` checks only the header.
 //!
 //! Source: the RFC named at the head of each protocol's file.
 
@@ -102,18 +102,18 @@ impl IpProtocol {
     pub const SCTP: Self = Self(132);
 }
 
-/// What every view offers: the bytes behind the header, and the buffer back.
-/// The view supplies `payload_range`, made by [`clamped`].
+/// The common part of all views: the bytes after the header, and the buffer. The view supplies
+/// `payload_range`, made by [`clamped`].
 macro_rules! buffer_access {
     ($view:ident) => {
         impl<T: AsRef<[u8]>> $view<T> {
-            /// Bytes behind the header, to the end its length field gives or the buffer has.
+            /// Bytes after the header, to the end that its length field gives or the buffer has.
             #[inline]
             pub fn payload(&self) -> &[u8] {
                 &self.buffer.as_ref()[self.payload_range()]
             }
 
-            /// Gives the buffer back.
+            /// Returns the buffer.
             #[inline]
             pub fn into_inner(self) -> T {
                 self.buffer
@@ -130,7 +130,7 @@ macro_rules! buffer_access {
         }
 
         impl<'a> $view<&'a [u8]> {
-            /// [`Self::payload`] for as long as the bytes are borrowed.
+            /// [`Self::payload`] with the lifetime of the borrowed bytes.
             #[inline]
             pub fn into_payload(self) -> &'a [u8] {
                 &self.buffer[self.payload_range()]
@@ -154,7 +154,7 @@ fn saturating_u16(length: usize) -> u16 {
 }
 
 /// `N` bytes at `at`, for offsets inside the header that was checked.
-// As arrays: the copy of a slice may become a call of memcpy, for two bytes.
+// As arrays: copying a slice may become a call of memcpy, for two bytes.
 #[inline(always)]
 pub(super) fn get<const N: usize>(data: &[u8], at: usize) -> [u8; N] {
     data[at..at + N].first_chunk().copied().unwrap_or([0; N])

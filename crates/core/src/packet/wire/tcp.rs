@@ -1,7 +1,7 @@
 //! TCP header with options.
 //!
-//! The buffer is the segment alone, as `payload` of the IP view gives it: TCP has no length of its
-//! own, and Ethernet padding would be taken for data.
+//! The buffer is the segment only, as in `payload` of the IP view: TCP has no length of its own,
+//! and Ethernet padding would count as data.
 //!
 //! Source: RFC 9293 3.1.
 
@@ -25,9 +25,9 @@ impl TcpFlags {
     pub const RST: Self = Self(0x04);
     /// Push.
     pub const PSH: Self = Self(0x08);
-    /// The acknowledgment number counts.
+    /// The acknowledgment number is valid.
     pub const ACK: Self = Self(0x10);
-    /// The urgent pointer counts.
+    /// The urgent pointer is valid.
     pub const URG: Self = Self(0x20);
     /// Congestion was experienced (echo).
     pub const ECE: Self = Self(0x40);
@@ -70,8 +70,7 @@ impl Tcp<()> {
 impl<T: AsRef<[u8]>> Tcp<T> {
     /// View of a segment.
     ///
-    /// # Errors
-    /// The header with its options is cut off, or its length is below 20.
+    /// # Errors The header with its options is truncated, or its length is below 20.
     #[inline]
     pub fn new_checked(buffer: T) -> Result<Self, Truncated> {
         let length = buffer.as_ref().len();
@@ -160,10 +159,9 @@ impl<T: AsRef<[u8]>> Tcp<T> {
 }
 
 impl<T: AsRef<[u8]> + AsMut<[u8]>> Tcp<T> {
-    /// Writes a header without options, all else in it zero; the rest of the buffer is data.
+    /// Writes a header without options, all other fields zero; the rest of the buffer is data.
     ///
-    /// # Errors
-    /// Fewer than 20 bytes.
+    /// # Errors Fewer than 20 bytes.
     pub fn new_blank(mut buffer: T) -> Result<Self, Truncated> {
         let header = buffer.as_mut().first_chunk_mut::<20>().ok_or(Truncated)?;
         *header = [0; 20];

@@ -11,7 +11,7 @@ use proptest::{collection::vec, option, prelude::*};
 
 use super::*;
 
-/// One of `vlan`'s tags.
+/// A `vlan` tag.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Tag {
     priority: u8,
@@ -62,7 +62,7 @@ pub(crate) enum Transport {
     Other { protocol: u8 },
 }
 
-/// What to build, and so what a parser must find.
+/// A packet to build, and so the expected result of a parser.
 #[derive(Clone, Debug)]
 pub(crate) struct Packet {
     pub(crate) tags: Vec<Tag>,
@@ -277,7 +277,7 @@ pub(crate) fn packets() -> impl Strategy<Value = Packet> {
         3 => (any::<(u16, u16)>(), prop_oneof![Just(vec![]), units(0, 4, 10)])
             .prop_map(|(ports, options)| Transport::Tcp { ports, options }),
         3 => any::<(u16, u16)>().prop_map(|ports| Transport::Udp { ports }),
-        // Etherparse wants timestamps (13 and 14) to be of their one right size.
+        // Etherparse requires the right size of timestamps (13 and 14).
         1 => any::<(u8, u8)>()
             .prop_filter("timestamp", |(message_type, _)| !matches!(message_type, 13 | 14))
             .prop_map(|(message_type, code)| Transport::Icmp { message_type, code }),
@@ -297,7 +297,7 @@ pub(crate) fn packets() -> impl Strategy<Value = Packet> {
     )
 }
 
-/// RFC 1071 as it is written: add the words, fold the carries.
+/// RFC 1071 literally: add the words, fold the carries.
 fn naive_sum(data: &[u8]) -> u16 {
     let mut total = 0_u64;
     for pair in data.chunks(2) {
@@ -309,7 +309,8 @@ fn naive_sum(data: &[u8]) -> u16 {
     total as u16
 }
 
-/// Reads everything every view can say of `data`; returns a number so that nothing is left out.
+/// Reads everything that every view has of `data`; returns a number so that nothing is optimised
+/// away.
 fn read_all(data: &[u8]) -> usize {
     let pseudo = PseudoHeader::v6(Ipv6Addr::LOCALHOST, Ipv6Addr::UNSPECIFIED);
     let mut seen = 0;
@@ -364,7 +365,7 @@ fn read_all(data: &[u8]) -> usize {
     seen
 }
 
-/// Writes with every setter that can make a length lie, then reads and fills.
+/// Writes with every setter that can make a length wrong, then reads and fills.
 fn write_all(data: &mut [u8], lie: u16) {
     let pseudo = PseudoHeader::v4(Ipv4Addr::LOCALHOST, Ipv4Addr::BROADCAST);
     if let Ok(mut view) = Ipv4::new_header(&mut *data) {
@@ -420,7 +421,7 @@ fn extension_chain_is_bounded() {
 }
 
 #[test]
-fn a_fragment_header_counts_as_any_other() {
+fn fragment_headers_count_as_extension_headers() {
     let chain = |before: usize| {
         let mut bytes = vec![0; 8 * before + 8];
         for header in bytes.chunks_mut(8) {
@@ -448,7 +449,7 @@ fn udp_checksum_is_never_zero() {
 }
 
 #[test]
-fn udp_without_checksum_is_right_over_ipv4_alone() {
+fn udp_without_checksum_is_valid_only_over_ipv4() {
     let data = [0, 1, 0, 2, 0, 8, 0, 0];
     let udp = Udp::new_checked(&data[..]).unwrap();
     assert!(udp.verify_checksum(PseudoHeader::v4(Ipv4Addr::LOCALHOST, Ipv4Addr::LOCALHOST)));
@@ -478,10 +479,10 @@ fn blank_headers_are_accepted() {
     assert_eq!(Udp::new_blank(&mut long[..]).unwrap().payload().len(), 65_527);
 }
 
-/// Seen of a kernel's acknowledgement that the card finished, one in 65,536: tshark takes `0xffff`
-/// for wrong in TCP.
+/// From a kernel's acknowledgement that the card completed, one in 65,536: tshark considers
+/// `0xffff` wrong in TCP.
 #[test]
-fn a_finished_checksum_of_zero_is_ffff_where_udp_has_it() {
+fn checksum_zero_becomes_ffff_only_in_udp() {
     for (field, stored) in [(6, 0xffff), (16, 0), (2, 0)] {
         let mut data = [0_u8; 20];
         data[18..].fill(0xff);
@@ -491,7 +492,7 @@ fn a_finished_checksum_of_zero_is_ffff_where_udp_has_it() {
 }
 
 #[test]
-fn finish_stays_inside() {
+fn finish_stays_inside_the_packet() {
     let mut data = [0; 16];
     assert_eq!(checksum::finish(&mut data, 8, 6), Ok(()));
     assert_eq!(data[14..], [0xff, 0xff]);
@@ -504,7 +505,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
 
     #[test]
-    fn sum_is_the_naive_sum(data in vec(any::<u8>(), 0..300), cut in 0_usize..300) {
+    fn sum_equals_the_naive_sum(data in vec(any::<u8>(), 0..300), cut in 0_usize..300) {
         prop_assert_eq!(checksum::sum(&data), naive_sum(&data));
         // At another alignment.
         let data = &data[cut.min(data.len())..];
@@ -558,7 +559,7 @@ proptest! {
     }
 
     #[test]
-    fn fields_are_those_built(packet in packets()) {
+    fn fields_equal_fields_built(packet in packets()) {
         let mut frame = packet.build();
         let ethernet = Ethernet::new_checked(&frame[..]).unwrap();
         prop_assert_eq!(ethernet.source(), MacAddress([2, 0, 0, 0, 0, 1]));
@@ -643,7 +644,7 @@ proptest! {
             Transport::Icmp { .. } | Transport::Other { .. } => return Ok(()),
         };
 
-        // Ours fills in what etherparse filled in, and one flipped bit is seen.
+        // Ours fills in the same value as etherparse, and detects one flipped bit.
         let built = segment.to_vec();
         let start = packet.l3_offset() + packet.ip_length();
         let segment = &mut frame[start..start + built.len()];
@@ -760,7 +761,7 @@ proptest! {
         prop_assert_eq!(view.flags(), TcpFlags(flags));
         prop_assert_eq!((view.window(), view.checksum()), (words.2, words.3));
         prop_assert_eq!(view.header_length(), 20);
-        // What a driver leaves to the card, and the card finishes.
+        // The driver leaves this to the card, and the card completes it.
         let partial = pseudo.sum(IpProtocol::TCP, 64);
         view.set_checksum(partial);
         let mut finished = data;

@@ -1,6 +1,6 @@
 //! UDP header.
 //!
-//! A length of 0 stands for the buffer's, as in a jumbogram.
+//! A length of 0 means the buffer's, as in a jumbogram.
 //!
 //! Source: RFC 768, RFC 8200 8.1 (over IPv6 the checksum is mandatory), RFC 2675 4 (length 0).
 
@@ -11,7 +11,7 @@ use super::{
     IpProtocol, PseudoHeader, Truncated, buffer_access, clamped, get_u16, saturating_u16, set,
 };
 
-/// View of a UDP datagram; bytes behind its length are not of it.
+/// View of a UDP datagram, without bytes after its length.
 #[derive(Clone, Copy, Debug)]
 pub struct Udp<T> {
     buffer: T,
@@ -37,10 +37,9 @@ impl<T: AsRef<[u8]>> Udp<T> {
         Ok(datagram)
     }
 
-    /// View that may end early: the length field is not looked at.
+    /// View that may end early: the length field is not checked.
     ///
-    /// # Errors
-    /// Fewer than 8 bytes.
+    /// # Errors Fewer than 8 bytes.
     #[inline]
     pub fn new_header(buffer: T) -> Result<Self, Truncated> {
         if buffer.as_ref().len() < Udp::HEADER_LENGTH {
@@ -61,7 +60,7 @@ impl<T: AsRef<[u8]>> Udp<T> {
         get_u16(self.buffer.as_ref(), 2)
     }
 
-    /// Bytes of header and payload as the field has them; 0: to the end of the buffer.
+    /// Bytes of header and payload, from the field; 0: to the end of the buffer.
     #[inline]
     pub fn length(&self) -> u16 {
         get_u16(self.buffer.as_ref(), 4)
@@ -82,7 +81,7 @@ impl<T: AsRef<[u8]>> Udp<T> {
         get_u16(self.buffer.as_ref(), 6)
     }
 
-    /// Whether the checksum is right, or over IPv4 absent.
+    /// Whether the checksum is right, or absent over IPv4.
     #[inline]
     pub fn verify_checksum(&self, pseudo_header: PseudoHeader) -> bool {
         if self.checksum() == 0 {
@@ -102,10 +101,9 @@ impl<T: AsRef<[u8]>> Udp<T> {
 }
 
 impl<T: AsRef<[u8]> + AsMut<[u8]>> Udp<T> {
-    /// Writes a header whose length is the buffer's, up to 65,535 bytes; all else in it is zero.
+    /// Writes a header whose length is the buffer's, up to 65,535 bytes; all other fields are zero.
     ///
-    /// # Errors
-    /// Fewer than 8 bytes.
+    /// # Errors Fewer than 8 bytes.
     pub fn new_blank(mut buffer: T) -> Result<Self, Truncated> {
         let length = saturating_u16(buffer.as_ref().len());
         let header = buffer.as_mut().first_chunk_mut::<8>().ok_or(Truncated)?;

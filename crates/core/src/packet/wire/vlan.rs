@@ -1,6 +1,6 @@
 //! VLAN tag (802.1Q, and each tag of QinQ).
 //!
-//! The view begins behind the EtherType that announced the tag, so it nests like any protocol:
+//! The view begins after the EtherType that announced the tag, so it nests like any protocol:
 //! `Vlan::new_checked(ethernet.payload())`, and again for the inner tag.
 //!
 //! Source: IEEE 802.1Q 9.6.
@@ -9,7 +9,7 @@ use core::ops::Range;
 
 use super::{EtherType, Truncated, buffer_access, clamped, get_u16, set};
 
-/// View of a tag's control information and the EtherType behind it.
+/// View of a tag's control information and the EtherType after it.
 #[derive(Clone, Copy, Debug)]
 pub struct Vlan<T> {
     buffer: T,

@@ -1,15 +1,14 @@
-//! Sums of long pieces, by vectors of 32 bytes where the processor has them.
+//! Sums of long pieces, by vectors of 32 bytes if the processor has them.
 //!
-//! A vector is multiplied and added: sixteen words of 16 bits become eight sums of two, in one
-//! operation, which takes words with a sign. So 0x8000 is taken from each before, and added for all
-//! at the end.
+//! One multiply-and-add operation turns sixteen words of 16 bits into eight sums of two; it takes
+//! signed words. So 0x8000 is subtracted from each word before, and added for all at the end.
 //!
 //! # Guarantees
 //!
-//! What needs AVX2 is reached only after it was detected at run time.
+//! Code that needs AVX2 is reached only after it was detected at run time.
 //!
 //! Source: Intel 64 manual, volume 2, VPMADDWD; Rust reference, "The `target_feature` attribute":
-//! what must hold before such a function is called.
+//! the conditions for calling such a function.
 
 #![cfg_attr(target_arch = "x86_64", allow(unsafe_code))]
 
@@ -17,13 +16,13 @@
 #[cfg(target_arch = "x86_64")]
 const LEAST: usize = 16;
 
-/// Sum of the words of 16 bits, as they lie in memory, or of the same in pairs: what is left of both
-/// when it is folded is equal.
+/// Sum of the words of 16 bits, as they lie in memory, or of the same in pairs: both fold to the
+/// same value.
 #[inline]
 pub(super) fn sum_words(words: &[[u8; 8]]) -> u64 {
     #[cfg(target_arch = "x86_64")]
     if words.len() >= LEAST && std::arch::is_x86_feature_detected!("avx2") {
-        // SAFETY: the processor was asked for the feature that `sum_by_avx2` enables.
+        // SAFETY: the processor has the feature that `sum_by_avx2` enables.
         return unsafe { sum_by_avx2(words) };
     }
     sum_pairs(words)
@@ -31,8 +30,8 @@ pub(super) fn sum_words(words: &[[u8; 8]]) -> u64 {
 
 #[inline(always)]
 fn sum_pairs(words: &[[u8; 8]]) -> u64 {
-    // Two 32-bit halves in a 64-bit sum leave the carries room for 16 GiB of data, and have no carry
-    // chain, which lets the compiler use vector adds.
+    // Two 32-bit halves in a 64-bit sum leave room for the carries of 16 GiB of data, and without a
+    // carry chain the compiler can use vector adds.
     words.iter().fold(0, |total, word| {
         let word = u64::from_ne_bytes(*word);
         total + (word & 0xffff_ffff) + (word >> 32)
@@ -60,7 +59,7 @@ fn sum_by_avx2(words: &[[u8; 8]]) -> u64 {
     let mut total = 0_i64;
     for part in vectors.chunks(MOST) {
         let zero = _mm256_setzero_si256();
-        // Four sums, so that none waits for the one before.
+        // Four sums, so that none depends on the one before.
         let (mut a, mut b, mut c, mut d) = (zero, zero, zero, zero);
         let (fours, last) = part.as_chunks::<4>();
         for [p, q, r, s] in fours {
@@ -84,14 +83,14 @@ fn sum_by_avx2(words: &[[u8; 8]]) -> u64 {
 mod tests {
     use super::*;
 
-    /// What is left of a sum when it is folded; all but 0 that stand for 0 are 0xffff.
+    /// The folded value of a sum; all representations of 0 except 0 are 0xffff.
     fn folded(sum: u64) -> u64 {
         (sum % 0xffff) + if sum != 0 && sum.is_multiple_of(0xffff) { 0xffff } else { 0 }
     }
 
     /// Both forms, wherever they are used; by vector where the processor has it.
     #[test]
-    fn long_pieces_are_summed_as_their_words() {
+    fn vector_sums_equal_word_sums() {
         #[cfg(target_arch = "x86_64")]
         let has_avx2 = std::arch::is_x86_feature_detected!("avx2");
         #[cfg(not(target_arch = "x86_64"))]
@@ -99,7 +98,7 @@ mod tests {
         if !has_avx2 {
             picnic_testing::skip("sums_by_vector", "this processor lacks AVX2");
         }
-        // The words that are farthest from 0 with a sign, and some between.
+        // The words with the largest signed values, and some between.
         let fills: [fn(usize) -> u16; 6] = [
             |_| 0,
             |_| 0x7fff,
@@ -108,7 +107,7 @@ mod tests {
             |place| if place % 2 == 0 { 0x8000 } else { 0x7fff },
             |place| (place as u16).wrapping_mul(0x9e37),
         ];
-        // Around where vectors begin, and where a sum of 32 bits may be full.
+        // Around the start of vectors, and the overflow of a 32-bit sum.
         for length in (0..80).chain([(4 << 14) - 1, 4 << 14, (4 << 14) + 5, 3 * (4 << 14) + 3]) {
             for fill in fills {
                 let word = |at: usize| fill(at).to_ne_bytes();
