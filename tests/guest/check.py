@@ -141,7 +141,7 @@ def refused_interrupts(report):
 
 
 def restored_whole(journals, count, what):
-    """So many journals, and all of each taken back."""
+    """Checks the number of journals, and that all of each was restored."""
     want(len(journals) == count, f"{what}: {journals}")
     for journal in journals:
         want(not journal["refused"] and not journal["failed"], f"{what}: {journal}")
@@ -151,7 +151,7 @@ def restored_whole(journals, count, what):
 def no_failed_restore(report, what):
     """A run says in its notes what it could not take back, of its own and of killed ones."""
     told = [note for note in report["notes"]
-            if "not taken back" in note or re.search(r"\d+ (failed|refused) \(", note)]
+            if "not restored" in note or re.search(r"\d+ (failed|refused) \(", note)]
     want(not told, f"{what}: {told}")
     return report
 
@@ -210,7 +210,7 @@ def killed(sections, _):
         same(before, after, f"{name} cleaned")
         want(read_json(sections, f"{name}/again") == {"journals": [], "sockets": []},
              f"{name}: cleaned twice")
-        yield f"{name:15} {cleaned[0]['restored']} changes taken back by cleanup"
+        yield f"{name:15} {cleaned[0]['restored']} changes restored by cleanup"
         name = f"halfway/{method}"
         states = [text for title, (_, text) in sections.items() if title.startswith(f"{name}/st")]
         counts = [int(count) for text in states for count in re.findall(r"(\d+)\n", text)]

@@ -1,4 +1,4 @@
-//! What a card file can say of its machine, and the keys of `[isolation]`.
+//! The sections of a card file about the machine, and the keys of `[isolation]`.
 
 use crate::net::{LinkSection, NetSection};
 use picnic_core::config::{SectionConfig, SectionEntry};
@@ -6,14 +6,14 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// What a card file can say of its machine.
+/// The sections of a card file about the machine.
 pub const SECTIONS: &[SectionEntry] = &[
     SectionEntry::of::<IsolationSection>(),
     SectionEntry::of::<NetSection>(),
     SectionEntry::of::<LinkSection>(),
 ];
 
-/// `[isolation]`: what is kept away from the borrowed core.
+/// `[isolation]`: what is kept off the borrowed core.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct IsolationSection {
@@ -27,16 +27,16 @@ pub struct IsolationSection {
 
 impl SectionConfig for IsolationSection {
     const NAME: &'static str = "isolation";
-    const HELP: &'static str = "What is kept off the borrowed core. See `picnic isolate`.";
+    const HELP: &'static str = "What to keep off the borrowed core. See `picnic isolate`.";
 }
 
-/// What target cores do not share with the borrowed core; each level holds those before it.
+/// What target cores do not share with the borrowed core; each level includes those before it.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
 pub enum IsolationLevel {
-    /// They may share all.
+    /// They may share everything.
     None,
-    /// No core: SMT siblings are left out.
+    /// No core: SMT siblings are excluded.
     Smt,
     /// No L2 cache.
     #[default]
@@ -60,7 +60,7 @@ impl fmt::Display for IsolationLevel {
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
 pub enum IsolationMethod {
-    /// By a cpuset partition where there can be one, else by affinity.
+    /// By a cpuset partition if possible, otherwise by affinity.
     #[default]
     Auto,
     /// By a cpuset partition of control groups, version 2.

@@ -1,4 +1,4 @@
-//! What this machine can do for a card, why not, and what would mend it.
+//! What this machine offers to a card, why something is missing, and how to fix it.
 //!
 //! ```no_run
 //! for finding in picnic_machine::doctor::examine() {
@@ -6,8 +6,8 @@
 //! }
 //! ```
 //!
-//! Every probe tries the thing itself where that changes nothing (opens a socket, a
-//! device), and reads the kernel's files where it would. Nothing is left changed.
+//! A probe tries the operation itself if that changes nothing (opens a socket, a
+//! device), and otherwise reads the kernel's files. Nothing is changed.
 
 use crate::topology::cores;
 use picnic_hash::Key;
@@ -21,35 +21,35 @@ use std::env;
 use std::fs;
 use std::path::Path;
 
-/// One thing that a card may want of a machine.
+/// A feature of the machine that a card may need.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// What it is, such as `tap`.
+    /// Its name, such as `tap`.
     pub name: &'static str,
-    /// Whether it is there.
+    /// Whether it is available.
     pub available: bool,
-    /// Why, or why not, as found.
+    /// Why, or why not.
     pub reason: String,
     /// What needs it.
     pub needed_for: &'static str,
-    /// A command, or another step, that would make it available; none if nothing would.
+    /// A command, or another step, that would make it available, if any.
     pub mend: Option<String>,
 }
 
 type Probe = fn() -> (Result<String, String>, &'static str);
 
-/// What there is to know, in the order of need: name, what needs it, probe. A probe gives what
-/// was found and, should it not be available, the mend.
+/// The features in order of importance: name, what needs it, probe. A probe returns the finding
+/// and, if not available, the remedy.
 const PROBES: &[(&str, &str, Probe)] = &[
-    ("cores", "a borrowed core beside target cores", two_cores),
+    ("cores", "a borrowed core and target cores", two_cores),
     ("vector-hash", "hashing many packets at a time", vector_hash),
     ("hugepages", "a buffer pool without TLB misses, zero-copy AF_XDP", huge_pages),
-    ("clock", "a time of day without a system call", clock),
+    ("clock", "reading the time without a system call", clock),
     ("packet-socket", "the wire `packet`, captures by tcpdump", packet_socket),
     ("tap", "the host `tap`, the wire `tap`", tap),
     ("af-xdp", "the wire `xdp`", xdp_socket),
     ("bpf", "the wire `xdp`: its redirect program", bpf),
-    ("network-admin", "making and setting up interfaces", network_admin),
+    ("network-admin", "creating and configuring interfaces", network_admin),
     ("namespaces", "hosts and wires in network namespaces, the demonstrations", namespaces),
     ("real-time", "target threads that preempt like interrupts", real_time),
     ("cpuset", "isolation by cgroup v2", cpuset),
@@ -57,7 +57,7 @@ const PROBES: &[(&str, &str, Probe)] = &[
     ("hardware-counters", "cache misses and instructions by perf", hardware_counters),
 ];
 
-/// Programs that demonstrations and tests start, with the packages that have them.
+/// Programs used by demonstrations and tests, with their packages.
 const PROGRAMS: &[(&str, &str, &str)] = &[
     ("ip", "iproute2", "namespaces and veth pairs of the demonstrations and tests"),
     ("nginx", "nginx-light", "`picnic demo web`"),
@@ -69,7 +69,7 @@ const PROGRAMS: &[(&str, &str, &str)] = &[
     ("qemu-system-x86_64", "qemu-system-x86", "tests in a guest with many cores"),
 ];
 
-/// Looks at everything.
+/// Checks everything.
 pub fn examine() -> Vec<Finding> {
     let probes = PROBES.iter().map(|&(name, needed_for, probe)| {
         let (found, mend) = probe();
@@ -94,7 +94,7 @@ fn two_cores() -> (Result<String, String>, &'static str) {
     let found = format!("this process may run on {}", numbers.join(", "));
     (
         if cores.len() > 1 { Ok(found) } else { Err(found) },
-        "start it with more cores: taskset, cgroup",
+        "start it with more cores (taskset, cgroup)",
     )
 }
 
@@ -117,7 +117,7 @@ fn huge_pages() -> (Result<String, String>, &'static str) {
         (Some(all), _) => {
             Err(format!("{all} reserved, none free; ordinary pages are used instead"))
         }
-        _ => Err("the kernel has none of 2 MiB; ordinary pages are used instead".into()),
+        _ => Err("the kernel has no 2 MiB pages; ordinary pages are used instead".into()),
     };
     (found, "sysctl vm.nr_hugepages=64")
 }
@@ -129,7 +129,7 @@ fn clock() -> (Result<String, String>, &'static str) {
         "" => Err(format!("{path} cannot be read")),
         // Those that the vDSO reads without entering the kernel.
         source @ ("tsc" | "kvm-clock" | "hyperv_clocksource_tsc_page") => Ok(source.to_owned()),
-        source => Err(format!("{source}: every look at the clock enters the kernel")),
+        source => Err(format!("{source}: every read of the clock enters the kernel")),
     };
     (found, "boot with clocksource=tsc, if the processor's TSC is stable")
 }
@@ -168,7 +168,7 @@ fn capability(wanted: CapabilitySet, name: &str) -> Result<String, String> {
 }
 
 fn bpf() -> (Result<String, String>, &'static str) {
-    // Either will do; the older kernels know the latter only.
+    // Either is enough; older kernels only know the latter.
     let found = capability(CapabilitySet::BPF, "CAP_BPF")
         .or_else(|_| capability(CapabilitySet::SYS_ADMIN, "CAP_SYS_ADMIN"))
         .map_err(|_| "this process has neither CAP_BPF nor CAP_SYS_ADMIN".into());
@@ -189,7 +189,7 @@ fn namespaces() -> (Result<String, String>, &'static str) {
 }
 
 fn real_time() -> (Result<String, String>, &'static str) {
-    // None is no limit.
+    // No limit set means unlimited.
     let limit = getrlimit(Resource::Rtprio).current;
     let found = match limit {
         None => Ok("the limit on real-time priority is unlimited".into()),
@@ -204,7 +204,7 @@ fn cpuset() -> (Result<String, String>, &'static str) {
     let root = "/sys/fs/cgroup";
     let found = match fs::read_to_string(format!("{root}/cgroup.controllers")) {
         Err(_) => {
-            Err(format!("{root} is no unified hierarchy; thread affinities are used instead"))
+            Err(format!("{root} is not a unified hierarchy; thread affinities are used instead"))
         }
         Ok(list) if !list.split_whitespace().any(|name| name == "cpuset") => Err(
             "the unified hierarchy has no cpuset controller; thread affinities are used instead"
@@ -228,17 +228,17 @@ fn writable(path: &str) -> Result<String, String> {
 
 fn hardware_counters() -> (Result<String, String>, &'static str) {
     let found = if Path::new("/sys/bus/event_source/devices/cpu").exists() {
-        Ok("the kernel offers the processor's counters".into())
+        Ok("the kernel provides the processor's counters".into())
     } else {
-        Err("the kernel offers no counters of the processor, as in most virtual machines".into())
+        Err("the kernel provides no processor counters, as in most virtual machines".into())
     };
     (found, "")
 }
 
-/// Where a program is, if it can be started.
+/// The path of a program, if it can be started.
 fn on_path(name: &str) -> Option<String> {
     let path = env::var_os("PATH")?;
-    // A user's PATH often leaves out where these programs are.
+    // A user's PATH often lacks the directories of these programs.
     let folders = env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]);
     let mut places = folders.map(|folder| folder.join(name));
     let place = places.find(|place| access(place, Access::EXEC_OK).is_ok() && place.is_file())?;
@@ -250,7 +250,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_finding_says_why_and_what_for() {
+    fn findings_have_reason_and_purpose() {
         let findings = examine();
         assert_eq!(findings.len(), PROBES.len() + PROGRAMS.len());
         for finding in &findings {
@@ -264,13 +264,13 @@ mod tests {
     }
 
     #[test]
-    fn programs_are_found_where_they_are() {
+    fn programs_are_found() {
         assert!(on_path("sh").is_some_and(|place| place.ends_with("/sh")));
         assert_eq!(on_path("no-such-program-anywhere"), None);
     }
 
     #[test]
-    fn a_socket_is_available_exactly_if_it_can_be_opened() {
+    fn socket_finding_matches_opening_one() {
         let raw = capability(CapabilitySet::NET_RAW, "CAP_NET_RAW").is_ok();
         assert_eq!(packet_socket().0.is_ok(), raw);
     }

@@ -1,22 +1,22 @@
-//! What the machine does not give, or does not let be changed.
+//! Errors about the machine: missing features, failed calls, refused changes.
 
 use picnic_core::error::ConfigError;
 
-/// What went wrong with the machine.
+/// An error about the machine.
 #[derive(Debug, thiserror::Error)]
 pub enum MachineError {
-    /// The card file asks for what this machine does not have.
+    /// The card file requests something that this machine does not have.
     #[error(transparent)]
     Config(#[from] ConfigError),
     /// A file or system call failed.
     #[error("{what}")]
     System {
-        /// What was tried.
+        /// The operation.
         what: String,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// The machine, or what is in force on it, does not allow it.
+    /// The machine, or its current state, does not allow it.
     #[error("{0}")]
     Refused(String),
 }

@@ -1,11 +1,11 @@
-//! What any figure of this machine must be read with, at no cost: files of the kernel.
+//! Facts about this machine to be recorded with any measurement, read cheaply from kernel files.
 
 use crate::topology::{CoreSet, cores};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::fs::read_to_string;
 
-/// This machine, in short. What cannot be known reads "unavailable".
+/// This machine, in short. Unknown facts read "unavailable".
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct MachineFacts {
     /// Its name in its network.
@@ -20,7 +20,7 @@ pub struct MachineFacts {
     pub virtual_machine: bool,
 }
 
-/// What stands for a fact that cannot be known.
+/// The text for an unknown fact.
 pub fn unavailable() -> String {
     "unavailable".to_owned()
 }
@@ -32,7 +32,7 @@ pub fn first_word(path: &str) -> String {
 }
 
 impl MachineFacts {
-    /// Those of this machine.
+    /// The facts of this machine.
     pub fn read() -> Self {
         let processor = read_to_string("/proc/cpuinfo").unwrap_or_default();
         let field = |name: &str| {
@@ -42,7 +42,7 @@ impl MachineFacts {
         MachineFacts {
             name: first_word("/proc/sys/kernel/hostname"),
             processor: field("model name").unwrap_or_else(unavailable),
-            // Online, not only those that this thread may use; and one file, not all of them.
+            // Online cores, not only those that this thread may use; from a single file.
             cores: CoreSet::parse_list(&first_word("/sys/devices/system/cpu/online"))
                 .map_or_else(|_| cores().len(), |online| online.len()),
             kernel: first_word("/proc/sys/kernel/osrelease"),

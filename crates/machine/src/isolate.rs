@@ -1,4 +1,4 @@
-//! The borrowed core to itself: interrupts and processes go to other cores.
+//! Isolation of the borrowed core: interrupts and processes move to other cores.
 //!
 //! ```no_run
 //! use picnic_core::config::CardFile;
@@ -9,22 +9,22 @@
 //! let request = IsolationRequest::of(&card, &place(&card, &available())?);
 //! println!("{} threads would move", plan(&machine, &request)?.threads.len());
 //! let isolated = apply(&machine, &request, false)?;
-//! // ... the borrowed core is alone ...
+//! // ... nothing else runs on the borrowed core ...
 //! isolated.restore()?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! What is kept off is kept off the borrowed core and the cores left out for their caches. The
-//! wires' own interrupts are the exception: the borrowed core is the card, and takes them
-//! (PICNIC 2.1). Moved are interrupts (their affinity, and that of interrupts to come), the
-//! kernel's work queues, packets that receive packet steering would send there, and all threads:
-//! by a cpuset partition where there can be one, then whoever the kernel did not move, by its
-//! affinity. What the kernel does not let be moved is listed and stays; so does what a running card
-//! has put there itself, as one in the kernel does with interrupts and threads.
+//! Isolation covers the borrowed core and the cores excluded for their caches. The wires' own
+//! interrupts are the exception: the borrowed core is the card, and takes them (PICNIC 2.1). Moved
+//! are interrupts (their affinity, and that of future interrupts), the kernel's work queues,
+//! packets that receive packet steering would send there, and all threads: by a cpuset partition if
+//! possible, and by affinity for threads that the kernel did not move. Anything that the kernel
+//! refuses to move is listed and stays; so does anything that a running card has put there, such as
+//! interrupts and threads of a card in the kernel.
 //!
-//! Guarantees: everything is in a journal before it is changed ([`crate::undo`]), and goes back
-//! exactly. A thread that somebody else has moved meanwhile stays where it was put; one started
-//! meanwhile goes where the thread that started it goes.
+//! Guarantees: every change is in a journal before it is made ([`crate::undo`]), and is restored
+//! exactly. A thread moved by another program meanwhile stays there; one started meanwhile goes
+//! where its parent goes.
 //!
 //! Source: PICNIC 3.2.1; Documentation/core-api/irq/irq-affinity.rst,
 //! Documentation/admin-guide/cgroup-v2.rst (cpuset), Documentation/core-api/workqueue.rst.
@@ -56,24 +56,24 @@ use std::io::ErrorKind;
 /// The purpose of this module's journals.
 pub const PURPOSE: &str = "isolate";
 
-/// What is to be isolated, and how.
+/// What to isolate, and how.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IsolationRequest {
     /// The core.
     pub borrowed_core: usize,
-    /// The level at which cores are left out.
+    /// The level at which cores are excluded.
     pub level: IsolationLevel,
-    /// Cores that are kept idle for what they share with it.
+    /// Cores kept idle because of what they share with the borrowed core.
     pub left_out: Vec<LeftOut>,
     /// How threads are kept off.
     pub method: IsolationMethod,
     /// Interfaces whose interrupts the borrowed core takes.
     pub interfaces: Vec<String>,
-    /// What the user should know.
+    /// Warnings for the user.
     pub warnings: Vec<String>,
 }
 
-/// The keys of a wire that tell of an interface.
+/// The keys of a wire that name an interface.
 #[derive(Deserialize, JsonSchema, Default)]
 #[serde(default)]
 struct InterfaceKeys {
@@ -82,7 +82,7 @@ struct InterfaceKeys {
 }
 
 impl IsolationRequest {
-    /// What a card asks for.
+    /// The isolation that a card requests.
     pub fn of(file: &CardFile, placement: &Placement) -> Self {
         let mut warnings = placement.warnings.clone();
         let mut interfaces = Vec::new();
@@ -112,18 +112,18 @@ impl IsolationRequest {
         }
     }
 
-    /// The borrowed core, and those left out.
+    /// The borrowed core and the excluded ones.
     pub fn reserved(&self) -> CoreSet {
         self.left_out.iter().map(|other| other.core).chain([self.borrowed_core]).collect()
     }
 }
 
-/// An isolation that is in force.
+/// The isolation currently applied.
 #[derive(Clone, Debug)]
 pub struct Applied {
     /// The core.
     pub borrowed_core: usize,
-    /// It and the cores left out.
+    /// It and the excluded cores.
     pub reserved: CoreSet,
     /// All others.
     pub others: CoreSet,
@@ -133,15 +133,15 @@ pub struct Applied {
 }
 
 impl Applied {
-    /// Whether this process can get to the reserved cores.
+    /// Whether this process can run on the reserved cores.
     pub(crate) fn may_be_entered(&self) -> bool {
         !self.is_partition || rustix::process::geteuid().is_root()
     }
 }
 
-/// The isolation that is in force, if there is one.
+/// The isolation currently applied, if any.
 pub fn applied(machine: &Machine) -> Option<Applied> {
-    // Who may not read the journals cannot use what they tell of.
+    // Without permission to read the journals, their content is of no use anyway.
     let journals = journals(machine).ok()?;
     journals.into_iter().flatten().filter(|journal| !journal.is_stale()).find_map(|journal| {
         let of = |change: &Change| match change {
@@ -157,10 +157,9 @@ pub fn applied(machine: &Machine) -> Option<Applied> {
     })
 }
 
-/// Takes back what `isolate apply` has changed, and what killed processes have.
+/// Restores the changes of `isolate apply`, and those left by killed processes.
 ///
-/// # Errors
-/// A journal cannot be read, or a running card has its core isolated.
+/// # Errors A journal cannot be read, or a running card has its core isolated.
 pub fn restore(machine: &Machine) -> Result<Vec<Restored>, MachineError> {
     let restored = restore_all(machine, JournalSelection::Held(PURPOSE))?;
     match applied(machine) {
@@ -172,9 +171,9 @@ pub fn restore(machine: &Machine) -> Result<Vec<Restored>, MachineError> {
     }
 }
 
-/// What the thread that started a card still needs for the end: to give other processes back
-/// the cores that they were moved away from, and to remove the control group they were kept out
-/// of, whose parent root itself may not write without DAC_OVERRIDE.
+/// The capabilities that the thread that started a card needs at the end: to restore the affinity
+/// of other processes, and to remove its control group, whose parent even root may not write
+/// without DAC_OVERRIDE.
 pub fn needed_to_restore(file: &CardFile) -> CapabilitySet {
     match file.section::<IsolationSection>().apply {
         true => CapabilitySet::SYS_NICE | CapabilitySet::DAC_OVERRIDE,
@@ -182,8 +181,8 @@ pub fn needed_to_restore(file: &CardFile) -> CapabilitySet {
     }
 }
 
-/// Isolates the borrowed core for a run, if its card says so; the placement tells what was not
-/// as asked for.
+/// Isolates the borrowed core for a run, if its card requests it; deviations are added to the
+/// placement's warnings.
 pub fn for_run(
     file: &CardFile,
     placement: &mut Placement,
@@ -199,28 +198,28 @@ pub fn for_run(
     Ok(Some(isolated))
 }
 
-/// What taking back came to, if a user should know of it.
+/// The result of restoring, if it matters to the user.
 pub fn told(restored: Result<Vec<Restored>, MachineError>) -> Vec<String> {
     let restored = match restored {
         Ok(restored) => restored,
-        // Somebody else's journals, and not this user's to take back.
+        // Another user's journals, which this user must not restore.
         Err(MachineError::System { source, .. })
             if source.kind() == ErrorKind::PermissionDenied =>
         {
             return Vec::new();
         }
-        Err(error) => return vec![format!("what killed runs left is not taken back: {error}")],
+        Err(error) => return vec![format!("changes left by killed runs are not restored: {error}")],
     };
     restored.into_iter().map(|journal| journal.to_string()).collect()
 }
 
-/// What the end of a run's isolation came to, if it did not go as it should.
+/// The result of ending a run's isolation, if something failed.
 pub fn told_of_end(restored: Result<Option<Restored>, MachineError>) -> Option<String> {
     match restored {
         Ok(restored) => {
             restored.filter(|journal| !journal.is_whole()).map(|journal| journal.to_string())
         }
-        Err(error) => Some(format!("isolation is not taken back: {error}")),
+        Err(error) => Some(format!("isolation is not restored: {error}")),
     }
 }
 

@@ -1,4 +1,4 @@
-//! An interface polled by threads of the kernel, on a core of one's choice.
+//! Interfaces polled by kernel threads, on a chosen core.
 //!
 //! ```no_run
 //! use picnic_machine::napi::Polling;
@@ -12,14 +12,15 @@
 //! # Ok::<(), picnic_machine::error::MachineError>(())
 //! ```
 //!
-//! By default an interface is polled in a softirq, on the core that its interrupt came to; one
-//! without interrupts, such as a veth, on the core of whoever sends. Its polling can be given to
-//! threads instead, and these to a core.
+//! By default an interface is polled in a softirq, on the core of its interrupt; one without
+//! interrupts, such as a veth, on the core of the sender. Threads can poll it instead, and run on a
+//! chosen core.
 //!
-//! Guarantees: everything is in the journal before it is changed ([`crate::undo`]).
+//! Guarantees: every change is in the journal before it is made ([`crate::undo`]).
 //!
-//! Source: Documentation/networking/napi.rst, sections Threaded NAPI and Software IRQ coalescing. A veth polls only with GRO or
-//! an XDP program, so GRO is switched on first: then its threads outlive the attaching of one.
+//! Source: Documentation/networking/napi.rst, sections Threaded NAPI and Software IRQ coalescing. A
+//! veth polls only with GRO or an XDP program, so GRO is switched on first: its threads then
+//! survive attaching a program.
 
 use crate::command;
 use crate::error::MachineError;
@@ -35,39 +36,38 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-/// What a kernel thread's name may have been cut to.
+/// The length to which kernel thread names may be truncated.
 const SHORTEST_NAME: usize = 15;
 
 /// Ticks per second of proc_stat(5) on every architecture that picnic is built for.
 const USER_HZ: u64 = 100;
 
-/// An interface that threads of the kernel poll.
+/// An interface that kernel threads poll.
 #[derive(Clone, Debug)]
 pub struct Polling {
     interface: String,
     namespace: Option<String>,
-    /// Threads of that name that are another's, where the kernel does not tell which are whose: there
-    /// may be one in each namespace.
+    /// Other threads of that name, if the kernel does not tell which are whose: there may be one in
+    /// each namespace.
     foreign: BTreeSet<i32>,
     pinned: BTreeSet<i32>,
 }
 
-/// What a thread of the kernel has done so far.
+/// Scheduling statistics of a kernel thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Schedule {
-    /// Nanoseconds at work.
+    /// Nanoseconds running.
     pub run_ns: u64,
-    /// Nanoseconds that it waited for its core.
+    /// Nanoseconds waiting for its core.
     pub wait_ns: u64,
-    /// Times that it got its core.
+    /// Times that it was scheduled.
     pub turns: u64,
 }
 
 impl Polling {
-    /// Whether an interface can be polled by threads, as far as that can be seen without trying.
+    /// Whether an interface can be polled by threads, as far as can be seen without trying.
     ///
-    /// # Errors
-    /// It cannot, and why not.
+    /// # Errors Why it cannot.
     pub fn check(interface: &str, namespace: Option<&str>) -> Result<(), MachineError> {
         let asked = InterfaceQuery { interface, namespace };
         if !asked.is_up() {
@@ -83,10 +83,10 @@ impl Polling {
         Ok(())
     }
 
-    /// Has an interface polled by threads.
+    /// Makes threads poll an interface.
     ///
-    /// # Errors
-    /// The interface is not there or cannot be polled so; ethtool is not installed.
+    /// # Errors The interface does not exist or cannot be polled by threads; ethtool is not
+    /// installed.
     pub fn start(
         machine: &Machine,
         journal: &mut Journal,
@@ -117,7 +117,7 @@ impl Polling {
             })?;
             let words: Vec<_> = words.iter().map(String::as_str).collect();
             journal.run(&words).map_err(|error| match feature {
-                // The kernel's own words are but that it cannot be written.
+                // The kernel's own error is only that it cannot be written.
                 "threaded" => asked.without_napi(),
                 _ => asked.refused(error.to_string()),
             })?;
@@ -130,14 +130,14 @@ impl Polling {
         })
     }
 
-    /// Has it left alone after each poll for so many microseconds, until so many polls in a row find
-    /// nothing, one at least: what comes meanwhile is taken at once. After that it interrupts again.
+    /// Defers interrupts after each poll for `usecs` microseconds, until `polls` polls in a row (at
+    /// least one) find nothing: packets that arrive meanwhile are taken at once. After that it
+    /// interrupts again.
     ///
-    /// # Errors
-    /// The kernel does not have it: Linux before 5.8.
+    /// # Errors The kernel does not support it: Linux before 5.8.
     pub fn hold(&self, journal: &mut Journal, usecs: u32, polls: u32) -> Result<(), MachineError> {
         let (interface, namespace) = (&*self.interface, self.namespace.as_deref());
-        // The time first: without one the other would have the kernel look again and again.
+        // The time first: without it the kernel would poll repeatedly.
         for (feature, becomes) in [
             ("gro_flush_timeout", (u64::from(usecs) * 1000).to_string()),
             ("napi_defer_hard_irqs", polls.max(1).to_string()),
@@ -164,10 +164,9 @@ impl Polling {
         Ok(())
     }
 
-    /// Gives those of its threads to a core that are not there yet.
+    /// Pins those of its threads to a core that are not pinned yet.
     ///
-    /// # Errors
-    /// It has none, or they may not run there.
+    /// # Errors It has none, or they may not run there.
     pub fn pin(
         &mut self,
         machine: &Machine,
@@ -184,7 +183,7 @@ impl Polling {
                 Some(told) => told.contains(thread),
                 None => !self.foreign.contains(thread),
             });
-        // Such a kernel keeps an interface's threads when it is no longer polled by them.
+        // Such a kernel keeps an interface's threads when they no longer poll it.
         if told.is_none() && own.is_empty() {
             own = others;
         }
@@ -215,7 +214,7 @@ impl Polling {
     }
 }
 
-/// Gives a thread to a core, also to one that is isolated. The outer error is the kernel's.
+/// Pins a thread to a core, also to an isolated one. The outer error is the kernel's.
 fn bring(
     machine: &Machine,
     journal: &mut Journal,
@@ -241,21 +240,21 @@ fn bring(
     moved.map(Ok)
 }
 
-/// An interface that is asked about.
+/// An interface to query.
 struct InterfaceQuery<'a> {
     interface: &'a str,
     namespace: Option<&'a str>,
 }
 
 impl InterfaceQuery<'_> {
-    /// Runs a command where the interface is.
+    /// Runs a command in the interface's namespace.
     fn said(&self, words: &[&str]) -> Result<String, MachineError> {
         let words = within(self.namespace, words);
         let words: Vec<_> = words.iter().map(String::as_str).collect();
         command::run(&words).map_err(|error| MachineError::Refused(error.to_string()))
     }
 
-    /// Whether it was taken up; so, if that cannot be told.
+    /// Whether it is up; true if unknown.
     fn is_up(&self) -> bool {
         let flags = self.said(&["cat", &format!("/sys/class/net/{}/flags", self.interface)]);
         let flags = flags
@@ -288,20 +287,19 @@ fn numbers(threads: Vec<Thread>) -> BTreeSet<i32> {
     threads.into_iter().map(|thread| thread.thread).collect()
 }
 
-/// The kernel's threads whose names begin so.
+/// Kernel threads by the start of their names.
 pub fn named(machine: &Machine, start: &str) -> BTreeSet<i32> {
     numbers(all_named(machine, start))
 }
 
-/// Has the kernel's thread of this name, which ends with what it was made for, let what runs on its core
-/// go on when it wakes (`SCHED_BATCH`).
+/// Schedules the kernel thread of this name, which ends with its purpose, as batch (`SCHED_BATCH`),
+/// so that it does not preempt on waking.
 ///
-/// # Errors
-/// There is no such thread, or this process may not.
+/// # Errors There is no such thread, or this process may not.
 pub fn schedule_as_batch(machine: &Machine, name: &str) -> Result<(), MachineError> {
     let found = all_named(machine, name).into_iter().find(|thread| thread.name == name);
     let Some(Thread { thread, .. }) = found else {
-        return Err(MachineError::Refused(format!("found no thread {name}")));
+        return Err(MachineError::Refused(format!("there is no thread {name}")));
     };
     let set = command::run(&["chrt", "--batch", "--pid", "0", &thread.to_string()]);
     set.map(drop).map_err(|error| MachineError::Refused(error.to_string()))
@@ -317,8 +315,8 @@ fn all_named(machine: &Machine, start: &str) -> Vec<Thread> {
     all
 }
 
-/// Nanoseconds that a core has spent in softirqs since boot, in steps of 10 ms; none if the kernel does
-/// not say.
+/// Nanoseconds that a core has spent in softirqs since boot, in steps of 10 ms; none if the kernel
+/// does not report it.
 pub fn softirq_ns(machine: &Machine, core: usize) -> Option<u64> {
     read_softirq(&fs::read_to_string(machine.procfs.join("stat")).ok()?, core)
 }
@@ -331,7 +329,7 @@ fn read_softirq(stat: &str, core: usize) -> Option<u64> {
     Some(ticks * (1_000_000_000 / USER_HZ))
 }
 
-/// What a thread has done so far; none if it has ended, or the kernel does not say.
+/// Scheduling statistics of a thread; none if it has ended, or the kernel does not report them.
 pub fn schedule(thread: i32) -> Option<Schedule> {
     let text = fs::read_to_string(Path::new("/proc").join(thread.to_string()).join("schedstat"));
     read_schedule(&text.ok()?)
@@ -351,7 +349,7 @@ mod tests {
     use crate::undo::fixture::{Fixture, KERNEL, put};
 
     #[test]
-    fn softirq_time_is_that_of_the_core() {
+    fn softirq_time_is_read_per_core() {
         let stat = "cpu  9 9 9 9 9 9 9 9\ncpu1 1 2 3 4 5 6 7 8\ncpu10 1 2 3 4 5 6 70 8\nintr 1\n";
         assert_eq!(read_softirq(stat, 1), Some(70_000_000));
         assert_eq!(read_softirq(stat, 10), Some(700_000_000));
@@ -360,10 +358,10 @@ mod tests {
         assert!(softirq_ns(&Machine::this(), crate::topology::cores()[0]).is_some());
     }
 
-    /// A card that starts when its core is isolated already: its thread gets in, and stays until the
+    /// A card that starts when its core is already isolated: its thread enters, and stays until the
     /// card ends, whichever ends first.
     #[test]
-    fn a_thread_is_brought_to_an_isolated_core() {
+    fn threads_enter_an_isolated_core() {
         for (has_groups, ends_first) in [(false, false), (true, false), (true, true)] {
             let fixture = if has_groups { Fixture::busy().with_groups() } else { Fixture::busy() };
             let machine = &fixture.machine;
@@ -387,7 +385,7 @@ mod tests {
             bring(machine, &mut journal, thread, 7).unwrap().unwrap();
             assert_eq!(fixture.cores(600), "7");
             let undo = |journal: Journal| {
-                // The thread ends when its interface is no longer polled by it.
+                // The thread ends when it no longer polls its interface.
                 fixture.end(600);
                 assert!(journal.undo().unwrap().is_whole());
             };
@@ -404,17 +402,17 @@ mod tests {
     }
 
     #[test]
-    fn a_schedule_is_three_numbers() {
+    fn schedules_are_parsed() {
         let found = read_schedule("12 3 4\n");
         assert_eq!(found, Some(Schedule { run_ns: 12, wait_ns: 3, turns: 4 }));
         assert_eq!((read_schedule("12 3"), read_schedule("a b c")), (None, None));
     }
 
     #[test]
-    fn threads_of_the_kernel_are_found_by_name() {
+    fn kernel_threads_are_found_by_name() {
         let machine = Machine::this();
         assert_eq!(named(&machine, "no-such-thread/"), BTreeSet::new());
-        // Every core has this one, where this process sees the kernel's threads at all.
+        // Every core has this one, if this process sees kernel threads at all.
         let found = named(&machine, "ksoftirqd/");
         assert!(found.iter().all(|&thread| schedule(thread).is_some()) || found.is_empty());
     }

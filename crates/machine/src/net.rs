@@ -1,4 +1,4 @@
-//! `[net]` of a card file: namespaces and veth pairs, made and taken away.
+//! `[net]` of a card file: creates and removes namespaces and veth pairs.
 //!
 //! ```no_run
 //! use picnic_core::config::Sections;
@@ -13,10 +13,10 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Guarantees: what is made is in a journal first ([`crate::undo`]), so that a kill leaves nothing
-//! that `picnic cleanup` does not take back; once all is made, the journal is held until [`down`].
-//! Making what is there as wanted changes nothing; what differs is taken away and made anew.
-//! Nothing that others have made is changed or taken away.
+//! Guarantees: every change is in a journal first ([`crate::undo`]), so that `picnic cleanup` can
+//! remove everything after a kill; once complete, the journal is held until [`down`]. [`up`] on an
+//! identical network changes nothing; a different one is removed and made anew. Nothing made by
+//! others is changed or removed.
 //!
 //! Source: ip-netns(8), ip-link(8), veth(4), ethtool(8).
 
@@ -37,19 +37,19 @@ use serde_json::Value;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// How long an interface may take to come up.
+/// The longest time for an interface to come up.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Time between two looks.
+/// Time between two checks.
 const LOOK: Duration = Duration::from_millis(5);
-/// How the purpose of a network's journal begins.
+/// Prefix of the purpose of a network's journal.
 const PURPOSE: &str = "net-";
 
-/// What [`up`] came to.
+/// The result of [`up`].
 #[derive(Clone, Debug, Serialize)]
 pub struct NetworkState {
-    /// Whether anything was made; if not, all was there as wanted.
+    /// Whether anything was made; otherwise the network was up already.
     pub changed: bool,
-    /// Each end of each link as the kernel has it.
+    /// Each end of each link, as the kernel reports it.
     pub interfaces: Vec<Interface>,
 }
 
@@ -58,7 +58,7 @@ pub struct NetworkState {
 pub struct Interface {
     /// Its name.
     pub interface: String,
-    /// Its namespace; none if it is this one.
+    /// Its namespace; none for the current one.
     pub namespace: Option<String>,
     /// The interface at the other end.
     pub peer: String,
@@ -66,13 +66,13 @@ pub struct Interface {
     pub mac: String,
     /// Its MTU in bytes.
     pub mtu: u64,
-    /// Its addresses, those of the link's own scope left out.
+    /// Its addresses, without link-local ones.
     pub addresses: Vec<String>,
-    /// Whether it is up and the other end, too.
+    /// Whether it and the other end are up.
     pub up: bool,
 }
 
-/// The name of the journal of a card's network: a file's name is made of it.
+/// The name of the journal of a card's network, valid in a file name.
 fn purpose(card: &str) -> String {
     let plain = |byte: u8| match byte {
         b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'_' => char::from(byte).to_string(),
@@ -90,19 +90,17 @@ fn held(machine: &Machine) -> Result<Vec<JournalInfo>, MachineError> {
         .collect())
 }
 
-/// Whether the network of a card is up, or was left half made.
+/// Whether the network of a card is up, or partly made.
 ///
-/// # Errors
-/// The state directory cannot be read.
+/// # Errors The state directory cannot be read.
 pub fn is_up(machine: &Machine, card: &str) -> Result<bool, MachineError> {
     Ok(held(machine)?.iter().any(|journal| journal.purpose == purpose(card)))
 }
 
 /// Makes a card's network, or finds it made.
 ///
-/// # Errors
-/// Not root; a name is taken by what this network has not made; what the system says. Nothing of
-/// it is left then.
+/// # Errors Not root; a name is in use by something else; the system's error. Nothing of it is left
+/// then.
 pub fn up(machine: &Machine, network: &Network) -> Result<NetworkState, MachineError> {
     if !rustix::process::geteuid().is_root() {
         let message = "making network namespaces needs root: try it with `sudo`";
@@ -127,17 +125,16 @@ pub fn up(machine: &Machine, network: &Network) -> Result<NetworkState, MachineE
     match made.and_then(|interfaces| journal.hold().map(|()| interfaces)) {
         Ok(interfaces) => Ok(NetworkState { changed: true, interfaces }),
         Err(error) => {
-            // What cannot be taken back now stays in the journal, for the next start.
+            // Changes that cannot be restored now stay in the journal, for the next start.
             let _ = journal.undo();
             Err(error)
         }
     }
 }
 
-/// Takes away the network of a card, or of all cards.
+/// Removes the network of a card, or of all cards.
 ///
-/// # Errors
-/// The state directory cannot be read. What cannot be taken back is in the answer.
+/// # Errors The state directory cannot be read. What cannot be removed is in the result.
 pub fn down(machine: &Machine, card: Option<&str>) -> Result<Vec<Restored>, MachineError> {
     let mut restored = Vec::new();
     let wanted = card.map(purpose);
@@ -149,7 +146,7 @@ pub fn down(machine: &Machine, card: Option<&str>) -> Result<Vec<Restored>, Mach
     Ok(restored)
 }
 
-/// All that [`up`] makes, in order.
+/// Everything that [`up`] makes, in order.
 fn changes(network: &Network) -> Vec<Change> {
     let namespaces = network.namespaces.iter().cloned().map(|name| Change::Namespace { name });
     // The other end goes with it.
@@ -160,7 +157,7 @@ fn changes(network: &Network) -> Vec<Change> {
     namespaces.chain(links).collect()
 }
 
-/// What the kernel has already is somebody's: it would be taken away as if it were ours.
+/// Anything that exists already belongs to others, and would be removed as if it were ours.
 fn refuse_taken(machine: &Machine, network: &Network) -> Result<(), MachineError> {
     let refused = |what: String| {
         Err(MachineError::Refused(format!(
@@ -196,7 +193,7 @@ fn make(
         let words: Vec<_> = command.iter().map(String::as_str).collect();
         journal.run(&words).map_err(|error| MachineError::Refused(error.to_string()))?;
     }
-    // The kernel says that both ends are up a moment after they are.
+    // The kernel reports both ends up a moment after they are.
     let start = Instant::now();
     loop {
         match as_wanted(machine, network) {
@@ -210,7 +207,7 @@ fn make(
     }
 }
 
-/// The interfaces, if all that the network has is there as it should be.
+/// The interfaces, if the whole network exists as specified.
 fn as_wanted(machine: &Machine, network: &Network) -> Option<Vec<Interface>> {
     if !network.namespaces.iter().all(|name| machine.namespaces.join(name).exists()) {
         return None;
@@ -235,7 +232,7 @@ fn as_wanted(machine: &Machine, network: &Network) -> Option<Vec<Interface>> {
     Some(interfaces)
 }
 
-/// What `ip` knows of an interface; none if it is not there.
+/// The state of an interface from `ip`; none if it does not exist.
 fn look(end: &End) -> Option<Value> {
     let mut words = vec!["ip", "-j"];
     if let Some(namespace) = &end.namespace {
@@ -243,7 +240,7 @@ fn look(end: &End) -> Option<Value> {
     }
     words.extend(["address", "show", "dev", &end.interface]);
     let told: Value = serde_json::from_str(&command::run(&words).ok()?).ok()?;
-    // Older versions tell of every interface, those asked for or not.
+    // Older versions list every interface, whatever was asked.
     let mut all = told.as_array()?.iter();
     all.find(|found| found["ifname"] == *end.interface).cloned()
 }
@@ -266,7 +263,7 @@ fn interface(end: &End, peer: &str) -> Option<Interface> {
     })
 }
 
-/// Whether the offloads that the card file names are as it says.
+/// Whether the offloads in the card file have their values.
 fn has_offloads(end: &End, offloads: Offloads) -> bool {
     let wanted = offloads.named();
     if wanted.is_empty() {
@@ -282,7 +279,7 @@ fn has_offloads(end: &End, offloads: Offloads) -> bool {
     })
 }
 
-/// Nothing is left that may be tried again.
+/// An error if something is left that may be tried again.
 fn whole(restored: Vec<Restored>) -> Result<(), MachineError> {
     let failed: Vec<_> = restored.into_iter().flat_map(|journal| journal.failed).collect();
     match failed.is_empty() {

@@ -1,5 +1,5 @@
-//! What the kernel tells of the driver of an interface, over generic netlink: its NAPI instances, and
-//! what it does for an XDP program.
+//! Facts about an interface's driver from the kernel, over generic netlink: its NAPI instances and
+//! its XDP features.
 //!
 //! Source: Documentation/netlink/specs/netdev.yaml, `napi-get` (Linux 6.7) and `dev-get` (6.3);
 //! genetlink(7).
@@ -19,7 +19,7 @@ const NLMSG_ERROR: u16 = 2;
 const NLMSG_DONE: u16 = 3;
 const NLM_F_REQUEST: u16 = 1;
 const NLM_F_DUMP: u16 = 0x300;
-/// The family that tells of families.
+/// The controller family.
 const GENL_ID_CTRL: u16 = 16;
 const CTRL_CMD_GETFAMILY: u8 = 3;
 const CTRL_ATTR_FAMILY_ID: u16 = 1;
@@ -27,22 +27,21 @@ const CTRL_ATTR_FAMILY_NAME: u16 = 2;
 const NETDEV_CMD_DEV_GET: u8 = 1;
 const NETDEV_A_DEV_IFINDEX: u16 = 1;
 const NETDEV_A_DEV_XDP_FEATURES: u16 = 3;
-/// `NETDEV_XDP_ACT_BASIC` and `NETDEV_XDP_ACT_REDIRECT`: what any program of a card wants.
+/// `NETDEV_XDP_ACT_BASIC` and `NETDEV_XDP_ACT_REDIRECT`: needed by every program of a card.
 const XDP: u64 = 0b11;
 const NETDEV_CMD_NAPI_GET: u8 = 11;
 const NETDEV_A_NAPI_IFINDEX: u16 = 1;
 const NETDEV_A_NAPI_PID: u16 = 4;
-/// Bytes of `nlmsghdr`, and of that with `genlmsghdr`.
+/// Bytes of `nlmsghdr`, and with `genlmsghdr`.
 const HEADER_BYTES: usize = 16;
 const HEADERS_BYTES: usize = 20;
-/// Bytes that one answer has at most: many messages.
+/// The most bytes of one answer: many messages.
 const ANSWER_BYTES: usize = 65_536;
 
-/// The threads that poll an interface of a namespace (a name of `ip netns`; this one, if none is
-/// given). `None` if the kernel does not tell of them.
+/// The threads that poll an interface of a namespace (a name of `ip netns`; default: the current
+/// one). `None` if the kernel does not report them.
 ///
-/// # Errors
-/// The namespace or the interface is not there, or the namespace may not be entered.
+/// # Errors The namespace or the interface does not exist, or the namespace may not be entered.
 pub(crate) fn napi_threads(
     interface: &str,
     namespace: Option<&str>,
@@ -50,13 +49,12 @@ pub(crate) fn napi_threads(
     Ok(instances(interface, namespace)?.map(|all| all.into_iter().flatten().collect()))
 }
 
-/// Whether an interface has NAPI instances that can have threads; `None` if that cannot be told.
+/// Whether an interface has NAPI instances that can have threads; `None` if unknown.
 pub(crate) fn has_napi(interface: &str, namespace: Option<&str>) -> Option<bool> {
     instances(interface, namespace).ok().flatten().map(|all| !all.is_empty())
 }
 
-/// Whether the driver of an interface runs XDP programs, and redirects for them; `None` if that cannot
-/// be told.
+/// Whether the driver of an interface runs XDP programs, and redirects for them; `None` if unknown.
 pub(crate) fn has_xdp(interface: &str, namespace: Option<&str>) -> Option<bool> {
     let asked = (NETDEV_CMD_DEV_GET, NLM_F_REQUEST, NETDEV_A_DEV_IFINDEX);
     let told = answers(interface, namespace, asked).ok().flatten()?;
@@ -82,7 +80,7 @@ fn instances(interface: &str, namespace: Option<&str>) -> io::Result<Option<Vec<
 /// A command, its flags, and the attribute that names the interface.
 type Asked = (u8, u16, u16);
 
-/// What is answered of an interface of a namespace; `None` by a kernel that does not know the command.
+/// The answers about an interface of a namespace; `None` if the kernel does not know the command.
 fn answers(
     interface: &str,
     namespace: Option<&str>,
@@ -90,7 +88,7 @@ fn answers(
 ) -> io::Result<Option<Vec<Vec<u8>>>> {
     let Some(namespace) = namespace else { return asked(interface, of) };
     let namespace = File::open(Path::new("/run/netns").join(namespace))?;
-    // A thread of its own, which is never anywhere else afterwards.
+    // A thread of its own, which is used for nothing else afterwards.
     std::thread::scope(|scope| {
         let thread = scope.spawn(|| {
             move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?;
@@ -125,7 +123,7 @@ fn asked(interface: &str, (command, flags, key): Asked) -> io::Result<Option<Vec
         for (kind, body) in messages(&answer) {
             match kind {
                 NLMSG_DONE => return Ok(Some(told)),
-                // A kernel whose family has no such command, or not for this interface.
+                // The kernel's family has no such command, or not for this interface.
                 NLMSG_ERROR => return Ok(None),
                 _ => told.push(body.to_vec()),
             }
@@ -136,7 +134,7 @@ fn asked(interface: &str, (command, flags, key): Asked) -> io::Result<Option<Vec
     }
 }
 
-/// One or more messages; an error if there is none, which is no answer.
+/// One or more messages; an error if there is none.
 fn received(socket: impl AsFd) -> Result<Vec<u8>, Errno> {
     let mut answer = vec![0_u8; ANSWER_BYTES];
     let (length, _) = recv(socket, &mut answer, RecvFlags::empty())?;
@@ -165,7 +163,7 @@ fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Kind and content of the messages of an answer, up to one that is cut off.
+/// Kind and content of the messages of an answer, up to a truncated one.
 fn messages(mut answer: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     std::iter::from_fn(move || {
         let length = u32::from_ne_bytes(*answer.first_chunk()?) as usize;
@@ -176,7 +174,7 @@ fn messages(mut answer: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     })
 }
 
-/// Kind and value of the attributes of a generic message, up to one that is cut off.
+/// Kind and value of the attributes of a generic message, up to a truncated one.
 fn attributes(body: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     let mut rest = body.get(HEADERS_BYTES - HEADER_BYTES..).unwrap_or_default();
     std::iter::from_fn(move || {
@@ -194,7 +192,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn messages_and_attributes_are_read_as_they_are_written() {
+    fn messages_and_attributes_round_trip() {
         let two = [attribute(1, &[1, 2, 3]), attribute(4, &7_i32.to_ne_bytes())].concat();
         let bytes = [request(20, 1, 11, &two), request(3, 0, 0, &[])].concat();
         let read: Vec<_> = messages(&bytes).collect();
@@ -205,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_is_an_error() {
+    fn missing_interfaces_are_errors() {
         let not_found = |result: io::Result<_>| result.map(drop).unwrap_err().raw_os_error();
         let no_device = Some(Errno::NODEV.raw_os_error());
         assert_eq!(not_found(napi_threads("no-such-link", None)), no_device);
@@ -215,7 +213,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_come_to_an_end(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        fn any_bytes_terminate(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             prop_assert!(messages(&bytes).take(1000).count() < 1000);
             prop_assert!(attributes(&bytes).take(1000).count() < 1000);
         }

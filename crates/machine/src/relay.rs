@@ -1,4 +1,4 @@
-//! A relay: an interface that packets are handed to, which says of each by a queue where it is to go.
+//! A relay: an interface that programs hand packets to, with the destination encoded as a queue.
 //!
 //! ```no_run
 //! use picnic_machine::relay::Relay;
@@ -6,15 +6,15 @@
 //! let machine = Machine::this();
 //! let mut journal = Journal::create(&machine, "demo")?;
 //! let relay = Relay::make(&mut journal, "eth0", None, 2)?;
-//! // ... programs hand packets to relay.name, as if they had come in there by queue 0 or 1 ...
+//! // ... programs hand packets to relay.name, as if received there on queue 0 or 1 ...
 //! journal.undo()?;
 //! # Ok::<(), picnic_machine::error::MachineError>(())
 //! ```
 //!
-//! It is one end of a veth, as that can have any number of queues for what it receives; its other end
-//! stays down.
+//! It is one end of a veth, which can have any number of receive queues; its other end stays
+//! down.
 //!
-//! Guarantees: everything is in the journal before it is changed ([`crate::undo`]). A relay has no
+//! Guarantees: every change is in the journal before it is made ([`crate::undo`]). A relay has no
 //! address and sends nothing.
 //!
 //! Source: ip-link(8), section veth.
@@ -24,7 +24,7 @@ use crate::steering::{change, read};
 use crate::undo::{Change, Journal, within};
 use std::str::FromStr;
 
-/// An interface that packets are only handed to.
+/// An interface that only receives packets from programs.
 #[derive(Clone, Debug)]
 pub struct Relay {
     /// Its name.
@@ -38,10 +38,9 @@ pub struct Relay {
 }
 
 impl Relay {
-    /// Makes one beside an interface, with so many queues.
+    /// Makes one beside an interface, with the given number of queues.
     ///
-    /// # Errors
-    /// The interface is not there, there is no driver of veths, or this process may not.
+    /// # Errors The interface does not exist, there is no veth driver, or this process may not.
     pub fn make(
         journal: &mut Journal,
         interface: &str,
@@ -69,8 +68,8 @@ impl Relay {
             }
         })?;
         change(&["ip", "link", "set", "dev", &end, "addrgenmode", "none"])?;
-        // Should a program end before what it has handed over has arrived, the stack takes it from
-        // here: it is addressed to this interface, too.
+        // If a program ends before its packets have arrived, the stack takes them from here: they
+        // are addressed to this interface, too.
         let set = ["ip", "link", "set", "dev", &name, "address", address.trim()];
         change(&[&set[..], &["addrgenmode", "none", "arp", "off", "up"]].concat())?;
         let index = index_of(&name, namespace)?;
@@ -97,11 +96,11 @@ mod tests {
     use crate::undo::Machine;
     use picnic_testing::skip;
 
-    /// What is handed over to it when nothing takes it any more goes up the stack as the wire's would,
-    /// so that no packet is for somebody else there; and it makes none of its own.
+    /// Packets handed to it that no program takes any more go up the stack as the wire's would, so
+    /// none is for another host; and it sends none itself.
     #[test]
-    fn a_relay_has_the_address_of_its_interface_and_sends_nothing() {
-        let test = "a_relay_has_the_address_of_its_interface_and_sends_nothing";
+    fn relays_have_their_interfaces_address_and_send_nothing() {
+        let test = "relays_have_their_interfaces_address_and_send_nothing";
         let Ok(bed) = Testbed::build("relay-test") else { return skip(test, "it needs root") };
         for place in ["one", "other"] {
             bed.add_namespace(place).unwrap();
@@ -117,7 +116,7 @@ mod tests {
         let end = bed.ip("one", &format!("address show dev picnic-e{}", relay.of)).unwrap();
         assert!(end.contains("state DOWN") && !end.contains("inet"), "{end}");
         assert!(journal.undo().unwrap().is_whole());
-        // Neither end: both are of this namespace.
+        // Neither end: both are in this namespace.
         let left = bed.ip("one", "-o link show").unwrap();
         assert!(!left.contains(&format!("{}@", relay.name)), "{left}");
         assert!(!left.contains(&format!("picnic-e{}@", relay.of)), "{left}");

@@ -1,6 +1,6 @@
-//! Requests to stop: Ctrl-C, a polite kill, a closed terminal.
+//! Requests to stop: Ctrl-C, SIGTERM, a closed terminal.
 //!
-//! The first one asks for a clean stop. A second Ctrl-C or kill ends the process at once; a
+//! The first one requests a clean stop. A second Ctrl-C or SIGTERM ends the process at once; a
 //! second hang-up does not, since the kernel and the shell both send one when a terminal closes.
 
 use picnic_core::stop::Stop;
@@ -14,49 +14,47 @@ use std::time::{Duration, Instant};
 /// The longest time until a request to stop is noticed.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// A stop was asked for while something went on that is taken back.
+/// A stop was requested during an operation that will be undone.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("interrupted; everything is removed")]
 pub struct Interrupted;
 
 static STOP: OnceLock<Arc<AtomicBool>> = OnceLock::new();
 
-/// A flag that SIGINT, SIGTERM, SIGQUIT and SIGHUP set. From the first call on they no longer
-/// end the process by themselves.
+/// A flag that SIGINT, SIGTERM, SIGQUIT and SIGHUP set. From the first call on they no longer end
+/// the process directly.
 ///
-/// # Errors
-/// A signal cannot be handled.
+/// # Errors A signal cannot be handled.
 pub fn stop_flag() -> io::Result<Arc<AtomicBool>> {
     if let Some(stop) = STOP.get() {
         return Ok(stop.clone());
     }
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM, SIGQUIT] {
-        // In this order: the signal that sets the flag must not yet find it set.
+        // In this order: the signal that sets the flag must not find it set.
         flag::register_conditional_default(signal, stop.clone())
             .and_then(|_| flag::register(signal, stop.clone()))?;
     }
-    // nohup(1) has it ignored, and means it.
+    // nohup(1) ignores it on purpose.
     if !is_ignored(SIGHUP) {
         flag::register(SIGHUP, stop.clone())?;
     }
     Ok(STOP.get_or_init(|| stop).clone())
 }
 
-/// The request to stop that this process gets by signals: none ever, without a [`stop_flag`].
+/// The process's request to stop by signals: never set without a [`stop_flag`].
 pub fn stop() -> Stop {
     STOP.get().cloned().map_or_else(Stop::default, Stop::by)
 }
 
-/// Whether a stop was asked for, of a process with a [`stop_flag`].
+/// Whether a stop was requested, in a process with a [`stop_flag`].
 pub fn is_asked() -> bool {
     STOP.get().is_some_and(|stop| stop.load(Ordering::Acquire))
 }
 
-/// Sleeps, or says that a stop was asked for.
+/// Sleeps, unless a stop is requested.
 ///
-/// # Errors
-/// It was. What the caller has built goes as for any other error.
+/// # Errors It was requested. The caller undoes its work as for any other error.
 pub fn sleep(time: Duration) -> Result<(), Interrupted> {
     let start = Instant::now();
     loop {
@@ -70,7 +68,7 @@ pub fn sleep(time: Duration) -> Result<(), Interrupted> {
     }
 }
 
-/// Whether whoever started this process has this signal ignored.
+/// Whether this process was started with the signal ignored.
 fn is_ignored(signal: i32) -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

@@ -1,4 +1,4 @@
-//! Receive packet steering of the kernel: off for an interface, or to one core.
+//! The kernel's receive packet steering: off for an interface, or to one core.
 //!
 //! ```no_run
 //! use picnic_machine::steering::{gather, stop};
@@ -12,7 +12,7 @@
 //! # Ok::<(), picnic_machine::error::MachineError>(())
 //! ```
 //!
-//! Guarantees: everything is in the journal before it is changed ([`crate::undo`]).
+//! Guarantees: every change is in the journal before it is made ([`crate::undo`]).
 //!
 //! Source: Documentation/networking/scaling.rst, section Receive Packet Steering.
 
@@ -21,10 +21,9 @@ use crate::error::MachineError;
 use crate::topology::CoreSet;
 use crate::undo::{Change, Journal, feature_words, within};
 
-/// Has what an interface receives stay on the core that takes it.
+/// Keeps received packets of an interface on the core that takes them.
 ///
-/// # Errors
-/// The interface is not there, or this process may not.
+/// # Errors The interface does not exist, or this process may not.
 pub fn stop(
     journal: &mut Journal,
     interface: &str,
@@ -33,12 +32,12 @@ pub fn stop(
     steer(journal, interface, namespace, &CoreSet::default())
 }
 
-/// Has all that an interface receives taken on one core, whichever it comes in on: as for a veth,
-/// which hands a packet over on the core of whoever sends it. Each flow stays in order, be its sender
-/// on one core or another.
+/// Moves all received packets of an interface to one core, whichever core they arrive on: for a
+/// veth, which hands packets over on the sender's core. Flows stay in order, even if their sender
+/// changes cores.
 ///
-/// # Errors
-/// The interface is not there, this process may not, or the kernel does not steer to that core.
+/// # Errors The interface does not exist, this process may not, or the kernel does not steer to
+/// that core.
 pub fn gather(
     journal: &mut Journal,
     interface: &str,
@@ -48,14 +47,15 @@ pub fn gather(
     steer(journal, interface, namespace, &[core].into_iter().collect())
 }
 
-/// Has what an interface receives steered to these cores; to none, it stays where it came in.
+/// Steers received packets of an interface to these cores; without cores they stay where they
+/// arrive.
 fn steer(
     journal: &mut Journal,
     interface: &str,
     namespace: Option<&str>,
     cores: &CoreSet,
 ) -> Result<(), MachineError> {
-    // What each queue has, in a line.
+    // The setting of each queue, one per line.
     const LIST: &str = "cd \"/sys/class/net/$1/queues\" && for queue in rx-*; do \
                         echo \"$queue $(cat $queue/rps_cpus)\"; done";
     let listed = read(namespace, &["sh", "-c", LIST, "sh", interface])?;
@@ -78,14 +78,14 @@ fn steer(
     Ok(())
 }
 
-/// What a command of a namespace prints.
+/// The output of a command in a namespace.
 pub(crate) fn read(namespace: Option<&str>, words: &[&str]) -> Result<String, MachineError> {
     let words = within(namespace, words);
     let words: Vec<_> = words.iter().map(String::as_str).collect();
     command::run(&words).map_err(|error| MachineError::Refused(error.to_string()))
 }
 
-/// Runs a command that changes what the journal has.
+/// Runs a command that makes a change of the journal.
 pub(crate) fn change(journal: &Journal, words: &[String]) -> Result<(), MachineError> {
     let words: Vec<_> = words.iter().map(String::as_str).collect();
     let done = journal.run(&words).map(drop);

@@ -1,4 +1,4 @@
-//! Network namespaces, links and programs in them, made for a while.
+//! Temporary network namespaces, links and programs in them.
 //!
 //! ```no_run
 //! use picnic_machine::testbed::Testbed;
@@ -12,10 +12,9 @@
 //! # Ok::<(), picnic_machine::error::MachineError>(())
 //! ```
 //!
-//! Guarantees: everything is in a journal before it is made ([`crate::undo`]) and is gone once the
-//! testbed is dropped. After a kill at any moment, `picnic cleanup` or the next testbed removes
-//! what is left, programs included. Nothing outside the testbed's namespaces and folder is
-//! changed.
+//! Guarantees: everything is in a journal before it is made ([`crate::undo`]) and is removed when
+//! the testbed is dropped. After a kill at any moment, `picnic cleanup` or the next testbed removes
+//! the rest, including programs. Nothing outside the testbed's namespaces and directory is changed.
 //!
 //! Source: ip-netns(8), veth(4).
 
@@ -30,45 +29,44 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long an interface may take to come up, and a server to listen.
+/// The longest time for an interface to come up, and for a server to listen.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Time between two looks.
+/// Time between two checks.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// Namespaces, known by short names of the caller's, and a folder for files.
+/// Namespaces, known by the caller's short names, and a directory for files.
 #[derive(Debug)]
 pub struct Testbed {
     machine: Machine,
     name: String,
     folder: PathBuf,
-    /// None once it is being taken down.
+    /// None while it is removed.
     journal: Mutex<Option<Journal>>,
 }
 
 impl Testbed {
-    /// Makes an empty one, after what killed processes have left is removed. `purpose` is a word
-    /// for the journal.
+    /// Makes an empty one, after removing what killed processes have left. `purpose` is a word for
+    /// the journal.
     ///
-    /// # Errors
-    /// Not root; the journal or the folder cannot be created. Nothing is left then.
+    /// # Errors Not root; the journal or the directory cannot be created. Nothing is left then.
     pub fn build(purpose: &str) -> Result<Self, MachineError> {
         if !rustix::process::geteuid().is_root() {
             let message = "making network namespaces needs root: try it with `sudo`";
             return Err(MachineError::Refused(message.into()));
         }
-        // What is built does not stay behind when this process is asked to stop.
+        // Nothing stays behind when this process is asked to stop.
         signals::stop_flag()
             .map_err(|error| MachineError::system("signals cannot be handled", error))?;
         let machine = Machine::this();
         restore_all(&machine, JournalSelection::Stale)?;
         let mut journal = Journal::create(&machine, purpose)?;
-        // No number of a process is given twice at the same time after boot.
+        // Process numbers are not reused at the same time after boot.
         let me = std::process::id() as i32;
         let started = process::start_time(&machine.procfs, me, me).unwrap_or(0);
         let name = format!("picnic-{}-{started}", journal.name());
         let folder = std::env::temp_dir().join(&name);
         journal.record(Change::Folder { path: folder.clone() })?;
-        // From here on, an error takes everything back.
+        // From here on, an error undoes everything.
         let testbed = Testbed { machine, name, folder, journal: Mutex::new(Some(journal)) };
         std::fs::create_dir(&testbed.folder).map_err(|error| {
             MachineError::system(format!("cannot make {}", testbed.folder.display()), error)
@@ -76,7 +74,7 @@ impl Testbed {
         Ok(testbed)
     }
 
-    /// A folder for files, which everybody may read.
+    /// A directory for files, readable for all.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
@@ -86,10 +84,9 @@ impl Testbed {
         format!("{}-{short}", self.name)
     }
 
-    /// Makes a namespace, its loopback interface up.
+    /// Makes a namespace, with its loopback interface up.
     ///
-    /// # Errors
-    /// What the system says; there is one of that name.
+    /// # Errors The system's error; the name exists.
     pub fn add_namespace(&self, short: &str) -> Result<(), MachineError> {
         let name = self.netns(short);
         if self.machine.namespaces.join(&name).exists() {
@@ -103,8 +100,7 @@ impl Testbed {
     /// Makes a veth pair between two namespaces, each end given as namespace and interface;
     /// `options` as `ip link add` takes them, for both ends.
     ///
-    /// # Errors
-    /// What the system says.
+    /// # Errors The system's error.
     pub fn add_veth(
         &self,
         (near, near_link): (&str, &str),
@@ -121,11 +117,10 @@ impl Testbed {
         self.ip(near, &add).map(drop)
     }
 
-    /// Waits until an interface is running: the kernel says so a moment after both ends are up,
-    /// and what is sent until then is dropped.
+    /// Waits until an interface is running: the kernel reports it a moment after both ends are up,
+    /// and drops packets until then.
     ///
-    /// # Errors
-    /// It takes too long.
+    /// # Errors It takes too long.
     pub fn wait_for_carrier(&self, short: &str, link: &str) -> Result<(), MachineError> {
         let start = Instant::now();
         while !self.ip(short, &format!("link show {link}"))?.contains("state UP") {
@@ -138,10 +133,9 @@ impl Testbed {
         Ok(())
     }
 
-    /// `ip -n NAMESPACE REST`; what it printed.
+    /// Output of `ip -n NAMESPACE REST`.
     ///
-    /// # Errors
-    /// Its last words.
+    /// # Errors Its last line of output.
     pub fn ip(&self, short: &str, rest: &str) -> Result<String, MachineError> {
         let netns = self.netns(short);
         self.run(
@@ -149,22 +143,19 @@ impl Testbed {
         )
     }
 
-    /// Runs a command in a namespace to its end; what it printed.
+    /// Runs a command in a namespace to completion and returns its output.
     ///
-    /// # Errors
-    /// Its last words.
+    /// # Errors Its last line of output.
     pub fn within(&self, short: &str, command: &str) -> Result<String, MachineError> {
         let netns = self.netns(short);
         let words = ["ip", "netns", "exec", &netns].into_iter().chain(command.split_whitespace());
         self.run(&words.collect::<Vec<_>>())
     }
 
-    /// Starts a program in a namespace, on these cores or, if there are none, on all. What it
-    /// prints goes to files in the folder. To be called by a thread that lives as long as the
-    /// program is to.
+    /// Starts a program in a namespace, on these cores, or on all if there are none. Its output
+    /// goes to files in the directory. To be called by a thread that lives as long as the program.
     ///
-    /// # Errors
-    /// It cannot be started, or not be written down.
+    /// # Errors It cannot be started or recorded.
     pub fn start(
         &self,
         short: &str,
@@ -174,7 +165,7 @@ impl Testbed {
         Program::start(self, short, words, cores)
     }
 
-    /// Writes down programs that wait at their gates.
+    /// Records programs that wait at their gates.
     fn record_processes(&self, numbers: &[i32]) -> Result<(), MachineError> {
         let found = numbers.iter().filter_map(|&process| {
             let start_time = process::start_time(&self.machine.procfs, process, process)?;
@@ -201,13 +192,13 @@ impl Testbed {
 impl Drop for Testbed {
     fn drop(&mut self) {
         if let Some(journal) = self.journal().take() {
-            // What cannot be taken back now stays in the journal, for the next start.
+            // Changes that cannot be undone now stay in the journal, for the next start.
             let _ = journal.undo();
         }
     }
 }
 
-/// The children of a process that runs: none without `CONFIG_PROC_CHILDREN`.
+/// The children of a running process: none without `CONFIG_PROC_CHILDREN`.
 fn children(of: i32) -> Vec<i32> {
     let text = std::fs::read_to_string(format!("/proc/{of}/task/{of}/children"));
     text.unwrap_or_default().split_whitespace().filter_map(|word| word.parse().ok()).collect()

@@ -5,14 +5,13 @@ use crate::undo::Machine;
 use rustix::thread::{CpuSet, sched_setaffinity};
 use std::thread::{Builder, JoinHandle};
 
-/// What the thread on the borrowed core is called.
+/// The name of the thread on the borrowed core.
 pub const BORROWED: &str = "borrowed";
 
-/// Starts a thread called `name` on `core` and nowhere else.
+/// Starts a thread called `name` on `core` only.
 ///
-/// # Errors
-/// The system gives no thread. A core that cannot be had is told beside the result: the thread
-/// then runs where the kernel puts it.
+/// # Errors The system gives no thread. If the core is not available, a warning is returned with
+/// the result: the thread then runs where the kernel puts it.
 pub fn spawn_pinned<R: Send + 'static>(
     name: String,
     core: usize,
@@ -25,9 +24,9 @@ pub fn spawn_pinned<R: Send + 'static>(
         if pinned.is_err() && isolate::enter(&Machine::this(), core) {
             pinned = sched_setaffinity(None, &set);
         }
-        let warning = pinned
-            .err()
-            .map(|error| format!("cannot stay on core {core} ({error}): figures mean little"));
+        let warning = pinned.err().map(|error| {
+            format!("cannot be pinned to core {core} ({error}): measurements are unreliable")
+        });
         (body(), warning)
     })
 }

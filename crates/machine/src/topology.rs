@@ -1,4 +1,4 @@
-//! Which cores there are, what they share, and which of them a card takes.
+//! The cores of the machine, what they share, and those that a card uses.
 //!
 //! ```
 //! use picnic_core::config::Sections;
@@ -24,13 +24,12 @@ use crate::isolate;
 use crate::undo::Machine;
 use rustix::thread::{CpuSet, sched_getaffinity};
 
-/// The cores this process may run on, in ascending order; those that are isolated for a card
-/// among them.
+/// The cores this process may run on, in ascending order, including cores isolated for a card.
 pub fn cores() -> Vec<usize> {
     available_on(&Machine::this()).cores
 }
 
-/// The same, and what they share.
+/// The same, with what they share.
 pub fn available() -> Available {
     available_on(&Machine::this())
 }
@@ -38,7 +37,7 @@ pub fn available() -> Available {
 pub(crate) fn available_on(machine: &Machine) -> Available {
     let mut cores: CoreSet = match sched_getaffinity(None) {
         Ok(set) => (0..CpuSet::MAX_CPU).filter(|&core| set.is_set(core)).collect(),
-        // The kernel knows no smaller answer than this one.
+        // The kernel accepts no smaller buffer than this.
         Err(_) => CoreSet::from_iter([0]),
     };
     let topology = Topology::read(&machine.sysfs);

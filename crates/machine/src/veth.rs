@@ -1,4 +1,4 @@
-//! The other end of a veth pair, wherever it is, and what it hands over.
+//! The other end of a veth pair, in any namespace, and its offloads.
 //!
 //! ```no_run
 //! use picnic_machine::veth::{VethPeer, far};
@@ -7,8 +7,8 @@
 //! }
 //! ```
 //!
-//! A veth does not finish what it hands over: packets of its other end have the checksums and the
-//! sizes that this was told to leave to a NIC.
+//! A veth completes nothing: packets of the other end have the checksums and sizes that it was
+//! told to leave to a NIC.
 //!
 //! Source: ip-link(8), ip-netns(8), ethtool(8).
 
@@ -19,9 +19,9 @@ use serde_json::Value;
 /// The other end of an interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum VethPeer {
-    /// It has none, as it is no veth, or this process may not look.
+    /// It has none, since it is not a veth, or this process may not query it.
     None,
-    /// One in a namespace without a name, which cannot be asked.
+    /// One in a namespace without a name, which cannot be queried.
     Unknown,
     /// This one.
     End(End),
@@ -32,9 +32,9 @@ pub enum VethPeer {
 pub struct End {
     /// Its name.
     pub interface: String,
-    /// Its namespace, a name of `ip netns`; none if that is this process's.
+    /// Its namespace, a name of `ip netns`; none for that of this process.
     pub namespace: Option<String>,
-    /// Senders may leave their checksums to it.
+    /// Whether senders may leave their checksums to it.
     pub leaves_checksums: bool,
     /// The longest packet that it sends.
     pub mtu: usize,
@@ -45,8 +45,7 @@ pub fn is_one(interface: &str, namespace: Option<&str>) -> bool {
     link(namespace, interface).is_some_and(|link| is_veth(&link))
 }
 
-/// The other end of an interface of a namespace (a name of `ip netns`; this process's, if none is
-/// given).
+/// The other end of an interface of a namespace (a name of `ip netns`; default: this process's).
 pub fn far(interface: &str, namespace: Option<&str>) -> VethPeer {
     let Some(near) = link(namespace, interface).filter(is_veth) else { return VethPeer::None };
     let Some(place) = place_of(&near, namespace) else { return VethPeer::Unknown };
@@ -69,14 +68,14 @@ pub fn far(interface: &str, namespace: Option<&str>) -> VethPeer {
 }
 
 impl End {
-    /// The command that has senders finish their checksums.
+    /// The command that makes senders complete their checksums.
     pub fn mend(&self) -> String {
         within(self.namespace.as_deref(), &["ethtool", "-K", &self.interface, "tx", "off"])
             .join(" ")
     }
 }
 
-/// The namespace of the other end; nothing if that is without a name.
+/// The namespace of the other end; none if it has no name.
 fn place_of(near: &Value, namespace: Option<&str>) -> Option<Option<String>> {
     let Some(number) = near["link_netnsid"].as_u64() else {
         return Some(namespace.map(str::to_owned));
@@ -84,8 +83,8 @@ fn place_of(near: &Value, namespace: Option<&str>) -> Option<Option<String>> {
     if let Some(name) = name_of(number, namespace) {
         return Some(Some(name));
     }
-    // Only named ones are told by name, and this process's may have none: it has an interface, then,
-    // of which the near one is the other end.
+    // Only named ones are given by name, and this process's may have none: it then has an interface
+    // whose other end is the near one.
     let is_pair = |far: &Value| {
         let place = far["link_netnsid"].as_u64().and_then(|number| name_of(number, None));
         far["ifindex"] == near["link_index"]
@@ -107,7 +106,7 @@ fn is_veth(link: &Value) -> bool {
     link["linkinfo"]["info_kind"] == "veth"
 }
 
-/// Whether the words of `ethtool -k` say that checksums may be left.
+/// Whether checksums may be left, from the output of `ethtool -k`.
 fn leaves_checksums(features: &str) -> bool {
     let word = features.lines().find_map(|line| line.trim().strip_prefix("tx-checksumming:"));
     word.is_some_and(|word| word.split_whitespace().next() == Some("on"))
@@ -121,7 +120,7 @@ fn links(namespace: Option<&str>) -> Vec<Value> {
     json(namespace, &["link", "show"]).unwrap_or_default()
 }
 
-/// What `ip` lists, with all that it knows.
+/// The output of `ip` with all details.
 fn json(namespace: Option<&str>, words: &[&str]) -> Option<Vec<Value>> {
     let enter = namespace.map(|name| ["-n", name]);
     let all = ["ip", "-d", "-j"].into_iter().chain(enter.into_iter().flatten());
@@ -141,7 +140,7 @@ mod tests {
     use picnic_testing::skip;
 
     #[test]
-    fn what_is_left_is_read_from_ethtool() {
+    fn checksum_offload_is_read_from_ethtool() {
         let told =
             |word| format!("Features for f0:\nrx-checksumming: on\ntx-checksumming: {word}\n");
         assert!(leaves_checksums(&told("on")) && !leaves_checksums(&told("off")));
@@ -149,11 +148,11 @@ mod tests {
     }
 
     #[test]
-    fn the_other_end_is_found_in_any_namespace_with_a_name() {
+    fn the_other_end_is_found_in_named_namespaces() {
         assert_eq!((far("lo", None), is_one("lo", None)), (VethPeer::None, false));
         assert_eq!(far("no-such", None), VethPeer::None);
         let Ok(bed) = Testbed::build("veth-test") else {
-            return skip("the_other_end_is_found_in_any_namespace_with_a_name", "it needs root");
+            return skip("the_other_end_is_found_in_named_namespaces", "it needs root");
         };
         for place in ["one", "other"] {
             bed.add_namespace(place).unwrap();
@@ -169,7 +168,7 @@ mod tests {
         assert_eq!(far("v0", Some(&one)), end("v1", &other, true));
         assert_eq!(far("v1", Some(&other)), end("v0", &one, true));
         assert_eq!(far("v2", Some(&one)), end("v3", &one, true));
-        // This process's namespace has no name that the other knows.
+        // This process's namespace has no name known to the other.
         let pid = std::process::id();
         let own = format!("pv{pid}");
         bed.ip("one", &format!("link add v4 type veth peer name {own} netns {pid}")).unwrap();

@@ -1,4 +1,4 @@
-//! The driver of an interface, and whether it takes an XDP program, as far as that can be seen without trying.
+//! Whether the driver of an interface accepts an XDP program, as far as can be seen without trying.
 //!
 //! ```no_run
 //! if let Some(why) = picnic_machine::xdp::refusal("eth0", None) {
@@ -13,14 +13,14 @@ use crate::netdev;
 use crate::undo::within;
 use crate::veth::{VethPeer, far, is_one};
 
-/// The longest packet that any driver has room for. In front of it and behind it a program has room, all
-/// in one page of x86-64: what the kernel keeps free for it, an Ethernet header, and what the kernel says
-/// of a packet's pages, at least.
+/// The longest packet that any driver has room for. A program needs room in front of it and after
+/// it, all in one page of x86-64: the kernel's headroom, an Ethernet header, and at least the
+/// kernel's record of a packet's pages.
 const LONGEST: usize = 4096 - (256 + 14 + 320);
 
-/// Why the driver of an interface of a namespace (a name of `ip netns`; this one, if none is given) is to
-/// refuse a program that wants each packet in one piece. `None` if nothing is known against it: drivers
-/// may have bounds of their own.
+/// Why the driver of an interface of a namespace (a name of `ip netns`; default: the current one)
+/// would refuse a program that needs each packet in one piece. `None` if no reason is known:
+/// drivers may have limits of their own.
 pub fn refusal(interface: &str, namespace: Option<&str>) -> Option<String> {
     if netdev::has_xdp(interface, namespace) == Some(false) {
         return Some(match is_one(interface, namespace) {
@@ -40,7 +40,7 @@ pub fn refusal(interface: &str, namespace: Option<&str>) -> Option<String> {
     })
 }
 
-/// The driver of an interface of a namespace; none if it cannot be asked.
+/// The driver of an interface of a namespace; none if it cannot be queried.
 pub fn driver(interface: &str, namespace: Option<&str>) -> Option<String> {
     let words = within(namespace, &["ethtool", "-i", interface]);
     let words: Vec<_> = words.iter().map(String::as_str).collect();
@@ -63,8 +63,8 @@ mod tests {
     use picnic_testing::skip;
 
     #[test]
-    fn what_a_driver_refuses_is_known_beforehand() {
-        let test = "what_a_driver_refuses_is_known_beforehand";
+    fn driver_refusals_are_known_beforehand() {
+        let test = "driver_refusals_are_known_beforehand";
         let Ok(bed) = Testbed::build("xdp-test") else { return skip(test, "it needs root") };
         for place in ["one", "other"] {
             bed.add_namespace(place).unwrap();
@@ -82,7 +82,7 @@ mod tests {
         );
         bed.within("other", &format!("ip link set v1 mtu {LONGEST}")).unwrap();
         assert_eq!(refusal("v0"), None);
-        // Linux tells what drivers do since 6.3.
+        // Linux reports XDP features of drivers since 6.3.
         if netdev::has_xdp("v0", Some(&one)).is_none() {
             return skip(test, "it needs Linux 6.3");
         }

@@ -1,4 +1,4 @@
-//! Making the changes of a plan, one after the other, each written down first.
+//! Makes the changes of a plan one by one, each recorded first.
 
 use super::claims::Claims;
 use super::plan::{Method, Plan, SettingChange, ThreadChange, change, is_borrowed, plan};
@@ -10,29 +10,28 @@ use crate::undo::{Change, Journal, JournalSelection, Machine, Restored, process,
 use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Looks for threads that were started while others were moved.
+/// Passes that look for threads started while others were moved.
 const PASSES: u32 = 10;
 
-/// An isolation in force. Dropped, it is taken back, unless it is held.
+/// An applied isolation. Restored on drop, unless held.
 #[derive(Debug)]
 pub struct Isolated {
-    /// What was to change.
+    /// The planned changes.
     pub plan: Plan,
-    /// What the kernel did not let be changed, each with the reason.
+    /// Changes that the kernel refused, each with the reason.
     pub refused: Vec<String>,
     /// Threads that were moved.
     pub threads_moved: usize,
-    /// What killed processes had left behind.
+    /// What was restored from killed processes.
     pub cleaned: Vec<Restored>,
-    /// None if somebody else holds it.
+    /// None if it belongs to another process.
     journal: Option<Journal>,
 }
 
 impl Isolated {
-    /// Takes everything back. None if it is somebody else's to take back.
+    /// Restores everything. None if that is up to another process.
     ///
-    /// # Errors
-    /// The state directory cannot be locked.
+    /// # Errors The state directory cannot be locked.
     pub fn restore(mut self) -> Result<Option<Restored>, MachineError> {
         self.journal.take().map(Journal::undo).transpose()
     }
@@ -41,21 +40,19 @@ impl Isolated {
 impl Drop for Isolated {
     fn drop(&mut self) {
         if let Some(journal) = self.journal.take() {
-            // What cannot be taken back now stays in the journal, for the next start.
+            // Changes that cannot be restored now stay in the journal, for the next start.
             let _ = journal.undo();
         }
     }
 }
 
-/// Isolates a core: for as long as the answer lives, or, if it is to be `held`, until
-/// [`super::restore`].
+/// Isolates a core: for the lifetime of the result, or, if `held`, until [`super::restore`].
 ///
-/// What killed processes have left is taken back first. An isolation of the same cores that is
-/// held already is brought up to date if this one is to be held too, else used.
+/// Changes left by killed processes are restored first. A held isolation of the same cores is
+/// updated if this one is to be held too, else used.
 ///
-/// # Errors
-/// Not root; another core is isolated; no other core is there; the journal cannot be written.
-/// Whatever had been changed by then has been taken back.
+/// # Errors Not root; another core is isolated; there is no other core; the journal cannot be
+/// written. Changes made by then have been restored.
 pub fn apply(
     machine: &Machine,
     request: &IsolationRequest,
@@ -86,10 +83,10 @@ pub fn apply(
         Some(_) => None,
     };
     let mut isolated = Isolated { plan, refused: Vec::new(), threads_moved: 0, cleaned, journal };
-    // From here on, an error takes everything back: the journal is in `isolated`.
+    // From here on, an error restores everything: the journal is in `isolated`.
     let result = isolated.make(machine, request, is_new, held);
     if result.is_err() && !is_new {
-        // Not what was in force before, though.
+        // But not what was applied before.
         isolated.journal = None;
     }
     result?;
@@ -128,20 +125,20 @@ impl Isolated {
             tried: BTreeSet::new(),
         };
         if is_new {
-            // All of them: a partition makes the kernel move threads that have nothing to do with
-            // the reserved cores, and one that was among the others anyway must be known from
-            // one that was started there.
+            // All threads: a partition makes the kernel move threads unrelated to the reserved
+            // cores, and a thread that was on the other cores anyway must be distinguishable from
+            // one started there.
             let threads = mover.threads()?;
             mover.note(journal, &threads)?;
             journal.record(isolation(plan.method))?;
         }
-        // First those to come, so that none comes in between.
+        // Future interrupts first, so that none appears in between.
         let interrupts = plan.interrupts.iter().map(SettingChange::from);
         let all: Vec<_> = plan.settings.iter().cloned().chain(interrupts).collect();
         refused.extend(set(machine, journal, &all)?);
         if plan.method == Method::Cpuset && is_new {
             let made = partition::make(machine, journal, &mover.reserved)?;
-            // Even if it was none in the end.
+            // Even if it was not possible in the end.
             mover.is_partition = true;
             let made = match made {
                 Ok(()) if !held => partition::join_root(machine, journal)?,
@@ -169,7 +166,7 @@ impl Isolated {
     }
 }
 
-/// Writes settings down and makes them; what the kernel refuses, each with the reason.
+/// Records settings and makes them; returns those that the kernel refused, each with the reason.
 pub(super) fn set(
     machine: &Machine,
     journal: &mut Journal,
@@ -197,9 +194,9 @@ struct Mover<'a> {
     claims: Claims,
     /// Whether the kernel has moved threads.
     is_partition: bool,
-    /// Where threads belong that are in the journal.
+    /// The target cores of threads in the journal.
     becomes: BTreeMap<ThreadKey, CoreSet>,
-    /// Threads that were told once.
+    /// Threads that were tried once.
     tried: BTreeSet<ThreadKey>,
 }
 
@@ -215,7 +212,7 @@ impl Mover<'_> {
         Ok(threads)
     }
 
-    /// Writes down where threads are, and where they belong.
+    /// Records the current and target cores of threads.
     fn note(
         &mut self,
         journal: &mut Journal,
@@ -236,7 +233,7 @@ impl Mover<'_> {
         Ok(())
     }
 
-    /// Moves threads until none is found that has not been told; how many were moved.
+    /// Moves threads until no untried one is found; returns how many were moved.
     fn run(
         &mut self,
         journal: &mut Journal,
@@ -248,7 +245,7 @@ impl Mover<'_> {
             threads.retain(|thread| {
                 let who = (thread.process, thread.thread, thread.start_time);
                 let is_wrong = match self.becomes.get(&who) {
-                    // The kernel has put it among the others, its own cores forgotten.
+                    // The kernel has put it on the other cores and forgotten its own.
                     Some(becomes) if self.is_partition => thread.allowed != *becomes,
                     _ => thread.allowed.meets(&self.reserved),
                 };

@@ -1,4 +1,5 @@
-//! What running cards have taken for themselves, by their journals: no isolation moves it.
+//! Threads and settings that running cards claim, from their journals: isolation does not move
+//! them.
 
 use super::PURPOSE;
 use crate::topology::CoreSet;
@@ -6,7 +7,7 @@ use crate::undo::{Change, Machine, journals, process};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// The threads and settings that cards have changed and will change back, with their processes.
+/// Threads and settings that cards have changed and will restore, with their processes.
 #[derive(Debug, Default)]
 pub(super) struct Claims {
     /// By number and start.
@@ -54,7 +55,7 @@ impl Claims {
     }
 }
 
-/// What a user should know of processes whose cards keep what they have.
+/// Warnings about processes whose cards keep their threads and settings.
 pub(super) fn told(spared: &BTreeSet<i32>) -> impl Iterator<Item = String> {
     spared.iter().map(|process| {
         format!(

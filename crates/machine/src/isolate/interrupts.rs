@@ -1,4 +1,4 @@
-//! Interrupts: where they may go, which devices have them.
+//! Interrupts: the cores they may go to, and the devices that have them.
 
 use super::IsolationRequest;
 use super::apply::set;
@@ -12,20 +12,20 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// An interrupt that is to go elsewhere.
+/// An interrupt to be moved.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct InterruptChange {
     /// Its number.
     pub interrupt: i32,
-    /// Who handles it, by the names the drivers gave.
+    /// Its handlers, by the drivers' names.
     pub handlers: Vec<String>,
-    /// Whether it is a wire's, and goes to the borrowed core.
+    /// Whether it is a wire's, and moves to the borrowed core.
     pub is_wire: bool,
     /// Its affinity file.
     pub path: PathBuf,
-    /// The cores it may go to, as a list.
+    /// The cores allowed before, as a list.
     pub was: String,
-    /// Those it shall go to.
+    /// The new ones.
     pub becomes: String,
 }
 
@@ -40,13 +40,12 @@ impl From<&InterruptChange> for SettingChange {
     }
 }
 
-/// Sends the interrupts of an interface's device to a core; what a user should know of those that
-/// do not go there. An interface without a device, such as a veth, has none.
+/// Moves the interrupts of an interface's device to a core; returns warnings about those that
+/// cannot be moved. An interface without a device, such as a veth, has none.
 ///
-/// To be called once the driver has what it is to have: it may ask for its interrupts anew then.
+/// To be called after the driver is set up: it may request its interrupts anew until then.
 ///
-/// # Errors
-/// The journal cannot be written, or there is no such namespace.
+/// # Errors The journal cannot be written, or the namespace does not exist.
 pub fn bring_interrupts(
     machine: &Machine,
     journal: &mut Journal,
@@ -65,7 +64,7 @@ pub fn bring_interrupts(
     for interrupt in found {
         let folder = machine.procfs.join("irq").join(interrupt.to_string());
         let path = folder.join("smp_affinity_list");
-        // A device may have more than its driver asked for.
+        // A device may have more than its driver requested.
         let Ok(was) = machine.read(&path) else { continue };
         let handlers = handlers(&folder);
         if handlers.len() > 1 {
@@ -87,7 +86,7 @@ pub fn bring_interrupts(
     Ok(notes)
 }
 
-/// The interrupts that are not where they should be.
+/// The interrupts to be moved.
 pub(super) fn changes(
     machine: &Machine,
     request: &IsolationRequest,
@@ -122,13 +121,13 @@ pub(super) fn changes(
     changes
 }
 
-/// Those of the cores that are allowed; all that are allowed if there are none.
+/// The allowed ones of the cores; all allowed ones if there are none.
 pub(super) fn elsewhere(cores: &CoreSet, others: &CoreSet) -> CoreSet {
     let left = cores.and(others);
     if left.is_empty() { others.clone() } else { left }
 }
 
-/// A folder for each handler lies beside the affinity.
+/// Handlers are directories beside the affinity file.
 fn handlers(folder: &Path) -> Vec<String> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let mut names: Vec<_> = entries
@@ -148,8 +147,8 @@ fn of_interface(machine: &Machine, interface: &str) -> Vec<i32> {
     device.map(|device| of_device(machine, &device)).unwrap_or_default()
 }
 
-/// The folder of an interface's device, if it has one: it is the same in all namespaces, but the way
-/// to it is not.
+/// The directory of an interface's device, if any: it is the same in all namespaces, but the path
+/// to it differs.
 fn device(
     machine: &Machine,
     interface: &str,
@@ -166,8 +165,8 @@ fn device(
     Ok(Path::new(path.trim()).canonicalize().ok())
 }
 
-/// The interrupts of a device. A virtio device's are those of the PCI device it is on, so the way
-/// up is searched.
+/// The interrupts of a device. Those of a virtio device belong to its PCI device, so parents are
+/// searched.
 fn of_device(machine: &Machine, device: &Path) -> Vec<i32> {
     let Ok(top) = machine.sysfs.canonicalize() else { return Vec::new() };
     for folder in device.ancestors().take_while(|folder| folder.starts_with(&top)) {

@@ -1,8 +1,7 @@
-//! A cpuset partition: the kernel itself keeps everybody off its cores.
+//! A cpuset partition: the kernel itself keeps others off its cores.
 //!
-//! The group is threaded, so that one thread of a process, the one on the borrowed
-//! core, can be in it while the others stay outside; its process then belongs to
-//! the root group.
+//! The group is threaded, so that one thread of a process, the one on the borrowed core, can be in
+//! it while the others stay outside; its process then belongs to the root group.
 //!
 //! Source: Documentation/admin-guide/cgroup-v2.rst, "Threads" and "Cpuset Interface Files".
 
@@ -20,12 +19,12 @@ fn root(machine: &Machine) -> PathBuf {
     machine.sysfs.join("fs/cgroup")
 }
 
-/// The group's folder.
+/// The group's directory.
 pub(super) fn folder(machine: &Machine) -> PathBuf {
     root(machine).join(NAME)
 }
 
-/// Why there can be no partition here; none if there can.
+/// Why a partition is not possible here; none if it is.
 pub(super) fn why_not(machine: &Machine) -> Option<String> {
     let root = root(machine);
     let Ok(controllers) = machine.read(&root.join("cgroup.controllers")) else {
@@ -41,10 +40,9 @@ pub(super) fn why_not(machine: &Machine) -> Option<String> {
     folder(machine).exists().then(|| format!("{} already exists", folder(machine).display()))
 }
 
-/// Makes the partition. All it changes is in the journal.
+/// Makes the partition. All changes are in the journal.
 ///
-/// # Errors
-/// The journal's. What the kernel says is in the answer.
+/// # Errors The journal's. Errors of the kernel are in the result.
 pub(super) fn make(
     machine: &Machine,
     journal: &mut Journal,
@@ -72,7 +70,7 @@ pub(super) fn make(
     }
     let path = folder.join("cpuset.cpus.partition");
     let mut reason = String::new();
-    // Without load balancing if the kernel knows that, else as any root partition.
+    // Without load balancing if the kernel supports that, else as any root partition.
     for kind in ["isolated", "root"] {
         let state = machine.kernel.write(&path, kind).and_then(|()| machine.read(&path));
         match state {
@@ -84,16 +82,15 @@ pub(super) fn make(
     Ok(Err(reason))
 }
 
-/// Removes what there is of a partition that could not be made. Its journal's entries then have
-/// nothing left to do.
+/// Removes the parts of a partition that could not be made. Its journal's entries then have nothing
+/// to restore.
 pub(super) fn discard(machine: &Machine) {
     let _ = machine.kernel.remove_folder(&folder(machine));
 }
 
 /// Moves this process to the root group, where its threads can enter the partition.
 ///
-/// # Errors
-/// The journal's. What the kernel says is in the answer.
+/// # Errors The journal's. Errors of the kernel are in the result.
 pub(super) fn join_root(
     machine: &Machine,
     journal: &mut Journal,
@@ -116,8 +113,8 @@ pub(super) fn enter(machine: &Machine, core: usize) -> io::Result<bool> {
         return Ok(false);
     }
     let me = gettid().as_raw_nonzero().get();
-    // A thread can only go where its process is. One that is in the partition must not have its
-    // process moved, which would move it out again.
+    // A thread can only enter a group below its process's. The process of a thread in the partition
+    // must not be moved, which would move the thread out again.
     let group = group_of(machine, "thread-self").unwrap_or_default();
     if group != "/" && group != format!("/{NAME}") {
         let procs = root(machine).join("cgroup.procs");

@@ -1,4 +1,4 @@
-//! What isolation would change, worked out without changing anything.
+//! Plans isolation without changing anything.
 
 use super::claims::{Claims, told};
 use super::interrupts::{self, InterruptChange, elsewhere};
@@ -16,28 +16,28 @@ use std::path::{Path, PathBuf};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Method {
-    /// A cpuset partition takes the cores away from everybody else.
+    /// A cpuset partition takes the cores away from all others.
     Cpuset,
     /// Each thread's affinity is set.
     Affinity,
 }
 
-/// What would change.
+/// The planned changes.
 #[derive(Clone, Debug, Serialize)]
 pub struct Plan {
-    /// The core that is borrowed.
+    /// The borrowed core.
     pub borrowed_core: usize,
     /// The cores for everything else.
     pub target_cores: CoreSet,
-    /// The level at which cores are left out.
+    /// The level at which cores are excluded.
     pub level: IsolationLevel,
     /// Cores that are kept idle, and why.
     pub left_out: Vec<LeftOut>,
-    /// Whether all this is in force already; what is listed has come since.
+    /// Whether the isolation is applied already; the listed changes are new since then.
     pub is_applied: bool,
     /// How threads are kept off.
     pub method: Method,
-    /// Why that way, if another would be better.
+    /// Why this method, if another would be better.
     pub method_reason: Option<String>,
     /// The control group of the partition.
     pub partition: Option<PathBuf>,
@@ -49,20 +49,20 @@ pub struct Plan {
     pub threads: Vec<ThreadChange>,
     /// Kernel threads that belong to a reserved core and stay.
     pub bound_threads: usize,
-    /// What the user should know.
+    /// Warnings for the user.
     pub warnings: Vec<String>,
 }
 
 /// A setting that changes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct SettingChange {
-    /// What it is.
+    /// Its name.
     pub setting: String,
     /// Its file.
     pub path: PathBuf,
     /// Its value.
     pub was: String,
-    /// Its value from then on.
+    /// Its new value.
     pub becomes: String,
 }
 
@@ -78,19 +78,18 @@ pub struct ThreadChange {
     pub start_time: u64,
     /// Its name.
     pub name: String,
-    /// Whether it is the kernel's.
+    /// Whether it is a kernel thread.
     pub is_kernel: bool,
-    /// Where it may run, as a list.
+    /// Its allowed cores, as a list.
     pub was: String,
-    /// Where it may run from then on.
+    /// Its new allowed cores, as a list.
     pub becomes: String,
 }
 
-/// Works out what [`super::apply`] would change.
+/// Plans the changes of [`super::apply`].
 ///
-/// # Errors
-/// There is no other core, the processes cannot be listed, or the card asks for a partition
-/// that cannot be.
+/// # Errors There is no other core, the processes cannot be listed, or the card requires a
+/// partition that is not possible.
 pub fn plan(machine: &Machine, request: &IsolationRequest) -> Result<Plan, MachineError> {
     let reserved = request.reserved();
     let topology = Topology::read(&machine.sysfs);
@@ -152,7 +151,7 @@ pub fn plan(machine: &Machine, request: &IsolationRequest) -> Result<Plan, Machi
     })
 }
 
-/// How threads can be kept off here, and why not better.
+/// The method possible here, and why not a better one.
 fn method(
     machine: &Machine,
     request: &IsolationRequest,
@@ -187,16 +186,16 @@ fn method(
     }
 }
 
-/// Whether a partition, in some kernels, would move a thread that nobody can move back: one that
-/// is bound to its core as any kernel module may do it (`kthread_bind`), not as one of a set of
-/// threads for all cores. Those are called `ksoftirqd/3`.
+/// Whether a partition, in some kernels, would move a thread that cannot be moved back: one bound
+/// to its core individually, as any kernel module may do (`kthread_bind`), not as one of a set of
+/// threads for all cores. The latter have names such as `ksoftirqd/3`.
 fn would_be_unbound(thread: &process::Thread, everywhere: &CoreSet) -> bool {
     let suffix = thread.name.rsplit_once('/').and_then(|(_, suffix)| suffix.parse().ok());
     let is_of_a_set = suffix.is_some_and(|core| thread.allowed == CoreSet::from_iter([core]));
     thread.is_bound && !thread.is_worker && !is_of_a_set && thread.allowed != *everywhere
 }
 
-/// Whether it is the thread of a card on this very core.
+/// Whether it is the thread of a card on this core.
 pub(super) fn is_borrowed(thread: &process::Thread, core: usize) -> bool {
     thread.name == crate::threads::BORROWED && thread.allowed == CoreSet::from_iter([core])
 }
@@ -213,11 +212,11 @@ pub(super) fn change(thread: &process::Thread, others: &CoreSet) -> ThreadChange
     }
 }
 
-/// Masks that have a reserved core in them.
+/// Masks that include a reserved core.
 fn settings(machine: &Machine, reserved: &CoreSet, others: &CoreSet) -> Vec<SettingChange> {
     let mut files = vec![
         (
-            "affinity of interrupts to come".to_owned(),
+            "affinity of future interrupts".to_owned(),
             machine.procfs.join("irq/default_smp_affinity"),
         ),
         ("unbound work queues".to_owned(), machine.sysfs.join("devices/virtual/workqueue/cpumask")),
@@ -238,7 +237,7 @@ fn settings(machine: &Machine, reserved: &CoreSet, others: &CoreSet) -> Vec<Sett
     files.into_iter().filter_map(change).collect()
 }
 
-/// The folders in a folder, links to folders among them, in the order of their names.
+/// The subdirectories, including links to directories, by name.
 fn folders(folder: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let mut folders: Vec<_> =

@@ -1,4 +1,4 @@
-//! Isolation of a machine made of files: what is moved, what stays, and all of it back.
+//! Isolation of a machine made of files: what moves, what stays, and restoring it.
 
 use super::*;
 use crate::config::SECTIONS;
@@ -19,7 +19,7 @@ fn request(fixture: &Fixture, card: &str) -> IsolationRequest {
 
 const ETH0: &str = "[[wire]]\nport = \"packet\"\ninterface = \"eth0\"\n";
 
-/// Where the processes with cores are: 100, 101, 102, 103, 104, kernel thread 17, bound 15.
+/// The cores of processes 100, 101, 102, 103, 104, kernel thread 17, and bound thread 15.
 fn cores(fixture: &Fixture) -> [String; 7] {
     [100, 101, 102, 103, 104, 17, 15].map(|process| fixture.cores(process))
 }
@@ -41,14 +41,14 @@ fn assert_moved(fixture: &Fixture) {
     assert!(text("proc/100/task/110/status").ends_with("Cpus_allowed_list:\t2"));
 }
 
-/// Both ways to keep threads off.
+/// Runs a test for both methods.
 fn both(test: impl Fn(Fixture, Method)) {
     test(Fixture::busy(), Method::Affinity);
     test(Fixture::busy().with_groups(), Method::Cpuset);
 }
 
 #[test]
-fn a_plan_tells_all_and_changes_nothing() {
+fn plans_list_all_and_change_nothing() {
     let fixture = Fixture::busy();
     let before = fixture.all();
     let plan = plan(&fixture.machine, &request(&fixture, ETH0)).unwrap();
@@ -91,7 +91,7 @@ fn a_plan_tells_all_and_changes_nothing() {
 }
 
 #[test]
-fn everything_moves_and_goes_back() {
+fn everything_moves_and_is_restored() {
     both(|fixture, method| {
         let before = fixture.all();
         let isolated = apply(&fixture.machine, &request(&fixture, ETH0), false).unwrap();
@@ -127,16 +127,15 @@ fn each_level_has_its_cores() {
         let isolated = apply(&fixture.machine, &request, false).unwrap();
         let others = isolated.plan.target_cores.to_string();
         assert_eq!(fixture.cores(100), others);
-        // Dropped, it is taken back too.
+        // Dropping restores it too.
         drop(isolated);
         assert_eq!(fixture.all(), before);
     }
 }
 
-/// Killed at every single moment: cleaning up brings everything back, and so does the next
-/// start by itself.
+/// Killed at every single moment: cleaning up restores everything, and so does the next start.
 #[test]
-fn whenever_it_is_killed_everything_comes_back() {
+fn a_kill_at_any_moment_can_be_restored() {
     both(|_, method| {
         let build = || match method {
             Method::Affinity => Fixture::busy(),
@@ -170,9 +169,9 @@ fn whenever_it_is_killed_everything_comes_back() {
     });
 }
 
-/// The same, killed while it is being taken back.
+/// The same, killed while restoring.
 #[test]
-fn whenever_taking_back_is_killed_it_can_be_done_again() {
+fn a_kill_while_restoring_can_be_repeated() {
     both(|_, method| {
         for changes in 0.. {
             let fixture = match method {
@@ -194,25 +193,25 @@ fn whenever_taking_back_is_killed_it_can_be_done_again() {
 }
 
 #[test]
-fn twice_is_as_good_as_once() {
+fn applying_twice_is_idempotent() {
     both(|fixture, _| {
         let before = fixture.all();
         let request = request(&fixture, ETH0);
         drop(apply(&fixture.machine, &request, true).unwrap());
         assert_moved(&fixture);
-        // Somebody has come meanwhile, and somebody has gone back.
+        // One thread is new, one has moved back.
         fixture.start(200, 200, 1, 0, "0-7");
         put(&fixture.machine.procfs.join("irq/1/smp_affinity_list"), "0-7");
         let again = plan(&fixture.machine, &request).unwrap();
         assert!(again.is_applied);
-        // The one that is refused is tried again.
+        // The refused one is tried again.
         assert_eq!((again.threads.len(), again.interrupts.len()), (1, 2));
         let isolated = apply(&fixture.machine, &request, true).unwrap();
         assert_eq!(isolated.threads_moved, 1);
         drop(isolated);
         assert_eq!(fixture.cores(200), "0-5");
         assert_moved(&fixture);
-        // A run uses what is there, and leaves it.
+        // A run uses the held isolation, and leaves it.
         drop(apply(&fixture.machine, &request, false).unwrap());
         assert_moved(&fixture);
         let restored = restore(&fixture.machine).unwrap();
@@ -245,11 +244,11 @@ fn one_core_is_isolated_at_a_time() {
 }
 
 #[test]
-fn who_comes_and_goes_meanwhile_is_put_right() {
+fn threads_started_or_moved_meanwhile_are_handled() {
     both(|fixture, method| {
         let isolated = apply(&fixture.machine, &request(&fixture, ETH0), false).unwrap();
-        // Started by 100, which may go everywhere again; by 102, which has cores of its own;
-        // by one that has ended since; and one that has chosen its cores itself.
+        // Started by 100, which may go everywhere again; by 102, which has cores of its own; by one
+        // that has ended since; and one that has chosen its cores itself.
         fixture.start(300, 300, 100, 0, "0-5");
         fixture.start(302, 302, 102, 0, "0-5");
         fixture.start(303, 303, 299, 0, "0-5");
@@ -271,7 +270,7 @@ fn who_comes_and_goes_meanwhile_is_put_right() {
 }
 
 #[test]
-fn cores_taken_offline_meanwhile_are_no_error() {
+fn offline_cores_are_not_an_error() {
     both(|fixture, _| {
         let isolated = apply(&fixture.machine, &request(&fixture, ETH0), false).unwrap();
         put_online(&fixture.machine.sysfs, "0-4,6");
@@ -284,14 +283,14 @@ fn cores_taken_offline_meanwhile_are_no_error() {
         assert!(fixture.journals().is_empty());
         assert_eq!(fixture.cores(100), "0-4,6");
         assert_eq!(fixture.cores(102), "6");
-        // It may run on core 7 alone, which is not there.
+        // It may run only on core 7, which does not exist.
         assert!(restored.refused.iter().any(|what| what.starts_with("thread 104 ")), "{restored}");
         assert_eq!(fixture.interrupt(1), "0-7");
     });
 }
 
 #[test]
-fn a_partition_that_cannot_be_gives_way() {
+fn impossible_partitions_fall_back_to_affinity() {
     let fixture = Fixture::busy().with_groups();
     let before = fixture.all();
     let control = fixture.machine.sysfs.join("fs/cgroup/cgroup.subtree_control");
@@ -302,7 +301,7 @@ fn a_partition_that_cannot_be_gives_way() {
     assert!(isolated.plan.warnings.iter().any(|told| told.starts_with("no cpuset partition")));
     drop(isolated);
     assert_eq!(fixture.all(), before);
-    // Unless the card insists.
+    // Unless the card requires it.
     let insisting = request(&fixture, "[isolation]\nmethod = \"cpuset\"\n");
     let error = apply(&fixture.machine, &insisting, true).unwrap_err().to_string();
     assert!(error.starts_with("isolation.method \"cpuset\" is not possible: "), "{error}");
@@ -311,13 +310,13 @@ fn a_partition_that_cannot_be_gives_way() {
 }
 
 #[test]
-fn why_there_is_no_partition_is_told() {
+fn reasons_against_a_partition_are_reported() {
     let why = |fixture: &Fixture| {
         plan(&fixture.machine, &request(fixture, "")).unwrap().method_reason.unwrap_or_default()
     };
     let fixture = Fixture::busy().with_groups();
     assert_eq!(why(&fixture), "");
-    // A card that runs there already; a module's thread that is bound.
+    // A card already running there; a module's bound thread.
     fixture.start(400, 400, 1, 0, "7");
     fixture.call(400, "borrowed");
     assert!(why(&fixture).starts_with("process 400 has a card on that core"));
@@ -337,9 +336,9 @@ fn why_there_is_no_partition_is_told() {
     assert_eq!(plan(&fixture.machine, &affinity).unwrap().method_reason, None);
 }
 
-/// A card in the kernel keeps what it has put on its core, which no partition then takes.
+/// A card in the kernel keeps what it has put on its core, which excludes a partition.
 #[test]
-fn what_a_running_card_has_claimed_stays() {
+fn claims_of_running_cards_stay() {
     for fixture in [Fixture::busy(), Fixture::busy().with_groups()] {
         let machine = &fixture.machine;
         let steering = machine.sysfs.join("class/net/eth0/queues/rx-0/rps_cpus");
@@ -347,7 +346,7 @@ fn what_a_running_card_has_claimed_stays() {
         let me = std::process::id() as i32;
         fixture.start(me, me, 1, 0, "0-7");
         let mut card = Journal::create(machine, "kernel").unwrap();
-        // As it starts: packet steering, the thread that polls, interrupts.
+        // As at its start: packet steering, the polling thread, interrupts.
         card.record(Change::Feature {
             interface: "eth0".into(),
             namespace: None,
@@ -363,7 +362,7 @@ fn what_a_running_card_has_claimed_stays() {
             .unwrap();
         bring_interrupts(machine, &mut card, "eth0", None, 7).unwrap();
         let with_card = fixture.all();
-        // Of a card on that core, and of another that wants the same wire.
+        // For a card on that core, and for another one with the same wire.
         for (card, reserved) in [("", "6-7"), (ETH0, "6-7"), ("[card]\nborrowed_core = 2\n", "2-3")]
         {
             let request = request(&fixture, card);
@@ -404,7 +403,7 @@ fn the_only_core_cannot_be_isolated() {
 }
 
 #[test]
-fn wires_without_interrupts_are_told() {
+fn wires_without_interrupts_are_reported() {
     let fixture = Fixture::busy();
     let card = "[[wire]]\nport = \"packet\"\ninterface = \"veth9\"\n\
                 [[wire]]\nport = \"packet\"\ninterface = \"eth0\"\nnamespace = \"lab\"\n";
@@ -416,7 +415,7 @@ fn wires_without_interrupts_are_told() {
 }
 
 #[test]
-fn interrupts_of_an_interface_are_brought_to_a_core_and_go_back() {
+fn interrupts_move_to_a_core_and_are_restored() {
     let fixture = Fixture::busy();
     let machine = &fixture.machine;
     let message = |number: i32, handler: &str, cores: &str| {
@@ -427,7 +426,7 @@ fn interrupts_of_an_interface_are_brought_to_a_core_and_go_back() {
     message(28, "virtio0-output.0", "0-7");
     message(29, "virtio0-control", "6");
     fixture.kernel.refuse(&machine.procfs.join("irq/29/smp_affinity_list"));
-    // One that its driver has not asked for.
+    // One that its driver has not requested.
     put(&machine.sysfs.join("devices/pci0/0000:00:03.0/msi_irqs/40"), "msix");
     let now = || [1, 24, 25, 26, 27, 28, 29].map(|number| fixture.interrupt(number));
     let before = (now(), fixture.all());
@@ -437,7 +436,7 @@ fn interrupts_of_an_interface_are_brought_to_a_core_and_go_back() {
     assert_eq!(notes.len(), 1, "{notes:?}");
     let start = "interface eth0: interrupt 29 (virtio0-control) to 7: ";
     assert!(notes[0].starts_with(start), "{notes:?}");
-    // What is there already is neither changed nor written down.
+    // An interrupt already in place is neither changed nor recorded.
     let known = journal.changes().len();
     assert_eq!(known, 3);
     bring_interrupts(machine, &mut journal, "eth0", None, 7).unwrap();
@@ -447,7 +446,7 @@ fn interrupts_of_an_interface_are_brought_to_a_core_and_go_back() {
 }
 
 #[test]
-fn a_kill_while_interrupts_are_brought_is_taken_back() {
+fn a_kill_while_moving_interrupts_is_restored() {
     for changes in 0..3 {
         let fixture = Fixture::busy();
         let before = fixture.all();
@@ -463,7 +462,7 @@ fn a_kill_while_interrupts_are_brought_is_taken_back() {
 }
 
 #[test]
-fn a_line_is_an_interrupt_too_and_one_that_is_shared_is_told() {
+fn line_and_shared_interrupts_are_handled() {
     let fixture = Fixture::busy();
     let machine = &fixture.machine;
     let device = machine.sysfs.join("devices/pci0/0000:00:04.0");
@@ -491,7 +490,7 @@ fn an_interface_without_a_device_needs_no_interrupts() {
     fs::create_dir_all(machine.sysfs.join("class/net/veth9")).unwrap();
     let mut journal = Journal::create(machine, "test").unwrap();
     assert!(bring_interrupts(machine, &mut journal, "veth9", None, 7).unwrap().is_empty());
-    // A device that has none may be polled on any core: that is told.
+    // A device without any may be polled on any core: that is reported.
     let device = machine.sysfs.join("devices/pci0/0000:00:05.0");
     fs::create_dir_all(&device).unwrap();
     fs::create_dir_all(machine.sysfs.join("class/net/eth2")).unwrap();
@@ -504,9 +503,9 @@ fn an_interface_without_a_device_needs_no_interrupts() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(100))]
 
-    /// Threads of all kinds, some started meanwhile: back exactly, whatever their cores.
+    /// Threads of all kinds, some started meanwhile: restored exactly, whatever their cores.
     #[test]
-    fn any_threads_come_back(
+    fn any_threads_are_restored(
         threads in prop::collection::vec((1..256_u32, any::<bool>(), 0..400_i32), 1..12),
         has_groups in any::<bool>(),
         killed in prop::option::of(0..40_u32),

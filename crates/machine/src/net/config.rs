@@ -1,4 +1,4 @@
-//! `[net]` and `[[net.link]]`: the keys, checked, and the commands that they come to.
+//! `[net]` and `[[net.link]]`: the keys, their checks, and the resulting commands.
 
 use crate::undo;
 use picnic_core::config::{CardFile, Inner, Placed, SectionConfig, Shape};
@@ -53,11 +53,12 @@ impl SectionConfig for NetSection {
 pub struct LinkSection {
     /// Name of the card's end, up to 15 bytes: the interface that a wire names.
     pub interface: String,
-    /// The namespace it is in; "" for the one that `picnic net up` runs in.
+    /// The namespace it is in; "" for the current one of `picnic net up`.
     pub namespace: String,
-    /// Its addresses with prefix length, as 10.0.0.1/24 or fd00::1/64; a card's wire needs none.
+    /// Its addresses with prefix length, such as 10.0.0.1/24 or fd00::1/64; a card's wire needs
+    /// none.
     pub addresses: Vec<String>,
-    /// Its MAC address, as 02:00:00:00:00:01; the kernel's choice if absent.
+    /// Its MAC address, such as 02:00:00:00:00:01 [default: the kernel's choice].
     pub mac: Option<String>,
     /// Name of the other end.
     pub peer: String,
@@ -73,8 +74,8 @@ pub struct LinkSection {
     /// Receive and transmit queues of both ends.
     #[schemars(range(min = 1, max = 64))]
     pub queues: u16,
-    /// Offloads to switch on or off at both ends, by ethtool's names, as { tx = false, gro = true
-    /// }: rx, tx, sg, tso, gso, gro.
+    /// Offloads to switch on or off at both ends, by ethtool's names, such as { tx = false, gro =
+    /// true }: rx, tx, sg, tso, gso, gro.
     pub offloads: Offloads,
 }
 
@@ -98,7 +99,7 @@ impl Default for LinkSection {
 
 impl SectionConfig for LinkSection {
     const NAME: &'static str = "net.link";
-    const HELP: &'static str = "A veth pair between the card and what talks to it.";
+    const HELP: &'static str = "A veth pair between the card and its peers.";
     const SHAPE: Shape = Shape::List { least: 0, most: 255, built_in: false };
 
     fn check(&self) -> Result<(), ConfigError> {
@@ -106,7 +107,7 @@ impl SectionConfig for LinkSection {
     }
 }
 
-/// Offloads that are named, and whether they are to be on.
+/// Offloads with a value: on or off.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq, Eq)]
 #[serde(deny_unknown_fields, default)]
 pub struct Offloads {
@@ -125,8 +126,7 @@ pub struct Offloads {
 }
 
 impl Offloads {
-    /// Those that are named: as `ethtool -K` takes them, as `ethtool -k` prints them, and whether
-    /// they are to be on.
+    /// Those with a value: as `ethtool -K` takes them, as `ethtool -k` prints them, and the value.
     pub(super) fn named(self) -> Vec<(&'static str, &'static str, bool)> {
         let Offloads { rx, tx, sg, tso, gso, gro } = self;
         let all = [
@@ -141,7 +141,7 @@ impl Offloads {
     }
 }
 
-/// A network, checked.
+/// A valid network.
 #[derive(Clone, Debug, Serialize)]
 pub struct Network {
     /// The card's name.
@@ -173,16 +173,16 @@ pub struct Link {
 pub struct End {
     /// Its name.
     pub interface: String,
-    /// Its namespace, if it is not this one.
+    /// Its namespace, if not the current one.
     pub namespace: Option<String>,
     /// Its addresses, with prefix length.
     pub addresses: Vec<String>,
-    /// Its MAC address, if it is not the kernel's choice.
+    /// Its MAC address, if not the kernel's choice.
     pub mac: Option<String>,
 }
 
 impl LinkSection {
-    /// The pair that the keys say.
+    /// The pair that the keys describe.
     fn link(&self) -> Result<Link, ConfigError> {
         let near = end(
             ["interface", "namespace", "addresses", "mac"],
@@ -261,7 +261,7 @@ fn is_address(text: &str) -> bool {
     let Ok(address) = address.parse::<IpAddr>() else { return false };
     let most = if address.is_ipv4() { 32 } else { 128 };
     let is_number = prefix.bytes().all(|digit| digit.is_ascii_digit());
-    // As the kernel writes it, which is how it is found again.
+    // As the kernel writes it, to recognise it later.
     is_number
         && prefix.parse::<u8>().is_ok_and(|prefix| prefix <= most)
         && !address.is_unspecified()
@@ -272,8 +272,8 @@ fn is_address(text: &str) -> bool {
 impl Network {
     /// The network of a card file.
     ///
-    /// # Errors
-    /// The file has no `[net]`; two ends of one name; an end in a namespace that nobody makes.
+    /// # Errors The file has no `[net]`; two ends of one name; an end in a namespace that nobody
+    /// makes.
     pub fn of(card: &CardFile) -> Result<Self, ConfigError> {
         let placed: Vec<Placed<LinkSection>> = card.given();
         if !card.has("net") {
@@ -312,7 +312,7 @@ impl Network {
             for end in link.ends() {
                 let dev = &end.interface;
                 for address in &end.addresses {
-                    // Nobody else has the address: no need to ask, and to wait for who answers.
+                    // Nobody else has the address: no need for duplicate address detection.
                     let nodad = if address.contains(':') { " nodad" } else { "" };
                     commands
                         .push(words(&end.ip(&format!("address add {address} dev {dev}{nodad}"))));
@@ -345,15 +345,15 @@ impl Link {
         let Link { near, far, mtu, queues, .. } = self;
         let end = |end: &End| {
             let mac = end.mac.as_ref().map(|mac| format!(" address {mac}")).unwrap_or_default();
-            // Without a number, which counts for both ends, the kernel has one queue in use and
-            // room for more, as `mq` needs.
+            // Without a number, which applies to both ends, the kernel uses one queue and has room
+            // for more, as `mq` needs.
             let numbers = match queues {
                 1 => String::new(),
                 queues => format!(" numrxqueues {queues} numtxqueues {queues}"),
             };
             format!("{}{mac} mtu {mtu}{numbers}", end.interface)
         };
-        // Only what has a name can be told as the other end's namespace.
+        // Only a named namespace can be given as that of the other end.
         let (one, other) = if far.namespace.is_none() { (far, near) } else { (near, far) };
         let netns = match &other.namespace {
             Some(name) if other.namespace != one.namespace => format!(" netns {name}"),

@@ -15,7 +15,7 @@ fn network(text: &str) -> Result<Network, String> {
 }
 
 #[test]
-fn what_is_wrong_is_told_with_its_line() {
+fn errors_have_key_and_line() {
     for (text, error) in [
         ("", "card.toml: net: missing, must be given: `picnic card` shows its keys"),
         (
@@ -68,7 +68,7 @@ fn what_is_wrong_is_told_with_its_line() {
 }
 
 #[test]
-fn a_network_comes_to_these_commands() {
+fn networks_become_commands() {
     let network = network(
         "[net]\nnamespaces = [\"client\"]\n\
          [[net.link]]\nnamespace = \"\"\ninterface = \"w0\"\npeer = \"c0\"\nmtu = 9000\n\
@@ -97,13 +97,13 @@ fn a_network_comes_to_these_commands() {
 }
 
 #[test]
-fn journals_of_cards_have_names_of_their_own() {
+fn journals_of_cards_have_distinct_names() {
     assert_eq!(purpose("web"), "net-web");
     assert_eq!(purpose("a/b-c"), "net-a%2fb%2dc");
     assert_ne!(purpose("a-b"), purpose("a_b"));
 }
 
-/// A machine whose journals are in this folder; none, and why is said, without root.
+/// A machine with journals in this directory; without root none, and a message why.
 fn this_machine(test: &str, state: &Path) -> Option<Machine> {
     if !rustix::process::geteuid().is_root() {
         picnic_testing::skip(test, "network namespaces need root");
@@ -112,7 +112,7 @@ fn this_machine(test: &str, state: &Path) -> Option<Machine> {
     Some(Machine { state: state.into(), ..Machine::this() })
 }
 
-/// Namespaces that no other test has.
+/// A card file with namespaces that no other test has.
 fn text(test: &str, addresses: &str) -> String {
     let name = format!("pnt{}{test}", std::process::id());
     format!(
@@ -123,7 +123,7 @@ fn text(test: &str, addresses: &str) -> String {
 }
 
 #[test]
-fn a_network_is_made_found_changed_and_removed() {
+fn networks_are_made_changed_and_removed() {
     let state = tempfile::tempdir().unwrap();
     let Some(machine) = this_machine("net-up", state.path()) else { return };
     let first = network(&text("u", "\"10.1.0.2/24\"")).unwrap();
@@ -133,13 +133,13 @@ fn a_network_is_made_found_changed_and_removed() {
     assert_eq!((near.mac.as_str(), near.peer.as_str()), ("02:00:00:00:00:07", "client0"));
     assert_eq!(far.addresses, ["10.1.0.2/24"]);
     assert!(is_up(&machine, &first.card).unwrap());
-    // What is there as wanted is left alone: it keeps its number in the kernel.
+    // An identical network is left unchanged: it keeps its number in the kernel.
     let number = |network: &Network| look(&network.links[0].far).unwrap()["ifindex"].clone();
     let before = number(&first);
     let again = up(&machine, &first).unwrap();
     assert_eq!((again.changed, &again.interfaces), (false, &made.interfaces));
     assert_eq!(number(&first), before);
-    // Another address: made anew. An interface that somebody has taken away, too.
+    // Another address: made anew. Also after an interface was removed by others.
     let other = network(&text("u", "\"10.1.0.3/24\", \"fd00::3/64\"")).unwrap();
     let changed = up(&machine, &other).unwrap();
     assert!(changed.changed);
@@ -147,7 +147,7 @@ fn a_network_is_made_found_changed_and_removed() {
     let namespace = other.links[0].near.namespace.clone().unwrap();
     command::run(&["ip", "-n", &namespace, "link", "del", "wire0"]).unwrap();
     assert!(up(&machine, &other).unwrap().changed);
-    // Another card does not get what this one has, and takes none of it away.
+    // Another card does not get this one's network, and does not remove it.
     let mut thief = other.clone();
     thief.card = "thief".into();
     let refused = up(&machine, &thief).unwrap_err().to_string();
@@ -162,7 +162,7 @@ fn a_network_is_made_found_changed_and_removed() {
 }
 
 #[test]
-fn a_network_that_cannot_be_made_leaves_nothing() {
+fn failed_networks_leave_nothing() {
     let state = tempfile::tempdir().unwrap();
     let Some(machine) = this_machine("net-refused", state.path()) else { return };
     let mut wrong = network(&text("r", "")).unwrap();
@@ -174,11 +174,11 @@ fn a_network_that_cannot_be_made_leaves_nothing() {
 }
 
 #[test]
-fn a_kill_while_a_network_is_made_is_cleaned_up() {
+fn killed_network_setups_are_cleaned_up() {
     let state = tempfile::tempdir().unwrap();
     let Some(machine) = this_machine("net-kill", state.path()) else { return };
     let network = network(&text("k", "")).unwrap();
-    // As after a kill: written down, partly made, never held; and the process has gone.
+    // As after a kill: recorded, partly made, never held, and the process ended.
     let mut journal = Journal::create(&machine, &purpose(&network.card)).unwrap();
     journal.record_all(changes(&network)).unwrap();
     for words in &network.commands()[..3] {

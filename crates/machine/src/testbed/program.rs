@@ -1,9 +1,8 @@
-//! Programs in a namespace, which end with us whatever happens.
+//! Programs in a namespace, which end with this process in any case.
 //!
-//! Each runs in a process namespace of its own, whose first process gets a signal when this
-//! process ends: so even a server's workers end with a `picnic` that was killed. That process
-//! starts as a gate, which lets the program begin once it is in the journal, and ends if this
-//! process does before.
+//! Each runs in a process namespace of its own, whose first process gets a signal when this process
+//! ends: so even a server's workers end when `picnic` is killed. That process starts as a gate,
+//! which lets the program begin once it is in the journal, and ends if this process does before.
 //!
 //! Source: setpriv(1), unshare(1), pid_namespaces(7).
 
@@ -20,13 +19,13 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// What counts threads that go to other cores, and their wake-ups by other cores.
+/// Counts of migrations of threads and of their wake-ups by other cores.
 const MOVE_KEYS: [&str; 2] = ["nr_migrations", "nr_wakeups_remote"];
 
 /// Waits for a line, and becomes the program; ends without one.
 const GATE: &str = r#"read -r _ && exec "$@" </dev/null"#;
 
-/// A program at work in a namespace; dropped, it has ended.
+/// A running program in a namespace; ended on drop.
 #[derive(Debug)]
 pub struct Program {
     name: String,
@@ -35,22 +34,22 @@ pub struct Program {
     errors: PathBuf,
 }
 
-/// What the kernel has counted of each thread.
+/// The kernel's counts of each thread.
 #[derive(Clone, Debug, Default)]
 pub struct Moves(BTreeMap<i32, [Option<u64>; MOVE_KEYS.len()]>);
 
-/// How threads have gone from core to core.
+/// Movements of threads between cores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Moved {
-    /// Times that a thread went to another core; none if the kernel does not tell.
+    /// Migrations to another core; none if the kernel does not report them.
     pub migrations: Option<u64>,
-    /// Times that a thread was woken by another core than its own; none without the kernel's
+    /// Wake-ups of a thread by a core other than its own; none without the kernel's
     /// `kernel.sched_schedstats`.
     pub remote_wakeups: Option<u64>,
 }
 
 impl Moves {
-    /// What has come since `before`; threads that have ended meanwhile took theirs with them.
+    /// The difference since `before`, without threads that have ended meanwhile.
     pub fn since(&self, before: &Moves) -> Moved {
         let count = |key: usize| {
             let counts = self.0.iter().map(|(thread, counts)| {
@@ -63,7 +62,7 @@ impl Moves {
     }
 }
 
-/// A count in what the kernel tells of a thread: `se.nr_migrations : 3`.
+/// A count in the kernel's report of a thread: `se.nr_migrations : 3`.
 fn count_of(text: &str, key: &str) -> Option<u64> {
     let mut lines = text.lines().filter_map(|line| line.split_once(':'));
     let (_, count) = lines.find(|(name, _)| name.trim().rsplit('.').next() == Some(key))?;
@@ -106,7 +105,7 @@ impl Program {
         Ok(program)
     }
 
-    /// Writes the program down, and lets it begin.
+    /// Records the program, and lets it begin.
     fn open_gate(&mut self, testbed: &Testbed) -> Result<(), MachineError> {
         let gate = self.child.stdin.take();
         let start = Instant::now();
@@ -118,7 +117,7 @@ impl Program {
             std::thread::sleep(LOOK / 5);
         };
         testbed.record_processes(&[self.child.id() as i32, first])?;
-        // One that has ended meanwhile is found by whoever waits for it.
+        // One that has ended meanwhile is found by those who wait for it.
         let _ = gate.map(|mut gate| gate.write_all(b"\n"));
         Ok(())
     }
@@ -149,10 +148,9 @@ impl Program {
         Ok(())
     }
 
-    /// Waits until somebody in the program's namespace listens on a TCP port, or has a UDP port.
+    /// Waits until a TCP port in the program's namespace is listening, or a UDP port is in use.
     ///
-    /// # Errors
-    /// It has ended, or takes too long.
+    /// # Errors It has ended, or takes too long.
     pub fn wait_for_any_port(&mut self) -> Result<(), MachineError> {
         let start = Instant::now();
         while !self.has_socket("") && !self.has_datagrams() {
@@ -166,7 +164,7 @@ impl Program {
         self.has_socket(&format!(":{port:04X}"))
     }
 
-    /// Whether a TCP socket listens whose address ends so.
+    /// Whether a TCP socket listens on an address with this end.
     fn has_socket(&self, end: &str) -> bool {
         const LISTEN: &str = "0A";
         ["tcp", "tcp6"].iter().any(|family| {
@@ -187,7 +185,7 @@ impl Program {
         read_to_string(format!("/proc/{}/net/{family}", self.child.id())).unwrap_or_default()
     }
 
-    /// How long each thread of the program has run so far, those of its children included.
+    /// The run time of each thread of the program so far, including its children's.
     pub fn thread_times(&self) -> Vec<(i32, Duration)> {
         let ran = |(thread, folder): (i32, PathBuf)| {
             let text = read_to_string(folder.join("schedstat")).ok()?;
@@ -197,7 +195,7 @@ impl Program {
         self.threads().into_iter().filter_map(ran).collect()
     }
 
-    /// What the kernel tells of each thread's cores so far, those of its children included.
+    /// The kernel's counts of each thread so far, including its children's.
     pub fn moves(&self) -> Moves {
         let found = self.threads().into_iter().filter_map(|(thread, folder)| {
             let text = read_to_string(folder.join("sched")).ok()?;
@@ -206,7 +204,7 @@ impl Program {
         Moves(found.collect())
     }
 
-    /// All threads, those of children included, each with its folder.
+    /// All threads, including its children's, each with its directory.
     fn threads(&self) -> Vec<(i32, PathBuf)> {
         let (mut threads, mut left) = (Vec::new(), vec![self.child.id() as i32]);
         while let Some(process) = left.pop() {
@@ -221,15 +219,14 @@ impl Program {
         threads
     }
 
-    /// How it ended, if it has.
+    /// Its exit status, if it has ended.
     pub fn ended(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().ok().flatten()
     }
 
-    /// Waits for its end, as long as it takes; what it printed.
+    /// Waits for its end, however long; returns its output.
     ///
-    /// # Errors
-    /// It did not end well: its last words.
+    /// # Errors It failed: its last line of output.
     pub fn finish(&mut self) -> Result<String, MachineError> {
         let waited = self.child.wait();
         let name = &self.name;
@@ -241,12 +238,12 @@ impl Program {
         Err(MachineError::Refused(format!("{name}: {}", self.last_words())))
     }
 
-    /// What it has printed to standard output so far.
+    /// Its standard output so far.
     pub fn output(&self) -> String {
         read_to_string(&self.output).unwrap_or_default()
     }
 
-    /// The last line it has printed.
+    /// The last line of its output.
     pub fn last_words(&self) -> String {
         last_words(&read_to_string(&self.errors).unwrap_or_default(), &self.output())
     }
@@ -258,7 +255,7 @@ impl Drop for Program {
             return;
         }
         // The first of its process namespace: all others there end with it. The child that was
-        // started waits for it only.
+        // started only waits for it.
         for child in children(self.child.id() as i32).into_iter().filter_map(Pid::from_raw) {
             let _ = kill_process(child, Signal::KILL);
         }
@@ -276,7 +273,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn moves_are_counted_from_a_time_on() {
+    fn moves_are_differences() {
         let text = "cat (1, #threads: 1)\n---\nse.nr_migrations   :     3\nnr_switches  :  8\n";
         assert_eq!(count_of(text, MOVE_KEYS[0]), Some(3));
         assert_eq!(count_of(text, MOVE_KEYS[1]), None);

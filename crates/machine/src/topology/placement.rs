@@ -1,12 +1,11 @@
-//! Which cores a card takes, and which it leaves out for their caches.
+//! The cores that a card uses, and those excluded for their caches.
 //!
-//! The borrowed core is the highest-numbered one; target queues go round the
-//! others. Cores that share a cache of the chosen level with the borrowed core
-//! are left out, so that it does not change the caches of a target core, which a
-//! physical NIC would not do either (PICNIC 3.2.1). Levels hold one another: `l2`
-//! leaves out what `smt` does, `llc` what `l2` does. A level that would leave no
-//! target core gives way to the next weaker one, with a warning. Only cores this
-//! process may run on count.
+//! The borrowed core is the highest-numbered one; target queues use the others in turn. Cores that
+//! share a cache of the chosen level with the borrowed core are excluded, so that it does not
+//! change the caches of a target core, as a physical NIC would not either (PICNIC 3.2.1). Levels
+//! include one another: `l2` excludes what `smt` does, `llc` what `l2` does. A level that would
+//! leave no target core is replaced by the next weaker one, with a warning. Only cores this process
+//! may run on count.
 
 use super::{CoreSet, Topology};
 use crate::config::{IsolationLevel, IsolationSection};
@@ -15,19 +14,19 @@ use picnic_core::error::ConfigError;
 use serde::Serialize;
 use std::fmt;
 
-/// The cores a card can be placed on.
+/// The cores available to a card.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Available {
     /// Those this process may run on, in ascending order.
     pub cores: Vec<usize>,
     /// What they share.
     pub topology: Topology,
-    /// The core that is isolated already, if there is one: "auto" means it.
+    /// The core that is already isolated, if any: "auto" means it.
     pub isolated: Option<usize>,
 }
 
 impl Available {
-    /// Cores of which nothing else is known.
+    /// Cores about which nothing else is known.
     pub fn of(cores: impl IntoIterator<Item = usize>) -> Self {
         Available { cores: cores.into_iter().collect(), ..Available::default() }
     }
@@ -40,15 +39,15 @@ pub struct Placement {
     pub borrowed_core: usize,
     /// The core of each queue.
     pub target_cores: Vec<usize>,
-    /// The level at which cores were left out; the one asked for, or a weaker one.
+    /// The level at which cores were excluded: the requested one, or a weaker one.
     pub level: IsolationLevel,
-    /// Cores that are no target cores, and why.
+    /// Cores that are not target cores, and why.
     pub left_out: Vec<LeftOut>,
-    /// What the user should know of this placement.
+    /// Warnings for the user.
     pub warnings: Vec<String>,
 }
 
-/// A core that is no target core.
+/// A core excluded from the target cores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct LeftOut {
     /// The core.
@@ -58,7 +57,7 @@ pub struct LeftOut {
     pub shares: Shared,
 }
 
-/// The nearest that two cores share.
+/// The nearest resource that two cores share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shared {
     /// A core: they are its SMT threads.
@@ -86,7 +85,7 @@ fn downwards(level: IsolationLevel) -> impl Iterator<Item = IsolationLevel> {
     [Llc, L2, Smt, None].into_iter().skip_while(move |&weaker| weaker != level)
 }
 
-/// The cores that share with `borrowed` what the level says.
+/// The cores that share with `borrowed` the resource of the level.
 pub fn sharers(topology: &Topology, borrowed: usize, level: IsolationLevel) -> Vec<LeftOut> {
     let caches = match level {
         IsolationLevel::None => return Vec::new(),
@@ -109,7 +108,7 @@ pub fn sharers(topology: &Topology, borrowed: usize, level: IsolationLevel) -> V
     found
 }
 
-/// Says so if the machine does not tell what a level asks about.
+/// Warns if the machine does not report the resource of a level.
 fn unknown(topology: &Topology, borrowed: usize, level: IsolationLevel) -> Option<String> {
     let missing = match level {
         IsolationLevel::None => return None,
@@ -131,10 +130,9 @@ fn unknown(topology: &Topology, borrowed: usize, level: IsolationLevel) -> Optio
     ))
 }
 
-/// Places a card on the cores there are.
+/// Places a card on the available cores.
 ///
-/// # Errors
-/// The card file names a core that is not there.
+/// # Errors The card file names a core that does not exist.
 pub fn place(file: &CardFile, available: &Available) -> Result<Placement, ConfigError> {
     let Available { cores, topology, isolated } = available;
     let allowed = || {
@@ -190,7 +188,7 @@ pub fn place(file: &CardFile, available: &Available) -> Result<Placement, Config
     Ok(placement)
 }
 
-/// The target cores at the strongest level, from the one asked for down, that leaves any.
+/// The target cores at the strongest level, from the requested one down, that leaves any.
 fn choose(placement: &mut Placement, topology: &Topology, others: &CoreSet) -> CoreSet {
     let asked = placement.level;
     let borrowed = placement.borrowed_core;
@@ -219,7 +217,7 @@ fn choose(placement: &mut Placement, topology: &Topology, others: &CoreSet) -> C
     others.clone()
 }
 
-/// Leaves out what the level says, but for the cores that were chosen by number.
+/// Excludes cores at the level, except those chosen by number.
 fn choose_around(placement: &mut Placement, topology: &Topology, chosen: &[usize]) {
     let borrowed = placement.borrowed_core;
     let (kept, left_out): (Vec<_>, Vec<_>) = sharers(topology, borrowed, placement.level)

@@ -1,7 +1,7 @@
-//! The machine's cores, caches, packages and nodes, as sysfs tells them.
+//! The machine's cores, caches, packages and nodes, from sysfs.
 //!
-//! Guarantees: reading fails nowhere. What sysfs does not say is unknown, what it
-//! says wrongly is unknown too and listed in [`Topology::problems`].
+//! Guarantees: reading never fails. Facts missing in sysfs are unknown, wrong ones are unknown too
+//! and listed in [`Topology::problems`].
 //!
 //! Source: Documentation/admin-guide/cputopology.rst,
 //! Documentation/ABI/testing/sysfs-devices-system-cpu.
@@ -15,26 +15,26 @@ use std::path::Path;
 /// The cores of a machine and what they share.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Topology {
-    /// Cores that run.
+    /// Cores that are online.
     pub online: CoreSet,
-    /// Cores that are there and do not run.
+    /// Cores that are present and offline.
     pub offline: CoreSet,
-    /// What is known of each core that runs.
+    /// The facts about each online core.
     pub cores: BTreeMap<usize, Core>,
     /// The cores of each NUMA node.
     pub nodes: BTreeMap<usize, CoreSet>,
-    /// Files that did not hold what they should.
+    /// Files with unexpected content.
     pub problems: Vec<String>,
 }
 
 /// One core.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Core {
-    /// Its package (socket); none if that is not known.
+    /// Its package (socket); none if unknown.
     pub package: Option<usize>,
-    /// All SMT threads of its core, itself among them; empty if they are not known.
+    /// All SMT threads of its core, including itself; empty if unknown.
     pub siblings: CoreSet,
-    /// Its caches, the nearest first; empty if they are not known.
+    /// Its caches, the nearest first; empty if unknown.
     pub caches: Vec<Cache>,
 }
 
@@ -43,34 +43,34 @@ pub struct Core {
 pub struct Cache {
     /// 1 for the nearest.
     pub level: usize,
-    /// What it holds.
+    /// Its kind.
     pub kind: CacheKind,
     /// The cores that share it.
     pub shared: CoreSet,
-    /// Its size; none if that is not known.
+    /// Its size; none if unknown.
     pub size_bytes: Option<u64>,
 }
 
-/// What a cache holds.
+/// The content of a cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CacheKind {
-    /// Data alone.
+    /// Data only.
     Data,
-    /// Instructions alone.
+    /// Instructions only.
     Instruction,
     /// Both.
     Unified,
 }
 
 impl Topology {
-    /// Reads the topology below `sysfs`, which is `/sys` but for tests.
+    /// Reads the topology below `sysfs`, which is `/sys` except in tests.
     pub fn read(sysfs: &Path) -> Topology {
         let mut topology = Topology::default();
         let folder = sysfs.join("devices/system/cpu");
         let present: CoreSet = numbered(&folder, "cpu").into_iter().collect();
         let online = topology.list(&folder.join("online"));
-        // A kernel without hotplug has no such file: all cores that are there run.
+        // A kernel without hotplug has no such file: all present cores are online.
         topology.online = if online.is_empty() { present.clone() } else { online };
         topology.offline = present.without(&topology.online);
         for core in topology.online.clone().iter() {
@@ -85,7 +85,7 @@ impl Topology {
         topology
     }
 
-    /// The NUMA node of a core; none if that is not known.
+    /// The NUMA node of a core; none if unknown.
     pub fn node_of(&self, core: usize) -> Option<usize> {
         self.nodes.iter().find(|(_, cores)| cores.contains(core)).map(|(node, _)| *node)
     }
@@ -96,16 +96,16 @@ impl Topology {
         known.map(|known| others(&known.siblings, core)).unwrap_or_default()
     }
 
-    /// The other cores that share the core's cache of a level; none if it has none that is known.
+    /// The other cores that share the core's cache of a level; none if unknown.
     pub fn sharing(&self, core: usize, level: usize) -> Option<CoreSet> {
         let caches = self.cores.get(&core)?.caches.iter().filter(|cache| {
-            // What the borrowed core does to instructions alone is no matter for data.
+            // Instruction caches do not matter for data.
             cache.level == level && cache.kind != CacheKind::Instruction
         });
         caches.map(|cache| others(&cache.shared, core)).reduce(|all, more| all.or(&more))
     }
 
-    /// The level of the core's last cache before memory; none if no cache is known.
+    /// The level of the core's last cache before memory; none if unknown.
     pub fn last_level(&self, core: usize) -> Option<usize> {
         self.cores.get(&core)?.caches.iter().map(|cache| cache.level).max()
     }
@@ -116,7 +116,7 @@ impl Topology {
         if siblings.is_empty() {
             siblings = self.list(&topology.join("thread_siblings_list"));
         }
-        // -1 where the firmware does not tell.
+        // -1 if the firmware does not report it.
         let package = read(&topology.join("physical_package_id")).and_then(|id| id.parse().ok());
         let folder = folder.join("cache");
         let mut caches: Vec<_> = numbered(&folder, "index")
@@ -169,7 +169,7 @@ fn read(path: &Path) -> Option<String> {
     fs::read_to_string(path).ok().map(|text| text.trim().to_owned())
 }
 
-/// The numbers in the names of a folder's entries `prefixNUMBER`, in ascending order.
+/// The numbers in a directory's entries `prefixNUMBER`, in ascending order.
 fn numbered(folder: &Path, prefix: &str) -> Vec<usize> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let mut numbers: Vec<_> = entries

@@ -1,4 +1,4 @@
-//! Topologies of several kinds of machine, and where cards go on them.
+//! Topologies of several kinds of machine, and the placement of cards on them.
 
 use super::*;
 use crate::config::{IsolationLevel, SECTIONS};
@@ -22,7 +22,7 @@ fn place_on(topology: Topology, card: &str) -> Placement {
     place(&card, &Available { cores, topology, isolated: None }).unwrap()
 }
 
-/// The target cores, each once; the level in force; the cores left out.
+/// The target cores, each once; the level used; the excluded cores.
 fn targets(topology: &Topology, level: &str) -> (String, IsolationLevel, String) {
     let card = format!("[host]\nqueues = 64\n[isolation]\nlevel = \"{level}\"\n");
     let placement = place_on(topology.clone(), &card);
@@ -81,9 +81,9 @@ fn two_cores_with_a_common_last_level_cache_work_by_l2() {
     );
 }
 
-/// A single core with two threads: every level gives way, and the plain rule holds.
+/// A single core with two threads: every level is replaced, and the plain rule holds.
 #[test]
-fn two_siblings_work_all_the_same() {
+fn two_siblings_alone_are_used() {
     let (_folder, topology) = machine(|sysfs| {
         put_online(sysfs, "0-1");
         for core in 0..2 {
@@ -138,7 +138,7 @@ fn clusters_of_cores_share_an_l2_without_being_siblings() {
 
 /// Complexes of four cores with two threads each, numbered as on large servers.
 #[test]
-fn a_last_level_complex_is_left_out_whole() {
+fn a_last_level_complex_is_excluded() {
     let (_folder, topology) = machine(|sysfs| {
         put_online(sysfs, "0-31");
         for core in 0..32 {
@@ -164,7 +164,7 @@ fn cores_that_are_offline_are_neither_borrowed_nor_targets() {
             let pair = format!("{}-{}", core / 2 * 2, core / 2 * 2 + 1);
             put_core(sysfs, core, &pair, &[(2, "Unified", &pair)]);
         }
-        // Left over from when it ran.
+        // Left over from when it was online.
         std::fs::remove_dir_all(sysfs.join("devices/system/cpu/cpu7/cache")).unwrap();
     });
     assert_eq!(topology.offline.to_string(), "3,6-7");
@@ -173,7 +173,7 @@ fn cores_that_are_offline_are_neither_borrowed_nor_targets() {
 }
 
 #[test]
-fn what_is_absent_or_wrong_is_unknown() {
+fn missing_or_wrong_facts_are_unknown() {
     let folder = tempfile::tempdir().unwrap();
     assert_eq!(Topology::read(folder.path()), Topology::default());
     let sysfs = folder.path();
@@ -182,7 +182,7 @@ fn what_is_absent_or_wrong_is_unknown() {
     put(&sysfs.join("devices/system/cpu/cpu1/topology/physical_package_id"), "-1");
     put(&sysfs.join("devices/system/cpu/cpufreq/policy"), "x");
     let topology = Topology::read(sysfs);
-    // Without the list of cores online, all that are there are.
+    // Without the list of online cores, all present ones are.
     assert_eq!(topology.online.to_string(), "0-1");
     assert_eq!(topology.cores[&1].package, None);
     let problems = topology.problems.join("\n");
@@ -193,7 +193,7 @@ fn what_is_absent_or_wrong_is_unknown() {
 }
 
 #[test]
-fn chosen_target_cores_are_kept_and_told_of() {
+fn chosen_target_cores_are_kept_with_warnings() {
     let (_folder, topology) = machine(|sysfs| {
         put_online(sysfs, "0-7");
         for core in 0..8 {
@@ -217,7 +217,7 @@ fn chosen_target_cores_are_kept_and_told_of() {
 }
 
 #[test]
-fn an_isolated_core_is_the_one_auto_means() {
+fn auto_means_the_isolated_core() {
     let card = CardFile::parse("", None).unwrap();
     let mut available = Available { isolated: Some(2), ..Available::of(0..4) };
     assert_eq!(place(&card, &available).unwrap().borrowed_core, 2);
@@ -228,15 +228,15 @@ fn an_isolated_core_is_the_one_auto_means() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(100))]
 
-    /// Whatever the machine: there is a target core if there is a second core, no target shares
-    /// what the level in force says, and the queues go round all that are left.
+    /// On any machine: there is a target core if there is a second core, no target shares the
+    /// resource of the level used, and the queues use all remaining cores in turn.
     #[test]
     fn placements_keep_their_level(
         groups in prop::collection::vec((0..3_usize, 0..3_usize, 0..2_usize), 1..12),
         level in prop::sample::select(vec!["none", "smt", "l2", "llc"]),
         queues in 1..20_u16,
     ) {
-        // Core, L2 and L3 numbers of each core; who shares an inner one shares the outer.
+        // Core, L2 and L3 numbers of each core; sharing an inner one implies sharing the outer.
         let like = |core: usize, depth: usize| -> String {
             let id = |core: usize| {
                 let (a, b, c) = groups[core];

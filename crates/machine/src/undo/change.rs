@@ -1,4 +1,4 @@
-//! One change to the machine, and how it is taken back.
+//! A change to the machine, and how to restore it.
 
 use super::machine::Machine;
 use super::network::Home;
@@ -11,11 +11,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Tries to remove a control group whose last member is just ending, a pause between two.
+/// Attempts to remove a control group whose last member is just ending, with pauses.
 const TRIES: u32 = 100;
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// What is about to be changed, with all that it takes to take it back.
+/// A change about to be made, with everything needed to restore it.
 ///
 /// Sets of cores are lists as the kernel writes them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -25,30 +25,30 @@ pub enum Change {
     Setting {
         /// The file.
         path: PathBuf,
-        /// What it holds.
+        /// Its value before.
         was: String,
-        /// What it will hold.
+        /// Its new value.
         becomes: String,
     },
-    /// Where a thread may run.
+    /// The allowed cores of a thread.
     Affinity {
         /// Its process.
         process: i32,
         /// Its number.
         thread: i32,
-        /// When it was started: another thread may get its number.
+        /// Its start time: another thread may get its number.
         start_time: u64,
-        /// The cores.
+        /// The cores before.
         was: String,
-        /// The cores from now on.
+        /// The new cores.
         becomes: String,
     },
-    /// Threads that are not listed one by one: those started later, by parents that are. To be
-    /// recorded after all that there are, and before any is moved.
+    /// Threads not listed individually: those started later by listed parents. To be recorded after
+    /// all existing threads, and before any is moved.
     Isolation {
-        /// The core that all is kept off for.
+        /// The isolated core.
         borrowed_core: usize,
-        /// The cores that nothing else shall use, it among them.
+        /// The cores reserved for it, including itself.
         reserved: String,
         /// All other cores.
         others: String,
@@ -62,18 +62,18 @@ pub enum Change {
         /// The controller.
         name: String,
     },
-    /// A control group that is made. Who is in it at the end goes to its parent.
+    /// A control group that is made. Members at the end move to its parent.
     Group {
-        /// Its folder.
+        /// Its directory.
         path: PathBuf,
     },
     /// A process that is moved to another control group.
     Member {
         /// The process.
         process: i32,
-        /// When it was started.
+        /// Its start time.
         start_time: u64,
-        /// The folder of the group it is in.
+        /// The directory of its group before.
         from: PathBuf,
     },
     /// A network interface that is made.
@@ -88,11 +88,11 @@ pub enum Change {
         /// A name of `ip netns`.
         name: String,
     },
-    /// A program that is started, stopped at its gate until this is written down.
+    /// A program that is started and stopped at its gate until recorded.
     Process {
         /// Its number.
         process: i32,
-        /// When it was started: another may get its number.
+        /// Its start time: another process may get its number.
         start_time: u64,
     },
     /// A feature of a network interface, as `ethtool -k` names it, or `threaded`, or
@@ -104,27 +104,27 @@ pub enum Change {
         namespace: Option<String>,
         /// The feature.
         feature: String,
-        /// How it was.
+        /// Its value before.
         was: String,
     },
-    /// A folder that is made, with all that will be in it.
+    /// A directory that is made, with all its later content.
     Folder {
         /// Its path; its last part begins with `picnic-`.
         path: PathBuf,
     },
 }
 
-/// How taking a change back went.
+/// The result of restoring a change.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum UndoResult {
     Restored,
-    /// It was as it had been.
+    /// It had its old value already.
     Unchanged,
-    /// What was changed is no longer there.
+    /// The changed object no longer exists.
     Gone,
-    /// Neither is the network namespace that it was in.
+    /// Nor does its network namespace.
     NetworkGone(String),
-    /// The machine no longer allows it; trying again would not help.
+    /// The machine no longer allows it; another attempt would not help.
     Refused(String),
     /// It may be tried again.
     Failed(String),
@@ -157,9 +157,9 @@ impl fmt::Display for Change {
 }
 
 impl Change {
-    /// Takes a change back that stands for itself. Threads' are taken back together, see
-    /// [`super::threads`]. `lock` is the journal, locked: commands keep it until they end. `home` is
-    /// where its process was.
+    /// Restores a change that is independent of others. Threads are restored together, see
+    /// [`super::threads`]. `lock` is the journal, locked: commands keep it until they end. `home`
+    /// is the namespace of its process.
     pub(super) fn undo(&self, machine: &Machine, lock: &File, home: &Home) -> UndoResult {
         match self {
             Change::Setting { path, was, .. } => match attribute(machine, path) {
@@ -232,10 +232,10 @@ fn group(machine: &Machine, path: &Path) -> UndoResult {
     }
     let parent = path.parent().unwrap_or(path).join("cgroup.threads");
     for left in (0..TRIES).rev() {
-        // As often as threads may still come: they are started by those that are there.
+        // As long as threads may still appear: they are started by existing ones.
         let members = machine.read(&path.join("cgroup.threads")).unwrap_or_default();
         for thread in members.split_whitespace() {
-            // One that has just ended needs no place.
+            // One that has just ended needs no cores.
             let _ = machine.kernel.write(&parent, thread);
         }
         match machine.kernel.remove_folder(path) {
@@ -245,12 +245,12 @@ fn group(machine: &Machine, path: &Path) -> UndoResult {
             result => return undone(result),
         }
     }
-    UndoResult::Failed("it has members still".into())
+    UndoResult::Failed("it still has members".into())
 }
 
 fn namespace(machine: &Machine, lock: &File, name: &str) -> UndoResult {
     if !is_name(name) {
-        return UndoResult::Refused("that is not a name".into());
+        return UndoResult::Refused("not a valid name".into());
     }
     match machine.namespaces.join(name).try_exists() {
         Ok(false) => UndoResult::Gone,
@@ -264,18 +264,18 @@ fn folder(machine: &Machine, path: &Path) -> UndoResult {
         matches!(part, std::path::Component::RootDir | std::path::Component::Normal(_))
     });
     if !path.is_absolute() || !is_plain || !name.is_some_and(|name| name.starts_with("picnic-")) {
-        return UndoResult::Refused("that folder was not made by this program".into());
+        return UndoResult::Refused("the directory was not made by this program".into());
     }
     match std::fs::symlink_metadata(path) {
         Ok(metadata) if !metadata.is_dir() => {
-            UndoResult::Refused("it is no longer a folder".into())
+            UndoResult::Refused("it is no longer a directory".into())
         }
         Ok(_) => undone(machine.kernel.remove_tree(path)),
         Err(error) => undone(Err(error)),
     }
 }
 
-/// Runs the command that takes a change of an interface back, where that is.
+/// Runs the command that restores a change of an interface, in its namespace.
 fn of_interface(
     machine: &Machine,
     (lock, home): (&File, &Home),
@@ -283,7 +283,7 @@ fn of_interface(
     words: &[String],
 ) -> UndoResult {
     if !is_name(interface) || !namespace.is_none_or(is_name) {
-        return UndoResult::Refused("that is not a name".into());
+        return UndoResult::Refused("not a valid name".into());
     }
     let mut words: Vec<_> = words.iter().map(String::as_str).collect();
     let entered;
@@ -306,14 +306,14 @@ fn of_interface(
     is_there(machine.kernel.run(lock, &words))
 }
 
-/// The interface and its attribute, if a setting is one: of the network namespace that it is seen from.
+/// The interface and its attribute, if a setting is one: in the current network namespace.
 fn attribute<'a>(machine: &Machine, path: &'a Path) -> Option<(&'a str, &'a str)> {
     let (interface, attribute) =
         path.strip_prefix(machine.sysfs.join("class/net")).ok()?.to_str()?.split_once('/')?;
     is_attribute(attribute).then_some((interface, attribute))
 }
 
-/// What the answer of a command about an interface means, which may have gone meanwhile.
+/// The result of a command about an interface, which may have disappeared meanwhile.
 pub(super) fn is_there(result: io::Result<()>) -> UndoResult {
     const GONE: [&str; 3] = ["Cannot find device", "No such device", "does not exist"];
     match result {
@@ -322,16 +322,16 @@ pub(super) fn is_there(result: io::Result<()>) -> UndoResult {
     }
 }
 
-/// The command that gives a feature of an interface a value.
+/// The command that sets a feature of an interface.
 pub(crate) fn feature_words(
     interface: &str,
     namespace: Option<&str>,
     feature: &str,
     value: &str,
 ) -> Vec<String> {
-    // An attribute that has no command: what is written where stands in arguments of its own. One
-    // that has the value is left alone: `threaded` takes none while the interface has no NAPI.
-    // What shells say of a file that is not there differs.
+    // An attribute without a command of its own: value and file are separate arguments. If it has
+    // the value already it is left alone: `threaded` cannot be written while the interface has no
+    // NAPI. Shells differ in their errors for a missing file.
     const WRITE: &str = "[ -e \"/sys/class/net/$2\" ] || exec ip link show dev \"$2\"; \
          file=\"/sys/class/net/$2/$3\"; \
          [ \"$(cat \"$file\" 2>/dev/null)\" = \"$1\" ] || echo \"$1\" > \"$file\"";
@@ -341,7 +341,7 @@ pub(crate) fn feature_words(
     }
 }
 
-/// Whether it is a file of the interface, below `/sys/class/net`, and no feature of ethtool's.
+/// Whether it is a file of the interface, below `/sys/class/net`, and not a feature of ethtool.
 fn is_attribute(feature: &str) -> bool {
     let queue = feature.strip_prefix("queues/rx-").and_then(|rest| rest.strip_suffix("/rps_cpus"));
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
@@ -349,30 +349,30 @@ fn is_attribute(feature: &str) -> bool {
         || queue.is_some_and(is_number)
 }
 
-/// A command in a namespace, if it is not this one.
+/// A command in a namespace, if not the current one.
 pub(crate) fn within(namespace: Option<&str>, words: &[&str]) -> Vec<String> {
     let netns = namespace.map(|name| ["ip", "netns", "exec", name]);
     netns.into_iter().flatten().chain(words.iter().copied()).map(String::from).collect()
 }
 
-/// Whether `ip` takes it for a name: neither an option nor a path.
+/// Whether `ip` takes it as a name: neither an option nor a path.
 fn is_name(name: &str) -> bool {
     !name.is_empty() && !name.starts_with(['-', '.']) && !name.contains(['/', '\0'])
 }
 
-/// What a system call's answer means for a change that is taken back.
+/// The result of a system call that restores a change.
 pub(super) fn undone(result: io::Result<()>) -> UndoResult {
     use rustix::io::Errno;
     let Err(error) = result else { return UndoResult::Restored };
     match Errno::from_io_error(&error) {
         Some(Errno::NOENT | Errno::SRCH | Errno::NODEV) => UndoResult::Gone,
-        // The kernel will not: an interrupt with a mind of its own, cores that are offline.
+        // The kernel refuses: an unmovable interrupt, cores that are offline.
         Some(Errno::INVAL | Errno::IO | Errno::OPNOTSUPP) => UndoResult::Refused(error.to_string()),
         _ => UndoResult::Failed(error.to_string()),
     }
 }
 
-/// The list in a journal's line; empty if it is none, which no thread can be given.
+/// The list in a journal's line; empty if invalid, which no thread can be given.
 pub(super) fn list(text: &str) -> CoreSet {
     CoreSet::parse_list(text).unwrap_or_default()
 }

@@ -1,4 +1,5 @@
-//! A machine made of files, for tests: it refuses what a real one refuses, and can be killed.
+//! A machine made of files, for tests: it refuses the same operations as a real one, and can be
+//! killed.
 
 use super::machine::{Kernel, Machine};
 use super::process;
@@ -14,7 +15,7 @@ use tempfile::TempDir;
 /// A kernel thread, and one bound to its core.
 pub(crate) const KERNEL: u32 = 0x0020_0000;
 pub(crate) const BOUND: u32 = 0x0420_0040;
-/// One of the work queues'.
+/// One of the work queues' threads.
 pub(crate) const WORKER: u32 = 0x0420_0060;
 
 #[derive(Debug)]
@@ -24,15 +25,15 @@ pub(crate) struct FakeKernel {
     left: Mutex<Option<u32>>,
     /// Files that cannot be written.
     refused: Mutex<BTreeSet<PathBuf>>,
-    /// Times that a folder cannot be removed for being busy.
+    /// Times that a directory is busy when it should be removed.
     pub(crate) busy: Mutex<u32>,
-    /// What `ip` was called with.
+    /// The calls of `ip`.
     pub(crate) ip_calls: Mutex<Vec<String>>,
-    /// What commands hold that outlive the process that ran them.
+    /// Locks held by commands that outlive the process that ran them.
     pub(crate) running: Mutex<Vec<File>>,
 }
 
-/// The machine; gone when dropped.
+/// The machine; removed on drop.
 #[derive(Debug)]
 pub(crate) struct Fixture {
     _folder: TempDir,
@@ -67,7 +68,7 @@ pub(crate) fn put_online(sysfs: &Path, cores: &str) {
 impl Fixture {
     /// Eight cores, in pairs of SMT siblings with an L2 of their own, all with one L3.
     pub(crate) fn new() -> Self {
-        // In memory if there is such a place: journals are synchronised at each change.
+        // In memory if possible: journals are synchronised at each change.
         let folder = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
         let root = folder.path().canonicalize().unwrap();
         let kernel = Arc::new(FakeKernel {
@@ -101,7 +102,7 @@ impl Fixture {
         fixture
     }
 
-    /// The same with what isolation changes: interrupts, masks, threads, control groups.
+    /// The same with everything that isolation changes: interrupts, masks, threads, control groups.
     pub(crate) fn busy() -> Self {
         let fixture = Fixture::new();
         let Machine { sysfs, procfs, .. } = &fixture.machine;
@@ -184,7 +185,7 @@ impl Fixture {
         fs::remove_dir_all(self.machine.procfs.join(process.to_string())).unwrap();
     }
 
-    /// Where a process' first thread may run.
+    /// The allowed cores of a process' first thread.
     pub(crate) fn cores(&self, process: i32) -> String {
         process::allowed(&self.machine.procfs, process, process).unwrap().to_string()
     }
@@ -194,7 +195,7 @@ impl Fixture {
         self.machine.read(&path).unwrap()
     }
 
-    /// Every file of the machine with its text, journals apart.
+    /// Every file of the machine with its text, without journals.
     pub(crate) fn all(&self) -> BTreeMap<PathBuf, String> {
         fn walk(folder: &Path, found: &mut BTreeMap<PathBuf, String>) {
             for entry in fs::read_dir(folder).unwrap().flatten() {
@@ -218,13 +219,13 @@ impl Fixture {
         paths.filter(|path| path.extension().is_some_and(|end| end == "journal")).collect()
     }
 
-    /// Has the process killed that makes changes, after so many of them.
+    /// Kills the process that makes changes after this number of them.
     pub(crate) fn kill_after(&self, changes: u32) {
         *self.kernel.left.lock().unwrap() = Some(changes);
     }
 
-    /// Lets the next process make changes; journals are as the killed one left them. False if
-    /// none was killed.
+    /// Lets the next process make changes; journals are as the killed one left them. False if none
+    /// was killed.
     pub(crate) fn revive(&self) -> bool {
         *self.kernel.left.lock().unwrap() = None;
         let (state, killed) = (&self.machine.state, self.root.join("killed"));
@@ -235,7 +236,7 @@ impl Fixture {
                     fs::remove_file(entry.path()).unwrap();
                 }
             }
-            // Into the files that are there: commands of the killed one may hold them locked.
+            // Into the existing files: commands of the killed one may hold them locked.
             for entry in fs::read_dir(&killed).unwrap().flatten() {
                 fs::copy(entry.path(), state.join(entry.file_name())).unwrap();
             }
@@ -250,8 +251,8 @@ impl FakeKernel {
         self.refused.lock().unwrap().insert(path.into());
     }
 
-    /// An error once the process that calls has been killed: nothing it does counts then, and
-    /// what its journals are by then is kept.
+    /// An error once the calling process was killed: nothing it does counts then, and the current
+    /// content of its journals is kept.
     fn count(&self) -> io::Result<()> {
         let mut left = self.left.lock().unwrap();
         match &mut *left {
@@ -282,7 +283,7 @@ impl FakeKernel {
         CoreSet::parse_list(&fs::read_to_string(path).unwrap()).unwrap()
     }
 
-    /// The cores that a partition has taken from everybody.
+    /// The cores that a partition has taken from others.
     fn taken(&self) -> CoreSet {
         let group = self.root.join("sys/fs/cgroup/picnic");
         let state = fs::read_to_string(group.join("cpuset.cpus.partition")).unwrap_or_default();
@@ -293,7 +294,7 @@ impl FakeKernel {
         }
     }
 
-    /// Gives all threads all cores that there are for them, as Linux 6.1 does.
+    /// Gives all threads all remaining cores, as Linux 6.1 does.
     fn move_all(&self) {
         let cores = self.online().without(&self.taken());
         for thread in process::threads(&self.procfs()).unwrap() {
@@ -310,14 +311,14 @@ impl FakeKernel {
 }
 
 impl FakeKernel {
-    /// A machine of files is changed below its root and nowhere else, whatever a change says:
-    /// what is tested here runs as root, and may be wrong.
+    /// A machine of files is changed only below its root, whatever a change says: the code under
+    /// test runs as root, and may be wrong.
     fn is_inside(&self, path: &Path) -> bool {
         let is_below = |path: &Path| path.starts_with(self.root.canonicalize().unwrap());
         let is_plain = path.components().all(|part| !matches!(part, Component::ParentDir));
         let folder = path.parent().map(Path::canonicalize);
         is_plain && path.starts_with(&self.root) && path != self.root
-            // Where there is no such folder, there is nothing to change.
+            // Without such a directory, there is nothing to change.
             && folder.is_some_and(|folder| folder.map_or(true, |folder| is_below(&folder)))
     }
 
@@ -346,7 +347,7 @@ impl Kernel for FakeKernel {
                 put(path, &words.join(" "));
             }
             Some("cgroup.threads") => {
-                // Those of the partition alone are known; all others are in the root group.
+                // Only those of the partition are known; all others are in the root group.
                 let group = self.root.join("sys/fs/cgroup/picnic/cgroup.threads");
                 let members = fs::read_to_string(&group).unwrap_or_default();
                 let others = members.split_whitespace().filter(|member| *member != text);

@@ -1,4 +1,4 @@
-//! The journal: a file of changes, its owner, and taking all of them back.
+//! The journal: a file of changes, its owner, and restoring all of them.
 
 use super::change::{Change, UndoResult};
 use super::machine::Machine;
@@ -18,12 +18,12 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// The form of the file.
+/// The version of the file's format.
 const VERSION: u32 = 1;
 const SUFFIX: &str = ".journal";
 /// The longest file that is read, in bytes: some hundred thousand threads.
 pub(super) const LONGEST: u64 = 64 << 20;
-/// How long a command of a killed process may take to its end.
+/// The longest wait for a command of a killed process.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A journal that cannot be read, and why.
@@ -50,7 +50,7 @@ enum Line {
     Held { held: bool },
 }
 
-/// Changes of one purpose, being made by this process.
+/// Changes for one purpose, made by this process.
 #[derive(Debug)]
 pub struct Journal {
     machine: Machine,
@@ -61,12 +61,12 @@ pub struct Journal {
     network: Option<u64>,
 }
 
-/// A journal as it lies in the state directory.
+/// A journal in the state directory.
 #[derive(Clone, Debug, Serialize)]
 pub struct JournalInfo {
     /// Its file.
     pub path: PathBuf,
-    /// What the changes are for.
+    /// The purpose of the changes.
     pub purpose: String,
     /// The process that made it.
     pub process: i32,
@@ -85,18 +85,18 @@ pub struct JournalInfo {
 }
 
 impl JournalInfo {
-    /// Whether nobody answers for the changes any more.
+    /// Whether no process is responsible for the changes any more.
     pub fn is_stale(&self) -> bool {
         self.is_past || !self.is_owned && !self.is_held
     }
 
-    /// Whether changes without a namespace's name are of the network namespace that this is in.
+    /// Whether changes without a namespace's name are of the current network namespace.
     pub(crate) fn is_of_this_network(&self, machine: &Machine) -> bool {
         Home::find(machine, self.network) == Home::Here
     }
 }
 
-/// Which journals.
+/// A selection of journals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JournalSelection<'a> {
     /// Those whose process has ended.
@@ -107,28 +107,28 @@ pub enum JournalSelection<'a> {
     AllHeld,
 }
 
-/// What became of a journal.
+/// The result of restoring a journal.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Restored {
-    /// What the changes were for.
+    /// The purpose of the changes.
     pub purpose: String,
     /// The process that had made them; 0 if the journal cannot be read.
     pub process: i32,
-    /// Changes taken back.
+    /// Changes restored.
     pub restored: usize,
-    /// Changes there was nothing to do for.
+    /// Changes that needed nothing.
     pub unchanged: usize,
-    /// Changes to what has gone.
+    /// Changes to objects that no longer exist.
     pub gone: usize,
-    /// Network namespaces that have gone with it.
+    /// Network namespaces that no longer exist.
     pub gone_networks: BTreeSet<String>,
-    /// Changes the machine does not let be taken back, each with the reason.
+    /// Changes that the machine refuses to restore, each with the reason.
     pub refused: Vec<String>,
     /// Changes that may be tried again, each with the reason; the journal is kept for them.
     pub failed: Vec<String>,
 }
 
-/// One line, as in `isolate of process 42: 17 taken back, 3 unchanged, 2 gone`.
+/// One line, such as `isolate of process 42: 17 restored, 3 unchanged, 2 gone`.
 impl fmt::Display for Restored {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Restored { purpose, process, restored, unchanged, gone, .. } = self;
@@ -137,7 +137,7 @@ impl fmt::Display for Restored {
         if *process != 0 {
             write!(f, " of process {process}")?;
         }
-        write!(f, ": {restored} taken back, {unchanged} unchanged, {gone} gone")?;
+        write!(f, ": {restored} restored, {unchanged} unchanged, {gone} gone")?;
         if !gone_networks.is_empty() {
             let names: Vec<_> = gone_networks.iter().map(String::as_str).collect();
             write!(f, " ({})", names.join(", "))?;
@@ -153,7 +153,7 @@ impl fmt::Display for Restored {
 }
 
 impl Restored {
-    /// Whether everything that is there still has been taken back.
+    /// Whether everything that still exists has been restored.
     pub fn is_whole(&self) -> bool {
         self.refused.is_empty() && self.failed.is_empty()
     }
@@ -176,8 +176,7 @@ impl Restored {
 impl Journal {
     /// Makes a journal that belongs to this process. `purpose` is a word for its file's name.
     ///
-    /// # Errors
-    /// The state directory cannot be created or written.
+    /// # Errors The state directory cannot be created or written.
     pub fn create(machine: &Machine, purpose: &str) -> Result<Self, MachineError> {
         let _lock = lock(machine)?;
         let me = std::process::id() as i32;
@@ -213,10 +212,9 @@ impl Journal {
         Ok(journal)
     }
 
-    /// Goes on with a held journal.
+    /// Continues a held journal.
     ///
-    /// # Errors
-    /// The file cannot be written.
+    /// # Errors The file cannot be written.
     pub fn reopen(machine: &Machine, journal: JournalInfo) -> Result<Self, MachineError> {
         let JournalInfo { path, purpose, changes, network, .. } = journal;
         let file = OpenOptions::new().append(true).open(&path);
@@ -225,18 +223,16 @@ impl Journal {
         Ok(Journal { machine: machine.clone(), purpose, path, file, changes, network })
     }
 
-    /// Writes a change down. Only when this returns may it be made.
+    /// Records a change. It must not be made before this returns.
     ///
-    /// # Errors
-    /// The file cannot be written: then the change must not be made.
+    /// # Errors The file cannot be written: then the change must not be made.
     pub fn record(&mut self, change: Change) -> Result<(), MachineError> {
         self.record_all([change])
     }
 
-    /// Writes several changes down at once.
+    /// Records several changes at once.
     ///
-    /// # Errors
-    /// As [`Journal::record`].
+    /// # Errors As [`Journal::record`].
     pub fn record_all(
         &mut self,
         changes: impl IntoIterator<Item = Change>,
@@ -251,39 +247,36 @@ impl Journal {
         Ok(())
     }
 
-    /// Runs a command to its end that makes changes written down here; what it printed. Should
-    /// this process be killed meanwhile, the journal is taken back only once the command has
-    /// ended, too.
+    /// Runs a command to completion that makes changes recorded here; returns its output. If this
+    /// process is killed meanwhile, the journal is restored only after the command has ended, too.
     ///
-    /// # Errors
-    /// It cannot be started or does not end well: its last words.
+    /// # Errors It cannot be started or fails: its last line of output.
     pub fn run(&self, words: &[&str]) -> io::Result<String> {
         // Standard input is the journal, whose lock goes with it.
         command::run_with(words, self.file.try_clone()?.into())
     }
 
-    /// Its file's name without the suffix, as in `lab-42-0`.
+    /// Its file's name without the suffix, such as `lab-42-0`.
     pub(crate) fn name(&self) -> String {
         self.path.file_stem().unwrap_or_default().to_string_lossy().into_owned()
     }
 
-    /// What has been written down.
+    /// The recorded changes.
     pub fn changes(&self) -> &[Change] {
         &self.changes
     }
 
-    /// Lets the changes stay when this process ends, until they are taken back on purpose.
+    /// Keeps the changes when this process ends, until they are restored explicitly.
     ///
-    /// # Errors
-    /// The file cannot be written; the changes go on belonging to this process.
+    /// # Errors The file cannot be written; the changes still belong to this process.
     pub fn hold(&mut self) -> Result<(), MachineError> {
         self.append(&[serde_json::to_string(&Line::Held { held: true })])
     }
 
-    /// Takes all changes back, and removes the journal unless some may be tried again.
+    /// Restores all changes, and removes the journal unless some may be tried again.
     ///
-    /// # Errors
-    /// The state directory cannot be locked. What cannot be taken back is in the answer.
+    /// # Errors The state directory cannot be locked. Changes that cannot be restored are in the
+    /// result.
     pub fn undo(self) -> Result<Restored, MachineError> {
         let _lock = lock(&self.machine)?;
         let process = std::process::id() as i32;
@@ -308,11 +301,9 @@ impl Journal {
     }
 }
 
-/// The journals there are, in the order of their names; of one that cannot be read, its path and
-/// why.
+/// The journals, by name; for an unreadable one, its path and the reason.
 ///
-/// # Errors
-/// The state directory is there and cannot be read.
+/// # Errors The state directory exists and cannot be read.
 pub fn journals(machine: &Machine) -> Result<Vec<Result<JournalInfo, Unreadable>>, MachineError> {
     let unreadable =
         |error| MachineError::system(format!("cannot read {}", machine.state.display()), error);
@@ -359,11 +350,10 @@ pub fn journals(machine: &Machine) -> Result<Vec<Result<JournalInfo, Unreadable>
     Ok(found)
 }
 
-/// Takes back what journals hold, the youngest change first.
+/// Restores the changes of journals, the latest first.
 ///
-/// # Errors
-/// The state directory cannot be read. What cannot be taken back is in the answer, and so is a
-/// journal that cannot be read: it stays, and the others are taken back.
+/// # Errors The state directory cannot be read. Changes that cannot be restored are in the result,
+/// as are unreadable journals: they stay, and the others are restored.
 pub fn restore_all(
     machine: &Machine,
     which: JournalSelection<'_>,
@@ -377,7 +367,7 @@ pub fn restore_all(
                     JournalSelection::AllHeld => true,
                 }
     };
-    // Without anything to do, nothing is made and no privilege is needed.
+    // If there is nothing to do, nothing is created and no privilege is needed.
     let is_wanted = |journal: &Result<JournalInfo, _>| journal.as_ref().map_or(true, wanted);
     if !journals(machine)?.iter().any(is_wanted) {
         return Ok(Vec::new());
@@ -400,7 +390,7 @@ pub fn restore_all(
         if journal.is_past {
             restored.gone = journal.changes.len();
         } else {
-            // Its process has ended; a command that it ran may still be at work.
+            // Its process has ended; a command that it ran may still be running.
             match wait_for(&journal.path) {
                 Ok(lock) => {
                     let home = Home::find(machine, journal.network);
@@ -415,15 +405,15 @@ pub fn restore_all(
     Ok(all)
 }
 
-/// Takes changes back, the youngest first, and threads' last of all. `lock` is the journal's, and
-/// `home` where its process was.
+/// Restores changes, the latest first, and threads last of all. `lock` is the journal's, and `home`
+/// the namespace of its process.
 fn revert(
     machine: &Machine,
     (lock, home): (&File, &Home),
     changes: &[Change],
     restored: &mut Restored,
 ) {
-    // As it is before anything is touched: the end of a partition moves threads by itself.
+    // Before anything is restored: the end of a partition moves threads.
     let threads = Threads::of(machine, changes);
     for change in changes.iter().rev() {
         if !matches!(change, Change::Affinity { .. } | Change::Isolation { .. }) {
@@ -435,7 +425,7 @@ fn revert(
     }
 }
 
-/// Takes the lock of a journal, which its commands have until they end.
+/// Takes the lock of a journal, which its commands hold until they end.
 fn wait_for(path: &Path) -> io::Result<File> {
     let file = File::open(path)?;
     let start = Instant::now();
@@ -453,7 +443,7 @@ fn wait_for(path: &Path) -> io::Result<File> {
     }
 }
 
-/// Removes a journal whose changes have all been taken back as far as they can be.
+/// Removes a journal whose changes have all been restored as far as possible.
 fn remove(path: &Path, restored: &mut Restored) {
     if restored.failed.is_empty()
         && let Err(error) = fs::remove_file(path)
@@ -462,16 +452,16 @@ fn remove(path: &Path, restored: &mut Restored) {
     }
 }
 
-/// Whether what this user has written is what `me` would have: root's own, or one's own.
+/// Whether a file of `owner` is trusted by user `me`: root's own, or one's own.
 pub(super) fn is_trusted(owner: u32, me: u32) -> bool {
     owner == 0 || owner == me
 }
 
-/// Header and lines of a journal; none if it is not there any more.
+/// Header and lines of a journal; none if it no longer exists.
 fn read(path: &Path) -> io::Result<Option<(Header, Vec<Line>)>> {
     let invalid = |message: String| io::Error::new(io::ErrorKind::InvalidData, message);
     let not_obeyed = || invalid("others could have written it, so it is ignored".into());
-    // Neither through a link nor, should it be a pipe, waiting for who writes to it.
+    // Not through a link, and without waiting for a writer if it is a pipe.
     let flags = OFlags::NOFOLLOW.union(OFlags::NONBLOCK).bits() as i32;
     let mut file = match OpenOptions::new().read(true).custom_flags(flags).open(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -487,19 +477,19 @@ fn read(path: &Path) -> io::Result<Option<(Header, Vec<Line>)>> {
         return Err(not_obeyed());
     }
     if metadata.len() > LONGEST {
-        return Err(invalid(format!("{} bytes are not a journal of this program", metadata.len())));
+        return Err(invalid(format!("{} bytes are too many for a journal", metadata.len())));
     }
     let mut text = String::new();
     file.read_to_string(&mut text)?;
-    // A line without an end was being written when the process was killed, so its change was
-    // not made.
+    // A line without an end was being written when the process was killed, so its change was not
+    // made.
     let whole = text.rfind('\n').map_or("", |end| &text[..end]);
     let mut lines = whole.lines().enumerate();
     let wrong =
         |index: usize, error: serde_json::Error| invalid(format!("line {}: {error}", index + 1));
     let Some((index, first)) = lines.next() else {
-        // It is being made, by whoever has the lock; or its process was killed over that, and
-        // nobody answers for it.
+        // It is being made, by the holder of the lock; or its process was killed meanwhile, and
+        // nobody is responsible for it.
         return Ok(Some((Header::default(), Vec::new())));
     };
     let header: Header = serde_json::from_str(first).map_err(|error| wrong(index, error))?;
@@ -520,7 +510,7 @@ fn written(path: &Path, error: io::Error) -> MachineError {
     MachineError::system(format!("cannot write {}", path.display()), error)
 }
 
-/// Makes the state directory if need be, and keeps others from changing journals meanwhile.
+/// Creates the state directory if necessary, and keeps others from changing journals meanwhile.
 fn lock(machine: &Machine) -> Result<File, MachineError> {
     let state = &machine.state;
     DirBuilder::new()

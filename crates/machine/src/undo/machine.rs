@@ -1,7 +1,7 @@
-//! The machine that is changed: where its files are, and who makes the changes.
+//! The machine to be changed: its files, and the calls that change it.
 //!
-//! All of it can be replaced, so that a test can change a machine made of files,
-//! with a kernel that refuses what a real one refuses.
+//! All of it can be replaced, so that a test can change a machine made of files, with a kernel that
+//! refuses the same operations as a real one.
 
 use crate::command;
 use crate::topology::CoreSet;
@@ -17,21 +17,21 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Seconds that a process may take to end once it has been killed.
+/// Seconds that a killed process may take to end.
 const PATIENCE_S: i64 = 5;
 
-/// Where a machine's files are, and its kernel.
+/// A machine's files and its kernel.
 #[derive(Clone, Debug)]
 pub struct Machine {
     /// `/sys`.
     pub sysfs: PathBuf,
     /// `/proc`.
     pub procfs: PathBuf,
-    /// Where journals are kept.
+    /// The directory of journals.
     pub state: PathBuf,
     /// Where `ip netns` keeps its names, `/run/netns`.
     pub namespaces: PathBuf,
-    /// Who makes the changes.
+    /// Makes the changes.
     pub kernel: Arc<dyn Kernel>,
 }
 
@@ -58,56 +58,49 @@ impl Machine {
     }
 }
 
-/// Where journals are kept, by what `PICNIC_STATE_DIR` is.
+/// The directory of journals, given `PICNIC_STATE_DIR`.
 fn state(folder: Option<OsString>) -> PathBuf {
     let folder = folder.filter(|folder| !folder.is_empty());
     folder.map_or_else(|| "/run/picnic".into(), PathBuf::from)
 }
 
-/// What changes a machine.
+/// The calls that change a machine.
 pub trait Kernel: Debug + Send + Sync {
-    /// Writes a setting: one write of the whole text to a file that is there.
+    /// Writes a setting: one write of the whole text to an existing file.
     ///
-    /// # Errors
-    /// What the system says.
+    /// # Errors The system's error.
     fn write(&self, path: &Path, text: &str) -> io::Result<()>;
 
-    /// Makes a folder (a control group).
+    /// Makes a directory (a control group).
     ///
-    /// # Errors
-    /// What the system says.
+    /// # Errors The system's error.
     fn make_folder(&self, path: &Path) -> io::Result<()>;
 
-    /// Removes an empty folder (a control group without members).
+    /// Removes an empty directory (a control group without members).
     ///
-    /// # Errors
-    /// What the system says.
+    /// # Errors The system's error.
     fn remove_folder(&self, path: &Path) -> io::Result<()>;
 
-    /// Removes a folder with all that is in it, following no links.
+    /// Removes a directory with all its content, following no links.
     ///
-    /// # Errors
-    /// What the system says.
+    /// # Errors The system's error.
     fn remove_tree(&self, path: &Path) -> io::Result<()>;
 
-    /// Ends a process at once, if `is_it` says that the number is still its own, and waits for
-    /// its end.
+    /// Kills a process, if `is_it` confirms that the number is still its own, and waits for its
+    /// end.
     ///
-    /// # Errors
-    /// What the system says; it does not end.
+    /// # Errors The system's error; it does not end.
     fn end(&self, process: i32, is_it: &dyn Fn() -> bool) -> io::Result<()>;
 
-    /// Says where a thread may run.
+    /// Sets the allowed cores of a thread.
     ///
-    /// # Errors
-    /// What the system says.
+    /// # Errors The system's error.
     fn set_affinity(&self, thread: i32, cores: &CoreSet) -> io::Result<()>;
 
-    /// Runs a command to its end. `lock` stays locked until then, even if this process
-    /// is killed meanwhile: whoever takes it next finds the command's work done.
+    /// Runs a command to completion. `lock` stays locked until then, even if this process is killed
+    /// meanwhile: the next holder finds the command's work done.
     ///
-    /// # Errors
-    /// It is not installed, or what it says.
+    /// # Errors It is not installed, or its error.
     fn run(&self, lock: &File, words: &[&str]) -> io::Result<()>;
 }
 
@@ -117,7 +110,7 @@ struct ThisKernel;
 
 impl Kernel for ThisKernel {
     fn write(&self, path: &Path, text: &str) -> io::Result<()> {
-        // Never made anew: a setting that is not there is none.
+        // Never created: a setting that does not exist is not one.
         fs::OpenOptions::new().write(true).open(path)?.write_all(text.as_bytes())
     }
 
@@ -135,7 +128,7 @@ impl Kernel for ThisKernel {
 
     fn end(&self, process: i32, is_it: &dyn Fn() -> bool) -> io::Result<()> {
         let process = Pid::from_raw(process).ok_or(io::ErrorKind::InvalidInput)?;
-        // From here on the number means this process, whatever becomes of it.
+        // From here on the number refers to this process, whatever happens to it.
         let process = pidfd_open(process, PidfdFlags::empty())?;
         if !is_it() {
             return Err(Errno::SRCH.into());
@@ -174,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_setting_is_written_whole_and_never_made() {
+    fn settings_are_written_and_never_created() {
         let folder = tempdir().unwrap();
         let path = folder.path().join("setting");
         let error = ThisKernel.write(&path, "1").unwrap_err();
@@ -186,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn folders_are_made_and_removed() {
+    fn directories_are_made_and_removed() {
         let folder = tempdir().unwrap();
         let path = folder.path().join("group");
         ThisKernel.make_folder(&path).unwrap();
@@ -202,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_is_moved_to_the_cores_that_are_said() {
+    fn threads_move_to_the_given_cores() {
         let mut child = sleeper();
         let thread = child.id() as i32;
         let allowed = || {
@@ -212,7 +205,7 @@ mod tests {
         let list = |text: &str| CoreSet::parse_list(text).unwrap();
         ThisKernel.set_affinity(thread, &list(&first.to_string())).unwrap();
         assert_eq!(allowed(), first.to_string());
-        // Cores beyond what the kernel can name are left out, and none is no place.
+        // Cores beyond the kernel's limit are ignored, and an empty set is an error.
         let most = CpuSet::MAX_CPU;
         ThisKernel.set_affinity(thread, &list(&format!("{first},{most},8000"))).unwrap();
         assert_eq!(allowed(), first.to_string());
@@ -227,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_is_ended_if_the_number_is_still_its_own() {
+    fn processes_are_ended_only_if_the_number_is_theirs() {
         let mut child = sleeper();
         let number = child.id() as i32;
         let error = ThisKernel.end(number, &|| false).unwrap_err();
@@ -235,7 +228,7 @@ mod tests {
         assert!(child.try_wait().unwrap().is_none());
         ThisKernel.end(number, &|| true).unwrap();
         use std::os::unix::process::ExitStatusExt;
-        // Its end was waited for.
+        // It waited for the end.
         assert_eq!(child.try_wait().unwrap().and_then(|status| status.signal()), Some(9));
         let error = ThisKernel.end(number, &|| true).unwrap_err();
         assert_eq!(Errno::from_io_error(&error), Some(Errno::SRCH));
@@ -243,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ip_refuses_is_told() {
+    fn errors_of_ip_are_reported() {
         let lock = tempfile::tempfile().unwrap();
         let error =
             ThisKernel.run(&lock, &["ip", "link", "del", "picnic-absent"]).unwrap_err().to_string();
@@ -252,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn this_machine_is_where_its_files_are() {
+    fn this_machine_has_the_usual_paths() {
         let machine = Machine::this();
         assert!(machine.is_this() && machine.sysfs.join("devices/system/cpu").exists());
         assert_eq!(machine.namespaces, Path::new("/run/netns"));

@@ -1,7 +1,7 @@
-//! Which network namespace the interfaces of a journal are in.
+//! The network namespace of a journal's interfaces.
 //!
 //! A change names the namespace of its interface; without a name it is that of the process which
-//! made the change, as of a card started by `ip netns exec`. Whoever takes the change back may be in
+//! made the change, such as a card started by `ip netns exec`. The restoring process may be in
 //! another one, which can have an interface of the same name.
 //!
 //! Guarantees: without a name, a command runs in the namespace of the journal or not at all.
@@ -15,20 +15,20 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// Where a journal's changes without a namespace's name were made, as seen from here.
+/// The namespace of a journal's changes without a name, as seen from here.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Home {
-    /// Here.
+    /// The current one.
     Here,
-    /// In a namespace that `ip netns` has a name for.
+    /// One with a name of `ip netns`.
     Named(String),
     /// In the namespace of this process.
     Of(i32),
-    /// In one that is gone.
+    /// One that no longer exists.
     Gone,
 }
 
-/// The number of this thread's network namespace, if the kernel tells.
+/// The number of this thread's network namespace, if the kernel reports it.
 pub(super) fn current(machine: &Machine) -> Option<u64> {
     number(&machine.procfs.join("thread-self/ns/net"))
 }
@@ -38,7 +38,7 @@ fn number(path: &Path) -> Option<u64> {
 }
 
 impl Home {
-    /// Finds the namespace of this number. Without one, it is taken to be this.
+    /// Finds the namespace of this number; without a number, the current one.
     pub(super) fn find(machine: &Machine, network: Option<u64>) -> Self {
         let Some(wanted) = network.filter(|&network| current(machine) != Some(network)) else {
             return Home::Here;
@@ -55,7 +55,7 @@ impl Home {
         processes.find(is_there).map_or(Home::Gone, Home::Of)
     }
 
-    /// A command that runs there, where `/sys` is that of the namespace.
+    /// A command that runs there, with the namespace's own `/sys`.
     pub(super) fn within(&self, words: &[&str]) -> Vec<String> {
         const MOUNT: &str = "mount -t sysfs sysfs /sys && exec \"$@\"";
         match self {
@@ -81,12 +81,12 @@ mod tests {
     use std::io::{BufRead, BufReader};
     use std::process::{Child, Command, Stdio};
 
-    const TEST: &str = "undo::network::tests::changes_are_taken_back_where_they_were_made";
-    /// Set for a process of the test: what it is to do.
+    const TEST: &str = "undo::network::tests::changes_are_restored_in_their_namespace";
+    /// Set for a process of the test: its task.
     const ROLE: &str = "PICNIC_NETWORK_ROLE";
     const LINK: &str = "v0";
 
-    /// Changes the interface, and everything stays so when the process is killed.
+    /// Changes the interface, and leaves everything when the process is killed.
     fn change() -> ! {
         let machine = Machine::this();
         let mut journal = Journal::create(&machine, "test").unwrap();
@@ -102,7 +102,7 @@ mod tests {
         std::process::exit(1);
     }
 
-    /// This test in another process, which `enter` brings to a namespace.
+    /// This test in another process, run through `enter` in a namespace.
     fn start(bed: &Testbed, enter: &[&str], role: &str) -> Child {
         let [program, rest @ ..] = enter else { panic!("no command") };
         Command::new(program)
@@ -118,7 +118,7 @@ mod tests {
             .unwrap()
     }
 
-    /// What an interface is like, and which others there are.
+    /// The state of an interface, and the names of others.
     fn state(enter: &[&str]) -> String {
         let ask = format!(
             "cd /sys/class/net; ls; cd {LINK}; ethtool -k {LINK}; grep . threaded \
@@ -137,7 +137,7 @@ mod tests {
         victim.wait().unwrap();
     }
 
-    /// Takes it back from another namespace.
+    /// Restores it from another namespace.
     fn taken_back(bed: &Testbed, enter: &[&str]) -> String {
         let output = start(bed, enter, "take back").wait_with_output().unwrap();
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_are_taken_back_where_they_were_made() {
+    fn changes_are_restored_in_their_namespace() {
         match std::env::var(ROLE).as_deref() {
             Ok("change") => change(),
             Ok(_) => {
@@ -197,7 +197,7 @@ mod tests {
         drop(holder.stdin.take());
         holder.wait().unwrap();
 
-        // One that is gone.
+        // One that no longer exists.
         bed.add_namespace("card").unwrap();
         bed.add_veth(("card", LINK), ("far", "p2"), "").unwrap();
         bed.ip("card", &format!("link set {LINK} up")).unwrap();

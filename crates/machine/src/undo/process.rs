@@ -1,7 +1,7 @@
-//! The threads of a machine, as procfs tells them.
+//! The threads of a machine, from procfs.
 //!
-//! Guarantees: a thread that ends while it is read is left out; so is one that has
-//! ended and waits for its parent.
+//! Guarantees: threads that end while they are read, or have ended and wait for their parent, are
+//! skipped.
 //!
 //! Source: proc_pid_stat(5), proc_pid_status(5).
 
@@ -10,11 +10,11 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-/// The kernel made it.
+/// A kernel thread.
 const PF_KTHREAD: u32 = 0x0020_0000;
-/// It works for the kernel's work queues, and moves itself to where each work belongs.
+/// A worker of the kernel's work queues, which moves itself as needed.
 const PF_WQ_WORKER: u32 = 0x20;
-/// Nobody may change where it runs.
+/// Its affinity cannot be changed.
 const PF_NO_SETAFFINITY: u32 = 0x0400_0000;
 
 /// One thread.
@@ -23,7 +23,7 @@ pub(crate) struct Thread {
     pub(crate) process: i32,
     pub(crate) thread: i32,
     pub(crate) parent: i32,
-    /// Clock ticks from boot to its start: with its number, who it is.
+    /// Clock ticks from boot to its start: identifies it together with its number.
     pub(crate) start_time: u64,
     pub(crate) name: String,
     pub(crate) is_kernel: bool,
@@ -31,11 +31,11 @@ pub(crate) struct Thread {
     pub(crate) is_bound: bool,
     /// Of the kernel's work queues.
     pub(crate) is_worker: bool,
-    /// Where it may run.
+    /// Its allowed cores.
     pub(crate) allowed: CoreSet,
 }
 
-/// What `stat` says.
+/// The content of `stat`.
 #[derive(Debug, PartialEq, Eq)]
 struct Stat {
     name: String,
@@ -46,7 +46,7 @@ struct Stat {
 }
 
 fn parse(text: &str) -> Option<Stat> {
-    // The name may hold anything, brackets too.
+    // The name may contain anything, including brackets.
     let (name, rest) = text.split_once('(')?.1.rsplit_once(')')?;
     let fields: Vec<_> = rest.split_whitespace().collect();
     Some(Stat {
@@ -58,7 +58,7 @@ fn parse(text: &str) -> Option<Stat> {
     })
 }
 
-/// All threads there are, by number.
+/// All threads, by number.
 pub(crate) fn threads(procfs: &Path) -> io::Result<Vec<Thread>> {
     let mut threads = Vec::new();
     for process in numbered(procfs)? {
@@ -93,21 +93,21 @@ fn status_cores(status: &str) -> Option<CoreSet> {
     CoreSet::parse_list(line).ok()
 }
 
-/// When a thread was started, in clock ticks from boot; none if it is not there.
+/// A thread's start, in clock ticks from boot; none if it does not exist.
 pub(crate) fn start_time(procfs: &Path, process: i32, thread: i32) -> Option<u64> {
     let path = procfs.join(format!("{process}/task/{thread}/stat"));
     let stat = parse(&fs::read_to_string(path).ok()?)?;
     (!matches!(stat.state, 'Z' | 'X')).then_some(stat.start_time)
 }
 
-/// Where a thread may run; none if it is not there.
+/// A thread's allowed cores; none if it does not exist.
 #[cfg(test)]
 pub(crate) fn allowed(procfs: &Path, process: i32, thread: i32) -> Option<CoreSet> {
     let path = procfs.join(format!("{process}/task/{thread}/status"));
     status_cores(&fs::read_to_string(path).ok()?)
 }
 
-/// The entries of a folder that are numbers, in ascending order.
+/// The entries of a directory that are numbers, in ascending order.
 pub(crate) fn numbered(folder: &Path) -> io::Result<Vec<i32>> {
     let entries = fs::read_dir(folder)?.flatten();
     let mut numbers: Vec<_> =
@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_may_hold_brackets_and_blanks() {
+    fn names_may_contain_brackets_and_blanks() {
         let text = "42 (a) R (b) S 7 42 42 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 987 0 0";
         let stat = parse(text).unwrap();
         assert_eq!((stat.name.as_str(), stat.state, stat.parent), ("a) R (b", 'S', 7));
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn this_process_is_found_as_it_is() {
+    fn this_process_is_found() {
         let procfs = Path::new("/proc");
         let me = std::process::id() as i32;
         let threads = threads(procfs).unwrap();
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_kernel_says_of_a_thread_is_told_and_who_has_ended_is_left_out() {
+    fn threads_are_read_and_ended_ones_skipped() {
         use crate::undo::fixture::{BOUND, Fixture, KERNEL, WORKER};
         let fixture = Fixture::new();
         let procfs = &fixture.machine.procfs;

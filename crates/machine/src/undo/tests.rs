@@ -1,4 +1,4 @@
-//! Journals: what they hold after a kill, whose they are, and who may write them.
+//! Journals: their content after a kill, their owners, and who may write them.
 
 use super::fixture::{Fixture, put};
 use super::*;
@@ -29,14 +29,14 @@ fn fixture() -> Fixture {
     fixture
 }
 
-/// Makes the owner of this process' journals one that runs.
+/// Marks the owner of this process' journals as running.
 fn run_owner(fixture: &Fixture) {
     let me = std::process::id() as i32;
     fixture.start(me, me, 1, 0, "0-7");
 }
 
 #[test]
-fn changes_are_taken_back_the_youngest_first() {
+fn changes_are_restored_latest_first() {
     let fixture = fixture();
     let mut journal = Journal::create(&fixture.machine, "test").unwrap();
     for value in ["2", "3"] {
@@ -46,7 +46,7 @@ fn changes_are_taken_back_the_youngest_first() {
     journal.record(setting(&fixture, "b", "y")).unwrap();
     let restored = journal.undo().unwrap();
     assert_eq!(text(&fixture, "a"), "1");
-    // That of b was never made.
+    // The change of b was never made.
     assert_eq!((restored.restored, restored.unchanged), (2, 1));
     assert!(restored.is_whole());
     assert!(fixture.journals().is_empty());
@@ -63,7 +63,7 @@ fn a_journal_is_stale_once_its_process_has_ended() {
     assert_eq!(text(&fixture, "a"), "2");
     let me = std::process::id() as i32;
     drop(journal);
-    // Its number is another's by now.
+    // Its number now belongs to another.
     fixture.end(me);
     fixture.start(me, me, 1, 0, "0-7");
     let stat = fixture.machine.procfs.join(format!("{me}/task/{me}/stat"));
@@ -88,7 +88,7 @@ fn a_held_journal_outlives_its_process() {
     assert!(restore_all(&fixture.machine, JournalSelection::Held("other")).unwrap().is_empty());
     let known = journals(&fixture.machine).unwrap().remove(0).unwrap();
     assert!(known.is_held && !known.is_owned && !known.is_stale());
-    // It can be gone on with.
+    // It can be continued.
     let mut journal = Journal::reopen(&fixture.machine, known).unwrap();
     journal.record(setting(&fixture, "b", "y")).unwrap();
     write(&fixture, "b", "y");
@@ -138,7 +138,7 @@ fn a_journal_of_an_earlier_boot_is_only_removed() {
 
 /// Whatever part of the last line was written: that change was not made, all others were.
 #[test]
-fn a_line_that_was_being_written_does_not_count() {
+fn incomplete_lines_are_ignored() {
     let fixture = fixture();
     let mut journal = Journal::create(&fixture.machine, "test").unwrap();
     journal.record(setting(&fixture, "a", "2")).unwrap();
@@ -161,7 +161,7 @@ fn a_line_that_was_being_written_does_not_count() {
 }
 
 #[test]
-fn what_cannot_be_taken_back_yet_keeps_the_journal() {
+fn failed_changes_keep_the_journal() {
     let fixture = fixture();
     let mut journal = Journal::create(&fixture.machine, "test").unwrap();
     for (name, becomes) in [("a", "2"), ("b", "y")] {
@@ -178,7 +178,7 @@ fn what_cannot_be_taken_back_yet_keeps_the_journal() {
 }
 
 #[test]
-fn what_is_gone_or_refused_does_not_keep_the_journal() {
+fn gone_and_refused_changes_do_not_keep_the_journal() {
     let fixture = fixture();
     let mut journal = Journal::create(&fixture.machine, "test").unwrap();
     for (name, becomes) in [("a", "2"), ("b", "y")] {
@@ -194,7 +194,7 @@ fn what_is_gone_or_refused_does_not_keep_the_journal() {
 }
 
 #[test]
-fn a_journal_that_others_can_write_is_not_obeyed() {
+fn journals_writable_by_others_are_ignored() {
     let fixture = fixture();
     let mut journal = Journal::create(&fixture.machine, "test").unwrap();
     journal.record(setting(&fixture, "a", "2")).unwrap();
@@ -208,7 +208,7 @@ fn a_journal_that_others_can_write_is_not_obeyed() {
 }
 
 #[test]
-fn what_is_no_journal_is_told_with_its_line() {
+fn invalid_journals_are_reported_with_their_line() {
     let fixture = fixture();
     drop(Journal::create(&fixture.machine, "test").unwrap());
     let path = fixture.journals().remove(0);
@@ -225,7 +225,7 @@ fn what_is_no_journal_is_told_with_its_line() {
 }
 
 #[test]
-fn without_journals_nothing_is_made() {
+fn without_journals_nothing_is_created() {
     let fixture = Fixture::new();
     assert!(restore_all(&fixture.machine, JournalSelection::AllHeld).unwrap().is_empty());
     assert!(!fixture.machine.state.exists());
@@ -241,7 +241,7 @@ fn restore_one(fixture: &Fixture) -> Restored {
     restore_all(&fixture.machine, JournalSelection::Stale).unwrap().remove(0)
 }
 
-/// Why the one journal is not obeyed.
+/// Why the only journal is ignored.
 fn refusal(fixture: &Fixture) -> String {
     let path = fixture.journals().remove(0);
     let restored = restore_one(fixture);
@@ -251,7 +251,7 @@ fn refusal(fixture: &Fixture) -> String {
 }
 
 #[test]
-fn a_journal_that_cannot_be_read_is_reported_and_keeps_no_other_from_being_taken_back() {
+fn unreadable_journals_are_reported_and_others_restored() {
     let fixture = fixture();
     let unreadable = left(&fixture, setting(&fixture, "a", "2"));
     fs::write(&unreadable, "nonsense\n").unwrap();
@@ -264,19 +264,19 @@ fn a_journal_that_cannot_be_read_is_reported_and_keeps_no_other_from_being_taken
     let [unread, other] = &all[..] else { panic!("{all:?}") };
     assert_eq!((other.restored, other.is_whole(), unread.is_whole()), (1, true, false));
     let name = unreadable.file_stem().unwrap().to_str().unwrap();
-    assert!(unread.to_string().starts_with(&format!("{name}: 0 taken back")), "{unread}");
+    assert!(unread.to_string().starts_with(&format!("{name}: 0 restored")), "{unread}");
     assert!(unread.failed[0].contains("line 1: "), "{unread}");
-    // For somebody to look at.
+    // Kept for inspection.
     assert_eq!(fixture.journals(), [unreadable]);
 }
 
 #[test]
-fn a_journal_of_another_owner_is_not_obeyed() {
+fn journals_of_other_owners_are_ignored() {
     let fixture = fixture();
     let path = left(&fixture, setting(&fixture, "a", "2"));
     write(&fixture, "a", "2");
     if !rustix::process::geteuid().is_root() {
-        return picnic_testing::skip("a_journal_of_another_owner_is_not_obeyed", "it needs root");
+        return picnic_testing::skip("journals_of_other_owners_are_ignored", "it needs root");
     }
     std::os::unix::fs::chown(&path, Some(12_345), None).unwrap();
     assert_eq!(refusal(&fixture), "others could have written it, so it is ignored");
@@ -286,7 +286,7 @@ fn a_journal_of_another_owner_is_not_obeyed() {
 }
 
 #[test]
-fn what_stands_in_a_journals_place_is_not_obeyed() {
+fn other_files_in_place_of_journals_are_ignored() {
     let fixture = fixture();
     let path = left(&fixture, setting(&fixture, "a", "2"));
     let moved = fixture.root.join("moved");
@@ -294,7 +294,7 @@ fn what_stands_in_a_journals_place_is_not_obeyed() {
     fs::create_dir(&path).unwrap();
     assert_eq!(refusal(&fixture), "others could have written it, so it is ignored");
     fs::remove_dir(&path).unwrap();
-    // Neither a link, were it to a good journal, nor a pipe, which would be waited for.
+    // Neither a link, even to a valid journal, nor a pipe, which could block.
     std::os::unix::fs::symlink(&moved, &path).unwrap();
     assert_eq!(refusal(&fixture), "others could have written it, so it is ignored");
     fs::remove_file(&path).unwrap();
@@ -305,15 +305,15 @@ fn what_stands_in_a_journals_place_is_not_obeyed() {
 }
 
 #[test]
-fn a_journal_is_read_up_to_its_longest_and_no_further() {
+fn journals_have_a_maximum_length() {
     let fixture = fixture();
     let path = left(&fixture, setting(&fixture, "a", "2"));
     write(&fixture, "a", "2");
     let whole = fs::read(&path).unwrap();
     let file = fs::OpenOptions::new().write(true).open(&path).unwrap();
-    // Without ends of lines, all of it is a line that was being written.
+    // Without line ends, all of it is an incomplete line.
     file.set_len(journal::LONGEST + 1).unwrap();
-    let expected = format!("{} bytes are not a journal of this program", journal::LONGEST + 1);
+    let expected = format!("{} bytes are too many for a journal", journal::LONGEST + 1);
     assert_eq!(refusal(&fixture), expected);
     file.set_len(journal::LONGEST).unwrap();
     assert_eq!(journals(&fixture.machine).unwrap()[0].as_ref().unwrap().changes.len(), 1);
@@ -321,9 +321,9 @@ fn a_journal_is_read_up_to_its_longest_and_no_further() {
     assert_eq!(restore_one(&fixture).restored, 1);
 }
 
-/// Two that take back at the same time: the second waits, and finds nothing left to do.
+/// Two restore at the same time: the second waits, and finds nothing left to do.
 #[test]
-fn taking_back_keeps_others_out() {
+fn restoring_excludes_others() {
     let fixture = fixture();
     left(&fixture, setting(&fixture, "a", "2"));
     write(&fixture, "a", "2");
@@ -337,7 +337,7 @@ fn taking_back_keeps_others_out() {
             })
         })
         .collect();
-    // Long enough for both to have come to the lock: were there none, all would be over.
+    // Long enough for both to reach the lock: without one, both would have finished.
     let_pass(100);
     assert!(others.iter().all(|other| !other.is_finished()));
     assert_eq!(text(&fixture, "a"), "2");
@@ -346,9 +346,10 @@ fn taking_back_keeps_others_out() {
     assert_eq!((done, text(&fixture, "a").as_str()), (1, "1"));
 }
 
-/// A killed process' command that is still at work would make its change after all was taken back.
+/// A killed process' command that is still running would make its change after everything was
+/// restored.
 #[test]
-fn a_command_that_outlives_its_process_is_waited_for() {
+fn restoring_waits_for_running_commands() {
     let fixture = fixture();
     let mut journal = Journal::create(&fixture.machine, "test").unwrap();
     journal.record(setting(&fixture, "a", "2")).unwrap();
@@ -364,7 +365,7 @@ fn a_command_that_outlives_its_process_is_waited_for() {
 }
 
 #[test]
-fn a_group_that_is_busy_is_tried_again_and_not_for_ever() {
+fn busy_groups_are_retried_a_limited_time() {
     for (busy, is_removed) in [(1, true), (99, true), (100, false)] {
         let fixture = Fixture::new();
         let path = fixture.machine.sysfs.join("fs/cgroup/picnic");
@@ -378,11 +379,11 @@ fn a_group_that_is_busy_is_tried_again_and_not_for_ever() {
     }
 }
 
-/// What would reach `ip` as an option or a path, were it not refused.
+/// Names that would reach `ip` as an option or a path if they were not refused.
 const NO_NAMES: [&str; 8] = ["-all", "-", "", "a/b", "/a", ".", "..", "a\0b"];
 
 #[test]
-fn what_is_no_name_never_reaches_ip() {
+fn invalid_names_never_reach_ip() {
     let fixture = Fixture::new();
     let mut journal = Journal::create(&fixture.machine, "test").unwrap();
     for name in NO_NAMES {
@@ -395,12 +396,12 @@ fn what_is_no_name_never_reaches_ip() {
     }
     let restored = journal.undo().unwrap();
     assert_eq!(restored.refused.len(), 4 * NO_NAMES.len());
-    assert!(restored.refused.iter().all(|line| line.ends_with(": that is not a name")));
+    assert!(restored.refused.iter().all(|line| line.ends_with(": not a valid name")));
     assert!(fixture.kernel.ip_calls.lock().unwrap().is_empty());
 }
 
 #[test]
-fn interfaces_and_namespaces_are_removed_the_youngest_first() {
+fn interfaces_and_namespaces_are_removed_latest_first() {
     let fixture = Fixture::new();
     put(&fixture.machine.namespaces.join("picnic-a"), "");
     fs::create_dir_all(fixture.machine.sysfs.join("class/net/veth0")).unwrap();
@@ -424,7 +425,7 @@ fn interfaces_and_namespaces_are_removed_the_youngest_first() {
 }
 
 #[test]
-fn a_command_that_outlives_a_killed_cleanup_is_waited_for() {
+fn restoring_waits_for_commands_of_a_killed_cleanup() {
     let fixture = Fixture::new();
     let namespace = fixture.machine.namespaces.join("picnic-a");
     put(&namespace, "");
@@ -434,7 +435,7 @@ fn a_command_that_outlives_a_killed_cleanup_is_waited_for() {
     fixture.kill_after(0);
     assert_eq!(restore_all(&fixture.machine, JournalSelection::Stale).unwrap()[0].failed.len(), 1);
     assert!(fixture.revive());
-    // `ip netns del` of the killed one goes on, and ends while the next one waits.
+    // `ip netns del` of the killed one continues, and ends while the next one waits.
     let running = std::mem::take(&mut *fixture.kernel.running.lock().unwrap());
     assert_eq!(running.len(), 1);
     let command = std::thread::spawn({
@@ -452,7 +453,7 @@ fn a_command_that_outlives_a_killed_cleanup_is_waited_for() {
 }
 
 #[test]
-fn a_program_is_ended_if_it_is_the_one_that_was_started() {
+fn only_the_started_program_is_ended() {
     let fixture = Fixture::new();
     for process in [40, 41] {
         fixture.start(process, process, 1, 0, "0-7");
@@ -469,7 +470,7 @@ fn a_program_is_ended_if_it_is_the_one_that_was_started() {
 }
 
 #[test]
-fn only_folders_of_this_program_are_removed() {
+fn only_directories_of_this_program_are_removed() {
     let fixture = Fixture::new();
     let folder = fixture.root.join("picnic-files");
     put(&folder.join("deep/file"), "x");
@@ -497,7 +498,7 @@ fn only_folders_of_this_program_are_removed() {
 }
 
 #[test]
-fn interfaces_and_namespaces_that_are_gone_need_nothing() {
+fn missing_interfaces_and_namespaces_need_nothing() {
     let fixture = Fixture::new();
     let mut journal = Journal::create(&fixture.machine, "test").unwrap();
     let absent = format!("picnic-absent-{}", std::process::id());
@@ -512,7 +513,7 @@ fn interfaces_and_namespaces_that_are_gone_need_nothing() {
 }
 
 #[test]
-fn a_member_goes_back_if_it_is_the_one_that_was_moved() {
+fn only_the_moved_process_is_moved_back() {
     let fixture = Fixture::new();
     let from = fixture.machine.sysfs.join("fs/cgroup/home");
     put(&from.join("cgroup.procs"), "");
@@ -526,7 +527,7 @@ fn a_member_goes_back_if_it_is_the_one_that_was_moved() {
 }
 
 #[test]
-fn a_group_that_stays_busy_says_so() {
+fn groups_that_stay_busy_are_reported() {
     let fixture = Fixture::new();
     let path = fixture.machine.sysfs.join("fs/cgroup/picnic");
     fs::create_dir_all(&path).unwrap();
@@ -537,7 +538,7 @@ fn a_group_that_stays_busy_says_so() {
 }
 
 #[test]
-fn a_journal_is_named_and_may_be_read_and_run_by_others() {
+fn journals_can_be_read_by_others() {
     let fixture = fixture();
     let path = left(&fixture, setting(&fixture, "a", "2"));
     write(&fixture, "a", "2");
@@ -557,7 +558,7 @@ fn journals_of_root_and_of_this_user_are_trusted() {
 }
 
 #[test]
-fn a_journal_that_any_other_can_write_is_not_obeyed() {
+fn journals_writable_by_any_other_are_ignored() {
     let fixture = fixture();
     let path = left(&fixture, setting(&fixture, "a", "2"));
     for mode in [0o620, 0o602, 0o622, 0o722] {
@@ -572,7 +573,7 @@ fn a_journal_that_any_other_can_write_is_not_obeyed() {
 }
 
 #[test]
-fn who_answers_for_a_journal() {
+fn journals_are_owned_held_or_stale() {
     let fixture = fixture();
     let path = left(&fixture, setting(&fixture, "a", "2"));
     let info = journals(&fixture.machine).unwrap().remove(0).unwrap();
@@ -585,7 +586,7 @@ fn who_answers_for_a_journal() {
 }
 
 #[test]
-fn what_became_of_a_journal_is_told_in_one_line() {
+fn results_of_restoring_are_one_line() {
     let mut restored = Restored {
         purpose: "lab".into(),
         process: 0,
@@ -595,11 +596,11 @@ fn what_became_of_a_journal_is_told_in_one_line() {
         ..Restored::default()
     };
     assert!(restored.is_whole());
-    assert_eq!(restored.to_string(), "lab: 3 taken back, 2 unchanged, 1 gone");
+    assert_eq!(restored.to_string(), "lab: 3 restored, 2 unchanged, 1 gone");
     restored.process = 42;
     restored.refused = vec!["a".into()];
     assert!(!restored.is_whole());
-    let expected = "lab of process 42: 3 taken back, 2 unchanged, 1 gone, 1 refused (a)";
+    let expected = "lab of process 42: 3 restored, 2 unchanged, 1 gone, 1 refused (a)";
     assert_eq!(restored.to_string(), expected);
     restored.failed = vec!["b".into(), "c".into()];
     assert_eq!(restored.to_string(), format!("{expected}, 2 failed (b, ...)"));
@@ -608,7 +609,7 @@ fn what_became_of_a_journal_is_told_in_one_line() {
 }
 
 #[test]
-fn each_kind_of_journal_is_taken_back_when_it_is_meant() {
+fn selections_restore_their_journals() {
     for (which, expected) in [
         (JournalSelection::Stale, &["stale"][..]),
         (JournalSelection::Held("held"), &["stale", "held"]),
@@ -624,7 +625,7 @@ fn each_kind_of_journal_is_taken_back_when_it_is_meant() {
                 journal.hold().unwrap();
             }
         }
-        // What is named as no journal is, is none.
+        // A file not named like a journal is not one.
         use std::os::unix::ffi::OsStrExt;
         let name = std::ffi::OsStr::from_bytes(b"\xff.other");
         fs::write(fixture.machine.state.join(name), "x").unwrap();
@@ -642,7 +643,7 @@ fn each_kind_of_journal_is_taken_back_when_it_is_meant() {
 }
 
 #[test]
-fn a_journal_that_cannot_be_removed_is_told() {
+fn journals_that_cannot_be_removed_are_reported() {
     let fixture = fixture();
     let mut journal = Journal::create(&fixture.machine, "test").unwrap();
     journal.record(setting(&fixture, "a", "2")).unwrap();
@@ -655,7 +656,7 @@ fn a_journal_that_cannot_be_removed_is_told() {
 }
 
 #[test]
-fn a_busy_group_is_given_time() {
+fn busy_groups_are_given_time() {
     let fixture = Fixture::new();
     let path = fixture.machine.sysfs.join("fs/cgroup/picnic");
     fs::create_dir_all(&path).unwrap();
@@ -663,7 +664,7 @@ fn a_busy_group_is_given_time() {
     *fixture.kernel.busy.lock().unwrap() = 3;
     let begin = std::time::Instant::now();
     assert_eq!(restore_one(&fixture).restored, 1);
-    // Three pauses, each of which is no shorter than it is long.
+    // Three pauses, each at least as long as given.
     assert!(begin.elapsed() >= Duration::from_millis(30));
     let mut journal = Journal::create(&fixture.machine, "test").unwrap();
     journal.record(Change::Group { path: fixture.machine.sysfs.join("absent") }).unwrap();
@@ -671,7 +672,7 @@ fn a_busy_group_is_given_time() {
 }
 
 #[test]
-fn a_controller_is_taken_out_of_the_others() {
+fn controllers_are_removed_from_the_list() {
     let fixture = Fixture::new().with_groups();
     let path = fixture.machine.sysfs.join("fs/cgroup/cgroup.subtree_control");
     let mut journal = Journal::create(&fixture.machine, "test").unwrap();
@@ -686,12 +687,12 @@ fn a_controller_is_taken_out_of_the_others() {
 }
 
 #[test]
-fn a_feature_is_given_its_value_by_the_command_it_has() {
+fn features_are_set_by_their_command() {
     let words = |namespace, feature| change::feature_words("eth0", namespace, feature, "off");
     assert_eq!(words(None, "gro"), ["ethtool", "-K", "eth0", "gro", "off"]);
     let inside = ["ip", "netns", "exec", "one", "ethtool", "-K", "eth0", "gro", "off"];
     assert_eq!(words(Some("one"), "gro"), inside);
-    // Files of the interface, and nothing that leads out of its folder.
+    // Files of the interface, and nothing outside its directory.
     for file in [
         "threaded",
         "gro_flush_timeout",
@@ -735,9 +736,9 @@ fn a_feature_is_given_its_value_by_the_command_it_has() {
     assert_eq!(calls, ["netns exec one ethtool -K c0 gro on", "ethtool -K eth0 gro on"]);
 }
 
-/// Whichever shell `sh` is.
+/// For any shell as `sh`.
 #[test]
-fn an_interface_that_has_gone_is_told_apart_from_a_value_that_is_refused() {
+fn missing_interfaces_differ_from_refused_values() {
     for shell in ["sh", "bash"] {
         let said = |interface, value| {
             let mut words = change::feature_words(interface, None, "threaded", value);
@@ -783,7 +784,7 @@ fn undo_all(fixture: &Fixture, changes: Vec<Change>) -> Restored {
 }
 
 #[test]
-fn threads_that_are_listed_go_back_unless_another_has_moved_them() {
+fn listed_threads_return_unless_moved_by_others() {
     let fixture = Fixture::new();
     for (thread, cores) in [(40, "0-3"), (41, "0-3"), (42, "5"), (44, "0-3"), (45, "1-6")] {
         fixture.start(thread, thread, 1, 0, cores);
@@ -810,7 +811,7 @@ fn threads_that_are_listed_go_back_unless_another_has_moved_them() {
 }
 
 #[test]
-fn threads_started_while_others_were_kept_off_may_go_everywhere_again() {
+fn threads_started_under_isolation_may_go_everywhere_again() {
     let fixture = Fixture::new();
     for (thread, flags, cores) in
         [(40, 0, "0-5"), (41, 0, "3"), (42, super::fixture::BOUND, "0-5"), (43, 0, "0-7")]
@@ -826,7 +827,7 @@ fn threads_started_while_others_were_kept_off_may_go_everywhere_again() {
 }
 
 #[test]
-fn who_was_started_by_a_listed_one_goes_where_that_one_belongs() {
+fn children_of_listed_threads_follow_their_parent() {
     let fixture = Fixture::new();
     for (thread, parent, cores) in [
         (40, 1, "0-3"),
@@ -846,7 +847,7 @@ fn who_was_started_by_a_listed_one_goes_where_that_one_belongs() {
 }
 
 #[test]
-fn cores_that_are_offline_part_no_places() {
+fn offline_cores_are_ignored_in_comparisons() {
     let fixture = Fixture::new();
     super::fixture::put_online(&fixture.machine.sysfs, "0-6");
     for (thread, cores) in [(40, "0-5"), (41, "0-6"), (42, "3")] {
@@ -859,7 +860,7 @@ fn cores_that_are_offline_part_no_places() {
     assert_eq!(cores, ["0-6", "0-6", "3"]);
 }
 
-/// Has each thread that is moved start another.
+/// Makes each moved thread start another.
 #[derive(Debug)]
 struct Breeding {
     fixture: std::sync::Arc<Fixture>,
@@ -896,7 +897,7 @@ impl Kernel for Breeding {
 }
 
 #[test]
-fn threads_that_start_others_while_they_are_moved_are_followed() {
+fn threads_started_during_moves_are_followed() {
     let fixture = std::sync::Arc::new(Fixture::new());
     fixture.start(40, 40, 1, 0, "0-5");
     let kernel = Breeding { fixture: fixture.clone(), next: 60.into() };

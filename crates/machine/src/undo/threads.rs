@@ -1,7 +1,7 @@
-//! Threads taken back: all together, as threads that are moved start others meanwhile.
+//! Restores threads: all together, since threads start others while they are moved.
 //!
-//! Guarantees: who has been moved by somebody else since stays there. A thread that was started
-//! by one that is listed goes where that one belongs.
+//! Guarantees: a thread moved by another program since stays there. A thread started by a listed
+//! one goes where its parent belongs.
 
 use super::change::{Change, UndoResult, list, undone};
 use super::journal::Restored;
@@ -10,24 +10,24 @@ use super::process::{self, Thread};
 use crate::topology::{CoreSet, Topology};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Looks for threads that were started meanwhile.
+/// Passes that look for threads started meanwhile.
 const PASSES: u32 = 10;
-/// Parents looked at, upwards, for one that is listed.
+/// Ancestors checked for a listed one.
 const GENERATIONS: u32 = 64;
 
 /// Process and thread number, and when it was started.
 type ThreadKey = (i32, i32, u64);
 
-/// The threads that changes have moved, themselves or through those that started them.
+/// The threads that changes have moved, directly or through their parents.
 pub(super) struct Threads {
-    /// Where each was before the first change, and after each.
+    /// The cores of each before the first change, and after each.
     listed: BTreeMap<ThreadKey, (CoreSet, BTreeSet<CoreSet>)>,
-    /// Where each thread is now, before anything is taken back.
+    /// The cores of each thread now, before anything is restored.
     before: BTreeMap<ThreadKey, CoreSet>,
-    /// Everywhere, and everywhere but the reserved cores.
+    /// All cores, and all but the reserved ones.
     everywhere: CoreSet,
     others: Option<CoreSet>,
-    /// Cores that run now. Where a thread may run, the kernel forgets those that do not.
+    /// Cores that are online. The kernel forgets offline cores in affinities.
     online: CoreSet,
 }
 
@@ -62,12 +62,12 @@ impl Threads {
         })
     }
 
-    /// Whether two sets are the same of the cores that run.
+    /// Whether two sets are equal with respect to online cores.
     fn same(&self, a: &CoreSet, b: &CoreSet) -> bool {
         a == b || !self.online.is_empty() && a.and(&self.online) == b.and(&self.online)
     }
 
-    /// Where a listed thread belongs. Who has been moved by somebody else since stays there.
+    /// The cores that a listed thread belongs on. A thread moved by another program since stays.
     fn home(&self, who: &ThreadKey) -> Option<CoreSet> {
         let (was, becomes) = self.listed.get(who)?;
         let by_us = |cores: &CoreSet| {
@@ -80,10 +80,9 @@ impl Threads {
         }
     }
 
-    /// Where a thread belongs that was started meanwhile: where the one that started it does,
-    /// if it is where that one was put.
+    /// The cores for a thread started meanwhile: its parent's, if it is where the parent was put.
     fn inherited(&self, thread: &Thread, others: &CoreSet, parents: &Parents) -> CoreSet {
-        // The end of a partition may have moved it, hence where it was before.
+        // The end of a partition may have moved it, hence its earlier cores.
         let now = self.before.get(&who(thread)).unwrap_or(&thread.allowed);
         let mut next = (thread.process, thread.process);
         for _ in 0..GENERATIONS {
@@ -97,7 +96,7 @@ impl Threads {
         if self.same(now, others) { self.everywhere.clone() } else { now.clone() }
     }
 
-    /// Moves all of them back where they belong.
+    /// Moves all threads back.
     pub(super) fn revert(&self, machine: &Machine, restored: &mut Restored) {
         let mut seen = BTreeMap::new();
         for pass in 0..PASSES {
@@ -143,7 +142,7 @@ impl Threads {
     }
 }
 
-/// By process and thread number: when it was started, and by which process.
+/// By process and thread number: its start, and its parent process.
 type Parents = BTreeMap<(i32, i32), (u64, i32)>;
 
 fn who(thread: &Thread) -> ThreadKey {
