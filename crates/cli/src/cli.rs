@@ -1,7 +1,6 @@
 //! The command line.
 
 use crate::commands::bench::BenchArgs;
-use crate::commands::components::Kind;
 use crate::commands::lab::LabArgs;
 use crate::commands::man::ManArgs;
 use crate::commands::net::NetArgs;
@@ -12,7 +11,7 @@ use crate::commands::traffic::TrafficArgs;
 use crate::commands::try_function::TryArgs;
 use crate::commands::wcet::WcetArgs;
 use crate::commands::workload::WorkloadArgs;
-use crate::commands::{self, later};
+use crate::commands::{self, components, later};
 use crate::commands::{capture::CaptureArgs, ctl::CtlArgs, top::TopArgs};
 use crate::commands::{card::CardCommandArgs, check::CheckArgs, components::ComponentsArgs};
 use crate::commands::{cleanup::CleanupArgs, isolate::IsolateArgs};
@@ -122,11 +121,11 @@ impl Cli {
             Command::Run(args) => commands::run::run(args, json),
             Command::Check(args) => commands::check::run(args, json),
             Command::Card(args) => commands::card::run(args, json),
-            Command::Functions(args) => commands::components::run(Kind::Functions, args, json),
-            Command::Ports(args) => commands::components::run(Kind::Ports, args, json),
-            Command::Attachments(args) => commands::components::run(Kind::Attachments, args, json),
-            Command::Schedulers(args) => commands::components::run(Kind::Schedulers, args, json),
-            Command::Tasks(args) => commands::components::run(Kind::Tasks, args, json),
+            Command::Functions(args) => components::run(&components::FUNCTIONS, args, json),
+            Command::Ports(args) => components::run(&components::PORTS, args, json),
+            Command::Attachments(args) => components::run(&components::ATTACHMENTS, args, json),
+            Command::Schedulers(args) => components::run(&components::SCHEDULERS, args, json),
+            Command::Tasks(args) => components::run(&components::TASKS, args, json),
             Command::Demo(args) => commands::demo::run(args, json),
             Command::Doctor => commands::doctor::run(json),
             Command::Lab(args) => commands::lab::run(args, json),

@@ -25,7 +25,7 @@ pub(crate) struct Hinted {
 
 /// Prints a failure, and returns the exit code.
 ///
-/// With `json`, errors in a card file are one JSON object on standard output.
+/// With `json`, standard output has the errors of a card file as one JSON object, too.
 pub(crate) fn exit_code(error: &anyhow::Error, json: bool) -> u8 {
     if let Some(Hinted { error, hint }) = error.downcast_ref() {
         let status = exit_code(error, json);
@@ -37,14 +37,12 @@ pub(crate) fn exit_code(error: &anyhow::Error, json: bool) -> u8 {
         return 0;
     }
     if let Some(error) = config_error(error) {
-        match json {
-            true => drop(output::print_json(&ErrorList { errors: listed(error) })),
-            false => {
-                for error in error.each() {
-                    // On its own line, whatever the name of the file.
-                    output::tell(ConfigError { further: Vec::new(), ..error.clone() });
-                }
-            }
+        if json {
+            let _ = output::print_json(&ErrorList { errors: listed(error) });
+        }
+        for error in error.each() {
+            // On its own line, whatever the name of the file.
+            output::tell(ConfigError { further: Vec::new(), ..error.clone() });
         }
         // The error is not in the file, but in what it names.
         return if picnic_plugin::guard::has_tried_to_end() { 1 } else { 2 };
@@ -68,7 +66,7 @@ fn config_error(error: &anyhow::Error) -> Option<&ConfigError> {
     })
 }
 
-/// What `--json` prints in place of a result if a card file is wrong.
+/// What `--json` prints to standard output in place of a result if a card file is wrong.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct ErrorList {
     /// All errors of the file.

@@ -2,7 +2,7 @@
 //!
 //! Columns are declared with the figures: see `picnic_control::figures`.
 
-use crate::output::{self, count, nanoseconds, percent, rate, ratio};
+use crate::output::{self, STAYS, count, nanoseconds, percent, rate, ratio};
 use picnic_control::figures::{Figure, Figures, Kind, Shown, Unit};
 use picnic_control::report::{FunctionReport, KernelReport, QueueReport, Report, WireReport};
 use serde_json::{Map, Value};
@@ -64,9 +64,6 @@ pub(crate) struct Column {
     /// Columns with lower weights are hidden first.
     pub(crate) weight: u8,
 }
-
-/// Columns of this weight are never hidden.
-pub(crate) const STAYS: u8 = 9;
 
 /// Headings and rows.
 #[derive(Clone, Debug)]
@@ -131,16 +128,12 @@ impl Table {
 
     /// As text, with the columns that fit in a line of the terminal.
     pub(crate) fn text(self) -> String {
-        let columns: Vec<_> = self.columns.iter().collect();
-        let mut least: Vec<_> = columns.iter().filter(|column| column.weight < STAYS).collect();
-        least.sort_by_key(|column| column.weight);
-        let least: Vec<_> = least.iter().map(|column| &*column.heading).collect();
-        let columns = columns.iter().map(|column| match column.is_text {
-            true => output::Column::Text(&column.heading),
-            false => output::Column::Number(&column.heading),
+        let columns = self.columns.iter().map(|column| match column.is_text {
+            true => (output::Column::Text(&column.heading), column.weight),
+            false => (output::Column::Number(&column.heading), column.weight),
         });
         let rows = self.rows.iter().map(|row| row.iter().map(|cell| cell.text.clone()).collect());
-        output::narrow_table(&columns.collect::<Vec<_>>(), &least, rows)
+        output::narrow_table(columns, rows)
     }
 }
 

@@ -68,6 +68,15 @@ pub(crate) fn print_json(value: &impl Serialize) -> anyhow::Result<()> {
     write(&shown)
 }
 
+/// Writes a result: one JSON object for programs, or this text for people.
+pub(crate) fn show(
+    result: &impl Serialize,
+    json: bool,
+    text: impl FnOnce() -> String,
+) -> anyhow::Result<()> {
+    if json { print_json(result) } else { print(&text()) }
+}
+
 /// Writes a message to standard error as one line: line ends in it belong to names. Errors are
 /// ignored if it is closed.
 pub(crate) fn tell(message: impl std::fmt::Display) {
@@ -103,6 +112,15 @@ impl<'a> Column<'a> {
     }
 }
 
+/// Columns by their headings, `#` before those of figures: `queue|#packets`.
+pub(crate) fn columns(headings: &str) -> Vec<Column<'_>> {
+    let column = |heading| match str::strip_prefix(heading, "#") {
+        Some(heading) => Column::Number(heading),
+        None => Column::Text(heading),
+    };
+    headings.split('|').map(column).collect()
+}
+
 /// A table without lines: a heading, then the rows, as wide as needed.
 pub(crate) fn table(columns: &[Column<'_>], rows: impl IntoIterator<Item = Vec<String>>) -> String {
     let mut table = Table::new();
@@ -110,42 +128,38 @@ pub(crate) fn table(columns: &[Column<'_>], rows: impl IntoIterator<Item = Vec<S
     written(table, columns, rows, [])
 }
 
-/// The same, hiding the columns in `least`, first ones first, until it fits the terminal. Hidden
-/// columns are named below it.
-pub(crate) fn narrow_table(
-    columns: &[Column<'_>],
-    least: &[&str],
+/// Columns of this weight stay.
+pub(crate) const STAYS: u8 = 9;
+
+/// The same with columns left out, those of least weight first, until it fits the terminal. What is
+/// left out is named below it.
+pub(crate) fn narrow_table<'a>(
+    columns: impl IntoIterator<Item = (Column<'a>, u8)>,
     rows: impl IntoIterator<Item = Vec<String>>,
 ) -> String {
-    narrowed(columns, least, rows.into_iter().collect(), terminal_width())
+    narrowed(columns.into_iter().collect(), rows.into_iter().collect(), terminal_width())
 }
 
 fn narrowed(
-    columns: &[Column<'_>],
-    least: &[&str],
+    mut columns: Vec<(Column<'_>, u8)>,
     mut rows: Vec<Vec<String>>,
     most: Option<usize>,
 ) -> String {
-    let name_of = |column: &Column<'_>| column.name().to_owned();
-    let mut columns = columns.to_vec();
     let mut without = Vec::new();
-    let mut least = least.iter();
-    let most = most.unwrap_or(usize::MAX);
     loop {
-        let text = table(&columns, rows.iter().cloned());
+        let shown: Vec<_> = columns.iter().map(|(column, _)| *column).collect();
+        let text = table(&shown, rows.iter().cloned());
         let width = text.lines().map(|line| line.chars().count()).max().unwrap_or(0);
-        let next = if width > most { least.next() } else { None };
-        let Some(place) = next.map(|name| columns.iter().position(|is| name_of(is) == *name))
-        else {
+        let light = columns.iter().enumerate().filter(|(_, (_, weight))| *weight < STAYS);
+        let least = light.min_by_key(|(_, (_, weight))| *weight);
+        let Some((place, _)) = least.filter(|_| most.is_some_and(|most| width > most)) else {
             return match without.is_empty() {
                 true => text,
                 false => format!("{text} (no room for: {})\n", without.join(", ")),
             };
         };
-        if let Some(place) = place {
-            without.push(name_of(&columns.remove(place)));
-            rows.iter_mut().filter(|row| place < row.len()).for_each(|row| drop(row.remove(place)));
-        }
+        without.push(columns.remove(place).0.name());
+        rows.iter_mut().filter(|row| place < row.len()).for_each(|row| drop(row.remove(place)));
     }
 }
 
@@ -159,22 +173,23 @@ pub(crate) fn listing(listing: &Listing, result: &Value) -> String {
         return format!("no {}\n", listing.name);
     }
     let columns = listing.columns.iter().map(|column| match column.is_number {
-        true => Column::Number(column.heading),
-        false => Column::Text(column.heading),
+        true => (Column::Number(column.heading), column.weight),
+        false => (Column::Text(column.heading), column.weight),
     });
-    let mut least: Vec<_> = listing.columns.iter().filter(|column| column.weight < 9).collect();
-    least.sort_by_key(|column| column.weight);
-    let least: Vec<_> = least.iter().map(|column| column.heading).collect();
-    let cell = |row: &Value, column: &listing::Column| match (column.form, &row[column.key]) {
+    let value = |row: &Value, key: &str| row.pointer(&format!("/{key}")).cloned();
+    let cell = |row: &Value, column: &listing::Column| match (
+        column.form,
+        value(row, column.key).unwrap_or_default(),
+    ) {
         (Form::Own(text), _) => text(row),
         (Form::Words(none), Value::Null) => none.to_owned(),
-        (Form::Words(_), value) => listing::text(value),
+        (Form::Words(_), value) => listing::text(&value),
         (Form::Count, value) => count(value.as_u64().unwrap_or(0)),
-        (Form::Time, value) => time(value),
+        (Form::Time, value) => time(&value),
     };
     let rows =
         rows.iter().map(|row| listing.columns.iter().map(|column| cell(row, column)).collect());
-    narrow_table(&columns.collect::<Vec<_>>(), &least, rows)
+    narrow_table(columns, rows)
 }
 
 /// Nanoseconds, with fractions for means; a dash if missing.
@@ -415,9 +430,11 @@ mod tests {
 
     #[test]
     fn columns_of_least_weight_make_room_for_the_others() {
-        let columns = [Column::Text("wire"), Column::Number("bytes"), Column::Number("packets")];
+        let [wire, bytes, packets] = ["wire", "bytes", "packets"];
+        let columns =
+            [(Column::Text(wire), 9), (Column::Number(bytes), 1), (Column::Number(packets), 2)];
         let rows = vec![vec!["a".into(), "123,456".into(), "1".into()]];
-        let narrow = |most| narrowed(&columns, &["bytes", "packets"], rows.clone(), most);
+        let narrow = |most| narrowed(columns.to_vec(), rows.clone(), most);
         let whole = " wire    bytes  packets\n a     123,456        1\n";
         assert_eq!(narrow(None), whole);
         assert_eq!(narrow(Some(23)), whole);

@@ -2,8 +2,9 @@
 
 use crate::explain;
 use crate::figures::{self, Show, Table};
-use crate::output::{self, Column, count, nanoseconds, percent};
+use crate::output::{self, count, nanoseconds, percent};
 use picnic_control::instrument::TraceReport;
+use picnic_control::listing::{self, Listing};
 use picnic_control::report::{Report, TakenAway, Times};
 use picnic_core::ledger::LedgerTotals;
 use picnic_os::report::OsReport;
@@ -120,44 +121,28 @@ fn ledger(totals: &LedgerTotals) -> String {
 
 /// NIC OS and its tasks.
 fn tasks(os: &OsReport) -> String {
-    let time = |ns: Option<f64>| nanoseconds(ns.map(|ns| ns.round() as u64));
-    let rows = os.tasks.iter().map(|task| {
-        vec![
-            task.task.to_string(),
-            task.name.clone(),
-            format!("{:?}", task.state).to_lowercase(),
-            task.period_ns.map_or_else(|| "-".into(), |ns| nanoseconds(Some(ns))),
-            count(task.segments),
-            count(task.overruns),
-            count(task.completed),
-            count(task.deadline_misses),
-            time(task.response_ns.mean_ns),
-            time(task.response_ns.stddev_ns),
-            nanoseconds(task.response_ns.p99_ns),
-            nanoseconds(task.jitter_ns.p99_ns),
-        ]
-    });
-    let columns = [
-        Column::Number("task"),
-        Column::Text("name"),
-        Column::Text("state"),
-        Column::Number("period"),
-        Column::Number("segments"),
-        Column::Number("overruns"),
-        Column::Number("completed"),
-        Column::Number("misses"),
-        Column::Number("response"),
-        Column::Number("deviation"),
-        Column::Number("p99"),
-        Column::Number("jitter p99"),
-    ];
+    const TASKS: Listing = Listing {
+        list: "tasks",
+        name: "tasks",
+        columns: &[
+            listing::number("task", "task", 6),
+            listing::words("name", "name", 9),
+            listing::words("state", "state", 9),
+            listing::time("period", "period_ns", 5),
+            listing::count("segments", "segments", 3),
+            listing::count("overruns", "overruns", 7),
+            listing::count("completed", "completed", 9),
+            listing::count("misses", "deadline_misses", 9),
+            listing::time("response", "response_ns/mean_ns", 9),
+            listing::time("deviation", "response_ns/stddev_ns", 2),
+            listing::time("p99", "response_ns/p99_ns", 4),
+            listing::time("jitter p99", "jitter_ns/p99_ns", 1),
+        ],
+    };
     let (decisions, idle) = (count(os.decisions), count(os.idle_decisions));
     let arena = &os.memory.arena;
-    let mut text = output::narrow_table(
-        &columns,
-        &["jitter p99", "deviation", "segments", "p99", "period", "task", "overruns"],
-        rows,
-    );
+    // A report of numbers and text is always written.
+    let mut text = output::listing(&TASKS, &serde_json::to_value(os).unwrap_or_default());
     // Writing to a string does not fail.
     let _ = writeln!(
         text,

@@ -20,7 +20,7 @@ pub enum Form {
 pub struct Column {
     /// Its heading.
     pub heading: &'static str,
-    /// The key of its values.
+    /// The key of its values; in an object of the row, `OBJECT/KEY`.
     pub key: &'static str,
     /// Their format.
     pub form: Form,

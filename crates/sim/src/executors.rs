@@ -48,17 +48,22 @@ pub fn in_virtual_time(registries: Registries) -> Registries {
     }
     let Registries { wires, attachments, .. } = registries;
     Registries {
-        executors: &[&Virtual],
+        executors: PLAIN,
         wires: join(&[living(wires), &[Entry::of::<Peers>()]]),
         attachments: join(&[living(attachments), &[Entry::of::<Model>()]]),
         ..registries
     }
 }
 
-/// The poll engine on virtual cores: [`Simulation`] with the card file's seed and the costs
-/// that [`CostModel`] has by default.
-#[derive(Clone, Copy, Debug)]
-pub struct Virtual;
+/// The poll engine on virtual cores, with the card file's seed: a [`Simulation`] at the costs that
+/// [`CostModel`] has by default, or in a machine.
+#[derive(Clone, Debug)]
+struct Virtual {
+    machine: Option<Profile>,
+}
+
+/// Of cards without a machine.
+static PLAIN: &[&dyn Executor] = &[&Virtual { machine: None }];
 
 impl Executor for Virtual {
     fn name(&self) -> &'static str {
@@ -66,7 +71,10 @@ impl Executor for Virtual {
     }
 
     fn help(&self) -> &'static str {
-        "the borrowed core, in virtual time"
+        match self.machine {
+            None => "the borrowed core, in virtual time",
+            Some(_) => "the borrowed core of a modelled machine, in virtual time",
+        }
     }
 
     fn place(&self, launch: &Launch<'_>) -> Result<Placement, RunError> {
@@ -83,46 +91,18 @@ impl Executor for Virtual {
 
     fn start(&self, launch: Launch<'_>) -> Result<Box<dyn Running>, RunError> {
         let seed = launch.file.card.seed;
-        Ok(Box::new(Simulation::new(launch, seed, CostModel::default())?))
+        Ok(match &self.machine {
+            None => Box::new(Simulation::new(launch, seed, CostModel::default())?),
+            Some(profile) => Box::new(Simulation::on_machine(launch, seed, profile)?),
+        })
     }
 }
 
 /// The same registries with the cards on a machine, at the costs of its profile. Made for the life
 /// of the program.
 pub fn on_machine(registries: Registries, profile: Profile) -> Registries {
-    let executor: &'static dyn Executor = Box::leak(Box::new(OnMachine(profile)));
+    let executor: &'static dyn Executor = Box::leak(Box::new(Virtual { machine: Some(profile) }));
     Registries { executors: Box::leak(Box::new([executor])), ..in_virtual_time(registries) }
-}
-
-/// The poll engine in a machine: [`Simulation::on_machine`] with the card file's seed.
-#[derive(Clone, Debug)]
-struct OnMachine(Profile);
-
-impl Executor for OnMachine {
-    fn name(&self) -> &'static str {
-        ENGINE
-    }
-
-    fn help(&self) -> &'static str {
-        "the borrowed core of a modelled machine, in virtual time"
-    }
-
-    fn place(&self, launch: &Launch<'_>) -> Result<Placement, RunError> {
-        Ok(place(launch.file))
-    }
-
-    fn is_served(&self) -> bool {
-        false
-    }
-
-    fn tells_events(&self) -> bool {
-        true
-    }
-
-    fn start(&self, launch: Launch<'_>) -> Result<Box<dyn Running>, RunError> {
-        let seed = launch.file.card.seed;
-        Ok(Box::new(Simulation::on_machine(launch, seed, &self.0)?))
-    }
 }
 
 /// Any machine has the cores that a card asks for, and nothing is shared by two of them.

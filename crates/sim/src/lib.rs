@@ -51,7 +51,7 @@ mod trace;
 mod world;
 
 pub use cost::CostModel;
-pub use executors::{Virtual, in_virtual_time, on_machine, registries};
+pub use executors::{in_virtual_time, on_machine, registries};
 pub use host::{Model, ModelConfig, Serves};
 pub use peers::{Peers, PeersConfig, Workload};
 pub use trace::{KEPT, Trace, TraceEntry, TraceEvent};

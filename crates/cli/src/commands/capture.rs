@@ -36,7 +36,7 @@ pub(crate) struct CaptureArgs {
 }
 
 /// Settings of a capture.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub(crate) struct CaptureWhat {
     /// Stage to capture; may be repeated [default: wire]
     #[arg(long, short, value_enum)]

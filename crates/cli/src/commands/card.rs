@@ -53,8 +53,8 @@ fn text() -> anyhow::Result<String> {
     let described = |entry: SectionEntry| {
         let mut keys: Vec<_> = entry.keys().into_iter().filter(|key| !key.is_section()).collect();
         if let Some(names) = entry.names {
-            let kind = Kind::ALL.into_iter().find(|kind| kind.key() == names.key);
-            let mut list = kind.into_iter().flat_map(Kind::list);
+            let kind = Kind::of(names.key);
+            let mut list = kind.into_iter().flat_map(|kind| (kind.list)());
             let component = list.find(|component| component.name == names.example);
             let component = component.with_context(|| format!("no {} to show", names.key))?;
             let help = format!("{}: {}", capital(names.key), component.help);

@@ -132,7 +132,7 @@ pub(crate) fn run(args: &CheckArgs, json: bool) -> anyhow::Result<()> {
     let shared = neighbours::warnings(&launch, &checked.placement, own)?;
     let mut plan = Plan::new(&card, checked, described);
     plan.notes.extend(shared);
-    if json { output::print_json(&plan) } else { output::print(&plan.text()) }
+    output::show(&plan, json, || plan.text())
 }
 
 impl IsolationPlan {
@@ -313,8 +313,8 @@ fn other_than_default(settings: Vec<(String, Value)>) -> BTreeMap<String, Value>
                 return true;
             }
             let named = all.get(&format!("{place}.{}", names.key)).and_then(Value::as_str);
-            let kind = Kind::ALL.into_iter().find(|kind| kind.key() == names.key);
-            let mut components = kind.into_iter().flat_map(Kind::list);
+            let kind = Kind::of(names.key);
+            let mut components = kind.into_iter().flat_map(|kind| (kind.list)());
             let component = components.find(|other| Some(other.name) == named.or(names.default));
             keys.extend(component.into_iter().flat_map(|component| component.keys));
         }

@@ -22,84 +22,65 @@ pub(crate) struct ComponentsArgs {
     name: Option<String>,
 }
 
-/// A registry.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Kind {
-    Functions,
-    Ports,
-    Attachments,
-    Schedulers,
-    Tasks,
+/// A registry, as the command line and card files name it.
+pub(crate) struct Kind {
+    /// Plural of its items.
+    plural: &'static str,
+    /// The key that selects one.
+    pub(crate) key: &'static str,
+    /// Its section.
+    header: &'static str,
+    /// The entries of the registry, in order.
+    pub(crate) list: fn() -> Vec<Described>,
 }
 
+pub(crate) static FUNCTIONS: Kind = Kind {
+    plural: "functions",
+    key: "function",
+    header: "[[rx]]",
+    list: || describe(registries().functions),
+};
+pub(crate) static PORTS: Kind = Kind {
+    plural: "ports",
+    key: "port",
+    header: "[[wire]]",
+    list: || describe(registries().wires),
+};
+pub(crate) static ATTACHMENTS: Kind = Kind {
+    plural: "attachments",
+    key: "attachment",
+    header: "[host]",
+    list: || describe(registries().attachments),
+};
+pub(crate) static SCHEDULERS: Kind = Kind {
+    plural: "schedulers",
+    key: "scheduler",
+    header: "[os]",
+    list: || describe(registries().schedulers),
+};
+pub(crate) static TASKS: Kind = Kind {
+    plural: "tasks",
+    key: "task",
+    header: "[[task]]",
+    list: || {
+        let tasks = registries().tasks;
+        let described = describe(tasks).into_iter().zip(tasks);
+        described
+            .map(|(task, entry)| Described { bounds_from: Some(bounds_of(entry)), ..task })
+            .collect()
+    },
+};
+
 impl Kind {
-    pub(crate) const ALL: [Kind; 5] =
-        [Kind::Functions, Kind::Ports, Kind::Attachments, Kind::Schedulers, Kind::Tasks];
-
-    /// Plural of its items.
-    fn plural(self) -> &'static str {
-        match self {
-            Kind::Functions => "functions",
-            Kind::Ports => "ports",
-            Kind::Attachments => "attachments",
-            Kind::Schedulers => "schedulers",
-            Kind::Tasks => "tasks",
-        }
-    }
-
-    /// The key that selects one.
-    pub(crate) fn key(self) -> &'static str {
-        match self {
-            Kind::Functions => "function",
-            Kind::Ports => "port",
-            Kind::Attachments => "attachment",
-            Kind::Schedulers => "scheduler",
-            Kind::Tasks => "task",
-        }
-    }
-
-    /// Its section.
-    fn header(self) -> &'static str {
-        match self {
-            Kind::Functions => "[[rx]]",
-            Kind::Ports => "[[wire]]",
-            Kind::Attachments => "[host]",
-            Kind::Schedulers => "[os]",
-            Kind::Tasks => "[[task]]",
-        }
+    /// That of what a key names.
+    pub(crate) fn of(key: &str) -> Option<&'static Kind> {
+        let all = [&FUNCTIONS, &PORTS, &ATTACHMENTS, &SCHEDULERS, &TASKS];
+        all.into_iter().find(|kind| kind.key == key)
     }
 
     /// The names in the registry, in its order.
-    pub(crate) fn names(self) -> Vec<&'static str> {
-        fn of<P>(registry: &[Entry<P>]) -> Vec<&'static str> {
-            registry.iter().map(|entry| entry.name).collect()
-        }
-        let registries = registries();
-        match self {
-            Kind::Functions => of(registries.functions),
-            Kind::Ports => of(registries.wires),
-            Kind::Attachments => of(registries.attachments),
-            Kind::Schedulers => of(registries.schedulers),
-            Kind::Tasks => of(registries.tasks),
-        }
-    }
-
-    /// The entries of the registry, in order.
-    pub(crate) fn list(self) -> Vec<Described> {
-        let registries = registries();
-        match self {
-            Kind::Functions => describe(registries.functions),
-            Kind::Ports => describe(registries.wires),
-            Kind::Attachments => describe(registries.attachments),
-            Kind::Schedulers => describe(registries.schedulers),
-            Kind::Tasks => {
-                let mut described = describe(registries.tasks);
-                for (task, entry) in described.iter_mut().zip(registries.tasks) {
-                    task.bounds_from = Some(bounds_of(entry));
-                }
-                described
-            }
-        }
+    pub(crate) fn names(&self) -> Vec<&'static str> {
+        (self.list)().iter().map(|entry| entry.name).collect()
     }
 }
 
@@ -160,31 +141,31 @@ fn described(command: &CommandEntry) -> DescribedCommand {
     }
 }
 
-pub(crate) fn run(kind: Kind, args: &ComponentsArgs, json: bool) -> anyhow::Result<()> {
-    let list = kind.list();
+pub(crate) fn run(kind: &Kind, args: &ComponentsArgs, json: bool) -> anyhow::Result<()> {
+    let list = (kind.list)();
     let Some(wanted) = &args.name else {
         if json {
-            return output::print_json(&json!({ kind.plural(): list }));
+            return output::print_json(&json!({ kind.plural: list }));
         }
         let rows = list.iter().map(|entry| {
             let mut row = vec![entry.name.into(), entry.help.into()];
             row.extend(entry.bounds_from.map(str::to_owned));
             row
         });
-        let mut columns = vec![Column::Text("name"), Column::Text("help")];
-        let mut hint = format!("\n`picnic {} NAME` shows the keys of one.\n", kind.plural());
-        if matches!(kind, Kind::Tasks) {
+        let mut columns = output::columns("name|help");
+        let mut hint = format!("\n`picnic {} NAME` shows the keys of one.\n", kind.plural);
+        if kind.key == TASKS.key {
             columns.push(Column::Text("bounds from"));
             hint.push_str(PROFILE_HINT);
         }
         return output::print(&(output::table(&columns, rows) + &hint));
     };
-    if matches!(kind, Kind::Functions) && is_path(wanted) {
+    if kind.key == FUNCTIONS.key && is_path(wanted) {
         return object(wanted, json);
     }
     let Some(entry) = list.iter().find(|entry| entry.name == *wanted) else {
         let allowed = list.iter().map(|entry| entry.name);
-        let message = not_among(&format!("{} ", kind.key()), wanted, allowed);
+        let message = not_among(&format!("{} ", kind.key), wanted, allowed);
         return Err(Usage(message).into());
     };
     if json {
@@ -213,7 +194,7 @@ pub(crate) fn run(kind: Kind, args: &ComponentsArgs, json: bool) -> anyhow::Resu
         }
     }
     text.push_str("\nIn a card file, every key at its default:\n\n");
-    text.push_str(&snippet(kind.header(), kind.key(), entry.name, &entry.keys));
+    text.push_str(&snippet(kind.header, kind.key, entry.name, &entry.keys));
     output::print(&text)
 }
 
@@ -228,7 +209,7 @@ fn object(path: &str, json: bool) -> anyhow::Result<()> {
     let mut text = format!("{name}: {help}\n\n{}", keys_table(&keys));
     if !counters.is_empty() {
         text.push('\n');
-        let columns = [Column::Text("counter"), Column::Text("help")];
+        let columns = output::columns("counter|help");
         let rows = counters.into_iter().map(|counter| vec![counter.name, counter.help]);
         text.push_str(&output::fitting_table(&columns, rows));
     }
@@ -251,8 +232,7 @@ pub(crate) fn keys_table(keys: &[KeyHelp]) -> String {
     if keys.is_empty() {
         return " It has no keys.\n".into();
     }
-    let columns =
-        [Column::Text("key"), Column::Text("type"), Column::Text("default"), Column::Text("help")];
+    let columns = output::columns("key|type|default|help");
     let row = |place: &str, key: &KeyHelp| {
         let default = match key.default.as_str() {
             "" => "-".into(),

@@ -1,6 +1,5 @@
 //! `picnic ctl`: queries and changes a running card over its socket.
 
-mod captures;
 mod components;
 pub(super) mod figures;
 mod methods;
@@ -8,24 +7,20 @@ pub(super) mod moderation;
 mod sciron;
 mod text;
 
-use super::keyed::direction;
+use super::later::later;
 use crate::control::{CardChoice, Connection};
 use crate::failure::Usage;
 use crate::output;
-use anyhow::{Context, bail};
-use captures::CaptureCommand;
-use clap::{Args, Subcommand};
+use anyhow::bail;
+use clap::error::ErrorKind;
+use clap::{ArgMatches, Args, Command, FromArgMatches, Subcommand};
 use components::ComponentCall;
 use figures::{LatencyArgs, StatsArgs};
 use methods::MethodCall;
-use moderation::ModerationArgs;
-use picnic_core::config::CardFile;
-use picnic_core::direction::Direction;
 use sciron::ScironArgs;
 use serde_json::{Map, Value, json};
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
-use text::{chains, info, swapped, text_of};
+use text::text_of;
 
 /// Longest wait for a card to stop.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -63,35 +58,15 @@ pub(crate) struct CtlArgs {
 
 #[derive(Debug, Subcommand)]
 enum CtlCommand {
-    /// Show the card and its cores (the default)
-    Info,
+    /// A method of the card, or a command of a component
+    #[command(flatten)]
+    Declared(Declared),
     /// Show the figures: since the start, over some seconds, or since a reset
     Stats(StatsArgs),
     /// Show latencies by queue, also as HdrHistogram's text
     Latency(LatencyArgs),
-    /// Show or change interrupt moderation and polling of target cores
-    Moderation(ModerationArgs),
-    /// List the functions of both chains
-    Chain,
-    /// Replace a chain
-    Swap {
-        /// The chain
-        #[arg(value_parser = direction())]
-        chain: Direction,
-        /// A card file; its [[rx]] or [[tx]] sections are used
-        file: PathBuf,
-    },
-    /// Captures that continue after this command
-    #[command(subcommand)]
-    Capture(CaptureCommand),
-    /// Methods of the card
-    #[command(flatten)]
-    Method(MethodCall),
     /// SCIRON's rules: show, reload
     Sciron(ScironArgs),
-    /// A command of a component; `picnic functions NAME` lists those of a function
-    #[command(flatten)]
-    Component(ComponentCall),
     /// Stop the card and wait for its end
     Stop,
     /// Call a method by its name and print the result
@@ -104,71 +79,78 @@ enum CtlCommand {
     },
 }
 
+/// A call that is made from what the card and its components declare.
+#[derive(Clone, Debug)]
+enum Declared {
+    Card(Box<MethodCall>),
+    /// `picnic functions NAME` lists those of a function.
+    Component(ComponentCall),
+}
+
+impl Declared {
+    fn of(name: &str, given: &ArgMatches) -> Option<Self> {
+        let of_card = MethodCall::of(name, given).map(|call| Declared::Card(Box::new(call)));
+        of_card.or_else(|| ComponentCall::of(name, given).map(Declared::Component))
+    }
+
+    /// Calls it; the result, and that for people.
+    fn run(&self, choice: &CardChoice) -> anyhow::Result<(Value, String)> {
+        match self {
+            Declared::Card(call) => call.run(choice),
+            Declared::Component(call) => call.run(choice),
+        }
+    }
+}
+
+impl FromArgMatches for Declared {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let call = matches.subcommand().and_then(|(name, given)| Declared::of(name, given));
+        call.ok_or_else(|| clap::Error::new(ErrorKind::MissingSubcommand))
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+impl Subcommand for Declared {
+    fn augment_subcommands(command: Command) -> Command {
+        let command = command.subcommands(MethodCall::commands());
+        // When they are asked for: at each start they would take half of its time.
+        later(command, |command| command.subcommands(ComponentCall::commands()))
+    }
+
+    fn augment_subcommands_for_update(command: Command) -> Command {
+        Self::augment_subcommands(command)
+    }
+
+    fn has_subcommand(name: &str) -> bool {
+        MethodCall::has(name) || ComponentCall::has(name)
+    }
+}
+
 pub(crate) fn run(args: &CtlArgs, json: bool) -> anyhow::Result<()> {
-    let (method, params) = match args.command.as_ref().unwrap_or(&CtlCommand::Info) {
-        CtlCommand::Info => ("card.info", json!({})),
-        CtlCommand::Stats(stats) => {
-            return figures::stats(stats, &mut args.choice.connect()?, json);
-        }
-        CtlCommand::Latency(latency) => {
-            return figures::latencies(latency, &mut args.choice.connect()?, json);
-        }
-        CtlCommand::Component(component) => {
-            let (method, params) = component.call();
-            let result = args.choice.connect()?.call(&method, params)?;
-            return match json {
-                true => output::print_json(&result),
-                false => output::print(&component.text(&result)),
-            };
-        }
-        CtlCommand::Moderation(change) => {
-            let result = change.call(&mut args.choice.connect()?)?;
-            return match json {
-                true => output::print_json(&result),
-                false => output::print(&moderation::text(&result)),
-            };
-        }
-        CtlCommand::Chain => ("chain.list", json!({})),
-        CtlCommand::Swap { chain, file } => ("chain.swap", swap_params(*chain, file)?),
-        CtlCommand::Capture(command) => {
-            return captures::run(&mut args.choice.connect()?, command, json);
-        }
-        CtlCommand::Method(call) => return call.run(&args.choice, json),
-        CtlCommand::Sciron(rules) => return sciron::run(rules, &args.choice, json),
-        CtlCommand::Stop => return stop(&mut args.choice.connect()?, json),
-        CtlCommand::Call { method, params } => {
+    let choice = &args.choice;
+    let (result, text) = match &args.command {
+        None => MethodCall::of_info().run(choice)?,
+        Some(CtlCommand::Declared(call)) => call.run(choice)?,
+        Some(CtlCommand::Stats(args)) => figures::stats(args, &mut choice.connect()?)?,
+        Some(CtlCommand::Latency(args)) => figures::latencies(args, &mut choice.connect()?)?,
+        Some(CtlCommand::Sciron(rules)) => sciron::run(rules, choice)?,
+        Some(CtlCommand::Stop) => stop(&mut choice.connect()?)?,
+        Some(CtlCommand::Call { method, params }) => {
             let params: Map<String, Value> = serde_json::from_str(params)
                 .map_err(|error| Usage(format!("PARAMS: allowed: a JSON object: {error}")))?;
-            let result = args.choice.connect()?.call(method, Value::Object(params))?;
+            let result = choice.connect()?.call(method, Value::Object(params))?;
             return output::print_json(&result);
         }
     };
-    let result = args.choice.connect()?.call(method, params)?;
-    if json {
-        return output::print_json(&result);
-    }
-    let text = match method {
-        "card.info" => info(&result),
-        "chain.list" => chains(&result),
-        _ => swapped(&result),
-    };
-    output::print(&text)
-}
-
-fn swap_params(chain: Direction, file: &PathBuf) -> anyhow::Result<Value> {
-    let text = CardFile::read(file)?;
-    // The card may run in another directory: relative paths in the file start here.
-    let file = std::path::absolute(file).context("the working directory no longer exists")?;
-    let Some(path) = file.to_str() else {
-        return Err(
-            Usage(format!("{}: a path without UTF-8 cannot be sent", file.display())).into()
-        );
-    };
-    Ok(json!({ "chain": chain.name(), "toml": text, "file": path }))
+    output::show(&result, json, || text)
 }
 
 /// Requests the card's stop; the card then closes the connection.
-fn stop(connection: &mut Connection, json: bool) -> anyhow::Result<()> {
+fn stop(connection: &mut Connection) -> anyhow::Result<(Value, String)> {
     let info = connection.call("card.info", json!({}))?;
     connection.call("card.stop", json!({}))?;
     let give_up = Instant::now() + PATIENCE;
@@ -177,8 +159,6 @@ fn stop(connection: &mut Connection, json: bool) -> anyhow::Result<()> {
             bail!("the card has not stopped after {} s", PATIENCE.as_secs());
         }
     }
-    match json {
-        true => output::print_json(&json!({ "name": info["name"], "stopped": true })),
-        false => output::print(&format!("{} has stopped\n", text_of(&info["name"]))),
-    }
+    let text = format!("{} has stopped\n", text_of(&info["name"]));
+    Ok((json!({ "name": info["name"], "stopped": true }), text))
 }

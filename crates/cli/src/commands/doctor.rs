@@ -1,6 +1,6 @@
 //! `picnic doctor`: capabilities of this machine, with reasons and fixes.
 
-use crate::output::{self, Column};
+use crate::output;
 use picnic_machine::doctor::examine;
 use serde_json::json;
 
@@ -10,7 +10,7 @@ pub(crate) fn run(json: bool) -> anyhow::Result<()> {
     if json {
         return output::print_json(&json!({ "findings": findings }));
     }
-    let columns = [Column::Text("what"), Column::Text(""), Column::Text("why")];
+    let columns = output::columns("what||why");
     let rows = findings.iter().map(|finding| {
         let answer = if finding.available { "yes" } else { "no" };
         vec![finding.name.into(), answer.into(), finding.reason.clone()]

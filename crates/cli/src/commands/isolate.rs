@@ -76,7 +76,7 @@ pub(crate) fn run(args: &IsolateArgs, json: bool) -> anyhow::Result<()> {
     match &args.action {
         Action::Plan(args) => {
             let plan = plan(args)?;
-            if json { output::print_json(&plan) } else { output::print(&plan_text(&plan)) }
+            output::show(&plan, json, || plan_text(&plan))
         }
         Action::Apply(args) => apply(args, json),
         Action::Restore => {

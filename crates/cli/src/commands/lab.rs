@@ -153,7 +153,7 @@ fn list(json: bool) -> anyhow::Result<()> {
         return output::print_json(&json!({ "experiments": describe(&all) }));
     }
     let rows = experiments().map(|entry| vec![entry.name.into(), entry.help.into()]);
-    let table = output::table(&[Column::Text("name"), Column::Text("help")], rows);
+    let table = output::table(&output::columns("name|help"), rows);
     output::print(&(table + "\n`picnic lab list NAME` shows the settings of one.\n"))
 }
 
@@ -183,10 +183,10 @@ fn run_all(args: &RunArgs, json: bool) -> anyhow::Result<()> {
         });
     }
     if json {
-        return show_folders(&[folder], json);
+        return show_folder(&folder, json);
     }
     // Fails if nothing was measured at all.
-    concluded(std::slice::from_ref(&folder))?;
+    concluded(&folder)?;
     let report = Report::of(&folder)?;
     let page = write_page(&report, &folder.path().join(PAGE))?;
     let path = folder.path().display();
@@ -265,7 +265,7 @@ fn report(args: &ReportArgs, json: bool) -> anyhow::Result<()> {
     }
     let page = args.out.clone().unwrap_or_else(|| folder.path().join(PAGE));
     let page = write_page(&report, &page)?;
-    print_text(&[folder], &format!("Page: {page}\n"))
+    print_text(&folder, &format!("Page: {page}\n"))
 }
 
 fn side_by_side(a: &Path, b: &Path, json: bool) -> anyhow::Result<()> {
@@ -288,58 +288,43 @@ fn side_by_side(a: &Path, b: &Path, json: bool) -> anyhow::Result<()> {
 
 fn merge(folders: &[PathBuf], out: &Path, json: bool) -> anyhow::Result<()> {
     let folders = folders.iter().map(|path| Folder::open(path)).collect::<Result<Vec<_>, _>>()?;
-    show_folders(&[Folder::merge(&folders, out)?], json)
+    show_folder(&Folder::merge(&folders, out)?, json)
 }
 
-/// Results of runs, each with its folder, and lines about missing measurements.
-type Concluded = (Vec<(String, Document)>, Vec<String>);
-
-/// The results of runs with their folders, and lines about missing measurements. An error if
-/// nothing was measured.
-fn concluded(folders: &[Folder]) -> anyhow::Result<Concluded> {
-    let mut documents = Vec::new();
-    let mut lines = Vec::new();
-    for folder in folders {
-        let path = folder.path().display().to_string();
-        for (job, document) in folder.documents()? {
-            if document.is_none() {
-                lines.push(not_measured(folder, &job.name));
-            }
-            documents.extend(document.map(|document| (path.clone(), document)));
+/// The results of a run, and lines about what was not measured. An error if nothing was measured at
+/// all.
+fn concluded(folder: &Folder) -> anyhow::Result<(Vec<Document>, Vec<String>)> {
+    let (mut documents, mut lines) = (Vec::new(), Vec::new());
+    for (job, document) in folder.documents()? {
+        match document {
+            Some(document) => documents.push(document),
+            None => lines.push(not_measured(folder, &job.name)),
         }
     }
-    if documents.is_empty() {
-        anyhow::bail!("nothing was measured: {}", lines.join("; "));
-    }
+    anyhow::ensure!(!documents.is_empty(), "nothing was measured: {}", lines.join("; "));
     Ok((documents, lines))
 }
 
-/// Prints the results of runs.
-fn show_folders(folders: &[Folder], json: bool) -> anyhow::Result<()> {
-    if json {
-        let (documents, lines) = concluded(folders)?;
-        let mut runs: Vec<_> = documents
-            .iter()
-            .map(|(path, document)| {
-                let mut run = document.to_json();
-                run["folder"] = path.as_str().into();
-                run
-            })
-            .collect();
-        return output::print_json(&match (&runs[..], &lines[..]) {
-            ([_], []) => runs.swap_remove(0),
-            _ => json!({ "runs": runs, "not_measured": lines }),
-        });
+/// Prints the results of a run.
+fn show_folder(folder: &Folder, json: bool) -> anyhow::Result<()> {
+    let path = folder.path().display().to_string();
+    if !json {
+        let last = format!("Raw points: {path}\nA page: picnic lab report {path}\n");
+        return print_text(folder, &last);
     }
-    let paths: Vec<_> = folders.iter().map(|folder| folder.path().display().to_string()).collect();
-    let path = paths.join(", ");
-    print_text(folders, &format!("Raw points: {path}\nA page: picnic lab report {path}\n"))
+    let (documents, lines) = concluded(folder)?;
+    let mut runs: Vec<_> = documents.iter().map(Document::to_json).collect();
+    runs.iter_mut().for_each(|run| run["folder"] = path.as_str().into());
+    output::print_json(&match (&runs[..], &lines[..]) {
+        ([_], []) => runs.swap_remove(0),
+        _ => json!({ "runs": runs, "not_measured": lines }),
+    })
 }
 
 /// Prints them as text, with a final line.
-fn print_text(folders: &[Folder], last: &str) -> anyhow::Result<()> {
-    let (documents, lines) = concluded(folders)?;
-    let mut text = documents.iter().map(|(_, document)| text_of(document)).collect::<Vec<_>>();
+fn print_text(folder: &Folder, last: &str) -> anyhow::Result<()> {
+    let (documents, lines) = concluded(folder)?;
+    let mut text = documents.iter().map(text_of).collect::<Vec<_>>();
     text.extend((!lines.is_empty()).then(|| lines.join("\n") + "\n"));
     text.push(last.into());
     output::print(&text.join("\n"))
@@ -375,10 +360,7 @@ pub(crate) fn measure(
 
 /// Prints a result.
 pub(crate) fn show(document: &Document, json: bool) -> anyhow::Result<()> {
-    if json {
-        return output::print_json(&document.to_json());
-    }
-    output::print(&text_of(document))
+    output::show(&document.to_json(), json, || text_of(document))
 }
 
 /// The error about a key given by an option, without the line number of a text that the user never

@@ -4,7 +4,7 @@
 //! descriptions wait until their command is used; complete lists (help, completions) include them
 //! from the start.
 
-use super::components::Kind;
+use super::components::{ATTACHMENTS, FUNCTIONS, PORTS, SCHEDULERS, TASKS};
 use clap::builder::PossibleValuesParser;
 use clap::{ArgMatches, Args, Command, FromArgMatches};
 use picnic_lab::registry;
@@ -34,14 +34,14 @@ type Named = (&'static str, &'static str, fn() -> Vec<&'static str>);
 
 /// Arguments that take a name of a registry.
 const NAMED: &[Named] = &[
-    (" functions", "name", || Kind::Functions.names()),
-    (" ports", "name", || Kind::Ports.names()),
-    (" attachments", "name", || Kind::Attachments.names()),
-    (" schedulers", "name", || Kind::Schedulers.names()),
-    (" tasks", "name", || Kind::Tasks.names()),
-    (" try", "function", || Kind::Functions.names()),
-    (" wcet show", "task", || Kind::Tasks.names()),
-    (" ctl tasks create", "task", || Kind::Tasks.names()),
+    (" functions", "name", || FUNCTIONS.names()),
+    (" ports", "name", || PORTS.names()),
+    (" attachments", "name", || ATTACHMENTS.names()),
+    (" schedulers", "name", || SCHEDULERS.names()),
+    (" tasks", "name", || TASKS.names()),
+    (" try", "function", || FUNCTIONS.names()),
+    (" wcet show", "task", || TASKS.names()),
+    (" ctl tasks create", "task", || TASKS.names()),
     (" lab list", "name", experiments),
     (" lab run", "names", experiments),
 ];

@@ -2,7 +2,7 @@
 
 use super::isolate::print_restored;
 use crate::failure::Hinted;
-use crate::output::{self, Column};
+use crate::output;
 use crate::registries::sections;
 use anyhow::Context;
 use clap::{Args, Subcommand};
@@ -87,10 +87,9 @@ fn up(args: &UpArgs, json: bool) -> anyhow::Result<()> {
     let network = Network::of(&card)?;
     if args.dry_run {
         let commands: Vec<_> = network.commands().iter().map(|words| words.join(" ")).collect();
-        return match json {
-            true => output::print_json(&json!({ "card": network.card, "commands": commands })),
-            false => output::print(&(commands.join("\n") + "\n")),
-        };
+        return output::show(&json!({ "card": network.card, "commands": commands }), json, || {
+            commands.join("\n") + "\n"
+        });
     }
     let made = net::up(&Machine::this(), &network)?;
     if json {
@@ -115,14 +114,7 @@ fn up(args: &UpArgs, json: bool) -> anyhow::Result<()> {
 }
 
 fn table(interfaces: &[Interface]) -> String {
-    let columns = [
-        Column::Text("interface"),
-        Column::Text("namespace"),
-        Column::Text("peer"),
-        Column::Text("MAC"),
-        Column::Number("MTU"),
-        Column::Text("addresses"),
-    ];
+    let columns = output::columns("interface|namespace|peer|MAC|#MTU|addresses");
     let rows = interfaces.iter().map(|end| {
         vec![
             end.interface.clone(),

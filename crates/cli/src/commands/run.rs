@@ -133,10 +133,7 @@ pub(crate) fn run(args: &RunArgs, json: bool) -> anyhow::Result<()> {
     report.notes.extend(shared);
     // For a running card, `picnic ctl latency` has them.
     report.latencies = None;
-    let printed = match json {
-        true => output::print_json(&report),
-        false => output::print(&summary::text(&card.card.name, &report)),
-    };
+    let printed = output::show(&report, json, || summary::text(&card.card.name, &report));
     // Reported even if nobody reads the figures.
     summary::verdict(&report)?;
     printed

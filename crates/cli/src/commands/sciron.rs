@@ -42,10 +42,7 @@ struct CheckArgs {
 pub(crate) fn run(args: &ScironArgs, json: bool) -> anyhow::Result<()> {
     let ScironCommand::Check(args) = &args.command;
     let report = report::of(&args.rules);
-    match json {
-        true => output::print_json(&report.json())?,
-        false => output::print(&report.text())?,
-    }
+    output::show(&report.json(), json, || report.text())?;
     let findings = report.findings().map_err(Clone::clone)?;
     if args.strict && !findings.all_apply() {
         bail!("{}: some rules never apply", args.rules.display());

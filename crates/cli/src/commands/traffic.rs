@@ -110,7 +110,7 @@ fn send(args: &SendArgs, json: bool) -> anyhow::Result<()> {
         duration: args.duration,
     };
     let sent = sent.run()?;
-    if json { output::print_json(&sent) } else { output::print(&text_of_sent(&sent)) }
+    output::show(&sent, json, || text_of_sent(&sent))
 }
 
 fn receive(args: &ReceiveArgs, json: bool) -> anyhow::Result<()> {
@@ -125,10 +125,7 @@ fn receive(args: &ReceiveArgs, json: bool) -> anyhow::Result<()> {
     let listening = receive.listen()?;
     loop {
         let received = listening.run()?;
-        match json {
-            true => output::print_json(&received)?,
-            false => output::print(&text_of_received(&received))?,
-        }
+        output::show(&received, json, || text_of_received(&received))?;
         if !args.keep {
             return Ok(());
         }

@@ -173,11 +173,7 @@ pub(crate) fn run(args: &TryArgs, json: bool) -> anyhow::Result<()> {
     if let Some(expect) = &args.expect {
         tried.unexpected = Some(compare(&tried.packets, &load(expect, None)?));
     }
-    if json {
-        output::print_json(&tried)?;
-    } else {
-        output::print(&tried.text(args.quiet))?;
-    }
+    output::show(&tried, json, || tried.text(args.quiet))?;
     match tried.unexpected.as_deref() {
         Some([first, ..]) => bail!("not as expected: {first}"),
         _ => Ok(()),

@@ -2,7 +2,7 @@
 
 use super::components::keys_table;
 use crate::failure::Usage;
-use crate::output::{self, Column, count, nanoseconds, rate};
+use crate::output::{self, count, nanoseconds, rate};
 use crate::summary;
 use clap::{Args, Subcommand};
 use picnic_core::error::ConfigError;
@@ -103,7 +103,7 @@ fn list(json: bool) -> anyhow::Result<()> {
         return output::print_json(&json!({ "workloads": listed.collect::<Vec<_>>() }));
     }
     let rows = all.iter().map(|kind| vec![kind.name.clone(), kind.help.clone()]);
-    let table = output::table(&[Column::Text("name"), Column::Text("help")], rows);
+    let table = output::table(&output::columns("name|help"), rows);
     let keys = keys_table(&Workload::keys());
     let of_files = keys_table(&FileKind::keys());
     output::print(&format!(

@@ -2,7 +2,7 @@
 
 use crate::commands::lab::{REVISION, wrong_setting};
 use crate::failure::Usage;
-use crate::output::{self, Column};
+use crate::output;
 use crate::registries::{registries, sections};
 use anyhow::Context as _;
 use clap::Args;
@@ -94,15 +94,8 @@ pub(super) fn run(args: &CalibrateArgs, json: bool) -> anyhow::Result<()> {
 }
 
 fn table(profile: &CostProfile, dearest: &Dearest) -> String {
-    let columns = [
-        Column::Text("class"),
-        Column::Number("median"),
-        Column::Number("percentile"),
-        Column::Number("worst"),
-        Column::Number("cost"),
-        Column::Number("discarded"),
-        Column::Text("dearest kernel"),
-    ];
+    let columns =
+        output::columns("class|#median|#percentile|#worst|#cost|#discarded|dearest kernel");
     let rows = Class::ALL.iter().map(|class| {
         let found = profile.measured.get(class).copied().unwrap_or_default();
         vec![

@@ -1,7 +1,7 @@
 //! `picnic wcet show`: a task's graph, its bounds under a profile, and observed times.
 
 use crate::failure::Usage;
-use crate::output::{self, Column};
+use crate::output;
 use clap::Args;
 use picnic_core::error::not_among;
 use picnic_lab::calibrate::observe::{Observed, observe};
@@ -45,10 +45,7 @@ pub(super) fn run(args: &ShowArgs, json: bool) -> anyhow::Result<()> {
     let analysis = analyse(task.graph, &profile)?;
     if args.dot {
         let text = picnic_wcet::dot(task.graph, &analysis);
-        return match json {
-            true => output::print_json(&json!({ "task": task.name, "dot": text })),
-            false => output::print(&text),
-        };
+        return output::show(&json!({ "task": task.name, "dot": text }), json, || text);
     }
     let (observed, warning) = match args.observe {
         None => (None, None),
@@ -66,7 +63,7 @@ pub(super) fn run(args: &ShowArgs, json: bool) -> anyhow::Result<()> {
         output::tell(format_args!("warning: {warning}"));
     }
     let shown = Shown { task: &task, profile: &profile, analysis: &analysis, observed };
-    if json { output::print_json(&shown.json()) } else { output::print(&shown.text()) }
+    output::show(&shown.json(), json, || shown.text())
 }
 
 /// Where the bounds of a card's tasks come from.
@@ -100,12 +97,7 @@ fn list(profile: &CostProfile, json: bool) -> anyhow::Result<()> {
             .collect();
         return output::print_json(&json!({ "profile": profile.name, "tasks": tasks }));
     }
-    let columns = [
-        Column::Text("task"),
-        Column::Number("segments"),
-        Column::Number("longest bound"),
-        Column::Text("help"),
-    ];
+    let columns = output::columns("task|#segments|#longest bound|help");
     let rows = tasks.iter().map(|(task, segments, longest)| {
         vec![task.name.into(), segments.to_string(), bound_text(*longest), task.help.into()]
     });
@@ -157,22 +149,10 @@ impl Shown<'_> {
     }
 
     fn segments(&self) -> String {
-        let mut columns = vec![
-            Column::Number("segment"),
-            Column::Number("line"),
-            Column::Text("begins after"),
-            Column::Text("then"),
-            Column::Number("bound"),
-            Column::Number("until it waits"),
-        ];
+        let mut columns =
+            output::columns("#segment|#line|begins after|then|#bound|#until it waits");
         if self.observed.is_some() {
-            columns.extend([
-                Column::Number("runs"),
-                Column::Number("observed p50"),
-                Column::Number("p99"),
-                Column::Number("max"),
-                Column::Number("over bound"),
-            ]);
+            columns.extend(output::columns("#runs|#observed p50|#p99|#max|#over bound"));
         }
         let bounds = &self.analysis.bounds;
         let rows = self.graph().segments.iter().enumerate().map(|(number, segment)| {
@@ -213,13 +193,7 @@ impl Shown<'_> {
     }
 
     fn blocks(&self) -> String {
-        let columns = [
-            Column::Number("block"),
-            Column::Number("line"),
-            Column::Number("cost"),
-            Column::Text("operations"),
-            Column::Text("goes to"),
-        ];
+        let columns = output::columns("#block|#line|#cost|operations|goes to");
         let graph = self.graph();
         let rows = graph.blocks.iter().enumerate().map(|(place, block)| {
             let mut operations: Vec<_> = block
@@ -251,12 +225,7 @@ impl Shown<'_> {
     }
 
     fn loops(&self) -> String {
-        let columns = [
-            Column::Number("loop"),
-            Column::Number("line"),
-            Column::Text("inside"),
-            Column::Text("rounds at most"),
-        ];
+        let columns = output::columns("#loop|#line|inside|rounds at most");
         let rows = self.graph().loops.iter().enumerate().map(|(number, around)| {
             vec![
                 number.to_string(),

@@ -7,7 +7,7 @@ fn runs_can_be_reported_resumed_and_merged() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     let whole = path("whole");
-    let set = ["--set", "sets=12", "--set", "milliseconds=500", "--set", "tight=0"];
+    let set = ["--set", "sets=12", "--set", "milliseconds=100", "--set", "tight=0"];
     let run = |out: &str, more: &[&str]| {
         good_json(&[&["lab", "run", "nicos-edf", "--json", "--out", out], &set[..], more].concat())
     };

@@ -111,7 +111,6 @@ const KEYS: &[&str] = &[
 #[test]
 fn names_on_the_command_line_cannot_control_the_terminal() {
     let folder = folder(&[]);
-    let _machine = machine();
     for words in COMMANDS {
         let mut words: Vec<_> = words.split_whitespace().map(str::to_owned).collect();
         match words.last_mut().filter(|word| word.ends_with('/')) {

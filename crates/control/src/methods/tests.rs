@@ -52,27 +52,72 @@ fn told(command: &Command) -> String {
     }
 }
 
-/// Answers commands after the first `first`, until the channel closes.
-fn answering(mut mailbox: Mailbox, first: usize, told_to: Sender<String>) -> JoinHandle<()> {
-    std::thread::spawn(move || {
-        let mut waiting = Vec::new();
-        let mut are_enough = false;
-        loop {
-            while let Some(command) = mailbox.next_command() {
-                if told_to.send(told(&command)).is_err() {
-                    return;
-                }
-                waiting.push(command);
+/// The borrowed core: a thread that looks again and again, until it is ended.
+struct Core<T> {
+    end: Sender<()>,
+    thread: JoinHandle<T>,
+}
+
+impl<T: Send + 'static> Core<T> {
+    fn new(mut state: T, mut look: impl FnMut(&mut T) + Send + 'static) -> Self {
+        let (end, told) = mpsc::channel();
+        let thread = std::thread::spawn(move || {
+            while told.recv_timeout(Duration::ZERO) != Err(mpsc::RecvTimeoutError::Disconnected) {
+                look(&mut state);
+                std::thread::sleep(Duration::from_micros(50));
             }
-            are_enough |= waiting.len() >= first;
-            if are_enough {
-                for command in waiting.drain(..) {
-                    mailbox.answer(Answer { done: true, replaced: command });
-                }
-            }
-            std::thread::sleep(Duration::from_micros(50));
+            state
+        });
+        Core { end, thread }
+    }
+
+    fn ended(self) -> T {
+        drop(self.end);
+        self.thread.join().unwrap()
+    }
+}
+
+/// Answers commands, once it has seen so many; what it was told.
+fn answering(mut mailbox: Mailbox, first: usize) -> (Core<()>, Receiver<String>) {
+    let (sender, heard) = mpsc::channel();
+    let (mut waiting, mut are_enough) = (Vec::new(), false);
+    let core = Core::new((), move |()| {
+        while let Some(command) = mailbox.next_command() {
+            sender.send(told(&command)).unwrap();
+            waiting.push(command);
         }
-    })
+        are_enough |= waiting.len() >= first;
+        if are_enough {
+            for command in waiting.drain(..) {
+                mailbox.answer(Answer { done: true, replaced: command });
+            }
+        }
+    });
+    (core, heard)
+}
+
+/// Has a function obey the next command, if there is one and it does; whether there was.
+fn obey(mailbox: &mut Mailbox, function: &mut Box<dyn Function>, does: bool) -> bool {
+    let Some(command) = mailbox.next_command() else { return false };
+    let Command::Function(direction, position, mut order) = command else {
+        panic!("another command")
+    };
+    let done = does && function.obey(&mut order, Time::ZERO);
+    mailbox.answer(Answer { done, replaced: Command::Function(direction, position, order) });
+    true
+}
+
+/// The request of a method with these parameters.
+fn request(method: &str, params: Value) -> Request {
+    crate::request::read(method, params.as_object().unwrap().clone()).unwrap()
+}
+
+/// The result of a call.
+fn call(methods: &mut Methods, method: &str, params: Value) -> Result<Value, RpcError> {
+    match methods.call(request(method, params), 0, || None)? {
+        CallResult::Now(result) => Ok(result),
+        other => panic!("{other:?}"),
+    }
 }
 
 fn all(heard: &Receiver<String>) -> Vec<String> {
@@ -82,8 +127,7 @@ fn all(heard: &Receiver<String>) -> Vec<String> {
 #[test]
 fn only_changes_are_sent_to_the_card() {
     let (mut methods, mailbox) = methods();
-    let (sender, heard) = mpsc::channel();
-    let thread = answering(mailbox, 1, sender);
+    let (core, heard) = answering(mailbox, 1);
     let mut set = |change: Value| {
         let done = methods.moderate(change.as_object().unwrap()).unwrap();
         (all(&heard), done)
@@ -109,11 +153,7 @@ fn only_changes_are_sent_to_the_card() {
     assert!(set(same).0.is_empty());
     let several = json!({ "tx_usecs": 0, "gate": "none", "per_packet": true });
     assert_eq!(set(several).0, ["pause 0", "unmask true", "PerPacket"]);
-    drop(heard);
-    // One more, so that it sees that nobody listens.
-    methods.patience = Duration::ZERO;
-    let _ = methods.command(Command::Poll(1));
-    thread.join().unwrap();
+    core.ended();
 }
 
 /// If a change is impossible as a whole, no part is sent.
@@ -169,8 +209,7 @@ fn wire_moderation_changes_where_supported() {
     };
     let (mut methods, mailbox) = methods();
     are(&mut methods, able);
-    let (sender, heard) = mpsc::channel();
-    let thread = answering(mailbox, 1, sender);
+    let (core, heard) = answering(mailbox, 1);
     let set = |methods: &mut Methods, change: Value| methods.moderate(change.as_object().unwrap());
     // Both are sent together if either has changed.
     for (change, told) in [
@@ -228,10 +267,7 @@ fn wire_moderation_changes_where_supported() {
         assert!(refused.starts_with(wanted), "{refused}");
         assert!(all(&heard).is_empty());
     }
-    drop(heard);
-    methods.patience = Duration::ZERO;
-    let _ = methods.command(Command::Poll(1));
-    thread.join().unwrap();
+    core.ended();
 }
 
 #[test]
@@ -307,8 +343,7 @@ fn commands_reach_the_right_part_of_a_shared_card() {
     let _ = methods.command(Command::Function(Direction::Rx, 0, third));
     assert!(kernel.next_command().is_none() && poll.next_command().is_some());
     // Moderation goes there, too.
-    let moderation = methods.call(Request::ModerationGet {}, 0, || None);
-    assert!(matches!(moderation, Ok(CallResult::Now(_))));
+    call(&mut methods, "moderation.get", json!({})).unwrap();
 }
 
 /// An `rss` that has found `unhashed` packets without a hash.
@@ -320,9 +355,7 @@ fn rss_of(unhashed: u64) -> Box<dyn Function> {
 
 /// The first function's counters in `card.stats`, or in the metrics.
 fn own(methods: &mut Methods) -> (Value, String) {
-    let params = json!({ "counters": true });
-    let request = crate::request::read("card.stats", params.as_object().unwrap().clone()).unwrap();
-    let Ok(CallResult::Now(stats)) = methods.call(request, 0, || None) else { panic!("figures") };
+    let stats = call(methods, "card.stats", json!({ "counters": true })).unwrap();
     let function = &stats["functions"][0];
     (json!([function["counters"], function["gauges"]]), methods.metrics(false))
 }
@@ -333,26 +366,11 @@ fn function_figures_cover_both_parts() {
     for (alone, unhashed) in [(vec![], 12), (vec![0], 7)] {
         let (mut methods, mut kernel, mut poll) = shared();
         methods.beside.as_mut().unwrap().alone = alone;
-        let (sender, told) = mpsc::channel::<()>();
-        let thread = std::thread::spawn(move || {
-            let (mut first, mut second) = (rss_of(5), rss_of(7));
-            while told.recv_timeout(Duration::ZERO) != Err(mpsc::RecvTimeoutError::Disconnected) {
-                for (mailbox, function) in [(&mut kernel, &mut first), (&mut poll, &mut second)] {
-                    let Some(Command::Function(direction, position, mut order)) =
-                        mailbox.next_command()
-                    else {
-                        continue;
-                    };
-                    let done = function.obey(&mut order, Time::ZERO);
-                    let replaced = Command::Function(direction, position, order);
-                    mailbox.answer(Answer { done, replaced });
-                }
-                std::thread::sleep(Duration::from_micros(50));
-            }
+        let core = Core::new((rss_of(5), rss_of(7)), move |(first, second)| {
+            let _ = (obey(&mut kernel, first, true), obey(&mut poll, second, true));
         });
         let (figures, page) = own(&mut methods);
-        drop(sender);
-        thread.join().unwrap();
+        core.ended();
         let counters = json!({ "unhashed": unhashed, "moved_entries": 0, "rebalanced_entries": 0 });
         assert_eq!(figures, json!([counters, { "queues": 2 }]));
         let labels = "card=\"picnic0\",chain=\"rx\",position=\"0\",function=\"rss\"";
@@ -369,28 +387,14 @@ fn function_figures_cover_both_parts() {
 #[test]
 fn metrics_omit_figures_of_unresponsive_functions() {
     let (mut methods, mut kernel, mut poll) = shared();
-    let (sender, told) = mpsc::channel::<()>();
-    let thread = std::thread::spawn(move || {
-        let (mut function, mut asked) = (rss_of(5), 0);
-        while told.recv_timeout(Duration::ZERO) != Err(mpsc::RecvTimeoutError::Disconnected) {
-            if let Some(Command::Function(direction, position, mut order)) = kernel.next_command() {
-                asked += 1;
-                let done = function.obey(&mut order, Time::ZERO);
-                kernel.answer(Answer {
-                    done,
-                    replaced: Command::Function(direction, position, order),
-                });
-            }
-            std::thread::sleep(Duration::from_micros(50));
-        }
-        asked
+    let core = Core::new((rss_of(5), 0), move |(function, asked)| {
+        *asked += u32::from(obey(&mut kernel, function, true));
     });
     let stopping = methods.metrics(true);
     let start = Instant::now();
     let silent = methods.metrics(false);
     let waited = start.elapsed();
-    drop(sender);
-    assert_eq!(thread.join().unwrap(), 1, "not of the card that stops");
+    assert_eq!(core.ended().1, 1, "not of the card that stops");
     assert!(poll.next_command().is_some());
     assert!((SCRAPE_PATIENCE..methods.patience).contains(&waited), "{waited:?}");
     for page in [stopping, silent] {
@@ -420,21 +424,17 @@ fn partial_captures_say_so() {
 fn fixed_settings_are_refused() {
     let (mut methods, _mailbox) = methods();
     methods.fixed = Some("the kernel has it");
-    let mut call = |request| methods.call(request, 0, || None);
-    let swap = || {
-        let params = json!({ "chain": "rx", "functions": [] });
-        crate::request::read("chain.swap", params.as_object().unwrap().clone()).unwrap()
-    };
-    for request in
-        [Request::CaptureStart(CaptureRequest::default()), Request::ModerationGet {}, swap()]
+    let swap = ("chain.swap", json!({ "chain": "rx", "functions": [] }));
+    for (method, params) in
+        [("capture.start", json!({})), ("moderation.get", json!({})), swap.clone()]
     {
-        let refusal = call(request).unwrap_err();
+        let refusal = call(&mut methods, method, params).unwrap_err();
         assert_eq!((refusal.code, &*refusal.message), (REFUSED, "the kernel has it"));
     }
-    assert!(matches!(call(Request::CaptureList {}), Ok(CallResult::Now(_))));
+    call(&mut methods, "capture.list", json!({})).unwrap();
     // An engine that swaps by itself has not excluded its chain.
     methods.swap_rx = Some(Box::new(Swaps { is_able: true }));
-    assert!(matches!(methods.call(swap(), 0, || None), Ok(CallResult::Now(_))));
+    call(&mut methods, swap.0, swap.1).unwrap();
 }
 
 /// For a function in both parts, the kernel's form decides which commands work.
@@ -446,9 +446,7 @@ fn poll_engine_only_commands_skip_the_kernel() {
     methods.monitor.view.functions.replace(Direction::Rx, vec![director]);
     for (alone, code) in [(vec![], INVALID_PARAMS), (vec![0], NO_ANSWER)] {
         methods.beside.as_mut().unwrap().alone = alone;
-        let rule = json!({ "mark": 5 }).as_object().unwrap().clone();
-        let request = crate::request::read("flow-director.add", rule).unwrap();
-        let error = methods.call(request, 0, || None).unwrap_err();
+        let error = call(&mut methods, "flow-director.add", json!({ "mark": 5 })).unwrap_err();
         assert_eq!(error.code, code, "{error:?}");
     }
 }
@@ -458,30 +456,12 @@ fn poll_engine_only_commands_skip_the_kernel() {
 fn commands_refused_by_the_kernel_stop_there() {
     for is_done in [true, false] {
         let (mut methods, mut kernel, mut poll) = shared();
-        let (sender, told) = mpsc::channel::<()>();
-        let (mut first, mut second) = (real_function(), real_function());
-        let thread = std::thread::spawn(move || {
-            while told.recv_timeout(Duration::ZERO) != Err(mpsc::RecvTimeoutError::Disconnected) {
-                for (mailbox, function, does) in
-                    [(&mut kernel, &mut first, is_done), (&mut poll, &mut second, true)]
-                {
-                    let Some(command) = mailbox.next_command() else { continue };
-                    let Command::Function(direction, position, mut order) = command else {
-                        panic!("another command")
-                    };
-                    let done = does && function.obey(&mut order, Time::ZERO);
-                    let replaced = Command::Function(direction, position, order);
-                    mailbox.answer(Answer { done, replaced });
-                }
-                std::thread::sleep(Duration::from_micros(50));
-            }
-            [first, second]
+        let both = [real_function(), real_function()];
+        let core = Core::new(both, move |[first, second]| {
+            let _ = (obey(&mut kernel, first, is_done), obey(&mut poll, second, true));
         });
-        let keys = json!({ "table": [1, 1, 1, 1] });
-        let request = crate::request::read("rss.set", keys.as_object().unwrap().clone()).unwrap();
-        let result = methods.call(request, 0, || None);
-        drop(sender);
-        let after = thread.join().unwrap().map(|function| function.kernel_form());
+        let result = call(&mut methods, "rss.set", json!({ "table": [1, 1, 1, 1] }));
+        let after = core.ended().map(|function| function.kernel_form());
         let before = real_function().kernel_form();
         assert_eq!(result.is_ok(), is_done, "{result:?}");
         assert_eq!(after.map(|form| form != before), [is_done; 2]);
@@ -515,26 +495,17 @@ fn failed_kernel_swaps_restore_the_poll_engine() {
     for is_able in [true, false] {
         let (mut methods, _kernel, mut poll) = shared();
         methods.swap_rx = Some(Box::new(Swaps { is_able }));
-        let (sender, told) = mpsc::channel::<()>();
-        let thread = std::thread::spawn(move || {
-            let mut there = vec![ChainFunction::new("rss", real_function())];
-            let mut chain = vec!["rss".to_owned()];
-            while told.recv_timeout(Duration::ZERO) != Err(mpsc::RecvTimeoutError::Disconnected) {
-                if let Some(Command::Swap(Direction::Rx, links)) = poll.next_command() {
-                    chain.push(links.iter().map(|link| &*link.name).collect());
-                    let replaced =
-                        Command::Swap(Direction::Rx, std::mem::replace(&mut there, links));
-                    poll.answer(Answer { done: true, replaced });
-                }
-                std::thread::sleep(Duration::from_micros(50));
+        let mut there = vec![ChainFunction::new("rss", real_function())];
+        let core = Core::new(vec!["rss".to_owned()], move |chain| {
+            if let Some(Command::Swap(Direction::Rx, links)) = poll.next_command() {
+                chain.push(links.iter().map(|link| &*link.name).collect());
+                let replaced = Command::Swap(Direction::Rx, std::mem::replace(&mut there, links));
+                poll.answer(Answer { done: true, replaced });
             }
-            chain
         });
         let params = json!({ "chain": "rx", "toml": "[[rx]]\nfunction = \"pass\"" });
-        let request = crate::request::read("chain.swap", params.as_object().unwrap().clone());
-        let result = methods.call(request.unwrap(), 0, || None);
-        drop(sender);
-        let chain = thread.join().unwrap();
+        let result = call(&mut methods, "chain.swap", params);
+        let chain = core.ended();
         let alone = methods.beside.unwrap().alone;
         if is_able {
             assert!(result.is_ok(), "{result:?}");
@@ -554,18 +525,12 @@ fn another_tx_chain_of_a_shared_card_is_shown() {
     let (controller, poll) =
         swap::channel(Arc::new(Gate::new()), Arc::new(NoDoorbell), functions.clone());
     methods.beside = Some(Part { line: Line::new(controller), alone: Vec::new(), functions });
-    let (sender, heard) = mpsc::channel();
-    let thread = answering(poll, 1, sender);
+    let (core, _heard) = answering(poll, 1);
     let params = json!({ "chain": "tx", "functions": [{ "function": "pass" }] });
-    let request = crate::request::read("chain.swap", params.as_object().unwrap().clone()).unwrap();
-    let swapped = methods.call(request, 0, || None);
-    let Ok(CallResult::Now(swapped)) = swapped else { panic!("{swapped:?}") };
+    let swapped = call(&mut methods, "chain.swap", params).unwrap();
     assert_eq!(swapped["functions"], json!(["pass"]));
     assert_eq!(methods.chains()["tx"][0]["function"], "pass");
-    drop(heard);
-    methods.patience = Duration::ZERO;
-    let _ = methods.command(Command::Poll(1));
-    thread.join().unwrap();
+    core.ended();
 }
 
 /// If the poll engine does not answer, the kernel keeps its chain, and the poll engine gets its own
@@ -576,8 +541,7 @@ fn unanswered_swaps_leave_the_kernel_alone() {
     methods.patience = Duration::ZERO;
     methods.swap_rx = Some(Box::new(Swaps { is_able: true }));
     let params = json!({ "chain": "rx", "toml": "rx = []" });
-    let request = crate::request::read("chain.swap", params.as_object().unwrap().clone()).unwrap();
-    let error = methods.call(request, 0, || None).unwrap_err();
+    let error = call(&mut methods, "chain.swap", params).unwrap_err();
     assert_eq!(error.code, NO_ANSWER);
     let message = "the borrowed core has not answered for 0 s: swap again when it does";
     assert!(error.message.starts_with(message), "{}", error.message);
@@ -639,18 +603,14 @@ fn late_answers_are_discarded() {
     late(&mut methods, 4);
     // Both arrive while the next command waits.
     methods.patience = Duration::from_secs(30);
-    let (sender, heard) = mpsc::channel();
-    let thread = answering(mailbox, 3, sender);
+    let (core, heard) = answering(mailbox, 3);
     assert_eq!(pause_of(methods.command(Command::TxPause(5))), 5);
     assert_eq!(
         (methods.line.abandoned, all(&heard)),
         (0, ["pause 3", "pause 4", "pause 5"].map(String::from).into())
     );
     assert_eq!(pause_of(methods.command(Command::TxPause(6))), 6);
-    drop(heard);
-    methods.patience = Duration::ZERO;
-    let _ = methods.command(Command::Poll(1));
-    thread.join().unwrap();
+    core.ended();
 }
 
 /// Undoing a late half of a swap gets an answer, too.
@@ -663,15 +623,11 @@ fn answers_to_undone_swaps_are_discarded() {
     assert_eq!(error.code, NO_ANSWER);
     let late = mailbox.next_command().unwrap();
     mailbox.answer(Answer { done: true, replaced: late });
-    let (sender, heard) = mpsc::channel();
-    let thread = answering(mailbox, 1, sender);
+    let (core, heard) = answering(mailbox, 1);
     assert_eq!(pause_of(methods.command(Command::TxPause(7))), 7);
     assert_eq!(all(&heard), ["another", "pause 7"]);
     assert_eq!(methods.line.abandoned, 0);
-    drop(heard);
-    methods.patience = Duration::ZERO;
-    let _ = methods.command(Command::Poll(1));
-    thread.join().unwrap();
+    core.ended();
 }
 
 /// No other late command is undone, nor a refused half.
@@ -699,8 +655,7 @@ fn late_restored_chains_stay() {
     methods.swap_rx = Some(Box::new(Swaps { is_able: false }));
     poll.answer(Answer { done: true, replaced: Command::Swap(Direction::Rx, Vec::new()) });
     let params = json!({ "chain": "rx", "toml": "rx = []" });
-    let request = crate::request::read("chain.swap", params.as_object().unwrap().clone()).unwrap();
-    assert_eq!(methods.call(request, 0, || None).unwrap_err().code, NO_ANSWER);
+    assert_eq!(call(&mut methods, "chain.swap", params).unwrap_err().code, NO_ANSWER);
     let put_back = std::iter::from_fn(|| poll.next_command()).last().unwrap();
     poll.answer(Answer { done: true, replaced: put_back });
     assert!(methods.command(Command::Poll(1)).is_err());

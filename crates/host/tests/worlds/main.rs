@@ -12,6 +12,7 @@ mod common;
 mod control;
 mod executors;
 mod filters;
+mod kernel_wires;
 mod offline;
 #[path = "../common/openmetrics.rs"]
 mod openmetrics;

@@ -10,8 +10,7 @@ use picnic_core::stats::WireCounters;
 use picnic_host::clock::Clock;
 use picnic_host::registries;
 use picnic_ports::af_packet::{PacketConfig, PacketPort};
-use picnic_testing::{let_pass, skip, this_test, wait_until};
-use std::os::unix::process::CommandExt;
+use picnic_testing::{let_pass, skip, wait_until};
 use std::process::{Command, Stdio};
 
 fn lab(test: &str) -> Option<Lab> {
@@ -225,24 +224,6 @@ fn promiscuous_mode_ends_with_the_card() {
 }
 
 #[test]
-fn an_interface_is_the_wire_of_one_card() {
-    let Some(lab) = lab("an_interface_is_the_wire_of_one_card") else { return };
-    let running = start(&lab.wire(0)).unwrap();
-    let error = start(&lab.wire(0)).map(drop).unwrap_err();
-    assert!(error.contains("interface") && error.contains("a card already"), "{error}");
-    let error = start(&(lab.wire(1) + &lab.wire(1))).map(drop).unwrap_err();
-    assert!(error.contains("wire[1].interface"), "{error}");
-    stop(running);
-    stop(start(&lab.wire(0)).unwrap());
-}
-
-#[test]
-fn interfaces_deleted_under_load_are_reopened() {
-    let Some(lab) = lab("interfaces_deleted_under_load_are_reopened") else { return };
-    lab.loses_interfaces(&bridge(&lab));
-}
-
-#[test]
 fn interfaces_moved_between_namespaces_are_reopened() {
     const NAME: &str = "interfaces_moved_between_namespaces_are_reopened";
     let Some(lab) = lab(NAME) else { return };
@@ -268,63 +249,4 @@ fn interfaces_moved_between_namespaces_are_reopened() {
     }
     let notes = stop(running).notes.join("\n");
     assert!(notes.contains("w0: was deleted or moved away 2 times"), "{notes}");
-}
-
-#[test]
-fn cards_without_their_wire_rest_and_end() {
-    let Some(lab) = lab("cards_without_their_wire_rest_and_end") else { return };
-    let load = lab.spawn("a", "ping -q -f 10.9.0.2");
-    let running = start(&(lab.wire(0) + "[host]\nmode = \"echo\"\n")).unwrap();
-    lab.run("m", "ip link delete w0");
-    drop(load);
-    let_pass(500);
-    let report = stop(running);
-    assert!(report.notes.join("\n").contains("w0: is gone at the end"), "{:?}", report.notes);
-}
-
-#[test]
-fn interface_errors_are_explained() {
-    let Some(lab) = lab("interface_errors_are_explained") else { return };
-    lab.run("m", "ip tuntap add dev notether mode tun");
-    for (from, to, part) in [
-        ("w0", "nosuch", "wire[0].interface: found \"nosuch\", but picnic-"),
-        ("w0", "notether", "wire[0].interface: \"notether\" does not speak Ethernet"),
-        ("-m\"", "-none\"", "wire[0].namespace: found \"picnic-"),
-    ] {
-        let error = start(&lab.wire(0).replace(from, to)).map(drop).unwrap_err();
-        assert!(error.contains(part), "{error}");
-    }
-    let file = tempfile::NamedTempFile::new().unwrap();
-    let path = format!("namespace = \"{}\"", file.path().display());
-    let card = format!("[[wire]]\nport = \"packet\"\ninterface = \"lo\"\n{path}\n");
-    let error = start(&card).map(drop).unwrap_err();
-    assert!(
-        error.contains("namespace: ") && error.contains("is not a network namespace"),
-        "{error}"
-    );
-}
-
-/// Set for the child that has no privileges.
-const UNPRIVILEGED: &str = "PICNIC_TEST_UNPRIVILEGED";
-
-#[test]
-fn missing_privileges_are_named() {
-    const NAME: &str = "missing_privileges_are_named";
-    let nobody = 65_534;
-    if let Ok(namespace) = std::env::var(UNPRIVILEGED) {
-        let card = "[[wire]]\nport = \"packet\"\ninterface = \"lo\"\n";
-        let error = start(card).map(drop).unwrap_err();
-        assert!(error.contains("interface: ") && error.contains("CAP_NET_RAW"), "{error}");
-        let card = format!("{card}namespace = \"{namespace}\"\n");
-        let error = start(&card).map(drop).unwrap_err();
-        assert!(error.contains("namespace: ") && error.contains("CAP_SYS_ADMIN"), "{error}");
-        return;
-    }
-    let Some(lab) = lab(NAME) else { return };
-    let mut child = Command::new(std::env::current_exe().unwrap());
-    child.args([&*this_test(), "--exact"]).env(UNPRIVILEGED, lab.bed.netns("m"));
-    match child.uid(nobody).gid(nobody).output() {
-        Ok(output) => assert!(output.status.success(), "{output:?}"),
-        Err(error) => skip(NAME, &format!("another user cannot run this test: {error}")),
-    }
 }

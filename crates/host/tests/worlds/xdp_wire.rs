@@ -13,7 +13,6 @@ use picnic_host::clock::Clock;
 use picnic_ports::af_xdp::{Mode, XdpConfig, XdpPort};
 use picnic_testing::{let_pass, skip, this_test, wait_for, wait_until};
 use std::collections::VecDeque;
-use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 
 fn lab(test: &str) -> Option<Lab> {
@@ -289,54 +288,12 @@ fn promiscuous_mode_and_program_end_with_the_card() {
 }
 
 #[test]
-fn an_interface_is_the_wire_of_one_card() {
-    let Some(lab) = lab("an_interface_is_the_wire_of_one_card") else { return };
-    let running = start(&lab.wire(0)).unwrap();
-    for port in ["xdp", "packet"] {
-        let error = start(&lab.wire(0).replace("xdp", port));
-        let error = error.map(drop).unwrap_err();
-        assert!(error.contains("interface") && error.contains("a card already"), "{port}: {error}");
-    }
-    let error = start(&(lab.wire(1) + &lab.wire(1))).map(drop).unwrap_err();
-    assert!(error.contains("wire[1].interface"), "{error}");
-    stop(running);
-    stop(start(&lab.wire(0)).unwrap());
-}
-
-#[test]
-fn interfaces_deleted_under_load_are_reopened() {
-    let Some(lab) = lab("interfaces_deleted_under_load_are_reopened") else { return };
-    lab.loses_interfaces(&bridge(&lab));
-}
-
-#[test]
-fn cards_without_their_wire_rest_and_end() {
-    let Some(lab) = lab("cards_without_their_wire_rest_and_end") else { return };
-    let load = lab.spawn("a", "ping -q -f 10.9.0.2");
-    let running = start(&(lab.wire(0) + "[host]\nmode = \"echo\"\n")).unwrap();
-    lab.run("m", "ip link delete w0");
-    drop(load);
-    let_pass(500);
-    let report = stop(running);
-    assert!(report.notes.join("\n").contains("w0: is gone at the end"), "{:?}", report.notes);
-}
-
-#[test]
-fn interface_errors_are_explained() {
-    let Some(lab) = lab("interface_errors_are_explained") else { return };
-    lab.run("m", "ip tuntap add dev notether mode tun");
+fn unsupported_settings_of_an_interface_are_explained() {
+    let Some(lab) = lab("unsupported_settings_of_an_interface_are_explained") else { return };
     let wrong = |card: &str| match start(card) {
         Ok(running) => panic!("runs: {card}: {:?}", stop(running).notes),
         Err(error) => error,
     };
-    for (from, to, part) in [
-        ("w0", "nosuch", "wire[0].interface: found \"nosuch\", but picnic-"),
-        ("w0", "notether", "wire[0].interface: \"notether\" does not speak Ethernet"),
-        ("-m\"", "-none\"", "wire[0].namespace: found \"picnic-"),
-    ] {
-        let error = wrong(&lab.wire(0).replace(from, to));
-        assert!(error.contains(part), "{error}");
-    }
     let error = wrong(&(lab.wire(0) + "copy_mode = \"zero-copy\"\n"));
     assert!(error.contains("wire[0].copy_mode: found \"zero-copy\""), "{error}");
     let error = wrong(&(lab.wire(0) + "[pool]\nbuffer_size = 1024\n"));
@@ -389,30 +346,4 @@ fn nothing_is_left_after_sigkill() {
     wait_until("the program is gone", || program(&lab).is_none());
     drop(load);
     stop(start(&lab.wire(0)).unwrap());
-}
-
-/// Set for the child without privileges.
-const UNPRIVILEGED: &str = "PICNIC_TEST_UNPRIVILEGED";
-
-#[test]
-fn missing_privileges_are_named() {
-    const NAME: &str = "missing_privileges_are_named";
-    let nobody = 65_534;
-    if let Ok(namespace) = std::env::var(UNPRIVILEGED) {
-        let card = "[[wire]]\nport = \"xdp\"\ninterface = \"lo\"\n";
-        let error = start(card).map(drop).unwrap_err();
-        assert!(error.contains("interface: ") && error.contains("CAP_NET_RAW"), "{error}");
-        assert!(error.contains("CAP_BPF"), "{error}");
-        let card = format!("{card}namespace = \"{namespace}\"\n");
-        let error = start(&card).map(drop).unwrap_err();
-        assert!(error.contains("namespace: ") && error.contains("CAP_SYS_ADMIN"), "{error}");
-        return;
-    }
-    let Some(lab) = lab(NAME) else { return };
-    let mut child = Command::new(std::env::current_exe().unwrap());
-    child.args([&*this_test(), "--exact"]).env(UNPRIVILEGED, lab.bed.netns("m"));
-    match child.uid(nobody).gid(nobody).output() {
-        Ok(output) => assert!(output.status.success(), "{output:?}"),
-        Err(error) => skip(NAME, &format!("another user cannot run this test: {error}")),
-    }
 }

@@ -5,10 +5,10 @@
 //! COMPONENT ARGUMENT VALUE` is short for `set --ARGUMENT VALUE`.
 
 use crate::commands::keyed::{about, valued, word};
-use crate::commands::later::later;
+use crate::control::CardChoice;
 use crate::registries::registries;
 use clap::builder::PossibleValuesParser;
-use clap::{Arg, ArgMatches, Command, FromArgMatches, Subcommand, value_parser};
+use clap::{Arg, ArgMatches, Command, value_parser};
 use picnic_control::methods::components::{Kind, commanded};
 use picnic_control::request::PLACE;
 use picnic_core::command::{Argument, CommandEntry};
@@ -25,14 +25,37 @@ pub(crate) struct ComponentCall {
 }
 
 impl ComponentCall {
+    /// The commands of components.
+    pub(super) fn commands() -> impl Iterator<Item = Command> {
+        components().map(command_of)
+    }
+
+    /// Whether this is a component with commands.
+    pub(super) fn has(name: &str) -> bool {
+        components().any(|(_, component, _)| component == name)
+    }
+
+    /// The call of a command, if it is one of a component.
+    pub(super) fn of(name: &str, given: &ArgMatches) -> Option<Self> {
+        call_of(components().find(|(_, component, _)| *component == name)?, given)
+    }
+
     /// The method and its parameters.
-    pub(crate) fn call(&self) -> (String, Value) {
+    fn call(&self) -> (String, Value) {
         let method = format!("{}.{}", self.name, self.command.name);
         (method, Value::Object(self.params.clone()))
     }
 
+    /// Calls it; the result, and that for people.
+    pub(super) fn run(&self, choice: &CardChoice) -> anyhow::Result<(Value, String)> {
+        let (method, params) = self.call();
+        let result = choice.connect()?.call(&method, params)?;
+        let text = self.text(&result);
+        Ok((result, text))
+    }
+
     /// The result as text.
-    pub(crate) fn text(&self, result: &Value) -> String {
+    fn text(&self, result: &Value) -> String {
         let (name, position) = (self.name, &result["position"]);
         let place = match self.kind {
             Kind::Function => {
@@ -137,10 +160,16 @@ pub(super) fn value(text: &str, kind: &str) -> Value {
     if let Some(item) = kind.strip_prefix("list of ") {
         return text.split(',').map(|text| value(text.trim(), item)).collect();
     }
-    let is_text = kind.contains("string") || kind.contains('"');
-    let parsed = if is_text { None } else { serde_json::from_str(text).ok() };
+    let parsed = match kind {
+        kind if kind.starts_with("string") || kind.contains('"') => None,
+        REFERENCE => text.parse().ok().map(|number: u64| number.into()),
+        _ => serde_json::from_str(text).ok(),
+    };
     parsed.unwrap_or_else(|| text.into())
 }
+
+/// The type of a number or a name.
+const REFERENCE: &str = "integer | string";
 
 fn call_of((kind, name, list): Commanded, matches: &ArgMatches) -> Option<ComponentCall> {
     let (command, given) = match matches.subcommand() {
@@ -165,38 +194,9 @@ fn call_of((kind, name, list): Commanded, matches: &ArgMatches) -> Option<Compon
         params.insert("position".into(), (*position).into());
     }
     if let Ok(Some(task)) = given.try_get_one::<String>("task") {
-        params.insert("task".into(), value(task, ""));
+        params.insert("task".into(), value(task, REFERENCE));
     }
     Some(ComponentCall { kind, name, command, params })
-}
-
-impl FromArgMatches for ComponentCall {
-    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
-        let call = matches.subcommand().and_then(|(name, given)| {
-            call_of(components().find(|(_, component, _)| *component == name)?, given)
-        });
-        call.ok_or_else(|| clap::Error::new(clap::error::ErrorKind::MissingSubcommand))
-    }
-
-    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
-        *self = Self::from_arg_matches(matches)?;
-        Ok(())
-    }
-}
-
-impl Subcommand for ComponentCall {
-    // Made on request: doing so at each start would take half of its time.
-    fn augment_subcommands(command: Command) -> Command {
-        later(command, |command| command.subcommands(components().map(command_of)))
-    }
-
-    fn augment_subcommands_for_update(command: Command) -> Command {
-        Self::augment_subcommands(command)
-    }
-
-    fn has_subcommand(name: &str) -> bool {
-        components().any(|(_, component, _)| component == name)
-    }
 }
 
 #[cfg(test)]
@@ -206,9 +206,10 @@ mod tests {
     use serde_json::json;
 
     fn call(words: &[&str]) -> (String, Value) {
-        let command = ComponentCall::augment_subcommands(Command::new("ctl"));
+        let command = Command::new("ctl").subcommands(ComponentCall::commands());
         let matches = command.try_get_matches_from([&["ctl"], words].concat()).unwrap();
-        ComponentCall::from_arg_matches(&matches).unwrap().call()
+        let (name, given) = matches.subcommand().unwrap();
+        ComponentCall::of(name, given).unwrap().call()
     }
 
     #[test]
@@ -268,8 +269,6 @@ mod tests {
 
     #[test]
     fn every_declared_command_can_be_called() {
-        let mut command = ComponentCall::augment_subcommands(Command::new("ctl"));
-        command.build();
         for (_, name, list) in components() {
             for entry in list {
                 let mut words = vec![name.to_owned(), word(entry.name).to_owned()];

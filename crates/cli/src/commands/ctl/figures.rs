@@ -4,7 +4,7 @@
 //! computes the window since `--reset`: every client sees the same, and counters continue.
 
 use crate::control::Connection;
-use crate::output::{self, Column, count, nanoseconds};
+use crate::output::{self, count, nanoseconds};
 use crate::summary;
 use anyhow::Context;
 use clap::Args;
@@ -83,29 +83,23 @@ impl WindowArgs {
 pub(super) fn stats(
     args: &StatsArgs,
     connection: &mut Connection,
-    json: bool,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<(Value, String)> {
     if args.reset {
         let result = connection.call("card.reset", json!({}))?;
-        return match json {
-            true => output::print_json(&result),
-            false => output::print("figures reset; `picnic ctl stats --since-reset` shows them\n"),
-        };
+        let text = "figures reset; `picnic ctl stats --since-reset` shows them\n";
+        return Ok((result, text.into()));
     }
     let mut report = args.window.report(connection)?;
-    if json {
-        report.latencies = None;
-        return output::print_json(&report);
-    }
     let name = report.about.as_ref().map_or("card", |about| &about.card);
-    output::print(&summary::text(&args.window.in_words(name), &report))
+    let text = summary::text(&args.window.in_words(name), &report);
+    report.latencies = None;
+    Ok((serde_json::to_value(&report)?, text))
 }
 
 pub(super) fn latencies(
     args: &LatencyArgs,
     connection: &mut Connection,
-    json: bool,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<(Value, String)> {
     let report = args.window.report(connection)?;
     let mut parts = report.latencies.unwrap_or_default();
     if let Some(queue) = args.queue {
@@ -117,15 +111,12 @@ pub(super) fn latencies(
             queues.saturating_sub(1)
         );
     }
-    if json {
-        let about: Value = serde_json::to_value(&report.about)?;
-        let times = report.times;
-        return output::print_json(&json!({
-            "about": about, "times": times, "duration_s": report.duration_s, "latencies": parts,
-        }));
-    }
+    let result = json!({
+        "about": report.about, "times": report.times, "duration_s": report.duration_s,
+        "latencies": parts,
+    });
     if args.hgrm {
-        return output::print(&latency::text(&merged(&parts)));
+        return Ok((result, latency::text(&merged(&parts))));
     }
     let row = |name: String, histogram: &_| {
         let report = picnic_control::report::LatencyReport::of(histogram);
@@ -137,14 +128,7 @@ pub(super) fn latencies(
     if parts.len() > 1 {
         rows.push(row("all".into(), &merged(&parts)));
     }
-    let columns = [
-        Column::Text("queue"),
-        Column::Number("recorded"),
-        Column::Number("p50"),
-        Column::Number("p99"),
-        Column::Number("p999"),
-        Column::Number("mean"),
-    ];
+    let columns = output::columns("queue|#recorded|#p50|#p99|#p999|#mean");
     let hint = "\nFrom wire to target routine, one packet in 16.\n";
-    output::print(&(output::table(&columns, rows) + hint))
+    Ok((result, output::table(&columns, rows) + hint))
 }

@@ -1,35 +1,68 @@
-//! `picnic ctl filter ...` and `picnic ctl tasks ...`: made from the card's methods.
+//! `picnic ctl info`, `picnic ctl filter ...` and the like: made from the card's methods.
 //!
-//! Each method of a group is a subcommand; `list` is the default. Mandatory parameters are
-//! positional, the others are options, and `keys` are KEY=VALUE words.
+//! A command calls one method, or each method of a group is a subcommand; `list` is meant when none is
+//! named. Parameters that must be given stand in their order, the others are options, and `keys` are
+//! KEY=VALUE words.
 
-use crate::commands::keyed::word;
+use super::components::{option, value};
+use super::moderation::{self, Mode};
+use super::text::{chains, info, number, swapped, text_of};
+use crate::commands::capture::{self, CaptureWhat};
+use crate::commands::keyed::{valued, word};
 use crate::commands::later::later;
-use crate::control::{CardChoice, Connection};
+use crate::control::CardChoice;
 use crate::failure::Usage;
-use crate::output::{self, Column, time};
+use crate::output::{self, time};
 use crate::registries::{registries, sections};
-use clap::{Arg, ArgAction, ArgMatches, Command, FromArgMatches, Subcommand};
+use anyhow::{Context, bail};
+use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, ValueHint, value_parser};
 use picnic_control::listing::text;
 use picnic_control::request::{Method, methods};
 use picnic_core::command::Argument;
-use picnic_core::config::{Setting, keys_of};
+use picnic_core::config::{CardFile, Setting, keys_of};
 use picnic_core::json::typed;
 use picnic_filter::Filters;
 use picnic_filter::config::Keys;
 use picnic_os::keys::TaskSection;
 use serde_json::{Map, Value, json};
+use std::path::Path;
 
-/// A group of methods that forms a command.
+/// A command: one method, or a group of methods.
+#[derive(Debug)]
 struct Group {
     word: &'static str,
-    /// Prefix of its methods' names.
+    /// The method, or how the methods' names begin.
     methods: &'static str,
     about: &'static str,
     examples: &'static str,
 }
 
-const GROUPS: [Group; 2] = [
+static GROUPS: [Group; 7] = [
+    Group {
+        word: "info",
+        methods: "card.info",
+        about: "Show the card and its cores (the default)",
+        examples: "",
+    },
+    Group {
+        word: "moderation",
+        methods: MODERATE,
+        about: "Show or change interrupt moderation and polling of target cores",
+        examples: "",
+    },
+    Group {
+        word: "chain",
+        methods: "chain.list",
+        about: "List the functions of both chains",
+        examples: "",
+    },
+    Group { word: "swap", methods: "chain.swap", about: "Replace a chain", examples: "" },
+    Group {
+        word: "capture",
+        methods: "capture",
+        about: "Captures that continue after this command",
+        examples: "",
+    },
     Group {
         word: "filter",
         methods: "filter",
@@ -64,30 +97,48 @@ A task that the card cannot schedule is refused, with the arithmetic.",
     },
 ];
 
+/// A change of moderation, which asks for it if nothing is to change.
+const MODERATE: &str = "moderation.set";
+
 impl Group {
+    /// The command of this name.
+    fn named(word: &str) -> Option<&'static Group> {
+        GROUPS.iter().find(|group| group.word == word)
+    }
+
+    /// The method, if this is no group of several.
+    fn only(&self) -> Option<&'static Method> {
+        methods().iter().find(|method| method.name == self.methods)
+    }
+
     /// Its methods, with their subcommands.
     fn methods(&self) -> impl Iterator<Item = (&'static str, &'static Method)> {
         let named = methods().iter().filter_map(|method| {
             let (group, name) = method.name.split_once('.')?;
             Some((group, word(name), method))
         });
-        named.filter(|(group, ..)| *group == self.methods).map(|(_, name, method)| (name, method))
+        // Who waits for a capture keeps the connection: `picnic capture`.
+        let named = named.filter(|(group, name, _)| *group == self.methods && *name != "wait");
+        named.map(|(_, name, method)| (name, method))
     }
 
     fn command(&self) -> Command {
+        let command = Command::new(self.word).about(self.about);
+        let command = match self.examples {
+            "" => command,
+            examples => command.after_help(examples),
+        };
         // Clap describes a command's own arguments on use: see `later`.
-        let command = Command::new(self.word).about(self.about).after_help(self.examples);
-        later(command, |command| {
-            let group = GROUPS.iter().find(|group| group.word == command.get_name());
-            group
-                .map(|group| group.subcommands())
-                .into_iter()
-                .flatten()
-                .fold(command, Command::subcommand)
+        later(command, |command| match Group::named(command.get_name()) {
+            Some(group) => group.described(command),
+            None => command,
         })
     }
 
-    fn subcommands(&self) -> Vec<Command> {
+    fn described(&self, command: Command) -> Command {
+        if let Some(method) = self.only() {
+            return with_arguments(command, method);
+        }
         let of_method = |(name, method): (&'static str, &Method)| {
             let help = match &*method.name {
                 // The card gets all keys.
@@ -95,11 +146,12 @@ impl Group {
                 _ => plain(&method.help),
             };
             let help = if name == "list" { format!("{help} (the default)") } else { help };
-            Command::new(name).about(help).args(method.params.iter().map(argument))
+            // After the arguments, which have a comment of their own.
+            with_arguments(Command::new(name), method).about(help)
         };
         let keys = Command::new(KEYS).about("The keys of a filter");
         let keys = (self.methods == "filter").then_some(keys);
-        self.methods().map(of_method).chain(keys).collect()
+        command.subcommands(self.methods().map(of_method).chain(keys))
     }
 }
 
@@ -111,61 +163,158 @@ fn plain(help: &str) -> String {
     help.trim_end_matches('.').replace('`', "")
 }
 
-/// A parameter of a method as an argument.
-fn argument(Argument { key, required, .. }: &Argument) -> Arg {
-    let shown = if key.name == "id" { "FILTER".to_owned() } else { key.name.to_uppercase() };
-    let shown: &'static str = shown.leak();
-    let arg = Arg::new(word(&key.name)).help(plain(&key.help)).value_name(shown);
-    match &*key.name {
-        "keys" => {
-            arg.value_name("KEY=VALUE").num_args(1..).action(ArgAction::Append).required(*required)
+fn with_arguments(command: Command, method: &Method) -> Command {
+    match &*method.name {
+        // It sends a file along, and has the options of `picnic capture`.
+        "capture.start" => CaptureWhat::augment_args(command),
+        MODERATE => {
+            let mode =
+                Arg::new("mode").value_parser(value_parser!(Mode)).help("Short for its keys");
+            // The modes explain `adaptive`.
+            let keys = method.params.iter().filter(|argument| argument.key.name != "adaptive");
+            command.arg(mode).args(keys.map(option))
         }
-        // They come from a card file.
-        "filters" => Arg::new("file")
-            .value_name("FILE")
-            .required(true)
-            .help("A card file; its [[filter]] sections are used"),
-        "groups" => arg.long("group").value_name("GROUP").action(ArgAction::Append),
-        _ if *required => arg.required(true),
-        name => arg.long(word(name)),
+        _ => command.args(method.params.iter().filter_map(|param| argument(method, param))),
     }
 }
 
+/// A parameter of a method as an argument; none if it is made of another.
+fn argument(method: &Method, Argument { key, required, .. }: &Argument) -> Option<Arg> {
+    let name = word(&key.name);
+    // No word of them begins with a hyphen: options may follow.
+    let arg = valued(Arg::new(name), key).help(plain(&key.help)).allow_hyphen_values(false);
+    let file = |sections| {
+        let help = format!("A card file; its {sections} sections are used");
+        let hint = ValueHint::FilePath;
+        Arg::new("file").value_name("FILE").value_hint(hint).required(true).help(help)
+    };
+    Some(match (&*method.name, &*key.name) {
+        ("chain.swap", "functions" | "file") => return None,
+        ("chain.swap", "toml") => file("[[rx]] or [[tx]]"),
+        ("capture.stop", _) => arg.help("Its number; optional if only one is running"),
+        (_, "filters") => file("[[filter]]"),
+        (_, "keys") => {
+            let words = arg.value_name("KEY=VALUE").num_args(1..).action(ArgAction::Append);
+            words.required(*required)
+        }
+        (_, "groups") => arg.long("group").value_name("GROUP").action(ArgAction::Append),
+        (_, "id") => arg.value_name("FILTER").required(true),
+        _ if *required => arg.required(true),
+        _ => arg.long(name),
+    })
+}
+
 /// A call of a method.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct MethodCall {
     /// None: list the keys of a filter.
     method: Option<&'static Method>,
     params: Map<String, Value>,
-    /// KEY=VALUE words.
+    /// KEY=VALUE words, or groups.
     words: Vec<String>,
     file: Option<String>,
+    mode: Option<Mode>,
+    capture: Option<CaptureWhat>,
 }
 
 impl MethodCall {
-    pub(crate) fn run(&self, choice: &CardChoice, json: bool) -> anyhow::Result<()> {
-        let Some(method) = self.method else { return filter_keys(json) };
-        let params = self.params(method, || choice.connect())?;
-        let result = choice.connect()?.call(&method.name, Value::Object(params))?;
-        match json {
-            true => output::print_json(&result),
-            false => output::print(&in_words(method, &result)),
+    /// The commands of the card.
+    pub(super) fn commands() -> impl Iterator<Item = Command> {
+        GROUPS.iter().map(Group::command)
+    }
+
+    /// Whether this is a command of the card.
+    pub(super) fn has(name: &str) -> bool {
+        Group::named(name).is_some()
+    }
+
+    /// What runs where.
+    pub(super) fn of_info() -> Self {
+        let method = methods().iter().find(|method| method.name == "card.info");
+        MethodCall { method, ..MethodCall::default() }
+    }
+
+    /// The call of a command, if it is one of the card.
+    pub(super) fn of(name: &str, given: &ArgMatches) -> Option<Self> {
+        let group = Group::named(name)?;
+        let Some(method) = group.only() else {
+            let (name, given) = given.subcommand().unwrap_or(("list", given));
+            let method = group.methods().find(|(word, _)| *word == name).map(|(_, method)| method);
+            return Some(MethodCall::read(method, given));
+        };
+        Some(MethodCall::read(Some(method), given))
+    }
+
+    fn read(method: Option<&'static Method>, given: &ArgMatches) -> Self {
+        let mut call = MethodCall { method, ..MethodCall::default() };
+        for Argument { key, .. } in method.map_or(&[][..], |method| &method.params) {
+            let id = word(&key.name);
+            match &*key.name {
+                "keys" | "groups" => {
+                    let all = given.try_get_many::<String>(id).ok().flatten();
+                    call.words = all.unwrap_or_default().cloned().collect();
+                }
+                name => {
+                    if let Ok(Some(text)) = given.try_get_one::<String>(id) {
+                        call.params.insert(name.into(), value(text, &key.r#type));
+                    }
+                }
+            }
         }
+        call.file = given.try_get_one::<String>("file").ok().flatten().cloned();
+        call.mode = given.try_get_one("mode").ok().flatten().copied();
+        let is_start = method.is_some_and(|method| method.name == "capture.start");
+        call.capture = is_start.then(|| CaptureWhat::from_arg_matches(given).ok()).flatten();
+        call
+    }
+
+    /// Calls it; the result, and that for people.
+    pub(super) fn run(&self, choice: &CardChoice) -> anyhow::Result<(Value, String)> {
+        let Some(method) = self.method else { return filter_keys() };
+        let params = self.params(method, choice)?;
+        let result = match &self.capture {
+            Some(what) => what.start(&mut choice.connect()?, false)?,
+            None => {
+                let is_question = method.name == MODERATE && params.is_empty();
+                let name = if is_question { "moderation.get" } else { &method.name };
+                choice.connect()?.call(name, Value::Object(params))?
+            }
+        };
+        let text = in_words(method, &result);
+        Ok((result, text))
     }
 
     /// The parameters; some need a query to the card first.
-    fn params(
-        &self,
-        method: &Method,
-        connect: impl FnOnce() -> anyhow::Result<Connection>,
-    ) -> anyhow::Result<Map<String, Value>> {
+    fn params(&self, method: &Method, choice: &CardChoice) -> anyhow::Result<Map<String, Value>> {
         let mut params = self.params.clone();
+        let file = Path::new(self.file.as_deref().unwrap_or_default());
         match &*method.name {
+            MODERATE => moderation::change(&mut params, self.mode, choice)?,
+            "capture.start" if self.capture.as_ref().is_some_and(CaptureWhat::is_stdout) => {
+                let message = "allowed: --write FILE: this command ends before the capture does";
+                return Err(Usage(message.into()).into());
+            }
+            "capture.stop" if params.is_empty() => {
+                let list = choice.connect()?.call("capture.list", json!({}))?;
+                params.insert("capture".into(), only_capture(&list)?);
+            }
+            "chain.swap" => {
+                params.insert("toml".into(), CardFile::read(file)?.into());
+                // The card may run elsewhere: relative paths in the file start from where it is here.
+                let path = std::path::absolute(file);
+                let path = path.context("the working directory no longer exists")?;
+                let Some(path) = path.to_str() else {
+                    let message = "a path without UTF-8 cannot be sent";
+                    return Err(Usage(format!("{}: {message}", path.display())).into());
+                };
+                params.insert("file".into(), path.into());
+            }
             "filter.add" => {
                 params.insert("keys".into(), changed(Map::new(), &self.words)?.into());
             }
             "filter.change" => {
-                let mut shown = connect()?.call("filter.show", json!({ "id": params["id"] }))?;
+                let id = json!({ "id": params["id"] });
+                let mut shown = choice.connect()?.call("filter.show", id)?;
                 // Its name may be among the changed keys.
                 params.insert("id".into(), shown["id"].clone());
                 let mut keys = shown.as_object_mut().map(std::mem::take).unwrap_or_default();
@@ -174,7 +323,7 @@ impl MethodCall {
                 params.insert("keys".into(), changed(keys, &self.words)?.into());
             }
             "filter.reload" => {
-                let card = sections().load(self.file.as_deref().unwrap_or_default().as_ref())?;
+                let card = sections().load(file)?;
                 // Errors with file and line come before any call to the card. Only the card knows
                 // its number of queues.
                 let all = Filters::new(u16::MAX);
@@ -198,62 +347,18 @@ impl MethodCall {
     }
 }
 
-/// A word of the command line as a parameter: a number unless it is a name.
-fn value(text: &str, kind: &str) -> Value {
-    let number = text.parse::<u64>().ok().filter(|_| !kind.starts_with("string"));
-    number.map_or_else(|| text.into(), Value::from)
-}
-
-fn call_of(group: &Group, matches: &ArgMatches) -> Option<MethodCall> {
-    let (name, given) = matches.subcommand().unwrap_or(("list", matches));
-    let method = group.methods().find(|(word, _)| *word == name).map(|(_, method)| method);
-    if method.is_none() && name != KEYS {
-        return None;
-    }
-    let (mut params, mut words) = (Map::new(), Vec::new());
-    for Argument { key, .. } in method.map_or(&[][..], |method| &method.params) {
-        let id = word(&key.name);
-        match &*key.name {
-            "keys" | "groups" => {
-                let all = given.try_get_many::<String>(id).ok().flatten();
-                words = all.unwrap_or_default().cloned().collect();
-            }
-            name => {
-                if let Ok(Some(text)) = given.try_get_one::<String>(id) {
-                    params.insert(name.into(), value(text, &key.r#type));
-                }
-            }
+/// The number of the capture that runs.
+fn only_capture(list: &Value) -> anyhow::Result<Value> {
+    let numbers: Vec<_> = list["captures"].as_array().into_iter().flatten().collect();
+    match &numbers[..] {
+        [] => bail!("no capture runs"),
+        [only] => Ok(only["capture"].clone()),
+        several => {
+            let numbers: Vec<_> = several.iter().map(|one| text_of(&one["capture"])).collect();
+            let message =
+                format!("several captures are running, choose one: {}", numbers.join(", "));
+            Err(Usage(message).into())
         }
-    }
-    let file = given.try_get_one::<String>("file").ok().flatten().cloned();
-    Some(MethodCall { method, params, words, file })
-}
-
-impl FromArgMatches for MethodCall {
-    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
-        let call = matches.subcommand().and_then(|(name, given)| {
-            call_of(GROUPS.iter().find(|group| group.word == name)?, given)
-        });
-        call.ok_or_else(|| clap::Error::new(clap::error::ErrorKind::MissingSubcommand))
-    }
-
-    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
-        *self = Self::from_arg_matches(matches)?;
-        Ok(())
-    }
-}
-
-impl Subcommand for MethodCall {
-    fn augment_subcommands(command: Command) -> Command {
-        command.subcommands(GROUPS.iter().map(Group::command))
-    }
-
-    fn augment_subcommands_for_update(command: Command) -> Command {
-        Self::augment_subcommands(command)
-    }
-
-    fn has_subcommand(name: &str) -> bool {
-        GROUPS.iter().any(|group| group.word == name)
     }
 }
 
@@ -290,29 +395,40 @@ fn keys_from(kind: &str, words: &[String]) -> anyhow::Result<Map<String, Value>>
     Ok(keys)
 }
 
-/// Prints the keys of a filter.
-fn filter_keys(json: bool) -> anyhow::Result<()> {
+/// The keys of a filter.
+fn filter_keys() -> anyhow::Result<(Value, String)> {
     let keys = keys_of::<Keys>();
-    if json {
-        return output::print_json(&keys);
-    }
-    let columns = [Column::Text("key"), Column::Text("type"), Column::Text("meaning")];
+    let result = serde_json::to_value(&keys)?;
+    let columns = output::columns("key|type|meaning");
     let rows = keys.into_iter().map(|key| vec![key.name, key.r#type, key.help]);
-    output::print(&output::fitting_table(&columns, rows))
+    Ok((result, output::fitting_table(&columns, rows)))
 }
 
 /// A result as text.
 fn in_words(method: &Method, result: &Value) -> String {
-    if method.name == "filter.reload" {
-        return reloaded(result);
-    }
-    let table = method.listing().map(|listing| output::listing(listing, result));
-    let table = table.unwrap_or_default();
+    let table = || method.listing().map_or_else(String::new, |it| output::listing(it, result));
+    let lines = |first: String, then: &Value| match then.as_str() {
+        Some(then) => format!("{first}\n{then}\n"),
+        None => first + "\n",
+    };
     match &*method.name {
-        "filter.remove" => format!("removed\n{table}"),
-        "task.create" => format!("created task {}\n{table}", result["task"]),
-        "task.show" => format!("{table}\n{}", times(result)),
-        _ => table,
+        "card.info" => info(result),
+        MODERATE => moderation::text(result),
+        "chain.list" => chains(result),
+        "chain.swap" => swapped(result),
+        "capture.start" => {
+            let of = text_of(&result["interfaces"]);
+            lines(format!("capture {} of {of}", number(&result["capture"])), &result["note"])
+        }
+        "capture.stop" => {
+            let error = result["error"].as_str().map(|error| format!("it ended early: {error}"));
+            lines(capture::summary(result), &error.into())
+        }
+        "filter.reload" => reloaded(result),
+        "filter.remove" => format!("removed\n{}", table()),
+        "task.create" => format!("created task {}\n{}", result["task"], table()),
+        "task.show" => format!("{}\n{}", table(), times(result)),
+        _ => table(),
     }
 }
 
@@ -329,14 +445,7 @@ fn times(task: &Value) -> String {
         let times = times.map(|figure| time(&task[key][figure]));
         [vec![name.to_owned()], times.to_vec()].concat()
     });
-    let columns = [
-        Column::Text("time"),
-        Column::Number("mean"),
-        Column::Number("deviation"),
-        Column::Number("p50"),
-        Column::Number("p99"),
-        Column::Number("max"),
-    ];
+    let columns = output::columns("time|#mean|#deviation|#p50|#p99|#max");
     let from = text(&task["bounds_from"]);
     format!("{}\nbounds from: {from}\n", output::table(&columns, rows))
 }
@@ -346,9 +455,11 @@ mod tests {
     use super::*;
 
     fn call(words: &[&str]) -> MethodCall {
-        let command = MethodCall::augment_subcommands(Command::new("ctl"));
+        let json = Arg::new("json").long("json").global(true).action(ArgAction::SetTrue);
+        let command = Command::new("ctl").arg(json).subcommands(MethodCall::commands());
         let matches = command.try_get_matches_from([&["ctl"], words].concat()).unwrap();
-        MethodCall::from_arg_matches(&matches).unwrap()
+        let (name, given) = matches.subcommand().unwrap();
+        MethodCall::of(name, given).unwrap()
     }
 
     #[test]
@@ -359,12 +470,23 @@ mod tests {
             (&["filter", "show", "3"], "filter.show", json!({ "id": 3 }), &[]),
             (&["filter", "remove", "web"], "filter.remove", json!({ "id": "web" }), &[]),
             (&["filter", "add", "a=1", "b=2"], "filter.add", json!({}), &["a=1", "b=2"]),
+            (&["filter", "add", "a=1", "--json"], "filter.add", json!({}), &["a=1"]),
             (&["filter", "change", "web", "a="], "filter.change", json!({ "id": "web" }), &["a="]),
             (
                 &["filter", "reload", "my.toml", "--group", "x", "--group", "y"],
                 "filter.reload",
                 json!({}),
                 &["x", "y"],
+            ),
+            (&["info"], "card.info", json!({}), &[]),
+            (&["swap", "tx", "my.toml"], "chain.swap", json!({ "chain": "tx" }), &[]),
+            (&["capture"], "capture.list", json!({}), &[]),
+            (&["capture", "stop", "7"], "capture.stop", json!({ "capture": 7 }), &[]),
+            (
+                &["moderation", "static", "--rx-usecs", "5", "--per-packet", "true"],
+                "moderation.set",
+                json!({ "rx_usecs": 5, "per_packet": true }),
+                &[],
             ),
             (&["tasks"], "task.list", json!({}), &[]),
             (&["tasks", "create", "busy"], "task.create", json!({ "task": "busy" }), &[]),

@@ -2,25 +2,15 @@
 //!
 //! Each key is an option; a mode is short for its keys. Other keys stay unchanged.
 
-use super::components::{option, value};
-use crate::commands::keyed::word;
-use crate::control::Connection;
+use crate::control::CardChoice;
 use crate::failure::Usage;
-use clap::{Arg, ArgMatches, Args, Command, FromArgMatches, ValueEnum, value_parser};
-use picnic_core::command::arguments_of;
+use clap::ValueEnum;
 use picnic_core::config::{GateMode, InterruptSection, TxComplete};
 use picnic_core::ring::moderation::ModerationMode;
 use serde_json::{Map, Value, json};
 
-/// Changes of moderation.
-#[derive(Clone, Debug, Default)]
-pub(super) struct ModerationArgs {
-    mode: Option<Mode>,
-    keys: Map<String, Value>,
-}
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Mode {
+pub(super) enum Mode {
     /// An interrupt for each packet
     None,
     /// After a time or a count
@@ -29,70 +19,30 @@ enum Mode {
     Adaptive,
 }
 
-impl ModerationArgs {
-    /// Queries or changes the card.
-    pub(super) fn call(&self, card: &mut Connection) -> anyhow::Result<Value> {
-        let mut keys = self.keys.clone();
-        if let Some(mode) = self.mode {
-            keys.insert("adaptive".into(), (mode == Mode::Adaptive).into());
-            keys.entry("per_packet").or_insert(false.into());
+/// Adds the keys that make a mode.
+pub(super) fn change(
+    keys: &mut Map<String, Value>,
+    mode: Option<Mode>,
+    choice: &CardChoice,
+) -> anyhow::Result<()> {
+    let Some(mode) = mode else { return Ok(()) };
+    keys.insert("adaptive".into(), (mode == Mode::Adaptive).into());
+    keys.entry("per_packet").or_insert(false.into());
+    let wrong = match (mode, keys.contains_key("rx_usecs")) {
+        (Mode::None, true) => "found with \"none\", allowed only with \"static\" or \"adaptive\"",
+        // Without a time, each packet would still interrupt.
+        (Mode::Static | Mode::Adaptive, false)
+            if choice.connect()?.call("moderation.get", json!({}))?["rx_usecs"] == 0 =>
+        {
+            "found 0 on the card, which interrupts at each packet; give --rx-usecs"
         }
-        match self.mode {
-            Some(Mode::None) if keys.contains_key("rx_usecs") => {
-                let message =
-                    "rx_usecs: found with \"none\", allowed only with \"static\" or \"adaptive\"";
-                return Err(Usage(message.into()).into());
-            }
-            Some(Mode::None) => _ = keys.insert("rx_usecs".into(), 0.into()),
-            // Without a time, each packet would still interrupt.
-            Some(_) if !keys.contains_key("rx_usecs") => {
-                let now = card.call("moderation.get", json!({}))?;
-                if now["rx_usecs"] == 0 {
-                    let message = "rx_usecs: found 0 on the card, which interrupts at each packet; \
-                                   give --rx-usecs";
-                    return Err(Usage(message.into()).into());
-                }
-            }
-            _ => {}
+        (Mode::None, false) => {
+            keys.insert("rx_usecs".into(), 0.into());
+            return Ok(());
         }
-        match keys.is_empty() {
-            true => card.call("moderation.get", json!({})),
-            false => card.call("moderation.set", Value::Object(keys)),
-        }
-    }
-}
-
-impl Args for ModerationArgs {
-    fn augment_args(command: Command) -> Command {
-        let mode = Arg::new("mode").value_parser(value_parser!(Mode)).help("Short for its keys");
-        // The modes explain `adaptive`.
-        let keys = arguments_of::<InterruptSection>().into_iter();
-        let keys = keys.filter(|argument| argument.key.name != "adaptive");
-        command.arg(mode).args(keys.map(|argument| option(&argument)))
-    }
-
-    fn augment_args_for_update(command: Command) -> Command {
-        Self::augment_args(command)
-    }
-}
-
-impl FromArgMatches for ModerationArgs {
-    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
-        let mut args = ModerationArgs::default();
-        args.update_from_arg_matches(matches)?;
-        Ok(args)
-    }
-
-    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
-        self.mode = matches.get_one("mode").copied();
-        for argument in arguments_of::<InterruptSection>() {
-            let key = argument.key;
-            if let Ok(Some(text)) = matches.try_get_one::<String>(word(&key.name)) {
-                self.keys.insert(key.name, value(text, &key.r#type));
-            }
-        }
-        Ok(())
-    }
+        _ => return Ok(()),
+    };
+    Err(Usage(format!("rx_usecs: {wrong}")).into())
 }
 
 /// The card's answer as text.

@@ -46,13 +46,11 @@ fn word<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, String> {
 }
 
 /// Shows the rules, or replaces them.
-pub(super) fn run(args: &ScironArgs, choice: &CardChoice, json: bool) -> anyhow::Result<()> {
+pub(super) fn run(args: &ScironArgs, choice: &CardChoice) -> anyhow::Result<(Value, String)> {
     let Some(ScironCommand::Reload { file, place, direction }) = &args.command else {
         let result = choice.connect()?.call("filter.list", json!({ "group": GROUP }))?;
-        return match json {
-            true => output::print_json(&result),
-            false => output::print(&output::listing(&RULES, &result)),
-        };
+        let text = output::listing(&RULES, &result);
+        return Ok((result, text));
     };
     let rules = Rules::load(file).map_err(|faults| Usage(faults.to_string()))?;
     let mut card = choice.connect()?;
@@ -74,7 +72,8 @@ pub(super) fn run(args: &ScironArgs, choice: &CardChoice, json: bool) -> anyhow:
     let filters: Vec<_> = rules.filters(&installation).iter().map(Keys::of).collect();
     let params = json!({ "groups": [GROUP], "filters": filters });
     let result = card.call("filter.reload", params)?;
-    if json { output::print_json(&result) } else { output::print(&reloaded(&result)) }
+    let text = reloaded(&result);
+    Ok((result, text))
 }
 
 fn filters_of(result: &Value) -> impl Iterator<Item = &Value> {

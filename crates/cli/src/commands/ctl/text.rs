@@ -1,7 +1,7 @@
 //! Text output of `picnic ctl`.
 
 use super::moderation::in_words;
-use crate::output::{self, Column, count};
+use crate::output::{self, count};
 use serde_json::Value;
 
 pub(super) fn number(value: &Value) -> u64 {
@@ -60,12 +60,7 @@ pub(super) fn chains(lists: &Value) -> String {
         return "no functions: rx packets go to the default queue, tx packets to their wire\n"
             .into();
     }
-    let columns = [
-        Column::Text("place"),
-        Column::Text("function"),
-        Column::Number("packets"),
-        Column::Number("dropped"),
-    ];
+    let columns = output::columns("place|function|#packets|#dropped");
     output::table(&columns, rows)
 }
 

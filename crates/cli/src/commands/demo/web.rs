@@ -113,10 +113,7 @@ pub(super) fn run(args: &WebArgs, json: bool) -> anyhow::Result<()> {
         web: &web,
         card: &report,
     };
-    let printed = match json {
-        true => output::print_json(&figures),
-        false => output::print(&text(args, &card, &web, &report)),
-    };
+    let printed = output::show(&figures, json, || text(args, &card, &web, &report));
     summary::verdict(&report)?;
     let errors = web.errors.total();
     anyhow::ensure!(errors == 0, "{errors} requests failed: {:?}", web.errors);

@@ -163,10 +163,7 @@ pub(crate) fn run(args: &AbArgs, kind: DocumentKind, name: &str, json: bool) -> 
         let page = keep(folder, &document, &format!("picnic {}", command.join(" ")))?;
         last = format!("\nPage: {page}\n");
     }
-    if json {
-        return output::print_json(&document.to_json());
-    }
-    output::print(&(text_of(&document) + &last))
+    output::show(&document.to_json(), json, || text_of(&document) + &last)
 }
 
 /// The answer in a folder, and its command.

@@ -55,8 +55,7 @@ fn list(json: bool) -> anyhow::Result<()> {
         return output::print_json(&json!({ "profiles": all }));
     }
     let rows = all.iter().map(|profile| vec![profile.name.clone(), profile.help.clone()]);
-    let table =
-        output::table(&[Column::Text("name"), Column::Text("help")], rows.collect::<Vec<_>>());
+    let table = output::table(&output::columns("name|help"), rows.collect::<Vec<_>>());
     output::print(&(table + "\n`picnic lab profiles NAME` shows the figures of one.\n"))
 }
 
@@ -68,10 +67,7 @@ pub(super) fn fit(name: &str, quick: bool, json: bool) -> anyhow::Result<()> {
     })?;
     let effort = if quick { Effort::Quick } else { Effort::Usual };
     let fit = testbed.predict(effort).map_err(|why| anyhow::anyhow!("{name}: {why}"))?;
-    if json {
-        return output::print_json(&fit);
-    }
-    output::print(&text_of(&fit))
+    output::show(&fit, json, || text_of(&fit))
 }
 
 fn text_of(fit: &Fit) -> String {
