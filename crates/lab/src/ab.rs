@@ -1,13 +1,13 @@
-//! `picnic lab ab`: a user's own question, two cards or more measured in turns.
+//! `picnic lab ab`: compares two or more cards, measured in turns.
 //!
 //! The sides are measured in random order, the baseline twice in each round, and the ratio of each
-//! pair is judged beside that of the baseline to itself ([`crate::compare`]): after the pairs asked
-//! for, after twice as many and so on, until the verdict is clear, or no number of pairs that is
-//! allowed could make it so.
+//! pair is judged against that of the baseline to itself ([`crate::compare`]): after the requested
+//! pairs, after twice as many and so on, until the verdict is clear, or the noise is too high for
+//! the largest number of pairs.
 //!
-//! Guarantees: a pair does not count, and is reported, if a side lost packets for lack of room, had a
-//! client that was full, or ran while other processes had more of the cores than is allowed. What
-//! is built for a workload is in the journal before it is made ([`picnic_machine::testbed`]).
+//! Guarantees: a pair does not count, and is reported, if a side lost packets for lack of room, had
+//! a saturated client, or ran while other processes used more of the cores than allowed. Everything
+//! built for a workload is in the journal before it is made ([`picnic_machine::testbed`]).
 
 mod answer;
 mod cost;
@@ -33,76 +33,76 @@ use rand_chacha::ChaCha8Rng;
 use serde_json::json;
 use std::path::PathBuf;
 
-/// Who is told the share done, and what is at work.
+/// Receives the share done, and the current task.
 pub type Progress<'a> = dyn FnMut(f64, &str) + 'a;
 
-/// A card that is compared.
+/// One of the compared cards.
 #[derive(Clone, Debug)]
 pub struct Side {
-    /// What it is called in the result.
+    /// Its name in the result.
     pub name: String,
     /// Its file; none for the demonstration card.
     pub path: Option<PathBuf>,
-    /// `KEY=VALUE`s that change it.
+    /// Changes of the card as `KEY=VALUE`.
     pub set: Vec<String>,
 }
 
-/// What the candidates are.
+/// The candidates.
 #[derive(Clone, Debug)]
 pub enum Candidates {
-    /// One.
+    /// A single one.
     One(Side),
-    /// One for each value of a key.
+    /// One per value of a key.
     Sweep {
         /// The key.
         key: String,
-        /// Its values, and the cards that have them.
+        /// Its values, and their cards.
         sides: Vec<(String, Side)>,
     },
 }
 
-/// A question.
+/// A comparison to be made.
 #[derive(Clone, Debug)]
 pub struct Question {
-    /// What is compared with.
+    /// The side compared against.
     pub baseline: Side,
     /// Whether the baseline is no card: client and server joined by a veth.
     pub plain: bool,
-    /// Whether client and server keep off the candidate's borrowed core, whichever side is measured.
+    /// Whether client and server stay off the candidate's borrowed core, whichever side is
+    /// measured.
     pub apart: bool,
-    /// What is compared.
+    /// The sides compared with it.
     pub candidates: Candidates,
-    /// Who talks through the card; none for the card alone.
+    /// The traffic through the card; none for the card alone.
     pub workload: Option<Workload>,
-    /// What is compared of them.
+    /// The figure to compare.
     pub figure: ComparedFigure,
-    /// Whether more of it is better.
+    /// Whether more is better.
     pub more_is_better: bool,
-    /// Less than this share is no effect.
+    /// The smallest relevant effect, as a share.
     pub effect: f64,
-    /// Pairs that are measured at least.
+    /// The least number of pairs.
     pub pairs: usize,
-    /// Pairs that are measured at most, while the verdict is not clear.
+    /// The largest number of pairs, while the verdict is not clear.
     pub most_pairs: usize,
     /// Seconds of each measurement.
     pub seconds: f64,
-    /// What a pair may have and still count.
+    /// Limits within which a pair counts.
     pub allowed: Allowed,
-    /// Whether the client sends packets as a wire carries them, none merged.
+    /// Whether the client sends packets as on a wire, unmerged.
     pub wire_frames: bool,
-    /// Of the order in which sides are measured.
+    /// Seed of the order of sides.
     pub seed: u64,
     /// Whether the card's own cost is measured, too.
     pub cost: bool,
 }
 
 impl Question {
-    /// Measures until it can be answered; `progress` is told the share done, from 0 to 1, and what
-    /// is at work.
+    /// Measures until the question is answered; `progress` receives the share done, from 0 to 1,
+    /// and the current task.
     ///
-    /// # Errors
-    /// A card file is wrong; this machine cannot do it; the workload fails or prints no figure;
-    /// all pairs are void.
+    /// # Errors A card file is wrong; this machine cannot do it; the workload fails or prints no
+    /// figure; no pair counts.
     pub fn run(
         &self,
         registries: Registries,
@@ -166,7 +166,7 @@ impl Candidates {
     }
 }
 
-/// How many cores were busy, all parts added up.
+/// The number of busy cores, as a sum of shares.
 fn busy_cores(measured: &Measured) -> f64 {
     match &measured.load.cores[..] {
         [] => f64::NAN,

@@ -1,7 +1,7 @@
 //! A card file from the command line: a path or the built-in card, and `--set`.
 //!
-//! What `--set` says is put into the file before it is read, so it is checked as
-//! the file is. An error about a changed key says `--set`; any other the file's line.
+//! Values of `--set` are put into the file before it is read, so they are checked like the file. An
+//! error about a changed key says `--set`; any other has the file's line.
 
 use clap::{Args, ValueEnum};
 use picnic_core::config::{CardFile, DEMONSTRATION, Sections, Setting};
@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 /// What the borrowed core does without work.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Idle {
-    /// Look again at once
+    /// Poll again at once
     Spin,
     /// Spin, then block
     Adaptive,
@@ -19,26 +19,26 @@ enum Idle {
     Block,
 }
 
-/// Which card.
+/// The card to use.
 #[derive(Clone, Debug, Args)]
 pub struct CardArgs {
-    /// Card file; without one, the built-in demonstration card
+    /// Card file [default: the built-in demonstration card]
     #[arg(value_name = "CARD.toml")]
     card: Option<PathBuf>,
     #[command(flatten)]
     changes: ChangeArgs,
 }
 
-/// What is changed of a card.
+/// Changes of a card.
 #[derive(Clone, Debug, Default, Args)]
 pub struct ChangeArgs {
-    /// What the borrowed core does when idle: same as --set card.idle=...
+    /// What the borrowed core does when idle; same as --set card.idle=...
     #[arg(long, value_enum)]
     idle: Option<Idle>,
-    /// What runs the card, poll or kernel: same as --set card.engine=...
+    /// What runs the card, poll or kernel; same as --set card.engine=...
     #[arg(long, value_name = "NAME")]
     engine: Option<String>,
-    /// Set a key of the card file, as in --set host.queues=2 or --set rx[0].hash=jhash
+    /// Set a key of the card file, such as --set host.queues=2 or --set rx[0].hash=jhash
     #[arg(long, value_name = "KEY=VALUE", value_parser = Setting::parse)]
     set: Vec<Setting>,
 }
@@ -51,8 +51,7 @@ impl CardArgs {
 
     /// Reads the card file with these settings and those of the command line.
     ///
-    /// # Errors
-    /// What is wrong with the file or with the changes.
+    /// # Errors Errors in the file or the settings.
     pub fn load(
         &self,
         sections: &Sections,
@@ -62,10 +61,9 @@ impl CardArgs {
         ConfigError::all(faults).map(|()| card)
     }
 
-    /// The same, with the errors of its keys beside it: see [`Sections::examine`].
+    /// The same, returning the errors of keys separately: see [`Sections::examine`].
     ///
-    /// # Errors
-    /// The file cannot be read, or is not TOML.
+    /// # Errors The file cannot be read, or is not TOML.
     pub fn examine(
         &self,
         sections: &Sections,
@@ -80,8 +78,7 @@ impl CardArgs {
 impl ChangeArgs {
     /// Reads a card file's text with these settings, then those of the command line.
     ///
-    /// # Errors
-    /// What is wrong with the text or with the changes.
+    /// # Errors Errors in the text or the settings.
     pub fn load(
         &self,
         sections: &Sections,
@@ -103,10 +100,9 @@ impl ChangeArgs {
     }
 }
 
-/// Reads a card file's text with these settings, then `KEY=VALUE`s of a user's.
+/// Reads a card file's text with these settings, then a user's `KEY=VALUE`s.
 ///
-/// # Errors
-/// What is wrong with the text or with the changes.
+/// # Errors Errors in the text or the settings.
 pub fn changed(
     sections: &Sections,
     text: &str,

@@ -1,4 +1,4 @@
-//! A drawing as text: a row for each point with its interval, and the noise behind.
+//! A drawing as text: a row for each point with its interval, over the noise.
 //!
 //! ```
 //! use picnic_lab::chart::chart;

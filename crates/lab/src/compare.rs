@@ -1,4 +1,5 @@
-//! Figures over repeats: middle, spread, mean; and what two sides that took turns come to.
+//! Statistics of figures over repeats: median, spread, mean; and comparisons of two sides measured
+//! in turns.
 
 mod interval;
 mod judge;
@@ -18,10 +19,9 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde::Serialize;
 
-/// The order in which sides are measured in a round: drawn at random, and backwards in the next
-/// round. So no side is always first, a machine that gets slower or faster hits all sides alike,
-/// and a load that comes and goes regularly favours none. The same round has the same order in
-/// every run.
+/// The order of the sides in a round: random, and reversed in the next round. So no side is always
+/// first, a drift of the machine's speed affects all sides alike, and a periodic load favours none.
+/// The same round has the same order in every run.
 pub fn order(round: usize, sides: usize) -> impl Iterator<Item = usize> {
     let mut drawn = shuffled(&mut ChaCha8Rng::seed_from_u64(round as u64 / 2), sides);
     if round % 2 == 1 {
@@ -30,14 +30,14 @@ pub fn order(round: usize, sides: usize) -> impl Iterator<Item = usize> {
     drawn.into_iter()
 }
 
-/// Each order of sides is as likely as any other.
+/// A uniformly random order of sides.
 pub fn shuffled(random: &mut impl Rng, sides: usize) -> Vec<usize> {
     let mut drawn: Vec<usize> = (0..sides).collect();
     drawn.shuffle(random);
     drawn
 }
 
-/// How the values of a figure lie.
+/// Quartiles of a figure's values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Spread {
     /// The lowest.
@@ -54,7 +54,7 @@ pub struct Spread {
     pub count: usize,
 }
 
-/// Sorts the values and says how they lie; `None` if there are none.
+/// Sorts the values and returns their spread; `None` without values.
 pub fn spread(values: &mut [f64]) -> Option<Spread> {
     values.sort_by(f64::total_cmp);
     let at = |quarters: usize| values.get(values.len() * quarters / 4).copied();
@@ -68,7 +68,7 @@ pub fn spread(values: &mut [f64]) -> Option<Spread> {
     })
 }
 
-/// The middle value; the upper one of two. No number if there are none.
+/// The median; the upper one of two. NaN without values.
 pub fn median(values: &[f64]) -> f64 {
     spread(&mut values.to_vec()).map_or(f64::NAN, |spread| spread.median)
 }
@@ -82,7 +82,7 @@ pub struct Moments {
 }
 
 impl Moments {
-    /// Those of `count` values of this mean and standard deviation.
+    /// The moments of `count` values with this mean and standard deviation.
     pub fn of(count: u64, mean: f64, deviation: f64) -> Self {
         Moments { count, mean, squares: deviation * deviation * count as f64 }
     }
@@ -108,7 +108,7 @@ impl Moments {
         self.squares += delta * (value - self.mean);
     }
 
-    /// How many there are.
+    /// Number of values.
     pub fn count(&self) -> u64 {
         self.count
     }
@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn moments_are_those_of_the_definition() {
+    fn moments_agree_with_the_definition() {
         let values = [2.0, 4.0, 4.0, 4.0, 5.0, 5.0, 7.0, 9.0];
         let mut moments = Moments::default();
         values.iter().for_each(|&value| moments.add(value));
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_spread_has_its_values_in_order() {
+    fn spread_is_ordered() {
         let mut values = [5.0, 1.0, 4.0, 2.0, 3.0];
         let spread = spread(&mut values).unwrap();
         assert_eq!((spread.lower_quartile, spread.median, spread.upper_quartile), (2.0, 3.0, 4.0));
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn sides_are_in_random_order_and_backwards_in_the_next_round() {
+    fn order_is_random_and_reversed_in_the_next_round() {
         let order = |round| super::order(round, 3).collect::<Vec<_>>();
         let mut firsts = [0; 3];
         for block in 0..300 {

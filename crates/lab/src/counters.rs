@@ -1,4 +1,4 @@
-//! Hardware counters of cores: cycles, instructions and cache misses, where the machine has them.
+//! Hardware counters of cores: cycles, instructions and cache misses, if the machine has them.
 //!
 //! ```
 //! use picnic_lab::counters::Counters;
@@ -9,9 +9,9 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 //!
-//! All that runs on a core is counted, the kernel included. Where there are more events than
-//! counters the kernel has them take turns, and what was counted stands for the whole time.
-//! Virtual machines often have none: then a figure reads "unavailable", and facts say why.
+//! Everything that runs on a core is counted, including the kernel. If there are more events than
+//! counters, the kernel multiplexes them, and counts are extrapolated to the whole time. Virtual
+//! machines often have none: then a figure reads "unavailable", and facts say why.
 //!
 //! Source: perf_event_open(2).
 
@@ -22,26 +22,25 @@ use std::io::{self, ErrorKind};
 const EVENTS: [Hardware; 3] =
     [Hardware::CPU_CYCLES, Hardware::INSTRUCTIONS, Hardware::CACHE_MISSES];
 
-/// Counters at work.
+/// Running counters.
 #[derive(Debug)]
 pub struct Counters(Vec<[Counter; EVENTS.len()]>);
 
-/// What they have counted, on all of their cores together.
+/// Their counts, summed over all cores.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Counted {
     /// Cycles in which the cores were not halted.
     pub cycles: f64,
-    /// Instructions that were done.
+    /// Instructions retired.
     pub instructions: f64,
-    /// Misses of the last cache, mostly.
+    /// Cache misses, mostly of the last level.
     pub cache_misses: f64,
 }
 
 impl Counters {
-    /// Counts from now on, on these cores.
+    /// Starts counting on these cores.
     ///
-    /// # Errors
-    /// Why it cannot be, for people.
+    /// # Errors Why it is not possible, for people.
     pub fn start(cores: impl IntoIterator<Item = usize>) -> Result<Self, String> {
         let counters = cores.into_iter().map(|core| {
             let [cycles, instructions, misses] = EVENTS.map(|event| {
@@ -54,10 +53,9 @@ impl Counters {
         counters.collect::<Result<_, _>>().map(Counters)
     }
 
-    /// What has been counted since.
+    /// The counts since the start.
     ///
-    /// # Errors
-    /// The kernel gave a counter no time, or what else it said.
+    /// # Errors The kernel gave a counter no time, or another error.
     pub fn stop(mut self) -> io::Result<Counted> {
         let mut counted = Counted::default();
         for core in &mut self.0 {
@@ -70,7 +68,7 @@ impl Counters {
     }
 }
 
-/// What a counter would have counted, had it run all the time.
+/// A counter's count, extrapolated to the whole time.
 fn whole(counter: &mut Counter) -> io::Result<f64> {
     let read = counter.read_count_and_time()?;
     if read.time_running == 0 {
@@ -79,7 +77,7 @@ fn whole(counter: &mut Counter) -> io::Result<f64> {
     Ok(read.count as f64 * (read.time_enabled as f64 / read.time_running as f64))
 }
 
-/// Why a counter cannot be had, for people.
+/// Why a counter is not available, for people.
 fn reason(error: &io::Error) -> String {
     match error.kind() {
         ErrorKind::NotFound | ErrorKind::Unsupported => "this machine has none".into(),
@@ -90,7 +88,7 @@ fn reason(error: &io::Error) -> String {
     }
 }
 
-/// Whether a core has them, as a fact of the machine.
+/// Whether a core has counters, as a fact of the machine.
 pub(crate) fn told(core: usize) -> String {
     match Counters::start([core]) {
         Ok(_) => "cycles, instructions, cache misses".into(),
@@ -103,11 +101,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counters_count_or_say_why_not() {
+    fn counters_count_or_explain_why_not() {
         match Counters::start([0]) {
             Ok(counters) => {
                 assert_eq!(told(0), "cycles, instructions, cache misses");
-                // A counter without time says so, and is none that has counted nothing.
+                // A counter without time is an error, not a count of zero.
                 assert!(counters.stop().is_ok_and(|counted| counted.cycles > 0.0));
             }
             Err(why) => assert_eq!(told(0), format!("unavailable: {why}")),
@@ -116,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_told_in_words() {
+    fn missing_counters_are_explained() {
         assert_eq!(reason(&ErrorKind::NotFound.into()), "this machine has none");
         assert!(reason(&ErrorKind::PermissionDenied.into()).contains("perf_event_paranoid"));
     }

@@ -1,7 +1,7 @@
-//! How times lie: a histogram that is kept whole, so that no percentile is chosen in advance.
+//! Distributions of times: complete histograms, so that no percentile is chosen in advance.
 //!
-//! Values are those of what counted them, such as the two digits of the card's histograms; none
-//! is made up in between.
+//! Values have the resolution of their source, such as the two digits of the card's histograms;
+//! none is interpolated.
 //!
 //! ```
 //! use picnic_lab::distribution::Distribution;
@@ -18,27 +18,27 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
-/// Shares of all values that tables and fields tell the value of, with their names.
+/// Percentiles in tables and fields, with their names.
 const TOLD: [(f64, &str); 4] = [(0.5, "p50"), (0.9, "p90"), (0.99, "p99"), (0.999, "p999")];
-/// Shares that are drawn: from all but the least to nearly all.
+/// Percentiles that are drawn.
 const DRAWN: [f64; 12] = [0.001, 0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 0.999, 0.9999];
 
-/// Values and how often each was counted.
+/// Values and their counts.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Distribution {
     /// Its name for programs, with the unit among its words.
     pub key: String,
-    /// Where it comes from.
+    /// The source of the values.
     pub source: Source,
     /// Its name for people, if not its key in words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     label: Option<String>,
-    /// Lowest value first, none twice, none that was not counted.
+    /// In ascending order, without duplicates and zero counts.
     counts: Vec<(u64, u64)>,
 }
 
 impl Distribution {
-    /// Of these values, each with how often it was counted, in any order.
+    /// A distribution of these values with their counts, in any order.
     pub fn of(key: &str, counts: impl IntoIterator<Item = (u64, u64)>) -> Self {
         let mut sums: BTreeMap<u64, u64> = BTreeMap::new();
         for (value, count) in counts.into_iter().filter(|&(_, count)| count != 0) {
@@ -49,7 +49,7 @@ impl Distribution {
         Distribution { key: key.into(), source: Source::default(), label: None, counts }
     }
 
-    /// Of a card's packets, from arrival to target routine, all queues together.
+    /// A distribution of a card's packets, from arrival to target routine, over all queues.
     pub fn of_card(key: &str, report: &Report) -> Self {
         let queues = report.latencies.iter().flatten();
         Distribution::of(key, queues.flat_map(|queue| queue.counts.iter().copied()))
@@ -67,19 +67,19 @@ impl Distribution {
         Distribution { key: key.into(), ..self }
     }
 
-    /// With what another has counted.
+    /// With the counts of another added.
     #[must_use]
     pub fn and(self, other: &Distribution) -> Self {
         let counts = self.counts.iter().chain(&other.counts).copied();
         Distribution { counts: Distribution::of(&self.key, counts).counts, ..self }
     }
 
-    /// How many were counted.
+    /// Number of values.
     pub fn count(&self) -> u64 {
         self.counts.iter().map(|(_, count)| count).fold(0, |sum, &count| sum.saturating_add(count))
     }
 
-    /// The lowest value that this share of all does not exceed; none of nothing.
+    /// The lowest value that this share of all does not exceed; none if empty.
     pub fn at(&self, share: f64) -> Option<u64> {
         let wanted = (share * self.count() as f64).ceil().max(1.0) as u64;
         let mut sum = 0_u64;
@@ -95,7 +95,7 @@ impl Distribution {
         self.label.clone().unwrap_or_else(|| in_words(&self.key))
     }
 
-    /// For programs: the percentiles that are asked for most, and all counts.
+    /// For programs: the usual percentiles, and all counts.
     pub(crate) fn json(&self) -> Value {
         let mut fields = Map::new();
         fields.insert("count".into(), self.count().into());
@@ -112,7 +112,7 @@ impl Distribution {
     }
 }
 
-/// For people: a row each; none of none.
+/// For people: a row each; none if empty.
 pub(crate) fn table(all: &[Distribution]) -> Option<Table> {
     let columns = ["distribution", "count"].into_iter().chain(TOLD.map(|(_, name)| name));
     let columns: Vec<_> = columns.chain(["longest"]).map(String::from).collect();
@@ -129,14 +129,14 @@ pub(crate) fn table(all: &[Distribution]) -> Option<Table> {
     (!rows.is_empty()).then_some(Table { title: String::new(), columns, rows, words: 1 })
 }
 
-/// What share is no longer than each value, a line each; none if nothing was counted.
+/// The share of values up to each value, a line each; none if empty.
 pub(crate) fn drawing(all: &[Distribution]) -> Option<Drawing> {
     let line = |one: &Distribution| {
         let dot = |share: f64| {
             let x = one.at(share)? as f64;
             Some(Dot { x, y: share, low: share, high: share })
         };
-        // A share that so few values do not have is not drawn: it would be the longest's again.
+        // A percentile beyond this number of values is not drawn: it would repeat the maximum.
         let is_counted = |share: &f64| (1.0 - share) * one.count() as f64 >= 1.0;
         let points: Vec<_> = DRAWN.into_iter().filter(is_counted).filter_map(dot).collect();
         (!points.is_empty()).then(|| Line { name: one.label(), points })
@@ -144,10 +144,10 @@ pub(crate) fn drawing(all: &[Distribution]) -> Option<Drawing> {
     let lines: Vec<_> = all.iter().filter_map(line).collect();
     let first = all.first().filter(|_| !lines.is_empty())?;
     Some(Drawing {
-        title: "how many take how long".into(),
-        x_label: "no longer than".into(),
+        title: "distribution of times".into(),
+        x_label: "time".into(),
         x_unit: first.unit(),
-        y_label: "share of all".into(),
+        y_label: "share of all below".into(),
         y_unit: Unit::Fraction,
         bars: Vec::new(),
         lines,
@@ -164,7 +164,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn percentiles_are_those_of_the_values_in_order(
+        fn percentiles_agree_with_sorted_values(
             mut values in proptest::collection::vec(0_u64..50, 1..200),
             share in 0.0_f64..=1.0,
         ) {
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn tables_and_fields_tell_percentiles_and_fields_all_counts() {
+    fn tables_have_percentiles_and_fields_all_counts() {
         let one = Distribution::of("request_ns", [(2_000_000, 1), (1_000, 998), (5_000, 1)]);
         let found = table(std::slice::from_ref(&one)).unwrap();
         assert_eq!(
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn drawn_is_what_enough_values_show() {
+    fn only_supported_percentiles_are_drawn() {
         let drawn = drawing(&[Distribution::of("wait_ns", (1..=100).map(|n| (n, 1)))]).unwrap();
         let last = drawn.lines[0].points.last().unwrap();
         assert_eq!((last.x, last.y), (99.0, 0.99));

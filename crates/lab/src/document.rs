@@ -1,7 +1,7 @@
-//! A result as it is kept and printed: one JSON object, the figures as flat fields.
+//! The stored form of a result: one JSON object, with figures as flat fields.
 //!
-//! Beside the fields for scripts it holds the outcome with all repeats, from which tables,
-//! reports and comparisons are made again.
+//! Besides the fields for scripts it has the outcome with all repeats, from which tables, reports
+//! and comparisons are derived.
 
 use crate::facts::Facts;
 use crate::outcome::Outcome;
@@ -9,13 +9,13 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// Which of the two lists an entry is in.
+/// The list that an entry is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
-    /// What a feature gives.
+    /// Measures the gain of a feature.
     Experiment,
-    /// What the card costs.
+    /// Measures the cost of the card.
     Benchmark,
 }
 
@@ -31,14 +31,14 @@ impl Kind {
     }
 }
 
-/// What came of an entry, and what it must be read with.
+/// The result of an entry, with the facts it must be read with.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Document {
     /// Experiment or benchmark.
     pub kind: Kind,
     /// The entry's name.
     pub name: String,
-    /// What was found.
+    /// The findings.
     pub outcome: Outcome,
     /// How long it took, in seconds.
     pub took_s: f64,
@@ -46,7 +46,7 @@ pub struct Document {
     pub facts: Facts,
 }
 
-/// The fields that every document has; beside them are its figures as flat fields.
+/// The common fields of all documents; figures are flat fields beside them.
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "Document")]
 pub struct Fields<'d> {
@@ -62,7 +62,7 @@ pub struct Fields<'d> {
     facts: &'d Facts,
     /// Its settings.
     settings: &'d Value,
-    /// What a reader must know to judge the figures.
+    /// Notes that a reader needs to judge the figures.
     notes: &'d [String],
     /// All figures with their repeats.
     outcome: &'d Outcome,
@@ -88,16 +88,15 @@ impl Document {
         Value::Object(object)
     }
 
-    /// Reads what [`Document::to_json`] gave.
+    /// Reads the output of [`Document::to_json`].
     ///
-    /// # Errors
-    /// What is missing or wrong.
+    /// # Errors What is missing or wrong.
     pub fn from_json(object: &Value) -> Result<Self, String> {
         let found =
             Kind::ALL.into_iter().find_map(|kind| Some((kind, object[kind.key()].as_str()?)));
-        let (kind, name) = found.ok_or("found no field \"experiment\" or \"benchmark\"")?;
+        let (kind, name) = found.ok_or("missing field \"experiment\" or \"benchmark\"")?;
         fn field<T: serde::de::DeserializeOwned>(object: &Value, name: &str) -> Result<T, String> {
-            let value = object.get(name).ok_or_else(|| format!("found no field \"{name}\""))?;
+            let value = object.get(name).ok_or_else(|| format!("missing field \"{name}\""))?;
             serde_json::from_value(value.clone()).map_err(|error| format!("{name}: {error}"))
         }
         Ok(Document {
@@ -117,7 +116,7 @@ mod tests {
     use crate::outcome::{Figure, Source};
 
     #[test]
-    fn a_document_is_read_as_it_was_written() {
+    fn documents_round_trip() {
         let mut outcome = Outcome::of(Source::Modelled);
         outcome.add(Figure::of("wake_ns", vec![1.5, 2.5]));
         let (kind, name) = (Kind::Benchmark, "x".to_owned());

@@ -1,9 +1,9 @@
-//! What experiments and benchmarks are, and what they are given to run with.
+//! Experiments and benchmarks, and the context that they run in.
 //!
 //! Both are entries of a registry: a name, a line of help, typed settings with defaults. A
-//! benchmark asks what the card costs on this machine; an experiment what a feature gives, as
-//! one of the papers has asked before. It splits into points; what runs them, how often and in
-//! which order, is the [runner](crate::runner)'s.
+//! benchmark measures the cost of the card on this machine; an experiment the gain of a feature,
+//! usually as in a paper. It splits into points; the [runner](crate::runner) decides on their
+//! repeats and order.
 
 use crate::distribution::Distribution;
 use crate::outcome::{Outcome, Source};
@@ -30,7 +30,7 @@ pub enum World {
 }
 
 impl World {
-    /// Where its figures come from.
+    /// The source of its figures.
     pub fn source(self) -> Source {
         match self {
             World::Sim => Source::Modelled,
@@ -39,7 +39,7 @@ impl World {
     }
 }
 
-/// How much is spent on a run.
+/// The effort for a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Effort {
@@ -53,12 +53,12 @@ pub enum Effort {
 }
 
 impl Effort {
-    /// How often a measured point is repeated.
+    /// Repeats of a measured point.
     pub fn repeats(self) -> u32 {
         self.of(3, 10, 20)
     }
 
-    /// The one of three that is for this effort.
+    /// The value for this effort.
     pub fn of<T>(self, quick: T, usual: T, full: T) -> T {
         match self {
             Effort::Quick => quick,
@@ -68,21 +68,21 @@ impl Effort {
     }
 }
 
-/// A point of an experiment: what is varied, and which sides take turns there.
+/// A point of an experiment: the varied values, and the sides that take turns there.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Spec {
-    /// What is varied, by key. The point's name is made of it.
+    /// The varied values, by key. The point's name is derived from them.
     pub labels: Map<String, Value>,
-    /// Sides that take turns, repeat by repeat, the order reversed each time.
+    /// Sides that take turns, repeat by repeat, in alternating order.
     pub sides: Vec<String>,
-    /// How often each side is measured.
+    /// Measurements of each side.
     pub repeats: u32,
-    /// Whether each side is measured once more beforehand, and that is thrown away.
+    /// Whether each side is measured once more at first, and the result dropped.
     pub warm_up: bool,
     /// No repeat begins later than this after the first, once each side was measured.
     pub limit: Duration,
-    /// The name of a point before it, which is measured on the same machine and whose figures it is
-    /// given: [`Run::followed`].
+    /// The name of an earlier point that is measured on the same machine, and whose figures this
+    /// one receives: [`Run::followed`].
     pub follows: Option<String>,
 }
 
@@ -101,7 +101,7 @@ impl Spec {
         Spec::default().and(key, value)
     }
 
-    /// And where this is that.
+    /// With another varied value.
     #[must_use]
     pub fn and(mut self, key: &str, value: impl Into<Value>) -> Self {
         self.labels.insert(key.into(), value.into());
@@ -114,13 +114,13 @@ impl Spec {
         Spec { sides: sides.iter().map(|side| (*side).into()).collect(), ..self }
     }
 
-    /// Measured so many times, after a warm-up.
+    /// With this number of measurements, after a warm-up.
     #[must_use]
     pub fn measured(self, repeats: u32) -> Self {
         Spec { repeats, warm_up: true, ..self }
     }
 
-    /// How often its sides are measured in all.
+    /// Measurements of all sides in total.
     pub fn turns(&self) -> u64 {
         u64::from(self.repeats + u32::from(self.warm_up)) * self.sides.len() as u64
     }
@@ -135,23 +135,23 @@ impl Spec {
         words.collect::<Vec<_>>().join(",")
     }
 
-    /// A value of its labels as a number; 0 if it is none.
+    /// A value of its labels as a number; 0 if it is not one.
     pub fn number(&self, key: &str) -> f64 {
         self.labels.get(key).and_then(Value::as_f64).unwrap_or(0.0)
     }
 
-    /// A value of its labels as a word; empty if it is none.
+    /// A value of its labels as a word; empty if it is not one.
     pub fn word(&self, key: &str) -> &str {
         self.labels.get(key).and_then(Value::as_str).unwrap_or("")
     }
 }
 
-/// A point that has been measured.
+/// A measured point.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MeasuredPoint {
-    /// Which.
+    /// The point.
     pub spec: Spec,
-    /// What each side gave, in the order of [`Spec::sides`], all repeats in each figure.
+    /// The results of each side, in the order of [`Spec::sides`], all repeats in each figure.
     pub sides: Vec<Outcome>,
 }
 
@@ -170,62 +170,61 @@ impl MeasuredPoint {
 
 /// An experiment or a benchmark, with its settings. The [runner](crate::runner) runs it.
 pub trait Experiment {
-    /// Its points, in the order in which they are shown. The same settings and effort give the
-    /// same points, with names of their own.
+    /// Its points, in display order. The same settings and effort give the same points, with unique
+    /// names.
     fn points(&self, effort: Effort) -> Vec<Spec>;
 
-    /// How many cores of this machine a point needs. What else is missing, its measurement says.
+    /// Cores of this machine that a point needs. Other requirements are checked by its measurement.
     fn cores(&self, _point: &Spec) -> usize {
         1
     }
 
     /// Measures a side of a point once.
     ///
-    /// # Errors
-    /// Why it could not be done.
+    /// # Errors Why it could not be measured.
     fn measure(&self, point: &Spec, side: &str, run: &mut Run<'_>) -> Result<Outcome, LabError>;
 
-    /// What all points come to. Points that failed are missing; there is at least one.
+    /// The result of all points. Points that failed are missing; there is at least one.
     fn conclude(&self, points: &[MeasuredPoint]) -> Outcome;
 
-    /// What a report draws of it.
+    /// The drawings for a report.
     fn plots(&self) -> Vec<Plot> {
         Vec::new()
     }
 }
 
-/// Who is told the share done, from 0 to 1, and what is at work.
+/// Receives the share done, from 0 to 1, and the current task.
 type Progress<'a> = Box<dyn FnMut(f64, &str) + 'a>;
 
-/// What a measurement is given.
+/// The context of a measurement.
 pub struct Run<'a> {
     progress: Progress<'a>,
-    /// How much is to be spent.
+    /// The effort.
     pub effort: Effort,
-    /// Of the point's name alone, so that it is the same on every shard.
+    /// Derived only from the point's name, so that it is the same on every shard.
     pub seed: u64,
-    /// What the point that this one follows came to; none if it follows none.
+    /// The results of the point that this one follows, if any.
     pub followed: Option<&'a MeasuredPoint>,
 }
 
 impl<'a> Run<'a> {
-    /// `progress` is told the share done, from 0 to 1, and what is at work.
+    /// `progress` receives the share done, from 0 to 1, and the current task.
     pub fn new(effort: Effort, seed: u64, progress: impl FnMut(f64, &str) + 'a) -> Self {
         Run { progress: Box::new(progress), effort, seed, followed: None }
     }
 
-    /// The same behind a point that this one follows.
+    /// The same, with the point that this one follows.
     #[must_use]
     pub fn behind(self, followed: Option<&'a MeasuredPoint>) -> Self {
         Run { followed, ..self }
     }
 
-    /// Tells that so much is done, and what is next.
+    /// Reports the share done, and the next task.
     pub fn progress(&mut self, share: f64, what: &str) {
         (self.progress)(share.clamp(0.0, 1.0), what);
     }
 
-    /// Tells that so many of all rounds are done.
+    /// Reports the rounds done.
     pub fn round(&mut self, done: u64, of: u64) {
         self.progress(done as f64 / of.max(1) as f64, &format!("round {} of {of}", done + 1));
     }
@@ -243,21 +242,19 @@ pub trait Benchmark: DeserializeOwned + Serialize + JsonSchema + 'static {
     const NAME: &'static str;
     /// One line of help, as in all registries.
     const HELP: &'static str;
-    /// Settings that have it done in a second or two, as TOML.
+    /// Settings for a run of a second or two, as TOML.
     const QUICK: &'static str;
 
-    /// What the types and ranges of its settings do not say. An error names the key.
+    /// Checks what types and ranges of its settings do not express. An error names its key.
     ///
-    /// # Errors
-    /// What is wrong.
+    /// # Errors A wrong value.
     fn check(&self) -> Result<(), ConfigError> {
         Ok(())
     }
 
     /// Measures.
     ///
-    /// # Errors
-    /// This machine cannot do it ([`LabError::Unavailable`]), or it went wrong.
+    /// # Errors This machine cannot do it ([`LabError::Unavailable`]), or it failed.
     fn measure(&self, run: &mut Run<'_>) -> anyhow::Result<Outcome>;
 }
 
@@ -281,7 +278,7 @@ impl<B: Benchmark> Component for Measured<B> {
     }
 }
 
-/// A single point: a benchmark has its rounds to itself, since they are among its settings.
+/// A single point: the rounds of a benchmark are among its settings.
 impl<B: Benchmark> Experiment for Measured<B> {
     fn points(&self, _: Effort) -> Vec<Spec> {
         vec![Spec::default()]
@@ -298,7 +295,7 @@ impl<B: Benchmark> Experiment for Measured<B> {
     }
 }
 
-/// Why an experiment gave nothing.
+/// Why an experiment gave no result.
 #[derive(Debug, thiserror::Error)]
 pub enum LabError {
     /// A setting is wrong.
@@ -307,10 +304,10 @@ pub enum LabError {
     /// This machine cannot do it.
     #[error("unavailable: {0}")]
     Unavailable(String),
-    /// It went wrong.
+    /// It failed.
     #[error("{0}")]
     Failed(String),
-    /// It went wrong, with causes.
+    /// It failed, with causes.
     #[error(transparent)]
     Other(anyhow::Error),
 }
@@ -322,7 +319,7 @@ impl From<anyhow::Error> for LabError {
 }
 
 impl LabError {
-    /// As the error that it was, so that it is told as others are.
+    /// The original error, to be reported as others are.
     pub fn into_cause(self) -> anyhow::Error {
         match self {
             LabError::Setting(error) => error.into(),

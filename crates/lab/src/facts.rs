@@ -1,4 +1,4 @@
-//! What a figure must be read with: the machine, the kernel, the revision.
+//! Facts to be recorded with any figure: the machine, the kernel, the revision.
 
 use picnic_machine::facts::{MachineFacts, first_word, unavailable};
 use picnic_machine::threads::spawn_pinned;
@@ -24,13 +24,13 @@ pub struct Facts {
     pub topology: String,
     /// A core's caches, the nearest first, and how many cores share each.
     pub caches: Vec<String>,
-    /// How far the last core is from others.
+    /// The distance of the last core from others.
     pub distances: Vec<Distance>,
     /// The kernel's release.
     pub kernel: String,
-    /// What the kernel does against faults of the processor.
+    /// The kernel's mitigations of processor vulnerabilities.
     pub mitigations: Vec<String>,
-    /// Who chooses the last core's frequency.
+    /// The governor of the last core's frequency.
     pub governor: String,
     /// Hardware counters, or why there are none.
     #[serde(default = "unavailable")]
@@ -43,18 +43,18 @@ pub struct Facts {
     pub load_average: String,
 }
 
-/// How long a word takes from one core to another.
+/// The time that a word takes from one core to another.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Distance {
     /// From this core.
     pub from: usize,
     /// To this one.
     pub to: usize,
-    /// The least of many round trips, halved.
+    /// Half of the shortest of many round trips.
     pub one_way_ns: f64,
 }
 
-/// Reads them; `revision` is what this program was built from.
+/// Reads them; `revision` is the program's source revision.
 pub fn facts(revision: &str) -> Facts {
     static MACHINE: OnceLock<Facts> = OnceLock::new();
     let machine = MACHINE.get_or_init(of_this_machine);
@@ -120,7 +120,7 @@ fn caches(topology: &Topology, core: usize) -> Vec<String> {
     text.collect()
 }
 
-/// What is mitigated, as `name: how`; what does not concern this processor is left out.
+/// The mitigations, as `name: how`, without vulnerabilities that do not affect this processor.
 fn mitigations(folder: &Path) -> Vec<String> {
     let Ok(files) = std::fs::read_dir(folder) else { return vec![unavailable()] };
     let mut found: Vec<_> = files
@@ -136,7 +136,7 @@ fn mitigations(folder: &Path) -> Vec<String> {
     found
 }
 
-/// From the last core, which a card borrows unless told otherwise, to up to three others.
+/// From the last core, which a card borrows by default, to up to three others.
 fn distances() -> Vec<Distance> {
     let cores = cores();
     let Some((&last, others)) = cores.split_last() else { return Vec::new() };
@@ -151,8 +151,8 @@ fn distances() -> Vec<Distance> {
     found
 }
 
-/// The least of many round trips of a word between two cores, halved; none if the threads cannot be
-/// had, or did not both run within a moment.
+/// Half of the shortest of many round trips of a word between two cores; none if there are no
+/// threads, or they did not run at the same time.
 fn one_way_ns(from: usize, to: usize) -> Option<f64> {
     const TRIPS: u64 = 200;
     const MOMENT: Duration = Duration::from_millis(50);
@@ -180,7 +180,7 @@ fn one_way_ns(from: usize, to: usize) -> Option<f64> {
                 let mut looks = 0u32;
                 while word.load(Ordering::Acquire) == at {
                     looks += 1;
-                    // The other may have gone, or not have come.
+                    // The other may have ended, or not have started.
                     if looks.is_multiple_of(1024) && Instant::now() >= until {
                         return least;
                     }
@@ -203,7 +203,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_does_not_concern_this_processor_is_no_mitigation() {
+    fn unaffected_vulnerabilities_are_not_listed() {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("meltdown"), "Not affected\n").unwrap();
         std::fs::write(folder.path().join("spectre_v1"), "Mitigation: barriers\n").unwrap();

@@ -1,4 +1,5 @@
-//! Fit on few figures, predict the rest, and say what each prediction depends on.
+//! Fits a model to few figures, predicts the others, and determines what each prediction depends
+//! on.
 //!
 //! ```no_run
 //! use picnic_lab::experiment::Effort;
@@ -14,10 +15,10 @@
 //! println!("{:#?}", testbed.predict(Effort::Quick));
 //! ```
 //!
-//! Only costs marked `fitted` change, at most two and no more than there are fit points. A fit point
-//! proves nothing and is left out of verdicts. Each prediction is repeated with every assumed cost
-//! at ±25 %, and the fit is repeated each time: a fitted cost follows. If the verdict changes with
-//! one, it depends on that cost.
+//! Only costs marked `fitted` change, at most two and no more than fit points. A fit point proves
+//! nothing and has no verdict. Each prediction is repeated with every assumed cost at ±25 %,
+//! refitting each time: fitted costs follow. If the verdict changes with a cost, it depends on that
+//! cost.
 
 use crate::compare::{Finding, Paper, PaperVerdict};
 use crate::experiment::Effort;
@@ -27,16 +28,16 @@ use serde::Serialize;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// How near the paper's figure a fit must come.
+/// The accuracy of a fit.
 const NEAR: f64 = 0.01;
 /// Runs after which a fit has failed.
 const MOST_RUNS: usize = 14;
-/// Fitted costs of one machine, at most.
+/// The largest number of fitted costs of a machine.
 const MOST_FITTED: usize = 2;
-/// By how much costs are varied.
+/// Variations of costs.
 const VARIED: [f64; 2] = [0.75, 1.25];
 
-/// When a figure is the paper's.
+/// When a figure agrees with the paper's.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Wanted {
     /// Within this share of it.
@@ -49,25 +50,25 @@ pub enum Wanted {
     AtLeast,
 }
 
-/// A figure of a paper, and how a machine is asked for it.
+/// A figure of a paper, and how to obtain it from a machine.
 #[derive(Clone, Copy, Debug)]
 pub struct Measure {
-    /// Its name: row of the papers' table, colon, what. Fit points of profiles name it.
+    /// Its name: row of the papers' table, colon, figure. Fit points of profiles name it.
     pub name: &'static str,
     /// The paper's figure.
     pub paper: f64,
     /// Its unit.
     pub unit: Unit,
-    /// When ours is the same.
+    /// When ours agrees.
     pub wanted: Wanted,
     /// Runs it.
     pub run: fn(&Profile, Effort) -> Result<f64, String>,
-    /// What a formula says, as a check.
+    /// A formula for comparison.
     pub formula: Option<fn(&Profile) -> f64>,
 }
 
 impl Measure {
-    /// A figure that is to be within a tenth of the paper's; a gain is judged as such.
+    /// A figure that must be within a tenth of the paper's; a gain is judged as such.
     pub const fn new(
         name: &'static str,
         paper: f64,
@@ -87,13 +88,13 @@ impl Measure {
         Measure { wanted, ..self }
     }
 
-    /// With a formula beside it.
+    /// With a formula for comparison.
     #[must_use]
     pub const fn formula(self, formula: fn(&Profile) -> f64) -> Self {
         Measure { formula: Some(formula), ..self }
     }
 
-    /// Ours beside the paper's.
+    /// Judges ours against the paper's.
     fn judge(&self, ours: f64) -> PaperVerdict {
         let paper = self.paper;
         let (is_same, allowed) = match self.wanted {
@@ -112,7 +113,7 @@ impl Measure {
         PaperVerdict { finding, why: format!("ours {}, allowed {allowed}", self.unit.text(ours)) }
     }
 
-    /// How far ours is from the paper's: 0 if it is the same.
+    /// The deviation of ours from the paper's: 0 if they agree.
     fn off(&self, ours: f64) -> f64 {
         match self.unit {
             Unit::Change => (1.0 + ours) / (1.0 + self.paper) - 1.0,
@@ -121,12 +122,12 @@ impl Measure {
     }
 }
 
-/// A paper's machine and the figures that were measured on it.
+/// A paper's machine, and the figures measured on it.
 #[derive(Clone, Copy, Debug)]
 pub struct Testbed {
     /// The profile's name.
     pub profile: &'static str,
-    /// Its figures, fit points among them.
+    /// Its figures, including fit points.
     pub measures: &'static [Measure],
 }
 
@@ -150,17 +151,17 @@ pub struct Fitted {
 /// A figure that was not used for the fit.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Prediction {
-    /// Which.
+    /// Its name.
     pub name: &'static str,
     /// The paper's figure.
     pub paper: f64,
     /// Ours, modelled.
     pub ours: f64,
-    /// What a formula says.
+    /// The result of the formula.
     pub formula: Option<f64>,
-    /// Ours beside the paper's.
+    /// The comparison with the paper's.
     pub verdict: PaperVerdict,
-    /// The costs that the verdict depends on, with what they make of it.
+    /// The costs that the verdict depends on, with the changed verdicts.
     pub depends_on: Vec<String>,
     #[serde(skip)]
     unit: Unit,
@@ -192,31 +193,29 @@ impl Fitted {
     }
 }
 
-/// What a fit came to.
+/// The result of a fit.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Fit {
     /// The profile.
     pub profile: String,
-    /// What was fitted.
+    /// The fitted costs.
     pub fitted: Vec<Fitted>,
-    /// What was predicted.
+    /// The predictions.
     pub predictions: Vec<Prediction>,
 }
 
 impl Testbed {
     /// Fits, predicts and varies.
     ///
-    /// # Errors
-    /// The fit does not converge, or a figure cannot be had.
+    /// # Errors The fit does not converge, or a figure cannot be obtained.
     pub fn predict(&self, effort: Effort) -> Result<Fit, String> {
         let profile = Profile::named(self.profile).map_err(|error| error.to_string())?;
         self.predict_of(&profile, effort)
     }
 
-    /// The same of a profile that was read elsewhere.
+    /// The same for a profile from elsewhere.
     ///
-    /// # Errors
-    /// As of [`Testbed::predict`].
+    /// # Errors As for [`Testbed::predict`].
     pub fn predict_of(&self, profile: &Profile, effort: Effort) -> Result<Fit, String> {
         let (fitted, at) = self.fit(profile, effort)?;
         let is_point = |measure: &&Measure| !fitted.iter().any(|fit| fit.point == measure.name);
@@ -267,7 +266,7 @@ impl Testbed {
         Ok(Fit { profile: profile.name.clone(), fitted, predictions })
     }
 
-    /// Changes the costs that are marked so until their points are the paper's.
+    /// Changes the fitted costs until their points agree with the paper's.
     fn fit(&self, profile: &Profile, effort: Effort) -> Result<(Vec<Fitted>, Profile), String> {
         let mut points = Vec::new();
         for (cost, point) in profile.fitted() {
@@ -284,7 +283,7 @@ impl Testbed {
         }
         let mut at = profile.clone();
         let mut found = vec![f64::NAN; points.len()];
-        // Two costs move each other's points: in turns until both stay.
+        // Two costs affect each other's points: alternate until both are stable.
         for _ in 0..if points.len() > 1 { 4 } else { 1 } {
             for (place, (cost, measure)) in points.iter().enumerate() {
                 found[place] = fit_one(&mut at, *cost, measure, effort)?;
@@ -296,7 +295,7 @@ impl Testbed {
             }
             if measure.off(found[place]).abs() > 2.0 * NEAR {
                 let names: Vec<_> = points.iter().map(|(_, measure)| measure.name).collect();
-                return Err(format!("these points pull apart: {}", names.join("; ")));
+                return Err(format!("these points contradict each other: {}", names.join("; ")));
             }
         }
         let fitted = points.iter().zip(found).map(|((cost, measure), ours)| Fitted {
@@ -311,7 +310,7 @@ impl Testbed {
     }
 }
 
-/// Changes one cost until one figure is the paper's; what it is then.
+/// Changes one cost until one figure agrees with the paper's; returns its value.
 fn fit_one(at: &mut Profile, cost: Cost, measure: &Measure, effort: Effort) -> Result<f64, String> {
     let mut value = at.costs.get(cost);
     let mut of = |value: f64| -> Result<(f64, f64), String> {
@@ -322,7 +321,7 @@ fn fit_one(at: &mut Profile, cost: Cost, measure: &Measure, effort: Effort) -> R
     let (mut ours, mut off) = of(value)?;
     let (mut last_value, mut last_off) = (value, off);
     let mut best = (f64::INFINITY, value, ours);
-    // Where it was too low, and where too high.
+    // Bounds from below and above.
     let mut bounds = [None::<f64>; 2];
     for run in 0..MOST_RUNS {
         if off.abs() < best.0 {
@@ -353,7 +352,7 @@ fn fit_one(at: &mut Profile, cost: Cost, measure: &Measure, effort: Effort) -> R
         return Ok(ours);
     }
     Err(format!(
-        "the fit does not converge: {} at {value:.4} gives {} for {}, the paper has {}",
+        "the fit does not converge: {} at {value:.4} gives {} for {}, in the paper: {}",
         cost.key(),
         measure.unit.text(ours),
         measure.name,
@@ -361,7 +360,7 @@ fn fit_one(at: &mut Profile, cost: Cost, measure: &Measure, effort: Effort) -> R
     ))
 }
 
-/// Does the same for all items on all processors; the results are in the order of the items.
+/// Does the same for all items on all processors; results are in the order of the items.
 fn in_parallel<T: Sync, R: Send>(items: &[T], of: impl Fn(&T) -> R + Sync) -> Vec<R> {
     let next = AtomicUsize::new(0);
     let results: Mutex<Vec<Option<R>>> = Mutex::new(items.iter().map(|_| None).collect());
@@ -418,24 +417,24 @@ mod tests {
         Measure::new("never", 7.0, Unit::Count, |profile, _| Ok(get(profile, Cost::Free)));
 
     #[test]
-    fn one_cost_is_fitted_and_the_rest_predicted_with_what_they_depend_on() {
+    fn one_cost_is_fitted_and_others_predicted() {
         let testbed = Testbed { profile: "x", measures: &[RATE, LATENCY, WAKE] };
         let fit = testbed.predict_of(&profile(&[("card_packet_ns", "rate")]), Effort::Quick);
         let fit = fit.unwrap();
         let wanted = 1e9 / 350e3 - 100.0;
         assert!((fit.fitted[0].value / wanted - 1.0).abs() < 0.02, "{:?}", fit.fitted);
-        // The point itself is no prediction.
+        // The fit point itself is not a prediction.
         let names: Vec<_> = fit.predictions.iter().map(|prediction| prediction.name).collect();
         assert_eq!(names, ["latency", "wake"]);
         let [latency, wake] = &fit.predictions[..] else { panic!("{fit:#?}") };
-        // It follows from the fit: moving a cost that the fit makes up for changes nothing.
+        // It follows the fit: changing a cost that the fit compensates has no effect.
         assert_eq!(latency.finding(), "reproduced", "{latency:#?}");
         assert_eq!(wake.finding(), "depends on wake_ns");
         assert_eq!(wake.depends_on.len(), 2);
     }
 
     #[test]
-    fn a_fit_that_cannot_be_says_which_point() {
+    fn impossible_fits_name_the_point() {
         let testbed = Testbed { profile: "x", measures: &[RATE, NEVER] };
         let error = testbed.predict_of(&profile(&[("card_packet_ns", "never")]), Effort::Quick);
         let error = error.unwrap_err();
@@ -445,7 +444,7 @@ mod tests {
     }
 
     #[test]
-    fn two_points_of_one_figure_pull_apart() {
+    fn two_points_of_one_figure_contradict() {
         const OTHER: Measure = Measure::new("other", 700e3, Unit::PerSecond, RATE.run);
         let testbed = Testbed { profile: "x", measures: &[RATE, OTHER] };
         let both = profile(&[("card_packet_ns", "rate"), ("switch_ns", "other")]);

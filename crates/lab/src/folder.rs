@@ -1,12 +1,12 @@
-//! A run's folder: what was asked for, and the raw points as they were measured.
+//! A run's directory: the request, and the raw points as measured.
 //!
 //! - `run.json`: experiments with their settings, effort, shard. Written once.
-//! - `points.jsonl`: a line for each point, written as it is measured, whole or not at all: what
-//!   a killed process has left behind of its last line is not read.
+//! - `points.jsonl`: a line for each point, written when measured, complete or not at all: an
+//!   incomplete last line of a killed process is ignored.
 //! - `points.csv`: the same figures, a row for each repeat, for other programs.
 //!
-//! Tables and reports are made from these, each time anew. Folders of shards are merged into one
-//! that is as one run had left it.
+//! Tables and reports are derived from these each time. Directories of shards are merged into one
+//! that is the same as a single run's.
 
 use crate::document::{Document, Kind};
 use crate::experiment::Effort;
@@ -24,22 +24,21 @@ const MANIFEST: &str = "run.json";
 const POINTS: &str = "points.jsonl";
 const CSV: &str = "points.csv";
 
-/// An experiment that was asked for.
+/// A requested experiment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RunRequest {
     /// Experiment or benchmark.
     pub kind: Kind,
     /// Its name.
     pub name: String,
-    /// Keys and values, as they were given.
+    /// Keys and values, as given.
     pub settings: Vec<(String, String)>,
 }
 
 impl RunRequest {
     /// The entry of the registry.
     ///
-    /// # Errors
-    /// There is none of this name.
+    /// # Errors There is none of this name.
     pub fn entry(&self) -> anyhow::Result<&'static ExperimentEntry> {
         let found = experiments().find(|entry| entry.name == self.name);
         found.with_context(|| format!("there is no {} \"{}\"", self.kind.key(), self.name))
@@ -52,40 +51,39 @@ impl RunRequest {
     }
 }
 
-/// What was asked for.
+/// The request of a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Manifest {
-    /// In the order in which they are run and shown.
+    /// In the order of running and display.
     pub experiments: Vec<RunRequest>,
-    /// How much was to be spent.
+    /// The effort.
     pub effort: Effort,
-    /// Which part.
+    /// The part of all points.
     #[serde(default)]
     pub shard: Shard,
 }
 
-/// A run's folder.
+/// A run's directory.
 #[derive(Debug)]
 pub struct Folder {
     path: PathBuf,
-    /// What was asked for.
+    /// The request.
     pub manifest: Manifest,
-    /// The points that are there; of two of a name the later counts.
+    /// The measured points; of two with the same name the later counts.
     pub records: Vec<Record>,
 }
 
 impl Folder {
-    /// Makes one, and those above it.
+    /// Creates one, with its parents.
     ///
-    /// # Errors
-    /// There is a run in it already, or the system refuses.
+    /// # Errors There is a run in it already, or the system refuses.
     pub fn create(path: &Path, manifest: Manifest) -> anyhow::Result<Self> {
         let about = || format!("{}: cannot be written", path.display());
         std::fs::create_dir_all(path).with_context(about)?;
         let file = path.join(MANIFEST);
         ensure!(
             !file.exists(),
-            "{}: found a run, allowed: a new or empty folder (--resume continues a run)",
+            "{}: found a run, allowed: a new or empty directory (--resume continues a run)",
             path.display()
         );
         std::fs::write(&file, serde_json::to_string_pretty(&manifest)? + "\n")
@@ -95,35 +93,32 @@ impl Folder {
 
     /// Reads one.
     ///
-    /// # Errors
-    /// The file that is missing or wrong, and where.
+    /// # Errors The missing or invalid file, with the place.
     pub fn open(path: &Path) -> anyhow::Result<Self> {
         let file = path.join(MANIFEST);
         let text = std::fs::read_to_string(&file)
-            .with_context(|| format!("{}: not the folder of a run", path.display()))?;
+            .with_context(|| format!("{}: not the directory of a run", path.display()))?;
         let manifest = serde_json::from_str(&text)
-            .with_context(|| format!("{}: not what a run was asked for", file.display()))?;
+            .with_context(|| format!("{}: not the request of a run", file.display()))?;
         let records = records(&path.join(POINTS))?;
         Ok(Folder { path: path.into(), manifest, records })
     }
 
-    /// Where it is.
+    /// Its path.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
     /// The experiments, built from their settings.
     ///
-    /// # Errors
-    /// A name or a setting that this program does not know.
+    /// # Errors A name or a setting unknown to this program.
     pub fn jobs(&self) -> anyhow::Result<Vec<Job>> {
         self.manifest.experiments.iter().map(RunRequest::job).collect()
     }
 
-    /// Measures the points that are not there, or have failed, and writes each at once.
+    /// Measures the points that are missing or have failed, and writes each at once.
     ///
-    /// # Errors
-    /// A point cannot be written, or a stop was asked for: what is there stays there.
+    /// # Errors A point cannot be written, or a stop was requested: written points are kept.
     pub fn run(&mut self, revision: &str, watch: &mut Watch<'_>) -> anyhow::Result<()> {
         let jobs = self.jobs()?;
         let manifest = self.manifest.clone();
@@ -139,10 +134,9 @@ impl Folder {
         run(&jobs, &options, &there, &mut keep, watch)
     }
 
-    /// What each experiment came to; none for one of which no point was measured.
+    /// The result of each experiment; none if no point was measured.
     ///
-    /// # Errors
-    /// A name or a setting that this program does not know.
+    /// # Errors A name or a setting unknown to this program.
     pub fn documents(&self) -> anyhow::Result<Vec<(Job, Option<Document>)>> {
         let jobs = self.jobs()?.into_iter();
         let concluded = jobs.map(|job| {
@@ -164,11 +158,10 @@ impl Folder {
             .collect()
     }
 
-    /// Writes a folder with the points of all, which must have been asked for the same. Of a point
-    /// that several have, the first that was measured counts.
+    /// Writes a directory with the points of all, which must have the same request. Of a point in
+    /// several, the first measured counts.
     ///
-    /// # Errors
-    /// They were asked for other things, or the folder cannot be written.
+    /// # Errors The requests differ, or the directory cannot be written.
     pub fn merge(folders: &[Folder], path: &Path) -> anyhow::Result<Folder> {
         let Some((first, others)) = folders.split_first() else { bail!("nothing to merge") };
         for other in others {
@@ -176,7 +169,7 @@ impl Folder {
                 && other.manifest.effort == first.manifest.effort;
             ensure!(
                 same,
-                "{}: asked for other experiments, settings or effort than {}",
+                "{}: has other experiments, settings or effort than {}",
                 other.path.display(),
                 first.path.display()
             );
@@ -195,7 +188,7 @@ impl Folder {
         let manifest = Manifest { shard: Shard::default(), ..first.manifest.clone() };
         let mut merged = Folder::create(path, manifest)?;
         let mut writer = Writer::open(path, &[])?;
-        // In the order in which one run has them.
+        // In the order of a single run.
         for job in merged.jobs()? {
             for spec in job.experiment.points(merged.manifest.effort) {
                 let name = spec.name();
@@ -210,7 +203,7 @@ impl Folder {
     }
 }
 
-/// The lines of a file; none if there is no file. A last line without its end is not read.
+/// The lines of a file; none if there is no file. An incomplete last line is ignored.
 fn records(path: &Path) -> anyhow::Result<Vec<Record>> {
     let text = match std::fs::read_to_string(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -236,7 +229,7 @@ const COLUMNS: [&str; 10] =
     ["experiment", "point", "side", "series", "at", "figure", "unit", "source", "repeat", "value"];
 
 impl Writer {
-    /// Without what a killed process has left of a last line; the rows are written anew.
+    /// Drops an incomplete last line of a killed process; the rows are written anew.
     fn open(path: &Path, there: &[Record]) -> anyhow::Result<Self> {
         let about = |name: &str| format!("{}: cannot be written", path.join(name).display());
         let open = || -> io::Result<File> {
@@ -298,7 +291,7 @@ impl Writer {
     }
 }
 
-/// All figures of a point, sides of comparisons among them.
+/// All figures of a point, including the sides of comparisons.
 fn figures(point: &Point) -> Vec<Figure> {
     let compared = point.comparisons.iter().flat_map(|comparison| comparison.sides());
     compared.chain(point.figures.iter().cloned()).collect()

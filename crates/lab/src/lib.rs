@@ -1,9 +1,9 @@
-//! The lab: how to measure what a NIC feature gives.
+//! The lab: measures the gain of a NIC feature.
 //!
 //! An experiment or a benchmark has typed settings with defaults, splits into points that the
-//! [runner] measures, and returns an [`outcome::Outcome`]: figures with their units and repeats, and
-//! which of them were measured and which modelled. A run leaves a [folder] of raw points, from which
-//! everything else is made. Which experiments there are, the program says: [`registry::set`].
+//! [runner] measures, and returns an [`outcome::Outcome`]: figures with their units and repeats,
+//! each measured or modelled. A run leaves a [folder] of raw points, from which everything else is
+//! derived. The program registers the experiments: [`registry::set`].
 
 #![forbid(unsafe_code)]
 

@@ -1,8 +1,8 @@
-//! What the machine did during a point, by the kernel's own counts.
+//! The machine's activity during a point, from the kernel's counts.
 //!
 //! Each core's time by kind, context switches and interrupts, time that the hypervisor gave to
-//! others, and how busy other processes were. A point with much of the last two is *noisy*, and
-//! said to be so.
+//! others, and the load of other processes. A point with much of the last two is *noisy*, and is
+//! marked.
 //!
 //! Source: proc_stat(5), proc_pid_stat(5), proc_interrupts(5).
 
@@ -10,17 +10,17 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::fs::{read_dir, read_to_string};
 
-/// More of its time than this given to other machines, and a point is noisy.
+/// The share of time given to other machines above which a point is noisy.
 const STEAL_ALLOWED: f64 = 0.01;
-/// More of its time than this spent by other processes, and a point is noisy.
+/// The share of time used by other processes above which a point is noisy.
 const OTHERS_ALLOWED: f64 = 0.1;
-/// Ticks of all cores below which nothing can be said of shares.
+/// Ticks of all cores below which shares are unknown.
 const TICKS_NEEDED: u64 = 40;
 
 /// Parts of a core's time, from 0 to 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CoreShare {
-    /// Which core.
+    /// The core.
     pub core: usize,
     /// Programs.
     pub user: f64,
@@ -30,38 +30,38 @@ pub struct CoreShare {
     pub interrupt: f64,
     /// Soft interrupts: the kernel's network stack.
     pub softirq: f64,
-    /// Nothing.
+    /// Idle.
     pub idle: f64,
     /// Other machines of the hypervisor.
     pub steal: f64,
 }
 
-/// What the machine did meanwhile.
+/// The machine's activity in an interval.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Load {
-    /// By core; empty if there was too little time to tell.
+    /// By core; empty if the interval was too short.
     pub cores: Vec<CoreShare>,
-    /// Share of all time that the hypervisor gave to others; none if it was too little to tell.
+    /// Share of all time that the hypervisor gave to others; none if the interval was too short.
     pub steal_fraction: Option<f64>,
-    /// Share of all time that other processes ran; none if it was too little to tell.
+    /// Share of all time that other processes ran; none if the interval was too short.
     pub others_fraction: Option<f64>,
     /// On all cores.
     pub context_switches: u64,
     /// On all cores.
     pub interrupts: u64,
-    /// Calls and reschedules from core to core; none if the kernel does not count them.
+    /// Calls and reschedules between cores; none if the kernel does not count them.
     pub inter_processor_interrupts: Option<u64>,
 }
 
 impl Load {
-    /// Why figures say less than they should; none if they do not.
+    /// Why figures are less reliable; none if they are not.
     pub fn noise(&self) -> Option<String> {
         let percent = |share: f64| format!("{:.1} %", share * 100.0);
         let too_much = |share: Option<f64>, allowed| share.filter(|share| *share > allowed);
         let steal = too_much(self.steal_fraction, STEAL_ALLOWED)
-            .map(|share| format!("{} of the time was given to other machines", percent(share)));
+            .map(|share| format!("other machines used {} of the time", percent(share)));
         let others = too_much(self.others_fraction, OTHERS_ALLOWED)
-            .map(|share| format!("other processes took {} of all cores", percent(share)));
+            .map(|share| format!("other processes used {} of all cores", percent(share)));
         let words: Vec<_> = steal.into_iter().chain(others).collect();
         (!words.is_empty()).then(|| words.join("; "))
     }
@@ -84,8 +84,8 @@ impl Meter {
         let read = |path: &str| read_to_string(path).unwrap_or_default();
         let mut meter =
             Meter::of(&read("/proc/stat"), &read("/proc/self/stat"), &read("/proc/interrupts"));
-        // Programs that this one has started, and the kernel's threads, which work for all: what a
-        // child had is its parent's once it has ended.
+        // Without programs started by this one, and without the kernel's threads, which work for
+        // all: an ended child's time becomes its parent's.
         let mut left = children(std::process::id());
         if read("/proc/2/comm").trim() == "kthreadd" {
             left.extend(children(2));
@@ -130,7 +130,7 @@ impl Meter {
         }
     }
 
-    /// What has been since `self` was read.
+    /// The activity since `self` was read.
     pub fn stop(&self) -> Load {
         self.until(&Meter::start())
     }
@@ -187,9 +187,9 @@ fn children(of: u32) -> Vec<u32> {
     texts.flat_map(words).collect()
 }
 
-/// The time of a process and of those of its children that have ended, by its `stat`.
+/// The time of a process and of its ended children, from its `stat`.
 fn ticks(stat: &str) -> u64 {
-    // A program's name stands in parentheses and may hold anything.
+    // A program's name is in parentheses and may contain anything.
     let fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
     fields.split_whitespace().skip(11).take(4).filter_map(|word| word.parse::<u64>().ok()).sum()
 }
@@ -199,7 +199,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shares_are_those_of_the_kernels_counts() {
+    fn shares_are_computed_from_kernel_counts() {
         let before = Meter::of(
             "cpu  0 0 0 0 0 0 0 0 0 0\ncpu0 0 0 0 0 0 0 0 0\nintr 5 1 1\nctxt 10\n",
             "1 (a b) c) R 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20",
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn programs_that_this_one_has_started_are_its_own_while_they_run() {
+    fn children_count_as_own_while_they_run() {
         let spinning = "i=0; while [ $i -lt 5000000 ]; do i=$((i+1)); done";
         let mut child = std::process::Command::new("sh").args(["-c", spinning]).spawn().unwrap();
         let ran = |child: &mut std::process::Child| {
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn too_short_a_time_says_nothing() {
+    fn short_intervals_have_no_shares() {
         let stat = |idle: u64| format!("cpu 0 0 0 {idle} 0 0 0 0\ncpu0 0 0 0 {idle} 0 0 0 0\n");
         let load = Meter::of(&stat(0), "", "").until(&Meter::of(&stat(10), "", ""));
         assert_eq!((load.steal_fraction, load.noise()), (None, None));

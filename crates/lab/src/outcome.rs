@@ -1,9 +1,9 @@
-//! What a benchmark or an experiment gives: figures with unit, repeats and source.
+//! The result of a benchmark or an experiment: figures with unit, repeats and source.
 //!
-//! A figure's key is its name in snake_case with the unit among its words, as programs read it:
-//! `request_p50_ns`, `delivered_pps`, `busy_fraction`. The unit is taken from there, so that no
-//! figure can be shown in another than it is written in. A [`Comparison`] holds what two sides
-//! gave in turns; its ratio is that of the pairs.
+//! A figure's key is its name for programs, in snake_case with the unit among its words:
+//! `request_p50_ns`, `delivered_pps`, `busy_fraction`. The unit is derived from it, so that figures
+//! are always shown in the unit they are stored in. A [`Comparison`] has the figures of two sides
+//! measured in turns; its ratio is that of the pairs.
 //!
 //! ```
 //! use picnic_lab::outcome::{Comparison, Figure, Outcome, Point, Source};
@@ -22,7 +22,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-/// Where a figure comes from.
+/// The source of a figure.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Source {
@@ -52,7 +52,7 @@ pub struct Figure {
     pub unit: Unit,
     /// Where it comes from.
     pub source: Source,
-    /// In the order in which they were measured; none says unavailable.
+    /// In the order of measurement; empty if unavailable.
     pub values: Vec<f64>,
     /// Its name for people, if not its key in words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -63,13 +63,13 @@ pub struct Figure {
     /// Each value is a change from one side of a pair to the other.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     of_pairs: bool,
-    /// Its 95 % interval, if it is not that of pairs.
+    /// Its 95 % interval, if not derived from pairs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     bounds: Option<[f64; 2]>,
 }
 
 impl Figure {
-    /// A figure with these repeats, to 15 digits. What is no number is left out.
+    /// A figure with these repeats, to 15 digits. Values that are not numbers are dropped.
     pub fn of(key: &str, mut values: Vec<f64>) -> Self {
         values.retain(|value| value.is_finite());
         values.iter_mut().for_each(|value| *value = to_15_digits(*value));
@@ -79,13 +79,13 @@ impl Figure {
         Figure { key: key.into(), unit, source, values, label, detail, of_pairs, bounds }
     }
 
-    /// By how much one of two sides that took turns is above the other: of the ratio of each pair.
+    /// The change between two sides measured in turns, from the ratio of each pair.
     pub fn of_pairs(key: &str, ratios: &[f64]) -> Self {
         let changes = ratios.iter().map(|ratio| ratio - 1.0).collect();
         Figure { of_pairs: true, ..Figure::of(key, changes) }
     }
 
-    /// A figure of one value; none says unavailable.
+    /// A figure of one value; unavailable if none.
     pub fn one(key: &str, value: impl Into<Option<f64>>) -> Self {
         Figure::of(key, value.into().into_iter().collect())
     }
@@ -107,13 +107,13 @@ impl Figure {
         Figure { key: key.into(), ..self }
     }
 
-    /// With its 95 % interval; none if an end is not known.
+    /// With its 95 % interval; none if an end is unknown.
     #[must_use]
     pub fn within(self, low: Option<f64>, high: Option<f64>) -> Self {
         Figure { bounds: low.zip(high).map(<[f64; 2]>::from), ..self }
     }
 
-    /// For programs only: it is not in tables.
+    /// For programs only, not in tables.
     #[must_use]
     pub fn in_detail(self) -> Self {
         Figure { detail: true, ..self }
@@ -124,12 +124,12 @@ impl Figure {
         self.label.clone().unwrap_or_else(|| in_words(&self.key))
     }
 
-    /// How its values lie; `None` if it is unavailable.
+    /// The spread of its values; `None` if unavailable.
     pub fn spread(&self) -> Option<Spread> {
         spread(&mut self.values.clone())
     }
 
-    /// What the pairs come to, if it is of pairs that were measured and there are enough.
+    /// The judgement of its pairs, if they were measured and are enough.
     pub fn judgement(&self) -> Option<Judgement> {
         if !self.is_measured_in_pairs() {
             return None;
@@ -138,17 +138,17 @@ impl Figure {
         Some(Rule::default().judge(&ratios))
     }
 
-    /// Whether chance has a part in it that pairs tell of.
+    /// Whether its pairs include measurement noise.
     pub(crate) fn is_measured_in_pairs(&self) -> bool {
         self.of_pairs && self.source == Source::Measured
     }
 
-    /// The change from side to side, and between what it lies in 95 % of cases.
+    /// The change between the sides, with its 95 % interval.
     fn interval(&self) -> Option<Interval> {
         self.judgement()?.interval
     }
 
-    /// The middle value for people; of pairs enough, the estimate.
+    /// The median for people; the estimate, if there are enough pairs.
     pub fn text(&self) -> String {
         if let Some(interval) = self.interval() {
             return self.unit.text(interval.ratio - 1.0);
@@ -156,8 +156,8 @@ impl Figure {
         self.spread().map_or_else(|| "unavailable".into(), |spread| self.unit.text(spread.median))
     }
 
-    /// From where to where its values lie, for people; of pairs enough, the estimate's interval.
-    /// Empty for less than two.
+    /// The range of its values for people; the estimate's interval, if there are enough pairs.
+    /// Empty for fewer than two.
     pub fn range_text(&self) -> String {
         if let Some(Interval { low, high, .. }) = self.interval() {
             return format!("95 %: {}", self.unit.range(low - 1.0, high - 1.0));
@@ -197,27 +197,27 @@ impl Figure {
     }
 }
 
-/// A side of a comparison: its name and what it gave.
+/// A side of a comparison: its name and values.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Side {
     /// Its name in snake_case.
     pub name: String,
-    /// In the order in which they were measured.
+    /// In the order of measurement.
     pub values: Vec<f64>,
 }
 
 /// Both sides of a comparison, and their ratio.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Estimate {
-    /// What is compared with.
+    /// The baseline.
     pub baseline: f64,
-    /// What is compared.
+    /// The candidate.
     pub candidate: f64,
     /// Candidate by baseline.
     pub ratio: f64,
 }
 
-/// The same figure of two sides that took turns.
+/// The same figure of two sides measured in turns.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Comparison {
     /// The figure's name for programs, with the unit among its words.
@@ -226,14 +226,14 @@ pub struct Comparison {
     pub unit: Unit,
     /// Where it comes from.
     pub source: Source,
-    /// What is compared with.
+    /// The side compared against.
     pub baseline: Side,
-    /// What is compared.
+    /// The side compared with it.
     pub candidate: Side,
     /// The baseline measured a second time in each pair; empty if it was not.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub again: Vec<f64>,
-    /// By what their ratio is judged; nothing if nobody has said which direction is good.
+    /// The rule for judging the ratio; none if no direction is good.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rule: Option<Rule>,
 }
@@ -274,14 +274,14 @@ impl Comparison {
         Comparison { rule: Some(rule), ..self }
     }
 
-    /// What it comes to; none if nobody has said which direction is good.
+    /// The judgement; none if no direction is good.
     pub fn judgement(&self) -> Option<Judgement> {
         let itself = (!self.again.is_empty()).then(|| self.ratios_to_itself());
         self.rule.map(|rule| rule.judge_beside(&self.ratios(), itself.as_deref()))
     }
 
-    /// Both sides and their ratio, as one estimate: geometric means of the pairs whose ratios count,
-    /// so that the sides have this ratio. None if there is no pair.
+    /// Both sides and their ratio, as one estimate: geometric means of the pairs whose ratios
+    /// count, so that the sides have this ratio. None without pairs.
     pub fn estimate(&self) -> Option<Estimate> {
         let pairs = self.candidate.values.iter().zip(&self.baseline.values);
         let pairs = pairs.map(|(&candidate, &baseline)| (candidate / baseline, baseline));
@@ -292,7 +292,7 @@ impl Comparison {
         pairs.sort_by(|(one, _), (other, _)| one.total_cmp(other));
         let is_counted = |&(ratio, baseline): &(f64, f64)| ratio > 0.0 && baseline > 0.0;
         if !pairs.iter().all(is_counted) {
-            // Zero has no logarithm, but its place in order.
+            // Zero has no logarithm, but a rank.
             let ratio = pairs[pairs.len() / 2].0;
             let baseline = compare::median(&self.baseline.values);
             return Some(Estimate { baseline, candidate: ratio * baseline, ratio });
@@ -311,7 +311,7 @@ impl Comparison {
         pairs.map(|(again, baseline)| again / baseline).filter(|r| r.is_finite()).collect()
     }
 
-    /// Candidate by baseline, pair by pair, where both are numbers and the baseline is not zero.
+    /// Candidate by baseline, pair by pair, if both are numbers and the baseline is not zero.
     pub fn ratios(&self) -> Vec<f64> {
         let pairs = self.candidate.values.iter().zip(&self.baseline.values);
         pairs.map(|(candidate, baseline)| candidate / baseline).filter(|r| r.is_finite()).collect()
@@ -337,7 +337,7 @@ impl Comparison {
         })
     }
 
-    /// What is compared, for people.
+    /// The compared figure, for people.
     pub fn label(&self) -> String {
         in_words(&self.key)
     }
@@ -350,8 +350,8 @@ impl Comparison {
         texts.unwrap_or_else(|| self.sides().map(|side| side.text()))
     }
 
-    /// The ratio for people: with its interval and verdict if there are pairs enough, else with
-    /// its spread.
+    /// The ratio for people: with its interval and verdict if there are enough pairs, otherwise
+    /// with its spread.
     pub fn ratio_text(&self) -> String {
         let judgement = self.judgement();
         if let Some((verdict, interval)) = judgement.and_then(|j| Some((j.verdict, j.interval?))) {
@@ -397,10 +397,10 @@ impl Comparison {
     }
 }
 
-/// What was found at one place of a series, or of the whole run.
+/// The results at one point of a series, or of the whole run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Point {
-    /// What is varied, and facts that are no figures, by key.
+    /// The varied values and other non-numeric facts, by key.
     pub labels: Map<String, Value>,
     /// Facts for programs only.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
@@ -423,14 +423,14 @@ impl Point {
         Point::default().and(key, value)
     }
 
-    /// And where this is that.
+    /// With another varied value.
     #[must_use]
     pub fn and(mut self, key: &str, value: impl Into<Value>) -> Self {
         self.labels.insert(key.into(), value.into());
         self
     }
 
-    /// Of which this is to be told to programs only: a word that is no figure.
+    /// With a word that is for programs only.
     #[must_use]
     pub fn told(mut self, key: &str, word: impl Into<String>) -> Self {
         self.words.insert(key.into(), word.into().into());
@@ -461,12 +461,12 @@ impl Point {
         all.find(|figure| figure.key == key)
     }
 
-    /// The middle value of a figure, a side or a ratio.
+    /// The median of a figure, a side or a ratio.
     pub fn median(&self, key: &str) -> Option<f64> {
         self.figure(key)?.spread().map(|spread| spread.median)
     }
 
-    /// As fields for programs: medians, and the lowest and highest of repeats.
+    /// As fields for programs: medians, and the minimum and maximum of repeats.
     pub fn fields(&self) -> Map<String, Value> {
         let mut fields = self.labels.clone();
         fields.extend(self.words.clone());
@@ -499,7 +499,7 @@ impl Point {
         self.figures.iter_mut().for_each(|figure| figure.source = source);
     }
 
-    /// A table's row: to each column what stands there.
+    /// A table's row: the content of each column.
     fn cells(&self) -> Vec<(Column, String)> {
         let mut cells: Vec<(Column, String)> = Vec::new();
         let mut add = |heading: String, cell: String| {
@@ -522,12 +522,12 @@ impl Point {
     }
 }
 
-/// Points along what is varied, each with the same labels and figures.
+/// Points along the varied value, each with the same labels and figures.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Series {
     /// In snake_case.
     pub name: String,
-    /// In the order of what is varied.
+    /// In the order of the varied value.
     pub points: Vec<Point>,
 }
 
@@ -544,7 +544,7 @@ impl Series {
         }
     }
 
-    /// For people: a row for each point. What a point does not have stays empty in its row.
+    /// For people: a row per point. Cells without a value are empty.
     pub fn table(&self) -> Table {
         let mut columns: Vec<Column> = Vec::new();
         for point in &self.points {
@@ -577,26 +577,26 @@ impl Series {
     }
 }
 
-/// The heading of a column, and how many before it in a row have the same.
+/// The heading of a column, and the number of columns before it with the same heading.
 type Column = (String, usize);
 
-/// A table for people: columns, then rows as long as these.
+/// A table for people: columns, and rows of the same length.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Table {
-    /// What it is of; may be empty.
+    /// Its title; may be empty.
     pub title: String,
     /// Headings.
     pub columns: Vec<String>,
     /// Cells.
     pub rows: Vec<Vec<String>>,
-    /// How many of the first columns hold words; the others hold figures, and stand right.
+    /// Number of leading columns with words; the others have figures, and are right-aligned.
     pub words: usize,
 }
 
-/// What came of a run.
+/// The result of a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Outcome {
-    /// Where figures come from that are added.
+    /// The source of figures that are added.
     source: Source,
     /// Figures of the whole run.
     pub whole: Point,
@@ -605,30 +605,30 @@ pub struct Outcome {
     /// Histograms of the whole run, each with a key of its own.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub distributions: Vec<Distribution>,
-    /// What it was told to do.
+    /// The settings of the run.
     pub settings: Value,
-    /// What a reader must know to judge them.
+    /// Notes that a reader needs to judge the figures.
     pub notes: Vec<String>,
 }
 
 impl Outcome {
-    /// An empty one, whose figures come from there.
+    /// An empty one, with figures of this source.
     pub fn of(source: Source) -> Self {
         Outcome { source, ..Outcome::default() }
     }
 
-    /// An empty one of what was run with these settings.
+    /// An empty one for a run with these settings.
     pub fn with_settings(source: Source, settings: &impl Serialize) -> Self {
         let settings = serde_json::to_value(settings).unwrap_or_default();
         Outcome { settings, ..Outcome::of(source) }
     }
 
-    /// Where its figures come from.
+    /// The source of its figures.
     pub fn source(&self) -> Source {
         self.source
     }
 
-    /// The middle value of a figure of the whole run.
+    /// The median of a figure of the whole run.
     pub fn median(&self, key: &str) -> Option<f64> {
         self.whole.median(key)
     }
@@ -643,12 +643,12 @@ impl Outcome {
         self.whole.comparisons.push(Comparison { source: self.source, ..comparison });
     }
 
-    /// Adds a fact that is no figure.
+    /// Adds a fact that is not a figure.
     pub fn tell(&mut self, key: &str, value: impl Into<Value>) {
         self.whole.labels.insert(key.into(), value.into());
     }
 
-    /// Adds a histogram; to the one of the same key, if there is one.
+    /// Adds a histogram; to the one of the same key, if any.
     pub fn distribute(&mut self, mut distribution: Distribution) {
         distribution.source = self.source;
         match self.distributions.iter_mut().find(|own| own.key == distribution.key) {
@@ -657,13 +657,12 @@ impl Outcome {
         }
     }
 
-    /// Adds what a reader must know.
+    /// Adds a note for the reader.
     pub fn note(&mut self, note: impl Into<String>) {
         self.notes.push(note.into());
     }
 
-    /// Takes up what another repeat of the same measurement gave: values of the same figure stand
-    /// one behind the other.
+    /// Appends another repeat of the same measurement: values of the same figure are concatenated.
     pub fn repeat(&mut self, other: Outcome) {
         self.whole.repeat(other.whole);
         for series in other.series {
@@ -687,7 +686,7 @@ impl Outcome {
         SeriesBuilder { series: &mut self.series[index], source: self.source }
     }
 
-    /// As fields for programs: medians, and the lowest and highest of repeats.
+    /// As fields for programs: medians, and the minimum and maximum of repeats.
     pub fn fields(&self) -> Map<String, Value> {
         let mut fields = Map::new();
         fields.insert("figures_are".into(), self.source.label().into());
@@ -702,8 +701,8 @@ impl Outcome {
         fields
     }
 
-    /// For people: comparisons side by side, figures with their spread, the series, and how times
-    /// lie.
+    /// For people: comparisons with both sides, figures with their spread, the series, and
+    /// distributions.
     pub fn tables(&self) -> Vec<Table> {
         let mut tables: Vec<Table> = Vec::new();
         for comparison in &self.whole.comparisons {
@@ -728,7 +727,7 @@ impl Outcome {
         if !rows.is_empty() {
             let columns: &[&str] = match rows.len() == self.whole.labels.len() {
                 true => &["figure", "value"],
-                false => &["figure", "median", "lowest to highest"],
+                false => &["figure", "median", "range"],
             };
             let columns: Vec<_> = columns.iter().copied().map(String::from).collect();
             rows.iter_mut().for_each(|row| row.truncate(columns.len()));
@@ -755,12 +754,12 @@ impl SeriesBuilder<'_> {
     }
 }
 
-/// What survives its text in JSON exactly, whoever reads it: a number read again is the same.
+/// Rounds to the digits that JSON keeps exactly: a number read back is the same.
 fn to_15_digits(value: f64) -> f64 {
     format!("{value:.14e}").parse().unwrap_or(value)
 }
 
-/// A key for people: without its unit, which stands with the figure.
+/// A key for people: without its unit, which is shown with the figure.
 pub(crate) fn in_words(key: &str) -> String {
     let unit = Unit::of_key(key);
     let key = key.trim_end_matches("_per_second");
@@ -822,7 +821,7 @@ mod tests {
     }
 
     #[test]
-    fn tables_have_both_sides_beside_the_ratio_and_units_that_fit() {
+    fn tables_have_both_sides_the_ratio_and_units() {
         let tables = sample().tables();
         assert_eq!(tables[0].columns, ["compared", "plain", "card", "ratio"]);
         let row = ["requests", "105 k/s", "55.0 k/s", "0.525 × (0.510 to 0.540)"];
@@ -834,7 +833,7 @@ mod tests {
     }
 
     #[test]
-    fn points_that_differ_in_what_they_have_stand_in_columns_of_their_own() {
+    fn points_with_different_figures_get_separate_columns() {
         let bare = Point::at("way", "without").with(Figure::one("goodput_bps", 2e9));
         let mut compared = Point::at("way", "card").with(Figure::one("goodput_bps", 1e9));
         compared.comparisons.push(Comparison::of("p50_ns", ("a", vec![2.0]), ("b", vec![1.0])));
@@ -852,7 +851,7 @@ mod tests {
     }
 
     #[test]
-    fn with_pairs_enough_a_ratio_has_an_interval_and_a_verdict() {
+    fn enough_pairs_give_an_interval_and_a_verdict() {
         let slower: Vec<f64> = (0..10).map(|n| 54.0 + f64::from(n % 3)).collect();
         let compare = |key| Comparison::of(key, ("a", vec![100.0; 10]), ("b", slower.clone()));
         let of_rates = compare("goodput_bps");
@@ -873,7 +872,7 @@ mod tests {
 
     #[test]
     fn sides_and_ratio_are_one_estimate() {
-        // A run that was disturbed leaves its pair's ratio out, and its sides.
+        // A disturbed run drops its pair's ratio and its sides.
         let baseline: Vec<f64> =
             (0..12).map(|n| if n == 3 { 5.0 } else { 100.0 + f64::from(n) }).collect();
         let candidate: Vec<f64> = (0..12).map(|n| 104.0 + f64::from(n * 7 % 5)).collect();
@@ -888,7 +887,7 @@ mod tests {
         let number = |key: &str| fields[key].as_f64().unwrap();
         let ratio = number("b_goodput_bps") / number("a_goodput_bps");
         assert!((ratio - number("ratio_goodput")).abs() < 1e-9, "{fields:?}");
-        // Nothing at all has a place, too.
+        // Zero has a rank, too.
         let nothing = Comparison::of("goodput_bps", ("a", vec![2.0; 10]), ("b", vec![0.0; 10]));
         let wanted = Estimate { baseline: 2.0, candidate: 0.0, ratio: 0.0 };
         assert_eq!(nothing.estimate(), Some(wanted));
@@ -896,7 +895,7 @@ mod tests {
     }
 
     #[test]
-    fn a_baseline_that_differs_from_itself_leaves_no_verdict() {
+    fn a_baseline_that_differs_from_itself_gives_no_verdict() {
         let compare = |again: f64| {
             let steady: Vec<f64> = (0..10).map(|n| 100.0 + f64::from(n % 3)).collect();
             let times = |factor: f64| steady.iter().map(|value| value * factor).collect::<Vec<_>>();
@@ -911,7 +910,7 @@ mod tests {
         );
         let judged = compare(1.1).judgement().unwrap();
         assert_eq!(judged.verdict, Verdict::TooNoisy);
-        // However narrow its own noise, it reaches as far as the baseline's.
+        // However small its own noise, its interval is at least as wide as the baseline's.
         let steady = compare(1.0);
         let noisy: Vec<f64> = (0..10).map(|n| if n % 2 == 0 { 80.0 } else { 125.0 }).collect();
         let interval = steady.beside(noisy).judgement().unwrap().interval.unwrap();
@@ -919,7 +918,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_of_pairs_has_an_interval_and_a_verdict_if_it_was_measured() {
+    fn measured_changes_of_pairs_have_interval_and_verdict() {
         let ratios: Vec<f64> = (0..10).map(|n| 1.11 + f64::from(n % 3) / 100.0).collect();
         let told = |source, ratios: &[f64]| {
             let mut outcome = Outcome::of(source);
@@ -945,7 +944,7 @@ mod tests {
     }
 
     #[test]
-    fn repeats_stand_behind_each_other() {
+    fn repeats_are_concatenated() {
         let mut outcome = sample();
         let wait = |value| Distribution::of("wait_ns", [(value, 2)]);
         outcome.distribute(wait(5));
@@ -963,7 +962,7 @@ mod tests {
     }
 
     #[test]
-    fn an_outcome_survives_its_file() {
+    fn outcomes_round_trip() {
         let mut outcome = sample();
         outcome.add(Figure::one("busy_fraction", 0.145_639_805_213_635_07));
         outcome.distribute(Distribution::of("wait_ns", [(1, 2), (u64::MAX, 3)]));

@@ -1,15 +1,15 @@
-//! A figure of a paper, and ours beside it.
+//! Figures of papers, compared with ours.
 //!
-//! A figure made on their hardware does not transfer; the ratio and the shape do. Of each figure
-//! stands here what the paper says and, where an experiment answers it, under which key of that
-//! experiment's whole run ours stands. A row without an experiment says why not.
+//! Figures from other hardware do not transfer; ratios and shapes do. Each figure has the paper's
+//! value and, if an experiment reproduces it, the key of ours in that experiment's whole run. A row
+//! without an experiment has the reason.
 
 use crate::compare::{Finding, LEAST_PAIRS, Paper, PaperVerdict};
 use crate::outcome::Figure;
 use crate::unit::Unit;
 use serde::Serialize;
 
-/// What a paper gives.
+/// A value in a paper.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum PaperValue {
@@ -32,32 +32,32 @@ impl PaperValue {
 /// A figure of a paper.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct PaperFigure {
-    /// What it is of.
+    /// What it measures.
     pub what: &'static str,
-    /// What the paper says.
+    /// The paper's value.
     pub paper: PaperValue,
     /// The key of ours in the experiment's whole run; none if it has no such figure.
     pub ours: Option<&'static str>,
-    /// What ours must be for the paper's words to be true; none if they say nothing of that kind.
+    /// The condition on ours under which the paper's statement holds, if it can be checked.
     pub holds: Option<Holds>,
 }
 
-/// A bound that a figure of ours has to keep for a sentence to be true.
+/// A bound on our figure under which a statement holds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Holds {
-    /// What ours is, for people.
+    /// The name of ours, for people.
     pub of: &'static str,
-    /// Ours is not lower.
+    /// The lower bound.
     pub least: f64,
-    /// Ours is not higher.
+    /// The upper bound.
     pub most: f64,
 }
 
 impl Holds {
-    /// The answer, and ours.
+    /// The answer, with our figure.
     fn text(&self, ours: &Figure) -> String {
         let Some(spread) = ours.spread() else { return "not measured".into() };
-        // The middle half: the outermost repeats say how noisy a machine is.
+        // The middle half: extreme repeats only show the machine's noise.
         let is_in = |value: f64| (self.least..=self.most).contains(&value);
         let answer = match (is_in(spread.lower_quartile), is_in(spread.upper_quartile)) {
             (true, true) => "yes",
@@ -71,17 +71,17 @@ impl Holds {
 /// A row of the papers' table.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Row {
-    /// The experiment's name, whether there is one or not.
+    /// The experiment's name, whether it exists or not.
     pub name: &'static str,
     /// Paper and place.
     pub source: &'static str,
     /// What is measured.
     pub what: &'static str,
-    /// What the paper found.
+    /// The paper's findings.
     pub figures: &'static [PaperFigure],
-    /// What of the paper cannot be as it stands there.
+    /// What is incorrect in the paper's statement, if anything.
     pub correction: Option<&'static str>,
-    /// Why no experiment answers it yet; none if one does.
+    /// Why there is no experiment yet, if there is none.
     pub unanswered: Option<&'static str>,
 }
 
@@ -95,10 +95,10 @@ pub const fn words(what: &'static str, words: &'static str) -> PaperFigure {
     PaperFigure { what, paper: PaperValue::Words(words), ours: None, holds: None }
 }
 
-/// In front of the key of what was got where client, server and target queues share cores.
+/// Prefix of keys of figures for which client, server and target queues share cores.
 pub const SHARED_CORES: &str = "shared_cores_";
 
-/// How far from the paper's ratio ours may be: another machine, and what is read off a figure.
+/// The relative deviation allowed: other machines, and the reading accuracy of a figure.
 const WITHIN: f64 = 0.10;
 
 impl PaperFigure {
@@ -108,19 +108,19 @@ impl PaperFigure {
         PaperFigure { ours: Some(key), ..self }
     }
 
-    /// True if ours, called so for people, is at least this.
+    /// True if ours, with this name for people, is at least this.
     #[must_use]
     pub const fn at_least(self, least: f64, of: &'static str) -> Self {
         PaperFigure { holds: Some(Holds { of, least, most: f64::MAX }), ..self }
     }
 
-    /// True if ours, called so for people, is at most this.
+    /// True if ours, with this name for people, is at most this.
     #[must_use]
     pub const fn at_most(self, most: f64, of: &'static str) -> Self {
         PaperFigure { holds: Some(Holds { of, least: f64::MIN, most }), ..self }
     }
 
-    /// Ours for people, and what it says of the paper's.
+    /// Ours for people, with the comparison to the paper's.
     pub fn text(&self, ours: &Figure) -> String {
         let mut text = match (&self.holds, ours.range_text()) {
             (Some(holds), _) => holds.text(ours),
@@ -139,7 +139,8 @@ impl PaperFigure {
         }
     }
 
-    /// Ours beside the paper's, where both are ratios; figures of their hardware do not transfer.
+    /// The comparison with the paper's, if both are ratios; figures from other hardware do not
+    /// transfer.
     pub fn judge(&self, ours: &Figure) -> Option<PaperVerdict> {
         let (ratio, shift) = match self.paper {
             PaperValue::Number(change, Unit::Change) => (1.0 + change, 1.0),
@@ -151,14 +152,14 @@ impl PaperFigure {
     }
 }
 
-/// From where to where ours lies, or why nothing can be said.
+/// The range of ours, or why nothing can be concluded.
 fn interval(ours: &Figure) -> Result<(f64, f64), String> {
     let spread = ours.spread().ok_or("unavailable")?;
     if ours.key.starts_with(SHARED_CORES) {
         return Err("client, server and target queues share cores".into());
     }
     if !ours.is_measured_in_pairs() {
-        // The middle half: the outermost repeats say how noisy a machine is.
+        // The middle half: extreme repeats only show the machine's noise.
         return Ok((spread.lower_quartile, spread.upper_quartile));
     }
     let interval = ours.judgement().and_then(|judgement| judgement.interval);
@@ -172,7 +173,7 @@ pub const fn row(source: &'static str, what: &'static str, figures: &'static [Pa
 }
 
 impl Row {
-    /// With what of the paper cannot be as it stands there.
+    /// With a correction of the paper.
     #[must_use]
     pub const fn corrected(self, correction: &'static str) -> Self {
         Row { correction: Some(correction), ..self }
@@ -202,7 +203,7 @@ mod tests {
         assert_eq!(finding(1.12, 0.01, 10), Finding::Reproduced);
         assert_eq!(finding(1.00, 0.01, 10), Finding::NotReproduced);
         assert_eq!(finding(1.40, 0.01, 10), Finding::NotReproduced);
-        // Their middle half alone would do, their interval does not.
+        // Their middle half alone would be enough, their interval is not.
         assert_eq!(finding(1.12, 0.06, 10), Finding::NotMeasurableHere);
         let few = judge("knet_gain", 1.12, 0.01, 9);
         assert_eq!(few.finding, Finding::NotMeasurableHere);
@@ -213,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn ratios_are_judged_and_figures_of_their_hardware_are_not() {
+    fn only_ratios_are_judged() {
         let twice = number("", 1.0, Unit::Change);
         let judge = |gain: f64| twice.judge(&Figure::one("throughput_gain", gain)).unwrap();
         assert_eq!(judge(1.05).finding, Finding::Reproduced);

@@ -1,4 +1,4 @@
-//! What an experiment wants drawn: which figures of a series, along what.
+//! Drawings of an experiment: figures of a series along a label.
 //!
 //! ```
 //! use picnic_lab::outcome::{Figure, Outcome, Point, Source};
@@ -15,24 +15,24 @@ use crate::outcome::{Figure, Outcome, Point, in_words};
 use crate::unit::Unit;
 use serde_json::Value;
 
-/// A figure of a paper, to be drawn among ours.
+/// A paper's figure, to be drawn with ours.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Mark {
-    /// Whose, for people.
+    /// Its name, for people.
     pub label: String,
-    /// Where along the x axis; none for a line across.
+    /// Its place on the x axis; none for a horizontal line.
     pub x: Option<f64>,
-    /// How much, in the unit of the plot.
+    /// Its value, in the unit of the plot.
     pub y: f64,
 }
 
-/// What is drawn.
+/// A drawing's definition.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plot {
     /// Its heading.
     pub title: String,
     series: String,
-    /// The label along which; none for bars, one for each point.
+    /// The label on the x axis; none for bars, one per point.
     x: Option<String>,
     /// The figures, a line for each.
     ys: Vec<String>,
@@ -67,11 +67,11 @@ pub struct Line {
 /// A range of y across the plot.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Band {
-    /// What it is, for people.
+    /// Its name, for people.
     pub label: String,
-    /// From here.
+    /// The lower end.
     pub low: f64,
-    /// To here.
+    /// The upper end.
     pub high: f64,
 }
 
@@ -80,13 +80,13 @@ pub struct Band {
 pub struct Drawing {
     /// Its heading.
     pub title: String,
-    /// What is along x, for people.
+    /// The name of x, for people.
     pub x_label: String,
-    /// The unit along x.
+    /// The unit of x.
     pub x_unit: Unit,
-    /// What is along y, for people.
+    /// The name of y, for people.
     pub y_label: String,
-    /// The unit along y.
+    /// The unit of y.
     pub y_unit: Unit,
     /// Names of bars; empty if lines are drawn.
     pub bars: Vec<String>,
@@ -94,7 +94,7 @@ pub struct Drawing {
     pub lines: Vec<Line>,
     /// The papers' figures.
     pub marks: Vec<Mark>,
-    /// What is within the noise.
+    /// The range of noise.
     pub band: Option<Band>,
     /// Whether x is drawn by its logarithm.
     pub is_logarithmic: bool,
@@ -106,7 +106,7 @@ impl Plot {
         Plot { x: Some(x.into()), ..Plot::bars(title, series, y) }
     }
 
-    /// A bar of `y` for each point of a series, called by its labels that are words.
+    /// A bar of `y` for each point of a series, named by its labels that are words.
     pub fn bars(title: &str, series: &str, y: &str) -> Self {
         Plot {
             title: title.into(),
@@ -120,7 +120,7 @@ impl Plot {
         }
     }
 
-    /// And a line of this figure, of the same unit.
+    /// With a line for this figure, of the same unit.
     #[must_use]
     pub fn and(mut self, y: &str) -> Self {
         self.ys.push(y.into());
@@ -139,7 +139,7 @@ impl Plot {
         Plot { only: Some((label.into(), word.into())), ..self }
     }
 
-    /// With x by its logarithm.
+    /// With logarithmic x.
     #[must_use]
     pub fn with_logarithms(self) -> Self {
         Plot { is_logarithmic: true, ..self }
@@ -206,7 +206,7 @@ impl Plot {
     }
 }
 
-/// What several keys of one unit have in common, for people: the words that all of them have.
+/// The words that several keys of one unit have in common, for people.
 fn common(keys: &[String], unit: Unit) -> String {
     let (first, others) = (keys[0].split('_'), &keys[1..]);
     let is_common = |word: &&str| others.iter().all(|key| key.split('_').any(|own| own == *word));
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn an_axis_is_named_for_what_all_of_its_lines_show() {
+    fn axes_are_named_for_the_common_words() {
         let named = |keys: [&str; 3], unit| common(&keys.map(String::from), unit);
         let delivered = ["knet_delivered_pps", "clas_delivered_pps", "napi_delivered_pps"];
         assert_eq!(named(delivered, Unit::PerSecond), "delivered");
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn bars_are_called_by_words_and_some_are_left_out() {
+    fn bars_are_named_by_words() {
         let drawn = Plot::bars("", "curve", "wait_ns").only("side", "a").draw(&outcome()).unwrap();
         assert_eq!((drawn.bars.len(), drawn.lines[0].points.len()), (2, 2));
         assert_eq!(drawn.bars[0], "a");

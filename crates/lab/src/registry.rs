@@ -1,4 +1,4 @@
-//! The experiments that can be named, and the papers' table.
+//! The known experiments, and the papers' table.
 //!
 //! The lab has none of its own: the program that uses it sets them.
 
@@ -12,18 +12,18 @@ use std::sync::OnceLock;
 /// An experiment or a benchmark.
 pub type ExperimentEntry = Entry<Box<dyn Experiment>>;
 
-/// An experiment that measures again what a paper has measured.
+/// An experiment that reproduces a paper's measurement.
 pub trait Reproduces: Component<Product = Box<dyn Experiment>> {
-    /// What the paper found, without the experiment's name.
+    /// The paper's findings, without the experiment's name.
     const PAPER: Row;
 }
 
-/// A row of the papers' table, and the experiment that answers it.
+/// A row of the papers' table, with its experiment.
 #[derive(Clone, Copy)]
 pub struct PaperEntry {
-    /// What the paper found.
+    /// The paper's findings.
     pub row: Row,
-    /// None if nothing answers it yet.
+    /// None if not reproduced yet.
     pub experiment: Option<ExperimentEntry>,
 }
 
@@ -33,17 +33,17 @@ impl PaperEntry {
         PaperEntry { row: E::PAPER.named(E::NAME), experiment: Some(Entry::of::<E>()) }
     }
 
-    /// A row that no experiment answers, and why.
+    /// A row without an experiment, and why.
     pub const fn unanswered(name: &'static str, row: Row, why: &'static str) -> Self {
         let row = Row { unanswered: Some(why), ..row.named(name) };
         PaperEntry { row, experiment: None }
     }
 }
 
-/// Those of the papers, and those of the program's own.
+/// The papers' experiments, and the program's own.
 static LISTS: OnceLock<(&[PaperEntry], &[ExperimentEntry])> = OnceLock::new();
 
-/// From now on these can be named. Once a program.
+/// Sets the known experiments. Once per program.
 pub fn set(papers: &'static [PaperEntry], others: &'static [ExperimentEntry]) {
     let _ = LISTS.set((papers, others));
 }
@@ -52,7 +52,7 @@ fn lists() -> (&'static [PaperEntry], &'static [ExperimentEntry]) {
     LISTS.get().copied().unwrap_or_default()
 }
 
-/// All experiments that can be named.
+/// All known experiments.
 pub fn experiments() -> impl Iterator<Item = &'static ExperimentEntry> {
     let (papers, others) = lists();
     papers.iter().filter_map(|paper| paper.experiment.as_ref()).chain(others)
@@ -63,11 +63,10 @@ pub fn papers() -> impl Iterator<Item = &'static Row> {
     lists().0.iter().map(|paper| &paper.row)
 }
 
-/// Builds an entry from keys and values as a command line has them: TOML, or text that needs no
-/// quotes. Lists are given whole, item by item, or with commas if their items are no free text.
+/// Builds an entry from keys and values as on a command line: TOML, or text without quotes. Lists
+/// are given whole, item by item, or with commas if their items are not free text.
 ///
-/// # Errors
-/// The key that is wrong, what was found and what is allowed.
+/// # Errors The wrong key, with the found and allowed values.
 pub fn build(
     entry: &ExperimentEntry,
     settings: &[(String, String)],

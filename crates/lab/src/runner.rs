@@ -1,8 +1,9 @@
-//! Runs experiments point by point, and says what became of each.
+//! Runs experiments point by point, and records the result of each.
 //!
-//! Sides of a point take turns in random order, repeat by repeat, and each second repeat reverses the
-//! order, so that drift and other programs hit all alike. A point that fails is a line with its reason, and the others go on.
-//! A point's seed is of its name alone, so that shards give what one run gives.
+//! Sides of a point take turns in random order, repeat by repeat, and each second repeat reverses
+//! the order, so that drift and other programs affect all alike. A failed point is a line with its
+//! reason, and the others continue. A point's seed depends only on its name, so that shards give
+//! the same results as one run.
 //!
 //! ```no_run
 //! use picnic_lab::experiment::{Effort, Experiment, LabError};
@@ -30,7 +31,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::str::FromStr;
 use std::time::{Instant, SystemTime};
 
-/// An experiment that is to be run.
+/// An experiment to be run.
 pub struct Job {
     /// Experiment or benchmark.
     pub kind: Kind,
@@ -46,12 +47,12 @@ impl fmt::Debug for Job {
     }
 }
 
-/// Which part of all points: `2/5` is the second of five.
+/// A part of all points: `2/5` is the second of five.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Shard {
     /// From 1.
     pub number: usize,
-    /// How many there are.
+    /// Number of parts.
     pub of: usize,
 }
 
@@ -81,7 +82,7 @@ impl fmt::Display for Shard {
     }
 }
 
-/// What one side of a point gave.
+/// The result of one side of a point.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SideFound {
     /// Its name.
@@ -95,72 +96,71 @@ pub struct SideFound {
 pub struct Failure {
     /// For people.
     pub reason: String,
-    /// This machine cannot do it; else it went wrong.
+    /// This machine cannot do it; otherwise it failed.
     pub unavailable: bool,
 }
 
-/// What became of a point: a line of a run's file.
+/// The result of a point: a line of a run's file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Record {
     /// The experiment's name.
     pub experiment: String,
     /// The point's name, unique in its experiment.
     pub point: String,
-    /// What is varied, by key.
+    /// The varied values, by key.
     pub labels: Map<String, Value>,
-    /// What it was seeded with.
+    /// Its seed.
     pub seed: u64,
-    /// What each side gave; empty if it failed.
+    /// The results of each side; empty if it failed.
     pub sides: Vec<SideFound>,
-    /// How often each side was measured.
+    /// Measurements of each side.
     pub repeats: u32,
     /// Why it was not measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<Failure>,
-    /// Why it was measured less often than asked for.
+    /// Why it was measured less often than requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cut: Option<String>,
     /// When it began, in seconds since 1970.
     pub started_s: u64,
     /// How long it took, in seconds.
     pub took_s: f64,
-    /// What the machine did meanwhile.
+    /// The machine's load meanwhile.
     pub load: Load,
     /// The machine and the build.
     pub facts: Facts,
 }
 
 impl Record {
-    /// Why its figures say less than they should; none if they do not, or are a model's.
+    /// Why its figures are less reliable; none if they are not, or are modelled.
     pub fn noise(&self) -> Option<String> {
         if self.is_measured() { self.load.noise() } else { None }
     }
 
-    /// Whether some of its figures are no model's.
+    /// Whether some of its figures are measured.
     pub fn is_measured(&self) -> bool {
         self.sides.iter().any(|side| side.outcome.source() == Source::Measured)
     }
 }
 
-/// How a run is done.
+/// Options of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Options<'a> {
-    /// How much is spent.
+    /// The effort.
     pub effort: Effort,
-    /// Which part.
+    /// The part of all points.
     pub shard: Shard,
-    /// What this program was built from.
+    /// The program's source revision.
     pub revision: &'a str,
 }
 
-/// Who is told the share done, and what is at work.
+/// Receives the share done, and the current task.
 pub type Watch<'a> = dyn FnMut(f64, &str) + 'a;
 
-/// Runs the points of all jobs that are of this shard and not `there` yet, and gives each record to
-/// `keep` at once. A point that others follow is measured on each machine that measures these.
+/// Runs the points of all jobs that are in this shard and not `there` yet, and passes each record
+/// to `keep` at once. A point that others follow is measured on each machine that measures those.
 ///
-/// # Errors
-/// `keep` failed, or a stop was asked for.
+/// # Errors `keep` failed, or a stop was requested.
 pub fn run(
     jobs: &[Job],
     options: &Options<'_>,
@@ -191,16 +191,16 @@ pub fn run(
     Ok(())
 }
 
-/// Points by job and name that others follow; none of one that was not measured on this machine.
+/// Points by job and name that others follow; none for one that was not measured on this machine.
 type Followed = BTreeMap<(String, String), Option<MeasuredPoint>>;
 
-/// What is to be measured.
+/// The points to measure.
 struct Wanted<'a> {
     points: Vec<(&'a Job, Spec)>,
     followed: Followed,
 }
 
-/// The points of this shard that are not there, and before them what they follow.
+/// The missing points of this shard, each preceded by the point that it follows.
 fn wanted<'a>(jobs: &'a [Job], options: &Options<'_>, there: &[Record]) -> Wanted<'a> {
     let all = jobs.iter().flat_map(|job| {
         job.experiment.points(options.effort).into_iter().map(move |spec| (job, spec))
@@ -233,7 +233,7 @@ fn wanted<'a>(jobs: &'a [Job], options: &Options<'_>, there: &[Record]) -> Wante
     Wanted { points, followed }
 }
 
-/// What a record says of its point; none if it has failed.
+/// The measured point of a record; none if it has failed.
 fn found_by(record: &Record, spec: &Spec) -> Option<MeasuredPoint> {
     let sides = record.sides.iter().map(|side| side.outcome.clone()).collect();
     record.failure.is_none().then(|| MeasuredPoint { spec: spec.clone(), sides })
@@ -300,7 +300,7 @@ fn failure(error: &LabError) -> Failure {
     }
 }
 
-/// All sides of a point, and how many turns each had.
+/// All sides of a point, and the number of turns of each.
 struct Turns {
     sides: Vec<Outcome>,
     repeats: u32,
@@ -351,10 +351,9 @@ fn measure(
     Ok(Turns { sides: found.into_iter().flatten().collect(), repeats })
 }
 
-/// Runs a single experiment, and keeps nothing.
+/// Runs a single experiment without storing anything.
 ///
-/// # Errors
-/// The first that a point gives.
+/// # Errors The first error of a point.
 pub fn outcome(
     name: &str,
     experiment: &dyn Experiment,
@@ -379,15 +378,15 @@ pub fn outcome(
     Ok(experiment.conclude(&found))
 }
 
-/// What a job's records come to; none if no point was measured. Says which points are missing,
-/// which were cut short, and which are noisy.
+/// The result of a job's records; none if no point was measured. Reports which points are missing,
+/// incomplete or noisy.
 pub fn conclude(job: &Job, effort: Effort, records: &[Record]) -> Option<Document> {
     let own: Vec<_> = records.iter().filter(|record| record.experiment == job.name).collect();
     let mut found = Vec::new();
     let mut missing = Vec::new();
     for spec in job.experiment.points(effort) {
         let name = spec.name();
-        // The last one counts: what failed may have been tried again.
+        // The last one counts: a failed point may have been tried again.
         match own.iter().rev().find(|record| record.point == name) {
             Some(record) => match &record.failure {
                 Some(failure) => missing.push((name, failure.reason.clone())),
@@ -415,7 +414,7 @@ pub fn conclude(job: &Job, effort: Effort, records: &[Record]) -> Option<Documen
     })
 }
 
-/// Names of points with the same reason together.
+/// Groups names of points by reason.
 pub fn by_reason(missing: Vec<(String, String)>) -> Vec<(String, String)> {
     let mut found: Vec<(String, String)> = Vec::new();
     for (name, reason) in missing {
@@ -443,8 +442,8 @@ mod tests {
     use std::sync::{Arc, Mutex};
     use std::time::Duration;
 
-    /// Points that note what is done with them. The fourth of each seven fails, the fifth panics,
-    /// the sixth needs more cores than there are.
+    /// Points that record their measurements. The fourth of each seven fails, the fifth panics, the
+    /// sixth needs more cores than there are.
     struct Counting {
         points: u32,
         calls: Arc<Mutex<Vec<String>>>,
@@ -513,7 +512,7 @@ mod tests {
     }
 
     #[test]
-    fn sides_take_turns_and_reverse_their_order_after_a_warm_up() {
+    fn sides_take_turns_in_alternating_order() {
         let (records, calls) = run_with(1, "1/1", &[]);
         assert_eq!(calls, ["0b", "0a", "0a", "0b", "0b", "0a", "0a", "0b"]);
         let [record] = &records[..] else { panic!("{records:?}") };
@@ -523,7 +522,7 @@ mod tests {
     }
 
     #[test]
-    fn a_point_that_fails_has_a_reason_and_the_others_go_on() {
+    fn failed_points_have_a_reason_and_others_continue() {
         let (records, calls) = run_with(7, "1/1", &[]);
         let reason = |index: usize| records[index].failure.clone().map(|failure| failure.reason);
         assert_eq!((records.len(), reason(2), reason(6)), (7, None, None));
@@ -532,7 +531,7 @@ mod tests {
         assert!(reason(5).unwrap().starts_with("needs 100000 cores, this machine has "));
         assert!(records[5].failure.as_ref().unwrap().unavailable);
         assert!(!calls.contains(&"5a".to_owned()));
-        // Its time is up at once: measured once behind the warm-up, and said so.
+        // Its time is up at once: measured once after the warm-up, and reported.
         assert_eq!(records[6].repeats, 1);
         assert_eq!(records[6].cut.as_deref(), Some("1 of 3 repeats: time was up"));
         let document = conclude(&job(7).0, Effort::Quick, &records).unwrap();
@@ -544,7 +543,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_missing_or_has_failed_is_measured_again() {
+    fn only_missing_and_failed_points_are_measured_again() {
         let (first, _) = run_with(7, "1/1", &[]);
         let (again, calls) = run_with(7, "1/1", &first[1..]);
         let points: Vec<_> = again.iter().map(|record| record.point.as_str()).collect();
@@ -554,7 +553,7 @@ mod tests {
     }
 
     #[test]
-    fn shards_measure_each_point_once_with_the_seed_of_its_name() {
+    fn shards_measure_each_point_once() {
         let (whole, _) = run_with(3, "1/1", &[]);
         let parts = ["1/2", "2/2"].map(|shard| run_with(3, shard, &[]).0);
         assert_eq!(parts.each_ref().map(Vec::len), [2, 1]);
@@ -568,7 +567,7 @@ mod tests {
         }
     }
 
-    /// A point, and two that double what it came to. Each measurement gives another number.
+    /// A point, and two that double its result. Each measurement gives another number.
     struct Doubling(Arc<Mutex<Vec<String>>>, bool);
 
     impl Experiment for Doubling {
@@ -619,17 +618,17 @@ mod tests {
     }
 
     #[test]
-    fn a_point_that_others_follow_is_taken_from_an_interrupted_run() {
+    fn followed_points_are_reused_from_an_interrupted_run() {
         let (whole, _) = doubled("1/1", &[], false);
         assert_eq!(whole.iter().map(value).collect::<Vec<_>>(), [11.0, 22.0, 22.0]);
         let (rest, calls) = doubled("1/1", &whole[..2], false);
         assert_eq!(calls, ["number=2"]);
         assert_eq!(value(&rest[0]), 22.0);
-        // On another machine it is another number, and measured there once more.
+        // On another machine the result differs, so it is measured there again.
         let mut other = whole[..2].to_vec();
         other.iter_mut().for_each(|record| record.facts.machine += "-other");
         assert_eq!(doubled("1/1", &other, false).1, ["part=first", "number=2"]);
-        // Where nothing is missing, not even then.
+        // If nothing is missing, not even then.
         let mut all = whole.clone();
         all.iter_mut().for_each(|record| record.facts.machine += "-other");
         assert!(doubled("1/1", &all, false).1.is_empty());
@@ -639,7 +638,7 @@ mod tests {
     }
 
     #[test]
-    fn each_shard_measures_what_its_points_follow() {
+    fn shards_measure_followed_points() {
         let calls = ["1/3", "2/3", "3/3"].map(|shard| doubled(shard, &[], false).1);
         assert_eq!(calls[0], ["part=first"]);
         assert_eq!(calls[1], ["part=first", "number=1"]);
@@ -647,7 +646,7 @@ mod tests {
     }
 
     #[test]
-    fn what_follows_a_point_that_failed_is_not_measured_and_says_so() {
+    fn followers_of_failed_points_are_not_measured() {
         let (records, calls) = doubled("1/1", &[], true);
         assert_eq!(calls, ["part=first"]);
         let reasons: Vec<_> =

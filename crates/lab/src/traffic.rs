@@ -1,4 +1,4 @@
-//! A sender and a receiver of TCP and UDP, and what each has seen.
+//! A sender and a receiver of TCP and UDP, with their measurements.
 //!
 //! ```no_run
 //! use picnic_lab::traffic::{Protocol, Receive, Send};
@@ -10,9 +10,9 @@
 //! # drop(sent); Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Each connection has a thread. A sender with a rate gives each message a time of its own and
-//! tells how far it was off (`pace.rs`); a UDP message has the number of its connection and its own,
-//! so that the receiver knows what was lost and what came late.
+//! Each connection has a thread. A sender with a rate schedules each message and reports the
+//! deviation (`pace.rs`); a UDP message has the number of its connection and its own, so that the
+//! receiver detects losses and reordering.
 //!
 //! Source: tcp(7), udp(7), sock_diag(7).
 
@@ -29,11 +29,11 @@ use crate::meter::CoreShare;
 use serde::Serialize;
 use std::thread::JoinHandle;
 
-/// What messages go by.
+/// The protocol of messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Protocol {
-    /// A stream; messages are so many bytes of it.
+    /// A stream; a message is a fixed number of its bytes.
     #[default]
     Tcp,
     /// Datagrams.
@@ -43,12 +43,12 @@ pub enum Protocol {
 /// Bytes in front of a UDP message.
 pub const HEADER_BYTES: usize = 16;
 
-/// What stands in front of a UDP message.
+/// The header of a UDP message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Header {
     connection: u32,
     is_end: bool,
-    /// From 0; behind the last, how many there were.
+    /// From 0; after the last message, their number.
     number: u64,
 }
 
@@ -72,7 +72,7 @@ impl Header {
     }
 }
 
-/// A core's share of time that was not idle, for tables: `core 0 85 %`.
+/// A core's busy time, for tables: `core 0 85 %`.
 pub fn busy_text(cores: &[CoreShare]) -> String {
     let text = |core: &CoreShare| format!("core {} {:.0} %", core.core, (1.0 - core.idle) * 100.0);
     cores.iter().map(text).collect::<Vec<_>>().join(", ")

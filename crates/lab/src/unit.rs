@@ -1,16 +1,16 @@
-//! Units of figures: found in their keys, and written as people read them.
+//! Units of figures: derived from keys, and formatted for people.
 //!
-//! Three significant digits, in the multiple that fits: `49.1 µs`, `198 ns`, `47.9 M/s`.
+//! Three significant digits, in the fitting multiple: `49.1 µs`, `198 ns`, `47.9 M/s`.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-/// What a number counts.
+/// The unit of a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Unit {
-    /// Times of one to the other.
+    /// One value as a multiple of another.
     Ratio,
     /// Time.
     Nanoseconds,
@@ -20,21 +20,21 @@ pub enum Unit {
     Milliseconds,
     /// Time.
     Seconds,
-    /// Packets, requests, ... by time.
+    /// Packets, requests, ... per second.
     PerSecond,
-    /// Bits by time.
+    /// Bits per second.
     BitsPerSecond,
     /// A part of one.
     Fraction,
-    /// More or less by this part of one.
+    /// A relative change.
     Change,
     /// Length.
     Bytes,
-    /// Things.
+    /// A count.
     Count,
 }
 
-/// A word of a key, and what it says. The first that is in the key counts.
+/// Words of keys and their units. The first that is in the key counts.
 const WORDS: &[(&str, Unit)] = &[
     ("ratio", Unit::Ratio),
     ("ns", Unit::Nanoseconds),
@@ -65,7 +65,7 @@ impl Unit {
         WORDS.iter().find(|(word, _)| has(word)).map_or(Unit::Count, |(_, unit)| *unit)
     }
 
-    /// What it measures, for people.
+    /// The measured quantity, for people.
     pub(crate) fn subject(self) -> &'static str {
         match self {
             Unit::Ratio => "ratio",
@@ -85,15 +85,14 @@ impl Unit {
         name.as_str().unwrap_or_default().to_owned()
     }
 
-    /// Whether this word of a key names it, and nothing else.
+    /// Whether this word of a key is only the name of the unit.
     pub(crate) fn is_word(self, word: &str) -> bool {
-        // "gain" and "share" say what is meant, too.
+        // "gain" and "share" are also part of the name.
         let says_more = matches!(self, Unit::Change | Unit::Ratio) || word == "share";
         !says_more && WORDS.contains(&(word, self))
     }
 
-    /// Whether more of it is better, if that can be said of the unit alone: rates are to be high,
-    /// times low.
+    /// Whether more is better, if the unit implies it: rates should be high, times low.
     pub fn more_is_better(self) -> Option<bool> {
         match self {
             Unit::PerSecond | Unit::BitsPerSecond => Some(true),
@@ -113,7 +112,7 @@ impl Unit {
         }
     }
 
-    /// The same without zeros at the end: of what was chosen, not measured.
+    /// The same without trailing zeros: for chosen values, not measured ones.
     pub(crate) fn short_text(self, value: f64) -> String {
         let (digits, suffix) = self.parts(value);
         let digits = match digits.contains('.') {
@@ -123,7 +122,7 @@ impl Unit {
         format!("{digits} {suffix}").trim_end().to_owned()
     }
 
-    /// From one to the other; the multiple is written once if it is the same.
+    /// A range; the multiple is written once if both ends have the same.
     pub fn range(self, low: f64, high: f64) -> String {
         match (self.parts(low), self.parts(high)) {
             ((digits, suffix), (_, other)) if suffix == other => {
@@ -146,7 +145,7 @@ impl Unit {
     fn parts(self, value: f64) -> (String, &'static str) {
         match self {
             Unit::Ratio => (three_digits(value), "×"),
-            // Less than a thousandth of a percent is nothing.
+            // Less than a thousandth of a percent is zero.
             Unit::Fraction if value != 0.0 && value.abs() < 0.000_995 => {
                 (format!("{:.3}", value * 100.0), "%")
             }
@@ -167,15 +166,15 @@ impl Unit {
     }
 }
 
-/// Three digits in the largest multiple of which there is one.
+/// Three digits in the largest multiple that is not above the value.
 fn fitting(value: f64, multiples: &[(f64, &'static str)]) -> (String, &'static str) {
-    // What rounds to a thousand of one is one of the next.
+    // A value that rounds to a thousand of a multiple uses the next.
     let fits = |&&(factor, _): &&(f64, &str)| value.abs() >= factor * 0.9995;
     let (factor, suffix) = multiples.iter().rev().find(fits).unwrap_or(&multiples[0]);
     (three_digits(value / factor), suffix)
 }
 
-/// Whole numbers whole, with their thousands apart, up to a million.
+/// Integers without fraction, with separated thousands, up to a million.
 fn fitting_whole(value: f64, multiples: &[(f64, &'static str)]) -> (String, &'static str) {
     let is_whole = value.fract() == 0.0;
     if value.abs() >= 999_950.0 || !is_whole {
@@ -199,7 +198,7 @@ fn three_digits(value: f64) -> String {
         size if size >= 99.95 => 0,
         size if size >= 9.995 => 1,
         size if size >= 0.9995 => 2,
-        // 0.1 to 1 has three places, and so on; more than six say nothing.
+        // 0.1 to 1 has three decimals, and so on; more than six are pointless.
         size => (2 - size.log10().floor() as i32).clamp(3, 6) as usize,
     };
     format!("{value:.places$}")
@@ -211,7 +210,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn keys_tell_their_units() {
+    fn units_are_derived_from_keys() {
         for (key, unit) in [
             ("request_p50_ns", Unit::Nanoseconds),
             ("ns_per_packet", Unit::Nanoseconds),
@@ -228,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_have_three_digits_and_the_unit_that_fits() {
+    fn figures_have_three_digits_and_a_fitting_unit() {
         for (unit, value, text) in [
             (Unit::Nanoseconds, 49_123.0, "49.1 µs"),
             (Unit::Nanoseconds, 198.4, "198 ns"),
@@ -260,9 +259,9 @@ mod tests {
     }
 
     proptest! {
-        /// What is written is within half of its last digit of what is meant.
+        /// The text is within half of its last digit of the value.
         #[test]
-        fn what_is_written_is_what_is_meant(exponent in -2.0..13.0_f64) {
+        fn texts_are_accurate_to_their_last_digit(exponent in -2.0..13.0_f64) {
             let value = 10_f64.powf(exponent);
             let text = Unit::Nanoseconds.text(value);
             let (digits, suffix) = text.split_once(' ').unwrap();

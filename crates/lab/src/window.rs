@@ -1,11 +1,11 @@
-//! What a card did during a part of its run: counts at both ends, and the report behind.
+//! Measures an interval of a card's run: counts at both ends, and the report after it.
 
 use picnic_control::{Report, Running};
 use picnic_engine::view::View;
 use picnic_machine::signals;
 use std::time::Duration;
 
-/// Time between two looks whether this process is to stop.
+/// Time between two checks for a request to stop.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// Counts of all wires and queues.
@@ -30,28 +30,27 @@ impl Counts {
     }
 }
 
-/// A part of a card's run.
+/// An interval of a card's run.
 #[derive(Debug)]
 pub struct Window {
-    /// How long it was.
+    /// Its length.
     pub seconds: f64,
-    /// Packets from wires, those shed included.
+    /// Packets from wires, including those shed.
     pub received: u64,
-    /// Packets handed to the host.
+    /// Packets delivered to the host.
     pub delivered: u64,
     /// Their bytes.
     pub delivered_bytes: u64,
     /// Packets sent to wires.
     pub transmitted: u64,
-    /// Of the whole run, warm-up included.
+    /// For the whole run, including warm-up.
     pub report: Report,
 }
 
 impl Window {
-    /// Runs `body` while the card is at work, then stops it.
+    /// Runs `body` while the card works, then stops the card.
     ///
-    /// # Errors
-    /// Those of `body`; the card has failed, or its ledger does not balance.
+    /// # Errors Those of `body`; the card has failed, or its ledger does not balance.
     pub fn around<T>(
         mut running: Box<dyn Running>,
         body: impl FnOnce(&mut dyn Running) -> anyhow::Result<T>,
@@ -72,10 +71,9 @@ impl Window {
         Ok((result?, window))
     }
 
-    /// Lets a card work for so long, as its world counts time, after its warm-up.
+    /// Runs a card for this time, in its world's clock, after its warm-up.
     ///
-    /// # Errors
-    /// This process was told to stop; else as [`Window::around`].
+    /// # Errors A stop was requested; otherwise as [`Window::around`].
     pub fn of(
         mut running: Box<dyn Running>,
         warm_up: Duration,
@@ -89,13 +87,13 @@ impl Window {
         Ok(window)
     }
 
-    /// By the second.
+    /// Per second.
     pub fn rate(&self, count: u64) -> f64 {
         count as f64 / self.seconds
     }
 }
 
-/// Lets time pass, until this process is told to stop.
+/// Waits, until a stop is requested.
 fn pass(running: &mut dyn Running, time: Duration) -> anyhow::Result<()> {
     let mut left = time;
     while !left.is_zero() {

@@ -208,7 +208,9 @@ pub fn told(restored: Result<Vec<Restored>, MachineError>) -> Vec<String> {
         {
             return Vec::new();
         }
-        Err(error) => return vec![format!("changes left by killed runs are not restored: {error}")],
+        Err(error) => {
+            return vec![format!("changes left by killed runs are not restored: {error}")];
+        }
     };
     restored.into_iter().map(|journal| journal.to_string()).collect()
 }

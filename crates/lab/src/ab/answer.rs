@@ -1,4 +1,4 @@
-//! The answer: one estimate, its verdict in a sentence, and what is to be known beside it.
+//! The answer: an estimate, its verdict in a sentence, and notes.
 
 use super::pairs::{Found, Pairs};
 use super::{Candidates, Question, Side};
@@ -9,9 +9,9 @@ use crate::unit::Unit;
 use serde_json::Value;
 use std::time::Duration;
 
-/// Void pairs that are told one by one.
+/// Void pairs reported individually.
 const TOLD: usize = 3;
-/// Effects that another question could be asked about, in percent.
+/// Effects to suggest for another question, in percent.
 const EFFECTS: [f64; 6] = [1.0, 2.0, 5.0, 10.0, 20.0, 50.0];
 
 impl Question {
@@ -35,7 +35,7 @@ impl Question {
             }
             Candidates::Sweep { key, sides } => self.sweep(&mut outcome, key, sides, &all, round),
         }
-        // What did nothing has no effect, whatever the ratio is.
+        // A function that did nothing has no effect, whatever the ratio.
         outcome.notes.splice(0..0, idle);
         if !functions.points.is_empty() {
             outcome.series.push(functions);
@@ -54,7 +54,7 @@ impl Question {
         self.answer(outcome, "candidate", &comparison, round);
         outcome.compare(comparison);
         for (key, [before, after]) in std::mem::take(&mut pairs.latencies) {
-            // One figure was asked about, and only that one is judged.
+            // The question is about one figure, and only that one is judged.
             let sides = (("baseline", before), ("candidate", after));
             let compared = Comparison::of(key, sides.0, sides.1);
             outcome.compare(Comparison { rule: None, ..compared });
@@ -73,7 +73,7 @@ impl Question {
         for (name, others) in ["baseline", "candidate"].into_iter().zip(&pairs.others) {
             if !others.is_empty() {
                 let figure = Figure::of(&format!("{name}_others_fraction"), others.clone());
-                let label = format!("cores taken by other processes, {name}");
+                let label = format!("cores used by other processes, {name}");
                 outcome.add(figure.called(&label));
             }
         }
@@ -105,22 +105,22 @@ impl Question {
                 .with(Figure::of("others_fraction", others.clone()).in_detail());
             outcome.series("sweep").push(point);
         }
-        outcome.note("each interval is one of 95 %; together they miss more often");
+        outcome.note("each interval has 95 % confidence; all of them together have less");
     }
 
-    /// The answer in a sentence, and beside it the noise.
+    /// The answer in a sentence, with the noise.
     fn answer(&self, outcome: &mut Outcome, name: &str, comparison: &Comparison, round: Duration) {
         let Some(judgement) = comparison.judgement() else { return };
         let text = judgement.text(comparison.ratios().len());
         let effect = Unit::Fraction.text(self.effect);
         outcome.note(match judgement.interval {
-            Some(_) => format!("{name}: {text}; less than {effect} is no effect"),
+            Some(_) => format!("{name}: {text}; effects below {effect} are ignored"),
             None => format!("{name}: {text}"),
         });
         if let Some(itself) = judgement.itself_text() {
             let differs = judgement.itself.is_some_and(|itself| self.rule().differs(&itself));
             let why = match differs {
-                true => "; so the load changed while it was measured, and there is no verdict",
+                true => "; the load changed during the measurement, so there is no verdict",
                 false => "",
             };
             outcome.note(format!("{name}: the baseline against itself: {itself}{why}"));
@@ -133,25 +133,25 @@ impl Question {
         }
     }
 
-    /// What would decide a question that is open, in time and in words.
+    /// What would settle an open question, in time and in words.
     fn decides(&self, judgement: &Judgement, round: Duration) -> Option<String> {
         let (needed, interval) = (judgement.pairs_needed?, judgement.interval?);
         let time = |pairs: usize| duration(round.as_secs_f64() * pairs as f64);
         let percent = |share: f64| format!("{:.0} %", share * 100.0);
         let effect = Unit::Fraction.short_text(self.effect);
         let mut text = format!(
-            "noise of ±{}: an effect of {effect} needs about {} (--most-pairs {needed}); use a quieter \
+            "noise ±{}: detecting an effect of {effect} takes about {} (--most-pairs {needed}); use a quieter \
              machine",
             percent(interval.half_width()),
             time(needed)
         );
         if let Some((percent, pairs)) = self.smaller_question(&interval) {
-            text += &format!(", or ask for --effect {percent}, which needs about {}", time(pairs));
+            text += &format!(", or try --effect {percent}, which takes about {}", time(pairs));
         }
         Some(text)
     }
 
-    /// The smallest round effect, in percent, that the pairs allowed could show, and how many of them.
+    /// The smallest round effect, in percent, that the allowed pairs could show, and their number.
     fn smaller_question(&self, interval: &Interval) -> Option<(f64, usize)> {
         let larger = EFFECTS.into_iter().filter(|percent| *percent > self.effect * 100.0);
         let mut asked = larger.map(|percent| (percent, pairs_for(interval, percent / 100.0)));
@@ -171,20 +171,20 @@ fn duration(seconds: f64) -> String {
     }
 }
 
-/// A card file's key as a word of ours: `interrupt_rx_usecs`.
+/// A card file's key as one word: `interrupt_rx_usecs`.
 pub(super) fn key_word(key: &str) -> String {
     let letters = key.chars().map(|letter| if letter.is_alphanumeric() { letter } else { '_' });
     letters.collect::<String>().replace("__", "_").trim_matches('_').to_owned()
 }
 
-/// A swept value for programs: a number if it is one.
+/// A swept value for programs: a number if possible.
 fn number_or_word(value: &str) -> Value {
     let number = serde_json::from_str::<serde_json::Number>(value);
     number.map_or_else(|_| Value::from(value), Value::Number)
 }
 
-/// The changes against the baseline, with the noise that the baseline has against itself; none if
-/// there are too few pairs.
+/// The changes against the baseline, with the baseline's own noise; none if there are too few
+/// pairs.
 pub fn drawing(outcome: &Outcome) -> Option<Drawing> {
     let sweep = outcome.series.iter().find(|series| series.name == "sweep");
     let points: Vec<(Option<f64>, String, &Comparison)> = match sweep {
@@ -250,13 +250,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_in_words() {
+    fn durations_are_in_words() {
         let words = [0.3, 40.0, 180.0, 54_000.0, 400_000.0].map(duration);
         assert_eq!(words, ["1 second", "40 seconds", "3 minutes", "15 hours", "5 days"]);
     }
 
     #[test]
-    fn swept_values_are_numbers_if_they_can_be() {
+    fn swept_values_are_numbers_if_possible() {
         assert_eq!(number_or_word("10000"), 10_000);
         assert_eq!(number_or_word("0.5"), 0.5);
         assert_eq!(number_or_word("jhash"), "jhash");

@@ -1,4 +1,4 @@
-//! The card's own cost: the same with an empty function, and without a card.
+//! The card's own cost: measured with an empty function, and without a card.
 
 use super::place::{Card, MeasuringPlace};
 use super::{Progress, Question, busy_cores};
@@ -6,10 +6,10 @@ use crate::compare::order;
 use crate::experiment::LabError;
 use crate::outcome::{Figure, Point, Series};
 
-/// Times that each is measured.
+/// Measurements of each.
 const ROUNDS: usize = 3;
 
-/// One of the ways.
+/// A variant to measure.
 #[derive(Default)]
 struct Way {
     values: Vec<f64>,
@@ -20,7 +20,7 @@ struct Way {
     per_packet: Vec<f64>,
 }
 
-/// Measures both ways in turns; without programs there is only the card.
+/// Measures both variants in turns; without programs there is only the card.
 pub(super) fn measure(
     question: &Question,
     place: &MeasuringPlace<'_>,

@@ -1,4 +1,4 @@
-//! The figure that is compared: of the card's own counts, or of what the workload prints.
+//! The figure to compare: one of the card's counts, or a number in the workload's output.
 
 use crate::unit::Unit;
 use crate::window::Window;
@@ -6,37 +6,37 @@ use regex_lite::Regex;
 use serde_json::Value;
 use std::fmt;
 
-/// A figure that the card itself counts.
+/// A figure from the card's counts.
 pub struct CardFigure {
     /// Its name, with its unit.
     pub name: &'static str,
     /// A line of help.
     pub help: &'static str,
     more_is_better: bool,
-    /// It says nothing of packets whose arrival nobody knows.
+    /// It is meaningless for packets without a known arrival time.
     pub(super) of_arrival: bool,
     read: fn(&Window) -> Option<f64>,
 }
 
-/// THE LIST of figures that the card counts.
+/// THE LIST of the card's figures.
 pub const CARD_FIGURES: &[CardFigure] = &[
     CardFigure {
         name: "delivered_pps",
-        help: "packets handed to the host",
+        help: "packets delivered to the host",
         more_is_better: true,
         of_arrival: false,
         read: |window| Some(window.rate(window.delivered)),
     },
     CardFigure {
         name: "delivered_bps",
-        help: "bits handed to the host",
+        help: "bits delivered to the host",
         more_is_better: true,
         of_arrival: false,
         read: |window| Some(window.rate(window.delivered_bytes) * 8.0),
     },
     CardFigure {
         name: "received_pps",
-        help: "packets that came by wires",
+        help: "packets received from wires",
         more_is_better: true,
         of_arrival: false,
         read: |window| Some(window.rate(window.received)),
@@ -50,7 +50,7 @@ pub const CARD_FIGURES: &[CardFigure] = &[
     },
     CardFigure {
         name: "latency_p50_ns",
-        help: "from wire to target routine, the median",
+        help: "median time from wire to target routine",
         more_is_better: false,
         of_arrival: false,
         read: |window| window.report.latency_ns.p50.map(|ns| ns as f64),
@@ -64,14 +64,14 @@ pub const CARD_FIGURES: &[CardFigure] = &[
     },
     CardFigure {
         name: "latency_at_wire_ns",
-        help: "from arrival until the borrowed core takes the packet, the mean",
+        help: "mean time from arrival until the borrowed core takes the packet",
         more_is_better: false,
         of_arrival: true,
         read: |window| window.report.latency_ns.at_wire.map(|ns| ns as f64),
     },
     CardFigure {
         name: "borrowed_core_busy_fraction",
-        help: "the borrowed core's time in turns that found work",
+        help: "share of the borrowed core's time in turns that found work",
         more_is_better: false,
         of_arrival: false,
         read: |window| Some(window.report.borrowed_core.busy_fraction),
@@ -90,7 +90,7 @@ pub const CARD_FIGURES: &[CardFigure] = &[
     },
     CardFigure {
         name: "packets_per_interrupt",
-        help: "packets handed to the host for each interrupt",
+        help: "packets delivered to the host per interrupt",
         more_is_better: true,
         of_arrival: false,
         read: |window| {
@@ -107,22 +107,22 @@ impl fmt::Debug for CardFigure {
     }
 }
 
-/// Where in a program's output a figure stands.
+/// How to find a figure in a program's output.
 #[derive(Clone, Debug)]
 pub enum Reading {
-    /// What a pattern's only group has caught, the last time it is found.
+    /// The last match of a pattern's only group.
     Pattern(Regex),
     /// The last number of the last line that has one.
     LastNumber,
     /// `Requests/sec` of wrk.
     Wrk,
-    /// What iperf3's server has received, as its client tells with `-J`.
+    /// Bytes received by iperf3's server, from its client's `-J` output.
     Iperf3,
-    /// Requests answered a second, as the client of one of the list's workloads tells.
+    /// Requests answered per second, from the client of a listed workload.
     Named,
 }
 
-/// Which figure is compared.
+/// The figure to compare.
 #[derive(Clone, Debug)]
 pub enum ComparedFigure {
     /// One of the card's.
@@ -137,7 +137,7 @@ impl ComparedFigure {
         CARD_FIGURES.iter().find(|figure| figure.name == name).map(ComparedFigure::Card)
     }
 
-    /// Its name, with its unit if that is known.
+    /// Its name, with its unit if known.
     pub fn key(&self) -> &str {
         match self {
             ComparedFigure::Card(figure) => figure.name,
@@ -145,7 +145,7 @@ impl ComparedFigure {
         }
     }
 
-    /// Whether more of it is better; as far as can be known.
+    /// Whether more is better, as far as known.
     pub fn more_is_better(&self) -> bool {
         match self {
             ComparedFigure::Card(figure) => figure.more_is_better,
@@ -153,7 +153,7 @@ impl ComparedFigure {
         }
     }
 
-    /// Its value; `None` if there is none.
+    /// Its value, if any.
     pub(super) fn read(&self, window: Option<&Window>, printed: &str) -> Option<f64> {
         match self {
             ComparedFigure::Card(figure) => (figure.read)(window?),
@@ -165,8 +165,7 @@ impl ComparedFigure {
 impl Reading {
     /// A pattern with one group.
     ///
-    /// # Errors
-    /// What is wrong with it.
+    /// # Errors What is wrong with it.
     pub fn pattern(text: &str) -> Result<Self, String> {
         let regex = Regex::new(text).map_err(|error| error.to_string())?;
         match regex.captures_len() {
@@ -195,13 +194,13 @@ impl Reading {
     }
 }
 
-/// What the client of one of the list's workloads tells.
+/// The requests answered per second, from the client of a listed workload.
 fn answered(printed: &str) -> Option<Value> {
     serde_json::from_str(printed).ok()
 }
 
-/// From request to answer, as `wrk --latency` prints it or a workload's client tells it: keys with
-/// their units, and nanoseconds.
+/// Request latencies, from `wrk --latency` or a workload's client: keys with their units, and
+/// nanoseconds.
 pub(super) fn latencies(printed: &str) -> Vec<(&'static str, f64)> {
     const SHARES: [(&str, &str); 3] =
         [("50%", "request_p50_ns"), ("90%", "request_p90_ns"), ("99%", "request_p99_ns")];
@@ -228,7 +227,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn figures_are_found_where_they_stand() {
+    fn figures_are_found_in_outputs() {
         let pattern = |text| Reading::pattern(text).unwrap();
         assert_eq!(pattern(r"rate=(\d+)").read("rate=1\nrate=25 x\n"), Some(25.0));
         assert_eq!(pattern(r"rate=(\d+)").read("speed=1"), None);
@@ -264,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn card_figures_have_units_and_agree_with_them() {
+    fn card_figures_have_consistent_units() {
         for figure in CARD_FIGURES {
             let unit = Unit::of_key(figure.name);
             let known = unit.more_is_better().unwrap_or(figure.more_is_better);

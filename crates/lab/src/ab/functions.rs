@@ -1,24 +1,24 @@
-//! What each side's functions have counted, and whether one has done nothing at all.
+//! Counts of each side's functions, to detect functions that did nothing.
 
 use super::Side;
 use crate::outcome::{Figure, Point, Series};
 use crate::unit::Unit;
 use picnic_control::Report;
 
-/// Functions that change some packets only, the counts that say so, and what they do then.
+/// Functions that change only some packets, the counters of changes, and a verb for the message.
 const ACTS: &[(&str, &[&str], &str)] = &[
     ("lro", &["merged"], "merged"),
-    ("tso", &["super_frames"], "cut"),
+    ("tso", &["super_frames"], "segmented"),
     ("header-split", &["split"], "split"),
     ("timestamp", &["corrected"], "corrected"),
-    ("tunnel", &["decapsulated", "encapsulated", "exposed"], "looked into"),
+    ("tunnel", &["decapsulated", "encapsulated", "exposed"], "processed"),
     ("vlan", &["filtered", "rewritten", "stripped", "inserted"], "changed"),
     ("mirror", &["copies"], "copied"),
 ];
-/// Packets longer than this are several that the sender, or what is in front, has merged.
+/// Longer packets were merged by the sender, or by something ahead of the card.
 const LONGEST_FRAME: f64 = 1600.0;
 
-/// The counts of one side's functions, all runs together.
+/// The counts of one side's functions, over all runs.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Counts {
     functions: Vec<Function>,
@@ -84,7 +84,7 @@ impl Counts {
         }
     }
 
-    /// A sentence for each function that has seen packets and done nothing with any.
+    /// A sentence for each function that has seen packets and changed none.
     pub(super) fn idle(&self, side: &Side) -> Vec<String> {
         let idle = self.functions.iter().filter_map(|function| {
             let (_, counters, done) = ACTS.iter().find(|(name, ..)| *name == function.name)?;
@@ -96,12 +96,12 @@ impl Counts {
                 let packets = Unit::Count.text(function.packets as f64);
                 let why = match (&*function.name, self.mean_bytes()) {
                     ("lro", Some(bytes)) if bytes > LONGEST_FRAME => format!(
-                        ": packets arrive merged ({} on the mean): try --no-client-tso",
+                        ": packets arrive merged ({} on average): try --no-client-tso",
                         Unit::Bytes.text(bytes.round())
                     ),
                     _ => String::new(),
                 };
-                format!("{}: {} {done} none of {packets} packets{why}", side.name, function.name)
+                format!("{}: {} {done} 0 of {packets} packets{why}", side.name, function.name)
             })
         });
         idle.collect()
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_function_that_did_nothing_is_told_of_with_its_reason() {
+    fn idle_functions_are_reported_with_a_reason() {
         let side = Side { name: "candidate".into(), path: None, set: Vec::new() };
         let wanted = "candidate: lro merged none of 8,517 packets: packets arrive merged (24,000 B \
                       on the mean): try --no-client-tso";

@@ -1,8 +1,8 @@
 //! Rounds of measurements: the baseline twice and each candidate once, in random order.
 //!
 //! A round gives each candidate a pair with the baseline, and the baseline a pair with itself. The
-//! order is drawn anew for each round, so that a load that starts and stops favours no side, whatever
-//! its rhythm; the baseline's pairs with itself show how much noise is in the others.
+//! order is drawn anew for each round, so that an intermittent load favours no side, whatever its
+//! period; the baseline's pairs with itself show the noise in the others.
 
 use super::functions::Counts;
 use super::place::{Measured, Void, about};
@@ -15,28 +15,28 @@ use rand::Rng;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// Rounds that may all be void before there is no sense in more.
+/// Rounds without a valid pair after which measuring is given up.
 const VOID_AT_FIRST: usize = 3;
-/// Times as many pairs as may be measured: if more than these are needed, more are not measured.
+/// If more than this multiple of the allowed pairs is needed, measuring stops early.
 const HOPELESS: usize = 4;
 
-/// Values of one candidate, each beside those of the baseline.
+/// Values of one candidate, each with those of the baseline.
 #[derive(Debug, Default)]
 pub(super) struct Pairs {
     pub(super) baseline: Vec<f64>,
     /// The baseline's second measurement of the round.
     pub(super) again: Vec<f64>,
     pub(super) candidate: Vec<f64>,
-    /// Cores that were busy in all, and by core.
+    /// Busy cores in total, and by core.
     pub(super) busy: [Vec<f64>; 2],
     pub(super) by_core: [Vec<Vec<f64>>; 2],
-    /// The share of all cores that other processes had.
+    /// The share of all cores used by other processes.
     pub(super) others: [Vec<f64>; 2],
-    /// From request to answer, if the client has told, by key.
+    /// Request latencies, if the client reports them, by key.
     pub(super) latencies: BTreeMap<&'static str, [Vec<f64>; 2]>,
     /// From arrival to target routine, in each run of the card.
     pub(super) cards: [Vec<Distribution>; 2],
-    /// What the card's functions have counted.
+    /// Counts of the card's functions.
     pub(super) functions: [Counts; 2],
     pub(super) void: Vec<Void>,
 }
@@ -46,7 +46,7 @@ pub(super) struct Pairs {
 pub(super) struct Found {
     /// By candidate.
     pub(super) pairs: Vec<Pairs>,
-    /// How long a round took, on the mean.
+    /// The mean duration of a round.
     pub(super) round: Duration,
 }
 
@@ -54,8 +54,8 @@ pub(super) struct Found {
 pub(super) type Measure<'a> = dyn FnMut(&Side) -> anyhow::Result<Measured> + 'a;
 
 impl Question {
-    /// Measures until the verdict is clear, or there are no more pairs to be had, or no number of
-    /// them that is allowed could make it so.
+    /// Measures until the verdict is clear, the pairs are used up, or the noise is too high for the
+    /// largest number of pairs.
     pub(super) fn measure(
         &self,
         sides: &[&Side],
@@ -108,8 +108,8 @@ impl Question {
         }
     }
 
-    /// Whether there is no sense in further rounds while none counts: a card that loses packets goes
-    /// on to do so, another program may end.
+    /// Whether further rounds are pointless while no pair counts: a card that loses packets will
+    /// lose more, but another program may end.
     fn is_given_up(&self, pairs: &[Pairs], round: usize) -> bool {
         let mut last = pairs.iter().filter_map(|pairs| pairs.void.last());
         let rounds = match last.all(|void| void.is_load) {
@@ -119,10 +119,10 @@ impl Question {
         round >= rounds
     }
 
-    /// Whether as many pairs as are allowed would still be too noisy, by far.
+    /// Whether the noise would be far too high even with all allowed pairs.
     fn is_hopeless(&self, judgement: &Judgement) -> bool {
         let is_wide = judgement.interval.is_some_and(|interval| {
-            // Noise falls with the root of the pairs.
+            // Noise falls with the square root of the pairs.
             let at_most = (interval.pairs as f64 / self.most_pairs as f64).sqrt();
             interval.half_width() * at_most > 2.0 * interval.ratio.ln().abs()
         });
@@ -140,7 +140,7 @@ impl Question {
         let measured = [(baseline, own), (again, own), (candidate, name)];
         let void = measured.into_iter().find_map(|(measured, name)| {
             let Void { why, is_load } = measured.void(&self.allowed)?;
-            Some(Void { why: format!("pair {number} is void: {name} {why}"), is_load })
+            Some(Void { why: format!("pair {number} is void: {name}: {why}"), is_load })
         });
         match (void, baseline.value, again.value, candidate.value) {
             (Some(void), ..) => pairs.void.push(void),
@@ -161,7 +161,7 @@ impl Question {
                     }
                 }
                 if sides.iter().any(|side| side.load.cores.is_empty()) {
-                    // Too short a time for the kernel to have told.
+                    // Too short for the kernel's counts.
                     return;
                 }
                 for (place, measured) in sides.into_iter().enumerate() {

@@ -1,8 +1,8 @@
-//! Where a side is measured: its card alone, or with programs before and behind it.
+//! Where a side is measured: its card alone, or between programs.
 //!
-//! Alone, the card runs as its file says: by a generator or a capture and an app, as a rule, and
+//! Alone, the card runs as in its file: usually with a generator or a capture and an app, and
 //! without root. With a workload its first wire is the one between client and card, its host a tap
-//! in the server's namespace ([`crate::workloads::hosts`]); the rest is the file's own.
+//! in the server's namespace ([`crate::workloads::hosts`]); the rest is as in the file.
 
 use super::Side;
 use super::figure::{CardFigure, ComparedFigure, latencies};
@@ -29,13 +29,13 @@ use std::time::Duration;
 const WARM_UP: Duration = Duration::from_millis(50);
 /// Bytes of a packet on the wire without its Ethernet header.
 const MTU: u32 = 1500;
-/// A client's thread that runs for more of the time than this is full.
+/// Share of time above which a client's thread counts as saturated.
 const FULL: f64 = 0.95;
 
-/// What an empty card does not have.
+/// Sections that an empty card does not have.
 const REMOVED: [&str; 4] = ["tx", "task", "filter", "os"];
 
-/// Dropped for lack of room: nobody has asked for these. With each, what makes room.
+/// Reasons of drops for lack of room, each with a remedy.
 const NO_ROOM: [(DropReason, &str); 7] = [
     (DropReason::RingFull, "a larger host.ring_size"),
     (DropReason::PoolExhausted, "more pool.buffers"),
@@ -43,45 +43,45 @@ const NO_ROOM: [(DropReason, &str); 7] = [
     (DropReason::WireFull, "a larger card.wire_backlog"),
     (DropReason::WireOverrun, "more slots at the wire"),
     (DropReason::TxRingFull, "a larger host.tx_ring_size"),
-    (DropReason::HostRefused, "a host that takes more"),
+    (DropReason::HostRefused, "a faster host"),
 ];
 
-/// What was dropped: the reason, what makes room, how many.
+/// Drops: the reason, the remedy, the count.
 type Lost = Vec<(&'static str, &'static str, u64)>;
 
-/// What came of measuring a side once.
+/// The result of measuring a side once.
 pub(super) struct Measured {
-    /// None if there was none to be read: without a card there is no figure of a card's.
+    /// The figure; none if there was none, such as a card's figure without a card.
     pub(super) value: Option<f64>,
     pub(super) window: Option<Window>,
     pub(super) load: Load,
-    /// The share of packets that was lost for lack of room, and where, most first.
+    /// The share of packets lost for lack of room, and where, most first.
     pub(super) lost: (f64, Lost),
-    /// The share of the time that the client's busiest thread ran.
+    /// The share of time that the client's busiest thread ran.
     pub(super) client: Option<f64>,
-    /// Whether the client could not ask what it was to.
+    /// Whether the client could not send all its requests.
     pub(super) at_limit: bool,
-    /// From request to answer by the client, if it has told: keys and nanoseconds.
+    /// Request latencies, if the client reports them: keys and nanoseconds.
     pub(super) latencies: Vec<(&'static str, f64)>,
 }
 
-/// What a pair may have and still count.
+/// Limits within which a pair counts.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Allowed {
     /// The share of packets that a side may lose for lack of room.
     pub loss: f64,
-    /// Whether a client may be full.
+    /// Whether a client may be saturated.
     pub full_client: bool,
-    /// The share of all cores that other processes may have.
+    /// The share of all cores that other processes may use.
     pub others: f64,
 }
 
 /// Why a measurement does not count.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Void {
-    /// In words, with a way out.
+    /// The reason and a remedy.
     pub(super) why: String,
-    /// Whether other programs are the reason, which may end.
+    /// Whether the reason is other programs, which may end.
     pub(super) is_load: bool,
 }
 
@@ -96,7 +96,7 @@ impl Measured {
             let places = places.collect::<Vec<_>>().join(", ");
             let (percent, most) = (lost * 100.0, allowed.loss * 100.0);
             return own(format!(
-                "lost {percent:.1} % of its packets for lack of room ({places}), allowed: {most} %; \
+                "it lost {percent:.1} % of its packets for lack of room ({places}), allowed: {most} %; \
                  try {room}, fewer packets, or --allow-loss {}",
                 percent_above(*lost)
             ));
@@ -104,7 +104,7 @@ impl Measured {
         let others = self.load.others_fraction.filter(|share| *share > allowed.others);
         if let Some(share) = others {
             let why = format!(
-                "shared its cores: other processes had {:.0} % of them, allowed: {} %; end them, use \
+                "other processes used {:.0} % of the cores, allowed: {} %; end them, use \
                  a quieter machine, or --allow-others {}",
                 share * 100.0,
                 allowed.others * 100.0,
@@ -113,13 +113,13 @@ impl Measured {
             return Some(Void { why, is_load: true });
         }
         if self.at_limit && !allowed.full_client {
-            return own("has a client at its limit, which could not send all its requests; try a \
+            return own("the client could not send all its requests; try a \
                         lower rate or --allow-full-client"
                 .into());
         }
         match self.client {
             Some(share) if share >= FULL && !allowed.full_client => own(format!(
-                "has a full client: a thread of it ran {:.0} % of the time; try a client with more \
+                "the client was saturated: a thread of it ran {:.0} % of the time; try a client with more \
                  threads, or --allow-full-client",
                 share * 100.0
             )),
@@ -128,20 +128,20 @@ impl Measured {
     }
 }
 
-/// A round number of percent above this share.
+/// A round percentage above this share.
 fn percent_above(share: f64) -> f64 {
     let round = [1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0, 80.0, 90.0];
     round.into_iter().find(|percent| *percent >= share * 110.0).unwrap_or(100.0)
 }
 
-/// Which card is asked.
+/// The card to measure.
 #[derive(Clone, Copy)]
 pub(super) enum Card<'a> {
     /// None: client and server are joined by a veth.
     None,
     /// This one.
     As(&'a Side),
-    /// This one with an empty function in place of its chains.
+    /// This one with an empty function instead of its chains.
     Empty(&'a Side),
 }
 
@@ -157,7 +157,7 @@ pub(super) struct MeasuringPlace<'a> {
 struct WorkloadSetup<'a> {
     hosts: Hosts,
     workload: &'a Workload,
-    /// It ends before the namespaces do.
+    /// Ended before the namespaces.
     server: Option<super::workload::Serving>,
 }
 
@@ -169,7 +169,7 @@ impl Drop for WorkloadSetup<'_> {
 
 impl<'a> MeasuringPlace<'a> {
     /// `wire_frames`: the client sends no super-frames; `apart`: the card whose borrowed core the
-    /// programs keep off.
+    /// programs avoid.
     pub(super) fn build(
         registries: Registries,
         sections: &'a Sections,
@@ -200,7 +200,7 @@ impl<'a> MeasuringPlace<'a> {
         self.behind.is_some()
     }
 
-    /// Checks a side: its file, then its parts; and whether it can have the figure.
+    /// Checks a side: its file, its parts, and whether it can have the figure.
     pub(super) fn check(&self, side: &Side, figure: &ComparedFigure) -> anyhow::Result<()> {
         let file = self.card(side, false)?;
         let launch = Launch::new(&file, self.registries);
@@ -212,7 +212,7 @@ impl<'a> MeasuringPlace<'a> {
         if let Some(wire) = known.iter().position(|known| !known) {
             let port = file.wires[wire].port.name();
             let message = format!(
-                "found \"{port}\", whose packets come without a time of arrival as it is set, but \
+                "found \"{port}\", which does not know when packets arrive with these settings, but \
                  {name} is of that time; allowed: {STAMPING}"
             );
             return Err(file
@@ -259,7 +259,8 @@ impl<'a> MeasuringPlace<'a> {
         let value = figure.read(window.as_ref(), &printed);
         if value.is_none() && matches!(figure, ComparedFigure::Printed(..)) {
             let last = printed.lines().rev().find(|line| !line.trim().is_empty());
-            let last = last.map_or("it printed nothing".into(), |line| format!("it ends: {line}"));
+            let last =
+                last.map_or("it printed nothing".into(), |line| format!("its last line: {line}"));
             anyhow::bail!("the workload's output does not have the figure asked for: {last}");
         }
         let lost = window.as_ref().map_or((0.0, Lost::new()), lost);
@@ -272,11 +273,11 @@ impl<'a> MeasuringPlace<'a> {
         let mut text = path.map_or(Ok(DEMONSTRATION.to_owned()), CardFile::read)?;
         let wrong = |message| ConfigError::new("card", message);
         let mut set = side.set.clone();
-        // As it is: errors have their lines.
+        // Unchanged: errors have their lines.
         let file = changed(self.sections, &text, path, Vec::new(), &set)?;
         if is_empty {
             text = emptied(&text).map_err(wrong)?;
-            // Settings of functions that are gone have nothing to set.
+            // Settings of removed functions do not apply.
             set.retain(|setting| !is_of_chain(setting));
         }
         let Some(WorkloadSetup { hosts, .. }) = &self.behind else {
@@ -300,13 +301,13 @@ impl WorkloadSetup<'_> {
     }
 }
 
-/// Whether a `KEY=VALUE` is about what an empty card does not have.
+/// Whether a `KEY=VALUE` concerns sections that an empty card does not have.
 fn is_of_chain(setting: &str) -> bool {
     let key = setting.split(['=', '[', '.']).next().unwrap_or_default();
     key.trim() == "rx" || REMOVED.contains(&key.trim())
 }
 
-/// What was dropped for lack of room, as a share of what came.
+/// Drops for lack of room, as a share of the packets received.
 fn lost(window: &Window) -> (f64, Lost) {
     let drops = NO_ROOM.iter().filter_map(|(reason, room)| {
         let count = *window.report.drops.get(reason.name())?;
@@ -339,7 +340,7 @@ fn joined(text: &str) -> Result<String, String> {
     host.insert("mtu".into(), i64::from(MTU).into());
     card.insert("wire".into(), toml::Value::Array(vec![wire.into()]));
     card.insert("host".into(), host.into());
-    // A super-frame of 64 KiB lies in five buffers of these.
+    // A super-frame of 64 KiB takes five buffers of this size.
     let pool = toml::Table::from_iter(
         [("buffers", 4096), ("buffer_size", 16384)]
             .map(|(key, value): (&str, i64)| (key.to_owned(), toml::Value::Integer(value))),
@@ -348,8 +349,8 @@ fn joined(text: &str) -> Result<String, String> {
     Ok(card.to_string())
 }
 
-/// A section as it is if it names one of these, else with the first of them and the keys that
-/// all have.
+/// A section unchanged if it names one of these, otherwise with the first of them and the keys
+/// common to all.
 fn named(
     section: Option<&toml::Table>,
     key: &str,
@@ -367,7 +368,7 @@ fn named(
     kept
 }
 
-/// A card's text with an empty function in place of its chains, and no tasks and filters.
+/// A card's text with an empty function instead of its chains, and no tasks and filters.
 fn emptied(text: &str) -> Result<String, String> {
     let mut card = table(text)?;
     let pass = toml::Table::from_iter([("function".to_owned(), toml::Value::from("pass"))]);
@@ -378,7 +379,7 @@ fn emptied(text: &str) -> Result<String, String> {
     Ok(card.to_string())
 }
 
-/// What a failed run of a side is told with.
+/// Adds the side and pair to an error.
 pub(super) fn about<T>(result: anyhow::Result<T>, pair: usize, side: &str) -> anyhow::Result<T> {
     result.with_context(|| format!("pair {pair}, {side}"))
 }

@@ -1,4 +1,4 @@
-//! Questions about cards alone, in the simulator; and what is said of pairs that do not count.
+//! Questions about cards alone, in the simulator; and the reasons for pairs that do not count.
 
 use super::pairs::{Found, Pairs};
 use super::*;
@@ -86,7 +86,7 @@ fn a_sweep_has_a_point_for_each_value() {
 }
 
 #[test]
-fn what_is_wrong_with_a_side_is_told_before_anything_is_measured() {
+fn errors_in_sides_are_reported_before_measuring() {
     let wrong = side("candidate", &["host.queues=none"]);
     let error = ask(&question(Candidates::One(wrong))).unwrap_err();
     let error = format!("{:#}", error.into_cause());
@@ -94,7 +94,7 @@ fn what_is_wrong_with_a_side_is_told_before_anything_is_measured() {
 }
 
 #[test]
-fn a_figure_of_arrival_needs_wires_that_know_it() {
+fn arrival_figures_need_wires_with_arrival_times() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("card.toml");
     let at_wire = |text: &str| {
@@ -109,7 +109,7 @@ fn a_figure_of_arrival_needs_wires_that_know_it() {
         })
     };
     let known = "[[wire]]\nport = \"generator\"\nrate_pps = 20000\n";
-    // What a NIC holds back waits at the wire.
+    // Packets that a NIC holds back wait at the wire.
     let host = "[host]\nqueues = 1\n[interrupt]\nwire_usecs = 1000\n";
     let error = at_wire(&format!("{known}[[wire]]\nport = \"generator\"\n")).unwrap_err();
     let error = format!("{:#}", error.into_cause());
@@ -127,7 +127,7 @@ pub(super) fn measured(value: f64, lost: f64, client: Option<f64>) -> Measured {
 }
 
 #[test]
-fn pairs_that_lose_packets_or_have_a_full_client_or_share_cores_do_not_count() {
+fn pairs_outside_the_limits_do_not_count() {
     let allowed = Allowed { loss: 0.001, full_client: false, others: 0.1 };
     let question = Question { allowed, ..question(Candidates::One(side("candidate", &[]))) };
     let mut pairs = Pairs::default();
@@ -143,25 +143,24 @@ fn pairs_that_lose_packets_or_have_a_full_client_or_share_cores_do_not_count() {
     add(5, [good(), Measured { load, ..measured(90.0, 0.0, None) }, good()]);
     assert_eq!((&pairs.baseline[..], &pairs.candidate[..]), (&[100.0][..], &[90.0][..]));
     assert_eq!(pairs.again, [101.0]);
-    // Each with its way out.
-    let lost = "pair 2 is void: candidate lost 10.0 % of its packets for lack of room (7 \
+    // Each with a remedy.
+    let lost = "pair 2 is void: candidate: it lost 10.0 % of its packets for lack of room (7 \
                 ring_full), allowed: 0.1 %; try a larger host.ring_size, fewer packets, or \
                 --allow-loss 20";
-    let full = "pair 3 is void: baseline has a full client: a thread of it ran 97 % of the time; try \
+    let full = "pair 3 is void: baseline: the client was saturated: a thread of it ran 97 % of the time; try \
                 a client with more threads, or --allow-full-client";
-    let limit = "pair 4 is void: candidate has a client at its limit, which could not send all its \
-                 requests; try a lower rate or --allow-full-client";
-    let shared = "pair 5 is void: baseline shared its cores: other processes had 34 % of them, \
+    let limit = "pair 4 is void: candidate: the client could not send all its requests; try a lower rate or --allow-full-client";
+    let shared = "pair 5 is void: baseline: other processes used 34 % of the cores, \
                   allowed: 10 %; end them, use a quieter machine, or --allow-others 40";
     let void: Vec<_> = pairs.void.iter().map(|void| (&*void.why, void.is_load)).collect();
     assert_eq!(void, [(lost, false), (full, false), (limit, false), (shared, true)]);
     let outcome = question.outcome(Found { pairs: vec![pairs], round: Duration::from_secs(7) });
-    assert!(outcome.notes[0].contains("1 pairs count and 10 are needed"), "{:?}", outcome.notes);
+    assert!(outcome.notes[0].contains("1 valid pairs, 10 needed"), "{:?}", outcome.notes);
     assert_eq!(outcome.notes[1..], [lost, full, limit, "1 more pairs are void"]);
 }
 
 #[test]
-fn an_open_question_is_told_in_time_what_would_decide_it() {
+fn open_questions_get_an_estimate_of_time() {
     let question = question(Candidates::One(side("candidate", &[])));
     let noisy = |seed: usize| (0..10).map(move |n| if (n * seed) % 4 < 2 { 70.0 } else { 130.0 });
     let (baseline, again, candidate) = (noisy(1).collect(), noisy(3).collect(), noisy(2).collect());
@@ -170,7 +169,7 @@ fn an_open_question_is_told_in_time_what_would_decide_it() {
     let notes = outcome.notes.join("\n");
     assert_eq!(outcome.fields()["verdict"], "too noisy");
     assert!(
-        notes.contains("candidate: noise of ±") && notes.contains("an effect of 2 % needs"),
+        notes.contains("candidate: noise ±") && notes.contains("an effect of 2 % takes"),
         "{notes}"
     );
     assert!(notes.contains(" days (") || notes.contains(" hours ("), "{notes}");
@@ -179,7 +178,7 @@ fn an_open_question_is_told_in_time_what_would_decide_it() {
 }
 
 #[test]
-fn a_workload_of_the_list_is_asked_with_and_without_a_card() {
+fn listed_workloads_run_with_and_without_a_card() {
     let workload = Workload::new(Some(Kind::Named("support")), None, None).unwrap();
     let sections = picnic_host::sections();
     let registries = picnic_host::registries();
@@ -195,7 +194,7 @@ fn a_workload_of_the_list_is_asked_with_and_without_a_card() {
     };
     let figure = Kind::Named("support").figure();
     let own = side("baseline", &[]);
-    // A second: whatever the server still had of the side before would be most of it.
+    // A second: otherwise connections left from the side before would dominate.
     for card in [Card::None, Card::As(&own), Card::None, Card::Empty(&own), Card::None] {
         let measured = place.measure(card, &figure).unwrap();
         assert!(measured.value.unwrap() > 1.0, "{:?}", measured.value);

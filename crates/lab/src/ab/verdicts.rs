@@ -1,4 +1,4 @@
-//! Verdicts that hold: seeded machines whose load starts and stops, and how often an answer is wrong.
+//! Reliability of verdicts: seeded machines with intermittent load, and the rate of wrong answers.
 //!
 //! `cargo test -p picnic-lab verdicts -- --nocapture` prints the table.
 
@@ -16,29 +16,29 @@ const RUNS: u64 = 200;
 const MEASURED: f64 = 2.0;
 const BETWEEN: f64 = 0.4;
 const STEP: f64 = 0.1;
-/// The speed that a load leaves.
+/// The remaining speed under load.
 const LOADED: f64 = 0.5;
-/// What each measurement varies by itself.
+/// Independent noise of each measurement.
 const WHITE: f64 = 0.03;
 
-/// What else goes on at a machine.
+/// Other activity on the machine.
 #[derive(Clone, Copy, Debug)]
 enum Noise {
     /// Nothing.
     None,
-    /// A load that starts and stops at random, after this many seconds on the mean.
+    /// A load that starts and stops at random, after this many seconds on average.
     Telegraph(f64),
-    /// The same, and the kernel's counts show it.
+    /// The same, visible in the kernel's counts.
     Seen(f64),
-    /// A load in a rhythm of four measurements.
+    /// A periodic load, with a period of four measurements.
     Regular,
     /// Loads of random length, most short, some long.
     Bursts,
-    /// A speed that wanders around its mean, with a memory of this many seconds.
+    /// A speed that varies around its mean, with a memory of this many seconds.
     Drift(f64),
-    /// A speed that walks away.
+    /// A random walk of the speed.
     Walk,
-    /// Each measurement for itself, some far off.
+    /// Independent measurements, some far off.
     HeavyTails,
     /// A load under which the candidate has a third of its effect.
     Masking(f64),
@@ -62,10 +62,10 @@ const KINDS: [Noise; 12] = [
 struct Machine {
     random: ChaCha8Rng,
     noise: Noise,
-    /// Whether the load is on, or since when the rhythm runs.
+    /// Whether the load is on, or the start of the period.
     is_loaded: bool,
     phase: f64,
-    /// Seconds that a burst still lasts.
+    /// Seconds left of a burst.
     burst: f64,
     /// The logarithm of the speed.
     speed: f64,
@@ -84,7 +84,7 @@ impl Machine {
         (-2.0 * (1.0 - radius).ln()).sqrt() * (angle * TAU).cos()
     }
 
-    /// Lets a step pass; whether there was a load in it.
+    /// Advances a step; returns whether there was load in it.
     fn step(&mut self) -> bool {
         match self.noise {
             Noise::Telegraph(mean) | Noise::Seen(mean) | Noise::Masking(mean) => {
@@ -190,7 +190,7 @@ fn verdicts_hold_beside_loads_that_start_and_stop() {
         );
         assert!(false_ones as u64 * 20 <= RUNS, "{noise:?}: {false_ones} false verdicts of {RUNS}");
         assert_eq!((wrong, same), (0, 0), "{noise:?}");
-        // The effect is found where the noise is not much larger.
+        // The effect is found if the noise is not much larger.
         let least = match noise {
             Noise::None | Noise::Walk => 95,
             Noise::Telegraph(60.0) | Noise::Seen(60.0) | Noise::Drift(_) => 80,

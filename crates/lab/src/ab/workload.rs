@@ -1,5 +1,5 @@
-//! Who asks in the client's namespace, and what answers in the server's: a command with a server, or
-//! one of the workloads of `picnic workload list`.
+//! The client and the server of a comparison: a command with a server, or one of the workloads of
+//! `picnic workload list`.
 
 use super::figure::{ComparedFigure, Reading};
 use crate::workloads::busiest::Busiest;
@@ -14,21 +14,21 @@ use picnic_machine::testbed::Program;
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
-/// Time between two looks at the client.
+/// Time between two checks of the client.
 const LOOK: Duration = Duration::from_millis(20);
-/// A client may take this much longer than it was told to.
+/// Extra time for a client beyond its duration.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How long a server may be busy with the client before.
+/// The longest time that a server may still be busy with the previous client.
 const BUSY: Duration = Duration::from_secs(5);
-/// Bytes of the file that nginx hands out.
+/// Bytes of the file served by nginx.
 const FILE_BYTES: usize = 1024;
-/// Of what a workload draws: the same of all sides.
+/// Seed of a workload's random choices: the same for all sides.
 const SEED: u64 = 1;
 
-/// Workloads that are ready to be used.
+/// Predefined workloads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Small requests to a web server: nginx asked by wrk.
+    /// Small requests by wrk to nginx, a web server.
     Wrk,
     /// Bulk TCP from client to server: iperf3.
     Iperf3,
@@ -52,7 +52,7 @@ impl Kind {
         }
     }
 
-    /// What it is, in a line.
+    /// A line of help.
     pub fn help(self) -> String {
         match self {
             Kind::Wrk => "small requests to nginx, each answered before the next (wrk)".into(),
@@ -62,7 +62,7 @@ impl Kind {
         }
     }
 
-    /// The command of its client; none if it has none of its own.
+    /// The command of its client, if any.
     fn command(self) -> Option<&'static str> {
         match self {
             Kind::Wrk => Some("wrk --latency -t2 -c50 -d{seconds} http://{server}/file"),
@@ -71,7 +71,7 @@ impl Kind {
         }
     }
 
-    /// What it gives.
+    /// Its figure.
     pub fn figure(self) -> ComparedFigure {
         match self {
             Kind::Wrk => ComparedFigure::Printed("requests_per_second".into(), Reading::Wrk),
@@ -81,28 +81,28 @@ impl Kind {
     }
 }
 
-/// What is run.
+/// A workload to run.
 #[derive(Clone, Debug)]
 pub struct Workload {
     kind: Option<Kind>,
     client: Client,
-    /// The server's command, if it is not the kind's.
+    /// The server's command, if not the kind's.
     server: Option<String>,
     /// Files and server, if the kind has them.
     named: Option<web_workload::Workload>,
     pub(super) tools: Vec<Tool>,
 }
 
-/// Who asks.
+/// The client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Client {
-    /// A command for a shell; `{server}` is the server's address, `{seconds}` how long it is to last.
+    /// A shell command; `{server}` is the server's address, `{seconds}` the duration.
     Command(String),
     /// The client of the workload of this name.
     Named(&'static str),
 }
 
-/// A server at work.
+/// A running server.
 #[allow(dead_code, reason = "they end when dropped")]
 pub(super) enum Serving {
     Web(web::Server),
@@ -110,7 +110,7 @@ pub(super) enum Serving {
     Program(Program),
 }
 
-/// By which way the server is asked.
+/// The way to the server.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Way {
     /// A veth from client to server.
@@ -130,22 +130,20 @@ impl Way {
     }
 }
 
-/// What came of asking.
+/// The result of a client.
 pub(super) struct ClientOutput {
-    /// What the client printed.
+    /// The client's output.
     pub(super) printed: String,
-    /// The share of the time that its busiest thread ran; none if nobody knows.
+    /// The share of time that its busiest thread ran; none if unknown.
     pub(super) busiest: Option<f64>,
-    /// Whether the client could not ask what it was to.
+    /// Whether the client could not send all its requests.
     pub(super) at_limit: bool,
 }
 
 impl Workload {
-    /// One of a kind, or by a command, or both: then command and server are used in place of the
-    /// kind's.
+    /// A workload of a kind, or by a command, or both: then command and server replace the kind's.
     ///
-    /// # Errors
-    /// There is neither a kind nor a command.
+    /// # Errors Neither a kind nor a command.
     pub fn new(
         kind: Option<Kind>,
         command: Option<&str>,
@@ -160,7 +158,7 @@ impl Workload {
             _ => None,
         };
         let client = own.or_else(|| Some(Client::Named(named.as_ref()?.0)));
-        let client = client.ok_or("found no command, allowed: a command, or a kind")?;
+        let client = client.ok_or("missing workload, expected: a command or a kind")?;
         let named = named.map(|(_, workload)| workload);
         let tools = match kind {
             Some(Kind::Wrk) => web::TOOLS.to_vec(),
@@ -171,7 +169,7 @@ impl Workload {
         Ok(Workload { kind, client, server: server.map(str::to_owned), named, tools })
     }
 
-    /// The command as it was given, or the name of the workload.
+    /// The command as given, or the name of the workload.
     pub fn command(&self) -> &str {
         match &self.client {
             Client::Command(command) => command,
@@ -200,7 +198,7 @@ impl Workload {
         Ok(Some(Serving::Program(program)))
     }
 
-    /// Has the client ask by this way until it is done.
+    /// Runs the client to its end on this way.
     pub(super) fn run(
         &self,
         hosts: &Hosts,
@@ -230,7 +228,7 @@ impl Workload {
         }
     }
 
-    /// Runs the command to its end; what it printed, and how busy it was.
+    /// Runs the command to completion; returns its output and load.
     fn run_command(
         &self,
         hosts: &Hosts,
@@ -240,7 +238,7 @@ impl Workload {
         let started = Instant::now();
         loop {
             match self.run_once(hosts, server, seconds) {
-                // The server may not be done with the client before.
+                // The server may still be busy with the previous client.
                 Err(error)
                     if self.kind == Some(Kind::Iperf3)
                         && format!("{error:#}").contains("busy")
@@ -278,15 +276,15 @@ impl Workload {
         };
         busiest.end();
         let words = client.last_words();
-        // iperf3 says so in what it prints.
+        // iperf3 reports errors in its output.
         let about = if words.trim() == "}" { client.output() } else { words };
         anyhow::ensure!(status.success(), "the workload ended with {status}: {command}: {about}");
         Ok((client.output(), busiest))
     }
 }
 
-/// Waits until the server knows that the client has ended its connections: once the card is gone it
-/// could not be told, and its processes would go on with them while the next side is measured.
+/// Waits until the server knows that the client has closed its connections: once the card is gone
+/// it would not find out, and its processes would keep them while the next side is measured.
 fn wait_until_idle(hosts: &Hosts, port: u16) -> anyhow::Result<()> {
     let started = Instant::now();
     loop {
@@ -304,9 +302,9 @@ fn wait_until_idle(hosts: &Hosts, port: u16) -> anyhow::Result<()> {
     }
 }
 
-/// Connections of a port that a program is at, in a list of sockets as the kernel gives it.
+/// Connections of a port that are held by a program, in the kernel's list of sockets.
 fn connections(sockets: &str, port: u16) -> usize {
-    // Established, being ended by the server, ended by the client.
+    // Established, being closed by the server, closed by the client.
     const STATES: [&str; 3] = ["01", "04", "08"];
     let own = format!(":{port:04X}");
     let is_open = |line: &&str| {
@@ -317,7 +315,7 @@ fn connections(sockets: &str, port: u16) -> usize {
     sockets.lines().filter(is_open).count()
 }
 
-/// Has a workload's own client ask.
+/// Runs a workload's own client.
 fn ask(
     hosts: &Hosts,
     workload: &web_workload::Workload,
@@ -362,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_stands_in_for_the_kinds() {
+    fn commands_replace_those_of_the_kind() {
         assert!(Workload::new(None, None, Some("nc -l 1")).is_err());
         let own = Workload::new(Some(Kind::Wrk), Some("wrk -c1 {server}"), None).unwrap();
         assert_eq!(own.command(), "wrk -c1 {server}");
@@ -371,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn the_workloads_of_the_list_are_kinds_with_their_own_client_and_server() {
+    fn listed_workloads_have_client_and_server() {
         let names: Vec<_> = Kind::all().map(Kind::name).collect();
         let named = ["support", "banking", "e-commerce", "webstone", "sclient", "closed-loop"];
         assert_eq!(names, [&["wrk", "iperf3"][..], &named].concat());
@@ -380,7 +378,7 @@ mod tests {
         let ready = new(None);
         assert_eq!((ready.command(), &ready.client), ("sclient", &Client::Named("sclient")));
         assert_eq!(ready.tools, [("webfsd", "webfs")]);
-        // A client of one's own before the same server.
+        // The user's own client with the same server.
         let own = new(Some("./ask {server}"));
         assert_eq!((own.command(), own.named.is_some()), ("./ask {server}", true));
         assert!(Workload::new(Some(Kind::Named("bank")), None, None).is_err());

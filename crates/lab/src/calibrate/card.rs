@@ -1,7 +1,7 @@
-//! A card of one task, without wires' other ends: what `picnic wcet` runs.
+//! A card of one task, with isolated wires: used by `picnic wcet`.
 //!
-//! Its time moves at once to whatever is due next, so that no turn waits for
-//! another. What a turn takes is the caller's to measure.
+//! Its time moves directly to the next event, so that no turn waits for another. The caller
+//! measures the duration of a turn.
 
 use picnic_core::ledger::Ledger;
 use picnic_core::out::Doors;
@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 /// Wires of the card.
 const WIRES: u8 = 4;
-/// Nanoseconds of its time that a turn stands for.
+/// Nanoseconds of card time per turn.
 const TURN_NS: u64 = 1_000;
 
 /// A card of one task.
@@ -30,7 +30,7 @@ pub(super) struct OneTask {
 }
 
 impl OneTask {
-    /// With a task of so many segments, each to be told from the others.
+    /// A card with a task of this many segments, each distinguishable.
     pub(super) fn new(segments: usize, program: Program) -> anyhow::Result<Self> {
         let (pool, _) = Pool::new(&PoolConfig { buffers: 1024, ..PoolConfig::default() }, 0)?;
         let ledger = Arc::new(Ledger::new(0));
@@ -38,7 +38,7 @@ impl OneTask {
         let doors = Doors::new(pool, Vec::new(), usize::from(WIRES), 64, ledger);
         let scheduler = Plus::new(Edf, Box::new(FirstFit));
         let mut os = Os::new(&settings, Box::new(scheduler));
-        // The bound of a segment is its number, plus one: so the ticket says which comes next.
+        // The bound of a segment is its number plus one: so the ticket tells the next one.
         let numbers: Arc<[u64]> = (1..=segments as u64).collect();
         let bounds = Bounds { segments: numbers.clone(), remaining: numbers };
         let spec = TaskSpec::new("observed").periodic(1_000_000).bounds(bounds);
@@ -53,8 +53,8 @@ impl OneTask {
         line.wcet_ns.and_then(|number| usize::try_from(number).ok()?.checked_sub(1))
     }
 
-    /// One turn of the executor. Nanoseconds of work the segment stood for beyond its code, if one
-    /// ran.
+    /// One turn of the executor. Returns the nanoseconds of work that the segment represented
+    /// beyond its code, if one ran.
     pub(super) fn turn(&mut self) -> Option<u64> {
         match self.os.turn(self.now, &mut self.doors) {
             Turn::Ran(segment) => Some(segment.work_ns),
@@ -65,7 +65,7 @@ impl OneTask {
         }
     }
 
-    /// After a turn that ran a segment: the wires take all that waits for them.
+    /// After a turn with a segment: the wires take all waiting packets.
     pub(super) fn settle(&mut self) {
         self.now = self.now + TURN_NS;
         if let Some(due) = self.os.ended(self.now) {

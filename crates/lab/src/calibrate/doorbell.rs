@@ -1,8 +1,8 @@
-//! A doorbell that wakes a core, to be timed: what the ringing side spends.
+//! The cost of a doorbell that wakes a core, on the ringing side.
 //!
 //! A thread on another core sleeps on a doorbell of the host world; each run rings it when the
-//! kernel says that the thread sleeps. How often this one was switched out while it waited for that
-//! is no disturbance of a run, and is left out of the count.
+//! kernel reports the thread asleep. Context switches of this thread while it waited for that are
+//! not a disturbance of a run, and are not counted.
 
 use super::probe::Thread;
 use picnic_core::doorbell::Doorbell;
@@ -20,9 +20,9 @@ use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Cores that are woken, of all there are: spread over them, since some are further than others.
+/// Cores to wake, out of all: spread over them, since their distances differ.
 const MOST_CORES: usize = 4;
-/// A sleep ends by itself after this, and begins anew.
+/// A sleep ends after this time, and restarts.
 const SLEEP: Duration = Duration::from_secs(60);
 
 /// The cores to be woken by `core`.
@@ -32,7 +32,7 @@ pub(super) fn sleepers(core: usize, cores: &[usize]) -> Vec<usize> {
     others.into_iter().step_by(step).collect()
 }
 
-/// What the sleeper and who wakes it share.
+/// State shared by the sleeper and the waking thread.
 #[derive(Default)]
 struct Shared {
     bell: FutexDoorbell,
@@ -45,11 +45,11 @@ struct Shared {
 pub(super) struct Wakes {
     shared: Arc<Shared>,
     sleeper: Option<JoinHandle<((), Option<String>)>>,
-    /// The kernel's word on the sleeper.
+    /// The kernel's state of the sleeper.
     state: File,
     rung: u64,
     probe: Thread,
-    /// Times that the calling thread was switched out while it waited.
+    /// Context switches of the calling thread while it waited.
     waited: Rc<Cell<u64>>,
 }
 
@@ -79,16 +79,16 @@ impl Wakes {
         Ok(wakes)
     }
 
-    /// The clock of the measuring thread, without what it waited for sleepers.
+    /// The clock of the measuring thread, without its waits for sleepers.
     pub(super) fn clock<'a>(&self, thread: &'a mut Thread) -> Clock<'a> {
         Clock { thread, waited: self.waited.clone() }
     }
 
-    /// Whether the sleeper is off its core, as the third word of its `stat` says.
+    /// Whether the sleeper is off its core, by the third field of its `stat`.
     fn is_asleep(&self) -> bool {
         let mut text = [0; 128];
         let Ok(length) = self.state.read_at(&mut text, 0) else { return false };
-        // Its name is in brackets, and may hold anything.
+        // Its name is in brackets, and may contain anything.
         let name_ends = text[..length].iter().rposition(|&byte| byte == b')');
         name_ends.and_then(|end| text.get(end + 2)) == Some(&b'S')
     }
@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_run_wakes_the_sleeper_and_none_is_left_behind() {
+    fn every_run_wakes_the_sleeper() {
         let cores = picnic_machine::topology::cores();
         let mut wakes = Wakes::new(cores[0]).unwrap();
         for run in 0..50 {
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn some_of_all_other_cores_are_woken() {
+    fn a_selection_of_other_cores_is_woken() {
         let all: Vec<_> = (0..9).collect();
         assert_eq!(sleepers(8, &all), [0, 2, 4, 6]);
         assert_eq!(sleepers(0, &[0, 1]), [1]);

@@ -1,4 +1,4 @@
-//! What operations cost on one core of this machine, and what a task's segments take there.
+//! The cost of operations on one core of this machine, and the duration of a task's segments there.
 
 mod card;
 mod doorbell;
@@ -21,7 +21,7 @@ use picnic_wcet::{Class, CostProfile, Machine, Measured, Method, PathCosts};
 use probe::{Thread, date};
 use std::collections::BTreeMap;
 
-/// By class, the name of its dearest kernel.
+/// The name of the dearest kernel of each class.
 pub type Dearest = BTreeMap<Class, &'static str>;
 
 /// What was measured.
@@ -29,19 +29,18 @@ pub type Dearest = BTreeMap<Class, &'static str>;
 pub struct Calibrated {
     /// The costs.
     pub profile: CostProfile,
-    /// The kernel that each class has its cost from.
+    /// The kernel that determined the cost of each class.
     pub dearest: Dearest,
     /// Why the doorbell's cost is the built-in one, if it is.
     pub no_doorbell: Option<String>,
-    /// What the measuring thread lacks; none if it has all that it asked for.
+    /// What the measuring thread lacks, if anything.
     pub warning: Option<String>,
 }
 
-/// Measures on a core, or on the last that this process may use, for cards that can name what these
-/// registries have. `revision` is what the program was built from.
+/// Measures on a core, or on the last that this process may use, for cards with the names of these
+/// registries. `revision` is the source revision of the program.
 ///
-/// # Errors
-/// The core is not one of this process's, or a card for the measurement cannot be built.
+/// # Errors The core is not one of this process's, or a card for the measurement cannot be built.
 pub fn calibrate(
     settings: &CalibrationSettings,
     core: Option<usize>,
@@ -59,7 +58,7 @@ pub fn calibrate(
         }
         None => cores.last().copied().unwrap_or(0),
     };
-    // Told from here: on its own core, a thread knows of no other.
+    // Determined here: on its own core, a thread knows of no other.
     let woken = sleepers(core, &cores);
     let card = PathCard { registries, sections: sections.clone() };
     let (settings, revision) = (*settings, revision.to_owned());
@@ -70,8 +69,8 @@ pub fn calibrate(
     Ok(Calibrated { warning, ..found? })
 }
 
-/// What ringing costs that wakes a core, of the dearest of several, in picoseconds: the longest, and
-/// one among many.
+/// The cost of a ring that wakes a core, for the dearest of several, in picoseconds: the longest,
+/// and one among many.
 fn doorbell_ps(
     settings: &CalibrationSettings,
     probe: &mut Thread,
@@ -162,7 +161,7 @@ struct Turns {
     card: OneTask,
 }
 
-/// Bytes of the longest frame without a checksum: what the dearest service copies.
+/// Bytes of the longest frame without a checksum: copied by the dearest service.
 const LONGEST_FRAME: usize = 1514;
 
 impl Turns {

@@ -1,4 +1,4 @@
-//! A task, run on a core of this machine: what its segments took.
+//! Runs a task on a core of this machine and measures its segments.
 
 use super::card::OneTask;
 use picnic_machine::threads::spawn_pinned;
@@ -6,26 +6,25 @@ use picnic_os::task::Program;
 use serde::Serialize;
 use std::time::Instant;
 
-/// What a segment took, executor's turn included.
+/// Measured durations of a segment, including the executor's turn.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Observed {
-    /// Times it ran.
+    /// Number of runs.
     pub runs: usize,
-    /// The middle run.
+    /// The median.
     pub median_ns: Option<u64>,
-    /// The run that 99 of 100 do not exceed.
+    /// The 99th percentile.
     pub p99_ns: Option<u64>,
-    /// The longest run.
+    /// The maximum.
     pub max_ns: Option<u64>,
-    /// Runs that took longer than the bound under the profile.
+    /// Runs longer than the bound under the profile.
     pub over_bound: usize,
 }
 
-/// Runs so many segments of a task, one after the other without a wait; by segment, in the order of
-/// `bounds`. With it a warning, if the measuring thread lacks something.
+/// Runs a number of segments of a task without waiting in between; returns durations by segment, in
+/// the order of `bounds`, and a warning if the measuring thread lacks something.
 ///
-/// # Errors
-/// A card for the task cannot be built.
+/// # Errors A card for the task cannot be built.
 pub fn observe(
     program: Program,
     segments: usize,
@@ -53,7 +52,7 @@ pub fn observe(
     Ok((observed.collect(), warning))
 }
 
-/// Turns in a row without a segment, after which nothing is due any more.
+/// Turns in a row without a segment after which nothing is due any more.
 const MOST_IDLE: usize = 1_000;
 
 fn times(count: usize, segments: usize, program: Program) -> anyhow::Result<Vec<Vec<u64>>> {
@@ -84,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn segments_run_in_an_order_that_the_graph_has() {
+    fn segments_run_in_an_order_of_the_graph() {
         for task in picnic_tasks::registry::graphs() {
             let mut card = OneTask::new(task.graph.segments.len(), (task.program)()).unwrap();
             let mut before = None;
@@ -107,13 +106,13 @@ mod tests {
     }
 
     #[test]
-    fn segments_are_told_apart_as_the_graph_has_them() {
+    fn segments_are_distinguished_as_in_the_graph() {
         let scrub = picnic_tasks::registry::graphs().find(|task| task.name == "scrub").unwrap();
         let (observed, _) =
             observe((scrub.program)(), 65 * 4 + 4, &[u64::MAX, u64::MAX, 0]).unwrap();
         let runs: Vec<_> = observed.iter().map(|observed| observed.runs).collect();
-        // Of each release one segment from the start or the wait, and 64 from a yield: the last
-        // of them goes on to the next wait. Four releases, and four segments of a fifth.
+        // Each release has one segment from the start or the wait, and 64 from a yield: the last of
+        // them continues to the next wait. Four releases, and four segments of a fifth.
         assert_eq!(runs, [1, 4 * 64 + 3, 4]);
         assert_eq!(observed[2].over_bound, 4);
         assert_eq!(observed[1].over_bound, 0);

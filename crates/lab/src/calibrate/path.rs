@@ -1,8 +1,8 @@
-//! Turns of a card's packet path, to be timed: without packets, and with a burst of them.
+//! Turns of a card's packet path, to be timed: without packets, and with a burst.
 //!
-//! The card has one wire, `rss` and one queue, whose host looks at each packet and lets it go.
-//! The other core's part is done between the runs, by the same thread. Its doorbell is rung,
-//! but nobody sleeps on it: waking a core is a figure of its own (`doorbell.rs`).
+//! The card has one wire, `rss` and one queue, whose host reads and releases each packet. The same
+//! thread does the other core's part between runs. Its doorbell is rung, but nobody sleeps on it:
+//! the cost of waking a core is measured separately (`doorbell.rs`).
 
 use picnic_control::launch::Built;
 use picnic_control::{Launch, Registries};
@@ -17,10 +17,10 @@ use picnic_wcet::Class;
 use picnic_wcet::calibrate::Kernel;
 use std::sync::Arc;
 
-/// Packets of a turn that has any.
+/// Packets of a turn with packets.
 pub(super) const PACKETS: u64 = 64;
 
-/// What the card can name.
+/// The registries of the card.
 pub(super) struct PathCard {
     pub(super) registries: Registries,
     pub(super) sections: Sections,
@@ -35,9 +35,9 @@ pub(super) struct PathTurns {
 }
 
 impl PathTurns {
-    /// One whose turns take as many packets as a wire gives at a time, or none.
+    /// Turns that take as many packets as a wire gives at a time, or none.
     pub(super) fn new(made_of: &PathCard, with_packets: bool) -> anyhow::Result<Self> {
-        // The one packet of a card that is to have none goes ahead of the runs.
+        // The only packet of a card without packets goes ahead of the runs.
         let (most, packets) = if with_packets { (0, PACKETS) } else { (1, 0) };
         let text = format!(
             "[card]\nburst = {PACKETS}\n[[wire]]\nport = \"generator\"\npackets = {most}\n\

@@ -1,4 +1,4 @@
-//! The clock that costs are measured with, and what is known of disturbances.
+//! The clock for measuring costs, and detection of disturbances.
 
 use picnic_wcet::calibrate::Probe;
 use std::fs::File;
@@ -8,7 +8,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 /// The calling thread's clock.
 pub(super) struct Thread {
     start: Instant,
-    /// The kernel's count of how often it was put on a core.
+    /// The kernel's count of times it was scheduled.
     turns: Option<File>,
 }
 
@@ -22,7 +22,7 @@ impl Thread {
         probe
     }
 
-    /// What it can tell.
+    /// What the clock can detect.
     pub(super) fn description(&self) -> &'static str {
         match self.turns {
             Some(_) => {
@@ -32,7 +32,7 @@ impl Thread {
         }
     }
 
-    /// Nanoseconds on a core, nanoseconds waited for one, times put on one.
+    /// Nanoseconds on a core, nanoseconds waiting for one, times scheduled.
     fn read(&self) -> Option<u64> {
         let mut text = [0; 96];
         let length = self.turns.as_ref()?.read_at(&mut text, 0).ok()?;
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn days_have_their_dates() {
+    fn days_become_dates() {
         assert_eq!(civil(0), (1970, 1, 1));
         assert_eq!(civil(59), (1970, 3, 1));
         assert_eq!(civil(11_016), (2000, 2, 29));
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn time_goes_on_and_switches_never_go_back() {
+    fn time_and_switches_only_grow() {
         let mut probe = Thread::start();
         let (time, switches) = (probe.now_ns(), probe.switches());
         std::thread::sleep(std::time::Duration::from_millis(2));

@@ -1,9 +1,9 @@
-//! The ratio of two sides that took turns, with a confidence interval.
+//! The ratio of two sides measured in turns, with a confidence interval.
 //!
-//! Of the logarithms of the ratios of pairs: their mean without the highest and the lowest sixth,
-//! so that a run that was disturbed does not decide; and a studentised bootstrap around it, for a
-//! plain percentile bootstrap is too narrow for a few tens of pairs. Without noise to learn from,
-//! it is between two of the ratios themselves, as of a median. The same pairs give the same
+//! The mean of the logarithms of the pairs' ratios without the highest and the lowest sixth, so
+//! that a disturbed run does not decide; with a studentised bootstrap interval, since a plain
+//! percentile bootstrap is too narrow for a few tens of pairs. Without noise to learn from, the
+//! interval is between two of the ratios themselves, as for a median. The same pairs give the same
 //! interval.
 //!
 //! Source: Yuen, The two-sample trimmed t for unequal population variances, 1974; Wilcox,
@@ -14,46 +14,46 @@ use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
 
-/// An interval needs this many pairs: fewer say too little about their own noise.
+/// The least number of pairs for an interval: fewer say too little about their own noise.
 pub const LEAST_PAIRS: usize = 10;
 
-/// Samples that are drawn from the pairs.
+/// Bootstrap samples.
 const RESAMPLES: usize = 999;
-/// One in so many pairs is left out at either end.
+/// One pair in this many is trimmed at either end.
 const TRIMMED: usize = 6;
-/// Times its ratio, the farthest that a widened interval reaches.
+/// The largest extent of a widened interval, as a multiple of its ratio.
 const WIDEST: f64 = 1000.0;
 
-/// Those of so many sorted ratios of which the estimate is the mean.
+/// The range of sorted ratios that the estimate averages.
 pub(crate) fn counted(pairs: usize) -> Range<usize> {
     let cut = if pairs < LEAST_PAIRS { 0 } else { pairs / TRIMMED };
     cut..pairs - cut
 }
 
-/// A ratio, and between what it lies.
+/// A ratio with its interval.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Interval {
-    /// The ratio as estimated.
+    /// The estimated ratio.
     pub ratio: f64,
-    /// It is not lower.
+    /// The lower end.
     pub low: f64,
-    /// It is not higher.
+    /// The upper end.
     pub high: f64,
-    /// Pairs it was made from.
+    /// Number of pairs.
     pub pairs: usize,
 }
 
 impl Interval {
-    /// The interval of these ratios, one for each pair. `miss` is the share of cases in which it
-    /// may leave out the true ratio, such as 0.05. `None` for fewer than [`LEAST_PAIRS`], or if
-    /// one is negative or has no end.
+    /// The interval of these ratios, one per pair. `miss` is the share of cases in which it may not
+    /// contain the true ratio, such as 0.05. `None` for fewer than [`LEAST_PAIRS`], or if one is
+    /// negative or infinite.
     pub fn of(ratios: &[f64], miss: f64) -> Option<Self> {
         let is_ratio = |ratio: &f64| *ratio >= 0.0 && ratio.is_finite();
         if ratios.len() < LEAST_PAIRS || !ratios.iter().all(is_ratio) {
             return None;
         }
         if ratios.contains(&0.0) {
-            // Nothing at all came of a candidate: zero has no logarithm, but its place in order.
+            // A candidate gave nothing at all: zero has no logarithm, but a rank.
             let mut sorted = ratios.to_vec();
             sorted.sort_by(f64::total_cmp);
             let (low, high) = of_median(&sorted, miss);
@@ -82,7 +82,7 @@ impl Interval {
         })
     }
 
-    /// The same, reaching as far from its ratio as `other` does from its own.
+    /// The same, widened to at least the relative width of `other`.
     #[must_use]
     pub fn as_wide_as(self, other: &Interval) -> Self {
         // Ends stay numbers that JSON can hold.
@@ -91,12 +91,12 @@ impl Interval {
         Interval { low, high, ..self }
     }
 
-    /// Whether this ratio lies between its ends.
+    /// Whether it contains this ratio.
     pub fn holds(&self, ratio: f64) -> bool {
         (self.low..=self.high).contains(&ratio)
     }
 
-    /// Half of its length, as a share: 0.02 for 2 % either way.
+    /// Half of its width, as a share: 0.02 for 2 % either way.
     pub fn half_width(&self) -> f64 {
         (self.high / self.low).sqrt() - 1.0
     }
@@ -107,9 +107,9 @@ impl Interval {
     }
 }
 
-/// Two of the sorted values that the median lies between, whatever the noise.
+/// Two of the sorted values that contain the median, whatever the noise.
 fn of_median(sorted: &[f64], miss: f64) -> (f64, f64) {
-    // So many values are on the same side of the median by chance: as heads of coins.
+    // The chance that this many values are on the same side of the median: as heads of coins.
     let count = sorted.len();
     let (mut below, mut chance, mut sum) = (0, 0.5_f64.powi(count as i32), 0.0);
     while 2.0 * (sum + chance) <= miss {
@@ -121,14 +121,15 @@ fn of_median(sorted: &[f64], miss: f64) -> (f64, f64) {
     (sorted[first], sorted[count - 1 - first])
 }
 
-/// Mean without the outer sixths of sorted values, each there so many times; its standard error.
+/// Mean of sorted values without the outer sixths, each with a multiplicity; and its standard
+/// error.
 fn trimmed(sorted: &[f64], times: &[u32]) -> (f64, f64) {
     let count = times.iter().sum::<u32>();
     let cut = count / TRIMMED as u32;
     let kept = f64::from(count - 2 * cut);
-    // Winsorised: what is left out counts as the last that is not. Sums are of differences from
-    // the first that is kept, so that samples of equal values have an error of zero, not of what
-    // rounding leaves, by which distances are divided.
+    // Winsorised: a trimmed value counts as the nearest kept one. Sums are of differences from the
+    // first kept value, so that samples of equal values have an error of zero, not a rounding
+    // error, by which distances are divided.
     let (mut sum, mut first, mut highest, mut squares) = (0.0, None, 0.0, 0.0);
     let mut end = 0;
     for (&value, &times) in sorted.iter().zip(times) {
@@ -149,7 +150,7 @@ fn trimmed(sorted: &[f64], times: &[u32]) -> (f64, f64) {
     (origin + sum / kept, deviation * count.sqrt() / kept)
 }
 
-/// How many standard errors the estimate may be away, by drawing from the values themselves.
+/// The critical number of standard errors, by drawing from the values themselves.
 fn critical(sorted: &[f64], centre: f64, miss: f64) -> f64 {
     let mut samples = Samples::new(sorted.len());
     let mut distances: Vec<f64> = (0..RESAMPLES)
@@ -164,7 +165,7 @@ fn critical(sorted: &[f64], centre: f64, miss: f64) -> f64 {
     distances[place.clamp(1, RESAMPLES) - 1]
 }
 
-/// Samples of as many values as there are, the same ones for as many.
+/// Samples of as many values as there are, the same for the same number.
 struct Samples {
     random: ChaCha8Rng,
     words: Vec<u32>,
@@ -177,7 +178,7 @@ impl Samples {
         Samples { random, words: vec![0; count], times: vec![0; count] }
     }
 
-    /// How often each value is drawn: all there is to a sample in order, so none is sorted.
+    /// How often each value is drawn: this determines a sorted sample, so none is sorted.
     fn draw(&mut self) -> &[u32] {
         self.random.fill(&mut self.words[..]);
         self.times.fill(0);
@@ -194,7 +195,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_trimmed_mean_and_its_error_are_those_of_the_definition() {
+    fn trimmed_mean_and_error_agree_with_the_definition() {
         // Yuen's t without its outer one of ten, either way: worked by hand.
         let values = [-30.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 90.0];
         let (mean, error) = trimmed(&values, &[1; 10]);
@@ -204,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_that_is_there_so_many_times_counts_as_so_many_values() {
+    fn multiplicities_count_as_repeated_values() {
         let mut random = ChaCha8Rng::seed_from_u64(7);
         for count in LEAST_PAIRS..60 {
             let mut values: Vec<f64> = (0..count).map(|_| random.random()).collect();
@@ -255,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_that_are_nearly_the_same_do_not_make_it_endless() {
+    fn nearly_equal_counts_have_a_finite_interval() {
         let mut ratios = [1.0; 12];
         ratios[..6].fill(1.0001);
         let interval = Interval::of(&ratios, 0.05).unwrap();
@@ -263,10 +264,10 @@ mod tests {
     }
 
     #[test]
-    fn ends_are_numbers_whatever_ratios_are_equal() {
+    fn ends_are_finite_with_equal_ratios() {
         let mut random = ChaCha8Rng::seed_from_u64(11);
         for case in 0..2000 {
-            // Of a few values, that many are equal; some are wide apart, as of counts near nothing.
+            // A few values with this many equal; some are far apart, as of counts near zero.
             let kinds = random.random_range(1..5);
             let spread = [1e-9, 1e-3, 1.0, 50.0][case % 4];
             let values: Vec<f64> =
@@ -284,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn a_widened_interval_reaches_as_far_as_the_other_and_is_never_narrower() {
+    fn widened_intervals_are_never_narrower() {
         let interval = |ratio, low, high| Interval { ratio, low, high, pairs: 10 };
         let wide = interval(2.0, 1.9, 2.1).as_wide_as(&interval(1.0, 0.8, 1.1));
         assert_eq!((wide.ratio, wide.low, wide.high), (2.0, 1.6, 2.5));
@@ -295,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn a_surer_interval_is_wider_and_holds_the_other() {
+    fn higher_confidence_gives_a_wider_interval() {
         let ratios: Vec<f64> = (0..15).map(|n| 1.0 + f64::from(n * 7 % 15) / 100.0).collect();
         let (narrow, wide) =
             (Interval::of(&ratios, 0.1).unwrap(), Interval::of(&ratios, 0.01).unwrap());

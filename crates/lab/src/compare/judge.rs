@@ -1,19 +1,18 @@
-//! Better, worse, no difference or too noisy: what a ratio comes to.
+//! Verdicts on a ratio: better, worse, no difference or too noisy.
 //!
 //! ```
 //! use picnic_lab::compare::{Rule, Verdict};
 //! let slower: Vec<f64> = (0..10).map(|n| 0.90 + f64::from(n % 3) / 100.0).collect();
 //! assert_eq!(Rule::default().judge(&slower).verdict, Verdict::Worse);
-//! // Of times, less is better.
+//! // For times, less is better.
 //! let of_times = Rule { more_is_better: false, ..Rule::default() };
 //! assert_eq!(of_times.judge(&slower).verdict, Verdict::Better);
 //! ```
 //!
 //! Guarantees: two equal sides are called better or worse in at most 5 % of cases whatever the
-//! noise, as long as the order of each pair was drawn at random; and however often the pairs were
-//! looked at on the way, as long as all looks are counted. With pairs of the baseline and itself
-//! beside them, the interval is as wide as these pairs say at least, and there is no verdict if they
-//! differ.
+//! noise, if the order of each pair was drawn at random; also if the pairs are judged repeatedly
+//! while they come in, if all judgements are counted. With pairs of the baseline and itself, the
+//! interval is at least as wide as theirs, and there is no verdict if they differ.
 
 use super::interval::{Interval, LEAST_PAIRS};
 use super::ranks::lean;
@@ -22,23 +21,23 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Less than this share is no effect, unless told otherwise.
+/// The default smallest effect.
 pub const SMALLEST_EFFECT: f64 = 0.02;
 
 /// The share of cases in which a judgement may be wrong.
 const MISS: f64 = 0.05;
 
-/// What a comparison comes to.
+/// The verdict of a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    /// By the smallest effect or more, and that is no chance.
+    /// Better by the smallest effect or more, and not by chance.
     Better,
-    /// By the smallest effect or more, and that is no chance.
+    /// Worse by the smallest effect or more, and not by chance.
     Worse,
     /// The whole interval is within the smallest effect.
     NoDifference,
-    /// None of these can be said from these pairs.
+    /// The pairs allow none of these verdicts.
     TooNoisy,
 }
 
@@ -53,7 +52,7 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// By what ratios are judged.
+/// The rule for judging ratios.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Rule {
     /// The smallest effect of interest, as a share: 0.02 for 2 %.
@@ -70,29 +69,29 @@ impl Default for Rule {
     }
 }
 
-/// What was judged, and from what.
+/// A verdict and its basis.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Judgement {
-    /// In a word.
+    /// The verdict.
     pub verdict: Verdict,
     /// The ratio; none if there are too few pairs.
     pub interval: Option<Interval>,
     /// The ratio of the baseline to itself; none if it was not measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub itself: Option<Interval>,
-    /// About how many pairs would do, if these are too noisy or too few.
+    /// About how many pairs are needed, if these are too noisy or too few.
     pub pairs_needed: Option<usize>,
 }
 
 impl Judgement {
-    /// For people, of so many pairs.
+    /// For people, with the number of pairs.
     pub fn text(&self, pairs: usize) -> String {
         match self.interval {
             Some(interval) => {
                 format!("{}, {}, from {} pairs", self.verdict, change(&interval), interval.pairs)
             }
             None => format!(
-                "{}, {pairs} pairs count and {} are needed",
+                "{}, {pairs} valid pairs, {} needed",
                 self.verdict,
                 self.pairs_needed.unwrap_or_default()
             ),
@@ -113,12 +112,12 @@ fn change(interval: &Interval) -> String {
 }
 
 impl Rule {
-    /// Judges ratios, one for each pair: candidate by baseline.
+    /// Judges ratios, one per pair: candidate by baseline.
     pub fn judge(&self, ratios: &[f64]) -> Judgement {
         self.judge_beside(ratios, None)
     }
 
-    /// The same beside ratios of the baseline to itself, one for each pair, if it was measured twice.
+    /// The same with ratios of the baseline to itself, one per pair, if it was measured twice.
     pub fn judge_beside(&self, ratios: &[f64], itself: Option<&[f64]>) -> Judgement {
         let miss = MISS / self.looks.max(1) as f64;
         let itself = itself.map(|ratios| Interval::of(ratios, miss));
@@ -132,7 +131,7 @@ impl Rule {
         let mut verdict =
             interval.map_or(Verdict::TooNoisy, |interval| self.of_interval(&interval));
         if matches!(verdict, Verdict::Better | Verdict::Worse) {
-            // A bootstrap of few pairs is right about; of signs, all cases are counted.
+            // A bootstrap of few pairs is only approximate; for signs, all cases are counted.
             let logs: Vec<f64> = ratios.iter().map(|ratio| ratio.ln()).collect();
             if !lean(&logs, miss) {
                 verdict = Verdict::TooNoisy;
@@ -148,7 +147,7 @@ impl Rule {
         Judgement { verdict, interval, itself, pairs_needed }
     }
 
-    /// Whether the baseline differs from itself, by the smallest effect or more.
+    /// Whether the baseline differs from itself by the smallest effect or more.
     pub fn differs(&self, itself: &Interval) -> bool {
         !itself.holds(1.0) && !itself.is_within(self.effect, 1.0)
     }
@@ -166,8 +165,8 @@ impl Rule {
     }
 }
 
-/// About how many pairs would show an effect of this size: noise falls with the root of the pairs, and
-/// half of the effect is left for the estimate.
+/// About how many pairs would show an effect of this size: noise falls with the square root of the
+/// pairs, and half of the effect is left for the estimate.
 pub(crate) fn pairs_for(interval: &Interval, effect: f64) -> usize {
     let times = (2.0 * interval.half_width() / effect).powi(2);
     (interval.pairs as f64 * times.max(1.5)).ceil() as usize

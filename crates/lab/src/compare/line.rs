@@ -1,4 +1,4 @@
-//! A straight line through points, how sure it is, and where it reaches a value.
+//! A straight line through points, its uncertainty, and where it reaches a value.
 //!
 //! ```
 //! use picnic_lab::compare::Line;
@@ -8,8 +8,8 @@
 //! assert!(full.low.unwrap() < full.at && full.at < full.high.unwrap());
 //! ```
 //!
-//! Least squares; intervals hold in 95 % of cases if the points lie around a line by chance alone.
-//! Where the points themselves bend, the largest residual shows it and the intervals do not.
+//! Least squares; intervals have 95 % confidence if the points deviate from a line only by chance.
+//! A curvature of the points shows in the largest residual, not in the intervals.
 //!
 //! Source: Fieller, Some problems in interval estimation, 1954; Draper and Smith, Applied
 //! Regression Analysis, sections 1.4 and 3.2 (inverse regression).
@@ -21,18 +21,18 @@ const STUDENT: [f64; 30] = [
     2.052, 2.048, 2.045, 2.042,
 ];
 
-/// A line, and how its points lie around it.
+/// A fitted line with the spread of its points.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Line {
-    /// More y for each x.
+    /// Change of y per x.
     pub slope: f64,
-    /// The slope is no further off than this, either way.
+    /// Half of the slope's 95 % interval.
     pub slope_reach: f64,
-    /// How far the furthest point is from the line, in y.
+    /// The largest distance of a point from the line, in y.
     pub largest_residual: f64,
-    /// The share of the variance that it explains; none if there is no variance.
+    /// The share of the variance that it explains; none without variance.
     pub r_squared: Option<f64>,
-    /// How many points.
+    /// Number of points.
     count: f64,
     /// Means.
     x: f64,
@@ -46,11 +46,11 @@ pub struct Line {
 /// Where a line reaches a value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Crossing {
-    /// As estimated.
+    /// The estimate.
     pub at: f64,
-    /// Not before; none if it cannot be said.
+    /// The lower end; none if unknown.
     pub low: Option<f64>,
-    /// Not behind; none if it cannot be said.
+    /// The upper end; none if unknown.
     pub high: Option<f64>,
 }
 
@@ -94,8 +94,8 @@ impl Line {
         self.y + self.slope * (x - self.x)
     }
 
-    /// Where it reaches `y`; none if it is level. Its ends are where the interval around the line
-    /// reaches it, and are missing if the slope may as well be none.
+    /// Where it reaches `y`; none if it is level. The ends are where the interval around the line
+    /// reaches it, and are missing if the slope may be zero.
     pub fn reaches(&self, y: f64) -> Option<Crossing> {
         let away = (self.y - y) / self.slope;
         if !away.is_finite() {
@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_is_that_of_the_definition() {
+    fn lines_agree_with_the_definition() {
         // Worked by hand: means 2 and 3, squares around them 2, slope 1.5, residuals 0.5, -1, 0.5.
         let line = Line::of(&[(1.0, 2.0), (2.0, 2.0), (3.0, 5.0)]).unwrap();
         assert_eq!((line.slope, line.at(2.0), line.at(4.0)), (1.5, 3.0, 6.0));
@@ -128,12 +128,12 @@ mod tests {
         assert_eq!(line.r_squared, Some(0.75));
         // One degree of freedom: a variance of 1.5, and 12.706 standard errors.
         assert!((line.slope_reach - 12.706 * (1.5_f64 / 2.0).sqrt()).abs() < 1e-9, "{line:?}");
-        // So unsure a slope reaches everything.
+        // A slope this uncertain includes everything.
         assert_eq!(line.reaches(4.5), Some(Crossing { at: 3.0, low: None, high: None }));
     }
 
     #[test]
-    fn anscombes_first_set_has_the_line_that_he_gives() {
+    fn anscombes_first_set_has_its_published_line() {
         let x = [10.0, 8.0, 13.0, 9.0, 11.0, 14.0, 6.0, 4.0, 12.0, 7.0, 5.0];
         let y = [8.04, 6.95, 7.58, 8.81, 8.33, 9.96, 7.24, 4.26, 10.84, 4.82, 5.68];
         let line = Line::of(&x.into_iter().zip(y).collect::<Vec<_>>()).unwrap();
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn two_points_or_one_place_are_no_line() {
+    fn two_points_or_one_x_give_no_line() {
         assert_eq!(Line::of(&[(1.0, 1.0), (2.0, 2.0)]), None);
         assert_eq!(Line::of(&[(1.0, 1.0), (1.0, 2.0), (1.0, 3.0)]), None);
         let level = Line::of(&[(1.0, 1.0), (2.0, 1.0), (3.0, 1.0)]).unwrap();
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn an_exact_line_is_reached_at_a_point_and_one_with_noise_around_it() {
+    fn crossings_of_exact_and_noisy_lines() {
         let exact: Vec<_> = (1..6).map(|x| (f64::from(x), 0.1 * f64::from(x))).collect();
         let reached = Line::of(&exact).unwrap().reaches(1.0).unwrap();
         assert!((reached.at - 10.0).abs() < 1e-9);

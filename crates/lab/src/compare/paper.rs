@@ -1,4 +1,4 @@
-//! A ratio of ours beside the same ratio of a paper's.
+//! Our ratio compared with a paper's.
 //!
 //! ```
 //! use picnic_lab::compare::{Finding, Paper};
@@ -7,36 +7,36 @@
 //! assert_eq!(web.judge(Ok((1.00, 1.05))).finding, Finding::NotReproduced);
 //! ```
 //!
-//! A prediction is never made from the point it was fitted to: of such a point it is said on what
-//! it depends, however well it agrees.
+//! A point that something was fitted to proves nothing, however well it agrees: its verdict says
+//! so.
 
 use crate::unit::Unit;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// What a paper found.
+/// A paper's finding.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Paper {
     /// The paper's ratio.
     pub ratio: f64,
-    /// How far away ours may be, as a share, to be the same: what can be read off the paper's
-    /// figure, and what another machine is allowed.
+    /// The relative deviation within which ours counts as equal: the reading accuracy of the
+    /// paper's figure, and the difference of machines.
     pub within: f64,
-    /// What was fitted to this very figure, if anything was.
+    /// What was fitted to this figure, if anything.
     pub fitted_to: Option<&'static str>,
 }
 
-/// What our ratio says of the paper's.
+/// The result of comparing our ratio with the paper's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Finding {
-    /// All of our interval is as near as is allowed.
+    /// All of our interval is near enough.
     Reproduced,
     /// None of it is.
     NotReproduced,
     /// It could not be measured, or not well enough.
     NotMeasurableHere,
-    /// The model was made to agree.
+    /// The model was fitted to agree.
     DependsOnWhatWasFitted,
 }
 
@@ -51,18 +51,18 @@ impl fmt::Display for Finding {
     }
 }
 
-/// A finding, and why.
+/// A finding with its reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PaperVerdict {
     /// In a word.
     pub finding: Finding,
-    /// In a sentence without its full stop.
+    /// A sentence without its full stop.
     pub why: String,
 }
 
 impl Paper {
-    /// From where to where ours is the same: near enough, and an effect of at least half the
-    /// paper's and at most twice. Else a paper's +6 % would be reproduced by no effect at all.
+    /// The range in which ours counts as equal: near enough, and an effect of between half and
+    /// twice the paper's. Otherwise no effect at all would reproduce a paper's +6 %.
     fn allowed(&self) -> (f64, f64) {
         let Paper { ratio, within, .. } = *self;
         let (half, twice) = (ratio.sqrt(), ratio * ratio);
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn no_effect_reproduces_none() {
+    fn no_effect_reproduces_only_no_effect() {
         let finding = |ratio, ours| {
             Paper { ratio, within: 0.10, fitted_to: None }.judge(Ok((ours, ours))).finding
         };
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_fitted_proves_nothing() {
+    fn fitted_figures_prove_nothing() {
         let paper = Paper { ratio: 2.0, within: 0.1, fitted_to: Some("the cost of a wake") };
         let judged = paper.judge(Ok((2.0, 2.0)));
         assert_eq!(judged.finding, Finding::DependsOnWhatWasFitted);

@@ -1,13 +1,11 @@
 //! Whether pairs lean to one side by more than chance: Wilcoxon's signed ranks.
 //!
-//! Guarantee: exact for any noise, ties included, as long as each pair could as well have been
-//! measured the other way round: then every sign is as likely as its opposite, and all of them are
-//! counted.
+//! Guarantee: exact for any noise, including ties, if each pair could equally have been measured in
+//! the other order: every sign is then as likely as its opposite, and all of them are counted.
 //!
 //! Source: Wilcoxon, Individual comparisons by ranking methods, 1945; Pratt, 1959, for ties.
 
-/// Whether the logarithms of ratios lean to one side; they do so by chance in this share of cases
-/// at most.
+/// Whether the logarithms of ratios lean to one side; by chance in at most this share of cases.
 pub(super) fn lean(logs: &[f64], miss: f64) -> bool {
     let mut logs: Vec<f64> = logs.iter().copied().filter(|log| *log != 0.0).collect();
     logs.sort_by(|one, other| one.abs().total_cmp(&other.abs()));
@@ -29,7 +27,7 @@ pub(super) fn lean(logs: &[f64], miss: f64) -> bool {
     2.0 * chances[..=up.min(total - up)].iter().sum::<f64>() <= miss
 }
 
-/// Twice the rank of each, by size; the same for the same size.
+/// Twice the rank of each, by size; equal for equal sizes.
 fn doubled_ranks(sorted: &[f64]) -> Vec<usize> {
     let mut ranks = Vec::with_capacity(sorted.len());
     for tied in sorted.chunk_by(|one, other| one.abs() == other.abs()) {
@@ -44,8 +42,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn levels_are_those_of_the_tables() {
-        // Of ten pairs, a sum of 8 is the highest that is 5 % on both sides (0.0488).
+    fn levels_agree_with_published_tables() {
+        // For ten pairs, a sum of 8 is the highest with 5 % on both sides (0.0488).
         let with_sum = |negative: &[usize]| -> Vec<f64> {
             (1..=10).map(|n| if negative.contains(&n) { -(n as f64) } else { n as f64 }).collect()
         };

@@ -1,25 +1,25 @@
-//! Two runs side by side: two machines, or two revisions.
+//! Compares two runs: two machines, or two revisions.
 //!
-//! A figure's ratio here is that of medians of two runs, at two times: it shows where to look, and
-//! has no verdict. What is to be compared is measured in turns, by one run.
+//! A ratio here is that of medians of two runs at different times: it is a hint and has no verdict.
+//! Proper comparisons are measured in turns, in one run.
 
 use super::{Report, facts_of};
 use crate::outcome::{Figure, Outcome, Point, Table};
 use crate::unit::Unit;
 use serde_json::{Value, json};
 
-/// What is the same of two runs, and what is not.
+/// Common and different parts of two runs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Diff {
     /// Facts that differ.
     pub facts: Table,
     /// By experiment: each figure that both have.
     pub experiments: Vec<Table>,
-    /// Experiments that one of both has no figures of.
+    /// Experiments for which one of both has no figures.
     pub missing: Vec<String>,
 }
 
-/// Lays two runs side by side.
+/// Compares two runs.
 pub fn diff(a: &Report, b: &Report) -> Diff {
     let columns = ["fact", "A", "B"].map(String::from).to_vec();
     let mut facts = Table { columns, words: 3, ..Table::default() };
@@ -97,7 +97,7 @@ fn beside(name: &str, left: &Outcome, right: &Outcome) -> Table {
     table
 }
 
-/// Both sides of comparisons, and figures that are for people.
+/// Both sides of comparisons, and figures for people.
 fn shown(point: &Point) -> Vec<Figure> {
     let sides = point.comparisons.iter().flat_map(|comparison| comparison.sides());
     sides.chain(point.figures.iter().filter(|figure| !figure.detail).cloned()).collect()

@@ -1,7 +1,7 @@
-//! A report as one page: works from disk, light and dark, on paper and on a phone.
+//! A report as one page: works from disk, in light and dark mode, on paper and on a phone.
 //!
-//! The first screen answers: for each question a sentence, a number with its interval, a verdict and a
-//! small plot. What lies behind is folded; tables too long to be read are in the data files.
+//! The first screen has the answers: for each question a sentence, a number with its interval, a
+//! verdict and a small plot. Details are folded; very long tables are in the data files.
 
 use super::{CONTRIBUTIONS, LONGEST_TABLE, Report, Section, Status, escape, facts_of, svg};
 use crate::document::Document;
@@ -30,7 +30,8 @@ pub(super) fn page(report: &Report) -> String {
     page += &paper_colour(report);
     report.sections.iter().for_each(|section| page += &one(report, section, &repeated));
     if !repeated.is_empty() {
-        page += "<section id=\"several\">\n<h2>Holds for several</h2>\n<ul class=\"notes\">\n";
+        page +=
+            "<section id=\"several\">\n<h2>Notes on several questions</h2>\n<ul class=\"notes\">\n";
         for (note, names) in &repeated {
             page += &format!("<li>{}: {}</li>\n", escape(&names.join(", ")), escape(note));
         }
@@ -48,8 +49,8 @@ pub(super) fn page(report: &Report) -> String {
 /// Where is what.
 fn contents(report: &Report, has_repeated: bool) -> String {
     let own = report.sections.iter().map(|section| (section.name.as_str(), section.name.as_str()));
-    let several = has_repeated.then_some(("several", "Holds for several"));
-    let papers = report.has_rows().then_some(("papers", "All figures of the papers"));
+    let several = has_repeated.then_some(("several", "Notes on several questions"));
+    let papers = report.has_rows().then_some(("papers", "Figures of the papers"));
     let all = [("answers", "Answers")].into_iter().chain(own);
     let all = all.chain(several).chain(papers).chain([("machines", "Machines")]);
     let items: String = all
@@ -78,22 +79,22 @@ fn summary(report: &Report) -> String {
 
 /// A question's answer on the first screen.
 pub(super) struct Answer {
-    /// How sure it is: the surest first.
+    /// Its certainty: the most certain first.
     pub(super) rank: u8,
     /// The verdict in a word or two.
     pub(super) verdict: String,
-    /// Whether it is good news, if it is either.
+    /// Whether the verdict is good or bad, if either.
     pub(super) is_good: Option<bool>,
-    /// Which figure, what it is, between what it lies.
+    /// The figure's name, value and range.
     pub(super) figure: Option<[String; 3]>,
-    /// What the paper says of it.
+    /// The paper's value.
     pub(super) paper: Option<String>,
     /// Why there is no more.
     pub(super) why: String,
 }
 
 impl Answer {
-    /// In a line, of the question of this name.
+    /// As a line, with the question's name.
     pub(super) fn line(&self, name: &str) -> String {
         let verdict = &self.verdict;
         let Some([what, number, range]) = &self.figure else {
@@ -158,7 +159,7 @@ fn paper_colour(report: &Report) -> String {
     }
 }
 
-/// Notes that several questions have, with these.
+/// Notes shared by several questions, with their names.
 fn repeated_notes(report: &Report) -> BTreeMap<&str, Vec<&str>> {
     let mut found: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for section in &report.sections {
@@ -172,7 +173,7 @@ fn repeated_notes(report: &Report) -> BTreeMap<&str, Vec<&str>> {
 
 fn papers(report: &Report) -> String {
     let mut text = String::from(
-        "<section id=\"papers\">\n<h2>All figures of the papers</h2>\n<details>\n<summary>Answered in \
+        "<section id=\"papers\">\n<h2>Figures of the papers</h2>\n<details>\n<summary>Answered in \
          this run</summary>\n<div class=\"scroll\">\n<table class=\"papers\">\n<thead><tr>\
          <th>experiment</th><th>of</th><th>paper</th><th>ours</th></tr></thead>\n<tbody>\n",
     );
@@ -191,7 +192,7 @@ fn papers(report: &Report) -> String {
             escape(&others.join(", "))
         );
     }
-    // A reason that many have is said once.
+    // A reason shared by several rows is shown once.
     let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();
     for row in of(|status| matches!(status, Status::Unanswered(_))) {
         let why = row.unanswered.unwrap_or_default();
@@ -296,7 +297,7 @@ fn details(section: &Section, document: &Document, repeated: &BTreeMap<&str, Vec
     let notes: Vec<_> = notes.map(|note| format!("<li>{}</li>\n", escape(note))).collect();
     let mut text = folded(&counted(tables.len(), "table"), &shown);
     let list = format!("<ul class=\"notes\">\n{}</ul>\n", notes.concat());
-    // An answer to a question of one's own is in its notes.
+    // The answer to a user's own question is in its notes.
     text += &match section.is_question {
         true => list,
         false => folded(&counted(notes.len(), "note"), &list),
@@ -320,7 +321,7 @@ fn details(section: &Section, document: &Document, repeated: &BTreeMap<&str, Vec
     text + &folded("How it was measured, and how to run it again", &how)
 }
 
-/// So many of these; empty of none.
+/// A count with its noun; empty for zero.
 fn counted(count: usize, what: &str) -> String {
     match count {
         0 => String::new(),
@@ -329,7 +330,7 @@ fn counted(count: usize, what: &str) -> String {
     }
 }
 
-/// Behind a line; nothing without one.
+/// Folded text; nothing without a summary.
 fn folded(summary: &str, text: &str) -> String {
     match summary {
         "" => String::new(),

@@ -5,7 +5,7 @@ use crate::outcome::Table;
 use crate::paper::Row;
 
 pub(super) fn text(report: &Report) -> String {
-    let mut text = format!("# PICNIC lab\n\n{CONTRIBUTIONS}\n\n## All figures of the papers\n\n");
+    let mut text = format!("# PICNIC lab\n\n{CONTRIBUTIONS}\n\n## Figures of the papers\n\n");
     let columns = ["experiment", "source", "of", "paper", "ours", "status"].map(String::from);
     let rows = report.rows(true).chain(report.rows(false));
     let rows: Vec<_> = rows.flat_map(|row| lines(report, row)).collect();

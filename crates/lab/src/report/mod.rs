@@ -1,8 +1,8 @@
-//! What a run came to, for people: a page, Markdown, or JSON.
+//! The results of a run for people: a page, Markdown, or JSON.
 //!
-//! All three are made from a run's folder, each time anew: first PICNIC's own figures, then every
-//! row of the papers' table with what became of it, then each experiment with its plots, numbers,
-//! machine and how to run it again. The page is one file that needs no network.
+//! All three are derived from a run's directory: first PICNIC's own figures, then every row of the
+//! papers' table with its status, then each experiment with plots, numbers, machine and command.
+//! The page is a single file that needs no network.
 
 mod diff;
 mod html;
@@ -29,16 +29,16 @@ use crate::unit::Unit;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// What became of a row of the papers' table.
+/// The status of a row of the papers' table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Status {
-    /// Answered, with figures of this kind.
+    /// Answered, with figures of this source.
     Answered(Source),
-    /// It was tried here, and could not be.
+    /// It could not be measured here.
     NotMeasured(String),
-    /// There is an experiment, which was not asked for.
+    /// There is an experiment, which was not requested.
     NotAsked,
-    /// There is none, and this is why.
+    /// There is no experiment, with the reason.
     Unanswered(&'static str),
 }
 
@@ -70,40 +70,39 @@ pub struct Section {
     pub name: String,
     /// Its line of help.
     pub help: String,
-    /// What came of it; none if no point was measured.
+    /// Its result; none if no point was measured.
     pub document: Option<Document>,
     /// Its plots.
     pub drawings: Vec<Drawing>,
     /// Points that could not be measured, with the reason.
     pub missing: Vec<(String, String)>,
-    /// Points that were measured, and those of them during which others ran.
+    /// Points measured, and those of them during which other programs ran.
     pub points: (usize, usize),
-    /// What each core did meanwhile, by the kernel's counts; none if all is modelled.
+    /// The load of each core, from the kernel's counts; none if everything is modelled.
     pub processor: Option<Table>,
     /// The command that runs it again.
     pub command: String,
-    /// Whether it is a question of one's own, whose answer is in its notes.
+    /// Whether it is a user's own question, whose answer is in its notes.
     pub is_question: bool,
 }
 
-/// Rows of a table that people read; a longer one is in the data file only.
+/// Rows of a table that people read; longer ones are only in the data file.
 const LONGEST_TABLE: usize = 12;
 
-/// A run, ready to be written.
+/// A run, ready to be reported.
 #[derive(Clone, Debug)]
 pub struct Report {
     /// In the order of the run.
     pub sections: Vec<Section>,
-    /// Machines and builds that its points are of, each once.
+    /// Machines and builds of its points, each once.
     pub machines: Vec<Facts>,
     effort: Effort,
 }
 
 impl Report {
-    /// Reads a run's folder.
+    /// Reads a run's directory.
     ///
-    /// # Errors
-    /// A name or a setting that this program does not know.
+    /// # Errors A name or a setting unknown to this program.
     pub fn of(folder: &Folder) -> anyhow::Result<Report> {
         let effort = folder.manifest.effort;
         let mut sections = Vec::new();
@@ -154,7 +153,7 @@ impl Report {
         Ok(Report { sections, machines, effort })
     }
 
-    /// Of the answer to a question of one's own, and the command that asks it again.
+    /// A report on the answer to a user's own question, with the command to repeat it.
     pub fn of_answer(document: &Document, command: &str) -> Report {
         let text =
             |key: &str| document.outcome.settings[key].as_str().unwrap_or_default().to_owned();
@@ -165,7 +164,7 @@ impl Report {
         let section = Section {
             name: document.name.clone(),
             help: format!(
-                "{} of two cards or more, the baseline twice in each round{under}",
+                "{} of two or more cards, the baseline twice in each round{under}",
                 text("figure")
             ),
             drawings: ab::drawing(&document.outcome)
@@ -183,18 +182,18 @@ impl Report {
         Report { sections: vec![section], machines, effort: Effort::Usual }
     }
 
-    /// The row of the papers' table that a section answers; none if it answers none.
+    /// The row of the papers' table that a section belongs to, if any.
     fn row(&self, section: &Section) -> Option<&'static Row> {
         papers().find(|row| row.name == section.name)
     }
 
-    /// Whether a row of the papers' table is answered, or was tried.
+    /// Whether the run has a section for a row of the papers' table.
     fn has_rows(&self) -> bool {
         self.sections.iter().any(|section| self.row(section).is_some())
     }
 
-    /// What each question came to, in a number if there is one; the surest first, those without a
-    /// verdict last.
+    /// The answer to each question, as a number if possible; the most certain first, those without
+    /// a verdict last.
     fn answers(&self) -> Vec<(&Section, Answer)> {
         let answers = self.sections.iter().map(|section| (section, self.answer(section)));
         let mut answers: Vec<_> = answers.collect();
@@ -254,7 +253,7 @@ impl Report {
         figures.min_by_key(|answer| answer.rank).unwrap_or(none)
     }
 
-    /// Ten lines at most: each question's answer; of a single one, its figures beside the paper's.
+    /// At most ten lines: each question's answer; for a single one, its figures and the paper's.
     pub fn summary(&self) -> Vec<String> {
         const LINES: usize = 10;
         let mut lines: Vec<String> = match &self.sections[..] {
@@ -281,7 +280,7 @@ impl Report {
         lines
     }
 
-    /// What became of a row.
+    /// The status of a row.
     pub fn status(&self, row: &Row) -> Status {
         if let Some(why) = row.unanswered {
             return Status::Unanswered(why);
@@ -298,7 +297,7 @@ impl Report {
         }
     }
 
-    /// Ours beside a paper's figure, for people; none if there is none.
+    /// Ours for a paper's figure, for people, if there is one.
     pub fn ours(&self, row: &Row, figure: &PaperFigure) -> Option<String> {
         self.figure(row, figure).map(|found| figure.text(&found))
     }
@@ -363,7 +362,7 @@ impl Report {
     }
 }
 
-/// The first figure of a run that no paper has.
+/// The first figure of a run that is in no paper.
 fn of_own(outcome: &Outcome, source: &str) -> Answer {
     let none = Answer {
         rank: 1,
@@ -401,7 +400,7 @@ fn of_own(outcome: &Outcome, source: &str) -> Answer {
     Answer { figure, ..none }
 }
 
-/// Shares of each core's time over measured points, each by the time that it took.
+/// Each core's load over measured points, weighted by duration.
 fn processor(records: &[&Record]) -> Option<Table> {
     /// A kind of time, for people, and its share.
     type Kind = (&'static str, fn(&CoreShare) -> f64);
@@ -437,7 +436,7 @@ fn processor(records: &[&Record]) -> Option<Table> {
     (!rows.is_empty()).then_some(Table { title, columns, rows, words: 0 })
 }
 
-/// A word as a shell takes it.
+/// A word quoted for a shell.
 pub fn shell(value: &str) -> String {
     let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "-_.,/:=".contains(letter);
     if !value.is_empty() && value.chars().all(is_plain) {
@@ -446,7 +445,7 @@ pub fn shell(value: &str) -> String {
     format!("'{}'", value.replace('\'', "'\\''"))
 }
 
-/// Text that is not markup.
+/// Text with markup escaped.
 fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for letter in text.chars() {
@@ -475,7 +474,7 @@ fn facts_of(facts: &Facts) -> Vec<(&'static str, String)> {
         ("processor", facts.processor.clone()),
         ("cores", format!("{} ({})", facts.cores, facts.topology)),
         ("caches", or_not(facts.caches.clone())),
-        ("one way of a word", or_not(distances)),
+        ("core-to-core latency", or_not(distances)),
         ("kernel", facts.kernel.clone()),
         ("hypervisor", if facts.virtual_machine { "yes" } else { "no" }.into()),
         ("governor", facts.governor.clone()),
@@ -484,7 +483,7 @@ fn facts_of(facts: &Facts) -> Vec<(&'static str, String)> {
     ]
 }
 
-/// What PICNIC gives, for who reads no further.
+/// PICNIC's contribution, in short.
 const CONTRIBUTIONS: &str = "A NIC feature is software on a borrowed core; the rest of the machine \
     sees one multi-queue NIC and runs its programs unchanged, at full speed. So a feature is \
     tried under a real workload before anyone builds it. What the card itself costs in processor \
@@ -496,7 +495,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_command_is_what_a_shell_takes() {
+    fn words_are_quoted_for_a_shell() {
         assert_eq!(
             (shell("1,64"), shell("[1, 2]"), shell("a'b")),
             ("1,64".into(), "'[1, 2]'".into(), "'a'\\''b'".into())

@@ -1,7 +1,7 @@
 //! Drawings as SVG: lines or bars with error bars, the papers' figures as marks.
 //!
-//! Colours are the page's CSS variables, so that a drawing is light or dark as the page is. Text
-//! is text, so it can be searched and read aloud.
+//! Colours are the page's CSS variables, so that a drawing follows the page's light or dark mode.
+//! Text stays text, so it can be searched and read aloud.
 
 use super::escape;
 use crate::plot::{Dot, Drawing, Line};
@@ -13,10 +13,10 @@ const LEFT: f64 = 82.0;
 const TOP: f64 = 14.0;
 const RIGHT: f64 = 18.0;
 const BOTTOM: f64 = 50.0;
-/// Colours and shapes that lines go through.
+/// Number of colours and shapes for lines.
 const COLOURS: usize = 6;
 
-/// A scale from values to places.
+/// A scale from values to positions.
 struct Scale {
     low: f64,
     high: f64,
@@ -46,7 +46,7 @@ fn ticks(low: f64, high: f64) -> Vec<f64> {
     (first..=last.max(first + 1)).map(|number| number as f64 * step).collect()
 }
 
-/// The drawing, with its heading for those who cannot see it.
+/// The drawing, with its heading as text for screen readers.
 pub(super) fn svg(drawing: &Drawing) -> String {
     let dots = || drawing.lines.iter().flat_map(|line| &line.points);
     let marked = drawing.marks.iter().map(|mark| mark.y);
@@ -105,7 +105,7 @@ fn lines(drawing: &Drawing, y: &Scale) -> String {
     let x = Scale {
         low,
         high,
-        // Room for half of a label, so that the first one is clear of the y axis.
+        // Room for half of a label, so that the first one does not touch the y axis.
         from: LEFT + 26.0,
         to: WIDTH - RIGHT - 26.0,
         is_logarithmic: drawing.is_logarithmic && low > 0.0,
@@ -115,7 +115,7 @@ fn lines(drawing: &Drawing, y: &Scale) -> String {
     let mut last = f64::MIN;
     for &place in &places {
         let at = x.at(place);
-        // Labels that would stand in each other are left out.
+        // Overlapping labels are dropped.
         if at - last < 76.0 {
             continue;
         }
@@ -156,7 +156,7 @@ fn bars(drawing: &Drawing, y: &Scale) -> String {
     let mut text = String::new();
     for (place, name) in drawing.bars.iter().enumerate() {
         let at = LEFT + room * (place as f64 + 0.5);
-        // A name in two lines: bars are narrow.
+        // A name in two lines, since bars are narrow.
         for (line, words) in name.splitn(2, ", ").enumerate() {
             text += &format!(
                 "<text class=\"tick\" x=\"{at:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>\n",
@@ -184,7 +184,7 @@ fn bars(drawing: &Drawing, y: &Scale) -> String {
     text + &marks(drawing, &x, y)
 }
 
-/// From the lowest to the highest repeat; nothing if there is one.
+/// From the lowest to the highest repeat; nothing for a single one.
 fn error_bar(dot: &Dot, at: f64, y: &Scale, colour: usize) -> String {
     if dot.high <= dot.low {
         return String::new();
@@ -198,7 +198,7 @@ fn error_bar(dot: &Dot, at: f64, y: &Scale, colour: usize) -> String {
     )
 }
 
-/// A shape for each line, since colours alone do not tell them apart for everybody.
+/// A shape for each line, since not everybody can distinguish them by colour.
 fn shape(index: usize, x: f64, y: f64) -> String {
     let colour = index % COLOURS + 1;
     let path = match index % 3 {
@@ -213,7 +213,7 @@ fn shape(index: usize, x: f64, y: f64) -> String {
     format!("<path class=\"dot c{colour}\" d=\"{path}\"/>\n")
 }
 
-/// What the papers say: a diamond at its place, or a dashed line across.
+/// The papers' figures: a diamond at its place, or a dashed horizontal line.
 fn marks(drawing: &Drawing, x: &Scale, y: &Scale) -> String {
     let mut text = String::new();
     for mark in &drawing.marks {
@@ -243,8 +243,8 @@ fn marks(drawing: &Drawing, x: &Scale, y: &Scale) -> String {
     text
 }
 
-/// The names of the lines with their shapes, if there are several; the meaning of the papers' marks and
-/// of the band, if they are there.
+/// The names of the lines with their shapes, if there are several; the meaning of the papers' marks
+/// and of the band, if present.
 pub(super) fn legend(drawing: &Drawing) -> String {
     let mut items = String::new();
     let mut add = |shape: &str, name: &str| {
@@ -280,7 +280,7 @@ pub(super) fn legend(drawing: &Drawing) -> String {
     }
 }
 
-/// The drawing without its axes, for a first look.
+/// The drawing without its axes, for the summary.
 pub(super) fn small(drawing: &Drawing) -> String {
     const SIZE: (f64, f64) = (200.0, 44.0);
     let dots = || drawing.lines.iter().flat_map(|line| &line.points);
@@ -330,7 +330,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ticks_are_round_and_hold_all_values() {
+    fn ticks_are_round_and_include_all_values() {
         for (low, high) in [(0.0, 97.0), (0.0, 0.013), (-0.6, 0.2), (0.0, 5e9), (3.0, 3.0)] {
             let ticks = ticks(low, high);
             assert!(ticks[0] <= low && *ticks.last().unwrap() >= high, "{low} {high}: {ticks:?}");

@@ -1,8 +1,8 @@
-//! Messages at their times: a rate kept to the message.
+//! Paced messages: a rate kept exactly.
 //!
-//! A message's time follows from its number, so that what is late does not delay what comes
-//! behind: the mean rate is kept as long as the socket takes it. The thread sleeps to each time
-//! with a timer slack of a nanosecond, and does not spin: its processor time is a result, too.
+//! A message's time follows from its number, so that a late message does not delay later ones: the
+//! mean rate is kept as long as the socket accepts it. The thread sleeps until each time with a
+//! timer slack of a nanosecond, and does not spin, since its processor time is a result, too.
 
 use hdrhistogram::Histogram;
 use picnic_machine::signals::Interrupted;
@@ -12,18 +12,18 @@ use serde::Serialize;
 use std::num::NonZeroU64;
 use std::time::Duration;
 
-/// How much later than meant messages were handed to the kernel.
+/// Delay of messages against their schedule.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct PacingError {
     /// The median.
     pub p50_ns: u64,
-    /// 99 % were no later.
+    /// The 99th percentile.
     pub p99_ns: u64,
-    /// The latest.
+    /// The maximum.
     pub max_ns: u64,
 }
 
-/// When each message is due.
+/// The schedule of messages.
 pub(super) struct Pacer {
     start_ns: u64,
     bits: u128,
@@ -31,7 +31,7 @@ pub(super) struct Pacer {
     late: Histogram<u64>,
 }
 
-/// Nanoseconds of a clock that only goes forwards.
+/// Nanoseconds of a monotonic clock.
 pub(super) fn now_ns() -> u64 {
     let now = clock_gettime(rustix::time::ClockId::Monotonic);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
@@ -40,7 +40,7 @@ pub(super) fn now_ns() -> u64 {
 impl Pacer {
     /// Messages of `bytes` bytes, the first at `start_ns`.
     pub(super) fn new(start_ns: u64, bytes: usize, rate_bps: u64) -> anyhow::Result<Self> {
-        // Of the thread alone; the kernel's default would be 50 microseconds.
+        // Only for this thread; the kernel's default would be 50 microseconds.
         set_current_timer_slack(NonZeroU64::new(1))?;
         Ok(Pacer {
             start_ns,
@@ -69,21 +69,21 @@ impl Pacer {
                 tv_sec: (until / 1_000_000_000) as i64,
                 tv_nsec: (until % 1_000_000_000) as _,
             };
-            // A signal ends it early, and it is looked at again.
+            // A signal ends it early, and the time is checked again.
             let _ = clock_nanosleep_absolute(ClockId::Monotonic, &until);
         }
         self.late.saturating_record((now_ns() - due).max(1));
         Ok(())
     }
 
-    /// How late all messages were.
+    /// The delays of all messages.
     pub(super) fn into_late(self) -> Histogram<u64> {
         self.late
     }
 }
 
 impl PacingError {
-    /// Of all connections; none if nothing was paced.
+    /// Over all connections; none if nothing was paced.
     pub(super) fn of(late: &Histogram<u64>) -> Option<Self> {
         (!late.is_empty()).then(|| PacingError {
             p50_ns: late.value_at_quantile(0.5),
@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_message_has_its_time_and_rounding_does_not_add_up() {
+    fn message_times_do_not_accumulate_rounding() {
         let pacer = Pacer::new(1000, 125, 3_000_000).unwrap();
         // A message is 1000 bits: 333.3 microseconds.
         assert_eq!([pacer.due(0), pacer.due(1), pacer.due(2)], [1000, 334_333, 667_666]);

@@ -1,4 +1,4 @@
-//! The receiver: reads until all connections have ended, and counts what is missing.
+//! The receiver: reads until all connections have ended, and counts missing messages.
 
 use super::socket::Diagnosis;
 use super::{Header, Protocol, join, spawn};
@@ -14,19 +14,19 @@ use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// Time between two looks whether this is to end.
+/// Time between two checks for the end.
 const LOOK: Duration = Duration::from_millis(100);
-/// Time between two looks at how much waits to be read.
+/// Time between two samples of the bytes waiting to be read.
 const SAMPLE: Duration = Duration::from_millis(1);
 /// Bytes of the longest datagram.
 const LONGEST: usize = 65_536;
 
-/// What is to be received.
+/// A receiver's settings.
 #[derive(Clone, Copy, Debug)]
 pub struct Receive {
     /// The address to listen at.
     pub at: SocketAddr,
-    /// What by.
+    /// The protocol.
     pub protocol: Protocol,
     /// The core of all threads; none for any.
     pub core: Option<usize>,
@@ -34,43 +34,43 @@ pub struct Receive {
     pub read_bytes: usize,
     /// Connections until it is done.
     pub connections: usize,
-    /// It is done after this long, too.
+    /// The longest duration.
     pub limit: Option<Duration>,
 }
 
-/// How much waited to be read, as a share of the receive buffer.
+/// Bytes waiting to be read, as a share of the receive buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Fill {
-    /// On the mean over looks, a millisecond apart or more.
+    /// The mean over samples, a millisecond apart or more.
     pub mean_fraction: f64,
-    /// 99 % of looks found no more.
+    /// The 99th percentile.
     pub p99_fraction: f64,
-    /// The most.
+    /// The maximum.
     pub max_fraction: f64,
 }
 
-/// What has been received.
+/// A receiver's results.
 #[derive(Clone, Debug, Serialize)]
 pub struct Received {
-    /// What by.
+    /// The protocol.
     pub protocol: Protocol,
     /// Connections that sent something.
     pub connections: usize,
     /// From the first byte to the last.
     pub duration_s: f64,
-    /// Datagrams, or reads of TCP that gave something.
+    /// Datagrams, or reads of TCP that returned data.
     pub messages: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// The same by the second.
+    /// Bits per second.
     pub goodput_bps: f64,
-    /// Datagrams that never came; null of TCP.
+    /// Lost datagrams; null for TCP.
     pub lost: Option<u64>,
-    /// Datagrams that came behind a later one; null of TCP.
+    /// Datagrams that arrived after a later one; null for TCP.
     pub reordered: Option<u64>,
-    /// What waited to be read; null if the kernel does not tell.
+    /// Bytes waiting to be read; null if the kernel does not report them.
     pub receive_buffer: Option<Fill>,
-    /// Each core, from the first byte on.
+    /// Load of each core, from the first byte on.
     pub cores: Vec<CoreShare>,
 }
 
@@ -87,7 +87,7 @@ enum Socket {
     Udp(UdpSocket),
 }
 
-/// What one connection has brought.
+/// The results of one connection.
 struct Part {
     first: Instant,
     last: Instant,
@@ -111,7 +111,7 @@ impl Part {
         self.bytes += bytes as u64;
     }
 
-    /// Notes what waits, in ten-thousandths of the buffer.
+    /// Records the bytes waiting, in ten-thousandths of the buffer.
     fn fill(&mut self, waiting: u64, buffer: usize) {
         self.fill.saturating_record(waiting * 10_000 / buffer.max(1) as u64);
     }
@@ -121,10 +121,10 @@ impl Part {
 #[derive(Default)]
 struct Stream {
     came: u64,
-    /// Behind the highest number that came.
+    /// One above the highest number received.
     next: u64,
     reordered: u64,
-    /// How many were sent, as the sender says at its end.
+    /// The number sent, as reported by the sender at its end.
     sent: Option<u64>,
 }
 
@@ -156,8 +156,7 @@ impl Receive {
 
     /// Listens: from now on senders can connect.
     ///
-    /// # Errors
-    /// What the system said.
+    /// # Errors The system's error.
     pub fn listen(self) -> anyhow::Result<Listening> {
         let about = || format!("cannot listen at {}", self.at);
         let socket = match self.protocol {
@@ -169,10 +168,9 @@ impl Receive {
 }
 
 impl Listening {
-    /// Where.
+    /// The local address.
     ///
-    /// # Errors
-    /// What the system said.
+    /// # Errors The system's error.
     pub fn address(&self) -> std::io::Result<SocketAddr> {
         match &self.socket {
             Socket::Tcp(socket) => socket.local_addr(),
@@ -182,8 +180,7 @@ impl Listening {
 
     /// Reads until all connections have ended, or the time is up.
     ///
-    /// # Errors
-    /// A connection broke, or this process was told to stop.
+    /// # Errors A connection broke, or a stop was requested.
     pub fn run(&self) -> anyhow::Result<Received> {
         match &self.socket {
             Socket::Tcp(listener) => self.receive.streams(listener),
@@ -333,7 +330,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_missing_and_what_is_late_is_counted() {
+    fn missing_and_late_datagrams_are_counted() {
         let mut stream = Stream::default();
         let number = |number| Header { connection: 1, is_end: false, number };
         [0, 1, 4, 3].map(number).into_iter().for_each(|header| stream.add(header));

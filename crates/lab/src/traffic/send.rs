@@ -1,4 +1,4 @@
-//! The sender: a thread for each connection, its messages at their times.
+//! The sender: a thread for each connection, with paced messages.
 
 use super::pace::{Pacer, PacingError, now_ns};
 use super::socket::Diagnosis;
@@ -13,60 +13,60 @@ use std::net::{Shutdown, SocketAddr, TcpStream, UdpSocket};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// How long a receiver may take until it listens.
+/// The longest wait for a receiver to listen.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// A datagram that says it was the last may be lost, and is sent so often.
+/// Repetitions of the final datagram, which may be lost.
 const ENDS: usize = 5;
-/// Time between two of these, and between two tries to connect.
+/// Time between two of these, and between two attempts to connect.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// What is to be sent.
+/// A sender's settings.
 #[derive(Clone, Copy, Debug)]
 pub struct Send {
     /// The receiver.
     pub to: SocketAddr,
-    /// What by.
+    /// The protocol.
     pub protocol: Protocol,
     /// The core of all threads; none for any.
     pub core: Option<usize>,
-    /// Bits of messages by the second, all connections together; none for as many as there can be.
+    /// Bits of messages per second, over all connections; none for the maximum.
     pub rate_bps: Option<u64>,
     /// Bytes of a message.
     pub bytes: usize,
-    /// Connections at the same time.
+    /// Parallel connections.
     pub connections: usize,
-    /// How long.
+    /// The duration.
     pub duration: Duration,
 }
 
-/// What has been sent.
+/// A sender's results.
 #[derive(Clone, Debug, Serialize)]
 pub struct Sent {
-    /// What by.
+    /// The protocol.
     pub protocol: Protocol,
-    /// Connections at the same time.
+    /// Parallel connections.
     pub connections: usize,
     /// Bytes of a message.
     pub message_bytes: usize,
-    /// Until the last was sent and, of TCP, has been read by the receiver.
+    /// Until the last message was sent and, for TCP, has been read by the receiver.
     pub duration_s: f64,
     /// Messages sent.
     pub messages: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// The same by the second.
+    /// Bits per second.
     pub goodput_bps: f64,
-    /// What was to be sent by the second; null without a rate.
+    /// The configured bits per second; null without a rate.
     pub target_bps: Option<u64>,
-    /// How late messages were; null without a rate.
+    /// Delay of messages; null without a rate.
     pub pacing_error: Option<PacingError>,
-    /// TCP segments that were sent again; null if the kernel does not tell.
+    /// TCP retransmissions; null if the kernel does not report them.
     pub retransmits: Option<u64>,
-    /// Each core meanwhile.
+    /// Load of each core.
     pub cores: Vec<CoreShare>,
 }
 
-/// What one connection has sent.
+/// The results of one connection.
 struct Part {
     messages: u64,
     late: Option<Histogram<u64>>,
@@ -74,7 +74,7 @@ struct Part {
 }
 
 impl Send {
-    /// A connection of TCP, as fast as it goes, for ten seconds.
+    /// A connection of TCP at full speed for ten seconds.
     pub fn to(to: SocketAddr) -> Self {
         Send {
             to,
@@ -87,10 +87,9 @@ impl Send {
         }
     }
 
-    /// Sends it all.
+    /// Sends all messages.
     ///
-    /// # Errors
-    /// Nobody listens, a connection broke, or this process was told to stop.
+    /// # Errors Nobody listens, a connection broke, or a stop was requested.
     pub fn run(self) -> anyhow::Result<Sent> {
         let meter = Meter::start();
         let started = Instant::now();
@@ -132,7 +131,7 @@ impl Send {
                 })?;
                 let (local, remote) = (stream.local_addr()?, stream.peer_addr()?);
                 stream.shutdown(Shutdown::Write).with_context(lost)?;
-                // The receiver closes when it has read all of it.
+                // The receiver closes when it has read everything.
                 stream.read_to_end(&mut Vec::new()).with_context(lost)?;
                 let state = Diagnosis::open()
                     .and_then(|diagnosis| diagnosis.state(Protocol::Tcp, local, remote));
@@ -160,8 +159,8 @@ impl Send {
         }
     }
 
-    /// Sends each message at its time, until the time is up; how many went out, and how late.
-    /// `send` says whether its message did.
+    /// Sends each message at its time, until the time is up; returns the number sent and the
+    /// delays. `send` returns whether its message was sent.
     fn each(
         self,
         connection: usize,
@@ -172,7 +171,7 @@ impl Send {
         let end_ns = start_ns + self.duration.as_nanos() as u64;
         let mut pacer = match self.rate_bps {
             Some(rate) => {
-                // Connections are one behind the other, not all at once.
+                // Connections are staggered, not simultaneous.
                 let gap = self.bytes as u64 * 8 * 1_000_000_000 / rate.max(1);
                 let first = start_ns + gap * connection as u64;
                 Some(Pacer::new(first, self.bytes, rate / self.connections as u64)?)
@@ -197,7 +196,7 @@ impl Send {
     }
 }
 
-/// Connects, as soon as somebody listens.
+/// Connects as soon as the receiver listens.
 fn connect(to: SocketAddr) -> anyhow::Result<TcpStream> {
     let started = Instant::now();
     loop {
@@ -212,8 +211,8 @@ fn connect(to: SocketAddr) -> anyhow::Result<TcpStream> {
     }
 }
 
-/// Whether a datagram was sent. That nobody listened for the one before is for the receiver to
-/// find out; a full device is waited for by whoever paces.
+/// Whether a datagram was sent. An error that nobody listened to an earlier one is left to the
+/// receiver; a full device is waited for by the pacer.
 fn sent(result: std::io::Result<usize>, to: SocketAddr) -> anyhow::Result<bool> {
     match result {
         Ok(_) => Ok(true),

@@ -1,6 +1,6 @@
-//! What the kernel tells of a socket: TCP's retransmissions, bytes that wait to be read.
+//! The kernel's state of a socket: TCP's retransmissions, bytes waiting to be read.
 //!
-//! Asked over netlink, since that needs no privilege and says the same as `TCP_INFO`.
+//! Queried over netlink, which needs no privilege and has the same data as `TCP_INFO`.
 //!
 //! Source: sock_diag(7), linux/inet_diag.h, linux/tcp.h (`struct tcp_info`).
 
@@ -13,7 +13,7 @@ use std::num::NonZeroU32;
 const NETLINK_SOCK_DIAG: NonZeroU32 = NonZeroU32::new(4).unwrap();
 const SOCK_DIAG_BY_FAMILY: u16 = 20;
 const NLM_F_REQUEST: u16 = 1;
-/// `INET_DIAG_INFO`, and the bit that asks for it.
+/// `INET_DIAG_INFO`, and the bit that requests it.
 const INFO: u16 = 2;
 const ASK_INFO: u8 = 1 << (INFO - 1);
 const AF_INET: u8 = 2;
@@ -23,24 +23,24 @@ const UDP: u8 = 17;
 /// Bytes of `nlmsghdr` and of `inet_diag_msg`.
 const HEADER_BYTES: usize = 16;
 const ANSWER_BYTES: usize = 72;
-/// Places of `idiag_rqueue` and, in `tcp_info`, of `tcpi_total_retrans`.
+/// Offsets of `idiag_rqueue` and, in `tcp_info`, of `tcpi_total_retrans`.
 const WAITING_AT: usize = 56;
 const RETRANSMITS_AT: usize = 100;
 
-/// Asks the kernel about sockets of this namespace.
+/// Queries sockets of this namespace.
 pub(super) struct Diagnosis(OwnedFd);
 
-/// What it says of one.
+/// The state of a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct State {
-    /// Bytes that have come and are not read yet.
+    /// Bytes received and not read yet.
     pub(super) waiting_bytes: u32,
-    /// Segments of TCP sent again so far.
+    /// Segments of TCP retransmitted so far.
     pub(super) retransmits: Option<u32>,
 }
 
 impl Diagnosis {
-    /// None if the kernel tells nothing.
+    /// None if the kernel does not support it.
     pub(super) fn open() -> Option<Self> {
         let protocol = net::Protocol::from_raw(NETLINK_SOCK_DIAG);
         let flags = SocketFlags::CLOEXEC;
@@ -49,8 +49,8 @@ impl Diagnosis {
         socket.ok().map(Diagnosis)
     }
 
-    /// The state of the socket between these addresses; none if there is none, or the kernel
-    /// tells nothing of this protocol.
+    /// The state of the socket between these addresses; none if there is none, or the kernel does
+    /// not support this protocol.
     pub(super) fn state(
         &self,
         protocol: Protocol,
@@ -71,7 +71,7 @@ fn question(protocol: Protocol, local: SocketAddr, remote: SocketAddr) -> Vec<u8
     let family = if local.is_ipv4() { AF_INET } else { AF_INET6 };
     let number = if protocol == Protocol::Tcp { TCP } else { UDP };
     message.extend([family, number, ASK_INFO, 0]);
-    // Of any state.
+    // In any state.
     message.extend([0xff; 4]);
     message.extend(local.port().to_be_bytes());
     message.extend(remote.port().to_be_bytes());
@@ -118,7 +118,7 @@ mod tests {
     use std::net::{TcpListener, TcpStream};
 
     #[test]
-    fn the_kernel_tells_what_waits_and_what_was_sent_again() {
+    fn waiting_bytes_and_retransmits_are_reported() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut sender = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (receiver, from) = listener.accept().unwrap();
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_that_are_cut_or_errors_say_nothing() {
+    fn truncated_answers_and_errors_give_nothing() {
         assert_eq!(state(&[]), None);
         assert_eq!(state(&[0; 200]), None);
         let nowhere = "127.0.0.1:1".parse().unwrap();

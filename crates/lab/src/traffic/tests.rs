@@ -8,7 +8,7 @@ fn anywhere() -> SocketAddr {
     "127.0.0.1:0".parse().unwrap()
 }
 
-/// Sends to a receiver in another thread; what both have seen.
+/// Sends to a receiver in another thread; returns the results of both.
 fn exchange(receive: Receive, send: impl FnOnce(SocketAddr) -> Send) -> (Sent, Received) {
     let receive = Receive { limit: Some(Duration::from_secs(30)), ..receive };
     let listening = receive.listen().unwrap();
@@ -29,7 +29,7 @@ fn all_bytes_of_all_connections_arrive() {
         ..Send::to(to)
     });
     assert_eq!((sent.connections, received.connections), (3, 3));
-    // 300 messages by the second, and never more.
+    // 300 messages per second, and never more.
     assert!(sent.messages > 0 && sent.messages <= 93, "{sent:?}");
     assert_eq!(received.bytes, sent.messages * 1000);
     assert_eq!((received.lost, received.reordered), (None, None));
@@ -67,14 +67,14 @@ fn without_a_rate_there_is_no_pacing_error() {
 }
 
 #[test]
-fn headers_are_read_as_they_were_written() {
+fn headers_round_trip() {
     let header = Header { connection: 7, is_end: true, number: 1 << 40 };
     assert_eq!(Header::read(&header.bytes()), Some(header));
     assert_eq!(Header::read(&header.bytes()[..15]), None);
 }
 
 #[test]
-fn a_core_that_is_not_there_is_an_error() {
+fn missing_cores_are_errors() {
     let send = Send { core: Some(1023), ..Send::to(anywhere()) };
     let error = send.run().unwrap_err().to_string();
     assert!(error.contains("cannot stay on core 1023"), "{error}");

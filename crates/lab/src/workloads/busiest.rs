@@ -1,18 +1,18 @@
-//! How busy the busiest thread of a client is: one that is full says nothing of a server.
+//! The load of a client's busiest thread: a saturated client says nothing about a server.
 
 use picnic_machine::testbed::Program;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// A thread that was there for less than this share of the run says nothing of the whole.
+/// The least share of the run that a thread must have existed for to count.
 const SEEN: f64 = 0.5;
 
-/// How much of the time each thread of a client ran.
+/// Run time of each thread of a client.
 #[derive(Debug)]
 pub(crate) struct Busiest {
     started: Instant,
     ended: Option<Duration>,
-    /// First and last look, and the time that it had run by then.
+    /// First and last check, and the run time at each.
     threads: BTreeMap<i32, [(Duration, Duration); 2]>,
 }
 
@@ -29,7 +29,7 @@ impl Busiest {
         }
     }
 
-    /// How long ago it started.
+    /// Time since its start.
     pub(crate) fn elapsed(&self) -> Duration {
         self.started.elapsed()
     }
@@ -39,7 +39,7 @@ impl Busiest {
         self.ended.get_or_insert(self.started.elapsed());
     }
 
-    /// The share of the time that the busiest one ran; none until it has ended.
+    /// The share of time that the busiest one ran; none before the end.
     pub(crate) fn share(&self) -> Option<f64> {
         let whole = self.ended?.as_secs_f64();
         let shares = self.threads.values().filter_map(|[(first, ran_first), (last, ran_last)]| {
@@ -56,12 +56,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_thread_is_full_by_the_time_it_was_there() {
+    fn thread_load_is_relative_to_its_lifetime() {
         let ms = Duration::from_millis;
         let threads = BTreeMap::from([
             (1, [(ms(0), ms(0)), (ms(1000), ms(300))]),
             (2, [(ms(100), ms(5)), (ms(1000), ms(905))]),
-            // A moment, and full: it does not count.
+            // A short-lived saturated thread does not count.
             (3, [(ms(0), ms(0)), (ms(20), ms(20))]),
         ]);
         let busiest = Busiest { started: Instant::now(), ended: Some(ms(1000)), threads };

@@ -1,13 +1,13 @@
-//! A client of web servers that asks over a new connection each time: back to back, or at a rate
-//! whether or not it is answered.
+//! A client of web servers that uses a new connection for each request: back to back, or at a rate
+//! independent of the answers.
 //!
-//! At a rate, each request has a time of its own, however late the one before was answered, so that
-//! the load goes on growing where the server has come to its end. Requests for which there is no
-//! connection left are counted, and those that begin late or never: then it is the client that is at its
-//! limit, and what was found says nothing of the server.
+//! At a rate, each request has its own time, however late the previous answer was, so that the load
+//! keeps growing beyond the server's capacity. Requests without a free connection are counted, and
+//! so are those that begin late or never: then the client is at its limit, and the result says
+//! nothing about the server.
 //!
-//! Source: Banga and Druschel, "Measuring the Capacity of a Web Server", 1997; RFC 1945 (HTTP/1.0, whose
-//! servers end an answer by closing).
+//! Source: Banga and Druschel, "Measuring the Capacity of a Web Server", 1997; RFC 1945 (HTTP/1.0,
+//! whose servers end an answer by closing).
 
 use super::kind::Workload;
 use anyhow::Context;
@@ -26,81 +26,81 @@ use std::fmt::Display;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::{Duration, Instant};
 
-/// What is read at a time.
+/// Bytes of a read.
 const READ_BYTES: usize = 64 << 10;
 const EVENTS: usize = 512;
-/// The longest sleep, to look at what is due.
+/// The longest sleep between two checks of due requests.
 const SLEEP: Duration = Duration::from_millis(1);
-/// Requests that are begun at a time: there are answers to be read, too.
+/// Requests begun at a time, so that answers are read in between.
 const BEGUN: u64 = 256;
-/// A request that begins so long after its time is late. It was not the server that held it up.
+/// Delay after which a request counts as late. The server does not cause it.
 const LATE: Duration = Duration::from_millis(50);
-/// A client that is late with more than this share of its requests is at its limit.
+/// The share of late requests above which a client is at its limit.
 const LATE_SHARE: f64 = 0.01;
 
-/// What is asked, and of whom.
+/// A client's plan.
 #[derive(Clone, Debug)]
 pub(super) struct ClientPlan {
     pub(super) workload: Workload,
     pub(super) server: SocketAddrV4,
-    /// The first of the addresses that clients have.
+    /// The first of the clients' addresses.
     pub(super) first: Ipv4Addr,
     pub(super) seconds: f64,
     pub(super) seed: u64,
-    /// This client has one of so many parts of all connections.
+    /// This client has one of this many parts of all connections.
     pub(super) parts: u32,
 }
 
-/// What came of it.
+/// A client's results.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct ClientResult {
     /// Requests that were to be made.
     pub offered: u64,
-    /// Those of them for which the client had no connection: it was full.
+    /// Of those, requests for which the client had no free connection.
     pub client_full: u64,
-    /// Those of them that the client began more than 50 ms after their time, or never.
+    /// Of those, requests that the client began more than 50 ms late, or never.
     pub client_late: u64,
-    /// Requests answered well.
+    /// Requests answered correctly.
     pub answered: u64,
-    /// Bytes of what was asked for in full; by wrk, of answers with their headers.
+    /// Bytes of complete answers; with wrk, of answers with their headers.
     pub bytes: u64,
-    /// Connections refused, or broken off before the answer was whole.
+    /// Connections refused, or broken before the answer was complete.
     pub broken: u64,
-    /// What the first of these met with, in words.
+    /// The first such error.
     pub first_broken: Option<String>,
-    /// Answers that are no 200.
+    /// Answers other than 200.
     pub refused: u64,
-    /// Requests given up, not answered in time.
+    /// Requests without an answer in time.
     pub timeouts: u64,
-    /// Requests that were under way at the end.
+    /// Requests in progress at the end.
     pub unfinished: u64,
-    /// Seconds it took.
+    /// Its duration in seconds.
     pub seconds: f64,
-    /// From the connection to the end of the answer, in nanoseconds: the middle one.
+    /// From the connection to the end of the answer, in nanoseconds: the median.
     pub p50_ns: u64,
-    /// 99 % are no longer.
+    /// The 99th percentile.
     pub p99_ns: u64,
-    /// Share of the time that the busiest thread of the client ran; none if it does not tell.
+    /// Share of time that the client's busiest thread ran; none if it is not reported.
     pub busy_fraction: Option<f64>,
 }
 
 impl ClientResult {
-    /// Requests answered a second.
+    /// Requests answered per second.
     pub fn per_second(&self) -> f64 {
         self.answered as f64 / self.seconds.max(1e-6)
     }
 
-    /// Whether the client could not offer what it was to: it had no connection left, or no time.
+    /// Whether the client could not send all requests: it had no connection left, or no time.
     pub fn is_at_limit(&self) -> bool {
         self.client_full > 0 || self.client_late as f64 > self.offered as f64 * LATE_SHARE
     }
 
-    /// Requests that went wrong.
+    /// Requests that failed.
     pub fn errors(&self) -> u64 {
         self.broken + self.refused + self.timeouts
     }
 
-    /// Adds what another client has seen; of latencies, the worse.
+    /// Adds the results of another client; the worse latencies are kept.
     pub(super) fn add(&mut self, other: &ClientResult) {
         self.offered += other.offered;
         self.client_full += other.client_full;
@@ -136,7 +136,7 @@ struct Client<'a> {
     epoll: OwnedFd,
     connections: Vec<Option<Connection>>,
     free: Vec<usize>,
-    /// Those that are open, by age; some have ended since.
+    /// Open connections by age; some have ended since.
     by_age: VecDeque<(usize, Instant)>,
     requests: Vec<Vec<u8>>,
     shares: Vec<f64>,
@@ -146,10 +146,9 @@ struct Client<'a> {
     buffer: Vec<u8>,
 }
 
-/// Asks until the time is over.
+/// Sends requests until the time is up.
 ///
-/// # Errors
-/// What the system said, other than of a single connection.
+/// # Errors The system's error, other than for a single connection.
 pub(super) fn ask(asked: &ClientPlan) -> anyhow::Result<ClientResult> {
     let most = (asked.workload.connections / asked.parts).max(1) as usize;
     let request = |place| {
@@ -178,7 +177,7 @@ pub(super) fn ask(asked: &ClientPlan) -> anyhow::Result<ClientResult> {
     Ok(found)
 }
 
-/// How long the calling thread has run.
+/// Run time of the calling thread.
 fn thread_time() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
@@ -190,7 +189,7 @@ impl Client<'_> {
         let rate = rate / f64::from(self.asked.parts);
         let think = Duration::from_millis(self.asked.workload.think_ms.into());
         let length = Duration::from_secs_f64(self.asked.seconds);
-        // When connections that have been answered ask again; at first, all at once.
+        // When answered connections send their next request; at first, all at once.
         let mut again: VecDeque<Instant> = self.connections.iter().map(|_| start).collect();
         let mut events = Vec::with_capacity(EVENTS);
         loop {
@@ -238,7 +237,7 @@ impl Client<'_> {
         }
     }
 
-    /// Asks, over a new connection; false if there is none, or it is refused at once.
+    /// Begins a request over a new connection; false if there is none, or it is refused at once.
     fn begin(&mut self, now: Instant) -> anyhow::Result<bool> {
         self.found.offered += 1;
         let Some(place) = self.free.pop() else {
@@ -273,7 +272,7 @@ impl Client<'_> {
         Ok(true)
     }
 
-    /// Goes on with a connection.
+    /// Continues a connection.
     fn serve(&mut self, place: usize) {
         let Some(connection) = &mut self.connections[place] else { return };
         if !connection.is_sent {
@@ -330,7 +329,7 @@ impl Client<'_> {
         self.free.push(place);
     }
 
-    /// Gives up on what takes too long.
+    /// Gives up requests that take too long.
     fn give_up(&mut self) {
         let patience = Duration::from_millis(self.asked.workload.patience_ms.into());
         while let Some(&(place, since)) = self.by_age.front() {
@@ -353,7 +352,7 @@ mod tests {
     use std::io::{Read, Write};
     use std::net::TcpListener;
 
-    /// A server that answers every other request with half of what it should.
+    /// A server that answers every other request with half of the bytes.
     fn server(bytes: usize) -> SocketAddrV4 {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let std::net::SocketAddr::V4(address) = listener.local_addr().unwrap() else { panic!() };
@@ -381,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_are_counted_and_halves_are_none() {
+    fn only_complete_answers_are_counted() {
         let found = ask(&asked(server(50_000), "connections = 2\nthink_ms = 5")).unwrap();
         assert!(found.answered > 0 && found.answered.abs_diff(found.broken) <= 2, "{found:?}");
         assert!(found.bytes == found.answered * 50_000 && found.p99_ns >= found.p50_ns);
@@ -389,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn refused_connections_and_empty_answers_are_broken_and_asked_for_again() {
+    fn refused_and_empty_answers_are_broken_and_retried() {
         let bind = || TcpListener::bind("127.0.0.1:0").unwrap();
         let nobody = bind().local_addr().unwrap();
         let silent = bind();
@@ -409,8 +408,8 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_is_offered_whatever_is_answered() {
-        // Nobody takes these connections: they wait in the kernel.
+    fn rates_are_independent_of_answers() {
+        // Nobody accepts these connections: they wait in the kernel.
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let std::net::SocketAddr::V4(address) = listener.local_addr().unwrap() else { panic!() };
         let impatient = "requests_per_second = 300\nconnections = 300\npatience_ms = 100";
@@ -420,7 +419,7 @@ mod tests {
         let found = ask(&asked(address, keys)).unwrap();
         assert!((250..=300).contains(&found.offered), "{found:?}");
         assert_eq!((found.answered, found.unfinished), (0, 50));
-        // It says that it is full itself; or, where it was given no time at the end, late.
+        // It reports being full itself; or late, if it had no time at the end.
         let others = found.offered - 50;
         let least = others.saturating_sub(found.client_late);
         assert!((least..=others).contains(&found.client_full), "{found:?}");
@@ -428,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_that_no_client_can_offer_is_told_of_whole() {
+    fn unreachable_rates_are_reported() {
         let nobody = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 9);
         let found = ask(&asked(nobody, "requests_per_second = 1000000\nconnections = 50")).unwrap();
         assert_eq!(found.offered, 950_000, "{found:?}");

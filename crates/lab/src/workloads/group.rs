@@ -1,4 +1,4 @@
-//! Clients of a workload: their addresses, and all of them asking at once.
+//! The clients of a workload: their addresses, and running all of them.
 
 use super::client::{self, ClientPlan, ClientResult};
 use super::hosts::{Hosts, Role};
@@ -7,27 +7,26 @@ use super::web;
 use anyhow::Context;
 use std::net::{Ipv4Addr, SocketAddrV4};
 
-/// The first address of clients that have more than one; all together have a /16.
+/// The first address of clients with more than one; together they have a /16.
 const FIRST_CLIENT: Ipv4Addr = Ipv4Addr::new(10, 90, 0, 0);
 const CLIENT_ADDRESSES: u32 = 1 << 16;
 
-/// The network of the addresses that a client of so many has.
+/// The network of a client's addresses.
 fn network(client: u8, clients: u8) -> (Ipv4Addr, u32) {
     let each = CLIENT_ADDRESSES >> clients.next_power_of_two().trailing_zeros();
     let first = u32::from(FIRST_CLIENT) + u32::from(client) * each;
     (Ipv4Addr::from(first), 32 - each.trailing_zeros())
 }
 
-/// The networks of clients that have more than one address each.
+/// The networks of clients with more than one address each.
 fn networks(workload: &Workload, clients: u8) -> impl Iterator<Item = (u8, (Ipv4Addr, u32))> {
     let has_many = workload.addresses > 1 && workload.client == ClientKind::Picnic;
     (0..clients).filter(move |_| has_many).map(move |client| (client, network(client, clients)))
 }
 
-/// Gives clients the addresses that a workload asks from, and this process the descriptors.
+/// Gives clients the addresses of a workload, and this process the descriptors.
 ///
-/// # Errors
-/// The system refuses.
+/// # Errors The system refuses.
 pub fn give_addresses(hosts: &Hosts, workload: &Workload, clients: u8) -> anyhow::Result<()> {
     for (client, (first, bits)) in networks(workload, clients) {
         let route = format!("route add local {first}/{bits} dev lo");
@@ -36,10 +35,9 @@ pub fn give_addresses(hosts: &Hosts, workload: &Workload, clients: u8) -> anyhow
     web::allow_descriptors(u64::from(workload.connections) + 256)
 }
 
-/// Has the server send what is for these addresses to each client's own, which is known.
+/// Routes the server's packets for these addresses to each client's own, known address.
 ///
-/// # Errors
-/// The system refuses.
+/// # Errors The system refuses.
 pub fn lead_back(
     hosts: &Hosts,
     workload: &Workload,
@@ -59,17 +57,16 @@ pub struct ClientGroup<'a> {
     pub hosts: &'a Hosts,
     /// The server's address.
     pub server: &'a str,
-    /// Cores that clients have.
+    /// Cores of the clients.
     pub cores: usize,
-    /// How many clients there are.
+    /// Number of clients.
     pub clients: u8,
 }
 
 impl ClientGroup<'_> {
-    /// Has them ask a workload's files: by wrk, or on as many threads as there are cores for them.
+    /// Requests a workload's files: by wrk, or on as many threads as there are cores.
     ///
-    /// # Errors
-    /// The client fails.
+    /// # Errors The client fails.
     pub fn ask(
         &self,
         workload: &Workload,
@@ -117,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn clients_share_one_network_in_equal_parts() {
+    fn clients_share_one_network_equally() {
         let of = |client, clients| {
             let (first, bits) = network(client, clients);
             format!("{first}/{bits}")

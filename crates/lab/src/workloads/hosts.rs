@@ -22,44 +22,45 @@ use std::os::fd::AsFd;
 use std::path::Path;
 use std::thread::JoinHandle;
 
-/// The first client's address behind the card; the server's. The other clients' come after.
+/// The first client's address through the card; the server's. The other clients' follow.
 pub const CLIENT: &str = "10.88.0.2";
 /// See [`CLIENT`].
 pub const SERVER: &str = "10.88.0.1";
 
-/// The server's address by the plain veth.
+/// The server's address on the plain veth.
 pub const PLAIN_SERVER: &str = "10.89.0.1";
-/// The client's address by the plain veth.
+/// The client's address on the plain veth.
 pub const PLAIN_CLIENT: &str = "10.89.0.2";
-/// The interface of both at the plain veth.
+/// The interface of both on the plain veth.
 pub const PLAIN_LINK: &str = "p0";
 
-/// The interface of a card's host, and its address: the same from one card to the next, as the
-/// client's kernel remembers it.
+/// The interface of a card's host, and its address: the same for all cards, since the client's
+/// kernel remembers it.
 pub const HOST_LINK: &str = "h0";
 /// See [`HOST_LINK`].
 pub const HOST_MAC: &str = "02:00:00:00:88:01";
 
 /// The interface of each client.
 const CLIENT_LINK: &str = "c0";
-/// The namespaces of clients; each has a wire of the card for itself.
+/// The namespaces of clients; each has its own wire of the card.
 const CLIENTS: [&str; 4] = ["client", "client1", "client2", "client3"];
-/// TCP's congestion control there, the one that every kernel has and lets every namespace have. This
-/// machine's own may be BBR, which sends by a timer: flat out, that alone takes half of the goodput.
+/// TCP's congestion control there: the only one that every kernel has and allows in every
+/// namespace. The machine's own may be BBR, which sends by a timer; that alone can halve the
+/// maximum goodput.
 const CONGESTION: &str = "net.ipv4.tcp_congestion_control=reno";
-/// Clients that there can be.
+/// The most clients.
 pub const MOST_CLIENTS: u8 = CLIENTS.len() as u8;
 
 /// One of the hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// Whoever asks, by the first wire.
+    /// The client at the first wire.
     Client,
-    /// One of the clients, by its wire; the first is [`Role::Client`].
+    /// A client at its wire; the first is [`Role::Client`].
     ClientAt(u8),
     /// The card's wire.
     Card,
-    /// Whoever answers.
+    /// The server.
     Server,
 }
 
@@ -89,11 +90,10 @@ pub fn client_address(wire: u8) -> Ipv4Addr {
 pub struct Namespace(File);
 
 impl Namespace {
-    /// Does `work` on a thread of its own in it.
+    /// Runs `work` on a new thread in it.
     ///
-    /// # Errors
-    /// There is no thread. What `work` says, and that the namespace cannot be entered, its thread
-    /// ends with.
+    /// # Errors There is no thread. Errors of `work` and of entering the namespace are the thread's
+    /// result.
     pub fn spawn<R: Send + 'static>(
         self,
         work: impl FnOnce() -> anyhow::Result<R> + Send + 'static,
@@ -104,38 +104,35 @@ impl Namespace {
         })
     }
 
-    /// Moves the calling thread, made for the purpose, into it for good. Sockets and threads that
-    /// it makes are there as well.
+    /// Moves the calling thread, made for the purpose, into it for good, including the sockets and
+    /// threads that it makes.
     ///
-    /// # Errors
-    /// What the system said.
+    /// # Errors The system's error.
     pub fn enter(&self) -> io::Result<()> {
         Ok(move_into_link_name_space(self.0.as_fd(), Some(LinkNameSpaceType::Network))?)
     }
 }
 
-/// The namespaces, and a folder for the programs' files.
+/// The namespaces, and a directory for the programs' files.
 #[derive(Debug)]
 pub struct Hosts {
     testbed: Testbed,
-    /// The cores that programs stay on; none says all.
+    /// The cores that programs stay on; none means all.
     cores: Vec<usize>,
 }
 
 impl Hosts {
-    /// Makes the namespaces and the veth pair between client and wire, with this MTU. `purpose`
-    /// is a word for the journal.
+    /// Makes the namespaces and the veth pair between client and wire, with this MTU. `purpose` is
+    /// a word for the journal.
     ///
-    /// # Errors
-    /// Not root, or what the system said. Nothing is left then.
+    /// # Errors Not root, or the system's error. Nothing is left then.
     pub fn build(purpose: &str, mtu: u32) -> Result<Self, MachineError> {
         Hosts::with_clients(purpose, mtu, 1)
     }
 
-    /// The same with so many clients, one to [`MOST_CLIENTS`].
+    /// The same with one to [`MOST_CLIENTS`] clients.
     ///
-    /// # Errors
-    /// As [`Hosts::build`].
+    /// # Errors As [`Hosts::build`].
     pub fn with_clients(purpose: &str, mtu: u32, clients: u8) -> Result<Self, MachineError> {
         let hosts = Hosts { testbed: Testbed::build(purpose)?, cores: Vec::new() };
         let clients: Vec<_> = (0..clients.clamp(1, MOST_CLIENTS)).collect();
@@ -144,7 +141,7 @@ impl Hosts {
             hosts.testbed.add_namespace(place.short())?;
             hosts.within(place, &format!("sysctl -qw {CONGESTION}"))?;
         }
-        // The card's own kernel is to say nothing on the wire.
+        // The card's own kernel must send nothing on the wire.
         if Path::new("/proc/sys/net/ipv6").exists() {
             hosts.within(Role::Card, "sysctl -qw net.ipv6.conf.all.disable_ipv6=1")?;
         }
@@ -160,10 +157,9 @@ impl Hosts {
         Ok(hosts)
     }
 
-    /// Joins client and server by a veth pair without a card, to compare with.
+    /// Joins client and server by a veth pair without a card, for comparison.
     ///
-    /// # Errors
-    /// What the system said.
+    /// # Errors The system's error.
     pub fn join_plainly(&self, mtu: u32) -> Result<(), MachineError> {
         self.join((Role::Client, PLAIN_LINK), (Role::Server, PLAIN_LINK), mtu)?;
         for (place, address) in [(Role::Client, PLAIN_CLIENT), (Role::Server, PLAIN_SERVER)] {
@@ -173,11 +169,10 @@ impl Hosts {
         Ok(())
     }
 
-    /// Gives the first wire's interface to the server, with the server's address: for cards that hand
-    /// packets to the network stack behind their wire.
+    /// Moves the first wire's interface to the server, with the server's address: for cards that
+    /// hand packets to the network stack of their wire.
     ///
-    /// # Errors
-    /// What the system said.
+    /// # Errors The system's error.
     pub fn serve_at_wire(&self) -> Result<(), MachineError> {
         let link = wire_link(0);
         self.ip(Role::Card, &format!("link set {link} netns {}", self.netns(Role::Server)))?;
@@ -186,11 +181,10 @@ impl Hosts {
         self.testbed.wait_for_carrier(Role::Server.short(), &link)
     }
 
-    /// Has the first client send packets as a wire carries them, by either way: its kernel merges none
-    /// and finishes their checksums, without which nothing behind may merge them.
+    /// Makes the first client send packets as on a wire, both ways: its kernel merges none and
+    /// completes their checksums, without which nothing later may merge them.
     ///
-    /// # Errors
-    /// What the system said; `ethtool` is not installed.
+    /// # Errors The system's error; `ethtool` is not installed.
     pub fn send_frames(&self) -> Result<(), MachineError> {
         for link in [CLIENT_LINK, PLAIN_LINK] {
             self.within(Role::Client, &format!("ethtool -K {link} tx off tso off gso off"))?;
@@ -208,12 +202,11 @@ impl Hosts {
         self.testbed.add_veth(near, far, &format!("mtu {mtu}"))
     }
 
-    /// Has the server, behind this interface with this address, and each of so many clients keep each
-    /// other's link addresses: a card that is overloaded loses questions for them as all else, and who
-    /// has forgotten an address sends nothing.
+    /// Makes the server, on this interface with this address, and the clients keep each other's
+    /// link addresses: an overloaded card also loses address queries, and a host without an address
+    /// sends nothing.
     ///
-    /// # Errors
-    /// What the system said.
+    /// # Errors The system's error.
     pub fn keep_neighbours(&self, clients: u8, link: &str, mac: &str) -> Result<(), MachineError> {
         let keep = |place, address: &str, mac: &str, link| {
             let rest = format!("neighbour replace {address} lladdr {mac} dev {link} nud permanent");
@@ -235,14 +228,13 @@ impl Hosts {
 
     /// A namespace for threads of this process.
     ///
-    /// # Errors
-    /// What the system said.
+    /// # Errors The system's error.
     pub fn namespace(&self, place: Role) -> io::Result<Namespace> {
         File::open(Path::new("/run/netns").join(self.netns(place))).map(Namespace)
     }
 
-    /// Keeps the programs that are started from now on to the cores that a card's isolation would
-    /// leave them.
+    /// Restricts programs started from now on to the cores that a card's isolation would leave
+    /// them.
     pub fn keep_programs_off(&mut self, placement: &Placement) {
         let is_taken = |core: &usize| {
             *core == placement.borrowed_core
@@ -251,36 +243,33 @@ impl Hosts {
         self.cores = cores().into_iter().filter(|core| !is_taken(core)).collect();
     }
 
-    /// The cores that programs stay on; none says all.
+    /// The cores that programs stay on; none means all.
     pub fn programs_cores(&self) -> &[usize] {
         &self.cores
     }
 
-    /// A folder for files, which everybody may read.
+    /// A directory for files, readable for all.
     pub fn folder(&self) -> &Path {
         self.testbed.folder()
     }
 
-    /// `ip -n NAMESPACE REST`; what it printed.
+    /// Output of `ip -n NAMESPACE REST`.
     ///
-    /// # Errors
-    /// Its last words.
+    /// # Errors Its last line of output.
     pub fn ip(&self, place: Role, rest: &str) -> Result<String, MachineError> {
         self.testbed.ip(place.short(), rest)
     }
 
-    /// Runs a command in a namespace to its end; what it printed.
+    /// Runs a command in a namespace to completion and returns its output.
     ///
-    /// # Errors
-    /// Its last words.
+    /// # Errors Its last line of output.
     pub fn within(&self, place: Role, command: &str) -> Result<String, MachineError> {
         self.testbed.within(place.short(), command)
     }
 
     /// Starts a program; see [`Testbed::start`].
     ///
-    /// # Errors
-    /// It cannot be started, or not be written down.
+    /// # Errors It cannot be started or recorded.
     pub fn start(&self, place: Role, words: &[&str]) -> Result<Program, MachineError> {
         self.testbed.start(place.short(), words, &self.cores)
     }
@@ -291,12 +280,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_clients_address_is_told_the_same_twice() {
+    fn first_client_address_is_consistent() {
         assert_eq!(client_address(0).to_string(), CLIENT);
     }
 
     #[test]
-    fn tcp_of_all_hosts_sends_without_a_timer() {
+    fn tcp_of_all_hosts_uses_reno() {
         if let Err(why) = crate::workloads::tools::need(&[]) {
             return picnic_testing::skip("the hosts' congestion control", &why.to_string());
         }

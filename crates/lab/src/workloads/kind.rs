@@ -1,4 +1,4 @@
-//! Workloads: what is asked of which server, and how; each a file.
+//! Workloads: the requests, the server and the client; each a file.
 //!
 //! ```toml
 //! workload = "downloads"
@@ -10,7 +10,7 @@
 //! weight = 1
 //! ```
 //!
-//! Those that come with the program stand in `examples/workloads`.
+//! The built-in ones are in `examples/workloads`.
 
 use picnic_core::config::{KeyHelp, Section, keys_of};
 use picnic_core::error::{ConfigError, not_among};
@@ -18,7 +18,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
-/// Those that come with the program: names and files.
+/// The built-in workloads: names and files.
 pub const KINDS: [(&str, &str); 6] = [
     ("support", include_str!("../../../../examples/workloads/support.toml")),
     ("banking", include_str!("../../../../examples/workloads/banking.toml")),
@@ -35,37 +35,38 @@ pub struct Workload {
     /// Its name; the key `workload` of its file
     #[serde(skip)]
     pub name: String,
-    /// What it is, in a line
+    /// A line of help
     pub help: String,
     /// The server
     pub server: ServerKind,
-    /// Who asks
+    /// The client
     pub client: ClientKind,
-    /// Whether it is asked over TLS; by wrk, and not of webfs
+    /// Whether to use TLS; only with wrk, and not with webfs
     pub tls: bool,
-    /// With tls: a PEM file with a certificate and its key, relative to the workload's file; made for
-    /// the run if absent
+    /// With tls: a PEM file with a certificate and its key, relative to the workload's file
+    /// [default: made for the run]
     pub certificate: Option<PathBuf>,
-    /// Bytes that the server hands to the kernel at a time, 2048 to 1048576; 0 for as many as it
-    /// chooses; by nginx-copy alone
+    /// Bytes that the server writes at a time, 2048 to 1048576; 0 for its own choice; only with
+    /// nginx-copy
     #[schemars(range(max = 1_048_576))]
     pub send_bytes: u32,
-    /// Connections at a time: that many ask, one request each and then another; at a rate, no more
-    /// than that many wait for answers, 1 to 50000
+    /// Parallel connections: each sends one request and is replaced; at a rate, the most that may
+    /// wait for answers, 1 to 50000
     #[schemars(range(min = 1, max = 50_000))]
     pub connections: u32,
-    /// Requests offered a second, whatever is answered; 0 for as many as are answered; not by wrk
+    /// Requests sent per second, independent of answers; 0 for as many as are answered; not with
+    /// wrk
     pub requests_per_second: f64,
     /// Milliseconds between an answer and the next request of its connection; not at a rate
     #[schemars(range(max = 60_000))]
     pub think_ms: u32,
-    /// Milliseconds after which a request that is not answered is given up, 100 to 60000
+    /// Milliseconds to wait for an answer, 100 to 60000
     #[schemars(range(min = 100, max = 60_000))]
     pub patience_ms: u32,
-    /// Addresses that clients have, 1 to 65536; wrk asks from a single one
+    /// Addresses of the clients, 1 to 65536; wrk uses a single one
     #[schemars(range(min = 1, max = 65_536))]
     pub addresses: u32,
-    /// What is asked for
+    /// The files to request
     pub file: Vec<FileKind>,
 }
 
@@ -89,16 +90,16 @@ impl Default for Workload {
     }
 }
 
-/// A file, or a page that is made, and how often it is asked for.
+/// A file, or a generated page, and how often it is requested.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct FileKind {
-    /// Bytes of it, 1 to 1000000000
+    /// Its size in bytes, 1 to 1000000000
     #[schemars(range(min = 1, max = 1_000_000_000))]
     pub bytes: u64,
-    /// Its part of all requests, to those of the others
+    /// Its weight among all requests
     pub weight: f64,
-    /// Whether PHP makes it; by Apache alone
+    /// Whether PHP generates it; only with Apache
     pub php: bool,
 }
 
@@ -106,12 +107,12 @@ pub struct FileKind {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum ServerKind {
-    /// nginx, which hands files to the kernel whole (`sendfile`).
+    /// nginx, handing whole files to the kernel (`sendfile`).
     #[default]
     Nginx,
-    /// nginx, which reads files and writes them.
+    /// nginx, reading files and writing them.
     NginxCopy,
-    /// Apache with PHP, a process for each connection.
+    /// Apache with PHP, a process per connection.
     Apache,
     /// webfs, the server of KNET.
     Webfs,
@@ -129,7 +130,7 @@ pub enum ClientKind {
 }
 
 impl ClientKind {
-    /// What it is called.
+    /// Its name.
     pub fn name(self) -> &'static str {
         match self {
             ClientKind::Picnic => "picnic",
@@ -146,10 +147,9 @@ impl FileKind {
 }
 
 impl Workload {
-    /// The one with this name, or from the file of this name.
+    /// The built-in one with this name, or one from the file with this name.
     ///
-    /// # Errors
-    /// There is none, or what is wrong with the file.
+    /// # Errors There is none, or errors of the file.
     pub fn find(name: &str) -> Result<Workload, ConfigError> {
         if let Some((_, text)) = KINDS.iter().find(|(kind, _)| *kind == name) {
             return Workload::parse(text);
@@ -168,10 +168,9 @@ impl Workload {
         Ok(workload)
     }
 
-    /// The one that this text describes.
+    /// A workload from this text.
     ///
-    /// # Errors
-    /// What is wrong with it.
+    /// # Errors What is wrong with it.
     pub fn parse(text: &str) -> Result<Workload, ConfigError> {
         let section = Section::from_text("workload", text)?;
         let workload = Workload { name: section.name().into(), ..section.parse()? };
@@ -179,10 +178,9 @@ impl Workload {
         Ok(workload)
     }
 
-    /// What the types do not say.
+    /// Checks what types do not express.
     ///
-    /// # Errors
-    /// What is wrong.
+    /// # Errors A wrong value.
     pub fn check(&self) -> Result<(), ConfigError> {
         let wrong = |key: &str, message: String| Err(ConfigError::new(key, message));
         if self.file.is_empty() {
@@ -198,34 +196,38 @@ impl Workload {
                 return wrong(&key("weight"), format!("found {}, allowed: 0 or more", file.weight));
             }
             if file.php && self.server != ServerKind::Apache {
-                let message = "found true, allowed with server = \"apache\"".into();
+                let message = "found true, allowed only with server = \"apache\"".into();
                 return wrong(&key("php"), message);
             }
         }
         if self.file.iter().all(|file| file.weight == 0.0) {
-            return wrong("file", "found weights of zero alone, allowed: one above zero".into());
+            return wrong(
+                "file",
+                "found only weights of zero, allowed: at least one above zero".into(),
+            );
         }
         let rate = self.requests_per_second;
         if !(0.0..=1e6).contains(&rate) {
             return wrong("requests_per_second", format!("found {rate}, allowed: 0 to 1000000"));
         }
         if self.tls && (self.client != ClientKind::Wrk || self.server == ServerKind::Webfs) {
-            let message = "found true, allowed with client = \"wrk\", and nginx or Apache";
+            let message = "found true, allowed only with client = \"wrk\", and nginx or Apache";
             return wrong("tls", message.into());
         }
         if self.client == ClientKind::Wrk && rate != 0.0 {
-            let message = "found \"wrk\", allowed with requests_per_second = 0: wrk has no rate";
+            let message =
+                "found \"wrk\", allowed only with requests_per_second = 0: wrk has no rate";
             return wrong("client", message.into());
         }
         if self.certificate.is_some() && !self.tls {
-            return wrong("certificate", "found one, allowed with tls = true".into());
+            return wrong("certificate", "found one, allowed only with tls = true".into());
         }
         if self.send_bytes != 0 && self.server != ServerKind::NginxCopy {
             let message =
-                format!("found {}, allowed with server = \"nginx-copy\"", self.send_bytes);
+                format!("found {}, allowed only with server = \"nginx-copy\"", self.send_bytes);
             return wrong("send_bytes", message);
         }
-        // Less waits until there is a segment's worth.
+        // Less waits until a segment is full.
         if self.send_bytes != 0 && !(2048..=1 << 20).contains(&self.send_bytes) {
             let message = format!("found {}, allowed: 0, 2048 to 1048576", self.send_bytes);
             return wrong("send_bytes", message);
@@ -247,12 +249,12 @@ impl Workload {
         keys_of::<Workload>()
     }
 
-    /// The path of a file by its place.
+    /// The path of a file by its number.
     pub fn path(&self, place: usize) -> String {
         format!("/{place}.{}", if self.file[place].php { "php" } else { "bin" })
     }
 
-    /// Where the part of each file ends, the parts of all being 1.
+    /// The cumulative share of each file; the total is 1.
     pub fn shares(&self) -> Vec<f64> {
         let all: f64 = self.file.iter().map(|file| file.weight).sum();
         let mut sum = 0.0;
@@ -269,7 +271,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn those_that_come_along_are_right() {
+    fn built_in_workloads_are_valid() {
         for (name, _) in KINDS {
             let workload = Workload::find(name).unwrap_or_else(|error| panic!("{name}: {error}"));
             assert!(
@@ -280,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_asked_is_refused() {
+    fn invalid_workloads_are_refused() {
         const FILE: &str = "[[file]]\nbytes = 1\nweight = 1\n";
         let refused = |text: &str| {
             Workload::parse(&format!("workload = \"mine\"\n{text}")).unwrap_err().to_string()

@@ -1,7 +1,7 @@
 //! Unmodified programs behind a card: namespaces, programs in them, figures.
 //!
-//! A workload is a file that says what is asked of which server, and how (`kind.rs`). What questions,
-//! demonstrations and experiments with real traffic share.
+//! A workload is a file with the requests, the server and the client (`kind.rs`). Used by
+//! questions, demonstrations and experiments with real traffic.
 
 pub(crate) mod busiest;
 pub mod client;

@@ -1,5 +1,5 @@
-//! The web servers of workloads, each on a configuration of its own in the hosts' folder: the
-//! machine's stays untouched.
+//! The web servers of workloads, each with its own configuration in the hosts' directory: the
+//! machine's is not changed.
 //!
 //! Source: nginx.org/en/docs, httpd.apache.org/docs/2.4, webfsd(1).
 
@@ -15,14 +15,14 @@ use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Where Debian keeps what Apache loads.
+/// Debian's directory of Apache modules.
 const APACHE_MODULES: &str = "/usr/lib/apache2/modules";
-/// Connections that webfs takes at a time, two descriptors each: its `select` has 1024, and with
-/// more of them it ends.
+/// Parallel connections of webfs, two descriptors each: its `select` has 1024, and it fails with
+/// more.
 const WEBFS_CONNECTIONS: &str = "500";
 
 impl ServerKind {
-    /// What it is called.
+    /// Its name.
     pub fn name(self) -> &'static str {
         match self {
             ServerKind::Nginx => "nginx",
@@ -41,7 +41,7 @@ impl ServerKind {
     }
 }
 
-/// The programs that a workload needs beside the basic ones.
+/// The programs that a workload needs besides the basic ones.
 pub fn tools(workload: &Workload) -> Vec<Tool> {
     let mut tools = vec![workload.server.tool()];
     if workload.tls {
@@ -53,22 +53,21 @@ pub fn tools(workload: &Workload) -> Vec<Tool> {
     tools
 }
 
-/// A web server that is running, with a workload's files.
+/// A running web server with a workload's files.
 #[derive(Debug)]
 pub struct WebServer {
     program: Program,
 }
 
 impl WebServer {
-    /// How its threads have gone from core to core so far.
+    /// Migrations of its threads between cores so far.
     pub fn moves(&self) -> Moves {
         self.program.moves()
     }
 
-    /// Starts it, with so many processes where it has a fixed number.
+    /// Starts it, with this number of processes if that is fixed.
     ///
-    /// # Errors
-    /// It cannot be started, or says something is wrong; PHP is absent, and needed.
+    /// # Errors It cannot be started, or reports an error; PHP is missing, and needed.
     pub fn start(hosts: &Hosts, workload: &Workload, workers: usize) -> anyhow::Result<Self> {
         let folder = hosts.folder().to_owned();
         let documents = folder.join("documents");
@@ -118,14 +117,14 @@ impl WebServer {
     }
 }
 
-/// Where a server finds its certificate and its key.
+/// The server's certificate and key.
 struct Tls {
     certificate: PathBuf,
     key: PathBuf,
 }
 
 impl Tls {
-    /// The workload's own, or one made in this folder.
+    /// The workload's own, or one made in this directory.
     fn of(workload: &Workload, folder: &Path) -> anyhow::Result<Tls> {
         if let Some(own) = &workload.certificate {
             check_valid(own)?;
@@ -133,7 +132,7 @@ impl Tls {
             let own = std::path::absolute(own).context("the certificate's path")?;
             return Ok(Tls { certificate: own.clone(), key: own });
         }
-        // The machine's own configuration may be absent.
+        // The machine's own configuration may be missing.
         let file = folder.join("openssl.conf");
         std::fs::write(&file, "[req]\ndistinguished_name = name\n[name]\n")
             .with_context(|| format!("cannot write {}", file.display()))?;
@@ -147,7 +146,7 @@ impl Tls {
     }
 }
 
-/// Refuses a certificate that has expired, as clients would, or whose key is not in its file.
+/// Refuses a certificate that has expired, as clients would, or whose key is missing.
 fn check_valid(path: &Path) -> anyhow::Result<()> {
     let ask = |what: &[&str]| {
         let words = ["x509", "-noout"].into_iter().chain(what.iter().copied()).map(OsStr::new);
@@ -162,10 +161,10 @@ fn check_valid(path: &Path) -> anyhow::Result<()> {
     let words = ["pkey", "-noout", "-in"].into_iter().map(OsStr::new);
     openssl(words.chain([path.as_os_str()]))
         .map(drop)
-        .map_err(|_| anyhow::anyhow!("{file}: a certificate, but no key behind it"))
+        .map_err(|_| anyhow::anyhow!("{file}: no key after the certificate"))
 }
 
-/// Runs openssl; what it printed.
+/// Runs openssl; returns its output.
 fn openssl<'a>(words: impl Iterator<Item = &'a OsStr>) -> anyhow::Result<String> {
     let done = Command::new("openssl").args(words).output().context("cannot start openssl")?;
     let said = String::from_utf8_lossy(&done.stderr);
@@ -173,8 +172,8 @@ fn openssl<'a>(words: impl Iterator<Item = &'a OsStr>) -> anyhow::Result<String>
     Ok(String::from_utf8_lossy(&done.stdout).into_owned())
 }
 
-/// Refuses a port that somebody in the server's namespace listens on: the new server would end, and
-/// the other be asked.
+/// Refuses a port that is in use in the server's namespace: the new server would end, and the other
+/// would answer.
 fn check_free(hosts: &Hosts, port: u16) -> anyhow::Result<()> {
     let bind = move || Ok(TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).map(drop));
     let bound = hosts.namespace(Role::Server)?.spawn(bind)?.join();
@@ -188,7 +187,7 @@ pub fn port(workload: &Workload) -> u16 {
     if workload.tls { 443 } else { 80 }
 }
 
-/// A page that PHP makes: so many bytes, as rows of a table.
+/// A page from PHP: this many bytes, as rows of a table.
 fn page(bytes: u64) -> String {
     format!(
         "<?php $text = ''; for ($row = 0; strlen($text) < {bytes}; $row++) \
@@ -197,7 +196,7 @@ fn page(bytes: u64) -> String {
     )
 }
 
-/// The PHP module of Apache, in the folder of its modules.
+/// Apache's PHP module, in the directory of its modules.
 fn php(workload: &Workload, modules: &str) -> anyhow::Result<Option<PathBuf>> {
     if !workload.file.iter().any(|file| file.php) {
         return Ok(None);
@@ -219,7 +218,7 @@ fn nginx(workload: &Workload, folder: &str, workers: usize, tls: Option<&Tls>) -
         .map(|kind| format!("  {kind}_temp_path {folder}/{kind};\n"))
         .collect();
     let sendfile = if workload.server == ServerKind::Nginx { "on" } else { "off" };
-    // With one buffer each is sent before the next is read.
+    // With a single buffer, each is sent before the next is read.
     let buffers = match workload.send_bytes {
         0 => String::new(),
         bytes => format!("  output_buffers 1 {bytes};\n"),
@@ -279,7 +278,7 @@ mod tests {
     use std::net::TcpStream;
 
     #[test]
-    fn a_module_that_is_absent_is_named_with_its_package() {
+    fn missing_modules_are_reported_with_their_package() {
         let found = |name: &str, modules| php(&Workload::find(name).unwrap(), modules);
         let error = found("support", "/nowhere").unwrap_err().to_string();
         let wanted = "PHP for Apache is not installed: try `apt-get install libapache2-mod-php`";
@@ -287,7 +286,7 @@ mod tests {
         assert!(found("webstone", "/nowhere").unwrap().is_none(), "it needs no PHP");
     }
 
-    /// Of one day, long ago.
+    /// Expired long ago, on a single day.
     const EXPIRED: &str = "\
 -----BEGIN CERTIFICATE-----\n\
 MIIBCTCBsAIBATAKBggqhkjOPQQDAjARMQ8wDQYDVQQDDAZwaWNuaWMwHhcNMjAw\n\
@@ -300,7 +299,7 @@ BAMCA0gAMEUCIQCe8MI+zqcv76ybtGd1Dp4L8Hg1Trun17zbjoynwNy+iQIgBz25\n\
 ";
 
     #[test]
-    fn a_certificate_that_has_expired_is_told_of_with_its_date() {
+    fn expired_certificates_are_reported_with_their_date() {
         if tools::installed(&[("openssl", "openssl")]).is_err() {
             return picnic_testing::skip(
                 "a certificate that has expired",
@@ -316,7 +315,7 @@ BAMCA0gAMEUCIQCe8MI+zqcv76ybtGd1Dp4L8Hg1Trun17zbjoynwNy+iQIgBz25\n\
         assert_eq!(told(&file), format!("{name}: {wanted}"));
         std::fs::write(&file, "nothing").unwrap();
         assert_eq!(told(&file), format!("{name}: no certificate"));
-        // One that was made for the run is valid, and may be given to the next.
+        // One made for the run is valid, and may be given to the next.
         let banking = Workload::find("banking").unwrap();
         let made = Tls::of(&banking, folder.path()).unwrap();
         let own = Workload { certificate: Some(made.certificate.clone()), ..banking };
@@ -329,7 +328,7 @@ BAMCA0gAMEUCIQCe8MI+zqcv76ybtGd1Dp4L8Hg1Trun17zbjoynwNy+iQIgBz25\n\
     }
 
     #[test]
-    fn a_port_that_is_taken_is_told_of() {
+    fn ports_in_use_are_reported() {
         if let Err(why) = tools::need(&[]) {
             return picnic_testing::skip("a port that is taken", &why.to_string());
         }
@@ -341,12 +340,12 @@ BAMCA0gAMEUCIQCe8MI+zqcv76ybtGd1Dp4L8Hg1Trun17zbjoynwNy+iQIgBz25\n\
         let error = WebServer::start(&hosts, &workload, 1).unwrap_err().to_string();
         assert_eq!(error, "port 80 of the server's namespace is taken");
         drop(other);
-        // A process that another test is starting has it until it is another program.
+        // A process that another test is starting holds it until it executes another program.
         picnic_testing::wait_until("the port is free", || check_free(&hosts, 80).is_ok());
     }
 
-    /// How many bytes each `writev` of these processes has taken while `work` was done, as strace
-    /// tells; none if it may not look.
+    /// The bytes of each `writev` of these processes during `work`, from strace; none if not
+    /// permitted.
     fn sends(processes: &[i32], folder: &Path, work: impl FnOnce()) -> Option<Vec<usize>> {
         let file = folder.join("sends");
         let mut tracer = Command::new("strace")
@@ -356,7 +355,7 @@ BAMCA0gAMEUCIQCe8MI+zqcv76ybtGd1Dp4L8Hg1Trun17zbjoynwNy+iQIgBz25\n\
             .stderr(std::process::Stdio::piped())
             .spawn()
             .unwrap();
-        // Open to the end: who writes to a pipe that nobody reads is ended by a signal.
+        // Open to the end: a writer to a closed pipe is ended by a signal.
         let mut told = BufReader::new(tracer.stderr.take().unwrap());
         let lines = told.by_ref().lines().map_while(Result::ok);
         let attached = lines.take(processes.len()).filter(|line| line.ends_with("attached"));
@@ -374,7 +373,7 @@ BAMCA0gAMEUCIQCe8MI+zqcv76ybtGd1Dp4L8Hg1Trun17zbjoynwNy+iQIgBz25\n\
     }
 
     #[test]
-    fn nginx_sends_as_much_at_a_time_as_it_is_told() {
+    fn nginx_sends_the_configured_size() {
         let bulk = "workload = \"bulk\"\nserver = \"nginx-copy\"\nsend_bytes = 4096\n\
                     [[file]]\nbytes = 1000000\nweight = 1\n";
         let workload = Workload::parse(bulk).unwrap();
@@ -402,14 +401,14 @@ BAMCA0gAMEUCIQCe8MI+zqcv76ybtGd1Dp4L8Hg1Trun17zbjoynwNy+iQIgBz25\n\
             return picnic_testing::skip("what nginx sends at a time", "strace may not look");
         };
         assert_eq!(taken.iter().sum::<usize>(), length, "{taken:?}");
-        // The headers go with the first; what is left is the last.
+        // The headers go with the first; the rest is the last.
         let whole = 1_000_000 / 4096;
         let are_whole = taken[1..whole].iter().all(|bytes| *bytes == 4096);
         assert!(taken.len() == whole + 1 && are_whole, "{taken:?}");
     }
 
     #[test]
-    fn webfs_lives_on_with_more_connections_than_its_select_takes() {
+    fn webfs_survives_more_connections_than_select_takes() {
         if let Err(why) = tools::need(&[ServerKind::Webfs.tool()]) {
             return picnic_testing::skip("webfs with many connections", &why.to_string());
         }
@@ -419,7 +418,7 @@ BAMCA0gAMEUCIQCe8MI+zqcv76ybtGd1Dp4L8Hg1Trun17zbjoynwNy+iQIgBz25\n\
         let ask = || {
             let connect = || TcpStream::connect((Ipv4Addr::LOCALHOST, 80));
             let idle: Vec<_> = (0..1400).map(|_| connect()).collect::<Result<_, _>>()?;
-            // It takes up what it can: there is nothing else to see that by.
+            // It accepts as many as it can: nothing else is observable.
             picnic_testing::let_pass(300);
             drop(idle);
             let mut asked = connect()?;

@@ -1,11 +1,11 @@
-//! Programs that must be installed, and the packages they come in.
+//! Programs that must be installed, and their packages.
 
 use crate::experiment::LabError;
 
-/// A program that is needed, and the Debian package it comes in.
+/// A required program, and its Debian package.
 pub type Tool = (&'static str, &'static str);
 
-/// What making namespaces and running programs in them needs.
+/// Programs for making namespaces and running programs in them.
 const BASIC: [Tool; 5] = [
     ("ip", "iproute2"),
     ("setpriv", "util-linux"),
@@ -14,11 +14,9 @@ const BASIC: [Tool; 5] = [
     ("sysctl", "procps"),
 ];
 
-/// Says whether this is root, and which of these and the basic programs are absent with the
-/// command that mends it.
+/// Checks for root, these and the basic programs; an error has the command to install missing ones.
 ///
-/// # Errors
-/// [`LabError::Unavailable`].
+/// # Errors [`LabError::Unavailable`].
 pub fn need(tools: &[Tool]) -> Result<(), LabError> {
     if !rustix::process::geteuid().is_root() {
         let message = "making network namespaces needs root: try it with `sudo`";
@@ -27,10 +25,9 @@ pub fn need(tools: &[Tool]) -> Result<(), LabError> {
     installed(tools)
 }
 
-/// Says what is missing for programs of the kernel engine.
+/// Checks the requirements of the kernel engine.
 ///
-/// # Errors
-/// [`LabError::Unavailable`].
+/// # Errors [`LabError::Unavailable`].
 pub fn need_kernel_engine(is_built: bool) -> Result<(), LabError> {
     if !is_built || !rustix::process::geteuid().is_root() {
         let why = "it needs root, and clang when picnic was built".to_owned();
@@ -72,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_absent_is_named_with_its_package() {
+    fn missing_programs_are_reported_with_their_package() {
         assert!(installed(&[("sh", "dash")]).is_ok());
         let absent: [Tool; 3] = [("no-such-a", "one"), ("sh", "dash"), ("no-such-b", "one")];
         let error = installed(&absent).unwrap_err().to_string();

@@ -1,6 +1,6 @@
-//! A web server and a load on it: nginx, wrk.
+//! A web server and load for it: nginx, wrk.
 //!
-//! nginx runs on a configuration of its own in the hosts' folder: the machine's stays untouched.
+//! nginx runs with its own configuration in the hosts' directory: the machine's is not changed.
 //!
 //! Source: nginx.org/en/docs, wrk(1) and its scripting interface.
 
@@ -17,25 +17,25 @@ use picnic_machine::testbed::Program;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// What this needs beside the basic programs.
+/// Requirements besides the basic programs.
 pub const TOOLS: [Tool; 2] = [("nginx", "nginx-light"), WRK];
-/// The load.
+/// The load generator.
 pub const WRK: Tool = ("wrk", "wrk");
 
 /// The port that nginx listens on.
 const PORT: u16 = 80;
-/// The file that [`Server`] hands out.
+/// The file that [`Server`] serves.
 pub const FILE: &str = "/file";
-/// How long wrk waits for an answer before it counts an error.
+/// wrk's timeout for an answer.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// Time between two looks at wrk.
+/// Time between two checks of wrk.
 const LOOK: Duration = Duration::from_millis(20);
-/// Descriptors a process needs beside its connections.
+/// Descriptors a process needs besides its connections.
 const DESCRIPTORS: u64 = 128;
 
-/// Has wrk print its figures as one line of JSON, in its own units. A look at a percentile takes
-/// as long as a look at all values, and there are as many values as microseconds: so 200 even
-/// steps, and finer ones at the end.
+/// Makes wrk print its figures as one line of JSON, in its own units. Reading a percentile takes as
+/// long as reading all values, and there are as many values as microseconds: so 200 even steps, and
+/// finer ones at the end.
 const REPORT_SCRIPT: &str = r#"
 done = function(summary, latency, requests)
   local errors = summary.errors
@@ -54,7 +54,8 @@ done = function(summary, latency, requests)
 end
 "#;
 
-/// Behind `seed`, `ends` and `paths`: has wrk draw what it asks for, each thread by a seed of its own.
+/// After `seed`, `ends` and `paths`: makes wrk choose its requests at random, each thread with its
+/// own seed.
 const MIX_SCRIPT: &str = r#"
 local requests, threads = {}, 0
 function setup(thread)
@@ -76,17 +77,16 @@ function request()
 end
 "#;
 
-/// A web server that is running.
+/// A running web server.
 pub struct Server {
     #[allow(dead_code, reason = "it ends when dropped")]
     nginx: Program,
 }
 
 impl Server {
-    /// Starts nginx with so many workers, to hand out one file of `bytes` bytes.
+    /// Starts nginx with this number of workers, serving one file of `bytes` bytes.
     ///
-    /// # Errors
-    /// It cannot be started, or says something is wrong.
+    /// # Errors It cannot be started, or reports an error.
     pub fn start(hosts: &Hosts, workers: usize, bytes: usize) -> anyhow::Result<Self> {
         let folder = hosts.folder();
         let file = folder.join("nginx.conf");
@@ -116,7 +116,7 @@ fn configuration(folder: &str, workers: usize) -> String {
     )
 }
 
-/// How the server is asked.
+/// A load on the server.
 #[derive(Clone, Copy, Debug)]
 pub struct Load {
     /// Connections kept open.
@@ -125,15 +125,14 @@ pub struct Load {
     pub threads: usize,
     /// Whole seconds.
     pub seconds: u64,
-    /// What is asked for.
+    /// The requested path.
     pub path: &'static str,
 }
 
 impl Load {
-    /// Starts wrk. With the port as a number it needs no list of services.
+    /// Starts wrk. A numeric port needs no list of services.
     ///
-    /// # Errors
-    /// It cannot be started.
+    /// # Errors It cannot be started.
     pub fn start(self, hosts: &Hosts, address: &str) -> anyhow::Result<RunningWrk> {
         allow_descriptors(self.connections as u64 + DESCRIPTORS)?;
         let script = hosts.folder().join("report.lua");
@@ -155,7 +154,7 @@ impl Load {
     }
 }
 
-/// Lets this process and its children have so many descriptors open.
+/// Allows this process and its children this many open descriptors.
 pub(super) fn allow_descriptors(wanted: u64) -> anyhow::Result<()> {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
@@ -167,10 +166,9 @@ pub(super) fn allow_descriptors(wanted: u64) -> anyhow::Result<()> {
         .with_context(|| format!("cannot have {wanted} descriptors open: try fewer connections"))
 }
 
-/// Has a workload's files asked for by a wrk of each client, a new connection each time.
+/// Requests a workload's files by a wrk of each client, with a new connection each time.
 ///
-/// # Errors
-/// One cannot be started, did not end well, or printed something else.
+/// # Errors One cannot be started, failed, or printed something else.
 pub(super) fn ask_mix(
     by: &group::ClientGroup<'_>,
     workload: &Workload,
@@ -192,7 +190,7 @@ pub(super) fn ask_mix(
             "wrk".into(),
             format!("-t{threads}"),
             format!("-c{connections}"),
-            // It knows whole seconds.
+            // It only takes whole seconds.
             format!("-d{}", seconds.ceil()),
             format!("--timeout={patience}"),
             "-s".into(),
@@ -223,13 +221,13 @@ pub(super) fn ask_mix(
     Ok(all)
 }
 
-/// What wrk has seen, as of any client.
+/// The results of wrk, in the form of any client's.
 fn answered(found: &WebFigures, busy_fraction: Option<f64>) -> ClientResult {
     let errors = &found.errors;
     let broken = [
         (errors.connect, "no connection"),
-        (errors.read, "an answer that was not whole"),
-        (errors.write, "a request that was not sent"),
+        (errors.read, "an incomplete answer"),
+        (errors.write, "an unsent request"),
     ];
     let first_broken = broken.iter().find(|(count, _)| *count > 0).map(|(_, how)| *how);
     ClientResult {
@@ -248,7 +246,7 @@ fn answered(found: &WebFigures, busy_fraction: Option<f64>) -> ClientResult {
     }
 }
 
-/// A script that has wrk ask for a workload's files in their parts.
+/// A script for wrk that requests a workload's files by their shares.
 fn mix(workload: &Workload, seed: u64) -> String {
     let count = workload.file.len();
     let paths: Vec<_> = (0..count).map(|place| format!("\"{}\"", workload.path(place))).collect();
@@ -258,7 +256,7 @@ fn mix(workload: &Workload, seed: u64) -> String {
         think => format!("function delay()\n  return {think}\nend\n"),
     };
     let (paths, ends) = (paths.join(", "), ends.join(", "));
-    // A number of Lua's has 53 bits.
+    // Lua's numbers have 53 bits.
     let seed = seed % (1 << 31);
     format!(
         "local seed = {seed}\nlocal ends = {{{ends}}}\nlocal paths = {{{paths}}}\n\
@@ -266,16 +264,15 @@ fn mix(workload: &Workload, seed: u64) -> String {
     )
 }
 
-/// wrk at work.
+/// A running wrk.
 pub struct RunningWrk {
     wrk: Program,
 }
 
 impl RunningWrk {
-    /// What it came to, once it has ended.
+    /// Its results, once it has ended.
     ///
-    /// # Errors
-    /// It did not end well, or printed something else.
+    /// # Errors It failed, or printed something else.
     pub fn finished(&mut self) -> anyhow::Result<Option<WebFigures>> {
         let Some(status) = self.wrk.ended() else { return Ok(None) };
         anyhow::ensure!(status.success(), "wrk: {}", self.wrk.last_words());
@@ -283,7 +280,7 @@ impl RunningWrk {
     }
 }
 
-/// What wrk's script prints.
+/// The output of wrk's script.
 #[derive(Deserialize)]
 struct Printed {
     requests: u64,
@@ -295,11 +292,11 @@ struct Printed {
     status: u64,
     timeout: u64,
     max_us: u64,
-    /// Percent of all requests, and how many microseconds they take at most.
+    /// Percent of all requests, and their maximum in microseconds.
     percentiles: Vec<(f64, u64)>,
 }
 
-/// What the client of a web server has seen.
+/// The results of a web server's client.
 #[derive(Clone, Debug, Serialize)]
 pub struct WebFigures {
     /// Requests answered.
@@ -308,34 +305,34 @@ pub struct WebFigures {
     pub requests_per_second: f64,
     /// Bytes received.
     pub received_bytes: u64,
-    /// Seconds it took.
+    /// Its duration in seconds.
     pub duration_s: f64,
-    /// What went wrong.
+    /// Failed requests.
     pub errors: WebErrors,
-    /// From request to answer.
+    /// Request latency.
     pub request_latency_ns: WebLatency,
-    /// All of these times, as far apart as wrk's percentiles were asked for.
+    /// All latencies, at the resolution of the requested percentiles.
     #[serde(skip)]
     pub request_distribution: Distribution,
 }
 
-/// Requests that went wrong, by kind.
+/// Failed requests, by kind.
 #[derive(Clone, Debug, Serialize)]
 pub struct WebErrors {
     /// Connections not made.
     pub connect: u64,
-    /// Answers not read whole.
+    /// Answers read incompletely.
     pub read: u64,
     /// Requests not sent.
     pub write: u64,
-    /// Answers that are no 2xx or 3xx.
+    /// Answers other than 2xx or 3xx.
     pub status: u64,
     /// Requests without an answer in time.
     pub timeout: u64,
 }
 
 impl WebErrors {
-    /// All of them.
+    /// Their total.
     pub fn total(&self) -> u64 {
         self.connect + self.read + self.write + self.status + self.timeout
     }
@@ -344,13 +341,13 @@ impl WebErrors {
 /// Percentiles in nanoseconds, to the microsecond.
 #[derive(Clone, Debug, Serialize)]
 pub struct WebLatency {
-    /// The middle one.
+    /// The median.
     pub p50: u64,
-    /// 99 % are no longer.
+    /// The 99th percentile.
     pub p99: u64,
-    /// 99.9 % are no longer.
+    /// The 99.9th percentile.
     pub p999: u64,
-    /// The longest.
+    /// The maximum.
     pub max: u64,
 }
 
@@ -388,7 +385,7 @@ fn percentile(printed: &Printed, percent: f64) -> anyhow::Result<u64> {
     found.map(|(_, us)| us * 1000).with_context(|| format!("wrk reports no percentile {percent}"))
 }
 
-/// As many requests at each percentile's time as lie between it and the one before.
+/// At each percentile's time, the number of requests since the previous one.
 fn distribution(printed: &Printed) -> Distribution {
     let steps = printed.percentiles.iter().copied().chain([(100.0, printed.max_us)]);
     let mut before = 0;
@@ -406,7 +403,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_figures_are_found_in_what_wrk_prints() {
+    fn figures_are_found_in_wrks_output() {
         let text = "Running 2s test\n  2 threads\npicnic {\"requests\":3000,\"duration_us\":2000000,\
                     \"bytes\":9,\"connect\":1,\"read\":2,\"write\":3,\"status\":4,\"timeout\":5,\
                     \"max_us\":4,\"percentiles\":[[50,1],[99,2],[99.9,3]]}\n";
@@ -420,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn the_configuration_writes_nowhere_else() {
+    fn configuration_writes_only_to_its_directory() {
         let text = configuration("/tmp/here", 3);
         assert!(text.contains("worker_processes 3;") && text.contains("access_log off;"));
         for line in text.lines().filter(|line| line.contains("_path") || line.contains("pid ")) {

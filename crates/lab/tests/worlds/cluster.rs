@@ -1,7 +1,7 @@
 //! The Kubernetes manifests of `examples/cluster` against the published schema of a Job.
 //!
-//! `vectors/kubernetes-job.json` holds the types that the manifests reach: fields with their types,
-//! and those that must be there. A manifest that reaches another one needs its definition there.
+//! `vectors/kubernetes-job.json` has the types used by the manifests: fields with their types, and
+//! required fields. A manifest that uses another type needs its definition there.
 
 use saphyr::{LoadableYamlNode, Scalar, Yaml};
 use serde_json::{Map, Value, json};
@@ -36,7 +36,7 @@ fn to_json(yaml: &Yaml<'_>) -> Value {
     }
 }
 
-/// What is wrong with a value of this type, each with its place.
+/// The errors in a value of this type, each with its place.
 fn problems(schema: &Value, kind: &str, place: &str, value: &Value) -> Vec<String> {
     let of_all = |kind: &str, items: &mut dyn Iterator<Item = (String, &Value)>| {
         items
@@ -83,7 +83,7 @@ fn schema() -> Value {
 }
 
 #[test]
-fn the_manifests_are_jobs_by_the_published_schema() {
+fn manifests_match_the_published_schema() {
     for name in ["job.yaml", "merge.yaml"] {
         let job = manifest(name);
         assert_eq!((&job["apiVersion"], &job["kind"]), (&json!("batch/v1"), &json!("Job")));
@@ -97,7 +97,7 @@ fn the_manifests_are_jobs_by_the_published_schema() {
 }
 
 #[test]
-fn the_check_finds_what_is_wrong() {
+fn schema_check_finds_errors() {
     let wrong = |place: &str, value: Value| {
         let mut job = manifest("job.yaml");
         *job.pointer_mut(place).unwrap() = value;
@@ -110,7 +110,7 @@ fn the_check_finds_what_is_wrong() {
     assert_eq!(wrong("/spec/template/spec/volumes", json!({})).len(), 1);
 }
 
-/// The pod's command as the pod would run it, with a program that says what it was told.
+/// Runs the pod's command with a program that prints its arguments.
 #[test]
 fn each_pod_measures_its_shard() {
     let job = manifest("job.yaml");

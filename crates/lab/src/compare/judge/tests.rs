@@ -1,11 +1,11 @@
-//! Seeded simulation: how often a judgement is wrong, by kind of noise.
+//! Seeded simulation of the rate of wrong judgements, by kind of noise.
 
 use super::*;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 const RUNS: usize = 1000;
-/// Runs that are looked at three times.
+/// Runs that are judged three times.
 const LOOKED: usize = 400;
 
 /// A machine whose speed varies from run to run.
@@ -20,7 +20,7 @@ struct Noise {
 enum Kind {
     /// 3 % either way.
     Normal,
-    /// Skewed: most runs are fast, some are slow by far.
+    /// Skewed: most runs are fast, some are much slower.
     Lognormal,
     /// It gets faster with every run.
     Drift,
@@ -28,7 +28,7 @@ enum Kind {
     Outliers,
     /// Two speeds, one or the other by chance.
     TwoSpeeds,
-    /// Counts of a few things.
+    /// Small integer counts.
     Coarse,
 }
 
@@ -78,7 +78,7 @@ impl Noise {
     }
 }
 
-/// How many of all runs have each verdict that `is` is asked about.
+/// How many runs have a verdict that satisfies `is`.
 fn count(verdicts: &[Verdict], is: impl Fn(&Verdict) -> bool) -> usize {
     verdicts.iter().filter(|verdict| is(verdict)).count()
 }
@@ -88,8 +88,8 @@ fn is_difference(verdict: &Verdict) -> bool {
 }
 
 #[test]
-fn a_side_against_itself_is_seldom_called_different() {
-    // What is different by a larger effect is by a small one, too.
+fn equal_sides_are_rarely_called_different() {
+    // A difference by a larger effect is also one by a small effect.
     let rule = Rule { effect: 1e-6, ..Rule::default() };
     for kind in KINDS {
         let mut noise = Noise::new(kind);
@@ -105,7 +105,7 @@ fn a_side_against_itself_is_seldom_called_different() {
 }
 
 #[test]
-fn looking_again_and_again_does_not_make_a_difference() {
+fn repeated_judgements_do_not_raise_the_error() {
     for kind in KINDS {
         let mut noise = Noise::new(kind);
         let rule = Rule { effect: 1e-6, looks: 3, ..Rule::default() };
@@ -135,7 +135,7 @@ fn ten_percent_are_found_in_three_percent_of_noise() {
 }
 
 #[test]
-fn ten_percent_are_found_although_some_runs_are_disturbed() {
+fn ten_percent_are_found_despite_disturbed_runs() {
     let mut noise = Noise::new(Kind::Outliers);
     let verdicts: Vec<_> =
         (0..RUNS).map(|_| Rule::default().judge(&noise.ratios(40, 0.9)).verdict).collect();
@@ -144,7 +144,7 @@ fn ten_percent_are_found_although_some_runs_are_disturbed() {
 }
 
 #[test]
-fn little_noise_is_no_difference_and_much_of_it_is_said_to_be_too_much() {
+fn little_noise_is_no_difference_and_much_is_too_noisy() {
     let mut noise = Noise::new(Kind::Normal);
     let judged = Rule::default().judge(&noise.ratios(200, 1.0));
     assert_eq!((judged.verdict, judged.pairs_needed), (Verdict::NoDifference, None));
@@ -157,7 +157,7 @@ fn little_noise_is_no_difference_and_much_of_it_is_said_to_be_too_much() {
 }
 
 #[test]
-fn an_effect_that_is_sure_and_small_is_none() {
+fn small_certain_effects_are_no_difference() {
     let ratios: Vec<f64> = (0..10).map(|n| 1.01 + f64::from(n % 3) / 10_000.0).collect();
     assert_eq!(Rule::default().judge(&ratios).verdict, Verdict::NoDifference);
     let rule = Rule { effect: 0.005, ..Rule::default() };
@@ -167,7 +167,7 @@ fn an_effect_that_is_sure_and_small_is_none() {
 }
 
 #[test]
-fn nothing_at_all_is_worse() {
+fn zero_is_worse() {
     let judgement = Rule::default().judge(&[0.0; 10]);
     assert_eq!(judgement.verdict, Verdict::Worse, "{judgement:?}");
     let of_times = Rule { more_is_better: false, ..Rule::default() };
