@@ -1,278 +1,296 @@
-//! Fits a model to few figures, predicts the others, and determines what each prediction depends
-//! on.
+//! Fit on few figures, predict the rest, and say what each prediction depends on.
 //!
 //! ```no_run
 //! use picnic_lab::experiment::Effort;
-//! use picnic_lab::fit::{Measure, Testbed, Wanted};
+//! use picnic_lab::fit::{Measure, Testbed};
+//! use picnic_lab::paper::number;
 //! use picnic_lab::unit::Unit;
 //! use picnic_sim::machine::{Cost, Profile};
 //!
 //! fn rate(profile: &Profile, _: Effort) -> Result<f64, String> {
 //!     Ok(1e9 / profile.costs.get(Cost::CardPacket))
 //! }
-//! const FULL: &[Measure] = &[Measure::new("full at 350 packets/ms", 350e3, Unit::PerSecond, rate)];
-//! let testbed = Testbed { profile: "netburst", measures: FULL };
-//! println!("{:#?}", testbed.predict(Effort::Quick));
+//! let full = number("core full", 350e3, Unit::PerSecond).ours("full_pps").modelled(rate);
+//! let measures = vec![Measure { experiment: "latency", figure: full }];
+//! let testbed = Testbed { profile: Profile::named("netburst")?, measures };
+//! println!("{:#?}", testbed.predict(None, Effort::Quick, &mut |_, _| {}));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Only costs marked `fitted` change, at most two and no more than fit points. A fit point proves
-//! nothing and has no verdict. Each prediction is repeated with every assumed cost at ±25 %,
-//! refitting each time: fitted costs follow. If the verdict changes with a cost, it depends on that
-//! cost.
+//! Only costs marked `fitted` change, at most two and no more than there are fit points. A fit point
+//! proves nothing and has no verdict. Each prediction is repeated with every assumed cost at ±25 %,
+//! and the fit is repeated each time: a fitted cost follows, so that varying it alone is left out.
+//! If the verdict changes with a cost, it depends on that cost.
 
-use crate::compare::{Finding, Paper, PaperVerdict};
+use crate::compare::{Finding, PaperVerdict};
 use crate::experiment::Effort;
+use crate::outcome::Figure;
+use crate::paper::{Holds, PaperFigure, PaperValue};
 use crate::unit::Unit;
+use picnic_machine::signals;
 use picnic_sim::machine::{Cost, Profile, Source};
-use serde::Serialize;
-use std::sync::Mutex;
+use serde::{Deserialize, Serialize};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc;
+use std::time::Duration;
 
-/// The accuracy of a fit.
+/// How near the paper's figure a fit must come.
 const NEAR: f64 = 0.01;
 /// Runs after which a fit has failed.
 const MOST_RUNS: usize = 14;
-/// The largest number of fitted costs of a machine.
+/// Fitted costs of one machine, at most.
 const MOST_FITTED: usize = 2;
-/// Variations of costs.
+/// By how much costs are varied.
 const VARIED: [f64; 2] = [0.75, 1.25];
 
-/// When a figure agrees with the paper's.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Wanted {
-    /// Within this share of it.
-    Near(f64),
-    /// As a gain: [`Paper::judge`].
-    Gain,
-    /// No more than it.
-    AtMost,
-    /// No less than it.
-    AtLeast,
+/// The fit behind a figure of a modelled machine.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Basis {
+    /// The cost that was fitted to this figure; none if the figure was predicted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fitted: Option<String>,
+    /// Costs that change the verdict, each followed by the change: `wake_ns (x 0.75: ...)`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub depends_on: Vec<String>,
+    /// The value by a formula.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub formula: Option<f64>,
 }
 
-/// A figure of a paper, and how to obtain it from a machine.
+impl Basis {
+    /// The verdict, if the fit decides it; else the figure itself does.
+    pub fn verdict(&self) -> Option<PaperVerdict> {
+        let (finding, why) = match (&self.fitted, &self.depends_on[..]) {
+            (Some(cost), _) => (Finding::Fitted, format!("{cost} was chosen for it")),
+            (None, []) => return None,
+            (None, costs) => (Finding::DependsOnWhatWasFitted, costs.join("; ")),
+        };
+        Some(PaperVerdict { finding, why })
+    }
+}
+
+/// A figure of a paper that a modelled machine gives.
 #[derive(Clone, Copy, Debug)]
 pub struct Measure {
-    /// Its name: row of the papers' table, colon, figure. Fit points of profiles name it.
-    pub name: &'static str,
-    /// The paper's figure.
-    pub paper: f64,
-    /// Its unit.
-    pub unit: Unit,
-    /// When ours agrees.
-    pub wanted: Wanted,
-    /// Runs it.
-    pub run: fn(&Profile, Effort) -> Result<f64, String>,
-    /// A formula for comparison.
-    pub formula: Option<fn(&Profile) -> f64>,
+    /// The row of the papers' table.
+    pub experiment: &'static str,
+    /// The figure, with its model.
+    pub figure: PaperFigure,
 }
 
 impl Measure {
-    /// A figure that must be within a tenth of the paper's; a gain is judged as such.
-    pub const fn new(
-        name: &'static str,
-        paper: f64,
-        unit: Unit,
-        run: fn(&Profile, Effort) -> Result<f64, String>,
-    ) -> Self {
-        let wanted = match unit {
-            Unit::Change => Wanted::Gain,
-            _ => Wanted::Near(0.1),
-        };
-        Measure { name, paper, unit, wanted, run, formula: None }
+    /// Its name, as fit points of profiles give it.
+    pub fn name(&self) -> String {
+        format!("{}: {}", self.experiment, self.figure.what)
     }
 
-    /// Judged in another way.
-    #[must_use]
-    pub const fn wanted(self, wanted: Wanted) -> Self {
-        Measure { wanted, ..self }
+    fn run(&self, profile: &Profile, effort: Effort) -> Result<f64, String> {
+        let model = self.figure.model.ok_or_else(|| format!("{}: has no model", self.name()))?;
+        (model.run)(profile, effort)
     }
 
-    /// With a formula for comparison.
-    #[must_use]
-    pub const fn formula(self, formula: fn(&Profile) -> f64) -> Self {
-        Measure { formula: Some(formula), ..self }
+    /// The paper's number, or the bound that its words set.
+    fn paper(&self) -> Option<f64> {
+        match (self.figure.paper, self.figure.holds) {
+            (PaperValue::Number(value, _), _) => Some(value),
+            (_, Some(Holds { least: f64::MIN, most, .. })) => Some(most),
+            (_, holds) => Some(holds?.least),
+        }
     }
 
-    /// Judges ours against the paper's.
-    fn judge(&self, ours: f64) -> PaperVerdict {
-        let paper = self.paper;
-        let (is_same, allowed) = match self.wanted {
-            Wanted::Gain => {
-                let paper = Paper { ratio: 1.0 + paper, within: 0.1, fitted_to: None };
-                return paper.judge(Ok((1.0 + ours, 1.0 + ours)));
-            }
-            Wanted::Near(within) => {
-                let (low, high) = (paper / (1.0 + within), paper * (1.0 + within));
-                ((low..=high).contains(&ours), self.unit.range(low, high))
-            }
-            Wanted::AtMost => (ours <= paper, format!("at most {}", self.unit.text(paper))),
-            Wanted::AtLeast => (ours >= paper, format!("at least {}", self.unit.text(paper))),
-        };
-        let finding = if is_same { Finding::Reproduced } else { Finding::NotReproduced };
-        PaperVerdict { finding, why: format!("ours {}, allowed {allowed}", self.unit.text(ours)) }
+    fn finding(&self, ours: f64) -> Option<Finding> {
+        self.figure.judge_value(ours).map(|verdict| verdict.finding)
     }
 
-    /// The deviation of ours from the paper's: 0 if they agree.
+    /// How far ours is from the paper's: 0 if it is the same.
     fn off(&self, ours: f64) -> f64 {
-        match self.unit {
-            Unit::Change => (1.0 + ours) / (1.0 + self.paper) - 1.0,
-            _ => ours / self.paper - 1.0,
+        let paper = self.paper().unwrap_or(f64::NAN);
+        match self.figure.unit() {
+            Unit::Change => (1.0 + ours) / (1.0 + paper) - 1.0,
+            _ => ours / paper - 1.0,
+        }
+    }
+
+    fn text(&self, value: f64) -> String {
+        self.figure.unit().text(value)
+    }
+}
+
+/// A paper's machine and the figures that were measured on it.
+#[derive(Clone, Debug)]
+pub struct Testbed {
+    /// The machine.
+    pub profile: Profile,
+    /// Its figures, fit points among them.
+    pub measures: Vec<Measure>,
+}
+
+/// A figure of a paper beside ours.
+#[derive(Clone, Debug, Serialize)]
+pub struct Prediction {
+    /// Which.
+    pub name: String,
+    /// The paper's figure.
+    pub paper: Option<f64>,
+    /// Ours, modelled.
+    pub ours: f64,
+    /// What a formula says.
+    pub formula: Option<f64>,
+    /// Ours beside the paper's.
+    pub verdict: Option<PaperVerdict>,
+    /// The costs that the verdict depends on, with what they make of it.
+    pub depends_on: Vec<String>,
+    #[serde(skip)]
+    measure: Measure,
+}
+
+impl Prediction {
+    /// Ours as a figure of the experiment.
+    pub fn figure(&self) -> Figure {
+        let Prediction { formula, depends_on, ours, .. } = self.clone();
+        figure(&self.measure, ours, Basis { fitted: None, depends_on, formula })
+    }
+
+    /// For people: paper, ours, formula, verdict.
+    pub fn texts(&self) -> [String; 4] {
+        let text = |value: f64| self.measure.text(value);
+        let formula = self.formula.map_or("–".into(), text);
+        [self.measure.figure.paper.text(), text(self.ours), formula, self.finding()]
+    }
+
+    /// The verdict for people; "depends on COST" if one changes it.
+    fn finding(&self) -> String {
+        let costs: Vec<&str> =
+            self.depends_on.iter().filter_map(|line| line.split(' ').next()).collect();
+        match (&self.verdict, &costs[..]) {
+            (_, [_, ..]) => format!("depends on {}", costs.join(", ")),
+            (Some(verdict), []) => verdict.finding.to_string(),
+            (None, []) => "–".into(),
         }
     }
 }
 
-/// A paper's machine, and the figures measured on it.
-#[derive(Clone, Copy, Debug)]
-pub struct Testbed {
-    /// The profile's name.
-    pub profile: &'static str,
-    /// Its figures, including fit points.
-    pub measures: &'static [Measure],
-}
-
 /// A cost that was fitted.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Serialize)]
 pub struct Fitted {
     /// Its key.
     pub cost: &'static str,
     /// Its value.
     pub value: f64,
     /// The figure that it was fitted to.
-    pub point: &'static str,
+    pub point: String,
     /// The paper's figure.
-    pub paper: f64,
+    pub paper: Option<f64>,
     /// Ours.
     pub ours: f64,
     #[serde(skip)]
-    unit: Unit,
-}
-
-/// A figure that was not used for the fit.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Prediction {
-    /// Its name.
-    pub name: &'static str,
-    /// The paper's figure.
-    pub paper: f64,
-    /// Ours, modelled.
-    pub ours: f64,
-    /// The result of the formula.
-    pub formula: Option<f64>,
-    /// The comparison with the paper's.
-    pub verdict: PaperVerdict,
-    /// The costs that the verdict depends on, with the changed verdicts.
-    pub depends_on: Vec<String>,
-    #[serde(skip)]
-    unit: Unit,
-}
-
-impl Prediction {
-    /// For people: paper, ours, formula.
-    pub fn texts(&self) -> [String; 3] {
-        let formula = self.formula.map_or("–".into(), |value| self.unit.text(value));
-        [self.unit.text(self.paper), self.unit.text(self.ours), formula]
-    }
-
-    /// The verdict for people; "depends on COST" if one changes it.
-    pub fn finding(&self) -> String {
-        match self.depends_on.first() {
-            None => self.verdict.finding.to_string(),
-            Some(first) => {
-                let cost = first.split(' ').next().unwrap_or_default();
-                format!("depends on {cost}")
-            }
-        }
-    }
+    measure: Measure,
 }
 
 impl Fitted {
+    /// Ours as a figure of the experiment.
+    pub fn figure(&self) -> Figure {
+        let fitted = Some(self.cost.to_owned());
+        figure(&self.measure, self.ours, Basis { fitted, ..Basis::default() })
+    }
+
     /// For people: paper, ours.
     pub fn texts(&self) -> [String; 2] {
-        [self.unit.text(self.paper), self.unit.text(self.ours)]
+        [self.measure.figure.paper.text(), self.measure.text(self.ours)]
     }
 }
 
-/// The result of a fit.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+fn figure(measure: &Measure, ours: f64, basis: Basis) -> Figure {
+    let PaperFigure { what, ours: key, .. } = measure.figure;
+    Figure::one(key.unwrap_or(what), ours).called(what).resting_on(basis)
+}
+
+/// What a fit came to.
+#[derive(Clone, Debug, Serialize)]
 pub struct Fit {
     /// The profile.
     pub profile: String,
-    /// The fitted costs.
+    /// What was fitted.
     pub fitted: Vec<Fitted>,
-    /// The predictions.
+    /// What was predicted.
     pub predictions: Vec<Prediction>,
+    /// The machine with its fitted costs.
+    #[serde(skip)]
+    pub machine: Profile,
 }
 
-impl Testbed {
-    /// Fits, predicts and varies.
-    ///
-    /// # Errors The fit does not converge, or a figure cannot be obtained.
-    pub fn predict(&self, effort: Effort) -> Result<Fit, String> {
-        let profile = Profile::named(self.profile).map_err(|error| error.to_string())?;
-        self.predict_of(&profile, effort)
-    }
+/// The share done from 0 to 1, and the current step.
+pub type Watch<'a> = dyn FnMut(f64, &str) + 'a;
 
-    /// The same for a profile from elsewhere.
+impl Testbed {
+    /// Fits, predicts and varies: the figures of one row of the papers' table, or of all.
     ///
-    /// # Errors As for [`Testbed::predict`].
-    pub fn predict_of(&self, profile: &Profile, effort: Effort) -> Result<Fit, String> {
-        let (fitted, at) = self.fit(profile, effort)?;
-        let is_point = |measure: &&Measure| !fitted.iter().any(|fit| fit.point == measure.name);
-        let measures: Vec<_> = self.measures.iter().filter(is_point).collect();
+    /// # Errors
+    /// The fit does not converge, or a figure cannot be had.
+    pub fn predict(
+        &self,
+        experiment: Option<&str>,
+        effort: Effort,
+        watch: &mut Watch<'_>,
+    ) -> Result<Fit, String> {
+        watch(0.0, "fit");
+        let (fitted, at) = self.fit(&self.profile, effort)?;
+        let is_point =
+            |measure: &Measure| fitted.iter().any(|fit| fit.point == measure.name());
+        let is_asked = |measure: &&Measure| {
+            experiment.is_none_or(|experiment| measure.experiment == experiment)
+                && !is_point(measure)
+        };
+        let measures: Vec<Measure> = self.measures.iter().filter(is_asked).copied().collect();
         let all = |profile: &Profile| -> Result<Vec<f64>, String> {
-            measures.iter().map(|measure| (measure.run)(profile, effort)).collect()
+            measures.iter().map(|measure| measure.run(profile, effort)).collect()
         };
         let ours = all(&at)?;
-        let varied: Vec<(Cost, f64)> = profile
-            .of_source(Source::Assumed)
-            .filter(|(cost, _)| profile.costs.get(*cost) != 0.0)
-            .flat_map(|(cost, _)| VARIED.map(|factor| (cost, factor)))
-            .collect();
-        let changed = in_parallel(&varied, |&(cost, factor)| {
-            let mut other = at.clone();
-            other.costs.set(cost, factor * at.costs.get(cost));
-            let (_, other) = self.fit(&other, effort)?;
-            all(&other)
-        });
-        let predictions =
-            measures.iter().zip(&ours).enumerate().map(|(place, (measure, &ours))| {
-                let verdict = measure.judge(ours);
-                let mut depends_on = Vec::new();
-                for (&(cost, factor), changed) in varied.iter().zip(&changed) {
-                    let what = match changed {
-                        Ok(values) => {
-                            let other = measure.judge(values[place]);
-                            if other.finding == verdict.finding {
-                                continue;
-                            }
-                            format!("{}, {}", measure.unit.text(values[place]), other.finding)
-                        }
-                        Err(why) => format!("no fit: {why}"),
-                    };
-                    depends_on.push(format!("{} x {factor}: {what}", cost.key()));
-                }
-                Prediction {
-                    name: measure.name,
-                    paper: measure.paper,
-                    ours,
-                    formula: measure.formula.map(|formula| formula(&at)),
-                    verdict,
-                    depends_on,
-                    unit: measure.unit,
-                }
+        let varied = self.varied(measures.is_empty());
+        let total = (varied.len() + 1) as f64;
+        let changed = in_parallel(
+            &varied,
+            |&(cost, factor)| {
+                let mut other = at.clone();
+                other.costs.set(cost, factor * at.costs.get(cost));
+                let (_, other) = self.fit(&other, effort)?;
+                all(&other)
+            },
+            &mut |done| watch((done + 1) as f64 / total, "costs at ±25 %"),
+        )?;
+        let predictions = measures.iter().zip(ours).enumerate().map(|(place, (measure, ours))| {
+            let changed = varied.iter().zip(&changed).map(|(of, values)| {
+                (of, values.as_ref().map(|values| values[place]).map_err(String::as_str))
             });
+            Prediction {
+                name: measure.name(),
+                paper: measure.paper(),
+                ours,
+                formula: measure.figure.model.and_then(|model| Some(model.formula?(&at))),
+                verdict: measure.figure.judge_value(ours),
+                depends_on: depends_on(measure, ours, changed),
+                measure: *measure,
+            }
+        });
         let predictions = predictions.collect();
-        Ok(Fit { profile: profile.name.clone(), fitted, predictions })
+        Ok(Fit { profile: at.name.clone(), fitted, predictions, machine: at })
     }
 
-    /// Changes the fitted costs until their points agree with the paper's.
+    /// The assumed costs with their factors; none if there is nothing to predict.
+    fn varied(&self, is_idle: bool) -> Vec<(Cost, f64)> {
+        let assumed = self.profile.of_source(Source::Assumed);
+        let costs = assumed.map(|(cost, _)| cost).filter(|_| !is_idle);
+        let costs = costs.filter(|cost| self.profile.costs.get(*cost) != 0.0);
+        costs.flat_map(|cost| VARIED.map(|factor| (cost, factor))).collect()
+    }
+
+    /// Changes the costs that are marked so until their points are the paper's.
     fn fit(&self, profile: &Profile, effort: Effort) -> Result<(Vec<Fitted>, Profile), String> {
         let mut points = Vec::new();
         for (cost, point) in profile.fitted() {
-            let measure = self.measures.iter().find(|measure| measure.name == point);
+            let measure = self.measures.iter().find(|measure| measure.name() == point);
             let measure = measure.ok_or_else(|| {
-                let known: Vec<_> = self.measures.iter().map(|measure| measure.name).collect();
+                let known: Vec<_> = self.measures.iter().map(Measure::name).collect();
                 format!("{}: found point {point}, allowed: {}", cost.key(), known.join("; "))
             })?;
             points.push((cost, measure));
@@ -283,7 +301,7 @@ impl Testbed {
         }
         let mut at = profile.clone();
         let mut found = vec![f64::NAN; points.len()];
-        // Two costs affect each other's points: alternate until both are stable.
+        // Two costs move each other's points: in turns until both stay.
         for _ in 0..if points.len() > 1 { 4 } else { 1 } {
             for (place, (cost, measure)) in points.iter().enumerate() {
                 found[place] = fit_one(&mut at, *cost, measure, effort)?;
@@ -291,37 +309,62 @@ impl Testbed {
         }
         for (place, (_, measure)) in points.iter().enumerate() {
             if points.len() > 1 {
-                found[place] = (measure.run)(&at, effort)?;
+                found[place] = measure.run(&at, effort)?;
             }
             if measure.off(found[place]).abs() > 2.0 * NEAR {
-                let names: Vec<_> = points.iter().map(|(_, measure)| measure.name).collect();
-                return Err(format!("these points contradict each other: {}", names.join("; ")));
+                let names: Vec<_> = points.iter().map(|(_, measure)| measure.name()).collect();
+                return Err(format!("these points pull apart: {}", names.join("; ")));
             }
         }
         let fitted = points.iter().zip(found).map(|((cost, measure), ours)| Fitted {
             cost: cost.key(),
             value: at.costs.get(*cost),
-            point: measure.name,
-            paper: measure.paper,
+            point: measure.name(),
+            paper: measure.paper(),
             ours,
-            unit: measure.unit,
+            measure: **measure,
         });
         Ok((fitted.collect(), at))
     }
 }
 
-/// Changes one cost until one figure agrees with the paper's; returns its value.
+/// The costs that change the verdict, each with the values that it leads to.
+fn depends_on<'a>(
+    measure: &Measure,
+    ours: f64,
+    changed: impl Iterator<Item = (&'a (Cost, f64), Result<f64, &'a str>)>,
+) -> Vec<String> {
+    let verdict = measure.finding(ours);
+    let mut found: Vec<(Cost, String)> = Vec::new();
+    for (&(cost, factor), value) in changed {
+        let text = match value {
+            Ok(value) if measure.finding(value) == verdict => continue,
+            Ok(value) => {
+                let finding = measure.finding(value).map_or(String::new(), |of| of.to_string());
+                format!("x {factor}: {}, {finding}", measure.text(value))
+            }
+            Err(why) => format!("x {factor}: {why}"),
+        };
+        match found.last_mut().filter(|(last, _)| *last == cost) {
+            Some((_, texts)) => *texts += &format!(", {text}"),
+            None => found.push((cost, text)),
+        }
+    }
+    found.into_iter().map(|(cost, texts)| format!("{} ({texts})", cost.key())).collect()
+}
+
+/// Changes one cost until one figure is the paper's; what it is then.
 fn fit_one(at: &mut Profile, cost: Cost, measure: &Measure, effort: Effort) -> Result<f64, String> {
     let mut value = at.costs.get(cost);
     let mut of = |value: f64| -> Result<(f64, f64), String> {
         at.costs.set(cost, value);
-        let ours = (measure.run)(at, effort)?;
+        let ours = measure.run(at, effort)?;
         Ok((ours, measure.off(ours)))
     };
     let (mut ours, mut off) = of(value)?;
     let (mut last_value, mut last_off) = (value, off);
     let mut best = (f64::INFINITY, value, ours);
-    // Bounds from below and above.
+    // Where it was too low, and where too high.
     let mut bounds = [None::<f64>; 2];
     for run in 0..MOST_RUNS {
         if off.abs() < best.0 {
@@ -352,40 +395,54 @@ fn fit_one(at: &mut Profile, cost: Cost, measure: &Measure, effort: Effort) -> R
         return Ok(ours);
     }
     Err(format!(
-        "the fit does not converge: {} at {value:.4} gives {} for {}, in the paper: {}",
+        "the fit does not converge: {} at {value:.4} gives {} for {}, the paper has {}",
         cost.key(),
-        measure.unit.text(ours),
-        measure.name,
-        measure.unit.text(measure.paper)
+        measure.text(ours),
+        measure.name(),
+        measure.figure.paper.text()
     ))
 }
 
-/// Does the same for all items on all processors; results are in the order of the items.
-fn in_parallel<T: Sync, R: Send>(items: &[T], of: impl Fn(&T) -> R + Sync) -> Vec<R> {
+/// Does the same for all items on all processors; the results are in the order of the items. `done`
+/// receives the number of items done.
+fn in_parallel<T: Sync, R: Send>(
+    items: &[T],
+    of: impl Fn(&T) -> R + Sync,
+    done: &mut dyn FnMut(usize),
+) -> Result<Vec<R>, String> {
     let next = AtomicUsize::new(0);
-    let results: Mutex<Vec<Option<R>>> = Mutex::new(items.iter().map(|_| None).collect());
+    let mut results: Vec<Option<R>> = items.iter().map(|_| None).collect();
     let workers = std::thread::available_parallelism().map_or(1, usize::from).min(8);
     std::thread::scope(|scope| {
+        let (sender, receiver) = mpsc::channel();
         for _ in 0..workers {
-            scope.spawn(|| {
-                loop {
+            let (sender, next, of) = (sender.clone(), &next, &of);
+            scope.spawn(move || {
+                while let Some((place, item)) = {
                     let place = next.fetch_add(1, Ordering::Relaxed);
-                    let Some(item) = items.get(place) else { return };
-                    let result = of(item);
-                    let mut results =
-                        results.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-                    results[place] = Some(result);
+                    items.get(place).map(|item| (place, item))
+                } {
+                    // A stop was asked for.
+                    if signals::sleep(Duration::ZERO).is_err() {
+                        return;
+                    }
+                    let _ = sender.send((place, of(item)));
                 }
             });
         }
+        drop(sender);
+        for (count, (place, result)) in receiver.into_iter().enumerate() {
+            results[place] = Some(result);
+            done(count + 1);
+        }
     });
-    let results = results.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner());
-    results.into_iter().flatten().collect()
+    results.into_iter().collect::<Option<_>>().ok_or_else(|| "interrupted".into())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::paper::number;
 
     fn profile(fitted: &[(&str, &str)]) -> Profile {
         let mut text = String::from("help = \"x\"\n[topology]\npackages = [[[0]]]\n[costs]\n");
@@ -404,67 +461,92 @@ mod tests {
         profile.costs.get(cost)
     }
 
+    const fn measure(
+        what: &'static str,
+        paper: f64,
+        unit: Unit,
+        run: fn(&Profile, Effort) -> Result<f64, String>,
+    ) -> Measure {
+        let figure = number(what, paper, unit).ours(what).modelled(run);
+        Measure { experiment: "x", figure }
+    }
+
+    fn predict(profile: Profile, measures: &[Measure]) -> Result<Fit, String> {
+        let testbed = Testbed { profile, measures: measures.to_vec() };
+        testbed.predict(None, Effort::Quick, &mut |_, _| {})
+    }
+
     /// A service rate, and a latency of 20 services and a wake-up.
-    const RATE: Measure = Measure::new("rate", 350e3, Unit::PerSecond, |profile, _| {
-        Ok(1e9 / (get(profile, Cost::CardPacket) + get(profile, Cost::Wake)))
-    });
-    const LATENCY: Measure = Measure::new("latency", 57_143.0, Unit::Nanoseconds, |profile, _| {
+    const RATE: Measure = measure("rate", 350e3, Unit::PerSecond, rate);
+    const LATENCY: Measure = measure("latency", 57_143.0, Unit::Nanoseconds, |profile, _| {
         Ok(20.0 * (get(profile, Cost::CardPacket) + get(profile, Cost::Wake)))
     });
     const WAKE: Measure =
-        Measure::new("wake", 100.0, Unit::Nanoseconds, |profile, _| Ok(get(profile, Cost::Wake)));
+        measure("wake", 100.0, Unit::Nanoseconds, |profile, _| Ok(get(profile, Cost::Wake)));
     const NEVER: Measure =
-        Measure::new("never", 7.0, Unit::Count, |profile, _| Ok(get(profile, Cost::Free)));
+        measure("never", 7.0, Unit::Count, |profile, _| Ok(get(profile, Cost::Free)));
+
+    fn rate(profile: &Profile, _: Effort) -> Result<f64, String> {
+        Ok(1e9 / (get(profile, Cost::CardPacket) + get(profile, Cost::Wake)))
+    }
 
     #[test]
-    fn one_cost_is_fitted_and_others_predicted() {
-        let testbed = Testbed { profile: "x", measures: &[RATE, LATENCY, WAKE] };
-        let fit = testbed.predict_of(&profile(&[("card_packet_ns", "rate")]), Effort::Quick);
-        let fit = fit.unwrap();
+    fn one_cost_is_fitted_and_the_rest_predicted_with_what_they_depend_on() {
+        let profile = profile(&[("card_packet_ns", "x: rate")]);
+        let fit = predict(profile, &[RATE, LATENCY, WAKE]).unwrap();
         let wanted = 1e9 / 350e3 - 100.0;
         assert!((fit.fitted[0].value / wanted - 1.0).abs() < 0.02, "{:?}", fit.fitted);
-        // The fit point itself is not a prediction.
-        let names: Vec<_> = fit.predictions.iter().map(|prediction| prediction.name).collect();
-        assert_eq!(names, ["latency", "wake"]);
+        // The point itself is no prediction, and has no verdict.
+        let names: Vec<_> = fit.predictions.iter().map(|prediction| &prediction.name).collect();
+        assert_eq!(names, ["x: latency", "x: wake"]);
+        let point = RATE.figure.judge(&fit.fitted[0].figure()).unwrap();
+        assert_eq!(point.to_string(), "fitted: card_packet_ns was chosen for it");
         let [latency, wake] = &fit.predictions[..] else { panic!("{fit:#?}") };
-        // It follows the fit: changing a cost that the fit compensates has no effect.
+        // It follows from the fit: moving a cost that the fit makes up for changes nothing.
         assert_eq!(latency.finding(), "reproduced", "{latency:#?}");
+        assert_eq!(LATENCY.figure.judge(&latency.figure()), latency.verdict);
         assert_eq!(wake.finding(), "depends on wake_ns");
-        assert_eq!(wake.depends_on.len(), 2);
+        let verdict = WAKE.figure.judge(&wake.figure()).unwrap();
+        assert_eq!(verdict.finding, Finding::DependsOnWhatWasFitted);
+        assert_eq!(
+            verdict.why,
+            "wake_ns (x 0.75: 75.0 ns, not reproduced, x 1.25: 125 ns, not reproduced)"
+        );
     }
 
     #[test]
-    fn impossible_fits_name_the_point() {
-        let testbed = Testbed { profile: "x", measures: &[RATE, NEVER] };
-        let error = testbed.predict_of(&profile(&[("card_packet_ns", "never")]), Effort::Quick);
+    fn a_fit_that_cannot_be_says_which_point() {
+        let error = predict(profile(&[("card_packet_ns", "x: never")]), &[RATE, NEVER]);
         let error = error.unwrap_err();
         assert!(error.starts_with("the fit does not converge: card_packet_ns"), "{error}");
-        let error = testbed.predict_of(&profile(&[("card_packet_ns", "nothing")]), Effort::Quick);
-        assert_eq!(error.unwrap_err(), "card_packet_ns: found point nothing, allowed: rate; never");
+        let error = predict(profile(&[("card_packet_ns", "nothing")]), &[RATE, NEVER]);
+        let wanted = "card_packet_ns: found point nothing, allowed: x: rate; x: never";
+        assert_eq!(error.unwrap_err(), wanted);
     }
 
     #[test]
-    fn two_points_of_one_figure_contradict() {
-        const OTHER: Measure = Measure::new("other", 700e3, Unit::PerSecond, RATE.run);
-        let testbed = Testbed { profile: "x", measures: &[RATE, OTHER] };
-        let both = profile(&[("card_packet_ns", "rate"), ("switch_ns", "other")]);
-        let error = testbed.predict_of(&both, Effort::Quick).unwrap_err();
+    fn two_points_of_one_figure_pull_apart() {
+        let other = measure("other", 700e3, Unit::PerSecond, rate);
+        let both = profile(&[("card_packet_ns", "x: rate"), ("switch_ns", "x: other")]);
+        let error = predict(both, &[RATE, other]).unwrap_err();
         assert!(error.contains("does not converge: switch_ns"), "{error}");
-        const FASTER: Measure = Measure::new("faster", 700e3, Unit::PerSecond, |profile, _| {
+        let faster = measure("faster", 700e3, Unit::PerSecond, |profile, _| {
             Ok(1e9 / (get(profile, Cost::CardPacket) + 0.5 * get(profile, Cost::Switch)))
         });
-        const SLOWER: Measure = Measure::new("slower", 350e3, Unit::PerSecond, |profile, _| {
+        let slower = measure("slower", 350e3, Unit::PerSecond, |profile, _| {
             Ok(1e9 / (get(profile, Cost::CardPacket) + 0.499 * get(profile, Cost::Switch)))
         });
-        let testbed = Testbed { profile: "x", measures: &[FASTER, SLOWER] };
-        let both = profile(&[("card_packet_ns", "faster"), ("switch_ns", "slower")]);
-        let error = testbed.predict_of(&both, Effort::Quick).unwrap_err();
+        let both = profile(&[("card_packet_ns", "x: faster"), ("switch_ns", "x: slower")]);
+        let error = predict(both, &[faster, slower]).unwrap_err();
         assert!(error.contains("faster") || error.contains("converge"), "{error}");
     }
 
     #[test]
     fn results_of_parallel_work_are_in_order() {
         let items: Vec<_> = (0..100).collect();
-        assert_eq!(in_parallel(&items, |item| item * 2), (0..200).step_by(2).collect::<Vec<_>>());
+        let mut most = 0;
+        let results = in_parallel(&items, |item| item * 2, &mut |done| most = done);
+        assert_eq!(results.unwrap(), (0..200).step_by(2).collect::<Vec<_>>());
+        assert_eq!(most, 100);
     }
 }

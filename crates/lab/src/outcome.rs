@@ -17,6 +17,7 @@
 
 use crate::compare::{self, Interval, Judgement, Rule, Spread, counted, spread};
 use crate::distribution::{self, Distribution};
+use crate::fit::Basis;
 use crate::unit::Unit;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -31,14 +32,20 @@ pub enum Source {
     Measured,
     /// By a model of one.
     Modelled,
+    /// By the model of a paper's machine, for a figure that its costs were not fitted to.
+    Predicted,
+    /// By the model of a paper's machine, for the figure that a cost was fitted to.
+    Fitted,
 }
 
 impl Source {
-    /// `measured` or `modelled`.
+    /// In a word, as in JSON.
     pub fn label(self) -> &'static str {
         match self {
             Source::Measured => "measured",
             Source::Modelled => "modelled",
+            Source::Predicted => "predicted",
+            Source::Fitted => "fitted",
         }
     }
 }
@@ -66,6 +73,9 @@ pub struct Figure {
     /// Its 95 % interval, if not derived from pairs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     bounds: Option<[f64; 2]>,
+    /// The fit behind it, if a paper's machine was fitted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub basis: Option<Basis>,
 }
 
 impl Figure {
@@ -75,8 +85,8 @@ impl Figure {
         values.iter_mut().for_each(|value| *value = to_15_digits(*value));
         let unit = Unit::of_key(key);
         let source = Source::default();
-        let (label, detail, of_pairs, bounds) = (None, false, false, None);
-        Figure { key: key.into(), unit, source, values, label, detail, of_pairs, bounds }
+        let (label, detail, of_pairs, bounds, basis) = (None, false, false, None, None);
+        Figure { key: key.into(), unit, source, values, label, detail, of_pairs, bounds, basis }
     }
 
     /// The change between two sides measured in turns, from the ratio of each pair.
@@ -113,7 +123,14 @@ impl Figure {
         Figure { bounds: low.zip(high).map(<[f64; 2]>::from), ..self }
     }
 
-    /// For programs only, not in tables.
+    /// Of a fitted machine: predicted, or the fit point itself.
+    #[must_use]
+    pub fn resting_on(self, basis: Basis) -> Self {
+        let source = if basis.fitted.is_some() { Source::Fitted } else { Source::Predicted };
+        Figure { source, basis: Some(basis), ..self }
+    }
+
+    /// For programs only: it is not in tables.
     #[must_use]
     pub fn in_detail(self) -> Self {
         Figure { detail: true, ..self }
@@ -635,7 +652,8 @@ impl Outcome {
 
     /// Adds a figure of the whole run.
     pub fn add(&mut self, figure: Figure) {
-        self.whole.figures.push(Figure { source: self.source, ..figure });
+        let source = if figure.basis.is_some() { figure.source } else { self.source };
+        self.whole.figures.push(Figure { source, ..figure });
     }
 
     /// Adds a comparison of the whole run.

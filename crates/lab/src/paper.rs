@@ -1,12 +1,15 @@
 //! Figures of papers, compared with ours.
 //!
-//! Figures from other hardware do not transfer; ratios and shapes do. Each figure has the paper's
-//! value and, if an experiment reproduces it, the key of ours in that experiment's whole run. A row
-//! without an experiment has the reason.
+//! A figure made on their hardware does not transfer; the ratio and the shape do. Of each figure
+//! stands here what the paper says and, where an experiment answers it, under which key of that
+//! experiment's whole run ours stands. A row without an experiment says why not. A row may name the
+//! paper's machine: figures with a [`Model`] follow from that machine's costs.
 
 use crate::compare::{Finding, LEAST_PAIRS, Paper, PaperVerdict};
+use crate::experiment::Effort;
 use crate::outcome::Figure;
 use crate::unit::Unit;
+use picnic_sim::machine::Profile;
 use serde::Serialize;
 
 /// A value in a paper.
@@ -29,8 +32,26 @@ impl PaperValue {
     }
 }
 
+/// How a machine's costs give a figure.
+#[derive(Clone, Copy, Debug)]
+pub struct Model {
+    /// Runs the machine. The error says why the figure cannot be had.
+    pub run: fn(&Profile, Effort) -> Result<f64, String>,
+    /// The value by a formula, as a check.
+    pub formula: Option<fn(&Profile) -> f64>,
+}
+
+/// The machine on which a paper measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Machine {
+    /// Its profile.
+    pub profile: &'static str,
+    /// Cores that the row's figures need of a machine.
+    pub cores: usize,
+}
+
 /// A figure of a paper.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Serialize)]
 pub struct PaperFigure {
     /// What it measures.
     pub what: &'static str,
@@ -40,6 +61,9 @@ pub struct PaperFigure {
     pub ours: Option<&'static str>,
     /// The condition on ours under which the paper's statement holds, if it can be checked.
     pub holds: Option<Holds>,
+    /// How a modelled machine gives it; none if it cannot.
+    #[serde(skip)]
+    pub model: Option<Model>,
 }
 
 /// A bound on our figure under which a statement holds.
@@ -69,7 +93,7 @@ impl Holds {
 }
 
 /// A row of the papers' table.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Serialize)]
 pub struct Row {
     /// The experiment's name, whether it exists or not.
     pub name: &'static str,
@@ -83,16 +107,19 @@ pub struct Row {
     pub correction: Option<&'static str>,
     /// Why there is no experiment yet, if there is none.
     pub unanswered: Option<&'static str>,
+    /// The paper's machine, if it is modelled.
+    pub machine: Option<Machine>,
 }
 
 /// A figure that the paper gives as a number.
 pub const fn number(what: &'static str, value: f64, unit: Unit) -> PaperFigure {
-    PaperFigure { what, paper: PaperValue::Number(value, unit), ours: None, holds: None }
+    let paper = PaperValue::Number(value, unit);
+    PaperFigure { what, paper, ours: None, holds: None, model: None }
 }
 
 /// A figure that the paper gives in words.
 pub const fn words(what: &'static str, words: &'static str) -> PaperFigure {
-    PaperFigure { what, paper: PaperValue::Words(words), ours: None, holds: None }
+    PaperFigure { what, paper: PaperValue::Words(words), ours: None, holds: None, model: None }
 }
 
 /// Prefix of keys of figures for which client, server and target queues share cores.
@@ -120,35 +147,102 @@ impl PaperFigure {
         PaperFigure { holds: Some(Holds { of, least: f64::MIN, most }), ..self }
     }
 
-    /// Ours for people, with the comparison to the paper's.
-    pub fn text(&self, ours: &Figure) -> String {
-        let mut text = match (&self.holds, ours.range_text()) {
-            (Some(holds), _) => holds.text(ours),
-            (None, range) if range.is_empty() => ours.text(),
-            (None, range) => format!("{} ({range})", ours.text()),
-        };
-        if ours.key.starts_with(SHARED_CORES) {
-            text += ", on shared cores";
-        }
-        match self.judge(ours) {
-            Some(PaperVerdict { finding: Finding::Reproduced, .. }) => {
-                format!("{text}: reproduced")
-            }
-            Some(PaperVerdict { finding, why }) => format!("{text}: {finding}: {why}"),
-            None => text,
+    /// Given by a modelled machine.
+    #[must_use]
+    pub const fn modelled(self, run: fn(&Profile, Effort) -> Result<f64, String>) -> Self {
+        PaperFigure { model: Some(Model { run, formula: None }), ..self }
+    }
+
+    /// Given by a modelled machine, and by a formula as a check.
+    #[must_use]
+    pub const fn modelled_and(
+        self,
+        run: fn(&Profile, Effort) -> Result<f64, String>,
+        formula: fn(&Profile) -> f64,
+    ) -> Self {
+        PaperFigure { model: Some(Model { run, formula: Some(formula) }), ..self }
+    }
+
+    /// The unit of ours.
+    pub fn unit(&self) -> Unit {
+        match self.paper {
+            PaperValue::Number(_, unit) => unit,
+            PaperValue::Words(_) => Unit::of_key(self.ours.unwrap_or_default()),
         }
     }
 
-    /// The comparison with the paper's, if both are ratios; figures from other hardware do not
-    /// transfer.
+    /// Ours for people, and what it says of the paper's.
+    pub fn text(&self, ours: &Figure) -> String {
+        let mut text = self.value_text(ours);
+        if ours.key.starts_with(SHARED_CORES) {
+            text += ", on shared cores";
+        }
+        match (self.judge(ours), &ours.basis) {
+            (Some(verdict), Some(basis)) if basis.fitted.is_none() => {
+                format!("{text}, predicted: {verdict}")
+            }
+            (Some(verdict), _) => format!("{text}: {verdict}"),
+            (None, _) => text,
+        }
+    }
+
+    /// Ours for people.
+    pub fn value_text(&self, ours: &Figure) -> String {
+        let formula = ours.basis.as_ref().and_then(|basis| basis.formula);
+        match (&self.holds, formula, ours.range_text()) {
+            (Some(holds), ..) => holds.text(ours),
+            (None, Some(formula), _) => {
+                format!("{} (by formula {})", ours.text(), self.unit().text(formula))
+            }
+            (None, None, range) if range.is_empty() => ours.text(),
+            (None, None, range) => format!("{} ({range})", ours.text()),
+        }
+    }
+
+    /// Ours beside the paper's, where both are ratios; figures of their hardware do not transfer,
+    /// unless the paper's machine is modelled.
     pub fn judge(&self, ours: &Figure) -> Option<PaperVerdict> {
-        let (ratio, shift) = match self.paper {
-            PaperValue::Number(change, Unit::Change) => (1.0 + change, 1.0),
-            PaperValue::Number(ratio, Unit::Ratio) => (ratio, 0.0),
+        if let Some(basis) = &ours.basis {
+            return basis.verdict().or_else(|| self.judge_value(ours.spread()?.median));
+        }
+        let shift = if self.unit() == Unit::Change { 1.0 } else { 0.0 };
+        let interval = interval(ours).map(|(low, high)| (low + shift, high + shift));
+        Some(self.ratio()?.judge(interval))
+    }
+
+    /// A value of the paper's own machine beside the paper's; none of words without a bound.
+    pub fn judge_value(&self, ours: f64) -> Option<PaperVerdict> {
+        let (unit, shift) = (self.unit(), if self.unit() == Unit::Change { 1.0 } else { 0.0 });
+        if let Some(ratio) = self.ratio() {
+            return Some(ratio.judge(Ok((ours + shift, ours + shift))));
+        }
+        let (low, high, allowed) = match (self.paper, self.holds) {
+            (PaperValue::Number(paper, _), _) => {
+                let (low, high) = (paper / (1.0 + WITHIN), paper * (1.0 + WITHIN));
+                (low, high, unit.range(low, high))
+            }
+            (_, Some(Holds { least: f64::MIN, most, .. })) => {
+                (f64::MIN, most, format!("at most {}", unit.text(most)))
+            }
+            (_, Some(Holds { least, .. })) => {
+                (least, f64::MAX, format!("at least {}", unit.text(least)))
+            }
+            (PaperValue::Words(_), None) => return None,
+        };
+        let is_same = (low..=high).contains(&ours);
+        let finding = if is_same { Finding::Reproduced } else { Finding::NotReproduced };
+        let why = format!("ours {}; {allowed} would agree", unit.text(ours));
+        Some(PaperVerdict { finding, why })
+    }
+
+    /// The paper's ratio, if it gives one.
+    fn ratio(&self) -> Option<Paper> {
+        let ratio = match self.paper {
+            PaperValue::Number(change, Unit::Change) => 1.0 + change,
+            PaperValue::Number(ratio, Unit::Ratio) => ratio,
             _ => return None,
         };
-        let paper = Paper { ratio, within: WITHIN, fitted_to: None };
-        Some(paper.judge(interval(ours).map(|(low, high)| (low + shift, high + shift))))
+        Some(Paper { ratio, within: WITHIN })
     }
 }
 
@@ -169,7 +263,7 @@ fn interval(ours: &Figure) -> Result<(f64, f64), String> {
 
 /// A row without corrections.
 pub const fn row(source: &'static str, what: &'static str, figures: &'static [PaperFigure]) -> Row {
-    Row { name: "", source, what, figures, correction: None, unanswered: None }
+    Row { name: "", source, what, figures, correction: None, unanswered: None, machine: None }
 }
 
 impl Row {
@@ -177,6 +271,12 @@ impl Row {
     #[must_use]
     pub const fn corrected(self, correction: &'static str) -> Self {
         Row { correction: Some(correction), ..self }
+    }
+
+    /// Measured on the machine of this profile; another machine needs as many cores.
+    #[must_use]
+    pub const fn on(self, profile: &'static str, cores: usize) -> Self {
+        Row { machine: Some(Machine { profile, cores }), ..self }
     }
 
     /// Of the experiment of this name.

@@ -167,12 +167,6 @@ impl Passed {
     }
 }
 
-/// How long a card is run: as the settings say, or so many milliseconds by world.
-pub(super) fn run_time(milliseconds: Option<u64>, world: World, sim: u64, host: u64) -> Duration {
-    let usual = if world == World::Sim { sim } else { host };
-    Duration::from_millis(milliseconds.unwrap_or(usual))
-}
-
 /// Repeats of a point: in the sim world one is as good as many.
 pub(super) fn repeated(spec: Spec, world: World, repeats: u32) -> Spec {
     match world {

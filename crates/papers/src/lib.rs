@@ -9,7 +9,7 @@ mod cards;
 mod columns;
 mod gains;
 pub mod knet_livelock;
-pub mod knet_web;
+mod modelled;
 pub mod nicos_edf;
 pub mod nicos_firewall;
 pub mod picnic_latency;

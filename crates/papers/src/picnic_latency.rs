@@ -1,41 +1,39 @@
 //! What the card adds to the latency of minimum-size UDP, by packet rate.
 //!
-//! `per-packet` is the paper's card: the physical NIC interrupts at most every `nic_usecs`, the
-//! borrowed core then moves what has come, one packet after the other, each with an interrupt of
-//! its own. `moderated` is our default: the borrowed core polls the wire, and packets wait for
-//! each other up to 20 µs at the target.
+//! In the sim world the paper's machine is modelled (`testbeds/netburst.rs`). On the host two modes
+//! take turns. `per-packet` is the paper's card: the physical NIC interrupts at most every `nic_usecs`,
+//! the borrowed core then moves the packets, one after the other, each with an interrupt of its own.
+//! `moderated` is our default: the borrowed core polls the wire, and packets wait for each other up
+//! to 20 µs at the target.
 //!
-//! *Extra* is what passes after the physical NIC's interrupt until the target routine has the
-//! packet: without the card it would have it then. It is split into the wait at the wire behind
+//! *Extra* is the time from the physical NIC's interrupt until the target routine has the packet:
+//! without the card the routine would have it then. It is split into the wait at the wire behind
 //! packets of the same interrupt, the turn of the borrowed core, and the rest: in the target ring,
 //! with the doorbell. A line is fitted up to the knee, the last rate at which nothing is lost.
 //!
 //! The paper explains its straight line by the first part: more packets an interrupt, more of them
 //! in front. With a load ρ of the borrowed core and a NIC that interrupts every T at most, an
-//! interrupt finds the packets of T, and the mean packet waits ρ T / 2 behind others. With the
-//! paper's costs (350 packets/ms fill its core: `card_ns = 2360`) it is 15 µs at 80 packets/ms,
-//! where the paper has about 19. A handler that went on until the ring is empty would take what
-//! comes meanwhile at once: an interrupt would find the packets of (1 - ρ) T only, 12 µs there, and
-//! the line would bend, which the paper's does not.
+//! interrupt finds the packets of T, and the mean packet waits ρ T / 2 behind others.
 //!
 //! Packets arrive at random: even ones beat with the packets of which the latency is recorded, one
 //! in 16.
 //!
 //! Source: PICNIC, section 4.2 and figure 5.
 
-use super::cards::{CardRun, repeated, within};
+use super::cards::{CardRun, within};
 use super::columns::{self, Column, hidden, shown};
+use super::modelled::{Curve, along, on_machine};
+use super::testbeds::netburst;
 use picnic_core::error::ConfigError;
 use picnic_core::registry::{BuildContext, Component};
 use picnic_lab::compare::{Line, median};
 use picnic_lab::distribution::Distribution;
 use picnic_lab::experiment::{Effort, Experiment, LabError, MeasuredPoint, Run, Spec, World};
-use picnic_lab::outcome::{Figure, Outcome, Point};
+use picnic_lab::outcome::{Figure, Outcome, Point, Source};
 use picnic_lab::paper::{Row, number, row, words};
 use picnic_lab::plot::Plot;
 use picnic_lab::registry::Reproduces;
 use picnic_lab::unit::Unit;
-use picnic_sim::CostModel;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
@@ -47,20 +45,16 @@ use std::time::Duration;
 pub struct Settings {
     /// Where it runs
     pub world: World,
-    /// Offered load, in packets per millisecond
+    /// The modelled machine, with world = "sim"; the paper's if not said
+    pub profile: Option<String>,
+    /// Offered load, in packets per millisecond; host only
     pub packets_per_millisecond: Vec<f64>,
-    /// Least time between two interrupts of the physical NIC in microseconds, in the paper's mode
+    /// Least time between two interrupts of the physical NIC in microseconds, in the paper's
+    /// mode; host only
     pub nic_usecs: u32,
-    /// Packets that may wait at the physical NIC
+    /// Packets that may wait at the physical NIC; host only
     pub nic_ring: u32,
-    /// Work of the borrowed core for a packet, in nanoseconds; sim only
-    pub card_ns: u64,
-    /// Sending an interrupt to the target core, in nanoseconds; sim only
-    pub send_ns: u64,
-    /// Its way there, in nanoseconds; sim only
-    pub way_ns: u64,
-    /// Packets at each load; 20000 in the sim world; on the host, as many as come in a time that
-    /// the effort says
+    /// Packets at each load, if not as many as arrive in a time that the effort says; host only
     pub packets: Option<u64>,
 }
 
@@ -72,12 +66,10 @@ impl Default for Settings {
         ];
         Settings {
             world: World::Sim,
+            profile: None,
             packets_per_millisecond: rates.map(f64::from).into(),
             nic_usecs: 125,
             nic_ring: 256,
-            card_ns: 70,
-            send_ns: 500,
-            way_ns: 1_000,
             packets: None,
         }
     }
@@ -87,11 +79,6 @@ impl Settings {
     fn validate(&self) -> Result<(), ConfigError> {
         within("nic_usecs", f64::from(self.nic_usecs), 1.0, 1e5)?;
         within("nic_ring", f64::from(self.nic_ring), 64.0, 65_536.0)?;
-        for (key, found) in
-            [("card_ns", self.card_ns), ("send_ns", self.send_ns), ("way_ns", self.way_ns)]
-        {
-            within(key, found as f64, 0.0, 1e6)?;
-        }
         within("packets", self.packets.unwrap_or(1000) as f64, 1000.0, 1e9)?;
         let rates = &self.packets_per_millisecond;
         let key = "packets_per_millisecond";
@@ -113,12 +100,14 @@ impl Component for PicnicLatency {
     const HELP: &'static str = "extra latency by packet rate, per packet and moderated";
 
     fn example(_: &Path) -> Option<String> {
-        Some("packets_per_millisecond = [80, 400, 800]\npackets = 1000".into())
+        Some("world = \"host\"\npackets_per_millisecond = [80, 400]\npackets = 1000".into())
     }
 
     fn build(settings: Settings, _: &BuildContext) -> Result<Box<dyn Experiment>, ConfigError> {
         settings.validate()?;
-        Ok(Box::new(PicnicLatency(settings)))
+        let Settings { world, profile, .. } = &settings;
+        let modelled = on_machine::<Self>(*world, profile.as_deref(), &settings, Some(CURVE))?;
+        Ok(modelled.unwrap_or_else(|| Box::new(PicnicLatency(settings))))
     }
 }
 
@@ -127,14 +116,36 @@ impl Reproduces for PicnicLatency {
         "PICNIC fig. 5",
         "extra latency of minimum-size UDP by packet rate, from arrival, one interrupt per packet",
         &[
-            number("extra latency at 80 packets/ms", 19.0, Unit::Microseconds)
-                .ours("extra_at_80000_pps_ns"),
+            number("core full at 350 packets/ms", 350e3, Unit::PerSecond)
+                .ours("per_packet_knee_pps")
+                .modelled(netburst::full_pps),
+            number("extra latency at 80 packets/ms", 19_000.0, Unit::Nanoseconds)
+                .ours("extra_at_80000_pps_ns")
+                .modelled_and(netburst::extra_ns, netburst::extra_formula_ns),
             words("straight up to 350 packets/ms, where the borrowed core is full", "yes")
                 .ours("per_packet_line_r_squared")
-                .at_least(0.98, "R²"),
+                .at_least(0.98, "R²")
+                .modelled(netburst::linear),
         ],
     )
-    .corrected("another machine than that of figures 6 and 8");
+    .corrected("another machine than that of figures 6 and 8")
+    .on("netburst", 2);
+}
+
+const CURVE: Curve = Curve {
+    series: "loads",
+    points: |profile, effort| {
+        let loads = netburst::latencies(profile, effort)?;
+        let loads = loads.into_iter().map(|(per_ms, ns)| (per_ms * 1000.0, ns));
+        Ok(along("offered_pps", "per_packet_extra_ns", loads.collect()))
+    },
+    plot: || extra("per_packet_extra_ns"),
+};
+
+/// Extra latency by load.
+fn extra(key: &str) -> Plot {
+    let plot = Plot::lines("extra latency by packet rate", "loads", "offered_pps", key);
+    plot.marked("paper", PAPER_PPS, 19_000.0)
 }
 
 /// The paper's mode, and ours; the latter's figures have the second name.
@@ -167,13 +178,13 @@ impl Experiment for PicnicLatency {
     fn points(&self, effort: Effort) -> Vec<Spec> {
         let spec = |&rate: &f64| {
             let spec = Spec::at("offered_pps", (rate * 1000.0).round());
-            repeated(spec.sides(&SIDES.map(|side| side.0)), self.0.world, effort.repeats())
+            spec.sides(&SIDES.map(|side| side.0)).measured(effort.repeats())
         };
         self.0.packets_per_millisecond.iter().map(spec).collect()
     }
 
     fn cores(&self, _: &Spec) -> usize {
-        if self.0.world == World::Host { 2 } else { 1 }
+        2
     }
 
     fn measure(&self, point: &Spec, side: &str, run: &mut Run<'_>) -> Result<Outcome, LabError> {
@@ -192,24 +203,11 @@ impl Experiment for PicnicLatency {
             settings.nic_ring
         );
         let usual = run.effort.of(100, 300, 1000) as f64 / 1e3;
-        let seconds = match (settings.packets, settings.world) {
-            (Some(packets), _) => packets as f64 / rate_pps,
-            (None, World::Sim) => 20_000.0 / rate_pps,
-            (None, World::Host) => usual,
-        };
+        let seconds = settings.packets.map_or(usual, |packets| packets as f64 / rate_pps);
         let time = Duration::from_secs_f64(seconds);
-        let default = CostModel::default();
-        let costs = CostModel {
-            card_packet_ns: settings.card_ns.saturating_sub(default.card_turn_ns),
-            card_turn_ns: settings.card_ns.min(default.card_turn_ns),
-            doorbell_send_ns: settings.send_ns,
-            doorbell_arrive_ns: settings.way_ns..=settings.way_ns,
-            ..default
-        };
-        let card = CardRun::of(settings.world, &text, run.seed, time);
-        let passed = CardRun { costs, ..card }.run()?;
+        let passed = CardRun::of(World::Host, &text, run.seed, time).run()?;
         let latency = &passed.report.latency_ns;
-        let mut outcome = Outcome::of(settings.world.source());
+        let mut outcome = Outcome::of(Source::Measured);
         let held = latency.held_at_wire.unwrap_or(0);
         let less_held = |part: Option<u64>| part.map(|part| part.saturating_sub(held) as f64);
         for (key, value) in [
@@ -230,7 +228,7 @@ impl Experiment for PicnicLatency {
 
     fn conclude(&self, points: &[MeasuredPoint]) -> Outcome {
         let settings = &self.0;
-        let mut outcome = Outcome::with_settings(settings.world.source(), settings);
+        let mut outcome = Outcome::with_settings(Source::Measured, settings);
         let at_paper = points.iter().find(|found| found.spec.number("offered_pps") == PAPER_PPS);
         let extra = at_paper.map(|found| median(&found.values(0, "extra_ns")));
         let label = "extra latency at 80 packets/ms, an interrupt a packet";
@@ -255,23 +253,15 @@ impl Experiment for PicnicLatency {
              latency; moderated: the borrowed core polls",
             settings.nic_usecs
         ));
-        if settings.world == World::Sim {
-            outcome.note(format!(
-                "modelled: {} ns a packet on the borrowed core, {} ns to send an interrupt, {} ns \
-                 for its way",
-                settings.card_ns, settings.send_ns, settings.way_ns
-            ));
-        }
         outcome
     }
 
     fn plots(&self) -> Vec<Plot> {
-        let plot = |title: &str, figure: &str| Plot::lines(title, "loads", "offered_pps", figure);
-        let parts = plot("where it comes from, an interrupt a packet", "per_packet_at_wire_ns")
+        let title = "where it comes from, an interrupt a packet";
+        let parts = Plot::lines(title, "loads", "offered_pps", "per_packet_at_wire_ns")
             .and("per_packet_on_borrowed_core_ns")
             .and("per_packet_in_target_ring_ns");
-        let extra = plot("extra latency by packet rate", "per_packet_extra_ns");
-        vec![extra.and("moderated_extra_ns").marked("paper", PAPER_PPS, 19_000.0), parts]
+        vec![extra("per_packet_extra_ns").and("moderated_extra_ns"), parts]
     }
 }
 
@@ -348,42 +338,5 @@ impl PicnicLatency {
                 busy * 100.0
             ));
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use picnic_lab::runner;
-
-    #[test]
-    fn with_an_interrupt_a_packet_it_rises_with_the_packets_in_front() {
-        let settings = Settings { packets: Some(8_000), ..Settings::default() };
-        let experiment = PicnicLatency::build(settings, &BuildContext::default()).unwrap();
-        let name = PicnicLatency::NAME;
-        let outcome = runner::outcome(name, &*experiment, Effort::Usual, &mut |_, _| {}).unwrap();
-        let figure = |key: &str| outcome.median(key).unwrap();
-        let knee = figure("per_packet_knee_pps");
-        assert!((1.2e6..1.8e6).contains(&knee), "{:#?}", outcome.fields());
-        assert_eq!(figure("per_packet_straight_pps"), knee);
-        assert!(figure("per_packet_line_r_squared") >= STRAIGHT, "{:#?}", outcome.fields());
-        // As the text of this file says, for 570 ns a packet and 125 µs.
-        for load in outcome.fields()["loads"].as_array().unwrap() {
-            let rate = load["offered_pps"].as_f64().unwrap();
-            let busy = rate * 570e-9;
-            if busy > 0.9 {
-                continue;
-            }
-            let wanted_ns = busy * 125_000.0 / 2.0;
-            let found_ns = load["per_packet_at_wire_ns"].as_f64().unwrap();
-            let tolerance = 500.0 + 0.15 * wanted_ns;
-            assert!((found_ns - wanted_ns).abs() < tolerance, "{rate}: {found_ns}, {wanted_ns}");
-        }
-        // It comes from packets in front, of the same interrupt.
-        assert!(figure("per_packet_line_at_wire_share") > 0.9);
-        // Half of those of an interrupt, 570 ns each, and at most the way of an interrupt.
-        let extra = figure("extra_at_80000_pps_ns");
-        assert!((2_500.0..5_000.0).contains(&extra), "{extra}");
-        assert!(figure("moderated_knee_pps") >= 3e6);
     }
 }

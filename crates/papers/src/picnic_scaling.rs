@@ -1,41 +1,39 @@
-//! How many wires at line rate a borrowed core takes, each with its own target core.
+//! How many line-rate wires one borrowed core can handle, each with its own target core.
 //!
-//! One to five wires bring what a link of 1 Gb/s carries of 1514-byte frames, and are held to such a
-//! link. `by-wire` gives each wire a queue and a target core of its own, and the borrowed core's share of
-//! work is measured. `link_mbps` and `frame_bytes` make faster links and shorter frames of these, and
-//! some of both are modelled beside them (`links.rs`). A line through
-//! these points says at how many wires the core is full; more wires than that are measured as
-//! well, and not fitted, so that the prediction can fail. Two ways of interrupting take turns: one
-//! interrupt for each packet, as the paper's card, and our default moderation.
+//! In the sim world the paper's machine is modelled (`testbeds/x5355.rs`). On the host one to five
+//! wires bring 1514-byte frames at the rate of a 1 Gb/s link. `by-wire` gives each wire a queue and a
+//! target core of its own, and the load of the borrowed core is measured. `link_mbps` and
+//! `frame_bytes` make faster links and shorter frames. A line through these points tells at how many
+//! wires the core is full. Two ways of interrupting take turns: one interrupt for each packet, as the
+//! paper's card, and our default moderation.
 //!
 //! The clocks of two wires differ by up to 100 parts in a million each, as Ethernet allows, so that
-//! packets of all wires do not come at once for ever.
+//! packets of all wires do not arrive at the same time for ever.
 //!
-//! In the sim world the borrowed core's work costs what the settings say. On the host it is what it
-//! is, the making of the packets included, and each point needs a core for each wire and one more.
+//! The borrowed core also makes the packets, and each point needs a core for each wire and one more.
 //! A point where a target core is full says nothing of the borrowed core, and is left out.
 //!
 //! Source: PICNIC, section 4.3 and figure 6; IEEE 802.3, clause 40.6.1.2.6, for the clocks.
 
-mod links;
-
-use super::cards::{CardRun, repeated, run_time, within};
+use super::cards::{CardRun, within};
 use super::columns::{self, Column, Fit, hidden, shown};
+use super::modelled::on_machine;
+use super::testbeds::x5355;
 use picnic_core::error::ConfigError;
 use picnic_core::registry::{BuildContext, Component};
-use picnic_lab::compare::{Crossing, Line, median};
+use picnic_lab::compare::{Line, median};
 use picnic_lab::experiment::{Effort, Experiment, LabError, MeasuredPoint, Run, Spec, World};
-use picnic_lab::outcome::{Figure, Outcome, Point};
+use picnic_lab::outcome::{Figure, Outcome, Point, Source};
 use picnic_lab::paper::{Row, number, row, words};
 use picnic_lab::plot::Plot;
 use picnic_lab::registry::Reproduces;
 use picnic_lab::unit::Unit;
-use picnic_sim::CostModel;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::path::Path;
+use std::time::Duration;
 
 /// Check sequence, preamble and gap come with each frame.
 const FRAMING_BYTES: u32 = 24;
@@ -56,29 +54,17 @@ const FIVE: f64 = 5.0;
 pub struct Settings {
     /// Where it runs
     pub world: World,
-    /// Numbers of wires that the line is fitted to
+    /// The modelled machine, with world = "sim"; the paper's if not said
+    pub profile: Option<String>,
+    /// Numbers of wires that the line is fitted to; host only
     pub wires: Vec<u32>,
-    /// More numbers of wires, that its prediction is tested with; sim only
-    pub beyond: Vec<u32>,
-    /// Rate of each wire's link, in megabits per second
+    /// Rate of each wire's link, in megabits per second; host only
     pub link_mbps: u32,
-    /// Bytes of a frame
+    /// Bytes of a frame; host only
     pub frame_bytes: u16,
-    /// Rates of other links to be modelled beside, in megabits per second; sim only
-    pub more_links_mbps: Vec<u32>,
-    /// Lengths of other frames to be modelled beside, in bytes; sim only
-    pub more_frames_bytes: Vec<u16>,
-    /// Work of the host for a packet, in nanoseconds; none with `more_links_mbps` and
-    /// `more_frames_bytes`
+    /// Work of the host for a packet, in nanoseconds; host only
     pub host_ns: u32,
-    /// One turn of the borrowed core, in nanoseconds; sim only
-    pub card_turn_ns: u64,
-    /// One packet on the borrowed core, in nanoseconds; sim only
-    pub card_packet_ns: u64,
-    /// Ringing a doorbell, in nanoseconds; sim only
-    pub doorbell_ns: u64,
-    /// How long each point is run, in milliseconds; 50 in the sim world and 500 on the host, if not
-    /// said: fewer for --quick
+    /// How long each point is run, in milliseconds; 500 if not said: fewer for --quick. Host only
     pub milliseconds: Option<u64>,
 }
 
@@ -86,16 +72,11 @@ impl Default for Settings {
     fn default() -> Self {
         Settings {
             world: World::Sim,
+            profile: None,
             wires: vec![1, 2, 3, 4, 5],
-            beyond: vec![8, 16, 24, 32, 96],
             link_mbps: 1000,
             frame_bytes: 1514,
-            more_links_mbps: vec![10_000, 25_000, 100_000],
-            more_frames_bytes: vec![60],
             host_ns: 4_000,
-            card_turn_ns: 50,
-            card_packet_ns: 20,
-            doorbell_ns: 500,
             milliseconds: None,
         }
     }
@@ -103,26 +84,13 @@ impl Default for Settings {
 
 impl Settings {
     fn validate(&self) -> Result<(), ConfigError> {
-        for (key, numbers) in [("wires", &self.wires), ("beyond", &self.beyond)] {
-            numbers.iter().try_for_each(|&wires| within(key, f64::from(wires), 1.0, 128.0))?;
-        }
+        self.wires.iter().try_for_each(|&wires| within("wires", f64::from(wires), 1.0, 128.0))?;
         if self.wires.is_empty() {
             return Err(ConfigError::new("wires", "found none, allowed: one or more"));
         }
-        if let Some(both) = self.beyond.iter().find(|wires| self.wires.contains(wires)) {
-            let message = format!("found {both}, allowed: numbers that are not in `wires`");
-            return Err(ConfigError::new("beyond", message));
-        }
-        let rate = |key: &str, mbps: u32| within(key, f64::from(mbps), 1.0, 1e6);
-        let bytes = |key: &str, bytes: u16| within(key, f64::from(bytes), 60.0, 1514.0);
-        rate("link_mbps", self.link_mbps)?;
-        bytes("frame_bytes", self.frame_bytes)?;
-        self.more_links_mbps.iter().try_for_each(|&more| rate("more_links_mbps", more))?;
-        self.more_frames_bytes.iter().try_for_each(|&more| bytes("more_frames_bytes", more))?;
+        within("link_mbps", f64::from(self.link_mbps), 1.0, 1e6)?;
+        within("frame_bytes", f64::from(self.frame_bytes), 60.0, 1514.0)?;
         within("host_ns", f64::from(self.host_ns), 0.0, 100_000.0)?;
-        within("card_turn_ns", self.card_turn_ns as f64, 0.0, 1e5)?;
-        within("card_packet_ns", self.card_packet_ns as f64, 0.0, 1e5)?;
-        within("doorbell_ns", self.doorbell_ns as f64, 0.0, 1e5)?;
         within("milliseconds", self.milliseconds.unwrap_or(1) as f64, 1.0, 10_000.0)
     }
 
@@ -134,13 +102,6 @@ impl Settings {
     /// What a link carries, in packets a second.
     fn link_pps(&self) -> f64 {
         f64::from(self.link_mbps) * 1e6 / self.frame_bits()
-    }
-
-    /// The numbers of wires, and whether the line is fitted to them.
-    fn numbers(&self) -> impl Iterator<Item = (u32, bool)> {
-        let beyond = if self.world == World::Sim { &self.beyond[..] } else { &[] };
-        let fitted = self.wires.iter().map(|&wires| (wires, true));
-        fitted.chain(beyond.iter().map(|&wires| (wires, false)))
     }
 
     fn card(&self, wires: u32, interrupt: &str) -> String {
@@ -177,12 +138,14 @@ impl Component for PicnicScaling {
     const HELP: &'static str = "wires at line rate that a borrowed core takes";
 
     fn example(_: &Path) -> Option<String> {
-        Some("wires = [1, 2, 3]\nbeyond = [40]\nmore_links_mbps = [10000]\nmilliseconds = 3".into())
+        Some("world = \"host\"\nwires = [1]\nmilliseconds = 3".into())
     }
 
     fn build(settings: Settings, _: &BuildContext) -> Result<Box<dyn Experiment>, ConfigError> {
         settings.validate()?;
-        Ok(Box::new(PicnicScaling(settings)))
+        let Settings { world, profile, .. } = &settings;
+        let modelled = on_machine::<Self>(*world, profile.as_deref(), &settings, None)?;
+        Ok(modelled.unwrap_or_else(|| Box::new(PicnicScaling(settings))))
     }
 }
 
@@ -192,13 +155,16 @@ impl Reproduces for PicnicScaling {
         "one borrowed core, 1 to 5 wires at line rate, each flow to its own target",
         &[
             number("taken from five wires", 5e9, Unit::BitsPerSecond)
-                .ours("per_packet_five_wires_delivered_bps"),
+                .ours("per_packet_five_wires_delivered_bps")
+                .modelled(x5355::five_wires_bps),
             words("borrowed core with five wires is not full", "yes")
                 .ours("per_packet_five_wires_busy_fraction")
-                .at_most(0.95, "busy"),
+                .at_most(0.95, "busy")
+                .modelled_and(x5355::five_wires_load, x5355::five_wires_formula),
         ],
     )
-    .corrected("another machine than that of figure 5; the curve's values are lost");
+    .corrected("another machine than that of figure 5; the curve's values are lost")
+    .on("x5355", 8);
 }
 
 /// Ways of interrupting, and their `[interrupt]` sections.
@@ -207,44 +173,28 @@ const WAYS: [(&str, &str); 2] =
 
 impl Experiment for PicnicScaling {
     fn points(&self, effort: Effort) -> Vec<Spec> {
-        let spec = |(wires, _): (u32, bool)| {
-            let spec = Spec::at("wires", wires).sides(&WAYS.map(|(name, _)| name));
-            repeated(spec, self.0.world, effort.repeats())
-        };
-        self.0.numbers().map(spec).chain(links::points(&self.0)).collect()
+        let sides = WAYS.map(|(name, _)| name);
+        let spec =
+            |&wires: &u32| Spec::at("wires", wires).sides(&sides).measured(effort.repeats());
+        self.0.wires.iter().map(spec).collect()
     }
 
     fn cores(&self, point: &Spec) -> usize {
-        match self.0.world {
-            World::Sim => 1,
-            World::Host => point.number("wires") as usize + 1,
-        }
+        point.number("wires") as usize + 1
     }
 
     fn measure(&self, point: &Spec, side: &str, run: &mut Run<'_>) -> Result<Outcome, LabError> {
-        let settings = &links::at(&self.0, point);
+        let settings = &self.0;
         let wires = point.number("wires") as u32;
         let interrupt = WAYS.iter().find(|(name, _)| *name == side).map_or("", |(_, keys)| keys);
-        let (sim, host) = (run.effort.of(20, 50, 200), run.effort.of(200, 500, 2000));
-        let time = run_time(settings.milliseconds, settings.world, sim, host);
-        let costs = CostModel {
-            card_turn_ns: settings.card_turn_ns,
-            card_packet_ns: settings.card_packet_ns,
-            doorbell_send_ns: settings.doorbell_ns,
-            doorbell_arrive_ns: 1_000..=1_000,
-            ..CostModel::default()
-        };
-        let (time, costs) = match links::is_one(point) {
-            true => (links::time(&self.0, settings, time), links::costs(costs)),
-            false => (time, costs),
-        };
+        let usual = run.effort.of(200, 500, 2000);
+        let time = Duration::from_millis(settings.milliseconds.unwrap_or(usual));
         let text = settings.card(wires, interrupt);
-        let card = CardRun::of(settings.world, &text, run.seed, time);
-        let passed = CardRun { costs, ..card }.run()?;
+        let passed = CardRun::of(World::Host, &text, run.seed, time).run()?;
         let dropped: u64 = passed.report.drops.values().sum();
         let offered = dropped + passed.report.ledger.delivered;
         let awake = passed.report.target_cores.iter().map(|core| 1.0 - core.asleep_fraction);
-        let mut outcome = Outcome::of(settings.world.source());
+        let mut outcome = Outcome::of(Source::Measured);
         outcome.add(Figure::one("busy_fraction", passed.report.borrowed_core.busy_fraction));
         outcome.add(Figure::one("offered_bps", passed.offered_pps * settings.frame_bits()));
         outcome.add(Figure::one("delivered_bps", passed.delivered_pps * settings.frame_bits()));
@@ -257,20 +207,9 @@ impl Experiment for PicnicScaling {
 
     fn conclude(&self, points: &[MeasuredPoint]) -> Outcome {
         let settings = &self.0;
-        let mut outcome = Outcome::with_settings(settings.world.source(), settings);
-        let all = points;
+        let mut outcome = Outcome::with_settings(Source::Measured, settings);
         for (side, (name, _)) in WAYS.iter().enumerate() {
-            let points = all.iter().filter(|found| !links::is_one(&found.spec));
-            let way = Way { settings, side, name, points: points.collect() };
-            way.conclude(&mut outcome);
-        }
-        if settings.world == World::Sim {
-            links::conclude(&mut outcome, settings, all);
-            outcome.note(
-                "links and frames beside are modelled, with target cores that have no work; to \
-                 measure any of it takes as many cores as wires, and one more: world = \"host\" with \
-                 link_mbps and frame_bytes",
-            );
+            Way { side, name, points }.conclude(&mut outcome);
         }
         outcome.note(format!(
             "each wire brings {:.0} packets/s of {} bytes by a link of {} Mb/s, by a clock of its own",
@@ -278,23 +217,9 @@ impl Experiment for PicnicScaling {
             settings.frame_bytes,
             settings.link_mbps
         ));
-        if settings.world == World::Sim {
-            outcome.note(
-                "where the core is full was found with more wires than the line was fitted to: the \
-                 fuller it is, the more packets share a turn",
-            );
-        }
-        outcome.note(match settings.world {
-            World::Sim => format!(
-                "modelled: {} ns a turn of the borrowed core, {} ns a packet, {} ns a doorbell",
-                settings.card_turn_ns, settings.card_packet_ns, settings.doorbell_ns
-            ),
-            World::Host => {
-                "the borrowed core makes the packets as well: it would be less full with \
-                            wires that bring them"
-                    .into()
-            }
-        });
+        outcome.note(
+            "the borrowed core makes the packets as well: with real wires it would be less loaded",
+        );
         outcome
     }
 
@@ -331,10 +256,9 @@ const DELIVERED: [Column; 4] = [
 
 /// A way of interrupting, and what was measured of it.
 struct Way<'a> {
-    settings: &'a Settings,
     side: usize,
     name: &'a str,
-    points: Vec<&'a MeasuredPoint>,
+    points: &'a [MeasuredPoint],
 }
 
 impl Way<'_> {
@@ -350,18 +274,14 @@ impl Way<'_> {
         self.of(found, "busy_fraction") > FULL || self.of(found, "dropped_fraction") > LOSS
     }
 
-    fn is_fitted(&self, found: &MeasuredPoint) -> bool {
-        self.settings.wires.contains(&(wires(found) as u32))
-    }
-
     /// Points that say something of the borrowed core.
     fn good(&self) -> impl Iterator<Item = &MeasuredPoint> {
-        self.points.iter().copied().filter(|found| !self.is_void(found))
+        self.points.iter().filter(|found| !self.is_void(found))
     }
 
     /// The line through the points that do not fill the core; a note, if they are too few.
     fn line(&self, outcome: &mut Outcome) -> Option<Line> {
-        let to_fit = self.good().filter(|found| self.is_fitted(found) && !self.is_full(found));
+        let to_fit = self.good().filter(|found| !self.is_full(found));
         let to_fit: Vec<(f64, f64)> = to_fit
             .flat_map(|found| {
                 let busy = found.values(self.side, "busy_fraction").into_iter();
@@ -381,7 +301,7 @@ impl Way<'_> {
     }
 
     fn conclude(&self, outcome: &mut Outcome) {
-        let Way { settings, name, .. } = *self;
+        let name = self.name;
         let key = name.replace('-', "_");
         let figure = |what: &str, value: Option<f64>, label: &str| {
             Figure::one(&format!("{key}_{what}"), value).called(&format!("{name}: {label}"))
@@ -402,40 +322,14 @@ impl Way<'_> {
         outcome.add(found.within(low, high));
         outcome.add(figure("full_at_wires_low", low, "its interval, low").in_detail());
         outcome.add(figure("full_at_wires_high", high, "its interval, high").in_detail());
-        // What was not fitted says whether the line goes on: a full core takes so many wires.
-        let wire_bps = f64::from(settings.link_mbps) * 1e6;
-        let taken = self.good().filter(|found| self.is_full(found) && !self.is_fitted(found));
-        let taken: Vec<f64> =
-            taken.map(|found| self.of(found, "delivered_bps") / wire_bps).collect();
-        let found_full = (!taken.is_empty()).then(|| median(&taken));
-        outcome.add(figure("found_full_at_wires", found_full, "full, as found"));
-        let off = full.zip(found_full).map(|(full, found)| full.at / found - 1.0);
-        outcome.add(figure("prediction_change", off, "predicted against found"));
-        let verdict = match (full, found_full) {
-            (Some(Crossing { at, low, high }), Some(found)) => {
-                let is_within = (low.unwrap_or(at)..=high.unwrap_or(at)).contains(&found);
-                if is_within { "holds" } else { "does not hold" }
-            }
-            _ => "not tested",
-        };
-        outcome.tell(&format!("{key}_prediction"), verdict);
-        self.points.iter().for_each(|found| self.row(outcome, found, line));
+        self.points.iter().for_each(|found| self.row(outcome, found));
     }
 
-    fn row(&self, outcome: &mut Outcome, found: &MeasuredPoint, line: Option<Line>) {
+    fn row(&self, outcome: &mut Outcome, found: &MeasuredPoint) {
         let (side, number) = ((found, self.side), wires(found));
         let point = Point::at("way", self.name).and("wires", number as u32);
         let point = columns::row(point, side, &BUSY);
-        // Points that are not fitted are of the sim world, and counters of the other.
-        let point = match self.settings.world {
-            World::Sim => {
-                let line = line.filter(|_| !self.is_fitted(found));
-                let predicted = line.map(|line| line.at(number).min(1.0));
-                let predicted = Figure::one("predicted_busy_fraction", predicted);
-                point.with(predicted.called("predicted"))
-            }
-            World::Host => columns::row(point, side, &COUNTED),
-        };
+        let point = columns::row(point, side, &COUNTED);
         outcome.series("scaling").push(columns::row(point, side, &DELIVERED));
         if self.is_void(found) {
             outcome.note(format!("{}, {number} wires: void, a target core is full", self.name));
@@ -450,104 +344,33 @@ fn wires(found: &MeasuredPoint) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use picnic_lab::runner;
 
-    fn fields(settings: Settings) -> serde_json::Map<String, serde_json::Value> {
-        let experiment = PicnicScaling::build(settings, &BuildContext::default()).unwrap();
-        let name = PicnicScaling::NAME;
-        let outcome = runner::outcome(name, &*experiment, Effort::Usual, &mut |_, _| {}).unwrap();
-        outcome.fields()
-    }
-
-    #[test]
-    fn five_wires_do_not_fill_the_core_and_the_line_says_how_many_do() {
-        let settings =
-            Settings { beyond: vec![16, 40], milliseconds: Some(10), ..Settings::default() };
-        let fields = fields(settings);
-        let number = |key: &str| fields[key].as_f64().unwrap_or_else(|| panic!("{fields:#?}"));
-        let delivered = number("per_packet_five_wires_delivered_bps");
-        assert!((delivered / 5e9 - 1.0).abs() < 0.02, "{delivered}");
-        assert!(number("per_packet_five_wires_busy_fraction") < 0.5);
-        // A packet costs 520 ns and at most a turn of 50 ns: 4.2 to 4.7 % of the core a wire.
-        let slope = number("per_packet_busy_per_wire_fraction");
-        assert!((0.040..0.048).contains(&slope), "{slope}");
-        assert!(number("per_packet_full_at_wires_low") <= number("per_packet_full_at_wires"));
-        // The more wires, the more packets share a turn: the line says a little too few.
-        let (found, off) = ("per_packet_found_full_at_wires", "per_packet_prediction_change");
-        assert!((20.0..25.0).contains(&number(found)), "{}", number(found));
-        assert!((-0.15..0.02).contains(&number(off)), "{}", number(off));
-        // With fewer doorbells a wire costs less.
-        assert!(number("moderated_busy_per_wire_fraction") < slope);
-    }
-
-    #[test]
-    fn faster_links_and_shorter_frames_fill_the_core_with_fewer_wires() {
-        let full_at = |link_mbps, frame_bytes| {
-            let settings = Settings {
-                wires: vec![1, 2, 3],
-                beyond: Vec::new(),
-                link_mbps,
-                frame_bytes,
-                more_links_mbps: Vec::new(),
-                more_frames_bytes: Vec::new(),
-                host_ns: 100,
-                milliseconds: Some(2),
-                ..Settings::default()
-            };
-            fields(settings)["moderated_full_at_wires"].as_f64().unwrap_or(f64::NAN)
+    /// Loads of the borrowed core and of the busiest target core, by wires.
+    fn concluded(loads: &[(u32, f64, f64)]) -> Outcome {
+        let point = |&(wires, busy, target): &(u32, f64, f64)| {
+            let mut outcome = Outcome::of(Source::Measured);
+            outcome.add(Figure::of("busy_fraction", vec![busy; 3]));
+            outcome.add(Figure::of("busiest_target_fraction", vec![target; 3]));
+            outcome.add(Figure::of("dropped_fraction", vec![0.0; 3]));
+            outcome.add(Figure::of("delivered_bps", vec![f64::from(wires) * 1e9; 3]));
+            let spec = Spec::at("wires", wires).sides(&WAYS.map(|(name, _)| name));
+            MeasuredPoint { spec, sides: vec![outcome.clone(), outcome] }
         };
-        let (long, short, fast) = (full_at(1000, 1514), full_at(1000, 60), full_at(10_000, 1514));
-        // As many packets cost as much, whatever their length.
-        assert!(short < long && fast < long, "{long} {short} {fast}");
+        let settings = Settings { world: World::Host, ..Settings::default() };
+        PicnicScaling(settings).conclude(&loads.iter().map(point).collect::<Vec<_>>())
     }
 
     #[test]
-    fn other_links_and_frames_stand_beside_in_the_default_output() {
-        let settings =
-            Settings { beyond: Vec::new(), milliseconds: Some(10), ..Settings::default() };
-        let fields = fields(settings.clone());
-        let rows = fields["links"].as_array().unwrap();
-        for way in ["per-packet", "moderated"] {
-            for bytes in [1514, 60] {
-                let full: Vec<f64> = [1_000, 10_000, 25_000, 100_000]
-                    .into_iter()
-                    .map(|link| {
-                        let row = rows.iter().find(|row| {
-                            row["way"] == way
-                                && row["link_mbps"] == link
-                                && row["frame_bytes"] == bytes
-                        });
-                        let row = row.unwrap_or_else(|| panic!("{way} {link} {bytes}: {rows:#?}"));
-                        assert!(row["delivered_bps"].as_f64().unwrap() > 0.0, "{row}");
-                        row["full_at_wires"].as_f64().unwrap_or_else(|| panic!("{row}"))
-                    })
-                    .collect();
-                assert!(full.windows(2).all(|pair| pair[0] > pair[1]), "{way} {bytes}: {full:?}");
-            }
-        }
-        let experiment = PicnicScaling(settings.clone());
-        let notes = experiment.conclude(&[]).notes;
-        assert!(notes.iter().any(|note| note.contains("as many cores as wires")), "{notes:?}");
-        // What a machine can measure is asked for.
-        let host = PicnicScaling(Settings { world: World::Host, ..settings.clone() });
-        assert!(!host.points(Effort::Usual).iter().any(links::is_one));
-        let error = Settings { more_frames_bytes: vec![20], ..settings }.validate().unwrap_err();
-        assert!(error.to_string().contains("more_frames_bytes"), "{error}");
-    }
-
-    #[test]
-    fn a_full_target_core_says_nothing_of_the_borrowed_core() {
-        let settings = Settings {
-            wires: vec![1, 2, 3],
-            beyond: Vec::new(),
-            host_ns: 13_000,
-            milliseconds: Some(5),
-            ..Settings::default()
-        };
-        let fields = fields(settings.clone());
-        assert_eq!(fields["per_packet_full_at_wires"], serde_json::Value::Null, "{fields:#?}");
-        assert_eq!(fields["per_packet_prediction"], "not tested");
-        let error = Settings { beyond: vec![2], ..settings }.validate().unwrap_err().to_string();
-        assert!(error.contains("beyond") && error.contains("found 2"), "{error}");
+    fn a_line_tells_at_how_many_wires_the_core_is_full_without_full_targets() {
+        let line = [(1, 0.1, 0.3), (2, 0.2, 0.3), (3, 0.3, 0.3), (5, 0.5, 0.3)];
+        let full_at = |loads: &[_]| concluded(loads).median("per_packet_full_at_wires");
+        assert!((full_at(&line).unwrap() - 10.0).abs() < 1e-6);
+        // A full target core says nothing of the borrowed core.
+        let with_full = [&line[..], &[(4, 0.9, 0.99)]].concat();
+        assert!((full_at(&with_full).unwrap() - 10.0).abs() < 1e-6);
+        let outcome = concluded(&line.map(|(wires, busy, _)| (wires, busy, 0.99)));
+        assert_eq!(outcome.fields()["per_packet_full_at_wires"], serde_json::Value::Null);
+        let note = "per-packet, 1 wires: void, a target core is full";
+        assert!(outcome.notes.iter().any(|own| own == note), "{:?}", outcome.notes);
     }
 }

@@ -12,7 +12,6 @@
 //! ```
 
 use crate::knet_livelock::KnetLivelock;
-use crate::knet_web::KnetWeb;
 use crate::nicos_edf::NicosEdf;
 use crate::nicos_firewall::NicosFirewall;
 use crate::picnic_latency::PicnicLatency;
@@ -36,7 +35,6 @@ pub const PAPERS: &[PaperEntry] = &[
     PaperEntry::of::<RssWeb>(),
     PaperEntry::of::<RssBulk>(),
     PaperEntry::of::<KnetLivelock>(),
-    PaperEntry::of::<KnetWeb>(),
     PaperEntry::of::<KnetWebfs>(),
     PaperEntry::of::<KnetSendfile>(),
     PaperEntry::of::<KnetApache>(),

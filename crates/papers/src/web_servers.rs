@@ -9,6 +9,9 @@
 //! | `knet-apache` | webstone | system |
 //! | `knet-pages` | pages of 300 KB that PHP makes | system |
 //!
+//! In the sim world the paper's machine is modelled (`testbeds/x5355.rs`, `testbeds/piii.rs`), except
+//! with `knet-pages`, of which the paper has no figure. On the host servers are real.
+//!
 //! `rss-web` has four clients, each with a wire for itself, and a card that bonds these.
 //! Experiments by system go on with requests that are offered at a rate, whether or not they are
 //! answered, in multiples of what was answered back to back: up to saturation and beyond. What that
@@ -31,20 +34,22 @@
 
 mod conclude;
 mod presets;
+mod systems;
 #[cfg(test)]
 mod tests;
 
 use super::cards::within;
-use super::knet_web::{SYSTEMS, system_keys};
+use super::modelled::on_machine;
 use crate::workloads::run::{self, run_with};
 use conclude::{by_queues, by_system, figures, mark, of_side, side_of};
 pub use presets::{KnetApache, KnetPages, KnetSendfile, KnetWebfs, RssBulk, RssWeb};
 use presets::{PRESETS, Preset, Variation};
+use systems::{SYSTEMS, keys as system_keys};
 
 use picnic_core::config::Setting;
 use picnic_core::error::ConfigError;
 use picnic_core::registry::{BuildContext, Component};
-use picnic_lab::experiment::{Effort, Experiment, LabError, MeasuredPoint, Run, Spec};
+use picnic_lab::experiment::{Effort, Experiment, LabError, MeasuredPoint, Run, Spec, World};
 use picnic_lab::outcome::{Outcome, Source};
 use picnic_lab::paper::Row;
 use picnic_lab::plot::Plot;
@@ -69,16 +74,20 @@ const PART: &str = "part";
 #[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
-    /// Numbers of queues; with experiments by queue, as the paper if not said: fewer for --quick
+    /// Where it runs; sim if the paper's machine is modelled, else host
+    pub world: Option<World>,
+    /// The modelled machine, with world = "sim"; the paper's if not said
+    pub profile: Option<String>,
+    /// Numbers of queues, host only; with experiments by queue, as the paper if not said: fewer for --quick
     pub queues: Option<Vec<u16>>,
-    /// Connections at a time; those of the workload if not said
+    /// Connections at a time, host only; those of the workload if not said
     pub connections: Option<u32>,
-    /// Who asks back to back; wrk counts headers as payload
+    /// Who asks back to back, host only; wrk counts headers as payload
     pub client: ClientKind,
-    /// Seconds of each measurement, whole ones by wrk; 3 if not said: fewer for --quick
+    /// Seconds of each measurement, host only, whole ones by wrk; 3 if not said: fewer for --quick
     pub seconds: Option<f64>,
     /// Requests offered whether or not they are answered, in multiples of what was answered back to
-    /// back; with experiments by system, 0.5 to 10 if not said: fewer for --quick
+    /// back; host only, with experiments by system, 0.5 to 10 if not said: fewer for --quick
     pub loads: Option<Vec<f64>>,
 }
 
@@ -131,7 +140,7 @@ impl<const CASE: usize> Component for WebServers<CASE> {
             Variation::Queues(..) => "queues = [1]".to_owned(),
             Variation::Servers(_) => format!("loads = {}", Self::PRESET.example_loads),
         };
-        Some(format!("{points}\nconnections = 4\nseconds = 0.3"))
+        Some(format!("world = \"host\"\n{points}\nconnections = 4\nseconds = 0.3"))
     }
 
     fn build(settings: Settings, _: &BuildContext) -> Result<Box<dyn Experiment>, ConfigError> {
@@ -157,7 +166,10 @@ impl<const CASE: usize> Component for WebServers<CASE> {
             }
             loads.iter().try_for_each(|&load| within("loads", load, 0.01, 100.0))?;
         }
-        Ok(Box::new(WebServers::<CASE>(settings)))
+        let usual = if Self::PRESET.paper.machine.is_some() { World::Sim } else { World::Host };
+        let (world, profile) = (settings.world.unwrap_or(usual), settings.profile.as_deref());
+        let modelled = on_machine::<Self>(world, profile, &settings, Self::PRESET.curve)?;
+        Ok(modelled.unwrap_or_else(|| Box::new(WebServers::<CASE>(settings))))
     }
 }
 

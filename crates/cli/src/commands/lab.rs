@@ -65,13 +65,7 @@ enum LabCommand {
         name: Option<String>,
     },
     /// Fit a machine's marked costs to a few figures of a paper, and predict the others
-    Fit {
-        /// The machine; see `picnic lab profiles`
-        name: String,
-        /// Shorter runs
-        #[arg(long)]
-        quick: bool,
-    },
+    Fit(FitArgs),
     /// Merge the folders of shards into one
     Merge {
         /// Folders of runs with the same settings
@@ -93,6 +87,9 @@ struct RunArgs {
     /// World to run in: short for `--set world=host`
     #[arg(long, value_parser = ["sim", "host"])]
     world: Option<String>,
+    /// The modelled machine [default: the paper's]; without names, all experiments of that machine
+    #[arg(long, value_name = "NAME", conflicts_with = "world")]
+    profile: Option<String>,
     /// Fewer repeats and points: everything in a few minutes
     #[arg(long, conflicts_with = "full")]
     quick: bool,
@@ -106,12 +103,24 @@ struct RunArgs {
     #[arg(
         long,
         value_name = "DIR",
-        conflicts_with_all = ["names", "settings", "world", "quick", "full", "shard"]
+        conflicts_with_all = ["names", "settings", "world", "profile", "quick", "full", "shard"]
     )]
     resume: Option<PathBuf>,
     /// Measure only this share of all points, for `picnic lab merge`
     #[arg(long, value_name = "I/N")]
     shard: Option<Shard>,
+}
+
+#[derive(Debug, Args)]
+struct FitArgs {
+    /// The machines (all if none is named); see `picnic lab profiles`
+    names: Vec<String>,
+    /// Shorter runs
+    #[arg(long)]
+    quick: bool,
+    /// Print Markdown
+    #[arg(long, conflicts_with = "json")]
+    markdown: bool,
 }
 
 #[derive(Debug, Args)]
@@ -135,7 +144,7 @@ pub(crate) fn run(args: &LabArgs, json: bool) -> anyhow::Result<()> {
         LabCommand::Report(args) => report(args, json),
         LabCommand::Diff { a, b } => side_by_side(a, b, json),
         LabCommand::Profiles { name } => machines::profiles(name.as_deref(), json),
-        LabCommand::Fit { name, quick } => machines::fit(name, *quick, json),
+        LabCommand::Fit(args) => machines::fit(args, json),
         LabCommand::Merge { folders, out } => merge(folders, out, json),
     }
 }
@@ -205,8 +214,13 @@ fn write_page(report: &Report, page: &Path) -> anyhow::Result<String> {
 
 /// A folder for the run of the command line.
 fn create(args: &RunArgs) -> anyhow::Result<Folder> {
+    let profile = args.profile.as_deref().map(machines::named).transpose()?;
+    let is_on = |entry: &&ExperimentEntry| match &profile {
+        Some(profile) => machines::is_of(profile, entry.name),
+        None => true,
+    };
     let named: Vec<_> = match &args.names[..] {
-        [] => experiments().collect(),
+        [] => experiments().filter(is_on).collect(),
         names => names.iter().map(|name| entry(name)).collect::<Result<_, _>>()?,
     };
     if args.names.len() != 1 && !args.settings.is_empty() {
@@ -223,15 +237,25 @@ fn create(args: &RunArgs) -> anyhow::Result<Folder> {
     let mut experiments = Vec::new();
     for entry in named {
         let mut settings = given.clone();
-        if let Some(world) = &args.world {
-            let has_world = entry.keys().iter().any(|key| key.name == "world");
-            if has_world || args.names.len() == 1 {
-                settings.push(("world".into(), world.clone()));
+        let keys = entry.keys();
+        for (key, value) in [("world", &args.world), ("profile", &args.profile)] {
+            let Some(value) = value else { continue };
+            if args.names.len() == 1 || keys.iter().any(|known| known.name == key) {
+                settings.push((key.into(), value.clone()));
             }
+        }
+        // `--world sim` for all leaves those that only run on the host there.
+        if args.names.is_empty() && build(entry, &settings).is_err() {
+            settings.clear();
         }
         // Before a folder is made for it.
         build(entry, &settings)
-            .map_err(|error| wrong_setting(error, |key| format!("--set {key}")))?;
+            .map_err(|error| {
+                wrong_setting(error, |key| match key {
+                    "profile" if args.profile.is_some() => "--profile".into(),
+                    key => format!("--set {key}"),
+                })
+            })?;
         let (kind, name) = (Kind::Experiment, entry.name.into());
         experiments.push(RunRequest { kind, name, settings });
     }

@@ -153,7 +153,8 @@ fn paper_colour(report: &Report) -> String {
         true => "<p class=\"why\">In <span class=\"paper\">this colour</span>: the papers' figures. \
                  Ratios and shapes are compared, figures of other hardware are not. \
                  <em>Measured</em>: by this machine's clocks and counters. <em>Modelled</em>: by the \
-                 simulator's.</p>\n"
+                 simulator's. <em>Predicted</em>: modelled at the costs of the paper's machine. \
+                 <em>Fitted</em>: a cost was chosen for this figure.</p>\n"
             .into(),
         false => String::new(),
     }
@@ -306,6 +307,10 @@ fn details(section: &Section, document: &Document, repeated: &BTreeMap<&str, Vec
     let on = format!("on {}, revision {}", document.facts.machine, document.facts.revision);
     let how = match outcome.source() {
         Source::Modelled => format!("Modelled {on}: all times are the simulator's."),
+        Source::Predicted | Source::Fitted => format!(
+            "Modelled {on}: costs of the paper's machine, its fitted costs chosen for the figures \
+             marked so, all others predicted."
+        ),
         Source::Measured if section.is_question => format!("Measured {on}."),
         Source::Measured => {
             let points = counted(points, "point");

@@ -223,11 +223,11 @@ impl Report {
                 _ if ours.values.is_empty() => 3,
                 Some(Finding::Reproduced | Finding::NotReproduced) => 0,
                 Some(Finding::DependsOnWhatWasFitted) | None => 1,
-                Some(Finding::NotMeasurableHere) => 2,
+                Some(Finding::NotMeasurableHere | Finding::Fitted) => 2,
             };
-            let [number, range] = match figure.holds {
-                Some(_) => [figure.text(&ours), String::new()],
-                None => [ours.text(), ours.range_text()],
+            let [number, range] = match (figure.holds, &ours.basis) {
+                (None, None) => [ours.text(), ours.range_text()],
+                _ => [figure.value_text(&ours), String::new()],
             };
             let why = match judged {
                 Some(PaperVerdict { finding: Finding::Reproduced, .. }) | None => String::new(),
@@ -236,7 +236,7 @@ impl Report {
             Some(Answer {
                 rank,
                 verdict: match finding {
-                    Some(finding) => format!("{finding}, {source}"),
+                    Some(finding) => format!("{finding}, {}", ours.source.label()),
                     None => source.into(),
                 },
                 is_good: finding.and_then(|finding| match finding {

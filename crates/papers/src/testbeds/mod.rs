@@ -1,181 +1,86 @@
-//! The papers' machines and the figures that were measured on them: fitted on few, the rest predicted.
+//! The papers' machines: each with the figures that were measured on it.
 //!
-//! A machine is a profile (`crates/sim/profiles/*.toml`), one file here that runs the papers'
-//! workloads on it, and its line in [`TESTBEDS`]. `picnic lab fit NAME` fits and predicts.
+//! A machine is a profile (`crates/sim/profiles/*.toml`) and one file here that runs the papers'
+//! workloads on it. Rows of the papers' table name their machine, and figures name their run.
+//! `picnic lab fit NAME` fits and predicts.
 //!
 //! Guarantee: our card's own code runs; the same profile and effort give the same figures.
 
-mod netburst;
-mod piii;
+pub(crate) mod netburst;
+pub(crate) mod piii;
 mod runs;
-mod x5355;
+pub(crate) mod x5355;
 
-use picnic_lab::fit::{Measure, Testbed, Wanted};
-use picnic_lab::unit::Unit;
+use crate::registry::PAPERS;
+use picnic_lab::fit::{Measure, Testbed};
+use picnic_sim::machine::{Profile, ProfileError};
 
-/// THE LIST.
-pub const TESTBEDS: &[Testbed] = &[
-    Testbed {
-        profile: "netburst",
-        measures: &[
-            Measure::new(
-                "picnic-latency: core full at 350 packets/ms",
-                350e3,
-                Unit::PerSecond,
-                netburst::full_pps,
-            ),
-            Measure::new(
-                "picnic-latency: extra latency at 80 packets/ms",
-                19_000.0,
-                Unit::Nanoseconds,
-                netburst::extra_ns,
-            )
-            .formula(netburst::extra_formula_ns),
-            // R² of a straight line.
-            Measure::new(
-                "picnic-latency: straight up to 350 packets/ms, where the borrowed core is full",
-                0.98,
-                Unit::Count,
-                netburst::linear,
-            )
-            .wanted(Wanted::AtLeast),
-            Measure::new(
-                "picnic-utilization: target core's CPU with the card",
-                0.08,
-                Unit::Change,
-                netburst::load_change,
-            ),
-            Measure::new(
-                "picnic-utilization: the same in points",
-                0.08,
-                Unit::Fraction,
-                netburst::load_points,
-            ),
-            Measure::new(
-                "picnic-utilization: with moderation",
-                0.0,
-                Unit::Change,
-                netburst::moderated_change,
-            )
-            .wanted(Wanted::AtMost),
-        ],
-    },
-    Testbed {
-        profile: "x5355",
-        measures: &[
-            Measure::new("rss-web: 1 to 2 queues", 0.29, Unit::Change, x5355::web_1_to_2)
-                .formula(x5355::web_1_to_2_formula),
-            Measure::new("rss-web: 2 to 6 queues", 0.06, Unit::Change, x5355::web_2_to_6),
-            Measure::new("rss-web: 1 to 6 queues", 0.37, Unit::Change, x5355::web_1_to_6),
-            Measure::new(
-                "picnic-scaling: borrowed core with five wires is not full",
-                0.99,
-                Unit::Fraction,
-                x5355::five_wires,
-            )
-            .wanted(Wanted::AtMost)
-            .formula(x5355::five_wires_formula),
-        ],
-    },
-    Testbed {
-        profile: "x5355-tx",
-        measures: &[
-            Measure::new("rss-bulk: 1 queue", 5.090e9, Unit::BitsPerSecond, x5355::bulk_1),
-            Measure::new("rss-bulk: 1 to 2 queues", 0.183, Unit::Change, x5355::bulk_1_to_2),
-            Measure::new("rss-bulk: 1 to 4 queues", 0.233, Unit::Change, x5355::bulk_1_to_4),
-        ],
-    },
-    Testbed {
-        profile: "piii",
-        measures: &[
-            Measure::new("knet-webfs: KNET over NAPI", 0.17, Unit::Change, piii::webfs_over_napi),
-            Measure::new("knet-webfs: KNET over CLAS", 0.12, Unit::Change, piii::webfs_over_clas),
-            Measure::new(
-                "knet-sendfile: KNET over NAPI",
-                0.30,
-                Unit::Change,
-                piii::sendfile_over_napi,
-            ),
-            Measure::new(
-                "knet-sendfile: KNET over CLAS",
-                0.17,
-                Unit::Change,
-                piii::sendfile_over_clas,
-            ),
-            Measure::new("knet-apache: KNET over NAPI", 0.27, Unit::Change, piii::apache_over_napi),
-            Measure::new("knet-apache: KNET over CLAS", 0.20, Unit::Change, piii::apache_over_clas),
-            Measure::new(
-                "knet-webfs: packets per interrupt, KNET",
-                45.0,
-                Unit::Count,
-                piii::knet_per_interrupt,
-            ),
-            Measure::new(
-                "knet-webfs: packets per interrupt, CLAS",
-                5.6,
-                Unit::Count,
-                piii::clas_per_interrupt,
-            ),
-            Measure::new(
-                "knet-webfs: packets per interrupt, NAPI",
-                40.0,
-                Unit::Count,
-                piii::napi_per_interrupt,
-            ),
-            Measure::new("knet-webfs: driver rx, KNET", 0.05, Unit::Fraction, piii::knet_driver),
-            Measure::new("knet-webfs: driver rx, CLAS", 0.12, Unit::Fraction, piii::clas_driver),
-            Measure::new("knet-webfs: locks, CLAS", 0.06, Unit::Fraction, piii::clas_locks),
-            Measure::new(
-                "knet-livelock: with the gate, delivered does not fall past saturation",
-                0.95,
-                Unit::Fraction,
-                piii::livelock_with_gate,
-            )
-            .wanted(Wanted::AtLeast),
-            Measure::new(
-                "knet-livelock: without the gate, it falls",
-                0.5,
-                Unit::Fraction,
-                piii::livelock_without,
-            )
-            .wanted(Wanted::AtMost),
-        ],
-    },
-];
+/// The machine of this name, with all figures of the papers that were measured on it.
+///
+/// # Errors
+/// There is no such profile; the message lists those that there are.
+pub fn testbed(name: &str) -> Result<Testbed, ProfileError> {
+    let profile = Profile::named(name)?;
+    let is_here = |paper: &&picnic_lab::registry::PaperEntry| {
+        paper.row.machine.is_some_and(|machine| machine.profile == name)
+    };
+    let measures = PAPERS.iter().filter(is_here).flat_map(|paper| {
+        let modelled = paper.row.figures.iter().filter(|figure| figure.model.is_some());
+        modelled.map(|figure| Measure { experiment: paper.row.name, figure: *figure })
+    });
+    let measures = measures.collect();
+    Ok(Testbed { profile, measures })
+}
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use picnic_lab::compare::Finding;
     use picnic_lab::experiment::Effort;
-    use picnic_sim::machine::{Cost, PROFILES, Profile};
+    use picnic_lab::unit::Unit;
+    use picnic_sim::machine::{Cost, PROFILES, Source};
 
     #[test]
-    fn every_profile_has_a_testbed_with_its_fit_points() {
+    fn every_profile_has_its_fit_points_and_every_figure_its_unit() {
         for (name, _) in PROFILES {
-            let testbed = TESTBEDS.iter().find(|testbed| testbed.profile == *name);
-            let measures = testbed.unwrap_or_else(|| panic!("{name}")).measures;
-            let profile = Profile::named(name).unwrap();
+            let Testbed { profile, measures } = testbed(name).unwrap();
+            assert!(!measures.is_empty(), "{name}");
             for (cost, point) in profile.fitted() {
-                let is_known = measures.iter().any(|measure| measure.name == point);
+                let is_known = measures.iter().any(|measure| measure.name() == point);
                 assert!(is_known, "{name}: {}: {point}", cost.key());
             }
+            for measure in measures {
+                let key = measure.figure.ours.unwrap_or_else(|| panic!("{}", measure.name()));
+                assert_eq!(measure.figure.unit(), Unit::of_key(key), "{}", measure.name());
+                assert!(measure.figure.judge_value(0.0).is_some(), "{}", measure.name());
+            }
         }
+        assert!(testbed("netbrust").unwrap_err().to_string().contains("netburst"));
     }
 
     /// The paper's 19 us, from the rate at which its core is full.
     #[test]
     fn the_latency_at_80_packets_per_ms_follows_from_the_rate_of_a_full_core() {
-        // The fit point and the prediction.
-        let testbed = Testbed { profile: "netburst", measures: &TESTBEDS[0].measures[..2] };
-        let mut profile = Profile::named("netburst").unwrap();
+        let mut testbed = testbed("netburst").unwrap();
+        testbed.measures.retain(|measure| measure.experiment == "picnic-latency");
+        testbed.measures.retain(|measure| !measure.figure.what.starts_with("straight"));
+        // Costs that the figure does not meet are not varied here.
+        let is_met = [Cost::CardPacket, Cost::InterruptWay].map(Cost::key);
+        testbed.profile.figures.retain(|of| {
+            of.source != Source::Assumed || is_met.contains(&of.key.as_str())
+        });
         // The fit finds the cost, wherever it begins.
-        profile.costs.set(Cost::CardPacket, 1_500.0);
-        let fit = testbed.predict_of(&profile, Effort::Quick).unwrap();
+        testbed.profile.costs.set(Cost::CardPacket, 1_500.0);
+        let predict = || testbed.predict(None, Effort::Quick, &mut |_, _| {}).unwrap();
+        let fit = predict();
         assert!((2_750.0..2_950.0).contains(&fit.fitted[0].value), "{fit:#?}");
         let [extra] = &fit.predictions[..] else { panic!("{fit:#?}") };
-        assert_eq!(extra.finding(), "reproduced", "{fit:#?}");
+        let figure = extra.figure();
+        assert_eq!(figure.source.label(), "predicted");
+        let verdict = testbed.measures[1].figure.judge(&figure).unwrap();
+        assert_eq!(verdict.finding, Finding::Reproduced, "{fit:#?}");
         assert!((extra.ours / extra.formula.unwrap() - 1.0).abs() < 0.1, "{fit:#?}");
-        assert_eq!(testbed.predict_of(&profile, Effort::Quick).unwrap(), fit);
+        assert_eq!(predict().predictions[0].ours, extra.ours);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! PICNIC figures 4 and 5: one e1000, one target core, one borrowed core.
 
 use super::runs::{Passed, run};
+use picnic_lab::compare::Line;
 use picnic_lab::experiment::Effort;
 use picnic_sim::machine::{Cost, Profile};
 
@@ -23,38 +24,36 @@ fn packets(effort: Effort) -> u64 {
 }
 
 /// The rate at which the borrowed core is full, in packets per second: what it takes of more.
-pub(super) fn full_pps(profile: &Profile, effort: Effort) -> Result<f64, String> {
+pub(crate) fn full_pps(profile: &Profile, effort: Effort) -> Result<f64, String> {
     let passed = udp(profile, 600, packets(effort))?;
     Ok(passed.received as f64 / passed.seconds)
 }
 
 /// Extra latency at 80 packets/ms, in nanoseconds.
-pub(super) fn extra_ns(profile: &Profile, effort: Effort) -> Result<f64, String> {
+pub(crate) fn extra_ns(profile: &Profile, effort: Effort) -> Result<f64, String> {
     Ok(udp(profile, 80, packets(effort))?.extra_ns)
 }
 
 /// The formula: rho T / 2 + c + way.
-pub(super) fn extra_formula_ns(profile: &Profile) -> f64 {
+pub(crate) fn extra_formula_ns(profile: &Profile) -> f64 {
     let cost = |cost| profile.costs.get(cost);
     let c = cost(Cost::CardPacket);
     80e-6 * c * cost(Cost::NicGap) / 2.0 + c + cost(Cost::InterruptWay)
 }
 
-/// R² of a straight line through the extra latency from 20 packets/ms to where the core is full.
-pub(super) fn linear(profile: &Profile, effort: Effort) -> Result<f64, String> {
+/// Extra latency in nanoseconds by packets per millisecond, up to where the core is full.
+pub(crate) fn latencies(profile: &Profile, effort: Effort) -> Result<Vec<(f64, f64)>, String> {
     let rates = [20, 80, 140, 200, 260, 300, 330];
-    let points = rates
-        .iter()
-        .map(|&per_ms| Ok((per_ms as f64, udp(profile, per_ms, packets(effort))?.extra_ns)));
-    let points: Vec<(f64, f64)> = points.collect::<Result<_, String>>()?;
-    let count = points.len() as f64;
-    let mean = |of: fn(&(f64, f64)) -> f64| points.iter().map(of).sum::<f64>() / count;
-    let (x, y) = (mean(|point| point.0), mean(|point| point.1));
-    let sum = |of: &dyn Fn(f64, f64) -> f64| {
-        points.iter().map(|point| of(point.0 - x, point.1 - y)).sum::<f64>()
+    let latency = |&per_ms: &u64| {
+        Ok((per_ms as f64, udp(profile, per_ms, packets(effort))?.extra_ns))
     };
-    let (xx, xy, yy) = (sum(&|x, _| x * x), sum(&|x, y| x * y), sum(&|_, y| y * y));
-    Ok(if yy > 0.0 { xy * xy / (xx * yy) } else { 1.0 })
+    rates.iter().map(latency).collect()
+}
+
+/// R² of a straight line through the extra latency from 20 packets/ms to where the core is full.
+pub(crate) fn linear(profile: &Profile, effort: Effort) -> Result<f64, String> {
+    let line = Line::of(&latencies(profile, effort)?);
+    Ok(line.and_then(|line| line.r_squared).unwrap_or(1.0))
 }
 
 /// One connection that receives at a gigabit.
@@ -69,7 +68,7 @@ fn receive(profile: &Profile, interrupt: &str, effort: Effort) -> Result<Passed,
 }
 
 /// The target core's load without the card, with it, and with its interrupts moderated.
-fn loads(profile: &Profile, effort: Effort) -> Result<[f64; 3], String> {
+pub(crate) fn loads(profile: &Profile, effort: Effort) -> Result<[f64; 3], String> {
     let gap_us = (profile.costs.get(Cost::NicGap) / 1000.0).round();
     let mut alone = profile.clone();
     // The NIC interrupts the target core itself.
@@ -91,19 +90,19 @@ fn loads(profile: &Profile, effort: Effort) -> Result<[f64; 3], String> {
 }
 
 /// The target core's load with the card, relative to that without.
-pub(super) fn load_change(profile: &Profile, effort: Effort) -> Result<f64, String> {
+pub(crate) fn load_change(profile: &Profile, effort: Effort) -> Result<f64, String> {
     let [without, with, _] = loads(profile, effort)?;
     Ok(with / without - 1.0)
 }
 
 /// The same in points.
-pub(super) fn load_points(profile: &Profile, effort: Effort) -> Result<f64, String> {
+pub(crate) fn load_points(profile: &Profile, effort: Effort) -> Result<f64, String> {
     let [without, with, _] = loads(profile, effort)?;
     Ok(with - without)
 }
 
 /// The load with moderated interrupts, relative to the paper's card.
-pub(super) fn moderated_change(profile: &Profile, effort: Effort) -> Result<f64, String> {
+pub(crate) fn moderated_change(profile: &Profile, effort: Effort) -> Result<f64, String> {
     let [_, with, gated] = loads(profile, effort)?;
     Ok(gated / with - 1.0)
 }

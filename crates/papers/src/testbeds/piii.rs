@@ -6,7 +6,7 @@ use picnic_sim::machine::{Component, Cost, Profile, Routine};
 
 /// Who puts packets on processors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum System {
+pub(crate) enum System {
     /// The NIC.
     Knet,
     /// The processor that is interrupted.
@@ -38,45 +38,56 @@ fn web(profile: &Profile, system: System, effort: Effort) -> Result<Passed, Stri
     run(&profile, &text, 60_000, effort.of(240_000, 600_000, 2_000_000), 1)
 }
 
-fn rps(profile: &Profile, system: System, effort: Effort) -> Result<f64, String> {
-    let passed = web(profile, system, effort)?;
+/// What the server is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Site {
+    Webfs,
+    /// The same with sendfile: no copy by the processor.
+    Sendfile,
+    /// 2.5 times the work of webfs for a request.
+    Apache,
+}
+
+impl Site {
+    fn on(self, profile: &Profile) -> Profile {
+        let mut profile = profile.clone();
+        let (cost, value) = match self {
+            Site::Webfs => return profile,
+            Site::Sendfile => (Cost::CopyByte, 0.5),
+            Site::Apache => (Cost::Application, 2.5 * profile.costs.get(Cost::Application)),
+        };
+        profile.costs.set(cost, value);
+        profile
+    }
+}
+
+/// Requests answered.
+pub(crate) fn requests_per_second(
+    profile: &Profile,
+    site: Site,
+    system: System,
+    effort: Effort,
+) -> Result<f64, String> {
+    let passed = web(&site.on(profile), system, effort)?;
     Ok(passed.host.answers as f64 / passed.seconds)
 }
 
-fn gain(profile: &Profile, of: System, over: System, effort: Effort) -> Result<f64, String> {
-    Ok(rps(profile, of, effort)? / rps(profile, over, effort)? - 1.0)
-}
-
-/// The same machine with sendfile: no copy by the processor.
-fn sendfile(profile: &Profile) -> Profile {
-    let mut profile = profile.clone();
-    profile.costs.set(Cost::CopyByte, 0.5);
-    profile
-}
-
-/// Apache: 2.5 times the work of webfs for a request.
-fn apache(profile: &Profile) -> Profile {
-    let mut profile = profile.clone();
-    profile.costs.set(Cost::Application, 2.5 * profile.costs.get(Cost::Application));
-    profile
-}
-
 macro_rules! gains {
-    ($($name:ident $machine:expr, $of:ident $over:ident;)*) => {
-        $(pub(super) fn $name(profile: &Profile, effort: Effort) -> Result<f64, String> {
-            let machine: fn(&Profile) -> Profile = $machine;
-            gain(&machine(profile), System::$of, System::$over, effort)
+    ($($name:ident $site:ident, $of:ident $over:ident;)*) => {
+        $(pub(crate) fn $name(profile: &Profile, effort: Effort) -> Result<f64, String> {
+            let of = |system| requests_per_second(profile, Site::$site, system, effort);
+            Ok(of(System::$of)? / of(System::$over)? - 1.0)
         })*
     };
 }
 
 gains! {
-    webfs_over_clas Profile::clone, Knet Clas;
-    webfs_over_napi Profile::clone, Knet Napi;
-    sendfile_over_clas sendfile, Knet Clas;
-    sendfile_over_napi sendfile, Knet Napi;
-    apache_over_clas apache, Knet Clas;
-    apache_over_napi apache, Knet Napi;
+    webfs_over_clas Webfs, Knet Clas;
+    webfs_over_napi Webfs, Knet Napi;
+    sendfile_over_clas Sendfile, Knet Clas;
+    sendfile_over_napi Sendfile, Knet Napi;
+    apache_over_clas Apache, Knet Clas;
+    apache_over_napi Apache, Knet Napi;
 }
 
 /// Packets for each interrupt of the NIC.
@@ -87,34 +98,38 @@ fn per_interrupt(profile: &Profile, system: System, effort: Effort) -> Result<f6
     Ok(passed.received as f64 / interrupts.max(1) as f64)
 }
 
-pub(super) fn knet_per_interrupt(profile: &Profile, effort: Effort) -> Result<f64, String> {
+pub(crate) fn knet_per_interrupt(profile: &Profile, effort: Effort) -> Result<f64, String> {
     per_interrupt(profile, System::Knet, effort)
 }
 
-pub(super) fn clas_per_interrupt(profile: &Profile, effort: Effort) -> Result<f64, String> {
+pub(crate) fn clas_per_interrupt(profile: &Profile, effort: Effort) -> Result<f64, String> {
     per_interrupt(profile, System::Clas, effort)
 }
 
-pub(super) fn napi_per_interrupt(profile: &Profile, effort: Effort) -> Result<f64, String> {
+pub(crate) fn napi_per_interrupt(profile: &Profile, effort: Effort) -> Result<f64, String> {
     per_interrupt(profile, System::Napi, effort)
 }
 
-pub(super) fn knet_driver(profile: &Profile, effort: Effort) -> Result<f64, String> {
+pub(crate) fn knet_driver(profile: &Profile, effort: Effort) -> Result<f64, String> {
     Ok(web(profile, System::Knet, effort)?.driver_receive_share(profile))
 }
 
-pub(super) fn clas_driver(profile: &Profile, effort: Effort) -> Result<f64, String> {
+pub(crate) fn clas_driver(profile: &Profile, effort: Effort) -> Result<f64, String> {
     Ok(web(profile, System::Clas, effort)?.driver_receive_share(profile))
 }
 
-pub(super) fn clas_locks(profile: &Profile, effort: Effort) -> Result<f64, String> {
+pub(crate) fn clas_locks(profile: &Profile, effort: Effort) -> Result<f64, String> {
     Ok(web(profile, System::Clas, effort)?.share(Component::Lock))
 }
 
-/// The lowest rate delivered, of the peak, when more is offered than one processor can take: 118
-/// packets/ms.
-fn least_of_peak(profile: &Profile, gate: &str, effort: Effort) -> Result<f64, String> {
-    let delivered = [150, 200, 400, 700, 1000].map(|per_ms| {
+/// Packets delivered by those offered, each per second, beyond the 118 packets/ms that one processor
+/// can take.
+pub(crate) fn delivered(
+    profile: &Profile,
+    gate: &str,
+    effort: Effort,
+) -> Result<Vec<(f64, f64)>, String> {
+    let delivered = |per_ms: u64| {
         let text = format!(
             "[card]\nborrowed_core = 4\nidle = \"spin\"\n[[wire]]\nport = \"generator\"\n\
              flows = 64\nrate_pps = {}\n[host]\nattachment = \"app\"\nqueues = 1\n\
@@ -122,17 +137,24 @@ fn least_of_peak(profile: &Profile, gate: &str, effort: Effort) -> Result<f64, S
             per_ms * 1000
         );
         let passed = run(profile, &text, 20_000, effort.of(40_000, 100_000, 400_000), 1)?;
-        Ok(passed.queues.iter().map(|(packets, _)| *packets).sum::<u64>() as f64)
-    });
-    let delivered = delivered.into_iter().collect::<Result<Vec<f64>, String>>()?;
-    let peak = delivered.iter().copied().fold(0.0, f64::max);
-    Ok(delivered.iter().copied().fold(peak, f64::min) / peak.max(1.0))
+        let packets: u64 = passed.queues.iter().map(|(packets, _)| *packets).sum();
+        Ok((per_ms as f64 * 1e3, packets as f64 / passed.seconds))
+    };
+    [150, 200, 400, 700, 1000].into_iter().map(delivered).collect()
 }
 
-pub(super) fn livelock_with_gate(profile: &Profile, effort: Effort) -> Result<f64, String> {
+/// The lowest rate delivered, of the peak.
+fn least_of_peak(profile: &Profile, gate: &str, effort: Effort) -> Result<f64, String> {
+    let delivered = delivered(profile, gate, effort)?;
+    let rates = delivered.iter().map(|(_, delivered)| *delivered);
+    let peak = rates.clone().fold(0.0, f64::max);
+    Ok(rates.fold(peak, f64::min) / peak.max(1.0))
+}
+
+pub(crate) fn livelock_with_gate(profile: &Profile, effort: Effort) -> Result<f64, String> {
     least_of_peak(profile, "queue", effort)
 }
 
-pub(super) fn livelock_without(profile: &Profile, effort: Effort) -> Result<f64, String> {
+pub(crate) fn livelock_without(profile: &Profile, effort: Effort) -> Result<f64, String> {
     least_of_peak(profile, "none", effort)
 }

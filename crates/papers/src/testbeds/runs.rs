@@ -5,7 +5,7 @@ use picnic_core::config::CardFile;
 use picnic_core::time::Time;
 use picnic_sim::machine::{Accounts, Component, Cost, Profile};
 use picnic_sim::{HostFigures, Simulation, registries};
-use std::collections::VecDeque;
+use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Bytes of Ethernet, IP and TCP in front of a segment's payload.
@@ -31,11 +31,11 @@ pub(super) struct Passed {
     pub(super) extra_ns: f64,
 }
 
-/// Runs that are remembered: figures of one machine share them.
-const REMEMBERED: usize = 256;
-static MEMORY: Mutex<VecDeque<(String, Passed)>> = Mutex::new(VecDeque::new());
+/// Runs that are remembered: figures of one machine share them, and so do the fits of experiments.
+const REMEMBERED: usize = 8192;
+static MEMORY: Mutex<BTreeMap<String, Passed>> = Mutex::new(BTreeMap::new());
 
-fn memory() -> MutexGuard<'static, VecDeque<(String, Passed)>> {
+fn memory() -> MutexGuard<'static, BTreeMap<String, Passed>> {
     // Whole entries, whatever their last user did.
     MEMORY.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -55,13 +55,15 @@ pub(super) fn run(
     let Profile { packages, placement, steals, routine, costs, .. } = profile;
     let machine = format!("{packages:?} {placement:?} {steals} {routine:?} {costs:?}");
     let key = format!("{machine} {warm_us} {run_us} {seed} {text}");
-    if let Some((_, passed)) = memory().iter().find(|(known, _)| *known == key) {
+    if let Some(passed) = memory().get(&key) {
         return Ok(passed.clone());
     }
     let passed = run_anew(profile, text, warm_us, run_us, seed)?;
     let mut memory = memory();
-    memory.truncate(REMEMBERED - 1);
-    memory.push_front((key, passed.clone()));
+    if memory.len() >= REMEMBERED {
+        memory.clear();
+    }
+    memory.insert(key, passed.clone());
     Ok(passed)
 }
 

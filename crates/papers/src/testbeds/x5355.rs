@@ -4,6 +4,8 @@ use super::runs::{Passed, run};
 use picnic_lab::experiment::Effort;
 use picnic_sim::machine::{Accounts, Cost, Profile};
 
+/// A full frame on the wire: 1514 bytes, check sequence, preamble and gap.
+const FRAME_BITS: f64 = 1538.0 * 8.0;
 const PER_PACKET: &str = "per_packet = true\ngate = \"none\"";
 
 /// A web server on six cores behind four wires, its packets spread over `queues` of them.
@@ -28,30 +30,36 @@ fn gain(profile: &Profile, from: u16, to: u16, effort: Effort) -> Result<f64, St
 }
 
 /// From one queue to two.
-pub(super) fn web_1_to_2(profile: &Profile, effort: Effort) -> Result<f64, String> {
+pub(crate) fn web_1_to_2(profile: &Profile, effort: Effort) -> Result<f64, String> {
     gain(profile, 1, 2, effort)
 }
 
 /// From two queues to six.
-pub(super) fn web_2_to_6(profile: &Profile, effort: Effort) -> Result<f64, String> {
+pub(crate) fn web_2_to_6(profile: &Profile, effort: Effort) -> Result<f64, String> {
     gain(profile, 2, 6, effort)
 }
 
 /// From one queue to six.
-pub(super) fn web_1_to_6(profile: &Profile, effort: Effort) -> Result<f64, String> {
+pub(crate) fn web_1_to_6(profile: &Profile, effort: Effort) -> Result<f64, String> {
     gain(profile, 1, 6, effort)
 }
 
 /// The formula for one queue to two: one core's network work, N cores for all.
-pub(super) fn web_1_to_2_formula(profile: &Profile) -> f64 {
+pub(crate) fn web_1_to_2_formula(profile: &Profile) -> f64 {
     let Ok(passed) = web(profile, 1, Effort::Quick) else { return f64::NAN };
     let network = passed.accounts.first().map_or(0, Accounts::busy) as f64;
     let all: u64 = passed.accounts.iter().map(Accounts::busy).sum();
     (passed.accounts.len() as f64 * network / all as f64).min(2.0) - 1.0
 }
 
-/// Load of the borrowed core with five wires at line rate, each flow to its own target.
-pub(super) fn five_wires(profile: &Profile, effort: Effort) -> Result<f64, String> {
+/// Payload in bits per second by number of queues.
+pub(crate) fn web_by_queues(profile: &Profile, effort: Effort) -> Result<Vec<(f64, f64)>, String> {
+    let payload = |queues| Ok((f64::from(queues), web(profile, queues, effort)?.goodput_bps()));
+    [1, 2, 6].into_iter().map(payload).collect()
+}
+
+/// Five wires at line rate, each flow to its own target.
+fn five_wires(profile: &Profile, effort: Effort) -> Result<Passed, String> {
     let wire = "[[wire]]\nport = \"peers\"\nworkload = \"send\"\nconnections = 1\n\
                 window_bytes = 260640\nring = 256\ndelay_us = 50\n";
     let text = format!(
@@ -61,12 +69,29 @@ pub(super) fn five_wires(profile: &Profile, effort: Effort) -> Result<f64, Strin
          [interrupt]\n{PER_PACKET}\nwire_usecs = 125\n",
         wire.repeat(5)
     );
-    Ok(run(profile, &text, 5_000, effort.of(20_000, 50_000, 200_000), 1)?.borrowed_busy)
+    run(profile, &text, 5_000, effort.of(20_000, 50_000, 200_000), 1)
+}
+
+/// Load of the borrowed core with five wires.
+pub(crate) fn five_wires_load(profile: &Profile, effort: Effort) -> Result<f64, String> {
+    Ok(five_wires(profile, effort)?.borrowed_busy)
+}
+
+/// What the card takes from five wires, with framing, in bits per second.
+pub(crate) fn five_wires_bps(profile: &Profile, effort: Effort) -> Result<f64, String> {
+    let passed = five_wires(profile, effort)?;
+    Ok(passed.received as f64 * FRAME_BITS / passed.seconds)
 }
 
 /// The formula: packets per second of five gigabits, times the cost of one.
-pub(super) fn five_wires_formula(profile: &Profile) -> f64 {
-    5.0 * 81_274.0 * profile.costs.get(Cost::CardPacket) / 1e9
+pub(crate) fn five_wires_formula(profile: &Profile) -> f64 {
+    5.0 * 1e9 / FRAME_BITS * profile.costs.get(Cost::CardPacket) / 1e9
+}
+
+/// Payload in bits per second by number of queues.
+pub(crate) fn bulk_by_queues(profile: &Profile, effort: Effort) -> Result<Vec<(f64, f64)>, String> {
+    let payload = |queues| Ok((f64::from(queues), bulk(profile, queues, effort)?));
+    [1, 2, 4].into_iter().map(payload).collect()
 }
 
 /// 32 connections that send files of 1 MB in pieces of 4 kB, over one link of 10 Gb/s.
@@ -85,16 +110,16 @@ fn bulk(profile: &Profile, queues: u16, effort: Effort) -> Result<f64, String> {
 }
 
 /// Throughput with one queue, in bits per second.
-pub(super) fn bulk_1(profile: &Profile, effort: Effort) -> Result<f64, String> {
+pub(crate) fn bulk_1(profile: &Profile, effort: Effort) -> Result<f64, String> {
     bulk(profile, 1, effort)
 }
 
 /// From one queue to two.
-pub(super) fn bulk_1_to_2(profile: &Profile, effort: Effort) -> Result<f64, String> {
+pub(crate) fn bulk_1_to_2(profile: &Profile, effort: Effort) -> Result<f64, String> {
     Ok(bulk(profile, 2, effort)? / bulk(profile, 1, effort)? - 1.0)
 }
 
 /// From one queue to four.
-pub(super) fn bulk_1_to_4(profile: &Profile, effort: Effort) -> Result<f64, String> {
+pub(crate) fn bulk_1_to_4(profile: &Profile, effort: Effort) -> Result<f64, String> {
     Ok(bulk(profile, 4, effort)? / bulk(profile, 1, effort)? - 1.0)
 }

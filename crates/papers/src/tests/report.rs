@@ -91,7 +91,8 @@ fn every_row_and_every_figure_is_in_all_three() {
 
 /// A run of `rss-bulk` whose two sides have had ten turns, the second with this gain.
 fn bulk(path: &Path, shared: f64, gain: f64) -> Report {
-    let settings = [("queues".to_owned(), "[1, 2]".to_owned())].into();
+    let settings = [("queues", "[1, 2]"), ("world", "host")];
+    let settings = settings.map(|(key, value)| (key.into(), value.into())).into();
     let experiments =
         vec![RunRequest { kind: Kind::Experiment, name: "rss-bulk".into(), settings }];
     let (effort, shard) = (Effort::Usual, Shard::default());

@@ -1,14 +1,17 @@
 //! What runs of web servers come to: gains pair by pair, curves by load, and which points are void.
 
 use super::PART;
+use super::systems::SYSTEMS;
 use crate::columns::{self, Column, Shares, shown};
 use crate::gains::{self, Gain, PointSide, SHARED, is_shared};
-use crate::knet_web::{NO_SHARES, SYSTEMS};
 use crate::workloads::run::WorkloadResult;
 use picnic_lab::experiment::MeasuredPoint;
 use picnic_lab::outcome::{Figure, Outcome, Point, Source};
 use std::collections::BTreeMap;
 
+/// Why the kernel's own counts give no shares.
+const NO_SHARES: &str = "shares of driver and locks: unavailable, the kernel counts time in softirqs as a \
+     whole, with the stack; world = \"sim\" predicts them";
 /// A core that works for more than this share of the time is full.
 const FULL: f64 = 0.98;
 

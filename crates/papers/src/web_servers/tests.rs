@@ -7,6 +7,10 @@ use picnic_lab::outcome::Figure;
 use picnic_lab::runner;
 use serde_json::Value;
 
+fn host() -> Settings {
+    Settings { world: Some(World::Host), ..Settings::default() }
+}
+
 fn run<C>(settings: Settings) -> Option<Outcome>
 where
     C: Component<Product = Box<dyn Experiment>, Config = Settings>,
@@ -24,7 +28,7 @@ where
 
 #[test]
 fn queues_and_systems_are_compared() {
-    let settings = Settings { seconds: Some(0.3), ..Settings::default() };
+    let settings = Settings { seconds: Some(0.3), ..host() };
     if let Some(outcome) = run::<RssBulk>(settings.clone()) {
         let fields = outcome.fields();
         let payload = |row: &Value| row["payload_bps"].as_f64().unwrap();
@@ -66,7 +70,7 @@ fn answered(sides: [(f64, f64); 3]) -> MeasuredPoint {
 
 #[test]
 fn a_client_at_its_limit_makes_a_point_void_and_its_gain_is_withheld() {
-    let build = KnetApache::build(Settings::default(), &BuildContext::default());
+    let build = KnetApache::build(host(), &BuildContext::default());
     let conclude = |found| build.as_ref().unwrap().conclude(&[found]);
     let note = "server=apache, knet: void, the client or the borrowed core is at its limit";
     let is_told = |outcome: &Outcome| outcome.notes.iter().any(|own| own == note);
@@ -90,7 +94,7 @@ fn a_client_at_its_limit_makes_a_point_void_and_its_gain_is_withheld() {
 
 #[test]
 fn queues_and_hashes_take_turns_ten_times_and_once_when_it_is_to_be_quick() {
-    let build = RssWeb::build(Settings::default(), &BuildContext::default());
+    let build = RssWeb::build(host(), &BuildContext::default());
     let experiment = build.unwrap();
     let sides = |effort| {
         let points = experiment.points(effort);
@@ -104,7 +108,7 @@ fn queues_and_hashes_take_turns_ten_times_and_once_when_it_is_to_be_quick() {
     assert!(all.into_iter().eq(queues("toeplitz").chain(queues("jhash"))));
     let quick = ["toeplitz-1", "toeplitz-2", "jhash-1", "jhash-2"].map(String::from).to_vec();
     assert_eq!(sides(Effort::Quick), (quick, 1));
-    let build = KnetWebfs::build(Settings::default(), &BuildContext::default());
+    let build = KnetWebfs::build(host(), &BuildContext::default());
     let points = build.unwrap().points(Effort::Usual);
     let repeats = |load| points.iter().find(|point| point.number("offered_ratio") == load);
     let of = [0.0, 0.5, 1.0, 2.0, 3.0].map(|load| repeats(load).unwrap().repeats);
@@ -113,7 +117,7 @@ fn queues_and_hashes_take_turns_ten_times_and_once_when_it_is_to_be_quick() {
 
 #[test]
 fn more_queues_are_judged_by_the_pairs_of_their_repeats() {
-    let build = RssBulk::build(Settings::default(), &BuildContext::default());
+    let build = RssBulk::build(host(), &BuildContext::default());
     let conclude = |shared: f64| {
         let of = |factor: f64| {
             let mut outcome = Outcome::of(Source::Measured);
@@ -149,7 +153,7 @@ fn more_queues_are_judged_by_the_pairs_of_their_repeats() {
 
 #[test]
 fn cache_misses_stand_beside_migrations_or_are_unavailable() {
-    let build = RssWeb::build(Settings::default(), &BuildContext::default());
+    let build = RssWeb::build(host(), &BuildContext::default());
     let key = "server_cores_cache_misses_per_request";
     let of = |misses| {
         let spec = Spec::default().sides(&["toeplitz-1", "jhash-1"]);
@@ -164,7 +168,7 @@ fn cache_misses_stand_beside_migrations_or_are_unavailable() {
 #[test]
 fn webfs_is_asked_for_20_kb_back_to_back_and_then_by_load_on_two_cores() {
     let entry = crate::registry::experiment("knet-webfs").expect("an entry");
-    let loads = [("loads".to_owned(), "0.5,3".to_owned())];
+    let loads = [("loads", "0.5,3"), ("world", "host")].map(|(k, v)| (k.into(), v.into()));
     let experiment = picnic_lab::registry::build(entry, &loads).unwrap();
     let points = experiment.points(Effort::Quick);
     let names: Vec<_> = points.iter().map(Spec::name).collect();
@@ -192,7 +196,7 @@ fn loads_are_multiples_of_what_the_best_system_answers_back_to_back() {
     let found = rates([&[900.0, 1000.0, 5000.0], &[800.0], &[0.0]]);
     assert_eq!(capacity(&found), Some(1000.0));
     assert_eq!(capacity(&rates([&[0.0]; 3])), None);
-    let build = KnetApache::build(Settings::default(), &BuildContext::default());
+    let build = KnetApache::build(host(), &BuildContext::default());
     let experiment = build.unwrap();
     let point = Spec::at("server", "apache").and("offered_ratio", 2.0);
     let error = experiment.measure(&point, "knet", &mut Run::new(Effort::Quick, 1, |_, _| {}));
@@ -209,17 +213,17 @@ fn loads_are_multiples_of_what_the_best_system_answers_back_to_back() {
 #[test]
 fn wrong_settings_name_what_is_allowed() {
     let refused = |error: Option<ConfigError>| error.unwrap().to_string();
-    let none = Settings { queues: Some(vec![]), ..Settings::default() };
+    let none = Settings { queues: Some(vec![]), ..host() };
     let build = RssWeb::build(none.clone(), &BuildContext::default());
     assert!(refused(build.err()).contains("queues: found none, allowed: one or more"));
     let build = KnetApache::build(none, &BuildContext::default());
     assert!(refused(build.err()).contains("queues: found queues, allowed with rss-web"));
-    let loads = |loads| Settings { loads: Some(loads), ..Settings::default() };
+    let loads = |loads| Settings { loads: Some(loads), ..host() };
     let build = RssWeb::build(loads(vec![1.0]), &BuildContext::default());
     assert!(refused(build.err()).contains("loads: found loads, allowed with knet-webfs"));
     let build = KnetApache::build(loads(vec![0.0]), &BuildContext::default());
     assert!(refused(build.err()).contains("loads: found 0, allowed: 0.01 to 100"));
-    let long = Settings { seconds: Some(0.0), ..Settings::default() };
+    let long = Settings { seconds: Some(0.0), ..host() };
     let build = RssBulk::build(long, &BuildContext::default());
     assert!(refused(build.err()).contains("seconds: found 0, allowed: 0.1 to 3600"));
 }

@@ -3,19 +3,14 @@
 //! The programs have the cores that a card's isolation would leave them, so that a figure holds the
 //! work that the card adds to a packet's way, and not the loss of a core.
 
-use super::census::Census;
 use picnic_control::error::RunError;
-use picnic_control::report::QueueReport;
 use picnic_control::{Launch, Report};
 use picnic_core::config::{CardFile, Setting};
 use picnic_core::hook::Hook;
 use picnic_lab::card;
-use picnic_lab::workloads::hosts::{HOST_MAC, Hosts, Role, SERVER, wire_link};
+use picnic_lab::workloads::hosts::{HOST_MAC, Hosts, Role, wire_link};
 use picnic_lab::workloads::tools::{self, Tool};
-use picnic_lab::workloads::web::{Load, WebFigures};
-use picnic_machine::signals;
 use picnic_machine::topology::{Placement, available, cores, place};
-use std::time::Duration;
 
 /// The card, which is also an example. Its namespaces get other names here.
 const CARD: &str = include_str!("../../../../examples/cards/web.toml");
@@ -67,19 +62,7 @@ impl Joined {
         self.cores_of_programs().len()
     }
 
-    /// Runs `body` while the card is at work, with these keys of it changed.
-    ///
-    /// # Errors
-    /// Those of `body`; the card does not start; its ledger does not balance.
-    pub(crate) fn behind_card<T>(
-        &self,
-        changed: Vec<Setting>,
-        body: impl FnOnce() -> anyhow::Result<T>,
-    ) -> anyhow::Result<(T, Report)> {
-        self.observed_behind_card(changed, None::<Census>, body)
-    }
-
-    /// The same, while somebody looks on at its packets.
+    /// Runs `body` while the card is at work, with these keys of it changed and its packets observed.
     ///
     /// # Errors
     /// Those of `body`; the card does not start; its ledger does not balance.
@@ -132,21 +115,4 @@ fn bonded(wires: u8) -> String {
         card += &format!("\n[[wire]]\nport = \"packet\"\ninterface = \"{link}\"\n");
     }
     card + "\n[[tx]]\n" + bond
-}
-
-/// Packets delivered per interrupt taken, over all queues.
-pub(crate) fn packets_per_interrupt(report: &Report) -> f64 {
-    let sum = |field: fn(&QueueReport) -> u64| report.queues.iter().map(field).sum::<u64>() as f64;
-    sum(|queue| queue.packets) / sum(|queue| queue.interrupts).max(1.0)
-}
-
-/// One run of wrk.
-pub(crate) fn ask(load: Load, joined: &Joined) -> anyhow::Result<WebFigures> {
-    let mut asking = load.start(&joined.hosts, SERVER)?;
-    loop {
-        if let Some(figures) = asking.finished()? {
-            return Ok(figures);
-        }
-        signals::sleep(Duration::from_millis(20))?;
-    }
 }

@@ -1,16 +1,25 @@
 //! `picnic lab profiles` and `picnic lab fit`: modelled machines, and predictions for them.
 
+use super::FitArgs;
+use super::progress::Progress;
 use crate::failure::Usage;
 use crate::output::{self, Column};
-use picnic_core::error::not_among;
 use picnic_lab::experiment::Effort;
-use picnic_lab::fit::Fit;
-use picnic_papers::testbeds::TESTBEDS;
+use picnic_lab::fit::{Fit, Testbed};
+use picnic_lab::registry::papers;
+use picnic_machine::signals;
+use picnic_papers::testbeds::testbed;
 use picnic_sim::machine::{PROFILES, Profile};
 use serde_json::json;
 
-fn named(name: &str) -> anyhow::Result<Profile> {
+pub(super) fn named(name: &str) -> anyhow::Result<Profile> {
     Profile::named(name).map_err(|error| Usage(error.to_string()).into())
+}
+
+/// Whether a paper measured this experiment on this machine.
+pub(super) fn is_of(profile: &Profile, experiment: &str) -> bool {
+    let row = papers().find(|row| row.name == experiment);
+    row.and_then(|row| row.machine).is_some_and(|machine| machine.profile == profile.name)
 }
 
 /// All machines, or one with its figures.
@@ -59,28 +68,50 @@ fn list(json: bool) -> anyhow::Result<()> {
     output::print(&(table + "\n`picnic lab profiles NAME` shows the figures of one.\n"))
 }
 
-/// Fits and predicts.
-pub(super) fn fit(name: &str, quick: bool, json: bool) -> anyhow::Result<()> {
-    let testbed = TESTBEDS.iter().find(|testbed| testbed.profile == name).ok_or_else(|| {
-        let known = TESTBEDS.iter().map(|testbed| testbed.profile);
-        Usage(not_among("profile ", name, known))
-    })?;
-    let effort = if quick { Effort::Quick } else { Effort::Usual };
-    let fit = testbed.predict(effort).map_err(|why| anyhow::anyhow!("{name}: {why}"))?;
-    output::show(&fit, json, || text_of(&fit))
+/// Fits and predicts these machines, or all.
+pub(super) fn fit(args: &FitArgs, json: bool) -> anyhow::Result<()> {
+    let all = PROFILES.iter().map(|(name, _)| (*name).to_owned()).collect();
+    let names = if args.names.is_empty() { all } else { args.names.clone() };
+    let testbeds = names.iter().map(|name| {
+        named(name)?;
+        Ok(testbed(name)?)
+    });
+    let testbeds: Vec<Testbed> = testbeds.collect::<anyhow::Result<_>>()?;
+    let effort = if args.quick { Effort::Quick } else { Effort::Usual };
+    signals::stop_flag()?;
+    let progress = Progress::new();
+    let mut fits = Vec::new();
+    for (place, testbed) in testbeds.iter().enumerate() {
+        let name = &testbed.profile.name;
+        let mut watch = |share: f64, what: &str| {
+            let share = (place as f64 + share) / testbeds.len() as f64;
+            progress.tell(share, &format!("{name}: {what}"));
+        };
+        let fit = testbed.predict(None, effort, &mut watch);
+        fits.push(fit.map_err(|why| anyhow::anyhow!("{name}: {why}"))?);
+    }
+    drop(progress);
+    match (&fits[..], json) {
+        ([fit], true) => output::print_json(fit),
+        (fits, true) => output::print_json(&json!({ "fits": fits })),
+        (fits, false) if args.markdown => {
+            output::print(&fits.iter().map(markdown_of).collect::<Vec<_>>().join("\n"))
+        }
+        (fits, false) => output::print(&fits.iter().map(text_of).collect::<Vec<_>>().join("\n")),
+    }
 }
 
 fn text_of(fit: &Fit) -> String {
     let rows = fit.fitted.iter().map(|fitted| {
         let [paper, ours] = fitted.texts();
-        vec![fitted.cost.into(), format!("{:.4}", fitted.value), fitted.point.into(), paper, ours]
+        vec![fitted.cost.into(), format!("{:.4}", fitted.value), fitted.point.clone(), paper, ours]
     });
     let columns = ["cost", "fitted", "to", "paper", "modelled"].map(Column::Text);
     let mut text = format!("{}, fitted:\n", fit.profile);
     text += &output::table(&columns, rows.collect::<Vec<_>>());
     let rows = fit.predictions.iter().map(|prediction| {
-        let [paper, ours, formula] = prediction.texts();
-        vec![prediction.name.into(), paper, ours, formula, prediction.finding()]
+        let [paper, ours, formula, finding] = prediction.texts();
+        vec![prediction.name.clone(), paper, ours, formula, finding]
     });
     let columns = ["figure", "paper", "predicted", "formula", "verdict"].map(Column::Text);
     text += "\npredicted, with all assumed costs at +-25 % and the fit repeated:\n";
@@ -91,4 +122,26 @@ fn text_of(fit: &Fit) -> String {
         }
     }
     text + "\n"
+}
+
+/// One table: fit points first.
+fn markdown_of(fit: &Fit) -> String {
+    let mut text = format!(
+        "| `{}` | paper | modelled | formula | verdict |\n|---|--:|--:|--:|---|\n",
+        fit.profile
+    );
+    for fitted in &fit.fitted {
+        let [paper, ours] = fitted.texts();
+        text += &format!(
+            "| {} | {paper} | {ours} | | fitted: `{}` = {:.4} |\n",
+            fitted.point, fitted.cost, fitted.value
+        );
+    }
+    for prediction in &fit.predictions {
+        let [paper, ours, formula, finding] = prediction.texts();
+        let formula = if prediction.formula.is_some() { &formula } else { "" };
+        let name = &prediction.name;
+        text += &format!("| {name} | {paper} | {ours} | {formula} | {finding} |\n");
+    }
+    text
 }

@@ -1,0 +1,160 @@
+//! An experiment on a modelled machine: each figure predicted, fitted or modelled.
+//!
+//! On the paper's machine the fit comes first; its points are *fitted*, all other figures are
+//! *predicted*, and each prediction is repeated with every assumed cost at ±25 %. On another machine
+//! the costs are those of its profile, and figures are *modelled*. Costs and their sources are data:
+//! `crates/sim/profiles`.
+
+use crate::testbeds::testbed;
+use picnic_core::error::ConfigError;
+use picnic_lab::experiment::{Effort, Experiment, LabError, MeasuredPoint, Run, Spec, World};
+use picnic_lab::fit::Testbed;
+use picnic_lab::outcome::{Figure, Outcome, Point, Source};
+use picnic_lab::paper::Row;
+use picnic_lab::plot::Plot;
+use picnic_lab::registry::Reproduces;
+use picnic_sim::machine::Profile;
+use serde::Serialize;
+use serde_json::Value;
+
+/// A curve of the paper, on the machine with its fitted costs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Curve {
+    /// The series of its points.
+    pub(crate) series: &'static str,
+    /// Its points.
+    pub(crate) points: fn(&Profile, Effort) -> Result<Vec<Point>, String>,
+    /// How they are drawn.
+    pub(crate) plot: fn() -> Plot,
+}
+
+/// Points of a curve: values of `key` along `x`.
+pub(crate) fn along(x: &str, key: &str, values: Vec<(f64, f64)>) -> Vec<Point> {
+    let point = |(at, value): (f64, f64)| {
+        // Whole numbers stay whole in names.
+        let at = if at.fract() == 0.0 { Value::from(at as i64) } else { Value::from(at) };
+        Point::at(x, at).with(Figure::one(key, value))
+    };
+    values.into_iter().map(point).collect()
+}
+
+#[derive(Debug)]
+struct OnMachine {
+    row: Row,
+    testbed: Testbed,
+    curve: Option<Curve>,
+    settings: Value,
+}
+
+/// The experiment on a machine if `world` is sim; none if it is host.
+///
+/// # Errors
+/// There is no such machine, it has too few cores, or a machine is named with `world = "host"`.
+pub(crate) fn on_machine<E: Reproduces>(
+    world: World,
+    profile: Option<&str>,
+    settings: &impl Serialize,
+    curve: Option<Curve>,
+) -> Result<Option<Box<dyn Experiment>>, ConfigError> {
+    let wrong = |message: String| ConfigError::new("profile", message);
+    if world == World::Host {
+        return match profile {
+            Some(name) => {
+                Err(wrong(format!("found \"{name}\" with world = \"host\", allowed with \"sim\"")))
+            }
+            None => Ok(None),
+        };
+    }
+    let row = E::PAPER.named(E::NAME);
+    let Some(machine) = row.machine else {
+        return Err(ConfigError::new("world", "found \"sim\", allowed: \"host\""));
+    };
+    let name = profile.unwrap_or(machine.profile);
+    let testbed = testbed(name).map_err(|error| wrong(error.to_string()))?;
+    let cores = testbed.profile.cores();
+    if cores < machine.cores {
+        return Err(wrong(format!(
+            "found \"{name}\" with {cores} cores, allowed: {} cores or more, as \"{}\" has",
+            machine.cores, machine.profile
+        )));
+    }
+    let settings = serde_json::to_value(settings).unwrap_or_default();
+    Ok(Some(Box::new(OnMachine { row, testbed, curve, settings })))
+}
+
+impl OnMachine {
+    /// Whether the paper's figures were measured on this machine.
+    fn is_papers(&self) -> bool {
+        self.row.machine.is_some_and(|machine| machine.profile == self.testbed.profile.name)
+    }
+
+    /// Of the paper's machine: fit points and predictions.
+    fn predicted(&self, run: &mut Run<'_>) -> Result<(Outcome, Profile), String> {
+        let effort = run.effort;
+        let mut watch = |share: f64, what: &str| run.progress(share, what);
+        let fit = self.testbed.predict(Some(self.row.name), effort, &mut watch)?;
+        let mut outcome = Outcome::of(Source::Predicted);
+        let own = self.row.figures.iter().filter_map(|figure| figure.ours);
+        let mut figures: Vec<Figure> = fit.fitted.iter().map(|fitted| fitted.figure()).collect();
+        figures.extend(fit.predictions.iter().map(|prediction| prediction.figure()));
+        for key in own {
+            let found = figures.iter().find(|figure| figure.key == key);
+            found.into_iter().for_each(|figure| outcome.add(figure.clone()));
+        }
+        for fitted in &fit.fitted {
+            let [paper, ours] = fitted.texts();
+            outcome.note(format!(
+                "fitted: {} = {:.4}, so that {} is {ours}; the paper has {paper}",
+                fitted.cost, fitted.value, fitted.point
+            ));
+        }
+        Ok((outcome, fit.machine))
+    }
+
+    /// Of another machine: costs as its profile has them.
+    fn modelled(&self, run: &mut Run<'_>) -> Result<(Outcome, Profile), String> {
+        let mut outcome = Outcome::of(Source::Modelled);
+        let profile = &self.testbed.profile;
+        for figure in self.row.figures {
+            let (Some(model), Some(key)) = (figure.model, figure.ours) else { continue };
+            run.progress(0.0, figure.what);
+            let value = (model.run)(profile, run.effort)?;
+            outcome.add(Figure::one(key, value).called(figure.what));
+        }
+        outcome.note(format!("not the paper's machine: {}", profile.help));
+        Ok((outcome, profile.clone()))
+    }
+}
+
+impl Experiment for OnMachine {
+    fn points(&self, _: Effort) -> Vec<Spec> {
+        vec![Spec::at("profile", self.testbed.profile.name.clone())]
+    }
+
+    fn measure(&self, _: &Spec, _: &str, run: &mut Run<'_>) -> Result<Outcome, LabError> {
+        let found = match self.is_papers() {
+            true => self.predicted(run),
+            false => self.modelled(run),
+        };
+        let name = &self.testbed.profile.name;
+        let failed = |why: String| LabError::Failed(format!("profile {name}: {why}"));
+        let (mut outcome, machine) = found.map_err(failed)?;
+        if let Some(curve) = self.curve {
+            let points = (curve.points)(&machine, run.effort).map_err(failed)?;
+            let mut series = outcome.series(curve.series);
+            points.into_iter().for_each(|point| series.push(point));
+        }
+        Ok(outcome)
+    }
+
+    fn conclude(&self, points: &[MeasuredPoint]) -> Outcome {
+        let mut outcome = points.iter().flat_map(|p| &p.sides).next().cloned().unwrap_or_default();
+        outcome.settings = self.settings.clone();
+        outcome.settings["profile"] = self.testbed.profile.name.clone().into();
+        outcome
+    }
+
+    fn plots(&self) -> Vec<Plot> {
+        self.curve.iter().map(|curve| (curve.plot)()).collect()
+    }
+}
