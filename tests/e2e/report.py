@@ -26,7 +26,7 @@ import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 # Bars, lines, logarithms, a paper's figures as points and across; all of the simulator.
-EXPERIMENTS = ["picnic-utilization", "picnic-scaling", "nicos-edf", "nicos-firewall"]
+EXPERIMENTS = ["picnic-utilization", "picnic-latency", "nicos-edf", "nicos-firewall"]
 WIDTHS = {"desk": 1400, "phone": 400}
 # Of the page with its details folded: a screen, and for each question as much.
 TALLEST = {"desk": (1500, 1000), "phone": (2500, 1600)}

@@ -155,7 +155,13 @@ impl Prediction {
     pub fn texts(&self) -> [String; 4] {
         let text = |value: f64| self.measure.text(value);
         let formula = self.formula.map_or("–".into(), text);
-        [self.measure.figure.paper.text(), text(self.ours), formula, self.finding()]
+        let PaperFigure { paper, holds, .. } = self.measure.figure;
+        let paper = match (holds, self.paper) {
+            (Some(Holds { least: f64::MIN, .. }), Some(bound)) => format!("≤ {}", text(bound)),
+            (Some(_), Some(bound)) => format!("≥ {}", text(bound)),
+            _ => paper.text(),
+        };
+        [paper, text(self.ours), formula, self.finding()]
     }
 
     /// The verdict for people; "depends on COST" if one changes it.
@@ -234,9 +240,9 @@ impl Testbed {
         watch: &mut Watch<'_>,
     ) -> Result<Fit, String> {
         watch(0.0, "fit");
-        let (fitted, at) = self.fit(&self.profile, effort)?;
-        let is_point =
-            |measure: &Measure| fitted.iter().any(|fit| fit.point == measure.name());
+        let mut slopes = [None; MOST_FITTED];
+        let (fitted, at) = self.fit(&self.profile, effort, &mut slopes)?;
+        let is_point = |measure: &Measure| fitted.iter().any(|fit| fit.point == measure.name());
         let is_asked = |measure: &&Measure| {
             experiment.is_none_or(|experiment| measure.experiment == experiment)
                 && !is_point(measure)
@@ -253,7 +259,7 @@ impl Testbed {
             |&(cost, factor)| {
                 let mut other = at.clone();
                 other.costs.set(cost, factor * at.costs.get(cost));
-                let (_, other) = self.fit(&other, effort)?;
+                let (_, other) = self.fit(&other, effort, &mut slopes.clone())?;
                 all(&other)
             },
             &mut |done| watch((done + 1) as f64 / total, "costs at ±25 %"),
@@ -285,7 +291,13 @@ impl Testbed {
     }
 
     /// Changes the costs that are marked so until their points are the paper's.
-    fn fit(&self, profile: &Profile, effort: Effort) -> Result<(Vec<Fitted>, Profile), String> {
+    /// `slopes` are those of the points by their costs, in logarithms, as far as they are known.
+    fn fit(
+        &self,
+        profile: &Profile,
+        effort: Effort,
+        slopes: &mut [Option<f64>; MOST_FITTED],
+    ) -> Result<(Vec<Fitted>, Profile), String> {
         let mut points = Vec::new();
         for (cost, point) in profile.fitted() {
             let measure = self.measures.iter().find(|measure| measure.name() == point);
@@ -304,7 +316,7 @@ impl Testbed {
         // Two costs move each other's points: in turns until both stay.
         for _ in 0..if points.len() > 1 { 4 } else { 1 } {
             for (place, (cost, measure)) in points.iter().enumerate() {
-                found[place] = fit_one(&mut at, *cost, measure, effort)?;
+                found[place] = fit_one(&mut at, *cost, measure, effort, &mut slopes[place])?;
             }
         }
         for (place, (_, measure)) in points.iter().enumerate() {
@@ -354,7 +366,13 @@ fn depends_on<'a>(
 }
 
 /// Changes one cost until one figure is the paper's; what it is then.
-fn fit_one(at: &mut Profile, cost: Cost, measure: &Measure, effort: Effort) -> Result<f64, String> {
+fn fit_one(
+    at: &mut Profile,
+    cost: Cost,
+    measure: &Measure,
+    effort: Effort,
+    slope: &mut Option<f64>,
+) -> Result<f64, String> {
     let mut value = at.costs.get(cost);
     let mut of = |value: f64| -> Result<(f64, f64), String> {
         at.costs.set(cost, value);
@@ -374,15 +392,18 @@ fn fit_one(at: &mut Profile, cost: Cost, measure: &Measure, effort: Effort) -> R
             break;
         }
         bounds[usize::from(off > 0.0)] = Some(value);
-        let step = if run == 0 || last_off == off {
-            value * if run % 2 == 0 { 1.1 } else { 0.9 }
-        } else {
+        if run != 0 && last_off != off {
+            *slope = Some((off - last_off) / (value / last_value).ln());
+        }
+        let step = match slope.filter(|slope| *slope != 0.0 && (run == 0 || last_off != off)) {
+            None => value * if run % 2 == 0 { 1.1 } else { 0.9 },
             // Along the line through the last two, in logarithms.
-            let slope = (off - last_off) / (value / last_value).ln();
-            let next = value * (-off / slope).clamp(-0.7, 0.7).exp();
-            match bounds {
-                [Some(a), Some(b)] if !(a.min(b)..=a.max(b)).contains(&next) => (a * b).sqrt(),
-                _ => next,
+            Some(slope) => {
+                let next = value * (-off / slope).clamp(-0.7, 0.7).exp();
+                match bounds {
+                    [Some(a), Some(b)] if !(a.min(b)..=a.max(b)).contains(&next) => (a * b).sqrt(),
+                    _ => next,
+                }
             }
         };
         (last_value, last_off) = (value, off);

@@ -1,9 +1,9 @@
 //! Figures of papers, compared with ours.
 //!
-//! A figure made on their hardware does not transfer; the ratio and the shape do. Of each figure
-//! stands here what the paper says and, where an experiment answers it, under which key of that
-//! experiment's whole run ours stands. A row without an experiment says why not. A row may name the
-//! paper's machine: figures with a [`Model`] follow from that machine's costs.
+//! Figures from other hardware do not transfer; ratios and shapes do. Each figure has the paper's
+//! value and, if an experiment reproduces it, the key of ours in that experiment's whole run. A row
+//! without an experiment has the reason. A row may name the paper's machine: figures with a
+//! [`Model`] follow from that machine's costs.
 
 use crate::compare::{Finding, LEAST_PAIRS, Paper, PaperVerdict};
 use crate::experiment::Effort;

@@ -158,3 +158,87 @@ impl Experiment for OnMachine {
         self.curve.iter().map(|curve| (curve.plot)()).collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::picnic_latency::{PicnicLatency, Settings};
+    use crate::registry::experiment;
+    use crate::testbeds::netburst;
+    use picnic_lab::compare::Finding;
+    use picnic_lab::registry::build;
+    use picnic_lab::runner;
+    use picnic_sim::machine::{Cost, Source as From};
+
+    fn refused(name: &str, settings: &[(&str, &str)]) -> String {
+        let settings: Vec<_> =
+            settings.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
+        build(experiment(name).unwrap(), &settings).err().unwrap().to_string()
+    }
+
+    #[test]
+    fn wrong_machines_are_refused_before_anything_runs() {
+        for (name, settings, wanted) in [
+            ("picnic-latency", &[("profile", "netbrust")][..], "found profile \"netbrust\""),
+            (
+                "rss-web",
+                &[("profile", "netburst")],
+                "found \"netburst\" with 4 cores, allowed: 8 cores or more, as \"x5355\" has",
+            ),
+            (
+                "knet-livelock",
+                &[("profile", "piii"), ("world", "host")],
+                "found \"piii\" with world = \"host\", allowed with \"sim\"",
+            ),
+            ("knet-pages", &[("world", "sim")], "world: found \"sim\", allowed: \"host\""),
+        ] {
+            let error = refused(name, settings);
+            assert!(error.contains(wanted), "{error}");
+        }
+    }
+
+    #[test]
+    fn on_another_machine_figures_are_modelled_and_on_the_papers_predicted_or_fitted() {
+        let run = |experiment: &dyn Experiment| {
+            runner::outcome("picnic-latency", experiment, Effort::Quick, &mut |_, _| {})
+        };
+        let at = |profile: &str| {
+            let profile = Some(profile);
+            let built =
+                on_machine::<PicnicLatency>(World::Sim, profile, &Settings::default(), None);
+            built.unwrap().unwrap()
+        };
+        let other = run(&*at("x5355")).unwrap();
+        assert_eq!(other.fields()["figures_are"], "modelled");
+        assert!(other.notes.iter().any(|note| note.starts_with("not the paper's machine")));
+        assert!(other.median("extra_at_80000_pps_ns").unwrap() > 0.0);
+
+        // On the paper's, with two figures and few assumed costs: this has to be quick.
+        let curve = Curve {
+            series: "loads",
+            points: |profile, effort| {
+                let full = netburst::full_pps(profile, effort)?;
+                Ok(along("offered_pps", "delivered_pps", vec![(6e5, full)]))
+            },
+            plot: || Plot::lines("", "loads", "offered_pps", "delivered_pps"),
+        };
+        let row = PicnicLatency::PAPER.named("picnic-latency");
+        let mut testbed = testbed("netburst").unwrap();
+        let figures: &[_] = &row.figures[..2];
+        testbed.measures.retain(|measure| figures.iter().any(|of| of.what == measure.figure.what));
+        let way = Cost::InterruptWay.key();
+        testbed.profile.figures.retain(|of| of.source != From::Assumed || of.key == way);
+        let settings = serde_json::json!({});
+        let own = OnMachine { row: Row { figures, ..row }, testbed, curve: Some(curve), settings };
+        let own = run(&own).unwrap();
+        let judged = |place: usize| {
+            let figure = &own.whole.figures[place];
+            (figure.source.label(), figures[place].judge(figure).unwrap().finding)
+        };
+        assert_eq!(judged(0), ("fitted", Finding::Fitted));
+        assert_eq!(judged(1), ("predicted", Finding::Reproduced));
+        assert!(own.notes[0].starts_with("fitted: card_packet_ns = "), "{:?}", own.notes);
+        assert_eq!(own.settings["profile"], "netburst");
+        assert_eq!(own.series[0].points.len(), 1);
+    }
+}

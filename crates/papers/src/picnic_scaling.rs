@@ -174,8 +174,7 @@ const WAYS: [(&str, &str); 2] =
 impl Experiment for PicnicScaling {
     fn points(&self, effort: Effort) -> Vec<Spec> {
         let sides = WAYS.map(|(name, _)| name);
-        let spec =
-            |&wires: &u32| Spec::at("wires", wires).sides(&sides).measured(effort.repeats());
+        let spec = |&wires: &u32| Spec::at("wires", wires).sides(&sides).measured(effort.repeats());
         self.0.wires.iter().map(spec).collect()
     }
 

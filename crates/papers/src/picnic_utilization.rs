@@ -377,8 +377,7 @@ mod tests {
         let around = |middle: f64, noise: f64| -> Vec<f64> {
             (0..12).map(|n| middle * (1.0 + noise * f64::from(n * 5 % 12 - 6) / 6.0)).collect()
         };
-        let measured =
-            |ways: [Vec<f64>; 3]| order_of(ways.each_ref().map(Vec::as_slice));
+        let measured = |ways: [Vec<f64>; 3]| order_of(ways.each_ref().map(Vec::as_slice));
         let [high, middle, low] = [3000.0, 2000.0, 1000.0];
         let steady = |middle| around(middle, 0.01);
         assert_eq!(measured([steady(high), steady(middle), steady(low)]), [YES, YES]);

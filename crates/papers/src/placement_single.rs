@@ -253,54 +253,21 @@ impl Experiment for PlacementSingle {
 
     fn conclude(&self, points: &[MeasuredPoint]) -> Outcome {
         let mut outcome = Outcome::with_settings(Source::Measured, &self.0);
-        let goodput = |found: &MeasuredPoint, side: usize| found.values(side, "goodput_bps");
-        let reached = |found: &MeasuredPoint| -> Vec<f64> {
-            let sides = (0..Pair::ALL.len()).map(|side| goodput(found, side));
-            sides.filter(|values| !values.is_empty()).map(|values| median(&values)).collect()
-        };
-        let rate = |found: &&MeasuredPoint| found.spec.number("rate_mbps") as u64;
-        let least = points.iter().filter(|found| rate(found) != FLAT_OUT).min_by_key(rate);
-        let shares = least.map(|found| {
-            let wanted = found.spec.number("rate_mbps") * 1e6;
-            reached(found).iter().map(|got| got / wanted).fold(f64::INFINITY, f64::min)
+        let least = points.iter().filter(|found| rate(found) != FLAT_OUT).min_by_key(|of| rate(of));
+        let share = least.and_then(|found| {
+            let worst = reached(found).into_iter().reduce(f64::min)?;
+            Some(worst / (found.spec.number("rate_mbps") * 1e6))
         });
-        let lowest = Figure::one("least_share_of_lowest_rate", shares);
+        let lowest = Figure::one("least_share_of_lowest_rate", share);
         outcome.add(lowest.called("reached of the lowest rate, by the worst pair"));
-        let top = points.iter().find(|found| rate(found) == FLAT_OUT);
-        let loss = top.map(reached).filter(|rates| rates.len() > 1).map(|rates| {
-            let best = rates.iter().copied().fold(0.0, f64::max);
-            rates.iter().copied().fold(f64::INFINITY, f64::min) / best - 1.0
+        let top = points.iter().find(|found| rate(found) == FLAT_OUT).map(reached);
+        let loss = top.filter(|rates| rates.len() > 1).and_then(|rates| {
+            let [worst, best] = [f64::min, f64::max].map(|of| rates.iter().copied().reduce(of));
+            Some(worst? / best? - 1.0)
         });
-        outcome.add(
-            Figure::one("worst_pair_change", loss).called("flat out, worst pair against the best"),
-        );
-        for found in points {
-            for (side, pair) in Pair::ALL.iter().enumerate() {
-                let sent =
-                    Figure::of("sender_busy_fraction", found.values(side, "sender_busy_fraction"));
-                if goodput(found, side).is_empty() {
-                    continue;
-                }
-                if sent.spread().is_some_and(|spread| spread.median > FULL) {
-                    outcome.note(format!(
-                        "{}, {}: the sender's core is full, so the rate is the sender's",
-                        found.spec.name(),
-                        pair.name()
-                    ));
-                }
-                let point = Point::at("pair", pair.name());
-                let (series, point) = match rate(&found) {
-                    FLAT_OUT => ("flat_out", point),
-                    rate => ("rates", point.and("rate_mbps", rate)),
-                };
-                let pairs = goodput(found, side).into_iter().zip(goodput(found, 0));
-                let ratios = pairs.map(|(rate, same_core)| rate / same_core).collect();
-                let point = columns::row(point, (found, side), &GOODPUT)
-                    .with(Figure::of("ratio_to_same_core", ratios).called("to same core"));
-                let point = columns::row(point, (found, side), &PROCESSOR);
-                outcome.series(series).push(point);
-            }
-        }
+        let loss = Figure::one("worst_pair_change", loss);
+        outcome.add(loss.called("flat out, worst pair against the best"));
+        points.iter().for_each(|found| pairs(&mut outcome, found));
         for (side, pair) in Pair::ALL.iter().enumerate() {
             let sides = points.iter().filter_map(|found| found.sides.get(side));
             let why = sides.filter_map(|side| side.fields().remove(MISSING)).next();
@@ -309,8 +276,7 @@ impl Experiment for PlacementSingle {
             }
         }
         outcome.note(
-            "a veth in place of the paper's 2 Gb/s link: the highest rate is that of the cores"
-                .to_owned(),
+            "a veth in place of the paper's 2 Gb/s link: the highest rate is that of the cores",
         );
         outcome
     }
@@ -322,6 +288,43 @@ impl Experiment for PlacementSingle {
             Plot::lines("arrived by rate", "rates", "rate_mbps", "goodput_bps").by("pair"),
             Plot::bars("arrived flat out", "flat_out", "goodput_bps"),
         ]
+    }
+}
+
+fn rate(found: &MeasuredPoint) -> u64 {
+    found.spec.number("rate_mbps") as u64
+}
+
+/// The rate that each pair of this machine reached.
+fn reached(found: &MeasuredPoint) -> Vec<f64> {
+    let sides = (0..Pair::ALL.len()).map(|side| found.values(side, "goodput_bps"));
+    sides.filter(|values| !values.is_empty()).map(|values| median(&values)).collect()
+}
+
+/// A row for each pair of this machine.
+fn pairs(outcome: &mut Outcome, found: &MeasuredPoint) {
+    for (side, pair) in Pair::ALL.iter().enumerate() {
+        let goodput = found.values(side, "goodput_bps");
+        if goodput.is_empty() {
+            continue;
+        }
+        if median(&found.values(side, "sender_busy_fraction")) > FULL {
+            outcome.note(format!(
+                "{}, {}: the sender's core is full, so the rate is the sender's",
+                found.spec.name(),
+                pair.name()
+            ));
+        }
+        let point = Point::at("pair", pair.name());
+        let (series, point) = match rate(found) {
+            FLAT_OUT => ("flat_out", point),
+            rate => ("rates", point.and("rate_mbps", rate)),
+        };
+        let both = goodput.into_iter().zip(found.values(0, "goodput_bps"));
+        let ratios = both.map(|(rate, same_core)| rate / same_core).collect();
+        let point = columns::row(point, (found, side), &GOODPUT)
+            .with(Figure::of("ratio_to_same_core", ratios).called("to same core"));
+        outcome.series(series).push(columns::row(point, (found, side), &PROCESSOR));
     }
 }
 

@@ -249,13 +249,12 @@ fn create(args: &RunArgs) -> anyhow::Result<Folder> {
             settings.clear();
         }
         // Before a folder is made for it.
-        build(entry, &settings)
-            .map_err(|error| {
-                wrong_setting(error, |key| match key {
-                    "profile" if args.profile.is_some() => "--profile".into(),
-                    key => format!("--set {key}"),
-                })
-            })?;
+        build(entry, &settings).map_err(|error| {
+            wrong_setting(error, |key| match key {
+                "profile" if args.profile.is_some() => "--profile".into(),
+                key => format!("--set {key}"),
+            })
+        })?;
         let (kind, name) = (Kind::Experiment, entry.name.into());
         experiments.push(RunRequest { kind, name, settings });
     }

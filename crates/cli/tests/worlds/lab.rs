@@ -109,6 +109,13 @@ fn wrong_settings_name_the_allowed_values() {
         (&["run", "nicos-edf", "--set", "size=1"], "found key \"size\", allowed: "),
         (&["run", "--set", "sets=1"], "allowed: --set with one experiment's name"),
         (&["run", "--shard", "3/2"], "found \"3/2\", allowed: I/N"),
+        (&["run", "picnic-latency", "--profile", "netbrust"], "did you mean \"netburst\""),
+        (
+            &["run", "rss-web", "--profile", "netburst"],
+            "--profile: found \"netburst\" with 4 cores",
+        ),
+        (&["run", "knet-pages", "--world", "sim"], "world: found \"sim\", allowed: \"host\""),
+        (&["fit", "piiii"], "found profile \"piiii\""),
     ];
     for (arguments, wanted) in cases {
         let output = picnic(&[&["lab"], arguments].concat());

@@ -124,9 +124,7 @@ mod tests {
 
     #[test]
     fn no_effect_reproduces_only_no_effect() {
-        let finding = |ratio, ours| {
-            Paper { ratio, within: 0.10 }.judge(Ok((ours, ours))).finding
-        };
+        let finding = |ratio, ours| Paper { ratio, within: 0.10 }.judge(Ok((ours, ours))).finding;
         for (ratio, ours) in [(1.06, 1.0), (1.06, 1.14), (1.045, 0.99), (0.92, 1.0), (0.95, 0.88)] {
             assert_eq!(finding(ratio, ours), Finding::NotReproduced, "{ratio}: {ours}");
         }

@@ -505,9 +505,9 @@ impl Sum {
     }
 }
 
-/// Tells what sets of one kind came to: of each scheduler what it gains and what that costs, and
-/// when invocations start, which is the other reading of the response. Gives the figures of the
-/// whole run, which are those of [`CONTENDERS`]' second.
+/// Adds the rows of sets of one kind: gain and cost of each scheduler, and the starts of
+/// invocations, which are the other reading of the response. Returns the figures of the whole run,
+/// which are those of [`CONTENDERS`]' second.
 fn judge(outcome: &mut Outcome, sums: [Sum; CONTENDERS.len()], kind: &str) -> Vec<Figure> {
     let mut whole = Vec::new();
     for (index, (contender, sum)) in CONTENDERS.iter().zip(sums).enumerate() {
@@ -520,35 +520,34 @@ fn judge(outcome: &mut Outcome, sums: [Sum; CONTENDERS.len()], kind: &str) -> Ve
             whole.push(change.clone().called("mean response, edf-plus"));
             whole.push(between_change.clone().in_detail());
         }
-        let one = |key: &str, value: Option<f64>| Figure::one(key, value);
-        let point = || contender.point();
-        let (periodic, between) = (sum.periodic_response, sum.between);
-        let gained = point()
-            .with(one("idle_fraction", sum.idle.mean()).in_detail())
-            .with(one("busy_fraction", sum.busy.mean()).called("busy"))
-            .with(gain)
-            .with(one("response_mean_ms", sum.response.mean()).called("response"))
-            .with(one("response_stddev_ms", sum.response.standard_deviation()).in_detail())
-            .with(change)
-            .with(one("periodic_response_mean_ms", periodic.mean()).called("periodic"))
-            .with(one("periodic_response_stddev_ms", periodic.standard_deviation()).in_detail())
+        let count = |key: &str, count: u64| Figure::count(key, count).in_detail();
+        let gained = contender
+            .point()
+            .with(Figure::one("idle_fraction", sum.idle.mean()).in_detail())
+            .with(Figure::one("busy_fraction", sum.busy.mean()).called("busy"))
+            .with(gain);
+        let gained = with_moments(gained, "response", "response", sum.response).with(change);
+        let gained = with_moments(gained, "periodic_response", "periodic", sum.periodic_response)
             .with(Figure::count("deadline_misses", sum.misses).called("missed"))
-            .with(
-                Figure::count("deadline_misses_that_edf_kept", sum.missed_that_edf_kept)
-                    .in_detail(),
-            )
-            .with(Figure::count("overruns", sum.overruns).in_detail())
-            .with(Figure::count("invocations", sum.invocations).in_detail());
-        let starts = point()
-            .with(one("between_invocations_mean_ms", between.mean()).called("between"))
-            .with(one("between_invocations_stddev_ms", between.standard_deviation()).in_detail())
+            .with(count("deadline_misses_that_edf_kept", sum.missed_that_edf_kept))
+            .with(count("overruns", sum.overruns))
+            .with(count("invocations", sum.invocations));
+        let starts = contender.point();
+        let starts = with_moments(starts, "between_invocations", "between", sum.between)
             .with(between_change)
-            .with(one("release_jitter_mean_ms", sum.jitter.mean()).called("jitter"))
+            .with(Figure::one("release_jitter_mean_ms", sum.jitter.mean()).called("jitter"))
             .with(Figure::one("release_jitter_max_ms", sum.longest_jitter_ms).called("longest"));
         outcome.series(&format!("{kind}schedulers")).push(gained);
         outcome.series(&format!("{kind}invocation_starts")).push(starts);
     }
     whole
+}
+
+/// With mean and standard deviation of a time.
+fn with_moments(point: Point, key: &str, label: &str, of: Moments) -> Point {
+    let deviation = Figure::one(&format!("{key}_stddev_ms"), of.standard_deviation());
+    let mean = Figure::one(&format!("{key}_mean_ms"), of.mean()).called(label);
+    point.with(mean).with(deviation.in_detail())
 }
 
 fn outcome(settings: &Settings, usual: Drawn, tight: Drawn) -> Outcome {

@@ -66,9 +66,10 @@ mod tests {
         testbed.measures.retain(|measure| !measure.figure.what.starts_with("straight"));
         // Costs that the figure does not meet are not varied here.
         let is_met = [Cost::CardPacket, Cost::InterruptWay].map(Cost::key);
-        testbed.profile.figures.retain(|of| {
-            of.source != Source::Assumed || is_met.contains(&of.key.as_str())
-        });
+        testbed
+            .profile
+            .figures
+            .retain(|of| of.source != Source::Assumed || is_met.contains(&of.key.as_str()));
         // The fit finds the cost, wherever it begins.
         testbed.profile.costs.set(Cost::CardPacket, 1_500.0);
         let predict = || testbed.predict(None, Effort::Quick, &mut |_, _| {}).unwrap();

@@ -44,9 +44,8 @@ pub(crate) fn extra_formula_ns(profile: &Profile) -> f64 {
 /// Extra latency in nanoseconds by packets per millisecond, up to where the core is full.
 pub(crate) fn latencies(profile: &Profile, effort: Effort) -> Result<Vec<(f64, f64)>, String> {
     let rates = [20, 80, 140, 200, 260, 300, 330];
-    let latency = |&per_ms: &u64| {
-        Ok((per_ms as f64, udp(profile, per_ms, packets(effort))?.extra_ns))
-    };
+    let latency =
+        |&per_ms: &u64| Ok((per_ms as f64, udp(profile, per_ms, packets(effort))?.extra_ns));
     rates.iter().map(latency).collect()
 }
 
