@@ -29,6 +29,7 @@ use crate::paper::{Holds, PaperFigure, PaperValue};
 use crate::unit::Unit;
 use picnic_machine::signals;
 use picnic_sim::machine::{Cost, Profile, Source};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
@@ -44,7 +45,7 @@ const MOST_FITTED: usize = 2;
 const VARIED: [f64; 2] = [0.75, 1.25];
 
 /// The fit behind a figure of a modelled machine.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Basis {
     /// The cost that was fitted to this figure; none if the figure was predicted.
     #[serde(default, skip_serializing_if = "Option::is_none")]

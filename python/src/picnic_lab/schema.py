@@ -14,7 +14,7 @@ Effort = Literal["quick", "usual", "full"]
 Kind = Literal["experiment", "benchmark"]
 
 
-Source = Literal["measured", "modelled"]
+Source = Literal["measured", "modelled", "predicted", "fitted"]
 
 
 Stamp = Literal["arrival", "taken"]
@@ -60,6 +60,16 @@ class ArenaFigures(TypedDict):
     blocks: int
     free_blocks: int
     failures: int
+
+
+class _BasisOptional(TypedDict, total=False):
+    fitted: Optional[str]
+    depends_on: list[str]
+    formula: Optional[float]
+
+
+class Basis(_BasisOptional):
+    pass
 
 
 class CardFileError(TypedDict):
@@ -167,6 +177,7 @@ class _FigureOptional(TypedDict, total=False):
     detail: bool
     of_pairs: bool
     bounds: Optional[list[float]]
+    basis: Optional[Basis]
 
 
 class Figure(_FigureOptional):
