@@ -1,4 +1,4 @@
-//! A card run for a while, on virtual cores or on this machine's.
+//! Runs a card for a while, on virtual cores or on this machine's.
 
 use picnic_control::report::Report;
 use picnic_control::{Launch, Running};
@@ -14,39 +14,39 @@ use picnic_sim::{CostModel, Simulation};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// A card to be run.
+/// A card to run.
 pub(super) struct CardRun<'a> {
     pub(super) world: World,
     /// The card file.
     pub(super) text: &'a str,
     /// Filters on the card and at the driver.
     pub(super) filters: Option<Filters>,
-    /// What work costs in the sim world.
+    /// The costs of work in the sim world.
     pub(super) costs: CostModel,
-    /// Seed of what the sim world draws.
+    /// Seed of random choices in the sim world.
     pub(super) seed: u64,
-    /// Until rings and rates have settled.
+    /// Time until rings and rates have settled.
     pub(super) warm_up: Duration,
-    /// What is measured.
+    /// The measured time.
     pub(super) time: Duration,
 }
 
-/// What came of it.
+/// The result of a run.
 pub(super) struct Passed {
-    /// Offered to the wires, those that were shed included, while it was measured.
+    /// Offered to the wires, including shed packets, during the measured time.
     pub(super) offered_pps: f64,
-    /// Taken by the hosts, while it was measured.
+    /// Received by the hosts, during the measured time.
     pub(super) delivered_pps: f64,
-    /// Of the whole run.
+    /// For the whole run.
     pub(super) report: Report,
-    /// By cycles and cache misses, while it was measured; of the host world alone.
+    /// Cycles and cache misses during the measured time; only in the host world.
     counted: Option<ByCore>,
-    /// How long the targets' threads ran for each packet delivered, in nanoseconds, as the kernel
-    /// counts it while it was measured; of the host world alone.
+    /// Run time of the targets' threads per packet delivered, in nanoseconds, from the kernel's
+    /// counts during the measured time; only in the host world.
     pub(super) target_ns_per_packet: Option<f64>,
 }
 
-/// What hardware counters have counted; none where there are none.
+/// Counts of hardware counters, if available.
 struct ByCore {
     borrowed: Option<Counted>,
     targets: Option<Counted>,
@@ -55,7 +55,7 @@ struct ByCore {
 }
 
 impl<'a> CardRun<'a> {
-    /// One without filters and warm-up, at the usual costs.
+    /// A run without filters and warm-up, at the usual costs.
     pub(super) fn of(world: World, text: &'a str, seed: u64, time: Duration) -> Self {
         let (costs, warm_up) = (CostModel::default(), Duration::ZERO);
         CardRun { world, text, filters: None, costs, seed, warm_up, time }
@@ -120,13 +120,13 @@ impl<'a> CardRun<'a> {
     }
 }
 
-/// How long the targets' threads have run by now, in nanoseconds, if the kernel tells.
+/// Run time of the targets' threads so far, in nanoseconds, if the kernel reports it.
 fn targets_ran_ns(running: &dyn Running) -> Option<u64> {
     let cores = running.monitor().report().target_cores.into_iter();
     cores.map(|core| Some(schedule(i32::try_from(core.thread?).ok()?)?.run_ns)).sum()
 }
 
-/// Packets received, those shed included, and delivered.
+/// Packets received, including shed ones, and delivered.
 fn counts(view: &View) -> (u64, u64) {
     let received = view.wires.iter();
     let received = received.map(|w| w.counters.rx_packets.get() + w.counters.rx_shed.get()).sum();
@@ -135,14 +135,14 @@ fn counts(view: &View) -> (u64, u64) {
 }
 
 impl Passed {
-    /// Share of the time that the target cores were at work.
+    /// Share of time that the target cores worked.
     pub(super) fn target_busy(&self) -> f64 {
         let cores = &self.report.target_cores;
         cores.iter().map(|core| 1.0 - core.asleep_fraction).sum::<f64>() / cores.len().max(1) as f64
     }
 
-    /// Cycles and cache misses of the borrowed core, and of all target cores, for each packet
-    /// delivered: "unavailable" where there are no hardware counters, nothing in the sim world.
+    /// Cycles and cache misses per packet delivered, of the borrowed core and of all target cores:
+    /// "unavailable" without hardware counters, nothing in the sim world.
     pub(super) fn per_packet(&self) -> Vec<Figure> {
         let Some(ByCore { borrowed, targets, packets }) = &self.counted else { return Vec::new() };
         let figures = |core: &str, counted: &Option<Counted>| {
@@ -160,7 +160,7 @@ impl Passed {
         [figures("borrowed", borrowed), figures("target", targets)].concat()
     }
 
-    /// Interrupts that the target cores took, by second.
+    /// Interrupts taken by the target cores per second.
     pub(super) fn interrupts_per_second(&self) -> f64 {
         let taken: u64 = self.report.queues.iter().map(|queue| queue.interrupts).sum();
         taken as f64 / self.report.duration_s
@@ -175,7 +175,7 @@ pub(super) fn repeated(spec: Spec, world: World, repeats: u32) -> Spec {
     }
 }
 
-/// Refuses a number out of a range.
+/// Checks the range of a number.
 pub(super) fn within(key: &str, found: f64, low: f64, high: f64) -> Result<(), ConfigError> {
     if (low..=high).contains(&found) {
         return Ok(());

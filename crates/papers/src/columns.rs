@@ -1,4 +1,4 @@
-//! Rows of an experiment's tables, made of the repeats of measured sides.
+//! Rows of an experiment's tables, from the repeats of measured sides.
 
 use crate::gains::PointSide;
 use picnic_lab::compare::Line;
@@ -18,7 +18,7 @@ pub(crate) const fn shown(key: &'static str, label: &'static str) -> Column {
     Column { key, label, is_shown: true }
 }
 
-/// One for programs only; its name may be empty.
+/// A column for programs only; its name may be empty.
 pub(crate) const fn hidden(key: &'static str, label: &'static str) -> Column {
     Column { key, label, is_shown: false }
 }
@@ -39,7 +39,7 @@ pub(crate) fn row(point: Point, side: PointSide<'_>, columns: &[Column]) -> Poin
         .fold(point, |point, column| point.with(column.figure(side, column.key, column.label)))
 }
 
-/// The same, beside other sides: `key` comes before each key, `name` behind each name.
+/// The same, next to other sides: `key` is put before each key, `name` after each name.
 pub(crate) fn beside(
     point: Point,
     side: PointSide<'_>,
@@ -65,7 +65,7 @@ impl Shares<'_> {
     }
 }
 
-/// A figure of a line that was fitted to a side: its key, its name for people, and what it reads.
+/// A figure of a line fitted to a side: its key, its name for people, and how to read it.
 pub(crate) struct Fit(
     pub(crate) &'static str,
     pub(crate) &'static str,

@@ -1,15 +1,15 @@
-//! By how much one side is above another, where sides take turns: of each pair of repeats.
+//! Gains of one side over another measured in turns, from pairs of repeats.
 //!
-//! Guarantees: a pair of which a side is void does not count. What was got where client, server and
-//! target queues share cores has a key and a name that say so, so that no report lays it beside a
-//! paper's figure as if it were one (docs/decisions/036-judging-a-ratio.md).
+//! Guarantees: a pair with a void side does not count. A figure measured while client, server and
+//! target queues share cores is marked in key and name, so that no report compares it with a
+//! paper's figure (docs/decisions/036-judging-a-ratio.md).
 
 use picnic_lab::compare::{Rule, median};
 use picnic_lab::experiment::MeasuredPoint;
 use picnic_lab::outcome::{Figure, Outcome, Source};
 use picnic_lab::paper::SHARED_CORES;
 
-/// The figure that says whether cores were shared: 1 if so.
+/// The figure for shared cores: 1 if shared.
 pub(super) const SHARED: &str = "shared_share";
 
 /// A side of a point.
@@ -20,7 +20,7 @@ pub(super) fn is_shared((found, side): PointSide<'_>) -> bool {
     median(&found.values(side, SHARED)) > 0.0
 }
 
-/// Adds a figure that a paper has, too; marked in key and name if cores were shared.
+/// Adds a figure that a paper also has; marked in key and name if cores were shared.
 pub(super) fn add(outcome: &mut Outcome, is_shared: bool, figure: Figure) {
     if !is_shared {
         return outcome.add(figure);
@@ -31,19 +31,19 @@ pub(super) fn add(outcome: &mut Outcome, is_shared: bool, figure: Figure) {
     outcome.add(Figure::one(&key, None).called(&label).in_detail());
 }
 
-/// A gain that is to be told.
+/// A gain to report.
 pub(super) struct Gain<'a> {
-    /// Its key where cores are not shared.
+    /// Its key if cores are not shared.
     pub(super) key: &'a str,
     /// Its name for people.
     pub(super) label: &'a str,
-    /// What is compared.
+    /// The compared figure.
     pub(super) rate: &'a str,
 }
 
 impl Gain<'_> {
-    /// Adds it with its interval, and what it comes to in words, over all of these pairs of sides:
-    /// one, and the other that it is compared with. `is_void` is asked for each repeat.
+    /// Adds it with its interval and its verdict in words, over all pairs of the two sides.
+    /// `is_void` is called for each repeat.
     pub(super) fn add(
         &self,
         outcome: &mut Outcome,
@@ -91,7 +91,7 @@ mod tests {
         MeasuredPoint { spec: Spec::default(), sides: sides.iter().map(outcome).collect() }
     }
 
-    /// The gain of the second side over the first, those repeats being void.
+    /// The gain of the second side over the first, with these void repeats.
     fn gain(found: &MeasuredPoint, void: &[usize]) -> Outcome {
         let mut outcome = Outcome::of(Source::Measured);
         let gain = Gain { key: "b_over_a_gain", label: "b over a", rate: "payload_bps" };
@@ -100,11 +100,11 @@ mod tests {
         outcome
     }
 
-    /// A machine that gets faster from repeat to repeat, twofold in all.
+    /// A machine whose speed doubles over the repeats.
     const SPEED: [f64; 10] = [1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.7, 1.8, 2.0];
 
     #[test]
-    fn a_drift_of_both_sides_is_none_of_their_ratio() {
+    fn common_drift_does_not_affect_the_ratio() {
         let faster = SPEED.map(|speed| 1.2 * speed);
         let outcome = gain(&found(&[&SPEED, &faster], 0.0), &[]);
         let fields = outcome.fields();
@@ -120,7 +120,7 @@ mod tests {
         let mut faster = SPEED.map(|speed| 1.2 * speed);
         faster[3] = 100.0;
         let outcome = gain(&found(&[&SPEED, &faster], 0.0), &[3]);
-        assert_eq!(outcome.notes, ["b over a: too noisy, 9 pairs count and 10 are needed"]);
+        assert_eq!(outcome.notes, ["b over a: too noisy, 9 valid pairs, 10 needed"]);
         let fields = outcome.fields();
         assert!((fields["b_over_a_gain_max"].as_f64().unwrap() - 0.2).abs() < 1e-9, "{fields:#?}");
         assert!(!fields.contains_key("b_over_a_gain_low_95"), "{fields:#?}");
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn shared_cores_are_in_key_and_name_and_the_bare_key_is_withheld() {
+    fn shared_cores_are_marked_in_key_and_name() {
         let outcome = gain(&found(&[&SPEED, &SPEED], 1.0), &[]);
         let fields = outcome.fields();
         assert_eq!(fields["b_over_a_gain"], serde_json::Value::Null);

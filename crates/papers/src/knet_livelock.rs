@@ -1,12 +1,13 @@
-//! Delivered against offered load, far past saturation, with and without the gate.
+//! Delivered against offered load, far beyond saturation, with and without the gate.
 //!
-//! Each queue's interrupt is masked while it has work (`gate = "queue"`), as KNET's card does, or
-//! never (`gate = "none"`). Without the mask an application behind the driver is preempted by
-//! every packet that comes, so that past saturation it gets to work less and less: receive
-//! livelock. Both take turns at every offered load.
+//! Each queue's interrupt is masked while it has work (`gate = "queue"`), as on KNET's card, or
+//! never (`gate = "none"`). Without the mask an application is preempted by every packet, so that
+//! it makes ever less progress beyond saturation: receive livelock. Both take turns at every
+//! offered load.
 //!
-//! In the sim world the paper's machine is modelled (`testbeds/piii.rs`). On the host the borrowed
-//! core does the generator's work, which bounds the offered load.
+//! In the sim world an interrupt and the driver's part of a packet have configured costs. On the
+//! host the driver's part has its real cost, and the borrowed core also generates the packets,
+//! which limits the offered load.
 //!
 //! Source: KNET, "Receive Livelock"; Mogul and Ramakrishnan, "Eliminating Receive Livelock in an
 //! Interrupt-driven Kernel", 1997.
@@ -55,7 +56,7 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// What an application can take, packets in a row.
+    /// Packets per second that an application and its driver can process.
     fn capacity_pps(&self) -> f64 {
         1e9 / f64::from(self.application_ns)
     }
@@ -64,7 +65,7 @@ impl Settings {
         within("application_ns", f64::from(self.application_ns), 100.0, 1e6)?;
         within("milliseconds", self.milliseconds.unwrap_or(1) as f64, 1.0, 10_000.0)?;
         if self.multiples.is_empty() {
-            return Err(ConfigError::new("multiples", "found none, allowed: one or more"));
+            return Err(ConfigError::new("multiples", "missing, expected: one or more"));
         }
         self.multiples.iter().try_for_each(|&multiple| within("multiples", multiple, 0.01, 100.0))
     }
@@ -78,7 +79,7 @@ impl Component for KnetLivelock {
     type Product = Box<dyn Experiment>;
     type Config = Settings;
     const NAME: &'static str = "knet-livelock";
-    const HELP: &'static str = "delivered by offered load, with each queue's gate and without";
+    const HELP: &'static str = "delivered by offered load, with and without each queue's gate";
 
     fn example(_: &Path) -> Option<String> {
         Some("world = \"host\"\nmultiples = [0.5, 10.0]\nmilliseconds = 5".into())
@@ -129,7 +130,7 @@ fn plot(load: &str) -> Plot {
     Plot::lines(title, "loads", load, "none_delivered_pps").and("queue_delivered_pps")
 }
 
-/// What is compared with first.
+/// The side compared against comes first.
 const SIDES: [&str; 2] = ["none", "queue"];
 
 impl Experiment for KnetLivelock {
@@ -176,7 +177,11 @@ impl Experiment for KnetLivelock {
             let past = points.iter().filter(|found| found.spec.number("offered_ratio") > 1.0);
             let least = past.map(|found| median(found, side) / most).fold(f64::NAN, f64::min);
             let figure = Figure::one(&format!("least_share_of_peak_gate_{gate}"), least);
-            outcome.add(figure.called(&format!("past saturation, least of peak, gate {gate}")));
+            outcome.add(
+                figure.called(&format!(
+                    "beyond saturation, minimum as share of the peak, gate {gate}"
+                )),
+            );
         }
         for found in points {
             let of = |side: usize, key: &str| found.values(side, key);
@@ -192,7 +197,7 @@ impl Experiment for KnetLivelock {
             outcome.series("loads").push(point);
         }
         outcome.note(format!(
-            "offered: multiples of {:.0} packets/s, what an application of {} ns a packet takes; \
+            "offered: multiples of {:.0} packets/s, the capacity of an application of {} ns per packet; \
              ratio: gate \"queue\" to \"none\"",
             settings.capacity_pps(),
             settings.application_ns

@@ -1,7 +1,7 @@
-//! The papers' experiments: what each paper measured, measured again.
+//! The papers' experiments, reproduced.
 //!
-//! An experiment is one file (or folder), with the paper's figures as its constant, and one line in
-//! [`registry::PAPERS`]. How to measure is the lab's: [`picnic_lab`].
+//! An experiment is one file (or directory) with the paper's figures as its constant, and one line
+//! in [`registry::PAPERS`]. The methods of measurement are the lab's: [`picnic_lab`].
 
 #![forbid(unsafe_code)]
 

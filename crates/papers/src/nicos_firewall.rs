@@ -1,21 +1,20 @@
 //! The same stateless firewall on the card and at the driver.
 //!
-//! Two scenarios, as in the paper: all packets are discarded, and a mix of which most is accepted.
-//! Each is run for every number of rules and size of packets, with the rules on the card (the
-//! borrowed core filters) and at the driver (the target core does, before the host sees the
-//! packet). All rules but the last match nothing, so every packet is looked up among all of them;
-//! the last discards.
+//! Two scenarios, as in the paper: all packets are discarded, or most of a mix is accepted. Each is
+//! run for every number of rules and packet size, with the rules on the card (the borrowed core
+//! filters) and at the driver (the target core filters, before the host gets the packet). All rules
+//! but the last match nothing, so every packet is checked against all of them; the last discards.
 //!
-//! Two runs per point: one at a fixed rate, for the share of time that the target cores work; one
-//! flat out, for what the card takes.
+//! Two runs per point: one at a fixed rate, for the load of the target cores; one at full speed,
+//! for the card's throughput.
 //!
-//! In the sim world packets come from a generator, and the mix is of flows that are accepted, each
-//! packet at the host's cost, and flows that are not. A packet costs the core that filters it
-//! `filter_ns` more, and `filter_doubling_ns` for each doubling of the rules: a compiled classifier
-//! stands behind them. Its size costs nothing there.
+//! In the sim world packets come from a generator, and the mix has accepted flows, each packet at
+//! the host's cost, and discarded flows. A packet costs the core that filters it `filter_ns`, plus
+//! `filter_doubling_ns` for each doubling of the rules, since they are a compiled classifier. Its
+//! size has no cost there.
 //!
-//! On the host wire and host are real (`real.rs`): UDP by a veth, and in the mix TCP both ways at
-//! once beside it, which is accepted, at whatever all of it costs. It needs root.
+//! On the host, wire and host are real (`real.rs`): UDP over a veth, and in the mix accepted TCP in
+//! both directions as well, at its real cost. It needs root.
 //!
 //! Source: NICOS 4.7 and figure 4.
 
@@ -43,7 +42,7 @@ use std::net::Ipv4Addr;
 use std::path::Path;
 use std::time::Duration;
 
-/// The generator's destination ports are even over 1 to this.
+/// The generator's destination ports are uniform over 1 to this.
 const PORTS: u16 = 49_151;
 
 /// Settings.
@@ -56,23 +55,23 @@ pub struct Settings {
     pub seed: u64,
     /// Numbers of rules
     pub rules: Vec<u32>,
-    /// Sizes of packets, in bytes; 60 in the sim world, 60 and 1514 on the host, if not said
+    /// Sizes of packets, in bytes [default: 60 in the sim world, 60 and 1514 on the host]
     pub sizes: Option<Vec<u32>>,
-    /// Share of flows accepted in the mix; sim only
+    /// Share of accepted flows in the mix; sim only
     pub accepted: f64,
-    /// Packets per second at which the target cores' work is measured; 200000 in the sim world and
-    /// 20000 on the host, if not said
+    /// Packets per second at which the target cores' load is measured [default: 200000 in the sim
+    /// world, 20000 on the host]
     pub rate_pps: Option<u32>,
-    /// Work of the host for an accepted packet, in nanoseconds; sim only
+    /// Work of the host per accepted packet, in nanoseconds; sim only
     pub host_ns: u32,
-    /// What a packet costs in a single filter, in nanoseconds; sim only
+    /// Cost of a packet in a single filter, in nanoseconds; sim only
     pub filter_ns: u64,
-    /// What it costs more for each doubling of the filters, in nanoseconds; sim only
+    /// Additional cost for each doubling of the filters, in nanoseconds; sim only
     pub filter_doubling_ns: u64,
     /// Target queues
     pub queues: u16,
-    /// How long each run takes, in milliseconds; 20 in the sim world and 300 on the host, if not
-    /// said: 100 for --quick
+    /// Duration of each run, in milliseconds [default: 20 in the sim world, 300 on the host, 100
+    /// for --quick]
     pub milliseconds: Option<u64>,
 }
 
@@ -175,7 +174,7 @@ impl Reproduces for NicosFirewall {
     );
 }
 
-/// What packets meet.
+/// The scenario.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Scenario {
     Discard,
@@ -193,7 +192,7 @@ impl Scenario {
     }
 }
 
-/// What is run.
+/// A point to run.
 #[derive(Clone, Copy, Debug)]
 struct Point {
     scenario: Scenario,
@@ -201,17 +200,17 @@ struct Point {
     size: u32,
 }
 
-/// Where the rules are, in turns: what is compared with first.
+/// The places of the rules, in turns: the one compared against first.
 const SIDES: [&str; 2] = ["driver", "card"];
 
-/// What one run came to.
+/// The results of one run.
 #[derive(Clone, Copy, Debug, Default)]
 struct Figures {
     target_busy: f64,
     borrowed_busy: f64,
     taken_pps: f64,
     accepted: f64,
-    /// Of a mix of TCP.
+    /// TCP's goodput in the mix.
     goodput_bps: Option<f64>,
 }
 
@@ -220,7 +219,7 @@ impl Experiment for NicosFirewall {
         let settings = &self.0;
         let mut points = Vec::new();
         for scenario in Scenario::ALL {
-            // TCP has its own sizes: the longest stand for all of them.
+            // TCP chooses its own sizes: the longest represents all of them.
             let is_tcp = settings.world == World::Host && scenario == Scenario::Mix;
             let longest = settings.sizes().into_iter().max().into_iter().collect();
             for size in if is_tcp { longest } else { settings.sizes() } {
@@ -292,7 +291,7 @@ impl Experiment for NicosFirewall {
     }
 }
 
-/// Rules that match nothing the generator makes, and last one that discards.
+/// Rules that do not match the generator's packets, and a last one that discards.
 fn rules(settings: &Settings, point: Point, place: Place) -> Vec<FilterChange> {
     let mut random = ChaCha8Rng::seed_from_u64(settings.seed);
     let mut changes = Vec::new();
@@ -376,11 +375,11 @@ fn measure(
     })
 }
 
-/// Packets of the mix that are UDP and discarded, for each that is not.
+/// UDP packets of the mix, which are discarded, per other packet.
 const DISCARDED_SHARE: f64 = 0.1;
 
-/// At a rate, the mix has nine tenths of it in TCP, a half each way; flat out, as much TCP as goes,
-/// with the same UDP beside it.
+/// At a rate, nine tenths of the mix are TCP, half in each direction; at full speed, as much TCP as
+/// possible, with the same UDP.
 fn between_wires(
     settings: &Settings,
     point: Point,
@@ -453,7 +452,7 @@ fn outcome(settings: &Settings, points: &[MeasuredPoint]) -> Outcome {
     ));
     outcome.note(match settings.world {
         World::Sim => format!(
-            "modelled: an accepted packet costs the host {} ns; a packet costs the core that \
+            "modelled: each accepted packet costs the host {} ns; each packet costs the core that \
              filters {} ns more, and {} ns for each doubling of the rules",
             settings.host_ns, settings.filter_ns, settings.filter_doubling_ns
         ),

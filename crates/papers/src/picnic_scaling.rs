@@ -1,17 +1,19 @@
-//! How many line-rate wires one borrowed core can handle, each with its own target core.
+//! The number of wires at line rate that a borrowed core can serve, each with its own target core.
 //!
-//! In the sim world the paper's machine is modelled (`testbeds/x5355.rs`). On the host one to five
-//! wires bring 1514-byte frames at the rate of a 1 Gb/s link. `by-wire` gives each wire a queue and a
-//! target core of its own, and the load of the borrowed core is measured. `link_mbps` and
-//! `frame_bytes` make faster links and shorter frames. A line through these points tells at how many
-//! wires the core is full. Two ways of interrupting take turns: one interrupt for each packet, as the
-//! paper's card, and our default moderation.
+//! One to five wires carry the load of a 1 Gb/s link in 1514-byte frames, and are held to such a
+//! link. `by-wire` gives each wire its own queue and target core, and the borrowed core's load is
+//! measured. `link_mbps` and `frame_bytes` change the link and the frames, and some others of both
+//! are modelled as well (`links.rs`). A line through these points predicts the number of wires that
+//! saturate the core; more wires are measured as well, and not fitted, so that the prediction can
+//! fail. Two kinds of interrupts take turns: one for each packet, as on the paper's card, and our
+//! default moderation.
 //!
-//! The clocks of two wires differ by up to 100 parts in a million each, as Ethernet allows, so that
-//! packets of all wires do not arrive at the same time for ever.
+//! The clocks of two wires differ by up to 100 parts per million each, as Ethernet allows, so that
+//! packets of all wires are not synchronous for ever.
 //!
-//! The borrowed core also makes the packets, and each point needs a core for each wire and one more.
-//! A point where a target core is full says nothing of the borrowed core, and is left out.
+//! In the sim world the borrowed core's work has the configured costs. On the host it has its real
+//! cost, including generating the packets, and each point needs a core per wire and one more. A
+//! point with a saturated target core says nothing about the borrowed core, and is excluded.
 //!
 //! Source: PICNIC, section 4.3 and figure 6; IEEE 802.3, clause 40.6.1.2.6, for the clocks.
 
@@ -35,13 +37,13 @@ use std::fmt::Write;
 use std::path::Path;
 use std::time::Duration;
 
-/// Check sequence, preamble and gap come with each frame.
+/// Check sequence, preamble and gap of each frame.
 const FRAMING_BYTES: u32 = 24;
-/// How far a clock may be off, in parts in a million.
+/// The tolerance of a clock, in parts per million.
 const CLOCK_PPM: f64 = 100.0;
-/// A core that works for more than this share of the time is full.
+/// The load above which a core counts as saturated.
 const FULL: f64 = 0.98;
-/// More lost than this share of what was offered is a loss; less is of the ends of the run.
+/// The share of lost packets above which there is a loss; fewer are lost at the ends of the run.
 const LOSS: f64 = 1e-3;
 /// Packets that may wait at a wire, as in the ring of a NIC.
 const BACKLOG: u32 = 256;
@@ -86,7 +88,7 @@ impl Settings {
     fn validate(&self) -> Result<(), ConfigError> {
         self.wires.iter().try_for_each(|&wires| within("wires", f64::from(wires), 1.0, 128.0))?;
         if self.wires.is_empty() {
-            return Err(ConfigError::new("wires", "found none, allowed: one or more"));
+            return Err(ConfigError::new("wires", "missing, expected: one or more"));
         }
         within("link_mbps", f64::from(self.link_mbps), 1.0, 1e6)?;
         within("frame_bytes", f64::from(self.frame_bytes), 60.0, 1514.0)?;
@@ -99,7 +101,7 @@ impl Settings {
         f64::from((u32::from(self.frame_bytes) + FRAMING_BYTES) * 8)
     }
 
-    /// What a link carries, in packets a second.
+    /// The capacity of a link, in packets per second.
     fn link_pps(&self) -> f64 {
         f64::from(self.link_mbps) * 1e6 / self.frame_bits()
     }
@@ -135,7 +137,7 @@ impl Component for PicnicScaling {
     type Product = Box<dyn Experiment>;
     type Config = Settings;
     const NAME: &'static str = "picnic-scaling";
-    const HELP: &'static str = "wires at line rate that a borrowed core takes";
+    const HELP: &'static str = "number of wires at line rate that a borrowed core can serve";
 
     fn example(_: &Path) -> Option<String> {
         Some("world = \"host\"\nwires = [1]\nmilliseconds = 3".into())
@@ -167,7 +169,7 @@ impl Reproduces for PicnicScaling {
     .on("x5355", 8);
 }
 
-/// Ways of interrupting, and their `[interrupt]` sections.
+/// Kinds of interrupts, and their `[interrupt]` sections.
 const WAYS: [(&str, &str); 2] =
     [("per-packet", "per_packet = true\ngate = \"none\"\n"), ("moderated", "")];
 
@@ -232,18 +234,18 @@ impl Experiment for PicnicScaling {
     }
 }
 
-/// What the line through the points of a way comes to.
+/// The results of the line through a kind's points.
 const LINE: [Fit; 3] = [
-    Fit("busy_per_wire_fraction", "core a wire", |line| Some(line.slope)),
+    Fit("busy_per_wire_fraction", "core per wire", |line| Some(line.slope)),
     Fit("busy_per_wire_reach_fraction", "its 95 % interval, either way", |line| {
         Some(line.slope_reach)
     }),
-    Fit("residual_fraction", "furthest point from the line", |line| Some(line.largest_residual)),
+    Fit("residual_fraction", "largest distance from the line", |line| Some(line.largest_residual)),
 ];
-/// Columns of each number of wires; those in the middle are of the host, which has counters.
+/// Columns of each number of wires; those in the middle are only for the host, which has counters.
 const BUSY: [Column; 1] = [shown("busy_fraction", "borrowed core busy")];
 const COUNTED: [Column; 2] = [
-    shown("borrowed_cycles_per_packet", "cycles a packet"),
+    shown("borrowed_cycles_per_packet", "cycles per packet"),
     hidden("borrowed_cache_misses_per_packet", "misses"),
 ];
 const DELIVERED: [Column; 4] = [
@@ -253,7 +255,7 @@ const DELIVERED: [Column; 4] = [
     hidden("interrupts_per_second", "interrupts"),
 ];
 
-/// A way of interrupting, and what was measured of it.
+/// A kind of interrupts, with its measurements.
 struct Way<'a> {
     side: usize,
     name: &'a str,
@@ -273,12 +275,12 @@ impl Way<'_> {
         self.of(found, "busy_fraction") > FULL || self.of(found, "dropped_fraction") > LOSS
     }
 
-    /// Points that say something of the borrowed core.
+    /// Points that are valid for the borrowed core.
     fn good(&self) -> impl Iterator<Item = &MeasuredPoint> {
         self.points.iter().filter(|found| !self.is_void(found))
     }
 
-    /// The line through the points that do not fill the core; a note, if they are too few.
+    /// The line through the points that do not saturate the core; a note, if there are too few.
     fn line(&self, outcome: &mut Outcome) -> Option<Line> {
         let to_fit = self.good().filter(|found| !self.is_full(found));
         let to_fit: Vec<(f64, f64)> = to_fit
@@ -291,7 +293,7 @@ impl Way<'_> {
         let line = Line::of(&to_fit).filter(|_| places.len() >= 3);
         if line.is_none() {
             outcome.note(format!(
-                "{}: no line: {} numbers of wires that do not fill the core, needed are 3",
+                "{}: no line: {} numbers of wires that do not saturate the core, 3 needed",
                 self.name,
                 places.len()
             ));
@@ -317,7 +319,7 @@ impl Way<'_> {
         let full = line.and_then(|line| line.reaches(1.0));
         let (low, high) = (full.and_then(|full| full.low), full.and_then(|full| full.high));
         let at = full.map(|full| full.at);
-        let found = figure("full_at_wires", at, "wires until the core is full");
+        let found = figure("full_at_wires", at, "wires until the core is saturated");
         outcome.add(found.within(low, high));
         outcome.add(figure("full_at_wires_low", low, "its interval, low").in_detail());
         outcome.add(figure("full_at_wires_high", high, "its interval, high").in_detail());
@@ -331,7 +333,8 @@ impl Way<'_> {
         let point = columns::row(point, side, &COUNTED);
         outcome.series("scaling").push(columns::row(point, side, &DELIVERED));
         if self.is_void(found) {
-            outcome.note(format!("{}, {number} wires: void, a target core is full", self.name));
+            outcome
+                .note(format!("{}, {number} wires: void, a target core is saturated", self.name));
         }
     }
 }

@@ -1,17 +1,17 @@
-//! What the card costs the target core at 1 Gb/s of bulk receive: 81 274 packets a second.
+//! The card's cost on the target core at 1 Gb/s of bulk receive: 81 274 packets per second.
 //!
-//! In the sim world the paper's machine is modelled (`testbeds/netburst.rs`), with and without the
-//! card. On the host ways of interrupting take turns: `per-packet` is the paper's card, one interrupt
-//! for each packet; `gated` masks a queue that is at work; `moderated` is our default, where packets
-//! wait for each other up to 20 µs. The paper says that "implementing moderation should reduce" the
-//! cost: the three must be in that order.
+//! Four variants take turns. `without` is a NIC that interrupts the target core itself, moderated
+//! by `nic_usecs` as in the paper's driver; `per-packet` is the paper's card, one interrupt for
+//! each packet; `gated` masks a busy queue; `moderated` is our default, where packets wait for each
+//! other up to 20 µs. The paper says that "implementing moderation should reduce" the cost: the
+//! three must be in that order.
 //!
-//! A generator's packets need the card, so there is no way `without` it, and the target core's time is
-//! that of the target's thread, as the kernel counts it, without TCP. With `attachment = "tap"` all
-//! four ways are measured, with TCP; with `engine = "kernel"` cards in the kernel are measured beside
-//! `without` (`kernel.rs`).
+//! On the host a generator's packets need the card, so there is no `without`, and the target core's
+//! time is that of the target's thread, from the kernel's counts, without TCP. With `attachment =
+//! "tap"` it includes TCP, and all four variants are measured; with `engine = "kernel"` cards in
+//! the kernel are compared with `without` (`kernel.rs`).
 //!
-//! Source: PICNIC, section 4.1 and figure 4: +8 % with the card. The paper does not say whether
+//! Source: PICNIC, section 4.1 and figure 4: +8 % with the card. It does not say whether this is
 //! relative or absolute, so both are given.
 
 mod kernel;
@@ -53,10 +53,10 @@ pub struct Settings {
     pub host_ns: u32,
     /// How long each way is run, in milliseconds; 500 if not said. Host only
     pub milliseconds: Option<u64>,
-    /// Bytes that the sender hands over at once; with attachment = "tap" or engine = "kernel"
+    /// Bytes that the sender writes at a time; with attachment = "tap" or engine = "kernel"
     pub message_bytes: u32,
-    /// How often all ways take turns on the host, if not as the effort says: the more often, the
-    /// smaller the differences that can be told
+    /// Repeats of all variants on the host [default: by the effort]; more repeats detect smaller
+    /// differences
     pub repeats: Option<u32>,
 }
 
@@ -71,11 +71,11 @@ pub enum Engine {
     Kernel,
 }
 
-/// What the packets are delivered to.
+/// The receiver of the packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Attachment {
-    /// Work of a given length for each
+    /// Work of fixed length per packet
     #[default]
     App,
     /// The kernel's stack with a TCP receiver, as root; with world = "host"
@@ -138,7 +138,7 @@ impl Component for PicnicUtilization {
     type Product = Box<dyn Experiment>;
     type Config = Settings;
     const NAME: &'static str = "picnic-utilization";
-    const HELP: &'static str = "target-core CPU at 1 Gb/s by way of interrupting";
+    const HELP: &'static str = "target-core CPU at 1 Gb/s by kind of interrupts";
 
     fn example(_: &Path) -> Option<String> {
         Some("world = \"host\"\nmilliseconds = 10".into())
@@ -191,7 +191,7 @@ const WITHOUT: &str = "without";
 const PER_PACKET: &str = "per-packet";
 const GATED: &str = "gated";
 const MODERATED: &str = "moderated";
-/// The card's ways as the paper has them in order, and their `[interrupt]` sections.
+/// The card's variants in the paper's order, and their `[interrupt]` sections.
 const WAYS: [(&str, &str); 3] = [
     (PER_PACKET, "per_packet = true\ngate = \"none\"\n"),
     (GATED, "rx_usecs = 0\n"),
@@ -199,7 +199,7 @@ const WAYS: [(&str, &str); 3] = [
 ];
 const SIDES: [&str; 4] = [WITHOUT, PER_PACKET, GATED, MODERATED];
 
-/// Columns of each way, and those of the host alone.
+/// Columns of each variant, and those only for the host.
 const WAY: [Column; 3] = [
     shown(BUSY, "target core busy"),
     shown("interrupts_per_second", "interrupts"),
@@ -211,12 +211,13 @@ const COUNTED: [Column; 3] = [
     shown("target_cache_misses_per_packet", "target misses a packet"),
 ];
 
-/// The `[interrupt]` section of one of the card's ways.
+/// The `[interrupt]` section of one of the card's variants.
 fn interrupt_of(side: &str) -> Option<&'static str> {
     WAYS.iter().find(|(name, _)| *name == side).map(|(_, keys)| *keys)
 }
 
-/// Whether each way costs the target core less than the one before, and the last less than the first.
+/// Whether each variant costs the target core less than the one before, and the last less than the
+/// first.
 fn order(outcome: &mut Outcome, found: &MeasuredPoint, key: &str) {
     let values = |name: &str| {
         let side = found.spec.sides.iter().position(|side| side == name);
@@ -248,9 +249,9 @@ fn order(outcome: &mut Outcome, found: &MeasuredPoint, key: &str) {
 const YES: &str = "yes";
 const NO: &str = "no";
 const EQUAL: &str = "equal";
-const TOO_CLOSE: &str = "too close to tell";
+const TOO_CLOSE: &str = "too close";
 
-/// Whether the candidate is less.
+/// Whether the candidate is less: models are exact, measurements are judged.
 fn less(both: &Comparison) -> &'static str {
     match both.judgement().map(|judgement| judgement.verdict) {
         Some(Verdict::Better) => YES,
@@ -311,7 +312,7 @@ impl Experiment for PicnicUtilization {
             outcome.series("ways").push(columns::row(point, (found, side), &COUNTED));
         }
         outcome.note(format!(
-            "{RATE_PPS} packets/s of 1514 bytes; a packet costs the host {} ns",
+            "{RATE_PPS} packets/s of 1514 bytes; each packet costs the host {} ns",
             settings.host_ns
         ));
         outcome.note(
@@ -334,7 +335,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kernel_is_on_the_host_alone() {
+    fn the_kernel_engine_is_only_on_the_host() {
         let settings = Settings { engine: Engine::Kernel, ..Settings::default() };
         let error = PicnicUtilization::build(settings, &BuildContext::default()).err().unwrap();
         let wanted = "card: engine: found \"kernel\" with world = \"sim\", allowed: \"poll\"";
@@ -342,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn the_tap_is_of_the_poll_engine_on_the_host() {
+    fn the_tap_is_only_for_the_poll_engine_on_the_host() {
         let tap = || Settings { attachment: Attachment::Tap, ..Settings::default() };
         let kernel = Settings { world: World::Host, engine: Engine::Kernel, ..tap() };
         for (settings, with) in [(tap(), "world = \"sim\""), (kernel, "engine = \"kernel\"")] {
@@ -356,7 +357,7 @@ mod tests {
         assert_eq!(point.sides, SIDES);
     }
 
-    /// What the three ways cost, repeat by repeat, is concluded to be in this order.
+    /// The concluded order of these costs, by repeat.
     fn order_of(ways: [&[f64]; 3]) -> [String; 2] {
         let side = |values: &[f64]| {
             let mut outcome = Outcome::of(Source::Measured);

@@ -1,15 +1,14 @@
-//! One TCP connection by bit rate, its protocol and its application on these cores or those.
+//! One TCP connection by bit rate, with protocol and application on various cores.
 //!
 //! Messages of 1448 bytes go over a veth with an MTU of 1500, one packet each. The receiver's
-//! protocol processing has a fixed core, which the kernel's receive packet steering is told; the
-//! receiving application is on the same core, or on one with which that core shares an L2 cache,
-//! the processor, or the computer alone. All take turns at each rate. The sender has a core of
-//! its own, as far away as there is: without one a pair cannot be measured, nor can a pair that
-//! this machine does not have.
+//! protocol processing has a fixed core, set by the kernel's receive packet steering; the receiving
+//! application is on the same core, or on one that shares with it an L2 cache, the processor, or
+//! only the computer. All take turns at each rate. The sender has a separate core, as far away as
+//! possible: without one a pair cannot be measured, nor can a pair that this machine does not have.
 //!
-//! Of each pair is told what arrived and how much of both cores' time it took, by the kernel's own
-//! counts; flat out also what the wrong pair loses against the best. The sender's core is told as
-//! well: where that is full, the rate is the sender's.
+//! For each pair the goodput and the time of both cores are reported, from the kernel's counts; at
+//! full speed also the loss of the worst pair against the best. The sender's core is reported as
+//! well: if it is saturated, it limits the rate.
 //!
 //! Source: PLACEMENT, "Single connection": same core, same die (a shared L2), same processor, same
 //! computer; all reach the same rate at first, and over 40 % are lost at the top by the wrong pair.
@@ -40,9 +39,9 @@ use std::time::Duration;
 const MTU: u32 = 1500;
 /// See [`MTU`].
 const MESSAGE_BYTES: usize = 1448;
-/// A core that works for more than this share of the time is full.
+/// The load above which a core counts as saturated.
 const FULL: f64 = 0.98;
-/// Flat out stands for itself among the rates.
+/// The rate that means full speed.
 const FLAT_OUT: u64 = 0;
 const PORT: u16 = 5300;
 
@@ -50,11 +49,11 @@ const PORT: u16 = 5300;
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
-    /// Bit rates of the connection, in Mb/s; 0 is as fast as it goes
+    /// Bit rates of the connection, in Mb/s; 0 means the maximum
     pub rates_mbps: Vec<u64>,
-    /// How long each is sent, in milliseconds; 1000 if not said: less for --quick
+    /// Duration of each measurement, in milliseconds [default: 1000; less for --quick]
     pub milliseconds: Option<u64>,
-    /// How often each is measured; 10 if not said: fewer for --quick
+    /// Measurements of each [default: 10; fewer for --quick]
     pub repeats: Option<u32>,
 }
 
@@ -68,7 +67,7 @@ impl Default for Settings {
 impl Settings {
     fn validate(&self) -> Result<(), ConfigError> {
         if self.rates_mbps.is_empty() {
-            return Err(ConfigError::new("rates_mbps", "found none, allowed: one or more"));
+            return Err(ConfigError::new("rates_mbps", "missing, expected: one or more"));
         }
         self.rates_mbps
             .iter()
@@ -78,7 +77,7 @@ impl Settings {
     }
 }
 
-/// What protocol and application share, as the paper names it.
+/// The resource shared by protocol and application, in the paper's terms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Pair {
     Core,
@@ -103,7 +102,7 @@ impl Pair {
         Pair::ALL.into_iter().find(|pair| pair.name() == name)
     }
 
-    /// What two cores share; none if the kernel does not tell.
+    /// The resource that two cores share; none if unknown.
     fn of(topology: &Topology, one: usize, other: usize) -> Option<Pair> {
         if one == other {
             return Some(Pair::Core);
@@ -127,8 +126,8 @@ struct Places {
 }
 
 impl Places {
-    /// Those of a pair among `cores`, or why there are none. The protocol's core is the same for
-    /// all pairs, as the paper had it.
+    /// The cores of a pair among `cores`, or why there are none. The protocol's core is the same
+    /// for all pairs, as in the paper.
     fn of(pair: Pair, topology: &Topology, cores: &[usize]) -> Result<Places, String> {
         let &protocol = cores.first().ok_or("this process may use no core")?;
         let mut is_there = false;
@@ -137,7 +136,7 @@ impl Places {
                 continue;
             }
             is_there = true;
-            // The sender shares as little as can be with them.
+            // The sender shares as little as possible with them.
             let distance = |core: usize| {
                 let to = |other| {
                     let pair = Pair::of(topology, core, other).unwrap_or(Pair::Processor);
@@ -166,7 +165,7 @@ impl Component for PlacementSingle {
     type Product = Box<dyn Experiment>;
     type Config = Settings;
     const NAME: &'static str = "placement-single";
-    const HELP: &'static str = "a TCP connection by rate, protocol and application by core";
+    const HELP: &'static str = "a TCP connection by rate and by cores of protocol and application";
 
     fn example(_: &Path) -> Option<String> {
         Some("rates_mbps = [10]\nmilliseconds = 100\nrepeats = 1".into())
@@ -194,7 +193,7 @@ impl Reproduces for PlacementSingle {
     );
 }
 
-/// The word that says why a pair has no figures.
+/// The word for why a pair has no figures.
 const MISSING: &str = "missing";
 
 /// Columns of each pair.
@@ -204,8 +203,8 @@ const PROCESSOR: [Column; 6] = [
     hidden("softirq_fraction", "protocol's core in soft interrupts"),
     shown("sender_busy_fraction", "sender's core busy"),
     hidden("buffer_fill_fraction", "receive buffer full"),
-    hidden("cycles_per_packet", "cycles a packet"),
-    shown("cache_misses_per_packet", "cache misses a packet"),
+    hidden("cycles_per_packet", "cycles per packet"),
+    shown("cache_misses_per_packet", "cache misses per packet"),
 ];
 
 impl Experiment for PlacementSingle {
@@ -285,8 +284,8 @@ impl Experiment for PlacementSingle {
         vec![
             Plot::lines("time of both cores by rate", "rates", "rate_mbps", "both_cores")
                 .by("pair"),
-            Plot::lines("arrived by rate", "rates", "rate_mbps", "goodput_bps").by("pair"),
-            Plot::bars("arrived flat out", "flat_out", "goodput_bps"),
+            Plot::lines("received by rate", "rates", "rate_mbps", "goodput_bps").by("pair"),
+            Plot::bars("received at full speed", "flat_out", "goodput_bps"),
         ]
     }
 }
@@ -331,7 +330,7 @@ fn pairs(outcome: &mut Outcome, found: &MeasuredPoint) {
 /// What one run of the connection has shown.
 struct RunFigures {
     goodput_bps: f64,
-    /// Time of the protocol's and the application's core that was not idle, in cores.
+    /// Busy time of the protocol's and the application's core, in cores.
     both_cores: Option<f64>,
     softirq: Option<f64>,
     sender_busy: Option<f64>,
@@ -341,7 +340,7 @@ struct RunFigures {
     misses_per_packet: Option<f64>,
 }
 
-/// Client and server by a veth, each side's protocol on its core.
+/// Client and server on a veth, each side's protocol on its core.
 struct Joined {
     hosts: Hosts,
 }
@@ -356,9 +355,9 @@ impl Joined {
         Ok(joined)
     }
 
-    /// Has what an interface receives processed by this core, packet by packet.
+    /// Makes this core process an interface's received packets, packet by packet.
     fn steer(&self, role: Role, core: usize) -> anyhow::Result<()> {
-        // Neither made larger by the sender nor joined by the receiver: the paper's packets.
+        // Neither enlarged by the sender nor merged by the receiver: the paper's packets.
         self.hosts.ip(role, &format!("link set {PLAIN_LINK} gso_max_segs 1"))?;
         let mask = self.hosts.folder().join("core");
         std::fs::write(&mask, CoreSet::from_iter([core]).to_mask())
@@ -440,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn pairs_are_those_of_the_machine_and_the_sender_is_far_away() {
+    fn pairs_match_the_machine_with_a_distant_sender() {
         let topology = machine();
         let all: Vec<usize> = (0..8).collect();
         let places = |pair, cores: &[usize]| Places::of(pair, &topology, cores);
@@ -456,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pair_that_is_missing_is_told_and_the_wrong_one_loses() {
+    fn missing_pairs_are_reported_and_the_worst_loses() {
         let experiment = PlacementSingle(Settings::default());
         let side = |goodput_bps: Option<f64>| {
             let mut outcome = Outcome::of(Source::Measured);

@@ -1,4 +1,4 @@
-//! THE LIST: the papers' table, and the experiments that answer it.
+//! THE LIST: the papers' table, and the experiments that reproduce it.
 //!
 //! ```
 //! use picnic_lab::experiment::Effort;
@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_row_has_figures_and_ours_where_an_experiment_answers_it() {
+    fn every_row_has_figures_and_keys_of_ours() {
         for (place, PaperEntry { row, experiment }) in PAPERS.iter().enumerate() {
             let name = row.name;
             assert!(!PAPERS[..place].iter().any(|other| other.row.name == name), "{name} twice");

@@ -1,25 +1,25 @@
-//! How random the low byte of RSS's hash is, flow by flow, and how even queues are by it.
+//! Randomness of the low byte of RSS's hash over flows, and the balance of queues.
 //!
 //! Ent's five tests over the low 8 bits of each flow's hash: Toeplitz, which NICs compute, and
-//! JHash, which the paper's card computed (lookup2 then, lookup3 in Linux today). Beside them
-//! stand bytes of a random generator, which show what chance gives, and two hashes that must fail where
-//! ports stand in a row: the exclusive or of the ports, and Toeplitz with a key of zeros and a one.
+//! JHash, which the paper's card computed (lookup2 then, lookup3 in Linux today). For comparison
+//! there are bytes of a random generator, and two hashes that must fail for consecutive ports: the
+//! exclusive or of the ports, and Toeplitz with a key of zeros and a one.
 //!
-//! An error is judged by its deviations for the number of flows, not by its size: of N random bytes
-//! the entropy falls short by 2 299 / N percent on average, and mean, π and serial correlation have
+//! An error is judged by its deviation for the number of flows, not by its size: for N random bytes
+//! the entropy is 2 299 / N percent too low on average, and mean, π and serial correlation have
 //! standard deviations of 0.53, 1.17 and 0.91 % at 12 000 flows. The paper's "within 1.29 %" is
-//! asked for from 100 000 flows on only. Each point is drawn several times, since a single draw
-//! fails a fair test now and then.
+//! required only from 100 000 flows on. Each point is drawn several times, since a single draw
+//! sometimes fails a fair test.
 //!
-//! Flows are generated: of the whole address space, of one /16, and of four clients with ports in a
-//! row, as the paper's four load generators. A connection is a source address, a source port and
-//! the server's port 80; none comes twice. With `workloads`, those of real connections stand beside: of
-//! every SYN that passes the card while such a workload is run. With `captures`, the TCP connections
-//! of capture files, each by the first packet that the file has of it.
+//! Flows are generated: from the whole address space, from one /16, and from four clients with
+//! consecutive ports, like the paper's four load generators. A connection is a source address, a
+//! source port and the server's port 80, without duplicates. With `workloads`, real connections are
+//! added: every SYN that passes the card while such a workload runs. With `captures`, the TCP
+//! connections of capture files, each by its first packet in the file.
 //!
-//! Then the question behind it: how even are 2, 4 and 6 queues, by flows and by packets, where
-//! flows are equally popular, and where popularity follows Zipf's law. 128 entries over 6 queues
-//! give 22 or 21 each.
+//! Then the resulting balance: how even are 2, 4 and 6 queues, by flows and by packets, if flows
+//! are equally popular, and if popularity follows Zipf's law. 128 entries over 6 queues give 22 or
+//! 21 each.
 //!
 //! Source: PICNIC, section 5.1 and table 1.
 
@@ -51,31 +51,31 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-/// Fewer flows tell nothing.
+/// The least number of flows for a test.
 const FEWEST: u32 = 1_000;
-/// From so many flows on the paper's bound can be asked for.
+/// The number of flows from which the paper's bound is required.
 const ENOUGH: u32 = 100_000;
-/// Flows of the points that look at queues: about as many as the paper's.
+/// Flows of the points about queues: about as many as the paper's.
 const QUEUE_FLOWS: u32 = 12_000;
 
 /// Settings.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
-    /// Numbers of flows; 12000 and 100000, and 1000000 with --full, if not said
+    /// Numbers of flows [default: 12000 and 100000, also 1000000 with --full]
     pub flows: Option<Vec<u32>>,
-    /// Draws of each point; 20 if not said: fewer for --quick
+    /// Draws of each point [default: 20; fewer for --quick]
     pub draws: Option<u32>,
-    /// Numbers of queues that flows are spread over
+    /// Numbers of queues to distribute flows over
     pub queues: Vec<u16>,
-    /// Workloads whose connections are tested as well, as `picnic workload list` names them (root, and
-    /// the programs that they need); the paper's three if not said, none with `[]`
+    /// Workloads whose connections are tested as well, by their names in `picnic workload list`
+    /// (root, and their programs) [default: the paper's three; none with `[]`]
     pub workloads: Vec<String>,
-    /// Seconds that each of these is run; 30 if not said: fewer for --quick
+    /// Duration of each workload in seconds [default: 30; fewer for --quick]
     pub seconds: Option<u64>,
     /// Capture files (pcap, pcapng) whose TCP connections over IPv4 are tested as well
     pub captures: Vec<PathBuf>,
-    /// Seed of all that is drawn
+    /// Seed of all random choices
     pub seed: u64,
 }
 
@@ -136,8 +136,7 @@ impl Settings {
 #[derive(Debug)]
 pub struct RssRandomness(Settings, Captured);
 
-/// Connections by where they are from, a capture file or a workload that has been run: all hashes
-/// are of the same.
+/// Connections by origin, a capture file or a workload that was run: all hashes use the same.
 type Captured = Mutex<BTreeMap<String, Vec<V4Tuple>>>;
 
 impl RssRandomness {
@@ -150,14 +149,14 @@ impl RssRandomness {
         Ok(RssRandomness(settings, Mutex::new(captured)))
     }
 
-    /// Whether these flows are given, not drawn.
+    /// Whether these flows are given, not random.
     fn is_given(&self, population: &str) -> bool {
         let mut captures = self.0.captures.iter().map(|path| flows::population(path));
         self.0.workloads.iter().any(|name| name == population)
             || captures.any(|name| name == population)
     }
 
-    /// The connections of a capture file, or of a workload, which is run unless it has been.
+    /// The connections of a capture file, or of a workload, which is run once.
     fn captured(&self, name: &str, effort: Effort) -> Result<Vec<V4Tuple>, LabError> {
         let mut captured = self.1.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(flows) = captured.get(name) {
@@ -171,7 +170,7 @@ impl RssRandomness {
     }
 }
 
-/// Refuses so few connections of a workload that nothing can be told from them.
+/// Refuses a workload with too few connections for a test.
 fn enough(name: &str, connections: usize, seconds: u64) -> Result<(), LabError> {
     if connections < FEWEST as usize {
         return Err(LabError::Unavailable(format!(
@@ -214,7 +213,7 @@ impl Reproduces for RssRandomness {
 );
 }
 
-/// The hashes that queues are filled by.
+/// The hashes used to distribute flows over queues.
 const SPREAD: [&str; 2] = ["toeplitz", "lookup3"];
 
 impl Experiment for RssRandomness {

@@ -9,26 +9,23 @@
 //! | `knet-apache` | webstone | system |
 //! | `knet-pages` | pages of 300 KB that PHP makes | system |
 //!
-//! In the sim world the paper's machine is modelled (`testbeds/x5355.rs`, `testbeds/piii.rs`), except
-//! with `knet-pages`, of which the paper has no figure. On the host servers are real.
+//! `rss-web` has four clients, each with its own wire, and a card that bonds these. Experiments by
+//! system also send requests at a rate independent of the answers, in multiples of the back-to-back
+//! rate: up to saturation and beyond. That rate is found by a separate point on each machine, and
+//! the points by load follow it. `knet-pages` goes up to 10 times with client and server on two
+//! shared cores: its server does so much per request that a client sending ten times as many has
+//! little to do. Client and server have all cores but the borrowed one, in namespaces with the card
+//! between them. A repeat in which a client or the borrowed core is saturated is void, as in the
+//! paper. If there are more queues than target cores, or client and targets have the same cores, a
+//! side is marked shared: its figures are valid for this machine, and its ratios are not comparable
+//! with the paper's.
 //!
-//! `rss-web` has four clients, each with a wire for itself, and a card that bonds these.
-//! Experiments by system go on with requests that are offered at a rate, whether or not they are
-//! answered, in multiples of what was answered back to back: up to saturation and beyond. What that
-//! is, a point of its own finds, on each machine, and the points by load follow it. `knet-pages`
-//! goes on to 10 times where client and server share two cores: its server does so much for each
-//! request that a client which offers ten times as many has little to do.
-//! Client and server have all cores but the borrowed one, in namespaces with the card between them. A
-//! repeat in which a client or the borrowed core is full is void, as in the paper. Where queues are
-//! more than target cores, or client and targets have the same cores, a side is marked shared: its
-//! figures are of this machine, and its ratios say nothing of the paper's.
+//! All sides of a ratio take turns: numbers of queues and hashes are sides of one point, as are
+//! systems.
 //!
-//! All that a ratio is told of takes turns: numbers of queues and hashes are sides of one point, as
-//! are systems.
-//!
-//! A gain is of ten pairs back to back, which is where it is decided. A point by load has no
-//! interval, so it has a median of five where systems differ, near saturation, of three elsewhere,
-//! and no warm-up: each measurement starts its card, client and server anew.
+//! A gain is computed from ten pairs back to back. A point by load has no interval: it is a median
+//! of five near saturation, where systems differ, of three elsewhere, and without warm-up, since
+//! each measurement starts its card, client and server anew.
 //!
 //! Source: PICNIC, 5.2, 5.3 and figure 8; KNET, "Webfs/Sclient (20K-file)", "Apache/WebStone".
 
@@ -63,12 +60,12 @@ use std::time::Duration;
 
 /// No repeat begins later than this.
 const LIMIT: Duration = Duration::from_secs(3600);
-/// Loads that are offered, and connections that may wait for answers then.
+/// Offered loads, and the largest number of connections that may wait for answers.
 const LOADS: [f64; 7] = [0.5, 0.8, 1.0, 1.3, 2.0, 3.0, 10.0];
 const WAITING: u32 = 16_384;
 /// The loads at which systems differ.
 const NEAR_SATURATION: RangeInclusive<f64> = 0.8..=2.0;
-/// The part of an experiment, by its label, which is not what a ratio is told of.
+/// The label for the part of an experiment, which is not part of a ratio.
 const PART: &str = "part";
 /// Settings.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
@@ -105,7 +102,7 @@ impl<const CASE: usize> WebServers<CASE> {
         self.0.queues.clone().unwrap_or_else(|| own.to_vec())
     }
 
-    /// What is answered back to back, and then answers by load; of the paper's server, the last.
+    /// Answers back to back, and then by load; the last for the paper's server.
     fn curve(&self, effort: Effort, servers: &[ServerKind]) -> Vec<Spec> {
         let own = effort.of(Self::PRESET.quick_loads, &LOADS, &LOADS);
         let loads = self.0.loads.as_deref().unwrap_or(own);
@@ -123,7 +120,7 @@ impl<const CASE: usize> WebServers<CASE> {
     }
 }
 
-/// Requests a second that were answered back to back by the system that answered most.
+/// The highest back-to-back rate of answers of any system.
 fn capacity(found: &MeasuredPoint) -> Option<f64> {
     let rates = found.sides.iter().filter_map(|side| side.median("requests_per_second"));
     rates.reduce(f64::max).filter(|&rate| rate > 0.0)
@@ -150,7 +147,7 @@ impl<const CASE: usize> Component for WebServers<CASE> {
                 return Err(ConfigError::new("queues", message));
             }
             if queues.is_empty() {
-                return Err(ConfigError::new("queues", "found none, allowed: one or more"));
+                return Err(ConfigError::new("queues", "missing, expected: one or more"));
             }
             queues.iter().try_for_each(|&queues| within("queues", queues.into(), 1.0, 256.0))?;
         }
@@ -180,7 +177,7 @@ impl<const CASE: usize> Reproduces for WebServers<CASE> {
 impl<const CASE: usize> Experiment for WebServers<CASE> {
     fn points(&self, effort: Effort) -> Vec<Spec> {
         let warm_up = effort != Effort::Quick;
-        // A ratio has ten pairs at least, or no interval.
+        // A ratio needs at least ten pairs for an interval.
         let compared = |spec| Spec { warm_up, repeats: effort.of(1, 10, 20), limit: LIMIT, ..spec };
         match Self::PRESET.varied {
             Variation::Queues(_, hashes) => {
@@ -239,7 +236,8 @@ impl<const CASE: usize> Experiment for WebServers<CASE> {
                     workload.requests_per_second = capacity * load;
                     workload.connections = WAITING;
                     workload.think_ms = 0;
-                    // Beyond saturation most are given up: so soon that there are connections left.
+                    // Beyond saturation most requests are given up: early enough to free
+                    // connections.
                     let most_ms = f64::from(WAITING) / workload.requests_per_second * 900.0;
                     workload.patience_ms = workload.patience_ms.min(most_ms as u32).max(100);
                 }

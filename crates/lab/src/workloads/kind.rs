@@ -184,7 +184,7 @@ impl Workload {
     pub fn check(&self) -> Result<(), ConfigError> {
         let wrong = |key: &str, message: String| Err(ConfigError::new(key, message));
         if self.file.is_empty() {
-            return wrong("file", "found none, allowed: one or more".into());
+            return wrong("file", "missing, expected: one or more".into());
         }
         for (place, file) in self.file.iter().enumerate() {
             let key = |key: &str| format!("file[{place}].{key}");
@@ -288,7 +288,7 @@ mod tests {
             Workload::parse(&format!("workload = \"mine\"\n{text}")).unwrap_err().to_string()
         };
         for (text, wanted) in [
-            (String::new(), "file: found none, allowed: one or more"),
+            (String::new(), "file: missing, expected: one or more"),
             ("[[file]]\nbytes = 0\nweight = 1\n".into(), "file[0].bytes: found 0, allowed: 1 to"),
             ("[[file]]\nbytes = 1\nweight = -1\n".into(), "file[0].weight: found -1, allowed: 0"),
             ("[[file]]\nbytes = 1\nweight = 0\n".into(), "file: found weights of zero alone"),

@@ -1,4 +1,5 @@
-//! EDF with everything else in the background, fit or not: the careless alternative.
+//! EDF with everything else in the background, without checking whether it fits: the careless
+//! alternative.
 
 use picnic_core::time::Time;
 use picnic_os::schedulers::edf::Edf;

@@ -1,11 +1,11 @@
-//! Task sets and the work they do, drawn from a seed.
+//! Random task sets and their work, from a seed.
 
 use super::Settings;
 use picnic_os::admission::Demand;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-/// A task: what its segments may take.
+/// A task with the bounds of its segments.
 #[derive(Clone, Debug)]
 pub(super) struct Task {
     pub(super) period_ns: Option<u64>,
@@ -15,7 +15,7 @@ pub(super) struct Task {
     pub(super) bounds_ns: Vec<u64>,
 }
 
-/// A set of tasks, and where its work is drawn from.
+/// A set of tasks, and the source of its random work.
 #[derive(Clone, Debug)]
 pub(super) struct TaskSet {
     pub(super) tasks: Vec<Task>,
@@ -36,7 +36,7 @@ impl TaskSet {
         let mut tasks = Vec::new();
         let mut left = load;
         for index in 0..periodic {
-            // UUniFast (Bini and Buttazzo, 2005): all divisions of the load alike.
+            // UUniFast (Bini and Buttazzo, 2005): all divisions of the load are equally likely.
             let others = periodic - index - 1;
             let next = match others {
                 0 => 0.0,
@@ -71,7 +71,7 @@ impl TaskSet {
         TaskSet { tasks, seed, least_share: settings.least_share, think_ns }
     }
 
-    /// What the tasks ask of admission.
+    /// The tasks' demands for admission.
     pub(super) fn demands(&self) -> Vec<Demand> {
         let demand = |(index, task): (usize, &Task)| Demand {
             name: format!("task{index}"),
@@ -83,7 +83,7 @@ impl TaskSet {
         self.tasks.iter().enumerate().map(demand).collect()
     }
 
-    /// Nanoseconds that a segment takes in fact: from the least share of its bound to all of it.
+    /// Actual nanoseconds of a segment: from the least share of its bound to all of it.
     pub(super) fn takes_ns(&self, task: usize, invocation: u64, segment: usize) -> u64 {
         let share = uniform(mix(mix(mix(self.seed, task as u64), invocation), segment as u64));
         let share = self.least_share + (1.0 - self.least_share) * share;
@@ -106,7 +106,7 @@ fn mix(a: u64, b: u64) -> u64 {
     x ^ (x >> 31)
 }
 
-/// From 0 up to but not including 1.
+/// From 0 to 1, without 1.
 fn uniform(bits: u64) -> f64 {
     (bits >> 11) as f64 / (1u64 << 53) as f64
 }

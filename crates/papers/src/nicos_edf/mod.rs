@@ -1,33 +1,32 @@
 //! Twenty tasks under EDF, and under EDF with its slack filled segment by segment.
 //!
-//! Task sets are drawn at random, about half of the tasks periodic. Each set runs
-//! under every scheduler with the same work: the time that segment `s` of a task's
-//! `n`th invocation takes is drawn from (set, task, n, s) alone. A task that is not
-//! periodic thinks for a while after each invocation, then is ready again.
+//! Task sets are random, about half of the tasks periodic. Each set runs under every scheduler with
+//! the same work: the time of segment `s` of a task's `n`th invocation depends only on (set, task,
+//! n, s). An aperiodic task thinks for a while after each invocation, then is ready again.
 //!
-//! - `edf`: a task runs to completion, so one that is not periodic runs if all of it
-//!   fits before the next release.
-//! - `edf-plus` with each slack policy: it runs by segments, those that fit.
-//! - `edf-background`: it runs whenever no periodic task is ready, fit or not. What this
-//!   gains, and what deadlines it costs, shows what the tickets are for.
+//! - `edf`: a task runs to completion, so an aperiodic one runs if all of it fits before the   next
+//!   release.
+//! - `edf-plus` with each slack policy: it runs by segments, if they fit.
+//! - `edf-background`: it runs whenever no periodic task is ready, whether it fits or not. Its
+//!   gain, and the deadlines it misses, show the purpose of tickets.
 //!
-//! Then the same with *tight* sets, whose periods are shorter by `tight`: there an invocation
-//! of a task that is not periodic lasts about as long as the shortest period, and filling the
-//! slack without a look at tickets makes others late.
+//! Then the same with *tight* sets, whose periods are shorter by `tight`: there an invocation of an
+//! aperiodic task lasts about as long as the shortest period, and filling the slack without
+//! checking tickets delays others.
 //!
 //! "Response" has two readings in the paper, and both are given: from ready to the end of the
 //! invocation, and the time between the starts of two invocations ("response times, in-between
 //! invocations").
 //!
-//! Sets are drawn again if admission refuses them under EDF, or if a task gets to run
-//! fewer than `fewest` times in 10 s under EDF: its response time would say nothing. Both are
-//! counted. Both favour EDF, and `edf-background` too: where a whole invocation often fits
-//! a gap, it is short against every period, and its carelessness costs few deadlines. Tight sets
-//! are not drawn again for a task that starves.
+//! Sets are drawn again if admission refuses them under EDF, or if a task runs fewer than `fewest`
+//! times in 10 s under EDF, since its response time would be meaningless. Both are counted. Both
+//! favour EDF, and `edf-background` too: if a whole invocation often fits a gap, it is short
+//! against every period, and careless scheduling misses few deadlines. Tight sets are not drawn
+//! again for a starved task.
 //!
-//! Source: NICOS 4.6, "`<EDF>`++ Evaluation", figures 2 and 3. The paper gives neither
-//! periods nor bounds; those here are ours, chosen so that plain EDF leaves about as much idle
-//! as the paper's did, and every one of them is a setting.
+//! Source: NICOS 4.6, "`<EDF>`++ Evaluation", figures 2 and 3. The paper gives neither periods nor
+//! bounds; those here are ours, chosen so that plain EDF leaves about as much idle time as the
+//! paper's did; each of them is a setting.
 
 mod background;
 mod draw;
@@ -58,7 +57,7 @@ use serde::{Deserialize, Serialize};
 use std::path::Path;
 use std::sync::Arc;
 
-/// How long a set runs in virtual time to see which tasks get to run under EDF, in milliseconds.
+/// Virtual time that a set runs under EDF to find starved tasks, in milliseconds.
 const JUDGED_MS: u64 = 10_000;
 
 /// Settings.
@@ -67,11 +66,11 @@ const JUDGED_MS: u64 = 10_000;
 pub struct Settings {
     /// Where it runs
     pub world: World,
-    /// Seed of all that is drawn
+    /// Seed of all random choices
     pub seed: u64,
-    /// Task sets; 200 in the sim world and 3 on the host, if not said: fewer for --quick
+    /// Task sets [default: 200 in the sim world, 3 on the host; fewer for --quick]
     pub sets: Option<u32>,
-    /// How long each set runs under each scheduler, in milliseconds; 10000 and 1000, if not said
+    /// Duration of each set under each scheduler, in milliseconds [default: 10000 and 1000]
     pub milliseconds: Option<u64>,
     /// Tasks of a set
     pub tasks: u32,
@@ -83,21 +82,21 @@ pub struct Settings {
     pub period_low_us: u64,
     /// Longest period, in microseconds
     pub period_high_us: u64,
-    /// Fewest segments in an invocation of a task that is not periodic
+    /// Fewest segments in an invocation of an aperiodic task
     pub segments_low: u32,
-    /// Most segments in an invocation of a task that is not periodic
+    /// Most segments in an invocation of an aperiodic task
     pub segments_high: u32,
     /// Shortest bound of such a segment, in microseconds
     pub segment_low_us: u64,
     /// Longest bound of such a segment, in microseconds
     pub segment_high_us: u64,
-    /// Mean of the time a task thinks between invocations, in microseconds
+    /// Mean think time of a task between invocations, in microseconds
     pub think_us: u64,
     /// Invocations under EDF below which a task counts as starved, and its set is drawn again
     pub fewest: u64,
     /// Least share of its bound that a segment takes; the most is all of it
     pub least_share: f64,
-    /// By what the periods of tight sets are divided, of which a quarter as many are run; 0: none
+    /// Divisor of the periods for tight sets, of which a quarter as many are run; 0: none
     pub tight: f64,
 }
 
@@ -171,7 +170,7 @@ impl Settings {
         Ok(())
     }
 
-    /// Those of tight sets; none if none are to be run.
+    /// The settings of tight sets; none if none are run.
     fn tightened(&self) -> Option<Settings> {
         let shorter = |period_us: u64| (period_us as f64 / self.tight).round() as u64;
         (self.tight != 0.0).then(|| Settings {
@@ -229,7 +228,7 @@ struct Contender {
     slack: Option<Choice>,
 }
 
-/// EDF first: the others are compared with it. Then the one that the overall figures are of.
+/// EDF first: the others are compared with it. The second determines the overall figures.
 const CONTENDERS: [Contender; 5] = [
     Contender { scheduler: "edf", slack: None },
     Contender { scheduler: "edf-plus", slack: Some(Choice::FirstFit) },
@@ -281,7 +280,7 @@ struct Drawn {
     starved: u64,
 }
 
-/// Periods as the settings say, or tight.
+/// Periods as in the settings, or tight.
 const KINDS: [&str; 2] = ["usual", "tight"];
 
 impl Experiment for NicosEdf {
@@ -307,7 +306,7 @@ impl Experiment for NicosEdf {
             let run = &mut |who, set: &_| in_virtual_time(who, set, milliseconds);
             return drawn(settings, point, run, lab);
         }
-        // One that is not pinned would be moved about, and one that is not alone held up.
+        // An unpinned thread would be moved, and one that is not alone would be delayed.
         let core = picnic_machine::topology::cores().last().copied().unwrap_or(0);
         let run = &mut |contender: Contender, set: &Arc<TaskSet>| {
             let set = set.clone();
@@ -359,7 +358,7 @@ fn in_virtual_time(
 /// Runs a set under a scheduler, in one of the worlds.
 type RunOn<'a> = dyn FnMut(Contender, &Arc<TaskSet>) -> Result<Run, LabError> + 'a;
 
-/// Runs a point's sets. A value of each figure for each set.
+/// Runs a point's sets. A value of each figure per set.
 fn drawn(
     settings: &Settings,
     point: &Spec,
@@ -368,7 +367,7 @@ fn drawn(
 ) -> Result<Outcome, LabError> {
     let count = point.number("count") as usize;
     let (mut refused, mut starved, mut draw) = (0u64, 0u64, 0u64);
-    // Points draw from places far apart, so that none knows of another.
+    // Points use distant seeds, so that their draws are independent.
     let first = (point.number("first") as u64) << 24;
     let mut runs: [Vec<Run>; CONTENDERS.len()] = Default::default();
     while runs[0].len() < count {
@@ -388,7 +387,7 @@ fn drawn(
             refused += 1;
             continue;
         }
-        // Judged in virtual time, so that both worlds run the same sets.
+        // Checked in virtual time, so that both worlds run the same sets.
         let judged = in_virtual_time(CONTENDERS[0], &set, JUDGED_MS)?;
         if judged.fewest_of_others < settings.fewest {
             starved += 1;
@@ -409,7 +408,7 @@ fn drawn(
     Ok(outcome)
 }
 
-/// The moments of a run, by the key that they are kept under.
+/// The moments of a run, by their key.
 type MomentsOf = (&'static str, fn(&Run) -> Moments);
 const MOMENTS: [MomentsOf; 4] = [
     ("response", |run| run.response_ms),
@@ -418,7 +417,7 @@ const MOMENTS: [MomentsOf; 4] = [
     ("release_jitter", |run| run.jitter_ms),
 ];
 
-/// What a scheduler's runs came to: a value for each.
+/// The results of a scheduler's runs: a value each.
 fn raw(point: Point, runs: &[Run]) -> Point {
     let each = |key: &str, of: &dyn Fn(&Run) -> f64| Figure::of(key, runs.iter().map(of).collect());
     let mut point = point
@@ -428,7 +427,7 @@ fn raw(point: Point, runs: &[Run]) -> Point {
         .with(each("invocations", &|run| run.invocations as f64))
         .with(each("release_jitter_max_ms", &|run| run.longest_jitter_ms));
     for (key, of) in MOMENTS {
-        // Of nothing: zero, so that each set has its place.
+        // Zero without data, so that each set has its place.
         let mean = |run: &Run| of(run).mean().unwrap_or(0.0);
         let deviation = |run: &Run| of(run).standard_deviation().unwrap_or(0.0);
         point = point
@@ -495,7 +494,7 @@ impl Sum {
         self.longest_jitter_ms = self.longest_jitter_ms.max(run.longest_jitter_ms);
         self.periodic_response.merge(run.periodic_response_ms);
         self.gains.push(run.busy_fraction / plain.busy_fraction - 1.0);
-        // Under EDF nothing may have run at all: then there is nothing to compare with.
+        // Under EDF possibly nothing ran: then there is nothing to compare with.
         if let (Some(mean), Some(plain)) = (run.response_ms.mean(), plain.response_ms.mean()) {
             self.changes.push(mean / plain - 1.0);
         }
@@ -505,9 +504,9 @@ impl Sum {
     }
 }
 
-/// Adds the rows of sets of one kind: gain and cost of each scheduler, and the starts of
+/// Reports the results of sets of one kind: each scheduler's gain and cost, and the starts of
 /// invocations, which are the other reading of the response. Returns the figures of the whole run,
-/// which are those of [`CONTENDERS`]' second.
+/// those of [`CONTENDERS`]' second.
 fn judge(outcome: &mut Outcome, sums: [Sum; CONTENDERS.len()], kind: &str) -> Vec<Figure> {
     let mut whole = Vec::new();
     for (index, (contender, sum)) in CONTENDERS.iter().zip(sums).enumerate() {

@@ -1,7 +1,7 @@
-//! A NIC OS with a core to itself: virtual, or one of this machine.
+//! A NIC OS on its own core: virtual, or one of this machine.
 //!
-//! Both run the same tasks on the same executor. A segment says how long it works; on
-//! a virtual processor the clock is moved on by that, on a real one it is worked off.
+//! Both run the same tasks on the same executor. A segment states its duration; a virtual processor
+//! advances its clock by that, a real one works for it.
 
 use super::draw::TaskSet;
 use picnic_core::ledger::Ledger;
@@ -19,14 +19,13 @@ use std::hint::spin_loop;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-/// What one run came to.
+/// The results of one run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Run {
     pub(super) busy_fraction: f64,
-    /// Milliseconds from ready to the end of an invocation, tasks that are not periodic.
+    /// Milliseconds from ready to the end of an invocation, of aperiodic tasks.
     pub(super) response_ms: Moments,
-    /// Milliseconds from the start of an invocation to that of the next, tasks that are not
-    /// periodic.
+    /// Milliseconds between the starts of two invocations, of aperiodic tasks.
     pub(super) between_ms: Moments,
     /// The same as `response_ms`, of periodic tasks.
     pub(super) periodic_response_ms: Moments,
@@ -37,19 +36,19 @@ pub(super) struct Run {
     pub(super) misses: u64,
     pub(super) overruns: u64,
     pub(super) invocations: u64,
-    /// The fewest invocations of any task that is not periodic.
+    /// The fewest invocations of any aperiodic task.
     pub(super) fewest_of_others: u64,
 }
 
 /// A core, with its clock.
 pub(super) trait Processor {
-    /// The time.
+    /// The current time.
     fn now(&mut self) -> Time;
-    /// Works until so many nanoseconds after `start`.
+    /// Works until this many nanoseconds after `start`.
     fn work(&mut self, start: Time, nanoseconds: u64);
-    /// Has nothing to do before `until`.
+    /// Idles until `until`.
     fn idle(&mut self, until: Time);
-    /// What a switch may take, and what cold caches may cost on top of that, in nanoseconds.
+    /// The duration of a switch, and the additional cost of cold caches, in nanoseconds.
     fn switch_ns(&self) -> (u64, u64) {
         (0, 0)
     }
@@ -69,7 +68,7 @@ impl Processor for Virtual {
     }
 
     fn idle(&mut self, until: Time) {
-        // A deadline that has passed must not hold the clock.
+        // A past deadline must not stop the clock.
         self.0 = until.max(self.0 + 1);
     }
 }
@@ -105,7 +104,7 @@ impl Processor for Real {
     }
 }
 
-/// Runs a set for so many milliseconds.
+/// Runs a set for a number of milliseconds.
 pub(super) fn run(
     processor: &mut dyn Processor,
     scheduler: Box<dyn Scheduler>,
@@ -113,7 +112,7 @@ pub(super) fn run(
     milliseconds: u64,
 ) -> Result<Run, LabError> {
     let failed = |error: &dyn std::fmt::Display| LabError::Failed(error.to_string());
-    // What a switch takes is the executor's own affair here, not an overrun of a task.
+    // The duration of a switch belongs to the executor here, and is not an overrun of a task.
     let (switch_ns, cold_ns) = processor.switch_ns();
     let settings = OsSettings { switch_ns, cold_ns, ..OsSettings::default() };
     let mut os = Os::new(&settings, scheduler);
@@ -123,7 +122,7 @@ pub(super) fn run(
         let (spec, body) = (spec(set, index), body(set.clone(), index, between.clone()));
         ids.push(os.create(spec, body).map_err(|error| failed(&error))?);
     }
-    // No task here sends or receives: the doors lead nowhere.
+    // No task here sends or receives: the doors are unused.
     let pool = PoolConfig { buffers: 64, ..PoolConfig::default() };
     let (pool, _returns) = Pool::new(&pool, 0).map_err(|error| failed(&error))?;
     let mut doors = Doors::new(pool, Vec::new(), 0, 64, Arc::new(Ledger::new(0)));
@@ -160,8 +159,8 @@ fn spec(set: &TaskSet, index: usize) -> TaskSpec {
     }
 }
 
-/// A task: in each invocation its segments, then it waits for its release, or thinks. One that is
-/// not periodic notes how far apart its invocations start.
+/// A task: in each invocation its segments, then it waits for its release, or thinks. An aperiodic
+/// one records the time between its invocations.
 fn body(set: Arc<TaskSet>, index: usize, between: Arc<Mutex<Moments>>) -> picnic_os::task::Program {
     program(move |nic: Nic| async move {
         let task = &set.tasks[index];
@@ -184,7 +183,7 @@ fn body(set: Arc<TaskSet>, index: usize, between: Arc<Mutex<Moments>>) -> picnic
             if task.period_ns.is_some() {
                 nic.next_release().await;
             } else {
-                // A sleep is counted from the start of its segment.
+                // A sleep counts from the start of its segment.
                 nic.sleep_ns(takes_ns + set.thinks_ns(index, invocation)).await;
             }
         }

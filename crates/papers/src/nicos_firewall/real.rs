@@ -18,47 +18,46 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 const MTU: u32 = 1500;
-/// Of the host's interface: told to the client, since with all discarded nobody asks for it.
+/// The host interface's address: given to the client, since with all discarded it gets no answer.
 const MAC: &str = "02:00:00:00:88:01";
-/// Bytes of a UDP packet in front of its payload.
+/// Bytes of a UDP packet before its payload.
 const UDP_HEADERS: u32 = 14 + 20 + 8;
-/// Bytes of a TCP packet in front of its payload, with timestamps.
+/// Bytes of a TCP packet before its payload, with timestamps.
 const TCP_HEADERS: u32 = 14 + 20 + 32;
-/// Bytes of a write of TCP, flat out.
+/// Bytes of a TCP write at full speed.
 const WRITE_BYTES: usize = 16_384;
-/// Where UDP goes to, where nobody listens; where TCP to the host and from it.
+/// The port of UDP, where nobody listens; those of TCP to the host and from it.
 const DISCARDED: u16 = 9;
 const TO_HOST: u16 = 5300;
 const FROM_HOST: u16 = 5301;
 
-/// What is sent through the rules.
+/// The traffic through the rules.
 pub(super) struct Traffic {
     pub(super) scenario: Scenario,
     /// Bytes of a packet.
     pub(super) size: u32,
-    /// UDP packets per second; none for as many as there can be.
+    /// UDP packets per second; none for the maximum.
     pub(super) udp_pps: Option<u64>,
-    /// TCP packets per second, each way; none for as many as there can be. In the mix alone.
+    /// TCP packets per second in each direction; none for the maximum. Only in the mix.
     pub(super) tcp_pps: Option<u64>,
     pub(super) time: Duration,
 }
 
-/// What came of it, while it was sent.
+/// The results, while it was sent.
 pub(super) struct Observed {
-    /// Packets that the wire gave the card, by second.
+    /// Packets per second that the wire gave the card.
     pub(super) taken_pps: f64,
-    /// Of these, those that the host got.
+    /// The share of these that the host received.
     pub(super) accepted: f64,
     pub(super) target_busy: f64,
     pub(super) borrowed_busy: f64,
-    /// TCP, both ways together; in the mix alone.
+    /// TCP in both directions; only in the mix.
     pub(super) goodput_bps: Option<f64>,
 }
 
 /// Sends `traffic` through `filters`.
 ///
-/// # Errors
-/// Not root, or what went wrong.
+/// # Errors Not root, or another failure.
 pub(super) fn measure(
     filters: Filters,
     queues: u16,
@@ -97,7 +96,7 @@ pub(super) fn measure(
 }
 
 impl Traffic {
-    /// Sends it all; what TCP brought.
+    /// Sends everything; returns TCP's goodput.
     fn send(&self, hosts: &Hosts) -> anyhow::Result<Option<f64>> {
         let udp = Send {
             protocol: Protocol::Udp,
@@ -120,7 +119,7 @@ impl Traffic {
         Ok((!brought.is_empty()).then(|| brought.iter().sum()))
     }
 
-    /// One way of TCP: its receiver.
+    /// One direction of TCP: its receiver.
     fn tcp(
         &self,
         hosts: &Hosts,
@@ -132,7 +131,8 @@ impl Traffic {
         let receive = Receive { limit, ..Receive::at(format!("0.0.0.0:{port}").parse()?) };
         let listening = hosts.namespace(receiver)?.spawn(move || receive.listen())?;
         let listening = joined(listening)?;
-        // At a rate a write is a packet: longer ones would go as super-frames, few and counted so.
+        // At a rate, a write is a packet: longer ones would become super-frames, and be counted as
+        // such.
         let packet = self.size.saturating_sub(TCP_HEADERS).max(1) as usize;
         let send = Send {
             rate_bps: self.tcp_pps.map(|pps| pps * packet as u64 * 8),

@@ -1,4 +1,5 @@
-//! Cards between a client and the kernel's own stack: in the kernel, or with the poll engine and a tap.
+//! Cards between a client and the kernel's own stack: in the kernel, or with the poll engine and a
+//! tap.
 //!
 //! ```text
 //!  sender, core C ═══ veth ═══ w0, polled on core B: the card ── stack and receiver on core A
@@ -6,13 +7,13 @@
 //! ```
 //!
 //! At 1 Gb/s of TCP in frames of MTU size, `without` is what a NIC would give: the interface is
-//! polled on the target core, with GRO and checksums that are trusted. Beside it stand cards with an
-//! empty function and with `rss`, by both hand-overs. Flat out `without` is the veth as it is, with
-//! all of its offloads, whose packets are received on the sender's core.
+//! polled on the target core, with GRO and checksums that are trusted. Beside it stand cards with
+//! an empty function and with `rss`, by both hand-overs. Flat out `without` is the veth as it is,
+//! with all of its offloads, whose packets are received on the sender's core.
 //!
-//! With `attachment = "tap"` the card's three ways of interrupting stand beside `without` instead. The
-//! target's thread writes each packet to the tap, and so has the stack's work for it; GRO, which `without`
-//! has, is not there.
+//! With `attachment = "tap"` the card's three ways of interrupting stand beside `without` instead.
+//! The target's thread writes each packet to the tap, and so has the stack's work for it; GRO,
+//! which `without` has, is not there.
 //!
 //! The target core's time is that of receiver, threads that poll or are the target, softirqs of the
 //! network and interrupts, each as the kernel's own events start and end it
@@ -39,15 +40,15 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 const MTU: u32 = 1500;
-/// What a frame of that size carries of TCP, with time stamps.
+/// Bytes of TCP in a frame of that size, with time stamps.
 const SEGMENT_BYTES: f64 = 1448.0;
 const PORT: u16 = 5301;
-/// All that may work for the card or the receiver, by the starts of their names.
+/// All tasks that may work for the card or the receiver, by prefix of their names.
 const TASKS: [&str; 3] = ["traffic", "napi/w0-", "cpumap/"];
 /// The same with the poll engine.
 const POLL_TASKS: [&str; 3] = ["traffic", BORROWED, "target-"];
 
-/// How much is offered.
+/// The label of the offered load.
 const LOAD: &str = "load";
 const PACED: &str = "paced";
 const FLAT_OUT: &str = "flat-out";
@@ -78,7 +79,7 @@ pub(super) fn measure(
     Ok(Bed::build(settings, point.word(LOAD) == PACED, side, time)?.measure()?)
 }
 
-/// Client and server, and what is to be done between them.
+/// Client and server, and the measurement between them.
 struct Bed<'a> {
     hosts: Hosts,
     settings: &'a Settings,
@@ -90,7 +91,7 @@ struct Bed<'a> {
     sender: usize,
 }
 
-/// What is between wire and stack.
+/// The variant between wire and stack.
 #[derive(Clone, Copy)]
 enum Way<'a> {
     Without,
@@ -109,7 +110,7 @@ impl<'a> Way<'a> {
         }
     }
 
-    /// Where the stack is.
+    /// The host of the stack.
     fn server(self) -> Role {
         match self {
             Way::Poll(_) => Role::Server,
@@ -118,7 +119,7 @@ impl<'a> Way<'a> {
     }
 }
 
-/// What takes packets from the wire while it is measured.
+/// The thread that takes packets from the wire while measuring.
 enum Taker {
     Card(Box<dyn Running>),
     Nic,
@@ -141,13 +142,13 @@ impl<'a> Bed<'a> {
         if way.server() == Role::Card {
             hosts.ip(Role::Card, &format!("address add {SERVER}/24 dev w0"))?;
         }
-        // A sender waits for its NIC; a veth without a queue loses what its ring has no room for. A
-        // queue for all of a veth's tx queues, as `pfifo` at the root, puts packets out of order when
-        // that is full (Linux 6.18): one for each does not.
+        // A sender waits for its NIC; a veth without a queue loses packets when its ring is full.
+        // One queue for all of a veth's tx queues, such as `pfifo` at the root, reorders packets
+        // when the ring is full (Linux 6.18): one for each does not.
         hosts.within(Role::Client, "tc qdisc replace dev c0 root mq")?;
         let is_by_frame = matches!(way, Way::Kernel("cpumap", _));
         let offloads = match () {
-            // XDP carries no word of unfinished checksums.
+            // XDP carries no mark of partial checksums.
             () if is_by_frame => Some("tx off"),
             () if is_paced => Some("tso off"),
             () => None,
@@ -158,7 +159,7 @@ impl<'a> Bed<'a> {
         Ok(Bed { hosts, settings, is_paced, way, time, target, borrowed, sender })
     }
 
-    /// Has an interface polled on a core.
+    /// Makes an interface be polled on a core.
     fn poll(
         &self,
         journal: &mut Journal,
@@ -224,8 +225,8 @@ impl<'a> Bed<'a> {
         let tasks = if let Way::Poll(_) = self.way { POLL_TASKS } else { TASKS };
         let meter = WorkMeter::start(&tasks)?;
         let mut journal = Journal::create(&Machine::this(), "lab")?;
-        // What the sender's own stack does for what comes back is its core's; a veth with segmentation
-        // offload would have it done by whoever sends.
+        // The sender's stack processes returning packets on its own core; with segmentation offload
+        // on the veth, the other sender would do the work.
         if self.is_paced {
             self.hosts.within(Role::Card, "ethtool -K w0 tso off")?;
             self.poll(&mut journal, (Role::Client, "c0"), self.sender)?;
@@ -299,14 +300,14 @@ impl<'a> Bed<'a> {
         Ok(outcome)
     }
 
-    /// Segments that the sender's stack has sent again so far.
+    /// TCP retransmissions of the sender's stack so far.
     fn retransmits(&self) -> anyhow::Result<u64> {
         let told = self.hosts.within(Role::Client, "cat /proc/net/snmp")?;
         let mut lines = told.lines().filter_map(|line| line.strip_prefix("Tcp: "));
         let names = lines.next().into_iter().flat_map(str::split_whitespace);
         let values = lines.next().into_iter().flat_map(str::split_whitespace);
         let found = names.zip(values).find(|(name, _)| *name == "RetransSegs");
-        let (_, count) = found.context("/proc/net/snmp: found no RetransSegs")?;
+        let (_, count) = found.context("/proc/net/snmp: missing RetransSegs")?;
         Ok(count.parse()?)
     }
 }
@@ -345,7 +346,7 @@ pub(super) fn conclude(settings: &Settings, points: &[MeasuredPoint]) -> Outcome
                         &format!("{own}_capacity_change"),
                         changes(compared(side, "capacity_bps")),
                     )
-                    .called(&format!("{name}: what the fullest core carries, relative")),
+                    .called(&format!("{name}: capacity of the busiest core, relative")),
                 );
                 continue;
             }
@@ -370,10 +371,10 @@ pub(super) fn conclude(settings: &Settings, points: &[MeasuredPoint]) -> Outcome
     if settings.attachment == Attachment::Tap {
         points.iter().for_each(|found| order(&mut outcome, found, WORK));
         outcome
-            .note("without the card GRO joins segments in front of the stack, behind it none does");
+            .note("without the card GRO merges segments ahead of the stack, with it nothing does");
     }
     outcome.note(format!(
-        "TCP, {} bytes handed over by the sender at a time; paced to {RATE_PPS} segments/s of \
+        "TCP, {} bytes per write of the sender; paced to {RATE_PPS} segments/s of \
          {SEGMENT_BYTES} bytes",
         settings.message_bytes
     ));
@@ -383,8 +384,8 @@ pub(super) fn conclude(settings: &Settings, points: &[MeasuredPoint]) -> Outcome
     outcome
 }
 
-/// Whose figures are those of the paper: a ring and a thread for each target core, packet by packet,
-/// are as its card has them.
+/// The variants whose figures correspond to the paper's: like its card, they have a ring and a
+/// thread for each target core, and handle packets one by one.
 const OWN: [(&str, &str, &str); 3] = [
     ("relative_change", "cpumap_rss_relative_change", "target core's CPU with the card, relative"),
     ("relative_change", "per_packet_relative_change", "target core's CPU with the card, relative"),
@@ -410,11 +411,11 @@ const FIGURES: [Column; 12] = [
 ];
 
 pub(super) fn plots(settings: &Settings) -> Vec<Plot> {
-    let paced = Plot::bars("target core at 1 Gb/s by way", "ways", BUSY);
+    let paced = Plot::bars("target core at 1 Gb/s by variant", "ways", BUSY);
     match settings.attachment {
         Attachment::Tap => vec![paced],
         Attachment::App => {
-            vec![paced, Plot::bars("goodput flat out by way", "flat_out", "goodput_bps")]
+            vec![paced, Plot::bars("maximum goodput by variant", "flat_out", "goodput_bps")]
         }
     }
 }
@@ -435,7 +436,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_are_those_of_pairs() {
+    fn changes_are_computed_from_pairs() {
         let side = |work: [f64; 2], busy: [f64; 2]| {
             let mut outcome = Outcome::of(Source::Measured);
             outcome.add(Figure::of(WORK, work.to_vec()));
@@ -456,9 +457,9 @@ mod tests {
         is("cpumap_rss_absolute_change", 0.02);
     }
 
-    /// Each way carries what is offered, and its target core has worked for it.
+    /// Each variant carries the offered load, and its target core has worked for it.
     #[test]
-    fn every_way_is_measured() {
+    fn every_variant_is_measured() {
         let tap = Settings { engine: Engine::Poll, attachment: Attachment::Tap, ..settings() };
         let experiments = [settings(), tap].map(PicnicUtilization);
         let points = |experiment| (experiment, Experiment::points(experiment, Effort::Quick));

@@ -1,4 +1,4 @@
-//! What all points come to, and the paper's table beside ours.
+//! The results of all points, and the paper's table with ours.
 
 use super::flows::{HASHES, must_fail, population};
 use super::statistics::{Errors, TESTS, deviations, mean};
@@ -8,7 +8,7 @@ use crate::gains::PointSide;
 use picnic_lab::experiment::MeasuredPoint;
 use picnic_lab::outcome::{Figure, Outcome, Point, Source};
 
-/// A fair hash is further off than this once in a million tests.
+/// Deviations that a fair hash exceeds once in a million tests.
 pub(super) const DEVIATIONS: f64 = 5.0;
 /// The paper's table in percent: by workload, Toeplitz and JHash.
 pub(super) const PAPER: [(&str, [Errors; 2]); 3] = [
@@ -16,12 +16,13 @@ pub(super) const PAPER: [(&str, [Errors; 2]); 3] = [
     ("e-commerce", [[0.17, 0.08, 0.62, 1.22], [0.18, 0.01, 1.08, 0.92]]),
     ("support", [[0.23, 0.66, 1.16, 0.00], [0.20, 0.20, 0.14, 1.29]]),
 ];
-/// Flows of the paper's table, by the entropy errors of two of its workloads; it does not say.
+/// Flows of the paper's table, inferred from the entropy errors of two of its workloads; it does
+/// not say.
 pub(super) const PAPER_FLOWS: f64 = 12_000.0;
-/// The hashes that stand beside the paper's: its JHash is the one of its time.
+/// The hashes compared with the paper's: its JHash is the one of its time.
 const BESIDE: [(&str, &str); 2] = [("Toeplitz", "toeplitz"), ("JHash", "lookup2")];
 
-/// The paper's table, and ours beside it where the workload was run.
+/// The paper's table, with ours for workloads that were run.
 fn beside_paper(outcome: &mut Outcome, points: &[MeasuredPoint]) {
     let (mut all_of_paper, mut all_of_ours) = (Vec::new(), Vec::new());
     for (workload, errors) in PAPER {

@@ -1,4 +1,4 @@
-//! Flows, drawn or read from captures, and their hashes.
+//! Flows, random or from captures, and their hashes.
 
 use super::FEWEST;
 use picnic_core::error::ConfigError;
@@ -10,7 +10,7 @@ use rand_chacha::ChaCha8Rng;
 use std::collections::HashSet;
 use std::path::Path;
 
-/// Where flows come from.
+/// The kinds of random flows.
 pub(super) const POPULATIONS: [&str; 3] = ["internet", "campus", "four-clients"];
 
 /// Bytes of a generator, two kinds of hash, and two that must fail.
@@ -23,12 +23,12 @@ pub(super) fn must_fail(hash: &str) -> bool {
     matches!(hash, "xor-ports" | "toeplitz-01")
 }
 
-/// What the connections of a capture file are called: as no workload, and none that are drawn.
+/// The name for the connections of a capture file: different from workloads and random flows.
 pub(super) fn population(path: &Path) -> String {
     format!("capture {}", path.display())
 }
 
-/// The TCP connections over IPv4 of a capture file, each once, as its first packet has it.
+/// The TCP connections over IPv4 of a capture file, each once, by its first packet.
 pub(super) fn connections(path: &Path) -> Result<Vec<V4Tuple>, ConfigError> {
     let wrong =
         |words: String| ConfigError::new("captures", format!("{}: {words}", path.display()));
@@ -41,7 +41,7 @@ pub(super) fn connections(path: &Path) -> Result<Vec<V4Tuple>, ConfigError> {
         };
         let [a, b, c, d, e, f, g, h, i, j, k, l] = tuple;
         let (from, to) = (([a, b, c, d], [i, j]), ([e, f, g, h], [k, l]));
-        // Both ways are one connection.
+        // Both directions are one connection.
         if seen.insert((from.min(to), from.max(to))) {
             let [from_port, to_port] = [from.1, to.1].map(u16::from_be_bytes);
             flows.push(V4Tuple::new(from.0, to.0, from_port, to_port));
@@ -56,7 +56,7 @@ pub(super) fn connections(path: &Path) -> Result<Vec<V4Tuple>, ConfigError> {
     }
 }
 
-/// Connections of a population to one server, none of them twice.
+/// Connections of a population to one server, without duplicates.
 pub(super) fn drawn(population: &str, count: usize, random: &mut ChaCha8Rng) -> Vec<V4Tuple> {
     let server = [192, 0, 2, random.random_range(1..=254)];
     let mut seen = HashSet::with_capacity(count);
@@ -102,7 +102,7 @@ pub(super) fn hashes(hash: &str, flows: &[V4Tuple]) -> Vec<u32> {
     out
 }
 
-/// What Ent is given.
+/// The input of Ent.
 pub(super) fn low_bytes(hash: &str, flows: &[V4Tuple], random: &mut ChaCha8Rng) -> Vec<u8> {
     if hash == "chance" {
         return (0..flows.len()).map(|_| random.random()).collect();

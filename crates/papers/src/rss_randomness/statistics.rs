@@ -1,4 +1,4 @@
-//! Ent's tests over bytes, their errors in standard deviations, and how even queues are.
+//! Ent's tests over bytes, their errors in standard deviations, and the balance of queues.
 
 use picnic_hash::{IndirectionTable, randomness};
 use picnic_lab::experiment::LabError;
@@ -40,7 +40,7 @@ impl Draws {
             found.serial_correlation_error_percent() / 100.0,
         ];
         let deviations = deviations(errors, count);
-        // All bytes equal: no correlation can be told, and nothing is less random.
+        // All bytes equal: the correlation is undefined, and nothing is less random.
         let deviations = deviations.map(|z| if z.is_finite() { z.abs() } else { count.sqrt() });
         let largest = errors.iter().copied().filter(|error| error.is_finite()).fold(0.0, f64::max);
         let exceed = found.chi_square_exceed_probability;
@@ -82,11 +82,12 @@ impl Draws {
     }
 }
 
-/// Errors, as shares, in standard deviations for so many bytes; below zero entropy is too good.
+/// Errors, as shares, in standard deviations for this number of bytes; negative if the entropy is
+/// too good.
 pub(super) fn deviations(errors: Errors, count: f64) -> [f64; 4] {
     let share = PI / 4.0;
     [
-        // What entropy falls short by is chi-square with 255 degrees of freedom, scaled.
+        // The entropy's deficit is chi-square with 255 degrees of freedom, scaled.
         (errors[0] * 16.0 * 2.0_f64.ln() * count - 255.0) / 510.0_f64.sqrt(),
         errors[1] * 127.5 / ((65_535.0 / 12.0 / count).sqrt()),
         errors[2] * PI / (4.0 * (share * (1.0 - share) / (count / 6.0).floor()).sqrt()),

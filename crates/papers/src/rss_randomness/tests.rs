@@ -22,7 +22,7 @@ fn small() -> Outcome {
 fn hashes_are_random_and_controls_are_not() {
     let outcome = small();
     let fields = outcome.fields();
-    // Toeplitz is linear: four addresses with ports in a row give it little to mix.
+    // Toeplitz is linear: four addresses with consecutive ports give it little to mix.
     assert_eq!(fields["not_random"], "toeplitz of four-clients", "{:#?}", fields["tests"]);
     assert_eq!(fields["controls_are_caught"], "yes", "{:#?}", fields["tests"]);
     assert!(fields["largest_error_fraction_max"].as_f64().unwrap() < BOUND);
@@ -38,7 +38,7 @@ fn hashes_are_random_and_controls_are_not() {
 }
 
 #[test]
-fn real_connections_are_tested_beside() {
+fn real_connections_are_tested_as_well() {
     let settings = Settings {
         flows: Some(vec![1000]),
         draws: Some(1),
@@ -74,7 +74,7 @@ fn record(from: ([u8; 4], u16), to: ([u8; 4], u16)) -> Vec<u8> {
     [header.map(u32::to_le_bytes).concat(), frame].concat()
 }
 
-/// A capture of these connections: a segment there, one back, one there.
+/// A capture of these connections: a segment in each direction, and another.
 fn capture(path: &Path, connections: u16) {
     let mut bytes = [0xa1b2_c3d4_u32, 4 << 16 | 2, 0, 0, 65535, 1].map(u32::to_le_bytes).concat();
     for number in 0..connections {
@@ -88,7 +88,7 @@ fn capture(path: &Path, connections: u16) {
 }
 
 #[test]
-fn connections_of_captures_are_tested_beside() {
+fn connections_of_captures_are_tested_as_well() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("clients.pcap");
     capture(&path, 4000);
@@ -105,7 +105,7 @@ fn connections_of_captures_are_tested_beside() {
     assert_eq!(found("lookup3").median("connections"), Some(4000.0));
     assert!(found("lookup3").median("worst_deviations").unwrap() <= DEVIATIONS);
     assert!(found("xor-ports").median("worst_deviations").unwrap() > DEVIATIONS);
-    // A file may have the name of flows that are drawn.
+    // A file may have the name of random flows.
     std::fs::rename(path, folder.path().join("internet")).unwrap();
     let settings = Settings { captures: vec!["internet".into()], ..Settings::default() };
     let experiment = RssRandomness::new(settings, folder.path()).unwrap();
@@ -113,7 +113,7 @@ fn connections_of_captures_are_tested_beside() {
 }
 
 #[test]
-fn a_capture_that_cannot_be_tested_is_refused_by_key() {
+fn unusable_captures_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("few.pcap");
     let refused = |path: &Path| connections(path).unwrap_err().to_string();
@@ -129,7 +129,7 @@ fn a_capture_that_cannot_be_tested_is_refused_by_key() {
 }
 
 #[test]
-fn too_few_flows_say_how_many_are_needed() {
+fn too_few_flows_report_the_number_needed() {
     let settings = Settings { flows: Some(vec![100_000, 999]), ..Settings::default() };
     let wanted = "flows: found 999, too few to tell, allowed: 1000 to 10000000";
     let error = settings.validate().unwrap_err().to_string();
@@ -141,8 +141,8 @@ fn too_few_flows_say_how_many_are_needed() {
 }
 
 #[test]
-fn deviations_are_those_of_the_number_of_flows() {
-    // Bytes in order: entropy is perfect, which is too good, and mean has no error.
+fn deviations_depend_on_the_number_of_flows() {
+    // Bytes in order: the entropy is perfect, which is too good, and the mean has no error.
     let bytes: Vec<u8> = (0..=255).cycle().take(256 * 64).collect();
     let mut draws = Draws::default();
     draws.test(&bytes);
@@ -153,7 +153,7 @@ fn deviations_are_those_of_the_number_of_flows() {
 }
 
 #[test]
-fn the_papers_table_stands_beside_ours_and_its_banking_column_is_no_chance() {
+fn papers_table_is_compared_and_its_banking_column_is_inconsistent() {
     let paper = |workload: &str, hash: usize| {
         let (_, errors) = PAPER.into_iter().find(|(own, _)| *own == workload).unwrap();
         deviations(errors[hash].map(|error| error / 100.0), PAPER_FLOWS)
@@ -163,7 +163,7 @@ fn the_papers_table_stands_beside_ours_and_its_banking_column_is_no_chance() {
     for workload in ["e-commerce", "support"] {
         assert!(!far(workload, 0) && !far(workload, 1), "{:?}", paper(workload, 0));
     }
-    // Ours, where a workload was run.
+    // Ours, for a workload that was run.
     let side = |error: f64| {
         let mut outcome = Outcome::of(Source::Measured);
         outcome.add(Figure::count("connections", 40_000));
@@ -192,14 +192,14 @@ fn the_papers_table_stands_beside_ours_and_its_banking_column_is_no_chance() {
     assert_eq!(of("support", "Toeplitz", "pi")["error_fraction"], 0.001);
     let all = |key| outcome.whole.figure(key).unwrap().values;
     assert_eq!(all("table_1_paper_deviations").len(), 24);
-    // Those of the one workload that was run.
+    // Those of the workload that was run.
     assert_eq!(all("table_1_deviations").len(), 8);
     assert_eq!(of("banking", "JHash", "mean")["deviations"], serde_json::Value::Null);
     let banking = "Banking column contradicts itself";
     assert!(outcome.notes.iter().any(|note| note.contains(banking)), "{:?}", outcome.notes);
 }
 
-/// Debian's `ent` finds the same over the same bytes.
+/// Debian's `ent` gives the same results for the same bytes.
 #[test]
 fn ent_agrees() {
     let mut random = ChaCha8Rng::seed_from_u64(7);

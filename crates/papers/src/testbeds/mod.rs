@@ -1,8 +1,7 @@
-//! The papers' machines: each with the figures that were measured on it.
+//! The papers' machines and the figures measured on them: fitted to few, predicting the rest.
 //!
-//! A machine is a profile (`crates/sim/profiles/*.toml`) and one file here that runs the papers'
-//! workloads on it. Rows of the papers' table name their machine, and figures name their run.
-//! `picnic lab fit NAME` fits and predicts.
+//! A machine is a profile (`crates/sim/profiles/*.toml`), a file here that runs the papers'
+//! workloads on it, and its line in [`TESTBEDS`]. `picnic lab fit NAME` fits and predicts.
 //!
 //! Guarantee: our card's own code runs; the same profile and effort give the same figures.
 
@@ -58,19 +57,19 @@ mod tests {
         assert!(testbed("netbrust").unwrap_err().to_string().contains("netburst"));
     }
 
-    /// The paper's 19 us, from the rate at which its core is full.
+    /// The paper's 19 us, from the rate that saturates its core.
     #[test]
-    fn the_latency_at_80_packets_per_ms_follows_from_the_rate_of_a_full_core() {
+    fn latency_follows_from_the_rate_of_a_saturated_core() {
         let mut testbed = testbed("netburst").unwrap();
         testbed.measures.retain(|measure| measure.experiment == "picnic-latency");
         testbed.measures.retain(|measure| !measure.figure.what.starts_with("straight"));
-        // Costs that the figure does not meet are not varied here.
+        // The fit point and the prediction.
         let is_met = [Cost::CardPacket, Cost::InterruptWay].map(Cost::key);
         testbed
             .profile
             .figures
             .retain(|of| of.source != Source::Assumed || is_met.contains(&of.key.as_str()));
-        // The fit finds the cost, wherever it begins.
+        // The fit finds the cost from any start.
         testbed.profile.costs.set(Cost::CardPacket, 1_500.0);
         let predict = || testbed.predict(None, Effort::Quick, &mut |_, _| {}).unwrap();
         let fit = predict();
@@ -85,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn without_the_nics_own_moderation_the_latency_is_gone() {
+    fn latency_vanishes_without_nic_moderation() {
         let mut profile = Profile::named("netburst").unwrap();
         profile.costs.set(Cost::NicGap, 0.0);
         let extra = netburst::extra_ns(&profile, Effort::Quick).unwrap();
@@ -93,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn more_queues_bring_less_and_less() {
+    fn more_queues_have_diminishing_gains() {
         let profile = Profile::named("x5355").unwrap();
         let two = x5355::web_1_to_2(&profile, Effort::Quick).unwrap();
         let six = x5355::web_2_to_6(&profile, Effort::Quick).unwrap();

@@ -7,7 +7,7 @@ use picnic_sim::machine::{Cost, Profile};
 
 const PER_PACKET: &str = "per_packet = true\ngate = \"none\"";
 
-/// UDP at `per_ms` packets per millisecond, an interrupt for each.
+/// UDP at `per_ms` packets per millisecond, with an interrupt for each.
 fn udp(profile: &Profile, per_ms: u64, packets: u64) -> Result<Passed, String> {
     let gap_us = (profile.costs.get(Cost::NicGap) / 1000.0).round();
     let text = format!(
@@ -23,7 +23,8 @@ fn packets(effort: Effort) -> u64 {
     effort.of(10_000, 40_000, 100_000)
 }
 
-/// The rate at which the borrowed core is full, in packets per second: what it takes of more.
+/// The rate that saturates the borrowed core, in packets per second: its throughput under a higher
+/// load.
 pub(crate) fn full_pps(profile: &Profile, effort: Effort) -> Result<f64, String> {
     let passed = udp(profile, 600, packets(effort))?;
     Ok(passed.received as f64 / passed.seconds)
@@ -41,7 +42,7 @@ pub(crate) fn extra_formula_ns(profile: &Profile) -> f64 {
     80e-6 * c * cost(Cost::NicGap) / 2.0 + c + cost(Cost::InterruptWay)
 }
 
-/// Extra latency in nanoseconds by packets per millisecond, up to where the core is full.
+/// R² of a straight line through the extra latency from 20 packets/ms to saturation.
 pub(crate) fn latencies(profile: &Profile, effort: Effort) -> Result<Vec<(f64, f64)>, String> {
     let rates = [20, 80, 140, 200, 260, 300, 330];
     let latency =
@@ -94,7 +95,7 @@ pub(crate) fn load_change(profile: &Profile, effort: Effort) -> Result<f64, Stri
     Ok(with / without - 1.0)
 }
 
-/// The same in points.
+/// The same in percentage points.
 pub(crate) fn load_points(profile: &Profile, effort: Effort) -> Result<f64, String> {
     let [without, with, _] = loads(profile, effort)?;
     Ok(with - without)

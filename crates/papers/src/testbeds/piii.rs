@@ -4,14 +4,14 @@ use super::runs::{Passed, run};
 use picnic_lab::experiment::Effort;
 use picnic_sim::machine::{Component, Cost, Profile, Routine};
 
-/// Who puts packets on processors.
+/// What assigns packets to processors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum System {
     /// The NIC.
     Knet,
-    /// The processor that is interrupted.
+    /// The interrupted processor.
     Clas,
-    /// Nobody: one processor polls.
+    /// Nothing: one processor polls.
     Napi,
 }
 
@@ -90,7 +90,7 @@ gains! {
     apache_over_napi Apache, Knet Napi;
 }
 
-/// Packets for each interrupt of the NIC.
+/// Packets per interrupt of the NIC.
 fn per_interrupt(profile: &Profile, system: System, effort: Effort) -> Result<f64, String> {
     let passed = web(profile, system, effort)?;
     let nic = if system == System::Clas { 1 } else { passed.queues.len() };
@@ -122,8 +122,8 @@ pub(crate) fn clas_locks(profile: &Profile, effort: Effort) -> Result<f64, Strin
     Ok(web(profile, System::Clas, effort)?.share(Component::Lock))
 }
 
-/// Packets delivered by those offered, each per second, beyond the 118 packets/ms that one processor
-/// can take.
+/// The lowest delivered rate as a share of the peak, when more is offered than one processor can
+/// handle: 118 packets/ms.
 pub(crate) fn delivered(
     profile: &Profile,
     gate: &str,

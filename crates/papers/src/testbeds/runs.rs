@@ -1,4 +1,4 @@
-//! A card, its host and its peers on a machine, run for a while, and counted.
+//! Runs a card, its host and its peers on a machine for a while, and counts.
 
 use picnic_control::Launch;
 use picnic_core::config::CardFile;
@@ -8,10 +8,10 @@ use picnic_sim::{HostFigures, Simulation, registries};
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Bytes of Ethernet, IP and TCP in front of a segment's payload.
+/// Bytes of Ethernet, IP and TCP before a segment's payload.
 const HEADERS: u64 = 54;
 
-/// What happened while it was counted.
+/// Counts of the measured time.
 #[derive(Clone, Debug)]
 pub(super) struct Passed {
     /// Seconds of virtual time.
@@ -25,26 +25,25 @@ pub(super) struct Passed {
     sent_bytes: u64,
     /// By queue: packets, and interrupts taken.
     pub(super) queues: Vec<(u64, u64)>,
-    /// Share of the time that the borrowed core had work.
+    /// Share of time that the borrowed core had work.
     pub(super) borrowed_busy: f64,
-    /// Mean latency to the target routine from the NIC's interrupt on, in nanoseconds.
+    /// Mean latency from the NIC's interrupt to the target routine, in nanoseconds.
     pub(super) extra_ns: f64,
 }
 
-/// Runs that are remembered: figures of one machine share them, and so do the fits of experiments.
+/// Number of cached runs: figures of one machine share them.
 const REMEMBERED: usize = 8192;
 static MEMORY: Mutex<BTreeMap<String, Passed>> = Mutex::new(BTreeMap::new());
 
 fn memory() -> MutexGuard<'static, BTreeMap<String, Passed>> {
-    // Whole entries, whatever their last user did.
+    // Complete entries, whatever their last user did.
     MEMORY.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Runs a card file on a machine: `warm_us` until it has settled, then `run_us`. The same run twice
-/// gives the same, so it is remembered.
+/// Runs a card file on a machine: `warm_us` to settle, then `run_us`. The same run always gives the
+/// same result, so it is cached.
 ///
-/// # Errors
-/// The card file is wrong, or asks for more than the machine has.
+/// # Errors The card file is wrong, or needs more than the machine has.
 pub(super) fn run(
     profile: &Profile,
     text: &str,
@@ -148,13 +147,13 @@ impl Passed {
         (self.sent_bytes - self.sent * HEADERS) as f64 * 8.0 / self.seconds
     }
 
-    /// Share of the time that the host's cores had work, on average.
+    /// Share of time that the host's cores had work, on average.
     pub(super) fn busy(&self) -> f64 {
         let busy: u64 = self.accounts.iter().map(Accounts::busy).sum();
         busy as f64 / self.total()
     }
 
-    /// Share of the time of the host's cores that went to a component.
+    /// Share of the host cores' time spent on a component.
     pub(super) fn share(&self, component: Component) -> f64 {
         self.accounts.iter().map(|accounts| accounts[component]).sum::<u64>() as f64 / self.total()
     }

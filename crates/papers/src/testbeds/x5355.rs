@@ -8,7 +8,7 @@ use picnic_sim::machine::{Accounts, Cost, Profile};
 const FRAME_BITS: f64 = 1538.0 * 8.0;
 const PER_PACKET: &str = "per_packet = true\ngate = \"none\"";
 
-/// A web server on six cores behind four wires, its packets spread over `queues` of them.
+/// A web server on six cores behind four wires, its packets distributed over `queues` of them.
 fn web(profile: &Profile, queues: u16, effort: Effort) -> Result<Passed, String> {
     let cores: Vec<_> = (0..queues).collect();
     let gap_us = (profile.costs.get(Cost::NicGap) / 1000.0).round();
@@ -94,7 +94,7 @@ pub(crate) fn bulk_by_queues(profile: &Profile, effort: Effort) -> Result<Vec<(f
     [1, 2, 4].into_iter().map(payload).collect()
 }
 
-/// 32 connections that send files of 1 MB in pieces of 4 kB, over one link of 10 Gb/s.
+/// 32 connections that send files of 1 MB in pieces of 4 kB over a 10 Gb/s link.
 fn bulk(profile: &Profile, queues: u16, effort: Effort) -> Result<f64, String> {
     let cores: Vec<_> = (0..queues).collect();
     let text = format!(

@@ -1,4 +1,4 @@
-//! A run's folder, with an experiment that takes no time.
+//! A run's directory, with an experiment that takes no time.
 
 use super::listed;
 use picnic_lab::document::Kind;
@@ -23,7 +23,7 @@ fn measured(path: &Path, manifest: Manifest) -> Folder {
 }
 
 #[test]
-fn a_folder_is_read_as_it_was_written_without_a_torn_line() {
+fn directories_round_trip_without_incomplete_lines() {
     let parent = tempfile::tempdir().unwrap();
     let path = parent.path().join("a/run");
     let folder = measured(&path, manifest());
@@ -51,7 +51,7 @@ fn a_folder_is_read_as_it_was_written_without_a_torn_line() {
 }
 
 #[test]
-fn merged_shards_are_as_one_run() {
+fn merged_shards_equal_one_run() {
     let parent = tempfile::tempdir().unwrap();
     let at = |name: &str| parent.path().join(name);
     let whole = measured(&at("whole"), manifest());
@@ -59,7 +59,7 @@ fn merged_shards_are_as_one_run() {
         let shard = Shard { number, of: 2 };
         measured(&at(&number.to_string()), Manifest { shard, ..manifest() })
     });
-    // What failed here may have been measured there.
+    // A point that failed here may have been measured there.
     let failed = Failure { reason: "no wrk".into(), unavailable: true };
     let copy = Record { failure: Some(failed), sides: vec![], ..shards[1].records[0].clone() };
     shards[0].records.push(copy);

@@ -1,9 +1,9 @@
-//! The lab with these experiments: folders and reports.
+//! The lab with these experiments: directories and reports.
 
 mod folder;
 mod report;
 
-/// Lets the lab name the experiments of this crate.
+/// Registers the experiments of this crate with the lab.
 fn listed() {
     picnic_lab::registry::set(crate::registry::PAPERS, &[]);
 }

@@ -35,7 +35,7 @@ fn run(path: &Path) -> Folder {
 }
 
 #[test]
-fn every_row_and_every_figure_is_in_all_three() {
+fn all_formats_have_every_row_and_figure() {
     let folder = tempfile::tempdir().unwrap();
     let report = Report::of(&run(&folder.path().join("run"))).unwrap();
     let (page, text, json) = (report.html(), report.markdown(), report.json().to_string());
@@ -58,7 +58,7 @@ fn every_row_and_every_figure_is_in_all_three() {
     let summary = report.summary();
     assert_eq!(summary.len(), 2);
     assert!(summary[1].starts_with("rss-randomness: not measured: wrk is <not>"), "{summary:?}");
-    // Details are folded, and nothing is said twice.
+    // Details are folded, and nothing is repeated.
     assert!(page.contains("<summary>How it was measured") && !page.contains("0 of them noisy"));
     let model = papers().find_map(|row| row.unanswered).unwrap();
     assert_eq!(page.matches(model).count(), 1, "{model}");
@@ -81,7 +81,7 @@ fn every_row_and_every_figure_is_in_all_three() {
     assert_eq!(status("rss-randomness"), "not measured");
     assert_eq!(status("nicos-edf"), "not in this run");
     assert_eq!(status("inic-rx"), "not yet");
-    // Beside itself nothing differs.
+    // Compared with itself nothing differs.
     let same = diff(&report, &report);
     assert_eq!((same.facts.rows.len(), &same.missing[..]), (0, &["rss-randomness".into()][..]));
     let [firewall] = &same.experiments[..] else { panic!("{same:?}") };
@@ -89,7 +89,7 @@ fn every_row_and_every_figure_is_in_all_three() {
     assert!(firewall.rows.len() > 10);
 }
 
-/// A run of `rss-bulk` whose two sides have had ten turns, the second with this gain.
+/// A run of `rss-bulk` whose two sides had ten turns, with this gain of the second.
 fn bulk(path: &Path, shared: f64, gain: f64) -> Report {
     let settings = [("queues", "[1, 2]"), ("world", "host")];
     let settings = settings.map(|(key, value)| (key.into(), value.into())).into();
@@ -124,7 +124,7 @@ fn bulk(path: &Path, shared: f64, gain: f64) -> Report {
 }
 
 #[test]
-fn ratios_stand_with_interval_and_finding_and_shared_cores_are_told_of() {
+fn ratios_have_interval_and_finding() {
     let folder = tempfile::tempdir().unwrap();
     let row = papers().find(|row| row.name == "rss-bulk").unwrap();
     let ours = |report: &Report, what: &str| {
@@ -142,7 +142,7 @@ fn ratios_stand_with_interval_and_finding_and_shared_cores_are_told_of() {
     assert!(report.html().contains(wanted) && report.markdown().contains(wanted));
     let wanted = "1.01 Gb/s (1.00 to 1.01 Gb/s), on shared cores";
     assert_eq!(ours(&report, "1 queue"), wanted);
-    // What differs says how far it may.
+    // A deviating value states its tolerance.
     let none = bulk(&folder.path().join("none"), 0.0, 0.0);
     let wanted = "0 % (95 %: 0 to 0 %): not reproduced: ours 1.00 ×; 1.09 to 1.30 × \
                   would agree";

@@ -1,4 +1,4 @@
-//! What runs of web servers come to: gains pair by pair, curves by load, and which points are void.
+//! Results of web server runs: gains by pair, curves by load, and void points.
 
 use super::PART;
 use super::systems::SYSTEMS;
@@ -15,7 +15,7 @@ const NO_SHARES: &str = "shares of driver and locks: unavailable, the kernel cou
 /// A core that works for more than this share of the time is full.
 const FULL: f64 = 0.98;
 
-/// What a run comes to.
+/// The figures of a run.
 pub(super) fn figures(ran: &WorkloadResult) -> Outcome {
     let mut outcome = Outcome::of(Source::Measured);
     let (client, card) = (&ran.client, &ran.card);
@@ -58,8 +58,8 @@ pub(super) fn of_side(side: &str) -> (&str, u16) {
     (hash, queues.parse().unwrap_or(1))
 }
 
-/// Why a repeat of a side says nothing of the card: the client was at its limit, it or the borrowed
-/// core full, or there was no answer at all.
+/// Why a repeat of a side is void: the client was at its limit, it or the borrowed core was
+/// saturated, or nothing was answered.
 fn why_void((found, side): PointSide<'_>, repeat: usize) -> Option<&'static str> {
     let of = |key| found.values(side, key).get(repeat).copied();
     let is_above = |key, most| of(key).is_some_and(|value| value > most);
@@ -83,15 +83,15 @@ const PAYLOAD: [Column; 6] = [
     shown("payload_bps", "payload"),
     shown("requests_per_second", "requests"),
     shown("acknowledgements_share", "ACKs in"),
-    shown("out_to_in_ratio", "bytes out to in"),
+    shown("out_to_in_ratio", "ratio of bytes out to in"),
     shown("borrowed_busy_fraction", "borrowed core"),
     shown("client_busy_fraction", "client's busiest thread"),
 ];
 const CORES: [Column; 4] = [
     shown("server_migrations_per_second", "migrations"),
     shown("server_remote_wakeups_per_second", "wake-ups by other cores"),
-    shown("server_cores_cache_misses_per_request", "cache misses a request"),
-    shown("packets_per_interrupt", "packets an interrupt"),
+    shown("server_cores_cache_misses_per_request", "cache misses per request"),
+    shown("packets_per_interrupt", "packets per interrupt"),
 ];
 
 pub(super) fn by_queues(outcome: &mut Outcome, found: &MeasuredPoint, hashes: &[&str]) {
@@ -130,7 +130,7 @@ pub(super) fn by_queues(outcome: &mut Outcome, found: &MeasuredPoint, hashes: &[
         }
     }
     outcome.note(
-        "migrations, wake-ups by other cores: of the server's threads, a second; wake-ups need the \
+        "migrations, wake-ups by other cores: of the server's threads, per second; wake-ups need the \
          kernel's kernel.sched_schedstats. Cache misses: of all that runs on the cores of client and \
          server; they need hardware counters",
     );
@@ -174,12 +174,12 @@ pub(super) fn by_system(outcome: &mut Outcome, points: &[MeasuredPoint]) {
     }
 }
 
-/// What the paper has of each system beside its ratios. Shares of driver and locks are not to be had.
+/// The paper's other figures of each system. Shares of driver and locks are not available.
 fn counted_beside_papers(outcome: &mut Outcome, found: &MeasuredPoint) {
     for (side, name) in SYSTEMS.into_iter().enumerate() {
         let values = found.values(side, "packets_per_interrupt");
         let counted = Figure::of(&format!("{name}_packets_per_interrupt"), values)
-            .called(&format!("packets an interrupt, {name}"));
+            .called(&format!("packets per interrupt, {name}"));
         gains::add(outcome, is_shared((found, side)), counted.in_detail());
         for (key, label) in [("driver_share", "driver's share"), ("handover_share", "locks' share")]
         {
@@ -190,7 +190,7 @@ fn counted_beside_papers(outcome: &mut Outcome, found: &MeasuredPoint) {
     outcome.note(NO_SHARES);
 }
 
-/// Says which points are void or shared, and what else there is to know.
+/// Notes on void or shared points, and others.
 pub(super) fn mark(outcome: &mut Outcome, points: &[MeasuredPoint]) {
     let mut shared = false;
     for found in points {
@@ -216,7 +216,7 @@ pub(super) fn mark(outcome: &mut Outcome, points: &[MeasuredPoint]) {
     }
     if shared {
         outcome.note(
-            "shared: client, server and target queues have the same cores, so that queues add none. \
+            "shared: client, server and target queues use the same cores, so that more queues add no cores. \
              These ratios are of this machine and say nothing of the paper's, whose server has a core \
              for each queue",
         );

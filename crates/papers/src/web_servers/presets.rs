@@ -1,4 +1,4 @@
-//! The experiments with web servers: what each asks of which servers, and what its paper found.
+//! The experiments with web servers: their workloads and servers, and the papers' findings.
 
 use super::WebServers;
 use crate::modelled::{Curve, along};
@@ -15,7 +15,7 @@ use picnic_sim::machine::Profile;
 /// PICNIC's sends: 4 kB at a time.
 const BULK: &str = "workload = \"bulk\"\nserver = \"nginx-copy\"\nsend_bytes = 4096\n\
                     connections = 32\n[[file]]\nbytes = 1000000\nweight = 1\n";
-/// KNET's, by whichever server.
+/// KNET's, with any server.
 const FILES: &str = "workload = \"files\"\nserver = \"webfs\"\nconnections = 64\n\
                      [[file]]\nbytes = 20000\nweight = 1\n";
 const PAGES: &str = "workload = \"pages\"\nserver = \"apache\"\nconnections = 16\n\
@@ -38,9 +38,9 @@ pub(super) struct Preset {
     /// The name of a workload, or its text.
     pub(super) workload: &'static str,
     pub(super) varied: Variation,
-    /// What the paper found.
+    /// The paper's findings.
     pub(super) paper: Row,
-    /// Clients, each with a wire of the card for itself.
+    /// Clients, each with its own wire of the card.
     pub(super) clients: u8,
     /// Loads with --quick.
     pub(super) quick_loads: &'static [f64],
@@ -100,7 +100,7 @@ fn systems(profile: &Profile, site: Site, effort: Effort) -> Result<Vec<Point>, 
 pub(super) const PRESETS: [Preset; 6] = [
     Preset {
         name: "rss-web",
-        help: "web server throughput by RSS queues (root, apache2, PHP)",
+        help: "web server throughput by number of RSS queues (root, apache2, PHP)",
         workload: "support",
         varied: Variation::Queues(&[1, 2, 3, 4, 5, 6], &["toeplitz", "jhash"]),
         paper: row(
@@ -129,7 +129,7 @@ pub(super) const PRESETS: [Preset; 6] = [
     },
     Preset {
         name: "rss-bulk",
-        help: "bulk transmit by RSS queues (root, nginx)",
+        help: "bulk transmit by number of RSS queues (root, nginx)",
         workload: BULK,
         varied: Variation::Queues(&[1, 2, 4], &["toeplitz"]),
         paper: row(
@@ -246,7 +246,7 @@ pub(super) const PRESETS: [Preset; 6] = [
     },
     Preset {
         name: "knet-pages",
-        help: "PHP pages, offered up to 10 times too many (root, apache2)",
+        help: "PHP pages at up to 10 times the capacity (root, apache2)",
         workload: PAGES,
         varied: Variation::Servers(&[ServerKind::Apache]),
         paper: row(

@@ -35,7 +35,7 @@ fn queues_and_systems_are_compared() {
         let rows = fields["payload"].as_array().unwrap();
         assert!(rows.iter().all(|row| payload(row) > 1e6), "{fields:#?}");
         assert!(fields.contains_key("2_over_1_queues_gain"));
-        // What shared cores give is not laid beside a paper's figure.
+        // Results with shared cores are not compared with a paper's figure.
         let is_shared = fields.contains_key("shared_cores_2_over_1_queues_gain");
         assert_eq!(
             fields["2_over_1_queues_gain"] == serde_json::Value::Null,
@@ -59,7 +59,7 @@ fn side(figures: &[(&str, Option<f64>)]) -> Outcome {
     outcome
 }
 
-/// What each of KNET's systems has answered a second, and whether its client was at its limit.
+/// Answers per second of each of KNET's systems, and whether its client was at its limit.
 fn answered(sides: [(f64, f64); 3]) -> MeasuredPoint {
     let spec = Spec::at("server", "apache").sides(&SYSTEMS);
     let sides = sides.map(|(rate, at_limit)| {
@@ -69,7 +69,7 @@ fn answered(sides: [(f64, f64); 3]) -> MeasuredPoint {
 }
 
 #[test]
-fn a_client_at_its_limit_makes_a_point_void_and_its_gain_is_withheld() {
+fn a_client_at_its_limit_voids_the_point() {
     let build = KnetApache::build(host(), &BuildContext::default());
     let conclude = |found| build.as_ref().unwrap().conclude(&[found]);
     let note = "server=apache, knet: void, the client or the borrowed core is at its limit";
@@ -84,7 +84,7 @@ fn a_client_at_its_limit_makes_a_point_void_and_its_gain_is_withheld() {
         assert_eq!(fields[withheld], serde_json::Value::Null, "{fields:#?}");
     }
     assert!((outcome.median("clas_over_napi_gain").unwrap() - 0.25).abs() < 1e-9);
-    // Nor is no answer a rate to compare with.
+    // No answers give no rate to compare with, either.
     let outcome = conclude(answered([(1200.0, 0.0), (0.0, 0.0), (800.0, 0.0)]));
     let note = "server=apache, clas: void, nothing was answered";
     assert!(outcome.notes.iter().any(|own| own == note), "{:?}", outcome.notes);
@@ -93,7 +93,7 @@ fn a_client_at_its_limit_makes_a_point_void_and_its_gain_is_withheld() {
 }
 
 #[test]
-fn queues_and_hashes_take_turns_ten_times_and_once_when_it_is_to_be_quick() {
+fn queues_and_hashes_take_turns() {
     let build = RssWeb::build(host(), &BuildContext::default());
     let experiment = build.unwrap();
     let sides = |effort| {
@@ -116,12 +116,12 @@ fn queues_and_hashes_take_turns_ten_times_and_once_when_it_is_to_be_quick() {
 }
 
 #[test]
-fn more_queues_are_judged_by_the_pairs_of_their_repeats() {
+fn queues_are_judged_by_pairs_of_repeats() {
     let build = RssBulk::build(host(), &BuildContext::default());
     let conclude = |shared: f64| {
         let of = |factor: f64| {
             let mut outcome = Outcome::of(Source::Measured);
-            // The machine gets faster, by half in all: the ratio of each pair stays.
+            // The machine becomes faster by half: the ratio of each pair stays.
             let speed = |n: u32| 1e9 * factor * (1.0 + f64::from(n) / 20.0);
             outcome.add(Figure::of("payload_bps", (0..10).map(speed).collect()));
             outcome.add(Figure::of("requests_per_second", vec![100.0; 10]));
@@ -152,7 +152,7 @@ fn more_queues_are_judged_by_the_pairs_of_their_repeats() {
 }
 
 #[test]
-fn cache_misses_stand_beside_migrations_or_are_unavailable() {
+fn cache_misses_are_shown_or_unavailable() {
     let build = RssWeb::build(host(), &BuildContext::default());
     let key = "server_cores_cache_misses_per_request";
     let of = |misses| {
@@ -166,7 +166,7 @@ fn cache_misses_stand_beside_migrations_or_are_unavailable() {
 }
 
 #[test]
-fn webfs_is_asked_for_20_kb_back_to_back_and_then_by_load_on_two_cores() {
+fn webfs_runs_back_to_back_and_by_load() {
     let entry = crate::registry::experiment("knet-webfs").expect("an entry");
     let loads = [("loads", "0.5,3"), ("world", "host")].map(|(k, v)| (k.into(), v.into()));
     let experiment = picnic_lab::registry::build(entry, &loads).unwrap();
@@ -183,7 +183,7 @@ fn webfs_is_asked_for_20_kb_back_to_back_and_then_by_load_on_two_cores() {
 }
 
 #[test]
-fn loads_are_multiples_of_what_the_best_system_answers_back_to_back() {
+fn loads_are_multiples_of_the_best_back_to_back_rate() {
     let rates = |rates: [&[f64]; 3]| {
         let side = |rates: &&[f64]| {
             let mut outcome = Outcome::of(Source::Measured);
@@ -202,7 +202,7 @@ fn loads_are_multiples_of_what_the_best_system_answers_back_to_back() {
     let error = experiment.measure(&point, "knet", &mut Run::new(Effort::Quick, 1, |_, _| {}));
     let wanted = "nothing was answered back to back to derive a load from";
     assert_eq!(error.unwrap_err().to_string(), wanted);
-    // No ratio is told of that point, which has few repeats and the paper's server, too.
+    // That point, with few repeats and the paper's server too, has no ratio.
     let alone = answered([(1200.0, 0.0), (1000.0, 0.0), (800.0, 0.0)]);
     let outcome = experiment.conclude(&[alone, found]);
     assert!((outcome.median("knet_over_clas_gain").unwrap() - 0.2).abs() < 1e-9);
@@ -215,7 +215,7 @@ fn wrong_settings_name_what_is_allowed() {
     let refused = |error: Option<ConfigError>| error.unwrap().to_string();
     let none = Settings { queues: Some(vec![]), ..host() };
     let build = RssWeb::build(none.clone(), &BuildContext::default());
-    assert!(refused(build.err()).contains("queues: found none, allowed: one or more"));
+    assert!(refused(build.err()).contains("queues: missing, expected: one or more"));
     let build = KnetApache::build(none, &BuildContext::default());
     assert!(refused(build.err()).contains("queues: found queues, allowed with rss-web"));
     let loads = |loads| Settings { loads: Some(loads), ..host() };

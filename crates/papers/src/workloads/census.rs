@@ -1,8 +1,8 @@
-//! What passes a wire, counted from within the card: packets, bytes, acknowledgements, and the
-//! flows of the connections that are asked for.
+//! Counts of a wire's traffic from within the card: packets, bytes, acknowledgements, and the flows
+//! of requested connections.
 //!
-//! Guarantees: what a card's wires bring and take is counted as it is on the wire, super-frames as
-//! the frames that they stand for; no allocation on the data path.
+//! Guarantees: packets are counted as on the wire, super-frames as the frames that they represent;
+//! no allocation on the data path.
 
 use picnic_core::hook::{Hook, HookPoint, Observer};
 use picnic_core::ledger::Stage;
@@ -21,7 +21,7 @@ const FIN_SYN_RST: u8 = 1 | 2 | 4;
 const SYN: u8 = 2;
 const ACK: u8 = 0x10;
 
-/// Counts both ways. Clones are the same.
+/// Counts both directions. Clones are the same.
 #[derive(Clone, Debug)]
 pub struct Census(Arc<Shared>);
 
@@ -30,7 +30,7 @@ struct Shared {
     r#in: Way,
     out: Way,
     flows: Counter,
-    /// Of each flow, the words of its tuple, in wire order.
+    /// For each flow, the words of its tuple, in wire order.
     tuples: Box<[[AtomicU64; 2]]>,
 }
 
@@ -41,27 +41,27 @@ struct Way {
     acknowledgements: Counter,
 }
 
-/// What came of it.
+/// The counts.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Counted {
     /// Packets towards the server.
     pub packets_in: u64,
     /// Their bytes, without framing.
     pub bytes_in: u64,
-    /// Those of them that acknowledge and no more.
+    /// Pure acknowledgements among them.
     pub acknowledgements_in: u64,
     /// Packets from the server.
     pub packets_out: u64,
     /// Their bytes.
     pub bytes_out: u64,
-    /// Those of them that acknowledge and no more.
+    /// Pure acknowledgements among them.
     pub acknowledgements_out: u64,
-    /// Connections asked for: TCP segments that begin one.
+    /// Requested connections: TCP segments with SYN.
     pub connections: u64,
 }
 
 impl Counted {
-    /// The share of packets towards the server that acknowledge and no more.
+    /// The share of packets towards the server that are pure acknowledgements.
     pub fn share_of_acknowledgements(&self) -> f64 {
         self.acknowledgements_in as f64 / self.packets_in.max(1) as f64
     }
@@ -80,7 +80,7 @@ impl Default for Census {
 }
 
 impl Census {
-    /// What has been counted so far.
+    /// The counts so far.
     pub fn counted(&self) -> Counted {
         let Shared { r#in, out, flows, .. } = &*self.0;
         Counted {
@@ -94,7 +94,7 @@ impl Census {
         }
     }
 
-    /// The flows of connections that were asked for, of IPv4, in their order.
+    /// The flows of requested connections over IPv4, in order.
     pub fn flows(&self) -> Vec<V4Tuple> {
         let count = (self.0.flows.get() as usize).min(MOST_FLOWS);
         let flow = |words: &[AtomicU64; 2]| {
@@ -143,7 +143,7 @@ fn tcp(packet: &Descriptor, layers: &Layers) -> Option<(u8, u32)> {
     let (l3, l4) = (usize::from(layers.l3_offset), usize::from(layers.l4_offset));
     let data = packet.data();
     let headers = l4 + usize::from(data.get(l4 + 12)? >> 4) * 4;
-    // A short frame is padded: its IP header knows how long it is.
+    // A short frame is padded: its IP header has the length.
     let length = match packet.ip_length(layers) {
         Some(length) if packet.gso_type() == GsoType::None => l3 + length,
         _ => packet.length() as usize,
@@ -151,7 +151,7 @@ fn tcp(packet: &Descriptor, layers: &Layers) -> Option<(u8, u32)> {
     Some((*data.get(l4 + 13)?, length.saturating_sub(headers) as u32))
 }
 
-/// Frames that a packet is on the wire, and their bytes.
+/// The frames of a packet on the wire, and their bytes.
 fn on_the_wire(packet: &Descriptor, layers: &Layers) -> (u64, u64) {
     let bytes = u64::from(packet.length());
     if packet.gso_type() == GsoType::None || packet.gso_size() == 0 {

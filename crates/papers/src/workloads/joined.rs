@@ -1,7 +1,7 @@
-//! Clients and server with a card between them, programs kept off the borrowed core.
+//! Clients and server with a card between them, with programs off the borrowed core.
 //!
-//! The programs have the cores that a card's isolation would leave them, so that a figure holds the
-//! work that the card adds to a packet's way, and not the loss of a core.
+//! The programs have the cores that a card's isolation would leave them, so that a figure includes
+//! the card's work on a packet's path, and not the loss of a core.
 
 use picnic_control::error::RunError;
 use picnic_control::{Launch, Report};
@@ -12,25 +12,24 @@ use picnic_lab::workloads::hosts::{HOST_MAC, Hosts, Role, wire_link};
 use picnic_lab::workloads::tools::{self, Tool};
 use picnic_machine::topology::{Placement, available, cores, place};
 
-/// The card, which is also an example. Its namespaces get other names here.
+/// The card, which is also an example. Its namespaces have other names here.
 const CARD: &str = include_str!("../../../../examples/cards/web.toml");
 /// Bytes of a packet on the wire without its Ethernet header.
 const MTU: u32 = 1500;
 
-/// The namespaces, and the card that is to stand between them.
+/// The namespaces, and the card between them.
 pub(crate) struct Joined {
     pub(crate) hosts: Hosts,
-    /// Clients, each with a wire of the card for itself, which bonds them if there are several.
+    /// Clients, each with its own wire of the card, which bonds them if there are several.
     clients: u8,
-    /// `KEY=VALUE`s that change the card.
+    /// Changes of the card as `KEY=VALUE`.
     set: Vec<String>,
 }
 
 impl Joined {
     /// Builds them.
     ///
-    /// # Errors
-    /// Not root, a program is not installed, or what the system said.
+    /// # Errors Not root, a program is not installed, or the system's error.
     pub(crate) fn build(clients: u8, set: Vec<String>, tools: &[Tool]) -> anyhow::Result<Self> {
         tools::need(tools)?;
         let hosts = Hosts::with_clients("lab", MTU, clients)?;
@@ -40,16 +39,15 @@ impl Joined {
         Ok(joined)
     }
 
-    /// The cores of the card with these keys of it changed.
+    /// The cores of the card with these keys changed.
     ///
-    /// # Errors
-    /// What is wrong with the keys; the cores are not there.
+    /// # Errors Errors in the keys; the cores do not exist.
     pub(crate) fn placement(&self, changed: Vec<Setting>) -> anyhow::Result<Placement> {
         let card = self.card(changed)?;
         Ok(place(&card, &available()).map_err(RunError::from)?)
     }
 
-    /// The cores that the programs have.
+    /// The cores of the programs.
     pub(crate) fn cores_of_programs(&self) -> Vec<usize> {
         match self.hosts.programs_cores() {
             [] => cores(),
@@ -57,15 +55,14 @@ impl Joined {
         }
     }
 
-    /// How many these are.
+    /// The number of these.
     pub(crate) fn programs_cores(&self) -> usize {
         self.cores_of_programs().len()
     }
 
     /// Runs `body` while the card is at work, with these keys of it changed and its packets observed.
     ///
-    /// # Errors
-    /// Those of `body`; the card does not start; its ledger does not balance.
+    /// # Errors Those of `body`; the card does not start; its ledger does not balance.
     pub(crate) fn observed_behind_card<T>(
         &self,
         changed: Vec<Setting>,
@@ -103,7 +100,7 @@ impl Joined {
     }
 }
 
-/// The card with so many wires, each client answered by its own.
+/// The card with this number of wires, each client answered on its own.
 fn bonded(wires: u8) -> String {
     if wires <= 1 {
         return CARD.into();

@@ -1,4 +1,5 @@
-//! Unmodified programs behind the card of `picnic demo web`: a workload run, and what passed its wire.
+//! Unmodified programs behind the card of `picnic demo web`: runs a workload and counts its wire's
+//! traffic.
 
 pub mod census;
 pub(crate) mod joined;

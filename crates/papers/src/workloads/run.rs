@@ -1,4 +1,4 @@
-//! A workload run behind a card: namespaces, server, client, and what passed the wire.
+//! Runs a workload behind a card: namespaces, server, client, and counts of the wire.
 
 use super::census::{Census, Counted};
 use super::joined::Joined;
@@ -13,63 +13,60 @@ use picnic_lab::workloads::kind::Workload;
 use picnic_lab::workloads::servers::{WebServer, tools};
 use serde::Serialize;
 
-/// Fewer flows say nothing of a hash.
+/// The least number of flows for testing a hash.
 pub const FEWEST_FLOWS: usize = 1000;
 
-/// How a workload is run.
+/// Settings of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Run {
-    /// Seconds of load.
+    /// Duration of the load in seconds.
     pub seconds: f64,
     /// Changes to the card.
     pub set: Vec<String>,
-    /// Seed of what is drawn.
+    /// Seed of random choices.
     pub seed: u64,
-    /// Clients, 1, 2 or 4, each with a wire of the card for itself; one if it is 0.
+    /// Clients, 1, 2 or 4, each with its own wire of the card; 0 means one.
     pub clients: u8,
 }
 
-/// What came of it.
+/// The results.
 #[derive(Debug, Serialize)]
 pub struct WorkloadResult {
-    /// What the clients have seen.
+    /// The clients' results.
     pub client: ClientResult,
-    /// What passed the card's wire.
+    /// The card's wire traffic.
     pub wire: Counted,
-    /// Bytes out for each byte in.
+    /// Ratio of bytes out to bytes in.
     pub out_to_in: f64,
-    /// Share of packets in that acknowledge and no more.
+    /// Share of pure acknowledgements among packets in.
     pub acknowledgements_share: f64,
-    /// Flows of the connections that were asked for.
+    /// Flows of requested connections.
     #[serde(skip)]
     pub flows: Vec<V4Tuple>,
-    /// Cores that server and client have.
+    /// Number of cores of server and client.
     pub programs_cores: usize,
-    /// Times that a thread of the server went to another core; none if the kernel does not tell.
+    /// Migrations of the server's threads; none if the kernel does not report them.
     pub migrations: Option<u64>,
-    /// Times that a thread of the server was woken by another core than its own; none without the
-    /// kernel's `kernel.sched_schedstats`.
+    /// Wake-ups of the server's threads by a core other than their own; none without the kernel's
+    /// `kernel.sched_schedstats`.
     pub remote_wakeups: Option<u64>,
-    /// Cache misses of all that ran on the cores of server and client; none if the machine has no
-    /// hardware counters.
+    /// Cache misses on the cores of server and client; none if the machine has no hardware
+    /// counters.
     pub cache_misses: Option<u64>,
-    /// What the card says.
+    /// The card's report.
     pub card: Report,
 }
 
 /// Runs a workload behind the card of `picnic demo web`.
 ///
-/// # Errors
-/// Not root; a program is not installed; what went wrong.
+/// # Errors Not root; a program is not installed; another failure.
 pub fn run(workload: &Workload, run: &Run) -> anyhow::Result<WorkloadResult> {
     run_with(workload, run, |_, _| Ok(Vec::new()))
 }
 
-/// The same with changes to the card that depend on which target cores it has, and on how a key of
-/// its `rss` is told.
+/// The same with changes of the card that depend on its target cores and on a key of its `rss`.
 ///
-/// # Errors
-/// As [`run`].
+/// # Errors As [`run`].
 pub fn run_with(
     workload: &Workload,
     run: &Run,
@@ -112,10 +109,10 @@ pub fn run_with(
     })
 }
 
-/// A hash's low bytes over flows, by Ent's tests.
+/// Results of Ent's tests for the low bytes of a hash over flows.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Tested {
-    /// By how much the entropy falls short, in percent.
+    /// Deficit of the entropy, in percent.
     pub entropy_percent: f64,
     /// Error of the mean, in percent.
     pub mean_percent: f64,
@@ -123,11 +120,11 @@ pub struct Tested {
     pub pi_percent: f64,
     /// Serial correlation, in percent.
     pub serial_percent: f64,
-    /// How often random bytes exceed their chi-square, in percent.
+    /// How often random bytes exceed this chi-square, in percent.
     pub chi_square_percent: f64,
 }
 
-/// Tests the hashes of flows: Toeplitz and JHash. None if there are too few to tell.
+/// Tests the hashes of flows: Toeplitz and JHash. None if there are too few.
 pub fn test_flows(flows: &[V4Tuple]) -> Option<[(&'static str, Tested); 2]> {
     if flows.len() < FEWEST_FLOWS {
         return None;
@@ -160,7 +157,7 @@ mod tests {
     use picnic_lab::experiment::LabError;
 
     #[test]
-    fn a_workload_is_run_and_counted() {
+    fn workloads_are_run_and_counted() {
         for name in ["support", "banking", "sclient", "closed-loop"] {
             let mut workload = Workload::find(name).unwrap();
             workload.connections = 8;
@@ -209,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn few_flows_tell_nothing() {
+    fn few_flows_have_no_test() {
         let flow = |number: u32| {
             let [_, _, a, b] = number.to_be_bytes();
             V4Tuple::new([10, 90, a, b], [10, 88, 0, 1], 40_000, 80)

@@ -1,6 +1,6 @@
-//! What is asked of every experiment, and in `bench/micro` of every benchmark.
+//! Requirements for every experiment, and in `bench/micro` for every benchmark.
 //!
-//! Each runs by its example: quickly, and where this machine lets it.
+//! Each runs with its example: quickly, and if this machine allows.
 
 use super::all;
 use picnic_core::config::Section;
@@ -13,7 +13,7 @@ use picnic_lab::registry::build;
 use picnic_lab::runner;
 use picnic_lab::unit::Unit;
 
-/// Columns of a table as it is printed where nothing is broken but headings.
+/// The table width at which only headings are broken.
 const PAGE: usize = 80;
 
 #[test]
@@ -26,7 +26,7 @@ fn names_are_unique_and_keys_are_explained() {
     for (_, entry) in all() {
         let (name, help) = (entry.name, entry.help);
         assert!(help.len() <= 64 && !help.contains(['.', '\n']), "{name}: {help}");
-        // "NIC OS" and "TCP" are written so wherever they stand.
+        // "NIC OS" and "TCP" are capitalised everywhere.
         let first = help.split(' ').next().unwrap_or("");
         let is_name = first.chars().all(|letter| letter.is_uppercase());
         assert!(is_name || help.starts_with(|c: char| !c.is_uppercase()), "{name}: {help}");
@@ -38,7 +38,7 @@ fn names_are_unique_and_keys_are_explained() {
 }
 
 #[test]
-fn what_is_no_key_is_refused_and_the_keys_are_told() {
+fn unknown_keys_are_refused_with_the_known_ones() {
     for (_, entry) in all() {
         let settings = [("no_such_key".to_owned(), "1".to_owned())];
         let error = build(entry, &settings).err().unwrap().to_string();
@@ -47,7 +47,7 @@ fn what_is_no_key_is_refused_and_the_keys_are_told() {
     }
 }
 
-/// Keys are words with units, values are numbers, nothing is said twice.
+/// Keys are words with units, values are numbers, without duplicates.
 fn check_point(name: &str, point: &Point) {
     let fields = point.fields();
     for figure in &point.figures {
@@ -68,7 +68,7 @@ fn check_point(name: &str, point: &Point) {
 }
 
 #[test]
-fn every_entry_runs_by_its_example_and_gives_figures_with_units() {
+fn every_example_runs_and_gives_figures_with_units() {
     let folder = tempfile::tempdir().unwrap();
     for (kind, entry) in all() {
         let name = entry.name;
@@ -112,7 +112,7 @@ fn every_entry_runs_by_its_example_and_gives_figures_with_units() {
         let read = Document::from_json(&serde_json::from_str(&json).unwrap());
         let read = read.unwrap_or_else(|error| panic!("{name}: {error}"));
         assert_eq!((read.kind, &read.name), (kind, &document.name));
-        // As people read them: the last digits of a number do not survive its text.
+        // As people read them: the last digits of a number do not survive formatting.
         assert_eq!(read.outcome.tables(), document.outcome.tables(), "{name}");
         assert_eq!(read.outcome.notes, document.outcome.notes, "{name}");
     }

@@ -1,5 +1,5 @@
-//! Experiments about interrupts, on this machine's own cores: short, and nothing asserted that
-//! depends on how fast these are.
+//! Experiments about interrupts, on this machine's cores: short, without assertions that depend on
+//! their speed.
 
 use picnic_core::registry::{BuildContext, Component};
 use picnic_lab::experiment::{Effort, Experiment, LabError, World};
@@ -10,7 +10,7 @@ use picnic_papers::picnic_latency::{self, PicnicLatency};
 use picnic_papers::picnic_utilization::{self, PicnicUtilization};
 use picnic_testing::{machine, skip};
 
-/// What an experiment comes to; none where this machine lets it not run.
+/// The result of an experiment; none if this machine does not allow it.
 fn run<C>(settings: C::Config) -> Option<Outcome>
 where
     C: Component<Product = Box<dyn Experiment>>,
@@ -30,24 +30,24 @@ where
     }
 }
 
-/// Of each repeat in which there was something to measure: a busy machine may give a card no time.
+/// Values of each repeat with something to measure: a busy machine may give a card no time.
 fn values(point: &Point, key: &str) -> Vec<f64> {
     point.figure(key).unwrap_or_else(|| panic!("no {key}: {point:#?}")).values
 }
 
-/// Whether a figure was more than nothing at some point.
+/// Whether a figure was nonzero at some point.
 fn is_ever(points: &[Point], key: &str) -> bool {
     points.iter().flat_map(|point| values(point, key)).any(|value| value > 0.0)
 }
 
-/// Whether a figure is there, a number or null.
+/// Whether a figure is present, as a number or null.
 fn is_told(outcome: &Outcome, key: &str) -> bool {
     let value = &outcome.fields()[key];
     value.is_number() || value.is_null()
 }
 
 #[test]
-fn extra_latency_is_split_and_a_line_and_a_knee_are_looked_for() {
+fn extra_latency_has_parts_line_and_knee() {
     let settings = picnic_latency::Settings {
         world: World::Host,
         packets_per_millisecond: vec![20.0, 40.0, 80.0],
@@ -64,7 +64,7 @@ fn extra_latency_is_split_and_a_line_and_a_knee_are_looked_for() {
         for point in &loads.points {
             let of = |key: &str| values(point, &format!("{side}_{key}"));
             let parts = ["at_wire_ns", "on_borrowed_core_ns", "in_target_ring_ns"].map(of);
-            // A part is cut off at nothing, so that together they may be more.
+            // Parts are at least zero, so their sum may be larger.
             for (repeat, extra) in of("extra_ns").into_iter().enumerate() {
                 let sum: f64 = parts.iter().map(|part| part[repeat]).sum();
                 assert!(extra <= sum, "{extra} of {sum}: {point:#?}");
@@ -73,14 +73,14 @@ fn extra_latency_is_split_and_a_line_and_a_knee_are_looked_for() {
         for key in ["delivered_pps", "extra_ns", "at_wire_ns", "in_target_ring_ns"] {
             assert!(is_ever(&loads.points, &format!("{side}_{key}")), "{side}_{key}");
         }
-        // What the NIC holds back is its own moderation, and the card that polls has none.
+        // The NIC's delay is its own moderation, and the polling card has none.
         assert_eq!(is_ever(&loads.points, &format!("{side}_held_ns")), side == "per_packet");
     }
     assert!(is_told(&outcome, "extra_at_80000_pps_ns"));
 }
 
 #[test]
-fn both_curves_of_the_livelock_are_there() {
+fn livelock_has_both_curves() {
     let settings = knet_livelock::Settings {
         world: World::Host,
         multiples: vec![0.5, 2.0],
@@ -100,7 +100,7 @@ fn both_curves_of_the_livelock_are_there() {
 }
 
 #[test]
-fn the_ways_of_interrupting_are_put_in_order_or_called_too_close() {
+fn variants_are_ordered_or_too_close() {
     let settings = picnic_utilization::Settings {
         world: World::Host,
         milliseconds: Some(200),
@@ -116,8 +116,8 @@ fn the_ways_of_interrupting_are_put_in_order_or_called_too_close() {
     for key in ["interrupts_per_second", "target_core_busy_fraction", "target_ns_per_packet"] {
         assert!(is_ever(&ways.points, key), "{key}");
     }
-    // Three repeats are too few to be sure, whatever they say.
+    // Three repeats are never enough to be certain.
     for key in ["ways_in_order", "moderation_reduces_it"] {
-        assert_eq!(outcome.fields()[key], "too close to tell");
+        assert_eq!(outcome.fields()[key], "too close");
     }
 }

@@ -50,8 +50,8 @@ fn filling_the_slack_gains_and_misses_nothing() {
 }
 
 #[test]
-fn deadlines_are_missed_by_who_takes_no_care() {
-    // Invocations longer than the shortest periods: what does not look at the slack is late.
+fn careless_scheduling_misses_deadlines() {
+    // Invocations longer than the shortest periods: a scheduler that ignores the slack is late.
     // Under EDF most never run, so sets must not be drawn again for that.
     let settings = Settings {
         period_low_us: 4_000,
@@ -68,10 +68,10 @@ fn deadlines_are_missed_by_who_takes_no_care() {
     }
 }
 
-/// In the default output: what fills the slack without a look at tickets misses deadlines where an
-/// invocation lasts as long as a period, and releases wait for it everywhere.
+/// In the default output: filling the slack without checking tickets misses deadlines if an
+/// invocation lasts as long as a period, and delays releases everywhere.
 #[test]
-fn tickets_keep_deadlines_and_releases_and_both_readings_of_response_are_told() {
+fn tickets_keep_deadlines_and_both_responses_are_reported() {
     let outcome = run(small());
     let fields = outcome.fields();
     let of = |series: &str, scheduler: &str, field: &str| {
@@ -88,7 +88,7 @@ fn tickets_keep_deadlines_and_releases_and_both_readings_of_response_are_told() 
         for scheduler in ["edf", "edf-plus"] {
             assert_eq!(gained(scheduler, "deadline_misses"), 0.0, "{kind}{scheduler}");
         }
-        // Between the starts of two invocations there is more than the one's response.
+        // The time between the starts of two invocations is more than a response.
         for scheduler in ["edf-plus", "edf-background"] {
             let between = starts(scheduler, "between_invocations_mean_ms");
             let response = gained(scheduler, "response_mean_ms");

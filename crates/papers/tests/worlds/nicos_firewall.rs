@@ -1,5 +1,5 @@
-//! The experiment `nicos-firewall`: what the paper says must show in the sim world, and between
-//! real wires the same rules must judge alike; the latter needs root.
+//! The experiment `nicos-firewall`: the paper's findings must appear in the sim world, and between
+//! real wires the same rules must have the same effect; the latter needs root.
 
 use picnic_core::registry::{BuildContext, Component};
 use picnic_lab::experiment::{Effort, LabError, World};
@@ -27,7 +27,7 @@ fn a_firewall_on_the_card_spares_the_target_core() {
         let figure = |place: &str, name: &str| point[format!("{place}_{name}")].as_f64().unwrap();
         let busy = |place| figure(place, "target_core_busy_fraction");
         assert!(busy("card") < busy("driver"), "{point}");
-        // Both places judge alike.
+        // Both places have the same effect.
         let accepted = ["card", "driver"].map(|place| figure(place, "accepted_fraction"));
         assert!((accepted[0] - accepted[1]).abs() < 0.02, "{point}");
         if point["scenario"] == "discard" {
@@ -47,7 +47,7 @@ fn the_same_seed_gives_the_same_figures() {
 
 /// No time is asserted: only what reached the host, and what did not.
 #[test]
-fn between_real_wires_rules_judge_alike_on_the_card_and_at_the_driver() {
+fn real_rules_have_the_same_effect_on_card_and_driver() {
     let settings = Settings {
         world: World::Host,
         rules: vec![20],
@@ -60,10 +60,7 @@ fn between_real_wires_rules_judge_alike_on_the_card_and_at_the_driver() {
     let outcome = runner::outcome("nicos-firewall", &*experiment, Effort::Quick, &mut |_, _| {});
     let outcome = match outcome {
         Err(LabError::Unavailable(why)) => {
-            return skip(
-                "between_real_wires_rules_judge_alike_on_the_card_and_at_the_driver",
-                &why,
-            );
+            return skip("real_rules_have_the_same_effect_on_card_and_driver", &why);
         }
         outcome => outcome.unwrap(),
     };
