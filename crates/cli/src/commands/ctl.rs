@@ -133,7 +133,7 @@ impl Subcommand for Declared {
 pub(crate) fn run(args: &CtlArgs, json: bool) -> anyhow::Result<()> {
     let choice = &args.choice;
     let (result, text) = match &args.command {
-        None => MethodCall::of_info().run(choice)?,
+        None => MethodCall::of("info", &ArgMatches::default()).unwrap_or_default().run(choice)?,
         Some(CtlCommand::Declared(call)) => call.run(choice)?,
         Some(CtlCommand::Stats(args)) => figures::stats(args, &mut choice.connect()?)?,
         Some(CtlCommand::Latency(args)) => figures::latencies(args, &mut choice.connect()?)?,

@@ -31,6 +31,11 @@ pub fn sockets() -> PathBuf {
     std::env::temp_dir().join(name)
 }
 
+/// Starts a command whose output is read.
+pub fn piped(command: &mut Command) -> Child {
+    command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
 /// Runs `picnic` with these arguments, in a folder.
 pub fn picnic_in(folder: &Path, arguments: &[&str]) -> Output {
     let _machine = arguments.starts_with(&["run"]).then(machine);

@@ -154,7 +154,7 @@ fn in_the_kernel(test: &str, engine: &str, in_namespace: bool) {
     program
         .args(["run", &path("card.toml"), "--json"])
         .arg(format!("--set=control.socket={socket}"));
-    let child = program.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let child = piped(&mut program);
     let ctl = |arguments: &[&str]| good(&[&["ctl", "--socket", &socket], arguments].concat());
     wait_until("the card answers", || {
         picnic(&["ctl", "--socket", &socket, "info"]).status.success()

@@ -152,24 +152,15 @@ fn captures_are_complete_for_any_output() {
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     assert_eq!(json(&output)["packets_written"], 500);
     // Live, through a pipe, to a reader that ends it by going away.
-    let mut child = command()
-        .args(["capture", "--card", "captured", "-w", "-"])
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut child = piped(command().args(["capture", "--card", "captured", "-w", "-"]));
     let mut pipe = child.stdout.take().unwrap();
     std::io::Read::read_exact(&mut pipe, &mut [0; 5000]).unwrap();
     drop(pipe);
     assert_eq!(child.wait().unwrap().code(), Some(0));
     // Ctrl-C ends it well.
     let path = folder.path().join("y.pcapng");
-    let child = command()
-        .args(["capture", "--card", "captured", "-w", path.to_str().unwrap()])
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let child =
+        piped(command().args(["capture", "--card", "captured", "-w", path.to_str().unwrap()]));
     wait_until("packets are captured", || {
         std::fs::metadata(&path).map_or(0, |file| file.len()) >= 10_000
     });
@@ -224,7 +215,7 @@ fn top_prints_a_frame_and_needs_a_terminal_otherwise() {
     let rate = rates["wires"][0]["rx_pps"].as_f64().unwrap();
     assert!(rate > 0.0, "{rate}");
     refused(&top(&[]), 2, "standard output is not a terminal; --once prints one frame as text");
-    refused(&top(&["--json"]), 2, "--once --json");
+    refused(&top(&["--json"]), 2, "--json needs --once");
     card.stop();
 }
 

@@ -88,7 +88,7 @@ fn waiting_commands_end_at_the_first_signal() {
     for (signal, words) in ALL.into_iter().zip([capture, events].into_iter().cycle()) {
         let mut waiting = command();
         let waiting = waiting.args(words).current_dir(folder.path());
-        let mut waiting = waiting.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut waiting = piped(waiting);
         // With its handlers in place, of which that of SIGHUP is the last, it looks for a reader
         // again and again.
         let status = format!("/proc/{}/status", waiting.id());
@@ -190,7 +190,7 @@ fn nohup_survives_a_hang_up() {
     let _machine = machine();
     let mut command = Command::new("nohup");
     command.arg(PICNIC).args(["run", "--json", "--duration=1", "--set=control.socket=off"]);
-    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let child = piped(&mut command);
     wait_for_threads(child.id());
     kill_process(Pid::from_child(&child), Signal::HUP).unwrap();
     let output = child.wait_with_output().unwrap();
@@ -304,7 +304,7 @@ fn a_capture_ends_whole_by_any_signal() {
         let file = folder.path().join("x.pcapng");
         let mut capture = command();
         let capture = capture.args(["capture", "--json", "-w"]).arg(&file);
-        let capture = capture.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let capture = piped(capture);
         wait_until("no packets", || file.metadata().is_ok_and(|file| file.len() > 4096));
         kill_process(Pid::from_child(&capture), signal).unwrap();
         let output = capture.wait_with_output().unwrap();
@@ -391,7 +391,7 @@ fn isolation_is_undone_for_any_stop() {
         command.args(["sh", PICNIC, "run", "--isolate", "--json", "--duration=600", method]);
         command.env("PICNIC_STATE_DIR", state).env("PICNIC_RUNTIME_DIR", state.join("sockets"));
         command.current_dir(state).stdin(Stdio::piped());
-        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut child = piped(&mut command);
         let shell =
             || within(&child).map_or(Vec::new(), |id| children(id.as_raw_nonzero().get() as u32));
         let is_card = |id: &u32| threads_of(*id) >= 3;
@@ -455,7 +455,7 @@ fn stopped_benchmarks_remove_their_namespaces() {
     for signal in ALL {
         let mut bench = command();
         let bench = bench.args(["bench", "tcp", "--seconds=600"]);
-        let bench = bench.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let bench = piped(bench);
         let id = bench.id();
         let left = || {
             let entries = std::fs::read_dir("/run/netns").into_iter().flatten().flatten();

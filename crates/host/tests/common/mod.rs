@@ -85,18 +85,29 @@ impl Client {
         }
     }
 
-    /// Calls a method; returns its result or error.
-    pub fn call(&mut self, method: &str, params: Value) -> Result<Value, Value> {
+    /// The next call as a line.
+    fn next_call(&mut self, method: &str, params: Value) -> String {
         self.calls += 1;
         let call =
             json!({ "jsonrpc": "2.0", "id": self.calls, "method": method, "params": params });
-        self.send(&format!("{call}\n"));
+        format!("{call}\n")
+    }
+
+    /// The answer to the last call; its result or error.
+    fn answer(&mut self) -> Result<Value, Value> {
         let mut answer = self.line().expect("the card has gone");
         assert_eq!(answer["id"], self.calls, "{answer}");
         match answer.get_mut("error") {
             Some(error) => Err(error.take()),
             None => Ok(answer["result"].take()),
         }
+    }
+
+    /// Calls a method; returns its result or error.
+    pub fn call(&mut self, method: &str, params: Value) -> Result<Value, Value> {
+        let line = self.next_call(method, params);
+        self.send(&line);
+        self.answer()
     }
 
     /// Calls a method, passing an open file.
@@ -106,10 +117,7 @@ impl Client {
         method: &str,
         params: Value,
     ) -> Result<Value, Value> {
-        self.calls += 1;
-        let call =
-            json!({ "jsonrpc": "2.0", "id": self.calls, "method": method, "params": params });
-        let line = format!("{call}\n");
+        let line = self.next_call(method, params);
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut along = SendAncillaryBuffer::new(&mut space);
         let files = [file.as_fd()];
@@ -117,12 +125,7 @@ impl Client {
         let parts = [IoSlice::new(line.as_bytes())];
         let sent = sendmsg(self.stream.get_ref(), &parts, &mut along, SendFlags::empty()).unwrap();
         assert_eq!(sent, line.len());
-        let mut answer = self.line().expect("the card has gone");
-        assert_eq!(answer["id"], self.calls, "{answer}");
-        match answer.get_mut("error") {
-            Some(error) => Err(error.take()),
-            None => Ok(answer["result"].take()),
-        }
+        self.answer()
     }
 
     pub fn good(&mut self, method: &str, params: Value) -> Value {

@@ -228,12 +228,6 @@ impl MethodCall {
         Group::named(name).is_some()
     }
 
-    /// What runs where.
-    pub(super) fn of_info() -> Self {
-        let method = methods().iter().find(|method| method.name == "card.info");
-        MethodCall { method, ..MethodCall::default() }
-    }
-
     /// The call of a command, if it is one of the card.
     pub(super) fn of(name: &str, given: &ArgMatches) -> Option<Self> {
         let group = Group::named(name)?;
