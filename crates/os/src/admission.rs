@@ -1,23 +1,22 @@
-//! Admission: whether a set of tasks can be scheduled, with the arithmetic.
+//! Admission: checks whether a set of tasks can be scheduled, and shows the arithmetic.
 //!
 //! Six questions, in this order:
 //! 1. Is every bound finite and every period more than zero?
-//! 2. Do the wires bear the longest segment: do the packets that come in meanwhile, at
-//!    their rates, find room?
-//! 3. Does the packet path take packets faster than they come? If not, no task is to
-//!    blame; it is asked only if the rate was stated, not told by a wire.
-//! 4. Does it catch up after the longest segment before its budget is spent?
-//! 5. Do periodic tasks and packets together need no more than the processor has:
+//! 2. Can the wires buffer the packets that arrive during the longest segment, at their
+//! rates?
+//! 3. Does the packet path take packets faster than they arrive? If not, no task is to
+//! blame; this is checked only if the rate was stated, not reported by a wire.
+//! 4. Does it catch up after the longest segment within its budget?
+//! 5. Do periodic tasks and packets together need at most the whole processor:
 //!    `rate x cost per packet + tasks <= 1`?
-//! 6. Does every deadline hold, the packet path catching up after each segment, and in the midst
-//!    of a turn when a task is released? For EDF, by
+//! 6. Is every deadline met, with the packet path catching up after each segment, and with a
+//! release in the middle of a turn? For EDF, by
 //!    the condition of Jeffay, Stanat and Martel; for the cyclic executive, by its timetable,
 //!    frame for frame.
 //!
-//! A bound is a bound under the cost profile, and so is the answer; how long the packet path
-//! takes is bounded in [`crate::path`]. Tasks that are not periodic do not enter 5 and 6: they
-//! run in the slack alone. What a task takes more the first time through (`cold_ns`) enters 2
-//! and 4, not 5 and 6.
+//! A bound is valid under the cost profile, and so is the answer; the time of the packet path is
+//! bounded in [`crate::path`]. Aperiodic tasks are not part of 5 and 6: they only run in the slack.
+//! The extra time of a task's first pass (`cold_ns`) is part of 2 and 4, not of 5 and 6.
 //!
 //! Source: NICOS 4.6; Jeffay, Stanat and Martel, "On Non-Preemptive Scheduling of
 //! Periodic and Sporadic Tasks", RTSS 1991, theorem 4.1, checked at its test points
@@ -32,29 +31,29 @@ use crate::ticket::{Candidate, Ticket};
 use picnic_core::time::Time;
 use std::fmt;
 
-/// A task that asks to be admitted.
+/// A task that requests admission.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Demand {
     /// Its name, for messages.
     pub name: String,
     /// Nanoseconds between releases; `None` if it is not periodic.
     pub period_ns: Option<u64>,
-    /// Bound of one invocation, all its segments, in nanoseconds; `u64::MAX` if there is none.
+    /// Bound of one invocation, all its segments, in nanoseconds; `u64::MAX` if unbounded.
     pub invocation_ns: u64,
-    /// Bound of its longest segment in nanoseconds; `u64::MAX` if there is none.
+    /// Bound of its longest segment in nanoseconds; `u64::MAX` if unbounded.
     pub segment_ns: u64,
     /// Most segments of one invocation: the packet path has a turn after each.
     pub segments: u64,
 }
 
-/// The kind of schedule to judge by.
+/// The schedule to check against.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
     /// Earliest deadline first.
     EarliestDeadline,
     /// A timetable.
     Timetable,
-    /// Unknown: a scheduler of the user's own. Questions 1 to 5 alone.
+    /// Unknown: a user's own scheduler. Only questions 1 to 5.
     Other,
 }
 
@@ -69,7 +68,7 @@ pub enum Refusal {
     Unbounded {
         /// The task.
         task: String,
-        /// What of it.
+        /// The unbounded part.
         part: &'static str,
     },
     /// A period of zero.
@@ -78,7 +77,7 @@ pub enum Refusal {
         /// The task.
         task: String,
     },
-    /// A segment longer than the wires have room for.
+    /// A segment during which the wires lose packets.
     #[error(
         "task \"{task}\": its longest segment may take {segment_ns} ns, and the turn before it \
          {turn_ns} ns{}, in which {} ns x {pps} packets/s = {arriving} packets come in by {wire}, \
@@ -89,24 +88,24 @@ pub enum Refusal {
     SegmentTooLong {
         /// The task.
         task: String,
-        /// Its longest segment, with what a switch may take.
+        /// Its longest segment, including a switch.
         segment_ns: u64,
         /// A turn of the packet path.
         turn_ns: u64,
         /// An interruption that is allowed for.
         interruption_ns: u64,
-        /// Where they come in.
+        /// The wire.
         wire: String,
-        /// At which rate.
+        /// Its rate.
         pps: u64,
-        /// Packets that come in meanwhile.
+        /// Packets that arrive meanwhile.
         arriving: u64,
         /// Packets that have room.
         room: u64,
     },
-    /// Packets come faster than they are taken.
+    /// Packets arrive faster than they are taken.
     #[error(
-        "{pps} packets/s x {packet_ns} ns a packet = {}.{} % of the borrowed core: the card loses \
+        "{pps} packets/s x {packet_ns} ns per packet = {}.{} % of the borrowed core: the card loses \
          packets without any task; state a lower line rate", share_ppb / 10_000_000,
         share_ppb / 1_000_000 % 10
     )]
@@ -118,27 +117,27 @@ pub enum Refusal {
         /// Billionths of the core.
         share_ppb: u64,
     },
-    /// The packet path needs longer than it may.
+    /// The packet path needs longer than allowed.
     #[error(
-        "task \"{task}\": behind its longest segment of {segment_ns} ns{} the packet path needs \
-         {catch_up_ns} ns to catch up ({pps} packets/s x {packet_ns} ns a packet), but may take \
+        "task \"{task}\": after its longest segment of {segment_ns} ns{} the packet path needs \
+         {catch_up_ns} ns to catch up ({pps} packets/s x {packet_ns} ns per packet), but may take \
          {budget_ns} ns (os.catch_up_us); yield more often, or give it more",
         Interrupted(*interruption_ns)
     )]
     CatchUpTooLong {
         /// The task.
         task: String,
-        /// Its longest segment, with what a switch may take.
+        /// Its longest segment, including a switch.
         segment_ns: u64,
         /// An interruption that is allowed for.
         interruption_ns: u64,
-        /// What the path needs then.
+        /// The time that the path then needs.
         catch_up_ns: u64,
         /// The rate.
         pps: u64,
         /// What a packet costs.
         packet_ns: u64,
-        /// What it may take.
+        /// The allowed time.
         budget_ns: u64,
     },
     /// More work than time.
@@ -154,7 +153,7 @@ pub enum Refusal {
     /// A deadline that may be missed.
     #[error(
         "task \"{task}\" may miss a deadline: within {within_ns} ns, {blocking_ns} ns of \
-         \"{blocker}\", which has begun, and {demand_ns} ns of tasks that are due come to \
+         \"{blocker}\", which has begun, and {demand_ns} ns of due tasks add up to \
          {} ns", blocking_ns.saturating_add(*demand_ns)
     )]
     Late {
@@ -162,14 +161,14 @@ pub enum Refusal {
         task: String,
         /// The interval.
         within_ns: u64,
-        /// The one that cannot be interrupted.
+        /// The task that cannot be interrupted.
         blocker: String,
-        /// How long it goes on.
+        /// Its remaining time.
         blocking_ns: u64,
-        /// What falls due.
+        /// The demand of due tasks.
         demand_ns: u64,
     },
-    /// No timetable of a sensible length.
+    /// There is no timetable of reasonable length.
     #[error(
         "no timetable exists for these periods: frames of {frame_ns} ns repeat after {frames} frames, \
          allowed: up to {MOST_FRAMES}; choose periods that divide one another"
@@ -196,7 +195,7 @@ pub enum Refusal {
     },
 }
 
-/// An interruption that is allowed for, in a message; nothing if none is.
+/// An interruption that is allowed for, for a message; empty if none is.
 struct Interrupted(u64);
 
 impl fmt::Display for Interrupted {
@@ -208,10 +207,9 @@ impl fmt::Display for Interrupted {
     }
 }
 
-/// Judges a set of tasks.
+/// Checks a set of tasks.
 ///
-/// # Errors
-/// The first reason to refuse it.
+/// # Errors The first reason to refuse it.
 pub fn admit(
     tasks: &[Demand],
     path: &PacketPath,
@@ -240,16 +238,16 @@ pub fn admit(
     }
 }
 
-/// A periodic task with what stands between its segments.
+/// A periodic task with the work between its segments.
 struct Work<'a> {
     name: &'a str,
     period_ns: u64,
-    /// All of an invocation, with a switch and a turn of the packet path to each segment, the
-    /// packets of that aside.
+    /// A whole invocation, with a switch and a turn of the packet path per segment, without
+    /// packets.
     busy_ns: u64,
-    /// The same until the next segment may begin: the packet path has caught up behind each.
+    /// The same until the next segment may begin: the packet path has caught up after each.
     whole_ns: u64,
-    /// The longest part that the scheduler does not interrupt, alike.
+    /// The longest part that the scheduler does not interrupt, likewise.
     blocking_ns: u64,
 }
 
@@ -277,7 +275,7 @@ fn check_bounds(task: &Demand, discipline: Discipline) -> Result<(), Refusal> {
     if task.segment_ns == u64::MAX {
         return Err(unbounded("longest segment"));
     }
-    // A task that is not periodic may go on for ever, one segment at a time.
+    // An aperiodic task may run for ever, one segment at a time.
     let whole = task.period_ns.is_some() || discipline == Discipline::Completion;
     if whole && task.invocation_ns == u64::MAX {
         return Err(unbounded("invocation"));
@@ -340,7 +338,7 @@ fn check_load(tasks: &[Work<'_>], path: &PacketPath) -> Result<(), Refusal> {
         return Ok(());
     }
     let packets_ppb = if path.catches_up() { path.share_ppb() } else { 0 };
-    // In billionths of the core, rounded up: what just fits by rounding does not fit.
+    // In billionths of the core, rounded up: an exact fit by rounding is not a fit.
     let share = |work: &Work<'_>| {
         let share = u128::from(work.busy_ns) * u128::from(BILLION);
         share.div_ceil(u128::from(work.period_ns))
@@ -354,7 +352,7 @@ fn check_load(tasks: &[Work<'_>], path: &PacketPath) -> Result<(), Refusal> {
     let permille = u64::try_from(load / 1_000_000).unwrap_or(u64::MAX);
     let mut terms: Vec<_> = tasks
         .iter()
-        .map(|work| format!("{} ns of each {} ns ({})", work.busy_ns, work.period_ns, work.name))
+        .map(|work| format!("{} ns of every {} ns ({})", work.busy_ns, work.period_ns, work.name))
         .collect();
     if packets_ppb != 0 {
         terms.push(format!("{} packets/s x {} ns", path.pps(), path.per_packet_ns()));
@@ -366,8 +364,8 @@ fn check_load(tasks: &[Work<'_>], path: &PacketPath) -> Result<(), Refusal> {
     })
 }
 
-/// A release may find the packet path in a turn that has just begun: with that, all that falls due
-/// within an interval fits into it. Where a segment has begun instead, theorem 4.1 asks.
+/// A release may find the packet path in a turn that has just begun: including that, everything due
+/// within an interval must fit into it. If a segment has begun instead, theorem 4.1 applies.
 fn check_turn(tasks: &[Work<'_>], turn_ns: u64) -> Result<(), Refusal> {
     let Some(shortest) = tasks.first().filter(|_| turn_ns != 0) else { return Ok(()) };
     let load = tasks.iter().map(|work| work.whole_ns as f64 / work.period_ns as f64).sum::<f64>();
@@ -376,9 +374,8 @@ fn check_turn(tasks: &[Work<'_>], turn_ns: u64) -> Result<(), Refusal> {
             sum.saturating_add(((within - 1) / work.period_ns).saturating_mul(work.whole_ns))
         })
     };
-    // All that is due within an interval is no more than its share: beyond this one, a turn fits
-    // beside that. A load of the whole core leaves room for none, as the first period shows or the
-    // longest does.
+    // The demand within an interval is at most its share: beyond this interval, a turn fits on top.
+    // A load of the whole core leaves room for none, as the first period shows or the longest does.
     let longest = tasks.last().map_or(0, |work| work.period_ns);
     let left = (1.0 - load).max(1e-6);
     let mut within = (turn_ns as f64 / left) as u64 + 1;
@@ -400,8 +397,8 @@ fn check_turn(tasks: &[Work<'_>], turn_ns: u64) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Theorem 4.1: for every task and every interval between the shortest period and the task's
-/// own, the task that has just begun and all that falls due within fit into the interval.
+/// Theorem 4.1: for every task and every interval between the shortest period and the task's own,
+/// the task that has just begun and all demand within the interval must fit into it.
 fn check_deadlines(tasks: &[Work<'_>]) -> Result<(), Refusal> {
     let Some(shortest) = tasks.first() else { return Ok(()) };
     for (index, blocker) in tasks.iter().enumerate().skip(1) {
@@ -411,8 +408,8 @@ fn check_deadlines(tasks: &[Work<'_>]) -> Result<(), Refusal> {
                 sum.saturating_add(((within - 1) / work.period_ns).saturating_mul(work.whole_ns))
             })
         };
-        // Intervals with p1 < L < pi, from the longest down. What fits at L fits for all that
-        // are no shorter than the demand at L.
+        // Intervals with p1 < L < pi, from the longest down. A fit at L is a fit for all intervals
+        // down to the demand at L.
         let mut within = blocker.period_ns - 1;
         while within > shortest.period_ns {
             let demand_ns = demand(within);
@@ -439,7 +436,7 @@ fn check_frames(tasks: &[Work<'_>], turn_ns: u64) -> Result<(), Refusal> {
     if frames > MOST_FRAMES {
         return Err(Refusal::NoTimetable { frame_ns, frames });
     }
-    // The timetable itself, as the scheduler makes it.
+    // The timetable, as the scheduler makes it.
     let candidates: Vec<_> = tasks.iter().map(candidate).collect();
     let mut cyclic = Cyclic::default();
     cyclic.tasks_changed(Time::ZERO, &candidates);

@@ -1,4 +1,4 @@
-//! From a card file to a NIC OS: `[os]` and `[[task]]`, everything checked.
+//! Builds a NIC OS from a card file: `[os]` and `[[task]]`, fully checked.
 //!
 //! ```
 //! use picnic_core::config::Sections;
@@ -10,8 +10,8 @@
 //! assert!(os.is_some());
 //! ```
 //!
-//! Tasks and schedulers are named from registries that the caller passes in: those of
-//! `apps/tasks` for the command line, one's own for others.
+//! Tasks and schedulers are named from registries that the caller passes in: the command
+//! line uses those of `apps/tasks`, other programs their own.
 
 use crate::control::TaskLine;
 use crate::executor::{MOST_ENDED, Os, OsSettings};
@@ -34,9 +34,9 @@ mod origins;
 
 pub use origins::{Origin, PathReport, ProfileCosts, Surroundings, WireReport};
 
-/// A task as a registry's entry makes it.
+/// A task made by a registry's entry.
 pub struct Setup {
-    /// What it is.
+    /// Its specification.
     pub spec: TaskSpec,
     /// Its code.
     pub program: Program,
@@ -48,13 +48,13 @@ impl fmt::Debug for Setup {
     }
 }
 
-/// Tasks that card files can name.
+/// The tasks that card files can name.
 pub type Tasks = &'static [Entry<Setup>];
 
-/// Schedulers that card files can name.
+/// The schedulers that card files can name.
 pub type Schedulers = &'static [Entry<Box<dyn Scheduler>>];
 
-/// What card files can name of NIC OS.
+/// The registries of NIC OS.
 #[derive(Clone, Copy)]
 pub struct OsRegistries {
     /// Schedulers.
@@ -63,39 +63,39 @@ pub struct OsRegistries {
     pub tasks: Tasks,
 }
 
-/// The schedulers that come with NIC OS, and no task.
+/// The built-in schedulers, and no tasks.
 impl Default for OsRegistries {
     fn default() -> Self {
         OsRegistries { schedulers: SCHEDULERS, tasks: &[] }
     }
 }
 
-/// `[os]`, if the file asks for a NIC OS: by that section, or by tasks.
+/// `[os]`, if the file requests a NIC OS by that section or by tasks.
 pub fn asked_for(file: &CardFile) -> Option<Placed<OsSection>> {
     (file.has("os") || file.has("task")).then(|| file.section())
 }
 
 /// A NIC OS, ready to be put on a card.
 pub struct NicOs {
-    /// Its place on the borrowed core.
+    /// Its resident part on the borrowed core.
     pub resident: Box<dyn Resident>,
-    /// What others have of it from then on.
+    /// Access for other threads.
     pub handle: OsHandle,
 }
 
-/// What others have of a NIC OS while its card runs, and when it has stopped.
+/// Access to a NIC OS while its card runs, and after it has stopped.
 #[derive(Clone, Debug)]
 pub struct OsHandle {
     /// Makes tasks.
     pub factory: Factory,
-    /// What its admission counts on, and where that comes from.
+    /// The figures used by admission, with their origin.
     pub path: PathReport,
     /// The tasks of the card file.
     tasks: Arc<[TaskLine]>,
     report: Arc<OnceLock<OsReport>>,
 }
 
-/// How far a task of the card file has run.
+/// The progress of a task of the card file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TaskProgress {
     /// Its name.
@@ -107,7 +107,7 @@ pub struct TaskProgress {
 }
 
 impl OsHandle {
-    /// How far the tasks of the card file have run, from any thread.
+    /// The progress of the card file's tasks, from any thread.
     pub fn progress(&self) -> Vec<TaskProgress> {
         let each = self.tasks.iter().map(|task| TaskProgress {
             name: task.name.to_string(),
@@ -117,17 +117,16 @@ impl OsHandle {
         each.collect()
     }
 
-    /// What it came to; none while its card runs.
+    /// Its report; none while its card runs.
     pub fn report(&self) -> Option<OsReport> {
         self.report.get().cloned()
     }
 }
 
-/// The NIC OS that a card file asks for, with its tasks, which may install filters of their own
-/// in `filters`; none if it asks for none.
+/// The NIC OS that a card file requests, with its tasks, which may install filters of their own in
+/// `filters`; none if none is requested.
 ///
-/// # Errors
-/// What is wrong with `[os]` or a `[[task]]`. That a task is refused admission is such a thing.
+/// # Errors Errors in `[os]` or a `[[task]]`, including a task that is refused admission.
 pub fn build(
     file: &CardFile,
     kinds: OsRegistries,
@@ -141,11 +140,10 @@ pub fn build(
     Ok(Some(NicOs { resident: Box::new(os), handle }))
 }
 
-/// As [`build`], for those who have more to do with it: with the schedulers that come with NIC OS;
-/// nothing is known of its surroundings.
+/// As [`build`], for callers that need the NIC OS itself: with the built-in schedulers, and without
+/// knowledge of its surroundings.
 ///
-/// # Errors
-/// As [`build`].
+/// # Errors As [`build`].
 pub fn build_os(file: &CardFile, tasks: Tasks) -> Result<Option<Os>, ConfigError> {
     let kinds = OsRegistries { tasks, ..OsRegistries::default() };
     Ok(build_with(file, kinds, &Surroundings::default())?.map(|(os, _)| os))
@@ -190,12 +188,12 @@ fn build_with(
 pub struct Factory {
     tasks: Tasks,
     context: BuildContext,
-    /// Tasks there may be at a time.
+    /// Maximum number of tasks at a time.
     most: usize,
 }
 
 impl Factory {
-    /// That of a NIC OS made without a registry: it can name no task.
+    /// For a NIC OS without a registry: it knows no task.
     pub(crate) fn without_kinds(most: usize) -> Self {
         Factory { most, ..Factory::default() }
     }
@@ -214,10 +212,9 @@ impl Factory {
         Factory { tasks, context, most: keys.tasks }
     }
 
-    /// What a section describes, as the task of this number.
+    /// Makes the task of a section, with this number.
     ///
-    /// # Errors
-    /// It names no task of the registry, or a key is wrong.
+    /// # Errors It names no task of the registry, or a key is wrong.
     pub fn make(&self, task: &Placed<TaskSection>, position: usize) -> Result<Setup, ConfigError> {
         let context = BuildContext { position, ..self.context.clone() };
         let entry = find(self.tasks, &task.section)?;
@@ -226,13 +223,12 @@ impl Factory {
         Ok(Setup { spec, program })
     }
 
-    /// The tasks that can be named.
+    /// The names of known tasks.
     pub fn kinds(&self) -> impl Iterator<Item = &'static str> {
         self.tasks.iter().map(|entry| entry.name)
     }
 
-    /// Tasks that a list may have: those there may be at a time, and those that have ended and
-    /// are kept.
+    /// Maximum length of a list of tasks: current ones, and ended ones that are kept.
     pub fn longest_list(&self) -> usize {
         self.most + MOST_ENDED
     }
@@ -263,7 +259,7 @@ fn settings(keys: &OsSection, context: &BuildContext, path: PacketPath) -> OsSet
     }
 }
 
-/// A task as it is, with what the card file says instead.
+/// A task's specification with the card file's changes.
 fn with_keys(mut spec: TaskSpec, keys: &TaskSection) -> TaskSpec {
     if let Some(name) = &keys.name {
         spec.name.clone_from(name);

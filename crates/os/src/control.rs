@@ -8,9 +8,8 @@
 //! # drop(order);
 //! ```
 //!
-//! They are obeyed on the borrowed core between bursts. What an order brings back
-//! is left in it, and so is freed by whoever sent it; a list is written into memory
-//! that came along, if that is enough.
+//! They are applied on the borrowed core between bursts. Results are left in the order, and so are
+//! freed by the sender; a list is written into memory supplied with it, if large enough.
 
 use crate::executor::Os;
 use crate::figures::TaskCounters;
@@ -21,28 +20,28 @@ use picnic_core::time::Time;
 use std::fmt;
 use std::sync::Arc;
 
-/// An order. The answer says whether it was done; a task that is not there makes it `false`.
+/// An order. The answer is whether it was done; `false` for a task that does not exist.
 pub enum TaskControl {
-    /// Creates a task; the task is taken out, the result put in.
+    /// Creates a task; it is taken out, and the result put in.
     Create {
         /// The task.
         task: Option<(TaskSpec, Program)>,
-        /// What became of it.
+        /// The result.
         result: Option<Result<TaskId, CreateError>>,
     },
-    /// Ends a task and releases all it has.
+    /// Ends a task and releases everything it has.
     Kill(TaskId),
-    /// Lets a task run no more until it is resumed.
+    /// Suspends a task until it is resumed.
     Suspend(TaskId),
-    /// Lets a suspended task run again.
+    /// Resumes a suspended task.
     Resume(TaskId),
     /// Gives a task another priority.
     SetPriority(TaskId, u8),
-    /// Lists all tasks, those that have ended first.
+    /// Lists all tasks, ended ones first.
     List(Vec<TaskLine>),
-    /// Has the scheduler obey an order that one of its commands has made.
+    /// Makes the scheduler apply an order made by one of its commands.
     Scheduler(Prepared),
-    /// Has a task obey an order that one of its commands has made.
+    /// Makes a task apply an order made by one of its commands.
     Task(TaskId, Prepared),
     /// Copies a task's distributions of times, ended or not.
     Times(TaskId, Option<Box<Times>>),
@@ -55,9 +54,9 @@ pub struct TaskLine {
     pub id: TaskId,
     /// Its name.
     pub name: Arc<str>,
-    /// What it is, as card files name it.
+    /// Its kind, as card files name it.
     pub kind: Option<&'static str>,
-    /// Where it stands.
+    /// Its state.
     pub state: State,
     /// Nanoseconds between two releases; `None` if it is not periodic.
     pub period_ns: Option<u64>,
@@ -65,9 +64,9 @@ pub struct TaskLine {
     pub priority: u8,
     /// Bound of its next segment, in nanoseconds.
     pub wcet_ns: Option<u64>,
-    /// Where its bounds come from.
+    /// The origin of its bounds.
     pub bounds_from: Arc<str>,
-    /// Its counters, which go on.
+    /// Its counters, which keep counting.
     pub counters: Arc<TaskCounters>,
 }
 
@@ -77,7 +76,7 @@ impl TaskControl {
         TaskControl::Create { task: Some((spec, program)), result: None }
     }
 
-    /// An order to list up to `tasks` tasks without taking memory on the borrowed core.
+    /// An order to list up to `tasks` tasks without allocating on the borrowed core.
     pub fn list(tasks: usize) -> Self {
         TaskControl::List(Vec::with_capacity(tasks))
     }
@@ -137,7 +136,7 @@ impl fmt::Debug for TaskControl {
 }
 
 impl Os {
-    /// Obeys an order; false if the task is not there, or there can be no more.
+    /// Applies an order; false if the task does not exist, or there can be no more.
     pub fn control(&mut self, now: Time, order: &mut TaskControl) -> bool {
         order.apply(self, now)
     }

@@ -1,13 +1,13 @@
-//! Doorbells of the packet path: how many it rings at most, as moderation allows them.
+//! Bounds the number of doorbells that the packet path rings under moderation.
 //!
 //! Moderation rings a queue when `frames` of its packets wait, or when one has waited for *U*
-//! (`every_ns`). Ringing takes time itself, *b* each. Take turns of a whole burst, each of which
-//! costs *c* without doorbells, one wire, and *Q* queues:
+//! (`every_ns`). Ringing takes time itself, *b* each. Consider turns of a whole burst, each of
+//! which costs *c* without doorbells, one wire, and *Q* queues:
 //!
 //! - Packets that wait by number ring once for each `frames`: *a* = *b burst / frames* a turn.
 //! - Between two doorbells of a queue by time lie turns of *U* at least, so that within a time *x*
-//!   there are *(x + U + c) / (U + c + b)* of them. A turn is *y = c + a + b Q y / (U + c + b)* long,
-//!   and so spends *a + Q b (c + a) / (c + U - (Q - 1) b)* on doorbells.
+//!   there are *(x + U + c) / (U + c + b)* of them. A turn is *y = c + a + b Q y / (U + c + b)*
+//!   long, and so spends *a + Q b (c + a) / (c + U - (Q - 1) b)* on doorbells.
 //! - A turn that rings a queue by time follows one that did not, so a turn spends no more than
 //!   *(Q b + a) / 2*; and never more than *Q b*.
 //!
@@ -15,8 +15,8 @@
 //! that was rung after one may be due in the next turn: then *Q b (c + a) / (U - Q b)*, and half
 //! becomes whole.
 //!
-//! A single doorbell may take much longer than most, so one turn is judged by the longest
-//! (`longest_ns`), many by what most do not exceed (`each_ns`).
+//! A single doorbell may take much longer than most, so one turn is bounded by the longest
+//! (`longest_ns`), many by a high percentile (`each_ns`).
 //!
 //! Source: PICNIC 3.2.2; KNET, per-queue interrupt activation.
 
@@ -24,7 +24,7 @@ use crate::path::Costs;
 use picnic_core::config::InterruptSection;
 use picnic_core::ring::moderation::ModerationMode;
 
-/// What doorbells cost, and when they are rung.
+/// The cost of doorbells, and when they are rung.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Doorbells {
     /// Queues that may be rung.
@@ -35,11 +35,11 @@ pub struct Doorbells {
     pub longest_ns: u64,
     /// Nanoseconds that a packet waits before it rings, unless `frames` wait; 0: every burst rings.
     pub every_ns: u64,
-    /// Packets that ring; 0 if no number does.
+    /// Packets that ring; 0 for no limit by count.
     pub frames: u64,
 }
 
-/// What the packet path spends on doorbells.
+/// The packet path's time for doorbells.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Rung {
     /// Nanoseconds of a single turn, at most.
@@ -51,23 +51,23 @@ pub(crate) struct Rung {
 }
 
 impl Doorbells {
-    /// Those of so many queues, moderated as a card file says; nanoseconds for one among many, and
-    /// for the longest.
+    /// For a number of queues moderated as in a card file; nanoseconds for one among many, and for
+    /// the longest.
     pub fn of(section: &InterruptSection, queues: u16, each_ns: u64, longest_ns: u64) -> Self {
         let (every_ns, frames) = match section.moderation() {
             ModerationMode::Static { usecs, frames } => (u64::from(usecs) * 1_000, frames.into()),
-            // A delay that is chosen by the rate may be none.
+            // With an adaptive delay, the delay may be zero.
             ModerationMode::PerPacket | ModerationMode::None | ModerationMode::Adaptive { .. } => {
                 (0, 0)
             }
         };
-        // A packet that is moved by itself rings its own queue alone.
+        // A packet moved separately rings only its own queue.
         let queues = if section.per_packet { queues.min(1) } else { queues };
         Doorbells { queues: queues.into(), each_ns, longest_ns, every_ns, frames }
     }
 
-    /// What is spent by a path of these costs, a turn of which takes `full_ns` for a whole burst,
-    /// doorbells aside.
+    /// The time spent by a path with these costs, a turn of which takes `full_ns` for a whole burst
+    /// without doorbells.
     pub(crate) fn rung(&self, costs: &Costs, full_ns: u64) -> Rung {
         let wide = u128::from;
         let (queues, wires) = (wide(self.queues), wide(costs.wires.max(1)));
@@ -86,7 +86,7 @@ impl Doorbells {
             let (every_ps, full_ps) = (wide(self.every_ns) * 1_000, wide(full_ns) * 1_000);
             let number_ps = by_number(burst);
             let is_one = wires == 1;
-            // Of two doorbells of a queue: the turns between them, those that ring others aside.
+            // Between two doorbells of a queue: the turns, without those that ring others.
             let apart_ps = if is_one {
                 full_ps + every_ps.saturating_sub(all_ps.saturating_sub(bell_ps))
             } else {

@@ -17,15 +17,14 @@
 //! # }
 //! ```
 //!
-//! A turn takes in what happened (wakes, timers, frames that have ended, requests),
-//! asks the scheduler, and polls one task. Whatever the task did shows in its cell
-//! and in the outbox; the executor brings its ticket up to date and takes what it
-//! sent to the doors. When the segment ended, and so what it took, is what the
-//! world says next.
+//! A turn processes events (wakes, timers, frames that have ended, requests), asks the scheduler,
+//! and polls one task. The task's actions are in its cell and in the outbox; the executor updates
+//! its ticket and takes its packets to the doors. The segment ends, and its duration is known, at
+//! the next time that the world reads.
 //!
-//! Guarantees: nothing is allocated but when tasks are created or ended; a task
-//! that panics is ended and counted, and the card goes on; all that an ended task
-//! had (memory, mailboxes, packets) is released.
+//! Guarantees: memory is allocated only when tasks are created or ended; a task that panics is
+//! ended and counted, and the card continues; everything that an ended task had (memory, mailboxes,
+//! packets) is released.
 //!
 //! Source: NICOS 4.2 and 4.5.
 
@@ -60,7 +59,7 @@ use std::task::{Context, Poll};
 /// The sizes and policies of a NIC OS.
 #[derive(Clone, Debug)]
 pub struct OsSettings {
-    /// Tasks there may be at a time.
+    /// Maximum number of tasks at a time.
     pub tasks: usize,
     /// Wires of the card.
     pub wires: u8,
@@ -70,19 +69,19 @@ pub struct OsSettings {
     pub arena_bytes: usize,
     /// Bytes of host memory that tasks may have.
     pub host_bytes: usize,
-    /// What becomes of a task whose segment took longer than its bound.
+    /// What happens to a task whose segment exceeded its bound.
     pub overrun: Overrun,
-    /// What a decision and a switch may take, in nanoseconds: a segment has overrun when it
-    /// took longer than this and its bound together.
+    /// Allowance for a decision and a switch, in nanoseconds: a segment has overrun when it took
+    /// longer than this plus its bound.
     pub switch_ns: u64,
-    /// What each segment of a task may take on top of that the first time through, in
-    /// nanoseconds: bounds are those of code and memory that are in the caches.
+    /// Additional time of a task's segment the first time through, in nanoseconds: bounds assume
+    /// code and memory in the caches.
     pub cold_ns: u64,
-    /// What becomes of a task with which the set could not be scheduled.
+    /// What happens to a task with which the set cannot be scheduled.
     pub admission: Admission,
-    /// What comes between two segments: for admission, and for what fits into a slack.
+    /// The work between two segments: for admission, and for what fits into a slack.
     pub path: PacketPath,
-    /// How long transfers between card and host take.
+    /// The duration of transfers between card and host.
     pub transfer: TransferCost,
 }
 
@@ -104,7 +103,7 @@ impl Default for OsSettings {
     }
 }
 
-/// What is counted of NIC OS as a whole; written by the borrowed core.
+/// Counts of NIC OS as a whole; written by the borrowed core.
 #[derive(Debug, Default)]
 pub struct OsCounters {
     /// Decisions made.
@@ -117,7 +116,7 @@ pub struct OsCounters {
     pub created: Counter,
     /// Tasks refused admission.
     pub refused: Counter,
-    /// Tasks that were let in against what admission said.
+    /// Tasks admitted although admission refused them.
     pub overridden: Counter,
 }
 
@@ -134,14 +133,14 @@ struct Running {
     end: Option<End>,
 }
 
-/// NIC OS: what lives on the borrowed core beside the packets.
+/// NIC OS: runs on the borrowed core beside the packet path.
 pub struct Os {
     shared: Arc<Shared>,
     pub(crate) scheduler: Box<dyn Scheduler>,
     pub(crate) candidates: Vec<Candidate>,
     pub(crate) tasks: Vec<Option<Task>>,
     timers: Timers,
-    /// Candidates that are ready.
+    /// Number of ready candidates.
     ready: usize,
     /// Orders tasks by when they became ready.
     sequence: u64,
@@ -149,7 +148,7 @@ pub struct Os {
     running: Option<Running>,
     /// The stock of buffers may have gone down.
     stock_used: bool,
-    /// The scheduler is to be told that tasks came, went or changed.
+    /// The scheduler must be notified that tasks came, went or changed.
     changed: bool,
     calls: Vec<Call>,
     /// Filters of tasks that have ended, to be removed.
@@ -160,17 +159,17 @@ pub struct Os {
     overrun: Overrun,
     admission: Admission,
     path: PacketPath,
-    /// How long a core may be interrupted without loss, of the tasks so far.
+    /// How long the core may be interrupted without loss, for all tasks so far.
     pub(crate) tolerates_ns: Option<u64>,
     pub(crate) scheduler_name: String,
     pub(crate) factory: Factory,
-    /// What it came to, once it has stopped.
+    /// The report, once it has stopped.
     pub(crate) report: Arc<OnceLock<OsReport>>,
     pub(crate) notes: Vec<String>,
     stopped: bool,
 }
 
-/// Tasks that have ended whose figures are kept.
+/// Number of ended tasks whose figures are kept.
 pub(crate) const MOST_ENDED: usize = 1024;
 /// Notes that are kept.
 const MOST_NOTES: usize = 16;
@@ -211,7 +210,7 @@ impl Os {
         }
     }
 
-    /// What is open to whoever works beside tasks: filters, say.
+    /// Services for code other than tasks, such as filters.
     pub fn services(&self) -> Services {
         Services(self.shared.clone())
     }
@@ -222,17 +221,17 @@ impl Os {
         let _ = self.shared.installed.filters.set(filters);
     }
 
-    /// What is counted of NIC OS as a whole.
+    /// Counts of NIC OS as a whole.
     pub fn counters(&self) -> &Arc<OsCounters> {
         &self.counters
     }
 
-    /// How its memory stands.
+    /// The state of its memory.
     pub fn memory_report(&self) -> MemoryReport {
         lock(&self.shared.memory).report()
     }
 
-    /// Takes in what has happened since the last turn.
+    /// Processes everything that has happened since the last turn.
     fn attend(&mut self, now: Time, doors: &mut Doors) {
         self.empty_outbox(doors);
         for word in 0..self.shared.woken.len() {
@@ -254,7 +253,7 @@ impl Os {
         }
     }
 
-    /// Takes what tasks have sent to the doors, and tells those who wait for its end.
+    /// Takes frames of tasks to the doors, and notifies those who wait for their end.
     fn empty_outbox(&mut self, doors: &mut Doors) {
         let used = self.shared.outbox_used.swap(false, Ordering::Acquire);
         if !used && !self.stock_used && !doors.is_watched() {
@@ -314,8 +313,8 @@ impl Os {
                     || awaits_release && task.period_ns.is_none()
                 {
                     if awaits_release && task.period_ns.is_none() {
-                        // The release of a task that has none: one invocation ends here, and the
-                        // next is ready at once, behind all that are.
+                        // An aperiodic task waits for its release: one invocation ends here, and
+                        // the next is ready at once, behind all ready tasks.
                         (running.completes, running.begins) = (true, true);
                         task.begun = false;
                         task.cell.begin_invocation();
@@ -367,7 +366,7 @@ impl Resident for Os {
             Decision::Run(_) => None,
             Decision::Idle(until) => {
                 self.counters.idle_decisions.add(1);
-                // A release that is not to be says `Time::MAX`.
+                // No further release: `Time::MAX`.
                 let until = until.filter(|&until| until != Time::MAX);
                 return Turn::Idle(until.into_iter().chain(self.timers.next()).min());
             }
@@ -431,7 +430,7 @@ impl Resident for Os {
         self.stopped = true;
         lock(&self.shared.outbox).stop(doors);
         self.empty_outbox(doors);
-        // Whoever asked for something is told.
+        // All requests get an answer.
         self.grant(now);
         let _ = self.report.set(self.report());
     }

@@ -1,7 +1,7 @@
-//! A task's figures: counters that anyone may read, distributions at the end.
+//! A task's figures: counters readable by any thread, distributions at the end.
 //!
-//! Counters have one writer, the borrowed core. Times are exact in mean and
-//! deviation (Welford's running sums), percentiles to two significant digits.
+//! Counters have one writer, the borrowed core. Mean and deviation of times are exact (Welford's
+//! running sums), percentiles have two significant digits.
 
 use hdrhistogram::Histogram;
 use picnic_core::stats::Counter;
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 /// Times above this are recorded as this, in nanoseconds.
 const MOST_NS: u64 = 100_000_000_000;
 
-/// What is counted of one task.
+/// Counts of one task.
 #[derive(Debug, Default)]
 pub struct TaskCounters {
     /// Segments run.
@@ -20,15 +20,15 @@ pub struct TaskCounters {
     pub busy_ns: Counter,
     /// Nanoseconds of the longest.
     pub longest_segment_ns: Counter,
-    /// Segments that took longer than their ticket said.
+    /// Segments that took longer than their ticket allowed.
     pub overruns: Counter,
     /// Invocations begun.
     pub invocations: Counter,
     /// Invocations ended.
     pub completed: Counter,
-    /// Invocations of a periodic task that ended behind their deadline, or never began before it.
+    /// Invocations of a periodic task that ended after their deadline, or never began before it.
     pub deadline_misses: Counter,
-    /// Releases passed over, as their deadline had gone by before they could begin.
+    /// Releases skipped because their deadline had passed before they could begin.
     pub releases_skipped: Counter,
 }
 
@@ -44,7 +44,7 @@ pub struct Distribution {
 
 impl Default for Distribution {
     fn default() -> Self {
-        // The bounds are constants, so making it cannot fail, and the fallback is never taken.
+        // The bounds are constants, so construction cannot fail, and the fallback is never used.
         let histogram = Histogram::new_with_bounds(1, MOST_NS, 2)
             .unwrap_or_else(|_| Histogram::new(2).unwrap_or_else(|_| unreachable!()));
         Distribution { histogram, count: 0, max: 0, mean: 0.0, squares: 0.0 }
@@ -52,7 +52,7 @@ impl Default for Distribution {
 }
 
 impl Distribution {
-    /// Takes a time in, in nanoseconds.
+    /// Records a time in nanoseconds.
     pub fn record(&mut self, nanoseconds: u64) {
         self.histogram.saturating_record(nanoseconds.clamp(1, MOST_NS));
         self.count += 1;
@@ -63,12 +63,12 @@ impl Distribution {
         self.squares += before * (value - self.mean);
     }
 
-    /// Times taken in.
+    /// Number of times recorded.
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// The figures; null where nothing was recorded.
+    /// The figures; null if nothing was recorded.
     pub fn figures(&self) -> TimeFigures {
         if self.count == 0 {
             return TimeFigures::default();
@@ -83,7 +83,7 @@ impl Distribution {
     }
 }
 
-/// A distribution's figures in nanoseconds; null where nothing was recorded.
+/// A distribution's figures in nanoseconds; null if nothing was recorded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TimeFigures {
     /// Mean.

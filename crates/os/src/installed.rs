@@ -1,4 +1,4 @@
-//! Filters of tasks: installed by a task, and gone with it.
+//! Filters of tasks: installed by a task, and removed when it ends.
 //!
 //! ```
 //! # use picnic_os::context::Nic;
@@ -8,15 +8,14 @@
 //!     let (sender, mut pings) = nic.mailbox(64);
 //!     nic.add_filter(Filter::new("pings", icmp, Action::Deliver), sender).await?;
 //!     while let Some(ping) = pings.receive().await {
-//!         ping.steer(0); // on its way
+//!         ping.steer(0); // continues
 //!     }
 //!     Ok(())
 //! }
 //! ```
 //!
-//! Guarantees: the borrowed core never waits for whoever else changes filters: it
-//! tries again in the task's next segment; what a task has installed is removed
-//! when it ends, however it does.
+//! Guarantees: the borrowed core never waits for other threads that change filters: it tries again
+//! in the task's next segment; a task's filters are removed when it ends for any reason.
 //!
 //! Source: NICOS 4.4.
 
@@ -35,7 +34,7 @@ pub(crate) struct Installed {
 }
 
 impl Installed {
-    /// A task has ended: its filters are to be removed.
+    /// A task has ended: its filters must be removed.
     pub(crate) fn take(&self, task: TaskId, orphans: &mut Vec<FilterId>) {
         lock(&self.owned).retain(|&(owner, filter)| {
             if owner == task {
@@ -45,7 +44,7 @@ impl Installed {
         });
     }
 
-    /// Removes filters, as far as nobody else changes some at this moment.
+    /// Removes filters, unless another thread changes some at this moment.
     pub(crate) fn remove(&self, orphans: &mut Vec<FilterId>) {
         let Some(filters) = self.filters.get() else { return orphans.clear() };
         orphans.retain(|&filter| {
@@ -54,12 +53,12 @@ impl Installed {
         });
     }
 
-    /// Removes filters, waiting for whoever changes some: when the card stops, and has no next
-    /// time.
+    /// Removes filters, waiting for other threads that change some: when the card stops, since
+    /// there is no next time.
     pub(crate) fn remove_at_last(&self, orphans: &mut Vec<FilterId>) {
         for filter in orphans.drain(..) {
             if let Some(filters) = self.filters.get() {
-                // Somebody may have removed it by hand.
+                // It may have been removed manually.
                 let _ = filters.apply(vec![FilterChange::Remove(filter)]);
             }
         }
@@ -67,11 +66,10 @@ impl Installed {
 }
 
 impl Nic {
-    /// Installs a filter, with what code it needs: `FilterCode::default()` for none. It is removed
-    /// when this task ends.
+    /// Installs a filter with its code: `FilterCode::default()` for none. It is removed when this
+    /// task ends.
     ///
-    /// # Errors
-    /// What is wrong with it.
+    /// # Errors What is wrong with it.
     pub async fn add_filter(
         &self,
         filter: Filter,
@@ -83,10 +81,9 @@ impl Nic {
         Ok(id)
     }
 
-    /// Puts another filter in place of one; its code stays.
+    /// Replaces a filter; its code stays.
     ///
-    /// # Errors
-    /// What is wrong with it, or there is none.
+    /// # Errors What is wrong with it, or there is none.
     pub async fn change_filter(&self, id: FilterId, filter: Filter) -> Result<(), FilterError> {
         self.apply(FilterChange::Set(id, filter, FilterCode::default())).await.map(drop)
     }
@@ -101,8 +98,8 @@ impl Nic {
         Ok(())
     }
 
-    /// The card's filters, to be looked at; none on a card that has none. Its own calls wait for
-    /// whoever changes some: tasks change filters by this type's calls instead.
+    /// The card's filters, for reading; none on a card without filters. Its own calls wait for
+    /// other threads that change some: tasks change filters by this type's calls instead.
     pub fn filters(&self) -> Option<&Filters> {
         self.installed().filters.get()
     }

@@ -3,7 +3,7 @@
 //! ```toml
 //! [os]
 //! scheduler = "edf-plus"
-//! line_rate_pps = 1_000_000   # or "auto": as the wires tell
+//! line_rate_pps = 1_000_000   # or "auto": as reported by the wires
 //!
 //! [[task]]
 //! task = "heartbeat"
@@ -11,18 +11,18 @@
 //! ```
 //!
 //! A card with either of the two has a NIC OS. The keys here are common to all
-//! schedulers and tasks; their own stand beside them.
+//! schedulers and tasks, which have further ones of their own.
 
 use picnic_core::config::{Amount, Names, SectionConfig, SectionEntry, Shape};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
-/// What a card file can say of NIC OS.
+/// The sections of NIC OS in a card file.
 pub const SECTIONS: &[SectionEntry] =
     &[SectionEntry::of::<OsSection>(), SectionEntry::of::<TaskSection>()];
 
-/// What becomes of a task whose segment took longer than its bound.
+/// What happens to a task whose segment took longer than its bound.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Overrun {
@@ -33,14 +33,14 @@ pub enum Overrun {
     Kill,
 }
 
-/// What becomes of a task with which the set could not be scheduled.
+/// What happens to a task with which the set cannot be scheduled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Admission {
     /// It is refused, with the arithmetic.
     #[default]
     Refuse,
-    /// It is let in all the same, and counted.
+    /// It is admitted anyway, and counted.
     Override,
 }
 
@@ -48,56 +48,55 @@ pub enum Admission {
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Eq)]
 #[serde(deny_unknown_fields, default)]
 pub struct OsSection {
-    /// Tasks there may be at a time.
+    /// Maximum number of tasks at a time.
     #[schemars(range(min = 1, max = 1024))]
     pub tasks: usize,
     /// Bytes of memory on the card for tasks.
     #[schemars(range(min = 4096, max = 1073741824))]
     pub arena_bytes: usize,
-    /// Bytes of host memory that tasks may have.
+    /// Bytes of host memory available to tasks.
     #[schemars(range(max = 1099511627776u64))]
     pub host_bytes: usize,
-    /// What becomes of a task whose segment takes longer than its bound: "warn" or "kill".
+    /// What happens to a task whose segment takes longer than its bound: "warn" or "kill".
     pub overrun: Overrun,
-    /// Nanoseconds that a decision and a switch may take on top of a bound.
+    /// Allowance for a decision and a switch, in nanoseconds, on top of a bound.
     #[schemars(range(max = 1000000000))]
     pub switch_ns: u64,
-    /// Nanoseconds more that each segment of a task may take the first time through, before its
-    /// code and memory are in the caches. A task that is not periodic begins only in a slack that
-    /// holds that, too.
+    /// Additional nanoseconds of a task's segment the first time through, before its code and
+    /// memory are in the caches. An aperiodic task begins only in a slack that includes this.
     #[schemars(range(max = 1000000000))]
     pub cold_ns: u64,
-    /// Cost profile that the tasks' bounds are made under, relative to the card file, as
-    /// `picnic wcet calibrate` writes one; "" for the built-in one.
+    /// Cost profile for the tasks' bounds, relative to the card file, as written by `picnic wcet
+    /// calibrate`; "" for the built-in one.
     pub cost_profile: PathBuf,
     /// A task with which the set cannot be scheduled: "refuse", or "override" and count it.
     pub admission: Admission,
-    /// Packets that come in per second at most, all wires together, for admission: a number, 0 if
-    /// it is not to be asked, or "auto", as the wires tell (`picnic check` shows it).
+    /// Maximum packets per second of all wires together, for admission: a number, 0 to skip the
+    /// check, or "auto", as reported by the wires (shown by `picnic check`).
     pub line_rate_pps: Amount,
     /// Packets that wait at each wire without loss while a segment runs: a number, or "auto", as
-    /// the wires' rings have it.
+    /// reported by the wires.
     pub receive_room: Amount,
-    /// Nanoseconds that a turn of the packet path takes at most, its packets and doorbells aside: a
-    /// number, or "auto", as the cost profile has it.
+    /// Maximum nanoseconds of a turn of the packet path, without packets and doorbells: a number,
+    /// or "auto", from the cost profile.
     pub packet_turn_ns: Amount,
-    /// Nanoseconds that waking a target core takes: a number, or "auto", as the cost profile has it.
-    /// Moderation says how often it is woken.
+    /// Nanoseconds to wake a target core: a number, or "auto", from the cost profile. Moderation
+    /// determines how often it is woken.
     pub doorbell_ns: Amount,
-    /// Nanoseconds more for each packet of a turn: a number, or "auto", as the cost profile has it
-    /// for a card with `rss`.
+    /// Additional nanoseconds per packet of a turn: a number, or "auto", from the cost profile for
+    /// a card with `rss`.
     pub packet_ns: Amount,
-    /// Microseconds that the packet path may take behind a segment to empty the wires, before the
-    /// next may begin all the same.
+    /// Microseconds that the packet path may take after a segment to empty the wires, before the
+    /// next segment may begin anyway.
     #[schemars(range(max = 1000000000))]
     pub catch_up_us: u64,
-    /// Microseconds for which the borrowed core may be interrupted, beside a segment, without loss:
-    /// admission keeps room and time for the packets of that. 0: none.
+    /// Microseconds for which the borrowed core may be interrupted, besides a segment, without
+    /// loss: admission reserves room and time for the packets of that. 0: none.
     #[schemars(range(max = 1000000000))]
     pub interruption_us: u64,
-    /// Nanoseconds until a transfer between card and host begins: modelled.
+    /// Latency of a transfer between card and host, in nanoseconds: modelled.
     pub transfer_latency_ns: u64,
-    /// Bytes of it per microsecond from then on: modelled.
+    /// Bytes per microsecond of a transfer: modelled.
     #[schemars(range(min = 1, max = 1099511627776u64))]
     pub transfer_bytes_per_us: u64,
 }
@@ -142,8 +141,8 @@ impl Default for OsSection {
     }
 }
 
-/// The keys of `[[task]]` that do not belong to the task itself. What is left out is as the
-/// task has it.
+/// The keys of `[[task]]` that do not belong to the task itself. Missing ones are as the task
+/// defines them.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Eq)]
 #[serde(deny_unknown_fields, default)]
 pub struct TaskSection {
@@ -155,7 +154,7 @@ pub struct TaskSection {
     pub offset_us: Option<u64>,
     /// Among equals, a higher number goes first.
     pub priority: Option<u8>,
-    /// Nanoseconds that each of its segments may take, in place of its own bounds.
+    /// Maximum nanoseconds of each of its segments, replacing its own bounds.
     pub wcet_ns: Option<u64>,
 }
 

@@ -1,14 +1,14 @@
-//! NIC OS: what runs on the borrowed core beside the packet path.
+//! NIC OS: runs tasks on the borrowed core beside the packet path.
 //!
 //! Tasks are Rust `async` functions; a yield is an await, and between two of them
 //! a task runs a *segment* that nothing interrupts. A [`schedulers::Scheduler`]
 //! picks the next one by the tasks' [`ticket::Ticket`]s.
 //!
-//! Read in this order: [`task`] (what a task is), [`context`] (what it sees of the
+//! Read in this order: [`task`] (tasks), [`context`] (a task's view of the
 //! card), [`executor`] (a turn of the borrowed core), [`ticket`] and [`schedulers`],
 //! [`mailbox`] and [`net`] (packets to and from tasks), [`control`] (orders from
-//! outside), [`figures`] (what is recorded), [`memory`] and [`alloc`], [`keys`] and
-//! [`config`] (from a card file to all of it).
+//! outside), [`figures`] (recorded figures), [`memory`] and [`alloc`], [`keys`] and
+//! [`config`] (building it from a card file).
 //!
 //! Source: NICOS, section 4.
 

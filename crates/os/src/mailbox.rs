@@ -12,12 +12,11 @@
 //! ```
 //!
 //! A mailbox belongs to the borrowed core: the filter stage and the task take
-//! turns there. It is bounded; what a full one does not take its sender gets
-//! back, to drop and count.
+//! turns there. It is bounded; a full one returns packets to the sender, to drop and count.
 //!
 //! Guarantees: a packet in a mailbox, or taken from one, counts as held until it
-//! leaves by a door; when the task ends, what it had is consumed; nothing is
-//! allocated per packet.
+//! leaves by a door; when the task ends, its packets are consumed; nothing is allocated
+//! per packet.
 
 use crate::net::Exit;
 use crate::shared::{Shared, lock};
@@ -35,10 +34,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 
-/// What both ends know of a mailbox.
+/// State shared by both ends of a mailbox.
 #[derive(Default)]
 struct State {
-    /// The task waits for a packet; `waker` says how to tell it.
+    /// The task waits for a packet; `waker` wakes it.
     waiting: AtomicBool,
     waker: Mutex<Option<Waker>>,
     closed: AtomicBool,
@@ -47,14 +46,14 @@ struct State {
 }
 
 impl State {
-    /// Nothing more comes. From any thread: the task looks at `closed` again when it has left
-    /// its waker, so that one of the two sees the other.
+    /// Closes the mailbox, from any thread: the task checks `closed` again after leaving its waker,
+    /// so that one of the two sees the other.
     fn close(&self) {
         self.closed.store(true, Ordering::Release);
         self.wake();
     }
 
-    /// Tells the task, if it waits.
+    /// Wakes the task, if it waits.
     #[inline]
     fn notify(&self) {
         if self.waiting.load(Ordering::Relaxed) {
@@ -87,12 +86,10 @@ pub struct MailboxSender {
 }
 
 impl MailboxSender {
-    /// Puts a packet into the mailbox. It has left the function's hands then: it is held by
-    /// NIC OS.
+    /// Puts a packet into the mailbox, where it is held by NIC OS.
     ///
-    /// # Errors
-    /// The packet, if the mailbox is full or its task has gone: to be dropped as
-    /// `mailbox_full`, or let go on.
+    /// # Errors The packet, if the mailbox is full or its task has ended: to be dropped as
+    /// `mailbox_full`, or passed on.
     #[inline]
     pub fn push(&mut self, packet: Descriptor) -> Result<(), Descriptor> {
         if self.state.closed.load(Ordering::Relaxed) {
@@ -112,22 +109,22 @@ impl MailboxSender {
         }
     }
 
-    /// Whether the task has gone.
+    /// Whether the task has ended.
     pub fn is_closed(&self) -> bool {
         self.state.closed.load(Ordering::Relaxed)
     }
 
-    /// Packets that were put in, ever.
+    /// Packets ever put in.
     pub fn received(&self) -> u64 {
         self.state.received.get()
     }
 
-    /// Packets that found it full, ever.
+    /// Packets that ever found it full.
     pub fn full(&self) -> u64 {
         self.state.full.get()
     }
 
-    /// What closes it from another thread.
+    /// A handle that closes it from another thread.
     pub(crate) fn end(&self) -> End {
         End(self.state.clone())
     }
@@ -138,7 +135,7 @@ impl MailboxSender {
     }
 }
 
-/// Ends a mailbox while its sender is still somewhere on the way.
+/// Closes a mailbox whose sender is still in use elsewhere.
 pub(crate) struct End(Arc<State>);
 
 impl End {
@@ -147,7 +144,7 @@ impl End {
     }
 }
 
-/// A task's mailbox; what is in it NIC OS enters into the ledger.
+/// A task's mailbox; NIC OS counts its packets in the ledger.
 impl Handover for MailboxSender {
     fn hand_over(&mut self, _now: Time, packet: Descriptor) -> Result<(), Descriptor> {
         self.push(packet)
@@ -168,7 +165,7 @@ impl From<MailboxSender> for FilterCode {
 
 impl Drop for MailboxSender {
     fn drop(&mut self) {
-        // The task learns that nothing more comes.
+        // Tells the task that no more packets come.
         self.state.close();
     }
 }
@@ -187,34 +184,34 @@ pub struct Mailbox {
 }
 
 impl Mailbox {
-    /// The oldest packet; waits for one. `None` once it is empty and nothing more can come.
+    /// The oldest packet; waits for one. `None` once it is empty and closed.
     pub fn receive(&mut self) -> Receive<'_> {
         Receive { mailbox: self, paused: false }
     }
 
-    /// The oldest packet, if there is one. Does not pause: for taking several in one segment.
+    /// The oldest packet, if any. Does not pause: for taking several in one segment.
     pub fn try_receive(&mut self) -> Option<Packet> {
         let descriptor = self.ring.pop()?;
         self.ring.release();
         Some(Packet { descriptor: Some(descriptor), shared: self.shared.clone() })
     }
 
-    /// Packets in it.
+    /// Number of packets in it.
     pub fn len(&mut self) -> usize {
         self.ring.refresh()
     }
 
-    /// Whether there is none.
+    /// Whether it is empty.
     pub fn is_empty(&mut self) -> bool {
         self.len() == 0
     }
 
-    /// Packets that were put in, ever.
+    /// Packets ever put in.
     pub fn received(&self) -> u64 {
         self.state.received.get()
     }
 
-    /// Packets that found it full, ever.
+    /// Packets that ever found it full.
     pub fn full(&self) -> u64 {
         self.state.full.get()
     }
@@ -267,7 +264,7 @@ impl Future for Receive<'_> {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Packet>> {
         if !std::mem::replace(&mut self.paused, true) && self.mailbox.has_news() {
-            // An await pauses: the packet is there when the next segment runs.
+            // An await pauses: the packet is available when the next segment runs.
             context.waker().wake_by_ref();
             return Poll::Pending;
         }
@@ -275,7 +272,7 @@ impl Future for Receive<'_> {
     }
 }
 
-/// A packet in a task's hands: held until it leaves by a door. Dropped, it is consumed.
+/// A packet held by a task until it leaves by a door. Dropping it consumes it.
 pub struct Packet {
     /// None once it has left.
     descriptor: Option<Descriptor>,
@@ -298,7 +295,7 @@ impl Packet {
         self.leave(Exit::Drop(reason));
     }
 
-    /// Keeps it for good: the task keeps it.
+    /// Consumes it: the task keeps it.
     pub fn consume(self) {}
 
     fn leave(mut self, exit: Exit) {
@@ -315,7 +312,7 @@ impl Deref for Packet {
     fn deref(&self) -> &Descriptor {
         match &self.descriptor {
             Some(descriptor) => descriptor,
-            // It is taken only by those who consume the packet.
+            // Only methods that consume the packet take it.
             None => unreachable!("the packet has left"),
         }
     }

@@ -1,4 +1,4 @@
-//! Memory for tasks: on the card, or at the host behind an explicit transfer.
+//! Memory for tasks: on the card, or at the host, reached by explicit transfers.
 //!
 //! ```
 //! # use picnic_os::{context::Nic, memory::MemoryError};
@@ -6,20 +6,19 @@
 //!     let mut card = nic.allocate(256)?;
 //!     card.write(0, b"seen on the card")?;
 //!     let host = nic.allocate_host(1 << 20)?;
-//!     nic.copy_to_host(&card, 0..16, &host, 0).await?; // takes its time, others run
+//!     nic.copy_to_host(&card, 0..16, &host, 0).await?; // others run meanwhile
 //!     Ok(())
-//! } // both are given back here, or when the task is killed
+//! } // both are freed here, or when the task is killed
 //! ```
 //!
-//! Card memory is one arena of fixed size. The boundary tag method gives it out,
-//! until a task installs an allocator of its own: that is given a piece of the
-//! arena, and from then on is asked instead. Host memory is the process's; a task
-//! cannot touch it but by a transfer, whose time is that of a DMA engine with
-//! stated latency and rate: modelled, and said so, in both worlds.
+//! Card memory is one arena of fixed size. It is allocated by the boundary tag method, until a task
+//! installs its own allocator, which gets a piece of the arena and is used from then on. Host
+//! memory is the process's; a task reaches it only by transfers, which take the time of a DMA
+//! engine with the given latency and rate: modelled, and marked as such, in both worlds.
 //!
-//! Guarantees: a block is released once, by its owner's drop or its task's end,
-//! and a handle to it is refused from then on; no access leaves its block; what
-//! cannot be had is an error, never a panic.
+//! Guarantees: a block is released once, by its owner's drop or its task's end, and a handle to it
+//! is refused from then on; no access leaves its block; a failed allocation is an error, never a
+//! panic.
 //!
 //! Source: NICOS 4.1.
 
@@ -43,13 +42,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// The largest alignment, and that of the arena.
 const MOST_ALIGN: usize = 4096;
 
-/// Why memory was not given or not reached.
+/// Why memory was not allocated or not accessed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MemoryError {
     /// No piece of the arena is large enough.
     #[error("found no room for {wanted} bytes: {free} are free, {largest} in one piece")]
     Exhausted {
-        /// Bytes asked for.
+        /// Bytes requested.
         wanted: usize,
         /// Bytes that are free.
         free: usize,
@@ -59,10 +58,10 @@ pub enum MemoryError {
     /// Not an alignment.
     #[error("found an alignment of {0}, allowed: a power of two up to {MOST_ALIGN}")]
     Alignment(usize),
-    /// All of the host memory that tasks may have is taken.
+    /// All host memory for tasks is in use.
     #[error("found no room for {wanted} bytes at the host: {left} are left (os.host_bytes)")]
     HostExhausted {
-        /// Bytes asked for.
+        /// Bytes requested.
         wanted: usize,
         /// Bytes left.
         left: usize,
@@ -82,17 +81,17 @@ pub enum MemoryError {
     Released,
 }
 
-/// A piece of the arena with the allocator that gives it out.
+/// A piece of the arena with its allocator.
 struct Region {
-    /// Where it lies in the arena.
+    /// Its place in the arena.
     bytes: Range<usize>,
     allocator: Box<dyn Allocator>,
     blocks: usize,
-    /// Who installed it; none for the arena itself.
+    /// The task that installed it; none for the arena itself.
     owner: Option<TaskId>,
-    /// Nothing more is given out from it.
+    /// Nothing more is allocated from it.
     retired: bool,
-    /// The region is gone, its bytes given back.
+    /// The region has ended, its bytes are returned.
     gone: bool,
 }
 
@@ -102,7 +101,7 @@ impl Region {
     }
 }
 
-/// A block that is given out.
+/// An allocated block.
 struct Live {
     serial: u64,
     region: usize,
@@ -112,7 +111,7 @@ struct Live {
     owner: TaskId,
 }
 
-/// The card's memory, and what is known of the host's.
+/// The card's memory, and the accounting of the host's.
 pub(crate) struct Memory {
     arena: Vec<u8>,
     /// The first region is the whole arena.
@@ -130,17 +129,17 @@ pub(crate) struct Memory {
 /// The figures of a NIC OS's memory.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct MemoryReport {
-    /// The arena, as its own allocator has it.
+    /// The arena, from its own allocator.
     pub arena: Figures,
-    /// How far the free bytes of the arena are from being in one piece, 0 to 1.
+    /// Fragmentation of the arena's free bytes, 0 to 1.
     pub fragmentation: f64,
-    /// Allocators that tasks have installed and that are still there.
+    /// Allocators that tasks have installed and that still exist.
     pub installed_allocators: usize,
-    /// Blocks that tasks have, from whichever allocator.
+    /// Blocks that tasks have, from any allocator.
     pub blocks: usize,
-    /// Host memory that tasks have.
+    /// Host memory in use by tasks.
     pub host_used_bytes: u64,
-    /// The most that they had.
+    /// The maximum in use.
     pub host_high_water_bytes: u64,
     /// Transfers between card and host.
     pub transfers: u64,
@@ -150,7 +149,7 @@ pub struct MemoryReport {
     pub transfer_modelled_ns: u64,
 }
 
-/// A block's name: its place in the table, and a number no other has.
+/// A block's handle: its place in the table, and a unique number.
 #[derive(Clone, Copy, Debug)]
 struct Name {
     index: u32,
@@ -185,7 +184,7 @@ impl Memory {
     }
 
     fn allocate(&mut self, owner: TaskId, bytes: usize, align: usize) -> Result<Name, MemoryError> {
-        // The one installed last is asked; what it has not is not to be had.
+        // The last installed one is used; there is no fallback.
         let region = self.regions.iter().rposition(|region| !region.retired).unwrap_or(0);
         self.allocate_in(region, owner, bytes, align)
     }
@@ -203,7 +202,7 @@ impl Memory {
         let region = &mut self.regions[index];
         let arena = &mut self.arena[region.bytes.clone()];
         let place = region.allocator.allocate(arena, bytes, align);
-        // An allocator is code of the user's: what it says is looked at.
+        // An allocator is user code: its results are checked.
         let room = arena.len();
         let sound = place.filter(|&place| place.checked_add(bytes).is_some_and(|end| end <= room));
         let Some(place) = sound else {
@@ -239,7 +238,7 @@ impl Memory {
         self.clear_regions();
     }
 
-    /// Gives the bytes of retired regions back whose last block has gone.
+    /// Returns the bytes of retired regions whose last block was freed.
     fn clear_regions(&mut self) {
         let (whole, installed) = self.regions.split_at_mut(1);
         for region in installed {
@@ -249,7 +248,7 @@ impl Memory {
                 whole[0].allocator.free(&mut self.arena[whole[0].bytes.clone()], place);
             }
         }
-        // The arena's own never goes.
+        // The arena's own never ends.
         while self.regions.last().is_some_and(|region| region.gone) {
             self.regions.pop();
         }
@@ -335,7 +334,7 @@ fn check_range(range: &Range<usize>, length: usize) -> Result<(), MemoryError> {
     Err(MemoryError::Range { start, end, length })
 }
 
-/// Memory on the card; given back when it is dropped.
+/// Memory on the card; freed when dropped.
 pub struct Block {
     shared: Arc<Shared>,
     name: Name,
@@ -353,7 +352,7 @@ impl Block {
         Ok(Block { shared: shared.clone(), name, length: bytes })
     }
 
-    /// Its bytes' number.
+    /// Its size in bytes.
     #[allow(clippy::len_without_is_empty)]
     pub fn len(&self) -> usize {
         self.length
@@ -361,8 +360,7 @@ impl Block {
 
     /// Copies bytes out, from `at` on.
     ///
-    /// # Errors
-    /// They leave the block, or it has been released.
+    /// # Errors They exceed the block, or it has been released.
     pub fn read(&self, at: usize, into: &mut [u8]) -> Result<(), MemoryError> {
         let mut memory = lock(&self.shared.memory);
         into.copy_from_slice(memory.bytes(self.name, at..at.saturating_add(into.len()))?);
@@ -371,19 +369,17 @@ impl Block {
 
     /// Copies bytes in, from `at` on.
     ///
-    /// # Errors
-    /// They leave the block, or it has been released.
+    /// # Errors They exceed the block, or it has been released.
     pub fn write(&mut self, at: usize, from: &[u8]) -> Result<(), MemoryError> {
         let mut memory = lock(&self.shared.memory);
         memory.bytes(self.name, at..at.saturating_add(from.len()))?.copy_from_slice(from);
         Ok(())
     }
 
-    /// Works on all its bytes in place. Memory is not to be asked for meanwhile: `body` is to
-    /// be short and to call nothing of the card's.
+    /// Accesses all its bytes in place. No memory may be requested meanwhile: `body` must be short
+    /// and call nothing of the card.
     ///
-    /// # Errors
-    /// It has been released.
+    /// # Errors It has been released.
     pub fn with<R>(&mut self, body: impl FnOnce(&mut [u8]) -> R) -> Result<R, MemoryError> {
         let mut memory = lock(&self.shared.memory);
         Ok(body(memory.bytes(self.name, 0..self.length)?))
@@ -402,7 +398,7 @@ impl fmt::Debug for Block {
     }
 }
 
-/// Gives a task an allocator of its own; see `Nic::install_allocator`.
+/// Installs a task's own allocator; see `Nic::install_allocator`.
 pub(crate) fn install(
     shared: &Shared,
     owner: TaskId,
@@ -412,7 +408,7 @@ pub(crate) fn install(
     lock(&shared.memory).install(owner, bytes, allocator)
 }
 
-/// Takes it away again; see `Nic::uninstall_allocator`.
+/// Removes it; see `Nic::uninstall_allocator`.
 pub(crate) fn uninstall(shared: &Shared, owner: TaskId) -> bool {
     lock(&shared.memory).uninstall(owner)
 }

@@ -4,17 +4,16 @@
 //! # use picnic_os::{context::Nic, net::SendError};
 //! async fn three_ways(nic: Nic) -> Result<(), SendError> {
 //!     let frame = [0xff; 60];
-//!     nic.send(0, &frame).await?; // goes on when the wire has taken it
-//!     nic.post(0, &frame)?; // goes on at once, and never learns
+//!     nic.send(0, &frame).await?; // continues when the wire has taken it
+//!     nic.post(0, &frame)?; // continues at once, without a result
 //!     let sender = nic.sender(0, |sent| println!("{sent:?}"));
-//!     sender.post(&frame) // goes on at once; the callback is told
+//!     sender.post(&frame) // continues at once; the callback gets the result
 //! }
 //! ```
 //!
-//! The frame is written straight into a buffer of the pool, of which the executor
-//! keeps some at hand; behind the segment it goes to the wire's queue, past the
-//! tx chain. That a wire has taken a frame is told by the frame's number in the
-//! queue, so packets nobody waits for cost nothing.
+//! The frame is written directly into a buffer of the pool, of which the executor keeps some in
+//! stock; after the segment it goes to the wire's queue, past the tx chain. The frame's number in
+//! the queue tells whether a wire has taken it, so packets that nobody waits for cost nothing.
 //!
 //! Guarantees: frames leave in the order they were sent; each is counted as made
 //! when it goes to the wire and has one fate; nothing is allocated per frame.
@@ -34,15 +33,15 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 
-/// Buffers kept at hand: frames that can be sent in one segment.
+/// Buffers in stock: frames that can be sent in one segment.
 pub const FRAMES_PER_SEGMENT: usize = 16;
-/// Frames under way whose end someone waits for.
+/// Frames in flight whose end is awaited.
 pub const MOST_AWAITED: usize = 64;
 
 /// Why a frame was not sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SendError {
-    /// No empty buffer is at hand: too many frames in one segment, or the pool is exhausted.
+    /// No empty buffer in stock: too many frames in one segment, or the pool is exhausted.
     #[error("no buffer is left, allowed: {FRAMES_PER_SEGMENT} frames per segment")]
     NoBuffer,
     /// The frame does not fit into one buffer.
@@ -56,13 +55,13 @@ pub enum SendError {
     /// The card has no such wire.
     #[error("the card has no wire {0}")]
     NoSuchWire(u8),
-    /// As many packets wait for the wire as may.
+    /// The maximum number of packets waits for the wire.
     #[error("the wire's send backlog is full")]
     WireFull,
     /// The wire could not send it.
     #[error("the wire dropped the frame")]
     Dropped,
-    /// Too many frames are under way whose end someone waits for.
+    /// Too many awaited frames are in flight.
     #[error("{MOST_AWAITED} frames are under way already")]
     TooMany,
     /// The card has been stopped.
@@ -70,7 +69,7 @@ pub enum SendError {
     Stopped,
 }
 
-/// A door out of a task's hands.
+/// A door for a task's packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exit {
     Consume,
@@ -79,7 +78,7 @@ pub(crate) enum Exit {
     Transmit(u8),
 }
 
-/// Something on its way out, in the order in which the task let go of it.
+/// A leaving packet, in the order in which the task released it.
 enum Leaving {
     Packet(Descriptor, Exit),
     Frame { frame: Descriptor, wire: u8, awaited: Option<u32> },
@@ -87,27 +86,27 @@ enum Leaving {
 
 pub(crate) type Callback = Arc<Mutex<dyn FnMut(Result<(), SendError>) + Send>>;
 
-/// Who is told of a frame's end.
+/// Who waits for a frame's end.
 enum EndListener {
-    /// A future that asks, once woken.
+    /// A future that checks when woken.
     Future(Option<Waker>),
     Callback(Callback, TaskId),
 }
 
-/// A frame whose end someone waits for.
+/// A frame whose end is awaited.
 struct Awaited {
-    /// Wire and number in its queue, once it is there.
+    /// Wire and number in its queue, once queued.
     queued: Option<(u8, u64)>,
     told: EndListener,
-    /// Its end, until the future has asked for it.
+    /// Its end, until the future has taken it.
     end: Option<Result<(), SendError>>,
-    /// The future has gone: nobody is told.
+    /// The future was dropped: nobody waits.
     abandoned: bool,
-    /// When it was sent, as a number that grows.
+    /// When it was sent, as an increasing number.
     order: u64,
 }
 
-/// What tasks have sent and let go of, until the executor takes it to the doors.
+/// Packets that tasks have sent or released, until the executor takes them to the doors.
 pub(crate) struct Outbox {
     /// Empty buffers, as long as the pool makes them.
     stock: Vec<Descriptor>,
@@ -135,12 +134,12 @@ impl Outbox {
         }
     }
 
-    /// A packet that is held leaves by a door.
+    /// A held packet leaves by a door.
     pub(crate) fn leave(&mut self, packet: Descriptor, exit: Exit) {
         self.leaving.push_back(Leaving::Packet(packet, exit));
     }
 
-    /// Takes a frame in, into a buffer of the stock.
+    /// Accepts a frame, into a buffer of the stock.
     fn stage(&mut self, wire: u8, bytes: &[u8], awaited: Option<u32>) -> Result<(), SendError> {
         if self.stopped {
             return Err(SendError::Stopped);
@@ -158,7 +157,7 @@ impl Outbox {
         Ok(())
     }
 
-    /// As [`Outbox::stage`], with someone to tell of its end; the place it is kept in.
+    /// As [`Outbox::stage`], with a listener for its end; returns its place.
     fn stage_awaited(
         &mut self,
         wire: u8,
@@ -174,9 +173,9 @@ impl Outbox {
         Ok(free as u32)
     }
 
-    /// Fills the stock up.
+    /// Refills the stock.
     pub(crate) fn top_up(&mut self, doors: &mut Doors) {
-        // No more than an eighth of the pool lies about empty.
+        // At most an eighth of the pool is kept empty.
         let most = FRAMES_PER_SEGMENT.min(doors.pool.buffers() / 8);
         while self.stock.len() < most
             && let Some(buffer) = doors.pool.allocate(self.buffer_size)
@@ -185,7 +184,7 @@ impl Outbox {
         }
     }
 
-    /// Takes all that tasks have let go of to the doors.
+    /// Takes everything that tasks have released to the doors.
     pub(crate) fn flush(&mut self, doors: &mut Doors, attention: &Attention) {
         while let Some(leaving) = self.leaving.pop_front() {
             match leaving {
@@ -217,13 +216,13 @@ impl Outbox {
         }
     }
 
-    /// Whether someone waits for a frame's end.
+    /// Whether a frame's end is awaited.
     pub(crate) fn is_awaited(&self) -> bool {
         self.under_way != 0
     }
 
-    /// Tells those whose frames have ended; callbacks are left in `calls`, to be called when
-    /// the outbox is free.
+    /// Notifies listeners of frames that have ended; callbacks are left in `calls`, to be called
+    /// when the outbox is free.
     pub(crate) fn settle(&mut self, doors: &mut Doors, calls: &mut Vec<Call>) {
         for place in &mut self.awaited {
             let Some(awaited) = place else { continue };
@@ -246,7 +245,7 @@ impl Outbox {
                     if let Some(waker) = waker.take() {
                         waker.wake();
                     }
-                    // The future empties the place.
+                    // The future frees the place.
                     continue;
                 }
                 EndListener::Callback(callback, task) => calls.push(Call {
@@ -262,7 +261,7 @@ impl Outbox {
         calls.sort_unstable_by_key(|call| call.order);
     }
 
-    /// Nothing more is sent, and the stock goes home.
+    /// Stops sending, and returns the stock.
     pub(crate) fn stop(&mut self, doors: &mut Doors) {
         self.stopped = true;
         for buffer in self.stock.drain(..) {
@@ -295,7 +294,7 @@ impl Outbox {
     }
 }
 
-/// A callback that is to be told of a frame's end.
+/// A pending callback for a frame's end.
 pub(crate) struct Call {
     callback: Callback,
     order: u64,
@@ -313,12 +312,12 @@ impl Call {
 /// Sends a frame; see `Nic::post`.
 pub(crate) fn post(shared: &Shared, wire: u8, bytes: &[u8]) -> Result<(), SendError> {
     let staged = lock(&shared.outbox).stage(wire, bytes, None);
-    // Without a buffer too: some may have come home, and the stock is filled up from those.
+    // Without a buffer too: some may have returned, and the stock is refilled from those.
     shared.mark_outbox();
     staged
 }
 
-/// Sends frames and tells a callback how each ended; see `Nic::sender`.
+/// Sends frames and calls a callback for the end of each; see `Nic::sender`.
 pub struct Sender {
     pub(crate) shared: Arc<Shared>,
     pub(crate) wire: u8,
@@ -327,11 +326,10 @@ pub struct Sender {
 }
 
 impl Sender {
-    /// Sends a frame with all its headers. The callback is told when the wire has taken it, or
-    /// that it has not.
+    /// Sends a frame with all its headers. The callback gets the result when the wire has taken it,
+    /// or could not.
     ///
-    /// # Errors
-    /// Why it cannot be sent at all; the callback hears nothing then.
+    /// # Errors Why it cannot be sent at all; the callback is not called then.
     pub fn post(&self, frame: &[u8]) -> Result<(), SendError> {
         let told = EndListener::Callback(self.callback.clone(), self.task);
         let staged = lock(&self.shared.outbox).stage_awaited(self.wire, frame, told);
@@ -352,7 +350,7 @@ pub struct Sending<'a> {
     shared: &'a Arc<Shared>,
     wire: u8,
     frame: &'a [u8],
-    /// Where its end will stand, once it is under way.
+    /// The place of its end, once in flight.
     place: Option<u32>,
     refused: Option<SendError>,
     done: bool,
@@ -382,7 +380,7 @@ impl Future for Sending<'_> {
                     }
                     Err(error) if this.refused == Some(error) => Poll::Ready(Err(error)),
                     Err(error) => {
-                        // An await pauses. What was refused is tried once more behind that.
+                        // An await pauses. A refused frame is tried once more after that.
                         this.refused = Some(error);
                         this.shared.mark_outbox();
                         context.waker().wake_by_ref();
@@ -432,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn ends_are_looked_for_until_all_who_wait_have_been_told() {
+    fn ends_are_checked_until_all_are_notified() {
         let (pool, _) = Pool::new(&PoolConfig { buffers: 64, ..PoolConfig::default() }, 0).unwrap();
         let mut doors = Doors::new(pool, Vec::new(), 1, 64, Arc::new(Ledger::new(0)));
         let mut outbox = Outbox::new(1, 2048);

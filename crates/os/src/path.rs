@@ -1,11 +1,11 @@
-//! What stands between two segments: the switch, and the packet path that catches up.
+//! The work between two segments: the switch, and the packet path catching up.
 //!
 //! ```
 //! use picnic_os::path::{Costs, Intake, PacketPath};
 //! let wire = Intake { name: "wire0".into(), pps: 1_000_000, burst: 1, room: 1_024 };
 //! let costs = Costs { turn_ns: 512, packet_ns: 92, burst: 64, wires: 1, ..Costs::default() };
 //! let path = PacketPath::new(vec![wire], costs);
-//! // A tenth of the core is the packets': behind a segment of 0.9 ms they need 0.1 ms.
+//! // Packets need a tenth of the core: after a segment of 0.9 ms they need 0.1 ms.
 //! assert_eq!(path.share_ppb(), 100_000_000);
 //! assert!((1_000_000..1_002_000).contains(&path.until_next_ns(900_000)));
 //! ```
@@ -13,12 +13,12 @@
 //! A turn takes up to a burst from every wire and costs *t* (`turn_ns`), `packet_ns` for each
 //! packet, and a doorbell for each queue that it wakes: *T* at most. After a segment the path has
 //! turn after turn until one takes less than a burst from each wire. Every packet of the turns
-//! before costs *e* = `packet_ns + (t + d) / burst` at most, where *d* is what such a turn spends on
-//! doorbells ([`crate::doorbells`]), and packets that come at a rate *R* take a share *R e* of the
-//! core. In a segment of *s*, in the turn before it and while the path catches up for a time *x*,
-//! *R (s + T + x)* packets come, so *x <= R e (s + T + x) + r*, where *r* is the last turn and the
-//! doorbells that were due before: the next segment may begin *x = (R e (s + T) + r) / (1 - R e)*
-//! after this one has ended, and a little later if packets come in bursts.
+//! before costs *e* = `packet_ns + (t + d) / burst` at most, where *d* is what such a turn spends
+//! on doorbells ([`crate::doorbells`]), and packets that come at a rate *R* take a share *R e* of
+//! the core. In a segment of *s*, in the turn before it and while the path catches up for a time
+//! *x*, *R (s + T + x)* packets come, so *x <= R e (s + T + x) + r*, where *r* is the last turn and
+//! the doorbells that were due before: the next segment may begin *x = (R e (s + T) + r) / (1 - R
+//! e)* after this one has ended, and a little later if packets come in bursts.
 //!
 //! Source: NICOS 4.6 has tasks alone; that the busy period ends, and when, is the recurrence of
 //! response-time analysis (Joseph and Pandya, "Finding Response Times in a Real-Time System",
@@ -30,35 +30,35 @@ use picnic_core::resident::PATIENCE_NS;
 /// Billionths: of the core, of a second.
 pub(crate) const BILLION: u64 = 1_000_000_000;
 
-/// What comes in by a wire, or by all of them together.
+/// Arrivals at a wire, or at all of them together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Intake {
-    /// Whose it is, for messages.
+    /// Its name, for messages.
     pub name: String,
-    /// Packets per second, at most.
+    /// Maximum packets per second.
     pub pps: u64,
-    /// Packets that may come together on top of that; one at least.
+    /// Packets that may arrive together on top of that; at least one.
     pub burst: u64,
     /// Packets that wait without loss; `u64::MAX` if all do.
     pub room: u64,
 }
 
-/// What packets cost, in nanoseconds, and how many are taken at a time.
+/// The cost of packets, in nanoseconds, and how many are taken at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Costs {
-    /// Bound of a turn of the packet path, its packets aside.
+    /// Bound of a turn of the packet path, without its packets.
     pub turn_ns: u64,
     /// Bound of one packet of a turn.
     pub packet_ns: u64,
-    /// Packets that a turn takes from a wire at most.
+    /// Maximum packets that a turn takes from a wire.
     pub burst: u64,
-    /// Wires that a turn looks at.
+    /// Wires that a turn polls.
     pub wires: u64,
-    /// How long the packet path may go on after a segment, packets left or not.
+    /// How long the packet path may continue after a segment, with packets left or not.
     pub catch_up_ns: u64,
-    /// What it spends on waking target cores.
+    /// The cost of waking target cores.
     pub doorbells: Doorbells,
-    /// How long the core may be interrupted between two segments; packets find room all the same.
+    /// How long the core may be interrupted between two segments without losing packets.
     pub interruption_ns: u64,
     /// Packets that each target ring holds.
     pub ring: u64,
@@ -80,7 +80,7 @@ impl Default for Costs {
     }
 }
 
-/// The packet path as tasks meet it.
+/// The packet path as seen by tasks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PacketPath {
     intakes: Vec<Intake>,
@@ -89,13 +89,13 @@ pub struct PacketPath {
     switch_ns: u64,
     cold_ns: u64,
     share_ppb: u64,
-    /// Of one turn in which each queue is rung, in nanoseconds, its packets aside.
+    /// One turn in which each queue is rung, in nanoseconds, without its packets.
     ringing_turn_ns: u64,
-    /// Of doorbells, in turns of whole bursts; in picoseconds a packet.
+    /// Doorbells in turns of whole bursts; in picoseconds per packet.
     doorbells_ps: u128,
-    /// Billionths of its length by which a time between two segments grows.
+    /// Relative growth of a time between two segments, in billionths.
     stretch_ppb: u64,
-    /// What the last turn and bursts add to the time that the path catches up, in nanoseconds.
+    /// Addition of the last turn and bursts to the catch-up time, in nanoseconds.
     rest_ns: u64,
 }
 
@@ -107,8 +107,8 @@ impl Default for PacketPath {
 }
 
 impl PacketPath {
-    /// The path of a card to whose wires this comes. Wires that tell no rate are left out: then
-    /// what follows says nothing of their packets.
+    /// The path of a card with these arrivals. Wires that report no rate are ignored: the results
+    /// then do not cover their packets.
     pub fn new(intakes: Vec<Intake>, costs: Costs) -> Self {
         let mut path = PacketPath {
             intakes,
@@ -146,7 +146,7 @@ impl PacketPath {
         path
     }
 
-    /// The same path, whose rate somebody has stated: it is to bear that, tasks or not.
+    /// The same path with a stated rate: it must sustain that, with or without tasks.
     #[must_use]
     pub fn stated(self) -> Self {
         PacketPath { is_stated: true, ..self }
@@ -159,27 +159,27 @@ impl PacketPath {
         PacketPath { switch_ns, cold_ns, ..self }
     }
 
-    /// Whether its rate was stated, not told by the wires.
+    /// Whether its rate was stated, not reported by the wires.
     pub fn is_stated(&self) -> bool {
         self.is_stated
     }
 
-    /// What it costs.
+    /// Its costs.
     pub fn costs(&self) -> &Costs {
         &self.costs
     }
 
-    /// What comes to its wires.
+    /// The arrivals at its wires.
     pub fn intakes(&self) -> &[Intake] {
         &self.intakes
     }
 
-    /// Packets per second, all wires together.
+    /// Packets per second of all wires together.
     pub fn pps(&self) -> u64 {
         self.intakes.iter().fold(0, |sum, intake| sum.saturating_add(intake.pps))
     }
 
-    /// What a packet costs in turns of whole bursts, in nanoseconds, rounded up.
+    /// The cost of a packet in turns of whole bursts, in nanoseconds, rounded up.
     pub fn per_packet_ns(&self) -> u64 {
         let turn_ps =
             (u128::from(self.costs.turn_ns) * 1_000).div_ceil(self.costs.burst.max(1).into());
@@ -187,7 +187,7 @@ impl PacketPath {
         self.costs.packet_ns.saturating_add(share_ns)
     }
 
-    /// Bound of a turn in which each queue is rung, in nanoseconds, its packets aside.
+    /// Bound of a turn in which each queue is rung, in nanoseconds, without its packets.
     pub fn turn_ns(&self) -> u64 {
         self.ringing_turn_ns
     }
@@ -197,7 +197,7 @@ impl PacketPath {
         self.share_ppb
     }
 
-    /// Whether the path takes packets faster than they come.
+    /// Whether the path takes packets faster than they arrive.
     pub fn catches_up(&self) -> bool {
         self.share_ppb < BILLION
     }
@@ -208,14 +208,15 @@ impl PacketPath {
         burst.saturating_mul(wires).saturating_mul(packet_ns).saturating_add(self.ringing_turn_ns)
     }
 
-    /// A segment of this bound with what a switch may take, and cold caches if it is its first time.
+    /// A segment of this bound including a switch, and cold caches if it is its first time.
     pub fn segment_ns(&self, bound_ns: u64, is_first: bool) -> u64 {
         let cold_ns = if is_first { self.cold_ns } else { 0 };
         bound_ns.saturating_add(self.switch_ns).saturating_add(cold_ns)
     }
 
-    /// From the end of a segment of `taken_ns`, switch included, until the path has caught up, in
-    /// nanoseconds. Of a path that never does, what the turn behind it costs: the rest is loss.
+    /// From the end of a segment of `taken_ns`, including the switch, until the path has caught up,
+    /// in nanoseconds. For a path that never does, the cost of the following turn: the rest is
+    /// lost.
     pub fn catch_up_ns(&self, taken_ns: u64) -> u64 {
         if !self.catches_up() {
             return self.ringing_turn_ns;
@@ -224,29 +225,29 @@ impl PacketPath {
         self.behind_ns(time_ns).saturating_add(self.rest_ns)
     }
 
-    /// Time in which the path takes what has come in so long, and what comes meanwhile.
+    /// Time in which the path takes the packets of `time_ns`, and those that arrive meanwhile.
     fn behind_ns(&self, time_ns: u64) -> u64 {
         let behind = u128::from(time_ns) * u128::from(self.stretch_ppb);
         narrow(behind.div_ceil(u128::from(BILLION)))
     }
 
-    /// From the start of a segment of `taken_ns`, switch included, until the next may begin, in
-    /// nanoseconds.
+    /// From the start of a segment of `taken_ns`, including the switch, until the next may begin,
+    /// in nanoseconds.
     pub fn until_next_ns(&self, taken_ns: u64) -> u64 {
         taken_ns.saturating_add(self.catch_up_ns(taken_ns))
     }
 
-    /// The same for so many segments that take `taken_ns` together.
+    /// The same for several segments that take `taken_ns` together.
     pub fn until_next_of_ns(&self, taken_ns: u64, segments: u64) -> u64 {
-        // All but the segment's own time is the same for each, and what that brings adds up.
+        // All but the segment's own time is the same for each, and the resulting arrivals add up.
         let each_ns = self.until_next_ns(0).saturating_mul(segments.max(1));
         let behind_ns = if self.catches_up() { self.behind_ns(taken_ns) } else { 0 };
         taken_ns.saturating_add(behind_ns).saturating_add(each_ns)
     }
 
-    /// For how long a core may be interrupted without loss, in nanoseconds, beside segments of up to
-    /// `segment_ns`, switch included: packets find room at their wires and in the target rings, and
-    /// the path catches up in time. None if nothing is known to come in, or all of it waits.
+    /// For how long the core may be interrupted without loss, in nanoseconds, besides segments of
+    /// up to `segment_ns` including the switch: packets find room at their wires and in the target
+    /// rings, and the path catches up in time. None if arrivals are unknown, or all of them wait.
     pub fn tolerates_ns(&self, segment_ns: u64) -> Option<u64> {
         let taken_ns = u128::from(segment_ns) + u128::from(self.whole_turn_ns());
         let pps = self.pps();
@@ -259,7 +260,7 @@ impl PacketPath {
             let packets = u128::from(room.saturating_sub(burst.max(1)));
             packets * u128::from(BILLION) / u128::from(pps)
         });
-        // Of a path that never catches up, only what finds room is not lost.
+        // For a path that never catches up, only packets that find room are not lost.
         let in_time = (self.catches_up() && self.stretch_ppb != 0).then(|| {
             let budget_ns = self.costs.catch_up_ns.saturating_sub(self.rest_ns);
             u128::from(budget_ns) * u128::from(BILLION) / u128::from(self.stretch_ppb)
@@ -268,7 +269,7 @@ impl PacketPath {
         Some(narrow(longest_ns.saturating_sub(taken_ns)))
     }
 
-    /// Packets that come to a wire in this time.
+    /// Packets that arrive at a wire in this time.
     pub fn arriving(&self, intake: &Intake, time_ns: u64) -> u64 {
         let packets = u128::from(time_ns) * u128::from(intake.pps) / u128::from(BILLION);
         narrow(packets).saturating_add(intake.burst.max(1))

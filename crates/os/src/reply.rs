@@ -1,4 +1,4 @@
-//! An answer that a task waits for: made once, taken once.
+//! A one-shot answer that a task waits for.
 
 use crate::shared::lock;
 use std::fmt;
@@ -12,10 +12,10 @@ enum State<T> {
     Taken,
 }
 
-/// Who answers.
+/// The answering end.
 pub(crate) struct Replier<T>(Arc<Mutex<State<T>>>);
 
-/// Who waits for the answer.
+/// The waiting end.
 #[must_use = "a future does nothing unless it is awaited"]
 pub struct Reply<T>(Arc<Mutex<State<T>>>);
 

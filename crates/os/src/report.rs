@@ -1,4 +1,4 @@
-//! What a NIC OS came to: for `picnic run`, and for the outcome of a simulation.
+//! A NIC OS's report: for `picnic run`, and for the outcome of a simulation.
 
 use crate::control::TaskLine;
 use crate::executor::Os;
@@ -21,17 +21,17 @@ pub struct OsReport {
     pub panics: u64,
     /// Tasks refused admission.
     pub refused: u64,
-    /// Tasks let in against what admission said.
+    /// Tasks admitted although admission refused them.
     pub overridden: u64,
-    /// Nanoseconds for which a core may have been interrupted without loss, beside the tasks that
-    /// there were; null if nothing is known to come in, or all of it waits.
+    /// Nanoseconds for which the core could be interrupted without loss, besides the tasks of the
+    /// run; null if arrivals are unknown, or all of them wait.
     #[serde(default)]
     pub tolerates_ns: Option<u64>,
     /// Its memory.
     pub memory: MemoryReport,
-    /// By task, those that have ended first.
+    /// By task, ended ones first.
     pub tasks: Vec<TaskReport>,
-    /// What the user should know.
+    /// Notes for the user.
     pub notes: Vec<String>,
 }
 
@@ -42,13 +42,13 @@ pub struct TaskReport {
     pub task: u64,
     /// Its name.
     pub name: String,
-    /// Where it stands.
+    /// Its state.
     pub state: State,
     /// Nanoseconds between two releases; null if it is not periodic.
     pub period_ns: Option<u64>,
     /// Its priority.
     pub priority: u8,
-    /// Where its bounds come from: "stated", "the card file", or the name of a cost profile.
+    /// The origin of its bounds: "stated", "the card file", or the name of a cost profile.
     pub bounds_from: String,
     /// Segments run.
     pub segments: u64,
@@ -62,7 +62,7 @@ pub struct TaskReport {
     pub invocations: u64,
     /// Invocations ended.
     pub completed: u64,
-    /// Invocations that ended behind their deadline, or were skipped for it.
+    /// Invocations that ended after their deadline, or were skipped because of it.
     pub deadline_misses: u64,
     /// Releases skipped.
     pub releases_skipped: u64,
@@ -98,7 +98,7 @@ impl TaskReport {
 }
 
 impl Os {
-    /// Its figures at this moment.
+    /// Its current figures.
     pub fn report(&self) -> OsReport {
         let counters = self.counters();
         let tasks = self.lines().map(|line| {

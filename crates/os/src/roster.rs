@@ -1,8 +1,7 @@
-//! The tasks of a card: what the executor keeps of each.
+//! The tasks of a card: the executor's state of each.
 //!
-//! Tasks stand in places, and so do the schedulers' candidates: the same number
-//! in both. A place whose task has ended holds a candidate that is never ready,
-//! until another task takes it.
+//! Tasks have places, and so do the schedulers' candidates: the same number in both. The place of
+//! an ended task has a candidate that is never ready, until another task takes it.
 
 use crate::admission::Demand;
 use crate::figures::{Distribution, TaskCounters};
@@ -15,18 +14,18 @@ use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::task::Waker;
 
-/// Where a task stands.
+/// The state of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 #[schemars(rename = "TaskState")]
 pub enum State {
-    /// It could run.
+    /// It can run.
     Ready,
     /// It waits for its next release.
     Release,
     /// It waits for time or an event.
     Waiting,
-    /// It runs no more until it is resumed.
+    /// It is suspended until it is resumed.
     Suspended,
     /// It has returned.
     Returned,
@@ -34,7 +33,7 @@ pub enum State {
     Panicked,
     /// It was killed.
     Killed,
-    /// It was killed for a segment that took too long.
+    /// It was killed for a segment that exceeded its bound.
     Overran,
     /// It ran until the card was stopped.
     Stopped,
@@ -57,19 +56,19 @@ pub(crate) struct Task {
     pub(crate) cell: Arc<TaskCell>,
     pub(crate) waker: Waker,
     pub(crate) future: TaskFuture,
-    /// What obeys the orders of its commands, if it has any.
+    /// Applies the orders of its commands, if it has any.
     pub(crate) obey: Option<Obey>,
     pub(crate) name: Arc<str>,
     pub(crate) kind: Option<&'static str>,
     pub(crate) bounds_from: Arc<str>,
-    /// What it asks of the core, for admission.
+    /// Its demand on the core, for admission.
     pub(crate) demand: Demand,
     pub(crate) period_ns: Option<u64>,
-    /// Ready, Release or Waiting, whether or not it is suspended.
+    /// Ready, Release or Waiting, suspended or not.
     pub(crate) state: State,
     pub(crate) suspended: bool,
-    /// When the present invocation was released or became ready; of one that waits for its
-    /// release, when that is.
+    /// When the current invocation was released or became ready; if it waits for its release, when
+    /// that is.
     pub(crate) ready_at: Time,
     /// There is an invocation that has not ended.
     pub(crate) open: bool,
@@ -80,11 +79,10 @@ pub(crate) struct Task {
 }
 
 impl Task {
-    /// Brings its ticket up to date: the bounds of what comes next, until the segment behind that
-    /// may begin.
+    /// Updates its ticket: the bounds of the next segment, until the one after it may begin.
     pub(crate) fn stamp(&self, ticket: &mut Ticket, path: &PacketPath) {
         let (wcet_ns, remaining_ns) = self.cell.bounds();
-        // No slack is measured for one that is periodic; timetables have its bounds when warm.
+        // No slack is measured for a periodic one; timetables have its bounds when warm.
         let is_first =
             self.period_ns.is_none() && self.counters.segments.get() < self.demand.segments;
         let segments = self.demand.segments.max(1);
@@ -118,7 +116,7 @@ pub(crate) struct Ended {
     pub(crate) times: Box<Times>,
 }
 
-/// A place without a task, as schedulers see it.
+/// A place without a task, for schedulers.
 pub(crate) const VACANT: Candidate = Candidate {
     ticket: Ticket {
         wcet_ns: 0,

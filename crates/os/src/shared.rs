@@ -1,8 +1,8 @@
-//! What tasks and the executor share: the way from a task's code to the card.
+//! State shared by tasks and the executor: a task's way to the card.
 //!
-//! Tasks run on the borrowed core between two looks of the executor, so nothing
-//! here is ever contended: a lock is one atomic instruction to take and one to
-//! let go, and it never waits. What a task asks for is done behind its segment.
+//! Tasks run on the borrowed core between two steps of the executor, so nothing here is ever
+//! contended: taking or releasing a lock is one atomic instruction, and never waits. Requests of a
+//! task are handled after its segment.
 
 use crate::installed::Installed;
 use crate::mailbox::{self, Mailbox, MailboxSender};
@@ -15,20 +15,20 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// Takes a lock that only the borrowed core takes. A task that panicked with it has left
-/// nothing half done that matters more than the card going on.
+/// Takes a lock that only the borrowed core takes. A panic of a task that held it leaves no state
+/// that would prevent the card from continuing.
 pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
-/// What is called when a task has ended.
+/// Called when a task has ended.
 pub(crate) type EndHook = Box<dyn FnMut(TaskId) + Send>;
 
 pub(crate) struct Shared {
     pub(crate) attention: Arc<Attention>,
     /// One bit for each task that was woken.
     pub(crate) woken: Box<[AtomicU64]>,
-    /// When the segment that runs began.
+    /// When the running segment began.
     now: AtomicU64,
     pub(crate) outbox: Mutex<Outbox>,
     /// Whether the outbox holds anything for the card.
@@ -64,7 +64,7 @@ impl Shared {
         self.now.store(now.as_nanos(), Ordering::Relaxed);
     }
 
-    /// The task in this place has something to look at; from any thread.
+    /// Wakes the task in this place; from any thread.
     pub(crate) fn wake(&self, slot: u32) {
         if let Some(word) = self.woken.get(slot as usize / 64) {
             word.fetch_or(1 << (slot % 64), Ordering::AcqRel);
@@ -72,41 +72,41 @@ impl Shared {
         }
     }
 
-    /// Hands something to the executor, to be done behind the segment.
+    /// Passes a request to the executor, to be handled after the segment.
     pub(crate) fn request(&self, request: TaskRequest) {
         lock(&self.requests).push(request);
         self.requested.store(true, Ordering::Release);
         self.attention.raise();
     }
 
-    /// Has the executor look into the outbox.
+    /// Makes the executor check the outbox.
     pub(crate) fn mark_outbox(&self) {
         self.outbox_used.store(true, Ordering::Release);
         self.attention.raise_here();
     }
 }
 
-/// What NIC OS gives to whoever works beside its tasks: filters, say. Cheap to clone.
+/// Services of NIC OS for code other than tasks, such as filters. Cheap to clone.
 #[derive(Clone)]
 pub struct Services(pub(crate) Arc<Shared>);
 
 impl Services {
-    /// A mailbox for `capacity` packets, rounded up to a power of two, and its sender's end.
+    /// A mailbox for `capacity` packets, rounded up to a power of two, and its sending end.
     pub fn mailbox(&self, capacity: usize) -> (MailboxSender, Mailbox) {
         mailbox::channel(self.0.clone(), capacity)
     }
 
-    /// Where the packets held are counted, and how NIC OS is made to look.
+    /// The attention of NIC OS, with the count of packets held.
     pub fn attention(&self) -> &Arc<Attention> {
         &self.0.attention
     }
 
-    /// Calls `hook` on the borrowed core whenever a task has ended, however it did.
+    /// Calls `hook` on the borrowed core whenever a task has ended, for any reason.
     pub fn on_task_end(&self, hook: impl FnMut(TaskId) + Send + 'static) {
         lock(&self.0.end_hooks).push(Box::new(hook));
     }
 
-    /// When the segment that runs began, or the one before if none does.
+    /// When the running segment began, or the last one.
     pub fn now(&self) -> Time {
         self.0.now()
     }

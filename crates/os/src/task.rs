@@ -1,4 +1,4 @@
-//! Tasks: what one is made of, and what it tells the executor when it pauses.
+//! Tasks: specification, program, and the state passed to the executor at a pause.
 //!
 //! ```
 //! use picnic_os::task::{TaskSpec, program};
@@ -12,9 +12,9 @@
 //! # let _ = (spec, beat);
 //! ```
 //!
-//! A periodic task's body begins at its first release; `next_release` ends an
-//! invocation. Of any other task an invocation lasts from when it becomes ready
-//! until it waits for time or an event, or says `next_release`. Between two awaits that pause runs a segment.
+//! A periodic task's body begins at its first release; `next_release` ends an invocation. An
+//! invocation of any other task lasts from when it becomes ready until it waits for time or an
+//! event, or calls `next_release`. The code between two pausing awaits is a segment.
 //!
 //! Source: NICOS 4.2 and 4.6.
 
@@ -30,7 +30,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::task::Wake;
 
-/// A task's name to those who control it: a number that no other task of the card ever has.
+/// A task's handle for control: a number that no other task of the card ever has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TaskId(pub u64);
 
@@ -40,19 +40,19 @@ impl fmt::Display for TaskId {
     }
 }
 
-/// A task at work.
+/// A running task.
 pub type TaskFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// What obeys the orders of a task's commands.
+/// Applies the orders of a task's commands.
 pub(crate) type Obey = Box<dyn FnMut(&mut Prepared, Time) -> bool + Send>;
 
-/// A task's code: given the card's services, it makes the future that is run.
+/// A task's code: given the card's services, it makes the future to run.
 pub struct Program {
     start: Box<dyn FnOnce(Nic) -> TaskFuture + Send>,
     obey: Option<Obey>,
 }
 
-/// Makes a program of an async closure or function.
+/// Makes a program from an async closure or function.
 pub fn program<F, T>(body: F) -> Program
 where
     F: FnOnce(Nic) -> T + Send + 'static,
@@ -62,19 +62,19 @@ where
 }
 
 impl Program {
-    /// With a target for the orders of the task's commands: what the task shares with them, an
-    /// `Arc` of its counters and settings say. Both run on the borrowed core, in turns.
+    /// With a target for the orders of the task's commands: state shared with the task, such as an
+    /// `Arc` of its counters and settings. Both run on the borrowed core, in turns.
     #[must_use]
     pub fn obeying<T: Send + 'static>(self, mut target: T) -> Self {
         Program { obey: Some(Box::new(move |order, now| order.apply(&mut target, now))), ..self }
     }
 
-    /// Does what an order of one of the task's commands says; false if it is none of its own.
+    /// Applies an order of one of the task's commands; false if it is not one of its own.
     pub fn obey(&mut self, order: &mut Prepared, now: Time) -> bool {
         self.obey.as_mut().is_some_and(|obey| obey(order, now))
     }
 
-    /// The task, and what obeys for it.
+    /// The task, and the target of its orders.
     pub(crate) fn start(self, nic: Nic) -> (TaskFuture, Option<Obey>) {
         ((self.start)(nic), self.obey)
     }
@@ -86,17 +86,17 @@ impl fmt::Debug for Program {
     }
 }
 
-/// Bounds of a task's segments in nanoseconds, under the cost profile they were made for.
+/// Bounds of a task's segments in nanoseconds, under their cost profile.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bounds {
-    /// Of each segment, by its number. The first one a task runs is segment 0.
+    /// Of each segment, by number. The first one a task runs is segment 0.
     pub segments: Arc<[u64]>,
-    /// Of all that is left, from the start of each segment until the task next waits.
+    /// Of the rest, from the start of each segment until the task next waits.
     pub remaining: Arc<[u64]>,
 }
 
 impl Bounds {
-    /// One bound for every segment, and for all that is left.
+    /// One bound for every segment, and for the rest.
     pub fn stated(wcet_ns: u64) -> Self {
         Bounds { segments: [wcet_ns].into(), remaining: [wcet_ns].into() }
     }
@@ -106,12 +106,12 @@ impl Bounds {
     }
 }
 
-/// What a task is, apart from its code.
+/// A task's specification, apart from its code.
 #[derive(Clone, Debug)]
 pub struct TaskSpec {
     /// Its name, for people.
     pub name: String,
-    /// What it is, as card files name it; none of a task that no registry has.
+    /// Its kind, as card files name it; none for a task without a registry.
     pub kind: Option<&'static str>,
     /// Nanoseconds between two releases; `None` if it is not periodic.
     pub period_ns: Option<u64>,
@@ -121,19 +121,18 @@ pub struct TaskSpec {
     pub priority: u8,
     /// Bounds of its segments.
     pub bounds: Bounds,
-    /// Where they come from, for people: "stated", or the name of a cost profile.
+    /// The origin of its bounds, for people: "stated", or the name of a cost profile.
     pub bounds_from: Cow<'static, str>,
 }
 
-/// Where bounds come from that somebody has stated.
+/// The origin of stated bounds.
 const STATED: &str = "stated";
 
 /// The bound of a task that states none, in nanoseconds.
 pub const DEFAULT_WCET_NS: u64 = 10_000;
 
 impl TaskSpec {
-    /// A task that is not periodic, of priority 0, each segment bounded by
-    /// [`DEFAULT_WCET_NS`].
+    /// An aperiodic task of priority 0, with each segment bounded by [`DEFAULT_WCET_NS`].
     pub fn new(name: impl Into<String>) -> Self {
         TaskSpec {
             name: name.into(),
@@ -146,14 +145,14 @@ impl TaskSpec {
         }
     }
 
-    /// Released every so many nanoseconds.
+    /// Released with this period in nanoseconds.
     #[must_use]
     pub fn periodic(mut self, period_ns: u64) -> Self {
         self.period_ns = Some(period_ns.max(1));
         self
     }
 
-    /// First released so many nanoseconds after its creation.
+    /// First released this many nanoseconds after its creation.
     #[must_use]
     pub fn offset_ns(mut self, offset_ns: u64) -> Self {
         self.offset_ns = offset_ns;
@@ -167,7 +166,7 @@ impl TaskSpec {
         self
     }
 
-    /// Whether somebody has stated its bounds, or nobody has said anything of them.
+    /// Whether its bounds were stated, or left at the default.
     pub fn is_stated(&self) -> bool {
         self.bounds_from == STATED
     }
@@ -187,7 +186,7 @@ impl TaskSpec {
         self
     }
 
-    /// Says where the bounds come from: the name of a cost profile, say.
+    /// Sets the origin of the bounds, such as the name of a cost profile.
     #[must_use]
     pub fn bounds_from(mut self, origin: impl Into<Cow<'static, str>>) -> Self {
         self.bounds_from = origin.into();
@@ -195,7 +194,7 @@ impl TaskSpec {
     }
 }
 
-/// What a task asks of the executor, to be done behind its segment.
+/// A task's request to the executor, handled after its segment.
 pub(crate) enum TaskRequest {
     Create(Box<(TaskSpec, Program)>, Replier<Result<TaskId, CreateError>>),
     Kill(TaskId),
@@ -207,13 +206,13 @@ pub(crate) enum TaskRequest {
 /// Why a task was not created.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CreateError {
-    /// There are as many as there may be.
+    /// The maximum number exists.
     #[error("the card has {0} tasks already (os.tasks)")]
     TooMany(usize),
     /// It was refused admission; the text has the arithmetic.
     #[error("{0}")]
     Refused(String),
-    /// Its program panicked when it was to make the task's future.
+    /// Its program panicked when making the task's future.
     #[error("the program panicked when it was started")]
     Panicked,
     /// The card has been stopped.
@@ -228,7 +227,7 @@ pub enum End {
     Returned,
     /// It panicked.
     Panicked,
-    /// Someone killed it.
+    /// It was killed.
     Killed,
     /// A segment took longer than its bound, and the policy is `kill`.
     Overran,
@@ -236,13 +235,13 @@ pub enum End {
     Stopped,
 }
 
-/// The task wants to go on: the next segment is ready to run.
+/// The task continues: the next segment is ready to run.
 pub(crate) const YIELDED: u8 = 1;
 /// It waits for its next release.
 pub(crate) const AWAITS_RELEASE: u8 = 2;
 
-/// What a task and the executor tell each other. The task writes it while it runs, the
-/// executor reads it behind the segment: both on the borrowed core, so plain loads and stores.
+/// State shared by a task and the executor. The task writes it while it runs, the executor reads it
+/// after the segment: both on the borrowed core, so plain loads and stores.
 pub(crate) struct TaskCell {
     pub(crate) id: TaskId,
     pub(crate) slot: u32,
@@ -251,13 +250,13 @@ pub(crate) struct TaskCell {
     bounds: Bounds,
     /// Why it paused.
     flags: AtomicU8,
-    /// The time it waits for; `Time::MAX` if for none.
+    /// The time it waits for; `Time::MAX` if none.
     until: AtomicU64,
     /// Invocations begun.
     invocation: AtomicU64,
     wcet_ns: AtomicU64,
     remaining_ns: AtomicU64,
-    /// Work that the running segment stands for.
+    /// Work that the running segment represents.
     work_ns: AtomicU64,
     ended: AtomicBool,
 }
@@ -334,7 +333,7 @@ impl TaskCell {
         Time::from_nanos(self.until.load(RELAXED))
     }
 
-    /// Bounds of the segment to come and of all that is left, in nanoseconds.
+    /// Bounds of the next segment and of the rest, in nanoseconds.
     #[inline]
     pub(crate) fn bounds(&self) -> (u64, u64) {
         (self.wcet_ns.load(RELAXED), self.remaining_ns.load(RELAXED))
@@ -345,7 +344,7 @@ impl TaskCell {
         self.work_ns.load(RELAXED)
     }
 
-    /// The task is no more: wakers that are left wake nobody.
+    /// The task has ended: remaining wakers wake nobody.
     pub(crate) fn end(&self) {
         self.ended.store(true, Ordering::Release);
     }
@@ -374,7 +373,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_segment_past_the_last_has_the_bound_of_the_last() {
+    fn segments_past_the_last_have_its_bound() {
         assert_eq!([0, 1, 2, 9].map(|segment| Bounds::at(&[5, 7], segment)), [5, 7, 7, 7]);
         assert_eq!(Bounds::at(&[], 0), u64::MAX);
     }

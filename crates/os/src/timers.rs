@@ -1,22 +1,21 @@
 //! Timers: one per task, earliest first, in memory of fixed size.
 //!
-//! A binary heap that knows where each task stands, so that a timer can be moved
-//! or taken away.
+//! A binary heap that knows each task's position, so that a timer can be moved or removed.
 //!
-//! Guarantees: setting, clearing and taking cost the logarithm of the number set;
-//! nothing is allocated once it is made; timers of one moment come out in the
-//! order of their tasks' places.
+//! Guarantees: setting, clearing and taking cost the logarithm of the number set; nothing is
+//! allocated after construction; timers of the same time are taken in the order of their tasks'
+//! places.
 
 use picnic_core::time::Time;
 
 /// No place in the heap.
 const NONE: u32 = u32::MAX;
 
-/// The timers of up to a fixed number of tasks, named by their places.
+/// The timers of up to a fixed number of tasks, identified by place.
 #[derive(Clone, Debug)]
 pub(crate) struct Timers {
     heap: Vec<(Time, u32)>,
-    /// Where in the heap each task's timer stands.
+    /// The position of each task's timer in the heap.
     places: Vec<u32>,
 }
 
@@ -26,7 +25,7 @@ impl Timers {
         Timers { heap: Vec::with_capacity(tasks), places: vec![NONE; tasks] }
     }
 
-    /// Sets a task's timer, in place of one it may have.
+    /// Sets a task's timer, replacing an earlier one.
     pub(crate) fn set(&mut self, task: usize, at: Time) {
         let entry = (at, task as u32);
         match self.places[task] {
@@ -42,7 +41,7 @@ impl Timers {
         }
     }
 
-    /// Takes a task's timer away.
+    /// Removes a task's timer.
     pub(crate) fn clear(&mut self, task: usize) {
         let place = std::mem::replace(&mut self.places[task], NONE);
         if place == NONE {
@@ -107,9 +106,9 @@ mod tests {
     use std::collections::BTreeMap;
 
     proptest! {
-        /// Whatever is set and cleared, what comes out is what a sorted map says.
+        /// Any sequence of sets and clears gives the same as a sorted map.
         #[test]
-        fn they_agree_with_a_sorted_map(
+        fn timers_agree_with_a_sorted_map(
             steps in prop::collection::vec((0usize..40, prop::option::of(0u64..40), any::<bool>()), 1..400)
         ) {
             let mut timers = Timers::new(40);

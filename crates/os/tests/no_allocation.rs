@@ -1,4 +1,4 @@
-//! In steady state tasks are run without an allocation: a counting allocator watches.
+//! Running tasks allocates nothing in steady state: checked by a counting allocator.
 //!
 //! One test only, so that no other thread of the process allocates meanwhile.
 

@@ -157,7 +157,7 @@ fn budgets_too_short_are_refused_for_a_reason() {
     let keys = "catch_up_us = 20\n";
     let message = one_task(5_000_000, 40_000, keys).run(0).unwrap_err();
     assert!(message.contains("but may take 20000 ns (os.catch_up_us)"), "{message}");
-    assert!(message.contains("5000000 packets/s x 106 ns a packet"), "{message}");
+    assert!(message.contains("5000000 packets/s x 106 ns per packet"), "{message}");
     let (report, os) = one_task(5_000_000, 40_000, &format!("{keys}{OVERRIDE}")).run(20).unwrap();
     assert!(report.ledger.dropped > 1_000, "{:?}", report.ledger);
     // The task has the rest of the core: packets do not stop it.
@@ -190,7 +190,7 @@ fn packets_and_periodic_tasks_share_the_core() {
 fn rates_above_the_path_are_refused_for_any_task() {
     let stated = one_task(12_000_000, 10, "line_rate_pps = 12_000_000\n");
     let message = stated.run(0).unwrap_err();
-    assert!(message.contains("12000000 packets/s x 106 ns a packet = 126.7 %"), "{message}");
+    assert!(message.contains("12000000 packets/s x 106 ns per packet = 126.7 %"), "{message}");
     // A rate that the wire reports, rather than the user, is no task's fault: there must be room.
     let (report, os) = one_task(12_000_000, 10, "").run(5).unwrap();
     assert!(report.ledger.dropped > 0 && os.tasks[0].segments > 3, "{os:?}");

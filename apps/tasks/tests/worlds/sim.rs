@@ -239,7 +239,7 @@ fn unschedulable_sets_are_refused_with_arithmetic_or_counted() {
     let error = build(&text("")).unwrap_err().to_string();
     assert!(error.starts_with("card:15: task[1].task: "), "{error}");
     assert!(error.contains("110.0 % of the borrowed core"), "{error}");
-    assert!(error.contains("60000 ns of each 100000 ns (b100)"), "{error}");
+    assert!(error.contains("60000 ns of every 100000 ns (b100)"), "{error}");
     let os = build(&text("admission = \"override\"\n")).unwrap().unwrap();
     assert_eq!(os.report().overridden, 1);
     assert!(os.report().notes[0].starts_with("admission overridden: "));

@@ -1,24 +1,23 @@
-//! The boundary tag method: every block says how long it is, and how long the one before.
+//! The boundary tag method: every block has its own size and that of the block before.
 //!
 //! ```text
 //!  | size, used | size before | next free | free before |  payload ...
 //!    4 bytes      4             4           4              a multiple of 16
 //! ```
 //!
-//! With the tags of both neighbours at hand, a block that is freed is joined with
-//! those that are free, in constant time. Free blocks stand in lists by the power
-//! of two of their size; a request takes the first that fits from the lowest list
-//! that may have one.
+//! With the tags of both neighbours, a freed block is merged with free ones in constant time. Free
+//! blocks are in lists by the power of two of their size; a request takes the first that fits from
+//! the lowest list that may have one.
 //!
-//! Guarantees: two free blocks are never neighbours; the tags fill the arena
-//! without a gap; a place that was not given out is refused, not freed.
+//! Guarantees: two free blocks are never neighbours; the tags cover the arena
+//! without a gap; freeing a place that was not allocated is refused.
 //!
 //! Source: NICOS 4.1; Knuth, "The Art of Computer Programming", vol. 1, section
 //! 2.5, algorithms A and C.
 
 use super::{Allocator, Figures};
 
-/// Sizes and places are counted in these: bytes of a tag, and the least alignment.
+/// Unit of sizes and places: bytes of a tag, and the least alignment.
 const UNIT: usize = 16;
 /// Units of the smallest block: a tag and one unit.
 const SMALLEST: u32 = 2;
@@ -80,7 +79,7 @@ fn is_used(arena: &[u8], block: u32) -> bool {
     word(arena, block, SIZE) & USED != 0
 }
 
-/// What stands in a used block's free links, to know a place that was given out.
+/// The content of a used block's free links, to recognise allocated places.
 fn mark(block: u32) -> u32 {
     block.wrapping_mul(0x9e37_79b1) ^ 0x5049_434e
 }
@@ -114,7 +113,7 @@ impl BoundaryTag {
         self.free_blocks -= 1;
     }
 
-    /// Gives a block a size, here and in the tag behind it.
+    /// Sets a block's size, in its tag and in the next one.
     fn tag(&self, arena: &mut [u8], block: u32, size: u32, used: u32) {
         set_word(arena, block, SIZE, size | used);
         if block + size < self.units {
@@ -122,10 +121,10 @@ impl BoundaryTag {
         }
     }
 
-    /// Units to leave free in front, for the payload to be aligned; none if it does not fit.
+    /// Units to leave free in front, for the payload's alignment; none if it does not fit.
     fn front(arena: &[u8], block: u32, need: u32, align: u32) -> Option<u32> {
         let mut front = (block + 1).next_multiple_of(align) - (block + 1);
-        // What is left in front must be a block of its own.
+        // The rest in front must be a block of its own.
         while front != 0 && front < SMALLEST {
             front += align;
         }
@@ -145,10 +144,9 @@ impl BoundaryTag {
         None
     }
 
-    /// Checks that the tags are whole; for tests.
+    /// Checks the consistency of the tags; for tests.
     ///
-    /// # Errors
-    /// What is wrong, in words.
+    /// # Errors What is wrong, in words.
     pub fn check(&self, arena: &[u8]) -> Result<(), String> {
         let (mut block, mut before, mut was_free) = (0, 0, false);
         let (mut used, mut blocks, mut free) = (0, 0, 0);
@@ -162,7 +160,7 @@ impl BoundaryTag {
             }
             match is_used(arena, block) {
                 true => (used, blocks, was_free) = (used + size, blocks + 1, false),
-                false if was_free => return Err(format!("block {block} was not joined")),
+                false if was_free => return Err(format!("block {block} was not merged")),
                 false => (free, was_free) = (free + 1, true),
             }
             (before, block) = (size, block + size);
@@ -258,7 +256,7 @@ impl Allocator for BoundaryTag {
 
     fn figures(&self, arena: &[u8]) -> Figures {
         let mut largest = 0;
-        // The largest is in the highest list that has any.
+        // The largest is in the highest nonempty list.
         if let Some(list) = (0..LISTS).rev().find(|&list| self.lists[list] != NONE) {
             let mut block = self.lists[list];
             while block != NONE {

@@ -1,4 +1,4 @@
-//! Allocators: who gives out the bytes of an arena. One trait, one method per file.
+//! Allocators for the bytes of an arena: one trait, one method per file.
 //!
 //! ```
 //! use picnic_os::alloc::{Allocator, boundary_tag::BoundaryTag};
@@ -10,9 +10,8 @@
 //! assert!(allocator.free(&mut arena, place));
 //! ```
 //!
-//! An allocator works on a slice of bytes and gives out places in it, counted from
-//! its start; it may keep what it needs to know in the bytes that nobody has. So
-//! it needs no pointer, and whoever writes out of bounds is stopped.
+//! An allocator works on a slice of bytes and returns places as offsets from its start; it may keep
+//! its data in free bytes. So it needs no pointer, and accesses out of bounds are caught.
 //!
 //! Source: NICOS 4.1.
 
@@ -22,48 +21,47 @@ pub mod slots;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Gives out the bytes of an arena.
+/// Allocates the bytes of an arena.
 pub trait Allocator: Send {
-    /// Takes an arena over; whatever was given out before is no more. The arena's first byte is
-    /// aligned to 4096.
+    /// Takes over an arena; all earlier allocations end. The arena's first byte is aligned to 4096.
     fn reset(&mut self, arena: &mut [u8]);
 
-    /// The place of `bytes` bytes, aligned to `align` (a power of two, 4096 at most). `None` if
-    /// there is no room.
+    /// Allocates `bytes` bytes, aligned to `align` (a power of two, at most 4096); `None` if there
+    /// is no room.
     fn allocate(&mut self, arena: &mut [u8], bytes: usize, align: usize) -> Option<usize>;
 
-    /// Takes back what was given out at `place`. False if nothing was: then nothing is done.
+    /// Frees the allocation at `place`. False, and nothing done, if there is none.
     fn free(&mut self, arena: &mut [u8], place: usize) -> bool;
 
-    /// How the arena stands.
+    /// The state of the arena.
     fn figures(&self, arena: &[u8]) -> Figures;
 }
 
-/// How an arena stands. All in bytes, but the counts.
+/// The state of an arena. All in bytes, except counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "ArenaFigures")]
 pub struct Figures {
-    /// Of the arena.
+    /// Size of the arena.
     pub arena_bytes: usize,
-    /// Given out, with what the allocator needs beside them.
+    /// Allocated, including the allocator's overhead.
     pub used_bytes: usize,
-    /// The most that ever were.
+    /// The maximum ever allocated.
     pub high_water_bytes: usize,
     /// Free.
     pub free_bytes: usize,
-    /// In the largest piece that is free.
+    /// Size of the largest free piece.
     pub largest_free_bytes: usize,
-    /// Pieces given out.
+    /// Number of allocations.
     pub blocks: usize,
-    /// Pieces that are free.
+    /// Number of free pieces.
     pub free_blocks: usize,
-    /// Times there was no room.
+    /// Failed requests.
     pub failures: u64,
 }
 
 impl Figures {
-    /// How far the free bytes are from being in one piece: 0 if they are, towards 1 if they lie
-    /// about in crumbs.
+    /// Fragmentation of the free bytes: 0 if they are one piece, towards 1 if they are many small
+    /// ones.
     pub fn fragmentation(&self) -> f64 {
         match self.free_bytes {
             0 => 0.0,

@@ -1,9 +1,9 @@
-//! Slots of one size: every request takes the same time, for tasks that must know it.
+//! Slots of one size: every request takes the same time, for tasks that must bound it.
 //!
-//! A list through the free slots, and one bit for each slot that is given out.
+//! A list through the free slots, and one bit for each allocated slot.
 //!
-//! Guarantees: to give out and to take back are constant in time, and the arena
-//! does not fragment. A request larger than a slot finds no room.
+//! Guarantees: allocating and freeing take constant time, and the arena does not fragment. A
+//! request larger than a slot fails.
 
 use super::{Allocator, Figures};
 
@@ -12,7 +12,7 @@ use super::{Allocator, Figures};
 pub struct Slots {
     slot_bytes: usize,
     slots: usize,
-    /// Slots that are free; the last is the next to be given out.
+    /// Free slots; the last is allocated next.
     free: Vec<u32>,
     used: Vec<u64>,
     high_water: usize,

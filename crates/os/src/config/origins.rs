@@ -1,6 +1,6 @@
-//! What admission counts on: as the card file states it, or as wires and cost profile tell.
+//! The figures used by admission: from the card file, or from wires and cost profile.
 //!
-//! Guarantee: nothing is guessed. A wire that tells no rate is left out, and the report says so;
+//! Guarantee: nothing is guessed. A wire that reports no rate is ignored, and the report says so;
 //! without a cost profile packets cost nothing, and the report says that too.
 
 use crate::doorbells::Doorbells;
@@ -10,19 +10,19 @@ use picnic_core::config::{Amount, CardFile};
 use picnic_core::port::{Arrivals, Rate};
 use serde::Serialize;
 
-/// What is around a NIC OS: what comes to the card's wires, and what its packets cost.
+/// The surroundings of a NIC OS: arrivals at the card's wires, and the cost of packets.
 #[derive(Clone, Debug, Default)]
 pub struct Surroundings {
     /// By wire.
     pub arrivals: Vec<Arrivals>,
-    /// What a profile says; none without one.
+    /// From a profile, if any.
     pub costs: Option<ProfileCosts>,
 }
 
-/// What a cost profile says of the packet path.
+/// A cost profile's figures of the packet path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProfileCosts {
-    /// Nanoseconds of a turn, its packets and doorbells aside.
+    /// Nanoseconds of a turn, without its packets and doorbells.
     pub turn_ns: u64,
     /// Nanoseconds of each packet.
     pub packet_ns: u64,
@@ -30,55 +30,55 @@ pub struct ProfileCosts {
     pub doorbell_ns: u64,
     /// Nanoseconds of the longest doorbell.
     pub longest_doorbell_ns: u64,
-    /// Whether a machine was measured for it.
+    /// Whether it was measured on a machine.
     pub is_measured: bool,
     /// The profile's name.
     pub origin: String,
 }
 
-/// A figure, and where it comes from.
+/// A figure with its origin.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Origin {
-    /// The figure; none if there is none.
+    /// The figure, if any.
     pub value: Option<u64>,
-    /// Where it comes from, or why there is none.
+    /// Its origin, or why there is none.
     pub from: String,
 }
 
-/// What admission knows of a wire.
+/// Admission's figures of a wire.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct WireReport {
     /// Its name.
     pub name: String,
     /// Packets per second.
     pub rate_pps: Origin,
-    /// Packets that wait without loss; none if all do, or the wire does not report it.
+    /// Packets that wait without loss; none if unlimited or not reported.
     pub room: Origin,
 }
 
-/// What admission counts on.
+/// The figures used by admission.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PathReport {
     /// By wire; one entry for all of them if the rate is stated.
     pub wires: Vec<WireReport>,
-    /// Nanoseconds of a turn, its packets and doorbells aside.
+    /// Nanoseconds of a turn, without its packets and doorbells.
     pub turn_ns: Origin,
     /// Nanoseconds of each packet.
     pub packet_ns: Origin,
     /// Nanoseconds of a doorbell among many.
     pub doorbell_ns: Origin,
-    /// Nanoseconds that the path may take behind a segment.
+    /// Nanoseconds that the path may take after a segment.
     pub catch_up_ns: u64,
-    /// Share of the core that the packets need at these rates.
+    /// Share of the core that packets need at these rates.
     pub packets_fraction: f64,
-    /// Nanoseconds for which a core may be interrupted without loss beside the tasks of the card
-    /// file; null if nothing is known to come in, or all of it waits.
+    /// Nanoseconds for which the core may be interrupted without loss besides the card file's
+    /// tasks; null if arrivals are unknown, or all of them wait.
     pub tolerates_ns: Option<u64>,
-    /// What is not asked, and why.
+    /// Checks that were not made, and why.
     pub notes: Vec<String>,
 }
 
-/// The key's own value, or what else tells it.
+/// The key's own value, or the reported one.
 fn amount(key: &Amount, name: &str, told: Option<u64>, from: &str) -> Origin {
     match key {
         Amount::Chosen(value) => Origin { value: Some(*value), from: format!("os.{name}") },
@@ -86,7 +86,7 @@ fn amount(key: &Amount, name: &str, told: Option<u64>, from: &str) -> Origin {
     }
 }
 
-/// The path of a card, and where its figures come from.
+/// The packet path of a card, with the origin of its figures.
 pub(super) fn packet_path(
     keys: &OsSection,
     file: &CardFile,
@@ -112,7 +112,7 @@ pub(super) fn packet_path(
             name: report.name.clone(),
             pps: report.rate_pps.value?,
             burst: *burst,
-            // Of room that is not told, nothing is asked.
+            // Unreported room is not checked.
             room: room.unwrap_or(u64::MAX),
         })
     });
@@ -133,7 +133,7 @@ pub(super) fn packet_path(
     let mut notes = Vec::new();
     if !path.catches_up() && !path.is_stated() {
         notes.push(format!(
-            "{} packets/s x {} ns a packet is more than the core has: the card loses packets at \
+            "{} packets/s x {} ns per packet is more than the core has: the card loses packets at \
              that rate without any task, and admission asks only for room while a segment runs; \
              state os.line_rate_pps",
             path.pps(),
@@ -153,7 +153,7 @@ pub(super) fn packet_path(
     (path, report)
 }
 
-/// What is known of each wire, and what comes together there.
+/// The known arrivals at each wire, and in total.
 fn wires(keys: &OsSection, file: &CardFile, arrivals: &[Arrivals]) -> Vec<(WireReport, u64)> {
     let untold = Arrivals { origin: "the wire does not report anything".into(), ..<_>::default() };
     let told = |index: usize| arrivals.get(index).unwrap_or(&untold);
@@ -167,7 +167,7 @@ fn wires(keys: &OsSection, file: &CardFile, arrivals: &[Arrivals]) -> Vec<(WireR
         amount(&keys.receive_room, "receive_room", told, from)
     };
     if let Amount::Chosen(pps) = keys.line_rate_pps {
-        // All may come by the wire with the least room, in the longest bursts.
+        // All may arrive at the wire with the least room, in the longest bursts.
         let wires = || (0..file.wires.len()).map(told);
         let least = wires().map(room).min_by_key(|room| room.value.unwrap_or(u64::MAX));
         let burst = wires().map(|wire| wire.burst).fold(1, u64::max);

@@ -1,4 +1,4 @@
-//! The life of a task: ready, waiting, its invocation over, ended.
+//! The life of a task: ready, waiting, invocation ended, ended.
 
 use super::{MOST_ENDED, Os};
 use crate::roster::{Ended, State, Task, VACANT};
@@ -13,14 +13,14 @@ impl Os {
         self.ready = self.ready + usize::from(ready) - usize::from(before);
     }
 
-    /// The task is ready, behind all that are.
+    /// The task is ready, behind all ready tasks.
     pub(super) fn line_up(&mut self, slot: usize) {
         self.sequence += 1;
         self.candidates[slot].since = self.sequence;
         self.set_ready(slot, true);
     }
 
-    /// The task waits for its release, which is when `ready_at` says.
+    /// The task waits for its release, at `ready_at`.
     pub(super) fn await_release(&mut self, slot: usize) {
         let Some(task) = &self.tasks[slot] else { return };
         let ticket = &mut self.candidates[slot].ticket;
@@ -32,11 +32,11 @@ impl Os {
         }
     }
 
-    /// What the task waited for has come, at `at`.
+    /// The event that the task waited for has come, at `at`.
     pub(super) fn make_ready(&mut self, slot: usize, at: Time) {
         let Some(task) = &mut self.tasks[slot] else { return };
         let begins = match task.state {
-            // A release, or a wake ahead of one: then the task looks and waits on.
+            // A release, or a wake ahead of one: then the task checks and waits again.
             State::Release => at >= task.ready_at,
             State::Waiting => task.period_ns.is_none(),
             _ => return,
@@ -59,7 +59,7 @@ impl Os {
         }
     }
 
-    /// Ends a task and releases all it has.
+    /// Ends a task and releases everything it has.
     pub(super) fn end(&mut self, slot: usize, end: End) {
         let Some(task) = self.tasks[slot].take() else { return };
         task.cell.end();
@@ -69,7 +69,7 @@ impl Os {
         self.candidates[slot] = VACANT;
         self.changed = true;
         let Task { cell, future, name, kind, bounds_from, period_ns, counters, times, .. } = task;
-        // What the body has is dropped with it, and may panic in turn.
+        // Dropping the body's values may panic, too.
         if catch_unwind(AssertUnwindSafe(|| drop(future))).is_err() || end == End::Panicked {
             self.counters.panics.add(1);
         }
@@ -100,8 +100,8 @@ impl Os {
         });
     }
 
-    /// Removes the filters that ended tasks have left; once more next time if somebody else
-    /// changes filters at this moment.
+    /// Removes the filters of ended tasks; again next time if another thread changes filters at
+    /// this moment.
     pub(super) fn remove_orphans(&mut self) {
         if !self.orphans.is_empty() {
             self.shared.installed.remove(&mut self.orphans);
@@ -111,7 +111,8 @@ impl Os {
         }
     }
 
-    /// The task waits: for its release, for a time, for an event. Whether its invocation is over.
+    /// The task waits: for its release, for a time, for an event. Returns whether its invocation is
+    /// over.
     pub(super) fn pause(&mut self, slot: usize, awaits_release: bool) -> bool {
         self.set_ready(slot, false);
         let Some(task) = &mut self.tasks[slot] else { return false };
@@ -122,7 +123,7 @@ impl Os {
             candidate.begun = false;
             task.state = State::Release;
             if !completes {
-                // Woken ahead of its release, which it waits for still.
+                // Woken ahead of its release, which it still waits for.
                 self.await_release(slot);
             }
             return completes;
@@ -133,7 +134,8 @@ impl Os {
         }
         let ticket = &mut candidate.ticket;
         task.stamp(ticket, &self.path);
-        // A periodic task that waits in the middle is due again when that is over, if one knows.
+        // A periodic task that waits in mid-invocation is due again when the wait is over, if
+        // known.
         ticket.next_release = until;
         if task.period_ns.is_some() {
             return false;
@@ -152,7 +154,7 @@ impl Os {
         if now > next {
             task.counters.deadline_misses.add(1);
         }
-        // Releases whose own deadlines have gone by as well.
+        // Also for releases whose own deadlines have passed.
         let skipped = now.since(next) / period_ns;
         if skipped != 0 {
             task.counters.deadline_misses.add(skipped);
@@ -164,7 +166,7 @@ impl Os {
         }
     }
 
-    /// The task's next invocation begins at `now`, with nothing to wait for.
+    /// The task's next invocation begins at `now`, without waiting.
     pub(super) fn begin_again(&mut self, slot: usize, now: Time) {
         let Some(task) = &mut self.tasks[slot] else { return };
         task.counters.invocations.add(1);

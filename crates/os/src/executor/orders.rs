@@ -1,4 +1,4 @@
-//! Orders to NIC OS: tasks created and admitted, killed, suspended, resumed.
+//! Orders to NIC OS: tasks are created and admitted, killed, suspended, resumed.
 
 use super::{MOST_NOTES, Os};
 use crate::admission::{self, Demand};
@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::Waker;
 
-/// What a task asks of the core.
+/// A task's demand on the core.
 fn demand_of(spec: &TaskSpec) -> Demand {
     let most = |bounds: &[u64]| bounds.iter().copied().max().unwrap_or(u64::MAX);
     Demand {
@@ -29,10 +29,9 @@ fn demand_of(spec: &TaskSpec) -> Demand {
 }
 
 impl Os {
-    /// Creates a task, before the card runs: its time begins at zero.
+    /// Creates a task before the card runs: its time begins at zero.
     ///
-    /// # Errors
-    /// Why there is none.
+    /// # Errors Why it was not created.
     pub fn create(&mut self, spec: TaskSpec, program: Program) -> Result<TaskId, CreateError> {
         self.create_at(Time::ZERO, spec, program)
     }
@@ -90,7 +89,7 @@ impl Os {
         Ok(id)
     }
 
-    /// Whether the task may come to those that are there.
+    /// Whether the task may be added.
     fn admit(&mut self, spec: &TaskSpec) -> Result<(), CreateError> {
         let mut demands: Vec<_> =
             self.tasks.iter().flatten().map(|task| task.demand.clone()).collect();
@@ -115,7 +114,7 @@ impl Os {
         Ok(())
     }
 
-    /// The shortest of all sets of tasks that there were is told.
+    /// Records the shortest tolerance of all sets of tasks so far.
     fn note_tolerance(&mut self, tolerates_ns: Option<u64>) {
         self.tolerates_ns = self.tolerates_ns.into_iter().chain(tolerates_ns).min();
     }
@@ -124,7 +123,7 @@ impl Os {
         self.tasks.iter().position(|task| task.as_ref().is_some_and(|task| task.cell.id == id))
     }
 
-    /// Ends a task; whether it was there.
+    /// Ends a task; whether it existed.
     pub(crate) fn kill(&mut self, id: TaskId) -> bool {
         let slot = self.slot_of(id);
         slot.inspect(|&slot| self.end(slot, End::Killed)).is_some()
@@ -155,7 +154,7 @@ impl Os {
         }
         match (task.state, task.period_ns) {
             (State::Release, Some(period_ns)) => {
-                // The releases of the pause are none; the next keeps to the grid.
+                // Releases during the pause are dropped; the next keeps to the grid.
                 let behind = now.since(task.ready_at).div_ceil(period_ns);
                 task.ready_at = task.ready_at + behind * period_ns;
                 self.await_release(slot);
@@ -177,14 +176,14 @@ impl Os {
         true
     }
 
-    /// Has a task obey an order of one of its commands; whether it did.
+    /// Makes a task apply an order of one of its commands; whether it did.
     pub(crate) fn obey_at(&mut self, id: TaskId, order: &mut Prepared, now: Time) -> bool {
         let Some(slot) = self.slot_of(id) else { return false };
         let obey = self.tasks[slot].as_mut().and_then(|task| task.obey.as_mut());
         obey.is_some_and(|obey| obey(order, now))
     }
 
-    /// Does what tasks have asked for.
+    /// Handles requests of tasks.
     #[cold]
     pub(super) fn grant(&mut self, now: Time) {
         self.shared.requested.store(false, Ordering::Release);

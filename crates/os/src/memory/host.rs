@@ -1,4 +1,4 @@
-//! Host memory, and transfers between it and the card's: modelled as a DMA engine's.
+//! Host memory, and transfers to and from the card: modelled as a DMA engine's.
 
 use super::{Block, MemoryError, check_range};
 use crate::shared::{Shared, lock};
@@ -6,10 +6,10 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// How long a transfer between card and host takes: modelled.
+/// The duration of a transfer between card and host: modelled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TransferCost {
-    /// Nanoseconds until the first byte is there.
+    /// Nanoseconds until the first byte arrives.
     pub latency_ns: u64,
     /// Bytes per microsecond from then on.
     pub bytes_per_us: u64,
@@ -31,7 +31,7 @@ impl TransferCost {
     }
 }
 
-/// How much host memory tasks have.
+/// The accounting of host memory in use by tasks.
 #[derive(Debug)]
 pub(super) struct HostBudget {
     pub(super) most: u64,
@@ -39,7 +39,7 @@ pub(super) struct HostBudget {
     pub(super) high_water: AtomicU64,
 }
 
-/// Memory at the host, as the host sees it. Cheap to clone; any thread may use it.
+/// Memory at the host, for code of the host. Cheap to clone; any thread may use it.
 #[derive(Clone, Debug)]
 pub struct HostMemory(Arc<HostBytes>);
 
@@ -51,8 +51,8 @@ struct HostBytes {
 }
 
 impl HostMemory {
-    /// Works on its bytes. Transfers wait meanwhile, and with them the borrowed core: `body` is
-    /// to be short.
+    /// Accesses its bytes. Transfers wait meanwhile, and with them the borrowed core: `body` must
+    /// be short.
     pub fn with<R>(&self, body: impl FnOnce(&mut [u8]) -> R) -> R {
         body(&mut lock(&self.0.bytes))
     }
@@ -64,7 +64,7 @@ impl Drop for HostBytes {
     }
 }
 
-/// Memory at the host, as a task has it: reached by transfers only.
+/// Memory at the host, for a task: reached only by transfers.
 #[derive(Debug)]
 pub struct HostBlock(HostMemory);
 
@@ -92,14 +92,14 @@ impl HostBlock {
         self.0.clone()
     }
 
-    /// Its bytes' number.
+    /// Its size in bytes.
     #[allow(clippy::len_without_is_empty)]
     pub fn len(&self) -> usize {
         self.0.0.length
     }
 }
 
-/// A transfer that was checked: how long it takes, and then to be made.
+/// A checked transfer: its duration, and then the copy.
 pub(crate) struct Transfer<'a> {
     pub(crate) card: &'a Block,
     pub(crate) range: Range<usize>,
@@ -108,7 +108,7 @@ pub(crate) struct Transfer<'a> {
 }
 
 impl Transfer<'_> {
-    /// Checks it and charges for it; the nanoseconds it takes.
+    /// Checks it and accounts for it; returns its duration in nanoseconds.
     pub(crate) fn begin(&self) -> Result<u64, MemoryError> {
         let bytes = self.range.len();
         check_range(&(self.at..self.at.saturating_add(bytes)), self.host.len())?;
@@ -121,7 +121,7 @@ impl Transfer<'_> {
         Ok(time_ns)
     }
 
-    /// Makes it, one way or the other.
+    /// Copies, in either direction.
     pub(crate) fn end(&self, to_host: bool) -> Result<(), MemoryError> {
         let mut memory = lock(&self.card.shared.memory);
         let card = memory.bytes(self.card.name, self.range.clone())?;

@@ -1,19 +1,18 @@
-//! The cyclic executive: a timetable of frames, made once, followed for ever.
+//! The cyclic executive: a fixed timetable of frames, repeated for ever.
 //!
-//! A frame lasts the greatest common divisor of all periods; the timetable ends
-//! after their least common multiple. A task of period `p` stands in every `p / frame`th
-//! frame, from the least loaded of those it may begin with (by bound, then by
-//! number), tasks of short periods placed first. In its frame it runs to the end of
-//! its invocation, after those placed before it. What a frame does not get done is
-//! done first in the next. A task that is not periodic runs if all of its invocation
-//! fits before the next frame that has work.
+//! A frame lasts the greatest common divisor of all periods; the timetable ends after their least
+//! common multiple. A task of period `p` is in every `p / frame`th frame, from the least loaded of
+//! those it may begin with (by bound, then by number), tasks of short periods placed first. In its
+//! frame it runs to the end of its invocation, after those placed before it. Work left over from a
+//! frame is done first in the next. An aperiodic task runs if all of its invocation fits before the
+//! next frame with work.
 //!
-//! Guarantees: an entry whose task is not ready by the end of its frame is passed over, and
-//! runs in its next place. A set of periods that would need more than [`MOST_FRAMES`] frames has no
-//! timetable: its ready tasks take turns in the order they became ready.
+//! Guarantees: an entry whose task is not ready by the end of its frame is skipped, and runs in its
+//! next place. A set of periods that would need more than [`MOST_FRAMES`] frames has no timetable:
+//! its ready tasks take turns in the order they became ready.
 //!
-//! Source: NICOS 4.6, "Common Schedulers"; Baker and Shaw, "The Cyclic Executive
-//! Model and Ada", RTSS 1988.
+//! Source: NICOS 4.6, "Common Schedulers"; Baker and Shaw, "The Cyclic Executive Model and Ada",
+//! RTSS 1988.
 
 use super::{Decision, Discipline, Scheduler, next_release, to_completion, whole_filler};
 use crate::admission::Order;
@@ -35,7 +34,7 @@ pub struct Cyclic {
     frame_ns: u64,
     /// Frame 0 began this long before time zero.
     lead_ns: u64,
-    /// The frame being worked at, and which of its entries have run.
+    /// The current frame, and which of its entries have run.
     frame: u64,
     run: Vec<bool>,
 }
@@ -56,8 +55,8 @@ impl Component for Cyclic {
     }
 }
 
-/// Length of a frame in nanoseconds, and frames of the timetable, for tasks of these periods.
-/// `None` without periods; as many frames as a `u64` counts if there are more.
+/// Length of a frame in nanoseconds, and number of frames, for tasks of these periods. `None`
+/// without periods; saturates at the maximum of `u64`.
 pub fn timetable(periods: impl Iterator<Item = u64> + Clone) -> Option<(u64, u64)> {
     let frame_ns = periods.clone().filter(|&period| period != 0).reduce(gcd)?;
     let frames = periods.filter(|&period| period != 0).fold(1u64, |frames, period| {
@@ -87,7 +86,7 @@ impl Cyclic {
 
     /// The next entry of frame `until` or an earlier one that has not run and is ready.
     fn next_entry(&mut self, until: u64, tasks: &[Candidate]) -> Option<usize> {
-        // After a long pause it is enough to go round once: every task stands in it.
+        // After a long pause one round is enough: every task is in it.
         self.skip_to(until.saturating_sub(self.frames.len() as u64));
         loop {
             let entries = &self.frames[(self.frame % self.frames.len() as u64) as usize];
@@ -115,7 +114,7 @@ impl Cyclic {
 impl Scheduler for Cyclic {
     fn periodic(&mut self, now: Time, tasks: &[Candidate]) -> Option<usize> {
         let mut ready = tasks.iter().enumerate().filter(|(_, task)| task.ready);
-        // Under `Plus` it is asked at every yield: what has begun goes on.
+        // Under `Plus` it is called at every yield: a task that has begun continues.
         let begun = ready.clone().find(|(_, task)| task.begun && task.is_periodic());
         if let Some((index, _)) = begun {
             return Some(index);
@@ -131,7 +130,7 @@ impl Scheduler for Cyclic {
         if self.frames.is_empty() {
             return next_release(tasks);
         }
-        // What has not run in this frame may yet be released in it.
+        // A task that has not run in this frame may yet be released in it.
         let frame = self.frame_at(now);
         let late = self.entries(frame).iter().enumerate().filter(|&(place, _)| {
             frame != self.frame || !self.run.get(place).is_some_and(|&run| run)
@@ -176,7 +175,7 @@ impl Scheduler for Cyclic {
         if count > MOST_FRAMES {
             return;
         }
-        // Frames lie where releases do, so that a task is ready when its frame begins.
+        // Frames are aligned with releases, so that a task is ready when its frame begins.
         let releases = periodic.iter().map(|&(_, task, _)| tasks[task].ticket.next_release);
         let phase_ns = releases.min().map_or(0, |first| first.as_nanos() % frame_ns);
         self.lead_ns = (frame_ns - phase_ns) % frame_ns;

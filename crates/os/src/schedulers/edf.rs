@@ -1,12 +1,12 @@
 //! Non-preemptive earliest deadline first.
 //!
-//! Of the periodic tasks that are ready, the one with the earliest deadline; at
-//! equal deadlines the higher priority, then the one that waits longer. A task
-//! runs to the end of its invocation. A task that is not periodic runs if all of
-//! its invocation fits before the next release, so none can make a deadline missed.
+//! Among the ready periodic tasks, the one with the earliest deadline; at equal deadlines the
+//! higher priority, then the one that has waited longer. A task runs to the end of its invocation.
+//! An aperiodic task runs if all of its invocation fits before the next release, so none causes a
+//! missed deadline.
 //!
-//! Source: NICOS 4.6, "Common Schedulers"; Jeffay, Stanat and Martel, "On
-//! Non-Preemptive Scheduling of Periodic and Sporadic Tasks", RTSS 1991.
+//! Source: NICOS 4.6, "Common Schedulers"; Jeffay, Stanat and Martel, "On Non-Preemptive Scheduling
+//! of Periodic and Sporadic Tasks", RTSS 1991.
 
 use super::{Decision, Discipline, Scheduler, next_release, to_completion, whole_filler};
 use crate::admission::Order;

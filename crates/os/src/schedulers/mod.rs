@@ -1,14 +1,14 @@
-//! Which task runs next: one trait, one policy per file.
+//! Schedulers choose the next task: one trait, one policy per file.
 //!
-//! A scheduler is asked at every yield. [`figure_one`] is figure 1 of the paper: a
-//! periodic task if one is due (part I), else another that leaves the next
-//! periodic one its time (part II), else none (part III).
+//! A scheduler is called at every yield. [`figure_one`] is figure 1 of the paper: a periodic task
+//! if one is due (part I), else another that leaves the next periodic one its time (part II), else
+//! none (part III).
 //!
-//! To add a scheduler, implement [`Scheduler`] in a file of its own and name it in
+//! To add a scheduler, implement [`Scheduler`] in a file of its own and add it to
 //! [`registry::SCHEDULERS`].
 //!
-//! Guarantees: a decision allocates nothing and reads no clock; the same history
-//! of candidates gives the same decision.
+//! Guarantees: a decision allocates nothing and reads no clock; the same history of candidates
+//! gives the same decision.
 //!
 //! Source: NICOS 4.5 and 4.6.
 
@@ -23,41 +23,40 @@ use crate::ticket::Candidate;
 use picnic_core::command::Prepared;
 use picnic_core::time::Time;
 
-/// What is to run next.
+/// The next task to run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decision {
-    /// The task at this place among the candidates. It is run: a scheduler may count on it.
+    /// The task at this place among the candidates. It will be run: a scheduler may rely on it.
     Run(usize),
-    /// Nothing, until this time or until a task becomes ready; `None`: until then only.
+    /// Nothing, until this time or until a task becomes ready; `None`: only until then.
     Idle(Option<Time>),
 }
 
 /// A scheduling policy.
 pub trait Scheduler: Send {
-    /// Part I: the periodic task that is to run now.
+    /// Part I: the periodic task to run now.
     fn periodic(&mut self, now: Time, tasks: &[Candidate]) -> Option<usize>;
 
-    /// When part I will next have one, if no task becomes ready but by time: slack ends then.
+    /// When part I will next have a task by time alone: slack ends then.
     fn next_periodic(&self, now: Time, tasks: &[Candidate]) -> Option<Time>;
 
-    /// Part II: a task that is not periodic, and takes `slack_ns` nanoseconds at most.
+    /// Part II: an aperiodic task that takes at most `slack_ns` nanoseconds.
     fn filler(&mut self, now: Time, slack_ns: u64, tasks: &[Candidate]) -> Option<usize>;
 
-    /// Picks among `tasks`.
+    /// Chooses among `tasks`.
     fn decide(&mut self, now: Time, tasks: &[Candidate]) -> Decision {
         figure_one(self, now, tasks)
     }
 
-    /// How it lets tasks run, for admission.
+    /// How it runs tasks, for admission.
     fn discipline(&self) -> Discipline;
 
-    /// By which schedule admission is to judge its tasks.
+    /// The schedule that admission checks its tasks against.
     fn order(&self) -> Order {
         Order::Other
     }
 
-    /// Obeys an order that one of its commands has made, between two decisions; as
-    /// `Function::obey`.
+    /// Applies an order made by one of its commands, between two decisions; see `Function::obey`.
     fn obey(&mut self, _order: &mut Prepared, _now: Time) -> bool {
         false
     }
@@ -66,7 +65,7 @@ pub trait Scheduler: Send {
     fn tasks_changed(&mut self, _now: Time, _tasks: &[Candidate]) {}
 }
 
-/// How far a task runs before the scheduler is asked again.
+/// How far a task runs before the next decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Discipline {
     /// To the end of its invocation.
@@ -91,8 +90,8 @@ where
     }
 }
 
-/// The three parts, but a task that has begun is let run to completion: what a scheduler that
-/// knows of no segments does.
+/// The three parts, except that a task that has begun runs to completion: for schedulers without
+/// segments.
 pub fn to_completion<S>(scheduler: &mut S, now: Time, tasks: &[Candidate]) -> Decision
 where
     S: Scheduler + ?Sized,
@@ -103,14 +102,13 @@ where
     }
 }
 
-/// The ready task that is not periodic, ends within the slack whatever it does until it waits,
-/// and comes first by priority, then by time of waiting.
+/// The ready aperiodic task that certainly ends within the slack until it waits, and is first by
+/// priority, then by waiting time.
 pub fn whole_filler(slack_ns: u64, tasks: &[Candidate]) -> Option<usize> {
     first_by_priority(tasks, |task| task.ticket.remaining_ns <= slack_ns)
 }
 
-/// The ready task that is not periodic, passes `fits`, and comes first by priority, then by
-/// time of waiting.
+/// The ready aperiodic task that passes `fits`, and is first by priority, then by waiting time.
 fn first_by_priority(tasks: &[Candidate], fits: impl Fn(&Candidate) -> bool) -> Option<usize> {
     let mut best: Option<(usize, u8, u64)> = None;
     for (index, task) in tasks.iter().enumerate() {
@@ -128,7 +126,7 @@ fn first_by_priority(tasks: &[Candidate], fits: impl Fn(&Candidate) -> bool) -> 
     best.map(|(index, ..)| index)
 }
 
-/// When the next periodic task that is not ready now will be released.
+/// The next release of a periodic task that is not ready now.
 pub fn next_release(tasks: &[Candidate]) -> Option<Time> {
     let waiting = tasks.iter().filter(|task| task.is_periodic() && !task.ready);
     waiting.map(|task| task.ticket.next_release).min()

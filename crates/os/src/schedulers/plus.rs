@@ -1,13 +1,12 @@
 //! `<Sched>++`: any scheduler, with the slack filled segment by segment.
 //!
-//! Part I is the scheduler it extends, asked at every yield. In part II, the tasks
-//! that are not periodic run one segment at a time, those whose ticket says that
-//! the segment to come ends before the next periodic task; a [`SlackPolicy`]
-//! chooses among them.
+//! Part I is the scheduler it extends, called at every yield. In part II, aperiodic tasks run one
+//! segment at a time, if their ticket says that the next segment ends before the next periodic
+//! task; a [`SlackPolicy`] chooses among them.
 //!
-//! Guarantee: as long as no segment takes longer than its ticket says, and packets come no
-//! faster than stated, a task that is not periodic never delays one that is: switch, cold
-//! caches and the packet path that catches up are in the ticket.
+//! Guarantee: as long as no segment exceeds its ticket, and packets arrive no faster than stated,
+//! an aperiodic task never delays a periodic one: switch, cold caches and the packet path catching
+//! up are in the ticket.
 //!
 //! Source: NICOS 4.6 and figure 1.
 
@@ -32,7 +31,7 @@ pub struct Plus<S> {
     slack: Slack,
 }
 
-/// Part II: who fills the slack, and how often it was filled.
+/// Part II: the policy that fills the slack, and its counts.
 struct Slack {
     policy: Box<dyn SlackPolicy>,
     /// Times there was slack, and times a segment fitted.
@@ -84,7 +83,7 @@ impl<S: Scheduler> Scheduler for Plus<S> {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct PlusConfig {
-    /// Who fills the time before the next periodic task
+    /// Policy that fills the time before the next periodic task
     pub slack: slack::Choice,
 }
 
@@ -96,7 +95,7 @@ impl Component for EdfPlus {
     type Product = Box<dyn Scheduler>;
     type Config = PlusConfig;
     const NAME: &'static str = "edf-plus";
-    const HELP: &'static str = "edf, its slack filled by the segments that fit";
+    const HELP: &'static str = "edf, with segments that fit filling the slack";
     const COMMANDS: &'static [CommandEntry] = COMMANDS;
 
     fn build(config: PlusConfig, _: &BuildContext) -> Result<Box<dyn Scheduler>, ConfigError> {
@@ -112,7 +111,7 @@ impl Component for CyclicPlus {
     type Product = Box<dyn Scheduler>;
     type Config = PlusConfig;
     const NAME: &'static str = "cyclic-plus";
-    const HELP: &'static str = "cyclic, its slack filled by the segments that fit";
+    const HELP: &'static str = "cyclic, with segments that fit filling the slack";
     const COMMANDS: &'static [CommandEntry] = COMMANDS;
 
     fn build(config: PlusConfig, _: &BuildContext) -> Result<Box<dyn Scheduler>, ConfigError> {
@@ -120,11 +119,11 @@ impl Component for CyclicPlus {
     }
 }
 
-/// What a running extended scheduler can be asked and told.
+/// The commands of a running extended scheduler.
 const COMMANDS: &[CommandEntry] =
     &[CommandEntry::of::<Get<Slack>>(), CommandEntry::of::<Set<NewPolicy>>()];
 
-/// How its slack was filled.
+/// Counts of the slack.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, JsonSchema)]
 struct Filled {
     /// Times there was slack before the next periodic task.
@@ -173,7 +172,7 @@ mod tests {
     use crate::ticket::Ticket;
 
     #[test]
-    fn slack_that_a_segment_fits_into_is_counted_as_filled() {
+    fn filled_slack_is_counted() {
         let mut plus = Plus::new(Edf, slack::Choice::FirstFit.policy());
         let ticket = Ticket {
             wcet_ns: 50,
@@ -194,7 +193,7 @@ mod tests {
             assert_eq!(plus.filler(Time::ZERO, slack_ns, &[task]), chosen);
             assert_eq!(counts(&plus), (offered, filled), "{slack_ns}");
         }
-        // Another policy counts from the start.
+        // Another policy counts from zero.
         let mut policy = slack::Choice::BestFit.policy();
         assert!(NewPolicy::apply(&mut policy, &mut plus.slack, Time::ZERO));
         assert_eq!(counts(&plus), (0, 0));

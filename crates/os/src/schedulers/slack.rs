@@ -1,18 +1,17 @@
-//! Who fills the time before the next periodic task.
+//! Policies for filling the time before the next periodic task.
 //!
-//! Each policy sees the ready tasks that are not periodic and whose next segment
-//! fits the slack.
+//! Each policy gets the ready aperiodic tasks whose next segment fits the slack.
 //!
-//! - `first-fit`: the highest priority, then the longest waiting. Among tasks of
-//!   one priority that fit, none is passed over.
-//! - `best-fit`: the longest segment; the least slack is left by this one choice.
-//! - `lookahead`: of all sets of segments, one that leaves the least slack, as far
-//!   as the queue is looked ahead; of that set, the first by priority and waiting.
+//! - `first-fit`: the highest priority, then the longest waiting. Among fitting tasks of   one
+//!   priority, none is skipped.
+//! - `best-fit`: the longest segment; leaves the least slack by this one choice.
+//! - `lookahead`: of all sets of segments, one that leaves the least slack, within the   first
+//!   tasks of the queue; of that set, the first by priority and waiting time.
 //!
-//! The latter two may pass over a task for as long as others fit better.
+//! The latter two may skip a task for as long as others fit better.
 //!
-//! Source: NICOS 4.6; Shmueli and Feitelson, "Backfilling with Lookahead to
-//! Optimize the Packing of Parallel Jobs", JPDC 65(9), 2005.
+//! Source: NICOS 4.6; Shmueli and Feitelson, "Backfilling with Lookahead to Optimize the Packing of
+//! Parallel Jobs", JPDC 65(9), 2005.
 
 use super::first_by_priority;
 use crate::ticket::Candidate;
@@ -20,9 +19,9 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use std::cmp::Reverse;
 
-/// Picks a task for the slack.
+/// Chooses a task for the slack.
 pub trait SlackPolicy: Send {
-    /// The task, of those that are ready, not periodic and fit `slack_ns`, to run a segment.
+    /// The task to run a segment, of those that are ready, aperiodic and fit `slack_ns`.
     fn choose(&mut self, slack_ns: u64, tasks: &[Candidate]) -> Option<usize>;
 }
 
@@ -30,7 +29,7 @@ pub trait SlackPolicy: Send {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Choice {
-    /// By priority, then by time of waiting
+    /// By priority, then by waiting time
     #[default]
     FirstFit,
     /// The longest segment that fits
@@ -91,12 +90,12 @@ impl SlackPolicy for BestFit {
     }
 }
 
-/// Tasks that `lookahead` considers together: the first of the queue.
+/// Number of tasks that `lookahead` considers together: the first of the queue.
 pub const WINDOW: usize = 32;
 /// Parts that `lookahead` divides the slack into. Segments are rounded up to whole parts.
 pub const PARTS: usize = 255;
 
-/// A set of sums, from 0 to [`PARTS`]: bit `n` says that some segments take `n` parts together.
+/// A set of sums, from 0 to [`PARTS`]: bit `n` means that some segments take `n` parts together.
 type Sums = [u64; 4];
 
 /// `lookahead`.
@@ -113,7 +112,7 @@ impl Default for Lookahead {
 }
 
 impl Lookahead {
-    /// Takes the first [`WINDOW`] tasks that fit into the queue, in their order.
+    /// Puts the first [`WINDOW`] tasks that fit into the queue, in order.
     fn look(&mut self, slack_ns: u64, tasks: &[Candidate]) {
         self.queue.clear();
         for (index, task) in tasks.iter().enumerate() {
@@ -147,7 +146,7 @@ impl SlackPolicy for Lookahead {
         let part_ns = slack_ns.div_ceil(PARTS as u64).max(1);
         let room = (slack_ns / part_ns) as usize;
         let parts = |wcet_ns: u64| wcet_ns.div_ceil(part_ns) as usize;
-        // From the back of the queue: what the tasks from `n` on can add up to.
+        // From the end of the queue: the possible sums of the tasks from `n` on.
         let mut sums = [[0; 4]; WINDOW + 1];
         let length = self.queue.len();
         sums[length] = [1, 0, 0, 0];
@@ -157,10 +156,10 @@ impl SlackPolicy for Lookahead {
                 sums[n][word] = sums[n + 1][word] | with[word];
             }
         }
-        // A lone segment may fit, and yet not once rounded up to parts.
+        // A single segment may fit exactly, but not rounded up to parts.
         let best = highest(&sums[0], room).filter(|&sum| sum != 0);
         let Some(sum) = best else { return Some(first.0) };
-        // The first of the queue from which that sum can still be reached with it.
+        // The first of the queue with which that sum is still reachable.
         let chosen = self.queue.iter().enumerate().find(|&(n, &(.., wcet_ns))| {
             sum.checked_sub(parts(wcet_ns)).is_some_and(|rest| has(&sums[n + 1], rest))
         });
@@ -172,7 +171,7 @@ fn has(sums: &Sums, sum: usize) -> bool {
     sums[sum / 64] >> (sum % 64) & 1 == 1
 }
 
-/// Every sum, `by` higher; those past the end fall out.
+/// Every sum, increased by `by`; those past the end are dropped.
 fn shifted(sums: &Sums, by: usize) -> Sums {
     let (words, bits) = (by / 64, by % 64);
     let mut result = [0; 4];

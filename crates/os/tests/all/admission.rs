@@ -1,4 +1,4 @@
-//! Admission: what it lets in keeps its deadlines, and what it refuses it explains.
+//! Admission: admitted sets keep their deadlines, and refusals are explained.
 
 use crate::common;
 use crate::common::{Model, run};
@@ -11,7 +11,7 @@ use picnic_os::schedulers::slack::Choice;
 use picnic_os::schedulers::{Discipline, Scheduler};
 use proptest::prelude::*;
 
-/// A wire with packets, and what they cost; the path may catch up for as long as it needs.
+/// A wire with packets, and their costs; the path may catch up for as long as it needs.
 fn path(pps: u64, room: u64, costs: Costs) -> PacketPath {
     let wire = Intake { name: "wire0".into(), pps, burst: 1, room };
     PacketPath::new(vec![wire], Costs { catch_up_ns: u64::MAX, ..costs }).stated()
@@ -45,10 +45,10 @@ fn refusals_show_their_arithmetic() {
     let message = edf(&tasks, &no_packets()).unwrap_err().to_string();
     assert!(message.contains("100.5 %"), "{message}");
     assert!(
-        message.ends_with(": 60 ns of each 100 ns (a) + 81 ns of each 200 ns (b)"),
+        message.ends_with(": 60 ns of every 100 ns (a) + 81 ns of every 200 ns (b)"),
         "{message}"
     );
-    // Much too much is told as exactly.
+    // Large excesses are reported exactly, too.
     let message = edf(&[demand("a", Some(1_000), &[1_000_000_000])], &no_packets());
     let message = message.unwrap_err().to_string();
     assert!(message.contains(" 100000000.0 %"), "{message}");
@@ -57,12 +57,12 @@ fn refusals_show_their_arithmetic() {
     assert_eq!(
         message,
         "task \"short\" may miss a deadline: within 104 ns, 95 ns of \"long\", which has begun, \
-         and 10 ns of tasks that are due come to 105 ns"
+         and 10 ns of due tasks add up to 105 ns"
     );
     let endless = Demand { invocation_ns: u64::MAX, ..demand("x", None, &[5]) };
     let message = edf(std::slice::from_ref(&endless), &no_packets()).unwrap_err().to_string();
     assert!(message.contains("invocation has no finite bound"), "{message}");
-    // One segment at a time it may go on for ever.
+    // One segment at a time it may run for ever.
     let plus = admit(&[endless], &no_packets(), Order::EarliestDeadline, Discipline::Segment);
     assert_eq!(plus, Ok(()));
     let zero = edf(&[demand("z", Some(0), &[1])], &no_packets());
@@ -70,10 +70,10 @@ fn refusals_show_their_arithmetic() {
 }
 
 #[test]
-fn the_packet_path_has_its_place() {
+fn admission_includes_the_packet_path() {
     let tasks = [demand("a", Some(1000), &[100, 100])];
     let turns = |turn_ns| edf(&tasks, &path(0, 0, Costs { turn_ns, ..Costs::default() }));
-    // The invocation, a turn behind each segment, and one that has begun when it is released.
+    // The invocation, a turn after each segment, and one that has begun at its release.
     assert_eq!(turns(267), Ok(()));
     let message = turns(268).unwrap_err().to_string();
     assert!(
@@ -89,38 +89,39 @@ fn the_packet_path_has_its_place() {
     // A packet costs 1.5625 ns in full turns: a quarter of the core is 160 million a second.
     assert_eq!(packets(150_000_000, 100), Ok(()));
     let message = packets(340_000_000, 100).unwrap_err().to_string();
-    let sum = "472 ns of each 1000 ns (a) + 340000000 packets/s x 2 ns";
+    let sum = "472 ns of every 1000 ns (a) + 340000000 packets/s x 2 ns";
     assert!(message.contains(sum) && message.contains("100.3 %"), "{message}");
 }
 
 #[test]
-fn the_path_is_to_catch_up_and_to_take_what_comes() {
+fn the_path_must_catch_up() {
     let costs = Costs { turn_ns: 0, packet_ns: 100, burst: 1, ..Costs::default() };
     let wire = |pps, catch_up_ns| {
         let intake = Intake { name: "wire0".into(), pps, burst: 1, room: 1_000_000 };
         PacketPath::new(vec![intake], Costs { catch_up_ns, ..costs })
     };
-    // Half of the core is the packets': what comes in a segment and in the turn before it takes as
-    // long again, and a packet that comes with the first takes twice its cost.
+    // Packets need half of the core: those of a segment and of the turn before it take as long
+    // again, and a packet that arrives with the first takes twice its cost.
     let task = [demand("scan", None, &[50_000])];
     let needs_ns = 50_100 + 200;
     assert_eq!(edf(&task, &wire(5_000_000, needs_ns)), Ok(()));
     let message = edf(&task, &wire(5_000_000, needs_ns - 1)).unwrap_err().to_string();
-    let expected = "behind its longest segment of 50000 ns the packet path needs 50300 ns to catch \
-                    up (5000000 packets/s x 100 ns a packet), but may take 50299 ns";
+    let expected = "after its longest segment of 50000 ns the packet path needs 50300 ns to catch \
+                    up (5000000 packets/s x 100 ns per packet), but may take 50299 ns";
     assert!(message.contains(expected), "{message}");
     // The first time through, caches are cold, and the segment is longer by that.
     let cold = |catch_up_ns| edf(&task, &wire(5_000_000, catch_up_ns).switching(0, 1_000));
     assert_eq!(cold(needs_ns + 1_000), Ok(()));
     assert!(matches!(cold(needs_ns + 999), Err(Refusal::CatchUpTooLong { .. })));
-    // No task is to blame for more than the path takes: it is a mistake only if it is stated.
+    // No task is to blame for a rate above the path's capacity: it is an error only if it is
+    // stated.
     assert_eq!(edf(&task, &wire(10_000_000, 1)), Ok(()));
     let message = edf(&task, &wire(10_000_000, 1).stated()).unwrap_err().to_string();
-    assert!(message.contains("10000000 packets/s x 100 ns a packet = 100.0 %"), "{message}");
+    assert!(message.contains("10000000 packets/s x 100 ns per packet = 100.0 %"), "{message}");
 }
 
 #[test]
-fn a_frame_holds_what_it_lasts() {
+fn frames_hold_at_most_their_length() {
     let timetable =
         |tasks: &[Demand]| admit(tasks, &no_packets(), Order::Timetable, Discipline::Completion);
     let fits = [demand("a", Some(20), &[10]), demand("b", Some(40), &[10])];
@@ -132,7 +133,7 @@ fn a_frame_holds_what_it_lasts() {
     assert!(matches!(timetable(&odd), Err(Refusal::NoTimetable { frame_ns: 1, .. })));
 }
 
-/// Sets of up to six tasks, up to the whole processor, periods of any kind.
+/// Sets of up to six tasks, up to the whole processor, with any periods.
 fn sets() -> impl Strategy<Value = Vec<Model>> {
     let task = (20u64..400, prop::collection::vec(1u64..40, 1..4));
     prop::collection::vec(task, 1..6).prop_map(|tasks| {
@@ -177,16 +178,16 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(500))]
 
     #[test]
-    fn test_points_are_as_good_as_every_interval(models in sets()) {
+    fn test_points_agree_with_every_interval(models in sets()) {
         for discipline in [Discipline::Completion, Discipline::Segment] {
             let answer = admit(&demands(&models), &no_packets(), Order::EarliestDeadline, discipline);
             prop_assert_eq!(answer.is_ok(), every_interval(&models, discipline), "{:?}", answer);
         }
     }
 
-    /// Whatever the phases of the releases, what is admitted keeps every deadline.
+    /// Whatever the phases of the releases, admitted sets keep every deadline.
     #[test]
-    fn what_is_admitted_keeps_its_deadlines(
+    fn admitted_sets_keep_their_deadlines(
         models in sets(),
         phases in prop::collection::vec(0u64..400, 6),
         filler in prop::collection::vec(1u64..60, 1..4),
@@ -212,7 +213,7 @@ proptest! {
     }
 
     #[test]
-    fn an_admitted_timetable_keeps_its_deadlines(
+    fn admitted_timetables_keep_their_deadlines(
         tasks in prop::collection::vec((0u32..4, 1u64..40), 1..7),
     ) {
         let models: Vec<_> = tasks

@@ -1,4 +1,4 @@
-//! What holds for every scheduler in the registry.
+//! Requirements for every scheduler in the registry.
 
 use crate::bench::{Bench, Log, micros};
 use crate::shared;
@@ -18,7 +18,7 @@ fn section(name: &str, keys: &str) -> Section {
     Section::from_text("scheduler", &format!("scheduler = \"{name}\"\n{keys}")).unwrap()
 }
 
-/// With the keys that it must be given.
+/// With its required keys.
 fn build(entry: &Entry<Box<dyn Scheduler>>) -> Box<dyn Scheduler> {
     let folder = tempfile::tempdir().unwrap();
     let keys = entry.example(folder.path()).expect("a scheduler needs nothing of the machine");
@@ -53,7 +53,7 @@ fn an_order_for_another_component_is_not_obeyed() {
     for entry in SCHEDULERS {
         assert!(!build(entry).obey(&mut foreign(), Time::ZERO), "{}", entry.name);
     }
-    // Nor is one by a task without commands, or by none.
+    // Nor by a task without commands, or by none.
     let mut bench = Bench::new();
     let id = bench.os.create(TaskSpec::new("t"), program(|_| std::future::pending())).unwrap();
     for id in [id, TaskId(77)] {
@@ -62,8 +62,8 @@ fn an_order_for_another_component_is_not_obeyed() {
     bench.end();
 }
 
-/// Alone on its core, whatever the policy: every release is met, and a task that is not periodic
-/// gets on segment by segment.
+/// Alone on its core, under any policy: every release is met, and an aperiodic task progresses
+/// segment by segment.
 #[test]
 fn a_task_alone_runs() {
     for entry in SCHEDULERS {
@@ -119,10 +119,10 @@ fn candidate() -> impl Strategy<Value = Candidate> {
 }
 
 proptest! {
-    /// Only what is ready is run, nothing is only where nothing may, and the same history gives
-    /// the same decisions.
+    /// Only ready tasks are run, nothing is run only if allowed, and the same history gives the
+    /// same decisions.
     #[test]
-    fn decisions_are_of_ready_tasks_and_repeat(
+    fn decisions_choose_ready_tasks_and_are_repeatable(
         history in prop::collection::vec(
             (0..5_000_u64, any::<bool>(), prop::collection::vec(candidate(), 6)), 1..30,
         ),

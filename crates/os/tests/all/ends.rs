@@ -1,4 +1,4 @@
-//! However a task ends, all it had is released, and the card and its other tasks go on.
+//! However a task ends, everything it had is released, and the card and its other tasks continue.
 
 use crate::bench::{Bench, edf_plus, micros};
 use crate::frames::Frame;
@@ -24,7 +24,7 @@ impl Onward for Nothing {
     fn carry_on(&mut self, _: Time, _: &mut Burst, _: &mut Doors) {}
 }
 
-/// Lets so many packets through the head of the rx chain; how many of them go on.
+/// Passes this many packets through the head of the rx chain; returns how many continue.
 fn packets(bench: &mut Bench, head: &mut dyn Function, count: usize) -> usize {
     let mut burst = Burst::new();
     for _ in 0..count {
@@ -43,7 +43,7 @@ fn packets(bench: &mut Bench, head: &mut dyn Function, count: usize) -> usize {
 }
 
 #[test]
-fn whatever_ends_a_task_its_memory_mailbox_and_filters_are_released() {
+fn ended_tasks_release_memory_mailbox_and_filters() {
     for state in [State::Returned, State::Panicked, State::Killed, State::Overran] {
         let settings = OsSettings {
             switch_ns: 0,
@@ -85,7 +85,7 @@ fn whatever_ends_a_task_its_memory_mailbox_and_filters_are_released() {
         });
         bench.os.create(TaskSpec::new("other").periodic(10_000).wcet_ns(100), other).unwrap();
         bench.run_until(micros(20));
-        // More than the mailbox holds: what it does not take is dropped and counted.
+        // More than the mailbox holds: the rest is dropped and counted.
         assert_eq!(packets(&mut bench, &mut *head, 6), 0);
         assert_eq!(bench.doors.ledger.card.drops.get(DropReason::MailboxFull, Stage::Rx), 2);
         bench.run_until(micros(50));
@@ -106,7 +106,7 @@ fn whatever_ends_a_task_its_memory_mailbox_and_filters_are_released() {
         bench.run_until(micros(200));
         assert_eq!(bench.os.attention().held().get(), 0, "its packets are consumed: {state:?}");
         assert_eq!(bench.doors.ledger.card.consumed.get(), 4);
-        // The card goes on: packets pass, the other task beats, the place is free again.
+        // The card continues: packets pass, the other task beats, the place is free again.
         assert_eq!(packets(&mut bench, &mut *head, 3), 3, "{state:?}");
         assert_eq!(*beats.lock().unwrap(), 20, "{state:?}");
         let again = program(|_| async {});
@@ -116,7 +116,7 @@ fn whatever_ends_a_task_its_memory_mailbox_and_filters_are_released() {
 }
 
 #[test]
-fn an_exhausted_arena_is_a_value_to_a_task_and_counted() {
+fn an_exhausted_arena_is_an_error_and_counted() {
     let settings = OsSettings { arena_bytes: 8 << 10, switch_ns: 0, ..OsSettings::default() };
     let mut bench = Bench::with(&settings, edf_plus());
     let got = Arc::new(Mutex::new((0, None)));
@@ -131,7 +131,7 @@ fn an_exhausted_arena_is_a_value_to_a_task_and_counted() {
             nic.yield_now().await;
         };
         *theirs.lock().unwrap() = (blocks.len(), Some(error));
-        // One given back is one to be had again.
+        // A freed one can be allocated again.
         drop(blocks.pop());
         blocks.push(nic.allocate(1000).unwrap());
         nic.sleep_until(Time::MAX).await;

@@ -1,4 +1,4 @@
-//! Tasks in virtual time: who runs when, and what is recorded of it.
+//! Tasks in virtual time: their order, and their recorded figures.
 
 use crate::bench::{Bench, Log, edf_plus, micros};
 use picnic_core::resident::{Resident, Turn};
@@ -15,7 +15,7 @@ fn spec(name: &str) -> TaskSpec {
     TaskSpec::new(name).wcet_ns(1_000)
 }
 
-/// A task that says its name in each of `segments` segments per invocation.
+/// A task that logs its name in each of `segments` segments per invocation.
 fn talker(log: &Log, name: &'static str, segments: usize) -> picnic_os::task::Program {
     let log = log.clone();
     program(move |nic| async move {
@@ -53,10 +53,10 @@ fn periodic_tasks_run_at_their_releases() {
     bench.end();
 }
 
-/// To the analysis of bounds `next_release` is a wait, behind which an invocation's bound ends; so
-/// it is to the executor, whatever the task.
+/// For the analysis of bounds `next_release` is a wait, where an invocation's bound ends; so it is
+/// for the executor, whatever the task.
 #[test]
-fn next_release_ends_an_invocation_also_of_a_task_that_is_not_periodic() {
+fn next_release_ends_invocations_of_aperiodic_tasks() {
     let (mut bench, log) = (Bench::new(), Log::default());
     let bounds = Bounds { segments: [1_000; 2].into(), remaining: [2_000, 1_000].into() };
     let said = log.clone();
@@ -74,7 +74,7 @@ fn next_release_ends_an_invocation_also_of_a_task_that_is_not_periodic() {
     bench.run_until(micros(1));
     bench.os.create(spec("o"), talker(&log, "o", 1)).unwrap();
     bench.run_until(micros(10));
-    // The next invocation is ready at once, behind all that are.
+    // The next invocation is ready at once, behind all ready tasks.
     assert_eq!(log.text(), "0:n0 1:n1 2:o0 3:n0 4:o0 5:n1 6:o0 7:n0 8:o0 9:n1");
     let line = bench.os.lines().find(|line| line.id == id).unwrap();
     assert_eq!(line.counters.completed.get(), 3);
@@ -86,9 +86,9 @@ fn next_release_ends_an_invocation_also_of_a_task_that_is_not_periodic() {
     bench.end();
 }
 
-/// What else a task waits for may come ahead of its release, which it waits for still.
+/// Other events may come ahead of its release, which it still waits for.
 #[test]
-fn a_wake_ahead_of_the_release_does_not_end_the_wait_for_it() {
+fn early_wakes_do_not_end_the_wait_for_a_release() {
     let (mut bench, log) = (Bench::new(), Log::default());
     let said = log.clone();
     let body = program(move |nic| async move {
@@ -114,7 +114,7 @@ fn a_wake_ahead_of_the_release_does_not_end_the_wait_for_it() {
 }
 
 #[test]
-fn the_earlier_deadline_goes_first_and_jitter_tells_of_it() {
+fn earlier_deadlines_go_first_and_jitter_shows_it() {
     let (mut bench, log) = (Bench::new(), Log::default());
     let late = bench.os.create(spec("late").periodic(30_000), talker(&log, "late", 1)).unwrap();
     bench.os.create(spec("soon").periodic(10_000), talker(&log, "soon", 1)).unwrap();
@@ -127,7 +127,7 @@ fn the_earlier_deadline_goes_first_and_jitter_tells_of_it() {
 }
 
 #[test]
-fn a_task_that_is_not_periodic_fills_the_slack_segment_by_segment() {
+fn aperiodic_tasks_fill_the_slack_by_segments() {
     let (mut bench, log) = (Bench::new(), Log::default());
     bench.os.create(spec("p").periodic(10_000), talker(&log, "p", 1)).unwrap();
     let bounds =
@@ -181,7 +181,7 @@ fn sleeping_keeps_to_the_time_and_yielding_takes_turns() {
 }
 
 #[test]
-fn tickets_tell_of_the_segment_to_come() {
+fn tickets_describe_the_next_segment() {
     let mut bench = Bench::new();
     let bounds = Bounds { segments: [10, 20].into(), remaining: [30, 20].into() };
     let id = bench.os.create(
@@ -272,7 +272,7 @@ fn tasks_create_kill_suspend_and_resume_each_other() {
     bench.end();
 }
 
-/// Something that notes when it is dropped.
+/// Records when it is dropped.
 struct Guard(Arc<AtomicU64>);
 
 impl Drop for Guard {
@@ -282,7 +282,7 @@ impl Drop for Guard {
 }
 
 #[test]
-fn a_task_that_panics_is_ended_and_counted_and_the_others_go_on() {
+fn panicking_tasks_are_ended_and_others_continue() {
     let (mut bench, log) = (Bench::new(), Log::default());
     let dropped = Arc::new(AtomicU64::new(0));
     let guard = Guard(dropped.clone());
@@ -306,7 +306,7 @@ fn a_task_that_panics_is_ended_and_counted_and_the_others_go_on() {
 }
 
 #[test]
-fn a_body_that_panics_while_it_is_dropped_harms_nobody() {
+fn panics_while_dropping_a_body_are_harmless() {
     struct Bomb;
     impl Drop for Bomb {
         fn drop(&mut self) {
@@ -363,7 +363,7 @@ fn the_work_of_a_segment_adds_up() {
 }
 
 #[test]
-fn a_segment_may_take_longer_the_first_time_through() {
+fn first_segments_may_take_longer() {
     let settings =
         OsSettings { switch_ns: 0, cold_ns: 500, overrun: Overrun::Kill, ..OsSettings::default() };
     for (first, second, overruns) in [(1_500, 1_000, 0), (1_501, 1_000, 1), (1_500, 1_001, 1)] {
@@ -399,7 +399,7 @@ fn missed_deadlines_and_skipped_releases_are_counted() {
     });
     let id = bench.os.create(spec("p").periodic(10_000), body).unwrap();
     bench.run_until(micros(60));
-    // Ends at 35: its own deadline and those of the releases at 10 and 20 have gone by.
+    // Ends at 35: its own deadline and those of the releases at 10 and 20 have passed.
     assert_eq!(log.text(), "0:p 35:p 40:p 50:p");
     let line = bench.os.lines().find(|line| line.id == id).unwrap();
     assert_eq!(line.counters.deadline_misses.get(), 3);
@@ -408,7 +408,7 @@ fn missed_deadlines_and_skipped_releases_are_counted() {
 }
 
 #[test]
-fn a_release_is_skipped_when_its_own_deadline_has_gone_by() {
+fn releases_are_skipped_after_their_deadline() {
     for (work_ns, misses, skipped) in [(5_000, 0, 0), (15_000, 1, 0), (25_000, 2, 1)] {
         let mut bench = Bench::new();
         let body = program(move |nic| async move {
@@ -428,9 +428,9 @@ fn a_release_is_skipped_when_its_own_deadline_has_gone_by() {
     }
 }
 
-/// The first to end are the first to be forgotten.
+/// The first to end are forgotten first.
 #[test]
-fn the_figures_of_the_last_tasks_that_ended_are_kept() {
+fn figures_of_the_last_ended_tasks_are_kept() {
     const CREATED: usize = 1500;
     let mut bench = Bench::new();
     let mut created = Vec::new();
@@ -444,7 +444,7 @@ fn the_figures_of_the_last_tasks_that_ended_are_kept() {
 }
 
 #[test]
-fn there_is_a_limit_to_tasks_and_places_are_used_again() {
+fn tasks_are_limited_and_places_reused() {
     let settings = OsSettings { tasks: 2, ..OsSettings::default() };
     let mut bench = Bench::with(&settings, edf_plus());
     let idle = || program(|nic| async move { nic.sleep_until(Time::MAX).await });
@@ -463,7 +463,7 @@ fn there_is_a_limit_to_tasks_and_places_are_used_again() {
 }
 
 #[test]
-fn cards_have_room_for_one_task_at_least_which_is_number_one() {
+fn cards_have_room_for_at_least_one_task() {
     let mut bench = Bench::with(&OsSettings { tasks: 0, ..OsSettings::default() }, edf_plus());
     let mut order = TaskControl::create(spec("1"), program(|_| async {}));
     assert!(bench.os.control(bench.now, &mut order));
@@ -477,7 +477,7 @@ fn cards_have_room_for_one_task_at_least_which_is_number_one() {
 }
 
 #[test]
-fn times_are_told_of_tasks_that_run_and_that_have_ended() {
+fn times_of_running_and_ended_tasks_are_available() {
     let (mut bench, log) = (Bench::new(), Log::default());
     let id = bench.os.create(spec("p").periodic(10_000), talker(&log, "p", 1)).unwrap();
     bench.run_until(micros(25));
@@ -493,7 +493,7 @@ fn times_are_told_of_tasks_that_run_and_that_have_ended() {
 }
 
 #[test]
-fn what_a_killed_task_waited_for_is_waited_for_no_more() {
+fn waits_of_killed_tasks_are_dropped() {
     for spec in [spec("t"), spec("p").periodic(10_000)] {
         let mut bench = Bench::new();
         let body = program(|nic| async move {
@@ -512,7 +512,7 @@ fn what_a_killed_task_waited_for_is_waited_for_no_more() {
 }
 
 #[test]
-fn a_time_that_is_waited_for_beside_an_event_is_forgotten_when_that_comes() {
+fn timeouts_are_dropped_when_the_event_comes() {
     use std::task::{Poll, Waker};
     let mut bench = Bench::new();
     let slot: Arc<std::sync::Mutex<Option<Waker>>> = Arc::default();
@@ -538,7 +538,7 @@ fn a_time_that_is_waited_for_beside_an_event_is_forgotten_when_that_comes() {
 }
 
 #[test]
-fn who_hears_of_a_tasks_end_may_ask_for_more() {
+fn end_hooks_may_make_requests() {
     let (mut bench, ends) = (Bench::new(), Arc::new(AtomicU64::new(0)));
     let (services, count) = (bench.os.services(), ends.clone());
     let mut is_first = true;
@@ -557,7 +557,7 @@ fn who_hears_of_a_tasks_end_may_ask_for_more() {
 }
 
 #[test]
-fn whoever_asks_for_a_task_when_the_card_stops_is_told() {
+fn requests_at_the_stop_are_answered() {
     use std::task::{Context, Poll, Waker};
     let (mut bench, slot) = (Bench::new(), Arc::<std::sync::Mutex<Option<_>>>::default());
     let theirs = slot.clone();
@@ -603,9 +603,9 @@ fn wakers_work_from_other_threads_and_outlive_their_tasks() {
     bench.end();
 }
 
-/// The scheduler knows of the release alone: the sleeper's timer comes before it.
+/// The scheduler only knows the release: the sleeper's timer comes before it.
 #[test]
-fn a_sleeper_that_is_due_before_the_next_release_is_woken_in_time() {
+fn sleepers_are_woken_before_the_next_release() {
     let (mut bench, log) = (Bench::new(), Log::default());
     bench.os.create(spec("p").periodic(100_000), talker(&log, "p", 1)).unwrap();
     let said = log.clone();
@@ -622,7 +622,7 @@ fn a_sleeper_that_is_due_before_the_next_release_is_woken_in_time() {
 }
 
 #[test]
-fn with_the_last_ready_task_killed_the_core_rests() {
+fn the_core_rests_without_ready_tasks() {
     let (mut bench, log) = (Bench::new(), Log::default());
     bench.os.create(spec("p").periodic(10_000), talker(&log, "p", 1)).unwrap();
     let id = bench.os.create(spec("q"), talker(&log, "q", 2)).unwrap();
@@ -637,7 +637,7 @@ fn with_the_last_ready_task_killed_the_core_rests() {
 }
 
 #[test]
-fn a_ready_task_that_is_suspended_runs_no_more() {
+fn suspended_ready_tasks_do_not_run() {
     let (mut bench, log) = (Bench::new(), Log::default());
     let [a, b] = ["a", "b"].map(|name| bench.os.create(spec(name), talker(&log, name, 2)).unwrap());
     assert!(bench.turn().0);

@@ -1,4 +1,4 @@
-//! Limits, roundings and the ends of ranges: of admission, paths, schedulers, memory, sending.
+//! Limits, roundings and ends of ranges: admission, paths, schedulers, memory, sending.
 
 use crate::bench::{Bench, Log, edf_plus, micros};
 use picnic_core::config::Sections;
@@ -47,8 +47,8 @@ fn turns(turn_ns: u64) -> PacketPath {
 /// Period, whole and blocking of a task: a turn behind each segment.
 type Work = (u64, u64, u64);
 
-/// At every single interval: the path's turn and what is due fit, and with a blocker in place of
-/// the turn too.
+/// At every single interval: the path's turn and the demand fit, and with a blocker instead of the
+/// turn too.
 fn every_interval(tasks: &[Work], turn_ns: u64, longest: u64) -> bool {
     let due = |tasks: &[Work], within: u64| -> u64 {
         tasks.iter().map(|&(period, whole, _)| (within - 1) / period * whole).sum()
@@ -64,7 +64,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..Default::default() })]
 
     #[test]
-    fn a_turn_of_the_path_fits_at_every_interval_or_the_set_is_refused(
+    fn turns_fit_at_every_interval_or_the_set_is_refused(
         tasks in prop::collection::vec((20u64..400, prop::collection::vec(1u64..30, 1..3)), 1..5),
         turn_ns in 1u64..40,
     ) {
@@ -80,7 +80,7 @@ proptest! {
         works.sort_by_key(|work| work.0);
         let load: f64 = works.iter().map(|&(period, whole, _)| whole as f64 / period as f64).sum();
         prop_assume!(load < 0.995);
-        // What is due within an interval is no more than its share of it.
+        // The demand within an interval is at most its share.
         let longest = (turn_ns as f64 / (1.0 - load)) as u64 + 500;
         let expected = every_interval(&works, turn_ns, longest);
         let found =
@@ -90,7 +90,7 @@ proptest! {
 }
 
 #[test]
-fn no_number_of_segments_or_length_of_a_period_makes_a_set_fit() {
+fn no_overflow_makes_a_set_fit() {
     let edf = |tasks: &[Demand], path: &PacketPath| {
         admit(tasks, path, Order::EarliestDeadline, Discipline::Segment)
     };
@@ -105,7 +105,7 @@ fn no_number_of_segments_or_length_of_a_period_makes_a_set_fit() {
     let costs = Costs { turn_ns: 10, packet_ns: 1, catch_up_ns: u64::MAX, ..Costs::default() };
     let found = edf(&[long], &PacketPath::new(vec![wire(1, 10)], costs));
     assert!(matches!(found, Err(Refusal::SegmentTooLong { .. })), "{found:?}");
-    // So many packets come together that the path never has them behind it.
+    // So many packets arrive together that the path never catches up.
     let endless = PacketPath::new(vec![wire(u64::MAX, u64::MAX)], costs);
     let tasks = [demand("a", 1_000, &[1])];
     let found = edf(&tasks, &endless);
@@ -119,12 +119,12 @@ fn no_number_of_segments_or_length_of_a_period_makes_a_set_fit() {
     assert_eq!(
         told,
         "task \"a\" may miss a deadline: within 1150 ns, 150 ns of \"the packet path\", which has \
-         begun, and 1001 ns of tasks that are due come to 1151 ns"
+         begun, and 1001 ns of due tasks add up to 1151 ns"
     );
 }
 
 #[test]
-fn a_frame_has_room_for_a_turn_of_the_path_if_that_takes_any_time() {
+fn frames_have_room_for_a_turn() {
     let told = |turn_ns, segments: &[u64]| {
         let tasks = [demand("a", 20, segments), demand("b", 40, &[10])];
         admit(&tasks, &turns(turn_ns), Order::Timetable, Discipline::Completion)
@@ -138,8 +138,7 @@ fn a_frame_has_room_for_a_turn_of_the_path_if_that_takes_any_time() {
     assert!(full.ends_with(expected), "{full}");
 }
 
-/// By EDF, of segments, beside a path whose turn takes so long and which has none behind them: no
-/// packets come.
+/// Under EDF, of segments, with a path whose turn takes this time and which has no packets.
 fn beside_a_turn(turn_ns: u64, tasks: &[(u64, u64)]) -> Result<(), Refusal> {
     let costs = Costs { packet_ns: turn_ns, burst: 1, ..Costs::default() };
     let tasks: Vec<_> =
@@ -149,7 +148,7 @@ fn beside_a_turn(turn_ns: u64, tasks: &[(u64, u64)]) -> Result<(), Refusal> {
 }
 
 #[test]
-fn what_is_due_may_take_all_of_an_interval() {
+fn demand_may_fill_an_interval() {
     // Due are 500 ns within 1001, 501 within 1002.
     let tasks = [(1_000, 500), (1_001, 1)];
     assert_eq!(beside_a_turn(501, &tasks), Ok(()));
@@ -164,7 +163,7 @@ fn what_is_due_may_take_all_of_an_interval() {
 }
 
 #[test]
-fn one_interval_that_is_too_short_is_enough_to_refuse_a_set() {
+fn one_short_interval_refuses_a_set() {
     for (turn_ns, tasks) in [
         (9, &[(14, 3), (23, 7), (29, 9)][..]),
         (5, &[(4, 1), (17, 2), (27, 10)]),
@@ -184,7 +183,7 @@ fn one_interval_that_is_too_short_is_enough_to_refuse_a_set() {
 }
 
 #[test]
-fn packets_have_room_while_caches_are_cold() {
+fn cold_caches_count_for_packet_room() {
     let told = |room| {
         let wire = Intake { name: "w".into(), pps: 1_000_000_000, burst: 1, room };
         let path = PacketPath::new(vec![wire], Costs::default()).switching(0, 50);
@@ -195,7 +194,7 @@ fn packets_have_room_while_caches_are_cold() {
 }
 
 #[test]
-fn a_turn_beside_a_load_of_the_whole_core_is_refused_where_it_shows() {
+fn turns_with_a_full_load_are_refused() {
     let edf = |tasks: &[Demand], path: &PacketPath| {
         admit(tasks, path, Order::EarliestDeadline, Discipline::Segment)
     };
@@ -207,7 +206,7 @@ fn a_turn_beside_a_load_of_the_whole_core_is_refused_where_it_shows() {
         matches!(found, Err(Refusal::Late { within_ns, .. }) if within_ns == within),
         "{found:?}"
     );
-    // Further up: 600 ns of packets behind each segment.
+    // Further up: 600 ns of packets after each segment.
     let wire = Intake { name: "w".into(), pps: 1, burst: 6, room: u64::MAX };
     let path = PacketPath::new(vec![wire], Costs { packet_ns: 100, burst: 1, ..Costs::default() });
     assert_eq!(edf(&[demand("a", 1_000, &[1])], &path), Ok(()));
@@ -216,7 +215,7 @@ fn a_turn_beside_a_load_of_the_whole_core_is_refused_where_it_shows() {
 }
 
 #[test]
-fn all_of_the_core_may_be_used_however_it_is_added_up() {
+fn the_whole_core_may_be_used() {
     let fits = |tasks: &[(u64, u64)], path: &PacketPath| {
         let tasks: Vec<_> =
             tasks.iter().map(|&(bound, period)| demand("t", period, &[bound])).collect();
@@ -229,7 +228,7 @@ fn all_of_the_core_may_be_used_however_it_is_added_up() {
     assert!(!fits(&[(10, 30), (10, 30), (11, 30)], &alone));
     // Less than a billionth too much is too much.
     assert!(!fits(&[(3_999_999_999, 4_000_000_000), (2, 4_000_000_000)], &alone));
-    // Where packets are lost whatever tasks do, their share is not the tasks' to leave.
+    // If packets are lost whatever tasks do, their share is not the tasks' to leave.
     assert!(fits(&[(1_000, 1_000)], &path(10_000_000, 0, 100)));
     // A third is theirs.
     let third = path(333_333_333, 0, 1);
@@ -237,7 +236,7 @@ fn all_of_the_core_may_be_used_however_it_is_added_up() {
 }
 
 #[test]
-fn only_a_path_that_catches_up_with_packets_is_asked_how_soon() {
+fn catch_up_is_checked_only_for_sustainable_rates() {
     let told = |pps, packet_ns| {
         let wire = Intake { name: "w".into(), pps, burst: 1, room: u64::MAX };
         let costs = Costs { turn_ns: 10, packet_ns, burst: 1, catch_up_ns: 5, ..Costs::default() };
@@ -260,7 +259,7 @@ fn path(pps: u64, turn_ns: u64, packet_ns: u64) -> PacketPath {
 }
 
 #[test]
-fn a_path_catches_up_no_sooner_than_it_may_and_rounds_up() {
+fn catch_up_times_are_rounded_up() {
     let third = path(1_000_000, 0, 333);
     assert_eq!(third.share_ppb(), 333_000_000);
     // x = (R e (s + T) + e) / (1 - R e), each part rounded up.
@@ -268,7 +267,7 @@ fn a_path_catches_up_no_sooner_than_it_may_and_rounds_up() {
     assert_eq!(third.catch_up_ns(0), 167 + 500);
     assert_eq!(third.until_next_ns(1_000), 1_000 + 666 + 500);
     assert_eq!(third.until_next_of_ns(1_000, 2), 1_000 + 500 + 2 * 667);
-    // One that never does goes on behind a turn.
+    // A path that never catches up continues with one turn.
     let behind = path(10_000_000, 7, 333);
     assert!(!behind.catches_up());
     assert_eq!(behind.until_next_ns(1_000), 1_007);
@@ -276,7 +275,7 @@ fn a_path_catches_up_no_sooner_than_it_may_and_rounds_up() {
 }
 
 #[test]
-fn no_time_and_no_rate_wraps() {
+fn times_and_rates_do_not_wrap() {
     let most = path(1_000_000, 0, 600);
     assert_eq!(most.catch_up_ns(u64::MAX), u64::MAX);
     assert_eq!(most.until_next_ns(u64::MAX), u64::MAX);
@@ -300,7 +299,7 @@ fn candidate(period_ns: Option<u64>, release: u64, ready: bool) -> Candidate {
 }
 
 #[test]
-fn a_timetable_lasts_until_all_periods_end_together() {
+fn timetables_last_the_common_multiple() {
     let of = |periods: &[u64]| timetable(periods.iter().copied());
     assert_eq!(of(&[]), None);
     assert_eq!(of(&[1, 2]), Some((1, 2)));
@@ -319,7 +318,7 @@ fn frames() -> (Cyclic, [Candidate; 2]) {
 }
 
 #[test]
-fn frames_lie_where_releases_do_and_slack_ends_with_them() {
+fn frames_are_aligned_with_releases() {
     let at = Time::from_nanos;
     let (mut cyclic, mut tasks) = frames();
     assert_eq!(cyclic.next_periodic(at(0), &tasks), Some(at(5)));
@@ -328,7 +327,7 @@ fn frames_lie_where_releases_do_and_slack_ends_with_them() {
     tasks[0].ticket.next_release = at(9);
     assert_eq!(cyclic.next_periodic(at(6), &tasks), Some(at(9)));
     assert_eq!(cyclic.next_periodic(at(12), &tasks), Some(at(12)));
-    // Once it has run, for the frame before and for this one, the next frame is what comes.
+    // Once it has run, for the frame before and for this one, the next frame follows.
     tasks[0].ready = true;
     for task in [Some(0), Some(0), None] {
         assert_eq!(cyclic.periodic(at(12), &tasks), task);
@@ -346,7 +345,7 @@ fn frames_lie_where_releases_do_and_slack_ends_with_them() {
 }
 
 #[test]
-fn after_a_long_pause_the_round_before_now_is_what_is_made_up_for() {
+fn only_the_last_round_is_made_up_after_a_pause() {
     let at = Time::from_nanos;
     for (now, first) in [(20 * 8, 1), (20 * 9, 0)] {
         let tasks = [candidate(Some(40), 0, true), candidate(Some(40), 0, true)];
@@ -358,14 +357,14 @@ fn after_a_long_pause_the_round_before_now_is_what_is_made_up_for() {
         let (even, odd) = (of(0), of(1));
         assert_eq!((even, odd), (0, 1));
         assert_eq!(cyclic.periodic(at(0), &all), Some(0));
-        // The round goes from the frame behind the one as old as the timetable to this one.
+        // The round goes from the frame after the one as old as the timetable to this one.
         let found = cyclic.periodic(at(now), &all);
         assert_eq!(found, Some(1 - first), "at {now}");
     }
 }
 
 #[test]
-fn a_new_timetable_makes_up_for_nothing_that_was_before_it() {
+fn new_timetables_make_up_for_nothing() {
     let tasks =
         [candidate(Some(40), 0, true), candidate(Some(40), 0, true), candidate(Some(20), 0, false)];
     let mut cyclic = Cyclic::default();
@@ -377,7 +376,7 @@ fn a_new_timetable_makes_up_for_nothing_that_was_before_it() {
 }
 
 #[test]
-fn a_task_without_a_bound_fills_its_frame() {
+fn unbounded_tasks_fill_their_frame() {
     let bounded = |period_ns, remaining_ns| {
         let mut task = candidate(Some(period_ns), 0, true);
         task.ticket.remaining_ns = remaining_ns;
@@ -386,14 +385,14 @@ fn a_task_without_a_bound_fills_its_frame() {
     let mut cyclic = Cyclic::default();
     cyclic.tasks_changed(Time::ZERO, &[bounded(20, 1), bounded(40, u64::MAX), bounded(40, 5)]);
     assert_eq!(cyclic.frames(), [[0, 1], [0, 2]]);
-    // The fullest of a task's frames is what counts: those of the last are 1 and 7, not 0 and 6.
+    // The fullest of a task's frames counts: those of the last are 1 and 7, not 0 and 6.
     cyclic.tasks_changed(Time::ZERO, &[bounded(30, 0), bounded(40, 10), bounded(60, 1)]);
     let of_last = (0..12).filter(|&frame| cyclic.frames()[frame].contains(&2));
     assert_eq!(of_last.collect::<Vec<_>>(), [1, 7]);
 }
 
 #[test]
-fn a_timetable_is_of_the_tasks_there_are_by_their_periods() {
+fn timetables_order_tasks_by_period() {
     let mut cyclic = Cyclic::default();
     let mut frames = |periods: &[u64]| {
         let tasks: Vec<_> = periods.iter().map(|&p| candidate(Some(p), 0, true)).collect();
@@ -414,7 +413,7 @@ fn frames_begin_with_the_first_release() {
 }
 
 #[test]
-fn what_a_frame_has_not_done_is_done_first_in_the_next() {
+fn leftover_work_is_first_in_the_next_frame() {
     let mut tasks = [candidate(Some(20), 0, true), candidate(Some(20), 0, false)];
     let mut cyclic = Cyclic::default();
     cyclic.tasks_changed(Time::ZERO, &tasks);
@@ -426,7 +425,7 @@ fn what_a_frame_has_not_done_is_done_first_in_the_next() {
 }
 
 #[test]
-fn a_timetable_has_so_many_frames_or_is_none() {
+fn timetables_have_a_maximum_length() {
     for (frames, fits) in [(MOST_FRAMES, true), (MOST_FRAMES + 1, false)] {
         let tasks = [demand("a", 10, &[1]), demand("b", 10 * frames, &[1])];
         let path = PacketPath::default();
@@ -440,7 +439,7 @@ fn a_timetable_has_so_many_frames_or_is_none() {
 }
 
 #[test]
-fn near_the_end_of_time_the_next_frame_is_there_too() {
+fn frames_exist_near_the_end_of_time() {
     let (cyclic, mut tasks) = frames();
     tasks.iter_mut().for_each(|task| task.ready = true);
     for left in [30, 10, 0] {
@@ -451,7 +450,7 @@ fn near_the_end_of_time_the_next_frame_is_there_too() {
 }
 
 #[test]
-fn only_a_release_to_come_ends_a_slack() {
+fn only_future_releases_end_a_slack() {
     let tasks = [
         candidate(None, 3, false),
         candidate(Some(20), 4, true),
@@ -469,13 +468,13 @@ fn filler(wcet_ns: u64, priority: u8, since: u64) -> Candidate {
 }
 
 #[test]
-fn lookahead_sees_the_first_of_the_queue_and_counts_in_parts() {
+fn lookahead_has_a_window_and_counts_in_parts() {
     let choose = |slack_ns, tasks: &[Candidate]| Lookahead::default().choose(slack_ns, tasks);
-    // As many as it looks at, and one behind them that would leave nothing: not seen.
+    // As many as it considers, and one more that would leave nothing: not seen.
     let mut queue: Vec<_> = (0..32).map(|since| filler(30, 0, since)).collect();
     queue.push(filler(100, 0, 32));
     assert_eq!(choose(100, &queue), Some(0));
-    // One in front of them takes the place of the last.
+    // One ahead of them takes the place of the last.
     queue[32] = filler(100, 1, 32);
     assert_eq!(choose(100, &queue), Some(32));
     // All fit exactly, though not in whole parts.
@@ -492,7 +491,7 @@ fn lookahead_sees_the_first_of_the_queue_and_counts_in_parts() {
 // ---------------------------------------------------------------- memory
 
 #[test]
-fn an_arena_of_boundary_tags_is_told_to_the_byte() {
+fn boundary_tag_figures_are_exact() {
     let mut tags = BoundaryTag::default();
     assert_eq!(tags.figures(&[]), Figures::default());
     let mut arena = [0; 160];
@@ -535,7 +534,7 @@ fn the_smallest_block_may_stay_in_front_of_an_aligned_one() {
 }
 
 #[test]
-fn what_is_left_of_a_block_is_one_if_it_is_long_enough() {
+fn remainders_become_blocks_if_long_enough() {
     let mut arena = [0; 160];
     // Of ten units: with its tag one takes eight, and two are a block; one takes nine.
     for (bytes, used_bytes, free_bytes) in [(112, 128, 16), (128, 160, 0)] {
@@ -561,17 +560,17 @@ fn a_short_block_is_taken_before_a_long_one_is_split() {
 }
 
 #[test]
-fn what_is_wrong_with_an_arenas_tags_is_told() {
+fn inconsistent_tags_are_reported() {
     let (mut whole, mut tags) = ([0; 160], BoundaryTag::default());
     tags.reset(&mut whole);
     assert_eq!(tags.allocate(&mut whole, 16, 1), Some(16));
-    // The first byte of a tag, and the last of its size, whose top bit says that it is used; the
-    // second block begins behind 32 bytes.
+    // The first byte of a tag, and the last of its size, whose top bit means used; the second block
+    // begins after 32 bytes.
     for (at, byte, told) in [
         (0, 1, "block 0 has 1 units"),
         (0, 11, "block 0 has 11 units"),
         (32 + 4, 3, "block 2 has lost the size of the one before"),
-        (3, 0, "block 2 was not joined"),
+        (3, 0, "block 2 was not merged"),
         (32 + 3, 0x80, "counted (2, 1, 1, 1), found (10, 2, 0)"),
     ] {
         let mut arena = whole;
@@ -581,7 +580,7 @@ fn what_is_wrong_with_an_arenas_tags_is_told() {
 }
 
 #[test]
-fn a_slot_is_the_next_power_of_two_and_aligned_to_a_page_at_most() {
+fn slots_are_aligned_powers_of_two() {
     let mut arena = vec![0; 32 << 10];
     for (slots, bytes) in
         [(Slots::default(), 16), (Slots::of(1), 16), (Slots::of(17), 32), (Slots::of(8_000), 8_192)]
@@ -596,7 +595,7 @@ fn a_slot_is_the_next_power_of_two_and_aligned_to_a_page_at_most() {
 }
 
 #[test]
-fn each_slot_of_many_is_given_out_and_taken_back_once() {
+fn slots_are_allocated_and_freed_once() {
     let (mut arena, mut slots) = (vec![0; 130 * 16], Slots::of(16));
     slots.reset(&mut arena);
     let places: Vec<_> = (0..130).map(|_| slots.allocate(&mut arena, 16, 16).unwrap()).collect();
@@ -609,7 +608,7 @@ fn each_slot_of_many_is_given_out_and_taken_back_once() {
 }
 
 #[test]
-fn slots_are_told_to_the_byte() {
+fn slot_figures_are_exact() {
     let (mut arena, mut slots) = ([0; 256], Slots::of(64));
     slots.reset(&mut arena);
     let free = Figures {
@@ -639,7 +638,7 @@ fn slots_are_told_to_the_byte() {
 }
 
 #[test]
-fn transfers_take_their_latency_and_their_bytes_rounded_up() {
+fn transfer_times_are_rounded_up() {
     let cost = TransferCost::default();
     assert_eq!((cost.latency_ns, cost.bytes_per_us), (1_000, 8_000));
     let times: Vec<_> = [0, 1, 8, 9].map(|bytes| cost.of(bytes)).into();
@@ -650,7 +649,7 @@ fn transfers_take_their_latency_and_their_bytes_rounded_up() {
 }
 
 #[test]
-fn a_blocks_end_is_its_end_whatever_is_asked_for() {
+fn accesses_stay_within_blocks() {
     let transfer = TransferCost { latency_ns: u64::MAX, bytes_per_us: 1 };
     let settings = OsSettings { transfer, switch_ns: 0, cold_ns: 0, ..OsSettings::default() };
     let (mut bench, log) = (Bench::with(&settings, edf_plus()), Log::default());
@@ -686,7 +685,7 @@ fn spec(name: &str) -> TaskSpec {
 }
 
 #[test]
-fn callbacks_are_told_in_the_order_of_their_frames() {
+fn callbacks_follow_the_order_of_frames() {
     let (mut bench, log) = (Bench::new(), Log::default());
     let said = log.clone();
     let body = program(move |nic| async move {
@@ -712,7 +711,7 @@ fn callbacks_are_told_in_the_order_of_their_frames() {
 }
 
 #[test]
-fn a_frame_whose_end_nobody_waits_for_any_more_takes_no_place() {
+fn abandoned_frames_take_no_place() {
     let (mut bench, log) = (Bench::new(), Log::default());
     let said = log.clone();
     let body = program(move |nic| async move {
@@ -739,7 +738,7 @@ fn a_frame_whose_end_nobody_waits_for_any_more_takes_no_place() {
 }
 
 #[test]
-fn a_frame_that_nobody_asks_for_at_its_end_leaves_the_others_theirs() {
+fn unqueried_ends_do_not_affect_others() {
     let (mut bench, log) = (Bench::new(), Log::default());
     let said = log.clone();
     let body = program(move |nic| async move {
@@ -766,7 +765,7 @@ fn a_frame_that_nobody_asks_for_at_its_end_leaves_the_others_theirs() {
 }
 
 #[test]
-fn a_frame_that_has_ended_has_no_part_in_the_one_in_its_place() {
+fn ended_frames_do_not_affect_their_successors() {
     let (mut bench, log) = (Bench::new(), Log::default());
     let said = log.clone();
     let body = program(move |nic| async move {
@@ -791,7 +790,7 @@ fn a_frame_that_has_ended_has_no_part_in_the_one_in_its_place() {
 }
 
 #[test]
-fn buffers_that_come_home_are_there_to_be_awaited() {
+fn returned_buffers_can_be_awaited() {
     let (mut bench, log) = (Bench::new(), Log::default());
     let said = log.clone();
     let taken: Vec<_> = std::iter::from_fn(|| bench.doors.pool.packet(&[0; 60])).collect();
@@ -810,7 +809,7 @@ fn buffers_that_come_home_are_there_to_be_awaited() {
 }
 
 #[test]
-fn buffers_that_come_home_are_there_to_be_sent_again() {
+fn returned_buffers_can_be_sent_again() {
     let (mut bench, log) = (Bench::new(), Log::default());
     let said = log.clone();
     let body = program(move |nic| async move {
@@ -835,7 +834,7 @@ fn buffers_that_come_home_are_there_to_be_sent_again() {
 }
 
 #[test]
-fn a_frame_is_as_long_as_a_buffer_at_most() {
+fn frames_fit_in_a_buffer() {
     let (mut bench, log) = (Bench::new(), Log::default());
     let said = log.clone();
     let body = program(move |nic| async move {
@@ -851,7 +850,7 @@ fn a_frame_is_as_long_as_a_buffer_at_most() {
 }
 
 #[test]
-fn an_eighth_of_the_pool_is_kept_at_hand_at_most() {
+fn the_stock_is_at_most_an_eighth_of_the_pool() {
     let (mut bench, log) = (Bench::new(), Log::default());
     let config = PoolConfig { buffers: 64, ..PoolConfig::default() };
     bench.doors.pool = Pool::new(&config, 0).unwrap().0;
@@ -859,7 +858,7 @@ fn an_eighth_of_the_pool_is_kept_at_hand_at_most() {
     let body = program(move |nic| async move {
         let sent = (0..64).filter(|_| nic.post(0, &[0; 60]).is_ok()).count();
         said.say(nic.now(), sent.to_string());
-        // What was refused for want of a buffer is tried again when there are some.
+        // A frame refused for lack of a buffer is tried again when there are some.
         for _ in 0..100 {
             said.say(nic.now(), format!("{:?}", nic.send(0, &[0; 60]).await));
         }
@@ -876,7 +875,7 @@ fn an_eighth_of_the_pool_is_kept_at_hand_at_most() {
 }
 
 #[test]
-fn a_mailbox_of_none_holds_one() {
+fn mailboxes_hold_at_least_one() {
     let mut bench = Bench::new();
     let body = program(|nic| async move {
         let (sender, _mailbox) = nic.mailbox(0);
@@ -890,7 +889,7 @@ fn a_mailbox_of_none_holds_one() {
 
 // ---------------------------------------------------------------- card files
 
-/// A task with something of its own to be changed by each key.
+/// A task with a value for each key to change.
 struct Plain;
 
 impl Component for Plain {
@@ -912,7 +911,7 @@ fn card(text: &str) -> picnic_core::config::CardFile {
 }
 
 #[test]
-fn the_keys_of_a_task_stand_in_for_its_own() {
+fn task_keys_override_the_specification() {
     let line_and_start = |keys: &str| {
         let os = build_os(&card(&format!("[os]\n[[task]]\ntask = \"plain\"\n{keys}")), TASKS);
         let mut bench = Bench::new();
@@ -938,7 +937,7 @@ fn the_keys_of_a_task_stand_in_for_its_own() {
 }
 
 #[test]
-fn what_wires_tell_is_what_admission_counts_on() {
+fn admission_uses_reported_rates() {
     let arrivals = |rate| Arrivals {
         rate,
         burst: 32,
@@ -968,7 +967,7 @@ fn what_wires_tell_is_what_admission_counts_on() {
     assert_eq!(told.catch_up_ns, 1_000_000);
     let most = report("catch_up_us = 1000000000", Rate::Pps(1)).unwrap();
     assert_eq!(most.catch_up_ns, 1_000_000_000_000);
-    // Packets that come together find room or the task is refused, whatever the rate.
+    // Packets that arrive together find room, or the task is refused, whatever the rate.
     let with_room = |room: u64| {
         let keys = format!("line_rate_pps = 1\nreceive_room = {room}\n[[task]]\ntask = \"plain\"");
         report(&keys, Rate::Untold)
@@ -979,7 +978,7 @@ fn what_wires_tell_is_what_admission_counts_on() {
 }
 
 #[test]
-fn what_admission_does_not_ask_is_told() {
+fn skipped_checks_are_reported() {
     let costs = ProfileCosts {
         turn_ns: 0,
         packet_ns: 100,
@@ -998,13 +997,13 @@ fn what_admission_does_not_ask_is_told() {
     let path = told("", 1_000_000);
     assert_eq!((path.packets_fraction, path.notes.len()), (0.1, 0));
     assert_eq!(path.wires[0].room, Origin { value: None, from: "all wait".into() });
-    // A rate that is more than the core can take is a mistake only of who states it.
+    // A rate above the core's capacity is an error only if stated.
     assert_eq!(told("", 20_000_000).notes.len(), 1);
     assert_eq!(told("line_rate_pps = 20_000_000", 1).notes.len(), 0);
 }
 
 #[test]
-fn a_packet_at_least_comes_by_a_wire_that_reports_nothing() {
+fn unreported_wires_have_at_least_one_packet() {
     let with_room = |room: u64| {
         let keys = format!("line_rate_pps = 1\nreceive_room = {room}\n");
         let wire = "[[wire]]\nport = \"generator\"\n";
@@ -1014,7 +1013,7 @@ fn a_packet_at_least_comes_by_a_wire_that_reports_nothing() {
 }
 
 #[test]
-fn a_section_or_a_task_asks_for_nic_os() {
+fn sections_and_tasks_request_nic_os() {
     let there = |text| build_os(&card(text), TASKS).unwrap().is_some();
     assert!(there("[os]") && there("[[task]]\ntask = \"plain\"") && !there(""));
     let os = build_os(&card("[os]\nscheduler = \"cyclic\""), TASKS).unwrap().unwrap();
@@ -1022,7 +1021,7 @@ fn a_section_or_a_task_asks_for_nic_os() {
 }
 
 #[test]
-fn the_longest_list_has_all_tasks_and_those_that_ended_and_are_kept() {
+fn longest_list_includes_ended_tasks() {
     let kinds = OsRegistries { tasks: TASKS, ..OsRegistries::default() };
     let file = card("[os]\ntasks = 3");
     let os = build(&file, kinds, Filters::new(1), &Surroundings::default()).unwrap().unwrap();

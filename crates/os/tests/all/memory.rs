@@ -1,4 +1,4 @@
-//! Memory: allocators against a model, and what tasks see of it.
+//! Memory: allocators against a model, and memory as tasks use it.
 
 use crate::bench;
 use crate::bench::{Bench, Log, micros};
@@ -20,9 +20,9 @@ enum Step {
         bytes: usize,
         align: usize,
     },
-    /// The nth of those that are given out.
+    /// The nth allocated one.
     Free(usize),
-    /// A place of which nothing is known.
+    /// Any place.
     FreeAnywhere(usize),
 }
 
@@ -35,7 +35,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What is given out: places and bytes, each filled with a letter of its own.
+/// Allocated places and sizes, each filled with its own letter.
 struct Model {
     arena: Vec<u8>,
     given: BTreeMap<usize, (usize, u8)>,
@@ -47,7 +47,7 @@ impl Model {
         Model { arena: vec![0xee; bytes], given: BTreeMap::new(), letter: 0 }
     }
 
-    /// Takes one step with an allocator; nothing of what was given out overlaps or changes.
+    /// Takes one step with an allocator; no allocation overlaps another or changes.
     fn take(&mut self, allocator: &mut dyn Allocator, step: &Step) -> Result<(), TestCaseError> {
         match *step {
             Step::Allocate { bytes, align } => {
@@ -135,7 +135,7 @@ proptest! {
 }
 
 #[test]
-fn an_arena_too_small_for_anything_is_exhausted_and_no_more() {
+fn tiny_arenas_are_only_exhausted() {
     for bytes in [0, 1, 15, 16, 31] {
         let mut arena = vec![0; bytes];
         let mut allocator = BoundaryTag::default();
@@ -169,7 +169,7 @@ fn bench() -> Bench {
 }
 
 #[test]
-fn tasks_read_and_write_their_blocks_and_no_others() {
+fn tasks_access_only_their_blocks() {
     let (mut bench, log) = (bench(), Log::default());
     let said = log.clone();
     let body = program(move |nic| async move {
@@ -185,7 +185,7 @@ fn tasks_read_and_write_their_blocks_and_no_others() {
         let mut seen = [0; 100];
         a.read(0, &mut seen).unwrap();
         said.say(nic.now(), format!("{}", seen.iter().all(|&byte| byte == 1)));
-        // Nothing is anywhere in it.
+        // It is nowhere in the block.
         a.read(50, &mut []).unwrap();
         b.write(100, &[]).unwrap();
         said.say(nic.now(), a.write(90, &[0; 11]).unwrap_err().to_string());
@@ -211,7 +211,7 @@ fn tasks_read_and_write_their_blocks_and_no_others() {
 }
 
 #[test]
-fn a_killed_tasks_memory_is_released_wherever_its_handles_are() {
+fn memory_of_killed_tasks_is_released() {
     let mut bench = bench();
     let kept: Arc<Mutex<Vec<Block>>> = Arc::default();
     let theirs = kept.clone();
@@ -239,7 +239,7 @@ fn a_killed_tasks_memory_is_released_wherever_its_handles_are() {
 }
 
 #[test]
-fn a_handle_that_is_left_over_is_none_to_the_block_in_its_place() {
+fn stale_handles_do_not_access_new_blocks() {
     let mut bench = bench();
     let kept: Arc<Mutex<Option<Block>>> = Arc::default();
     let theirs = kept.clone();
@@ -261,7 +261,7 @@ fn a_handle_that_is_left_over_is_none_to_the_block_in_its_place() {
     bench.end();
 }
 
-/// An allocator that gives out this place, whether it is there or not.
+/// An allocator that returns this place, whether it exists or not.
 struct Liar(usize);
 
 impl Allocator for Liar {
@@ -278,7 +278,7 @@ impl Allocator for Liar {
 }
 
 #[test]
-fn an_installed_allocator_is_asked_instead_and_what_it_says_is_looked_at() {
+fn installed_allocators_are_used_and_checked() {
     let settings = OsSettings { arena_bytes: 64 << 10, ..settings() };
     let (mut bench, log) = (Bench::with(&settings, bench::edf_plus()), Log::default());
     let said = log.clone();
@@ -294,7 +294,7 @@ fn an_installed_allocator_is_asked_instead_and_what_it_says_is_looked_at() {
         said.say(nic.now(), format!("{:?}", nic.allocate(4).is_ok()));
         assert!(nic.uninstall_allocator() && nic.uninstall_allocator());
         assert!(!nic.uninstall_allocator());
-        // The arena's own is asked again; slots stay where they are until they go.
+        // The arena's own is used again; slots stay until they are freed.
         let again = nic.allocate(4096).map(drop).is_ok();
         let there = nic.memory().installed_allocators;
         drop(slots);
@@ -311,7 +311,7 @@ fn an_installed_allocator_is_asked_instead_and_what_it_says_is_looked_at() {
 }
 
 #[test]
-fn an_allocator_stays_until_it_is_uninstalled_and_its_blocks_are_gone() {
+fn allocators_stay_until_uninstalled_and_unused() {
     let mut bench = bench();
     let body = program(move |nic| async move {
         let installed = || nic.memory().installed_allocators;
@@ -328,7 +328,7 @@ fn an_allocator_stays_until_it_is_uninstalled_and_its_blocks_are_gone() {
 }
 
 #[test]
-fn host_memory_is_reached_by_transfers_that_take_their_time() {
+fn host_memory_transfers_take_time() {
     let transfer = TransferCost { latency_ns: 2_000, bytes_per_us: 100 };
     let mut bench = Bench::with(&OsSettings { transfer, ..settings() }, bench::edf_plus());
     let log = Log::default();
@@ -375,7 +375,7 @@ fn host_memory_is_reached_by_transfers_that_take_their_time() {
 }
 
 #[test]
-fn what_lies_outside_the_slots_was_never_given_out() {
+fn places_outside_slots_are_refused() {
     use picnic_os::alloc::Allocator;
     let mut arena = vec![0; 640];
     let mut slots = Slots::of(64);

@@ -1,4 +1,4 @@
-//! Packets to and from tasks: mailboxes, frames, and the ledger's part of them.
+//! Packets to and from tasks: mailboxes, frames, and their part of the ledger.
 
 use crate::bench::{Bench, Log, micros};
 use picnic_core::ledger::{DropReason, Stage};
@@ -16,7 +16,7 @@ fn spec(name: &str) -> TaskSpec {
 
 type Slot = Arc<Mutex<Option<MailboxSender>>>;
 
-/// A task that hands out its mailbox's sender and then does as `each` says with each packet.
+/// A task that hands out its mailbox's sender and then handles each packet by `each`.
 fn reader(
     bench: &mut Bench,
     capacity: usize,
@@ -48,7 +48,7 @@ fn push(bench: &mut Bench, slot: &Slot, bytes: &[u8]) -> bool {
 }
 
 #[test]
-fn packets_come_in_order_and_are_held_until_they_leave() {
+fn packets_arrive_in_order_and_are_held() {
     let (mut bench, log) = (Bench::new(), Log::default());
     let said = log.clone();
     let (_, slot) = reader(&mut bench, 8, move |packet| {
@@ -67,7 +67,7 @@ fn packets_come_in_order_and_are_held_until_they_leave() {
 }
 
 #[test]
-fn a_task_is_told_what_its_mailbox_was_sent() {
+fn mailboxes_count_packets() {
     let (mut bench, log, slot) = (Bench::new(), Log::default(), Slot::default());
     let (said, theirs) = (log.clone(), slot.clone());
     let body = program(move |nic| async move {
@@ -107,7 +107,7 @@ fn each_packet_is_received_in_a_segment_of_its_own() {
 }
 
 #[test]
-fn a_packet_wakes_only_who_waits_for_one() {
+fn packets_wake_only_waiting_tasks() {
     let (mut bench, log, slot) = (Bench::new(), Log::default(), Slot::default());
     let (said, theirs) = (log.clone(), slot.clone());
     let body = program(move |nic| async move {
@@ -135,7 +135,7 @@ fn a_packet_wakes_only_who_waits_for_one() {
 }
 
 #[test]
-fn a_full_mailbox_gives_the_packet_back() {
+fn full_mailboxes_return_the_packet() {
     let mut bench = Bench::new();
     let (_, slot) = reader(&mut bench, 4, drop);
     let taken = (0..6).filter(|&byte| push(&mut bench, &slot, &[byte])).count();
@@ -151,7 +151,7 @@ fn a_full_mailbox_gives_the_packet_back() {
 }
 
 #[test]
-fn each_door_is_open_to_a_task() {
+fn tasks_can_use_every_door() {
     let mut bench = Bench::new();
     let (_, slot) = reader(&mut bench, 8, |packet| match packet.data()[0] {
         0 => packet.transmit(0),
@@ -172,7 +172,7 @@ fn each_door_is_open_to_a_task() {
 }
 
 #[test]
-fn packets_leave_in_the_order_that_a_task_lets_go_of_them() {
+fn packets_leave_in_order_of_release() {
     let (mut bench, slot) = (Bench::new(), Slot::default());
     let theirs = slot.clone();
     let body = program(move |nic| async move {
@@ -195,7 +195,7 @@ fn packets_leave_in_the_order_that_a_task_lets_go_of_them() {
 }
 
 #[test]
-fn what_a_killed_task_had_is_consumed_and_its_mailbox_closed() {
+fn packets_of_killed_tasks_are_consumed() {
     let mut bench = Bench::new();
     let kept = Arc::new(Mutex::new(Vec::new()));
     let theirs = kept.clone();
@@ -219,7 +219,7 @@ fn what_a_killed_task_had_is_consumed_and_its_mailbox_closed() {
 }
 
 #[test]
-fn a_mailbox_whose_filter_has_gone_ends() {
+fn mailboxes_end_with_their_filter() {
     let (mut bench, log) = (Bench::new(), Log::default());
     let (id, slot) = reader(&mut bench, 8, drop);
     push(&mut bench, &slot, &[1]);
@@ -233,7 +233,7 @@ fn a_mailbox_whose_filter_has_gone_ends() {
 }
 
 #[test]
-fn a_synchronous_send_goes_on_when_the_wire_has_taken_it() {
+fn synchronous_sends_wait_for_the_wire() {
     let (mut bench, log) = (Bench::new(), Log::default());
     let said = log.clone();
     let body = program(move |nic| async move {
@@ -266,7 +266,7 @@ fn a_synchronous_send_goes_on_when_the_wire_has_taken_it() {
 }
 
 #[test]
-fn a_suspended_sender_hears_later_how_its_frame_ended() {
+fn suspended_senders_get_results_later() {
     let (mut bench, log) = (Bench::new(), Log::default());
     let said = log.clone();
     let body = program(move |nic| async move {
@@ -291,7 +291,7 @@ fn a_suspended_sender_hears_later_how_its_frame_ended() {
 }
 
 #[test]
-fn callbacks_are_told_how_each_frame_ended() {
+fn callbacks_get_the_result_of_each_frame() {
     let (mut bench, log) = (Bench::new(), Log::default());
     let said = log.clone();
     let body = program(move |nic| async move {
@@ -314,7 +314,7 @@ fn callbacks_are_told_how_each_frame_ended() {
 }
 
 #[test]
-fn when_the_card_has_stopped_nothing_more_is_sent() {
+fn nothing_is_sent_after_a_stop() {
     let (mut bench, kept) = (Bench::new(), Arc::new(Mutex::new(None)));
     let theirs = kept.clone();
     let body = program(move |nic| async move {
@@ -348,7 +348,7 @@ fn a_callback_may_send_the_next_frame() {
 }
 
 #[test]
-fn a_callback_hears_that_the_card_was_stopped() {
+fn callbacks_report_a_stop() {
     let (mut bench, log) = (Bench::new(), Log::default());
     let said = log.clone();
     let body = program(move |nic| async move {
@@ -363,7 +363,7 @@ fn a_callback_hears_that_the_card_was_stopped() {
 }
 
 #[test]
-fn a_callback_that_panics_ends_its_task() {
+fn panicking_callbacks_end_their_task() {
     let mut bench = Bench::new();
     let body = program(move |nic| async move {
         let sender = nic.sender(0, |_| panic!("as it is meant to"));
@@ -380,7 +380,7 @@ fn a_callback_that_panics_ends_its_task() {
 }
 
 #[test]
-fn what_cannot_be_sent_is_refused_with_the_reason() {
+fn unsendable_frames_are_refused_with_a_reason() {
     let (mut bench, log) = (Bench::new(), Log::default());
     let said = log.clone();
     let body = program(move |nic| async move {
@@ -393,7 +393,7 @@ fn what_cannot_be_sent_is_refused_with_the_reason() {
             nic.post(0, &[0; 60]).unwrap();
         }
         tell(nic.post(0, &[0; 60]));
-        // Behind the await there are buffers again.
+        // After the await there are buffers again.
         nic.yield_now().await;
         nic.post(0, &[0; 60]).unwrap();
     });
@@ -415,7 +415,7 @@ fn what_cannot_be_sent_is_refused_with_the_reason() {
 }
 
 #[test]
-fn a_full_wire_queue_is_told() {
+fn full_wire_queues_are_reported() {
     let (mut bench, log) = (Bench::new(), Log::default());
     let said = log.clone();
     let body = program(move |nic| async move {

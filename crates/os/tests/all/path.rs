@@ -1,5 +1,5 @@
-//! The packet path's arithmetic against the same in fractions, and admission against every
-//! single interval.
+//! The packet path's arithmetic against the same in fractions, and admission against every single
+//! interval.
 
 use picnic_core::config::InterruptSection;
 use picnic_core::ring::moderation::{Moderation, ModerationMode};
@@ -24,7 +24,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(500))]
 
     #[test]
-    fn times_are_rounded_up_where_they_are_rounded(
+    fn times_are_rounded_up(
         wires in prop::collection::vec((0..3_000_000_u64, 0..40_u64), 0..4),
         (turn_ns, packet_ns) in (0..400_u64, 0..150_u64),
         (burst, looked_at) in (0..65_u64, 0..4_u64),
@@ -35,7 +35,7 @@ proptest! {
         let intakes: Vec<_> = wires.iter().map(|&(pps, burst)| intake(pps, burst)).collect();
         let path = PacketPath::new(intakes, costs).switching(switch_ns, cold_ns);
         let wide = u128::from;
-        // Picoseconds of a packet in turns of whole bursts; billionths of the core.
+        // Picoseconds per packet in turns of whole bursts; billionths of the core.
         let each_ps = 1_000 * wide(packet_ns) + up(1_000 * wide(turn_ns), wide(burst.max(1)));
         let pps: u128 = wires.iter().map(|wire| wide(wire.0)).sum();
         let share = up(pps * each_ps, 1_000);
@@ -71,15 +71,15 @@ proptest! {
         }
     }
 
-    /// With a turn of the packet path that a release may find begun, and behind each segment.
+    /// With a turn of the packet path that a release may find begun, and one after each segment.
     #[test]
-    fn a_turn_is_as_good_as_every_interval_has_it(
+    fn turns_agree_with_every_interval(
         tasks in prop::collection::vec((60..400_u64, prop::collection::vec(1..30_u64, 1..3)), 1..5),
         turn_ns in 0..60_u64,
         (switch_ns, cold_ns) in (0..4_u64, 0..500_u64),
         is_by_segment in any::<bool>(),
     ) {
-        // What a first time costs more is no part of any other.
+        // The extra time of a first pass is not part of any other.
         let path = PacketPath::new(Vec::new(), Costs { turn_ns, ..Costs::default() })
             .switching(switch_ns, cold_ns);
         let demand = |(period, segments): &(u64, Vec<u64>)| Demand {
@@ -92,7 +92,7 @@ proptest! {
         let demands: Vec<_> = tasks.iter().map(demand).collect();
         let discipline = if is_by_segment { Discipline::Segment } else { Discipline::Completion };
         let answer = admit(&demands, &path, Order::EarliestDeadline, discipline);
-        // Period, all of an invocation, its longest part, turns behind the segments included.
+        // Period, all of an invocation, its longest part, including the turns after segments.
         let mut works: Vec<_> = demands
             .iter()
             .map(|demand| {
@@ -123,7 +123,7 @@ proptest! {
 }
 
 #[test]
-fn sums_past_the_top_stay_there() {
+fn sums_saturate() {
     let top = u64::MAX;
     let free = Costs { catch_up_ns: 0, ..Costs::default() };
     let costs = Costs { turn_ns: top, packet_ns: top, burst: top, wires: top, ..free };
@@ -147,7 +147,7 @@ fn sums_past_the_top_stay_there() {
     assert!(path.catches_up());
     assert_eq!(path.until_next_of_ns(0, 3), top);
     assert_eq!(path.until_next_ns(top / 2 + 2), top);
-    // All that comes comes together.
+    // All arrivals come together.
     let path = PacketPath::new(
         vec![intake(1, top), intake(1, top)],
         Costs { turn_ns: top, packet_ns: 0, burst: top, ..Costs::default() },
@@ -166,7 +166,7 @@ fn sums_past_the_top_stay_there() {
 }
 
 #[test]
-fn a_path_of_nothing_costs_nothing() {
+fn empty_paths_cost_nothing() {
     let path = PacketPath::default();
     assert_eq!((path.pps(), path.share_ppb(), path.whole_turn_ns()), (0, 0, 0));
     assert_eq!((path.segment_ns(7, true), path.until_next_ns(7), path.catch_up_ns(7)), (7, 7, 0));
@@ -175,13 +175,13 @@ fn a_path_of_nothing_costs_nothing() {
     assert_eq!((turn_ns, packet_ns, burst, wires), (0, 0, 64, 1));
 }
 
-/// Nanoseconds that doorbells take in turns of a whole burst each, and those that one such turn takes
-/// and what is due before it, as a path of these costs has it.
+/// Nanoseconds for doorbells in turns of a whole burst each, and for one such turn with the
+/// doorbells due before it, according to a path of these costs.
 fn of_doorbells(costs: Costs) -> (f64, u64) {
     let path = |doorbells| PacketPath::new(vec![intake(1, 1)], Costs { doorbells, ..costs });
     let (with, without) = (path(costs.doorbells), path(Doorbells::default()));
-    // At one packet a second, what catches up behind nothing is the last turn, the doorbells that
-    // are due, and the packet.
+    // At one packet a second, the catch-up after nothing is the last turn, the due doorbells, and
+    // the packet.
     let rest_ns = with.catch_up_ns(0) - without.catch_up_ns(0) + 2;
     let fast = |doorbells| {
         PacketPath::new(vec![intake(1_000, 1)], Costs { doorbells, ..costs }).share_ppb() as f64
@@ -193,10 +193,10 @@ fn of_doorbells(costs: Costs) -> (f64, u64) {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
-    /// Targets that always sleep, packets steered at will, turns of whole bursts that cost as much
-    /// as they are said to or less: doorbells take no longer than counted.
+    /// Targets that always sleep, packets steered at random, turns of whole bursts that cost at
+    /// most the stated time: doorbells take no longer than bounded.
     #[test]
-    fn doorbells_are_no_more_than_counted(
+    fn doorbells_stay_within_their_bound(
         (queues, wires) in (1..6_u64, 1..4_u64),
         (usecs, frames) in (0..40_u32, prop::sample::select(vec![0, 16, 64, 200])),
         (turn_ns, packet_ns, bell_ns) in (1..2_000_u64, 1..200_u64, 1..12_000_u64),
@@ -208,7 +208,7 @@ proptest! {
         let costs = Costs { turn_ns, packet_ns, wires, doorbells, ..Costs::default() };
         let mut moderations: Vec<_> =
             (0..queues).map(|_| Moderation::new(section.moderation())).collect();
-        // One packet waits for each queue, from before.
+        // One packet waits for each queue from before.
         moderations.iter_mut().for_each(|moderation| moderation.published(Time::ZERO, 1));
         let (mut now, mut rung) = (1_000_000, 0);
         let took_ns = (turn_ns + 64 * packet_ns) * turn_share / 100;
@@ -246,7 +246,7 @@ proptest! {
 }
 
 #[test]
-fn doorbells_are_counted_as_moderation_allows_them() {
+fn doorbell_bounds_follow_moderation() {
     let counted = |section: InterruptSection, queues: u16, wires: u64| {
         let doorbells = Doorbells::of(&section, queues, 3_000, 25_000);
         // A turn of a burst takes 6.7 µs without them.
@@ -262,13 +262,13 @@ fn doorbells_are_counted_as_moderation_allows_them() {
         // By time alone: 12 µs x 6.7 / (6.7 + 20 - 9).
         (of(20, 0), 4, 1, 4_542, 100_300),
         (of(200, 0), 4, 1, 407, 100_300),
-        // By number as well: one of a whole burst.
+        // Also by count: one of a whole burst.
         (of(200, 64), 4, 1, 3_000 + 589, 100_300),
-        // No turn rings more than half of the queues by time, and half by number on top.
+        // No turn rings more than half of the queues by time, and half by count on top.
         (of(1, 64), 4, 1, 7_500, 100_300),
         // One queue is rung once a turn.
         (of(1, 1), 1, 1, 3_000, 25_300),
-        // With several wires, those that ring by number ring again: 12 x 6.7 / (20 - 12).
+        // With several wires, those that ring by count ring again: 12 x 6.7 / (20 - 12).
         (of(20, 0), 4, 2, 10_050, 100_300),
         (of(20, 64), 4, 2, 15_000, 150_300),
         (InterruptSection { adaptive: true, ..of(20, 0) }, 4, 1, 12_000, 100_300),
@@ -277,32 +277,32 @@ fn doorbells_are_counted_as_moderation_allows_them() {
         assert!(found.0.abs_diff(each_turn_ns) <= 2, "{section:?}: {found:?}, {each_turn_ns} ns");
         assert_eq!(found.1, turn_ns, "{section:?}");
     }
-    // A packet that is moved by itself rings one queue.
+    // A packet moved separately rings one queue.
     let each = InterruptSection { per_packet: true, ..of(0, 0) };
     assert_eq!(Doorbells::of(&each, 4, 1, 1).queues, 1);
     assert_eq!(each.moderation(), ModerationMode::PerPacket);
 }
 
 #[test]
-fn an_interruption_is_tolerated_as_far_as_room_and_time_go() {
+fn interruptions_are_tolerated_within_room_and_time() {
     let wire = |room| Intake { name: "w".into(), pps: 1_000_000, burst: 1, room };
     let path = |room, costs: Costs| PacketPath::new(vec![wire(room)], costs);
     let free = Costs { burst: 1, ..Costs::default() };
     for (room, costs, segment_ns, expected) in [
-        // 1023 packets beside the one that comes with the first, 900 of them in the segment.
+        // 1023 packets besides the one that arrives with the first, 900 of them in the segment.
         (1_024, free, 900_000, Some(123_000)),
         (1_024, free, 2_000_000, Some(0)),
         (1_024, Costs { ring: 512, ..free }, 500_000, Some(11_000)),
         (u64::MAX, free, 0, None),
         (u64::MAX, Costs { ring: 512, ..free }, 0, Some(511_000)),
-        // Half of the core: what is caught up with in 1 ms came in 1 ms, two packets and two turns
-        // aside.
+        // Half of the core: the path catches up in 1 ms with the arrivals of 1 ms, except two
+        // packets and two turns.
         (u64::MAX, Costs { packet_ns: 500, ring: 8_192, ..free }, 100_000, Some(898_500)),
     ] {
         assert_eq!(path(room, costs).tolerates_ns(segment_ns), expected, "{room} {costs:?}");
     }
     assert_eq!(PacketPath::default().tolerates_ns(0), None);
-    // Just that much is admitted.
+    // Exactly that much is admitted.
     let task = [Demand {
         name: "t".into(),
         period_ns: None,

@@ -27,11 +27,11 @@ fn edf_runs_the_earliest_deadline_to_its_end() {
 }
 
 #[test]
-fn edf_runs_another_task_only_if_all_of_it_fits() {
+fn edf_runs_aperiodic_tasks_only_if_they_fit() {
     // 90 free in each 100; the task of 4 times 30 never fits whole.
     let tasks = [periodic(100, &[10]), other(&[30, 30, 30, 30])];
     assert!(run(&mut Edf, &tasks, 1000).trace.iter().all(|&(_, task, _)| task == 0));
-    // What just fits does.
+    // An exact fit runs.
     let exact = [periodic(100, &[10]), other(&[60, 30])];
     assert_eq!(run(&mut Edf, &exact, 100).trace, [(0, 0, 0), (10, 1, 0), (70, 1, 1)]);
     // Under `Plus` three segments fit each gap, and the fourth the next.
@@ -106,7 +106,7 @@ fn the_extended_cyclic_executive_follows_the_same_timetable() {
 }
 
 #[test]
-fn a_timetable_too_long_is_replaced_by_turns() {
+fn too_long_timetables_are_replaced_by_turns() {
     let periods = [1_000_003, 1_000_033, 999_983];
     assert!(timetable(periods.into_iter()).unwrap().1 > 1_000_000_000);
     let tasks: Vec<_> = periods.iter().map(|&period| periodic(period, &[1000])).collect();
@@ -115,7 +115,7 @@ fn a_timetable_too_long_is_replaced_by_turns() {
 }
 
 #[test]
-fn a_late_release_in_a_frame_is_not_passed_over() {
+fn late_releases_in_a_frame_are_not_skipped() {
     // The second task's releases lie in the middle of the frames.
     let mut tasks = [periodic(20, &[2]), periodic(20, &[2])];
     tasks[1].first_release = 10;
@@ -125,7 +125,7 @@ fn a_late_release_in_a_frame_is_not_passed_over() {
 }
 
 #[test]
-fn a_late_release_in_the_frame_is_when_the_next_periodic_task_is_due() {
+fn late_releases_in_a_frame_end_the_slack() {
     let task = |release: u64, ready| {
         let mut task = Candidate { ready, ..filler(2, 0, 0) };
         task.ticket.period_ns = Some(20);
@@ -184,9 +184,9 @@ fn every_scheduler() -> Vec<(&'static str, Box<dyn Scheduler>)> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
-    /// What is not periodic never touches what is: the periodic trace is the same without it.
+    /// Aperiodic tasks never affect periodic ones: the periodic trace is the same without them.
     #[test]
-    fn fillers_leave_periodic_tasks_alone(models in task_sets()) {
+    fn aperiodic_tasks_do_not_affect_periodic_ones(models in task_sets()) {
         let alone: Vec<_> = models.iter().filter(|m| m.period_ns.is_some()).cloned().collect();
         for ((name, mut with), (_, mut without)) in
             every_scheduler().into_iter().zip(every_scheduler())
@@ -200,9 +200,9 @@ proptest! {
         }
     }
 
-    /// A policy's choice is ready, not periodic and fits; it has one whenever there is one.
+    /// A policy's choice is ready, aperiodic and fits; it makes one whenever possible.
     #[test]
-    fn policies_choose_what_fits(
+    fn policies_choose_fitting_tasks(
         tasks in prop::collection::vec((0u64..1000, 0u8..3, 0u64..100, any::<bool>()), 0..50),
         slack_ns in 0u64..2000,
     ) {
@@ -220,7 +220,7 @@ proptest! {
         }
     }
 
-    /// Lookahead fills as much as trying every set does, when parts are exact.
+    /// Lookahead fills as much as trying every set, if parts are exact.
     #[test]
     fn lookahead_finds_the_fullest_set(
         lengths in prop::collection::vec(1u64..200, 1..10),
@@ -246,10 +246,10 @@ proptest! {
     }
 }
 
-/// A single set may pack worse by segments than by whole invocations: filling is greedy. Over
+/// A single set may pack worse by segments than by whole invocations, since filling is greedy. Over
 /// many sets it must not.
 #[test]
-fn plus_uses_time_that_its_base_leaves() {
+fn plus_uses_idle_time_of_its_base() {
     let mut runner = TestRunner::deterministic();
     let sets: Vec<_> =
         (0..300).map(|_| task_sets().new_tree(&mut runner).unwrap().current()).collect();

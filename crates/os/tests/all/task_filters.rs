@@ -1,4 +1,4 @@
-//! Filters that tasks install: what they are given, and what is left of them.
+//! Filters that tasks install: their packets, and their removal.
 
 use crate::bench::{Bench, micros};
 use crate::frames::Frame;
@@ -24,7 +24,7 @@ impl Onward for Nothing {
     fn carry_on(&mut self, _: Time, _: &mut Burst, _: &mut Doors) {}
 }
 
-/// How many of the frames go on.
+/// Returns how many of the frames continue.
 fn run(bench: &mut Bench, head: &mut dyn Function, frames: &[Vec<u8>]) -> usize {
     let mut burst = Burst::new();
     for frame in frames {
@@ -55,7 +55,7 @@ fn ping() -> Vec<u8> {
 }
 
 #[test]
-fn a_task_receives_by_its_filter_which_goes_with_it() {
+fn tasks_receive_by_filters_removed_at_their_end() {
     let mut bench = Bench::new();
     let filters = Filters::new(1);
     bench.os.attach_filters(filters.clone());
@@ -91,7 +91,7 @@ fn a_task_receives_by_its_filter_which_goes_with_it() {
 }
 
 #[test]
-fn filters_of_the_host_and_of_other_tasks_stay() {
+fn filters_of_host_and_other_tasks_stay() {
     let mut bench = Bench::new();
     let filters = Filters::new(1);
     bench.os.attach_filters(filters.clone());
@@ -120,7 +120,7 @@ fn filters_of_the_host_and_of_other_tasks_stay() {
 }
 
 #[test]
-fn a_removed_filters_mailbox_ends() {
+fn mailboxes_of_removed_filters_end() {
     let mut bench = Bench::new();
     let filters = Filters::new(1);
     bench.os.attach_filters(filters.clone());
@@ -145,10 +145,10 @@ fn a_removed_filters_mailbox_ends() {
     bench.end();
 }
 
-/// A filter that is changed keeps its mailbox, one that no longer delivers ends it; packets that
-/// the core hands over by its old list are dropped and counted.
+/// A changed filter keeps its mailbox, one that no longer delivers ends it; packets that the core
+/// hands over by its old list are dropped and counted.
 #[test]
-fn a_mailbox_ends_with_the_delivery_and_not_before() {
+fn mailboxes_end_when_delivery_ends() {
     let mut bench = Bench::new();
     let filters = Filters::new(1);
     bench.os.attach_filters(filters.clone());
@@ -177,7 +177,7 @@ fn a_mailbox_ends_with_the_delivery_and_not_before() {
 }
 
 #[test]
-fn a_task_on_a_card_without_filters_is_told() {
+fn tasks_without_card_filters_get_an_error() {
     let mut bench = Bench::new();
     let told = Arc::new(Mutex::new(None));
     let theirs = told.clone();
@@ -191,7 +191,7 @@ fn a_task_on_a_card_without_filters_is_told() {
     bench.end();
 }
 
-/// Takes nothing. Whoever installs it makes a change until its other end is dropped.
+/// Takes no packets. Installing it is a change that lasts until its other end is dropped.
 struct Slow(Sender<()>, Receiver<()>);
 
 impl Handover for Slow {
@@ -207,7 +207,7 @@ impl Handover for Slow {
 }
 
 #[test]
-fn a_filter_of_an_ended_task_goes_as_soon_as_nobody_else_changes_any() {
+fn filters_of_ended_tasks_are_removed_after_other_changes() {
     for is_stopped in [false, true] {
         let mut bench = Bench::new();
         let filters = Filters::new(1);
@@ -246,10 +246,10 @@ fn a_filter_of_an_ended_task_goes_as_soon_as_nobody_else_changes_any() {
     }
 }
 
-/// Threads change filters while tasks come and go: whatever the order, a task that has ended has
-/// no filter left.
+/// Threads change filters while tasks start and end: whatever the order, an ended task has no
+/// filter left.
 #[test]
-fn filters_of_ended_tasks_go_whoever_holds_the_lock() {
+fn filters_of_ended_tasks_are_always_removed() {
     let filters = Filters::new(1);
     let stop = Arc::new(std::sync::atomic::AtomicBool::new(false));
     let busy: Vec<_> = (0..2)

@@ -1,4 +1,4 @@
-//! What the executor tells a scheduler of its tasks, and what it does by itself.
+//! The executor's information for schedulers, and its own decisions.
 
 use crate::bench::{Bench, Log, edf_plus, micros};
 use picnic_core::resident::Resident;
@@ -16,16 +16,16 @@ use picnic_os::ticket::{Candidate, Ticket};
 use std::sync::{Arc, Mutex};
 use std::task::Waker;
 
-/// What a scheduler was told.
+/// The information given to a scheduler.
 #[derive(Default)]
 struct Told {
-    /// How often tasks had come, gone or changed.
+    /// Notifications that tasks came, went or changed.
     changes: usize,
-    /// When it was to decide, and among which.
+    /// Times of decisions, with the candidates.
     decisions: Vec<(u64, Vec<Candidate>)>,
 }
 
-/// `edf-plus`, overheard.
+/// `edf-plus`, recorded.
 struct Spy(Box<dyn Scheduler>, Arc<Mutex<Told>>);
 
 impl Scheduler for Spy {
@@ -54,7 +54,7 @@ impl Scheduler for Spy {
     }
 }
 
-/// A NIC OS of one task, and what its scheduler is told.
+/// A NIC OS of one task, with the record of its scheduler.
 fn overheard(switch_ns: u64, cold_ns: u64) -> (Bench, Arc<Mutex<Told>>) {
     let told = Arc::<Mutex<Told>>::default();
     let settings = OsSettings { tasks: 1, switch_ns, cold_ns, ..OsSettings::default() };
@@ -95,7 +95,7 @@ fn for_ever() -> Program {
 const NEVER: u64 = u64::MAX;
 
 #[test]
-fn of_a_task_that_is_not_periodic_each_segment_is_cold_once() {
+fn segments_of_aperiodic_tasks_are_cold_once() {
     let (mut bench, told) = overheard(10, 100);
     let body = program(|nic| async move {
         assert_eq!(nic.services().now(), nic.now());
@@ -125,7 +125,7 @@ fn of_a_task_that_is_not_periodic_each_segment_is_cold_once() {
 }
 
 #[test]
-fn what_has_no_bound_has_none_with_a_switch_either() {
+fn unbounded_segments_stay_unbounded_with_a_switch() {
     for (switch_ns, bounds) in [
         (10, Bounds { segments: [5].into(), remaining: [u64::MAX].into() }),
         (1 << 63, two_segments()),
@@ -139,14 +139,14 @@ fn what_has_no_bound_has_none_with_a_switch_either() {
 }
 
 #[test]
-fn a_scheduler_is_told_of_its_tasks_before_it_decides_even_of_none() {
+fn schedulers_are_notified_before_deciding() {
     let (mut bench, told) = overheard(0, 0);
     bench.turn();
     assert_eq!(told.lock().unwrap().changes, 1);
     bench.end();
 }
 
-/// Decides so, whatever there is.
+/// Always decides this.
 struct Stubborn(Decision);
 
 impl Scheduler for Stubborn {
@@ -168,7 +168,7 @@ impl Scheduler for Stubborn {
 }
 
 #[test]
-fn what_a_scheduler_decides_is_done_as_far_as_it_can_be() {
+fn decisions_are_followed_if_possible() {
     for (decision, is_run, due) in [
         (Decision::Run(0), true, 5),
         (Decision::Run(1), false, 5),
@@ -195,7 +195,7 @@ fn with_all_tasks_suspended_nothing_is_due() {
 }
 
 #[test]
-fn a_task_is_admitted_by_the_bound_of_all_its_segments() {
+fn admission_uses_the_bound_of_all_segments() {
     for (period_ns, fits) in [(8_000, true), (7_999, false)] {
         let (mut bench, _) = overheard(0, 0);
         let spec = spec("p").periodic(period_ns).bounds(two_segments());
@@ -214,7 +214,7 @@ fn a_task_of_one_segment_has_one_switch() {
 }
 
 #[test]
-fn a_periodic_task_is_told_of_as_warm_and_from_release_to_release() {
+fn periodic_tickets_are_warm_and_per_release() {
     let (mut bench, told) = overheard(10, 100);
     let body = program(|nic| async move {
         loop {
@@ -242,7 +242,7 @@ fn a_periodic_task_is_told_of_as_warm_and_from_release_to_release() {
 }
 
 #[test]
-fn a_periodic_task_that_waits_in_the_middle_has_begun() {
+fn periodic_tasks_waiting_in_mid_invocation_have_begun() {
     let (mut bench, told) = overheard(0, 0);
     let body = program(|nic| async move {
         nic.sleep_until(micros(2)).await;
@@ -261,7 +261,7 @@ fn a_periodic_task_that_waits_in_the_middle_has_begun() {
 }
 
 #[test]
-fn schedulers_are_told_of_every_change_and_of_no_other() {
+fn schedulers_are_notified_of_exactly_the_changes() {
     let (mut bench, told) = overheard(0, 0);
     let id = bench.os.create(spec("p").periodic(10_000), for_ever()).unwrap();
     let changes_after = |bench: &mut Bench, order: &mut TaskControl| {
@@ -286,7 +286,7 @@ fn schedulers_are_told_of_every_change_and_of_no_other() {
         assert_eq!(changes_after(&mut bench, &mut order), (false, 0), "{order:?}");
     }
     let mut list = TaskControl::list(4);
-    // What it has from before is replaced.
+    // Its earlier value is replaced.
     for _ in 0..2 {
         assert!(bench.os.control(bench.now, &mut list));
     }
@@ -297,7 +297,7 @@ fn schedulers_are_told_of_every_change_and_of_no_other() {
 }
 
 #[test]
-fn a_ready_task_that_is_suspended_has_no_release_until_it_is_resumed() {
+fn suspended_tasks_have_no_release() {
     let (mut bench, told) = overheard(0, 0);
     let body = program(|nic| async move {
         loop {
@@ -316,7 +316,7 @@ fn a_ready_task_that_is_suspended_has_no_release_until_it_is_resumed() {
 }
 
 #[test]
-fn what_a_segment_has_sent_is_at_the_wire_when_it_ends() {
+fn frames_are_at_the_wire_when_a_segment_ends() {
     let mut bench = Bench::new();
     let body = program(|nic| async move {
         for byte in 1..=3 {
@@ -342,7 +342,7 @@ fn a_stop_has_a_time() {
 }
 
 #[test]
-fn an_invocation_that_ends_at_its_deadline_has_kept_it() {
+fn ending_at_the_deadline_keeps_it() {
     for (work_ns, misses) in [(10_000, 0), (10_001, 1)] {
         let mut bench = Bench::new();
         let body = program(move |nic| async move {
@@ -359,7 +359,7 @@ fn an_invocation_that_ends_at_its_deadline_has_kept_it() {
 }
 
 #[test]
-fn a_wake_while_it_waits_for_its_release_changes_nothing_of_that() {
+fn wakes_do_not_affect_the_wait_for_a_release() {
     let (mut bench, log) = (Bench::new(), Log::default());
     let (said, slot) = (log.clone(), Arc::<Mutex<Option<Waker>>>::default());
     let theirs = slot.clone();
@@ -386,7 +386,7 @@ fn a_wake_while_it_waits_for_its_release_changes_nothing_of_that() {
 }
 
 #[test]
-fn a_wake_reaches_its_task_wherever_that_stands() {
+fn wakes_reach_tasks_in_any_place() {
     let settings = OsSettings { tasks: 130, switch_ns: 0, cold_ns: 0, ..OsSettings::default() };
     let (mut bench, log) = (Bench::with(&settings, edf_plus()), Log::default());
     let wakers = Arc::<Mutex<Vec<Waker>>>::default();
@@ -420,7 +420,7 @@ fn a_wake_reaches_its_task_wherever_that_stands() {
 }
 
 #[test]
-fn a_task_that_wakes_itself_goes_on_wherever_it_stands() {
+fn self_waking_tasks_continue_in_any_place() {
     let settings = OsSettings { tasks: 130, switch_ns: 0, cold_ns: 0, ..OsSettings::default() };
     let mut bench = Bench::with(&settings, edf_plus());
     for _ in 0..130 {
@@ -446,7 +446,7 @@ fn a_task_that_wakes_itself_goes_on_wherever_it_stands() {
 }
 
 #[test]
-fn a_request_from_elsewhere_makes_it_look() {
+fn requests_from_other_threads_raise_attention() {
     let (mut bench, slot) = (Bench::new(), Arc::<Mutex<Option<Nic>>>::default());
     let theirs = slot.clone();
     let body = program(move |nic| async move {
@@ -464,7 +464,7 @@ fn a_request_from_elsewhere_makes_it_look() {
 }
 
 #[test]
-fn admission_counts_what_it_refuses_and_what_it_is_told_to_let_in() {
+fn admission_counts_refusals_and_overrides() {
     for (admission, refused, overridden) in [(Admission::Refuse, 1, 0), (Admission::Override, 0, 1)]
     {
         let settings = OsSettings { admission, switch_ns: 0, cold_ns: 0, ..OsSettings::default() };
@@ -479,7 +479,7 @@ fn admission_counts_what_it_refuses_and_what_it_is_told_to_let_in() {
         assert_eq!(notes.len() as u64, overridden);
         assert!(notes.iter().all(|note| note.starts_with("admission overridden: ")), "{notes:?}");
         if admission == Admission::Override {
-            // Many are all counted, and some told.
+            // All are counted, and some reported.
             for _ in 0..20 {
                 bench.os.create(spec("nor does this").periodic(1_000), for_ever()).unwrap();
             }
@@ -491,7 +491,7 @@ fn admission_counts_what_it_refuses_and_what_it_is_told_to_let_in() {
 }
 
 #[test]
-fn packets_are_given_as_long_as_the_path_may_take_to_catch_up() {
+fn packets_get_the_catch_up_time() {
     let wire = Intake { name: "wire0".into(), pps: 0, burst: 1, room: 64 };
     let path = PacketPath::new(vec![wire], Costs { catch_up_ns: 777, ..Costs::default() });
     let bench = Bench::with(&OsSettings { path, ..OsSettings::default() }, edf_plus());
@@ -500,7 +500,7 @@ fn packets_are_given_as_long_as_the_path_may_take_to_catch_up() {
 }
 
 #[test]
-fn defaults_are_those_of_the_card_file() {
+fn defaults_agree_with_the_card_file() {
     let (settings, keys) = (OsSettings::default(), OsSection::default());
     assert_eq!((settings.tasks, settings.wires, settings.buffer_size), (64, 1, 2048));
     assert_eq!((settings.arena_bytes, settings.host_bytes), (1_048_576, 16_777_216));
@@ -516,7 +516,7 @@ fn defaults_are_those_of_the_card_file() {
 }
 
 #[test]
-fn a_task_is_what_its_specification_says() {
+fn tasks_follow_their_specification() {
     let plain = TaskSpec::new("t");
     assert_eq!((plain.period_ns, plain.offset_ns, plain.priority), (None, 0, 0));
     for (asked, period) in [(0, 1), (1, 1), (2, 2)] {
@@ -527,7 +527,7 @@ fn a_task_is_what_its_specification_says() {
 }
 
 #[test]
-fn a_task_without_a_period_has_an_invocation_for_each_time_it_waits() {
+fn aperiodic_tasks_have_an_invocation_per_wait() {
     let (mut bench, told) = overheard(0, 0);
     let body = program(|nic| async move {
         for _ in 0..3 {
@@ -550,7 +550,7 @@ fn a_task_without_a_period_has_an_invocation_for_each_time_it_waits() {
         bench.now = due;
     }
     assert_eq!(waits, [(1, 1), (2, 2), (3, 3)]);
-    // The release of one that has none comes at once, and is the next invocation.
+    // The release of an aperiodic task comes at once, and is the next invocation.
     assert!(bench.turn().0);
     assert_eq!(counts(&bench), (5, 4));
     let begun = bench.now;

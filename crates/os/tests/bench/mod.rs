@@ -1,4 +1,4 @@
-//! A NIC OS on a virtual core: turns, and a clock that moves by what segments stand for.
+//! A NIC OS on a virtual core: turns, and a clock advanced by the segments' work.
 #![allow(dead_code, unreachable_pub, missing_docs)]
 
 use picnic_core::ledger::DropReason;
@@ -14,7 +14,7 @@ use picnic_os::schedulers::edf::Edf;
 use picnic_os::schedulers::plus::Plus;
 use std::sync::{Arc, Mutex};
 
-/// What a packet turn costs between two of NIC OS's, in nanoseconds.
+/// Cost of a packet turn between two of NIC OS's, in nanoseconds.
 pub const PACKET_TURN_NS: u64 = 50;
 
 pub struct Bench {
@@ -46,7 +46,7 @@ impl Bench {
         Bench { os: Os::new(settings, scheduler), doors, now: Time::ZERO, counters }
     }
 
-    /// One turn, and the time it takes. False if there was nothing to run by then.
+    /// One turn, and its time. False if there was nothing to run by then.
     pub fn turn(&mut self) -> (bool, Option<Time>) {
         self.os.attention().lower();
         match self.os.turn(self.now, &mut self.doors) {
@@ -76,7 +76,7 @@ impl Bench {
         self.now = self.now.max(end);
     }
 
-    /// Lets wire `wire` take up to `count` of what waits for it: each is sent unless `refuse`.
+    /// Lets wire `wire` take up to `count` waiting packets: each is sent unless `refuse`.
     pub fn wire_takes(&mut self, wire: usize, count: usize, refuse: bool) -> Vec<Vec<u8>> {
         let mut frames = Vec::new();
         let (doors, counters) = (&mut self.doors, &self.counters);
@@ -97,7 +97,7 @@ impl Bench {
         frames
     }
 
-    /// Lets wire `wire` take all that waits for it.
+    /// Lets wire `wire` take all waiting packets.
     pub fn wire_takes_all(&mut self, wire: usize) {
         let (doors, counters) = (&mut self.doors, &self.counters);
         doors.serve_wire(wire, self.now, counters, |mut transmitter| {
@@ -110,7 +110,7 @@ impl Bench {
         }
     }
 
-    /// Stops it; every buffer is home and nothing is held.
+    /// Stops it; all buffers have returned and nothing is held.
     #[track_caller]
     pub fn end(mut self) {
         self.os.stop(self.now, &mut self.doors);
@@ -122,7 +122,7 @@ impl Bench {
     }
 }
 
-/// What tasks have said, with the times they said it at.
+/// Entries logged by tasks, with their times.
 #[derive(Clone, Default)]
 pub struct Log(Arc<Mutex<Vec<(u64, String)>>>);
 
@@ -135,7 +135,7 @@ impl Log {
         std::mem::take(&mut *self.0.lock().unwrap())
     }
 
-    /// `time:what` in microseconds, in order.
+    /// `time:entry` in microseconds, in order.
     pub fn text(&self) -> String {
         let said: Vec<_> = self.take().iter().map(|(at, what)| format!("{at}:{what}")).collect();
         said.join(" ")

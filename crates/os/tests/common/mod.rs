@@ -1,5 +1,5 @@
-//! A virtual processor for schedulers: segments take what their bounds say.
-//! Each test uses some of it.
+//! A virtual processor for schedulers: segments take the time of their bounds. Each test uses some
+//! of it.
 
 #![allow(dead_code, unreachable_pub)]
 
@@ -24,7 +24,7 @@ pub fn other(segments: &[u64]) -> Model {
     Model { period_ns: None, priority: 0, first_release: 0, segments: segments.to_vec() }
 }
 
-/// What one run came to.
+/// The result of a run.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Run {
     /// (start, task, segment), in order.
@@ -34,8 +34,8 @@ pub struct Run {
     pub invocations: Vec<u64>,
 }
 
-/// Runs tasks on a virtual processor: segments take what their bounds say; a task that is not
-/// periodic is released again as soon as it ends.
+/// Runs tasks on a virtual processor: segments take the time of their bounds; an aperiodic task is
+/// released again as soon as it ends.
 pub fn run(scheduler: &mut dyn Scheduler, models: &[Model], until: u64) -> Run {
     let mut result = Run { misses: vec![0; models.len()], ..Run::default() };
     result.invocations = vec![0; models.len()];

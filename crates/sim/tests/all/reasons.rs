@@ -149,7 +149,7 @@ const ELSEWHERE: &[(DropReason, &str, &str)] = &[
         "slow_wires_fill_the_tx_ring_and_are_counted",
     ),
     (DropReason::Stopped, "engine/tests/all/tx.rs", "dead_wires_return_their_buffers"),
-    (DropReason::MailboxFull, "os/tests/all/packets.rs", "a_full_mailbox_gives_the_packet_back"),
+    (DropReason::MailboxFull, "os/tests/all/packets.rs", "full_mailboxes_return_the_packet"),
 ];
 
 /// The drops of a card with this key set.
