@@ -1,6 +1,6 @@
-//! Virtual doorbells: a ring is noted, and the world makes an event of it.
+//! Virtual doorbells: a ring is recorded, and the world makes it an event.
 //!
-//! Guarantee: rings come out in the order in which they were rung.
+//! Guarantee: rings are taken in the order in which they were rung.
 
 use crate::event::Actor;
 use picnic_core::doorbell::Doorbell;
@@ -12,11 +12,11 @@ pub(crate) struct Rings(Mutex<Vec<Actor>>);
 
 impl Rings {
     fn list(&self) -> MutexGuard<'_, Vec<Actor>> {
-        // A list of names is whole whatever its last writer did.
+        // A list of names is complete whatever its last writer did.
         self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// Takes out what was rung since the last call, into `list`, which is emptied first.
+    /// Takes the rings since the last call into `list`, which is cleared first.
     pub(crate) fn take(&self, list: &mut Vec<Actor>) {
         list.clear();
         list.append(&mut self.list());

@@ -1,13 +1,13 @@
-//! What work costs on the virtual cores: a few numbers, all of them modelled.
+//! The cost of work on the virtual cores: a few numbers, all of them modelled.
 //!
 //! ```
 //! let costs = picnic_sim::CostModel { card_packet_ns: 40, ..Default::default() };
 //! assert_eq!(costs.doorbell_send_ns, 6_000);
 //! ```
 //!
-//! Guarantee: every turn costs at least a nanosecond, so virtual time moves on.
-//! None of these figures was measured on the machine that runs the simulation;
-//! whatever is derived from them reads "modelled".
+//! Guarantee: every turn costs at least a nanosecond, so virtual time advances. None of these
+//! figures was measured on the machine that runs the simulation; everything derived from them is
+//! marked "modelled".
 
 use crate::machine::{Cost, Profile};
 use picnic_core::resident::Segment;
@@ -17,35 +17,34 @@ use std::ops::RangeInclusive;
 
 /// The costs of a simulated machine, in nanoseconds.
 ///
-/// The doorbell's defaults are what a futex wake costs between virtual CPUs; the others are
-/// the order of magnitude of a server core. A host's own work per packet comes on top.
+/// The doorbell's defaults are those of a futex wake between virtual CPUs; the others are typical
+/// of a server core. A host's own work per packet is added.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CostModel {
-    /// One turn of the borrowed core, with or without packets. 50 by default.
+    /// One turn of the borrowed core, with or without packets. Default: 50.
     pub card_turn_ns: u64,
-    /// One packet on the borrowed core: received, submitted or transmitted. 20 by default.
+    /// One packet on the borrowed core: received, submitted or transmitted. Default: 20.
     pub card_packet_ns: u64,
-    /// One packet that the borrowed core sends, each move; none if as `card_packet_ns`.
+    /// One packet sent by the borrowed core, for each move; none: `card_packet_ns`.
     pub card_send_ns: Option<u64>,
-    /// A decision of NIC OS and the switch to a segment and back. 200 by default.
+    /// A decision of NIC OS and the switch to a segment and back. Default: 200.
     pub switch_ns: u64,
-    /// One look of a target core at its queues. 30 by default.
+    /// One poll of a target core's queues. Default: 30.
     pub target_turn_ns: u64,
-    /// One packet taken off a target ring, the host's own work aside. 20 by default.
+    /// One packet taken off a target ring, without the host's own work. Default: 20.
     pub target_packet_ns: u64,
-    /// Finding one packet's core in software and handing it over behind a lock that nobody holds.
-    /// 150 by default.
+    /// Finding one packet's core in software and handing it over with an uncontended lock. Default:
+    /// 150.
     pub handover_ns: u64,
-    /// Taking one interrupt, for the core that is interrupted. 0 by default: the doorbell's way
-    /// there holds it.
+    /// Taking one interrupt, for the interrupted core. Default: 0, since the doorbell's travel time
+    /// includes it.
     pub interrupt_ns: u64,
-    /// Ringing one doorbell, for the core that rings. 6000 by default.
+    /// Ringing one doorbell, for the ringing core. Default: 6000.
     pub doorbell_send_ns: u64,
-    /// From ringing to the first turn of the core woken; drawn for each doorbell, uniformly.
-    /// 11000 to 28000 by default.
+    /// From ringing to the first turn of the woken core; random for each doorbell, uniform.
+    /// Default: 11000 to 28000.
     pub doorbell_arrive_ns: RangeInclusive<u64>,
-    /// How long a borrowed core with `idle = "adaptive"` spins before it blocks. 50000 by
-    /// default.
+    /// How long a borrowed core with `idle = "adaptive"` spins before it blocks. Default: 50000.
     pub adaptive_spin_ns: u64,
 }
 
@@ -71,7 +70,7 @@ impl CostModel {
     /// The card's part of a machine's costs; its target cores have their own.
     pub fn of(profile: &Profile) -> Self {
         let ns = |cost| profile.costs.ns(cost);
-        // A packet's turn costs what the profile says of a packet.
+        // A packet's turn costs the profile's time of a packet.
         let card_turn_ns = ns(Cost::CardPacket).clamp(1, 50);
         let way_ns = ns(Cost::InterruptWay);
         CostModel {
@@ -84,7 +83,7 @@ impl CostModel {
         }
     }
 
-    /// The work of a turn of the borrowed core, before others see anything of it.
+    /// The work of a turn of the borrowed core, before others see any of it.
     pub(crate) fn card_work(&self, activity: &Activity) -> u64 {
         if let Some(segment) = &activity.segment {
             return self.segment(segment);
@@ -102,13 +101,13 @@ impl CostModel {
         packets as u64 * self.card_send_ns.unwrap_or(self.card_packet_ns)
     }
 
-    /// What a segment takes: the switch, and the work it stands for, or else its bound.
+    /// The duration of a segment: the switch, and the work it represents, or else its bound.
     pub(crate) fn segment(&self, segment: &Segment) -> u64 {
         let work_ns = Some(segment.work_ns).filter(|&work_ns| work_ns != 0);
         work_ns.unwrap_or(segment.model_ns).saturating_add(self.switch_ns).max(1)
     }
 
-    /// What a look at the queues costs, doorbells and the host's work aside.
+    /// The cost of polling the queues, without doorbells and the host's work.
     pub(crate) fn target(&self, polled: &Polled) -> u64 {
         let packets = polled.moved as u64 * self.target_packet_ns;
         let handed = polled.handed as u64 * self.handover_ns;

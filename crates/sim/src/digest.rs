@@ -1,7 +1,7 @@
-//! A number for all packets that hosts were given: their bytes, queues, order and times.
+//! A digest of all packets given to hosts: their bytes, queues, order and times.
 //!
-//! It goes into the trace, so that two runs with equal traces also handed over
-//! equal packets. Packets are looked at in front of the host, which may change them.
+//! It is part of the trace, so that two runs with equal traces also delivered equal packets.
+//! Packets are read before the host, which may change them.
 
 use crate::random::mix;
 use picnic_core::hook::{Hook, HookPoint, Observer};
@@ -11,10 +11,10 @@ use picnic_core::time::Time;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The number, shared by all queues; one thread runs the whole world.
+/// The digest, shared by all queues; one thread runs the whole world.
 pub(crate) type Digest = Arc<AtomicU64>;
 
-/// Adds what every host is given to the digest.
+/// Adds every host's packets to the digest.
 pub(crate) struct Digesting(pub(crate) Digest);
 
 impl Hook for Digesting {

@@ -1,14 +1,14 @@
-//! The event queue: what happens next, and in a seeded order what happens at once.
+//! The event queue: events by time, and in a seeded order if simultaneous.
 //!
-//! Guarantees: events come out by time; those of one moment in an order that the
-//! seed alone decides; every order of them is possible under some seed.
+//! Guarantees: events are taken by time; the order of simultaneous ones depends only on the seed;
+//! every order is possible under some seed.
 
 use crate::random::Random;
 use picnic_core::time::Time;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// Who takes turns.
+/// An actor of the simulation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Actor {
     /// The card, on the borrowed core.
@@ -17,14 +17,14 @@ pub(crate) enum Actor {
     Target(usize),
 }
 
-/// What can happen.
+/// An event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
-    /// An actor's turn, if it has not been given another one since.
+    /// An actor's turn, unless it was rescheduled since.
     Turn { actor: Actor, epoch: u64 },
-    /// The work of the card's turn is done: others see it from now on.
+    /// The work of the card's turn is done and becomes visible to others.
     Publish,
-    /// The work that runs on this core of a modelled machine ends, if nothing has preempted it.
+    /// The running work of this core of a modelled machine ends, unless preempted.
     Work { core: usize, epoch: u64 },
     /// The queues at this place of the targets may have room again.
     Room(usize),
@@ -60,7 +60,7 @@ impl Ord for Entry {
     }
 }
 
-/// Events to come, ordered by time, then by a number drawn for each, then by age.
+/// Future events, ordered by time, then by a random number, then by age.
 #[derive(Debug)]
 pub(crate) struct EventQueue {
     heap: BinaryHeap<Entry>,
@@ -69,7 +69,7 @@ pub(crate) struct EventQueue {
 }
 
 impl EventQueue {
-    /// An empty queue; `ties` decides what goes first of what happens at once.
+    /// An empty queue; `ties` decides the order of simultaneous events.
     pub(crate) fn new(ties: Random) -> Self {
         EventQueue { heap: BinaryHeap::new(), ties, sequence: 0 }
     }
@@ -80,7 +80,7 @@ impl EventQueue {
         self.heap.push(Entry { key: Reverse((time, self.ties.next(), self.sequence)), event });
     }
 
-    /// When the next event happens.
+    /// The time of the next event.
     pub(crate) fn next_time(&self) -> Option<Time> {
         self.heap.peek().map(|entry| entry.key.0.0)
     }

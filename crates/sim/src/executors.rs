@@ -19,7 +19,7 @@ use std::sync::LazyLock;
 /// The engine that is simulated.
 pub(crate) const ENGINE: &str = "poll";
 
-/// Picnic's own functions and those of shared objects, and the ports and attachments that live in
+/// PICNIC's own functions and those of shared objects, and the ports and attachments that exist in
 /// virtual time.
 static OURS: LazyLock<Registries> = LazyLock::new(|| {
     in_virtual_time(Registries {
@@ -34,14 +34,14 @@ static OURS: LazyLock<Registries> = LazyLock::new(|| {
     })
 });
 
-/// What a card file can name in a simulation: all functions, and the ports and attachments that
-/// live in virtual time.
+/// The names for card files in a simulation: all functions, and the ports and attachments that
+/// exist in virtual time.
 pub fn registries() -> Registries {
     *OURS
 }
 
-/// The same registries for cards in virtual time: with those wires and attachments that live there,
-/// and those that live nowhere else. Made for the life of the program.
+/// The same registries for cards in virtual time: with the wires and attachments that work there,
+/// and those that exist only there. Allocated for the life of the program.
 pub fn in_virtual_time(registries: Registries) -> Registries {
     fn living<P>(entries: &[Entry<P>]) -> &'static [Entry<P>] {
         entries.iter().filter(|entry| entry.in_virtual_time).copied().collect::<Vec<_>>().leak()
@@ -55,14 +55,14 @@ pub fn in_virtual_time(registries: Registries) -> Registries {
     }
 }
 
-/// The poll engine on virtual cores, with the card file's seed: a [`Simulation`] at the costs that
-/// [`CostModel`] has by default, or in a machine.
+/// The poll engine on virtual cores, with the card file's seed: a [`Simulation`] at the default
+/// costs of [`CostModel`], or in a machine.
 #[derive(Clone, Debug)]
 struct Virtual {
     machine: Option<Profile>,
 }
 
-/// Of cards without a machine.
+/// For cards without a machine.
 static PLAIN: &[&dyn Executor] = &[&Virtual { machine: None }];
 
 impl Executor for Virtual {
@@ -98,14 +98,14 @@ impl Executor for Virtual {
     }
 }
 
-/// The same registries with the cards on a machine, at the costs of its profile. Made for the life
+/// The same registries with the cards on a machine, at its profile's costs. Allocated for the life
 /// of the program.
 pub fn on_machine(registries: Registries, profile: Profile) -> Registries {
     let executor: &'static dyn Executor = Box::leak(Box::new(Virtual { machine: Some(profile) }));
     Registries { executors: Box::leak(Box::new([executor])), ..in_virtual_time(registries) }
 }
 
-/// Any machine has the cores that a card asks for, and nothing is shared by two of them.
+/// Any machine has the cores that a card needs, and no two of them share anything.
 pub(crate) fn place(file: &CardFile) -> Placement {
     let target_cores: Vec<usize> = match &file.host.target_cores {
         TargetCores::Auto => (0..usize::from(file.host.queues)).collect(),

@@ -1,4 +1,4 @@
-//! TCP segments as frames: Ethernet, IPv4, TCP, and payload that nobody reads.
+//! TCP segments as frames: Ethernet, IPv4, TCP, and payload that is never read.
 //!
 //! Addresses and ports are those of the flow, so `rss`, `bond` and filters work on them. The TCP
 //! checksum is left to the NIC: descriptors say so.
@@ -7,11 +7,11 @@
 
 use picnic_core::packet::wire::checksum;
 
-/// Bytes in front of the payload.
+/// Bytes before the payload.
 pub(crate) const HEADERS: usize = 54;
-/// Payload of a full segment: PLACEMENT's 1448 bytes, with time stamps left out of the headers.
+/// Payload of a full segment: PLACEMENT's 1448 bytes, without time stamps in the headers.
 pub(crate) const MSS: u16 = 1448;
-/// Bytes that a frame takes on a wire beside its own: FCS, preamble and gap.
+/// Bytes of a frame on a wire besides its own: FCS, preamble and gap.
 pub(crate) const ON_WIRE: u64 = 24;
 
 const ACK: u8 = 0x10;
@@ -21,7 +21,7 @@ const WINDOW_SHIFT: u32 = 8;
 /// One segment, of a peer or of the host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Segment {
-    /// The wire it comes in or leaves by.
+    /// The wire of arrival or departure.
     pub(crate) wire: u8,
     /// The peer's address, below 10.WIRE.0.0.
     pub(crate) peer: u16,
@@ -29,7 +29,7 @@ pub(crate) struct Segment {
     pub(crate) port: u16,
     pub(crate) sequence: u32,
     pub(crate) acknowledged: u32,
-    /// Bytes that the sender of this segment can take.
+    /// Bytes that the sender of this segment can receive.
     pub(crate) window: u32,
     pub(crate) payload: u16,
     pub(crate) syn: bool,
@@ -41,7 +41,7 @@ impl Segment {
         HEADERS + usize::from(self.payload)
     }
 
-    /// Writes the headers; `from_peer` says which way it goes.
+    /// Writes the headers; `from_peer` is the direction.
     pub(crate) fn write(&self, from_peer: bool, data: &mut [u8]) {
         let Some(head) = data.first_chunk_mut::<HEADERS>() else { return };
         let peer = [10, self.wire, (self.peer >> 8) as u8, self.peer as u8];
@@ -72,7 +72,7 @@ impl Segment {
         head[48..50].copy_from_slice(&window.to_be_bytes());
     }
 
-    /// Reads a frame of [`Segment::write`]; none if it is something else.
+    /// Reads a frame of [`Segment::write`]; none for other frames.
     pub(crate) fn read(data: &[u8], wire: u8, from_peer: bool) -> Option<Segment> {
         let head = data.first_chunk::<HEADERS>()?;
         if head[12..15] != [8, 0, 0x45] || head[23] != 6 {
@@ -101,7 +101,7 @@ mod tests {
     use picnic_core::packet::wire::checksum::checksum;
 
     #[test]
-    fn a_segment_is_read_as_it_was_written() {
+    fn segments_round_trip() {
         for (payload, syn, from_peer) in [(0, true, true), (1448, false, true), (300, false, false)]
         {
             let segment = Segment {

@@ -19,18 +19,18 @@
 //! assert_eq!((report.buffers_missing, report.ledger.in_flight), (0, 0));
 //! ```
 //!
-//! It is the engine of `picnic-engine`, unchanged; this crate supplies what a
-//! world supplies: time ([`CostModel`]), doorbells, and the order of what happens
-//! on different cores at once, drawn from a seed.
+//! It runs the engine of `picnic-engine` unchanged; this crate supplies the world: time
+//! ([`CostModel`]), doorbells, and the order of simultaneous events on different cores, random by a
+//! seed.
 //!
 //! Guarantees:
 //!
 //! * the same seed, card file and costs give the same [`Trace`], packet by
 //!   packet and nanosecond by nanosecond; tests run everything twice;
-//! * no clock is read, no thread started, no map of random order walked;
+//! * no clock is read, no thread started, no map iterated in random order;
 //! * between two steps the ledger balances exactly;
 //! * if all cores sleep for good, nothing is left in any ring: a lost wake-up
-//!   shows as packets in flight at the end of [`Simulation::run_to_end`].
+//! appears as packets in flight at the end of [`Simulation::run_to_end`].
 //!
 //! All times are modelled: they follow from the [`CostModel`], not from the
 //! machine the simulation runs on.

@@ -1,4 +1,4 @@
-//! A wire with clients that answer: TCP with windows, acknowledgements and a timeout.
+//! A wire with TCP clients: windows, acknowledgements and a timeout.
 //!
 //! ```toml
 //! [[wire]]
@@ -8,14 +8,15 @@
 //! file_bytes = 65160
 //! ```
 //!
-//! `"request"`: each connection asks for a file, acknowledges every second segment of it, and asks
-//! again after `think_us`, or at random times (`requests_per_second`). One connection and a short
-//! file are a ping-pong. `"send"`: each connection sends as fast as its window allows, or at
-//! `segments_per_second`. The other end is `attachment = "model"`; both live in virtual time only.
+//! `"request"`: each connection requests a file, acknowledges every second segment of it, and sends
+//! the next request after `think_us`, or at random times (`requests_per_second`). One connection
+//! and a short file are a ping-pong. `"send"`: each connection sends as fast as its window allows,
+//! or at `segments_per_second`. The other end is `attachment = "model"`; both exist only in virtual
+//! time.
 //!
-//! Guarantees: the same seed gives the same frames; frames take their time on a link of
-//! `rate_mbps` each way, in order; more than `ring` waiting frames are shed and counted, as a NIC
-//! whose ring is full does; a lost frame is sent again after `timeout_us`. No congestion control.
+//! Guarantees: the same seed gives the same frames; frames take their time on a link of `rate_mbps`
+//! in each direction, in order; more than `ring` waiting frames are shed and counted, as by a NIC
+//! with a full ring; a lost frame is retransmitted after `timeout_us`. No congestion control.
 //!
 //! Source: RFC 9293; RFC 5681, 4.2, for every second segment.
 
@@ -38,7 +39,7 @@ use std::collections::{BinaryHeap, VecDeque};
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
 pub enum Workload {
-    /// Ask for files.
+    /// Request files.
     #[default]
     Request,
     /// Send to the host.
@@ -49,39 +50,39 @@ pub enum Workload {
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct PeersConfig {
-    /// "request" asks the host for files, "send" sends to it.
+    /// "request" requests files from the host, "send" sends to it.
     pub workload: Workload,
-    /// Connections at a time.
+    /// Parallel connections.
     #[schemars(range(min = 1, max = 10000))]
     pub connections: u16,
-    /// Bytes of a file.
+    /// Size of a file in bytes.
     #[schemars(range(min = 1, max = 1_000_000_000))]
     pub file_bytes: u32,
-    /// Bytes of a request.
+    /// Size of a request in bytes.
     #[schemars(range(min = 1, max = 1448))]
     pub request_bytes: u16,
     /// Microseconds between an answer and the next request of its connection.
     pub think_us: u32,
-    /// Requests per second of all connections, at random times whether or not answers came; 0: as
-    /// answers come.
+    /// Requests per second of all connections, at random times independent of answers; 0: after
+    /// each answer.
     pub requests_per_second: f64,
-    /// A connection for each request, with this many frames that carry no data.
+    /// A connection per request, with this many frames without data.
     #[schemars(range(max = 16))]
     pub control_frames: u8,
-    /// Bytes that a connection may have under way.
+    /// Bytes that a connection may have in flight.
     #[schemars(range(min = 1448, max = 16_000_000))]
     pub window_bytes: u32,
-    /// With workload = "send": segments per second of each connection; 0: as windows allow.
+    /// With workload = "send": segments per second of each connection; 0: limited only by windows.
     pub segments_per_second: f64,
-    /// Rate of the link each way, in Mb/s.
+    /// Rate of the link in each direction, in Mb/s.
     #[schemars(range(min = 1, max = 1_000_000))]
     pub rate_mbps: u32,
-    /// Microseconds from the end of the link to the other, each way.
+    /// Delay of the link in microseconds, in each direction.
     pub delay_us: u32,
     /// Frames that may wait for the card.
     #[schemars(range(min = 16, max = 65536))]
     pub ring: u32,
-    /// Microseconds without progress after which a connection sends again.
+    /// Microseconds without progress after which a connection retransmits.
     #[schemars(range(min = 100, max = 60_000_000))]
     pub timeout_us: u32,
 }
@@ -108,11 +109,11 @@ impl Default for PeersConfig {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
-    /// A connection asks, or sends on.
+    /// A connection sends a request, or continues sending.
     Start(u16),
     /// This frame reaches its peer.
     Frame(u16, u32, u32, u32, u16),
-    /// Look whether a connection has made progress since.
+    /// Check whether a connection has made progress since.
     Timeout(u16, u64),
 }
 
@@ -120,25 +121,25 @@ enum Event {
 #[derive(Clone, Debug, Default)]
 struct Connection {
     port: u16,
-    /// Next byte to send, and the first that is not acknowledged.
+    /// Next byte to send, and the first unacknowledged one.
     next: u32,
     acknowledged: u32,
     /// Next byte expected.
     expected: u32,
-    /// Bytes of the file still to come; 0 between requests.
+    /// Bytes of the file still missing; 0 between requests.
     missing: u32,
-    /// Segments that came ahead of others: two cores of the host may send for one connection.
+    /// Segments that arrived out of order: two cores of the host may send for one connection.
     early: Vec<(u32, u16)>,
     /// Segments since the last acknowledgement.
     unacknowledged: u32,
-    /// What the host says it can take.
+    /// The host's window.
     window: u32,
     /// Segments that may be sent at a rate.
     credit: u64,
-    /// Requests that fell due while one was under way.
+    /// Requests that fell due while one was in progress.
     due: u64,
     asked_at: u64,
-    /// Counts what came: a timeout looks whether it has changed.
+    /// Counts arrivals: a timeout checks whether it has changed.
     progress: u64,
 }
 
@@ -155,7 +156,7 @@ pub struct Peers {
     arriving: VecDeque<(u64, Segment)>,
     to_host_free: u64,
     to_peers_free: u64,
-    /// Frames that found no place in the ring since they were last shed.
+    /// Frames dropped by a full ring since they were last counted as shed.
     lost: u64,
     answers: u64,
     answer_ns: u64,
@@ -166,7 +167,7 @@ impl Component for Peers {
     type Product = Box<dyn WirePort>;
     type Config = PeersConfig;
     const NAME: &'static str = "peers";
-    const HELP: &'static str = "TCP clients that answer, for attachment = \"model\"";
+    const HELP: &'static str = "TCP clients, for attachment = \"model\"";
     const IN_VIRTUAL_TIME: bool = true;
 
     fn build(
@@ -212,7 +213,7 @@ impl Peers {
             config,
         };
         for index in 0..peers.config.connections {
-            // Not all at once: within 2 ms.
+            // Staggered within 2 ms.
             let at = peers.random.between(&(0..=2_000_000));
             peers.at(at, Event::Start(index));
         }
@@ -233,7 +234,7 @@ impl Peers {
         u64::from(self.config.delay_us) * 1000
     }
 
-    /// Lets happen what happens by `now`.
+    /// Processes everything until `now`.
     fn advance(&mut self, now: u64) {
         while let Some(&Reverse((time, _, event))) = self.events.peek() {
             if time > now {
@@ -325,7 +326,7 @@ impl Peers {
         self.at(timeout, Event::Timeout(index, progress));
     }
 
-    /// Sends what windows and rate allow.
+    /// Sends as windows and rate allow.
     fn pump(&mut self, now: u64, index: u16) {
         let paced = self.config.segments_per_second > 0.0;
         loop {
@@ -333,7 +334,7 @@ impl Peers {
             let window = self.config.window_bytes.min(connection.window);
             let under_way = connection.next.wrapping_sub(connection.acknowledged);
             if under_way + u32::from(MSS) > window || paced && connection.credit == 0 {
-                // What a window held back is not made up for without end.
+                // Time blocked by a window is made up for only to a limit.
                 connection.credit = connection.credit.min(64);
                 return;
             }
@@ -395,7 +396,7 @@ impl Peers {
         }
     }
 
-    /// Sends again what was not acknowledged, if nothing has come since.
+    /// Retransmits unacknowledged data, if nothing has arrived since.
     fn timeout(&mut self, now: u64, index: u16, progress: u64) {
         let config = &self.config;
         let (timeout_ns, is_sender) =
@@ -485,7 +486,7 @@ impl WirePort for Peers {
 
     fn status(&self) -> Status<'_> {
         let frame = self.arriving.front().map(|(arrival, _)| *arrival);
-        // Whatever happens to a peer reaches the card a delay later.
+        // Events at a peer reach the card after the delay.
         let event = self.events.peek().map(|Reverse((time, ..))| time + self.delay_ns());
         let next = frame.into_iter().chain(event).min().map(Time::from_nanos);
         Status { next_deadline: next, next_arrival: next, ..Status::default() }

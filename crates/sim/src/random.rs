@@ -1,7 +1,7 @@
-//! Seeded random numbers: SplitMix64, one stream for each use.
+//! Seeded random numbers: SplitMix64, one stream per use.
 //!
-//! Guarantee: the same seed and stream give the same numbers, on any machine.
-//! Source: Steele, Lea, Flood, "Fast splittable pseudorandom number generators", 2014.
+//! Guarantee: the same seed and stream give the same numbers, on any machine. Source: Steele, Lea,
+//! Flood, "Fast splittable pseudorandom number generators", 2014.
 
 use std::ops::RangeInclusive;
 
@@ -24,7 +24,7 @@ impl Random {
         mix(self.0)
     }
 
-    /// A number of the range, all alike; its start if the range is empty.
+    /// A uniform number of the range; its start if the range is empty.
     pub(crate) fn between(&mut self, range: &RangeInclusive<u64>) -> u64 {
         let span = range.end().saturating_sub(*range.start());
         // The high half of a 128-bit product; the bias is below the span over 2^64.
@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_is_reached_at_both_ends_and_never_left() {
+    fn ranges_are_covered_and_never_left() {
         let mut random = Random::new(3, 0);
         let drawn: Vec<_> = (0..1000).map(|_| random.between(&(11..=20))).collect();
         assert_eq!((drawn.iter().min(), drawn.iter().max()), (Some(&11), Some(&20)));

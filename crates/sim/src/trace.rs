@@ -1,8 +1,8 @@
-//! The trace: what happened in a simulation, in order, and one number for all of it.
+//! The trace: the events of a simulation, in order, and one hash of all of them.
 //!
-//! Guarantees: the hash covers every entry, kept or not, with the bytes and
-//! the queue of every packet handed to a host; entries past the limit are
-//! counted and hashed, but not kept, so a long run needs no more memory.
+//! Guarantees: the hash covers every entry, kept or not, with the bytes and the queue of every
+//! packet delivered to a host; entries past the limit are counted and hashed, but not kept, so a
+//! long run needs no more memory.
 
 use crate::random::mix;
 use picnic_core::time::Time;
@@ -11,7 +11,7 @@ use std::fmt;
 /// Entries that a trace keeps.
 pub const KEPT: usize = 1 << 18;
 
-/// What happened on a core.
+/// An event on a core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TraceEvent {
     /// The borrowed core had a turn.
@@ -20,7 +20,7 @@ pub enum TraceEvent {
         received: usize,
         /// Packets taken from tx rings.
         submitted: usize,
-        /// Packets the wires took.
+        /// Packets taken by the wires.
         transmitted: usize,
     },
     /// The borrowed core ran a segment of a task.
@@ -30,9 +30,9 @@ pub enum TraceEvent {
         /// Nanoseconds it took.
         segment_ns: u64,
     },
-    /// A target core looked at its queues.
+    /// A target core polled its queues.
     TargetTurn {
-        /// Packets handed to the host.
+        /// Packets delivered to the host.
         packets: usize,
         /// Nanoseconds of the host's work.
         work_ns: u64,
@@ -50,26 +50,26 @@ pub enum TraceEvent {
     CommandSent,
     /// The card answered a command.
     Answered {
-        /// Whether it did it.
+        /// Whether it was done.
         done: bool,
     },
-    /// The card was told to receive nothing more.
+    /// The card was told to stop receiving.
     Stopped,
     /// The card ended.
     Ended {
-        /// Buffers that did not come home.
+        /// Buffers that did not return.
         missing: usize,
     },
 }
 
-/// One thing that happened.
+/// An event with time and core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TraceEntry {
-    /// When.
+    /// The time.
     pub time: Time,
-    /// On which core.
+    /// The core.
     pub core: usize,
-    /// What.
+    /// The event.
     pub happening: TraceEvent,
 }
 
@@ -107,7 +107,7 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// Adds an entry; `digest` stands for the packets handed to hosts so far.
+    /// Adds an entry; `digest` represents the packets delivered to hosts so far.
     pub(crate) fn record(&mut self, time: Time, core: usize, happening: TraceEvent, digest: u64) {
         let (kind, first, second) = match happening {
             TraceEvent::CardTurn { received, submitted, transmitted } => {
@@ -137,12 +137,12 @@ impl Trace {
         &self.entries
     }
 
-    /// All entries ever recorded, those not kept included.
+    /// Number of entries ever recorded, including those not kept.
     pub fn recorded(&self) -> u64 {
         self.recorded
     }
 
-    /// One number for everything recorded.
+    /// One hash of everything recorded.
     pub fn hash(&self) -> u64 {
         self.hash
     }

@@ -1,10 +1,10 @@
-//! The world: one thread that plays all cores of a card, in virtual time.
+//! The world: one thread that runs all cores of a card, in virtual time.
 //!
-//! An actor (the card, or the target routine of one core) has a turn, which costs
-//! its core time; a doorbell costs its sender time and reaches the other core
-//! later; an actor without work sleeps. Turns on one core never overlap, so queues
-//! that share a core share its time. Others see the work of a card's turn when its cost has
-//! passed; a sleeping card's deadlines are met to the nanosecond.
+//! An actor (the card, or the target routine of one core) has a turn, which costs its core time; a
+//! doorbell costs its sender time and reaches the other core later; an actor without work sleeps.
+//! Turns on one core never overlap, so queues on the same core share its time. The work of a card's
+//! turn becomes visible to others when its cost has passed; a sleeping card's deadlines are met to
+//! the nanosecond.
 
 mod modelled;
 mod turns;
@@ -47,14 +47,14 @@ use std::time::Duration;
 
 use modelled::Modelled;
 
-/// The streams of random numbers a seed gives.
+/// The random streams of a seed.
 const TIES: u64 = 0;
 const LATENCIES: u64 = 1;
 
-/// How long a command waits that found too many under way, in nanoseconds.
+/// Delay of a command that found too many in progress, in nanoseconds.
 const COMMAND_RETRY_NS: u64 = 1_000;
 
-/// Refuses a card that asks for more cores than a machine has.
+/// Refuses a card that needs more cores than a machine has.
 fn fits(
     profile: &Profile,
     file: &CardFile,
@@ -73,7 +73,7 @@ fn fits(
     Err(file.locate(ConfigError::new("card.borrowed_core", message)))
 }
 
-/// What the host of a machine has done.
+/// Counts of a machine's host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HostFigures {
     /// Requests answered.
@@ -82,7 +82,7 @@ pub struct HostFigures {
     pub bytes_read: u64,
     /// Acknowledgements handled.
     pub acknowledgements: u64,
-    /// Of these, those handled on the core of the process that they are for.
+    /// Of these, those handled on the core of their process.
     pub colocated: u64,
     /// Context switches.
     pub switches: u64,
@@ -96,13 +96,13 @@ pub struct HostFigures {
 enum State {
     /// A turn is due.
     Awake,
-    /// Spins until something happens elsewhere: nothing else can bring it work.
+    /// Spins until something happens elsewhere: nothing else can give it work.
     Parked,
     /// Waits for a doorbell, or for the turn at its deadline.
     Asleep,
 }
 
-/// What the world knows of an actor.
+/// The state of an actor.
 #[derive(Debug)]
 struct ActorState {
     core: usize,
@@ -130,7 +130,7 @@ struct Core {
     busy_ns: u64,
 }
 
-/// A card with its cores under virtual time.
+/// A card with its cores in virtual time.
 pub struct Simulation {
     now: Time,
     events: EventQueue,
@@ -144,7 +144,7 @@ pub struct Simulation {
     idle_since: Option<Time>,
     /// When the card's turn began.
     turn_began: Time,
-    /// When the card's turn has done its work and others see it; none between turns.
+    /// When the work of the card's turn becomes visible to others; none between turns.
     publishes_at: Option<Time>,
     targets: Vec<Target>,
     target_actors: Vec<ActorState>,
@@ -160,37 +160,35 @@ pub struct Simulation {
     answers: Vec<(Time, Answer)>,
     monitor: Monitor,
     own: Own,
-    /// The time that the monitor sees.
+    /// The time for the monitor.
     clock: Arc<AtomicU64>,
     /// When the card was told to stop.
     received_for: Time,
     trace: Trace,
     digest: Digest,
-    /// Where what happens is written as well, and why no longer.
+    /// Where events are also written, and why no longer.
     told: Option<Box<dyn Write + Send>>,
     not_told: Option<io::Error>,
-    /// The card sleeps with the doorbell to it enabled.
+    /// The card sleeps with its doorbell enabled.
     armed: bool,
-    /// The card is to stop receiving at its next turn.
+    /// The card must stop receiving at its next turn.
     stopping: bool,
-    /// It has; the host has gone, and its work takes no more time.
+    /// It has stopped; the host has ended, and its work takes no more time.
     draining: bool,
 }
 
 impl Simulation {
-    /// A card, its cores at time zero; `seed` orders events and draws latencies. The card
-    /// file's own seed goes to its wires and functions, as in any world.
+    /// A card with its cores at time zero; `seed` orders events and determines latencies. The card
+    /// file's own seed is used for its wires and functions, as in any world.
     ///
-    /// # Errors
-    /// What is wrong with the card file, or no memory for its buffers.
+    /// # Errors Errors in the card file, or no memory for its buffers.
     pub fn new(launch: Launch<'_>, seed: u64, costs: CostModel) -> Result<Self, RunError> {
         Self::build(launch, seed, costs, None)
     }
 
-    /// A card in a machine, at the costs of its profile; see [`crate::machine`].
+    /// A card in a machine, at its profile's costs; see [`crate::machine`].
     ///
-    /// # Errors
-    /// As of [`Simulation::new`], or more cores are asked for than the machine has.
+    /// # Errors As for [`Simulation::new`], or more cores are needed than the machine has.
     pub fn on_machine(launch: Launch<'_>, seed: u64, profile: &Profile) -> Result<Self, RunError> {
         Self::build(launch, seed, CostModel::of(profile), Some(profile))
     }
@@ -304,7 +302,7 @@ impl Simulation {
         self.now
     }
 
-    /// The ledger at this moment. No turn is under way, so it must balance exactly.
+    /// The ledger at this moment. No turn is in progress, so it must balance exactly.
     pub fn ledger(&self) -> LedgerTotals {
         self.monitor.view.ledger.read()
     }
@@ -320,23 +318,23 @@ impl Simulation {
         queues.find(|found| found.index() == queue).map(|queue| queue.latency())
     }
 
-    /// Nanoseconds that a core has worked, turns without work included; modelled.
+    /// Nanoseconds that a core has worked, including turns without work; modelled.
     pub fn busy_ns(&self, core: usize) -> u64 {
         self.cores.get(&core).map_or(0, |core| core.busy_ns)
     }
 
-    /// Where the time of a host's core went so far; none without a machine, or of another core.
+    /// The use of a host core's time so far; none without a machine, or for another core.
     pub fn accounts(&mut self, core: usize) -> Option<Accounts> {
         let now = self.now;
         self.modelled.as_mut()?.accounts(core, now)
     }
 
-    /// What the host of a machine has done so far; none without a machine.
+    /// Counts of the machine's host so far; none without a machine.
     pub fn host_figures(&self) -> Option<HostFigures> {
         self.modelled.as_ref().map(Modelled::figures)
     }
 
-    /// What has happened.
+    /// The trace so far.
     pub fn trace(&self) -> &Trace {
         &self.trace
     }
@@ -348,12 +346,12 @@ impl Simulation {
         self.events.push(time.max(self.now), Event::Command(self.command_count));
     }
 
-    /// Takes the card's answers to commands, with the times they came at.
+    /// Takes the card's answers to commands, with their times.
     pub fn answers(&mut self) -> Vec<(Time, Answer)> {
         std::mem::take(&mut self.answers)
     }
 
-    /// Lets the next thing happen. False if nothing ever will, commands aside.
+    /// Executes the next event. False if there will be none, apart from commands.
     pub fn step(&mut self) -> bool {
         while let Some((time, event)) = self.events.pop() {
             if self.happen(time, event) {
@@ -374,15 +372,15 @@ impl Simulation {
         self.count_sleep();
     }
 
-    /// Runs until nothing more can happen: every wire finished, every core asleep. Endless
-    /// with a wire that is; use [`Simulation::run_until`] for those.
+    /// Runs until nothing more can happen: every wire finished, every core asleep. Never returns
+    /// for a wire without an end; use [`Simulation::run_until`] for those.
     pub fn run_to_end(&mut self) {
         while self.step() {}
     }
 
-    /// Ends the card as the host world does: no more from the wires, targets empty their
-    /// rings, transmissions are served meanwhile, what wires do not take is dropped. Commands
-    /// not sent yet are forgotten. What the run came to, and what happened.
+    /// Ends the card as the host world does: wires give no more packets, targets empty their rings,
+    /// transmissions are served meanwhile, and packets that wires do not take are dropped. Unsent
+    /// commands are dropped. Returns the report and the trace.
     pub fn finish(mut self) -> (Report, Trace) {
         self.commands.clear();
         self.stopping = true;
@@ -408,7 +406,7 @@ impl Simulation {
         (report, self.trace)
     }
 
-    /// Writes what is left of the events; what went wrong with them.
+    /// Writes the remaining events; returns an error, if any.
     fn end_telling(&mut self) -> Option<String> {
         if let Some(mut told) = self.told.take() {
             let last =
@@ -420,14 +418,14 @@ impl Simulation {
     }
 
     fn targets_are_done(&mut self) -> bool {
-        // Each is asked, since one may have to tell the others.
+        // Each is asked, since one may have to notify the others.
         let is_done = |target: &mut Target| target.is_empty() & target.is_resting();
         self.targets.iter_mut().fold(true, |all, target| is_done(target) & all)
     }
 
     // ------------------------------------------------------------ events
 
-    /// Whether anything came of the event: turns that were superseded are nothing.
+    /// Whether the event had an effect: superseded turns have none.
     fn happen(&mut self, time: Time, event: Event) -> bool {
         match event {
             Event::Turn { actor, epoch } => {
@@ -509,7 +507,7 @@ impl Simulation {
         true
     }
 
-    /// A card that spins sees what happened elsewhere.
+    /// A spinning card sees events elsewhere.
     fn wake_parked_card(&mut self) {
         if self.card_actor.state == State::Parked {
             self.schedule(Actor::Card, self.now);
@@ -526,8 +524,8 @@ impl Running for Simulation {
         &self.filters
     }
 
-    /// None: what comes from outside would come at another time in each run. Changes are made
-    /// by [`Simulation::at`].
+    /// None: outside requests would arrive at different times in each run. Changes are made by
+    /// [`Simulation::at`].
     fn control(&mut self) -> Option<Access> {
         None
     }

@@ -1,4 +1,4 @@
-//! A host in virtual time: driver, stack, sockets and processes at a machine's costs.
+//! A host in virtual time: driver, stack, sockets and processes, at a machine's costs.
 //!
 //! ```toml
 //! [host]
@@ -7,16 +7,16 @@
 //! cores = 6
 //! ```
 //!
-//! Packets of `port = "peers"` come in by the card's target queues; what the host sends leaves by
-//! its tx rings, so the card's functions run unchanged. `"web"` answers each request with a file,
-//! `"sink"` reads all that it is sent. One process serves each connection.
+//! Packets of `port = "peers"` arrive through the card's target queues; the host sends through its
+//! tx rings, so the card's functions run unchanged. `"web"` answers each request with a file,
+//! `"sink"` reads everything. One process serves each connection.
 //!
-//! The host does its work at the start of a piece of work and says what that costs
-//! ([`Done::parts`]); the effects (frames, wake-ups) follow when the piece has ended. The world
+//! The host's code runs at the start of a piece of work and returns its cost ([`Done::parts`]); the
+//! effects (frames, wake-ups) follow when the piece has ended. The world
 //! (`world/modelled.rs`) runs the pieces on its cores.
 //!
-//! Source: PICNIC 5.2: "When ACKs arrive at a core, if data is waiting in the transmit buffer, it is
-//! transmitted immediately from the same core."
+//! Source: PICNIC 5.2: "When ACKs arrive at a core, if data is waiting in the transmit buffer, it
+//! is transmitted immediately from the same core."
 
 mod process;
 mod socket;
@@ -44,7 +44,7 @@ pub enum Serves {
     /// Answer each request with a file.
     #[default]
     Web,
-    /// Read all that comes.
+    /// Read everything.
     Sink,
 }
 
@@ -52,30 +52,30 @@ pub enum Serves {
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ModelConfig {
-    /// "web" answers requests with files, "sink" reads all that it is sent.
+    /// "web" answers requests with files, "sink" reads everything.
     pub serves: Serves,
-    /// Cores that processes run on, from core 0: at least those with target queues; 0: just those.
+    /// Cores for processes, from core 0: at least those with target queues; 0: only those.
     #[schemars(range(max = 64))]
     pub cores: u16,
-    /// Connections that it takes; one process serves each.
+    /// Maximum connections; one process serves each.
     #[schemars(range(min = 1, max = 10000))]
     pub processes: u16,
-    /// Bytes of a file.
+    /// Size of a file in bytes.
     #[schemars(range(min = 1, max = 1_000_000_000))]
     pub file_bytes: u32,
     /// Bytes that a process reads or writes at a time.
     #[schemars(range(min = 1448, max = 10_000_000))]
     pub io_bytes: u32,
-    /// Segments that may be under way to a peer.
+    /// Segments that may be in flight to a peer.
     #[schemars(range(min = 1, max = 100_000))]
     pub send_window: u32,
-    /// Segments under way to a peer at the start of a connection.
+    /// Segments in flight to a peer at the start of a connection.
     #[schemars(range(min = 1, max = 100_000))]
     pub first_window: u32,
-    /// Segments that a socket keeps for sending.
+    /// Segments that a socket buffers for sending.
     #[schemars(range(min = 2, max = 100_000))]
     pub send_buffer: u32,
-    /// Bytes that a socket keeps for reading.
+    /// Bytes that a socket buffers for reading.
     #[schemars(range(min = 4096, max = 100_000_000))]
     pub receive_buffer: u32,
 }
@@ -96,7 +96,7 @@ impl Default for ModelConfig {
     }
 }
 
-/// A piece of work of the host: its costs, and its effects once it has ended.
+/// A piece of the host's work: its costs, and its effects when it has ended.
 #[derive(Debug, Default)]
 pub(crate) struct Done {
     pub(crate) parts: Parts,
@@ -116,19 +116,19 @@ pub(crate) struct Host {
     distances: Distances,
     sockets: Vec<Socket>,
     by_peer: BTreeMap<(u8, u16), usize>,
-    /// Buffers that cores have freed, with where their lines are.
+    /// Buffers freed by cores, with the place of their lines.
     buffers: Vec<Vec<Lines>>,
     /// Frames that may leave, by queue.
     out: Vec<VecDeque<Segment>>,
     random: Random,
-    /// The core at work, and where the headers are of packets that it is given.
+    /// The working core, and the place of the headers of its packets.
     core: usize,
     headers: Lines,
     work: Done,
     /// Requests answered, and bytes read.
     pub(crate) answers: u64,
     pub(crate) bytes_read: u64,
-    /// Acknowledgements handled, and of these where the process was on the same core.
+    /// Acknowledgements handled, and of these, those with the process on the same core.
     pub(crate) acknowledgements: u64,
     pub(crate) colocated: u64,
 }
@@ -139,7 +139,7 @@ pub(crate) struct Hosts(Mutex<Option<Host>>);
 
 impl Hosts {
     pub(crate) fn lock(&self) -> MutexGuard<'_, Option<Host>> {
-        // Counts and queues are whole whatever their last user did.
+        // Counts and queues are complete whatever their last user did.
         self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }
@@ -165,14 +165,14 @@ impl Host {
         }
     }
 
-    /// Has it work at a machine's costs, on `cores` cores.
+    /// Sets a machine's costs, and the number of cores.
     pub(crate) fn on(&mut self, profile: &Profile, cores: usize) {
         (self.costs, self.distances) = (profile.costs.clone(), profile.distances());
         self.buffers = vec![Vec::new(); cores];
     }
 
-    /// A core begins a piece of work. `headers` says where the headers are of packets that it is
-    /// given: in memory, or with the core that handed them over, which had their buffers, too.
+    /// A core begins a piece of work. `headers` is the place of its packets' headers: in memory, or
+    /// with the core that handed them over, which also had their buffers.
     pub(crate) fn begin(&mut self, core: usize, headers: Lines) {
         (self.core, self.headers) = (core, headers);
         self.work = Done::default();
@@ -183,7 +183,7 @@ impl Host {
         std::mem::take(&mut self.work)
     }
 
-    /// A piece of work has ended: its frames may leave. Returns the queues that have some.
+    /// A piece of work has ended: its frames may leave. Returns the queues with frames.
     pub(crate) fn release(&mut self, work: &mut Done) -> Vec<u16> {
         let mut queues = Vec::new();
         for (queue, segment) in work.frames.drain(..) {
@@ -200,7 +200,7 @@ impl Host {
         self.work.parts.add(component, ns);
     }
 
-    /// Touches lines of an object: they are this core's from now on.
+    /// Touches lines of an object: they belong to this core from now on.
     fn touch(&mut self, component: Component, mut lines: Lines, count: Cost) -> Lines {
         let count = self.costs.get(count);
         let ns = self.distances.touch(self.core, &mut lines, count);
@@ -208,7 +208,7 @@ impl Host {
         lines
     }
 
-    /// A segment of a peer has come in.
+    /// A segment of a peer has arrived.
     fn receive(&mut self, segment: &Segment) -> bool {
         let peer = (segment.wire, segment.peer);
         let socket = match self.by_peer.get(&peer) {
@@ -273,7 +273,7 @@ impl HostQueue for ModelQueue {
         let mut hosts = self.hosts.lock();
         for packet in burst.drain() {
             let segment = Segment::read(packet.data(), packet.wire, true);
-            // Without a machine around the card there is no host: it takes nothing.
+            // Without a machine around the card there is no host: it accepts nothing.
             let host = hosts.as_mut();
             match host.zip(segment).is_some_and(|(host, segment)| host.receive(&segment)) {
                 true => out.deliver(packet),
@@ -303,7 +303,7 @@ impl HostQueue for ModelQueue {
         sent
     }
 
-    /// Interrupts that are not masked preempt what the host does.
+    /// Unmasked interrupts preempt the host's work.
     fn is_application(&self) -> bool {
         true
     }

@@ -1,24 +1,24 @@
-//! The processes of the host: a server of files, and a reader of what comes.
+//! The processes of the host: a server of files, and a reader.
 //!
-//! Guarantee: a step is no longer than `chunk_ns` and one packet, read or write on top.
+//! Guarantee: a step is at most `chunk_ns` and one packet, plus a read or write.
 
 use super::{Done, Host, Serves};
 use crate::frame::MSS;
 use crate::machine::{Component, Cost, Lines};
 
-/// Where a process is in its work.
+/// The state of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
     /// It waits for a request.
     Idle,
     /// The application works for this many more nanoseconds.
     Application(u64),
-    /// This many bytes of the file are still to be written.
+    /// This many bytes of the file remain to be written.
     Write(u32),
 }
 
 impl Host {
-    /// A process goes on, on `core`.
+    /// A process continues on `core`.
     pub(crate) fn step(&mut self, process: usize, core: usize) -> Done {
         self.begin(core, Lines::default());
         if process >= self.sockets.len() {
@@ -46,7 +46,7 @@ impl Host {
                 self.sockets[process].requests -= 1;
                 self.touch_socket(process);
                 self.spend(Component::Socket, Cost::SystemCall);
-                // Requests differ: uniform within half of the mean either way.
+                // Requests differ: uniformly within half of the mean in either direction.
                 let mean = self.costs.ns(Cost::Application);
                 let work = self.random.between(&(mean / 2..=mean + mean / 2));
                 self.sockets[process].stage = Stage::Application(work);
@@ -126,7 +126,7 @@ impl Host {
     }
 }
 
-/// The lines of a process that has not run yet are where it runs.
+/// The lines of a process that has not run yet are on its first core.
 fn lines_of(lines: Lines, core: usize) -> Lines {
     if lines.owner().is_none() { Lines::at(core) } else { lines }
 }

@@ -1,7 +1,7 @@
-//! A TCP connection of the host, as the stack sees it.
+//! A TCP connection of the host, in the stack.
 //!
 //! Guarantees: every second segment with data is acknowledged; acknowledgements free buffers and
-//! send what waits for them, on the core that handles them; the receive window is honoured.
+//! send waiting data, on the core that handles them; the receive window is honoured.
 
 use super::process::Stage;
 use super::{Host, ModelConfig, Serves};
@@ -9,7 +9,7 @@ use crate::frame::Segment;
 use crate::machine::{Component, Cost, Lines};
 use std::collections::VecDeque;
 
-/// Data in a buffer: where its lines are, its bytes.
+/// Data in a buffer: the place of its lines, its bytes.
 type Data = (Lines, u16);
 
 /// A connection.
@@ -20,30 +20,30 @@ pub(super) struct Socket {
     port: u16,
     /// Its state's lines.
     pub(super) lines: Lines,
-    /// Next byte expected of the peer.
+    /// Next byte expected from the peer.
     expected: u32,
     /// Segments with data since the last acknowledgement.
     unacknowledged: u32,
-    /// Data that waits to be read, and its bytes.
+    /// Data waiting to be read, and its bytes.
     pub(super) readable: VecDeque<Data>,
     readable_bytes: u32,
-    /// The window that the peer knows.
+    /// The last window sent to the peer.
     told_window: u32,
-    /// Requests that wait to be answered.
+    /// Requests waiting to be answered.
     pub(super) requests: u32,
     /// Next byte to send.
     next: u32,
-    /// Segments that wait for the window, and those under way.
+    /// Segments waiting for the window, and those in flight.
     pub(super) unsent: VecDeque<Data>,
     under_way: VecDeque<Data>,
-    /// Segments that may be under way.
+    /// Segments that may be in flight.
     window: u32,
     /// Its process waits for room to send.
     pub(super) is_blocked: bool,
     pub(super) stage: Stage,
-    /// The core its process ran on last.
+    /// The core its process last ran on.
     pub(super) process_core: usize,
-    /// Where the lines of its process are.
+    /// The place of its process's lines.
     pub(super) process_lines: Lines,
 }
 
@@ -71,7 +71,7 @@ impl Socket {
         }
     }
 
-    /// Segments that it keeps for sending.
+    /// Segments that it buffers for sending.
     pub(super) fn kept(&self) -> u32 {
         (self.unsent.len() + self.under_way.len()) as u32
     }
@@ -82,7 +82,7 @@ impl Host {
     pub(super) fn take_in(&mut self, place: usize, segment: &Segment) {
         let socket = &mut self.sockets[place];
         if segment.syn && socket.port != segment.port {
-            // A new connection of the same client. What the last one left is gone with it.
+            // A new connection of the same client. Data of the previous one is dropped.
             socket.port = segment.port;
             (socket.expected, socket.next) = (segment.sequence, 0);
             (socket.window, socket.unacknowledged) = (self.config.first_window, 0);
@@ -103,7 +103,7 @@ impl Host {
     fn take_data(&mut self, place: usize, segment: &Segment) {
         let socket = &mut self.sockets[place];
         if segment.sequence != socket.expected {
-            // Sent twice, or behind a gap: the peer is told what is expected.
+            // A duplicate, or after a gap: the peer is sent the expected number.
             return self.acknowledge(place);
         }
         if self.config.serves == Serves::Web {
@@ -161,7 +161,7 @@ impl Host {
         }
     }
 
-    /// A buffer that this core can write: one that it freed, else one that another did.
+    /// A buffer that this core can write: one that it freed, otherwise one freed by another.
     pub(super) fn allocate(&mut self) -> Lines {
         self.spend(Component::Buffers, Cost::Allocate);
         let own = self.buffers.get_mut(self.core).and_then(Vec::pop);
@@ -182,7 +182,7 @@ impl Host {
         }
     }
 
-    /// Whether the window lets one more segment go.
+    /// Whether the window allows another segment.
     pub(super) fn may_send(&self, place: usize) -> bool {
         let socket = &self.sockets[place];
         (socket.under_way.len() as u32) < socket.window
@@ -199,7 +199,7 @@ impl Host {
         self.emit(place, sequence, bytes);
     }
 
-    /// Acknowledges what has come in.
+    /// Acknowledges received data.
     pub(super) fn acknowledge(&mut self, place: usize) {
         self.spend(Component::Stack, Cost::StackSendAck);
         let sequence = self.sockets[place].next;
@@ -222,11 +222,11 @@ impl Host {
             payload,
             syn: false,
         };
-        // One tx ring for a connection keeps its frames in order.
+        // One tx ring per connection keeps its frames in order.
         self.work.frames.push(((place % queues) as u16, segment));
     }
 
-    /// Data was read: tells the peer if it waits for a window.
+    /// Data was read: notifies the peer if it waits for a window.
     pub(super) fn was_read(&mut self, place: usize, bytes: u16) {
         self.bytes_read += u64::from(bytes);
         let buffer = self.config.receive_buffer;

@@ -1,4 +1,4 @@
-//! One core: three levels of work, preemption, and an account of each nanosecond.
+//! A core: three levels of work, preemption, and an account of each nanosecond.
 //!
 //! ```
 //! use picnic_core::time::Time;
@@ -16,8 +16,8 @@
 //! assert_eq!(core.accounts(at(120))[Component::Idle], 15);
 //! ```
 //!
-//! Guarantees: work of a level preempts work of lower levels at any nanosecond, and they go on
-//! with what was left; the accounts add up to the time since the core began.
+//! Guarantees: work of a level preempts work of lower levels at any nanosecond, which later
+//! continue with the remainder; the accounts add up to the time since the core began.
 
 use picnic_core::time::Time;
 use std::ops::{Index, IndexMut};
@@ -43,7 +43,7 @@ pub enum Component {
     Kernel,
     /// The application.
     Application,
-    /// Nothing to do.
+    /// Idle.
     Idle,
 }
 
@@ -152,23 +152,23 @@ impl Parts {
     }
 }
 
-/// Who preempts whom: later ones preempt earlier ones.
+/// Preemption levels: later ones preempt earlier ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Level {
     /// Processes and kernel threads.
     Process,
-    /// What interrupts leave for later.
+    /// Work deferred by interrupts.
     Softirq,
     /// Interrupts.
     Interrupt,
 }
 
-/// Work under way, or preempted.
+/// Running or preempted work.
 #[derive(Clone, Debug)]
 struct Running {
     level: Level,
     parts: Parts,
-    /// The part under way, and the nanoseconds of it that are done.
+    /// The current part, and the completed nanoseconds of it.
     part: usize,
     done_ns: u64,
     left_ns: u64,
@@ -179,7 +179,7 @@ struct Running {
 #[derive(Clone, Debug)]
 pub struct Core {
     began: Time,
-    /// Up to here time is accounted for.
+    /// Time is accounted for up to here.
     at: Time,
     accounts: Accounts,
     /// Lowest level first; the last one runs.
@@ -194,15 +194,14 @@ impl Core {
         Core { began: now, at: now, accounts: Accounts::default(), stack: Vec::new(), epoch: 0 }
     }
 
-    /// The level at work; none if it is idle.
+    /// The running level; none if idle.
     pub fn level(&self) -> Option<Level> {
         self.stack.last().map(|running| running.level)
     }
 
-    /// Starts work, named by `token`, in front of what runs.
+    /// Starts work, identified by `token`, ahead of the running work.
     ///
-    /// # Panics
-    /// If work of the same or a higher level is under way: the caller's error.
+    /// # Panics If work of the same or a higher level is running: a caller's error.
     pub fn start(&mut self, now: Time, level: Level, parts: Parts, token: u64) {
         self.settle(now);
         assert!(self.level() < Some(level), "{level:?} started over {:?}", self.level());
@@ -221,10 +220,9 @@ impl Core {
         self.epoch
     }
 
-    /// Ends the running work, whose time has come; returns its token. What it preempted goes on.
+    /// Ends the running work, which is complete; returns its token. The preempted work continues.
     ///
-    /// # Panics
-    /// If it has not run to its end, or the accounts do not add up.
+    /// # Panics If it is not complete, or the accounts do not add up.
     pub fn end(&mut self, now: Time) -> u64 {
         self.settle(now);
         let Some(ended) = self.stack.pop() else { panic!("nothing runs on the core") };
@@ -330,7 +328,7 @@ mod tests {
         core.start(at(10), Level::Interrupt, Parts::of(Component::Kernel, 1), 2);
         assert_ne!(core.epoch(), epoch);
         assert_eq!(core.end(at(11)), 2);
-        // Nothing was left of it: it ends in the same moment.
+        // Nothing remained: it ends at the same moment.
         assert_eq!(core.ends_at(), Some(at(11)));
         assert_eq!(core.end(at(11)), 1);
         assert_eq!(core.level(), None);

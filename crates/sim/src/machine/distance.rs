@@ -1,11 +1,11 @@
-//! Memory by distance: the cost of lines by the core that had them last.
+//! Memory by distance: the cost of lines by the core that last had them.
 //!
-//! Guarantees: lines that stay on their core cost nothing; with all distances equal, placement
-//! makes no difference.
+//! Guarantees: lines that stay on their core cost nothing; with equal distances, placement makes no
+//! difference.
 //!
 //! Source: PICNIC 5.2, "the network data must move between the cores"; PLACEMENT's latencies.
 
-/// How far cores are from one another, and from memory; nanoseconds a line.
+/// Distances between cores, and to memory, in nanoseconds per line.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Distances {
     /// Cores that share a cache, and cores of one package.
@@ -22,7 +22,7 @@ pub struct Distances {
     pub memory_ns: f64,
 }
 
-/// Lines that one core has, or memory.
+/// Lines owned by one core, or in memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lines(Option<u16>);
 
@@ -32,21 +32,21 @@ impl Lines {
         Lines(Some(core as u16))
     }
 
-    /// The core that had them last.
+    /// The core that last had them.
     pub fn owner(&self) -> Option<usize> {
         self.0.map(usize::from)
     }
 }
 
 impl Distances {
-    /// A core touches `count` lines, which are its own then: nanoseconds.
+    /// A core touches `count` lines and then owns them: nanoseconds.
     pub fn touch(&self, core: usize, lines: &mut Lines, count: f64) -> u64 {
         let ns = self.of(core, *lines);
         *lines = Lines::at(core);
         (ns * count).round() as u64
     }
 
-    /// Nanoseconds a line from where it is to `core`.
+    /// Nanoseconds per line from its place to `core`.
     pub fn of(&self, core: usize, lines: Lines) -> f64 {
         let same = |owner: usize, cores: usize| owner / cores.max(1) == core / cores.max(1);
         match lines.owner() {

@@ -1,4 +1,4 @@
-//! A spinlock: an owner, a queue, and a cost to hand it over.
+//! A spinlock: an owner, a queue, and a cost of handing it over.
 //!
 //! ```
 //! use picnic_core::time::Time;
@@ -11,8 +11,8 @@
 //! assert_eq!((taken.waited_ns, taken.total_ns()), (200, 200 + 50 + 300));
 //! ```
 //!
-//! Guarantees: cores get it in the order in which they ask; a core that waits spins; a holder
-//! keeps it for as long as it said, since interrupts are off meanwhile.
+//! Guarantees: cores get it in the order of their requests; a waiting core spins; a holder keeps it
+//! for the announced time, since interrupts are off meanwhile.
 //!
 //! Source: KNET, "6% CPU in locks".
 
@@ -23,9 +23,9 @@ use picnic_core::time::Time;
 pub struct Lock {
     free_at: Time,
     owner: Option<usize>,
-    /// Times it was taken, and of these how often a core had to wait.
+    /// Times taken.
     pub taken: u64,
-    /// Times that a core waited.
+    /// Times that a core had to wait.
     pub contended: u64,
 }
 
@@ -48,7 +48,7 @@ impl Taken {
 }
 
 impl Lock {
-    /// A core asks for the lock at `now`, to hold it for `hold_ns`; `hand_over_ns` is the cost if
+    /// A core requests the lock at `now`, to hold it for `hold_ns`; `hand_over_ns` is the cost if
     /// another core had it last.
     pub fn take(&mut self, now: Time, core: usize, hold_ns: u64, hand_over_ns: u64) -> Taken {
         let waited_ns = self.free_at.since(now);
@@ -61,7 +61,7 @@ impl Lock {
         taken
     }
 
-    /// The core that had it last.
+    /// The core that last had it.
     pub fn owner(&self) -> Option<usize> {
         self.owner
     }
@@ -77,7 +77,7 @@ mod tests {
         let mut lock = Lock::default();
         for core in 0..8 {
             let taken = lock.take(Time::from_nanos(0), core as usize, hold_ns, hand_over_ns);
-            // The first has it at once and from nobody.
+            // The first gets it at once and from nobody.
             let moves = u64::from(core != 0);
             let wanted = core * hold_ns + core.saturating_sub(1) * hand_over_ns;
             assert_eq!((taken.waited_ns, taken.handed_over_ns), (wanted, moves * hand_over_ns));
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn an_owner_that_comes_back_moves_nothing() {
+    fn repeated_owners_have_no_handover() {
         let mut lock = Lock::default();
         for round in 0..5 {
             let taken = lock.take(Time::from_nanos(round * 1000), 3, 100, 70);

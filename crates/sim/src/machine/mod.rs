@@ -1,17 +1,17 @@
-//! A machine's cores under virtual time: what runs when, and where each nanosecond goes.
+//! A machine's cores in virtual time: what runs when, and what each nanosecond is spent on.
 //!
 //! * [`Core`]: interrupts preempt softirqs, softirqs preempt processes; a preempted piece of work
 //!   keeps its remainder. Each nanosecond belongs to one [`Component`].
 //! * [`Lock`]: an owner, a queue, a cost for each hand-over.
-//! * [`Scheduler`]: run queues, time slices, and where a process goes that wakes up.
-//! * [`Distances`]: the cost of a cache line by where it was last.
+//! * [`Scheduler`]: run queues, time slices, and the placement of woken processes.
+//! * [`Distances`]: the cost of a cache line by its last place.
 //! * [`Profile`]: a machine as data, each figure with its source.
 //!
 //! Guarantee: the accounts of a core add up to the time that has passed, to the nanosecond; this
 //! is asserted whenever a piece of work ends.
 //!
-//! None of it knows packets: `crate::host` and the world give it work. The mechanisms and the
-//! sentences of the papers that they stand for are in `docs/machine-model.md`.
+//! Nothing here knows packets: `crate::host` and the world supply work. `docs/machine-model.md` has
+//! the mechanisms with the papers' sentences that they represent.
 
 mod core;
 mod distance;

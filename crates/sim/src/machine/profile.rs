@@ -10,10 +10,10 @@
 //!
 //! A figure's `source` is `"paper"`, `"datasheet"`, `"assumed"` or `"fitted"`; `from` is the
 //! sentence, or the reason. A fitted figure also has its `point`: the figure of a paper that it was
-//! fitted to. A profile says so of every figure and of every policy, or is refused.
+//! fitted to. A profile must give this for every figure and policy, or it is refused.
 //!
-//! Guarantees: all that is wrong with a profile is told at once, with file, line, key, found and
-//! allowed; a cost that a profile leaves out is 0.
+//! Guarantees: all errors of a profile are reported at once, with file, line, key, found and
+//! allowed values; a missing cost is 0.
 
 use super::distance::Distances;
 use super::scheduler::Placement;
@@ -22,7 +22,7 @@ use std::fmt;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-/// Where a figure comes from.
+/// The source of a figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Source {
@@ -32,7 +32,7 @@ pub enum Source {
     Datasheet,
     /// Typical of the period: a guess.
     Assumed,
-    /// Chosen so that one figure of the paper comes out.
+    /// Chosen to reproduce one figure of the paper.
     Fitted,
 }
 
@@ -52,7 +52,7 @@ impl Source {
 
 macro_rules! costs {
     ($($name:ident $key:literal $unit:literal $most:literal $help:literal,)*) => {
-        /// A cost that a profile can give.
+        /// A cost in a profile.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum Cost { $(#[doc = $help] $name,)* }
 
@@ -70,7 +70,7 @@ macro_rules! costs {
                 match self { $(Cost::$name => $unit,)* }
             }
 
-            /// More than this is absurd.
+            /// The largest plausible value.
             pub const fn most(self) -> f64 {
                 match self { $(Cost::$name => $most,)* }
             }
@@ -86,12 +86,12 @@ macro_rules! costs {
 costs! {
     CardPacket "card_packet_ns" "ns" 1e6 "one received packet on the borrowed core",
     CardSend "card_send_ns" "ns" 1e6 "one sent packet on the borrowed core",
-    InterruptSend "interrupt_send_ns" "ns" 1e6 "interrupting another core, for the core that does",
+    InterruptSend "interrupt_send_ns" "ns" 1e6 "interrupting another core, for the sender",
     InterruptWay "interrupt_way_ns" "ns" 1e6 "from sending an interrupt to its arrival",
     NicGap "nic_gap_ns" "ns" 1e7 "least time between two interrupts of the physical NIC",
     Interrupt "interrupt_ns" "ns" 1e6 "entering and leaving an interrupt",
     Softirq "softirq_ns" "ns" 1e6 "entering and leaving a softirq",
-    SoftirqMost "softirq_most_ns" "ns" 1e9 "softirqs in a row before a process gets a turn",
+    SoftirqMost "softirq_most_ns" "ns" 1e9 "longest run of softirqs before a process gets a turn",
     RegisterRead "register_read_ns" "ns" 1e6 "one read of a device register",
     RegisterReads "register_reads" "reads/interrupt" 100.0 "register reads in an interrupt of the NIC",
     RegisterWrite "register_write_ns" "ns" 1e6 "one write of a device register",
@@ -108,10 +108,10 @@ costs! {
     SystemCall "system_call_ns" "ns" 1e6 "one system call on a socket",
     CopySegment "copy_segment_ns" "ns" 1e6 "copying a segment, whatever its length",
     CopyByte "copy_byte_ns" "ns/byte" 1e3 "copying one byte",
-    Wake "wake_ns" "ns" 1e6 "waking a process, for the core that does",
+    Wake "wake_ns" "ns" 1e6 "waking a process, for the waking core",
     Switch "switch_ns" "ns" 1e6 "a context switch",
     Slice "slice_ns" "ns" 1e9 "a time slice",
-    Chunk "chunk_ns" "ns" 1e7 "longest work of a process between two looks at the run queue",
+    Chunk "chunk_ns" "ns" 1e7 "longest work of a process between two checks of the run queue",
     Classify "classify_ns" "ns" 1e6 "finding a packet's core in software",
     LockHold "lock_hold_ns" "ns" 1e6 "holding the lock of a core's queue",
     LockHandOver "lock_hand_over_ns" "ns" 1e6 "moving a lock to another core",
@@ -119,7 +119,7 @@ costs! {
     HeaderLines "header_lines" "lines" 1e3 "lines of a packet's headers, read from memory",
     SocketLines "socket_lines" "lines" 1e3 "lines of a socket's state",
     BufferLines "buffer_lines" "lines" 1e3 "lines of a buffer's state",
-    ProcessLines "process_lines" "lines" 1e4 "lines that a process needs to go on after it has moved",
+    ProcessLines "process_lines" "lines" 1e4 "lines that a process needs to continue after a move",
     SharedCacheLine "shared_cache_line_ns" "ns/line" 1e4 "a line from a core of the same cache",
     PackageLine "package_line_ns" "ns/line" 1e4 "a line from a core of the same package",
     RemoteLine "remote_line_ns" "ns/line" 1e4 "a line from another package",
@@ -137,7 +137,7 @@ impl Default for Costs {
 }
 
 impl Costs {
-    /// A cost as it is.
+    /// A cost, unrounded.
     pub fn get(&self, cost: Cost) -> f64 {
         self.0[cost as usize]
     }
@@ -165,15 +165,15 @@ impl Costs {
 pub struct Figure {
     /// Its key.
     pub key: String,
-    /// Its value, as a user reads it.
+    /// Its value, as text.
     pub value: String,
     /// Its unit; empty for policies.
     pub unit: &'static str,
-    /// Where it comes from.
+    /// Its source.
     pub source: Source,
     /// The sentence, or the reason.
     pub from: String,
-    /// Of a fitted figure: the figure of the paper.
+    /// For a fitted figure: the figure of the paper.
     pub point: Option<String>,
 }
 
@@ -196,7 +196,7 @@ pub struct Profile {
     pub help: String,
     /// Packages of caches of cores.
     pub packages: Vec<Vec<Vec<usize>>>,
-    /// Where processes go that wake up.
+    /// The placement of woken processes.
     pub placement: Placement,
     /// Whether idle cores take processes from others.
     pub steals: bool,
@@ -208,7 +208,7 @@ pub struct Profile {
     pub figures: Vec<Figure>,
 }
 
-/// The profiles that come with the program: name and text.
+/// The built-in profiles: name and text.
 pub const PROFILES: &[(&str, &str)] = &[
     ("netburst", include_str!("../../profiles/netburst.toml")),
     ("x5355", include_str!("../../profiles/x5355.toml")),
@@ -216,7 +216,7 @@ pub const PROFILES: &[(&str, &str)] = &[
     ("piii", include_str!("../../profiles/piii.toml")),
 ];
 
-/// All that is wrong with a profile.
+/// All errors of a profile.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProfileError(pub Vec<String>);
 
@@ -229,10 +229,9 @@ impl fmt::Display for ProfileError {
 impl std::error::Error for ProfileError {}
 
 impl Profile {
-    /// A profile that comes with the program.
+    /// A built-in profile.
     ///
-    /// # Errors
-    /// There is none of this name; the message lists those that there are.
+    /// # Errors There is none of this name; the message lists the known ones.
     pub fn named(name: &str) -> Result<Profile, ProfileError> {
         match PROFILES.iter().find(|(known, _)| *known == name) {
             Some((_, text)) => Profile::parse(name, &format!("{name}.toml"), text),
@@ -246,8 +245,7 @@ impl Profile {
 
     /// Reads a profile's text; `file` is for messages.
     ///
-    /// # Errors
-    /// All that is wrong with it: file, line, key, found, allowed.
+    /// # Errors All errors: file, line, key, found, allowed.
     pub fn parse(name: &str, file: &str, text: &str) -> Result<Profile, ProfileError> {
         let mut reader = Reader { file, text, errors: Vec::new() };
         let profile = reader.profile(name);
@@ -262,7 +260,7 @@ impl Profile {
         self.packages.iter().flatten().map(Vec::len).sum()
     }
 
-    /// The costs of lines by distance. Cores that share are taken to be numbered in a row.
+    /// The costs of lines by distance. Cores that share are assumed to have consecutive numbers.
     pub fn distances(&self) -> Distances {
         let first = self.packages.first();
         Distances {
@@ -275,7 +273,7 @@ impl Profile {
         }
     }
 
-    /// The costs that were fitted, with the figures that they were fitted to.
+    /// The fitted costs, with the figures that they were fitted to.
     pub fn fitted(&self) -> impl Iterator<Item = (Cost, &str)> {
         self.of_source(Source::Fitted)
             .filter_map(|(cost, figure)| Some((cost, figure.point.as_deref()?)))
@@ -290,7 +288,7 @@ impl Profile {
     }
 }
 
-/// Reads, and collects what is wrong.
+/// Reads a profile and collects errors.
 struct Reader<'t> {
     file: &'t str,
     text: &'t str,
@@ -458,7 +456,7 @@ impl<'t> Reader<'t> {
         }
     }
 
-    /// A figure with its source; `unit` is what it must be in.
+    /// A figure with its source; `unit` is the required one.
     fn figure(
         &mut self,
         at: usize,
@@ -586,7 +584,7 @@ mod tests {
     }
 
     #[test]
-    fn all_that_is_wrong_is_told_at_once_with_its_line() {
+    fn all_errors_are_reported_at_once_with_their_line() {
         let text = "[topology]\npackages = [[[0, 0]]]\n[costs]\nirq_ns = { value = 1 }\n\
             interrupt_ns = { value = 700, unit = \"us\", from = \"x\" }\n\
             switch_ns = { value = -1, unit = \"ns\", source = \"assumed\", from = \"x\" }\n\
@@ -621,7 +619,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn no_text_makes_it_panic(
+        fn no_text_causes_a_panic(
             cut in 0..GOOD.len(),
             with in "[\\[\\]{}=\"',.0-9a-zé\n -]{0,12}",
         ) {
@@ -634,7 +632,7 @@ mod tests {
     }
 
     #[test]
-    fn all_profiles_of_the_program_are_good() {
+    fn built_in_profiles_are_valid() {
         for (name, _) in PROFILES {
             let profile = Profile::named(name).unwrap_or_else(|error| panic!("{error}"));
             assert!(!profile.help.is_empty() && profile.fitted().count() <= 2, "{name}");

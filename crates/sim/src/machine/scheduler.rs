@@ -1,7 +1,7 @@
-//! The scheduler: run queues, time slices, and the core of a process that wakes up.
+//! The scheduler: run queues, time slices, and the core of a woken process.
 //!
-//! Guarantees: a process is on one run queue or on none; it runs on one core; a wake-up while it
-//! runs is not lost; first come, first served within a core, but for those that go first.
+//! Guarantees: a process is on at most one run queue; it runs on one core; a wake-up while it runs
+//! is not lost; first come, first served within a core, except for processes that go first.
 //!
 //! Source: Linux 2.4, `reschedule_idle` ([`Placement::IdleFirst`]); Linux 2.6, `wake_affine`
 //! ([`Placement::NearWaker`]). PICNIC 5.2: "the OS more effectively scheduled the Web server
@@ -11,20 +11,20 @@ use picnic_core::time::Time;
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 
-/// Which core a process gets that wakes up.
+/// The core of a woken process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Placement {
-    /// The core it ran on.
+    /// Its previous core.
     #[default]
     Stay,
-    /// The core it ran on if that is idle, else any idle core, else the core it ran on.
+    /// Its previous core if that is idle, else any idle core, else its previous core.
     IdleFirst,
-    /// The core it ran on if that is idle, else the waker's, unless more waits there.
+    /// Its previous core if that is idle, else the waker's, unless more wait there.
     NearWaker,
 }
 
-/// A process, as the scheduler knows it.
+/// A process, for the scheduler.
 #[derive(Clone, Debug)]
 struct Process {
     core: usize,
@@ -42,7 +42,7 @@ enum State {
     Running,
 }
 
-/// What came of a wake-up.
+/// The result of a wake-up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Woken {
     /// It was awake already.
@@ -51,12 +51,12 @@ pub enum Woken {
     On {
         /// The core.
         core: usize,
-        /// It ran on another before.
+        /// Its previous core was another.
         migrated: bool,
     },
 }
 
-/// The process whose turn it is.
+/// The next process to run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Next {
     /// Its number.
@@ -97,13 +97,13 @@ impl Scheduler {
         }
     }
 
-    /// A sleeping process on `core`: `pinned` to it, or `first`, in front of those that are not.
+    /// A sleeping process on `core`: `pinned` to it, or `first`, ahead of those that are not.
     pub fn add(&mut self, core: usize, pinned: bool, first: bool) -> usize {
         self.processes.push(Process { core, state: State::Asleep, woken: false, pinned, first });
         self.processes.len() - 1
     }
 
-    /// The core that a process is on.
+    /// The core of a process.
     pub fn core_of(&self, process: usize) -> usize {
         self.processes[process].core
     }
@@ -118,8 +118,8 @@ impl Scheduler {
         self.queues[core].len() + usize::from(self.current[core].is_some())
     }
 
-    /// Wakes a process. `waker` is the core that does; `is_idle` says which cores have nothing at
-    /// all to do.
+    /// Wakes a process. `waker` is the waking core; `is_idle` tells which cores have nothing to do
+    /// at all.
     pub fn wake(
         &mut self,
         process: usize,
@@ -171,8 +171,8 @@ impl Scheduler {
         }
     }
 
-    /// The process that goes on, or is next, on `core`; none if there is none. An idle core takes
-    /// one from another.
+    /// The process that continues or is next on `core`, if any. An idle core takes one from
+    /// another.
     pub fn next(&mut self, core: usize, now: Time) -> Option<Next> {
         if let Some(current) = self.current[core] {
             let waiting = self.queues[core].front().map(|&next| self.processes[next].first);
@@ -210,7 +210,7 @@ impl Scheduler {
         }
     }
 
-    /// The process that runs on `core` wants to sleep. False if it was woken meanwhile and goes on.
+    /// The process running on `core` wants to sleep. False if it was woken meanwhile and continues.
     pub fn sleep(&mut self, core: usize) -> bool {
         let Some(process) = self.current[core] else { return true };
         if std::mem::take(&mut self.processes[process].woken) {
@@ -221,7 +221,7 @@ impl Scheduler {
         true
     }
 
-    /// The core is idle: what runs next is a switch, since the idle task ran.
+    /// The core is idle: the next process is a switch, since the idle task ran.
     pub fn idle(&mut self, core: usize) {
         self.last[core] = None;
     }
@@ -240,8 +240,8 @@ mod tests {
     }
 
     #[test]
-    fn each_policy_places_a_wake_up_where_it_says() {
-        // Core 0 is where it was, core 2 wakes it; core 3 alone is idle.
+    fn policies_place_wake_ups() {
+        // Core 0 is the previous one, core 2 wakes it; only core 3 is idle.
         for (placement, wanted) in
             [(Placement::Stay, 0), (Placement::IdleFirst, 3), (Placement::NearWaker, 2)]
         {
@@ -281,7 +281,7 @@ mod tests {
         assert_eq!(next(&mut scheduler, 1000), (1, true));
         assert!(scheduler.sleep(0));
         assert_eq!(next(&mut scheduler, 1500), (0, true));
-        // Alone, it goes on whatever its slice.
+        // If alone, it continues beyond its slice.
         assert_eq!(next(&mut scheduler, 99_000), (0, false));
     }
 

@@ -1,11 +1,11 @@
 //! The target cores of a modelled machine: interrupts, softirqs, processes, and their costs.
 //!
-//! The engine's target routine and the host's code run at the start of a piece of work and say
-//! what that costs; frames, wake-ups and further work follow when the piece has ended. With
-//! `interrupt.gate = "none"` the driver's share of a packet runs in the interrupt, as PICNIC's
-//! `target_intr()` does; else the interrupt masks the queue and leaves the rest to the routine.
+//! The engine's target routine and the host's code run at the start of a piece of work and return
+//! its cost; frames, wake-ups and further work follow when the piece has ended. With
+//! `interrupt.gate = "none"` the driver's share of a packet runs in the interrupt, as in PICNIC's
+//! `target_intr()`; otherwise the interrupt masks the queue and leaves the rest to the routine.
 //!
-//! Guarantees: an interrupt is visible only once it has arrived; a core's accounts add up to the
+//! Guarantees: an interrupt is visible only after it has arrived; a core's accounts add up to the
 //! time that has passed.
 
 use super::{HostFigures, Simulation};
@@ -22,12 +22,12 @@ use picnic_engine::target::{Polled, Target};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Packets that the target routine handles before it looks what else there is to do.
+/// Packets that the target routine handles before it checks for other work.
 const PACKETS_AT_A_TIME: usize = 4;
-/// How soon a queue is looked at again whose host waits for buffers or room, in nanoseconds.
+/// Delay before a queue is polled again whose host waits for buffers or room, in nanoseconds.
 const ROOM_AGAIN_NS: u64 = 5_000;
 
-/// What a piece of work is.
+/// The kind of a piece of work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum What {
     /// An interrupt of the card, at this place of the targets.
@@ -46,27 +46,27 @@ struct Piece {
     done: Done,
 }
 
-/// What waits for a core.
+/// Pending work of a core.
 #[derive(Clone, Debug, Default)]
 struct Pending {
-    /// The card's interrupt has arrived, and whether it goes on with what it found.
+    /// The card's interrupt has arrived, and whether it continues with what it found.
     interrupt: bool,
     goes_on: bool,
     /// Another core's interrupt.
     wake: bool,
     /// The target routine has work, as a softirq.
     routine: bool,
-    /// An interrupt was taken whose queue the routine has not looked at.
+    /// An interrupt was taken whose queue the routine has not polled.
     taken: bool,
-    /// When the softirqs under way began; none between them.
+    /// When the current softirqs began; none between them.
     softirqs_since: Option<Time>,
-    /// Work that it owes to an earlier piece, in nanoseconds.
+    /// Nanoseconds of work carried over from an earlier piece.
     owed_ns: u64,
-    /// The epoch whose end is an event already.
+    /// The epoch whose end is already an event.
     told_epoch: u64,
 }
 
-/// The machine behind the card.
+/// The machine of the card's host.
 pub(crate) struct Modelled {
     cores: Vec<Core>,
     pending: Vec<Pending>,
@@ -79,11 +79,11 @@ pub(crate) struct Modelled {
     place_of: Vec<Option<usize>>,
     /// The process number of each target's kernel thread; the host's processes follow.
     first_process: usize,
-    /// The core of the first queue, which hands packets over if `host.system` says so.
+    /// The core of the first queue, which hands packets over if `host.system` requires it.
     first_core: usize,
-    /// The lock of each target's queue of packets that other cores hand over.
+    /// The lock of each target's queue of packets handed over by other cores.
     locks: Vec<Lock>,
-    /// Whose lock is next: flows are taken to be spread evenly.
+    /// The next lock: flows are assumed to be spread evenly.
     next_lock: usize,
     pieces: BTreeMap<u64, Piece>,
     next_token: u64,
@@ -146,12 +146,12 @@ impl Modelled {
         self.cores.len()
     }
 
-    /// Where a core's time went.
+    /// The use of a core's time.
     pub(super) fn accounts(&mut self, core: usize, now: Time) -> Option<Accounts> {
         self.cores.get_mut(core).map(|core| core.accounts(now))
     }
 
-    /// What the host has done.
+    /// The host's counts.
     pub(super) fn figures(&self) -> HostFigures {
         let (switches, remote_wakes, interrupts) =
             (self.switches, self.remote_wakes, self.interrupts);
@@ -165,7 +165,7 @@ impl Modelled {
         HostFigures { switches, remote_wakes, interrupts, ..host.unwrap_or_default() }
     }
 
-    /// Runs what the host has of it; nothing without a host.
+    /// Calls a function with the host; nothing without a host.
     fn with_host<R>(&self, of: impl FnOnce(&mut crate::host::Host) -> R) -> Option<R> {
         self.hosts.lock().as_mut().map(of)
     }
@@ -181,7 +181,7 @@ impl Modelled {
 }
 
 impl Simulation {
-    /// All target routines look at their queues for the first time.
+    /// All target routines poll their queues for the first time.
     pub(super) fn start_modelled(&mut self) {
         for place in 0..self.targets.len() {
             self.raise_routine(place);
@@ -265,7 +265,7 @@ impl Simulation {
                         self.modelled().scheduler.sleep(core);
                     }
                 } else {
-                    // An interrupt may have come since the routine looked.
+                    // An interrupt may have arrived since the routine polled.
                     let pending = &mut self.modelled().pending[core];
                     pending.routine = !rests || pending.taken;
                 }
@@ -283,7 +283,7 @@ impl Simulation {
         true
     }
 
-    /// Has a queue's host send what it has.
+    /// Makes a queue's host send its packets.
     fn send_from(&mut self, queue: u16) {
         let holds = |target: &Target| target.queues().iter().any(|found| found.index() == queue);
         let Some(place) = self.targets.iter().position(holds) else { return };
@@ -300,7 +300,7 @@ impl Simulation {
         }
     }
 
-    /// Starts what a core has to do next, if it may preempt what runs there.
+    /// Starts a core's next work, if it may preempt the running work.
     fn dispatch(&mut self, core: usize) {
         self.start_next(core);
         let modelled = self.modelled();
@@ -339,7 +339,7 @@ impl Simulation {
             if !(yields && level.is_none()) {
                 return self.start_routine(core, place, Level::Softirq, Parts::default());
             }
-            // One turn of a process, then the softirqs go on.
+            // One turn of a process, then the softirqs continue.
             pending.softirqs_since = Some(now);
         } else if !pending.routine {
             pending.softirqs_since = None;
@@ -410,7 +410,7 @@ impl Simulation {
                 modelled.add(&mut parts, Component::Kernel, Cost::Softirq);
             }
         }
-        // Where flows are put on cores in software, the core that did has touched the packet.
+        // If flows are assigned to cores in software, the assigning core has touched the packet.
         let headers = match modelled.system {
             System::Clas => Lines::at(modelled.first_core),
             _ => Lines::default(),
@@ -431,7 +431,7 @@ impl Simulation {
         self.start(core, level, What::Routine(place), parts, done);
     }
 
-    /// The costs of a look at the queues, the host's own aside.
+    /// The costs of a poll of the queues, without the host's own.
     fn charge(&mut self, core: usize, place: usize, polled: &Polled, parts: &mut Parts) {
         let now = self.now;
         let modelled = self.modelled();
@@ -459,7 +459,7 @@ impl Simulation {
         }
     }
 
-    /// The routine's doorbells go out when its work is done; sending them is work to come.
+    /// The routine's doorbells are rung when its work is done; sending them is further work.
     fn ring_from(&mut self, core: usize, place: usize, parts: &Parts) {
         let rings_at = self.now + parts.total();
         let sent_at = self.send_rings(Actor::Target(place), rings_at);
@@ -478,7 +478,7 @@ impl Simulation {
             parts.add(component, ns);
         }
         if parts.total() == 0 {
-            // Time moves on whatever a profile says.
+            // Time advances whatever a profile's costs.
             parts.add(Component::Kernel, 1);
         }
         let now = self.now;
@@ -489,7 +489,7 @@ impl Simulation {
         modelled.cores[core].start(now, level, parts, token);
     }
 
-    /// What the report says of the machine: where the time of each host core went, by component.
+    /// The report's notes on the machine: the use of each host core's time, by component.
     pub(super) fn modelled_notes(&mut self) -> Vec<String> {
         let now = self.now;
         let Some(modelled) = &mut self.modelled else { return Vec::new() };
@@ -513,7 +513,7 @@ impl Simulation {
         notes
     }
 
-    /// Enters into the report how long the target cores have been idle.
+    /// Records the idle time of the target cores in the report.
     pub(super) fn note_idle(&mut self) {
         let now = self.now;
         let Some(modelled) = &mut self.modelled else { return };

@@ -1,7 +1,7 @@
-//! Turns: what an actor does when its time has come, and what that costs its core.
+//! Turns: an actor's work when its time has come, and its cost.
 //!
-//! Guarantee: a core is busy from a turn's start until its cost, the doorbells it rang and
-//! the host's work have passed; no turn starts before.
+//! Guarantee: a core is busy from a turn's start until its cost, the doorbells it rang and the
+//! host's work have passed; no turn starts before.
 
 use super::{ActorState, Core, Simulation, State};
 use crate::event::{Actor, Event};
@@ -38,7 +38,7 @@ impl Simulation {
         let work_ns = self.costs.card_work(&activity);
         let done_at = self.occupy(Actor::Card, now, work_ns, 0);
         if activity.is_idle() {
-            // Nobody can see that it looked; what fell due by time alone goes out at once.
+            // The poll itself is invisible; output due by time alone is sent at once.
             self.publish_card(now);
         } else {
             self.publishes_at = Some(done_at);
@@ -46,7 +46,7 @@ impl Simulation {
         }
     }
 
-    /// The work of the card's turn is done: target rings, doorbells and wires get what it made.
+    /// The work of the card's turn is done: target rings, doorbells and wires get its output.
     pub(super) fn publish_card(&mut self, now: Time) {
         self.publishes_at = None;
         let activity = self.card.publish(now);
@@ -70,7 +70,7 @@ impl Simulation {
             self.occupy(Actor::Card, work_done_at, self.costs.card_transmit(&activity), 0);
         let turn_ns = free_at.since(self.turn_began);
         if activity.is_idle() {
-            // Doorbells whose time has come are work, too.
+            // Due doorbells are work, too.
             if free_at > work_done_at && !self.draining {
                 self.monitor.notes.core.turn(0, turn_ns);
             }
@@ -96,8 +96,8 @@ impl Simulation {
             Idle::Block => Time::ZERO,
         };
         if !self.card.arm() {
-            // There is work that this turn could not do yet: a tx queue's deficit has to grow,
-            // say, or a wire takes nothing.
+            // There is work that this turn could not do yet: a tx queue's deficit must grow, for
+            // example, or a wire takes nothing.
             self.schedule(Actor::Card, free_at);
         } else if free_at < spins_until {
             self.card.disarm();
@@ -160,7 +160,7 @@ impl Simulation {
         (state.state, state.asleep_since) = (State::Asleep, now);
     }
 
-    /// Its sleep, if it sleeps, has come to its end.
+    /// Ends its sleep, if it sleeps.
     pub(super) fn wakes(&mut self, actor: Actor) {
         if self.actor(actor).state != State::Asleep {
             return;
@@ -176,7 +176,7 @@ impl Simulation {
         }
     }
 
-    /// Counts how long the sleepers have slept by now.
+    /// Counts the sleep of all sleepers up to now.
     pub(super) fn count_sleep(&mut self) {
         self.count_sleep_of(Actor::Card);
         if !self.draining {
@@ -185,7 +185,7 @@ impl Simulation {
         (0..self.targets.len()).for_each(|place| self.count_sleep_of(Actor::Target(place)));
     }
 
-    /// The report is about the time until the card was told to stop, and no later.
+    /// The report covers the time until the card was told to stop.
     fn count_sleep_of(&mut self, actor: Actor) {
         let (now, is_counted) = (self.now, !self.draining);
         let state = self.actor(actor);
@@ -209,7 +209,7 @@ impl Simulation {
         self.clock.store(now.as_nanos(), Ordering::Relaxed);
     }
 
-    /// Spends an actor's turn that began at `now`: its own cost, the doorbells it rang, then
+    /// Accounts for an actor's turn that began at `now`: its own cost, the doorbells it rang, then
     /// the host's work. Returns when the core is free.
     fn occupy(&mut self, actor: Actor, now: Time, cost_ns: u64, work_ns: u64) -> Time {
         let free_at = self.send_rings(actor, now + cost_ns) + work_ns;
@@ -219,8 +219,8 @@ impl Simulation {
         free_at
     }
 
-    /// Makes events of the doorbells rung in a turn, one after the other from `time` on;
-    /// returns when the last is sent.
+    /// Makes events of the doorbells rung in a turn, one after another from `time` on; returns when
+    /// the last is sent.
     pub(super) fn send_rings(&mut self, actor: Actor, mut time: Time) -> Time {
         let mut rung = std::mem::take(&mut self.rung);
         self.rings.take(&mut rung);
@@ -235,7 +235,7 @@ impl Simulation {
         time
     }
 
-    /// Gives an actor a turn at `time`, or when its core is free, in place of any other.
+    /// Gives an actor a turn at `time`, or when its core is free, replacing any other.
     pub(super) fn schedule(&mut self, actor: Actor, time: Time) {
         let free_at = self.core(actor).free_at;
         self.wakes(actor);
@@ -266,7 +266,7 @@ impl Simulation {
 
     pub(super) fn core(&mut self, actor: Actor) -> &mut Core {
         let core = self.actor(actor).core;
-        // Made at the start for every actor's core.
+        // Created at the start for every actor's core.
         self.cores.entry(core).or_default()
     }
 }

@@ -14,7 +14,7 @@ use picnic_hash::IndirectionTable;
 use picnic_sim::CostModel;
 use proptest::prelude::*;
 
-/// Flat out: whatever is lost is lost by the card.
+/// At full speed: any loss is the card's.
 const PATIENT: &str = "[[wire]]\nport = \"generator\"\nflows = 32\npackets = 6000\nsize = 100\n\
                        sequence_numbers = true\n[host]\nqueues = 4\ncost_ns = 100\n";
 
@@ -42,15 +42,15 @@ proptest! {
         ..Default::default()
     })]
 
-    /// Chains that hold packets, consume and hairpin, swapped at any times: each packet has
-    /// one fate, none is lost, none overtakes another of its flow.
+    /// Chains that hold packets, consume and hairpin, swapped at any times: each packet has one
+    /// fate, none is lost, none overtakes another of its flow.
     #[test]
-    fn swaps_under_traffic_lose_nothing_and_keep_order(
+    fn swaps_lose_nothing_and_keep_order(
         swaps in prop::collection::vec((0..400_000u64, 0..5usize), 1..40),
         seed: u64,
     ) {
         let run = || {
-            // Rings with room for what chains let go of at once.
+            // Rings with room for everything that chains release at once.
             let text = format!("{PATIENT}ring_size = 2048\n");
             let (mut simulation, witness) = simulation(&text, seed, CostModel::default());
             for &(time, kind) in &swaps {
@@ -72,7 +72,7 @@ proptest! {
     }
 
     /// With a chain that makes a hundred packets of each as well, rings may overflow, but
-    /// everything is counted; what arrives is in order.
+    /// everything is counted; delivered packets are in order.
     #[test]
     fn swaps_of_multiplying_chains_balance(
         swaps in prop::collection::vec((0..400_000u64, 0..6usize), 1..20),
@@ -89,8 +89,8 @@ proptest! {
     }
 }
 
-/// A swap every 100 µs at a million packets a second, between chains that hold packets back: the
-/// ledger balances at each step, no packet is lost or doubled, and flows stay in order.
+/// A swap every 100 µs at a million packets per second, between chains that hold packets back: the
+/// ledger balances at each step, no packet is lost or duplicated, and flows stay in order.
 #[test]
 fn a_thousand_swaps_at_a_million_packets_a_second() {
     const SWAPS: u64 = 1000;
@@ -131,7 +131,7 @@ fn a_hundred_packets_of_each_arrive_in_order() {
 }
 
 #[test]
-fn a_table_swapped_under_traffic_moves_flows_at_once_and_loses_none() {
+fn swapped_tables_move_flows_at_once() {
     for seed in 0..8 {
         let (mut simulation, witness) = simulation(PATIENT, seed, CostModel::default());
         let table = IndirectionTable::from_entries(&[2], 4).unwrap();
@@ -157,7 +157,7 @@ fn a_table_swapped_under_traffic_moves_flows_at_once_and_loses_none() {
         assert!(answer.done);
         let Command::Function(Direction::Rx, 0, message) = answer.replaced else { panic!() };
         let control = message.open::<TableChange>().unwrap();
-        // 128 entries of four queues alike became one entry.
+        // 128 entries of four equal queues became one entry.
         assert!(matches!(control.outcome, Some(Ok(moved)) if moved > 0), "{control:?}");
         let outcome = end(simulation);
         assert_eq!((outcome.ledger.dropped, outcome.ledger.delivered), (0, 6000));
@@ -166,7 +166,7 @@ fn a_table_swapped_under_traffic_moves_flows_at_once_and_loses_none() {
 }
 
 #[test]
-fn a_table_for_other_queues_is_refused_and_changes_nothing() {
+fn tables_for_other_queues_are_refused() {
     let (mut simulation, _) = simulation(PATIENT, 1, CostModel::default());
     let table = IndirectionTable::uniform(128, 8).unwrap();
     let message = Prepared::new(TableChange::table(table));
@@ -181,7 +181,7 @@ fn a_table_for_other_queues_is_refused_and_changes_nothing() {
 }
 
 #[test]
-fn moderation_changed_while_running_holds_from_then_on() {
+fn moderation_changes_apply_while_running() {
     // A packet every 10 µs to one queue, for 20 ms.
     let text = "[[wire]]\nport = \"generator\"\nrate_pps = 100000\npackets = 2000\n\
                 [host]\nqueues = 1\n[interrupt]\nrx_usecs = 0\n[card]\nidle = \"block\"\n";
@@ -198,7 +198,7 @@ fn moderation_changed_while_running_holds_from_then_on() {
     assert!((49..=51).contains(&second), "one for every 20 packets, not {second}");
     let answer = simulation.answers().remove(0).1;
     assert!(matches!(answer.replaced, Command::Moderate(ModerationMode::None)));
-    // Back: what waits is not forgotten.
+    // Back: waiting packets are not forgotten.
     simulation.at(micros(20_500), Command::Moderate(ModerationMode::None));
     simulation.run_to_end();
     assert_eq!(simulation.ledger().in_flight, 0);
@@ -206,12 +206,12 @@ fn moderation_changed_while_running_holds_from_then_on() {
 }
 
 #[test]
-fn polling_changed_while_running_holds_from_the_next_interrupt() {
+fn polling_changes_apply_from_the_next_interrupt() {
     // A packet every 10 µs to one queue, for 30 ms, each worth an interrupt.
     let text = "[[wire]]\nport = \"generator\"\nrate_pps = 100000\npackets = 3000\n\
                 [host]\nqueues = 1\n[interrupt]\nrx_usecs = 0\n[card]\nidle = \"block\"\n";
     let (mut simulation, _) = simulation(text, 1, quick());
-    // Longer than between two packets: no interrupt is needed any more. And back.
+    // Longer than between two packets: no further interrupt is needed. And back.
     simulation.at(micros(10_000), Command::Poll(15_000));
     simulation.at(micros(20_000), Command::Poll(0));
     let queue = simulation.view().queues[0].target.clone();
@@ -242,7 +242,7 @@ fn commands_reach_a_card_that_sleeps() {
     for time in [1000, 2000] {
         simulation.at(micros(time), Command::Moderate(ModerationMode::None));
     }
-    // More than may be under way at a time.
+    // More than may be in progress at a time.
     for _ in 0..200 {
         simulation.at(micros(3000), Command::Moderate(ModerationMode::None));
     }
@@ -256,7 +256,7 @@ fn commands_reach_a_card_that_sleeps() {
 }
 
 #[test]
-fn gates_are_changed_under_load_and_nothing_is_left_behind() {
+fn gate_changes_under_load_lose_nothing() {
     let text = "[[wire]]\nport = \"generator\"\nrate_pps = 300000\nflows = 16\npackets = 8000\n\
                 size = 128\nsequence_numbers = true\n[[rx]]\nfunction = \"rss\"\n\
                 [host]\nqueues = 2\ncost_ns = 3000\n[interrupt]\nrx_usecs = 0\n";
@@ -274,14 +274,14 @@ fn gates_are_changed_under_load_and_nothing_is_left_behind() {
 }
 
 #[test]
-fn hosts_that_wait_for_room_get_it_however_they_are_told() {
-    // A wire that is slower than the hosts, which have forty packets for each that comes.
+fn hosts_waiting_for_room_get_it_in_every_mode() {
+    // A wire slower than the hosts, which send forty packets for each received one.
     let text = "[card]\nidle = \"block\"\nwire_backlog = 64\n[[wire]]\nport = \"generator\"\n\
                 packets = 100\nrate_pps = 100000\nflows = 16\n[wire.link]\nrate_mbps = 1000\n\
                 [[rx]]\nfunction = \"rss\"\n[host]\nattachment = \"sender\"\nsends = 40\nqueues = 2\n\
                 ring_size = 512\ntx_ring_size = 64\n[interrupt]\nrx_usecs = 0\n\
                 tx_complete = \"interrupt\"\n";
-    // To be told no more, one way or another, while hosts wait, or do not yet.
+    // Notifications end, in one way or another, while hosts wait, or do not yet.
     let modes = [TxComplete::Off, TxComplete::Moderated, TxComplete::Interrupt];
     for (seed, last) in (0..40).flat_map(|seed| modes.map(|mode| (seed, mode))) {
         let (mut simulation, _) = simulation(text, seed, CostModel::default());

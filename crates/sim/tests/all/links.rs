@@ -1,10 +1,10 @@
-//! Links: a wire brings and takes what its line can carry, and no more.
+//! Links: a wire carries what its line can, and no more.
 
 use crate::common::{end, quick, simulation, step_through};
 use picnic_core::time::Time;
 use picnic_engine::view::WireView;
 
-/// What a wire has counted by the end of each of three spans of 10 ms: packets, bytes.
+/// A wire's counts at the end of each of three spans of 10 ms: packets, bytes.
 fn spans(card: &str, wire: usize, of: fn(&WireView) -> (u64, u64)) -> Vec<(u64, u64)> {
     let (mut simulation, _) = simulation(card, 1, quick());
     let mut before = (0, 0);
@@ -20,8 +20,8 @@ fn spans(card: &str, wire: usize, of: fn(&WireView) -> (u64, u64)) -> Vec<(u64, 
     spans
 }
 
-/// The first span has the filling of the line in it; the others are exact to a percent, or to the
-/// frame that is under way.
+/// The first span includes filling the line; the others are exact to a percent, or to the frame in
+/// flight.
 fn assert_rate(spans: &[(u64, u64)], mbps: f64, size: f64) {
     let frames = mbps * 1e6 / 8.0 / (size.max(60.0) + 24.0) * 0.01;
     for &(packets, bytes) in &spans[1..] {
@@ -32,7 +32,7 @@ fn assert_rate(spans: &[(u64, u64)], mbps: f64, size: f64) {
 }
 
 #[test]
-fn a_wire_brings_what_its_link_carries() {
+fn wires_receive_at_link_rate() {
     for (mbps, size) in [(100.0, 60), (100.0, 1514), (1000.0, 60), (1000.0, 1514), (2500.0, 500)] {
         // Flat out, and at twice the rate of the link.
         let frames = mbps * 1e6 / 8.0 / (f64::from(size) + 24.0);
@@ -50,7 +50,7 @@ fn a_wire_brings_what_its_link_carries() {
 }
 
 #[test]
-fn a_wire_takes_what_its_link_carries() {
+fn wires_transmit_at_link_rate() {
     for (mbps, size) in [(100.0, 1514), (1000.0, 200), (1000.0, 1514)] {
         let rate_pps = 2.0 * mbps * 1e6 / 8.0 / (f64::from(size) + 24.0);
         let card = format!(
@@ -66,7 +66,7 @@ fn a_wire_takes_what_its_link_carries() {
 }
 
 #[test]
-fn a_card_waits_for_what_is_on_its_way() {
+fn cards_wait_for_frames_in_flight() {
     let card = "[host]\nmode = \"echo\"\n[[wire]]\nport = \"generator\"\npackets = 100\n\
                 [wire.link]\nrate_mbps = 1\nlatency_us = 5000\n";
     let (mut simulation, _) = simulation(card, 1, quick());
@@ -74,7 +74,7 @@ fn a_card_waits_for_what_is_on_its_way() {
     let now = simulation.now();
     let report = end(simulation);
     assert_eq!((report.ledger.transmitted, report.ledger.dropped), (100, 0));
-    // Frames of 60 bytes one after the other, there and back.
+    // Frames of 60 bytes one after another, there and back.
     let line_ns = 84 * 8 * 1000;
     assert!(now >= Time::from_nanos(101 * line_ns + 2 * 5_000_000), "{now}");
 }

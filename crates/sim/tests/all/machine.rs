@@ -16,7 +16,7 @@ fn profile(name: &str) -> Profile {
     Profile::named(name).unwrap()
 }
 
-/// A profile without a single cost.
+/// A profile with zero costs.
 fn free() -> Profile {
     let mut profile = profile("x5355");
     for cost in Cost::ALL {
@@ -48,8 +48,8 @@ fn latency(per_ms: u64, gap_us: u64, profile: &Profile) -> f64 {
 }
 
 #[test]
-fn a_borrowed_core_is_a_queue_of_constant_service() {
-    // M/D/1: c + rho c / (2 (1 - rho)), then the interrupt's way, and entering it.
+fn borrowed_core_is_a_queue_with_constant_service() {
+    // M/D/1: c + rho c / (2 (1 - rho)), then the interrupt's travel time, and entering it.
     let profile = profile("netburst");
     let c = profile.costs.get(Cost::CardPacket);
     let rest = profile.costs.get(Cost::InterruptWay);
@@ -62,7 +62,7 @@ fn a_borrowed_core_is_a_queue_of_constant_service() {
 }
 
 #[test]
-fn a_moderated_nic_has_packets_wait_for_those_of_the_same_interrupt() {
+fn packets_wait_for_others_of_their_interrupt() {
     // rho T / 2 + c + way.
     let profile = profile("netburst");
     let c = profile.costs.get(Cost::CardPacket);
@@ -87,12 +87,12 @@ fn bulk(profile: &Profile, rate_mbps: u32, run_us: u64) -> (f64, Simulation) {
     let before = simulation.ledger().delivered;
     simulation.run_until(micros(10_000 + run_us));
     let segments = simulation.ledger().delivered - before;
-    // A full core's softirqs leave its reader little time: what waits for that counts as well.
+    // A saturated core's softirqs leave its reader little time: waiting data counts as well.
     (segments as f64 * 1448.0 * 8e3 / run_us as f64 / 1e6, simulation)
 }
 
 #[test]
-fn a_link_at_its_rate_carries_payload_less_headers() {
+fn links_at_full_rate_carry_payload_without_headers() {
     let (gbps, simulation) = bulk(&free(), 1000, 50_000);
     let wanted = 1448.0 / (1448.0 + 54.0 + 24.0);
     assert!((gbps / wanted - 1.0).abs() < 0.01, "{gbps} of {wanted} Gb/s");
@@ -100,7 +100,7 @@ fn a_link_at_its_rate_carries_payload_less_headers() {
 }
 
 #[test]
-fn a_core_that_is_full_limits_a_link_that_is_not() {
+fn saturated_cores_limit_the_link() {
     let mut slow = free();
     slow.costs.set(Cost::StackReceive, 10_000.0);
     // 10 us for each of 1448 bytes.
@@ -113,8 +113,8 @@ fn a_core_that_is_full_limits_a_link_that_is_not() {
 }
 
 #[test]
-fn a_lost_frame_is_sent_again() {
-    // A ring of 16 frames in front of a slow core loses some.
+fn lost_frames_are_retransmitted() {
+    // A ring of 16 frames ahead of a slow core loses some.
     let mut slow = free();
     slow.costs.set(Cost::CardPacket, 20_000.0);
     let text = "[card]\nborrowed_core = 6\nidle = \"spin\"\n[[wire]]\nport = \"peers\"\n\
@@ -185,7 +185,7 @@ fn a_seed_gives_one_trace_and_the_ledger_balances_at_every_step() {
 }
 
 #[test]
-fn network_work_on_one_core_is_a_bottleneck_that_queues_remove() {
+fn queues_remove_the_bottleneck_of_one_core() {
     let profile = profile("x5355");
     let rps = |queues| web(queues, &profile, PER_PACKET, 100_000).rps;
     let (one, six) = (rps(1), rps(6));
@@ -193,7 +193,7 @@ fn network_work_on_one_core_is_a_bottleneck_that_queues_remove() {
 }
 
 #[test]
-fn a_wake_up_near_the_waker_brings_processes_to_their_packets() {
+fn wake_ups_near_the_waker_follow_packets() {
     let near = web(6, &profile("x5355"), PER_PACKET, 60_000);
     let mut stay = profile("x5355");
     stay.placement = Placement::Stay;
@@ -214,7 +214,7 @@ fn without_distances_placement_makes_no_difference() {
     assert!((near / stay - 1.0).abs() < 0.03, "{near} and {stay} requests/s");
 }
 
-/// Requests per second of four slow cores, with packets put on them by a system.
+/// Requests per second of four slow cores, with packets assigned by a system.
 fn knet(system: &str, profile: &Profile, run_us: u64) -> f64 {
     let queues = if system == "napi" { 1 } else { 4 };
     let key = if system == "clas" { "system = \"clas\"\n" } else { "" };
@@ -239,7 +239,7 @@ fn knet(system: &str, profile: &Profile, run_us: u64) -> f64 {
 }
 
 #[test]
-fn an_interrupt_during_the_last_look_is_not_lost() {
+fn interrupts_during_the_last_poll_are_not_lost() {
     let mut slow = profile("piii");
     slow.routine = picnic_sim::machine::Routine::Softirq;
     slow.costs.set(Cost::Application, 1_200_000.0);
@@ -247,7 +247,7 @@ fn an_interrupt_during_the_last_look_is_not_lost() {
 }
 
 #[test]
-fn without_locks_and_lines_classes_in_the_kernel_lose_their_handicap() {
+fn without_locks_and_lines_clas_has_no_handicap() {
     let gain = |profile: &Profile| knet("knet", profile, 300_000) / knet("clas", profile, 300_000);
     let with = gain(&profile("piii"));
     let mut free = profile("piii");
@@ -264,7 +264,7 @@ fn without_locks_and_lines_classes_in_the_kernel_lose_their_handicap() {
 // ---------------------------------------------------------------- bad input
 
 #[test]
-fn a_card_that_wants_more_cores_than_the_machine_has_is_refused() {
+fn cards_with_too_many_cores_are_refused() {
     let refused = |borrowed: usize, cores: usize| {
         let text = format!(
             "[card]\nborrowed_core = {borrowed}\n[host]\nattachment = \"model\"\nqueues = 1\n\

@@ -1,4 +1,4 @@
-//! Random cards under random seeds: conservation, order, no lost wake-up, the same twice.
+//! Random cards under random seeds: conservation, order, no lost wake-up, reproducibility.
 
 use crate::common::{end, end_traced, micros, simulation, step_through};
 use picnic_control::{Launch, Report};
@@ -20,7 +20,7 @@ struct WireShape {
     fault: Option<(u8, u8, u8)>,
 }
 
-/// As drawn; of what excludes each other, the first is meant.
+/// As drawn; of exclusive settings, the first is meant.
 #[derive(Clone, Copy, Debug)]
 struct InterruptShape {
     per_packet: bool,
@@ -38,7 +38,7 @@ struct InterruptShape {
 enum HostShape {
     Sink,
     Echo,
-    /// Sends so many packets for each one it is given, once it has so many buffers.
+    /// Sends this many packets for each received one, once it has this many buffers.
     Sender(u32, usize),
 }
 
@@ -180,12 +180,12 @@ impl CardShape {
         .unwrap();
     }
 
-    /// Classes in software are for cores to hand packets to.
+    /// Classification in software needs cores to hand packets to.
     fn system(&self) -> usize {
         self.system.min(usize::from(self.queues))
     }
 
-    /// `wire_usecs` and `wire_frames`, as far as the wires can be moderated so.
+    /// `wire_usecs` and `wire_frames`, as far as the wires support them.
     fn wire_moderation(&self) -> (u32, u32) {
         let InterruptShape { wire_usecs, wire_frames, .. } = self.interrupt;
         let is_patient = |wire: &WireShape| wire.rate_pps == 0 && wire.link.is_none();
@@ -200,13 +200,13 @@ impl CardShape {
         self.wires.iter().any(|wire| wire.fault.is_some())
     }
 
-    /// Whether nothing in it may change the order within a flow: no faults, and no function
-    /// that steers packets past those still in the burst.
+    /// Whether nothing in it may change the order within a flow: no faults, and no function that
+    /// steers packets past those still in the burst.
     fn keeps_order(&self) -> bool {
         !self.has_faults() && !self.rx.contains(&2)
     }
 
-    /// Packets that its hosts send when they have had so many.
+    /// Packets that its hosts send after receiving this many.
     fn sent(&self, delivered: u64) -> u64 {
         match self.host {
             HostShape::Sink => 0,
@@ -282,7 +282,7 @@ fn cards() -> impl Strategy<Value = CardShape> {
         0..STEER.len(),
         any::<bool>(),
         1..9u16,
-        // Core 3 may be the borrowed one's neighbour or shared by all queues.
+        // Core 3 may be the borrowed core's neighbour or shared by all queues.
         prop::option::of(prop::collection::vec(0..4usize, 8)),
     );
     let memory = (
@@ -294,7 +294,7 @@ fn cards() -> impl Strategy<Value = CardShape> {
         prop_oneof![
             Just(HostShape::Sink),
             Just(HostShape::Echo),
-            // At most 8 queues want 4 buffers each: with what fills their fill rings, fewer than 64.
+            // At most 8 queues want 4 buffers each: including their fill rings, fewer than 64.
             (1..100u32, 1..5usize).prop_map(|(sends, landing)| HostShape::Sender(sends, landing))
         ],
         prop_oneof![Just(0u32), 1..1500u32],
@@ -327,7 +327,7 @@ fn cards() -> impl Strategy<Value = CardShape> {
 }
 
 fn config(cases: u32) -> ProptestConfig {
-    // A card may take seconds to run: better to report a larger one that fails than none.
+    // A card may take seconds to run: reporting a larger failing one is better than none.
     ProptestConfig {
         cases,
         failure_persistence: None,
@@ -336,7 +336,7 @@ fn config(cases: u32) -> ProptestConfig {
     }
 }
 
-/// Of a card that has come to rest: as many interrupts as its keys make.
+/// For a card that is idle: the number of interrupts follows from its keys.
 #[track_caller]
 fn check_interrupts(card: &CardShape, simulation: &Simulation) {
     let InterruptShape { per_packet, unmasked, tx_complete, .. } = card.interrupt;
@@ -349,7 +349,7 @@ fn check_interrupts(card: &CardShape, simulation: &Simulation) {
             assert_eq!(interrupts, 0, "a wire that is not moderated");
             continue;
         }
-        // At most at such times, and for so many frames, of which some may have found no buffer.
+        // At most at those times, and for that many frames, of which some may have found no buffer.
         let by_time = simulation.now().as_nanos() / (u64::from(wire_usecs) * 1000) + 1;
         let frames = packets + wire.counters.rx_shed.get();
         let by_count = frames.checked_div(wire_frames.into()).unwrap_or(0);
@@ -378,9 +378,9 @@ fn check_interrupts(card: &CardShape, simulation: &Simulation) {
 proptest! {
     #![proptest_config(config(300))]
 
-    /// Every card comes to rest by itself with nothing left anywhere: no wake-up is lost.
+    /// Every card becomes idle on its own with nothing left anywhere: no wake-up is lost.
     #[test]
-    fn every_card_comes_to_rest_with_nothing_in_flight(card in cards(), seed: u64) {
+    fn every_card_becomes_idle_with_nothing_in_flight(card in cards(), seed: u64) {
         let text = card.text();
         let run = || {
             let (mut simulation, witness) = simulation(&text, seed, CostModel::default());
@@ -414,7 +414,7 @@ proptest! {
 
     /// Stopped anywhere, a card accounts for every packet.
     #[test]
-    fn a_card_stopped_anywhere_leaves_nothing_behind(
+    fn cards_stopped_at_any_time_account_for_all(
         card in cards(),
         seed: u64,
         after_us in 0..400u64,
@@ -430,7 +430,7 @@ proptest! {
 }
 
 #[test]
-fn the_seed_decides_and_nothing_else() {
+fn only_the_seed_determines_a_run() {
     let text = "[[wire]]\nport = \"generator\"\nrate_pps = 2000000\nflows = 64\n\
                 [host]\nqueues = 4\ncost_ns = 300\nmode = \"echo\"\n";
     let run = |seed| {
@@ -447,7 +447,7 @@ fn the_seed_decides_and_nothing_else() {
         assert_eq!(trace.hash(), same.hash());
         assert_eq!(trace.to_string(), same.to_string());
         assert_eq!(report.ledger, again.ledger);
-        // With every time that a simulation gives.
+        // With every time in the report.
         let json = |report: &Report| serde_json::to_value(report).unwrap();
         assert_eq!(json(report), json(&again));
     }
@@ -458,7 +458,7 @@ fn the_seed_decides_and_nothing_else() {
 }
 
 #[test]
-fn the_card_files_own_seed_makes_other_packets() {
+fn card_file_seed_changes_packets() {
     let run = |seed| {
         let text = format!(
             "[card]\nseed = {seed}\n[[wire]]\nport = \"generator\"\npackets = 64\nflows = 9\n\
@@ -475,9 +475,9 @@ fn the_card_files_own_seed_makes_other_packets() {
     assert_ne!(trace.hash(), other.hash());
 }
 
-/// Else it takes millions of turns that do nothing.
+/// Otherwise it takes millions of turns that do nothing.
 #[test]
-fn a_card_sleeps_until_slow_and_full_wires_have_room() {
+fn cards_sleep_until_full_wires_have_room() {
     let wire = |packets: u32, rate_mbps: u32, fault: &str| {
         format!(
             "[[wire]]\nport = \"generator\"\nflows = 1\npackets = {packets}\nsize = 100\n\

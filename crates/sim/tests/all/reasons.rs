@@ -1,4 +1,4 @@
-//! Every drop reason names its cause: take the cause away, and the drops are gone.
+//! Every drop reason has its cause: without the cause there are no such drops.
 
 use picnic_control::Launch;
 use picnic_core::config::{Sections, Setting};
@@ -16,9 +16,9 @@ struct Cause {
     card: &'static str,
 }
 
-/// Packets at a rate the borrowed core of these tests (500 ns a packet) cannot take.
+/// A packet rate above the capacity of these tests' borrowed core (500 ns per packet).
 const FAST: &str = "[[wire]]\nport = \"generator\"\nrate_pps = 8000000\npackets = 20000\n";
-/// Packets at a rate that it can.
+/// A packet rate below it.
 const SLOW: &str =
     "[[wire]]\nport = \"generator\"\nrate_pps = 500000\npackets = 2000\nsize = 200\n";
 
@@ -96,7 +96,7 @@ const CAUSES: &[Cause] = &[
     },
 ];
 
-/// Where the tests of the others stand: what they need, no card file can bring about here.
+/// Where the other reasons are tested: no card file can cause them here.
 const ELSEWHERE: &[(DropReason, &str, &str)] = &[
     (
         DropReason::Unreadable,
@@ -171,7 +171,7 @@ fn drops(cause: &Cause, value: &str) -> BTreeMap<String, u64> {
 }
 
 #[test]
-fn without_its_cause_a_reason_is_gone() {
+fn reasons_vanish_without_their_cause() {
     let wrong = CAUSES.iter().filter_map(|cause| {
         let name = cause.reason.name();
         let [with, without] = cause.values.map(|value| drops(cause, value));
@@ -181,9 +181,9 @@ fn without_its_cause_a_reason_is_gone() {
     assert_eq!(wrong.collect::<Vec<_>>(), Vec::<String>::new());
 }
 
-/// What is not the cause changes nothing: more buffers do not help a full backlog.
+/// Unrelated settings change nothing: more buffers do not help a full backlog.
 #[test]
-fn a_full_backlog_is_no_want_of_buffers() {
+fn a_full_backlog_is_not_a_lack_of_buffers() {
     let backlog = &CAUSES[0];
     for buffers in ["4096", "65536"] {
         let cause = Cause { key: "pool.buffers", ..*backlog };

@@ -10,7 +10,7 @@ fn costs() -> CostModel {
     CostModel { doorbell_send_ns: 500, doorbell_arrive_ns: 1_000..=1_000, ..CostModel::default() }
 }
 
-/// A card of four cores whose hosts do 2 µs for a packet, a tenth of it in the stack.
+/// A card of four cores whose hosts need 2 µs per packet, a tenth of it in the stack.
 fn card(system: &str, wire: &str) -> String {
     format!(
         "[[wire]]\nport = \"generator\"\nflows = 512\nsize = 100\nsequence_numbers = true\n{wire}\n\
@@ -33,9 +33,9 @@ fn random(system: &str, rate_pps: u64) -> Report {
     ))
 }
 
-/// Packets for each interrupt by the card.
+/// Packets per interrupt of the card.
 fn packets_per_interrupt(report: &Report, system: &str) -> f64 {
-    // Wake-ups by the receiving core are none of them.
+    // Wake-ups by the receiving core are not counted.
     let queues = report.queues.iter().take(if system == "knet" { 4 } else { 1 });
     report.ledger.delivered as f64 / queues.map(|queue| queue.interrupts).sum::<u64>() as f64
 }
@@ -50,7 +50,7 @@ fn in_order(report: &Report) {
 }
 
 #[test]
-fn each_system_delivers_all_that_it_can_take_in_order_by_all_cores() {
+fn each_system_delivers_in_order_on_all_cores() {
     for system in ["knet", "clas", "napi"] {
         let report = random(system, 300_000);
         assert_eq!(report.ledger.delivered, 40_000, "{system}: {report:#?}");
@@ -60,13 +60,13 @@ fn each_system_delivers_all_that_it_can_take_in_order_by_all_cores() {
 }
 
 #[test]
-fn each_packet_that_comes_alone_interrupts_once_and_wakes_its_core_once() {
+fn single_packets_interrupt_and_wake_once() {
     for system in ["clas", "napi"] {
         let wire = "rate_pps = 20000\npackets = 1000";
         let report = run(&card(system, wire));
         assert_eq!(report.ledger.delivered, 1_000);
         let [first, others @ ..] = &report.queues[..] else { panic!("{report:#?}") };
-        // The first packet comes before any core rests.
+        // The first packet arrives before any core rests.
         assert!((999..=1_000).contains(&first.interrupts), "{system}: {first:#?}");
         for queue in others {
             assert!((queue.packets - 1..=queue.packets).contains(&queue.interrupts), "{queue:#?}");
@@ -75,22 +75,22 @@ fn each_packet_that_comes_alone_interrupts_once_and_wakes_its_core_once() {
 }
 
 #[test]
-fn classes_in_the_kernel_have_one_stream_of_interrupts_with_few_packets_each() {
-    // What four cores can take, nearly.
+fn clas_has_few_packets_per_interrupt() {
+    // Nearly the capacity of four cores.
     let of = |system| packets_per_interrupt(&random(system, 1_800_000), system);
     let (knet, clas, napi) = (of("knet"), of("clas"), of("napi"));
     assert!(clas < knet / 2.0 && clas < napi / 2.0, "{knet} {clas} {napi}");
 }
 
 #[test]
-fn a_core_that_receives_for_others_takes_less_than_the_card() {
+fn receiving_for_others_has_less_capacity_than_the_card() {
     let of = |system| random(system, 2_500_000).ledger.delivered;
     let (knet, clas, napi) = (of("knet"), of("clas"), of("napi"));
     assert!(knet > clas && knet > napi, "{knet} {clas} {napi}");
 }
 
 #[test]
-fn queues_that_are_full_drop_and_the_ledger_balances_whenever_it_ends() {
+fn full_queues_drop_and_the_ledger_balances() {
     for end_us in [1_u64, 7, 50, 400, 3_000] {
         for system in ["clas", "napi"] {
             let (mut simulation, _) = simulation(&card(system, "rate_pps = 9000000"), 1, costs());
@@ -103,7 +103,7 @@ fn queues_that_are_full_drop_and_the_ledger_balances_whenever_it_ends() {
 }
 
 #[test]
-fn an_offline_card_loses_nothing_on_its_way_between_cores() {
+fn offline_cards_lose_nothing_between_cores() {
     for system in ["clas", "napi"] {
         for mode in ["sink", "echo"] {
             let text =
@@ -120,7 +120,7 @@ fn an_offline_card_loses_nothing_on_its_way_between_cores() {
 }
 
 #[test]
-fn what_is_not_masked_interrupts_the_core_that_receives_at_work_as_well() {
+fn unmasked_interrupts_reach_a_working_core() {
     let of = |gate: &str| {
         let text = card("clas", "arrivals = \"random\"\nrate_pps = 1500000\npackets = 40000");
         let (mut simulation, _) = simulation(&format!("{text}gate = \"{gate}\"\n"), 1, costs());

@@ -9,7 +9,8 @@ use picnic_engine::swap::Command;
 use picnic_sim::{CostModel, Simulation, registries};
 use std::path::Path;
 
-/// Packets at a rate to one queue under these `[interrupt]` keys, with all but free costs.
+/// Interrupts for packets at a rate to one queue under these `[interrupt]` keys, at nearly zero
+/// costs.
 fn interrupts(rate_pps: u64, packets: u64, interrupt: &str) -> Report {
     interrupts_and_latency(rate_pps, packets, interrupt).0
 }
@@ -53,19 +54,19 @@ fn doorbells(rate_pps: u64, packets: u64, interrupt: &str) -> (u64, u64, u64) {
 }
 
 #[test]
-fn per_packet_as_many_interrupts_are_sent_as_packets_come() {
+fn per_packet_sends_one_interrupt_per_packet() {
     let keys = "per_packet = true\ngate = \"none\"";
     for rate in [100_000, 1_000_000] {
         let (sent, coalesced, taken) = doorbells(rate, 5000, keys);
         assert_eq!((sent, coalesced + taken), (5000, 5000), "{rate} packets/s");
     }
     assert_eq!(doorbells(100_000, 1000, keys), (1000, 0, 1000));
-    // A queue that is masked at work, and waits when each packet comes.
+    // A queue that is masked while it works, and waits when each packet arrives.
     assert_eq!(doorbells(100_000, 1000, "per_packet = true"), (1000, 0, 1000));
 }
 
 #[test]
-fn a_moderated_wire_interrupts_as_often_as_it_may() {
+fn moderated_wires_interrupt_at_their_interval() {
     // A packet every 10 µs, an interrupt every 100 µs: ten packets wait 0 to 90 µs.
     let (outcome, bounds) = interrupts_and_latency(100_000, 1000, "rx_usecs = 0\nwire_usecs = 100");
     assert!((99..=102).contains(&outcome.wires[0].interrupts), "{:?}", outcome.wires);
@@ -74,8 +75,8 @@ fn a_moderated_wire_interrupts_as_often_as_it_may() {
 }
 
 #[test]
-fn a_moderated_wire_interrupts_when_so_many_frames_wait() {
-    // Ten packets come in 100 µs, so that four of them are there first.
+fn moderated_wires_interrupt_at_their_frame_limit() {
+    // Ten packets arrive in 100 µs, so that four of them are there first.
     let keys = "rx_usecs = 0\nwire_usecs = 100\nwire_frames = 4";
     let (outcome, _) = interrupts_and_latency(100_000, 1000, keys);
     assert!((249..=252).contains(&outcome.wires[0].interrupts), "{:?}", outcome.wires);
@@ -113,35 +114,35 @@ fn wire_moderation_changes_while_running() {
     assert_eq!(parts[0], (1, 1));
     assert!((99..=102).contains(&parts[1].0) && parts[1].1 > 1980, "{parts:?}");
     assert!((249..=252).contains(&parts[2].0), "{parts:?}");
-    // Not moderated, it interrupts nobody that is counted.
+    // Unmoderated, it causes no counted interrupts.
     assert!(parts[3].0 <= 1 && (499..=505).contains(&parts[3].1), "{parts:?}");
     assert!((48..=51).contains(&parts[4].0), "{parts:?}");
     assert_eq!((counts, trace), run());
 }
 
 #[test]
-fn a_count_of_frames_is_for_wires_that_tell_it_and_beside_a_time() {
+fn frame_limits_need_a_count_and_a_time() {
     let text = "[host]\nqueues = 1\n[interrupt]\nwire_frames = 50\n";
     let error = CardFile::parse(text, None).unwrap_err().to_string();
     let wanted = "4: interrupt.wire_frames: found 50 without wire_usecs, allowed: 0, or a time";
     assert!(error.contains(wanted), "{error}");
 }
 
-/// What is wrong with a card file.
+/// The error in a card file.
 fn refused(text: &str) -> String {
     let file = CardFile::parse(text, Some(Path::new("card.toml"))).unwrap();
     Launch::new(&file, registries()).build().map(drop).unwrap_err().to_string()
 }
 
 #[test]
-fn a_wire_that_waits_until_it_is_asked_interrupts_nobody() {
+fn patient_wires_cause_no_interrupts() {
     let wanted = "card.toml:4: interrupt.wire_usecs: found 50 with a wire that waits until it is polled \
                   (a generator without rate_pps, a capture flat out), allowed: 0";
     assert_eq!(refused("[host]\nqueues = 1\n[interrupt]\nwire_usecs = 50\n"), wanted);
 }
 
 #[test]
-fn a_wire_with_a_link_cannot_tell_how_many_frames_wait() {
+fn wires_with_links_cannot_count_waiting_frames() {
     let text = "[[wire]]\nport = \"generator\"\nrate_pps = 1000\n[wire.link]\nrate_mbps = 100\n\
                 [interrupt]\nwire_usecs = 50\nwire_frames = 8\n";
     let wanted = "card.toml:8: interrupt.wire_frames: found 8 with a wire that cannot tell how many \
@@ -151,7 +152,7 @@ fn a_wire_with_a_link_cannot_tell_how_many_frames_wait() {
 }
 
 #[test]
-fn a_wire_without_arrival_times_is_refused_where_they_are_demanded() {
+fn wires_without_arrival_times_are_refused_on_demand() {
     let paced = "[[wire]]\nport = \"generator\"\nrate_pps = 1000\n";
     let text = format!(
         "[card]\nstamp = \"arrival\"\n{paced}[[wire]]\nport = \"generator\"\nname = \"fast\"\n"
@@ -160,7 +161,7 @@ fn a_wire_without_arrival_times_is_refused_where_they_are_demanded() {
                   arrived (packet, xdp with stamps = true, pcap as it was recorded, generator with \
                   a rate, any with [wire.link])";
     assert_eq!(refused(&text), wanted);
-    // A link knows when packets come out of it; and nobody has to ask.
+    // A link knows when packets leave it; and a demand is optional.
     for good in [
         format!("{text}[wire.link]\nrate_mbps = 100\n"),
         text.replace("\"arrival\"", "\"any\""),
@@ -172,7 +173,7 @@ fn a_wire_without_arrival_times_is_refused_where_they_are_demanded() {
 }
 
 #[test]
-fn usecs_gather_what_comes_within_them() {
+fn rx_usecs_gather_packets() {
     // A packet every 10 µs waits 95 µs for nine more; then 1 µs for the doorbell.
     let (outcome, bounds) = interrupts_and_latency(100_000, 1000, "rx_usecs = 95\nrx_frames = 0");
     assert_eq!(outcome.queues[0].interrupts, 100);
@@ -180,7 +181,7 @@ fn usecs_gather_what_comes_within_them() {
 }
 
 #[test]
-fn frames_end_the_wait_early() {
+fn rx_frames_end_the_wait_early() {
     let outcome = interrupts(100_000, 1000, "rx_usecs = 900\nrx_frames = 5");
     assert_eq!(outcome.queues[0].interrupts, 200);
 }
@@ -193,8 +194,8 @@ fn the_last_packets_are_not_forgotten() {
 }
 
 /// A card of 64 buffers whose wire takes 56 of them at once and which then sleeps, without one for
-/// the second queue's host; that answers each packet once it has `landing` buffers. Seeds decide
-/// who is first.
+/// the second queue's host; that host answers each packet once it has `landing` buffers. Seeds
+/// decide who is first.
 #[track_caller]
 fn answers_with_few_buffers(landing: usize, tx_complete: &str) {
     let text = format!(
@@ -214,14 +215,14 @@ fn answers_with_few_buffers(landing: usize, tx_complete: &str) {
 }
 
 #[test]
-fn buffers_that_come_home_reach_a_host_while_the_card_sleeps() {
+fn returned_buffers_reach_a_host_of_a_sleeping_card() {
     answers_with_few_buffers(1, "off");
     answers_with_few_buffers(1, "interrupt");
 }
 
 /// A fill ring has 8 buffers here, and the host wants 12 before it sends.
 #[test]
-fn a_host_that_wants_more_buffers_than_its_fill_ring_has_gets_them() {
+fn hosts_get_more_buffers_than_the_fill_ring_has() {
     answers_with_few_buffers(12, "off");
     answers_with_few_buffers(12, "interrupt");
 }
@@ -232,7 +233,7 @@ fn adaptive_moderation_follows_the_rate() {
     assert_eq!(slow.queues[0].interrupts, 500, "a slow stream is not held back");
     let fast = interrupts(1_000_000, 20_000, "adaptive = true\nrx_usecs = 100");
     let per_interrupt = 20_000 / fast.queues[0].interrupts;
-    // The first millisecond is judged by no rate yet.
+    // The first millisecond has no measured rate yet.
     assert!((10..=65).contains(&per_interrupt), "{per_interrupt} packets per interrupt");
 }
 
@@ -245,7 +246,7 @@ fn polling_on_saves_interrupts() {
 }
 
 #[test]
-fn a_doorbell_takes_as_long_as_the_model_says() {
+fn doorbells_take_their_modelled_time() {
     let text = "[card]\nidle = \"spin\"\n[[wire]]\nport = \"generator\"\nrate_pps = 5000\n\
                 packets = 4000\n[host]\nqueues = 1\n[interrupt]\nrx_usecs = 0\n";
     let costs = CostModel { card_turn_ns: 1, card_packet_ns: 0, ..Default::default() };
@@ -254,7 +255,7 @@ fn a_doorbell_takes_as_long_as_the_model_says() {
     let latency = simulation.latency(0).unwrap().clone();
     let borrowed = simulation.busy_ns(1);
     let outcome = end(simulation);
-    // Two significant digits, and at most the turn itself on top.
+    // Two significant digits, and at most the turn itself in addition.
     let (low, high) = (latency.min(), latency.max());
     assert!((10_900..12_500).contains(&low), "{low}");
     assert!((26_500..28_400).contains(&high), "{high}");
@@ -262,7 +263,7 @@ fn a_doorbell_takes_as_long_as_the_model_says() {
     assert!((17_500..21_500).contains(&median), "not uniform: {median}");
     // The sender pays for each: 6 µs.
     assert!(borrowed >= 4000 * 6_000, "{borrowed}");
-    // The report says the same: times are modelled, and only turns with work count as busy.
+    // The report agrees: times are modelled, and only turns with work count as busy.
     assert_eq!((outcome.times, outcome.borrowed_core.core), (Times::Modelled, 1));
     let busy_ns = outcome.borrowed_core.busy_fraction * outcome.duration_s * 1e9;
     assert!((4000.0 * 6_000.0..borrowed as f64).contains(&busy_ns), "{busy_ns} of {borrowed}");
@@ -287,20 +288,20 @@ fn queues_on_one_core_share_its_time() {
     };
     let (apart, together) = (busy("[0, 1, 2, 3]"), busy("[5, 5, 5, 5]"));
     assert_eq!((apart.ledger.delivered, together.ledger.delivered), (4000, 4000));
-    // 4 ms of work: a good millisecond on four cores, all of it on one.
+    // 4 ms of work: over a millisecond on four cores, all of it on one.
     assert!((1e-3..2.5e-3).contains(&apart.duration_s), "{}", apart.duration_s);
     assert!((4e-3..5e-3).contains(&together.duration_s), "{}", together.duration_s);
     assert_eq!((together.target_cores.len(), together.borrowed_core.core), (1, 6));
 }
 
 #[test]
-fn a_target_on_the_borrowed_core_slows_the_card_but_stops_nothing() {
+fn targets_on_the_borrowed_core_slow_the_card() {
     let text = "[card]\nborrowed_core = 0\n[[wire]]\nport = \"generator\"\npackets = 2000\n\
                 [host]\nqueues = 2\ntarget_cores = [0, 1]\ncost_ns = 500\nmode = \"echo\"\n";
     let (mut simulation, _) = simulation(text, 4, CostModel::default());
     step_through(&mut simulation, None);
     assert_eq!(simulation.ledger().in_flight, 0);
-    // No core works longer than there is time.
+    // No core works longer than the elapsed time.
     let most = simulation.now().as_nanos() + 1_000_000;
     assert!([0, 1].iter().all(|&core| (1..=most).contains(&simulation.busy_ns(core))));
     let outcome = end(simulation);
@@ -314,7 +315,7 @@ fn delivered(simulation: &Simulation) -> u64 {
     simulation.view().queues.iter().map(|queue| queue.target.packets.get()).sum()
 }
 
-/// Packets delivered in the second half of 20 ms, by load offered.
+/// Packets delivered in the second half of 20 ms, by offered load.
 fn by_load(text: &str, capacity_pps: u64, costs: &CostModel) -> Vec<u64> {
     let rates = [1, 2, 5, 10].map(|factor| factor * capacity_pps);
     let runs = rates.iter().map(|rate| {
@@ -343,13 +344,13 @@ fn no_livelock(delivered: &[u64]) {
 }
 
 #[test]
-fn overloaded_targets_deliver_what_they_can() {
+fn overloaded_targets_deliver_at_capacity() {
     // 1 µs of work each on four cores.
     let text = "[host]\nqueues = 4\ncost_ns = 1000\n";
     no_livelock(&by_load(text, 4_000_000, &CostModel::default()));
 }
 
-/// One queue: 2 µs for an interrupt, 1 µs a packet for the driver, 2 µs for the application.
+/// One queue: 2 µs for an interrupt, 1 µs per packet for the driver, 2 µs for the application.
 fn by_gate(gate: &str) -> Vec<u64> {
     let costs = CostModel {
         interrupt_ns: 2_000,
@@ -364,39 +365,39 @@ fn by_gate(gate: &str) -> Vec<u64> {
 }
 
 #[test]
-fn interrupts_that_are_not_masked_livelock() {
+fn unmasked_interrupts_livelock() {
     let delivered = by_gate("none");
     let (peak, last) = (delivered.iter().max().unwrap(), delivered.last().unwrap());
     assert!(*peak > 1000 && last * 20 < *peak, "delivered by load: {delivered:?}");
 }
 
 #[test]
-fn a_queue_that_is_masked_at_work_does_not() {
+fn masked_queues_do_not_livelock() {
     no_livelock(&by_gate("queue"));
 }
 
 #[test]
-fn an_overloaded_core_of_many_queues_delivers_what_it_can() {
+fn overloaded_cores_with_many_queues_deliver_at_capacity() {
     let text = "[host]\nqueues = 4\ncost_ns = 2000\ntarget_cores = [0, 0, 0, 0]\n\
                 [interrupt]\nrx_usecs = 0\n";
     no_livelock(&by_load(text, 500_000, &CostModel::default()));
 }
 
 #[test]
-fn an_overloaded_card_sheds_at_the_wire() {
-    // The borrowed core is the bottleneck: 500 ns a packet, some 2 million a second.
+fn overloaded_cards_shed_at_the_wire() {
+    // The borrowed core is the bottleneck: 500 ns per packet, some 2 million per second.
     let costs = CostModel { card_packet_ns: 500, ..Default::default() };
     no_livelock(&by_load("[host]\nqueues = 4\n", 2_000_000, &costs));
 }
 
 #[test]
-fn an_overloaded_echo_delivers_and_sends_what_it_can() {
+fn overloaded_echoes_deliver_and_send_at_capacity() {
     let text = "[host]\nqueues = 4\ncost_ns = 1000\nmode = \"echo\"\n";
     no_livelock(&by_load(text, 4_000_000, &CostModel::default()));
 }
 
 #[test]
-fn few_buffers_shed_at_the_wire_and_starve_no_queue() {
+fn few_buffers_starve_no_queue() {
     let text = "[pool]\nbuffers = 128\n[host]\nqueues = 4\ncost_ns = 1000\nring_size = 64\n\
                 [[wire]]\nport = \"generator\"\nflows = 256\nrate_pps = 20000000\n";
     let (mut simulation, _) = simulation(text, 2, CostModel::default());
@@ -419,7 +420,7 @@ fn time_stands_still_between_runs() {
         }
         (simulation.trace().clone(), end(simulation).ledger)
     };
-    // How a run is cut into pieces makes no difference.
+    // Splitting a run into pieces makes no difference.
     assert_eq!(run(&[900]), run(&[1, 2, 3, 77, 500, 899, 900]));
     let (mut simulation, _) = simulation(text, 1, CostModel::default());
     simulation.run_until(micros(10));
@@ -429,8 +430,8 @@ fn time_stands_still_between_runs() {
 }
 
 #[test]
-fn a_card_that_spins_sends_frame_after_frame() {
-    // A frame is a whole quantum and a burst is one frame, so that every other turn is idle.
+fn spinning_cards_send_continuously() {
+    // A frame is a whole quantum and a burst is one frame, so every other turn is idle.
     for idle in ["spin", "adaptive", "block"] {
         let text = format!(
             "[card]\nidle = \"{idle}\"\nburst = 1\n[[wire]]\nport = \"generator\"\npackets = 9\n\

@@ -1,11 +1,11 @@
-//! Functions on the tx chain are the functions of the rx chain: what they do, they do both ways.
+//! The tx chain has the same functions as the rx chain, with the same effect in both directions.
 
 use picnic_control::Launch;
 use picnic_core::config::CardFile;
 use picnic_core::ledger::LedgerTotals;
 use picnic_sim::{CostModel, Simulation, registries};
 
-/// Runs a card whose hosts echo 1000 packets of 64 flows; packets by wire, and the ledger.
+/// Runs a card whose hosts echo 1000 packets of 64 flows; returns packets by wire, and the ledger.
 fn run(tx: &str, wires: usize) -> (Vec<u64>, LedgerTotals) {
     let text = format!(
         "[[wire]]\nport = \"generator\"\npackets = 1000\nflows = 64\n{}\
@@ -16,7 +16,7 @@ fn run(tx: &str, wires: usize) -> (Vec<u64>, LedgerTotals) {
     let mut simulation =
         Simulation::new(Launch::new(&file, registries()), 7, CostModel::default()).unwrap();
     let view = simulation.view().clone();
-    // Packets that go round for ever keep it from coming to an end.
+    // Endlessly circulating packets prevent it from ending.
     simulation.run_until(picnic_core::time::Time::from_nanos(5_000_000));
     let (outcome, _) = simulation.finish();
     assert!(outcome.ledger.balanced(), "{tx}: {:?}", outcome.ledger);
@@ -32,7 +32,7 @@ fn without_functions_packets_leave_by_the_wire_they_came_by() {
 }
 
 #[test]
-fn a_sample_of_what_is_sent() {
+fn sample_works_on_tx() {
     let sample = "[[tx]]\nfunction = \"sample\"\nevery = 10\ndrop_rest = true\n";
     let (sent, ledger) = run(sample, 1);
     assert_eq!(sent, [100], "{ledger:?}");
@@ -40,17 +40,17 @@ fn a_sample_of_what_is_sent() {
 }
 
 #[test]
-fn nothing_is_sent_through_drop() {
+fn drop_works_on_tx() {
     let (sent, ledger) = run("[[tx]]\nfunction = \"pass\"\n[[tx]]\nfunction = \"drop\"\n", 1);
     assert_eq!((sent, ledger.drops_by_stage.get("filtered@tx")), (vec![0], Some(&1000)));
 }
 
 #[test]
-fn rss_on_tx_takes_packets_back_to_the_targets() {
-    // As an embedded switch: no packet reaches a wire, and each is delivered again and again.
+fn rss_on_tx_returns_packets_to_the_targets() {
+    // Like an embedded switch: no packet reaches a wire, and each is delivered repeatedly.
     let (sent, ledger) = run("[[tx]]\nfunction = \"rss\"\n", 1);
     assert_eq!(sent, [0]);
     assert!(ledger.delivered > 10_000, "{ledger:?}");
-    // The end found them on their way.
+    // They were in flight at the end.
     assert!(ledger.drops.keys().all(|&reason| reason == "stopped"), "{ledger:?}");
 }

@@ -1,4 +1,4 @@
-//! Cards from text, and a witness that looks at every packet the hosts are given.
+//! Cards from text, and a witness that checks every packet given to hosts.
 #![allow(dead_code, unreachable_pub, missing_docs)]
 
 #[path = "../../../engine/tests/common/functions.rs"]
@@ -20,14 +20,14 @@ use picnic_sim::{CostModel, Simulation, Trace};
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard};
 
-/// What hosts have seen of one queue: the last number of each flow, and what was wrong.
+/// Packets of one queue: the last number of each flow, and errors.
 #[derive(Default)]
 pub struct Seen {
     pub packets: u64,
     pub stamped: u64,
-    /// Packets behind a later one of their flow.
+    /// Packets after a later one of their flow.
     pub late: u64,
-    /// Packets with the number of the one before.
+    /// Packets with the same number as the one before.
     pub doubled: u64,
     pub last_time: Time,
     last: BTreeMap<(u8, u32), u64>,
@@ -65,7 +65,7 @@ impl Observer for Witnessed {
         for packet in packets {
             seen.packets += 1;
             assert!(packet.received_at() <= now, "seen before it came");
-            // Behind the MAC addresses, which read PICN as well; VLAN, IPv6 and TCP at most.
+            // After the MAC addresses, which also contain PICN; VLAN, IPv6 and TCP at most.
             let data = packet.data().get(12..).unwrap_or(&[]);
             let mark = data.windows(4).take(80).position(|bytes| bytes == b"PICN");
             let Some(stamp) = mark.and_then(|at| Stamp::read(&data[at..])) else { continue };
@@ -86,7 +86,7 @@ impl Hook for Witness {
     }
 }
 
-/// What cards of tests can name: all that others can, and a host that sends by itself.
+/// The names in test cards: all usual ones, and a host that sends on its own.
 pub fn registries() -> Registries {
     static OURS: LazyLock<Registries> = LazyLock::new(|| {
         let usual = picnic_sim::registries();
@@ -105,8 +105,7 @@ pub fn simulation(text: &str, seed: u64, costs: CostModel) -> (Simulation, Witne
     (simulation, witness)
 }
 
-/// Steps to the end or to `until`; the ledger balances at every step behind which something
-/// has happened.
+/// Steps to the end or to `until`; the ledger balances after every step with an event.
 #[track_caller]
 pub fn step_through(simulation: &mut Simulation, until: Option<Time>) {
     let (mut recorded, mut steps) = (0, 0);
@@ -127,13 +126,13 @@ pub fn step_through(simulation: &mut Simulation, until: Option<Time>) {
     panic!("does nothing, and never comes to rest: {:?}", simulation.ledger());
 }
 
-/// Ends a simulation; everything is accounted for and every buffer is home.
+/// Ends a simulation; everything is accounted for and all buffers have returned.
 #[track_caller]
 pub fn end(simulation: Simulation) -> Report {
     end_traced(simulation).0
 }
 
-/// The same, with what happened.
+/// The same, with the trace.
 #[track_caller]
 pub fn end_traced(simulation: Simulation) -> (Report, Trace) {
     let (outcome, trace) = simulation.finish();
@@ -156,7 +155,7 @@ pub fn micros(microseconds: u64) -> Time {
     Time::from_nanos(microseconds * 1000)
 }
 
-/// Costs that let moderation be seen alone: work is all but free, doorbells take a microsecond.
+/// Costs that isolate moderation: work is nearly free, doorbells take a microsecond.
 pub fn quick() -> CostModel {
     CostModel {
         card_turn_ns: 10,

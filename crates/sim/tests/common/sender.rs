@@ -1,4 +1,4 @@
-//! A host that sends by itself: so many packets for each one that it is given.
+//! A host that sends on its own: a number of packets for each received one.
 
 use picnic_core::attachment::{HostAttachment, HostQueue, QueueOut};
 use picnic_core::error::ConfigError;
@@ -9,11 +9,11 @@ use picnic_core::time::Time;
 #[derive(Clone, Copy, Debug, serde::Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Keys {
-    /// Packets for each one that is delivered.
+    /// Packets per delivered one.
     sends: u64,
-    /// Nanoseconds of work for each one that is delivered.
+    /// Nanoseconds of work per delivered one.
     cost_ns: u64,
-    /// Buffers that it wants at hand before it sends, as hosts that read super-frames do.
+    /// Buffers that it needs before it sends, as hosts that read super-frames do.
     landing: usize,
 }
 
