@@ -4,6 +4,7 @@
 //! [control]
 //! socket = "auto"                # or "off", or a path such as "/run/my/card.sock"
 //! metrics = "127.0.0.1:9464"     # Prometheus; "off" unless given
+//! web = "127.0.0.1:9465"         # the live page; "off" unless given
 //! ```
 //!
 //! Only programs that serve the card use this section, such as `picnic run`.
@@ -24,7 +25,9 @@ pub struct ControlSection {
     /// Unix socket of `picnic ctl`: "auto" (by the card's name), "off", or a path with a slash.
     pub socket: ControlSocket,
     /// Prometheus metrics over HTTP: "off", or an address and port such as "127.0.0.1:9464".
-    pub metrics: MetricsAddress,
+    pub metrics: HttpAddress,
+    /// Live page for a browser, read only: "off", or an address and port such as "127.0.0.1:9465".
+    pub web: HttpAddress,
 }
 
 impl SectionConfig for ControlSection {
@@ -45,10 +48,10 @@ pub enum ControlSocket {
     Path(PathBuf),
 }
 
-/// Address of the metrics.
+/// Address of the metrics or the live page.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum MetricsAddress {
-    /// No metrics.
+pub enum HttpAddress {
+    /// Not served.
     #[default]
     Off,
     /// At this address and port.
@@ -69,11 +72,11 @@ impl ControlSocket {
     }
 }
 
-impl MetricsAddress {
+impl HttpAddress {
     fn read(text: &str) -> Option<Self> {
         match text {
-            "off" => Some(MetricsAddress::Off),
-            address => address.parse().ok().map(MetricsAddress::Address),
+            "off" => Some(HttpAddress::Off),
+            address => address.parse().ok().map(HttpAddress::Address),
         }
     }
 }
@@ -118,7 +121,7 @@ macro_rules! from_text {
 }
 
 from_text!(ControlSocket, "\"auto\", \"off\" or a path with a slash", "auto");
-from_text!(MetricsAddress, "\"off\" or an address and port such as \"127.0.0.1:9464\"", "off");
+from_text!(HttpAddress, "\"off\" or an address and port such as \"127.0.0.1:9464\"", "off");
 
 impl std::fmt::Display for ControlSocket {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -130,11 +133,11 @@ impl std::fmt::Display for ControlSocket {
     }
 }
 
-impl std::fmt::Display for MetricsAddress {
+impl std::fmt::Display for HttpAddress {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            MetricsAddress::Off => f.write_str("off"),
-            MetricsAddress::Address(address) => write!(f, "{address}"),
+            HttpAddress::Off => f.write_str("off"),
+            HttpAddress::Address(address) => write!(f, "{address}"),
         }
     }
 }
@@ -151,15 +154,16 @@ mod tests {
         let control = |text: &str| read(&format!("[control]\n{text}"));
         assert_eq!(read(""), control(""));
         assert_eq!(control("").socket, ControlSocket::Auto);
-        assert_eq!(control("").metrics, MetricsAddress::Off);
+        assert_eq!(control("").metrics, HttpAddress::Off);
         assert_eq!(control("socket = \"off\"").socket, ControlSocket::Off);
         assert_eq!(control("socket = \"./x\"").socket, ControlSocket::Path("./x".into()));
         let metrics = control("metrics = \"[::1]:9464\"").metrics;
-        assert_eq!(metrics, MetricsAddress::Address("[::1]:9464".parse().unwrap()));
+        assert_eq!(metrics, HttpAddress::Address("[::1]:9464".parse().unwrap()));
         for (text, message) in [
             ("socket = \"of\"", "allowed: \"auto\", \"off\" or a path with a slash"),
             ("socket = 3", "allowed: \"auto\", \"off\" or a path with a slash"),
             ("metrics = \"9464\"", "allowed: \"off\" or an address and port"),
+            ("web = \"9465\"", "allowed: \"off\" or an address and port"),
             ("metrics = \"localhost:http\"", "allowed: \"off\" or an address and port"),
         ] {
             let error = parse(&format!("[control]\n{text}\n")).unwrap_err();

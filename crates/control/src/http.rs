@@ -1,13 +1,15 @@
-//! The metrics over HTTP/1.1: one request, one answer, then the connection is closed.
+//! Metrics and the live page over HTTP/1.1: one request, one answer, then the connection is closed.
 //!
-//! Only `GET /metrics` and `HEAD /metrics`. Guarantees: no client blocks the thread; clients are
-//! limited in number, time and request size.
+//! `GET` and `HEAD` only: `/metrics` at one address, `/` and `/live.json` at the other. Guarantees:
+//! no client blocks the thread; clients are limited in number, time and request size. Pages of
+//! other origins cannot read the figures, also if their names resolve to this machine (DNS
+//! rebinding).
 //!
-//! Source: RFC 9110, RFC 9112.
+//! Source: RFC 9110, RFC 9112; W3C, "Fetch Metadata Request Headers".
 
 use crate::metrics::CONTENT_TYPE;
 use std::io::{ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
@@ -20,9 +22,32 @@ const LONGEST_REQUEST: usize = 8 << 10;
 /// Header fields of a request.
 const FIELDS: usize = 64;
 
-/// Serves metrics.
+/// The live page: one file, which refers to no other.
+const PAGE: &str = include_str!("page.html");
+/// What the page may do: run its own script, ask this address, be in no frame.
+const PAGE_FIELDS: &str = "Content-Type: text/html; charset=utf-8\r\n\
+    Content-Security-Policy: default-src 'none'; script-src 'unsafe-inline'; \
+    style-src 'unsafe-inline'; img-src data:; connect-src 'self'; base-uri 'none'; \
+    form-action 'none'; frame-ancestors 'none'\r\n\
+    X-Content-Type-Options: nosniff\r\nReferrer-Policy: no-referrer\r\n\
+    Cross-Origin-Resource-Policy: same-origin\r\n";
+/// The page's figures.
+const LIVE_FIELDS: &str = "Content-Type: application/json\r\nX-Content-Type-Options: nosniff\r\n\
+    Cross-Origin-Resource-Policy: same-origin\r\n";
+
+/// What an address serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Site {
+    /// Figures for Prometheus.
+    Metrics,
+    /// The live page and its figures.
+    Page,
+}
+
+/// Serves one site.
 #[derive(Debug)]
 pub(super) struct Http {
+    site: Site,
     listener: TcpListener,
     clients: Vec<Client>,
 }
@@ -40,10 +65,15 @@ struct Client {
 
 impl Http {
     /// Listens at an address.
-    pub(super) fn bind(address: SocketAddr) -> std::io::Result<Self> {
+    pub(super) fn bind(address: SocketAddr, site: Site) -> std::io::Result<Self> {
         let listener = TcpListener::bind(address)?;
         listener.set_nonblocking(true)?;
-        Ok(Http { listener, clients: Vec::new() })
+        Ok(Http { site, listener, clients: Vec::new() })
+    }
+
+    /// What it serves.
+    pub(super) fn site(&self) -> Site {
+        self.site
     }
 
     /// Where it listens.
@@ -60,8 +90,8 @@ impl Http {
         listener.into_iter().chain(clients)
     }
 
-    /// Reads requests and writes answers; `metrics` makes the text.
-    pub(super) fn turn(&mut self, now: Instant, mut metrics: impl FnMut() -> String) {
+    /// Accepts, reads and writes without waiting; `make` makes the metrics or the live figures.
+    pub(super) fn turn(&mut self, now: Instant, mut make: impl FnMut() -> String) {
         while self.clients.len() < CLIENTS
             && let Ok((stream, _)) = self.listener.accept()
         {
@@ -72,7 +102,7 @@ impl Http {
             }
         }
         for client in &mut self.clients {
-            client.turn(&mut metrics);
+            client.turn(self.site, &mut make);
         }
         self.clients.retain(|client| {
             !client.is_over && now.saturating_duration_since(client.since) < PATIENCE
@@ -81,14 +111,15 @@ impl Http {
 }
 
 impl Client {
-    fn turn(&mut self, metrics: impl FnMut() -> String) {
+    fn turn(&mut self, site: Site, make: impl FnMut() -> String) {
         if self.output.is_empty() {
             let mut part = [0; 4096];
             match self.stream.read(&mut part) {
                 Ok(0) => self.is_over = true,
                 Ok(bytes) => {
                     self.input.extend(&part[..bytes]);
-                    self.output = answer(&self.input, metrics).unwrap_or_default();
+                    let own = self.stream.local_addr().map(|address| address.ip()).ok();
+                    self.output = answer(&self.input, site, own, make).unwrap_or_default();
                 }
                 Err(error) => self.is_over = !is_temporary(error.kind()),
             }
@@ -114,8 +145,13 @@ fn is_temporary(kind: ErrorKind) -> bool {
     matches!(kind, ErrorKind::WouldBlock | ErrorKind::Interrupted)
 }
 
-/// The answer to a request; none while it is incomplete.
-pub(super) fn answer(request: &[u8], mut metrics: impl FnMut() -> String) -> Option<Vec<u8>> {
+/// The answer to a request that came to the address `own`; none while it is incomplete.
+pub(super) fn answer(
+    request: &[u8],
+    site: Site,
+    own: Option<IpAddr>,
+    mut make: impl FnMut() -> String,
+) -> Option<Vec<u8>> {
     let mut fields = [httparse::EMPTY_HEADER; FIELDS];
     let mut parsed = httparse::Request::new(&mut fields);
     match parsed.parse(request) {
@@ -129,18 +165,30 @@ pub(super) fn answer(request: &[u8], mut metrics: impl FnMut() -> String) -> Opt
         }
         Ok(httparse::Status::Complete(_)) => {}
     }
-    let has_host = parsed.headers.iter().any(|field| field.name.eq_ignore_ascii_case("host"));
-    if parsed.version == Some(1) && !has_host {
+    if parsed.version == Some(1) && field(&parsed, "host").is_none() {
         return Some(response("400 Bad Request", "", "HTTP/1.1 without a Host field\n", false));
+    }
+    if let Some(why) = foreign(&parsed, own).filter(|_| site == Site::Page) {
+        return Some(response("403 Forbidden", "", &format!("{why}\n"), false));
     }
     let is_head = parsed.method == Some("HEAD");
     let path = parsed.path.unwrap_or("").split('?').next().unwrap_or("");
-    Some(match (parsed.method, path) {
-        (Some("GET" | "HEAD"), "/metrics") => {
+    Some(match (parsed.method, site, path) {
+        (Some("GET" | "HEAD"), Site::Metrics, "/metrics") => {
             let kind = format!("Content-Type: {CONTENT_TYPE}\r\n");
-            response("200 OK", &kind, &metrics(), is_head)
+            response("200 OK", &kind, &make(), is_head)
         }
-        (Some("GET" | "HEAD"), _) => response("404 Not Found", "", "allowed: /metrics\n", is_head),
+        (Some("GET" | "HEAD"), Site::Page, "/") => response("200 OK", PAGE_FIELDS, PAGE, is_head),
+        (Some("GET" | "HEAD"), Site::Page, "/live.json") => {
+            response("200 OK", LIVE_FIELDS, &make(), is_head)
+        }
+        (Some("GET" | "HEAD"), ..) => {
+            let allowed = match site {
+                Site::Metrics => "allowed: /metrics\n",
+                Site::Page => "allowed: /, /live.json\n",
+            };
+            response("404 Not Found", "", allowed, is_head)
+        }
         _ => response(
             "405 Method Not Allowed",
             "Allow: GET, HEAD\r\n",
@@ -148,6 +196,41 @@ pub(super) fn answer(request: &[u8], mut metrics: impl FnMut() -> String) -> Opt
             false,
         ),
     })
+}
+
+/// A header field, if its value is text.
+fn field<'r>(request: &httparse::Request<'_, 'r>, name: &str) -> Option<&'r str> {
+    let mut fields = request.headers.iter();
+    let field = fields.find(|field| field.name.eq_ignore_ascii_case(name))?;
+    Some(std::str::from_utf8(field.value).unwrap_or("").trim())
+}
+
+/// The reason why a request may be from another origin; none if it is from this page or a program.
+/// A domain name can be anyone's that resolves to this address, so only the address itself counts.
+fn foreign(request: &httparse::Request<'_, '_>, own: Option<IpAddr>) -> Option<String> {
+    let host = field(request, "host").unwrap_or("");
+    let is_own = match host.parse::<SocketAddr>() {
+        Ok(address) => Some(address.ip()) == own,
+        Err(_) => match host.trim_matches(['[', ']']).parse::<IpAddr>() {
+            Ok(address) => Some(address) == own,
+            Err(_) => {
+                let name = host.split_once(':').map_or(host, |(name, _)| name);
+                name == "localhost" && own.is_some_and(|own| own.is_loopback())
+            }
+        },
+    };
+    if !is_own {
+        return Some(format!("Host: found \"{host}\", allowed: the address, or localhost"));
+    }
+    let origin = field(request, "origin");
+    if let Some(origin) = origin.filter(|&origin| origin.strip_prefix("http://") != Some(host)) {
+        return Some(format!("Origin: found \"{origin}\", allowed: http://{host}"));
+    }
+    // A link on another page may lead here; its scripts may not read the figures.
+    let site = field(request, "sec-fetch-site").unwrap_or("none");
+    let is_link = field(request, "sec-fetch-mode") == Some("navigate");
+    (!is_link && !["none", "same-origin"].contains(&site))
+        .then(|| format!("Sec-Fetch-Site: found \"{site}\", allowed: same-origin"))
 }
 
 fn response(status: &str, fields: &str, body: &str, is_head: bool) -> Vec<u8> {
@@ -171,13 +254,54 @@ mod tests {
     use proptest::prelude::*;
 
     fn status(request: &str) -> Option<String> {
-        let answer = answer(request.as_bytes(), || "figures\n".into())?;
+        let answer = answer(request.as_bytes(), Site::Metrics, None, || "figures\n".into())?;
         let text = String::from_utf8(answer).unwrap();
         let (head, body) = text.split_once("\r\n\r\n").unwrap();
         if !request.starts_with("HEAD") {
             assert!(head.contains(&format!("Content-Length: {}", body.len())), "{head}");
         }
         Some(head.lines().next().unwrap().to_owned())
+    }
+
+    #[test]
+    fn page_is_for_its_own_origin_alone() {
+        let own: IpAddr = [127, 0, 0, 1].into();
+        let asked = |path: &str, fields: &str| {
+            let request = format!("GET {path} HTTP/1.1\r\n{fields}\r\n");
+            let answer =
+                answer(request.as_bytes(), Site::Page, Some(own), || "{}".into()).unwrap();
+            String::from_utf8(answer).unwrap()
+        };
+        for (path, fields, status) in [
+            ("/", "Host: 127.0.0.1:9465\r\n", "200"),
+            ("/", "Host: localhost:9465\r\n", "200"),
+            ("/", "Host: 127.0.0.1\r\n", "200"),
+            // Through a forwarded port.
+            ("/live.json", "Host: localhost:8080\r\nOrigin: http://localhost:8080\r\n", "200"),
+            ("/live.json", "Host: localhost:1\r\nSec-Fetch-Site: same-origin\r\n", "200"),
+            ("/", "Host: localhost:1\r\nSec-Fetch-Site: cross-site\r\nSec-Fetch-Mode: navigate\r\n", "200"),
+            ("/", "Host: evil.example:9465\r\n", "403"),
+            ("/live.json", "Host: localhost.evil.example\r\n", "403"),
+            ("/live.json", "Host: 127.0.0.2:9465\r\n", "403"),
+            ("/live.json", "Host: [::1]:9465\r\n", "403"),
+            ("/live.json", "Host: \r\n", "403"),
+            ("/live.json", "Host: localhost:1\r\nOrigin: http://evil.example\r\n", "403"),
+            ("/live.json", "Host: localhost:1\r\nOrigin: https://localhost:1\r\n", "403"),
+            ("/live.json", "Host: localhost:1\r\nOrigin: null\r\n", "403"),
+            ("/live.json", "Host: localhost:1\r\nSec-Fetch-Site: cross-site\r\n", "403"),
+            ("/live.json", "Host: localhost:1\r\nSec-Fetch-Site: same-site\r\n", "403"),
+            ("/metrics", "Host: localhost:1\r\n", "404"),
+        ] {
+            let text = asked(path, fields);
+            assert!(text.starts_with(&format!("HTTP/1.1 {status} ")), "{path} {fields}: {text}");
+            assert!(!text.contains("Access-Control"), "{text}");
+        }
+        let page = asked("/", "Host: localhost:9465\r\n");
+        assert!(page.contains("default-src 'none'") && page.contains("frame-ancestors 'none'"));
+        // A file that needs nothing else works without a network.
+        for outside in ["src=\"http", "href=\"http", "url(http", "@import"] {
+            assert!(!PAGE.contains(outside), "{outside}");
+        }
     }
 
     #[test]
@@ -199,7 +323,7 @@ mod tests {
         assert!(status(&long).unwrap().starts_with("HTTP/1.1 431"));
         let many = format!("GET / HTTP/1.1\r\n{}\r\n", "a: b\r\n".repeat(FIELDS + 1));
         assert!(status(&many).unwrap().starts_with("HTTP/1.1 431"));
-        let head = answer(b"HEAD /metrics HTTP/1.0\r\n\r\n", || "figures\n".into()).unwrap();
+        let head = answer(b"HEAD /metrics HTTP/1.0\r\n\r\n", Site::Metrics, None, || "figures\n".into()).unwrap();
         assert!(head.ends_with(b"\r\n\r\n"));
     }
 
@@ -230,7 +354,7 @@ mod tests {
 
     #[test]
     fn requests_may_arrive_in_parts() {
-        let mut http = Http::bind(([127, 0, 0, 1], 0).into()).unwrap();
+        let mut http = Http::bind(([127, 0, 0, 1], 0).into(), Site::Metrics).unwrap();
         let mut stream = TcpStream::connect(http.address().unwrap()).unwrap();
         let (first, rest) = b"GET /metrics HTTP/1.0\r\n\r\n".split_at(1);
         stream.write_all(first).unwrap();
@@ -244,7 +368,7 @@ mod tests {
 
     #[test]
     fn http_clients_do_not_block_each_other() {
-        let mut http = Http::bind(([127, 0, 0, 1], 0).into()).unwrap();
+        let mut http = Http::bind(([127, 0, 0, 1], 0).into(), Site::Metrics).unwrap();
         let (address, now) = (http.address().unwrap(), Instant::now());
         // With nobody there it returns.
         http.turn(now, String::new);
@@ -275,7 +399,7 @@ mod tests {
 
     #[test]
     fn answers_are_sent_in_parts_until_the_reader_leaves() {
-        let mut http = Http::bind(([127, 0, 0, 1], 0).into()).unwrap();
+        let mut http = Http::bind(([127, 0, 0, 1], 0).into(), Site::Metrics).unwrap();
         // More than a socket holds.
         let figures = "x".repeat(32 << 20);
         let ask = |http: &mut Http| {
@@ -303,7 +427,7 @@ mod tests {
     /// A client that resets its connection will send nothing more.
     #[test]
     fn reset_connections_are_closed_at_once() {
-        let mut http = Http::bind(([127, 0, 0, 1], 0).into()).unwrap();
+        let mut http = Http::bind(([127, 0, 0, 1], 0).into(), Site::Metrics).unwrap();
         let stream = TcpStream::connect(http.address().unwrap()).unwrap();
         rustix::net::sockopt::set_socket_linger(&stream, Some(Duration::ZERO)).unwrap();
         // Its time does not pass.
@@ -320,7 +444,7 @@ mod tests {
 
     #[test]
     fn http_clients_have_a_time_limit() {
-        let mut http = Http::bind(([127, 0, 0, 1], 0).into()).unwrap();
+        let mut http = Http::bind(([127, 0, 0, 1], 0).into(), Site::Metrics).unwrap();
         let _silent = TcpStream::connect(http.address().unwrap()).unwrap();
         let now = Instant::now();
         while http.clients.is_empty() {
@@ -335,7 +459,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_bytes_are_read(request in proptest::collection::vec(any::<u8>(), 0..300)) {
-            let _ = answer(&request, String::new);
+            let _ = answer(&request, Site::Page, None, String::new);
         }
     }
 }

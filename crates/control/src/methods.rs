@@ -107,6 +107,7 @@ struct CardInfo {
     attachment: String,
     scheduler: Option<String>,
     metrics: Option<SocketAddr>,
+    web: Option<SocketAddr>,
 }
 
 impl Methods {
@@ -114,7 +115,7 @@ impl Methods {
     pub fn new(
         file: &CardFile,
         about: report::RunInfo,
-        metrics: Option<SocketAddr>,
+        [metrics, web]: [Option<SocketAddr>; 2],
         access: Access,
         captures: Captures,
         stop: Stop,
@@ -127,6 +128,7 @@ impl Methods {
             attachment: file.host.section.name().into(),
             scheduler: picnic_os::config::asked_for(file).map(|os| os.section.name().into()),
             metrics,
+            web,
         };
         Methods {
             monitor,
@@ -166,6 +168,16 @@ impl Methods {
             });
         }
         metrics::text(&self.about.report.card, report)
+    }
+
+    /// What the live page shows: the answers of `card.info`, `card.stats` and `task.list`. Tasks are
+    /// null without NIC OS, while the card is stopping, or if it does not answer in time.
+    pub fn live(&mut self, is_stopping: bool) -> Value {
+        let patience = std::mem::replace(&mut self.patience, SCRAPE_PATIENCE);
+        let tasks = (!is_stopping && self.tasks.is_some()).then(|| self.task_list().ok());
+        self.patience = patience;
+        let stats = self.stats(true, false, false).ok();
+        json!({ "info": self.info(), "stats": stats, "tasks": tasks.flatten() })
     }
 
     /// The card's captures.
@@ -290,6 +302,7 @@ impl Methods {
             "wires": wires,
             "attachment": self.about.attachment,
             "metrics": self.about.metrics,
+            "web": self.about.web,
             "rx": names(Direction::Rx),
             "tx": names(Direction::Tx),
             "moderation": self.interrupt,

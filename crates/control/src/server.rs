@@ -1,9 +1,9 @@
 //! The control thread, from outside: its services, limits, start and end.
 
 use crate::captures::Captures;
-use crate::config::{ControlSection, MetricsAddress};
+use crate::config::{ControlSection, HttpAddress};
 use crate::error::RunError;
-use crate::http::Http;
+use crate::http::{Http, Site};
 use crate::launch::Registries;
 use crate::methods::Methods;
 use crate::monitor::Monitor;
@@ -53,15 +53,14 @@ impl Default for Limits {
 #[derive(Debug)]
 pub struct Doors {
     pub(super) socket: Option<Socket>,
-    pub(super) http: Option<Http>,
+    pub(super) http: Vec<Http>,
     pub(super) limits: Limits,
 }
 
 impl Doors {
     /// Opens the services of the card file.
     ///
-    /// # Errors A card of this name is running, the socket cannot be created, or the metrics' port
-    /// is in use.
+    /// # Errors A card of this name is running, the socket cannot be created, or a port is in use.
     pub fn open(file: &CardFile) -> Result<Self, SocketError> {
         let http = listen(file)?;
         Ok(Doors { socket: socket::open(file)?, http, limits: Limits::default() })
@@ -69,7 +68,7 @@ impl Doors {
 
     /// No services, whatever the card file says.
     pub fn none() -> Self {
-        Doors { socket: None, http: None, limits: Limits::default() }
+        Doors { socket: None, http: Vec::new(), limits: Limits::default() }
     }
 
     /// Checks whether [`Doors::open`] would open them, without changing anything. A card of this
@@ -91,33 +90,40 @@ impl Doors {
 
     /// Whether there is anything to serve.
     pub fn are_any(&self) -> bool {
-        self.socket.is_some() || self.http.is_some()
+        self.socket.is_some() || !self.http.is_empty()
     }
 
     /// The address of the metrics; none without metrics.
     pub fn metrics(&self) -> Option<SocketAddr> {
-        self.http.as_ref().and_then(Http::address)
+        self.address(Site::Metrics)
+    }
+
+    pub(super) fn address(&self, site: Site) -> Option<SocketAddr> {
+        self.http.iter().find(|http| http.site() == site).and_then(Http::address)
     }
 }
 
-/// Listens for readers of metrics, if the card file has an address.
-fn listen(file: &CardFile) -> Result<Option<Http>, ConfigError> {
-    let MetricsAddress::Address(address) = file.section::<ControlSection>().metrics else {
-        return Ok(None);
-    };
-    let listening = Http::bind(address).map_err(|error| {
-        let message = match error.kind() {
-            std::io::ErrorKind::AddrInUse => {
-                format!("found {address}, which another program listens on")
-            }
-            std::io::ErrorKind::AddrNotAvailable => {
-                format!("found {address}, which is not an address of this machine")
-            }
-            _ => format!("cannot listen on {address}: {error}"),
-        };
-        file.locate(ConfigError::new("control.metrics", message))
-    });
-    listening.map(Some)
+/// Listens for readers of metrics and of the live page, at the addresses in the card file.
+fn listen(file: &CardFile) -> Result<Vec<Http>, ConfigError> {
+    let ControlSection { metrics, web, .. } = file.section::<ControlSection>().keys;
+    let mut listening = Vec::new();
+    for (key, wanted, site) in [("metrics", metrics, Site::Metrics), ("web", web, Site::Page)] {
+        let HttpAddress::Address(address) = wanted else { continue };
+        let http = Http::bind(address, site).map_err(|error| {
+            let message = match error.kind() {
+                std::io::ErrorKind::AddrInUse => {
+                    format!("found {address}, which another program listens on")
+                }
+                std::io::ErrorKind::AddrNotAvailable => {
+                    format!("found {address}, which is not an address of this machine")
+                }
+                _ => format!("cannot listen on {address}: {error}"),
+            };
+            file.locate(ConfigError::new(format!("control.{key}"), message))
+        })?;
+        listening.push(http);
+    }
+    Ok(listening)
 }
 
 /// The control plane's access to a running card.
@@ -220,7 +226,8 @@ impl Server {
         stop: Stop,
     ) -> Result<Self, RunError> {
         let keeps = access.keeps;
-        let methods = Methods::new(file, about, doors.metrics(), access, captures, stop.clone());
+        let addresses = [doors.metrics(), doors.address(Site::Page)];
+        let methods = Methods::new(file, about, addresses, access, captures, stop.clone());
         let shared = Arc::new(Shared::new(stop)?);
         let watcher = watch.map(|watch| Watcher::new(watch, file));
         let for_thread = shared.clone();
@@ -287,8 +294,8 @@ mod tests {
     #[test]
     fn single_service_is_enough() {
         assert!(!Doors::none().are_any());
-        let http = Http::bind(([127, 0, 0, 1], 0).into()).unwrap();
-        let doors = Doors { http: Some(http), ..Doors::none() };
+        let http = Http::bind(([127, 0, 0, 1], 0).into(), Site::Metrics).unwrap();
+        let doors = Doors { http: vec![http], ..Doors::none() };
         assert!(doors.are_any() && doors.metrics().is_some() && doors.socket.is_none());
     }
 

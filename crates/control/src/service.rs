@@ -4,6 +4,7 @@
 //! still read the card's state and stop it.
 
 use crate::client::{Board, Client, LOOK};
+use crate::http::Site;
 use crate::methods::Methods;
 use crate::protocol::{LIMIT, NOT_PERMITTED, RpcError, answer};
 use crate::server::{Doors, Shared};
@@ -21,6 +22,8 @@ use std::time::{Duration, Instant};
 
 /// The longest sleep, so that hanging readers of metrics are noticed.
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
+/// How old the live page's figures may be.
+const LIVE: Duration = Duration::from_millis(250);
 /// Longest wait for captures after the card has ended.
 const LAST_CAPTURES: Duration = Duration::from_secs(3);
 
@@ -33,6 +36,26 @@ pub(super) struct Service {
     clients: Vec<(Arc<OwnedFd>, JoinHandle<()>)>,
     next_client: u64,
     watcher: Option<Watcher>,
+    live: Live,
+}
+
+/// The live page's figures, made once for all its readers.
+#[derive(Default)]
+struct Live {
+    made: Option<Instant>,
+    text: String,
+}
+
+impl Live {
+    /// The figures, at most [`LIVE`] old: however many ask, the card is asked no more often.
+    fn text(&mut self, now: Instant, board: &Board, is_stopping: bool) -> String {
+        let is_fresh = |made| now.saturating_duration_since(made) < LIVE;
+        if !self.made.is_some_and(is_fresh) {
+            self.text = board.methods().live(is_stopping).to_string();
+            self.made = Some(now);
+        }
+        self.text.clone()
+    }
 }
 
 impl Service {
@@ -43,7 +66,7 @@ impl Service {
         watcher: Option<Watcher>,
     ) -> Self {
         let board = Board::new(methods, doors.limits, shared.clone());
-        Service { doors, board, shared, clients: Vec::new(), next_client: 1, watcher }
+        Service { doors, board, shared, clients: Vec::new(), next_client: 1, watcher, live: Live::default() }
     }
 
     /// Serves until the thread shall end.
@@ -80,8 +103,11 @@ impl Service {
             let said = watcher.turn(now, &mut self.board.methods());
             self.shared.said.lock().unwrap_or_else(PoisonError::into_inner).extend(said);
         }
-        if let Some(http) = &mut self.doors.http {
-            http.turn(now, || self.board.methods().metrics(is_stopping));
+        for http in &mut self.doors.http {
+            match http.site() {
+                Site::Metrics => http.turn(now, || self.board.methods().metrics(is_stopping)),
+                Site::Page => http.turn(now, || self.live.text(now, &self.board, is_stopping)),
+            }
         }
     }
 
@@ -91,7 +117,7 @@ impl Service {
         if let Some(socket) = &self.doors.socket {
             sources.push(PollFd::new(&socket.listener, PollFlags::IN));
         }
-        if let Some(http) = &self.doors.http {
+        for http in &self.doors.http {
             sources.extend(http.sources().map(|(source, writes)| {
                 let wants = if writes { PollFlags::OUT } else { PollFlags::IN };
                 PollFd::from_borrowed_fd(source, wants)
@@ -169,7 +195,7 @@ mod tests {
     use super::*;
     use crate::bench::{Bench, card};
     use crate::captures::{CaptureRequest, Captures};
-    use crate::http::Http;
+    use crate::http::{Http, Site};
     use crate::server::Limits;
     use crate::socket;
     use picnic_core::hook::{Hook, HookPoint};
@@ -198,7 +224,7 @@ mod tests {
         let file = card(&format!("{text}\n[control]\nsocket = \"{}\"\n", path.display()));
         let mut bench = Bench::new(&file);
         let limits = Limits { clients: 2, ..Limits::default() };
-        let doors = Doors { socket: socket::open(&file).unwrap(), http: None, limits };
+        let doors = Doors { socket: socket::open(&file).unwrap(), http: Vec::new(), limits };
         let shared = Arc::new(Shared::new(bench.stop.clone()).unwrap());
         let methods = bench.methods.take().unwrap();
         let captures = methods.captures().clone();
@@ -317,9 +343,9 @@ mod tests {
     #[test]
     fn every_service_wakes_the_thread() {
         let (mut service, _, _, _bench, folder) = service("");
-        let http = Http::bind(([127, 0, 0, 1], 0).into()).unwrap();
+        let http = Http::bind(([127, 0, 0, 1], 0).into(), Site::Metrics).unwrap();
         let address = http.address().unwrap();
-        service.doors.http = Some(http);
+        service.doors.http = vec![http];
         let ready = |service: &Service| {
             let now = Timespec { tv_sec: 0, tv_nsec: 0 };
             poll(&mut service.sources(), Some(&now)).unwrap()
