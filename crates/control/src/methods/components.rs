@@ -264,7 +264,7 @@ mod tests {
         let found = "rss, drop, plugin:mine, rss";
         assert_eq!(at("lro", None), Err(format!("rx has no lro: found {found}")));
         let wrong =
-            |place| Err(format!("position: found {place}, but no rss is there; rx has {found}"));
+            |place| Err(format!("position: found {place}, where there is no rss; rx has {found}"));
         assert_eq!((at("rss", Some(1)), at("rss", Some(4))), (wrong(1), wrong(4)));
         let none = position("tx", &[], "rss", None).unwrap_err();
         assert_eq!(none.message, "tx has no rss: found no function");
