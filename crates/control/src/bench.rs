@@ -271,7 +271,8 @@ impl Bench {
         let Parts { mut card, target, controller, monitor, tasks, .. } = parts(file);
         let access = access(monitor, controller, tasks);
         let (about, stop) = (about(file), Stop::default());
-        let methods = Methods::new(file, about, [None; 2], access, Captures::default(), stop.clone());
+        let methods =
+            Methods::new(file, about, [None; 2], access, Captures::default(), stop.clone());
         let ends = Arc::<AtomicBool>::default();
         let is_over = ends.clone();
         let thread = std::thread::spawn(move || {

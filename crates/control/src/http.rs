@@ -268,8 +268,7 @@ mod tests {
         let own: IpAddr = [127, 0, 0, 1].into();
         let asked = |path: &str, fields: &str| {
             let request = format!("GET {path} HTTP/1.1\r\n{fields}\r\n");
-            let answer =
-                answer(request.as_bytes(), Site::Page, Some(own), || "{}".into()).unwrap();
+            let answer = answer(request.as_bytes(), Site::Page, Some(own), || "{}".into()).unwrap();
             String::from_utf8(answer).unwrap()
         };
         for (path, fields, status) in [
@@ -279,7 +278,11 @@ mod tests {
             // Through a forwarded port.
             ("/live.json", "Host: localhost:8080\r\nOrigin: http://localhost:8080\r\n", "200"),
             ("/live.json", "Host: localhost:1\r\nSec-Fetch-Site: same-origin\r\n", "200"),
-            ("/", "Host: localhost:1\r\nSec-Fetch-Site: cross-site\r\nSec-Fetch-Mode: navigate\r\n", "200"),
+            (
+                "/",
+                "Host: localhost:1\r\nSec-Fetch-Site: cross-site\r\nSec-Fetch-Mode: navigate\r\n",
+                "200",
+            ),
             ("/", "Host: evil.example:9465\r\n", "403"),
             ("/live.json", "Host: localhost.evil.example\r\n", "403"),
             ("/live.json", "Host: 127.0.0.2:9465\r\n", "403"),
@@ -323,7 +326,9 @@ mod tests {
         assert!(status(&long).unwrap().starts_with("HTTP/1.1 431"));
         let many = format!("GET / HTTP/1.1\r\n{}\r\n", "a: b\r\n".repeat(FIELDS + 1));
         assert!(status(&many).unwrap().starts_with("HTTP/1.1 431"));
-        let head = answer(b"HEAD /metrics HTTP/1.0\r\n\r\n", Site::Metrics, None, || "figures\n".into()).unwrap();
+        let head =
+            answer(b"HEAD /metrics HTTP/1.0\r\n\r\n", Site::Metrics, None, || "figures\n".into())
+                .unwrap();
         assert!(head.ends_with(b"\r\n\r\n"));
     }
 

@@ -66,7 +66,15 @@ impl Service {
         watcher: Option<Watcher>,
     ) -> Self {
         let board = Board::new(methods, doors.limits, shared.clone());
-        Service { doors, board, shared, clients: Vec::new(), next_client: 1, watcher, live: Live::default() }
+        Service {
+            doors,
+            board,
+            shared,
+            clients: Vec::new(),
+            next_client: 1,
+            watcher,
+            live: Live::default(),
+        }
     }
 
     /// Serves until the thread shall end.
