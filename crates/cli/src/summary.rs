@@ -5,7 +5,7 @@ use crate::figures::{self, Show, Table};
 use crate::output::{self, count, nanoseconds, percent};
 use picnic_control::instrument::TraceReport;
 use picnic_control::listing::{self, Listing};
-use picnic_control::report::{Report, TakenAway, Times};
+use picnic_control::report::{Report, TakenAway, TargetTakenAway, Times};
 use picnic_core::ledger::LedgerTotals;
 use picnic_os::report::OsReport;
 use std::fmt::Write;
@@ -73,6 +73,13 @@ pub(crate) fn text(name: &str, report: &Report) -> String {
     {
         line("core", taken_away(taken, report));
     }
+    for core in &report.target_cores {
+        if let Some(taken) = core.taken_away.as_ref().filter(|taken| taken.drops != 0) {
+            let TargetTakenAway { total_ns, times, longest_ns, drops, threshold_ns } = *taken;
+            let taken = TakenAway { total_ns, times, longest_ns, drops, threshold_ns };
+            line("core", preempted(core.core, &taken, report, "while its rings were full"));
+        }
+    }
     line("limit", explain::limit_in_words(report));
     if let Some(why) = explain::wait_in_words(report) {
         line("wait", why);
@@ -90,13 +97,18 @@ pub(crate) fn text(name: &str, report: &Report) -> String {
 
 /// Preemptions of the borrowed core, and the packets they cost.
 fn taken_away(taken: &TakenAway, report: &Report) -> String {
+    preempted(report.borrowed_core.core, taken, report, "right after")
+}
+
+/// Preemptions of a core, and the packets they cost.
+fn preempted(core: usize, taken: &TakenAway, report: &Report, when: &str) -> String {
     let drops = match report.ledger.dropped {
         0 => "nothing was dropped".into(),
-        all => format!("{} of {} drops right after", count(taken.drops), count(all)),
+        all => format!("{} of {} drops {when}", count(taken.drops), count(all)),
     };
     format!(
         "core {} was preempted {} times for ≥ {} ({} in total, {}; longest {}); {drops}",
-        report.borrowed_core.core,
+        core,
         count(taken.times),
         nanoseconds(Some(taken.threshold_ns)),
         nanoseconds(Some(taken.total_ns)),
@@ -386,6 +398,35 @@ mod tests {
             wakeups: 0,
             priority: "normal".into(),
             priority_yields: 0,
+            taken_away: None,
+        }
+    }
+
+    #[test]
+    fn drops_that_follow_a_target_cores_preemption_are_shown_with_it() {
+        let mut report = report();
+        report.borrowed_core.taken_away = None;
+        let mut core = target(0.5);
+        let taken = |drops| TargetTakenAway {
+            total_ns: 20_000_000,
+            times: 4,
+            longest_ns: Some(9_000_000),
+            drops,
+            threshold_ns: 100_000,
+        };
+        for (drops, expected) in [
+            (0, None),
+            (
+                7,
+                Some(
+                    "core 0 was preempted 4 times for ≥ 100.0 µs (20.0 ms in total, 1.0 %; longest \
+                     9.0 ms); 7 of 10 drops while its rings were full",
+                ),
+            ),
+        ] {
+            core.taken_away = Some(taken(drops));
+            report.target_cores = vec![core.clone()];
+            assert_eq!(line(&report, "core").as_deref(), expected);
         }
     }
 

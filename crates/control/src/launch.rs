@@ -121,6 +121,9 @@ pub struct Built {
     pub filters: Filters,
     /// Its NIC OS, if it has one.
     pub os: Option<OsHandle>,
+    /// Nanoseconds for which a core may be interrupted without loss; none if nothing is known to
+    /// come in, or all of it waits.
+    pub tolerates_ns: Option<u64>,
 }
 
 /// The result of a check.
@@ -358,6 +361,7 @@ fn build(launch: &Launch<'_>, filters: Filters, hooks: &Hooks) -> Result<Built, 
     let parts = Parts::build(file, &registries.components(), hooks, &launch.stop);
     // Without parts, its tasks are checked as if nothing were known about its wires.
     let arrivals = parts.as_ref().map(Parts::arrivals).unwrap_or_default();
+    let without_os_ns = path::tolerates_ns(file, &arrivals);
     let os = path::costs(file).and_then(|costs| {
         let around = Surroundings { arrivals, costs };
         picnic_os::config::build(file, registries.kinds(), filters.clone(), &around)
@@ -378,7 +382,8 @@ fn build(launch: &Launch<'_>, filters: Filters, hooks: &Hooks) -> Result<Built, 
         parts.house(resident);
         handle
     });
-    Ok(Built { parts, filters, os })
+    let with_os = os.as_ref().map(|os| os.path.tolerates_ns);
+    Ok(Built { parts, filters, tolerates_ns: with_os.unwrap_or(without_os_ns), os })
 }
 
 /// Whether this error may cause a component's builder to refuse a value: it is about a key that all

@@ -9,7 +9,7 @@
 use crate::figures::{Figure, Figures, Kind, Shown, Unit};
 use crate::report::{
     CoreReport, FunctionReport, KernelReport, LEDGER, LatencyReport, PollReport, QueueReport,
-    Report, WireReport,
+    Report, TargetCoreReport, WireReport,
 };
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
@@ -212,7 +212,10 @@ impl Collector for Page {
         sink.figures::<LatencyReport>(duration_s, one(report.latency_ns.figures()).into())?;
         let core = vec![("core", report.borrowed_core.core.to_string())];
         let core = vec![(core, report.borrowed_core.figures())];
-        sink.figures::<CoreReport>(duration_s, core)
+        sink.figures::<CoreReport>(duration_s, core)?;
+        let targets = report.target_cores.iter();
+        let targets = targets.map(|core| (vec![("core", core.core.to_string())], core.figures()));
+        sink.figures::<TargetCoreReport>(duration_s, targets.collect())
     }
 }
 
@@ -252,7 +255,7 @@ fn own(sink: &mut Sink<'_, '_>, report: &Report) -> fmt::Result {
 mod tests {
     use super::*;
     use crate::bench;
-    use crate::report::TakenAway;
+    use crate::report::{TakenAway, TargetTakenAway};
     use serde_json::json;
 
     /// The lines of a family, without their common parts.
@@ -312,6 +315,13 @@ mod tests {
             times: 3,
             longest_ns: None,
             drops: 2,
+            threshold_ns: 1,
+        });
+        report.target_cores[0].taken_away = Some(TargetTakenAway {
+            total_ns: 250_000_000,
+            times: 2,
+            longest_ns: Some(1),
+            drops: 7,
             threshold_ns: 1,
         });
         let text = super::text("c", report);
@@ -384,6 +394,9 @@ mod tests {
             ("picnic_borrowed_core_taken_away_seconds_total", &["core=\"4\" 0.5"]),
             ("picnic_borrowed_core_absences_times_total", &["core=\"4\" 3"]),
             ("picnic_borrowed_core_absence_drops_packets_total", &["core=\"4\" 2"]),
+            ("picnic_target_core_taken_away_seconds_total", &["core=\"5\" 0.25"]),
+            ("picnic_target_core_absences_times_total", &["core=\"5\" 2"]),
+            ("picnic_target_core_absence_drops_packets_total", &["core=\"5\" 7"]),
             ("picnic_borrowed_core_busy_seconds_total", &["core=\"4\" 0.5"]),
             ("picnic_borrowed_core_asleep_seconds_total", &["core=\"4\" 1.0"]),
             ("picnic_borrowed_core_softirq_seconds_total", &["core=\"4\" 0.25"]),

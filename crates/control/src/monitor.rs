@@ -46,26 +46,39 @@ pub struct CoreTimes {
     pub packets_ns: Counter,
     /// The number of these packets.
     pub packets: Counter,
-    /// The shortest detected absence, in nanoseconds; 0 without detection.
-    pub absence_threshold_ns: Counter,
-    /// Nanoseconds preempted.
-    pub absent_ns: Counter,
-    /// Number of preemptions.
-    pub absences: Counter,
-    /// Nanoseconds of the longest preemption.
-    pub longest_absence_ns: Counter,
-    /// Packets dropped in the turns right after.
-    pub absence_drops: Counter,
+    /// When others had the core.
+    pub absences: Absences,
+}
+
+/// When somebody else had a core, as the core's own loop sees it. The core's thread writes all but
+/// `drops` of a target core, which are the borrowed core's.
+#[derive(Debug, Default)]
+pub struct Absences {
+    /// The shortest absence that is seen, in nanoseconds; 0 if none is looked for.
+    pub threshold_ns: Counter,
+    /// Nanoseconds for which somebody else had the core.
+    pub total_ns: Counter,
+    /// Times that this happened.
+    pub times: Counter,
+    /// Nanoseconds of the longest.
+    pub longest_ns: Counter,
+    /// Packets dropped for it.
+    pub drops: Counter,
+    /// Until when drops may be its consequence: as long again as it was, in nanoseconds.
+    pub recovers_by_ns: Counter,
+}
+
+impl Absences {
+    /// Somebody else had the core for `ns` nanoseconds, until `now`.
+    pub fn absent(&self, now: Time, ns: u64) {
+        self.total_ns.add(ns);
+        self.times.add(1);
+        self.longest_ns.set(self.longest_ns.get().max(ns));
+        self.recovers_by_ns.set(now.as_nanos().saturating_add(ns));
+    }
 }
 
 impl CoreTimes {
-    /// Records a preemption of `ns` nanoseconds.
-    pub fn absent(&self, ns: u64) {
-        self.absent_ns.add(ns);
-        self.absences.add(1);
-        self.longest_absence_ns.set(self.longest_absence_ns.get().max(ns));
-    }
-
     /// Sets the core's softirq time in nanoseconds.
     pub fn set_softirq_ns(&self, ns: u64) {
         self.softirq_ns_and_one.set(ns.saturating_add(1));
@@ -102,6 +115,8 @@ pub struct TargetTimes {
     pub real_time: Counter,
     /// Times that it had preempted for too long and continued as an ordinary thread.
     pub yields: Counter,
+    /// When others had the core.
+    pub absences: Absences,
 }
 
 /// The place for a target core's copy of its queues' latencies.
@@ -360,13 +375,14 @@ mod tests {
         assert_eq!((times.busy_ns.get(), times.packets_ns.get(), times.packets.get()), (22, 37, 4));
         let away = |times: &CoreTimes| CoreReport::read(0, times, 1.0).taken_away;
         assert!(away(&times).is_none());
+        let now = Time::ZERO;
         let long = CoreTimes::default();
         long.turn(3, u64::MAX / 2);
         assert_eq!(long.packets_ns.get(), u64::MAX);
-        times.absence_threshold_ns.set(1);
+        times.absences.threshold_ns.set(1);
         assert_eq!(away(&times).unwrap().longest_ns, None);
-        times.absent(9);
-        times.absent(4);
+        times.absences.absent(now, 9);
+        times.absences.absent(now, 4);
         let away = away(&times).unwrap();
         assert_eq!((away.total_ns, away.times, away.longest_ns), (13, 2, Some(9)));
     }

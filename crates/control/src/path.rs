@@ -3,7 +3,9 @@
 
 use picnic_core::config::CardFile;
 use picnic_core::error::ConfigError;
+use picnic_core::port::{Arrivals, Rate};
 use picnic_os::config::ProfileCosts;
+use picnic_os::path::{Costs, Intake, PacketPath};
 use picnic_wcet::{CostProfile, PathCosts};
 
 /// The costs of a card's packet path under its profile; none without NIC OS. Also checks the
@@ -31,4 +33,18 @@ pub(crate) fn costs(file: &CardFile) -> Result<Option<ProfileCosts>, ConfigError
         is_measured: profile.machine.is_some() && profile.path.is_some(),
         origin,
     }))
+}
+
+/// For how long a core of a card without NIC OS may be interrupted without loss: until its wires or
+/// its target rings are full. None if no wire tells a rate, or all packets wait.
+pub(crate) fn tolerates_ns(file: &CardFile, arrivals: &[Arrivals]) -> Option<u64> {
+    let intake = |arrivals: &Arrivals| match arrivals.rate {
+        Rate::Pps(pps) => {
+            let room = arrivals.room.unwrap_or(u64::MAX);
+            Some(Intake { name: String::new(), pps, burst: arrivals.burst, room })
+        }
+        Rate::Untold | Rate::Asked => None,
+    };
+    let costs = Costs { ring: file.host.ring_size as u64, ..Costs::default() };
+    PacketPath::new(arrivals.iter().filter_map(intake).collect(), costs).tolerates_ns(0)
 }

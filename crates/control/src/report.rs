@@ -8,7 +8,7 @@
 use crate::figures::{Figure, Figures, Kind, Shown, Span, figures, quotient};
 use crate::instrument::TraceReport;
 use crate::latency::Recorded;
-use crate::monitor::{CoreTimes, TargetTimes};
+use crate::monitor::{Absences, CoreTimes, TargetTimes};
 use picnic_core::ledger::LedgerTotals;
 use picnic_core::stats::Counter;
 use picnic_engine::view::{FunctionView, PollCounters, QueueView, WireView};
@@ -375,29 +375,30 @@ figures! {
         /// Preemptions by another thread, the kernel or the hypervisor; null where that cannot
         /// happen, as in virtual time.
         Part taken_away: Option<TakenAway> =
-            (times.absence_threshold_ns.get() != 0).then(|| TakenAway::read(times));
+            (times.absences.threshold_ns.get() != 0).then(|| TakenAway::read(&times.absences));
     }
 
     /// Time in which the borrowed core was preempted.
-    TakenAway from (times: &CoreTimes) {
+    TakenAway from (absences: &Absences) {
         /// Nanoseconds preempted, in intervals above the threshold.
-        Counter total_ns: u64 = times.absent_ns.get() => {
+        Counter total_ns: u64 = absences.total_ns.get() => {
             unit: Nanoseconds, metric: "picnic_borrowed_core_taken_away"
         };
         /// Intervals in which the core was preempted.
-        Counter times: u64 = times.absences.get() => {
+        Counter times: u64 = absences.times.get() => {
             unit: Times, metric: "picnic_borrowed_core_absences"
         };
         /// Nanoseconds of the longest interval; null without one, or if it may have been before the
         /// window.
-        Peak longest_ns: Option<u64> = Some(times.longest_absence_ns.get()).filter(|&ns| ns != 0)
+        Peak longest_ns: Option<u64> = Some(absences.longest_ns.get()).filter(|&ns| ns != 0)
             => { unit: Nanoseconds };
-        /// Packets dropped in the turn after an interval.
-        Loss drops: u64 = times.absence_drops.get() => {
+        /// Packets dropped because of an interval: until the wires were empty again, for as long again
+        /// as the interval at most.
+        Loss drops: u64 = absences.drops.get() => {
             unit: Packets, metric: "picnic_borrowed_core_absence_drops"
         };
-        /// Nanoseconds of the shortest detected interval.
-        Label threshold_ns: u64 = times.absence_threshold_ns.get();
+        /// Nanoseconds of the shortest interval that is noticed.
+        Label threshold_ns: u64 = absences.threshold_ns.get();
     }
 
     /// A target core's figures.
@@ -417,6 +418,31 @@ figures! {
         };
         /// Times that it had preempted other threads for 2 ms and let them run.
         Counter priority_yields: u64 = times.yields.get() => { unit: Times };
+        /// Time in which it was preempted, as of the borrowed core.
+        Part taken_away: Option<TargetTakenAway> = (times.absences.threshold_ns.get() != 0)
+            .then(|| TargetTakenAway::read(&times.absences));
+    }
+
+    /// Time in which a target core was preempted while it had work or was woken for some.
+    TargetTakenAway from (absences: &Absences) {
+        /// Nanoseconds preempted, in intervals above the threshold.
+        Counter total_ns: u64 = absences.total_ns.get() => {
+            unit: Nanoseconds, metric: "picnic_target_core_taken_away"
+        };
+        /// Intervals in which the core was preempted.
+        Counter times: u64 = absences.times.get() => {
+            unit: Times, metric: "picnic_target_core_absences"
+        };
+        /// Nanoseconds of the longest interval; null without one, or if it may have been before the
+        /// window.
+        Peak longest_ns: Option<u64> = Some(absences.longest_ns.get()).filter(|&ns| ns != 0)
+            => { unit: Nanoseconds };
+        /// Packets for which its rings had no room during an interval, or for as long again behind it.
+        Loss drops: u64 = absences.drops.get() => {
+            unit: Packets, metric: "picnic_target_core_absence_drops"
+        };
+        /// Nanoseconds of the shortest interval that is noticed.
+        Label threshold_ns: u64 = absences.threshold_ns.get();
     }
 }
 

@@ -120,7 +120,8 @@ mod tests {
     /// A report of a shared card with two wires and queues and a function in each chain, as JSON.
     fn report() -> Value {
         let monitor = bench::parts(&bench::card("")).monitor;
-        monitor.notes.core.absence_threshold_ns.set(1);
+        monitor.notes.core.absences.threshold_ns.set(1);
+        monitor.notes.targets[0].absences.threshold_ns.set(1);
         let mut report = monitor.report_over(2_000_000_000, &[]);
         report.kernel = Some(KernelReport { packets: 0, delivered: 0, dropped: 0 });
         report.poll = Some(PollReport { packets: 0, taken: 0, lost: 0, delivered: 0, dropped: 0 });

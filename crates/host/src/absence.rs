@@ -1,52 +1,177 @@
-//! Detects how long the borrowed core was preempted, in its own loop.
+//! How long cores were taken away, as their own loops see it, and what was lost for it.
 //!
-//! The loop reads the clock once per turn and knows how long it rested by choice. The rest is work
-//! of microseconds; if it is [`THRESHOLD_NS`] or more, the core was preempted: by another thread,
-//! the kernel or the hypervisor. Shorter absences are not detected, and a function that takes
-//! milliseconds for a burst would count as one.
+//! A loop reads the clock once a turn and knows how long it rested in it by its own will. What
+//! is left is work of microseconds; where it is the threshold or more, somebody else had the
+//! core: another thread, the kernel, or the hypervisor another machine. Shorter absences are not
+//! seen, and a function that takes milliseconds for a burst would be taken for one.
 //!
-//! Guarantees: this reads no clock, and writes no counter while the card has the core.
+//! A drop is put down to an absence of the borrowed core until the wires are empty again, and to
+//! one of a target core if its ring has no room: for as long again as the absence was, at most.
+//!
+//! Guarantees: no clock is read for it, and no counter written while the core is the card's; under
+//! overload, an absence has no more drops than came in twice its time.
 
-use picnic_control::monitor::CoreTimes;
+use picnic_control::monitor::{Absences, TargetTimes};
+use picnic_core::time::Time;
+use picnic_engine::poll::Card;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The shortest detected absence, in nanoseconds.
-pub(crate) const THRESHOLD_NS: u64 = 500_000;
+/// The shortest absence that is seen if nothing is known of what a card tolerates, in nanoseconds.
+const LONGEST_THRESHOLD_NS: u64 = 500_000;
+/// A turn that rings several doorbells takes nearly as long by itself.
+const SHORTEST_THRESHOLD_NS: u64 = 100_000;
 
-/// Checks the length of each turn.
+/// The shortest absence that is seen on cores of a card that tolerates one of so many nanoseconds:
+/// two shorter ones in a row lose nothing.
+pub(crate) fn threshold_ns(tolerates_ns: Option<u64>) -> u64 {
+    let half = |ns: u64| (ns / 2).clamp(SHORTEST_THRESHOLD_NS, LONGEST_THRESHOLD_NS);
+    tolerates_ns.map_or(LONGEST_THRESHOLD_NS, half)
+}
+
+/// Looks at the length of each turn of the borrowed core.
 #[derive(Debug)]
 pub(crate) struct Absence<'a> {
-    times: &'a CoreTimes,
-    /// Packets dropped by the end of an absence, until the following turn has ended too.
-    dropped_before: Option<u64>,
+    found: &'a Absences,
+    threshold_ns: u64,
+    /// Packets dropped so far, while an absence has consequences; and until when it may.
+    open: Option<(u64, Time)>,
 }
 
 impl<'a> Absence<'a> {
-    /// Records absences in `times`.
-    pub(crate) fn new(times: &'a CoreTimes) -> Self {
-        times.absence_threshold_ns.set(THRESHOLD_NS);
-        Absence { times, dropped_before: None }
+    /// Enters what it sees into `found`.
+    pub(crate) fn new(found: &'a Absences, threshold_ns: u64) -> Self {
+        found.threshold_ns.set(threshold_ns);
+        Absence { found, threshold_ns, open: None }
     }
 
-    /// Notes a turn of `ns` nanoseconds, `willing_ns` of them rested by choice; `dropped` returns
-    /// the packets dropped so far.
+    /// A turn that ended at `now` took `ns` nanoseconds, `willing_ns` of them by its own will, and
+    /// left packets at the wires or not; `dropped` says how many packets have been dropped by now.
     #[inline]
-    pub(crate) fn turn(&mut self, ns: u64, willing_ns: u64, dropped: impl Fn() -> u64) {
+    pub(crate) fn turn(
+        &mut self,
+        now: Time,
+        ns: u64,
+        willing_ns: u64,
+        is_behind: bool,
+        dropped: impl FnOnce() -> u64,
+    ) {
         let absent_ns = ns.saturating_sub(willing_ns);
-        if absent_ns >= THRESHOLD_NS || self.dropped_before.is_some() {
-            self.note(absent_ns, dropped());
+        if absent_ns >= self.threshold_ns || self.open.is_some() {
+            self.note(now, absent_ns, is_behind, dropped());
         }
     }
 
     #[cold]
-    fn note(&mut self, absent_ns: u64, dropped: u64) {
-        // Packets that arrived during an absence are shed by the turn after it.
-        if let Some(before) = self.dropped_before.take() {
-            self.times.absence_drops.add(dropped.saturating_sub(before));
+    fn note(&mut self, now: Time, absent_ns: u64, is_behind: bool, dropped: u64) {
+        if let Some((before, until)) = self.open.take() {
+            // What came during an absence is shed by the first turn behind it, and by those after
+            // that until it has caught up.
+            self.found.drops.add(dropped.saturating_sub(before));
+            self.open = (is_behind && now < until).then_some((dropped, until));
         }
-        if absent_ns >= THRESHOLD_NS {
-            self.times.absent(absent_ns);
-            self.dropped_before = Some(dropped);
+        if absent_ns >= self.threshold_ns {
+            self.found.absent(now, absent_ns);
+            let until = now + absent_ns;
+            let until = self.open.map_or(until, |(_, open)| open.max(until));
+            self.open = Some((dropped, until));
         }
+    }
+}
+
+/// Since when a target core is to look at its queues and has not.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub(crate) struct Presence(AtomicU64);
+
+/// It is not: it rests, and nobody has rung.
+const RESTS: u64 = u64::MAX;
+
+impl Presence {
+    /// The core looks at `now`, and what it missed has been noted: who sees this sees that.
+    #[inline]
+    pub(crate) fn looks(&self, now: Time) {
+        self.0.store(now.as_nanos(), Ordering::Release);
+    }
+
+    /// The core is about to rest.
+    #[inline]
+    pub(crate) fn rests(&self) {
+        self.0.store(RESTS, Ordering::Relaxed);
+    }
+
+    /// It is rung at `now`.
+    #[inline]
+    pub(crate) fn is_rung(&self, now: Time) {
+        if self.0.load(Ordering::Relaxed) == RESTS {
+            self.0.store(now.as_nanos(), Ordering::Relaxed);
+        }
+    }
+
+    /// Nanoseconds since it should have looked, at `now`.
+    #[inline]
+    pub(crate) fn missed_ns(&self, now: Time) -> u64 {
+        now.as_nanos().saturating_sub(self.0.load(Ordering::Acquire))
+    }
+}
+
+/// A target core as the borrowed core sees it.
+pub(crate) struct Seen {
+    pub(crate) presence: Arc<Presence>,
+    pub(crate) times: Arc<TargetTimes>,
+    /// Its queues.
+    pub(crate) queues: Vec<usize>,
+}
+
+/// Looks for drops for want of room in target rings, on the borrowed core.
+pub(crate) struct RingDrops {
+    targets: Vec<(Seen, u64)>,
+    seen: u64,
+    /// Of them, those put down to absences of target cores.
+    put_down: u64,
+}
+
+impl RingDrops {
+    /// None so far.
+    pub(crate) fn new(targets: Vec<Seen>) -> Self {
+        RingDrops {
+            targets: targets.into_iter().map(|seen| (seen, 0)).collect(),
+            seen: 0,
+            put_down: 0,
+        }
+    }
+
+    /// After a turn that began at `start`; `clock` is read if there are more.
+    #[inline]
+    pub(crate) fn look(&mut self, card: &Card, start: Time, clock: impl FnOnce() -> Time) {
+        let all = card.doors().ring_full();
+        if all != self.seen {
+            self.seen = all;
+            let of = |queue: usize| {
+                card.doors().targets.get(queue).map(|ring| ring.counters().ring_full.get())
+            };
+            self.note(start, clock(), of);
+        }
+    }
+
+    #[cold]
+    fn note(&mut self, start: Time, now: Time, full: impl Fn(usize) -> Option<u64>) {
+        for (Seen { presence, times, queues }, before) in &mut self.targets {
+            let all: u64 = queues.iter().filter_map(|&queue| full(queue)).sum();
+            let more = all.saturating_sub(std::mem::replace(before, all));
+            let absences = &times.absences;
+            let is_away = presence.missed_ns(now) >= absences.threshold_ns.get()
+                || start.as_nanos() < absences.recovers_by_ns.get();
+            if more != 0 && is_away {
+                absences.drops.add(more);
+                self.put_down += more;
+            }
+        }
+    }
+
+    /// Drops that an absence of a target core explains.
+    pub(crate) fn put_down(&self) -> u64 {
+        self.put_down
     }
 }
 
@@ -54,24 +179,88 @@ impl<'a> Absence<'a> {
 mod tests {
     use super::*;
 
+    fn at(ns: u64) -> Time {
+        Time::from_nanos(ns)
+    }
+
     #[test]
-    fn absences_are_counted_with_the_drops_after_them() {
-        let times = CoreTimes::default();
-        let mut absence = Absence::new(&times);
+    fn absences_are_counted_with_the_drops_until_the_wires_are_empty() {
+        let found = Absences::default();
+        let threshold_ns = threshold_ns(None);
+        let mut absence = Absence::new(&found, threshold_ns);
         let never = || -> u64 { panic!("nothing is read while the core is the card's") };
-        absence.turn(THRESHOLD_NS - 1, 0, never);
-        // Rest by choice is not an absence, nor is one that ended early.
-        absence.turn(20 * THRESHOLD_NS, 20 * THRESHOLD_NS, never);
-        absence.turn(THRESHOLD_NS, u64::MAX, never);
-        // Preempted for 4 ms and, right after, 2 ms; and a rest that ended late.
-        absence.turn(4_000_000, 0, || 10);
-        absence.turn(2_000_000, 0, || 110);
-        absence.turn(100, 0, || 115);
-        absence.turn(100, 0, never);
-        absence.turn(3_000_000, 2_000_000, || 200);
-        absence.turn(100, 0, || 200);
-        let counts = [&times.absent_ns, &times.absences, &times.longest_absence_ns];
+        absence.turn(at(0), threshold_ns - 1, 0, true, never);
+        // A rest of its own is none, nor is one that ended early.
+        absence.turn(at(0), 20 * threshold_ns, 20 * threshold_ns, false, never);
+        absence.turn(at(0), threshold_ns, u64::MAX, false, never);
+        // Taken away for 4 and, straight after, 2 milliseconds; one of a rest that ended late.
+        absence.turn(at(0), 4_000_000, 0, false, || 10);
+        absence.turn(at(0), 2_000_000, 0, true, || 110);
+        absence.turn(at(0), 100, 0, true, || 115);
+        absence.turn(at(0), 100, 0, false, || 118);
+        absence.turn(at(0), 100, 0, true, never);
+        absence.turn(at(0), 3_000_000, 2_000_000, false, || 200);
+        absence.turn(at(100), 100, 0, true, || 200);
+        // It never catches up: what is dropped later is no consequence.
+        absence.turn(at(1_000_000), 100, 0, true, || 207);
+        absence.turn(at(1_000_100), 100, 0, true, never);
+        let counts = [&found.total_ns, &found.times, &found.longest_ns];
         assert_eq!(counts.map(|count| count.get()), [7_000_000, 3, 4_000_000]);
-        assert_eq!(times.absence_drops.get(), 105);
+        assert_eq!(found.drops.get(), 100 + 5 + 3 + 7);
+    }
+
+    #[test]
+    fn the_threshold_follows_what_a_card_tolerates() {
+        for (tolerates_ns, expected) in [
+            (None, 500_000),
+            (Some(u64::MAX), 500_000),
+            (Some(600_000), 300_000),
+            (Some(124_000), 100_000),
+        ] {
+            assert_eq!(threshold_ns(tolerates_ns), expected, "{tolerates_ns:?}");
+        }
+    }
+
+    #[test]
+    fn a_core_is_missed_while_it_works_or_from_when_it_was_rung() {
+        let presence = Presence::default();
+        presence.looks(at(5));
+        presence.is_rung(at(7));
+        assert_eq!(presence.missed_ns(at(9)), 4);
+        presence.rests();
+        assert_eq!(presence.missed_ns(at(99)), 0);
+        presence.is_rung(at(200));
+        presence.is_rung(at(300));
+        assert_eq!(presence.missed_ns(at(300)), 100);
+    }
+
+    #[test]
+    fn drops_at_a_full_ring_are_those_of_its_core_if_that_is_away_or_was() {
+        let seen = |queues| {
+            let times = Arc::new(TargetTimes::default());
+            times.absences.threshold_ns.set(1_000);
+            Seen { presence: Arc::default(), times, queues }
+        };
+        let mut drops = RingDrops::new(vec![seen(vec![0, 2]), seen(vec![1])]);
+        let [first, second] = [0, 1].map(|index: usize| {
+            let seen = &drops.targets[index].0;
+            (seen.presence.clone(), seen.times.clone())
+        });
+        let mut note = |now, full: [u64; 3]| {
+            drops.note(at(now), at(now), |queue| full.get(queue).copied());
+            [first.1.absences.drops.get(), second.1.absences.drops.get(), drops.put_down()]
+        };
+        first.0.looks(at(10_000));
+        second.0.looks(at(10_000));
+        assert_eq!(note(10_999, [3, 4, 5]), [0; 3], "both are there");
+        assert_eq!(note(11_000, [4, 4, 6]), [2, 0, 2]);
+        // It is back, and for as long again the ring may be full for it.
+        first.0.looks(at(12_000));
+        first.1.absences.absent(at(12_000), 2_000);
+        assert_eq!(note(13_999, [4, 4, 7]), [3, 0, 3]);
+        first.0.looks(at(14_000));
+        assert_eq!(note(14_000, [9, 4, 9]), [3, 0, 3]);
+        second.0.rests();
+        assert_eq!(note(90_000, [9, 8, 9]), [3, 0, 3], "nobody has rung");
     }
 }

@@ -3,6 +3,8 @@
 //! A doorbell is rung only through an armed gate, so neither costs a system call while the other
 //! side is busy.
 
+use crate::absence::Presence;
+use crate::clock::Clock;
 use picnic_core::doorbell::Doorbell;
 use picnic_engine::rx::Wire;
 use picnic_engine::target::{LOOKS_AGAIN_NS, Target};
@@ -10,6 +12,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::fd::{BorrowedFd, OwnedFd};
 use rustix::thread::futex;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 const QUIET: u32 = 0;
@@ -106,8 +109,16 @@ impl Doorbell for CardDoorbell {
 
 /// Wakes a target core by the cheaper way that its host allows.
 #[derive(Debug)]
-pub enum TargetDoorbell {
-    /// The host sends nothing on its own.
+pub struct TargetDoorbell {
+    bell: Bell,
+    /// Whether the core is there; a core that is rung and is not has been taken away.
+    presence: Arc<Presence>,
+    clock: OnceLock<Clock>,
+}
+
+#[derive(Debug)]
+enum Bell {
+    /// The host sends nothing by itself.
     Futex(FutexDoorbell),
     /// The host has descriptors that become readable when it has packets to send.
     Event(CardDoorbell),
@@ -118,25 +129,38 @@ impl TargetDoorbell {
     ///
     /// # Errors The system has no descriptors left.
     pub fn new(host_transmits: bool) -> std::io::Result<Self> {
-        Ok(match host_transmits {
-            true => TargetDoorbell::Event(CardDoorbell::new()?),
-            false => TargetDoorbell::Futex(FutexDoorbell::default()),
-        })
+        let bell = match host_transmits {
+            true => Bell::Event(CardDoorbell::new()?),
+            false => Bell::Futex(FutexDoorbell::default()),
+        };
+        Ok(TargetDoorbell { bell, presence: Arc::default(), clock: OnceLock::new() })
+    }
+
+    /// Tells when it is rung by this clock from now on. Once; later calls change nothing.
+    pub(crate) fn set_clock(&self, clock: Clock) {
+        let _ = self.clock.set(clock);
+    }
+
+    /// Whether its core is there.
+    pub(crate) fn presence(&self) -> &Arc<Presence> {
+        &self.presence
     }
 
     /// Sleeps until it is rung, or for `timeout`.
     pub fn wait_rung(&self, timeout: Duration) {
-        match self {
-            TargetDoorbell::Futex(bell) => bell.wait(timeout),
-            TargetDoorbell::Event(bell) => bell.wait_rung(timeout),
+        self.presence.rests();
+        match &self.bell {
+            Bell::Futex(bell) => bell.wait(timeout),
+            Bell::Event(bell) => bell.wait_rung(timeout),
         }
     }
 
     /// Sleeps until it is rung or `target`'s host has packets to send, or for `timeout`.
     pub fn wait(&self, target: &Target, timeout: Duration) {
-        match self {
-            TargetDoorbell::Futex(bell) => bell.wait(timeout),
-            TargetDoorbell::Event(bell) => {
+        self.presence.rests();
+        match &self.bell {
+            Bell::Futex(bell) => bell.wait(timeout),
+            Bell::Event(bell) => {
                 let soon = Duration::from_nanos(LOOKS_AGAIN_NS);
                 let timeout = if target.looks_again_soon() { soon } else { timeout };
                 bell.wait_with(target.readiness(), timeout);
@@ -147,9 +171,12 @@ impl TargetDoorbell {
 
 impl Doorbell for TargetDoorbell {
     fn ring(&self) {
-        match self {
-            TargetDoorbell::Futex(bell) => bell.ring(),
-            TargetDoorbell::Event(bell) => bell.ring(),
+        if let Some(clock) = self.clock.get() {
+            self.presence.is_rung(clock.now());
+        }
+        match &self.bell {
+            Bell::Futex(bell) => bell.ring(),
+            Bell::Event(bell) => bell.ring(),
         }
     }
 }

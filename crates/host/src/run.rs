@@ -5,7 +5,7 @@
 //! waiting for wires are sent. At the end every ring is empty, every buffer has returned, and the
 //! ledger balances.
 
-use crate::absence::Absence;
+use crate::absence::{Absence, RingDrops, Seen, threshold_ns};
 use crate::clock::Clock;
 use crate::doorbell::{CardDoorbell, TargetDoorbell};
 use crate::idle::IdlePolicy;
@@ -27,7 +27,7 @@ use picnic_engine::assemble::{Assembled, assemble};
 use picnic_engine::build::context;
 use picnic_engine::chain::ChainFunction;
 use picnic_engine::poll::Card;
-use picnic_engine::target::Target;
+use picnic_engine::target::{Target, TargetQueue};
 use picnic_filter::Filters;
 use picnic_machine::isolate::{self, Isolated};
 use picnic_machine::threads::{BORROWED, spawn_pinned};
@@ -48,6 +48,10 @@ const TARGET_SLEEP: Duration = Duration::from_millis(100);
 /// How long a stopping card waits for wires to send: a working one has room again in a few
 /// milliseconds, a broken one must not delay the stop.
 const LEAVING_NS: u64 = 200_000_000;
+
+/// What a target core may take for a burst whose packets the kernel handles as it writes them, in
+/// nanoseconds: 64 packets, 8 µs each.
+const LONGEST_HOST_NS: u64 = 500_000;
 
 /// How long to wait for target cores after the borrowed core was abandoned.
 const LEFT: Duration = Duration::from_millis(500);
@@ -153,7 +157,8 @@ fn start(engine: &'static str, launch: Launch<'_>) -> Result<HostRunning, RunErr
     let cleaned = restore_all(&Machine::this(), JournalSelection::Stale);
     let placement = place(file, &available()).map_err(RunError::from);
     let built = launch.build().map_err(RunError::from);
-    let (mut placement, Built { parts, filters, os }) = RunError::both(placement, built)?;
+    let (mut placement, Built { parts, filters, os, tolerates_ns }) =
+        RunError::both(placement, built)?;
     placement.warnings.extend(isolate::told(cleaned));
     let real_time = match file.host.priority {
         Priority::Auto => parts.wants_real_time(),
@@ -163,10 +168,11 @@ fn start(engine: &'static str, launch: Launch<'_>) -> Result<HostRunning, RunErr
     if real_time {
         permit_real_time();
     }
-    // One doorbell per target core: its queues share the thread that it wakes.
+    let host_transmits = parts.host_transmits();
+    // One doorbell per target core: its queues share the thread it wakes.
     let mut doorbells = BTreeMap::<usize, Arc<TargetDoorbell>>::new();
     for &core in &placement.target_cores {
-        let doorbell = TargetDoorbell::new(parts.host_transmits())
+        let doorbell = TargetDoorbell::new(host_transmits)
             .map_err(|error| RunError::system("cannot make a target core's doorbell", error))?;
         doorbells.entry(core).or_insert_with(|| Arc::new(doorbell));
     }
@@ -194,6 +200,11 @@ fn start(engine: &'static str, launch: Launch<'_>) -> Result<HostRunning, RunErr
     });
     let isolated = isolate::for_run(file, &mut placement)?;
     let clock = Clock::start();
+    doorbells.values().for_each(|doorbell| doorbell.set_clock(clock));
+    let threshold_ns = threshold_ns(tolerates_ns);
+    // What a host's kernel does with a burst is long, and the core's own work.
+    let of_targets_ns =
+        if host_transmits { threshold_ns.max(LONGEST_HOST_NS) } else { threshold_ns };
     let no_thread = |error| RunError::system("cannot start a thread", error);
     let watchdog_ms = file.host.watchdog_ms;
     let (ends, targets_ended) = mpsc::channel::<()>();
@@ -201,7 +212,9 @@ fn start(engine: &'static str, launch: Launch<'_>) -> Result<HostRunning, RunErr
     let mut target_doorbells = Vec::new();
     let mut slots = Vec::new();
     let mut target_times = Vec::new();
+    let mut seen = Vec::new();
     for (core, queues) in by_core {
+        let numbers = queues.iter().map(|queue: &TargetQueue| queue.index().into()).collect();
         let target = Target::new(core, queues);
         let doorbell = doorbells[&core].clone();
         target_doorbells.push(doorbell.clone());
@@ -209,7 +222,10 @@ fn start(engine: &'static str, launch: Launch<'_>) -> Result<HostRunning, RunErr
         slots.push(latency.clone());
         let shared = shared.clone();
         let times = Arc::new(TargetTimes { core, ..TargetTimes::default() });
+        times.absences.threshold_ns.set(of_targets_ns);
         target_times.push(times.clone());
+        let presence = doorbell.presence().clone();
+        seen.push(Seen { presence, times: times.clone(), queues: numbers });
         let ends = ends.clone();
         let body = move || {
             let _ends = ends;
@@ -240,7 +256,11 @@ fn start(engine: &'static str, launch: Launch<'_>) -> Result<HostRunning, RunErr
             times.thread.set(this_thread());
             guard::this_thread();
             set_up(Role::Borrowed, CapabilitySet::empty());
-            run_card(card, clock, idle, &doorbell, &target_doorbells, &times, &shared)
+            let watched = Watched {
+                absence: Absence::new(&times.absences, threshold_ns),
+                ring_drops: RingDrops::new(seen),
+            };
+            run_card(card, clock, idle, &doorbell, &target_doorbells, &times, watched, &shared)
         };
         spawn_pinned(BORROWED.into(), placement.borrowed_core, body).map_err(no_thread)?
     };
@@ -283,6 +303,13 @@ fn this_thread() -> u64 {
     rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs().into()
 }
 
+/// What is looked for while the borrowed core is at work.
+struct Watched<'a> {
+    absence: Absence<'a>,
+    ring_drops: RingDrops,
+}
+
+#[expect(clippy::too_many_arguments, reason = "a loop, made of what its thread was given")]
 fn run_card(
     mut card: Card,
     clock: Clock,
@@ -290,11 +317,12 @@ fn run_card(
     doorbell: &CardDoorbell,
     targets: &[Arc<TargetDoorbell>],
     times: &CoreTimes,
+    watched: Watched<'_>,
     shared: &Shared,
 ) -> CardEnd {
     let mut now = clock.now();
     let mut gauges_due = now;
-    let mut absence = Absence::new(times);
+    let Watched { mut absence, mut ring_drops } = watched;
     card.time_functions_by(Arc::new(move || clock.now()));
     card.set_clocks(clock.others());
     while !shared.phase_is(Phase::Stopping) {
@@ -322,8 +350,9 @@ fn run_card(
         } else {
             idle.busy();
             now = clock.now();
-            if let Some(Segment { work_ns, .. }) = activity.segment {
-                willing_ns = work_ns;
+            if let Some(Segment { work_ns, model_ns, .. }) = activity.segment {
+                // A segment is to take as long as its bound, which its model is.
+                willing_ns = work_ns.max(model_ns);
                 // The time that the segment stands for; unnecessary when stopping.
                 while now.since(then) < work_ns && !shared.phase_is(Phase::Stopping) {
                     std::hint::spin_loop();
@@ -332,7 +361,12 @@ fn run_card(
             }
             times.turn(activity.received, now.since(then));
         }
-        absence.turn(now.since(then), willing_ns, || card.doors().ledger.card.drops.total());
+        ring_drops.look(&card, then, || clock.now());
+        // A segment leaves the wires as they are.
+        let is_behind = activity.is_behind || activity.segment.is_some();
+        absence.turn(now, now.since(then), willing_ns, is_behind, || {
+            card.doors().ledger.card.drops.total().saturating_sub(ring_drops.put_down())
+        });
     }
     let received_for = now;
     card.stop_receiving(now);
@@ -371,8 +405,16 @@ fn run_target(
     shared: &Shared,
 ) -> Target {
     let _leaving = Leaving(&shared.targets_running);
+    let presence = doorbell.presence();
+    presence.looks(clock.now());
+    let mut willing_ns = 0;
     loop {
         let now = clock.now();
+        let absent_ns = presence.missed_ns(now).saturating_sub(std::mem::take(&mut willing_ns));
+        if absent_ns >= times.absences.threshold_ns.get() {
+            times.absences.absent(now, absent_ns);
+        }
+        presence.looks(now);
         let draining = shared.phase_is(Phase::Draining);
         if draining {
             // The borrowed core hands out no more buffers; unused ones return.
@@ -385,6 +427,7 @@ fn run_target(
         latency.fill_if_wanted(&target);
         // The host's work; while draining there is no host left to do it for.
         if polled.work_ns != 0 && !draining {
+            willing_ns = polled.work_ns;
             let done = clock.now() + polled.work_ns;
             while clock.now() < done && !shared.phase_is(Phase::Draining) {
                 std::hint::spin_loop();

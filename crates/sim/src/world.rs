@@ -217,7 +217,7 @@ impl Simulation {
         let hosts = file.shared.get_or_make(Hosts::default);
         let own = Own::new(&launch.registries, context(file));
         let digest = Digest::default();
-        let Built { parts, filters, os } = launch.hook(Digesting(digest.clone())).build()?;
+        let Built { parts, filters, os, .. } = launch.hook(Digesting(digest.clone())).build()?;
         let Assembled { card, queues, controller, view } =
             assemble(file, parts, &doorbells, doorbell(Actor::Card))?;
 

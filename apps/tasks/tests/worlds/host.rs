@@ -8,6 +8,8 @@ use picnic_os::control::TaskControl;
 use picnic_os::roster::State;
 use picnic_os::task::{TaskId, TaskSpec, program};
 use picnic_testing::{let_pass, wait_for, wait_until};
+use proptest::prelude::*;
+use proptest::strategy::ValueTree;
 
 fn start(text: &str) -> Box<dyn Running> {
     let card = picnic_host::sections().parse(text, None).unwrap();
@@ -128,4 +130,67 @@ fn tasks_start_and_end_while_the_card_runs() {
     let states: Vec<_> = os.tasks.iter().map(|task| (&*task.name, task.state)).collect();
     assert_eq!(states, [("bad", State::Panicked), ("beat", State::Killed)]);
     assert_eq!(os.panics, 1);
+}
+
+/// Drops of a run that no measured interruption explains.
+fn unexplained(report: &picnic_control::Report) -> u64 {
+    let borrowed = report.borrowed_core.taken_away.as_ref().map_or(0, |taken| taken.drops);
+    let targets = report.target_cores.iter().filter_map(|core| core.taken_away.as_ref());
+    let explained = borrowed + targets.map(|taken| taken.drops).sum::<u64>();
+    report.ledger.dropped.saturating_sub(explained)
+}
+
+/// Starts random sets of tasks at a random rate, those that are admitted, for so long each.
+fn random_admitted_sets(sets: usize, duration: std::time::Duration) {
+    let _machine = picnic_testing::machine();
+    let tasks = prop::collection::vec((1u64..6, 5u64..200), 1..4);
+    let sets_of = (50_000u64..400_000, 1u16..3, tasks);
+    let mut runner = proptest::test_runner::TestRunner::deterministic();
+    let (mut ran, mut segments) = (0, 0);
+    while ran < sets {
+        let (rate_pps, queues, tasks) = sets_of.new_tree(&mut runner).unwrap().current();
+        let mut text = format!(
+            "[card]\nidle = \"spin\"\n[[wire]]\nport = \"generator\"\nrate_pps = {rate_pps}\n\
+             backlog = 1024\nflows = 64\n[[rx]]\nfunction = \"rss\"\n[host]\nqueues = {queues}\n\
+             [pool]\nbuffers = 8192\n[os]\nline_rate_pps = {rate_pps}\n"
+        );
+        for (number, (periods, segment_us)) in tasks.into_iter().enumerate() {
+            let (period_us, segment_ns) = (periods * 500, segment_us * 1_000);
+            text += &format!(
+                "[[task]]\ntask = \"busy\"\nname = \"t{number}\"\nperiod_us = {period_us}\n\
+                 segments_ns = [{segment_ns}]\n"
+            );
+        }
+        let card = picnic_host::sections().parse(&text, None).unwrap();
+        let registries = Registries { tasks: picnic_tasks::registry::TASKS, ..registries() };
+        // Those that admission refuses are not asked.
+        let Ok(running) = Launch::new(&card, registries).start_alone() else { continue };
+        ran += 1;
+        std::thread::sleep(duration);
+        let report = running.stop().unwrap();
+        assert!(report.ledger.balanced(), "{:?}", report.ledger);
+        let os = report.os.as_ref().unwrap();
+        segments += os.tasks.iter().map(|task| task.segments).sum::<u64>();
+        assert_eq!(
+            unexplained(&report),
+            0,
+            "{text}\n{:?}\n{:?}\n{:?}\n{:?}",
+            report.drops_by_stage,
+            report.borrowed_core,
+            report.target_cores,
+            os
+        );
+    }
+    assert!(segments > 100 * sets as u64, "{segments}");
+}
+
+#[test]
+fn drops_of_admitted_sets_follow_measured_interruptions() {
+    random_admitted_sets(3, std::time::Duration::from_secs(1));
+}
+
+#[test]
+#[ignore = "takes three minutes: run by scripts/test long"]
+fn drops_of_many_admitted_sets_follow_measured_interruptions() {
+    random_admitted_sets(20, std::time::Duration::from_secs(10));
 }

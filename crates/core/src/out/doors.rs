@@ -177,6 +177,8 @@ pub struct Doors {
     /// check of every burst.
     pub(super) ended: u64,
     made: u64,
+    /// Packets dropped because their target ring was full.
+    ring_full: u64,
     /// The progress of each wire.
     pub progress: Vec<WireProgress>,
     /// By wire; and the number of changes.
@@ -211,6 +213,7 @@ impl Doors {
             per_packet,
             ended: 0,
             made: 0,
+            ring_full: 0,
             progress: (0..wires).map(|_| WireProgress::default()).collect(),
             wires_up: vec![true; wires],
             wire_changes: 0,
@@ -362,6 +365,7 @@ impl Doors {
         match self.targets.get(usize::from(queue)) {
             Some(target) => {
                 target.counters.ring_full.add(1);
+                self.ring_full += 1;
                 self.drop(packet, DropReason::RingFull, Stage::Steer);
             }
             None if self.closed.is_empty() => {
@@ -494,6 +498,12 @@ impl Doors {
     #[inline]
     pub fn made(&self) -> u64 {
         self.made
+    }
+
+    /// Packets dropped because their target ring was full, ever.
+    #[inline]
+    pub fn ring_full(&self) -> u64 {
+        self.ring_full
     }
 
     /// When a moderated interrupt falls due.
