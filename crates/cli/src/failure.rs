@@ -44,7 +44,7 @@ pub(crate) fn exit_code(error: &anyhow::Error, json: bool) -> u8 {
             // On its own line, whatever the name of the file.
             output::tell(ConfigError { further: Vec::new(), ..error.clone() });
         }
-        // The error is not in the file, but in what it names.
+        // The error is not in the file, but in a component that it names.
         return if picnic_plugin::guard::has_tried_to_end() { 1 } else { 2 };
     }
     // Errors in a rules file have the same form.
@@ -66,7 +66,7 @@ fn config_error(error: &anyhow::Error) -> Option<&ConfigError> {
     })
 }
 
-/// What `--json` prints to standard output in place of a result if a card file is wrong.
+/// The output of `--json` on standard output instead of a result if a card file is wrong.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct ErrorList {
     /// All errors of the file.

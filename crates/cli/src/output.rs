@@ -131,8 +131,8 @@ pub(crate) fn table(columns: &[Column<'_>], rows: impl IntoIterator<Item = Vec<S
 /// Columns of this weight stay.
 pub(crate) const STAYS: u8 = 9;
 
-/// The same with columns left out, those of least weight first, until it fits the terminal. What is
-/// left out is named below it.
+/// The same without columns, those of least weight first, until it fits the terminal. Omitted
+/// columns are named below it.
 pub(crate) fn narrow_table<'a>(
     columns: impl IntoIterator<Item = (Column<'a>, u8)>,
     rows: impl IntoIterator<Item = Vec<String>>,

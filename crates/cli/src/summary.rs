@@ -167,11 +167,10 @@ fn tasks(os: &OsReport) -> String {
     text
 }
 
-/// What must hold at the end of every run.
+/// Checks the invariants at the end of every run.
 ///
-/// # Errors
-/// A packet has no known fate, or a buffer is lost: both are bugs, and said loudly. Or the
-/// trace that was asked for is not whole.
+/// # Errors A packet has no known fate, or a buffer is lost: both are bugs. Or the requested trace
+/// is not complete.
 pub(crate) fn verdict(report: &Report) -> anyhow::Result<()> {
     if let Some(why) = &report.failed {
         anyhow::bail!("{why}");
@@ -302,7 +301,7 @@ mod tests {
         assert_eq!(own.len(), 1, "{text}");
         assert_eq!(own[0].trim(), "rx[0] rss  unhashed 17, queues 2");
         assert_eq!(text.matches(OWN_FIGURES).count(), 1, "{text}");
-        // What it is set to is no news if it has counted nothing.
+        // A setting is not shown if it has counted nothing.
         report.functions[0].counters["unhashed"] = 0.into();
         assert!(!super::text("picnic0", &report).contains(OWN_FIGURES));
     }

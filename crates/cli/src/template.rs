@@ -33,7 +33,7 @@ fn explained(key: &KeyHelp) -> String {
     meaning(key) + &line(key)
 }
 
-/// What a key does, and its type.
+/// A key's effect and type.
 fn meaning(key: &KeyHelp) -> String {
     comment(&format!("{} ({})", key.help, key.r#type))
 }
@@ -83,7 +83,7 @@ pub(crate) fn snippet(header: &str, kind: &str, name: &str, keys: &[KeyHelp]) ->
 pub(crate) struct SectionText {
     /// Such as `[[wire]]`.
     pub(crate) header: String,
-    /// What it is for.
+    /// Its purpose.
     pub(crate) help: String,
     /// Whether the built-in card has it; if not, it stands as a comment.
     pub(crate) is_on: bool,

@@ -17,7 +17,7 @@ use std::path::PathBuf;
 /// The world's options.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct WorldArgs {
-    /// Where the card runs
+    /// World to run the card in
     #[arg(long, value_name = "WORLD", value_parser = worlds(), default_value = WORLDS[0].name)]
     world: String,
     /// The machine around the card, with --world sim; see `picnic lab profiles`

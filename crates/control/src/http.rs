@@ -24,7 +24,7 @@ const FIELDS: usize = 64;
 
 /// The live page: one file, which refers to no other.
 const PAGE: &str = include_str!("page.html");
-/// What the page may do: run its own script, ask this address, be in no frame.
+/// The page's permissions: run its own script, connect to this address, be in no frame.
 const PAGE_FIELDS: &str = "Content-Type: text/html; charset=utf-8\r\n\
     Content-Security-Policy: default-src 'none'; script-src 'unsafe-inline'; \
     style-src 'unsafe-inline'; img-src data:; connect-src 'self'; base-uri 'none'; \
@@ -35,7 +35,7 @@ const PAGE_FIELDS: &str = "Content-Type: text/html; charset=utf-8\r\n\
 const LIVE_FIELDS: &str = "Content-Type: application/json\r\nX-Content-Type-Options: nosniff\r\n\
     Cross-Origin-Resource-Policy: same-origin\r\n";
 
-/// What an address serves.
+/// The content of an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Site {
     /// Figures for Prometheus.
@@ -71,12 +71,12 @@ impl Http {
         Ok(Http { site, listener, clients: Vec::new() })
     }
 
-    /// What it serves.
+    /// Its content.
     pub(super) fn site(&self) -> Site {
         self.site
     }
 
-    /// Where it listens.
+    /// The address that it listens at.
     pub(super) fn address(&self) -> Option<SocketAddr> {
         self.listener.local_addr().ok()
     }

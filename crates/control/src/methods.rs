@@ -170,8 +170,8 @@ impl Methods {
         metrics::text(&self.about.report.card, report)
     }
 
-    /// What the live page shows: the answers of `card.info`, `card.stats` and `task.list`. Tasks are
-    /// null without NIC OS, while the card is stopping, or if it does not answer in time.
+    /// The data of the live page: the answers of `card.info`, `card.stats` and `task.list`. Tasks
+    /// are null without NIC OS, while the card is stopping, or if it does not answer in time.
     pub fn live(&mut self, is_stopping: bool) -> Value {
         let patience = std::mem::replace(&mut self.patience, SCRAPE_PATIENCE);
         let tasks = (!is_stopping && self.tasks.is_some()).then(|| self.task_list().ok());

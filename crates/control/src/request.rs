@@ -277,7 +277,7 @@ impl Request {
 pub struct Method {
     /// Its name.
     pub name: String,
-    /// What it does.
+    /// Its effect.
     pub help: String,
     /// Its parameters.
     pub params: Vec<Argument>,

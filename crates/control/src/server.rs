@@ -143,7 +143,7 @@ pub struct Access {
     /// The reason why chains, filters, moderation and captures cannot change, if they cannot: then
     /// only components take commands.
     pub fixed: Option<&'static str>,
-    /// For an engine that swaps its rx chain by itself, even if the rest cannot change.
+    /// For an engine that swaps its rx chain itself, even if the rest cannot change.
     pub swap_rx: Option<Box<dyn SwapRx>>,
     /// The poll engine's part of a shared card.
     pub beside: Option<PollPart>,

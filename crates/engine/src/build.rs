@@ -95,7 +95,7 @@ pub fn links(
     Ok(links)
 }
 
-/// Returns what was built; an error goes to `faults`.
+/// Returns the built components; an error goes to `faults`.
 fn keep<T>(built: Result<T, ConfigError>, faults: &mut Vec<ConfigError>) -> Option<T> {
     built.map_err(|error| faults.push(error)).ok()
 }

@@ -131,7 +131,7 @@ impl TxRings {
         }
     }
 
-    /// The room that each queue's host is told of now.
+    /// The room last reported to each queue's host.
     pub(crate) fn take_room(&mut self) -> impl Iterator<Item = u32> {
         self.rings.iter_mut().map(|ring| std::mem::take(&mut ring.room))
     }

@@ -71,7 +71,7 @@ pub struct Keys {
     pub priority: i32,
     /// Direction of its packets: "rx" (from the wire) or "tx" (to the wire).
     pub direction: Direction,
-    /// Where it runs: "nic" (borrowed core) or "driver" (target core).
+    /// Place of the filter: "nic" (borrowed core) or "driver" (target core).
     pub place: Place,
     /// Action: "drop", "accept", "steer", "mark", "count", or "poll": past all other filters to the
     /// poll engine, with engine = "hybrid" or "poll".

@@ -75,7 +75,7 @@ pub const MOST_FILTERS: usize = 65_000;
 /// Most groups over the life of a card: a group, once named, keeps its place.
 pub const MOST_GROUPS: usize = 65_000;
 
-/// Where the filter runs.
+/// The place of the filter.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema,
 )]

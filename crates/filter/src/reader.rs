@@ -246,7 +246,7 @@ impl Judge<'_> {
         headers: Headers,
     ) -> Decision {
         if self.table.others.is_empty() && headers == Headers::PLAIN {
-            // One look at the classifier decides for most packets.
+            // One lookup in the classifier decides for most packets.
             let Some(row) = self.table.rows.get(usize::from(first)) else { return Decision::On };
             if row.action == Action::Drop {
                 self.count(row, packet);

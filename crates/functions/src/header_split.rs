@@ -55,7 +55,7 @@ impl Default for Config {
     }
 }
 
-/// Where packets are split.
+/// The place at which packets are split.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Layer {

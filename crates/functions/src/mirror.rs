@@ -196,7 +196,7 @@ impl Function for Mirror {
             };
             self.counts.copies += 1;
             self.counts.copied_bytes += u64::from(copy.length());
-            // The card's own, whoever sent its packet.
+            // A packet of the card's own, whatever its origin.
             copy.clear_tx_queue();
             match self.to {
                 To::Queue(queue) => out.steer(copy, queue),

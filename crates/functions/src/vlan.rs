@@ -236,7 +236,7 @@ fn tag_of(data: &[u8]) -> Option<VlanTag> {
         EtherType::QINQ => true,
         _ => return None,
     };
-    // A tag needs the type of what follows it.
+    // A tag needs the type of the following header.
     get_u16(data, ADDRESSES + 4)?;
     Some(VlanTag { tci: get_u16(data, ADDRESSES + 2)?, service })
 }

@@ -462,7 +462,7 @@ impl Drop for Leaving<'_> {
 }
 
 impl HostRunning {
-    /// What the watchdog finds; its news are kept.
+    /// The watchdog's findings, kept until read.
     fn look(&self) -> Found {
         let thread = self.monitor.notes.core.thread.get();
         let turns = self.shared.turns.0.load(Ordering::Relaxed);

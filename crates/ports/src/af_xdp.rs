@@ -251,7 +251,7 @@ impl XdpPort {
             context.is_hybrid.then(|| (context.position, SharedSocketMap::of(&context.shared)));
         let is_own = handed.is_none();
         Ok(XdpPort {
-            // What is not handed over is the kernel's.
+            // Other packets belong to the kernel.
             config: XdpConfig { promiscuous: config.promiscuous && is_own, ..config.clone() },
             handed,
             wires: context.wires.max(1).into(),
@@ -400,7 +400,7 @@ impl XdpPort {
         while let Some(oldest) = tx.peek() {
             let length = oldest.length();
             let reason = if oldest.gso_type() != GsoType::None {
-                // The card drops those before; what else hands them over sees it in the ledger.
+                // The card drops those before; other engines see it in the ledger.
                 DropReason::SuperFrame
             } else if length < SHORTEST {
                 DropReason::Malformed
@@ -492,7 +492,7 @@ impl WirePort for XdpPort {
             let Some(umem) = &mut self.umem else { return };
             self.sending = umem.kick();
             umem.reap(tx);
-            // What found no room may find some now.
+            // Packets that found no room may find some now.
             match tx.peek().map(|oldest| umem.has_room_for(oldest)) {
                 Some(Ok(true)) if self.sending == Sending::Done => {}
                 _ => return,
@@ -576,7 +576,7 @@ impl WirePort for XdpPort {
         if let (Some(umem), LinkState::Running, Phase::Open) =
             (&mut self.umem, self.link, self.phase)
         {
-            // The kernel may be about to send what it has.
+            // The kernel may be about to send its packets.
             for _ in 0..PATIENCE.0 {
                 umem.kick();
                 umem.reap(tx);

@@ -273,7 +273,7 @@ fn swap_ends(packet: &mut Descriptor) {
     }
 }
 
-/// Swaps the `width` bytes at `at` with those behind them, if they are there.
+/// Swaps the `width` bytes at `at` with those after them, if present.
 fn swap(data: &mut [u8], at: usize, width: usize) {
     if let Some(pair) = data.get_mut(at..at + 2 * width) {
         let (one, other) = pair.split_at_mut(width);

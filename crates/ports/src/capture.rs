@@ -140,7 +140,7 @@ struct PointCounters {
     seen: Counter,
     lost: Counter,
     written: Counter,
-    /// Seen and lost when the capture was full: what came by after that is neither.
+    /// Seen and lost when the capture became full: later packets count as neither.
     at_end: OnceLock<(u64, u64)>,
 }
 
@@ -165,7 +165,7 @@ struct Shared {
     flush_done: Condvar,
 }
 
-/// What takes the bytes.
+/// The destination of the bytes.
 enum Sink {
     File(OutputFile),
     Stream(Stream),
@@ -311,7 +311,7 @@ impl Capture {
         let points = lock(&self.shared.counters);
         let points = points.iter().map(|point| {
             let (seen, written) = (point.seen.get(), point.written.get());
-            // At the end, what was seen and is not in the file is lost, on whatever way.
+            // At the end, every packet seen and not in the file is lost, for whatever reason.
             let lost = if ended { seen.saturating_sub(written) } else { point.lost.get() };
             let (seen, lost) = point.at_end.get().copied().unwrap_or((seen, lost));
             PointReport { name: point.name.clone(), seen, written, lost }
@@ -427,7 +427,7 @@ impl Point {
         cell.0[8..12].copy_from_slice(&(captured as u32).to_le_bytes());
         cell.0[12..16].copy_from_slice(&(length as u32).to_le_bytes());
         let mut flags = direction.map_or(0, direction_flags);
-        // What a host sends may have come with a hash, and been changed since.
+        // A host's packet may have arrived with a hash and been changed since.
         if direction == Some(Direction::Rx) && has_toeplitz(packet) {
             flags |= HASHED;
         }
@@ -485,7 +485,7 @@ impl Observer for Point {
     fn observe(&mut self, now: Time, stage: Stage, packets: &[Descriptor]) {
         let direction = Direction::at(stage);
         for packet in packets {
-            // At a wire, what was received has the time of its arrival; all else is seen now.
+            // At a wire, received packets have their arrival time; all others are seen now.
             let late_ns = if stage == Stage::Wire { packet.age(now) } else { 0 };
             let seen_at = Time::from_nanos(now.as_nanos().saturating_sub(late_ns));
             self.record(seen_at, packet, Some(direction));
@@ -542,7 +542,7 @@ fn write(shared: &Shared, open: Open, options: CaptureOptions) {
         std::thread::park_timeout(NAP);
     }
     let opened = open(shared).inspect(|sink| {
-        // With the file open, this thread needs little, whoever has started it.
+        // With the file open, this thread needs few privileges, whoever started it.
         set_up(Role::Capture, sink.needs());
     });
     if let Err(error) = opened.and_then(|sink| write_all(shared, sink, options)) {
@@ -557,7 +557,7 @@ fn write_all(shared: &Shared, sink: Sink, options: CaptureOptions) -> io::Result
     let written = write_packets(shared, &mut counted, &mut sources, &mut underway, options);
     let Counted { sink, taken } = counted;
     if written.is_err() {
-        // What the file has not taken is not in it.
+        // Bytes that the file has not taken are not in it.
         for (_, source) in underway.into_iter().filter(|(end, _)| *end > taken) {
             let written = &sources[source].counters.written;
             written.set(written.get().saturating_sub(1));
@@ -566,7 +566,7 @@ fn write_all(shared: &Shared, sink: Sink, options: CaptureOptions) -> io::Result
     let Sink::File(file) = sink else { return written };
     match shared.abandoned.load(Ordering::Acquire) {
         true => file.abandon(),
-        // What could be written is there, whatever happened then.
+        // Everything that could be written is there, whatever happened then.
         false => file.finish().and(written),
     }
 }
@@ -587,7 +587,7 @@ fn write_packets(
     };
     let most_bytes = if options.bytes == 0 { u64::MAX } else { options.bytes };
     loop {
-        // Read first: what was asked before this round is done by its end.
+        // Read first: requests from before this round are done by its end.
         let stop = shared.stop.load(Ordering::Acquire);
         let flush = shared.flush_wanted.load(Ordering::Acquire);
         for (counters, ring) in lock(&shared.fresh).drain(..) {
@@ -623,7 +623,7 @@ fn write_packets(
         let counters = &source.counters;
         let written = counters.written.get();
         let (seen, lost) = match shared.full.load(Ordering::Acquire) {
-            // What was seen after the last one does not belong to the capture.
+            // Packets seen after the last one do not belong to the capture.
             true => (written + counters.lost.get(), counters.lost.get()),
             false => (counters.seen.get(), counters.seen.get().saturating_sub(written)),
         };
@@ -649,7 +649,7 @@ impl Turn<'_, '_> {
     fn take(&mut self, source: &mut Source, left: &mut u64, most_bytes: u64) -> io::Result<usize> {
         let mut taken = 0;
         let written = self.write(source, &mut taken, left, most_bytes);
-        // Also of an error: what was written before it.
+        // Also after an error: everything written before it.
         source.ring.release();
         source.counters.written.add(taken as u64);
         written.map(|()| taken)

@@ -9,14 +9,14 @@ use picnic_core::stats::WireCounters;
 use picnic_core::time::Time;
 use std::collections::VecDeque;
 
-/// A pool, a ledger and counters; packets go home as soon as they were looked at.
+/// A pool, a ledger and counters; packets are checked and returned at once.
 pub(crate) struct Bench {
     pub(crate) pool: Pool,
     pub(crate) ledger: CardLedger,
     pub(crate) counters: WireCounters,
     /// Shown what passes the wire.
     pub(crate) observers: Observers,
-    /// Packets received and looked at.
+    /// Packets received and checked.
     pub(crate) taken: u64,
     pub(crate) sent: u64,
 }
@@ -109,7 +109,7 @@ impl Bench {
         self.ledger.drops.get(reason, Stage::Wire)
     }
 
-    /// Every packet is accounted for and every buffer home.
+    /// Every packet is accounted for, and all buffers have returned.
     pub(crate) fn assert_conserved(&mut self) {
         let (received, dropped) = (self.ledger.received.get(), self.ledger.drops.total());
         let dropped_tx = self.sent - self.ledger.transmitted.get();

@@ -15,9 +15,9 @@ use std::path::{Path, PathBuf};
 #[derive(Debug)]
 pub(crate) struct OutputFile {
     file: File,
-    /// Where it is.
+    /// Its current path.
     part: PathBuf,
-    /// Where it is to be.
+    /// Its final path.
     path: PathBuf,
 }
 

@@ -227,7 +227,7 @@ impl PcapPort {
         start + self.scaled(self.passed_ns.saturating_add(time_ns))
     }
 
-    /// Nanoseconds that so many of the capture take.
+    /// Nanoseconds of replay for this many nanoseconds of the capture.
     fn scaled(&self, recorded: u64) -> u64 {
         // The division would round times past 2^53 ns.
         if self.speed == 1.0 { recorded } else { (recorded as f64 / self.speed) as u64 }
@@ -248,7 +248,7 @@ impl PcapPort {
 impl WirePort for PcapPort {
     fn describe(&self) -> Description {
         let is_recorded = self.pace == Pace::Recorded;
-        // What is sent goes nowhere: there is nobody to cut super-frames for.
+        // Sent packets go nowhere: nobody needs segmented super-frames.
         let capabilities = Capabilities {
             patient: !is_recorded,
             super_frames: true,
@@ -256,7 +256,7 @@ impl WirePort for PcapPort {
             tells_waiting: is_recorded,
             ..Capabilities::default()
         };
-        // What is not taken in time waits in the file.
+        // Packets not taken in time wait in the file.
         let room = Some(u64::MAX);
         let (rate, origin) = match self.pace {
             Pace::FlatOut => (Rate::Asked, "it waits until it is asked"),
@@ -330,7 +330,7 @@ impl WirePort for PcapPort {
 
     fn holds(&mut self, now: Time, frames: usize) -> bool {
         let start = *self.start.get_or_insert(now);
-        // What comes when the file begins again is not looked for: it waits for the time.
+        // The first packet after a restart of the file is not sought: it waits for its time.
         let last = self.file.packet(self.next + frames.saturating_sub(1));
         last.is_some_and(|(_, time_ns)| self.due(start, time_ns) <= now)
     }

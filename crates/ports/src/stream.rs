@@ -109,7 +109,7 @@ impl Stream {
                 // It has waited for so long.
                 Ok(0) if self.stop.is_asked() => self.in_vain += 1,
                 Ok(0) | Err(Errno::INTR) => {}
-                // Errors and hang-ups are told by the write that follows.
+                // Errors and hang-ups are reported by the following write.
                 _ => return Ok(()),
             }
             if self.in_vain >= LAST_LOOKS {
@@ -158,7 +158,7 @@ mod tests {
     use std::io::Read;
     use std::os::unix::net::UnixStream;
 
-    /// Two ends of a pipe and of a socket: what is written to the second is read from the first.
+    /// Two ends of a pipe and of a socket: data written to the second is read from the first.
     fn ends() -> [(File, OwnedFd); 2] {
         let (reader, writer) = io::pipe().unwrap();
         let (theirs, ours) = UnixStream::pair().unwrap();

@@ -35,9 +35,9 @@ const SCTP: u8 = 132;
 /// The header, in host order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Header {
-    /// 1: the checksum is to be finished; 2: it was verified.
+    /// 1: the checksum must be completed; 2: it was verified.
     pub flags: u8,
-    /// How a super-frame is to be cut; 0 for an ordinary packet.
+    /// How a super-frame must be segmented; 0 for an ordinary packet.
     pub gso_type: u8,
     /// Bytes of all headers, a hint.
     pub header_length: u16,
@@ -115,8 +115,8 @@ impl Header {
         Ok(())
     }
 
-    /// What the kernel is to do with a packet that it takes for transmission; `None` if the
-    /// descriptor asks for work on headers that the packet does not have.
+    /// The kernel's work on a packet that it takes for transmission; `None` if the descriptor
+    /// requests work on headers that the packet does not have.
     #[inline]
     pub fn of(packet: &Descriptor) -> Option<Self> {
         let (partial, gso) = (packet.checksum() == ChecksumState::Partial, packet.gso_type());
@@ -160,7 +160,7 @@ impl Header {
     }
 }
 
-/// Where a TCP or UDP checksum is summed from, and from there to where it goes.
+/// The start of a TCP or UDP checksum's range, and the offset of its field from there.
 #[inline]
 fn checksum_place(layers: &Layers) -> Option<(u16, u16)> {
     match layers.packet_type.l4() {

@@ -1,4 +1,4 @@
-//! What holds for every wire port and every host attachment in the registry.
+//! Requirements for every wire port and every host attachment in the registry.
 
 #[path = "../../core/tests/shared/registry.rs"]
 mod shared;

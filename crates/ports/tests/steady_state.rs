@@ -1,4 +1,4 @@
-//! In steady state the wires and what wraps them allocate nothing.
+//! Wires and their wrappers allocate nothing in steady state.
 
 // The allocator trait is unsafe to implement; this one only counts and passes on.
 #![allow(unsafe_code)]

@@ -72,7 +72,7 @@ pub(crate) static TASKS: Kind = Kind {
 };
 
 impl Kind {
-    /// That of what a key names.
+    /// The registry of the components that a key names.
     pub(crate) fn of(key: &str) -> Option<&'static Kind> {
         let all = [&FUNCTIONS, &PORTS, &ATTACHMENTS, &SCHEDULERS, &TASKS];
         all.into_iter().find(|kind| kind.key == key)

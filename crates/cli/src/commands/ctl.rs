@@ -79,7 +79,7 @@ enum CtlCommand {
     },
 }
 
-/// A call that is made from what the card and its components declare.
+/// A call derived from the declarations of the card and its components.
 #[derive(Clone, Debug)]
 enum Declared {
     Card(Box<MethodCall>),

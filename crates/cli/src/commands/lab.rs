@@ -314,7 +314,7 @@ fn merge(folders: &[PathBuf], out: &Path, json: bool) -> anyhow::Result<()> {
     show_folder(&Folder::merge(&folders, out)?, json)
 }
 
-/// The results of a run, and lines about what was not measured. An error if nothing was measured at
+/// The results of a run, and lines about unmeasured points. An error if nothing was measured at
 /// all.
 fn concluded(folder: &Folder) -> anyhow::Result<(Vec<Document>, Vec<String>)> {
     let (mut documents, mut lines) = (Vec::new(), Vec::new());

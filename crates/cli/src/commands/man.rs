@@ -49,7 +49,7 @@ mod tests {
         assert!(page("picnic").contains("programmable NIC"));
         assert!(page("picnic-run").contains("duration"));
         assert!(page("picnic-ctl-filter-add").contains("KEY=VALUE"));
-        // What is made of registries.
+        // Pages derived from registries.
         assert!(page("picnic-ctl-rss-set").contains("chain"));
         assert!(page("picnic-bench").contains("moderation"));
     }

@@ -74,7 +74,7 @@ macro_rules! template {
 
 /// The template of one kind of component.
 struct Template {
-    /// What it is called.
+    /// Its name.
     kind: &'static str,
     /// Its key in a card file.
     key: &'static str,
@@ -204,7 +204,7 @@ const LIBRARY: &str = "\n[lib]\ncrate-type = [\"cdylib\", \"rlib\"]\n";
 const PROFILE: &str = "\n[profile.dev.package.\"*\"]\nopt-level = 0\ndebug = false\n\n\
                        [profile.dev.package.picnic-core]\nopt-level = 1\n";
 
-/// Where the crates are in the source tree.
+/// The place of the crates in the source tree.
 fn folder_of(name: &str) -> &str {
     if name == "tasks" { "apps" } else { "crates" }
 }
@@ -327,7 +327,7 @@ fn type_name(name: &str) -> String {
     words.map(word).collect()
 }
 
-/// Where picnic's crates are.
+/// The place of picnic's crates.
 fn source_tree(given: Option<&Path>) -> Result<PathBuf, Usage> {
     let tree = given.unwrap_or(Path::new(BUILT_FROM));
     let found = tree.canonicalize().ok().filter(|tree| tree.join("crates/cli/Cargo.toml").exists());

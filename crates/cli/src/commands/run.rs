@@ -139,7 +139,7 @@ pub(crate) fn run(args: &RunArgs, json: bool) -> anyhow::Result<()> {
     printed
 }
 
-/// What ends a run.
+/// The end of a run.
 struct Ending<'a> {
     duration: Option<Duration>,
     until: Until,

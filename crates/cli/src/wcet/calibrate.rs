@@ -1,4 +1,4 @@
-//! `picnic wcet calibrate`: what operations cost on one core of this machine.
+//! `picnic wcet calibrate`: measures the cost of operations on one core of this machine.
 
 use crate::commands::lab::{REVISION, wrong_setting};
 use crate::failure::Usage;

@@ -1,4 +1,4 @@
-//! What `picnic wcet` measures and shows.
+//! Measurements and displays of `picnic wcet`.
 
 pub(crate) mod calibrate;
 pub(crate) mod show;

@@ -66,7 +66,7 @@ pub(super) fn run(args: &ShowArgs, json: bool) -> anyhow::Result<()> {
     output::show(&shown.json(), json, || shown.text())
 }
 
-/// Where the bounds of a card's tasks come from.
+/// The origin of the bounds of a card's tasks.
 const IN_A_CARD: &str = "A card uses that of [os] cost_profile = \"FILE\", or the built-in one; \
                          wcet_ns of a [[task]] overrides it.\n";
 

@@ -106,7 +106,7 @@ impl Methods {
         Ok(self.swapped(direction, before))
     }
 
-    /// Lets an engine swap by itself, with these functions for the poll engine's part.
+    /// Lets an engine swap its chain itself, with these functions for the poll engine's part.
     fn swap_rx(
         &mut self,
         sections: &[Section],

@@ -77,7 +77,7 @@ impl<T: Send + 'static> Core<T> {
     }
 }
 
-/// Answers commands, once it has seen so many; what it was told.
+/// Answers a number of commands; returns the commands.
 fn answering(mut mailbox: Mailbox, first: usize) -> (Core<()>, Receiver<String>) {
     let (sender, heard) = mpsc::channel();
     let (mut waiting, mut are_enough) = (Vec::new(), false);
@@ -468,7 +468,7 @@ fn commands_refused_by_the_kernel_stop_there() {
     }
 }
 
-/// An engine that swaps by itself, next to the poll engine.
+/// An engine that swaps its chain itself, next to the poll engine.
 struct Swaps {
     is_able: bool,
 }

@@ -1,4 +1,4 @@
-//! Hooks: what observers see at each point, in order, and the same run without them.
+//! Hooks: the packets that observers see at each point, in order, and the same run without them.
 
 use crate::common;
 use crate::common::functions::{Door, Every};

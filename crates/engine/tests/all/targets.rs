@@ -459,7 +459,7 @@ fn hosts_learn_of_room_gained_while_waiting() {
 /// Frames longer than a quantum are taken over several rounds of a turn: each counts once.
 #[test]
 fn hosts_learn_of_exact_room() {
-    // A whole ring is taken, and as many buffers handed out in place of those that it had.
+    // A whole ring is taken, and the same number of buffers handed out instead.
     for (completions, rings) in [(128, 1), (129, 0)] {
         let keys =
             format!("tx_complete = \"moderated\"\nrx_usecs = 1000\nrx_frames = {completions}");

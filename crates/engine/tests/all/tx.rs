@@ -163,7 +163,7 @@ fn slow_wires_fill_the_tx_ring_and_are_counted() {
     let waiting = ledger.in_flight;
     assert!((65..=128).contains(&waiting), "{ledger:?}");
     assert_eq!(ledger.drops_by_stage.get("tx_ring_full@target"), Some(&(1000 - waiting)));
-    // The wire comes back: what waited goes out, in order.
+    // The wire is up again: waiting packets leave in order.
     bench.wire(0).tx_room = None;
     bench.settle();
     assert!(bench.wire(0).sent.iter().map(|packet| number(packet)).eq(0..waiting as u32));
@@ -522,7 +522,7 @@ fn targets_wait_only_for_hosts_they_can_serve() {
     bench.turn();
     bench.look();
     assert_eq!(bench.slept_on(), [vec![0], vec![1]]);
-    // Without buffers there is nothing to wake for; the first that is looked at takes its own.
+    // Without buffers there is nothing to wake for; the first one polled takes its own.
     bench.host().sends = 1000;
     bench.look();
     assert_eq!(bench.slept_on(), [vec![], vec![1]]);

@@ -67,7 +67,7 @@ impl<A: Address> Table<A> {
             let mut next = heads[index];
             while next != 0 {
                 let entry = &entries[usize::from(next)];
-                // In the order of the list: what comes later cannot be better.
+                // In the order of the list: later entries cannot be better.
                 if entry.position >= *best {
                     break;
                 }

@@ -239,7 +239,7 @@ fn large_sets_agree_and_stay_few_tables() {
     let mut random = Random(0x2545_f491_4f6c_dd1d);
     for count in [1, 16, 256, 4096] {
         let mut rules: Vec<_> = (0..count).map(|_| random_rule(&mut random)).collect();
-        // What firewalls end with.
+        // The last rule of firewalls.
         rules.push(FiveTuple::default());
         let classifier = build::<u64>(&rules);
         let anywhere: Vec<_> = (0..100)
@@ -303,7 +303,7 @@ fn what_was_compiled_for_rules_goes_with_the_last_of_them() {
     while let Some(rule) = rules.pop() {
         assert!(!classifier.is_empty());
         classifier.remove(rules.len() as u16, &rule);
-        // What is left of the list is found as before.
+        // The rest of the list is found as before.
         if rules.len() % 64 == 0 {
             agree(&classifier, &rules, &packets(&rules, &[inside(&rule, NOWHERE, false)]));
         }

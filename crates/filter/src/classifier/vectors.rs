@@ -548,7 +548,7 @@ fn groups_for(rules: usize) -> usize {
     rules.div_ceil(64 * GROUP)
 }
 
-/// Where to cut: at every end, or so that equally many rules begin or end in each interval.
+/// The places of cuts: at every end, or so that equally many rules begin or end in each interval.
 fn cuts(mut ends: Vec<u64>) -> [u64; INTERVALS] {
     let mut begins = [u64::MAX; INTERVALS];
     let most = INTERVALS - 1;

@@ -1,4 +1,4 @@
-//! `bond`: which wire a packet leaves by, and what is learnt.
+//! `bond`: the wire of departure of a packet, and learnt addresses.
 
 use crate::common::frames::{Network, Spec, Upper};
 use crate::common::{Card, Door, Packet, Seen, build, refusal};
@@ -250,7 +250,7 @@ fn repeated_group_frames_pass_once() {
     assert!(bed.receive(0, frame(5, 200, 1)) && bed.receive(1, frame(5, 200, 1)));
     bed.card.now = Time::from_nanos(1_000_000_000);
     assert!(bed.receive(1, arp));
-    // What a host has sent comes back by another wire of the segment.
+    // A host's packet returns by another wire of the segment.
     let own = frame(200, BROADCAST, 1);
     assert!(bed.receive(1, own.clone()), "it has not sent yet");
     bed.send(std::slice::from_ref(&own));
@@ -300,12 +300,12 @@ fn segment_order_is_restored_within_limits() {
     let mut bed = Bed::new(3, "order_usecs = 20\norder_packets = 3", "");
     assert_eq!(bed.take_segments(&[0, 3, 2]), [0]);
     assert_eq!(bed.take_segments(&[1, 4]), [1, 2, 3, 4], "the gap is filled");
-    // Its numbers go on behind 2^32; what was sent before goes on at once.
+    // Its numbers continue beyond 2^32; earlier packets continue at once.
     assert_eq!(bed.take_segments(&[3, 6]), [3]);
     assert_eq!((bed.wait(19_999), bed.rx.held()), (vec![], 1));
     assert_eq!(bed.wait(1), [6], "no longer than that");
     assert_eq!(bed.take_segments(&[5, 7]), [5, 7]);
-    // And no more than so many.
+    // And no more than the limit.
     assert!(bed.take_segments(&[10, 12, 11]).is_empty());
     assert_eq!(bed.take_segments(&[9]), [9, 10, 11, 12]);
     assert_eq!(bed.take_segments(&[8, 13]), [8, 13]);
@@ -423,7 +423,7 @@ fn blocked_wires_are_freed_without_host_traffic() {
     bed.card.now = FREE_AT;
     assert!(bed.card.flush_due(bed.rx.as_mut()).is_empty());
     assert_eq!((bed.count("wires_blocked", true), bed.rx.next_deadline()), (0, None));
-    // One that is taken out of the chain frees none: the other chain's goes on.
+    // Removing one from the chain frees none: the other chain's continues.
     let mut bed = looped();
     bed.card.flush(bed.tx.as_mut());
     assert_eq!(bed.count("wires_blocked", true), 1);

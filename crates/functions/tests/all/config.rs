@@ -1,4 +1,4 @@
-//! Every bad key, by its exact message; and what good keys do.
+//! Every bad key, by its exact message; and the effects of good keys.
 
 use crate::common::{Card, Door, Packet, Seen, build, refusal};
 use picnic_core::ledger::DropReason;

@@ -1,6 +1,6 @@
-//! What is asked of every function in the registry, with the config it has by default.
+//! Requirements for every function in the registry, with its default config.
 //!
-//! The harness checks conservation and that buffers come home at each step; here come
+//! The harness checks conservation and that all buffers return at each step; the tests here add
 //! order, bad bytes, burst lengths and long packets.
 
 use crate::common::frames::{Spec, any_spec, every_kind};
@@ -68,7 +68,7 @@ fn tell(
     command.reply(order)
 }
 
-/// What a function's state has of counters.
+/// The counters in a function's state.
 fn counters(name: &str, function: &mut dyn Function, get: &CommandEntry) -> Vec<(String, u64)> {
     let state = tell(function, get, "{}").unwrap();
     let counters = get.results().into_iter().filter(|key| !key.gauge);
@@ -122,7 +122,7 @@ fn numbers_in_states_are_counters_or_declared_gauges() {
     assert!(counted >= 10 && gauges >= 10, "{counted} counters have counted, {gauges} gauges");
 }
 
-/// The kernel's counts are not of one moment: what left may be ahead of what came in.
+/// The kernel's counts are not simultaneous: departures may be ahead of arrivals.
 #[test]
 fn counters_of_kernel_forms_never_fall() {
     let mut counted = 0;
@@ -149,7 +149,7 @@ fn counters_of_kernel_forms_never_fall() {
     assert!(counted >= 8, "{counted} counters have counted");
 }
 
-/// What a function from `picnic new` is asked, too.
+/// Requirements for a function from `picnic new`, too.
 #[test]
 fn frames_cut_damaged_and_of_odd_lengths_keep_fate_and_layers() {
     each_own(|name, build, context| {
@@ -206,7 +206,7 @@ fn buffer_boundaries_change_nothing_for_deep_readers() {
     }
 }
 
-/// Every function, by what builds it.
+/// Every function, by its builder.
 fn each_own(mut body: impl FnMut(&str, &dyn Fn() -> Box<dyn Function>, &BuildContext)) {
     let folder = tempfile::tempdir().unwrap();
     for entry in FUNCTIONS {

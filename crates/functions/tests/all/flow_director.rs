@@ -174,7 +174,7 @@ proptest! {
                             prop_assert!(rules.iter().all(|(other, _)| *other != number));
                             rules.push((number, rule.clone()));
                         }
-                        // Refused is what is there already, and nothing else here.
+                        // Only rules that exist already are refused here.
                         Err(error) => prop_assert!(error.contains("the same fields"), "{}", error),
                     }
                 }
@@ -215,7 +215,7 @@ proptest! {
             }
         }
         prop_assert_eq!(card.dropped(DropReason::Filtered), dropped);
-        // What is listed is what there is, in the words that were given or other words for it.
+        // The list has exactly the existing rules, in the given words or equivalent ones.
         let listed = call(&mut director, "list", &json!({})).unwrap();
         let listed = listed["rules"].as_array().unwrap();
         prop_assert_eq!(listed.len(), rules.len());
@@ -403,7 +403,7 @@ impl Learning {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(100))]
 
-    /// TCP flows go where their last packet was sent from; all else goes on.
+    /// TCP flows go to the queue that last sent a packet; others continue.
     #[test]
     fn flows_follow_the_queue_that_sends_them(
         sent in prop::collection::vec((any_spec(), 0..4_u8), 0..64),

@@ -1,4 +1,4 @@
-//! `mirror`: what is copied, how much of it, where to; and that nothing else changes.
+//! `mirror`: which packets are copied, how much of them, and where to; nothing else changes.
 
 use crate::common::frames::{Network, Spec, Upper, any_spec};
 use crate::common::{Card, Door, Packet, Seen, build, from_wire_0, refusal};

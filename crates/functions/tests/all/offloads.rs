@@ -1,5 +1,4 @@
-//! `checksum`, `vlan`, `tso`, `lro` and `header-split`: what they promise, with etherparse as
-//! judge.
+//! `checksum`, `vlan`, `tso`, `lro` and `header-split`: their guarantees, checked by etherparse.
 
 mod big_tcp;
 mod order;
@@ -29,7 +28,7 @@ fn function(name: &str, keys: &str) -> Box<dyn Function> {
     build(&format!("function = \"{name}\"\n{keys}"), &BuildContext::default()).unwrap()
 }
 
-/// What a command of a function answers.
+/// The result of a function's command.
 fn call(name: &str, command: &str, function: &mut dyn Function, arguments: Value) -> Value {
     let entry = FUNCTIONS.iter().find(|entry| entry.name == name).unwrap();
     let command = entry.commands.iter().find(|entry| entry.name == command).unwrap();
@@ -98,7 +97,7 @@ fn state_of(frame: &[u8], buffer_size: usize) -> ChecksumState {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
-    /// Right checksums are good; with any one bit of what they cover changed, they are bad.
+    /// Correct checksums are good; with any one covered bit changed, they are bad.
     #[test]
     fn flipped_bits_make_checksums_bad(
         kind in 0..3_u8, v6: bool, tags in 0..3_usize, payload in 0..700_usize,
@@ -126,7 +125,7 @@ proptest! {
         prop_assert_eq!(state_of(&data, buffer_size), ChecksumState::Bad);
     }
 
-    /// Padding behind the IP packet is not covered, and the IPv4 header is looked at first.
+    /// Padding after the IP packet is not covered, and the IPv4 header is checked first.
     #[test]
     fn padding_is_not_covered_and_the_ipv4_header_is(
         is_tcp: bool, padding in prop::collection::vec(any::<u8>(), 1..20),
@@ -136,7 +135,7 @@ proptest! {
         let mut data = frame.build();
         data.extend(padding);
         prop_assert_eq!(state_of(&data, 2048), ChecksumState::Good);
-        // Version and header length, without which there is no header to look at, and length.
+        // Version and header length, without which there is no header to read, and length.
         prop_assume!(!(0..4).contains(&place));
         data[14 + place] ^= 1 << bit;
         prop_assert_eq!(state_of(&data, 2048), ChecksumState::Bad);
@@ -164,7 +163,7 @@ proptest! {
     }
 }
 
-/// The frame with the pseudo-header's sum in place of its checksum.
+/// The frame with the pseudo-header's sum as its checksum.
 fn unfinished(frame: &Frame) -> Vec<u8> {
     let mut data = frame.build();
     let l3 = 14 + 4 * frame.tags;
@@ -243,7 +242,7 @@ fn drop_bad_drops_and_trust_skips_verifying() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
-    /// What was taken off and put on again is as it was: kind, priority, identifier, all bytes.
+    /// A removed and restored tag is unchanged: kind, priority, identifier, all bytes.
     #[test]
     fn stripped_tags_are_inserted_again(
         spec in any_spec(), tci: u16, service: bool, tagged: bool,
@@ -661,7 +660,7 @@ fn by_flow<'a>(frames: impl Iterator<Item = &'a Vec<u8>>) -> [Vec<&'a [u8]>; 8] 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
-    /// What `lro` merges, `tso` cuts into the very packets that came, in the order of their flows.
+    /// `tso` cuts packets merged by `lro` into the original ones, in the order of their flows.
     #[test]
     fn tso_restores_the_segments_lro_merged(
         steps in prop::collection::vec((0..4_u8, step()), 1..150),
@@ -719,7 +718,7 @@ fn segments_are_merged_in_place_up_to_the_limits() {
     assert_eq!(seen[0].gso, (GsoType::Tcp4, 1000));
     let mut lro = function("lro", "timeout_usecs = 0\nmax_bytes = 3052");
     assert_eq!(shapes(&card.run(lro.as_mut(), &run_of(7, 1000))), [3, 3, 1]);
-    // What may not be exceeded is not begun: two of these are more than an IP packet.
+    // A limit that would be exceeded is not started: two of these are more than an IP packet.
     let mut lro = function("lro", "timeout_usecs = 0");
     let mut card = Card::new(&context(60_000));
     assert_eq!(shapes(&card.run(lro.as_mut(), &run_of(3, 40_000))), [1, 1, 1]);
@@ -784,7 +783,7 @@ fn segments_wait_at_most_the_timeout() {
     assert_eq!(shapes(&card.flush_due(lro.as_mut())), [3]);
     assert_eq!((lro.held(), lro.next_deadline()), (0, None));
     assert_eq!(get("lro", lro.as_mut())["timed_out"], 1);
-    // Super-frames that were full before do not count, nor grow the list of what falls due.
+    // Super-frames that were full before do not count, nor extend the list of due ones.
     let packets = run_of(60, 1400);
     for turn in 0..600 {
         card.now = at(30_000 + turn);

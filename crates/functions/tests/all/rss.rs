@@ -35,7 +35,7 @@ fn over_of(hash_type: HashType) -> RssType {
     }
 }
 
-/// What a packet is to get: hash, type, door.
+/// The expected result for a packet: hash, type, door.
 fn oracle(config: &Config, queues: u16, data: &[u8]) -> (u32, RssType, Door) {
     let is_on = |over| config.types.iter().any(|&hash_type| over_of(hash_type) == over);
     let (mut input, over) = rss_input(data, is_on);

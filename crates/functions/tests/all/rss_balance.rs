@@ -1,4 +1,4 @@
-//! Rebalancing of `rss` against a slow model of what it promises.
+//! Rebalancing of `rss` against a slow model of its guarantees.
 
 use crate::common::frames::{Network, Spec, Upper};
 use crate::common::{Card, Door, from_wire_0};
@@ -11,7 +11,7 @@ use proptest::prelude::*;
 
 const INTERVAL_NS: u64 = 1_000_000;
 
-/// What rebalancing promises, in numbers that round nothing.
+/// Rebalancing in exact arithmetic.
 struct Model {
     queues: usize,
     most: usize,
@@ -138,7 +138,7 @@ impl Pair {
         (0..u16::MAX).map(frame).find(is_its).unwrap()
     }
 
-    /// So many packets of each entry, and so many with a mark, which count for nothing.
+    /// This many packets of each entry, and this many with a mark, which do not count.
     fn send(&mut self, counts: &[u32], marked: usize) {
         let entries = counts.iter().take(self.model.table.len()).enumerate();
         let mut packets: Vec<_> = entries
@@ -253,7 +253,7 @@ fn setting_a_table_restarts_balancing() {
     assert!(TableChange::table(table).apply(&mut pair.rss, pair.card.now));
     pair.model.restart(&[0, 0, 0, 1]);
     pair.card.now = pair.card.now + INTERVAL_NS;
-    // What was counted by the old table is forgotten; and three parts of four are queue 0's share.
+    // Counts of the old table are dropped; and three quarters are queue 0's share.
     pair.send(&[100, 100, 100, 100], 0);
     pair.card.now = pair.card.now + INTERVAL_NS;
     pair.send(&[0], 1);

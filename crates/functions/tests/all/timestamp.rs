@@ -1,4 +1,4 @@
-//! `timestamp`: what is an event message, what is added to it, and that nothing else changes.
+//! `timestamp`: recognises event messages and adds the time to them; nothing else changes.
 
 use crate::common::frames::{Network, Spec, Upper, any_spec};
 use crate::common::{Card, Packet, build, from_wire_0};
@@ -110,7 +110,7 @@ impl Message {
     }
 }
 
-/// What etherparse makes of the frame's UDP checksum.
+/// Etherparse's result for the frame's UDP checksum.
 fn right_checksum(frame: &[u8]) -> u16 {
     let headers = PacketHeaders::from_ethernet_slice(frame).unwrap();
     let Some(TransportHeader::Udp(udp)) = headers.transport else { panic!("no UDP") };

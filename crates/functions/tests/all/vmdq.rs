@@ -1,4 +1,4 @@
-//! `vmdq` against a naive switch that looks at every pool, frame by frame.
+//! `vmdq` against a naive switch that checks every pool, frame by frame.
 
 use crate::common::{Card, Door, Packet, refusal};
 use picnic_core::function::Function;
@@ -92,7 +92,7 @@ fn any_config() -> impl Strategy<Value = Config> {
     )
 }
 
-/// What becomes of a frame: the pools that get it, whether it goes on, why it is dropped.
+/// The fate of a frame: the pools that get it, whether it continues, why it is dropped.
 fn naive(config: &Config, frame: &Frame) -> (BTreeSet<usize>, bool, Option<DropReason>) {
     let admits = |pool: &Pool| pool.vlans.as_ref().is_none_or(|vlans| vlans.contains(&frame.vlan));
     let has = |pool: &Pool, number: u8| pool.macs.contains(&text(number));

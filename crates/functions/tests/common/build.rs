@@ -1,4 +1,4 @@
-//! TCP, UDP and ICMP frames with right checksums, which etherparse computes, and looks at them.
+//! TCP, UDP and ICMP frames with correct checksums computed by etherparse, and checks of them.
 
 use etherparse::{
     IpNumber, Ipv4Header, Ipv6FlowLabel, Ipv6Header, NetSlice, SlicedPacket, TcpHeader,
@@ -94,7 +94,7 @@ impl Frame {
     }
 }
 
-/// What etherparse reads of a frame whose lengths and checksums are right.
+/// Etherparse's reading of a frame with correct lengths and checksums.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Read {
     pub(crate) identification: u16,
@@ -104,7 +104,7 @@ pub(crate) struct Read {
     pub(crate) payload: Vec<u8>,
 }
 
-/// Reads a frame; its lengths and checksums must be right, and nothing may stand behind it.
+/// Reads a frame; its lengths and checksums must be correct, and no bytes may follow it.
 pub(crate) fn read(frame: &[u8]) -> Read {
     let packet = SlicedPacket::from_ethernet(frame).unwrap();
     let mut read = Read::default();

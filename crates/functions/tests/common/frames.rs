@@ -1,4 +1,4 @@
-//! Frames built header by header with etherparse, and what RSS makes of them.
+//! Frames built header by header with etherparse, and their RSS results.
 
 use etherparse::{
     EtherType, Ethernet2Header, IpFragOffset, IpNumber, Ipv4Header, Ipv6FlowLabel,
@@ -9,7 +9,7 @@ use picnic_core::packet::desc::RssType;
 use proptest::prelude::*;
 use std::net::IpAddr;
 
-/// What stands behind the IP header.
+/// The content after the IP header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Upper {
     Tcp,
@@ -21,13 +21,13 @@ pub(crate) enum Upper {
     LastFragment,
 }
 
-/// What stands behind the Ethernet header and tags.
+/// The content after the Ethernet header and tags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Network {
     V4,
     V6,
     Arp,
-    /// 802.3 with a length in place of a type.
+    /// 802.3 with a length instead of a type.
     Length,
 }
 
@@ -59,7 +59,7 @@ impl Spec {
         }
     }
 
-    /// What keeps its order: packets for which this is equal.
+    /// The key of order: packets for which this is equal keep their order.
     pub(crate) fn flow(&self) -> impl Eq + std::hash::Hash + std::fmt::Debug + use<> {
         (self.network, self.upper, self.source, self.destination, self.ports)
     }
@@ -71,7 +71,7 @@ impl Spec {
             Network::Arp => EtherType::ARP,
             Network::Length => EtherType(46),
         };
-        // From the inside out: each layer is put in front of what it holds.
+        // From the inside out: each layer is put in front of its content.
         let mut types = vec![ether_type];
         if self.tags > 0 {
             types.push(EtherType::VLAN_TAGGED_FRAME);
@@ -274,7 +274,7 @@ pub(crate) fn every_kind() -> Vec<Spec> {
     specs
 }
 
-/// What RSS hashes of a well-formed frame with the given types on, in the slow way: the bytes in
+/// The RSS input of a well-formed frame with the given types enabled, computed slowly: the bytes in
 /// network order (addresses, then ports if over ports), and the type.
 pub(crate) fn rss_input(data: &[u8], is_on: impl Fn(RssType) -> bool) -> (Vec<u8>, RssType) {
     let packet = SlicedPacket::from_ethernet(data).unwrap();

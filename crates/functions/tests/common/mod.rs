@@ -1,7 +1,7 @@
 //! A borrowed core for tests: real pool, rings and doors around one function.
 //!
-//! Every run checks conservation: each packet that went in has exactly one fate, every buffer
-//! comes home, and no memory is allocated.
+//! Every run checks conservation: each packet has exactly one fate, all buffers return, and no
+//! memory is allocated.
 
 #![allow(dead_code)] // each test binary uses a part of it
 
@@ -43,7 +43,7 @@ pub(crate) fn refusal(text: &str) -> String {
     }
 }
 
-/// Where a packet went.
+/// The destination of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Door {
     Next,
@@ -57,7 +57,7 @@ pub(crate) struct Seen {
     /// Its number among all packets that went in, from 0.
     pub(crate) number: usize,
     pub(crate) door: Door,
-    /// What its descriptor says of where it goes, and which tx queue it came from.
+    /// Its descriptor's destination, and the tx queue it came from.
     pub(crate) wire: u8,
     pub(crate) tx_queue: Option<u8>,
     pub(crate) hash: u32,
@@ -68,7 +68,7 @@ pub(crate) struct Seen {
     pub(crate) checksum: ChecksumState,
     pub(crate) gso: (GsoType, u16),
     pub(crate) aside: Option<VlanTag>,
-    /// Where the IP header inside a tunnel begins.
+    /// The offset of the IP header inside a tunnel.
     pub(crate) inner: Option<u16>,
     /// Bytes in each of its buffers.
     pub(crate) segments: Vec<usize>,
@@ -107,7 +107,7 @@ pub(crate) struct Card {
     rings: Vec<Consumer<Descriptor>>,
     given: usize,
     drops: u64,
-    /// The chain that functions stand in, and what time it is to them.
+    /// The chain of functions, and their time.
     pub(crate) stage: Stage,
     pub(crate) now: Time,
 }
@@ -190,7 +190,7 @@ impl Card {
         self.run_with(function, packets, |_, _| ())
     }
 
-    /// The same; what is known of each packet, by its place in the burst, is told by `prepare`.
+    /// The same; `prepare` sets the metadata of each packet by its place in the burst.
     pub(crate) fn run_with<P>(
         &mut self,
         function: &mut dyn Function,
@@ -208,8 +208,8 @@ impl Card {
         })
     }
 
-    /// Runs bursts through one function, which then lets go of what it holds, and what comes out
-    /// of it through another: what was seen between them and at the end.
+    /// Runs bursts through one function, which then releases its held packets, and its output
+    /// through another: returns the packets between them and at the end.
     pub(crate) fn pipe<P>(
         &mut self,
         first: &mut dyn Function,
@@ -226,9 +226,9 @@ impl Card {
         (seen, self.end(end).0)
     }
 
-    /// Runs bursts through a chain of functions, each of which lets go of what it holds before the
-    /// next begins: what goes on behind the last. What is known of each packet, by its place among
-    /// all, is told by `prepare`.
+    /// Runs bursts through a chain of functions, each of which releases its held packets before the
+    /// next begins: returns the packets after the last. `prepare` sets the metadata of each packet
+    /// by its place among all.
     pub(crate) fn through<P>(
         &mut self,
         functions: &mut [Box<dyn Function>],
@@ -259,7 +259,8 @@ impl Card {
         seen
     }
 
-    /// What goes on behind a function that is given these bursts and then lets go of what it holds.
+    /// The packets that continue after a function that gets these bursts and then releases its held
+    /// packets.
     fn pass(&mut self, function: &mut dyn Function, bursts: Vec<Burst>) -> Vec<Descriptor> {
         let mut onward = Collector::default();
         for mut burst in bursts {
@@ -275,7 +276,7 @@ impl Card {
         onward.0
     }
 
-    /// What is seen of packets, whose buffers come home, and how many were steered to queues.
+    /// The packets, whose buffers return, and how many were steered to queues.
     fn end(&mut self, packets: Vec<Descriptor>) -> (Vec<Seen>, u64) {
         let seen = packets.iter().map(|packet| Seen::of(packet, Door::Next)).collect();
         packets.into_iter().for_each(|packet| self.doors.pool.free(packet));
@@ -302,7 +303,7 @@ impl Card {
             let (wire, data) = packet.as_ref();
             let mut packet = self.doors.pool.packet(data).unwrap();
             packet.wire = *wire;
-            // What earlier functions left behind must not be taken for this one's work.
+            // Results of earlier functions must not count as this one's work.
             packet.set_rss(0xdead_dead, RssType::Ipv6Udp);
             packet.set_received_at(Time::from_nanos(self.given as u64));
             self.given += 1;
@@ -312,7 +313,7 @@ impl Card {
         burst
     }
 
-    /// Has a function let go of what has fallen due.
+    /// Makes a function release the packets that are due.
     pub(crate) fn flush_due(&mut self, function: &mut dyn Function) -> Vec<Seen> {
         let now = self.now;
         self.step(function, 0, |function, out| {
@@ -321,7 +322,7 @@ impl Card {
         })
     }
 
-    /// Has a function let go of what it holds.
+    /// Makes a function release its held packets.
     pub(crate) fn flush(&mut self, function: &mut dyn Function) -> Vec<Seen> {
         let seen = self.step(function, 0, |function, out| {
             without_allocating(|| function.flush(Time::MAX, out));

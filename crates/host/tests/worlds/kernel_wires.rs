@@ -1,4 +1,4 @@
-//! What wires at kernel interfaces, `packet` and `xdp`, have in common; needs root, iproute2, ping.
+//! Common behaviour of wires at kernel interfaces, `packet` and `xdp`; needs root, iproute2, ping.
 
 use crate::bridge::{Lab, start, stop};
 use picnic_testing::{let_pass, skip, this_test};

@@ -28,7 +28,7 @@ impl Default for PacketConfig {
             namespace: None,
             promiscuous: true,
             frames: 4096,
-            // Ordinary frames with tags; with what stands in front of them, 2 KiB.
+            // Ordinary frames with tags; including the bytes in front of them, 2 KiB.
             frame_size: 1920,
         }
     }

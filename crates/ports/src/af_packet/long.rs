@@ -144,6 +144,6 @@ impl LongPackets {
 /// Discards the oldest packet waiting on the socket.
 #[cold]
 fn discard(socket: &Socket) {
-    // What does not fit is thrown away with the rest of the packet.
+    // The rest of a packet that does not fit is dropped with it.
     let _ = socket.read(&mut [IoSliceMut::new(&mut [0; HEADER_BYTES])]);
 }

@@ -98,7 +98,7 @@ fn downed_wires_are_reported_with_the_fix() {
         port.describe().warnings,
         [format!("interface a0 is down: ip -n {name} link set a0 up")]
     );
-    // The command is right, and then the other end is what is missing.
+    // The command is correct, and then the other end is missing.
     assert!(ip(&format!("ip -n {name} link set a0 up")));
     let warnings = port.describe().warnings;
     assert!(warnings[0].starts_with("interface a0 has no carrier: "), "{warnings:?}");
@@ -249,7 +249,7 @@ fn packets_pass_the_kernel_unchanged() {
             }
         }
     }
-    // What one end has sent, it has not received.
+    // An end does not receive its own packets.
     assert_eq!(bench.receive(&mut a, 0, 64), Vec::<Vec<u8>>::new());
     assert_eq!(bench.pool.outstanding(), 0);
     assert_eq!((bench.ledger.transmitted.get(), bench.ledger.drops.total()), (bench.sent, 0));
@@ -292,7 +292,7 @@ fn bursts_keep_their_order_and_a_full_ring_is_counted() {
     assert_eq!(taken + bench.dropped(DropReason::WireOverrun), 100);
     assert!((32..100).contains(&taken), "{taken}");
     assert!(bench.stop(&mut b).iter().any(|line| line.contains("found the receive ring full")));
-    // Without buffers: shed, and the ring goes on.
+    // Without buffers: shed, and the ring continues.
     let mut held = Vec::new();
     while let Some(buffer) = bench.pool.allocate(1) {
         held.push(buffer);
@@ -382,13 +382,13 @@ fn long_and_short_packets_keep_their_order() {
             }
             assert_eq!(expected, sent);
         }
-        // Without buffers each is shed, and what comes behind it is whole again.
+        // Without buffers each is shed, and the next packet is complete again.
         let mut held = Vec::new();
         let mut queue: VecDeque<_> = (0..7).map(|number| packet(&mut bench, number)).collect();
         while let Some(buffer) = bench.pool.allocate(1) {
             held.push(buffer);
         }
-        // What was sent is home again, and taken away again.
+        // Sent buffers have returned, and are taken again.
         let Bench { pool, ledger, counters, .. } = &mut bench;
         a.transmit(Time::ZERO, &mut Transmitter::new(pool, &mut queue, counters, ledger));
         while let Some(buffer) = bench.pool.allocate(1) {

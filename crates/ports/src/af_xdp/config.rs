@@ -76,7 +76,7 @@ impl JsonSchema for Queues {
     }
 }
 
-/// Where the XDP program runs.
+/// The place of the XDP program.
 #[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
@@ -89,7 +89,7 @@ pub enum Mode {
     Generic,
 }
 
-/// Who writes packets into the card's buffers.
+/// The writer of the card's buffers.
 #[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema, PartialEq, Eq)]
 #[serde(rename_all = "kebab-case")]
 pub enum CopyMode {
@@ -125,9 +125,9 @@ pub struct XdpConfig {
     pub namespace: Option<String>,
     /// Its queues: "all", a number of them, or a list. Packets of other queues go to the kernel.
     pub queues: Queues,
-    /// Where its program runs: "native" (in the driver), "generic" (in the kernel) or "auto".
+    /// Place of its program: "native" (in the driver), "generic" (in the kernel) or "auto".
     pub mode: Mode,
-    /// Who writes the buffers: "zero-copy" (the NIC), "copy" (the kernel) or "auto".
+    /// Writer of the buffers: "zero-copy" (the NIC), "copy" (the kernel) or "auto".
     pub copy_mode: CopyMode,
     /// Whether to call the kernel only when it requests a call.
     pub need_wakeup: bool,

@@ -84,7 +84,7 @@ impl Keeper {
 
     fn request(&self, request: KeeperRequest) {
         if let Some(requests) = &self.requests {
-            // A thread that has ended says so when it is asked what it has done.
+            // An ended thread is noticed when its counts are requested.
             let _ = requests.send(request);
         }
     }

@@ -150,7 +150,7 @@ impl Drop for Pair {
 }
 
 impl Bench {
-    /// Has the wire end; every buffer must be home.
+    /// Ends the wire; all buffers must have returned.
     fn end(&mut self, mut wire: XdpPort) -> Vec<String> {
         self.stop(&mut wire)
     }
@@ -200,7 +200,7 @@ fn packets_pass_unchanged_and_buffers_return() {
         }
         assert_eq!(bench.counters.tx_kept.get(), 0);
         assert_eq!(bench.ledger.transmitted.get(), u64::from(number));
-        // What one end has sent, it has not received.
+        // An end does not receive its own packets.
         assert_eq!(bench.receive(&mut a, 0, 64), Vec::<Vec<u8>>::new());
         assert_eq!(bench.end(a), Vec::<String>::new());
         assert_eq!(bench.end(b), Vec::<String>::new());
@@ -313,7 +313,7 @@ fn partial_checksums_of_veth_are_found_and_completed() {
         assert!(packet.data() == unfinished(100));
         assert_eq!(packet.checksum() == ChecksumState::Partial, mended, "{checksums:?}");
         drop(a);
-        // The other way: what is unfinished leaves finished.
+        // The other direction: partial checksums leave complete.
         let mut queue = VecDeque::from([packet]);
         let Bench { pool, ledger, counters, .. } = &mut bench;
         let mut tx = Transmitter::new(pool, &mut queue, counters, ledger).finishing_checksums(true);

@@ -191,8 +191,8 @@ impl RandomArrivals {
         while next <= now && coming != 0 {
             let room = places.saturating_sub(self.times.len() as u64);
             if room == 0 {
-                // All else that has come is lost; how much that was, the mean says. What comes
-                // next does not depend on when the last came.
+                // All other arrivals are lost; their number is estimated by the mean. The next
+                // arrival does not depend on the time of the last.
                 let parts = u128::from(now.since(next)) << FRACTION_BITS;
                 let parts = parts + u128::from(self.lost);
                 let bursts = (parts / u128::from(self.mean)) as u64 + 1;
@@ -217,7 +217,7 @@ impl RandomArrivals {
         self.times.pop_front().unwrap_or(self.last)
     }
 
-    /// Another rate from now on; what waits has arrived when it has.
+    /// Sets another rate from now on; waiting packets keep their arrival times.
     fn restart(&mut self, rate: u64, now: Time) {
         (self.rate, self.mean) = (rate, mean(rate, self.burst));
         (self.fraction, self.lost) = (0, 0);

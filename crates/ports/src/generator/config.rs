@@ -261,12 +261,12 @@ impl GeneratorConfig {
     }
 }
 
-/// Checks a frame size; the largest is what one buffer of the pool holds.
+/// Checks a frame size; the largest is the size of a buffer of the pool.
 pub(crate) fn check_size(size: Size, largest: u16) -> Result<(), ConfigError> {
     let (low, high) = size.bounds();
     if [low, high].iter().any(|size| !(MIN_FRAME_BYTES..=largest).contains(size)) {
         let message = format!(
-            "found {size}, allowed: {MIN_FRAME_BYTES} to {largest} bytes (what one buffer of the \
+            "found {size}, allowed: {MIN_FRAME_BYTES} to {largest} bytes (the size of one buffer of the \
              pool holds)"
         );
         return Err(ConfigError::new("size", message));

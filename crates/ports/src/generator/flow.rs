@@ -101,7 +101,7 @@ pub(crate) struct Plan {
     ports: [Ports; 2],
     pub(crate) flows: u32,
     payload: Vec<u8>,
-    /// Whether Ethernet pads what is short.
+    /// Whether Ethernet pads short frames.
     pads: bool,
     pub(crate) size: Size,
     pub(crate) share: f64,
@@ -201,13 +201,13 @@ const QUERY: &[u8] =
 const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: example.com\r\n\r\n";
 
 impl Plan {
-    /// Where the fields of its frames lie.
+    /// The offsets of fields in its frames.
     pub(crate) fn shape(&self) -> Shape {
         let shape = Shape::new(self.source.is_ipv6, self.udp, false);
         shape.with_payload(self.payload.len() as u8, self.pads)
     }
 
-    /// What its packets carry.
+    /// The payload of its packets.
     pub(crate) fn payload(&self) -> &[u8] {
         &self.payload
     }

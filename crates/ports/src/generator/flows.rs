@@ -65,7 +65,7 @@ pub(crate) enum Templates {
     Two(Vec<Template<128>>),
 }
 
-/// Where the fields of a frame lie.
+/// The offsets of fields in a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Shape {
     ipv6: bool,
@@ -134,8 +134,7 @@ impl Shape {
         }
     }
 
-    /// Puts a stamp in place of the first zeros behind the template; a frame without room stays as
-    /// it is.
+    /// Replaces the first zeros after the template by a stamp; a frame without room is unchanged.
     #[inline]
     pub(crate) fn stamp(self, frame: &mut [u8], stamp: Stamp) {
         let bytes = stamp.to_bytes();
@@ -182,7 +181,7 @@ fn raise(frame: &mut [u8], at: usize, by: u16) {
     }
 }
 
-/// What tells a flow from the others.
+/// The fields that distinguish flows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Tuple {
     pub(crate) udp: bool,

@@ -262,7 +262,7 @@ impl Generator {
 
 impl WirePort for Generator {
     fn describe(&self) -> Description {
-        // What is sent goes nowhere: there is nobody to cut super-frames for.
+        // Sent packets go nowhere: nobody needs segmented super-frames.
         let capabilities = Capabilities {
             patient: self.pace.is_none(),
             super_frames: true,
@@ -417,7 +417,7 @@ fn fill(pool: &mut Pool, popularity: &mut Popularity, templates: &Templates, len
         packets.push(packet);
     }
     let filled = packets.len() == buffers;
-    // Last taken, first home: the free list is as it was.
+    // Last taken, first returned: the free list is unchanged.
     while let Some(packet) = packets.pop() {
         pool.free(packet);
     }

@@ -109,7 +109,7 @@ pub(crate) struct DueTimes {
     /// Nanoseconds from there to the present burst: whole ones, and a part in ns / rate.
     elapsed_ns: u64,
     fraction: u64,
-    /// What lies between two bursts, likewise.
+    /// The time between two bursts, likewise.
     step_ns: u64,
     step_fraction: u64,
     /// Packets of the present burst still to come.
@@ -141,7 +141,7 @@ impl DueTimes {
         }
     }
 
-    /// As [`Pace::restart`]; what waits then has this time.
+    /// As [`Pace::restart`]; waiting packets get this time.
     pub(crate) fn restart(&mut self, rate: u64, now: Time, waiting: u64) {
         let parts = self.burst.saturating_mul(SECOND);
         (self.rate, self.step_ns, self.step_fraction) = (rate, parts / rate, parts % rate);
@@ -162,15 +162,14 @@ impl DueTimes {
         }
         let joins = self.behind == 0 || self.gaps.len() == MOST_GAPS;
         match self.gaps.back_mut() {
-            // What lies between two gaps that are joined gets later times than it had, but none
-            // that is yet to come.
+            // Packets between two joined gaps get later times than before, but none in the future.
             Some((_, last)) if joins => *last += lost,
             _ => self.gaps.push_back((std::mem::take(&mut self.behind), lost)),
         }
     }
 
-    /// Takes the next `packets` packets together, if nothing lies between them: then each has the
-    /// time of a [`DueTimes::step`]. Else each is to be taken by [`DueTimes::next`].
+    /// Takes the next `packets` packets together, if nothing lies between them: each then has the
+    /// time of a [`DueTimes::step`]. Otherwise each must be taken by [`DueTimes::next`].
     #[inline]
     pub(crate) fn take(&mut self, packets: u64) -> bool {
         let is_one = self.late == 0 && self.gaps.is_empty() && self.behind >= packets;

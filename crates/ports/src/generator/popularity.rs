@@ -86,7 +86,7 @@ impl AliasTable {
                 small.push(rich);
             }
         }
-        // What is left on either list differs from 1 by rounding only.
+        // The rest on either list differs from 1 only by rounding.
         AliasTable(slots)
     }
 

@@ -40,7 +40,7 @@ impl Random {
 
     /// True with probability `share`, from 0 to 1.
     pub(crate) fn chance(&mut self, share: f64) -> bool {
-        // 53 bits: what a double holds exactly. Never 1, so a share of 1 is always met.
+        // 53 bits: the precision of a double. Never 1, so a share of 1 is always met.
         ((self.next() >> 11) as f64) < share * (1_u64 << 53) as f64
     }
 }

@@ -244,7 +244,7 @@ proptest! {
         prop_assert!(wire.describe().capabilities.arrival);
         let mut side = Side::new(64);
         let away: Vec<_> = (buffers..64).map(|_| side.pool.allocate(1).unwrap()).collect();
-        // The queue of a NIC: what falls due has a place, or the last that came are lost.
+        // The queue of a NIC: due packets have a place, or the last arrivals are lost.
         let (start, burst, rate) = (1_000, u64::from(burst), u128::from(rate_pps));
         let (mut now, mut number, mut queue) = (start, 0, VecDeque::new());
         for (step, limit) in polls {
@@ -642,7 +642,7 @@ fn wrong_generator_values_are_refused_exactly() {
 
 #[test]
 fn valid_values_take_effect() {
-    // What each key brings about: lengths, flows, packets.
+    // The effects of each key: lengths, flows, packets.
     let seen = |keys: &str| {
         let (mut wire, mut side) = (wire(keys, &BuildContext::default()).unwrap(), Side::new(512));
         side.receive(wire.as_mut(), 1_000_000_000, BURST);
@@ -693,7 +693,7 @@ fn at_random(rate_pps: u64, keys: GeneratorConfig) -> Generator {
     generator(&GeneratorConfig { rate_pps, arrivals: ArrivalsKind::Random, flows: 4, ..keys })
 }
 
-/// When the packets arrived that a wire hands over until `end`, looked at every `step`.
+/// Arrival times of the packets that a wire hands over until `end`, polled every `step`.
 fn arrival_times(wire: &mut Generator, side: &mut Side, step: u64, end: u64) -> Vec<u64> {
     let mut times = Vec::new();
     for now in (0..=end).step_by(step as usize) {
@@ -720,7 +720,7 @@ fn random_arrivals_are_independent_with_the_mean_rate() {
     // Five standard deviations of a Poisson process.
     assert!((count - 200_000.0).abs() < 5.0 * 200_000_f64.sqrt(), "{count} packets");
     let gaps: Vec<_> = times.windows(2).map(|pair| (pair[1] - pair[0]) as f64).collect();
-    // As many gaps are longer than so many means as the exponential law says.
+    // The number of gaps longer than a multiple of the mean follows the exponential law.
     for means in [0.01_f64, 0.1, 0.5, 1.0, 2.0, 5.0] {
         let longer = gaps.iter().filter(|&&gap| gap > means * mean).count() as f64 / count;
         let (wanted, tolerance) = ((-means).exp(), 5.0 / count.sqrt());
@@ -862,7 +862,7 @@ fn predefined_kinds_match_their_names() {
         let front = Front::of(&frame, frame.len());
         let udp = front.udp().unwrap();
         assert_eq!(udp.destination_port(), 53);
-        // One question, and nothing behind it.
+        // One question, and nothing after it.
         assert_eq!(udp.payload()[4..6], [0, 1]);
         assert!(udp.payload().ends_with(b"\x07example\x03com\0\0\x01\0\x01"));
     }

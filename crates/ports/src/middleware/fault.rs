@@ -139,7 +139,7 @@ pub fn fault_wire(
     }))
 }
 
-/// A wrapper, not an observer: it changes what comes in.
+/// A wrapper, not an observer: it changes received packets.
 struct FaultyWire {
     port: Box<dyn WirePort>,
     patient: bool,
@@ -163,7 +163,7 @@ impl WirePort for FaultyWire {
         }
         inner.receive(&mut **port, now, rx, limit);
         for packet in inner.burst.drain() {
-            // What is held back arrives when it is let go.
+            // Held packets arrive when they are released.
             rx.arrived_at(packet.received_at());
             faults.befall(now, packet, rx, patient);
         }
@@ -209,7 +209,7 @@ impl WirePort for FaultyWire {
     }
 }
 
-/// A packet set aside, its buffer at home.
+/// A packet set aside, with its buffer returned.
 struct Held {
     bytes: Vec<u8>,
     checksum: ChecksumState,
@@ -221,7 +221,7 @@ struct Held {
 }
 
 impl Held {
-    /// A packet with these bytes and what was known of them; none without buffers.
+    /// A packet with these bytes and its metadata; none without buffers.
     fn restore(&self, pool: &mut Pool) -> Option<Descriptor> {
         let mut packet = pool.packet(&self.bytes)?;
         packet.set_checksum(self.checksum);
@@ -255,8 +255,8 @@ struct Faults {
     held: Vec<Held>,
     /// To be handed over as soon as there is room, oldest first.
     late: VecDeque<Held>,
-    /// Memory for what is set aside. Taken in turn, so that all of it soon is long enough for
-    /// the longest packet.
+    /// Memory for packets set aside. Used in turn, so that all of it soon is long enough for the
+    /// longest packet.
     spare: VecDeque<Vec<u8>>,
     counts: Counts,
 }
@@ -297,7 +297,7 @@ impl Faults {
         self.push_late(rx, patient);
     }
 
-    /// Cuts a packet and flips a bit of what is left, where that has been drawn.
+    /// Truncates a packet and flips a bit of the rest, as drawn.
     fn damage(
         &mut self,
         mut packet: Descriptor,
@@ -335,7 +335,7 @@ impl Faults {
         if corrupt {
             flip(&mut held.bytes, bit);
         }
-        // Its own buffers are home again, and it needs no more than those.
+        // Its own buffers have returned, and it needs no more than those.
         let packet = held.restore(rx.pool());
         self.spare.push_back(held.bytes);
         if packet.is_none() {
@@ -355,7 +355,7 @@ impl Faults {
         }
     }
 
-    /// Hands over what is late, as far as there is room.
+    /// Hands over late packets, as far as there is room.
     fn push_late(&mut self, rx: &mut Receiver<'_>, patient: bool) {
         while rx.room() != 0 {
             let Some(late) = self.late.front() else { return };

@@ -146,7 +146,7 @@ struct Line {
 /// When frames are on a line.
 #[derive(Debug)]
 struct Timing {
-    /// What a byte takes, in 2^-32 ns.
+    /// The time of a byte, in 2^-32 ns.
     byte: u64,
     latency_ns: u64,
     /// When the line is free, in 2^-32 ns.
@@ -166,7 +166,7 @@ impl Line {
         let under_way = (latency_ns as f64 / shortest_ns) as usize;
         let most = (places + under_way).min(buffers) + 2 * BURST;
         let timing = Timing {
-            // Rounded down: what is exact in nanoseconds stays so.
+            // Rounded down: times that are exact in nanoseconds stay exact.
             byte: (byte_ns * UNITS_PER_NS) as u64,
             latency_ns,
             free: 0,
@@ -254,7 +254,7 @@ fn super_frame_bytes(packet: &mut Descriptor, bytes: u64, tag: u64) -> u64 {
     bytes.max(SHORTEST_BYTES) + (segments - 1) * headers + segments * FRAMING_BYTES
 }
 
-/// What has come over the link and is for the port to send.
+/// Packets that have crossed the link and wait for the port to send them.
 #[derive(Default)]
 struct FarEnd {
     queue: VecDeque<Descriptor>,
@@ -263,7 +263,7 @@ struct FarEnd {
 }
 
 impl FarEnd {
-    /// Calls the port with what waits for it, and enters with `tx` what has become of packets.
+    /// Calls the port with the waiting packets, and reports their fate to `tx`.
     fn call<T>(
         &mut self,
         tx: &mut Transmitter<'_>,
@@ -398,7 +398,7 @@ impl WirePort for LinkedWire {
             false => port.next_deadline,
         };
         let is_clear = self.far.queue.is_empty();
-        // What the port does not take is offered again at once.
+        // Packets that the port does not take are offered again at once.
         let refused = (!is_clear).then_some(Time::ZERO);
         let lines = self.rx.next_arrival().into_iter().chain(self.tx.next_arrival());
         let is_empty = self.rx.frames.is_empty() && self.tx.frames.is_empty() && is_clear;

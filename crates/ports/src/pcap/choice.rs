@@ -98,7 +98,7 @@ impl Chosen {
         let used = described.iter().map(|interface| {
             let used = match is_used(interface) {
                 false => Use::No,
-                // Both ways of one wire: what it has sent is what it once received, mostly.
+                // Both directions of one wire: packets sent are mostly those received earlier.
                 true if interface.is_of_card && interface.received != 0 => Use::Received,
                 true => Use::Whole,
             };

@@ -25,7 +25,7 @@ pub const MAX_FILE_BYTES: u64 = 1 << 30;
 /// The link type of Ethernet.
 const ETHERNET: u16 = 1;
 const ALLOWED: &str = "allowed: a pcap or pcapng capture of Ethernet";
-/// What a card's captures say that they are written by; behind it, the version.
+/// The writer recorded in a card's captures; the version follows.
 pub(crate) const WRITER: &[u8] = b"picnic ";
 const NG_MAGIC: [u8; 4] = [0x0a, 0x0d, 0x0d, 0x0a];
 const NG_BYTE_ORDER_BIG: [u8; 4] = [0x1a, 0x2b, 0x3c, 0x4d];
@@ -68,7 +68,7 @@ pub struct CaptureFile {
 pub struct Gap {
     /// As recorded, whatever it was bounded to.
     pub ns: u64,
-    /// The number of the packet behind it, from 0.
+    /// The number of the next packet, from 0.
     pub before: usize,
 }
 
@@ -77,7 +77,7 @@ pub struct Gap {
 pub struct InvalidCapture {
     /// Bytes from the start of the file to the record or block in question.
     pub offset: usize,
-    /// What is wrong with it.
+    /// The error.
     pub reason: String,
 }
 
@@ -219,7 +219,7 @@ impl CaptureFile {
         self.bounded
     }
 
-    /// Where the capture stops making sense, if it does before its end.
+    /// Where the capture becomes invalid, if it does before its end.
     pub fn broken(&self) -> Option<&InvalidCapture> {
         self.broken.as_ref()
     }

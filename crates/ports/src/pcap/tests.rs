@@ -887,7 +887,7 @@ fn long_gaps_are_cut_and_later_packets_keep_their_distances() {
         (vec![0, day, day + 100, day + 300], 1, vec![0, 1000, 1100, 1300]),
         // A clock that is set while packets are recorded.
         (vec![0, 100, day, day + 100, day + 5100], 2, vec![0, 100, 1100, 1200, 2200]),
-        // Within the bound, as ever: also what is out of order by a little.
+        // Within the bound, including slightly reordered packets.
         (vec![0, 1000, 900, 1100, 2100], 0, vec![0, 1000, 1000, 1100, 2100]),
     ] {
         let folder = Folder::with(&at(&times));

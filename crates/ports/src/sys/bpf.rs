@@ -35,8 +35,8 @@ const REDIRECT_MAP: i32 = 51;
 const ADJUST_META: i32 = 54;
 const XDP_PASS: i32 = 2;
 const XDP_REDIRECT: i32 = 4;
-/// Of the packet that the program is given: where its bytes begin, where what is in front of them
-/// does, and which queue received it.
+/// Fields of the program's packet: the start of its bytes, the start of the metadata in front of
+/// them, and the receiving queue.
 const DATA: i16 = 0;
 const DATA_META: i16 = 8;
 const RX_QUEUE_INDEX: i16 = 16;
@@ -215,7 +215,8 @@ fn redirect(map: i32, mark: Option<Mark>) -> Vec<Instruction> {
         instruction(CALL, 0, 0, REDIRECT_MAP),
     ];
     if let Some(Mark(mark)) = mark {
-        // What goes on to the kernel is left as it is: two that differ in front are never merged.
+        // Packets for the kernel are left unchanged: two with different metadata in front are never
+        // merged.
         program.extend([
             instruction(MOVE, 7, 0, 0),
             instruction(JUMP_IF_NOT_IMMEDIATE, 0, 13, XDP_REDIRECT),
@@ -309,8 +310,8 @@ impl Program {
         })
     }
 
-    /// Runs the program on what interface `index` of this namespace receives: in its driver
-    /// (`native`), or in the kernel's own path behind it.
+    /// Attaches the program to the receive path of interface `index` of this namespace: in its
+    /// driver (`native`), or in the kernel's own path after it.
     pub(super) fn attach(&self, index: u32, native: bool) -> io::Result<Attachment> {
         let attributes = LinkCreate {
             program: self.0.as_raw_fd() as u32,

@@ -1,7 +1,7 @@
-//! A map of BPF programs, read and written as bytes, whatever its keys and values are.
+//! A map of BPF programs, read and written as bytes, with any keys and values.
 //!
-//! Guarantees: the kernel is given room for as much as it writes, by what it says of the map
-//! itself.
+//! Guarantees: the kernel gets room for as much as it writes, according to its own description of
+//! the map.
 //!
 //! Source: bpf(2); kernel/bpf/syscall.c, `bpf_map_value_size`.
 

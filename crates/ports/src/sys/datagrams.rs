@@ -178,10 +178,9 @@ impl Datagrams {
         if self.buffers == STAGED { self.send() } else { Ok(()) }
     }
 
-    /// Sends what is staged. A datagram that the system cannot take now is lost, as in a network.
+    /// Sends the staged datagrams. One that the system cannot take now is lost, as in a network.
     ///
-    /// # Errors
-    /// What the system says, other than that it has no room or that nobody listens.
+    /// # Errors The system's error, except for a lack of room or of listeners.
     pub fn send(&mut self) -> io::Result<()> {
         self.buffers = 0;
         let mut done = 0;

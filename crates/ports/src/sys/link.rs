@@ -122,8 +122,8 @@ impl InterfaceHandle {
         Ok(find(&self.attributes()?, IFLA_CARRIER).is_some_and(is_on))
     }
 
-    /// Bytes of the longest super-frame that the kernel may send or make of what it receives by the
-    /// interface, without its Ethernet header; 0 if it does not say.
+    /// Bytes of the longest super-frame that the kernel may send, or build from received packets,
+    /// on the interface, without its Ethernet header; 0 if unknown.
     pub(crate) fn longest_super_frame(&self) -> Result<u32, Errno> {
         let attributes = self.attributes()?;
         let limits = SUPER_FRAME_LIMITS.iter().filter_map(|&kind| {
@@ -132,8 +132,8 @@ impl InterfaceHandle {
         Ok(limits.max().unwrap_or(0))
     }
 
-    /// Whether packets of a TAP device have virtio-net headers for whoever attaches a queue now,
-    /// and asks for them. If another queue is open, it has what that one has asked for.
+    /// Whether packets of a TAP device have virtio-net headers for a queue attached now with a
+    /// request for them. If another queue is open, its request decides.
     pub(crate) fn gives_headers(&self) -> Result<bool, Errno> {
         let attributes = self.attributes()?;
         let of_tun = find(&attributes, IFLA_LINKINFO).and_then(|info| find(info, IFLA_INFO_DATA));
@@ -256,12 +256,12 @@ fn find(mut rest: &[u8], wanted: u16) -> Option<&[u8]> {
     }
 }
 
-/// What an attribute of one byte says.
+/// The value of an attribute of one byte.
 fn is_on(value: &[u8]) -> bool {
     value.first() == Some(&1)
 }
 
-/// What an answer says: nlmsgerr, whose error is zero in an acknowledgement.
+/// The result of an answer: nlmsgerr, whose error is zero in an acknowledgement.
 fn acknowledged(answer: &[u8]) -> Result<(), Errno> {
     let kind = answer.get(4..6).and_then(|bytes| bytes.first_chunk());
     let error = answer.get(HEADER_BYTES..).and_then(|bytes| bytes.first_chunk());

@@ -11,7 +11,7 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Where `ip netns` keeps the namespaces that it has named.
+/// The directory of namespaces named by `ip netns`.
 const NAMED: &str = "/run/netns";
 
 /// The file that stands for a namespace: a name of `ip netns`, or a path if it has a slash.

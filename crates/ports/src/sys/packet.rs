@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 /// Bytes of a block of the ring at most, and at least: contiguous memory if the kernel has it.
 const BLOCK_BYTES: usize = 2 << 20;
 const SMALLEST_BLOCK_BYTES: usize = 4096;
-/// What stands before a packet in its slot at most: headers, address, virtio header, alignment.
+/// The most bytes before a packet in its slot: headers, address, virtio header, alignment.
 const SLOT_OVERHEAD: usize = 128;
 /// Parts of memory that one system call gathers.
 const PARTS: usize = 1024;
@@ -68,8 +68,8 @@ impl Socket {
         Ok(value)
     }
 
-    /// Packets come and go with a virtio header; slots as version 2 has them; what is longer than
-    /// a slot is kept whole; what this socket's host sends is not received.
+    /// Packets have a virtio header; slots are of version 2; packets longer than a slot are kept
+    /// whole; this socket's own packets are not received.
     pub(crate) fn prepare(&self) -> io::Result<()> {
         let version = libc::tpacket_versions::TPACKET_V2 as c_int;
         self.set(libc::SOL_PACKET, libc::PACKET_VERSION, version)?;
@@ -98,7 +98,7 @@ impl Socket {
     }
 
     /// Reads the oldest packet that was kept whole, its virtio header first, into these parts;
-    /// returns the bytes read. What does not fit is lost.
+    /// returns the bytes read. The rest of a longer packet is lost.
     #[inline]
     pub(crate) fn read(&self, parts: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
         Ok(rustix::io::readv(&self.0, parts)?)
@@ -156,7 +156,7 @@ impl Socket {
     }
 
     fn request(&self, request: libc::c_ulong, ifreq: &mut libc::ifreq) -> io::Result<()> {
-        // SAFETY: the requests made here read and write an `ifreq` and nothing behind it.
+        // SAFETY: the requests made here read and write an `ifreq` and nothing beyond it.
         check(unsafe { libc::ioctl(self.0.as_raw_fd(), request, &raw mut *ifreq) }).map(drop)
     }
 
@@ -199,7 +199,7 @@ impl Socket {
         let mut headers = [[0; HEADER_BYTES]; BURST];
         let mut parts = [const { MaybeUninit::<libc::iovec>::uninit() }; PARTS];
         let mut messages = [const { MaybeUninit::<libc::mmsghdr>::uninit() }; BURST];
-        // Pointers to the whole arrays, which what is written through them leaves valid.
+        // Pointers to the whole arrays, which remain valid when written through them.
         let (header_at, part_at) = (headers.as_mut_ptr(), parts.as_mut_ptr().cast::<libc::iovec>());
         let message_at = messages.as_mut_ptr().cast::<libc::mmsghdr>();
         let (mut count, mut used) = (0, 0);
@@ -272,7 +272,7 @@ pub(crate) struct Ring {
     slot_bytes: usize,
     slots_per_block: usize,
     blocks: usize,
-    /// The slot to look at next: its block, its place there.
+    /// The next slot to read: its block, its place there.
     block: usize,
     slot: usize,
 }
@@ -328,7 +328,7 @@ impl Ring {
         self.has_packet(self.slot(slot / self.slots_per_block, slot % self.slots_per_block))
     }
 
-    /// Where a slot begins; `block` and `slot` are below their counts.
+    /// The start of a slot; `block` and `slot` are below their counts.
     #[inline]
     fn slot(&self, block: usize, slot: usize) -> NonNull<u8> {
         debug_assert!(block < self.blocks && slot < self.slots_per_block);
@@ -397,7 +397,7 @@ impl Frame<'_> {
         self.header.tp_snaplen < self.header.tp_len
     }
 
-    /// Where the packet starts in [`Frame::slot`], and where it ends, in bytes.
+    /// Start and end of the packet in [`Frame::slot`], in bytes.
     pub(crate) fn place(&self) -> (usize, usize) {
         let start = usize::from(self.header.tp_mac);
         (start, start + self.header.tp_snaplen as usize)
@@ -413,7 +413,7 @@ impl Frame<'_> {
         has(libc::TP_STATUS_VLAN_VALID).then_some((protocol, self.header.tp_vlan_tci))
     }
 
-    /// The slot's bytes, all behind the status, which the kernel may look at.
+    /// The slot's bytes after the status, which the kernel may read.
     pub(crate) fn slot(&mut self) -> Slot<'_> {
         const STATUS: usize = size_of::<u32>();
         // SAFETY: the slot lies in the mapping, and all but its status is ours until that is

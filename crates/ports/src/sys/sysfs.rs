@@ -1,8 +1,8 @@
-//! Attributes of the interfaces of a network namespace, without mounting anything anywhere.
+//! Attributes of the interfaces of a network namespace, without a visible mount.
 //!
 //! `/sys/class/net` shows the interfaces of the namespace in which it was mounted, whatever
-//! namespace a thread is in. So this one is mounted for whoever asks, and is in no folder: it is
-//! gone with its descriptor.
+//! namespace a thread is in. So a separate instance is mounted for each caller, outside any
+//! directory: it ends with its descriptor.
 //!
 //! Source: sysfs(5), fsopen(2), linux/Documentation/networking/scaling.rst (RPS).
 
@@ -28,8 +28,8 @@ impl Sysfs {
         fsmount(&context, flags, MountAttrFlags::empty()).map(Sysfs)
     }
 
-    /// Has the kernel spread what queue `queue` of an interface receives over these cores, flow by
-    /// flow; none: what a core receives it processes itself.
+    /// Makes the kernel spread the packets received by queue `queue` of an interface over these
+    /// cores, flow by flow; with none, each core processes the packets that it receives.
     pub(crate) fn steer(&self, interface: &str, queue: u16, cores: &CoreSet) -> Result<(), Errno> {
         let path = format!("class/net/{interface}/queues/rx-{queue}/rps_cpus");
         let file = openat(&self.0, path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;

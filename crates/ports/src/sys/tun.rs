@@ -15,10 +15,10 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 
-/// Where TAP devices come from.
+/// The device file for TAP devices.
 pub(crate) const DEVICE: &str = "/dev/net/tun";
 
-/// Bytes of an interface's name, the zero behind it included.
+/// Bytes of an interface's name, including the final zero.
 const NAME_BYTES: usize = libc::IFNAMSIZ;
 
 /// A queue of no device yet. It belongs to the calling thread's network namespace for good.

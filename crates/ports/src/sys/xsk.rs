@@ -34,12 +34,12 @@ use std::io;
 pub(crate) const MOST_PIECES: usize = 16;
 const HUGE_PAGE_SHIFT: u32 = 21;
 
-/// The card's pool as UMEM: what is lent of it, and the sockets it is lent to.
+/// The card's pool as UMEM: lent buffers, and the sockets they are lent to.
 #[derive(Debug)]
 pub(crate) struct Umem {
     sockets: Option<Sockets>,
     loans: Loans,
-    /// The queue to look at first.
+    /// The next queue to poll.
     turn: usize,
     /// Readable when a socket is.
     events: OwnedFd,
@@ -61,7 +61,7 @@ impl Umem {
         })
     }
 
-    /// Buffers for the sockets that `wanted` asks for; fewer if fewer are home.
+    /// Buffers for the sockets that `wanted` selects; fewer if fewer are free.
     pub(crate) fn supplies(&mut self, pool: &mut Pool, wanted: &SocketsConfig) -> Supplies {
         let loans = &mut self.loans;
         let queues = wanted.queues.iter();
@@ -78,7 +78,7 @@ impl Umem {
         }
         for queue in &sockets.queues {
             let (data, flags) = (epoll::EventData::new_u64(0), epoll::EventFlags::IN);
-            // Without it the card looks at the socket all the same, at its next deadline.
+            // Without it the card polls the socket anyway, at its next deadline.
             let _ = epoll::add(&self.events, &queue.socket, data, flags);
         }
         self.sockets = Some(sockets);
@@ -94,8 +94,8 @@ impl Umem {
         self.sockets.as_mut()
     }
 
-    /// Brings home what the kernel never handed back, once all sockets are closed and dropped;
-    /// the packets that were never sent. `None` while one is left.
+    /// Returns buffers that the kernel never handed back, once all sockets are closed and dropped;
+    /// the result is the number of packets never sent. `None` while a socket is left.
     pub(crate) fn recall(&mut self, pool: &mut Pool) -> Option<usize> {
         self.loans.recall(pool)
     }
@@ -122,14 +122,15 @@ impl Umem {
         }
     }
 
-    /// Whether at least `frames` frames wait in all queues together; each piece of a long one counts.
+    /// Whether at least `frames` frames wait in all queues together; each piece of a long one
+    /// counts.
     pub(crate) fn holds(&mut self, frames: usize) -> bool {
         let queues = self.sockets.iter_mut().flat_map(|sockets| &mut sockets.queues);
         queues.map(|queue| queue.waiting(frames)).sum::<usize>() >= frames
     }
 
-    /// Takes in what has arrived, queues taking turns at being first, and gives the kernel empty
-    /// buffers for it. Adds the packets without a stamp in front of them to `unstamped`.
+    /// Takes in arrived packets, with queues taking turns at being first, and gives the kernel
+    /// empty buffers. Adds the packets without a stamp in front to `unstamped`.
     #[inline]
     pub(crate) fn receive(&mut self, rx: &mut Receiver<'_>, unstamped: &mut u64) {
         let Some(sockets) = &mut self.sockets else { return };
@@ -148,7 +149,7 @@ impl Umem {
         }
     }
 
-    /// Ends the packets that the kernel has sent; their buffers come home.
+    /// Ends the packets that the kernel has sent; their buffers return.
     #[inline]
     pub(crate) fn reap(&mut self, tx: &mut Transmitter<'_>) {
         let Some(queue) = self.sockets.as_mut().and_then(|sockets| sockets.queues.first_mut())
@@ -195,7 +196,7 @@ impl Umem {
         });
     }
 
-    /// Shows the kernel what was posted, and calls it if it has asked for that.
+    /// Shows the kernel the posted packets, and calls it if requested.
     #[inline]
     pub(crate) fn kick(&mut self) -> Sending {
         let Some(sockets) = &mut self.sockets else { return Sending::Done };

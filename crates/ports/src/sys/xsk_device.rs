@@ -1,4 +1,4 @@
-//! What an interface's driver says of it: queues, bus, MTU.
+//! Properties of an interface from its driver: queues, bus, MTU.
 //!
 //! Source: include/uapi/linux/ethtool.h; netdevice(7).
 
@@ -26,7 +26,7 @@ struct Channels {
     combined: u32,
 }
 
-/// `struct ethtool_cmd`, as far as its speed; what a driver says in the newer way is put in here.
+/// `struct ethtool_cmd`, up to its speed; newer-style answers are stored here, too.
 #[repr(C)]
 #[derive(Default)]
 struct EthtoolSettings {
@@ -39,7 +39,7 @@ struct EthtoolSettings {
     more: [u8; 14],
 }
 
-/// What a driver says whose link has no speed.
+/// The value for a link without a speed.
 const SPEED_UNKNOWN: u32 = u32::MAX;
 
 /// `struct ethtool_drvinfo`.
@@ -52,8 +52,7 @@ struct DriverInfo {
     more: [u8; 64],
 }
 
-/// # Safety
-/// The request reads and writes an `ifreq`, and what that points to.
+/// # Safety The request reads and writes an `ifreq` and the data it points to.
 unsafe fn ask(
     socket: BorrowedFd<'_>,
     request: libc::c_ulong,

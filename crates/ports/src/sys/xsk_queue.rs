@@ -1,6 +1,6 @@
 //! One queue of an interface: an AF_XDP socket and its four rings.
 //!
-//! Guarantees: those of [`super::xsk`]; what is put on the rings are places that [`Loans`] gave.
+//! Guarantees: those of [`super::xsk`]; only places given by [`Loans`] are put on the rings.
 
 use super::bpf::Mark;
 use super::xsk_ring::{Consumer, Offsets, Producer, Shared, Slot};
@@ -19,7 +19,7 @@ use std::time::Duration;
 /// The kernel's bounds on a chunk, in bytes: the upper is a page.
 pub(crate) const CHUNK_LOW: usize = 2048;
 pub(crate) const CHUNK_HIGH: usize = 4096;
-/// What the kernel keeps free in front of each packet it receives, in bytes.
+/// Bytes that the kernel keeps free in front of each received packet.
 const KERNEL_HEADROOM: usize = 256;
 /// Of a socket in copy mode: packets that one system call sends at most.
 const XDP_MAX_TX_SKB_BUDGET: c_int = 9;
@@ -57,18 +57,18 @@ impl Chunks {
     }
 }
 
-/// What the kernel has counted of packets it could not hand over, since it was last asked.
+/// The kernel's counts of packets it could not hand over, since the last query.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Lost {
     /// Found no free buffer, or no free slot.
     pub(crate) overruns: u64,
-    /// Were longer than what is received.
+    /// Longer than the receive limit.
     pub(crate) oversize: u64,
     /// Buffers that the NIC cannot use: lent out until the sockets are closed.
     pub(crate) unusable: u64,
 }
 
-/// What is left to send.
+/// The packets left to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sending {
     /// Nothing, or the kernel sees to it by itself.
@@ -275,7 +275,7 @@ impl Queue {
         }
     }
 
-    /// What was lost since this was last asked.
+    /// The losses since the last query.
     pub(super) fn lost(&mut self, zero_copy: bool) -> Lost {
         // SAFETY: integers alone.
         let mut now: libc::xdp_statistics = unsafe { zeroed() };
@@ -286,8 +286,8 @@ impl Queue {
         let dropped = now.rx_dropped.wrapping_sub(before.rx_dropped);
         let full = now.rx_ring_full.wrapping_sub(before.rx_ring_full);
         let empty = now.rx_fill_ring_empty_descs.wrapping_sub(before.rx_fill_ring_empty_descs);
-        // In copy mode each packet that found the fill ring empty is among those dropped; the
-        // driver of a NIC just looks at it now and then.
+        // In copy mode each packet that found the fill ring empty is among those dropped; a NIC's
+        // driver only polls it from time to time.
         let oversize = if zero_copy { 0 } else { dropped.saturating_sub(empty) };
         Lost {
             overruns: full + dropped - oversize,
@@ -296,7 +296,7 @@ impl Queue {
         }
     }
 
-    /// Shows the kernel what was staged to be sent, and calls it if it has asked for that.
+    /// Shows the kernel the packets staged for sending, and calls it if requested.
     #[inline]
     pub(super) fn kick(&mut self, need_wakeup: bool, zero_copy: bool) -> Sending {
         self.tx.publish();
@@ -334,8 +334,8 @@ impl Queue {
     }
 }
 
-/// Whether the kernel has let go of what an interface's queue was bound to: of an interface of
-/// this thread's network namespace. Waits for it some time.
+/// Whether the kernel has released the binding of an interface's queue, in this thread's network
+/// namespace. Waits for some time.
 pub(super) fn is_released(index: u32, queue: u32) -> bool {
     (0..BIND_ATTEMPTS).any(|attempt| {
         if attempt != 0 {
@@ -392,7 +392,7 @@ fn socket() -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Where a received packet starts: in unaligned mode a place and a distance from there.
+/// The start of a received packet: in unaligned mode a place and a distance from there.
 #[inline(always)]
 fn place(descriptor: &xdp_desc) -> u64 {
     let base = descriptor.addr & libc::XSK_UNALIGNED_BUF_ADDR_MASK;

@@ -15,10 +15,10 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Where the parts of a ring lie in its mapping, in bytes.
+/// The offsets of a ring's parts in its mapping, in bytes.
 pub(super) type Offsets = libc::xdp_ring_offset;
 
-/// What a ring's slots may hold: integers, of which any bits are a value.
+/// The content of a ring's slots: integers, for which any bits are a value.
 pub(super) trait Slot: Copy {}
 impl Slot for u64 {}
 impl Slot for libc::xdp_desc {}
@@ -47,7 +47,7 @@ impl Drop for Memory {
     }
 }
 
-/// What both sides of a ring see.
+/// The state shared by both sides of a ring.
 #[derive(Debug)]
 pub(super) struct Shared<T> {
     producer: NonNull<AtomicU32>,
@@ -117,7 +117,7 @@ impl<T: Slot> Shared<T> {
         unsafe { self.consumer.as_ref() }
     }
 
-    /// Whether the kernel wants a system call before it goes on.
+    /// Whether the kernel needs a system call to continue.
     #[inline(always)]
     fn needs_wakeup(&self) -> bool {
         // SAFETY: as in `producer`.
@@ -182,7 +182,7 @@ impl<T: Slot> Producer<T> {
         room
     }
 
-    /// Hands what was staged to the kernel, with one release store.
+    /// Hands staged entries to the kernel, with one release store.
     #[inline(always)]
     pub(super) fn publish(&mut self) {
         self.ring.producer().store(self.next, Ordering::Release);
@@ -246,7 +246,7 @@ impl<T: Slot> Consumer<T> {
         Some(value)
     }
 
-    /// Gives what was taken back to the kernel, with one release store.
+    /// Returns the taken entries to the kernel, with one release store.
     #[inline(always)]
     pub(super) fn release(&mut self) {
         self.ring.consumer().store(self.next, Ordering::Release);

@@ -11,17 +11,19 @@ use rustix::fd::AsFd;
 use std::io;
 use std::sync::Arc;
 
-/// What is wanted of the sockets.
+/// The configuration of the sockets.
 #[derive(Clone, Debug)]
 pub(crate) struct SocketsConfig {
-    /// The number of the wire, and who hands packets to the sockets in place of a program here.
+    /// The number of the wire, and the map of a program elsewhere that hands packets to the
+    /// sockets.
     pub(crate) handed: Option<(usize, Arc<SharedSocketMap>)>,
     /// The interface's queues, ascending.
     pub(crate) queues: Vec<u32>,
     /// Buffers at the kernel's disposal per queue, and slots of the rings, powers of two.
     pub(crate) rx_slots: u32,
     pub(crate) tx_slots: u32,
-    /// The program in the driver, or in the kernel's own path; by itself the one, or else the other.
+    /// The program in the driver, or in the kernel's own path; by itself the one, or else the
+    /// other.
     pub(crate) native: Option<bool>,
     pub(crate) zero_copy: Option<bool>,
     pub(crate) need_wakeup: bool,
@@ -33,7 +35,7 @@ pub(crate) struct SocketsConfig {
     pub(crate) longest: usize,
 }
 
-/// What was being done when it went wrong.
+/// The step that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     Socket,
@@ -187,7 +189,7 @@ impl Sockets {
             // In front of zero-copy sockets the program must be in the driver.
             Err(error) if wanted.native.is_none() && !way.zero_copy && !is_taken(&error) => {
                 let generic = loaded.attach(*index, false);
-                // What the driver said is the better reason.
+                // The driver's error is the better reason.
                 generic
                     .map(|attachment| (attachment, Some(error.raw_os_error())))
                     .map_err(|_| error)
@@ -211,7 +213,7 @@ impl Sockets {
         self.released = queues.iter().all(|&queue| is_released(self.index, queue));
     }
 
-    /// What was lost since this was last asked, on all queues.
+    /// The losses since the last query, on all queues.
     pub(crate) fn lost(&mut self) -> Lost {
         let zero_copy = self.zero_copy;
         self.queues.iter_mut().map(|queue| queue.lost(zero_copy)).fold(

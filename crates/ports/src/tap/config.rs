@@ -11,7 +11,7 @@ use std::net::IpAddr;
 
 const MTU_LOW: u32 = 68;
 const MTU_HIGH: u32 = 9000;
-/// What IPv6 asks of a link (RFC 8200, 5).
+/// IPv6's minimum MTU of a link (RFC 8200, 5).
 const MTU_IPV6: u32 = 1280;
 /// An Ethernet header and one VLAN tag, which the MTU does not count.
 const FRAME_BYTES: usize = 18;

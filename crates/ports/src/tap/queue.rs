@@ -136,15 +136,14 @@ impl Queue {
         self.next_look = now + LOOK_NS;
         let Some(link) = &mut self.link else { return false };
         let name = &self.wanted.name;
-        // While whoever made it has a queue of his own open, it may be without headers, and stay
-        // so.
+        // While its creator has a queue open, the device may lack headers, and keep lacking them.
         if link.find_again(name).is_err() || link.gives_headers() != Ok(true) {
             return false;
         }
         if tun::attach(self.file.as_fd(), name, false).is_err() {
             return false;
         }
-        // Every queue does this, and whichever is last has the device as it is to be.
+        // Every queue does this, and the last one has the final device.
         let configured =
             device::configure(self.file.as_fd(), link, self.sysfs.as_deref(), &self.wanted);
         self.complaint = configured.err().map(|error| format!("{}: {}", error.key, error.message));

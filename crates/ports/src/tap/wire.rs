@@ -1,4 +1,4 @@
-//! Wire port `tap`: what the kernel sends by the interface arrives at the card.
+//! Wire port `tap`: packets that the kernel sends on the interface arrive at the card.
 
 use super::config::{DeviceConfig, TapWireConfig};
 use super::device;
@@ -88,7 +88,7 @@ impl WirePort for TapWire {
             let pool = rx.pool();
             let size = pool.buffer_size();
             if !self.landing.fill(queue.landing(), || pool.allocate(size)) {
-                // What waits in the interface's queue waits on.
+                // Packets in the interface's queue keep waiting.
                 return;
             }
             match queue.read(&mut self.landing) {

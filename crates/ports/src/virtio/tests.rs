@@ -1,4 +1,4 @@
-//! The virtio header: both ways, and what it finishes by itself.
+//! The virtio header: both directions, and completed checksums.
 
 use super::*;
 use etherparse::PacketBuilder;
@@ -30,7 +30,7 @@ fn frame(v6: bool, tcp: bool, tags: usize, payload: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// Where the L4 checksum starts and goes.
+/// The start of the L4 checksum's range, and its field.
 fn place(v6: bool, tcp: bool, tags: usize) -> (u16, u16) {
     let l4 = 14 + 4 * tags + if v6 { 40 } else { 20 };
     (l4 as u16, if tcp { 16 } else { 6 })

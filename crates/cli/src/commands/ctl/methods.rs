@@ -1,8 +1,8 @@
 //! `picnic ctl info`, `picnic ctl filter ...` and the like: made from the card's methods.
 //!
-//! A command calls one method, or each method of a group is a subcommand; `list` is meant when none is
-//! named. Parameters that must be given stand in their order, the others are options, and `keys` are
-//! KEY=VALUE words.
+//! A command calls one method, or each method of a group is a subcommand; `list` is meant when none
+//! is named. Parameters that must be given stand in their order, the others are options, and `keys`
+//! are KEY=VALUE words.
 
 use super::components::{option, value};
 use super::moderation::{self, Mode};
@@ -117,7 +117,7 @@ impl Group {
             let (group, name) = method.name.split_once('.')?;
             Some((group, word(name), method))
         });
-        // Who waits for a capture keeps the connection: `picnic capture`.
+        // Waiting for a capture keeps the connection open: `picnic capture`.
         let named = named.filter(|(group, name, _)| *group == self.methods && *name != "wait");
         named.map(|(_, name, method)| (name, method))
     }
@@ -294,7 +294,8 @@ impl MethodCall {
             }
             "chain.swap" => {
                 params.insert("toml".into(), CardFile::read(file)?.into());
-                // The card may run elsewhere: relative paths in the file start from where it is here.
+                // The card may run elsewhere: relative paths in the file start from where it is
+                // here.
                 let path = std::path::absolute(file);
                 let path = path.context("the working directory no longer exists")?;
                 let Some(path) = path.to_str() else {

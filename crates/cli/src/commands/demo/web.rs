@@ -61,7 +61,7 @@ pub(super) struct WebArgs {
     changes: ChangeArgs,
 }
 
-/// What `--json` prints.
+/// The output of `--json`.
 #[derive(Serialize)]
 struct Figures<'a> {
     demo: &'static str,

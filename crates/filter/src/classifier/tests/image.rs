@@ -7,7 +7,7 @@ use crate::image::{HEAD, Image, PAGE};
 use crate::{Action, Filter, Filters, FiveTuple, Match, PortRange, Prefix, Protocol};
 use std::net::IpAddr;
 
-/// Where the words begin: a page that is not the first.
+/// The start of the words: a page that is not the first.
 const BASE: usize = 3 * PAGE;
 
 /// Addresses out of words.
@@ -199,7 +199,7 @@ fn first_page_has_four_classifiers() {
         [classifier(0).find(&v4(protocol, ports), 0), classifier(1).find(&v6(protocol, ports), 0)]
     });
     assert_eq!(found, [[0, 0], [1, 1], [2, 3], [NONE, NONE]]);
-    // Those that keep from the host what they cannot read, whatever its ports.
+    // Those that keep unreadable packets from the host, whatever its ports.
     let found = [17, 6, 1].map(|protocol| {
         [classifier(2).find(&v4(protocol, None), 0), classifier(3).find(&v6(protocol, None), 0)]
     });

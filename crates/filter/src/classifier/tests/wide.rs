@@ -365,7 +365,7 @@ fn fields_with_few_ends_are_cut_at_each() {
         let vectors = Vectors::build(compiled::<u64>(&rules), &mut 0);
         vectors.begins(2).iter().filter(|&&begin| begin != u64::MAX).count()
     };
-    // Where each begins, and where all end.
+    // The start of each, and the end of all.
     assert_eq!((cuts(1), cuts(62)), (2, 63));
     assert!((20..63).contains(&cuts(63)));
 }

@@ -1,4 +1,4 @@
-//! The order of functions that share what is known of a packet does not change the outcome.
+//! The order of functions that share a packet's metadata does not change the result.
 
 use super::*;
 
@@ -7,8 +7,8 @@ fn chain(of: &[(&str, &str)]) -> Vec<Box<dyn Function>> {
     of.iter().map(|(name, keys)| function(name, keys)).collect()
 }
 
-/// What of a packet is to be the same whatever the order: bytes, tag kept beside it, mark, inner
-/// header, checksums.
+/// The parts of a packet that must not depend on the order: bytes, tag aside, mark, inner header,
+/// checksums.
 type Outcome = (Vec<u8>, Option<VlanTag>, u32, Option<u16>, ChecksumState);
 
 fn outcome(seen: &[Seen]) -> Vec<Outcome> {
@@ -149,7 +149,7 @@ struct Drawn {
 fn drawn() -> impl Strategy<Value = Drawn> {
     let kind = prop::sample::select(vec!["vxlan", "geneve", "gre", "ipip"]);
     let tunnel = prop::option::of((kind, any::<bool>(), any::<bool>()));
-    // With that of a step no more than two tags: behind a third, nothing is looked for.
+    // Including that of a step, at most two tags: nothing is parsed after a third.
     (0..4_u8, step(), tunnel, 0..2_usize, prop::bool::weighted(0.1))
         .prop_map(|(flow, step, tunnel, tags, is_bad)| Drawn { flow, step, tunnel, tags, is_bad })
 }
@@ -210,14 +210,14 @@ proptest! {
                 frames.chunks(burst).map(|frames| from_wire_0(frames.iter().cloned())).collect();
             outcome(&card.through(&mut functions, &bursts, |_, _| ()))
         };
-        // Looked at anew, whoever has said something before.
+        // Parsed again, whatever was recorded before.
         let expected = run(&[0, 1, 2, 3, 4], "trust = false");
         prop_assert_eq!(&run(&order, "trust = false"), &expected);
         prop_assert_eq!(&run(&order, ""), &expected);
     }
 
-    /// Captures of any frames through eight functions at once: what comes out are the bytes that
-    /// went in, each flow in its order.
+    /// Captures of any frames through eight functions at once: the output has the bytes of the
+    /// input, each flow in order.
     #[test]
     fn eight_functions_together_change_no_byte(
         drawn in prop::collection::vec(drawn(), 1..40), size in 20..400_usize,

@@ -1,4 +1,4 @@
-//! `tunnel`: what is put into a tunnel comes out of it, and headers are those of the standards.
+//! `tunnel`: encapsulated packets are restored, with headers according to the standards.
 
 use super::*;
 use common::frames::{Network, Spec, Upper};
@@ -19,7 +19,7 @@ fn encapsulate(kind: &str, v6: bool, keys: &str) -> String {
     format!("mode = \"encapsulate\"\nkinds = [\"{kind}\"]\n{ends}{network}{MACS}{keys}")
 }
 
-/// What becomes of frames in a tunnel function of these keys.
+/// The fate of frames in a tunnel function with these keys.
 pub(super) fn through(keys: &str, frames: &[Vec<u8>]) -> (Vec<Seen>, Value) {
     let mut function = function("tunnel", keys);
     let mut card = Card::new(&context(2048));
@@ -34,7 +34,7 @@ pub(super) fn put_in(kind: &str, v6: bool, keys: &str, frame: &[u8]) -> Vec<u8> 
 
 pub(super) const OFF: &str = "mode = \"decapsulate\"";
 
-/// The one way out of decapsulation: the bytes, or what was counted.
+/// The only result of decapsulation: the bytes, or the counter.
 pub(super) fn take_off(keys: &str, frame: &[u8]) -> Result<Vec<u8>, Value> {
     let (seen, counts) = through(&format!("{OFF}\n{keys}"), &[frame.to_vec()]);
     match counts["decapsulated"] == json!(1) {
@@ -172,7 +172,7 @@ proptest! {
         let hash = |seen: &Seen| (seen.hash, seen.over);
         let expected = hash(&card.run(outer.as_mut(), &from_wire_0([bare.clone()]))[0]);
         prop_assert_ne!(expected.1, RssType::None);
-        // What is not in a tunnel is hashed as ever.
+        // Packets outside tunnels are hashed as usual.
         for data in [tunneled, bare] {
             let mut expose = function("tunnel", "");
             let mut chain = Chained(expose.as_mut(), inside.as_mut());
@@ -338,7 +338,7 @@ fn outer_tags_and_padding_are_not_carried() {
     assert_eq!(data.len(), expected.len() + 40);
     data.extend([0; 30]);
     assert_eq!(take_off("", &data).unwrap()[12..], expected[12..]);
-    // A frame is carried with its padding and tag; what is put behind it goes.
+    // A frame is carried with its padding and tag; bytes appended to it are dropped.
     let mut data = put_in("vxlan", false, "", &packet);
     data.extend([0; 30]);
     assert_eq!(take_off("", &data).unwrap(), packet);
@@ -368,7 +368,7 @@ fn invalid_tunnels_are_counted_and_dropped() {
         }
         let (seen, counts) = through(OFF, &[data.clone()]);
         assert_eq!((seen.len(), &counts["malformed"]), (0, &json!(1)), "{what}: {counts}");
-        // Where tunnels are looked into, it goes on.
+        // If tunnels are exposed, it continues.
         let (seen, counts) = through("", &[data]);
         assert_eq!((seen.len(), &counts["malformed"]), (1, &json!(1)), "{what}: {counts}");
     }

@@ -1,6 +1,7 @@
-//! `tunnel`: what it puts into tunnels, as Wireshark's own reader takes it apart.
+//! `tunnel`: its packets according to Wireshark's dissector.
 //!
-//! The other tests judge by this project's understanding of the standards; the reader has another.
+//! The other tests check against this project's understanding of the standards; the dissector has
+//! another.
 
 use super::*;
 use std::collections::BTreeMap;
@@ -13,11 +14,11 @@ const MACS: [&str; 2] = ["02:00:00:00:07:01", "02:00:00:00:07:02"];
 /// The same of the frames that [`frame`] makes.
 const INNER_MACS: [&str; 2] = ["02:00:00:00:00:02", "02:00:00:00:00:01"];
 
-/// A way to carry packets, and what the reader calls it.
+/// A way to carry packets, and the dissector's name for it.
 struct Carrier {
     kind: &'static str,
     keys: &'static str,
-    /// What stands between the outer and the inner IP header.
+    /// The headers between the outer and the inner IP header.
     between: &'static str,
     carries_frames: bool,
 }
@@ -52,7 +53,7 @@ const CARRIERS: [Carrier; 7] = [
     Carrier { kind: "ipip", keys: "", between: "", carries_frames: false },
 ];
 
-/// What is asked for of each packet; a field that is there twice is the outer one, then the inner.
+/// The requested fields of each packet; if a field occurs twice, the outer one is first.
 const FIELDS: [&str; 22] = [
     "frame.protocols",
     "eth.src",
@@ -78,11 +79,11 @@ const FIELDS: [&str; 22] = [
     "_ws.expert.message",
 ];
 
-/// What the reader calls a checksum that is right, and a UDP checksum that is left out.
+/// The dissector's words for a correct checksum, and for a missing UDP checksum.
 const GOOD: &str = "1";
 const ABSENT: &str = "3";
 
-/// One packet in a tunnel, and what is to be read in it: by field, outer before inner.
+/// One packet in a tunnel, and its expected fields: by field, outer before inner.
 struct Case {
     packet: Vec<u8>,
     expected: BTreeMap<&'static str, String>,

@@ -78,7 +78,7 @@ fn exchange(bed: &Bed, tally: &Tally, next: impl Fn() -> bool + Sync) -> u64 {
     sent
 }
 
-/// Sends so many packets.
+/// Sends a number of packets.
 fn send(bed: &Bed, tally: &Tally, packets: usize) {
     let left = AtomicUsize::new(packets / BATCH);
     let next = || left.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_ok();

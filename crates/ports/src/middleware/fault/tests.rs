@@ -13,7 +13,7 @@ struct Numbered {
     /// Length of each packet by its number.
     length: fn(u32) -> usize,
     patient: bool,
-    /// Every so many packets one is shed instead.
+    /// One packet in this many is shed instead.
     shed_every: u32,
 }
 
@@ -84,7 +84,7 @@ fn off() -> FaultConfig {
     FaultConfig::default()
 }
 
-/// Within six standard deviations of what a share gives.
+/// Within six standard deviations of the expected share.
 fn assert_share(found: usize, count: u32, share: f64) {
     let (count, found) = (f64::from(count), found as f64);
     let deviation = (count * share * (1.0 - share)).sqrt();

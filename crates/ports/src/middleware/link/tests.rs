@@ -7,7 +7,7 @@ use picnic_core::packet::burst::Burst;
 use proptest::prelude::*;
 use std::sync::{Arc, Mutex};
 
-/// A wire with frames that arrive at stated times, and what it was given to send, and when.
+/// A wire whose frames arrive at given times, and a record of its transmissions.
 #[derive(Default)]
 struct Script {
     /// Arrival and length; all at once if it is patient.
@@ -80,7 +80,7 @@ fn model(rate: u64, latency_us: u32, queue: u32, frames: &[(u64, usize)]) -> Vec
     times.collect()
 }
 
-/// Receives when something is due until nothing is, and returns the stamps of what came.
+/// Receives until nothing is due, and returns the stamps.
 fn stamps(wire: &mut dyn WirePort, bench: &mut Bench, limit: usize) -> Vec<u64> {
     let mut stamps = Vec::new();
     let mut now = Time::ZERO;

@@ -1,4 +1,4 @@
-//! Tracer: what is captured at each stage, in what order, and what is not.
+//! Tracer: the packets captured at each stage, and their order.
 
 use super::*;
 use crate::capture::Point;
@@ -105,7 +105,7 @@ impl WirePort for Wire {
     }
 }
 
-/// What a traced card has at a point.
+/// The observers of a traced card at a point.
 fn at(tracer: &Tracer, point: &HookPoint<'_>) -> Observers {
     tracer.observer(point).into_iter().collect()
 }
@@ -198,8 +198,8 @@ fn hashes(folder: &Folder) -> Vec<Option<Vec<u8>>> {
     hashes
 }
 
-/// A file names Toeplitz's algorithm and none of Jenkins'; what a host sends is not what was
-/// hashed.
+/// A file names Toeplitz's algorithm and none of Jenkins'; a host's packets are not the hashed
+/// ones.
 #[test]
 fn toeplitz_hashes_are_recorded() {
     let folder = Folder::new();
@@ -266,7 +266,7 @@ fn snaplen_cuts_the_capture_and_not_the_packet() {
     assert_eq!(lengths, [(49, 49), (50, 50), (50, 51), (50, 9000)]);
 }
 
-/// A file that takes nothing until it is told to.
+/// A file that accepts nothing until released.
 struct Slow {
     open: Mutex<Gate<()>>,
     opened: bool,
@@ -338,7 +338,7 @@ fn a_full_queue_loses_captures_and_counts_them_but_no_packets() {
     }
 }
 
-/// A disk with room for so many bytes.
+/// A disk with limited room.
 struct Full(usize);
 
 impl Write for Full {
@@ -402,7 +402,7 @@ fn points_on_several_threads_do_not_interfere() {
             });
         }
     });
-    // Points that are gone have published what they had.
+    // Removed points have published their counts.
     assert_eq!(capture.finish().summary(), "15000 packets written");
     let read = read(&bytes.lock().unwrap());
     for interface in 0..3 {
