@@ -98,8 +98,12 @@ fn interface_errors_name_the_line_and_leave_nothing() {
     let elsewhere = format!("{}-x", there.name());
     for (text, place, words) in [
         (wire.replace("w0", "w7"), "card.toml:3: wire[0].interface: ", "found \"w7\", but "),
-        (wire.replace(&there.name(), &elsewhere), "card.toml:4: wire[0].namespace: ", "not there"),
-        (tap.replace(&there.name(), &elsewhere), "card.toml:4: host.namespace: ", "not there"),
+        (
+            wire.replace(&there.name(), &elsewhere),
+            "card.toml:4: wire[0].namespace: ",
+            "does not exist",
+        ),
+        (tap.replace(&there.name(), &elsewhere), "card.toml:4: host.namespace: ", "does not exist"),
         (tap.replace("h0", "c0"), "card.toml:3: host.name: ", "found \"c0\", "),
         (format!("{tap}mtu = 9001\n"), "card.toml:5: host.mtu: ", "allowed: 68 to 9000"),
         (format!("{tap}mtu = 67\n"), "card.toml:5: host.mtu: ", "allowed: 68 to 9000"),

@@ -252,7 +252,7 @@ fn terminals_get_a_temporary_live_table() {
 /// happens as text.
 #[test]
 fn tables_of_the_summary_fit_the_terminal() {
-    let text = "[card]\nseed = 7\n[[wire]]\nport = \"generator\"\nrate_pps = 10_000_000\n\
+    let text = "[card]\nseed = 7\n[[wire]]\nport = \"generator\"\nrate_pps = 5_000_000\n\
                 [[rx]]\nfunction = \"rss\"\n[host]\nqueues = 2\ncost_ns = 30\n\
                 [[task]]\ntask = \"heartbeat\"\nperiod_us = 1000\n";
     let (folder, _path) = card(text);

@@ -785,7 +785,7 @@ fn missing_resource_error_names_its_key() {
     assert!(error.contains("host.name: found \"h0\""), "{error}");
     lab.ip("server", "link delete h0");
     let error = refused(&format!("{wire}{}", lab.host("").replace("-server", "-nowhere")));
-    assert!(error.contains("host.namespace: found") && error.contains("not there"), "{error}");
+    assert!(error.contains("host.namespace: found") && error.contains("does not exist"), "{error}");
     let running = run(&format!("{wire}{}", lab.host(""))).unwrap();
     let error = refused(&format!("{wire}{}", lab.host("")));
     assert!(error.contains("host.name: found \"h0\"") && error.contains("in use"), "{error}");
