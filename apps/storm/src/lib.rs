@@ -2,19 +2,27 @@
 //!
 //! * [`member`]: the protocol, without sockets and without a clock;
 //! * [`settings`]: what the members agree on;
-//! * [`wire`]: the packets;
-//! * [`store`]: the messages that a member keeps.
+//! * [`wire`], [`agreement`]: the packets;
+//! * [`store`]: the messages that a member keeps;
+//! * [`node`]: a member as a program, over UDP;
+//! * [`log`], [`check`]: what a member writes down, and the check of several logs;
+//! * [`bench`]: latency and throughput of a group.
 //!
 //! Source: NICOS 4.7.
 
 #![forbid(unsafe_code)]
 
+pub mod agreement;
+pub mod bench;
+pub mod check;
+pub mod log;
 pub mod member;
+pub mod node;
 pub mod settings;
 pub mod store;
 pub mod wire;
 
-pub use member::{Counts, Delivery, Member, Refusal, SubmitError, To};
+pub use member::{Counts, Delivery, Member, Refusal, State, SubmitError, To};
 pub use settings::{Fault, Settings};
 
 // The README's example is built along with the documentation's other examples.

@@ -41,14 +41,18 @@
 //! condition prepares for the second.
 
 mod transmit;
+mod views;
 
 pub use transmit::To;
+pub use views::State;
 
 use crate::settings::{Fault, Settings};
 use crate::store::{Inserted, Store};
 use crate::wire::{self, Kind, Malformed, Packet};
 use picnic_core::time::Time;
+use serde::Serialize;
 use std::hash::{Hash, Hasher};
+use views::{Phase, Views};
 
 /// How far a clock may be ahead of this member's: twelve days at a million messages a second.
 const MOST_AHEAD: u64 = 1 << 40;
@@ -74,6 +78,9 @@ pub enum SubmitError {
     /// The window is full: the slowest member has not delivered enough.
     #[error("the window is full; the slowest member is behind")]
     Full,
+    /// The member is in no view, or a view change is under way.
+    #[error("the member is in no view")]
+    NoView,
     /// The payload is too long.
     #[error("the payload has {found} bytes, allowed: {allowed} (payload_bytes)")]
     TooLong {
@@ -108,7 +115,7 @@ pub enum Refusal {
 }
 
 /// Counts of a member, from its start.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct Counts {
     /// Messages submitted.
     pub submitted: u64,
@@ -140,6 +147,8 @@ pub struct Counts {
     pub old_view: u64,
     /// Packets refused: of a later view.
     pub future_view: u64,
+    /// Views entered, the first one among them.
+    pub views: u64,
     /// Packets and messages refused: timestamp or sequence number out of bounds.
     pub out_of_range: u64,
 }
@@ -226,6 +235,7 @@ pub struct Member {
     view: u32,
     /// The members of the view.
     members: Set,
+    views: Views,
     /// The Lamport clock.
     clock: u64,
     peers: Vec<Peer>,
@@ -253,7 +263,7 @@ pub struct Member {
 }
 
 impl Member {
-    /// A member of a group whose members are all there from the start.
+    /// A member of a group. If the group is fixed, it is in the view of all members from the start.
     ///
     /// # Errors
     /// All settings with values that are not allowed.
@@ -266,7 +276,8 @@ impl Member {
         Ok(Member {
             digest: settings.digest(),
             me: settings.me.into(),
-            view: 1,
+            view: u32::from(settings.suspect_after_ns == 0),
+            views: Views::new(count, settings.suspect_after_ns),
             members: (u32::MAX >> (32 - count)) as Set,
             clock: 0,
             peers: (0..count).map(|_| Peer::new(&settings)).collect(),
@@ -316,6 +327,9 @@ impl Member {
             let allowed = self.settings.payload_bytes;
             return Err(SubmitError::TooLong { found: payload.len(), allowed });
         }
+        if self.views.phase != Phase::Running {
+            return Err(SubmitError::NoView);
+        }
         let own = &mut self.peers[self.me];
         if !own.store.fits(payload.len()) {
             self.counts.window_full += 1;
@@ -351,17 +365,27 @@ impl Member {
         if sender == self.me {
             return Err(Refusal::Twin);
         }
-        if header.view != self.view {
-            let is_old = header.view < self.view;
-            return Err(if is_old { Refusal::OldView } else { Refusal::FutureView });
+        if let Some(said) = packet.agreement(self.peers.len()) {
+            if header.view >= self.view {
+                self.heard(now, sender);
+            }
+            self.take_agreement(now, &header, said);
+            return Ok(());
+        }
+        if self.views.phase != Phase::Running || header.view != self.view {
+            return self.take_between_views(now, &packet);
+        }
+        if self.is_of_another_life(&header) {
+            return Err(Refusal::OldView);
         }
         self.check_bounds(&packet)?;
+        self.heard(now, sender);
 
         self.clock = self.clock.max(header.clock);
         match header.kind {
             Kind::Data => self.take_messages(now, &packet),
             Kind::Request => self.take_request(&packet),
-            Kind::Clock => {}
+            Kind::Clock | Kind::Membership => {}
         }
         if packet.edges().zip(&self.peers).any(|(edge, peer)| edge > peer.store.edge()) {
             self.hint_at = self.hint_at.min(now + self.settings.repeat_after_ns / 4);
@@ -386,6 +410,36 @@ impl Member {
             }
         }
         self.release();
+        Ok(())
+    }
+
+    /// Takes a packet of another view, or while a view changes: requests for messages of the old
+    /// view, and messages that this member requested.
+    fn take_between_views(&mut self, now: Time, packet: &Packet<'_>) -> Result<(), Refusal> {
+        let header = &packet.header;
+        let is_next = header.view == self.view || header.view == self.view + 1;
+        match header.kind {
+            Kind::Request if header.view == self.view || header.view + 1 == self.view => {
+                self.take_request(packet);
+                return Ok(());
+            }
+            Kind::Data if is_next && let Some((end, _)) = self.fetched(header.origin) => {
+                let store = &mut self.peers[usize::from(header.origin)].store;
+                for message in packet.messages().filter(|message| message.end() <= end) {
+                    store.insert(message.position, message.timestamp, message.payload);
+                }
+                self.progress_if_complete(now, header.origin);
+            }
+            _ => {}
+        }
+        if header.view > self.view {
+            self.fall_behind(now, header.sender);
+            return Err(Refusal::FutureView);
+        }
+        if header.view < self.view {
+            return Err(Refusal::OldView);
+        }
+        self.heard(now, header.sender.into());
         Ok(())
     }
 
@@ -448,6 +502,9 @@ impl Member {
 
     /// The next message of the order, if it is its turn. It counts as delivered.
     pub fn deliver(&mut self) -> Option<Delivery<'_>> {
+        if self.views.phase != Phase::Running {
+            return None;
+        }
         let (timestamp, sender) = self.head()?;
         if !self.is_due(timestamp, sender) {
             return None;
@@ -467,8 +524,11 @@ impl Member {
 
     /// Whether no earlier message can come, and a majority has this one.
     fn is_due(&self, timestamp: u64, sender: usize) -> bool {
+        if timestamp <= self.views.clock {
+            return true; // of an earlier view, whose end is agreed
+        }
         let end = self.peers[sender].store.head().map_or(u64::MAX, |message| message.end());
-        timestamp <= self.least_horizon() && self.holders(sender, end) > self.peers.len() / 2
+        timestamp <= self.least_horizon() && self.holders(sender, end) >= self.majority()
     }
 
     /// Every message that may still come has a later timestamp.

@@ -1,7 +1,7 @@
 //! What the members of a group agree on, and what each decides for itself.
 
 use crate::store::units;
-use crate::wire::{DATA, MESSAGE, MOST_MEMBERS};
+use crate::wire::{DATA, HEADER, MESSAGE, MOST_MEMBERS};
 
 /// The settings of one member.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -23,6 +23,9 @@ pub struct Settings {
     pub announce_after_ns: u64,
     /// Nanoseconds until a request is sent again.
     pub repeat_after_ns: u64,
+    /// Nanoseconds of silence after which a member is left out; 0: the group is fixed, and a member
+    /// that fails stops it. Zero at all members or at none.
+    pub suspect_after_ns: u64,
     /// Tells this life of the member from its earlier ones.
     pub incarnation: u32,
 }
@@ -37,7 +40,8 @@ impl Default for Settings {
             payload_bytes: 1400,
             packet_bytes: 1472,
             announce_after_ns: 0,
-            repeat_after_ns: 2_000_000,
+            repeat_after_ns: 500_000,
+            suspect_after_ns: 0,
             incarnation: 0,
         }
     }
@@ -83,9 +87,10 @@ impl Settings {
             let most = (self.window() / 2 - 1) * 16;
             fault("payload_bytes", &self.payload_bytes, format!("up to half the window, {most}"));
         }
-        let least = DATA + MESSAGE + usize::from(self.payload_bytes);
-        if usize::from(self.packet_bytes) < least.max(self.clock_bytes()) {
-            let allowed = format!("{} or more", least.max(self.clock_bytes()));
+        let data = DATA + MESSAGE + usize::from(self.payload_bytes);
+        let least = data.max(HEADER + crate::agreement::bytes(count));
+        if usize::from(self.packet_bytes) < least {
+            let allowed = format!("{least} or more");
             fault("packet_bytes", &self.packet_bytes, allowed);
         }
         if self.repeat_after_ns == 0 {
@@ -99,16 +104,12 @@ impl Settings {
         u64::from(self.window_bytes) / 16
     }
 
-    /// Bytes of a clock packet with edges.
-    pub(crate) fn clock_bytes(&self) -> usize {
-        crate::wire::HEADER + 8 * self.members.len()
-    }
-
     /// Digest of what all members share (FNV-1a, folded).
     pub fn digest(&self) -> u16 {
         let names = self.members.iter().flat_map(|name| name.bytes().chain([0]));
         let window = self.window_bytes.to_le_bytes().into_iter();
-        let shared = names.chain(window).chain(self.payload_bytes.to_le_bytes());
+        let is_fixed = [u8::from(self.suspect_after_ns == 0)];
+        let shared = names.chain(window).chain(self.payload_bytes.to_le_bytes()).chain(is_fixed);
         let hash = shared
             .fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
         (hash ^ (hash >> 16)) as u16

@@ -220,6 +220,43 @@ impl Store {
         (self.base, self.read, self.edge, self.high) = (position, position, position, position);
     }
 
+    /// Forgets messages from `position` on.
+    pub fn truncate(&mut self, position: u64) {
+        let mut next = self.from(position).map(|message| message.position);
+        while let Some(at) = next {
+            self.set_start(at, false);
+            next = self.from(at).map(|message| message.position);
+        }
+        self.edge = self.edge.min(position);
+        self.high = self.edge;
+        self.read = self.read.min(self.edge);
+    }
+
+    /// Forgets messages before `position`, which is the start of a message or the edge. False,
+    /// and nothing changes, if it is neither.
+    pub fn keep_from(&mut self, position: u64) -> bool {
+        if position != self.edge && self.at(position).is_none() {
+            return false;
+        }
+        while self.base < position {
+            self.release_oldest();
+        }
+        self.read = position;
+        true
+    }
+
+    /// Gives all messages new timestamps, after `clock`: the last one.
+    pub fn restamp(&mut self, mut clock: u64) -> u64 {
+        let mut next = self.base;
+        while let Some(end) = self.at(next).map(|message| message.end()) {
+            clock += 1;
+            let at = self.place(next);
+            self.bytes[at..at + 8].copy_from_slice(&clock.to_le_bytes());
+            next = end;
+        }
+        clock
+    }
+
     fn release_oldest(&mut self) {
         let end = self.at(self.base).map_or(self.read, |message| message.end());
         self.set_start(self.base, false);
@@ -342,6 +379,22 @@ mod tests {
         }
         assert_eq!(store.insert(9, 2, &[]), Inserted::Kept);
         assert_eq!(store.insert(13, 2, &[]), Inserted::Kept);
+    }
+
+    #[test]
+    fn a_stream_is_cut_behind_and_before_a_message_and_restamped() {
+        let mut store = store();
+        (0..6).for_each(|n| assert_eq!(store.insert(2 * n, n, &[n as u8; 9]), Inserted::Advanced));
+        assert_eq!(store.insert(14, 7, &[]), Inserted::Kept);
+        store.truncate(8);
+        assert_eq!((store.edge(), store.high()), (8, 8));
+        assert_eq!(store.insert(8, 20, &[]), Inserted::Advanced);
+        assert!(!store.keep_from(3), "no message starts there");
+        assert!(store.keep_from(4));
+        assert_eq!(store.restamp(100), 103);
+        let stamps = std::iter::from_fn(|| store.take().map(|m| (m.position, m.timestamp)));
+        assert_eq!(stamps.collect::<Vec<_>>(), [(4, 101), (6, 102), (8, 103)]);
+        assert!(store.keep_from(9), "the edge");
     }
 
     #[test]

@@ -14,12 +14,14 @@
 //!  body of DATA:     position 8, then messages: timestamp 8, length 2, payload
 //!  body of REQUEST:  ranges of missing positions: from 8, to 8
 //!  body of CLOCK:    nothing
+//!  body of MEMBERSHIP: see [`crate::agreement`]
 //! ```
 //!
 //! Numbers are little-endian. The parser is strict: a packet has exactly its length, unless
 //! Ethernet padded it to [`PADDED`] bytes; nothing is left over; timestamps of a packet grow.
 //! [`parse`] checks the whole packet, so that a packet is taken as a whole or not at all.
 
+use crate::agreement::Agreement;
 use crate::store::units;
 
 /// Ethernet type of raw frames: IEEE 802 local experimental 2.
@@ -52,6 +54,8 @@ pub enum Kind {
     Clock = 2,
     /// A request to repeat messages.
     Request = 3,
+    /// Members agree on a view.
+    Membership = 4,
 }
 
 /// The fields that every packet has.
@@ -139,17 +143,18 @@ pub fn parse(bytes: &[u8], group: u16, digest: u16, members: u8) -> Result<Packe
     let edges = if flags & EDGES == 0 { 0 } else { 8 * usize::from(members) };
     let (edges, body) = rest.split_at_checked(edges).ok_or(Malformed::Bytes)?;
     let packet = Packet { header, edges, body };
-    packet.check_body()?;
+    packet.check_body(members.into())?;
     Ok(packet)
 }
 
 impl<'a> Packet<'a> {
-    fn check_body(&self) -> Result<(), Malformed> {
+    fn check_body(&self, members: usize) -> Result<(), Malformed> {
         match self.header.kind {
             Kind::Clock if self.body.is_empty() => Ok(()),
             Kind::Request if !self.body.is_empty() && self.body.len().is_multiple_of(RANGE) => {
                 Ok(())
             }
+            Kind::Membership => Agreement::parse(self.body, members).map(drop),
             Kind::Data => {
                 let (mut messages, mut count, mut before) = (self.messages(), 0, None);
                 for message in messages.by_ref() {
@@ -178,6 +183,12 @@ impl<'a> Packet<'a> {
     pub fn edges(&self) -> impl Iterator<Item = u64> + use<'a> {
         let (edges, _) = self.edges.as_chunks::<8>();
         edges.iter().map(|edge| u64::from_le_bytes(*edge))
+    }
+
+    /// The body of a membership packet in a group of so many members.
+    pub fn agreement(&self, members: usize) -> Option<Agreement> {
+        let is_one = self.header.kind == Kind::Membership;
+        if is_one { Agreement::parse(self.body, members).ok() } else { None }
     }
 
     /// The messages of a data packet.
@@ -263,6 +274,7 @@ impl<'a> Fields<'a> {
             1 => Kind::Data,
             2 => Kind::Clock,
             3 => Kind::Request,
+            4 => Kind::Membership,
             _ => return None,
         };
         if flags & !(ANSWER | EDGES) != 0 {
@@ -315,7 +327,7 @@ impl<'a> Writer<'a> {
         Some(writer)
     }
 
-    fn put(&mut self, bytes: &[u8]) -> Option<()> {
+    pub(crate) fn put(&mut self, bytes: &[u8]) -> Option<()> {
         let end = self.length + bytes.len();
         self.buffer.get_mut(self.length..end)?.copy_from_slice(bytes);
         self.length = end;

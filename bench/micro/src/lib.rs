@@ -19,6 +19,7 @@ mod kernel;
 mod link;
 mod modes;
 mod os;
+mod storm;
 mod wire;
 
 use picnic_core::error::ConfigError;
@@ -34,6 +35,7 @@ pub const BENCHMARKS: &[ExperimentEntry] = &[
     Entry::of::<Measured<hash::Hash>>(),
     Entry::of::<Measured<doorbell::Wake>>(),
     Entry::of::<Measured<os::NicOs>>(),
+    Entry::of::<Measured<storm::Storm>>(),
     Entry::of::<Measured<chain::Chains>>(),
     Entry::of::<Measured<functions::Functions>>(),
     Entry::of::<Measured<classifier::Classifying>>(),

@@ -7,6 +7,7 @@ use crate::commands::net::NetArgs;
 use crate::commands::new::NewArgs;
 use crate::commands::schema::SchemaArgs;
 use crate::commands::sciron::ScironArgs;
+use crate::commands::storm::StormArgs;
 use crate::commands::traffic::TrafficArgs;
 use crate::commands::try_function::TryArgs;
 use crate::commands::wcet::WcetArgs;
@@ -95,6 +96,8 @@ pub(crate) enum Command {
     Bench(Box<BenchArgs>),
     /// Check the rules of SCIRON, the stateless firewall
     Sciron(ScironArgs),
+    /// Deliver messages in one order at every member of a group: join, measure, check
+    Storm(StormArgs),
     /// Bound the run time of tasks' segments under a cost profile
     Wcet(WcetArgs),
     /// Print the JSON Schema of everything that --json prints of runs and measurements
@@ -141,6 +144,7 @@ impl Cli {
             Command::Cleanup(args) => commands::cleanup::run(args, json),
             Command::Bench(args) => commands::bench::run(args, json),
             Command::Sciron(args) => commands::sciron::run(args, json),
+            Command::Storm(args) => commands::storm::run(args, json),
             Command::Wcet(args) => commands::wcet::run(args, json),
             Command::Schema(args) => commands::schema::run(args),
             Command::Man(args) => commands::man::run(args, whole(), json),

@@ -3,7 +3,7 @@
 //! In this order: new messages, repeats, requests, the clock. A data packet carries the clock
 //! and, if there is room, the edges, so a member that sends messages announces nothing else.
 
-use super::{MOST_RANGES, Member, Peer, Set};
+use super::{MOST_RANGES, Member, Peer, Phase, Set};
 use crate::wire::{DATA, Header, Kind, MESSAGE, Writer};
 use picnic_core::time::Time;
 
@@ -20,21 +20,32 @@ impl Member {
     /// Writes the next packet into `buffer`: its receiver and its bytes. `None` if there is
     /// nothing to send now.
     pub fn transmit(&mut self, now: Time, buffer: &mut [u8]) -> Option<(To, usize)> {
-        self.release();
-        self.fire(now);
         let longest = buffer.len().min(self.settings.packet_bytes.into());
         let buffer = &mut buffer[..longest];
+        if !self.views.are_fixed() {
+            self.tick(now);
+        }
+        let is_running = self.views.phase == Phase::Running;
+        if is_running {
+            self.release();
+            self.fire(now);
+        }
         let packet = self
-            .new_messages(buffer)
+            .membership(buffer)
+            .or_else(|| if is_running { self.new_messages(buffer) } else { None })
             .or_else(|| self.repeats(buffer))
             .or_else(|| self.requests(buffer))
-            .or_else(|| self.announcement(now, buffer));
+            .or_else(|| if is_running { self.announcement(now, buffer) } else { None });
         match packet {
-            Some((_, bytes)) => {
+            Some((to, bytes)) => {
                 self.counts.packets_sent += 1;
                 self.counts.bytes_sent += bytes as u64;
+                if to == To::All {
+                    self.views.spoke(now);
+                }
             }
-            None => self.arm(now),
+            None if is_running => self.arm(now),
+            None => {}
         }
         packet
     }
@@ -42,7 +53,11 @@ impl Member {
     /// When [`Member::transmit`] may have something to send, if nothing is received or submitted
     /// before. `Time::MAX` if never.
     pub fn next_deadline(&self) -> Time {
-        self.announce_at.min(self.hint_at).min(self.retry_at)
+        let views = self.views_deadline();
+        if self.views.phase != Phase::Running {
+            return views;
+        }
+        self.announce_at.min(self.hint_at).min(self.retry_at).min(views)
     }
 
     /// Does what is due: requests after a hint, and requests and questions about what is outstanding
@@ -127,7 +142,7 @@ impl Member {
     }
 
     /// The other members of the view.
-    fn others(&self) -> impl Iterator<Item = u8> + use<> {
+    pub(super) fn others(&self) -> impl Iterator<Item = u8> + use<> {
         let me = self.settings.me;
         self.members().filter(move |member| *member != me)
     }
@@ -146,6 +161,13 @@ impl Member {
             last: self.peers[self.me].store.high(),
             delivered: self.told_delivered,
         }
+    }
+
+    fn membership(&mut self, buffer: &mut [u8]) -> Option<(To, usize)> {
+        let (to, agreement) = self.agreement()?;
+        let mut writer = Writer::new(buffer, &self.header(Kind::Membership, 0))?;
+        agreement.write(&mut writer)?;
+        Some((to, writer.finish()))
     }
 
     /// New messages, as many as fit.
@@ -230,13 +252,16 @@ impl Member {
         None
     }
 
-    /// A request for what is missing of one stream, to its sender.
+    /// A request for what is missing of one stream: to its sender, or to the member that has it all if
+    /// a view ends.
     fn requests(&mut self, buffer: &mut [u8]) -> Option<(To, usize)> {
         while self.request != 0 {
             let stream = self.request.trailing_zeros() as u8;
             self.request &= self.request - 1;
             let peer = &self.peers[usize::from(stream)];
-            let (from, to) = (peer.requested.max(peer.store.edge()), self.known_end(stream.into()));
+            let to_sender = (self.known_end(stream.into()), stream);
+            let (to, holder) = self.fetched(stream).unwrap_or(to_sender);
+            let from = peer.requested.max(peer.store.edge());
             let mut writer = Writer::new(buffer, &self.header(Kind::Request, stream))?;
             let (mut ranges, mut requested) = (0, to);
             peer.store.gaps(from, to, |gap| {
@@ -251,7 +276,7 @@ impl Member {
             self.peers[usize::from(stream)].requested = requested;
             if ranges > 0 {
                 self.counts.requests_sent += 1;
-                return Some((To::One(stream), bytes));
+                return Some((To::One(holder), bytes));
             }
         }
         None

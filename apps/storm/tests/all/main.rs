@@ -5,3 +5,4 @@ mod bytes;
 mod exhaustive;
 mod network;
 mod order;
+mod views;

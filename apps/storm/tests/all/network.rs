@@ -34,6 +34,12 @@ pub(crate) struct Network {
     /// Deliveries that a member's application takes at a time; 0 while it takes none.
     pub(crate) appetite: Vec<usize>,
     pub(crate) weather: Weather,
+    /// Members that do not run.
+    pub(crate) is_down: Vec<bool>,
+    /// Members that can reach each other have the same number.
+    pub(crate) island: Vec<u8>,
+    /// Membership packets that members have taken.
+    pub(crate) membership_packets: u64,
     pub(crate) now: Time,
     pub(crate) random: ChaCha8Rng,
     under_way: BTreeMap<(Time, u64), (usize, Vec<u8>)>,
@@ -61,6 +67,9 @@ impl Network {
             logs: vec![Vec::new(); count],
             appetite: vec![usize::MAX; count],
             weather,
+            is_down: vec![false; count],
+            island: vec![0; count],
+            membership_packets: 0,
             now: Time::ZERO,
             random: ChaCha8Rng::seed_from_u64(seed),
             under_way: BTreeMap::new(),
@@ -103,7 +112,9 @@ impl Network {
         while let Some((to, length)) = self.members[member].transmit(self.now, &mut buffer) {
             (self.now, member, &buffer[..length]).hash(&mut self.trace);
             for receiver in 0..self.members.len() {
-                if receiver != member && (to == To::All || to == To::One(receiver as u8)) {
+                let is_near = self.island[receiver] == self.island[member];
+                if is_near && receiver != member && (to == To::All || to == To::One(receiver as u8))
+                {
                     self.send(receiver, &buffer[..length]);
                 }
             }
@@ -112,9 +123,9 @@ impl Network {
 
     /// The next event: a packet or a deadline. False if there is none.
     pub(crate) fn step(&mut self) -> bool {
-        let deadlines =
-            self.members.iter().enumerate().map(|(n, member)| (member.next_deadline(), n));
-        let (deadline, late) = deadlines.min().unwrap();
+        let up = self.members.iter().enumerate().filter(|(member, _)| !self.is_down[*member]);
+        let deadlines = up.map(|(place, member)| (member.next_deadline(), place));
+        let (deadline, late) = deadlines.min().unwrap_or((Time::MAX, 0));
         let arrival = self.under_way.first_key_value().map_or(Time::MAX, |((at, _), _)| *at);
         if arrival.min(deadline) == Time::MAX {
             return false;
@@ -122,6 +133,10 @@ impl Network {
         if arrival <= deadline {
             let ((at, _), (to, packet)) = self.under_way.pop_first().unwrap();
             self.now = self.now.max(at);
+            if self.is_down[to] {
+                return true;
+            }
+            self.membership_packets += u64::from(packet[3] & 15 == 4);
             let _ = self.members[to].receive(self.now, &packet);
             // Sometimes a batch of several packets.
             if self.random.random_range(0..4) > 0 || !self.under_way.values().any(|(t, _)| *t == to)

@@ -20,6 +20,7 @@ pub(crate) mod new;
 pub(crate) mod run;
 pub(crate) mod schema;
 pub(crate) mod sciron;
+pub(crate) mod storm;
 pub(crate) mod top;
 pub(crate) mod traffic;
 pub(crate) mod try_function;

@@ -25,6 +25,7 @@ mod promises;
 mod run;
 mod sciron;
 mod signals;
+mod storm;
 mod tasks;
 mod templates;
 mod wcet;

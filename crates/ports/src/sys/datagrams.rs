@@ -9,7 +9,7 @@
 //! here.buffer()[..5].copy_from_slice(b"hello");
 //! here.stage(5, 0..1);
 //! here.send()?;
-//! there.wait(None)?;
+//! there.wait(None, None)?;
 //! assert_eq!(there.receive()?, 1);
 //! assert_eq!(there.datagram(0), b"hello");
 //! # Ok(())
@@ -222,17 +222,20 @@ impl Datagrams {
         if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(sent as usize) }
     }
 
-    /// Waits until a datagram has arrived, or for this long.
+    /// Waits until a datagram has arrived, `also` can be read, or for this long.
     ///
     /// # Errors
     /// What the system says.
-    pub fn wait(&self, longest: Option<Duration>) -> io::Result<()> {
+    pub fn wait(&self, also: Option<BorrowedFd<'_>>, longest: Option<Duration>) -> io::Result<()> {
         use rustix::event::{PollFd, PollFlags, Timespec, poll};
         let timeout = longest.map(|time| Timespec {
             tv_sec: time.as_secs() as i64,
             tv_nsec: time.subsec_nanos().into(),
         });
-        match poll(&mut [PollFd::new(&self.socket, PollFlags::IN)], timeout.as_ref()) {
+        let socket = self.socket.as_fd();
+        let mut watched =
+            [socket, also.unwrap_or(socket)].map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
+        match poll(&mut watched, timeout.as_ref()) {
             Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
             Err(error) => Err(error.into()),
         }
@@ -272,7 +275,7 @@ mod tests {
         for other in &mut others {
             let mut found = Vec::new();
             while found.len() < 100 {
-                other.wait(None).unwrap();
+                other.wait(None, None).unwrap();
                 let count = other.receive().unwrap();
                 found.extend((0..count).map(|number| other.datagram(number).to_vec()));
             }
@@ -288,7 +291,7 @@ mod tests {
         here.peers(&[here.address().unwrap()]);
         here.stage(9, 0..1);
         here.send().unwrap();
-        here.wait(None).unwrap();
+        here.wait(None, None).unwrap();
         assert_eq!((here.receive().unwrap(), here.datagram(0).len()), (1, 9));
         drop(sender);
         sender = Datagrams::bind("127.0.0.1:0".parse().unwrap(), 100).unwrap();

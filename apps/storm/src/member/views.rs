@@ -1,0 +1,612 @@
+//! Which members form the group, and what the old view delivered: agreed by a majority.
+//!
+//! A view is a number and a set of members. Silence makes a member suspect. Then, or if a member
+//! wants to join, the first unsuspected member starts an attempt (the others do if nothing
+//! happens):
+//!
+//! ```text
+//! coordinator   Prepare ─▶ members of the old view stop delivering and taking messages
+//!               ◀─ Promise   what each has of every stream
+//!               Accept ─▶    the new members, and the end of each stream: the most that any has
+//!               ◀─ Accepted  once a member has all messages up to these ends
+//!               Install ─▶   once a majority of the group has
+//! ```
+//!
+//! This is Paxos for one value, the view that follows a view. A member that installs a view first
+//! delivers the old view's messages up to their ends. A message that any member has delivered is
+//! held by a majority, and so by a member that promises: it is before the end.
+//!
+//! A member outside asks to join until it is installed. Its messages of an earlier view that the
+//! group does not have get new timestamps.
+//!
+//! Guarantees: members of two views in a row deliver the same messages of the first; a minority
+//! delivers nothing more. A majority that fails at the same time is the end of the group: nothing
+//! is kept on disk.
+//!
+//! Source: Lamport's paper leaves failures out. Views: Birman and Joseph, "Exploiting virtual
+//! synchrony in distributed systems", SOSP 1987; agreement: Lamport, "Paxos made simple", 2001.
+
+use super::{Member, Set};
+use crate::agreement::{Agreement, Entry, Proposal, Step};
+use crate::member::To;
+use crate::wire::Header;
+use picnic_core::time::Time;
+use std::collections::VecDeque;
+
+/// Whether a member is in a view.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum State {
+    /// It sends and delivers.
+    Running,
+    /// A view change is under way, or cannot end: nothing is sent or delivered.
+    Changing {
+        /// Members of the old view that answered.
+        answered: usize,
+        /// Members that have to.
+        needed: usize,
+    },
+    /// It is in no view and asks to join.
+    Outside,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Phase {
+    Running,
+    Frozen,
+    Outside,
+}
+
+/// An attempt at a view that this member coordinates.
+#[derive(Clone, Debug, Hash)]
+struct Attempt {
+    ballot: u64,
+    promises: Vec<Option<(Agreement, u32)>>,
+    proposal: Option<Proposal>,
+    accepted: Set,
+    until: Time,
+}
+
+/// A proposal that this member is to accept or install, once it has everything.
+#[derive(Clone, Debug, Hash)]
+struct Pending {
+    ballot: u64,
+    proposal: Proposal,
+    is_decided: bool,
+}
+
+/// What a member knows of views.
+#[derive(Clone, Debug, Hash)]
+pub(super) struct Views {
+    suspect_after_ns: u64,
+    pub(super) phase: Phase,
+    /// Messages with timestamps up to this are of earlier views: all of them are here.
+    pub(super) clock: u64,
+    incarnations: Vec<u32>,
+    heard: Vec<Time>,
+    suspected: Set,
+    joiners: Vec<Option<u32>>,
+    promised: u64,
+    accepted: Option<(u64, Proposal)>,
+    pending: Option<Pending>,
+    attempt: Option<Attempt>,
+    installed: Proposal,
+    outbox: VecDeque<(To, Agreement)>,
+    is_started: bool,
+    /// When to act next; `Time::MAX` if there is no reason.
+    act_at: Time,
+    /// When a member that is frozen starts an attempt of its own.
+    frozen_until: Time,
+    /// When this member may ask for the later view again that others are in.
+    ask_at: Time,
+    /// When to speak, so that no one suspects this member.
+    speak_at: Time,
+}
+
+impl Views {
+    pub(super) fn new(members: usize, suspect_after_ns: u64) -> Self {
+        Views {
+            suspect_after_ns,
+            phase: if suspect_after_ns == 0 { Phase::Running } else { Phase::Frozen },
+            clock: 0,
+            incarnations: vec![0; members],
+            heard: vec![Time::ZERO; members],
+            suspected: 0,
+            joiners: vec![None; members],
+            promised: 0,
+            accepted: None,
+            pending: None,
+            attempt: None,
+            installed: Proposal::default(),
+            outbox: VecDeque::new(),
+            is_started: false,
+            act_at: Time::MAX,
+            frozen_until: Time::MAX,
+            ask_at: Time::ZERO,
+            speak_at: Time::MAX,
+        }
+    }
+
+    pub(super) fn are_fixed(&self) -> bool {
+        self.suspect_after_ns == 0
+    }
+
+    /// A packet went to all.
+    pub(super) fn spoke(&mut self, now: Time) {
+        if !self.are_fixed() {
+            self.speak_at = now + self.suspect_after_ns / 4;
+        }
+    }
+}
+
+impl Member {
+    /// Number of the view.
+    pub fn view(&self) -> u32 {
+        self.view
+    }
+
+    /// Whether this member is in a view, and what it waits for if not.
+    pub fn state(&self) -> State {
+        match self.views.phase {
+            Phase::Running => State::Running,
+            Phase::Outside => State::Outside,
+            Phase::Frozen => {
+                let attempt = self.views.attempt.as_ref();
+                let answered =
+                    attempt.map_or(0, |attempt| attempt.promises.iter().flatten().count());
+                State::Changing { answered, needed: self.majority() }
+            }
+        }
+    }
+
+    pub(super) fn majority(&self) -> usize {
+        self.peers.len() / 2 + 1
+    }
+
+    fn is_member(&self, member: usize) -> bool {
+        self.members >> member & 1 != 0
+    }
+
+    /// This member's place among those that nobody suspects: the first one acts first.
+    fn rank(&self) -> u64 {
+        let suspected = self.views.suspected;
+        let before = self.members().filter(|member| usize::from(*member) < self.me);
+        before.filter(|member| suspected >> member & 1 == 0).count() as u64
+    }
+
+    pub(super) fn views_deadline(&self) -> Time {
+        if self.views.are_fixed() {
+            return Time::MAX;
+        }
+        let views = &self.views;
+        if !views.is_started || !views.outbox.is_empty() {
+            return Time::ZERO;
+        }
+        if views.phase != Phase::Running {
+            return views.act_at;
+        }
+        let fresh = self.others().filter(|member| views.suspected >> member & 1 == 0);
+        let silence = fresh.map(|member| views.heard[usize::from(member)]).min();
+        let silence = silence.map_or(Time::MAX, |heard| heard + (views.suspect_after_ns + 1));
+        silence.min(views.act_at).min(views.speak_at)
+    }
+
+    /// Suspects the silent, speaks up, and goes on with a change of view.
+    pub(super) fn tick(&mut self, now: Time) {
+        let patience = self.views.suspect_after_ns;
+        if !self.views.is_started {
+            self.views.is_started = true;
+            self.views.heard.fill(now);
+            self.views.act_at = now;
+            self.views.frozen_until = now + patience * (1 + self.rank());
+        }
+        match self.views.phase {
+            Phase::Running => self.watch(now),
+            _ if now < self.views.act_at => {}
+            Phase::Frozen => {
+                self.views.act_at = now + patience / 4;
+                if self.view == 0 {
+                    self.say(To::All, Step::Join, 0, Proposal::default());
+                }
+                self.retry_change(now);
+            }
+            Phase::Outside => {
+                self.views.act_at = now + patience / 2;
+                self.say(To::All, Step::Join, 0, Proposal::default());
+            }
+        }
+    }
+
+    fn watch(&mut self, now: Time) {
+        let patience = self.views.suspect_after_ns;
+        if now >= self.views.speak_at {
+            self.announce_at = self.announce_at.min(now);
+        }
+        for member in self.others() {
+            if now.since(self.views.heard[usize::from(member)]) > patience {
+                self.views.suspected |= 1 << member;
+            }
+        }
+        if self.views.suspected == 0 && self.views.joiners.iter().all(Option::is_none) {
+            self.views.act_at = Time::MAX;
+        } else if self.views.act_at == Time::MAX && self.rank() > 0 {
+            self.views.act_at = now + patience * self.rank();
+        } else if self.views.act_at == Time::MAX || now >= self.views.act_at {
+            self.start_attempt(now);
+        }
+    }
+
+    fn retry_change(&mut self, now: Time) {
+        let Some(attempt) = &self.views.attempt else {
+            if now >= self.views.frozen_until {
+                self.start_attempt(now);
+            }
+            return self.progress(now);
+        };
+        let (ballot, is_late) = (attempt.ballot, now >= attempt.until);
+        match attempt.proposal.clone() {
+            None if is_late => {
+                if !self.propose(now) {
+                    self.start_attempt(now);
+                }
+            }
+            None => self.say(To::All, Step::Prepare, ballot, Proposal::default()),
+            Some(_) if is_late => self.start_attempt(now),
+            Some(proposal) => {
+                self.say(To::All, Step::Accept, ballot, proposal);
+                self.progress(now);
+            }
+        }
+    }
+
+    fn say(&mut self, to: To, step: Step, ballot: u64, mut proposal: Proposal) {
+        proposal.entries.resize(self.peers.len(), Entry::default());
+        let message = (to, Agreement { step, ballot, accepted: 0, proposal });
+        if !self.views.outbox.contains(&message) {
+            self.views.outbox.push_back(message);
+        }
+    }
+
+    /// The next membership packet.
+    pub(super) fn agreement(&mut self) -> Option<(To, Agreement)> {
+        self.views.outbox.pop_front()
+    }
+
+    fn freeze(&mut self, now: Time, ballot: u64) {
+        let patience = self.views.suspect_after_ns;
+        self.views.promised = ballot;
+        self.views.phase = Phase::Frozen;
+        self.views.act_at = now + patience / 4;
+        self.views.frozen_until = now + patience * (1 + self.rank());
+    }
+
+    fn start_attempt(&mut self, now: Time) {
+        let ballot = ((self.views.promised >> 8) + 1) << 8 | self.me as u64;
+        self.freeze(now, ballot);
+        let mut promises = vec![None; self.peers.len()];
+        promises[self.me] = Some((self.promise(ballot), self.settings.incarnation));
+        let until = now + self.views.suspect_after_ns / 2;
+        self.views.pending = None;
+        self.views.attempt = Some(Attempt { ballot, promises, proposal: None, accepted: 0, until });
+        self.say(To::All, Step::Prepare, ballot, Proposal::default());
+        self.propose_if_all(now);
+    }
+
+    /// What this member has, and the proposal that it has accepted.
+    fn promise(&self, ballot: u64) -> Agreement {
+        let own = Proposal {
+            members: self.members,
+            clock: self.clock,
+            entries: vec![Entry::default(); self.peers.len()],
+        };
+        let (accepted, mut proposal) = self.views.accepted.clone().unwrap_or((0, own));
+        if accepted == 0 {
+            for (entry, peer) in proposal.entries.iter_mut().zip(&self.peers) {
+                entry.position = peer.store.edge();
+            }
+        }
+        Agreement { step: Step::Promise, ballot, accepted, proposal }
+    }
+
+    fn propose_if_all(&mut self, now: Time) {
+        let Some(attempt) = &self.views.attempt else { return };
+        let suspected = self.views.suspected;
+        let mut expected = self.members().filter(|member| suspected >> member & 1 == 0);
+        if attempt.proposal.is_none()
+            && expected.all(|member| attempt.promises[usize::from(member)].is_some())
+        {
+            self.propose(now);
+        }
+    }
+
+    /// Proposes a view of those who promised and those who want to join. False if they are too few.
+    fn propose(&mut self, now: Time) -> bool {
+        let Some(mut attempt) = self.views.attempt.take() else { return false };
+        let is_enough = attempt.promises.iter().flatten().count() >= self.majority();
+        if is_enough {
+            let promises = attempt.promises.iter().enumerate();
+            let promises =
+                promises.filter_map(|(member, promise)| Some((member, &promise.as_ref()?.0)));
+            let accepted = promises.filter(|(_, promise)| promise.accepted > 0);
+            let newest = accepted.max_by_key(|(_, promise)| promise.accepted);
+            let proposal = match newest {
+                // Whoever accepted it has everything.
+                Some((holder, promise)) => promise.proposal.clone().held_by(holder as u8),
+                None => self.new_proposal(&attempt.promises),
+            };
+            self.say(To::All, Step::Accept, attempt.ballot, proposal.clone());
+            let ballot = attempt.ballot;
+            attempt.until = now + self.views.suspect_after_ns;
+            attempt.proposal = Some(proposal.clone());
+            self.views.pending = Some(Pending { ballot, proposal, is_decided: false });
+        }
+        self.views.attempt = Some(attempt);
+        if is_enough {
+            self.progress(now);
+        }
+        is_enough
+    }
+
+    fn new_proposal(&self, promises: &[Option<(Agreement, u32)>]) -> Proposal {
+        let mut new = Proposal { members: 0, clock: self.clock, entries: Vec::new() };
+        for (member, joiner) in self.views.joiners.iter().enumerate() {
+            let mut entry = Entry::default();
+            let promise = promises[member].as_ref();
+            if let Some(incarnation) = promise.map(|(_, incarnation)| *incarnation).or(*joiner) {
+                new.members |= 1 << member;
+                entry.incarnation = incarnation;
+            }
+            for (holder, promise) in promises.iter().enumerate() {
+                let Some((promise, _)) = promise else { continue };
+                let position = promise.proposal.entries[member].position;
+                if position > entry.position {
+                    (entry.position, entry.holder) = (position, holder as u8);
+                }
+                new.clock = new.clock.max(promise.proposal.clock);
+            }
+            new.entries.push(entry);
+        }
+        new
+    }
+
+    /// Takes a membership packet.
+    pub(super) fn take_agreement(&mut self, now: Time, header: &Header, said: Agreement) {
+        if self.views.are_fixed() || !self.views.is_started {
+            return;
+        }
+        let sender = usize::from(header.sender);
+        let is_known = self.view == 0 || self.views.incarnations[sender] == header.incarnation;
+        let is_peer = header.view == self.view && self.is_member(sender) && is_known;
+        match said.step {
+            Step::Join => self.take_join(header, is_known),
+            Step::Install => self.take_install(now, header.view, said.proposal),
+            _ if header.view > self.view => self.fall_behind(now, header.sender),
+            _ if header.view < self.view => self.send_installed(header.sender),
+            _ if !is_peer || self.views.phase == Phase::Outside => {}
+            Step::Prepare => {
+                if said.ballot > self.views.promised {
+                    self.views.attempt = None;
+                    self.views.pending = None;
+                    self.freeze(now, said.ballot);
+                }
+                if said.ballot == self.views.promised {
+                    let promise = self.promise(said.ballot);
+                    self.views.outbox.push_back((To::One(header.sender), promise));
+                }
+            }
+            Step::Promise => {
+                let Some(attempt) = &mut self.views.attempt else { return };
+                if attempt.ballot == said.ballot && attempt.proposal.is_none() {
+                    attempt.promises[sender] = Some((said, header.incarnation));
+                    self.propose_if_all(now);
+                }
+            }
+            Step::Accept => {
+                if said.ballot >= self.views.promised {
+                    if said.ballot > self.views.promised {
+                        self.views.attempt = None;
+                    }
+                    self.freeze(now, said.ballot);
+                    let Agreement { ballot, proposal, .. } = said;
+                    self.views.pending = Some(Pending { ballot, proposal, is_decided: false });
+                    self.progress(now);
+                }
+            }
+            Step::Accepted => self.take_accepted(now, said.ballot, sender),
+        }
+    }
+
+    fn take_join(&mut self, header: &Header, is_known: bool) {
+        let sender = usize::from(header.sender);
+        if self.view == 0 || self.views.phase == Phase::Outside {
+            return;
+        }
+        if self.is_member(sender) && is_known {
+            self.send_installed(header.sender);
+            return;
+        }
+        self.views.joiners[sender] = Some(header.incarnation);
+        if self.is_member(sender) {
+            // It has started again: its earlier life is over.
+            self.views.suspected |= 1 << sender;
+        }
+    }
+
+    fn send_installed(&mut self, to: u8) {
+        if self.view > 0 && self.views.phase != Phase::Outside {
+            let installed = self.views.installed.clone();
+            self.say(To::One(to), Step::Install, 0, installed);
+        }
+    }
+
+    fn take_accepted(&mut self, now: Time, ballot: u64, sender: usize) {
+        let majority = self.majority();
+        let Some(attempt) = &mut self.views.attempt else { return };
+        if attempt.ballot != ballot {
+            return;
+        }
+        attempt.accepted |= 1 << sender;
+        if attempt.accepted.count_ones() as usize >= majority
+            && let Some(proposal) = attempt.proposal.clone()
+            && attempt.accepted >> self.me & 1 != 0
+        {
+            self.install(now, self.view + 1, proposal.clone());
+            self.say(To::All, Step::Install, ballot, proposal);
+        }
+    }
+
+    fn take_install(&mut self, now: Time, view: u32, proposal: Proposal) {
+        if view <= self.view {
+            return;
+        }
+        let own = proposal.entries[self.me].incarnation == self.settings.incarnation;
+        if proposal.members >> self.me & 1 == 0 || !own {
+            self.view = view;
+            self.leave(now);
+        } else if view == self.view + 1 && self.views.phase != Phase::Outside {
+            self.freeze(now, self.views.promised);
+            self.views.attempt = None;
+            self.views.pending = Some(Pending { ballot: 0, proposal, is_decided: true });
+            self.progress(now);
+        } else {
+            self.join(now, view, proposal);
+        }
+    }
+
+    /// Others are in a later view: asks them for it.
+    pub(super) fn fall_behind(&mut self, now: Time, sender: u8) {
+        if self.views.is_started && now >= self.views.ask_at {
+            self.views.ask_at = now + self.views.suspect_after_ns / 4;
+            self.say(To::One(sender), Step::Join, 0, Proposal::default());
+        }
+    }
+
+    fn leave(&mut self, now: Time) {
+        self.views.phase = Phase::Outside;
+        self.views.pending = None;
+        self.views.attempt = None;
+        self.views.act_at = now;
+    }
+
+    /// Accepts or installs the pending proposal if everything is here; requests the rest if not.
+    pub(super) fn progress(&mut self, now: Time) {
+        let Some(pending) = &self.views.pending else { return };
+        let missing = |(peer, entry): (&super::Peer, &Entry)| peer.store.edge() < entry.position;
+        let entries = self.peers.iter().zip(&pending.proposal.entries);
+        let incomplete = entries.enumerate().filter(|(_, pair)| missing(*pair));
+        let incomplete = incomplete.fold(0, |set: Set, (stream, _)| set | 1 << stream);
+        if incomplete != 0 {
+            self.request |= incomplete;
+            self.peers.iter_mut().for_each(|peer| peer.requested = peer.store.edge());
+        } else if pending.is_decided {
+            let proposal = pending.proposal.clone();
+            self.install(now, self.view + 1, proposal);
+        } else {
+            let (ballot, proposal) = (pending.ballot, pending.proposal.clone());
+            self.views.accepted = Some((ballot, proposal));
+            let coordinator = (ballot & 0xff) as u8;
+            match usize::from(coordinator) == self.me {
+                true => self.take_accepted(now, ballot, self.me),
+                false => {
+                    self.say(To::One(coordinator), Step::Accepted, ballot, Proposal::default())
+                }
+            }
+        }
+    }
+
+    /// A stream that was fetched may be complete.
+    pub(super) fn progress_if_complete(&mut self, now: Time, stream: u8) {
+        let edge = self.peers[usize::from(stream)].store.edge();
+        if self.fetched(stream).is_some_and(|(end, _)| edge >= end) {
+            self.progress(now);
+        }
+    }
+
+    /// The end of a stream that is fetched for the pending proposal, and who has it.
+    pub(super) fn fetched(&self, stream: u8) -> Option<(u64, u8)> {
+        let pending = self.views.pending.as_ref()?;
+        let entry = pending.proposal.entries[usize::from(stream)];
+        Some((entry.position, entry.holder))
+    }
+
+    /// Goes from one view to the next, with all messages of the first.
+    fn install(&mut self, now: Time, view: u32, proposal: Proposal) {
+        if proposal.members >> self.me & 1 == 0 {
+            self.view = view;
+            return self.leave(now);
+        }
+        let old = self.members;
+        for (member, (peer, entry)) in self.peers.iter_mut().zip(&proposal.entries).enumerate() {
+            peer.store.truncate(entry.position);
+            let stayed = old >> member & 1 != 0
+                && (self.view == 0 || self.views.incarnations[member] == entry.incarnation);
+            if !stayed {
+                peer.delivered = proposal.clock + 1;
+            }
+        }
+        self.sent = proposal.entries[self.me].position;
+        self.enter(now, view, proposal);
+    }
+
+    /// Enters a view from outside: begins with its messages.
+    fn join(&mut self, now: Time, view: u32, proposal: Proposal) {
+        for (member, (peer, entry)) in self.peers.iter_mut().zip(&proposal.entries).enumerate() {
+            if member != self.me || !peer.store.keep_from(entry.position) {
+                peer.store.restart(entry.position);
+            }
+            peer.delivered = proposal.clock + 1;
+        }
+        self.clock = self.clock.max(proposal.clock);
+        let own = &mut self.peers[self.me];
+        self.sent = own.store.base();
+        self.clock = own.store.restamp(self.clock);
+        self.enter(now, view, proposal);
+    }
+
+    fn enter(&mut self, now: Time, view: u32, proposal: Proposal) {
+        self.view = view;
+        self.members = proposal.members;
+        self.clock = self.clock.max(proposal.clock);
+        let ends: Vec<u64> = proposal.entries.iter().map(|entry| entry.position).collect();
+        for (peer, end) in self.peers.iter_mut().zip(&ends) {
+            peer.edges.copy_from_slice(&ends);
+            peer.promise = (proposal.clock, *end);
+            peer.horizon = proposal.clock;
+            peer.requested = *end;
+            peer.wanted.clear();
+        }
+        let own = self.peers[self.me].store.edge();
+        self.peers[self.me].edges[self.me] = own;
+        self.peers[self.me].promise.1 = own;
+        (self.request, self.ask, self.answer) = (0, 0, 0);
+        (self.hint_at, self.retry_at) = (Time::MAX, Time::MAX);
+        self.announce_at = now;
+        self.untold = 0;
+        let views = &mut self.views;
+        views.phase = Phase::Running;
+        views.clock = proposal.clock;
+        for (member, entry) in proposal.entries.iter().enumerate() {
+            if proposal.members >> member & 1 != 0 {
+                views.incarnations[member] = entry.incarnation;
+            }
+        }
+        views.heard.fill(now);
+        views.joiners.fill(None);
+        (views.suspected, views.promised) = (0, 0);
+        (views.accepted, views.pending, views.attempt) = (None, None, None);
+        views.outbox.clear();
+        views.act_at = Time::MAX;
+        views.installed = proposal;
+        self.counts.views += 1;
+    }
+
+    /// A packet of this member has arrived.
+    pub(super) fn heard(&mut self, now: Time, sender: usize) {
+        self.views.heard[sender] = now;
+    }
+
+    /// Whether a packet is of another life of its sender than the view's.
+    pub(super) fn is_of_another_life(&self, header: &Header) -> bool {
+        let known = self.views.incarnations[usize::from(header.sender)];
+        !self.views.are_fixed() && self.view > 0 && known != header.incarnation
+    }
+}

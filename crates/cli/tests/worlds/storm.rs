@@ -1,0 +1,88 @@
+//! `picnic storm`: members as processes, their logs, and the check of the logs.
+
+use crate::common::command;
+use std::io::{BufRead, BufReader, Write};
+use std::net::UdpSocket;
+use std::path::Path;
+use std::process::{Child, Stdio};
+
+/// Members as `NAME=ADDRESS`, with ports that were free a moment ago.
+fn members() -> Vec<String> {
+    let sockets = ["a", "b", "c"].map(|name| (name, UdpSocket::bind("127.0.0.1:0").unwrap()));
+    let member =
+        |(name, socket): &(&str, UdpSocket)| format!("{name}={}", socket.local_addr().unwrap());
+    sockets.iter().map(member).collect()
+}
+
+fn start(name: &str, members: &[String], folder: &Path, extra: &[&str]) -> Child {
+    let mut command = command();
+    command.args(["storm", "node", name]).args(members).args(extra).current_dir(folder);
+    command.args(["--messages", "60", "--log", &format!("{name}.log")]);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
+fn check(folder: &Path, logs: &[&str]) -> (i32, String) {
+    let mut command = command();
+    let output = command.args(["storm", "check", "--json"]).args(logs).current_dir(folder).output();
+    let output = output.unwrap();
+    (output.status.code().unwrap(), String::from_utf8(output.stdout).unwrap())
+}
+
+#[test]
+fn processes_print_the_same_lines_in_the_same_order_and_their_logs_agree() {
+    let folder = tempfile::tempdir().unwrap();
+    let members = members();
+    let mut nodes: Vec<Child> = ["a", "b", "c"]
+        .map(|name| {
+            start(name, &members, folder.path(), if name == "c" { &["--json"] } else { &[] })
+        })
+        .into();
+    for node in &mut nodes {
+        let mut views = BufReader::new(node.stderr.as_mut().unwrap()).lines().map(Result::unwrap);
+        assert!(views.any(|view| view.ends_with(": a, b, c")), "all members are in one view");
+    }
+    for (node, name) in nodes.iter_mut().zip(["a", "b", "c"]) {
+        let mut lines = node.stdin.take().unwrap();
+        for number in 0..20 {
+            writeln!(lines, "line {number} of {name}").unwrap();
+        }
+    }
+    let texts: Vec<String> = nodes
+        .into_iter()
+        .map(|node| {
+            let output = node.wait_with_output().unwrap();
+            assert!(output.status.success());
+            String::from_utf8(output.stdout).unwrap()
+        })
+        .collect();
+    assert_eq!(texts[0].lines().count(), 60);
+    assert_eq!(texts[0], texts[1]);
+    assert!(texts[0].contains("b\tline 19 of b\n"));
+    let json: serde_json::Value = serde_json::from_str(&texts[2]).unwrap();
+    assert_eq!((&json["member"], &json["counts"]["delivered"]), (&"c".into(), &60.into()));
+
+    let (code, report) = check(folder.path(), &["a.log", "b.log", "c.log"]);
+    let report: serde_json::Value = serde_json::from_str(&report).unwrap();
+    assert_eq!((code, report["problems"].as_array().unwrap().len()), (0, 0));
+    let log = folder.path().join("b.log");
+    let edited = std::fs::read_to_string(&log).unwrap().replacen("deliver a", "deliver c", 1);
+    std::fs::write(&log, edited).unwrap();
+    assert_eq!(check(folder.path(), &["a.log", "b.log", "c.log"]).0, 1);
+    std::fs::write(&log, "storm 1 b\ndeliver\n").unwrap();
+    assert_eq!(check(folder.path(), &["a.log", "b.log"]).0, 2);
+}
+
+#[test]
+fn unknown_member_and_wrong_address_are_usage_errors() {
+    for (arguments, expected) in [
+        (&["storm", "node", "x", "a=127.0.0.1:0"][..], "NAME: found x, allowed: a"),
+        (&["storm", "node", "a", "a:127"], "expected NAME=HOST:PORT"),
+        (&["storm", "node", "a", "a=127.0.0.1:0", "a=127.0.0.1:0"], "members: found \"a\""),
+        (&["storm", "bench", "--loss", "99"], "allowed: 0 to 50"),
+    ] {
+        let output = command().args(arguments).output().unwrap();
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {error}");
+        assert!(error.contains(expected), "{error}");
+    }
+}
