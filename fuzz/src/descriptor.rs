@@ -123,7 +123,7 @@ impl Held {
         Ok(())
     }
 
-    /// Bytes may have moved to the first segment, up to `most` or what was present.
+    /// Bytes may have moved to the first segment, up to `most` or all bytes present.
     fn has_gathered(&mut self, most: usize) {
         let (first, headroom) = (self.packet.data().len(), self.packet.headroom().into());
         assert!((self.first..=most.max(self.first)).contains(&first));

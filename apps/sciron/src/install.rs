@@ -36,7 +36,7 @@ impl Sides {
     }
 }
 
-/// Where the rules are installed.
+/// The place where the rules are installed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Installation {
     /// At the card or at the driver.

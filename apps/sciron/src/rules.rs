@@ -258,7 +258,7 @@ impl FromStr for Rules {
     }
 }
 
-/// Shortens a text to what fits in a message.
+/// Shortens a text for a message.
 fn brief(text: &str) -> String {
     const LONGEST: usize = 60;
     match text.char_indices().nth(LONGEST) {

@@ -33,7 +33,7 @@ pub struct PingDrop;
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
-    /// Where pings are dropped: "nic" (on the borrowed core) or "driver" (on the target cores).
+    /// Place of the filters: "nic" (on the borrowed core) or "driver" (on the target cores).
     pub place: Place,
 }
 

@@ -1,9 +1,10 @@
 //! SIGKILL at any moment, then `picnic cleanup`: the machine is as it was before.
 //!
 //! All of it happens in a sandbox: network, mounts, `/run` and temporary files are namespaces' own,
-//! so that everything there is to be seen is ours; processes too, but for cards in the kernel, which
-//! need to see the kernel's threads. Needs root. `scripts/e2e kills` runs it: `PICNIC_KILLS` says how
-//! many kills (20, and half as many for cards in the kernel), `PICNIC_SEED` which moments (1).
+//! so that everything there is to be seen is ours; processes too, but for cards in the kernel,
+//! which need to see the kernel's threads. Needs root. `scripts/e2e kills` runs it: `PICNIC_KILLS`
+//! says how many kills (20, and half as many for cards in the kernel), `PICNIC_SEED` which moments
+//! (1).
 
 mod common;
 
@@ -20,13 +21,13 @@ use std::time::{Duration, Instant};
 
 /// Says that the sandbox has been made.
 const INSIDE: &str = "PICNIC_SANDBOX";
-/// Where the sandbox keeps temporary files, and the sockets of cards.
+/// The sandbox's place for temporary files, and the sockets of cards.
 const TEMPORARY: &str = "/run/tmp";
 const SOCKETS: &str = "/run/cards";
 /// How long a process that has been killed may take to its end.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What is killed, the programs it needs, and the milliseconds in which.
+/// A command to kill, its required programs, and the milliseconds within which it is killed.
 type Killed = (&'static str, &'static [&'static str], u64);
 
 const KILLED: &[Killed] = &[
@@ -196,7 +197,7 @@ fn inside(test: &str, killed: &[Killed], kills: u64) {
     let first = picnic_machine::topology::cores()[0].to_string();
     let _others = [Other::start(&[]), Other::start(&["taskset", "--cpu-list", &first])];
     let mut random = ChaCha8Rng::seed_from_u64(seed);
-    // What a run was asked to write, such as an experiment's points, stays when it is killed.
+    // Requested output of a run, such as an experiment's points, stays when it is killed.
     let results = tempfile::tempdir_in("/tmp").unwrap();
     for (name, text) in [("net.toml", NET), ("kernel.toml", KERNEL), ("hybrid.toml", HYBRID)] {
         std::fs::write(results.path().join(name), text).unwrap();
@@ -240,7 +241,7 @@ fn inside(test: &str, killed: &[Killed], kills: u64) {
             let down = Command::new(PICNIC).args(["net", "down"]).output().unwrap();
             assert!(down.status.success(), "{about}: {} {}", stdout(&down), stderr(&down));
         }
-        // What was killed a moment ago may not have ended yet.
+        // A process killed a moment ago may not have ended yet.
         let start = Instant::now();
         let mut now = snapshot();
         while now != before && start.elapsed() < PATIENCE {
@@ -303,7 +304,7 @@ fn snapshot() -> BTreeMap<&'static str, Vec<String>> {
     ])
 }
 
-/// What a card in the kernel changes of an interface.
+/// The attributes of an interface that a card in the kernel changes.
 fn settings(interface: &str) -> Vec<String> {
     let show = Command::new("ip").args(["-details", "link", "show", interface]).output().unwrap();
     let features = Command::new("ethtool").args(["--show-features", interface]).output();

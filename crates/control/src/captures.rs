@@ -457,7 +457,7 @@ mod tests {
             captures.start(wanted.clone(), file, Duration::ZERO, 9).unwrap_err().message
         };
         let wire = CaptureRequest::default();
-        assert!(refused(&wire, None).starts_with("found no file"));
+        assert!(refused(&wire, None).starts_with("missing, expected an open file"));
         assert_eq!(
             refused(&wire, file(&folder)),
             "nothing can be captured at wire: the card was built without probes"

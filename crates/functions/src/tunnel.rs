@@ -237,7 +237,7 @@ impl Component for Tunnel {
 impl Tunnel {
     fn new(config: &Config) -> Result<Tunnel, ConfigError> {
         if config.kinds.is_empty() {
-            return Err(ConfigError::new("kinds", "missing, expected: one or more"));
+            return Err(ConfigError::new("kinds", "missing, expected one or more"));
         }
         let outer = match config.mode {
             Mode::Encapsulate => Some(config.outer()?),

@@ -2,7 +2,7 @@
 //!
 //! Only setting up can fail; hashing and looking up cannot.
 
-/// A refused key or indirection table, with what was found and what is allowed.
+/// A refused key or indirection table, with the found and allowed values.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -56,7 +56,7 @@ pub enum Error {
         queues: u16,
     },
     /// No queue has a weight.
-    #[error("found weights of zero alone, allowed: one or more above zero")]
+    #[error("found only weights of zero, allowed: at least one above zero")]
     NoWeight,
     /// The entry to change is past the end of the table.
     #[error("indirection table has no entry {entry}, allowed: 0 to {}", .entries.saturating_sub(1))]

@@ -31,7 +31,7 @@ pub struct IndirectionTable {
     queue_of: Box<[u16; IndirectionTable::MAX_ENTRIES]>,
     len: u16,
     queues: u16,
-    /// 2^64 / `len`, rounded up: what makes the remainder two multiplications.
+    /// 2^64 / `len`, rounded up: makes the remainder two multiplications.
     reciprocal: u64,
 }
 

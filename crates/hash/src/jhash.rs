@@ -40,7 +40,7 @@ pub fn lookup3(key: &[u8], init: u32) -> u32 {
     let start = LOOKUP3_START.wrapping_add(key.len() as u32).wrapping_add(init);
     let mut state = [start; 3];
     let mut rest = key;
-    // The last block, full or not, gets the final mixing in place of the usual.
+    // The last block, full or not, gets the final mixing instead of the usual.
     while rest.len() > 12
         && let Some((block, after)) = rest.split_first_chunk()
     {

@@ -125,6 +125,6 @@ mod tests {
         assert_eq!((&json["benchmark"], &json["wake_ns"]), (&"x".into(), &2.5.into()));
         assert_eq!(Document::from_json(&json), Ok(document));
         let error = Document::from_json(&serde_json::json!({ "experiment": "x" })).unwrap_err();
-        assert_eq!(error, "found no field \"outcome\"");
+        assert_eq!(error, "missing field \"outcome\"");
     }
 }

@@ -65,7 +65,7 @@ impl Settings {
         within("application_ns", f64::from(self.application_ns), 100.0, 1e6)?;
         within("milliseconds", self.milliseconds.unwrap_or(1) as f64, 1.0, 10_000.0)?;
         if self.multiples.is_empty() {
-            return Err(ConfigError::new("multiples", "missing, expected: one or more"));
+            return Err(ConfigError::new("multiples", "missing, expected one or more"));
         }
         self.multiples.iter().try_for_each(|&multiple| within("multiples", multiple, 0.01, 100.0))
     }

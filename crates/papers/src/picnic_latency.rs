@@ -84,7 +84,7 @@ impl Settings {
         let rates = &self.packets_per_millisecond;
         let key = "packets_per_millisecond";
         if rates.is_empty() {
-            return Err(ConfigError::new(key, "missing, expected: one or more"));
+            return Err(ConfigError::new(key, "missing, expected one or more"));
         }
         rates.iter().try_for_each(|&rate| within(key, rate, 0.1, 1e5))
     }

@@ -88,7 +88,7 @@ impl Settings {
     fn validate(&self) -> Result<(), ConfigError> {
         self.wires.iter().try_for_each(|&wires| within("wires", f64::from(wires), 1.0, 128.0))?;
         if self.wires.is_empty() {
-            return Err(ConfigError::new("wires", "missing, expected: one or more"));
+            return Err(ConfigError::new("wires", "missing, expected one or more"));
         }
         within("link_mbps", f64::from(self.link_mbps), 1.0, 1e6)?;
         within("frame_bytes", f64::from(self.frame_bytes), 60.0, 1514.0)?;
@@ -372,7 +372,7 @@ mod tests {
         assert!((full_at(&with_full).unwrap() - 10.0).abs() < 1e-6);
         let outcome = concluded(&line.map(|(wires, busy, _)| (wires, busy, 0.99)));
         assert_eq!(outcome.fields()["per_packet_full_at_wires"], serde_json::Value::Null);
-        let note = "per-packet, 1 wires: void, a target core is full";
+        let note = "per-packet, 1 wires: void, a target core is saturated";
         assert!(outcome.notes.iter().any(|own| own == note), "{:?}", outcome.notes);
     }
 }

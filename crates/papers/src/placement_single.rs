@@ -67,7 +67,7 @@ impl Default for Settings {
 impl Settings {
     fn validate(&self) -> Result<(), ConfigError> {
         if self.rates_mbps.is_empty() {
-            return Err(ConfigError::new("rates_mbps", "missing, expected: one or more"));
+            return Err(ConfigError::new("rates_mbps", "missing, expected one or more"));
         }
         self.rates_mbps
             .iter()

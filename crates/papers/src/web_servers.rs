@@ -75,7 +75,8 @@ pub struct Settings {
     pub world: Option<World>,
     /// The modelled machine, with world = "sim"; the paper's if not said
     pub profile: Option<String>,
-    /// Numbers of queues, host only; with experiments by queue, as the paper if not said: fewer for --quick
+    /// Numbers of queues, host only; with experiments by queue, as the paper if not said: fewer for
+    /// --quick
     pub queues: Option<Vec<u16>>,
     /// Connections at a time, host only; those of the workload if not said
     pub connections: Option<u32>,
@@ -147,7 +148,7 @@ impl<const CASE: usize> Component for WebServers<CASE> {
                 return Err(ConfigError::new("queues", message));
             }
             if queues.is_empty() {
-                return Err(ConfigError::new("queues", "missing, expected: one or more"));
+                return Err(ConfigError::new("queues", "missing, expected one or more"));
             }
             queues.iter().try_for_each(|&queues| within("queues", queues.into(), 1.0, 256.0))?;
         }

@@ -161,7 +161,7 @@ impl PcapPort {
     /// # Errors A key is wrong, or the file that it names.
     pub fn build(config: &PcapConfig, context: &BuildContext) -> Result<Self, ConfigError> {
         let path = config.path.as_ref().ok_or_else(|| {
-            ConfigError::new("path", "found none, allowed: the name of a pcap or pcapng file")
+            ConfigError::new("path", "missing, expected the name of a pcap or pcapng file")
         })?;
         if !(config.speed > 0.0 && config.speed.is_finite()) {
             let message = format!("found {}, allowed: a number above 0", config.speed);

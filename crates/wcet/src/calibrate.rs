@@ -287,7 +287,7 @@ fn random(state: &mut u64) -> u64 {
 struct Branches {
     random: u64,
     outcomes: [u8; ROUNDS as usize],
-    /// What both arms have added up to in the last run.
+    /// The sum of both arms in the last run.
     sums: (u32, u32),
 }
 

@@ -238,8 +238,8 @@ fn admitted_sets_drop_nothing_and_miss_no_deadline() {
     assert!(refused > 10 && segments > 5_000, "{refused} refused, {segments} segments");
 }
 
-/// The highest rate at which a card's tasks are admitted is no further from what it bears than a
-/// tenth: at nine tenths nothing is lost, and at eleven, let in against admission, packets are.
+/// The highest rate at which a card's tasks are admitted is within a tenth of its capacity: at nine
+/// tenths nothing is lost, and at eleven, admitted by override, packets are.
 #[test]
 fn nine_tenths_of_the_highest_rate_lose_nothing_and_eleven_tenths_lose_packets() {
     let (by_time, queues) = ("rx_frames = 0\n", 4);

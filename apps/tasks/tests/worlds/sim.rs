@@ -257,7 +257,7 @@ fn errors_name_line_and_key() {
             "[[task]]\ntask = \"busi\"\n",
             "card:7: task[0].task: found \"busi\", allowed: heartbeat, ping-drop, scrub, busy",
         ),
-        ("[[task]]\nperiod_us = 1\n", "card:6: task[0]: missing task, expected: a name"),
+        ("[[task]]\nperiod_us = 1\n", "card:6: task[0]: missing task, expected a name"),
         (
             "[[task]]\ntask = \"busy\"\nlength = 1\n",
             "card:8: task[0].length: found key \"length\", allowed: ",

@@ -188,7 +188,7 @@ fn packet(family: Family, rules: &[Drawn], random: &mut Random) -> Packet {
     packet
 }
 
-/// Where FNV-1a starts.
+/// The initial value of FNV-1a.
 pub(crate) const HASH: u64 = 0xcbf2_9ce4_8422_2325;
 
 /// FNV-1a over 32-bit numbers.

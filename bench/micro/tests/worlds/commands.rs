@@ -62,7 +62,7 @@ fn wire_tells_each_way_between_two_ports() {
 
 #[test]
 fn classifier_draws_the_rules_of_its_peer_and_tells_each_family() {
-    // What bench/peers/dpdk_acl printed for 16 rules and seed 1: rules and packets, verdicts.
+    // Output of bench/peers/dpdk_acl for 16 rules and seed 1: rules and packets, verdicts.
     let families = [
         ("random", "ced7ef77b93fcf24", "b906a0bdf927f332"),
         ("access-list", "a9f1e286006a7406", "ab4874c01c5e22aa"),

@@ -1,4 +1,4 @@
-//! What the tests of the `picnic` binary share.
+//! Common parts of the tests of the `picnic` binary.
 
 #![allow(dead_code, unused_imports, unreachable_pub, missing_docs)]
 
@@ -21,8 +21,8 @@ pub fn command() -> Command {
     command
 }
 
-/// Where the sockets of this test's cards are. A running card makes the folder, and the last one
-/// takes it away.
+/// The directory of the sockets of this test's cards. A running card creates it, and the last one
+/// removes it.
 pub fn sockets() -> PathBuf {
     // A test's thread has its name.
     let mut test = DefaultHasher::new();
@@ -63,7 +63,7 @@ pub fn good(arguments: &[&str]) -> String {
     stdout(&output).to_owned()
 }
 
-/// What a long run has printed, which may tell its progress on standard error.
+/// The output of a long run, which may print its progress to standard error.
 pub fn printed(arguments: &[&str]) -> String {
     let output = picnic(arguments);
     assert_eq!(output.status.code(), Some(0), "{arguments:?}: {}", stderr(&output));
@@ -199,7 +199,7 @@ pub fn statuses(id: u32, field: &str) -> Vec<(String, u64)> {
 
 pub use picnic_testing::{let_pass, machine, skip, wait_for, wait_until};
 
-/// What the ledger of the card of this name says, while it runs; zero until it answers.
+/// The ledger of the running card of this name; zero until it answers.
 pub fn counted(card: &str, part: &str) -> u64 {
     let mut ctl = command();
     let output = ctl.args(["ctl", "--card", card, "stats", "--json"]).output().unwrap();
@@ -247,7 +247,7 @@ impl Running {
         picnic_in(self.folder(), &[&["ctl", "--card", &self.name], arguments].concat())
     }
 
-    /// What a command prints that succeeds.
+    /// The output of a command that succeeds.
     pub fn good(&self, arguments: &[&str]) -> String {
         let output = self.ctl(arguments);
         assert_eq!(output.status.code(), Some(0), "{arguments:?}: {}", stderr(&output));
@@ -259,14 +259,15 @@ impl Running {
         serde_json::from_str(&self.good(&[arguments, &["--json"]].concat())).unwrap()
     }
 
-    /// The exit code of a command that fails, and what it says.
+    /// The exit code and errors of a command that fails.
     pub fn bad(&self, arguments: &[&str]) -> (Option<i32>, String) {
         let output = self.ctl(arguments);
         assert_eq!(stdout(&output), "", "{arguments:?}");
         (output.status.code(), stderr(&output).to_owned())
     }
 
-    /// Waits for the card's end: its report, whose ledger must balance, and what else it said.
+    /// Waits for the card's end: returns its report, whose ledger must balance, and its other
+    /// output.
     pub fn ended(mut self) -> (Value, String) {
         let output = self.child.take().expect("it runs").wait_with_output().unwrap();
         assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));

@@ -113,7 +113,7 @@ fn the_snippets_of_functions_can_be_run() {
         let (_folder, path) = card(&text[text.find("[[rx]]").unwrap()..]);
         let output = picnic(&["check", path.to_str().unwrap()]);
         match name {
-            // What has to be given is asked for.
+            // Required arguments are requested.
             "plugin" | "object" => {
                 let key = format!("rx[0].{name}: ");
                 assert!(stderr(&output).contains(&key), "{}", stderr(&output));
@@ -131,7 +131,7 @@ fn the_snippets_of_functions_can_be_run() {
 fn completions_name_the_commands() {
     for shell in ["bash", "zsh", "fish"] {
         let script = good(&["completions", shell]);
-        // The last two come from what functions declare.
+        // The last two are from declarations of functions.
         for command in
             ["run", "check", "functions", "attachments", "completions", "table-size", "every"]
         {

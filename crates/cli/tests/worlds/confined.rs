@@ -110,7 +110,7 @@ fn xdp_thread_keeps_only_needed_privileges() {
     assert!(notes.contains("taken up again"), "{report}");
 }
 
-/// What programs in the kernel take: CAP_NET_ADMIN, CAP_BPF, and, to be loaded, CAP_PERFMON.
+/// Capabilities for programs in the kernel: CAP_NET_ADMIN, CAP_BPF, and, to be loaded, CAP_PERFMON.
 const PROGRAMS: u64 = 1 << 12 | 1 << 39;
 const LOADED: u64 = PROGRAMS | 1 << 38;
 /// CAP_SYS_ADMIN: to enter the namespaces of wires.

@@ -33,7 +33,7 @@ fn cards_are_queried_changed_and_stopped() {
     assert_eq!(stats["queues"].as_array().unwrap().len(), 4);
     assert!(card.good(&["stats"]).contains("ledger   in "), "as `picnic run` tells it");
 
-    // Of a window, and of what came since a reset.
+    // For a window, and since a reset.
     let all = stats["wires"][0]["rx_packets"].as_u64().unwrap();
     let window = card.json(&["stats", "--over", "0.3"]);
     assert_eq!(window["about"]["card"], "asked", "{window}");
@@ -71,7 +71,7 @@ fn cards_are_queried_changed_and_stopped() {
          was after 20 µs or 64 packets, tx after 50 µs\n";
     assert_eq!(text, wanted);
     assert_eq!(card.json(&["moderation"])["adaptive"], true);
-    // What is not named stays.
+    // Other keys stay.
     let text = card.good(&["moderation", "static", "--rx-usecs", "70"]);
     assert!(
         text.starts_with("moderation after 70 µs or 64 packets, tx after 50 µs, was "),
@@ -177,7 +177,7 @@ fn captures_are_complete_for_any_output() {
     refused(&output, 1, "/nonexistent/x: cannot be created");
     refused(&capture(&["-s", "tx", "-w", &file]), 1, "nothing can be captured at tx");
     refused(&capture(&["--json"]), 2, "the capture goes to standard output");
-    // One that goes on by itself.
+    // One that continues on its own.
     let long = folder.path().join("long.pcapng").display().to_string();
     assert_eq!(card.good(&["capture", "list"]), "no capture runs\n");
     assert!(card.good(&["capture", "start", "-w", &long]).contains("of wire0"));
@@ -187,7 +187,7 @@ fn captures_are_complete_for_any_output() {
     card.stop();
 }
 
-/// What Wireshark's own reader makes of a capture.
+/// Wireshark's reading of a capture.
 fn tshark(file: &str, at_least: usize) {
     let output = std::process::Command::new("tshark").args(["-r", file]).output();
     let Ok(output) = output else {
@@ -306,7 +306,7 @@ fn a_running_card_has_no_privileges_left() {
     if !rustix::process::geteuid().is_root() {
         skip("a running card has no privileges left", "there were none to give up: not root");
     }
-    // What it was asked to do it still can.
+    // It can still do its own work.
     card.good(&["capture", "stop"]);
     card.good(&["stop"]);
     let (report, _) = card.ended();
@@ -407,7 +407,7 @@ fn returning_taps_are_reopened_without_privileges() {
     assert!(!notes.contains("refused to"), "{notes}");
 }
 
-/// `picnic top` on a terminal made by `script`, and what it has drawn.
+/// `picnic top` on a terminal made by `script`; returns its output.
 struct OnTerminal {
     script: Child,
     drawn: Arc<Mutex<Vec<u8>>>,

@@ -20,7 +20,7 @@ fn can_run(test: &str) -> bool {
     false
 }
 
-/// The names, in a folder, of what the process with this number has made.
+/// The names, in a directory, of everything made by the process with this number.
 fn made_by(id: u32, folder: &str) -> Vec<String> {
     let names = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let names = names.filter_map(|entry| entry.file_name().into_string().ok());

@@ -1,4 +1,4 @@
-//! The cards in `examples/cards`: each is right, but for what this machine does not have.
+//! The cards in `examples/cards`: each is valid, apart from requirements that this machine lacks.
 
 use crate::common::*;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ fn cards() -> Vec<PathBuf> {
     cards
 }
 
-/// What may be absent here: an interface, a namespace, a privilege, a capture.
+/// Requirements that this machine may lack: an interface, a namespace, a privilege, a capture.
 const ABSENT: [&str; 8] = [
     "interface: found \"",
     "has no such interface",

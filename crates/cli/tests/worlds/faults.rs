@@ -117,7 +117,7 @@ fn interface_errors_name_the_line_and_leave_nothing() {
             "card.toml:5: host.addresses[1]: ",
             "found \"10.0.0.256/24\"",
         ),
-        // The wire is there, and is left as it was when the host cannot be had.
+        // The wire exists, and is left unchanged when the host cannot be made.
         (format!("{}{wire}", tap.replace("h0", "c0")), "card.toml:3: host.name: ", "\"c0\""),
         (format!("{wire}{wire}"), "wire[1].interface: ", "w0"),
     ] {
@@ -168,7 +168,7 @@ fn missing_tun_is_explained() {
     let mut command = Command::new("unshare");
     let output = command.args(unshare).current_dir(folder.path()).output();
     let output = match output {
-        // What unshare and mount fail with is 1 and 32.
+        // Failures of unshare and mount have exit codes 1 and 32.
         Ok(output) if output.status.code() == Some(2) => output,
         Ok(output) => return skip(NAME, &format!("/dev/net stays: {}", stderr(&output).trim())),
         Err(error) => return skip(NAME, &format!("unshare: {error}")),
@@ -304,7 +304,7 @@ fn suspended_cards_resume_and_count_losses() {
     // A card that is asked to end takes no more from its wires, nor their counts: it must have
     // had a turn.
     wait_until("all are seen or counted", || seen() >= 2020);
-    // What did not fit into the ring meanwhile was dropped by the kernel, and is counted.
+    // Packets that did not fit into the ring meanwhile were dropped by the kernel, and are counted.
     let report = running.ended();
     let overrun = report["drops"]["wire_overrun"].as_u64().unwrap_or(0);
     assert!(report["ledger"]["in"].as_u64().unwrap() >= 2000, "{report:#}");

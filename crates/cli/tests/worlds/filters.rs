@@ -66,7 +66,7 @@ fn filters_of_a_running_card_are_listed_added_changed_removed_and_reloaded() {
     assert_eq!(code, Some(1));
     assert!(error.contains(&format!("found no filter {ping}")), "{error}");
 
-    // What stays in the file keeps its number and what it has counted.
+    // Filters that stay in the file keep their number and counts.
     let all = id(&card.json(&["filter"]), "all");
     write(
         card.folder(),

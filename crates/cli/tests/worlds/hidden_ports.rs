@@ -1,5 +1,5 @@
-//! Real sockets behind a card whose filters drop what is for them: whatever headers, fragments,
-//! tags and routes a packet has, Linux delivers none, by whichever engine; needs root and iproute2.
+//! Real sockets behind a card whose filters drop their packets: whatever headers, fragments, tags
+//! and routes a packet has, Linux delivers none, with any engine; needs root and iproute2.
 
 use crate::common::{bed, has_kernel_cards};
 use crate::written::{ELSEWHERE, Written, address, written};
@@ -48,7 +48,7 @@ impl Server {
         Some(Server(bed))
     }
 
-    /// What is made here stays in the namespace.
+    /// Everything made here stays in the namespace.
     fn within<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> T {
         let path = format!("/run/netns/{}", self.0.netns("server"));
         let thread = std::thread::spawn(move || {
@@ -62,7 +62,7 @@ impl Server {
     }
 }
 
-/// Packets of every kind, each with its number in what it sends and in its source port.
+/// Packets of every kind, each with its number in its payload and source port.
 fn packets() -> Vec<Written> {
     let mut runner = TestRunner::deterministic();
     let mut draw = || written().new_tree(&mut runner).unwrap().current();
@@ -103,7 +103,7 @@ fn capture(packets: &[Written]) -> (Vec<u8>, u32) {
     (file, frames)
 }
 
-/// Who filters, and where.
+/// The filtering engine and place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     /// The poll engine, at this place, before a tap.
@@ -158,8 +158,8 @@ fn link(server: &Server) {
     server.0.add_veth(("client", "c0"), ("server", "k0"), "mtu 3500").unwrap();
     server.0.ip("server", &format!("link set k0 address {MAC} up")).unwrap();
     server.0.ip("client", "link set c0 up").unwrap();
-    // What the veth's ring of 256 has no room for waits here: on a busy machine the thread that
-    // empties it may have no core for longer than the sending card tries again.
+    // Packets that do not fit in the veth's ring of 256 wait here: on a busy machine the thread
+    // that empties it may have no core for longer than the sending card retries.
     server.0.within("client", "tc qdisc add dev c0 root pfifo limit 4096").unwrap();
     for address in ADDRESSES {
         // Nobody answers who would ask whether it is taken.
@@ -261,8 +261,8 @@ fn reached(
     Some((numbers, report.ledger.drops.get("unreadable").copied().unwrap_or(0)))
 }
 
-/// No way of these lets a packet to a socket that a filter drops. The first is told to accept what
-/// it cannot read, too, to see what Linux makes of it.
+/// None of these ways lets a packet reach a socket whose packets a filter drops. The first also
+/// accepts unreadable packets, to see Linux's reaction.
 fn drops_for_good(test: &str, ways: &[Way]) {
     let _machine = machine();
     let packets = packets();
@@ -276,7 +276,7 @@ fn drops_for_good(test: &str, ways: &[Way]) {
     };
     let Some((accepted, unreadable)) = reached(test, ways[0], "accept", file) else { return };
     assert_eq!(unreadable, 0);
-    // What the filters do not read when told to let it pass, Linux does: else this shows nothing.
+    // Linux reads packets that filters cannot read: otherwise this shows nothing.
     let mut hidden = BTreeMap::<_, u32>::new();
     for number in &accepted {
         let packet = &packets[*number as usize];
@@ -296,7 +296,7 @@ fn drops_for_good(test: &str, ways: &[Way]) {
             let packet = &packets[*number as usize];
             assert!(!is_dropped(packet), "{way:?}: {packet:?} was delivered");
         }
-        // What is plain to see and for the other port is delivered as before.
+        // Plainly readable packets for the other port are delivered as before.
         let is_plain = |number: &&u32| {
             let packet = &packets[**number as usize];
             let Written { before, behind, pieces, options, tags, .. } = packet;

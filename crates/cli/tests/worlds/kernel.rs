@@ -1,4 +1,4 @@
-//! Cards in the kernel, by the command line: what `check` says of them, and the examples.
+//! Cards in the kernel on the command line: `check`, and the examples.
 
 use crate::common::*;
 use picnic_machine::testbed::Testbed;
@@ -127,7 +127,7 @@ fn check_says_what_the_kernel_engine_will_do() {
         let wire = &engine_plan["wires"][0];
         assert_eq!((&wire["driver"], &wire["attaches"]), (&json!("veth"), &json!(attaches)));
         assert_eq!(engine_plan["poll"], poll);
-        // What the poll engine has is shown where it takes part.
+        // Parts of the poll engine are shown if it takes part.
         let is_shown = text.lines().any(|line| line.starts_with("pool"));
         assert_eq!((is_shown, !plan["pool"].is_null()), (!poll.is_null(), !poll.is_null()), "{text}");
     }
@@ -135,7 +135,7 @@ fn check_says_what_the_kernel_engine_will_do() {
     assert_eq!(good_json(&["check", "--json"])["engine_plan"], Value::Null, "of the poll engine");
 }
 
-/// Who has no privileges sees what it would be, and which they are.
+/// Without privileges, `check` shows the plan and the missing privileges.
 #[test]
 fn check_works_without_privileges() {
     let test = "check_works_without_privileges";
@@ -163,8 +163,8 @@ fn interfaces(card: &toml::Table) -> Vec<&str> {
     wires.filter_map(|wire| wire.get("interface")?.as_str()).collect()
 }
 
-/// Whether a card is refused for one of its own keys, by file, line and key, and not for what the
-/// machine has or has not.
+/// Whether a card is refused because of one of its own keys, by file, line and key, and not because
+/// of the machine.
 fn is_refused_by_key(said: &str, path: &Path, engine: &str) -> bool {
     let text = std::fs::read_to_string(path).unwrap();
     let start = format!("{}:", path.display());
@@ -281,7 +281,7 @@ fn the_shared_example_loses_nothing_of_a_fast_sender() {
     assert_eq!(dropped.trim(), "0", "packets that did not fit into the wire's ring");
 }
 
-/// What a card in a namespace has counted; none until it answers.
+/// The counts of a card in a namespace; none until it answers.
 fn counts_of(there: &dyn Fn(&str, &[&str]) -> Command, wire: &str, name: &str) -> Option<Value> {
     let output = there(wire, &[PICNIC, "ctl", "--card", name, "stats", "--json"]).output().ok()?;
     serde_json::from_slice(&output.stdout).ok()

@@ -1,4 +1,4 @@
-//! `picnic lab`: list, run, report, and what is said to a wrong setting.
+//! `picnic lab`: list, run, report, and errors for wrong settings.
 
 use crate::common::{good, good_json, picnic, printed, stderr};
 
@@ -34,7 +34,7 @@ fn runs_can_be_reported_resumed_and_merged() {
     let same = good(&["lab", "diff", &whole, &whole]);
     assert!(same.contains("1.00 ×") && same.contains("lookahead"), "{same}");
 
-    // A killed run: a point and half of another. Only what is missing is measured.
+    // A killed run: a point and half of another. Only missing points are measured.
     let points = folder.path().join("whole/points.jsonl");
     let lines = std::fs::read_to_string(&points).unwrap();
     let first = lines.split_inclusive('\n').next().unwrap();
@@ -45,7 +45,7 @@ fn runs_can_be_reported_resumed_and_merged() {
     let rows = std::fs::read_to_string(folder.path().join("whole/points.csv")).unwrap();
     assert!(rows.contains("nicos-edf,\"sets=usual,first=10,count=2\",all,schedulers,"), "{rows}");
 
-    // Shards give what one run gives.
+    // Shards give the same as one run.
     let shards = [path("one"), path("two")];
     for (shard, number) in shards.iter().zip(["1/2", "2/2"]) {
         assert_ne!(run(shard, &["--shard", number])["schedulers"], figures["schedulers"]);

@@ -105,7 +105,7 @@ fn an_object_that_ends_the_process_is_named_and_the_run_fails_with_its_report() 
         assert_named(&output, case.0, "tried to end the process");
         assert_reported(&output, case.0);
     }
-    // What an object starts may end as it likes.
+    // Threads and processes started by an object may end in any way.
     let output = odd.ended(("init", "child"), &["--duration", "0.2"]);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
 }
@@ -125,7 +125,7 @@ fn an_object_that_ends_its_thread_is_named_and_the_run_fails_with_its_report() {
     }
 }
 
-/// Signals end the process as ever, but not without a word.
+/// Signals end the process as usual, but with a message.
 #[test]
 fn an_object_that_crashes_is_named_before_its_signal_ends_the_card() {
     const NAME: &str = "an_object_that_crashes_is_named_before_its_signal_ends_the_card";

@@ -3,8 +3,8 @@
 use crate::common::*;
 use std::path::Path;
 
-/// What a terminal would obey: to clear itself, a colour by one letter, a bell, a line written
-/// over, and a line that looks like another message.
+/// Sequences that a terminal would obey: clearing itself, a one-letter colour, a bell, an
+/// overwritten line, and a line that looks like another message.
 const HOSTILE: &str = "a\x1b[2Jb\u{9b}31mc\x07\rd\nFORGED";
 
 /// A string of a card file.
@@ -132,7 +132,7 @@ fn names_on_the_command_line_cannot_control_the_terminal() {
             try_out(folder.path(), &["check", "--set", &setting]);
         }
     }
-    // What was found is there, as it can be shown.
+    // The found text is shown in printable form.
     let text = try_out(folder.path(), &["run", "--duration", HOSTILE]);
     assert!(text.contains(r"a\u{1b}[2Jb\u{9b}31mc\u{7}\rd\nFORGED"), "{text}");
 }

@@ -123,7 +123,7 @@ fn a_function_is_tried_on_a_capture() {
     changed[1][20] ^= 1;
     let changed = bench.write("changed.pcap", pcap(&changed));
     refused(&[&try_it[..], &["--expect", &changed]].concat(), 1, "1 bytes changed, at 20");
-    // Built-in functions are tried likewise, on tx too; what is wrong is told by key.
+    // Built-in functions are tried likewise, also on tx; errors name the key.
     let text = good(&["try", "drop", "--in", &input, "--quiet", "--chain", "tx"]);
     assert_eq!(text, "drop: 4 dropped: filtered; 0 changed\n");
     refused(&["try", "rss", "--in", &input, "--set", "hash=x"], 2, "rx[0].hash: found \"x\"");
@@ -161,7 +161,7 @@ fn functions_are_tried_with_a_cards_keys() {
     });
     assert_eq!(tried["packets"][0]["flow"], flow);
     assert_eq!(tried["packets"][2]["flow"], Value::Null);
-    // What is given goes before; without a name it is the first of the chain.
+    // Given options have priority; without a name it is the first of the chain.
     let set = ["try", &steer, "--in", &input, "--card", &card, "--set", "queue=7", "--quiet"];
     assert!(good(&set).contains("1 queue 7"));
     assert!(good(&["try", "--in", &input, "--card", &card, "--quiet"]).starts_with("pass: 3 next"));
@@ -281,8 +281,8 @@ fn rx_chain(card: &Running) -> Vec<String> {
 const ORDERED: &str = "[[wire]]\nport = \"generator\"\nrate_pps = 20000\nsize = 100\nflows = 64\n\
                        sequence_numbers = true\n[host]\nqueues = 4\nverify_order = true\n";
 
-/// All in order, and what is missing is what a busy machine made the card drop: each counted, and
-/// for want of a core, not of a function.
+/// All in order, and missing packets are those that a busy machine made the card drop: each
+/// counted, and for lack of a core, not because of a function.
 fn assert_ordered(report: &Value) {
     let notes = report["notes"].as_array().unwrap().iter().filter_map(Value::as_str);
     let checks: Vec<_> = notes.filter(|note| note.contains("in order")).collect();
@@ -390,7 +390,7 @@ const struct picnic_function picnic_function = {
     .config_schema = "{\"properties\":{\"every\":{\"type\":\"integer\",\"minimum\":1}}}" };
 "#;
 
-/// What a card answers who reads its metrics, headers and page.
+/// A card's answers to requests for metrics, headers and page.
 fn metrics(card: &Running) -> String {
     let address = card.json(&["info"])["metrics"].as_str().unwrap().to_owned();
     let mut stream = TcpStream::connect(address).unwrap();
@@ -553,7 +553,7 @@ fn plugins_of_one_name_are_counted_each_by_its_place() {
     for (place, every) in [2, 4].into_iter().enumerate() {
         assert_eq!(dropped(&report, place), packets(place) / every, "{report}");
         assert_eq!(packets(place + 1), packets(place) - dropped(&report, place), "{report}");
-        // What it has counted itself is told at the end, too, when no packet comes any more.
+        // Its own counts are also reported at the end, when no more packets arrive.
         let counters = &report["functions"][place]["counters"];
         assert_eq!(*counters, json!({ "every": every, "seen_packets": packets(place) }));
     }
@@ -592,7 +592,7 @@ fn recompiled_objects_are_reloaded_under_load() {
         let wanted = [format!("plugin:version-{version}")];
         wait_until("the new one is in its place", || rx_chain(&running) == wanted);
     }
-    // What makes no sense changes nothing, and is told once.
+    // Meaningless values change nothing, and are reported once.
     bench.write("own.so", "other than an ELF");
     picnic_testing::let_pass(500);
     assert_eq!(rx_chain(&running), ["plugin:version-3"]);

@@ -1,4 +1,4 @@
-//! What the card promises of a process: no privileges, little memory, few system calls.
+//! The card's guarantees as a process: no privileges, little memory, few system calls.
 
 use crate::common::*;
 use std::os::unix::fs::PermissionsExt;
@@ -53,7 +53,7 @@ fn memory_is_the_pool_and_little_more() {
     );
 }
 
-/// What a run delivered, and the system calls it made.
+/// The packets a run delivered, and the system calls it made.
 struct Traced {
     packets: u64,
     calls: u64,

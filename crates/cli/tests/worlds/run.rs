@@ -222,7 +222,7 @@ fn a_trace_has_the_packets_of_the_run() {
     let names: Vec<_> =
         trace["interfaces"].as_array().unwrap().iter().map(|point| &point["name"]).collect();
     assert_eq!(names, ["wire0", "rx[0] rss", "queue0", "queue1", "queue2", "queue3"]);
-    // What was written can be replayed: each packet once, not once for each stage that saw it.
+    // The written file can be replayed: each packet once, not once for each stage that saw it.
     let replay = "[[wire]]\nport = \"pcap\"\npath = \"out.pcapng\"\n";
     std::fs::write(&path, replay).unwrap();
     let report = good_json(&["run", path.to_str().unwrap(), "--json"]);
@@ -248,8 +248,8 @@ fn terminals_get_a_temporary_live_table() {
     assert!(!summary.contains("Ctrl-C stops") && summary.contains("balanced"), "{text}");
 }
 
-/// The same card in virtual time: the same report but for `times`, the same in each run, and what
-/// happens as text.
+/// The same card in virtual time: the same report except `times`, the same in each run, and the
+/// events as text.
 #[test]
 fn tables_of_the_summary_fit_the_terminal() {
     let text = "[card]\nseed = 7\n[[wire]]\nport = \"generator\"\nrate_pps = 5_000_000\n\

@@ -1,4 +1,4 @@
-//! A stop is clean whoever asks for it: a key, a kill, a closed terminal.
+//! A stop is clean however it is requested: by a key, a kill, a closed terminal.
 
 use crate::common::*;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -28,8 +28,8 @@ fn every_stop_signal_stops_cleanly() {
     }
 }
 
-/// What has come into a card, which may be about to stop: a command for the borrowed core would be
-/// refused then.
+/// Packets that have entered a card, which may be about to stop: a command for the borrowed core
+/// would be refused then.
 fn has_received(name: &str) -> bool {
     let Ok(mut socket) = UnixStream::connect(sockets().join(format!("{name}.sock"))) else {
         return false;
@@ -53,7 +53,7 @@ fn missing_readers_do_not_delay_a_stop() {
     let (trace, output) = ("trace.path=fifo", "wire[0].output=fifo");
     let by_signal = ALL.map(Some).into_iter().zip([trace, output].into_iter().cycle());
     for (signal, key) in by_signal.chain([(None, trace), (None, output)]) {
-        // Of a card that has finished, and of one that goes on.
+        // For a card that has finished, and for one that continues.
         for loops in ["wire[0].loops=1", "wire[0].loops=0"] {
             let mut run = command();
             run.args(["run", "card.toml", "--json", "--set", loops, "--set", key]);
@@ -114,7 +114,7 @@ fn is_full(pipe: &impl AsFd) -> bool {
     poll(&mut source, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).unwrap() == 0
 }
 
-/// A pipe is full, and what is to be written waits for its reader.
+/// A full pipe: output waits for its reader.
 #[test]
 fn slow_readers_do_not_delay_a_stop_in_virtual_time() {
     let capture = pcap(&[tcp_frame(1), tcp_frame(2)]);
@@ -155,7 +155,7 @@ fn slow_readers_do_not_delay_a_stop_in_virtual_time() {
     }
 }
 
-/// Of a card whose threads have given up what they need no more.
+/// For a card whose threads have given up unneeded privileges.
 #[test]
 fn a_report_goes_to_a_socket() {
     let _machine = machine();
@@ -198,7 +198,7 @@ fn nohup_survives_a_hang_up() {
     assert!(json(&output)["duration_s"].as_f64().unwrap() > 0.9);
 }
 
-/// A terminal: what its user holds, and what its programs do.
+/// A terminal: the user's end, and the programs' end.
 fn terminal() -> (OwnedFd, File) {
     let user = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
     grantpt(&user).unwrap();
@@ -279,7 +279,7 @@ fn top_ends_with_its_terminal_or_on_request() {
             None => drop(user),
             Some(signal) => {
                 kill_process(Pid::from_child(&top), signal).unwrap();
-                // What it draws is read, or it could not go on.
+                // Its output is read, otherwise it could not continue.
                 while rustix::io::read(&user, &mut bytes).is_ok_and(|count| count > 0) {}
             }
         }

@@ -13,17 +13,17 @@ fn start(text: &str) -> Running {
     Running::start("busy", folder(&[("card.toml", text.as_bytes())]))
 }
 
-/// What a command of tasks answers.
+/// The result of a command of tasks.
 fn tasks(card: &Running, arguments: &[&str]) -> Value {
     card.json(&[&["tasks"], arguments].concat())
 }
 
-/// The exit code of one that fails, and what it says.
+/// The exit code and errors of a failing one.
 fn refused(card: &Running, arguments: &[&str]) -> (Option<i32>, String) {
     card.bad(&[&["tasks"], arguments].concat())
 }
 
-/// Waits until a task has ended so many invocations.
+/// Waits until a task has ended this many invocations.
 fn wait_for_invocations(card: &Running, task: &str, completed: u64) -> Value {
     wait_for("invocations have ended", || {
         let shown = tasks(card, &["show", task]);
@@ -111,7 +111,7 @@ fn tasks_of_a_running_card_are_listed_created_suspended_resumed_and_killed() {
     let shown = wait_for_invocations(&card, "load", 5);
     assert!(shown["response_ns"]["mean_ns"].as_f64().unwrap() > 20_000.0, "{shown}");
 
-    // What is suspended runs no more, by name and by number, until it is resumed.
+    // A suspended task does not run, by name and by number, until it is resumed.
     assert_eq!(tasks(&card, &["suspend", "load"])["state"], "suspended");
     let count = |shown: &Value| shown["completed"].as_u64().unwrap();
     let before = tasks(&card, &["show", "2"]);
@@ -158,7 +158,7 @@ fn tasks_of_a_running_card_are_listed_created_suspended_resumed_and_killed() {
         assert!(error.contains(message), "{arguments:?}: {error}");
         assert_eq!(found, Some(code), "{arguments:?}: {error}");
     }
-    // Two of a name are told by their numbers.
+    // Two of the same name are distinguished by their numbers.
     tasks(&card, &["create", "heartbeat", "period_us=5000"]);
     let (code, error) = refused(&card, &["kill", "heartbeat"]);
     assert_eq!(code, Some(1));
@@ -199,8 +199,8 @@ fn a_card_without_nic_os_says_so_and_one_without_tasks_has_none() {
     card.stop();
 }
 
-/// A calibrated profile that the card names is what its tasks are bounded under, also those that
-/// are created while it runs; a wrong one stops it before it starts.
+/// Tasks are bounded under the calibrated profile that the card names, including those created
+/// while it runs; a wrong profile prevents the start.
 #[test]
 fn bounds_come_from_the_cards_profile() {
     let folder = folder(&[]);

@@ -1,4 +1,4 @@
-//! What `picnic new` writes in Rust builds, and passes its own tests.
+//! Rust templates of `picnic new` build and pass their own tests.
 
 #![allow(dead_code, unreachable_pub)]
 // Each is a crate of its own for its user, with the shared tests in it.

@@ -1,4 +1,4 @@
-//! `picnic wcet`: calibrate, show, and what is refused.
+//! `picnic wcet`: calibrate, show, and refusals.
 
 use crate::common::*;
 

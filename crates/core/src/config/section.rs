@@ -402,7 +402,7 @@ impl Section {
             None if let Some(name) = section.name_by_key() => section.name = name.into(),
             None if names.default.is_none() => {
                 section.misspelt(names)?;
-                let message = format!("missing {kind}, expected: a name");
+                let message = format!("missing {kind}, expected a name");
                 return Err(section.locate(ConfigError::new("", message)));
             }
             None => {}

@@ -362,7 +362,7 @@ fn wires_have_names_of_their_own() {
 
 #[test]
 fn missing_values_and_syntax_errors_are_reported() {
-    assert_eq!(told("\n[[rx]]\nhash = 1"), "2: rx[0]: missing function, expected: a name");
+    assert_eq!(told("\n[[rx]]\nhash = 1"), "2: rx[0]: missing function, expected a name");
     assert_eq!(told("[card"), "1: unclosed table, expected `]`");
     assert_eq!(told("[card]\nseed = 1\nseed = 2"), "3: card.seed: found twice, allowed: once");
     assert!(told("[card]\nname = nic\n").starts_with("2: "));
@@ -483,7 +483,7 @@ fn components_are_found_and_built() {
         "card:2: start: found \"x\", allowed: a whole number, 0 to 4294967295"
     );
     let unnamed = Section::from_text("port", "path = \"x\"").unwrap_err();
-    assert_eq!(unnamed.to_string(), "card: missing port, expected: a name");
+    assert_eq!(unnamed.to_string(), "card: missing port, expected a name");
     assert_eq!(Section::named("function", "counter").parse::<CounterConfig>().unwrap().start, 0);
 }
 
@@ -723,7 +723,7 @@ fn typing_errors_get_suggestions() {
         "2: rx[0].plugn: found key \"plugn\", allowed: function, plugin, object; \
          did you mean \"plugin\"?"
     );
-    assert_eq!(told("[[rx]]\nhash = 1\n"), "1: rx[0]: missing function, expected: a name");
+    assert_eq!(told("[[rx]]\nhash = 1\n"), "1: rx[0]: missing function, expected a name");
 }
 
 #[test]
@@ -822,7 +822,7 @@ fn errors_of_settings_name_set() {
         (
             "[[rx]]\nfunction = \"pass\"\n",
             "rx[1].hash=toeplitz",
-            "rx[1]: missing function, expected: a name",
+            "rx[1]: missing function, expected a name",
         ),
         (
             "[host]\nqueues = 1\n",

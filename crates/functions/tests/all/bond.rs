@@ -449,7 +449,7 @@ fn wrong_keys_of_a_bond_are_refused() {
         "mode = \"flow\"\nweights = [1]",
         "weights: found 1, allowed: one weight for each of 2",
     );
-    refused("mode = \"flow\"\nweights = [0, 0]", "weights: found weights of zero alone");
+    refused("mode = \"flow\"\nweights = [0, 0]", "weights: found only weights of zero");
     refused("order_usecs = 10001", "order_usecs: found 10001, allowed: 0 to 10000");
     refused("order_packets = 0", "order_packets: found 0, allowed: 1 to 4096");
     refused("mode = \"lacp\"", "allowed: learn, flow, queue, round-robin, active-backup");

@@ -599,7 +599,7 @@ fn wrong_weights_contexts_and_rebalancing_are_refused() {
         assert!(message.contains(what), "{keys}: {message}");
     };
     refused("weights = [1, 2]", "weights: found 2 weights, allowed: one for each of 4 queues");
-    refused("weights = [0, 0, 0, 0]", "weights: found weights of zero alone");
+    refused("weights = [0, 0, 0, 0]", "weights: found only weights of zero");
     refused("weights = [1, 1, 1, 1]\ntable = [0]", "weights: found together with a table");
     refused("contexts = [{}]", "contexts[0].mark: found 0");
     refused("contexts = [{ mark = 1 }, { mark = 1 }]", "contexts[1].mark: found 1");

@@ -105,7 +105,11 @@ fn check_rejects_invalid_objects() {
         ("", "", "cannot be read: found a folder".into()),
         ("text.o", "", "found something other than an ELF file, allowed: an object".into()),
         ("cut.o", "", "found an object that cannot be read".into()),
-        ("native.o", "", format!("found an object for {here}, allowed: one for BPF")),
+        (
+            "native.o",
+            "",
+            format!("found an object for {here}, allowed: an object for BPF (clang -target bpf)"),
+        ),
         ("order.o", "", "found an object for BPF of the other byte order".into()),
         ("none.o", "", "found no section of XDP programs, allowed: one program or more".into()),
         ("verdicts.o", "", "rx[0].program: ".into()),

@@ -351,8 +351,7 @@ fn tasks_and_functions_that_send_are_refused_by_name() {
         ),
         (
             "[[task]]\ntask = \"polymer\"\n",
-            "card:14: task[0].task: found \"polymer\", allowed with engine = \"kernel\": to leave it \
-             out: tasks run",
+            "card:14: task[0].task: found \"polymer\", allowed with engine = \"kernel\": no section: tasks run",
         ),
     ] {
         let found = refusal(&format!("{CARD}{WIRE}{rx}{HOST}\n{rest}"));

@@ -127,10 +127,10 @@ mod tests {
     #[test]
     fn idle_functions_are_reported_with_a_reason() {
         let side = Side { name: "candidate".into(), path: None, set: Vec::new() };
-        let wanted = "candidate: lro merged none of 8,517 packets: packets arrive merged (24,000 B \
-                      on the mean): try --no-client-tso";
+        let wanted = "candidate: lro merged 0 of 8,517 packets: packets arrive merged (24,000 B \
+                      on average): try --no-client-tso";
         assert_eq!(lro(0, 24_000).idle(&side), [wanted]);
-        assert_eq!(lro(0, 1_500).idle(&side), ["candidate: lro merged none of 8,517 packets"]);
+        assert_eq!(lro(0, 1_500).idle(&side), ["candidate: lro merged 0 of 8,517 packets"]);
         assert!(lro(17, 24_000).idle(&side).is_empty());
     }
 

@@ -113,7 +113,8 @@ fn arrival_figures_need_wires_with_arrival_times() {
     let host = "[host]\nqueues = 1\n[interrupt]\nwire_usecs = 1000\n";
     let error = at_wire(&format!("{known}[[wire]]\nport = \"generator\"\n")).unwrap_err();
     let error = format!("{:#}", error.into_cause());
-    let wanted = format!("{}:5: wire[1].port: found \"generator\", whose packets", path.display());
+    let wanted =
+        format!("{}:5: wire[1].port: found \"generator\", which does not know", path.display());
     assert!(error.contains(&wanted) && error.contains("allowed: packet, xdp"), "{error}");
     let outcome = at_wire(&format!("{known}{host}")).unwrap();
     assert_eq!(outcome.fields()["verdict"], "no difference", "{:?}", outcome.notes);

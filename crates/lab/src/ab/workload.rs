@@ -158,7 +158,7 @@ impl Workload {
             _ => None,
         };
         let client = own.or_else(|| Some(Client::Named(named.as_ref()?.0)));
-        let client = client.ok_or("missing workload, expected: a command or a kind")?;
+        let client = client.ok_or("missing workload, expected a command or a kind")?;
         let named = named.map(|(_, workload)| workload);
         let tools = match kind {
             Some(Kind::Wrk) => web::TOOLS.to_vec(),

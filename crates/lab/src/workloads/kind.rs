@@ -184,7 +184,7 @@ impl Workload {
     pub fn check(&self) -> Result<(), ConfigError> {
         let wrong = |key: &str, message: String| Err(ConfigError::new(key, message));
         if self.file.is_empty() {
-            return wrong("file", "missing, expected: one or more".into());
+            return wrong("file", "missing, expected one or more".into());
         }
         for (place, file) in self.file.iter().enumerate() {
             let key = |key: &str| format!("file[{place}].{key}");
@@ -288,25 +288,25 @@ mod tests {
             Workload::parse(&format!("workload = \"mine\"\n{text}")).unwrap_err().to_string()
         };
         for (text, wanted) in [
-            (String::new(), "file: missing, expected: one or more"),
+            (String::new(), "file: missing, expected one or more"),
             ("[[file]]\nbytes = 0\nweight = 1\n".into(), "file[0].bytes: found 0, allowed: 1 to"),
             ("[[file]]\nbytes = 1\nweight = -1\n".into(), "file[0].weight: found -1, allowed: 0"),
-            ("[[file]]\nbytes = 1\nweight = 0\n".into(), "file: found weights of zero alone"),
-            (format!("{FILE}php = true\n"), "file[0].php: found true, allowed with server"),
-            (format!("tls = true\n{FILE}"), "tls: found true, allowed with client = \"wrk\""),
+            ("[[file]]\nbytes = 1\nweight = 0\n".into(), "file: found only weights of zero"),
+            (format!("{FILE}php = true\n"), "file[0].php: found true, allowed only with server"),
+            (format!("tls = true\n{FILE}"), "tls: found true, allowed only with client = \"wrk\""),
             (
                 format!("client = \"wrk\"\nrequests_per_second = 5\n{FILE}"),
-                "client: found \"wrk\", allowed with requests_per_second = 0",
+                "client: found \"wrk\", allowed only with requests_per_second = 0",
             ),
             (format!("client = \"ab\"\n{FILE}"), "allowed: picnic, wrk"),
             (
                 format!("certificate = \"a.pem\"\n{FILE}"),
-                "certificate: found one, allowed with tls",
+                "certificate: found one, allowed only with tls",
             ),
             (format!("requests_per_second = -5\n{FILE}"), "requests_per_second: found -5, allowed"),
             (
                 format!("send_bytes = 4096\n{FILE}"),
-                "send_bytes: found 4096, allowed with server = \"nginx-copy\"",
+                "send_bytes: found 4096, allowed only with server = \"nginx-copy\"",
             ),
             (
                 format!("server = \"nginx-copy\"\nsend_bytes = 1024\n{FILE}"),

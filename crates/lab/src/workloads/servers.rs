@@ -321,7 +321,7 @@ BAMCA0gAMEUCIQCe8MI+zqcv76ybtGd1Dp4L8Hg1Trun17zbjoynwNy+iQIgBz25\n\
         let own = Workload { certificate: Some(made.certificate.clone()), ..banking };
         let error = Tls::of(&own, folder.path()).err().unwrap().to_string();
         let name = made.certificate.display();
-        assert_eq!(error, format!("{name}: a certificate, but no key behind it"));
+        assert_eq!(error, format!("{name}: no key after the certificate"));
         let both = [&made.certificate, &made.key].map(|file| std::fs::read(file).unwrap());
         std::fs::write(&made.certificate, both.concat()).unwrap();
         assert_eq!(Tls::of(&own, folder.path()).unwrap().key, made.certificate);

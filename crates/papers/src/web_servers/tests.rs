@@ -215,7 +215,7 @@ fn wrong_settings_name_what_is_allowed() {
     let refused = |error: Option<ConfigError>| error.unwrap().to_string();
     let none = Settings { queues: Some(vec![]), ..host() };
     let build = RssWeb::build(none.clone(), &BuildContext::default());
-    assert!(refused(build.err()).contains("queues: missing, expected: one or more"));
+    assert!(refused(build.err()).contains("queues: missing, expected one or more"));
     let build = KnetApache::build(none, &BuildContext::default());
     assert!(refused(build.err()).contains("queues: found queues, allowed with rss-web"));
     let loads = |loads| Settings { loads: Some(loads), ..host() };

@@ -123,7 +123,7 @@ impl SectionConfig for TraceConfig {
 
     fn check(&self) -> Result<(), ConfigError> {
         if self.path.is_none() {
-            let message = "found none, allowed: the name of a file to write";
+            let message = "missing, expected the name of a file to write";
             return Err(ConfigError::new("path", message));
         }
         let sizes = [

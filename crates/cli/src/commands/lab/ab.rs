@@ -442,7 +442,7 @@ mod tests {
             (&["--sweep", "x"], "found no `=`"),
             (&["--sweep", "x=1,,2"], "found an empty value"),
             (&["--candidate-set", "x"], "--candidate-set x: found no `=`"),
-            (&["--candidate-set", "x=1", "--figure", "(a)"], "allowed: with --workload"),
+            (&["--candidate-set", "x=1", "--figure", "(a)"], "allowed only with --workload"),
             (&["--candidate-set", "x=1", "--pairs", "9"], "allowed: 10 to 10000"),
             (&["--candidate-set", "x=1", "--workload-kind", "suport"], "'support'"),
             (&["--candidate-set", "x=1", "--workload-kind", "none"], "sclient"),

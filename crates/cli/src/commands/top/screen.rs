@@ -153,7 +153,7 @@ impl Screen {
             let longest = taken.longest_ns.map(|ns| format!(", longest {}", nanoseconds(Some(ns))));
             let parts = [
                 format!("; core preempted {}", nanoseconds(Some(taken.total_ns))),
-                format!(", {} drops behind", count(taken.drops)),
+                format!(", {} drops after", count(taken.drops)),
                 format!(", {} times", count(taken.times)),
                 longest.unwrap_or_default(),
             ];
@@ -337,7 +337,7 @@ mod tests {
         let text = lines.join("\n");
         for part in [
             "web: 12.5 s; 10 drops/s; borrowed core 5 busy 87.5 %, asleep 0.0 %",
-            "latency p50 1.5 µs, p99 unavailable; core taken 12.3 ms, 0 drops behind, 4 times",
+            "latency p50 1.5 µs, p99 unavailable; core preempted 12.3 ms, 0 drops after, 4 times",
             "q quit  h help  p pause  s sort (queues by number)",
             "rx[0] rss",
             "ring_full @ steer",

@@ -426,7 +426,7 @@ fn keys_are_checked() {
     let good = || TraceConfig { path: Some("trace.pcapng".into()), ..TraceConfig::default() };
     assert_eq!(
         refused(TraceConfig { path: None, ..good() }),
-        "card: path: found none, allowed: the name of a file to write"
+        "card: path: missing, expected the name of a file to write"
     );
     assert_eq!(
         refused(TraceConfig { snaplen: 0, ..good() }),
