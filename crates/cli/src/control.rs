@@ -103,7 +103,7 @@ impl Connection {
         let stream = UnixStream::connect(&path).map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => anyhow!("{shown}: no card is running there"),
             io::ErrorKind::ConnectionRefused => {
-                anyhow!("{shown}: the card that had this socket is gone")
+                anyhow!("{shown}: the card of this socket has ended")
             }
             io::ErrorKind::PermissionDenied => {
                 anyhow!("{shown}: belongs to another user's card: permission denied")

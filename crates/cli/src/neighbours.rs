@@ -74,7 +74,7 @@ fn shared(own: &Placement, others: &[Neighbour], cores: &[usize]) -> Vec<String>
             ));
         } else if other.target_cores.contains(&borrowed) {
             warnings.push(format!(
-                "core {borrowed} is to be borrowed, and is a target core of {card}: its host loses \
+                "core {borrowed} would be borrowed, but is a target core of {card}: its host loses \
                  the time that this card takes; {way_out}"
             ));
         }

@@ -185,7 +185,7 @@ pub(crate) fn verdict(report: &Report) -> anyhow::Result<()> {
     );
     anyhow::ensure!(
         report.buffers_missing == 0,
-        "{} buffers did not come home: this is a bug in picnic",
+        "{} buffers were not returned: this is a bug in picnic",
         report.buffers_missing
     );
     if let Some(TraceReport { path, error: Some(error), .. }) = &report.trace {

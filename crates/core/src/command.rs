@@ -197,7 +197,7 @@ impl Prepared {
         let order: Box<dyn Any> = self.0;
         match order.downcast::<O>() {
             Ok(order) => Ok(*order),
-            Err(_) => unreachable!("it was looked at before"),
+            Err(_) => unreachable!("it was checked before"),
         }
     }
 }

@@ -248,7 +248,7 @@ impl Component for Bond {
         let up_delay_ns = u64::from(config.up_delay_ms) * 1_000_000;
         let slots = match &config.weights {
             Some(_) if !is_weighted => {
-                let message = "found weights, allowed with mode = \"flow\", \"queue\" or \
+                let message = "found weights, allowed only with mode = \"flow\", \"queue\" or \
                                \"round-robin\"";
                 return Err(ConfigError::new("weights", message));
             }

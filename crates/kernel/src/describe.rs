@@ -241,10 +241,8 @@ fn changes(
         Handover::Skb => {
             let costs = format!("work on core {core}, less than it saves the target cores");
             changes.push(of("GRO and threaded NAPI on", &costs));
-            changes.push(of(
-                "a relay interface beside it",
-                "captures on the wire see each packet twice",
-            ));
+            changes
+                .push(of("a relay interface for it", "captures on the wire see each packet twice"));
         }
         Handover::Cpumap => {
             changes.push(of(
@@ -291,7 +289,7 @@ fn form(step: &Step) -> Option<String> {
         Action::Sample { every, queue: Some(queue), .. } => {
             format!("1 packet in {every} to queue {queue}")
         }
-        Action::Sample { every, .. } => format!("1 packet in {every} goes on"),
+        Action::Sample { every, .. } => format!("1 packet in {every} continues"),
         Action::Vlans { .. } => "drops packets of other VLANs".into(),
         Action::Police { per_wire: true, .. } => "drops what is over the rate of each wire".into(),
         Action::Police { .. } => "drops what is over the rate".into(),

@@ -387,8 +387,7 @@ fn check_keys(file: &CardFile) -> Result<(), ConfigError> {
                 "no key: a poll takes up to 64 packets, as the wire's driver has it"
             }
             "interrupt" => {
-                "wire_usecs and poll_usecs alone: a target is interrupted once for what a poll of a wire \
-                 has brought"
+                "only wire_usecs and poll_usecs: a target is interrupted once per poll of a wire"
             }
             "os" | "task" => "no section: tasks run only with the poll engine",
             _ => only.unwrap_or("no key"),

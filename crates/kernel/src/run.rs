@@ -184,7 +184,7 @@ fn in_part(file: &CardFile, filters: &Filters) -> impl Iterator<Item = String> {
         "engine = \"hybrid\", but no filter has action = \"poll\": all packets stay in the kernel",
     );
     let traced = file.has("trace").then_some(
-        "[trace] has packets of the poll engine alone: those that stay in the kernel are not traced",
+        "[trace] has only packets of the poll engine: those that stay in the kernel are not traced",
     );
     without.into_iter().chain(traced).map(String::from)
 }

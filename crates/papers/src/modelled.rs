@@ -59,9 +59,9 @@ pub(crate) fn on_machine<E: Reproduces>(
     let wrong = |message: String| ConfigError::new("profile", message);
     if world == World::Host {
         return match profile {
-            Some(name) => {
-                Err(wrong(format!("found \"{name}\" with world = \"host\", allowed with \"sim\"")))
-            }
+            Some(name) => Err(wrong(format!(
+                "found \"{name}\" with world = \"host\", allowed only with \"sim\""
+            ))),
             None => Ok(None),
         };
     }
@@ -188,7 +188,7 @@ mod tests {
             (
                 "knet-livelock",
                 &[("profile", "piii"), ("world", "host")],
-                "found \"piii\" with world = \"host\", allowed with \"sim\"",
+                "found \"piii\" with world = \"host\", allowed only with \"sim\"",
             ),
             ("knet-pages", &[("world", "sim")], "world: found \"sim\", allowed: \"host\""),
         ] {

@@ -446,7 +446,7 @@ fn outcome(settings: &Settings, points: &[MeasuredPoint]) -> Outcome {
     );
     outcome.add(Figure::of("mix_throughput_gain", gains).called("mix: throughput, card"));
     outcome.note(format!(
-        "{}: target busy at {} packets/s, taken flat out",
+        "{}: target busy at {} packets/s, taken at full speed",
         settings.world.source().label(),
         settings.rate_pps(),
     ));

@@ -265,7 +265,7 @@ impl Experiment for PlacementSingle {
             Some(worst? / best? - 1.0)
         });
         let loss = Figure::one("worst_pair_change", loss);
-        outcome.add(loss.called("flat out, worst pair against the best"));
+        outcome.add(loss.called("at full speed, worst pair against the best"));
         points.iter().for_each(|found| pairs(&mut outcome, found));
         for (side, pair) in Pair::ALL.iter().enumerate() {
             let sides = points.iter().filter_map(|found| found.sides.get(side));
@@ -274,9 +274,7 @@ impl Experiment for PlacementSingle {
                 outcome.note(format!("{}: {why}", pair.name()));
             }
         }
-        outcome.note(
-            "a veth in place of the paper's 2 Gb/s link: the highest rate is that of the cores",
-        );
+        outcome.note("a veth in place of the paper's 2 Gb/s link: the cores limit the rate");
         outcome
     }
 

@@ -174,7 +174,7 @@ pub(crate) fn print_restored(
             }
         }
         for socket in sockets.unwrap_or_default() {
-            let _ = writeln!(text, "{}: removed, its card is gone", socket.display());
+            let _ = writeln!(text, "{}: removed, its card has ended", socket.display());
         }
         if text.is_empty() {
             text = "nothing to undo\n".into();

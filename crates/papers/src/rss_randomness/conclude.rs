@@ -67,7 +67,7 @@ fn beside_paper(outcome: &mut Outcome, points: &[MeasuredPoint]) {
          JHash is lookup2",
     );
     outcome.note(
-        "1.29 % is asked for from 100,000 flows on alone: at 12,000 a perfect hash has deviations of \
+        "1.29 % is required only from 100,000 flows on: at 12,000 a perfect hash has deviations of \
          0.53 % (mean), 1.17 % (pi) and 0.91 % (serial)",
     );
 }
