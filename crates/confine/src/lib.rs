@@ -17,14 +17,15 @@
 //!
 //! Interfaces are opened, cores taken and priorities set at the start. After that a card moves
 //! packets through descriptors that are open, which needs no capability and few system calls;
-//! the rest would serve nobody but whoever finds a hole in a parser. `picnic run` asks for both
-//! to be given up; a program that uses this library keeps what it has unless it does the same.
+//! anything else would only help an attacker who finds a hole in a parser. `picnic run` gives up
+//! both; a program that uses this library keeps them unless it does the same.
 //!
-//! Guarantees: a call that is not on the thread's list is not made, ends in EPERM and is
-//! counted; it ends no thread. Threads that are started later inherit what was given up, and
-//! give up the rest themselves. Where the kernel has no seccomp, a note says so.
+//! Guarantees: a call that is not on the thread's list is not made, returns EPERM and is
+//! counted; it ends no thread. Threads started later inherit the restrictions, and add their
+//! own. If the kernel has no seccomp, a note says so.
 //!
-//! What stays, and why: docs/decisions/012-control-plane.md and 025-confined-threads.md.
+//! Remaining privileges, with reasons: docs/decisions/012-control-plane.md and
+//! 025-confined-threads.md.
 //!
 //! Source: capabilities(7) (they belong to threads, and are inherited by threads made later),
 //! PR_SET_NO_NEW_PRIVS(2const), seccomp(2), seccomp_unotify(2).

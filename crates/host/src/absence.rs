@@ -22,8 +22,8 @@ const LONGEST_THRESHOLD_NS: u64 = 500_000;
 /// A turn that rings several doorbells takes nearly as long by itself.
 const SHORTEST_THRESHOLD_NS: u64 = 100_000;
 
-/// The shortest absence that is seen on cores of a card that tolerates one of so many nanoseconds:
-/// two shorter ones in a row lose nothing.
+/// The shortest absence to record for a card that tolerates this many nanoseconds: two shorter ones
+/// in a row lose nothing.
 pub(crate) fn threshold_ns(tolerates_ns: Option<u64>) -> u64 {
     let half = |ns: u64| (ns / 2).clamp(SHORTEST_THRESHOLD_NS, LONGEST_THRESHOLD_NS);
     tolerates_ns.map_or(LONGEST_THRESHOLD_NS, half)
@@ -65,8 +65,8 @@ impl<'a> Absence<'a> {
     #[cold]
     fn note(&mut self, now: Time, absent_ns: u64, is_behind: bool, dropped: u64) {
         if let Some((before, until)) = self.open.take() {
-            // What came during an absence is shed by the first turn behind it, and by those after
-            // that until it has caught up.
+            // Packets of an absence are shed by the first turn after it, and by later ones until the
+            // card has caught up.
             self.found.drops.add(dropped.saturating_sub(before));
             self.open = (is_behind && now < until).then_some((dropped, until));
         }

@@ -6,8 +6,8 @@
 //!   named first, then takes its course.
 //! * `exit` and `_exit` do not end the process. Where somebody waits for the call, the thread is
 //!   stopped for good and its record says so; elsewhere the process ends with status 1.
-//! * What may take its time (constructors, `init`, `exit`, destructors) runs on the object's own
-//!   thread (`Helper`), so that whoever waits need not wait for ever.
+//! * Code that may take long (constructors, `init`, `exit`, destructors) runs on the object's own
+//!   thread (`Helper`), so that the caller need not wait for ever.
 //!
 //! Guarantees: no clock is read, nothing allocated and no system call made for a call on the data
 //! path, but for a thread's first.

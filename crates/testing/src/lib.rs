@@ -12,7 +12,7 @@
 //! a busy machine takes is then nobody's business. [`let_pass`] is for the other kind: a time in
 //! which something is *not* to happen, or that is itself what a test is about.
 //!
-//! Guarantees: what waits gives up after [`PATIENCE`], and says for what it waited.
+//! Guarantees: waits end after [`PATIENCE`], with a message that names the event.
 //!
 //! Source: none.
 

@@ -35,13 +35,13 @@
 //! # }
 //! ```
 //!
-//! The structure is exact: the longest path through the graph, loops taken as
-//! often as they may go round. The costs of operations are measured, so what comes
-//! out is a *bound under the cost profile*, no more and no less.
+//! The structure is exact: the longest path through the graph, with loops at
+//! their maximum number of rounds. The costs of operations are measured, so the
+//! result is a *bound under the cost profile*.
 //!
-//! Guarantees: with the costs of a profile, no way through a segment costs more
-//! than its bound; dearer costs never give a smaller bound; no overflow, since
-//! what is too large reads "no bound".
+//! Guarantees: with the costs of a profile, no path through a segment costs more
+//! than its bound; higher costs never give a smaller bound; no overflow: values
+//! that are too large become "no bound".
 //!
 //! Source: NICOS 4.6.
 

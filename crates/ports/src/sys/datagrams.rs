@@ -17,7 +17,7 @@
 //! ```
 //!
 //! Guarantees: nothing is allocated per datagram; a datagram that is longer than a buffer is
-//! cut, and its length says so to whoever parses it; a datagram to several peers is written once.
+//! truncated, which its length shows; a datagram to several peers is written once.
 //!
 //! Source: recvmmsg(2), sendmmsg(2).
 
