@@ -98,11 +98,9 @@ class Questions(unittest.TestCase):
 
     def test_experiment_is_loaded_as_modelled(self) -> None:
         out = self.path("edf")
-        frames = run(
-            "picnic-scaling", effort="quick", out=out, world="sim", wires=[1, 2], beyond=[8]
-        )
+        frames = run("nicos-firewall", effort="quick", out=out, world="sim", rules=[1, 16])
         self.assertEqual(set(frames.figures["source"]), {"modelled"})
-        self.assertEqual(set(frames.figures["experiment"]), {"picnic-scaling"})
+        self.assertEqual(set(frames.figures["experiment"]), {"nicos-firewall"})
         pandas.testing.assert_frame_equal(frames.figures, load(out).figures)
         csv = pandas.read_csv(pathlib.Path(out) / "points.csv")
         self.assertEqual(len(frames.figures), len(csv))

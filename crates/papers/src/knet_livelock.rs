@@ -5,9 +5,8 @@
 //! it makes ever less progress beyond saturation: receive livelock. Both take turns at every
 //! offered load.
 //!
-//! In the sim world an interrupt and the driver's part of a packet have configured costs. On the
-//! host the driver's part has its real cost, and the borrowed core also generates the packets,
-//! which limits the offered load.
+//! In the sim world the paper's machine is modelled (`testbeds/piii.rs`). On the host the borrowed
+//! core also generates the packets, which limits the offered load.
 //!
 //! Source: KNET, "Receive Livelock"; Mogul and Ramakrishnan, "Eliminating Receive Livelock in an
 //! Interrupt-driven Kernel", 1997.

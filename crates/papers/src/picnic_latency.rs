@@ -1,6 +1,7 @@
 //! The card's additional latency for minimum-size UDP, by packet rate.
 //!
-//! `per-packet` is the paper's card: the physical NIC interrupts at most every `nic_usecs`, the
+//! In the sim world the paper's machine is modelled (`testbeds/netburst.rs`). On the host two modes
+//! take turns. `per-packet` is the paper's card: the physical NIC interrupts at most every `nic_usecs`, the
 //! borrowed core then moves the packets one by one, each with its own interrupt. `moderated` is our
 //! default: the borrowed core polls the wire, and packets wait for each other up to 20 µs at the
 //! target.
@@ -12,11 +13,7 @@
 //!
 //! The paper explains its straight line by the first part: more packets per interrupt, more of them
 //! in front. With a load ρ of the borrowed core and a NIC that interrupts at most every T, an
-//! interrupt finds the packets of T, and the mean packet waits ρ T / 2 behind others. With the
-//! paper's costs (350 packets/ms saturate its core: `card_ns = 2360`) it is 15 µs at 80 packets/ms,
-//! where the paper has about 19. A handler that continued until the ring is empty would also take
-//! packets that arrive meanwhile: an interrupt would find only the packets of (1 - ρ) T, 12 µs
-//! there, and the line would bend, which the paper's does not.
+//! interrupt finds the packets of T, and the mean packet waits ρ T / 2 behind others.
 //!
 //! Packets arrive at random: regular arrivals would interfere with the recorded packets, one in 16.
 //!

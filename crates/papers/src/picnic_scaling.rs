@@ -1,19 +1,17 @@
 //! The number of wires at line rate that a borrowed core can serve, each with its own target core.
 //!
-//! One to five wires carry the load of a 1 Gb/s link in 1514-byte frames, and are held to such a
-//! link. `by-wire` gives each wire its own queue and target core, and the borrowed core's load is
-//! measured. `link_mbps` and `frame_bytes` change the link and the frames, and some others of both
-//! are modelled as well (`links.rs`). A line through these points predicts the number of wires that
-//! saturate the core; more wires are measured as well, and not fitted, so that the prediction can
-//! fail. Two kinds of interrupts take turns: one for each packet, as on the paper's card, and our
-//! default moderation.
+//! In the sim world the paper's machine is modelled (`testbeds/x5355.rs`). On the host one to five
+//! wires carry the load of a 1 Gb/s link in 1514-byte frames, and are held to such a link. `by-wire`
+//! gives each wire its own queue and target core, and the borrowed core's load is measured.
+//! `link_mbps` and `frame_bytes` change the link and the frames. A line through these points predicts
+//! the number of wires that saturate the core. Two kinds of interrupts take turns: one for each
+//! packet, as on the paper's card, and our default moderation.
 //!
 //! The clocks of two wires differ by up to 100 parts per million each, as Ethernet allows, so that
 //! packets of all wires are not synchronous for ever.
 //!
-//! In the sim world the borrowed core's work has the configured costs. On the host it has its real
-//! cost, including generating the packets, and each point needs a core per wire and one more. A
-//! point with a saturated target core says nothing about the borrowed core, and is excluded.
+//! The borrowed core also generates the packets, and each point needs a core per wire and one more.
+//! A point with a saturated target core says nothing about the borrowed core, and is excluded.
 //!
 //! Source: PICNIC, section 4.3 and figure 6; IEEE 802.3, clause 40.6.1.2.6, for the clocks.
 

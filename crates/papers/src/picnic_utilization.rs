@@ -1,12 +1,12 @@
 //! The card's cost on the target core at 1 Gb/s of bulk receive: 81 274 packets per second.
 //!
-//! Four variants take turns. `without` is a NIC that interrupts the target core itself, moderated
-//! by `nic_usecs` as in the paper's driver; `per-packet` is the paper's card, one interrupt for
+//! In the sim world the paper's machine is modelled (`testbeds/netburst.rs`), with and without the
+//! card. On the host three variants take turns: `per-packet` is the paper's card, one interrupt for
 //! each packet; `gated` masks a busy queue; `moderated` is our default, where packets wait for each
 //! other up to 20 µs. The paper says that "implementing moderation should reduce" the cost: the
 //! three must be in that order.
 //!
-//! On the host a generator's packets need the card, so there is no `without`, and the target core's
+//! A generator's packets need the card, so there is no `without`, and the target core's
 //! time is that of the target's thread, from the kernel's counts, without TCP. With `attachment =
 //! "tap"` it includes TCP, and all four variants are measured; with `engine = "kernel"` cards in
 //! the kernel are compared with `without` (`kernel.rs`).

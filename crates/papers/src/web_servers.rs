@@ -9,6 +9,9 @@
 //! | `knet-apache` | webstone | system |
 //! | `knet-pages` | pages of 300 KB that PHP makes | system |
 //!
+//! In the sim world the paper's machine is modelled (`testbeds/x5355.rs`, `testbeds/piii.rs`), except
+//! with `knet-pages`, for which the paper has no figure. On the host servers are real.
+//!
 //! `rss-web` has four clients, each with its own wire, and a card that bonds these. Experiments by
 //! system also send requests at a rate independent of the answers, in multiples of the back-to-back
 //! rate: up to saturation and beyond. That rate is found by a separate point on each machine, and

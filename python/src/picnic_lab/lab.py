@@ -26,8 +26,9 @@ class FolderError(PicnicError):
 class Frames(NamedTuple):
     """What was measured, tidy: one value in a row.
 
-    Each row of `figures` has the figure's name, its `unit`, its `source` ("measured" or
-    "modelled"), the `side`, the number of the `repeat`, and a column for each key that was varied.
+    Each row of `figures` has the figure's name, its `unit`, its `source` ("measured", "modelled",
+    "predicted" or "fitted"), the `side`, the number of the `repeat`, and a column for each key that
+    was varied.
     `distributions` has histograms: how often (`count`) each `value` was counted. The `attrs` of
     both have `units` and `sources` by figure, `facts` of the machine, `failures` and `notes`.
     """

@@ -1,7 +1,8 @@
 //! The papers' machines and the figures measured on them: fitted to few, predicting the rest.
 //!
-//! A machine is a profile (`crates/sim/profiles/*.toml`), a file here that runs the papers'
-//! workloads on it, and its line in [`TESTBEDS`]. `picnic lab fit NAME` fits and predicts.
+//! A machine is a profile (`crates/sim/profiles/*.toml`) and a file here that runs the papers'
+//! workloads on it. Rows of the papers' table name their machine, and figures name their run.
+//! `picnic lab fit NAME` fits and predicts.
 //!
 //! Guarantee: our card's own code runs; the same profile and effort give the same figures.
 
@@ -63,7 +64,7 @@ mod tests {
         let mut testbed = testbed("netburst").unwrap();
         testbed.measures.retain(|measure| measure.experiment == "picnic-latency");
         testbed.measures.retain(|measure| !measure.figure.what.starts_with("straight"));
-        // The fit point and the prediction.
+        // Costs without influence on the figure are not varied here.
         let is_met = [Cost::CardPacket, Cost::InterruptWay].map(Cost::key);
         testbed
             .profile
