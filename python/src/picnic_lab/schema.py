@@ -281,6 +281,7 @@ class OsReport(TypedDict):
     panics: int
     refused: int
     overridden: int
+    tolerates_ns: Optional[int]
     memory: MemoryReport
     tasks: list[TaskReport]
     notes: list[str]
