@@ -28,9 +28,9 @@ class Frames(NamedTuple):
 
     Each row of `figures` has the figure's name, its `unit`, its `source` ("measured", "modelled",
     "predicted" or "fitted"), the `side`, the number of the `repeat`, and a column for each key that
-    was varied.
-    `distributions` has histograms: how often (`count`) each `value` was counted. The `attrs` of
-    both have `units` and `sources` by figure, `facts` of the machine, `failures` and `notes`.
+    was varied. `distributions` has histograms: how often (`count`) each `value` was counted. The
+    `attrs` of both have `units` and `sources` by figure, `facts` of the machine, `failures` and
+    `notes`.
     """
 
     figures: pandas.DataFrame
