@@ -84,7 +84,9 @@ impl Group {
         let Group { members, packet, now } = self;
         *now = *now + 10_000;
         for sender in &mut members[..senders] {
-            (0..batch).for_each(|_| drop(sender.submit(&PAYLOAD)));
+            for _ in 0..batch {
+                let _ = sender.submit(&PAYLOAD);
+            }
         }
         let expected = members[0].counts().delivered + (senders * batch) as u64;
         while members.iter().any(|member| member.counts().delivered < expected) {

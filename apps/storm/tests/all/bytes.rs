@@ -135,6 +135,37 @@ proptest! {
         }
     }
 
+    /// A group forms while every packet arrives once more with changed bytes.
+    #[test]
+    fn changed_membership_packets_are_taken_or_refused_without_panic(
+        changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..200),
+    ) {
+        let fast = Settings { suspect_after_ns: 1_000_000, incarnation: 1, ..settings(3) };
+        let mut group = [0, 1, 2].map(|me| Member::new(Settings { me, ..fast.clone() }).unwrap());
+        let (mut buffer, mut changes) = ([0; 600], changes.into_iter());
+        for round in 0..60 {
+            let now = Time::from_nanos(round * 200_000);
+            for from in 0..3 {
+                let mut sent = 0;
+                while let Some((_, length)) = group[from].transmit(now, &mut buffer) {
+                    sent += 1;
+                    prop_assert!(sent < 100, "a member does not stop sending");
+                    let mut changed = buffer[..length].to_vec();
+                    if let Some((at, byte)) = changes.next() {
+                        let at = at.index(length);
+                        changed[at] = byte;
+                    }
+                    for receiver in (0..3).filter(|receiver| *receiver != from) {
+                        let _ = group[receiver].receive(now, &buffer[..length]);
+                        let _ = group[receiver].receive(now, &changed);
+                    }
+                }
+                let _ = group[from].submit(b"text");
+                while group[from].deliver().is_some() {}
+            }
+        }
+    }
+
     #[test]
     fn random_bytes_are_no_packet(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
         prop_assert!(parse(&bytes, 0, settings(2).digest(), 2).is_err());

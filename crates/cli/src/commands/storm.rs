@@ -177,9 +177,11 @@ impl Session<'_> {
     fn run(mut self, messages: Option<u64>, quiet: bool) -> anyhow::Result<Counts> {
         let mut active = Instant::now();
         let (mut view, mut was_outside) = (0, false);
+        let mut strangers = (false, false);
         let mut text = String::new();
         while !signals::is_asked() {
             let received = self.node.receive()?;
+            self.tell_strangers(&mut strangers);
             let now_in = self.node.member().view();
             was_outside |= self.node.member().state() == State::Outside;
             if now_in != view && self.node.member().state() == State::Running {
@@ -222,6 +224,17 @@ impl Session<'_> {
         }
         self.log.end()?;
         Ok(*self.node.member().counts())
+    }
+
+    /// Says once that packets of members that cannot be of this group arrive.
+    fn tell_strangers(&mut self, told: &mut (bool, bool)) {
+        let counts = *self.node.member().counts();
+        if counts.twins > 0 && !std::mem::replace(&mut told.0, true) {
+            output::tell("another process has this member's name");
+        }
+        if counts.foreign > 0 && !std::mem::replace(&mut told.1, true) {
+            output::tell("packets arrive from a process with another group or member list");
+        }
     }
 
     fn tell_view(&mut self) {

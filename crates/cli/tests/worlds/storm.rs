@@ -73,6 +73,30 @@ fn processes_print_the_same_lines_in_the_same_order_and_their_logs_agree() {
 }
 
 #[test]
+fn another_member_list_and_a_second_process_of_one_name_are_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let members = members();
+    let mut listed = start("a", &members, folder.path(), &[]);
+    // Two others: b has no c in its list, and one that says it is a has b's address.
+    let mut shorter = start("b", &members[..2], folder.path(), &[]);
+    let [a, _, c] =
+        ["a", "b", "c"].map(|name| members.iter().find(|m| m.starts_with(name)).unwrap());
+    let swapped = [format!("a{}", &c[1..]), members[1].clone(), format!("c{}", &a[1..])];
+    let mut twin = start("a", &swapped, folder.path(), &[]);
+    let mut lines = BufReader::new(listed.stderr.take().unwrap()).lines().map(Result::unwrap);
+    let expected = ["another process has this member's name", "another group or member list"];
+    let mut missing = expected.to_vec();
+    while !missing.is_empty() {
+        let line = lines.next().expect("both are told");
+        missing.retain(|text| !line.contains(text));
+    }
+    for node in [&mut listed, &mut shorter, &mut twin] {
+        node.kill().unwrap();
+        node.wait().unwrap();
+    }
+}
+
+#[test]
 fn unknown_member_and_wrong_address_are_usage_errors() {
     for (arguments, expected) in [
         (&["storm", "node", "x", "a=127.0.0.1:0"][..], "NAME: found x, allowed: a"),
