@@ -201,9 +201,11 @@ impl Fitted {
         figure(&self.measure, self.ours, Basis { fitted, ..Basis::default() })
     }
 
-    /// For people: paper, ours.
-    pub fn texts(&self) -> [String; 2] {
-        [self.measure.figure.paper.text(), self.measure.text(self.ours)]
+    /// For people: the cost, the paper's figure, ours.
+    pub fn texts(&self) -> [String; 3] {
+        let digits = if self.value >= 100.0 { 0 } else { 3 };
+        let cost = format!("{} = {:.digits$}", self.cost, self.value);
+        [cost, self.measure.figure.paper.text(), self.measure.text(self.ours)]
     }
 }
 

@@ -102,11 +102,9 @@ impl OnMachine {
             found.into_iter().for_each(|figure| outcome.add(figure.clone()));
         }
         for fitted in &fit.fitted {
-            let [paper, ours] = fitted.texts();
-            outcome.note(format!(
-                "fitted: {} = {:.4}, so that {} is {ours}; the paper has {paper}",
-                fitted.cost, fitted.value, fitted.point
-            ));
+            let ([cost, paper, ours], point) = (fitted.texts(), &fitted.point);
+            let note = format!("fitted: {cost}, so that {point} is {ours}; the paper has {paper}");
+            outcome.note(note);
         }
         Ok((outcome, fit.machine))
     }

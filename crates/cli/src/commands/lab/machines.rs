@@ -103,10 +103,10 @@ pub(super) fn fit(args: &FitArgs, json: bool) -> anyhow::Result<()> {
 
 fn text_of(fit: &Fit) -> String {
     let rows = fit.fitted.iter().map(|fitted| {
-        let [paper, ours] = fitted.texts();
-        vec![fitted.cost.into(), format!("{:.4}", fitted.value), fitted.point.clone(), paper, ours]
+        let [cost, paper, ours] = fitted.texts();
+        vec![cost, fitted.point.clone(), paper, ours]
     });
-    let columns = ["cost", "fitted", "to", "paper", "modelled"].map(Column::Text);
+    let columns = ["cost", "fitted to", "paper", "modelled"].map(Column::Text);
     let mut text = format!("{}, fitted:\n", fit.profile);
     text += &output::table(&columns, rows.collect::<Vec<_>>());
     let rows = fit.predictions.iter().map(|prediction| {
@@ -131,16 +131,13 @@ fn markdown_of(fit: &Fit) -> String {
         fit.profile
     );
     for fitted in &fit.fitted {
-        let [paper, ours] = fitted.texts();
-        text += &format!(
-            "| {} | {paper} | {ours} | | fitted: `{}` = {:.4} |\n",
-            fitted.point, fitted.cost, fitted.value
-        );
+        let ([cost, paper, ours], point) = (fitted.texts(), &fitted.point);
+        text += &format!("| {point} | {paper} | {ours} | | fitted: `{cost}` |\n");
     }
     for prediction in &fit.predictions {
         let [paper, ours, formula, finding] = prediction.texts();
-        let formula = if prediction.formula.is_some() { &formula } else { "" };
         let name = &prediction.name;
+        let formula = formula.trim_matches('–');
         text += &format!("| {name} | {paper} | {ours} | {formula} | {finding} |\n");
     }
     text
