@@ -17,6 +17,7 @@ mod hybrid;
 mod idle;
 mod kernel;
 mod link;
+mod machine;
 mod modes;
 mod os;
 mod storm;
@@ -47,6 +48,7 @@ pub const BENCHMARKS: &[ExperimentEntry] = &[
     Entry::of::<Measured<link::Links>>(),
     Entry::of::<Measured<wire::Wires>>(),
     Entry::of::<Measured<modes::Modes>>(),
+    Entry::of::<Measured<machine::Machine>>(),
 ];
 
 /// An outcome of these measurements.

@@ -9,8 +9,9 @@ use clap::builder::{PossibleValue, PossibleValuesParser};
 use picnic_control::{Launch, Registries};
 use picnic_core::config::{CardFile, Setting};
 use picnic_core::stop::Stop;
+use picnic_lab::calibrate::here::{self, HERE};
 use picnic_ports::stream::{self, Stream};
-use picnic_sim::machine::{PROFILES, Profile};
+use picnic_sim::machine::PROFILES;
 use std::io::{BufWriter, Write};
 use std::path::PathBuf;
 
@@ -26,7 +27,8 @@ pub(crate) struct WorldArgs {
 }
 
 fn profiles() -> PossibleValuesParser {
-    PROFILES.iter().map(|(name, _)| PossibleValue::new(name)).collect::<Vec<_>>().into()
+    let names = PROFILES.iter().map(|(name, _)| *name).chain([HERE]);
+    names.map(PossibleValue::new).collect::<Vec<_>>().into()
 }
 
 /// The options of a run's seed and events.
@@ -57,7 +59,7 @@ impl WorldArgs {
     /// The names that card files can use in this world.
     pub(crate) fn registries(&self) -> Registries {
         let profile = self.profile.as_deref().filter(|_| self.world == "sim");
-        match profile.and_then(|name| Profile::named(name).ok()) {
+        match profile.and_then(|name| here::profile(name).ok()) {
             Some(profile) => picnic_sim::on_machine(registries(), profile),
             None => self.chosen().map_or_else(registries, World::registries),
         }
@@ -70,6 +72,9 @@ impl WorldArgs {
             let message =
                 format!("--profile: found with --world {}, allowed only with sim", self.world);
             return Err(Usage(message).into());
+        }
+        if let Some(name) = &self.profile {
+            here::profile(name).map_err(|why| Usage(format!("--profile: {why}")))?;
         }
         let launch = Launch::new(card, self.registries()).revision(env!("PICNIC_REVISION"));
         Ok(if launch.executor()?.is_served() { launch.confined() } else { launch })

@@ -123,6 +123,8 @@ pub(crate) struct QueueState {
     polling: bool,
     /// Most packets taken off the ring in one poll.
     limit: usize,
+    /// What this core is handed in software waits for a later look.
+    hands_over: bool,
     /// Interrupts are not masked, as of the last interrupt or rest.
     unmasked: bool,
     /// An interrupt was taken and has not yet emptied the ring.
@@ -156,6 +158,7 @@ impl QueueState {
         QueueState {
             polling: true,
             limit: BURST,
+            hands_over: false,
             unmasked,
             interrupted: false,
             application: VecDeque::with_capacity(APPLICATION_PACKETS),
@@ -287,7 +290,7 @@ impl TargetQueue {
             // An offline card loses nothing for lack of room.
             if !self.offline || share.has_room(burst.room()) {
                 self.ring.refresh();
-                burst.fill_from(&mut self.ring);
+                self.fill(burst);
                 self.ring.release();
             }
             if !burst.is_empty() {
@@ -298,6 +301,9 @@ impl TargetQueue {
             if now.since(self.state.last_packet) >= self.pacing.poll_ns.get() {
                 self.rest();
             }
+        }
+        if self.state.hands_over {
+            return Polled::default();
         }
         let Some(share) = &self.share else { return Polled::default() };
         let most = if preempts { 1 } else { burst.room() };
@@ -359,11 +365,7 @@ impl TargetQueue {
         // Cache lines of the borrowed core: requested together, they arrive together.
         let ready = self.ring.available().min(burst.room());
         self.ring.prefetch_slots(ready);
-        if self.state.limit == BURST {
-            burst.fill_from(&mut self.ring);
-        } else {
-            self.take_few(burst);
-        }
+        self.fill(burst);
         if burst.is_empty() {
             self.counters.empty_polls.add(1);
             if now.since(self.state.last_packet) >= self.pacing.poll_ns.get() {
@@ -376,6 +378,16 @@ impl TargetQueue {
         self.sample_latency(now, burst);
         let moved = burst.len();
         Polled { moved, ..self.handle(now, burst) }
+    }
+
+    /// Takes what an empty burst has room for, or what the limit allows.
+    #[inline]
+    fn fill(&mut self, burst: &mut Burst) {
+        if self.state.limit == BURST {
+            burst.fill_from(&mut self.ring);
+        } else {
+            self.take_few(burst);
+        }
     }
 
     #[cold]
@@ -543,6 +555,15 @@ impl Target {
     /// Polls each queue once without an interrupt: one that was sent is still on its way.
     pub fn go_on(&mut self, now: Time) -> Polled {
         self.look(now, false)
+    }
+
+    /// As [`Target::poll`], or [`Target::go_on`] if no interrupt has `arrived`, for interrupts of a
+    /// core that hands packets over in software: its own share is left for a later look.
+    pub fn hand_over(&mut self, now: Time, arrived: bool) -> Polled {
+        self.queues.iter_mut().for_each(|queue| queue.state.hands_over = true);
+        let polled = self.look(now, arrived);
+        self.queues.iter_mut().for_each(|queue| queue.state.hands_over = false);
+        polled
     }
 
     #[inline(always)]

@@ -85,7 +85,7 @@ impl Measure {
         format!("{}: {}", self.experiment, self.figure.what)
     }
 
-    fn run(&self, profile: &Profile, effort: Effort) -> Result<f64, String> {
+    pub fn run(&self, profile: &Profile, effort: Effort) -> Result<f64, String> {
         let model = self.figure.model.ok_or_else(|| format!("{}: has no model", self.name()))?;
         (model.run)(profile, effort)
     }
@@ -104,7 +104,7 @@ impl Measure {
     }
 
     /// How far ours is from the paper's: 0 if it is the same.
-    fn off(&self, ours: f64) -> f64 {
+    pub fn off(&self, ours: f64) -> f64 {
         let paper = self.paper().unwrap_or(f64::NAN);
         match self.figure.unit() {
             Unit::Change => (1.0 + ours) / (1.0 + paper) - 1.0,
@@ -314,12 +314,18 @@ impl Testbed {
             let found = points.len();
             return Err(format!("found {found} fitted costs, allowed: at most {MOST_FITTED}"));
         }
+        let names: Vec<_> = points.iter().map(|(_, measure)| measure.name()).collect();
+        let apart = |why: String| match &names[..] {
+            [_] => why,
+            _ => format!("these points pull apart: {}: {why}", names.join("; ")),
+        };
         let mut at = profile.clone();
         let mut found = vec![f64::NAN; points.len()];
         // Two costs move each other's points: in turns until both stay.
         for _ in 0..if points.len() > 1 { 4 } else { 1 } {
             for (place, (cost, measure)) in points.iter().enumerate() {
-                found[place] = fit_one(&mut at, *cost, measure, effort, &mut slopes[place])?;
+                found[place] =
+                    fit_one(&mut at, *cost, measure, effort, &mut slopes[place]).map_err(apart)?;
             }
         }
         for (place, (_, measure)) in points.iter().enumerate() {
@@ -327,8 +333,8 @@ impl Testbed {
                 found[place] = measure.run(&at, effort)?;
             }
             if measure.off(found[place]).abs() > 2.0 * NEAR {
-                let names: Vec<_> = points.iter().map(|(_, measure)| measure.name()).collect();
-                return Err(format!("these points pull apart: {}", names.join("; ")));
+                let text = measure.figure.unit().text(found[place]);
+                return Err(apart(format!("{} comes out at {text}", measure.name())));
             }
         }
         let fitted = points.iter().zip(found).map(|((cost, measure), ours)| Fitted {
@@ -553,6 +559,7 @@ mod tests {
         let other = measure("other", 700e3, Unit::PerSecond, rate);
         let both = profile(&[("card_packet_ns", "x: rate"), ("switch_ns", "x: other")]);
         let error = predict(both, &[RATE, other]).unwrap_err();
+        assert!(error.starts_with("these points pull apart: x: rate; x: other: "), "{error}");
         assert!(error.contains("does not converge: switch_ns"), "{error}");
         let faster = measure("faster", 700e3, Unit::PerSecond, |profile, _| {
             Ok(1e9 / (get(profile, Cost::CardPacket) + 0.5 * get(profile, Cost::Switch)))
@@ -562,7 +569,7 @@ mod tests {
         });
         let both = profile(&[("card_packet_ns", "x: faster"), ("switch_ns", "x: slower")]);
         let error = predict(both, &[faster, slower]).unwrap_err();
-        assert!(error.contains("faster") || error.contains("converge"), "{error}");
+        assert!(error.starts_with("these points pull apart: x: faster; x: slower: "), "{error}");
     }
 
     #[test]

@@ -70,12 +70,18 @@ impl CostModel {
     /// The card's part of a machine's costs; its target cores have their own.
     pub fn of(profile: &Profile) -> Self {
         let ns = |cost| profile.costs.ns(cost);
-        // A packet's turn costs the profile's time of a packet.
-        let card_turn_ns = ns(Cost::CardPacket).clamp(1, 50);
+        // Unless turns have a cost of their own, a packet's turn costs the profile's time of a packet.
+        let (card_turn_ns, of_packet_ns) = match ns(Cost::CardTurn) {
+            0 => {
+                let turn_ns = ns(Cost::CardPacket).clamp(1, 50);
+                (turn_ns, ns(Cost::CardPacket).saturating_sub(turn_ns))
+            }
+            turn_ns => (turn_ns, ns(Cost::CardPacket)),
+        };
         let way_ns = ns(Cost::InterruptWay);
         CostModel {
             card_turn_ns,
-            card_packet_ns: ns(Cost::CardPacket).saturating_sub(card_turn_ns),
+            card_packet_ns: of_packet_ns,
             card_send_ns: Some(ns(Cost::CardSend)),
             doorbell_send_ns: ns(Cost::InterruptSend),
             doorbell_arrive_ns: way_ns..=way_ns,

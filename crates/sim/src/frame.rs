@@ -11,6 +11,9 @@ use picnic_core::packet::wire::checksum;
 pub(crate) const HEADERS: usize = 54;
 /// Payload of a full segment: PLACEMENT's 1448 bytes, without time stamps in the headers.
 pub(crate) const MSS: u16 = 1448;
+/// The host's port that answers requests, and the one that reads all that it is sent (RFC 863).
+pub(crate) const WEB: u16 = 80;
+pub(crate) const DISCARD: u16 = 9;
 /// Bytes of a frame on a wire besides its own: FCS, preamble and gap.
 pub(crate) const ON_WIRE: u64 = 24;
 
@@ -27,6 +30,8 @@ pub(crate) struct Segment {
     pub(crate) peer: u16,
     /// The peer's port.
     pub(crate) port: u16,
+    /// The host's port.
+    pub(crate) host_port: u16,
     pub(crate) sequence: u32,
     pub(crate) acknowledged: u32,
     /// Bytes that the sender of this segment can receive.
@@ -47,7 +52,10 @@ impl Segment {
         let peer = [10, self.wire, (self.peer >> 8) as u8, self.peer as u8];
         let host = [10, self.wire, 255, 254];
         let (source, destination) = if from_peer { (peer, host) } else { (host, peer) };
-        let ports = if from_peer { (self.port, 80) } else { (80, self.port) };
+        let ports = match from_peer {
+            true => (self.port, self.host_port),
+            false => (self.host_port, self.port),
+        };
         *head = [0; HEADERS];
         head[0] = 2;
         head[2..6].copy_from_slice(&destination);
@@ -81,11 +89,12 @@ impl Segment {
         let two = |at: usize| u16::from_be_bytes([head[at], head[at + 1]]);
         let four =
             |at: usize| u32::from_be_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
-        let (address, port) = if from_peer { (28, 34) } else { (32, 36) };
+        let (address, port, host_port) = if from_peer { (28, 34, 36) } else { (32, 36, 34) };
         Some(Segment {
             wire,
             peer: two(address),
             port: two(port),
+            host_port: two(host_port),
             sequence: four(38),
             acknowledged: four(42),
             window: u32::from(two(48)) << WINDOW_SHIFT,
@@ -108,6 +117,7 @@ mod tests {
                 wire: 3,
                 peer: 0x0102,
                 port: 4097,
+                host_port: DISCARD,
                 sequence: 0xfedc_ba98,
                 acknowledged: 77,
                 window: 1 << 16,

@@ -52,7 +52,7 @@ mod world;
 
 pub use cost::CostModel;
 pub use executors::{in_virtual_time, on_machine, registries};
-pub use host::{Model, ModelConfig, Serves};
+pub use host::{Model, ModelConfig};
 pub use peers::{Peers, PeersConfig, Workload};
 pub use trace::{KEPT, Trace, TraceEntry, TraceEvent};
 pub use world::{HostFigures, Simulation};

@@ -20,7 +20,7 @@
 //!
 //! Source: RFC 9293; RFC 5681, 4.2, for every second segment.
 
-use crate::frame::{MSS, ON_WIRE, Segment};
+use crate::frame::{DISCARD, MSS, ON_WIRE, Segment, WEB};
 use crate::random::Random;
 use picnic_core::error::ConfigError;
 use picnic_core::ledger::DropReason;
@@ -213,8 +213,11 @@ impl Peers {
             config,
         };
         for index in 0..peers.config.connections {
-            // Staggered within 2 ms.
-            let at = peers.random.between(&(0..=2_000_000));
+            // Not all at once: at random times, or within 2 ms.
+            let at = match peers.is_open_loop() {
+                true => peers.random_gap_ns(),
+                false => peers.random.between(&(0..=2_000_000)),
+            };
             peers.at(at, Event::Start(index));
         }
         peers
@@ -223,6 +226,18 @@ impl Peers {
     fn at(&mut self, time: u64, event: Event) {
         self.sequence += 1;
         self.events.push(Reverse((time, self.sequence, event)));
+    }
+
+    /// Whether requests come whether or not answers do.
+    fn is_open_loop(&self) -> bool {
+        self.config.workload == Workload::Request && self.config.requests_per_second > 0.0
+    }
+
+    /// From one request of a connection in open loop to the next.
+    fn random_gap_ns(&mut self) -> u64 {
+        let mean = 1e9 * f64::from(self.config.connections) / self.config.requests_per_second;
+        let uniform = (self.random.next() >> 11) as f64 / (1_u64 << 53) as f64;
+        ((-(1.0 - uniform).ln() * mean).min(1e12) as u64).max(1)
     }
 
     /// Nanoseconds of a frame on the link.
@@ -265,6 +280,10 @@ impl Peers {
             wire: self.wire,
             peer: index + 1,
             port: connection.port,
+            host_port: match self.config.workload {
+                Workload::Request => WEB,
+                Workload::Send => DISCARD,
+            },
             sequence,
             acknowledged: connection.expected,
             window: self.config.window_bytes,
@@ -291,11 +310,9 @@ impl Peers {
             }
             return self.pump(now, index);
         }
-        if self.config.requests_per_second > 0.0 {
-            let mean = 1e9 * f64::from(self.config.connections) / self.config.requests_per_second;
-            let uniform = (self.random.next() >> 11) as f64 / (1_u64 << 53) as f64;
-            let gap = (-(1.0 - uniform).ln() * mean).min(1e12) as u64;
-            self.at(now + gap.max(1), Event::Start(index));
+        if self.is_open_loop() {
+            let gap_ns = self.random_gap_ns();
+            self.at(now + gap_ns, Event::Start(index));
             if self.connections[place].missing != 0 {
                 self.connections[place].due += 1;
                 return;
@@ -385,10 +402,11 @@ impl Peers {
         if !is_whole {
             return;
         }
-        let connection = &mut self.connections[usize::from(index)];
         self.answers += 1;
+        let is_open_loop = self.is_open_loop();
+        let connection = &mut self.connections[usize::from(index)];
         self.answer_ns += now - connection.asked_at;
-        if self.config.requests_per_second == 0.0 {
+        if !is_open_loop {
             self.at(now + u64::from(self.config.think_us) * 1000, Event::Start(index));
         } else if connection.due != 0 {
             connection.due -= 1;

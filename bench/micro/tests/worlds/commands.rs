@@ -121,3 +121,9 @@ fn wrong_options_are_told_with_what_is_allowed() {
         assert!(stderr(&output).contains(wanted), "{}", stderr(&output));
     }
 }
+
+#[test]
+fn machine_tells_real_time_for_virtual_and_memory() {
+    let figures = figures(&["machine", "--rounds", "1", "--milliseconds", "20"]).unwrap();
+    are_positive(&figures, &["real_s_per_virtual_s", "sent_gbps", "peak_memory_mib"]);
+}

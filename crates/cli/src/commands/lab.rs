@@ -1,5 +1,5 @@
-//! `picnic lab list|run|ab|report|diff|merge|profiles|fit`: experiments, questions and their
-//! results.
+//! `picnic lab list|run|ab|report|diff|merge|profiles|calibrate|fit`: experiments, questions and
+//! their results.
 
 pub(crate) mod ab;
 mod machines;
@@ -63,6 +63,15 @@ enum LabCommand {
     Profiles {
         /// Show the figures of this one
         name: Option<String>,
+    },
+    /// Measure this machine as the profile `here`, and compare cards in its model with the same here
+    Calibrate {
+        /// Write the profile to this file [default: picnic/here.toml in the user's data folder]
+        #[arg(long, value_name = "FILE")]
+        output: Option<PathBuf>,
+        /// Fewer samples and shorter runs
+        #[arg(long)]
+        quick: bool,
     },
     /// Fit a machine's marked costs to a few figures of a paper, and predict the others
     Fit(FitArgs),
@@ -144,6 +153,9 @@ pub(crate) fn run(args: &LabArgs, json: bool) -> anyhow::Result<()> {
         LabCommand::Report(args) => report(args, json),
         LabCommand::Diff { a, b } => side_by_side(a, b, json),
         LabCommand::Profiles { name } => machines::profiles(name.as_deref(), json),
+        LabCommand::Calibrate { output, quick } => {
+            machines::calibrate(output.as_deref(), *quick, json)
+        }
         LabCommand::Fit(args) => machines::fit(args, json),
         LabCommand::Merge { folders, out } => merge(folders, out, json),
     }

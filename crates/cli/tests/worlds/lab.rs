@@ -1,6 +1,7 @@
 //! `picnic lab`: list, run, report, and errors for wrong settings.
 
-use crate::common::{good, good_json, picnic, printed, stderr};
+use crate::common::{command, good, good_json, machine, picnic, printed, stderr};
+use serde_json::Value;
 
 #[test]
 fn runs_can_be_reported_resumed_and_merged() {
@@ -148,7 +149,66 @@ fn machines_are_listed_and_run_user_cards() {
     let run = ["run", "--world", "sim", "--profile", "x5355", "--duration", "0.005", "--json"];
     let report = good_json(&[&run[..], &card].concat());
     assert_eq!(report["ledger"]["balanced"], true, "{report}");
+    // Where the time of each core of the host went, and what its host did.
+    let notes: Vec<_> =
+        report["notes"].as_array().unwrap().iter().flat_map(Value::as_str).collect();
+    let core = notes.iter().find(|note| note.starts_with("core 0 (modelled): ")).unwrap();
+    for part in ["driver ", "kernel ", "idle "] {
+        assert!(core.contains(part), "{notes:?}");
+    }
+    let shares = core.split([' ', ',']).filter_map(|word| word.parse::<f64>().ok());
+    assert!((shares.sum::<f64>() - 100.0).abs() < 1.0, "{core}");
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("web.toml");
+    let web = "[card]\nborrowed_core = 2\n[[wire]]\nport = \"peers\"\n[host]\n\
+               attachment = \"model\"\nqueues = 2\n";
+    std::fs::write(&path, web).unwrap();
+    let path = path.to_str().unwrap();
+    let text = good(&[&run[..6], &["0.05", path]].concat());
+    assert!(text.contains("host (modelled): ") && text.contains(" requests answered"), "{text}");
+    assert!(text.contains("core 1 (modelled): ") && text.contains("application "), "{text}");
+    // A machine that has too few cores for it.
+    let few = ["run", "--world", "sim", "--profile", "piii", "--duration", "0.01"];
+    let refused = picnic(&[&few[..], &[path, "--set", "card.borrowed_core=5"]].concat());
+    let told = stderr(&refused);
+    assert!(told.contains("found 5, allowed with profile piii: 0 to 4"), "{told}");
     let refused = picnic(&["run", "--profile", "x5355", "--duration", "0.1"]);
     let told = stderr(&refused);
     assert!(told.contains("--profile: found with --world host, allowed only with sim"), "{told}");
+}
+
+/// No figure of a loaded machine is judged here: what is measured has its source, is read back, and
+/// runs a card; each card that was run here was run in the model.
+#[test]
+fn this_machine_is_measured_and_then_a_profile() {
+    let _machine = machine();
+    let data = tempfile::tempdir().unwrap();
+    let run = |arguments: &[&str]| {
+        command().args(arguments).env("XDG_DATA_HOME", data.path()).output().unwrap()
+    };
+    let card = ["run", "--world", "sim", "--profile", "here", "--duration", "0.001"];
+    let one = ["--set", "host.queues=1", "--json"];
+    let refused = run(&[&card[..], &one].concat());
+    let told = stderr(&refused);
+    assert!(told.contains("--profile: found here, but this machine was not measured"), "{told}");
+    assert!(told.contains("try: picnic lab calibrate"), "{told}");
+    let found = run(&["lab", "calibrate", "--quick", "--json"]);
+    assert!(found.status.success(), "{}", stderr(&found));
+    let found: Value = serde_json::from_slice(&found.stdout).unwrap();
+    let measured = found["figures"].as_array().unwrap().iter();
+    let measured = measured.filter(|figure| figure["source"] == "measured");
+    assert_eq!(measured.count(), 6, "{found:#}");
+    let rows = found["checks"].as_array().unwrap();
+    assert_eq!(rows.len(), 5, "{found:#}");
+    for row in rows {
+        let of = |key: &str| row[key].as_f64().unwrap();
+        assert!(of("measured") > 0.0 && of("modelled") > 0.0, "{row:#}");
+        assert!((of("ratio") * of("measured") / of("modelled") - 1.0).abs() < 1e-6, "{row:#}");
+        assert_eq!(row["holds"].as_bool().unwrap(), row["why"].is_null(), "{row:#}");
+    }
+    let shown = run(&["lab", "profiles", "here", "--json"]);
+    let shown: Value = serde_json::from_slice(&shown.stdout).unwrap();
+    assert_eq!(shown["figures"], found["figures"]);
+    let report = run(&[&card[..], &one].concat());
+    assert!(report.status.success(), "{}", stderr(&report));
 }

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Cores to wake, out of all: spread over them, since their distances differ.
 const MOST_CORES: usize = 4;
@@ -33,9 +33,11 @@ pub(super) fn sleepers(core: usize, cores: &[usize]) -> Vec<usize> {
 }
 
 /// State shared by the sleeper and the waking thread.
-#[derive(Default)]
 struct Shared {
+    began: Instant,
     bell: FutexDoorbell,
+    /// When it ran again, in nanoseconds since the beginning.
+    woken_ns: AtomicU64,
     /// Times it has been woken.
     wakes: AtomicU64,
     is_over: AtomicBool,
@@ -53,16 +55,29 @@ pub(super) struct Wakes {
     waited: Rc<Cell<u64>>,
 }
 
+impl Shared {
+    fn now_ns(&self) -> u64 {
+        u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+}
+
 impl Wakes {
     /// One whose sleeper is on `core`.
     pub(super) fn new(core: usize) -> anyhow::Result<Self> {
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(Shared {
+            began: Instant::now(),
+            bell: FutexDoorbell::default(),
+            woken_ns: AtomicU64::new(0),
+            wakes: AtomicU64::new(0),
+            is_over: AtomicBool::new(false),
+        });
         let (tell, told) = mpsc::channel();
         let theirs = shared.clone();
         let sleeper = spawn_pinned("sleeper".into(), core, move || {
             let _ = tell.send(File::open("/proc/thread-self/stat"));
             while !theirs.is_over.load(Ordering::Acquire) {
                 theirs.bell.wait(SLEEP);
+                theirs.woken_ns.store(theirs.now_ns(), Ordering::Relaxed);
                 theirs.wakes.fetch_add(1, Ordering::Release);
             }
         })?;
@@ -82,6 +97,17 @@ impl Wakes {
     /// The clock of the measuring thread, without its waits for sleepers.
     pub(super) fn clock<'a>(&self, thread: &'a mut Thread) -> Clock<'a> {
         Clock { thread, waited: self.waited.clone() }
+    }
+
+    /// Wakes the sleeper: nanoseconds from before that until it runs.
+    pub(super) fn way_ns(&mut self) -> u64 {
+        self.prepare();
+        let before = self.shared.now_ns();
+        self.run();
+        while self.shared.wakes.load(Ordering::Acquire) < self.rung {
+            std::hint::spin_loop();
+        }
+        self.shared.woken_ns.load(Ordering::Relaxed).saturating_sub(before)
     }
 
     /// Whether the sleeper is off its core, by the third field of its `stat`.
@@ -156,6 +182,7 @@ mod tests {
             assert!(wakes.shared.wakes.load(Ordering::Acquire) >= run && wakes.is_asleep());
             wakes.run();
         }
+        assert!(wakes.way_ns() > 0);
         wakes.prepare();
         assert!(wakes.shared.wakes.load(Ordering::Acquire) >= 50);
     }

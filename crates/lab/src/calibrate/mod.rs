@@ -2,6 +2,7 @@
 
 mod card;
 mod doorbell;
+pub mod here;
 pub mod observe;
 mod path;
 mod probe;
@@ -10,7 +11,7 @@ use crate::experiment::LabError;
 use crate::facts::facts;
 use card::OneTask;
 use doorbell::{Wakes, sleepers};
-use path::{PathCard, PathTurns};
+use path::{PathCard, PathTurns, Side};
 use picnic_control::Registries;
 use picnic_core::config::Sections;
 use picnic_core::error::ConfigError;
@@ -117,11 +118,11 @@ fn profile(
         measured.iter().map(|(class, found)| (*class, cost_ps(found, settings.margin))).collect();
     let mut profile = CostProfile::of("calibrated", &costs);
     profile.measured = measured;
-    let mut path_ps = |with_packets| -> anyhow::Result<u64> {
-        let found = measure(&mut PathTurns::new(card, with_packets)?, settings, &mut probe)?;
+    let mut path_ps = |side| -> anyhow::Result<u64> {
+        let found = measure(&mut PathTurns::new(card, side)?, settings, &mut probe)?;
         Ok(cost_ps(&found, settings.margin))
     };
-    let (turn_ps, packet_ps) = (path_ps(false)?, path_ps(true)?);
+    let (turn_ps, packet_ps) = (path_ps(Side::Idle)?, path_ps(Side::Card)?);
     let mut path = PathCosts { turn_ps, packet_ps, ..PathCosts::BUILT_IN };
     let mut no_doorbell = None;
     match doorbell_ps(settings, &mut probe, woken) {

@@ -1,4 +1,5 @@
-//! Turns of a card's packet path, to be timed: without packets, and with a burst.
+//! Turns of a card's packet path, to be timed: without packets, with a burst of them, and the target
+//! routine's look at such a burst.
 //!
 //! The card has one wire, `rss` and one queue, whose host reads and releases each packet. The same
 //! thread does the other core's part between runs. Its doorbell is rung, but nobody sleeps on it:
@@ -26,19 +27,32 @@ pub(super) struct PathCard {
     pub(super) sections: Sections,
 }
 
+/// What is timed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Side {
+    /// A turn of the card that finds no packet.
+    Idle,
+    /// A turn of the card with a burst.
+    Card,
+    /// The target routine's look at a burst.
+    Target,
+    /// Its next look, which finds the ring empty.
+    Empty,
+}
+
 /// A card whose turns are timed.
 pub(super) struct PathTurns {
     card: Card,
     target: Target,
-    packets: u64,
+    side: Side,
     now: Time,
 }
 
 impl PathTurns {
-    /// Turns that take as many packets as a wire gives at a time, or none.
-    pub(super) fn new(made_of: &PathCard, with_packets: bool) -> anyhow::Result<Self> {
-        // The only packet of a card without packets goes ahead of the runs.
-        let (most, packets) = if with_packets { (0, PACKETS) } else { (1, 0) };
+    /// One whose turns take as many packets as a wire gives at a time, or none.
+    pub(super) fn new(made_of: &PathCard, side: Side) -> anyhow::Result<Self> {
+        // The one packet of a card that is to have none goes ahead of the runs.
+        let most = u64::from(side == Side::Idle);
         let text = format!(
             "[card]\nburst = {PACKETS}\n[[wire]]\nport = \"generator\"\npackets = {most}\n\
              [[rx]]\nfunction = \"rss\"\n[host]\nattachment = \"app\"\nqueues = 1\n\
@@ -50,8 +64,8 @@ impl PathTurns {
         let Assembled { card, queues, .. } =
             assemble(&file, parts, std::slice::from_ref(&bell), bell.clone())?;
         let target = Target::new(0, queues);
-        let mut turns = PathTurns { card, target, packets, now: Time::ZERO };
-        turns.run();
+        let mut turns = PathTurns { card, target, side, now: Time::ZERO };
+        turns.card.poll(turns.now);
         turns.prepare();
         Ok(turns)
     }
@@ -62,10 +76,18 @@ impl Kernel for PathTurns {
         None
     }
     fn name(&self) -> &'static str {
-        if self.packets == 0 { "a turn without packets" } else { "a turn with a burst" }
+        match self.side {
+            Side::Idle => "a turn without packets",
+            Side::Card => "a turn with a burst",
+            Side::Target => "the target's look at a burst",
+            Side::Empty => "the target's look at an empty ring",
+        }
     }
     fn operations(&self) -> u64 {
-        self.packets.max(1)
+        match self.side {
+            Side::Idle | Side::Empty => 1,
+            Side::Card | Side::Target => PACKETS,
+        }
     }
     fn prepare(&mut self) {
         self.now = self.now + 1_000;
@@ -77,15 +99,29 @@ impl Kernel for PathTurns {
         while !self.target.is_resting() {
             self.target.poll(self.now);
         }
+        if matches!(self.side, Side::Target | Side::Empty) {
+            self.card.poll(self.now);
+        }
+        if self.side == Side::Empty {
+            self.target.poll(self.now);
+        }
     }
     fn run(&mut self) {
-        self.card.poll(self.now);
+        match self.side {
+            Side::Target | Side::Empty => {
+                self.target.poll(self.now);
+            }
+            Side::Idle | Side::Card => {
+                self.card.poll(self.now);
+            }
+        }
     }
 }
 
 impl Drop for PathTurns {
     fn drop(&mut self) {
         self.card.stop_receiving(self.now);
+        self.side = Side::Card;
         self.prepare();
         self.card.finish(self.now);
     }
@@ -99,12 +135,17 @@ mod tests {
     fn turns_take_a_burst_or_nothing() {
         let card =
             PathCard { registries: picnic_host::registries(), sections: picnic_host::sections() };
-        for (with_packets, expected) in [(true, PACKETS as usize), (false, 0)] {
-            let mut turns = PathTurns::new(&card, with_packets).unwrap();
+        for (side, expected) in [(Side::Card, PACKETS as usize), (Side::Idle, 0)] {
+            let mut turns = PathTurns::new(&card, side).unwrap();
             for _ in 0..100 {
                 turns.prepare();
                 assert_eq!(turns.card.poll(turns.now).received, expected);
             }
+        }
+        let mut turns = PathTurns::new(&card, Side::Target).unwrap();
+        for _ in 0..100 {
+            turns.prepare();
+            assert_eq!(turns.target.poll(turns.now).packets, PACKETS as usize);
         }
     }
 }

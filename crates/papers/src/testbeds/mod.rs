@@ -58,6 +58,19 @@ mod tests {
         assert!(testbed("netbrust").unwrap_err().to_string().contains("netburst"));
     }
 
+    /// A fit that begins there has nothing to do.
+    #[test]
+    fn profiles_hold_fitted_values() {
+        for (name, _) in PROFILES {
+            let Testbed { profile, measures } = testbed(name).unwrap();
+            for (cost, point) in profile.fitted() {
+                let measure = measures.iter().find(|measure| measure.name() == point).unwrap();
+                let off = measure.off(measure.run(&profile, Effort::Quick).unwrap());
+                assert!(off.abs() < 0.03, "{name}: {}: {point}: off by {off}", cost.key());
+            }
+        }
+    }
+
     /// The paper's 19 us, from the rate that saturates its core.
     #[test]
     fn latency_follows_from_the_rate_of_a_saturated_core() {

@@ -61,7 +61,7 @@ fn receive(profile: &Profile, interrupt: &str, effort: Effort) -> Result<Passed,
     let text = format!(
         "[card]\nidle = \"spin\"\nborrowed_core = 1\n[[wire]]\nport = \"peers\"\n\
          workload = \"send\"\nconnections = 1\nwindow_bytes = 260640\nring = 256\ndelay_us = 50\n\
-         [host]\nattachment = \"model\"\nserves = \"sink\"\nqueues = 1\nio_bytes = 65536\n\
+         [host]\nattachment = \"model\"\nqueues = 1\nio_bytes = 65536\n\
          receive_buffer = 524288\n[interrupt]\n{interrupt}\n"
     );
     run(profile, &text, 20_000, effort.of(60_000, 150_000, 400_000), 1)

@@ -51,8 +51,7 @@ pub(super) fn run(
     run_us: u64,
     seed: u64,
 ) -> Result<Passed, String> {
-    let Profile { packages, placement, steals, routine, costs, .. } = profile;
-    let machine = format!("{packages:?} {placement:?} {steals} {routine:?} {costs:?}");
+    let machine = format!("{:?}", Profile { figures: Vec::new(), ..profile.clone() });
     let key = format!("{machine} {warm_us} {run_us} {seed} {text}");
     if let Some(passed) = memory().get(&key) {
         return Ok(passed.clone());

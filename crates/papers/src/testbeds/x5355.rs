@@ -64,7 +64,7 @@ fn five_wires(profile: &Profile, effort: Effort) -> Result<Passed, String> {
                 window_bytes = 260640\nring = 256\ndelay_us = 50\n";
     let text = format!(
         "[card]\nborrowed_core = 7\nidle = \"spin\"\n[pool]\nbuffers = 32768\n{}\
-         [[rx]]\nfunction = \"by-wire\"\n[host]\nattachment = \"model\"\nserves = \"sink\"\n\
+         [[rx]]\nfunction = \"by-wire\"\n[host]\nattachment = \"model\"\n\
          queues = 5\ntarget_cores = [0, 1, 2, 3, 4]\nreceive_buffer = 524288\nio_bytes = 65536\n\
          [interrupt]\n{PER_PACKET}\nwire_usecs = 125\n",
         wire.repeat(5)

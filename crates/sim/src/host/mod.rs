@@ -3,13 +3,12 @@
 //! ```toml
 //! [host]
 //! attachment = "model"
-//! serves = "web"          # or "sink"
 //! cores = 6
 //! ```
 //!
 //! Packets of `port = "peers"` arrive through the card's target queues; the host sends through its
-//! tx rings, so the card's functions run unchanged. `"web"` answers each request with a file,
-//! `"sink"` reads everything. One process serves each connection.
+//! tx rings, so the card's functions run unchanged. Port 80 answers each request with a file,
+//! port 9 reads everything. One process serves each connection.
 //!
 //! The host's code runs at the start of a piece of work and returns its cost ([`Done::parts`]); the
 //! effects (frames, wake-ups) follow when the piece has ended. The world
@@ -32,28 +31,15 @@ use picnic_core::packet::desc::ChecksumState;
 use picnic_core::registry::{BuildContext, Component as Registered};
 use picnic_core::time::Time;
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use socket::Socket;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
-
-/// What the processes do.
-#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq, Eq)]
-#[serde(rename_all = "lowercase")]
-pub enum Serves {
-    /// Answer each request with a file.
-    #[default]
-    Web,
-    /// Read everything.
-    Sink,
-}
 
 /// The keys of `attachment = "model"`.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ModelConfig {
-    /// "web" answers requests with files, "sink" reads everything.
-    pub serves: Serves,
     /// Cores for processes, from core 0: at least those with target queues; 0: only those.
     #[schemars(range(max = 64))]
     pub cores: u16,
@@ -83,7 +69,6 @@ pub struct ModelConfig {
 impl Default for ModelConfig {
     fn default() -> Self {
         ModelConfig {
-            serves: Serves::Web,
             cores: 0,
             processes: 1024,
             file_bytes: 20_000,

@@ -2,7 +2,7 @@
 //!
 //! Guarantee: a step is at most `chunk_ns` and one packet, plus a read or write.
 
-use super::{Done, Host, Serves};
+use super::{Done, Host};
 use crate::frame::MSS;
 use crate::machine::{Component, Cost, Lines};
 
@@ -31,9 +31,9 @@ impl Host {
             self.touch(Component::Kernel, lines_of(lines, core), Cost::ProcessLines);
         let chunk_ns = self.costs.ns(Cost::Chunk).max(1);
         while !self.work.sleeps && self.work.parts.total() < chunk_ns {
-            match self.config.serves {
-                Serves::Web => self.serve(process),
-                Serves::Sink => self.read(process),
+            match self.sockets[process].is_read() {
+                false => self.serve(process),
+                true => self.read(process),
             }
         }
         self.take_work()

@@ -4,8 +4,8 @@
 //! send waiting data, on the core that handles them; the receive window is honoured.
 
 use super::process::Stage;
-use super::{Host, ModelConfig, Serves};
-use crate::frame::Segment;
+use super::{Host, ModelConfig};
+use crate::frame::{DISCARD, Segment};
 use crate::machine::{Component, Cost, Lines};
 use std::collections::VecDeque;
 
@@ -18,6 +18,7 @@ pub(super) struct Socket {
     wire: u8,
     peer: u16,
     port: u16,
+    host_port: u16,
     /// Its state's lines.
     pub(super) lines: Lines,
     /// Next byte expected from the peer.
@@ -53,6 +54,7 @@ impl Socket {
             wire: segment.wire,
             peer: segment.peer,
             port: segment.port,
+            host_port: segment.host_port,
             lines: Lines::default(),
             expected: segment.sequence,
             unacknowledged: 0,
@@ -69,6 +71,11 @@ impl Socket {
             process_core: 0,
             process_lines: Lines::default(),
         }
+    }
+
+    /// Whether its process reads all that comes, rather than to answer it.
+    pub(super) fn is_read(&self) -> bool {
+        self.host_port == DISCARD
     }
 
     /// Segments that it buffers for sending.
@@ -106,7 +113,7 @@ impl Host {
             // A duplicate, or after a gap: the peer is sent the expected number.
             return self.acknowledge(place);
         }
-        if self.config.serves == Serves::Web {
+        if !socket.is_read() {
             socket.expected = segment.sequence.wrapping_add(segment.payload.into());
             socket.requests += 1;
             self.work.wakes.push(place);
@@ -216,6 +223,7 @@ impl Host {
             wire: socket.wire,
             peer: socket.peer,
             port: socket.port,
+            host_port: socket.host_port,
             sequence,
             acknowledged: socket.expected,
             window: socket.told_window,

@@ -22,5 +22,7 @@ mod scheduler;
 pub use self::core::{Accounts, Component, Core, Level, Parts};
 pub use distance::{Distances, Lines};
 pub use lock::{Lock, Taken};
-pub use profile::{Cost, Costs, Figure, PROFILES, Profile, ProfileError, Routine, Source};
+pub use profile::{
+    Cost, Costs, Figure, Interrupts, PROFILES, Profile, ProfileError, Routine, Source,
+};
 pub use scheduler::{Next, Placement, Scheduler, Woken};

@@ -8,8 +8,8 @@
 //! interrupt_ns = { value = 700, unit = "ns", source = "assumed", from = "typical of the period" }
 //! ```
 //!
-//! A figure's `source` is `"paper"`, `"datasheet"`, `"assumed"` or `"fitted"`; `from` is the
-//! sentence, or the reason. A fitted figure also has its `point`: the figure of a paper that it was
+//! A figure's `source` is `"paper"`, `"datasheet"`, `"assumed"`, `"fitted"` or `"measured"`; `from` is
+//! the sentence, or the reason. A fitted figure also has its `point`: the figure of a paper that it was
 //! fitted to. A profile must give this for every figure and policy, or it is refused.
 //!
 //! Guarantees: all errors of a profile are reported at once, with file, line, key, found and
@@ -34,14 +34,17 @@ pub enum Source {
     Assumed,
     /// Chosen to reproduce one figure of the paper.
     Fitted,
+    /// Timed on the machine that it describes: `picnic lab calibrate`.
+    Measured,
 }
 
 impl Source {
-    const ALL: [(&'static str, Source); 4] = [
+    const ALL: [(&'static str, Source); 5] = [
         ("paper", Source::Paper),
         ("datasheet", Source::Datasheet),
         ("assumed", Source::Assumed),
         ("fitted", Source::Fitted),
+        ("measured", Source::Measured),
     ];
 
     /// Its name in profiles.
@@ -84,6 +87,7 @@ macro_rules! costs {
 }
 
 costs! {
+    CardTurn "card_turn_ns" "ns" 1e6 "a turn of the borrowed core beside its packets; 0: part of card_packet_ns",
     CardPacket "card_packet_ns" "ns" 1e6 "one received packet on the borrowed core",
     CardSend "card_send_ns" "ns" 1e6 "one sent packet on the borrowed core",
     InterruptSend "interrupt_send_ns" "ns" 1e6 "interrupting another core, for the sender",
@@ -97,7 +101,7 @@ costs! {
     RegisterWrite "register_write_ns" "ns" 1e6 "one write of a device register",
     DriverInterrupt "driver_interrupt_ns" "ns" 1e6 "the driver's work for an interrupt of the NIC",
     DriverReceive "driver_receive_ns" "ns" 1e6 "the driver's work for a received packet",
-    DriverDone "driver_done_ns" "ns" 1e6 "the driver's work when its ring is empty",
+    DriverDone "driver_done_ns" "ns" 1e6 "the driver's look at an empty ring",
     DriverSend "driver_send_ns" "ns" 1e6 "the driver's work for a sent packet",
     StackReceive "stack_receive_ns" "ns" 1e6 "the stack's work for a received segment with data",
     StackAck "stack_ack_ns" "ns" 1e6 "the stack's work for a received acknowledgement",
@@ -187,6 +191,16 @@ pub enum Routine {
     Thread,
 }
 
+/// Which cores the NIC interrupts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Interrupts {
+    /// The core of the queue.
+    #[default]
+    QueueCore,
+    /// The core of the first queue, which wakes the threads of the others.
+    FirstCore,
+}
+
 /// A machine.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Profile {
@@ -202,6 +216,8 @@ pub struct Profile {
     pub steals: bool,
     /// Where the target routine runs.
     pub routine: Routine,
+    /// Which cores the NIC interrupts.
+    pub interrupts: Interrupts,
     /// Its costs.
     pub costs: Costs,
     /// All figures with their sources, in the order of the file.
@@ -319,6 +335,7 @@ impl<'t> Reader<'t> {
             placement: Placement::Stay,
             steals: false,
             routine: Routine::Softirq,
+            interrupts: Interrupts::QueueCore,
             costs: Costs::default(),
             figures: Vec::new(),
         };
@@ -392,6 +409,7 @@ impl<'t> Reader<'t> {
     }
 
     fn policies(&mut self, table: &Table<'_>, profile: &mut Profile) {
+        let mut first_core_at = None;
         for (key, value) in sorted(table) {
             let name = format!("policy.{}", key.get_ref());
             let Some(figure) = self.figure(key.span().start, &name, value, "") else { continue };
@@ -422,12 +440,23 @@ impl<'t> Reader<'t> {
                         profile.routine = [Routine::Softirq, Routine::Thread][found];
                     }
                 }
+                "interrupts" => {
+                    if let Some(found) = choose(&["queue-core", "first-core"]) {
+                        profile.interrupts = [Interrupts::QueueCore, Interrupts::FirstCore][found];
+                        first_core_at = (found == 1).then_some(at);
+                    }
+                }
                 _ => {
-                    self.wrong(at, &name, "unknown key, allowed: placement, steals, routine");
+                    let allowed = "placement, steals, routine, interrupts";
+                    self.wrong(at, &name, &format!("unknown key, allowed: {allowed}"));
                     continue;
                 }
             }
             profile.figures.push(Figure { key: name, ..figure });
+        }
+        if let (Some(at), Routine::Softirq) = (first_core_at, profile.routine) {
+            let message = "found first-core with routine softirq, expected routine = thread";
+            self.wrong(at, "policy.interrupts", message);
         }
     }
 
@@ -494,8 +523,9 @@ impl<'t> Reader<'t> {
         let found = text("source").unwrap_or_default();
         let source = Source::ALL.iter().find(|(name, _)| *name == found).map(|(_, source)| *source);
         if source.is_none() && table.get("source").is_some() {
-            let message =
-                format!("found source {found}, allowed: paper, datasheet, assumed, fitted");
+            let message = format!(
+                "found source {found}, allowed: paper, datasheet, assumed, fitted, measured"
+            );
             self.wrong(at, name, &message);
         }
         match (source, text("point")) {
@@ -589,7 +619,10 @@ mod tests {
             interrupt_ns = { value = 700, unit = \"us\", from = \"x\" }\n\
             switch_ns = { value = -1, unit = \"ns\", source = \"assumed\", from = \"x\" }\n\
             wake_ns = { value = 9, unit = \"ns\", source = \"fitted\", from = \"x\" }\n\
-            free_ns = 7\nspeed = 1\n";
+            free_ns = 7\nspeed = 1\n\
+            slice_ns = { value = 1e10, unit = \"ns\", source = \"assumed\", from = \"x\" }\n\
+            chunk_ns = { value = nan, unit = \"ns\", source = \"assumed\", from = \"x\" }\n\
+            copy_byte_ns = { value = inf, unit = \"ns/byte\", source = \"guess\", from = \" \" }\n";
         let found = refused(text);
         for (wanted, line) in [
             ("topology.packages: found core 0 twice, expected each core once", 1),
@@ -600,11 +633,15 @@ mod tests {
             ("costs.wake_ns: fitted without point", 7),
             ("costs.free_ns: found 7, expected { value, unit, source, from }", 8),
             ("costs.speed: ", 9),
+            ("costs.slice_ns: found 1e10, allowed: 0 to 1000000000", 10),
+            ("costs.chunk_ns: found nan, allowed: 0 to 10000000", 11),
+            ("costs.copy_byte_ns: from is missing", 12),
+            ("costs.copy_byte_ns: found source guess, allowed: paper, ", 12),
         ] {
             let wanted = format!("test.toml:{line}: {wanted}");
             assert!(found.iter().any(|found| found.starts_with(&wanted)), "{wanted}: {found:#?}");
         }
-        assert_eq!(found.len(), 8, "{found:#?}");
+        assert_eq!(found.len(), 12, "{found:#?}");
     }
 
     #[test]
@@ -613,6 +650,11 @@ mod tests {
         assert!(with("[]")[0].contains("found no core, expected at least one"));
         assert!(with("[[[0], [2]]]")[0].contains("found no core 1"), "{:?}", with("[[[0], [2]]]"));
         assert!(with("[[0]]")[0].contains("expected a list of packages"));
+        let first_core = "[topology]\npackages = [[[0]]]\n[policy]\n\
+            interrupts = { value = \"first-core\", source = \"paper\", from = \"x\" }\n";
+        assert!(
+            refused(first_core)[0].contains("4: policy.interrupts: found first-core with routine")
+        );
         assert!(refused("help = 3\n").iter().any(|error| error.contains("topology: missing")));
         assert!(refused("help = \n")[0].contains("not TOML"));
     }

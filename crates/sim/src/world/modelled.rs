@@ -7,19 +7,22 @@
 //!
 //! Guarantees: an interrupt is visible only after it has arrived; a core's accounts add up to the
 //! time that has passed.
+//!
+//! Where the routine is a thread, an interrupt wakes it, and so does a core that hands it packets
+//! in software. With `interrupts = "first-core"` the NIC interrupts one core for all queues.
 
 use super::{HostFigures, Simulation};
 use crate::event::{Actor, Event};
 use crate::host::{Done, Hosts};
 use crate::machine::{
-    Accounts, Component, Core, Cost, Costs, Level, Lines, Lock, Parts, Profile, Routine, Scheduler,
-    Woken,
+    Accounts, Component, Core, Cost, Costs, Interrupts, Level, Lines, Lock, Parts, Profile,
+    Routine, Scheduler, Woken,
 };
 use crate::trace::TraceEvent;
 use picnic_core::config::{CardFile, System};
 use picnic_core::time::Time;
 use picnic_engine::target::{Polled, Target};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 /// Packets that the target routine handles before it checks for other work.
@@ -44,13 +47,22 @@ enum What {
 struct Piece {
     what: What,
     done: Done,
+    /// Target routines to wake, by place.
+    threads: Vec<usize>,
+}
+
+impl Piece {
+    fn of(what: What) -> Piece {
+        Piece { what, done: Done::default(), threads: Vec::new() }
+    }
 }
 
 /// Pending work of a core.
 #[derive(Clone, Debug, Default)]
 struct Pending {
-    /// The card's interrupt has arrived, and whether it continues with what it found.
-    interrupt: bool,
+    /// The card's interrupts that have arrived, by place, and whether one goes on with what it
+    /// found.
+    interrupts: VecDeque<usize>,
     goes_on: bool,
     /// Another core's interrupt.
     wake: bool,
@@ -58,9 +70,10 @@ struct Pending {
     routine: bool,
     /// An interrupt was taken whose queue the routine has not polled.
     taken: bool,
-    /// When the current softirqs began; none between them.
+    /// When the softirqs under way began; none between them. And whether they wait for a process.
     softirqs_since: Option<Time>,
-    /// Nanoseconds of work carried over from an earlier piece.
+    yields: bool,
+    /// Work that it owes to an earlier piece, in nanoseconds.
     owed_ns: u64,
     /// The epoch whose end is already an event.
     told_epoch: u64,
@@ -73,6 +86,7 @@ pub(crate) struct Modelled {
     scheduler: Scheduler,
     costs: Costs,
     routine: Routine,
+    nic_interrupts: Interrupts,
     system: System,
     hosts: Arc<Hosts>,
     /// The target at each core.
@@ -126,6 +140,7 @@ impl Modelled {
             scheduler,
             costs: profile.costs.clone(),
             routine: profile.routine,
+            nic_interrupts: profile.interrupts,
             system: file.host.system,
             hosts,
             place_of,
@@ -184,7 +199,7 @@ impl Simulation {
     /// All target routines poll their queues for the first time.
     pub(super) fn start_modelled(&mut self) {
         for place in 0..self.targets.len() {
-            self.raise_routine(place);
+            self.raise_routine(place, None);
         }
     }
 
@@ -196,22 +211,30 @@ impl Simulation {
         }
     }
 
-    /// The target routine at a place has work: its softirq is raised, or its thread is woken.
-    fn raise_routine(&mut self, place: usize) {
+    /// The target routine at a place has work: its softirq is raised, or its thread is woken by the
+    /// core `waker`.
+    fn raise_routine(&mut self, place: usize, waker: Option<usize>) {
         let core = self.targets[place].core;
         if self.modelled().is_threaded() {
-            self.wake_process(place, Some(core));
+            self.wake_process(place, waker);
         } else {
             self.modelled().pending[core].routine = true;
         }
         self.dispatch(core);
     }
 
-    /// A doorbell has reached a target core.
+    /// A doorbell of the queues at a place has reached the core that it interrupts.
     pub(super) fn interrupt_arrives(&mut self, place: usize) {
-        let core = self.targets[place].core;
+        let of_queue = self.targets[place].core;
         let modelled = self.modelled();
-        modelled.pending[core].interrupt = true;
+        let core = match modelled.nic_interrupts {
+            Interrupts::FirstCore if modelled.is_threaded() => modelled.first_core,
+            _ => of_queue,
+        };
+        let waiting = &mut modelled.pending[core].interrupts;
+        if !waiting.contains(&place) {
+            waiting.push_back(place);
+        }
         modelled.interrupts += 1;
         self.dispatch(core);
     }
@@ -244,7 +267,9 @@ impl Simulation {
             return false;
         }
         let token = modelled.cores[core].end(now);
-        let Some(Piece { what, mut done }) = modelled.pieces.remove(&token) else { return true };
+        let Some(Piece { what, mut done, threads }) = modelled.pieces.remove(&token) else {
+            return true;
+        };
         let queues = modelled.with_host(|host| host.release(&mut done)).unwrap_or_default();
         for queue in queues {
             self.send_from(queue);
@@ -253,9 +278,14 @@ impl Simulation {
             let first = self.modelled().first_process;
             self.wake_process(first + process, Some(core));
         }
+        for place in threads {
+            let of_thread = self.targets[place].core;
+            self.modelled().pending[of_thread].taken = true;
+            self.raise_routine(place, Some(core));
+        }
         match what {
             What::Interrupt(place) if !self.modelled().pending[core].goes_on => {
-                self.raise_routine(place);
+                self.raise_routine(place, Some(core));
             }
             What::Interrupt(_) | What::Wake => {}
             What::Routine(place) => {
@@ -274,6 +304,10 @@ impl Simulation {
                 }
             }
             What::Process(_) => {
+                let pending = &mut self.modelled().pending[core];
+                if std::mem::take(&mut pending.yields) {
+                    pending.softirqs_since = None;
+                }
                 if done.sleeps {
                     self.modelled().scheduler.sleep(core);
                 }
@@ -320,27 +354,31 @@ impl Simulation {
         let pending = &mut modelled.pending[core];
         if level < Some(Level::Interrupt) {
             if let Some(place) = place
-                && (pending.interrupt || pending.goes_on)
+                && std::mem::take(&mut pending.goes_on)
             {
-                return self.start_interrupt(core, place);
+                return self.start_interrupt(core, place, true);
+            }
+            if let Some(place) = pending.interrupts.pop_front() {
+                return self.start_interrupt(core, place, false);
             }
             if std::mem::take(&mut pending.wake) {
                 let parts = Parts::of(Component::Kernel, modelled.costs.ns(Cost::Interrupt));
-                return self.start(core, Level::Interrupt, What::Wake, parts, Done::default());
+                return self.start(core, Level::Interrupt, Piece::of(What::Wake), parts);
             }
         }
         if let Some(place) = place
             && pending.routine
+            && !pending.yields
             && level < Some(Level::Softirq)
         {
             let most_ns = modelled.costs.ns(Cost::SoftirqMost).max(1);
             let since = *pending.softirqs_since.get_or_insert(now);
-            let yields = now.since(since) > most_ns && modelled.scheduler.load(core) != 0;
-            if !(yields && level.is_none()) {
+            let is_waited_for = level.is_some() || modelled.scheduler.load(core) != 0;
+            if now.since(since) <= most_ns || !is_waited_for {
                 return self.start_routine(core, place, Level::Softirq, Parts::default());
             }
-            // One turn of a process, then the softirqs continue.
-            pending.softirqs_since = Some(now);
+            // One turn of a process, then the softirqs go on.
+            pending.yields = true;
         } else if !pending.routine {
             pending.softirqs_since = None;
         }
@@ -360,20 +398,20 @@ impl Simulation {
             None => self.start_routine(core, next.process, Level::Process, parts),
             Some(process) => {
                 let done = modelled.with_host(|host| host.step(process, core)).unwrap_or_default();
-                self.start(core, Level::Process, What::Process(process), parts, done);
+                let piece = Piece { done, ..Piece::of(What::Process(process)) };
+                self.start(core, Level::Process, piece, parts);
             }
         }
     }
 
-    fn start_interrupt(&mut self, core: usize, place: usize) {
+    fn start_interrupt(&mut self, core: usize, place: usize, goes_on: bool) {
         let now = self.now;
+        let of_queue = self.targets[place].core;
         let modelled = self.modelled();
-        let goes_on = std::mem::take(&mut modelled.pending[core].goes_on);
         let mut parts = Parts::default();
         let hands_over = modelled.system == System::Clas && place == 0;
         if !goes_on {
-            modelled.pending[core].interrupt = false;
-            modelled.pending[core].taken = true;
+            modelled.pending[of_queue].taken = true;
             modelled.add(&mut parts, Component::Kernel, Cost::Interrupt);
             if modelled.system == System::Knet || place == 0 {
                 // The NIC's own; others come from the core that hands packets over.
@@ -383,21 +421,34 @@ impl Simulation {
                 modelled.add(&mut parts, Component::Driver, Cost::DriverInterrupt);
             }
         }
-        let mut done = Done::default();
-        if hands_over || self.targets[place].is_unmasked() {
+        let mut piece = Piece::of(What::Interrupt(place));
+        if hands_over || of_queue == core && self.targets[place].is_unmasked() {
             let modelled = self.modelled();
             let arrived = std::mem::take(&mut modelled.pending[core].taken);
             modelled.with_host(|host| host.begin(core, Lines::default()));
             let target = &mut self.targets[place];
-            let polled = if arrived { target.poll(now) } else { target.go_on(now) };
+            let polled = match (hands_over, arrived) {
+                (true, arrived) => target.hand_over(now, arrived),
+                (false, true) => target.poll(now),
+                (false, false) => target.go_on(now),
+            };
             self.charge(core, place, &polled, &mut parts);
             let modelled = self.modelled();
-            done = modelled.with_host(crate::host::Host::take_work).unwrap_or_default();
+            piece.done = modelled.with_host(crate::host::Host::take_work).unwrap_or_default();
             modelled.pending[core].goes_on = hands_over && polled.moved != 0;
+            if hands_over && polled.moved == 0 {
+                modelled.add(&mut parts, Component::Driver, Cost::DriverDone);
+                modelled.add(&mut parts, Component::Registers, Cost::RegisterWrite);
+            }
             self.note_polled(place, &polled);
-            self.ring_from(core, place, &parts);
+            self.ring_from(core, place, &mut parts, &mut piece);
         }
-        self.start(core, Level::Interrupt, What::Interrupt(place), parts, done);
+        let modelled = self.modelled();
+        let sleeps = modelled.is_threaded() && modelled.scheduler.is_asleep(place);
+        if sleeps && !modelled.pending[core].goes_on {
+            modelled.add(&mut parts, Component::Kernel, Cost::Wake);
+        }
+        self.start(core, Level::Interrupt, piece, parts);
     }
 
     fn start_routine(&mut self, core: usize, place: usize, level: Level, mut parts: Parts) {
@@ -418,17 +469,21 @@ impl Simulation {
         modelled.with_host(|host| host.begin(core, headers));
         let target = &mut self.targets[place];
         let polled = if arrived { target.poll(now) } else { target.go_on(now) };
-        let rests = target.is_resting() && !target.is_unmasked();
+        let rests = target.is_resting();
+        let is_ungated = target.is_unmasked();
         self.charge(core, place, &polled, &mut parts);
         let modelled = self.modelled();
-        if rests && polled.moved == 0 {
-            modelled.add(&mut parts, Component::Registers, Cost::RegisterWrite);
+        if polled.moved == 0 && !is_ungated && modelled.system != System::Clas {
             modelled.add(&mut parts, Component::Driver, Cost::DriverDone);
+            if rests {
+                modelled.add(&mut parts, Component::Registers, Cost::RegisterWrite);
+            }
         }
-        let done = modelled.with_host(crate::host::Host::take_work).unwrap_or_default();
+        let mut piece = Piece::of(What::Routine(place));
+        piece.done = modelled.with_host(crate::host::Host::take_work).unwrap_or_default();
         self.note_polled(place, &polled);
-        self.ring_from(core, place, &parts);
-        self.start(core, level, What::Routine(place), parts, done);
+        self.ring_from(core, place, &mut parts, &mut piece);
+        self.start(core, level, piece, parts);
     }
 
     /// The costs of a poll of the queues, without the host's own.
@@ -454,15 +509,28 @@ impl Simulation {
             let (hold_ns, hand_over_ns) =
                 (modelled.costs.ns(Cost::LockHold), modelled.costs.ns(Cost::LockHandOver));
             let asked_at = now + parts.total();
-            let taken = modelled.locks[lock].take(asked_at, core, hold_ns, hand_over_ns);
+            let taken = modelled.locks[lock].take(now, asked_at, core, hold_ns, hand_over_ns);
             parts.add(Component::Lock, taken.total_ns());
         }
     }
 
-    /// The routine's doorbells are rung when its work is done; sending them is further work.
-    fn ring_from(&mut self, core: usize, place: usize, parts: &Parts) {
+    /// The routine's doorbells go out when its work is done; sending them is work to come. Threads
+    /// are woken instead, which is work of this piece.
+    fn ring_from(&mut self, core: usize, place: usize, parts: &mut Parts, piece: &mut Piece) {
+        let is_threaded = self.modelled().is_threaded();
+        let rung = self.take_rings(Actor::Target(place));
         let rings_at = self.now + parts.total();
-        let sent_at = self.send_rings(Actor::Target(place), rings_at);
+        let mut sent_at = rings_at;
+        for &actor in &rung {
+            match actor {
+                Actor::Target(woken) if is_threaded => {
+                    piece.threads.push(woken);
+                    self.modelled().add(parts, Component::Kernel, Cost::Wake);
+                }
+                _ => sent_at = self.send_ring(actor, sent_at),
+            }
+        }
+        self.rung = rung;
         self.modelled().pending[core].owed_ns += sent_at.since(rings_at);
     }
 
@@ -473,8 +541,8 @@ impl Simulation {
         }
     }
 
-    fn start(&mut self, core: usize, level: Level, what: What, mut parts: Parts, done: Done) {
-        for (component, ns) in done.parts.iter() {
+    fn start(&mut self, core: usize, level: Level, piece: Piece, mut parts: Parts) {
+        for (component, ns) in piece.done.parts.iter() {
             parts.add(component, ns);
         }
         if parts.total() == 0 {
@@ -485,7 +553,7 @@ impl Simulation {
         let modelled = self.modelled();
         let token = modelled.next_token;
         modelled.next_token += 1;
-        modelled.pieces.insert(token, Piece { what, done });
+        modelled.pieces.insert(token, piece);
         modelled.cores[core].start(now, level, parts, token);
     }
 

@@ -222,17 +222,30 @@ impl Simulation {
     /// Makes events of the doorbells rung in a turn, one after another from `time` on; returns when
     /// the last is sent.
     pub(super) fn send_rings(&mut self, actor: Actor, mut time: Time) -> Time {
+        let rung = self.take_rings(actor);
+        for &wakes in &rung {
+            time = self.send_ring(wakes, time);
+        }
+        self.rung = rung;
+        time
+    }
+
+    /// Makes an event of a doorbell rung; returns when it is sent.
+    pub(super) fn send_ring(&mut self, wakes: Actor, time: Time) -> Time {
+        let latency = self.latencies.between(&self.costs.doorbell_arrive_ns);
+        self.events.push(time + latency, Event::Arrival(wakes));
+        time + self.costs.doorbell_send_ns
+    }
+
+    /// The doorbells rung in a turn.
+    pub(super) fn take_rings(&mut self, actor: Actor) -> Vec<Actor> {
         let mut rung = std::mem::take(&mut self.rung);
         self.rings.take(&mut rung);
         for &wakes in &rung {
             let core = self.actor(wakes).core;
             self.record(actor, TraceEvent::Rang { core });
-            let latency = self.latencies.between(&self.costs.doorbell_arrive_ns);
-            self.events.push(time + latency, Event::Arrival(wakes));
-            time = time + self.costs.doorbell_send_ns;
         }
-        self.rung = rung;
-        time
+        rung
     }
 
     /// Gives an actor a turn at `time`, or when its core is free, replacing any other.

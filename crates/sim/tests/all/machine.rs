@@ -1,23 +1,34 @@
 //! A card in a modelled machine: conservation, determinism, and each mechanism against arithmetic.
 
+use crate::common::waits::Waits;
 use crate::common::{end_traced, micros, step_through};
 use picnic_control::Launch;
 use picnic_core::config::CardFile;
-use picnic_sim::machine::{Component, Cost, Placement, Profile};
+use picnic_core::hook::Hook;
+use picnic_sim::machine::{Component, Cost, Interrupts, Placement, Profile, Routine};
 use picnic_sim::{Simulation, Trace, registries};
 
 fn machine(text: &str, seed: u64, profile: &Profile) -> Simulation {
-    let file = CardFile::parse(text, None).unwrap_or_else(|error| panic!("{error}\n{text}"));
-    Simulation::on_machine(Launch::new(&file, registries()), seed, profile)
-        .unwrap_or_else(|error| panic!("{error}\n{text}"))
+    machine_with(text, seed, profile, None::<Waits>)
 }
 
-fn profile(name: &str) -> Profile {
+pub(crate) fn machine_with(
+    text: &str,
+    seed: u64,
+    profile: &Profile,
+    hook: Option<impl Hook + 'static>,
+) -> Simulation {
+    let file = CardFile::parse(text, None).unwrap_or_else(|error| panic!("{error}\n{text}"));
+    let launch = Launch::new(&file, registries()).hook(hook);
+    Simulation::on_machine(launch, seed, profile).unwrap_or_else(|error| panic!("{error}\n{text}"))
+}
+
+pub(crate) fn profile(name: &str) -> Profile {
     Profile::named(name).unwrap()
 }
 
-/// A profile with zero costs.
-fn free() -> Profile {
+/// A profile without a single cost.
+pub(crate) fn free() -> Profile {
     let mut profile = profile("x5355");
     for cost in Cost::ALL {
         profile.costs.set(*cost, 0.0);
@@ -80,7 +91,7 @@ fn bulk(profile: &Profile, rate_mbps: u32, run_us: u64) -> (f64, Simulation) {
     let text = format!(
         "[card]\nborrowed_core = 6\nidle = \"spin\"\n[[wire]]\nport = \"peers\"\n\
          workload = \"send\"\nconnections = 4\nrate_mbps = {rate_mbps}\nwindow_bytes = 65536\n\
-         [host]\nattachment = \"model\"\nserves = \"sink\"\nqueues = 1\n[interrupt]\nrx_usecs = 0\n"
+         [host]\nattachment = \"model\"\nqueues = 1\n[interrupt]\nrx_usecs = 0\n"
     );
     let mut simulation = machine(&text, 3, profile);
     simulation.run_until(micros(10_000));
@@ -119,7 +130,7 @@ fn lost_frames_are_retransmitted() {
     slow.costs.set(Cost::CardPacket, 20_000.0);
     let text = "[card]\nborrowed_core = 6\nidle = \"spin\"\n[[wire]]\nport = \"peers\"\n\
         workload = \"send\"\nconnections = 2\nring = 16\nwindow_bytes = 65536\ntimeout_us = 2000\n\
-        [host]\nattachment = \"model\"\nserves = \"sink\"\nqueues = 1\n";
+        [host]\nattachment = \"model\"\nqueues = 1\n";
     let mut simulation = machine(text, 1, &slow);
     simulation.run_until(micros(200_000));
     let read = simulation.host_figures().unwrap().bytes_read;
@@ -168,7 +179,7 @@ fn web(queues: u16, profile: &Profile, keys: &str, run_us: u64) -> Web {
     found
 }
 
-const PER_PACKET: &str = "per_packet = true\ngate = \"none\"";
+pub(crate) const PER_PACKET: &str = "per_packet = true\ngate = \"none\"";
 
 #[test]
 fn a_seed_gives_one_trace_and_the_ledger_balances_at_every_step() {
@@ -214,8 +225,15 @@ fn without_distances_placement_makes_no_difference() {
     assert!((near / stay - 1.0).abs() < 0.03, "{near} and {stay} requests/s");
 }
 
-/// Requests per second of four slow cores, with packets assigned by a system.
-fn knet(system: &str, profile: &Profile, run_us: u64) -> f64 {
+/// What four slow cores do, with packets put on them by a system.
+struct Knet {
+    rps: f64,
+    /// Shares of the first core's time.
+    applications: f64,
+    locks: f64,
+}
+
+fn knet(system: &str, profile: &Profile, run_us: u64) -> Knet {
     let queues = if system == "napi" { 1 } else { 4 };
     let key = if system == "clas" { "system = \"clas\"\n" } else { "" };
     let cores: Vec<_> = (0..queues).collect();
@@ -224,9 +242,13 @@ fn knet(system: &str, profile: &Profile, run_us: u64) -> f64 {
          connections = 24\nfile_bytes = 20272\ncontrol_frames = 4\nrate_mbps = 2000\n\
          delay_us = 100\n[[rx]]\nfunction = \"rss\"\n[host]\n{key}attachment = \"model\"\n\
          queues = {queues}\ntarget_cores = {cores:?}\ncores = 4\nfile_bytes = 20272\n\
-         first_window = 2\nsend_window = 14\n[interrupt]\nrx_usecs = 0\n"
+         first_window = 2\nsend_window = 14\nring_size = 8192\n[interrupt]\nrx_usecs = 0\n"
     );
-    let mut simulation = machine(&text, 1, profile);
+    let mut profile = profile.clone();
+    if system == "napi" {
+        profile.routine = Routine::Softirq;
+    }
+    let mut simulation = machine(&text, 1, &profile);
     let mut answers = 0;
     for part in 1..=4 {
         simulation.run_until(micros(run_us * part / 4));
@@ -234,22 +256,38 @@ fn knet(system: &str, profile: &Profile, run_us: u64) -> f64 {
         assert!(now > answers, "{system}: no answer within {} us", run_us / 4);
         answers = now;
     }
+    let accounts = simulation.accounts(0).unwrap();
+    let share = |component| accounts[component] as f64 / accounts.total() as f64;
+    let (applications, locks) = (share(Component::Application), share(Component::Lock));
     end_traced(simulation);
-    answers as f64 / (run_us as f64 / 1e6)
+    Knet { rps: answers as f64 / (run_us as f64 / 1e6), applications, locks }
 }
 
 #[test]
 fn interrupts_during_the_last_poll_are_not_lost() {
     let mut slow = profile("piii");
-    slow.routine = picnic_sim::machine::Routine::Softirq;
     slow.costs.set(Cost::Application, 1_200_000.0);
     knet("napi", &slow, 200_000);
 }
 
+/// By how much the NIC's classes are above those in the kernel.
+fn over_clas(profile: &Profile) -> f64 {
+    knet("knet", profile, 300_000).rps / knet("clas", profile, 300_000).rps - 1.0
+}
+
 #[test]
-fn without_locks_and_lines_clas_has_no_handicap() {
-    let gain = |profile: &Profile| knet("knet", profile, 300_000) / knet("clas", profile, 300_000);
-    let with = gain(&profile("piii"));
+fn without_locks_classes_in_the_kernel_lose_a_third_of_their_handicap() {
+    let mut free = profile("piii");
+    free.costs.set(Cost::LockHold, 0.0);
+    free.costs.set(Cost::LockHandOver, 0.0);
+    assert!(knet("clas", &profile("piii"), 100_000).locks > 0.03);
+    assert!(knet("clas", &free, 100_000).locks < 1e-6);
+    let (with, without) = (over_clas(&profile("piii")), over_clas(&free));
+    assert!(with > 0.08 && without < with * 2.0 / 3.0, "{with} with, {without} without");
+}
+
+#[test]
+fn without_locks_lines_and_classifying_they_lose_most_of_it() {
     let mut free = profile("piii");
     for cost in [Cost::LockHold, Cost::LockHandOver, Cost::Classify, Cost::HeaderLines] {
         free.costs.set(cost, 0.0);
@@ -257,8 +295,44 @@ fn without_locks_and_lines_clas_has_no_handicap() {
     for cost in [Cost::PackageLine, Cost::RemoteLine, Cost::MemoryLine] {
         free.costs.set(cost, 0.0);
     }
-    let without = gain(&free);
-    assert!(with > 1.05 && without < 1.0 + (with - 1.0) * 0.75, "{with} with, {without} without");
+    let (with, without) = (over_clas(&profile("piii")), over_clas(&free));
+    assert!(without < with / 2.0, "{with} with, {without} without");
+}
+
+#[test]
+fn without_placement_processes_stay_behind_the_core_that_polls() {
+    let placed = knet("napi", &profile("piii"), 300_000);
+    let mut stay = profile("piii");
+    (stay.placement, stay.steals) = (Placement::Stay, false);
+    let stay = knet("napi", &stay, 300_000);
+    // They wake up on idle cores, and the first core does nothing but poll.
+    assert!(placed.applications < 0.005, "{}", placed.applications);
+    // They get what the poller leaves: one turn every 2 ms.
+    assert!((0.01..0.04).contains(&stay.applications), "{}", stay.applications);
+    assert!(stay.rps < placed.rps * 0.99, "{} and {}", stay.rps, placed.rps);
+}
+
+#[test]
+fn threads_are_woken_by_the_one_core_that_the_nic_interrupts() {
+    let any = Profile { interrupts: Interrupts::QueueCore, ..profile("piii") };
+    let [one, any] = [&profile("piii"), &any].map(|profile| {
+        let text = "[card]\nborrowed_core = 4\n[[wire]]\nport = \"generator\"\nflows = 64\n\
+            rate_pps = 2000\n[[rx]]\nfunction = \"rss\"\n[host]\nqueues = 4\n\
+            [interrupt]\nrx_usecs = 0\n";
+        let mut simulation = machine(text, 1, profile);
+        simulation.run_until(micros(100_000));
+        let registers = [0, 1, 2, 3].map(|core| {
+            let accounts = simulation.accounts(core).unwrap();
+            // Every thread masks and unmasks its queue; only an interrupt reads a register.
+            accounts[Component::Registers] / profile.costs.ns(Cost::RegisterRead)
+        });
+        let (report, _) = end_traced(simulation);
+        assert!(report.queues.iter().all(|queue| queue.packets > 20), "{:?}", report.queues);
+        registers
+    });
+    // 200 packets, an interrupt each; unmasking takes a fifth of a read.
+    assert!(one[0] >= 180 && one[1..].iter().all(|&reads| reads <= 20), "{one:?}");
+    assert!(any.iter().all(|&reads| (30..100).contains(&reads)), "{any:?}");
 }
 
 // ---------------------------------------------------------------- bad input

@@ -6,6 +6,7 @@ mod commands;
 mod common;
 mod links;
 mod machine;
+mod queues;
 mod random_cards;
 mod reasons;
 mod systems;

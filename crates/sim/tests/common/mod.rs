@@ -4,6 +4,7 @@
 #[path = "../../../engine/tests/common/functions.rs"]
 pub mod functions;
 mod sender;
+pub mod waits;
 
 use picnic_control::{Launch, Registries, Report};
 use picnic_core::config::CardFile;

@@ -1,19 +1,23 @@
-//! `picnic lab profiles` and `picnic lab fit`: modelled machines, and predictions for them.
+//! `picnic lab profiles|calibrate|fit`: modelled machines, this one among them, and predictions.
 
-use super::FitArgs;
 use super::progress::Progress;
+use super::{FitArgs, REVISION};
 use crate::failure::Usage;
 use crate::output::{self, Column};
+use crate::registries::{registries, sections};
+use anyhow::Context;
+use picnic_lab::calibrate::here::{self, HERE, Row};
 use picnic_lab::experiment::Effort;
 use picnic_lab::fit::{Fit, Testbed};
 use picnic_lab::registry::papers;
 use picnic_machine::signals;
 use picnic_papers::testbeds::testbed;
 use picnic_sim::machine::{PROFILES, Profile};
-use serde_json::json;
+use serde_json::{Value, json};
+use std::path::Path;
 
 pub(super) fn named(name: &str) -> anyhow::Result<Profile> {
-    Profile::named(name).map_err(|error| Usage(error.to_string()).into())
+    here::profile(name).map_err(|error| Usage(error).into())
 }
 
 /// Whether a paper measured this experiment on this machine.
@@ -27,15 +31,9 @@ pub(super) fn profiles(name: Option<&str>, json: bool) -> anyhow::Result<()> {
     let Some(name) = name else { return list(json) };
     let profile = named(name)?;
     if json {
-        let figures = profile.figures.iter().map(|figure| {
-            json!({
-                "key": figure.key, "value": figure.value, "unit": figure.unit,
-                "source": figure.source.name(), "from": figure.from, "point": figure.point,
-            })
-        });
         return output::print_json(&json!({
             "name": profile.name, "help": profile.help, "packages": profile.packages,
-            "figures": figures.collect::<Vec<_>>(),
+            "figures": figures(&profile),
         }));
     }
     let rows = profile.figures.iter().map(|figure| {
@@ -57,8 +55,21 @@ pub(super) fn profiles(name: Option<&str>, json: bool) -> anyhow::Result<()> {
     ))
 }
 
+fn figures(profile: &Profile) -> Vec<Value> {
+    let figures = profile.figures.iter().map(|figure| {
+        json!({
+            "key": figure.key, "value": figure.value, "unit": figure.unit,
+            "source": figure.source.name(), "from": figure.from, "point": figure.point,
+        })
+    });
+    figures.collect()
+}
+
 fn list(json: bool) -> anyhow::Result<()> {
-    let all = PROFILES.iter().map(|(name, _)| named(name)).collect::<anyhow::Result<Vec<_>>>()?;
+    let mut all =
+        PROFILES.iter().map(|(name, _)| named(name)).collect::<anyhow::Result<Vec<_>>>()?;
+    // Until it is measured, there is none of this machine.
+    all.extend(here::profile(HERE).ok());
     if json {
         let all: Vec<_> = all.iter().map(|p| json!({ "name": p.name, "help": p.help })).collect();
         return output::print_json(&json!({ "profiles": all }));
@@ -66,6 +77,68 @@ fn list(json: bool) -> anyhow::Result<()> {
     let rows = all.iter().map(|profile| vec![profile.name.clone(), profile.help.clone()]);
     let table = output::table(&output::columns("name|help"), rows.collect::<Vec<_>>());
     output::print(&(table + "\n`picnic lab profiles NAME` shows the figures of one.\n"))
+}
+
+/// Measures this machine, writes its profile, and runs cards here and in the model of it.
+pub(super) fn calibrate(output: Option<&Path>, quick: bool, json: bool) -> anyhow::Result<()> {
+    let path = output.map(Path::to_owned).or_else(here::place).ok_or_else(|| {
+        Usage("--output: found none, and no $HOME that the profile could be in".into())
+    })?;
+    signals::stop_flag()?;
+    if cfg!(debug_assertions) {
+        output::tell("warning: this binary is a debug build: costs are not those of a release");
+    }
+    let (samples, seconds) = if quick { (500, 0.2) } else { (20_000, 2.0) };
+    let text = here::measure_here(samples, registries(), &sections(), REVISION)?;
+    let cannot = || format!("{}: cannot write", path.display());
+    if let Some(folder) = path.parent() {
+        std::fs::create_dir_all(folder).with_context(cannot)?;
+    }
+    std::fs::write(&path, &text).with_context(cannot)?;
+    let profile = Profile::parse(HERE, &path.display().to_string(), &text)?;
+    let tell = |name: &str| output::tell(format_args!("running {name}"));
+    let (rows, noise) = here::check(&profile, registries(), &sections(), seconds, tell)?;
+    if json {
+        return output::print_json(&json!({
+            "profile": path, "help": profile.help, "figures": figures(&profile), "checks": rows,
+            "noise": noise,
+        }));
+    }
+    output::print(&checked(&profile, &path, &rows, noise.as_deref()))
+}
+
+fn checked(profile: &Profile, path: &Path, rows: &[Row], noise: Option<&str>) -> String {
+    let columns = [
+        Column::Text("card"),
+        Column::Number("measured"),
+        Column::Number("spread"),
+        Column::Number("modelled"),
+        Column::Number("ratio"),
+        Column::Text("within 1.2x"),
+    ];
+    let number = |value: f64| output::count(value.round() as u64);
+    let lines = rows.iter().map(|row| {
+        let [low, high] = row.spread.map(number);
+        vec![
+            format!("{}, {}", row.name, row.unit),
+            number(row.measured),
+            format!("{low} to {high}"),
+            number(row.modelled),
+            format!("{:.2}", row.ratio),
+            if row.holds { "yes".into() } else { "no".into() },
+        ]
+    });
+    let mut text =
+        format!("{}\n\n", profile.help) + &output::table(&columns, lines.collect::<Vec<_>>());
+    for row in rows {
+        if let Some(why) = row.why {
+            text += &format!("\n{}: the model leaves out: {why}", row.name);
+        }
+    }
+    if let Some(noise) = noise {
+        text += &format!("\nnoisy, so that no ratio is to be trusted: {noise}");
+    }
+    text + &format!("\nwritten to {}; `picnic run --world sim --profile here`\n", path.display())
 }
 
 /// Fits and predicts these machines, or all.
