@@ -85,6 +85,10 @@ impl Measure {
         format!("{}: {}", self.experiment, self.figure.what)
     }
 
+    /// The model's figure on this machine.
+    ///
+    /// # Errors
+    /// It has no model, or the model cannot run.
     pub fn run(&self, profile: &Profile, effort: Effort) -> Result<f64, String> {
         let model = self.figure.model.ok_or_else(|| format!("{}: has no model", self.name()))?;
         (model.run)(profile, effort)

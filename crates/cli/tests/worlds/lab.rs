@@ -164,9 +164,10 @@ fn machines_are_listed_and_run_user_cards() {
                attachment = \"model\"\nqueues = 2\n";
     std::fs::write(&path, web).unwrap();
     let path = path.to_str().unwrap();
-    let text = good(&[&run[..6], &["0.05", path]].concat());
-    assert!(text.contains("host (modelled): ") && text.contains(" requests answered"), "{text}");
-    assert!(text.contains("core 1 (modelled): ") && text.contains("application "), "{text}");
+    let report = good_json(&[&run[..6], &["0.05", path, "--json"]].concat());
+    let notes = report["notes"].to_string();
+    assert!(notes.contains("host (modelled): ") && notes.contains(" requests answered"), "{notes}");
+    assert!(notes.contains("core 1 (modelled): ") && notes.contains("application "), "{notes}");
     // A machine that has too few cores for it.
     let few = ["run", "--world", "sim", "--profile", "piii", "--duration", "0.01"];
     let refused = picnic(&[&few[..], &[path, "--set", "card.borrowed_core=5"]].concat());
