@@ -3,16 +3,21 @@
 //! PICNIC is a programmable NIC made from a borrowed CPU core. This crate has the types that all
 //! other crates share:
 //!
-//! * [`packet`]: the buffer pool, descriptors, bursts and header views; * [`ring`]: the target
-//! ring, its gate and its moderation; * [`function`], [`port`], [`attachment`]: the three
-//! interfaces that users implement; * [`kernel`]: the forms of those three in the kernel engine; *
-//! [`hook`]: observers of packets; * [`command`]: queries and changes of running components; *
-//! [`resident`]: programs on the borrowed core beside the packet path; * [`fill`]: empty buffers
-//! for a host that transmits; * [`cores`]: sets of cores, as the kernel writes them; * [`backlog`]:
-//! packets that wait for wires, fair between tx queues; [`turns`]: deficit round robin; * [`out`]:
-//! the doors a packet leaves by, and [`ledger`], which counts them; * [`config`] and [`registry`]:
-//! the card file and the names in it; [`shared`]: state that its   entries share; * [`stop`]: a
-//! request that the card stop.
+//! * [`packet`]: the buffer pool, descriptors, bursts and header views;
+//! * [`ring`]: the target ring, its gate and its moderation;
+//! * [`function`], [`port`], [`attachment`]: the three interfaces that users implement;
+//! * [`kernel`]: the forms of those three in the kernel engine;
+//! * [`hook`]: observers of packets;
+//! * [`command`]: queries and changes of running components;
+//! * [`resident`]: programs on the borrowed core beside the packet path;
+//! * [`fill`]: empty buffers for a host that transmits;
+//! * [`cores`]: sets of cores, as the kernel writes them;
+//! * [`backlog`]: packets that wait for wires, fair between tx queues; [`turns`]: deficit round
+//!   robin;
+//! * [`out`]: the doors a packet leaves by, and [`ledger`], which counts them;
+//! * [`config`] and [`registry`]: the card file and the names in it; [`shared`]: state that its
+//!   entries share;
+//! * [`stop`]: a request that the card stop.
 //!
 //! It reads no clock and starts no thread: time is an argument.
 

@@ -1,14 +1,14 @@
 //! The tx path: tx rings, chain, wires. Read it top to bottom.
 //!
 //! 1. Take packets from the target queues' tx rings by deficit round robin (`picnic_core::turns`),
-//! so queues with small packets and queues with large ones share the borrowed core by bytes. A
-//! queue with enough packets in flight is skipped: its packets wait in its ring, and then at the
-//! host.
+//!    so queues with small packets and queues with large ones share the borrowed core by bytes. A
+//!    queue with enough packets in flight is skipped: its packets wait in its ring, and then at the
+//!    host.
 //!
 //! 2. Pass them through the tx chain, to the lanes of their wire (`picnic_core::backlog`).
 //!
 //! 3. Let each wire take packets from its lanes in turn, by bytes. Packets it took are no longer in
-//! flight, which makes room for more.
+//!    flight, which makes room for more.
 
 use crate::chain::Chain;
 use crate::rx::Wire;

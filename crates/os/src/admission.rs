@@ -3,14 +3,14 @@
 //! Six questions, in this order:
 //! 1. Is every bound finite and every period more than zero?
 //! 2. Can the wires buffer the packets that arrive during the longest segment, at their
-//! rates?
+//!    rates?
 //! 3. Does the packet path take packets faster than they arrive? If not, no task is to
-//! blame; this is checked only if the rate was stated, not reported by a wire.
+//!    blame; this is checked only if the rate was stated, not reported by a wire.
 //! 4. Does it catch up after the longest segment within its budget?
 //! 5. Do periodic tasks and packets together need at most the whole processor:
 //!    `rate x cost per packet + tasks <= 1`?
 //! 6. Is every deadline met, with the packet path catching up after each segment, and with a
-//! release in the middle of a turn? For EDF, by
+//!    release in the middle of a turn? For EDF, by
 //!    the condition of Jeffay, Stanat and Martel; for the cyclic executive, by its timetable,
 //!    frame for frame.
 //!

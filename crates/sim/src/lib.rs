@@ -30,7 +30,7 @@
 //! * no clock is read, no thread started, no map iterated in random order;
 //! * between two steps the ledger balances exactly;
 //! * if all cores sleep for good, nothing is left in any ring: a lost wake-up
-//! appears as packets in flight at the end of [`Simulation::run_to_end`].
+//!   appears as packets in flight at the end of [`Simulation::run_to_end`].
 //!
 //! All times are modelled: they follow from the [`CostModel`], not from the
 //! machine the simulation runs on.

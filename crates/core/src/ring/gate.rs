@@ -13,7 +13,7 @@
 //!
 //! * borrowed core: publish the ring, [`Gate::order_publish`], [`Gate::interrupt`];
 //! * target core: find the ring empty, [`Gate::rearm`], check the ring again, and
-//! [`Gate::resume`] if packets arrived in between.
+//!   [`Gate::resume`] if packets arrived in between.
 //!
 //! A device whose interrupt cannot be masked pends it even while the target works ([`Gate::pend`]);
 //! the target takes a pending interrupt at each poll and sleeps only if there is none
