@@ -56,6 +56,11 @@ impl WorldArgs {
         WORLDS.iter().find(|world| world.name == self.world)
     }
 
+    /// Whether cards run on real cores.
+    pub(crate) fn is_host(&self) -> bool {
+        self.world == WORLDS[0].name
+    }
+
     /// The names that card files can use in this world.
     pub(crate) fn registries(&self) -> Registries {
         let profile = self.profile.as_deref().filter(|_| self.world == "sim");
@@ -83,7 +88,7 @@ impl WorldArgs {
     /// The error for an option that this world, or the card's engine in it, does not support.
     pub(crate) fn refuse(&self, option: &str, launch: &Launch<'_>) -> anyhow::Error {
         let engine = &launch.file.card.engine;
-        let found = match self.world == WORLDS[0].name && *engine != "poll" {
+        let found = match self.is_host() && *engine != "poll" {
             true => format!("--engine {engine}"),
             false => format!("--world {}", self.world),
         };

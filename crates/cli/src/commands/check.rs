@@ -7,6 +7,7 @@ use crate::neighbours;
 use crate::output;
 use crate::registries::sections;
 use crate::template::toml_value;
+use crate::wcet::first;
 use crate::world::WorldArgs;
 use clap::Args;
 use picnic_control::error::RunError;
@@ -110,7 +111,13 @@ struct PoolPlan {
 }
 
 pub(crate) fn run(args: &CheckArgs, json: bool) -> anyhow::Result<()> {
-    let (card, faults) = args.card.examine(&sections(), Vec::new())?;
+    let (mut card, mut faults) = args.card.examine(&sections(), Vec::new())?;
+    if args.world.is_host()
+        && first::is_wanted(&card)
+        && let Some(profile) = first::kept()
+    {
+        (card, faults) = args.card.examine(&sections(), vec![profile])?;
+    }
     let launch = Launch::new(&card, args.world.registries());
     launch.judge(faults)?;
     if launch.executor()?.is_served() {

@@ -4,6 +4,7 @@ use super::net;
 use crate::live::Live;
 use crate::neighbours;
 use crate::registries::sections;
+use crate::wcet::first;
 use crate::world::{SeedArgs, WorldArgs};
 use crate::{output, summary};
 use clap::{Args, ValueEnum};
@@ -92,8 +93,16 @@ fn seconds(text: &str) -> Result<Duration, String> {
 
 pub(crate) fn run(args: &RunArgs, json: bool) -> anyhow::Result<()> {
     let isolate = args.isolate.then(|| Setting::switch("isolation.apply", true));
-    let settings = isolate.into_iter().chain(args.seed.setting());
-    let (card, faults) = args.card.examine(&sections(), settings.collect())?;
+    let settings: Vec<_> = isolate.into_iter().chain(args.seed.setting()).collect();
+    let (mut card, mut faults) = args.card.examine(&sections(), settings.clone())?;
+    if faults.is_empty()
+        && args.world.is_host()
+        && first::is_wanted(&card)
+        && let Some(profile) = first::kept_or_measured()
+    {
+        let settings = settings.into_iter().chain([profile]).collect();
+        (card, faults) = args.card.examine(&sections(), settings)?;
+    }
     let duration = args.duration.or_else(|| args.card.path().is_none().then_some(DEMONSTRATION));
     let launch = Launch::new(&card, args.world.registries());
     launch.judge(faults)?;

@@ -1,6 +1,7 @@
 //! Measurements and displays of `picnic wcet`.
 
 pub(crate) mod calibrate;
+pub(crate) mod first;
 pub(crate) mod show;
 
 use crate::commands::wcet::{WcetArgs, WcetCommand};

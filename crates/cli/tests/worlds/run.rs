@@ -356,7 +356,7 @@ const ENDLESS: &str = "[[wire]]\nport = \"generator\"\npackets = 1000\n[host]\nq
 fn a_task_that_keeps_a_card_running_is_named() {
     let (_folder, path) = card(ENDLESS);
     let output = picnic(&["run", path.to_str().unwrap(), "--duration", "3", "--json"]);
-    let said = stderr(&output);
+    let said = told(&output);
     let named = "picnic: the wires have finished, but task \"load\" continues to run: Ctrl-C stops \
                  the card; next time: --until wires\n";
     assert_eq!(said, named);

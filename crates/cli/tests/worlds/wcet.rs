@@ -99,3 +99,47 @@ fn a_profile_that_cannot_be_written_is_a_failure() {
     assert_eq!(output.status.code(), Some(1));
     assert!(stderr(&output).contains("/nonexistent/folder/p.toml: cannot write"));
 }
+
+/// A busy machine is not measured; the card then starts under the built-in costs, with a warning.
+#[test]
+fn the_first_card_with_tasks_measures_the_machine_once() {
+    let files = folder(&[(
+        "card.toml",
+        b"[[wire]]\nport = \"generator\"\nrate_pps = 1000\n[host]\nqueues = 1\n[[task]]\n\
+          task = \"heartbeat\"\n",
+    )]);
+    let cache = tempfile::tempdir().unwrap();
+    let run = |arguments: &[&str]| {
+        let mut command = command();
+        command.env("XDG_CACHE_HOME", cache.path()).current_dir(files.path());
+        command.args(arguments).output().unwrap()
+    };
+    let start = || {
+        let _machine = picnic_testing::machine();
+        let output = run(&["run", "card.toml", "--duration=0.05", "--quiet", "--json"]);
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        let origin = json(&output)["os"]["tasks"][0]["bounds_from"].as_str().unwrap().to_owned();
+        (stderr(&output).to_owned(), origin)
+    };
+    let built_in = run(&["check", "card.toml"]);
+    assert!(stdout(&built_in).contains("(built-in (conservative, measured on no machine))"));
+    let (said, origin) = start();
+    if said.contains("warning: tasks are admitted under costs that were measured on no machine") {
+        assert!(origin.starts_with("built-in"), "{origin}");
+        return;
+    }
+    assert!(said.contains("picnic: measured what code and packets cost on this machine"), "{said}");
+    assert!(origin.starts_with(&cache.path().display().to_string()), "{origin}");
+    let (again, same) = start();
+    assert!(!again.contains("measured") && same == origin, "{again} {same}");
+    assert!(stdout(&run(&["check", "card.toml"])).contains(&origin));
+    // One that the card file names, or a virtual core, needs none.
+    std::fs::copy(&origin, files.path().join("mine.toml")).unwrap();
+    std::fs::remove_dir_all(cache.path().join("picnic")).unwrap();
+    for more in [["--set", "os.cost_profile=mine.toml"], ["--world", "sim"]] {
+        let output =
+            run(&[&["run", "card.toml", "--duration=0.01", "--quiet"][..], &more[..]].concat());
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        assert!(!cache.path().join("picnic").exists(), "{}", stderr(&output));
+    }
+}
