@@ -68,19 +68,15 @@ macro_rules! touch {
 /// Every accessor of every view that takes the bytes.
 fn read(bytes: &[u8]) {
     touch!(Ethernet::new_checked(bytes), destination, source, ether_type, payload);
-    touch!(Vlan::new_checked(bytes), tci, priority, drop_eligible, identifier, payload);
+    touch!(Vlan::new_checked(bytes), tci, priority, payload);
     for view in [Ipv4::new_checked(bytes), Ipv4::new_header(bytes)] {
         touch!(
             view,
             version,
             header_length,
             dscp,
-            ecn,
             total_length,
             identification,
-            dont_fragment,
-            more_fragments,
-            fragment_offset,
             is_fragment,
             time_to_live,
             protocol,
@@ -97,7 +93,6 @@ fn read(bytes: &[u8]) {
             view,
             version,
             traffic_class,
-            flow_label,
             payload_length,
             next_header,
             hop_limit,

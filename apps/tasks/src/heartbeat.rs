@@ -40,7 +40,8 @@ pub struct Heartbeat;
 pub struct Config {
     /// Number of the wire to send on.
     pub wire: u8,
-    /// Frame length in bytes, 26 to 1514.
+    /// Frame length in bytes.
+    #[schemars(range(min = SHORTEST, max = LONGEST))]
     pub size: u16,
     /// Continue only after the wire has taken the frame.
     pub wait: bool,

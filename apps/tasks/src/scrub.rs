@@ -33,7 +33,8 @@ pub struct Scrub;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
-    /// Bytes of the block, 1 to 16384.
+    /// Bytes of the block.
+    #[schemars(range(min = 1, max = MOST_PIECES * PIECE))]
     pub bytes: usize,
     /// Cost profile for its bounds, as written by `picnic wcet calibrate`; empty: that of the card.
     pub profile: String,
@@ -53,11 +54,6 @@ impl Component for Scrub {
     const COMMANDS: &'static [CommandEntry] = &[CommandEntry::of::<Get<Arc<Passes>>>()];
 
     fn build(config: Config, context: &BuildContext) -> Result<Setup, ConfigError> {
-        let most = MOST_PIECES * PIECE;
-        if !(1..=most).contains(&config.bytes) {
-            let message = format!("found {}, allowed: 1 to {most}", config.bytes);
-            return Err(ConfigError::new("bytes", message));
-        }
         let spec = TaskSpec::new(Self::NAME).periodic(100_000_000);
         let spec = match config.profile.as_str() {
             "" => bounds::bounded(spec, &scrub::GRAPH, context)?,

@@ -109,11 +109,20 @@ impl SectionText {
     }
 }
 
-/// The built-in card with every key of its sections; sections that it lacks are commented out.
-pub(crate) fn card(sections: &[SectionText]) -> String {
+/// The keys that help shows: with `all`, advanced ones too.
+pub(crate) fn shown(keys: &[KeyHelp], all: bool) -> Vec<KeyHelp> {
+    let mut keys = keys.to_vec();
+    keys.retain(|key| all || !key.advanced);
+    keys.iter_mut().for_each(|key| key.keys.retain(|key| all || !key.advanced));
+    keys
+}
+
+/// The built-in card with every key of its sections, and the sections it does not have; `which`
+/// keys it shows is said at its top.
+pub(crate) fn card(sections: &[SectionText], which: &str) -> String {
     let text: String = sections.iter().map(SectionText::text).collect();
     format!(
-        "# The built-in demonstration card, every key at its default.\n\
+        "# The built-in demonstration card, {which}.\n\
          # A key that is left out has the value shown here; an empty file is this card.\n\
          # Run it with `picnic run FILE`, check it with `picnic check FILE`.\n{text}"
     )

@@ -76,8 +76,8 @@ mod state;
 
 pub use state::{ComponentChange, Get, Inspect, Look, PendingChange, Set};
 
-use crate::config::{KeyHelp, keys_in, keys_of};
-use crate::json::{InvalidValue, typed};
+use crate::config::{KeyHelp, in_range, keys_in, keys_of};
+use crate::json::InvalidValue;
 use crate::registry::BuildContext;
 use crate::time::Time;
 use schemars::JsonSchema;
@@ -99,8 +99,8 @@ pub trait Order: Send + 'static {
     fn apply(&mut self, target: &mut Self::Target, now: Time) -> bool;
 }
 
-/// A command: the type of its arguments. Their comments are the user's help.
-pub trait Command: DeserializeOwned + JsonSchema {
+/// A command: the type of its arguments. Their comments are the help that users read.
+pub trait Command: DeserializeOwned + JsonSchema + 'static {
     /// Its name: lower case, words joined by `_`. `get` is the default command; `picnic ctl
     /// FUNCTION ARGUMENT VALUE` is short for `set`.
     const NAME: &'static str;
@@ -269,7 +269,7 @@ impl CommandEntry {
             arguments: arguments_of::<C>,
             results: keys_of::<C::Reply>,
             prepare: |arguments, context| {
-                let order = typed::<C>(arguments)?.prepare(context)?;
+                let order = in_range::<C>(arguments)?.prepare(context)?;
                 Ok(Prepared::new(order))
             },
             reply: |prepared| {

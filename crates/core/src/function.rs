@@ -16,7 +16,7 @@
 
 use crate::command::Prepared;
 use crate::direction::Direction;
-use crate::kernel::{KernelCounts, KernelForm};
+use crate::kernel::{Form, KernelCounts};
 use crate::ledger::DropReason;
 use crate::out::Out;
 use crate::packet::burst::Burst;
@@ -66,8 +66,8 @@ pub trait Function: Send {
         None
     }
 
-    /// Its current form in the kernel engine, orders applied; for functions with commands there.
-    fn kernel_form(&self) -> Option<KernelForm> {
+    /// Its form in the kernel engine as it is now, orders obeyed; for those with commands there.
+    fn kernel_form(&self) -> Option<Form> {
         None
     }
 

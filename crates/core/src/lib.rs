@@ -43,6 +43,7 @@ pub mod out;
 pub mod packet;
 pub mod port;
 pub mod prefetch;
+pub mod random;
 pub mod registry;
 pub mod resident;
 pub mod ring;

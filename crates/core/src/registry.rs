@@ -8,7 +8,7 @@ use crate::command::CommandEntry;
 use crate::config::{KeyHelp, Section, keys_of};
 use crate::error::{ConfigError, not_among};
 use crate::files::Files;
-use crate::kernel::{InKernel, KernelForm, refuse};
+use crate::kernel::{Form, InKernel, refuse};
 use crate::shared::Shared;
 use crate::stop::Stop;
 use schemars::JsonSchema;
@@ -130,7 +130,7 @@ pub struct Entry<P> {
 }
 
 /// Makes the kernel form of a section.
-type MakeForm = fn(&Section, &BuildContext) -> Result<KernelForm, ConfigError>;
+type MakeForm = fn(&Section, &BuildContext) -> Result<Form, ConfigError>;
 
 impl<P> Clone for Entry<P> {
     fn clone(&self) -> Self {
@@ -220,7 +220,7 @@ impl<P> Entry<P> {
         &self,
         section: &Section,
         context: &BuildContext,
-    ) -> Option<Result<KernelForm, ConfigError>> {
+    ) -> Option<Result<Form, ConfigError>> {
         self.kernel.map(|kernel| kernel(section, context))
     }
 
@@ -242,7 +242,7 @@ impl<P> Entry<P> {
 fn kernel_form<C: Component>(
     section: &Section,
     context: &BuildContext,
-) -> Result<KernelForm, ConfigError> {
+) -> Result<Form, ConfigError> {
     let config = section.parse::<C::Config>()?;
     // Only entries of components with a form have this.
     let Some(kernel) = C::KERNEL else { return Err(ConfigError::new("", "has no kernel form")) };

@@ -110,23 +110,29 @@ pub struct Config {
     pub wire: u8,
     /// With "flow", "queue", "round-robin": the weight of each wire; default: all equal.
     pub weights: Option<Vec<u32>>,
-    /// With "learn": seconds after which an address that is not seen is forgotten, 1 to 1000000.
+    /// With "learn": seconds after which an address that is not seen is forgotten.
+    #[schemars(range(min = 1, max = 1_000_000))]
     pub age_secs: u32,
     /// Milliseconds that a wire must have been up again before it is used.
     pub up_delay_ms: u32,
     /// In the rx chain: whether a frame to a group that arrives on several wires within a second is
     /// passed only once.
+    #[schemars(extend("x-advanced" = true))]
     pub once: bool,
     /// In the rx chain: whether frames from an address that one of the card's own hosts sends from
     /// are dropped. Not for hosts that echo packets unchanged.
+    #[schemars(extend("x-advanced" = true))]
     pub drop_returned: bool,
-    /// In the rx chain: microseconds that a TCP segment waits for missing earlier ones, 1 to 10000;
+    /// In the rx chain: microseconds that a TCP segment waits for missing earlier ones;
     /// with 0, late segments are only counted.
+    #[schemars(range(max = 10_000), extend("x-advanced" = true))]
     pub order_usecs: Option<u32>,
-    /// With `order_usecs`: segments of one flow that may wait, 1 to 4096.
+    /// With `order_usecs`: segments of one flow that may wait.
+    #[schemars(range(min = 1, max = 4096), extend("x-advanced" = true))]
     pub order_packets: u32,
     /// In both chains: whether to block a wire that repeatedly returns frames of the card's own
     /// hosts to groups.
+    #[schemars(extend("x-advanced" = true))]
     pub break_loops: bool,
 }
 
@@ -231,18 +237,6 @@ impl Component for Bond {
         if config.wire > last {
             let message = format!("found {}, allowed: 0 to {last}", config.wire);
             return Err(ConfigError::new("wire", message));
-        }
-        if !(1..=1_000_000).contains(&config.age_secs) {
-            let message = format!("found {}, allowed: 1 to 1000000", config.age_secs);
-            return Err(ConfigError::new("age_secs", message));
-        }
-        if !(1..=4096).contains(&config.order_packets) {
-            let message = format!("found {}, allowed: 1 to 4096", config.order_packets);
-            return Err(ConfigError::new("order_packets", message));
-        }
-        if let Some(found @ 10_001..) = config.order_usecs {
-            let message = format!("found {found}, allowed: 0 to 10000");
-            return Err(ConfigError::new("order_usecs", message));
         }
         let is_weighted = matches!(config.mode, Mode::Flow | Mode::Queue | Mode::RoundRobin);
         let up_delay_ns = u64::from(config.up_delay_ms) * 1_000_000;

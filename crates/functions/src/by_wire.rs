@@ -13,11 +13,12 @@
 use crate::settings::check_queue;
 use picnic_core::error::ConfigError;
 use picnic_core::function::Function;
-use picnic_core::kernel::{InKernel, KernelForm};
+use picnic_core::kernel::InKernel;
 use picnic_core::out::Out;
 use picnic_core::packet::burst::Burst;
 use picnic_core::registry::{BuildContext, Component};
 use picnic_core::time::Time;
+use picnic_forms::KernelForm;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -46,7 +47,7 @@ impl Component for ByWire {
         commands: &[],
         form: |config, context| {
             let wires = usize::from(context.wires);
-            Ok(KernelForm::ByWire(config.queue_of(context)?[..wires].to_vec()))
+            Ok(KernelForm::ByWire(config.queue_of(context)?[..wires].to_vec()).into())
         },
     });
 

@@ -3,6 +3,7 @@
 //! Source: RFC 5475, sections 5.1 (systematic count-based) and 5.2.2.1 (uniform probabilistic
 //! sampling).
 
+use picnic_core::random::Random;
 use picnic_core::registry::BuildContext;
 
 /// Selects packets.
@@ -10,8 +11,8 @@ use picnic_core::registry::BuildContext;
 pub(crate) enum Choice {
     /// Every Nth packet; `left` counts down to the next one.
     Count { every: u32, left: u32 },
-    /// A packet is selected if the next random number is below the threshold, of 2^32.
-    Random { state: u64, every: u32, threshold: u64 },
+    /// A packet is taken if the next number drawn is below the threshold, of 2^32.
+    Random { numbers: Random, every: u32, threshold: u64 },
 }
 
 impl Choice {
@@ -20,15 +21,10 @@ impl Choice {
         if !random {
             return Choice::Count { every, left: 0 };
         }
-        // Each place in a chain has its own random numbers.
-        let mut place = context.position as u64;
-        let state = context.seed ^ draw(&mut place);
-        Choice::Random { state, every, threshold: threshold(every) }
-    }
-
-    /// Refuses one in zero.
-    pub(crate) fn check(every: u32) -> Result<(), &'static str> {
-        if every == 0 { Err("found 0, allowed: 1 to 4294967295") } else { Ok(()) }
+        // Each place in a chain draws numbers of its own.
+        let place = Random::from_state(context.position as u64).next();
+        let numbers = Random::from_state(context.seed ^ place);
+        Choice::Random { numbers, every, threshold: threshold(every) }
     }
 
     /// The N of one in N.
@@ -62,7 +58,7 @@ impl Choice {
                 *left = if taken { *every } else { *left } - 1;
                 taken
             }
-            Choice::Random { state, threshold, .. } => draw(state) >> 32 < *threshold,
+            Choice::Random { numbers, threshold, .. } => numbers.next() >> 32 < *threshold,
         }
     }
 }
@@ -70,12 +66,4 @@ impl Choice {
 /// The share of 2^32 for one in `every`.
 fn threshold(every: u32) -> u64 {
     (1 << 32) / u64::from(every)
-}
-
-/// The next number of SplitMix64 (Steele, Lea, Flood, 2014).
-fn draw(state: &mut u64) -> u64 {
-    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let mixed = (*state ^ *state >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    mixed ^ mixed >> 31
 }

@@ -11,12 +11,13 @@
 
 use picnic_core::error::ConfigError;
 use picnic_core::function::Function;
-use picnic_core::kernel::{InKernel, KernelForm};
+use picnic_core::kernel::InKernel;
 use picnic_core::ledger::DropReason;
 use picnic_core::out::Out;
 use picnic_core::packet::burst::Burst;
 use picnic_core::registry::{BuildContext, Component, NoKeys};
 use picnic_core::time::Time;
+use picnic_forms::KernelForm;
 
 /// Drops every packet.
 #[derive(Debug, Default)]
@@ -31,7 +32,7 @@ impl Component for Drop {
         keys: &[],
         beside: &[],
         commands: &[],
-        form: |_, _| Ok(KernelForm::Drop(DropReason::Filtered)),
+        form: |_, _| Ok(KernelForm::Drop.into()),
     });
 
     fn build(_: NoKeys, _: &BuildContext) -> Result<Box<dyn Function>, ConfigError> {

@@ -46,7 +46,7 @@ use learnt::{Learnt, Noted, Way, flow_of};
 use picnic_core::command::{CommandEntry, Prepared};
 use picnic_core::error::ConfigError;
 use picnic_core::function::Function;
-use picnic_core::kernel::{FlowRule, InKernel, KernelCounts, KernelForm};
+use picnic_core::kernel::{Form, InKernel, KernelCounts};
 use picnic_core::ledger::{DropReason, Stage};
 use picnic_core::out::Out;
 use picnic_core::packet::burst::{BURST, Burst};
@@ -54,6 +54,7 @@ use picnic_core::packet::desc::Descriptor;
 use picnic_core::registry::{BuildContext, Component};
 use picnic_core::stats::Counter;
 use picnic_core::time::Time;
+use picnic_forms::{FlowRule, KernelForm};
 use rule::{Key, WrongRule};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -104,13 +105,14 @@ pub struct Counters {
 pub struct Config {
     /// The initial rules: each has fields to match, and a queue, a mark or drop = true.
     pub rules: Vec<Rule>,
-    /// Capacity in rules, 1 to 65536; 72 to 80 bytes of memory each.
-    #[schemars(range(min = 1, max = 65536))]
+    /// Capacity in rules; 72 to 80 bytes of memory each.
+    #[schemars(range(min = 1, max = MAX_RULES))]
     pub capacity: usize,
     /// Whether TCP flows go to the queue whose host sends them, unless a rule decides: learnt in
     /// the tx chain, used in the rx chain. Set it in both.
     pub learn: bool,
-    /// Seconds after which a flow is forgotten if nothing of it was sent, 1 to 1000000.
+    /// Seconds after which a flow is forgotten if nothing of it was sent.
+    #[schemars(range(min = 1, max = 1_000_000), extend("x-advanced" = true))]
     pub learn_secs: u32,
 }
 
@@ -147,7 +149,7 @@ impl Component for FlowDirector {
         keys: &["rules", "capacity"],
         beside: &[],
         commands: &["get", "add", "remove", "list", "replace"],
-        form: |config, context| Ok(FlowDirector::new(config, context)?.by_rules()),
+        form: |config, context| Ok(FlowDirector::new(config, context)?.by_rules().into()),
     });
 
     fn example(_: &std::path::Path) -> Option<String> {
@@ -164,16 +166,8 @@ impl FlowDirector {
     ///
     /// # Errors The wrong key, the value found and the values allowed.
     pub fn new(config: &Config, context: &BuildContext) -> Result<FlowDirector, ConfigError> {
-        if !(1..=MAX_RULES).contains(&config.capacity) {
-            let message = format!("found {}, allowed: 1 to {MAX_RULES}", config.capacity);
-            return Err(ConfigError::new("capacity", message));
-        }
         let table = table_of(&config.rules, config.capacity, context)
             .map_err(|(place, wrong)| wrong.in_config(&format!("rules[{place}]")))?;
-        if !(1..=1_000_000).contains(&config.learn_secs) {
-            let message = format!("found {}, allowed: 1 to 1000000", config.learn_secs);
-            return Err(ConfigError::new("learn_secs", message));
-        }
         let learning = config.learn.then(|| {
             Box::new(Learning {
                 learnt: context.shared.get_or_make(Learnt::new),
@@ -296,8 +290,8 @@ impl Function for FlowDirector {
         self.counters.unmatched.add(count as u64 - matched);
     }
 
-    fn kernel_form(&self) -> Option<KernelForm> {
-        Some(self.by_rules())
+    fn kernel_form(&self) -> Option<Form> {
+        Some(self.by_rules().into())
     }
 
     fn note_kernel(&mut self, counts: &KernelCounts) {

@@ -45,7 +45,8 @@ pub struct HeaderSplit {
 pub struct Config {
     /// The last layer whose header goes into the first buffer.
     pub at: Layer,
-    /// Packets with fewer bytes of payload stay whole, 1 to 65535.
+    /// Packets with fewer bytes of payload stay whole.
+    #[schemars(range(min = 1))]
     pub least_payload: u16,
 }
 
@@ -86,9 +87,6 @@ impl Component for HeaderSplit {
     const COMMANDS: &'static [CommandEntry] = &[CommandEntry::of::<Get<HeaderSplit>>()];
 
     fn build(config: Config, _: &BuildContext) -> Result<Box<dyn Function>, ConfigError> {
-        if config.least_payload == 0 {
-            return Err(ConfigError::new("least_payload", "found 0, allowed: 1 to 65535"));
-        }
         Ok(Box::new(HeaderSplit { config, counts: Counts::default() }))
     }
 }

@@ -74,13 +74,17 @@ pub struct Lro {
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
-    /// Flows merged at a time: a power of two, 1 to 65536.
+    /// Flows merged at a time.
+    #[schemars(range(min = 1, max = 65_536), extend("powerOfTwo" = true))]
     pub flows: u32,
-    /// Longest IP packet of a super-frame in bytes, 1500 to 65535.
+    /// Longest IP packet of a super-frame in bytes.
+    #[schemars(range(min = 1500))]
     pub max_bytes: u16,
-    /// Most segments of a super-frame, 2 to 1024.
+    /// Most segments of a super-frame.
+    #[schemars(range(min = 2, max = 1024))]
     pub max_segments: u32,
-    /// Longest wait of a segment in microseconds, 0 to 10000; 0: to the end of its burst.
+    /// Longest wait of a segment in microseconds; 0: to the end of its burst.
+    #[schemars(range(max = 10_000))]
     pub timeout_usecs: u32,
 }
 
@@ -149,19 +153,6 @@ impl Component for Lro {
 
     fn build(config: Config, _: &BuildContext) -> Result<Box<dyn Function>, ConfigError> {
         let Config { flows, max_bytes, max_segments, timeout_usecs } = config;
-        if !(1..=65_536).contains(&flows) || !flows.is_power_of_two() {
-            let message = format!("found {flows}, allowed: a power of two, 1 to 65536");
-            return Err(ConfigError::new("flows", message));
-        }
-        let check = |key: &str, found: u32, low: u32, high: u32| {
-            if (low..=high).contains(&found) {
-                return Ok(());
-            }
-            Err(ConfigError::new(key, format!("found {found}, allowed: {low} to {high}")))
-        };
-        check("max_bytes", max_bytes.into(), 1500, 65_535)?;
-        check("max_segments", max_segments, 2, 1024)?;
-        check("timeout_usecs", timeout_usecs, 0, 10_000)?;
         Ok(Box::new(Lro {
             slots: (0..flows).map(|_| None).collect(),
             due: VecDeque::with_capacity(2 * flows as usize),

@@ -60,11 +60,13 @@ pub struct Config {
     pub mark: Option<u32>,
     /// Only packets of this wire; default: all.
     pub from_wire: Option<u8>,
-    /// Copy one in this many of these, 1 to 4294967295.
+    /// Copy one in this many of these.
+    #[schemars(range(min = 1))]
     pub every: u32,
     /// Whether to select at random, from the run's seed, instead of every Nth.
     pub random: bool,
-    /// Bytes of a packet to copy, 14 to 65535; default: all.
+    /// Bytes of a packet to copy; default: all.
+    #[schemars(range(min = 14))]
     pub truncate: Option<u16>,
 }
 
@@ -142,13 +144,6 @@ impl Component for Mirror {
         };
         if let Some(from) = from_wire {
             check_wire("from_wire", from, context.wires)?;
-        }
-        Choice::check(every).map_err(|message| ConfigError::new("every", message))?;
-        if let Some(bytes) = truncate
-            && bytes < 14
-        {
-            let message = format!("found {bytes}, allowed: 14 to 65535");
-            return Err(ConfigError::new("truncate", message));
         }
         let choice = Choice::new(every, random, context);
         let counts = Counts::default();

@@ -11,11 +11,12 @@
 
 use picnic_core::error::ConfigError;
 use picnic_core::function::Function;
-use picnic_core::kernel::{InKernel, KernelForm};
+use picnic_core::kernel::InKernel;
 use picnic_core::out::Out;
 use picnic_core::packet::burst::Burst;
 use picnic_core::registry::{BuildContext, Component, NoKeys};
 use picnic_core::time::Time;
+use picnic_forms::KernelForm;
 
 /// Passes every packet unchanged.
 #[derive(Debug, Default)]
@@ -26,8 +27,12 @@ impl Component for Pass {
     type Config = NoKeys;
     const NAME: &'static str = "pass";
     const HELP: &'static str = "pass every packet unchanged to the next function";
-    const KERNEL: Option<InKernel<NoKeys>> =
-        Some(InKernel { keys: &[], beside: &[], commands: &[], form: |_, _| Ok(KernelForm::Next) });
+    const KERNEL: Option<InKernel<NoKeys>> = Some(InKernel {
+        keys: &[],
+        beside: &[],
+        commands: &[],
+        form: |_, _| Ok(KernelForm::Next.into()),
+    });
 
     fn build(_: NoKeys, _: &BuildContext) -> Result<Box<dyn Function>, ConfigError> {
         Ok(Box::new(Pass))

@@ -36,13 +36,14 @@ use picnic_core::command::{
 };
 use picnic_core::error::ConfigError;
 use picnic_core::function::Function;
-use picnic_core::kernel::{InKernel, KernelCounts, KernelForm, refuse};
+use picnic_core::kernel::{Form, InKernel, KernelCounts, refuse};
 use picnic_core::ledger::DropReason;
 use picnic_core::out::Out;
 use picnic_core::packet::burst::Burst;
 use picnic_core::packet::desc::Descriptor;
 use picnic_core::registry::{BuildContext, Component};
 use picnic_core::time::Time;
+use picnic_forms::KernelForm;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use waiting::Waiting;
@@ -100,21 +101,25 @@ pub enum Action {
 pub struct Config {
     /// The unit with its own rate: "all", "tx-queue", "wire", "mark" or "flow".
     pub per: Per,
-    /// Packets per second, up to 10^12; 0: unlimited.
+    /// Packets per second; 0: unlimited.
+    #[schemars(range(max = MAX_RATE))]
     pub packets_per_second: u64,
-    /// Bytes per second, up to 10^12; 0: unlimited.
+    /// Bytes per second; 0: unlimited.
+    #[schemars(range(max = MAX_RATE))]
     pub bytes_per_second: u64,
-    /// Burst, in packets, 1 to 2^32.
+    /// Burst, in packets.
+    #[schemars(range(min = 1, max = MAX_BURST))]
     pub burst_packets: u64,
-    /// Burst, in bytes, 1 to 2^32; longer packets never pass.
+    /// Burst, in bytes; longer packets never pass.
+    #[schemars(range(min = 1, max = MAX_BURST))]
     pub burst_bytes: u64,
     /// Packets above the rate: "drop" drops them, "pace" delays them.
     pub action: Action,
-    /// Most waiting packets over all buckets, 1 to 65536.
-    #[schemars(range(min = 1, max = 65536))]
+    /// Most waiting packets over all buckets.
+    #[schemars(range(min = 1, max = MAX_WAITING), extend("x-advanced" = true))]
     pub waiting_packets: usize,
-    /// Buckets that marks or flows are spread over, 1 to 1048576.
-    #[schemars(range(min = 1, max = 1048576))]
+    /// Buckets that marks or flows are spread over.
+    #[schemars(range(min = 1, max = MAX_BUCKETS), extend("x-advanced" = true))]
     pub buckets: usize,
 }
 
@@ -175,21 +180,6 @@ impl Inspect for RateLimit {
     }
 }
 
-/// Checks the range of a key or argument.
-fn check(key: &'static str, found: u64, low: u64, high: u64) -> Result<(), (&'static str, String)> {
-    if (low..=high).contains(&found) {
-        return Ok(());
-    }
-    Err((key, format!("found {found}, allowed: {low} to {high}")))
-}
-
-fn check_limits(limits: &Limits) -> Result<(), (&'static str, String)> {
-    check("packets_per_second", limits.packets.per_second, 0, MAX_RATE)?;
-    check("bytes_per_second", limits.bytes.per_second, 0, MAX_RATE)?;
-    check("burst_packets", limits.packets.burst, 1, MAX_BURST)?;
-    check("burst_bytes", limits.bytes.burst, 1, MAX_BURST)
-}
-
 impl Component for RateLimit {
     type Product = Box<dyn Function>;
     type Config = Config;
@@ -235,11 +225,7 @@ impl RateLimit {
             packets: Limit { per_second: config.packets_per_second, burst: config.burst_packets },
             bytes: Limit { per_second: config.bytes_per_second, burst: config.burst_bytes },
         };
-        let wrong = |(key, message): (&'static str, String)| ConfigError::new(key, message);
-        check_limits(&limits).map_err(wrong)?;
         let waiting = config.waiting_packets;
-        check("waiting_packets", waiting as u64, 1, MAX_WAITING as u64).map_err(wrong)?;
-        check("buckets", config.buckets as u64, 1, MAX_BUCKETS as u64).map_err(wrong)?;
         let buckets = match config.per {
             Per::All => 1,
             // One more for packets without a tx queue.
@@ -344,7 +330,7 @@ impl Function for RateLimit {
         self.waiting.as_ref().map_or(0, Waiting::held)
     }
 
-    fn kernel_form(&self) -> Option<KernelForm> {
+    fn kernel_form(&self) -> Option<Form> {
         let per_wire = match self.per {
             Per::All => false,
             Per::Wire => true,
@@ -352,7 +338,7 @@ impl Function for RateLimit {
         };
         let words = |limit: Limit| [limit.per_second, limit.burst];
         let Limits { packets, bytes } = self.limits;
-        Some(KernelForm::Police { per_wire, packets: words(packets), bytes: words(bytes) })
+        Some(KernelForm::Police { per_wire, packets: words(packets), bytes: words(bytes) }.into())
     }
 
     fn note_kernel(&mut self, counts: &KernelCounts) {
@@ -371,13 +357,17 @@ impl Function for RateLimit {
 #[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct NewLimits {
-    /// Packets per second, up to 10^12; 0: unlimited.
+    /// Packets per second; 0: unlimited.
+    #[schemars(range(max = MAX_RATE))]
     pub packets_per_second: Option<u64>,
-    /// Bytes per second, up to 10^12; 0: unlimited.
+    /// Bytes per second; 0: unlimited.
+    #[schemars(range(max = MAX_RATE))]
     pub bytes_per_second: Option<u64>,
-    /// Burst, in packets, 1 to 2^32.
+    /// Burst, in packets.
+    #[schemars(range(min = 1, max = MAX_BURST))]
     pub burst_packets: Option<u64>,
-    /// Burst, in bytes, 1 to 2^32.
+    /// Burst, in bytes.
+    #[schemars(range(min = 1, max = MAX_BURST))]
     pub burst_bytes: Option<u64>,
 }
 
@@ -395,14 +385,6 @@ impl ComponentChange for NewLimits {
                            burst_packets, burst_bytes";
             return Err(CommandError::argument("params", message));
         }
-        let limit = |per_second: Option<u64>, burst: Option<u64>| Limit {
-            per_second: per_second.unwrap_or(0),
-            burst: burst.unwrap_or(1),
-        };
-        let packets = limit(packets_per_second, burst_packets);
-        let bytes = limit(bytes_per_second, burst_bytes);
-        check_limits(&Limits { packets, bytes })
-            .map_err(|(key, message)| CommandError::argument(key, message))?;
         Ok(self)
     }
 

@@ -51,13 +51,14 @@ use flow::{Family, Hash, Types, family, tuple_v4, tuple_v6};
 use picnic_core::command::{CommandEntry, Prepared};
 use picnic_core::error::ConfigError;
 use picnic_core::function::Function;
-use picnic_core::kernel::{ByHash, InKernel, KernelCounts, KernelForm};
+use picnic_core::kernel::{Form, InKernel, KernelCounts};
 use picnic_core::out::Out;
 use picnic_core::packet::burst::{BURST, Burst};
 use picnic_core::packet::desc::{Descriptor, RssType};
 use picnic_core::packet::layers::{self, L3Kind};
 use picnic_core::registry::{BuildContext, Component};
 use picnic_core::time::Time;
+use picnic_forms::{ByHash, KernelForm};
 use picnic_hash::{IndirectionTable, V4Tuple, V6Tuple};
 use std::sync::Arc;
 
@@ -128,7 +129,7 @@ impl Component for Rss {
         beside: &[],
         commands: &["get", "set"],
         form: |config, context| {
-            Ok(KernelForm::ByHash(Box::new(Rss::new(config, context)?.by_hash())))
+            Ok(KernelForm::ByHash(Box::new(Rss::new(config, context)?.by_hash())).into())
         },
     });
 
@@ -325,8 +326,8 @@ impl Function for Rss {
         out.steer_burst(burst, &self.queues);
     }
 
-    fn kernel_form(&self) -> Option<KernelForm> {
-        Some(KernelForm::ByHash(Box::new(self.by_hash())))
+    fn kernel_form(&self) -> Option<Form> {
+        Some(KernelForm::ByHash(Box::new(self.by_hash())).into())
     }
 
     fn note_kernel(&mut self, counts: &KernelCounts) {

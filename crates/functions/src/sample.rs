@@ -23,12 +23,13 @@ use picnic_core::command::{
 };
 use picnic_core::error::ConfigError;
 use picnic_core::function::Function;
-use picnic_core::kernel::{InKernel, KernelForm, refuse};
+use picnic_core::kernel::{InKernel, refuse};
 use picnic_core::ledger::DropReason;
 use picnic_core::out::Out;
 use picnic_core::packet::burst::Burst;
 use picnic_core::registry::{BuildContext, Component};
 use picnic_core::time::Time;
+use picnic_forms::KernelForm;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -45,7 +46,8 @@ pub struct Sample {
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
-    /// Select one packet in this many, 1 to 4294967295.
+    /// Select one packet in this many.
+    #[schemars(range(min = 1))]
     pub every: u32,
     /// Whether to select at random, from the run's seed, instead of every Nth.
     pub random: bool,
@@ -81,7 +83,7 @@ impl Component for Sample {
                 // Otherwise it would only mark packets.
                 return Err(refuse("queue", "none", "a queue, or drop_rest: marks are not kept"));
             }
-            Ok(KernelForm::Sample { every, queue, drop_rest })
+            Ok(KernelForm::Sample { every, queue, drop_rest }.into())
         },
     });
 
@@ -95,7 +97,6 @@ impl Component for Sample {
 
 impl Config {
     fn check(&self, context: &BuildContext) -> Result<(), ConfigError> {
-        Choice::check(self.every).map_err(|message| ConfigError::new("every", message))?;
         self.queue.map_or(Ok(()), |queue| check_queue("queue", queue, context.queues))
     }
 }
@@ -145,7 +146,8 @@ impl Inspect for Sample {
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewRate {
-    /// Select one packet in this many, 1 to 4294967295.
+    /// Select one packet in this many.
+    #[schemars(range(min = 1))]
     pub every: u32,
 }
 
@@ -156,7 +158,6 @@ impl ComponentChange for NewRate {
     type New = u32;
 
     fn prepare(self, _: &BuildContext) -> Result<u32, CommandError> {
-        Choice::check(self.every).map_err(|message| CommandError::argument("every", message))?;
         Ok(self.every)
     }
 

@@ -63,7 +63,8 @@ pub struct Tso {
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
-    /// Longest IP packet of a segment in bytes, 576 to 65535; default: as the super-frame requests.
+    /// Longest IP packet of a segment in bytes; default: as the super-frame requests.
+    #[schemars(range(min = 576))]
     pub mtu: Option<u16>,
 }
 
@@ -88,15 +89,8 @@ impl Component for Tso {
     const COMMANDS: &'static [CommandEntry] = &[CommandEntry::of::<Get<Tso>>()];
 
     fn build(config: Config, _: &BuildContext) -> Result<Box<dyn Function>, ConfigError> {
-        match config.mtu {
-            Some(mtu) if mtu < 576 => {
-                Err(ConfigError::new("mtu", format!("found {mtu}, allowed: 576 to 65535")))
-            }
-            mtu => {
-                let mtu = usize::from(mtu.unwrap_or(u16::MAX));
-                Ok(Box::new(Tso { mtu, counts: Counts::default() }))
-            }
-        }
+        let mtu = usize::from(config.mtu.unwrap_or(u16::MAX));
+        Ok(Box::new(Tso { mtu, counts: Counts::default() }))
     }
 }
 

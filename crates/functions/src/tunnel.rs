@@ -115,16 +115,20 @@ pub struct Config {
     /// To encapsulate: MAC address of the other end or of the router to it; default as for
     /// `source_mac`.
     pub destination_mac: Option<String>,
-    /// To encapsulate: the outer TTL or hop limit, 1 to 255; default: 64.
+    /// To encapsulate: the outer TTL or hop limit; default: 64.
+    #[schemars(range(min = 1))]
     pub ttl: Option<u8>,
-    /// To encapsulate: the outer DSCP, 0 to 63; default: the packet's.
+    /// To encapsulate: the outer DSCP; default: the packet's.
+    #[schemars(range(max = 63))]
     pub dscp: Option<u8>,
     /// To encapsulate: whether the outer header declares no support for congestion marks, for a
     /// decapsulator without it (RFC 6040, compatibility mode).
+    #[schemars(extend("x-advanced" = true))]
     pub legacy_ecn: bool,
     /// To encapsulate: whether UDP or GRE has a checksum; default: only UDP over IPv6.
     pub checksum: Option<bool>,
     /// To encapsulate: whether GRE has sequence numbers.
+    #[schemars(extend("x-advanced" = true))]
     pub sequence: bool,
 }
 
@@ -357,12 +361,6 @@ impl Config {
             return Err(ConfigError::new("checksum", "IP in IP has none"));
         }
         let ttl = self.ttl.unwrap_or(64);
-        if ttl == 0 {
-            return Err(ConfigError::new("ttl", "found 0, allowed: 1 to 255"));
-        }
-        if let Some(dscp) = self.dscp.filter(|&dscp| dscp > 63) {
-            return Err(ConfigError::new("dscp", format!("found {dscp}, allowed: 0 to 63")));
-        }
         Ok(Outer {
             kind,
             carries_ethernet,

@@ -29,7 +29,7 @@ use crate::bytes::{get, get_u16, put, put_u16};
 use picnic_core::command::{Command, CommandEntry, CommandError, Get, Inspect, Order, Prepared};
 use picnic_core::error::ConfigError;
 use picnic_core::function::Function;
-use picnic_core::kernel::{InKernel, KernelCounts, KernelForm};
+use picnic_core::kernel::{Form, InKernel, KernelCounts};
 use picnic_core::ledger::DropReason;
 use picnic_core::out::Out;
 use picnic_core::packet::burst::{BURST, Burst};
@@ -37,6 +37,7 @@ use picnic_core::packet::desc::{Descriptor, VlanTag};
 use picnic_core::packet::wire::EtherType;
 use picnic_core::registry::{BuildContext, Component};
 use picnic_core::time::Time;
+use picnic_forms::KernelForm;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -63,19 +64,23 @@ pub struct Vlan {
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
-    /// Allowed identifiers, 1 to 4095; empty: all. Others are dropped, counted as filtered.
+    /// Allowed identifiers; empty: all. Others are dropped, counted as filtered.
+    #[schemars(inner(range(min = 1, max = IDENTIFIER_MASK)))]
     pub allow: Vec<u16>,
     /// Whether packets without a tag, or with identifier 0, pass.
     pub untagged: bool,
     /// Identifiers to rewrite, each with its new one: [[10, 20], [11, 21]].
+    #[schemars(inner(inner(range(max = IDENTIFIER_MASK))))]
     pub rewrite: Vec<[u16; 2]>,
     /// Whether to strip the outer tag and keep it in the descriptor.
     pub strip: bool,
     /// Tags to insert: none, a packet's stripped one, or one with `identifier`.
     pub insert: Insert,
-    /// Identifier of the tag inserted by "untagged" and "all", 0 to 4095.
+    /// Identifier of the tag inserted by "untagged" and "all".
+    #[schemars(range(max = IDENTIFIER_MASK))]
     pub identifier: u16,
-    /// Its priority, 0 to 7.
+    /// Its priority.
+    #[schemars(range(max = 7))]
     pub priority: u8,
     /// Its kind.
     pub kind: Kind,
@@ -149,16 +154,12 @@ struct Filter {
 }
 
 impl Filter {
-    fn new(allow: &[u16], untagged: bool) -> Result<Filter, (String, String)> {
+    fn new(allow: &[u16], untagged: bool) -> Filter {
         let mut allowed = [if allow.is_empty() { u64::MAX } else { 0 }; IDENTIFIERS / 64];
-        for (place, &identifier) in allow.iter().enumerate() {
-            if !(1..=IDENTIFIER_MASK).contains(&identifier) {
-                let message = format!("found {identifier}, allowed: 1 to 4095");
-                return Err((format!("allow[{place}]"), message));
-            }
+        for identifier in allow.iter().map(|identifier| identifier & IDENTIFIER_MASK) {
             allowed[usize::from(identifier / 64)] |= 1 << (identifier % 64);
         }
-        Ok(Filter { allowed, untagged })
+        Filter { allowed, untagged }
     }
 
     fn form(self) -> KernelForm {
@@ -188,24 +189,12 @@ impl Component for Vlan {
         keys: &["allow", "untagged"],
         beside: &[],
         commands: &["get", "set"],
-        form: |config, _| {
-            let filter = Filter::new(&config.allow, config.untagged)
-                .map_err(|(key, message)| ConfigError::new(key, message))?;
-            Ok(filter.form())
-        },
+        form: |config, _| Ok(Filter::new(&config.allow, config.untagged).form().into()),
     });
 
     fn build(config: Config, _: &BuildContext) -> Result<Box<dyn Function>, ConfigError> {
         let Config { allow, untagged, rewrite, strip, insert, identifier, priority, kind } = config;
-        let filter = Filter::new(&allow, untagged)
-            .map_err(|(key, message)| ConfigError::new(key, message))?;
-        if identifier > IDENTIFIER_MASK {
-            let message = format!("found {identifier}, allowed: 0 to 4095");
-            return Err(ConfigError::new("identifier", message));
-        }
-        if priority > 7 {
-            return Err(ConfigError::new("priority", format!("found {priority}, allowed: 0 to 7")));
-        }
+        let filter = Filter::new(&allow, untagged);
         if strip && insert != Insert::Off {
             return Err(ConfigError::new("insert", "found together with strip, allowed: one"));
         }
@@ -214,12 +203,8 @@ impl Component for Vlan {
         } else {
             (0..IDENTIFIERS as u16).collect::<Box<[u16]>>()
         };
-        for (place, pair) in rewrite.iter().enumerate() {
-            if let Some(wrong) = pair.iter().find(|&&identifier| identifier > IDENTIFIER_MASK) {
-                let message = format!("found {wrong}, allowed: 0 to 4095");
-                return Err(ConfigError::new(format!("rewrite[{place}]"), message));
-            }
-            table[usize::from(pair[0])] = pair[1];
+        for [from, to] in rewrite {
+            table[usize::from(from & IDENTIFIER_MASK)] = to;
         }
         let tag =
             VlanTag { tci: u16::from(priority) << 13 | identifier, service: kind == Kind::Dot1ad };
@@ -373,8 +358,8 @@ impl Function for Vlan {
         });
     }
 
-    fn kernel_form(&self) -> Option<KernelForm> {
-        Some(self.filter.form())
+    fn kernel_form(&self) -> Option<Form> {
+        Some(self.filter.form().into())
     }
 
     fn note_kernel(&mut self, counts: &KernelCounts) {
@@ -393,7 +378,8 @@ impl Function for Vlan {
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Set {
-    /// Allowed VLAN identifiers, 1 to 4095; empty: all.
+    /// Allowed VLAN identifiers; empty: all.
+    #[schemars(inner(range(min = 1, max = IDENTIFIER_MASK)))]
     pub allow: Vec<u16>,
     /// Whether packets without a tag, or with identifier 0, pass.
     #[serde(default = "yes")]
@@ -431,9 +417,7 @@ impl Command for Set {
     type Reply = Replaced;
 
     fn prepare(self, _: &BuildContext) -> Result<VlanFilterChange, CommandError> {
-        Filter::new(&self.allow, self.untagged)
-            .map(VlanFilterChange)
-            .map_err(|(key, message)| CommandError::argument(key, message))
+        Ok(VlanFilterChange(Filter::new(&self.allow, self.untagged)))
     }
 
     fn reply(order: VlanFilterChange) -> Result<Replaced, CommandError> {

@@ -45,7 +45,7 @@ use crate::settings::vlan_of;
 use picnic_core::command::{Command, CommandEntry, CommandError, Get, Inspect, Order, Prepared};
 use picnic_core::error::ConfigError;
 use picnic_core::function::Function;
-use picnic_core::kernel::{InKernel, KernelCounts, KernelForm, Pools};
+use picnic_core::kernel::{Form, InKernel, KernelCounts};
 use picnic_core::ledger::DropReason;
 use picnic_core::out::Out;
 use picnic_core::packet::burst::{BURST, Burst};
@@ -54,6 +54,7 @@ use picnic_core::packet::layers::{self, L3Kind, Layers};
 use picnic_core::packet::wire::{Ethernet, MacAddress};
 use picnic_core::registry::{BuildContext, Component};
 use picnic_core::time::Time;
+use picnic_forms::{KernelForm, Pools};
 use picnic_hash::{Key, Toeplitz, V4Tuple};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -91,6 +92,7 @@ pub struct Pool {
     /// Its MAC addresses, such as "02:00:00:00:00:01".
     pub macs: Vec<String>,
     /// The VLANs that it admits, 0 for untagged; default: all.
+    #[schemars(inner(range(max = 4095)))]
     pub vlans: Option<Vec<u16>>,
     /// Its queues, which no other pool may have.
     pub queues: Vec<u16>,
@@ -164,7 +166,7 @@ impl Component for Vmdq {
         beside: &[],
         commands: &["get", "replace"],
         form: |config, context| {
-            Ok(KernelForm::ByPool(Box::new(Vmdq::new(config, context)?.by_pool())))
+            Ok(KernelForm::ByPool(Box::new(Vmdq::new(config, context)?.by_pool())).into())
         },
     });
 
@@ -399,8 +401,8 @@ impl Function for Vmdq {
         });
     }
 
-    fn kernel_form(&self) -> Option<KernelForm> {
-        Some(KernelForm::ByPool(Box::new(self.by_pool())))
+    fn kernel_form(&self) -> Option<Form> {
+        Some(KernelForm::ByPool(Box::new(self.by_pool())).into())
     }
 
     fn note_kernel(&mut self, counts: &KernelCounts) {

@@ -2,7 +2,7 @@
 
 use crate::plan::{Action, MOST_STEPS, MOST_WIRES, Plan};
 use crate::tables::BYTES_HASHED;
-use picnic_core::kernel::{ByHash, FlowHash, Hashed, HashedOver};
+use picnic_forms::{ByHash, FlowHash, Hashed, HashedOver, KernelForm};
 
 /// Families by transports.
 const KINDS: usize = 9;
@@ -61,48 +61,57 @@ impl Constants {
         }
         for (step, planned) in constants.steps.iter_mut().zip(&plan.steps) {
             *step = match &planned.action {
-                Action::Next => STEP_NEXT,
-                Action::Drop => STEP_DROP,
-                Action::ByWire(_) => STEP_BY_WIRE,
-                Action::ByHash(_) => STEP_BY_HASH,
-                Action::Sample { .. } => STEP_SAMPLE,
-                Action::Vlans { .. } => STEP_VLANS,
-                Action::Police { .. } => STEP_POLICE,
-                Action::ByRules { .. } => STEP_BY_RULES,
                 Action::Object(_) => STEP_OBJECT,
-                Action::ByPool(_) => STEP_BY_POOL,
                 // Its own packets are not here.
                 Action::Elsewhere => STEP_NEXT,
+                Action::Form(form) => match form {
+                    KernelForm::Next => STEP_NEXT,
+                    KernelForm::Drop => STEP_DROP,
+                    KernelForm::ByWire(_) => STEP_BY_WIRE,
+                    KernelForm::ByHash(_) => STEP_BY_HASH,
+                    KernelForm::Sample { .. } => STEP_SAMPLE,
+                    KernelForm::Vlans { .. } => STEP_VLANS,
+                    KernelForm::Police { .. } => STEP_POLICE,
+                    KernelForm::ByRules { .. } => STEP_BY_RULES,
+                    KernelForm::ByPool(_) => STEP_BY_POOL,
+                    // Refused when the card was planned.
+                    KernelForm::Object { .. }
+                    | KernelForm::Interface { .. }
+                    | KernelForm::Stack(..) => STEP_NEXT,
+                },
             };
         }
         for (step, planned) in plan.steps.iter().enumerate() {
-            match &planned.action {
-                // Settings that commands change are in maps.
-                Action::Next
-                | Action::Drop
-                | Action::ByRules { .. }
-                | Action::Vlans { .. }
-                | Action::Elsewhere => {}
+            let form = match &planned.action {
+                Action::Form(form) => form,
                 Action::Object(file) => {
-                    constants.reads_metadata |= u32::from(file.metadata) << step
+                    constants.reads_metadata |= u32::from(file.metadata) << step;
+                    continue;
                 }
-                Action::Police { per_wire, .. } => constants.police_per_wire = (*per_wire).into(),
-                Action::ByWire(queues) => {
+                Action::Elsewhere => continue,
+            };
+            match form {
+                KernelForm::Police { per_wire, .. } => {
+                    constants.police_per_wire = (*per_wire).into()
+                }
+                KernelForm::ByWire(queues) => {
                     let places = constants.queue_of_wire.iter_mut();
                     places.zip(queues).for_each(|(place, &queue)| *place = queue.into());
                 }
-                Action::ByHash(by_hash) => constants.hash_by(by_hash),
-                Action::ByPool(pools) => {
+                KernelForm::ByHash(by_hash) => constants.hash_by(by_hash),
+                KernelForm::ByPool(pools) => {
                     if let FlowHash::Toeplitz(bytes) = &pools.hash {
                         constants.pool_hash.clone_from(bytes);
                     }
                     constants.pool_over = over(pools.ipv4, pools.ipv6);
                 }
-                Action::Sample { every, queue, drop_rest } => {
+                KernelForm::Sample { every, queue, drop_rest } => {
                     constants.sample_every = *every;
                     constants.sample_queue = queue.map_or(ONWARD, u32::from);
                     constants.sample_drops_rest = (*drop_rest).into();
                 }
+                // What commands change is in maps.
+                _ => {}
             }
         }
         constants

@@ -10,8 +10,8 @@ use crate::run::add_filters;
 use picnic_control::error::RunError;
 use picnic_control::{EnginePlan, Launch};
 use picnic_core::config::CardFile;
-use picnic_core::kernel::{FlowHash, Handover, Scheduling};
 use picnic_filter::{Action as FilterAction, Filters};
+use picnic_forms::{FlowHash, Handover, KernelForm, Scheduling};
 use picnic_machine::topology::Placement;
 use picnic_machine::xdp::driver;
 use serde::Serialize;
@@ -276,26 +276,36 @@ fn changes(
 
 /// The kernel form of a function.
 fn form(step: &Step) -> Option<String> {
-    Some(match &step.action {
-        Action::Next => "leaves every packet as it is".into(),
-        Action::Drop => "drops every packet".into(),
-        Action::ByWire(_) => "queue by wire".into(),
-        Action::ByHash(by_hash) => {
+    let form = match &step.action {
+        Action::Object(file) => {
+            return Some(format!("XDP program {} of the object file", file.program));
+        }
+        Action::Elsewhere => return None,
+        Action::Form(form) => form,
+    };
+    Some(match form {
+        KernelForm::Next => "leaves every packet as it is".into(),
+        KernelForm::Drop => "drops every packet".into(),
+        KernelForm::ByWire(_) => "queue by wire".into(),
+        KernelForm::ByHash(by_hash) => {
             format!("{}, table of {} entries", hash(&by_hash.hash), by_hash.table.len())
         }
-        Action::ByPool(pools) => {
+        KernelForm::ByPool(pools) => {
             format!("{} pools by address and VLAN, then {}", pools.queues.len(), hash(&pools.hash))
         }
-        Action::Sample { every, queue: Some(queue), .. } => {
+        KernelForm::Sample { every, queue: Some(queue), .. } => {
             format!("1 packet in {every} to queue {queue}")
         }
-        Action::Sample { every, .. } => format!("1 packet in {every} continues"),
-        Action::Vlans { .. } => "drops packets of other VLANs".into(),
-        Action::Police { per_wire: true, .. } => "drops what is over the rate of each wire".into(),
-        Action::Police { .. } => "drops what is over the rate".into(),
-        Action::ByRules { rules, room } => format!("{} rules, room for {room}", rules.len()),
-        Action::Object(file) => format!("XDP program {} of the object file", file.program),
-        Action::Elsewhere => return None,
+        KernelForm::Sample { every, .. } => format!("1 packet in {every} continues"),
+        KernelForm::Vlans { .. } => "drops packets of other VLANs".into(),
+        KernelForm::Police { per_wire: true, .. } => {
+            "drops what is over the rate of each wire".into()
+        }
+        KernelForm::Police { .. } => "drops what is over the rate".into(),
+        KernelForm::ByRules { rules, room } => format!("{} rules, room for {room}", rules.len()),
+        KernelForm::Object { .. } | KernelForm::Interface { .. } | KernelForm::Stack(..) => {
+            return None;
+        }
     })
 }
 

@@ -7,7 +7,7 @@ use crate::plan::Plan;
 use aya::maps::MapType;
 use aya::sys::is_map_supported;
 use picnic_control::error::RunError;
-use picnic_core::kernel::Handover;
+use picnic_forms::Handover;
 use picnic_machine::doctor::Finding;
 use std::fs::read_to_string;
 

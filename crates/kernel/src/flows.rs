@@ -9,7 +9,7 @@
 use crate::cuckoo::house;
 use crate::object::settle;
 use aya::maps::{Array, MapData, MapError};
-use picnic_core::kernel::FlowRule;
+use picnic_forms::FlowRule;
 
 /// As in the programs (`bpf/rules.h`).
 const MOST_MASKS: usize = 64;

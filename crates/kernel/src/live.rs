@@ -16,12 +16,13 @@ use picnic_core::direction::Direction;
 use picnic_core::doorbell::NoDoorbell;
 use picnic_core::error::ConfigError;
 use picnic_core::function::Function;
-use picnic_core::kernel::{KernelCounts, KernelForm};
+use picnic_core::kernel::KernelCounts;
 use picnic_core::registry::{BuildContext, Entry, find};
 use picnic_core::ring::gate::Gate;
 use picnic_core::time::Time;
 use picnic_engine::swap::{Answer, Command, Controller, Mailbox, channel};
 use picnic_engine::view::View;
+use picnic_forms::KernelForm;
 use std::sync::Arc;
 
 /// The functions of a chain with commands, and the maps they change.
@@ -98,13 +99,14 @@ impl Live {
         let mut done = false;
         if let Some(Some(function)) = functions.get_mut(position) {
             let counts = &mut counts[position];
-            let before = function.kernel_form();
+            let form_of = |function: &dyn Function| function.kernel_form()?.open::<KernelForm>();
+            let before = form_of(&**function);
             if let Some(KernelForm::ByRules { .. }) = before {
                 counts.rules = tables.flows.take().unwrap_or_default();
                 function.note_kernel(counts);
             }
             done = function.obey(order, Time::ZERO);
-            let form = function.kernel_form();
+            let form = form_of(&**function);
             if let Some(form) = form.filter(|form| before.as_ref() != Some(form)) {
                 let set = tables.set(&form);
                 done &= set.is_ok();

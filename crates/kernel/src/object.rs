@@ -25,7 +25,7 @@ use aya::{Ebpf, EbpfLoader, Pod};
 use picnic_control::error::RunError;
 use picnic_core::config::CardFile;
 use picnic_core::error::ConfigError;
-use picnic_core::kernel::Handover;
+use picnic_forms::Handover;
 use picnic_machine::error::MachineError;
 use picnic_machine::relay::Relay;
 use rustix::thread::{MembarrierCommand, membarrier};

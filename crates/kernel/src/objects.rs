@@ -29,11 +29,12 @@ use picnic_core::config::Section;
 use picnic_core::error::ConfigError;
 use picnic_core::files;
 use picnic_core::function::Function;
-use picnic_core::kernel::{InKernel, KernelForm};
+use picnic_core::kernel::InKernel;
 use picnic_core::out::Out;
 use picnic_core::packet::burst::Burst;
 use picnic_core::registry::{BuildContext, Component, Entry};
 use picnic_core::time::Time;
+use picnic_forms::KernelForm;
 use picnic_ports::bpf_map::BpfMap;
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -93,7 +94,7 @@ impl Component for XdpObject {
             };
             let path = context.directory.join(path);
             let (program, metadata) = (config.program.clone(), config.metadata);
-            Ok(KernelForm::Object { path, program, metadata })
+            Ok(KernelForm::Object { path, program, metadata }.into())
         },
     });
 

@@ -8,10 +8,11 @@ use picnic_control::{Launch, Registries};
 use picnic_core::config::{CardFile, Idle, InterruptSection, Section};
 use picnic_core::error::ConfigError;
 use picnic_core::function::Function;
-use picnic_core::kernel::{ByHash, FlowRule, Handover, KernelForm, Pools, Scheduling, refuse};
+use picnic_core::kernel::{Form, refuse};
 use picnic_core::ledger::DropReason;
 use picnic_core::registry::{BuildContext, Entry, find};
 use picnic_engine::build::context;
+use picnic_forms::{Handover, KernelForm, Scheduling};
 use picnic_machine::topology::{Placement, available, place};
 
 /// As in the programs (`bpf/card.bpf.c`).
@@ -99,29 +100,7 @@ pub(crate) struct Step {
 /// The action of a function.
 #[derive(Debug)]
 pub(crate) enum Action {
-    Next,
-    Drop,
-    ByWire(Vec<u16>),
-    ByHash(Box<ByHash>),
-    ByPool(Box<Pools>),
-    Sample {
-        every: u32,
-        queue: Option<u16>,
-        drop_rest: bool,
-    },
-    Vlans {
-        allowed: Box<[u64; 64]>,
-        untagged: bool,
-    },
-    Police {
-        per_wire: bool,
-        packets: [u64; 2],
-        bytes: [u64; 2],
-    },
-    ByRules {
-        rules: Vec<FlowRule>,
-        room: usize,
-    },
+    Form(KernelForm),
     Object(Box<ObjectFile>),
     /// None: the function has no kernel form, and its packets go to the poll engine.
     Elsewhere,
@@ -131,7 +110,7 @@ impl Step {
     /// The reason of its drops.
     pub(crate) fn reason(&self) -> DropReason {
         match self.action {
-            Action::Police { .. } => DropReason::RateLimited,
+            Action::Form(KernelForm::Police { .. }) => DropReason::RateLimited,
             _ => DropReason::Filtered,
         }
     }
@@ -169,13 +148,13 @@ impl Plan {
 
     /// Whether a function assigns packets to pools.
     pub(crate) fn has_pools(&self) -> bool {
-        self.steps.iter().any(|step| matches!(step.action, Action::ByPool(_)))
+        self.steps.iter().any(|step| matches!(step.action, Action::Form(KernelForm::ByPool(_))))
     }
 
     /// Most rules for flows.
     pub(crate) fn flow_room(&self) -> usize {
         let rooms = self.steps.iter().map(|step| match step.action {
-            Action::ByRules { room, .. } => room,
+            Action::Form(KernelForm::ByRules { room, .. }) => room,
             _ => 0,
         });
         rooms.max().unwrap_or_default()
@@ -300,32 +279,23 @@ pub(crate) fn steps(
                 };
                 return Err(section.locate(refuse(section.kind(), found, allowed)));
             }
-            KernelForm::Next => Action::Next,
-            KernelForm::Drop(DropReason::Filtered) => Action::Drop,
-            KernelForm::ByWire(queues) => Action::ByWire(queues),
-            KernelForm::ByHash(by_hash) => Action::ByHash(by_hash),
-            KernelForm::ByPool(pools) => Action::ByPool(pools),
-            KernelForm::Sample { every, queue, drop_rest } => {
-                Action::Sample { every, queue, drop_rest }
-            }
-            KernelForm::Vlans { allowed, untagged } => Action::Vlans { allowed, untagged },
-            KernelForm::Police { per_wire, packets, bytes } => {
-                Action::Police { per_wire, packets, bytes }
-            }
-            KernelForm::ByRules { rules, room } => Action::ByRules { rules, room },
             KernelForm::Object { path, program, metadata } => {
                 let file = ObjectFile::read(section, path, program.as_deref(), metadata)?;
                 Action::Object(Box::new(file))
             }
-            KernelForm::Drop(_) | KernelForm::Interface { .. } | KernelForm::Stack(..) => {
+            KernelForm::Interface { .. } | KernelForm::Stack(..) => {
                 return Err(without_form(functions, section));
             }
+            form => Action::Form(form),
         };
         let name = match &action {
             Action::Object(file) => format!("{}:{}", section.name(), file.program),
             _ => section.name().into(),
         };
-        let has_state = !matches!(action, Action::Next | Action::Drop | Action::Object(_));
+        let has_state = match &action {
+            Action::Form(form) => !matches!(form, KernelForm::Next | KernelForm::Drop),
+            Action::Object(_) | Action::Elsewhere => false,
+        };
         if has_state && steps.iter().any(|step| step.name == name) {
             let error = refuse("function", format!("\"{name}\" twice"), "once");
             return Err(section.locate(error));
@@ -441,8 +411,8 @@ fn form<P>(
     section: &Section,
     context: &BuildContext,
 ) -> Result<KernelForm, ConfigError> {
-    let form = find(registry, section)?.kernel_form(section, context);
-    form.unwrap_or_else(|| Err(without_form(registry, section)))
+    let form = find(registry, section)?.kernel_form(section, context).transpose()?;
+    form.and_then(Form::open).ok_or_else(|| without_form(registry, section))
 }
 
 /// The error that a section's component has no kernel form, with those that have.

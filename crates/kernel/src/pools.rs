@@ -6,7 +6,7 @@
 
 use crate::cuckoo::house;
 use aya::maps::{Array, MapData, MapError};
-use picnic_core::kernel::Pools;
+use picnic_forms::Pools;
 
 /// Most addresses of all pools together; below, places for them.
 const MOST_STATIONS: usize = 4096;
@@ -114,7 +114,7 @@ fn words_of(pools: &Pools, start: u64) -> Box<PoolWords> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use picnic_core::kernel::{FlowHash, HashedOver};
+    use picnic_forms::{FlowHash, HashedOver};
 
     #[test]
     fn full_address_tables_have_a_place_for_each_address() {

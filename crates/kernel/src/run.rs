@@ -26,13 +26,13 @@ use picnic_control::{Access, EnginePlan, Executor, Launch, Registries, Report, R
 use picnic_core::config::CardFile;
 use picnic_core::direction::Direction;
 use picnic_core::error::ConfigError;
-use picnic_core::kernel::Handover;
 use picnic_core::registry;
 use picnic_core::stats::Counter;
 use picnic_core::time::Time;
 use picnic_engine::build::context;
 use picnic_filter::image::Judge;
 use picnic_filter::{Action, Filters, MOST_FILTERS};
+use picnic_forms::Handover;
 use picnic_machine::error::MachineError;
 use picnic_machine::isolate::{told, told_of_end};
 use picnic_machine::napi::{Polling, named, schedule, softirq_ns};

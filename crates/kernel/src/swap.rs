@@ -14,8 +14,8 @@ use picnic_control::SwapRx;
 use picnic_control::error::RunError;
 use picnic_core::config::Section;
 use picnic_core::function::Function;
-use picnic_core::kernel::Handover;
 use picnic_core::registry::{BuildContext, Entry};
+use picnic_forms::Handover;
 use picnic_machine::error::MachineError;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

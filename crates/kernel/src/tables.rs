@@ -7,7 +7,7 @@ use crate::plan::{Action, Plan};
 use crate::pools::{PoolMaps, PoolTables};
 use aya::maps::{Array, Map, MapData, MapError};
 use picnic_control::error::RunError;
-use picnic_core::kernel::{ByHash, FlowHash, KernelForm};
+use picnic_forms::{ByHash, FlowHash, KernelForm};
 
 /// The longest input of Toeplitz; each byte has its own table.
 pub(crate) const BYTES_HASHED: usize = 36;
@@ -74,26 +74,11 @@ impl Tables {
             },
         };
         for step in &plan.steps {
-            tables.start(&step.action).map_err(filled)?;
+            if let Action::Form(form) = &step.action {
+                tables.put(form).map_err(filled)?;
+            }
         }
         Ok(tables)
-    }
-
-    /// Sets a function's initial state.
-    fn start(&mut self, action: &Action) -> Result<(), MapError> {
-        match action {
-            Action::ByHash(by_hash) => self.rss.set(by_hash),
-            Action::ByPool(pools) => self.pools.set(pools),
-            Action::ByRules { rules, .. } => self.flows.set(rules).map(drop),
-            Action::Vlans { allowed, untagged } => self.settings.set_vlans(allowed, *untagged),
-            Action::Police { packets, bytes, .. } => self.settings.set_limits(*packets, *bytes),
-            Action::Next
-            | Action::Drop
-            | Action::ByWire(_)
-            | Action::Sample { .. }
-            | Action::Object(_)
-            | Action::Elsewhere => Ok(()),
-        }
     }
 
     /// Activates the form of a function, whole and at once. Returns the hits of flow rules that
@@ -101,6 +86,10 @@ impl Tables {
     pub(crate) fn set(&mut self, form: &KernelForm) -> Result<Vec<(u32, u64)>, MapError> {
         // Running programs may briefly still read the state before the last change.
         settle();
+        self.put(form)
+    }
+
+    fn put(&mut self, form: &KernelForm) -> Result<Vec<(u32, u64)>, MapError> {
         match form {
             KernelForm::ByHash(by_hash) => self.rss.set(by_hash)?,
             KernelForm::ByPool(pools) => self.pools.set(pools)?,

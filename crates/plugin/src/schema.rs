@@ -7,7 +7,7 @@
 //! Guarantees: an accepted section has every required key, no unknown key, and values of the stated
 //! types and ranges; missing keys get their defaults.
 
-use picnic_core::config::{KeyHelp, keys_in};
+use picnic_core::config::{KeyHelp, check_ranges, keys_in};
 use picnic_core::error::{ConfigError, not_among};
 use serde_json::{Map, Value};
 
@@ -141,20 +141,7 @@ fn check(property: &Value, key: &str, value: &Value) -> Result<(), ConfigError> 
             check(&property["items"], &format!("{key}[{index}]"), item)?;
         }
     }
-    let (low, high) = (property["minimum"].as_f64(), property["maximum"].as_f64());
-    let Some(number) = value.as_f64() else { return Ok(()) };
-    if low.is_some_and(|low| number < low) || high.is_some_and(|high| number > high) {
-        let bound = |name: &str| match &property[name] {
-            Value::Null => String::new(),
-            bound => bound.to_string(),
-        };
-        return wrong(&match (low, high) {
-            (Some(_), Some(_)) => format!("{} to {}", bound("minimum"), bound("maximum")),
-            (Some(_), None) => format!("{} or more", bound("minimum")),
-            _ => format!("up to {}", bound("maximum")),
-        });
-    }
-    Ok(())
+    check_ranges(property, key, value).map_err(|error| ConfigError::new(error.key, error.message))
 }
 
 #[cfg(test)]

@@ -143,7 +143,6 @@ impl PacketPort {
             let message = format!("found \"{interface}\", allowed: a name of 1 to 15 bytes");
             ConfigError::new("interface", message)
         })?;
-        config.check()?;
         let open = || PacketPort::open_here(config, interface, name);
         match &config.namespace {
             None => open(),

@@ -115,7 +115,7 @@ impl Component for Xdp {
             "checksums",
         ],
         commands: &[],
-        form: |config, _| config.kernel_form(),
+        form: |config, _| Ok(config.kernel_form()?.into()),
     });
 
     fn example(_: &std::path::Path) -> Option<String> {

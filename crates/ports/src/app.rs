@@ -53,10 +53,12 @@ pub struct AppConfig {
     /// "sink" reads each packet's header, "echo" sends packets back with source and destination
     /// swapped.
     pub mode: Mode,
-    /// Nanoseconds of work per packet, up to 1000000000.
+    /// Nanoseconds of work per packet.
+    #[schemars(range(max = MAX_COST_NS))]
     pub cost_ns: u64,
     /// Nanoseconds of the kernel stack's work per packet before the application gets it, added to
-    /// cost_ns, up to 1000000000. The application's core does it, except with `system = "napi"`.
+    /// cost_ns. The application's core does it, except with `system = "napi"`.
+    #[schemars(range(max = MAX_COST_NS), extend("x-advanced" = true))]
     pub stack_ns: u64,
     /// Whether to check the order of packets within each flow, by the generator's sequence numbers.
     pub verify_order: bool,
@@ -119,12 +121,6 @@ impl App {
     ///
     /// # Errors A wrong value: key, value found, values allowed.
     pub fn new(config: AppConfig, context: &BuildContext) -> Result<Self, ConfigError> {
-        for (key, found) in [("cost_ns", config.cost_ns), ("stack_ns", config.stack_ns)] {
-            if found > MAX_COST_NS {
-                let message = format!("found {found}, allowed: 0 to {MAX_COST_NS}");
-                return Err(ConfigError::new(key, message));
-            }
-        }
         let counters = (0..context.queues).map(|_| AppCounters::default()).collect();
         let cost_ns = Arc::new(Cost::default());
         cost_ns.0.set(config.cost_ns);

@@ -71,9 +71,10 @@ pub struct PcapConfig {
     pub path: Option<PathBuf>,
     /// Timing of packets: as fast as the card takes them, or by their timestamps.
     pub pace: Pace,
-    /// With pace "recorded": speed relative to the recording, above 0.
+    /// With pace "recorded": speed relative to the recording.
+    #[schemars(extend("exclusiveMinimum" = 0))]
     pub speed: f64,
-    /// With pace "recorded": longest gap between packets in milliseconds, as recorded, 1 or more. A
+    /// With pace "recorded": longest gap between packets in milliseconds, as recorded. A
     /// longer gap is cut to that, and later packets move forward by as much; likewise for a clock
     /// that jumps back by more. Default: as recorded.
     #[schemars(range(min = 1))]
@@ -163,13 +164,6 @@ impl PcapPort {
         let path = config.path.as_ref().ok_or_else(|| {
             ConfigError::new("path", "missing, expected the name of a pcap or pcapng file")
         })?;
-        if !(config.speed > 0.0 && config.speed.is_finite()) {
-            let message = format!("found {}, allowed: a number above 0", config.speed);
-            return Err(ConfigError::new("speed", message));
-        }
-        if config.max_gap_ms == Some(0) {
-            return Err(ConfigError::new("max_gap_ms", "found 0, allowed: 1 or more"));
-        }
         let path = context.directory.join(path);
         let name = path.display().to_string();
         context.files.read("path", &path)?;

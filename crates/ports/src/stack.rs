@@ -18,8 +18,9 @@
 
 use picnic_core::attachment::HostAttachment;
 use picnic_core::error::ConfigError;
-use picnic_core::kernel::{Handover, InKernel, KernelForm, Scheduling};
+use picnic_core::kernel::InKernel;
 use picnic_core::registry::{BuildContext, Component};
+use picnic_forms::{Handover, KernelForm, Scheduling};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::path::Path;
@@ -51,7 +52,7 @@ impl Component for Stack {
         keys: &["handover", "scheduling"],
         beside: &[],
         commands: &[],
-        form: |config, _| Ok(KernelForm::Stack(config.handover, config.scheduling)),
+        form: |config, _| Ok(KernelForm::Stack(config.handover, config.scheduling).into()),
     });
 
     fn example(_: &Path) -> Option<String> {

@@ -3,10 +3,10 @@
 //! It is part of the trace, so that two runs with equal traces also delivered equal packets.
 //! Packets are read before the host, which may change them.
 
-use crate::random::mix;
 use picnic_core::hook::{Hook, HookPoint, Observer};
 use picnic_core::ledger::Stage;
 use picnic_core::packet::desc::Descriptor;
+use picnic_core::random::mix;
 use picnic_core::time::Time;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -3,7 +3,7 @@
 //! Guarantees: events are taken by time; the order of simultaneous ones depends only on the seed;
 //! every order is possible under some seed.
 
-use crate::random::Random;
+use picnic_core::random::Random;
 use picnic_core::time::Time;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

@@ -46,7 +46,6 @@ mod frame;
 mod host;
 pub mod machine;
 mod peers;
-mod random;
 mod trace;
 mod world;
 

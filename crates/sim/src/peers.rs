@@ -21,13 +21,13 @@
 //! Source: RFC 9293; RFC 5681, 4.2, for every second segment.
 
 use crate::frame::{DISCARD, MSS, ON_WIRE, Segment, WEB};
-use crate::random::Random;
 use picnic_core::error::ConfigError;
 use picnic_core::ledger::DropReason;
 use picnic_core::packet::desc::ChecksumState;
 use picnic_core::port::{
     Arrivals, Capabilities, Description, Receiver, Status, Transmitter, WirePort,
 };
+use picnic_core::random::Random;
 use picnic_core::registry::{BuildContext, Component};
 use picnic_core::time::Time;
 use schemars::JsonSchema;
@@ -65,6 +65,7 @@ pub struct PeersConfig {
     pub think_us: u32,
     /// Requests per second of all connections, at random times independent of answers; 0: after
     /// each answer.
+    #[schemars(range(min = 0.0, max = 1e9))]
     pub requests_per_second: f64,
     /// A connection per request, with this many frames without data.
     #[schemars(range(max = 16))]
@@ -73,6 +74,7 @@ pub struct PeersConfig {
     #[schemars(range(min = 1448, max = 16_000_000))]
     pub window_bytes: u32,
     /// With workload = "send": segments per second of each connection; 0: limited only by windows.
+    #[schemars(range(min = 0.0, max = 1e9))]
     pub segments_per_second: f64,
     /// Rate of the link in each direction, in Mb/s.
     #[schemars(range(min = 1, max = 1_000_000))]
@@ -174,15 +176,6 @@ impl Component for Peers {
         config: PeersConfig,
         context: &BuildContext,
     ) -> Result<Box<dyn WirePort>, ConfigError> {
-        for (key, found) in [
-            ("requests_per_second", config.requests_per_second),
-            ("segments_per_second", config.segments_per_second),
-        ] {
-            if !(0.0..=1e9).contains(&found) {
-                let message = format!("found {found}, allowed: 0 to 1000000000");
-                return Err(ConfigError::new(key, message));
-            }
-        }
         Ok(Box::new(Peers::new(config, context)))
     }
 }

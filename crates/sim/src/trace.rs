@@ -4,7 +4,7 @@
 //! packet delivered to a host; entries past the limit are counted and hashed, but not kept, so a
 //! long run needs no more memory.
 
-use crate::random::mix;
+use picnic_core::random::mix;
 use picnic_core::time::Time;
 use std::fmt;
 

@@ -3,7 +3,7 @@
 use crate::commands::components::{Kind, keys_table};
 use crate::output;
 use crate::registries::sections;
-use crate::template::{self, SectionText};
+use crate::template::{self, SectionText, shown};
 use anyhow::Context;
 use clap::Args;
 use picnic_core::config::{KeyHelp, SectionEntry, Shape};
@@ -12,11 +12,15 @@ use serde_json::{Value, json};
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   picnic card > my.toml     a card file to change
-  picnic card --keys        the keys of all sections")]
+  picnic card --keys        the keys of all sections
+  picnic card --all         advanced keys as well")]
 pub(crate) struct CardCommandArgs {
     /// List the keys of all sections instead
     #[arg(long)]
     keys: bool,
+    /// Show advanced keys as well
+    #[arg(long)]
+    all: bool,
 }
 
 pub(crate) fn run(args: &CardCommandArgs, json: bool) -> anyhow::Result<()> {
@@ -25,16 +29,20 @@ pub(crate) fn run(args: &CardCommandArgs, json: bool) -> anyhow::Result<()> {
             .into_iter()
             .map(|entry| json!({ "section": entry.name, "keys": entry.keys() }))
             .collect();
-        return output::print_json(&json!({ "sections": sections, "card_toml": text()? }));
+        return output::print_json(&json!({ "sections": sections, "card_toml": text(true)? }));
     }
     if args.keys {
         let tables = in_order().into_iter().filter(|entry| !entry.keys().is_empty());
-        let tables =
-            tables.map(|entry| format!("{}\n{}", entry.header(), keys_table(&entry.keys())));
+        let tables = tables.map(|entry| {
+            format!("{}\n{}", entry.header(), keys_table(&shown(&entry.keys(), args.all)))
+        });
         return output::print(&tables.collect::<Vec<_>>().join("\n"));
     }
-    output::print(&text()?)
+    output::print(&text(args.all)?)
 }
+
+/// What a card without advanced keys says of itself.
+const ADVANCED: &str = "each key at its default (--all: advanced keys as well)";
 
 /// The sections of card files, nested ones after their parent.
 fn in_order() -> Vec<SectionEntry> {
@@ -48,8 +56,8 @@ fn in_order() -> Vec<SectionEntry> {
     sorted
 }
 
-/// The built-in card, every key at its default.
-fn text() -> anyhow::Result<String> {
+/// The built-in card, its keys at their defaults; with `all`, advanced keys as well.
+fn text(all: bool) -> anyhow::Result<String> {
     let described = |entry: SectionEntry| {
         let mut keys: Vec<_> = entry.keys().into_iter().filter(|key| !key.is_section()).collect();
         if let Some(names) = entry.names {
@@ -68,11 +76,12 @@ fn text() -> anyhow::Result<String> {
             Shape::Optional => false,
             Shape::List { built_in, .. } => built_in,
         };
-        let (header, help) = (entry.header(), entry.help.into());
+        let (header, help, keys) = (entry.header(), entry.help.into(), shown(&keys, all));
         Ok(SectionText { header, help, is_on, keys })
     };
     let sections: anyhow::Result<Vec<_>> = in_order().into_iter().map(described).collect();
-    Ok(template::card(&sections?))
+    let which = if all { "every key at its default" } else { ADVANCED };
+    Ok(template::card(&sections?, which))
 }
 
 fn capital(word: &str) -> String {
@@ -117,14 +126,17 @@ mod tests {
 
     #[test]
     fn the_printed_card_is_the_built_in_card() {
-        let text = text().unwrap();
-        assert_eq!(said(&text), said(DEMONSTRATION), "{text}");
-        picnic_control::Launch::new(&parse(&text), picnic_host::registries()).build().unwrap();
+        for all in [false, true] {
+            let text = text(all).unwrap();
+            assert_eq!(said(&text), said(DEMONSTRATION), "{text}");
+            assert_eq!(text.contains("\nwatchdog_ms = "), all, "advanced");
+            picnic_control::Launch::new(&parse(&text), picnic_host::registries()).build().unwrap();
+        }
     }
 
     #[test]
     fn sections_that_are_switched_off_are_right_once_switched_on() {
-        let text = text().unwrap();
+        let text = text(true).unwrap();
         let is_key = |line: &str| {
             let word = line.split(" = ").next().unwrap_or_default();
             line.starts_with('[') && line.ends_with(']')
@@ -162,7 +174,7 @@ mod tests {
 
     #[test]
     fn every_key_is_in_the_printed_card() {
-        let text = text().unwrap();
+        let text = text(true).unwrap();
         for entry in sections().iter() {
             assert!(text.contains(&entry.header()), "{}", entry.name);
             for key in entry.keys().into_iter().filter(|key| !key.is_section()) {

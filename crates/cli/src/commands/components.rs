@@ -4,7 +4,7 @@ use super::try_function::is_path;
 use crate::failure::Usage;
 use crate::output::{self, Column};
 use crate::registries::registries;
-use crate::template::{snippet, toml_value};
+use crate::template::{shown, snippet, toml_value};
 use clap::Args;
 use picnic_core::command::{Argument, CommandEntry};
 use picnic_core::config::{KeyHelp, Section};
@@ -20,6 +20,9 @@ use std::fmt::Write;
 pub(crate) struct ComponentsArgs {
     /// Show the keys of this one, and an example for a card file
     name: Option<String>,
+    /// Show advanced keys as well
+    #[arg(long)]
+    all: bool,
 }
 
 /// A registry, as the command line and card files name it.
@@ -181,7 +184,8 @@ pub(crate) fn run(kind: &Kind, args: &ComponentsArgs, json: bool) -> anyhow::Res
         Some(other) => text.push_str(&format!("Bounds of its segments: {other}.\n\n")),
         None => {}
     }
-    text.push_str(&keys_table(&entry.keys));
+    let keys = shown(&entry.keys, args.all);
+    text.push_str(&keys_table(&keys));
     for command in &entry.commands {
         let (name, method) = (command.name.replace('_', "-"), command.name);
         let function = entry.name;
@@ -193,8 +197,11 @@ pub(crate) fn run(kind: &Kind, args: &ComponentsArgs, json: bool) -> anyhow::Res
             text.push_str(&keys_table(&keys));
         }
     }
-    text.push_str("\nIn a card file, every key at its default:\n\n");
-    text.push_str(&snippet(kind.header, kind.key, entry.name, &entry.keys));
+    if keys.len() < entry.keys.len() {
+        text.push_str("\nAdvanced keys are left out: --all shows them.\n");
+    }
+    text.push_str("\nIn a card file, each at its default:\n\n");
+    text.push_str(&snippet(kind.header, kind.key, entry.name, &keys));
     output::print(&text)
 }
 

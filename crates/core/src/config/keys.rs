@@ -43,10 +43,11 @@ pub struct CardSection {
     /// Queue for packets that no function steers.
     pub default_queue: u16,
     /// Packets that may wait for wires, per tx ring and, for those of functions, per wire.
-    #[schemars(range(min = 64, max = 65536))]
+    #[schemars(range(min = 64, max = 65536), extend("x-advanced" = true))]
     pub wire_backlog: usize,
     /// Required receive time of packets: "any", or "arrival", which refuses wires that only know
     /// when packets were taken, so that earlier waiting times would not be seen.
+    #[schemars(extend("x-advanced" = true))]
     pub stamp: StampDemand,
     /// Seed of all random numbers.
     pub seed: u64,
@@ -218,16 +219,17 @@ pub struct HostSection {
     /// "clas", the first target core in software, which hands packets to the cores of their flows
     /// through locked queues and wakes them; "napi", the same after the stack's work (`stack_ns` of
     /// app). With clas and napi the card's functions have a single queue.
+    #[schemars(extend("x-advanced" = true))]
     pub system: System,
     /// Descriptors in each target ring.
     #[schemars(range(min = 64, max = 65536), extend("powerOfTwo" = true))]
     pub ring_size: usize,
     /// Descriptors in each tx ring.
-    #[schemars(range(min = 64, max = 65536), extend("powerOfTwo" = true))]
+    #[schemars(range(min = 64, max = 65536), extend("x-advanced" = true, "powerOfTwo" = true))]
     pub tx_ring_size: usize,
     /// Bytes of each tx ring that may be on their way to the wires; the rest waits with the host,
     /// as with the kernel's byte queue limits.
-    #[schemars(range(min = 1514, max = 1073741824))]
+    #[schemars(range(min = 1514, max = 1073741824), extend("x-advanced" = true))]
     pub tx_bytes_in_flight: u32,
     /// Scheduling of the target cores' threads: "real-time" (preempts as an interrupt does, for at
     /// most 2 ms at a time), "normal", or "auto": "real-time" for tap, "normal" for app.
@@ -235,7 +237,7 @@ pub struct HostSection {
     /// Milliseconds that a target core's thread with `interrupt.gate = "none"` may preempt its core
     /// without a pause. It then continues as an ordinary thread, with a note. The kernel itself
     /// ends it after 950 ms.
-    #[schemars(range(min = 1, max = 900))]
+    #[schemars(range(min = 1, max = 900), extend("x-advanced" = true))]
     pub watchdog_ms: u32,
 }
 
@@ -322,21 +324,24 @@ pub struct InterruptSection {
     pub adaptive: bool,
     /// Move each packet separately and interrupt for each (PICNIC 3.2.2): rx_usecs and rx_frames do
     /// not apply.
+    #[schemars(extend("x-advanced" = true))]
     pub per_packet: bool,
     /// When a target is interrupted: "queue", only while the queue is idle, or "none", also while
     /// it is busy; interrupts then preempt an app's work.
+    #[schemars(extend("x-advanced" = true))]
     pub gate: GateMode,
     /// Minimum microseconds between two interrupts of a wire, as the physical NIC would moderate
     /// them: the borrowed core polls a wire only then and takes all packets that have arrived. 0:
     /// it polls in each turn.
-    #[schemars(range(max = 1000000))]
+    #[schemars(range(max = 1000000), extend("x-advanced" = true))]
     pub wire_usecs: u32,
     /// Frames waiting at a wire that interrupt early. 0 for no limit by count. For wires that
     /// report how many wait (generator, packet, pcap, xdp).
-    #[schemars(range(max = 65536))]
+    #[schemars(range(max = 65536), extend("x-advanced" = true))]
     pub wire_frames: u32,
     /// Whether a target is interrupted when its waiting host has room to send: "off", "interrupt"
     /// (at once) or "moderated" (as received packets). For hosts that send on their own (tap).
+    #[schemars(extend("x-advanced" = true))]
     pub tx_complete: TxComplete,
     /// Microseconds a target keeps polling without packets before it waits for an interrupt. In the
     /// kernel engine, how long a wire is polled, once per wire_usecs.
@@ -345,7 +350,7 @@ pub struct InterruptSection {
     /// Microseconds packets of the host may wait for others while it keeps sending: the first wakes
     /// its target core, the next poll follows after this time. 0: each packet wakes it. For hosts
     /// that send on their own (tap).
-    #[schemars(range(max = 1000000))]
+    #[schemars(range(max = 1000000), extend("x-advanced" = true))]
     pub tx_usecs: u32,
 }
 

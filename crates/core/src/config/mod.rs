@@ -20,14 +20,14 @@ mod reader;
 mod section;
 mod setting;
 
-pub use help::{KeyHelp, keys_in, keys_of};
+pub use help::{KeyHelp, check_ranges, keys_in, keys_of};
 pub use keys::{
     Amount, CardSection, CoreChoice, GateMode, HostSection, Idle, Inner, InterruptSection,
     Priority, RxSection, StampDemand, System, TargetCores, TxComplete, TxSection, WireSection,
 };
 pub(crate) use reader::typed;
 pub use section::{
-    Names, Placed, Section, SectionConfig, SectionEntry, Sections, Shape, from_json,
+    Names, Placed, Section, SectionConfig, SectionEntry, Sections, Shape, from_json, in_range,
 };
 pub use setting::Setting;
 

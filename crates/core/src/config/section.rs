@@ -29,7 +29,7 @@
 //! ```
 
 use super::document::{Document, Node, Origin, Value, entry, join};
-use super::help::{KeyHelp, cached_keys, keys_of};
+use super::help::{KeyHelp, cached_keys, check_ranges, keys_of};
 use super::reader::Keys;
 use super::setting::Setting;
 use super::{CardFile, LONGEST_FILE, too_long};
@@ -38,6 +38,7 @@ use crate::files::Files;
 use crate::json::{InvalidValue, typed};
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
+use serde_json::Value as Json;
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::ops::Deref;
@@ -75,8 +76,8 @@ pub struct Names {
 
 /// The keys of a section that a crate adds to card files.
 ///
-/// Whole numbers with `#[schemars(range(min = ..., max = ...))]` are checked, and the range is part
-/// of their help.
+/// Numbers, and numbers in lists, are held to `#[schemars(range(min = ..., max = ...))]` and
+/// `#[schemars(inner(range(...)))]`. The range is part of their help.
 pub trait SectionConfig:
     DeserializeOwned + JsonSchema + Clone + Default + Send + Sync + 'static
 {
@@ -519,15 +520,13 @@ impl Section {
         let known = cached_keys::<T>();
         let before = faults.len();
         keys.retain(|(key, node)| {
-            if let Value::Integer(number) = node.value.plain()
-                && let Some(known) = known.iter().find(|known| known.name == *key)
-                && let Some(allowed) = known.refusal(*number)
-            {
-                let message = format!("found {number}, allowed: {allowed}");
-                faults.push(self.document.error(node.place, &join(&self.path, key), &message));
-                return false;
+            let before = faults.len();
+            if let Some(known) = known.iter().find(|known| known.name == *key) {
+                known.check(&join(&self.path, key), node, &mut |node, key, message| {
+                    faults.push(self.document.error(node.place, key, message));
+                });
             }
-            true
+            faults.len() == before
         });
         loop {
             let fault = match T::deserialize(Keys(keys.clone())) {
@@ -577,21 +576,27 @@ impl CardFile {
     }
 }
 
-/// Reads a typed config from JSON, with the same checks as a card file's section.
+/// Reads a typed value from JSON, with the ranges that its schema states.
 ///
-/// # Errors An unknown key, a wrong type, a value that is not allowed; the error names the key.
-pub fn from_json<T: SectionConfig>(json: &serde_json::Value) -> Result<T, InvalidValue> {
+/// # Errors
+/// An unknown key, a wrong type, a number out of its range; the error names the key.
+pub fn in_range<T: DeserializeOwned + JsonSchema + 'static>(
+    json: &Json,
+) -> Result<T, InvalidValue> {
     for known in &*cached_keys::<T>() {
-        if let Some(number) = json[&known.name].as_i64()
-            && let Some(allowed) = known.refusal(number.into())
-        {
-            return Err(InvalidValue::new(
-                &known.name,
-                format!("found {number}, allowed: {allowed}"),
-            ));
+        if let Some(value) = json.get(&known.name) {
+            check_ranges(known.schema(), &known.name, value)?;
         }
     }
-    let keys: T = typed(json)?;
+    typed(json)
+}
+
+/// Reads a typed config from JSON, with the same checks as a card file's section.
+///
+/// # Errors
+/// An unknown key, a wrong type, a value that is not allowed; the error names the key.
+pub fn from_json<T: SectionConfig>(json: &Json) -> Result<T, InvalidValue> {
+    let keys: T = in_range(json)?;
     keys.check().map_err(|error| InvalidValue::new(error.key, error.message))?;
     Ok(keys)
 }

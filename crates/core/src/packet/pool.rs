@@ -27,6 +27,7 @@ use super::space::{
 };
 use crate::error::PoolError;
 use crate::ledger::DropReason;
+use crate::random::Random;
 use crate::ring::spsc::{self, Consumer, Producer};
 use crate::time::Time;
 use schemars::JsonSchema;
@@ -39,11 +40,14 @@ pub const MAX_PACKET_BYTES: usize = 1 << 17;
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq)]
 #[serde(deny_unknown_fields, default)]
 pub struct PoolConfig {
-    /// Buffers in the pool, 64 to 1048576.
+    /// Buffers in the pool.
+    #[schemars(range(min = 64, max = 1_048_576))]
     pub buffers: u32,
-    /// Bytes of packet one buffer holds, 64 to 61440; longer packets are chained.
+    /// Bytes of packet one buffer holds; longer packets are chained.
+    #[schemars(range(min = 64, max = 61_440))]
     pub buffer_size: u32,
     /// Bytes kept free in front of each packet, a multiple of 64 up to 1024.
+    #[schemars(extend("x-advanced" = true))]
     pub headroom: u32,
 }
 
@@ -542,12 +546,8 @@ impl ReturnSender {
 /// reads one after the other fetches those that the borrowed core is about to overwrite
 /// (`docs/performance.md`).
 fn shuffle(buffers: &mut [u32]) {
-    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut random = Random::new(0, 0);
     for last in (1..buffers.len()).rev() {
-        // xorshift64 (Marsaglia 2003): any generator would do.
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        buffers.swap(last, (state % (last as u64 + 1)) as usize);
+        buffers.swap(last, random.between(&(0..=last as u64)) as usize);
     }
 }

@@ -174,7 +174,7 @@ fn wrong_types_show_the_value_found() {
         ("[card]\nburst = -1", "2: card.burst: found -1, allowed: 1 to 64"),
         (
             "[pool]\nbuffers = 5000000000",
-            "2: pool.buffers: found 5000000000, allowed: a whole number, 0 to 4294967295",
+            "2: pool.buffers: found 5000000000, allowed: 64 to 1048576",
         ),
         ("[interrupt]\nadaptive = 1", "2: interrupt.adaptive: found 1, allowed: true or false"),
         (

@@ -196,8 +196,8 @@ impl Command for Remove {
 pub struct List {
     /// The number to start from.
     pub first: u32,
-    /// The most rules to list, 1 to 1024.
-    #[schemars(range(min = 1, max = 1024))]
+    /// The most rules to list.
+    #[schemars(range(min = 1, max = PAGE))]
     pub most: usize,
 }
 
@@ -263,10 +263,6 @@ impl Command for List {
 
     fn prepare(self, _: &BuildContext) -> Result<Page, CommandError> {
         let List { first, most } = self;
-        if !(1..=PAGE).contains(&most) {
-            let message = format!("found {most}, allowed: 1 to {PAGE}");
-            return Err(CommandError::argument("most", message));
-        }
         Ok(Page { first, most, rules: Vec::with_capacity(most), next: None, is_seen: false })
     }
 
@@ -306,8 +302,8 @@ impl Command for List {
 pub struct Replace {
     /// The new rules.
     pub rules: Vec<Rule>,
-    /// The new capacity in rules, 1 to 65536.
-    #[schemars(range(min = 1, max = 65536))]
+    /// The new capacity in rules.
+    #[schemars(range(min = 1, max = MAX_RULES))]
     pub capacity: usize,
 }
 
@@ -351,10 +347,9 @@ impl Command for Replace {
     type Reply = Replaced;
 
     fn prepare(self, context: &BuildContext) -> Result<RulesChange, CommandError> {
-        // In the kernel there is room for this many, even if the card starts with fewer.
-        let most = if context.in_kernel { CAPACITY } else { MAX_RULES };
-        if !(1..=most).contains(&self.capacity) {
-            let message = format!("found {}, allowed: 1 to {most}", self.capacity);
+        // In the kernel there is room for this many, however few the card starts with.
+        if context.in_kernel && self.capacity > CAPACITY {
+            let message = format!("found {}, allowed: 1 to {CAPACITY}", self.capacity);
             return Err(CommandError::argument("capacity", message));
         }
         let table = table_of(&self.rules, self.capacity, context)

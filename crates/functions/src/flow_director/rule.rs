@@ -37,7 +37,8 @@ pub struct Rule {
     /// Mask of the destination port; default: all bits.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub destination_port_mask: Option<u16>,
-    /// Outer VLAN, 0 to 4095.
+    /// Outer VLAN.
+    #[schemars(range(max = 4095))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub vlan: Option<u16>,
     /// Number of the wire it arrived on.
@@ -268,10 +269,7 @@ impl Rule {
         key[4] |= word([source, destination]);
         mask[4] |= word([source_mask, destination_mask]);
         if let Some(vlan) = self.vlan {
-            if vlan > 0xfff {
-                return Err(WrongRule::new("vlan", vlan, "0 to 4095"));
-            }
-            key[4] |= TAGGED | u64::from(vlan) << 32;
+            key[4] |= TAGGED | u64::from(vlan & 0xfff) << 32;
             mask[4] |= TAGGED | 0xfff << 32;
         }
         if let Some(wire) = self.wire {

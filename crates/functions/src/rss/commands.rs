@@ -151,7 +151,8 @@ pub struct Set {
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SetContext {
-    /// The mark of its packets, 1 or more.
+    /// The mark of its packets.
+    #[schemars(range(min = 1))]
     pub mark: u32,
     /// The queue of each entry of its table, 1 to 4096 of them.
     #[serde(default)]
@@ -256,9 +257,6 @@ impl Command for SetContext {
     type Reply = Moved;
 
     fn prepare(self, context: &BuildContext) -> Result<TableChange, CommandError> {
-        if self.mark == 0 {
-            return Err(CommandError::argument("mark", "found 0, allowed: 1 or more"));
-        }
         let table = table_of(&self.table, self.table_size, &self.weights, context.queues)?;
         if table.is_some() == self.remove {
             let message = "allowed: remove, a table";

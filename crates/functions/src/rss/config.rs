@@ -25,8 +25,10 @@ pub struct Config {
     /// Whether to use the Toeplitz key that hashes both directions of a flow alike.
     pub symmetric: bool,
     /// Initial value of jhash and lookup2; default: 0.
+    #[schemars(extend("x-advanced" = true))]
     pub jhash_init: Option<u32>,
-    /// Indirection-table size, filled round-robin, 1 to 4096.
+    /// Indirection-table size, filled round-robin.
+    #[schemars(range(min = 1, max = IndirectionTable::MAX_ENTRIES))]
     pub table_size: usize,
     /// The queue of each entry of the indirection table, instead of `table_size`.
     pub table: Option<Vec<u16>>,
@@ -39,16 +41,18 @@ pub struct Config {
     /// Microseconds between two checks of the queues' load, after which table entries move to
     /// queues with less load, 1000 or more; 0: never.
     pub rebalance_usecs: u32,
-    /// Most table entries moved by one check, 1 to 64.
+    /// Most table entries moved by one check.
+    #[schemars(range(min = 1, max = 64), extend("x-advanced" = true))]
     pub rebalance_moves: u16,
-    /// Percent by which a queue's load must exceed its share before an entry is moved from it, 1 to
-    /// 1000.
+    /// Percent by which a queue's load must exceed its share before an entry is moved from it.
+    #[schemars(range(min = 1, max = 1000), extend("x-advanced" = true))]
     pub rebalance_percent: u16,
     /// The enabled hash types; TCP and UDP without their type hash by addresses. By default this is
     /// so for UDP: a fragment has no ports, so with `udp-ipv4` or `udp-ipv6`, a UDP flow with some
     /// fragments is spread over two queues and loses its order.
     pub types: Vec<HashType>,
     /// Whether packets of a tunnel are hashed by their inner headers, if `tunnel` has exposed them.
+    #[schemars(extend("x-advanced" = true))]
     pub inner: bool,
     /// The queue of packets without a hash; default: they continue in the chain.
     pub default_queue: Option<u16>,
@@ -79,9 +83,11 @@ impl Default for Config {
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Context {
-    /// The mark of its packets, 1 or more.
+    /// The mark of its packets.
+    #[schemars(range(min = 1))]
     pub mark: u32,
-    /// Entries of its table, 1 to 4096.
+    /// Entries of its table.
+    #[schemars(range(min = 1, max = IndirectionTable::MAX_ENTRIES))]
     pub table_size: usize,
     /// The queue of each entry, instead of `table_size`.
     pub table: Option<Vec<u16>>,
@@ -216,17 +222,9 @@ impl Config {
     ) -> Result<Option<Box<Balance>>, ConfigError> {
         let &Config { rebalance_usecs: usecs, rebalance_moves: moves, rebalance_percent, .. } =
             self;
-        let refuse = |key, found: u64, allowed| {
-            Err(ConfigError::new(key, format!("found {found}, allowed: {allowed}")))
-        };
         if (1..1000).contains(&usecs) {
-            return refuse("rebalance_usecs", usecs.into(), "0, or 1000 to 4294967295");
-        }
-        if !(1..=64).contains(&moves) {
-            return refuse("rebalance_moves", moves.into(), "1 to 64");
-        }
-        if !(1..=1000).contains(&rebalance_percent) {
-            return refuse("rebalance_percent", rebalance_percent.into(), "1 to 1000");
+            let message = format!("found {usecs}, allowed: 0, or 1000 or more");
+            return Err(ConfigError::new("rebalance_usecs", message));
         }
         let balance = || Box::new(Balance::new(usecs, moves, rebalance_percent, table));
         Ok((usecs != 0).then(balance))
@@ -253,16 +251,14 @@ fn build_table(
             let message = "found together with a table, allowed: one of them";
             return Err(ConfigError::new(key("weights"), message));
         }
-        (None, None) => {
-            check_size(key("table_size"), size)?;
-            ("table_size", IndirectionTable::uniform(size, queues))
-        }
-        (None, Some(weights)) => {
-            check_size(key("table_size"), size)?;
-            ("weights", IndirectionTable::weighted(size, weights, queues))
-        }
+        (None, None) => ("table_size", IndirectionTable::uniform(size, queues)),
+        (None, Some(weights)) => ("weights", IndirectionTable::weighted(size, weights, queues)),
         (Some(entries), None) => {
-            check_size(key("table"), entries.len())?;
+            let most = IndirectionTable::MAX_ENTRIES;
+            if !(1..=most).contains(&entries.len()) {
+                let message = format!("found {} entries, allowed: 1 to {most}", entries.len());
+                return Err(ConfigError::new(key("table"), message));
+            }
             if size != entries.len() && size != IndirectionTable::DEFAULT_ENTRIES {
                 let length = entries.len();
                 let message = format!("found {size}, allowed with `table`: its length, {length}");
@@ -275,12 +271,4 @@ fn build_table(
         }
     };
     made.map_err(|error| ConfigError::new(key(name), error.to_string()))
-}
-
-fn check_size(key: String, found: usize) -> Result<(), ConfigError> {
-    let most = IndirectionTable::MAX_ENTRIES;
-    if (1..=most).contains(&found) {
-        return Ok(());
-    }
-    Err(ConfigError::new(key, format!("found {found} entries, allowed: 1 to {most}")))
 }

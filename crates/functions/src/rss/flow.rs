@@ -5,9 +5,9 @@
 //! (NDIS).
 
 use super::HashType;
-use picnic_core::kernel::{FlowHash, Hashed, HashedOver};
 use picnic_core::packet::desc::{Descriptor, RssFunction, RssType};
 use picnic_core::packet::layers::{L3Kind, L4Kind, Layers, PacketType, PlainV4};
+use picnic_forms::{FlowHash, Hashed, HashedOver};
 use picnic_hash::{Toeplitz, V4Tuple, V6Tuple, jhash_v4, jhash_v6, lookup2, lookup3};
 
 /// The hash.

@@ -130,13 +130,8 @@ impl Switch {
         match &pool.vlans {
             None => self.vlans.iter_mut().for_each(|pools| *pools |= bit),
             Some(vlans) => {
-                for (place, &vlan) in vlans.iter().enumerate() {
-                    let Some(pools) = self.vlans.get_mut(usize::from(vlan)) else {
-                        let key = format!("pools[{index}].vlans[{place}]");
-                        let message = format!("found {vlan}, allowed: 0 to 4095");
-                        return Err(ConfigError::new(key, message));
-                    };
-                    *pools |= bit;
+                for vlan in vlans {
+                    self.vlans[usize::from(vlan & 0xfff)] |= bit;
                 }
             }
         }

@@ -867,7 +867,7 @@ fn offload_key_errors_are_exact() {
         ("vlan", "allow = [4096]", "allow[0]: found 4096, allowed: 1 to 4095"),
         ("vlan", "identifier = 4096", "identifier: found 4096, allowed: 0 to 4095"),
         ("vlan", "priority = 8", "priority: found 8, allowed: 0 to 7"),
-        ("vlan", "rewrite = [[1, 2], [3, 4096]]", "rewrite[1]: found 4096, allowed: 0 to 4095"),
+        ("vlan", "rewrite = [[1, 2], [3, 4096]]", "rewrite[1][1]: found 4096, allowed: 0 to 4095"),
         ("vlan", "insert = \"on\"", "insert: found \"on\", allowed: off, aside, untagged, all"),
         ("tso", "mtu = 575", "mtu: found 575, allowed: 576 to 65535"),
         ("lro", "flows = 3", "flows: found 3, allowed: a power of two, 1 to 65536"),

@@ -4,10 +4,12 @@
 use crate::common::frames::{Network, Spec, Upper};
 use crate::common::{Card, Door, from_wire_0};
 use picnic_core::command::{Command, CommandError, Order};
+use picnic_core::config::in_range;
 use picnic_core::function::Function;
-use picnic_core::kernel::{ByHash, FlowHash, Hashed, HashedOver, KernelCounts, KernelForm};
+use picnic_core::kernel::{Form, KernelCounts};
 use picnic_core::registry::BuildContext;
 use picnic_core::time::Time;
+use picnic_forms::{ByHash, FlowHash, Hashed, HashedOver, KernelForm};
 use picnic_functions::rss::{
     Config, Context, ContextInForce, Get, HashName, HashType, InForce, Moved, Refusal, Rss, Set,
     SetContext, Show, TableChange,
@@ -29,7 +31,8 @@ fn in_force(rss: &mut Rss) -> InForce {
 }
 
 fn prepared<C: Command>(arguments: &str) -> Result<C::Order, String> {
-    let command: C = serde_json::from_str(arguments).unwrap();
+    let arguments = serde_json::from_str(arguments).unwrap();
+    let command: C = in_range(&arguments).map_err(|error| error.to_string())?;
     command.prepare(&context(4)).map_err(|error| error.to_string())
 }
 
@@ -229,7 +232,7 @@ fn context_changes_are_counted() {
 
 #[test]
 fn kernel_form_has_hash_types_and_table() {
-    let form = |config: &Config| match rss(config).kernel_form() {
+    let form = |config: &Config| match rss(config).kernel_form().and_then(Form::open) {
         Some(KernelForm::ByHash(form)) => *form,
         other => panic!("{other:?}"),
     };

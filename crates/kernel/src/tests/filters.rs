@@ -11,7 +11,6 @@ use address::hidden::{Outcome, outcome, reasons, rules};
 use address::{address, frame, wide};
 use picnic_core::function::Function;
 use picnic_core::guard::Guard;
-use picnic_core::kernel::Handover;
 use picnic_core::ledger::Stage;
 use picnic_core::registry::BuildContext;
 use picnic_filter::filters::FilterChange;
@@ -20,6 +19,7 @@ use picnic_filter::{
     Action, Filter, FilterCode, FilterId, Filters, FiveTuple, Match, PortRange, Prefix, Protocol,
     Unreadable,
 };
+use picnic_forms::Handover;
 use picnic_machine::relay::Relay;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;

@@ -5,8 +5,8 @@ use super::{FUNCTIONS, HANDOVERS, can_load, launch, parse};
 use crate::object::{Object, check_built};
 use crate::plan::{MOST_STEPS, MOST_WIRES, plan};
 use crate::rules::room;
-use picnic_core::kernel::Handover;
 use picnic_filter::MOST_FILTERS;
+use picnic_forms::Handover;
 
 const CARD: &str = "[card]\nengine = \"kernel\"\n";
 const WIRE: &str = "[[wire]]\nport = \"xdp\"\ninterface = \"k0\"\n";

@@ -5,7 +5,7 @@ use crate::counters::Counts;
 use crate::object::Object;
 use crate::plan::plan;
 use aya::programs::{TestRun, TestRunAttrs, TestRunOptions, Xdp};
-use picnic_core::kernel::Handover;
+use picnic_forms::Handover;
 use picnic_machine::testbed::Testbed;
 use picnic_ports::interface::within;
 use picnic_testing::skip;

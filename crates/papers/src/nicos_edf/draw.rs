@@ -1,6 +1,7 @@
 //! Random task sets and their work, from a seed.
 
 use super::Settings;
+use picnic_core::random;
 use picnic_os::admission::Demand;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -98,12 +99,9 @@ impl TaskSet {
     }
 }
 
-/// A number that depends on all bits of both (SplitMix64's finalizer; Steele et al., 2014).
+/// A number that depends on all bits of both.
 fn mix(a: u64, b: u64) -> u64 {
-    let mut x = a.wrapping_add(b.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
-    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    x ^ (x >> 31)
+    random::mix(a.wrapping_add(b.wrapping_add(1).wrapping_mul(random::GAMMA)))
 }
 
 /// From 0 to 1, without 1.

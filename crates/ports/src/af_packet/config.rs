@@ -1,6 +1,5 @@
 //! The keys of `port = "packet"`, checked.
 
-use picnic_core::error::ConfigError;
 use picnic_core::packet::pool::MAX_PACKET_BYTES;
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -15,9 +14,11 @@ pub struct PacketConfig {
     pub namespace: Option<String>,
     /// Whether to receive packets for other addresses too, until the card ends.
     pub promiscuous: bool,
-    /// Slots of the receive ring, 16 to 65536; rounded up to fill its memory.
+    /// Slots of the receive ring; rounded up to fill its memory.
+    #[schemars(range(min = 16, max = 65_536), extend("x-advanced" = true))]
     pub frames: u32,
-    /// Bytes of a packet that fit in a slot, 128 to 131072; a longer one takes a system call.
+    /// Bytes of a packet that fit in a slot; a longer one takes a system call.
+    #[schemars(range(min = 128, max = MAX_PACKET_BYTES), extend("x-advanced" = true))]
     pub frame_size: u32,
 }
 
@@ -32,21 +33,4 @@ impl Default for PacketConfig {
             frame_size: 1920,
         }
     }
-}
-
-impl PacketConfig {
-    /// Checks the numbers.
-    ///
-    /// # Errors A value out of range: key, value found, values allowed.
-    pub(super) fn check(&self) -> Result<(), ConfigError> {
-        check("frames", self.frames, 16, 65_536)?;
-        check("frame_size", self.frame_size, 128, MAX_PACKET_BYTES as u32)
-    }
-}
-
-fn check(key: &str, found: u32, low: u32, high: u32) -> Result<(), ConfigError> {
-    if (low..=high).contains(&found) {
-        return Ok(());
-    }
-    Err(ConfigError::new(key, format!("found {found}, allowed: {low} to {high}")))
 }

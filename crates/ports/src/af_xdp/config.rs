@@ -4,8 +4,9 @@ use super::handed::MOST_QUEUES;
 use crate::sys::packet::{Name, name};
 use crate::sys::xsk::{CHUNK_LOW, Chunks, SocketsConfig};
 use picnic_core::error::ConfigError;
-use picnic_core::kernel::{KernelForm, refuse};
+use picnic_core::kernel::refuse;
 use picnic_core::packet::pool::PoolMemory;
+use picnic_forms::KernelForm;
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, de};
 use std::fmt;
@@ -130,20 +131,26 @@ pub struct XdpConfig {
     /// Writer of the buffers: "zero-copy" (the NIC), "copy" (the kernel) or "auto".
     pub copy_mode: CopyMode,
     /// Whether to call the kernel only when it requests a call.
+    #[schemars(extend("x-advanced" = true))]
     pub need_wakeup: bool,
     /// Whether to receive packets for other addresses too, until the card ends.
     pub promiscuous: bool,
-    /// Buffers waiting for packets, per queue, a power of two from 64 to 32768; default: as the
-    /// pool allows, up to 2048.
+    /// Buffers waiting for packets, per queue; default: as the
+    /// pool allows.
+    #[schemars(range(min = SLOTS_LOW, max = SLOTS_HIGH), extend("powerOfTwo" = true))]
     pub rx_ring: Option<u32>,
-    /// Most packets being sent, a power of two from 64 to 32768.
+    /// Most packets being sent.
+    #[schemars(range(min = SLOTS_LOW, max = SLOTS_HIGH), extend("x-advanced" = true, "powerOfTwo" = true))]
     pub tx_ring: u32,
-    /// Packets per busy poll, up to 1024, instead of interrupts; 0: use interrupts.
+    /// Packets per busy poll, instead of interrupts; 0: use interrupts.
+    #[schemars(range(max = 1024), extend("x-advanced" = true))]
     pub busy_poll: u32,
     /// Whether the XDP program reads each packet's arrival time, at about 20 ns per packet in the
     /// kernel; otherwise the time of reception by the card is used.
+    #[schemars(extend("x-advanced" = true))]
     pub stamps: bool,
     /// Partial checksums on arrival: "mend", "trust", or "auto" (mend if no device is behind).
+    #[schemars(extend("x-advanced" = true))]
     pub checksums: Checksums,
 }
 
@@ -179,17 +186,6 @@ impl XdpConfig {
         let name = name(interface).ok_or_else(|| {
             wrong("interface", format!("found \"{interface}\", allowed: a name of 1 to 15 bytes"))
         })?;
-        for (key, found) in [("rx_ring", self.rx_ring.unwrap_or(SLOTS)), ("tx_ring", self.tx_ring)]
-        {
-            if !(SLOTS_LOW..=SLOTS_HIGH).contains(&found) || !found.is_power_of_two() {
-                let allowed = format!("a power of two from {SLOTS_LOW} to {SLOTS_HIGH}");
-                return Err(wrong(key, format!("found {found}, allowed: {allowed}")));
-            }
-        }
-        if self.busy_poll > 1024 {
-            let message = format!("found {}, allowed: 0 to 1024", self.busy_poll);
-            return Err(wrong("busy_poll", message));
-        }
         if self.mode == Mode::Generic && self.copy_mode == CopyMode::ZeroCopy {
             let message = "found \"zero-copy\", which needs mode \"native\" or \"auto\"";
             return Err(wrong("copy_mode", message.into()));

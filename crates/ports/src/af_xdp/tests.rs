@@ -21,8 +21,8 @@ fn what_is_wrong_is_named() {
     for (keys, key, part) in [
         ("", "interface", "found none, allowed: "),
         ("interface = \"a-name-that-is-too-long\"", "interface", "1 to 15 bytes"),
-        ("interface = \"lo\"\nrx_ring = 1000", "rx_ring", "a power of two from 64 to 32768"),
-        ("interface = \"lo\"\ntx_ring = 32", "tx_ring", "a power of two from 64 to 32768"),
+        ("interface = \"lo\"\nrx_ring = 1000", "rx_ring", "a power of two, 64 to 32768"),
+        ("interface = \"lo\"\ntx_ring = 32", "tx_ring", "a power of two, 64 to 32768"),
         ("interface = \"lo\"\nbusy_poll = 1025", "busy_poll", "0 to 1024"),
         (
             "interface = \"lo\"\nqueues = \"some\"",

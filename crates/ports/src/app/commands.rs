@@ -46,7 +46,8 @@ impl Inspect for App {
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct NewCost {
-    /// The new nanoseconds of work per packet, 0 to 1000000000.
+    /// The new nanoseconds of work per packet.
+    #[schemars(range(max = MAX_COST_NS))]
     cost_ns: u64,
 }
 
@@ -57,10 +58,6 @@ impl ComponentChange for NewCost {
     type New = u64;
 
     fn prepare(self, _: &BuildContext) -> Result<u64, CommandError> {
-        if self.cost_ns > MAX_COST_NS {
-            let message = format!("found {}, allowed: 0 to {MAX_COST_NS}", self.cost_ns);
-            return Err(CommandError::argument("cost_ns", message));
-        }
         Ok(self.cost_ns)
     }
 

@@ -37,7 +37,8 @@ impl Inspect for Generator {
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct NewRate {
-    /// The new rate in packets per second, 1 to 1000000000.
+    /// The new rate in packets per second.
+    #[schemars(range(max = MAX_RATE_PPS))]
     rate_pps: u64,
 }
 
@@ -48,10 +49,6 @@ impl ComponentChange for NewRate {
     type New = u64;
 
     fn prepare(self, _: &BuildContext) -> Result<u64, CommandError> {
-        if self.rate_pps > MAX_RATE_PPS {
-            let message = format!("found {}, allowed: 0 to {MAX_RATE_PPS}", self.rate_pps);
-            return Err(CommandError::argument("rate_pps", message));
-        }
         Ok(self.rate_pps)
     }
 

@@ -161,36 +161,45 @@ impl JsonSchema for Size {
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq)]
 #[serde(deny_unknown_fields, default)]
 pub struct GeneratorConfig {
-    /// Flows, 1 to 1048576, each with its own addresses, ports and VLAN, drawn from the seed.
+    /// Flows, each with its own addresses, ports and VLAN, drawn from the seed.
+    #[schemars(range(min = 1, max = MAX_FLOWS))]
     pub flows: u32,
     /// Distribution of packets over flows: "uniform" or "zipf".
     pub popularity: PopularityKind,
-    /// Exponent of Zipf's law, 0 to 10; used with popularity = "zipf".
+    /// Exponent of Zipf's law; used with popularity = "zipf".
+    #[schemars(range(min = 0.0, max = 10.0))]
     pub zipf_exponent: f64,
     /// "random" draws each packet's flow, "sequence" takes each flow in turn.
     pub order: Order,
-    /// Share of flows that are TCP, 0 to 1; the others are UDP.
+    /// Share of flows that are TCP; the others are UDP.
+    #[schemars(range(min = 0.0, max = 1.0))]
     pub tcp_share: f64,
-    /// Share of flows that are IPv6, 0 to 1; the others are IPv4.
+    /// Share of flows that are IPv6; the others are IPv4.
+    #[schemars(range(min = 0.0, max = 1.0))]
     pub ipv6_share: f64,
-    /// Share of flows with an 802.1Q tag, 0 to 1.
+    /// Share of flows with an 802.1Q tag.
+    #[schemars(range(min = 0.0, max = 1.0))]
     pub vlan_share: f64,
     /// Frame size in bytes without FCS: a number from 60 up, a range [low, high], or "imix". A
     /// frame with longer headers has their size.
     pub size: Size,
-    /// Packets per second, up to 1000000000; 0: as fast as the card takes them.
+    /// Packets per second; 0: as fast as the card takes them.
+    #[schemars(range(max = MAX_RATE_PPS))]
     pub rate_pps: u64,
     /// With a rate: "even" spaces arrivals evenly, "random" makes them independent, with the rate
     /// as their mean.
     pub arrivals: ArrivalsKind,
-    /// With a rate: packets that arrive together, 1 to 65536.
+    /// With a rate: packets that arrive together.
+    #[schemars(range(min = 1, max = 65_536))]
     pub burst: u32,
-    /// With a rate: packets that may wait at the wire for the card, up to 65536; further ones are
+    /// With a rate: packets that may wait at the wire for the card; further ones are
     /// dropped as `backlog_full`.
+    #[schemars(range(max = 65_536), extend("x-advanced" = true))]
     pub backlog: u32,
     /// Packets in all, including shed ones; 0: unlimited.
     pub packets: u64,
     /// "fresh" writes each frame anew; "reuse" writes each buffer once, to measure the card alone.
+    #[schemars(extend("x-advanced" = true))]
     pub frames: Frames,
     /// Whether to write flow and sequence number into each payload of at least 16 bytes.
     pub sequence_numbers: bool,
@@ -226,18 +235,7 @@ impl GeneratorConfig {
     /// Checks every value on its own.
     pub(crate) fn validate(&self, buffer_size: usize) -> Result<(), ConfigError> {
         let largest = buffer_size.min(usize::from(u16::MAX)) as u16;
-        let ranges = [
-            integer("flows", self.flows.into(), 1, MAX_FLOWS.into()),
-            real("zipf_exponent", self.zipf_exponent, 10.0),
-            real("tcp_share", self.tcp_share, 1.0),
-            real("ipv6_share", self.ipv6_share, 1.0),
-            real("vlan_share", self.vlan_share, 1.0),
-            integer("rate_pps", self.rate_pps, 0, MAX_RATE_PPS),
-            integer("burst", self.burst.into(), 1, 65_536),
-            integer("backlog", self.backlog.into(), 0, 65_536),
-            check_size(self.size, largest),
-        ];
-        ConfigError::all(ranges.into_iter().filter_map(Result::err))?;
+        check_size(self.size, largest)?;
         if self.popularity == PopularityKind::Zipf && self.order == Order::Sequence {
             return Err(ConfigError::new(
                 "order",
@@ -315,7 +313,9 @@ impl GeneratorConfig {
         }
         ConfigError::all(faults)?;
         let flows: u64 = plans.iter().map(|plan| u64::from(plan.flows)).sum();
-        integer("flow", flows, 1, MAX_FLOWS.into())?;
+        if flows > MAX_FLOWS.into() {
+            return wrong("flow", &format!("found {flows}, allowed: 1 to {MAX_FLOWS}"));
+        }
         if self.sequence_numbers && plans.iter().any(|plan| !plan.payload().is_empty()) {
             let message = "found true with flows that have a payload, allowed: false";
             return wrong("sequence_numbers", message);
@@ -336,18 +336,4 @@ pub(crate) fn reuse(found: &str) -> ConfigError {
              of every flow, no sequence numbers; or \"fresh\""
         ),
     )
-}
-
-fn integer(key: &str, found: u64, low: u64, high: u64) -> Result<(), ConfigError> {
-    if (low..=high).contains(&found) {
-        return Ok(());
-    }
-    Err(ConfigError::new(key, format!("found {found}, allowed: {low} to {high}")))
-}
-
-fn real(key: &str, found: f64, high: f64) -> Result<(), ConfigError> {
-    if (0.0..=high).contains(&found) {
-        return Ok(());
-    }
-    Err(ConfigError::new(key, format!("found {found}, allowed: 0 to {high}")))
 }

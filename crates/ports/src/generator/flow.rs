@@ -62,7 +62,8 @@ pub struct FlowConfig {
     pub source_port: Option<Ports>,
     /// Destination port, or a range; default: that of its kind, or [1, 49151].
     pub destination_port: Option<Ports>,
-    /// Flows, each with its own addresses and ports, 1 to 1048576; default: 1, or 4096 for a flood.
+    /// Flows, each with its own addresses and ports; default: 1, or 4096 for a flood.
+    #[schemars(range(min = 1, max = MAX_FLOWS))]
     pub flows: Option<u32>,
     /// Text of each packet's payload, instead of that of its kind; up to the 128th byte of the
     /// frame.
@@ -71,6 +72,7 @@ pub struct FlowConfig {
     /// the default of flows without kind and payload.
     pub size: Option<Size>,
     /// Share of the packets, relative to the other sections' shares.
+    #[schemars(extend("exclusiveMinimum" = 0))]
     pub share: f64,
 }
 
@@ -179,9 +181,6 @@ impl FlowConfig {
         }
         if let Some(size) = self.size {
             check_size(size, largest)?;
-        }
-        if !(self.share > 0.0 && self.share.is_finite()) {
-            return wrong("share", format!("found {}, allowed: above 0", self.share));
         }
         let flags = match self.kind {
             Some(FlowKind::SynFlood) => TcpFlags::SYN,

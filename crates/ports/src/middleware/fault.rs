@@ -50,19 +50,26 @@ const STREAM: u64 = 0xfa17_0000_0000;
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct FaultConfig {
-    /// Share of received packets lost, 0 to 1.
+    /// Share of received packets lost.
+    #[schemars(range(min = 0.0, max = 1.0))]
     pub drop: f64,
-    /// Share of packets duplicated, 0 to 1.
+    /// Share of packets duplicated.
+    #[schemars(range(min = 0.0, max = 1.0))]
     pub duplicate: f64,
-    /// Share of packets held back so that others overtake them, 0 to 1.
+    /// Share of packets held back so that others overtake them.
+    #[schemars(range(min = 0.0, max = 1.0))]
     pub reorder: f64,
-    /// Share of packets with one bit flipped, 0 to 1.
+    /// Share of packets with one bit flipped.
+    #[schemars(range(min = 0.0, max = 1.0))]
     pub corrupt: f64,
-    /// Share of packets truncated to a random length of at least one byte, 0 to 1.
+    /// Share of packets truncated to a random length of at least one byte.
+    #[schemars(range(min = 0.0, max = 1.0))]
     pub truncate: f64,
-    /// Most packets that overtake one held back; 1 to 64.
+    /// Most packets that overtake one held back.
+    #[schemars(range(min = 1, max = MAX_DISTANCE), extend("x-advanced" = true))]
     pub reorder_distance: u32,
-    /// Longest time that a packet is held back, in microseconds; 1 to 1000000.
+    /// Longest time that a packet is held back, in microseconds.
+    #[schemars(range(min = 1, max = 1_000_000), extend("x-advanced" = true))]
     pub reorder_usecs: u32,
 }
 
@@ -84,32 +91,6 @@ impl SectionConfig for FaultConfig {
     const NAME: &'static str = "wire.fault";
     const HELP: &'static str = "Faults between wire and card.";
     const SHAPE: Shape = Shape::Optional;
-
-    fn check(&self) -> Result<(), ConfigError> {
-        let shares = [
-            ("drop", self.drop),
-            ("duplicate", self.duplicate),
-            ("reorder", self.reorder),
-            ("corrupt", self.corrupt),
-            ("truncate", self.truncate),
-        ];
-        for (key, share) in shares {
-            if !(0.0..=1.0).contains(&share) {
-                return Err(ConfigError::new(key, format!("found {share}, allowed: 0 to 1")));
-            }
-        }
-        let counts = [
-            ("reorder_distance", self.reorder_distance, MAX_DISTANCE),
-            ("reorder_usecs", self.reorder_usecs, 1_000_000),
-        ];
-        for (key, found, high) in counts {
-            if !(1..=high).contains(&found) {
-                let message = format!("found {found}, allowed: 1 to {high}");
-                return Err(ConfigError::new(key, message));
-            }
-        }
-        Ok(())
-    }
 }
 
 /// Puts a fault injector between a wire and the card.
@@ -120,7 +101,6 @@ pub fn fault_wire(
     config: &FaultConfig,
     context: &BuildContext,
 ) -> Result<Box<dyn WirePort>, ConfigError> {
-    config.check()?;
     // Held back, and twice a burst that finds no room.
     let kept = config.reorder_distance as usize + 2 * BURST;
     let patient = port.describe().capabilities.patient;

@@ -66,11 +66,14 @@ const UNITS_PER_NS: f64 = 4_294_967_296.0;
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct LinkConfig {
-    /// Line rate in each direction, in Mbit/s, including Ethernet framing; 0.012304 to 1000000.
+    /// Line rate in each direction, in Mbit/s, including Ethernet framing.012304 to 1000000.
+    #[schemars(range(min = SLOWEST_MBPS, max = FASTEST_MBPS))]
     pub rate_mbps: f64,
-    /// Latency of a frame in microseconds, in addition to its transmission time; up to 1000000.
+    /// Latency of a frame in microseconds, in addition to its transmission time.
+    #[schemars(range(max = LONGEST_LATENCY_US))]
     pub latency_us: u32,
-    /// Frames that may wait for the line, including the one being sent; 1 to 65536.
+    /// Frames that may wait for the line, including the one being sent.
+    #[schemars(range(min = 1, max = LONGEST_QUEUE))]
     pub queue_packets: u32,
 }
 
@@ -84,28 +87,6 @@ impl SectionConfig for LinkConfig {
     const NAME: &'static str = "wire.link";
     const HELP: &'static str = "The link that the wire is held to, in both directions.";
     const SHAPE: Shape = Shape::Optional;
-
-    fn check(&self) -> Result<(), ConfigError> {
-        if !(SLOWEST_MBPS..=FASTEST_MBPS).contains(&self.rate_mbps) {
-            let message = format!(
-                "found {}, allowed: {SLOWEST_MBPS} (a frame of 1514 bytes a second) to \
-                 {FASTEST_MBPS}",
-                self.rate_mbps
-            );
-            return Err(ConfigError::new("rate_mbps", message));
-        }
-        let counts = [
-            ("latency_us", self.latency_us, 0, LONGEST_LATENCY_US),
-            ("queue_packets", self.queue_packets, 1, LONGEST_QUEUE),
-        ];
-        for (key, found, low, high) in counts {
-            if !(low..=high).contains(&found) {
-                let message = format!("found {found}, allowed: {low} to {high}");
-                return Err(ConfigError::new(key, message));
-            }
-        }
-        Ok(())
-    }
 }
 
 /// Puts a link between a wire and the card.
@@ -116,7 +97,6 @@ pub fn link_wire(
     config: &LinkConfig,
     context: &BuildContext,
 ) -> Result<Box<dyn WirePort>, ConfigError> {
-    config.check()?;
     let found = config.queue_packets as usize;
     if found > context.buffers {
         let message = format!("found {found}, allowed: 1 to {} (pool.buffers)", context.buffers);

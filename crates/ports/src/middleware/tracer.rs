@@ -103,9 +103,11 @@ pub struct TraceConfig {
     pub path: Option<PathBuf>,
     /// Stages to trace.
     pub stages: Vec<TraceStage>,
-    /// Bytes of each packet to keep, 1 to 262144.
+    /// Bytes of each packet to keep.
+    #[schemars(range(min = 1, max = 262_144))]
     pub snaplen: u32,
-    /// Buffer memory per interface, in bytes, 262144 to 1073741824.
+    /// Buffer memory per interface, in bytes.
+    #[schemars(range(min = MIN_BUFFER_BYTES, max = MAX_BUFFER_BYTES), extend("x-advanced" = true))]
     pub buffer_bytes: usize,
 }
 
@@ -125,16 +127,6 @@ impl SectionConfig for TraceConfig {
         if self.path.is_none() {
             let message = "missing, expected the name of a file to write";
             return Err(ConfigError::new("path", message));
-        }
-        let sizes = [
-            ("snaplen", self.snaplen as usize, 1, 262_144),
-            ("buffer_bytes", self.buffer_bytes, MIN_BUFFER_BYTES, MAX_BUFFER_BYTES),
-        ];
-        for (key, found, low, high) in sizes {
-            if !(low..=high).contains(&found) {
-                let message = format!("found {found}, allowed: {low} to {high}");
-                return Err(ConfigError::new(key, message));
-            }
         }
         Ok(())
     }

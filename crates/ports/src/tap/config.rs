@@ -21,7 +21,6 @@ const SUPER_FRAME_BYTES: usize = 65_536 + 22;
 pub(super) const LANDING_BUFFERS: usize = 64;
 /// Packets that may wait in a queue of the interface: see the note in `mod.rs`.
 const TX_QUEUE_LENGTH: u32 = 4096;
-const TX_QUEUE_ALLOWED: std::ops::RangeInclusive<u32> = 16..=65_536;
 /// The longest name of an interface, in bytes.
 const NAME_BYTES: usize = 15;
 
@@ -36,7 +35,8 @@ macro_rules! keys {
             /// Its MAC address, such as 02:00:00:00:00:01; default: one made from the names of
             /// machine, card and interface, so that a restarted card keeps it.
             pub mac: Option<String>,
-            /// Bytes of the longest packet without its Ethernet header, 68 to 9000.
+            /// Bytes of the longest packet without its Ethernet header.
+            #[schemars(range(min = MTU_LOW, max = MTU_HIGH))]
             pub mtu: u32,
             /// Its addresses with prefix length, such as 10.0.0.1/24 or fd00::1/64.
             pub addresses: Vec<String>,
@@ -47,10 +47,12 @@ macro_rules! keys {
             pub persistent: bool,
             /// Whether to set the interface up.
             pub up: bool,
-            /// Packets that may wait in each of its queues for the card, 16 to 65536.
+            /// Packets that may wait in each of its queues for the card.
+            #[schemars(range(min = 16, max = 65_536), extend("x-advanced" = true))]
             pub tx_queue_length: u32,
             /// Whether the kernel may send super-frames of up to 64 KiB, if all requirements are
             /// met.
+            #[schemars(extend("x-advanced" = true))]
             pub super_frames: bool,
             $($(#[$extra_about])* pub $extra: $type,)*
         }
@@ -180,10 +182,6 @@ impl DeviceConfig {
             })?;
             self.mac = mac.0;
         }
-        if !(MTU_LOW..=MTU_HIGH).contains(&self.mtu) {
-            let allowed = format!("{MTU_LOW} to {MTU_HIGH}");
-            return Err(wrong("mtu", &self.mtu, &allowed));
-        }
         let frame = self.mtu as usize + FRAME_BYTES;
         if frame > context.buffer_size {
             let message = format!(
@@ -192,14 +190,6 @@ impl DeviceConfig {
                 self.mtu, context.buffer_size,
             );
             return Err(ConfigError::new("mtu", message));
-        }
-        if !TX_QUEUE_ALLOWED.contains(&self.tx_queue_length) {
-            let (low, high) = TX_QUEUE_ALLOWED.into_inner();
-            return Err(wrong(
-                "tx_queue_length",
-                &self.tx_queue_length,
-                &format!("{low} to {high}"),
-            ));
         }
         for (index, text) in addresses.iter().enumerate() {
             let cidr = parse_cidr(text).ok_or_else(|| {
@@ -284,7 +274,10 @@ mod tests {
     fn error(keys: &str) -> ConfigError {
         let section =
             Section::from_text("attachment", &format!("attachment = \"tap\"\n{keys}")).unwrap();
-        let config = section.parse::<TapConfig>().unwrap();
+        let config = match section.parse::<TapConfig>() {
+            Ok(config) => config,
+            Err(error) => return error,
+        };
         let cores = config.rps_cores.clone();
         let wanted = config.read(&BuildContext::default(), 4);
         section.locate(wanted.and_then(|wanted| wanted.steered_to(cores)).unwrap_err())

@@ -22,12 +22,12 @@ mod socket;
 
 use crate::frame::Segment;
 use crate::machine::{Component, Cost, Costs, Distances, Lines, Parts, Profile};
-use crate::random::Random;
 use picnic_core::attachment::{HostAttachment, HostQueue, QueueOut};
 use picnic_core::error::ConfigError;
 use picnic_core::ledger::DropReason;
 use picnic_core::packet::burst::Burst;
 use picnic_core::packet::desc::ChecksumState;
+use picnic_core::random::Random;
 use picnic_core::registry::{BuildContext, Component as Registered};
 use picnic_core::time::Time;
 use schemars::JsonSchema;

@@ -74,12 +74,6 @@ impl<T: AsRef<[u8]>> Ipv4<T> {
         self.buffer.as_ref()[1] >> 2
     }
 
-    /// Explicit congestion notification, 0 to 3.
-    #[inline]
-    pub fn ecn(&self) -> u8 {
-        self.buffer.as_ref()[1] & 3
-    }
-
     /// Bytes of header and payload, from the field; 0: to the end of the buffer.
     #[inline]
     pub fn total_length(&self) -> u16 {
@@ -99,24 +93,6 @@ impl<T: AsRef<[u8]>> Ipv4<T> {
     #[inline]
     pub fn identification(&self) -> u16 {
         get_u16(self.buffer.as_ref(), 4)
-    }
-
-    /// Routers must not fragment it.
-    #[inline]
-    pub fn dont_fragment(&self) -> bool {
-        self.buffer.as_ref()[6] & 0x40 != 0
-    }
-
-    /// Not the last fragment.
-    #[inline]
-    pub fn more_fragments(&self) -> bool {
-        self.buffer.as_ref()[6] & 0x20 != 0
-    }
-
-    /// Place of this fragment in the whole payload, in bytes.
-    #[inline]
-    pub fn fragment_offset(&self) -> u16 {
-        (get_u16(self.buffer.as_ref(), 6) & 0x1fff) << 3
     }
 
     /// One of several fragments; then [`Self::payload`] need not begin with a header.

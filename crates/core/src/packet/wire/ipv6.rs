@@ -156,12 +156,6 @@ impl<T: AsRef<[u8]>> Ipv6<T> {
         (get_u16(self.buffer.as_ref(), 0) >> 4) as u8
     }
 
-    /// Flow label, 20 bits.
-    #[inline]
-    pub fn flow_label(&self) -> u32 {
-        u32::from_be_bytes(get(self.buffer.as_ref(), 0)) & 0x000f_ffff
-    }
-
     /// Bytes after this header, including extension headers, from the field; 0: to the end of the
     /// buffer.
     #[inline]

@@ -39,12 +39,6 @@ impl TcpFlags {
     pub const fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
-
-    /// Some bit of `other` is set.
-    #[inline]
-    pub const fn intersects(self, other: Self) -> bool {
-        self.0 & other.0 != 0
-    }
 }
 
 impl BitOr for TcpFlags {
@@ -131,12 +125,6 @@ impl<T: AsRef<[u8]>> Tcp<T> {
     #[inline]
     pub fn checksum(&self) -> u16 {
         get_u16(self.buffer.as_ref(), 16)
-    }
-
-    /// End of urgent data, from the sequence number.
-    #[inline]
-    pub fn urgent_pointer(&self) -> u16 {
-        get_u16(self.buffer.as_ref(), 18)
     }
 
     /// Bytes of the options, padding included.

@@ -45,18 +45,6 @@ impl<T: AsRef<[u8]>> Vlan<T> {
         (self.tci() >> 13) as u8
     }
 
-    /// Drop eligible indicator.
-    #[inline]
-    pub fn drop_eligible(&self) -> bool {
-        self.tci() & 0x1000 != 0
-    }
-
-    /// VLAN identifier, 0 to 4095.
-    #[inline]
-    pub fn identifier(&self) -> u16 {
-        self.tci() & 0x0fff
-    }
-
     /// Protocol of the payload.
     #[inline]
     pub fn ether_type(&self) -> EtherType {

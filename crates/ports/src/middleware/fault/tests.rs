@@ -2,9 +2,11 @@
 
 use super::*;
 use crate::harness::Bench;
+use picnic_core::config::from_json;
 use picnic_core::ledger::Stage;
 use picnic_core::port::Capabilities;
 use proptest::prelude::*;
+use serde_json::json;
 
 /// A wire that hands over numbered packets.
 struct Numbered {
@@ -258,30 +260,14 @@ fn shed_packets_are_passed_on() {
 
 #[test]
 fn keys_out_of_range_are_refused() {
-    let refused = |config: FaultConfig| {
-        let wire = fault_wire(Box::new(Numbered::new(1)), &config, &BuildContext::default());
-        wire.err().map(|error| error.to_string()).unwrap()
-    };
-    assert_eq!(
-        refused(FaultConfig { drop: 1.5, ..off() }),
-        "card: drop: found 1.5, allowed: 0 to 1"
-    );
-    assert_eq!(
-        refused(FaultConfig { corrupt: -0.1, ..off() }),
-        "card: corrupt: found -0.1, allowed: 0 to 1"
-    );
-    assert_eq!(
-        refused(FaultConfig { truncate: f64::NAN, ..off() }),
-        "card: truncate: found NaN, allowed: 0 to 1"
-    );
-    assert_eq!(
-        refused(FaultConfig { reorder_distance: 65, ..off() }),
-        "card: reorder_distance: found 65, allowed: 1 to 64"
-    );
-    assert_eq!(
-        refused(FaultConfig { reorder_usecs: 0, ..off() }),
-        "card: reorder_usecs: found 0, allowed: 1 to 1000000"
-    );
+    for (json, message) in [
+        (json!({ "drop": 1.5 }), "drop: found 1.5, allowed: 0 to 1"),
+        (json!({ "corrupt": -0.1 }), "corrupt: found -0.1, allowed: 0 to 1"),
+        (json!({ "reorder_distance": 65 }), "reorder_distance: found 65, allowed: 1 to 64"),
+        (json!({ "reorder_usecs": 0 }), "reorder_usecs: found 0, allowed: 1 to 1000000"),
+    ] {
+        assert_eq!(from_json::<FaultConfig>(&json).unwrap_err().to_string(), message);
+    }
 }
 
 fn share() -> impl Strategy<Value = f64> {

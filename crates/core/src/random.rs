@@ -6,26 +6,34 @@
 use std::ops::RangeInclusive;
 
 /// The increment of the stream: 2^64 divided by the golden ratio.
-const GAMMA: u64 = 0x9e37_79b9_7f4a_7c15;
+pub const GAMMA: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// A stream of random numbers.
 #[derive(Clone, Debug)]
-pub(crate) struct Random(u64);
+pub struct Random(u64);
 
 impl Random {
     /// The stream numbered `stream` of `seed`.
-    pub(crate) fn new(seed: u64, stream: u64) -> Self {
+    pub fn new(seed: u64, stream: u64) -> Self {
         Random(mix(seed ^ mix(stream.wrapping_add(1).wrapping_mul(GAMMA))))
     }
 
+    /// The stream that goes on from this state.
+    pub fn from_state(state: u64) -> Self {
+        Random(state)
+    }
+
     /// The next number.
-    pub(crate) fn next(&mut self) -> u64 {
+    // Not an iterator: the stream has no end.
+    #[allow(clippy::should_implement_trait)]
+    #[inline]
+    pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(GAMMA);
         mix(self.0)
     }
 
-    /// A uniform number of the range; its start if the range is empty.
-    pub(crate) fn between(&mut self, range: &RangeInclusive<u64>) -> u64 {
+    /// A number of the range, all alike; its start if the range is empty.
+    pub fn between(&mut self, range: &RangeInclusive<u64>) -> u64 {
         let span = range.end().saturating_sub(*range.start());
         // The high half of a 128-bit product; the bias is below the span over 2^64.
         let offset = (u128::from(self.next()) * (u128::from(span) + 1)) >> 64;
@@ -34,7 +42,7 @@ impl Random {
 }
 
 /// Spreads every bit of `word` over all of the result.
-pub(crate) const fn mix(word: u64) -> u64 {
+pub const fn mix(word: u64) -> u64 {
     let word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     word ^ (word >> 31)
