@@ -34,7 +34,8 @@ pub use picnic_engine::trial::frames;
 
 /// Writes a target's seeds and regressions to its corpus.
 ///
-/// # Panics The folder cannot be written, or a regression is not hex.
+/// # Panics
+/// The folder cannot be written, or a regression is not hex.
 pub fn plant(target: &str, seeds: &[Vec<u8>]) {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let folder = root.join("corpus").join(target);

@@ -14,7 +14,8 @@ pub fn run(data: &[u8]) {
 
 /// The object files of the examples, if there is a clang to compile them.
 ///
-/// # Panics The folder cannot be created.
+/// # Panics
+/// The folder cannot be created.
 pub fn seeds() -> Vec<Vec<u8>> {
     let folder = tempfile::tempdir().expect("a folder for the objects");
     let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/objects");

@@ -45,7 +45,8 @@ impl SectionConfig for Keys {
 
 /// Adds the filters of a card's `[sciron]` section, if it has one; for a program's `Registries`.
 ///
-/// # Errors The section or the rules file is wrong.
+/// # Errors
+/// The section or the rules file is wrong.
 pub fn add(file: &CardFile, filters: &Filters) -> Result<(), ConfigError> {
     for keys in file.given::<Keys>() {
         let section = &keys.section;

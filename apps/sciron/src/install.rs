@@ -72,7 +72,8 @@ impl Rules {
     /// Replaces the installed rules at once. A rule that stays keeps its counters, even if its line
     /// changes.
     ///
-    /// # Errors The card has no room for these filters; then nothing is changed.
+    /// # Errors
+    /// The card has no room for these filters; then nothing is changed.
     pub fn install(
         &self,
         filters: &Filters,

@@ -94,7 +94,8 @@ impl Report {
 
     /// The findings in a valid file.
     ///
-    /// # Errors The faults of the file.
+    /// # Errors
+    /// The faults of the file.
     pub fn findings(&self) -> Result<&Findings, &Faults> {
         self.outcome.as_ref().map(|(_, findings)| findings)
     }

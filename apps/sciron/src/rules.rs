@@ -161,7 +161,8 @@ pub struct Rules {
 impl Rules {
     /// Reads a file.
     ///
-    /// # Errors It cannot be read, or its faults: line, field, found, allowed.
+    /// # Errors
+    /// It cannot be read, or its faults: line, field, found, allowed.
     pub fn load(path: &Path) -> Result<Self, Faults> {
         let of_file = |found: String, allowed: &str| Faults {
             file: Some(path.into()),

@@ -19,7 +19,8 @@ const KEY: &str = "cost_profile";
 
 /// The profile for the bounds of a card's tasks.
 ///
-/// # Errors The file cannot be read, or is wrong: file, line, key, found, allowed.
+/// # Errors
+/// The file cannot be read, or is wrong: file, line, key, found, allowed.
 pub fn profile(context: &BuildContext) -> Result<CostProfile, ConfigError> {
     match &context.cost_profile {
         None => Ok(CostProfile::built_in()),
@@ -29,7 +30,8 @@ pub fn profile(context: &BuildContext) -> Result<CostProfile, ConfigError> {
 
 /// A specification with the graph's bounds under the card's profile.
 ///
-/// # Errors As [`profile`].
+/// # Errors
+/// As [`profile`].
 pub fn bounded(
     spec: TaskSpec,
     graph: &Graph,
@@ -42,7 +44,8 @@ pub fn bounded(
 
 /// A specification with the graph's bounds under a profile.
 ///
-/// # Errors The graph has no bounds; graphs from `#[task]` always have.
+/// # Errors
+/// The graph has no bounds; graphs from `#[task]` always have.
 pub fn under(
     spec: TaskSpec,
     graph: &Graph,

@@ -72,8 +72,7 @@ const WARM_UP: Duration = Duration::from_millis(300);
 
 impl Benchmark for Dispatch {
     const NAME: &'static str = "dispatch";
-    const HELP: &'static str =
-        "dispatch from wire to target queue: parse, hash, ring, one consumer core";
+    const HELP: &'static str = "dispatch from wire to target queue: parse, hash, ring, consumer";
     const QUICK: &'static str = "seconds = 0.05";
 
     fn check(&self) -> Result<(), ConfigError> {

@@ -88,7 +88,8 @@ impl CardChoice {
 
     /// Connects to the selected card.
     ///
-    /// # Errors None is running, several are, or access is denied.
+    /// # Errors
+    /// None is running, several are, or access is denied.
     pub(crate) fn connect(&self) -> anyhow::Result<Connection> {
         Connection::open(self.path()?, PATIENCE)
     }
@@ -97,7 +98,8 @@ impl CardChoice {
 impl Connection {
     /// Connects to the card at this socket, with a time limit for answers.
     ///
-    /// # Errors No card listens there, or access is denied.
+    /// # Errors
+    /// No card listens there, or access is denied.
     pub(crate) fn open(path: PathBuf, patience: Duration) -> anyhow::Result<Connection> {
         let shown = path.display();
         let stream = UnixStream::connect(&path).map_err(|error| match error.kind() {
@@ -122,7 +124,8 @@ impl Connection {
 
     /// Calls a method and waits for its result.
     ///
-    /// # Errors The card's error, or no answer.
+    /// # Errors
+    /// The card's error, or no answer.
     pub(crate) fn call(&mut self, method: &str, params: Value) -> anyhow::Result<Value> {
         let id = self.send(method, params)?;
         self.result(id)
@@ -139,7 +142,8 @@ impl Connection {
 
     /// Calls a method with an open file, and waits for its result.
     ///
-    /// # Errors The card's error, or no answer.
+    /// # Errors
+    /// The card's error, or no answer.
     pub(crate) fn call_with(
         &mut self,
         file: BorrowedFd<'_>,

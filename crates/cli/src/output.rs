@@ -14,7 +14,8 @@ use std::os::fd::AsFd;
 
 /// Standard output or standard error. Its reader is waited for until this process shall stop.
 ///
-/// # Errors It is not open for writing, or no descriptor is left.
+/// # Errors
+/// It is not open for writing, or no descriptor is left.
 pub(crate) fn standard(stream: impl AsFd) -> anyhow::Result<Stream> {
     let file = stream.as_fd().try_clone_to_owned()?;
     Stream::new(file, signals::stop()).map_err(|message| anyhow!("the output {message}"))
@@ -22,7 +23,8 @@ pub(crate) fn standard(stream: impl AsFd) -> anyhow::Result<Stream> {
 
 /// Writes all of a text to standard output.
 ///
-/// # Errors The system's error; for a lost reader, see [`is_broken_pipe`].
+/// # Errors
+/// The system's error; for a lost reader, see [`is_broken_pipe`].
 pub(crate) fn print(text: &str) -> anyhow::Result<()> {
     write(&printable(text, &['\n', '\t']))
 }

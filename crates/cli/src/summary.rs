@@ -169,8 +169,9 @@ fn tasks(os: &OsReport) -> String {
 
 /// Checks the invariants at the end of every run.
 ///
-/// # Errors A packet has no known fate, or a buffer is lost: both are bugs. Or the requested trace
-/// is not complete.
+/// # Errors
+/// A packet has no known fate, or a buffer is lost: both are bugs. Or the requested trace is not
+/// complete.
 pub(crate) fn verdict(report: &Report) -> anyhow::Result<()> {
     if let Some(why) = &report.failed {
         anyhow::bail!("{why}");

@@ -10,14 +10,16 @@ use rustix::thread::{
 /// Forbids new privileges for all programs that this process starts. Call it before starting
 /// threads, since it holds for the calling thread and threads it starts.
 ///
-/// # Errors The reason, in words.
+/// # Errors
+/// The reason, in words.
 pub fn forbid_new() -> Result<(), String> {
     set_no_new_privs(true).map_err(|error| format!("cannot set no_new_privs: {error}"))
 }
 
 /// Drops all capabilities of the calling thread except `keep`.
 ///
-/// # Errors The reason, in words.
+/// # Errors
+/// The reason, in words.
 pub fn give_up(keep: CapabilitySet) -> Result<(), String> {
     let refused = |error| format!("cannot drop capabilities: {error}");
     // Old kernels lack some.

@@ -20,7 +20,8 @@ const ARCH: u32 = if cfg!(target_arch = "x86_64") { 0xc000_003e } else { 0xc000_
 /// From now on this thread calls `judge` before it ends the process, in a signal handler. When
 /// `judge` returns, the process ends. The first judge is used for all threads.
 ///
-/// # Errors The kernel lacks filters, or refuses this one.
+/// # Errors
+/// The kernel lacks filters, or refuses this one.
 pub(crate) fn watch(judge: fn()) -> Result<(), String> {
     static LIBC: OnceLock<Option<Range<u64>>> = OnceLock::new();
     let Some(libc) = LIBC.get_or_init(|| code_of(libc::_exit as *const () as u64)) else {

@@ -17,7 +17,8 @@ use std::collections::BTreeMap;
 
 /// Restricts the calling thread to the calls of its role, permanently.
 ///
-/// # Errors The kernel lacks filters, or refuses this one.
+/// # Errors
+/// The kernel lacks filters, or refuses this one.
 pub(crate) fn install(role: Role, extras: Extras) -> Result<(), String> {
     let refused = |error: &dyn std::fmt::Display| format!("cannot filter system calls: {error}");
     let mut lists = calls::of(role);

@@ -176,7 +176,8 @@ fn install(_: Role) -> Result<(), String> {
 /// threads that run foreign code. When `judge` returns, the process ends. The first judge is used
 /// for all threads. Programs that the thread starts are not affected.
 ///
-/// # Errors The kernel lacks system call filters, or refuses this one.
+/// # Errors
+/// The kernel lacks system call filters, or refuses this one.
 pub fn watch_exits(judge: fn()) -> Result<(), String> {
     #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
     return exits::watch(judge);

@@ -64,7 +64,8 @@ impl Default for CaptureRequest {
 impl CaptureRequest {
     /// Checks the ranges.
     ///
-    /// # Errors The value found and the values allowed.
+    /// # Errors
+    /// The value found and the values allowed.
     pub fn check(&self) -> Result<(), String> {
         if self.stages.is_empty() {
             let all = TraceStage::ALL.map(TraceStage::name).join(", ");

@@ -71,7 +71,8 @@ impl Board {
 
     /// A place for another client.
     ///
-    /// # Errors All are taken.
+    /// # Errors
+    /// All are taken.
     pub(super) fn place(self: &Arc<Self>) -> Result<Place, RpcError> {
         let is_reserve = !self.take();
         let is_full = is_reserve && std::mem::replace(&mut self.places().is_reserve_taken, true);

@@ -57,7 +57,8 @@ impl RunError {
 
     /// Both values.
     ///
-    /// # Errors The errors of both in the card file, if both have some; otherwise the first error.
+    /// # Errors
+    /// The errors of both in the card file, if both have some; otherwise the first error.
     pub fn both<A, B>(a: Result<A, RunError>, b: Result<B, RunError>) -> Result<(A, B), RunError> {
         match (a, b) {
             (Ok(a), Ok(b)) => Ok((a, b)),

@@ -51,20 +51,23 @@ pub trait Executor: Send + Sync {
 
     /// The cores for the card. Nothing is started or changed.
     ///
-    /// # Errors Settings of the card file that this executor does not support. Errors of components
-    /// are not checked here.
+    /// # Errors
+    /// Settings of the card file that this executor does not support. Errors of components are not
+    /// checked here.
     fn place(&self, launch: &Launch<'_>) -> Result<Placement, RunError>;
 
     /// Checks the card file against this machine; nothing is started or changed.
     ///
-    /// # Errors The card file is wrong, or the machine lacks something it needs.
+    /// # Errors
+    /// The card file is wrong, or the machine lacks something it needs.
     fn check(&self, launch: &Launch<'_>) -> Result<Checked, RunError> {
         launch.check_parts(self.place(launch))
     }
 
     /// Its plan for the card, if there is more than the card file says. Needs no privileges.
     ///
-    /// # Errors Settings of the card file that it does not support.
+    /// # Errors
+    /// Settings of the card file that it does not support.
     fn describe(&self, _launch: &Launch<'_>) -> Result<Option<EnginePlan>, RunError> {
         Ok(None)
     }
@@ -88,7 +91,8 @@ pub trait Executor: Send + Sync {
 
     /// Starts only the card.
     ///
-    /// # Errors The card file is wrong, or the machine lacks something it needs. Then nothing runs.
+    /// # Errors
+    /// The card file is wrong, or the machine lacks something it needs. Then nothing runs.
     fn start(&self, launch: Launch<'_>) -> Result<Box<dyn Running>, RunError>;
 }
 
@@ -140,7 +144,8 @@ pub trait Running {
     /// Stops it with all rings flushed, and returns the result. A part that does not return is
     /// abandoned, and the report says so: [`Report::failed`].
     ///
-    /// # Errors A part of it panicked.
+    /// # Errors
+    /// A part of it panicked.
     fn stop(self: Box<Self>) -> Result<Report, RunError>;
 }
 

@@ -64,7 +64,8 @@ pub struct InterfaceReport {
 
 /// Checks that the trace, if there is one, has a file to itself; makes nothing.
 ///
-/// # Errors Another key of the card names the file.
+/// # Errors
+/// Another key of the card names the file.
 pub fn check(file: &CardFile) -> Result<(), ConfigError> {
     for config in file.given::<TraceConfig>() {
         let path = config.path.as_deref().unwrap_or(Path::new(""));
@@ -78,7 +79,8 @@ impl Tracing {
     /// Starts the trace of the card file; its file is created. `stop` tells when the card shall
     /// stop.
     ///
-    /// # Errors A key of `[trace]` is wrong; this includes a file that cannot be created.
+    /// # Errors
+    /// A key of `[trace]` is wrong; this includes a file that cannot be created.
     pub fn of(file: &CardFile, stop: &Stop) -> Result<Self, ConfigError> {
         check(file)?;
         let given = file.given::<TraceConfig>().into_iter().next();

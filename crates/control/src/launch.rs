@@ -83,7 +83,8 @@ impl Registries {
 
     /// The executor of a card.
     ///
-    /// # Errors `card.engine` names none of the executors.
+    /// # Errors
+    /// `card.engine` names none of the executors.
     pub fn executor(&self, file: &CardFile) -> Result<&'static dyn Executor, ConfigError> {
         let wanted = &file.card.engine;
         let found = self.executors.iter().find(|executor| executor.name() == wanted);
@@ -197,7 +198,8 @@ impl<'a> Launch<'a> {
 
     /// Its executor.
     ///
-    /// # Errors `card.engine` names none of the executors.
+    /// # Errors
+    /// `card.engine` names none of the executors.
     pub fn executor(&self) -> Result<&'static dyn Executor, ConfigError> {
         self.registries.executor(self.file)
     }
@@ -238,16 +240,18 @@ impl<'a> Launch<'a> {
 
     /// Builds everything in the card file: for executors.
     ///
-    /// # Errors All errors in the file.
+    /// # Errors
+    /// All errors in the file.
     pub fn build(&self) -> Result<Built, ConfigError> {
         build(self, self.filters.clone(), &self.hooks)
     }
 
     /// Passes if no faults were found while reading the file and the engine has an executor.
     ///
-    /// # Errors These faults and the errors in the file's components. If a wrong key affects
-    /// builders, or another engine than poll runs the card, only the keys of components are
-    /// checked: building might cause errors that follow from the first, or do not apply.
+    /// # Errors
+    /// These faults and the errors in the file's components. If a wrong key affects builders, or
+    /// another engine than poll runs the card, only the keys of components are checked: building
+    /// might cause errors that follow from the first, or do not apply.
     pub fn judge(&self, faults: Vec<ConfigError>) -> Result<(), ConfigError> {
         let faults = ConfigError::both(ConfigError::all(faults), self.executor());
         let Err(faults) = faults else { return Ok(()) };
@@ -264,7 +268,8 @@ impl<'a> Launch<'a> {
 
     /// Checks the card file against this machine; nothing is started or changed.
     ///
-    /// # Errors All errors in the file, or a missing feature of the machine.
+    /// # Errors
+    /// All errors in the file, or a missing feature of the machine.
     pub fn check(&self) -> Result<Checked, RunError> {
         self.judge(Vec::new())?;
         let executor = self.executor()?;
@@ -280,7 +285,8 @@ impl<'a> Launch<'a> {
 
     /// Its engine's plan for the card, if there is more than the card file says.
     ///
-    /// # Errors Settings that the engine does not support; the machine is not checked.
+    /// # Errors
+    /// Settings that the engine does not support; the machine is not checked.
     pub fn describe(&self) -> Result<Option<EnginePlan>, RunError> {
         self.registries.executor(self.file)?.describe(self)
     }
@@ -301,14 +307,16 @@ impl<'a> Launch<'a> {
 
     /// Starts only the card: its file's trace and control sections are ignored.
     ///
-    /// # Errors The card file is wrong, or the machine lacks something it needs. Then nothing runs.
+    /// # Errors
+    /// The card file is wrong, or the machine lacks something it needs. Then nothing runs.
     pub fn start_alone(self) -> Result<Box<dyn Running>, RunError> {
         self.registries.executor(self.file)?.start(self)
     }
 
     /// Starts the card with everything in its file.
     ///
-    /// # Errors The card file is wrong, or the machine lacks something it needs. Then nothing runs.
+    /// # Errors
+    /// The card file is wrong, or the machine lacks something it needs. Then nothing runs.
     pub fn start(mut self) -> Result<ServedCard, RunError> {
         let (file, is_confined, about) = (self.file, self.is_confined, self.about());
         if self.loads_code() {
@@ -447,7 +455,8 @@ impl ServedCard {
     /// Stops it with all rings flushed, and returns the result. Clients see the socket close when
     /// the card has stopped.
     ///
-    /// # Errors A part of it panicked.
+    /// # Errors
+    /// A part of it panicked.
     pub fn stop(self) -> Result<Report, RunError> {
         self.refuse_changes();
         let ServedCard { running, server, tracing, asked, notes, about, is_confined, .. } = self;

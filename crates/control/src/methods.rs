@@ -187,7 +187,8 @@ impl Methods {
 
     /// Executes a call. `file` came with it, from connection `client`.
     ///
-    /// # Errors The error for the caller.
+    /// # Errors
+    /// The error for the caller.
     pub fn call(
         &mut self,
         request: Request,

@@ -33,7 +33,8 @@ impl Own {
     /// Adds the functions' own counters to a report. `obey` sends an order to the function at a
     /// place, and returns it if it was done.
     ///
-    /// # Errors Those of `obey`; functions read before keep their figures.
+    /// # Errors
+    /// Those of `obey`; functions read before keep their figures.
     pub fn ask<E>(
         &self,
         report: &mut Report,

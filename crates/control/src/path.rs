@@ -11,8 +11,9 @@ use picnic_wcet::{CostProfile, PathCosts};
 /// The costs of a card's packet path under its profile; none without NIC OS. Also checks the
 /// profile, whether or not a task uses it.
 ///
-/// # Errors The profile cannot be read, or is wrong: file, line, key, found, allowed, with the
-/// place in the card file that names it.
+/// # Errors
+/// The profile cannot be read, or is wrong: file, line, key, found, allowed, with the place in the
+/// card file that names it.
 pub(crate) fn costs(file: &CardFile) -> Result<Option<ProfileCosts>, ConfigError> {
     let Some(keys) = picnic_os::config::asked_for(file) else { return Ok(None) };
     let told = |error: ConfigError| ConfigError::new("os.cost_profile", error.to_string());

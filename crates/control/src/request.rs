@@ -327,7 +327,8 @@ pub fn no_method(method: &str, others: impl IntoIterator<Item = String>) -> RpcE
 /// The request for a method with these parameters. An unknown name that looks like a component's
 /// command is taken for one.
 ///
-/// # Errors There is no such method, or a parameter is wrong.
+/// # Errors
+/// There is no such method, or a parameter is wrong.
 pub fn read(method: &str, params: Map<String, Value>) -> Result<Request, RpcError> {
     if methods().iter().any(|known| known.name == method) {
         let request = json!({ "method": method, "params": params });

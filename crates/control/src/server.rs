@@ -60,7 +60,8 @@ pub struct Doors {
 impl Doors {
     /// Opens the services of the card file.
     ///
-    /// # Errors A card of this name is running, the socket cannot be created, or a port is in use.
+    /// # Errors
+    /// A card of this name is running, the socket cannot be created, or a port is in use.
     pub fn open(file: &CardFile) -> Result<Self, SocketError> {
         let http = listen(file)?;
         Ok(Doors { socket: socket::open(file)?, http, limits: Limits::default() })
@@ -74,7 +75,8 @@ impl Doors {
     /// Checks whether [`Doors::open`] would open them, without changing anything. A card of this
     /// name may run: the file and the metrics' address may be its own.
     ///
-    /// # Errors As [`Doors::open`].
+    /// # Errors
+    /// As [`Doors::open`].
     pub fn check(file: &CardFile) -> Result<(), SocketError> {
         if !socket::check(file)? {
             listen(file)?;
@@ -171,7 +173,8 @@ pub trait SwapRx: Send {
     /// After all checks, `exchange` installs the new functions in the poll engine's part; called
     /// again, the old ones.
     ///
-    /// # Errors A section is wrong, or the change is impossible. Then the chain stays as it was.
+    /// # Errors
+    /// A section is wrong, or the change is impossible. Then the chain stays as it was.
     fn swap(
         &mut self,
         sections: &[Section],
@@ -215,7 +218,8 @@ impl Shared {
 impl Server {
     /// Serves a running card. `captures` is a hook of the card, if clients may capture.
     ///
-    /// # Errors No thread or descriptor is left.
+    /// # Errors
+    /// No thread or descriptor is left.
     pub fn start(
         doors: Doors,
         access: Access,

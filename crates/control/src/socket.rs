@@ -126,7 +126,8 @@ impl<'a> Site<'a> {
 /// Checks whether [`open`] would open the card file's socket, without changing anything. A running
 /// card of this name is no error: the file may be its own. Returns whether there is one.
 ///
-/// # Errors As [`open`].
+/// # Errors
+/// As [`open`].
 pub fn check(file: &CardFile) -> Result<bool, SocketError> {
     check_at(file, &Places::of_this_process())
 }
@@ -149,7 +150,8 @@ fn check_at(file: &CardFile, places: &Places) -> Result<bool, SocketError> {
 
 /// Opens the card file's socket; none if it is off.
 ///
-/// # Errors A card of this name is running, or the socket cannot be created.
+/// # Errors
+/// A card of this name is running, or the socket cannot be created.
 pub fn open(file: &CardFile) -> Result<Option<Socket>, SocketError> {
     open_at(file, &Places::of_this_process())
 }

@@ -62,7 +62,8 @@ pub trait HostQueue: Send {
 pub trait HostAttachment: Send {
     /// Opens the host side of queue `queue`.
     ///
-    /// # Errors The key that cannot be met, and the system's error.
+    /// # Errors
+    /// The key that cannot be met, and the system's error.
     fn open_queue(&mut self, queue: u16) -> Result<Box<dyn HostQueue>, ConfigError>;
 
     /// Empty buffers that each queue keeps available for packets of the host; zero for a host that

@@ -182,7 +182,8 @@ impl Backlog {
 
     /// Puts a packet on the lane of its tx queue at a wire.
     ///
-    /// # Errors The packet, and why it cannot wait.
+    /// # Errors
+    /// The packet, and why it cannot wait.
     #[inline]
     pub fn push(&mut self, packet: Descriptor, wire: u8) -> Result<(), (Descriptor, DropReason)> {
         let Some(wire) = self.wires.get_mut(usize::from(wire)) else {

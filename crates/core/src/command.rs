@@ -115,12 +115,14 @@ pub trait Command: DeserializeOwned + JsonSchema + 'static {
 
     /// Makes the order; on the control thread.
     ///
-    /// # Errors The wrong argument, with the found and allowed values.
+    /// # Errors
+    /// The wrong argument, with the found and allowed values.
     fn prepare(self, context: &BuildContext) -> Result<Self::Order, CommandError>;
 
     /// The result of an order that the component has seen; on the control thread.
     ///
-    /// # Errors Why it was not done.
+    /// # Errors
+    /// Why it was not done.
     fn reply(order: Self::Order) -> Result<Self::Reply, CommandError>;
 
     /// The result for people, in lines. `place` is the component's position: `rss at rx[0]`.
@@ -188,7 +190,8 @@ impl Prepared {
 
     /// The order; the prepared one again if it is of another kind.
     ///
-    /// # Errors It is of another kind.
+    /// # Errors
+    /// It is of another kind.
     pub fn open<O: Order>(self) -> Result<O, Prepared> {
         let order: &dyn Any = &*self.0;
         if !order.is::<O>() {
@@ -298,7 +301,8 @@ impl CommandEntry {
 
     /// Makes an order from arguments, an object; on the control thread.
     ///
-    /// # Errors The wrong argument, with the found and allowed values.
+    /// # Errors
+    /// The wrong argument, with the found and allowed values.
     pub fn prepare(
         &self,
         arguments: &Value,
@@ -309,7 +313,8 @@ impl CommandEntry {
 
     /// The result of an order that its component has seen: an object.
     ///
-    /// # Errors Why it was not done.
+    /// # Errors
+    /// Why it was not done.
     pub fn reply(&self, prepared: Prepared) -> Result<Value, CommandError> {
         (self.reply)(prepared)
     }

@@ -38,7 +38,8 @@ impl CoreSet {
 
     /// Reads a list such as `0-3,8`; surrounding blanks and an empty text are allowed.
     ///
-    /// # Errors Anything else, a descending range, a number above 8191.
+    /// # Errors
+    /// Anything else, a descending range, a number above 8191.
     pub fn parse_list(text: &str) -> Result<Self, CoreSetError> {
         let text = text.trim();
         let wrong = || CoreSetError {

@@ -92,7 +92,8 @@ impl ConfigError {
 
     /// Both values.
     ///
-    /// # Errors Those of both.
+    /// # Errors
+    /// Those of both.
     pub fn both<A, B>(
         a: Result<A, ConfigError>,
         b: Result<B, ConfigError>,

@@ -119,14 +119,16 @@ impl Files {
 
     /// Registers a file that the section's `key` names and that is read.
     ///
-    /// # Errors Another key's output is that file.
+    /// # Errors
+    /// Another key's output is that file.
     pub fn read(&self, key: &'static str, path: &Path) -> Result<(), ConfigError> {
         self.note(key, &[path], false)
     }
 
     /// Registers a file that the section's `key` names and that is written.
     ///
-    /// # Errors Another key names that file already, or it cannot be created.
+    /// # Errors
+    /// Another key names that file already, or it cannot be created.
     pub fn write(&self, key: &'static str, path: &Path) -> Result<(), ConfigError> {
         let part = part_of(&follow(path));
         // Anything but a regular file is written in place.
@@ -138,7 +140,8 @@ impl Files {
 
     /// Registers a socket that the section's `key` names and that is created.
     ///
-    /// # Errors Another key names that file already, or it cannot be created.
+    /// # Errors
+    /// Another key names that file already, or it cannot be created.
     pub fn bind(&self, key: &'static str, path: &Path) -> Result<(), ConfigError> {
         self.check(key, path)?;
         self.note(key, &[path], true)
@@ -179,7 +182,8 @@ impl Files {
 
 /// Opens a regular file to be read to its end. A FIFO, a socket or a device could block.
 ///
-/// # Errors It cannot be read, or is not a regular file.
+/// # Errors
+/// It cannot be read, or is not a regular file.
 pub fn open(path: &Path) -> io::Result<File> {
     let kind = fs::metadata(path)?.file_type();
     if kind.is_file() {

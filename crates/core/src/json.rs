@@ -27,7 +27,8 @@ pub struct InvalidValue {
 
 /// Reads a value, as from a card file.
 ///
-/// # Errors The wrong key, with the found and allowed values.
+/// # Errors
+/// The wrong key, with the found and allowed values.
 pub fn typed<T: DeserializeOwned>(value: &Value) -> Result<T, InvalidValue> {
     read(value).map_err(|(key, message)| InvalidValue { key, message })
 }

@@ -142,8 +142,9 @@ impl<'a> Out<'a> {
     /// Appends the bytes of `part`, without the first `skip` (its headers), to `packet`; `part` is
     /// counted as consumed and no byte moves.
     ///
-    /// # Errors `part` again, and nothing done, if the result would be longer than a packet may be,
-    /// or its first segment is shorter than `skip`.
+    /// # Errors
+    /// `part` again, and nothing done, if the result would be longer than a packet may be, or its
+    /// first segment is shorter than `skip`.
     #[inline]
     pub fn merge(
         &mut self,
@@ -160,8 +161,9 @@ impl<'a> Out<'a> {
     /// Puts the first `count` bytes of a packet into a buffer of their own; the others stay in
     /// place. It is the same packet, with the same metadata.
     ///
-    /// # Errors The packet again, and nothing done, if no buffer is available, or its first segment
-    /// does not have more than `count` bytes.
+    /// # Errors
+    /// The packet again, and nothing done, if no buffer is available, or its first segment does not
+    /// have more than `count` bytes.
     #[inline]
     pub fn split(&mut self, mut packet: Descriptor, count: u16) -> Result<Descriptor, Descriptor> {
         let (count, data) = (usize::from(count), packet.data());

@@ -152,7 +152,8 @@ pub trait WirePort: Send {
     /// Starts the wire: called once, before the card runs and after all else was found valid.
     /// `pool` is the card's.
     ///
-    /// # Errors The key that cannot be met, and the system's error.
+    /// # Errors
+    /// The key that cannot be met, and the system's error.
     fn start(&mut self, _pool: &mut Pool) -> Result<(), ConfigError> {
         Ok(())
     }

@@ -215,7 +215,8 @@ impl<P> Entry<P> {
 
     /// Its form in the kernel engine, made from its section of a card file; none if it has no form.
     ///
-    /// # Errors A wrong key, or one without a kernel form: file, line, key, found, allowed.
+    /// # Errors
+    /// A wrong key, or one without a kernel form: file, line, key, found, allowed.
     pub fn kernel_form(
         &self,
         section: &Section,
@@ -226,14 +227,16 @@ impl<P> Entry<P> {
 
     /// Reads the component's keys without building it: for a card with errors in other keys.
     ///
-    /// # Errors Unknown keys, wrong types, values out of range.
+    /// # Errors
+    /// Unknown keys, wrong types, values out of range.
     pub fn check(&self, section: &Section) -> Result<(), ConfigError> {
         (self.check)(section)
     }
 
     /// Builds the component from its section of a card file.
     ///
-    /// # Errors A wrong key: file, line, key, found, allowed.
+    /// # Errors
+    /// A wrong key: file, line, key, found, allowed.
     pub fn build(&self, section: &Section, context: &BuildContext) -> Result<P, ConfigError> {
         (self.build)(section, context)
     }
@@ -258,7 +261,8 @@ fn kernel_form<C: Component>(
 
 /// The entry that a section names.
 ///
-/// # Errors The name is not in the registry; the message lists the known ones.
+/// # Errors
+/// The name is not in the registry; the message lists the known ones.
 pub fn find<'r, P>(
     registry: &'r [Entry<P>],
     section: &Section,

@@ -42,7 +42,8 @@ pub struct Assembled {
 /// Connects a card's parts. `doorbells[q]` wakes queue `q`'s target core, `card_doorbell` the
 /// borrowed core.
 ///
-/// # Errors There is no memory for the buffers, or the host side could not be opened.
+/// # Errors
+/// There is no memory for the buffers, or the host side could not be opened.
 pub fn assemble(
     file: &CardFile,
     parts: Parts,

@@ -70,7 +70,8 @@ pub fn context(file: &CardFile) -> BuildContext {
 /// Builds the functions of one chain, at the start or for a swap while the card runs
 /// (`Command::Swap`).
 ///
-/// # Errors All errors in the sections.
+/// # Errors
+/// All errors in the sections.
 pub fn links(
     sections: &[Section],
     direction: Direction,
@@ -154,7 +155,8 @@ pub struct Parts {
 impl Parts {
     /// Builds everything in the card file. `stop` tells when the card shall stop.
     ///
-    /// # Errors All errors in the file's components.
+    /// # Errors
+    /// All errors in the file's components.
     pub fn build(
         file: &CardFile,
         components: &Components,
@@ -197,7 +199,8 @@ impl Parts {
     /// Checks the keys of all components without building them, for a file with wrong keys that
     /// affect every component.
     ///
-    /// # Errors All errors in the components' keys.
+    /// # Errors
+    /// All errors in the components' keys.
     pub fn check(file: &CardFile, components: &Components) -> Result<(), ConfigError> {
         let mut faults = Vec::new();
         for wire in &file.wires {

@@ -143,7 +143,8 @@ fn waiting(now: Time, port: &mut dyn WirePort) -> Option<usize> {
 /// Checks whether a wire can interrupt at most every `usecs` microseconds, 0 for no limit, or when
 /// `frames` frames wait, 0 for no limit.
 ///
-/// # Errors The wire is patient and interrupts nobody; or it cannot count waiting frames.
+/// # Errors
+/// The wire is patient and interrupts nobody; or it cannot count waiting frames.
 pub fn check_throttle(wire: Capabilities, usecs: u32, frames: u32) -> Result<(), ConfigError> {
     if usecs != 0 && wire.patient {
         let message = format!(

@@ -102,7 +102,8 @@ const RING: usize = 4096;
 impl Trial {
     /// An environment like a card's.
     ///
-    /// # Errors There is no memory for the buffers.
+    /// # Errors
+    /// There is no memory for the buffers.
     pub fn new(context: &BuildContext, direction: Direction) -> Result<Self, PoolError> {
         let queues = usize::from(context.queues);
         let config = PoolConfig {
@@ -138,7 +139,8 @@ impl Trial {
     /// Passes one packet to a function, after a flush that is due by then. Returns the packets
     /// released by both, in the order of the doors.
     ///
-    /// # Errors A packet without a fate, or with two.
+    /// # Errors
+    /// A packet without a fate, or with two.
     pub fn give(
         &mut self,
         function: &mut dyn Function,
@@ -151,7 +153,8 @@ impl Trial {
 
     /// Like [`Trial::give`], for a packet with metadata: `tell` writes it into the descriptor.
     ///
-    /// # Errors A packet without a fate, or with two.
+    /// # Errors
+    /// A packet without a fate, or with two.
     pub fn give_known(
         &mut self,
         function: &mut dyn Function,
@@ -165,7 +168,8 @@ impl Trial {
 
     /// Like [`Trial::give_known`], with each piece of the packet in its own buffer.
     ///
-    /// # Errors A packet without a fate, or with two.
+    /// # Errors
+    /// A packet without a fate, or with two.
     pub fn give_pieces(
         &mut self,
         function: &mut dyn Function,
@@ -213,7 +217,8 @@ impl Trial {
 
     /// Makes the function release all packets.
     ///
-    /// # Errors It keeps some, or a buffer is missing.
+    /// # Errors
+    /// It keeps some, or a buffer is missing.
     pub fn end(&mut self, function: &mut dyn Function) -> Result<Vec<Released>, String> {
         let flush = |function: &mut dyn Function, out: &mut Out<'_>| function.flush(Time::MAX, out);
         let outcomes = self.step(function, None, flush, Time::MAX)?;

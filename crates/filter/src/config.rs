@@ -224,7 +224,8 @@ impl Keys {
 
     /// The filter described by the keys.
     ///
-    /// # Errors The first wrong key, the value found, the values allowed.
+    /// # Errors
+    /// The first wrong key, the value found, the values allowed.
     pub fn filter(&self) -> Result<Filter, FilterError> {
         let filter = Filter {
             name: self.name.clone(),
@@ -332,7 +333,8 @@ impl Keys {
 
 /// Adds the filters of a card file's `[[filter]]` sections, all or none.
 ///
-/// # Errors The first wrong filter: file, line, key, value found, values allowed.
+/// # Errors
+/// The first wrong filter: file, line, key, value found, values allowed.
 pub fn add(filters: &Filters, file: &CardFile) -> Result<(), ConfigError> {
     let mut changes = Vec::new();
     for keys in file.given::<Keys>() {

@@ -223,14 +223,16 @@ impl Filters {
 
     /// Adds a filter after those of its group with the same priority.
     ///
-    /// # Errors The filter is invalid.
+    /// # Errors
+    /// The filter is invalid.
     pub fn add(&self, filter: Filter) -> Result<FilterId, FilterError> {
         self.add_with(filter, FilterCode::default())
     }
 
     /// Adds a filter with its predicate, callback or receiver.
     ///
-    /// # Errors The filter is invalid.
+    /// # Errors
+    /// The filter is invalid.
     pub fn add_with(
         &self,
         filter: Filter,
@@ -242,14 +244,16 @@ impl Filters {
 
     /// Replaces a filter; it keeps its number, and its counters if it stays in its list.
     ///
-    /// # Errors The filter is invalid or does not exist.
+    /// # Errors
+    /// The filter is invalid or does not exist.
     pub fn set(&self, id: FilterId, filter: Filter) -> Result<(), FilterError> {
         self.apply(vec![FilterChange::Set(id, filter, FilterCode::default())]).map(|_| ())
     }
 
     /// Removes a filter; returns it with its counters.
     ///
-    /// # Errors There is no such filter.
+    /// # Errors
+    /// There is no such filter.
     pub fn remove(&self, id: FilterId) -> Result<Listing, FilterError> {
         let mut inner = self.lock();
         let listing = inner.listing(id).ok_or_else(|| FilterError::NoSuchFilter(id.to_string()))?;
@@ -259,14 +263,16 @@ impl Filters {
 
     /// Makes a set of changes at once; returns the numbers of the added filters, in order.
     ///
-    /// # Errors The first invalid change; then none is made.
+    /// # Errors
+    /// The first invalid change; then none is made.
     pub fn apply(&self, changes: Vec<FilterChange>) -> Result<Vec<FilterId>, FilterError> {
         self.lock().apply(changes)
     }
 
     /// Like [`Filters::apply`], without waiting for another thread.
     ///
-    /// # Errors As [`Filters::apply`], or `Busy`, with the changes to try again.
+    /// # Errors
+    /// As [`Filters::apply`], or `Busy`, with the changes to try again.
     pub fn try_apply(
         &self,
         changes: Vec<FilterChange>,
@@ -282,7 +288,8 @@ impl Filters {
 
     /// Checks a filter without code, without adding it.
     ///
-    /// # Errors The filter is invalid.
+    /// # Errors
+    /// The filter is invalid.
     pub fn check(&self, filter: &Filter) -> Result<(), FilterError> {
         let inner = self.lock();
         inner.check_writable(filter)?;
@@ -326,7 +333,8 @@ impl Filters {
 
     /// Names groups, which follow the existing groups in this order.
     ///
-    /// # Errors There are too many, or a name is invalid; then none is defined.
+    /// # Errors
+    /// There are too many, or a name is invalid; then none is defined.
     pub fn define_groups(&self, names: &[&str]) -> Result<(), FilterError> {
         let mut inner = self.lock();
         names.iter().try_for_each(|name| check_name("group", name))?;

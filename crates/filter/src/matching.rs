@@ -446,7 +446,8 @@ impl Pattern {
     /// Matches bytes from `start` on, as many as the mask has, that equal one of the values under
     /// the mask.
     ///
-    /// # Errors The wrong key (`mask`, `values`), the value found and the values allowed.
+    /// # Errors
+    /// The wrong key (`mask`, `values`), the value found and the values allowed.
     pub fn new(
         base: Base,
         start: u16,
@@ -471,7 +472,8 @@ impl Pattern {
 
     /// A pattern as in Program 1 of the paper: bit `n` of the mask selects byte `n` of the value.
     ///
-    /// # Errors As [`Pattern::new`].
+    /// # Errors
+    /// As [`Pattern::new`].
     pub fn by_byte(
         start: u16,
         length: usize,

@@ -22,7 +22,8 @@ impl Filters {
     /// Replaces all filters of some groups at once. A filter that differs at most in its priority
     /// keeps its number and its counters.
     ///
-    /// # Errors The first invalid filter; then nothing is changed.
+    /// # Errors
+    /// The first invalid filter; then nothing is changed.
     pub fn replace(
         &self,
         groups: &[&str],

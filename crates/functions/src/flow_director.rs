@@ -164,7 +164,8 @@ impl Component for FlowDirector {
 impl FlowDirector {
     /// A `flow-director` with these settings.
     ///
-    /// # Errors The wrong key, the value found and the values allowed.
+    /// # Errors
+    /// The wrong key, the value found and the values allowed.
     pub fn new(config: &Config, context: &BuildContext) -> Result<FlowDirector, ConfigError> {
         let table = table_of(&config.rules, config.capacity, context)
             .map_err(|(place, wrong)| wrong.in_config(&format!("rules[{place}]")))?;

@@ -219,7 +219,8 @@ impl Component for RateLimit {
 impl RateLimit {
     /// A `rate-limit` with these settings.
     ///
-    /// # Errors The wrong key, the value found and the values allowed.
+    /// # Errors
+    /// The wrong key, the value found and the values allowed.
     pub fn new(config: &Config, context: &BuildContext) -> Result<RateLimit, ConfigError> {
         let limits = Limits {
             packets: Limit { per_second: config.packets_per_second, burst: config.burst_packets },

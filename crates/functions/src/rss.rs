@@ -141,7 +141,8 @@ impl Component for Rss {
 impl Rss {
     /// An `rss` with these settings.
     ///
-    /// # Errors The wrong key, the value found and the values allowed.
+    /// # Errors
+    /// The wrong key, the value found and the values allowed.
     pub fn new(config: &Config, context: &BuildContext) -> Result<Rss, ConfigError> {
         config.check_default_queue(context)?;
         let table = config.build_table(context.queues)?;

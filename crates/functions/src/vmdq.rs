@@ -185,7 +185,8 @@ impl Component for Vmdq {
 impl Vmdq {
     /// A `vmdq` with these settings.
     ///
-    /// # Errors The wrong key, the value found and the values allowed.
+    /// # Errors
+    /// The wrong key, the value found and the values allowed.
     pub fn new(config: &Config, context: &BuildContext) -> Result<Vmdq, ConfigError> {
         let switch = Switch::new(&config.pools, context)?;
         if let Some(pool) = config.default_pool

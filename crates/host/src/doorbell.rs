@@ -64,7 +64,8 @@ pub struct CardDoorbell {
 impl CardDoorbell {
     /// A new doorbell.
     ///
-    /// # Errors The system has no descriptors left.
+    /// # Errors
+    /// The system has no descriptors left.
     pub fn new() -> std::io::Result<Self> {
         Ok(CardDoorbell { event: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)? })
     }
@@ -127,7 +128,8 @@ enum Bell {
 impl TargetDoorbell {
     /// A new doorbell, for a host that sends on its own or not.
     ///
-    /// # Errors The system has no descriptors left.
+    /// # Errors
+    /// The system has no descriptors left.
     pub fn new(host_transmits: bool) -> std::io::Result<Self> {
         let bell = match host_transmits {
             true => Bell::Event(CardDoorbell::new()?),

@@ -27,7 +27,8 @@ pub struct Trial {
 impl Trial {
     /// Loads the programs as at the start of a card.
     ///
-    /// # Errors As at the start of the card.
+    /// # Errors
+    /// As at the start of the card.
     pub fn load(launch: &Launch<'_>) -> Result<Self, RunError> {
         let (mut plan, placement) = plan(launch)?;
         plan.room = add_filters(launch, &launch.filters)?;
@@ -42,7 +43,8 @@ impl Trial {
     /// Nanoseconds of the program for a frame, averaged over `runs` runs by the kernel: a whole
     /// number.
     ///
-    /// # Errors The kernel refuses the run.
+    /// # Errors
+    /// The kernel refuses the run.
     pub fn time(&mut self, frame: &[u8], runs: u32) -> Result<f64, RunError> {
         let program = self.object.wire(0)?;
         let mut options = TestRunOptions::new();
@@ -58,7 +60,8 @@ pub struct Flood(Ebpf);
 impl Flood {
     /// For the interface of this number.
     ///
-    /// # Errors The program is refused.
+    /// # Errors
+    /// The program is refused.
     pub fn by(interface: u32) -> Result<Self, RunError> {
         Ok(Flood(flood(interface)?))
     }
@@ -66,7 +69,8 @@ impl Flood {
     /// Sends a frame `times` times, on this core and in this thread's network namespace. Frames
     /// without room at the other end are lost.
     ///
-    /// # Errors The kernel refuses it.
+    /// # Errors
+    /// The kernel refuses it.
     pub fn send(&mut self, frame: &[u8], times: u32) -> Result<(), RunError> {
         const BATCH: u32 = 64;
         let program = self.0.program_mut("flood").and_then(|program| program.try_into().ok());
@@ -95,7 +99,8 @@ impl Peer {
     /// Attaches the program of an object file to the receive path of an interface in a network
     /// namespace: it hands all packets to one core, by a ring of this size.
     ///
-    /// # Errors The file is no such object; the kernel refuses it.
+    /// # Errors
+    /// The file is no such object; the kernel refuses it.
     pub fn attach(
         file: &Path,
         (interface, namespace): (&str, &str),

@@ -107,7 +107,8 @@ type CoreWork = [u64; MOST_NAMES + 7];
 impl WorkMeter {
     /// Starts to count. Counts tasks whose name starts with one of these; up to four.
     ///
-    /// # Errors No permission, or it was built without clang.
+    /// # Errors
+    /// No permission, or it was built without clang.
     pub fn start(names: &[&str]) -> Result<Self, RunError> {
         if OBJECT.is_empty() {
             return Err(without_clang());
@@ -135,7 +136,8 @@ impl WorkMeter {
 
     /// Work of a core since the start.
     ///
-    /// # Errors The kernel does not report it; there is no such core.
+    /// # Errors
+    /// The kernel does not report it; there is no such core.
     pub fn of(&self, core: usize) -> Result<Work, RunError> {
         let all = self.work.get(&0, 0).map_err(|error| refused("read", &error))?;
         let words = all.get(core).ok_or_else(|| missing(&format!("core {core}")))?;

@@ -101,8 +101,9 @@ impl Question {
     /// Measures until the question is answered; `progress` receives the share done, from 0 to 1,
     /// and the current task.
     ///
-    /// # Errors A card file is wrong; this machine cannot do it; the workload fails or prints no
-    /// figure; no pair counts.
+    /// # Errors
+    /// A card file is wrong; this machine cannot do it; the workload fails or prints no figure; no
+    /// pair counts.
     pub fn run(
         &self,
         registries: Registries,

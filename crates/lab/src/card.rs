@@ -51,7 +51,8 @@ impl CardArgs {
 
     /// Reads the card file with these settings and those of the command line.
     ///
-    /// # Errors Errors in the file or the settings.
+    /// # Errors
+    /// Errors in the file or the settings.
     pub fn load(
         &self,
         sections: &Sections,
@@ -63,7 +64,8 @@ impl CardArgs {
 
     /// The same, returning the errors of keys separately: see [`Sections::examine`].
     ///
-    /// # Errors The file cannot be read, or is not TOML.
+    /// # Errors
+    /// The file cannot be read, or is not TOML.
     pub fn examine(
         &self,
         sections: &Sections,
@@ -78,7 +80,8 @@ impl CardArgs {
 impl ChangeArgs {
     /// Reads a card file's text with these settings, then those of the command line.
     ///
-    /// # Errors Errors in the text or the settings.
+    /// # Errors
+    /// Errors in the text or the settings.
     pub fn load(
         &self,
         sections: &Sections,
@@ -102,7 +105,8 @@ impl ChangeArgs {
 
 /// Reads a card file's text with these settings, then a user's `KEY=VALUE`s.
 ///
-/// # Errors Errors in the text or the settings.
+/// # Errors
+/// Errors in the text or the settings.
 pub fn changed(
     sections: &Sections,
     text: &str,

@@ -40,7 +40,8 @@ pub struct Counted {
 impl Counters {
     /// Starts counting on these cores.
     ///
-    /// # Errors Why it is not possible, for people.
+    /// # Errors
+    /// Why it is not possible, for people.
     pub fn start(cores: impl IntoIterator<Item = usize>) -> Result<Self, String> {
         let counters = cores.into_iter().map(|core| {
             let [cycles, instructions, misses] = EVENTS.map(|event| {
@@ -55,7 +56,8 @@ impl Counters {
 
     /// The counts since the start.
     ///
-    /// # Errors The kernel gave a counter no time, or another error.
+    /// # Errors
+    /// The kernel gave a counter no time, or another error.
     pub fn stop(mut self) -> io::Result<Counted> {
         let mut counted = Counted::default();
         for core in &mut self.0 {

@@ -90,7 +90,8 @@ impl Document {
 
     /// Reads the output of [`Document::to_json`].
     ///
-    /// # Errors What is missing or wrong.
+    /// # Errors
+    /// What is missing or wrong.
     pub fn from_json(object: &Value) -> Result<Self, String> {
         let found =
             Kind::ALL.into_iter().find_map(|kind| Some((kind, object[kind.key()].as_str()?)));

@@ -181,7 +181,8 @@ pub trait Experiment {
 
     /// Measures a side of a point once.
     ///
-    /// # Errors Why it could not be measured.
+    /// # Errors
+    /// Why it could not be measured.
     fn measure(&self, point: &Spec, side: &str, run: &mut Run<'_>) -> Result<Outcome, LabError>;
 
     /// The result of all points. Points that failed are missing; there is at least one.
@@ -247,14 +248,16 @@ pub trait Benchmark: DeserializeOwned + Serialize + JsonSchema + 'static {
 
     /// Checks what types and ranges of its settings do not express. An error names its key.
     ///
-    /// # Errors A wrong value.
+    /// # Errors
+    /// A wrong value.
     fn check(&self) -> Result<(), ConfigError> {
         Ok(())
     }
 
     /// Measures.
     ///
-    /// # Errors This machine cannot do it ([`LabError::Unavailable`]), or it failed.
+    /// # Errors
+    /// This machine cannot do it ([`LabError::Unavailable`]), or it failed.
     fn measure(&self, run: &mut Run<'_>) -> anyhow::Result<Outcome>;
 }
 

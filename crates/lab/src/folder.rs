@@ -38,7 +38,8 @@ pub struct RunRequest {
 impl RunRequest {
     /// The entry of the registry.
     ///
-    /// # Errors There is none of this name.
+    /// # Errors
+    /// There is none of this name.
     pub fn entry(&self) -> anyhow::Result<&'static ExperimentEntry> {
         let found = experiments().find(|entry| entry.name == self.name);
         found.with_context(|| format!("there is no {} \"{}\"", self.kind.key(), self.name))
@@ -76,7 +77,8 @@ pub struct Folder {
 impl Folder {
     /// Creates one, with its parents.
     ///
-    /// # Errors There is a run in it already, or the system refuses.
+    /// # Errors
+    /// There is a run in it already, or the system refuses.
     pub fn create(path: &Path, manifest: Manifest) -> anyhow::Result<Self> {
         let about = || format!("{}: cannot be written", path.display());
         std::fs::create_dir_all(path).with_context(about)?;
@@ -93,7 +95,8 @@ impl Folder {
 
     /// Reads one.
     ///
-    /// # Errors The missing or invalid file, with the place.
+    /// # Errors
+    /// The missing or invalid file, with the place.
     pub fn open(path: &Path) -> anyhow::Result<Self> {
         let file = path.join(MANIFEST);
         let text = std::fs::read_to_string(&file)
@@ -111,14 +114,16 @@ impl Folder {
 
     /// The experiments, built from their settings.
     ///
-    /// # Errors A name or a setting unknown to this program.
+    /// # Errors
+    /// A name or a setting unknown to this program.
     pub fn jobs(&self) -> anyhow::Result<Vec<Job>> {
         self.manifest.experiments.iter().map(RunRequest::job).collect()
     }
 
     /// Measures the points that are missing or have failed, and writes each at once.
     ///
-    /// # Errors A point cannot be written, or a stop was requested: written points are kept.
+    /// # Errors
+    /// A point cannot be written, or a stop was requested: written points are kept.
     pub fn run(&mut self, revision: &str, watch: &mut Watch<'_>) -> anyhow::Result<()> {
         let jobs = self.jobs()?;
         let manifest = self.manifest.clone();
@@ -136,7 +141,8 @@ impl Folder {
 
     /// The result of each experiment; none if no point was measured.
     ///
-    /// # Errors A name or a setting unknown to this program.
+    /// # Errors
+    /// A name or a setting unknown to this program.
     pub fn documents(&self) -> anyhow::Result<Vec<(Job, Option<Document>)>> {
         let jobs = self.jobs()?.into_iter();
         let concluded = jobs.map(|job| {
@@ -161,7 +167,8 @@ impl Folder {
     /// Writes a directory with the points of all, which must have the same request. Of a point in
     /// several, the first measured counts.
     ///
-    /// # Errors The requests differ, or the directory cannot be written.
+    /// # Errors
+    /// The requests differ, or the directory cannot be written.
     pub fn merge(folders: &[Folder], path: &Path) -> anyhow::Result<Folder> {
         let Some((first, others)) = folders.split_first() else { bail!("nothing to merge") };
         for other in others {

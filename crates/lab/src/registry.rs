@@ -66,7 +66,8 @@ pub fn papers() -> impl Iterator<Item = &'static Row> {
 /// Builds an entry from keys and values as on a command line: TOML, or text without quotes. Lists
 /// are given whole, item by item, or with commas if their items are not free text.
 ///
-/// # Errors The wrong key, with the found and allowed values.
+/// # Errors
+/// The wrong key, with the found and allowed values.
 pub fn build(
     entry: &ExperimentEntry,
     settings: &[(String, String)],

@@ -160,7 +160,8 @@ pub type Watch<'a> = dyn FnMut(f64, &str) + 'a;
 /// Runs the points of all jobs that are in this shard and not `there` yet, and passes each record
 /// to `keep` at once. A point that others follow is measured on each machine that measures those.
 ///
-/// # Errors `keep` failed, or a stop was requested.
+/// # Errors
+/// `keep` failed, or a stop was requested.
 pub fn run(
     jobs: &[Job],
     options: &Options<'_>,
@@ -353,7 +354,8 @@ fn measure(
 
 /// Runs a single experiment without storing anything.
 ///
-/// # Errors The first error of a point.
+/// # Errors
+/// The first error of a point.
 pub fn outcome(
     name: &str,
     experiment: &dyn Experiment,

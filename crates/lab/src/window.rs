@@ -50,7 +50,8 @@ pub struct Window {
 impl Window {
     /// Runs `body` while the card works, then stops the card.
     ///
-    /// # Errors Those of `body`; the card has failed, or its ledger does not balance.
+    /// # Errors
+    /// Those of `body`; the card has failed, or its ledger does not balance.
     pub fn around<T>(
         mut running: Box<dyn Running>,
         body: impl FnOnce(&mut dyn Running) -> anyhow::Result<T>,
@@ -73,7 +74,8 @@ impl Window {
 
     /// Runs a card for this time, in its world's clock, after its warm-up.
     ///
-    /// # Errors A stop was requested; otherwise as [`Window::around`].
+    /// # Errors
+    /// A stop was requested; otherwise as [`Window::around`].
     pub fn of(
         mut running: Box<dyn Running>,
         warm_up: Duration,

@@ -7,7 +7,8 @@ use std::process::{Command, Stdio};
 /// Runs a command to completion and returns its output. Ctrl-C does not reach it, so that restoring
 /// is not interrupted.
 ///
-/// # Errors It cannot be started or fails: its last line of output.
+/// # Errors
+/// It cannot be started or fails: its last line of output.
 pub fn run(words: &[&str]) -> io::Result<String> {
     run_with(words, Stdio::null())
 }

@@ -159,7 +159,8 @@ pub fn applied(machine: &Machine) -> Option<Applied> {
 
 /// Restores the changes of `isolate apply`, and those left by killed processes.
 ///
-/// # Errors A journal cannot be read, or a running card has its core isolated.
+/// # Errors
+/// A journal cannot be read, or a running card has its core isolated.
 pub fn restore(machine: &Machine) -> Result<Vec<Restored>, MachineError> {
     let restored = restore_all(machine, JournalSelection::Held(PURPOSE))?;
     match applied(machine) {

@@ -67,7 +67,8 @@ pub struct Schedule {
 impl Polling {
     /// Whether an interface can be polled by threads, as far as can be seen without trying.
     ///
-    /// # Errors Why it cannot.
+    /// # Errors
+    /// Why it cannot.
     pub fn check(interface: &str, namespace: Option<&str>) -> Result<(), MachineError> {
         let asked = InterfaceQuery { interface, namespace };
         if !asked.is_up() {
@@ -85,8 +86,8 @@ impl Polling {
 
     /// Makes threads poll an interface.
     ///
-    /// # Errors The interface does not exist or cannot be polled by threads; ethtool is not
-    /// installed.
+    /// # Errors
+    /// The interface does not exist or cannot be polled by threads; ethtool is not installed.
     pub fn start(
         machine: &Machine,
         journal: &mut Journal,
@@ -134,7 +135,8 @@ impl Polling {
     /// least one) find nothing: packets that arrive meanwhile are taken at once. After that it
     /// interrupts again.
     ///
-    /// # Errors The kernel does not support it: Linux before 5.8.
+    /// # Errors
+    /// The kernel does not support it: Linux before 5.8.
     pub fn hold(&self, journal: &mut Journal, usecs: u32, polls: u32) -> Result<(), MachineError> {
         let (interface, namespace) = (&*self.interface, self.namespace.as_deref());
         // The time first: without it the kernel would poll repeatedly.
@@ -166,7 +168,8 @@ impl Polling {
 
     /// Pins those of its threads to a core that are not pinned yet.
     ///
-    /// # Errors It has none, or they may not run there.
+    /// # Errors
+    /// It has none, or they may not run there.
     pub fn pin(
         &mut self,
         machine: &Machine,
@@ -295,7 +298,8 @@ pub fn named(machine: &Machine, start: &str) -> BTreeSet<i32> {
 /// Schedules the kernel thread of this name, which ends with its purpose, as batch (`SCHED_BATCH`),
 /// so that it does not preempt on waking.
 ///
-/// # Errors There is no such thread, or this process may not.
+/// # Errors
+/// There is no such thread, or this process may not.
 pub fn schedule_as_batch(machine: &Machine, name: &str) -> Result<(), MachineError> {
     let found = all_named(machine, name).into_iter().find(|thread| thread.name == name);
     let Some(Thread { thread, .. }) = found else {

@@ -92,15 +92,16 @@ fn held(machine: &Machine) -> Result<Vec<JournalInfo>, MachineError> {
 
 /// Whether the network of a card is up, or partly made.
 ///
-/// # Errors The state directory cannot be read.
+/// # Errors
+/// The state directory cannot be read.
 pub fn is_up(machine: &Machine, card: &str) -> Result<bool, MachineError> {
     Ok(held(machine)?.iter().any(|journal| journal.purpose == purpose(card)))
 }
 
 /// Makes a card's network, or finds it made.
 ///
-/// # Errors Not root; a name is in use by something else; the system's error. Nothing of it is left
-/// then.
+/// # Errors
+/// Not root; a name is in use by something else; the system's error. Nothing of it is left then.
 pub fn up(machine: &Machine, network: &Network) -> Result<NetworkState, MachineError> {
     if !rustix::process::geteuid().is_root() {
         let message = "making network namespaces needs root: try it with `sudo`";
@@ -134,7 +135,8 @@ pub fn up(machine: &Machine, network: &Network) -> Result<NetworkState, MachineE
 
 /// Removes the network of a card, or of all cards.
 ///
-/// # Errors The state directory cannot be read. What cannot be removed is in the result.
+/// # Errors
+/// The state directory cannot be read. What cannot be removed is in the result.
 pub fn down(machine: &Machine, card: Option<&str>) -> Result<Vec<Restored>, MachineError> {
     let mut restored = Vec::new();
     let wanted = card.map(purpose);

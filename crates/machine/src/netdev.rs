@@ -41,7 +41,8 @@ const ANSWER_BYTES: usize = 65_536;
 /// The threads that poll an interface of a namespace (a name of `ip netns`; default: the current
 /// one). `None` if the kernel does not report them.
 ///
-/// # Errors The namespace or the interface does not exist, or the namespace may not be entered.
+/// # Errors
+/// The namespace or the interface does not exist, or the namespace may not be entered.
 pub(crate) fn napi_threads(
     interface: &str,
     namespace: Option<&str>,

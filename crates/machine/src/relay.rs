@@ -40,7 +40,8 @@ pub struct Relay {
 impl Relay {
     /// Makes one beside an interface, with the given number of queues.
     ///
-    /// # Errors The interface does not exist, there is no veth driver, or this process may not.
+    /// # Errors
+    /// The interface does not exist, there is no veth driver, or this process may not.
     pub fn make(
         journal: &mut Journal,
         interface: &str,

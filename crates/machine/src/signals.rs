@@ -24,7 +24,8 @@ static STOP: OnceLock<Arc<AtomicBool>> = OnceLock::new();
 /// A flag that SIGINT, SIGTERM, SIGQUIT and SIGHUP set. From the first call on they no longer end
 /// the process directly.
 ///
-/// # Errors A signal cannot be handled.
+/// # Errors
+/// A signal cannot be handled.
 pub fn stop_flag() -> io::Result<Arc<AtomicBool>> {
     if let Some(stop) = STOP.get() {
         return Ok(stop.clone());
@@ -54,7 +55,8 @@ pub fn is_asked() -> bool {
 
 /// Sleeps, unless a stop is requested.
 ///
-/// # Errors It was requested. The caller undoes its work as for any other error.
+/// # Errors
+/// It was requested. The caller undoes its work as for any other error.
 pub fn sleep(time: Duration) -> Result<(), Interrupted> {
     let start = Instant::now();
     loop {

@@ -23,7 +23,8 @@ use crate::undo::{Change, Journal, feature_words, within};
 
 /// Keeps received packets of an interface on the core that takes them.
 ///
-/// # Errors The interface does not exist, or this process may not.
+/// # Errors
+/// The interface does not exist, or this process may not.
 pub fn stop(
     journal: &mut Journal,
     interface: &str,
@@ -36,8 +37,8 @@ pub fn stop(
 /// veth, which hands packets over on the sender's core. Flows stay in order, even if their sender
 /// changes cores.
 ///
-/// # Errors The interface does not exist, this process may not, or the kernel does not steer to
-/// that core.
+/// # Errors
+/// The interface does not exist, this process may not, or the kernel does not steer to that core.
 pub fn gather(
     journal: &mut Journal,
     interface: &str,

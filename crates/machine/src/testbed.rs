@@ -48,7 +48,8 @@ impl Testbed {
     /// Makes an empty one, after removing what killed processes have left. `purpose` is a word for
     /// the journal.
     ///
-    /// # Errors Not root; the journal or the directory cannot be created. Nothing is left then.
+    /// # Errors
+    /// Not root; the journal or the directory cannot be created. Nothing is left then.
     pub fn build(purpose: &str) -> Result<Self, MachineError> {
         if !rustix::process::geteuid().is_root() {
             let message = "making network namespaces needs root: try it with `sudo`";
@@ -86,7 +87,8 @@ impl Testbed {
 
     /// Makes a namespace, with its loopback interface up.
     ///
-    /// # Errors The system's error; the name exists.
+    /// # Errors
+    /// The system's error; the name exists.
     pub fn add_namespace(&self, short: &str) -> Result<(), MachineError> {
         let name = self.netns(short);
         if self.machine.namespaces.join(&name).exists() {
@@ -100,7 +102,8 @@ impl Testbed {
     /// Makes a veth pair between two namespaces, each end given as namespace and interface;
     /// `options` as `ip link add` takes them, for both ends.
     ///
-    /// # Errors The system's error.
+    /// # Errors
+    /// The system's error.
     pub fn add_veth(
         &self,
         (near, near_link): (&str, &str),
@@ -120,7 +123,8 @@ impl Testbed {
     /// Waits until an interface is running: the kernel reports it a moment after both ends are up,
     /// and drops packets until then.
     ///
-    /// # Errors It takes too long.
+    /// # Errors
+    /// It takes too long.
     pub fn wait_for_carrier(&self, short: &str, link: &str) -> Result<(), MachineError> {
         let start = Instant::now();
         while !self.ip(short, &format!("link show {link}"))?.contains("state UP") {
@@ -135,7 +139,8 @@ impl Testbed {
 
     /// Output of `ip -n NAMESPACE REST`.
     ///
-    /// # Errors Its last line of output.
+    /// # Errors
+    /// Its last line of output.
     pub fn ip(&self, short: &str, rest: &str) -> Result<String, MachineError> {
         let netns = self.netns(short);
         self.run(
@@ -145,7 +150,8 @@ impl Testbed {
 
     /// Runs a command in a namespace to completion and returns its output.
     ///
-    /// # Errors Its last line of output.
+    /// # Errors
+    /// Its last line of output.
     pub fn within(&self, short: &str, command: &str) -> Result<String, MachineError> {
         let netns = self.netns(short);
         let words = ["ip", "netns", "exec", &netns].into_iter().chain(command.split_whitespace());
@@ -155,7 +161,8 @@ impl Testbed {
     /// Starts a program in a namespace, on these cores, or on all if there are none. Its output
     /// goes to files in the directory. To be called by a thread that lives as long as the program.
     ///
-    /// # Errors It cannot be started or recorded.
+    /// # Errors
+    /// It cannot be started or recorded.
     pub fn start(
         &self,
         short: &str,

@@ -10,8 +10,9 @@ pub const BORROWED: &str = "borrowed";
 
 /// Starts a thread called `name` on `core` only.
 ///
-/// # Errors The system gives no thread. If the core is not available, a warning is returned with
-/// the result: the thread then runs where the kernel puts it.
+/// # Errors
+/// The system gives no thread. If the core is not available, a warning is returned with the result:
+/// the thread then runs where the kernel puts it.
 pub fn spawn_pinned<R: Send + 'static>(
     name: String,
     core: usize,

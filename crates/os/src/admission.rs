@@ -209,7 +209,8 @@ impl fmt::Display for Interrupted {
 
 /// Checks a set of tasks.
 ///
-/// # Errors The first reason to refuse it.
+/// # Errors
+/// The first reason to refuse it.
 pub fn admit(
     tasks: &[Demand],
     path: &PacketPath,

@@ -126,7 +126,8 @@ impl OsHandle {
 /// The NIC OS that a card file requests, with its tasks, which may install filters of their own in
 /// `filters`; none if none is requested.
 ///
-/// # Errors Errors in `[os]` or a `[[task]]`, including a task that is refused admission.
+/// # Errors
+/// Errors in `[os]` or a `[[task]]`, including a task that is refused admission.
 pub fn build(
     file: &CardFile,
     kinds: OsRegistries,
@@ -143,7 +144,8 @@ pub fn build(
 /// As [`build`], for callers that need the NIC OS itself: with the built-in schedulers, and without
 /// knowledge of its surroundings.
 ///
-/// # Errors As [`build`].
+/// # Errors
+/// As [`build`].
 pub fn build_os(file: &CardFile, tasks: Tasks) -> Result<Option<Os>, ConfigError> {
     let kinds = OsRegistries { tasks, ..OsRegistries::default() };
     Ok(build_with(file, kinds, &Surroundings::default())?.map(|(os, _)| os))
@@ -214,7 +216,8 @@ impl Factory {
 
     /// Makes the task of a section, with this number.
     ///
-    /// # Errors It names no task of the registry, or a key is wrong.
+    /// # Errors
+    /// It names no task of the registry, or a key is wrong.
     pub fn make(&self, task: &Placed<TaskSection>, position: usize) -> Result<Setup, ConfigError> {
         let context = BuildContext { position, ..self.context.clone() };
         let entry = find(self.tasks, &task.section)?;

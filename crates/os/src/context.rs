@@ -103,7 +103,8 @@ impl Nic {
 
     /// Sends a raw frame with all its headers, and continues at once.
     ///
-    /// # Errors Why it cannot be sent. Its later fate is counted, but not reported.
+    /// # Errors
+    /// Why it cannot be sent. Its later fate is counted, but not reported.
     pub fn post(&self, wire: u8, frame: &[u8]) -> Result<(), SendError> {
         net::post(&self.cell.shared, wire, frame)
     }
@@ -136,14 +137,16 @@ impl Nic {
 
     /// Memory on the card, aligned to a power of two up to 4096.
     ///
-    /// # Errors There is no room, or the alignment is invalid.
+    /// # Errors
+    /// There is no room, or the alignment is invalid.
     pub fn allocate_aligned(&self, bytes: usize, align: usize) -> Result<Block, MemoryError> {
         Block::new(&self.cell.shared, self.cell.id, bytes, align)
     }
 
     /// Memory at the host. For set-up: the system may take its time.
     ///
-    /// # Errors All memory for tasks is in use.
+    /// # Errors
+    /// All memory for tasks is in use.
     pub fn allocate_host(&self, bytes: usize) -> Result<HostBlock, MemoryError> {
         HostBlock::new(&self.cell.shared, bytes)
     }
@@ -151,7 +154,8 @@ impl Nic {
     /// Copies bytes from the card to the host, from `at` on. It takes the time of the transfer,
     /// during which others run.
     ///
-    /// # Errors The bytes exceed a block, or one has been released.
+    /// # Errors
+    /// The bytes exceed a block, or one has been released.
     pub async fn copy_to_host(
         &self,
         from: &Block,
@@ -164,7 +168,8 @@ impl Nic {
 
     /// Copies bytes from the host to the card, from `at` on; see [`Nic::copy_to_host`].
     ///
-    /// # Errors As there.
+    /// # Errors
+    /// As there.
     pub async fn copy_from_host(
         &self,
         from: &HostBlock,
@@ -185,7 +190,8 @@ impl Nic {
     /// Gives `bytes` bytes of the arena to the task's own allocator, which from now on serves all
     /// tasks, until it is uninstalled or this task ends. Blocks stay with their allocator.
     ///
-    /// # Errors There is no room.
+    /// # Errors
+    /// There is no room.
     pub fn install_allocator(
         &self,
         bytes: usize,

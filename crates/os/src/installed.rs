@@ -69,7 +69,8 @@ impl Nic {
     /// Installs a filter with its code: `FilterCode::default()` for none. It is removed when this
     /// task ends.
     ///
-    /// # Errors What is wrong with it.
+    /// # Errors
+    /// What is wrong with it.
     pub async fn add_filter(
         &self,
         filter: Filter,
@@ -83,7 +84,8 @@ impl Nic {
 
     /// Replaces a filter; its code stays.
     ///
-    /// # Errors What is wrong with it, or there is none.
+    /// # Errors
+    /// What is wrong with it, or there is none.
     pub async fn change_filter(&self, id: FilterId, filter: Filter) -> Result<(), FilterError> {
         self.apply(FilterChange::Set(id, filter, FilterCode::default())).await.map(drop)
     }

@@ -88,8 +88,9 @@ pub struct MailboxSender {
 impl MailboxSender {
     /// Puts a packet into the mailbox, where it is held by NIC OS.
     ///
-    /// # Errors The packet, if the mailbox is full or its task has ended: to be dropped as
-    /// `mailbox_full`, or passed on.
+    /// # Errors
+    /// The packet, if the mailbox is full or its task has ended: to be dropped as `mailbox_full`,
+    /// or passed on.
     #[inline]
     pub fn push(&mut self, packet: Descriptor) -> Result<(), Descriptor> {
         if self.state.closed.load(Ordering::Relaxed) {

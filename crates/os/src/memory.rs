@@ -360,7 +360,8 @@ impl Block {
 
     /// Copies bytes out, from `at` on.
     ///
-    /// # Errors They exceed the block, or it has been released.
+    /// # Errors
+    /// They exceed the block, or it has been released.
     pub fn read(&self, at: usize, into: &mut [u8]) -> Result<(), MemoryError> {
         let mut memory = lock(&self.shared.memory);
         into.copy_from_slice(memory.bytes(self.name, at..at.saturating_add(into.len()))?);
@@ -369,7 +370,8 @@ impl Block {
 
     /// Copies bytes in, from `at` on.
     ///
-    /// # Errors They exceed the block, or it has been released.
+    /// # Errors
+    /// They exceed the block, or it has been released.
     pub fn write(&mut self, at: usize, from: &[u8]) -> Result<(), MemoryError> {
         let mut memory = lock(&self.shared.memory);
         memory.bytes(self.name, at..at.saturating_add(from.len()))?.copy_from_slice(from);
@@ -379,7 +381,8 @@ impl Block {
     /// Accesses all its bytes in place. No memory may be requested meanwhile: `body` must be short
     /// and call nothing of the card.
     ///
-    /// # Errors It has been released.
+    /// # Errors
+    /// It has been released.
     pub fn with<R>(&mut self, body: impl FnOnce(&mut [u8]) -> R) -> Result<R, MemoryError> {
         let mut memory = lock(&self.shared.memory);
         Ok(body(memory.bytes(self.name, 0..self.length)?))

@@ -329,7 +329,8 @@ impl Sender {
     /// Sends a frame with all its headers. The callback gets the result when the wire has taken it,
     /// or could not.
     ///
-    /// # Errors Why it cannot be sent at all; the callback is not called then.
+    /// # Errors
+    /// Why it cannot be sent at all; the callback is not called then.
     pub fn post(&self, frame: &[u8]) -> Result<(), SendError> {
         let told = EndListener::Callback(self.callback.clone(), self.task);
         let staged = lock(&self.shared.outbox).stage_awaited(self.wire, frame, told);

@@ -6,7 +6,8 @@
 
 /// Checks an object's bytes.
 ///
-/// # Errors They are not a shared object for this machine, or are truncated.
+/// # Errors
+/// They are not a shared object for this machine, or are truncated.
 pub(crate) fn check(bytes: &[u8]) -> Result<(), String> {
     if !bytes.starts_with(b"\x7fELF") {
         return Err("found something other than an ELF file, allowed: a shared object".into());

@@ -138,7 +138,8 @@ fn in_file(path: &Path, message: &str) -> ConfigError {
 
 /// A function linked into the program, as if loaded from an object; for tests.
 ///
-/// # Errors As for a card file whose section has these keys, the first of them in its second line.
+/// # Errors
+/// As for a card file whose section has these keys, the first of them in its second line.
 pub fn linked(
     exported: &Exported,
     keys: &str,
@@ -192,7 +193,8 @@ pub struct DescribedCounter {
 
 /// Reads an object's description of itself.
 ///
-/// # Errors The object cannot be loaded.
+/// # Errors
+/// The object cannot be loaded.
 pub fn describe(path: &Path) -> Result<Description, ConfigError> {
     let object = Object::load(path, &Stop::default()).map_err(|message| ConfigError {
         file: Some(path.into()),

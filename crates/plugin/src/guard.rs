@@ -448,7 +448,8 @@ pub(crate) struct Helper {
 impl Helper {
     /// Starts the thread.
     ///
-    /// # Errors The thread cannot start, in words.
+    /// # Errors
+    /// The thread cannot start, in words.
     pub(crate) fn start(record: Arc<Record>, stop: Stop) -> Result<Self, String> {
         let (jobs, receiver) = mpsc::channel::<Job>();
         let body = move || {
@@ -477,8 +478,8 @@ impl Helper {
     /// Calls a function on the thread and waits until it returns, a stop is requested, or the
     /// caller [serves others](hurry) and runs out of patience.
     ///
-    /// # Errors The reason why it did not return. The thread is then abandoned: no other call can
-    /// be made.
+    /// # Errors
+    /// The reason why it did not return. The thread is then abandoned: no other call can be made.
     pub(crate) fn run<R: Send + 'static>(
         &mut self,
         call: Call,

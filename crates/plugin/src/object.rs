@@ -82,7 +82,8 @@ impl Drop for Object {
 impl Object {
     /// Loads a copy of a file.
     ///
-    /// # Errors The reason, in words.
+    /// # Errors
+    /// The reason, in words.
     pub(crate) fn load(path: &Path, stop: &Stop) -> Result<Self, String> {
         let unreadable = |error| format!("cannot be read: {error}");
         let file = picnic_core::files::open(path).map_err(unreadable)?;
@@ -105,7 +106,8 @@ impl Object {
 
     /// A function whose table is linked into the program.
     ///
-    /// # Errors The reason, in words.
+    /// # Errors
+    /// The reason, in words.
     pub(crate) fn linked(path: &Path, table: &abi::Function) -> Result<Self, String> {
         let record = Record::new(path);
         let helper = Helper::start(record.clone(), Stop::default())?;
@@ -118,7 +120,8 @@ impl Object {
 
     /// Makes an instance.
     ///
-    /// # Errors The reason given by the object's `init`.
+    /// # Errors
+    /// The reason given by the object's `init`.
     pub(crate) fn start(mut self, card: Surroundings<'_>) -> Result<Instance, InitFailed> {
         let mut state = ptr::null_mut();
         if let Some(init) = self.says.table.init {

@@ -20,7 +20,8 @@ const TYPES: [&str; 5] = ["integer", "number", "boolean", "string", "array"];
 impl Schema {
     /// Reads a schema; without a text, there are no keys.
     ///
-    /// # Errors The reason, in words.
+    /// # Errors
+    /// The reason, in words.
     pub fn parse(text: Option<&str>) -> Result<Self, String> {
         let mut schema: Value = match text {
             Some(text) => serde_json::from_str(text)
@@ -65,7 +66,8 @@ impl Schema {
 
     /// Checks the keys of a section and fills in defaults.
     ///
-    /// # Errors The wrong key, with the value found and the values allowed.
+    /// # Errors
+    /// The wrong key, with the value found and the values allowed.
     pub fn complete(
         &self,
         mut given: Map<String, Value>,

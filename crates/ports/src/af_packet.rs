@@ -134,7 +134,8 @@ pub struct PacketPort {
 impl PacketPort {
     /// Opens the interface; packets are received into the ring from now on.
     ///
-    /// # Errors A key is wrong, or the system refused.
+    /// # Errors
+    /// A key is wrong, or the system refused.
     pub fn open(config: &PacketConfig) -> Result<Self, ConfigError> {
         let interface = config.interface.as_deref().ok_or_else(|| {
             ConfigError::new("interface", "missing, expected the name of an interface")

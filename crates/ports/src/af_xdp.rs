@@ -202,7 +202,8 @@ impl XdpPort {
 
     /// Finds the interface and reserves it for this card; nothing is received yet.
     ///
-    /// # Errors A key is wrong, or the system refused.
+    /// # Errors
+    /// A key is wrong, or the system refused.
     pub fn open(config: &XdpConfig, context: &BuildContext) -> Result<Self, ConfigError> {
         let (interface, name) = config.check()?;
         let open = || XdpPort::open_here(config, context, interface, name);

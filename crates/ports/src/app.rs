@@ -119,7 +119,8 @@ impl Component for App {
 impl App {
     /// An application with a set of counters for each of the card's queues.
     ///
-    /// # Errors A wrong value: key, value found, values allowed.
+    /// # Errors
+    /// A wrong value: key, value found, values allowed.
     pub fn new(config: AppConfig, context: &BuildContext) -> Result<Self, ConfigError> {
         let counters = (0..context.queues).map(|_| AppCounters::default()).collect();
         let cost_ns = Arc::new(Cost::default());

@@ -236,7 +236,8 @@ impl Capture {
     /// the capture is dropped before any packet. A slow reader is waited for until a `stop` is
     /// requested.
     ///
-    /// # Errors The file cannot be created, or the thread not started.
+    /// # Errors
+    /// The file cannot be created, or the thread not started.
     pub fn create(path: &Path, options: CaptureOptions, stop: &Stop) -> io::Result<Self> {
         if stream::is_fifo(path) {
             // Its reader may come later.
@@ -249,14 +250,16 @@ impl Capture {
     /// Starts a capture into a file that is created when the first point is used; the report then
     /// has any error. `stop` as for [`Capture::create`].
     ///
-    /// # Errors The thread cannot be started.
+    /// # Errors
+    /// The thread cannot be started.
     pub fn create_when_used(path: &Path, options: CaptureOptions, stop: &Stop) -> io::Result<Self> {
         Capture::start(open_there(path, stop), false, options)
     }
 
     /// Starts a capture into any writer.
     ///
-    /// # Errors The thread cannot be started.
+    /// # Errors
+    /// The thread cannot be started.
     pub fn to_writer(
         sink: impl Write + Send + 'static,
         options: CaptureOptions,

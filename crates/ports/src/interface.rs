@@ -106,8 +106,8 @@ pub(crate) fn shorten(interface: &str, namespace: Option<&str>) -> String {
 
 /// Runs `work` in a namespace of `ip netns`, or in the thread's own.
 ///
-/// # Errors The namespace does not exist, or may not be entered: an error about the key
-/// `namespace`.
+/// # Errors
+/// The namespace does not exist, or may not be entered: an error about the key `namespace`.
 pub fn within<T: Send>(
     namespace: Option<&str>,
     work: impl FnOnce() -> T + Send,
@@ -118,7 +118,8 @@ pub fn within<T: Send>(
 
 /// The number of an interface in the calling thread's namespace.
 ///
-/// # Errors `NotFound`: there is none with this name.
+/// # Errors
+/// `NotFound`: there is none with this name.
 pub fn number(interface: &str) -> io::Result<u32> {
     let flags = SocketFlags::CLOEXEC;
     let socket = socket_with(AddressFamily::UNIX, SocketType::DGRAM, flags, None)?;
@@ -138,7 +139,8 @@ fn own_name(interface: &str) -> io::Result<String> {
 /// Reserves the interface for this card, by its name or an alternative name in the calling thread's
 /// namespace, until the result is dropped.
 ///
-/// # Errors `AddrInUse`: another card has it.
+/// # Errors
+/// `AddrInUse`: another card has it.
 pub fn lock(interface: &str) -> io::Result<UnixDatagram> {
     let name = own_name(interface).unwrap_or_else(|_| interface.into());
     let address = SocketAddr::from_abstract_name(format!("picnic/wire/{name}"))?;

@@ -24,7 +24,8 @@ pub(crate) struct OutputFile {
 impl OutputFile {
     /// Creates the file next to its place.
     ///
-    /// # Errors It cannot be created, or another program is writing it.
+    /// # Errors
+    /// It cannot be created, or another program is writing it.
     pub(crate) fn create(path: &Path) -> io::Result<Self> {
         let before = fs::metadata(path);
         let path = follow(path);

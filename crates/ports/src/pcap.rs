@@ -159,7 +159,8 @@ struct Output {
 impl PcapPort {
     /// Reads the capture and prepares to replay it.
     ///
-    /// # Errors A key is wrong, or the file that it names.
+    /// # Errors
+    /// A key is wrong, or the file that it names.
     pub fn build(config: &PcapConfig, context: &BuildContext) -> Result<Self, ConfigError> {
         let path = config.path.as_ref().ok_or_else(|| {
             ConfigError::new("path", "missing, expected the name of a pcap or pcapng file")

@@ -83,7 +83,8 @@ pub struct Writer<W: Write> {
 impl<W: Write> Writer<W> {
     /// Starts a section; `application` is the program's name.
     ///
-    /// # Errors An error of the sink.
+    /// # Errors
+    /// An error of the sink.
     pub fn new(sink: W, application: &str) -> io::Result<Self> {
         let mut writer =
             Writer { sink, block: Vec::with_capacity(4096), interfaces: 0, written: 0 };
@@ -120,7 +121,8 @@ impl<W: Write> Writer<W> {
 
     /// Writes a packet.
     ///
-    /// # Errors No such interface, more than 4 GiB of data, or an error of the sink.
+    /// # Errors
+    /// No such interface, more than 4 GiB of data, or an error of the sink.
     pub fn packet(&mut self, interface: u32, packet: &Packet<'_>) -> io::Result<()> {
         self.check(interface)?;
         let captured = u32::try_from(packet.data.len()).map_err(io::Error::other)?;
@@ -145,7 +147,8 @@ impl<W: Write> Writer<W> {
 
     /// Writes an interface's counters: packets seen, and packets not captured.
     ///
-    /// # Errors No such interface, or an error of the sink.
+    /// # Errors
+    /// No such interface, or an error of the sink.
     pub fn statistics(
         &mut self,
         interface: u32,
@@ -170,7 +173,8 @@ impl<W: Write> Writer<W> {
 
     /// Flushes the sink.
     ///
-    /// # Errors An error of the sink.
+    /// # Errors
+    /// An error of the sink.
     pub fn flush(&mut self) -> io::Result<()> {
         self.sink.flush()
     }

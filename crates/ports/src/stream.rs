@@ -38,7 +38,8 @@ pub(crate) fn is_fifo(path: &Path) -> bool {
 /// Opens a file for writing, like [`File::create`]. Waits until a FIFO has a reader, or it
 /// `is_over`.
 ///
-/// # Errors It cannot be opened, or nobody reads it.
+/// # Errors
+/// It cannot be opened, or nobody reads it.
 pub fn create(path: &Path, is_over: impl Fn() -> bool) -> io::Result<File> {
     if !is_fifo(path) {
         return File::create(path);
@@ -82,7 +83,8 @@ enum Kind {
 impl Stream {
     /// An open file.
     ///
-    /// # Errors It is not open for writing; a message about the file.
+    /// # Errors
+    /// It is not open for writing; a message about the file.
     pub fn new(file: OwnedFd, stop: Stop) -> Result<Self, String> {
         let stat =
             rustix::fs::fstat(&file).map_err(|error| format!("cannot be written to: {error}"))?;

@@ -127,7 +127,8 @@ pub trait Function: Send + Sized + 'static {
 
     /// Makes an instance.
     ///
-    /// # Errors The wrong key, with the value found and the values allowed.
+    /// # Errors
+    /// The wrong key, with the value found and the values allowed.
     fn new(config: Self::Config, context: &Context) -> Result<Self, ConfigError>;
 
     /// Judges one packet. [`Packet::data`] has its headers if its first buffer has room.

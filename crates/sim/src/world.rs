@@ -181,14 +181,16 @@ impl Simulation {
     /// A card with its cores at time zero; `seed` orders events and determines latencies. The card
     /// file's own seed is used for its wires and functions, as in any world.
     ///
-    /// # Errors Errors in the card file, or no memory for its buffers.
+    /// # Errors
+    /// Errors in the card file, or no memory for its buffers.
     pub fn new(launch: Launch<'_>, seed: u64, costs: CostModel) -> Result<Self, RunError> {
         Self::build(launch, seed, costs, None)
     }
 
     /// A card in a machine, at its profile's costs; see [`crate::machine`].
     ///
-    /// # Errors As for [`Simulation::new`], or more cores are needed than the machine has.
+    /// # Errors
+    /// As for [`Simulation::new`], or more cores are needed than the machine has.
     pub fn on_machine(launch: Launch<'_>, seed: u64, profile: &Profile) -> Result<Self, RunError> {
         Self::build(launch, seed, CostModel::of(profile), Some(profile))
     }

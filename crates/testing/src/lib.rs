@@ -43,7 +43,8 @@ pub fn machine() -> Machine {
 
 /// The full name of the current test, as for `--exact`.
 ///
-/// # Panics The calling thread is not a test's own.
+/// # Panics
+/// The calling thread is not a test's own.
 pub fn this_test() -> String {
     std::thread::current().name().expect("a test's thread has its name").to_owned()
 }
@@ -56,7 +57,8 @@ const PAUSE: Duration = Duration::from_millis(2);
 
 /// Waits until `is_so` returns true.
 ///
-/// # Panics It is still false after [`PATIENCE`].
+/// # Panics
+/// It is still false after [`PATIENCE`].
 #[track_caller]
 pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     wait_for(what, || is_so().then_some(()));
@@ -64,7 +66,8 @@ pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
 
 /// Waits until `look` returns something.
 ///
-/// # Panics It still returns nothing after [`PATIENCE`].
+/// # Panics
+/// It still returns nothing after [`PATIENCE`].
 #[track_caller]
 pub fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let start = Instant::now();

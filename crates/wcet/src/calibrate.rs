@@ -90,7 +90,8 @@ pub const RUNS: usize = 3;
 
 /// Times a kernel.
 ///
-/// # Errors Four times as many samples as requested were disturbed.
+/// # Errors
+/// Four times as many samples as requested were disturbed.
 pub fn measure(
     kernel: &mut dyn Kernel,
     settings: &CalibrationSettings,

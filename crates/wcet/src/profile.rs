@@ -182,7 +182,8 @@ impl CostProfile {
 
     /// Reads a profile.
     ///
-    /// # Errors The file cannot be read, or [`CostProfile::parse`] rejects its text.
+    /// # Errors
+    /// The file cannot be read, or [`CostProfile::parse`] rejects its text.
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
         let about =
             |message: String| ConfigError { file: Some(path.into()), message, ..<_>::default() };
@@ -200,8 +201,9 @@ impl CostProfile {
 
     /// Reads a profile's text; `file` is for messages.
     ///
-    /// # Errors Not TOML, an unknown or missing key, a wrong type, or a cost out of range; the
-    /// error names the line.
+    /// # Errors
+    /// Not TOML, an unknown or missing key, a wrong type, or a cost out of range; the error names
+    /// the line.
     pub fn parse(text: &str, file: Option<&Path>) -> Result<Self, ConfigError> {
         let refuse = |span: Option<std::ops::Range<usize>>, key: String, message: String| {
             let file = Some(file.unwrap_or(Path::new("profile")).into());

@@ -55,7 +55,7 @@ fn broken_graphs_are_refused() {
     };
     assert!(told(past).contains("entered elsewhere than at its header"));
     assert!(told(Graph { segments: &[], ..GOOD }).contains("no first block"));
-    assert!(told(Graph { blocks: const { &[block(1)] }, ..GOOD }).contains("not there"));
+    assert!(told(Graph { blocks: const { &[block(1)] }, ..GOOD }).contains("does not exist"));
     let alien = Graph { edges: const { &[edge(0, 9, EdgeKind::Next)] }, ..GOOD };
     assert!(told(alien).contains("leads nowhere"));
     let segment = Graph { edges: const { &[edge(0, 1, EdgeKind::Yield(3))] }, ..GOOD };

@@ -295,7 +295,9 @@ fn wrong_rules_name_the_cards_line_and_their_own() {
         "card.toml:3: sciron.rules: bad.rules:1: action: found allow, allowed: accept or drop"
     );
     assert!(told("[sciron]\nrules = \"none\"\n").starts_with("card.toml:2: sciron.rules: none: "));
-    assert!(told("[sciron]\nplace = \"nic\"\n").contains("sciron.rules: found none, allowed"));
+    assert!(
+        told("[sciron]\nplace = \"nic\"\n").contains("sciron.rules: missing, expected the path")
+    );
     assert!(
         told("[sciron]\nplace = \"card\"\n")
             .contains("2: sciron.place: found \"card\", allowed: nic, driver")

@@ -180,7 +180,7 @@ fn packets_and_periodic_tasks_share_the_core() {
     let message = card(longest_ns + 1, "").run(0).unwrap_err();
     assert!(message.contains("6760 ns of \"the packet path\", which has begun"), "{message}");
     let message = card(longest_ns * 110 / 100, "").run(0).unwrap_err();
-    assert!(message.contains("of each 200000 ns (t0) + 2000000 packets/s x 106 ns"), "{message}");
+    assert!(message.contains("of every 200000 ns (t0) + 2000000 packets/s x 106 ns"), "{message}");
     // Packets come first: the task is late.
     let (_, os) = card(longest_ns * 110 / 100, OVERRIDE).run(20).unwrap();
     assert!(os.tasks[0].deadline_misses > 0, "{os:?}");

@@ -2,7 +2,7 @@
 
 use picnic_control::{Launch, Registries, Report, Running};
 use picnic_core::command::Prepared;
-use picnic_core::config::CardFile;
+use picnic_core::config::{CardFile, Setting};
 use picnic_core::error::ConfigError;
 use picnic_core::time::Time;
 use picnic_engine::swap::Command;
@@ -25,6 +25,9 @@ fn quick() -> CostModel {
     }
 }
 
+/// The cost of a doorbell in admission: that of the simulator, not the built-in bound of real cores.
+const DOORBELL_NS: u32 = 3_000;
+
 fn registries() -> Registries {
     Registries { tasks: TASKS, ..picnic_sim::registries() }
 }
@@ -35,7 +38,8 @@ fn build(file: &CardFile) -> Result<(), ConfigError> {
 }
 
 fn simulation(text: &str, seed: u64, costs: CostModel) -> Simulation {
-    let file = picnic_host::sections().parse(text, None).unwrap();
+    let cost = Setting::number("os.doorbell_ns", DOORBELL_NS);
+    let file = picnic_host::sections().parse_with(text, None, &[cost]).unwrap();
     let registries = registries();
     Simulation::new(Launch::new(&file, registries), seed, costs)
         .unwrap_or_else(|error| panic!("{error}\n{text}"))

@@ -153,7 +153,8 @@ fn apply(args: &ApplyArgs, json: bool) -> anyhow::Result<()> {
 
 /// The result of undoing.
 ///
-/// # Errors Some changes can be tried again.
+/// # Errors
+/// Some changes can be tried again.
 pub(crate) fn print_restored(
     restored: &[Restored],
     sockets: Option<&[PathBuf]>,

@@ -132,7 +132,8 @@ fn table(interfaces: &[Interface]) -> String {
 /// command there. Does nothing if already there, or without such a namespace; without root it
 /// prints the command.
 ///
-/// # Errors The command cannot be started.
+/// # Errors
+/// The command cannot be started.
 pub(crate) fn enter(card: &CardFile) -> anyhow::Result<()> {
     let Some(namespace) = namespace_of(card) else { return Ok(()) };
     let there = std::fs::metadata(Path::new("/run/netns").join(&namespace));

@@ -160,7 +160,8 @@ impl Input {
 
     /// The next event, waiting at most `patience`.
     ///
-    /// # Errors The terminal has been closed or cannot be read.
+    /// # Errors
+    /// The terminal has been closed or cannot be read.
     fn next(&self, patience: Duration) -> io::Result<Option<Event>> {
         match self.events.recv_timeout(patience) {
             Ok(event) => event.map(Some),

@@ -150,7 +150,8 @@ pub trait ComponentChange: DeserializeOwned + JsonSchema {
 
     /// Makes the new value; on the control thread.
     ///
-    /// # Errors The wrong argument, with the found and allowed values.
+    /// # Errors
+    /// The wrong argument, with the found and allowed values.
     fn prepare(self, context: &BuildContext) -> Result<Self::New, CommandError>;
 
     /// Makes the change, on the core that the component runs on; false if it cannot be made.

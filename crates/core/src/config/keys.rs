@@ -403,7 +403,8 @@ impl Default for InterruptSection {
 impl InterruptSection {
     /// These keys, changed by those of a JSON object.
     ///
-    /// # Errors An unknown key, a wrong type, a value out of range, or an empty object.
+    /// # Errors
+    /// An unknown key, a wrong type, a value out of range, or an empty object.
     pub fn changed(&self, change: &Map<String, Json>) -> Result<Self, InvalidValue> {
         let Ok(Json::Object(mut keys)) = serde_json::to_value(self) else {
             return Ok(self.clone());

@@ -92,14 +92,16 @@ impl CardFile {
     /// Reads the text of a card file with only the sections of [`Sections::core`]; `file` is for
     /// messages and for relative paths.
     ///
-    /// # Errors See [`Sections::parse`].
+    /// # Errors
+    /// See [`Sections::parse`].
     pub fn parse(text: &str, file: Option<&Path>) -> Result<Self, ConfigError> {
         Sections::core().parse(text, file)
     }
 
     /// Reads a card file's text, up to the largest size allowed.
     ///
-    /// # Errors The file cannot be read, is too long, or is not UTF-8.
+    /// # Errors
+    /// The file cannot be read, is too long, or is not UTF-8.
     pub fn read(path: &Path) -> Result<String, ConfigError> {
         let about = |line, message| ConfigError {
             file: Some(path.into()),

@@ -105,7 +105,8 @@ impl de::Error for Fault {
 
 /// Reads JSON.
 ///
-/// # Errors The wrong key, with the found and allowed values.
+/// # Errors
+/// The wrong key, with the found and allowed values.
 pub(crate) fn typed<T: DeserializeOwned>(json: &serde_json::Value) -> Result<T, (String, String)> {
     let node = Node { place: Origin::BuiltIn, value: Value::from(json) };
     T::deserialize(&node.value).map_err(|fault| {

@@ -92,7 +92,8 @@ pub trait SectionConfig:
 
     /// Checks what types do not express. An error names its key.
     ///
-    /// # Errors A wrong value.
+    /// # Errors
+    /// A wrong value.
     fn check(&self) -> Result<(), ConfigError> {
         Ok(())
     }
@@ -203,22 +204,25 @@ impl Sections {
 
     /// Reads a card file.
     ///
-    /// # Errors The file cannot be read, or an error of [`Sections::parse`].
+    /// # Errors
+    /// The file cannot be read, or an error of [`Sections::parse`].
     pub fn load(&self, path: &Path) -> Result<CardFile, ConfigError> {
         self.parse(&CardFile::read(path)?, Some(path))
     }
 
     /// Reads a card file's text; `file` is for messages and for relative paths.
     ///
-    /// # Errors Not TOML, an unknown section or key, a wrong type, a value that is not allowed.
-    /// Components check their own keys when they are built.
+    /// # Errors
+    /// Not TOML, an unknown section or key, a wrong type, a value that is not allowed. Components
+    /// check their own keys when they are built.
     pub fn parse(&self, text: &str, file: Option<&Path>) -> Result<CardFile, ConfigError> {
         self.parse_with(text, file, &[])
     }
 
     /// As [`Sections::parse`], with some keys replaced. Errors about those say `--set`.
     ///
-    /// # Errors As [`Sections::parse`].
+    /// # Errors
+    /// As [`Sections::parse`].
     pub fn parse_with(
         &self,
         text: &str,
@@ -232,7 +236,8 @@ impl Sections {
     /// The same, returning the errors beside a card without the wrong keys: for callers that also
     /// check its components.
     ///
-    /// # Errors Not TOML.
+    /// # Errors
+    /// Not TOML.
     pub fn examine(
         &self,
         text: &str,
@@ -370,7 +375,8 @@ impl Section {
 
     /// A section from TOML text: `Section::from_text("function", "function = \"rss\"")`.
     ///
-    /// # Errors The text is not TOML, or does not name a component.
+    /// # Errors
+    /// The text is not TOML, or does not name a component.
     pub fn from_text(kind: &'static str, text: &str) -> Result<Self, ConfigError> {
         let document = Arc::new(Document::parse(text, None)?);
         let names = Names { key: kind, default: None, example: "" };
@@ -468,7 +474,8 @@ impl Section {
 
     /// Reads the component's own keys.
     ///
-    /// # Errors An unknown key, a wrong type, a value that is not allowed.
+    /// # Errors
+    /// An unknown key, a wrong type, a value that is not allowed.
     pub fn parse<T: DeserializeOwned + JsonSchema + 'static>(&self) -> Result<T, ConfigError> {
         let own = self.table().iter().filter(|(key, _)| !self.common.contains(key));
         let mut faults = Vec::new();

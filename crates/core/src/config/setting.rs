@@ -29,7 +29,8 @@ impl Setting {
 
     /// Reads `KEY=VALUE`, the value in TOML. Text needs no quotes.
     ///
-    /// # Errors The missing part.
+    /// # Errors
+    /// The missing part.
     pub fn parse(text: &str) -> Result<Self, String> {
         let (key, word) = text.split_once('=').ok_or("found no `=`, allowed: KEY=VALUE")?;
         let key = key.trim();

@@ -269,7 +269,8 @@ impl Doors {
     /// Puts a packet on the queue for a wire; the number returned identifies it in queries of its
     /// [`Fate`]. Numbers count from the start; the holder must call [`WireProgress::forget`] once.
     ///
-    /// # Errors Why the packet was dropped at once, counted.
+    /// # Errors
+    /// Why the packet was dropped at once, counted.
     pub fn transmit_watched(
         &mut self,
         mut packet: Descriptor,

@@ -271,8 +271,8 @@ impl Descriptor {
 
     /// Appends the bytes of `part`, which stay in place; the metadata of `part` is dropped.
     ///
-    /// # Errors `part` again, and nothing done, if the result would be longer than
-    /// [`MAX_PACKET_BYTES`].
+    /// # Errors
+    /// `part` again, and nothing done, if the result would be longer than [`MAX_PACKET_BYTES`].
     #[inline]
     pub fn append(&mut self, part: Descriptor) -> Result<(), Descriptor> {
         self.append_behind(part, 0)
@@ -280,7 +280,8 @@ impl Descriptor {
 
     /// The same, without the first `skip` bytes of `part`: its headers.
     ///
-    /// # Errors As [`Self::append`]; and if the first segment of `part` is shorter than `skip`.
+    /// # Errors
+    /// As [`Self::append`]; and if the first segment of `part` is shorter than `skip`.
     #[inline(always)]
     pub fn append_behind(&mut self, part: Descriptor, skip: u16) -> Result<(), Descriptor> {
         space::append(self, part, skip, MAX_PACKET_BYTES as u32)

@@ -116,7 +116,8 @@ pub(super) struct Mapping {
 impl Mapping {
     /// Maps `bytes` bytes, a multiple of 2 MiB, of which the first `used` will be used.
     ///
-    /// # Errors [`PoolError`]: no address space left, or no memory.
+    /// # Errors
+    /// [`PoolError`]: no address space left, or no memory.
     pub(super) fn new(bytes: usize, used: usize) -> Result<Self, PoolError> {
         let start = take_range(bytes)?;
         let place = SPACE.load(Ordering::Acquire).wrapping_add(start);
@@ -148,7 +149,8 @@ impl Mapping {
     /// Returns the memory to the system. It is replaced, not unmapped, so that the buffer space
     /// stays reserved.
     ///
-    /// # Safety Nothing refers to it, and it is not used again.
+    /// # Safety
+    /// Nothing refers to it, and it is not used again.
     pub(super) unsafe fn unmap(&mut self) {
         let flags = MapFlags::PRIVATE | MapFlags::FIXED;
         // SAFETY: the range is this mapping's own, and nothing refers to it.
@@ -266,7 +268,8 @@ pub(super) fn words(descriptor: &Descriptor) -> &[u64; 4] {
 
 /// Moves a descriptor by whole words, whatever the compiler would prefer.
 ///
-/// # Safety `from` holds a descriptor that is not used again; `to` may be written.
+/// # Safety
+/// `from` holds a descriptor that is not used again; `to` may be written.
 #[inline(always)]
 pub(crate) unsafe fn relocate(
     from: *const MaybeUninit<Descriptor>,
@@ -284,7 +287,8 @@ pub(crate) unsafe fn relocate(
 /// As [`relocate`], with one store instead of four: a store to a line that another core holds
 /// occupies its entry of the store buffer until the line arrives, and there are few.
 ///
-/// # Safety As `relocate`; the processor has AVX2.
+/// # Safety
+/// As `relocate`; the processor has AVX2.
 #[inline(always)]
 #[cfg(target_arch = "x86_64")]
 pub(crate) unsafe fn relocate_wide(

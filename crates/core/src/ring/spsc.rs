@@ -108,7 +108,8 @@ impl<T> Drop for Shared<T> {
 
 /// The two ends of a ring with room for `capacity` values, rounded up to a power of two.
 ///
-/// # Panics If `capacity` is zero. Set-up code only: configuration is validated before.
+/// # Panics
+/// If `capacity` is zero. Set-up code only: configuration is validated before.
 pub fn channel<T>(capacity: usize) -> (Producer<T>, Consumer<T>) {
     assert!(capacity > 0, "a ring needs at least one slot");
     let capacity = capacity.next_power_of_two();

@@ -40,7 +40,8 @@ const ODD_LENGTHS: [usize; 8] = [0, 1, 13, 127, 128, 129, 4000, 9000];
 /// Tests every kind of frame cut at every byte, with every leading byte damaged, and of odd
 /// lengths, in both chains.
 ///
-/// # Errors The violation, with its frame.
+/// # Errors
+/// The violation, with its frame.
 pub fn of_frames(
     mut build: impl FnMut() -> Box<dyn Function>,
     context: &BuildContext,
@@ -77,7 +78,8 @@ pub fn of_frames(
 /// Tests every kind of frame in buffers of every length: buffer boundaries change neither its fate
 /// nor its bytes. The Ethernet header, with its tags, is in one buffer.
 ///
-/// # Errors The fates of the frame whole and in pieces.
+/// # Errors
+/// The fates of the frame whole and in pieces.
 pub fn of_pieces(
     mut build: impl FnMut() -> Box<dyn Function>,
     context: &BuildContext,
@@ -165,7 +167,8 @@ fn what_became(released: &[Released]) -> Vec<Released> {
 /// Each packet starts with 8 bytes: microseconds since the previous one, its wire, four of metadata
 /// (checksum, segmentation, a stripped tag, a mark), two of length.
 ///
-/// # Errors The violation.
+/// # Errors
+/// The violation.
 pub fn of_bytes(
     mut build: impl FnMut() -> Box<dyn Function>,
     context: &BuildContext,
@@ -176,7 +179,8 @@ pub fn of_bytes(
 
 /// The same in one chain.
 ///
-/// # Errors The violation.
+/// # Errors
+/// The violation.
 pub fn of_bytes_in(
     function: Box<dyn Function>,
     context: &BuildContext,
@@ -213,7 +217,8 @@ pub fn bytes_of_frames(kinds: u8) -> Vec<u8> {
 /// parsed has none; the protocol is not stored, nor an inner tag of a packet with a stripped one;
 /// and a packet that was split may keep the layers of the whole.
 ///
-/// # Errors The layers in the descriptor and in the bytes.
+/// # Errors
+/// The layers in the descriptor and in the bytes.
 pub fn keeps_its_layers(packet: &Descriptor) -> Result<(), String> {
     let kept = packet.layers();
     let is_kept = |found: Layers| {

@@ -345,13 +345,13 @@ fn buffer_differences_name_the_failing_accessor() {
     };
     let message = told(names_to_queue_1);
     assert!(message.contains("found Next, expected Queue(1) as of the whole packet"), "{message}");
-    let reason = "`packet.udp()` gave nothing: headers are split over two buffers";
+    let reason = "`packet.udp()` returned nothing: headers are split over two buffers";
     assert!(message.contains(reason), "{message}");
     let message = told(|packet| match packet.tcp() {
         Some(_) => Verdict::Steer(1),
         None => Verdict::Next,
     });
-    assert!(message.contains("`packet.tcp()` gave nothing"), "{message}");
+    assert!(message.contains("`packet.tcp()` returned nothing"), "{message}");
     // If an accessor is not the reason, the short first buffer is.
     let message = told(|packet| match packet.data().len() {
         ..=60 => Verdict::Steer(1),

@@ -84,7 +84,8 @@ impl Outer {
 
     /// Adds the headers to a packet parsed to `inner`, whose flow has the hash `hash`.
     ///
-    /// # Errors The reason why it cannot be carried; it stays unchanged.
+    /// # Errors
+    /// The reason why it cannot be carried; it stays unchanged.
     pub(super) fn put_on(
         &mut self,
         packet: &mut Descriptor,

@@ -444,7 +444,7 @@ fn wrong_keys_of_a_bond_are_refused() {
     };
     refused("wire = 2", "wire: found 2, allowed: 0 to 1");
     refused("age_secs = 0", "age_secs: found 0, allowed: 1 to 1000000");
-    refused("weights = [1, 1]", "weights: found weights, allowed with mode");
+    refused("weights = [1, 1]", "weights: found weights, allowed only with mode");
     refused(
         "mode = \"flow\"\nweights = [1]",
         "weights: found 1, allowed: one weight for each of 2",

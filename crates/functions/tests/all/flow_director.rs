@@ -322,7 +322,10 @@ fn wrong_rules_name_the_field() {
     let rule = |rule: &str| refusal(&format!("function = \"flow-director\"\nrules = [{{{rule}}}]"));
     for (text, expected) in [
         ("queue = 4", "rules[0].queue: found queue 4, allowed: 0 to 3"),
-        ("mark = 1, drop = true", "rules[0].drop: found beside a queue or a mark, allowed: one"),
+        (
+            "mark = 1, drop = true",
+            "rules[0].drop: found together with a queue or a mark, allowed: one",
+        ),
         ("vlan = 1", "rules[0].queue: missing, expected a queue, a mark or drop = true"),
         ("vlan = 4096, queue = 1", "rules[0].vlan: found 4096, allowed: 0 to 4095"),
         ("wire = 2, queue = 1", "rules[0].wire: found 2, allowed: 0 to 1"),

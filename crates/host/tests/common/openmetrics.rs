@@ -61,7 +61,8 @@ struct Family {
 
 /// Reads a page.
 ///
-/// # Errors The wrong line, and its error.
+/// # Errors
+/// The wrong line, and its error.
 pub fn parse(page: &str) -> Result<Vec<Sample>, String> {
     let page = page.strip_suffix("# EOF\n").ok_or("the page does not end in # EOF")?;
     let mut samples = Vec::new();

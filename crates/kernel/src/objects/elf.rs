@@ -11,7 +11,8 @@ const BPF: u16 = 247;
 
 /// The name of the wanted program in an object's bytes: this one, or the only one.
 ///
-/// # Errors The wrong key, and the reason.
+/// # Errors
+/// The wrong key, and the reason.
 pub(super) fn program_of(
     bytes: &[u8],
     wanted: Option<&str>,

@@ -111,7 +111,7 @@ fn check_rejects_invalid_objects() {
             format!("found an object for {here}, allowed: an object for BPF (clang -target bpf)"),
         ),
         ("order.o", "", "found an object for BPF of the other byte order".into()),
-        ("none.o", "", "found no section of XDP programs, allowed: one program or more".into()),
+        ("none.o", "", "found no section of XDP programs, allowed: one or more programs".into()),
         ("verdicts.o", "", "rx[0].program: ".into()),
         (
             "verdicts.o",

@@ -109,8 +109,8 @@ fn unsupported_keys_are_refused() {
             "",
             rx,
             "[interrupt]\nrx_usecs = 5\n",
-            "card:13: interrupt.rx_usecs: found 5, allowed with engine = \"kernel\": wire_usecs and \
-             poll_usecs alone: a target is",
+            "card:13: interrupt.rx_usecs: found 5, allowed with engine = \"kernel\": only \
+             wire_usecs and poll_usecs: a target is",
         ),
         (
             "",
@@ -225,7 +225,7 @@ fn unshareable_settings_are_refused() {
             "[[rx]]\nfunction = \"rate-limit\"\npackets_per_second = 5\n",
             host.into(),
             "",
-            "card:7: rx[0].function: found \"rate-limit\", allowed with engine = \"hybrid\": one that has",
+            "card:7: rx[0].function: found \"rate-limit\", allowed with engine = \"hybrid\": one without a rate",
         ),
         (
             "",

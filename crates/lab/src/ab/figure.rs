@@ -165,7 +165,8 @@ impl ComparedFigure {
 impl Reading {
     /// A pattern with one group.
     ///
-    /// # Errors What is wrong with it.
+    /// # Errors
+    /// What is wrong with it.
     pub fn pattern(text: &str) -> Result<Self, String> {
         let regex = Regex::new(text).map_err(|error| error.to_string())?;
         match regex.captures_len() {

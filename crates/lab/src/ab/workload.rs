@@ -143,7 +143,8 @@ pub(super) struct ClientOutput {
 impl Workload {
     /// A workload of a kind, or by a command, or both: then command and server replace the kind's.
     ///
-    /// # Errors Neither a kind nor a command.
+    /// # Errors
+    /// Neither a kind nor a command.
     pub fn new(
         kind: Option<Kind>,
         command: Option<&str>,

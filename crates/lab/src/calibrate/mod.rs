@@ -41,7 +41,8 @@ pub struct Calibrated {
 /// Measures on a core, or on the last that this process may use, for cards with the names of these
 /// registries. `revision` is the source revision of the program.
 ///
-/// # Errors The core is not one of this process's, or a card for the measurement cannot be built.
+/// # Errors
+/// The core is not one of this process's, or a card for the measurement cannot be built.
 pub fn calibrate(
     settings: &CalibrationSettings,
     core: Option<usize>,

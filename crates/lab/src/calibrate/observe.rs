@@ -24,7 +24,8 @@ pub struct Observed {
 /// Runs a number of segments of a task without waiting in between; returns durations by segment, in
 /// the order of `bounds`, and a warning if the measuring thread lacks something.
 ///
-/// # Errors A card for the task cannot be built.
+/// # Errors
+/// A card for the task cannot be built.
 pub fn observe(
     program: Program,
     segments: usize,

@@ -102,7 +102,8 @@ pub struct Report {
 impl Report {
     /// Reads a run's directory.
     ///
-    /// # Errors A name or a setting unknown to this program.
+    /// # Errors
+    /// A name or a setting unknown to this program.
     pub fn of(folder: &Folder) -> anyhow::Result<Report> {
         let effort = folder.manifest.effort;
         let mut sections = Vec::new();

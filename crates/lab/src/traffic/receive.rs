@@ -156,7 +156,8 @@ impl Receive {
 
     /// Listens: from now on senders can connect.
     ///
-    /// # Errors The system's error.
+    /// # Errors
+    /// The system's error.
     pub fn listen(self) -> anyhow::Result<Listening> {
         let about = || format!("cannot listen at {}", self.at);
         let socket = match self.protocol {
@@ -170,7 +171,8 @@ impl Receive {
 impl Listening {
     /// The local address.
     ///
-    /// # Errors The system's error.
+    /// # Errors
+    /// The system's error.
     pub fn address(&self) -> std::io::Result<SocketAddr> {
         match &self.socket {
             Socket::Tcp(socket) => socket.local_addr(),
@@ -180,7 +182,8 @@ impl Listening {
 
     /// Reads until all connections have ended, or the time is up.
     ///
-    /// # Errors A connection broke, or a stop was requested.
+    /// # Errors
+    /// A connection broke, or a stop was requested.
     pub fn run(&self) -> anyhow::Result<Received> {
         match &self.socket {
             Socket::Tcp(listener) => self.receive.streams(listener),

@@ -89,7 +89,8 @@ impl Send {
 
     /// Sends all messages.
     ///
-    /// # Errors Nobody listens, a connection broke, or a stop was requested.
+    /// # Errors
+    /// Nobody listens, a connection broke, or a stop was requested.
     pub fn run(self) -> anyhow::Result<Sent> {
         let meter = Meter::start();
         let started = Instant::now();

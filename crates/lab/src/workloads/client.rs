@@ -148,7 +148,8 @@ struct Client<'a> {
 
 /// Sends requests until the time is up.
 ///
-/// # Errors The system's error, other than for a single connection.
+/// # Errors
+/// The system's error, other than for a single connection.
 pub(super) fn ask(asked: &ClientPlan) -> anyhow::Result<ClientResult> {
     let most = (asked.workload.connections / asked.parts).max(1) as usize;
     let request = |place| {

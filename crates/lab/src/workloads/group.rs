@@ -26,7 +26,8 @@ fn networks(workload: &Workload, clients: u8) -> impl Iterator<Item = (u8, (Ipv4
 
 /// Gives clients the addresses of a workload, and this process the descriptors.
 ///
-/// # Errors The system refuses.
+/// # Errors
+/// The system refuses.
 pub fn give_addresses(hosts: &Hosts, workload: &Workload, clients: u8) -> anyhow::Result<()> {
     for (client, (first, bits)) in networks(workload, clients) {
         let route = format!("route add local {first}/{bits} dev lo");
@@ -37,7 +38,8 @@ pub fn give_addresses(hosts: &Hosts, workload: &Workload, clients: u8) -> anyhow
 
 /// Routes the server's packets for these addresses to each client's own, known address.
 ///
-/// # Errors The system refuses.
+/// # Errors
+/// The system refuses.
 pub fn lead_back(
     hosts: &Hosts,
     workload: &Workload,
@@ -66,7 +68,8 @@ pub struct ClientGroup<'a> {
 impl ClientGroup<'_> {
     /// Requests a workload's files: by wrk, or on as many threads as there are cores.
     ///
-    /// # Errors The client fails.
+    /// # Errors
+    /// The client fails.
     pub fn ask(
         &self,
         workload: &Workload,

@@ -92,8 +92,8 @@ pub struct Namespace(File);
 impl Namespace {
     /// Runs `work` on a new thread in it.
     ///
-    /// # Errors There is no thread. Errors of `work` and of entering the namespace are the thread's
-    /// result.
+    /// # Errors
+    /// There is no thread. Errors of `work` and of entering the namespace are the thread's result.
     pub fn spawn<R: Send + 'static>(
         self,
         work: impl FnOnce() -> anyhow::Result<R> + Send + 'static,
@@ -107,7 +107,8 @@ impl Namespace {
     /// Moves the calling thread, made for the purpose, into it for good, including the sockets and
     /// threads that it makes.
     ///
-    /// # Errors The system's error.
+    /// # Errors
+    /// The system's error.
     pub fn enter(&self) -> io::Result<()> {
         Ok(move_into_link_name_space(self.0.as_fd(), Some(LinkNameSpaceType::Network))?)
     }
@@ -125,14 +126,16 @@ impl Hosts {
     /// Makes the namespaces and the veth pair between client and wire, with this MTU. `purpose` is
     /// a word for the journal.
     ///
-    /// # Errors Not root, or the system's error. Nothing is left then.
+    /// # Errors
+    /// Not root, or the system's error. Nothing is left then.
     pub fn build(purpose: &str, mtu: u32) -> Result<Self, MachineError> {
         Hosts::with_clients(purpose, mtu, 1)
     }
 
     /// The same with one to [`MOST_CLIENTS`] clients.
     ///
-    /// # Errors As [`Hosts::build`].
+    /// # Errors
+    /// As [`Hosts::build`].
     pub fn with_clients(purpose: &str, mtu: u32, clients: u8) -> Result<Self, MachineError> {
         let hosts = Hosts { testbed: Testbed::build(purpose)?, cores: Vec::new() };
         let clients: Vec<_> = (0..clients.clamp(1, MOST_CLIENTS)).collect();
@@ -159,7 +162,8 @@ impl Hosts {
 
     /// Joins client and server by a veth pair without a card, for comparison.
     ///
-    /// # Errors The system's error.
+    /// # Errors
+    /// The system's error.
     pub fn join_plainly(&self, mtu: u32) -> Result<(), MachineError> {
         self.join((Role::Client, PLAIN_LINK), (Role::Server, PLAIN_LINK), mtu)?;
         for (place, address) in [(Role::Client, PLAIN_CLIENT), (Role::Server, PLAIN_SERVER)] {
@@ -172,7 +176,8 @@ impl Hosts {
     /// Moves the first wire's interface to the server, with the server's address: for cards that
     /// hand packets to the network stack of their wire.
     ///
-    /// # Errors The system's error.
+    /// # Errors
+    /// The system's error.
     pub fn serve_at_wire(&self) -> Result<(), MachineError> {
         let link = wire_link(0);
         self.ip(Role::Card, &format!("link set {link} netns {}", self.netns(Role::Server)))?;
@@ -184,7 +189,8 @@ impl Hosts {
     /// Makes the first client send packets as on a wire, both ways: its kernel merges none and
     /// completes their checksums, without which nothing later may merge them.
     ///
-    /// # Errors The system's error; `ethtool` is not installed.
+    /// # Errors
+    /// The system's error; `ethtool` is not installed.
     pub fn send_frames(&self) -> Result<(), MachineError> {
         for link in [CLIENT_LINK, PLAIN_LINK] {
             self.within(Role::Client, &format!("ethtool -K {link} tx off tso off gso off"))?;
@@ -206,7 +212,8 @@ impl Hosts {
     /// link addresses: an overloaded card also loses address queries, and a host without an address
     /// sends nothing.
     ///
-    /// # Errors The system's error.
+    /// # Errors
+    /// The system's error.
     pub fn keep_neighbours(&self, clients: u8, link: &str, mac: &str) -> Result<(), MachineError> {
         let keep = |place, address: &str, mac: &str, link| {
             let rest = format!("neighbour replace {address} lladdr {mac} dev {link} nud permanent");
@@ -228,7 +235,8 @@ impl Hosts {
 
     /// A namespace for threads of this process.
     ///
-    /// # Errors The system's error.
+    /// # Errors
+    /// The system's error.
     pub fn namespace(&self, place: Role) -> io::Result<Namespace> {
         File::open(Path::new("/run/netns").join(self.netns(place))).map(Namespace)
     }
@@ -255,21 +263,24 @@ impl Hosts {
 
     /// Output of `ip -n NAMESPACE REST`.
     ///
-    /// # Errors Its last line of output.
+    /// # Errors
+    /// Its last line of output.
     pub fn ip(&self, place: Role, rest: &str) -> Result<String, MachineError> {
         self.testbed.ip(place.short(), rest)
     }
 
     /// Runs a command in a namespace to completion and returns its output.
     ///
-    /// # Errors Its last line of output.
+    /// # Errors
+    /// Its last line of output.
     pub fn within(&self, place: Role, command: &str) -> Result<String, MachineError> {
         self.testbed.within(place.short(), command)
     }
 
     /// Starts a program; see [`Testbed::start`].
     ///
-    /// # Errors It cannot be started or recorded.
+    /// # Errors
+    /// It cannot be started or recorded.
     pub fn start(&self, place: Role, words: &[&str]) -> Result<Program, MachineError> {
         self.testbed.start(place.short(), words, &self.cores)
     }

@@ -149,7 +149,8 @@ impl FileKind {
 impl Workload {
     /// The built-in one with this name, or one from the file with this name.
     ///
-    /// # Errors There is none, or errors of the file.
+    /// # Errors
+    /// There is none, or errors of the file.
     pub fn find(name: &str) -> Result<Workload, ConfigError> {
         if let Some((_, text)) = KINDS.iter().find(|(kind, _)| *kind == name) {
             return Workload::parse(text);
@@ -170,7 +171,8 @@ impl Workload {
 
     /// A workload from this text.
     ///
-    /// # Errors What is wrong with it.
+    /// # Errors
+    /// What is wrong with it.
     pub fn parse(text: &str) -> Result<Workload, ConfigError> {
         let section = Section::from_text("workload", text)?;
         let workload = Workload { name: section.name().into(), ..section.parse()? };
@@ -180,7 +182,8 @@ impl Workload {
 
     /// Checks what types do not express.
     ///
-    /// # Errors A wrong value.
+    /// # Errors
+    /// A wrong value.
     pub fn check(&self) -> Result<(), ConfigError> {
         let wrong = |key: &str, message: String| Err(ConfigError::new(key, message));
         if self.file.is_empty() {

@@ -67,7 +67,8 @@ impl WebServer {
 
     /// Starts it, with this number of processes if that is fixed.
     ///
-    /// # Errors It cannot be started, or reports an error; PHP is missing, and needed.
+    /// # Errors
+    /// It cannot be started, or reports an error; PHP is missing, and needed.
     pub fn start(hosts: &Hosts, workload: &Workload, workers: usize) -> anyhow::Result<Self> {
         let folder = hosts.folder().to_owned();
         let documents = folder.join("documents");

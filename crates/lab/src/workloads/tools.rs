@@ -16,7 +16,8 @@ const BASIC: [Tool; 5] = [
 
 /// Checks for root, these and the basic programs; an error has the command to install missing ones.
 ///
-/// # Errors [`LabError::Unavailable`].
+/// # Errors
+/// [`LabError::Unavailable`].
 pub fn need(tools: &[Tool]) -> Result<(), LabError> {
     if !rustix::process::geteuid().is_root() {
         let message = "making network namespaces needs root: try it with `sudo`";
@@ -27,7 +28,8 @@ pub fn need(tools: &[Tool]) -> Result<(), LabError> {
 
 /// Checks the requirements of the kernel engine.
 ///
-/// # Errors [`LabError::Unavailable`].
+/// # Errors
+/// [`LabError::Unavailable`].
 pub fn need_kernel_engine(is_built: bool) -> Result<(), LabError> {
     if !is_built || !rustix::process::geteuid().is_root() {
         let why = "it needs root, and clang when picnic was built".to_owned();

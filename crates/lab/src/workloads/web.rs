@@ -86,7 +86,8 @@ pub struct Server {
 impl Server {
     /// Starts nginx with this number of workers, serving one file of `bytes` bytes.
     ///
-    /// # Errors It cannot be started, or reports an error.
+    /// # Errors
+    /// It cannot be started, or reports an error.
     pub fn start(hosts: &Hosts, workers: usize, bytes: usize) -> anyhow::Result<Self> {
         let folder = hosts.folder();
         let file = folder.join("nginx.conf");
@@ -132,7 +133,8 @@ pub struct Load {
 impl Load {
     /// Starts wrk. A numeric port needs no list of services.
     ///
-    /// # Errors It cannot be started.
+    /// # Errors
+    /// It cannot be started.
     pub fn start(self, hosts: &Hosts, address: &str) -> anyhow::Result<RunningWrk> {
         allow_descriptors(self.connections as u64 + DESCRIPTORS)?;
         let script = hosts.folder().join("report.lua");
@@ -168,7 +170,8 @@ pub(super) fn allow_descriptors(wanted: u64) -> anyhow::Result<()> {
 
 /// Requests a workload's files by a wrk of each client, with a new connection each time.
 ///
-/// # Errors One cannot be started, failed, or printed something else.
+/// # Errors
+/// One cannot be started, failed, or printed something else.
 pub(super) fn ask_mix(
     by: &group::ClientGroup<'_>,
     workload: &Workload,
@@ -272,7 +275,8 @@ pub struct RunningWrk {
 impl RunningWrk {
     /// Its results, once it has ended.
     ///
-    /// # Errors It failed, or printed something else.
+    /// # Errors
+    /// It failed, or printed something else.
     pub fn finished(&mut self) -> anyhow::Result<Option<WebFigures>> {
         let Some(status) = self.wrk.ended() else { return Ok(None) };
         anyhow::ensure!(status.success(), "wrk: {}", self.wrk.last_words());

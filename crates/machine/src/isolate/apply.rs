@@ -31,7 +31,8 @@ pub struct Isolated {
 impl Isolated {
     /// Restores everything. None if that is up to another process.
     ///
-    /// # Errors The state directory cannot be locked.
+    /// # Errors
+    /// The state directory cannot be locked.
     pub fn restore(mut self) -> Result<Option<Restored>, MachineError> {
         self.journal.take().map(Journal::undo).transpose()
     }
@@ -51,8 +52,9 @@ impl Drop for Isolated {
 /// Changes left by killed processes are restored first. A held isolation of the same cores is
 /// updated if this one is to be held too, else used.
 ///
-/// # Errors Not root; another core is isolated; there is no other core; the journal cannot be
-/// written. Changes made by then have been restored.
+/// # Errors
+/// Not root; another core is isolated; there is no other core; the journal cannot be written.
+/// Changes made by then have been restored.
 pub fn apply(
     machine: &Machine,
     request: &IsolationRequest,

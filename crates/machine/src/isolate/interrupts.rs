@@ -45,7 +45,8 @@ impl From<&InterruptChange> for SettingChange {
 ///
 /// To be called after the driver is set up: it may request its interrupts anew until then.
 ///
-/// # Errors The journal cannot be written, or the namespace does not exist.
+/// # Errors
+/// The journal cannot be written, or the namespace does not exist.
 pub fn bring_interrupts(
     machine: &Machine,
     journal: &mut Journal,

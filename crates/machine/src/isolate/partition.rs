@@ -42,7 +42,8 @@ pub(super) fn why_not(machine: &Machine) -> Option<String> {
 
 /// Makes the partition. All changes are in the journal.
 ///
-/// # Errors The journal's. Errors of the kernel are in the result.
+/// # Errors
+/// The journal's. Errors of the kernel are in the result.
 pub(super) fn make(
     machine: &Machine,
     journal: &mut Journal,
@@ -90,7 +91,8 @@ pub(super) fn discard(machine: &Machine) {
 
 /// Moves this process to the root group, where its threads can enter the partition.
 ///
-/// # Errors The journal's. Errors of the kernel are in the result.
+/// # Errors
+/// The journal's. Errors of the kernel are in the result.
 pub(super) fn join_root(
     machine: &Machine,
     journal: &mut Journal,

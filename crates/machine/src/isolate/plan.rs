@@ -88,8 +88,9 @@ pub struct ThreadChange {
 
 /// Plans the changes of [`super::apply`].
 ///
-/// # Errors There is no other core, the processes cannot be listed, or the card requires a
-/// partition that is not possible.
+/// # Errors
+/// There is no other core, the processes cannot be listed, or the card requires a partition that is
+/// not possible.
 pub fn plan(machine: &Machine, request: &IsolationRequest) -> Result<Plan, MachineError> {
     let reserved = request.reserved();
     let topology = Topology::read(&machine.sysfs);

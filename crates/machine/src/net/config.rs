@@ -272,8 +272,8 @@ fn is_address(text: &str) -> bool {
 impl Network {
     /// The network of a card file.
     ///
-    /// # Errors The file has no `[net]`; two ends of one name; an end in a namespace that nobody
-    /// makes.
+    /// # Errors
+    /// The file has no `[net]`; two ends of one name; an end in a namespace that nobody makes.
     pub fn of(card: &CardFile) -> Result<Self, ConfigError> {
         let placed: Vec<Placed<LinkSection>> = card.given();
         if !card.has("net") {

@@ -150,7 +150,8 @@ impl Program {
 
     /// Waits until a TCP port in the program's namespace is listening, or a UDP port is in use.
     ///
-    /// # Errors It has ended, or takes too long.
+    /// # Errors
+    /// It has ended, or takes too long.
     pub fn wait_for_any_port(&mut self) -> Result<(), MachineError> {
         let start = Instant::now();
         while !self.has_socket("") && !self.has_datagrams() {
@@ -226,7 +227,8 @@ impl Program {
 
     /// Waits for its end, however long; returns its output.
     ///
-    /// # Errors It failed: its last line of output.
+    /// # Errors
+    /// It failed: its last line of output.
     pub fn finish(&mut self) -> Result<String, MachineError> {
         let waited = self.child.wait();
         let name = &self.name;

@@ -132,7 +132,8 @@ fn unknown(topology: &Topology, borrowed: usize, level: IsolationLevel) -> Optio
 
 /// Places a card on the available cores.
 ///
-/// # Errors The card file names a core that does not exist.
+/// # Errors
+/// The card file names a core that does not exist.
 pub fn place(file: &CardFile, available: &Available) -> Result<Placement, ConfigError> {
     let Available { cores, topology, isolated } = available;
     let allowed = || {

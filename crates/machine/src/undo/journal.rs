@@ -176,7 +176,8 @@ impl Restored {
 impl Journal {
     /// Makes a journal that belongs to this process. `purpose` is a word for its file's name.
     ///
-    /// # Errors The state directory cannot be created or written.
+    /// # Errors
+    /// The state directory cannot be created or written.
     pub fn create(machine: &Machine, purpose: &str) -> Result<Self, MachineError> {
         let _lock = lock(machine)?;
         let me = std::process::id() as i32;
@@ -214,7 +215,8 @@ impl Journal {
 
     /// Continues a held journal.
     ///
-    /// # Errors The file cannot be written.
+    /// # Errors
+    /// The file cannot be written.
     pub fn reopen(machine: &Machine, journal: JournalInfo) -> Result<Self, MachineError> {
         let JournalInfo { path, purpose, changes, network, .. } = journal;
         let file = OpenOptions::new().append(true).open(&path);
@@ -225,14 +227,16 @@ impl Journal {
 
     /// Records a change. It must not be made before this returns.
     ///
-    /// # Errors The file cannot be written: then the change must not be made.
+    /// # Errors
+    /// The file cannot be written: then the change must not be made.
     pub fn record(&mut self, change: Change) -> Result<(), MachineError> {
         self.record_all([change])
     }
 
     /// Records several changes at once.
     ///
-    /// # Errors As [`Journal::record`].
+    /// # Errors
+    /// As [`Journal::record`].
     pub fn record_all(
         &mut self,
         changes: impl IntoIterator<Item = Change>,
@@ -250,7 +254,8 @@ impl Journal {
     /// Runs a command to completion that makes changes recorded here; returns its output. If this
     /// process is killed meanwhile, the journal is restored only after the command has ended, too.
     ///
-    /// # Errors It cannot be started or fails: its last line of output.
+    /// # Errors
+    /// It cannot be started or fails: its last line of output.
     pub fn run(&self, words: &[&str]) -> io::Result<String> {
         // Standard input is the journal, whose lock goes with it.
         command::run_with(words, self.file.try_clone()?.into())
@@ -268,15 +273,16 @@ impl Journal {
 
     /// Keeps the changes when this process ends, until they are restored explicitly.
     ///
-    /// # Errors The file cannot be written; the changes still belong to this process.
+    /// # Errors
+    /// The file cannot be written; the changes still belong to this process.
     pub fn hold(&mut self) -> Result<(), MachineError> {
         self.append(&[serde_json::to_string(&Line::Held { held: true })])
     }
 
     /// Restores all changes, and removes the journal unless some may be tried again.
     ///
-    /// # Errors The state directory cannot be locked. Changes that cannot be restored are in the
-    /// result.
+    /// # Errors
+    /// The state directory cannot be locked. Changes that cannot be restored are in the result.
     pub fn undo(self) -> Result<Restored, MachineError> {
         let _lock = lock(&self.machine)?;
         let process = std::process::id() as i32;
@@ -303,7 +309,8 @@ impl Journal {
 
 /// The journals, by name; for an unreadable one, its path and the reason.
 ///
-/// # Errors The state directory exists and cannot be read.
+/// # Errors
+/// The state directory exists and cannot be read.
 pub fn journals(machine: &Machine) -> Result<Vec<Result<JournalInfo, Unreadable>>, MachineError> {
     let unreadable =
         |error| MachineError::system(format!("cannot read {}", machine.state.display()), error);
@@ -352,8 +359,9 @@ pub fn journals(machine: &Machine) -> Result<Vec<Result<JournalInfo, Unreadable>
 
 /// Restores the changes of journals, the latest first.
 ///
-/// # Errors The state directory cannot be read. Changes that cannot be restored are in the result,
-/// as are unreadable journals: they stay, and the others are restored.
+/// # Errors
+/// The state directory cannot be read. Changes that cannot be restored are in the result, as are
+/// unreadable journals: they stay, and the others are restored.
 pub fn restore_all(
     machine: &Machine,
     which: JournalSelection<'_>,

@@ -68,39 +68,46 @@ fn state(folder: Option<OsString>) -> PathBuf {
 pub trait Kernel: Debug + Send + Sync {
     /// Writes a setting: one write of the whole text to an existing file.
     ///
-    /// # Errors The system's error.
+    /// # Errors
+    /// The system's error.
     fn write(&self, path: &Path, text: &str) -> io::Result<()>;
 
     /// Makes a directory (a control group).
     ///
-    /// # Errors The system's error.
+    /// # Errors
+    /// The system's error.
     fn make_folder(&self, path: &Path) -> io::Result<()>;
 
     /// Removes an empty directory (a control group without members).
     ///
-    /// # Errors The system's error.
+    /// # Errors
+    /// The system's error.
     fn remove_folder(&self, path: &Path) -> io::Result<()>;
 
     /// Removes a directory with all its content, following no links.
     ///
-    /// # Errors The system's error.
+    /// # Errors
+    /// The system's error.
     fn remove_tree(&self, path: &Path) -> io::Result<()>;
 
     /// Kills a process, if `is_it` confirms that the number is still its own, and waits for its
     /// end.
     ///
-    /// # Errors The system's error; it does not end.
+    /// # Errors
+    /// The system's error; it does not end.
     fn end(&self, process: i32, is_it: &dyn Fn() -> bool) -> io::Result<()>;
 
     /// Sets the allowed cores of a thread.
     ///
-    /// # Errors The system's error.
+    /// # Errors
+    /// The system's error.
     fn set_affinity(&self, thread: i32, cores: &CoreSet) -> io::Result<()>;
 
     /// Runs a command to completion. `lock` stays locked until then, even if this process is killed
     /// meanwhile: the next holder finds the command's work done.
     ///
-    /// # Errors It is not installed, or its error.
+    /// # Errors
+    /// It is not installed, or its error.
     fn run(&self, lock: &File, words: &[&str]) -> io::Result<()>;
 }
 

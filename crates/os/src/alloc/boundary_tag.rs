@@ -146,7 +146,8 @@ impl BoundaryTag {
 
     /// Checks the consistency of the tags; for tests.
     ///
-    /// # Errors What is wrong, in words.
+    /// # Errors
+    /// What is wrong, in words.
     pub fn check(&self, arena: &[u8]) -> Result<(), String> {
         let (mut block, mut before, mut was_free) = (0, 0, false);
         let (mut used, mut blocks, mut free) = (0, 0, 0);

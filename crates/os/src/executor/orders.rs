@@ -31,7 +31,8 @@ fn demand_of(spec: &TaskSpec) -> Demand {
 impl Os {
     /// Creates a task before the card runs: its time begins at zero.
     ///
-    /// # Errors Why it was not created.
+    /// # Errors
+    /// Why it was not created.
     pub fn create(&mut self, spec: TaskSpec, program: Program) -> Result<TaskId, CreateError> {
         self.create_at(Time::ZERO, spec, program)
     }

@@ -57,7 +57,8 @@ pub(super) struct Observed {
 
 /// Sends `traffic` through `filters`.
 ///
-/// # Errors Not root, or another failure.
+/// # Errors
+/// Not root, or another failure.
 pub(super) fn measure(
     filters: Filters,
     queues: u16,

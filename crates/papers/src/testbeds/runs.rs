@@ -43,7 +43,8 @@ fn memory() -> MutexGuard<'static, BTreeMap<String, Passed>> {
 /// Runs a card file on a machine: `warm_us` to settle, then `run_us`. The same run always gives the
 /// same result, so it is cached.
 ///
-/// # Errors The card file is wrong, or needs more than the machine has.
+/// # Errors
+/// The card file is wrong, or needs more than the machine has.
 pub(super) fn run(
     profile: &Profile,
     text: &str,

@@ -100,7 +100,7 @@ fn systems(profile: &Profile, site: Site, effort: Effort) -> Result<Vec<Point>, 
 pub(super) const PRESETS: [Preset; 6] = [
     Preset {
         name: "rss-web",
-        help: "web server throughput by number of RSS queues (root, apache2, PHP)",
+        help: "web server throughput by RSS queues (root, apache2, PHP)",
         workload: "support",
         varied: Variation::Queues(&[1, 2, 3, 4, 5, 6], &["toeplitz", "jhash"]),
         paper: row(

@@ -29,7 +29,8 @@ pub(crate) struct Joined {
 impl Joined {
     /// Builds them.
     ///
-    /// # Errors Not root, a program is not installed, or the system's error.
+    /// # Errors
+    /// Not root, a program is not installed, or the system's error.
     pub(crate) fn build(clients: u8, set: Vec<String>, tools: &[Tool]) -> anyhow::Result<Self> {
         tools::need(tools)?;
         let hosts = Hosts::with_clients("lab", MTU, clients)?;
@@ -41,7 +42,8 @@ impl Joined {
 
     /// The cores of the card with these keys changed.
     ///
-    /// # Errors Errors in the keys; the cores do not exist.
+    /// # Errors
+    /// Errors in the keys; the cores do not exist.
     pub(crate) fn placement(&self, changed: Vec<Setting>) -> anyhow::Result<Placement> {
         let card = self.card(changed)?;
         Ok(place(&card, &available()).map_err(RunError::from)?)
@@ -62,7 +64,8 @@ impl Joined {
 
     /// Runs `body` while the card is at work, with these keys of it changed and its packets observed.
     ///
-    /// # Errors Those of `body`; the card does not start; its ledger does not balance.
+    /// # Errors
+    /// Those of `body`; the card does not start; its ledger does not balance.
     pub(crate) fn observed_behind_card<T>(
         &self,
         changed: Vec<Setting>,

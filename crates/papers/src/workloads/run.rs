@@ -59,14 +59,16 @@ pub struct WorkloadResult {
 
 /// Runs a workload behind the card of `picnic demo web`.
 ///
-/// # Errors Not root; a program is not installed; another failure.
+/// # Errors
+/// Not root; a program is not installed; another failure.
 pub fn run(workload: &Workload, run: &Run) -> anyhow::Result<WorkloadResult> {
     run_with(workload, run, |_, _| Ok(Vec::new()))
 }
 
 /// The same with changes of the card that depend on its target cores and on a key of its `rss`.
 ///
-/// # Errors As [`run`].
+/// # Errors
+/// As [`run`].
 pub fn run_with(
     workload: &Workload,
     run: &Run,

@@ -402,5 +402,5 @@ fn load_errors_name_file_line_and_key() {
         workshop.refusal("plugin = 3"),
         "card:1: plugin: found 3, allowed: a path in quotes"
     );
-    assert!(workshop.refusal("function = \"plugin\"").contains("plugin: found none, allowed: "));
+    assert!(workshop.refusal("function = \"plugin\"").contains("plugin: missing, expected "));
 }

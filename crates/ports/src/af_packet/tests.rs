@@ -19,7 +19,7 @@ fn refused(keys: &str) -> ConfigError {
 #[test]
 fn what_is_wrong_is_named() {
     for (keys, key, part) in [
-        ("", "interface", "found none, allowed: "),
+        ("", "interface", "missing, expected the name of an interface"),
         ("interface = \"\"", "interface", "1 to 15 bytes"),
         ("interface = \"a-name-that-is-too-long\"", "interface", "1 to 15 bytes"),
         ("interface = \"a/b\"", "interface", "1 to 15 bytes"),

@@ -26,7 +26,8 @@ impl SharedSocketMap {
 
     /// Makes the map for `wires` wires: once per card.
     ///
-    /// # Errors The kernel lacks such maps, or denies permission.
+    /// # Errors
+    /// The kernel lacks such maps, or denies permission.
     pub fn make(&self, wires: usize) -> io::Result<()> {
         let map = SocketMap::new(wires as u32 * MOST_QUEUES)?;
         self.0.set((map, Mark::new())).map_err(|_| io::Error::other("there is one already"))

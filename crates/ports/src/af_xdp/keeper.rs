@@ -40,7 +40,8 @@ pub(super) struct Keeper {
 impl Keeper {
     /// A thread in this namespace, or the caller's own.
     ///
-    /// # Errors The namespace does not exist or may not be entered, or no thread can start.
+    /// # Errors
+    /// The namespace does not exist or may not be entered, or no thread can start.
     pub(super) fn start(namespace: Option<PathBuf>) -> io::Result<Self> {
         let (requests, received) = channel::<KeeperRequest>();
         let (answers, done) = channel();

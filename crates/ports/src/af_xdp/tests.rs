@@ -19,7 +19,7 @@ fn build(keys: &str) -> Result<Box<dyn WirePort>, ConfigError> {
 #[test]
 fn what_is_wrong_is_named() {
     for (keys, key, part) in [
-        ("", "interface", "found none, allowed: "),
+        ("", "interface", "missing, expected the name of an interface"),
         ("interface = \"a-name-that-is-too-long\"", "interface", "1 to 15 bytes"),
         ("interface = \"lo\"\nrx_ring = 1000", "rx_ring", "a power of two, 64 to 32768"),
         ("interface = \"lo\"\ntx_ring = 32", "tx_ring", "a power of two, 64 to 32768"),

@@ -139,7 +139,8 @@ impl Component for Generator {
 impl Generator {
     /// A generator as configured.
     ///
-    /// # Errors A wrong value: key, value found, values allowed.
+    /// # Errors
+    /// A wrong value: key, value found, values allowed.
     pub fn new(config: &GeneratorConfig, context: &BuildContext) -> Result<Self, ConfigError> {
         config.validate(context.buffer_size)?;
         // A stream of random numbers for each purpose, so that one key does not disturb another.

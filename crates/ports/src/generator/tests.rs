@@ -908,7 +908,10 @@ fn wrong_flows_are_refused_exactly() {
              destination_port = 2\nflows = 2",
             "flow[0].flows: found 2, allowed: 1 to 1",
         ),
-        ("kind = \"dns\"\nprotocol = \"tcp\"", "flow[0].protocol: found another"),
+        (
+            "kind = \"dns\"\nprotocol = \"tcp\"",
+            "flow[0].protocol: found a protocol other than that of its kind",
+        ),
         ("share = 0", "flow[0].share: found 0, allowed: above 0"),
         ("size = 10", "flow[0].size: found 10, allowed: 60 to"),
         ("kind = \"quic\"", "flow[0].kind: found \"quic\", allowed: dns, http-get, syn-flood"),

@@ -95,7 +95,8 @@ impl SectionConfig for FaultConfig {
 
 /// Puts a fault injector between a wire and the card.
 ///
-/// # Errors A key of `[wire.fault]` is wrong.
+/// # Errors
+/// A key of `[wire.fault]` is wrong.
 pub fn fault_wire(
     port: Box<dyn WirePort>,
     config: &FaultConfig,

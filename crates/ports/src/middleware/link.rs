@@ -91,7 +91,8 @@ impl SectionConfig for LinkConfig {
 
 /// Puts a link between a wire and the card.
 ///
-/// # Errors A key of `[wire.link]` is wrong.
+/// # Errors
+/// A key of `[wire.link]` is wrong.
 pub fn link_wire(
     port: Box<dyn WirePort>,
     config: &LinkConfig,

@@ -24,7 +24,8 @@ use serde::de::DeserializeOwned;
 
 /// Wraps a wire in the middleware of its section.
 ///
-/// # Errors `[wire.link]` or `[wire.fault]` is wrong.
+/// # Errors
+/// `[wire.link]` or `[wire.fault]` is wrong.
 pub fn wrap(
     port: Box<dyn WirePort>,
     wire: &Wire,

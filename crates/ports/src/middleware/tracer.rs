@@ -143,14 +143,16 @@ pub struct Tracer {
 impl Tracer {
     /// Starts a trace with the world's own timestamps, from 1970 on.
     ///
-    /// # Errors A wrong key of `[trace]`.
+    /// # Errors
+    /// A wrong key of `[trace]`.
     pub fn start(config: &TraceConfig, context: &BuildContext) -> Result<Self, ConfigError> {
         Tracer::start_at(config, context, 0)
     }
 
     /// Starts a trace in a world that began `epoch_ns` nanoseconds after 1970.
     ///
-    /// # Errors A wrong key of `[trace]`.
+    /// # Errors
+    /// A wrong key of `[trace]`.
     pub fn start_at(
         config: &TraceConfig,
         context: &BuildContext,

@@ -69,7 +69,8 @@ enum Use {
 impl Chosen {
     /// The selection by the key `interface`.
     ///
-    /// # Errors There is no interface of this name; lists those that exist.
+    /// # Errors
+    /// There is no interface of this name; lists those that exist.
     pub(super) fn of(described: &[Described], key: Option<&str>) -> Result<Self, String> {
         let with_packets = || described.iter().filter(|interface| interface.packets() != 0);
         let whole = Chosen { used: vec![Use::Whole; described.len()], note: None };

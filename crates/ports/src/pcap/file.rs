@@ -84,8 +84,9 @@ pub struct InvalidCapture {
 impl CaptureFile {
     /// Reads a whole capture.
     ///
-    /// # Errors It cannot be read, is empty or too large, or [`CaptureFile::parse`] fails; a
-    /// message for the user, without the file's name.
+    /// # Errors
+    /// It cannot be read, is empty or too large, or [`CaptureFile::parse`] fails; a message for the
+    /// user, without the file's name.
     pub fn load(path: &Path) -> Result<Self, String> {
         CaptureFile::parse(read(path)?)
     }
@@ -94,7 +95,8 @@ impl CaptureFile {
     /// without the copies of each packet that a trace of a card has. No gap is longer than
     /// `max_gap_ns`.
     ///
-    /// # Errors As [`CaptureFile::load`]; separately, an error of the interface.
+    /// # Errors
+    /// As [`CaptureFile::load`]; separately, an error of the interface.
     pub fn load_chosen(
         path: &Path,
         interface: Option<&str>,
@@ -140,7 +142,8 @@ fn read(path: &Path) -> Result<Vec<u8>, String> {
 impl CaptureFile {
     /// Indexes the bytes of a capture.
     ///
-    /// # Errors Not a capture, not Ethernet, or broken before the first packet.
+    /// # Errors
+    /// Not a capture, not Ethernet, or broken before the first packet.
     pub fn parse(bytes: Vec<u8>) -> Result<Self, String> {
         CaptureFile::default().index(bytes)?.of_ethernet()
     }

@@ -331,7 +331,7 @@ fn malformed_blocks_end_the_file() {
             |b| {
                 b.enhanced(4, 1, b"x", 1);
             },
-            "a packet names interface 4, 1 are described",
+            "a packet names interface 4, but 1 are described",
         ),
         (
             |b| {

@@ -180,7 +180,8 @@ impl Datagrams {
 
     /// Sends the staged datagrams. One that the system cannot take now is lost, as in a network.
     ///
-    /// # Errors The system's error, except for a lack of room or of listeners.
+    /// # Errors
+    /// The system's error, except for a lack of room or of listeners.
     pub fn send(&mut self) -> io::Result<()> {
         self.buffers = 0;
         let mut done = 0;

@@ -52,7 +52,8 @@ struct DriverInfo {
     more: [u8; 64],
 }
 
-/// # Safety The request reads and writes an `ifreq` and the data it points to.
+/// # Safety
+/// The request reads and writes an `ifreq` and the data it points to.
 unsafe fn ask(
     socket: BorrowedFd<'_>,
     request: libc::c_ulong,

@@ -77,7 +77,8 @@ macro_rules! keys {
         impl $name {
             /// Reads and checks the keys of the interface, which has `queues` queues.
             ///
-            /// # Errors A wrong value: key, value found, values allowed.
+            /// # Errors
+            /// A wrong value: key, value found, values allowed.
             pub(super) fn read(self, context: &BuildContext, queues: u16) -> Result<DeviceConfig, ConfigError> {
                 let $name {
                     $interface: name, mac, mtu, addresses, namespace, persistent, up, tx_queue_length, super_frames, ..
@@ -208,7 +209,8 @@ impl DeviceConfig {
 
     /// With the kernel's receive packet steering to these cores.
     ///
-    /// # Errors A core is named twice, or is not online.
+    /// # Errors
+    /// A core is named twice, or is not online.
     pub(super) fn steered_to(self, cores: Vec<usize>) -> Result<DeviceConfig, ConfigError> {
         let online = sysfs::online();
         let mut rps_cores = CoreSet::new();

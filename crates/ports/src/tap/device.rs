@@ -17,7 +17,8 @@ use std::sync::Arc;
 /// Makes the device in its namespace, and opens its queues. On failure nothing of it remains,
 /// unless it existed before.
 ///
-/// # Errors The key that cannot be applied and the system's error, as a message for the user.
+/// # Errors
+/// The key that cannot be applied and the system's error, as a message for the user.
 pub(super) fn make(wanted: &DeviceConfig) -> Result<Vec<Queue>, ConfigError> {
     let Some(name) = &wanted.namespace else { return make_here(wanted) };
     let path = namespace::path(name);
@@ -77,7 +78,8 @@ fn make_here(wanted: &DeviceConfig) -> Result<Vec<Queue>, ConfigError> {
 
 /// Applies the keys to the interface.
 ///
-/// # Errors The key that cannot be applied.
+/// # Errors
+/// The key that cannot be applied.
 pub(super) fn configure(
     queue: BorrowedFd<'_>,
     link: &InterfaceHandle,
@@ -127,7 +129,8 @@ pub(super) fn configure(
 /// Access to steering, if it must be set: on a persistent interface, an earlier card may have left
 /// some.
 ///
-/// # Errors It is needed but not available.
+/// # Errors
+/// It is needed but not available.
 fn sysfs(wanted: &DeviceConfig) -> Result<Option<Sysfs>, ConfigError> {
     if wanted.rps_cores.is_empty() && !wanted.persistent {
         return Ok(None);

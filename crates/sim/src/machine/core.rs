@@ -201,7 +201,8 @@ impl Core {
 
     /// Starts work, identified by `token`, ahead of the running work.
     ///
-    /// # Panics If work of the same or a higher level is running: a caller's error.
+    /// # Panics
+    /// If work of the same or a higher level is running: a caller's error.
     pub fn start(&mut self, now: Time, level: Level, parts: Parts, token: u64) {
         self.settle(now);
         assert!(self.level() < Some(level), "{level:?} started over {:?}", self.level());
@@ -222,7 +223,8 @@ impl Core {
 
     /// Ends the running work, which is complete; returns its token. The preempted work continues.
     ///
-    /// # Panics If it is not complete, or the accounts do not add up.
+    /// # Panics
+    /// If it is not complete, or the accounts do not add up.
     pub fn end(&mut self, now: Time) -> u64 {
         self.settle(now);
         let Some(ended) = self.stack.pop() else { panic!("nothing runs on the core") };

@@ -247,7 +247,8 @@ impl std::error::Error for ProfileError {}
 impl Profile {
     /// A built-in profile.
     ///
-    /// # Errors There is none of this name; the message lists the known ones.
+    /// # Errors
+    /// There is none of this name; the message lists the known ones.
     pub fn named(name: &str) -> Result<Profile, ProfileError> {
         match PROFILES.iter().find(|(known, _)| *known == name) {
             Some((_, text)) => Profile::parse(name, &format!("{name}.toml"), text),
@@ -261,7 +262,8 @@ impl Profile {
 
     /// Reads a profile's text; `file` is for messages.
     ///
-    /// # Errors All errors: file, line, key, found, allowed.
+    /// # Errors
+    /// All errors: file, line, key, found, allowed.
     pub fn parse(name: &str, file: &str, text: &str) -> Result<Profile, ProfileError> {
         let mut reader = Reader { file, text, errors: Vec::new() };
         let profile = reader.profile(name);

@@ -123,7 +123,7 @@ const ELSEWHERE: &[(DropReason, &str, &str)] = &[
     ),
     (
         DropReason::WireDown,
-        "host/tests/worlds/packet_wire.rs",
+        "host/tests/worlds/kernel_wires.rs",
         "interfaces_deleted_under_load_are_reopened",
     ),
     (

@@ -248,6 +248,8 @@ impl MethodCall {
                     let all = given.try_get_many::<String>(id).ok().flatten();
                     call.words = all.unwrap_or_default().cloned().collect();
                 }
+                // Of the card file, whose path is known only when the call is made.
+                "file" => {}
                 name => {
                     if let Ok(Some(text)) = given.try_get_one::<String>(id) {
                         call.params.insert(name.into(), value(text, &key.r#type));

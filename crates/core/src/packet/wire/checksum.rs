@@ -108,7 +108,8 @@ pub const fn update_u16(checksum: u16, old: u16, new: u16) -> u16 {
 /// value covers `packet[start..]`. The field's offset counts from `start`, as virtio's
 /// `csum_offset`; at UDP's offset, zero is stored as `0xffff`.
 ///
-/// # Errors The field is not in the packet; nothing is written.
+/// # Errors
+/// The field is not in the packet; nothing is written.
 pub fn finish(packet: &mut [u8], start: usize, field: usize) -> Result<(), Truncated> {
     let covered = packet.get_mut(start..).ok_or(Truncated)?;
     let value = finished(checksum(covered), field);

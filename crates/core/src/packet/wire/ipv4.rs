@@ -27,8 +27,9 @@ impl Ipv4<()> {
 impl<T: AsRef<[u8]>> Ipv4<T> {
     /// View of a whole packet.
     ///
-    /// # Errors The header with its options is truncated, its length is below 20, or the total
-    /// length is below the header's (and not 0) or beyond the buffer.
+    /// # Errors
+    /// The header with its options is truncated, its length is below 20, or the total length is
+    /// below the header's (and not 0) or beyond the buffer.
     #[inline]
     pub fn new_checked(buffer: T) -> Result<Self, Truncated> {
         let packet = Self::new_header(buffer)?;
@@ -41,7 +42,8 @@ impl<T: AsRef<[u8]>> Ipv4<T> {
 
     /// View that may end early: the total length is not compared with the buffer.
     ///
-    /// # Errors The header with its options is truncated, or its length is below 20.
+    /// # Errors
+    /// The header with its options is truncated, or its length is below 20.
     #[inline]
     pub fn new_header(buffer: T) -> Result<Self, Truncated> {
         let length = buffer.as_ref().len();
@@ -165,7 +167,8 @@ impl<T: AsRef<[u8]> + AsMut<[u8]>> Ipv4<T> {
     /// Writes a header without options whose total length is the buffer's, or 65,535 if that is
     /// longer; the rest of the header is zero.
     ///
-    /// # Errors Fewer than 20 bytes.
+    /// # Errors
+    /// Fewer than 20 bytes.
     pub fn new_blank(mut buffer: T) -> Result<Self, Truncated> {
         let length = saturating_u16(buffer.as_ref().len());
         let header = buffer.as_mut().first_chunk_mut::<20>().ok_or(Truncated)?;

@@ -61,7 +61,8 @@ pub struct Fragment {
 /// The walk also ends at the first fragment, since the rest is cut at any place. An atomic fragment
 /// (offset zero, none to follow) is a whole packet and is walked through.
 ///
-/// # Errors A header is truncated or has a length below its minimum, or there are too many.
+/// # Errors
+/// A header is truncated or has a length below its minimum, or there are too many.
 #[inline]
 pub fn upper_layer(mut protocol: IpProtocol, payload: &[u8]) -> Result<UpperLayer, Truncated> {
     let mut offset = 0;
@@ -135,7 +136,8 @@ impl<T: AsRef<[u8]>> Ipv6<T> {
 
     /// View that may end early: the payload length is not compared with the buffer.
     ///
-    /// # Errors Fewer than 40 bytes.
+    /// # Errors
+    /// Fewer than 40 bytes.
     #[inline]
     pub fn new_header(buffer: T) -> Result<Self, Truncated> {
         if buffer.as_ref().len() < Ipv6::HEADER_LENGTH {
@@ -189,7 +191,8 @@ impl<T: AsRef<[u8]>> Ipv6<T> {
 
     /// The content after the extension headers; see [`upper_layer`].
     ///
-    /// # Errors As there.
+    /// # Errors
+    /// As there.
     #[inline]
     pub fn upper_layer(&self) -> Result<UpperLayer, Truncated> {
         upper_layer(self.next_header(), self.payload())
@@ -236,7 +239,8 @@ impl<T: AsRef<[u8]> + AsMut<[u8]>> Ipv6<T> {
     /// Writes a header whose payload is the rest of the buffer, up to 65,535 bytes; all other
     /// fields are zero.
     ///
-    /// # Errors Fewer than 40 bytes.
+    /// # Errors
+    /// Fewer than 40 bytes.
     pub fn new_blank(mut buffer: T) -> Result<Self, Truncated> {
         let length = buffer.as_ref().len().saturating_sub(Ipv6::HEADER_LENGTH);
         let header = buffer.as_mut().first_chunk_mut::<40>().ok_or(Truncated)?;

@@ -64,7 +64,8 @@ impl Tcp<()> {
 impl<T: AsRef<[u8]>> Tcp<T> {
     /// View of a segment.
     ///
-    /// # Errors The header with its options is truncated, or its length is below 20.
+    /// # Errors
+    /// The header with its options is truncated, or its length is below 20.
     #[inline]
     pub fn new_checked(buffer: T) -> Result<Self, Truncated> {
         let length = buffer.as_ref().len();
@@ -149,7 +150,8 @@ impl<T: AsRef<[u8]>> Tcp<T> {
 impl<T: AsRef<[u8]> + AsMut<[u8]>> Tcp<T> {
     /// Writes a header without options, all other fields zero; the rest of the buffer is data.
     ///
-    /// # Errors Fewer than 20 bytes.
+    /// # Errors
+    /// Fewer than 20 bytes.
     pub fn new_blank(mut buffer: T) -> Result<Self, Truncated> {
         let header = buffer.as_mut().first_chunk_mut::<20>().ok_or(Truncated)?;
         *header = [0; 20];

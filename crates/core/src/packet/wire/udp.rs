@@ -39,7 +39,8 @@ impl<T: AsRef<[u8]>> Udp<T> {
 
     /// View that may end early: the length field is not checked.
     ///
-    /// # Errors Fewer than 8 bytes.
+    /// # Errors
+    /// Fewer than 8 bytes.
     #[inline]
     pub fn new_header(buffer: T) -> Result<Self, Truncated> {
         if buffer.as_ref().len() < Udp::HEADER_LENGTH {
@@ -103,7 +104,8 @@ impl<T: AsRef<[u8]>> Udp<T> {
 impl<T: AsRef<[u8]> + AsMut<[u8]>> Udp<T> {
     /// Writes a header whose length is the buffer's, up to 65,535 bytes; all other fields are zero.
     ///
-    /// # Errors Fewer than 8 bytes.
+    /// # Errors
+    /// Fewer than 8 bytes.
     pub fn new_blank(mut buffer: T) -> Result<Self, Truncated> {
         let length = saturating_u16(buffer.as_ref().len());
         let header = buffer.as_mut().first_chunk_mut::<8>().ok_or(Truncated)?;

@@ -466,7 +466,7 @@ fn tunnel_key_errors_are_exact() {
     refused("kinds = []", "kinds");
     refused("kinds = [\"l2tp\"]", "l2tp");
     refused("local = \"10.0.0\"", "local");
-    refused("ttl = 3", "ttl: allowed with mode");
+    refused("ttl = 3", "ttl: allowed only with mode");
     refused("geneve_port = 4789", "geneve_port");
     refused(&on("local = \"10.0.0.1\""), "kinds");
     refused(&on("kinds = [\"ipip\"]"), "local");

@@ -24,7 +24,11 @@ fn lost_wires_end_the_run() {
         wait_until("the card has noticed", || !running.is_alive());
         let report = running.stop().unwrap();
         check(&report, 64);
-        assert!(report.notes.iter().any(|note| note.contains("gone")), "{:?}", report.notes);
+        assert!(
+            report.notes.iter().any(|note| note.contains("an interface disappeared")),
+            "{:?}",
+            report.notes
+        );
         assert!(links.contains("k0"), "{links}");
         let left = bed.0.ip("card", "link show").unwrap();
         assert!(!left.contains("picnic") && !left.contains("k0"), "{left}");

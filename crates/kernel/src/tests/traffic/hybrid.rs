@@ -418,8 +418,7 @@ fn swaps_refused_by_one_engine_are_undone_in_the_other() {
     functions_are(&["lro", "rss"]);
     // Before any change: no form in either part, and no such function at all.
     let found = refused("[[rx]]\nfunction = \"rate-limit\"\npackets_per_second = 5\n");
-    let message =
-        "rx[0].function: found \"rate-limit\", allowed with engine = \"hybrid\": one that has";
+    let message = "rx[0].function: found \"rate-limit\", allowed with engine = \"hybrid\": one without a rate";
     assert!(found.contains(message), "{found}");
     let found = refused("[[rx]]\nfunction = \"by-wire\"\nqueues = [7, 0]\n");
     assert!(found.contains("rx[0].queues[0]: found queue 7, allowed: 0 to 1"), "{found}");
