@@ -45,8 +45,7 @@ impl Default for Wake {
 
 impl Benchmark for Wake {
     const NAME: &'static str = "doorbell";
-    const HELP: &'static str =
-        "latency from doorbell to target routine, against a bare futex wake-up";
+    const HELP: &'static str = "latency from doorbell to target routine, against a futex wake-up";
     const QUICK: &'static str = "rounds = 2\nseconds = 0.2";
 
     fn check(&self) -> Result<(), ConfigError> {

@@ -78,8 +78,7 @@ impl Default for Functions {
 
 impl Benchmark for Functions {
     const NAME: &'static str = "functions";
-    const HELP: &'static str =
-        "NIC functions, per packet, and a plugin against a built-in function";
+    const HELP: &'static str = "NIC functions, per packet; a plugin against a built-in function";
     const QUICK: &'static str = "bursts = 2\nrepeats = 2\nrules = 16";
 
     fn measure(&self, run: &mut Run<'_>) -> anyhow::Result<Outcome> {

@@ -87,8 +87,7 @@ impl Default for Idle {
 
 impl Benchmark for Idle {
     const NAME: &'static str = "idle";
-    const HELP: &'static str =
-        "a card without traffic: its cost, and the wait of the first packet (root)";
+    const HELP: &'static str = "a card without traffic: cost, wait of the first packet (root)";
     const QUICK: &'static str = "seconds = 0.1\npauses = 2\npause_ms = 5";
 
     fn check(&self) -> Result<(), ConfigError> {

@@ -39,8 +39,7 @@ const WARM_UP_NS: u64 = 50_000_000;
 
 impl Benchmark for Machine {
     const NAME: &'static str = "machine";
-    const HELP: &'static str =
-        "real time for a virtual second of eight cores and 4 Gb/s of web load";
+    const HELP: &'static str = "real time per virtual second: eight cores, 4 Gb/s of web load";
     const QUICK: &'static str = "rounds = 1\nmilliseconds = 50";
 
     fn measure(&self, run: &mut Run<'_>) -> anyhow::Result<Outcome> {

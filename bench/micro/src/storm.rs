@@ -33,7 +33,7 @@ impl Default for Storm {
 
 impl Benchmark for Storm {
     const NAME: &'static str = "storm";
-    const HELP: &'static str = "STORM's order, per message and member, in a group of five";
+    const HELP: &'static str = "cost of STORM's order per message and member, five members";
     const QUICK: &'static str = "repeats = 3";
 
     fn measure(&self, run: &mut Run<'_>) -> anyhow::Result<Outcome> {

@@ -51,8 +51,7 @@ impl Default for Wires {
 
 impl Benchmark for Wires {
     const NAME: &'static str = "wire";
-    const HELP: &'static str =
-        "packets per second of one core through wires of kernel interfaces (root)";
+    const HELP: &'static str = "packets/s of one core through kernel interfaces (root)";
     const QUICK: &'static str = "ports = [\"packet\"]\nrounds = 1\nseconds = 0.05";
 
     fn check(&self) -> Result<(), ConfigError> {
