@@ -95,17 +95,19 @@ pub(crate) fn run(args: &RunArgs, json: bool) -> anyhow::Result<()> {
     let isolate = args.isolate.then(|| Setting::switch("isolation.apply", true));
     let settings: Vec<_> = isolate.into_iter().chain(args.seed.setting()).collect();
     let (mut card, mut faults) = args.card.examine(&sections(), settings.clone())?;
-    if faults.is_empty()
-        && args.world.is_host()
-        && first::is_wanted(&card)
-        && let Some(profile) = first::kept_or_measured()
-    {
-        let settings = settings.into_iter().chain([profile]).collect();
+    let mut measured = None;
+    if faults.is_empty() && args.world.is_host() && first::is_wanted(&card) {
+        let profile;
+        (profile, measured) = first::kept_or_measured();
+        let settings = settings.into_iter().chain(profile).collect();
         (card, faults) = args.card.examine(&sections(), settings)?;
     }
     let duration = args.duration.or_else(|| args.card.path().is_none().then_some(DEMONSTRATION));
     let launch = Launch::new(&card, args.world.registries());
     launch.judge(faults)?;
+    if let Some(text) = measured {
+        output::tell(format_args!("{text}"));
+    }
     if launch.executor()?.is_served() {
         net::enter(&card)?;
     }

@@ -6,7 +6,6 @@
 //! measured on no machine.
 
 use crate::commands::lab::REVISION;
-use crate::output;
 use crate::registries::{registries, sections};
 use anyhow::Context;
 use picnic_core::config::{CardFile, Setting};
@@ -32,26 +31,27 @@ pub(crate) fn kept() -> Option<Setting> {
     is_of(profile.machine.as_ref()?, &this_machine()).then(|| setting(&path))?
 }
 
-/// The same; a missing profile is measured and kept, in one or two seconds, and told.
-pub(crate) fn kept_or_measured() -> Option<Setting> {
+/// The same; a missing profile is measured and kept, in one or two seconds. The text is for the
+/// user, once the card has passed its check.
+pub(crate) fn kept_or_measured() -> (Option<Setting>, Option<String>) {
     if let Some(setting) = kept() {
-        return Some(setting);
+        return (Some(setting), None);
     }
     match measure() {
         Ok((path, seconds)) => {
-            output::tell(format_args!(
-                "picnic: measured what code and packets cost on this machine, for the admission of \
-                 tasks ({seconds:.1} s, once): {}",
+            let text = format!(
+                "picnic: measured the cost of code and packets on this machine, for the admission \
+                 of tasks ({seconds:.1} s, once): {}",
                 path.display()
-            ));
-            setting(&path)
+            );
+            (setting(&path), Some(text))
         }
         Err(why) => {
-            output::tell(format_args!(
+            let text = format!(
                 "picnic: warning: tasks are admitted under costs that were measured on no machine: \
                  {why:#}; try: picnic wcet calibrate, and os.cost_profile"
-            ));
-            None
+            );
+            (None, Some(text))
         }
     }
 }

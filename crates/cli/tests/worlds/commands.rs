@@ -87,7 +87,7 @@ fn each_list_names_all_and_shows_the_keys_of_each() {
             let (name, help) = (entry["name"].as_str().unwrap(), entry["help"].as_str().unwrap());
             let line = text.lines().find(|line| line.split_whitespace().next() == Some(name));
             assert!(line.is_some_and(|line| line.ends_with(help)), "{name} in:\n{text}");
-            let text = good(&[list, name]);
+            let text = good(&[list, name, "--all"]);
             assert!(text.starts_with(&format!("{name}: {help}\n")), "{text}");
             let snippet = &text[text.find(header).unwrap()..];
             assert!(snippet.starts_with(&format!("{header}\n{kind} = \"{name}\"\n")), "{snippet}");

@@ -114,7 +114,7 @@ fn swap_errors_name_the_line() {
     let folder = folder(&files);
     let path = |name: &str| folder.path().join(name).display().to_string();
     let output = card.ctl(&["swap", "rx", &path("bad.toml")]);
-    let place = format!("{}:4: rx[0].table_size: found 0 entries, allowed: 1 to", path("bad.toml"));
+    let place = format!("{}:4: rx[0].table_size: found 0, allowed: 1 to", path("bad.toml"));
     refused(&output, 2, &place);
     refused(&card.ctl(&["swap", "tx", &path("good.toml")]), 2, "tx: found none, allowed: sections");
     refused(

@@ -74,9 +74,8 @@ fn position(
     match wanted {
         Some(position) if is_meant(position) => Ok(position),
         Some(position) => {
-            let message = format!(
-                "position: found {position}, where there is no {name}; {whole} has {found}"
-            );
+            let message =
+                format!("position: found {position}, but no {name} is there; {whole} has {found}");
             Err(RpcError::new(INVALID_PARAMS, message))
         }
         None => (0..names.len())
@@ -264,7 +263,7 @@ mod tests {
         let found = "rss, drop, plugin:mine, rss";
         assert_eq!(at("lro", None), Err(format!("rx has no lro: found {found}")));
         let wrong =
-            |place| Err(format!("position: found {place}, where there is no rss; rx has {found}"));
+            |place| Err(format!("position: found {place}, but no rss is there; rx has {found}"));
         assert_eq!((at("rss", Some(1)), at("rss", Some(4))), (wrong(1), wrong(4)));
         let none = position("tx", &[], "rss", None).unwrap_err();
         assert_eq!(none.message, "tx has no rss: found no function");

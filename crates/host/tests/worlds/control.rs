@@ -335,7 +335,7 @@ fn swaps_are_checked_like_card_files() {
             json!({ "chain": "rx", "functions": [{ "function": "pass", "x": 1 }] }),
             "rx[0].x: found key \"x\", allowed: function",
         ),
-        (json!({ "chain": "rx", "functions": [{}] }), "rx[0]: found no function, allowed"),
+        (json!({ "chain": "rx", "functions": [{}] }), "rx[0]: missing function, expected a name"),
         (json!({ "chain": "rx", "functions": [{ "function": null }] }), "functions[0]: "),
     ] {
         let error = swap(params).unwrap_err();

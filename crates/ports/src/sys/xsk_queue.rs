@@ -32,6 +32,9 @@ const SEND_BUFFER: c_int = 16 << 20;
 /// How often, and after which pause, a queue is asked for that is taken.
 const BIND_ATTEMPTS: u32 = 150;
 const BIND_PAUSE: Duration = Duration::from_millis(2);
+/// How often a closed queue is probed. The kernel releases it from a work queue, which may run late
+/// on a busy machine; a queue that is not released costs the card its buffers.
+const RELEASE_ATTEMPTS: u32 = 1000;
 
 /// How a pool's buffers become chunks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -337,7 +340,7 @@ impl Queue {
 /// Whether the kernel has released the binding of an interface's queue, in this thread's network
 /// namespace. Waits for some time.
 pub(super) fn is_released(index: u32, queue: u32) -> bool {
-    (0..BIND_ATTEMPTS).any(|attempt| {
+    (0..RELEASE_ATTEMPTS).any(|attempt| {
         if attempt != 0 {
             std::thread::sleep(BIND_PAUSE);
         }
