@@ -445,6 +445,15 @@ class TargetCoreReport(TypedDict):
     wakeups: int
     priority: str
     priority_yields: int
+    taken_away: Optional[TargetTakenAway]
+
+
+class TargetTakenAway(TypedDict):
+    total_ns: int
+    times: int
+    longest_ns: Optional[int]
+    drops: int
+    threshold_ns: int
 
 
 class TaskReport(TypedDict):
