@@ -105,9 +105,6 @@ pub(crate) fn run(args: &RunArgs, json: bool) -> anyhow::Result<()> {
     let duration = args.duration.or_else(|| args.card.path().is_none().then_some(DEMONSTRATION));
     let launch = Launch::new(&card, args.world.registries());
     launch.judge(faults)?;
-    if let Some(text) = measured {
-        output::tell(format_args!("{text}"));
-    }
     if launch.executor()?.is_served() {
         net::enter(&card)?;
     }
@@ -127,6 +124,9 @@ pub(crate) fn run(args: &RunArgs, json: bool) -> anyhow::Result<()> {
         Err(_) => Vec::new(),
     };
     let mut running = launch.start().map_err(|error| net::hinted(error, &card))?;
+    if let Some(text) = measured {
+        output::tell(format_args!("{text}"));
+    }
     for warning in running.view().warnings.iter().chain(&shared) {
         output::tell(format_args!("picnic: warning: {warning}"));
     }

@@ -32,7 +32,7 @@ pub(crate) fn kept() -> Option<Setting> {
 }
 
 /// The same; a missing profile is measured and kept, in one or two seconds. The text is for the
-/// user, once the card has passed its check.
+/// user, once the card has started.
 pub(crate) fn kept_or_measured() -> (Option<Setting>, Option<String>) {
     if let Some(setting) = kept() {
         return (Some(setting), None);

@@ -128,8 +128,7 @@ fn unsupported_keys_are_refused() {
             "",
             rx,
             "[interrupt]\npoll_usecs = 50\n",
-            "card:13: interrupt.poll_usecs: found 50, allowed with engine = \"kernel\": 0, or wire_usecs \
-             beside it",
+            "card:13: interrupt.poll_usecs: found 50, allowed with engine = \"kernel\": 0, or with wire_usecs",
         ),
         ("", rx, "[interrupt]\nper_packet = true\n", "card:13: interrupt.per_packet: found true"),
         (

@@ -470,7 +470,7 @@ fn tunnel_key_errors_are_exact() {
     refused("geneve_port = 4789", "geneve_port");
     refused(&on("local = \"10.0.0.1\""), "kinds");
     refused(&on("kinds = [\"ipip\"]"), "local");
-    refused(&on("kinds = [\"ipip\"]\nlocal = \"::1\"\nremote = \"1.2.3.4\""), "family of ::1");
+    refused(&on("kinds = [\"ipip\"]\nlocal = \"::1\"\nremote = \"1.2.3.4\""), "same family as ::1");
     let ends = ends(false);
     refused(&on(&format!("kinds = [\"vxlan\"]\n{ends}")), "source_mac");
     refused(&on(&format!("kinds = [\"vxlan\"]\n{ends}{MACS}")), "network");
