@@ -141,7 +141,8 @@ impl Component for PicnicUtilization {
     const HELP: &'static str = "target-core CPU at 1 Gb/s by kind of interrupts";
 
     fn example(_: &Path) -> Option<String> {
-        Some("world = \"host\"\nmilliseconds = 10".into())
+        // Long enough for each target thread to run, on a busy machine too.
+        Some("world = \"host\"\nmilliseconds = 100".into())
     }
 
     fn build(settings: Settings, _: &BuildContext) -> Result<Box<dyn Experiment>, ConfigError> {
