@@ -128,7 +128,10 @@ fn the_first_card_with_tasks_measures_the_machine_once() {
         assert!(origin.starts_with("built-in"), "{origin}");
         return;
     }
-    assert!(said.contains("picnic: measured the cost of code and packets on this machine"), "{said}");
+    assert!(
+        said.contains("picnic: measured the cost of code and packets on this machine"),
+        "{said}"
+    );
     assert!(origin.starts_with(&cache.path().display().to_string()), "{origin}");
     let (again, same) = start();
     assert!(!again.contains("measured") && same == origin, "{again} {same}");
