@@ -6,7 +6,7 @@
 //! * [`store`]: the messages that a member keeps;
 //! * [`node`]: a member as a program, over UDP;
 //! * [`log`], [`check`]: what a member writes down, and the check of several logs;
-//! * [`bench`]: latency and throughput of a group.
+//! * [`mod@bench`]: latency and throughput of a group.
 //!
 //! Source: NICOS 4.7.
 
