@@ -18,7 +18,7 @@ pub enum Step {
     Join = 1,
     /// The coordinator of an attempt asks for promises.
     Prepare = 2,
-    /// The sender takes nothing more of the old view; positions are what it has.
+    /// The sender accepts no more messages of the old view, and reports the positions it has reached.
     Promise = 3,
     /// The coordinator proposes a view and the end of the old one.
     Accept = 4,
@@ -71,7 +71,7 @@ pub struct Agreement {
     pub proposal: Proposal,
 }
 
-/// Bytes of a body in a group of so many members.
+/// Bytes of a body in a group of this size.
 pub const fn bytes(members: usize) -> usize {
     27 + 13 * members
 }
@@ -80,7 +80,7 @@ impl Agreement {
     /// Reads a body.
     ///
     /// # Errors
-    /// It is none of a group with so many members.
+    /// It does not belong to a group of this size.
     pub fn parse(body: &[u8], members: usize) -> Result<Self, Malformed> {
         if body.len() != bytes(members) {
             return Err(Malformed::Bytes);

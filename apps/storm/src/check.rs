@@ -8,7 +8,7 @@
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-/// Problems of one kind that are told at most.
+/// Most problems of one kind in a report.
 const MOST_TOLD: usize = 20;
 
 /// A message as a log names it: sender and sequence number.

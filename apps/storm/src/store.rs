@@ -118,7 +118,7 @@ impl Store {
         self.read + self.window()
     }
 
-    /// Whether a message of so many bytes fits behind the last one, with nothing dropped.
+    /// Whether a message of this many bytes fits after the last one without dropping any.
     pub fn fits(&self, payload: usize) -> bool {
         self.high + units(payload) <= self.base + self.window()
     }

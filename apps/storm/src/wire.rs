@@ -185,7 +185,7 @@ impl<'a> Packet<'a> {
         edges.iter().map(|edge| u64::from_le_bytes(*edge))
     }
 
-    /// The body of a membership packet in a group of so many members.
+    /// The body of a membership packet in a group of this size.
     pub fn agreement(&self, members: usize) -> Option<Agreement> {
         let is_one = self.header.kind == Kind::Membership;
         if is_one { Agreement::parse(self.body, members).ok() } else { None }

@@ -162,7 +162,7 @@ impl Network {
         }
     }
 
-    /// Runs for so many nanoseconds.
+    /// Runs for this many nanoseconds.
     pub(crate) fn settle_for(&mut self, nanoseconds: u64) {
         for member in 0..self.members.len() {
             self.serve(member);

@@ -190,7 +190,7 @@ fn drops_of_admitted_sets_follow_measured_interruptions() {
 }
 
 #[test]
-#[ignore = "takes three minutes: run by scripts/test long"]
+#[ignore = "takes three minutes: run by scripts/test admission"]
 fn drops_of_many_admitted_sets_follow_measured_interruptions() {
     random_admitted_sets(20, std::time::Duration::from_secs(10));
 }

@@ -54,7 +54,7 @@ struct NodeArgs {
     /// Write events to this file, for `picnic storm check`
     #[arg(long, value_name = "FILE")]
     log: Option<PathBuf>,
-    /// Leave after so many messages, when nothing was delivered for a second; without it, at
+    /// Leave after this many messages, once nothing was delivered for a second; without it, at
     /// Ctrl-C
     #[arg(long, value_name = "COUNT")]
     messages: Option<u64>,
