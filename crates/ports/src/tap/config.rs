@@ -19,7 +19,7 @@ const FRAME_BYTES: usize = 18;
 const SUPER_FRAME_BYTES: usize = 65_536 + 22;
 /// Buffers that one read scatters a packet over, at most.
 pub(super) const LANDING_BUFFERS: usize = 64;
-/// Packets that may wait in a queue of the interface: see the note in `mod.rs`.
+/// Packets that may wait in a queue of the interface: see the note in `tap.rs`.
 const TX_QUEUE_LENGTH: u32 = 4096;
 /// The longest name of an interface, in bytes.
 const NAME_BYTES: usize = 15;

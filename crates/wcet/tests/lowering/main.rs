@@ -4,23 +4,22 @@
 
 extern crate proc_macro;
 
-// Only a proc-macro crate's own tests can use its internals.
-#[path = "../../../wcet-macros/src/attributes.rs"]
-mod attributes;
 mod constructs;
-#[path = "../../../wcet-macros/src/cost.rs"]
-mod cost;
-#[path = "../../../wcet-macros/src/count.rs"]
-mod count;
-#[path = "../../../wcet-macros/src/emit.rs"]
-mod emit;
-#[path = "../../../wcet-macros/src/flow.rs"]
-mod flow;
-#[path = "../../../wcet-macros/src/lower/mod.rs"]
-mod lower;
 mod programs;
-#[path = "../../../wcet-macros/src/table.rs"]
-mod table;
+
+// Only a proc-macro crate's own tests can use its internals.
+#[path = "../../../wcet-macros/src"]
+mod internals {
+    pub(crate) mod attributes;
+    pub(crate) mod cost;
+    pub(crate) mod count;
+    pub(crate) mod emit;
+    pub(crate) mod flow;
+    pub(crate) mod lower;
+    pub(crate) mod table;
+}
+
+use internals::{attributes, cost, count, emit, flow, lower, table};
 
 use crate::cost::Class;
 use crate::flow::{Call, Flow, Kind};

@@ -3,13 +3,13 @@
 mod differential;
 mod filters;
 mod frames;
-#[path = "../../../functions/tests/common/mod.rs"]
+#[path = "../../functions/tests/common/mod.rs"]
 #[allow(unused_imports, unreachable_pub)]
 mod functions;
 mod objects;
 mod refusals;
 mod rings;
-#[path = "../../../core/tests/shared/registry.rs"]
+#[path = "../../core/tests/shared/registry.rs"]
 mod shared;
 mod traffic;
 
