@@ -35,6 +35,11 @@ pub trait HostQueue: Send {
         0
     }
 
+    /// When the host has something to send by time alone, if it knows: the queue is polled then.
+    fn next_deadline(&self) -> Option<Time> {
+        None
+    }
+
     /// A descriptor that becomes readable when the host has something to send; used to sleep on.
     fn readiness(&self) -> Option<BorrowedFd<'_>> {
         None

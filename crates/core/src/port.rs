@@ -181,6 +181,12 @@ pub trait WirePort: Send {
     /// [`Transmitter::left`]. It is called while packets wait or it keeps some.
     fn transmit(&mut self, now: Time, tx: &mut Transmitter<'_>);
 
+    /// The card is about to sleep on [`Status::readiness`]; false if packets wait. For ports that
+    /// signal their arrivals only to a card that sleeps; the next call of `receive` ends the sleep.
+    fn arm(&mut self) -> bool {
+        true
+    }
+
     /// Applies an order made by one of its commands, between bursts; see `Function::obey`.
     fn obey(&mut self, _order: &mut Prepared, _now: Time) -> bool {
         false

@@ -488,6 +488,7 @@ impl Card {
             || self.is_short_of_buffers() && !self.is_short
             || self.wires_waited_for().any(|wire| wire.port.status().next_room.is_none())
             || self.resident.as_ref().is_some_and(|resident| resident.attention.is_raised())
+            || self.receiving && !self.wires.iter_mut().all(|wire| wire.port.arm())
         {
             self.disarm();
             return false;

@@ -623,6 +623,12 @@ impl Target {
         self.queues.iter().any(|queue| queue.state.starved && !queue.state.asked)
     }
 
+    /// When a host has something to send by time alone.
+    pub fn next_deadline(&self) -> Option<Time> {
+        let able = self.queues.iter().filter(|queue| queue.fill.is_some());
+        able.filter_map(|queue| queue.host.next_deadline()).min()
+    }
+
     /// How many nanoseconds the core, about to sleep, may ignore its hosts, because some have sent
     /// since it last slept and their next packets may wait for more. `None`: the next packet wakes
     /// it.

@@ -437,11 +437,13 @@ fn run_target(
             // There may be more to do, to send, or to be preempted by.
         } else if draining && target.is_empty() {
             break;
-        } else if target.is_resting() {
+        } else if target.is_resting() && target.next_deadline().is_none_or(|due| due > now) {
             preemption.rests();
+            let left_ns = target.next_deadline().map_or(u64::MAX, |due| due.since(now));
+            let longest = TARGET_SLEEP.min(Duration::from_nanos(left_ns));
             match target.tx_pause_ns() {
-                Some(ns) => doorbell.wait_rung(Duration::from_nanos(ns)),
-                None => doorbell.wait(&target, TARGET_SLEEP),
+                Some(ns) => doorbell.wait_rung(longest.min(Duration::from_nanos(ns))),
+                None => doorbell.wait(&target, longest),
             }
             times.wakeups.add(1);
             times.asleep_ns.add(clock.now().since(now));

@@ -17,7 +17,7 @@
 //! Source: NICOS 4.1 to 4.4.
 
 use crate::alloc::Allocator;
-use crate::mailbox::{Mailbox, MailboxSender};
+use crate::mailbox::{AnyMail, Mailbox, MailboxSender};
 use crate::memory::{self, Block, HostBlock, MemoryError, MemoryReport, Transfer};
 use crate::net::{self, SendError, Sender, Sending};
 use crate::reply::{self, Reply};
@@ -109,6 +109,14 @@ impl Nic {
         net::post(&self.cell.shared, wire, frame)
     }
 
+    /// Sends a frame to the host by a target queue, and continues at once.
+    ///
+    /// # Errors
+    /// Why it cannot be sent. If the queue's ring is full, the frame is dropped and counted.
+    pub fn post_to_host(&self, queue: u16, frame: &[u8]) -> Result<(), SendError> {
+        net::post_to_host(&self.cell.shared, queue, frame)
+    }
+
     /// A sender of frames by one wire, with `callback` called for the end of each. The callback
     /// runs on the borrowed core between segments, and must be short.
     pub fn sender<F>(&self, wire: u8, callback: F) -> Sender
@@ -123,6 +131,15 @@ impl Nic {
     /// filter.
     pub fn mailbox(&self, capacity: usize) -> (MailboxSender, Mailbox) {
         self.services().mailbox(capacity)
+    }
+
+    /// Waits until one of these mailboxes has a packet or is closed, or until `time`.
+    pub fn any_mail<'a, const N: usize>(
+        &'a self,
+        mailboxes: [&'a mut Mailbox; N],
+        time: Time,
+    ) -> AnyMail<'a, N> {
+        AnyMail::new(&self.cell, mailboxes, time)
     }
 
     // ------------------------------------------------------------ memory

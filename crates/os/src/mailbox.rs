@@ -20,6 +20,7 @@
 
 use crate::net::Exit;
 use crate::shared::{Shared, lock};
+use crate::task::TaskCell;
 use picnic_core::ledger::DropReason;
 use picnic_core::packet::desc::Descriptor;
 use picnic_core::ring::spsc::{self, Consumer, Producer};
@@ -217,6 +218,11 @@ impl Mailbox {
         self.state.full.get()
     }
 
+    /// Whether no more packets will be put in.
+    pub fn is_closed(&self) -> bool {
+        self.state.closed.load(Ordering::Acquire)
+    }
+
     fn has_news(&mut self) -> bool {
         !self.is_empty() || self.state.closed.load(Ordering::Acquire)
     }
@@ -228,14 +234,22 @@ impl Mailbox {
         if self.state.closed.load(Ordering::Acquire) {
             return Poll::Ready(None);
         }
+        match self.waits(context) {
+            true => Poll::Pending,
+            false => Poll::Ready(self.try_receive()),
+        }
+    }
+
+    /// Has the task woken by the next packet; false if it has been closed.
+    fn waits(&self, context: &Context<'_>) -> bool {
         let waker = context.waker();
         lock(&self.state.waker).get_or_insert_with(|| waker.clone()).clone_from(waker);
         // It may have been closed meanwhile, by a thread that found no waker.
-        if self.state.closed.load(Ordering::Acquire) {
-            return Poll::Ready(self.try_receive());
+        let is_open = !self.state.closed.load(Ordering::Acquire);
+        if is_open {
+            self.state.waiting.store(true, Ordering::Relaxed);
         }
-        self.state.waiting.store(true, Ordering::Relaxed);
-        Poll::Pending
+        is_open
     }
 }
 
@@ -270,6 +284,42 @@ impl Future for Receive<'_> {
             return Poll::Pending;
         }
         self.mailbox.poll_receive(context)
+    }
+}
+
+/// Waits for a packet in one of several mailboxes, or for a time; see `Nic::any_mail`.
+#[derive(Debug)]
+#[must_use = "a future does nothing unless it is awaited"]
+pub struct AnyMail<'a, const N: usize> {
+    cell: &'a TaskCell,
+    mailboxes: [&'a mut Mailbox; N],
+    until: Time,
+    paused: bool,
+}
+
+impl<'a, const N: usize> AnyMail<'a, N> {
+    pub(crate) fn new(cell: &'a TaskCell, mailboxes: [&'a mut Mailbox; N], until: Time) -> Self {
+        AnyMail { cell, mailboxes, until, paused: false }
+    }
+}
+
+impl<const N: usize> Future for AnyMail<'_, N> {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        let is_over = self.cell.shared.now() >= self.until
+            || self.mailboxes.iter_mut().any(|mailbox| mailbox.has_news());
+        if is_over && std::mem::replace(&mut self.paused, true) {
+            return Poll::Ready(());
+        }
+        self.paused = true;
+        if is_over || !self.mailboxes.iter().all(|mailbox| mailbox.waits(context)) {
+            // An await pauses: the next segment is ready.
+            context.waker().wake_by_ref();
+        } else {
+            self.cell.wait_until(self.until);
+        }
+        Poll::Pending
     }
 }
 

@@ -26,6 +26,7 @@ use picnic_core::ledger::{DropReason, Stage};
 use picnic_core::out::{Doors, Fate};
 use picnic_core::packet::desc::Descriptor;
 use picnic_core::resident::Attention;
+use picnic_core::time::Time;
 use std::collections::VecDeque;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -82,6 +83,7 @@ pub(crate) enum Exit {
 enum Leaving {
     Packet(Descriptor, Exit),
     Frame { frame: Descriptor, wire: u8, awaited: Option<u32> },
+    ToHost { frame: Descriptor, queue: u16 },
 }
 
 pub(crate) type Callback = Arc<Mutex<dyn FnMut(Result<(), SendError>) + Send>>;
@@ -141,20 +143,34 @@ impl Outbox {
 
     /// Accepts a frame, into a buffer of the stock.
     fn stage(&mut self, wire: u8, bytes: &[u8], awaited: Option<u32>) -> Result<(), SendError> {
+        if wire >= self.wires {
+            return Err(SendError::NoSuchWire(wire));
+        }
+        let frame = self.frame(bytes)?;
+        self.leaving.push_back(Leaving::Frame { frame, wire, awaited });
+        Ok(())
+    }
+
+    /// Accepts a frame for a target queue.
+    fn stage_to_host(&mut self, queue: u16, bytes: &[u8], now: Time) -> Result<(), SendError> {
+        let mut frame = self.frame(bytes)?;
+        frame.set_received_at(now);
+        self.leaving.push_back(Leaving::ToHost { frame, queue });
+        Ok(())
+    }
+
+    /// A buffer of the stock with these bytes.
+    fn frame(&mut self, bytes: &[u8]) -> Result<Descriptor, SendError> {
         if self.stopped {
             return Err(SendError::Stopped);
         }
         if bytes.is_empty() || bytes.len() > self.buffer_size {
             return Err(SendError::Length { found: bytes.len(), allowed: self.buffer_size });
         }
-        if wire >= self.wires {
-            return Err(SendError::NoSuchWire(wire));
-        }
         let mut frame = self.stock.pop().ok_or(SendError::NoBuffer)?;
         frame.truncate(bytes.len() as u16);
         frame.data_mut().copy_from_slice(bytes);
-        self.leaving.push_back(Leaving::Frame { frame, wire, awaited });
-        Ok(())
+        Ok(frame)
     }
 
     /// As [`Outbox::stage`], with a listener for its end; returns its place.
@@ -197,6 +213,10 @@ impl Outbox {
                         Exit::Steer(queue) => doors.steer(packet, queue),
                         Exit::Transmit(wire) => doors.transmit(packet, wire),
                     }
+                }
+                Leaving::ToHost { frame, queue } => {
+                    doors.count_made();
+                    doors.steer(frame, queue);
                 }
                 Leaving::Frame { frame, wire, awaited } => {
                     doors.count_made();
@@ -313,6 +333,13 @@ impl Call {
 pub(crate) fn post(shared: &Shared, wire: u8, bytes: &[u8]) -> Result<(), SendError> {
     let staged = lock(&shared.outbox).stage(wire, bytes, None);
     // Without a buffer too: some may have returned, and the stock is refilled from those.
+    shared.mark_outbox();
+    staged
+}
+
+/// Sends a frame to a target queue; see `Nic::post_to_host`.
+pub(crate) fn post_to_host(shared: &Shared, queue: u16, bytes: &[u8]) -> Result<(), SendError> {
+    let staged = lock(&shared.outbox).stage_to_host(queue, bytes, shared.now());
     shared.mark_outbox();
     staged
 }

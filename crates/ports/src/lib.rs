@@ -5,6 +5,7 @@
 //! * [`pcap`]: a wire that replays a capture;
 //! * [`af_packet`]: a wire that is an interface of the kernel, by packet socket;
 //! * [`af_xdp`]: a wire that is queues of an interface, by AF_XDP sockets over the pool;
+//! * [`cable`]: a wire to another card of this process;
 //! * [`app`]: a host inside this process;
 //! * [`tap`]: a host, or a wire, that is a TAP interface of the kernel;
 //! * [`stack`]: a host that is the kernel's own network stack, for the kernel engine;
@@ -22,6 +23,7 @@
 pub mod af_packet;
 pub mod af_xdp;
 pub mod app;
+pub mod cable;
 pub mod capture;
 pub mod generator;
 #[cfg(test)]

@@ -15,6 +15,7 @@
 use crate::af_packet::Packet;
 use crate::af_xdp::Xdp;
 use crate::app::App;
+use crate::cable::CablePort;
 use crate::generator::Generator;
 use crate::middleware::fault::FaultConfig;
 use crate::middleware::link::LinkConfig;
@@ -34,6 +35,7 @@ pub static WIRES: &[Entry<Box<dyn WirePort>>] = &[
     Entry::of::<Packet>(),
     Entry::of::<TapWire>(),
     Entry::of::<Xdp>(),
+    Entry::of::<CablePort>(),
 ];
 
 /// Values of `attachment` in `[host]`.

@@ -30,6 +30,8 @@ pub(crate) enum Event {
     Room(usize),
     /// A doorbell reaches an actor.
     Arrival(Actor),
+    /// Frames from another card are at the wires.
+    Frames,
     /// The command of this number is sent.
     Command(u64),
 }

@@ -38,6 +38,7 @@
 #![forbid(unsafe_code)]
 
 mod bells;
+mod cluster;
 mod cost;
 mod digest;
 mod event;
@@ -46,12 +47,15 @@ mod frame;
 mod host;
 pub mod machine;
 mod peers;
+mod switch;
 mod trace;
 mod world;
 
+pub use cluster::Cluster;
 pub use cost::CostModel;
 pub use executors::{in_virtual_time, on_machine, registries};
 pub use host::{Model, ModelConfig};
 pub use peers::{Peers, PeersConfig, Workload};
+pub use switch::{SwitchConfig, SwitchCounts};
 pub use trace::{KEPT, Trace, TraceEntry, TraceEvent};
 pub use world::{HostFigures, Simulation};

@@ -10,6 +10,7 @@ mod modelled;
 mod turns;
 
 use crate::bells::{Rings, VirtualDoorbell};
+use crate::cluster::cables_of;
 use crate::cost::CostModel;
 use crate::digest::{Digest, Digesting};
 use crate::event::{Actor, Event, EventQueue};
@@ -39,6 +40,7 @@ use picnic_engine::target::Target;
 use picnic_engine::view::View;
 use picnic_filter::Filters;
 use picnic_os::config::OsHandle;
+use picnic_ports::cable::Cables;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -171,6 +173,8 @@ pub struct Simulation {
     not_told: Option<io::Error>,
     /// The card sleeps with its doorbell enabled.
     armed: bool,
+    /// The cables of this card; other cards' are not in its world.
+    _cables: Arc<Cables>,
     /// The card must stop receiving at its next turn.
     stopping: bool,
     /// It has stopped; the host has ended, and its work takes no more time.
@@ -217,6 +221,7 @@ impl Simulation {
             .map(|&core| doorbell(Actor::Target(place(core))) as Arc<dyn Doorbell>)
             .collect();
         let hosts = file.shared.get_or_make(Hosts::default);
+        let cables = cables_of(file);
         let own = Own::new(&launch.registries, context(file));
         let digest = Digest::default();
         let Built { parts, filters, os, .. } = launch.hook(Digesting(digest.clone())).build()?;
@@ -285,6 +290,7 @@ impl Simulation {
             told: None,
             not_told: None,
             armed: false,
+            _cables: cables,
             stopping: false,
             draining: false,
         };
@@ -351,6 +357,23 @@ impl Simulation {
     /// Takes the card's answers to commands, with their times.
     pub fn answers(&mut self) -> Vec<(Time, Answer)> {
         std::mem::take(&mut self.answers)
+    }
+
+    /// When the next event is due.
+    pub(crate) fn next_time(&self) -> Option<Time> {
+        self.events.next_time()
+    }
+
+    /// Executes the next event, which may have been superseded.
+    pub(crate) fn step_once(&mut self) {
+        if let Some((time, event)) = self.events.pop() {
+            self.happen(time, event);
+        }
+    }
+
+    /// Frames reach the wires at `time`: a card that sleeps or spins takes them.
+    pub(crate) fn wires_have_frames(&mut self, time: Time) {
+        self.events.push(time.max(self.now), Event::Frames);
     }
 
     /// Executes the next event. False if there will be none, apart from commands.
@@ -488,6 +511,13 @@ impl Simulation {
                     self.schedule(actor, time);
                 } else {
                     self.actor(actor).rung = true;
+                }
+            }
+            Event::Frames => {
+                self.set_now(time);
+                // A turn in progress is followed by another.
+                if self.publishes_at.is_none() {
+                    self.schedule(Actor::Card, time);
                 }
             }
             Event::Command(number) => {

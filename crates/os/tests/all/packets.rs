@@ -433,3 +433,36 @@ fn full_wire_queues_are_reported() {
     assert_eq!(log.take()[0].1, "Err(WireFull)");
     bench.end();
 }
+
+#[test]
+fn a_task_waits_for_several_mailboxes_and_for_a_time() {
+    let (mut bench, log, slots) =
+        (Bench::new(), Log::default(), [Slot::default(), Slot::default()]);
+    let (said, theirs) = (log.clone(), slots.clone());
+    let body = program(move |nic| async move {
+        let (one, mut first) = nic.mailbox(4);
+        let (other, mut second) = nic.mailbox(4);
+        *theirs[0].lock().unwrap() = Some(one);
+        *theirs[1].lock().unwrap() = Some(other);
+        for until in [40, 40, 40, 60, 90] {
+            nic.any_mail([&mut first, &mut second], micros(until)).await;
+            let found = (first.try_receive().is_some(), second.try_receive().is_some());
+            said.say(Time::ZERO, format!("{found:?} {}", first.is_closed()));
+        }
+    });
+    bench.os.create(spec("reader"), body).unwrap();
+    bench.run_until(micros(5));
+    assert!(push(&mut bench, &slots[1], &[1]));
+    bench.run_until(micros(10));
+    assert!(push(&mut bench, &slots[0], &[2]));
+    bench.run_until(micros(39));
+    assert_eq!(log.text(), "0:(false, true) false 0:(true, false) false");
+    bench.run_until(micros(59));
+    assert_eq!(log.text(), "0:(false, false) false");
+    bench.run_until(micros(80));
+    // It is closed while the task waits.
+    *slots[0].lock().unwrap() = None;
+    bench.run_until(micros(85));
+    assert_eq!(log.text(), "0:(false, false) true");
+    bench.end();
+}

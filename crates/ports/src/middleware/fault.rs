@@ -163,6 +163,10 @@ impl WirePort for FaultyWire {
         self.port.transmit(now, tx);
     }
 
+    fn arm(&mut self) -> bool {
+        self.port.arm()
+    }
+
     fn status(&self) -> Status<'_> {
         let (port, Faults { late, held, .. }) = (self.port.status(), &self.faults);
         let more = if port.is_finished { None } else { port.next_deadline };

@@ -371,6 +371,10 @@ impl WirePort for LinkedWire {
         self.port.obey(order, now)
     }
 
+    fn arm(&mut self) -> bool {
+        self.port.arm()
+    }
+
     fn status(&self) -> Status<'_> {
         let port = self.port.status();
         let more = match port.is_finished {

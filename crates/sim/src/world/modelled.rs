@@ -100,6 +100,8 @@ pub(crate) struct Modelled {
     /// The next lock: flows are assumed to be spread evenly.
     next_lock: usize,
     pieces: BTreeMap<u64, Piece>,
+    /// When the hosts at each place next send by time alone.
+    due: Vec<Time>,
     next_token: u64,
     /// Context switches, wake-ups from other cores, and interrupts, by core.
     pub(crate) switches: u64,
@@ -149,6 +151,7 @@ impl Modelled {
             locks: vec![Lock::default(); targets.len()],
             next_lock: 0,
             pieces: BTreeMap::new(),
+            due: vec![Time::MAX; targets.len()],
             next_token: 0,
             switches: 0,
             remote_wakes: 0,
@@ -302,6 +305,7 @@ impl Simulation {
                 if self.targets[place].is_starved() {
                     self.events.push(now + ROOM_AGAIN_NS, Event::Room(place));
                 }
+                self.await_deadline(place);
             }
             What::Process(_) => {
                 let pending = &mut self.modelled().pending[core];
@@ -331,6 +335,22 @@ impl Simulation {
         self.send_rings(Actor::Target(place), now);
         if self.targets[place].is_starved() {
             self.events.push(now + ROOM_AGAIN_NS, Event::Room(place));
+        }
+        let due = &mut self.modelled().due[place];
+        if *due <= now {
+            *due = Time::MAX;
+        }
+        self.await_deadline(place);
+    }
+
+    /// Sees to it that the hosts at a place send at their next deadline.
+    fn await_deadline(&mut self, place: usize) {
+        let Some(deadline) = self.targets[place].next_deadline() else { return };
+        let deadline = deadline.max(self.now + 1);
+        let due = &mut self.modelled().due[place];
+        if deadline < *due {
+            *due = deadline;
+            self.events.push(deadline, Event::Room(place));
         }
     }
 

@@ -147,6 +147,10 @@ impl Simulation {
                 let epoch = self.target_actors[place].epoch;
                 self.events.push(free_at + LOOKS_AGAIN_NS, Event::Turn { actor, epoch });
             }
+            if let Some(deadline) = self.targets[place].next_deadline() {
+                let epoch = self.target_actors[place].epoch;
+                self.events.push(deadline.max(free_at), Event::Turn { actor, epoch });
+            }
         } else {
             self.schedule(actor, free_at);
         }
