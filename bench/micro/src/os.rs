@@ -2,7 +2,8 @@
 //!
 //! Decisions are those of the registered schedulers over a slice of 64 tasks, half of them
 //! periodic, a quarter ready. A yield and resume is a whole turn of the executor with one task that
-//! does nothing else, under a scheduler that always picks it. The packet path is a card driven by
+//! does nothing else, under a scheduler that always picks it. A block is allocated and freed by a
+//! task through an allocator that it installed, and by calling the same allocator directly. The packet path is a card driven by
 //! hand on one core, with and without a NIC OS whose tasks sleep; rounds alternate.
 
 use super::{measured, time_per_packet};
@@ -16,8 +17,10 @@ use picnic_core::registry::BuildContext;
 use picnic_core::resident::{Resident, Turn};
 use picnic_core::time::Time;
 use picnic_engine::assemble::{Assembled, assemble};
+use picnic_filter::Filters;
 use picnic_lab::experiment::{Benchmark, Run};
 use picnic_lab::outcome::{Comparison, Figure, Outcome, Point};
+use picnic_os::alloc::{Allocator, slots::Slots};
 use picnic_os::executor::{Os, OsSettings};
 use picnic_os::schedulers::registry::SCHEDULERS;
 use picnic_os::schedulers::{Decision, Discipline, Scheduler};
@@ -26,7 +29,7 @@ use picnic_os::ticket::{Candidate, Ticket};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::hint::black_box;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Turns, decisions or packets per timing.
 const COUNT: usize = 1 << 16;
@@ -72,12 +75,18 @@ fn measure(args: &NicOs, run: &mut Run<'_>) -> anyhow::Result<Outcome> {
     let mut yields = Yielding::new()?;
     let (mut resumed, mut without, mut with, mut differences) =
         (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let mut blocks = Blocks::new()?;
+    let (mut direct, mut installed, mut checked) = (Vec::new(), Vec::new(), Vec::new());
     for repeat in 0..args.repeats {
         run.round(repeat.into(), args.repeats.into());
         for (_, scheduler, times) in &mut schedulers {
             times.push(decide(&mut **scheduler, &candidates));
         }
         resumed.push(yields.run());
+        let (alone, through) = (blocks.direct(), blocks.installed());
+        direct.push(alone);
+        installed.push(through);
+        checked.push(through - alone);
         // The second finds the caches as the first left them: take turns.
         let (a, b) = match repeat % 2 {
             0 => {
@@ -97,6 +106,9 @@ fn measure(args: &NicOs, run: &mut Run<'_>) -> anyhow::Result<Outcome> {
     let sides = (("without_os", without), ("with_idle_os", with));
     outcome.compare(Comparison::of("packet_path_ns", sides.0, sides.1));
     outcome.add(Figure::of("yield_and_resume_ns", resumed));
+    let sides = (("direct_call", direct), ("installed", installed));
+    outcome.compare(Comparison::of("allocate_and_free_ns", sides.0, sides.1));
+    outcome.add(Figure::of("installed_allocator_overhead_ns", checked));
     outcome.add(Figure::of("idle_os_per_packet_ns", differences));
     let mut series = outcome.series("decisions");
     for (name, _, times) in schedulers {
@@ -190,6 +202,77 @@ impl Yielding {
 }
 
 impl Drop for Yielding {
+    fn drop(&mut self) {
+        self.os.stop(Time::MAX, &mut self.doors);
+    }
+}
+
+/// Bytes of the blocks.
+const BLOCK_BYTES: usize = 64;
+
+/// An allocator called directly, and the same installed by a task.
+struct Blocks {
+    arena: Vec<u8>,
+    slots: Box<dyn Allocator>,
+    os: Os,
+    doors: Doors,
+    now: Time,
+    /// Nanoseconds of an allocation and its return, by the task.
+    took: Arc<Mutex<f64>>,
+}
+
+impl Blocks {
+    fn new() -> anyhow::Result<Self> {
+        let mut slots: Box<dyn Allocator> = Box::new(Slots::of(BLOCK_BYTES));
+        let mut arena = vec![0; 1 << 16];
+        slots.reset(&mut arena);
+        let mut os = Os::new(&OsSettings::default(), Box::new(First));
+        os.attach_filters(Filters::new(1));
+        let took = Arc::new(Mutex::new(f64::NAN));
+        let result = took.clone();
+        let body = program(move |nic| async move {
+            let slots = Box::new(Slots::of(BLOCK_BYTES));
+            if nic.install_allocator("slots", 1 << 16, slots).await.is_err() {
+                return;
+            }
+            loop {
+                let time = time_per_packet(COUNT, || {
+                    (0..COUNT).for_each(|_| drop(black_box(nic.allocate(black_box(BLOCK_BYTES)))));
+                });
+                *result.lock().unwrap_or_else(PoisonError::into_inner) = time;
+                nic.yield_now().await;
+            }
+        });
+        os.create(TaskSpec::new("allocates"), body)?;
+        let (pool, _) = Pool::new(&PoolConfig { buffers: 256, ..PoolConfig::default() }, 0)?;
+        let doors = Doors::new(pool, Vec::new(), 1, 64, Arc::new(Ledger::new(0)));
+        let mut blocks = Blocks { arena, slots, os, doors, now: Time::ZERO, took };
+        // It installs its allocator first.
+        while blocks.installed().is_nan() && blocks.now < Time::from_nanos(100) {}
+        anyhow::ensure!(!blocks.installed().is_nan(), "the allocator was not installed");
+        Ok(blocks)
+    }
+
+    fn direct(&mut self) -> f64 {
+        let Blocks { arena, slots, .. } = self;
+        time_per_packet(COUNT, || {
+            for _ in 0..COUNT {
+                if let Some(place) = slots.allocate(arena, black_box(BLOCK_BYTES), 16) {
+                    black_box(slots.free(arena, black_box(place)));
+                }
+            }
+        })
+    }
+
+    fn installed(&mut self) -> f64 {
+        self.now = self.now + 1;
+        let _ = self.os.turn(self.now, &mut self.doors);
+        let _ = self.os.ended(self.now);
+        *self.took.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Blocks {
     fn drop(&mut self) {
         self.os.stop(Time::MAX, &mut self.doors);
     }

@@ -1,4 +1,4 @@
-//! User code of a filter: predicate, callback, and receiver of packets.
+//! User code of a filter: predicate, callback, receiver of packets, allocator.
 //!
 //! ```
 //! use picnic_filter::{Action, Callback, Filter, Filters, Match, CallbackVerdict};
@@ -19,6 +19,7 @@ use picnic_core::function::PacketMut;
 use picnic_core::packet::desc::Descriptor;
 use picnic_core::time::Time;
 use std::fmt;
+use std::sync::Arc;
 
 /// The decision of a callback.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,6 +52,14 @@ pub(super) enum Source<T: ?Sized> {
 }
 
 impl<T: ?Sized> Source<T> {
+    /// Bytes of one copy of the code. Code that makes copies holds one.
+    fn bytes(&self) -> usize {
+        match self {
+            Source::One(code) => size_of_val(&**code),
+            Source::Each(make) => size_of_val(&**make),
+        }
+    }
+
     /// Code for each of `count` cores; `None` if it cannot be copied.
     pub(super) fn into_copies(self, count: usize) -> Option<Vec<Box<T>>> {
         match self {
@@ -111,6 +120,53 @@ pub trait Handover: Send {
     }
 }
 
+/// The card's side of an allocator that is listed as a filter.
+pub trait AllocatorHandle: Send + Sync {
+    /// The filter was added: the allocator serves requests from now on.
+    fn install(&self);
+
+    /// The filter was removed, by any thread: the allocator serves no further requests.
+    fn uninstall(&self);
+
+    /// Its counts.
+    fn counts(&self) -> AllocatorCounts;
+}
+
+/// The counts of an allocator.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AllocatorCounts {
+    /// Allocations.
+    pub requests: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// It panicked or gave a wrong answer, and is no longer in use.
+    pub broken: bool,
+}
+
+/// An allocator of card memory, for a filter with `Action::Allocate`. Dropped, it is uninstalled.
+pub struct AllocatorCode(Arc<dyn AllocatorHandle>);
+
+impl AllocatorCode {
+    /// An allocator with this handle.
+    pub fn new(handle: Arc<dyn AllocatorHandle>) -> Self {
+        AllocatorCode(handle)
+    }
+
+    pub(super) fn install(&self) {
+        self.0.install();
+    }
+
+    pub(super) fn counts(&self) -> AllocatorCounts {
+        self.0.counts()
+    }
+}
+
+impl Drop for AllocatorCode {
+    fn drop(&mut self) {
+        self.0.uninstall();
+    }
+}
+
 /// The code that a filter needs beside its data.
 #[derive(Default)]
 pub struct FilterCode {
@@ -120,6 +176,16 @@ pub struct FilterCode {
     pub callback: Option<Callback>,
     /// For `Action::Deliver`.
     pub handover: Option<Box<dyn Handover>>,
+    /// For `Action::Allocate`.
+    pub allocator: Option<AllocatorCode>,
+    /// Kept as long as the filter exists, and dropped with it by the thread that removes it.
+    pub kept: Option<Box<dyn Send>>,
+}
+
+impl From<AllocatorCode> for FilterCode {
+    fn from(allocator: AllocatorCode) -> Self {
+        FilterCode { allocator: Some(allocator), ..FilterCode::default() }
+    }
 }
 
 impl From<Predicate> for FilterCode {
@@ -149,9 +215,24 @@ pub(super) struct CoreCode {
 }
 
 impl FilterCode {
+    /// No code.
+    pub const NONE: FilterCode =
+        FilterCode { predicate: None, callback: None, handover: None, allocator: None, kept: None };
+
     /// Whether there is no code.
     pub(super) fn is_empty(&self) -> bool {
-        self.predicate.is_none() && self.callback.is_none() && self.handover.is_none()
+        self.predicate.is_none()
+            && self.callback.is_none()
+            && self.handover.is_none()
+            && self.allocator.is_none()
+    }
+
+    /// Bytes of the code on one core.
+    pub(super) fn bytes_per_core(&self) -> usize {
+        let predicate = self.predicate.as_ref().map_or(0, |code| code.0.bytes());
+        let callback = self.callback.as_ref().map_or(0, |code| code.0.bytes());
+        let handover = self.handover.as_ref().map_or(0, |handover| size_of_val(&**handover));
+        predicate + callback + handover
     }
 
     /// The code for each of `cores`; an error names the code that cannot be copied.
@@ -184,4 +265,4 @@ macro_rules! opaque {
     )+};
 }
 
-opaque!(Predicate, Callback, FilterCode, CoreCode);
+opaque!(Predicate, Callback, AllocatorCode, FilterCode, CoreCode);

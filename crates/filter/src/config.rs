@@ -55,6 +55,8 @@ pub enum ActionWord {
     Callback,
     /// Code takes it; only read back.
     Deliver,
+    /// Code allocates card memory; only read back.
+    Allocate,
     /// Passes it to the poll engine, with engine = "hybrid".
     Poll,
 }
@@ -179,6 +181,7 @@ impl Keys {
             Action::Callback => ActionWord::Callback,
             Action::Deliver => ActionWord::Deliver,
             Action::Poll => ActionWord::Poll,
+            Action::Allocate => ActionWord::Allocate,
         };
         let mut keys = Keys {
             name: filter.name.clone(),
@@ -253,6 +256,7 @@ impl Keys {
             ActionWord::Callback => Action::Callback,
             ActionWord::Deliver => Action::Deliver,
             ActionWord::Poll => Action::Poll,
+            ActionWord::Allocate => Action::Allocate,
             ActionWord::Steer => Action::Steer(
                 self.queue.ok_or_else(|| needs("queue", "a queue, as action = \"steer\""))?,
             ),

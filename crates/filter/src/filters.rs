@@ -9,18 +9,20 @@
 //! With thousands of filters a call may take milliseconds, and it waits for other threads' calls.
 //! On the borrowed core use [`Filters::try_apply`], which does not wait.
 
+mod checks;
 mod list;
 
-use super::code::{Closer, FilterCode};
+use super::code::{AllocatorCode, Closer, FilterCode};
 use super::config::Keys;
 use super::exchange::Exchange;
 use super::function::FilterFunction;
 use super::image::{Judge, unwritable};
 use super::queue::{FilterQueue, FilterScreen};
 use super::reader::Reader;
-use super::table::NO_CODE;
+use super::table::{FilterCounters, NO_CODE, Row};
 use super::text::Reason;
-use super::{Action, Direction, Filter, MOST_FILTERS, MOST_GROUPS, Match, Place};
+use super::{Direction, Filter, MOST_FILTERS, MOST_GROUPS, Place};
+use checks::{check, check_kind, check_name};
 use indexmap::IndexSet;
 use list::List;
 use picnic_core::function::Function;
@@ -76,6 +78,9 @@ pub enum FilterError {
     /// The card has no filters; only for tasks.
     #[error("the card has no filters")]
     Absent,
+    /// Card memory has no room for it; only for tasks. The text has the sizes.
+    #[error("{0} (os.arena_bytes)")]
+    NoMemory(String),
     /// Another thread is making a change; only from [`Filters::try_apply`].
     #[error("filters are being changed by another thread")]
     Busy,
@@ -94,7 +99,7 @@ pub struct Listing {
     pub id: FilterId,
     /// The filter.
     pub filter: Filter,
-    /// Packets that matched.
+    /// Packets that matched; for an allocator, its allocations.
     pub packets: u64,
     /// Their bytes.
     pub bytes: u64,
@@ -102,7 +107,8 @@ pub struct Listing {
     pub short_packets: u64,
     /// Packets that were dropped because they could match but could not be read.
     pub unreadable_packets: u64,
-    /// Its predicate or callback panicked on a core and is no longer called there.
+    /// Its predicate or callback panicked on a core and is no longer called there. An allocator
+    /// panicked or gave a wrong answer, and is no longer in use.
     pub broken: bool,
 }
 
@@ -149,7 +155,10 @@ impl FilterChange {
 
 /// The filters of a card. Clones are the same filters.
 #[derive(Clone)]
-pub struct Filters(Arc<Mutex<Inner>>);
+pub struct Filters {
+    inner: Arc<Mutex<Inner>>,
+    queues: u16,
+}
 
 struct Stored {
     filter: Filter,
@@ -165,6 +174,10 @@ struct Inner {
     lists: [List; 4],
     /// For each filter that hands packets over: the closer of its receiver.
     closers: BTreeMap<FilterId, Closer>,
+    /// Objects that exist as long as their filters.
+    kept: BTreeMap<FilterId, Box<dyn Send>>,
+    /// Allocators of card memory, which see no packets.
+    allocators: BTreeMap<FilterId, (Filter, AllocatorCode)>,
     /// For a card whose lists are written out: the most filters in a list, and the judge.
     most_written: Option<(usize, Judge)>,
 }
@@ -178,20 +191,23 @@ impl Filters {
     pub fn new(queues: u16) -> Self {
         let list = |cores| List::new((0..cores).map(|_| Arc::new(Exchange::default())).collect());
         let queue_cores = usize::from(queues);
-        Filters(Arc::new(Mutex::new(Inner {
+        let inner = Inner {
             queues,
             groups: IndexSet::new(),
             filters: BTreeMap::new(),
             next: 1,
             closers: BTreeMap::new(),
+            kept: BTreeMap::new(),
+            allocators: BTreeMap::new(),
             most_written: None,
             lists: [list(1), list(1), list(queue_cores), list(queue_cores)],
-        })))
+        };
+        Filters { inner: Arc::new(Mutex::new(inner)), queues }
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
         // No operation under the lock leaves half a change.
-        let inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         inner.lists.iter().for_each(List::reclaim);
         inner
     }
@@ -277,7 +293,7 @@ impl Filters {
         &self,
         changes: Vec<FilterChange>,
     ) -> Result<Vec<FilterId>, (FilterError, Vec<FilterChange>)> {
-        let mut inner = match self.0.try_lock() {
+        let mut inner = match self.inner.try_lock() {
             Ok(inner) => inner,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => return Err((FilterError::Busy, changes)),
@@ -314,16 +330,29 @@ impl Filters {
         Ok(done)
     }
 
+    /// Bytes that a filter takes: its record, and its counters and code on each core. The compiled
+    /// form is shared by all filters and not included.
+    pub fn bytes_of(&self, filter: &Filter, code: &FilterCode) -> usize {
+        let cores = match (filter.is_allocator(), filter.place) {
+            (true, _) => 0,
+            (false, Place::Nic) => 1,
+            (false, Place::Driver) => usize::from(self.queues),
+        };
+        let record = size_of::<Stored>() + filter.text_bytes() + size_of::<Row>();
+        record + cores * (size_of::<FilterCounters>() + code.bytes_per_core())
+    }
+
     /// A filter with its counters.
     pub fn get(&self, id: FilterId) -> Option<Listing> {
         self.lock().listing(id)
     }
 
-    /// All filters: rx before tx, the card before the driver, each list in its order.
+    /// All filters: rx before tx, the card before the driver, each list in its order; then
+    /// allocators.
     pub fn list(&self) -> Vec<Listing> {
         let inner = self.lock();
         let ids = inner.lists.iter().flat_map(List::ids);
-        ids.filter_map(|id| inner.listing(id)).collect()
+        ids.chain(inner.allocators.keys().copied()).filter_map(|id| inner.listing(id)).collect()
     }
 
     /// The groups, in order.
@@ -369,6 +398,18 @@ impl Guard for Filters {
 
 impl Inner {
     fn listing(&self, id: FilterId) -> Option<Listing> {
+        if let Some((filter, code)) = self.allocators.get(&id) {
+            let counts = code.counts();
+            return Some(Listing {
+                id,
+                filter: filter.clone(),
+                packets: counts.requests,
+                bytes: counts.bytes,
+                short_packets: 0,
+                unreadable_packets: 0,
+                broken: counts.broken,
+            });
+        }
         let stored = self.filters.get(&id)?;
         let counts = self.lists[list_of(&stored.filter)].counts(stored.counters);
         Some(Listing {
@@ -380,6 +421,11 @@ impl Inner {
             unreadable_packets: counts[4],
             broken: counts[3] != 0,
         })
+    }
+
+    fn known(&self, id: FilterId) -> Option<&Filter> {
+        let packets = self.filters.get(&id).map(|stored| &stored.filter);
+        packets.or_else(|| self.allocators.get(&id).map(|(filter, _)| filter))
     }
 
     fn group(&mut self, name: &str) -> u16 {
@@ -395,11 +441,27 @@ impl Inner {
             std::array::from_fn(|list| counts[list] > MANY.max(self.lists[list].len() / MANY_PART));
         for change in changes {
             match change {
-                Checked::Add(filter, code) => {
+                Checked::Add(filter, code, kept) => {
                     let id = FilterId(self.next);
                     self.next += 1;
                     self.put(id, filter, None, code, &many);
+                    self.kept.extend(kept.map(|kept| (id, kept)));
                     added.push(id);
+                }
+                Checked::Install(filter, code, kept) => {
+                    let id = FilterId(self.next);
+                    self.next += 1;
+                    code.install();
+                    self.group(&filter.group);
+                    self.allocators.insert(id, (filter, code));
+                    self.kept.extend(kept.map(|kept| (id, kept)));
+                    added.push(id);
+                }
+                Checked::Rename(id, filter) => {
+                    self.group(&filter.group);
+                    if let Some(allocator) = self.allocators.get_mut(&id) {
+                        allocator.0 = filter;
+                    }
                 }
                 Checked::Set(id, filter, code) => {
                     let old = self.take(id, &many, Some(&filter));
@@ -411,7 +473,11 @@ impl Inner {
                 }
                 Checked::Remove(id) => {
                     closed.extend(self.closers.remove(&id));
-                    self.take(id, &many, None);
+                    self.kept.remove(&id);
+                    // Dropping its code uninstalls an allocator.
+                    if self.allocators.remove(&id).is_none() {
+                        self.take(id, &many, None);
+                    }
                 }
             }
         }
@@ -498,12 +564,14 @@ impl Inner {
                 FilterChange::Add(..) => None,
                 FilterChange::Set(id, ..) | FilterChange::Remove(id) => {
                     let none = || FilterError::NoSuchFilter(id.to_string());
-                    let filter = &self.filters.get(id).ok_or_else(none)?.filter;
+                    let filter = self.known(*id).ok_or_else(none)?;
                     if !touched.insert(*id) {
                         return Err(FilterError::ChangedTwice(*id));
                     }
-                    sizes[list_of(filter)] -= 1;
-                    counts[list_of(filter)] += 1;
+                    if !filter.is_allocator() {
+                        sizes[list_of(filter)] -= 1;
+                        counts[list_of(filter)] += 1;
+                    }
                     Some(filter)
                 }
             };
@@ -511,7 +579,13 @@ impl Inner {
                 let list = list_of(filter);
                 // Code can stay only in its own list.
                 let keeps = old.filter(|old| list_of(old) == list);
+                old.map_or(Ok(()), |old| check_kind(old, filter))?;
                 check(filter, code, keeps, self.queues)?;
+            }
+            if let FilterChange::Add(filter, _) | FilterChange::Set(_, filter, _) = &change
+                && !filter.is_allocator()
+            {
+                let list = list_of(filter);
                 self.check_writable(filter)?;
                 sizes[list] += 1;
                 counts[list] += 1;
@@ -532,9 +606,18 @@ impl Inner {
                 })
             };
             checked.push(match change {
-                FilterChange::Add(filter, code) => {
-                    let code = spread(&filter, code)?;
-                    Checked::Add(filter, code)
+                FilterChange::Add(filter, mut code) => {
+                    let kept = code.kept.take();
+                    match code.allocator.take() {
+                        Some(code) => Checked::Install(filter, code, kept),
+                        None => {
+                            let code = spread(&filter, code)?;
+                            Checked::Add(filter, code, kept)
+                        }
+                    }
+                }
+                FilterChange::Set(id, filter, _) if filter.is_allocator() => {
+                    Checked::Rename(id, filter)
                 }
                 FilterChange::Set(id, filter, code) => {
                     let code = spread(&filter, code)?;
@@ -548,81 +631,11 @@ impl Inner {
 }
 
 enum Checked {
-    Add(Filter, Option<Vec<super::code::CoreCode>>),
+    Add(Filter, Option<Vec<super::code::CoreCode>>, Option<Box<dyn Send>>),
+    Install(Filter, AllocatorCode, Option<Box<dyn Send>>),
+    Rename(FilterId, Filter),
     Set(FilterId, Filter, Option<Vec<super::code::CoreCode>>),
     Remove(FilterId),
-}
-
-fn check_name(key: &'static str, name: &str) -> Result<(), FilterError> {
-    let fits = |letter: char| letter.is_ascii_alphanumeric() || "-_.:/".contains(letter);
-    if !name.is_empty() && name.len() <= 64 && name.chars().all(fits) {
-        return Ok(());
-    }
-    let found = format!("\"{}\"", name.escape_default());
-    Err(FilterError::invalid(key, found, "1 to 64 letters, digits and any of - _ . : /"))
-}
-
-/// Checks a filter alone.
-fn check(
-    filter: &Filter,
-    code: &FilterCode,
-    keeps: Option<&Filter>,
-    queues: u16,
-) -> Result<(), FilterError> {
-    check_name("name", &filter.name)?;
-    check_name("group", &filter.group)?;
-    if let Match::FiveTuple(tuple) = &filter.matching {
-        if tuple.mixes_families() {
-            let found = "an IPv4 and an IPv6 address";
-            return Err(FilterError::invalid(
-                "destination",
-                found,
-                "two addresses of the same family",
-            ));
-        }
-        let protocol = tuple.protocol;
-        let ports_fit = protocol.is_none_or(|protocol| [6, 17].contains(&protocol.0));
-        if tuple.has_ports() && !ports_fit {
-            let key =
-                if tuple.source_ports.is_any() { "destination_ports" } else { "source_ports" };
-            let found = protocol.map_or(String::new(), |p| format!("ports with protocol {p}"));
-            return Err(FilterError::invalid(key, found, "ports with tcp, udp or any protocol"));
-        }
-    }
-    let of = |filter: &Filter| {
-        let action = |action| filter.action == action;
-        [filter.matching == Match::Predicate, action(Action::Callback), action(Action::Deliver)]
-    };
-    let had = keeps.filter(|_| code.is_empty()).map_or([false; 3], of);
-    let given = [code.predicate.is_some(), code.callback.is_some(), code.handover.is_some()];
-    let keys = ["predicate", "callback", "handover"];
-    for (((key, needed), given), had) in keys.into_iter().zip(of(filter)).zip(given).zip(had) {
-        match (needed, given) {
-            (true, false) if !had => {
-                return Err(FilterError::invalid(key, "none", "code, given with the filter"));
-            }
-            (false, true) => {
-                return Err(FilterError::invalid(key, "code", "none, as the filter calls none"));
-            }
-            _ => {}
-        }
-    }
-    let refuse = |found: &str, allowed| Err(FilterError::invalid("action", found, allowed));
-    match (filter.action, filter.place, filter.direction) {
-        (Action::Steer(_), Place::Driver, _) => refuse("steer at the driver", "steer at place nic"),
-        (Action::Steer(_), _, Direction::Tx) => refuse("steer on tx", "steer on rx"),
-        (Action::Steer(queue), ..) if queue >= queues => {
-            let allowed = format!("0 to {}", queues.saturating_sub(1));
-            let reason = Reason::new(queue.to_string(), allowed);
-            Err(FilterError::Invalid { key: "queue", reason })
-        }
-        (Action::Deliver, Place::Driver, _) => {
-            refuse("deliver at the driver", "deliver at place nic")
-        }
-        (Action::Poll, Place::Driver, _) => refuse("poll at the driver", "poll at place nic"),
-        (Action::Poll, _, Direction::Tx) => refuse("poll on tx", "poll on rx"),
-        _ => Ok(()),
-    }
 }
 
 impl fmt::Debug for Filters {

@@ -122,7 +122,11 @@ impl Table {
                 Action::Steer(queue) => (STEER, queue),
                 Action::Poll => (POLL, 0),
                 // Other actions are not accepted.
-                Action::Count | Action::Mark(_) | Action::Callback | Action::Deliver => (COUNT, 0),
+                Action::Count
+                | Action::Mark(_)
+                | Action::Callback
+                | Action::Deliver
+                | Action::Allocate => (COUNT, 0),
             };
             written.push(quarters([stops[0], stops[1], 0, 0]));
             written.push(quarters([action, queue, self.ends[usize::from(row.group)], any]));

@@ -19,6 +19,9 @@
 //! `drop`, `steer` and `deliver` end its way, and `poll` passes it to the poll engine's functions.
 //! A callback chooses one of these. A packet that no filter stopped continues on its way.
 //!
+//! A filter with the action `allocate` is special: its code allocates and frees card memory, and it
+//! is listed, shown and removed like the others.
+//!
 //! A filter decides if all its conditions could be read. A filter that may keep packets from the
 //! host (`drop`, `deliver`, a callback) also drops packets that could match but cannot be read, and
 //! counts them as `unreadable`, unless it is set to accept them. Any other filter passes them.
@@ -68,6 +71,8 @@ use serde::{Deserialize, Serialize};
 
 /// The default group: the paper's `GENERAL_PURPOSE_FILTERS_GROUP`.
 pub const GENERAL: &str = "general";
+/// The group of allocators.
+pub const MEMORY: &str = "memory";
 /// The default priority.
 pub const PRIORITY: i32 = 100;
 /// Most filters in one list.
@@ -108,6 +113,8 @@ pub enum Action {
     /// Skips all other filters and passes it to the functions of the poll engine, if the kernel
     /// also handles packets of the card; at the card, on rx.
     Poll,
+    /// Allocates and frees card memory by the filter's code; it sees no packets.
+    Allocate,
 }
 
 /// The treatment of packets that could match but cannot be read, for filters that may keep packets
@@ -158,6 +165,25 @@ impl Filter {
             action,
             unreadable: Unreadable::Drop,
         }
+    }
+
+    /// An allocator of card memory, in a group of its own.
+    pub fn allocator(name: impl Into<String>) -> Self {
+        Filter::new(name, Match::Any, Action::Allocate).in_group(MEMORY)
+    }
+
+    /// Whether it allocates memory and sees no packets.
+    pub fn is_allocator(&self) -> bool {
+        self.action == Action::Allocate
+    }
+
+    /// Bytes of its strings and patterns.
+    pub(crate) fn text_bytes(&self) -> usize {
+        let pattern = match &self.matching {
+            Match::Pattern(pattern) => pattern.mask().len() * (1 + pattern.values().count()),
+            _ => 0,
+        };
+        self.name.len() + self.group.len() + pattern
     }
 
     /// Whether it calls user code.

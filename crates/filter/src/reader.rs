@@ -292,7 +292,7 @@ impl Judge<'_> {
                     packet.mark = mark;
                     place + 1
                 }
-                Action::Count => place + 1,
+                Action::Count | Action::Allocate => place + 1,
                 Action::Callback => {
                     let reply = self.call(row, packet);
                     match reply {

@@ -27,7 +27,7 @@ pub trait Allocator: Send {
     fn reset(&mut self, arena: &mut [u8]);
 
     /// Allocates `bytes` bytes, aligned to `align` (a power of two, at most 4096); `None` if there
-    /// is no room.
+    /// is no room. NIC OS requests multiples of 16 bytes, aligned to at least 16.
     fn allocate(&mut self, arena: &mut [u8], bytes: usize, align: usize) -> Option<usize>;
 
     /// Frees the allocation at `place`. False, and nothing done, if there is none.

@@ -14,19 +14,19 @@
 //! even if it need not wait, and nothing else does. So a segment is the code between two awaits, as
 //! its bound assumes.
 //!
+//! Calls for memory are in [`crate::memory`].
+//!
 //! Source: NICOS 4.1 to 4.4.
 
-use crate::alloc::Allocator;
-use crate::mailbox::{AnyMail, Mailbox, MailboxSender};
-use crate::memory::{self, Block, HostBlock, MemoryError, MemoryReport, Transfer};
+use crate::mailbox::{self, AnyMail, Mailbox, MailboxSender};
+use crate::memory::MemoryError;
 use crate::net::{self, SendError, Sender, Sending};
 use crate::reply::{self, Reply};
-use crate::shared::{Services, lock};
+use crate::shared::Services;
 use crate::task::YIELDED;
 use crate::task::{AWAITS_RELEASE, CreateError, Program, TaskCell, TaskId, TaskRequest, TaskSpec};
 use picnic_core::time::Time;
 use std::fmt;
-use std::ops::Range;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
@@ -98,7 +98,7 @@ impl Nic {
 
     /// Sends a raw frame with all its headers, and continues when the wire has taken it.
     pub fn send<'a>(&'a self, wire: u8, frame: &'a [u8]) -> Sending<'a> {
-        Sending::new(&self.cell.shared, wire, frame)
+        Sending::new(&self.cell, wire, frame)
     }
 
     /// Sends a raw frame with all its headers, and continues at once.
@@ -128,9 +128,12 @@ impl Nic {
     }
 
     /// A mailbox for `capacity` packets, rounded up to a power of two, and its sending end for a
-    /// filter.
-    pub fn mailbox(&self, capacity: usize) -> (MailboxSender, Mailbox) {
-        self.services().mailbox(capacity)
+    /// filter. Its bytes are reserved in card memory until both ends are dropped.
+    ///
+    /// # Errors
+    /// There is no room.
+    pub fn mailbox(&self, capacity: usize) -> Result<(MailboxSender, Mailbox), MemoryError> {
+        mailbox::channel(&self.cell.shared, self.cell.id, capacity)
     }
 
     /// Waits until one of these mailboxes has a packet or is closed, or until `time`.
@@ -140,91 +143,6 @@ impl Nic {
         time: Time,
     ) -> AnyMail<'a, N> {
         AnyMail::new(&self.cell, mailboxes, time)
-    }
-
-    // ------------------------------------------------------------ memory
-
-    /// Memory on the card, aligned to 16 bytes.
-    ///
-    /// # Errors
-    /// There is no room.
-    pub fn allocate(&self, bytes: usize) -> Result<Block, MemoryError> {
-        self.allocate_aligned(bytes, 16)
-    }
-
-    /// Memory on the card, aligned to a power of two up to 4096.
-    ///
-    /// # Errors
-    /// There is no room, or the alignment is invalid.
-    pub fn allocate_aligned(&self, bytes: usize, align: usize) -> Result<Block, MemoryError> {
-        Block::new(&self.cell.shared, self.cell.id, bytes, align)
-    }
-
-    /// Memory at the host. For set-up: the system may take its time.
-    ///
-    /// # Errors
-    /// All memory for tasks is in use.
-    pub fn allocate_host(&self, bytes: usize) -> Result<HostBlock, MemoryError> {
-        HostBlock::new(&self.cell.shared, bytes)
-    }
-
-    /// Copies bytes from the card to the host, from `at` on. It takes the time of the transfer,
-    /// during which others run.
-    ///
-    /// # Errors
-    /// The bytes exceed a block, or one has been released.
-    pub async fn copy_to_host(
-        &self,
-        from: &Block,
-        range: Range<usize>,
-        to: &HostBlock,
-        at: usize,
-    ) -> Result<(), MemoryError> {
-        self.transfer(Transfer { card: from, range, host: to, at }, true).await
-    }
-
-    /// Copies bytes from the host to the card, from `at` on; see [`Nic::copy_to_host`].
-    ///
-    /// # Errors
-    /// As there.
-    pub async fn copy_from_host(
-        &self,
-        from: &HostBlock,
-        at: usize,
-        to: &mut Block,
-        range: Range<usize>,
-    ) -> Result<(), MemoryError> {
-        self.transfer(Transfer { card: to, range, host: from, at }, false).await
-    }
-
-    async fn transfer(&self, transfer: Transfer<'_>, to_host: bool) -> Result<(), MemoryError> {
-        let begun = transfer.begin();
-        self.sleep_ns(*begun.as_ref().unwrap_or(&0)).await;
-        begun?;
-        transfer.end(to_host)
-    }
-
-    /// Gives `bytes` bytes of the arena to the task's own allocator, which from now on serves all
-    /// tasks, until it is uninstalled or this task ends. Blocks stay with their allocator.
-    ///
-    /// # Errors
-    /// There is no room.
-    pub fn install_allocator(
-        &self,
-        bytes: usize,
-        allocator: Box<dyn Allocator>,
-    ) -> Result<(), MemoryError> {
-        memory::install(&self.cell.shared, self.cell.id, bytes, allocator)
-    }
-
-    /// Uninstalls the allocator that this task installed last; whether there was one.
-    pub fn uninstall_allocator(&self) -> bool {
-        memory::uninstall(&self.cell.shared, self.cell.id)
-    }
-
-    /// The state of memory.
-    pub fn memory(&self) -> MemoryReport {
-        lock(&self.cell.shared.memory).report()
     }
 
     // ------------------------------------------------------------ tasks

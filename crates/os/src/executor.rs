@@ -53,7 +53,7 @@ use picnic_filter::{FilterId, Filters};
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::task::{Context, Poll};
 
 /// The sizes and policies of a NIC OS.
@@ -178,7 +178,8 @@ impl Os {
     /// A NIC OS without tasks.
     pub fn new(settings: &OsSettings, scheduler: Box<dyn Scheduler>) -> Self {
         let memory = Memory::new(settings.arena_bytes, settings.host_bytes, settings.transfer);
-        let outbox = Outbox::new(settings.wires, settings.buffer_size);
+        let memory = Arc::new(Mutex::new(memory));
+        let outbox = Outbox::new(settings.wires, settings.buffer_size, memory.clone());
         let tasks = settings.tasks.max(1);
         let path = settings.path.clone().switching(settings.switch_ns, settings.cold_ns);
         Os {

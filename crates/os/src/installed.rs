@@ -5,7 +5,7 @@
 //! # use picnic_filter::{Action, Filter, FilterError, FiveTuple, FilterCode, Protocol};
 //! async fn count_pings(nic: Nic) -> Result<(), FilterError> {
 //!     let icmp = FiveTuple { protocol: Some(Protocol::ICMP), ..FiveTuple::default() };
-//!     let (sender, mut pings) = nic.mailbox(64);
+//!     let Ok((sender, mut pings)) = nic.mailbox(64) else { return Ok(()) };
 //!     nic.add_filter(Filter::new("pings", icmp, Action::Deliver), sender).await?;
 //!     while let Some(ping) = pings.receive().await {
 //!         ping.steer(0); // continues
@@ -20,6 +20,7 @@
 //! Source: NICOS 4.4.
 
 use crate::context::Nic;
+use crate::memory::Kind;
 use crate::shared::{Shared, lock};
 use crate::task::TaskId;
 use picnic_filter::filters::FilterChange;
@@ -76,7 +77,12 @@ impl Nic {
         filter: Filter,
         code: impl Into<FilterCode>,
     ) -> Result<FilterId, FilterError> {
-        let added = self.apply(FilterChange::Add(filter, code.into())).await?;
+        let mut code = code.into();
+        if let Err(error) = self.charge_filter(&filter, &mut code) {
+            self.yield_now().await;
+            return Err(error);
+        }
+        let added = self.apply(FilterChange::Add(filter, code)).await?;
         let Some(&id) = added.first() else { return Err(FilterError::Absent) };
         lock(&self.installed().owned).push((self.id(), id));
         Ok(id)
@@ -104,6 +110,15 @@ impl Nic {
     /// other threads that change some: tasks change filters by this type's calls instead.
     pub fn filters(&self) -> Option<&Filters> {
         self.installed().filters.get()
+    }
+
+    /// Reserves the filter's bytes in card memory, until it is removed.
+    fn charge_filter(&self, filter: &Filter, code: &mut FilterCode) -> Result<(), FilterError> {
+        let Some(filters) = self.filters() else { return Err(FilterError::Absent) };
+        let charge = self.charge(Kind::Filter, filters.bytes_of(filter, code));
+        let charge = charge.map_err(|error| FilterError::NoMemory(error.to_string()))?;
+        code.kept = Some(Box::new(charge));
+        Ok(())
     }
 
     fn installed(&self) -> &Installed {

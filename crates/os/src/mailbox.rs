@@ -3,7 +3,7 @@
 //! ```
 //! # use picnic_os::{context::Nic, mailbox::MailboxSender};
 //! async fn count_bytes(nic: Nic, install: impl FnOnce(MailboxSender)) {
-//!     let (sender, mut mailbox) = nic.mailbox(64);
+//!     let Ok((sender, mut mailbox)) = nic.mailbox(64) else { return };
 //!     install(sender); // into a filter
 //!     while let Some(packet) = mailbox.receive().await {
 //!         let _bytes = packet.length(); // dropped here: consumed, and counted so
@@ -18,9 +18,10 @@
 //! leaves by a door; when the task ends, its packets are consumed; nothing is allocated
 //! per packet.
 
+use crate::memory::{Charge, Kind, MemoryError};
 use crate::net::Exit;
 use crate::shared::{Shared, lock};
-use crate::task::TaskCell;
+use crate::task::{TaskCell, TaskId};
 use picnic_core::ledger::DropReason;
 use picnic_core::packet::desc::Descriptor;
 use picnic_core::ring::spsc::{self, Consumer, Producer};
@@ -44,6 +45,8 @@ struct State {
     closed: AtomicBool,
     received: Counter,
     full: Counter,
+    /// Its bytes in card memory.
+    _charge: Option<Charge>,
 }
 
 impl State {
@@ -72,11 +75,20 @@ impl State {
 }
 
 /// The two ends of a mailbox.
-pub(crate) fn channel(shared: Arc<Shared>, capacity: usize) -> (MailboxSender, Mailbox) {
-    let (producer, consumer) = spsc::channel(capacity.max(1));
-    let state = Arc::new(State::default());
+pub(crate) fn channel(
+    shared: &Arc<Shared>,
+    owner: TaskId,
+    capacity: usize,
+) -> Result<(MailboxSender, Mailbox), MemoryError> {
+    let capacity = capacity.max(1);
+    // Too many to count are too many to allocate.
+    let ring = spsc::bytes::<Descriptor>(capacity).unwrap_or(usize::MAX);
+    let bytes = ring.saturating_add(size_of::<State>());
+    let charge = lock(&shared.memory).charge(owner, Kind::Mailbox, bytes)?;
+    let (producer, consumer) = spsc::channel(capacity);
+    let state = Arc::new(State { _charge: Some(charge), ..State::default() });
     let sender = MailboxSender { ring: producer, state: state.clone(), shared: shared.clone() };
-    (sender, Mailbox { ring: consumer, state, shared })
+    Ok((sender, Mailbox { ring: consumer, state, shared: shared.clone() }))
 }
 
 /// The filter stage's end.

@@ -20,8 +20,9 @@
 //!
 //! Source: NICOS 4.3.
 
+use crate::memory::{Kind, Memory, MemoryError, Name};
 use crate::shared::{Shared, lock};
-use crate::task::TaskId;
+use crate::task::{TaskCell, TaskId};
 use picnic_core::ledger::{DropReason, Stage};
 use picnic_core::out::{Doors, Fate};
 use picnic_core::packet::desc::Descriptor;
@@ -65,6 +66,9 @@ pub enum SendError {
     /// Too many awaited frames are in flight.
     #[error("{MOST_AWAITED} frames are under way already")]
     TooMany,
+    /// Card memory has no room for the record of a frame whose end is awaited.
+    #[error("{0} (os.arena_bytes)")]
+    Memory(#[from] MemoryError),
     /// The card has been stopped.
     #[error("the card has been stopped")]
     Stopped,
@@ -106,6 +110,8 @@ struct Awaited {
     abandoned: bool,
     /// When it was sent, as an increasing number.
     order: u64,
+    /// Its record's bytes in card memory.
+    record: Name,
 }
 
 /// Packets that tasks have sent or released, until the executor takes them to the doors.
@@ -120,10 +126,11 @@ pub(crate) struct Outbox {
     buffer_size: usize,
     wires: u8,
     stopped: bool,
+    memory: Arc<Mutex<Memory>>,
 }
 
 impl Outbox {
-    pub(crate) fn new(wires: u8, buffer_size: usize) -> Self {
+    pub(crate) fn new(wires: u8, buffer_size: usize, memory: Arc<Mutex<Memory>>) -> Self {
         Outbox {
             stock: Vec::with_capacity(FRAMES_PER_SEGMENT),
             leaving: VecDeque::with_capacity(4 * FRAMES_PER_SEGMENT),
@@ -133,6 +140,7 @@ impl Outbox {
             buffer_size,
             wires,
             stopped: false,
+            memory,
         }
     }
 
@@ -179,11 +187,18 @@ impl Outbox {
         wire: u8,
         bytes: &[u8],
         told: EndListener,
+        owner: TaskId,
     ) -> Result<u32, SendError> {
         let free = self.awaited.iter().position(Option::is_none).ok_or(SendError::TooMany)?;
-        self.stage(wire, bytes, Some(free as u32))?;
+        let size = size_of::<Awaited>();
+        let record = lock(&self.memory).allocate(owner, Kind::Send, size, align_of::<Awaited>())?;
+        if let Err(error) = self.stage(wire, bytes, Some(free as u32)) {
+            lock(&self.memory).free(record);
+            return Err(error);
+        }
+        let order = self.sent;
         self.awaited[free] =
-            Some(Awaited { queued: None, told, end: None, abandoned: false, order: self.sent });
+            Some(Awaited { queued: None, told, end: None, abandoned: false, order, record });
         self.sent += 1;
         self.under_way += 1;
         Ok(free as u32)
@@ -275,6 +290,7 @@ impl Outbox {
                     end,
                 }),
             }
+            lock(&self.memory).free(awaited.record);
             *place = None;
             self.under_way -= 1;
         }
@@ -293,6 +309,7 @@ impl Outbox {
         let slot = &mut self.awaited[place as usize];
         let Some(awaited) = slot else { return Poll::Ready(Err(SendError::Stopped)) };
         if let Some(end) = awaited.end {
+            lock(&self.memory).free(awaited.record);
             *slot = None;
             self.under_way -= 1;
             return Poll::Ready(end);
@@ -305,7 +322,8 @@ impl Outbox {
         let slot = &mut self.awaited[place as usize];
         match slot {
             Some(awaited) if awaited.end.is_none() => awaited.abandoned = true,
-            Some(_) => {
+            Some(awaited) => {
+                lock(&self.memory).free(awaited.record);
                 *slot = None;
                 self.under_way -= 1;
             }
@@ -360,7 +378,7 @@ impl Sender {
     /// Why it cannot be sent at all; the callback is not called then.
     pub fn post(&self, frame: &[u8]) -> Result<(), SendError> {
         let told = EndListener::Callback(self.callback.clone(), self.task);
-        let staged = lock(&self.shared.outbox).stage_awaited(self.wire, frame, told);
+        let staged = lock(&self.shared.outbox).stage_awaited(self.wire, frame, told, self.task);
         self.shared.mark_outbox();
         staged.map(drop)
     }
@@ -375,7 +393,7 @@ impl fmt::Debug for Sender {
 /// Sends a frame and waits for its end; see `Nic::send`.
 #[must_use = "a future does nothing unless it is awaited"]
 pub struct Sending<'a> {
-    shared: &'a Arc<Shared>,
+    cell: &'a TaskCell,
     wire: u8,
     frame: &'a [u8],
     /// The place of its end, once in flight.
@@ -385,8 +403,8 @@ pub struct Sending<'a> {
 }
 
 impl<'a> Sending<'a> {
-    pub(crate) fn new(shared: &'a Arc<Shared>, wire: u8, frame: &'a [u8]) -> Self {
-        Sending { shared, wire, frame, place: None, refused: None, done: false }
+    pub(crate) fn new(cell: &'a TaskCell, wire: u8, frame: &'a [u8]) -> Self {
+        Sending { cell, wire, frame, place: None, refused: None, done: false }
     }
 }
 
@@ -395,22 +413,23 @@ impl Future for Sending<'_> {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
-        let mut outbox = lock(&this.shared.outbox);
+        let shared = &this.cell.shared;
+        let mut outbox = lock(&shared.outbox);
         let polled = match this.place {
             Some(place) => outbox.poll_end(place, context.waker()),
             None => {
                 let told = EndListener::Future(Some(context.waker().clone()));
-                match outbox.stage_awaited(this.wire, this.frame, told) {
+                match outbox.stage_awaited(this.wire, this.frame, told, this.cell.id) {
                     Ok(place) => {
                         this.place = Some(place);
-                        this.shared.mark_outbox();
+                        shared.mark_outbox();
                         Poll::Pending
                     }
                     Err(error) if this.refused == Some(error) => Poll::Ready(Err(error)),
                     Err(error) => {
                         // An await pauses. A refused frame is tried once more after that.
                         this.refused = Some(error);
-                        this.shared.mark_outbox();
+                        shared.mark_outbox();
                         context.waker().wake_by_ref();
                         Poll::Pending
                     }
@@ -427,7 +446,7 @@ impl Drop for Sending<'_> {
         if let Some(place) = self.place
             && !self.done
         {
-            lock(&self.shared.outbox).abandon(place);
+            lock(&self.cell.shared.outbox).abandon(place);
         }
     }
 }
@@ -461,12 +480,14 @@ mod tests {
     fn ends_are_checked_until_all_are_notified() {
         let (pool, _) = Pool::new(&PoolConfig { buffers: 64, ..PoolConfig::default() }, 0).unwrap();
         let mut doors = Doors::new(pool, Vec::new(), 1, 64, Arc::new(Ledger::new(0)));
-        let mut outbox = Outbox::new(1, 2048);
+        let memory = Memory::new(4096, 0, crate::memory::TransferCost::default());
+        let memory = Arc::new(Mutex::new(memory));
+        let mut outbox = Outbox::new(1, 2048, memory.clone());
         assert!(!outbox.is_awaited());
         outbox.top_up(&mut doors);
         let callback = EndListener::Callback(Arc::new(Mutex::new(|_| {})), TaskId(1));
         for told in [EndListener::Future(None), EndListener::Future(None), callback] {
-            outbox.stage_awaited(0, &[0; 60], told).unwrap();
+            outbox.stage_awaited(0, &[0; 60], told, TaskId(1)).unwrap();
         }
         outbox.flush(&mut doors, &Attention::default());
         let woken = Arc::new(Woken::default());
@@ -483,6 +504,7 @@ mod tests {
         assert!(outbox.is_awaited());
         outbox.abandon(1);
         assert!(!outbox.is_awaited());
+        assert_eq!(lock(&memory).report().arena.blocks, 0);
         outbox.stop(&mut doors);
     }
 }

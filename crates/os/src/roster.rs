@@ -5,6 +5,7 @@
 
 use crate::admission::Demand;
 use crate::figures::{Distribution, TaskCounters};
+use crate::memory::Charge;
 use crate::path::PacketPath;
 use crate::task::{End, Obey, TaskCell, TaskFuture, TaskId};
 use crate::ticket::{Candidate, Ticket};
@@ -56,6 +57,8 @@ pub(crate) struct Task {
     pub(crate) cell: Arc<TaskCell>,
     pub(crate) waker: Waker,
     pub(crate) future: TaskFuture,
+    /// The bytes of its future and cell in card memory.
+    pub(crate) charge: Charge,
     /// Applies the orders of its commands, if it has any.
     pub(crate) obey: Option<Obey>,
     pub(crate) name: Arc<str>,

@@ -6,7 +6,7 @@
 
 use crate::installed::Installed;
 use crate::mailbox::{self, Mailbox, MailboxSender};
-use crate::memory::Memory;
+use crate::memory::{CARD, Charge, Kind, Memory, MemoryError};
 use crate::net::Outbox;
 use crate::task::{TaskId, TaskRequest};
 use picnic_core::resident::Attention;
@@ -33,7 +33,7 @@ pub(crate) struct Shared {
     pub(crate) outbox: Mutex<Outbox>,
     /// Whether the outbox holds anything for the card.
     pub(crate) outbox_used: AtomicBool,
-    pub(crate) memory: Mutex<Memory>,
+    pub(crate) memory: Arc<Mutex<Memory>>,
     pub(crate) requests: Mutex<Vec<TaskRequest>>,
     pub(crate) requested: AtomicBool,
     pub(crate) end_hooks: Mutex<Vec<EndHook>>,
@@ -41,14 +41,14 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    pub(crate) fn new(tasks: usize, memory: Memory, outbox: Outbox) -> Self {
+    pub(crate) fn new(tasks: usize, memory: Arc<Mutex<Memory>>, outbox: Outbox) -> Self {
         Shared {
             attention: Arc::default(),
             woken: (0..tasks.div_ceil(64)).map(|_| AtomicU64::new(0)).collect(),
             now: AtomicU64::new(0),
             outbox: Mutex::new(outbox),
             outbox_used: AtomicBool::new(false),
-            memory: Mutex::new(memory),
+            memory,
             requests: Mutex::new(Vec::with_capacity(tasks)),
             requested: AtomicBool::new(false),
             end_hooks: Mutex::default(),
@@ -92,8 +92,19 @@ pub struct Services(pub(crate) Arc<Shared>);
 
 impl Services {
     /// A mailbox for `capacity` packets, rounded up to a power of two, and its sending end.
-    pub fn mailbox(&self, capacity: usize) -> (MailboxSender, Mailbox) {
-        mailbox::channel(self.0.clone(), capacity)
+    ///
+    /// # Errors
+    /// Card memory has no room.
+    pub fn mailbox(&self, capacity: usize) -> Result<(MailboxSender, Mailbox), MemoryError> {
+        mailbox::channel(&self.0, CARD, capacity)
+    }
+
+    /// Reserves card memory for an object of this size that lives elsewhere.
+    ///
+    /// # Errors
+    /// There is no room.
+    pub fn charge(&self, kind: Kind, bytes: usize) -> Result<Charge, MemoryError> {
+        lock(&self.0.memory).charge(CARD, kind, bytes)
     }
 
     /// The attention of NIC OS, with the count of packets held.

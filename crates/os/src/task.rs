@@ -19,6 +19,7 @@
 //! Source: NICOS 4.2 and 4.6.
 
 use crate::context::Nic;
+use crate::memory::MemoryError;
 use crate::reply::Replier;
 use crate::shared::Shared;
 use picnic_core::command::Prepared;
@@ -215,6 +216,9 @@ pub enum CreateError {
     /// Its program panicked when making the task's future.
     #[error("the program panicked when it was started")]
     Panicked,
+    /// Card memory has no room for it.
+    #[error("{0} (os.arena_bytes)")]
+    Memory(#[from] MemoryError),
     /// The card has been stopped.
     #[error("the card has been stopped")]
     Stopped,

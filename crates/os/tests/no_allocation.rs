@@ -19,7 +19,7 @@ fn tasks_run_without_an_allocation() {
             let _ = sender.post(&[2; 60]);
             let mut block = nic.allocate(64);
             if let Ok(block) = &mut block {
-                let _ = block.write(0, &[7; 8]);
+                let _ = block.with(|bytes| bytes[..8].fill(7));
             }
             nic.set_priority(nic.id(), 1);
             nic.yield_now().await;
@@ -31,7 +31,7 @@ fn tasks_run_without_an_allocation() {
     let mailbox = Arc::new(Mutex::new(None));
     let theirs = mailbox.clone();
     let reader = program(move |nic| async move {
-        let (sender, mut mailbox) = nic.mailbox(64);
+        let (sender, mut mailbox) = nic.mailbox(64).unwrap();
         *theirs.lock().unwrap() = Some(sender);
         while let Some(packet) = mailbox.receive().await {
             match packet.data()[0] % 2 {

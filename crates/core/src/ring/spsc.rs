@@ -106,6 +106,12 @@ impl<T> Drop for Shared<T> {
     }
 }
 
+/// Bytes of the memory that both ends of a ring share; `None` if they cannot be counted.
+pub fn bytes<T>(capacity: usize) -> Option<usize> {
+    let slots = capacity.checked_next_power_of_two()?.checked_add((1 << line_shift::<T>()) - 1)?;
+    slots.checked_mul(size_of::<Slot<T>>())?.checked_add(size_of::<Shared<T>>())
+}
+
 /// The two ends of a ring with room for `capacity` values, rounded up to a power of two.
 ///
 /// # Panics

@@ -683,7 +683,7 @@ impl Model {
                 Action::Count => {}
                 // Past all others.
                 Action::Poll => return Fate::On(mark),
-                Action::Callback | Action::Deliver => unreachable!(),
+                Action::Callback | Action::Deliver | Action::Allocate => unreachable!(),
             }
         }
         Fate::On(mark)

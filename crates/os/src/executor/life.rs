@@ -68,11 +68,13 @@ impl Os {
         let priority = self.candidates[slot].ticket.priority;
         self.candidates[slot] = VACANT;
         self.changed = true;
-        let Task { cell, future, name, kind, bounds_from, period_ns, counters, times, .. } = task;
+        let Task { cell, future, charge, name, kind, bounds_from, period_ns, .. } = task;
+        let (counters, times) = (task.counters, task.times);
         // Dropping the body's values may panic, too.
         if catch_unwind(AssertUnwindSafe(|| drop(future))).is_err() || end == End::Panicked {
             self.counters.panics.add(1);
         }
+        drop(charge);
         lock(&self.shared.memory).release_all(cell.id);
         self.shared.installed.take(cell.id, &mut self.orphans);
         self.remove_orphans();

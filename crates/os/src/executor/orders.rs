@@ -5,6 +5,7 @@ use crate::admission::{self, Demand};
 use crate::context::Nic;
 use crate::figures::TaskCounters;
 use crate::keys::Admission;
+use crate::memory::Kind;
 use crate::roster::{State, Task, VACANT};
 use crate::shared::lock;
 use crate::task::{CreateError, End, Program, TaskCell, TaskId, TaskRequest, TaskSpec};
@@ -54,8 +55,15 @@ impl Os {
         let cell = Arc::new(TaskCell::new(id, slot as u32, self.shared.clone(), &spec));
         let nic = Nic { cell: cell.clone() };
         let started = catch_unwind(AssertUnwindSafe(|| program.start(nic)));
-        let (future, obey) = started.map_err(|_| CreateError::Panicked)?;
         self.next_id += 1;
+        let started = started.map_err(|_| CreateError::Panicked).and_then(|(future, obey)| {
+            let bytes = size_of_val(&*future) + size_of::<TaskCell>();
+            let charge = lock(&self.shared.memory).charge(id, Kind::Task, bytes)?;
+            Ok((future, obey, charge))
+        });
+        // What the program allocated is of no use.
+        let (future, obey, charge) =
+            started.inspect_err(|_| lock(&self.shared.memory).release_all(id))?;
         let begins = now + spec.offset_ns;
         self.candidates[slot].ticket = Ticket {
             period_ns: spec.period_ns,
@@ -69,6 +77,7 @@ impl Os {
             cell,
             future,
             obey,
+            charge,
             name: spec.name.into(),
             kind: spec.kind,
             bounds_from: spec.bounds_from.into(),

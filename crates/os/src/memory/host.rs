@@ -1,8 +1,8 @@
-//! Host memory, and transfers to and from the card: modelled as a DMA engine's.
+//! Host memory: its bytes, its budget, and the duration of transfers.
 
-use super::{Block, MemoryError, check_range};
-use crate::shared::{Shared, lock};
-use std::ops::Range;
+use super::MemoryError;
+use crate::shared::lock;
+use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -31,107 +31,86 @@ impl TransferCost {
     }
 }
 
+/// Bytes at the host that the card reaches by transfers: memory of this process, or a mapping
+/// shared with another.
+///
+/// Transfers run on the borrowed core, so both methods must be short and must not wait. Another
+/// process may write to the bytes meanwhile: implementations copy, and lend nothing.
+#[allow(clippy::len_without_is_empty)]
+pub trait HostBytes: Send + Sync + fmt::Debug {
+    /// Number of bytes; it never changes.
+    fn len(&self) -> usize;
+
+    /// Copies bytes out, from `at` on. The caller has checked that they exist.
+    fn read(&self, at: usize, into: &mut [u8]);
+
+    /// Copies bytes in, from `at` on. The caller has checked that they exist.
+    fn write(&self, at: usize, from: &[u8]);
+}
+
 /// The accounting of host memory in use by tasks.
 #[derive(Debug)]
 pub(super) struct HostBudget {
-    pub(super) most: u64,
-    pub(super) used: AtomicU64,
-    pub(super) high_water: AtomicU64,
+    most: u64,
+    used: AtomicU64,
+    high_water: AtomicU64,
 }
 
-/// Memory at the host, for code of the host. Cheap to clone; any thread may use it.
-#[derive(Clone, Debug)]
-pub struct HostMemory(Arc<HostBytes>);
+impl HostBudget {
+    pub(super) fn new(most: u64) -> Self {
+        HostBudget { most, used: AtomicU64::new(0), high_water: AtomicU64::new(0) }
+    }
 
+    pub(super) fn used(&self) -> u64 {
+        self.used.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn high_water(&self) -> u64 {
+        self.high_water.load(Ordering::Relaxed)
+    }
+
+    /// Memory of this process, zeroed.
+    pub(super) fn allocate(
+        self: &Arc<Self>,
+        bytes: usize,
+    ) -> Result<Arc<dyn HostBytes>, MemoryError> {
+        let wanted = bytes as u64;
+        let take = |used: u64| used.checked_add(wanted).filter(|&sum| sum <= self.most);
+        let before = self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take);
+        let before = before.map_err(|used| MemoryError::HostExhausted {
+            wanted: bytes,
+            left: self.most.saturating_sub(used) as usize,
+        })?;
+        self.high_water.fetch_max(before + wanted, Ordering::Relaxed);
+        let zeros = Mutex::new(vec![0; bytes].into_boxed_slice());
+        Ok(Arc::new(HostMemory { bytes: zeros, length: bytes, budget: self.clone() }))
+    }
+}
+
+/// Memory of this process.
 #[derive(Debug)]
-struct HostBytes {
+struct HostMemory {
     bytes: Mutex<Box<[u8]>>,
     length: usize,
     budget: Arc<HostBudget>,
 }
 
-impl HostMemory {
-    /// Accesses its bytes. Transfers wait meanwhile, and with them the borrowed core: `body` must
-    /// be short.
-    pub fn with<R>(&self, body: impl FnOnce(&mut [u8]) -> R) -> R {
-        body(&mut lock(&self.0.bytes))
+impl HostBytes for HostMemory {
+    fn len(&self) -> usize {
+        self.length
+    }
+
+    fn read(&self, at: usize, into: &mut [u8]) {
+        into.copy_from_slice(&lock(&self.bytes)[at..at + into.len()]);
+    }
+
+    fn write(&self, at: usize, from: &[u8]) {
+        lock(&self.bytes)[at..at + from.len()].copy_from_slice(from);
     }
 }
 
-impl Drop for HostBytes {
+impl Drop for HostMemory {
     fn drop(&mut self) {
         self.budget.used.fetch_sub(self.length as u64, Ordering::Relaxed);
-    }
-}
-
-/// Memory at the host, for a task: reached only by transfers.
-#[derive(Debug)]
-pub struct HostBlock(HostMemory);
-
-impl HostBlock {
-    pub(crate) fn new(shared: &Shared, bytes: usize) -> Result<Self, MemoryError> {
-        let budget = lock(&shared.memory).host.clone();
-        let wanted = bytes as u64;
-        let take = |used: u64| used.checked_add(wanted).filter(|&sum| sum <= budget.most);
-        let before = budget.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take);
-        let before = before.map_err(|used| MemoryError::HostExhausted {
-            wanted: bytes,
-            left: budget.most.saturating_sub(used) as usize,
-        })?;
-        budget.high_water.fetch_max(before + wanted, Ordering::Relaxed);
-        let memory = HostBytes {
-            bytes: Mutex::new(vec![0; bytes].into_boxed_slice()),
-            length: bytes,
-            budget,
-        };
-        Ok(HostBlock(HostMemory(Arc::new(memory))))
-    }
-
-    /// The same memory for code of the host.
-    pub fn host_side(&self) -> HostMemory {
-        self.0.clone()
-    }
-
-    /// Its size in bytes.
-    #[allow(clippy::len_without_is_empty)]
-    pub fn len(&self) -> usize {
-        self.0.0.length
-    }
-}
-
-/// A checked transfer: its duration, and then the copy.
-pub(crate) struct Transfer<'a> {
-    pub(crate) card: &'a Block,
-    pub(crate) range: Range<usize>,
-    pub(crate) host: &'a HostBlock,
-    pub(crate) at: usize,
-}
-
-impl Transfer<'_> {
-    /// Checks it and accounts for it; returns its duration in nanoseconds.
-    pub(crate) fn begin(&self) -> Result<u64, MemoryError> {
-        let bytes = self.range.len();
-        check_range(&(self.at..self.at.saturating_add(bytes)), self.host.len())?;
-        let mut memory = lock(&self.card.shared.memory);
-        memory.bytes(self.card.name, self.range.clone())?;
-        let time_ns = memory.transfer.of(bytes);
-        memory.transfers += 1;
-        memory.transferred_bytes += bytes as u64;
-        memory.transfer_ns = memory.transfer_ns.saturating_add(time_ns);
-        Ok(time_ns)
-    }
-
-    /// Copies, in either direction.
-    pub(crate) fn end(&self, to_host: bool) -> Result<(), MemoryError> {
-        let mut memory = lock(&self.card.shared.memory);
-        let card = memory.bytes(self.card.name, self.range.clone())?;
-        self.host.0.with(|host| {
-            let host = &mut host[self.at..self.at + card.len()];
-            match to_host {
-                true => host.copy_from_slice(card),
-                false => card.copy_from_slice(host),
-            }
-        });
-        Ok(())
     }
 }

@@ -2,13 +2,21 @@
 
 use crate::bench;
 use crate::bench::{Bench, Log, micros};
+use picnic_core::guard::Guard;
+use picnic_core::ledger::Stage;
+use picnic_core::out::{Doors, Onward, Out};
+use picnic_core::packet::burst::Burst;
+use picnic_core::packet::desc::Descriptor;
+use picnic_core::resident::Resident;
 use picnic_core::time::Time;
+use picnic_filter::{Action, Direction, Filter, FilterCode, FilterError, Filters, Match};
 use picnic_os::alloc::boundary_tag::BoundaryTag;
 use picnic_os::alloc::slots::Slots;
 use picnic_os::alloc::{Allocator, Figures};
+use picnic_os::context::Nic;
 use picnic_os::control::TaskControl;
 use picnic_os::executor::OsSettings;
-use picnic_os::memory::{Block, HostMemory, MemoryError, TransferCost};
+use picnic_os::memory::{Block, HostBytes, Kind, MemoryError, Target, TransferCost};
 use picnic_os::task::{TaskSpec, program};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -165,7 +173,9 @@ fn settings() -> OsSettings {
 }
 
 fn bench() -> Bench {
-    Bench::with(&settings(), bench::edf_plus())
+    let mut bench = Bench::with(&settings(), bench::edf_plus());
+    bench.os.attach_filters(Filters::new(1));
+    bench
 }
 
 #[test]
@@ -180,33 +190,36 @@ fn tasks_access_only_their_blocks() {
         page.with(|bytes| assert!(bytes.as_ptr().addr().is_multiple_of(4096))).unwrap();
         drop(page);
         a.with(|bytes| bytes.fill(1)).unwrap();
-        b.write(0, &[2; 100]).unwrap();
-        nic.yield_now().await;
+        nic.write(&mut b, 0, &[2; 100]).await.unwrap();
         let mut seen = [0; 100];
-        a.read(0, &mut seen).unwrap();
+        nic.read(&mut a, 0, &mut seen).await.unwrap();
         said.say(nic.now(), format!("{}", seen.iter().all(|&byte| byte == 1)));
         // It is nowhere in the block.
-        a.read(50, &mut []).unwrap();
-        b.write(100, &[]).unwrap();
-        said.say(nic.now(), a.write(90, &[0; 11]).unwrap_err().to_string());
-        said.say(nic.now(), a.read(usize::MAX, &mut seen).unwrap_err().to_string());
+        nic.read(&mut a, 50, &mut []).await.unwrap();
+        nic.write(&mut b, 100, &[]).await.unwrap();
+        said.say(nic.now(), nic.write(&mut a, 90, &[0; 11]).await.unwrap_err().to_string());
+        let error = nic.read(&mut a, usize::MAX, &mut seen).await.unwrap_err();
+        said.say(nic.now(), error.to_string());
+        nic.copy(&mut b, 10..20, &mut a, 90).await.unwrap();
+        nic.read(&mut a, 80, &mut seen[..20]).await.unwrap();
+        assert_eq!(seen[..20], [[1; 10], [2; 10]].concat());
         said.say(nic.now(), nic.allocate_aligned(1, 3).unwrap_err().to_string());
         assert_eq!(nic.allocate_aligned(1, 8192).unwrap_err(), MemoryError::Alignment(8192));
         said.say(nic.now(), nic.allocate(9000).unwrap_err().to_string());
+        assert!(nic.allocate(usize::MAX).is_err() && nic.mailbox(usize::MAX).is_err());
         said.say(nic.now(), format!("{}", nic.memory().blocks));
     });
     bench.os.create(spec("m"), body).unwrap();
-    bench.run_until(micros(10));
+    bench.run_until(micros(20));
     let texts: Vec<_> = log.take().into_iter().map(|(_, text)| text).collect();
     assert_eq!(texts[0], "true");
     assert_eq!(texts[1], "found bytes 90 to 101, but the block has 100");
     assert!(texts[2].starts_with("found bytes 18446744073709551615 to"), "{}", texts[2]);
     assert_eq!(texts[3], "found an alignment of 3, allowed: a power of two up to 4096");
-    assert!(texts[4].starts_with("found no room for 9000 bytes: "), "{}", texts[4]);
+    assert!(texts[4].starts_with("block: found no room for 9000 bytes: "), "{}", texts[4]);
     assert_eq!(texts[5], "2");
     let memory = bench.os.memory_report();
     assert_eq!((memory.blocks, memory.arena.blocks), (0, 0), "dropped with the task");
-    assert_eq!(memory.arena.failures, 1);
     bench.end();
 }
 
@@ -218,46 +231,153 @@ fn memory_of_killed_tasks_is_released() {
     let body = program(move |nic| async move {
         theirs.lock().unwrap().push(nic.allocate(64).unwrap());
         std::mem::forget(nic.allocate(64).unwrap());
-        nic.install_allocator(4096, Box::new(Slots::of(64))).unwrap();
+        theirs.lock().unwrap().push(nic.allocate_host(64).unwrap());
+        let slots = Box::new(Slots::of(64));
+        nic.install_allocator("slots", 2048, slots).await.unwrap();
         theirs.lock().unwrap().push(nic.allocate(64).unwrap());
         nic.sleep_until(Time::MAX).await;
     });
     let id = bench.os.create(spec("m"), body).unwrap();
     bench.run_until(micros(5));
     let memory = bench.os.memory_report();
-    assert_eq!((memory.blocks, memory.installed_allocators), (3, 1));
+    assert_eq!((memory.blocks, memory.installed_allocators), (4, 1));
     assert!(bench.os.control(bench.now, &mut TaskControl::Kill(id)));
     let memory = bench.os.memory_report();
     assert_eq!((memory.blocks, memory.installed_allocators, memory.arena.blocks), (0, 0, 0));
-    for block in kept.lock().unwrap().iter_mut() {
-        assert_eq!(block.read(0, &mut [0]), Err(MemoryError::Released));
-        assert_eq!(block.with(|_| ()), Err(MemoryError::Released));
-    }
-    kept.lock().unwrap().clear();
+    let reader = program(move |nic| async move {
+        let mut kept = std::mem::take(&mut *kept.lock().unwrap());
+        for block in &mut kept {
+            assert_eq!(nic.read(block, 0, &mut [0]).await, Err(MemoryError::Released));
+            assert_eq!(nic.write(block, 0, &[0]).await, Err(MemoryError::Released));
+            assert_eq!(nic.flush(block).await, Err(MemoryError::Released));
+        }
+        assert_eq!(kept[0].with(|_| ()), Err(MemoryError::Released));
+        // A stale handle does not access a new block in the same place.
+        let mut new = nic.allocate(64).unwrap();
+        assert_eq!(nic.copy(&mut kept[0], 0..1, &mut new, 0).await, Err(MemoryError::Released));
+        drop(kept);
+        assert_eq!(new.with(|bytes| bytes.len()), Ok(64));
+    });
+    bench.os.create(spec("reader"), reader).unwrap();
+    bench.run_until(micros(40));
+    assert_eq!((bench.os.counters().panics.get(), bench.os.memory_report().arena.blocks), (0, 0));
+    bench.end();
+}
+
+struct Nothing;
+
+impl Onward for Nothing {
+    fn carry_on(&mut self, _: Time, _: &mut Burst, _: &mut Doors) {}
+}
+
+#[test]
+fn all_that_a_task_has_takes_its_real_size() {
+    let mut bench = Bench::with(&settings(), bench::edf_plus());
+    let sizes: Arc<Mutex<Vec<(Kind, usize)>>> = Arc::default();
+    let theirs = sizes.clone();
+    let (filters, list) = (Filters::new(2), Filters::new(2));
+    bench.os.attach_filters(filters.clone());
+    let future_bytes: Arc<Mutex<usize>> = Arc::default();
+    let body = move |nic: Nic| async move {
+        let frame = [7; 600];
+        let sender = nic.sender(0, |_| {});
+        let (mailbox, _mailbox) = nic.mailbox(10).unwrap();
+        let filter = Filter::new("mine", Match::Any, Action::Deliver);
+        let code = FilterCode::from(mailbox);
+        let bytes = list.bytes_of(&filter, &code);
+        nic.add_filter(filter, code).await.unwrap();
+        sender.post(&frame[..60]).unwrap();
+        let _channel = nic.charge(Kind::Channel, 100).unwrap();
+        theirs.lock().unwrap().extend(
+            nic.memory().kinds.iter().map(|it| (it.kind, it.bytes)).chain([(Kind::Block, bytes)]),
+        );
+        nic.sleep_until(Time::MAX).await;
+    };
+    let measured = future_bytes.clone();
+    let measuring = program(move |nic| {
+        let future = body(nic);
+        *measured.lock().unwrap() = size_of_val(&future);
+        future
+    });
+    let id = bench.os.create(spec("m"), measuring).unwrap();
+    bench.run_until(micros(20));
+    let sizes = std::mem::take(&mut *sizes.lock().unwrap());
+    let of = |kind| sizes.iter().find(|(other, _)| *other == kind).unwrap().1;
+    let frame = *future_bytes.lock().unwrap();
+    assert!(frame > 600 && (frame..frame + 512).contains(&of(Kind::Task)), "{frame} {sizes:?}");
+    let ring = picnic_core::ring::spsc::bytes::<Descriptor>(10).unwrap();
+    assert!(ring > 16 * 32 && (ring..ring + 128).contains(&of(Kind::Mailbox)), "{ring} {sizes:?}");
+    assert_eq!(of(Kind::Filter), of(Kind::Block).next_multiple_of(16));
+    assert_eq!(of(Kind::Channel), 112);
+    assert!((64..256).contains(&of(Kind::Send)), "{sizes:?}");
+    // The record returns with the frame's end, the rest with the task.
+    bench.wire_takes_all(0);
+    bench.run_until(micros(40));
+    let kinds = |bench: &Bench| -> Vec<_> {
+        bench.os.memory_report().kinds.iter().map(|it| it.kind).collect()
+    };
+    let all = [Kind::Task, Kind::Mailbox, Kind::Filter, Kind::Channel];
+    assert_eq!(kinds(&bench), all);
+    assert_eq!(bench.os.memory_report().owners.len(), 1);
+    // A filter removed by others returns its bytes at once.
+    filters.remove(filters.list()[0].id).unwrap();
+    assert_eq!(kinds(&bench), [Kind::Task, Kind::Mailbox, Kind::Channel]);
+    assert!(bench.os.control(bench.now, &mut TaskControl::Kill(id)));
+    drop(filters.list());
+    // The core has the code of the removed filter until it takes the next list.
+    let mut head = filters.function(Stage::Rx).unwrap();
+    let _ = filters.add(Filter::new("next", Match::Any, Action::Count));
+    let mut burst = Burst::new();
+    let mut nothing = Nothing;
+    let mut out = Out::new(bench.now, Stage::Rx, &mut bench.doors, &mut nothing);
+    head.process(Time::ZERO, &mut burst, &mut out);
+    out.finish();
+    let _ = filters.list();
     assert_eq!(bench.os.memory_report().arena.blocks, 0);
     bench.end();
 }
 
 #[test]
-fn stale_handles_do_not_access_new_blocks() {
-    let mut bench = bench();
-    let kept: Arc<Mutex<Option<Block>>> = Arc::default();
-    let theirs = kept.clone();
+fn creation_fails_by_name_when_memory_is_exhausted() {
+    let settings = OsSettings { arena_bytes: 8 << 10, ..settings() };
+    let (mut bench, log) = (Bench::with(&settings, bench::edf_plus()), Log::default());
+    bench.os.attach_filters(Filters::new(1));
+    let said = log.clone();
     let body = program(move |nic| async move {
-        *theirs.lock().unwrap() = Some(nic.allocate(64).unwrap());
+        let mut blocks = Vec::new();
+        let free = nic.memory().arena.largest_free_bytes;
+        blocks.push(nic.allocate(free - 64).unwrap());
+        let say = |text: String| said.say(nic.now(), text.split(" bytes").next().unwrap());
+        say(nic.mailbox(8).unwrap_err().to_string());
+        let filter = Filter::new("f", Match::Any, Action::Count);
+        let error = nic.add_filter(filter, FilterCode::NONE).await.unwrap_err();
+        assert!(matches!(error, FilterError::NoMemory(_)));
+        say(error.to_string().replace(char::is_numeric, ""));
+        let other = program(|nic| async move { nic.sleep_until(Time::MAX).await });
+        let error = nic.create(TaskSpec::new("other"), other).await.unwrap_err();
+        say(error.to_string().replace(char::is_numeric, ""));
+        while let Ok(block) = nic.allocate(1) {
+            blocks.push(block);
+        }
+        let error = nic.send(0, &[0; 60]).await.unwrap_err();
+        say(error.to_string().replace(char::is_numeric, ""));
+        say(nic.allocate_host(100).unwrap_err().to_string());
+        say(nic.allocator(64, Box::new(Slots::of(64))).unwrap_err().to_string());
+        say(nic.charge(Kind::Channel, 4000).unwrap_err().to_string());
+        blocks.clear();
+        assert!(nic.mailbox(8).is_ok() && nic.send(0, &[0; 60]).await.is_ok());
     });
-    bench.os.create(spec("first"), body).unwrap();
-    bench.run_until(micros(5));
-    let body = program(move |nic| async move {
-        let block = nic.allocate(64).unwrap();
-        let stale = kept.lock().unwrap().take().unwrap();
-        assert_eq!(stale.read(0, &mut [0]), Err(MemoryError::Released));
-        drop(stale);
-        assert_eq!(block.read(0, &mut [0]), Ok(()));
-    });
-    bench.os.create(spec("second"), body).unwrap();
-    bench.run_until(micros(10));
-    assert_eq!(bench.os.counters().panics.get(), 0);
+    bench.os.create(spec("m"), body).unwrap();
+    bench.run_until(micros(20));
+    bench.wire_takes_all(0);
+    bench.run_until(micros(30));
+    let texts: Vec<_> = log.take().into_iter().map(|(_, text)| text).collect();
+    let names = ["mailbox", "filter", "task", "send record", "block", "allocator", "channel"];
+    assert_eq!(texts.len(), names.len(), "{texts:?}");
+    for (text, name) in texts.iter().zip(names) {
+        assert!(text.starts_with(&format!("{name}: found no room for ")), "{texts:?}");
+    }
+    assert_eq!((bench.os.counters().panics.get(), bench.os.memory_report().arena.blocks), (0, 0));
     bench.end();
 }
 
@@ -278,53 +398,159 @@ impl Allocator for Liar {
 }
 
 #[test]
-fn installed_allocators_are_used_and_checked() {
+fn allocators_are_filters() {
     let settings = OsSettings { arena_bytes: 64 << 10, ..settings() };
     let (mut bench, log) = (Bench::with(&settings, bench::edf_plus()), Log::default());
+    let filters = Filters::new(1);
+    bench.os.attach_filters(filters.clone());
     let said = log.clone();
     let body = program(move |nic| async move {
         let old = nic.allocate(32).unwrap();
-        nic.install_allocator(1024, Box::new(Slots::of(256))).unwrap();
-        let slots: Vec<_> = (0..4).map(|_| nic.allocate(200).unwrap()).collect();
+        let code = nic.allocator(1024, Box::new(Slots::of(256))).unwrap();
+        let fallback = nic.allocate(300).unwrap();
+        let id = nic.add_filter(Filter::allocator("slots"), code).await.unwrap();
+        let mut slots: Vec<_> = (0..4).map(|_| nic.allocate(200).unwrap()).collect();
         said.say(nic.now(), nic.allocate(1).unwrap_err().to_string());
-        nic.install_allocator(1024, Box::new(Liar(usize::MAX))).unwrap();
-        assert!(nic.allocate(4).is_err() && nic.uninstall_allocator());
-        nic.install_allocator(1024, Box::new(Liar(1020))).unwrap();
-        said.say(nic.now(), format!("{:?}", nic.allocate(16).is_err()));
-        said.say(nic.now(), format!("{:?}", nic.allocate(4).is_ok()));
-        assert!(nic.uninstall_allocator() && nic.uninstall_allocator());
-        assert!(!nic.uninstall_allocator());
+        // One for the filter of the next allocator, one to be allocated again.
+        slots.truncate(2);
+        // A liar serves nobody: the one before does.
+        let liar = nic.install_allocator("liar", 1024, Box::new(Liar(1020))).await.unwrap();
+        slots.push(nic.allocate(200).unwrap());
+        assert_eq!(nic.memory().broken_allocators, 1);
+        nic.sleep_until(micros(50)).await;
+        assert!(nic.filters().unwrap().get(liar).is_none(), "removed by others");
+        nic.remove_filter(id).await.unwrap();
         // The arena's own is used again; slots stay until they are freed.
         let again = nic.allocate(4096).map(drop).is_ok();
         let there = nic.memory().installed_allocators;
+        slots.iter_mut().for_each(|slot| slot.with(|bytes| bytes.fill(1)).unwrap());
         drop(slots);
         said.say(nic.now(), format!("{again} {there} {}", nic.memory().installed_allocators));
-        drop(old);
+        drop((old, fallback));
+        // Dropped without a filter, an allocator is gone.
+        drop(nic.allocator(1024, Box::new(Slots::of(64))).unwrap());
+        assert_eq!(nic.memory().installed_allocators, 0);
+        // Not as a filter of packets, and not without its code.
+        let code = || nic.allocator(1024, Box::new(Slots::of(64))).unwrap();
+        let error = nic.add_filter(Filter::new("f", Match::Any, Action::Drop), code()).await;
+        said.say(nic.now(), error.unwrap_err().to_string());
+        let error = nic.add_filter(Filter::allocator("f").on(Direction::Tx), code()).await;
+        said.say(nic.now(), error.unwrap_err().to_string());
+        let error = nic.add_filter(Filter::allocator("f"), FilterCode::NONE).await;
+        said.say(nic.now(), error.unwrap_err().to_string());
     });
     bench.os.create(spec("m"), body).unwrap();
-    bench.run_until(micros(10));
+    bench.run_until(micros(40));
+    let listed = filters.list();
+    let shown: Vec<_> = listed.iter().map(|it| (&*it.filter.name, it.packets, it.broken)).collect();
+    assert_eq!(shown, [("slots", 6, false), ("liar", 0, true)]);
+    assert!((5 * 208..6 * 256).contains(&listed[0].bytes), "in whole units");
+    let keys = serde_json::to_value(&listed[0]).unwrap();
+    assert_eq!((&keys["action"], &keys["group"]), (&"allocate".into(), &"memory".into()));
+    let renamed = Filter::allocator("pool");
+    filters.set(listed[0].id, renamed).unwrap();
+    assert_eq!(filters.get(listed[0].id).unwrap().filter.name, "pool");
+    let error = filters.set(listed[0].id, Filter::new("f", Match::Any, Action::Drop)).unwrap_err();
+    let told = "action: found another action, allowed: allocate, as the filter is an allocator";
+    assert_eq!(error.to_string(), told);
+    assert_eq!(filters.remove(listed[1].id).unwrap().filter.name, "liar");
+    bench.run_until(micros(90));
     let texts: Vec<_> = log.take().into_iter().map(|(_, text)| text).collect();
-    assert!(texts[0].starts_with("found no room for 1 bytes: 0 are free"), "{}", texts[0]);
-    assert_eq!(texts[1..], ["true", "true", "true 1 0"]);
+    assert!(texts[0].starts_with("block: found no room for 1 bytes: 0 are free"), "{}", texts[0]);
+    assert_eq!(texts[1], "true 1 0");
+    assert_eq!(texts[2], "allocator: found code, allowed: none, as the filter calls none");
+    assert!(texts[3].starts_with("action: found allocate with a condition"), "{}", texts[3]);
+    assert_eq!(texts[4], "allocator: found none, allowed: code, given with the filter");
+    assert_eq!((bench.os.counters().panics.get(), filters.list().len()), (0, 0));
     assert_eq!(bench.os.memory_report().arena.blocks, 0);
     bench.end();
 }
 
+/// An allocator that takes a while.
+#[derive(Default)]
+struct Sleeper(BoundaryTag);
+
+impl Allocator for Sleeper {
+    fn reset(&mut self, arena: &mut [u8]) {
+        self.0.reset(arena);
+    }
+    fn allocate(&mut self, arena: &mut [u8], bytes: usize, align: usize) -> Option<usize> {
+        std::thread::sleep(std::time::Duration::from_millis(2));
+        self.0.allocate(arena, bytes, align)
+    }
+    fn free(&mut self, arena: &mut [u8], place: usize) -> bool {
+        self.0.free(arena, place)
+    }
+    fn figures(&self, arena: &[u8]) -> Figures {
+        self.0.figures(arena)
+    }
+}
+
 #[test]
-fn allocators_stay_until_uninstalled_and_unused() {
+fn allocators_that_sleep_only_lengthen_segments() {
     let mut bench = bench();
+    bench.os.attach_filters(Filters::new(1));
     let body = program(move |nic| async move {
-        let installed = || nic.memory().installed_allocators;
-        nic.install_allocator(1024, Box::new(Slots::of(64))).unwrap();
-        drop(nic.allocate(64).unwrap());
-        assert_eq!(installed(), 1, "it may be asked again");
-        assert!(nic.uninstall_allocator());
-        assert_eq!(installed(), 0);
+        nic.install_allocator("sleeper", 2048, Box::<Sleeper>::default()).await.unwrap();
+        let mut block = nic.allocate(64).unwrap();
+        nic.write(&mut block, 0, &[1; 64]).await.unwrap();
     });
-    bench.os.create(spec("m"), body).unwrap();
-    bench.run_until(micros(5));
-    assert_eq!(bench.os.counters().panics.get(), 0);
+    let id = bench.os.create(spec("m"), body).unwrap();
+    // The time of each segment, as a real clock would show it.
+    for _ in 0..6 {
+        let before = std::time::Instant::now();
+        let _ = bench.os.turn(bench.now, &mut bench.doors);
+        bench.now = bench.now + before.elapsed().as_nanos() as u64;
+        let _ = bench.os.ended(bench.now);
+    }
+    let line = bench.os.lines().find(|line| line.id == id).unwrap();
+    assert!(
+        line.counters.overruns.get() >= 1 && line.counters.longest_segment_ns.get() >= 2_000_000
+    );
+    let memory = bench.os.memory_report();
+    assert_eq!((memory.broken_allocators, memory.arena.blocks), (0, 0));
     bench.end();
+}
+
+/// The same task on the card and at the host: one word differs.
+async fn counts(nic: Nic, target: Target, log: Log) {
+    let mut block = nic.allocate_on(target, 1000).unwrap();
+    for count in 0..8_u8 {
+        nic.write(&mut block, usize::from(count), &[count]).await.unwrap();
+    }
+    nic.write(&mut block, 500, &[9; 300]).await.unwrap();
+    let mut seen = [0; 10];
+    nic.read(&mut block, 0, &mut seen).await.unwrap();
+    log.say(nic.now(), format!("{seen:?}"));
+    nic.read(&mut block, 495, &mut seen).await.unwrap();
+    log.say(nic.now(), format!("{seen:?}"));
+}
+
+#[test]
+fn tasks_move_to_host_memory_by_one_word() {
+    let transfer = TransferCost { latency_ns: 2_000, bytes_per_us: 100 };
+    let mut texts = Vec::new();
+    for target in [Target::Card, Target::Host] {
+        let mut bench = Bench::with(&OsSettings { transfer, ..settings() }, bench::edf_plus());
+        let log = Log::default();
+        let theirs = log.clone();
+        bench.os.create(spec("m"), program(move |nic| counts(nic, target, theirs))).unwrap();
+        bench.run_until(micros(100));
+        let report = bench.os.memory_report();
+        let host = (report.transfers, report.transferred_bytes, report.gathered_writes);
+        let read = 10 + 10;
+        // Eight writes travel with the long one.
+        let expected = if target == Target::Host { (3, 308 + read, 8) } else { (0, 0, 0) };
+        assert_eq!(host, expected);
+        let (times, said): (Vec<_>, Vec<_>) = log.take().into_iter().unzip();
+        // 8 pauses; then 2 µs + 3.08 µs and 2.1 µs, as modelled.
+        let took = if target == Target::Host { [15, 17] } else { [10, 11] };
+        assert_eq!(times, took);
+        texts.push(said);
+        bench.end();
+    }
+    assert_eq!(texts[0], texts[1]);
+    assert_eq!(texts[0], ["[0, 1, 2, 3, 4, 5, 6, 7, 0, 0]", "[0, 0, 0, 0, 0, 9, 9, 9, 9, 9]"]);
 }
 
 #[test]
@@ -332,45 +558,68 @@ fn host_memory_transfers_take_time() {
     let transfer = TransferCost { latency_ns: 2_000, bytes_per_us: 100 };
     let mut bench = Bench::with(&OsSettings { transfer, ..settings() }, bench::edf_plus());
     let log = Log::default();
-    let host: Arc<Mutex<Option<HostMemory>>> = Arc::default();
+    let host: Arc<Mutex<Option<Arc<dyn HostBytes>>>> = Arc::default();
     let (said, theirs) = (log.clone(), host.clone());
     let body = program(move |nic| async move {
         let mut card = nic.allocate(256).unwrap();
-        card.write(0, b"from the card").unwrap();
-        let there = nic.allocate_host(4000).unwrap();
-        *theirs.lock().unwrap() = Some(there.host_side());
-        assert_eq!(there.len(), 4000);
-        said.say(nic.now(), nic.allocate_host(97).unwrap_err().to_string());
-        assert!(nic.allocate_host(96).is_ok());
-        nic.copy_to_host(&card, 0..200, &there, 100).await.unwrap();
+        card.with(|bytes| bytes[..13].copy_from_slice(b"from the card")).unwrap();
+        assert!(card.host_side().is_none() && card.target() == Target::Card);
+        let mut there = nic.allocate_host(3744).unwrap();
+        let side = there.host_side().unwrap();
+        *theirs.lock().unwrap() = Some(side.clone());
+        assert_eq!((there.len(), there.target()), (3744, Target::Host));
+        assert_eq!(there.with(|_| ()), Err(MemoryError::AtHost));
+        said.say(nic.now(), nic.allocate_host(353).unwrap_err().to_string());
+        drop(nic.allocate_host(352).unwrap());
+        nic.copy(&mut card, 0..200, &mut there, 100).await.unwrap();
         said.say(nic.now(), "written");
-        there.host_side().with(|bytes| bytes[0..5].copy_from_slice(b"hello"));
-        nic.copy_from_host(&there, 0, &mut card, 16..21).await.unwrap();
-        let mut seen = [0; 5];
-        card.read(16, &mut seen).unwrap();
-        said.say(nic.now(), String::from_utf8_lossy(&seen));
-        let error = nic.copy_to_host(&card, 0..200, &there, 3801).await.unwrap_err();
+        side.write(0, b"hello");
+        nic.copy(&mut there, 0..5, &mut card, 16).await.unwrap();
+        let seen = card.with(|bytes| String::from_utf8_lossy(&bytes[16..21]).into_owned());
+        said.say(nic.now(), seen.unwrap());
+        let error = nic.copy(&mut card, 0..200, &mut there, 3545).await.unwrap_err();
         said.say(nic.now(), error.to_string());
-        let error = nic.copy_to_host(&card, 200..300, &there, 0).await.unwrap_err();
+        let error = nic.copy(&mut card, 200..300, &mut there, 0).await.unwrap_err();
         said.say(nic.now(), error.to_string());
+        // Gathered writes are there after a flush, or when the block is dropped.
+        nic.write(&mut there, 50, b"ga").await.unwrap();
+        nic.write(&mut there, 52, b"ther").await.unwrap();
+        let mut seen = [0; 6];
+        side.read(50, &mut seen);
+        assert_eq!(seen, [0; 6]);
+        nic.flush(&mut there).await.unwrap();
+        side.read(50, &mut seen);
+        assert_eq!(&seen, b"gather");
+        nic.write(&mut there, 50, b"lo").await.unwrap();
+        nic.write(&mut there, 3000, b"end").await.unwrap();
+        side.read(50, &mut seen);
+        assert_eq!(&seen, b"lother", "a write elsewhere ends the first");
+        let mut second = nic.map_host(side.clone()).unwrap();
+        nic.copy(&mut second, 100..500, &mut there, 600).await.unwrap();
     });
     bench.os.create(spec("dma"), body).unwrap();
-    bench.run_until(micros(30));
+    bench.run_until(micros(60));
     assert_eq!(
         log.text(),
         // 2 µs and 200 bytes at 100 a microsecond; then 2.05 µs; errors only pause.
-        "0:found no room for 97 bytes at the host: 96 are left (os.host_bytes) 4:written \
-         6:hello 7:found bytes 3801 to 4001, but the block has 4000 \
+        "0:found no room for 353 bytes at the host: 352 are left (os.host_bytes) 4:written \
+         6:hello 7:found bytes 3545 to 3745, but the block has 3744 \
          8:found bytes 200 to 300, but the block has 256"
     );
     let memory = host.lock().unwrap().take().unwrap();
-    memory.with(|bytes| assert_eq!(&bytes[100..113], b"from the card"));
+    let mut seen = [0; 13];
+    memory.read(600, &mut seen);
+    assert_eq!(&seen, b"from the card");
+    memory.read(3000, &mut seen[..3]);
+    assert_eq!(&seen[..3], b"end");
     let report = bench.os.memory_report();
-    assert_eq!((report.transfers, report.transferred_bytes), (2, 205));
-    assert_eq!(report.transfer_modelled_ns, 4_000 + 2_050);
-    assert_eq!((report.host_used_bytes, report.host_high_water_bytes), (4000, 4096));
+    assert_eq!((report.transfers, report.gathered_writes), (5, 4));
+    assert_eq!(report.transferred_bytes, 200 + 5 + 6 + 2 + 403);
+    assert_eq!(report.transfer_modelled_ns, 5 * 2_000 + 10 * report.transferred_bytes);
+    assert_eq!((report.host_used_bytes, report.host_high_water_bytes), (3744, 4096));
     drop(memory);
     assert_eq!(bench.os.memory_report().host_used_bytes, 0);
+    assert_eq!(bench.os.counters().panics.get(), 0);
     bench.end();
 }
 

@@ -25,7 +25,7 @@ fn reader(
     let slot = Slot::default();
     let theirs = slot.clone();
     let body = program(move |nic| async move {
-        let (sender, mut mailbox) = nic.mailbox(capacity);
+        let (sender, mut mailbox) = nic.mailbox(capacity).unwrap();
         *theirs.lock().unwrap() = Some(sender);
         while let Some(packet) = mailbox.receive().await {
             each(packet);
@@ -71,7 +71,7 @@ fn mailboxes_count_packets() {
     let (mut bench, log, slot) = (Bench::new(), Log::default(), Slot::default());
     let (said, theirs) = (log.clone(), slot.clone());
     let body = program(move |nic| async move {
-        let (sender, mut mailbox) = nic.mailbox(4);
+        let (sender, mut mailbox) = nic.mailbox(4).unwrap();
         *theirs.lock().unwrap() = Some(sender);
         drop(mailbox.receive().await);
         said.say(
@@ -111,7 +111,7 @@ fn packets_wake_only_waiting_tasks() {
     let (mut bench, log, slot) = (Bench::new(), Log::default(), Slot::default());
     let (said, theirs) = (log.clone(), slot.clone());
     let body = program(move |nic| async move {
-        let (sender, mut mailbox) = nic.mailbox(4);
+        let (sender, mut mailbox) = nic.mailbox(4).unwrap();
         *theirs.lock().unwrap() = Some(sender);
         drop(mailbox.receive().await);
         said.say(nic.now(), format!("{} left", mailbox.len()));
@@ -176,7 +176,7 @@ fn packets_leave_in_order_of_release() {
     let (mut bench, slot) = (Bench::new(), Slot::default());
     let theirs = slot.clone();
     let body = program(move |nic| async move {
-        let (sender, mut mailbox) = nic.mailbox(4);
+        let (sender, mut mailbox) = nic.mailbox(4).unwrap();
         *theirs.lock().unwrap() = Some(sender);
         nic.sleep_until(micros(10)).await;
         while let Some(packet) = mailbox.try_receive() {
@@ -440,8 +440,8 @@ fn a_task_waits_for_several_mailboxes_and_for_a_time() {
         (Bench::new(), Log::default(), [Slot::default(), Slot::default()]);
     let (said, theirs) = (log.clone(), slots.clone());
     let body = program(move |nic| async move {
-        let (one, mut first) = nic.mailbox(4);
-        let (other, mut second) = nic.mailbox(4);
+        let (one, mut first) = nic.mailbox(4).unwrap();
+        let (other, mut second) = nic.mailbox(4).unwrap();
         *theirs[0].lock().unwrap() = Some(one);
         *theirs[1].lock().unwrap() = Some(other);
         for until in [40, 40, 40, 60, 90] {

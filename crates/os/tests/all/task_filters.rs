@@ -63,7 +63,7 @@ fn tasks_receive_by_filters_removed_at_their_end() {
     let pings = Arc::new(AtomicU64::new(0));
     let theirs = pings.clone();
     let body = program(move |nic| async move {
-        let (sender, mut mailbox) = nic.mailbox(4);
+        let (sender, mut mailbox) = nic.mailbox(4).unwrap();
         nic.add_filter(icmp(Action::Deliver), sender).await.unwrap();
         while mailbox.receive().await.is_some() {
             theirs.fetch_add(1, Ordering::Relaxed);
@@ -128,7 +128,7 @@ fn mailboxes_of_removed_filters_end() {
     let ended = Arc::new(AtomicU64::new(0));
     let theirs = ended.clone();
     let body = program(move |nic| async move {
-        let (sender, mut mailbox) = nic.mailbox(4);
+        let (sender, mut mailbox) = nic.mailbox(4).unwrap();
         nic.add_filter(icmp(Action::Deliver), sender).await.unwrap();
         while mailbox.receive().await.is_some() {}
         theirs.store(1, Ordering::Relaxed);
@@ -156,7 +156,7 @@ fn mailboxes_end_when_delivery_ends() {
     let log = Arc::new(Mutex::new(Vec::new()));
     let theirs = log.clone();
     let body = program(move |nic| async move {
-        let (sender, mut mailbox) = nic.mailbox(4);
+        let (sender, mut mailbox) = nic.mailbox(4).unwrap();
         let id = nic.add_filter(icmp(Action::Deliver), sender).await.unwrap();
         for step in ["deliver", "moved", "count"] {
             let filter = icmp(if step == "count" { Action::Count } else { Action::Deliver });
@@ -182,7 +182,7 @@ fn tasks_without_card_filters_get_an_error() {
     let told = Arc::new(Mutex::new(None));
     let theirs = told.clone();
     let body = program(move |nic| async move {
-        let (sender, _mailbox) = nic.mailbox(4);
+        let (sender, _mailbox) = nic.mailbox(4).unwrap();
         *theirs.lock().unwrap() = Some(nic.add_filter(icmp(Action::Deliver), sender).await);
     });
     bench.os.create(spec("hopeful"), body).unwrap();
