@@ -1,9 +1,9 @@
 /*
- * How far apart two cores are: one word handed to and fro, one way, in ns.
+ * The distance of two cores: the one-way time of one word, in nanoseconds.
  *
- * A hypervisor may move virtual cores between near and distant physical ones
- * while programs run. Packet rates between cores follow that distance, so
- * whoever compares two programs must know it was the same for both.
+ * A hypervisor may move virtual cores between near and distant physical cores
+ * while programs run. Packet rates between cores depend on that distance, so
+ * a comparison of two programs must check that both had the same distance.
  */
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -18,7 +18,7 @@
 #define TRIPS 20000
 #define SAMPLES 15
 
-/* Two pairs of lines from anything else. */
+/* Two pairs of cache lines away from all other data. */
 static struct {
 	_Alignas(256) atomic_int turn;
 	char padding[252];
@@ -80,7 +80,7 @@ int main(void)
 		return 1;
 	}
 	pin(here);
-	/* The median of short samples: a core taken away spoils one of them. */
+	/* The median of short samples: a preemption spoils only one sample. */
 	double samples[SAMPLES];
 	for (int s = 0; s < SAMPLES; s++) {
 		const double begin = now_ns();

@@ -27,7 +27,7 @@
 #define MAX_BURST 256u
 #define MAX_PACKETS (1u << 20)
 
-/* As the bytes stand in a packet: protocol, addresses, ports, big-endian. */
+/* In packet order: protocol, addresses, ports, big-endian. */
 struct header {
 	uint8_t protocol;
 	uint8_t padding[3];
@@ -199,7 +199,7 @@ static void parse_options(int argc, char **argv)
 		case FAMILY:
 			opt.family = peer_word(name, optarg, family_words);
 			break;
-		case JSON: break; /* the only form there is */
+		case JSON: break; /* the only format */
 		default: usage(stdout); exit(0);
 		}
 	}
@@ -234,7 +234,7 @@ static void one_set(enum family family, unsigned count, bool first)
 		random_packet(&packets[i], family, rules, count, &random);
 		header(&headers[i], &packets[i]);
 		pointers[i] = (const uint8_t *)&headers[i];
-		/* The same answer without tries, to know that theirs is right. */
+		/* The same answer without tries, to verify theirs. */
 		verdicts[i] = linear_search(&packets[i], rules, count);
 		verdict_hash = fnv1a(verdict_hash, verdicts[i]);
 		matching += verdicts[i] != 0;
@@ -259,8 +259,8 @@ static void one_set(enum family family, unsigned count, bool first)
 		peer_die(PEER_EXIT_FAILED, "%u rules (%s) cannot be built: %s",
 			 count, family_words[family], rte_strerror(-failed));
 
-	/* Every algorithm that runs here, if the best one is asked for: each in
-	 * a short trial, then the fastest at length. */
+	/* To select the best algorithm: a short trial of each supported one,
+	 * then a long run of the fastest. */
 	int best = -1;
 	double best_ns = 0;
 	for (int a = 1; a < ALGORITHMS; a++) {

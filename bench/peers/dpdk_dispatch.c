@@ -4,7 +4,7 @@
  *   producer core: mbuf -> frame -> parse -> Toeplitz -> 128-entry table -> ring
  *   consumer core: every ring in turn -> header -> mbuf back to the pool
  *
- * The work is that of `picnic-micro dispatch`, written the way DPDK wants it:
+ * The work is that of `picnic-micro dispatch`, in the style of DPDK:
  * bulk allocation, a driver's two vector stores per mbuf, vectorised Toeplitz,
  * single-producer single-consumer rings, a consumer that prefetches one batch
  * ahead, and a free that never looks at the mbuf's second line.
@@ -67,7 +67,7 @@ struct options {
 	double seconds;
 };
 
-/* What goes through a ring with `--handoff descriptor`. */
+/* The ring entry with `--handoff descriptor`. */
 struct descriptor {
 	struct rte_mbuf *mbuf;
 	uint32_t rss;
@@ -77,7 +77,7 @@ struct descriptor {
 _Static_assert(sizeof(struct descriptor) == 16, "a ring element of 16 bytes");
 
 /*
- * The defaults are the settings that delivered most; README.md has the figures.
+ * The defaults are the settings with the highest rate; README.md has the figures.
  * A queue's packets are held until they fill eight lines of its ring, because
  * every enqueue reads a word that the other core writes.
  */
@@ -134,7 +134,7 @@ static const struct rte_ether_addr source = {
 
 static const char *memory_kind = "small";
 
-/* A bump allocator over one mapping, on large pages where there are any. */
+/* A bump allocator over one mapping, on large pages if available. */
 static struct {
 	uint8_t *start;
 	size_t used, length;
@@ -224,7 +224,8 @@ static void write_frame(uint8_t *at, uint32_t flow)
 
 /*
  * The four-tuple of any Ethernet, VLAN or QinQ frame with IPv4 and TCP or UDP,
- * copied to `tuple`; packet type, or 0 for what RSS over ports does not cover.
+ * copied to `tuple`; returns the packet type, or 0 if RSS over ports does not
+ * apply.
  */
 static __rte_noinline uint32_t parse_slow(const uint8_t *frame, uint32_t length,
 					  uint8_t tuple[TUPLE_LENGTH])
@@ -356,16 +357,16 @@ static void hash_check(bool gfni)
 static __rte_always_inline uint8_t *frame_of(struct rte_mbuf *mbuf)
 {
 	/*
-	 * A receive driver knows where its buffers start and has no need to
-	 * read the mbuf for it: the mbuf, then headroom, then the frame.
+	 * A receive driver knows where its buffers start without reading the
+	 * mbuf: the mbuf, then headroom, then the frame.
 	 */
 	return (uint8_t *)(mbuf + 1) + RTE_PKTMBUF_HEADROOM;
 }
 
 /*
- * Off unless asked for. The stores' own requests for a line run in the
- * background already, and prefetches compete with them; measured slower here.
- * (A prefetch for reading is worst: every line then crosses twice.)
+ * Off by default. Stores already request their lines in the background, and
+ * prefetches compete with these requests; they were slower when measured.
+ * (Prefetching for reading is slowest: every line then crosses twice.)
  */
 static __rte_always_inline void prefetch_for_write(struct rte_mbuf *mbuf,
 						   bool fresh)
@@ -377,7 +378,7 @@ static __rte_always_inline void prefetch_for_write(struct rte_mbuf *mbuf,
 		rte_prefetch0(frame_of(mbuf));
 }
 
-/* The queue's packets that wait for a worthwhile enqueue. */
+/* Packets of the queue that wait until enqueuing is worthwhile. */
 struct outbox {
 	uint32_t count;
 	union {
@@ -536,7 +537,7 @@ static __rte_always_inline void produce(bool fresh, bool descriptors, bool gfni,
 				if (likely(outboxes[q].count != 0))
 					flush(q, descriptors, result);
 		} else {
-			/* Nothing waits for more than eight bursts. */
+			/* No packet waits longer than eight bursts. */
 			const uint32_t least = ++rounds % 8 == 0 ? 1 : hold;
 			for (uint32_t q = 0; q < queues; q++)
 				if (outboxes[q].count >= least)
@@ -556,7 +557,7 @@ static int producer(void *argument)
 	const bool gfni = *(const bool *)argument;
 	struct producer_result result = { 0 };
 	const bool fresh = opt.frames == FRAMES_FRESH;
-	/* One copy of the loop per setting, so that none is asked per packet. */
+	/* One copy of the loop per setting, to avoid a test per packet. */
 	if (opt.handoff == HANDOFF_MBUF && gfni && fresh)
 		produce(true, false, true, &result);
 	else if (opt.handoff == HANDOFF_MBUF && gfni)
@@ -596,10 +597,9 @@ static __rte_always_inline void consume(bool descriptors,
 
 	for (;;) {
 		/*
-		 * Take the next queue's packets and start their lines on the
-		 * way before the previous ones are looked at. The frame's
-		 * place is guessed from the mbuf's own address; the guess
-		 * only serves the prefetch.
+		 * Take the next queue's packets and prefetch their lines
+		 * before reading the previous packets. The frame's address is
+		 * estimated from the mbuf's, for the prefetch only.
 		 */
 		if (descriptors) {
 			coming->count = rte_ring_sc_dequeue_burst_elem(
@@ -646,8 +646,8 @@ static __rte_always_inline void consume(bool descriptors,
 		}
 		if (ready->count != 0) {
 			/*
-			 * One segment, one reference, one pool: what a driver
-			 * does under MBUF_FAST_FREE. rte_pktmbuf_free_bulk()
+			 * One segment, one reference, one pool: as a driver
+			 * with MBUF_FAST_FREE. rte_pktmbuf_free_bulk()
 			 * would read every mbuf's second line.
 			 */
 			rte_mempool_put_bulk(pool, (void **)freed, ready->count);
@@ -759,7 +759,7 @@ static void parse_options(int argc, char **argv)
 		case PREFETCH:
 			opt.prefetch = peer_word(name, optarg, prefetch_words);
 			break;
-		case JSON: break; /* the only form there is */
+		case JSON: break; /* the only format */
 		default: usage(stdout); exit(0);
 		}
 	}
@@ -769,7 +769,7 @@ static void parse_options(int argc, char **argv)
 	if (!rte_is_power_of_2(opt.flows) || !rte_is_power_of_2(opt.ring_size))
 		peer_die(PEER_EXIT_USAGE,
 			 "--flows and --ring-size are powers of two");
-	/* What may be under way outside the rings: two bursts in hand on each
+	/* Packets outside the rings: two bursts in hand on each
 	 * side, what is held back, and two caches (each may hold half again). */
 	const unsigned outside = 2 * opt.burst + 2 * opt.consumer_burst +
 				 opt.queues * (opt.hold + opt.burst) +
@@ -784,7 +784,7 @@ static void parse_options(int argc, char **argv)
 static void make_pool(void)
 {
 	const unsigned object = sizeof(struct rte_mbuf) + opt.data_room;
-	/* One core takes and the other gives back, so the pool's ring needs
+	/* One core allocates and the other frees, so the pool's ring needs
 	 * no atomic operation on either side. No device reads these buffers, so
 	 * they may lie across a page boundary. */
 	pool = rte_mempool_create_empty("mbufs", opt.pool_size, object,

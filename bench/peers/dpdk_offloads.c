@@ -2,10 +2,10 @@
  * DPDK's rte_gro and rte_gso: the peers of `lro` and `tso` in `picnic-micro functions`.
  *
  * The same packets: for GRO bursts of 64 full segments, eight of each of eight flows in turn; for
- * GSO a super-frame of 45 segments in buffers of 2048 bytes. Timed is the call for a burst; making
- * the packets and freeing what comes out is not. GRO verifies no checksums and writes none, GSO
- * writes none: so GSO is timed once as it is, and once with the checksums of its segments, which
- * `tso` writes. Prints one JSON object: nanoseconds a segment, one value for each repeat.
+ * GSO a super-frame of 45 segments in buffers of 2048 bytes. The time includes the call for a burst,
+ * but not making the packets or freeing the results. GRO neither verifies nor writes checksums, and
+ * GSO writes none. So GSO is timed alone, and again with the checksums of its segments, which `tso`
+ * writes. Prints one JSON object: nanoseconds per segment, one value per repeat.
  */
 #include <getopt.h>
 #include <stdbool.h>

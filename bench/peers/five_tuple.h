@@ -1,10 +1,10 @@
 /*
- * Families of five-tuple rules, and packets for them, by a seed.
+ * Families of five-tuple rules with packets for them, generated from a seed.
  *
- * crates/cli/src/bench/classifier/rules.rs draws the same by the same numbers;
- * fingerprints tell. Half of the packets are drawn from inside a random rule,
- * so that the search goes deep; the others are any packet, or have the
- * addresses of two rules, so that they come near to matching.
+ * bench/micro/src/classifier/rules.rs generates the same rules and packets;
+ * equal fingerprints prove it. Half of the packets match a random rule; the
+ * others are arbitrary, or have the addresses of two rules, so that they nearly
+ * match.
  */
 #ifndef PICNIC_FIVE_TUPLE_H
 #define PICNIC_FIVE_TUPLE_H
@@ -52,7 +52,7 @@ static const char *const family_words[] = {
 };
 
 static const struct ports any_ports = { 0, UINT16_MAX };
-/* Ports of the services in lists; some stand there twice, as in real ones. */
+/* Ports of the services in lists; some appear twice, as in real lists. */
 static const uint16_t services[16] = { 80,  443, 443, 22,  25,	 53,   53,   110,
 				       123, 143, 389, 993, 3306, 5432, 8080, 8443 };
 /* Ports that clients use, and other ranges that are often written. */
@@ -65,7 +65,7 @@ static inline uint32_t prefix_mask(unsigned length)
 	return length == 0 ? 0 : UINT32_MAX << (32 - length);
 }
 
-/* From a drawn port on, fewer than `width` more; two ports are in one draw. */
+/* A range of at most `width` ports from a drawn port; one number holds two ports. */
 static inline struct ports short_range(uint64_t drawn, int end, unsigned width)
 {
 	const uint16_t first = (uint16_t)(drawn >> (32 * end));
@@ -86,7 +86,7 @@ static inline struct ports one_port(uint16_t port)
 	return (struct ports){ port, port };
 }
 
-/* One of 16 networks of the operator's own, and what is drawn within. */
+/* One of the operator's own 16 networks, and an address in it. */
 static inline uint32_t own_address(uint64_t choice, uint32_t drawn)
 {
 	const uint32_t network = (uint32_t)((choice >> 32) % 16) * 13;

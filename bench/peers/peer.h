@@ -76,8 +76,8 @@ static inline uint64_t peer_random(uint64_t *state)
 
 static inline void peer_eal_leave(void)
 {
-	/* EAL makes a directory for its sockets and leaves it behind. Both
-	 * calls do nothing when something else is in there. */
+	/* EAL creates a directory for its sockets and does not remove it. Both
+	 * calls do nothing if the directory has other contents. */
 	char *directory = strdup(rte_eal_get_runtime_dir());
 	rte_eal_cleanup();
 	if (directory == NULL)
@@ -93,9 +93,9 @@ static inline void peer_eal_leave(void)
 }
 
 /*
- * DPDK without devices, sockets or hugetlbfs: nothing is left behind and no
- * privilege is needed. What must be on large pages is mapped by the program.
- * `cores` is a DPDK core list; `main_core`, one of them, is the caller's.
+ * DPDK without devices, sockets or hugetlbfs: it leaves no files and needs no
+ * privileges. The program maps memory that must be on large pages.
+ * `cores` is a DPDK core list; `main_core` is the caller's core, one of them.
  */
 static inline void peer_eal_init(const char *program, const char *cores,
 				 unsigned main_core)

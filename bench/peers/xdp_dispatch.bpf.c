@@ -1,6 +1,6 @@
-/* Packet dispatch by hand: an XDP program that hashes UDP and TCP over IPv4 by JHash and hands each
- * packet to a core by cpumap. It counts nothing, has no filters, and knows no other packets: what
- * `picnic-micro feed --peer` compares a card in the kernel with.
+/* Hand-written packet dispatch: an XDP program that hashes UDP and TCP over IPv4 with JHash and passes
+ * each packet to a core through a cpumap. It has no counters and no filters, and handles no other
+ * packets. `picnic-micro feed --peer` compares a card in the kernel with it.
  *
  * Source: Bob Jenkins, lookup3.c (2006); Documentation/bpf/map_cpumap.rst.
  */
@@ -22,7 +22,7 @@ struct xdp_md {
 
 static long (*bpf_redirect_map)(void *map, u64 key, u64 flags) = (void *)51;
 
-/* Set by who loads it: the core of each entry. */
+/* Set by the loader: the core of each entry. */
 const volatile u32 CORES[ENTRIES] = {};
 
 struct {

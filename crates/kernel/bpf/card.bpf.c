@@ -1,12 +1,12 @@
 /* A card's programs, between the wires' drivers and the target cores.
  *
- * A cpumap's rings are the target rings. There are two ways to them. By frames: an XDP program runs
- * the chain on the core that polls the wires and hands packets over, and `deliver` runs behind the
- * ring, in front of the network stack. By socket buffers: GRO has merged packets, a tc program runs
- * the chain, and a relay puts them into the rings (skb.h).
+ * A cpumap's rings are the target rings. There are two paths. For frames, an XDP program runs the
+ * chain on the core that polls the wires; `deliver` runs after the ring, before the network stack.
+ * For socket buffers, GRO has merged the packets, a tc program runs the chain, and a relay puts them
+ * into the rings (skb.h).
  *
- * Guarantees: each packet is counted once where it comes in and once where it leaves; a counter is
- * written by one core only.
+ * Guarantees: each packet is counted once on arrival and once when it leaves; only one core writes a
+ * counter.
  * Source: Documentation/bpf/map_cpumap.rst; PICNIC, section 3.
  */
 #include "chain.h"
@@ -177,7 +177,8 @@ int to_ring(struct xdp_md *context)
 	return bpf_redirect_map(&TARGETS, CORE_OF_QUEUE[queue], XDP_DROP);
 }
 
-/* After `deliver`, which cannot do it: sets the mark that an object wrote before the packet. */
+/* Runs after `deliver`, which cannot set marks: sets the mark that an object wrote before the
+ * packet. */
 SEC("classifier")
 int mark(struct __sk_buff *skb)
 {
@@ -240,7 +241,7 @@ int freed(struct raw_tracepoint *context)
 	return 0;
 }
 
-/* For benchmarks: sends a test run's packet, as a driver that polls another wire would. */
+/* For benchmarks: sends the packet of a test run, like a driver that polls another wire. */
 const volatile u32 FLOOD_TO = 0;
 
 SEC("xdp")

@@ -1,9 +1,9 @@
-/* A card's rx chain: its functions, its counters, and the queue that it finds for a packet.
+/* A card's rx chain: its functions and counters, and the queue of a packet.
  *
- * Whoever hands packets over runs the same chain. What it is stands in constants that the loader
- * sets before the verifier looks: it takes out whatever the chain has not.
+ * All programs that hand packets over run the same chain. The loader describes it in constants
+ * before the verifier runs, so that the verifier removes the code of absent functions.
  *
- * Guarantees: each packet is counted once where it comes in; a counter is written by one core only.
+ * Guarantees: each packet is counted once on arrival; only one core writes a counter.
  * Source: PICNIC, section 3.
  */
 #pragma once
@@ -59,7 +59,7 @@ const volatile u32 PROGRAMS[MOST_WIRES] = {};
 const volatile u32 ARE_SHARED = 0;
 /* Reports hash, queue and hashed fields of each packet, for tests. */
 const volatile u32 EXPLAINS = 0;
-/* The poll engine gets the packets that filters send there. */
+/* The card has a poll engine, to which filters can send packets. */
 const volatile u32 IS_HYBRID = 0;
 /* Wires, a bit each, whose packets to the poll engine carry their time, and the mark of such times. */
 const volatile u32 STAMPED = 0;
@@ -72,7 +72,7 @@ struct counts {
 	/* By the step that dropped it; the last is the default queue's. */
 	u64 steered[MOST_STEPS + 1];
 	u64 dropped[MOST_STEPS];
-	/* To a queue without a target core. */
+	/* Dropped: the queue has no target core. */
 	u64 lost;
 	/* Handed over, then refused by the kernel. */
 	u64 refused;
@@ -143,7 +143,7 @@ struct {
 	__type(value, u32);
 } SAMPLE_LEFT SEC(".maps");
 
-/* Instead of a queue: there is none; the program returns the verdict above it. */
+/* Instead of a queue: the program returns the verdict in the upper half. */
 #define NOWHERE 0x10000
 
 /* For tests: a packet's hash, and a byte each for its family and the hashed fields; zero without a
@@ -166,7 +166,7 @@ inline_always u32 queue_of_words(const u32 *words, int is_v6, u32 *hash_of_words
 	const struct rss *rss = &RSS.both[RSS.now & 1];
 	u32 kind = RSS_HASH, hash, entry;
 
-	/* In one register, and nothing of it in others while these are needed for the hash. */
+	/* In one register: the hash needs the others. */
 	hide(rss);
 	if (kind == HASH_TOEPLITZ)
 		hash = is_v6 ? toeplitz_v6(&rss->toeplitz, words) : toeplitz_v4(&rss->toeplitz, words);
@@ -339,7 +339,7 @@ inline_always u32 chain_from(u32 start, struct counts *counts, void *context, in
 	for (step = 0; step < MOST_STEPS; step++) {
 		u32 kind;
 
-		/* Otherwise table indices would be counted along, in registers of their own. */
+		/* Otherwise the compiler would keep table indices in more registers. */
 		hide(step);
 		kind = STEPS[step];
 		if (step < start)
@@ -353,7 +353,7 @@ inline_always u32 chain_from(u32 start, struct counts *counts, void *context, in
 		if (kind == STEP_BY_WIRE) {
 			u32 own = wire;
 
-			/* Otherwise its address would be computed before all chains' steps. */
+			/* Otherwise the compiler would compute the address before the steps of every chain. */
 			hide(own);
 			queue = QUEUE_OF_WIRE[own & (MOST_WIRES - 1)];
 		}
@@ -391,7 +391,7 @@ inline_always u32 chain_from(u32 start, struct counts *counts, void *context, in
 		}
 		if (kind == STEP_OBJECT && !is_skb) {
 			go_over(context, wire, step);
-			/* The objects are gone with their process: the packet takes its normal path. */
+			/* The objects ended with their process: the packet takes its normal path. */
 			counts->redirected += 1;
 			counts->left[step] += 1;
 			return NOWHERE + XDP_PASS;

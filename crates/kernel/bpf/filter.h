@@ -1,10 +1,10 @@
 /* Filters: a list of rules, read from the top, by the classifier's own tables.
  *
- * The list is written by `picnic_filter::image`, in pages of words, as it is searched in user space:
- * merged hash tables, and bit vectors for rules that no hash tells apart. It is there twice: one is
- * in force, the other is written.
+ * `picnic_filter::image` writes the list, in pages of words, with the structures that are searched
+ * in user space: merged hash tables, and bit vectors for rules that hashes cannot separate. There
+ * are two copies: one is in use while the other is written.
  *
- * Guarantees: the verdict is that of `picnic_filter::reader`, for every packet.
+ * Guarantees: for every packet, the verdict equals that of `picnic_filter::reader`.
  * Source: NICOS 4.4; docs/decisions/015-filter-classifier.md, 043-filters-in-the-kernel.md.
  */
 #pragma once
@@ -511,7 +511,7 @@ by_itself u32 find_v6(u32 base, u32 number, const struct key *key, u32 from)
 	return find(base, number, key, from, 1);
 }
 
-/* A packet's way through the list. */
+/* A packet's path through the list. */
 struct judged {
 	struct tuple packet;
 	/* Filters before this place are skipped. */
@@ -689,12 +689,11 @@ by_itself u32 meet_filters(struct judged *judged)
 
 /* Rules of a slot that are compared inline. */
 #define RULES_IN_PLACE 4
-/* Instead of a place, if only a call could tell. */
+/* Instead of a place, if finding it needs a call. */
 #define NOT_IN_PLACE 0x10000
 
-/* The first filter that a packet of IPv4 meets, found without a call: on a processor that returns
- * safely, each costs as much as the search of a table. Without a key, all is in registers, and
- * nothing is called. */
+/* The first filter that matches an IPv4 packet, found without a call: on processors with return
+ * mitigations, a call costs as much as the search of a table. Everything stays in registers. */
 inline_always u32 find_in_place(const struct list *list, u64 addresses, u64 word, u32 base,
 				const struct key *key)
 {
@@ -730,8 +729,8 @@ inline_always u32 find_in_place(const struct list *list, u64 addresses, u64 word
 	return best;
 }
 
-/* The verdict of the first filter that matches a plain packet, if that ends its way: END_..., and
- * the queue above it. Otherwise UNDECIDED, and nothing is counted. */
+/* The verdict of the first filter that matches a plain packet, if it is final: END_..., with the
+ * queue above it. Otherwise UNDECIDED, without counting. */
 inline_always u32 judge_plain(const struct packet *packet, u32 now, u32 packets)
 {
 	u32 place, at, fate;
@@ -767,7 +766,7 @@ inline_always u32 judge_plain(const struct packet *packet, u32 now, u32 packets)
 		fate = ON;
 	else
 		return UNDECIDED;
-	/* Otherwise the base of its counters' address would be kept from the start. */
+	/* Otherwise the compiler would keep the counters' address in a register from the start. */
 	hide(now);
 	at = (now - 1) * FILTER_ROOM + place;
 	met = bpf_map_lookup_elem(&FILTERS_MET, &at);

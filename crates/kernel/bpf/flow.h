@@ -1,8 +1,7 @@
 /* A packet's flow: its addresses and ports, as receive-side scaling in a NIC finds them.
  *
- * The rules are those of `picnic_core::packet::layers`, so that both engines find the same; what
- * they say of malformed packets beyond that is of no matter to a hash. A differential test holds
- * the two together.
+ * The rules are those of `picnic_core::packet::layers`, so that both engines find the same flow. A
+ * differential test compares the two, except for malformed packets, where a hash cannot differ.
  * Source: RFC 791, RFC 8200, RFC 4302, RFC 6946, IEEE 802.1Q.
  */
 #pragma once
@@ -125,7 +124,7 @@ inline_always u32 find_upper_layer(void *context, int is_skb, struct flow *flow,
 			if (walked == MOST_EXTENSION_HEADERS || rest < 8 ||
 			    load(context, is_skb, at + offset, header, 8))
 				return 0;
-			/* All but an atomic fragment: what follows is cut anywhere. */
+			/* All but an atomic fragment: the rest may be cut anywhere. */
 			if (header[2] | (header[3] & 0xf9))
 				return 0;
 			units = 8;
@@ -257,7 +256,7 @@ inline_always int words_if_ipv4(const struct packet *of, const volatile u32 *ove
 	words[0] = *(u32 *)(packet + 12);
 	words[1] = *(u32 *)(packet + 16);
 	words[2] = over == OVER_PORTS ? ports : 0;
-	/* Whole words: parts would be extracted in each branch, and be kept on the stack. */
+	/* Whole words: otherwise each branch would extract parts and keep them on the stack. */
 	hide(words[0]);
 	hide(words[1]);
 	hide(words[2]);

@@ -1,6 +1,6 @@
 /* The hashes of receive-side scaling, over the words of a flow.
  *
- * The same numbers as those of the crate `picnic-hash`.
+ * The results equal those of the crate `picnic-hash`.
  * Source: Microsoft, "RSS Hashing Functions"; Bob Jenkins, lookup3.c (2006) and Dr. Dobb's Journal
  * 22(9), 1997 (lookup2).
  */

@@ -1,7 +1,7 @@
 /* The five-tuple of a packet for filters, and its hidden part.
  *
- * The rules are those of `picnic_core::packet::layers` and `picnic_filter::hidden`: a differential
- * test holds both together.
+ * The rules are those of `picnic_core::packet::layers` and `picnic_filter::hidden`; a differential
+ * test compares both.
  * Source: RFC 791, RFC 8200, RFC 4302, RFC 6946, IEEE 802.1Q.
  */
 #pragma once
@@ -271,7 +271,7 @@ inline_always long read_extension(u64 turn, struct extensions *headers, int is_s
 	if (protocol == PROTOCOL_FRAGMENT) {
 		if (rest < 8 || load(context, is_skb, headers->at + offset, header, 8))
 			return 1;
-		/* All but an atomic fragment: what follows is cut anywhere. */
+		/* All but an atomic fragment: the rest may be cut anywhere. */
 		if (header[2] | (header[3] & 0xf9)) {
 			headers->upper = header[0];
 			return 1;

@@ -1,8 +1,8 @@
 /* A user's own XDP programs, as steps of the chain.
  *
- * A program cannot call one of another file, but go over to it for good (a tail call). So the loader
- * puts each user's program into a few instructions of its own (`src/objects/wrap.rs`): they call it,
- * note what it returns in OBJECT_STATE, and go over to `resume`, which goes on with the chain.
+ * A program cannot call a program of another file; it can only replace itself with it (a tail call).
+ * So the loader wraps each user's program in a few instructions (`src/objects/wrap.rs`). They call
+ * the program, store its result in OBJECT_STATE, and tail-call `resume`, which continues the chain.
  * Source: Documentation/bpf/bpf_design_QA.rst.
  */
 #pragma once
@@ -31,7 +31,7 @@ struct {
 
 /* State of the packet at an object. */
 struct object_state {
-	/* The first word: its writer knows no others. */
+	/* The first word: the wrapper writes only this one. */
 	u32 verdict;
 	u32 wire;
 	u32 step;

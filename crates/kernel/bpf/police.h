@@ -1,6 +1,6 @@
 /* Functions that pass packets by rate or by VLAN.
  *
- * The same arithmetic as in the functions `rate-limit` and `vlan` of the poll engine.
+ * The arithmetic is that of the functions `rate-limit` and `vlan` of the poll engine.
  * Source: RFC 2697, section 3; IEEE 802.1Q-2018, 8.6.2.
  */
 #pragma once
@@ -84,7 +84,7 @@ inline_always int conforms(u32 wire, u32 length)
 	u64 now = bpf_ktime_get_ns(), cost, passed;
 	const struct settings *settings = settings_now();
 
-	/* Otherwise it would be computed before all chains' steps. */
+	/* Otherwise the compiler would compute it before the steps of every chain. */
 	hide(length);
 	cost = length * ONE;
 	if (!bucket || !settings)

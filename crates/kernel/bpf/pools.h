@@ -1,8 +1,8 @@
 /* Pools of queues: selected by a frame's destination and VLAN, then a queue by hash.
  *
- * The same as the function `vmdq` of the poll engine finds for frames of wires. A pool is a bit. An
- * address stands at one of two places. What commands change is there twice: one is in force, the
- * other is written, then a single word changes which.
+ * For frames of wires the result equals that of the function `vmdq` of the poll engine. A pool is a
+ * bit. An address is at one of two places. There are two copies of everything that commands change:
+ * one is in use while the other is written, then a single word selects the new one.
  * Source: Intel 82599 datasheet, section 7.10.3; Pagh, Rodler, "Cuckoo Hashing" (2004).
  */
 #pragma once

@@ -1,12 +1,12 @@
 /* The fill level of target rings, as known to producer and consumer programs.
  *
- * The kernel says that a ring was full by a tracepoint, which is met for each eight packets, full or not:
- * a tenth of a core that feeds others. So whoever hands packets over knows how many a ring holds, and
- * drops what it has no room for; the kernel's own ring is a little longer, and never full.
+ * The kernel reports a full ring only through a tracepoint, which runs for every eight packets, full
+ * or not, and takes a tenth of a feeding core. So the producers count the packets in a ring and drop
+ * those without room; the kernel's own ring is a little longer and never full.
  *
- * Guarantees: a packet is counted as put in before it can be taken, and as taken once it has left the
- * kernel's ring. A ring holds no more than RING_SIZE packets, and one for each core that puts
- * packets in at the same moment.
+ * Guarantees: a packet is counted as added before it can be taken, and as taken once it has left the
+ * kernel's ring. A ring holds at most RING_SIZE packets, plus one for each core that adds packets at
+ * the same moment.
  * Source: Documentation/bpf/map_cpumap.rst; include/linux/ptr_ring.h.
  */
 #pragma once
@@ -28,7 +28,7 @@ struct ends {
 	 * end. */
 	u64 put;
 	u64 put_up_to;
-	/* Of all other cores together, on which most cards run nothing. */
+	/* Of all other cores together; most cards run nothing there. */
 	u64 put_elsewhere;
 	u32 drops_left;
 	u32 unused[25];

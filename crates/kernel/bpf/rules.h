@@ -1,8 +1,8 @@
 /* Rules for flows: one lookup for each combination of fields and prefix lengths in use.
  *
- * The words that are compared are those of the function `flow-director` of the poll engine. A rule
- * stands at one of two places, so that no search is longer than that. The rules are there twice: one list is in force, the other is
- * written, then a single word changes which.
+ * The compared words are those of the function `flow-director` of the poll engine. A rule is at one
+ * of two places, which bounds each search. There are two copies of the rules: one is in use while the
+ * other is written, then a single word selects the new one.
  * Source: Srinivasan, Suri, Varghese, "Packet Classification using Tuple Space Search" (1999);
  * Pagh, Rodler, "Cuckoo Hashing" (2004).
  */

@@ -1,22 +1,22 @@
-/* Packets handed over as socket buffers, merged ones as one, by the cpumap's rings.
+/* Packets handed over as socket buffers, merged ones as one, through the cpumap's rings.
  *
- * Only an XDP program can put a packet into such a ring, and a driver runs one before there are socket
- * buffers. So there is a relay beside each wire: an interface that nothing is sent to or from, whose
- * XDP program is run by the network stack (generic XDP). A packet goes three ways:
+ * Only an XDP program can put a packet into such a ring, and a driver runs that program before socket
+ * buffers exist. So each wire has a relay: an interface without traffic of its own, whose XDP program
+ * runs in the network stack (generic XDP). A packet takes four steps:
  *
- *   wire, borrowed core   the chain; a queue of the relay's that says which core; to the relay
- *                         (a veth's packets come to that core by receive packet steering)
- *   relay, borrowed core  into the ring of the target core; the kernel joins what lies in several pages
- *   relay, target core    out of the ring, by its thread: back to the wire
- *   wire, target core     counted, and on to the network stack
+ *   wire, borrowed core   runs the chain; selects the relay's queue, which names the target core
+ *                         (receive packet steering brings a veth's packets to the borrowed core)
+ *   relay, borrowed core  puts it into the target core's ring; the kernel joins several pages into one
+ *   relay, target core    the ring's thread takes it out and sends it back to the wire
+ *   wire, target core     counts it and passes it to the network stack
  *
- * Guarantees: as in card.bpf.c. What is freed on its way is counted, with its reason, wherever that is.
+ * Guarantees: as in card.bpf.c. A packet freed at any step is counted, with its reason.
  * Source: Documentation/bpf/map_cpumap.rst; net/core/dev.c, do_xdp_generic.
  */
 #pragma once
 #include "chain.h"
 
-/* On its way to a ring, and from there to its wire: in a packet's tc_index. */
+/* Marks in a packet's tc_index: on the way to a ring, and from there to its wire. */
 #define HANDED_OVER 0x9ca7
 #define ARRIVING 0x9ca8
 /* Bytes that contain all directly read headers. */
@@ -144,7 +144,7 @@ inline_always int send_back(struct __sk_buff *skb, u32 wire)
 	struct way *way = bpf_map_lookup_elem(&WAYS, &wire);
 	u32 core = core_by_relay(skb->queue_mapping);
 
-	/* Nobody else sends through it. */
+	/* Nothing else sends through the relay. */
 	if (!way || skb->tc_index != HANDED_OVER)
 		return TCX_DROP;
 	/* Packets redirected before they reached the wire do not run the relay's program. */
@@ -161,7 +161,7 @@ inline_always int send_back(struct __sk_buff *skb, u32 wire)
 
 #define READ(to, from) bpf_probe_read_kernel(&(to), sizeof(to), &(from))
 
-/* Counts a packet of the card that the kernel frees on its way. */
+/* Counts a packet of the card that the kernel frees between two steps. */
 inline_always void count_lost(const struct sk_buff *skb, u32 reason)
 {
 	struct counts *counts = counts_of_core();

@@ -1,10 +1,10 @@
-/* How each core spends its time: chosen tasks, network softirqs, interrupts.
+/* How each core spends its time: selected tasks, network softirqs, interrupts.
  *
- * At each of the kernel's own events (a task switch, the start and end of a softirq or an
- * interrupt) what has passed since the event before is charged to what the core was at until then.
+ * At each kernel event (a task switch, the start or end of a softirq or an interrupt), the time since
+ * the previous event is charged to the core's activity between the two.
  *
- * Guarantees: counts are of each core, and written by it. No nanosecond is charged twice: an
- * interrupt's are not its softirq's, a softirq's not its task's.
+ * Guarantees: each core writes its own counters. No nanosecond is charged twice: interrupt time is
+ * not charged to the interrupted softirq, nor softirq time to the interrupted task.
  * Source: Documentation/trace/events.rst; PICNIC, section 4.1.
  */
 #include "bpf.h"
@@ -125,12 +125,12 @@ inline_always int leave_interrupt(void)
 	}
 
 INTERRUPT(device, OF_OTHERS, irq_handler_entry, irq_handler_exit)
-/* To do something, and to wake. */
+/* Interrupts from other cores: to run a function, and to reschedule. */
 INTERRUPT(call, OF_OTHERS, call_function_single_entry, call_function_single_exit)
 INTERRUPT(wake, OF_OTHERS, reschedule_entry, reschedule_exit)
 INTERRUPT(timer, OF_TIMER, local_timer_entry, local_timer_exit)
 
-/* number */
+/* softirq number */
 SEC("raw_tp/softirq_entry")
 int enter_softirq(struct raw_tracepoint *context)
 {
