@@ -35,7 +35,7 @@ check: ## before a commit: format, clippy, crate graph, unit and property tests
 test: ## all tests, then a summary (installs the packages it needs, if root)
 	@scripts/test
 
-test-all: ## test, and clippy, API pages, models, a virtual machine and fuzzing
+test-all: ## test, and clippy, API pages, models, a virtual machine, kills, fuzzing
 	@PARTS=all scripts/test
 
 micro: ## the micro-benchmarks, target/release/picnic-micro
