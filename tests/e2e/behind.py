@@ -1,4 +1,4 @@
-"""A server behind a card: client, card and server, each in a namespace of its own.
+"""A server behind a card: client, card and server, each in its own namespace.
 
     with Behind(picnic) as lab:
         with lab.card("packet") as card:
@@ -7,7 +7,7 @@
 
     client: c0 ═══ veth ═══ w0 :middle, wire ─ card ─ tap h0 :server
 
-Guarantees: those of Lab; the card is stopped, and its ledger looked at.
+Guarantees: those of Lab; the card is stopped, and its ledger is checked.
 """
 
 import contextlib

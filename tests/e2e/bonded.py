@@ -1,8 +1,8 @@
-"""One TCP connection over two wires: two cards back to back, each sending by its wires in turn.
+"""One TCP connection over two wires: two cards back to back, each alternating between its wires.
 
     h1 :client ─ card ═ a0, a1 ═══ two veth pairs ═══ b0, b1 ═ card ─ h2 :server
 
-Each wire is held to a link, so that one of them cannot carry what both do.
+Each wire is limited to a link rate, so that one wire alone could not carry the traffic.
 """
 
 import json

@@ -3,7 +3,7 @@
     packets = captures.read("web.pcap")             # [bytes, ...], as captured
     by_name = captures.by_interface("trace.pcapng")   # {"queue0": [bytes, ...], ...}
 
-Whatever is not as the formats have it is a ValueError.
+Violations of the formats raise ValueError.
 
 Source: draft-ietf-opsawg-pcap, draft-ietf-opsawg-pcapng.
 """

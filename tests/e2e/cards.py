@@ -2,8 +2,8 @@
 
     for card in cards.all_of(paths): card.text(trace_path)
 
-Each card writes one pcapng interface per target queue, from which is read where
-every packet went.
+Each card writes one pcapng interface per target queue, which shows the queue of every
+packet.
 """
 
 import dataclasses

@@ -1,17 +1,16 @@
-"""Compares what a card did with what the oracle says.
+"""Compares a card's output with that of the oracle.
 
     expected = check.expected(card, packets_by_capture)
     check.same(card, expected, got)             # raises Wrong at the first difference
     check.figures(card, expected, got, report)
 
-`expected` is for each wire, for each queue, the packets in order. `got` is for
-each queue the packets in order.
+`expected` has the packets of each wire and queue in order, `got` the packets of each queue in
+order.
 
-Guarantees: without allowance for loss, `same` sees each packet that is missing,
-doubled, changed, on another queue or out of order. In order are, of one wire,
-all packets that come to a queue by the same way: by their hash, or for want of
-one. So those of each flow are; the two ways may overtake each other, as picnic
-promises order within a flow only. Packets of two wires may interleave.
+Guarantees: without allowance for loss, `same` detects each packet that is missing, duplicated,
+changed, on another queue or out of order. Packets of one wire that reach a queue by the same path
+(with a hash, or without) must be in order, and so must each flow. The two paths may overtake each
+other, since picnic keeps order within a flow only. Packets of two wires may interleave.
 """
 
 import collections
@@ -20,7 +19,7 @@ import oracle
 
 
 class Wrong(Exception):
-    """Something is not as it should be."""
+    """A result differs from the expected one."""
 
 
 def expected(card, packets):

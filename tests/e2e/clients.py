@@ -1,11 +1,11 @@
-"""Four clients, each on a wire of its own, and one server behind a card that bonds the wires.
+"""Four clients, each on its own wire, and one server behind a card that bonds the wires.
 
     client 0: c0 ═ veth ═ v0 :middle ┐
        ...                           ├ card ─ tap h0 :server
     client 3: c0 ═ veth ═ v3 :middle ┘
 
-Once each client has a network of its own, once all are in one. Every wire is captured at its
-client's end; what must be on it is computed from the captures alone.
+Tested with one network per client, and with a single network. Every wire is captured at its client's
+end; the expected packets are computed from the captures alone.
 """
 
 import collections

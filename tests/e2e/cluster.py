@@ -1,11 +1,11 @@
 """A sweep as a Slurm array job, one of its tasks killed: the same report as one run.
 
-Starts Debian's munged, slurmctld and slurmd as one node of its own: configuration, key, socket and
-state in a temporary folder, ports on the loopback of a network namespace, processes in a process
-namespace, so that all of it ends with this program, whatever ends that. The job is
-examples/cluster/slurm.sh as it stands there.
+Starts Debian's munged, slurmctld and slurmd as a separate node: configuration, key, socket and state
+are in a temporary folder, ports on the loopback of a network namespace, processes in a process
+namespace. So everything ends with this program, even if it is killed. The job is the unchanged
+examples/cluster/slurm.sh.
 
-    cluster.py           all of it, as root
+    cluster.py           the whole test, as root
     cluster.py --inside  the part within the namespaces
 
 Exit code 77 means skipped, the reason being the last line printed.

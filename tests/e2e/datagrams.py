@@ -1,10 +1,9 @@
 #!/usr/bin/env python3
-"""What the usual tools do not send: many ports, options, fragments, odd frames.
+"""Packets that the usual tools do not send: many ports, options, fragments, odd frames.
 
-    datagrams.py INTERFACE IPV4 IPV6      to these addresses, by this interface
+    datagrams.py INTERFACE IPV4 IPV6      to these addresses, on this interface
 
-All but the frames at the end are made by the kernel, by means of socket
-options. Nobody has to listen.
+The kernel makes all but the last frames, with socket options. No listener is needed.
 
 Source: ip(7), ipv6(7), packet(7); RFC 791, 3542.
 """

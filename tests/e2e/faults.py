@@ -1,6 +1,6 @@
-"""What may happen to a card at work: interfaces removed, servers stopped, SIGKILL.
+"""Faults of a running card: interfaces removed, servers stopped, SIGKILL.
 
-Of each: a clear message or counted drops, the ledger balances, traffic goes on afterwards.
+After each: a clear message or counted drops, a balanced ledger, and traffic that continues.
 """
 
 import os
@@ -25,7 +25,7 @@ def answers(hosts):
 
 
 def load(hosts):
-    """Traffic both ways that nothing but its end ends."""
+    """Traffic both ways, until it is stopped."""
     return [hosts.start(namespace, "ping", "-q", "-f", "-s", "1000", address)
             for namespace, address in ((hosts.client, hosts.SERVER[0]), (hosts.server, hosts.CLIENT[0]))]
 

@@ -1,4 +1,4 @@
-"""A card in a server's own kernel (`engine = "kernel"`): client and server are all there is.
+"""A card in a server's own kernel (`engine = "kernel"`), with a client and a server only.
 
     with Inside(picnic, work) as lab:
         with lab.card("cpumap") as card:
@@ -7,10 +7,10 @@
 
     client: c0 ═══ veth ═══ w0 :server, the card's wire and its host's interface
 
-What a card is asked for here is its way, WAYS; otherwise as in Behind. Packets that the host sends
-pass no chain: the report has none of them.
+`card` takes one of WAYS; the rest is as in Behind. Packets that the host sends pass no chain, so the
+report does not count them.
 
-Guarantees: those of Behind; once the card has stopped, the server's interface is as it was.
+Guarantees: those of Behind; after the card, the server's interface has its old settings.
 """
 
 import contextlib

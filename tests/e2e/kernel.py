@@ -1,6 +1,6 @@
 """Programs through a card in their own server's kernel: see inside.py.
 
-What is the same for both engines is in workloads.py and web.py.
+workloads.py and web.py have the tests for both engines.
 """
 
 import hashlib
@@ -26,7 +26,7 @@ REFUSED = r'^{file}:\d+: [\w\[\].-]+: found .+, allowed with engine = "kernel": 
 
 
 def tcp(hosts, way):
-    """iperf3, TCP, by IPv4 and IPv6, both ways: no gap, no disorder, and all of it arrives."""
+    """iperf3, TCP over IPv4 and IPv6, both ways: no gaps, no disorder, no missing bytes."""
     rates, again, there = [], 0, 0
     with hosts.card(way) as card:
         for family in range(2):

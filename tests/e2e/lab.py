@@ -1,15 +1,15 @@
-"""Two hosts to make traffic between: network namespaces, joined by a veth pair.
+"""Two hosts for traffic: network namespaces, joined by a veth pair.
 
     with Lab() as lab:
         lab.run(lab.client, "ping", "-c", "1", "198.51.100.2")
         with lab.capture("web.pcap"):
             ...
 
-IPv4 and IPv6, 802.1Q and 802.1ad over it. Needs root.
+With IPv4, IPv6, 802.1Q and 802.1ad. Needs root.
 
-Guarantees: on leaving, also by Ctrl-C or an error, every process that was
-started has ended and both namespaces are gone. Should this process be killed,
-the kernel ends its children, and the next Lab removes its namespaces.
+Guarantees: at the end, also after Ctrl-C or an error, all started processes have ended and both
+namespaces are removed. If this process is killed, the kernel ends its children, and the next Lab
+removes its namespaces.
 """
 
 import contextlib

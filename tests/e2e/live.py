@@ -4,8 +4,8 @@
     live.py                 all checks
     live.py --keep FOLDER   also screenshots, light and dark, desk and phone, into FOLDER
 
-Also: other hosts and origins get no figures, a port in use is an error of the card file, and clients
-that never read leave the card and its control socket as they are. Chromium is driven over its
+Also: other hosts and origins get no figures, a port in use is an error in the card file, and clients
+that never read do not affect the card or its control socket. Chromium is controlled through its
 debugging pipe.
 
 Exit code 77 means skipped, the reason being the last line printed.

@@ -1,4 +1,4 @@
-"""Two wires, behind one of them a bridge with a ring in it: found, broken, and forgotten once it is cut.
+"""Two wires, one of them to a bridge with a ring: the ring is found, blocked, and unblocked once cut.
 
     client :c0 ═ veth ═ w0 ┐
                            ├ card ─ tap h0 :server

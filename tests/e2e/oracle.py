@@ -1,21 +1,21 @@
-"""The queue of a packet, computed apart from picnic.
+"""The queue of a packet, computed independently of picnic.
 
     from oracle import Rss
     Rss(queues=4, hash="jhash").queue(frame)    # 0 to 3
 
-Written from the specifications named below and from what `picnic functions rss`
-promises, slow and plain: Toeplitz goes bit by bit. `self_test` compares the
-hashes with published values, crates/hash/tests/vectors.
+Follows the specifications below and the help of `picnic functions rss`, slowly and plainly: Toeplitz
+is computed bit by bit. `self_test` compares the hashes with published values,
+crates/hash/tests/vectors.
 
-Where the specifications leave a choice it is the one that picnic documents:
+Where the specifications leave a choice, it follows picnic's documentation:
 
-- A kind is given if what a hash needs of it has been captured: the fixed IP
-  header, the ports. Bytes behind the IP length are padding; an IP length of 0 is the frame's.
-- Fragments are hashed by addresses, the first one too; an atomic IPv6 fragment
-  (RFC 6946) is none.
-- At most two VLAN tags and eight IPv6 extension headers are looked through.
-- The hash over addresses alone is that of ports zero.
-- Headers are read as far as a packet's first buffer has room, headroom included: `seen` bytes.
+- A packet has a hash type if the fields for it were captured: the fixed IP header, the ports. Bytes
+  after the IP length are padding; an IP length of 0 means the frame's length.
+- Fragments, including the first, are hashed over addresses; an atomic IPv6 fragment (RFC 6946) counts
+  as a whole packet.
+- At most two VLAN tags and eight IPv6 extension headers are parsed.
+- The hash over addresses alone equals the hash with ports of zero.
+- Headers are read up to the end of a packet's first buffer, including headroom: `seen` bytes.
 
 Source: IEEE 802.3, 802.1Q; RFC 791, 8200, 4302, 6946; IANA, "IPv6 Extension
 Header Types"; Microsoft, "RSS Hashing Functions" and "RSS hashing types"; Bob

@@ -1,8 +1,8 @@
-"""What TCP saw of gaps and disorder, by the kernel's counters, and whether the card is to blame.
+"""Gaps and disorder that TCP saw, from the kernel's counters, and whether the card caused them.
 
     witness = Witness(hosts, namespaces, links)
     ...                                      # traffic
-    again = witness.judge("8 streams")       # segments that were sent again; Wrong if by the card
+    again = witness.judge("8 streams")       # retransmitted segments; Wrong if the card caused them
 """
 
 from check import Wrong
@@ -16,7 +16,7 @@ REFUSED = ("TcpExtTCPBacklogDrop", "TcpExtTCPRcvQDrop", "TcpExtTCPZeroWindowDrop
 
 
 class Witness:
-    """The counters of these namespaces and links, as they were when it was made."""
+    """The initial counters of these namespaces and links."""
 
     def __init__(self, hosts, namespaces, links):
         self.hosts, self.namespaces, self.links = hosts, namespaces, links

@@ -4,8 +4,8 @@
     python.py                     all steps
     python.py --keep FOLDER       also the executed notebook and its plot, as SVG, into FOLDER
 
-Makes python/.venv with pandas, matplotlib, mypy, ruff and nbclient from PyPI, once. The wheel is
-built and installed without a network. `$PICNIC`, or target/debug/picnic, is the program.
+Creates python/.venv with pandas, matplotlib, mypy, ruff and nbclient from PyPI, once. The wheel is
+built and installed offline. `$PICNIC`, or target/debug/picnic, is the program.
 
 Exit code 77 means skipped, the reason being the last line printed.
 """

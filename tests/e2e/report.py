@@ -1,13 +1,13 @@
 """The lab's report in a browser: every plot and table is there, fits, and nothing is logged.
 
-Runs experiments of the simulator, has `picnic lab report` write the page, and lays it out
-in Chromium without a window, as wide as a desk's and as a phone's. A script beside the page
-measures it: whether the first screen answers each question, how tall the page is while its details
-are folded, which plots and tables have a size, whether words in plots are cut off or on each other,
-and whether the page or a table must be moved sideways.
+Runs experiments in the simulator, writes the page with `picnic lab report`, and renders it in
+headless Chromium, in the widths of a desktop and a phone. A script next to the page measures it:
+whether the first screen answers each question, the height of the page with folded details, the sizes
+of plots and tables, words in plots that are cut off or overlap, and horizontal scrolling of the page
+or a table.
 
-    report.py                of experiments that it runs itself
-    report.py FOLDER         of a run that is there
+    report.py                runs the experiments and checks their report
+    report.py FOLDER         checks the report of an earlier run
     report.py --keep FOLDER  screenshots, light and dark, into FOLDER
 
 Exit code 77 means skipped, the reason being the last line printed.

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Two TAP interfaces joined to a cable: what goes out by one comes in by the other, after a pause.
+"""Two TAP interfaces joined to a cable: frames sent to one arrive at the other, after a pause.
 
     ring.py NAME NAME
 
-Both in one bridge, it is a ring of switches, whose storm the pause bounds: no more than a frame each
-way at a time. Ends with the program; the interfaces go with it.
+With both in one bridge it is a ring of switches. The pause bounds the broadcast storm to one frame per
+direction at a time. The interfaces end with the program.
 """
 
 import os

@@ -6,9 +6,9 @@
     run.py --captures FOLDER     runs on captures kept so; no root
     run.py --card WORDS          only cards with these words in their name
 
-Of every card: each captured packet came out on the queue that oracle.py has for
-it, once, byte for byte; packets of one queue, so of one flow, are in the order of
-the capture; counts of packets and bytes are those computed; the ledger balances.
+For every card: each captured packet reached the queue that oracle.py computes, once, byte for byte;
+the packets of a queue, and so of a flow, are in the order of the capture; packet and byte counts equal
+the computed ones; the ledger balances.
 
 Exit codes: 0 good, 1 failed, 2 usage, 77 skipped for the reason printed.
 """

@@ -1,12 +1,11 @@
 #!/usr/bin/env python3
-"""Sends bytes that nobody could have guessed over TCP and compares their sha256.
+"""Sends random bytes over TCP and compares their sha256.
 
     stream.py serve PORT BYTES
     stream.py upload ADDRESS PORT BYTES SEED
     stream.py download ADDRESS PORT BYTES SEED
 
-Each block of the stream differs from all others, so that one lost, doubled or in
-another's place shows. Exit code 1 if the sums differ.
+Each block of the stream is unique, so that a lost, duplicated or misplaced block is detected. Exit code 1 if the sums differ.
 """
 
 import hashlib
@@ -19,7 +18,7 @@ HELLO_BYTES, SUM_BYTES = 16, 32
 
 
 def blocks(seed, size):
-    """The stream: one random block, each time with another number in front."""
+    """The stream: one random block, repeated after increasing numbers."""
     body = random.Random(seed).randbytes(BLOCK - 8)
     for number in range(size // BLOCK):
         yield number.to_bytes(8, "big") + body

@@ -1,4 +1,4 @@
-"""The captures that the cards are run on, made anew each time.
+"""The captures that the cards replay, made anew each time.
 
     with Lab() as lab:
         traffic.record(lab, folder)

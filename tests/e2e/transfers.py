@@ -8,15 +8,15 @@ import lab
 from check import Wrong
 
 PORT = 5201
-# The window of each of so many streams: all together stay below what the queues of the kernel's
-# interfaces hold, whose drops would be blamed on the card.
+# The window of a stream, by the number of streams. Together they stay below the queues of the kernel's
+# interfaces, whose drops would be blamed on the card.
 WINDOWS = {1: "2M", 8: "256K", 64: "64K"}
-# Seconds of one transfer; all of them together are most of the time this takes.
+# Seconds of one transfer; transfers take most of the test's time.
 AMOUNT = ("-t", "1")
 
 
 def transfer(hosts, streams, reverse, *options, family=0, window=None, amount=AMOUNT):
-    """iperf3 from client to server or back; its whole result, which has no error."""
+    """iperf3 from client to server or back; its complete result, without an error."""
     # Each on one core: threads that wander would hand a flow's packets to the veth from two.
     command = ["taskset", "-c", str(hosts.CLIENT_CORE), "iperf3", "-J", "-c", hosts.SERVER[family],
                "-p", str(PORT), *amount, "-P", str(streams), "-w", window or WINDOWS[streams],

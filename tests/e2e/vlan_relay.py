@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""VLAN subinterfaces by TAP, for kernels that have no 802.1Q.
+"""VLAN subinterfaces over TAP, for kernels without 802.1Q.
 
     vlan_relay.py LOWER NAME=TYPE:ID[,TYPE:ID] ...
     vlan_relay.py veth0 vlan5=8100:5 double=88a8:7,8100:9
 
-Makes TAP interfaces in its own network namespace. What the kernel sends by one
-leaves LOWER with its tags, the outer one first; what LOWER receives with just
-these tags comes in by it without them. They go when the program ends.
+Creates TAP interfaces in its own network namespace. Packets that the kernel sends to one leave LOWER
+with its tags, the outer one first; packets that LOWER receives with exactly these tags arrive on it
+without them. The interfaces end with the program.
 
 Source: IEEE 802.1Q; packet(7), PACKET_AUXDATA; the kernel's tuntap.rst.
 """

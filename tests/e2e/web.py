@@ -1,6 +1,6 @@
-"""nginx and Apache with PHP behind a card, asked by wrk.
+"""nginx and Apache with PHP behind a card, under load from wrk.
 
-Their configurations are their own, in the work folder; those of the machine are not looked at.
+The servers use their own configurations in the work folder, never those of the machine.
 """
 
 import pathlib

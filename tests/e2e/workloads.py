@@ -1,7 +1,7 @@
 #!/usr/bin/env -S python3 -B
 """Unmodified programs through a card between kernel interfaces.
 
-    workloads.py                 all, with each wire port there is (as root)
+    workloads.py                 all, with each available wire port (as root)
     workloads.py --only WORDS    only those with these words in their name
     workloads.py --engine poll   only by this engine, poll or kernel
     workloads.py --wire packet   only with this wire of the poll engine
@@ -9,8 +9,8 @@
     workloads.py --list          their names
 
 Client namespace, veth, card, tap, server namespace: see behind.py; with the kernel engine the
-card is in the server's namespace: see inside.py. Of every card: the ledger balances, all buffers
-come home, and but for the faults nothing is dropped.
+card is in the server's namespace: see inside.py. For every card: the ledger balances, all buffers
+return, and only the fault tests drop packets.
 
 Exit codes: 0 good, 1 failed, 2 usage, 77 skipped for the reason printed.
 """

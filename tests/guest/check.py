@@ -1,8 +1,7 @@
-"""Judges what the guest has told.
+"""Judges the report of the guest.
 
-Guarantees: nothing is taken from the program's own account alone. Where threads
-may run and interrupts may go is as the guest's kernel says; what must be moved
-is worked out here, from the snapshot before.
+Guarantees: no check relies on the program's own report alone. The cores of threads and interrupts come
+from the guest's kernel; the expected moves are computed here, from the snapshot before.
 """
 
 import json
@@ -27,7 +26,7 @@ IDLE_TICKS = 25
 
 
 class Wrong(Exception):
-    """The guest is not as it should be."""
+    """The state of the guest differs from the expected one."""
 
 
 def want(is_so, message):

@@ -1,12 +1,11 @@
-"""A virtual machine of eight cores: its kernel, its files, its start, what it tells.
+"""A virtual machine of eight cores: its kernel, its files, its start, its report.
 
     sections = boot(picnic, folder, cache, limit_s=200, packets=2000)
 
-The kernel is Debian's cloud kernel as packaged, unpacked and not installed. The
-machine is emulated in software, so it needs no privilege and no /dev/kvm: two
-packages of two cores of two SMT threads, which share an L2; an L3 for each
-package; ten virtio NICs in five pairs, each on a hub of its own, and a pair of
-another kind, whose driver is loaded late.
+The kernel is Debian's packaged cloud kernel, unpacked but not installed. The machine is emulated in
+software, so it needs no privileges and no /dev/kvm. It has two packages of two cores with two SMT
+threads, which share an L2; one L3 per package; ten virtio NICs in five pairs, each pair on its own
+hub; and a pair of another kind, whose driver is loaded late.
 """
 
 import gzip

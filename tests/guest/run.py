@@ -1,8 +1,8 @@
 """Isolation and five NICs in a virtual machine of eight cores: see README.md.
 
-    scripts/e2e guest                  boots, tries, tells
-    scripts/e2e guest --keep FOLDER    keeps what the guest told
-    scripts/e2e guest --told FILE      judges what a guest told before
+    scripts/e2e guest                  boots the machine and checks its report
+    scripts/e2e guest --keep FOLDER    also keeps the guest's report
+    scripts/e2e guest --told FILE      checks an earlier report
 
 Exit codes: 0 good, 1 failed, 2 usage, 77 skipped for the reason printed.
 """
