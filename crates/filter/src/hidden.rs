@@ -1,4 +1,4 @@
-//! What of a packet's five-tuple a filter cannot read, though its host may.
+//! The parts of a packet's five-tuple that a filter cannot read, though a host may.
 //!
 //! ```
 //! use picnic_core::packet::layers;
@@ -13,16 +13,16 @@
 //! assert_eq!(headers.hidden, Hidden::Ports);
 //! ```
 //!
-//! The card reads headers as far as a NIC does; a host reads on: past eight extension headers,
-//! behind the authentication header, through any number of VLAN tags of identifier 0, and it puts
-//! fragments together. A filter whose conditions were all read decides, whatever else is hidden.
-//! Otherwise a filter that may keep a packet from the host takes what is hidden for what it looks
-//! for, unless it is told to accept the packet ([`Unreadable`](crate::Unreadable)).
+//! The card reads headers as far as a NIC does. A host reads further: past eight extension headers,
+//! past the authentication header, through any number of VLAN tags with identifier 0, and it
+//! reassembles fragments. A filter decides if all fields of its conditions were read, even if other
+//! fields are hidden. Otherwise a filter that can keep packets from the host treats hidden fields
+//! as matching, unless it accepts such packets ([`Unreadable`](crate::Unreadable)).
 //!
-//! Guarantees: of packets that are TCP, UDP or ICMP right behind the IP header nothing is looked
-//! at but what the parse has found.
+//! Guarantees: for packets with TCP, UDP or ICMP directly after the IP header, only the results of
+//! the parse are used.
 //!
-//! What is carried in a tunnel, or encrypted (ESP), is that protocol's payload and not looked for.
+//! Packets inside a tunnel or encrypted (ESP) are payload of that protocol and not searched.
 //!
 //! Source: RFC 8200 4 (headers in any number and order), 4.4 (routing) and 4.5 (the next header of
 //! the first fragment alone counts); RFC 7112 (a host may take a chain that goes on in another

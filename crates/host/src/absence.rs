@@ -1,15 +1,16 @@
-//! How long cores were taken away, as their own loops see it, and what was lost for it.
+//! Preemption of cores, as measured by their own loops, and the packets lost because of it.
 //!
-//! A loop reads the clock once a turn and knows how long it rested in it by its own will. What
-//! is left is work of microseconds; where it is the threshold or more, somebody else had the
-//! core: another thread, the kernel, or the hypervisor another machine. Shorter absences are not
-//! seen, and a function that takes milliseconds for a burst would be taken for one.
+//! A loop reads the clock once per turn and knows its deliberate pauses. The rest of a turn is
+//! microseconds of work. If it takes the threshold or longer, the core was preempted: by another
+//! thread, the kernel, or another virtual machine. Shorter absences go unnoticed, and a function
+//! that takes milliseconds for a burst looks like an absence.
 //!
-//! A drop is put down to an absence of the borrowed core until the wires are empty again, and to
-//! one of a target core if its ring has no room: for as long again as the absence was, at most.
+//! A drop is attributed to an absence of the borrowed core until the wires are empty again, and to
+//! an absence of a target core if its ring has no room; in both cases at most for the length of the
+//! absence after its end.
 //!
-//! Guarantees: no clock is read for it, and no counter written while the core is the card's; under
-//! overload, an absence has no more drops than came in twice its time.
+//! Guarantees: it reads no clock of its own, and writes no counter without an absence; under
+//! overload, an absence explains at most the drops of twice its length.
 
 use picnic_control::monitor::{Absences, TargetTimes};
 use picnic_core::time::Time;
@@ -17,9 +18,9 @@ use picnic_engine::poll::Card;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The shortest absence that is seen if nothing is known of what a card tolerates, in nanoseconds.
+/// The shortest recorded absence, in nanoseconds, if the tolerance of a card is unknown.
 const LONGEST_THRESHOLD_NS: u64 = 500_000;
-/// A turn that rings several doorbells takes nearly as long by itself.
+/// A turn that rings several doorbells takes nearly as long.
 const SHORTEST_THRESHOLD_NS: u64 = 100_000;
 
 /// The shortest absence to record for a card that tolerates this many nanoseconds: two shorter ones
@@ -29,7 +30,7 @@ pub(crate) fn threshold_ns(tolerates_ns: Option<u64>) -> u64 {
     tolerates_ns.map_or(LONGEST_THRESHOLD_NS, half)
 }
 
-/// Looks at the length of each turn of the borrowed core.
+/// Checks the length of each turn of the borrowed core.
 #[derive(Debug)]
 pub(crate) struct Absence<'a> {
     found: &'a Absences,
@@ -39,14 +40,14 @@ pub(crate) struct Absence<'a> {
 }
 
 impl<'a> Absence<'a> {
-    /// Enters what it sees into `found`.
+    /// Records absences in `found`.
     pub(crate) fn new(found: &'a Absences, threshold_ns: u64) -> Self {
         found.threshold_ns.set(threshold_ns);
         Absence { found, threshold_ns, open: None }
     }
 
-    /// A turn that ended at `now` took `ns` nanoseconds, `willing_ns` of them by its own will, and
-    /// left packets at the wires or not; `dropped` says how many packets have been dropped by now.
+    /// A turn that ended at `now` took `ns` nanoseconds, including `willing_ns` of deliberate
+    /// pauses, and left packets at the wires or not. `dropped` returns the number of drops so far.
     #[inline]
     pub(crate) fn turn(
         &mut self,
@@ -79,16 +80,17 @@ impl<'a> Absence<'a> {
     }
 }
 
-/// Since when a target core is to look at its queues and has not.
+/// The time since when a target core has been due to check its queues.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct Presence(AtomicU64);
 
-/// It is not: it rests, and nobody has rung.
+/// Not due: the core rests, and no doorbell has rung.
 const RESTS: u64 = u64::MAX;
 
 impl Presence {
-    /// The core looks at `now`, and what it missed has been noted: who sees this sees that.
+    /// The core checks its queues at `now`. Earlier absences are recorded before, and visible to
+    /// readers of this.
     #[inline]
     pub(crate) fn looks(&self, now: Time) {
         self.0.store(now.as_nanos(), Ordering::Release);
@@ -100,7 +102,7 @@ impl Presence {
         self.0.store(RESTS, Ordering::Relaxed);
     }
 
-    /// It is rung at `now`.
+    /// Its doorbell rings at `now`.
     #[inline]
     pub(crate) fn is_rung(&self, now: Time) {
         if self.0.load(Ordering::Relaxed) == RESTS {
@@ -108,7 +110,7 @@ impl Presence {
         }
     }
 
-    /// Nanoseconds since it should have looked, at `now`.
+    /// Nanoseconds for which it has been due, at `now`.
     #[inline]
     pub(crate) fn missed_ns(&self, now: Time) -> u64 {
         now.as_nanos().saturating_sub(self.0.load(Ordering::Acquire))
@@ -123,11 +125,11 @@ pub(crate) struct Seen {
     pub(crate) queues: Vec<usize>,
 }
 
-/// Looks for drops for want of room in target rings, on the borrowed core.
+/// Checks for drops at full target rings, on the borrowed core.
 pub(crate) struct RingDrops {
     targets: Vec<(Seen, u64)>,
     seen: u64,
-    /// Of them, those put down to absences of target cores.
+    /// Drops attributed to absences of target cores.
     put_down: u64,
 }
 
@@ -190,10 +192,10 @@ mod tests {
         let mut absence = Absence::new(&found, threshold_ns);
         let never = || -> u64 { panic!("nothing is read while the core is the card's") };
         absence.turn(at(0), threshold_ns - 1, 0, true, never);
-        // A rest of its own is none, nor is one that ended early.
+        // A deliberate rest is no absence, nor is a rest that ended early.
         absence.turn(at(0), 20 * threshold_ns, 20 * threshold_ns, false, never);
         absence.turn(at(0), threshold_ns, u64::MAX, false, never);
-        // Taken away for 4 and, straight after, 2 milliseconds; one of a rest that ended late.
+        // Preempted for 4 and then 2 milliseconds; the second includes a rest that ended late.
         absence.turn(at(0), 4_000_000, 0, false, || 10);
         absence.turn(at(0), 2_000_000, 0, true, || 110);
         absence.turn(at(0), 100, 0, true, || 115);
@@ -201,7 +203,7 @@ mod tests {
         absence.turn(at(0), 100, 0, true, never);
         absence.turn(at(0), 3_000_000, 2_000_000, false, || 200);
         absence.turn(at(100), 100, 0, true, || 200);
-        // It never catches up: what is dropped later is no consequence.
+        // It never catches up: later drops have another cause.
         absence.turn(at(1_000_000), 100, 0, true, || 207);
         absence.turn(at(1_000_100), 100, 0, true, never);
         let counts = [&found.total_ns, &found.times, &found.longest_ns];
@@ -254,7 +256,7 @@ mod tests {
         second.0.looks(at(10_000));
         assert_eq!(note(10_999, [3, 4, 5]), [0; 3], "both are there");
         assert_eq!(note(11_000, [4, 4, 6]), [2, 0, 2]);
-        // It is back, and for as long again the ring may be full for it.
+        // It is back; for the same time again, a full ring may be a consequence.
         first.0.looks(at(12_000));
         first.1.absences.absent(at(12_000), 2_000);
         assert_eq!(note(13_999, [4, 4, 7]), [3, 0, 3]);

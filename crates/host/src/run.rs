@@ -43,14 +43,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// The longest sleep of a target core: a safety net under the doorbell.
+/// The longest sleep of a target core, in case a doorbell is missed.
 const TARGET_SLEEP: Duration = Duration::from_millis(100);
 /// How long a stopping card waits for wires to send: a working one has room again in a few
 /// milliseconds, a broken one must not delay the stop.
 const LEAVING_NS: u64 = 200_000_000;
 
-/// What a target core may take for a burst whose packets the kernel handles as it writes them, in
-/// nanoseconds: 64 packets, 8 µs each.
+/// Longest time of a target core for a burst whose packets the kernel handles during the write, in
+/// nanoseconds: 64 packets of 8 µs.
 const LONGEST_HOST_NS: u64 = 500_000;
 
 /// How long to wait for target cores after the borrowed core was abandoned.
@@ -153,7 +153,7 @@ impl Executor for Host {
 
 fn start(engine: &'static str, launch: Launch<'_>) -> Result<HostRunning, RunError> {
     let (file, stop) = (launch.file, launch.stop().clone());
-    // Remains of killed runs, before the cores are counted.
+    // Undo the changes of killed runs before counting cores.
     let cleaned = restore_all(&Machine::this(), JournalSelection::Stale);
     let placement = place(file, &available()).map_err(RunError::from);
     let built = launch.build().map_err(RunError::from);
@@ -202,7 +202,7 @@ fn start(engine: &'static str, launch: Launch<'_>) -> Result<HostRunning, RunErr
     let clock = Clock::start();
     doorbells.values().for_each(|doorbell| doorbell.set_clock(clock));
     let threshold_ns = threshold_ns(tolerates_ns);
-    // What a host's kernel does with a burst is long, and the core's own work.
+    // A host's kernel takes long for a burst, which counts as the core's own work.
     let of_targets_ns =
         if host_transmits { threshold_ns.max(LONGEST_HOST_NS) } else { threshold_ns };
     let no_thread = |error| RunError::system("cannot start a thread", error);
@@ -303,7 +303,7 @@ fn this_thread() -> u64 {
     rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs().into()
 }
 
-/// What is looked for while the borrowed core is at work.
+/// Checks while the borrowed core works.
 struct Watched<'a> {
     absence: Absence<'a>,
     ring_drops: RingDrops,
@@ -351,9 +351,9 @@ fn run_card(
             idle.busy();
             now = clock.now();
             if let Some(Segment { work_ns, model_ns, .. }) = activity.segment {
-                // A segment is to take as long as its bound, which its model is.
+                // A segment takes as long as its bound, which is its model.
                 willing_ns = work_ns.max(model_ns);
-                // The time that the segment stands for; unnecessary when stopping.
+                // Let the segment's time pass; unnecessary when stopping.
                 while now.since(then) < work_ns && !shared.phase_is(Phase::Stopping) {
                     std::hint::spin_loop();
                     now = clock.now();
@@ -454,7 +454,7 @@ fn run_target(
     target
 }
 
-/// Counts a target core out, however its thread ends: the borrowed core waits for that.
+/// Signs a target core off, however its thread ends; the borrowed core waits for that.
 struct Leaving<'a>(&'a AtomicUsize);
 
 impl Drop for Leaving<'_> {
@@ -474,7 +474,7 @@ impl HostRunning {
         found
     }
 
-    /// Waits for the end of the borrowed core; why not any longer, if it does not end.
+    /// Waits for the end of the borrowed core; the reason to give up, if it does not end.
     fn wait_for_card(&self) -> Option<String> {
         self.watchdog.lock().unwrap_or_else(PoisonError::into_inner).0.stops();
         loop {
@@ -532,7 +532,7 @@ impl Running for HostRunning {
         self.card_doorbell.ring();
         let mut warnings = self.monitor.placement.warnings.clone();
         let left = self.wait_for_card();
-        // A thread that panicked or was abandoned released nobody.
+        // A thread that panicked or was abandoned woke no other.
         let release = || self.shared.phase.fetch_max(Phase::Draining as u8, Ordering::AcqRel);
         let end = match &left {
             None => {
@@ -558,7 +558,7 @@ impl Running for HostRunning {
             let ((target, priority), warning) =
                 target.join().map_err(|_| RunError::Panicked("a target core".into()))?;
             warnings.extend(warning);
-            // One is enough: all are refused for the same reason.
+            // One report is enough: all are refused for the same reason.
             warnings.extend(priority.filter(|warning| !warnings.contains(warning)));
             latency.extend(latencies(&target));
             for queue in target.queues() {

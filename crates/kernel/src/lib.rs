@@ -15,35 +15,35 @@
 //! }
 //! ```
 //!
-//! Each wire is an interface, polled by a thread of the kernel that is pinned to the borrowed
-//! core. A program there runs the rx chain and hands each packet to its target core by a cpumap, as if
-//! the interface had interrupted that core: a ring, and behind it a thread that brings packets to the
-//! network stack. It is a tc program, of packets that GRO has merged, or an XDP program, of frames.
-//! Which functions can be in such a chain say their registry entries ([`Component::KERNEL`]).
+//! Each wire is an interface, polled by a kernel thread that is pinned to the borrowed core. A
+//! program there runs the rx chain and passes each packet to its target core through a cpumap, as
+//! if the interface had interrupted that core: a ring, and a thread that takes packets from it to the
+//! network stack. It is a tc program for packets that GRO has merged, or an XDP program for frames.
+//! Registry entries say which functions such a chain can have ([`Component::KERNEL`]).
 //!
-//! * `plan`: from card file to what is loaded, all validated;
+//! * `plan`: from the card file to the validated plan;
 //! * `object`: the programs, loaded with the plan;
-//! * `constants`: what a plan is to them;
-//! * `tables`: what commands change of them;
+//! * `constants`: the plan as constants of the programs;
+//! * `tables`: maps that commands change;
 //! * `elf`: object files in memory, read and changed;
 //! * `objects`: a user's own XDP programs in the chain;
-//! * `counters`: what they count, as the card's counters;
+//! * `counters`: the programs' counters as the card's;
 //! * `rules`: the filters, in the programs' maps;
 //! * `flows`: rules for flows, in the programs' maps;
-//! * `hybrid`: the part of a card that the poll engine has;
+//! * `hybrid`: the poll engine's part of a card;
 //! * `live`: the functions' commands while the card runs;
 //! * `attached`: the programs at their wires;
 //! * `swap`: another chain, while packets flow;
 //! * `run`: start to clean stop;
 //! * `describe`: the plan in words;
-//! * `doctor`: whether a machine can do it;
-//! * `trial`: what a program costs a packet, for benchmarks;
-//! * `work`: what a core's time goes to, for benchmarks.
+//! * `doctor`: whether a machine supports the engine;
+//! * `trial`: the cost of a program per packet, for benchmarks;
+//! * `work`: how a core spends its time, for benchmarks.
 //!
-//! Guarantees: what a card file asks for and this engine does not do is refused by key. The ledger
-//! balances at the end of every run, by counts of each end. A change of key or table is made at once
-//! for all packets, that of a chain on one wire after the other; none is lost. Stopping loses nothing
-//! that was handed over. The machine is left as it was found, after a kill by the journal
+//! Guarantees: a key that this engine does not support is refused with its name. The ledger
+//! balances at the end of every run, from separate counts at each end. A new key or table applies to all
+//! packets at once, a new chain to one wire after the other, without loss. Stopping loses no packet
+//! that was handed over. Changes to the machine are undone, after a kill through the journal
 //! ([`picnic_machine::undo`]); the programs themselves end with the process.
 //!
 //! Source: PICNIC, sections 2 and 3; Documentation/bpf/map_cpumap.rst,

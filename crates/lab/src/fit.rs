@@ -35,7 +35,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
 
-/// How near the paper's figure a fit must come.
+/// Largest difference of a fit from the paper's figure.
 const NEAR: f64 = 0.01;
 /// Runs after which a fit has failed.
 const MOST_RUNS: usize = 14;
@@ -139,11 +139,11 @@ pub struct Prediction {
     pub paper: Option<f64>,
     /// Ours, modelled.
     pub ours: f64,
-    /// What a formula says.
+    /// The formula's value.
     pub formula: Option<f64>,
     /// Ours beside the paper's.
     pub verdict: Option<PaperVerdict>,
-    /// The costs that the verdict depends on, with what they make of it.
+    /// The costs that the verdict depends on, with the verdicts that they lead to.
     pub depends_on: Vec<String>,
     #[serde(skip)]
     measure: Measure,
@@ -218,14 +218,14 @@ fn figure(measure: &Measure, ours: f64, basis: Basis) -> Figure {
     Figure::one(key.unwrap_or(what), ours).called(what).resting_on(basis)
 }
 
-/// What a fit came to.
+/// The result of a fit.
 #[derive(Clone, Debug, Serialize)]
 pub struct Fit {
     /// The profile.
     pub profile: String,
-    /// What was fitted.
+    /// The fitted costs.
     pub fitted: Vec<Fitted>,
-    /// What was predicted.
+    /// The predicted figures.
     pub predictions: Vec<Prediction>,
     /// The machine with its fitted costs.
     #[serde(skip)]
@@ -239,7 +239,7 @@ impl Testbed {
     /// Fits, predicts and varies: the figures of one row of the papers' table, or of all.
     ///
     /// # Errors
-    /// The fit does not converge, or a figure cannot be had.
+    /// The fit does not converge, or a figure is unavailable.
     pub fn predict(
         &self,
         experiment: Option<&str>,
@@ -297,7 +297,7 @@ impl Testbed {
         costs.flat_map(|cost| VARIED.map(|factor| (cost, factor))).collect()
     }
 
-    /// Changes the costs that are marked so until their points are the paper's.
+    /// Changes the costs marked `fitted` until their points equal the paper's.
     /// `slopes` are those of the points by their costs, in logarithms, as far as they are known.
     fn fit(
         &self,
@@ -325,7 +325,7 @@ impl Testbed {
         };
         let mut at = profile.clone();
         let mut found = vec![f64::NAN; points.len()];
-        // Two costs move each other's points: in turns until both stay.
+        // Each of two costs moves the other's point: alternate until both converge.
         for _ in 0..if points.len() > 1 { 4 } else { 1 } {
             for (place, (cost, measure)) in points.iter().enumerate() {
                 found[place] =
@@ -378,7 +378,7 @@ fn depends_on<'a>(
     found.into_iter().map(|(cost, texts)| format!("{} ({texts})", cost.key())).collect()
 }
 
-/// Changes one cost until one figure is the paper's; what it is then.
+/// Changes one cost until one figure equals the paper's; returns the figure.
 fn fit_one(
     at: &mut Profile,
     cost: Cost,
@@ -456,7 +456,7 @@ fn in_parallel<T: Sync, R: Send>(
                     let place = next.fetch_add(1, Ordering::Relaxed);
                     items.get(place).map(|item| (place, item))
                 } {
-                    // A stop was asked for.
+                    // A stop was requested.
                     if signals::sleep(Duration::ZERO).is_err() {
                         return;
                     }
@@ -536,7 +536,7 @@ mod tests {
         let point = RATE.figure.judge(&fit.fitted[0].figure()).unwrap();
         assert_eq!(point.to_string(), "fitted: card_packet_ns was chosen for it");
         let [latency, wake] = &fit.predictions[..] else { panic!("{fit:#?}") };
-        // It follows from the fit: moving a cost that the fit makes up for changes nothing.
+        // It follows from the fit: changing a cost that the fit compensates has no effect.
         assert_eq!(latency.finding(), "reproduced", "{latency:#?}");
         assert_eq!(LATENCY.figure.judge(&latency.figure()), latency.verdict);
         assert_eq!(wake.finding(), "depends on wake_ns");

@@ -1,10 +1,10 @@
-//! The machine at hand as a profile, and whether the model says of it what is measured.
+//! This machine as a profile, and a comparison of the model with measurements on it.
 //!
-//! Costs are medians of timed parts of a card; a model that is told them runs the same cards as this
-//! machine does. No card's figure is used for a cost, so that each is a prediction.
+//! Costs are medians of timed parts of a card. The model takes these costs and runs the same cards
+//! as this machine. No cost comes from a card's figure, so each figure is a prediction.
 //!
-//! Guarantee: the profile holds the costs of the card and its doorbells only. A host's stack,
-//! sockets, locks and lines of memory cost nothing in it.
+//! Guarantee: the profile contains only the costs of the card and its doorbells. A host's stack,
+//! sockets, locks and cache lines cost nothing in it.
 
 use super::doorbell::{Wakes, sleepers};
 use super::path::{PACKETS, PathCard, PathTurns, Side};
@@ -25,9 +25,9 @@ use std::time::Duration;
 
 /// The name of the profile of this machine.
 pub const HERE: &str = "here";
-/// How near a modelled figure is to the measured one where the model holds.
+/// Largest ratio of a modelled and a measured figure at which the model holds.
 const NEAR: f64 = 0.2;
-/// Runs of each card, the middle one of which counts.
+/// Runs of each card; the median counts.
 const RUNS: usize = 3;
 
 /// Where the profile of this machine is kept: `picnic/here.toml` in `$XDG_DATA_HOME`, or in
@@ -41,7 +41,7 @@ pub fn place() -> Option<PathBuf> {
 /// A profile by name: those of the program, and this machine's once it has been measured.
 ///
 /// # Errors
-/// There is none of this name, or this machine was not measured, or its file is wrong.
+/// No profile has this name, this machine was not measured, or its file is wrong.
 pub fn profile(name: &str) -> Result<Profile, String> {
     if name != HERE {
         return Profile::named(name).map_err(|error| error.to_string());
@@ -135,15 +135,15 @@ fn text(about: &str, cores: usize, how: &str, costs: &Costs) -> String {
 /// A card's figure, measured and modelled.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Row {
-    /// What was asked.
+    /// The question.
     pub name: &'static str,
     /// In nanoseconds, or packets per second.
     pub unit: &'static str,
-    /// The middle one of three runs here.
+    /// The median of three runs here.
     pub measured: f64,
-    /// The lowest and the highest of them.
+    /// The lowest and the highest run.
     pub spread: [f64; 2],
-    /// What the model says.
+    /// The model's figure.
     pub modelled: f64,
     /// Modelled divided by measured.
     pub ratio: f64,
@@ -151,11 +151,11 @@ pub struct Row {
     pub allowed: f64,
     /// Whether it does.
     pub holds: bool,
-    /// What the model leaves out, where it does not.
+    /// What the model omits, if it does not hold.
     pub why: Option<&'static str>,
 }
 
-/// A card that is run here and in the model.
+/// A card to run here and in the model.
 struct Check {
     name: &'static str,
     unit: &'static str,
@@ -219,8 +219,8 @@ const CHECKS: &[Check] = &[
     },
 ];
 
-/// Runs each card here and in the model of `profile`; `tell` hears of each. With it why the measured
-/// figures say less than they should, if the machine was not left alone.
+/// Runs each card here and in the model of `profile`, and calls `tell` for each. Also returns a
+/// warning if other programs disturbed the measurements.
 ///
 /// # Errors
 /// A card cannot be run, or this process was told to stop.
@@ -248,7 +248,7 @@ pub fn check(
             measured.push(run(registries, seconds)?);
         }
         measured.sort_by(f64::total_cmp);
-        // Virtual time is dear at millions of packets per second, and has no noise.
+        // Virtual time is slow at millions of packets per second, and has no noise.
         let said = run(modelled, seconds.min(0.05))?;
         let (found, ratio) = (measured[RUNS / 2], said / measured[RUNS / 2]);
         let holds = ratio.max(1.0 / ratio) <= 1.0 + NEAR;
@@ -292,7 +292,7 @@ mod tests {
         assert_eq!(measured.count(), 6);
     }
 
-    /// What a machine of these costs does is arithmetic, and the model is asked for it.
+    /// Arithmetic gives the figures of a machine with these costs; the model must agree.
     #[test]
     fn modelled_cards_take_what_the_costs_say() {
         let text = text("x", 2, "x", &costs(64.0, 100.0, 11_000.0));
