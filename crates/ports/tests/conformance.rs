@@ -123,7 +123,7 @@ fn a_wire_conserves_packets_with_buffers_and_without() {
 }
 
 #[test]
-fn a_wire_accounts_for_what_it_is_given_to_send() {
+fn a_wire_accounts_for_all_packets_to_send() {
     for (text, mut wire) in wires() {
         let (mut pool, _) = Pool::new(&PoolConfig::default(), 0).unwrap();
         let (counters, ledger) = (WireCounters::default(), Ledger::new(0));
@@ -140,7 +140,7 @@ fn a_wire_accounts_for_what_it_is_given_to_send() {
 }
 
 #[test]
-fn an_attachment_conserves_packets_whatever_they_are() {
+fn attachments_conserve_all_packets() {
     let folder = tempfile::tempdir().unwrap();
     for entry in ATTACHMENTS {
         // Those that are interfaces of the kernel are tested in namespaces of their own.

@@ -218,7 +218,7 @@ fn rule() -> impl Strategy<Value = Rule> {
 
 proptest! {
     #[test]
-    fn what_is_printed_reads_back(
+    fn printed_text_reads_back(
         rules in proptest::collection::vec(rule(), 0..40),
         drop in any::<bool>(),
         accept_unreadable in any::<bool>(),

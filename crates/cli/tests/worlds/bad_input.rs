@@ -99,7 +99,7 @@ fn metrics_at_a_taken_address_are_found_by_check_as_by_run() {
 }
 
 #[test]
-fn text_that_is_not_toml_or_no_text_is_told_by_line() {
+fn errors_in_toml_and_binary_files_name_the_line() {
     for (text, wanted) in [
         (&b"[card]\nname = \n"[..], "card.toml:2: "),
         (b"[card]\nname = \"\xff\"\n", "card.toml:2: found byte 0xff, allowed: UTF-8 text\n"),
@@ -111,7 +111,7 @@ fn text_that_is_not_toml_or_no_text_is_told_by_line() {
 
 /// Cards that differ in a key from those that are refused.
 #[test]
-fn what_mends_a_card_is_accepted() {
+fn repaired_cards_are_accepted() {
     for text in [
         "[[wire]]\nport = \"generator\"\nrate_pps = 1000\n[[wire]]\nport = \"generator\"\n\
          [wire.link]\nrate_mbps = 1000\n[card]\nstamp = \"arrival\"\n",

@@ -4,7 +4,7 @@ use crate::common::*;
 use serde_json::Value;
 
 #[test]
-fn check_says_what_would_run_where() {
+fn check_shows_cores_and_parts() {
     let cores = picnic_machine::topology::cores();
     let (borrowed, target) = (cores[cores.len() - 1], cores[0]);
     let (_folder, path) = card(&format!(

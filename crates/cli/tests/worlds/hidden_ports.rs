@@ -317,13 +317,13 @@ fn drops_for_good(test: &str, ways: &[Way]) {
 }
 
 #[test]
-fn no_socket_gets_what_a_filter_drops() {
-    drops_for_good("no_socket_gets_what_a_filter_drops", &[Way::Poll("nic"), Way::Poll("driver")]);
+fn sockets_receive_no_dropped_packets() {
+    drops_for_good("sockets_receive_no_dropped_packets", &[Way::Poll("nic"), Way::Poll("driver")]);
 }
 
 #[test]
-fn no_socket_gets_what_a_filter_in_the_kernel_drops() {
-    const NAME: &str = "no_socket_gets_what_a_filter_in_the_kernel_drops";
+fn sockets_receive_no_packets_dropped_in_the_kernel() {
+    const NAME: &str = "sockets_receive_no_packets_dropped_in_the_kernel";
     if !has_kernel_cards(NAME) {
         return;
     }

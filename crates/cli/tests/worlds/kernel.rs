@@ -53,8 +53,8 @@ fn card_file(engine: &str, host: &str, namespace: &str) -> String {
 }
 
 #[test]
-fn check_says_what_the_kernel_engine_will_do() {
-    let test = "check_says_what_the_kernel_engine_will_do";
+fn check_shows_the_plan_of_the_kernel_engine() {
+    let test = "check_shows_the_plan_of_the_kernel_engine";
     let Some(bed) = bed(test, &["k0"]) else { return };
     let netns = bed.netns("card");
     let namespace = format!("namespace = \"{netns}\"\n");

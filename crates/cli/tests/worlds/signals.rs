@@ -157,7 +157,7 @@ fn slow_readers_do_not_delay_a_stop_in_virtual_time() {
 
 /// For a card whose threads have given up unneeded privileges.
 #[test]
-fn a_report_goes_to_a_socket() {
+fn reports_can_be_written_to_a_socket() {
     let _machine = machine();
     let (theirs, ours) = UnixStream::pair().unwrap();
     let child = {

@@ -167,7 +167,7 @@ fn a_panic_in_retain_duplicates_nothing() {
 
 /// Anywhere in the ring, with any room in the burst.
 #[test]
-fn bursts_take_exactly_what_a_ring_has() {
+fn bursts_take_all_packets_of_a_ring() {
     let (mut pool, _) = Pool::new(&PoolConfig::default(), 0).unwrap();
     let (mut producer, mut consumer) = channel(8);
     let mut burst = Burst::new();

@@ -295,7 +295,7 @@ fn a_packet_without_ports_matches_no_rule_with_ports() {
 }
 
 #[test]
-fn what_was_compiled_for_rules_goes_with_the_last_of_them() {
+fn compiled_rules_are_freed_with_the_last_rule() {
     let mut random = Random(0x9e37_79b9_7f4a_7c15);
     let mut rules: Vec<_> = (0..256).map(|_| random_rule(&mut random)).collect();
     let mut classifier = build::<u64>(&rules);

@@ -165,7 +165,7 @@ fn header_lengths_are_honoured() {
 }
 
 #[test]
-fn a_source_route_is_found_behind_the_shortest_option() {
+fn source_routes_are_found_after_the_shortest_option() {
     let with_options = |options: &[u8]| {
         let mut frame = vec![0x11; 12];
         frame.extend([0x08, 0x00, 0x40 | (5 + options.len() as u8 / 4), 0]);

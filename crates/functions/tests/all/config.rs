@@ -112,7 +112,7 @@ fn by_wire_sends_each_wire_to_its_queue() {
 }
 
 #[test]
-fn drop_counts_what_it_drops_as_filtered() {
+fn dropped_packets_are_counted_as_filtered() {
     let (seen, card) = run("function = \"drop\"", &BuildContext::default(), 2);
     assert_eq!((seen.len(), card.dropped(DropReason::Filtered)), (0, 80));
 }

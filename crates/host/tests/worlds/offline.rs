@@ -60,7 +60,7 @@ fn numbers(path: &Path) -> Vec<u32> {
 }
 
 #[test]
-fn every_packet_of_a_capture_comes_back_and_is_in_output_and_trace() {
+fn every_packet_of_a_capture_is_in_output_and_trace() {
     let _machine = machine();
     let folder = tempfile::tempdir().unwrap();
     write_capture(&folder.path().join("in.pcapng"));

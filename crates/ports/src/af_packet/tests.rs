@@ -17,7 +17,7 @@ fn refused(keys: &str) -> ConfigError {
 }
 
 #[test]
-fn what_is_wrong_is_named() {
+fn errors_name_the_wrong_part() {
     for (keys, key, part) in [
         ("", "interface", "missing, expected the name of an interface"),
         ("interface = \"\"", "interface", "1 to 15 bytes"),

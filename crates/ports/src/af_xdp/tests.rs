@@ -17,7 +17,7 @@ fn build(keys: &str) -> Result<Box<dyn WirePort>, ConfigError> {
 }
 
 #[test]
-fn what_is_wrong_is_named() {
+fn errors_name_the_wrong_part() {
     for (keys, key, part) in [
         ("", "interface", "missing, expected the name of an interface"),
         ("interface = \"a-name-that-is-too-long\"", "interface", "1 to 15 bytes"),

@@ -64,7 +64,7 @@ proptest! {
     }
 
     #[test]
-    fn what_a_descriptor_can_express_comes_back(
+    fn descriptors_round_trip(
         v6: bool, tcp: bool, tags in 0_usize..3, inserted: bool, super_frame: bool, partial: bool,
         payload in 0_usize..5000, gso_size in 1_u16..9000, small: bool,
     ) {

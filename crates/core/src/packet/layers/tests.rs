@@ -629,7 +629,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_behind_a_known_type(
+    fn any_bytes_after_a_known_type(
         mut data in vec(any::<u8>(), 24..200),
         ether_type in prop::sample::select(vec![0x0800_u16, 0x86dd, 0x0806, 0x8100, 0x88a8]),
         first in prop::sample::select(vec![0x45_u8, 0x46, 0x4f, 0x60]),

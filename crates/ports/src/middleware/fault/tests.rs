@@ -278,7 +278,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(150))]
 
     #[test]
-    fn same_seed_same_faults_whatever_the_bursts(
+    fn equal_seeds_give_equal_faults_for_any_bursts(
         (drop, duplicate, reorder) in (0.0..0.9, share(), share()),
         (corrupt, truncate) in (share(), share()),
         reorder_distance in 1u32..=64,
