@@ -258,7 +258,7 @@ fn changes(
                     of("guest offloads off", "the host cuts super-frames and finishes checksums")
                 }
                 _ => of(
-                    "what the driver cannot combine with XDP off (LRO)",
+                    "features that the driver cannot combine with XDP off (LRO)",
                     "target cores handle packets unmerged",
                 ),
             });
@@ -299,9 +299,9 @@ fn form(step: &Step) -> Option<String> {
         KernelForm::Sample { every, .. } => format!("1 packet in {every} continues"),
         KernelForm::Vlans { .. } => "drops packets of other VLANs".into(),
         KernelForm::Police { per_wire: true, .. } => {
-            "drops what is over the rate of each wire".into()
+            "drops packets over the rate of each wire".into()
         }
-        KernelForm::Police { .. } => "drops what is over the rate".into(),
+        KernelForm::Police { .. } => "drops packets over the rate".into(),
         KernelForm::ByRules { rules, room } => format!("{} rules, room for {room}", rules.len()),
         KernelForm::Object { .. } | KernelForm::Interface { .. } | KernelForm::Stack(..) => {
             return None;

@@ -8,8 +8,8 @@ use picnic_machine::undo::{JournalSelection, Machine, restore_all};
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  sudo picnic cleanup          undo what killed processes have left
-  sudo picnic cleanup --all    also what is kept on purpose: `picnic isolate apply`, `picnic net up`
+  sudo picnic cleanup          undo the changes of killed processes
+  sudo picnic cleanup --all    also undo `picnic isolate apply` and `picnic net up`
 
 Control sockets of killed cards are removed as well. Changes of running processes are left alone.
 Exit code 1 if a change could not be undone; run it again.")]

@@ -27,13 +27,13 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  picnic ctl                              what runs where
+  picnic ctl                              the card, its parts and its cores
   picnic ctl stats --json                 the figures of `picnic run --json`, now
-  picnic ctl stats --over 5               those of the next five seconds
+  picnic ctl stats --over 5               the figures of the next five seconds
   picnic ctl latency --hgrm               percentiles for HdrHistogram's tools
   picnic ctl rss table 0,0,1,2            the queue of each entry
   picnic ctl rss key symmetric
-  picnic ctl sample every 1000            of the first sample in the rx chain
+  picnic ctl sample every 1000            the rate of the first sample in the rx chain
   picnic ctl generator rate-pps 50000     of the first generator; also: pcap rewind
   picnic ctl heartbeat wire 1             the task of that kind; --task chooses among several
   picnic ctl moderation static --rx-usecs 50        other settings stay

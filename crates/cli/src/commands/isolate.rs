@@ -27,8 +27,8 @@ const NAMES: usize = 6;
   sudo picnic isolate restore                        undo everything
   sudo picnic run my.toml --isolate                  for one run
 
-Every change is recorded in /run/picnic ($PICNIC_STATE_DIR) before it is made. What a killed command
-leaves, the next one or `picnic cleanup` undoes.")]
+Every change is recorded in /run/picnic ($PICNIC_STATE_DIR) before it is made. The next command or
+`picnic cleanup` undoes the changes of a killed command.")]
 pub(crate) struct IsolateArgs {
     #[command(subcommand)]
     action: Action,

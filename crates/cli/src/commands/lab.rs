@@ -108,7 +108,7 @@ struct RunArgs {
     /// Keep the raw points in this folder [default: picnic-lab/N]
     #[arg(long, value_name = "DIR", conflicts_with = "resume")]
     out: Option<PathBuf>,
-    /// Continue the run in this folder: measure what is missing or failed
+    /// Continue the run in this folder: measure the missing and failed points
     #[arg(
         long,
         value_name = "DIR",

@@ -22,10 +22,10 @@ use std::process::Command;
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   picnic net up my.toml --dry-run        print the commands, run none
-  sudo picnic net up my.toml             create what is not there yet
+  sudo picnic net up my.toml             create the missing parts
   sudo picnic run my.toml                the card between them, in its wires' namespace
   sudo ip netns exec client ping 10.88.0.1
-  sudo picnic net down my.toml           remove them; without a file, those of all cards
+  sudo picnic net down my.toml           remove them; without a file, those of every card
 
 In the card file:
   [net]
@@ -37,7 +37,7 @@ In the card file:
   peer_addresses = [\"10.88.0.2/24\"]
 
 Every change is recorded in /run/picnic ($PICNIC_STATE_DIR) before it is made: `picnic cleanup`
-removes what a killed `net up` leaves, `picnic cleanup --all` also what is up. Needs root and
+removes the remains of a killed `net up`, `picnic cleanup --all` also complete networks. Needs root and
 iproute2, and ethtool for offloads.")]
 pub(crate) struct NetArgs {
     #[command(subcommand)]

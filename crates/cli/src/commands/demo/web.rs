@@ -34,8 +34,8 @@ const DRAW: Duration = Duration::from_secs(1);
 #[command(after_help = "\
 Builds three network namespaces: wrk in the first, the card's wire in the second, nginx in the
 third, with the card between them. With --engine kernel the wire is in nginx's namespace, since the
-card hands packets to the network stack there. Nothing else on the machine is changed, and all of it is removed
-at the end, also after Ctrl-C; what a killed run left, `picnic cleanup` or the next one removes.
+card hands packets to the network stack there. Everything is removed at the end, also after Ctrl-C;
+`picnic cleanup` or the next run removes the remains of a killed run. Nothing else is changed.
 
 Needs root, and nginx and wrk: apt-get install nginx-light wrk
 

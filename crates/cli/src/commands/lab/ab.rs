@@ -56,7 +56,7 @@ Examples:
   picnic lab ab --candidate-set rx=[] --server 'nc -lk 9' --workload './ask {server}' \\
       --figure 'rate (\\d+)'
 
-Exit codes: 0 answered, whatever the answer; 1 failed; 2 usage or card file.")]
+Exit codes: 0 answered, with any answer; 1 failed; 2 usage or card file.")]
 pub(crate) struct AbArgs {
     /// The card file to compare with [default: the built-in card]
     #[arg(long, value_name = "CARD.toml")]
