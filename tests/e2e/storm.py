@@ -1,5 +1,6 @@
 #!/usr/bin/env -S python3 -B
-"""Five members of STORM in namespaces on a bridge: a crash, a restart, a cut link, one order.
+"""Five members of STORM in namespaces on a bridge, two of them on cards: a crash, a restart, a cut
+link, one order.
 
     storm.py            all of it, as root
     storm.py --inside FOLDER   the part within the namespaces
@@ -23,6 +24,8 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PICNIC = ROOT / "target/debug/picnic"
 NAMES = "abcde"
+# These run on a card of their process, the others are plain programs over UDP.
+ON_CARDS = "be"
 # What any one step may take, in seconds; on an idle machine the slowest takes about three.
 PATIENCE = 60
 LINES = 200
@@ -62,7 +65,8 @@ def build():
         run("ip", "netns", "add", name)
         run("ip", "link", "add", f"to-{name}", "type", "veth", "peer", "eth0", "netns", name)
         run("ip", "link", "set", f"to-{name}", "master", "bridge", "up")
-        run("ip", "-n", name, "address", "add", f"10.86.0.{number}/24", "dev", "eth0")
+        if name not in ON_CARDS:  # a card answers for its address itself
+            run("ip", "-n", name, "address", "add", f"10.86.0.{number}/24", "dev", "eth0")
         run("ip", "-n", name, "link", "set", "eth0", "up")
         netem = run("tc", "qdisc", "add", "dev", f"to-{name}", "root", "netem", "loss", "2%",
                     check=False)
@@ -78,6 +82,8 @@ class Node:
         members = [f"{name}=10.86.0.{number}:7001" for number, name in enumerate(NAMES, 1)]
         command = ["ip", "netns", "exec", name, PICNIC, "storm", "node", name, *members,
                    "--log", self.log]
+        if name in ON_CARDS:
+            command += ["--place", "card", "--interface", "eth0"]
         with open(self.views, "w", encoding="utf-8") as views:
             self.process = subprocess.Popen(command, stdin=subprocess.PIPE, text=True,
                                             stdout=subprocess.DEVNULL, stderr=views)
@@ -151,7 +157,7 @@ def inside(folder):
         check([*steady, nodes["d"], killed])
         report = check([*steady, nodes["d"], nodes["e"]])
         loss = "2 % loss" if lossy else "no loss: the kernel has no netem"
-        print(f"five members, {loss}: " + ", ".join(
+        print(f"five members, {len(ON_CARDS)} on cards, {loss}: " + ", ".join(
             f"{member['member']} {member['delivered']}" for member in report["members"]))
         return 0
     except (AssertionError, OSError, subprocess.SubprocessError, ValueError) as error:

@@ -73,6 +73,10 @@ pub struct Outcome {
     pub packets_per_message: f64,
     /// Datagrams with repeats, of all members.
     pub repeats: u64,
+    /// Time of the borrowed core for each message and member, in nanoseconds; none without cards, or
+    /// if each has a core.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub borrowed_core_ns_per_message: Option<f64>,
     /// Cores that this process may use.
     pub cores: usize,
 }
@@ -94,21 +98,40 @@ pub enum BenchError {
         /// Where.
         place: usize,
     },
+    /// A card cannot start or has failed.
+    #[error("a card of the group: {0}")]
+    Card(String),
+    /// A card's packets do not add up.
+    #[error("the ledger of card {member} does not balance: {ledger}")]
+    Ledger {
+        /// The card's member.
+        member: usize,
+        /// Its ledger.
+        ledger: String,
+    },
+    /// A host did not get all frames of its card.
+    #[error("the host of card {member} missed {frames} frames")]
+    Missing {
+        /// The card's member.
+        member: usize,
+        /// Frames.
+        frames: u64,
+    },
     /// Nothing was delivered.
     #[error("no message was delivered")]
     Nothing,
 }
 
 /// A delivery: sender, number, and when it was submitted and delivered.
-type Sample = (u8, u32, u64, u64);
+pub type Sample = (u8, u32, u64, u64);
 
-struct Side {
-    samples: Vec<Sample>,
-    cpu_ns: u64,
-    waits: u64,
-    packets: u64,
-    bytes: u64,
-    repeats: u64,
+pub(crate) struct Side {
+    pub(crate) samples: Vec<Sample>,
+    pub(crate) cpu_ns: u64,
+    pub(crate) waits: u64,
+    pub(crate) packets: u64,
+    pub(crate) bytes: u64,
+    pub(crate) repeats: u64,
 }
 
 /// Runs a load.
@@ -199,7 +222,7 @@ fn member(mut node: Node, load: &Load, sends: bool) -> io::Result<Side> {
     })
 }
 
-fn outcome(load: &Load, sides: Vec<Side>) -> Result<Outcome, BenchError> {
+pub(crate) fn outcome(load: &Load, sides: Vec<Side>) -> Result<Outcome, BenchError> {
     let first = &sides[0].samples;
     for (member, side) in sides.iter().enumerate() {
         let name = |sample: &Sample| (sample.0, sample.1);
@@ -235,6 +258,7 @@ fn outcome(load: &Load, sides: Vec<Side>) -> Result<Outcome, BenchError> {
         sleeps_per_message: per_message(total(|side| side.waits)),
         packets_per_message: per_message(total(|side| side.packets)),
         repeats: sides.iter().map(|side| side.repeats).sum(),
+        borrowed_core_ns_per_message: None,
         cores: thread::available_parallelism().map_or(1, usize::from),
     })
 }

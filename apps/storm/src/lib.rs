@@ -6,7 +6,8 @@
 //! * [`store`]: the messages that a member keeps;
 //! * [`node`]: a member as a program, over UDP;
 //! * [`log`], [`check`]: what a member writes down, and the check of several logs;
-//! * [`mod@bench`]: latency and throughput of a group.
+//! * [`card`]: a member on a card;
+//! * [`mod@bench`], [`cards`]: latency and throughput of a group.
 //!
 //! Source: NICOS 4.7.
 
@@ -14,6 +15,8 @@
 
 pub mod agreement;
 pub mod bench;
+pub mod card;
+pub mod cards;
 pub mod check;
 pub mod log;
 pub mod member;

@@ -301,6 +301,11 @@ impl Member {
         &self.settings
     }
 
+    /// Bytes of the messages that it can keep.
+    pub fn bytes(&self) -> usize {
+        self.peers.iter().map(|peer| peer.store.bytes()).sum()
+    }
+
     /// Its counts.
     pub fn counts(&self) -> &Counts {
         &self.counts

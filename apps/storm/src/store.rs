@@ -88,6 +88,11 @@ impl Store {
         }
     }
 
+    /// Bytes of its memory.
+    pub fn bytes(&self) -> usize {
+        self.bytes.len() + self.starts.len() * 8
+    }
+
     /// Units of the window.
     pub fn window(&self) -> u64 {
         self.starts.len() as u64 * 64

@@ -4,6 +4,7 @@ use picnic_control::Registries;
 use picnic_core::config::Sections;
 use picnic_core::function::Function;
 use picnic_core::registry::{Entry, join};
+use picnic_os::config::Tasks;
 use std::sync::{LazyLock, OnceLock};
 
 /// The program's own, if it has any.
@@ -50,13 +51,17 @@ pub(crate) static WORLDS: &[World] = &[
 static FUNCTIONS: LazyLock<&'static [Entry<Box<dyn Function>>]> =
     LazyLock::new(|| join(&[picnic_host::registries().functions, &[picnic_kernel::ENTRY]]));
 
+/// The tasks of `apps/tasks`, and STORM's.
+static TASKS: LazyLock<Tasks> =
+    LazyLock::new(|| join(&[picnic_tasks::registry::TASKS, picnic_storm::card::TASKS]));
+
 /// Everything that comes with picnic: the host world's lists, the kernel engine, the tasks, and the
 /// firewall.
 pub fn own() -> Registries {
     Registries {
         executors: &[&picnic_host::run::Host, &picnic_kernel::Kernel, &picnic_kernel::Hybrid],
         functions: *FUNCTIONS,
-        tasks: picnic_tasks::registry::TASKS,
+        tasks: *TASKS,
         filters: &[picnic_sciron::card::add],
         ..picnic_host::registries()
     }

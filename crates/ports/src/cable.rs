@@ -3,7 +3,7 @@
 //! ```toml
 //! [[wire]]
 //! port = "cable"
-//! name = "a-b"       # the other card has a cable of the same name
+//! cable = "a-b"      # the other card has a cable of the same name
 //! ```
 //!
 //! A frame that one card sends arrives at the other. Each direction is a ring of frames. The cards
@@ -25,7 +25,7 @@ use picnic_core::ring::gate::Gate;
 use picnic_core::ring::spsc::{self, Consumer, Producer};
 use picnic_core::time::Time;
 use rustix::event::{EventfdFlags, eventfd};
-use rustix::fd::{AsFd, OwnedFd};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::path::Path;
@@ -36,8 +36,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct CableConfig {
-    /// Name of the cable: two cards of this process with the same name are joined.
-    pub name: String,
+    /// Name of the cable: two cards of this process with the same one are joined.
+    pub cable: String,
     /// Frames that may wait in each direction; the same at both ends.
     #[schemars(range(min = 16, max = 65_536))]
     pub frames: usize,
@@ -45,7 +45,7 @@ pub struct CableConfig {
 
 impl Default for CableConfig {
     fn default() -> Self {
-        CableConfig { name: "cable".into(), frames: 256 }
+        CableConfig { cable: "cable".into(), frames: 256 }
     }
 }
 
@@ -246,6 +246,16 @@ impl Plug {
     pub fn receive(&mut self, take: impl FnMut(&[u8])) -> usize {
         self.end.as_mut().map_or(0, |end| end.receive(usize::MAX, take))
     }
+
+    /// Has the next frame make [`Plug::readiness`] readable; false if one is there.
+    pub fn arm(&mut self) -> bool {
+        self.end.as_mut().is_none_or(End::arm)
+    }
+
+    /// A descriptor to sleep on after [`Plug::arm`]; none in virtual time.
+    pub fn readiness(&self) -> Option<BorrowedFd<'_>> {
+        self.end.as_ref().and_then(|end| end.bell.event.as_ref()).map(AsFd::as_fd)
+    }
 }
 
 impl Drop for Plug {
@@ -320,7 +330,7 @@ impl Cables {
         drop(cables);
         let Some((frames, longest)) = size else {
             let message = format!("found \"{name}\", allowed: a cable with a free end");
-            return Err(ConfigError::new("name", message));
+            return Err(ConfigError::new("cable", message));
         };
         self.plug(name, frames, longest)
     }
@@ -335,7 +345,7 @@ impl Cables {
         let end = match cables.iter_mut().find(|cable| cable.name == name) {
             None => {
                 let [mine, other] = End::pair(frames, longest, self.is_real)
-                    .map_err(|error| ConfigError::new("name", format!("{name}: {error}")))?;
+                    .map_err(|error| ConfigError::new("cable", format!("{name}: {error}")))?;
                 cables.push(Cable { name: name.into(), ends: vec![other] });
                 mine
             }
@@ -343,7 +353,7 @@ impl Cables {
                 let Some(end) = cable.ends.pop() else {
                     let message =
                         format!("found \"{name}\", which joins two cards, allowed: other names");
-                    return Err(ConfigError::new("name", message));
+                    return Err(ConfigError::new("cable", message));
                 };
                 if end.frames() != frames.next_power_of_two() {
                     let (there, here) = (end.frames(), frames);
@@ -382,8 +392,8 @@ impl Component for CablePort {
     }
 
     fn build(config: CableConfig, context: &BuildContext) -> Result<Self::Product, ConfigError> {
-        if config.name.is_empty() {
-            return Err(ConfigError::new("name", "found \"\", allowed: a name"));
+        if config.cable.is_empty() {
+            return Err(ConfigError::new("cable", "found \"\", allowed: a name"));
         }
         let cables = context.shared.get_or_make(Cables::default);
         Ok(Box::new(CablePort { config, longest: context.buffer_size, cables, plug: None }))
@@ -410,8 +420,8 @@ impl WirePort for CablePort {
     }
 
     fn start(&mut self, _pool: &mut Pool) -> Result<(), ConfigError> {
-        let CableConfig { name, frames } = &self.config;
-        self.plug = Some(self.cables.plug(name, *frames, self.longest)?);
+        let CableConfig { cable, frames } = &self.config;
+        self.plug = Some(self.cables.plug(cable, *frames, self.longest)?);
         Ok(())
     }
 
@@ -450,7 +460,7 @@ impl WirePort for CablePort {
         let end = self.plug.as_ref().and_then(|plug| plug.end.as_ref());
         Status {
             is_up: end.is_some_and(|end| end.plugged.load(Ordering::Relaxed) == 2),
-            readiness: end.and_then(|end| end.bell.event.as_ref()).map(AsFd::as_fd),
+            readiness: self.plug.as_ref().and_then(Plug::readiness),
             ..Status::default()
         }
     }

@@ -2,6 +2,7 @@
 #![allow(missing_docs)]
 
 mod bytes;
+mod cards;
 mod exhaustive;
 mod network;
 mod order;

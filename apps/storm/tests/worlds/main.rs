@@ -2,6 +2,7 @@
 #![allow(missing_docs)]
 
 use picnic_storm::bench::{self, Load};
+use picnic_storm::cards;
 use picnic_storm::log::Log;
 use picnic_storm::node::Node;
 use picnic_storm::{Settings, check};
@@ -27,6 +28,28 @@ fn five_members_on_loopback_agree_and_repeat_what_is_lost() {
         assert!(outcome.messages > 50, "{outcome:?}");
         assert!(outcome.repeats > 0 || loss == 0.0, "{outcome:?}");
         assert!(outcome.latency_last_ns.p50 >= outcome.latency_sender_ns.p50 / 2);
+    }
+}
+
+#[test]
+fn five_members_on_cards_agree_and_repeat_what_is_lost() {
+    let _machine = machine();
+    for (loss, all_send) in [(0.0, false), (0.01, true)] {
+        let load = Load {
+            members: 5,
+            all_send,
+            payload_bytes: 64,
+            window_messages: 8,
+            loss,
+            seed: 1,
+            duration: Duration::from_millis(300),
+        };
+        // Compares the orders of all members, and checks every ledger.
+        let outcome = cards::on_cores(&load).unwrap();
+        assert!(outcome.messages > 50, "{outcome:?}");
+        let of_core = outcome.borrowed_core_ns_per_message;
+        assert!(of_core.is_none_or(|ns| ns > 1.0), "{outcome:?}");
+        println!("{outcome:?}");
     }
 }
 

@@ -1,11 +1,14 @@
 //! `picnic storm node|bench|check`: messages in one order at every member of a group.
 
+mod card;
+
 use crate::failure::Usage;
 use crate::output;
 use anyhow::{Context, bail};
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 use picnic_machine::signals;
 use picnic_storm::bench::{self, Load, Outcome};
+use picnic_storm::cards;
 use picnic_storm::log::Log;
 use picnic_storm::node::{Node, NodeError};
 use picnic_storm::{Counts, Settings, State, SubmitError, check};
@@ -24,6 +27,7 @@ Examples, each member in a terminal of its own:
   picnic storm node b a=127.0.0.1:7001 b=127.0.0.1:7002 --log b.log
   picnic storm check a.log b.log
   picnic storm bench --window 8
+  picnic storm bench --window 8 --place card
 
 Exit codes: 0 good; 1 failed, or logs that differ; 2 usage, or a wrong log.")]
 pub(crate) struct StormArgs {
@@ -35,7 +39,7 @@ pub(crate) struct StormArgs {
 enum StormCommand {
     /// Join a group over UDP: lines from standard input are sent, all members' lines are printed
     Node(NodeArgs),
-    /// Measure a group of threads over loopback
+    /// Measure a group on this machine
     Bench(BenchArgs),
     /// Compare members' logs: one order, nothing twice, lost or made up
     Check(CheckArgs),
@@ -48,6 +52,12 @@ struct NodeArgs {
     /// All members, in the same order at each
     #[arg(value_name = "NAME=HOST:PORT", required = true, value_parser = member)]
     members: Vec<(String, SocketAddr)>,
+    /// Where the order runs: in this program over UDP, or on a card of this process
+    #[arg(long, value_enum, default_value_t = PlaceArg::Host)]
+    place: PlaceArg,
+    /// The card's wire, an interface whose address the member's is not; needs CAP_NET_RAW
+    #[arg(long, value_name = "NAME", required_if_eq("place", "card"))]
+    interface: Option<String>,
     /// Number of the group
     #[arg(long, default_value_t = 0)]
     group: u16,
@@ -60,8 +70,20 @@ struct NodeArgs {
     messages: Option<u64>,
 }
 
+/// Where members run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum PlaceArg {
+    /// In programs of the host
+    Host,
+    /// On cards, joined by cables
+    Card,
+}
+
 #[derive(Debug, Args)]
 struct BenchArgs {
+    /// Where the order runs: in threads over loopback, or on cards of this process
+    #[arg(long, value_enum, default_value_t = PlaceArg::Host)]
+    place: PlaceArg,
     /// Members of the group, 2 to 16
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(2..=16))]
     members: u64,
@@ -140,6 +162,18 @@ fn node(args: &NodeArgs, json: bool) -> anyhow::Result<()> {
         let message = format!("NAME: found {}, allowed: {}", args.name, names.join(", "));
         return Err(Usage(message).into());
     };
+    let to: Box<dyn Write> = match &args.log {
+        Some(path) => Box::new(BufWriter::new(
+            File::create(path).with_context(|| path.display().to_string())?,
+        )),
+        None => Box::new(io::sink()),
+    };
+    let log = Log::new(to, &names, me)?;
+    signals::stop_flag()?;
+    if let (PlaceArg::Card, Some(interface)) = (args.place, &args.interface) {
+        let counts = card::run(args, interface, &names, log, json)?;
+        return if json { output::print_json(&counts) } else { Ok(()) };
+    }
     let settings = Settings {
         group: args.group,
         members: names.clone(),
@@ -152,16 +186,8 @@ fn node(args: &NodeArgs, json: bool) -> anyhow::Result<()> {
         NodeError::Settings(_) => Usage(error.to_string()).into(),
         NodeError::Socket(..) => anyhow::Error::from(error),
     })?;
-    let to: Box<dyn Write> = match &args.log {
-        Some(path) => Box::new(BufWriter::new(
-            File::create(path).with_context(|| path.display().to_string())?,
-        )),
-        None => Box::new(io::sink()),
-    };
-    signals::stop_flag()?;
     let counts =
-        Session { node, log: Log::new(to, &names, me)?, input: Input::default(), names: &names }
-            .run(args.messages, json)?;
+        Session { node, log, input: Input::default(), names: &names }.run(args.messages, json)?;
     if json { output::print_json(&Left { member: &args.name, counts }) } else { Ok(()) }
 }
 
@@ -340,10 +366,13 @@ fn measure(args: &BenchArgs, json: bool) -> anyhow::Result<()> {
         seed: args.seed,
         duration: Duration::from_secs(args.duration),
     };
-    let outcome = bench::run(&load)?;
+    let (outcome, place) = match args.place {
+        PlaceArg::Host => (bench::run(&load)?, "host"),
+        PlaceArg::Card => (cards::on_cores(&load)?, "card"),
+    };
     if json {
         return output::print_json(&Measured {
-            place: "host",
+            place,
             members: args.members,
             all_send: args.all,
             payload_bytes: args.payload,
@@ -361,8 +390,12 @@ fn text_of(args: &BenchArgs, outcome: &Outcome) -> String {
     let shared =
         if (outcome.cores as u64) < args.members { ", which the members share" } else { "" };
     let time = |ns: u64| output::nanoseconds(Some(ns));
+    let place = match args.place {
+        PlaceArg::Host => "on the host",
+        PlaceArg::Card => "on cards",
+    };
     format!(
-        "{} members on the host, {} cores{shared}\n\
+        "{} members {place}, {} cores{shared}\n\
          {} messages/s of {} bytes: {:.1} Mb/s ordered, {:.1} Mb/s on the wire\n\
          latency at the sender p50 {}, p99 {}; at the last member p50 {}, p99 {}\n\
          per message and member: {:.0} ns of CPU, {:.2} sleeps, {:.2} packets; {} repeats in all\n",

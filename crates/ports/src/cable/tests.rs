@@ -104,7 +104,7 @@ fn a_cable_has_two_ends_of_one_size() {
     assert_eq!(error.message, "found \"a-b\", which joins two cards, allowed: other names");
     drop((one, other));
     assert!(cables.open().is_empty(), "a cable without cards is gone");
-    let keys = picnic_core::config::Section::from_text("port", "port = \"cable\"\nname = \"\"");
+    let keys = picnic_core::config::Section::from_text("port", "port = \"cable\"\ncable = \"\"");
     let entry = find(crate::registry::WIRES, keys.as_ref().unwrap()).unwrap();
     assert!(entry.build(&keys.unwrap(), &BuildContext::default()).is_err());
 }

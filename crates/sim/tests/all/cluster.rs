@@ -15,7 +15,7 @@ fn cluster(seed: u64, idle: &str, network: SwitchConfig) -> Cluster {
         let text = format!("[card]\nidle = \"{idle}\"\n{text}[host]\nqueues = 1\n");
         CardFile::parse(&text, None).unwrap()
     };
-    let wire = "[[wire]]\nport = \"cable\"\nname = \"lan\"\n";
+    let wire = "[[wire]]\nport = \"cable\"\ncable = \"lan\"\n";
     let generator =
         format!("[[wire]]\nport = \"generator\"\npackets = {FRAMES}\nrate_pps = 200000\n");
     let cards = [

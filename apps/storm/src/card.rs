@@ -1,0 +1,22 @@
+//! A member on a card: the order runs on the borrowed core, and the host gets ordered messages only.
+//!
+//! * [`task`]: the task `storm`, which a card file names;
+//! * [`carrier`]: packets of the protocol in frames, raw or as UDP;
+//! * [`records`]: the frames between a card and the program of its host;
+//! * [`load`]: `attachment = "storm-load"`, a program of the host that measures.
+
+pub mod carrier;
+mod installs;
+pub mod load;
+pub mod records;
+pub mod task;
+
+use picnic_core::attachment::HostAttachment;
+use picnic_core::registry::Entry;
+use picnic_os::config::Setup;
+
+/// The task, for the registries of a program that runs members on cards.
+pub const TASKS: &[Entry<Setup>] = &[Entry::of::<task::Storm>()];
+
+/// The host's side of a measurement.
+pub const ATTACHMENTS: &[Entry<Box<dyn HostAttachment>>] = &[Entry::of::<load::Attachment>()];

@@ -1,0 +1,358 @@
+//! A program of the host that measures a group: in this process, behind the card's target queue.
+//!
+//! With [`Place::Card`] the member is a task on the card: the program gets ordered messages and
+//! submits its own, in the frames of [`super::records`]. With [`Place::Host`] the program is the
+//! member, behind a card that only forwards: the same protocol as an ordinary host program. In
+//! virtual time, work is what [`Costs`] says, and a frame is sent when the work before it is done.
+//!
+//! A card's program is given to it by [`Side`], in the shared state of the card file.
+
+use super::carrier::{Arrived, Carrier, HEAD};
+use super::records::{self, LONGEST, Record};
+use crate::bench::{SHORTEST, Sample};
+use crate::member::Member;
+use picnic_core::attachment::{HostAttachment, HostQueue, QueueOut};
+use picnic_core::error::ConfigError;
+use picnic_core::packet::burst::Burst;
+use picnic_core::registry::{BuildContext, Component, NoKeys};
+use picnic_core::time::Time;
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+/// Buffers that the program keeps available.
+const BUFFERS: usize = 64;
+
+/// Where the order runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Place {
+    /// In a program of the host.
+    #[default]
+    Host,
+    /// On the card.
+    Card,
+}
+
+/// Work of the host in virtual time, in nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Costs {
+    /// Receiving a frame, from the driver to the program.
+    pub receive_ns: u64,
+    /// Sending a frame, from the program to the driver.
+    pub send_ns: u64,
+    /// Ordering a packet; only where the order runs on the host.
+    pub packet_ns: u64,
+    /// Handling a message of the order.
+    pub message_ns: u64,
+    /// Copying a byte of a frame.
+    pub byte_ns: f64,
+}
+
+impl Costs {
+    fn of_bytes(&self, bytes: usize) -> u64 {
+        (self.byte_ns * bytes as f64) as u64
+    }
+}
+
+/// What the program of one card does.
+#[derive(Clone, Debug, Default)]
+pub struct Plan {
+    /// This member's number.
+    pub me: u8,
+    /// Whether it sends.
+    pub sends: bool,
+    /// Bytes of a payload.
+    pub payload_bytes: usize,
+    /// Messages submitted and not yet delivered.
+    pub window_messages: usize,
+    /// From when to when messages are submitted.
+    pub begins: Time,
+    /// See `begins`.
+    pub ends: Time,
+    /// Work, in virtual time.
+    pub costs: Costs,
+    /// The clock of all members on real cores; none in virtual time.
+    pub clock: Option<Instant>,
+}
+
+/// What the program of one card has seen.
+#[derive(Debug, Default)]
+pub struct Seen {
+    /// Messages of the order.
+    pub samples: Vec<Sample>,
+    /// Frames of the card that are missing.
+    pub missing: u64,
+    /// Bursts of frames that woke the program, or found it awake.
+    pub bursts: u64,
+    /// Work in virtual time, in nanoseconds.
+    pub work_ns: u64,
+    /// Messages submitted.
+    pub submitted: u32,
+    /// Of them, delivered at this member.
+    pub delivered: u32,
+    /// When something was last delivered.
+    pub heard: Time,
+    /// Repeats that the member has sent; only where the order runs on the host.
+    pub repeats: u64,
+    /// Packets that it has sent, to all members once.
+    pub packets: u64,
+}
+
+/// A card's program: what it does, and what it has seen.
+#[derive(Debug, Default)]
+pub struct Side {
+    plan: Plan,
+    member: Mutex<Option<(Member, Carrier)>>,
+    seen: Mutex<Seen>,
+}
+
+impl Side {
+    /// A program behind a member on the card.
+    pub fn behind_card(plan: Plan) -> Self {
+        Side { plan, ..Side::default() }
+    }
+
+    /// A program that is the member.
+    pub fn is_member(plan: Plan, member: Member, carrier: Carrier) -> Self {
+        Side { plan, member: Mutex::new(Some((member, carrier))), ..Side::default() }
+    }
+
+    /// What it has seen so far.
+    pub fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// `attachment = "storm-load"`.
+#[derive(Debug)]
+pub struct Attachment(Arc<Side>);
+
+impl Component for Attachment {
+    type Product = Box<dyn HostAttachment>;
+    type Config = NoKeys;
+    const NAME: &'static str = "storm-load";
+    const HELP: &'static str = "a program that measures a group of STORM";
+    const IN_VIRTUAL_TIME: bool = true;
+
+    fn build(_: NoKeys, context: &BuildContext) -> Result<Self::Product, ConfigError> {
+        Ok(Box::new(Attachment(context.shared.get_or_make(Side::default))))
+    }
+}
+
+impl HostAttachment for Attachment {
+    fn open_queue(&mut self, queue: u16) -> Result<Box<dyn HostQueue>, ConfigError> {
+        let side = self.0.clone();
+        let mut member = side.member.lock().unwrap_or_else(PoisonError::into_inner);
+        let order = member.take().filter(|_| queue == 0);
+        let is_host = order.is_some();
+        drop(member);
+        Ok(Box::new(Program {
+            next_frame: 0,
+            outbox: VecDeque::new(),
+            spare: Vec::new(),
+            free_at: Time::ZERO,
+            payload: vec![0x5a; side.plan.payload_bytes.max(SHORTEST)],
+            order,
+            is_sender: queue == 0 && side.plan.sends,
+            is_ready: is_host,
+            side,
+        }))
+    }
+
+    fn wants_buffers(&self) -> usize {
+        BUFFERS
+    }
+}
+
+struct Program {
+    side: Arc<Side>,
+    /// The member, where it runs on the host.
+    order: Option<(Member, Carrier)>,
+    /// Number of the card's next frame.
+    next_frame: u32,
+    /// Frames to be sent, and when; and buffers for more.
+    outbox: VecDeque<(Time, u8, Vec<u8>)>,
+    spare: Vec<Vec<u8>>,
+    /// The work so far is done then.
+    free_at: Time,
+    payload: Vec<u8>,
+    is_sender: bool,
+    /// The member is in a view.
+    is_ready: bool,
+}
+
+impl Program {
+    /// The time for samples; `now` is the card's.
+    fn time(&self, now: Time) -> Time {
+        match self.side.plan.clock {
+            Some(clock) => Time::from_nanos(clock.elapsed().as_nanos() as u64),
+            None => now,
+        }
+    }
+
+    /// Messages of the order: the ordered payload and its sender.
+    fn note(side: &Side, seen: &mut Seen, sender: u8, payload: &[u8], at: Time) {
+        let Some((sent, rest)) = payload.split_first_chunk::<8>() else { return };
+        let Some((number, _)) = rest.split_first_chunk::<4>() else { return };
+        let (sent, number) = (u64::from_le_bytes(*sent), u32::from_le_bytes(*number));
+        seen.delivered += u32::from(sender == side.plan.me);
+        seen.heard = at;
+        seen.samples.push((sender, number, sent, at.as_nanos()));
+    }
+
+    fn put(&mut self, at: Time, wire: u8, frame: &[u8]) {
+        let mut copy = self.spare.pop().unwrap_or_else(|| Vec::with_capacity(LONGEST));
+        copy.clear();
+        copy.extend_from_slice(frame);
+        self.outbox.push_back((at, wire, copy));
+    }
+
+    /// Submits as much as the window allows, and makes the frames for it.
+    fn work(&mut self, now: Time) {
+        let Plan { window_messages, begins, ends, costs, .. } = self.side.plan;
+        let side = self.side.clone();
+        let mut seen = side.seen();
+        let mut free_at = self.free_at.max(now);
+        let before = free_at;
+        let time = self.time(now).max(if self.side.plan.clock.is_none() { free_at } else { now });
+        let may_send = self.is_sender && self.is_ready && time >= begins && time < ends;
+        let mut fresh = 0;
+        while may_send
+            && ((seen.submitted - seen.delivered) as usize) < window_messages
+            && (self.order.is_some() || fresh < BUFFERS)
+        {
+            free_at = free_at + costs.message_ns;
+            let stamp = match self.side.plan.clock {
+                Some(_) => self.time(now),
+                None => free_at,
+            };
+            self.payload[..8].copy_from_slice(&stamp.as_nanos().to_le_bytes());
+            self.payload[8..12].copy_from_slice(&seen.submitted.to_le_bytes());
+            match &mut self.order {
+                Some((member, _)) => {
+                    if member.submit(&self.payload).is_err() {
+                        break;
+                    }
+                }
+                None => {
+                    let mut frame = [0; LONGEST];
+                    let made =
+                        records::to_card(&mut frame, std::iter::once(self.payload.as_slice()));
+                    let Some((1, length)) = made else { break };
+                    free_at = free_at + (costs.send_ns + costs.of_bytes(length));
+                    self.put(free_at, 0, &frame[..length]);
+                }
+            }
+            seen.submitted += 1;
+            fresh += 1;
+        }
+        let mut buffer = [0; HEAD + LONGEST];
+        while let Some((mut member, mut carrier)) = self.order.take() {
+            let made = member.transmit(now, &mut buffer[HEAD..]);
+            let counts = *member.counts();
+            (seen.repeats, seen.packets) = (counts.repeats_sent, counts.packets_sent);
+            let Some((to, length)) = made else {
+                self.order = Some((member, carrier));
+                break;
+            };
+            free_at = free_at + costs.packet_ns;
+            carrier.send(to, &mut buffer, length, |wire, frame| {
+                free_at = free_at + (costs.send_ns + costs.of_bytes(frame.len()));
+                self.put(free_at, wire, frame);
+            });
+            self.order = Some((member, carrier));
+        }
+        seen.work_ns += free_at.since(before);
+        self.free_at = free_at;
+    }
+}
+
+impl HostQueue for Program {
+    fn deliver(&mut self, now: Time, burst: &mut Burst, out: &mut QueueOut<'_>) -> u64 {
+        let side = self.side.clone();
+        let costs = side.plan.costs;
+        let is_virtual = side.plan.clock.is_none();
+        let mut seen = side.seen();
+        seen.bursts += 1;
+        let mut free_at = self.free_at.max(now);
+        let before = free_at;
+        let real = self.time(now);
+        for packet in burst.drain() {
+            let frame = packet.data();
+            free_at = free_at + (costs.receive_ns + costs.of_bytes(frame.len()));
+            match &mut self.order {
+                Some((member, carrier)) => {
+                    if let Arrived::Packet(bytes) = carrier.arrived(frame) {
+                        free_at = free_at + costs.packet_ns;
+                        // A refusal is counted.
+                        let _ = member.receive(now, bytes);
+                    }
+                }
+                None => {
+                    if let Some((number, found)) = records::to_host(frame) {
+                        seen.missing += u64::from(number.wrapping_sub(self.next_frame));
+                        self.next_frame = number.wrapping_add(1);
+                        for record in found {
+                            self.is_ready |= matches!(record, Record::View { .. });
+                            if let Record::Delivered(delivery) = record {
+                                free_at = free_at + costs.message_ns;
+                                let at = if is_virtual { free_at } else { real };
+                                Self::note(&side, &mut seen, delivery.sender, delivery.payload, at);
+                            }
+                        }
+                    }
+                }
+            }
+            out.deliver(packet);
+        }
+        if let Some((member, _)) = &mut self.order {
+            while let Some(delivery) = member.deliver() {
+                free_at = free_at + costs.message_ns;
+                let at = if is_virtual { free_at } else { real };
+                Self::note(&side, &mut seen, delivery.sender, delivery.payload, at);
+            }
+        }
+        seen.work_ns += free_at.since(before);
+        drop(seen);
+        self.free_at = free_at;
+        self.work(now);
+        if is_virtual { self.free_at.since(now) } else { 0 }
+    }
+
+    fn transmit(&mut self, now: Time, out: &mut QueueOut<'_>) -> usize {
+        if self.free_at <= now || self.side.plan.clock.is_some() {
+            self.work(now);
+        }
+        let mut sent = 0;
+        let is_virtual = self.side.plan.clock.is_none();
+        while let Some((at, ..)) = self.outbox.front()
+            && (*at <= now || !is_virtual)
+            && let Some(mut buffer) = out.buffer()
+            && let Some((_, wire, frame)) = self.outbox.pop_front()
+        {
+            buffer.truncate(frame.len() as u16);
+            buffer.data_mut().copy_from_slice(&frame);
+            buffer.wire = wire;
+            out.submit(buffer);
+            self.spare.push(frame);
+            sent += 1;
+        }
+        sent
+    }
+
+    fn next_deadline(&self) -> Option<Time> {
+        let plan = &self.side.plan;
+        let frame = self.outbox.front().map(|(at, ..)| *at);
+        let timer = self.order.as_ref().map(|(member, _)| member.next_deadline());
+        let is_first = self.is_sender && self.is_ready && self.side.seen().submitted == 0;
+        let start = is_first.then_some(plan.begins);
+        // Work in virtual time is done before more begins.
+        let work = timer.into_iter().chain(start).map(|due| due.max(self.free_at));
+        frame.into_iter().chain(work).min().filter(|due| *due < Time::MAX)
+    }
+
+    fn is_application(&self) -> bool {
+        true
+    }
+}
