@@ -7,7 +7,7 @@ PREFIX ?= /usr/local
 # Seconds for each fuzz target of `make fuzz`.
 SECONDS_EACH := $(or $(SECONDS),60)
 
-.PHONY: help build fast run install check test test-all micro bench bench-peers fuzz fmt lint figures doc clean
+.PHONY: help build fast run install deb dist check test test-all micro bench bench-peers fuzz fmt lint figures doc clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -28,6 +28,12 @@ install: build ## program, manual pages and completions below PREFIX=/usr/local
 	target/release/picnic man "$(DESTDIR)$(PREFIX)/share/man/man1"
 	target/release/picnic completions bash \
 	    > "$(DESTDIR)$(PREFIX)/share/bash-completion/completions/picnic"
+
+deb: ## a Debian package, in target/package
+	@scripts/package deb
+
+dist: ## a static program with its pages and examples, in target/package
+	@scripts/package dist
 
 check: ## before a commit: format, clippy, crate graph, unit and property tests
 	@scripts/test format lint graph unit property

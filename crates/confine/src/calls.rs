@@ -180,41 +180,42 @@ const EVERY_THREADS_RULES: [Rule; 5] = [
 ];
 const NOT_EXECUTABLE: Allowed = Allowed::Without(libc::PROT_EXEC as u64);
 
-const TERMINAL: Rule = Rule {
-    call: libc::SYS_ioctl,
-    argument: 1,
-    allowed: Allowed::OneOf(&[libc::TCGETS, libc::TIOCGWINSZ]),
-};
+/// Requests as the kernel compares them: C libraries give the same number different types.
+macro_rules! requests {
+    ($($request:expr),+ $(,)?) => {
+        Allowed::OneOf(&[$($request as u32 as u64),+])
+    };
+}
+
+const TERMINAL: Rule =
+    Rule { call: libc::SYS_ioctl, argument: 1, allowed: requests![libc::TCGETS, libc::TIOCGWINSZ] };
 /// Non-blocking sockets, as the standard library opens them.
-const CLIENT: Rule = Rule {
-    call: libc::SYS_ioctl,
-    argument: 1,
-    allowed: Allowed::OneOf(&[libc::FIONBIO, libc::TCGETS]),
-};
+const CLIENT: Rule =
+    Rule { call: libc::SYS_ioctl, argument: 1, allowed: requests![libc::FIONBIO, libc::TCGETS] };
 /// Queries about interfaces; no changes.
 const INTERFACE: Rule = Rule {
     call: libc::SYS_ioctl,
     argument: 1,
-    allowed: Allowed::OneOf(&[
+    allowed: requests![
         libc::SIOCGIFINDEX,
         libc::SIOCGIFNAME,
         libc::SIOCGIFFLAGS,
         libc::SIOCGIFHWADDR,
         libc::SIOCGIFMTU,
         libc::SIOCETHTOOL,
-    ]),
+    ],
 };
 /// Reattaching a TAP device that returned, which anyone may do unless its owner forbids it. Not for
 /// roles that may open others.
 const TAP: Rule = Rule {
     call: libc::SYS_ioctl,
     argument: 1,
-    allowed: Allowed::OneOf(&[
+    allowed: requests![
         libc::SIOCGIFINDEX,
         libc::TUNSETIFF,
         libc::TUNSETVNETHDRSZ,
         libc::TUNSETOFFLOAD,
-    ]),
+    ],
 };
 /// Its own priority.
 const PRIORITY: Rule =

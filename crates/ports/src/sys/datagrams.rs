@@ -134,7 +134,7 @@ impl Datagrams {
             (message.msg_hdr.msg_iov, message.msg_hdr.msg_iovlen) = (part, 1);
         }
         let (fd, flags, forever) =
-            (self.socket.as_raw_fd(), libc::MSG_DONTWAIT, std::ptr::null_mut());
+            (self.socket.as_raw_fd(), libc::MSG_DONTWAIT as _, std::ptr::null_mut());
         // SAFETY: each message has one part, which is a buffer of its own that is borrowed
         // mutably until the call is over.
         let count =
@@ -216,7 +216,7 @@ impl Datagrams {
             (message.msg_hdr.msg_iov, message.msg_hdr.msg_iovlen) = (part, 1);
         }
         let count = staged.len().min(BATCH) as u32;
-        let (fd, flags) = (self.socket.as_raw_fd(), libc::MSG_DONTWAIT);
+        let (fd, flags) = (self.socket.as_raw_fd(), libc::MSG_DONTWAIT as _);
         // SAFETY: the first `count` messages have one part each, bytes of a buffer, and an address
         // of the length that is given; all are borrowed until the call is over, and only read.
         let sent = unsafe { libc::sendmmsg(fd, messages.as_mut_ptr(), count, flags) };

@@ -155,7 +155,7 @@ impl Socket {
         let _ = self.get::<1>(libc::SOL_SOCKET, libc::SO_ERROR);
     }
 
-    fn request(&self, request: libc::c_ulong, ifreq: &mut libc::ifreq) -> io::Result<()> {
+    fn request(&self, request: libc::Ioctl, ifreq: &mut libc::ifreq) -> io::Result<()> {
         // SAFETY: the requests made here read and write an `ifreq` and nothing beyond it.
         check(unsafe { libc::ioctl(self.0.as_raw_fd(), request, &raw mut *ifreq) }).map(drop)
     }
@@ -163,7 +163,7 @@ impl Socket {
     /// The index of the interface with this name.
     pub(crate) fn index_of(&self, name: &Name) -> io::Result<c_int> {
         let mut ifreq = ifreq(name);
-        self.request(libc::SIOCGIFINDEX as libc::c_ulong, &mut ifreq)?;
+        self.request(libc::SIOCGIFINDEX as libc::Ioctl, &mut ifreq)?;
         // SAFETY: the kernel has just written it.
         Ok(unsafe { ifreq.ifr_ifru.ifru_ifindex })
     }
@@ -173,8 +173,8 @@ impl Socket {
         let mut ifreq = ifreq(&[0; NAME_BYTES]);
         ifreq.ifr_ifru.ifru_ifindex = index;
         // The name is asked for first: it may have been changed.
-        self.request(libc::SIOCGIFNAME as libc::c_ulong, &mut ifreq)?;
-        self.request(libc::SIOCGIFFLAGS as libc::c_ulong, &mut ifreq)?;
+        self.request(libc::SIOCGIFNAME as libc::Ioctl, &mut ifreq)?;
+        self.request(libc::SIOCGIFFLAGS as libc::Ioctl, &mut ifreq)?;
         // SAFETY: the kernel has just written them.
         let flags = c_int::from(unsafe { ifreq.ifr_ifru.ifru_flags });
         let both = libc::IFF_UP | libc::IFF_RUNNING;
@@ -184,7 +184,7 @@ impl Socket {
     /// Whether the interface with this name speaks Ethernet.
     pub(crate) fn is_ethernet(&self, name: &Name) -> io::Result<bool> {
         let mut ifreq = ifreq(name);
-        self.request(libc::SIOCGIFHWADDR as libc::c_ulong, &mut ifreq)?;
+        self.request(libc::SIOCGIFHWADDR as libc::Ioctl, &mut ifreq)?;
         // SAFETY: the kernel has just written it.
         let family = unsafe { ifreq.ifr_ifru.ifru_hwaddr.sa_family };
         Ok([libc::ARPHRD_ETHER, libc::ARPHRD_LOOPBACK].contains(&family))
@@ -215,7 +215,7 @@ impl Socket {
                 header_at.add(count).write(header);
                 let mut message: libc::mmsghdr = zeroed();
                 message.msg_hdr.msg_iov = part_at.add(used);
-                message.msg_hdr.msg_iovlen = 1 + segments;
+                message.msg_hdr.msg_iovlen = (1 + segments) as _;
                 message_at.add(count).write(message);
                 part_at.add(used).write(libc::iovec {
                     iov_base: header_at.add(count).cast(),
@@ -235,7 +235,7 @@ impl Socket {
         if count == 0 {
             return Err(io::Error::from_raw_os_error(libc::EMSGSIZE));
         }
-        let (fd, flags) = (self.0.as_raw_fd(), libc::MSG_DONTWAIT);
+        let (fd, flags) = (self.0.as_raw_fd(), libc::MSG_DONTWAIT as _);
         // SAFETY: the first `count` messages were written, and point to parts that were; these
         // point to headers on this stack and to bytes of packets that are borrowed meanwhile.
         // The kernel reads the parts, and writes the messages' lengths.

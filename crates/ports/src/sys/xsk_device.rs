@@ -56,7 +56,7 @@ struct DriverInfo {
 /// The request reads and writes an `ifreq` and the data it points to.
 unsafe fn ask(
     socket: BorrowedFd<'_>,
-    request: libc::c_ulong,
+    request: libc::Ioctl,
     ifreq: &mut libc::ifreq,
 ) -> io::Result<()> {
     // SAFETY: the caller's promise.
@@ -81,7 +81,7 @@ pub(crate) fn queues(socket: BorrowedFd<'_>, name: &Name) -> (u32, u32) {
     let mut ifreq = ifreq(name);
     ifreq.ifr_ifru.ifru_data = (&raw mut channels).cast();
     // SAFETY: this command writes a `struct ethtool_channels`, which is there.
-    match unsafe { ask(socket, libc::SIOCETHTOOL as libc::c_ulong, &mut ifreq) } {
+    match unsafe { ask(socket, libc::SIOCETHTOOL as libc::Ioctl, &mut ifreq) } {
         Ok(()) => {
             let Channels { receive, transmit, combined, .. } = channels;
             ((receive + combined).max(1), (transmit + combined).max(1))
@@ -96,7 +96,7 @@ pub(crate) fn speed(socket: BorrowedFd<'_>, name: &Name) -> Option<u32> {
     let mut ifreq = ifreq(name);
     ifreq.ifr_ifru.ifru_data = (&raw mut settings).cast();
     // SAFETY: this command writes a `struct ethtool_cmd`, 44 bytes, which are there.
-    unsafe { ask(socket, libc::SIOCETHTOOL as libc::c_ulong, &mut ifreq).ok()? };
+    unsafe { ask(socket, libc::SIOCETHTOOL as libc::Ioctl, &mut ifreq).ok()? };
     let speed = u32::from(settings.speed_high) << 16 | u32::from(settings.speed);
     // Half of "unknown" is what older drivers say.
     (speed != 0 && speed != u32::from(u16::MAX) && speed != SPEED_UNKNOWN).then_some(speed)
@@ -111,7 +111,7 @@ pub(crate) fn is_virtual(socket: BorrowedFd<'_>, name: &Name) -> bool {
     let mut ifreq = ifreq(name);
     ifreq.ifr_ifru.ifru_data = (&raw mut info).cast::<c_void>().cast();
     // SAFETY: this command writes a `struct ethtool_drvinfo`, which is there.
-    match unsafe { ask(socket, libc::SIOCETHTOOL as libc::c_ulong, &mut ifreq) } {
+    match unsafe { ask(socket, libc::SIOCETHTOOL as libc::Ioctl, &mut ifreq) } {
         Ok(()) => info.bus[0] == 0,
         Err(_) => true,
     }
@@ -125,11 +125,11 @@ pub(crate) fn link(socket: BorrowedFd<'_>, index: libc::c_int) -> Option<LinkSta
     // SAFETY: the first request reads an index and writes a name, the second reads that name and
     // writes flags, all within an `ifreq`; then it holds flags.
     let flags = unsafe {
-        if ask(socket, libc::SIOCGIFNAME as libc::c_ulong, &mut named).is_err() {
+        if ask(socket, libc::SIOCGIFNAME as libc::Ioctl, &mut named).is_err() {
             return Some(LinkState::Gone);
         }
         flags.ifr_name = named.ifr_name;
-        ask(socket, libc::SIOCGIFFLAGS as libc::c_ulong, &mut flags).ok()?;
+        ask(socket, libc::SIOCGIFFLAGS as libc::Ioctl, &mut flags).ok()?;
         libc::c_int::from(flags.ifr_ifru.ifru_flags)
     };
     let up = flags & libc::IFF_UP != 0;
@@ -156,7 +156,7 @@ pub(crate) fn state(socket: BorrowedFd<'_>, name: &Name) -> State {
     let mut flags = ifreq(name);
     // SAFETY: the request reads the name and writes flags, within an `ifreq`; then it holds flags.
     let flags = unsafe {
-        if ask(socket, libc::SIOCGIFFLAGS as libc::c_ulong, &mut flags).is_err() {
+        if ask(socket, libc::SIOCGIFFLAGS as libc::Ioctl, &mut flags).is_err() {
             return State::Unknown;
         }
         libc::c_int::from(flags.ifr_ifru.ifru_flags)
@@ -174,7 +174,7 @@ fn has_carrier(socket: BorrowedFd<'_>, mut named: libc::ifreq) -> bool {
     let mut value = [ETHTOOL_GLINK, 0];
     named.ifr_ifru.ifru_data = (&raw mut value).cast();
     // SAFETY: this command writes a `struct ethtool_value`, two words, which are there.
-    let asked = unsafe { ask(socket, libc::SIOCETHTOOL as libc::c_ulong, &mut named) };
+    let asked = unsafe { ask(socket, libc::SIOCETHTOOL as libc::Ioctl, &mut named) };
     asked.is_ok() && value[1] != 0
 }
 
@@ -183,7 +183,7 @@ pub(crate) fn mtu(socket: BorrowedFd<'_>, name: &Name) -> io::Result<u32> {
     let mut ifreq = ifreq(name);
     // SAFETY: this request writes an `ifreq`; then it holds an MTU.
     unsafe {
-        ask(socket, libc::SIOCGIFMTU as libc::c_ulong, &mut ifreq)?;
+        ask(socket, libc::SIOCGIFMTU as libc::Ioctl, &mut ifreq)?;
         Ok(ifreq.ifr_ifru.ifru_mtu.try_into().unwrap_or(0))
     }
 }
