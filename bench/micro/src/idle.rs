@@ -1,22 +1,22 @@
-//! Idle: what a card without traffic costs, and how long the first packet after a pause waits.
+//! Idle: the cost of a card without traffic, and the wait of the first packet after a pause.
 //!
-//! The wire is a veth. A client sends a packet into the silence and, as soon as it has been
-//! handled, another, which finds everybody awake. The wait is from before the client's send to
-//! the moment that the borrowed core takes the packet up. What a wake takes is there without a
-//! card, too; so a bare one is measured in turns with it, after pauses alike:
+//! The wire is a veth. After a pause a client sends a packet and, as soon as it has been handled,
+//! another, which finds all threads awake. The wait lasts from before the client's send until the
+//! borrowed core takes the packet. Waking a thread takes time without a card, too; so a bare wake
+//! is measured in turns with the card, after equal pauses:
 //!
 //! | figure | from | to |
 //! |---|---|---|
-//! | `first_packet_wait` | before the first send | the borrowed core takes it up |
-//! | `next_packet_wait` | before the second send | the borrowed core, awake, takes it up |
-//! | `bare_wake` | before a write to an eventfd | a thread on the borrowed core is behind its ppoll |
-//! | `veth_first`, `veth_next` | before a send | the other kernel's answer: nobody is woken |
-//! | `first_round_trip`, `next_round_trip` | before a send | the card's echo, two wakes more |
+//! | `first_packet_wait` | before the first send | the borrowed core takes it |
+//! | `next_packet_wait` | before the second send | the borrowed core, awake, takes it |
+//! | `bare_wake` | before a write to an eventfd | a thread on the borrowed core leaves ppoll |
+//! | `veth_first`, `veth_next` | before a send | the other kernel's answer; no thread is woken |
+//! | `first_round_trip`, `next_round_trip` | before a send | the card's echo, with two more wakes |
 //!
-//! After a pause the client itself is slow to send, as `veth_first` shows: it sends two packets by
-//! a plain veth before, which wake nobody, so that what it measures next is not its own waking.
-//! The client stays on a target core; so does the card's target routine. The time of the taking
-//! up is read by an observer at the wire, when the burst has been received.
+//! After a pause the client itself is slow to send, as `veth_first` shows. So it first sends two
+//! packets over a plain veth, which wake no thread, to exclude its own wake-up. The client stays
+//! on a target core, and so does the card's target routine. An observer at the wire reads the time
+//! when the burst has been received.
 
 use super::{above_zero, measured};
 use anyhow::Context;

@@ -242,7 +242,7 @@ fn look(end: &End) -> Option<Value> {
     }
     words.extend(["address", "show", "dev", &end.interface]);
     let told: Value = serde_json::from_str(&command::run(&words).ok()?).ok()?;
-    // Older versions list every interface, whatever was asked.
+    // Older versions list every interface for any request.
     let mut all = told.as_array()?.iter();
     all.find(|found| found["ifname"] == *end.interface).cloned()
 }

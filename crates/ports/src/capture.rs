@@ -310,7 +310,7 @@ impl Capture {
         let points = lock(&self.shared.counters);
         let points = points.iter().map(|point| {
             let (seen, written) = (point.seen.get(), point.written.get());
-            // At the end, every packet seen and not in the file is lost, for whatever reason.
+            // At the end, every packet that was seen but is not in the file counts as lost.
             let lost = if ended { seen.saturating_sub(written) } else { point.lost.get() };
             let (seen, lost) = point.at_end.get().copied().unwrap_or((seen, lost));
             PointReport { name: point.name.clone(), seen, written, lost }

@@ -10,9 +10,9 @@
 //! * [`sysfs`]: attributes of interfaces in another network namespace;
 //! * [`tun`]: TAP devices and their queues;
 //! * [`xsk`]: AF_XDP sockets over the pool, of [`xsk_sockets`], [`xsk_queue`] and [`xsk_ring`];
-//! * [`xsk_device`]: what a driver says of its interface.
+//! * [`xsk_device`]: a driver's information about its interface.
 //!
-//! Guarantees: everything offered to the rest of the crate is safe, whatever it is given.
+//! Guarantees: everything offered to the rest of the crate is safe for any arguments.
 
 #![allow(unsafe_code)]
 

@@ -16,12 +16,12 @@
 //! }
 //! ```
 //!
-//! It has the types (BTF) of the program that it calls, as both have the same. There the program
-//! becomes one that only its file calls: the verifier then follows the call with what it knows,
-//! where it would else go by the types alone, which may say of a context no more than `void *`.
+//! It has the types (BTF) of the program that it calls. The program becomes a static function of
+//! the file, so that the verifier follows the call with its knowledge of the arguments. Otherwise it
+//! would use the types alone, which may describe a context as `void *`.
 //!
-//! Guarantees: no instruction of the program itself is changed. What the program may do by itself
-//! it may do there, but for the last 32 bytes of its stack.
+//! Guarantees: no instruction of the program itself is changed. The program has its usual rights,
+//! except for the last 32 bytes of its stack.
 //!
 //! Source: elf(5); RFC 9669; Documentation/bpf/btf.rst, section BTF.ext.
 

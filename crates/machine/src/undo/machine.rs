@@ -135,7 +135,7 @@ impl Kernel for ThisKernel {
 
     fn end(&self, process: i32, is_it: &dyn Fn() -> bool) -> io::Result<()> {
         let process = Pid::from_raw(process).ok_or(io::ErrorKind::InvalidInput)?;
-        // From here on the number refers to this process, whatever happens to it.
+        // From here on the number refers to this process, even after its end.
         let process = pidfd_open(process, PidfdFlags::empty())?;
         if !is_it() {
             return Err(Errno::SRCH.into());

@@ -1,9 +1,10 @@
 //! The program that hands an interface's packets to sockets, and its attachment.
 //!
-//! A few instructions, put together here: look the packet's queue up in a map of sockets; to it if
-//! there is one, on to the kernel if not. What goes to a socket gets a stamp in front of it, if it
-//! is asked for: the time, and a mark by which the stamp is known. The attachment is a BPF link: it
-//! ends with the process, however that ends, and nothing can take its place meanwhile.
+//! The program is assembled here from a few instructions. It looks up the packet's queue in a
+//! map of sockets, and passes the packet to the socket, or to the kernel if there is none. If
+//! requested, packets to sockets get a stamp in front: the time, and a mark that identifies stamps.
+//! The attachment is a BPF link: it ends with the process, even after SIGKILL, and nothing can
+//! replace it before.
 //!
 //! Guarantees: everything here is undone when its value is dropped.
 //!
@@ -54,7 +55,7 @@ impl Mark {
         Mark(RandomState::new().hash_one(()) & 0x7fff_ffff)
     }
 
-    /// As it stands in front of packets.
+    /// Its value in front of packets.
     pub(crate) fn get(self) -> u64 {
         self.0
     }

@@ -94,7 +94,7 @@ impl BpfMap {
             return Err(io::Error::other("its keys or values are too long"));
         }
         let values = if BY_PROCESSOR.contains(&info.kind) { processors()? } else { 1 };
-        // Maps of maps and the like write four bytes, whatever they say.
+        // Maps of maps and the like write four bytes, even if they report fewer.
         let stride = (info.value_size as usize).next_multiple_of(8).max(8);
         Ok(BpfMap { fd, info, values, stride })
     }

@@ -90,7 +90,7 @@ impl Datagrams {
     /// A socket at this address, for datagrams of up to `longest` bytes.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub fn bind(address: SocketAddr, longest: usize) -> io::Result<Self> {
         let socket = UdpSocket::bind(address)?;
         socket.set_nonblocking(true)?;
@@ -109,7 +109,7 @@ impl Datagrams {
     /// Its own address.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub fn address(&self) -> io::Result<SocketAddr> {
         self.socket.local_addr()
     }
@@ -119,10 +119,10 @@ impl Datagrams {
         self.peers = peers.iter().map(Address::of).collect();
     }
 
-    /// Takes datagrams that have arrived: how many. Does not wait.
+    /// Takes arrived datagrams without waiting; returns their number.
     ///
     /// # Errors
-    /// What the system says, other than that there are none.
+    /// The system's error, except that no datagrams are waiting.
     pub fn receive(&mut self) -> io::Result<usize> {
         // SAFETY: integers and pointers alone, for which zero and null are values.
         let mut messages: [libc::mmsghdr; BATCH] = unsafe { zeroed() };
@@ -226,7 +226,7 @@ impl Datagrams {
     /// Waits until a datagram has arrived, `also` can be read, or for this long.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub fn wait(&self, also: Option<BorrowedFd<'_>>, longest: Option<Duration>) -> io::Result<()> {
         use rustix::event::{PollFd, PollFlags, Timespec, poll};
         let timeout = longest.map(|time| Timespec {

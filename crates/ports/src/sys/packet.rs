@@ -1,7 +1,7 @@
 //! Packet sockets: ring, options and batches, made safe to use.
 //!
 //! Guarantees: a [`Frame`] is exclusive access to one slot of the receive ring while the kernel
-//! has given it to us; no method returns bytes outside the ring, whatever is written in it.
+//! has given it to us; no method returns bytes outside the ring, even if its contents are wrong.
 //!
 //! Source: packet(7), Documentation/networking/packet_mmap.rst, netdevice(7).
 

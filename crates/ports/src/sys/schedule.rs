@@ -16,7 +16,7 @@ pub const REAL_TIME_PRIORITY: u8 = 1;
 /// Schedules the calling thread ahead of all ordinary ones, from the moment it wakes.
 ///
 /// # Errors
-/// What the system says; `EPERM` without CAP_SYS_NICE or a resource limit that allows it.
+/// The system's error; `EPERM` without CAP_SYS_NICE or a resource limit that allows it.
 pub fn real_time() -> io::Result<()> {
     set(libc::SCHED_RR | libc::SCHED_RESET_ON_FORK, REAL_TIME_PRIORITY.into())
 }
@@ -24,7 +24,7 @@ pub fn real_time() -> io::Result<()> {
 /// Schedules the calling thread as an ordinary one again.
 ///
 /// # Errors
-/// What the system says.
+/// The system's error.
 pub fn ordinary() -> io::Result<()> {
     set(libc::SCHED_OTHER | libc::SCHED_RESET_ON_FORK, 0)
 }

@@ -1,8 +1,8 @@
 //! Attributes of the interfaces of a network namespace, without a visible mount.
 //!
-//! `/sys/class/net` shows the interfaces of the namespace in which it was mounted, whatever
-//! namespace a thread is in. So a separate instance is mounted for each caller, outside any
-//! directory: it ends with its descriptor.
+//! `/sys/class/net` shows the interfaces of the namespace in which it was mounted, not those of the
+//! thread's namespace. So each caller mounts a separate instance, outside any directory; it ends
+//! with its descriptor.
 //!
 //! Source: sysfs(5), fsopen(2), linux/Documentation/networking/scaling.rst (RPS).
 

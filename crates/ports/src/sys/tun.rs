@@ -24,7 +24,7 @@ const NAME_BYTES: usize = libc::IFNAMSIZ;
 /// A queue of no device yet. It belongs to the calling thread's network namespace for good.
 ///
 /// # Errors
-/// What the system says: there is no TUN, or it may not be used.
+/// The system's error: TUN is missing or not permitted.
 pub(crate) fn open() -> io::Result<OwnedFd> {
     let queue = OpenOptions::new()
         .read(true)
@@ -39,7 +39,7 @@ pub(crate) fn open() -> io::Result<OwnedFd> {
 /// attached again. Returns the device's name.
 ///
 /// # Errors
-/// What the system says; `EBUSY` if it exists and must not, `EINVAL` if it is of another kind.
+/// The system's error; `EBUSY` if the device exists but must not, `EINVAL` if its kind differs.
 pub(crate) fn attach(queue: BorrowedFd<'_>, name: &str, exclusive: bool) -> io::Result<String> {
     match attach_as(queue, name, exclusive, libc::IFF_MULTI_QUEUE) {
         // One that was made for a single queue wants to be asked so.

@@ -6,12 +6,12 @@
 //! Umem::remove ─▶ dropped (any thread) ─▶ Umem::recall
 //! ```
 //!
-//! The pool's memory is registered as UMEM in unaligned mode, since its buffers lie an odd number
-//! of lines apart. What the kernel is given of a buffer, the chunk, starts behind its header.
+//! The pool's memory is registered as UMEM in unaligned mode, since its buffers are an odd number
+//! of lines apart. The kernel's part of a buffer, the chunk, starts after its header.
 //!
-//! Guarantees: the kernel is given places of buffers that were lent for it and no others; they
-//! are used again when it has handed them back, or when all its sockets are closed. One system
-//! call per burst at most, on either side, and on receive none unless the kernel asks for it.
+//! Guarantees: the kernel gets only places of buffers that were lent to it; they are reused when it
+//! has returned them, or when all its sockets are closed. At most one system call per burst in each
+//! direction, and none on receive unless the kernel requests it.
 //!
 //! Source: Documentation/networking/af_xdp.rst; include/uapi/linux/if_xdp.h.
 

@@ -151,7 +151,7 @@ pub(crate) enum State {
     Unknown,
 }
 
-/// How the interface with this name stands at this moment.
+/// The current state of the interface with this name.
 pub(crate) fn state(socket: BorrowedFd<'_>, name: &Name) -> State {
     let mut flags = ifreq(name);
     // SAFETY: the request reads the name and writes flags, within an `ifreq`; then it holds flags.

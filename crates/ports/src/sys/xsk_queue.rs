@@ -74,7 +74,7 @@ pub(crate) struct Lost {
 /// The packets left to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sending {
-    /// Nothing, or the kernel sees to it by itself.
+    /// None, or the kernel sends them without a call.
     Done,
     /// The kernel took no more for now: it must be called again.
     Again,

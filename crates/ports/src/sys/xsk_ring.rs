@@ -5,8 +5,8 @@
 //! we consume: receive, completion    ready ─▶ peek ─▶ take ─▶ release
 //! ```
 //!
-//! Guarantees: no slot outside the ring is read or written, whatever the kernel's index says; an
-//! index that makes no sense reads as an empty ring to its consumer and a full one to its producer.
+//! Guarantees: no slot outside the ring is read or written, for any index from the kernel; an
+//! invalid index reads as an empty ring to its consumer and as a full one to its producer.
 //!
 //! Source: Documentation/networking/af_xdp.rst; include/uapi/linux/if_xdp.h.
 
@@ -63,7 +63,7 @@ pub(super) struct Shared<T> {
 unsafe impl<T: Slot> Send for Shared<T> {}
 
 impl<T: Slot> Shared<T> {
-    /// Maps the ring of a socket that stands at `page_offset`; it has `size` slots, a power of two.
+    /// Maps the ring of a socket at `page_offset`; it has `size` slots, a power of two.
     pub(super) fn map(
         socket: BorrowedFd<'_>,
         page_offset: libc::off_t,

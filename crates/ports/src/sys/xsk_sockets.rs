@@ -22,8 +22,8 @@ pub(crate) struct SocketsConfig {
     /// Buffers at the kernel's disposal per queue, and slots of the rings, powers of two.
     pub(crate) rx_slots: u32,
     pub(crate) tx_slots: u32,
-    /// The program in the driver, or in the kernel's own path; by itself the one, or else the
-    /// other.
+    /// Whether the program is in the driver or in the kernel's generic path; none: the driver if
+    /// possible.
     pub(crate) native: Option<bool>,
     pub(crate) zero_copy: Option<bool>,
     pub(crate) need_wakeup: bool,
