@@ -3,6 +3,7 @@
 mod card;
 mod doorbell;
 pub mod here;
+mod line;
 pub mod observe;
 mod path;
 mod probe;

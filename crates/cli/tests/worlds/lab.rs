@@ -1,7 +1,10 @@
 //! `picnic lab`: list, run, report, and errors for wrong settings.
 
 use crate::common::{command, good, good_json, machine, picnic, printed, stderr};
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
 
 #[test]
 fn runs_can_be_reported_resumed_and_merged() {
@@ -204,12 +207,37 @@ fn this_machine_is_measured_and_then_a_profile() {
     for row in rows {
         let of = |key: &str| row[key].as_f64().unwrap();
         assert!(of("measured") > 0.0 && of("modelled") > 0.0, "{row:#}");
-        assert!((of("ratio") * of("measured") / of("modelled") - 1.0).abs() < 1e-6, "{row:#}");
-        assert_eq!(row["holds"].as_bool().unwrap(), row["why"].is_null(), "{row:#}");
+        let ratio = |key: &str| row["ratio"][key].as_f64().unwrap();
+        assert!(ratio("low") <= ratio("ratio") && ratio("ratio") <= ratio("high"), "{row:#}");
+        assert_eq!(ratio("pairs"), 11.0, "{row:#}");
+        let (verdict, why) = (row["verdict"].as_str().unwrap(), row["why"].as_array().unwrap());
+        assert_eq!(verdict == "holds", why.is_empty(), "{row:#}");
+        // A reason has its number.
+        let has_number = |why: &Value| why.as_str().unwrap().contains(|c: char| c.is_ascii_digit());
+        assert!(why.iter().all(has_number), "{row:#}");
     }
     let shown = run(&["lab", "profiles", "here", "--json"]);
     let shown: Value = serde_json::from_slice(&shown.stdout).unwrap();
     assert_eq!(shown["figures"], found["figures"]);
     let report = run(&[&card[..], &one].concat());
     assert!(report.status.success(), "{}", stderr(&report));
+}
+
+#[test]
+fn a_signal_ends_a_calibration_while_it_models() {
+    let _machine = machine();
+    let folder = tempfile::tempdir().unwrap();
+    let profile = folder.path().join("here.toml");
+    let mut calibrate = command();
+    calibrate.args(["lab", "calibrate", "--quick", "--output"]).arg(&profile);
+    let mut child = calibrate.stderr(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+    let is_modelling = |line: &String| line.starts_with("modelling dispatch");
+    lines.by_ref().map(Result::unwrap).find(is_modelling).expect("it models");
+    kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
+    let rest: Vec<String> = lines.map(Result::unwrap).collect();
+    assert_eq!(child.wait().unwrap().code(), Some(1), "{rest:#?}");
+    let [last] = &rest[..] else { panic!("it went on: {rest:#?}") };
+    assert!(last.contains("interrupted; the profile is in "), "{last}");
+    assert!(profile.exists());
 }

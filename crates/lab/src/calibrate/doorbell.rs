@@ -99,9 +99,13 @@ impl Wakes {
         Clock { thread, waited: self.waited.clone() }
     }
 
-    /// Wakes the sleeper: nanoseconds from before that until it runs.
-    pub(super) fn way_ns(&mut self) -> u64 {
+    /// Wakes the sleeper once it has slept for `slept`: nanoseconds from before that until it runs.
+    pub(super) fn way_ns(&mut self, slept: Duration) -> u64 {
         self.prepare();
+        let asleep = Instant::now();
+        while asleep.elapsed() < slept {
+            std::hint::spin_loop();
+        }
         let before = self.shared.now_ns();
         self.run();
         while self.shared.wakes.load(Ordering::Acquire) < self.rung {
@@ -182,7 +186,7 @@ mod tests {
             assert!(wakes.shared.wakes.load(Ordering::Acquire) >= run && wakes.is_asleep());
             wakes.run();
         }
-        assert!(wakes.way_ns() > 0);
+        assert!(wakes.way_ns(Duration::from_micros(10)) > 0);
         wakes.prepare();
         assert!(wakes.shared.wakes.load(Ordering::Acquire) >= 50);
     }

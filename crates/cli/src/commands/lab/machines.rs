@@ -6,7 +6,7 @@ use crate::failure::Usage;
 use crate::output::{self, Column};
 use crate::registries::{registries, sections};
 use anyhow::Context;
-use picnic_lab::calibrate::here::{self, HERE, Row};
+use picnic_lab::calibrate::here::{self, Checked, HERE};
 use picnic_lab::experiment::Effort;
 use picnic_lab::fit::{Fit, Testbed};
 use picnic_lab::registry::papers;
@@ -88,7 +88,7 @@ pub(super) fn calibrate(output: Option<&Path>, quick: bool, json: bool) -> anyho
     if cfg!(debug_assertions) {
         output::tell("warning: this binary is a debug build: costs are not those of a release");
     }
-    let (samples, seconds) = if quick { (500, 0.2) } else { (20_000, 2.0) };
+    let (samples, seconds) = if quick { (500, 0.05) } else { (20_000, 0.5) };
     let text = here::measure_here(samples, registries(), &sections(), REVISION)?;
     let cannot = || format!("{}: cannot write", path.display());
     if let Some(folder) = path.parent() {
@@ -96,47 +96,50 @@ pub(super) fn calibrate(output: Option<&Path>, quick: bool, json: bool) -> anyho
     }
     std::fs::write(&path, &text).with_context(cannot)?;
     let profile = Profile::parse(HERE, &path.display().to_string(), &text)?;
-    let tell = |name: &str| output::tell(format_args!("running {name}"));
-    let (rows, noise) = here::check(&profile, registries(), &sections(), seconds, tell)?;
+    let tell = |what: &str| output::tell(what);
+    let found = here::check(&profile, registries(), &sections(), seconds, tell);
+    let found = found.map_err(|error| match error.is::<signals::Interrupted>() {
+        true => anyhow::anyhow!("interrupted; the profile is in {}", path.display()),
+        false => error,
+    })?;
     if json {
         return output::print_json(&json!({
-            "profile": path, "help": profile.help, "figures": figures(&profile), "checks": rows,
-            "noise": noise,
+            "profile": path, "help": profile.help, "figures": figures(&profile),
+            "checks": found.rows, "noise": found.noise,
         }));
     }
-    output::print(&checked(&profile, &path, &rows, noise.as_deref()))
+    output::print(&checked(&profile, &path, &found))
 }
 
-fn checked(profile: &Profile, path: &Path, rows: &[Row], noise: Option<&str>) -> String {
+fn checked(profile: &Profile, path: &Path, found: &Checked) -> String {
     let columns = [
         Column::Text("card"),
         Column::Number("measured"),
-        Column::Number("spread"),
         Column::Number("modelled"),
         Column::Number("ratio"),
+        Column::Number("95 %"),
         Column::Text("within 1.2x"),
     ];
     let number = |value: f64| output::count(value.round() as u64);
-    let lines = rows.iter().map(|row| {
-        let [low, high] = row.spread.map(number);
+    let lines = found.rows.iter().map(|row| {
         vec![
             format!("{}, {}", row.name, row.unit),
             number(row.measured),
-            format!("{low} to {high}"),
             number(row.modelled),
-            format!("{:.2}", row.ratio),
-            if row.holds { "yes".into() } else { "no".into() },
+            format!("{:.2}", row.ratio.ratio),
+            format!("{:.2} to {:.2}", row.ratio.low, row.ratio.high),
+            row.verdict.text().into(),
         ]
     });
     let mut text =
         format!("{}\n\n", profile.help) + &output::table(&columns, lines.collect::<Vec<_>>());
-    for row in rows {
-        if let Some(why) = row.why {
-            text += &format!("\n{}: the model leaves out: {why}", row.name);
+    for row in &found.rows {
+        for why in &row.why {
+            text += &format!("\n{}: {why}", row.name);
         }
     }
-    if let Some(noise) = noise {
-        text += &format!("\nnoisy, so that no ratio is to be trusted: {noise}");
+    if let Some(noise) = &found.noise {
+        text += &format!("\nthe machine was not left alone: {noise}");
     }
     text + &format!("\nwritten to {}; `picnic run --world sim --profile here`\n", path.display())
 }
