@@ -24,7 +24,7 @@ use picnic_machine::signals;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -323,12 +323,13 @@ fn measure(
     }
     let warm_ups = u32::from(spec.warm_up);
     let turns = spec.turns() as f64;
-    let mut found: Vec<Option<Outcome>> = vec![None; spec.sides.len()];
+    let mut rounds: Vec<Vec<Outcome>> = Vec::new();
     let (start, mut turn, mut repeats) = (Instant::now(), 0.0, 0);
     for round in 0..spec.repeats + warm_ups {
         if repeats != 0 && start.elapsed() > spec.limit {
             break;
         }
+        let mut found: Vec<Option<Outcome>> = vec![None; spec.sides.len()];
         for side in order(round as usize, spec.sides.len()) {
             signals::sleep(std::time::Duration::ZERO).map_err(anyhow::Error::from)?;
             let name = &spec.sides[side];
@@ -339,17 +340,41 @@ fn measure(
                 experiment.measure(spec, name, &mut run)?
             };
             turn += 1.0;
-            if round < warm_ups {
-                continue;
-            }
-            match &mut found[side] {
-                Some(outcome) => outcome.repeat(given),
-                empty => *empty = Some(given),
-            }
+            found[side] = Some(given);
         }
-        repeats += u32::from(round >= warm_ups);
+        if round >= warm_ups {
+            rounds.push(found.into_iter().flatten().collect());
+            repeats += 1;
+        }
     }
-    Ok(Turns { sides: found.into_iter().flatten().collect(), repeats })
+    Ok(Turns { sides: in_step(rounds), repeats })
+}
+
+/// All rounds of each side. A figure that one side lacks in a round is taken from all sides of that
+/// round, so that values in the same place are of the same round.
+fn in_step(mut rounds: Vec<Vec<Outcome>>) -> Vec<Outcome> {
+    let figures = |rounds: &[Vec<Outcome>]| -> BTreeSet<(usize, String)> {
+        let sides = rounds.iter().flat_map(|round| round.iter().enumerate());
+        let figures = sides.flat_map(|(side, outcome)| {
+            let given = outcome.whole.figures.iter().filter(|figure| !figure.values.is_empty());
+            given.map(move |figure| (side, figure.key.clone()))
+        });
+        figures.collect()
+    };
+    let usual = figures(&rounds);
+    for round in &mut rounds {
+        let given = figures(std::slice::from_ref(round));
+        for (_, lacked) in usual.difference(&given) {
+            let figures = round.iter_mut().flat_map(|side| &mut side.whole.figures);
+            figures.filter(|of| of.key == *lacked).for_each(|of| of.values.clear());
+        }
+    }
+    let mut rounds = rounds.into_iter();
+    let mut sides = rounds.next().unwrap_or_default();
+    for round in rounds {
+        sides.iter_mut().zip(round).for_each(|(side, again)| side.repeat(again));
+    }
+    sides
 }
 
 /// Runs a single experiment without storing anything.
@@ -440,7 +465,6 @@ fn seed(experiment: &str, point: &str) -> u64 {
 mod tests {
     use super::*;
     use crate::outcome::Figure;
-    use std::collections::BTreeSet;
     use std::sync::{Arc, Mutex};
     use std::time::Duration;
 
@@ -521,6 +545,33 @@ mod tests {
         assert_eq!((record.repeats, record.sides.len()), (3, 2));
         let values = |side: usize| record.sides[side].outcome.whole.figures[1].values.clone();
         assert_eq!((values(0), values(1)), (vec![3.0, 6.0, 7.0], vec![4.0, 5.0, 8.0]));
+    }
+
+    #[test]
+    fn values_in_the_same_place_are_of_the_same_round() {
+        let side = |round: u32, is_given: bool| {
+            let mut outcome = Outcome::of(Source::Measured);
+            outcome.add(Figure::one("cost_ns", is_given.then(|| f64::from(round))));
+            outcome.add(Figure::count("round", round.into()));
+            outcome
+        };
+        // The first side lacks its cost in round 1, the second in round 3.
+        let round = |round| vec![side(round, round != 1), side(round, round != 3)];
+        let sides = in_step((0..5).map(round).collect());
+        let values = |side: usize, key: &str| {
+            let figure = sides[side].whole.figures.iter().find(|figure| figure.key == key);
+            figure.unwrap().values.clone()
+        };
+        assert_eq!(
+            (values(0, "cost_ns"), values(1, "cost_ns")),
+            (vec![0.0, 2.0, 4.0], vec![0.0, 2.0, 4.0])
+        );
+        assert_eq!(values(0, "round"), [0.0, 1.0, 2.0, 3.0, 4.0]);
+        // A figure that a side never has is not missing there.
+        let sides =
+            in_step(vec![vec![side(0, true), side(0, false)], vec![side(1, true), side(1, false)]]);
+        assert_eq!(sides[0].whole.figures[0].values, [0.0, 1.0]);
+        assert!(in_step(Vec::new()).is_empty());
     }
 
     #[test]
