@@ -65,7 +65,7 @@ fn web(run_ns: u64) -> anyhow::Result<(f64, f64)> {
     let text = format!(
         "[card]\nborrowed_core = 7\nidle = \"spin\"\n[pool]\nbuffers = 32768\n{}[[rx]]\n\
          function = \"rss\"\n[host]\nattachment = \"model\"\nqueues = 6\ncores = 7\n\
-         file_bytes = 65160\n[interrupt]\nper_packet = true\ngate = \"none\"\n",
+         [interrupt]\nper_packet = true\ngate = \"none\"\n",
         wire.repeat(4)
     );
     let file = CardFile::parse(&text, None)?;

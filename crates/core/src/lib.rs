@@ -11,7 +11,8 @@
 //! * [`command`]: queries and changes of running components;
 //! * [`resident`]: programs on the borrowed core beside the packet path;
 //! * [`fill`]: empty buffers for a host that transmits;
-//! * [`cores`]: sets of cores, as the kernel writes them;
+//! * [`cores`]: sets of cores, as the kernel writes them; [`device`]: register and bus times of a
+//!   device;
 //! * [`backlog`]: packets that wait for wires, fair between tx queues; [`turns`]: deficit round
 //!   robin;
 //! * [`out`]: the doors a packet leaves by, and [`ledger`], which counts them;
@@ -28,6 +29,7 @@ pub mod backlog;
 pub mod command;
 pub mod config;
 pub mod cores;
+pub mod device;
 pub mod direction;
 pub mod doorbell;
 pub mod error;

@@ -19,6 +19,7 @@
 
 mod absence;
 pub mod clock;
+mod device;
 pub mod doorbell;
 pub mod idle;
 mod preemption;

@@ -7,6 +7,7 @@
 
 use crate::absence::{Absence, RingDrops, Seen, threshold_ns};
 use crate::clock::Clock;
+use crate::device::{self, Driver, Ideal, Paying};
 use crate::doorbell::{CardDoorbell, TargetDoorbell};
 use crate::idle::IdlePolicy;
 use crate::preemption::{Preemption, permit_real_time};
@@ -169,6 +170,7 @@ fn start(engine: &'static str, launch: Launch<'_>) -> Result<HostRunning, RunErr
         permit_real_time();
     }
     let host_transmits = parts.host_transmits();
+    let device = device::of(file, &mut placement, &available().topology)?;
     // One doorbell per target core: its queues share the thread it wakes.
     let mut doorbells = BTreeMap::<usize, Arc<TargetDoorbell>>::new();
     for &core in &placement.target_cores {
@@ -234,8 +236,13 @@ fn start(engine: &'static str, launch: Launch<'_>) -> Result<HostRunning, RunErr
             // A reader that sees the phase sees the priority.
             times.thread.set(this_thread());
             set_up(Role::Target, CapabilitySet::empty());
-            let end =
-                run_target(target, clock, &doorbell, &mut preemption, &latency, &times, &shared);
+            let own = (&mut preemption, &*latency, &*times);
+            let end = match device {
+                None => run_target(target, clock, &doorbell, own, &shared, Ideal),
+                Some(device) => {
+                    run_target(target, clock, &doorbell, own, &shared, Paying::at(device))
+                }
+            };
             (end, warning.or_else(|| preemption.report()))
         };
         targets.push(spawn_pinned(format!("target-{core}"), core, body).map_err(no_thread)?);
@@ -399,10 +406,9 @@ fn run_target(
     mut target: Target,
     clock: Clock,
     doorbell: &TargetDoorbell,
-    preemption: &mut Preemption,
-    latency: &LatencySlot,
-    times: &TargetTimes,
+    (preemption, latency, times): (&mut Preemption, &LatencySlot, &TargetTimes),
     shared: &Shared,
+    mut driver: impl Driver,
 ) -> Target {
     let _leaving = Leaving(&shared.targets_running);
     let presence = doorbell.presence();
@@ -426,9 +432,10 @@ fn run_target(
         let polled = target.poll(now);
         latency.fill_if_wanted(&target);
         // The host's work; while draining there is no host left to do it for.
-        if polled.work_ns != 0 && !draining {
-            willing_ns = polled.work_ns;
-            let done = clock.now() + polled.work_ns;
+        let work_ns = polled.work_ns + driver.waits_ns(&target, &polled);
+        if work_ns != 0 && !draining {
+            willing_ns = work_ns;
+            let done = clock.now() + work_ns;
             while clock.now() < done && !shared.phase_is(Phase::Draining) {
                 std::hint::spin_loop();
             }

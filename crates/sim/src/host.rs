@@ -7,8 +7,8 @@
 //! ```
 //!
 //! Packets of `port = "peers"` arrive through the card's target queues; the host sends through its
-//! tx rings, so the card's functions run unchanged. Port 80 answers each request with a file,
-//! port 9 reads everything. One process serves each connection.
+//! tx rings, so the card's functions run unchanged. Port 80 answers each request with a file of the
+//! size that the wire's peers want, port 9 reads everything. One process serves each connection.
 //!
 //! The host's code runs at the start of a piece of work and returns its cost ([`Done::parts`]); the
 //! effects (frames, wake-ups) follow when the piece has ended. The world
@@ -21,8 +21,10 @@ mod process;
 mod socket;
 
 use crate::frame::Segment;
-use crate::machine::{Component, Cost, Costs, Distances, Lines, Parts, Profile};
+use crate::machine::{Component, Cost, Costs, Distances, Lines, Moved, Parts, Profile};
+use crate::peers::Ends;
 use picnic_core::attachment::{HostAttachment, HostQueue, QueueOut};
+use picnic_core::device::{Device, Dma, Work};
 use picnic_core::error::ConfigError;
 use picnic_core::ledger::DropReason;
 use picnic_core::packet::burst::Burst;
@@ -43,14 +45,14 @@ pub struct ModelConfig {
     /// Cores for processes, from core 0: at least those with target queues; 0: only those.
     #[schemars(range(max = 64))]
     pub cores: u16,
+    /// The core of all processes, which then stay there; none: any.
+    #[schemars(range(max = 63))]
+    pub process_core: Option<u16>,
     /// Maximum connections; one process serves each.
     #[schemars(range(min = 1, max = 10000))]
     pub processes: u16,
-    /// Size of a file in bytes.
-    #[schemars(range(min = 1, max = 1_000_000_000))]
-    pub file_bytes: u32,
     /// Bytes that a process reads or writes at a time.
-    #[schemars(range(min = 1448, max = 10_000_000))]
+    #[schemars(range(min = 1, max = 10_000_000))]
     pub io_bytes: u32,
     /// Segments that may be in flight to a peer.
     #[schemars(range(min = 1, max = 100_000))]
@@ -70,8 +72,8 @@ impl Default for ModelConfig {
     fn default() -> Self {
         ModelConfig {
             cores: 0,
+            process_core: None,
             processes: 1024,
-            file_bytes: 20_000,
             io_bytes: 11_584,
             send_window: 32,
             first_window: 32,
@@ -99,6 +101,8 @@ pub(crate) struct Host {
     pub(crate) config: ModelConfig,
     costs: Costs,
     distances: Distances,
+    device: Option<Device>,
+    ends: Arc<Ends>,
     sockets: Vec<Socket>,
     by_peer: BTreeMap<(u8, u16), usize>,
     /// Buffers freed by cores, with the place of their lines.
@@ -116,6 +120,8 @@ pub(crate) struct Host {
     /// Acknowledgements handled, and of these, those with the process on the same core.
     pub(crate) acknowledgements: u64,
     pub(crate) colocated: u64,
+    /// Lines that moved to a core.
+    pub(crate) moved: Moved,
 }
 
 /// The host of a card, for its queues and its world.
@@ -130,11 +136,13 @@ impl Hosts {
 }
 
 impl Host {
-    fn new(config: ModelConfig, queues: u16, seed: u64) -> Self {
+    fn new(config: ModelConfig, ends: Arc<Ends>, queues: u16, seed: u64) -> Self {
         Host {
             config,
             costs: Costs::default(),
             distances: Distances::default(),
+            device: None,
+            ends,
             sockets: Vec::new(),
             by_peer: BTreeMap::new(),
             buffers: Vec::new(),
@@ -147,11 +155,13 @@ impl Host {
             bytes_read: 0,
             acknowledgements: 0,
             colocated: 0,
+            moved: Moved::default(),
         }
     }
 
-    /// Sets a machine's costs, and the number of cores.
-    pub(crate) fn on(&mut self, profile: &Profile, cores: usize) {
+    /// Sets a machine's costs, its device, and the number of cores.
+    pub(crate) fn on(&mut self, profile: &Profile, device: Option<Device>, cores: usize) {
+        self.device = device;
         (self.costs, self.distances) = (profile.costs.clone(), profile.distances());
         self.buffers = vec![Vec::new(); cores];
     }
@@ -165,7 +175,20 @@ impl Host {
 
     /// The piece of work, whose effects wait for its end.
     pub(crate) fn take_work(&mut self) -> Done {
-        std::mem::take(&mut self.work)
+        let mut work = std::mem::take(&mut self.work);
+        if let Some(device) = self.device {
+            let sent = Work::of_look(0, 0, work.frames.len() as u64);
+            work.parts.stall(Component::Registers, device.cost(&sent));
+        }
+        work
+    }
+
+    /// The place to which the device puts received packets.
+    pub(super) fn dma(&self) -> Lines {
+        match self.device.map(|device| device.dma) {
+            Some(Dma::Cache) => Lines::Cache,
+            Some(Dma::Memory) | None => Lines::Memory,
+        }
     }
 
     /// A piece of work has ended: its frames may leave. Returns the queues with frames.
@@ -188,8 +211,8 @@ impl Host {
     /// Touches lines of an object: they belong to this core from now on.
     fn touch(&mut self, component: Component, mut lines: Lines, count: Cost) -> Lines {
         let count = self.costs.get(count);
-        let ns = self.distances.touch(self.core, &mut lines, count);
-        self.work.parts.add(component, ns);
+        let ns = self.distances.touch(self.core, &mut lines, count, &mut self.moved);
+        self.work.parts.stall(component, ns);
         lines
     }
 
@@ -199,13 +222,17 @@ impl Host {
         let socket = match self.by_peer.get(&peer) {
             Some(socket) => *socket,
             None if self.sockets.len() < usize::from(self.config.processes) => {
-                self.sockets.push(Socket::new(segment, &self.config));
+                let file_bytes = self.ends.file_bytes(segment.wire);
+                self.sockets.push(Socket::new(segment, &self.config, file_bytes));
                 self.by_peer.insert(peer, self.sockets.len() - 1);
                 self.sockets.len() - 1
             }
             None => return false,
         };
-        let from = self.headers;
+        let from = match self.headers {
+            Lines::Memory => self.dma(),
+            handed => handed,
+        };
         self.touch(Component::Stack, from, Cost::HeaderLines);
         if from.owner().is_some() {
             self.touch(Component::Stack, from, Cost::BufferLines);
@@ -233,7 +260,8 @@ impl Registered for Model {
         context: &BuildContext,
     ) -> Result<Box<dyn HostAttachment>, ConfigError> {
         let hosts = context.shared.get_or_make(Hosts::default);
-        *hosts.lock() = Some(Host::new(config, context.queues, context.seed));
+        let ends = context.shared.get_or_make(Ends::default);
+        *hosts.lock() = Some(Host::new(config, ends, context.queues, context.seed));
         Ok(Box::new(Model { hosts }))
     }
 }

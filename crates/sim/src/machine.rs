@@ -4,7 +4,7 @@
 //!   keeps its remainder. Each nanosecond belongs to one [`Component`].
 //! * [`Lock`]: an owner, a queue, a cost for each hand-over.
 //! * [`Scheduler`]: run queues, time slices, and the placement of woken processes.
-//! * [`Distances`]: the cost of a cache line by its last place.
+//! * [`Distances`]: the cost of a cache line by its last place; [`Moved`]: how many moved.
 //! * [`Profile`]: a machine as data, each figure with its source.
 //!
 //! Guarantee: the accounts of a core add up to the time that has passed, to the nanosecond; this
@@ -20,7 +20,7 @@ mod profile;
 mod scheduler;
 
 pub use self::core::{Accounts, Component, Core, Level, Parts};
-pub use distance::{Distances, Lines};
+pub use distance::{Distance, Distances, LINE_BYTES, Lines, Moved};
 pub use lock::{Lock, Taken};
 pub use profile::{
     Cost, Costs, Figure, Interrupts, PROFILES, Profile, ProfileError, Routine, Source,

@@ -12,7 +12,7 @@
 //! the next request after `think_us`, or at random times (`requests_per_second`). One connection
 //! and a short file are a ping-pong. `"send"`: each connection sends as fast as its window allows,
 //! or at `segments_per_second`. The other end is `attachment = "model"`; both exist only in virtual
-//! time.
+//! time. The host serves files of the size that the peers of each wire want.
 //!
 //! Guarantees: the same seed gives the same frames; frames take their time on a link of `rate_mbps`
 //! in each direction, in order; more than `ring` waiting frames are shed and counted, as by a NIC
@@ -33,7 +33,9 @@ use picnic_core::time::Time;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What the clients do.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq, Eq)]
@@ -61,6 +63,8 @@ pub struct PeersConfig {
     /// Size of a request in bytes.
     #[schemars(range(min = 1, max = 1448))]
     pub request_bytes: u16,
+    /// Whether the next request acknowledges the end of an answer, rather than a frame of its own.
+    pub piggyback: bool,
     /// Microseconds between an answer and the next request of its connection.
     pub think_us: u32,
     /// Requests per second of all connections, at random times independent of answers; 0: after
@@ -96,6 +100,7 @@ impl Default for PeersConfig {
             connections: 50,
             file_bytes: 20_000,
             request_bytes: 300,
+            piggyback: false,
             think_us: 0,
             requests_per_second: 0.0,
             control_frames: 0,
@@ -106,6 +111,31 @@ impl Default for PeersConfig {
             ring: 4096,
             timeout_us: 200_000,
         }
+    }
+}
+
+/// What both ends of a connection must know.
+#[derive(Debug, Default)]
+pub(crate) struct Ends {
+    /// The size of a file, by wire.
+    files: Mutex<BTreeMap<u8, u32>>,
+    /// From the device to memory or back, in nanoseconds.
+    bus_ns: AtomicU64,
+}
+
+impl Ends {
+    fn files(&self) -> MutexGuard<'_, BTreeMap<u8, u32>> {
+        self.files.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The size of file that the clients behind a wire want.
+    pub(crate) fn file_bytes(&self, wire: u8) -> u32 {
+        self.files().get(&wire).copied().unwrap_or(PeersConfig::default().file_bytes)
+    }
+
+    /// The card is behind a bus.
+    pub(crate) fn set_bus_ns(&self, bus_ns: u32) {
+        self.bus_ns.store(bus_ns.into(), Ordering::Relaxed);
     }
 }
 
@@ -150,6 +180,7 @@ struct Connection {
 pub struct Peers {
     config: PeersConfig,
     wire: u8,
+    ends: Arc<Ends>,
     random: Random,
     connections: Vec<Connection>,
     events: BinaryHeap<Reverse<(u64, u64, Event)>>,
@@ -183,6 +214,8 @@ impl Component for Peers {
 impl Peers {
     fn new(config: PeersConfig, context: &BuildContext) -> Self {
         let wire = context.position as u8;
+        let ends = context.shared.get_or_make(Ends::default);
+        ends.files().insert(wire, config.file_bytes);
         let mut random = Random::new(context.seed, 0x7065_6572 << 8 | u64::from(wire));
         let connection = |random: &mut Random| Connection {
             port: 1024 + (random.next() % 60_000) as u16,
@@ -192,6 +225,7 @@ impl Peers {
         let connections = (0..config.connections).map(|_| connection(&mut random)).collect();
         let mut peers = Peers {
             wire,
+            ends,
             random,
             connections,
             events: BinaryHeap::new(),
@@ -389,7 +423,7 @@ impl Peers {
             connection.unacknowledged += 1;
         }
         let (is_whole, next) = (connection.missing == 0, connection.next);
-        if connection.unacknowledged >= 2 || is_whole {
+        if connection.unacknowledged >= 2 || is_whole && !self.config.piggyback {
             self.send(now, index, next, 0, false);
         }
         if !is_whole {
@@ -478,10 +512,11 @@ impl WirePort for Peers {
 
     fn transmit(&mut self, now: Time, tx: &mut Transmitter<'_>) {
         self.advance(now.as_nanos());
+        let bus_ns = self.ends.bus_ns.load(Ordering::Relaxed);
         while let Some(packet) = tx.next() {
             let found = Segment::read(packet.data(), self.wire, false);
-            let left =
-                self.to_peers_free.max(now.as_nanos()) + self.on_link(packet.length() as usize);
+            let left = self.to_peers_free.max(now.as_nanos() + bus_ns)
+                + self.on_link(packet.length() as usize);
             self.to_peers_free = left;
             tx.sent(packet);
             if let Some(segment) = found

@@ -16,7 +16,8 @@ use crate::digest::{Digest, Digesting};
 use crate::event::{Actor, Event, EventQueue};
 use crate::executors::{ENGINE, place};
 use crate::host::Hosts;
-use crate::machine::{Accounts, Profile};
+use crate::machine::{Accounts, Moved, Profile};
+use crate::peers::Ends;
 use crate::trace::{Trace, TraceEvent};
 use hdrhistogram::Histogram;
 use picnic_control::error::RunError;
@@ -26,6 +27,7 @@ use picnic_control::own::Own;
 use picnic_control::report::Times;
 use picnic_control::{Access, Launch, Report, Running};
 use picnic_core::config::{CardFile, Idle};
+use picnic_core::device::{Device, DeviceSection};
 use picnic_core::doorbell::Doorbell;
 use picnic_core::error::ConfigError;
 use picnic_core::ledger::LedgerTotals;
@@ -56,6 +58,9 @@ const LATENCIES: u64 = 1;
 /// Delay of a command that found too many in progress, in nanoseconds.
 const COMMAND_RETRY_NS: u64 = 1_000;
 
+/// Virtual time between two looks for a request to stop, in nanoseconds.
+const STOP_LOOK_NS: u64 = 1_000_000;
+
 /// Refuses a card that needs more cores than a machine has.
 fn fits(
     profile: &Profile,
@@ -76,7 +81,7 @@ fn fits(
 }
 
 /// Counts of a machine's host.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct HostFigures {
     /// Requests answered.
     pub answers: u64,
@@ -92,6 +97,10 @@ pub struct HostFigures {
     pub remote_wakes: u64,
     /// Interrupts of the card.
     pub interrupts: u64,
+    /// Lines of memory that moved to a core.
+    pub moved: Moved,
+    /// Nanoseconds of computation: work without waiting for registers and memory.
+    pub computed_ns: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -139,6 +148,11 @@ pub struct Simulation {
     latencies: Random,
     stop: Stop,
     costs: CostModel,
+    /// The device whose registers target cores access; none if it is ideal.
+    device: Option<Device>,
+    /// Packets that the hosts of each target had sent at its last turn.
+    sent: Vec<u64>,
+    _ends: Arc<Ends>,
     cores: BTreeMap<usize, Core>,
     card: Card,
     card_actor: ActorState,
@@ -222,6 +236,9 @@ impl Simulation {
             .collect();
         let hosts = file.shared.get_or_make(Hosts::default);
         let cables = cables_of(file);
+        let ends = file.shared.get_or_make(Ends::default);
+        let device = file.section::<DeviceSection>().device();
+        ends.set_bus_ns(device.map_or(0, |device| device.bus_ns));
         let own = Own::new(&launch.registries, context(file));
         let digest = Digest::default();
         let Built { parts, filters, os, .. } = launch.hook(Digesting(digest.clone())).build()?;
@@ -263,6 +280,9 @@ impl Simulation {
             latencies: Random::new(seed, LATENCIES),
             stop,
             costs,
+            device,
+            sent: vec![0; targets.len()],
+            _ends: ends,
             cores,
             card,
             card_actor: ActorState::on(borrowed_core),
@@ -570,8 +590,12 @@ impl Running for Simulation {
         self.told = Some(sink);
     }
 
+    /// Ends early if a stop is requested: a virtual second may take minutes.
     fn pass(&mut self, time: Duration) {
-        self.run_until(self.now + time.as_nanos() as u64);
+        let until = self.now + time.as_nanos() as u64;
+        while self.now < until && !self.stop.is_asked() {
+            self.run_until(until.min(self.now + STOP_LOOK_NS));
+        }
     }
 
     fn stop(self: Box<Self>) -> Result<Report, RunError> {

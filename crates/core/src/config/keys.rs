@@ -4,6 +4,7 @@
 //! is its help.
 
 use super::section::{Names, SectionConfig, SectionEntry, Shape, from_json};
+use crate::device::DeviceSection;
 use crate::error::{ConfigError, PoolError, allowed};
 use crate::json::InvalidValue;
 use crate::packet::pool::PoolConfig;
@@ -22,6 +23,7 @@ pub(super) const SECTIONS: &[SectionEntry] = &[
     SectionEntry::of::<TxSection>(),
     SectionEntry::of::<HostSection>(),
     SectionEntry::of::<InterruptSection>(),
+    SectionEntry::of::<DeviceSection>(),
 ];
 
 /// `[card]`: the card as a whole.

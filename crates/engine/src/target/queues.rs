@@ -58,6 +58,11 @@ impl Target {
         self.queues.iter_mut().map(|queue| queue.transmit(now)).sum()
     }
 
+    /// Packets that the hosts of all queues have sent so far.
+    pub fn sent(&self) -> u64 {
+        self.queues.iter().map(|queue| queue.counters.transmitted.get()).sum()
+    }
+
     /// Limits the packets taken off a queue in one poll.
     pub fn limit_bursts(&mut self, packets: usize) {
         self.queues.iter_mut().for_each(|queue| queue.state.limit = packets.clamp(1, BURST));

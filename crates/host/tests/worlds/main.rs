@@ -10,6 +10,7 @@ mod capture;
 #[path = "../common/mod.rs"]
 mod common;
 mod control;
+mod device;
 mod executors;
 mod filters;
 mod kernel_wires;

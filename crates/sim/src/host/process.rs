@@ -56,7 +56,7 @@ impl Host {
                 let step = left.min(room.max(1));
                 self.work.parts.add(Component::Application, step);
                 self.sockets[process].stage = match left - step {
-                    0 => Stage::Write(self.config.file_bytes),
+                    0 => Stage::Write(self.sockets[process].file_bytes),
                     left => Stage::Application(left),
                 };
             }
@@ -70,17 +70,18 @@ impl Host {
                     self.work.sleeps = true;
                     return;
                 }
-                let bytes = left.min(self.config.io_bytes);
+                // Small writes fill one segment.
+                let bytes = left.min(self.config.io_bytes.max(MSS.into()));
                 self.sockets[process].stage = Stage::Write(left - bytes);
                 self.write(process, bytes);
             }
         }
     }
 
-    /// One system call that writes `bytes`.
+    /// Writes `bytes`, by one system call or by several small ones.
     fn write(&mut self, process: usize, bytes: u32) {
         self.touch_socket(process);
-        self.spend(Component::Socket, Cost::SystemCall);
+        self.call(bytes);
         let mut left = bytes;
         while left != 0 {
             let segment = left.min(MSS.into());
@@ -95,19 +96,31 @@ impl Host {
         }
     }
 
-    /// One system call that reads.
+    /// System calls for `bytes`, as many as their size requires.
+    fn call(&mut self, bytes: u32) {
+        for _ in 0..bytes.div_ceil(self.config.io_bytes).max(1) {
+            self.spend(Component::Socket, Cost::SystemCall);
+        }
+    }
+
+    /// One system call that reads; several small ones for each segment.
     fn read(&mut self, process: usize) {
         if self.sockets[process].readable.is_empty() {
             self.work.sleeps = true;
             return;
         }
         self.touch_socket(process);
-        self.spend(Component::Socket, Cost::SystemCall);
+        let first = self.sockets[process].readable[0].1;
+        self.call(first.into());
         let mut left = self.config.io_bytes;
         while left != 0
             && let Some((lines, bytes)) = self.sockets[process].readable.pop_front()
         {
             left = left.saturating_sub(bytes.into());
+            let from = self.dma();
+            let Host { distances, moved, core, .. } = self;
+            let stalls_ns = distances.stream(*core, from, bytes.into(), moved);
+            self.work.parts.stall(Component::Copy, stalls_ns);
             self.copy(bytes.into());
             self.free(lines);
             self.was_read(process, bytes);

@@ -19,6 +19,8 @@ pub(super) struct Socket {
     peer: u16,
     port: u16,
     host_port: u16,
+    /// The size of a file that answers a request.
+    pub(super) file_bytes: u32,
     /// Its state's lines.
     pub(super) lines: Lines,
     /// Next byte expected from the peer.
@@ -49,12 +51,13 @@ pub(super) struct Socket {
 }
 
 impl Socket {
-    pub(super) fn new(segment: &Segment, config: &ModelConfig) -> Self {
+    pub(super) fn new(segment: &Segment, config: &ModelConfig, file_bytes: u32) -> Self {
         Socket {
             wire: segment.wire,
             peer: segment.peer,
             port: segment.port,
             host_port: segment.host_port,
+            file_bytes,
             lines: Lines::default(),
             expected: segment.sequence,
             unacknowledged: 0,

@@ -117,8 +117,17 @@ impl IndexMut<Component> for Accounts {
 /// A piece of work: how long for each component, in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Parts {
-    list: Vec<(Component, u64)>,
+    list: Vec<Part>,
     total: u64,
+    stalled: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Part {
+    component: Component,
+    ns: u64,
+    /// It waits for a register or for memory, and uses no pipeline.
+    stalls: bool,
 }
 
 impl Parts {
@@ -131,14 +140,47 @@ impl Parts {
 
     /// Adds work at the end.
     pub fn add(&mut self, component: Component, nanoseconds: u64) {
-        if nanoseconds == 0 {
+        self.put(Part { component, ns: nanoseconds, stalls: false });
+    }
+
+    /// Adds waiting for a register or for memory at the end.
+    pub fn stall(&mut self, component: Component, nanoseconds: u64) {
+        self.put(Part { component, ns: nanoseconds, stalls: true });
+    }
+
+    fn put(&mut self, part: Part) {
+        if part.ns == 0 {
             return;
         }
-        self.total += nanoseconds;
+        self.total += part.ns;
+        self.stalled += if part.stalls { part.ns } else { 0 };
         match self.list.last_mut() {
-            Some((last, sum)) if *last == component => *sum += nanoseconds,
-            _ => self.list.push((component, nanoseconds)),
+            Some(last) if (last.component, last.stalls) == (part.component, part.stalls) => {
+                last.ns += part.ns;
+            }
+            _ => self.list.push(part),
         }
+    }
+
+    /// Adds other work at the end.
+    pub fn append(&mut self, other: &Parts) {
+        other.list.iter().for_each(|part| self.put(*part));
+    }
+
+    /// The same work in a pipeline that is shared: all but stalls takes `factor` as long.
+    #[must_use]
+    pub fn stretched(&self, factor: f64) -> Parts {
+        let mut stretched = Parts::default();
+        for part in &self.list {
+            let factor = if part.stalls { 1.0 } else { factor };
+            stretched.put(Part { ns: (part.ns as f64 * factor).round() as u64, ..*part });
+        }
+        stretched
+    }
+
+    /// The part of it that stalls, in nanoseconds.
+    pub fn stalled(&self) -> u64 {
+        self.stalled
     }
 
     /// Its length in nanoseconds.
@@ -148,7 +190,7 @@ impl Parts {
 
     /// The components, in order.
     pub fn iter(&self) -> impl Iterator<Item = (Component, u64)> {
-        self.list.iter().copied()
+        self.list.iter().map(|part| (part.component, part.ns))
     }
 }
 
@@ -252,7 +294,7 @@ impl Core {
         assert!(passed <= running.left_ns, "work ran beyond its end");
         running.left_ns -= passed;
         while passed != 0 {
-            let (component, whole) = running.parts.list[running.part];
+            let Part { component, ns: whole, .. } = running.parts.list[running.part];
             let step = passed.min(whole - running.done_ns);
             self.accounts[component] += step;
             (passed, running.done_ns) = (passed - step, running.done_ns + step);
@@ -320,6 +362,23 @@ mod tests {
         let before = core.accounts(at(180));
         core.end(at(180));
         assert_eq!(core.accounts(at(190)).since(&before).total(), 10);
+    }
+
+    #[test]
+    fn a_shared_pipeline_stretches_all_but_stalls() {
+        let mut parts = Parts::of(Component::Driver, 100);
+        parts.stall(Component::Driver, 50);
+        parts.stall(Component::Registers, 30);
+        parts.add(Component::Stack, 40);
+        assert_eq!((parts.total(), parts.stalled()), (220, 80));
+        let stretched = parts.stretched(1.5);
+        assert_eq!((stretched.total(), stretched.stalled()), (290, 80));
+        let of: Vec<_> = stretched.iter().collect();
+        assert_eq!(of[..2], [(Component::Driver, 150), (Component::Driver, 50)]);
+        assert_eq!(parts.stretched(1.0), parts);
+        let mut twice = parts.clone();
+        twice.append(&parts);
+        assert_eq!((twice.total(), twice.stalled()), (440, 160));
     }
 
     #[test]

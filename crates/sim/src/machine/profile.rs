@@ -128,6 +128,11 @@ costs! {
     PackageLine "package_line_ns" "ns/line" 1e4 "a line from a core of the same package",
     RemoteLine "remote_line_ns" "ns/line" 1e4 "a line from another package",
     MemoryLine "memory_line_ns" "ns/line" 1e4 "a line from memory",
+    SequenceLine "sequence_line_ns" "ns/line" 1e4 "a line of received payload from memory, in sequence",
+    LinesInFlight "lines_in_flight" "lines" 64.0 "lines of a copy that are fetched at a time",
+    PipelineShare "pipeline_share" "pipelines/thread" 1.0 "share of a pipeline that one hardware thread uses; 0: a pipeline each",
+    IntegratedRead "integrated_read_ns" "ns" 1e6 "one register read of a device on the processor",
+    BusWay "bus_ns" "ns" 1e6 "from a discrete device to memory, or back",
 }
 
 /// The costs of a machine; 0 unless given.
@@ -210,6 +215,8 @@ pub struct Profile {
     pub help: String,
     /// Packages of caches of cores.
     pub packages: Vec<Vec<Vec<usize>>>,
+    /// Cores with consecutive numbers that share a pipeline: hardware threads.
+    pub threads_per_pipeline: usize,
     /// The placement of woken processes.
     pub placement: Placement,
     /// Whether idle cores take processes from others.
@@ -230,6 +237,8 @@ pub const PROFILES: &[(&str, &str)] = &[
     ("x5355", include_str!("../../profiles/x5355.toml")),
     ("x5355-tx", include_str!("../../profiles/x5355-tx.toml")),
     ("piii", include_str!("../../profiles/piii.toml")),
+    ("niagara2", include_str!("../../profiles/niagara2.toml")),
+    ("core2", include_str!("../../profiles/core2.toml")),
 ];
 
 /// All errors of a profile.
@@ -288,6 +297,8 @@ impl Profile {
             package_ns: self.costs.get(Cost::PackageLine),
             remote_ns: self.costs.get(Cost::RemoteLine),
             memory_ns: self.costs.get(Cost::MemoryLine),
+            in_sequence_ns: self.costs.get(Cost::SequenceLine),
+            in_flight: self.costs.get(Cost::LinesInFlight),
         }
     }
 
@@ -334,6 +345,7 @@ impl<'t> Reader<'t> {
             name: name.into(),
             help: String::new(),
             packages: Vec::new(),
+            threads_per_pipeline: 1,
             placement: Placement::Stay,
             steals: false,
             routine: Routine::Softirq,
@@ -366,11 +378,21 @@ impl<'t> Reader<'t> {
     fn topology(&mut self, at: usize, table: &Table<'_>, profile: &mut Profile) {
         for (key, value) in sorted(table) {
             let at = key.span().start;
+            if key.get_ref() == "threads_per_pipeline" {
+                match core(value).filter(|threads| (1..=64).contains(threads)) {
+                    Some(threads) => profile.threads_per_pipeline = threads,
+                    None => {
+                        let message = format!("found {}, allowed: 1 to 64", shown(value.get_ref()));
+                        self.wrong(at, "topology.threads_per_pipeline", &message);
+                    }
+                }
+                continue;
+            }
             if key.get_ref() != "packages" {
                 self.wrong(
                     at,
                     &format!("topology.{}", key.get_ref()),
-                    "unknown key, allowed: packages",
+                    "unknown key, allowed: packages, threads_per_pipeline",
                 );
                 continue;
             }

@@ -1,7 +1,7 @@
 //! The scheduler: run queues, time slices, and the core of a woken process.
 //!
 //! Guarantees: a process is on at most one run queue; it runs on one core; a wake-up while it runs
-//! is not lost; first come, first served within a core, except for processes that go first.
+//! is not lost; first come, first served within a core.
 //!
 //! Source: Linux 2.4, `reschedule_idle` ([`Placement::IdleFirst`]); Linux 2.6, `wake_affine`
 //! ([`Placement::NearWaker`]). PICNIC 5.2: "the OS more effectively scheduled the Web server
@@ -32,7 +32,6 @@ struct Process {
     /// It was woken while it ran.
     woken: bool,
     pinned: bool,
-    first: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,9 +96,9 @@ impl Scheduler {
         }
     }
 
-    /// A sleeping process on `core`: `pinned` to it, or `first`, ahead of those that are not.
-    pub fn add(&mut self, core: usize, pinned: bool, first: bool) -> usize {
-        self.processes.push(Process { core, state: State::Asleep, woken: false, pinned, first });
+    /// A sleeping process on `core`, perhaps `pinned` to it.
+    pub fn add(&mut self, core: usize, pinned: bool) -> usize {
+        self.processes.push(Process { core, state: State::Asleep, woken: false, pinned });
         self.processes.len() - 1
     }
 
@@ -134,7 +133,7 @@ impl Scheduler {
         let core = self.place(process, waker, &is_idle);
         let process_state = &mut self.processes[process];
         (process_state.core, process_state.state) = (core, State::Queued);
-        self.enqueue(core, process);
+        self.queues[core].push_back(process);
         Woken::On { core, migrated: core != before }
     }
 
@@ -163,21 +162,11 @@ impl Scheduler {
         }
     }
 
-    fn enqueue(&mut self, core: usize, process: usize) {
-        if self.processes[process].first {
-            self.queues[core].push_front(process);
-        } else {
-            self.queues[core].push_back(process);
-        }
-    }
-
     /// The process that continues or is next on `core`, if any. An idle core takes one from
     /// another.
     pub fn next(&mut self, core: usize, now: Time) -> Option<Next> {
         if let Some(current) = self.current[core] {
-            let waiting = self.queues[core].front().map(|&next| self.processes[next].first);
-            let goes_first = waiting == Some(true) && !self.processes[current].first;
-            if waiting.is_none() || now < self.slice_ends[core] && !goes_first {
+            if self.queues[core].is_empty() || now < self.slice_ends[core] {
                 return Some(Next { process: current, switched: false });
             }
             self.current[core] = None;
@@ -246,11 +235,11 @@ mod tests {
             [(Placement::Stay, 0), (Placement::IdleFirst, 3), (Placement::NearWaker, 2)]
         {
             let mut scheduler = scheduler(placement);
-            let process = scheduler.add(0, false, false);
+            let process = scheduler.add(0, false);
             let woken = scheduler.wake(process, Some(2), |core| core == 3);
             assert_eq!(woken, Woken::On { core: wanted, migrated: wanted != 0 }, "{placement:?}");
             let mut pinned = scheduler.clone();
-            let process = pinned.add(0, true, false);
+            let process = pinned.add(0, true);
             let woken = pinned.wake(process, Some(2), |core| core == 3);
             assert_eq!(woken, Woken::On { core: 0, migrated: false });
         }
@@ -259,9 +248,9 @@ mod tests {
     #[test]
     fn a_wake_up_stays_where_it_was_if_the_waker_has_more_to_run() {
         let mut scheduler = scheduler(Placement::NearWaker);
-        let busy = scheduler.add(2, false, false);
+        let busy = scheduler.add(2, false);
         scheduler.wake(busy, None, |_| false);
-        let process = scheduler.add(0, false, false);
+        let process = scheduler.add(0, false);
         let woken = scheduler.wake(process, Some(2), |_| false);
         assert_eq!(woken, Woken::On { core: 0, migrated: false });
     }
@@ -269,7 +258,7 @@ mod tests {
     #[test]
     fn slices_go_round_and_only_others_switch() {
         let mut scheduler = scheduler(Placement::Stay);
-        for process in [scheduler.add(0, false, false), scheduler.add(0, false, false)] {
+        for process in [scheduler.add(0, false), scheduler.add(0, false)] {
             scheduler.wake(process, None, |_| true);
         }
         let next = |scheduler: &mut Scheduler, now| {
@@ -286,21 +275,9 @@ mod tests {
     }
 
     #[test]
-    fn one_that_goes_first_takes_the_next_turn() {
-        let mut scheduler = scheduler(Placement::Stay);
-        let (usual, first) = (scheduler.add(0, false, false), scheduler.add(0, true, true));
-        scheduler.wake(usual, None, |_| true);
-        assert_eq!(scheduler.next(0, at(0)).unwrap().process, usual);
-        scheduler.wake(first, None, |_| false);
-        assert_eq!(scheduler.next(0, at(1)).unwrap().process, first);
-        assert!(scheduler.sleep(0));
-        assert_eq!(scheduler.next(0, at(2)).unwrap().process, usual);
-    }
-
-    #[test]
     fn a_wake_up_of_a_running_process_is_not_lost() {
         let mut scheduler = scheduler(Placement::Stay);
-        let process = scheduler.add(1, false, false);
+        let process = scheduler.add(1, false);
         scheduler.wake(process, None, |_| true);
         scheduler.next(1, at(0)).unwrap();
         assert_eq!(scheduler.wake(process, None, |_| true), Woken::Awake);
@@ -313,10 +290,10 @@ mod tests {
     fn idle_cores_take_what_waits_elsewhere() {
         let mut scheduler = scheduler(Placement::Stay);
         for _ in 0..3 {
-            let process = scheduler.add(0, false, false);
+            let process = scheduler.add(0, false);
             scheduler.wake(process, None, |_| true);
         }
-        let pinned = scheduler.add(0, true, false);
+        let pinned = scheduler.add(0, true);
         scheduler.wake(pinned, None, |_| true);
         assert_eq!(scheduler.next(0, at(0)).unwrap().process, 0);
         assert_eq!(scheduler.next(1, at(0)).unwrap().process, 1);

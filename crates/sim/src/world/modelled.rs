@@ -15,11 +15,12 @@ use super::{HostFigures, Simulation};
 use crate::event::{Actor, Event};
 use crate::host::{Done, Hosts};
 use crate::machine::{
-    Accounts, Component, Core, Cost, Costs, Interrupts, Level, Lines, Lock, Parts, Profile,
-    Routine, Scheduler, Woken,
+    Accounts, Component, Core, Cost, Costs, Distance, Interrupts, LINE_BYTES, Level, Lines, Lock,
+    Parts, Profile, Routine, Scheduler, Woken,
 };
 use crate::trace::TraceEvent;
 use picnic_core::config::{CardFile, System};
+use picnic_core::device::{Device, DeviceSection, Work};
 use picnic_core::time::Time;
 use picnic_engine::target::{Polled, Target};
 use std::collections::{BTreeMap, VecDeque};
@@ -77,6 +78,16 @@ struct Pending {
     owed_ns: u64,
     /// The epoch whose end is already an event.
     told_epoch: u64,
+    /// Time of all work so far, and of that the part that stalled.
+    worked_ns: u64,
+    stalled_ns: u64,
+}
+
+impl Pending {
+    /// The share of its time in which a core computes, rather than waits for memory.
+    fn computes(&self) -> f64 {
+        1.0 - self.stalled_ns as f64 / self.worked_ns.max(1) as f64
+    }
 }
 
 /// The machine of the card's host.
@@ -85,6 +96,8 @@ pub(crate) struct Modelled {
     pending: Vec<Pending>,
     scheduler: Scheduler,
     costs: Costs,
+    threads_per_pipeline: usize,
+    device: Option<Device>,
     routine: Routine,
     nic_interrupts: Interrupts,
     system: System,
@@ -116,14 +129,19 @@ impl Modelled {
         targets: &mut [Target],
         hosts: Arc<Hosts>,
     ) -> Modelled {
-        let (asked, processes) = match hosts.lock().as_ref() {
-            Some(host) => (usize::from(host.config.cores), usize::from(host.config.processes)),
-            None => (0, 0),
+        let device = file.section::<DeviceSection>().device();
+        let (asked, processes, stay_on) = match hosts.lock().as_ref() {
+            Some(host) => {
+                let config = &host.config;
+                let stay_on = config.process_core.map(usize::from);
+                (usize::from(config.cores), usize::from(config.processes), stay_on)
+            }
+            None => (0, 0, None),
         };
         let of_targets = targets.iter().map(|target| target.core + 1).max().unwrap_or(0);
-        let count = of_targets.max(asked);
+        let count = of_targets.max(asked).max(stay_on.map_or(0, |core| core + 1));
         if let Some(host) = hosts.lock().as_mut() {
-            host.on(profile, count);
+            host.on(profile, device, count);
         }
         let slice_ns = profile.costs.ns(Cost::Slice).max(1);
         let mut scheduler = Scheduler::new(count, profile.placement, slice_ns, profile.steals);
@@ -131,16 +149,18 @@ impl Modelled {
         for (place, target) in targets.iter_mut().enumerate() {
             target.limit_bursts(PACKETS_AT_A_TIME);
             place_of[target.core] = Some(place);
-            scheduler.add(target.core, true, false);
+            scheduler.add(target.core, true);
         }
         for process in 0..processes {
-            scheduler.add(process % count, false, false);
+            scheduler.add(stay_on.unwrap_or(process % count), stay_on.is_some());
         }
         Modelled {
             cores: vec![Core::new(Time::ZERO); count],
             pending: vec![Pending::default(); count],
             scheduler,
             costs: profile.costs.clone(),
+            threads_per_pipeline: profile.threads_per_pipeline,
+            device,
             routine: profile.routine,
             nic_interrupts: profile.interrupts,
             system: file.host.system,
@@ -178,9 +198,11 @@ impl Modelled {
             bytes_read: host.bytes_read,
             acknowledgements: host.acknowledgements,
             colocated: host.colocated,
+            moved: host.moved,
             ..HostFigures::default()
         });
-        HostFigures { switches, remote_wakes, interrupts, ..host.unwrap_or_default() }
+        let computed_ns = self.pending.iter().map(|of| of.worked_ns - of.stalled_ns).sum();
+        HostFigures { switches, remote_wakes, interrupts, computed_ns, ..host.unwrap_or_default() }
     }
 
     /// Calls a function with the host; nothing without a host.
@@ -190,6 +212,31 @@ impl Modelled {
 
     fn add(&self, parts: &mut Parts, component: Component, cost: Cost) {
         parts.add(component, self.costs.ns(cost));
+    }
+
+    /// Unmasks an interrupt; a device's accesses per interrupt include that.
+    fn unmask(&self, parts: &mut Parts) {
+        if self.device.is_none() {
+            parts.stall(Component::Registers, self.costs.ns(Cost::RegisterWrite));
+        }
+    }
+
+    /// Work of a hardware thread: the computation of all threads of a pipeline that are busy takes
+    /// longer if together they want more than the pipeline.
+    fn in_pipeline(&mut self, core: usize, parts: Parts) -> Parts {
+        let share = self.costs.get(Cost::PipelineShare);
+        let pending = &mut self.pending[core];
+        pending.worked_ns += parts.total();
+        pending.stalled_ns += parts.stalled();
+        let threads = self.threads_per_pipeline;
+        if share == 0.0 || threads == 1 {
+            return parts;
+        }
+        let first = core / threads * threads;
+        let all = first..(first + threads).min(self.cores.len());
+        let is_busy = |&thread: &usize| thread == core || self.cores[thread].level().is_some();
+        let wanted: f64 = all.filter(is_busy).map(|thread| self.pending[thread].computes()).sum();
+        parts.stretched((share * wanted).max(1.0))
     }
 
     /// Whether the target routine runs in threads.
@@ -435,9 +482,14 @@ impl Simulation {
             modelled.add(&mut parts, Component::Kernel, Cost::Interrupt);
             if modelled.system == System::Knet || place == 0 {
                 // The NIC's own; others come from the core that hands packets over.
-                let reads = modelled.costs.get(Cost::RegisterReads);
-                let read_ns = modelled.costs.get(Cost::RegisterRead);
-                parts.add(Component::Registers, (reads * read_ns).round() as u64);
+                let registers_ns = match modelled.device {
+                    Some(device) => device.cost(&Work { interrupts: 1, ..Work::default() }),
+                    None => {
+                        let reads = modelled.costs.get(Cost::RegisterReads);
+                        (reads * modelled.costs.get(Cost::RegisterRead)).round() as u64
+                    }
+                };
+                parts.stall(Component::Registers, registers_ns);
                 modelled.add(&mut parts, Component::Driver, Cost::DriverInterrupt);
             }
         }
@@ -458,7 +510,7 @@ impl Simulation {
             modelled.pending[core].goes_on = hands_over && polled.moved != 0;
             if hands_over && polled.moved == 0 {
                 modelled.add(&mut parts, Component::Driver, Cost::DriverDone);
-                modelled.add(&mut parts, Component::Registers, Cost::RegisterWrite);
+                modelled.unmask(&mut parts);
             }
             self.note_polled(place, &polled);
             self.ring_from(core, place, &mut parts, &mut piece);
@@ -496,7 +548,7 @@ impl Simulation {
         if polled.moved == 0 && !is_ungated && modelled.system != System::Clas {
             modelled.add(&mut parts, Component::Driver, Cost::DriverDone);
             if rests {
-                modelled.add(&mut parts, Component::Registers, Cost::RegisterWrite);
+                modelled.unmask(&mut parts);
             }
         }
         let mut piece = Piece::of(What::Routine(place));
@@ -509,9 +561,16 @@ impl Simulation {
     /// The costs of a poll of the queues, without the host's own.
     fn charge(&mut self, core: usize, place: usize, polled: &Polled, parts: &mut Parts) {
         let now = self.now;
+        // A modelled host counts what it sends itself.
+        let is_counted = self.modelled().hosts.lock().is_some();
+        let registers_ns = match is_counted {
+            true => self.device.map_or(0, |of| of.cost(&Work::of_look(0, polled.moved, 0))),
+            false => self.registers_ns(place, &Polled { interrupts: 0, ..*polled }),
+        };
         let modelled = self.modelled();
         let moved = polled.moved as u64;
         parts.add(Component::Driver, moved * modelled.costs.ns(Cost::DriverReceive));
+        parts.stall(Component::Registers, registers_ns);
         parts.add(Component::Application, polled.work_ns);
         let is_handed = modelled.system == System::Clas && polled.moved == 0;
         let takes = if is_handed { polled.packets } else { 0 };
@@ -530,7 +589,8 @@ impl Simulation {
                 (modelled.costs.ns(Cost::LockHold), modelled.costs.ns(Cost::LockHandOver));
             let asked_at = now + parts.total();
             let taken = modelled.locks[lock].take(now, asked_at, core, hold_ns, hand_over_ns);
-            parts.add(Component::Lock, taken.total_ns());
+            parts.stall(Component::Lock, taken.total_ns() - taken.held_ns);
+            parts.add(Component::Lock, taken.held_ns);
         }
     }
 
@@ -562,15 +622,14 @@ impl Simulation {
     }
 
     fn start(&mut self, core: usize, level: Level, piece: Piece, mut parts: Parts) {
-        for (component, ns) in piece.done.parts.iter() {
-            parts.add(component, ns);
-        }
+        parts.append(&piece.done.parts);
         if parts.total() == 0 {
             // Time advances whatever a profile's costs.
             parts.add(Component::Kernel, 1);
         }
         let now = self.now;
         let modelled = self.modelled();
+        let parts = modelled.in_pipeline(core, parts);
         let token = modelled.next_token;
         modelled.next_token += 1;
         modelled.pieces.insert(token, piece);
@@ -591,12 +650,19 @@ impl Simulation {
             let parts = parts.collect::<Vec<_>>().join(", ");
             notes.push(format!("core {core} (modelled): {parts}"));
         }
-        let HostFigures { answers, bytes_read, switches, .. } = modelled.figures();
+        let HostFigures { answers, bytes_read, switches, moved, .. } = modelled.figures();
         if answers + bytes_read != 0 {
             notes.push(format!(
                 "host (modelled): {answers} requests answered, {bytes_read} bytes read, {switches} \
                  context switches"
             ));
+        }
+        if moved.misses() != 0.0 {
+            let parts = Distance::ALL[1..].iter().filter(|distance| moved[**distance] != 0.0);
+            let parts = parts.map(|of| format!("{}: {:.0}", of.name(), moved[*of]));
+            let bytes = moved.misses() * f64::from(LINE_BYTES);
+            let parts = parts.collect::<Vec<_>>().join(", ");
+            notes.push(format!("lines of memory (modelled): {parts}; {bytes:.0} bytes moved"));
         }
         notes
     }

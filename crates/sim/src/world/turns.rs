@@ -7,9 +7,10 @@ use super::{ActorState, Core, Simulation, State};
 use crate::event::{Actor, Event};
 use crate::trace::{TraceEntry, TraceEvent};
 use picnic_core::config::Idle;
+use picnic_core::device::Work;
 use picnic_core::time::Time;
 use picnic_engine::poll::Activity;
-use picnic_engine::target::LOOKS_AGAIN_NS;
+use picnic_engine::target::{LOOKS_AGAIN_NS, Polled};
 use std::io::Write;
 use std::sync::atomic::Ordering;
 
@@ -138,7 +139,8 @@ impl Simulation {
             let (packets, work_ns) = (polled.packets, polled.work_ns);
             self.record(actor, TraceEvent::TargetTurn { packets, work_ns });
         }
-        let free_at = self.occupy(actor, now, self.costs.target(&polled), polled.work_ns);
+        let cost_ns = self.costs.target(&polled) + self.registers_ns(place, &polled);
+        let free_at = self.occupy(actor, now, cost_ns, polled.work_ns);
         let resting = self.targets[place].is_resting();
         if resting && !std::mem::take(&mut self.target_actors[place].rung) {
             self.falls_asleep(actor);
@@ -154,6 +156,14 @@ impl Simulation {
         } else {
             self.schedule(actor, free_at);
         }
+    }
+
+    /// A driver's accesses to its device for a look at the queues.
+    pub(super) fn registers_ns(&mut self, place: usize, polled: &Polled) -> u64 {
+        let Some(device) = self.device else { return 0 };
+        let sent = self.targets[place].sent();
+        let newly = sent - std::mem::replace(&mut self.sent[place], sent);
+        device.cost(&Work::of_look(polled.interrupts, polled.moved, newly))
     }
 
     // ------------------------------------------------------------ sleep
@@ -236,7 +246,11 @@ impl Simulation {
 
     /// Makes an event of a doorbell rung; returns when it is sent.
     pub(super) fn send_ring(&mut self, wakes: Actor, time: Time) -> Time {
-        let latency = self.latencies.between(&self.costs.doorbell_arrive_ns);
+        let bus_ns = match wakes {
+            Actor::Target(_) => self.device.map_or(0, |device| device.bus_ns.into()),
+            Actor::Card => 0,
+        };
+        let latency = self.latencies.between(&self.costs.doorbell_arrive_ns) + bus_ns;
         self.events.push(time + latency, Event::Arrival(wakes));
         time + self.costs.doorbell_send_ns
     }

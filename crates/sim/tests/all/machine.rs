@@ -2,11 +2,12 @@
 
 use crate::common::waits::Waits;
 use crate::common::{end_traced, micros, step_through};
-use picnic_control::Launch;
+use picnic_control::{Launch, Running};
 use picnic_core::config::CardFile;
 use picnic_core::hook::Hook;
 use picnic_sim::machine::{Component, Cost, Interrupts, Placement, Profile, Routine};
 use picnic_sim::{Simulation, Trace, registries};
+use std::time::Duration;
 
 fn machine(text: &str, seed: u64, profile: &Profile) -> Simulation {
     machine_with(text, seed, profile, None::<Waits>)
@@ -154,7 +155,7 @@ fn web_text(queues: u16, keys: &str) -> String {
     format!(
         "[card]\nborrowed_core = 7\nidle = \"spin\"\n[pool]\nbuffers = 16384\n{}\
          [[rx]]\nfunction = \"rss\"\n[host]\nattachment = \"model\"\nqueues = {queues}\n\
-         target_cores = {cores:?}\ncores = 6\nfile_bytes = 65160\n[interrupt]\n{keys}\n",
+         target_cores = {cores:?}\ncores = 6\n[interrupt]\n{keys}\n",
         wire.repeat(4)
     )
 }
@@ -241,7 +242,7 @@ fn knet(system: &str, profile: &Profile, run_us: u64) -> Knet {
         "[card]\nborrowed_core = 4\nidle = \"spin\"\n[[wire]]\nport = \"peers\"\n\
          connections = 24\nfile_bytes = 20272\ncontrol_frames = 4\nrate_mbps = 2000\n\
          delay_us = 100\n[[rx]]\nfunction = \"rss\"\n[host]\n{key}attachment = \"model\"\n\
-         queues = {queues}\ntarget_cores = {cores:?}\ncores = 4\nfile_bytes = 20272\n\
+         queues = {queues}\ntarget_cores = {cores:?}\ncores = 4\n\
          first_window = 2\nsend_window = 14\nring_size = 8192\n[interrupt]\nrx_usecs = 0\n"
     );
     let mut profile = profile.clone();
@@ -313,6 +314,17 @@ fn without_placement_processes_stay_behind_the_core_that_polls() {
 }
 
 #[test]
+fn without_yielding_softirqs_processes_behind_a_poller_starve() {
+    let mut never = profile("piii");
+    (never.placement, never.steals) = (Placement::Stay, false);
+    let yielding = knet("napi", &never, 300_000);
+    never.costs.set(Cost::SoftirqMost, 1e12);
+    let never = knet("napi", &never, 300_000);
+    assert!(yielding.applications > 0.01, "{}", yielding.applications);
+    assert!(never.applications < yielding.applications / 2.0, "{}", never.applications);
+}
+
+#[test]
 fn threads_are_woken_by_the_one_core_that_the_nic_interrupts() {
     let any = Profile { interrupts: Interrupts::QueueCore, ..profile("piii") };
     let [one, any] = [&profile("piii"), &any].map(|profile| {
@@ -336,6 +348,39 @@ fn threads_are_woken_by_the_one_core_that_the_nic_interrupts() {
 }
 
 // ---------------------------------------------------------------- bad input
+
+#[test]
+fn a_host_serves_files_of_the_size_that_each_wires_peers_want() {
+    let wire =
+        |bytes: u32| format!("[[wire]]\nport = \"peers\"\nconnections = 1\nfile_bytes = {bytes}\n");
+    let text =
+        format!("{}{}[host]\nattachment = \"model\"\nqueues = 1\n", wire(3_000), wire(50_000));
+    let mut simulation = machine(&text, 1, &free());
+    simulation.run_until(micros(100_000));
+    let (report, _) = end_traced(simulation);
+    for wire in 0..2 {
+        let line =
+            report.notes.iter().find(|note| note.starts_with(&format!("peers of wire {wire}: ")));
+        let answers = line.unwrap().split(' ').nth(4).unwrap().parse::<u64>().unwrap();
+        assert!(answers > 50, "{line:?}");
+        assert!(!line.unwrap().contains("timeout"), "{line:?}");
+    }
+}
+
+#[test]
+fn a_requested_stop_ends_a_pass_of_virtual_time() {
+    let text = "[[wire]]\nport = \"generator\"\n[host]\nqueues = 1\n";
+    let file = CardFile::parse(text, None).unwrap();
+    let launch = Launch::new(&file, registries());
+    let stop = launch.stop().clone();
+    let mut simulation = Simulation::on_machine(launch, 1, &free()).unwrap();
+    simulation.pass(Duration::from_micros(100));
+    assert_eq!(simulation.now(), micros(100));
+    stop.ask();
+    simulation.pass(Duration::from_secs(3600));
+    assert_eq!(simulation.now(), micros(100));
+    end_traced(simulation);
+}
 
 #[test]
 fn cards_with_too_many_cores_are_refused() {

@@ -5,6 +5,7 @@ mod cluster;
 mod commands;
 #[path = "../common/mod.rs"]
 mod common;
+mod device;
 mod links;
 mod machine;
 mod queues;

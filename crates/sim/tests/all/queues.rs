@@ -95,7 +95,7 @@ fn open_loop_requests_come_at_their_rate_and_wait_for_a_core_as_m_g_1() {
             "[card]\nborrowed_core = 1\nidle = \"spin\"\n[[wire]]\nport = \"peers\"\n\
              connections = 500\nrequests_per_second = {per_second}.0\nfile_bytes = 100\n\
              request_bytes = 100\nrate_mbps = 100000\ndelay_us = 10\n[host]\n\
-             attachment = \"model\"\nqueues = 1\ncores = 1\nfile_bytes = 100\n[interrupt]\nrx_usecs = 0\n"
+             attachment = \"model\"\nqueues = 1\ncores = 1\n[interrupt]\nrx_usecs = 0\n"
         );
         let mut simulation = machine(&text, 2, &profile);
         simulation.run_until(micros((seconds * 1e6) as u64));
@@ -115,7 +115,7 @@ fn bulk_goes_both_ways_at_once() {
     let text = "[card]\nborrowed_core = 2\nidle = \"spin\"\n[pool]\nbuffers = 16384\n[[wire]]\n\
         port = \"peers\"\nworkload = \"send\"\nconnections = 4\n[[wire]]\nport = \"peers\"\n\
         connections = 4\nfile_bytes = 100000000\n[host]\nattachment = \"model\"\nqueues = 1\n\
-        file_bytes = 100000000\n[interrupt]\nrx_usecs = 0\n";
+        [interrupt]\nrx_usecs = 0\n";
     // Received and sent, in Gb/s, and the share of the core's time that went to the stack.
     let both = |profile: &Profile| {
         let mut simulation = machine(text, 1, profile);
