@@ -8,6 +8,7 @@
 mod cards;
 mod columns;
 mod gains;
+pub mod inic;
 pub mod knet_livelock;
 mod modelled;
 pub mod nicos_edf;
@@ -15,6 +16,7 @@ pub mod nicos_firewall;
 pub mod picnic_latency;
 pub mod picnic_scaling;
 pub mod picnic_utilization;
+pub mod placement_multi;
 pub mod placement_single;
 pub mod registry;
 pub mod rss_randomness;

@@ -13,7 +13,7 @@ use picnic_lab::outcome::{Figure, Outcome, Point, Source};
 use picnic_lab::paper::Row;
 use picnic_lab::plot::Plot;
 use picnic_lab::registry::Reproduces;
-use picnic_sim::machine::Profile;
+use picnic_sim::machine::{Profile, Source as Basis};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -44,6 +44,8 @@ struct OnMachine {
     testbed: Testbed,
     curve: Option<Curve>,
     settings: Value,
+    /// Predictions are repeated at other costs.
+    is_varied: bool,
 }
 
 /// The experiment on a machine if `world` is sim; none if it is host.
@@ -79,7 +81,8 @@ pub(crate) fn on_machine<E: Reproduces>(
         )));
     }
     let settings = serde_json::to_value(settings).unwrap_or_default();
-    Ok(Some(Box::new(OnMachine { row, testbed, curve, settings })))
+    let is_varied = settings["vary"] != false;
+    Ok(Some(Box::new(OnMachine { row, testbed, curve, settings, is_varied })))
 }
 
 impl OnMachine {
@@ -92,7 +95,11 @@ impl OnMachine {
     fn predicted(&self, run: &mut Run<'_>) -> Result<(Outcome, Profile), String> {
         let effort = run.effort;
         let mut watch = |share: f64, what: &str| run.progress(share, what);
-        let fit = self.testbed.predict(Some(self.row.name), effort, &mut watch)?;
+        let mut testbed = self.testbed.clone();
+        if !self.is_varied {
+            testbed.profile.figures.retain(|of| of.source != Basis::Assumed);
+        }
+        let fit = testbed.predict(Some(self.row.name), effort, &mut watch)?;
         let mut outcome = Outcome::of(Source::Predicted);
         let own = self.row.figures.iter().filter_map(|figure| figure.ours);
         let mut figures: Vec<Figure> = fit.fitted.iter().map(|fitted| fitted.figure()).collect();
@@ -227,7 +234,8 @@ mod tests {
         let way = Cost::InterruptWay.key();
         testbed.profile.figures.retain(|of| of.source != From::Assumed || of.key == way);
         let settings = serde_json::json!({});
-        let own = OnMachine { row: Row { figures, ..row }, testbed, curve: Some(curve), settings };
+        let row = Row { figures, ..row };
+        let own = OnMachine { row, testbed, curve: Some(curve), settings, is_varied: true };
         let own = run(&own).unwrap();
         let judged = |place: usize| {
             let figure = &own.whole.figures[place];

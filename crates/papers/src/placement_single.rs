@@ -15,12 +15,14 @@
 
 use super::cards::within;
 use super::columns::{self, Column, hidden, shown};
+use super::modelled::{Curve, on_machine};
+use super::testbeds::core2;
 use anyhow::Context;
 use picnic_core::error::ConfigError;
 use picnic_core::registry::{BuildContext, Component};
 use picnic_lab::compare::median;
 use picnic_lab::counters::{Counted, Counters};
-use picnic_lab::experiment::{Effort, Experiment, LabError, MeasuredPoint, Run, Spec};
+use picnic_lab::experiment::{Effort, Experiment, LabError, MeasuredPoint, Run, Spec, World};
 use picnic_lab::outcome::{Figure, Outcome, Point, Source};
 use picnic_lab::paper::{Row, row, words};
 use picnic_lab::plot::Plot;
@@ -49,18 +51,23 @@ const PORT: u16 = 5300;
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
-    /// Bit rates of the connection, in Mb/s; 0 means the maximum
+    /// Where it runs
+    pub world: World,
+    /// The modelled machine, with world = "sim"; the paper's if not said
+    pub profile: Option<String>,
+    /// Bit rates of the connection, in Mb/s; 0 means the maximum. Host only
     pub rates_mbps: Vec<u64>,
-    /// Duration of each measurement, in milliseconds [default: 1000; less for --quick]
+    /// Duration of each measurement, in milliseconds [default: 1000; less for --quick]. Host only
     pub milliseconds: Option<u64>,
-    /// Measurements of each [default: 10; fewer for --quick]
+    /// Measurements of each [default: 10; fewer for --quick]. Host only
     pub repeats: Option<u32>,
 }
 
 impl Default for Settings {
     fn default() -> Self {
         let rates_mbps = vec![100, 500, 1000, 2000, FLAT_OUT];
-        Settings { rates_mbps, milliseconds: None, repeats: None }
+        let (milliseconds, repeats, profile) = (None, None, None);
+        Settings { world: World::Sim, profile, rates_mbps, milliseconds, repeats }
     }
 }
 
@@ -168,12 +175,14 @@ impl Component for PlacementSingle {
     const HELP: &'static str = "a TCP connection by rate and cores of protocol and application";
 
     fn example(_: &Path) -> Option<String> {
-        Some("rates_mbps = [10]\nmilliseconds = 100\nrepeats = 1".into())
+        Some("world = \"host\"\nrates_mbps = [10]\nmilliseconds = 100\nrepeats = 1".into())
     }
 
     fn build(settings: Settings, _: &BuildContext) -> Result<Box<dyn Experiment>, ConfigError> {
         settings.validate()?;
-        Ok(Box::new(PlacementSingle(settings)))
+        let Settings { world, profile, .. } = &settings;
+        let modelled = on_machine::<Self>(*world, profile.as_deref(), &settings, Some(CURVE))?;
+        Ok(modelled.unwrap_or_else(|| Box::new(PlacementSingle(settings))))
     }
 }
 
@@ -185,13 +194,36 @@ impl Reproduces for PlacementSingle {
         &[
             words("all pairs of cores reach low rates", "yes")
                 .ours("least_share_of_lowest_rate")
-                .at_least(0.95, "reached by the worst"),
+                .at_least(0.95, "reached by the worst")
+                .modelled(core2::least_share),
+            words("they differ in CPU", "yes")
+                .ours("cpu_spread_change")
+                .at_least(0.1, "dearest to cheapest")
+                .modelled(core2::cpu_spread),
+            words("CPU drops near 75 MB/s", "yes")
+                .ours("cpu_at_drop_change")
+                .at_most(0.0, "CPU from 50 to 75 MB/s")
+                .modelled(core2::cpu_drop),
+            words("same core is cheapest at low rates", "yes")
+                .ours("same_core_cpu_change")
+                .at_most(0.0, "its CPU, to the best other pair")
+                .modelled(core2::same_core_cpu),
             words("flat out, the wrong pair loses over 40 %", "yes")
                 .ours("worst_pair_change")
-                .at_most(-0.4, "worst pair"),
+                .at_most(-0.4, "worst pair")
+                .modelled(core2::single_worst),
         ],
-    );
+    )
+    .on("core2", 9);
 }
+
+const CURVE: Curve = Curve {
+    series: "rates",
+    points: core2::single_by_rate,
+    plot: || {
+        Plot::lines("time of all cores by rate", "rates", "offered_mbytes", "both_cores").by("pair")
+    },
+};
 
 /// The word for why a pair has no figures.
 const MISSING: &str = "missing";

@@ -11,20 +11,20 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+use crate::inic::{InicBreakdown, InicConnections, InicCpus, InicLatency, InicRx, InicTx};
 use crate::knet_livelock::KnetLivelock;
 use crate::nicos_edf::NicosEdf;
 use crate::nicos_firewall::NicosFirewall;
 use crate::picnic_latency::PicnicLatency;
 use crate::picnic_scaling::PicnicScaling;
 use crate::picnic_utilization::PicnicUtilization;
+use crate::placement_multi::PlacementMulti;
 use crate::placement_single::PlacementSingle;
 use crate::rss_randomness::RssRandomness;
 use crate::web_servers::{KnetApache, KnetPages, KnetSendfile, KnetWebfs, RssBulk, RssWeb};
-use picnic_lab::paper::{number, row, words};
+use picnic_lab::paper::{number, row};
 use picnic_lab::registry::{ExperimentEntry, PaperEntry};
 use picnic_lab::unit::Unit;
-
-const MODEL: &str = "needs the costs of an integrated and of a discrete NIC in the simulator";
 
 /// In the order of lists and reports: PICNIC's own first.
 pub const PAPERS: &[PaperEntry] = &[
@@ -39,56 +39,12 @@ pub const PAPERS: &[PaperEntry] = &[
     PaperEntry::of::<KnetSendfile>(),
     PaperEntry::of::<KnetApache>(),
     PaperEntry::of::<KnetPages>(),
-    PaperEntry::unanswered(
-        "inic-rx",
-        row(
-            "INIC",
-            "receive bandwidth and CPU by I/O size, integrated against discrete",
-            &[
-                number("bandwidth", 0.075, Unit::Change),
-                number("relative CPU above 1 KB", -0.20, Unit::Change),
-            ],
-        ),
-        MODEL,
-    ),
-    PaperEntry::unanswered(
-        "inic-tx",
-        row("INIC", "the same of transmit", &[words("all", "like inic-rx")]),
-        MODEL,
-    ),
-    PaperEntry::unanswered(
-        "inic-connections",
-        row(
-            "INIC",
-            "the same by number of connections",
-            &[words("better", "only past 16 connections")],
-        )
-        .corrected("\"> 16\" in the figure, \"≥ 32\" in the text"),
-        MODEL,
-    ),
-    PaperEntry::unanswered(
-        "inic-cpus",
-        row("INIC", "the same by number of CPUs", &[words("better", "only past 16 CPUs")]),
-        MODEL,
-    ),
-    PaperEntry::unanswered(
-        "inic-latency",
-        row("INIC", "ping-pong latency", &[number("latency", -6.0, Unit::Microseconds)]),
-        MODEL,
-    ),
-    PaperEntry::unanswered(
-        "inic-breakdown",
-        row(
-            "INIC",
-            "per-packet cost by part, context switches, interrupts, cache misses, memory traffic",
-            &[
-                words("driver cost", "halves"),
-                number("L2 data misses", -0.076, Unit::Change),
-                words("L2 data misses a packet", "1.5 fewer"),
-            ],
-        ),
-        MODEL,
-    ),
+    PaperEntry::of::<InicRx>(),
+    PaperEntry::of::<InicTx>(),
+    PaperEntry::of::<InicConnections>(),
+    PaperEntry::of::<InicCpus>(),
+    PaperEntry::of::<InicLatency>(),
+    PaperEntry::of::<InicBreakdown>(),
     PaperEntry::of::<NicosEdf>(),
     PaperEntry::of::<NicosFirewall>(),
     PaperEntry::unanswered(
@@ -105,18 +61,7 @@ pub const PAPERS: &[PaperEntry] = &[
         "needs several cards in one simulated network, and the ordering protocol",
     ),
     PaperEntry::of::<PlacementSingle>(),
-    PaperEntry::unanswered(
-        "placement-multi",
-        row(
-            "PLACEMENT",
-            "one connection per NIC, four NICs",
-            &[
-                number("same core", -0.15, Unit::Change),
-                words("best", "two cores that share an L2 at high rates, one core at low ones"),
-            ],
-        ),
-        "needs four NICs, and pairs of cores for four connections",
-    ),
+    PaperEntry::of::<PlacementMulti>(),
 ];
 
 /// The experiment of this name.

@@ -6,7 +6,9 @@
 //!
 //! Guarantee: our card's own code runs; the same profile and effort give the same figures.
 
+pub(crate) mod core2;
 pub(crate) mod netburst;
+pub(crate) mod niagara2;
 pub(crate) mod piii;
 mod runs;
 pub(crate) mod x5355;
@@ -103,6 +105,14 @@ mod tests {
         profile.costs.set(Cost::NicGap, 0.0);
         let extra = netburst::extra_ns(&profile, Effort::Quick).unwrap();
         assert!((4_000.0..6_500.0).contains(&extra), "{extra}");
+    }
+
+    #[test]
+    fn without_an_interrupt_a_packet_the_card_costs_less() {
+        let profile = Profile::named("netburst").unwrap();
+        let [without, with, moderated] = netburst::loads(&profile, Effort::Quick).unwrap();
+        assert!(with > without * 1.05, "{with} and {without}");
+        assert!(moderated < with * 0.95, "{moderated} and {with}");
     }
 
     #[test]

@@ -32,7 +32,7 @@ fn web(profile: &Profile, system: System, effort: Effort) -> Result<Passed, Stri
          port = \"peers\"\nconnections = 24\nfile_bytes = 20272\ncontrol_frames = 4\n\
          rate_mbps = 2000\ndelay_us = 100\n[[rx]]\nfunction = \"rss\"\n[host]\n{keys}\
          attachment = \"model\"\nqueues = {queues}\ntarget_cores = {cores:?}\ncores = 4\n\
-         file_bytes = 20272\nfirst_window = 2\nsend_window = 14\nsend_buffer = 44\n\
+         first_window = 2\nsend_window = 14\nsend_buffer = 44\n\
          ring_size = 8192\n[interrupt]\nrx_usecs = 0\n"
     );
     run(&profile, &text, 60_000, effort.of(240_000, 600_000, 2_000_000), 1)

@@ -94,6 +94,8 @@ fn run_anew(
         switches: is.switches - was.switches,
         remote_wakes: is.remote_wakes - was.remote_wakes,
         interrupts: is.interrupts - was.interrupts,
+        moved: is.moved.since(&was.moved),
+        computed_ns: is.computed_ns - was.computed_ns,
     };
     let both = after.queues.iter().zip(&before.queues);
     let held_ns = report.latency_ns.held_at_wire.unwrap_or(0);

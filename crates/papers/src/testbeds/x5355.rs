@@ -17,7 +17,7 @@ fn web(profile: &Profile, queues: u16, effort: Effort) -> Result<Passed, String>
     let text = format!(
         "[card]\nborrowed_core = 7\nidle = \"spin\"\n[pool]\nbuffers = 32768\n{}\
          [[rx]]\nfunction = \"rss\"\nhash = \"jhash\"\n[host]\nattachment = \"model\"\n\
-         queues = {queues}\ntarget_cores = {cores:?}\ncores = 6\nfile_bytes = 65160\n\
+         queues = {queues}\ntarget_cores = {cores:?}\ncores = 6\n\
          ring_size = 4096\n[interrupt]\n{PER_PACKET}\nwire_usecs = {gap_us}\n",
         wire.repeat(4)
     );
@@ -101,7 +101,7 @@ fn bulk(profile: &Profile, queues: u16, effort: Effort) -> Result<f64, String> {
         "[card]\nborrowed_core = 8\nidle = \"spin\"\n[pool]\nbuffers = 32768\n[[wire]]\n\
          port = \"peers\"\nconnections = 32\nfile_bytes = 1000000\nrate_mbps = 10000\n\
          delay_us = 75\n[[rx]]\nfunction = \"rss\"\n[host]\nattachment = \"model\"\n\
-         queues = {queues}\ntarget_cores = {cores:?}\ncores = 8\nfile_bytes = 1000000\n\
+         queues = {queues}\ntarget_cores = {cores:?}\ncores = 8\n\
          io_bytes = 4096\nsend_window = 44\nfirst_window = 44\nring_size = 4096\n\
          [interrupt]\nrx_usecs = 0\n"
     );

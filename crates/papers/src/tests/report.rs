@@ -60,8 +60,9 @@ fn all_formats_have_every_row_and_figure() {
     assert!(summary[1].starts_with("rss-randomness: not measured: wrk is <not>"), "{summary:?}");
     // Details are folded, and nothing is repeated.
     assert!(page.contains("<summary>How it was measured") && !page.contains("0 of them noisy"));
-    let model = papers().find_map(|row| row.unanswered).unwrap();
-    assert_eq!(page.matches(model).count(), 1, "{model}");
+    for why in papers().filter_map(|row| row.unanswered) {
+        assert_eq!(page.matches(why).count(), 1, "{why}");
+    }
     for heading in ["card: target busy", "wrk is &lt;not&gt; installed", "--set rules='[1, 16]'"] {
         assert!(page.contains(heading), "{heading}");
     }
@@ -80,7 +81,9 @@ fn all_formats_have_every_row_and_figure() {
     assert_eq!(status("nicos-firewall"), "modelled");
     assert_eq!(status("rss-randomness"), "not measured");
     assert_eq!(status("nicos-edf"), "not in this run");
-    assert_eq!(status("inic-rx"), "not yet");
+    for row in papers().filter(|row| row.unanswered.is_some()) {
+        assert_eq!(status(row.name), "not yet");
+    }
     // Compared with itself nothing differs.
     let same = diff(&report, &report);
     assert_eq!((same.facts.rows.len(), &same.missing[..]), (0, &["rss-randomness".into()][..]));
