@@ -5,6 +5,7 @@ use crate::commands::lab::LabArgs;
 use crate::commands::man::ManArgs;
 use crate::commands::net::NetArgs;
 use crate::commands::new::NewArgs;
+use crate::commands::run::RunArgs;
 use crate::commands::schema::SchemaArgs;
 use crate::commands::sciron::ScironArgs;
 use crate::commands::storm::StormArgs;
@@ -16,7 +17,7 @@ use crate::commands::{self, components, later};
 use crate::commands::{capture::CaptureArgs, ctl::CtlArgs, top::TopArgs};
 use crate::commands::{card::CardCommandArgs, check::CheckArgs, components::ComponentsArgs};
 use crate::commands::{cleanup::CleanupArgs, isolate::IsolateArgs};
-use crate::commands::{completions::CompletionsArgs, demo::DemoArgs, run::RunArgs};
+use crate::commands::{completions::CompletionsArgs, demo::DemoArgs, doctor::DoctorArgs};
 use crate::output;
 use clap::{CommandFactory, Parser, Subcommand};
 use picnic_core::error::brief;
@@ -73,7 +74,7 @@ pub(crate) enum Command {
     /// Run the card in front of unmodified programs and report the result (root)
     Demo(DemoArgs),
     /// Report what this machine supports, what it lacks, and how to fix that
-    Doctor,
+    Doctor(DoctorArgs),
     /// Run experiments that measure the effect of a NIC feature
     Lab(LabArgs),
     /// Send and receive TCP and UDP at a rate, and report the view of both ends
@@ -130,7 +131,7 @@ impl Cli {
             Command::Schedulers(args) => components::run(&components::SCHEDULERS, args, json),
             Command::Tasks(args) => components::run(&components::TASKS, args, json),
             Command::Demo(args) => commands::demo::run(args, json),
-            Command::Doctor => commands::doctor::run(json),
+            Command::Doctor(args) => commands::doctor::run(args, json),
             Command::Lab(args) => commands::lab::run(args, json),
             Command::Net(args) => commands::net::run(args, json),
             Command::New(args) => commands::new::run(args, json),

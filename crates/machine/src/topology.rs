@@ -11,11 +11,13 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod distance;
 mod placement;
 mod sysfs;
 #[cfg(test)]
 mod tests;
 
+pub use distance::Distance;
 pub use picnic_core::cores::{CoreSet, CoreSetError};
 pub use placement::{Available, LeftOut, Placement, Shared, place, sharers};
 pub use sysfs::{Cache, CacheKind, Core, Topology};

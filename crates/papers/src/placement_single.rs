@@ -30,7 +30,7 @@ use picnic_lab::registry::Reproduces;
 use picnic_lab::traffic::{Receive, Send};
 use picnic_lab::workloads::hosts::{Hosts, PLAIN_LINK, PLAIN_SERVER, Role};
 use picnic_lab::workloads::tools;
-use picnic_machine::topology::{CoreSet, Topology, available, cores};
+use picnic_machine::topology::{CoreSet, Distance, Topology, available, cores};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
@@ -111,16 +111,12 @@ impl Pair {
 
     /// The resource that two cores share; none if unknown.
     fn of(topology: &Topology, one: usize, other: usize) -> Option<Pair> {
-        if one == other {
-            return Some(Pair::Core);
-        }
-        let shares_cache = topology.sharing(one, 2).is_some_and(|cores| cores.contains(other));
-        if shares_cache || topology.siblings(one).contains(other) {
-            return Some(Pair::Die);
-        }
-        let package = |core| topology.cores.get(&core).and_then(|core| core.package);
-        let same = package(one)? == package(other)?;
-        Some(if same { Pair::Processor } else { Pair::Computer })
+        Some(match topology.distance(one, other)? {
+            Distance::Same => Pair::Core,
+            Distance::Thread | Distance::L2 => Pair::Die,
+            Distance::Cache | Distance::Package => Pair::Processor,
+            Distance::Machine => Pair::Computer,
+        })
     }
 }
 

@@ -5,6 +5,7 @@
 //! * [`Lock`]: an owner, a queue, a cost for each hand-over.
 //! * [`Scheduler`]: run queues, time slices, and the placement of woken processes.
 //! * [`Distances`]: the cost of a cache line by its last place; [`Moved`]: how many moved.
+//! * [`Pipelines`]: hardware threads that compute no faster than their pipeline.
 //! * [`Profile`]: a machine as data, each figure with its source.
 //!
 //! Guarantee: the accounts of a core add up to the time that has passed, to the nanosecond; this
@@ -16,12 +17,14 @@
 mod core;
 mod distance;
 mod lock;
+mod pipeline;
 mod profile;
 mod scheduler;
 
 pub use self::core::{Accounts, Component, Core, Level, Parts};
 pub use distance::{Distance, Distances, LINE_BYTES, Lines, Moved};
 pub use lock::{Lock, Taken};
+pub use pipeline::Pipelines;
 pub use profile::{
     Cost, Costs, Figure, Interrupts, PROFILES, Profile, ProfileError, Routine, Source,
 };

@@ -6,6 +6,7 @@
 //! turn becomes visible to others when its cost has passed; a sleeping card's deadlines are met to
 //! the nanosecond.
 
+mod figures;
 mod modelled;
 mod turns;
 
@@ -16,7 +17,7 @@ use crate::digest::{Digest, Digesting};
 use crate::event::{Actor, Event, EventQueue};
 use crate::executors::{ENGINE, place};
 use crate::host::Hosts;
-use crate::machine::{Accounts, Moved, Profile};
+use crate::machine::{Accounts, Profile};
 use crate::peers::Ends;
 use crate::trace::{Trace, TraceEvent};
 use hdrhistogram::Histogram;
@@ -49,6 +50,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+pub use figures::HostFigures;
 use modelled::Modelled;
 
 /// The random streams of a seed.
@@ -78,29 +80,6 @@ fn fits(
         return Ok(());
     };
     Err(file.locate(ConfigError::new("card.borrowed_core", message)))
-}
-
-/// Counts of a machine's host.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct HostFigures {
-    /// Requests answered.
-    pub answers: u64,
-    /// Bytes that processes have read.
-    pub bytes_read: u64,
-    /// Acknowledgements handled.
-    pub acknowledgements: u64,
-    /// Of these, those handled on the core of their process.
-    pub colocated: u64,
-    /// Context switches.
-    pub switches: u64,
-    /// Wake-ups of processes on other cores.
-    pub remote_wakes: u64,
-    /// Interrupts of the card.
-    pub interrupts: u64,
-    /// Lines of memory that moved to a core.
-    pub moved: Moved,
-    /// Nanoseconds of computation: work without waiting for registers and memory.
-    pub computed_ns: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

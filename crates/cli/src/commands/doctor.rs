@@ -1,10 +1,23 @@
 //! `picnic doctor`: capabilities of this machine, with reasons and fixes.
 
 use crate::output;
+use clap::Args;
 use picnic_machine::doctor::examine;
+use picnic_machine::topology::{Distance, available};
 use serde_json::json;
 
-pub(crate) fn run(json: bool) -> anyhow::Result<()> {
+/// Report what this machine supports, what it lacks, and how to fix that.
+#[derive(Debug, Args)]
+pub(crate) struct DoctorArgs {
+    /// Draw the machine instead: packages, caches, cores, and how far they are from each other
+    #[arg(long)]
+    topology: bool,
+}
+
+pub(crate) fn run(args: &DoctorArgs, json: bool) -> anyhow::Result<()> {
+    if args.topology {
+        return topology(json);
+    }
     let mut findings = examine();
     findings.extend(picnic_kernel::examine());
     if json {
@@ -25,6 +38,36 @@ pub(crate) fn run(json: bool) -> anyhow::Result<()> {
         text += &output::hanging("  ", &format!("{}, for {}", finding.name, finding.needed_for));
         // A command stays on one line.
         text += &format!("    {mend}\n");
+    }
+    output::print(&text)
+}
+
+/// The machine, and how far its cores are from the one that a card borrows unless told otherwise.
+fn topology(json: bool) -> anyhow::Result<()> {
+    let here = available();
+    let topology = &here.topology;
+    if json {
+        let one = |core: usize| {
+            let distance = |other| topology.distance(core, other);
+            let all: Vec<Option<Distance>> = topology.online.iter().map(distance).collect();
+            json!({ "core": core, "distances": all })
+        };
+        let all: Vec<_> = topology.online.iter().map(one).collect();
+        return output::print_json(&json!({ "topology": topology, "cores": all }));
+    }
+    let mut text = topology.drawing().join("\n") + "\n";
+    if let Some(&borrowed) = here.cores.last() {
+        let rows = topology.around(borrowed).into_iter();
+        let rows = rows.map(|(distance, cores)| vec![distance.name().into(), cores.to_string()]);
+        let rows: Vec<_> = rows.collect();
+        if !rows.is_empty() {
+            let heading = format!("from core {borrowed}|cores");
+            text += "\n";
+            text += &output::table(&output::columns(&heading), rows);
+        }
+    }
+    for problem in &topology.problems {
+        text += &format!("\nunreadable: {problem}");
     }
     output::print(&text)
 }

@@ -167,6 +167,23 @@ fn doctor_names_reason_and_fix() {
 }
 
 #[test]
+fn doctor_draws_the_machine() {
+    let (text, json) =
+        (good(&["doctor", "--topology"]), good_json(&["doctor", "--topology", "--json"]));
+    assert!(
+        text.starts_with("package ") || json["topology"]["cores"] == serde_json::json!({}),
+        "{text}"
+    );
+    for core in json["cores"].as_array().unwrap() {
+        let at = core["core"].as_u64().unwrap();
+        let online = json["cores"].as_array().unwrap().iter().map(|core| &core["core"]);
+        let own =
+            online.zip(core["distances"].as_array().unwrap()).find(|(other, _)| **other == at);
+        assert_eq!(own.unwrap().1, "same", "{core}");
+    }
+}
+
+#[test]
 fn tasks_and_schedulers_are_listed_with_their_keys() {
     let tasks = good_json(&["tasks", "--json"]);
     let names: Vec<_> = tasks["tasks"].as_array().unwrap().iter().map(|it| &it["name"]).collect();

@@ -7,18 +7,14 @@ use picnic_testing::machine;
 use std::time::Instant;
 
 fn card(device: &str) -> String {
-    format!(
-        "[[wire]]\nport = \"generator\"\npackets = 200\n[host]\nqueues = 1\n[device]\n{device}"
-    )
+    format!("[[wire]]\nport = \"generator\"\npackets = 200\n[host]\nqueues = 1\n[device]\n{device}")
 }
 
 #[test]
 fn a_target_core_waits_for_its_registers_and_the_report_says_so() {
     let _machine = machine();
-    let file = sections().parse(
-        &card("register_read_ns = 250000\nrx_reads_per_packet = 2\nbus_ns = 700\n"),
-        None,
-    );
+    let file = sections()
+        .parse(&card("register_read_ns = 250000\nrx_reads_per_packet = 2\nbus_ns = 700\n"), None);
     let file = file.unwrap();
     let start = Instant::now();
     let mut running = Launch::new(&file, registries()).start_alone().unwrap();
@@ -54,7 +50,10 @@ fn a_cache_must_be_shared() {
         }
         Err(error) => {
             let error = error.to_string();
-            assert!(!shares && error.contains("device.kind: found \"cache\", but cores"), "{error}");
+            assert!(
+                !shares && error.contains("device.kind: found \"cache\", but cores"),
+                "{error}"
+            );
         }
     }
 }

@@ -11,12 +11,12 @@
 //! Where the routine is a thread, an interrupt wakes it, and so does a core that hands it packets
 //! in software. With `interrupts = "first-core"` the NIC interrupts one core for all queues.
 
-use super::{HostFigures, Simulation};
+use super::Simulation;
 use crate::event::{Actor, Event};
 use crate::host::{Done, Hosts};
 use crate::machine::{
-    Accounts, Component, Core, Cost, Costs, Distance, Interrupts, LINE_BYTES, Level, Lines, Lock,
-    Parts, Profile, Routine, Scheduler, Woken,
+    Accounts, Component, Core, Cost, Costs, Interrupts, Level, Lines, Lock, Parts, Pipelines,
+    Profile, Routine, Scheduler, Woken,
 };
 use crate::trace::TraceEvent;
 use picnic_core::config::{CardFile, System};
@@ -78,16 +78,6 @@ struct Pending {
     owed_ns: u64,
     /// The epoch whose end is already an event.
     told_epoch: u64,
-    /// Time of all work so far, and of that the part that stalled.
-    worked_ns: u64,
-    stalled_ns: u64,
-}
-
-impl Pending {
-    /// The share of its time in which a core computes, rather than waits for memory.
-    fn computes(&self) -> f64 {
-        1.0 - self.stalled_ns as f64 / self.worked_ns.max(1) as f64
-    }
 }
 
 /// The machine of the card's host.
@@ -96,7 +86,7 @@ pub(crate) struct Modelled {
     pending: Vec<Pending>,
     scheduler: Scheduler,
     costs: Costs,
-    threads_per_pipeline: usize,
+    pub(super) pipelines: Pipelines,
     device: Option<Device>,
     routine: Routine,
     nic_interrupts: Interrupts,
@@ -159,7 +149,11 @@ impl Modelled {
             pending: vec![Pending::default(); count],
             scheduler,
             costs: profile.costs.clone(),
-            threads_per_pipeline: profile.threads_per_pipeline,
+            pipelines: Pipelines::new(
+                count,
+                profile.threads_per_pipeline,
+                profile.costs.get(Cost::PipelineShare),
+            ),
             device,
             routine: profile.routine,
             nic_interrupts: profile.interrupts,
@@ -189,24 +183,8 @@ impl Modelled {
         self.cores.get_mut(core).map(|core| core.accounts(now))
     }
 
-    /// The host's counts.
-    pub(super) fn figures(&self) -> HostFigures {
-        let (switches, remote_wakes, interrupts) =
-            (self.switches, self.remote_wakes, self.interrupts);
-        let host = self.with_host(|host| HostFigures {
-            answers: host.answers,
-            bytes_read: host.bytes_read,
-            acknowledgements: host.acknowledgements,
-            colocated: host.colocated,
-            moved: host.moved,
-            ..HostFigures::default()
-        });
-        let computed_ns = self.pending.iter().map(|of| of.worked_ns - of.stalled_ns).sum();
-        HostFigures { switches, remote_wakes, interrupts, computed_ns, ..host.unwrap_or_default() }
-    }
-
     /// Calls a function with the host; nothing without a host.
-    fn with_host<R>(&self, of: impl FnOnce(&mut crate::host::Host) -> R) -> Option<R> {
+    pub(super) fn with_host<R>(&self, of: impl FnOnce(&mut crate::host::Host) -> R) -> Option<R> {
         self.hosts.lock().as_mut().map(of)
     }
 
@@ -219,24 +197,6 @@ impl Modelled {
         if self.device.is_none() {
             parts.stall(Component::Registers, self.costs.ns(Cost::RegisterWrite));
         }
-    }
-
-    /// Work of a hardware thread: the computation of all threads of a pipeline that are busy takes
-    /// longer if together they want more than the pipeline.
-    fn in_pipeline(&mut self, core: usize, parts: Parts) -> Parts {
-        let share = self.costs.get(Cost::PipelineShare);
-        let pending = &mut self.pending[core];
-        pending.worked_ns += parts.total();
-        pending.stalled_ns += parts.stalled();
-        let threads = self.threads_per_pipeline;
-        if share == 0.0 || threads == 1 {
-            return parts;
-        }
-        let first = core / threads * threads;
-        let all = first..(first + threads).min(self.cores.len());
-        let is_busy = |&thread: &usize| thread == core || self.cores[thread].level().is_some();
-        let wanted: f64 = all.filter(is_busy).map(|thread| self.pending[thread].computes()).sum();
-        parts.stretched((share * wanted).max(1.0))
     }
 
     /// Whether the target routine runs in threads.
@@ -629,52 +589,11 @@ impl Simulation {
         }
         let now = self.now;
         let modelled = self.modelled();
-        let parts = modelled.in_pipeline(core, parts);
+        let is_busy = |thread: usize| modelled.cores[thread].level().is_some();
+        let parts = modelled.pipelines.run(core, parts, is_busy);
         let token = modelled.next_token;
         modelled.next_token += 1;
         modelled.pieces.insert(token, piece);
         modelled.cores[core].start(now, level, parts, token);
-    }
-
-    /// The report's notes on the machine: the use of each host core's time, by component.
-    pub(super) fn modelled_notes(&mut self) -> Vec<String> {
-        let now = self.now;
-        let Some(modelled) = &mut self.modelled else { return Vec::new() };
-        let mut notes = Vec::new();
-        for core in 0..modelled.cores() {
-            let Some(accounts) = modelled.accounts(core, now) else { continue };
-            let total = accounts.total().max(1) as f64;
-            let share = |component: Component| accounts[component] as f64 * 100.0 / total;
-            let parts = Component::ALL.into_iter().filter(|component| share(*component) >= 0.05);
-            let parts = parts.map(|part| format!("{} {:.1} %", part.name(), share(part)));
-            let parts = parts.collect::<Vec<_>>().join(", ");
-            notes.push(format!("core {core} (modelled): {parts}"));
-        }
-        let HostFigures { answers, bytes_read, switches, moved, .. } = modelled.figures();
-        if answers + bytes_read != 0 {
-            notes.push(format!(
-                "host (modelled): {answers} requests answered, {bytes_read} bytes read, {switches} \
-                 context switches"
-            ));
-        }
-        if moved.misses() != 0.0 {
-            let parts = Distance::ALL[1..].iter().filter(|distance| moved[**distance] != 0.0);
-            let parts = parts.map(|of| format!("{}: {:.0}", of.name(), moved[*of]));
-            let bytes = moved.misses() * f64::from(LINE_BYTES);
-            let parts = parts.collect::<Vec<_>>().join(", ");
-            notes.push(format!("lines of memory (modelled): {parts}; {bytes:.0} bytes moved"));
-        }
-        notes
-    }
-
-    /// Records the idle time of the target cores in the report.
-    pub(super) fn note_idle(&mut self) {
-        let now = self.now;
-        let Some(modelled) = &mut self.modelled else { return };
-        for (place, target) in self.targets.iter().enumerate() {
-            if let Some(accounts) = modelled.accounts(target.core, now) {
-                self.monitor.notes.targets[place].asleep_ns.set(accounts[Component::Idle]);
-            }
-        }
     }
 }

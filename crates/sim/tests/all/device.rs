@@ -68,9 +68,14 @@ fn an_ideal_device_changes_nothing() {
 
 #[test]
 fn echoes_pay_for_their_doorbell() {
-    let text = far_apart("mode = \"echo\"\n[device]\nregister_write_ns = 100\ntx_writes_per_burst = 1\n\
-         tx_writes_per_packet = 2\n")
-    .replace("[interrupt]\nrx_usecs = 0\nmode = \"echo\"\n", "mode = \"echo\"\n[interrupt]\nrx_usecs = 0\n");
+    let text = far_apart(
+        "mode = \"echo\"\n[device]\nregister_write_ns = 100\ntx_writes_per_burst = 1\n\
+         tx_writes_per_packet = 2\n",
+    )
+    .replace(
+        "[interrupt]\nrx_usecs = 0\nmode = \"echo\"\n",
+        "mode = \"echo\"\n[interrupt]\nrx_usecs = 0\n",
+    );
     let mut simulation = machine(&text, &free());
     simulation.run_until(micros(300_000));
     for core in [0, 1] {
@@ -109,7 +114,8 @@ fn a_host_pays_for_what_it_sends_and_reads_from_where_packets_land() {
     profile.costs.set(Cost::HeaderLines, 2.0);
     profile.costs.set(Cost::SequenceLine, 100.0);
     let sends = "[device]\nregister_write_ns = 100\ntx_writes_per_burst = 1\n";
-    for (keys, from) in [(sends, Distance::Memory), ("[device]\ndma = \"cache\"\n", Distance::SharedCache)]
+    for (keys, from) in
+        [(sends, Distance::Memory), ("[device]\ndma = \"cache\"\n", Distance::SharedCache)]
     {
         let mut simulation = machine(&text(keys), &profile);
         simulation.run_until(micros(500_000));
