@@ -6,7 +6,7 @@
 #![allow(unsafe_code)]
 
 use crate::abi::{self, Counter};
-use crate::{Context, Function, Packet};
+use crate::{Context, Function, Packet, Verdict};
 use picnic_core::json::typed;
 use picnic_core::time::Time;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
@@ -150,19 +150,8 @@ unsafe extern "C" fn process_burst<F: Function>(
     count: u32,
     targets: *mut i32,
 ) {
-    // SAFETY: the state comes from `init`; only this call uses it, with `count` valid packets and
-    // targets.
-    let (function, packets, targets) = unsafe {
-        (
-            &mut *state.cast::<F>(),
-            slice::from_raw_parts_mut(packets, count as usize),
-            slice::from_raw_parts_mut(targets, count as usize),
-        )
-    };
-    let now = Time::from_nanos(now_ns);
-    for (packet, target) in packets.iter_mut().zip(targets) {
-        *target = function.process_packet(now, &mut Packet(packet)).number();
-    }
+    // SAFETY: `picnic_function.h` promises these arguments.
+    unsafe { judge_each(state, now_ns, packets, count, targets, F::process_packet) }
 }
 
 unsafe extern "C" fn flush<F: Function>(
@@ -173,6 +162,23 @@ unsafe extern "C" fn flush<F: Function>(
     targets: *mut i32,
 ) {
     // SAFETY: as in `process_burst`.
+    unsafe { judge_each(state, now_ns, packets, count, targets, F::flush) }
+}
+
+/// Writes the target of each packet.
+///
+/// # Safety
+/// The state comes from `init`; only this call uses it, with `count` valid packets and targets.
+#[inline(always)]
+unsafe fn judge_each<F: Function>(
+    state: *mut c_void,
+    now_ns: u64,
+    packets: *mut abi::Packet,
+    count: u32,
+    targets: *mut i32,
+    judge: impl Fn(&mut F, Time, &mut Packet<'_>) -> Verdict,
+) {
+    // SAFETY: the caller's promise.
     let (function, packets, targets) = unsafe {
         (
             &mut *state.cast::<F>(),
@@ -182,7 +188,7 @@ unsafe extern "C" fn flush<F: Function>(
     };
     let now = Time::from_nanos(now_ns);
     for (packet, target) in packets.iter_mut().zip(targets) {
-        *target = function.flush(now, &mut Packet(packet)).number();
+        *target = judge(function, now, &mut Packet(packet)).number();
     }
 }
 

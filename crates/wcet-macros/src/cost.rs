@@ -1,6 +1,6 @@
 //! Cost classes as the macros count them; `picnic_wcet::Class` is the same list.
 
-use quote::quote;
+use quote::{format_ident, quote};
 
 /// Cost class of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -22,18 +22,8 @@ impl Class {
 
     /// Its name in `picnic_wcet::Class`.
     pub(crate) fn tokens(self) -> proc_macro2::TokenStream {
-        match self {
-            Class::Branch => quote!(Branch),
-            Class::Arithmetic => quote!(Arithmetic),
-            Class::Bitwise => quote!(Bitwise),
-            Class::Multiply => quote!(Multiply),
-            Class::Divide => quote!(Divide),
-            Class::Load => quote!(Load),
-            Class::Store => quote!(Store),
-            Class::Call => quote!(Call),
-            Class::Service => quote!(Service),
-            Class::Segment => quote!(Segment),
-        }
+        let name = format_ident!("{self:?}");
+        quote!(#name)
     }
 
     pub(crate) const ALL: [Class; Class::COUNT] = [
