@@ -14,6 +14,9 @@ Effort = Literal["quick", "usual", "full"]
 Kind = Literal["experiment", "benchmark"]
 
 
+MemoryKind = Literal["block", "task", "mailbox", "filter", "channel", "send", "allocator"]
+
+
 Source = Literal["measured", "modelled", "predicted", "fitted"]
 
 
@@ -214,6 +217,12 @@ class KernelReport(TypedDict):
     dropped: int
 
 
+class KindMemory(TypedDict):
+    kind: MemoryKind
+    allocations: int
+    bytes: int
+
+
 class LatencyReport(TypedDict):
     p50: Optional[int]
     p99: Optional[int]
@@ -266,11 +275,15 @@ class MemoryReport(TypedDict):
     arena: ArenaFigures
     fragmentation: float
     installed_allocators: int
+    broken_allocators: int
     blocks: int
+    kinds: list[KindMemory]
+    owners: list[OwnerMemory]
     host_used_bytes: int
     host_high_water_bytes: int
     transfers: int
     transferred_bytes: int
+    gathered_writes: int
     transfer_modelled_ns: int
 
 
@@ -297,6 +310,12 @@ class Outcome(_OutcomeOptional):
     series: list[Series]
     settings: Any
     notes: list[str]
+
+
+class OwnerMemory(TypedDict):
+    task: int
+    allocations: int
+    bytes: int
 
 
 class _PointOptional(TypedDict, total=False):
