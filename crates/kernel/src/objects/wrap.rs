@@ -17,8 +17,8 @@
 //! ```
 //!
 //! It has the types (BTF) of the program that it calls. The program becomes a static function of
-//! the file, so that the verifier follows the call with its knowledge of the arguments. Otherwise it
-//! would use the types alone, which may describe a context as `void *`.
+//! the file, so that the verifier follows the call with its knowledge of the arguments. Otherwise
+//! it would use the types alone, which may describe a context as `void *`.
 //!
 //! Guarantees: no instruction of the program itself is changed. The program has its usual rights,
 //! except for the last 32 bytes of its stack.
