@@ -71,12 +71,28 @@ pub trait Resident: Send {
     fn stop(&mut self, now: Time, doors: &mut Doors);
 }
 
+/// What a resident waits for in memory that others write without raising its attention, such as
+/// other processes. All is called on the borrowed core.
+pub trait Watch: Send + Sync {
+    /// Whether there is something for the resident.
+    fn has_news(&self) -> bool;
+
+    /// The core is about to sleep: from now on, news rings its doorbell. It checks once more then.
+    fn rest(&self);
+
+    /// The core is awake: news need not ring.
+    fn wake(&self);
+}
+
 /// Requests a resident's turn, and counts the packets it holds.
 #[derive(Default)]
 pub struct Attention {
     raised: AtomicBool,
+    /// The resident waits for something that `watch` sees.
+    watching: AtomicBool,
     held: Counter,
     bell: OnceLock<(Arc<Gate>, Arc<dyn Doorbell>)>,
+    watch: OnceLock<Arc<dyn Watch>>,
 }
 
 impl Attention {
@@ -98,10 +114,54 @@ impl Attention {
         }
     }
 
-    /// Whether it is raised.
+    /// Whether it is raised, or watched memory has news.
     #[inline(always)]
     pub fn is_raised(&self) -> bool {
-        self.raised.load(Ordering::Acquire)
+        self.raised.load(Ordering::Acquire) || self.watch().is_some_and(Watch::has_news)
+    }
+
+    /// Sets what watches memory for the resident. Once; later calls change nothing.
+    pub fn watched_by(&self, watch: Arc<dyn Watch>) {
+        let _ = self.watch.set(watch);
+    }
+
+    /// Whether the memory is watched now; only on the borrowed core.
+    #[inline]
+    pub fn set_watching(&self, watching: bool) {
+        self.watching.store(watching, Ordering::Relaxed);
+    }
+
+    /// Whether the memory is watched.
+    #[inline(always)]
+    pub fn is_watching(&self) -> bool {
+        self.watching.load(Ordering::Relaxed)
+    }
+
+    #[inline(always)]
+    fn watch(&self) -> Option<&dyn Watch> {
+        match self.is_watching() {
+            true => self.watch.get().map(|watch| &**watch),
+            false => None,
+        }
+    }
+
+    /// The core is about to sleep; it checks [`Attention::is_raised`] after this.
+    pub fn rest(&self) {
+        if let Some(watch) = self.watch() {
+            watch.rest();
+        }
+    }
+
+    /// The core is awake.
+    pub fn wake(&self) {
+        if let Some(watch) = self.watch() {
+            watch.wake();
+        }
+    }
+
+    /// The doorbell of the borrowed core; none before the card is assembled.
+    pub fn doorbell(&self) -> Option<&Arc<dyn Doorbell>> {
+        self.bell.get().map(|(_, doorbell)| doorbell)
     }
 
     /// Lowers it; the resident now checks.

@@ -482,6 +482,9 @@ impl Card {
     /// meanwhile, or if packets wait for a wire that does not know when it takes packets again:
     /// then poll again. [`Card::disarm`] undoes it.
     pub fn arm(&mut self) -> bool {
+        if let Some(resident) = &self.resident {
+            resident.attention.rest();
+        }
         self.gate.rearm();
         if self.tx_rings.may_submit(&self.doors.backlog)
             || !self.mailbox.is_empty()
@@ -500,6 +503,9 @@ impl Card {
     pub fn disarm(&mut self) {
         if !self.gate.resume() {
             self.gate.begin();
+        }
+        if let Some(resident) = &self.resident {
+            resident.attention.wake();
         }
     }
 

@@ -9,7 +9,7 @@ use picnic_core::doorbell::Doorbell;
 use picnic_engine::rx::Wire;
 use picnic_engine::target::{LOOKS_AGAIN_NS, Target};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
-use rustix::fd::{BorrowedFd, OwnedFd};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::thread::futex;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -105,6 +105,10 @@ impl Doorbell for CardDoorbell {
     fn ring(&self) {
         // A full counter has been rung often enough.
         let _ = rustix::io::write(&self.event, &1u64.to_ne_bytes());
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.event.as_fd())
     }
 }
 

@@ -13,6 +13,7 @@
 //! Tasks and schedulers are named from registries that the caller passes in: the command
 //! line uses those of `apps/tasks`, other programs their own.
 
+use crate::channel::Channels;
 use crate::control::TaskLine;
 use crate::executor::{MOST_ENDED, Os, OsSettings};
 use crate::keys::{OsSection, TaskSection};
@@ -180,7 +181,7 @@ fn build_with(
         os.create(spec, program)
             .map_err(|error| task.section.locate(ConfigError::new("task", error.to_string())))?;
     }
-    os.factory = factory;
+    os.factory = Factory { channels: os.services().channels(), ..factory };
     report.tolerates_ns = os.tolerates_ns;
     Ok(Some((os, report)))
 }
@@ -192,6 +193,7 @@ pub struct Factory {
     context: BuildContext,
     /// Maximum number of tasks at a time.
     most: usize,
+    channels: Channels,
 }
 
 impl Factory {
@@ -211,7 +213,7 @@ impl Factory {
             cost_profile: profile.map(|path| file.directory.join(path)),
             ..BuildContext::default()
         };
-        Factory { tasks, context, most: keys.tasks }
+        Factory { tasks, context, most: keys.tasks, channels: Channels::default() }
     }
 
     /// Makes the task of a section, with this number.
@@ -224,6 +226,11 @@ impl Factory {
         let Setup { spec, program } = entry.build(&task.section, &context)?;
         let spec = TaskSpec { kind: Some(entry.name), ..with_keys(spec, task) };
         Ok(Setup { spec, program })
+    }
+
+    /// The channels of its tasks, for host processes.
+    pub fn channels(&self) -> &Channels {
+        &self.channels
     }
 
     /// The names of known tasks.

@@ -235,6 +235,7 @@ impl Os {
     /// Processes everything that has happened since the last turn.
     fn attend(&mut self, now: Time, doors: &mut Doors) {
         self.empty_outbox(doors);
+        self.shared.channels.wake_tasks();
         for word in 0..self.shared.woken.len() {
             if self.shared.woken[word].load(Ordering::Relaxed) == 0 {
                 continue;
@@ -381,6 +382,7 @@ impl Resident for Os {
     }
 
     fn ended(&mut self, now: Time) -> Option<Time> {
+        self.shared.channels.flush();
         let Some(running) = self.running.take() else { return self.due() };
         let Running { slot, id, start, bound_ns, completes, begins, end } = running;
         let Some(task) = self.tasks[slot].as_mut().filter(|task| task.cell.id == id) else {

@@ -6,7 +6,8 @@
 //!
 //! Read in this order: [`task`] (tasks), [`context`] (a task's view of the
 //! card), [`executor`] (a turn of the borrowed core), [`ticket`] and [`schedulers`],
-//! [`mailbox`] and [`net`] (packets to and from tasks), [`control`] (orders from
+//! [`mailbox`] and [`net`] (packets to and from tasks), [`channel`] (messages to and from host
+//! processes), [`control`] (orders from
 //! outside), [`figures`] (recorded figures), [`memory`] and [`alloc`], [`keys`] and
 //! [`config`] (building it from a card file).
 //!
@@ -16,6 +17,7 @@
 
 pub mod admission;
 pub mod alloc;
+pub mod channel;
 pub mod config;
 pub mod context;
 pub mod control;

@@ -38,6 +38,7 @@ mod region;
 pub use access::{Block, Target};
 pub(crate) use arena::{CARD, Memory, Name};
 pub use charge::Charge;
+pub(crate) use host::Reserved;
 pub use host::{HostBytes, TransferCost};
 
 use crate::alloc::Figures;

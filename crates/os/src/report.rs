@@ -1,5 +1,6 @@
 //! A NIC OS's report: for `picnic run`, and for the outcome of a simulation.
 
+use crate::channel::ChannelReport;
 use crate::control::TaskLine;
 use crate::executor::Os;
 use crate::figures::TimeFigures;
@@ -31,6 +32,9 @@ pub struct OsReport {
     pub memory: MemoryReport,
     /// By task, ended ones first.
     pub tasks: Vec<TaskReport>,
+    /// Channels to host processes, ended ones first.
+    #[serde(default)]
+    pub channels: Vec<ChannelReport>,
     /// Notes for the user.
     pub notes: Vec<String>,
 }
@@ -115,6 +119,7 @@ impl Os {
             tolerates_ns: self.tolerates_ns,
             memory: self.memory_report(),
             tasks: tasks.collect(),
+            channels: self.services().channels().list(),
             notes: self.notes.clone(),
         }
     }

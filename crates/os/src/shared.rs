@@ -4,6 +4,7 @@
 //! contended: taking or releasing a lock is one atomic instruction, and never waits. Requests of a
 //! task are handled after its segment.
 
+use crate::channel::{Channels, Directory};
 use crate::installed::Installed;
 use crate::mailbox::{self, Mailbox, MailboxSender};
 use crate::memory::{CARD, Charge, Kind, Memory, MemoryError};
@@ -38,12 +39,15 @@ pub(crate) struct Shared {
     pub(crate) requested: AtomicBool,
     pub(crate) end_hooks: Mutex<Vec<EndHook>>,
     pub(crate) installed: Installed,
+    pub(crate) channels: Arc<Directory>,
 }
 
 impl Shared {
     pub(crate) fn new(tasks: usize, memory: Arc<Mutex<Memory>>, outbox: Outbox) -> Self {
+        let attention = Arc::<Attention>::default();
         Shared {
-            attention: Arc::default(),
+            channels: Arc::new(Directory::new(attention.clone())),
+            attention,
             woken: (0..tasks.div_ceil(64)).map(|_| AtomicU64::new(0)).collect(),
             now: AtomicU64::new(0),
             outbox: Mutex::new(outbox),
@@ -105,6 +109,11 @@ impl Services {
     /// There is no room.
     pub fn charge(&self, kind: Kind, bytes: usize) -> Result<Charge, MemoryError> {
         lock(&self.0.memory).charge(CARD, kind, bytes)
+    }
+
+    /// The channels of tasks, for host processes.
+    pub fn channels(&self) -> Channels {
+        Channels(Some(self.0.channels.clone()))
     }
 
     /// The attention of NIC OS, with the count of packets held.

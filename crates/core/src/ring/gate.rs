@@ -38,8 +38,10 @@ pub enum GateState {
 }
 
 /// One queue's gate, shared by the borrowed core and the target core.
+///
+/// A single number of which every value is valid, so that it can be in memory of two processes.
 #[derive(Debug)]
-#[repr(align(128))]
+#[repr(C, align(128))]
 pub struct Gate(AtomicU32);
 
 const ARMED: u32 = GateState::Armed as u32;

@@ -1,7 +1,7 @@
 //! The card's memory: the arena, its allocators, and who has which bytes.
 
 use super::charge::Charge;
-use super::host::{HostBudget, TransferCost};
+use super::host::{HostBudget, Reserved, TransferCost};
 use super::region::{Answer, Listed, Region};
 use super::{
     Kind, KindMemory, MOST_ALIGN, MemoryError, MemoryReport, OwnerMemory, UNIT_BYTES, check_range,
@@ -171,6 +171,11 @@ impl Memory {
     ) -> Result<Charge, MemoryError> {
         let name = self.allocate(owner, kind, bytes, UNIT_BYTES)?;
         Ok(Charge::new(name, self.returns.clone()))
+    }
+
+    /// Takes bytes of host memory from the budget, until the result is dropped.
+    pub(crate) fn reserve_host(&self, bytes: usize) -> Result<Reserved, MemoryError> {
+        self.host.reserve(bytes)
     }
 
     fn find(&self, name: Name) -> Option<&Live> {

@@ -2,6 +2,7 @@
 
 use super::MemoryError;
 use crate::shared::lock;
+use picnic_channel::Region;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -69,11 +70,8 @@ impl HostBudget {
         self.high_water.load(Ordering::Relaxed)
     }
 
-    /// Memory of this process, zeroed.
-    pub(super) fn allocate(
-        self: &Arc<Self>,
-        bytes: usize,
-    ) -> Result<Arc<dyn HostBytes>, MemoryError> {
+    /// Takes bytes of the budget, until the result is dropped.
+    pub(super) fn reserve(self: &Arc<Self>, bytes: usize) -> Result<Reserved, MemoryError> {
         let wanted = bytes as u64;
         let take = |used: u64| used.checked_add(wanted).filter(|&sum| sum <= self.most);
         let before = self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take);
@@ -82,8 +80,49 @@ impl HostBudget {
             left: self.most.saturating_sub(used) as usize,
         })?;
         self.high_water.fetch_max(before + wanted, Ordering::Relaxed);
+        Ok(Reserved { bytes: wanted, budget: self.clone() })
+    }
+
+    /// Memory of this process, zeroed.
+    pub(super) fn allocate(
+        self: &Arc<Self>,
+        bytes: usize,
+    ) -> Result<Arc<dyn HostBytes>, MemoryError> {
+        let reserved = self.reserve(bytes)?;
         let zeros = Mutex::new(vec![0; bytes].into_boxed_slice());
-        Ok(Arc::new(HostMemory { bytes: zeros, length: bytes, budget: self.clone() }))
+        Ok(Arc::new(HostMemory { bytes: zeros, length: bytes, _reserved: reserved }))
+    }
+}
+
+/// Host memory taken from the budget, until dropped.
+#[derive(Debug)]
+pub(crate) struct Reserved {
+    bytes: u64,
+    budget: Arc<HostBudget>,
+}
+
+impl Drop for Reserved {
+    fn drop(&mut self) {
+        self.budget.used.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+/// Memory shared with another process.
+impl HostBytes for Region {
+    fn len(&self) -> usize {
+        self.bytes().len()
+    }
+
+    fn read(&self, at: usize, into: &mut [u8]) {
+        for (byte, shared) in into.iter_mut().zip(&self.bytes()[at..]) {
+            *byte = shared.load(Ordering::Relaxed);
+        }
+    }
+
+    fn write(&self, at: usize, from: &[u8]) {
+        for (shared, byte) in self.bytes()[at..].iter().zip(from) {
+            shared.store(*byte, Ordering::Relaxed);
+        }
     }
 }
 
@@ -92,7 +131,7 @@ impl HostBudget {
 struct HostMemory {
     bytes: Mutex<Box<[u8]>>,
     length: usize,
-    budget: Arc<HostBudget>,
+    _reserved: Reserved,
 }
 
 impl HostBytes for HostMemory {
@@ -106,11 +145,5 @@ impl HostBytes for HostMemory {
 
     fn write(&self, at: usize, from: &[u8]) {
         lock(&self.bytes)[at..at + from.len()].copy_from_slice(from);
-    }
-}
-
-impl Drop for HostMemory {
-    fn drop(&mut self) {
-        self.budget.used.fetch_sub(self.length as u64, Ordering::Relaxed);
     }
 }

@@ -4,6 +4,7 @@
 mod admission;
 #[path = "../bench/mod.rs"]
 mod bench;
+mod channel;
 #[path = "../common/mod.rs"]
 mod common;
 mod conformance;
