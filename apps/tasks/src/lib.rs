@@ -13,6 +13,7 @@
 
 pub mod bounds;
 pub mod busy;
+pub mod echo;
 pub mod graphs;
 pub mod heartbeat;
 pub mod ping_drop;

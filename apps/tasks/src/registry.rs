@@ -1,6 +1,7 @@
 //! The tasks that card files can name: one line each.
 
 use crate::busy::Busy;
+use crate::echo::Echo;
 use crate::graphs::{Graphed, Line};
 use crate::heartbeat::Heartbeat;
 use crate::ping_drop::PingDrop;
@@ -9,8 +10,13 @@ use picnic_core::registry::Entry;
 use picnic_os::config::Setup;
 
 /// THE LIST.
-const LINES: &[Line] =
-    &[Line::of::<Heartbeat>(), Line::of::<PingDrop>(), Line::of::<Scrub>(), Line::of::<Busy>()];
+const LINES: &[Line] = &[
+    Line::of::<Heartbeat>(),
+    Line::of::<PingDrop>(),
+    Line::of::<Scrub>(),
+    Line::of::<Busy>(),
+    Line::of::<Echo>(),
+];
 
 /// Their entries.
 pub const TASKS: &[Entry<Setup>] = &{

@@ -66,9 +66,11 @@ const STOPPING: List = calls! {
 };
 const STOPPING_OLDER: List = older_calls! { SYS_mkdir SYS_rmdir SYS_readlink SYS_access };
 
-/// Clients of a socket, and threads for their captures, which confine themselves.
+/// Clients of a socket, threads for their captures, which confine themselves, and doorbells of
+/// their channels.
 const CLIENTS: List = calls! {
     SYS_accept4 SYS_shutdown SYS_seccomp SYS_capget SYS_capset SYS_sched_setaffinity
+    SYS_eventfd2
 };
 
 /// Reopening an xdp wire's sockets.
@@ -192,6 +194,12 @@ const TERMINAL: Rule =
 /// Non-blocking sockets, as the standard library opens them.
 const CLIENT: Rule =
     Rule { call: libc::SYS_ioctl, argument: 1, allowed: requests![libc::FIONBIO, libc::TCGETS] };
+/// The memory of channels, which neither side can shrink.
+const CHANNEL: Rule = Rule {
+    call: libc::SYS_memfd_create,
+    argument: 1,
+    allowed: Allowed::OneOf(&[(libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING) as u64]),
+};
 /// Queries about interfaces; no changes.
 const INTERFACE: Rule = Rule {
     call: libc::SYS_ioctl,
@@ -235,7 +243,7 @@ const SOCKETS: Rule = Rule {
 /// The calls of a role that are allowed only with certain arguments.
 pub(crate) fn rules(role: Role) -> impl Iterator<Item = &'static Rule> {
     const TERMINALS: &[Rule] = &[TERMINAL];
-    const CLIENT_RULES: &[Rule] = &[CLIENT];
+    const CLIENT_RULES: &[Rule] = &[CLIENT, CHANNEL];
     const BORROWED_RULES: &[Rule] = &[INTERFACE, TAP];
     const TARGET_RULES: &[Rule] = &[PRIORITY, TAP];
     const XDP_RULES: &[Rule] = &[INTERFACE, SOCKETS];

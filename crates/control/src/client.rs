@@ -5,20 +5,24 @@
 //! delays only its own thread.
 
 use crate::captures::Captures;
-use crate::methods::{CallResult, Methods};
+use crate::methods::{CallResult, Caller, Methods};
 use crate::protocol::{
     Call, INVALID_REQUEST, LIMIT, LONGEST_LINE, Message, REFUSED, RpcError, answer, parse,
 };
 use crate::request::Request;
 use crate::server::{Limits, Shared};
+use picnic_os::channel::Channels;
 use rustix::cmsg_space;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, recvmsg, send};
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, recvmsg, sendmsg, sockopt::socket_peercred,
+};
 use serde_json::Value;
-use std::io::IoSliceMut;
+use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -31,11 +35,14 @@ const FILES: usize = 4;
 pub(super) const LOOK: Duration = Duration::from_millis(20);
 /// Most calls of one client that wait for captures.
 const MOST_WAITING: usize = 64;
+/// Most clients that have channels open.
+const MOST_WITH_CHANNELS: usize = 64;
 
 /// State shared by the threads of all clients.
 pub(super) struct Board {
     methods: Mutex<Methods>,
     pub(super) captures: Captures,
+    pub(super) channels: Channels,
     limits: Limits,
     shared: Arc<Shared>,
     places: Mutex<Places>,
@@ -47,21 +54,31 @@ pub(super) struct Board {
 struct Places {
     taken: usize,
     is_reserve_taken: bool,
+    with_channels: usize,
 }
 
-/// A client's place: one of `Limits::clients`, or the reserved one, for calls that read the card's
-/// state and stop it.
+/// A client's place.
 pub(super) struct Place {
     board: Arc<Board>,
-    is_reserve: bool,
+    seat: Seat,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Seat {
+    /// One of `Limits::clients`.
+    Counted,
+    /// The reserved one, for calls that read the card's state and stop it.
+    Reserved,
+    /// One of a process that has a channel open, as long as it likes.
+    WithChannel,
 }
 
 impl Board {
     pub(super) fn new(methods: Methods, limits: Limits, shared: Arc<Shared>) -> Arc<Self> {
-        let captures = methods.captures().clone();
+        let (captures, channels) = (methods.captures().clone(), methods.channels());
         let (methods, places) = (Mutex::new(methods), Mutex::default());
         let is_closed = AtomicBool::new(false);
-        Arc::new(Board { methods, captures, limits, shared, places, is_closed })
+        Arc::new(Board { methods, captures, channels, limits, shared, places, is_closed })
     }
 
     pub(super) fn methods(&self) -> MutexGuard<'_, Methods> {
@@ -78,7 +95,10 @@ impl Board {
         let is_full = is_reserve && std::mem::replace(&mut self.places().is_reserve_taken, true);
         match is_full {
             true => Err(self.full()),
-            false => Ok(Place { board: self.clone(), is_reserve }),
+            false => {
+                let seat = if is_reserve { Seat::Reserved } else { Seat::Counted };
+                Ok(Place { board: self.clone(), seat })
+            }
         }
     }
 
@@ -106,20 +126,45 @@ impl Board {
 impl Place {
     /// Whether it is still the reserved one: its client gets the next free place.
     fn is_reserve(&mut self) -> bool {
-        if self.is_reserve && self.board.take() {
-            self.is_reserve = false;
+        if self.seat == Seat::Reserved && self.board.take() {
+            self.seat = Seat::Counted;
             self.board.places().is_reserve_taken = false;
         }
-        self.is_reserve
+        self.seat == Seat::Reserved
+    }
+
+    /// Whether its client may open a channel.
+    ///
+    /// # Errors
+    /// Too many have channels.
+    fn may_open_channel(&self) -> Result<(), RpcError> {
+        if self.seat == Seat::WithChannel || self.board.places().with_channels < MOST_WITH_CHANNELS
+        {
+            return Ok(());
+        }
+        let message =
+            format!("{MOST_WITH_CHANNELS} processes have channels open, which is the limit");
+        Err(RpcError::new(LIMIT, message))
+    }
+
+    /// Its client has opened a channel: it no longer counts among `Limits::clients`.
+    fn has_channel(&mut self) {
+        if self.seat == Seat::Counted {
+            let mut places = self.board.places();
+            places.taken -= 1;
+            places.with_channels += 1;
+            self.seat = Seat::WithChannel;
+        }
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
         let mut places = self.board.places();
-        match self.is_reserve {
-            true => places.is_reserve_taken = false,
-            false => places.taken -= 1,
+        match self.seat {
+            Seat::Counted => places.taken -= 1,
+            Seat::Reserved => places.is_reserve_taken = false,
+            Seat::WithChannel => places.with_channels -= 1,
         }
     }
 }
@@ -172,6 +217,7 @@ impl Client {
             let _ = self.send(&answer(&Value::Null, &Err(error)));
         }
         self.board().captures.client_has_gone(self.number);
+        self.board().channels.client_has_gone(self.number);
     }
 
     fn serve(&mut self) -> Result<(), End> {
@@ -214,8 +260,12 @@ impl Client {
         let (found, most) = match (self.input.is_empty(), self.waiting.is_empty()) {
             (false, _) => ("a line that does not end", limits.stalled),
             (true, false) => ("no word", Duration::MAX),
-            (true, true) if self.place.is_reserve => ("no word", limits.stalled),
-            (true, true) => ("no word", limits.idle),
+            (true, true) => match self.place.seat {
+                Seat::Reserved => ("no word", limits.stalled),
+                Seat::Counted => ("no word", limits.idle),
+                // Its process uses the channel's memory instead.
+                Seat::WithChannel => ("no word", Duration::MAX),
+            },
         };
         let left = most.saturating_sub(self.since.elapsed());
         let look = if self.waiting.is_empty() { left } else { left.min(LOOK) };
@@ -270,13 +320,25 @@ impl Client {
 
     /// Sends an answer. A client that reads nothing for too long is disconnected.
     fn send(&self, value: &Value) -> Result<(), End> {
+        self.send_with(value, &[])
+    }
+
+    /// Sends an answer, and descriptors with its first byte.
+    fn send_with(&self, value: &Value, files: &[OwnedFd]) -> Result<(), End> {
         // A value of maps, lists and text can always be written.
         let mut line = serde_json::to_vec(value).unwrap_or_default();
         line.push(b'\n');
+        let files: Vec<_> = files.iter().map(AsFd::as_fd).collect();
+        let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(FILES))];
         let (mut sent, mut since) = (0, Instant::now());
         while sent < line.len() {
             let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-            match send(&self.stream, &line[sent..], flags) {
+            let mut control = SendAncillaryBuffer::new(&mut space);
+            if sent == 0 && !files.is_empty() {
+                control.push(SendAncillaryMessage::ScmRights(&files));
+            }
+            let parts = [IoSlice::new(&line[sent..])];
+            match sendmsg(&self.stream, &parts, &mut control, flags) {
                 Ok(bytes) => (sent, since) = (sent + bytes, Instant::now()),
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN)
@@ -316,6 +378,9 @@ impl Client {
                 let (Some(id), outcome) = self.call(*call) else { return Ok(()) };
                 let outcome = match outcome {
                     Ok(CallResult::Now(result)) => Ok(result),
+                    Ok(CallResult::WithFiles(result, files)) => {
+                        return self.send_with(&answer(&id, &Ok(result)), &files);
+                    }
                     Ok(CallResult::WhenEnded(_)) if is_full => {
                         let message =
                             format!("{MOST_WAITING} calls wait for captures, which is the limit");
@@ -330,10 +395,14 @@ impl Client {
                 self.send(&answer(&id, &outcome))
             }
             Message::Many(calls) => {
-                let answers = calls.into_iter().filter_map(|call| {
+                let answers = calls.into_iter().filter_map(|mut call| {
+                    if matches!(call.request, Ok(Request::ChannelOpen { .. })) {
+                        let message = "this method sends descriptors: not in a batch";
+                        call.request = Err(RpcError::new(INVALID_REQUEST, message));
+                    }
                     let (id, outcome) = self.call(call);
                     let outcome = outcome.and_then(|outcome| match outcome {
-                        CallResult::Now(result) => Ok(result),
+                        CallResult::Now(result) | CallResult::WithFiles(result, _) => Ok(result),
                         CallResult::WhenEnded(_) => {
                             let message = "this method is answered later: not in a batch";
                             Err(RpcError::new(INVALID_REQUEST, message))
@@ -356,11 +425,23 @@ impl Client {
                 let message = format!("{full}: this one may call card.info and card.stop only");
                 return Err(RpcError::new(LIMIT, message));
             }
+            let opens = matches!(request, Request::ChannelOpen { .. });
+            if opens {
+                self.place.may_open_channel()?;
+            }
+            let pid =
+                socket_peercred(&*self.stream).ok().map(|peer| peer.pid.as_raw_nonzero().get());
+            let caller = Caller { number: self.number, pid };
             let mut methods = self.place.board.methods();
             if self.board().shared.stopping.load(Ordering::Acquire) && request.needs_the_card() {
                 return Err(RpcError::new(REFUSED, "the card is stopping"));
             }
-            methods.call(request, self.number, || self.file.take())
+            let outcome = methods.call(request, caller, || self.file.take());
+            drop(methods);
+            if opens && outcome.is_ok() {
+                self.place.has_channel();
+            }
+            outcome
         });
         (call.id, outcome)
     }

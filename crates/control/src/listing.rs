@@ -125,6 +125,37 @@ pub const CAPTURES: Listing = Listing {
     ],
 };
 
+/// Channels to host processes.
+pub const CHANNELS: Listing = Listing {
+    list: "channels",
+    name: "channels",
+    columns: &[
+        words("channel", "channel", 9),
+        number("task", "task", 9),
+        made("state", channel_state, 9),
+        number("message bytes", "message_bytes", 4),
+        number("messages", "messages", 4),
+        count("memory", "memory_bytes", 2),
+        count("openings", "openings", 5),
+        count("sent", "sent_messages", 9),
+        count("received", "received_messages", 9),
+        count("full", "full_messages", 8),
+        count("too long", "too_long_messages", 1),
+        count("lost", "lost_messages", 8),
+        count("broken", "broken_hosts", 3),
+        count("wake-ups", "host_wakeups", 6),
+    ],
+};
+
+/// Who has a channel open.
+fn channel_state(channel: &Value) -> String {
+    match (channel["is_alive"] == true, channel["pid"].as_i64()) {
+        (false, _) => "ended".into(),
+        (true, None) => "not open".into(),
+        (true, Some(pid)) => format!("open, pid {pid}"),
+    }
+}
+
 /// A value as text, lists joined by commas; empty for null.
 pub fn text(value: &Value) -> String {
     match value {

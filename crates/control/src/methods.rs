@@ -22,6 +22,7 @@ use picnic_engine::rx::check_throttle;
 use picnic_engine::swap::{Answer, Command, Controller};
 use picnic_engine::view::Functions;
 use picnic_filter::Filters;
+use picnic_os::channel::Channels;
 use picnic_os::config::Factory;
 use picnic_os::control::TaskControl;
 use serde::Serialize;
@@ -97,6 +98,17 @@ pub enum CallResult {
     Now(Value),
     /// The result of a capture, once it has ended.
     WhenEnded(u32),
+    /// Its result, and descriptors for the caller.
+    WithFiles(Value, Vec<OwnedFd>),
+}
+
+/// The connection that a call came from.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Caller {
+    /// Tells connections apart.
+    pub number: u64,
+    /// The process at its other end, if known.
+    pub pid: Option<i32>,
 }
 
 /// Properties that do not change while a card runs.
@@ -185,14 +197,19 @@ impl Methods {
         &self.captures
     }
 
-    /// Executes a call. `file` came with it, from connection `client`.
+    /// The channels of the card's tasks.
+    pub fn channels(&self) -> Channels {
+        self.tasks.as_ref().map(|tasks| tasks.channels().clone()).unwrap_or_default()
+    }
+
+    /// Executes a call. `file` came with it.
     ///
     /// # Errors
     /// The error for the caller.
     pub fn call(
         &mut self,
         request: Request,
-        client: u64,
+        caller: Caller,
         file: impl FnOnce() -> Option<OwnedFd>,
     ) -> Result<CallResult, RpcError> {
         use Request as R;
@@ -215,7 +232,7 @@ impl Methods {
             }
             R::CaptureList {} => Ok(captures.list()),
             R::CaptureStart(wanted) => {
-                let started = captures.start(wanted, file(), self.monitor.elapsed(), client);
+                let started = captures.start(wanted, file(), self.monitor.elapsed(), caller.number);
                 started.map(|mut started| {
                     if self.beside.is_some() {
                         started["note"] = IN_PART.into();
@@ -246,6 +263,8 @@ impl Methods {
             R::FilterChange { id, keys } => self.filter_change(&id, &keys),
             R::FilterRemove { id } => self.filter_remove(&id),
             R::FilterReload { groups, filters } => self.filter_reload(groups, &filters),
+            R::ChannelList {} => self.channel_list(),
+            R::ChannelOpen { name } => return self.channel_open(&name, caller),
             R::TaskList {} => self.task_list(),
             R::TaskShow { task } => self.task_show(&task),
             R::TaskCreate { task, keys } => self.task_create(&task, &keys),

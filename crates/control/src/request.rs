@@ -14,7 +14,7 @@
 //! Guarantees: a request is complete and in range before it is executed.
 
 use crate::captures::CaptureRequest;
-use crate::listing::{CAPTURES, FILTERS, Listing, TASKS};
+use crate::listing::{CAPTURES, CHANNELS, FILTERS, Listing, TASKS};
 use crate::protocol::{METHOD_NOT_FOUND, RpcError, invalid};
 use picnic_core::command::{Argument, arguments_in};
 use picnic_core::config::InterruptSection;
@@ -156,6 +156,17 @@ pub enum Request {
         /// Among equals, a higher number goes first.
         priority: u8,
     },
+    /// List the channels between tasks and host processes, ended ones first.
+    #[serde(rename = "channel.list")]
+    ChannelList {},
+    /// Open a channel for the calling process, until its connection ends. Three descriptors come
+    /// with the answer: the memory, the process's doorbell and the card's, both eventfds. Programs
+    /// call this through `picnic_channel`.
+    #[serde(rename = "channel.open")]
+    ChannelOpen {
+        /// Its name.
+        name: String,
+    },
     /// Capture packets to the file sent with the call.
     #[serde(rename = "capture.start")]
     CaptureStart(CaptureRequest),
@@ -290,6 +301,7 @@ impl Method {
             "filter" => Some(&FILTERS),
             "task" => Some(&TASKS),
             "capture" => Some(&CAPTURES),
+            "channel" => Some(&CHANNELS),
             _ => None,
         }
     }

@@ -106,6 +106,7 @@ impl Service {
         self.clients.retain(|(_, thread)| !thread.is_finished());
         self.accept();
         self.board.captures.tick();
+        self.board.channels.tick();
         let is_stopping = self.shared.stopping.load(Ordering::Acquire);
         if let Some(watcher) = self.watcher.as_mut().filter(|_| !is_stopping) {
             let said = watcher.turn(now, &mut self.board.methods());

@@ -34,6 +34,8 @@ pub(crate) enum Event {
     Frames,
     /// The command of this number is sent.
     Command(u64),
+    /// The process of this number is called.
+    Process(usize),
 }
 
 #[derive(Debug)]

@@ -58,4 +58,4 @@ pub use host::{Model, ModelConfig};
 pub use peers::{Peers, PeersConfig, Workload};
 pub use switch::{SwitchConfig, SwitchCounts};
 pub use trace::{KEPT, Trace, TraceEntry, TraceEvent};
-pub use world::{HostFigures, Simulation};
+pub use world::{HostFigures, HostProcess, Simulation};

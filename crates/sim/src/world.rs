@@ -8,6 +8,7 @@
 
 mod figures;
 mod modelled;
+mod processes;
 mod turns;
 
 use crate::bells::{Rings, VirtualDoorbell};
@@ -52,6 +53,8 @@ use std::time::Duration;
 
 pub use figures::HostFigures;
 use modelled::Modelled;
+pub use processes::HostProcess;
+use processes::Processes;
 
 /// The random streams of a seed.
 const TIES: u64 = 0;
@@ -155,6 +158,7 @@ pub struct Simulation {
     answers: Vec<(Time, Answer)>,
     monitor: Monitor,
     own: Own,
+    processes: Processes,
     /// The time for the monitor.
     clock: Arc<AtomicU64>,
     /// When the card was told to stop.
@@ -282,6 +286,7 @@ impl Simulation {
             answers: Vec::new(),
             monitor,
             own,
+            processes: Processes::default(),
             clock,
             received_for: Time::ZERO,
             trace: Trace::default(),
@@ -519,6 +524,10 @@ impl Simulation {
                     self.schedule(Actor::Card, time);
                 }
             }
+            Event::Process(number) => {
+                self.set_now(time);
+                self.run_process(number);
+            }
             Event::Command(number) => {
                 let Some(command) = self.commands.remove(&number) else { return false };
                 self.set_now(time);
@@ -535,6 +544,7 @@ impl Simulation {
         if !matches!(event, Event::Turn { actor: Actor::Card, .. } | Event::Publish) {
             self.wake_parked_card();
         }
+        self.ring_processes();
         true
     }
 

@@ -84,6 +84,24 @@ class CardFileError(TypedDict):
     message: str
 
 
+class ChannelReport(TypedDict):
+    channel: str
+    task: int
+    is_alive: bool
+    pid: Optional[int]
+    message_bytes: int
+    messages: int
+    memory_bytes: int
+    openings: int
+    sent_messages: int
+    received_messages: int
+    full_messages: int
+    too_long_messages: int
+    lost_messages: int
+    broken_hosts: int
+    host_wakeups: int
+
+
 class _ComparisonOptional(TypedDict, total=False):
     again: list[float]
     rule: Optional[Rule]
@@ -297,6 +315,7 @@ class OsReport(TypedDict):
     tolerates_ns: Optional[int]
     memory: MemoryReport
     tasks: list[TaskReport]
+    channels: list[ChannelReport]
     notes: list[str]
 
 

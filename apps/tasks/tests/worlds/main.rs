@@ -2,6 +2,7 @@
 #![allow(missing_docs)]
 
 mod admission;
+mod channel;
 mod commands;
 mod conformance;
 mod documented;

@@ -4,6 +4,7 @@
 #![allow(clippy::duplicate_mod)]
 
 mod bad_input;
+mod channels;
 mod commands;
 #[path = "../common/mod.rs"]
 mod common;

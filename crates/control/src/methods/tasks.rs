@@ -1,15 +1,16 @@
-//! `task.*`: the tasks of a running card, by orders to its NIC OS.
+//! `task.*`: the tasks of a running card, by orders to its NIC OS; `channel.*`: their channels.
 //!
 //! A task is built here, on the control thread; the borrowed core takes it between two bursts,
 //! after the same admission as at the start.
 
-use super::{Methods, other_answer, value};
+use super::{CallResult, Caller, Methods, other_answer, value};
 use crate::protocol::{INVALID_PARAMS, REFUSED, RpcError};
 use crate::request::Reference;
 use picnic_core::command::Prepared;
 use picnic_core::config::Sections;
 use picnic_core::error::{ConfigError, nearest};
 use picnic_engine::swap::Command;
+use picnic_os::channel::{OpenError, Opened};
 use picnic_os::config::Factory;
 use picnic_os::control::{TaskControl, TaskLine};
 use picnic_os::keys::{SECTIONS, TaskSection};
@@ -22,6 +23,25 @@ use serde_json::{Map, Value, json};
 const TIMES: [&str; 2] = ["response_ns", "jitter_ns"];
 
 impl Methods {
+    pub(super) fn channel_list(&self) -> Result<Value, RpcError> {
+        let channels: Vec<_> = self.factory()?.channels().list();
+        Ok(json!({ "channels": value(&channels)? }))
+    }
+
+    pub(super) fn channel_open(&self, name: &str, caller: Caller) -> Result<CallResult, RpcError> {
+        let opened = self.factory()?.channels().open(name, caller.number, caller.pid);
+        let opened = opened.map_err(|error| {
+            let key = match &error {
+                OpenError::Unknown(_) | OpenError::Busy { .. } => "name: ",
+                OpenError::NoDoorbell | OpenError::System(_) => "",
+            };
+            RpcError::new(REFUSED, format!("{key}{error}"))
+        })?;
+        let Opened { files, message_bytes, messages } = opened;
+        let result = json!({ "message_bytes": message_bytes, "messages": messages });
+        Ok(CallResult::WithFiles(result, files.into()))
+    }
+
     /// The builder of this card's tasks.
     fn factory(&self) -> Result<Factory, RpcError> {
         self.tasks.clone().ok_or_else(|| {

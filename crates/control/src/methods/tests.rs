@@ -115,7 +115,7 @@ fn request(method: &str, params: Value) -> Request {
 
 /// The result of a call.
 fn call(methods: &mut Methods, method: &str, params: Value) -> Result<Value, RpcError> {
-    match methods.call(request(method, params), 0, || None)? {
+    match methods.call(request(method, params), Caller::default(), || None)? {
         CallResult::Now(result) => Ok(result),
         other => panic!("{other:?}"),
     }
@@ -411,7 +411,11 @@ fn partial_captures_say_so() {
     let start = |mut methods: Methods| {
         let _probe = methods.captures().observer(&HookPoint::Wire { index: 0, name: "wire0" });
         let file = || Some(tempfile::tempfile().unwrap().into());
-        match methods.call(Request::CaptureStart(CaptureRequest::default()), 0, file) {
+        match methods.call(
+            Request::CaptureStart(CaptureRequest::default()),
+            Caller::default(),
+            file,
+        ) {
             Ok(CallResult::Now(started)) => started,
             other => panic!("{other:?}"),
         }

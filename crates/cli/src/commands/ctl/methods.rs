@@ -37,7 +37,7 @@ struct Group {
     examples: &'static str,
 }
 
-static GROUPS: [Group; 7] = [
+static GROUPS: [Group; 8] = [
     Group {
         word: "info",
         methods: "card.info",
@@ -94,6 +94,12 @@ file: picnic ctl filter keys",
 
 TASK is a number, or a name if only one task has it. `picnic tasks` lists the kinds and their keys.
 A task that the card cannot schedule is refused, with the arithmetic.",
+    },
+    Group {
+        word: "channels",
+        methods: "channel.list",
+        about: "List the channels between tasks and host processes",
+        examples: "",
     },
 ];
 

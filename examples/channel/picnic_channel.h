@@ -1,0 +1,1 @@
+../../crates/channel/include/picnic_channel.h
