@@ -18,6 +18,7 @@ pub mod arena;
 pub mod bond;
 pub mod capture;
 pub mod card;
+pub mod channel;
 pub mod classifier;
 pub mod components;
 pub mod control;

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod chain;
+mod channel;
 mod classifier;
 mod dispatch;
 mod doorbell;
@@ -38,6 +39,7 @@ pub const BENCHMARKS: &[ExperimentEntry] = &[
     Entry::of::<Measured<os::NicOs>>(),
     Entry::of::<Measured<storm::Storm>>(),
     Entry::of::<Measured<chain::Chains>>(),
+    Entry::of::<Measured<channel::Channels>>(),
     Entry::of::<Measured<functions::Functions>>(),
     Entry::of::<Measured<classifier::Classifying>>(),
     Entry::of::<Measured<kernel::Kernel>>(),
