@@ -270,13 +270,18 @@ pub fn check(
                     modelled: model(check, other)?,
                 });
             }
+            effects.push(of.preemption(modelled, check.is_rate()));
             if check.is_rate() {
-                effects.push(of.preemption(modelled));
                 effects.push(moved_lines(modelled, median(&of.values), median(&lines_ns)));
             }
             Ok(effects)
         };
-        let (ratio, verdict, why) = judge(modelled, &of.values, effects)?;
+        let (ratio, mut verdict, mut why) = judge(modelled, &of.values, effects)?;
+        if let (Verdict::NotExplained, Some(noise)) = (verdict, &noise) {
+            // What others did may be more than any effect of the card.
+            verdict = Verdict::NotDecided;
+            why.push(noise.clone());
+        }
         rows.push(Row {
             name: check.name,
             unit: check.unit,
@@ -297,22 +302,29 @@ impl Measured {
         let report = &window.report;
         let card = report.borrowed_core.taken_away.iter().map(|of| (of.times, of.total_ns));
         let targets = report.target_cores.iter().filter_map(|core| core.taken_away.as_ref());
-        for (times, total_ns) in card.chain(targets.map(|of| (of.times, of.total_ns))) {
+        let all = card.chain(targets.map(|of| (of.times, of.total_ns)));
+        // A packet needs both cores: the one that was away longer decides.
+        if let Some((times, total_ns)) = all.max_by_key(|(_, total_ns)| *total_ns) {
             self.preemptions += times;
             self.preempted_ns += total_ns as f64;
         }
         self.ran_ns += report.duration_s * 1e9;
     }
 
-    /// While one of its cores is away, a card delivers nothing.
-    fn preemption(&self, modelled: f64) -> Effect {
+    /// While one of its cores is away, a card delivers nothing. If that is most of the time, the
+    /// median packet waits for half of an absence.
+    fn preemption(&self, modelled: f64, is_rate: bool) -> Effect {
         let share = (self.preempted_ns / self.ran_ns).min(1.0);
         let (times, percent) = (self.preemptions, share * 100.0);
+        let waits_ns = match share > 0.5 {
+            true => self.preempted_ns / times.max(1) as f64 / 2.0,
+            false => 0.0,
+        };
         Effect {
             what: format!(
-                "the card's cores were preempted {times} times, for {percent:.1} % of the time"
+                "a core of the card was preempted {times} times, for {percent:.1} % of the time"
             ),
-            modelled: modelled * (1.0 - share),
+            modelled: if is_rate { modelled * (1.0 - share) } else { modelled + waits_ns },
         }
     }
 }
@@ -418,8 +430,11 @@ mod tests {
     fn effects_change_what_the_model_says_by_their_numbers() {
         let of =
             Measured { preemptions: 3, preempted_ns: 2.5e8, ran_ns: 1e9, ..Measured::default() };
-        let preempted = of.preemption(1000.0);
+        let preempted = of.preemption(1000.0, true);
         assert_eq!(preempted.modelled, 750.0);
+        assert_eq!(of.preemption(1000.0, false).modelled, 1000.0);
+        let mostly = Measured { preempted_ns: 6e8, ..of };
+        assert_eq!(mostly.preemption(1000.0, false).modelled, 1000.0 + 1e8);
         assert!(preempted.what.contains("3 times, for 25.0 %"), "{}", preempted.what);
         // 20 ns longer: less than a line. 1000 ns longer: more than four.
         let gap = |measured_ns: f64| moved_lines(1e9 / 100.0, 1e9 / measured_ns, 50.0).modelled;
