@@ -10,6 +10,7 @@ use picnic_lab::counters::{Counted, Counters};
 use picnic_lab::experiment::{LabError, Spec, World};
 use picnic_lab::outcome::Figure;
 use picnic_machine::napi::schedule;
+use picnic_sim::machine::Profile;
 use picnic_sim::{CostModel, Simulation};
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -23,6 +24,8 @@ pub(super) struct CardRun<'a> {
     pub(super) filters: Option<Filters>,
     /// The costs of work in the sim world.
     pub(super) costs: CostModel,
+    /// The machine in the sim world, whose costs then apply.
+    pub(super) machine: Option<Profile>,
     /// Seed of random choices in the sim world.
     pub(super) seed: u64,
     /// Time until rings and rates have settled.
@@ -58,7 +61,7 @@ impl<'a> CardRun<'a> {
     /// A run without filters and warm-up, at the usual costs.
     pub(super) fn of(world: World, text: &'a str, seed: u64, time: Duration) -> Self {
         let (costs, warm_up) = (CostModel::default(), Duration::ZERO);
-        CardRun { world, text, filters: None, costs, seed, warm_up, time }
+        CardRun { world, text, filters: None, costs, machine: None, seed, warm_up, time }
     }
 
     /// Runs it.
@@ -75,7 +78,10 @@ impl<'a> CardRun<'a> {
         let mut running: Box<dyn Running> = match self.world {
             World::Sim => {
                 let launch = launch(picnic_sim::registries());
-                let made = Simulation::new(launch, self.seed, self.costs);
+                let made = match &self.machine {
+                    Some(machine) => Simulation::on_machine(launch, self.seed, machine),
+                    None => Simulation::new(launch, self.seed, self.costs),
+                };
                 Box::new(made.map_err(|error| failed(&error))?)
             }
             World::Host => {

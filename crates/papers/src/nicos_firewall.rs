@@ -8,10 +8,10 @@
 //! Two runs per point: one at a fixed rate, for the load of the target cores; one at full speed,
 //! for the card's throughput.
 //!
-//! In the sim world packets come from a generator, and the mix has accepted flows, each packet at
-//! the host's cost, and discarded flows. A packet costs the core that filters it `filter_ns`, plus
-//! `filter_doubling_ns` for each doubling of the rules, since they are a compiled classifier. Its
-//! size has no cost there.
+//! In the sim world the machine is a profile, usually the paper's. Packets come from a generator; the
+//! rules accept TCP, each packet at the host's cost, and discard UDP. A packet costs the core that
+//! filters it `filter_ns`, plus `filter_doubling_ns` for each doubling of the rules, since they are a
+//! compiled classifier. Its size has no cost there.
 //!
 //! On the host, wire and host are real (`real.rs`): UDP over a veth, and in the mix accepted TCP in
 //! both directions as well, at its real cost. It needs root.
@@ -22,6 +22,7 @@ mod real;
 
 use super::cards::{CardRun, repeated};
 use picnic_core::error::ConfigError;
+use picnic_core::ledger::DropReason;
 use picnic_core::registry::{BuildContext, Component};
 use picnic_filter::code::FilterCode;
 use picnic_filter::filters::FilterChange;
@@ -33,7 +34,7 @@ use picnic_lab::outcome::{Comparison, Figure, Outcome, Point as Labelled};
 use picnic_lab::paper::{Row, row, words};
 use picnic_lab::plot::Plot;
 use picnic_lab::registry::Reproduces;
-use picnic_sim::CostModel;
+use picnic_sim::machine::{Cost, Profile};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use schemars::JsonSchema;
@@ -41,9 +42,6 @@ use serde::{Deserialize, Serialize};
 use std::net::Ipv4Addr;
 use std::path::Path;
 use std::time::Duration;
-
-/// The generator's destination ports are uniform over 1 to this.
-const PORTS: u16 = 49_151;
 
 /// Settings.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
@@ -57,20 +55,26 @@ pub struct Settings {
     pub rules: Vec<u32>,
     /// Sizes of packets, in bytes [default: 60 in the sim world, 60 and 1514 on the host]
     pub sizes: Option<Vec<u32>>,
-    /// Share of accepted flows in the mix; sim only
-    pub accepted: f64,
-    /// Packets per second at which the target cores' load is measured [default: 200000 in the sim
-    /// world, 20000 on the host]
-    pub rate_pps: Option<u32>,
-    /// Work of the host per accepted packet, in nanoseconds; sim only
-    pub host_ns: u32,
-    /// Cost of a packet in a single filter, in nanoseconds; sim only
-    pub filter_ns: u64,
-    /// Additional cost for each doubling of the filters, in nanoseconds; sim only
-    pub filter_doubling_ns: u64,
+    /// The modelled machine, with world = "sim"; the paper's if not said
+    pub profile: Option<String>,
+    /// Share of UDP in the mix, which the rules discard
+    pub udp_share: f64,
+    /// Packets that the host sends for each accepted one in the mix; at most 1 in the sim world
+    pub outgoing: f64,
+    /// Packets per second at which the target cores' load is measured
+    pub rate_pps: u32,
+    /// Work of the host per accepted packet, in nanoseconds; sim only [default: the machine's stack
+    /// and system call]
+    pub host_ns: Option<u64>,
+    /// Cost of a packet in a single filter on a core of the host, in nanoseconds; sim only [default:
+    /// the machine's, or 10]
+    pub filter_ns: Option<u64>,
+    /// Additional cost for each doubling of the filters, in nanoseconds; sim only [default: the
+    /// machine's, or 1]
+    pub filter_doubling_ns: Option<u64>,
     /// Target queues
     pub queues: u16,
-    /// Duration of each run, in milliseconds [default: 20 in the sim world, 300 on the host, 100
+    /// Duration of each run, in milliseconds [default: 100 in the sim world, 300 on the host, 100
     /// for --quick]
     pub milliseconds: Option<u64>,
 }
@@ -82,11 +86,13 @@ impl Default for Settings {
             seed: 1,
             rules: vec![1, 16, 64, 256, 1024, 4096],
             sizes: None,
-            accepted: 0.7,
-            rate_pps: None,
-            host_ns: 1_000,
-            filter_ns: 10,
-            filter_doubling_ns: 1,
+            profile: None,
+            udp_share: 0.3,
+            outgoing: 1.0,
+            rate_pps: 20_000,
+            host_ns: None,
+            filter_ns: None,
+            filter_doubling_ns: None,
             queues: 1,
             milliseconds: None,
         }
@@ -96,7 +102,7 @@ impl Default for Settings {
 impl Settings {
     fn milliseconds(&self, effort: Effort) -> u64 {
         let host = effort.of(100, 300, 1000);
-        self.milliseconds.unwrap_or(if self.world == World::Sim { 20 } else { host })
+        self.milliseconds.unwrap_or(if self.world == World::Sim { 100 } else { host })
     }
 
     fn sizes(&self) -> Vec<u32> {
@@ -104,13 +110,44 @@ impl Settings {
         self.sizes.clone().unwrap_or(sizes)
     }
 
-    fn rate_pps(&self) -> u32 {
-        let usual = if self.world == World::Sim { 200_000 } else { 20_000 };
-        self.rate_pps.unwrap_or(usual)
+    /// The machine of the sim world; none on the host.
+    fn machine(&self) -> Result<Option<Profile>, ConfigError> {
+        let wrong = |message: String| Err(ConfigError::new("profile", message));
+        match (self.world, &self.profile) {
+            (World::Host, Some(name)) => {
+                wrong(format!("found \"{name}\" with world = \"host\", allowed only with \"sim\""))
+            }
+            (World::Host, None) => Ok(None),
+            (World::Sim, name) => match Profile::named(name.as_deref().unwrap_or(PAPERS_MACHINE)) {
+                Ok(machine) => Ok(Some(machine)),
+                Err(error) => wrong(error.to_string()),
+            },
+        }
     }
 
-    fn filter_ns(&self, rules: u32) -> u64 {
-        self.filter_ns + self.filter_doubling_ns * u64::from(rules.ilog2())
+    /// Nanoseconds of a packet in the rules, on a core of the machine's host.
+    fn filter_ns(&self, machine: &Profile, rules: u32) -> f64 {
+        let cost = |stated: Option<u64>, cost: Cost, usual: f64| match machine.costs.get(cost) {
+            _ if stated.is_some() => stated.unwrap_or_default() as f64,
+            0.0 => usual,
+            ns => ns,
+        };
+        let one_ns = cost(self.filter_ns, Cost::Filter, 10.0);
+        let doubling_ns = cost(self.filter_doubling_ns, Cost::FilterDoubling, 1.0);
+        one_ns + doubling_ns * f64::from(rules.ilog2())
+    }
+
+    /// Nanoseconds of the host for an accepted packet, without its driver, and for what it sends.
+    fn host_ns(&self, machine: &Profile) -> u64 {
+        let sum = |costs: &[Cost]| costs.iter().map(|&cost| machine.costs.get(cost)).sum::<f64>();
+        let received_ns =
+            match sum(&[Cost::StackReceive, Cost::Allocate, Cost::Free, Cost::SystemCall]) {
+                0.0 => 1_000.0,
+                ns => ns,
+            };
+        let received_ns = self.host_ns.map_or(received_ns, |ns| ns as f64);
+        let sent_ns = sum(&[Cost::SystemCall, Cost::StackSend, Cost::DriverSend]);
+        (received_ns + sent_ns * self.outgoing).round() as u64
     }
 
     fn validate(&self) -> Result<(), ConfigError> {
@@ -129,11 +166,15 @@ impl Settings {
         if let Some(size) = self.sizes().iter().find(|size| !(60..=1514).contains(*size)) {
             return wrong("sizes", size, "60 to 1514");
         }
-        if !(0.0..=1.0).contains(&self.accepted) {
-            return wrong("accepted", &self.accepted, "0 to 1");
+        if !(0.0..=1.0).contains(&self.udp_share) {
+            return wrong("udp_share", &self.udp_share, "0 to 1");
         }
-        if !(1..=1_000_000_000).contains(&self.rate_pps()) {
-            return wrong("rate_pps", &self.rate_pps(), "1 to 1000000000");
+        let most = if self.world == World::Sim { 1.0 } else { 100.0 };
+        if !(0.0..=most).contains(&self.outgoing) {
+            return wrong("outgoing", &self.outgoing, &format!("0 to {most}"));
+        }
+        if !(1..=1_000_000_000).contains(&self.rate_pps) {
+            return wrong("rate_pps", &self.rate_pps, "1 to 1000000000");
         }
         if let Some(milliseconds) = self.milliseconds.filter(|time| !(1..=10_000).contains(time)) {
             return wrong("milliseconds", &milliseconds, "1 to 10000");
@@ -142,9 +183,12 @@ impl Settings {
     }
 }
 
-/// The experiment.
+/// The profile of the paper's machine.
+const PAPERS_MACHINE: &str = "tigon";
+
+/// The experiment, on its machine in the sim world.
 #[derive(Debug)]
-pub struct NicosFirewall(Settings);
+pub struct NicosFirewall(Settings, Option<Profile>);
 
 impl Component for NicosFirewall {
     type Product = Box<dyn Experiment>;
@@ -158,7 +202,8 @@ impl Component for NicosFirewall {
 
     fn build(settings: Settings, _: &BuildContext) -> Result<Box<dyn Experiment>, ConfigError> {
         settings.validate()?;
-        Ok(Box::new(NicosFirewall(settings)))
+        let machine = settings.machine()?;
+        Ok(Box::new(NicosFirewall(settings, machine)))
     }
 }
 
@@ -167,11 +212,51 @@ impl Reproduces for NicosFirewall {
         "NICOS fig. 4",
         "the same stateless firewall on the card and at the driver: all discarded, and a mix",
         &[
-            words("host's CPU on the card, all discarded", "about 0")
-                .ours("discard_card_target_core_busy_fraction"),
-            words("throughput in the mix", "better on the card").ours("mix_throughput_gain"),
+            words("host's CPU with the firewall on the card, all discarded", "about 0")
+                .ours("discard_card_target_core_busy_fraction")
+                .at_most(0.01, "busy")
+                .modelled(tigon::discard_busy),
+            words("host's CPU in the mix", "better on the card")
+                .ours("mix_target_core_busy_change")
+                .at_most(0.0, "change")
+                .modelled(tigon::mix_busy_change),
+            words("throughput in the mix", "better on the card")
+                .ours("mix_throughput_gain")
+                .at_least(0.0, "gain")
+                .modelled(tigon::mix_gain),
         ],
-    );
+    )
+    .on(PAPERS_MACHINE, 2);
+}
+
+/// The row's figures on a machine.
+mod tigon {
+    use super::*;
+
+    /// With 64 rules and the shortest packets: the driver's, then the card's.
+    fn both(machine: &Profile, scenario: Scenario, is_paced: bool) -> Result<[Figures; 2], String> {
+        let settings = Settings::default();
+        let point = Point { scenario, rules: 64, size: 60 };
+        let rate_pps = is_paced.then_some(settings.rate_pps);
+        let [driver, card] = [Place::Driver, Place::Nic]
+            .map(|place| measure(&settings, Some(machine), point, place, rate_pps, 100));
+        let text = |error: LabError| error.to_string();
+        Ok([driver.map_err(text)?, card.map_err(text)?])
+    }
+
+    pub(super) fn discard_busy(machine: &Profile, _: Effort) -> Result<f64, String> {
+        Ok(both(machine, Scenario::Discard, true)?[1].target_busy)
+    }
+
+    pub(super) fn mix_busy_change(machine: &Profile, _: Effort) -> Result<f64, String> {
+        let [driver, card] = both(machine, Scenario::Mix, true)?;
+        Ok(card.target_busy / driver.target_busy - 1.0)
+    }
+
+    pub(super) fn mix_gain(machine: &Profile, _: Effort) -> Result<f64, String> {
+        let [driver, card] = both(machine, Scenario::Mix, false)?;
+        Ok(card.taken_pps / driver.taken_pps - 1.0)
+    }
 }
 
 /// The scenario.
@@ -249,8 +334,9 @@ impl Experiment for NicosFirewall {
         };
         let place = if side == SIDES[0] { Place::Driver } else { Place::Nic };
         let milliseconds = settings.milliseconds(run.effort);
-        let at = |rate| measure(settings, point, place, rate, milliseconds);
-        let paced = at(Some(settings.rate_pps()))?;
+        let machine = self.1.as_ref();
+        let at = |rate| measure(settings, machine, point, place, rate, milliseconds);
+        let paced = at(Some(settings.rate_pps))?;
         run.progress(0.5, "flat out");
         let peak = at(None)?;
         let mut outcome = Outcome::of(settings.world.source());
@@ -265,7 +351,7 @@ impl Experiment for NicosFirewall {
     }
 
     fn conclude(&self, points: &[MeasuredPoint]) -> Outcome {
-        outcome(&self.0, points)
+        outcome(&self.0, self.1.as_ref(), points)
     }
 
     fn plots(&self) -> Vec<Plot> {
@@ -315,33 +401,33 @@ fn rules(settings: &Settings, point: Point, place: Place) -> Vec<FilterChange> {
         };
         add(format!("rule{rule}"), tuple.into(), rule);
     }
-    let matching = match (point.scenario, settings.world) {
-        (Scenario::Discard, _) => Match::Any,
-        (Scenario::Mix, World::Sim) => {
-            let dropped = (f64::from(PORTS) * (1.0 - settings.accepted)).round() as u16;
-            let destination_ports = PortRange::new(0, dropped).unwrap_or_default();
-            FiveTuple { destination_ports, ..FiveTuple::default() }.into()
-        }
-        (Scenario::Mix, World::Host) => {
-            FiveTuple { protocol: Some(Protocol::UDP), ..FiveTuple::default() }.into()
-        }
+    let udp = FiveTuple { protocol: Some(Protocol::UDP), ..FiveTuple::default() };
+    let matching = match point.scenario {
+        Scenario::Discard => Match::Any,
+        Scenario::Mix => udp.into(),
     };
     add("discard".into(), matching, point.rules as usize);
     changes
 }
 
-fn card(settings: &Settings, point: Point, rate_pps: Option<u32>) -> String {
+/// The card file in the sim world.
+fn card(settings: &Settings, machine: &Profile, point: Point, rate_pps: Option<u32>) -> String {
     let rate_pps = rate_pps.unwrap_or(0);
+    let Settings { seed, queues, outgoing, udp_share, .. } = settings;
     format!(
-        "[card]\nseed = {}\n[[wire]]\nport = \"generator\"\nsize = {}\nrate_pps = {rate_pps}\n\
-         [[rx]]\nfunction = \"rss\"\n[host]\nattachment = \"app\"\nqueues = {}\ncost_ns = {}\n\
-         [interrupt]\npoll_usecs = 0\n",
-        settings.seed, point.size, settings.queues, settings.host_ns
+        "[card]\nseed = {seed}\nidle = \"spin\"\n[[wire]]\nport = \"generator\"\nsize = {}\n\
+         rate_pps = {rate_pps}\ntcp_share = {:?}\n[[rx]]\nfunction = \"rss\"\n[host]\n\
+         attachment = \"app\"\nmode = \"echo\"\necho_share = {outgoing:?}\nqueues = {queues}\n\
+         cost_ns = {}\n[interrupt]\npoll_usecs = 0\n",
+        point.size,
+        1.0 - udp_share,
+        settings.host_ns(machine)
     )
 }
 
 fn measure(
     settings: &Settings,
+    machine: Option<&Profile>,
     point: Point,
     place: Place,
     rate_pps: Option<u32>,
@@ -351,34 +437,34 @@ fn measure(
     let filters = Filters::new(settings.queues);
     filters.apply(rules(settings, point, place)).map_err(|error| failed(&error))?;
     let time = Duration::from_millis(milliseconds);
-    if settings.world == World::Host {
+    let Some(machine) = machine else {
         return Ok(between_wires(settings, point, filters, rate_pps, time)?);
-    }
-    let mut costs = CostModel::default();
-    let filter_ns = settings.filter_ns(point.rules);
-    match place {
-        Place::Nic => costs.card_packet_ns += filter_ns,
-        Place::Driver => costs.target_packet_ns += filter_ns,
-    }
-    let text = card(settings, point, rate_pps);
+    };
+    let filter_ns = settings.filter_ns(machine, point.rules);
+    let (cost, filter_ns) = match place {
+        Place::Nic => (Cost::CardPacket, machine.on_card_ns(filter_ns)),
+        Place::Driver => (Cost::DriverReceive, filter_ns),
+    };
+    let costs = machine.costs.clone().with(cost, machine.costs.get(cost) + filter_ns);
+    let text = card(settings, machine, point, rate_pps);
     let card = CardRun::of(settings.world, &text, settings.seed, time);
-    let report = CardRun { filters: Some(filters), costs, ..card }.run()?.report;
-    let packets = report.ledger.r#in as f64;
+    let machine = Some(Profile { costs, ..machine.clone() });
+    let report = CardRun { filters: Some(filters), machine, ..card }.run()?.report;
+    let received: u64 = report.wires.iter().map(|wire| wire.rx_packets).sum();
+    let refused = report.drops.get(DropReason::Filtered.name()).copied().unwrap_or(0);
+    let packets = received as f64;
     let targets = report.target_cores.len() as f64;
     let awake: f64 = report.target_cores.iter().map(|core| 1.0 - core.asleep_fraction).sum();
     Ok(Figures {
         target_busy: awake / targets,
         borrowed_busy: report.borrowed_core.busy_fraction,
         taken_pps: packets / report.duration_s,
-        accepted: report.ledger.delivered as f64 / packets,
+        accepted: 1.0 - refused as f64 / packets,
         goodput_bps: None,
     })
 }
 
-/// UDP packets of the mix, which are discarded, per other packet.
-const DISCARDED_SHARE: f64 = 0.1;
-
-/// At a rate, nine tenths of the mix are TCP, half in each direction; at full speed, as much TCP as
+/// At a rate, the mix has its share of UDP and TCP in both directions; at full speed, as much TCP as
 /// possible, with the same UDP.
 fn between_wires(
     settings: &Settings,
@@ -388,17 +474,22 @@ fn between_wires(
     time: Duration,
 ) -> anyhow::Result<Figures> {
     let Point { scenario, size, .. } = point;
-    let stated_pps = f64::from(settings.rate_pps());
-    let udp_pps = match scenario {
-        Scenario::Discard => rate_pps.map(f64::from),
-        Scenario::Mix => Some((stated_pps * DISCARDED_SHARE).max(1.0)),
+    let Settings { udp_share, outgoing, .. } = *settings;
+    let stated_pps = f64::from(settings.rate_pps);
+    let (udp_pps, ways) = match scenario {
+        Scenario::Discard => (rate_pps.map(f64::from), [false; 2]),
+        Scenario::Mix => {
+            (Some((stated_pps * udp_share).max(1.0)), [udp_share < 1.0, outgoing > 0.0])
+        }
     };
-    let tcp_pps = rate_pps.map(|rate_pps| f64::from(rate_pps) * (1.0 - DISCARDED_SHARE) / 2.0);
+    let tcp_pps = rate_pps.map(|rate_pps| f64::from(rate_pps) * (1.0 - udp_share));
+    let tcp = |is_sent: bool, of_incoming: f64| {
+        is_sent.then(|| tcp_pps.map(|pps| (pps * of_incoming) as u64))
+    };
     let traffic = real::Traffic {
-        scenario,
         size,
         udp_pps: udp_pps.map(|pps| pps as u64),
-        tcp_pps: tcp_pps.map(|pps| pps as u64),
+        tcp_pps: [tcp(ways[0], 1.0), tcp(ways[1], outgoing)],
         time,
     };
     let seen = real::measure(filters, settings.queues, &traffic)?;
@@ -411,21 +502,28 @@ fn between_wires(
     })
 }
 
-fn outcome(settings: &Settings, points: &[MeasuredPoint]) -> Outcome {
+/// A figure of both sides at a point; of throughput, TCP's goodput where there is some.
+fn compared(settings: &Settings, point: &MeasuredPoint, key: &str) -> Comparison {
+    let is_tcp =
+        point.spec.word("scenario") == Scenario::Mix.name() && settings.world == World::Host;
+    let key = if is_tcp && key == "taken_pps" { "goodput_bps" } else { key };
+    let [driver, card] = [0, 1].map(|side| (SIDES[side], point.values(side, key)));
+    Comparison::of(key, driver, card)
+}
+
+fn outcome(settings: &Settings, machine: Option<&Profile>, points: &[MeasuredPoint]) -> Outcome {
     let mut outcome = Outcome::with_settings(settings.world.source(), settings);
-    let (mut busiest_on_card, mut gains) = (0.0_f64, Vec::new());
+    let (mut busiest_on_card, mut gains, mut changes) = (0.0_f64, Vec::new(), Vec::new());
     let mut series = outcome.series("points");
     for point in points {
         let of = |side: usize, key: &str, label: &str| {
             Figure::of(&format!("{}_{key}", SIDES[side]), point.values(side, key)).called(label)
         };
-        let is_mix = point.spec.word("scenario") == Scenario::Mix.name();
-        let is_tcp = is_mix && settings.world == World::Host;
-        let key = if is_tcp { "goodput_bps" } else { "taken_pps" };
-        let [driver, card] = [0, 1].map(|side| (SIDES[side], point.values(side, key)));
-        let peaks = Comparison::of(key, driver, card);
+        let peaks = compared(settings, point, "taken_pps");
         let busy = of(1, "target_core_busy_fraction", "card: target busy");
-        if is_mix {
+        if point.spec.word("scenario") == Scenario::Mix.name() {
+            let ratios = compared(settings, point, "target_core_busy_fraction").ratios();
+            changes.extend(ratios.iter().map(|ratio| ratio - 1.0));
             gains.extend(peaks.ratios().iter().map(|ratio| ratio - 1.0));
         } else {
             busiest_on_card = busy.values.iter().copied().fold(busiest_on_card, f64::max);
@@ -436,25 +534,47 @@ fn outcome(settings: &Settings, points: &[MeasuredPoint]) -> Outcome {
             .with(of(0, "accepted_fraction", "driver").in_detail())
             .with(of(0, "target_core_busy_fraction", "driver: target busy"))
             .with(busy)
-            .with(of(0, "borrowed_core_busy_fraction", "driver").in_detail())
-            .with(of(1, "borrowed_core_busy_fraction", "card").in_detail());
+            .with(of(0, "borrowed_core_busy_fraction", "driver: card busy"))
+            .with(of(1, "borrowed_core_busy_fraction", "card: card busy"));
         series.push(found);
+    }
+    for scenario in Scenario::ALL {
+        // Points are in the order of their rules.
+        let mut of_it =
+            points.iter().filter(|point| point.spec.word("scenario") == scenario.name());
+        let Some(point) = of_it.next_back() else { continue };
+        for key in ["taken_pps", "target_core_busy_fraction", "borrowed_core_busy_fraction"] {
+            let found = compared(settings, point, key);
+            let key = format!("{}_{}", scenario.name(), found.key);
+            outcome.compare(Comparison { key, ..found });
+        }
     }
     outcome.add(
         Figure::one("discard_card_target_core_busy_fraction", busiest_on_card)
             .called("all discarded: target busy, card"),
     );
+    outcome
+        .add(Figure::of("mix_target_core_busy_change", changes).called("mix: target busy, card"));
     outcome.add(Figure::of("mix_throughput_gain", gains).called("mix: throughput, card"));
+    if let Some(point) = points.last() {
+        outcome.note(format!(
+            "compared: with {} rules, of {} bytes a packet",
+            point.spec.number("rules"),
+            point.spec.number("packet_bytes")
+        ));
+    }
     outcome.note(format!(
-        "{}: target busy at {} packets/s, taken at full speed",
+        "{}: cores busy at {} packets/s, taken at full speed",
         settings.world.source().label(),
-        settings.rate_pps(),
+        settings.rate_pps,
     ));
     outcome.note(match settings.world {
         World::Sim => format!(
-            "modelled: each accepted packet costs the host {} ns; each packet costs the core that \
-             filters {} ns more, and {} ns for each doubling of the rules",
-            settings.host_ns, settings.filter_ns, settings.filter_doubling_ns
+            "modelled on {}: the rules accept TCP, {} % of the mix",
+            machine
+                .map(|machine| format!("\"{}\", {}", machine.name, machine.help))
+                .unwrap_or_default(),
+            ((1.0 - settings.udp_share) * 100.0).round()
         ),
         World::Host => {
             "all discarded: UDP by a veth; mix: TCP both ways at once, which is accepted, \

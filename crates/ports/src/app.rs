@@ -47,12 +47,15 @@ pub enum Mode {
 }
 
 /// The keys of `attachment = "app"`.
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq)]
+#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq)]
 #[serde(deny_unknown_fields, default)]
 pub struct AppConfig {
     /// "sink" reads each packet's header, "echo" sends packets back with source and destination
     /// swapped.
     pub mode: Mode,
+    /// Share of packets that "echo" sends back; it reads the others.
+    #[schemars(range(min = 0.0, max = 1.0), extend("x-advanced" = true))]
+    pub echo_share: f64,
     /// Nanoseconds of work per packet.
     #[schemars(range(max = MAX_COST_NS))]
     pub cost_ns: u64,
@@ -62,6 +65,13 @@ pub struct AppConfig {
     pub stack_ns: u64,
     /// Whether to check the order of packets within each flow, by the generator's sequence numbers.
     pub verify_order: bool,
+}
+
+impl Default for AppConfig {
+    fn default() -> Self {
+        let (mode, echo_share) = (Mode::Sink, 1.0);
+        AppConfig { mode, echo_share, cost_ns: 0, stack_ns: 0, verify_order: false }
+    }
 }
 
 /// Observations of the application on one queue.
@@ -143,6 +153,8 @@ impl HostAttachment for App {
         }
         Ok(Box::new(AppQueue {
             mode: self.config.mode,
+            echo_share: self.config.echo_share,
+            owed: 0.0,
             cost_ns: self.cost_ns.clone(),
             stack_ns: self.config.stack_ns,
             order: self.config.verify_order.then(Order::default),
@@ -159,6 +171,9 @@ impl HostAttachment for App {
 
 struct AppQueue {
     mode: Mode,
+    echo_share: f64,
+    /// Packets to be sent back for those received so far, less those that were.
+    owed: f64,
     cost_ns: Arc<Cost>,
     stack_ns: u64,
     order: Option<Order>,
@@ -193,9 +208,17 @@ impl HostQueue for AppQueue {
             }
             Mode::Echo => {
                 for mut packet in burst.drain() {
+                    self.owed += self.echo_share;
+                    if self.owed < 1.0 {
+                        self.digest = self.digest.wrapping_add(read(packet.data()));
+                        out.deliver(packet);
+                        continue;
+                    }
+                    self.owed -= 1.0;
                     swap_ends(&mut packet);
                     out.echo(packet);
                 }
+                counters.digest.set(self.digest);
             }
         }
         packets.saturating_mul(self.cost_ns.0.get() + self.stack_ns)

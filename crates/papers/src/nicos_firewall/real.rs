@@ -4,10 +4,9 @@
 //!  client ═══ veth ═══ w0 ── packet wire ─ card, rules ─ tap h0, rules ── host
 //! ```
 //!
-//! All discarded: the client sends UDP, and the last rule discards all there is. The mix: TCP both
-//! ways at once, which no rule matches, and UDP beside it, which the last rule discards.
+//! All discarded: the client sends UDP, and the last rule discards all there is. The mix: TCP to the
+//! host and from it at once, which no rule matches, and UDP beside it, which the last rule discards.
 
-use super::Scenario;
 use anyhow::Context;
 use picnic_control::Launch;
 use picnic_filter::Filters;
@@ -33,13 +32,12 @@ const FROM_HOST: u16 = 5301;
 
 /// The traffic through the rules.
 pub(super) struct Traffic {
-    pub(super) scenario: Scenario,
     /// Bytes of a packet.
     pub(super) size: u32,
     /// UDP packets per second; none for the maximum.
     pub(super) udp_pps: Option<u64>,
-    /// TCP packets per second in each direction; none for the maximum. Only in the mix.
-    pub(super) tcp_pps: Option<u64>,
+    /// TCP to the host and from it: packets per second, none for the maximum; or no such TCP.
+    pub(super) tcp_pps: [Option<Option<u64>>; 2],
     pub(super) time: Duration,
 }
 
@@ -51,7 +49,7 @@ pub(super) struct Observed {
     pub(super) accepted: f64,
     pub(super) target_busy: f64,
     pub(super) borrowed_busy: f64,
-    /// TCP in both directions; only in the mix.
+    /// TCP in both directions, if there is any.
     pub(super) goodput_bps: Option<f64>,
 }
 
@@ -107,13 +105,14 @@ impl Traffic {
             ..Send::to(format!("{SERVER}:{DISCARDED}").parse()?)
         };
         let udp = hosts.namespace(Role::Client)?.spawn(move || udp.run());
-        let ways = match self.scenario {
-            Scenario::Discard => Vec::new(),
-            Scenario::Mix => vec![
-                self.tcp(hosts, Role::Client, (Role::Server, SERVER), TO_HOST)?,
-                self.tcp(hosts, Role::Server, (Role::Client, CLIENT), FROM_HOST)?,
-            ],
-        };
+        let [to_host, from_host] = self.tcp_pps;
+        let mut ways = Vec::new();
+        if let Some(pps) = to_host {
+            ways.push(self.tcp(hosts, Role::Client, (Role::Server, SERVER), TO_HOST, pps)?);
+        }
+        if let Some(pps) = from_host {
+            ways.push(self.tcp(hosts, Role::Server, (Role::Client, CLIENT), FROM_HOST, pps)?);
+        }
         let brought = ways.into_iter().map(|way| joined(way).map(|got| got.goodput_bps));
         let brought: Vec<f64> = brought.collect::<Result<_, _>>()?;
         joined(udp?)?;
@@ -127,6 +126,7 @@ impl Traffic {
         sender: Role,
         (receiver, address): (Role, &str),
         port: u16,
+        pps: Option<u64>,
     ) -> anyhow::Result<JoinHandle<anyhow::Result<picnic_lab::traffic::Received>>> {
         let limit = Some(self.time + Duration::from_secs(10));
         let receive = Receive { limit, ..Receive::at(format!("0.0.0.0:{port}").parse()?) };
@@ -136,8 +136,8 @@ impl Traffic {
         // such.
         let packet = self.size.saturating_sub(TCP_HEADERS).max(1) as usize;
         let send = Send {
-            rate_bps: self.tcp_pps.map(|pps| pps * packet as u64 * 8),
-            bytes: self.tcp_pps.map_or(WRITE_BYTES, |_| packet),
+            rate_bps: pps.map(|pps| pps * packet as u64 * 8),
+            bytes: pps.map_or(WRITE_BYTES, |_| packet),
             duration: self.time,
             ..Send::to(format!("{address}:{port}").parse()?)
         };

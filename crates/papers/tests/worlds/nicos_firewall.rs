@@ -14,7 +14,7 @@ fn run(settings: Settings) -> Outcome {
 }
 
 fn small() -> Settings {
-    Settings { rules: vec![1, 300], milliseconds: Some(5), ..Settings::default() }
+    Settings { rules: vec![1, 300], milliseconds: Some(50), ..Settings::default() }
 }
 
 #[test]
@@ -39,6 +39,31 @@ fn a_firewall_on_the_card_spares_the_target_core() {
     }
 }
 
+/// Shares of the mix and answers of the host are those of the settings.
+#[test]
+fn the_mix_is_as_set() {
+    for (udp_share, outgoing) in [(0.1, 0.0), (0.5, 0.25), (0.8, 1.0)] {
+        let settings = Settings { rules: vec![16], udp_share, outgoing, ..small() };
+        let outcome = run(settings);
+        let fields = outcome.fields();
+        let points = fields["points"].as_array().unwrap();
+        let mix = points.iter().find(|point| point["scenario"] == "mix").unwrap();
+        let accepted = mix["card_accepted_fraction"].as_f64().unwrap();
+        assert!((accepted - (1.0 - udp_share)).abs() < 0.05, "{mix}");
+    }
+    // What the host sends costs host and card.
+    let busy = |outgoing: f64| {
+        let fields = run(Settings { rules: vec![16], outgoing, ..small() }).fields();
+        let of =
+            |core: &str| fields[&format!("card_mix_{core}_core_busy_fraction")].as_f64().unwrap();
+        [of("target"), of("borrowed")]
+    };
+    let (none, half, all) = (busy(0.0), busy(0.5), busy(1.0));
+    for core in 0..2 {
+        assert!(none[core] < half[core] && half[core] < all[core], "{none:?} {half:?} {all:?}");
+    }
+}
+
 #[test]
 fn the_same_seed_gives_the_same_figures() {
     let settings = Settings { rules: vec![20], ..small() };
@@ -52,7 +77,7 @@ fn real_rules_have_the_same_effect_on_card_and_driver() {
         world: World::Host,
         rules: vec![20],
         sizes: Some(vec![60]),
-        rate_pps: Some(2_000),
+        rate_pps: 2_000,
         milliseconds: Some(200),
         ..Settings::default()
     };
@@ -88,5 +113,16 @@ fn wrong_settings_name_what_is_allowed() {
     };
     assert!(message(Settings { rules: vec![0], ..small() }).contains("found 0, allowed: 1 to"));
     assert!(message(Settings { sizes: Some(vec![]), ..small() }).contains("one size or more"));
-    assert!(message(Settings { accepted: 1.5, ..small() }).contains("allowed: 0 to 1"));
+    assert!(message(Settings { udp_share: 1.5, ..small() }).contains("udp_share: found 1.5"));
+    assert!(message(Settings { outgoing: 1.5, ..small() }).contains("found 1.5, allowed: 0 to 1"));
+    let no_such = Settings { profile: Some("tigno".into()), ..small() };
+    assert!(message(no_such).contains("tigon"));
+    let on_host = |profile: Option<&str>| Settings {
+        world: World::Host,
+        profile: profile.map(str::to_owned),
+        outgoing: 1.5,
+        ..small()
+    };
+    assert!(message(on_host(Some("tigon"))).contains("allowed only with \"sim\""));
+    assert!(NicosFirewall::build(on_host(None), &BuildContext::default()).is_ok());
 }

@@ -116,6 +116,9 @@ costs! {
     Switch "switch_ns" "ns" 1e6 "a context switch",
     Slice "slice_ns" "ns" 1e9 "a time slice",
     Chunk "chunk_ns" "ns" 1e7 "longest work of a process between two checks of the run queue",
+    CardSlowdown "card_slowdown" "times" 1e4 "how much longer the card's processor takes for the host's code; 0: as long",
+    Filter "filter_ns" "ns" 1e6 "one packet in a single filter, on a core of the host",
+    FilterDoubling "filter_doubling_ns" "ns" 1e6 "the same, for each doubling of the filters",
     Classify "classify_ns" "ns" 1e6 "finding a packet's core in software",
     LockHold "lock_hold_ns" "ns" 1e6 "holding the lock of a core's queue",
     LockHandOver "lock_hand_over_ns" "ns" 1e6 "moving a lock to another core",
@@ -239,6 +242,7 @@ pub const PROFILES: &[(&str, &str)] = &[
     ("piii", include_str!("../../profiles/piii.toml")),
     ("niagara2", include_str!("../../profiles/niagara2.toml")),
     ("core2", include_str!("../../profiles/core2.toml")),
+    ("tigon", include_str!("../../profiles/tigon.toml")),
 ];
 
 /// All errors of a profile.
@@ -299,6 +303,14 @@ impl Profile {
             memory_ns: self.costs.get(Cost::MemoryLine),
             in_sequence_ns: self.costs.get(Cost::SequenceLine),
             in_flight: self.costs.get(Cost::LinesInFlight),
+        }
+    }
+
+    /// Nanoseconds of a processor of the card for code that takes a core of the host `host_ns`.
+    pub fn on_card_ns(&self, host_ns: f64) -> f64 {
+        match self.costs.get(Cost::CardSlowdown) {
+            0.0 => host_ns,
+            times => host_ns * times,
         }
     }
 
