@@ -24,7 +24,7 @@ use crate::server::Access;
 use picnic_engine::view::View;
 use picnic_filter::Filters;
 use picnic_machine::topology::Placement;
-use picnic_os::config::TaskProgress;
+use picnic_os::config::{ProfileCosts, TaskProgress};
 use serde_json::Value;
 use std::io::Write;
 use std::time::Duration;
@@ -87,6 +87,12 @@ pub trait Executor: Send + Sync {
     /// Whether it knows all events of its cards: see [`Running::tell_events`].
     fn tells_events(&self) -> bool {
         false
+    }
+
+    /// The costs of its packet path, where it knows them without measuring: for admission, unless
+    /// the card names a profile.
+    fn path_costs(&self) -> Option<ProfileCosts> {
+        None
     }
 
     /// Starts only the card.
@@ -219,6 +225,7 @@ mod tests {
         assert!(Bare.is_served() && Bare.is_alive());
         assert!(!Bare.ends_by_programs() && !Bare.tells_events() && Bare.said().is_empty());
         assert!(!Bare.wires_are_finished() && Bare.tasks().is_empty());
+        assert_eq!(Bare.path_costs(), None);
         let (start, time) = (Instant::now(), Duration::from_millis(2));
         Bare.pass(time);
         assert!(start.elapsed() >= time, "its time is the machine's");

@@ -41,7 +41,9 @@ use picnic_filter::Filters;
 use picnic_machine::facts::MachineFacts;
 use picnic_machine::isolate;
 use picnic_machine::topology::Placement;
-use picnic_os::config::{NicOs, OsHandle, OsRegistries, Schedulers, Surroundings, Tasks};
+use picnic_os::config::{
+    NicOs, OsHandle, OsRegistries, ProfileCosts, Schedulers, Surroundings, Tasks,
+};
 use std::net::SocketAddr;
 use std::ops::{Deref, DerefMut};
 
@@ -112,6 +114,7 @@ pub struct Launch<'a> {
     stop: Stop,
     revision: &'static str,
     is_judged: bool,
+    path_costs: Option<ProfileCosts>,
 }
 
 /// The parts of a card, with filters and tasks; not connected or started.
@@ -151,6 +154,7 @@ impl<'a> Launch<'a> {
             stop: Stop::default(),
             revision: "unavailable",
             is_judged: false,
+            path_costs: None,
         }
     }
 
@@ -194,6 +198,13 @@ impl<'a> Launch<'a> {
     #[must_use]
     pub fn limits(self, limits: Limits) -> Self {
         Launch { limits, ..self }
+    }
+
+    /// With the costs of its packet path, for admission, unless the card file names a profile; as
+    /// its executor knows them if not said.
+    #[must_use]
+    pub fn path_costs(self, costs: ProfileCosts) -> Self {
+        Launch { path_costs: Some(costs), ..self }
     }
 
     /// Its executor.
@@ -370,7 +381,10 @@ fn build(launch: &Launch<'_>, filters: Filters, hooks: &Hooks) -> Result<Built, 
     // Without parts, its tasks are checked as if nothing were known about its wires.
     let arrivals = parts.as_ref().map(Parts::arrivals).unwrap_or_default();
     let without_os_ns = path::tolerates_ns(file, &arrivals);
-    let os = path::costs(file).and_then(|costs| {
+    let known = || launch.executor().ok()?.path_costs();
+    let costs = path::costs(file, launch.path_costs.clone().or_else(known));
+    let is_assumed = matches!(&costs, Ok(Some(costs)) if costs.is_assumed);
+    let os = costs.and_then(|costs| {
         let around = Surroundings { arrivals, costs };
         picnic_os::config::build(file, registries.kinds(), filters.clone(), &around)
     });
@@ -390,6 +404,12 @@ fn build(launch: &Launch<'_>, filters: Filters, hooks: &Hooks) -> Result<Built, 
         parts.house(resident);
         handle
     });
+    if is_assumed {
+        parts.warn(
+            "tasks are admitted under costs that were measured on no machine; try: picnic wcet \
+             calibrate, and os.cost_profile",
+        );
+    }
     let with_os = os.as_ref().map(|os| os.path.tolerates_ns);
     Ok(Built { parts, filters, tolerates_ns: with_os.unwrap_or(without_os_ns), os })
 }

@@ -1,21 +1,27 @@
 //! The cost of a card's packet path, for the admission of NIC OS tasks: under the profile in `[os]
-//! cost_profile`, or the built-in one.
+//! cost_profile`, else as the executor knows it, else under the built-in profile.
 
 use picnic_core::config::CardFile;
 use picnic_core::error::ConfigError;
 use picnic_core::port::{Arrivals, Rate};
-use picnic_os::config::ProfileCosts;
+use picnic_os::config::{Interrupted, ProfileCosts};
 use picnic_os::path::{Costs, Intake, PacketPath};
 use picnic_wcet::{CostProfile, PathCosts};
 
-/// The costs of a card's packet path under its profile; none without NIC OS. Also checks the
-/// profile, whether or not a task uses it.
+/// The costs of a card's packet path under its profile, or `own`, if it names none; none without NIC
+/// OS. Also checks the profile, whether or not a task uses it.
 ///
 /// # Errors
 /// The profile cannot be read, or is wrong: file, line, key, found, allowed, with the place in the
 /// card file that names it.
-pub(crate) fn costs(file: &CardFile) -> Result<Option<ProfileCosts>, ConfigError> {
+pub(crate) fn costs(
+    file: &CardFile,
+    own: Option<ProfileCosts>,
+) -> Result<Option<ProfileCosts>, ConfigError> {
     let Some(keys) = picnic_os::config::asked_for(file) else { return Ok(None) };
+    if keys.cost_profile().is_none() && own.is_some() {
+        return Ok(own);
+    }
     let told = |error: ConfigError| ConfigError::new("os.cost_profile", error.to_string());
     let profile = match keys.cost_profile() {
         None => CostProfile::built_in(),
@@ -31,7 +37,12 @@ pub(crate) fn costs(file: &CardFile) -> Result<Option<ProfileCosts>, ConfigError
         packet_ns: costs.packet_ns(),
         doorbell_ns: costs.doorbell_ns(),
         longest_doorbell_ns: costs.longest_doorbell_ns(),
-        is_measured: profile.machine.is_some() && profile.path.is_some(),
+        is_assumed: profile.machine.is_none() || profile.path.is_none(),
+        interruptions: profile.interruptions.map(|found| Interrupted {
+            per_second: found.per_second(),
+            shortest_ns: found.shortest_ns,
+            longest_ns: found.longest_ns,
+        }),
         origin,
     }))
 }

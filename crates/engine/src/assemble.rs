@@ -51,7 +51,7 @@ pub fn assemble(
     card_doorbell: Arc<dyn Doorbell>,
 ) -> Result<Assembled, BuildError> {
     let warnings = parts.warnings();
-    let Parts { mut wires, rx, tx, mut attachment, resident, guard, hooks } = parts;
+    let Parts { mut wires, rx, tx, mut attachment, resident, guard, hooks, .. } = parts;
     let (mut pool, returns) = Pool::new(&file.pool, doorbells.len())?;
     let ledger = Arc::new(Ledger::new(doorbells.len()));
     let card_gate = Arc::new(Gate::new());

@@ -150,6 +150,7 @@ pub struct Parts {
     pub(crate) resident: Option<Box<dyn Resident>>,
     pub(crate) guard: Option<Box<dyn Guard>>,
     pub(crate) hooks: Hooks,
+    warnings: Vec<String>,
 }
 
 impl Parts {
@@ -193,7 +194,8 @@ impl Parts {
         let attachment =
             find(components.attachments, section).and_then(|entry| entry.build(section, &host));
         let ((), attachment) = ConfigError::both(ConfigError::all(faults), attachment)?;
-        Ok(Parts { wires, rx, tx, attachment, resident: None, guard: None, hooks: hooks.clone() })
+        let (hooks, warnings) = (hooks.clone(), Vec::new());
+        Ok(Parts { wires, rx, tx, attachment, resident: None, guard: None, hooks, warnings })
     }
 
     /// Checks the keys of all components without building them, for a file with wrong keys that
@@ -233,8 +235,13 @@ impl Parts {
         self.wires.iter().flat_map(of).collect()
     }
 
-    /// Problems that keep wires from working, each with the wire's name; and whether the host uses
-    /// only one of several wires.
+    /// Adds a warning to those of the wires.
+    pub fn warn(&mut self, warning: impl Into<String>) {
+        self.warnings.push(warning.into());
+    }
+
+    /// Problems that keep wires from working, each with the wire's name; whether the host uses only
+    /// one of several wires; and what was added by [`Parts::warn`].
     pub fn warnings(&self) -> Vec<String> {
         let of = |(name, wire): &(String, Wire)| {
             let warnings = wire.port.describe().warnings.into_iter();
@@ -248,7 +255,8 @@ impl Parts {
             )),
             _ => None,
         };
-        self.wires.iter().flat_map(of).chain(unused).collect()
+        let added = self.warnings.iter().cloned();
+        self.wires.iter().flat_map(of).chain(unused).chain(added).collect()
     }
 
     /// Installs a guard, which sees packets before everything else.

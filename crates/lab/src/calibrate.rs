@@ -18,7 +18,9 @@ use picnic_core::config::Sections;
 use picnic_core::error::ConfigError;
 use picnic_machine::threads::spawn_pinned;
 use picnic_os::task::program;
-use picnic_wcet::calibrate::{CalibrationSettings, Kernel, RUNS, cost_ps, kernels, measure};
+use picnic_wcet::calibrate::{
+    CalibrationSettings, Kernel, RUNS, cost_ps, interruptions, kernels, measure,
+};
 use picnic_wcet::{Class, CostProfile, Machine, Measured, Method, PathCosts};
 use probe::{Thread, date};
 use std::collections::BTreeMap;
@@ -38,6 +40,11 @@ pub struct Calibrated {
     /// What the measuring thread lacks, if anything.
     pub warning: Option<String>,
 }
+
+/// How long a core is watched for interruptions, and the shortest that counts, in nanoseconds: longer
+/// than a timer interrupt.
+const WATCHED_NS: u64 = 500_000_000;
+const SHORTEST_NS: u64 = 20_000;
 
 /// Measures on a core, or on the last that this process may use, for cards with the names of these
 /// registries. `revision` is the source revision of the program.
@@ -134,6 +141,7 @@ fn profile(
         Err(why) => no_doorbell = Some(why.to_string()),
     }
     profile.path = Some(path);
+    profile.interruptions = Some(interruptions(WATCHED_NS, SHORTEST_NS, &mut probe));
     let facts = facts(revision);
     profile.machine = Some(Machine {
         cpu: facts.processor,

@@ -33,7 +33,7 @@ use std::sync::{Arc, OnceLock};
 
 mod origins;
 
-pub use origins::{Origin, PathReport, ProfileCosts, Surroundings, WireReport};
+pub use origins::{Interrupted, Origin, PathReport, ProfileCosts, Surroundings, WireReport};
 
 /// A task made by a registry's entry.
 pub struct Setup {

@@ -13,6 +13,7 @@ use crate::machine::{Cost, Profile};
 use picnic_core::resident::Segment;
 use picnic_engine::poll::Activity;
 use picnic_engine::target::Polled;
+use picnic_os::config::ProfileCosts;
 use std::ops::RangeInclusive;
 
 /// The costs of a simulated machine, in nanoseconds.
@@ -86,6 +87,19 @@ impl CostModel {
             doorbell_send_ns: ns(Cost::InterruptSend),
             doorbell_arrive_ns: way_ns..=way_ns,
             ..CostModel::default()
+        }
+    }
+
+    /// What admission needs to know of them: exact, and without chance.
+    pub(crate) fn of_path(&self) -> ProfileCosts {
+        ProfileCosts {
+            turn_ns: self.card_turn_ns.max(1),
+            packet_ns: self.card_packet_ns,
+            doorbell_ns: self.doorbell_send_ns,
+            longest_doorbell_ns: self.doorbell_send_ns,
+            is_assumed: false,
+            interruptions: None,
+            origin: "the simulator's costs".into(),
         }
     }
 

@@ -11,6 +11,7 @@ use picnic_core::config::{CardFile, CoreChoice, TargetCores};
 use picnic_core::registry::{Entry, join};
 use picnic_machine::config::IsolationSection;
 use picnic_machine::topology::Placement;
+use picnic_os::config::ProfileCosts;
 use picnic_os::schedulers::registry::SCHEDULERS;
 use picnic_ports::middleware;
 use picnic_ports::registry::{ATTACHMENTS, WIRES};
@@ -87,6 +88,11 @@ impl Executor for Virtual {
 
     fn tells_events(&self) -> bool {
         true
+    }
+
+    fn path_costs(&self) -> Option<ProfileCosts> {
+        let costs = self.machine.as_ref().map(CostModel::of).unwrap_or_default();
+        Some(costs.of_path())
     }
 
     fn start(&self, launch: Launch<'_>) -> Result<Box<dyn Running>, RunError> {

@@ -224,7 +224,8 @@ impl Simulation {
         ends.set_bus_ns(device.map_or(0, |device| device.bus_ns));
         let own = Own::new(&launch.registries, context(file));
         let digest = Digest::default();
-        let Built { parts, filters, os, .. } = launch.hook(Digesting(digest.clone())).build()?;
+        let Built { parts, filters, os, .. } =
+            launch.hook(Digesting(digest.clone())).path_costs(costs.of_path()).build()?;
         let Assembled { card, queues, controller, view } =
             assemble(file, parts, &doorbells, doorbell(Actor::Card))?;
 

@@ -13,7 +13,7 @@
 //! Time is an argument: the probe is the caller's clock.
 
 use crate::class::Class;
-use crate::profile::Measured;
+use crate::profile::{Interruptions, Measured};
 use std::hint::black_box;
 
 /// The caller's clock, which also detects disturbances.
@@ -150,6 +150,26 @@ pub fn measure(
         samples: times.len() as u64,
         discarded,
     })
+}
+
+/// Watches for interruptions of this core for a time, in nanoseconds: longer ones than `shortest_ns`
+/// between two readings of the clock.
+pub fn interruptions(watched_ns: u64, shortest_ns: u64, probe: &mut dyn Probe) -> Interruptions {
+    let start_ns = probe.now_ns();
+    let mut found = Interruptions { shortest_ns, ..Interruptions::default() };
+    let mut before_ns = start_ns;
+    while found.watched_ns < watched_ns {
+        let now_ns = probe.now_ns();
+        let gap_ns = now_ns.saturating_sub(before_ns);
+        if gap_ns > shortest_ns {
+            found.times += 1;
+            found.total_ns += gap_ns;
+            found.longest_ns = found.longest_ns.max(gap_ns);
+        }
+        before_ns = now_ns;
+        found.watched_ns = now_ns.saturating_sub(start_ns);
+    }
+    found
 }
 
 /// The cost to charge: the measured cost with its margin, at least one picosecond.
@@ -444,6 +464,30 @@ mod tests {
 
     fn settings(samples: usize, percentile: f64) -> CalibrationSettings {
         CalibrationSettings { samples, percentile, ..CalibrationSettings::default() }
+    }
+
+    #[test]
+    fn interruptions_are_gaps_of_the_clock() {
+        /// Gaps, in turns.
+        struct Gaps(u64, Vec<u64>);
+        impl Probe for Gaps {
+            fn now_ns(&mut self) -> u64 {
+                self.1.rotate_left(1);
+                self.0 += self.1[0];
+                self.0
+            }
+            fn switches(&mut self) -> u64 {
+                0
+            }
+        }
+        let mut gaps = Gaps(7, vec![100, 20_000, 20_001, 100, 70_000]);
+        let found = interruptions(1_000_000, 20_000, &mut gaps);
+        // Nine rounds of 110,201 ns, and one gap more.
+        assert_eq!((found.times, found.longest_ns), (19, 70_000));
+        assert_eq!(found.total_ns, 9 * 90_001 + 20_001);
+        assert_eq!(found.watched_ns, 9 * 110_201 + 20_001);
+        let none = interruptions(1_000_000, 70_000, &mut gaps);
+        assert_eq!((none.times, none.longest_ns, none.total_ns), (0, 0, 0));
     }
 
     #[test]

@@ -59,4 +59,4 @@ pub use class::{Class, Counts};
 pub use dot::dot;
 pub use graph::{Block, Edge, EdgeKind, Graph, Loop, Segment};
 pub use picnic_wcet_macros::{bounded, task, wcet};
-pub use profile::{CostProfile, Machine, Measured, Method, PathCosts};
+pub use profile::{CostProfile, Interruptions, Machine, Measured, Method, PathCosts};

@@ -39,6 +39,8 @@ pub struct CostProfile {
     pub measured: BTreeMap<Class, Measured>,
     /// Costs of the packet path; none in profiles without them.
     pub path: Option<PathCosts>,
+    /// Interruptions of a core; none in profiles without them.
+    pub interruptions: Option<Interruptions>,
     /// Picoseconds, in the order of [`Class::ALL`].
     cost_ps: [u64; Class::ALL.len()],
 }
@@ -89,6 +91,29 @@ impl PathCosts {
         doorbell_ps: 30_000_000,
         typical_doorbell_ps: Some(8_000_000),
     };
+}
+
+/// How often and for how long a core was taken from a thread that wanted all of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Interruptions {
+    /// Nanoseconds for which the core was watched.
+    pub watched_ns: u64,
+    /// Nanoseconds of the shortest interruption that is counted.
+    pub shortest_ns: u64,
+    /// Interruptions.
+    pub times: u64,
+    /// Nanoseconds of all of them.
+    pub total_ns: u64,
+    /// Nanoseconds of the longest.
+    pub longest_ns: u64,
+}
+
+impl Interruptions {
+    /// Interruptions in a second.
+    pub fn per_second(&self) -> f64 {
+        self.times as f64 * 1e9 / self.watched_ns.max(1) as f64
+    }
 }
 
 /// The machine on which a profile was measured.
@@ -146,6 +171,7 @@ impl CostProfile {
             method: None,
             measured: BTreeMap::new(),
             path: None,
+            interruptions: None,
             cost_ps: [1; Class::ALL.len()],
         };
         for &(class, cost_ps) in costs {
@@ -246,6 +272,7 @@ impl CostProfile {
             profile.path = Some(*costs);
         }
         profile.machine = read.machine;
+        profile.interruptions = read.interruptions;
         profile.method = read.method;
         profile.measured = read.measured;
         Ok(profile)
@@ -271,6 +298,7 @@ impl CostProfile {
                 segment_ps: plain(Class::Segment),
             },
             path: self.path.map(|path| Spanned::new(0..0, path)),
+            interruptions: self.interruptions,
             measured: self.measured.clone(),
         };
         // Strings, integers and tables of them always have a TOML form.
@@ -293,6 +321,8 @@ struct File {
     cost: Costs,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     path: Option<Spanned<PathCosts>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    interruptions: Option<Interruptions>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     measured: BTreeMap<Class, Measured>,
 }
@@ -390,6 +420,10 @@ mod tests {
         });
         let measured = Measured { median_ps: 1, percentile_ps: 2, worst_ps: 3, ..<_>::default() };
         profile.measured.insert(Class::Load, measured);
+        let watched_ns = 4_000_000_000;
+        let interruptions = Interruptions { watched_ns, times: 6, ..Interruptions::default() };
+        assert_eq!(interruptions.per_second(), 1.5);
+        profile.interruptions = Some(interruptions);
         assert_eq!(CostProfile::parse(&profile.to_toml(), None).unwrap(), profile);
     }
 

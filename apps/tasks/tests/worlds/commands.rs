@@ -31,7 +31,7 @@ fn told(
     arguments: &Value,
 ) -> (Result<Value, CommandError>, Value, Report) {
     let wire = "[[wire]]\nport = \"generator\"\npackets = 1\n";
-    let card = "[host]\nqueues = 1\n[os]\nswitch_ns = 0\ncold_ns = 0\ndoorbell_ns = 3_000\n";
+    let card = "[host]\nqueues = 1\n[os]\nswitch_ns = 0\ncold_ns = 0\n";
     let text = format!("{wire}{wire}{card}[[task]]\ntask = \"{task}\"\n{keys}");
     let file = picnic_host::sections().parse(&text, None).unwrap();
     let registries = Registries { tasks: TASKS, ..picnic_sim::registries() };

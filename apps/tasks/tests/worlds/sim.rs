@@ -2,7 +2,7 @@
 
 use picnic_control::{Launch, Registries, Report, Running};
 use picnic_core::command::Prepared;
-use picnic_core::config::{CardFile, Setting};
+use picnic_core::config::CardFile;
 use picnic_core::error::ConfigError;
 use picnic_core::time::Time;
 use picnic_engine::swap::Command;
@@ -25,9 +25,6 @@ fn quick() -> CostModel {
     }
 }
 
-/// The cost of a doorbell in admission: that of the simulator, not the built-in bound of real cores.
-const DOORBELL_NS: u32 = 3_000;
-
 fn registries() -> Registries {
     Registries { tasks: TASKS, ..picnic_sim::registries() }
 }
@@ -38,8 +35,7 @@ fn build(file: &CardFile) -> Result<(), ConfigError> {
 }
 
 fn simulation(text: &str, seed: u64, costs: CostModel) -> Simulation {
-    let cost = Setting::number("os.doorbell_ns", DOORBELL_NS);
-    let file = picnic_host::sections().parse_with(text, None, &[cost]).unwrap();
+    let file = picnic_host::sections().parse(text, None).unwrap();
     let registries = registries();
     Simulation::new(Launch::new(&file, registries), seed, costs)
         .unwrap_or_else(|error| panic!("{error}\n{text}"))
@@ -99,7 +95,9 @@ pause_us = 40
 #[test]
 fn the_same_seed_gives_the_same_trace() {
     let run = |seed| {
-        let mut simulation = simulation(MIXED, seed, CostModel::default());
+        // With dearer doorbells the set is refused.
+        let costs = CostModel { doorbell_send_ns: 3_000, ..CostModel::default() };
+        let mut simulation = simulation(MIXED, seed, costs);
         simulation.run_until(Time::from_nanos(5_000_000));
         assert!(simulation.ledger().balanced());
         end_traced(simulation)

@@ -359,6 +359,18 @@ fn path_lines(path: &PathReport) -> Vec<(&'static str, String)> {
             format!("loses nothing while no core is interrupted for more than {} µs", ns / 1_000);
         lines.push(("promise", promise));
     }
+    if let Some(found) = path.interruptions {
+        let shortest_us = found.shortest_ns / 1_000;
+        let longest_us = output::count(found.longest_ns / 1_000);
+        let mut text = format!(
+            "{:.1} a second of more than {shortest_us} µs, the longest {longest_us} µs (when calibrated)",
+            found.per_second
+        );
+        if path.tolerates_ns.is_some_and(|ns| ns < found.longest_ns) {
+            text += "; os.interruption_us reserves room for longer ones";
+        }
+        lines.push(("interrupted", text));
+    }
     lines.extend(path.notes.iter().map(|note| ("note", note.clone())));
     lines
 }

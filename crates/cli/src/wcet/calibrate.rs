@@ -120,6 +120,14 @@ fn table(profile: &CostProfile, dearest: &Dearest) -> String {
             nanoseconds(doorbell_ps)
         ));
     }
+    if let Some(found) = profile.interruptions {
+        text.push_str(&format!(
+            "interruptions of more than {} µs: {:.1} a second, the longest {} µs\n",
+            found.shortest_ns / 1_000,
+            found.per_second(),
+            output::count(found.longest_ns / 1_000)
+        ));
+    }
     if let (Some(machine), Some(method)) = (&profile.machine, &profile.method) {
         text.push_str(&format!(
             "\n{}, Linux {}, {} build, {}\nns per operation; cost = percentile {} times {}\n",
@@ -168,6 +176,7 @@ fn as_json(
         "method": profile.method,
         "classes": classes,
         "path": profile.path,
+        "interruptions": profile.interruptions,
         "warning": warning,
     })
 }

@@ -2,8 +2,8 @@
 //!
 //! It stands in the user's cache folder, by kind of build. A profile of another processor or kernel
 //! is measured anew. If the machine is too busy to measure, or the profile cannot be kept, the
-//! built-in profile applies, and the run says so: admission then relies on figures that were
-//! measured on no machine.
+//! built-in profile applies, and the run says so, as any card does whose tasks are admitted under
+//! costs that were measured on no machine.
 
 use crate::commands::lab::REVISION;
 use crate::registries::{registries, sections};
@@ -48,8 +48,7 @@ pub(crate) fn kept_or_measured() -> (Option<Setting>, Option<String>) {
         }
         Err(why) => {
             let text = format!(
-                "picnic: warning: tasks are admitted under costs that were measured on no machine: \
-                 {why:#}; try: picnic wcet calibrate, and os.cost_profile"
+                "picnic: the cost of code and packets on this machine could not be measured: {why:#}"
             );
             (None, Some(text))
         }

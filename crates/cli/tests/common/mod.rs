@@ -56,9 +56,10 @@ pub fn stderr(output: &Output) -> &str {
     std::str::from_utf8(&output.stderr).unwrap()
 }
 
-/// Standard error of an output but the line that no costs of this machine are kept.
+/// Standard error of an output but the lines that no costs of this machine are kept.
 pub fn told(output: &Output) -> String {
-    let is_told = |line: &&str| !line.contains("costs that were measured on no machine");
+    let of_costs = ["costs that were measured on no machine", "machine could not be measured"];
+    let is_told = |line: &&str| !of_costs.iter().any(|text| line.contains(text));
     stderr(output).split_inclusive('\n').filter(is_told).collect()
 }
 

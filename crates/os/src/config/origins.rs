@@ -20,7 +20,7 @@ pub struct Surroundings {
 }
 
 /// A cost profile's figures of the packet path.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct ProfileCosts {
     /// Nanoseconds of a turn, without its packets and doorbells.
     pub turn_ns: u64,
@@ -30,10 +30,23 @@ pub struct ProfileCosts {
     pub doorbell_ns: u64,
     /// Nanoseconds of the longest doorbell.
     pub longest_doorbell_ns: u64,
-    /// Whether it was measured on a machine.
-    pub is_measured: bool,
+    /// Whether a figure is a guess: neither measured on a machine nor that of a simulated one.
+    pub is_assumed: bool,
+    /// Interruptions of a core, if they were measured.
+    pub interruptions: Option<Interrupted>,
     /// The profile's name.
     pub origin: String,
+}
+
+/// How often and for how long a core of this machine is interrupted.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Interrupted {
+    /// Interruptions in a second.
+    pub per_second: f64,
+    /// Nanoseconds of the shortest that counts.
+    pub shortest_ns: u64,
+    /// Nanoseconds of the longest.
+    pub longest_ns: u64,
 }
 
 /// A figure with its origin.
@@ -74,6 +87,8 @@ pub struct PathReport {
     /// Nanoseconds for which the core may be interrupted without loss besides the card file's
     /// tasks; null if arrivals are unknown, or all of them wait.
     pub tolerates_ns: Option<u64>,
+    /// Interruptions of this machine's cores; null if they were not measured.
+    pub interruptions: Option<Interrupted>,
     /// Checks that were not made, and why.
     pub notes: Vec<String>,
 }
@@ -148,6 +163,7 @@ pub(super) fn packet_path(
         catch_up_ns: costs.catch_up_ns,
         packets_fraction: path.share_ppb() as f64 / 1e9,
         tolerates_ns: path.tolerates_ns(0),
+        interruptions: profile.and_then(|costs| costs.interruptions),
         notes,
     };
     (path, report)

@@ -984,7 +984,8 @@ fn skipped_checks_are_reported() {
         packet_ns: 100,
         doorbell_ns: 0,
         longest_doorbell_ns: 0,
-        is_measured: true,
+        is_assumed: false,
+        interruptions: None,
         origin: "a profile".into(),
     };
     let told = |keys: &str, pps| {
