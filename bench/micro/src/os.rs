@@ -1,12 +1,15 @@
-//! NIC OS: a decision, a yield and resume, and its cost to packets when idle.
+//! NIC OS: a decision, a switch of schedulers, a yield and resume, and its cost to packets when idle.
 //!
 //! Decisions are those of the registered schedulers over a slice of 64 tasks, half of them
-//! periodic, a quarter ready. A yield and resume is a whole turn of the executor with one task that
-//! does nothing else, under a scheduler that always picks it. A block is allocated and freed by a
-//! task through an allocator that it installed, and by calling the same allocator directly. The packet path is a card driven by
+//! periodic, a quarter ready. A switch of schedulers includes the check that the new one can schedule
+//! as many tasks, and its first decision. A yield and resume is a whole turn of the executor with one
+//! task that does nothing else, under a scheduler that always picks it. A block is allocated and
+//! freed by a task through an allocator that it installed, and by calling the same allocator
+//! directly. The packet path is a card driven by
 //! hand on one core, with and without a NIC OS whose tasks sleep; rounds alternate.
 
 use super::{measured, time_per_packet};
+use anyhow::Context;
 use picnic_control::{Launch, Registries};
 use picnic_core::config::Section;
 use picnic_core::doorbell::{Doorbell, NoDoorbell};
@@ -21,7 +24,8 @@ use picnic_filter::Filters;
 use picnic_lab::experiment::{Benchmark, Run};
 use picnic_lab::outcome::{Comparison, Figure, Outcome, Point};
 use picnic_os::alloc::{Allocator, slots::Slots};
-use picnic_os::executor::{Os, OsSettings};
+use picnic_os::control::TaskControl;
+use picnic_os::executor::{Named, Os, OsSettings, Switch};
 use picnic_os::schedulers::registry::SCHEDULERS;
 use picnic_os::schedulers::{Decision, Discipline, Scheduler};
 use picnic_os::task::{TaskSpec, program};
@@ -73,6 +77,10 @@ fn measure(args: &NicOs, run: &mut Run<'_>) -> anyhow::Result<Outcome> {
     }
     let (mut bare, mut idle) = (Card::new("")?, Card::new(IDLE)?);
     let mut yields = Yielding::new()?;
+    let mut switches = Vec::new();
+    for pair in [["edf", "edf-plus"], ["cyclic", "cyclic-plus"], ["event", "edf-plus"]] {
+        switches.push((pair.join(", "), Switching::new(args.tasks, pair)?, Vec::new()));
+    }
     let (mut resumed, mut without, mut with, mut differences) =
         (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     let mut blocks = Blocks::new()?;
@@ -81,6 +89,9 @@ fn measure(args: &NicOs, run: &mut Run<'_>) -> anyhow::Result<Outcome> {
         run.round(repeat.into(), args.repeats.into());
         for (_, scheduler, times) in &mut schedulers {
             times.push(decide(&mut **scheduler, &candidates));
+        }
+        for (_, switching, times) in &mut switches {
+            times.push(switching.run());
         }
         resumed.push(yields.run());
         let (alone, through) = (blocks.direct(), blocks.installed());
@@ -113,6 +124,10 @@ fn measure(args: &NicOs, run: &mut Run<'_>) -> anyhow::Result<Outcome> {
     let mut series = outcome.series("decisions");
     for (name, _, times) in schedulers {
         series.push(Point::at("scheduler", name).with(Figure::of("decision_ns", times)));
+    }
+    let mut series = outcome.series("switches");
+    for (pair, _, times) in switches {
+        series.push(Point::at("between", pair).with(Figure::of("switch_ns", times)));
     }
     Ok(outcome)
 }
@@ -273,6 +288,65 @@ impl Blocks {
 }
 
 impl Drop for Blocks {
+    fn drop(&mut self) {
+        self.os.stop(Time::MAX, &mut self.doors);
+    }
+}
+
+/// Schedulers in turns, of tasks that wait for their release.
+struct Switching {
+    os: Os,
+    doors: Doors,
+    /// The one that does not decide, and its name.
+    spare: Option<Named>,
+}
+
+/// Switches per timing.
+const SWITCHES: usize = 256;
+
+impl Switching {
+    fn new(tasks: u16, pair: [&'static str; 2]) -> anyhow::Result<Self> {
+        let make = |name: &str| {
+            let entry = SCHEDULERS.iter().find(|entry| entry.name == name);
+            let entry = entry.context("no such scheduler")?;
+            Ok::<_, anyhow::Error>(
+                entry.build(&Section::named("scheduler", name), &BuildContext::default())?,
+            )
+        };
+        let settings = OsSettings { tasks: tasks.into(), ..OsSettings::default() };
+        let mut os = Os::new(&settings, make(pair[0])?);
+        for index in 0..u64::from(tasks) {
+            let spec = TaskSpec::new("waits").wcet_ns(1_000).offset_ns(1 << 40);
+            let spec = match index % 2 {
+                0 => spec.periodic(1_000_000 << (index % 6)),
+                _ => spec,
+            };
+            os.create(spec, program(|_| std::future::pending()))?;
+        }
+        let (pool, _) = Pool::new(&PoolConfig { buffers: 256, ..PoolConfig::default() }, 0)?;
+        let doors = Doors::new(pool, Vec::new(), 1, 64, Arc::new(Ledger::new(0)));
+        let spare = Some(Named { name: pair[1].into(), scheduler: make(pair[1])? });
+        Ok(Switching { os, doors, spare })
+    }
+
+    fn run(&mut self) -> f64 {
+        time_per_packet(SWITCHES, || {
+            for round in 1..=SWITCHES as u64 {
+                let now = Time::from_nanos(round);
+                let Some(Named { name, scheduler }) = self.spare.take() else { return };
+                let mut order = TaskControl::Switch(Switch::to(name, scheduler));
+                self.os.control(now, &mut order);
+                if let TaskControl::Switch(mut done) = order {
+                    debug_assert!(done.result.is_some_and(|result| result.is_ok()));
+                    self.spare = done.schedulers.pop();
+                }
+                black_box(self.os.turn(now, &mut self.doors));
+            }
+        })
+    }
+}
+
+impl Drop for Switching {
     fn drop(&mut self) {
         self.os.stop(Time::MAX, &mut self.doors);
     }

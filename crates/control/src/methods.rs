@@ -34,6 +34,7 @@ use std::time::{Duration, Instant};
 mod chains;
 pub mod components;
 mod filters;
+mod scheduler;
 mod tasks;
 #[cfg(test)]
 mod tests;
@@ -117,7 +118,6 @@ struct CardInfo {
     /// By wire.
     ports: Vec<String>,
     attachment: String,
-    scheduler: Option<String>,
     metrics: Option<SocketAddr>,
     web: Option<SocketAddr>,
 }
@@ -138,7 +138,6 @@ impl Methods {
             report: about,
             ports: file.wires.iter().map(|wire| wire.port.name().into()).collect(),
             attachment: file.host.section.name().into(),
-            scheduler: picnic_os::config::asked_for(file).map(|os| os.section.name().into()),
             metrics,
             web,
         };
@@ -265,6 +264,7 @@ impl Methods {
             R::FilterReload { groups, filters } => self.filter_reload(groups, &filters),
             R::ChannelList {} => self.channel_list(),
             R::ChannelOpen { name } => return self.channel_open(&name, caller),
+            R::OsScheduler { scheduler, keys } => self.scheduler(scheduler.as_deref(), &keys),
             R::TaskList {} => self.task_list(),
             R::TaskShow { task } => self.task_show(&task),
             R::TaskCreate { task, keys } => self.task_create(&task, &keys),

@@ -167,6 +167,17 @@ pub enum Request {
         /// Its name.
         name: String,
     },
+    /// Show the scheduler of NIC OS, or replace it: refused, with the arithmetic, if the new one
+    /// cannot schedule the tasks. It follows once no periodic task is due, if both promise deadlines.
+    #[serde(rename = "os.scheduler")]
+    OsScheduler {
+        /// The new one, as in `[os]`.
+        #[serde(default)]
+        scheduler: Option<String>,
+        /// Its keys, as in `[os]`.
+        #[serde(default)]
+        keys: Map<String, Value>,
+    },
     /// Capture packets to the file sent with the call.
     #[serde(rename = "capture.start")]
     CaptureStart(CaptureRequest),
@@ -255,6 +266,7 @@ impl Request {
                 | R::Stats { counters: true, .. }
                 | R::ModerationSet(_)
                 | R::ChainSwap(_)
+                | R::OsScheduler { .. }
                 | R::TaskList {}
                 | R::TaskShow { .. }
                 | R::TaskCreate { .. }

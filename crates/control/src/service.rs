@@ -485,6 +485,44 @@ mod tests {
     }
 
     #[test]
+    fn schedulers_are_replaced_while_tasks_run() {
+        let served = Served::new("[os]\n[[task]]\ntask = \"idle\"\n");
+        let mut caller = served.caller();
+        let mut call = |params: Value| caller.call("os.scheduler", params);
+        assert_eq!(call(json!({})).unwrap(), json!({ "scheduler": "edf-plus", "next": null }));
+        let best = json!({ "scheduler": "edf-plus", "keys": { "slack": "best-fit" } });
+        assert_eq!(call(best).unwrap()["scheduler"], "edf-plus");
+        assert_eq!(call(json!({ "scheduler": "cyclic" })).unwrap()["scheduler"], "cyclic");
+        for (params, wanted) in [
+            (json!({ "scheduler": "edff" }), "scheduler: found \"edff\", allowed: edf-plus, edf"),
+            (
+                json!({ "scheduler": "edf", "keys": { "slack": "best-fit" } }),
+                "keys: found key \"slack\", allowed: none",
+            ),
+            (
+                json!({ "scheduler": "edf-plus", "keys": { "tasks": 3 } }),
+                "keys: found key \"tasks\", allowed: slack",
+            ),
+            (
+                json!({ "scheduler": "edf-plus", "keys": { "slack": "worst" } }),
+                "slack: found \"worst\"",
+            ),
+            (json!({ "keys": { "slack": "best-fit" } }), "keys: found some, but no scheduler"),
+            (json!({ "scheduler": 3 }), "scheduler: found 3"),
+        ] {
+            let refused = call(params).unwrap_err();
+            assert!(refused.contains(wanted), "{refused}");
+        }
+        assert_eq!(call(json!({})).unwrap()["scheduler"], "cyclic");
+        served.shared.stopping.store(true, Ordering::Release);
+        let refused = call(json!({ "scheduler": "edf" }));
+        assert_eq!(refused, Err("the card is stopping".into()));
+        let without = Served::new("");
+        let refused = without.caller().call("os.scheduler", json!({})).unwrap_err();
+        assert!(refused.starts_with("this card has no NIC OS"), "{refused}");
+    }
+
+    #[test]
     fn silent_clients_waiting_for_a_capture_are_kept() {
         let served = Served::new("");
         let _probe = served.captures.observer(&HookPoint::Wire { index: 0, name: "wire0" });

@@ -11,7 +11,7 @@
 //! They are applied on the borrowed core between bursts. Results are left in the order, and so are
 //! freed by the sender; a list is written into memory supplied with it, if large enough.
 
-use crate::executor::Os;
+use crate::executor::{Os, Switch};
 use crate::figures::TaskCounters;
 use crate::roster::{State, Times};
 use crate::task::{CreateError, Program, TaskId, TaskSpec};
@@ -39,6 +39,8 @@ pub enum TaskControl {
     SetPriority(TaskId, u8),
     /// Lists all tasks, ended ones first.
     List(Vec<TaskLine>),
+    /// Replaces the scheduler, or says which there is.
+    Switch(Switch),
     /// Makes the scheduler apply an order made by one of its commands.
     Scheduler(Prepared),
     /// Makes a task apply an order made by one of its commands.
@@ -101,6 +103,7 @@ impl Order for TaskControl {
                 lines.extend(os.lines());
                 true
             }
+            TaskControl::Switch(switch) => os.switch(switch, now),
             TaskControl::Scheduler(order) => os.scheduler.obey(order, now),
             TaskControl::Task(task, order) => os.obey_at(*task, order, now),
             TaskControl::Times(task, times) => {
@@ -124,6 +127,7 @@ impl fmt::Debug for TaskControl {
                 f.debug_tuple("SetPriority").field(task).field(priority).finish()
             }
             TaskControl::List(lines) => f.debug_tuple("List").field(lines).finish(),
+            TaskControl::Switch(switch) => f.debug_tuple("Switch").field(switch).finish(),
             TaskControl::Scheduler(order) => f.debug_tuple("Scheduler").field(order).finish(),
             TaskControl::Task(task, order) => {
                 f.debug_tuple("Task").field(task).field(order).finish()

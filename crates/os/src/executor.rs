@@ -30,6 +30,9 @@
 
 mod life;
 mod orders;
+mod switch;
+
+pub use switch::{Named, Schedules, Switch};
 
 use crate::config::Factory;
 use crate::keys::{Admission, Overrun};
@@ -161,7 +164,13 @@ pub struct Os {
     path: PacketPath,
     /// How long the core may be interrupted without loss, for all tasks so far.
     pub(crate) tolerates_ns: Option<u64>,
-    pub(crate) scheduler_name: String,
+    pub(crate) scheduler_name: Arc<str>,
+    /// The scheduler that follows.
+    next_scheduler: Option<Named>,
+    /// A replaced one, until another thread can free it.
+    retired: Option<Named>,
+    /// Whether the scheduler has once picked a task that was not ready.
+    has_erred: bool,
     pub(crate) factory: Factory,
     /// The report, once it has stopped.
     pub(crate) report: Arc<OnceLock<OsReport>>,
@@ -204,6 +213,9 @@ impl Os {
             tolerates_ns: path.tolerates_ns(0),
             path,
             scheduler_name: "custom".into(),
+            next_scheduler: None,
+            retired: None,
+            has_erred: false,
             factory: Factory::without_kinds(tasks),
             report: Arc::default(),
             notes: Vec::new(),
@@ -339,6 +351,16 @@ impl Os {
         Some(segment)
     }
 
+    /// The scheduler has picked a task that is not ready: it runs nothing.
+    #[cold]
+    fn note_error(&mut self, slot: usize) {
+        self.counters.idle_decisions.add(1);
+        if !std::mem::replace(&mut self.has_erred, true) && self.notes.len() < MOST_NOTES {
+            let name = &self.scheduler_name;
+            self.notes.push(format!("scheduler {name} picked task {slot}, which was not ready"));
+        }
+    }
+
     /// When the next turn is wanted.
     fn due(&self) -> Option<Time> {
         if self.ready != 0 { Some(Time::ZERO) } else { self.timers.next() }
@@ -356,6 +378,7 @@ impl Resident for Os {
         }
         self.shared.set_now(now);
         self.attend(now, doors);
+        self.switch_if_idle(now);
         if std::mem::replace(&mut self.changed, false) {
             self.scheduler.tasks_changed(now, &self.candidates);
         }
@@ -365,7 +388,10 @@ impl Resident for Os {
             Decision::Run(slot) if self.candidates.get(slot).is_some_and(|task| task.ready) => {
                 self.run(slot, now)
             }
-            Decision::Run(_) => None,
+            Decision::Run(slot) => {
+                self.note_error(slot);
+                None
+            }
             Decision::Idle(until) => {
                 self.counters.idle_decisions.add(1);
                 // No further release: `Time::MAX`.
@@ -410,6 +436,8 @@ impl Resident for Os {
             None if overran && self.overrun == Overrun::Kill => self.end(slot, End::Overran),
             None => {}
         }
+        // The next turn may come only with the next release.
+        self.switch_if_idle(now);
         self.due()
     }
 

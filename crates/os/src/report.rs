@@ -110,7 +110,7 @@ impl Os {
             TaskReport::new(&line, &times)
         });
         OsReport {
-            scheduler: self.scheduler_name.clone(),
+            scheduler: self.scheduler_name.to_string(),
             decisions: counters.decisions.get(),
             idle_decisions: counters.idle_decisions.get(),
             panics: counters.panics.get(),

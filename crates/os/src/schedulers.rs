@@ -14,6 +14,7 @@
 
 pub mod cyclic;
 pub mod edf;
+pub mod event;
 pub mod plus;
 pub mod registry;
 pub mod slack;

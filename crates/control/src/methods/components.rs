@@ -110,7 +110,8 @@ impl Methods {
             }
             Kind::Attachment => only(&self.about.attachment, At::Attachment),
             Kind::Scheduler => {
-                only(self.about.scheduler.as_deref().unwrap_or("no NIC OS"), At::Scheduler)
+                let name = self.tasks.is_some().then(|| self.scheduler_name()).transpose()?;
+                only(name.as_deref().unwrap_or("no NIC OS"), At::Scheduler)
             }
             Kind::Task => {
                 let lines = self.task_lines()?;

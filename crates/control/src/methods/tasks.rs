@@ -43,7 +43,7 @@ impl Methods {
     }
 
     /// The builder of this card's tasks.
-    fn factory(&self) -> Result<Factory, RpcError> {
+    pub(super) fn factory(&self) -> Result<Factory, RpcError> {
         self.tasks.clone().ok_or_else(|| {
             let message = "this card has no NIC OS: its card file has neither [os] nor [[task]]";
             RpcError::new(REFUSED, message)

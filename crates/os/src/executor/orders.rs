@@ -1,12 +1,13 @@
 //! Orders to NIC OS: tasks are created and admitted, killed, suspended, resumed.
 
 use super::{MOST_NOTES, Os};
-use crate::admission::{self, Demand};
+use crate::admission::{self, Demand, Refusal};
 use crate::context::Nic;
 use crate::figures::TaskCounters;
 use crate::keys::Admission;
 use crate::memory::Kind;
 use crate::roster::{State, Task, VACANT};
+use crate::schedulers::Discipline;
 use crate::shared::lock;
 use crate::task::{CreateError, End, Program, TaskCell, TaskId, TaskRequest, TaskSpec};
 use crate::ticket::Ticket;
@@ -101,12 +102,13 @@ impl Os {
 
     /// Whether the task may be added.
     fn admit(&mut self, spec: &TaskSpec) -> Result<(), CreateError> {
-        let mut demands: Vec<_> =
-            self.tasks.iter().flatten().map(|task| task.demand.clone()).collect();
-        demands.push(demand_of(spec));
-        let (order, discipline) = (self.scheduler.order(), self.scheduler.discipline());
-        let answer = admission::admit(&demands, &self.path, order, discipline);
-        let longest_ns = demands.iter().map(|demand| demand.segment_ns).max().unwrap_or(0);
+        let demand = demand_of(spec);
+        let there = self.tasks.iter().flatten().map(|task| task.demand.segment_ns);
+        let longest_ns = there.fold(demand.segment_ns, u64::max);
+        let next = self.next_scheduler.as_ref().map(|next| &next.scheduler);
+        let answer = [&self.scheduler].into_iter().chain(next).try_for_each(|scheduler| {
+            self.judge(std::slice::from_ref(&demand), scheduler.order(), scheduler.discipline())
+        });
         let tolerates_ns = self.path.tolerates_ns(self.path.segment_ns(longest_ns, true));
         let Err(refusal) = answer else {
             self.note_tolerance(tolerates_ns);
@@ -117,11 +119,28 @@ impl Os {
             return Err(CreateError::Refused(refusal.to_string()));
         }
         self.note_tolerance(tolerates_ns);
+        self.override_admission(&refusal);
+        Ok(())
+    }
+
+    /// Whether the tasks, and some more, can be scheduled.
+    pub(super) fn judge(
+        &self,
+        more: &[Demand],
+        order: admission::Order,
+        discipline: Discipline,
+    ) -> Result<(), Refusal> {
+        let tasks = self.tasks.iter().flatten().map(|task| &task.demand);
+        let demands: Vec<_> = tasks.chain(more).cloned().collect();
+        admission::admit(&demands, &self.path, order, discipline)
+    }
+
+    /// Counts what admission would refuse.
+    pub(super) fn override_admission(&mut self, refusal: &Refusal) {
         self.counters.overridden.add(1);
         if self.notes.len() < MOST_NOTES {
             self.notes.push(format!("admission overridden: {refusal}"));
         }
-        Ok(())
     }
 
     /// Records the shortest tolerance of all sets of tasks so far.

@@ -20,5 +20,6 @@ mod path;
 mod schedulers;
 #[path = "../../../core/tests/shared/registry.rs"]
 mod shared;
+mod switch;
 mod task_filters;
 mod tickets;

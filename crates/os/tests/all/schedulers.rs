@@ -5,6 +5,7 @@ use picnic_core::time::Time;
 use picnic_os::schedulers::Scheduler;
 use picnic_os::schedulers::cyclic::{Cyclic, timetable};
 use picnic_os::schedulers::edf::Edf;
+use picnic_os::schedulers::event::Event;
 use picnic_os::schedulers::plus::Plus;
 use picnic_os::schedulers::slack::{BestFit, Choice, FirstFit, Lookahead, SlackPolicy};
 use picnic_os::ticket::{Candidate, Ticket};
@@ -41,6 +42,17 @@ fn edf_runs_aperiodic_tasks_only_if_they_fit() {
         [(0, 0, 0), (10, 1, 0), (40, 1, 1), (70, 1, 2), (100, 0, 0), (110, 1, 3)]
     );
     assert_eq!(run.idle_ns, 0);
+}
+
+#[test]
+fn events_are_handled_in_their_order_whatever_their_deadlines() {
+    let late = |first_release, model: Model| Model { first_release, ..model };
+    let tasks = [periodic(100, &[10, 10]), late(5, periodic(30, &[4])), late(2, other(&[20, 20]))];
+    let run = run(&mut Event, &tasks, 68);
+    // 0 begins and ends; of those that came meanwhile the earlier is first, and ends, too.
+    let expected = [(0, 0, 0), (10, 0, 1), (20, 1, 0), (24, 2, 0), (44, 2, 1), (64, 1, 0)];
+    assert_eq!(run.trace, expected);
+    assert_eq!(run.misses, [0, 1, 0]);
 }
 
 #[test]

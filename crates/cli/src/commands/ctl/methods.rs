@@ -19,7 +19,7 @@ use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, ValueHint,
 use picnic_control::listing::text;
 use picnic_control::request::{Method, methods};
 use picnic_core::command::Argument;
-use picnic_core::config::{CardFile, Setting, keys_of};
+use picnic_core::config::{CardFile, KeyHelp, Setting, keys_of};
 use picnic_core::json::typed;
 use picnic_filter::Filters;
 use picnic_filter::config::Keys;
@@ -37,7 +37,7 @@ struct Group {
     examples: &'static str,
 }
 
-static GROUPS: [Group; 8] = [
+static GROUPS: [Group; 9] = [
     Group {
         word: "info",
         methods: "card.info",
@@ -80,6 +80,18 @@ FILTER is a number, or a name if only one filter has it. Keys are those of [[fil
 file: picnic ctl filter keys",
     },
     Group {
+        word: "scheduler",
+        methods: SCHEDULER,
+        about: "Show the scheduler of NIC OS, or replace it",
+        examples: "Examples:
+  picnic ctl scheduler                            the current one
+  picnic ctl scheduler edf
+  picnic ctl scheduler edf-plus slack=best-fit
+
+`picnic schedulers` lists them with their keys. A scheduler that cannot schedule the tasks of the card
+is refused, with the arithmetic.",
+    },
+    Group {
         word: "tasks",
         methods: "task",
         about: "Tasks of NIC OS: list, show, create, kill, suspend, resume, set-priority",
@@ -103,6 +115,7 @@ A task that the card cannot schedule is refused, with the arithmetic.",
     },
 ];
 
+const SCHEDULER: &str = "os.scheduler";
 /// A change of moderation, which asks for it if nothing is to change.
 const MODERATE: &str = "moderation.set";
 
@@ -205,6 +218,7 @@ fn argument(method: &Method, Argument { key, required, .. }: &Argument) -> Optio
         }
         (_, "groups") => arg.long("group").value_name("GROUP").action(ArgAction::Append),
         (_, "id") => arg.value_name("FILTER").required(true),
+        (SCHEDULER, "scheduler") => arg.value_name("NAME"),
         _ if *required => arg.required(true),
         _ => arg.long(name),
     })
@@ -339,6 +353,13 @@ impl MethodCall {
                 params.insert("groups".into(), groups.into());
                 params.insert("filters".into(), json!(filters));
             }
+            SCHEDULER if !self.words.is_empty() => {
+                let entries = registries().schedulers;
+                let name = params["scheduler"].as_str().unwrap_or_default();
+                let entry = entries.iter().find(|entry| entry.name == name);
+                let known = entry.map(|entry| entry.keys()).unwrap_or_default();
+                params.insert("keys".into(), keys_of_words(&known, &self.words)?.into());
+            }
             "task.create" => {
                 let kind = params["task"].as_str().unwrap_or_default();
                 let keys = keys_from(kind, &self.words)?;
@@ -387,10 +408,15 @@ fn keys_from(kind: &str, words: &[String]) -> anyhow::Result<Map<String, Value>>
     known.extend(
         registries().tasks.iter().filter(|entry| entry.name == kind).flat_map(|entry| entry.keys()),
     );
+    keys_of_words(&known, words)
+}
+
+/// Keys from `KEY=VALUE` words, each once.
+fn keys_of_words(known: &[KeyHelp], words: &[String]) -> anyhow::Result<Map<String, Value>> {
     let mut keys = Map::new();
     for word in words {
         let setting = Setting::parse(word).map_err(|wrong| Usage(format!("{word}: {wrong}")))?;
-        let (key, value) = setting.json(&known);
+        let (key, value) = setting.json(known);
         if keys.insert(key.clone(), value).is_some() {
             return Err(Usage(format!("found key \"{key}\" twice, allowed: once")).into());
         }
@@ -416,6 +442,11 @@ fn in_words(method: &Method, result: &Value) -> String {
     };
     match &*method.name {
         "card.info" => info(result),
+        SCHEDULER => {
+            let next = result["next"].as_str();
+            let next = next.map(|next| format!("{next} follows once no periodic task is due"));
+            lines(text_of(&result["scheduler"]), &next.into())
+        }
         MODERATE => moderation::text(result),
         "chain.list" => chains(result),
         "chain.swap" => swapped(result),
@@ -492,6 +523,14 @@ mod tests {
                 &[],
             ),
             (&["tasks"], "task.list", json!({}), &[]),
+            (&["scheduler"], "os.scheduler", json!({}), &[]),
+            (&["scheduler", "edf"], "os.scheduler", json!({ "scheduler": "edf" }), &[]),
+            (
+                &["scheduler", "edf-plus", "slack=best-fit"],
+                "os.scheduler",
+                json!({ "scheduler": "edf-plus" }),
+                &["slack=best-fit"],
+            ),
             (&["tasks", "create", "busy"], "task.create", json!({ "task": "busy" }), &[]),
             (
                 &["tasks", "create", "busy", "a=1"],
