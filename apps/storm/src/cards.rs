@@ -74,6 +74,8 @@ pub struct Model {
     pub card_message_ns: u64,
     /// Nanoseconds until a request is repeated.
     pub repeat_after_ns: u64,
+    /// Nanoseconds of silence after which a member is left out; 0: the group is fixed.
+    pub suspect_after_ns: u64,
 }
 
 /// The text of a card file.
@@ -283,10 +285,11 @@ impl SimGroup {
         let (mut files, mut sides) = (Vec::new(), Vec::new());
         for me in 0..load.members {
             let task = format!(
-                "frame_ns = {}\nmessage_ns = {}\nrepeat_us = {}\n",
+                "frame_ns = {}\nmessage_ns = {}\nrepeat_us = {}\nsuspect_us = {}\n",
                 model.card_packet_ns,
                 model.card_message_ns,
-                model.repeat_after_ns / 1_000
+                model.repeat_after_ns / 1_000,
+                model.suspect_after_ns / 1_000
             );
             let card = Card {
                 me,
@@ -306,6 +309,7 @@ impl SimGroup {
                         members: names(load.members),
                         me: me as u8,
                         repeat_after_ns: model.repeat_after_ns,
+                        suspect_after_ns: model.suspect_after_ns,
                         ..Settings::default()
                     };
                     let member = Member::new(settings).expect("settings of a benchmark");

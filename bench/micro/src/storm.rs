@@ -1,20 +1,30 @@
 //! STORM's order: the time of one member for one message, in a group of five, without a network.
 //!
 //! Five members pass packets by memory in one thread. The time of all is divided by five members
-//! and by the messages that each delivered.
+//! and by the messages that each delivered. Then five cards share one borrowed core, whose time in
+//! turns with work is divided likewise: frames, filters, NIC OS and the order.
 
 use super::{measured, time_per_packet};
 use picnic_core::time::Time;
 use picnic_lab::experiment::{Benchmark, Run};
 use picnic_lab::outcome::{Figure, Outcome};
-use picnic_storm::{Member, Settings, To};
+use picnic_storm::bench::Load;
+use picnic_storm::{Member, Settings, To, cards};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use std::time::Duration;
 
 const MEMBERS: usize = 5;
 const PAYLOAD: [u8; 64] = [0x5a; 64];
 /// Messages per timing: long enough for the clock.
 const MESSAGES: usize = 4096;
+
+/// Loads of five cards on one core: whether all send, and the window.
+const CARDS: [(&str, bool, usize); 3] = [
+    ("cards_one_sender_one_message_ns", false, 1),
+    ("cards_one_sender_window_of_64_ns", false, 64),
+    ("cards_all_send_window_of_64_ns", true, 64),
+];
 
 /// Settings.
 #[derive(Debug, Deserialize, Serialize, JsonSchema)]
@@ -54,10 +64,30 @@ impl Benchmark for Storm {
                 }));
             }
         }
+        let mut on_cards = vec![Vec::new(); CARDS.len()];
+        for round in 0..self.repeats.div_ceil(16) {
+            run.round(round.into(), self.repeats.div_ceil(16).into());
+            for (times, (_, all_send, window_messages)) in on_cards.iter_mut().zip(CARDS) {
+                let load = Load {
+                    members: MEMBERS,
+                    all_send,
+                    payload_bytes: PAYLOAD.len(),
+                    window_messages,
+                    loss: 0.0,
+                    seed: 1,
+                    duration: Duration::from_millis(200),
+                };
+                // With two cores a card, nothing is shared, and there is no such time.
+                times.extend(cards::on_cores(&load)?.borrowed_core_ns_per_message);
+            }
+        }
         let mut outcome = measured();
         outcome.tell("members", MEMBERS);
         outcome.tell("payload_bytes", PAYLOAD.len());
         for ((key, ..), times) in cases.into_iter().zip(times) {
+            outcome.add(Figure::of(key, times));
+        }
+        for ((key, ..), times) in CARDS.into_iter().zip(on_cards) {
             outcome.add(Figure::of(key, times));
         }
         Ok(outcome)

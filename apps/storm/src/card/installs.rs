@@ -15,8 +15,8 @@ use picnic_filter::{
 use picnic_os::mailbox::MailboxSender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Filters of a member: the group's frames, ARP requests, the host's frames.
-const FILTERS: usize = 3;
+/// Filters of a member: the group's frames, ARP requests, the host's frames, and false ones.
+const FILTERS: usize = 4;
 
 /// The filters of a member, each with the mailbox that it fills: 0 the group's, 1 the host's.
 pub(super) fn filters(
@@ -55,6 +55,10 @@ pub(super) fn filters(
         }
     }
     let of_host = if config.host_wire.is_some() { Direction::Rx } else { Direction::Tx };
+    if of_host == Direction::Tx {
+        // The host takes such frames for the card's: none from a wire may reach it.
+        filters.push((filter("storm-foreign", of_type(records::ETHERTYPE)?, Direction::Rx), 0));
+    }
     filters.push((filter("storm-host", of_type(records::ETHERTYPE)?, of_host), 1));
     Ok(filters)
 }

@@ -534,7 +534,7 @@ impl Order {
 #[task]
 async fn storm(nic: Nic, plan: Plan) {
     let Some((mut order, installs)) = open(&nic, plan) else { return };
-    #[bound(3)]
+    #[bound(4)]
     for (filter, code) in installs {
         let added = nic.add_filter(filter, code).await;
         // This segment, after the yield, changes the list: cheap on a card with few filters.

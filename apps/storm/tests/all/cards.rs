@@ -1,6 +1,10 @@
 //! Members on cards in the simulator: properties over seeds of a bad network.
 
+use picnic_core::command::Prepared;
 use picnic_core::time::Time;
+use picnic_engine::swap::Command;
+use picnic_os::control::TaskControl;
+use picnic_os::task::TaskId;
 use picnic_sim::SwitchConfig;
 use picnic_storm::bench::Load;
 use picnic_storm::card::load::{Costs, Place};
@@ -17,6 +21,7 @@ fn model(network: SwitchConfig) -> Model {
         card_packet_ns: 200,
         card_message_ns: 100,
         repeat_after_ns: 200_000,
+        suspect_after_ns: 0,
     }
 }
 
@@ -100,6 +105,49 @@ fn a_bad_network_changes_nothing_in_the_order() {
             if seed % 10 == 0 {
                 assert_eq!(bad(seed, place), trace, "{place:?}, seed {seed}: two runs differ");
             }
+        }
+    }
+}
+
+#[test]
+fn a_killed_task_takes_nothing_with_it_and_the_others_go_on() {
+    for seed in 0..12 {
+        let model = Model { suspect_after_ns: 1_000_000, ..model(SwitchConfig::default()) };
+        let load = Load {
+            members: 5,
+            all_send: true,
+            payload_bytes: 64,
+            window_messages: 8,
+            duration: Duration::from_millis(30),
+            ..load(seed)
+        };
+        let mut group = SimGroup::new(&load, Place::Card, &model).unwrap();
+        let killed = seed as usize % 5;
+        let at = Time::from_nanos(12_000_000 + seed * 3_777);
+        let kill = Command::Resident(Prepared::new(TaskControl::Kill(TaskId(1))));
+        group.cluster.card(killed).at(at, kill);
+        group.cluster.run_until(at + 100_000);
+        let seen = |group: &SimGroup, side: usize| -> Vec<(u8, u32)> {
+            let seen = group.sides[side].seen();
+            seen.samples.iter().map(|(sender, number, ..)| (*sender, *number)).collect()
+        };
+        let before = seen(&group, (killed + 1) % 5).len();
+        assert!(before > 0, "seed {seed}: no view before the kill");
+        group.cluster.run_until(Time::from_nanos(60_000_000));
+        let orders: Vec<Vec<(u8, u32)>> = (0..5).map(|side| seen(&group, side)).collect();
+        let longest = orders.iter().max_by_key(|order| order.len()).unwrap();
+        for (member, order) in orders.iter().enumerate() {
+            assert_eq!(order[..], longest[..order.len()], "seed {seed}, member {member}");
+            let is_whole = order.len() == longest.len();
+            assert!(
+                is_whole || member == killed,
+                "seed {seed}, member {member}: not all delivered"
+            );
+        }
+        assert!(longest.len() > before + 50, "seed {seed}: the others do not go on");
+        for (report, _) in group.cluster.finish() {
+            assert!(report.ledger.balanced(), "seed {seed}: {:?}", report.ledger);
+            assert_eq!(report.buffers_missing, 0, "seed {seed}");
         }
     }
 }
