@@ -13,6 +13,7 @@ pub mod knet_livelock;
 mod modelled;
 pub mod nicos_edf;
 pub mod nicos_firewall;
+pub mod nicos_storm;
 pub mod picnic_latency;
 pub mod picnic_scaling;
 pub mod picnic_utilization;

@@ -15,6 +15,7 @@ use crate::inic::{InicBreakdown, InicConnections, InicCpus, InicLatency, InicRx,
 use crate::knet_livelock::KnetLivelock;
 use crate::nicos_edf::NicosEdf;
 use crate::nicos_firewall::NicosFirewall;
+use crate::nicos_storm::NicosStorm;
 use crate::picnic_latency::PicnicLatency;
 use crate::picnic_scaling::PicnicScaling;
 use crate::picnic_utilization::PicnicUtilization;
@@ -22,9 +23,7 @@ use crate::placement_multi::PlacementMulti;
 use crate::placement_single::PlacementSingle;
 use crate::rss_randomness::RssRandomness;
 use crate::web_servers::{KnetApache, KnetPages, KnetSendfile, KnetWebfs, RssBulk, RssWeb};
-use picnic_lab::paper::{number, row};
 use picnic_lab::registry::{ExperimentEntry, PaperEntry};
-use picnic_lab::unit::Unit;
 
 /// In the order of lists and reports: PICNIC's own first.
 pub const PAPERS: &[PaperEntry] = &[
@@ -47,19 +46,7 @@ pub const PAPERS: &[PaperEntry] = &[
     PaperEntry::of::<InicBreakdown>(),
     PaperEntry::of::<NicosEdf>(),
     PaperEntry::of::<NicosFirewall>(),
-    PaperEntry::unanswered(
-        "nicos-storm",
-        row(
-            "NICOS 4.7",
-            "Lamport total ordering among 5 nodes, on the card and on the host",
-            &[
-                number("latency, host to card", 2.38, Unit::Ratio),
-                number("throughput, card to host", 1.57, Unit::Ratio),
-            ],
-        )
-        .corrected("768 Mb/s over the stated 100 Mb/s link cannot be: ratios only"),
-        "needs several cards in one simulated network, and the ordering protocol",
-    ),
+    PaperEntry::of::<NicosStorm>(),
     PaperEntry::of::<PlacementSingle>(),
     PaperEntry::of::<PlacementMulti>(),
 ];
