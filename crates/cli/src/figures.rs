@@ -4,7 +4,9 @@
 
 use crate::output::{self, STAYS, count, nanoseconds, percent, rate, ratio};
 use picnic_control::figures::{Figure, Figures, Kind, Shown, Unit};
-use picnic_control::report::{FunctionReport, KernelReport, QueueReport, Report, WireReport};
+use picnic_control::report::{
+    ClassReport, FilterGroupReport, FunctionReport, KernelReport, QueueReport, Report, WireReport,
+};
 use serde_json::{Map, Value};
 use std::cmp::Reverse;
 
@@ -218,6 +220,24 @@ pub(crate) fn functions(report: &Report, show: Show) -> Option<Table> {
         }
     }
     (!rows.is_empty()).then_some(table)
+}
+
+/// Each traffic class at each wire; none without classes.
+pub(crate) fn classes(report: &Report, show: Show) -> Option<Table> {
+    let name = |class: &ClassReport| format!("{} {}", class.wire, class.class);
+    let rows: Vec<_> = report.classes.iter().map(|class| (name(class), class.figures())).collect();
+    let table = || Table::of::<ClassReport>(("class", 20), &rows, (show, report.duration_s), None);
+    (!rows.is_empty()).then(table)
+}
+
+/// Each group of filters; none without filters.
+pub(crate) fn filter_groups(report: &Report, show: Show) -> Option<Table> {
+    let groups = report.filter_groups.iter();
+    let rows: Vec<_> = groups.map(|group| (group.group.clone(), group.figures())).collect();
+    let seconds = report.duration_s;
+    let table =
+        || Table::of::<FilterGroupReport>(("filter group", 20), &rows, (show, seconds), None);
+    (!rows.is_empty()).then(table)
 }
 
 /// The functions' own figures; none if no function has any.

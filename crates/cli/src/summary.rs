@@ -31,6 +31,8 @@ pub(crate) fn text(name: &str, report: &Report) -> String {
         Some(figures::queues(report, Show::Totals)),
         figures::functions(report, Show::Totals),
         figures::own_figures(report),
+        figures::classes(report, Show::Totals),
+        figures::filter_groups(report, Show::Totals),
     ];
     text.push_str(&tables.into_iter().flatten().map(Table::text).collect::<Vec<_>>().join("\n"));
     if let Some(os) = &report.os {

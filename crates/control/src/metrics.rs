@@ -8,8 +8,8 @@
 
 use crate::figures::{Figure, Figures, Kind, Shown, Unit};
 use crate::report::{
-    CoreReport, FunctionReport, KernelReport, LEDGER, LatencyReport, PollReport, QueueReport,
-    Report, TargetCoreReport, WireReport,
+    ClassReport, CoreReport, FilterGroupReport, FunctionReport, KernelReport, LEDGER,
+    LatencyReport, PollReport, QueueReport, Report, TargetCoreReport, WireReport,
 };
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
@@ -209,6 +209,14 @@ impl Collector for Page {
         let places = places(report).map(|(labels, function)| (labels, function.figures()));
         sink.figures::<FunctionReport>(duration_s, places.collect())?;
         own(&mut sink, report)?;
+        let classes = report.classes.iter().map(|class| {
+            let labels = vec![("wire", class.wire.clone()), ("class", class.class.clone())];
+            (labels, class.figures())
+        });
+        sink.figures::<ClassReport>(duration_s, classes.collect())?;
+        let groups = report.filter_groups.iter();
+        let groups = groups.map(|group| (vec![("group", group.group.clone())], group.figures()));
+        sink.figures::<FilterGroupReport>(duration_s, groups.collect())?;
         sink.figures::<LatencyReport>(duration_s, one(report.latency_ns.figures()).into())?;
         let core = vec![("core", report.borrowed_core.core.to_string())];
         let core = vec![(core, report.borrowed_core.figures())];

@@ -6,8 +6,8 @@
 
 use crate::latency::QueueLatency;
 use crate::report::{
-    CoreReport, FunctionReport, KernelReport, LatencyReport, PollReport, QueueReport, Report,
-    TargetCoreReport, Times, WireReport,
+    ClassReport, CoreReport, FilterGroupReport, FunctionReport, KernelReport, LatencyReport,
+    PollReport, QueueReport, Report, TargetCoreReport, Times, WireReport,
 };
 use picnic_core::direction::Direction;
 use picnic_core::doorbell::Doorbell;
@@ -262,6 +262,11 @@ impl Monitor {
             poll,
             functions: function_reports(view, Direction::Rx),
             tx_functions: function_reports(view, Direction::Tx),
+            classes: view.classes.iter().map(ClassReport::read).collect(),
+            filter_groups: (view.groups.iter())
+                .flat_map(|groups| groups.counts())
+                .map(FilterGroupReport::read)
+                .collect(),
             drops: totals.drops.iter().map(|(reason, count)| ((*reason).into(), *count)).collect(),
             drops_by_stage: totals.drops_by_stage.clone(),
             ledger: totals,

@@ -9,9 +9,10 @@ use crate::figures::{Figure, Figures, Kind, Shown, Span, figures, quotient};
 use crate::instrument::TraceReport;
 use crate::latency::Recorded;
 use crate::monitor::{Absences, CoreTimes, TargetTimes};
+use picnic_core::guard::GroupCounts;
 use picnic_core::ledger::LedgerTotals;
 use picnic_core::stats::Counter;
-use picnic_engine::view::{FunctionView, PollCounters, QueueView, WireView};
+use picnic_engine::view::{ClassView, FunctionView, PollCounters, QueueView, WireView};
 use picnic_machine::facts::MachineFacts;
 use picnic_os::report::OsReport;
 use schemars::JsonSchema;
@@ -48,6 +49,12 @@ pub struct Report {
     pub functions: Vec<FunctionReport>,
     /// By function of the tx chain.
     pub tx_functions: Vec<FunctionReport>,
+    /// By traffic class and wire; omitted if the card has no classes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub classes: Vec<ClassReport>,
+    /// By group of filters; omitted if the card has no filters.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub filter_groups: Vec<FilterGroupReport>,
     /// Packets dropped, by reason.
     pub drops: BTreeMap<String, u64>,
     /// Packets dropped, by `reason@stage`.
@@ -310,6 +317,54 @@ figures! {
         Label gauges: Map<String, Value> = Map::new() => { live: "gauges" };
     }
 
+    /// The figures of a traffic class at a wire.
+    ClassReport from (view: &ClassView) {
+        /// Name of the wire.
+        Label wire: String = view.wire.clone() => { live: "wire" };
+        /// Name of the class.
+        Label class: String = view.name.clone() => { live: "class" };
+        /// Packets that left for the wire, or were refused by it.
+        Counter packets: u64 = view.counters.packets.get() => {
+            unit: Packets, metric: "picnic_class_sent", live: "pps", heading: "packets",
+            totals: 9, rates: 9
+        };
+        /// Bytes of these packets.
+        Counter bytes: u64 = view.counters.bytes.get() => {
+            unit: Bytes, metric: "picnic_class_sent", live: "bits_per_s", heading: "bytes",
+            totals: 8, rates: 8
+        };
+        /// Packets dropped because a lane of the class was full.
+        Loss dropped: u64 = view.counters.dropped.get() => {
+            unit: Packets, metric: "picnic_class_dropped", live: "dropped_pps",
+            heading: "dropped", totals: 9, rates: 9
+        };
+    }
+
+    /// The figures of a group of filters.
+    FilterGroupReport from (group: GroupCounts) {
+        /// Name of the group.
+        Label group: String = group.name.clone() => { live: "group" };
+        /// Filters in the group.
+        Gauge filters: u64 = group.filters => {
+            live: "filters", heading: "filters", totals: 5, rates: 5
+        };
+        /// Packets that its filters matched; a packet counts for each filter.
+        Counter packets: u64 = group.packets => {
+            unit: Packets, metric: "picnic_filter_group_matched", live: "pps",
+            heading: "packets", totals: 9, rates: 9
+        };
+        /// Bytes of these packets.
+        Counter bytes: u64 = group.bytes => {
+            unit: Bytes, metric: "picnic_filter_group_matched", live: "bits_per_s",
+            heading: "bytes", totals: 8, rates: 8
+        };
+        /// Packets that its filters dropped because they could not be read.
+        Loss unreadable_packets: u64 = group.unreadable_packets => {
+            unit: Packets, metric: "picnic_filter_group_unreadable", live: "unreadable_pps",
+            heading: "unreadable", totals: 4, rates: 4
+        };
+    }
+
     /// Percentiles and means in nanoseconds; null if nothing was recorded.
     LatencyReport from () {
         /// Median.
@@ -473,6 +528,8 @@ pub fn declared() -> Vec<(String, Figure)> {
         ("kernel.", KernelReport::default().figures()),
         ("poll.", PollReport::default().figures()),
         ("functions[].", FunctionReport::default().figures()),
+        ("classes[].", ClassReport::default().figures()),
+        ("filter_groups[].", FilterGroupReport::default().figures()),
         ("latency_ns.", LatencyReport::default().figures()),
         ("borrowed_core.", CoreReport::default().figures()),
         ("target_cores[].", TargetCoreReport::default().figures()),

@@ -2,7 +2,7 @@
 
 use crate::figures::{Figures, Span};
 use crate::latency::{Recorded, merged};
-use crate::report::{FunctionReport, LatencyReport, Report};
+use crate::report::{FilterGroupReport, FunctionReport, LatencyReport, Report};
 use std::collections::BTreeMap;
 
 impl Report {
@@ -37,6 +37,8 @@ impl Report {
             poll: self.poll.since(&before.poll, span),
             functions: functions(&self.functions, &before.functions, span),
             tx_functions: functions(&self.tx_functions, &before.tx_functions, span),
+            classes: each(&self.classes, &before.classes, span),
+            filter_groups: groups(&self.filter_groups, &before.filter_groups, span),
             drops: counts(&self.drops, &before.drops),
             drops_by_stage: counts(&self.drops_by_stage, &before.drops_by_stage),
             ledger,
@@ -67,6 +69,18 @@ fn counts(now: &BTreeMap<String, u64>, before: &BTreeMap<String, u64>) -> BTreeM
         (name.clone(), count.saturating_sub(before.get(name).copied().unwrap_or(0)))
     });
     left.filter(|&(_, count)| count != 0).collect()
+}
+
+fn groups(
+    now: &[FilterGroupReport],
+    before: &[FilterGroupReport],
+    span: &Span,
+) -> Vec<FilterGroupReport> {
+    // Groups come and go with their filters.
+    let was = |group: &str| before.iter().find(|other| other.group == group);
+    now.iter()
+        .map(|group| was(&group.group).map_or_else(|| group.clone(), |was| group.since(was, span)))
+        .collect()
 }
 
 fn functions(

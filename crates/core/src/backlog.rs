@@ -17,13 +17,20 @@
 //!   *stalled*: packets waiting for it no longer count against their queues, which can then send
 //!   to the other wires; packets beyond the limits are dropped as `wire_full`.
 //!
+//! * *Classified*: a card with traffic classes ([`crate::classes`]) has these lanes once for each
+//!   class, and the mark of a packet chooses. Classes share a wire by priority and weight, and the
+//!   lanes of a class as above. The mark is known only after the chain, so a queue is not held
+//!   back for one class: packets beyond the limits of a class's lane are dropped as `wire_full`.
+//!   Priorities do not overtake the burst that was offered to the wire.
+//!
 //! Guarantees: order within a lane is kept; memory is bounded and allocated at the start. Packets
 //! that functions send on their own (hairpins) have a lane of their own and are not held back,
 //! but dropped once its limit of packets is reached.
 //!
 //! Source: byte queue limits, linux/Documentation/ABI/testing/sysfs-class-net-queues;
-//! `docs/decisions/010-lanes-between-tx-rings-and-wires.md`.
+//! `docs/decisions/010-lanes-between-tx-rings-and-wires.md`, `docs/decisions/063-traffic-classes.md`.
 
+use crate::classes::{ClassCounters, Classes, Level};
 use crate::ledger::DropReason;
 use crate::out::WireProgress;
 use crate::packet::burst::BURST;
@@ -32,6 +39,7 @@ use crate::stats::SteerCounters;
 use crate::time::Time;
 use crate::turns::{TurnEnd, Turns};
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Nanoseconds without progress after which a wire with waiting packets is stalled.
@@ -80,12 +88,34 @@ struct Lane {
     waiting: Amount,
 }
 
+/// The lanes of one class.
+#[derive(Debug)]
+struct ClassLanes {
+    /// Its packets in lanes.
+    in_lanes: usize,
+    turns: Turns,
+    counters: Arc<ClassCounters>,
+}
+
+/// The classes of one priority.
+#[derive(Debug)]
+struct Priority {
+    /// Their numbers.
+    classes: Range<usize>,
+    turns: Turns,
+}
+
 /// Packets waiting for one wire.
 #[derive(Debug)]
 struct WireLanes {
-    /// By tx queue; the last is for packets of functions.
+    /// By tx queue; the last is for packets of functions. As many for each class.
     lanes: Vec<Lane>,
-    turns: Turns,
+    /// Lanes of a class.
+    width: usize,
+    /// One without traffic classes.
+    classes: Vec<ClassLanes>,
+    /// Highest first; none without traffic classes.
+    priorities: Vec<Priority>,
     /// Packets offered to the wire, oldest first.
     ready: VecDeque<Descriptor>,
     /// The lane and bytes of each of those.
@@ -112,6 +142,9 @@ pub struct Backlog {
     queues: Vec<TxQueue>,
     limits: Limits,
     waiting: usize,
+    classes: Option<Classes>,
+    /// The lane of packets of functions and residents that are not marked: the watched ones.
+    own: usize,
 }
 
 impl Backlog {
@@ -121,7 +154,9 @@ impl Backlog {
         let lanes = queues.len() + 1;
         let wire = || WireLanes {
             lanes: (0..lanes).map(|_| lane()).collect(),
-            turns: Turns::new(lanes),
+            width: lanes,
+            classes: vec![ClassLanes::new(lanes)],
+            priorities: Vec::new(),
             ready: VecDeque::with_capacity(BURST),
             tags: VecDeque::with_capacity(BURST),
             waiting: 0,
@@ -135,6 +170,49 @@ impl Backlog {
             queues: queues.into_iter().map(queue).collect(),
             limits,
             waiting: 0,
+            classes: None,
+            own: lanes - 1,
+        }
+    }
+
+    /// Gives an empty backlog the lanes of traffic classes.
+    #[must_use]
+    pub fn classified(mut self, classes: Classes) -> Self {
+        for wire in &mut self.wires {
+            let packets = self.limits.packets;
+            let lane = || Lane { packets: VecDeque::with_capacity(packets), ..Lane::default() };
+            wire.lanes = (0..classes.count() * wire.width).map(|_| lane()).collect();
+            wire.classes = (0..classes.count()).map(|_| ClassLanes::new(wire.width)).collect();
+            let priority = |level: Level| Priority {
+                turns: Turns::weighted(&level.quanta),
+                classes: level.classes,
+            };
+            wire.priorities = classes.levels().into_iter().map(priority).collect();
+        }
+        let width = self.queues.len() + 1;
+        self.own = classes.class_of(0) * width + width - 1;
+        self.classes = Some(classes);
+        self
+    }
+
+    /// The counters of each class at a wire, with its name; none without traffic classes.
+    pub fn class_counters(&self, wire: usize) -> Vec<(String, Arc<ClassCounters>)> {
+        let (Some(classes), Some(wire)) = (&self.classes, self.wires.get(wire)) else {
+            return Vec::new();
+        };
+        let counters = wire.classes.iter().map(|class| class.counters.clone());
+        classes.names().map(str::to_owned).zip(counters).collect()
+    }
+
+    /// What one tx queue may have waiting, in all its lanes.
+    #[inline]
+    fn queue_limits(&self) -> Limits {
+        match &self.classes {
+            None => self.limits,
+            Some(classes) => Limits {
+                packets: self.limits.packets.saturating_mul(classes.count()),
+                bytes: self.limits.bytes.saturating_mul(classes.count() as u64),
+            },
         }
     }
 
@@ -177,7 +255,7 @@ impl Backlog {
         let Some(queue) = self.queues.get(queue) else { return true };
         let mut waiting = queue.charged;
         waiting.add(Amount { packets, bytes: taken });
-        waiting.admits(Amount { packets: 1, bytes: bytes.into() }, self.limits)
+        waiting.admits(Amount { packets: 1, bytes: bytes.into() }, self.queue_limits())
     }
 
     /// Puts a packet on the lane of its tx queue at a wire.
@@ -192,14 +270,18 @@ impl Backlog {
         if !wire.takes_super_frames && packet.gso_type() != GsoType::None {
             return Err((packet, DropReason::SuperFrame));
         }
-        let own = wire.lanes.len() - 1;
-        let index = packet.tx_queue().map_or(own, |queue| usize::from(queue).min(own));
+        let own = wire.width - 1;
+        let queue = packet.tx_queue().map_or(own, |queue| usize::from(queue).min(own));
+        let class = self.classes.as_ref().map_or(0, |classes| classes.class_of(packet.mark));
+        let index = class * wire.width + queue;
         let is_direct = wire.in_lanes() == 0 && wire.ready.len() < BURST;
         let lane = &mut wire.lanes[index];
         let amount = Amount { packets: 1, bytes: packet.length().into() };
         if lane.waiting.packets >= self.limits.packets
-            || (wire.stalled && !lane.waiting.admits(amount, self.limits))
+            || ((wire.stalled || self.classes.is_some())
+                && !lane.waiting.admits(amount, self.limits))
         {
+            wire.classes[class].counters.dropped.add(1);
             return Err((packet, DropReason::WireFull));
         }
         // If no lane waits for its turn, this packet need not either.
@@ -208,12 +290,13 @@ impl Backlog {
             wire.tags.push_back((index as u16, amount.bytes as u32));
         } else {
             lane.packets.push_back(packet);
+            wire.classes[class].in_lanes += 1;
         }
         lane.waiting.add(amount);
         wire.waiting += 1;
         self.waiting += 1;
         if !wire.stalled
-            && let Some(queue) = self.queues.get_mut(index)
+            && let Some(queue) = self.queues.get_mut(queue)
         {
             queue.charge(amount);
         }
@@ -224,15 +307,23 @@ impl Backlog {
     #[inline]
     pub fn own_has_room(&self, packets: usize) -> bool {
         self.wires.iter().all(|wire| {
-            let waiting = wire.lanes.last().map_or(0, |lane| lane.waiting.packets);
-            waiting == 0 || waiting + packets <= self.limits.packets
+            let own = wire.lanes.iter().skip(wire.width - 1).step_by(wire.width);
+            let most = own.map(|lane| lane.waiting.packets).max().unwrap_or(0);
+            most == 0 || most + packets <= self.limits.packets
         })
     }
 
-    /// Packets of functions and residents that wait for a wire.
+    /// Unmarked packets of functions and residents that wait for a wire.
     pub(crate) fn own_waiting(&self, wire: usize) -> usize {
-        let lane = self.wires.get(wire).and_then(|wire| wire.lanes.last());
+        let lane = self.wires.get(wire).and_then(|wire| wire.lanes.get(self.own));
         lane.map_or(0, |lane| lane.waiting.packets)
+    }
+
+    /// Makes a packet unmarked, which puts it among those that can be watched.
+    pub(crate) fn unmark(&self, packet: &mut Descriptor) {
+        if self.classes.is_some() {
+            packet.mark = 0;
+        }
     }
 
     /// Offers a wire its packets, a burst at a time, until it leaves some or has taken all.
@@ -291,15 +382,24 @@ impl Backlog {
 
     /// The oldest `gone` packets offered to a wire have left.
     fn complete(&mut self, index: usize, gone: usize, dropped: u64, progress: &mut WireProgress) {
+        let (own, is_classified) = (self.own, self.classes.is_some());
         let Backlog { wires, queues, .. } = self;
         let wire = &mut wires[index];
-        let own = wire.lanes.len() - 1;
         // Consecutive packets are mostly of one lane: accounts are settled once per run.
         let (mut run_of, mut run) = (own, Amount::default());
+        let mut settle_run = |lanes: &mut [Lane], lane: usize, run: Amount| {
+            let queue = if is_classified { lane % wire.width } else { lane };
+            settle(&mut lanes[lane], queues.get_mut(queue), run, wire.stalled);
+            if is_classified && run.packets != 0 {
+                let counters = &wire.classes[lane / wire.width].counters;
+                counters.packets.add(run.packets as u64);
+                counters.bytes.add(run.bytes);
+            }
+        };
         for (place, (lane, bytes)) in wire.tags.drain(..gone).enumerate() {
             let lane = usize::from(lane);
             if lane != run_of {
-                settle(&mut wire.lanes[run_of], queues.get_mut(run_of), run, wire.stalled);
+                settle_run(&mut wire.lanes, run_of, run);
                 (run_of, run) = (lane, Amount::default());
             }
             run.add(Amount { packets: 1, bytes: bytes.into() });
@@ -307,7 +407,7 @@ impl Backlog {
                 progress.advance(dropped >> place & 1 != 0);
             }
         }
-        settle(&mut wire.lanes[run_of], queues.get_mut(run_of), run, wire.stalled);
+        settle_run(&mut wire.lanes, run_of, run);
         wire.waiting -= gone;
         self.waiting -= gone;
     }
@@ -325,11 +425,13 @@ impl Backlog {
             return;
         }
         wire.stalled = stalls;
-        for (lane, queue) in wire.lanes.iter().zip(&mut self.queues) {
-            if stalls {
-                queue.discharge(lane.waiting);
-            } else {
-                queue.charge(lane.waiting);
+        for lanes in wire.lanes.chunks(wire.width) {
+            for (lane, queue) in lanes.iter().zip(&mut self.queues) {
+                if stalls {
+                    queue.discharge(lane.waiting);
+                } else {
+                    queue.charge(lane.waiting);
+                }
             }
         }
     }
@@ -381,31 +483,77 @@ impl WireLanes {
         self.waiting - self.ready.len()
     }
 
-    /// Refills the packets offered to the wire, lane by lane, a quantum of bytes each.
+    /// Refills the packets offered to the wire.
     fn make_ready(&mut self) {
         if self.in_lanes() == 0 || self.ready.len() == BURST {
             return;
         }
-        let WireLanes { lanes, turns, ready, tags, .. } = self;
+        let WireLanes { lanes, width, classes, priorities, ready, tags, .. } = self;
+        if priorities.is_empty() {
+            let mut unlimited = u32::MAX;
+            classes[0].fill(0, lanes, &mut unlimited, ready, tags);
+            return;
+        }
+        for Priority { classes: numbers, turns } in priorities {
+            let first = numbers.start;
+            let earns = |class: &mut ClassLanes| class.in_lanes != 0;
+            turns.serve(&mut classes[numbers.clone()], earns, |place, class, credit| {
+                let start = (first + place) * *width;
+                class.fill(start, &mut lanes[start..start + *width], credit, ready, tags)
+            });
+            if ready.len() == BURST {
+                return;
+            }
+        }
+    }
+}
+
+impl ClassLanes {
+    fn new(lanes: usize) -> Self {
+        ClassLanes { in_lanes: 0, turns: Turns::new(lanes), counters: Arc::default() }
+    }
+
+    /// Offers packets to the wire, lane by lane, a quantum of bytes each, within the credit of the
+    /// class. `start` is the number of its first lane.
+    #[inline]
+    fn fill(
+        &mut self,
+        start: usize,
+        lanes: &mut [Lane],
+        credit: &mut u32,
+        ready: &mut VecDeque<Descriptor>,
+        tags: &mut VecDeque<(u16, u32)>,
+    ) -> TurnEnd {
+        let mut end = TurnEnd::Empty;
+        let in_lanes = &mut self.in_lanes;
         let earns = |lane: &mut Lane| !lane.packets.is_empty();
-        turns.serve(lanes, earns, |index, lane, deficit| {
+        self.turns.serve(lanes, earns, |index, lane, deficit| {
             while let Some(packet) = lane.packets.front() {
                 let length = packet.length();
                 if length > *deficit {
                     return TurnEnd::Spent;
                 }
                 if ready.len() == BURST {
+                    end = TurnEnd::Full;
+                    return TurnEnd::Full;
+                }
+                if length > *credit {
+                    end = TurnEnd::Spent;
+                    // The lane continues with its deficit at the class's next turn.
                     return TurnEnd::Full;
                 }
                 *deficit -= length;
+                *credit -= length;
                 if let Some(packet) = lane.packets.pop_front() {
+                    *in_lanes -= 1;
                     ready.push_back(packet);
-                    tags.push_back((index as u16, length));
+                    tags.push_back(((start + index) as u16, length));
                 }
             }
             // Restart where the memory is warm.
             lane.packets.clear();
             TurnEnd::Empty
         });
+        end
     }
 }

@@ -9,6 +9,8 @@ use crate::ledger::{DropReason, Stage};
 use crate::packet::burst::Burst;
 use crate::packet::desc::Descriptor;
 use crate::time::Time;
+use std::fmt;
+use std::sync::Arc;
 
 /// Makes the parts of a guard, once for each place.
 pub trait Guard {
@@ -20,6 +22,32 @@ pub trait Guard {
 
     /// The screen for packets that the host sends, on the target core.
     fn screen(&self, queue: u16) -> Option<Box<dyn Screen>>;
+
+    /// Its counts by group, for any thread.
+    fn groups(&self) -> Option<Arc<dyn Groups>> {
+        None
+    }
+}
+
+/// Reads the counts of a guard's groups of filters, from any thread.
+pub trait Groups: fmt::Debug + Send + Sync {
+    /// The current counts, in the order of the groups.
+    fn counts(&self) -> Vec<GroupCounts>;
+}
+
+/// The counts of a group of filters.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GroupCounts {
+    /// Its name.
+    pub name: String,
+    /// Its filters.
+    pub filters: u64,
+    /// Packets that they matched: a packet counts for each filter.
+    pub packets: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Packets that they dropped because they could not be read.
+    pub unreadable_packets: u64,
 }
 
 /// Judges packets about to be delivered to a host, on the target core.

@@ -26,6 +26,7 @@
 
 pub mod attachment;
 pub mod backlog;
+pub mod classes;
 pub mod command;
 pub mod config;
 pub mod cores;

@@ -39,11 +39,20 @@ pub enum TurnEnd {
     Full,
 }
 
+/// A queue's credit in bytes.
+#[derive(Clone, Copy, Debug)]
+struct Credit {
+    /// What it may still send.
+    deficit: u32,
+    /// What it gets per turn.
+    quantum: u32,
+}
+
 /// The queue whose turn it is, and what each may still send.
 #[derive(Debug)]
 pub struct Turns {
-    /// By queue, in bytes.
-    deficits: Vec<u32>,
+    /// By queue.
+    credits: Vec<Credit>,
     turn: usize,
     /// The queue whose turn it is has had its quantum.
     granted: bool,
@@ -52,7 +61,13 @@ pub struct Turns {
 impl Turns {
     /// The turns of a number of queues.
     pub fn new(queues: usize) -> Self {
-        Turns { deficits: vec![0; queues], turn: 0, granted: false }
+        Turns::weighted(&vec![QUANTUM_BYTES; queues])
+    }
+
+    /// The turns of queues with these quanta, in bytes: they share the server in proportion.
+    pub fn weighted(quanta: &[u32]) -> Self {
+        let credit = |&quantum: &u32| Credit { deficit: 0, quantum: quantum.max(1) };
+        Turns { credits: quanta.iter().map(credit).collect(), turn: 0, granted: false }
     }
 
     /// Serves queue after queue, a quantum each, until there is no room or no queue has packets
@@ -65,15 +80,16 @@ impl Turns {
         mut earns: impl FnMut(&mut Q) -> bool,
         mut take: impl FnMut(usize, &mut Q, &mut u32) -> TurnEnd,
     ) {
-        let count = queues.len().min(self.deficits.len());
+        let count = queues.len().min(self.credits.len());
         // A packet longer than a quantum takes several rounds.
         let mut saving = true;
         while saving {
             saving = false;
             for _ in 0..count {
-                let (queue, deficit) = (&mut queues[self.turn], &mut self.deficits[self.turn]);
+                let (queue, credit) = (&mut queues[self.turn], &mut self.credits[self.turn]);
+                let Credit { deficit, quantum } = credit;
                 if !std::mem::take(&mut self.granted) && earns(queue) {
-                    *deficit = deficit.saturating_add(QUANTUM_BYTES);
+                    *deficit = deficit.saturating_add(*quantum);
                 }
                 match take(self.turn, queue, deficit) {
                     TurnEnd::Empty => *deficit = 0,

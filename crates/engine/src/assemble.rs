@@ -9,7 +9,7 @@ use crate::poll::{self, Card, Phase};
 use crate::swap::{self, Controller};
 use crate::target::{Pacing, QueueState, TargetQueue};
 use crate::tx::{TxRing, TxRings};
-use crate::view::{Functions, QueueView, View, WireView};
+use crate::view::{ClassView, Functions, QueueView, View, WireView};
 use picnic_core::backlog::{Backlog, Limits};
 use picnic_core::config::{CardFile, GateMode};
 use picnic_core::doorbell::Doorbell;
@@ -51,7 +51,7 @@ pub fn assemble(
     card_doorbell: Arc<dyn Doorbell>,
 ) -> Result<Assembled, BuildError> {
     let warnings = parts.warnings();
-    let Parts { mut wires, rx, tx, mut attachment, resident, guard, hooks, .. } = parts;
+    let Parts { mut wires, rx, tx, mut attachment, resident, guard, hooks, classes, .. } = parts;
     let (mut pool, returns) = Pool::new(&file.pool, doorbells.len())?;
     let ledger = Arc::new(Ledger::new(doorbells.len()));
     let card_gate = Arc::new(Gate::new());
@@ -134,7 +134,7 @@ pub fn assemble(
     if offline {
         wires.iter_mut().for_each(|wire| wire.observers.may_wait());
     }
-    let view = View {
+    let mut view = View {
         name: file.card.name.clone(),
         wires: names
             .into_iter()
@@ -150,6 +150,8 @@ pub fn assemble(
         ledger: ledger.clone(),
         warnings,
         poll: None,
+        classes: Vec::new(),
+        groups: guard.as_ref().and_then(|guard| guard.groups()),
     };
     let functions = view.functions.clone();
     let mut doors = Doors::new(pool, targets, wires.len(), file.card.wire_backlog, ledger);
@@ -163,6 +165,17 @@ pub fn assemble(
         Limits { packets: file.card.wire_backlog, bytes: file.host.tx_bytes_in_flight.into() };
     let counters = view.queues.iter().map(|queue| queue.steer.clone()).collect();
     doors.backlog = Backlog::new(wires.len(), counters, limits);
+    if let Some(classes) = classes {
+        doors.backlog = doors.backlog.classified(classes);
+        for (index, wire) in view.wires.iter().enumerate() {
+            let counters = doors.backlog.class_counters(index).into_iter();
+            view.classes.extend(counters.map(|(name, counters)| ClassView {
+                wire: wire.name.clone(),
+                name,
+                counters,
+            }));
+        }
+    }
     for (index, wire) in wires.iter().enumerate() {
         doors.backlog.set_super_frames(index, wire.capabilities.super_frames);
     }

@@ -5,6 +5,7 @@
 use crate::chain::ChainFunction;
 use crate::rx::{Wire, check_throttle};
 use picnic_core::attachment::HostAttachment;
+use picnic_core::classes::Classes;
 use picnic_core::config::{self, CardFile, InterruptSection, Section, StampDemand};
 use picnic_core::direction::Direction;
 use picnic_core::error::{ConfigError, PoolError};
@@ -151,6 +152,7 @@ pub struct Parts {
     pub(crate) guard: Option<Box<dyn Guard>>,
     pub(crate) hooks: Hooks,
     warnings: Vec<String>,
+    pub(crate) classes: Option<Classes>,
 }
 
 impl Parts {
@@ -187,6 +189,7 @@ impl Parts {
         let rx = keep(rx, &mut faults).unwrap_or_default();
         let tx = links(&file.tx, Direction::Tx, components, &base, hooks);
         let tx = keep(tx, &mut faults).unwrap_or_default();
+        let classes = keep(Classes::of(file), &mut faults).flatten();
         let section = &file.host.section;
         let super_frames = wires.iter().all(|(_, wire)| wire.capabilities.super_frames)
             || tx.iter().any(ChainFunction::cuts_super_frames);
@@ -194,8 +197,8 @@ impl Parts {
         let attachment =
             find(components.attachments, section).and_then(|entry| entry.build(section, &host));
         let ((), attachment) = ConfigError::both(ConfigError::all(faults), attachment)?;
-        let (hooks, warnings) = (hooks.clone(), Vec::new());
-        Ok(Parts { wires, rx, tx, attachment, resident: None, guard: None, hooks, warnings })
+        let (resident, guard, hooks, warnings) = (None, None, hooks.clone(), Vec::new());
+        Ok(Parts { wires, rx, tx, attachment, resident, guard, hooks, warnings, classes })
     }
 
     /// Checks the keys of all components without building them, for a file with wrong keys that
@@ -212,6 +215,7 @@ impl Parts {
             faults.extend(check_in(components.functions, section));
         }
         faults.extend(check_in(components.attachments, &file.host.section));
+        faults.extend(Classes::of(file).err());
         ConfigError::all(faults)
     }
 

@@ -1,7 +1,9 @@
 //! Read-only access to a running card: counters by wire, queue and function.
 
 use crate::chain::{ChainFunction, FunctionCounters};
+use picnic_core::classes::ClassCounters;
 use picnic_core::direction::Direction;
+use picnic_core::guard::Groups;
 use picnic_core::ledger::Ledger;
 use picnic_core::port::Capabilities;
 use picnic_core::stats::{Counter, SteerCounters, TargetCounters, WireCounters};
@@ -24,6 +26,21 @@ pub struct View {
     pub warnings: Vec<String>,
     /// The poll engine's share; none if one engine has all packets.
     pub poll: Option<Arc<PollCounters>>,
+    /// Traffic classes, by wire; none if the card has none.
+    pub classes: Vec<ClassView>,
+    /// The guard's groups of filters; none without a guard.
+    pub groups: Option<Arc<dyn Groups>>,
+}
+
+/// A traffic class at a wire.
+#[derive(Clone, Debug)]
+pub struct ClassView {
+    /// The wire's name.
+    pub wire: String,
+    /// The class's name.
+    pub name: String,
+    /// Its counters there.
+    pub counters: Arc<ClassCounters>,
 }
 
 /// Packets that the kernel passed to the poll engine, for a card that both share.

@@ -27,7 +27,7 @@ use checks::{check, check_kind, check_name};
 use indexmap::IndexSet;
 use list::List;
 use picnic_core::function::Function;
-use picnic_core::guard::{Guard, QueueGuard, Screen};
+use picnic_core::guard::{GroupCounts, Groups, Guard, QueueGuard, Screen};
 use picnic_core::ledger::Stage;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -278,6 +278,37 @@ impl Guard for Filters {
 
     fn screen(&self, queue: u16) -> Option<Box<dyn Screen>> {
         Some(Box::new(FilterScreen(self.at_driver(Direction::Tx, queue)?)))
+    }
+
+    fn groups(&self) -> Option<Arc<dyn Groups>> {
+        Some(Arc::new(self.clone()))
+    }
+}
+
+impl Groups for Filters {
+    fn counts(&self) -> Vec<GroupCounts> {
+        let inner = self.lock();
+        let group = |name: &String| GroupCounts { name: name.clone(), ..GroupCounts::default() };
+        let mut groups: Vec<_> = inner.groups.iter().map(group).collect();
+        let packets = inner.filters.values().map(|stored| {
+            let counts = inner.lists[list_of(&stored.filter)].counts(stored.counters);
+            (&stored.filter.group, counts[0], counts[1], counts[4])
+        });
+        let allocators = inner.allocators.values().map(|(filter, code)| {
+            let counts = code.counts();
+            (&filter.group, counts.requests, counts.bytes, 0)
+        });
+        for (name, packets, bytes, unreadable) in packets.chain(allocators) {
+            let Some(place) = inner.groups.get_index_of(name) else { continue };
+            let group = &mut groups[place];
+            group.filters += 1;
+            group.packets += packets;
+            group.bytes += bytes;
+            group.unreadable_packets += unreadable;
+        }
+        // Groups keep their place when their filters are gone.
+        groups.retain(|group| group.filters != 0);
+        groups
     }
 }
 

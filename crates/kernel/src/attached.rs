@@ -383,6 +383,8 @@ fn view(name: String, plan: &Plan, placement: &Placement) -> View {
         ledger: Arc::new(Ledger::new(placement.target_cores.len())),
         warnings: Vec::new(),
         poll: None,
+        classes: Vec::new(),
+        groups: None,
     }
 }
 

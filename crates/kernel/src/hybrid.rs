@@ -172,6 +172,8 @@ impl Sums {
             ledger: Arc::new(Ledger::new(kernel.queues.len())),
             warnings: poll.warnings.clone(),
             poll: Some(Arc::new(PollCounters::default())),
+            classes: Vec::new(),
+            groups: kernel.groups.clone(),
         };
         whole.functions.replace(Direction::Tx, poll.functions.of(Direction::Tx));
         let (kernel, poll) = (kernel.clone(), poll.clone());

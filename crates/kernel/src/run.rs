@@ -26,6 +26,7 @@ use picnic_control::{Access, EnginePlan, Executor, Launch, Registries, Report, R
 use picnic_core::config::CardFile;
 use picnic_core::direction::Direction;
 use picnic_core::error::ConfigError;
+use picnic_core::guard::Guard;
 use picnic_core::registry;
 use picnic_core::stats::Counter;
 use picnic_core::time::Time;
@@ -171,7 +172,8 @@ pub(crate) fn start(
     }
     let tables = object.tables(&plan)?;
     let rules = Rules::new(&launch.filters, object.filters()?, plan.room)?;
-    let card = Attached::new(launch.file, &plan, object, &placement)?;
+    let mut card = Attached::new(launch.file, &plan, object, &placement)?;
+    card.view.groups = Guard::groups(&launch.filters);
     placement.warnings.extend(card.notes.iter().cloned());
     let parts = (tables, rules, half);
     Ok(Box::new(KernelRunning::new(engine, card, (plan, placement), parts, launch)?))

@@ -102,6 +102,18 @@ class ChannelReport(TypedDict):
     host_wakeups: int
 
 
+ClassReport = TypedDict(
+    "ClassReport",
+    {
+        "wire": "str",
+        "class": "str",
+        "packets": "int",
+        "bytes": "int",
+        "dropped": "int",
+    },
+)
+
+
 class _ComparisonOptional(TypedDict, total=False):
     again: list[float]
     rule: Optional[Rule]
@@ -206,6 +218,14 @@ class Figure(_FigureOptional):
     unit: Unit
     source: Source
     values: list[float]
+
+
+class FilterGroupReport(TypedDict):
+    group: str
+    filters: int
+    packets: int
+    bytes: int
+    unreadable_packets: int
 
 
 class _FunctionReportOptional(TypedDict, total=False):
@@ -404,6 +424,8 @@ class _ReportOptional(TypedDict, total=False):
     about: Optional[RunInfo]
     kernel: Optional[KernelReport]
     poll: Optional[PollReport]
+    classes: list[ClassReport]
+    filter_groups: list[FilterGroupReport]
     latencies: Optional[list[Recorded]]
     os: Optional[OsReport]
     trace: Optional[TraceReport]

@@ -4,6 +4,7 @@
 //! is its help.
 
 use super::section::{Names, SectionConfig, SectionEntry, Shape, from_json};
+use crate::classes::ClassSection;
 use crate::device::DeviceSection;
 use crate::error::{ConfigError, PoolError, allowed};
 use crate::json::InvalidValue;
@@ -21,6 +22,7 @@ pub(super) const SECTIONS: &[SectionEntry] = &[
     SectionEntry::of::<WireSection>(),
     SectionEntry::of::<RxSection>(),
     SectionEntry::of::<TxSection>(),
+    SectionEntry::of::<ClassSection>(),
     SectionEntry::of::<HostSection>(),
     SectionEntry::of::<InterruptSection>(),
     SectionEntry::of::<DeviceSection>(),

@@ -279,6 +279,7 @@ impl Doors {
         packet.wire = wire;
         // Whatever its origin, it is now the card's own: numbers count those.
         packet.clear_tx_queue();
+        self.backlog.unmark(&mut packet);
         match self.backlog.push(packet, wire) {
             Ok(()) => {
                 self.ended += 1;

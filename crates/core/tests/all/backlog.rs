@@ -1,6 +1,8 @@
 //! The backlog against a model: order, limits, fairness, stalled wires, every packet accounted for.
 
 use picnic_core::backlog::{Backlog, Limits, STALL_NS};
+use picnic_core::classes::Classes;
+use picnic_core::config::CardFile;
 use picnic_core::ledger::{DropReason, Ledger};
 use picnic_core::out::{Doors, Fate, WireProgress};
 use picnic_core::packet::desc::{Descriptor, GsoType};
@@ -446,4 +448,166 @@ fn turns_do_not_move_while_a_wire_has_no_room() {
     push(&mut bench, 0, 1);
     let lanes: Vec<_> = bench.serve(0, Time::ZERO, 66).iter().map(|&(lane, ..)| lane).collect();
     assert_eq!(lanes[64..], [0, 1], "the turn was that of the first");
+}
+
+// ---------------------------------------------------------------- traffic classes
+
+/// A class of the priority and weight, for packets with its number as mark.
+fn classes(list: &[(u8, u32)]) -> Classes {
+    let text: String = list
+        .iter()
+        .enumerate()
+        .map(|(mark, (priority, weight))| {
+            format!(
+                "[[class]]\nname = \"c{mark}\"\nmarks = [{mark}]\npriority = {priority}\n\
+                 weight = {weight}\n"
+            )
+        })
+        .collect();
+    Classes::of(&CardFile::parse(&text, None).unwrap()).unwrap().unwrap()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 100, failure_persistence: None, ..Default::default() })]
+
+    /// Classes that always have packets share a wire by weight, to within a turn, whatever their
+    /// packets and queues; one of a higher priority has all of it. Nothing is lost or reordered.
+    #[test]
+    fn classes_share_a_wire_by_priority_and_weight(
+        weights in prop::collection::vec(1_u32..9, 3),
+        lengths in prop::collection::vec(60_usize..2048, 3),
+        takes in prop::collection::vec(1_usize..64, 100),
+        urgent in any::<bool>(),
+    ) {
+        let mut bench = Bench::new(1, Limits { packets: 100, bytes: 1 << 30 });
+        let list: Vec<_> = weights.iter().map(|&weight| (0, weight)).collect();
+        let all = classes(&[list, vec![(7, 1)]].concat());
+        let names: Vec<_> = all.names().map(str::to_owned).collect();
+        bench.backlog = Backlog::new(1, bench.counters.clone(), Limits {
+            packets: 100, bytes: 1 << 30
+        }).classified(all);
+        let mut sent = [const { VecDeque::new() }; 4];
+        let (mut number, mut bytes, mut offered) = (0_u32, [0_u64; 4], 64);
+        for count in takes {
+            for class in 0..(if urgent { 4 } else { 3 }) {
+                while sent[class].len() < 90 {
+                    number += 1;
+                    let length = lengths.get(class).copied().unwrap_or(100);
+                    // One queue each, as their order among several is not that of arrival.
+                    let mut packet = bench.packet(class % (QUEUES + 1), length, 0);
+                    packet.mark = class as u32;
+                    packet.rss_hash = number;
+                    bench.backlog.push(packet, 0).unwrap();
+                    sent[class].push_back(number);
+                }
+            }
+            let mut left = count;
+            let (pool, progress) = (&mut bench.pool, &mut bench.progress[0]);
+            let mut wrong = None;
+            bench.backlog.serve(0, Time::ZERO, false, progress, |ready| {
+                while left != 0 && let Some(packet) = ready.pop_front() {
+                    left -= 1;
+                    let class = packet.mark as usize;
+                    if sent[class].pop_front() != Some(packet.rss_hash) {
+                        wrong = Some(class);
+                    }
+                    match offered {
+                        0 => bytes[class] += u64::from(packet.length()),
+                        _ => offered -= 1,
+                    }
+                    pool.free(packet);
+                }
+                0
+            });
+            prop_assert_eq!(wrong, None, "order of a class");
+            if urgent {
+                // What is offered to the wire is not overtaken.
+                prop_assert!(bytes[..3].iter().sum::<u64>() == 0, "{:?}", bytes);
+                continue;
+            }
+            let shares: Vec<_> =
+                (0..3).map(|class| bytes[class] as f64 / f64::from(weights[class])).collect();
+            let (least, most) = (
+                shares.iter().copied().fold(f64::MAX, f64::min),
+                shares.iter().copied().fold(0.0, f64::max),
+            );
+            // A turn, and a packet that is longer than the rest of it; quanta are whole bytes.
+            let turn = f64::from(QUANTUM_BYTES) / f64::from(*weights.iter().min().unwrap());
+            prop_assert!(most - least <= 2.0 * turn + 2.0 * 2048.0 + most * 1e-3, "{shares:?}");
+        }
+        let counters = bench.backlog.class_counters(0);
+        prop_assert_eq!(counters.iter().map(|(name, _)| name).collect::<Vec<_>>(),
+            names.iter().collect::<Vec<_>>());
+        let counted: u64 = counters.iter().map(|(_, counters)| counters.packets.get()).sum();
+        let waiting: usize = sent.iter().map(VecDeque::len).sum();
+        prop_assert_eq!(counted + waiting as u64, u64::from(number));
+        prop_assert_eq!(bench.backlog.waiting(), waiting);
+        while let Some(packet) = bench.backlog.take() {
+            bench.pool.free(packet);
+        }
+        for counters in &bench.counters {
+            prop_assert_eq!(counters.tx_in_flight_bytes.get(), 0);
+        }
+    }
+}
+
+#[test]
+fn a_full_class_drops_its_own_packets_only() {
+    let mut bench = Bench::new(1, LIMITS);
+    bench.backlog =
+        Backlog::new(1, bench.counters.clone(), LIMITS).classified(classes(&[(0, 1); 2]));
+    let mut dropped = 0;
+    for number in 0..20 {
+        assert!(bench.backlog.admits(0, 0, 0, 100), "the other class has room");
+        let mut packet = bench.packet(0, 100, number);
+        packet.mark = 1;
+        if let Err((packet, reason)) = bench.backlog.push(packet, 0) {
+            assert_eq!(reason, DropReason::WireFull);
+            dropped += 1;
+            bench.pool.free(packet);
+        }
+    }
+    assert_eq!(dropped, 20 - LIMITS.packets as u64);
+    let mut packet = bench.packet(0, 100, 0);
+    packet.mark = 0;
+    bench.backlog.push(packet, 0).unwrap();
+    let counters = bench.backlog.class_counters(0);
+    let lost: Vec<_> = counters.iter().map(|(name, it)| (&**name, it.dropped.get())).collect();
+    assert_eq!(lost, [("c0", 0), ("c1", dropped), ("other", 0)]);
+    assert_eq!(bench.serve(0, Time::ZERO, 99).len(), LIMITS.packets + 1);
+}
+
+#[test]
+fn watched_packets_report_their_fate_among_classes() {
+    let config = PoolConfig { buffers: 512, ..PoolConfig::default() };
+    let (pool, _) = Pool::new(&config, 0).unwrap();
+    let mut doors = Doors::new(pool, Vec::new(), 1, 64, Arc::new(Ledger::new(0)));
+    let counters = (0..QUEUES).map(|_| Arc::default()).collect();
+    let limits = Limits { packets: 64, bytes: 1 << 30 };
+    doors.backlog = Backlog::new(1, counters, limits).classified(classes(&[(0, 1), (5, 1)]));
+    // Marked packets of functions go ahead and are not counted among the watched.
+    let mut numbers = Vec::new();
+    for mark in [1, 0, 1, 0, 1] {
+        let mut packet = doors.pool.allocate(60).unwrap();
+        packet.mark = mark;
+        match mark {
+            0 => numbers.push(doors.transmit_watched(packet, 0).unwrap()),
+            _ => doors.transmit(packet, 0),
+        }
+    }
+    assert_eq!(numbers, [1, 2]);
+    let mut left = 4;
+    doors.serve_wire(0, Time::ZERO, &WireCounters::default(), |mut transmitter| {
+        while left != 0
+            && let Some(packet) = transmitter.next()
+        {
+            left -= 1;
+            transmitter.sent(packet);
+        }
+    });
+    let fates = numbers.iter().map(|&number| doors.progress[0].fate(number));
+    assert_eq!(fates.collect::<Vec<_>>(), [Fate::Sent, Fate::Sent]);
+    while let Some(packet) = doors.backlog.take() {
+        doors.pool.free(packet);
+    }
 }

@@ -141,7 +141,7 @@ fn moderation_follows_the_keys() {
 
 #[test]
 fn unknown_names_list_the_known_ones() {
-    let sections = "card, pool, wire, rx, tx, host, interrupt, trace";
+    let sections = "card, pool, wire, rx, tx, class, host, interrupt, device, trace";
     let cord = "found section \"cord\", allowed";
     assert_eq!(told("[cord]\n"), format!("1: cord: {cord}: {sections}; did you mean \"card\"?"));
     assert_eq!(told("\nx = 1"), format!("2: x: found section \"x\", allowed: {sections}"));
@@ -149,7 +149,7 @@ fn unknown_names_list_the_known_ones() {
     let error = CardFile::parse("[trace]\n", None).unwrap_err().to_string();
     assert_eq!(
         error,
-        "card:1: trace: found section \"trace\", allowed: card, pool, wire, rx, tx, host, interrupt"
+        "card:1: trace: found section \"trace\", allowed: card, pool, wire, rx, tx, class, host, interrupt, device"
     );
     assert_eq!(
         told("[interrupt]\n\nrx_usec = 1"),

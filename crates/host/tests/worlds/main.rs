@@ -7,6 +7,7 @@ mod bed;
 #[path = "../common/bridge.rs"]
 mod bridge;
 mod capture;
+mod classes;
 #[path = "../common/mod.rs"]
 mod common;
 mod control;

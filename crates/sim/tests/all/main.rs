@@ -1,6 +1,7 @@
 //! All tests of this crate in one program: each further program would cost a link.
 #![allow(missing_docs)]
 
+mod classes;
 mod cluster;
 mod commands;
 #[path = "../common/mod.rs"]

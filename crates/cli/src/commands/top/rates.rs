@@ -40,6 +40,8 @@ impl Rates {
         let functions = window.places().map(|(chain, position, function)| {
             named("place", format!("{chain}[{position}]"), live(&function.figures(), seconds))
         });
+        let classes = window.classes.iter().map(|class| live(&class.figures(), seconds));
+        let groups = window.filter_groups.iter().map(|group| live(&group.figures(), seconds));
         let drops = drop_rates(&self.now, window).map(|(place, pps, packets)| {
             let (reason, stage) = place.split_once('@').unwrap_or((place, ""));
             json!({ "reason": reason, "stage": stage, "pps": pps, "packets": packets })
@@ -53,6 +55,8 @@ impl Rates {
             ("parts", parts.collect()),
             ("queues", queues.collect()),
             ("functions", functions.collect()),
+            ("classes", classes.collect()),
+            ("filter_groups", groups.collect()),
             ("drops", drops.collect()),
             ("borrowed_core", json!(core.core)),
             ("busy_fraction", json!(core.busy_fraction)),

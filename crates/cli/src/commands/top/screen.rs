@@ -175,6 +175,8 @@ impl Screen {
             figures::parts(&window, Show::Rates),
             Some(figures::queues(&window, Show::Rates)),
             figures::functions(&window, Show::Rates),
+            figures::classes(&window, Show::Rates),
+            figures::filter_groups(&window, Show::Rates),
             figures::drops(&rates.now, &window),
         ];
         tables.into_iter().flatten().collect()
