@@ -1,7 +1,7 @@
 //! Traffic classes: marks of filters choose lanes, and lanes share a saturated link as configured.
 
 use crate::common::{end, quick, simulation};
-use picnic_control::Report;
+use picnic_control::{Report, Running};
 use picnic_core::time::Time;
 use picnic_filter::{Action, Direction, Filter, FiveTuple, Protocol};
 
