@@ -28,7 +28,7 @@
 //! but dropped once its limit of packets is reached.
 //!
 //! Source: byte queue limits, linux/Documentation/ABI/testing/sysfs-class-net-queues;
-//! `docs/decisions/010-lanes-between-tx-rings-and-wires.md`, `docs/decisions/063-traffic-classes.md`.
+//! `docs/decisions/010-lanes-between-tx-rings-and-wires.md`, `docs/decisions/065-traffic-classes.md`.
 
 use crate::classes::{ClassCounters, Classes, Level};
 use crate::ledger::DropReason;
