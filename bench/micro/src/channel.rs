@@ -53,7 +53,7 @@ impl Default for Channels {
 
 impl Benchmark for Channels {
     const NAME: &'static str = "channel";
-    const HELP: &'static str = "host channels: messages per second, latency, wake-up of a sleeper";
+    const HELP: &'static str = "host channels: messages per second, latency, wake-up of a side";
     const QUICK: &'static str = "repeats = 2\nmessages = 65536\nseconds = 0.1";
 
     fn check(&self) -> Result<(), ConfigError> {

@@ -54,8 +54,11 @@ impl Benchmark for Storm {
         ];
         let mut groups: Vec<Group> = cases.iter().map(|_| Group::new()).collect();
         let mut times = vec![Vec::new(); cases.len()];
+        // Rounds on cards follow those of the order alone.
+        let on_cards_repeats = self.repeats.div_ceil(16);
+        let rounds = u64::from(self.repeats + on_cards_repeats);
         for round in 0..self.repeats {
-            run.round(round.into(), self.repeats.into());
+            run.round(round.into(), rounds);
             for ((times, group), (_, senders, batch)) in
                 times.iter_mut().zip(&mut groups).zip(cases)
             {
@@ -65,8 +68,8 @@ impl Benchmark for Storm {
             }
         }
         let mut on_cards = vec![Vec::new(); CARDS.len()];
-        for round in 0..self.repeats.div_ceil(16) {
-            run.round(round.into(), self.repeats.div_ceil(16).into());
+        for round in 0..on_cards_repeats {
+            run.round((self.repeats + round).into(), rounds);
             for (times, (_, all_send, window_messages)) in on_cards.iter_mut().zip(CARDS) {
                 let load = Load {
                     members: MEMBERS,

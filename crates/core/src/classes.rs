@@ -37,8 +37,8 @@ const OTHER: &str = "other";
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Eq)]
 #[serde(deny_unknown_fields, default)]
 pub struct ClassSection {
-    /// Name for output.
-    pub name: String,
+    /// Name for output: up to 32 letters, digits, "-", "_" or "."; mandatory.
+    pub name: Option<String>,
     /// Marks of its packets, as set by filters with action = "mark" or by functions; none: all
     /// packets of no other class.
     pub marks: Vec<u32>,
@@ -51,7 +51,7 @@ pub struct ClassSection {
 
 impl Default for ClassSection {
     fn default() -> Self {
-        ClassSection { name: String::new(), marks: Vec::new(), priority: 0, weight: 1 }
+        ClassSection { name: None, marks: Vec::new(), priority: 0, weight: 1 }
     }
 }
 
@@ -63,9 +63,15 @@ impl SectionConfig for ClassSection {
 
     fn check(&self) -> Result<(), ConfigError> {
         let fits = |letter: char| letter.is_ascii_alphanumeric() || "-_.".contains(letter);
-        if self.name.is_empty() || self.name.len() > 32 || !self.name.chars().all(fits) {
-            let message =
-                format!("found \"{}\", allowed: 1 to 32 letters, digits, - _ .", self.name);
+        let Some(name) = &self.name else {
+            return Err(ConfigError::new("name", "missing, expected a name for output"));
+        };
+        if name.is_empty() || name.len() > 32 || !name.chars().all(fits) {
+            let message = format!("found \"{name}\", allowed: 1 to 32 letters, digits, - _ .");
+            return Err(ConfigError::new("name", message));
+        }
+        if name == OTHER && !self.marks.is_empty() {
+            let message = format!("found \"{OTHER}\" with marks, allowed: without marks");
             return Err(ConfigError::new("name", message));
         }
         if self.marks.len() > MOST_MARKS {
@@ -73,6 +79,12 @@ impl SectionConfig for ClassSection {
             return Err(ConfigError::new("marks", message));
         }
         Ok(())
+    }
+}
+
+impl ClassSection {
+    fn name(&self) -> &str {
+        self.name.as_deref().unwrap_or(OTHER)
     }
 }
 
@@ -118,8 +130,8 @@ impl Classes {
         };
         for (place, class) in given.iter().enumerate() {
             for before in &given[..place] {
-                let other = &before.name;
-                if *other == class.name {
+                let other = before.name();
+                if other == class.name() {
                     let message = format!("found \"{other}\" twice, allowed: once");
                     return Err(wrong(class, "name", message));
                 }
@@ -139,7 +151,7 @@ impl Classes {
 
     fn new(mut list: Vec<ClassSection>) -> Self {
         if list.iter().all(|class| !class.marks.is_empty()) {
-            list.push(ClassSection { name: OTHER.into(), ..ClassSection::default() });
+            list.push(ClassSection { name: Some(OTHER.into()), ..ClassSection::default() });
         }
         list.sort_by_key(|class| std::cmp::Reverse(class.priority));
         let other = list.iter().position(|class| class.marks.is_empty()).unwrap_or(0);
@@ -152,7 +164,7 @@ impl Classes {
 
     /// The classes' names, in order.
     pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.list.iter().map(|class| &*class.name)
+        self.list.iter().map(ClassSection::name)
     }
 
     /// The class of a mark.

@@ -197,7 +197,7 @@ pub struct DeviceSection {
     /// Nanoseconds between device and memory, for discrete devices; only in virtual time.
     #[schemars(range(max = 1_000_000))]
     pub bus_ns: Option<u32>,
-    /// Where received packets go: "memory" or "cache"; without a kind.
+    /// Where received packets go: "memory" or "cache"; with a kind, that of the kind.
     pub dma: Option<Dma>,
 }
 
@@ -220,7 +220,8 @@ impl SectionConfig for DeviceSection {
         }
         let has_bus = kind == Kind::Discrete;
         given(self.bus_ns.is_some() && !has_bus, "bus_ns", "kind = \"discrete\", or no kind")?;
-        given(self.dma.is_some(), "dma", "without kind; \"integrated-dca\" has dma = \"cache\"")
+        let other_dma = self.dma.is_some_and(|dma| dma != kind.device().dma);
+        given(other_dma, "dma", "without kind; \"integrated-dca\" has dma = \"cache\"")
     }
 }
 

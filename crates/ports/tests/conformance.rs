@@ -14,6 +14,7 @@ use picnic_core::registry::{BuildContext, Entry};
 use picnic_core::ring::spsc;
 use picnic_core::stats::{TargetCounters, WireCounters};
 use picnic_core::time::Time;
+use picnic_ports::cable::Cables;
 use picnic_ports::registry::{ATTACHMENTS, WIRES};
 use std::collections::VecDeque;
 
@@ -77,7 +78,12 @@ fn a_wire_conserves_packets_with_buffers_and_without() {
         let (counters, ledger) = (WireCounters::default(), Ledger::new(0));
         let (mut burst, mut held) = (Burst::new(), Vec::new());
         let (mut handed, mut bytes, mut last) = (0, 0, Time::ZERO);
+        wire.start(&mut pool).unwrap();
+        // A cable brings the frames of its other end.
+        let is_cable = text.contains("\"cable\"");
+        let mut other_end = is_cable.then(|| Cables::default().plug_as_other("cable").unwrap());
         for round in 0..2_000_u64 {
+            other_end.iter_mut().for_each(|end| drop(end.send(&[0x55; 60])));
             let now = Time::from_nanos(round * 1_000);
             let limit = (round % 64 + 1) as usize;
             let before = pool.available();

@@ -197,8 +197,10 @@ mod tests {
                 let text = format!("{place}.{}={}", key.name, value.trim_matches('"'));
                 let mut settings = vec![Setting::parse(&text).unwrap()];
                 // Mandatory keys of a section.
-                for (section, needed) in [("trace", "path"), ("sciron", "rules")] {
-                    if entry.name == section {
+                for (section, needed) in
+                    [("trace", "path"), ("sciron", "rules"), ("class[0]", "name")]
+                {
+                    if place == section {
                         settings.push(Setting::text(&format!("{section}.{needed}"), "x"));
                     }
                 }

@@ -96,8 +96,8 @@ mod tests {
             keys.sort();
             keys
         };
-        let top = "asleep_fraction borrowed_core busy_fraction card drops elapsed_s functions \
-                   interval_s latency_p50_ns latency_p99_ns parts queues taken_away wires";
+        let top = "asleep_fraction borrowed_core busy_fraction card classes drops elapsed_s \
+                   filter_groups functions interval_s latency_p50_ns latency_p99_ns parts queues taken_away wires";
         assert_eq!(keys(&json).join(" "), top);
         for (list, expected) in [
             ("wires", "name rx_bits_per_s rx_pps shed_pps tx_bits_per_s tx_pps"),
