@@ -297,6 +297,10 @@ mod tests {
         report.kernel = Some(KernelReport { packets: 91, delivered: 44, dropped: 4 });
         report.functions = vec![function("a", 5, 1), function("b\"\\\n", 4, 0)];
         report.tx_functions = vec![function("c", 3, 2)];
+        let (wire, class) = ("w0".to_owned(), "bulk".to_owned());
+        report.classes = vec![ClassReport { wire, class, packets: 6, bytes: 600, dropped: 1 }];
+        let group = "general".to_owned();
+        report.filter_groups = vec![FilterGroupReport { group, ..FilterGroupReport::default() }];
         let figures = |figures: Value| figures.as_object().cloned().unwrap();
         report.functions[1].counters = figures(json!({ "seen": 1_u64 << 60, "lost": 0 }));
         report.functions[1].gauges = figures(json!({ "held": -3, "share": 0.5 }));

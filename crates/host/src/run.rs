@@ -156,7 +156,8 @@ fn start(engine: &'static str, launch: Launch<'_>) -> Result<HostRunning, RunErr
     let (file, stop) = (launch.file, launch.stop().clone());
     // Undo the changes of killed runs before counting cores.
     let cleaned = restore_all(&Machine::this(), JournalSelection::Stale);
-    let placement = place(file, &available()).map_err(RunError::from);
+    let here = available();
+    let placement = place(file, &here).map_err(RunError::from);
     let built = launch.build().map_err(RunError::from);
     let (mut placement, Built { parts, filters, os, tolerates_ns }) =
         RunError::both(placement, built)?;
@@ -170,7 +171,7 @@ fn start(engine: &'static str, launch: Launch<'_>) -> Result<HostRunning, RunErr
         permit_real_time();
     }
     let host_transmits = parts.host_transmits();
-    let device = device::of(file, &mut placement, &available().topology)?;
+    let device = device::of(file, &mut placement, &here.topology)?;
     // One doorbell per target core: its queues share the thread it wakes.
     let mut doorbells = BTreeMap::<usize, Arc<TargetDoorbell>>::new();
     for &core in &placement.target_cores {

@@ -61,7 +61,7 @@ const NONE: f64 = 0.02;
 const CASES: [Case; 6] = [
     Case {
         name: "inic-rx",
-        help: "receive bandwidth and CPU by I/O size, NIC integrated and discrete",
+        help: "receive bandwidth by I/O size, NIC integrated and discrete",
         row: of(
             "receive bandwidth and CPU by I/O size, integrated against discrete",
             &[
@@ -157,7 +157,7 @@ const CASES: [Case; 6] = [
     },
     Case {
         name: "inic-breakdown",
-        help: "a packet's cost by part and its counts, NIC integrated and discrete",
+        help: "a packet's cost by part, NIC integrated and discrete",
         row: of(
             "per-packet cost by part, context switches, interrupts, cache misses, memory traffic",
             &[

@@ -184,7 +184,7 @@ impl Component for NicosStorm {
     type Product = Box<dyn Experiment>;
     type Config = Settings;
     const NAME: &'static str = "nicos-storm";
-    const HELP: &'static str = "total order of five members' messages, on the card and the host";
+    const HELP: &'static str = "total order of five members' messages, on card and host";
 
     fn example(_: &Path) -> Option<String> {
         let keys = "payloads = [64]\nwindows = [1, 8]\nsenders = [\"one\"]\nlosses = [0]\n";

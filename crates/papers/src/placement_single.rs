@@ -168,7 +168,7 @@ impl Component for PlacementSingle {
     type Product = Box<dyn Experiment>;
     type Config = Settings;
     const NAME: &'static str = "placement-single";
-    const HELP: &'static str = "a TCP connection by rate and cores of protocol and application";
+    const HELP: &'static str = "a TCP connection by rate, protocol's and application's core";
 
     fn example(_: &Path) -> Option<String> {
         Some("world = \"host\"\nrates_mbps = [10]\nmilliseconds = 100\nrepeats = 1".into())

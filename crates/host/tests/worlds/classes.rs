@@ -17,18 +17,28 @@ fn classes_share_a_saturated_link_within_two_percent() {
                 [[filter]]\nprotocol = \"udp\"\ndirection = \"tx\"\naction = \"mark\"\nmark = 2\n";
     let card = picnic_host::sections().parse(text, None).unwrap();
     let running = Launch::new(&card, registries()).start_alone().unwrap();
-    let report = || running.monitor().report();
-    let bytes = || [0, 1].map(|class| report().classes[3 + class].bytes);
-    // Both classes lose packets: both have more than their share.
-    wait_until("both lanes are full", || {
-        report().classes[3..5].iter().all(|class| class.dropped > 100)
+    // Bytes sent and packets dropped of both classes at the second wire.
+    let counts = || {
+        let report = running.monitor().report();
+        [3, 4].map(|class| [report.classes[class].bytes, report.classes[class].dropped])
+    };
+    // Weights share the link while both lanes have packets. A core that is preempted for long leaves
+    // a lane empty: only pieces in which both lanes were full count, and most of them agree.
+    let (mut before, mut shares) = (counts(), Vec::new());
+    wait_until("fifteen megabytes are sent while both lanes are full", || {
+        let after = counts();
+        let grown = [0, 1].map(|class| [0, 1].map(|it| after[class][it] - before[class][it]));
+        let [[tcp, tcp_dropped], [udp, udp_dropped]] = grown;
+        if tcp + udp > 1_000_000 {
+            if tcp_dropped > 0 && udp_dropped > 0 {
+                shares.push(tcp as f64 / (tcp + udp) as f64);
+            }
+            before = after;
+        }
+        shares.len() >= 15
     });
-    let before = bytes();
-    wait_until("ten megabytes are sent", || bytes().iter().sum::<u64>() > 10_000_000);
-    let after = bytes();
-    let [tcp, udp] = [0, 1].map(|class| (after[class] - before[class]) as f64);
-    let share = tcp / (tcp + udp);
-    assert!((share - 0.6).abs() <= 0.012, "{share}: {before:?} {after:?}");
+    shares.sort_by(f64::total_cmp);
+    assert!((shares[7] - 0.6).abs() <= 0.012, "{shares:?}");
     let report = running.stop().unwrap();
     assert!(report.ledger.balanced() && report.buffers_missing == 0, "{:?}", report.ledger);
 }

@@ -463,6 +463,6 @@ fn a_task_waits_for_several_mailboxes_and_for_a_time() {
     // It is closed while the task waits.
     *slots[0].lock().unwrap() = None;
     bench.run_until(micros(85));
-    assert_eq!(log.text(), "0:(false, false) true");
+    assert_eq!(log.text(), "0:(false, false) false 0:(false, false) true");
     bench.end();
 }

@@ -361,7 +361,8 @@ pub(crate) fn breakdown(profile: &Profile, effort: Effort) -> Result<Vec<Point>,
             ("lines_per_packet", passed.host.moved.misses()),
             ("memory_lines_per_packet", passed.host.moved.from_memory()),
         ] {
-            point = point.with(Figure::one(key, count / packets(&passed)));
+            // The findings have them in words; a table of all would be too wide for a page.
+            point = point.with(Figure::one(key, count / packets(&passed)).in_detail());
         }
         points.push(point);
     }
