@@ -489,8 +489,9 @@ proptest! {
         let mut sent = [const { VecDeque::new() }; 4];
         let (mut number, mut bytes, mut offered) = (0_u32, [0_u64; 4], 64);
         for count in takes {
-            for class in 0..(if urgent { 4 } else { 3 }) {
-                while sent[class].len() < 90 {
+            let classes = if urgent { 4 } else { 3 };
+            for (class, sent) in sent.iter_mut().enumerate().take(classes) {
+                while sent.len() < 90 {
                     number += 1;
                     let length = lengths.get(class).copied().unwrap_or(100);
                     // One queue each, as their order among several is not that of arrival.
@@ -498,7 +499,7 @@ proptest! {
                     packet.mark = class as u32;
                     packet.rss_hash = number;
                     bench.backlog.push(packet, 0).unwrap();
-                    sent[class].push_back(number);
+                    sent.push_back(number);
                 }
             }
             let mut left = count;
