@@ -530,11 +530,11 @@ fn outcome(settings: &Settings, machine: Option<&Profile>, points: &[MeasuredPoi
         }
         let found = Labelled::with_labels(point.spec.labels.clone())
             .comparing(peaks)
-            .with(of(1, "accepted_fraction", "passed"))
+            .with(of(1, "accepted_fraction", "passed").in_detail())
             .with(of(0, "accepted_fraction", "driver").in_detail())
             .with(of(0, "target_core_busy_fraction", "driver: target busy"))
             .with(busy)
-            .with(of(0, "borrowed_core_busy_fraction", "driver: card busy"))
+            .with(of(0, "borrowed_core_busy_fraction", "driver: card busy").in_detail())
             .with(of(1, "borrowed_core_busy_fraction", "card: card busy"));
         series.push(found);
     }

@@ -95,7 +95,7 @@ impl Target {
     }
 
     /// Whether a host waits for buffers or room without an interrupt from the borrowed core: then
-    /// the core sleeps at most [`LOOKS_AGAIN_NS`].
+    /// the core sleeps at most [`LOOKS_AGAIN_NS`](super::LOOKS_AGAIN_NS).
     pub fn looks_again_soon(&self) -> bool {
         self.queues.iter().any(|queue| queue.state.starved && !queue.state.asked)
     }

@@ -50,7 +50,7 @@ pub enum FilterError {
     /// Card memory has no room for it; only for tasks. The text has the sizes.
     #[error("{0} (os.arena_bytes)")]
     NoMemory(String),
-    /// Another thread is making a change; only from [`Filters::try_apply`].
+    /// Another thread is making a change; only from [`try_apply`](super::Filters::try_apply).
     #[error("filters are being changed by another thread")]
     Busy,
 }
