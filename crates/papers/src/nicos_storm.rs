@@ -355,18 +355,17 @@ impl Experiment for NicosStorm {
     fn conclude(&self, points: &[MeasuredPoint]) -> Outcome {
         let settings = &self.settings;
         let mut outcome = Outcome::with_settings(settings.world.source(), settings);
-        let mut series = outcome.series("points");
+        let compared = |point: &MeasuredPoint, key: &str| {
+            let [host, card] = [0, 1].map(|side| (SIDES[side], point.values(side, key)));
+            Labelled::with_labels(point.spec.labels.clone())
+                .comparing(Comparison::of(key, host, card))
+        };
+        let mut series = outcome.series("latency");
         for point in points {
-            let compared = |key: &str| {
-                let [host, card] = [0, 1].map(|side| (SIDES[side], point.values(side, key)));
-                Comparison::of(key, host, card)
-            };
             let of = |side: usize, key: &str| {
                 Figure::of(&format!("{}_{key}", SIDES[side]), point.values(side, key)).in_detail()
             };
-            let mut found = Labelled::with_labels(point.spec.labels.clone())
-                .comparing(compared("latency_sender_p50_ns"))
-                .comparing(compared("ordered_bps"));
+            let mut found = compared(point, "latency_sender_p50_ns");
             for side in 0..SIDES.len() {
                 for key in [
                     "latency_sender_p99_ns",
@@ -382,6 +381,8 @@ impl Experiment for NicosStorm {
             }
             series.push(found);
         }
+        let mut series = outcome.series("throughput");
+        points.iter().for_each(|point| series.push(compared(point, "ordered_bps")));
         let lossless = || points.iter().filter(|point| point.spec.number("loss_percent") == 0.0);
         let ratios = |point: &MeasuredPoint, key: &str| {
             let [host, card] = [0, 1].map(|side| point.values(side, key));
