@@ -4,6 +4,7 @@
 //! less in these tests" can be read against the best scenario, or against its own single connection:
 //! both are given.
 
+use crate::inic::Settings;
 use crate::modelled::{Curve, on_machine};
 use crate::testbeds::core2;
 use picnic_core::error::ConfigError;
@@ -13,25 +14,7 @@ use picnic_lab::paper::{Row, number, row, words};
 use picnic_lab::plot::Plot;
 use picnic_lab::registry::Reproduces;
 use picnic_lab::unit::Unit;
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 use std::path::Path;
-
-/// Settings.
-#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct Settings {
-    /// The modelled machine; the paper's if not said
-    pub profile: Option<String>,
-    /// Whether predictions are repeated with each assumed cost at ±25 %
-    pub vary: bool,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Settings { profile: None, vary: true }
-    }
-}
 
 /// The experiment.
 #[derive(Debug)]

@@ -25,7 +25,7 @@ const LOW: f64 = 10.0;
 /// The highest that all scenarios are asked for.
 const HIGH: f64 = 100.0;
 
-/// Connections, one on each link of `rate_mbps`, at so many MB/s each.
+/// Connections, one on each link of `rate_mbps`, each at a given rate in MB/s.
 fn connections(
     profile: &Profile,
     pair: usize,
