@@ -42,11 +42,17 @@ fn memory_is_the_pool_and_little_more() {
     interrupt(&child);
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-    let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap();
-    let kib: u64 = line.split_whitespace().nth(1).unwrap().parse().unwrap();
-    let resident = kib * 1024;
+    // Pages of the program's file are the kernel's to drop, and a build without optimisation has
+    // many more of them: the card's memory is what no file backs.
+    let resident: u64 = ["RssAnon:", "RssShmem:"]
+        .map(|key| {
+            let line = status.lines().find(|line| line.starts_with(key)).unwrap();
+            line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 1024
+        })
+        .iter()
+        .sum();
     assert!(
-        resident <= pool + 32 * MIB,
+        resident <= pool + 16 * MIB,
         "{} MiB resident with a pool of {} MiB",
         resident / MIB,
         pool / MIB
