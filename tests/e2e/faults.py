@@ -49,7 +49,7 @@ def wire_removed(hosts, wire):
     notes = " ".join(card.report["notes"])
     if f"{WIRE}: was deleted" not in notes:
         raise Wrong(f"the report says of it: {notes!r}")
-    return f"taken up again, {card.report['ledger']['dropped']:,} dropped and counted"
+    return f"reattached, {card.report['ledger']['dropped']:,} dropped and counted"
 
 
 def server_stopped(hosts, wire):

@@ -11,10 +11,10 @@
 
 use crate::wire::{Malformed, Writer};
 
-/// What a membership packet says.
+/// The step of the agreement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Step {
-    /// The sender is in no view, and wants to be.
+    /// The sender is in no view and asks to join one.
     Join = 1,
     /// The coordinator of an attempt asks for promises.
     Prepare = 2,
@@ -35,12 +35,12 @@ pub struct Proposal {
     pub members: u16,
     /// Every message of the old view has a timestamp up to this.
     pub clock: u64,
-    /// For each member: the end of its stream in the old view, its life, and who has it all.
+    /// For each member: the end of its stream in the old view, its incarnation, and a holder.
     pub entries: Vec<Entry>,
 }
 
 impl Proposal {
-    /// The same, of which a member has everything.
+    /// The same proposal, with `holder` as the member that has everything.
     pub(crate) fn held_by(mut self, holder: u8) -> Self {
         self.entries.iter_mut().for_each(|entry| entry.holder = holder);
         self
@@ -52,22 +52,22 @@ impl Proposal {
 pub struct Entry {
     /// The end of its stream.
     pub position: u64,
-    /// Tells this life of the member from its earlier ones.
+    /// Distinguishes this run of the member from earlier ones.
     pub incarnation: u32,
-    /// A member that has the stream up to there.
+    /// A member that has the stream up to that end.
     pub holder: u8,
 }
 
 /// A membership packet's body.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Agreement {
-    /// What it says.
+    /// The step.
     pub step: Step,
     /// The attempt.
     pub ballot: u64,
     /// The ballot under which the proposal was accepted; 0 if it was not.
     pub accepted: u64,
-    /// The proposal, or what the sender has.
+    /// The proposal, or the streams that the sender has.
     pub proposal: Proposal,
 }
 

@@ -2,9 +2,9 @@
 //!
 //! *Latency* is from the submission to the delivery in order, at the sender and at the last member.
 //! *Throughput* is the ordered payload per second that each member delivers. Every member has a
-//! socket and a thread of its own and shares nothing with the others.
+//! socket and a thread, and shares nothing with the others.
 //!
-//! The orders of all members are compared behind the run: a difference is an error.
+//! After the run, the orders of all members are compared: a difference is an error.
 
 use crate::node::{Node, NodeError};
 use crate::settings::Settings;
@@ -21,12 +21,12 @@ pub const SHORTEST: usize = 16;
 /// Time without a packet after which a member has seen everything.
 const QUIET: Duration = Duration::from_millis(200);
 
-/// What is run.
+/// The load of a run.
 #[derive(Clone, Debug)]
 pub struct Load {
     /// Members of the group.
     pub members: usize,
-    /// Whether all members send, or the first one alone.
+    /// Whether all members send, or only the first one.
     pub all_send: bool,
     /// Bytes of a payload.
     pub payload_bytes: usize,
@@ -36,7 +36,7 @@ pub struct Load {
     pub loss: f64,
     /// Seed of the losses.
     pub seed: u64,
-    /// For how long messages are submitted.
+    /// Time during which messages are submitted.
     pub duration: Duration,
 }
 
@@ -49,7 +49,7 @@ pub struct Latency {
     pub p99: u64,
 }
 
-/// What was measured.
+/// The results of a run.
 #[derive(Clone, Debug, Serialize)]
 pub struct Outcome {
     /// Messages that every member delivered.
@@ -58,8 +58,8 @@ pub struct Outcome {
     pub messages_per_second: f64,
     /// Ordered payload at each member, in megabits a second.
     pub ordered_mbit_per_second: f64,
-    /// All datagrams of all members with 42 bytes of headers each, in megabits a second. One to
-    /// all members counts once for each.
+    /// All datagrams of all members with 42 bytes of headers each, in megabits a second. A datagram
+    /// to all members counts once for each.
     pub wire_mbit_per_second: f64,
     /// From submission to delivery at the sender.
     pub latency_sender_ns: Latency,
@@ -81,7 +81,7 @@ pub struct Outcome {
     pub cores: usize,
 }
 
-/// Why there is no outcome.
+/// Reasons for a run without an outcome.
 #[derive(Debug, thiserror::Error)]
 pub enum BenchError {
     /// A member cannot start.
@@ -95,7 +95,7 @@ pub enum BenchError {
     Order {
         /// The member that differs from member 0.
         member: usize,
-        /// Where.
+        /// The place in the order.
         place: usize,
     },
     /// A card cannot start or has failed.
@@ -122,7 +122,7 @@ pub enum BenchError {
     Nothing,
 }
 
-/// A delivery: sender, number, and when it was submitted and delivered.
+/// A delivery: sender, number, and the times of submission and delivery.
 pub type Sample = (u8, u32, u64, u64);
 
 pub(crate) struct Side {
@@ -157,7 +157,7 @@ pub fn run(load: &Load) -> Result<Outcome, BenchError> {
 
 fn group(load: &Load) -> Result<Vec<Node>, BenchError> {
     let loopback: SocketAddr = ([127, 0, 0, 1], 0).into();
-    // Ports that are free: of sockets that are open together until all are known.
+    // Free ports: those of sockets that stay open until all ports are known.
     let sockets: io::Result<Vec<_>> =
         (0..load.members).map(|_| std::net::UdpSocket::bind(loopback)).collect();
     let addresses: Vec<_> =

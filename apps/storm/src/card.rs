@@ -1,9 +1,10 @@
-//! A member on a card: the order runs on the borrowed core, and the host gets ordered messages only.
+//! A member on a card: the protocol runs on the borrowed core, and the host gets only ordered
+//! messages.
 //!
 //! * [`task`]: the task `storm`, which a card file names;
 //! * [`carrier`]: packets of the protocol in frames, raw or as UDP;
-//! * [`records`]: the frames between a card and the program of its host;
-//! * [`load`]: `attachment = "storm-load"`, a program of the host that measures.
+//! * [`records`]: the frames between a card and the program on its host;
+//! * [`load`]: `attachment = "storm-load"`, a measuring program on the host.
 
 pub mod carrier;
 mod installs;

@@ -2,10 +2,10 @@
 //!
 //! On real cores each card has a borrowed core and a target core, or shares them with the others;
 //! each two cards are joined by a cable. In the simulator the cards' cables meet at a switch, and
-//! each card has a machine of its own. There the order can also run on the hosts, behind cards that
+//! each card has its own machine. There, the protocol can also run on the hosts, with cards that
 //! only forward.
 //!
-//! The orders of all members are compared behind the run, and every card's ledger must balance.
+//! After the run, the orders of all members are compared, and every card's ledger must balance.
 
 mod shared;
 
@@ -35,12 +35,12 @@ const STARTS_NS: u64 = 2_000_000;
 const STARTS_REAL_NS: u64 = 300_000_000;
 /// Time without a delivery after which a member has seen everything, in nanoseconds.
 const QUIET_NS: u64 = 20_000_000;
-/// When the messages that are under way are given up, in nanoseconds.
+/// Time after which undelivered messages are abandoned, in nanoseconds.
 const PATIENCE_NS: u64 = 5_000_000_000;
 
-/// The names that the cards' files can use on real cores.
+/// The components that card files can name on real cores.
 static ON_CORES: LazyLock<Registries> = LazyLock::new(|| with_storm(picnic_host::registries()));
-/// And in the simulator.
+/// The components that card files can name in the simulator.
 static IN_SIM: LazyLock<Registries> =
     LazyLock::new(|| picnic_sim::in_virtual_time(with_storm(picnic_host::registries())));
 
@@ -49,7 +49,7 @@ fn with_storm(registries: Registries) -> Registries {
     Registries { tasks: TASKS, attachments, ..registries }
 }
 
-/// Longest payload of a member on a card that names no other.
+/// Longest payload of a member on a card, by default.
 pub const PAYLOAD_BYTES: u16 = 1400;
 
 /// The registries of cards on real cores that may have members.
@@ -64,17 +64,17 @@ pub struct Model {
     pub profile: Option<Profile>,
     /// The network.
     pub network: SwitchConfig,
-    /// Work of the host for the program behind a card.
+    /// Work of the host for the program, if the protocol runs on the card.
     pub behind_card: Costs,
-    /// Work of the host where the order runs there.
+    /// Work of the host, if the protocol runs there.
     pub on_host: Costs,
-    /// Nanoseconds of the card's processor for a packet of the order.
+    /// Nanoseconds of the card's processor for a packet of the protocol.
     pub card_packet_ns: u64,
-    /// For a message.
+    /// Nanoseconds of the card's processor for an ordered message.
     pub card_message_ns: u64,
     /// Nanoseconds until a request is repeated.
     pub repeat_after_ns: u64,
-    /// Nanoseconds of silence after which a member is left out; 0: the group is fixed.
+    /// Nanoseconds of silence after which a member is excluded; 0: the group is fixed.
     pub suspect_after_ns: u64,
 }
 
@@ -147,7 +147,7 @@ fn begins(is_real: bool) -> Time {
     Time::ZERO + if is_real { STARTS_REAL_NS } else { STARTS_NS }
 }
 
-/// Whether all that was submitted has been delivered everywhere, and nothing has been for a while.
+/// Whether every submitted message was delivered everywhere, and the last delivery was a while ago.
 fn is_over(sides: &[Arc<Side>], load: &Load, is_real: bool, now: Time) -> bool {
     let end = begins(is_real) + load.duration.as_nanos() as u64;
     if now < end {
@@ -272,7 +272,7 @@ pub fn in_sim(load: &Load, place: Place, model: &Model) -> Result<Outcome, Bench
 pub struct SimGroup {
     /// The cards and their network.
     pub cluster: Cluster,
-    /// The programs behind them.
+    /// The programs on their hosts.
     pub sides: Vec<Arc<Side>>,
 }
 

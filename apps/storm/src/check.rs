@@ -1,9 +1,9 @@
-//! The check of several members' logs: one order, nothing twice, nothing lost, nothing made up.
+//! The check of several members' logs: same order, no message duplicated, lost or invented.
 //!
-//! It shares no code with the protocol: it reads the lines that `log` describes, and compares.
+//! It shares no code with the protocol: it reads and compares the lines that `log` describes.
 //!
 //! A member that is still running, or was killed, has a log without `end`. Its log must agree with
-//! the others as far as it goes.
+//! the others up to its last line.
 
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -31,7 +31,7 @@ pub struct MemberLog<'t> {
     is_whole: bool,
 }
 
-/// What one log has.
+/// The content of one log.
 #[derive(Debug, Serialize, PartialEq, Eq)]
 pub struct Summary {
     /// The member.
@@ -44,12 +44,12 @@ pub struct Summary {
     pub is_whole: bool,
 }
 
-/// What the logs say together.
+/// The result for all logs.
 #[derive(Debug, Serialize, PartialEq, Eq)]
 pub struct Report {
     /// Each log.
     pub members: Vec<Summary>,
-    /// What is wrong: none if the logs agree.
+    /// Contradictions; empty if the logs agree.
     pub problems: Vec<String>,
 }
 
@@ -65,14 +65,14 @@ pub fn read<'t>(file: &'t str, text: &'t str) -> Result<MemberLog<'t>, Vec<Strin
             faults.push(format!("{file}:{line}: {key}: found {found:?}, expected {expected}"));
         }
     };
-    // A line that is not ended yet may be half written.
+    // A line without its end may be half written.
     let whole = text.rfind('\n').map_or("", |end| &text[..end]);
     for (line, number) in whole.lines().zip(1..) {
         let words: Vec<&str> = line.split(' ').collect();
         match (number, words.as_slice()) {
             (1, ["storm", "1", member]) => log.member = member,
             (1, _) => fault(number, "log", line, "`storm 1 MEMBER`"),
-            _ if log.is_whole => fault(number, "event", line, "nothing behind `end`"),
+            _ if log.is_whole => fault(number, "event", line, "nothing after `end`"),
             (_, ["submit", position]) => match position.parse() {
                 Ok(position) => log.submitted.push(position),
                 Err(_) => fault(number, "submit", position, "a sequence number"),
@@ -129,7 +129,7 @@ pub fn compare(logs: &[MemberLog<'_>]) -> Report {
     Report { members: logs.iter().map(summary).collect(), problems }
 }
 
-/// What a log must hold without the others.
+/// Checks one log without the others.
 fn alone(log: &MemberLog<'_>, problems: &mut Vec<String>) {
     let file = log.file;
     let (mut seen, mut newest) = (HashSet::new(), 0);
@@ -165,7 +165,7 @@ impl<'t> MemberLog<'t> {
     }
 }
 
-/// From the first message on that both have, a part has the messages of the longest one.
+/// Checks that a part has the messages of the longest part, from the first common message on.
 fn beside(
     (log, part): (&MemberLog<'_>, &[Line<'_>]),
     (longest, order): (&MemberLog<'_>, &[Line<'_>]),
@@ -194,8 +194,8 @@ fn beside(
     }
 }
 
-/// Whatever was delivered was submitted, if its sender's whole log is here: one without a join, before
-/// which an earlier process of that name may have sent.
+/// Checks that every delivered message was submitted, if its sender's whole log is here: a log
+/// without a join, before which an earlier process of that name may have sent.
 fn made_up(logs: &[MemberLog<'_>], problems: &mut Vec<String>) {
     let whole = logs.iter().filter(|log| log.is_whole && log.joins.is_empty());
     let senders: HashMap<&str, HashSet<u64>> =

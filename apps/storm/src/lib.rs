@@ -1,11 +1,11 @@
-//! STORM: messages in one order at every member of a group.
+//! STORM: totally ordered messages in a group.
 //!
 //! * [`member`]: the protocol, without sockets and without a clock;
-//! * [`settings`]: what the members agree on;
+//! * [`settings`]: the settings that all members share;
 //! * [`wire`], [`agreement`]: the packets;
 //! * [`store`]: the messages that a member keeps;
 //! * [`node`]: a member as a program, over UDP;
-//! * [`log`], [`check`]: what a member writes down, and the check of several logs;
+//! * [`log`], [`check`]: the log of a member, and the check of several logs;
 //! * [`card`]: a member on a card;
 //! * [`mod@bench`], [`cards`]: latency and throughput of a group.
 //!

@@ -1,11 +1,11 @@
-//! What a member writes down, for `picnic storm check`: one event a line.
+//! The log of a member, for `picnic storm check`: one event per line.
 //!
 //! ```text
 //! storm 1 a                      the member's name
 //! submit 0                       sequence number
 //! deliver b 32 7 85944171f73967e8   sender, sequence number, timestamp, FNV-1a of the payload
-//! join                           the member entered a view from outside: messages are left out here
-//! end                            the member left when it had delivered all of its own
+//! join                           the member entered a view from outside: messages are missing here
+//! end                            the member left after it had delivered all its own messages
 //! ```
 
 use crate::member::Delivery;
@@ -22,7 +22,7 @@ impl<W: Write> Log<W> {
     /// Starts the log of a member of this group.
     ///
     /// # Errors
-    /// What writing says, here and below.
+    /// The writer's error, here and below.
     pub fn new(mut to: W, names: &[String], me: usize) -> io::Result<Self> {
         writeln!(to, "storm 1 {}", names[me])?;
         Ok(Log { to, names: names.to_vec() })
@@ -59,7 +59,7 @@ impl<W: Write> Log<W> {
         self.to
     }
 
-    /// Passes on what is buffered.
+    /// Flushes the buffer.
     pub fn flush(&mut self) -> io::Result<()> {
         self.to.flush()
     }

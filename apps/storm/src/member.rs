@@ -23,22 +23,22 @@
 //! ```
 //!
 //! A message gets the sender's next Lamport time. The order is by (timestamp, sender). A
-//! member delivers the first message of the order when two things hold. No member can still
+//! member delivers the first undelivered message when two conditions hold. No member can still
 //! send an earlier one: each has announced a clock as late, and nothing is missing up to that
-//! clock. And a majority of the group has the message, so that no majority that goes on
-//! without this member can do without the message.
+//! clock. And a majority of the group has the message, so that no majority that continues
+//! without this member lacks the message.
 //!
-//! Whoever drives a member calls [`Member::receive`] for each packet of a batch, then
+//! The caller of a member calls [`Member::receive`] for each packet of a batch, then
 //! [`Member::deliver`] until it returns `None`, then [`Member::transmit`] until it returns
 //! `None`, and again at [`Member::next_deadline`].
 //!
 //! Guarantees: nothing is allocated after [`Member::new`]; no clock is read; a packet is taken
 //! as a whole or refused and counted; memory is bounded by the window.
 //!
-//! Source: NICOS 4.7; Lamport, "Time, clocks, and the ordering of events in a distributed
-//! system", Commun. ACM 21(7), 1978. Lamport's algorithm assumes channels that lose nothing and
-//! members that do not fail. Sequence numbers and repeats supply the first; the majority
-//! condition prepares for the second.
+//! Source: NICOS 4.7; Lamport, "Time, clocks, and the ordering of events in a distributed system",
+//! Commun. ACM 21(7), 1978. Lamport's algorithm assumes channels that lose nothing and members that
+//! do not fail. Sequence numbers and repeats satisfy the first assumption; the majority condition
+//! prepares for failures.
 
 mod transmit;
 mod views;
@@ -54,7 +54,7 @@ use serde::Serialize;
 use std::hash::{Hash, Hasher};
 use views::{Phase, Views};
 
-/// How far a clock may be ahead of this member's: twelve days at a million messages a second.
+/// Largest lead of another clock over this member's: twelve days at a million messages a second.
 const MOST_AHEAD: u64 = 1 << 40;
 /// Ranges of a repeat request.
 const MOST_RANGES: usize = 32;
@@ -72,11 +72,11 @@ pub struct Delivery<'a> {
     pub payload: &'a [u8],
 }
 
-/// Why a message cannot be sent.
+/// Reasons for which a message cannot be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SubmitError {
     /// The window is full: the slowest member has not delivered enough.
-    #[error("the window is full; the slowest member is behind")]
+    #[error("the window is full: the slowest member has not delivered yet")]
     Full,
     /// The member is in no view, or a view change is under way.
     #[error("the member is in no view")]
@@ -91,16 +91,16 @@ pub enum SubmitError {
     },
 }
 
-/// Why a packet was not taken.
+/// Reasons for which a packet was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// Its bytes are wrong, or it is not of this group.
     #[error(transparent)]
     Malformed(#[from] Malformed),
-    /// It has this member's number: two members of one name, or a packet that came back.
-    #[error("a packet that says it is from this member: two members have one name")]
+    /// It has this member's number: two members have the same name, or a packet returned.
+    #[error("a packet that claims to be from this member: two members have the same name")]
     Twin,
-    /// It is of an earlier view, or of an earlier life of its sender.
+    /// It is of an earlier view, or of an earlier run of its sender.
     #[error("a packet of an earlier view")]
     OldView,
     /// It is of a later view.
@@ -109,7 +109,7 @@ pub enum Refusal {
     /// Its clock is too far ahead.
     #[error("a clock more than 2^40 ahead")]
     Ahead,
-    /// It speaks of messages outside the window.
+    /// It names messages outside the window.
     #[error("a sequence number outside the window")]
     Far,
 }
@@ -129,7 +129,7 @@ pub struct Counts {
     pub packets_sent: u64,
     /// Bytes of the packets made.
     pub bytes_sent: u64,
-    /// Packets with a clock alone.
+    /// Packets with only a clock.
     pub clocks_sent: u64,
     /// Requests for repeats sent.
     pub requests_sent: u64,
@@ -153,7 +153,7 @@ pub struct Counts {
     pub out_of_range: u64,
 }
 
-/// Counts decide nothing: members that differ in counts alone are in the same state.
+/// Counts do not influence a member: members that differ only in counts are in the same state.
 impl Hash for Counts {
     fn hash<H: Hasher>(&self, _: &mut H) {}
 }
@@ -173,14 +173,14 @@ impl Counts {
     }
 }
 
-/// What a member knows of another, or of itself.
+/// The state of a member as known to another, or to itself.
 #[derive(Clone, Debug, Hash)]
 struct Peer {
     /// Its stream.
     store: Store,
     /// The latest clock it announced, and the end of its stream at that clock.
     promise: (u64, u64),
-    /// Every message of it that may still come has a later timestamp.
+    /// Every message that may still arrive from it has a later timestamp.
     horizon: u64,
     /// It has delivered every message with an earlier timestamp.
     delivered: u64,
@@ -210,12 +210,12 @@ impl Peer {
         }
     }
 
-    /// The end of its stream, as far as it has said.
+    /// The end of its stream, as last announced.
     fn said_end(&self) -> u64 {
         self.promise.1.max(self.store.high())
     }
 
-    /// Takes up its promise, if nothing up to it is missing.
+    /// Applies its promise, if nothing up to it is missing.
     fn settle(&mut self) {
         if self.store.edge() >= self.promise.1 {
             self.horizon = self.horizon.max(self.promise.0);
@@ -226,7 +226,7 @@ impl Peer {
 /// A set of members, one bit each.
 type Set = u16;
 
-/// A member of a group. Its hash is that of its state: two members with one hash act alike.
+/// A member of a group. Its hash covers its state: two members with the same hash behave alike.
 #[derive(Clone, Debug, Hash)]
 pub struct Member {
     settings: Settings,
@@ -241,9 +241,9 @@ pub struct Member {
     peers: Vec<Peer>,
     /// The end of this member's stream that has been sent.
     sent: u64,
-    /// Something new has arrived that no packet has announced: when to announce it.
+    /// When to announce news that no packet has announced yet.
     announce_at: Time,
-    /// What packets say of this member's deliveries: see [`Peer::delivered`]. It lags, so that a
+    /// The announced state of this member's deliveries: see [`Peer::delivered`]. It lags, so that a
     /// packet more often says the same as another.
     told_delivered: u64,
     /// Units delivered since then.
@@ -251,11 +251,11 @@ pub struct Member {
     /// Another member has messages that this one lacks: when to request them, if they are not on
     /// their way.
     hint_at: Time,
-    /// When to see whether something is stuck; `Time::MAX` if nothing is under way.
+    /// When to check whether something is stuck; `Time::MAX` if nothing is under way.
     retry_at: Time,
-    /// The head of the order and the own base when that was last done.
+    /// The head of the order and this member's base at the last check.
     stuck: (u64, u64),
-    /// Members to be sent a clock, to be asked for theirs, and for repeats.
+    /// Members that need a clock, members to ask for theirs, and members to ask for repeats.
     answer: Set,
     ask: Set,
     request: Set,
@@ -326,7 +326,7 @@ impl Member {
     /// [`Member::transmit`].
     ///
     /// # Errors
-    /// Why it cannot be sent. Nothing is kept of it.
+    /// It cannot be sent. Nothing of it is kept.
     pub fn submit(&mut self, payload: &[u8]) -> Result<u64, SubmitError> {
         if payload.len() > self.settings.payload_bytes.into() {
             let allowed = self.settings.payload_bytes;
@@ -352,7 +352,7 @@ impl Member {
     /// Takes a packet.
     ///
     /// # Errors
-    /// Why it was refused. It is counted, and nothing else changes.
+    /// It was refused. It is counted, and nothing else changes.
     pub fn receive(&mut self, now: Time, bytes: &[u8]) -> Result<(), Refusal> {
         let result = self.take(now, bytes);
         match result {
@@ -527,7 +527,7 @@ impl Member {
         heads.filter_map(|(sender, peer)| Some((peer.store.head()?.timestamp, sender))).min()
     }
 
-    /// Whether no earlier message can come, and a majority has this one.
+    /// Whether no earlier message can arrive, and a majority has this one.
     fn is_due(&self, timestamp: u64, sender: usize) -> bool {
         if timestamp <= self.views.clock {
             return true; // of an earlier view, whose end is agreed
@@ -545,20 +545,20 @@ impl Member {
         self.members().map(horizon).min().unwrap_or(0)
     }
 
-    /// The end of a stream, as far as any member has said.
+    /// The end of a stream, as last announced by any member.
     fn known_end(&self, stream: usize) -> u64 {
         let edges = self.peers.iter().map(|peer| peer.edges[stream]);
         edges.fold(self.peers[stream].said_end(), u64::max)
     }
 
-    /// How many members have a stream up to `end`.
+    /// Number of members that have a stream up to `end`.
     fn holders(&self, stream: usize, end: u64) -> usize {
         self.members()
             .filter(|member| self.peers[usize::from(*member)].edges[stream] >= end)
             .count()
     }
 
-    /// This member has delivered every message with an earlier timestamp than this.
+    /// Timestamp below which this member has delivered every message.
     fn delivered_below(&self) -> u64 {
         let head = self.head().map_or(u64::MAX, |(timestamp, _)| timestamp);
         head.min(self.least_horizon() + 1)

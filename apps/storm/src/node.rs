@@ -24,7 +24,7 @@ pub enum NodeError {
     /// Settings that are not allowed.
     #[error("{}", .0.iter().map(Fault::to_string).collect::<Vec<_>>().join("\n"))]
     Settings(Vec<Fault>),
-    /// The socket cannot be had.
+    /// The socket cannot be opened.
     #[error("{0}: {1}")]
     Socket(SocketAddr, io::Error),
 }
@@ -35,7 +35,7 @@ pub struct Node {
     member: Member,
     socket: Datagrams,
     start: Instant,
-    /// Of 2^32 datagrams that arrive, how many are thrown away.
+    /// Number of arriving datagrams that are discarded, out of 2^32.
     loss: u32,
     random: u64,
     waits: u64,
@@ -44,7 +44,7 @@ pub struct Node {
 }
 
 impl Node {
-    /// A node for the member `settings.me`; `addresses` are those of all members.
+    /// A node for the member `settings.me`, with the addresses of all members.
     ///
     /// # Errors
     /// Settings that are not allowed, or no socket.
@@ -69,7 +69,7 @@ impl Node {
         })
     }
 
-    /// Throws away this fraction of the datagrams that arrive, chosen by `seed`: for experiments.
+    /// Discards this fraction of the datagrams that arrive, chosen by `seed`: for experiments.
     #[must_use]
     pub fn losing(mut self, fraction: f64, seed: u64) -> Self {
         self.loss = (fraction.clamp(0.0, 1.0) * f64::from(u32::MAX)) as u32;
@@ -94,7 +94,7 @@ impl Node {
         &mut self.member
     }
 
-    /// How often the thread has gone to sleep.
+    /// Number of times that the thread went to sleep.
     pub fn waits(&self) -> u64 {
         self.waits
     }
@@ -109,10 +109,10 @@ impl Node {
         self.bytes
     }
 
-    /// Takes the datagrams that have arrived: how many.
+    /// Takes the datagrams that have arrived, and returns their number.
     ///
     /// # Errors
-    /// What the system says of the socket.
+    /// The socket fails.
     pub fn receive(&mut self) -> io::Result<usize> {
         let mut total = 0;
         for _ in 0..BATCHES {
@@ -137,10 +137,10 @@ impl Node {
         self.member.deliver()
     }
 
-    /// Sends everything that is to be sent now.
+    /// Sends everything that is due.
     ///
     /// # Errors
-    /// What the system says of the socket.
+    /// The socket fails.
     pub fn send(&mut self) -> io::Result<()> {
         let now = self.now();
         let me = usize::from(self.member.settings().me);
@@ -162,11 +162,11 @@ impl Node {
         self.socket.send()
     }
 
-    /// Sleeps until a datagram arrives, `also` can be read, something is to be sent again, or for
+    /// Sleeps until a datagram arrives, `also` can be read, a repeat is due, or for
     /// this long.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system call fails.
     pub fn wait(&mut self, also: Option<BorrowedFd<'_>>, longest: Duration) -> io::Result<()> {
         let left = self.member.next_deadline().since(self.now());
         self.waits += 1;

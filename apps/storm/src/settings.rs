@@ -1,4 +1,4 @@
-//! What the members of a group agree on, and what each decides for itself.
+//! The settings of a member: some shared by the group, some its own.
 
 use crate::store::units;
 use crate::wire::{DATA, HEADER, MESSAGE, MOST_MEMBERS};
@@ -8,25 +8,25 @@ use crate::wire::{DATA, HEADER, MESSAGE, MOST_MEMBERS};
 pub struct Settings {
     /// Number of the group.
     pub group: u16,
-    /// Names of all members, the same list at each. A member's number is its place.
+    /// Names of all members; the same list for each member. A member's number is its place.
     pub members: Vec<String>,
     /// This member's number.
     pub me: u8,
     /// Bytes of a sender's messages that some member has not delivered: a power of two. Each
-    /// message counts 16 bytes more than its payload, rounded up to 16. The same at each member.
+    /// message counts 16 bytes more than its payload, rounded up to 16. The same for each member.
     pub window_bytes: u32,
-    /// Longest payload in bytes. The same at each member.
+    /// Longest payload in bytes. The same for each member.
     pub payload_bytes: u16,
     /// Longest packet in bytes.
     pub packet_bytes: u16,
-    /// Nanoseconds for which a silent member waits before it announces its clock.
+    /// Nanoseconds that a silent member waits before it announces its clock.
     pub announce_after_ns: u64,
     /// Nanoseconds until a request is sent again.
     pub repeat_after_ns: u64,
-    /// Nanoseconds of silence after which a member is left out; 0: the group is fixed, and a member
-    /// that fails stops it. Zero at all members or at none.
+    /// Nanoseconds of silence after which a member is excluded; 0: the group is fixed, and a member
+    /// that fails stops it. Zero for all members or for none.
     pub suspect_after_ns: u64,
-    /// Tells this life of the member from its earlier ones.
+    /// Distinguishes this run of the member from earlier ones.
     pub incarnation: u32,
 }
 
@@ -55,14 +55,14 @@ pub struct Fault {
     pub key: &'static str,
     /// Its value.
     pub found: String,
-    /// What is allowed.
+    /// The allowed values.
     pub allowed: String,
 }
 
 const WINDOW: std::ops::RangeInclusive<u32> = 1 << 10..=16 << 20;
 
 impl Settings {
-    /// Everything that is wrong with the settings.
+    /// All faults of the settings.
     pub fn faults(&self) -> Vec<Fault> {
         let mut faults = Vec::new();
         let mut fault = |key, found: &dyn ToString, allowed: String| {

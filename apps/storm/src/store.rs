@@ -3,8 +3,8 @@
 //! A sender's messages form a stream. A message starts at a *position*, counted in
 //! units of [`UNIT`] bytes, and takes one unit for its header plus its payload,
 //! rounded up. The next message starts where it ends. So a position is a sequence
-//! number, and every member keeps a message at the same place of its window, in
-//! whatever order the messages arrive.
+//! number, and every member keeps a message at the same place of its window,
+//! regardless of the order of arrival.
 //!
 //! ```text
 //!   base          read             edge            high          base + window
@@ -26,7 +26,7 @@ pub const fn units(payload: usize) -> u64 {
     1 + payload.div_ceil(UNIT) as u64
 }
 
-/// A message as it is kept.
+/// A stored message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Message<'a> {
     /// Where it starts.
@@ -44,7 +44,7 @@ impl Message<'_> {
     }
 }
 
-/// What became of a message that arrived.
+/// The fate of a message that arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Inserted {
     /// Everything up to it is here: the edge moved.
@@ -60,7 +60,7 @@ pub enum Inserted {
 /// The messages of one sender, within a window.
 #[derive(Clone, Debug)]
 pub struct Store {
-    /// The window, and room behind it for the longest message, so that no message wraps.
+    /// The window, and room after it for the longest message, so that no message wraps.
     bytes: Box<[u8]>,
     /// One bit for each unit: a message starts there.
     starts: Box<[u64]>,
@@ -118,7 +118,7 @@ impl Store {
         self.high
     }
 
-    /// The end of the window: no message may end behind it, even if all are delivered.
+    /// The end of the window: no message may end after it, even if all are delivered.
     pub fn limit(&self) -> u64 {
         self.read + self.window()
     }
@@ -129,7 +129,7 @@ impl Store {
     }
 
     /// Keeps a message that starts at `position`. If the window is full, delivered messages make
-    /// room: their sender goes on only when every member has delivered them.
+    /// room: their sender continues only when every member has delivered them.
     pub fn insert(&mut self, position: u64, timestamp: u64, payload: &[u8]) -> Inserted {
         if position < self.edge {
             return Inserted::Duplicate;
@@ -182,7 +182,7 @@ impl Store {
         })
     }
 
-    /// The first message that starts at `position` or behind it.
+    /// The first message that starts at `position` or later.
     pub fn from(&self, position: u64) -> Option<Message<'_>> {
         self.at(self.next_start(position.max(self.base))?)
     }
@@ -219,7 +219,7 @@ impl Store {
         }
     }
 
-    /// Forgets all: the stream goes on from `position`.
+    /// Forgets all messages: the stream continues at `position`.
     pub fn restart(&mut self, position: u64) {
         self.starts.fill(0);
         (self.base, self.read, self.edge, self.high) = (position, position, position, position);
@@ -250,7 +250,7 @@ impl Store {
         true
     }
 
-    /// Gives all messages new timestamps, after `clock`: the last one.
+    /// Gives all messages new timestamps after `clock`, and returns the last one.
     pub fn restamp(&mut self, mut clock: u64) -> u64 {
         let mut next = self.base;
         while let Some(end) = self.at(next).map(|message| message.end()) {
@@ -291,7 +291,7 @@ impl Store {
         None
     }
 
-    /// The first start at `position` or behind it.
+    /// The first start at `position` or later.
     fn next_start(&self, position: u64) -> Option<u64> {
         let mut at = position;
         while at < self.high {
@@ -321,7 +321,7 @@ impl Store {
     }
 }
 
-/// The hash of what is kept: places that hold nothing do not matter.
+/// The hash covers stored messages; empty places do not matter.
 impl Hash for Store {
     fn hash<H: Hasher>(&self, state: &mut H) {
         (self.base, self.read, self.edge, self.high).hash(state);

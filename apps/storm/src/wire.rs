@@ -19,7 +19,7 @@
 //!
 //! Numbers are little-endian. The parser is strict: a packet has exactly its length, unless
 //! Ethernet padded it to [`PADDED`] bytes; nothing is left over; timestamps of a packet grow.
-//! [`parse`] checks the whole packet, so that a packet is taken as a whole or not at all.
+//! [`parse`] checks the whole packet, so that a packet is accepted as a whole or not at all.
 
 use crate::agreement::Agreement;
 use crate::store::units;
@@ -32,9 +32,9 @@ pub const MOST_MEMBERS: usize = 16;
 pub const PADDED: usize = 46;
 /// Bytes of the header without edges.
 pub const HEADER: usize = 44;
-/// Bytes of a data packet in front of the first message.
+/// Bytes of a data packet before the first message.
 pub const DATA: usize = HEADER + 8;
-/// Bytes of a message in front of its payload.
+/// Bytes of a message before its payload.
 pub const MESSAGE: usize = 10;
 /// Timestamps end here. At a million messages a second this is 146,000 years.
 pub const LAST_TIMESTAMP: u64 = 1 << 62;
@@ -45,12 +45,12 @@ const ANSWER: u8 = 1 << 4;
 const EDGES: u8 = 2 << 4;
 const RANGE: usize = 16;
 
-/// What a packet is for.
+/// The kind of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Messages of one stream, at once or as a repeat.
     Data = 1,
-    /// The header alone: a silent member's clock.
+    /// Only the header: a silent member's clock.
     Clock = 2,
     /// A request to repeat messages.
     Request = 3,
@@ -61,7 +61,7 @@ pub enum Kind {
 /// The fields that every packet has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// What the packet is for.
+    /// The kind of the packet.
     pub kind: Kind,
     /// The sender asks for the receiver's clock.
     pub answer: bool,
@@ -114,7 +114,7 @@ pub struct Packet<'a> {
 /// Checks the bytes of a packet for a member of this group.
 ///
 /// # Errors
-/// What is wrong with them.
+/// The fault.
 pub fn parse(bytes: &[u8], group: u16, digest: u16, members: u8) -> Result<Packet<'_>, Malformed> {
     let mut fields = Fields(bytes);
     let header = fields.header().ok_or(Malformed::Bytes)?;
@@ -339,7 +339,7 @@ impl<'a> Writer<'a> {
         self.buffer.len() - self.length
     }
 
-    /// Writes the edges, behind the header.
+    /// Writes the edges, after the header.
     pub fn edges(&mut self, edges: impl Iterator<Item = u64>) -> Option<()> {
         self.buffer[3] |= EDGES;
         edges.into_iter().try_for_each(|edge| self.number(edge))
@@ -350,7 +350,7 @@ impl<'a> Writer<'a> {
         self.put(&number.to_le_bytes())
     }
 
-    /// Writes a message. `None`, and nothing is written, if there is no room.
+    /// Writes a message. Returns `None`, and writes nothing, if there is no room.
     pub fn message(&mut self, timestamp: u64, payload: &[u8]) -> Option<()> {
         if MESSAGE + payload.len() > self.room() {
             return None;

@@ -2,7 +2,7 @@
 //!
 //! Names, options and help come from the registry of benchmarks. Nothing here is a test: times vary
 //! with the machine. Figures of one call are measured interleaved, so that a drift of the machine's
-//! speed affects all alike.
+//! speed affects all equally.
 
 use crate::commands::keyed::{about, valued, word};
 use crate::commands::lab::{self, wrong_setting};

@@ -73,7 +73,7 @@ pub(crate) enum Command {
     Tasks(ComponentsArgs),
     /// Run the card in front of unmodified programs and report the result (root)
     Demo(DemoArgs),
-    /// Report what this machine supports, what it lacks, and how to fix that
+    /// Report the features that this machine supports or lacks, and how to add them
     Doctor(DoctorArgs),
     /// Run experiments that measure the effect of a NIC feature
     Lab(LabArgs),
@@ -97,11 +97,11 @@ pub(crate) enum Command {
     Bench(Box<BenchArgs>),
     /// Check the rules of SCIRON, the stateless firewall
     Sciron(ScironArgs),
-    /// Deliver messages in one order at every member of a group: join, measure, check
+    /// Deliver messages in the same order to all members of a group: join, measure, check
     Storm(StormArgs),
     /// Bound the run time of tasks' segments under a cost profile
     Wcet(WcetArgs),
-    /// Print the JSON Schema of everything that --json prints of runs and measurements
+    /// Print the JSON Schema of the --json output of runs and measurements
     Schema(SchemaArgs),
     /// Write the manual pages
     Man(ManArgs),

@@ -71,8 +71,8 @@ pub(crate) fn limit_in_words(report: &Report) -> String {
             (format!("borrowed core {borrowed}"), [Some(format!("busy {}", percent(busy))), full])
         }
         None => {
-            return "no core of the card: none was busy throughout, so wires, hosts or other \
-                    processes limit this run"
+            return "no core of the card: all had idle time, so wires, hosts or other processes \
+                    limit this run"
                 .into();
         }
     };

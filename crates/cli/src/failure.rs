@@ -41,7 +41,7 @@ pub(crate) fn exit_code(error: &anyhow::Error, json: bool) -> u8 {
             let _ = output::print_json(&ErrorList { errors: listed(error) });
         }
         for error in error.each() {
-            // On its own line, whatever the name of the file.
+            // On its own line, for any file name.
             output::tell(ConfigError { further: Vec::new(), ..error.clone() });
         }
         // The error is not in the file, but in a component that it names.

@@ -114,7 +114,7 @@ impl<'a> Column<'a> {
     }
 }
 
-/// Columns by their headings, `#` before those of figures: `queue|#packets`.
+/// Columns by their headings, with `#` before headings of figures: `queue|#packets`.
 pub(crate) fn columns(headings: &str) -> Vec<Column<'_>> {
     let column = |heading| match str::strip_prefix(heading, "#") {
         Some(heading) => Column::Number(heading),
@@ -133,7 +133,7 @@ pub(crate) fn table(columns: &[Column<'_>], rows: impl IntoIterator<Item = Vec<S
 /// Columns of this weight stay.
 pub(crate) const STAYS: u8 = 9;
 
-/// The same without columns, those of least weight first, until it fits the terminal. Omitted
+/// The same, without the columns of least weight until it fits the terminal. Omitted
 /// columns are named below it.
 pub(crate) fn narrow_table<'a>(
     columns: impl IntoIterator<Item = (Column<'a>, u8)>,

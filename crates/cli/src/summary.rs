@@ -375,7 +375,7 @@ mod tests {
         let full = "target core 0: 10 packets found its rings full";
         assert!(limit(&report).starts_with(full), "{}", limit(&report));
         report.queues[0].ring_full = 0;
-        assert!(limit(&report).starts_with("no core of the card: none was busy throughout"));
+        assert!(limit(&report).starts_with("no core of the card: all had idle time"));
         report.borrowed_core.softirq_fraction = Some(0.72);
         assert_eq!(limit(&report), "borrowed core 1: busy 97.0 %");
         assert!(

@@ -87,7 +87,7 @@ pub(crate) struct SectionText {
     pub(crate) help: String,
     /// Whether the built-in card has it; if not, it stands as a comment.
     pub(crate) is_on: bool,
-    /// Its keys, those of the component it names among them.
+    /// Its keys, including the keys of the component that it names.
     pub(crate) keys: Vec<KeyHelp>,
 }
 
@@ -118,7 +118,7 @@ pub(crate) fn shown(keys: &[KeyHelp], all: bool) -> Vec<KeyHelp> {
 }
 
 /// The built-in card with every key of its sections, and the sections it does not have; `which`
-/// keys it shows is said at its top.
+/// keys it shows is stated at its top.
 pub(crate) fn card(sections: &[SectionText], which: &str) -> String {
     let text: String = sections.iter().map(SectionText::text).collect();
     format!(

@@ -1,7 +1,7 @@
 //! SIGKILL at any moment, then `picnic cleanup`: the machine is as it was before.
 //!
 //! All of it happens in a sandbox: network, mounts, `/run` and temporary files are namespaces' own,
-//! so that everything there is to be seen is ours; processes too, but for cards in the kernel,
+//! so that everything visible there is ours; processes too, except for cards in the kernel,
 //! which need to see the kernel's threads. Needs root. `scripts/e2e kills` runs it: `PICNIC_KILLS`
 //! says how many kills (20, and half as many for cards in the kernel), `PICNIC_SEED` which moments
 //! (1).
@@ -58,7 +58,7 @@ fn micro() -> PathBuf {
     Path::new(PICNIC).with_file_name("picnic-micro")
 }
 
-/// The card of `net up`: namespaces, links and addresses, as many as take a while to make.
+/// The card of `net up`: enough namespaces, links and addresses to take a while.
 const NET: &str = r#"
 [card]
 name = "killed"
@@ -135,7 +135,7 @@ fn why_not() -> Option<&'static str> {
     }
 }
 
-/// A command in a sandbox, with processes of its own or not.
+/// A command in a sandbox, with or without its own process namespace.
 fn sandbox(has_processes: bool) -> Command {
     let script = "mount -t tmpfs tmpfs /run && mkdir -p \"$TMPDIR\" && \
                   { mount -t sysfs sysfs /sys || true; } && ip link set lo up && exec \"$@\"";
@@ -193,7 +193,7 @@ fn inside(test: &str, killed: &[Killed], kills: u64) {
         let missing = if is_built(command) { tools.join(" or ") } else { "picnic-micro".into() };
         skip(&format!("{test} ({command})"), &format!("{missing} is not installed"));
     }
-    // Others, to be moved and moved back: one that may run anywhere, one that may not.
+    // Other processes, to be moved and moved back: one that may run anywhere, one that may not.
     let first = picnic_machine::topology::cores()[0].to_string();
     let _others = [Other::start(&[]), Other::start(&["taskset", "--cpu-list", &first])];
     let mut random = ChaCha8Rng::seed_from_u64(seed);
@@ -341,7 +341,7 @@ fn walk(folder: &Path, found: &mut Vec<String>) {
     }
 }
 
-/// Every process of the sandbox but those that have ended, with the cores it may run on.
+/// Every living process of the sandbox, with the cores on which it may run.
 fn processes() -> Vec<String> {
     let numbers = names(Path::new("/proc"));
     let mounts = |process: &str| std::fs::read_link(format!("/proc/{process}/ns/mnt")).ok();

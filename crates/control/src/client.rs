@@ -69,7 +69,7 @@ enum Seat {
     Counted,
     /// The reserved one, for calls that read the card's state and stop it.
     Reserved,
-    /// One of a process that has a channel open, as long as it likes.
+    /// The seat of a process with an open channel, without a time limit.
     WithChannel,
 }
 
@@ -258,7 +258,7 @@ impl Client {
     fn read(&mut self) -> Result<(), End> {
         let limits = self.board().limits;
         let (found, most) = match (self.input.is_empty(), self.waiting.is_empty()) {
-            (false, _) => ("a line that does not end", limits.stalled),
+            (false, _) => ("a line without an end", limits.stalled),
             (true, false) => ("no word", Duration::MAX),
             (true, true) => match self.place.seat {
                 Seat::Reserved => ("no word", limits.stalled),
@@ -272,7 +272,7 @@ impl Client {
         let wants = if self.is_read { PollFlags::empty() } else { PollFlags::IN };
         let happened = wait(&self.stream, wants, look);
         if self.is_read {
-            // Both directions are shut: nobody will read an answer.
+            // Both directions are shut: the client will not read an answer.
             return if happened.is_empty() { Ok(()) } else { Err(None) };
         }
         if !happened.is_empty() {

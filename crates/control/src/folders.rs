@@ -63,7 +63,7 @@ pub fn folders() -> Vec<PathBuf> {
     Places::of_this_process().all
 }
 
-/// A card's name as a file name: letters, digits, `.`, `_` and `-` stay as they are.
+/// A card's name as a file name: letters, digits, `.`, `_` and `-` stay unchanged.
 pub(super) fn file_name(card: &str) -> String {
     let mut text = String::new();
     for (index, &byte) in card.as_bytes().iter().enumerate() {

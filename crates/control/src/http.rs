@@ -375,7 +375,7 @@ mod tests {
     fn http_clients_do_not_block_each_other() {
         let mut http = Http::bind(([127, 0, 0, 1], 0).into(), Site::Metrics).unwrap();
         let (address, now) = (http.address().unwrap(), Instant::now());
-        // With nobody there it returns.
+        // Without clients it returns.
         http.turn(now, String::new);
         assert_eq!(http.sources().map(|(_, writes)| writes).collect::<Vec<_>>(), [false]);
         let silent: Vec<_> =

@@ -16,7 +16,7 @@
 //! [`Launch::start`] starts a card with all that its file asks for: control socket, metrics,
 //! trace, captures. [`Launch::start_alone`] starts the card and nothing beside it.
 //!
-//! Guarantees: a card that [`Launch::check`] refuses does not start; one that it passes fails to
+//! Guarantees: a card that [`Launch::check`] refuses does not start; a card that it passes fails to
 //! start only if something has changed since. A card that does not start leaves nothing behind.
 
 use crate::captures::Captures;
@@ -86,7 +86,7 @@ impl Registries {
     /// The executor of a card.
     ///
     /// # Errors
-    /// `card.engine` names none of the executors.
+    /// `card.engine` names no executor.
     pub fn executor(&self, file: &CardFile) -> Result<&'static dyn Executor, ConfigError> {
         let wanted = &file.card.engine;
         let found = self.executors.iter().find(|executor| executor.name() == wanted);
@@ -104,7 +104,7 @@ pub struct Launch<'a> {
     pub file: &'a CardFile,
     /// Registries for the file.
     pub registries: Registries,
-    /// Existing filters; those of the card file come after them.
+    /// Existing filters; the filters of the card file follow them.
     pub filters: Filters,
     /// Observers.
     pub hooks: Hooks,
@@ -125,7 +125,7 @@ pub struct Built {
     pub filters: Filters,
     /// Its NIC OS, if it has one.
     pub os: Option<OsHandle>,
-    /// Nanoseconds for which a core may be interrupted without loss; none if nothing is known to
+    /// Nanoseconds that a core may be interrupted without loss; none if nothing is known to
     /// come in, or all of it waits.
     pub tolerates_ns: Option<u64>,
 }
@@ -210,7 +210,7 @@ impl<'a> Launch<'a> {
     /// Its executor.
     ///
     /// # Errors
-    /// `card.engine` names none of the executors.
+    /// `card.engine` names no executor.
     pub fn executor(&self) -> Result<&'static dyn Executor, ConfigError> {
         self.registries.executor(self.file)
     }

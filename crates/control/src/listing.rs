@@ -147,7 +147,7 @@ pub const CHANNELS: Listing = Listing {
     ],
 };
 
-/// Who has a channel open.
+/// The process that has a channel open.
 fn channel_state(channel: &Value) -> String {
     match (channel["is_alive"] == true, channel["pid"].as_i64()) {
         (false, _) => "ended".into(),

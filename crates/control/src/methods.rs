@@ -44,7 +44,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// Longest wait per function for figures that may be omitted.
 const SCRAPE_PATIENCE: Duration = Duration::from_millis(200);
 /// Note for captures of a card that the kernel shares with the poll engine.
-const IN_PART: &str = "packets of the poll engine alone: tcpdump at the wire's interface sees those \
+const IN_PART: &str = "only packets of the poll engine; tcpdump on the wire's interface shows those \
                        that stay in the kernel";
 /// Interval between checks for its answer.
 const NAP: Duration = Duration::from_micros(50);
@@ -77,9 +77,9 @@ pub struct Methods {
 /// A command line to a core.
 struct Line {
     controller: Controller,
-    /// Commands whose answer nobody waits for.
+    /// Commands without a waiting client.
     abandoned: usize,
-    /// Whether the last of them is half of a swap whose other half was not made: it is undone
+    /// Whether the last command is half of a swap whose other half failed: it is undone
     /// before the next command.
     is_half_done: bool,
 }
@@ -171,7 +171,7 @@ impl Methods {
     pub fn metrics(&mut self, is_stopping: bool) -> String {
         let mut report = self.monitor.report();
         if is_stopping || self.own_figures(&mut report, SCRAPE_PATIENCE).is_err() {
-            // Not those of a part: counters would fall.
+            // Not the ledgers of a part: counters would fall.
             let functions = report.functions.iter_mut().chain(&mut report.tx_functions);
             functions.for_each(|function| {
                 function.counters.clear();
@@ -330,7 +330,7 @@ impl Methods {
         })
     }
 
-    /// Changes the card's moderation as far as the section differs, one part at a time.
+    /// Changes the parts of the card's moderation that differ from the section, one at a time.
     fn moderate(&mut self, change: &Map<String, Value>) -> Result<Value, RpcError> {
         let replaced = self.interrupt.clone();
         let wanted = replaced.changed(change).map_err(wrong)?;

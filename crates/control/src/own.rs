@@ -4,7 +4,8 @@
 //! gauge, which the reply's type declares at the field: `#[schemars(extend("x-gauge" = true))]`.
 //! Negative and fractional numbers are gauges too.
 //!
-//! The control thread reads those of a running card, an executor those of an ended one.
+//! The control thread reads the counters of a running card, an executor the counters of an ended
+//! one.
 
 use crate::launch::Registries;
 use crate::report::{FunctionReport, Report};
@@ -57,7 +58,7 @@ impl Own {
         Ok(())
     }
 
-    /// The same for functions of an ended card: those of each direction.
+    /// The same for functions of an ended card, for each direction.
     pub fn ask_ended(&self, report: &mut Report, now: Time, chains: &mut [Vec<ChainFunction>; 2]) {
         let asked = self.ask(report, |direction, position, mut order| {
             let link = chains[direction as usize].get_mut(position);
@@ -88,7 +89,8 @@ fn sorted(
 }
 
 impl FunctionReport {
-    /// Adds a part's own counters. Counters of several parts add up; gauges are those of the first.
+    /// Adds a part's own counters. Counters of several parts add up; gauges are taken from the
+    /// first.
     pub fn add_own(&mut self, counters: &Map<String, Value>, gauges: Map<String, Value>) {
         for (name, more) in counters {
             let count = |value: Option<&Value>| value.and_then(Value::as_u64).unwrap_or_default();

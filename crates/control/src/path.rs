@@ -47,7 +47,7 @@ pub(crate) fn costs(
     }))
 }
 
-/// For how long a core of a card without NIC OS may be interrupted without loss: until its wires or
+/// Time that a core of a card without NIC OS may be interrupted without loss: until its wires or
 /// its target rings are full. None if no wire tells a rate, or all packets wait.
 pub(crate) fn tolerates_ns(file: &CardFile, arrivals: &[Arrivals]) -> Option<u64> {
     let intake = |arrivals: &Arrivals| match arrivals.rate {

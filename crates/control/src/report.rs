@@ -103,7 +103,7 @@ pub struct RunInfo {
     pub machine: MachineFacts,
 }
 
-/// How times came about. A world has one kind: that of its clock.
+/// Whether times are measured or modelled: the same for all times of a world.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Times {
@@ -192,7 +192,7 @@ figures! {
         Counter taken: u64 = poll.taken.get() => { unit: Packets, metric: "picnic_poll_taken" };
         /// Packets lost on the way, among `drops`.
         Loss lost: u64 = poll.lost.get() => { unit: Packets, metric: "picnic_poll_lost" };
-        /// Packets that the poll engine handed to its host, among those of the queues.
+        /// Packets that the poll engine handed to its host, a part of those of the queues.
         Counter delivered: u64 = poll.delivered.get() => {
             unit: Packets, metric: "picnic_poll_delivered"
         };
@@ -415,8 +415,8 @@ figures! {
         Share busy_fraction: f64 = share(times.busy_ns.get(), duration_ns) => {
             metric: "picnic_borrowed_core_busy"
         };
-        /// Share of the time in softirqs, including those of other interfaces; null unless the card
-        /// is in the kernel.
+        /// Share of the time in softirqs, including softirqs of other interfaces; null unless the
+        /// card is in the kernel.
         Share softirq_fraction: Option<f64> =
             times.softirq_ns().map(|ns| share(ns, duration_ns)) => {
             metric: "picnic_borrowed_core_softirq"
@@ -492,7 +492,8 @@ figures! {
         /// window.
         Peak longest_ns: Option<u64> = Some(absences.longest_ns.get()).filter(|&ns| ns != 0)
             => { unit: Nanoseconds };
-        /// Packets for which its rings had no room during an interval, or for as long again behind it.
+        /// Packets that found no room in its rings during an interval, or for the same time after
+        /// it.
         Loss drops: u64 = absences.drops.get() => {
             unit: Packets, metric: "picnic_target_core_absence_drops"
         };
@@ -537,7 +538,7 @@ pub fn declared() -> Vec<(String, Figure)> {
     let all = groups.into_iter().flat_map(|(place, figures)| {
         figures.into_iter().map(move |shown| (place.to_owned() + &shown.path, shown.figure))
     });
-    // A queue's latencies are declared once, among those of the card.
+    // A queue's latencies are declared once, with the card's.
     all.filter(|(place, _)| !place.starts_with("queues[].latency_ns.")).collect()
 }
 

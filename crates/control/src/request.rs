@@ -103,7 +103,7 @@ pub enum Request {
         /// Its number or name.
         id: Reference,
     },
-    /// Replace all filters of the groups that they name, at once.
+    /// Replace all filters of each named group, at once.
     #[serde(rename = "filter.reload")]
     FilterReload {
         /// Groups to empty even if no filter names them.
@@ -319,7 +319,7 @@ impl Method {
     }
 }
 
-/// The methods of the card, in order; those of components are in their lists of commands.
+/// The methods of the card, in order; methods of components are in their lists of commands.
 pub fn methods() -> &'static [Method] {
     static METHODS: OnceLock<Vec<Method>> = OnceLock::new();
     METHODS.get_or_init(|| {

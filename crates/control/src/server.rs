@@ -33,7 +33,7 @@ use std::time::Duration;
 /// Limits for clients.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Most connections, besides one that may read the card's state and stop it.
+    /// Most connections, in addition to one that may read the card's state and stop it.
     pub clients: usize,
     /// A silent connection is closed after this time.
     pub idle: Duration,
@@ -67,7 +67,7 @@ impl Doors {
         Ok(Doors { socket: socket::open(file)?, http, limits: Limits::default() })
     }
 
-    /// No services, whatever the card file says.
+    /// No services, regardless of the card file.
     pub fn none() -> Self {
         Doors { socket: None, http: Vec::new(), limits: Limits::default() }
     }
@@ -167,7 +167,7 @@ pub struct PollPart {
 
 /// An engine that swaps the rx chain instead of the poll engine, or together with it.
 pub trait SwapRx: Send {
-    /// Replaces the functions with those of these sections, and updates the card's view. Returns
+    /// Replaces the functions with the ones of these sections, and updates the card's view. Returns
     /// the positions that only the poll engine has.
     ///
     /// After all checks, `exchange` installs the new functions in the poll engine's part; called

@@ -507,7 +507,7 @@ mod tests {
                 json!({ "scheduler": "edf-plus", "keys": { "slack": "worst" } }),
                 "slack: found \"worst\"",
             ),
-            (json!({ "keys": { "slack": "best-fit" } }), "keys: found some, but no scheduler"),
+            (json!({ "keys": { "slack": "best-fit" } }), "keys: found keys without a scheduler"),
             (json!({ "scheduler": 3 }), "scheduler: found 3"),
         ] {
             let refused = call(params).unwrap_err();

@@ -199,7 +199,7 @@ fn bind(address: &SocketAddrUnix) -> Result<UnixListener, Errno> {
 /// The object at a path.
 enum Probe {
     Absent,
-    /// A socket that nobody has open, or only the last command of a killed card.
+    /// A socket that no process has open, or only the last command of a killed card.
     Stale,
     /// A process listens.
     Live(i32),
@@ -292,7 +292,7 @@ pub struct RunningCard {
     pub permitted: bool,
 }
 
-/// The running cards by name, as far as their sockets are in the runtime folders.
+/// The running cards by name, if their sockets are in the runtime folders.
 pub fn running() -> Vec<RunningCard> {
     running_at(&Places::of_this_process())
 }
@@ -346,7 +346,7 @@ mod tests {
         assert_eq!(sweep(&path("nowhere")), <[PathBuf; 0]>::default());
     }
 
-    /// Runtime folders for a test: that of this process, and another.
+    /// Runtime folders for a test: the one of this process, and another.
     fn places(folder: &Path, mode: u32) -> Places {
         let own = folder.join("own");
         Places { all: vec![own.clone(), folder.join("system")], own, mode }
@@ -497,7 +497,7 @@ mod tests {
         assert!(check(&card(&path)).unwrap(), "the file may be its own");
         drop(first);
         assert!(!path.exists(), "removed at the end");
-        // As after SIGKILL: the file exists, and nobody listens.
+        // As after SIGKILL: the file exists, and no process listens.
         drop(UnixListener::bind(&path).unwrap());
         assert!(path.exists());
         let second = open(&card(&path)).unwrap().unwrap();

@@ -210,7 +210,7 @@ mod tests {
         let mut watched = Watched::new("");
         assert_eq!(watched.at(0, 0), NOTHING);
         watched.write(SLOT, 1);
-        // Between checks nothing is seen.
+        // Between checks, changes are not noticed.
         assert_eq!(watched.at(0, 9), NOTHING);
         assert_eq!(watched.at(1, 0), NOTHING, "it is seen");
         assert_eq!(watched.at(1, 1), NOTHING, "it is no time to look");

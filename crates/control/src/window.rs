@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 
 impl Report {
     /// The figures since `before`, an earlier report of the same card. Packets in flight then count
-    /// as in. A function inserted meanwhile has all its counts; latencies are those of the window
-    /// if both reports have the recorded ones, otherwise unavailable.
+    /// as in. A function inserted during the window has all its counts; latencies are those of the
+    /// window if both reports have the recorded ones, otherwise unavailable.
     #[must_use]
     pub fn since(&self, before: &Report) -> Report {
         let span = &Span { now_s: self.duration_s, before_s: before.duration_s };
@@ -313,7 +313,7 @@ mod tests {
         assert_eq!(window, now.borrowed_core.taken_away);
     }
 
-    /// Functions' own counters are not those of the window.
+    /// Functions' own counters do not refer to the window.
     #[test]
     fn own_counters_start_at_insertion() {
         let of = |seen: u64, held: u64| {

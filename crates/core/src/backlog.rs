@@ -6,7 +6,7 @@
 //! functions  ─▶ lane n ─┘   (a burst)
 //! ```
 //!
-//! * *Fair*: lanes share a wire by bytes, whatever the sizes of their packets
+//! * *Fair*: lanes share a wire by bytes, for packets of any size
 //!   ([`crate::turns`]). While no lane has to wait, packets are offered to the wire in order of
 //!   arrival, up to a burst.
 //! * *Bounded*: [`Limits`] bound what may wait for wires per tx queue. They are checked before a
@@ -24,7 +24,7 @@
 //!   Priorities do not overtake the burst that was offered to the wire.
 //!
 //! Guarantees: order within a lane is kept; memory is bounded and allocated at the start. Packets
-//! that functions send on their own (hairpins) have a lane of their own and are not held back,
+//! that functions send on their own (hairpins) have a separate lane and are not delayed,
 //! but dropped once its limit of packets is reached.
 //!
 //! Source: byte queue limits, linux/Documentation/ABI/testing/sysfs-class-net-queues;
@@ -204,7 +204,7 @@ impl Backlog {
         classes.names().map(str::to_owned).zip(counters).collect()
     }
 
-    /// What one tx queue may have waiting, in all its lanes.
+    /// Limit of waiting bytes of one tx queue, over all its lanes.
     #[inline]
     fn queue_limits(&self) -> Limits {
         match &self.classes {

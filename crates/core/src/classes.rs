@@ -26,7 +26,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use std::ops::Range;
 
-/// Most classes of a card, besides that of all other packets.
+/// Most classes of a card, in addition to the class of all other packets.
 const MOST_CLASSES: usize = 8;
 /// Most marks of a class.
 const MOST_MARKS: usize = 256;

@@ -25,7 +25,7 @@
 //!     replaced_pps: u64,
 //! }
 //!
-//! // What goes to the borrowed core and comes back.
+//! // The order that goes to the borrowed core and returns.
 //! struct Rate(u64);
 //!
 //! impl Order for Rate {
@@ -87,8 +87,8 @@ use serde_json::Value;
 use std::any::Any;
 use std::fmt;
 
-/// What a command makes of its arguments: everything that the borrowed core needs, and room for the
-/// result.
+/// An order, made from a command's arguments: everything that the borrowed core needs, and room for
+/// the result.
 pub trait Order: Send + 'static {
     /// The component that it applies to.
     type Target: 'static;
@@ -104,7 +104,7 @@ pub trait Command: DeserializeOwned + JsonSchema + 'static {
     /// Its name: lower case, words joined by `_`. `get` is the default command; `picnic ctl
     /// FUNCTION ARGUMENT VALUE` is short for `set`.
     const NAME: &'static str;
-    /// One line of help: what it does, lower case, no full stop, at most 64 columns.
+    /// One line of help: lower case, no full stop, at most 64 columns.
     const HELP: &'static str;
     /// Arguments of a valid call for the component with its defaults, as JSON.
     const EXAMPLE: &'static str = "{}";

@@ -125,7 +125,7 @@ impl CardFile {
         })
     }
 
-    /// The card made of sections that have been read. Errors go to `faults`.
+    /// Builds the card from sections that have been read. Errors go to `faults`.
     fn of(
         sections: Sections,
         document: Arc<Document>,

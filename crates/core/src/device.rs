@@ -6,9 +6,9 @@
 //! register_read_ns = 1200
 //! ```
 //!
-//! A card in software has no registers. With a device that is not ideal, target cores pay what its
-//! driver would: a virtual core by time, a real one by waiting. This answers what a program would
-//! do behind such a device; such a run says so in its report.
+//! A card in software has no registers. With a device that is not ideal, target cores pay as its
+//! driver would: a virtual core with time, a real core by waiting. This shows how a program would
+//! behave with such a device; the report of such a run says so.
 //!
 //! Guarantee: [`Device::cost`] is a pure function; an ideal device is no [`Device`] at all, so that
 //! worlds need not look.
@@ -84,7 +84,7 @@ pub struct Accesses {
     pub writes: u32,
 }
 
-/// What a driver did.
+/// Work of a driver.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Work {
     /// Interrupts taken.
@@ -150,13 +150,13 @@ impl Device {
     }
 }
 
-/// `[device]`: where the card is.
+/// `[device]`: the device that target cores pay for.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct DeviceSection {
-    /// "ideal" (the default) costs nothing, "integrated" is on the processor, "discrete" behind a
-    /// bus, "integrated-dca" on the processor with packets in a cache. Without it, each key on its
-    /// own.
+    /// Preset for the other keys: "ideal" (the default) costs nothing, "integrated" is on the
+    /// processor, "discrete" is on a bus, "integrated-dca" is on the processor and puts packets
+    /// into a cache.
     pub kind: Option<Kind>,
     /// Nanoseconds of a register read.
     #[schemars(range(max = 1_000_000))]
@@ -197,7 +197,7 @@ pub struct DeviceSection {
     /// Nanoseconds between device and memory, for discrete devices; only in virtual time.
     #[schemars(range(max = 1_000_000))]
     pub bus_ns: Option<u32>,
-    /// Where received packets go: "memory" or "cache"; with a kind, that of the kind.
+    /// Destination of received packets: "memory" or "cache"; default: that of the kind, if any.
     pub dma: Option<Dma>,
 }
 
@@ -216,7 +216,7 @@ impl SectionConfig for DeviceSection {
         };
         if kind == Kind::Ideal {
             let keys = self.values().into_iter().find(|(_, value)| value.is_some());
-            keys.map_or(Ok(()), |(key, _)| given(true, key, "no key beside it, or no kind"))?;
+            keys.map_or(Ok(()), |(key, _)| given(true, key, "no other key, or no kind"))?;
         }
         let has_bus = kind == Kind::Discrete;
         given(self.bus_ns.is_some() && !has_bus, "bus_ns", "kind = \"discrete\", or no kind")?;

@@ -27,7 +27,7 @@ impl Direction {
         }
     }
 
-    /// The direction of packets at a stage; for the target core, that of packets to the host.
+    /// The direction of packets at a stage; for the target core, the direction to the host.
     pub const fn at(stage: Stage) -> Self {
         match stage {
             Stage::Tx | Stage::WireTx => Direction::Tx,

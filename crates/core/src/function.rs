@@ -33,15 +33,15 @@ pub trait Function: Send {
     /// Handles a burst.
     fn process(&mut self, now: Time, burst: &mut Burst, out: &mut Out<'_>);
 
-    /// When `flush` must be called for packets held back, if any.
+    /// When `flush` must be called for held packets, if any.
     fn next_deadline(&self) -> Option<Time> {
         None
     }
 
-    /// Releases packets held back past their time; all of them if `now` is `Time::MAX`.
+    /// Releases held packets that are due; all of them if `now` is `Time::MAX`.
     fn flush(&mut self, _now: Time, _out: &mut Out<'_>) {}
 
-    /// Packets held back at present, for the ledger.
+    /// Packets held at present, for the ledger.
     fn held(&self) -> usize {
         0
     }
@@ -66,7 +66,7 @@ pub trait Function: Send {
         None
     }
 
-    /// Its form in the kernel engine as it is now, orders obeyed; for those with commands there.
+    /// Its current form in the kernel engine, after all orders; for functions with commands there.
     fn kernel_form(&self) -> Option<Form> {
         None
     }

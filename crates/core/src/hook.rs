@@ -57,7 +57,7 @@ pub enum HookPoint<'a> {
         /// Its name in the card file.
         name: &'a str,
     },
-    /// A target queue, in front of the host: stage `target`.
+    /// A target queue, before the host: stage `target`.
     Queue {
         /// Its number.
         index: u16,
@@ -165,7 +165,7 @@ impl Observers {
         }
     }
 
-    /// A burst is about to be shown in parts; false if nobody wants it. Ended by
+    /// A burst is about to be shown in parts; false if no observer wants it. Ended by
     /// [`Observers::end`].
     pub fn begin(&mut self) -> bool {
         let mut any = false;

@@ -43,7 +43,7 @@ pub struct InKernel<C> {
     pub form: fn(&C, &BuildContext) -> Result<Form, ConfigError>,
 }
 
-/// A kernel form: an object that the kernel engine can look into, and nobody else needs to.
+/// A kernel form: an object that only the kernel engine needs to inspect.
 pub struct Form {
     name: &'static str,
     object: Box<dyn Any + Send>,

@@ -61,7 +61,7 @@ named_enum! {
         Spoofed = "spoofed",
         /// Its checksum is wrong.
         BadChecksum = "bad_checksum",
-        /// Its buffer has no room for headers in front.
+        /// Its buffer has no room for further headers.
         NoRoom = "no_room",
         /// Steered to a queue the card does not have.
         NoSuchQueue = "no_such_queue",
@@ -85,7 +85,7 @@ named_enum! {
         InvalidTarget = "invalid_target",
         /// The user's XDP object aborted it: `XDP_ABORTED`, or an unknown verdict.
         Aborted = "aborted",
-        /// A plugin held back more packets than it may.
+        /// A plugin held more packets than it may.
         HoldFull = "hold_full",
         /// The mailbox was full, or its task had ended.
         MailboxFull = "mailbox_full",
@@ -239,7 +239,8 @@ impl Ledger {
             unbalanced_bursts: card.unbalanced_bursts.get(),
             drops,
             drops_by_stage: stages,
-            // Counters advance while they are read: read last, it is no less than what has left.
+            // Counters advance while they are read: read last, it is no less than the packets that
+            // have left.
             r#in: card.received.get() + card.made.get() + sum(|queue| queue.made.get()),
         }
     }

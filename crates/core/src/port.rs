@@ -1,7 +1,7 @@
 //! The wire port: the source and destination of a card's packets.
 //!
 //! A port is polled by the borrowed core and never blocks. It counts packets that it cannot take;
-//! it never panics, whatever comes in.
+//! it never panics on any input.
 
 mod transmitter;
 
@@ -18,7 +18,7 @@ use crate::time::Time;
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 
-/// What a port does on its own, so that the card need not; queried once, when the card is built.
+/// The capabilities of a port, which relieve the card; queried once, when the card is built.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Capabilities {
     /// Packets wait without loss until the card takes them (a file, a generator at full speed), and
@@ -49,18 +49,18 @@ pub enum Rate {
     Pps(u64),
 }
 
-/// The maximum arrivals at a wire, and how much of them may wait there: determines how long the
+/// The maximum arrivals at a wire, and how many may wait there: determines how long the
 /// wire can be left unpolled.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Arrivals {
     /// The packet rate.
     pub rate: Rate,
-    /// Packets that may arrive together, whatever the rate.
+    /// Packets that may arrive together, at any rate.
     pub burst: u64,
     /// Packets that wait without loss; `u64::MAX` for any number, none if the wire does not report
     /// it.
     pub room: Option<u64>,
-    /// The source of the rate, for people; or why there is none.
+    /// The source of the rate, for people; or the reason for no rate.
     pub origin: String,
     /// The source of the room.
     pub room_origin: &'static str,
@@ -101,7 +101,7 @@ impl Arrivals {
 /// Properties of a wire, reported by its port before it runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Description {
-    /// What it does on its own.
+    /// Its capabilities.
     pub capabilities: Capabilities,
     /// The maximum arrivals.
     pub arrivals: Arrivals,
@@ -130,7 +130,7 @@ pub struct Status<'a> {
 }
 
 impl Default for Status<'_> {
-    /// A wire that is up, with nothing else known.
+    /// A wire that is up, without further information.
     fn default() -> Self {
         Status {
             next_deadline: None,
@@ -349,7 +349,7 @@ impl<'a> Receiver<'a> {
     /// A packet of `length` bytes arrives: lends it out, in its place in the burst, to be filled
     /// in. `None` without room, without buffers, or if `length` exceeds one buffer.
     ///
-    /// The fastest way in: nothing is moved.
+    /// The fastest way to add packets: nothing is moved.
     #[inline(always)]
     pub fn place(&mut self, length: usize) -> Option<&mut Descriptor> {
         if self.room() == 0 {

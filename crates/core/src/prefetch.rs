@@ -6,7 +6,7 @@
 #[inline(always)]
 pub fn for_read(address: *const u8) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: a prefetch neither reads nor faults, whatever the address.
+    // SAFETY: a prefetch neither reads nor faults, for any address.
     unsafe {
         std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(address.cast());
     }

@@ -18,7 +18,7 @@ impl Random {
         Random(mix(seed ^ mix(stream.wrapping_add(1).wrapping_mul(GAMMA))))
     }
 
-    /// The stream that goes on from this state.
+    /// The stream that continues from this state.
     pub fn from_state(state: u64) -> Self {
         Random(state)
     }
@@ -32,7 +32,7 @@ impl Random {
         mix(self.0)
     }
 
-    /// A number of the range, all alike; its start if the range is empty.
+    /// A number of the range, all equally likely; its start if the range is empty.
     pub fn between(&mut self, range: &RangeInclusive<u64>) -> u64 {
         let span = range.end().saturating_sub(*range.start());
         // The high half of a 128-bit product; the bias is below the span over 2^64.

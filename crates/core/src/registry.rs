@@ -2,7 +2,7 @@
 //!
 //! An entry has a name, one line of help, a typed config with defaults and a builder. Command-line
 //! help, the docs page and the conformance tests are derived from it. To add one, implement
-//! [`Component`] in a file of its own and add the type to the registry's list.
+//! [`Component`] in a separate file and add the type to the registry's list.
 
 use crate::command::CommandEntry;
 use crate::config::{KeyHelp, Section, keys_of};
@@ -29,7 +29,7 @@ pub struct BuildContext {
     pub seed: u64,
     /// Position of this entry among its kind: wire number, place in the chain.
     pub position: usize,
-    /// The directory that relative paths start from: that of the card file.
+    /// The directory of relative paths: that of the card file.
     pub directory: PathBuf,
     /// The card's files: a builder registers those of its keys that name a file to read or write.
     pub files: Files,

@@ -71,7 +71,7 @@ pub trait Resident: Send {
     fn stop(&mut self, now: Time, doors: &mut Doors);
 }
 
-/// What a resident waits for in memory that others write without raising its attention, such as
+/// Memory that a resident watches because others write it without raising its attention, such as
 /// other processes. All is called on the borrowed core.
 pub trait Watch: Send + Sync {
     /// Whether there is something for the resident.

@@ -1,6 +1,6 @@
 //! State that the entries of one card share, such as a function of the rx and one of the tx chain.
 //!
-//! Each chain has a function of its own. If one needs the other's state, both request the same
+//! Each chain has its own function. If one function needs the other's state, both request the same
 //! type: the first request makes it, and it lives as long as one of them holds it. Both run on the
 //! borrowed core.
 //!

@@ -48,7 +48,7 @@ pub struct TargetCounters {
     pub transmitted: Counter,
     /// Nanoseconds from wire to target routine, one packet in 16.
     pub latency_ns: Counter,
-    /// Packets of which `latency_ns` is the sum.
+    /// Packets that `latency_ns` sums.
     pub latency_packets: Counter,
 }
 
@@ -105,6 +105,6 @@ pub struct WireCounters {
     pub waited_ns: Counter,
     /// Part of `waited_ns` until the physical NIC interrupted, if moderated.
     pub held_ns: Counter,
-    /// Packets of which `waited_ns` is the sum.
+    /// Packets that `waited_ns` sums.
     pub waited_packets: Counter,
 }

@@ -1,6 +1,6 @@
 //! A request that a card stop, for parts that wait for other programs.
 //!
-//! A card whose wires are finished ends by itself, and waits as long as necessary for the readers
+//! A card whose wires are finished ends on its own, and waits as long as necessary for the readers
 //! of its output. A card that is asked to stop does not: see `picnic_ports::stream`.
 
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 #[derive(Clone, Debug, Default)]
 pub struct Stop {
     own: Arc<AtomicBool>,
-    /// Another request that also applies to the card: that of the process.
+    /// Another request that also applies to the card: the request to the process.
     other: Option<Arc<AtomicBool>>,
 }
 

@@ -1,4 +1,4 @@
-//! Deficit round robin: queues share a server by bytes, whatever their packets' sizes.
+//! Deficit round robin: queues share a server by bytes, for packets of any size.
 //!
 //! ```
 //! use picnic_core::turns::{Turns, TurnEnd};
@@ -42,9 +42,9 @@ pub enum TurnEnd {
 /// A queue's credit in bytes.
 #[derive(Clone, Copy, Debug)]
 struct Credit {
-    /// What it may still send.
+    /// Bytes that it may still send.
     deficit: u32,
-    /// What it gets per turn.
+    /// Bytes that it gets per turn.
     quantum: u32,
 }
 

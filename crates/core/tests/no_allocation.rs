@@ -1,6 +1,6 @@
 //! The data path allocates nothing in steady state: checked by a counting allocator.
 //!
-//! One test only, so that no other thread of the process allocates meanwhile.
+//! Only one test, so that no other thread of the process allocates meanwhile.
 
 use allocation_counter::AllocationInfo;
 use picnic_core::attachment::QueueOut;

@@ -1,4 +1,4 @@
-//! A pool that cannot be made is an error, with nothing left behind.
+//! A pool that cannot be created is an error and leaves nothing behind.
 
 use picnic_core::packet::pool::{Pool, PoolConfig};
 

@@ -1,4 +1,4 @@
-//! A dropped pool returns its memory; in a process of its own, to be measurable.
+//! A dropped pool returns its memory; in a separate process, to be measurable.
 
 use picnic_core::packet::pool::{Pool, PoolConfig};
 
@@ -52,7 +52,7 @@ fn dropped_pools_return_their_memory() {
     // Many times more than the buffer space could hold at once.
     for _ in 0..100 {
         let mut pools = [make(), make(), make()];
-        // The same addresses again: the range was returned, whatever the order of dropping.
+        // The same addresses again: the range was returned, for any order of dropping.
         assert_eq!(place(&mut pools[0]), first);
         pools.reverse();
     }

@@ -239,13 +239,13 @@ impl Parts {
         self.wires.iter().flat_map(of).collect()
     }
 
-    /// Adds a warning to those of the wires.
+    /// Adds a warning to the warnings of the wires.
     pub fn warn(&mut self, warning: impl Into<String>) {
         self.warnings.push(warning.into());
     }
 
     /// Problems that keep wires from working, each with the wire's name; whether the host uses only
-    /// one of several wires; and what was added by [`Parts::warn`].
+    /// one of several wires; and the warnings added by [`Parts::warn`].
     pub fn warnings(&self) -> Vec<String> {
         let of = |(name, wire): &(String, Wire)| {
             let warnings = wire.port.describe().warnings.into_iter();

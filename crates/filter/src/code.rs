@@ -178,7 +178,7 @@ pub struct FilterCode {
     pub handover: Option<Box<dyn Handover>>,
     /// For `Action::Allocate`.
     pub allocator: Option<AllocatorCode>,
-    /// Kept as long as the filter exists, and dropped with it by the thread that removes it.
+    /// Kept while the filter exists, and dropped with it by the thread that removes it.
     pub kept: Option<Box<dyn Send>>,
 }
 

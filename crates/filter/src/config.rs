@@ -19,8 +19,8 @@
 //!
 //! A five-tuple or a pattern with action "drop" also drops packets that could match but cannot be
 //! read: fragments, if it has ports; more extension headers than the card reads; see
-//! [`hidden`](super::hidden). With `unreadable = "accept"` it passes them. A packet of which all
-//! was read that the filter asks for matches, whatever else is hidden.
+//! [`hidden`](super::hidden). With `unreadable = "accept"` it passes them. A packet in which all
+//! fields of the filter could be read matches, even if other parts are hidden.
 
 use super::matching::{Base, FiveTuple, Match, Pattern, PortRange, Prefix, Protocol};
 use super::text::{Reason, bytes, hex};

@@ -1,7 +1,7 @@
 //! Hands lists from the handle to a core, which takes the newest between two bursts.
 //!
 //! The handle puts a new list into the slot; the core sees the generation change, takes the new
-//! list and leaves its old one. Only the newest list is kept, so a sleeping core delays nobody.
+//! list and leaves its old one. Only the newest list is kept, so a sleeping core delays no thread.
 //!
 //! Guarantees: the core neither waits nor frees. It tries the lock once per change, and again at
 //! its next burst if the handle holds the lock.
@@ -11,7 +11,7 @@ use super::table::{Page, Table};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
-/// The code of one filter, on its way to a core.
+/// The code of one filter, for a core.
 #[derive(Default)]
 pub(super) enum CodeSlot {
     /// No code.
@@ -76,7 +76,7 @@ impl Exchange {
         drop((retired, passed_over));
     }
 
-    /// Frees what the core left in the slot.
+    /// Frees the content that the core left in the slot.
     pub(super) fn reclaim(&self) {
         let retired = self.slot.lock().unwrap_or_else(PoisonError::into_inner).retired.take();
         drop(retired);

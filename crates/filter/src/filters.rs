@@ -3,8 +3,8 @@
 //! Every change makes a new list and publishes it; the cores take it between two bursts. A single
 //! change alters a copy of the compiled list; larger changes compile all again.
 //!
-//! Guarantees: a change, or a set of changes ([`Filters::apply`]), is made whole or not at all. A
-//! filter keeps its counters as long as it stays in its list.
+//! Guarantees: a change, or a set of changes ([`Filters::apply`]), is made completely or not at
+//! all. A filter keeps its counters while it stays in its list.
 //!
 //! With thousands of filters a call may take milliseconds, and it waits for other threads' calls.
 //! On the borrowed core use [`Filters::try_apply`], which does not wait.
@@ -59,7 +59,7 @@ struct Inner {
     lists: [List; 4],
     /// For each filter that hands packets over: the closer of its receiver.
     closers: BTreeMap<FilterId, Closer>,
-    /// Objects that exist as long as their filters.
+    /// Objects that live as long as their filters.
     kept: BTreeMap<FilterId, Box<dyn Send>>,
     /// Allocators of card memory, which see no packets.
     allocators: BTreeMap<FilterId, (Filter, AllocatorCode)>,
@@ -122,7 +122,7 @@ impl Filters {
         known.then(|| Reader::new(inner.lists[list].exchange(usize::from(queue)), false))
     }
 
-    /// Adds a filter after those of its group with the same priority.
+    /// Adds a filter after the filters of its group with the same priority.
     ///
     /// # Errors
     /// The filter is invalid.
@@ -410,7 +410,7 @@ impl Inner {
         Ok(added)
     }
 
-    /// Puts a filter into its list; one that was there before keeps counters and code.
+    /// Puts a filter into its list; an existing filter keeps counters and code.
     fn put(
         &mut self,
         id: FilterId,
@@ -468,7 +468,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Checks all changes, and counts those of each list.
+    /// Checks all changes, and counts the changes of each list.
     fn check(&self, changes: Vec<FilterChange>) -> Result<(Vec<Checked>, [usize; 4]), FilterError> {
         let mut sizes: [usize; 4] = std::array::from_fn(|list| self.lists[list].len());
         let mut counts = [0; 4];

@@ -13,11 +13,11 @@
 //! assert_eq!(headers.hidden, Hidden::Ports);
 //! ```
 //!
-//! The card reads headers as far as a NIC does. A host reads further: past eight extension headers,
-//! past the authentication header, through any number of VLAN tags with identifier 0, and it
-//! reassembles fragments. A filter decides if all fields of its conditions were read, even if other
-//! fields are hidden. Otherwise a filter that can keep packets from the host treats hidden fields
-//! as matching, unless it accepts such packets ([`Unreadable`](crate::Unreadable)).
+//! The card reads as many headers as a NIC does. A host reads further: past eight extension
+//! headers, past the authentication header, through any number of VLAN tags with identifier 0, and
+//! it reassembles fragments. A filter decides if all fields of its conditions were read, even if
+//! other fields are hidden. Otherwise a filter that can keep packets from the host treats hidden
+//! fields as matching, unless it accepts such packets ([`Unreadable`](crate::Unreadable)).
 //!
 //! Guarantees: for packets with TCP, UDP or ICMP directly after the IP header, only the results of
 //! the parse are used.
@@ -25,7 +25,7 @@
 //! Packets inside a tunnel or encrypted (ESP) are payload of that protocol and not searched.
 //!
 //! Source: RFC 8200 4 (headers in any number and order), 4.4 (routing) and 4.5 (the next header of
-//! the first fragment alone counts); RFC 7112 (a host may take a chain that goes on in another
+//! only the first fragment counts); RFC 7112 (a host may accept a chain that continues in another
 //! fragment, a filter may drop it); RFC 7045 2.1; RFC 791 3.1 (source routes).
 
 use picnic_core::packet::layers::{L3Kind, Layers};
@@ -46,7 +46,7 @@ pub enum Hidden {
     Destination,
     /// The final destination, the protocol and the ports: headers that were not read.
     Chain,
-    /// Everything but the family: a truncated header.
+    /// Everything except the family: a truncated header.
     Addresses,
     /// Even whether it is IPv4 or IPv6.
     Everything,
@@ -129,7 +129,7 @@ fn ether_type(layers: &Layers, data: &[u8]) -> Option<EtherType> {
     data.get(at..)?.first_chunk().map(|bytes| EtherType(u16::from_be_bytes(*bytes)))
 }
 
-/// Whether an IPv6 protocol number is that of a header with a successor: the parse did not reach
+/// Whether an IPv6 protocol number names a header with a successor: the parse did not reach
 /// the last one, or it is a fragment's, whose first fragment may name another.
 fn is_extension(protocol: IpProtocol) -> bool {
     matches!(

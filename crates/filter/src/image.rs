@@ -6,7 +6,7 @@
 //!
 //! ```text
 //! page 0       rows: place, number · protocols: number, place · first filter for every packet ·
-//!              classifiers: IPv4, IPv6, and both again of the filters that stop what they cannot read
+//!              classifiers: IPv4, IPv6, and both again for the filters that stop unreadable packets
 //! row          action, queue, end of its group, next filter for every packet
 //!              next filter that stops IPv4, IPv6
 //! ```

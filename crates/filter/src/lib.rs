@@ -17,7 +17,7 @@
 //! or at the target core (`driver`): four lists. A packet meets the filters of a list in order.
 //! After `count` and `mark` it continues with the next filter; after `accept` with the next group;
 //! `drop`, `steer` and `deliver` end its way, and `poll` passes it to the poll engine's functions.
-//! A callback chooses one of these. A packet that no filter stopped continues on its way.
+//! A callback chooses one of these. A packet that no filter stopped continues.
 //!
 //! A filter with the action `allocate` is special: its code allocates and frees card memory, and it
 //! is listed, shown and removed like the others.
@@ -167,7 +167,7 @@ impl Filter {
         }
     }
 
-    /// An allocator of card memory, in a group of its own.
+    /// An allocator of card memory, in a separate group.
     pub fn allocator(name: impl Into<String>) -> Self {
         Filter::new(name, Match::Any, Action::Allocate).in_group(MEMORY)
     }

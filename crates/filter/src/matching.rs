@@ -360,7 +360,7 @@ impl FiveTuple {
     }
 }
 
-/// The five-tuple of an IP packet, as far as its headers show it.
+/// The five-tuple of an IP packet, as far as it can be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tuple {
     /// Source address.
@@ -460,7 +460,7 @@ impl Pattern {
             return Err(("values", Reason::new(format!("{} values", values.len()), allowed)));
         }
         if let Some(value) = values.iter().find(|value| value.len() != mask.len()) {
-            let allowed = format!("{}, as many as the mask has", mask.len());
+            let allowed = format!("{}, like the mask", mask.len());
             return Err(("values", Reason::new(format!("{} bytes", value.len()), allowed)));
         }
         let masked = values

@@ -20,7 +20,7 @@ pub(super) struct Stops {
     v6: Classifier<[u64; 4]>,
     /// Protocols that filters name, with the number of filters.
     named: Vec<(u8, u32)>,
-    /// Protocols to look up: those, and one that none names.
+    /// Protocols to look up: the named ones, and one that no rule names.
     protocols: Vec<u8>,
     /// Places of filters that IPv4 packets could match, and IPv6 packets.
     places: [Vec<u16>; 2],

@@ -30,7 +30,7 @@
 //!
 //! In the rx chain, `once` passes a broadcast or multicast only once if it arrives on several wires
 //! of one segment, and `drop_returned` drops frames that one of the card's own hosts has sent.
-//! `order_usecs` restores the order of TCP segments whose sender uses several wires in turn. With
+//! `order_usecs` restores the order of TCP segments if their sender alternates between wires. With
 //! `break_loops`, in both chains, a wire that returns the card's own broadcasts repeatedly is
 //! blocked until 10 seconds after the last of them.
 //!

@@ -5,7 +5,7 @@
 use picnic_core::packet::desc::Descriptor;
 
 /// Prefetches the first bytes of a packet some places ahead of the current one: memory takes longer
-/// than one packet's work, and less than that of a few.
+/// than the work of one packet, and less than the work of a few packets.
 #[inline(always)]
 pub(crate) fn prefetch_ahead(packets: &[Descriptor], place: usize) {
     const AHEAD: usize = 4;

@@ -1,4 +1,4 @@
-//! `checksum`: verifies received checksums, completes those of packets to be sent.
+//! `checksum`: verifies received checksums and completes the checksums of sent packets.
 //!
 //! ```toml
 //! [[rx]]
@@ -22,7 +22,7 @@
 //! A tunnel over IPv6 may omit the UDP checksum (RFC 6935): `tunnel` decapsulates it all the same.
 //! With `drop_bad` it is dropped here, so put `checksum` after `tunnel`.
 //!
-//! In the tx chain it completes partial checksums. Super-frames stay as they are: `tso` completes
+//! In the tx chain it completes partial checksums. Super-frames stay unchanged: `tso` completes
 //! the segments it cuts. If a wire takes no partial checksums, the card completes them without this
 //! function; use it for later functions that need the final bytes.
 //!
@@ -93,7 +93,7 @@ pub struct Counts {
     pub none: u64,
     /// Accepted because the wire reported them good.
     pub trusted: u64,
-    /// Left partial by the sender, as far as known.
+    /// Left partial by the sender, if known.
     pub partial: u64,
     /// Completed.
     pub completed: u64,

@@ -21,7 +21,7 @@ impl Choice {
         if !random {
             return Choice::Count { every, left: 0 };
         }
-        // Each place in a chain draws numbers of its own.
+        // Each place in a chain draws its own numbers.
         let place = Random::from_state(context.position as u64).next();
         let numbers = Random::from_state(context.seed ^ place);
         Choice::Random { numbers, every, threshold: threshold(every) }

@@ -22,7 +22,7 @@
 //!
 //! With `learn = true` in both chains, TCP flows are learnt from hosts' packets: a packet without a
 //! matching rule goes to the queue that sent the last packet of its flow, so that packets arrive
-//! where their application runs. Up to 16384 flows are known, each until nothing of it was sent for
+//! where their application runs. Up to 16384 flows are known, each until it has sent nothing for
 //! `learn_secs`.
 //!
 //! Guarantees: a rule with ports matches no fragment, so use addresses alone for a flow with
@@ -93,7 +93,7 @@ pub struct Counters {
     pub followed: Counter,
     /// Flows learnt; their earlier packets may be overtaken.
     pub learnt: Counter,
-    /// Flows now sent by another queue; likewise.
+    /// Flows now sent by another queue; their earlier packets may be overtaken.
     pub moved: Counter,
     /// Flows forgotten early, for lack of a place.
     pub replaced: Counter,
@@ -111,7 +111,7 @@ pub struct Config {
     /// Whether TCP flows go to the queue whose host sends them, unless a rule decides: learnt in
     /// the tx chain, used in the rx chain. Set it in both.
     pub learn: bool,
-    /// Seconds after which a flow is forgotten if nothing of it was sent.
+    /// Seconds without a sent packet after which a flow is forgotten.
     #[schemars(range(min = 1, max = 1_000_000), extend("x-advanced" = true))]
     pub learn_secs: u32,
 }
@@ -132,7 +132,7 @@ fn table_of(
     for (place, rule) in rules.iter().enumerate() {
         let compiled = rule.compile(context).map_err(|wrong| (place, wrong))?;
         table.add(&compiled).map_err(|refusal| {
-            // For the rule as a whole, its first key stands for it.
+            // An error in the whole rule names its first key.
             (place, WrongRule { field: "priority", message: refusal.to_string() })
         })?;
     }

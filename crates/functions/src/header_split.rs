@@ -15,7 +15,7 @@
 //! payload than `least_payload`, or are already split stay whole.
 //!
 //! A later function that reads headers past the first buffer moves them back there: with "l2"
-//! and "l3" put it last. The descriptor's metadata stays that of the whole packet.
+//! and "l3" put it last. The descriptor's metadata still describes the whole packet.
 //!
 //! Guarantees: order and bytes are kept. Without a buffer for the headers the packet continues
 //! whole, and is counted. Source: the header split of NICs (Intel 82599 datasheet 7.1.10, PSRTYPE).

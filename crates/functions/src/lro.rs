@@ -6,17 +6,17 @@
 //! timeout_usecs = 20       # the longest that a segment waits for the next
 //! ```
 //!
-//! A segment begins a super-frame, or continues that of its flow, by the rules of a careful NIC, so
-//! that [`tso`](crate::tso) can restore the original bytes:
+//! A segment begins a super-frame, or continues the one of its flow, by the rules of a careful NIC,
+//! so that [`tso`](crate::tso) can restore the original bytes:
 //!
 //! - TCP over IPv4 without options or IPv6 without extension headers, in one buffer, no fragment,
-//!   no padding behind it, all checksums right. Unverified ones are verified here;
+//!   no padding after it, all checksums right. Unverified checksums are verified here;
 //!   partial ones are not merged.
 //! - Payload, and no flags but ACK and, on the last, PSH. A segment continues if it starts where
 //!   the last ended, is no longer than the first, and, over IPv4, has the next identification.
 //! - All else in its headers is equal: MAC addresses, VLAN tags, traffic class with ECN bits, hop
 //!   limit, flow label, acknowledgment, window, options with their timestamps. So is its metadata:
-//!   wire and tx queue, mark, hash, a stripped VLAN tag. A super-frame has that of its segments.
+//!   wire and tx queue, mark, hash, a stripped VLAN tag. A super-frame keeps this metadata.
 //!
 //! A shorter segment, or one with PSH, ends the super-frame; so does any packet of the flow that
 //! cannot continue it, and leaves after it; so do the limits on bytes, segments and time. A segment
@@ -185,7 +185,7 @@ impl Segment {
         let [offset, flags] = get(data, l4 + 12)?;
         let end = l4 + usize::from(offset >> 4) * 4;
         let payload = data.len().checked_sub(end)?;
-        // 0xffff stands for zero, and would be restored as that.
+        // 0xffff stands for zero, and would be restored as zero.
         let canonical =
             get_u16(data, l4 + 16)? != 0xffff && (!is_ipv4 || get_u16(data, l3 + 10)? != 0xffff);
         let fits = l3 + length == data.len() && payload != 0 && flags & !PSH == ACK && canonical;
@@ -217,7 +217,7 @@ impl Segment {
 }
 
 impl Headers {
-    /// The header bytes that are equal in all segments of a super-frame: all but lengths,
+    /// The header bytes that are equal in all segments of a super-frame: all except lengths,
     /// identification, sequence number, flags, checksums.
     #[inline]
     fn constant(self) -> [Range<usize>; 6] {

@@ -4,15 +4,15 @@
 //! [[rx]]
 //! function = "mirror"
 //! queue = 3                # or wire = 1
-//! mark = 7                 # only packets with this mark, such as those of a flow-director rule
+//! mark = 7                 # only packets with this mark, for example from a flow-director rule
 //! every = 10               # one in ten of these
 //! truncate = 128           # the first 128 bytes of each
 //! ```
 //!
-//! Packets are copied as they are at this place in the chain; with `every` at 1, all selected ones.
-//! The packets themselves continue in order. A copy counts as a packet made, and as in; it has the
-//! metadata of its packet, but a truncated copy requests no checksum and no segmentation. Copies
-//! missing for lack of a buffer are counted.
+//! Packets are copied in their state at this place in the chain; with `every` at 1, all selected
+//! ones. The packets themselves continue in order. A copy counts as a packet made, and as in; it
+//! has the metadata of its packet, but a truncated copy requests no checksum and no segmentation.
+//! Copies missing for lack of a buffer are counted.
 //!
 //! Guarantees: continuing packets are neither changed nor delayed; copies keep the order of their
 //! packets. Source: SPAN and port mirroring in switches; RFC 5475 for the selection.
@@ -119,7 +119,7 @@ impl Component for Mirror {
     const COMMANDS: &'static [CommandEntry] = &[CommandEntry::of::<Get<Mirror>>()];
 
     fn example(_: &std::path::Path) -> Option<String> {
-        // For packets that another function has marked: those of a test have no mark.
+        // For packets that another function has marked: packets of a test have no mark.
         Some("queue = 0\nmark = 7\n".into())
     }
 
@@ -191,7 +191,7 @@ impl Function for Mirror {
             };
             self.counts.copies += 1;
             self.counts.copied_bytes += u64::from(copy.length());
-            // A packet of the card's own, whatever its origin.
+            // The copy belongs to the card, for any origin of the packet.
             copy.clear_tx_queue();
             match self.to {
                 To::Queue(queue) => out.steer(copy, queue),

@@ -12,7 +12,7 @@
 //! Each bucket fills at the rates, up to the bursts, and starts full. A packet with enough credit
 //! for itself and all its bytes uses it and continues. Otherwise it is dropped as `rate_limited`,
 //! or waits (`action = "pace"`) after the others of its bucket until there is credit; packets
-//! without a place to wait, or longer than `burst_bytes`, are dropped. Bytes are those of the frame
+//! without a place to wait, or longer than `burst_bytes`, are dropped. Bytes count the frame
 //! without preamble, gap and check sequence; a super-frame counts as one packet.
 //!
 //! Rates are per tx queue (in the tx chain; in the rx chain no packet has one), wire, mark or

@@ -100,7 +100,7 @@ impl<T: Copy + Default> Default for Gathered<T> {
 /// The result of [`Rss::classify`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Classified {
-    /// The hash; zero if there is none.
+    /// The hash; zero for none.
     pub hash: u32,
     /// The hash type.
     pub over: RssType,
@@ -268,7 +268,7 @@ impl Rss {
         (count_v4, count_v6)
     }
 
-    /// Hashes and steers a burst of which only the first `first` are IPv4.
+    /// Hashes and steers a burst in which only the first `first` packets are IPv4.
     #[inline(never)]
     fn process_mixed(&mut self, burst: &mut Burst, out: &mut Out<'_>, first: usize) {
         let packets = burst.as_mut_slice();

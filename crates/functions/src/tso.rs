@@ -103,7 +103,7 @@ struct Plan {
     /// Bytes of headers.
     headers: usize,
     payload: usize,
-    /// Payload bytes of each segment but the last.
+    /// Payload bytes of each segment except the last.
     size: usize,
     identification: u16,
     sequence: u32,
@@ -153,7 +153,8 @@ impl Plan {
         let constant_l4 = sum_without(data, l4..headers, of_segments)?;
         let pseudo = match pseudo_header(data, &layers) {
             Some(pseudo) => pseudo.sum(protocol, 0),
-            // With a route of a kind that only its sender knows, who has summed the pseudo-header.
+            // With a route of a kind that only its sender knows: the sender has summed the
+            // pseudo-header.
             None if unfinished => {
                 let field = get_u16(data, l4 + if is_tcp { 16 } else { 6 })?;
                 let length = (l3 + length - l4) as u32;
@@ -183,11 +184,11 @@ impl Plan {
         self.payload.div_ceil(self.size).max(1)
     }
 
-    /// Writes the headers of the segment that begins `before` bytes into the payload, of which it
-    /// has `length` bytes with this sum.
+    /// Writes the headers of the segment that begins `before` bytes into the payload and has
+    /// `length` bytes of it, with this sum.
     ///
     /// Reads nothing: the bytes have just been written, and reading them in other portions while
-    /// they are on their way to the cache would stall.
+    /// they move to the cache would stall.
     #[inline]
     fn finish(&self, data: &mut [u8], before: usize, length: usize, payload: u16) {
         let &Plan { l3, l4, headers, .. } = self;
@@ -284,7 +285,7 @@ struct Payload<'a, I> {
 }
 
 impl<'a, I: Iterator<Item = &'a [u8]>> Payload<'a, I> {
-    /// The next `length` bytes, in as many pieces as they are stored in.
+    /// The next `length` bytes, in the pieces in which they are stored.
     #[inline]
     fn take(&mut self, mut length: usize) -> impl Iterator<Item = &'a [u8]> {
         std::iter::from_fn(move || {

@@ -17,28 +17,28 @@
 //! destination_mac = "02:00:00:00:00:02"
 //! ```
 //!
-//! *Decapsulate*: the outer headers go, with any VLAN tag of theirs if a whole frame was inside; of
-//! an IP packet inside, the outer Ethernet header stays and its type changes. Padding behind the
-//! outer packet goes, unless the packet lies in several buffers. TTL and DSCP inside stay; ECN
-//! becomes what RFC 6040 says. What the descriptor knew of checksums and hash is forgotten. What is
-//! no tunnel, not for `local` or from `remote`, of another `network`, or a fragment, goes on as it
-//! came; so does a packet whose routing header or source route sends it on to another hop. Sequence
-//! numbers of GRE are read past: order is that of arrival.
+//! *Decapsulate*: the outer headers are removed, with their VLAN tags if a whole frame was inside.
+//! With an IP packet inside, the outer Ethernet header stays and its type changes. Padding after the
+//! outer packet is removed, unless the packet lies in several buffers. TTL and DSCP inside stay;
+//! ECN follows RFC 6040. The descriptor's checksum state and hash are cleared. Packets that are no
+//! tunnel, not for `local` or from `remote`, of another `network`, or a fragment, continue
+//! unchanged; so does a packet with a pending routing header or source route. Sequence numbers of
+//! GRE are skipped: packets keep the order of arrival.
 //!
-//! *Expose*: the packet stays; where the inner IP header begins is kept in its descriptor, and
-//! `rss` with `inner = true` hashes by it. A packet whose end is missing, as in a capture of the
-//! first bytes of each, is looked into like any other.
+//! *Expose*: the packet stays unchanged; its descriptor keeps the start of the inner IP header, and
+//! `rss` with `inner = true` hashes that header. A truncated packet, as in a capture of the first
+//! bytes of each packet, is read like any other.
 //!
 //! *Encapsulate*: every packet, or those with `mark`. Unfinished checksums inside are finished
-//! first. Super-frames are dropped: put `tso` in front. The outer TTL is `ttl`, DSCP the packet's
+//! first. Super-frames are dropped: put `tso` before it. The outer TTL is `ttl`, DSCP the packet's
 //! or `dscp`, ECN the packet's; over IPv4, "don't fragment" is the packet's, and set for IPv6
 //! inside. The source port of UDP, and the flow label of IPv6, are a hash of the inner flow. A VLAN
 //! tag that is kept beside the packet is one of the outer frame.
 //!
-//! Guarantees: order is kept; encapsulated and decapsulated, a packet has the same bytes, but for
-//! ECN and Ethernet padding. UDP over IPv6 without a checksum is taken off, whatever was said of
-//! its checksum before (RFC 6935). What cannot be read as its kind of tunnel is dropped where
-//! tunnels are taken off, and goes on where they are looked into; both are counted.
+//! Guarantees: order is kept; encapsulated and decapsulated, a packet has the same bytes, except
+//! for ECN and Ethernet padding. UDP over IPv6 without a checksum is decapsulated, regardless of
+//! an earlier verdict on it (RFC 6935). A packet that cannot be read as its kind of tunnel is
+//! dropped by decapsulation and continues after exposing; both are counted.
 //!
 //! Source: RFC 7348, RFC 8926, RFC 2784, RFC 2890, RFC 2003, RFC 4213, RFC 6040, RFC 9601.
 

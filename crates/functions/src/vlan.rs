@@ -22,7 +22,7 @@
 //! a stripped one is left alone.
 //!
 //! Guarantees: priority and drop-eligible bits of a tag do not change; 12 bytes are moved, never
-//! copied to another buffer. A packet without room in front is dropped, counted as no_room. Source:
+//! copied to another buffer. A packet without headroom is dropped, counted as no_room. Source:
 //! IEEE 802.1Q-2018, 9.3 to 9.6 (tags), 6.9 (priority tags), 8.6.2 (filter).
 
 use crate::bytes::{get, get_u16, put, put_u16};
@@ -236,7 +236,7 @@ fn strip(packet: &mut Descriptor, tag: VlanTag) {
     packet.parse();
 }
 
-/// Inserts a tag outside of existing tags; false if there is no room in front. The packet has both
+/// Inserts a tag outside of existing tags; false if there is no headroom. The packet has both
 /// MAC addresses.
 fn insert(packet: &mut Descriptor, tag: VlanTag) -> bool {
     if !packet.push_front(TAG) {

@@ -18,11 +18,11 @@
 //! to every pool that admits the VLAN, in copies that count as made. Other frames go to
 //! `default_pool` or continue in the chain.
 //!
-//! In the tx chain, the pool is that of the sending queue. A frame from an address or on a VLAN
+//! In the tx chain, the sending queue determines the pool. A frame from an address or on a VLAN
 //! that the pool does not have is dropped as `spoofed`. A frame for another pool goes there, and to
 //! no wire; broadcasts and multicasts go to the other pools and to the wire; a frame for the pool
 //! that sent it is dropped as filtered, as by a bridge; all others continue to the wire. A pool
-//! without `vlans` admits all, tagged or not; VLAN 0 stands for untagged frames. Frames of queues
+//! without `vlans` admits all frames, tagged or not; VLAN 0 means untagged. Frames of queues
 //! without a pool are left alone.
 //!
 //! The kernel engine does not copy packets, so at most one of the pools that admit a VLAN may get
@@ -227,7 +227,7 @@ impl Vmdq {
         }
     }
 
-    /// Sends copies to all of `pools` but the last, which gets the packet itself unless it
+    /// Sends copies to all of `pools` except the last, which gets the packet itself unless it
     /// continues.
     fn replicate(
         &mut self,

@@ -3,7 +3,7 @@
 //! # Guarantees
 //!
 //! Instructions are used only after run-time detection: a `Has` or `Gfni` value exists only if the
-//! processor has every instruction it stands for.
+//! processor has every instruction that it requires.
 //!
 //! Source: Rust reference, "The `target_feature` attribute": conditions for calling such a
 //! function.

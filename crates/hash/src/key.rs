@@ -223,7 +223,7 @@ mod tests {
         const OTHER: [u8; 4] = [0x11, 0x22, 0x33, 0x44];
         let key = |parts: &[&[u8]]| Key::from_bytes(&parts.concat()).unwrap();
         let [two, four, eight] = [2, 4, 8].map(|count| PAIR.repeat(count));
-        // Symmetric in all but: addresses of IPv4, ports of IPv4, addresses of IPv6, ports of IPv6.
+        // Symmetric except in: addresses of IPv4, ports of IPv4, addresses of IPv6, ports of IPv6.
         let keys = [
             key(&[&two, &OTHER, &four, &two, &OTHER, &four, &four]),
             key(&[&four, &two, &OTHER, &four, &two, &OTHER, &four]),

@@ -1,4 +1,4 @@
-//! Ent's five tests: how far a run of bytes is from uniform and independent.
+//! Ent's five tests: the distance of a run of bytes from uniform and independent ones.
 //!
 //! ```
 //! let bytes: Vec<u8> = (0..=255).collect();
@@ -27,7 +27,8 @@ pub struct Randomness {
     pub entropy_bits_per_byte: f64,
     /// Sum over the 256 values of (count - expected)² / expected; random: about 255.
     pub chi_square: f64,
-    /// How likely random bytes are to give a greater chi-square, 0 to 1; random: neither 0 nor 1.
+    /// Probability that random bytes give a greater chi-square, 0 to 1; for random bytes, near
+    /// neither end.
     pub chi_square_exceed_probability: f64,
     /// Mean of the bytes; random: 127.5.
     pub arithmetic_mean: f64,

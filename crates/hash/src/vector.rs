@@ -6,7 +6,7 @@
 //!
 //! # Guarantees
 //!
-//! - The results equal those of the portable forms, for bursts of any length.
+//! - The results equal the results of the portable forms, for bursts of any length.
 //! - Everything is inlined into the function that enables the instructions.
 //!
 //! Source: Intel 64 manual, volume 2: each operation is one of its instructions.
@@ -41,9 +41,9 @@ pub(crate) trait Lanes: Copy {
     fn sub_u32(self, a: Self::Vector, b: Self::Vector) -> Self::Vector;
     fn rotate_left_u32<const BY: i32>(self, a: Self::Vector) -> Self::Vector;
 
-    /// Of each 128 bits, the low lanes of both, in turns.
+    /// Of each 128 bits, the low lanes of both, alternating.
     fn unpack_low_u32(self, a: Self::Vector, b: Self::Vector) -> Self::Vector;
-    /// Of each 128 bits, the high lanes of both, in turns.
+    /// Of each 128 bits, the high lanes of both, alternating.
     fn unpack_high_u32(self, a: Self::Vector, b: Self::Vector) -> Self::Vector;
     /// Of each 128 bits, the low lane of both.
     fn unpack_low_u64(self, a: Self::Vector, b: Self::Vector) -> Self::Vector;

@@ -9,7 +9,7 @@
 //! an absence of a target core if its ring has no room; in both cases at most for the length of the
 //! absence after its end.
 //!
-//! Guarantees: it reads no clock of its own, and writes no counter without an absence; under
+//! Guarantees: it reads no clock, and writes no counter without an absence; under
 //! overload, an absence explains at most the drops of twice its length.
 
 use picnic_control::monitor::{Absences, TargetTimes};
@@ -110,7 +110,7 @@ impl Presence {
         }
     }
 
-    /// Nanoseconds for which it has been due, at `now`.
+    /// Nanoseconds since it was due, at `now`.
     #[inline]
     pub(crate) fn missed_ns(&self, now: Time) -> u64 {
         now.as_nanos().saturating_sub(self.0.load(Ordering::Acquire))

@@ -1,7 +1,7 @@
 //! What-if runs: target cores wait as the driver of the device of `[device]` would.
 //!
-//! The time of register accesses is waited for; the delay of a bus is not imposed, nor are packets
-//! moved out of the caches that they are in. The report of such a run says so.
+//! The core waits for the time of register accesses. The delay of a bus is not imposed, and packets
+//! are not moved out of their caches. The report of such a run says so.
 
 use picnic_core::config::CardFile;
 use picnic_core::device::{Device, DeviceSection, Dma, Work};
@@ -12,7 +12,7 @@ use picnic_machine::topology::{Placement, Topology};
 /// The device of a card file, with a warning for the report; none if it is ideal.
 ///
 /// # Errors
-/// Packets are to be in a cache that a target core does not share with the borrowed core.
+/// Packets would be in a cache that a target core does not share with the borrowed core.
 pub(crate) fn of(
     file: &CardFile,
     placement: &mut Placement,
@@ -57,12 +57,12 @@ pub(crate) fn of(
     Ok(Some(device))
 }
 
-/// What a driver waits for at its device's registers.
+/// The driver's waits for registers of its device.
 pub(crate) trait Driver {
     fn waits_ns(&mut self, target: &Target, polled: &Polled) -> u64;
 }
 
-/// There is no such device: this is no code at all.
+/// There is no such device: this compiles to nothing.
 pub(crate) struct Ideal;
 
 impl Driver for Ideal {

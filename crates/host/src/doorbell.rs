@@ -123,7 +123,7 @@ pub struct TargetDoorbell {
 
 #[derive(Debug)]
 enum Bell {
-    /// The host sends nothing by itself.
+    /// The host sends nothing on its own.
     Futex(FutexDoorbell),
     /// The host has descriptors that become readable when it has packets to send.
     Event(CardDoorbell),

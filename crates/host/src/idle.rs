@@ -16,14 +16,14 @@ use picnic_core::time::Time;
 use picnic_engine::poll::Card;
 use std::time::Duration;
 
-/// Adaptive: how long it polls before it blocks.
+/// Adaptive: polling time before it blocks.
 const SPIN_NS: u64 = 50_000;
 /// The longest sleep, so that a stop request is noticed.
 const LONGEST_SLEEP_NS: u64 = 20_000_000;
 /// Nearer deadlines are waited for awake: a sleep would overshoot.
 const SHORTEST_SLEEP_NS: u64 = 60_000;
 
-/// The borrowed core's idle policy and how long it has been idle.
+/// The borrowed core's idle policy and its idle time so far.
 #[derive(Debug)]
 pub struct IdlePolicy {
     idle: Idle,

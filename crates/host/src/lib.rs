@@ -11,8 +11,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! * [`clock`], [`doorbell`]: what a world supplies;
-//! * [`idle`]: what the borrowed core does without work;
+//! * [`clock`], [`doorbell`]: the parts that a world supplies;
+//! * [`idle`]: the borrowed core without work;
 //! * [`run`]: threads, start to clean stop.
 
 #![forbid(unsafe_code)]

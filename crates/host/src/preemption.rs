@@ -15,7 +15,7 @@ use picnic_core::time::Time;
 use picnic_ports::schedule;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Longest time that a target routine may preempt without a rest, in nanoseconds.
+/// Longest time that a target routine may preempt without a pause, in nanoseconds.
 const STRETCH_NS: u64 = 2_000_000;
 
 /// Lets this process's threads return to real-time priority after it has dropped its privileges, as
@@ -39,7 +39,7 @@ pub(crate) struct Preemption {
     since: Option<Time>,
     /// It stepped down, and could not return to real-time priority.
     refused: bool,
-    /// Longest time without a rest if interrupts are not masked, in nanoseconds.
+    /// Longest time without a pause if interrupts are not masked, in nanoseconds.
     watchdog_ns: u64,
     /// The watchdog has ended it.
     ended: bool,
@@ -55,7 +55,7 @@ impl Preemption {
         let warning = refused.map(|error| {
             format!(
                 "the target cores' threads run at normal priority ({error}): real-time priority \
-                 needs CAP_SYS_NICE or `ulimit -r 1`; host.priority = \"normal\" asks for this"
+                 needs CAP_SYS_NICE or `ulimit -r 1`; host.priority = \"normal\" selects this"
             )
         });
         let (since, refused, ended) = Default::default();
@@ -108,9 +108,9 @@ impl Preemption {
     pub(crate) fn report(&self) -> Option<String> {
         if self.ended {
             return Some(format!(
-                "a target core's thread preempted its core for {} ms without a rest \
+                "a target core's thread preempted its core for {} ms without a pause \
                  (interrupt.gate = \"none\"), and was stopped: it continued as an ordinary thread; \
-                 host.watchdog_ms says how long it may",
+                 host.watchdog_ms sets the limit",
                 self.watchdog_ns / 1_000_000
             ));
         }

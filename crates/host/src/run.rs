@@ -359,7 +359,7 @@ fn run_card(
             idle.busy();
             now = clock.now();
             if let Some(Segment { work_ns, model_ns, .. }) = activity.segment {
-                // A segment takes as long as its bound, which is its model.
+                // A segment takes exactly its bound, which is its model.
                 willing_ns = work_ns.max(model_ns);
                 // Let the segment's time pass; unnecessary when stopping.
                 while now.since(then) < work_ns && !shared.phase_is(Phase::Stopping) {
@@ -370,7 +370,7 @@ fn run_card(
             times.turn(activity.received, now.since(then));
         }
         ring_drops.look(&card, then, || clock.now());
-        // A segment leaves the wires as they are.
+        // A segment does not touch the wires.
         let is_behind = activity.is_behind || activity.segment.is_some();
         absence.turn(now, now.since(then), willing_ns, is_behind, || {
             card.doors().ledger.card.drops.total().saturating_sub(ring_drops.put_down())

@@ -20,7 +20,7 @@ pub(crate) struct Watchdog {
     call: Option<(usize, u64)>,
     stuck: Duration,
     has_told: bool,
-    /// Turns at the last check, and how long the number has not changed.
+    /// Turns at the last check, and the time since the number changed.
     turns: u64,
     still: Duration,
 }

@@ -344,7 +344,7 @@ fn attach_tc(
 ) -> Result<Result<FdLink, RunError>, ConfigError> {
     within(namespace, || {
         Object::attach_tc(object.tc(program)?, interface).map_err(|error| {
-            let message = format!("attached to what {interface} receives (it wants Linux 6.6)");
+            let message = format!("attached to the receive path of {interface} (needs Linux 6.6)");
             refused(&message, &*error)
         })
     })

@@ -104,8 +104,8 @@ impl Component for XdpObject {
     }
 
     fn build(_: Config, _: &BuildContext) -> Result<Box<dyn Function>, ConfigError> {
-        let message = "found an XDP program, which the kernel runs, allowed: with card.engine = \
-                       \"kernel\" alone; for this engine, write your own function as a shared object \
+        let message = "found an XDP program, which the kernel runs, allowed: only with card.engine = \
+                       \"kernel\"; for this engine, write your own function as a shared object \
                        (plugin = \"my.so\")";
         Err(ConfigError::new("object", message))
     }

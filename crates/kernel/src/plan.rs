@@ -197,8 +197,8 @@ fn plan_as_asked(launch: &Launch<'_>) -> Result<(Plan, Placement), ConfigError> 
     if let Some(sends) = file.tx.first().filter(|_| !is_hybrid(file)) {
         find(functions, sends)?;
         let allowed = format!(
-            "no tx chain, as these programs see nothing that is sent; engine = \"hybrid\" has one, of \
-             the poll engine's packets; in [[rx]]: {}",
+            "no tx chain, as these programs see no sent packets; engine = \"hybrid\" has one, for \
+             packets of the poll engine; in [[rx]]: {}",
             with_form(functions)
         );
         let found = format!("\"{}\"", sends.name());

@@ -247,7 +247,7 @@ fn unfinished(file: &CardFile, plan: &Plan) -> Vec<String> {
         };
         let message = format!(
             "found {interface}, a veth whose other {end}: TCP and UDP packets that start there are \
-             lost behind an XDP program; {mend}{or_skb}"
+             lost after an XDP program; {mend}{or_skb}"
         );
         Some(at_wire(file, index, ConfigError::new("interface", message)).to_string())
     };

@@ -151,9 +151,9 @@ fn profile(
     });
     profile.method = Some(Method {
         description: format!(
-            "kernels of a few hundred dependent operations on core {core}, by the monotonic clock; a \
-             sample is the shortest of {RUNS} runs, which leaves out what hits one of them \
-             (interrupts); {}; per class, the dearest kernel's sample at the percentile, times the \
+            "kernels of a few hundred dependent operations on core {core}, timed with the monotonic \
+             clock; a sample is the shortest of {RUNS} runs, which excludes an interrupt during one \
+             of them; {}; per class, the most expensive kernel's sample at the percentile, times the \
              margin; a doorbell wakes each of cores {woken:?}, with a tenth of the samples: the \
              longest at the percentile, the typical one at the median",
             probe.description()

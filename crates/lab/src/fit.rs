@@ -338,7 +338,7 @@ impl Testbed {
             }
             if measure.off(found[place]).abs() > 2.0 * NEAR {
                 let text = measure.figure.unit().text(found[place]);
-                return Err(apart(format!("{} comes out at {text}", measure.name())));
+                return Err(apart(format!("{} is {text}", measure.name())));
             }
         }
         let fitted = points.iter().zip(found).map(|((cost, measure), ours)| Fitted {

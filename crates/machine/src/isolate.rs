@@ -165,7 +165,7 @@ pub fn restore(machine: &Machine) -> Result<Vec<Restored>, MachineError> {
     let restored = restore_all(machine, JournalSelection::Held(PURPOSE))?;
     match applied(machine) {
         Some(applied) if restored.is_empty() => Err(MachineError::Refused(format!(
-            "core {} is isolated for process {} and is restored when that ends",
+            "core {} is isolated for process {} and is restored when this process ends",
             applied.borrowed_core, applied.journal.process
         ))),
         _ => Ok(restored),

@@ -178,7 +178,10 @@ impl Polling {
     ) -> Result<(), MachineError> {
         let told = netdev::napi_threads(&self.interface, self.namespace.as_deref());
         let told = told.map_err(|error| {
-            MachineError::system(format!("cannot ask for the threads of {}", self.interface), error)
+            MachineError::system(
+                format!("cannot list the polling threads of {}", self.interface),
+                error,
+            )
         })?;
         let (mut own, others): (Vec<_>, Vec<_>) = threads(machine, &self.interface)
             .into_iter()

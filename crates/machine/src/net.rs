@@ -163,7 +163,7 @@ fn changes(network: &Network) -> Vec<Change> {
 fn refuse_taken(machine: &Machine, network: &Network) -> Result<(), MachineError> {
     let refused = |what: String| {
         Err(MachineError::Refused(format!(
-            "{what} exists, and `picnic net up` has not made it for card {}",
+            "{what} exists, but `picnic net up` did not create it for card {}",
             network.card
         )))
     };
@@ -202,7 +202,7 @@ fn make(
             Some(interfaces) => return Ok(interfaces),
             None if start.elapsed() < PATIENCE => std::thread::sleep(LOOK),
             None => {
-                let message = "the interfaces did not come up as wanted within 10 s";
+                let message = "the interfaces were not up within 10 s";
                 return Err(MachineError::Refused(message.into()));
             }
         }

@@ -24,7 +24,7 @@ const LONGEST: usize = 4096 - (256 + 14 + 320);
 pub fn refusal(interface: &str, namespace: Option<&str>) -> Option<String> {
     if netdev::has_xdp(interface, namespace) == Some(false) {
         return Some(match is_one(interface, namespace) {
-            true => "its other end sends by more queues than it receives by".into(),
+            true => "its other end has more transmit queues than it has receive queues".into(),
             false => without_xdp(interface, namespace),
         });
     }
@@ -90,7 +90,7 @@ mod tests {
         bed.ip("one", "link add v2 numrxqueues 1 type veth peer name v3 numtxqueues 2").unwrap();
         assert_eq!(refusal("v2"), None);
         bed.within("one", "ethtool -L v3 tx 2").unwrap();
-        let queues = "its other end sends by more queues than it receives by";
+        let queues = "its other end has more transmit queues than it has receive queues";
         assert_eq!(refusal("v2").unwrap(), queues);
     }
 }

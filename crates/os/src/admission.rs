@@ -80,8 +80,8 @@ pub enum Refusal {
     /// A segment during which the wires lose packets.
     #[error(
         "task \"{task}\": its longest segment may take {segment_ns} ns, and the turn before it \
-         {turn_ns} ns{}, in which {} ns x {pps} packets/s = {arriving} packets come in by {wire}, \
-         but {room} find room; yield more often, or state a lower line rate",
+         {turn_ns} ns{}, in which {} ns x {pps} packets/s = {arriving} packets arrive on {wire}, \
+         but {room} fit; yield more often, or state a lower line rate",
         Interrupted(*interruption_ns),
         segment_ns.saturating_add(*turn_ns).saturating_add(*interruption_ns)
     )]
@@ -98,7 +98,7 @@ pub enum Refusal {
         wire: String,
         /// Its rate.
         pps: u64,
-        /// Packets that arrive meanwhile.
+        /// Packets that arrive in that time.
         arriving: u64,
         /// Packets that have room.
         room: u64,
@@ -112,7 +112,7 @@ pub enum Refusal {
     PathTooSlow {
         /// The stated rate.
         pps: u64,
-        /// What a packet costs.
+        /// The cost of a packet.
         packet_ns: u64,
         /// Billionths of the core.
         share_ppb: u64,
@@ -135,7 +135,7 @@ pub enum Refusal {
         catch_up_ns: u64,
         /// The rate.
         pps: u64,
-        /// What a packet costs.
+        /// The cost of a packet.
         packet_ns: u64,
         /// The allowed time.
         budget_ns: u64,
@@ -248,7 +248,7 @@ struct Work<'a> {
     busy_ns: u64,
     /// The same until the next segment may begin: the packet path has caught up after each.
     whole_ns: u64,
-    /// The longest part that the scheduler does not interrupt, likewise.
+    /// The longest part that the scheduler does not interrupt.
     blocking_ns: u64,
 }
 

@@ -30,7 +30,7 @@ pub trait Allocator: Send {
     /// is no room. NIC OS requests multiples of 16 bytes, aligned to at least 16.
     fn allocate(&mut self, arena: &mut [u8], bytes: usize, align: usize) -> Option<usize>;
 
-    /// Frees the allocation at `place`. False, and nothing done, if there is none.
+    /// Frees the allocation at `place`. False, and no change, if there is none.
     fn free(&mut self, arena: &mut [u8], place: usize) -> bool;
 
     /// The state of the arena.

@@ -22,10 +22,10 @@
 //! that it sent; then, or at the next send, the task gets [`HostGone`] once. Messages that were on
 //! their way are lost, and counted.
 //!
-//! Guarantees: the borrowed core makes no system call for a channel, save one that wakes a host
-//! process which sleeps, at most once per segment; it maps and unmaps nothing. Whatever a process
-//! writes into the memory, at worst its channel is broken: it is gone then. Nothing is allocated
-//! per message.
+//! Guarantees: the borrowed core makes no system call for a channel, except one that wakes a host
+//! process which sleeps, at most once per segment; it maps and unmaps nothing. Anything that a
+//! process writes into the memory, at worst its channel is broken: it is gone then. Nothing is
+//! allocated per message.
 //!
 //! Source: NICOS 1 (dividing an application between host and NIC) and 4.1.
 
@@ -123,7 +123,7 @@ pub struct ChannelCounters {
     pub full: Counter,
     /// Messages refused because of their length.
     pub too_long: Counter,
-    /// Messages on their way, either way, when a host process or the task ended.
+    /// Unread messages, in both directions, when a host process or the task ended.
     pub lost: Counter,
     /// Host processes that broke the protocol.
     pub broken: Counter,
@@ -158,7 +158,7 @@ pub struct ChannelReport {
     pub full_messages: u64,
     /// Messages of the task refused because of their length.
     pub too_long_messages: u64,
-    /// Messages on their way when a host process or the task ended.
+    /// Unread messages when a host process or the task ended.
     pub lost_messages: u64,
     /// Host processes that broke the protocol.
     pub broken_hosts: u64,
@@ -229,7 +229,7 @@ impl Channel {
         self.end.is_some() && !self.gone
     }
 
-    /// Sends a message, without waiting. It is on its way when the segment ends.
+    /// Sends a message, without waiting. It is published when the segment ends.
     ///
     /// # Errors
     /// There is no room, no host process has the channel open, or the message is too long.
@@ -302,7 +302,7 @@ impl Channel {
     /// The oldest message; waits for one, and for a host process. Copies it, up to the length of
     /// `into`, and returns the number of bytes copied.
     ///
-    /// Errors are those of [`Channel::try_receive`].
+    /// Errors: as for [`Channel::try_receive`].
     pub fn receive<'a>(&'a mut self, into: &'a mut [u8]) -> Receive<'a> {
         Receive { channel: self, into, paused: false }
     }
@@ -357,7 +357,7 @@ impl Channel {
         let Some(end) = self.end.take() else { return };
         self.shared.channels.ended(&self.link);
         self.link.counters.lost.add(end.in_flight());
-        // A process that is still there gets what was sent before.
+        // A process that is still there gets the messages sent before.
         end.close();
         *lock(&self.link.end) = None;
         self.link.ended.store(self.link.session.load(Ordering::Relaxed), Ordering::Release);

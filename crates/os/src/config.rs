@@ -11,7 +11,7 @@
 //! ```
 //!
 //! Tasks and schedulers are named from registries that the caller passes in: the command
-//! line uses those of `apps/tasks`, other programs their own.
+//! line uses the tasks of `apps/tasks`, other programs their own.
 
 use crate::channel::Channels;
 use crate::control::TaskLine;

@@ -8,8 +8,8 @@
 //! - Between two doorbells of a queue by time lie turns of *U* at least, so that within a time *x*
 //!   there are *(x + U + c) / (U + c + b)* of them. A turn is *y = c + a + b Q y / (U + c + b)*
 //!   long, and so spends *a + Q b (c + a) / (c + U - (Q - 1) b)* on doorbells.
-//! - A turn that rings a queue by time follows one that did not, so a turn spends no more than
-//!   *(Q b + a) / 2*; and never more than *Q b*.
+//! - A turn that rings a queue because time has passed follows one that did not, so a turn spends
+//!   at most *(Q b + a) / 2*; and never more than *Q b*.
 //!
 //! The least of the three holds. With several wires, a turn publishes after each wire, and a queue
 //! that was rung after one may be due in the next turn: then *Q b (c + a) / (U - Q b)*, and half
@@ -66,7 +66,7 @@ impl Doorbells {
         Doorbells { queues: queues.into(), each_ns, longest_ns, every_ns, frames }
     }
 
-    /// The time spent by a path with these costs, a turn of which takes `full_ns` for a whole burst
+    /// The time spent by a path with these costs, with turns of `full_ns` for a whole burst
     /// without doorbells.
     pub(crate) fn rung(&self, costs: &Costs, full_ns: u64) -> Rung {
         let wide = u128::from;

@@ -71,7 +71,7 @@ impl Nic {
     /// task ends.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The fault.
     pub async fn add_filter(
         &self,
         filter: Filter,
@@ -91,7 +91,7 @@ impl Nic {
     /// Replaces a filter; its code stays.
     ///
     /// # Errors
-    /// What is wrong with it, or there is none.
+    /// The fault, or its absence.
     pub async fn change_filter(&self, id: FilterId, filter: Filter) -> Result<(), FilterError> {
         self.apply(FilterChange::Set(id, filter, FilterCode::default())).await.map(drop)
     }

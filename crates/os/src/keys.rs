@@ -90,8 +90,8 @@ pub struct OsSection {
     /// next segment may begin anyway.
     #[schemars(range(max = 1000000000))]
     pub catch_up_us: u64,
-    /// Microseconds for which the borrowed core may be interrupted, besides a segment, without
-    /// loss: admission reserves room and time for the packets of that. 0: none.
+    /// Microseconds that the borrowed core may be interrupted, in addition to a segment, without
+    /// loss: admission reserves room and time for packets that arrive then. 0: none.
     #[schemars(range(max = 1000000000))]
     pub interruption_us: u64,
     /// Latency of a transfer between card and host, in nanoseconds: modelled.

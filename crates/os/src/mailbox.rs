@@ -15,7 +15,7 @@
 //! turns there. It is bounded; a full one returns packets to the sender, to drop and count.
 //!
 //! Guarantees: a packet in a mailbox, or taken from one, counts as held until it
-//! leaves by a door; when the task ends, its packets are consumed; nothing is allocated
+//! leaves through a door; when the task ends, its packets are consumed; nothing is allocated
 //! per packet.
 
 use crate::memory::{Charge, Kind, MemoryError};
@@ -256,7 +256,7 @@ impl Mailbox {
     fn waits(&self, context: &Context<'_>) -> bool {
         let waker = context.waker();
         lock(&self.state.waker).get_or_insert_with(|| waker.clone()).clone_from(waker);
-        // It may have been closed meanwhile, by a thread that found no waker.
+        // A thread that found no waker may have closed it meanwhile.
         let is_open = !self.state.closed.load(Ordering::Acquire);
         if is_open {
             self.state.waiting.store(true, Ordering::Relaxed);

@@ -15,7 +15,7 @@
 //! on. Not only blocks take bytes from the arena: so do tasks, mailboxes, channels, filters of tasks
 //! and frames whose end is awaited ([`Kind`]), and creating one fails if there is no room. Safe code
 //! cannot place a future in the arena, so these objects live on the heap, and the arena reserves
-//! their exact size for as long as they exist ([`Charge`]).
+//! their exact size while they exist ([`Charge`]).
 //!
 //! Host memory is the process's, or any other [`HostBytes`]. A task reaches it by transfers, which
 //! take the time of a DMA engine with the given latency and rate: modelled, and marked as such, in
@@ -49,7 +49,7 @@ use std::ops::Range;
 
 /// Bytes of the smallest allocation, and the unit of all.
 pub const UNIT_BYTES: usize = 16;
-/// The largest alignment, and that of the arena.
+/// The largest alignment, and the alignment of the arena.
 pub const MOST_ALIGN: usize = 4096;
 /// Writes to a host block that are shorter are gathered: bytes of card memory for that, per block.
 pub const GATHER_BYTES: usize = 256;
@@ -165,7 +165,7 @@ pub struct MemoryReport {
     pub broken_allocators: u64,
     /// Blocks that tasks have, from any allocator.
     pub blocks: usize,
-    /// Bytes in use by kind, whatever the allocator. Bytes of installed allocators include those
+    /// Bytes in use by kind, with any allocator. Bytes of installed allocators include those
     /// that they have allocated.
     #[serde(default)]
     pub kinds: Vec<KindMemory>,

@@ -11,9 +11,9 @@
 //! }
 //! ```
 //!
-//! The frame is written directly into a buffer of the pool, of which the executor keeps some in
+//! The frame is written directly into a buffer of the pool; the executor keeps some buffers in
 //! stock; after the segment it goes to the wire's queue, past the tx chain. The frame's number in
-//! the queue tells whether a wire has taken it, so packets that nobody waits for cost nothing.
+//! the queue tells whether a wire has taken it, so packets without a waiting task cost nothing.
 //!
 //! Guarantees: frames leave in the order they were sent; each is counted as made
 //! when it goes to the wire and has one fate; nothing is allocated per frame.
@@ -106,7 +106,7 @@ struct Awaited {
     told: EndListener,
     /// Its end, until the future has taken it.
     end: Option<Result<(), SendError>>,
-    /// The future was dropped: nobody waits.
+    /// The future was dropped: no task waits.
     abandoned: bool,
     /// When it was sent, as an increasing number.
     order: u64,
@@ -116,7 +116,7 @@ struct Awaited {
 
 /// Packets that tasks have sent or released, until the executor takes them to the doors.
 pub(crate) struct Outbox {
-    /// Empty buffers, as long as the pool makes them.
+    /// Empty buffers of the pool's size.
     stock: Vec<Descriptor>,
     leaving: VecDeque<Leaving>,
     awaited: Vec<Option<Awaited>>,
@@ -375,7 +375,7 @@ impl Sender {
     /// or could not.
     ///
     /// # Errors
-    /// Why it cannot be sent at all; the callback is not called then.
+    /// The reason for which it cannot be sent; the callback is then not called.
     pub fn post(&self, frame: &[u8]) -> Result<(), SendError> {
         let told = EndListener::Callback(self.callback.clone(), self.task);
         let staged = lock(&self.shared.outbox).stage_awaited(self.wire, frame, told, self.task);

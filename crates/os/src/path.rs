@@ -30,7 +30,7 @@ use picnic_core::resident::PATIENCE_NS;
 /// Billionths: of the core, of a second.
 pub(crate) const BILLION: u64 = 1_000_000_000;
 
-/// Arrivals at a wire, or at all of them together.
+/// Arrivals at a wire, or at all wires together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Intake {
     /// Its name, for messages.
@@ -225,7 +225,8 @@ impl PacketPath {
         self.behind_ns(time_ns).saturating_add(self.rest_ns)
     }
 
-    /// Time in which the path takes the packets of `time_ns`, and those that arrive meanwhile.
+    /// Time in which the path takes the packets of `time_ns`, and the packets that arrive in that
+    /// time.
     fn behind_ns(&self, time_ns: u64) -> u64 {
         let behind = u128::from(time_ns) * u128::from(self.stretch_ppb);
         narrow(behind.div_ceil(u128::from(BILLION)))
@@ -239,15 +240,17 @@ impl PacketPath {
 
     /// The same for several segments that take `taken_ns` together.
     pub fn until_next_of_ns(&self, taken_ns: u64, segments: u64) -> u64 {
-        // All but the segment's own time is the same for each, and the resulting arrivals add up.
+        // All except the segment's own time is the same for each, and the resulting arrivals add
+        // up.
         let each_ns = self.until_next_ns(0).saturating_mul(segments.max(1));
         let behind_ns = if self.catches_up() { self.behind_ns(taken_ns) } else { 0 };
         taken_ns.saturating_add(behind_ns).saturating_add(each_ns)
     }
 
-    /// For how long the core may be interrupted without loss, in nanoseconds, besides segments of
-    /// up to `segment_ns` including the switch: packets find room at their wires and in the target
-    /// rings, and the path catches up in time. None if arrivals are unknown, or all of them wait.
+    /// Time that the core may be interrupted without loss, in nanoseconds, in addition to segments
+    /// of up to `segment_ns` including the switch: packets find room at their wires and in the
+    /// target rings, and the path catches up in time. None if arrivals are unknown, or all of them
+    /// wait.
     pub fn tolerates_ns(&self, segment_ns: u64) -> Option<u64> {
         let taken_ns = u128::from(segment_ns) + u128::from(self.whole_turn_ns());
         let pps = self.pps();

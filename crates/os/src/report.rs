@@ -24,7 +24,7 @@ pub struct OsReport {
     pub refused: u64,
     /// Tasks admitted although admission refused them.
     pub overridden: u64,
-    /// Nanoseconds for which the core could be interrupted without loss, besides the tasks of the
+    /// Nanoseconds that the core could be interrupted without loss, in addition to the tasks of the
     /// run; null if arrivals are unknown, or all of them wait.
     #[serde(default)]
     pub tolerates_ns: Option<u64>,

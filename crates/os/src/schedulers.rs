@@ -4,7 +4,7 @@
 //! if one is due (part I), else another that leaves the next periodic one its time (part II), else
 //! none (part III).
 //!
-//! To add a scheduler, implement [`Scheduler`] in a file of its own and add it to
+//! To add a scheduler, implement [`Scheduler`] in a separate file and add it to
 //! [`registry::SCHEDULERS`].
 //!
 //! Guarantees: a decision allocates nothing and reads no clock; the same history of candidates

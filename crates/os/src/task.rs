@@ -64,13 +64,13 @@ where
 
 impl Program {
     /// With a target for the orders of the task's commands: state shared with the task, such as an
-    /// `Arc` of its counters and settings. Both run on the borrowed core, in turns.
+    /// `Arc` of its counters and settings. Both run on the borrowed core, one after the other.
     #[must_use]
     pub fn obeying<T: Send + 'static>(self, mut target: T) -> Self {
         Program { obey: Some(Box::new(move |order, now| order.apply(&mut target, now))), ..self }
     }
 
-    /// Applies an order of one of the task's commands; false if it is not one of its own.
+    /// Applies an order of one of the task's commands; false for other orders.
     pub fn obey(&mut self, order: &mut Prepared, now: Time) -> bool {
         self.obey.as_mut().is_some_and(|obey| obey(order, now))
     }
@@ -348,7 +348,7 @@ impl TaskCell {
         self.work_ns.load(RELAXED)
     }
 
-    /// The task has ended: remaining wakers wake nobody.
+    /// The task has ended: remaining wakers have no effect.
     pub(crate) fn end(&self) {
         self.ended.store(true, Ordering::Release);
     }

@@ -20,7 +20,7 @@ pub struct Ticket {
     pub period_ns: Option<u64>,
     /// Among equals, a higher number goes first.
     pub priority: u8,
-    /// A periodic task's next release: that of its current invocation, while it is ready.
+    /// A periodic task's next release: the release of its current invocation, while it is ready.
     pub next_release: Time,
     /// When the invocation released then must have ended: one period later.
     pub next_deadline: Time,

@@ -16,13 +16,13 @@
 //! the kernel stripped is inserted again. Packets that the card or its machine sends through the
 //! interface are not received.
 //!
-//! Slots are those of version 2, each given over as soon as it is filled: version 3 hands over
-//! whole blocks, the last of which waits for a timer of a millisecond or more. Slots that are no
-//! longer than ordinary packets keep the ring in the cache; super-frames would be copied twice
-//! there, so the kernel keeps them aside, and they are read straight into buffers.
+//! Slots are those of version 2, which hands over each slot as soon as it is filled: version 3
+//! hands over whole blocks, the last of which waits for a timer of a millisecond or more. Slots
+//! that are no longer than ordinary packets keep the ring in the cache; super-frames would be
+//! copied twice there, so the kernel keeps them aside, and they are read straight into buffers.
 //!
 //! A packet for which the interface's queue has no room is offered again for a tenth of a second,
-//! then dropped: meanwhile the host waits, as for a NIC whose queue is full.
+//! then dropped. The host waits for that time, as with a NIC with a full queue.
 //!
 //! A packet's receive time is the kernel's, from when it was put into the ring.
 //!
@@ -76,7 +76,7 @@ const RECEIVE_BUFFER: usize = 64 << 20;
 /// Bytes of packets after which a turn of receiving ends: super-frames would make it long.
 const TURN_BYTES: usize = 256 << 10;
 
-/// Bytes of a VLAN tag, and of the addresses in front of it.
+/// Bytes of a VLAN tag, and of the addresses before it.
 const TAG_BYTES: usize = 4;
 const ADDRESSES_BYTES: usize = 12;
 
@@ -171,7 +171,7 @@ impl PacketPort {
             let message = format!("found \"{interface}\", but {place} has no such interface");
             ConfigError::new("interface", message)
         })?;
-        if !socket.is_ethernet(&name).map_err(|error| refuse("cannot be asked", error))? {
+        if !socket.is_ethernet(&name).map_err(|error| refuse("cannot be queried", error))? {
             let message = format!("\"{interface}\" does not speak Ethernet");
             return Err(ConfigError::new("interface", message));
         }
@@ -409,12 +409,12 @@ impl WirePort for PacketPort {
             lines.push(format!("{name}: was deleted or moved away {} times", self.losses));
         }
         if self.returns != 0 {
-            lines.push(format!("{name}: came back and was taken up again {} times", self.returns));
+            lines.push(format!("{name}: reappeared and was reattached {} times", self.returns));
         }
         match self.link {
             LinkState::Running => {}
             LinkState::Down => lines.push(format!("{name}: is down at the end")),
-            LinkState::Gone => lines.push(format!("{name}: is gone at the end")),
+            LinkState::Gone => lines.push(format!("{name}: was missing at the end")),
         }
         lines
     }

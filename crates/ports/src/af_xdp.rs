@@ -11,7 +11,7 @@
 //! need_wakeup = true      # call the kernel only when it asks for it
 //! promiscuous = true      # packets for others too, until the card ends
 //! rx_ring = 2048          # buffers that wait for packets, per queue
-//! tx_ring = 1024          # packets that may be on their way out
+//! tx_ring = 1024          # most packets being sent
 //! busy_poll = 0           # packets per busy poll instead of interrupts
 //! stamps = true           # each packet's arrival time, read by the XDP program
 //! checksums = "auto"      # partial checksums: "mend" | "trust"
@@ -38,9 +38,9 @@
 //! Guarantees: a packet that found no buffer or slot is shed as overrun, one longer than is
 //! received as oversize. A packet longer than a buffer comes and goes in pieces; where the kernel
 //! cannot do that and the MTU needs it, the card does not start. An interface that loses its
-//! carrier, goes down or is deleted is counted and reported; packets sent meanwhile are dropped and
+//! carrier, goes down or is deleted is counted and reported; packets sent then are dropped and
 //! counted; it is reopened when it returns under the same name. An interface is the wire of one
-//! card at a time, and one that has an XDP program already is refused.
+//! card at a time, and a queue that already has an XDP program is refused.
 //!
 //! Privileges: CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF; with `namespace`, CAP_SYS_ADMIN. Without
 //! CAP_IPC_LOCK, the pool counts against the limit of locked memory. Those of the thread that opens
@@ -152,7 +152,7 @@ struct Counts {
     unusable: u64,
     /// Packets to send with a checksum that cannot be completed.
     unfit: u64,
-    /// Packets received without an arrival time: the driver leaves no room in front.
+    /// Packets received without an arrival time: the driver leaves no room before them.
     unstamped: u64,
 }
 
@@ -225,13 +225,13 @@ impl XdpPort {
         name: Name,
     ) -> Result<Self, ConfigError> {
         let refuse = |what: &str, error: &io::Error| refuse(interface, what, error);
-        let control = Socket::open().map_err(|error| refuse("cannot be asked", &error))?;
+        let control = Socket::open().map_err(|error| refuse("cannot be queried", &error))?;
         let index = control.index_of(&name).map_err(|_| {
             let place = config.namespace.as_deref().unwrap_or("the card's network namespace");
             let message = format!("found \"{interface}\", but {place} has no such interface");
             ConfigError::new("interface", message)
         })?;
-        if !control.is_ethernet(&name).map_err(|error| refuse("cannot be asked", &error))? {
+        if !control.is_ethernet(&name).map_err(|error| refuse("cannot be queried", &error))? {
             let message = format!("\"{interface}\" does not speak Ethernet");
             return Err(ConfigError::new("interface", message));
         }
@@ -287,7 +287,7 @@ impl XdpPort {
         xsk_device::mtu(self.control.as_fd(), &self.name).unwrap_or(1500) as usize
     }
 
-    /// Posts waiting packets as far as there is room; drops packets that cannot be sent.
+    /// Posts as many waiting packets as fit; drops packets that cannot be sent.
     #[inline]
     fn post(&mut self, tx: &mut Transmitter<'_>) {
         let Some(umem) = &mut self.umem else { return };
@@ -330,7 +330,7 @@ impl WirePort for XdpPort {
         let arrival = self.config.stamps;
         let capabilities = Capabilities { tells_waiting: true, arrival, ..Capabilities::default() };
         let arrivals = Arrivals {
-            // All may come to one queue.
+            // All may arrive at one queue.
             room: Some(self.config.rx_slots(self.share, self.queues.len()).into()),
             room_origin: "rx_ring",
             ..Arrivals::ethernet(xsk_device::speed(self.control.as_fd(), &self.name))
@@ -342,7 +342,7 @@ impl WirePort for XdpPort {
         warnings.extend(long_super_frames(interface, self.super_frames, SUPER_FRAME, namespace));
         if self.handed.is_none() && xsk_device::is_virtual(socket, &self.name) {
             warnings.push(format!(
-                "{interface} is no NIC: AF_XDP copies every packet there and takes no super-frames; \
+                "{interface} is not a NIC: AF_XDP copies every packet and accepts no super-frames; \
                  port = \"packet\" is faster"
             ));
         }
@@ -416,13 +416,13 @@ impl WirePort for XdpPort {
         let wanted = SocketsConfig { handed: self.handed.clone(), ..wanted };
         self.longest = (mtu + SENT_FRAME_BYTES) as u32;
         let cannot = |what: &str, error: &io::Error| refuse(&self.interface, what, error);
-        let mut umem = Umem::new(pool).map_err(|error| cannot("cannot be slept on", &error))?;
+        let mut umem = Umem::new(pool).map_err(|error| cannot("cannot be waited on", &error))?;
         if memory.huge_pages() && wanted.zero_copy != Some(false) {
             umem.keep_within_pages(pool);
         }
         let namespace = self.config.namespace.as_deref().map(namespace::path);
         let keeper = Keeper::start(namespace)
-            .map_err(|error| cannot("cannot be followed by a thread of its own", &error))?;
+            .map_err(|error| cannot("cannot be watched by a thread", &error))?;
         if self.config.promiscuous {
             self.control
                 .set_promiscuous(self.index)
@@ -514,10 +514,7 @@ impl WirePort for XdpPort {
             (counts.overruns, "packets found no empty buffer"),
             (counts.oversize, "packets were longer than is received"),
             (counts.unfit, "packets had checksums that could not be finished"),
-            (
-                counts.unstamped,
-                "packets came without a time of arrival: they have that of their turn",
-            ),
+            (counts.unstamped, "packets had no arrival time and got the time of their turn"),
             (counts.unusable, "buffers were of no use to the NIC: their pages are no neighbours"),
         ] {
             if count != 0 {
@@ -527,7 +524,7 @@ impl WirePort for XdpPort {
         for (count, text) in [
             (counts.downs, "went down or lost its carrier"),
             (counts.losses, "was deleted or moved away"),
-            (counts.returns, "came back and was taken up again"),
+            (counts.returns, "reappeared and was reattached"),
         ] {
             if count != 0 {
                 lines.push(format!("{name}: {text} {count} times"));
@@ -536,7 +533,7 @@ impl WirePort for XdpPort {
         match self.link {
             LinkState::Running => {}
             LinkState::Down => lines.push(format!("{name}: is down at the end")),
-            LinkState::Gone => lines.push(format!("{name}: is gone at the end")),
+            LinkState::Gone => lines.push(format!("{name}: was missing at the end")),
         }
         lines
     }

@@ -15,7 +15,7 @@
 //! end of the run. Each queue judges its own packets, so a flow that moves between queues shows as
 //! skipped packets.
 //!
-//! Source: RFC 4737, 3.3, for what "reordered" is: behind a later packet of its flow.
+//! Source: RFC 4737, 3.3: a packet is reordered if it arrives after a later packet of its flow.
 
 mod commands;
 

@@ -12,7 +12,7 @@
 //! In the simulator, all cables of one name meet at a switch (`picnic_sim::Cluster`).
 //!
 //! Guarantees: frames arrive in order; a frame that finds the ring full is dropped as `wire_full`
-//! by its sender, and one without a card at the other end as `wire_down`; nothing is allocated
+//! by its sender, and a packet without a card at the other end as `wire_down`; nothing is allocated
 //! once the card has started; no system call, unless the other card sleeps.
 
 use picnic_core::error::ConfigError;
@@ -300,13 +300,13 @@ impl Default for Cables {
 }
 
 impl Cables {
-    /// A set of its own, for cards in virtual time: nobody is woken.
+    /// A separate set, for cards in virtual time: no thread is woken.
     pub fn in_virtual_time() -> Self {
         Cables { cables: Arc::default(), is_real: false }
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Cable>> {
-        // A list of whole ends is complete whatever its last user did.
+        // A list of whole ends is complete, even if its last user panicked.
         self.cables.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -317,7 +317,7 @@ impl Cables {
         open.map(|cable| cable.name.clone()).collect()
     }
 
-    /// Plugs into the free end of a cable, whatever its size.
+    /// Plugs into the free end of a cable of any size.
     ///
     /// # Errors
     /// There is no such cable, or both ends are taken.

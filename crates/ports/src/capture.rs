@@ -150,7 +150,7 @@ struct Shared {
     /// No more packets are captured.
     closed: AtomicBool,
     stop: AtomicBool,
-    /// The capture has what it was to have.
+    /// The capture has all requested packets.
     full: AtomicBool,
     /// Nothing was or will be captured: the file is removed.
     abandoned: AtomicBool,

@@ -263,7 +263,7 @@ impl Generator {
 
 impl WirePort for Generator {
     fn describe(&self) -> Description {
-        // Sent packets go nowhere: nobody needs segmented super-frames.
+        // Sent packets go nowhere, so super-frames need not be segmented.
         let capabilities = Capabilities {
             patient: self.pace.is_none(),
             super_frames: true,

@@ -98,7 +98,7 @@ pub(crate) fn long_super_frames(
 /// limits to IPv4.
 pub(crate) fn shorten(interface: &str, namespace: Option<&str>) -> String {
     format!(
-        "{} link set {interface} gso_max_size 65536 gro_max_size 65536, as well of the other end of \
+        "{} link set {interface} gso_max_size 65536 gro_max_size 65536, also at the other end of \
          a veth",
         ip_in(namespace)
     )
@@ -119,7 +119,7 @@ pub fn within<T: Send>(
 /// The number of an interface in the calling thread's namespace.
 ///
 /// # Errors
-/// `NotFound`: there is none with this name.
+/// `NotFound`: no interface has this name.
 pub fn number(interface: &str) -> io::Result<u32> {
     let flags = SocketFlags::CLOEXEC;
     let socket = socket_with(AddressFamily::UNIX, SocketType::DGRAM, flags, None)?;

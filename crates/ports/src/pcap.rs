@@ -243,7 +243,7 @@ impl PcapPort {
 impl WirePort for PcapPort {
     fn describe(&self) -> Description {
         let is_recorded = self.pace == Pace::Recorded;
-        // Sent packets go nowhere: nobody needs segmented super-frames.
+        // Sent packets go nowhere, so super-frames need not be segmented.
         let capabilities = Capabilities {
             patient: !is_recorded,
             super_frames: true,

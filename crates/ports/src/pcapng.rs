@@ -104,7 +104,7 @@ impl<W: Write> Writer<W> {
     /// reads no file in which interfaces differ in it.
     ///
     /// # Errors
-    /// What the sink says.
+    /// The sink's error.
     pub fn add_interface(&mut self, name: &str, snaplen: u32) -> io::Result<u32> {
         self.begin(INTERFACE_DESCRIPTION);
         self.u16(LINK_TYPE_ETHERNET);

@@ -3,7 +3,7 @@
 //! A regular file is written directly. For anything else (a pipe, a socket, a terminal) the kernel
 //! is first asked whether it takes more, and gets no more than it must then take, so that a slow
 //! reader blocks this thread for at most 50 ms at a time. The reader is waited for until a stop is
-//! requested, plus one second. A FIFO without a reader is waited for likewise.
+//! requested, plus one second. The same limit applies to a FIFO without a reader.
 //!
 //! Source: pipe(7): a writable pipe takes PIPE_BUF bytes at once; fifo(7): opening for writing
 //! without waiting gives ENXIO until there is a reader.
@@ -39,7 +39,7 @@ pub(crate) fn is_fifo(path: &Path) -> bool {
 /// `is_over`.
 ///
 /// # Errors
-/// It cannot be opened, or nobody reads it.
+/// It cannot be opened, or no process reads it.
 pub fn create(path: &Path, is_over: impl Fn() -> bool) -> io::Result<File> {
     if !is_fifo(path) {
         return File::create(path);
@@ -50,7 +50,7 @@ pub fn create(path: &Path, is_over: impl Fn() -> bool) -> io::Result<File> {
         match options.open(path) {
             Err(error) if error.raw_os_error() == Some(Errno::NXIO.raw_os_error()) => {
                 if is_over() {
-                    return Err(io::Error::new(io::ErrorKind::TimedOut, "nobody reads it"));
+                    return Err(io::Error::new(io::ErrorKind::TimedOut, "no process reads it"));
                 }
                 std::thread::park_timeout(READER_PAUSE);
             }
@@ -115,7 +115,7 @@ impl Stream {
                 _ => return Ok(()),
             }
             if self.in_vain >= LAST_LOOKS {
-                let message = "nobody reads it: unread data is lost";
+                let message = "no process reads it: unread data is lost";
                 return Err(io::Error::new(io::ErrorKind::TimedOut, message));
             }
         }
@@ -214,7 +214,7 @@ mod tests {
         rustix::fs::mkfifoat(rustix::fs::CWD, &path, mode).unwrap();
         let looks = std::cell::Cell::new(0);
         let error = create(&path, || looks.replace(looks.get() + 1) == 3).unwrap_err();
-        assert_eq!((error.to_string(), looks.get()), ("nobody reads it".into(), 4));
+        assert_eq!((error.to_string(), looks.get()), ("no process reads it".into(), 4));
         let for_reader = path.clone();
         let reader = std::thread::spawn(move || std::fs::read(for_reader).unwrap());
         create(&path, || false).unwrap().write_all(b"all of it").unwrap();

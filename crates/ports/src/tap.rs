@@ -39,7 +39,7 @@
 //! Guarantees: packets that the kernel refuses are counted drops, `host_refused` or `wire_down`;
 //! while the tx ring is full or no buffer is available, packets wait in the interface's own queue,
 //! and the kernel counts those that do not fit as its drops. A deleted interface is counted and
-//! reported; packets sent meanwhile are dropped and counted; it is reopened when an interface of
+//! reported; packets sent then are dropped and counted; it is reopened when an interface of
 //! its name and kind exists that no other program has open. Its settings are applied again, or, if
 //! the card has dropped its privileges, left as they are with a note in the report. Without
 //! `persistent` the interface ends with the card, however the card ends.

@@ -78,7 +78,7 @@ impl Header {
         [self.flags, self.gso_type, a, b, c, d, e, f, g, h]
     }
 
-    /// Enters into a packet's descriptor what the kernel says of it. `inserted` bytes (a VLAN
+    /// Enters the kernel's metadata into a packet's descriptor. `inserted` bytes (a VLAN
     /// tag) were put into the packet that the header does not know of.
     ///
     /// # Errors

@@ -97,7 +97,7 @@ fn wires_tracer_and_faults_allocate_nothing() {
         observers.end();
         pool.outstanding()
     };
-    // Until the buffers for packets held back have grown to the longest packet.
+    // Until the buffers for delayed packets have grown to the longest packet.
     (0..1000).for_each(|round| assert_eq!(turn(&mut *wire, round), 0));
     let before = ALLOCATIONS.get();
     (1000..3000).for_each(|round| assert_eq!(turn(&mut *wire, round), 0));
@@ -135,7 +135,7 @@ fn a_link_allocates_nothing() {
     let before = ALLOCATIONS.get();
     (1000..3000).for_each(turn);
     assert_eq!(ALLOCATIONS.get(), before);
-    // 30 ms, of which the frames are under way for one; twice that on their way back.
+    // 30 ms, of which the frames are in transit for one; twice that on the way back.
     assert!((2250..2450).contains(&ledger.received.get()), "{}", ledger.received.get());
     assert!((2200..2400).contains(&ledger.transmitted.get()), "{}", ledger.transmitted.get());
 }

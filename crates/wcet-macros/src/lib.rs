@@ -143,8 +143,8 @@ fn signature(kind: Kind, function: &ItemFn) -> syn::Result<(Option<Ident>, Vec<S
             FnArg::Receiver(found) => {
                 return Err(Error::new(
                     found.span(),
-                    "a method's graph cannot be looked up: write a function, with what `self` was \
-                     as its parameter",
+                    "a method's graph cannot be looked up: write a function that takes `self` as a \
+                     parameter",
                 ));
             }
             FnArg::Typed(found) => lower::names_in(&found.pat, &mut parameters),

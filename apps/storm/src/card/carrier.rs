@@ -1,6 +1,6 @@
-//! Packets in frames: Ethernet frames of an own type, or UDP over IPv4.
+//! Packets in frames: Ethernet frames of a separate type, or UDP over IPv4.
 //!
-//! Raw frames suit a group of cards: one to all members is one frame to a group address. With
+//! Raw frames suit a group of cards: a packet to all members is one frame to a group address. With
 //! addresses a packet is a UDP datagram, so that members on cards and plain processes form one
 //! group. The carrier then answers ARP requests for its address, and learns the other members'
 //! Ethernet addresses from their frames. Until it knows one, it sends to the broadcast address,
@@ -14,7 +14,7 @@ use crate::member::To;
 use crate::wire::{ETHERTYPE, MOST_MEMBERS};
 use std::net::{Ipv4Addr, SocketAddrV4};
 
-/// Bytes in front of a packet in either kind of frame.
+/// Bytes before a packet in either kind of frame.
 pub const HEAD: usize = ETHERNET + IP + UDP;
 const ETHERNET: usize = 14;
 const IP: usize = 20;
@@ -24,12 +24,12 @@ const EVERYBODY: [u8; 6] = [0xff; 6];
 const TYPE_IP: [u8; 2] = [0x08, 0x00];
 const TYPE_ARP: [u8; 2] = [0x08, 0x06];
 
-/// What a frame is to a member.
+/// The meaning of a frame to a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrived<'a> {
     /// A packet of the group, perhaps.
     Packet(&'a [u8]),
-    /// The answer to an ARP request, to be sent by the wire that it came from.
+    /// The answer to an ARP request, for the wire on which the request arrived.
     Answer([u8; ETHERNET + ARP]),
     /// Nothing.
     Other,
@@ -41,7 +41,7 @@ pub struct Carrier {
     me: usize,
     members: usize,
     mac: [u8; 6],
-    /// Of each member, the wire and, if it is known, the Ethernet address.
+    /// The wire of each member and, if known, its Ethernet address.
     wires: [u8; MOST_MEMBERS],
     macs: [[u8; 6]; MOST_MEMBERS],
     addresses: Option<[SocketAddrV4; MOST_MEMBERS]>,
@@ -100,7 +100,7 @@ impl Carrier {
         }
     }
 
-    /// One member behind each wire.
+    /// One member at each wire.
     fn distinct_wires(&self) -> impl Iterator<Item = usize> + use<'_> {
         let others = (0..self.members).filter(|member| *member != self.me);
         others.filter(|member| {
@@ -109,7 +109,7 @@ impl Carrier {
         })
     }
 
-    /// Sends a packet of `length` bytes, which stands [`HEAD`] bytes from the start of `buffer`:
+    /// Sends a packet of `length` bytes, which starts [`HEAD`] bytes into `buffer`:
     /// calls `send` with each frame and its wire.
     pub fn send(
         &mut self,

@@ -56,15 +56,15 @@ pub(super) fn filters(
     }
     let of_host = if config.host_wire.is_some() { Direction::Rx } else { Direction::Tx };
     if of_host == Direction::Tx {
-        // The host takes such frames for the card's: none from a wire may reach it.
+        // The host assumes that such frames are from the card, so none from a wire may reach it.
         filters.push((filter("storm-foreign", of_type(records::ETHERTYPE)?, Direction::Rx), 0));
     }
     filters.push((filter("storm-host", of_type(records::ETHERTYPE)?, of_host), 1));
     Ok(filters)
 }
 
-/// A mailbox that several filters fill. They run on the borrowed core in turns, so the lock is
-/// always free.
+/// A mailbox that several filters fill. They run one after another on the borrowed core, so the
+/// lock is always free.
 pub(super) struct Common(pub(super) Arc<Mutex<MailboxSender>>);
 
 impl Common {

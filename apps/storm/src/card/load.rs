@@ -1,11 +1,11 @@
-//! A program of the host that measures a group: in this process, behind the card's target queue.
+//! A program on the host that measures a group: in this process, at the card's target queue.
 //!
 //! With [`Place::Card`] the member is a task on the card: the program gets ordered messages and
 //! submits its own, in the frames of [`super::records`]. With [`Place::Host`] the program is the
-//! member, behind a card that only forwards: the same protocol as an ordinary host program. In
-//! virtual time, work is what [`Costs`] says, and a frame is sent when the work before it is done.
+//! member, and the card only forwards: the same protocol as an ordinary host program. In
+//! virtual time, work takes the time in [`Costs`], and a frame is sent after the work before it.
 //!
-//! A card's program is given to it by [`Side`], in the shared state of the card file.
+//! A card finds its program as a [`Side`] in the shared state of the card file.
 
 use super::carrier::{Arrived, Carrier, HEAD};
 use super::records::{self, LONGEST, Record};
@@ -23,11 +23,11 @@ use std::time::Instant;
 /// Buffers that the program keeps available.
 const BUFFERS: usize = 64;
 
-/// Where the order runs.
+/// Where the protocol runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Place {
-    /// In a program of the host.
+    /// In a program on the host.
     #[default]
     Host,
     /// On the card.
@@ -41,9 +41,9 @@ pub struct Costs {
     pub receive_ns: u64,
     /// Sending a frame, from the program to the driver.
     pub send_ns: u64,
-    /// Ordering a packet; only where the order runs on the host.
+    /// Ordering a packet; only if the protocol runs on the host.
     pub packet_ns: u64,
-    /// Handling a message of the order.
+    /// Handling an ordered message.
     pub message_ns: u64,
     /// Copying a byte of a frame.
     pub byte_ns: f64,
@@ -55,7 +55,7 @@ impl Costs {
     }
 }
 
-/// What the program of one card does.
+/// The task of one card's program.
 #[derive(Clone, Debug, Default)]
 pub struct Plan {
     /// This member's number.
@@ -66,9 +66,9 @@ pub struct Plan {
     pub payload_bytes: usize,
     /// Messages submitted and not yet delivered.
     pub window_messages: usize,
-    /// From when to when messages are submitted.
+    /// Start of the time during which messages are submitted.
     pub begins: Time,
-    /// See `begins`.
+    /// End of that time.
     pub ends: Time,
     /// Work, in virtual time.
     pub costs: Costs,
@@ -76,10 +76,10 @@ pub struct Plan {
     pub clock: Option<Instant>,
 }
 
-/// What the program of one card has seen.
+/// The observations of one card's program.
 #[derive(Debug, Default)]
 pub struct Seen {
-    /// Messages of the order.
+    /// Ordered messages.
     pub samples: Vec<Sample>,
     /// Frames of the card that are missing.
     pub missing: u64,
@@ -89,17 +89,17 @@ pub struct Seen {
     pub work_ns: u64,
     /// Messages submitted.
     pub submitted: u32,
-    /// Of them, delivered at this member.
+    /// Submitted messages that this member delivered.
     pub delivered: u32,
     /// When something was last delivered.
     pub heard: Time,
-    /// Repeats that the member has sent; only where the order runs on the host.
+    /// Repeats that the member has sent; only if the protocol runs on the host.
     pub repeats: u64,
-    /// Packets that it has sent, to all members once.
+    /// Packets that it has sent; a packet to all members counts once.
     pub packets: u64,
 }
 
-/// A card's program: what it does, and what it has seen.
+/// A card's program: its task and its observations.
 #[derive(Debug, Default)]
 pub struct Side {
     plan: Plan,
@@ -108,7 +108,7 @@ pub struct Side {
 }
 
 impl Side {
-    /// A program behind a member on the card.
+    /// A program for a member on the card.
     pub fn behind_card(plan: Plan) -> Self {
         Side { plan, ..Side::default() }
     }
@@ -118,7 +118,7 @@ impl Side {
         Side { plan, member: Mutex::new(Some((member, carrier))), ..Side::default() }
     }
 
-    /// What it has seen so far.
+    /// Its observations so far.
     pub fn seen(&self) -> MutexGuard<'_, Seen> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -167,14 +167,14 @@ impl HostAttachment for Attachment {
 
 struct Program {
     side: Arc<Side>,
-    /// The member, where it runs on the host.
+    /// The member, if it runs on the host.
     order: Option<(Member, Carrier)>,
     /// Number of the card's next frame.
     next_frame: u32,
-    /// Frames to be sent, and when; and buffers for more.
+    /// Frames to send, each with its time; and buffers for more.
     outbox: VecDeque<(Time, u8, Vec<u8>)>,
     spare: Vec<Vec<u8>>,
-    /// The work so far is done then.
+    /// When the work so far is done.
     free_at: Time,
     payload: Vec<u8>,
     is_sender: bool,
@@ -191,7 +191,7 @@ impl Program {
         }
     }
 
-    /// Messages of the order: the ordered payload and its sender.
+    /// Records an ordered message: its payload and its sender.
     fn note(side: &Side, seen: &mut Seen, sender: u8, payload: &[u8], at: Time) {
         let Some((sent, rest)) = payload.split_first_chunk::<8>() else { return };
         let Some((number, _)) = rest.split_first_chunk::<4>() else { return };

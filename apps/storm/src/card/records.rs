@@ -1,4 +1,4 @@
-//! The frames between a card and the program of its host: Ethernet frames of [`ETHERTYPE`].
+//! The frames between a card and the program on its host: Ethernet frames of [`ETHERTYPE`].
 //!
 //! ```text
 //!  to the card:  14 Ethernet, number of messages 2, then messages: length 2, payload
@@ -6,27 +6,27 @@
 //!                kind 1, sender 1, length 2, position 8, timestamp 8, payload
 //! ```
 //!
-//! Numbers are little-endian. Frames to the host are numbered from zero, so the host notices one
-//! that was dropped.
+//! Numbers are little-endian. Frames to the host are numbered from zero, so the host notices a
+//! frame that was dropped.
 
 use crate::member::Delivery;
 
 /// Ethernet type: IEEE 802 local experimental 1.
 pub const ETHERTYPE: u16 = 0x88b5;
-/// Bytes of a record in front of its payload.
+/// Bytes of a record before its payload.
 pub const RECORD: usize = 20;
 /// Longest frame.
 pub const LONGEST: usize = 1514;
 const ETHERNET: usize = 14;
-/// Bytes of a frame to the host in front of its records.
+/// Bytes of a frame to the host before its records.
 const TO_HOST: usize = ETHERNET + 6;
-/// Bytes of a frame to the card in front of its messages.
+/// Bytes of a frame to the card before its messages.
 const TO_CARD: usize = ETHERNET + 2;
 
-/// What the card tells its host.
+/// A record from the card to its host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Record<'a> {
-    /// The next message of the order.
+    /// The next ordered message.
     Delivered(Delivery<'a>),
     /// The next message that the host submitted is part of the stream, at this position.
     Submitted(u64),
@@ -36,7 +36,7 @@ pub enum Record<'a> {
         number: u32,
         /// Its members, one bit each.
         members: u16,
-        /// The member entered it from outside, so messages may be left out here.
+        /// The member entered it from outside, so messages may be missing before it.
         joined: bool,
     },
 }
@@ -73,7 +73,7 @@ impl Filling {
         self.frame.len() == TO_HOST
     }
 
-    /// Whether it is worth waking the host: positions of submitted messages wait for the next
+    /// Whether to wake the host: positions of submitted messages wait for the next
     /// ordered message.
     pub fn is_urgent(&self) -> bool {
         self.is_urgent
@@ -105,14 +105,14 @@ impl Filling {
         self.frame.extend(payload);
     }
 
-    /// The frame, to be sent; then [`Filling::sent`].
+    /// The frame to send; call [`Filling::sent`] afterwards.
     pub fn frame(&mut self) -> &[u8] {
         let length = (self.frame.len() - TO_HOST) as u16;
         self.frame[TO_HOST - 2..TO_HOST].copy_from_slice(&length.to_le_bytes());
         &self.frame
     }
 
-    /// It has been sent: the next one begins.
+    /// The frame was sent: begins the next one.
     pub fn sent(&mut self) {
         self.number = self.number.wrapping_add(1);
         self.clear();
@@ -177,7 +177,7 @@ pub fn to_card<'a>(
 }
 
 /// The messages of a frame to the card from byte `at` on, 0 for the first: the message, and where
-/// the next one starts. `None` behind the last.
+/// the next one starts. `None` after the last.
 pub fn message(frame: &[u8], at: usize) -> Option<(&[u8], usize)> {
     let at = if at == 0 { TO_CARD } else { at };
     let length = frame.get(at..)?.first_chunk::<2>()?;
@@ -185,7 +185,7 @@ pub fn message(frame: &[u8], at: usize) -> Option<(&[u8], usize)> {
     Some((frame.get(at + 2..end)?, end))
 }
 
-/// How many messages a frame to the card says it has; 0 if it is not one.
+/// The number of messages that a frame to the card states; 0 for other frames.
 pub fn messages(frame: &[u8]) -> usize {
     match frame.first_chunk::<TO_CARD>() {
         Some(head) if head[12..14] == ETHERTYPE.to_be_bytes() => {

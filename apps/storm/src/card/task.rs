@@ -8,13 +8,14 @@
 //! ```
 //!
 //! Filters hand the group's frames to the task, so the host never gets them. Messages of the host
-//! arrive by its tx queue, ordered messages leave by a target queue; [`super::records`] describes
-//! both. A segment takes up to [`FRAMES`] frames, delivers, and sends what fits into the buffers
-//! that NIC OS gives a segment. If the window is full, the host's messages wait in the mailbox.
+//! arrive through its tx queue, ordered messages leave through a target queue; [`super::records`]
+//! describes both. A segment takes up to [`FRAMES`] frames, delivers, and sends as much as fits
+//! into the buffers that NIC OS gives a segment. If the window is full, the host's messages wait in
+//! the mailbox.
 //!
 //! While it runs, `picnic ctl storm` shows the member's counts.
 //!
-//! Guarantees: nothing is allocated once it has started; a frame that is not of the group is
+//! Guarantees: it allocates nothing after the start; a frame of another group is
 //! counted, and nothing else happens.
 //!
 //! Source: NICOS 4.7.
@@ -43,7 +44,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// Frames of the group that a segment takes.
 pub const FRAMES: usize = 8;
-/// Messages that a segment delivers, and as many that it submits.
+/// Most messages that a segment delivers, and most that it submits.
 const MESSAGES: usize = 64;
 /// Frames of the group that wait for the task.
 const WAITING: usize = 512;
@@ -58,35 +59,36 @@ pub struct Storm;
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
-    /// All members in the same order at each: `NAME`, or `NAME=ADDRESS:PORT` at all of them for UDP
-    /// over IPv4.
+    /// All members; the same list for every member: all as `NAME`, or all as `NAME=ADDRESS:PORT`
+    /// for UDP over IPv4.
     pub members: Vec<String>,
     /// This member's name.
     pub me: String,
     /// Number of the group.
     pub group: u16,
-    /// The wire to each member, in their order; empty: wire 0 to all.
+    /// The wire to each member, in the order of `members`; empty: wire 0 to all.
     pub wires: Vec<u8>,
     /// The target queue that gets ordered messages.
     pub queue: u16,
-    /// The wire to the host's program, which then takes the place of the target queue; for a
-    /// program at the other end of a cable.
+    /// The wire to the host's program, instead of the target queue; for a program at the other end
+    /// of a cable.
     pub host_wire: Option<u8>,
-    /// Bytes of a sender's messages that some member has not delivered; the same at each member.
+    /// Most bytes of a sender's messages that some member has not delivered; the same for every
+    /// member.
     pub window_bytes: u32,
-    /// Longest payload in bytes; the same at each member.
+    /// Longest payload in bytes; the same for every member.
     pub payload_bytes: u16,
-    /// Microseconds for which a silent member waits before it announces its clock.
+    /// Microseconds that a silent member waits before it announces its clock.
     pub announce_us: u64,
     /// Microseconds until a request is repeated.
     pub repeat_us: u64,
-    /// Microseconds of silence after which a member is left out; 0: the group is fixed.
+    /// Microseconds of silence after which a member is excluded; 0: the group is fixed.
     pub suspect_us: u64,
-    /// Tells this life of the member from its earlier ones.
+    /// Number that distinguishes this run of the member from earlier ones.
     pub incarnation: u32,
-    /// Nanoseconds that a frame of the group represents, beside the code's own time; sim only.
+    /// Modelled nanoseconds per frame of the group, in addition to the code's own time; sim only.
     pub frame_ns: u64,
-    /// The same for a message of the order.
+    /// Modelled nanoseconds per ordered message, in addition to the code's own time; sim only.
     pub message_ns: u64,
 }
 
@@ -219,7 +221,7 @@ impl Component for Storm {
     }
 }
 
-/// What the task starts with.
+/// The initial state of the task.
 struct Plan {
     member: Member,
     carrier: Carrier,
@@ -247,7 +249,7 @@ pub struct Figures {
     pub too_long: u64,
     /// Packets taken.
     pub packets_received: u64,
-    /// Packets made; one to all members counts once.
+    /// Packets made; a packet to all members counts once.
     pub packets_sent: u64,
     /// Frames that could not be sent; the protocol repeats their messages.
     pub frames_unsent: u64,
@@ -257,7 +259,8 @@ pub struct Figures {
     pub refused: u64,
     /// Packets refused: with this member's own number.
     pub twins: u64,
-    /// Whether card memory had no room for the member's queues (`os.arena_bytes`): it is not at work.
+    /// Whether card memory had no room for the member's queues (`os.arena_bytes`), so that it
+    /// cannot work.
     pub out_of_memory: bool,
 }
 
@@ -290,14 +293,14 @@ struct Order {
     figures: Figures,
 }
 
-/// A frame of the host whose `left` messages from byte `at` on are not submitted.
+/// A frame from the host with `left` messages from byte `at` on that are not submitted yet.
 struct Submission {
     packet: Packet,
     at: usize,
     left: usize,
 }
 
-/// What the task does next.
+/// The next step of the task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Next {
     /// There is more to do.
@@ -313,7 +316,7 @@ enum Next {
 /// Filters with the code that fills the mailboxes.
 type Installs = Vec<(Filter, FilterCode)>;
 
-/// Opens the mailboxes; the filters with their ends of them.
+/// Opens the mailboxes. Returns the filters with their ends of the mailboxes.
 #[wcet(ns = 100_000)]
 fn open(nic: &Nic, plan: Plan) -> Option<(Box<Order>, Installs)> {
     let shown = plan.shown.clone();
@@ -405,7 +408,7 @@ impl Order {
         }
     }
 
-    /// The time that the segment stands for in virtual time, if the card file gives it.
+    /// The virtual time of the segment, if the card file states it.
     fn represent(&self, nic: &Nic, frames: usize, before: &Counts) {
         let Config { frame_ns, message_ns, .. } = self.config;
         if frame_ns + message_ns == 0 {
@@ -430,7 +433,7 @@ impl Order {
         (self.view, self.was_outside) = (number, false);
     }
 
-    /// Delivers what is due; false if there is more to do first.
+    /// Delivers due messages; false if other work comes first.
     fn deliver(&mut self, nic: &Nic, room: &mut usize) -> bool {
         let longest = usize::from(self.config.payload_bytes);
         for _ in 0..MESSAGES {
@@ -443,7 +446,7 @@ impl Order {
         false
     }
 
-    /// Submits the host's messages until the window is full; false if there is more to do first.
+    /// Submits the host's messages until the window is full; false if other work comes first.
     fn submit(&mut self, nic: &Nic, room: &mut usize) -> bool {
         for _ in 0..MESSAGES {
             if !self.to_host.fits(0) && !self.flush(nic, room) {
@@ -475,7 +478,8 @@ impl Order {
     /// Sends the member's packets; false if buffers ran out first.
     fn transmit(&mut self, nic: &Nic, now: Time, room: &mut usize) -> bool {
         let copies = self.carrier.copies().max(1);
-        // A packet to more members than a segment has buffers goes out as far as they last.
+        // If a segment has fewer buffers than a packet has receivers, as many copies as possible
+        // leave.
         while *room >= copies.min(FRAMES_PER_SEGMENT) {
             let made = self.member.transmit(now, &mut self.buffer[HEAD..]);
             let Some((to, length)) = made else { return true };
@@ -537,11 +541,11 @@ async fn storm(nic: Nic, plan: Plan) {
     #[bound(4)]
     for (filter, code) in installs {
         let added = nic.add_filter(filter, code).await;
-        // This segment, after the yield, changes the list: cheap on a card with few filters.
+        // The segment after the yield changes the filter list, which is cheap with few filters.
         #[wcet(ns = 50_000)]
         let is_refused = added.is_err();
         if is_refused {
-            // Without the filters there is nothing to do: the task's end reports it.
+            // Without filters, the task has nothing to do; its end reports this.
             return;
         }
     }

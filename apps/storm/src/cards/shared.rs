@@ -1,6 +1,7 @@
-//! Several cards that share one borrowed core: a thread polls them in turn, another one their hosts.
+//! Several cards that share one borrowed core: a thread polls the cards in turn, another thread
+//! their hosts.
 //!
-//! With fewer than two cores for each card, threads of their own would mostly measure how the
+//! With fewer than two cores per card, separate threads would mostly measure how the
 //! system switches between them. Here a core takes the cards one after another, as it takes the
 //! wires of one card. The borrowed core spins while messages are under way; the hosts' thread sleeps
 //! until a card interrupts it.
@@ -22,15 +23,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Sleep of the hosts' thread: a safety net under the doorbell.
+/// Longest sleep of the hosts' thread, in case a doorbell is missed.
 const SLEEP: Duration = Duration::from_millis(1);
 /// Turns without work after which the borrowed core lets other threads run.
 const IDLE_TURNS: u32 = 2_000;
 
-/// What several cards on one core have done.
+/// The results of several cards on one core.
 pub(super) struct Shared {
     pub(super) ended: Vec<Ended>,
-    /// Time of the borrowed core in turns that did something, in nanoseconds.
+    /// Time of the borrowed core in turns with work, in nanoseconds.
     pub(super) busy_ns: u64,
 }
 
@@ -38,7 +39,7 @@ fn now(clock: Instant) -> Time {
     Time::from_nanos(clock.elapsed().as_nanos() as u64)
 }
 
-/// Runs these cards until `is_over`, on the cores `borrowed` and `target`. Their time is that of
+/// Runs these cards until `is_over`, on the cores `borrowed` and `target`. Their clock is
 /// `clock`.
 pub(super) fn run(
     files: &[CardFile],
@@ -81,7 +82,7 @@ pub(super) fn run(
     Ok(Shared { ended: ended.collect(), busy_ns })
 }
 
-/// The borrowed core. The cards, which receive no more, and the time it was busy.
+/// Runs the borrowed core. Returns the cards, which receive no more, and the busy time.
 fn run_cards(mut cards: Vec<Card>, clock: Instant, stopping: &AtomicBool) -> (Vec<Card>, u64) {
     let (mut busy_ns, mut idle_turns) = (0, 0);
     let mut time = now(clock);

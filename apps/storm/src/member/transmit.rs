@@ -60,8 +60,8 @@ impl Member {
         self.announce_at.min(self.hint_at).min(self.retry_at).min(views)
     }
 
-    /// Does what is due: requests after a hint, and requests and questions about what is outstanding
-    /// now and was at the last look.
+    /// Does what is due: requests after a hint, and requests and questions about outstanding
+    /// messages outstanding and already were at the last check.
     fn fire(&mut self, now: Time) {
         if now >= self.hint_at {
             self.hint_at = Time::MAX;
@@ -93,7 +93,7 @@ impl Member {
         }
     }
 
-    /// Sees to it that [`Member::fire`] looks later, if something is outstanding.
+    /// Schedules [`Member::fire`] if something is outstanding.
     fn arm(&mut self, now: Time) {
         if !self.is_any_missing() && self.outstanding() == (u64::MAX, u64::MAX) {
             self.retry_at = Time::MAX;
@@ -210,7 +210,7 @@ impl Member {
             return None;
         }
         if usize::from(header.origin) == self.me && header.last > end.max(self.sent) {
-            // More is on its way: this packet promises no more than its own messages.
+            // More messages will follow, so this packet promises only its own messages.
             header.last = end.max(self.sent);
             header.clock = newest.max(1);
             header.delivered = header.delivered.min(header.clock + 1);
@@ -252,8 +252,8 @@ impl Member {
         None
     }
 
-    /// A request for what is missing of one stream: to its sender, or to the member that has it all if
-    /// a view ends.
+    /// A request for the missing messages of one stream: to its sender, or to the member that has
+    /// it all if a view ends.
     fn requests(&mut self, buffer: &mut [u8]) -> Option<(To, usize)> {
         while self.request != 0 {
             let stream = self.request.trailing_zeros() as u8;
@@ -282,7 +282,7 @@ impl Member {
         None
     }
 
-    /// The clock: to all if something is to be announced, else to one who asked or is asked.
+    /// The clock: to all members if there is news, otherwise to a member that asked or is asked.
     fn announcement(&mut self, now: Time, buffer: &mut [u8]) -> Option<(To, usize)> {
         let (to, answer) = if now >= self.announce_at || self.is_untold() {
             if self.is_untold() {
@@ -309,7 +309,7 @@ impl Member {
         Some((to, writer.finish()))
     }
 
-    /// Whether a quarter of the window has been delivered that no packet has told of.
+    /// Whether a quarter of the window was delivered without being announced.
     fn is_untold(&self) -> bool {
         self.untold >= self.settings.window() / 4
     }

@@ -1,4 +1,4 @@
-//! Which members form the group, and what the old view delivered: agreed by a majority.
+//! The members of the group and the messages of the old view, agreed by a majority.
 //!
 //! A view is a number and a set of members. Silence makes a member suspect. Then, or if a member
 //! wants to join, the first unsuspected member starts an attempt (the others do if nothing
@@ -6,8 +6,8 @@
 //!
 //! ```text
 //! coordinator   Prepare ─▶ members of the old view stop delivering and taking messages
-//!               ◀─ Promise   what each has of every stream
-//!               Accept ─▶    the new members, and the end of each stream: the most that any has
+//!               ◀─ Promise   each member's position in every stream
+//!               Accept ─▶    the new members, and the end of each stream: the furthest position
 //!               ◀─ Accepted  once a member has all messages up to these ends
 //!               Install ─▶   once a majority of the group has
 //! ```
@@ -19,8 +19,8 @@
 //! A member outside asks to join until it is installed. Its messages of an earlier view that the
 //! group does not have get new timestamps.
 //!
-//! Guarantees: members of two views in a row deliver the same messages of the first; a minority
-//! delivers nothing more. A majority that fails at the same time is the end of the group: nothing
+//! Guarantees: members of two consecutive views deliver the same messages of the first; a minority
+//! delivers nothing more. If a majority fails at the same time, the group ends, because nothing
 //! is kept on disk.
 //!
 //! Source: Lamport's paper leaves failures out. Views: Birman and Joseph, "Exploiting virtual
@@ -40,11 +40,11 @@ use std::collections::VecDeque;
 pub enum State {
     /// It sends and delivers.
     Running,
-    /// A view change is under way, or cannot end: nothing is sent or delivered.
+    /// A view change is under way, or cannot finish: nothing is sent or delivered.
     Changing {
         /// Members of the old view that answered.
         answered: usize,
-        /// Members that have to.
+        /// Members that must answer.
         needed: usize,
     },
     /// It is in no view and asks to join.
@@ -68,7 +68,7 @@ struct Attempt {
     until: Time,
 }
 
-/// A proposal that this member is to accept or install, once it has everything.
+/// A proposal that this member accepts or installs once it has everything.
 #[derive(Clone, Debug, Hash)]
 struct Pending {
     ballot: u64,
@@ -76,12 +76,12 @@ struct Pending {
     is_decided: bool,
 }
 
-/// What a member knows of views.
+/// The state of a member's views.
 #[derive(Clone, Debug, Hash)]
 pub(super) struct Views {
     suspect_after_ns: u64,
     pub(super) phase: Phase,
-    /// Messages with timestamps up to this are of earlier views: all of them are here.
+    /// Messages with timestamps up to this belong to earlier views, and all of them are here.
     pub(super) clock: u64,
     incarnations: Vec<u32>,
     heard: Vec<Time>,
@@ -96,11 +96,11 @@ pub(super) struct Views {
     is_started: bool,
     /// When to act next; `Time::MAX` if there is no reason.
     act_at: Time,
-    /// When a member that is frozen starts an attempt of its own.
+    /// When a frozen member starts its own attempt.
     frozen_until: Time,
-    /// When this member may ask for the later view again that others are in.
+    /// When this member may ask again for the later view that others are in.
     ask_at: Time,
-    /// When to speak, so that no one suspects this member.
+    /// When to send something, so that no member suspects this one.
     speak_at: Time,
 }
 
@@ -132,7 +132,7 @@ impl Views {
         self.suspect_after_ns == 0
     }
 
-    /// A packet went to all.
+    /// A packet was sent to all.
     pub(super) fn spoke(&mut self, now: Time) {
         if !self.are_fixed() {
             self.speak_at = now + self.suspect_after_ns / 4;
@@ -146,7 +146,7 @@ impl Member {
         self.view
     }
 
-    /// Whether this member is in a view, and what it waits for if not.
+    /// Whether this member is in a view; if not, the condition it waits for.
     pub fn state(&self) -> State {
         match self.views.phase {
             Phase::Running => State::Running,
@@ -168,7 +168,7 @@ impl Member {
         self.members >> member & 1 != 0
     }
 
-    /// This member's place among those that nobody suspects: the first one acts first.
+    /// This member's place among unsuspected members: the first one acts first.
     fn rank(&self) -> u64 {
         let suspected = self.views.suspected;
         let before = self.members().filter(|member| usize::from(*member) < self.me);
@@ -192,7 +192,7 @@ impl Member {
         silence.min(views.act_at).min(views.speak_at)
     }
 
-    /// Suspects the silent, speaks up, and goes on with a change of view.
+    /// Suspects silent members, sends a sign of life, and continues a change of view.
     pub(super) fn tick(&mut self, now: Time) {
         let patience = self.views.suspect_after_ns;
         if !self.views.is_started {
@@ -293,7 +293,7 @@ impl Member {
         self.propose_if_all(now);
     }
 
-    /// What this member has, and the proposal that it has accepted.
+    /// The streams that this member has, and the proposal that it has accepted.
     fn promise(&self, ballot: u64) -> Agreement {
         let own = Proposal {
             members: self.members,
@@ -320,7 +320,8 @@ impl Member {
         }
     }
 
-    /// Proposes a view of those who promised and those who want to join. False if they are too few.
+    /// Proposes a view of the members that promised and those that ask to join. False if they are
+    /// too few.
     fn propose(&mut self, now: Time) -> bool {
         let Some(mut attempt) = self.views.attempt.take() else { return false };
         let is_enough = attempt.promises.iter().flatten().count() >= self.majority();
@@ -331,7 +332,7 @@ impl Member {
             let accepted = promises.filter(|(_, promise)| promise.accepted > 0);
             let newest = accepted.max_by_key(|(_, promise)| promise.accepted);
             let proposal = match newest {
-                // Whoever accepted it has everything.
+                // Every member that accepted it has everything.
                 Some((holder, promise)) => promise.proposal.clone().held_by(holder as u8),
                 None => self.new_proposal(&attempt.promises),
             };
@@ -428,7 +429,7 @@ impl Member {
         }
         self.views.joiners[sender] = Some(header.incarnation);
         if self.is_member(sender) {
-            // It has started again: its earlier life is over.
+            // It has restarted: its earlier run has ended.
             self.views.suspected |= 1 << sender;
         }
     }
@@ -461,7 +462,7 @@ impl Member {
         self.views.heard[sender] = now;
     }
 
-    /// Whether a packet is of another life of its sender than the view's.
+    /// Whether a packet is from another run of its sender than the view's.
     pub(super) fn is_of_another_life(&self, header: &Header) -> bool {
         let known = self.views.incarnations[usize::from(header.sender)];
         !self.views.are_fixed() && self.view > 0 && known != header.incarnation

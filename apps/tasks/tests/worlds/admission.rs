@@ -134,7 +134,7 @@ fn segments_too_long_for_the_wires_are_refused_for_a_reason() {
     assert_eq!(report.ledger.dropped, 0, "{longest_ns}");
     assert!(os.tasks[0].segments > 30, "{os:?}");
     let message = one_task(1_000_000, longest_ns + 1, "").run(0).unwrap_err();
-    assert!(message.contains("packets come in by wire0, but 256 find room"), "{message}");
+    assert!(message.contains("packets arrive on wire0, but 256 fit"), "{message}");
     // The allowance (a turn that takes a burst, doorbells) is at most a twentieth here.
     let (report, os) = one_task(1_000_000, longest_ns * 105 / 100, OVERRIDE).run(20).unwrap();
     assert!(report.ledger.dropped > 0, "{:?}", report.ledger);
@@ -195,7 +195,7 @@ fn rates_above_the_path_are_refused_for_any_task() {
     let (report, os) = one_task(12_000_000, 10, "").run(5).unwrap();
     assert!(report.ledger.dropped > 0 && os.tasks[0].segments > 3, "{os:?}");
     let message = one_task(12_000_000, 20_000, "").run(0).unwrap_err();
-    assert!(message.contains("but 256 find room"), "{message}");
+    assert!(message.contains("but 256 fit"), "{message}");
 }
 
 fn segments(most_ns: u64) -> impl Strategy<Value = Vec<u64>> {
@@ -306,7 +306,7 @@ fn refused_segments_lose_packets_a_little_beyond() {
         let too_long_ns = (room + burst + 1) * 1_000_000_000 / rate_pps + 1;
         let longest_ns = longest_below(too_long_ns, |ns| with(ns, "").run(0).is_ok());
         let message = with(longest_ns + 1, "").run(0).unwrap_err();
-        assert!(message.contains("find room"), "{message}\n{card:?}");
+        assert!(message.contains(" fit; yield"), "{message}\n{card:?}");
         let packets_ns = (2 * burst + 2) * 1_000_000_000 / rate_pps;
         let allowed_ns = TURN_NS + DOORBELL_NS + 64 * PACKET_NS + SWITCH_NS + packets_ns;
         assert!(too_long_ns - longest_ns <= allowed_ns, "{longest_ns} ns\n{card:?}");

@@ -249,7 +249,7 @@ fn unschedulable_sets_are_refused_with_arithmetic_or_counted() {
     let rate = "line_rate_pps = 100_000_000\nreceive_room = 1_024\n";
     let error = build(&text(rate)).unwrap_err().to_string();
     assert!(error.contains("60000 ns x 100000000 packets/s = 6001 packets"), "{error}");
-    assert!(error.contains("but 1024 find room"), "{error}");
+    assert!(error.contains("but 1024 fit"), "{error}");
 }
 
 #[test]

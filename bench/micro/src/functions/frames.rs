@@ -49,7 +49,7 @@ fn segment(flow: usize, vlan: u16, sequence: u32, flags: u8, payload: usize) -> 
     let options = [1, 1, 8, 10, 0, 0, 0, 1, 0, 0, 0, 2];
     let length = 20 + 20 + options.len() + payload;
     let mut ip = vec![0x45, 0];
-    // The length field of a super-frame need not fit; nobody reads it.
+    // The length field of a super-frame need not fit, since nothing reads it.
     ip.extend((length as u16).to_be_bytes());
     ip.extend((sequence as usize / SEGMENT).to_be_bytes()[6..].iter());
     ip.extend([0x40, 0, 64, 6, 0, 0]);

@@ -41,7 +41,7 @@ pub(crate) fn run(args: &CardCommandArgs, json: bool) -> anyhow::Result<()> {
     output::print(&text(args.all)?)
 }
 
-/// What a card without advanced keys says of itself.
+/// The note of a card without advanced keys.
 const ADVANCED: &str = "each key at its default (--all: advanced keys as well)";
 
 /// The sections of card files, nested ones after their parent.

@@ -375,7 +375,7 @@ fn path_lines(path: &PathReport) -> Vec<(&'static str, String)> {
     lines
 }
 
-/// The functions of a chain, and the destination of packets that none of them steers.
+/// The functions of a chain, and the destination of packets that no function steers.
 fn chain(names: &[String], end: &str) -> String {
     match names {
         [] => format!("all {end}"),

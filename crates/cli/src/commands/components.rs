@@ -87,7 +87,7 @@ impl Kind {
     }
 }
 
-/// A registry's entry, without what it builds.
+/// A registry's entry, without its product.
 #[derive(Debug, Serialize)]
 pub(crate) struct Described {
     pub(crate) name: &'static str,

@@ -43,7 +43,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
   picnic ctl sciron reload firewall.rules
   picnic ctl tasks create heartbeat period_us=1000
   picnic ctl tasks kill heartbeat
-  picnic ctl swap rx other.toml           replaces the rx chain by its [[rx]] sections
+  picnic ctl swap rx other.toml           replaces the rx chain with its [[rx]] sections
   picnic ctl capture start --write long.pcapng --stage queue
   picnic ctl --card web stop
   picnic ctl call rss.set '{\"table_size\": 64}'
@@ -83,7 +83,7 @@ enum CtlCommand {
 #[derive(Clone, Debug)]
 enum Declared {
     Card(Box<MethodCall>),
-    /// `picnic functions NAME` lists those of a function.
+    /// `picnic functions NAME` lists the commands of a function.
     Component(ComponentCall),
 }
 

@@ -6,10 +6,10 @@ use picnic_machine::doctor::examine;
 use picnic_machine::topology::{Distance, available};
 use serde_json::json;
 
-/// Report what this machine supports, what it lacks, and how to fix that.
+/// Report the features that this machine supports or lacks, and how to add them.
 #[derive(Debug, Args)]
 pub(crate) struct DoctorArgs {
-    /// Draw the machine instead: packages, caches, cores, and how far they are from each other
+    /// Draw the machine instead: packages, caches, cores, and their distances
     #[arg(long)]
     topology: bool,
 }
@@ -42,7 +42,7 @@ pub(crate) fn run(args: &DoctorArgs, json: bool) -> anyhow::Result<()> {
     output::print(&text)
 }
 
-/// The machine, and how far its cores are from the one that a card borrows unless told otherwise.
+/// The machine, and the distance of its cores from the core that a card borrows by default.
 fn topology(json: bool) -> anyhow::Result<()> {
     let here = available();
     let topology = &here.topology;

@@ -56,7 +56,7 @@ enum LabCommand {
     Diff {
         /// The folder of a run
         a: PathBuf,
-        /// The folder of another
+        /// The folder of another run
         b: PathBuf,
     },
     /// List the modelled machines, or the figures of one with their sources
@@ -64,7 +64,7 @@ enum LabCommand {
         /// Show the figures of this one
         name: Option<String>,
     },
-    /// Measure this machine as the profile `here`, and compare cards in its model with the same here
+    /// Measure this machine as the profile `here`, and compare modelled with real cards
     Calibrate {
         /// Write the profile to this file [default: picnic/here.toml in the user's data folder]
         #[arg(long, value_name = "FILE")]
@@ -206,7 +206,7 @@ fn run_all(args: &RunArgs, json: bool) -> anyhow::Result<()> {
     if json {
         return show_folder(&folder, json);
     }
-    // Fails if nothing was measured at all.
+    // Fails if nothing was measured.
     concluded(&folder)?;
     let report = Report::of(&folder)?;
     let page = write_page(&report, &folder.path().join(PAGE))?;

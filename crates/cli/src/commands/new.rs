@@ -17,10 +17,10 @@ use std::path::{Path, PathBuf};
   picnic new scheduler monotonic && cd monotonic && cargo test
   picnic new experiment loads && cd loads && cargo test
 
-A function is a shared object that a card file names: in C, it needs nothing but a compiler; in
-Rust, it builds a small part of picnic's source tree. All others, --lang rust-program among them,
-are a program of its own with the whole command line, which builds all of the source tree (many
-minutes). docs/plugins.md goes on from there.")]
+A function is a shared object that a card file names. In C, it needs only a compiler; in Rust, it
+builds a small part of picnic's source tree. All others, including --lang rust-program, are separate
+programs with the whole command line; each builds all of the source tree (many minutes). The next
+steps are in docs/plugins.md.")]
 pub(crate) struct NewArgs {
     #[command(subcommand)]
     what: NewCommand,
@@ -380,7 +380,7 @@ mod tests {
         }
     }
 
-    /// Every crate of picnic that a text names stands in its Cargo.toml, and none besides.
+    /// A template's Cargo.toml has exactly the picnic crates that its text names.
     #[test]
     fn templates_depend_on_what_they_use() {
         for template in [FUNCTION, PROGRAM, TASK, SCHEDULER, EXPERIMENT] {

@@ -62,7 +62,7 @@ pub(crate) struct RunArgs {
     /// otherwise none]
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     duration: Option<Duration>,
-    /// When to stop on its own
+    /// When to stop without a signal or a duration
     #[arg(long, value_enum, value_name = "WHEN", default_value_t = Until::Idle)]
     until: Until,
     /// Refresh interval of the live table, 0.05 or more
@@ -145,7 +145,7 @@ pub(crate) fn run(args: &RunArgs, json: bool) -> anyhow::Result<()> {
     // For a running card, `picnic ctl latency` has them.
     report.latencies = None;
     let printed = output::show(&report, json, || summary::text(&card.card.name, &report));
-    // Reported even if nobody reads the figures.
+    // Reported even if no one reads the figures.
     summary::verdict(&report)?;
     printed
 }

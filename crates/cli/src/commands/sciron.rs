@@ -24,7 +24,7 @@ A rule is a line of six fields:
   protocol source destination source_ports destination_ports accept|drop
   tcp any 10.0.0.1/32 any 22 accept      # the first rule that matches decides
   any any any any any drop
-  default accept                         # what no rule matches
+  default accept                         # packets that match no rule
 
 To run them: rules = \"FILE\" in [sciron] of a card file, or for the demonstration card
   picnic run --set sciron.rules=firewall.rules

@@ -22,7 +22,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Examples, each member in a terminal of its own:
+Examples, with each member in a separate terminal:
   picnic storm node a a=127.0.0.1:7001 b=127.0.0.1:7002 --log a.log
   picnic storm node b a=127.0.0.1:7001 b=127.0.0.1:7002 --log b.log
   picnic storm check a.log b.log
@@ -41,7 +41,7 @@ enum StormCommand {
     Node(NodeArgs),
     /// Measure a group on this machine
     Bench(BenchArgs),
-    /// Compare members' logs: one order, nothing twice, lost or made up
+    /// Compare members' logs: same order, no message duplicated, lost or invented
     Check(CheckArgs),
 }
 
@@ -49,13 +49,13 @@ enum StormCommand {
 struct NodeArgs {
     /// This member's name
     name: String,
-    /// All members, in the same order at each
+    /// All members; the same list for every member
     #[arg(value_name = "NAME=HOST:PORT", required = true, value_parser = member)]
     members: Vec<(String, SocketAddr)>,
-    /// Where the order runs: in this program over UDP, or on a card of this process
+    /// Where the protocol runs: in this program over UDP, or on a card of this process
     #[arg(long, value_enum, default_value_t = PlaceArg::Host)]
     place: PlaceArg,
-    /// The card's wire, an interface whose address the member's is not; needs CAP_NET_RAW
+    /// Interface for the card's wire, without the member's address; needs CAP_NET_RAW
     #[arg(long, value_name = "NAME", required_if_eq("place", "card"))]
     interface: Option<String>,
     /// Number of the group
@@ -64,8 +64,7 @@ struct NodeArgs {
     /// Write events to this file, for `picnic storm check`
     #[arg(long, value_name = "FILE")]
     log: Option<PathBuf>,
-    /// Leave after this many messages, once nothing was delivered for a second; without it, at
-    /// Ctrl-C
+    /// Leave after this many messages and a second without deliveries [default: leave at Ctrl-C]
     #[arg(long, value_name = "COUNT")]
     messages: Option<u64>,
 }
@@ -73,15 +72,15 @@ struct NodeArgs {
 /// Where members run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum PlaceArg {
-    /// In programs of the host
+    /// In programs on the host
     Host,
-    /// On cards, joined by cables
+    /// On cards, connected by cables
     Card,
 }
 
 #[derive(Debug, Args)]
 struct BenchArgs {
-    /// Where the order runs: in threads over loopback, or on cards of this process
+    /// Where the protocol runs: in threads over loopback, or on cards of this process
     #[arg(long, value_enum, default_value_t = PlaceArg::Host)]
     place: PlaceArg,
     /// Members of the group, 2 to 16
@@ -91,10 +90,10 @@ struct BenchArgs {
     #[arg(long, value_name = "BYTES", default_value_t = 64,
           value_parser = clap::value_parser!(u64).range(16..=1400))]
     payload: u64,
-    /// Messages of a sender that are not delivered yet, 1 to 1024
+    /// Undelivered messages per sender, 1 to 1024
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1024))]
     window: u64,
-    /// All members send, not the first one alone
+    /// Let all members send, not only the first
     #[arg(long)]
     all: bool,
     /// Percentage of packets that are lost, 0 to 50
@@ -118,7 +117,7 @@ struct CheckArgs {
 fn member(text: &str) -> Result<(String, SocketAddr), String> {
     let (name, address) = text.split_once('=').ok_or("expected NAME=HOST:PORT")?;
     if name.is_empty() || name.contains(char::is_whitespace) {
-        return Err("expected a name without spaces in front of the =".to_owned());
+        return Err("expected a name without spaces before the =".to_owned());
     }
     let mut addresses = address.to_socket_addrs().map_err(|error| error.to_string())?;
     let address = addresses.next().ok_or("the host has no address")?;
@@ -148,7 +147,7 @@ fn incarnation() -> u32 {
     (since.as_millis() as u32) ^ std::process::id().rotate_left(16)
 }
 
-/// What a member prints at its end with `--json`.
+/// Output of a member at its end with `--json`.
 #[derive(Serialize)]
 struct Left<'a> {
     member: &'a str,
@@ -270,7 +269,7 @@ impl Session<'_> {
         output::tell(format!("view {}: {}", member.view(), names.join(", ")));
     }
 
-    /// Submits the lines that have come in, as long as the window has room; whether there were any.
+    /// Submits arrived lines while the window has room; returns whether there were any.
     fn submit(&mut self) -> anyhow::Result<bool> {
         self.input.read()?;
         let mut any = false;

@@ -34,8 +34,8 @@ use std::path::{Path, PathBuf};
   picnic try ./my.so --in dns.pcap --out after.pcapng
   picnic try ./my.so --in dns.pcap --expect after.pcapng && echo as before
 
-Time is that of the capture, from 0. Packets that are dropped or kept are in neither --out nor
---expect; the others are, in the order in which they leave.
+The clock follows the capture, from 0. --out and --expect contain the packets that leave, in that
+order, without packets that are dropped or kept.
 Exit codes: 0 good; 1 not as expected, or a packet without a fate; 2 usage, keys or files.")]
 pub(crate) struct TryArgs {
     /// A function by name, or a shared object by path (with a slash, or ending in .so); with
@@ -48,7 +48,7 @@ pub(crate) struct TryArgs {
     /// The capture to read, pcap or pcapng
     #[arg(long = "in", value_name = "PCAP")]
     input: PathBuf,
-    /// Of a capture with several interfaces, the name of the one to read [default: all]
+    /// In a capture with several interfaces: the interface to read [default: all]
     #[arg(long, value_name = "NAME")]
     interface: Option<String>,
     /// Write the packets that leave to this file

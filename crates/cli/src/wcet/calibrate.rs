@@ -95,7 +95,7 @@ pub(super) fn run(args: &CalibrateArgs, json: bool) -> anyhow::Result<()> {
 
 fn table(profile: &CostProfile, dearest: &Dearest) -> String {
     let columns =
-        output::columns("class|#median|#percentile|#worst|#cost|#discarded|dearest kernel");
+        output::columns("class|#median|#percentile|#worst|#cost|#discarded|slowest kernel");
     let rows = Class::ALL.iter().map(|class| {
         let found = profile.measured.get(class).copied().unwrap_or_default();
         vec![

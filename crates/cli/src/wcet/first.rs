@@ -1,8 +1,8 @@
 //! The cost profile of this machine: measured when the first card with NIC OS starts, then kept.
 //!
-//! It stands in the user's cache folder, by kind of build. A profile of another processor or kernel
+//! It is in the user's cache folder, by kind of build. A profile of another processor or kernel
 //! is measured anew. If the machine is too busy to measure, or the profile cannot be kept, the
-//! built-in profile applies, and the run says so, as any card does whose tasks are admitted under
+//! built-in profile applies, and the run says so, as does any card whose tasks are admitted under
 //! costs that were measured on no machine.
 
 use crate::commands::lab::REVISION;
@@ -17,14 +17,14 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-/// Whether a card's tasks are to be bounded under the profile of this machine: it has NIC OS on a
+/// Whether to bound a card's tasks under the profile of this machine: the card has NIC OS on a
 /// real core, and its file names no profile.
 pub(crate) fn is_wanted(card: &CardFile) -> bool {
     let os = picnic_os::config::asked_for(card);
     card.card.engine != "kernel" && os.is_some_and(|os| os.cost_profile().is_none())
 }
 
-/// The setting that names the kept profile; none if there is none for this machine.
+/// The setting that names the kept profile; none if this machine has none.
 pub(crate) fn kept() -> Option<Setting> {
     let path = place(|name| std::env::var_os(name))?;
     let profile = CostProfile::load(&path).ok()?;

@@ -56,7 +56,7 @@ pub fn stderr(output: &Output) -> &str {
     std::str::from_utf8(&output.stderr).unwrap()
 }
 
-/// Standard error of an output but the lines that no costs of this machine are kept.
+/// Standard error of an output, without the lines about missing costs of this machine.
 pub fn told(output: &Output) -> String {
     let of_costs = ["costs that were measured on no machine", "machine could not be measured"];
     let is_told = |line: &&str| !of_costs.iter().any(|text| line.contains(text));
@@ -84,7 +84,7 @@ pub fn json(output: &Output) -> Value {
     let value: Value = serde_json::from_str(text)
         .unwrap_or_else(|error| panic!("{error} in stdout:\n{text}\nstderr:\n{}", stderr(output)));
     assert!(value.is_object(), "{text}");
-    // Whatever a test has a card do, its threads need no system call that they gave up.
+    // In any test, a card's threads need no system call that they gave up.
     let notes = value["notes"].as_array().into_iter().flatten().filter_map(Value::as_str);
     let refused: Vec<_> = notes.filter(|note| note.contains("system calls")).collect();
     assert!(refused.is_empty(), "{refused:?}");
@@ -115,7 +115,7 @@ pub fn copy_of_picnic(folder: &Path) -> PathBuf {
     binary
 }
 
-/// A card file in a folder of its own.
+/// A card file in a separate folder.
 pub fn card(text: &str) -> (TempDir, PathBuf) {
     let folder = folder(&[("card.toml", text.as_bytes())]);
     let path = folder.path().join("card.toml");
@@ -300,7 +300,7 @@ impl Drop for Running {
     }
 }
 
-/// Whether this machine runs cards in the kernel; says so if it does not.
+/// Whether this machine runs cards in the kernel; prints the reason if not.
 pub fn has_kernel_cards(test: &str) -> bool {
     let doctor = good_json(&["doctor", "--json"]);
     let findings = doctor["findings"].as_array().unwrap();

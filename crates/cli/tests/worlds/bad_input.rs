@@ -6,12 +6,13 @@ use picnic_core::registry::Entry;
 use std::path::Path;
 use std::process::Output;
 
-/// Runs a command that is to be refused before it touches the machine, so that it need not have it.
+/// Runs a command that must be refused before it touches the machine, so it does not take the
+/// machine's lock.
 fn command_in(folder: &Path, words: &[&str]) -> Output {
     command().args(words).current_dir(folder).output().unwrap()
 }
 
-/// What a command says that is refused for its input.
+/// The message of a command that is refused for its input.
 fn refused_in(folder: &Path, words: &[&str]) -> String {
     let output = command_in(folder, words);
     assert_eq!(stdout(&output), "", "{words:?}");
@@ -69,7 +70,7 @@ fn bad_input_is_refused_in_the_words_of_its_file() {
                 wrong.push(format!("{title}: {command}:\n{said}and not\n{expected}"));
             }
         }
-        // What is read is never written.
+        // Input files are never written.
         let left = std::fs::read_dir(folder.path()).unwrap().count();
         let unchanged = std::fs::read_to_string(folder.path().join("card.toml")).unwrap() == card;
         assert!(left == 1 && unchanged, "{title}");
@@ -184,7 +185,7 @@ fn long_gaps_are_reported_and_can_be_cut() {
     assert!(!stderr(&output).contains("no packet for"), "{}", stderr(&output));
 }
 
-/// `try` reads what `run` replays, whatever else is in the file.
+/// `try` reads the packets that `run` replays, for any other content of the file.
 #[test]
 fn single_interfaces_of_a_capture_can_be_tried() {
     let block = |kind: u32, body: &[u8]| {
@@ -286,7 +287,7 @@ fn consequential_errors_are_not_reported() {
     assert!(lines[0].starts_with("card.toml:2: host.queues: ") && lines[1].contains("hahs"));
 }
 
-/// Whatever is written at length, an error repeats a part of it, says where it is, and ends as ever.
+/// For any long text, an error repeats a part of it, says where it is, and ends as usual.
 #[test]
 fn errors_repeat_no_text_at_length() {
     // The longest one, which takes its time to be read, where a few keys are.
@@ -356,7 +357,7 @@ fn errors_repeat_no_text_at_length() {
     }
 }
 
-/// What makes a card's interfaces stands behind what is wrong.
+/// Missing interfaces are reported after errors in the card file.
 #[test]
 fn hints_follow_their_error() {
     let card = "[net]\nnamespaces = [\"absent-1\"]\n[[wire]]\nport = \"packet\"\n\

@@ -22,7 +22,7 @@ impl Hosts {
         self.0.ip("card", &format!("link set {name} up")).unwrap();
     }
 
-    /// Questions for addresses that nobody has, at every interface.
+    /// Requests for unused addresses, at every interface.
     fn ask(&self, name: &str) {
         let ping = format!("ping -c 2 -i 0.2 -W 1 -I p{name} 198.18.255.9");
         let _ = self.0.within("others", &ping);
@@ -107,7 +107,7 @@ fn xdp_thread_keeps_only_needed_privileges() {
     hosts.ask("wire0");
     let report = ended(child);
     let notes = report["notes"].to_string();
-    assert!(notes.contains("taken up again"), "{report}");
+    assert!(notes.contains("reattached"), "{report}");
 }
 
 /// Capabilities for programs in the kernel: CAP_NET_ADMIN, CAP_BPF, and, to be loaded, CAP_PERFMON.
@@ -116,8 +116,8 @@ const LOADED: u64 = PROGRAMS | 1 << 38;
 /// CAP_SYS_ADMIN: to enter the namespaces of wires.
 const NAMESPACES: u64 = 1 << 21;
 
-/// A card in the kernel, or one that it shares with the poll engine, told and asked all that it can
-/// be: its threads keep what that takes and no more, and nothing of it is refused.
+/// A card in the kernel, or a hybrid card, with every possible command and query:
+/// its threads keep exactly the needed privileges, and nothing is refused.
 fn in_the_kernel(test: &str, engine: &str, in_namespace: bool) {
     let Some(hosts) = hosts(test) else { return };
     if !has_kernel_cards(test) {
@@ -161,7 +161,7 @@ fn in_the_kernel(test: &str, engine: &str, in_namespace: bool) {
     });
     let id = child.id();
     let namespaces = if in_namespace { NAMESPACES } else { 0 };
-    // But for the one that ends the card by programs of others.
+    // Except for the thread that ends the card with external programs.
     let wrong = || {
         let bound = |name: &str| match name {
             "control" => LOADED | namespaces,

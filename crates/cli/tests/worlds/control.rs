@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 const STEADY: &str = "[[wire]]\nport = \"generator\"\nrate_pps = 20000\nsize = 100\nflows = 64\n";
 
-/// A card with a name of its own.
+/// A card with a unique name.
 fn start_card(name: &str, text: &str) -> Running {
     let text = format!("{text}\n[card]\nname = \"{name}\"\n");
     Running::start(name, folder(&[("card.toml", text.as_bytes())]))
@@ -248,7 +248,7 @@ fn card_choice_is_found_or_asked() {
     let short = ["run", path.to_str().unwrap(), "--quiet", "--duration", "0.2", "--json"];
     let output = command().args(short).output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-    // Or taken away: a socket that nobody listens to is left by nothing but a kill.
+    // Or removed: only a kill leaves a socket without a listener.
     let mut third = command().args(arguments).stdout(Stdio::null()).spawn().unwrap();
     wait_until("the third card answers", || {
         picnic(&["ctl", "--card", "two"]).status.code() == Some(0)
@@ -295,7 +295,7 @@ fn a_running_card_has_no_privileges_left() {
     let file = folder.path().join("x.pcapng").display().to_string();
     card.good(&["capture", "start", "-w", &file]);
     let pid = card.child().id();
-    // Its threads may be on their way: one that has just been started has yet to take its name.
+    // Its threads may still be starting: a new thread takes its name a moment later.
     wait_until("each thread is there, and none has privileges", || {
         let modes = statuses(pid, "Seccomp:");
         let is_there = |wanted| modes.iter().any(|(name, _)| name == wanted);
@@ -326,7 +326,7 @@ fn cable(bed: &Testbed) {
 
 #[test]
 fn returning_interfaces_are_reopened_without_privileges() {
-    const NAME: &str = "an interface that returns is taken up without privileges";
+    const NAME: &str = "an interface that returns is reattached without privileges";
     let Some(bed) = bed::testbed(NAME, &["card"], &["ip", "ping"]) else { return };
     cable(&bed);
     let text = format!(
@@ -340,7 +340,7 @@ fn returning_interfaces_are_reopened_without_privileges() {
         let patience = Instant::now();
         while received() <= before {
             assert!(patience.elapsed() < Duration::from_secs(40), "nothing is received");
-            // A question for an address that nobody has.
+            // A request for an unused address.
             let _ = bed.within("card", "ping -c 1 -W 1 198.18.0.2");
         }
     };
@@ -355,13 +355,13 @@ fn returning_interfaces_are_reopened_without_privileges() {
     card.good(&["stop"]);
     let (report, _) = card.ended();
     let notes = report["notes"].to_string();
-    assert!(notes.contains("inside: came back and was taken up again 1 times"), "{notes}");
+    assert!(notes.contains("inside: reappeared and was reattached 1 times"), "{notes}");
 }
 
 /// Anybody may take up a TAP device that its maker has left to all; to set it is the maker's part.
 #[test]
 fn returning_taps_are_reopened_without_privileges() {
-    const NAME: &str = "taps that return are taken up without privileges";
+    const NAME: &str = "taps that return are reattached without privileges";
     let Some(bed) = bed::testbed(NAME, &["outside", "host"], &["ip", "ping", "/dev/net/tun"])
     else {
         return;
@@ -394,13 +394,13 @@ fn returning_taps_are_reopened_without_privileges() {
         ] {
             bed.ip(place, &rest).unwrap();
         }
-        wait_until(&format!("{name} is taken up again"), is_answered);
+        wait_until(&format!("{name} is reattached"), is_answered);
     }
     card.good(&["stop"]);
     let (report, _) = card.ended();
     let notes = report["notes"].to_string();
     for (_, name, ..) in ends {
-        for part in ["came back and was taken up again 1 times", "after it came back, mac: "] {
+        for part in ["reappeared and was reattached 1 times", "after it reappeared, mac: "] {
             assert!(notes.contains(&format!("{name}: {part}")), "{notes}");
         }
     }

@@ -4,7 +4,7 @@ use crate::common::*;
 use rustix::process::{Pid, Signal, kill_process};
 use std::process::{Child, Command, Stdio};
 
-/// Whether the demo can run here; says so if not.
+/// Whether the demo can run here; prints the reason if not.
 fn can_run(test: &str) -> bool {
     let is_there = |tool: &str| Command::new(tool).arg("-v").output().is_ok();
     let reason = if !rustix::process::geteuid().is_root() {
@@ -74,7 +74,7 @@ fn the_web_demo_serves_every_request_and_leaves_nothing() {
         assert_eq!(web["errors"][kind], 0, "{web}");
     }
     assert!(web["received_bytes"].as_u64().unwrap() > requests * 1024, "{web}");
-    // Whatever the client has seen has gone through the card, each way.
+    // All traffic of the client has passed the card, in both directions.
     let wire = &figures["card"]["wires"][0];
     assert!(wire["rx_packets"].as_u64().unwrap() > 20, "{wire}");
     assert!(wire["tx_bytes"].as_u64().unwrap() > web["received_bytes"].as_u64().unwrap(), "{wire}");

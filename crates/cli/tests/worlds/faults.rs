@@ -26,11 +26,11 @@ use std::process::{Child, Command, Output, Stdio};
 const NOBODY: u32 = 65_534;
 const GENERATOR: &str = "[[wire]]\nport = \"generator\"\nrate_pps = 20000\n";
 
-/// A network namespace with a veth from w0 to c0; it goes with the test.
+/// A network namespace with a veth from w0 to c0; removed at the end of the test.
 struct Namespace(Testbed);
 
 impl Namespace {
-    /// None if this machine gives none; says so.
+    /// None if this machine allows none; prints the reason.
     fn new(test: &str) -> Option<Self> {
         let namespace = Namespace(bed::testbed(test, &["n"], &["ip"])?);
         namespace.0.add_veth(("n", "w0"), ("n", "c0"), "").unwrap();
@@ -47,7 +47,7 @@ impl Namespace {
         self.0.ip("n", rest).unwrap()
     }
 
-    /// Interfaces, without what changes by itself.
+    /// Interfaces, without values that change on their own.
     fn links(&self) -> Vec<(String, u64)> {
         let links = self.ip("-d -j link show");
         let links: serde_json::Value = serde_json::from_str(&links).unwrap();
@@ -162,7 +162,7 @@ fn missing_tun_is_explained() {
     const NAME: &str = "missing_tun_is_explained";
     let Some(there) = Namespace::new(NAME) else { return };
     let (folder, _) = card(&format!("{GENERATOR}{}", there.tap()));
-    // A mount namespace of its own, in which /dev/net is empty.
+    // A separate mount namespace, in which /dev/net is empty.
     let script = "mount -t tmpfs none /dev/net && exec \"$0\" run card.toml --duration 0.1";
     let unshare = ["-m", "--propagation", "private", "sh", "-c", script, PICNIC];
     let mut command = Command::new("unshare");
@@ -283,7 +283,7 @@ fn suspended_cards_resume_and_count_losses() {
     wait_until("promiscuous", || there.links().contains(&("w0".into(), 1)));
     let send = |count: usize| {
         let path = format!("/run/netns/{}", there.name());
-        // A thread of its own: it never leaves the namespace.
+        // A separate thread, which never leaves the namespace.
         let sender = std::thread::spawn(move || {
             let namespace = std::fs::File::open(path).unwrap();
             let kind = Some(rustix::thread::LinkNameSpaceType::Network);
@@ -301,10 +301,10 @@ fn suspended_cards_resume_and_count_losses() {
     send(2000);
     running.send(rustix::process::Signal::CONT);
     send(10);
-    // A card that is asked to end takes no more from its wires, nor their counts: it must have
+    // A card that is asked to end takes neither packets nor counts from its wires: it must have
     // had a turn.
     wait_until("all are seen or counted", || seen() >= 2020);
-    // Packets that did not fit into the ring meanwhile were dropped by the kernel, and are counted.
+    // The kernel has dropped packets that did not fit into the ring, and they are counted.
     let report = running.ended();
     let overrun = report["drops"]["wire_overrun"].as_u64().unwrap_or(0);
     assert!(report["ledger"]["in"].as_u64().unwrap() >= 2000, "{report:#}");

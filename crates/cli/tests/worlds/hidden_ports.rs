@@ -21,7 +21,7 @@ const DATAGRAMS: u32 = 1500;
 const ATTEMPTS: u32 = 100;
 /// Microseconds from frame to frame, as captured: a veth's ring is short.
 const APART_US: u32 = 50;
-/// The port that the filters are for, and one that they are not.
+/// The filtered port, and another port.
 const CLOSED: u16 = 7;
 const OPEN: u16 = 8;
 
@@ -168,7 +168,7 @@ fn link(server: &Server) {
     }
 }
 
-/// A card that sends what a file holds over that link, by a copy of each.
+/// A card that sends copies of a file's packets over that link.
 ///
 /// All copies may wait for the wire: a machine that is busy keeps the sender from it for a while.
 fn sender(server: &Server, file: &Path) -> Box<dyn Running> {
@@ -189,7 +189,7 @@ fn oversize(sent: &LedgerTotals) -> u64 {
 }
 
 /// The numbers of the packets that reached a socket, through a card with the filters.
-/// `None` if this machine gives no namespace; says so.
+/// `None` if this machine allows no namespace; prints the reason.
 fn reached(
     test: &str,
     way: Way,

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 /// A namespace with these interfaces, each a veth whose other end is elsewhere. None if this
-/// machine cannot have one; says so.
+/// machine cannot have one; prints the reason.
 fn bed(test: &str, interfaces: &[&str]) -> Option<Testbed> {
     if !picnic_kernel::is_built() {
         skip(test, "it needs clang at build time");
@@ -163,8 +163,8 @@ fn interfaces(card: &toml::Table) -> Vec<&str> {
     wires.filter_map(|wire| wire.get("interface")?.as_str()).collect()
 }
 
-/// Whether a card is refused because of one of its own keys, by file, line and key, and not because
-/// of the machine.
+/// Whether a card is refused because of one of its own keys, with file, line and key, and not
+/// because of the machine.
 fn is_refused_by_key(said: &str, path: &Path, engine: &str) -> bool {
     let text = std::fs::read_to_string(path).unwrap();
     let start = format!("{}:", path.display());

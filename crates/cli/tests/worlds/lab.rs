@@ -152,7 +152,7 @@ fn machines_are_listed_and_run_user_cards() {
     let run = ["run", "--world", "sim", "--profile", "x5355", "--duration", "0.005", "--json"];
     let report = good_json(&[&run[..], &card].concat());
     assert_eq!(report["ledger"]["balanced"], true, "{report}");
-    // Where the time of each core of the host went, and what its host did.
+    // How each core of the host spent its time, and the host's work.
     let notes: Vec<_> =
         report["notes"].as_array().unwrap().iter().flat_map(Value::as_str).collect();
     let core = notes.iter().find(|note| note.starts_with("core 0 (modelled): ")).unwrap();
@@ -181,8 +181,8 @@ fn machines_are_listed_and_run_user_cards() {
     assert!(told.contains("--profile: found with --world host, allowed only with sim"), "{told}");
 }
 
-/// No figure of a loaded machine is judged here: what is measured has its source, is read back, and
-/// runs a card; each card that was run here was run in the model.
+/// No figure of a loaded machine is judged here: each measured figure has its source, is read back,
+/// and runs a card; each card that was run here was run in the model.
 #[test]
 fn this_machine_is_measured_and_then_a_profile() {
     let _machine = machine();

@@ -150,7 +150,7 @@ fn an_object_that_crashes_is_named_before_its_signal_ends_the_card() {
     }
 }
 
-/// Nothing that is left of a load, whatever ends it.
+/// A load leaves nothing behind, however it ends.
 #[test]
 fn objects_ending_the_process_at_load_leave_no_file() {
     let Some(odd) = Odd::open("objects_ending_the_process_at_load_leave_no_file") else { return };

@@ -1,4 +1,4 @@
-//! Whatever somebody calls something, no command lets the name steer a terminal.
+//! No command lets a name of any kind control a terminal.
 
 use crate::common::*;
 use std::path::Path;
@@ -12,7 +12,7 @@ fn quoted(text: &str) -> String {
     serde_json::to_string(text).unwrap()
 }
 
-/// That what a command prints is harmless; it may fail.
+/// Checks that the output of a command is harmless; the command may fail.
 fn try_out(folder: &Path, arguments: &[&str]) -> String {
     let output = command().args(arguments).current_dir(folder).output().unwrap();
     let text = format!("{}{}", stdout(&output), stderr(&output));
@@ -137,7 +137,7 @@ fn names_on_the_command_line_cannot_control_the_terminal() {
     assert!(text.contains(r"a\u{1b}[2Jb\u{9b}31mc\u{7}\rd\nFORGED"), "{text}");
 }
 
-/// A card whose file, wire and self have such names, and one that listens to somebody.
+/// A card whose file, wire and own name are such names, and a card with a listener.
 #[test]
 fn names_of_running_cards_cannot_control_the_terminal() {
     let name = quoted(HOSTILE);

@@ -123,7 +123,7 @@ fn a_function_is_tried_on_a_capture() {
     changed[1][20] ^= 1;
     let changed = bench.write("changed.pcap", pcap(&changed));
     refused(&[&try_it[..], &["--expect", &changed]].concat(), 1, "1 bytes changed, at 20");
-    // Built-in functions are tried likewise, also on tx; errors name the key.
+    // Built-in functions are tried the same way, also on tx; errors name the key.
     let text = good(&["try", "drop", "--in", &input, "--quiet", "--chain", "tx"]);
     assert_eq!(text, "drop: 4 dropped: filtered; 0 changed\n");
     refused(&["try", "rss", "--in", &input, "--set", "hash=x"], 2, "rx[0].hash: found \"x\"");
@@ -342,7 +342,7 @@ fn plugins_run_confined_and_are_queried_and_swapped() {
     assert_ordered(&running.stop().0);
 }
 
-/// Drops one packet in `every`, and says how many.
+/// Drops one packet in `every`, and counts the drops.
 const GATE: &str = r#"
 #include "picnic_function.h"
 #include <stdio.h>
@@ -418,7 +418,7 @@ fn counters(card: &Running) -> BTreeMap<(String, String), f64> {
 }
 
 /// Those of picnic's own functions and of an object stand beside each other in the metrics. They
-/// never fall while the function stays, and one that takes its place counts from nothing.
+/// never fall while the function stays, and its replacement counts from zero.
 #[test]
 fn metrics_include_functions_own_counters() {
     let Some(bench) = Bench::open("metrics_include_functions_own_counters") else { return };
@@ -516,7 +516,7 @@ fn plugins_of_one_name_are_counted_each_by_its_place() {
     assert!(first > second && second > 100, "{first}, {second}");
     assert!(running.bad(&[&call[..], &["2"]].concat()).1.contains("has no commands"));
 
-    // So are its counters, which stand beside what the card counts of it.
+    // So are its counters, which appear beside the card's counters for it.
     let keys = good(&["functions", &bench.path("gate.so")]);
     assert!(keys.contains("seen_packets") && keys.contains("Packets that it was shown."), "{keys}");
     let stats = running.json(&["stats"]);
@@ -682,7 +682,7 @@ fn new_rust_components_build_against_the_source_tree() {
         let packages = metadata["packages"].as_array().unwrap();
         let has = |name: &str| packages.iter().any(|package| package["name"] == *name);
         assert!(has(&name), "{name}");
-        // None but those that picnic was tested with.
+        // Only those that picnic was tested with.
         for package in packages.iter().filter(|package| package["source"].is_string()) {
             let (name, version) = (&package["name"], &package["version"]);
             assert!(lock.contains(&format!("name = {name}\nversion = {version}\n")), "{package}");

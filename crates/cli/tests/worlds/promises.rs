@@ -43,7 +43,7 @@ fn memory_is_the_pool_and_little_more() {
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     // Pages of the program's file are the kernel's to drop, and a build without optimisation has
-    // many more of them: the card's memory is what no file backs.
+    // many more of them: the card's memory is the memory that no file backs.
     let resident: u64 = ["RssAnon:", "RssShmem:"]
         .map(|key| {
             let line = status.lines().find(|line| line.starts_with(key)).unwrap();
@@ -72,7 +72,7 @@ fn traced_run(seconds: &str) -> Option<Traced> {
     let folder = tempfile::tempdir().unwrap();
     let counts = folder.path().join("counts");
     let mut command = Command::new("strace");
-    // A card looks at the journals of others when it starts: there are none in a folder of its own.
+    // A card reads the journals of others when it starts: a separate folder has none.
     command.env("PICNIC_RUNTIME_DIR", folder.path());
     command.args(["-f", "-c", "-o"]).arg(&counts).arg(PICNIC).args(["run", "--json", "--quiet"]);
     command.args(["--duration", seconds, "--idle=spin", "--set=interrupt.poll_usecs=1000000"]);
@@ -104,7 +104,8 @@ fn no_system_call_is_made_per_packet() {
     let Some(long) = traced_run("2.5") else { return };
     let more = long.packets.saturating_sub(short.packets);
     assert!(more > 100_000, "{} and {} packets", short.packets, long.packets);
-    // The command's own thread looks for Ctrl-C twenty times a second; nobody else calls.
+    // The command's own thread checks for Ctrl-C twenty times a second; no other thread makes
+    // calls.
     let more_calls = long.calls.saturating_sub(short.calls);
     assert!(more_calls < 200, "{more_calls} system calls more for {more} packets more");
     assert!(long.calls < 1000, "{} system calls for {} packets", long.calls, long.packets);

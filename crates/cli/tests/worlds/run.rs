@@ -70,7 +70,7 @@ fn a_capture_runs_to_its_end_by_itself() {
     assert_balanced(&report);
 }
 
-/// The report is made when all is over, and has what functions have counted by then.
+/// The report is made at the end, and has the final counts of functions.
 #[test]
 fn own_counters_are_reported_in_each_world() {
     let (_folder, path) = card(
@@ -319,7 +319,7 @@ fn a_card_runs_in_virtual_time_and_each_run_is_the_same() {
     );
     assert_eq!(run("7", "b.txt"), (report, events.clone()));
     assert_ne!(run("8", "c.txt").1, events);
-    // For people, it is said that the times are no measurements.
+    // The text output says that the times are not measurements.
     let arguments = ["run", "card.toml", "--world", "sim", "--duration", "0.001", "--quiet"];
     let output = picnic_in(folder.path(), &arguments);
     assert!(stdout(&output).contains("(times modelled)"), "{}", stdout(&output));

@@ -71,7 +71,7 @@ fn missing_readers_do_not_delay_a_stop() {
             let code = if key == trace { 1 } else { 0 };
             assert_eq!(output.status.code(), Some(code), "{signal:?} {loops}: {}", stderr(&output));
             let told = report["notes"].to_string() + &report["trace"]["error"].to_string();
-            assert!(told.contains("nobody reads it"), "{told}");
+            assert!(told.contains("no process reads it"), "{told}");
         }
     }
 }
@@ -89,7 +89,7 @@ fn waiting_commands_end_at_the_first_signal() {
         let mut waiting = command();
         let waiting = waiting.args(words).current_dir(folder.path());
         let mut waiting = piped(waiting);
-        // With its handlers in place, of which that of SIGHUP is the last, it looks for a reader
+        // With its handlers in place, SIGHUP's last, it looks for a reader
         // again and again.
         let status = format!("/proc/{}/status", waiting.id());
         let handles = || {
@@ -102,7 +102,7 @@ fn waiting_commands_end_at_the_first_signal() {
         wait_until("it goes on", || has_ended(&mut waiting));
         let output = waiting.wait_with_output().unwrap();
         assert_eq!(output.status.code(), Some(1), "{signal:?} {words:?}: {}", stderr(&output));
-        assert!(stderr(&output).contains("nobody reads it"), "{}", stderr(&output));
+        assert!(stderr(&output).contains("no process reads it"), "{}", stderr(&output));
     }
     interrupt(&card);
     card.wait_with_output().unwrap();
@@ -149,13 +149,13 @@ fn slow_readers_do_not_delay_a_stop_in_virtual_time() {
         let mut said = Vec::new();
         read.read_to_end(&mut said).unwrap();
         let told = String::from_utf8_lossy(&said) + stderr(&output);
-        assert!(told.contains("nobody reads it"), "{signal:?} {words:?}: {told}");
+        assert!(told.contains("no process reads it"), "{signal:?} {words:?}: {told}");
         let has_room = words[0].ends_with("fifo");
         assert_eq!(output.status.code(), Some(i32::from(!has_room)), "{signal:?} {words:?}");
     }
 }
 
-/// For a card whose threads have given up unneeded privileges.
+/// For a card whose threads have dropped unneeded privileges.
 #[test]
 fn reports_can_be_written_to_a_socket() {
     let _machine = machine();
@@ -316,7 +316,7 @@ fn a_capture_ends_whole_by_any_signal() {
     card.wait_with_output().unwrap();
 }
 
-/// The default affinity and that of each interrupt.
+/// The default affinity and the affinity of each interrupt.
 fn interrupts() -> Vec<(String, String)> {
     let mut masks = vec![("default".to_owned(), read("/proc/irq/default_smp_affinity"))];
     let folders = std::fs::read_dir("/proc/irq").unwrap().flatten();
@@ -333,7 +333,7 @@ fn read(path: &str) -> String {
     std::fs::read_to_string(path).unwrap_or_default()
 }
 
-/// `picnic` among no other processes, so that isolation moves nobody else's threads.
+/// `picnic` without other processes, so that isolation moves no other threads.
 fn alone(state: &Path, arguments: &[&str]) -> Child {
     let mut command = Command::new("unshare");
     command.args(["--pid", "--fork", "--mount-proc", "--kill-child=KILL", PICNIC]).args(arguments);
@@ -380,7 +380,7 @@ fn isolation_is_undone_for_any_stop() {
     let state = folder.path();
     let before = interrupts();
     let method = "--set=isolation.method=affinity";
-    // Others' threads beside the card: one that may run everywhere, and one for each core.
+    // Other threads beside the card: one that may run everywhere, and one for each core.
     let cores = std::thread::available_parallelism().unwrap().get();
     let sleepers =
         (0..cores).map(|core| format!("taskset -c {core} sleep 600 & ")).collect::<String>();

@@ -77,7 +77,7 @@ fn another_member_list_and_a_second_process_of_one_name_are_told() {
     let folder = tempfile::tempdir().unwrap();
     let members = members();
     let mut listed = start("a", &members, folder.path(), &[]);
-    // Two others: b has no c in its list, and one that says it is a has b's address.
+    // Two others: b has no c in its list, and a process that claims to be a has b's address.
     let mut shorter = start("b", &members[..2], folder.path(), &[]);
     let [a, _, c] =
         ["a", "b", "c"].map(|name| members.iter().find(|m| m.starts_with(name)).unwrap());

@@ -91,7 +91,7 @@ fn tasks_of_a_running_card_are_listed_created_suspended_resumed_and_killed() {
     assert!(list["tasks"][0]["wcet_ns"].as_u64().unwrap() > 0);
     assert!(list["tasks"][0]["bounds_from"].as_str().unwrap().starts_with("built-in"));
 
-    // Created while the card runs, with keys of its own and those of every task.
+    // Created while the card runs, with its own keys and the keys of every task.
     let made = tasks(
         &card,
         &[
@@ -193,7 +193,7 @@ fn a_card_without_nic_os_says_so_and_one_without_tasks_has_none() {
     let (code, error) = refused(&card, &["create", "heartbeat"]);
     assert_eq!(code, Some(1));
     assert!(error.contains("the card has 1 tasks already (os.tasks)"), "{error}");
-    // The place of one that was killed is free again.
+    // The place of a killed task is free again.
     tasks(&card, &["kill", "busy"]);
     assert_eq!(tasks(&card, &["create", "heartbeat"])["task"], 2);
     card.stop();

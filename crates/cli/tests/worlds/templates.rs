@@ -1,7 +1,7 @@
 //! Rust templates of `picnic new` build and pass their own tests.
 
 #![allow(dead_code, unreachable_pub)]
-// Each is a crate of its own for its user, with the shared tests in it.
+// Each is a separate crate for its user, with the shared tests in it.
 #![allow(clippy::duplicate_mod)]
 
 /// In place of libFuzzer: a target is given what fuzzing starts from, and noise.

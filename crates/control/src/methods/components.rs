@@ -148,7 +148,7 @@ impl Methods {
             return Err(RpcError::new(REFUSED, message));
         }
         if is_twice {
-            // Repeat what the kernel accepted.
+            // Repeat the change that the kernel accepted.
             let order = command.prepare(&arguments, &context).map_err(refused)?;
             self.deliver_beside(position, order)
                 .and_then(|order| command.reply(order).map_err(refused).map(drop))

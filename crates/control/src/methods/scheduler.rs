@@ -27,7 +27,7 @@ impl Methods {
         self.factory()?;
         let Some(name) = name else {
             if !keys.is_empty() {
-                return Err(invalid("keys: found some, but no scheduler"));
+                return Err(invalid("keys: found keys without a scheduler"));
             }
             return Ok(shown(&self.schedules(Switch::question())?));
         };

@@ -343,7 +343,7 @@ fn commands_reach_the_right_part_of_a_shared_card() {
     methods.beside.as_mut().unwrap().alone = vec![0];
     let _ = methods.command(Command::Function(Direction::Rx, 0, third));
     assert!(kernel.next_command().is_none() && poll.next_command().is_some());
-    // Moderation goes there, too.
+    // Moderation changes there, too.
     call(&mut methods, "moderation.get", json!({})).unwrap();
 }
 
@@ -383,7 +383,7 @@ fn function_figures_cover_both_parts() {
     }
 }
 
-/// Readers of metrics wait for functions only for a limited time, and not at all if the card stops.
+/// Readers of metrics wait for functions only for a limited time, or not if the card stops.
 /// Figures of one part alone are omitted.
 #[test]
 fn metrics_omit_figures_of_unresponsive_functions() {

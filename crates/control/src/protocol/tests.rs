@@ -192,7 +192,7 @@ fn moderation_round_trips_and_keeps_missing_keys() {
     assert_eq!(set(r#"{"adaptive":true,"tx_usecs":9}"#), wanted);
 }
 
-/// JSON of any shape, often that of a request.
+/// JSON of any shape, often the shape of a request.
 fn any_json() -> impl Strategy<Value = String> {
     let word = prop_oneof![
         Just("2.0".to_owned()),

@@ -335,7 +335,7 @@ pub(super) fn join(path: &str, key: &str) -> String {
     }
 }
 
-/// A message on one line, whatever keys and values it quotes.
+/// A message on one line, even if it quotes keys and values with line ends.
 pub(super) fn one_line(text: &str) -> String {
     text.replace(char::is_control, " ")
 }
@@ -377,7 +377,7 @@ fn tree(value: DeValue<'_>, lines: &Lines) -> Value {
         }
         DeValue::Table(table) => {
             let mut entries: Vec<_> = table.into_iter().collect();
-            // In the order written, whatever order the parser keeps.
+            // In the order of the file, even if the parser sorts them.
             entries.sort_by_key(|(key, _)| key.span().start);
             let nodes = entries.into_iter().map(|(key, value)| {
                 let place = Origin::Line(lines.line(key.span().start));

@@ -17,7 +17,7 @@ pub struct KeyHelp {
     pub r#type: String,
     /// Its default, as TOML; empty if it is required or optional without a default.
     pub default: String,
-    /// What it does.
+    /// One line of help.
     pub help: String,
     /// Whether it is a number of a result that may fall; others only grow.
     #[serde(skip)]
@@ -95,7 +95,8 @@ impl KeyHelp {
         KeyHelp { name, r#type, default, help, gauge, keys, advanced, schema }
     }
 
-    /// Whether it holds a section with keys of its own, such as `[wire.fault]`, or a list of them.
+    /// Whether it holds a section with its own keys, such as `[wire.fault]`, or a list of such
+    /// sections.
     pub fn is_section(&self) -> bool {
         ["section", "list of section"].contains(&self.r#type.as_str())
     }

@@ -46,11 +46,11 @@ pub struct CardSection {
     pub burst: usize,
     /// Queue for packets that no function steers.
     pub default_queue: u16,
-    /// Packets that may wait for wires, per tx ring and, for those of functions, per wire.
+    /// Packets that may wait for wires: per tx ring, and per wire for packets of functions.
     #[schemars(range(min = 64, max = 65536), extend("x-advanced" = true))]
     pub wire_backlog: usize,
     /// Required receive time of packets: "any", or "arrival", which refuses wires that only know
-    /// when packets were taken, so that earlier waiting times would not be seen.
+    /// when the card took a packet and so hide earlier waiting times.
     #[schemars(extend("x-advanced" = true))]
     pub stamp: StampDemand,
     /// Seed of all random numbers.
@@ -405,7 +405,7 @@ impl Default for InterruptSection {
 }
 
 impl InterruptSection {
-    /// These keys, changed by those of a JSON object.
+    /// These keys, changed by the keys of a JSON object.
     ///
     /// # Errors
     /// An unknown key, a wrong type, a value out of range, or an empty object.

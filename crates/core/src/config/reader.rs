@@ -13,7 +13,7 @@ use std::fmt::{self, Display};
 /// A wrong value and its place.
 #[derive(Debug)]
 pub(super) struct Fault {
-    /// Relative to what was read; empty if it is about the whole.
+    /// Path relative to the part that was read; empty if it concerns the whole part.
     pub(super) key: String,
     /// None if it is about the whole.
     pub(super) place: Option<Origin>,
@@ -24,7 +24,7 @@ pub(super) struct Fault {
 enum FaultKind {
     /// A whole message.
     Message(String),
-    /// The allowed values; the value found is put in front.
+    /// The allowed values; the text starts with the value found.
     Allowed(String),
     /// An unknown key, and the known ones.
     Key(String, &'static [&'static str]),

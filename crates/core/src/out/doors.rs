@@ -60,7 +60,7 @@ impl TargetRing {
     }
 
     /// Interrupts for waiting packets if due, once for each packet if configured. Through the gate,
-    /// or, `unmasked`, whatever the target does. False if not due.
+    /// or, with `unmasked`, in any case. False if not due.
     fn interrupt_as_asked(&mut self, now: Time, unmasked: bool) -> bool {
         if !unmasked && !self.gate.is_armed() {
             self.moderation.served();
@@ -277,7 +277,7 @@ impl Doors {
         wire: u8,
     ) -> Result<u64, DropReason> {
         packet.wire = wire;
-        // Whatever its origin, it is now the card's own: numbers count those.
+        // It now belongs to the card, which counts it under its own numbers.
         packet.clear_tx_queue();
         self.backlog.unmark(&mut packet);
         match self.backlog.push(packet, wire) {
@@ -480,7 +480,7 @@ impl Doors {
         }
     }
 
-    /// Interrupts every target that sleeps while packets are published, whatever moderation says.
+    /// Interrupts every target that sleeps while packets are published, regardless of moderation.
     pub fn interrupt_all(&mut self) {
         Gate::order_publish();
         for target in &mut self.targets {

@@ -95,13 +95,13 @@ const SERVICE_TAG: u16 = 1 << 14;
 const INNER: u16 = 1 << 15;
 
 impl Descriptor {
-    /// The packet's bytes; of a chained packet, those of its first segment.
+    /// The packet's bytes; for a chained packet, those of its first segment.
     #[inline(always)]
     pub fn data(&self) -> &[u8] {
         space::bytes(self)
     }
 
-    /// The packet's bytes, to be changed; of a chained packet, those of its first segment.
+    /// The packet's bytes, mutable; for a chained packet, those of its first segment.
     #[inline(always)]
     pub fn data_mut(&mut self) -> &mut [u8] {
         space::bytes_mut(self)
@@ -129,13 +129,13 @@ impl Descriptor {
         space::segments(self)
     }
 
-    /// The `count` bytes in front of the packet, with any content; none if its headroom has fewer.
+    /// The `count` bytes before the packet, with any content; none if its headroom has fewer.
     #[inline(always)]
     pub fn in_front(&self, count: u16) -> Option<&[u8]> {
         space::in_front(self, count)
     }
 
-    /// Bytes that can be put in front of the packet without moving it.
+    /// Bytes that can be added before the packet without moving it.
     #[inline]
     pub fn headroom(&self) -> u16 {
         self.offset - SEGMENT_HEADER_BYTES
@@ -152,7 +152,8 @@ impl Descriptor {
         u16::try_from(room).unwrap_or(u16::MAX).min(u16::MAX - self.length)
     }
 
-    /// Makes room for `count` bytes in front; false (and nothing done) if there is too little.
+    /// Makes room for `count` bytes before the packet; false, and no change, if there is too little
+    /// room.
     ///
     /// The new bytes have any content. Layer offsets are forgotten.
     #[inline]
@@ -316,7 +317,7 @@ impl Descriptor {
         layers::parse_of(self.data(), total)
     }
 
-    /// The packet's first bytes, contiguous: as many as there are, or have room.
+    /// The packet's first bytes, contiguous: all of them, or as many as fit.
     pub(super) fn copy_front<'a>(&self, to: &'a mut [u8]) -> &'a [u8] {
         let mut length = 0;
         for segment in self.segments() {
@@ -404,7 +405,7 @@ impl Descriptor {
         self.packet_type
     }
 
-    /// The VLAN tag that was removed from the packet, or is to be inserted.
+    /// The VLAN tag that was removed from the packet, or will be inserted.
     #[inline]
     pub fn vlan_aside(&self) -> Option<VlanTag> {
         (self.flags & TAG_ASIDE != 0)

@@ -19,14 +19,14 @@
 //! | behind three or more              | `None`             | `None`                | `None`  |
 //! | with options, extension headers   | seen through       | up to eight, as by [`layers`] | too |
 //! | a fragment, the first included    | its header         | `None`                | `None`  |
-//! | cut behind the header asked for   | what is there      | what is there         | there   |
+//! | cut after the requested header    | what is there      | what is there         | there   |
 //! | cut within the header asked for   | `None`             | `None`                | there, if all four bytes are |
 //! | in several buffers                | if it is in one     | if it is in one      | there   |
 //!
 //! [`per_packet`](crate::function::per_packet) and shared objects get the headers in one buffer; a
 //! function that works on bursts calls [`Descriptor::gather_headers`] first.
 //!
-//! Guarantees: the current bytes are read, whatever an earlier parse found; each call parses, which
+//! Guarantees: the current bytes are read, regardless of an earlier parse; each call parses, which
 //! takes some nanoseconds. A function that needs several fields keeps the result of
 //! [`Descriptor::parse`]; the raw words of [`Layers`] are for hashing.
 
@@ -87,8 +87,8 @@ fn ipv6<'a>(layers: Layers, from: impl Fn(usize) -> Option<&'a [u8]>) -> Option<
     if layers.packet_type.is_ipv6() { Ipv6::new_header(packet).ok() } else { None }
 }
 
-/// From the transport header to the end of the IP packet, as far as `from` gives bytes, without
-/// padding. `length` is that of the whole packet.
+/// From the transport header to the end of the IP packet, as far as `from` has bytes, without
+/// padding. `length` is the length of the whole packet.
 fn l4<'a>(
     kind: L4Kind,
     layers: Layers,

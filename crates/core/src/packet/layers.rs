@@ -26,9 +26,9 @@
 //!   queue. An atomic IPv6 fragment (RFC 6946) is not treated as a fragment.
 //! - For a packet in several buffers, [`parse_of`] compares lengths with the whole; headers that
 //!   continue are handled by [`Descriptor::parse`](super::desc::Descriptor::parse).
-//! - Bytes after the IP length are padding and never part of L4. An IP length of 0 means that of
-//!   the frame: a super-frame too long for the field (BIG TCP), or one whose length a NIC fills in.
-//!   Linux, Wireshark and tcpdump read it the same way.
+//! - Bytes after the IP length are padding and never part of L4. An IP length of 0 stands for that
+//!   of the frame: a super-frame too long for the field (BIG TCP), or one whose length a NIC fills
+//!   in. Linux, Wireshark and tcpdump read it the same way.
 //! - A third VLAN tag is [`L3Kind::Other`]; more than eight IPv6 extension headers, or more than
 //!   980 bytes of them, are malformed. A host may read further: code that must know what the host
 //!   reads checks [`Layers::is_plain`] first.

@@ -15,7 +15,7 @@
 //! start: a *place*. One [`Loans`] is the account of one borrower.
 //!
 //! Guarantees: a lent buffer has no descriptor and is not on the pool's free list; a buffer that is
-//! not lent cannot be taken or put back, whatever place is given; [`Loans::recall`] returns all
+//! not lent cannot be taken or put back, for any place; [`Loans::recall`] returns all
 //! buffers that never came back, and refuses while anyone holds a [`Borrower`].
 
 use super::desc::Descriptor;
@@ -157,7 +157,7 @@ impl Loans {
     /// Lends a packet's buffers. Hands over `each` of its pieces, in order: place, length (1 to
     /// `longest` bytes), and whether more follow. All of them must be put back.
     ///
-    /// A packet without bytes, or of another pool, has no pieces; its buffers are given up.
+    /// A packet without bytes, or of another pool, has no pieces; its buffers are freed.
     #[inline]
     pub fn lend_packet(
         &mut self,
@@ -469,7 +469,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { cases: 128, ..ProptestConfig::default() })]
 
-        /// Whatever is lent, in whatever order it returns: nothing is lost or duplicated.
+        /// For any loans, in any order of return: nothing is lost or duplicated.
         #[test]
         fn lent_and_put_back(
             buffer_size in 64_u32..6000,

@@ -18,7 +18,7 @@ use std::net::IpAddr;
 use std::ops::Range;
 
 /// Start of the L4 checksum's range and the offset of its field from there, in bytes; `None` if it
-/// is neither TCP nor UDP. The packet is parsed if it was not.
+/// is neither TCP nor UDP. The packet is parsed if necessary.
 #[inline]
 pub fn checksum_place(packet: &mut Descriptor) -> Option<(u16, u16)> {
     let mut layers = packet.layers();

@@ -271,7 +271,7 @@ impl Pool {
         Some(descriptor)
     }
 
-    /// A packet with the same bytes as `packet`, in buffers of its own; metadata (see
+    /// A packet with the same bytes as `packet`, in separate buffers; metadata (see
     /// [`Descriptor::copy_metadata`]) is not copied.
     ///
     /// `None` if too few buffers are free or the bytes exceed [`MAX_PACKET_BYTES`].

@@ -176,7 +176,7 @@ struct Unmapped {
 fn map(place: *mut u8, bytes: usize, used: usize) -> Result<bool, Unmapped> {
     if huge_pages_for(bytes) {
         let flags = MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::HUGETLB;
-        // SAFETY: the range lies in the reserved buffer space and was taken for this pool alone.
+        // SAFETY: the range lies in the reserved buffer space and was taken only for this pool.
         let huge = unsafe { map_at(place, bytes, ACCESS, flags | MapFlags::POPULATE) };
         if huge.is_ok() {
             return Ok(true);
@@ -266,7 +266,7 @@ pub(super) fn words(descriptor: &Descriptor) -> &[u64; 4] {
     unsafe { &*std::ptr::from_ref(descriptor).cast() }
 }
 
-/// Moves a descriptor by whole words, whatever the compiler would prefer.
+/// Moves a descriptor in whole words, which the compiler would not always do.
 ///
 /// # Safety
 /// `from` holds a descriptor that is not used again; `to` may be written.
@@ -351,13 +351,13 @@ pub(super) fn bytes_mut(descriptor: &mut Descriptor) -> &mut [u8] {
     }
 }
 
-/// The `count` bytes in front of a packet; none if its headroom has fewer.
+/// The `count` bytes before a packet; none if its headroom has fewer.
 #[inline(always)]
 pub(super) fn in_front(descriptor: &Descriptor, count: u16) -> Option<&[u8]> {
     if count > descriptor.headroom() {
         return None;
     }
-    // SAFETY: as in `bytes`: headroom lies in the same buffer, behind its header.
+    // SAFETY: as in `bytes`: headroom lies in the same buffer, after its header.
     Some(unsafe {
         std::slice::from_raw_parts(
             address(descriptor.buffer).add((descriptor.offset - count) as usize),
@@ -384,7 +384,7 @@ pub(super) fn prefetch_all(descriptor: &Descriptor) {
 /// Writes the header of a buffer that nothing refers to yet.
 ///
 /// # Safety
-/// `capacity` bytes from the buffer's place on are mapped, and nobody else's.
+/// `capacity` bytes from the buffer's place on are mapped and have no other owner.
 pub(super) unsafe fn prepare(buffer: u32, capacity: u32) {
     // SAFETY: as the caller promises.
     unsafe {

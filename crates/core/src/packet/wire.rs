@@ -21,7 +21,7 @@
 //! order, lengths in bytes.
 //!
 //! Guarantees: `new_checked` refuses a buffer shorter than the header, and a length field that
-//! points outside the buffer or into the fixed header. After it no accessor panics, whatever the
+//! points outside the buffer or into the fixed header. After it no accessor panics, for any
 //! bytes, even if a setter makes a length wrong: `payload` is then cut to the bytes present.
 //! Setters change only their field; checksums are set by `fill_checksum`. If the end of a packet
 //! may be elsewhere (a quote in an ICMP error, a truncated capture, a chain of segments),

@@ -39,7 +39,7 @@ pub enum GateState {
 
 /// One queue's gate, shared by the borrowed core and the target core.
 ///
-/// A single number of which every value is valid, so that it can be in memory of two processes.
+/// A single number for which every value is valid, so that two processes can share its memory.
 #[derive(Debug)]
 #[repr(C, align(128))]
 pub struct Gate(AtomicU32);

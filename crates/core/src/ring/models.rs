@@ -536,7 +536,7 @@ fn a_host_that_does_not_look_again_waits_for_ever() {
     completion_model(false);
 }
 
-/// A host that asks to be notified of room, of which there is none, and a card that stops
+/// A host that asks for a notification of room while there is none, and a card that stops
 /// notifying: the host must then not sleep until it is notified. `looks_again`: it checks the
 /// setting once more.
 fn told_no_more_model(looks_again: bool) {
@@ -582,7 +582,7 @@ fn a_host_that_does_not_look_whether_it_is_told_waits_for_ever() {
 
 // ---------------------------------------------------------------- both directions
 
-/// What a host does when interrupted.
+/// The reaction of a host to an interrupt.
 #[derive(Clone, Copy, PartialEq)]
 enum Host {
     /// Checks for packets and for room to send.

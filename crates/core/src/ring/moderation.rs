@@ -35,7 +35,7 @@ const WINDOW_NS: u64 = 1_000_000;
 const LOW_RATE_PPS: u64 = 20_000;
 /// Adaptive: from this rate on, the longest delay is used.
 const HIGH_RATE_PPS: u64 = 500_000;
-/// Adaptive: the most packets that may wait, whatever the delay.
+/// Adaptive: the most packets that may wait, at any delay.
 const ADAPTIVE_FRAMES: u32 = 64;
 
 /// One queue's moderation state, kept on the borrowed core.

@@ -246,7 +246,7 @@ impl<T> Producer<T> {
         Ok(())
     }
 
-    /// Values in the ring, staged ones included, as far as this side knows.
+    /// Values in the ring, including staged ones, as far as this side knows.
     pub fn occupancy(&self) -> usize {
         self.tail.wrapping_sub(self.shared.head.0.load(Ordering::Acquire))
     }
@@ -368,7 +368,7 @@ impl<T> Consumer<T> {
 
 impl<T> Drop for Producer<T> {
     fn drop(&mut self) {
-        // Values staged but never published belong to nobody else: make them visible, so that the
+        // Values staged but never published have no other owner: make them visible, so that the
         // consumer, or the ring's own drop, finds them.
         self.publish();
     }

@@ -214,7 +214,7 @@ proptest! {
     }
 
     /// Lanes that always have packets are never further apart than a quantum and two packets,
-    /// whatever their sizes, including those of functions; and none starves.
+    /// of any size, including those of functions; and none starves.
     #[test]
     fn lanes_share_a_wire_by_bytes(
         lengths in prop::collection::vec(prop_oneof![Just(60_usize), Just(1514), 60_usize..2048], 4),
@@ -235,7 +235,7 @@ proptest! {
                     waiting[queue] += 1;
                 }
             }
-            // No more than a lane has besides what is ready already.
+            // No more than a lane has in addition to ready packets.
             for (queue, _, length) in bench.serve(0, Time::ZERO, count.min(30)) {
                 waiting[queue] -= 1;
                 if offered != 0 {
@@ -341,7 +341,7 @@ fn watched_packets_report_their_own_fate() {
 #[test]
 fn idle_lanes_accumulate_no_credit() {
     let mut bench = Bench::new(1, Limits { packets: 100, bytes: 1 << 30 });
-    // Lane 0 sends a small packet in each of fifty turns of its own, and is idle in between.
+    // Lane 0 sends a small packet in each of its fifty turns, and is idle in between.
     for _ in 0..50 {
         // As many as are offered at once: later ones wait for their turn.
         for _ in 0..64 {
@@ -440,7 +440,7 @@ fn turns_do_not_move_while_a_wire_has_no_room() {
         let packet = bench.packet(queue, 60, number);
         bench.backlog.push(packet, 0).unwrap();
     };
-    // As many as are offered at once: none of them waits for its turn.
+    // As many as are offered at once: none waits for its turn.
     (0..64).for_each(|_| push(&mut bench, 2, 1));
     assert_eq!(bench.serve(0, Time::ZERO, 0), []);
     push(&mut bench, 1, 1);
@@ -470,8 +470,9 @@ fn classes(list: &[(u8, u32)]) -> Classes {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 100, failure_persistence: None, ..Default::default() })]
 
-    /// Classes that always have packets share a wire by weight, to within a turn, whatever their
-    /// packets and queues; one of a higher priority has all of it. Nothing is lost or reordered.
+    /// Classes that always have packets share a wire by weight, to within a turn, regardless of
+    /// their packets and queues; one of a higher priority has all of it. Nothing is lost or
+    /// reordered.
     #[test]
     fn classes_share_a_wire_by_priority_and_weight(
         weights in prop::collection::vec(1_u32..9, 3),
@@ -494,7 +495,8 @@ proptest! {
                 while sent.len() < 90 {
                     number += 1;
                     let length = lengths.get(class).copied().unwrap_or(100);
-                    // One queue each, as their order among several is not that of arrival.
+                    // One queue each, since packets of several queues need not keep their order of
+                    // arrival.
                     let mut packet = bench.packet(class % (QUEUES + 1), length, 0);
                     packet.mark = class as u32;
                     packet.rss_hash = number;
@@ -522,7 +524,7 @@ proptest! {
             });
             prop_assert_eq!(wrong, None, "order of a class");
             if urgent {
-                // What is offered to the wire is not overtaken.
+                // Packets that were offered to the wire are not overtaken.
                 prop_assert!(bytes[..3].iter().sum::<u64>() == 0, "{:?}", bytes);
                 continue;
             }

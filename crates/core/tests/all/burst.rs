@@ -18,7 +18,7 @@ enum Op {
     /// Removes those whose mark has this remainder by three.
     RetainNot(u32),
     Reverse,
-    /// Moves all behind the first queue.
+    /// Moves all after the first queue.
     MoveTo,
     /// Moves this many of the first queue to the end of the second.
     MoveOldest(usize),

@@ -518,7 +518,7 @@ fn every_key_has_type_default_and_help() {
     }
 }
 
-// ---------------------------------------------------------------- whatever comes
+// ---------------------------------------------------------------- any input
 
 const SAMPLE: &str = r#"
 [card]
@@ -671,7 +671,7 @@ fn unknown_keys_list_the_allowed_ones() {
     assert_eq!(told("[trace]\nshare = 11"), "2: trace.share: found 11, allowed: 1 to 10");
     let share = keys_of::<Trace>().into_iter().find(|key| key.name == "share").unwrap();
     assert_eq!(share.r#type, "integer, 1 to 10");
-    // Keys of a section and those of its component are listed together.
+    // Keys of a section are listed together with the keys of its component.
     let section = parse("[host]\nqueue = 2").unwrap().host.section;
     let error = section.parse::<CounterConfig>().unwrap_err();
     assert_eq!(
@@ -734,7 +734,7 @@ fn syntax_errors_have_a_line() {
         told("[[rx]]\nfunction = \"rss\"\nhash = toeplitz\n"),
         "3: rx[0].hash: found toeplitz, allowed: a value; text needs quotes: \"toeplitz\""
     );
-    // The second wire's own section, whatever stands in a list of lines before it.
+    // The second wire's own section, after any list of lines before it.
     let nested = "[[wire]]\n[[wire]]\n[wire.link]\nrates = [\n  1,\n]\nrate = fast\n";
     assert_eq!(
         told(nested),

@@ -380,13 +380,13 @@ fn chained_packets_are_not_malformed() {
     assert_eq!(packet.parse(), headers::parse(&frame));
     assert_eq!(packet.packet_type(), PacketType::IPV4_UDP);
     pool.free(packet);
-    // One byte short of what the IP header says.
+    // One byte shorter than the IP header says.
     let mut packet = pool.packet(&frame[..frame.len() - 1]).unwrap();
     assert_eq!(packet.parse().packet_type, PacketType::IPV4_UDP.with_malformed());
     pool.free(packet);
 }
 
-/// VXLAN is 50 bytes in front of an Ethernet frame; here only the offset matters.
+/// VXLAN is 50 bytes before an Ethernet frame; here only the offset matters.
 #[test]
 fn inner_header_offset_follows_changes_in_front() {
     let (mut pool, _) = Pool::new(&PoolConfig::default(), 0).unwrap();
@@ -398,7 +398,7 @@ fn inner_header_offset_follows_changes_in_front() {
     assert!(packet.pull_front(8));
     packet.set_vlan_aside(None);
     assert_eq!(packet.inner_l3(), Some(60));
-    // Removed with the bytes in front of it.
+    // Removed with the bytes before it.
     assert!(packet.pull_front(61));
     assert_eq!(packet.inner_l3(), None);
     packet.set_inner_l3(20);

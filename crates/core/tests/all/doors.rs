@@ -431,7 +431,7 @@ fn copies_of_chains_are_whole() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 128, ..ProptestConfig::default() })]
 
-    /// Packets made of pieces, merged and split in any order: bytes, buffers and ledger.
+    /// Packets built from pieces, merged and split in any order: bytes, buffers and ledger.
     #[test]
     fn packets_in_pieces_keep_their_bytes(
         lengths in prop::collection::vec(1_usize..700, 1..12),
@@ -594,7 +594,7 @@ fn a_moderated_interrupt_comes_when_due() {
         assert_eq!(rung(&card), expected);
     }
 
-    // The target woke on its own meanwhile: no interrupt, and no deadline remains.
+    // Meanwhile the target woke on its own: no interrupt, and no deadline remains.
     assert!(card.gates[0].begin());
     card.gates[0].rearm();
     let packet = card.packet(4);
@@ -692,7 +692,7 @@ fn ledger_serialises_as_documented() {
     assert_eq!(stages, ["host_refused@target", "ring_full@steer"]);
 }
 
-/// The target finds them itself: neither their age nor their number may interrupt it later.
+/// The target finds them on its own: neither their age nor their number may interrupt it later.
 #[test]
 fn packets_published_while_the_target_polls_are_forgotten_by_moderation() {
     let mut card = card(1, 64, 0, ModerationMode::Static { usecs: 20, frames: 2 });

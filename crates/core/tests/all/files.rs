@@ -4,7 +4,7 @@ use picnic_core::files::{Files, open};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-/// A directory of its own, removed at the end.
+/// A private directory, removed at the end.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -61,7 +61,7 @@ fn outputs_do_not_collide_under_any_name() {
             assert_eq!(used.is_err(), same, "{first} {second}");
         }
     }
-    // An output that cannot exist belongs to nobody.
+    // An output that cannot exist has no owner.
     let files = Files::default();
     files.of("wire[0]").read("path", &at("nowhere/new")).unwrap();
     files.of("trace").write("path", &at("new")).unwrap();

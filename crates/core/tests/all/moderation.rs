@@ -1,4 +1,4 @@
-//! Interrupt moderation: limits hold whatever the traffic.
+//! Interrupt moderation: limits hold for any traffic.
 
 use picnic_core::ring::moderation::{Moderation, ModerationMode};
 use picnic_core::time::Time;

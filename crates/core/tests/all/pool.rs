@@ -57,7 +57,7 @@ struct Live {
 }
 
 impl Live {
-    /// Fills the first segment with a pattern of its own.
+    /// Fills the first segment with a pattern.
     fn rewrite(&mut self, pattern: &mut u8) {
         *pattern = pattern.wrapping_mul(5).wrapping_add(17);
         let length = self.packet.data().len();
@@ -147,7 +147,7 @@ impl Model {
         self.take_in(&data, |pool| pool.packet(&data));
     }
 
-    /// A copy has buffers of its own, as a new packet of the same bytes has them.
+    /// A copy has its own buffers, like a new packet of the same bytes.
     fn copy(&mut self, index: usize) {
         if let Some(live) = self.take(index) {
             let data = live.segments.concat();
@@ -296,7 +296,7 @@ impl Model {
         }
     }
 
-    /// Every live packet holds its bytes, inside buffers of its own.
+    /// Every live packet holds its bytes, in its own buffers.
     fn check(&mut self) {
         let mut buffers = BTreeSet::new();
         for live in &self.live {
@@ -308,7 +308,7 @@ impl Model {
             assert_eq!(live.packet.length() as usize, total);
             for segment in segments {
                 let range = segment.as_ptr_range();
-                // An empty segment may stand at the very end of its buffer.
+                // An empty segment may be at the very end of its buffer.
                 let inside = range.start as usize - usize::from(segment.is_empty());
                 let buffer = (inside - self.base) / self.stride;
                 let start = self.base + buffer * self.stride;
@@ -345,7 +345,7 @@ proptest! {
             model.step(op);
             model.check();
         }
-        // All returned, one way or another: nothing is lost or duplicated.
+        // All have returned: nothing is lost or duplicated.
         while let Some(live) = model.take(0) {
             if model.live.len().is_multiple_of(2) {
                 model.pool.free(live.packet);
@@ -415,7 +415,7 @@ fn sizes_out_of_range_are_reported() {
     ] {
         assert_eq!(message(config), expected);
     }
-    // Sixty gigabytes in all: refused before any memory is asked for.
+    // Sixty gigabytes in total: refused before any memory is requested.
     let message = message(PoolConfig { buffers: 1 << 20, buffer_size: 61_440, headroom: 0 });
     let allowed = "allowed: 34359738368 bytes, 558658 buffers";
     assert!(message.ends_with(allowed), "{message}");

@@ -241,7 +241,7 @@ fn xorshift(state: &mut u64) -> u64 {
 }
 
 /// Sends `0..count` in bursts of random lengths; the other side checks the sequence. If the two do
-/// not have a core each, a few values cost a time slice: then as many as pass in 20 s.
+/// not have a core each, a few values cost a time slice: then as many values as pass in 20 s.
 fn stress(capacity: usize, count: u64) {
     let until = Instant::now() + Duration::from_secs(20);
     let (mut producer, mut consumer) = channel::<u64>(capacity);

@@ -214,7 +214,7 @@ fn wait_for_the_interrupt_and_queueing_are_separate() {
     assert_eq!(burst(1000, 1030), (1, 30_000, 0));
     // The next may interrupt at 1100: of 90 µs, these have waited 60 for that, then 30.
     assert_eq!(burst(1040, 1130), (2, 120_000, 60_000));
-    // The next at 1200, though the last were taken late: a NIC waits for nobody.
+    // The next at 1200, though the last were taken late: a NIC does not wait.
     assert_eq!(burst(1150, 1201), (3, 171_000, 110_000));
     bench.settle();
     bench.end();
@@ -237,7 +237,7 @@ fn nic_interrupts_for_the_first_packet_of_a_burst() {
     let text = "[host]\nqueues = 1\n[interrupt]\nwire_usecs = 100\n";
     let mut bench = Bench::with_wires(text, vec![stamping()], vec![], vec![]);
     bench.wires[0].lock().unwrap().apart_ns = 1000;
-    // Sixteen from 1000 on: the next interrupt may come 100 µs behind the first of them.
+    // Sixteen from 1000 on: the next interrupt may occur 100 µs after the first of them.
     for (arrived_us, taken_us, interrupts) in [(1000, 1030, 1), (1040, 1099, 1), (1040, 1100, 2)] {
         bench.now = Time::from_nanos(taken_us * 1000 - 100);
         bench.wires[0].lock().unwrap().arrival = Some(Time::from_nanos(arrived_us * 1000));
@@ -540,7 +540,7 @@ fn commands_wake_a_sleeping_card() {
     assert!(!bench.card.arm());
 }
 
-// ---------------------------------------------------------------- anything at all
+// ---------------------------------------------------------------- any input
 
 #[derive(Clone, Debug)]
 enum Act {
@@ -615,7 +615,7 @@ proptest! {
                 Act::Load { wire, packets } => {
                     let numbers = next[wire]..next[wire] + packets;
                     next[wire] = numbers.end;
-                    // Each wire is a flow of its own, to a queue of its own.
+                    // Each wire has its own flow, to its own queue.
                     bench.wire(wire).incoming.extend(
                         numbers.map(|n| frame(wire as u8, 0, n, 60 + (n as usize * 37) % 900)),
                     );

@@ -158,7 +158,7 @@ fn offline_applications_continue_while_there_is_room() {
     load(&mut bench, 100);
     bench.turn();
     bench.turn();
-    // Nothing is taken off the ring on the tx path meanwhile.
+    // Nothing is taken off the tx ring meanwhile.
     let polled: Vec<_> = (0..200).map(|_| poll(&mut bench)).collect();
     assert_eq!(polled.iter().map(|polled| polled.moved).sum::<usize>(), 100);
     assert_eq!(polled.iter().map(|polled| polled.packets).sum::<usize>(), 64);
@@ -281,7 +281,7 @@ fn first_packet_latency_is_always_recorded() {
         poll_at(&mut bench, arrived + age);
         let target = bench.view.queues[0].target.clone();
         assert_eq!((target.latency_packets.get(), target.latency_ns.get()), (1, age), "{text}");
-        // The histogram has no bucket for none at all.
+        // The histogram has no bucket for none.
         assert_eq!(bench.targets[0].queues()[0].latency().max(), age.max(1));
         bench.settle();
         bench.end();
@@ -382,7 +382,7 @@ fn cores_report_all_their_queues() {
     bench.end();
 }
 
-/// At the end all buffers wait for the wire, or too few are used: there is none to hand out.
+/// At the end all buffers wait for the wire, or too few are used: none is left to hand out.
 #[test]
 fn ring_room_without_buffers_is_reported() {
     let whole = [(64, 1), (64, 1), (64, 1), (64, 1), (0, 0)];
@@ -691,7 +691,7 @@ fn quantum_sized_frames_leave_in_their_first_turn() {
     assert_eq!((activity.submitted, activity.transmitted), (2, 2));
     let lengths: Vec<_> = bench.wire(0).sent.iter().map(Vec::len).collect();
     assert_eq!(lengths, [1514, 60]);
-    // No more than a burst at a time, as long as the card file makes it.
+    // At most a burst at a time, as the card file sets it.
     load(&mut bench, 20);
     (0..3).for_each(|_| assert_ne!(bench.turn().received, 0));
     bench.look();

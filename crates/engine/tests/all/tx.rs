@@ -24,7 +24,7 @@ fn backlogged(burst: usize, sizes: &[usize], per_queue: u32) -> Bench {
     let mut bench = Bench::new(&text, 1, vec![by_first_byte()], vec![]);
     bench.host().echo = true;
     bench.wire(0).tx_room = Some(0);
-    // One packet after another of each queue, so that all tx rings fill alike.
+    // One packet of each queue in turn, so that all tx rings fill equally.
     for round in 0..per_queue {
         for (queue, &size) in sizes.iter().enumerate() {
             bench.wire(0).incoming.push_back(frame(queue as u8, 0, round, size));

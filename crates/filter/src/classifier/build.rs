@@ -218,7 +218,7 @@ fn best_table<A: Address>(rules: &[(Lengths, Rule<A>)], touched: &mut u64) -> (L
     (best.lengths, best.cost)
 }
 
-/// The lengths to try, short ones first: those of the sampled rules, and zero.
+/// The lengths to try, short ones first: the lengths of the sampled rules, and zero.
 fn choices<A>(sample: &[&(Lengths, Rule<A>)]) -> Choices {
     std::array::from_fn(|dimension| {
         let mut lengths: Vec<_> = sample.iter().map(|(lengths, _)| lengths.0[dimension]).collect();
@@ -252,7 +252,7 @@ fn score<A: Address>(
     if taken == 0 {
         return (0.0, f64::INFINITY);
     }
-    // The sample stands for all rules.
+    // The sample represents all rules.
     let others = (compared as f64 / taken as f64 - 1.0) * step as f64;
     let cost = TABLE_COST + 1.0 + others;
     (taken as f64 / cost, cost)

@@ -202,7 +202,7 @@ impl<A: Address> Rule<A> {
         Lengths([source, destination, a, b, protocol])
     }
 
-    /// A packet in the middle of the matching range; its source is that of another rule.
+    /// A packet in the middle of the matching range; its source belongs to another rule.
     pub(super) fn inside(&self, source: &Self) -> Key<A> {
         let address = |rule: &Self| rule.value.blend(A::MIXED, rule.mask);
         let [a, b] = self.ports().map(|(low, high)| u32::from(low) + u32::from(high - low) / 3);

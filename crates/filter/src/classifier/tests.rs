@@ -262,7 +262,7 @@ fn large_sets_agree_and_stay_few_tables() {
 
 #[test]
 fn rules_that_fix_nothing_agree() {
-    // All in one slot, none alike: the worst there is, and still right.
+    // All in one slot, all different: the worst case, and still right.
     let rules: Vec<_> = (0..300_u16)
         .map(|n| FiveTuple {
             source_ports: PortRange::new(n, 65_535 - n).unwrap(),

@@ -7,7 +7,7 @@
 //! found at once. Where only ports separate rules, there are also vectors for each class of
 //! protocols.
 //!
-//! Guarantees: the answer is that of the rules read from the top, wherever the cuts are; cuts only
+//! Guarantees: the answer is that of the rules read from the top, for any cuts; cuts only
 //! determine how many rules are compared. Inserting or removing a rule moves the later bits of
 //! [`INTERVALS`] vectors for each field, and again for each class of protocols but one
 //! ([`CLASSES`]). Cuts and classes change only when all rules are compiled again.
@@ -44,8 +44,8 @@ const ALL: u32 = INTERVALS.ilog2();
 /// One vector for each interval of one field.
 #[derive(Clone, Debug)]
 struct Field {
-    /// Start of each interval but the first; the last ones may be empty. There is no start at the
-    /// end.
+    /// Start of each interval except the first; the last ones may be empty. There is no start at
+    /// the end.
     begins: [u64; INTERVALS],
     /// Whether it has more than one interval, or class.
     is_cut: bool,
@@ -99,7 +99,7 @@ impl Field {
         field
     }
 
-    /// The part in which each interval but the first begins, and whether the part begins there.
+    /// The part in which each interval except the first begins, and whether the part begins there.
     fn places(&self, bits: u32) -> impl Iterator<Item = (u64, bool)> {
         let shift = bits - PARTS.ilog2();
         let begins = self.begins.iter().take_while(|&&begin| begin != u64::MAX);
@@ -253,7 +253,7 @@ impl<A: Address> Vectors<A> {
         self.groups * GROUP
     }
 
-    /// Start of each interval of a field but the first.
+    /// Start of each interval of a field except the first.
     pub(super) fn begins(&self, field: usize) -> &[u64; INTERVALS] {
         &self.fields[field].begins
     }
@@ -370,7 +370,7 @@ impl<A: Address> Vectors<A> {
         (in_vain, found)
     }
 
-    /// The better place for each key: the existing one, or that of the first matching rule.
+    /// The better place for each key: the existing one, or the place of the first matching rule.
     #[inline]
     pub(super) fn search(&self, keys: &[Key<A>], places: &mut [u16; BURST]) {
         match self.cut.0[..self.cut.1] {

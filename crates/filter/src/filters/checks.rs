@@ -64,7 +64,7 @@ pub(super) fn check(
                 return Err(FilterError::invalid(key, "none", "code, given with the filter"));
             }
             (false, true) => {
-                return Err(FilterError::invalid(key, "code", "none, as the filter calls none"));
+                return Err(FilterError::invalid(key, "code", "none, as the filter calls no code"));
             }
             _ => {}
         }

@@ -58,7 +58,7 @@ impl List {
         self.ranks.iter().map(|rank| rank.2)
     }
 
-    /// Frees what the cores have left: code of removed filters, the ends of their mailboxes.
+    /// Frees what the cores returned: code of removed filters, the ends of their mailboxes.
     pub(super) fn reclaim(&self) {
         self.exchanges.iter().for_each(|exchange| exchange.reclaim());
     }

@@ -137,7 +137,7 @@ fn hidden(frame: &[u8]) -> Hidden {
     Headers::of(&layers::parse(frame), frame).hidden
 }
 
-/// A routing header with a segment left, in front of UDP.
+/// A routing header with a segment left, before UDP.
 const ROUTED: [u8; 8] = [17, 0, 4, 1, 0, 0, 0, 0];
 const UDP_HEADER: [u8; 8] = [0, 9, 0, 7, 0, 8, 0, 0];
 
@@ -310,7 +310,7 @@ fn callbacks_at_the_card_steer_only_on_rx() {
         filters.add_with(filter, Callback::new(|_| CallbackVerdict::Steer(1))).unwrap();
         let (mut doors, _) = card(&filters);
         assert_eq!(run(&mut doors, &mut filters.head(direction), &[udp()]), passed);
-        // This card has no queues at all.
+        // This card has no queues.
         let drops = &doors.ledger.card.drops;
         assert_eq!(drops.get(DropReason::NoSuchQueue, Stage::Steer), dropped, "{direction:?}");
     }
@@ -518,7 +518,7 @@ fn receivers_close_when_their_filter_drops_them() {
     assert_eq!([first, second, third].map(|seen| seen.is_freed()), [true; 3]);
 }
 
-/// A mailbox's end is freed even if nobody changes the filters: any call frees it.
+/// A mailbox's end is freed even if no thread changes the filters: any call frees it.
 #[test]
 fn any_call_of_the_handle_frees_leftovers() {
     let calls: [fn(&Filters); 3] = [

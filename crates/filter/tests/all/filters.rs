@@ -26,7 +26,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A rx chain with nothing but filters, and the packets that passed.
+/// An rx chain with only filters, and the packets that passed.
 struct Card {
     filters: Filters,
     head: Box<dyn Function>,
@@ -427,7 +427,7 @@ fn pattern_values_and_bytes_are_limited() {
     assert_eq!(refused(&[], &[]), "mask: found 0 bytes, allowed: 1 to 64 bytes");
     assert_eq!(
         refused(&[0xff, 0xff], &[value]),
-        "values: found 1 bytes, allowed: 2, as many as the mask has"
+        "values: found 1 bytes, allowed: 2, like the mask"
     );
 }
 

@@ -56,7 +56,7 @@ fn grown_lists_are_written_like_fresh_ones() {
             filters.apply((first..first + at_once).map(add).collect()).unwrap();
         }
         list.refresh();
-        // It does not fit as it is.
+        // It does not fit unchanged.
         list.image(0, 0)
     };
     let whole = written(240);

@@ -111,7 +111,7 @@ fn filter((tuple, drops): &(FiveTuple, bool)) -> Filter {
     Filter::new("rule", *tuple, if *drops { Action::Drop } else { Action::Accept })
 }
 
-/// Whether the rules, read from the top, drop what a host has read in full.
+/// Whether the rules, read from the top, drop a packet that a host has read completely.
 fn is_dropped(rules: &[(FiveTuple, bool)], reached: &Reached) -> bool {
     let tuple = Tuple {
         source: reached.source,
@@ -355,7 +355,7 @@ fn routes_after_any_header_hide_the_destination() {
     }
 }
 
-/// Readable packets are judged by their fields, whatever headers they have.
+/// Readable packets are judged by their fields, for any headers.
 #[test]
 fn extra_headers_do_not_hide_readable_parts() {
     let seven = FiveTuple { destination_ports: PortRange::one(7), ..FiveTuple::default() };

@@ -4,7 +4,7 @@
 use proptest::prelude::*;
 use std::net::IpAddr;
 
-/// An IPv6 header in front of another.
+/// An IPv6 header before another.
 #[derive(Clone, Debug)]
 pub(crate) struct Extension {
     pub(crate) kind: u8,
@@ -18,7 +18,7 @@ pub(crate) struct Extension {
 pub(crate) struct Pieces {
     /// The cuts, in units of eight bytes.
     pub(crate) cuts: Vec<usize>,
-    /// The next header in all fragments but the first, for IPv6.
+    /// The next header in all fragments except the first, for IPv6.
     pub(crate) claims: Option<u8>,
     /// A fragment sent twice, the second time one unit later.
     pub(crate) overlaps: bool,
@@ -61,7 +61,7 @@ fn octets(address: IpAddr) -> Vec<u8> {
 /// The hop of routes.
 pub(crate) const ELSEWHERE: u8 = 9;
 
-/// A chain of headers in front of a protocol: the first one's number, and the bytes.
+/// A chain of headers before a protocol: the number of the first header, and the bytes.
 fn chain(extensions: &[Extension], protocol: u8) -> (u8, Vec<u8>) {
     let mut bytes = Vec::new();
     for (index, extension) in extensions.iter().enumerate() {

@@ -40,7 +40,7 @@ pub struct Address {
     pub age_ms: u64,
 }
 
-/// The table on its way to the control thread.
+/// The table for the control thread.
 #[derive(Debug, Default)]
 pub struct Lookup {
     table: Option<Arc<Learnt>>,

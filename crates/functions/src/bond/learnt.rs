@@ -1,7 +1,7 @@
 //! The wire that an address was last seen on: a bounded table that survives a flood of addresses.
 //!
 //! Sets of four. A new address takes a free place of its set, one whose address has aged, or else
-//! the place of the address not heard of for longest among those that nothing was sent to lately.
+//! the place of the address that was silent for longest among addresses without recent traffic.
 //! Addresses in use are never evicted: the new one then stays unknown.
 //!
 //! Guarantees: a bounded number of steps, no allocation. One core writes; any may read.
@@ -53,7 +53,7 @@ pub(super) enum Learned {
     Known,
     /// It is new.
     New,
-    /// It is new, and replaced one that was not in use.
+    /// It is new, and replaced an unused one.
     Replaced,
     /// It was known on another wire.
     Moved,
@@ -78,7 +78,7 @@ fn tick(now: Time) -> u32 {
     (now.as_nanos() >> TICK_BITS) as u32
 }
 
-/// Ticks from one to another; zero if the second is earlier, since entries may change meanwhile.
+/// Ticks from one to another; zero if the second is earlier, since entries may change concurrently.
 #[inline(always)]
 fn ticks(from: u32, to: u32) -> u32 {
     (to.wrapping_sub(from) as i32).max(0) as u32
@@ -91,7 +91,7 @@ fn is_old(then: u32, now: u32, age_ns: u64) -> bool {
     (then.wrapping_sub(oldest) as i32) < 0
 }
 
-/// An address as stored in front of its wire: never zero.
+/// An address as stored before its wire: never zero.
 #[inline(always)]
 fn key(mac: u64) -> u64 {
     mac << 8 | 1
@@ -247,7 +247,7 @@ mod tests {
             assert_eq!(learnt.see(mac, 0, at(0), AGE), expected);
             learnt.wire_of(mac, at(0), AGE);
         }
-        // Until one of them has not been sent to, or not heard of, for its time.
+        // Until one of them has neither sent nor received for its time.
         crowd[..4]
             .iter()
             .for_each(|&mac| assert_eq!(learnt.see(mac, 0, at(1500), AGE), Learned::Known));

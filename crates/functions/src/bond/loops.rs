@@ -101,7 +101,7 @@ impl Loops {
         self.blocked.get(usize::from(wire)).is_some_and(|until| until.load(Relaxed) != 0)
     }
 
-    /// Unblocks the wires whose time is over; returns the number of blocks and unblocks.
+    /// Unblocks the wires whose time has passed; returns the number of blocks and unblocks.
     #[inline]
     pub(super) fn follow(&self, now: Time) -> u64 {
         for until in &self.blocked {

@@ -46,7 +46,7 @@ impl Slots {
 
     /// All parts on one wire; while it is down, on the next that is up.
     pub(super) fn at_one(wire: u8, wires: usize, up_delay_ns: u64) -> Slots {
-        // The others come after it, to be found in turn, and have no parts of their own.
+        // The others follow and have no parts.
         Slots::new((0..wires).map(|n| ((usize::from(wire) + n) % wires) as u8), wires, up_delay_ns)
     }
 

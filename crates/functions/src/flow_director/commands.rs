@@ -216,7 +216,7 @@ pub struct Listed {
     pub next: Option<u32>,
 }
 
-/// One rule as it is listed.
+/// One rule of the list.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 pub struct ListedRule {
     /// Its number.

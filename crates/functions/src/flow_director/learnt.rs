@@ -1,9 +1,9 @@
 //! Flows, and the queues whose applications sent packets of them.
 //!
 //! The tx chain stores a flow in reverse direction, with its packet's tx queue; the rx chain looks
-//! it up as it is. Answers to a packet with a pending route come from its final destination. A flow
-//! is identified by a 64-bit hash over addresses and ports. Sets of four: a new flow takes a free
-//! place of its set, an aged one, or that of the flow not heard of for longest.
+//! it up unchanged. Answers to a packet with a pending route come from its final destination. A
+//! flow is identified by a 64-bit hash over addresses and ports. Sets of four: a new flow takes a
+//! free place of its set, an aged one, or the place of the flow that was silent for longest.
 //!
 //! Guarantees: a bounded number of steps, no allocation. Both chains run on one core.
 //!
@@ -96,7 +96,7 @@ pub(super) struct Learnt(Box<[[LearntFlow; WAYS]]>);
 pub(super) enum Noted {
     Known,
     New,
-    /// In place of one that had not aged.
+    /// In place of a flow that had not aged.
     Replaced,
     /// From another queue than before.
     Moved,

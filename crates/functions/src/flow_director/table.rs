@@ -46,7 +46,7 @@ impl std::fmt::Display for Refusal {
                 write!(f, "rule {number} has the same fields, allowed: one rule per set of fields")
             }
             Refusal::Full { capacity } => {
-                write!(f, "found one rule more, allowed by `capacity` is {capacity}")
+                write!(f, "found more rules than `capacity` allows: {capacity}")
             }
             Refusal::Masks => write!(
                 f,
@@ -107,7 +107,7 @@ impl Entry {
 struct Mask {
     bits: Key,
     rules: u32,
-    /// No rule of it has a higher priority.
+    /// The highest priority of its rules.
     priority: u16,
     is_narrow: bool,
 }
@@ -525,7 +525,7 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::BTreeMap;
 
-    /// All bits of one word; all but the lowest; and those of a rarely used word.
+    /// All bits of one word; all except the lowest; and the bits of a rarely used word.
     const MASKS: [Key; 3] =
         [[u64::MAX, 0, 0, 0, 0], [u64::MAX - 1, 0, 0, 0, 0], [0, 0, 0, 0, u64::MAX]];
     const KEYS: u64 = BURST as u64;

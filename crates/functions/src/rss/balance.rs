@@ -3,11 +3,11 @@
 //! In each interval the packets of every entry are counted. At its end a queue's load is the sum
 //! over its entries; its share of all packets is its part of the table as it was set, so weights
 //! are kept. While the queue with the greatest excess over its share is above it by more than the
-//! threshold, one of its entries goes to the queue with the greatest deficit: the one that brings
-//! the two nearest together. An entry that would part them the other way round by more than half of
-//! what parts them now is not moved, so one great flow is not sent round, and what is in balance
-//! stays. The number of moves in an interval is bounded. Intervals with few packets say nothing and
-//! move nothing.
+//! threshold, one of its entries moves to the queue with the greatest deficit: the entry that
+//! brings the two nearest together. An entry that would part them the other way round by more than
+//! half of their difference is not moved, so one large flow does not circulate, and a balanced
+//! table stays. The number of moves in an interval is bounded. Intervals with few packets say
+//! nothing and move nothing.
 //!
 //! Moving an entry moves its flows: packets that wait at the old queue may be overtaken. Each move
 //! is counted, as it is when a table is replaced.
@@ -71,7 +71,7 @@ impl Balance {
         self.loads[entry % IndirectionTable::MAX_ENTRIES] += 1;
     }
 
-    /// Moves entries if an interval is over; returns their number.
+    /// Moves entries if an interval has ended; returns their number.
     #[inline]
     pub(super) fn look(&mut self, now: Time, table: &mut IndirectionTable) -> usize {
         match self.due {

@@ -7,7 +7,7 @@
 //! picnic ctl rss context 7 --weights 0,0,1,1
 //! ```
 //!
-//! Guarantees: a change is made between bursts, whole or not at all; nothing is
+//! Guarantees: a change takes effect between bursts, completely or not at all; nothing is
 //! allocated or freed on the borrowed core, as old and new change places.
 
 use super::contexts::MAX_CONTEXTS;
@@ -35,7 +35,7 @@ pub struct InForce {
     pub hash: HashName,
     /// The Toeplitz key in hex; null with another hash.
     pub key: Option<String>,
-    /// Whether the key hashes both directions of a flow alike.
+    /// Whether the key gives both directions of a flow the same hash.
     pub symmetric: bool,
     /// Initial value of jhash and lookup2; null with Toeplitz.
     #[schemars(extend("x-gauge" = true))]

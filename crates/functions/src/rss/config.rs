@@ -20,9 +20,9 @@ use serde::{Deserialize, Serialize};
 pub struct Config {
     /// The hash: Toeplitz as NICs use it, Jenkins' lookup3 (jhash), or the paper's lookup2.
     pub hash: HashName,
-    /// Toeplitz key, 40 to 64 bytes in hex; default: that of Microsoft's verification suite.
+    /// Toeplitz key, 40 to 64 bytes in hex; default: the key of Microsoft's verification suite.
     pub key: Option<String>,
-    /// Whether to use the Toeplitz key that hashes both directions of a flow alike.
+    /// Whether to use the Toeplitz key that gives both directions of a flow the same hash.
     pub symmetric: bool,
     /// Initial value of jhash and lookup2; default: 0.
     #[schemars(extend("x-advanced" = true))]

@@ -74,7 +74,7 @@ impl Types {
     pub(crate) fn new(is_on: impl Fn(HashType) -> bool) -> Types {
         let by_packet_type = std::array::from_fn(|bits| {
             let packet_type = PacketType::from_bits(bits as u8);
-            // A fragment has no L4, so all fragments of a packet are hashed alike.
+            // A fragment has no L4, so all fragments of a packet get the same hash.
             match (packet_type.l3(), packet_type.l4()) {
                 (L3Kind::Ipv4, L4Kind::Tcp) if is_on(HashType::TcpIpv4) => RssType::Ipv4Tcp,
                 (L3Kind::Ipv4, L4Kind::Udp) if is_on(HashType::UdpIpv4) => RssType::Ipv4Udp,

@@ -73,8 +73,8 @@ pub(super) const LONGEST_OUTER: usize = LONGEST_HEADERS + 8 + 8 + 63 * 4;
 /// The reading of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reading {
-    /// Not a wanted tunnel, one that carries neither Ethernet nor IP, or one that has not arrived:
-    /// a routing header or source route sends it on.
+    /// Not a wanted tunnel, a tunnel that carries neither Ethernet nor IP, or one that has not
+    /// arrived: a routing header or source route sends it on.
     Other,
     /// A fragment of a possible tunnel.
     Fragment,
@@ -247,7 +247,7 @@ fn gre(data: &[u8], l4: usize) -> Result<Shim, Reading> {
     let (Some(flags), Some(ether_type)) = (get_u16(data, l4), get_u16(data, l4 + 2)) else {
         return Err(Reading::Malformed);
     };
-    // Version 1 is that of PPTP, another protocol.
+    // Version 1 belongs to PPTP, another protocol.
     if flags & GRE_VERSION != 0 {
         return Err(Reading::Other);
     }

@@ -1,8 +1,8 @@
 //! Finds the pools of a frame by its destination and VLAN.
 //!
-//! A bit stands for a pool. The pools of a MAC address, and those that admit a VLAN, are one word
-//! each; a frame's pools are in both. Guarantees: a look-up takes a bounded number of steps and
-//! allocates nothing.
+//! A bit represents a pool. The pools of a MAC address, and the pools that admit a VLAN, are one
+//! word each; a frame's pools are in both. Guarantees: a look-up takes a bounded number of steps
+//! and allocates nothing.
 
 use super::Pool;
 use crate::settings::check_queue;
@@ -78,7 +78,7 @@ impl Switch {
         Ok(switch)
     }
 
-    /// Refuses pools of which two get the broadcasts of one VLAN: the kernel's programs do not
+    /// Refuses two pools that get the broadcasts of the same VLAN: the kernel's programs do not
     /// copy.
     fn check_copies(&self) -> Result<(), ConfigError> {
         for (vlan, pools) in self.vlans.iter().enumerate() {

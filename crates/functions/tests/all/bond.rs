@@ -38,7 +38,7 @@ impl Bed {
         !seen.is_empty()
     }
 
-    /// The wires by which frames leave, in order of the frames; copies in front.
+    /// The wires on which frames leave, in order of the frames; copies first.
     fn send(&mut self, frames: &[Vec<u8>]) -> Vec<u8> {
         let packets: Vec<_> = frames.iter().map(|frame| Packet((0, frame.clone()))).collect();
         self.send_with(&packets, |_, _| ()).iter().map(|seen| seen.wire).collect()
@@ -151,7 +151,7 @@ proptest! {
         }
     }
 
-    /// A flow has one wire, whatever is sent between; parts are as the weights say.
+    /// A flow has one wire, regardless of packets in between; parts follow the weights.
     #[test]
     fn a_flow_keeps_its_wire(ports in prop::collection::vec(0..40_u16, 1..60), down in 0..3_u8) {
         let mut bed = Bed::new(3, "", "mode = \"flow\"");
@@ -206,7 +206,7 @@ fn addresses_are_shown_and_forgotten() {
     assert_eq!(bed.send(&to(5)), [0]);
     assert_eq!(bed.call("clear", false)["addresses"], 2);
     assert_eq!(bed.send(&to(5)), [1, 0]);
-    // Sources that nobody can have are not learnt.
+    // Impossible source addresses are not learnt.
     let mut odd = frame(5, 200, 1);
     for source in [[0xff; 6], [1, 0, 0, 0, 0, 1], [0; 6]] {
         odd[6..12].copy_from_slice(&source);
@@ -276,7 +276,7 @@ fn segment(port: u16, place: u32) -> Vec<u8> {
 }
 
 impl Bed {
-    /// Segments of one flow come in, each by a wire of its own; the places of those handed up.
+    /// Segments of one flow arrive, each on a different wire; returns the places of delivered ones.
     fn take_segments(&mut self, places: &[u32]) -> Vec<u32> {
         self.card.stage = Stage::Rx;
         let packets = places.iter().map(|&place| Packet(((place % 3) as u8, segment(7, place))));
@@ -325,7 +325,7 @@ fn segment_order_is_restored_within_limits() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
-    /// Whatever the wires do to the order within the window, hosts see none of it.
+    /// Hosts see no reordering that wires cause within the window.
     #[test]
     fn order_is_restored_within_the_window(
         keys in prop::collection::vec(0..12_u32, 1..120), sizes in prop::collection::vec(1..9_usize, 1..40),
@@ -417,7 +417,7 @@ fn blocked_wires_are_freed_without_host_traffic() {
     let mut bed = looped();
     bed.card.now = FREE_AT;
     assert!(bed.receive(1, frame(5, 200, 1)));
-    // or none at all: time alone tells.
+    // or no frame: only time can tell.
     let mut bed = looped();
     assert_eq!(bed.rx.next_deadline(), Some(FREE_AT));
     bed.card.now = FREE_AT;

@@ -23,7 +23,7 @@ fn context() -> BuildContext {
     BuildContext { wires: 3, ..BuildContext::default() }
 }
 
-/// Every function with a card of its own.
+/// Every function with a card.
 fn for_each(mut body: impl FnMut(&str, &mut dyn Function, &mut Card)) {
     let folder = tempfile::tempdir().unwrap();
     for entry in FUNCTIONS {
@@ -93,8 +93,8 @@ fn get(name: &str) -> Option<(&'static [CommandEntry], &'static CommandEntry)> {
     Some((commands, commands.iter().find(|command| command.name == "get")?))
 }
 
-/// A counter is at zero when its function is inserted, and never falls, whatever the function sees
-/// and obeys; a number that is not, or does, is declared a gauge.
+/// A counter is at zero when its function is inserted, and never falls, for any packets that the
+/// function sees and obeys; a number that is not, or does, is declared a gauge.
 #[test]
 fn numbers_in_states_are_counters_or_declared_gauges() {
     let frames: Vec<_> = every_kind().iter().map(Spec::build).collect();

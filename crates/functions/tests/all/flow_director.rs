@@ -227,7 +227,7 @@ proptest! {
             prop_assert_eq!((again.queue, again.mark, again.drop), (rule.queue, rule.mark, rule.drop));
             prop_assert!(again.protocol == rule.protocol
                 || again.protocol == Some("gre".into()) && rule.protocol == Some("47".into()));
-            // It stands for the same packets: as a rule of its own it is the one there already.
+            // It matches the same packets: as a separate rule, it equals the existing one.
             let error = call(&mut director, "add", &listed["rule"]).unwrap_err();
             let expected = format!("rule {number} has the same fields");
             prop_assert!(error.starts_with(&expected), "{}", error);
@@ -272,7 +272,7 @@ fn thousands_of_rules_are_found_removed_and_found_gone() {
     };
     check(&mut director, &|_| true);
     let full = call(&mut director, "add", &serde_json::to_value(exact(RULES)).unwrap());
-    assert_eq!(full.unwrap_err(), "found one rule more, allowed by `capacity` is 8192");
+    assert_eq!(full.unwrap_err(), "found more rules than `capacity` allows: 8192");
     // Two of three, in an order of their own; rule n is flow n - 1.
     let gone = |flow: u32| !flow.is_multiple_of(3);
     for index in 0..RULES {
@@ -452,7 +452,7 @@ fn rules_precede_learnt_flows_which_age_and_move() {
     bed.card.now = Time::from_nanos(5_000_000_001);
     assert_eq!(bed.receive(&three[..2]), [Door::Queue(2), Door::Next]);
     assert_eq!(bed.counts("followed_packets", true), 4);
-    // Another card knows nothing of it.
+    // Another card does not know it.
     assert_eq!(Learning::new("").receive(&three[..1]), [Door::Next]);
     // More flows than there is room for: the newest are known.
     for first in (0..60_000_u16).step_by(64) {

@@ -86,7 +86,7 @@ proptest! {
             let length = truncate.map_or(whole.len(), |cut| whole.len().min(cut.into()));
             prop_assert_eq!(&copy.data, &whole[..length]);
             prop_assert_eq!(copy.mark, specs[copy.number].2);
-            // A cut copy asks nothing of a wire that only the whole could be asked for.
+            // A truncated copy requests nothing that only the whole packet could request.
             let is_whole = length == whole.len();
             prop_assert_eq!(copy.checksum == ChecksumState::Partial, is_whole);
             prop_assert_eq!(copy.gso.0 == GsoType::Tcp4, is_whole);

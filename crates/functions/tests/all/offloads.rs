@@ -113,7 +113,7 @@ proptest! {
             (frame.build(), l4)
         };
         prop_assert_eq!(state_of(&data, buffer_size), ChecksumState::Good);
-        // Not the bytes that say what the packet is, and how long.
+        // Not the bytes that state the packet's kind and length.
         let length_fields = match kind {
             0 => l4 + 12..l4 + 13,
             1 => l4 + 4..l4 + 8,
@@ -200,7 +200,7 @@ fn unverifiable_checksums_are_none() {
         {
             assert_eq!(state, ChecksumState::Unknown, "{spec:?}");
         }
-        // Cut off anywhere, nothing is said that is not known.
+        // Truncated anywhere, no unknown result is reported.
         for end in 0..data.len() {
             assert_ne!(state_of(&data[..end], 2048), ChecksumState::Good, "{spec:?} cut to {end}");
         }
@@ -370,7 +370,7 @@ fn configured_tags_are_inserted() {
         run(&format!("{keys}insert = \"all\"")),
         [with(&plain, service), with(&tagged, service), with(&kept, service)]
     );
-    // Headers have filled the room in front.
+    // Headers have filled the headroom.
     let mut insert = function("vlan", "insert = \"untagged\"");
     let mut card = Card::new(&context(2048));
     let fill = |_: usize, packet: &mut Descriptor| {
@@ -409,7 +409,7 @@ fn priority_tags_get_the_identifier_and_keep_priority() {
             // Taken off before, or echoed by a host that does so.
             assert_eq!(run(keys, &plain, Some(VlanTag { tci: bits, service })), expected);
         }
-        // One of the other kind stays within that of the VLAN.
+        // A tag of the other kind stays inside the VLAN's tag.
         let other = if service { 0x8100 } else { 0x88a8 };
         let priority = with(other, 0x6000, &plain);
         let expected = with(kind, 0x4005, &priority);
@@ -426,7 +426,7 @@ fn priority_tags_get_the_identifier_and_keep_priority() {
     let mut card = Card::new(&context(2048));
     let (_, end) = card.pipe(strip.as_mut(), insert.as_mut(), &[from_wire_0([tagged])]);
     assert_eq!(end[0].data, with(0x8100, 0xe005, &with(0x8100, 7, &plain)));
-    // Others are left as they are.
+    // Others stay unchanged.
     let mut insert = function("vlan", "insert = \"untagged\"\nidentifier = 5");
     let member = with(0x8100, 0x2009, &plain);
     let seen = card.run(insert.as_mut(), &from_wire_0([member.clone()]));
@@ -760,7 +760,7 @@ fn every_rule_ends_a_super_frame() {
         seen.extend(card.flush(lro.as_mut()));
         assert_eq!(shapes(&seen), expected, "{rule:?}");
     }
-    // Left unfinished by its sender, or on its way from another wire.
+    // Left unfinished by its sender, or forwarded from another wire.
     let mut lro = function("lro", "timeout_usecs = 0");
     let mut card = Card::new(&context(2048));
     let partial = |_: usize, packet: &mut Descriptor| packet.set_checksum(ChecksumState::Partial);

@@ -149,7 +149,7 @@ proptest! {
             card.now = until;
             for &(wire, length) in burst {
                 let (model, last) = &mut models[usize::from(wire)];
-                // Not before it came, nor before the one ahead of it.
+                // Not before it arrived, nor before its predecessor.
                 let may = model.earliest((*last).max(now.into()), length);
                 if config.bytes_per_second == 0 || length as u64 <= config.burst_bytes {
                     model.send(may, length);

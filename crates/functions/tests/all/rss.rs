@@ -43,7 +43,7 @@ fn oracle(config: &Config, queues: u16, data: &[u8]) -> (u32, RssType, Door) {
         return (0, over, config.default_queue.map_or(Door::Next, Door::Queue));
     }
     let init = config.jhash_init.unwrap_or(0);
-    // The jhash of addresses alone is over ports of zero.
+    // The jhash of only addresses uses ports of zero.
     let full = if input.len() < 16 { 12 } else { 36 };
     let hash = match config.hash {
         HashName::Toeplitz => {
@@ -216,7 +216,7 @@ fn udp_flows_with_fragments_stay_on_one_queue_by_default() {
             // With the ports it does not: why this is not the default.
             let with_ports = Config { types: HashType::ALL.to_vec(), ..Config::default() };
             assert_ne!(door_of(&with_ports, &whole).queue, door_of(&with_ports, &fragment).queue);
-            // TCP goes by its ports.
+            // TCP is hashed with its ports.
             let tcp = Spec { upper: Upper::Tcp, ..whole };
             let classified = door_of(&by_default, &tcp);
             assert!(matches!(classified.over, RssType::Ipv4Tcp | RssType::Ipv6Tcp));
@@ -376,7 +376,7 @@ fn keys_for_jhash_and_foreign_orders_are_refused() {
     let mut message = TableChange::key(&Key::symmetric());
     assert!(!obeys(&mut rss, &mut message));
     assert_eq!(message.outcome, Some(Err(Refusal::NoKey)));
-    // An order of another function is none of its business.
+    // It ignores an order for another function.
     assert!(!rss.obey(&mut Prepared::new(Other), Time::ZERO));
 }
 
@@ -514,7 +514,7 @@ fn contexts_change_while_running_and_are_limited() {
     assert_eq!((shown.moved_entries, shown.rebalanced_entries), (64, 0));
 }
 
-/// The load of each queue over some intervals of flows, each of which sends as often as is said.
+/// The load of each queue over some intervals of flows, each with its number of packets.
 fn loads(
     rss: &mut Rss,
     card: &mut Card,
@@ -544,7 +544,7 @@ fn load_is_balanced_with_few_moves_then_stable() {
     let config = Config { rebalance_usecs: 1000, rebalance_moves: 2, ..Config::default() };
     let mut rss = rss(&config, 4);
     let mut card = Card::new(&context(4));
-    // Forty flows, of which those that go to queue 0 send eight times as much.
+    // Forty flows; those of queue 0 send eight times as much.
     let flows: Vec<_> = (0..40)
         .map(|port| {
             let spec = Spec { ports: (port, 80), ..Spec::plain(Network::V4, Upper::Tcp) };

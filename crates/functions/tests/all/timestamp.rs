@@ -42,7 +42,7 @@ struct Message {
     correction: i64,
     sequence: u16,
     with_checksum: bool,
-    /// Bytes behind the header: event messages have 10 or 20.
+    /// Bytes after the header: event messages have 10 or 20.
     body: usize,
 }
 
@@ -224,7 +224,7 @@ fn future_arrivals_have_no_residence_time() {
     let (frame, _) = Message::plain(Over::Ethernet).frame();
     let mut function = timestamp(true);
     let mut card = Card::new(&BuildContext::default());
-    // The card's clock was read before that of the wire.
+    // The card's clock was read before the wire's.
     let seen = card.run_with(function.as_mut(), &from_wire_0(vec![frame.clone()]), |_, packet| {
         packet.set_received_at(Time::from_nanos(50));
     });

@@ -40,7 +40,7 @@ pub(crate) struct Spec {
     pub(crate) source: u8,
     pub(crate) destination: u8,
     pub(crate) ports: (u16, u16),
-    /// IPv4 options in words; IPv6 extension headers of which the last is an atomic fragment.
+    /// IPv4 options in words; IPv6 extension headers, with an atomic fragment as the last.
     pub(crate) options: u8,
     pub(crate) payload: usize,
 }
@@ -59,7 +59,7 @@ impl Spec {
         }
     }
 
-    /// The key of order: packets for which this is equal keep their order.
+    /// The key of order: packets with equal keys keep their order.
     pub(crate) fn flow(&self) -> impl Eq + std::hash::Hash + std::fmt::Debug + use<> {
         (self.network, self.upper, self.source, self.destination, self.ports)
     }
@@ -71,7 +71,7 @@ impl Spec {
             Network::Arp => EtherType::ARP,
             Network::Length => EtherType(46),
         };
-        // From the inside out: each layer is put in front of its content.
+        // From the inside out: each layer is put before its content.
         let mut types = vec![ether_type];
         if self.tags > 0 {
             types.push(EtherType::VLAN_TAGGED_FRAME);

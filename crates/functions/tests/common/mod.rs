@@ -29,7 +29,7 @@ use picnic_engine::trial::conformance;
 use picnic_functions::registry::FUNCTIONS;
 use std::sync::Arc;
 
-/// Builds what a section of a card file names.
+/// Builds the component that a section of a card file names.
 pub(crate) fn build(text: &str, context: &BuildContext) -> Result<Box<dyn Function>, ConfigError> {
     let section = Section::from_text("function", text)?;
     find(FUNCTIONS, &section)?.build(&section, context)
@@ -226,7 +226,7 @@ impl Card {
         (seen, self.end(end).0)
     }
 
-    /// Runs bursts through a chain of functions, each of which releases its held packets before the
+    /// Runs bursts through a chain of functions; each function releases its held packets before the
     /// next begins: returns the packets after the last. `prepare` sets the metadata of each packet
     /// by its place among all.
     pub(crate) fn through<P>(
@@ -377,7 +377,7 @@ impl Card {
             seen.len() + (drops + consumed) as usize + function.held(),
             "a packet has no fate, or two"
         );
-        // A packet held back may lie in several buffers.
+        // A held packet may lie in several buffers.
         let (outstanding, held) = (self.doors.pool.outstanding(), function.held());
         assert!(outstanding >= held && (held != 0 || outstanding == 0), "buffers are missing");
         seen

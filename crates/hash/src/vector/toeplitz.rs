@@ -149,7 +149,7 @@ impl<L: ByteLanes> Block<V4Tuple, 16> for OfV4<L> {
         let lanes = self.lanes;
         let [r0, r1, r2, r3] = tuples.as_chunks().0 else { return [0; 16] };
         let (r0, r1, r2, r3) = (lanes.of_v4(r0), lanes.of_v4(r1), lanes.of_v4(r2), lanes.of_v4(r3));
-        // a: the first eight packets, b: the last eight, p: the ports of a, then those of b.
+        // a: the first eight packets, b: the last eight, p: the ports of a, then the ports of b.
         let turn = lanes.of_bytes(&V4_ADDRESSES.0);
         let a = lanes.permute2_u8(r0, turn, r1);
         let b = lanes.permute2_u8(r2, turn, r3);

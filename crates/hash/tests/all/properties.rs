@@ -1,7 +1,7 @@
 //! Properties for every key, input and burst length.
 //!
 //! Guarantees: the forms of each hash agree; the hash is linear; a burst call writes no more than
-//! it should; a symmetric key hashes both directions alike.
+//! it should; a symmetric key gives both directions the same hash.
 //!
 //! Source: the crate's own documentation.
 
@@ -27,7 +27,7 @@ fn v6() -> impl Strategy<Value = V6Tuple> {
     any::<([u8; 16], [u8; 16], u16, u16)>().prop_map(|(s, d, p, q)| V6Tuple::new(s, d, p, q))
 }
 
-/// Runs a burst form over an output of its own length and checks what it wrote.
+/// Runs a burst form over an output of the same length and checks the result.
 fn check(
     expected: impl Iterator<Item = u32>,
     out_len: usize,

@@ -118,18 +118,18 @@ impl Lab {
         self.connect(1);
         // b0 has another address now.
         self.run("a", "ip neighbour flush dev a0");
-        wait_until("w1 is taken up again", || self.is_good("a", "ping -q -c 1 -W 1 10.9.0.2"));
+        wait_until("w1 is reattached", || self.is_good("a", "ping -q -c 1 -W 1 10.9.0.2"));
         self.run("m", "ip link set w0 down");
         let_pass(100);
         self.run("m", "ip link set w0 up");
-        wait_until("w0 is taken up again", || self.is_good("b", "ping -q -c 1 -W 1 10.9.0.1"));
+        wait_until("w0 is reattached", || self.is_good("b", "ping -q -c 1 -W 1 10.9.0.1"));
         let report = stop(running);
         let notes = report.notes.join("\n");
         for part in [
             "w0: went down or lost its carrier 1 times",
-            "w0: came back and was taken up again 1 times",
+            "w0: reappeared and was reattached 1 times",
             "w1: was deleted or moved away 1 times",
-            "w1: came back and was taken up again",
+            "w1: reappeared and was reattached",
         ] {
             assert!(notes.contains(part), "{notes}");
         }

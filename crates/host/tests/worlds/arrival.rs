@@ -48,7 +48,7 @@ fn packets_arriving_during_an_absence_show_latency() {
     let report = running.stop().unwrap();
     let latency = &report.latency_ns;
     assert_eq!(report.wires[0].stamp, Stamp::Arrival);
-    // 200 packets arrived meanwhile, and waited for half of it on average.
+    // 200 packets arrived in this time, and waited half of it on average.
     let longest_ns = latency.p999.unwrap();
     assert!(longest_ns >= 10_000_000, "{latency:?}");
     let waited_ns = latency.at_wire.unwrap() * report.ledger.delivered;

@@ -210,7 +210,7 @@ fn slow_capture_readers_harm_only_their_capture() {
     assert!(asked.elapsed() >= Duration::from_secs(1), "the reader had its second");
     assert_eq!(outcome["id"], 77);
     let error = outcome["result"]["error"].as_str().unwrap();
-    assert_eq!(error, "nobody reads it: unread data is lost");
+    assert_eq!(error, "no process reads it: unread data is lost");
     drop(reader);
     card.stop();
 }
@@ -248,7 +248,7 @@ fn waiting_clients_learn_of_the_cards_end() {
     let outcome = client.line().unwrap();
     assert_eq!(outcome["id"], 77);
     let error = outcome["result"]["error"].as_str().unwrap();
-    assert_eq!(error, "nobody reads it: unread data is lost");
+    assert_eq!(error, "no process reads it: unread data is lost");
 }
 
 #[test]

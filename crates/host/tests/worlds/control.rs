@@ -96,7 +96,7 @@ fn descriptors_of_a_card_are_not_inherited() {
     let mut sockets = 0;
     for entry in std::fs::read_dir("/proc/self/fd").unwrap().flatten() {
         let number = entry.file_name().into_string().unwrap();
-        // Others' may be closed meanwhile.
+        // Other clients' sockets may be closed meanwhile.
         let is_socket = std::fs::read_link(entry.path())
             .is_ok_and(|link| link.to_string_lossy().starts_with("socket:"));
         let Ok(info) = std::fs::read_to_string(format!("/proc/self/fdinfo/{number}")) else {
@@ -533,7 +533,7 @@ fn hanging_clients_delay_nobody() {
     assert_eq!(answer["error"]["code"], LIMIT, "{answer}");
     assert_eq!(beyond.line(), None);
     let patience = Instant::now();
-    // The others are disconnected meanwhile, and their places are free again.
+    // Meanwhile the others are disconnected, and their places are free again.
     loop {
         good.good("card.info", json!({}));
         let clients: Vec<Client> = (0..3).map(|_| card.client()).collect();
@@ -555,7 +555,7 @@ fn hanging_clients_delay_nobody() {
         assert_eq!(answer["error"]["message"], message);
         assert_eq!(client.line(), None);
     };
-    told(&mut half, "found a line that does not end for 2 s, which is the limit");
+    told(&mut half, "found a line without an end for 2 s, which is the limit");
     told(&mut silent, "found no word for 3 s, which is the limit");
     let mut rest = Vec::new();
     let _ = deaf.stream.get_mut().read_to_end(&mut rest);
@@ -655,7 +655,7 @@ fn metrics_have_names_with_units_help_and_type() {
     let card = picnic_host::sections().parse(&text, None).unwrap();
     let running = Launch::new(&card, registries()).start().unwrap();
     let address = running.metrics().unwrap().to_string();
-    // A client that says nothing, and many partial requests, delay nobody.
+    // A silent client, and many partial requests, delay no other client.
     let silent: Vec<_> = (0..4).map(|_| TcpStream::connect(&address).unwrap()).collect();
     let patience = Instant::now();
     let body = loop {

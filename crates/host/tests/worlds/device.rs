@@ -21,7 +21,7 @@ fn a_target_core_waits_for_its_registers_and_the_report_says_so() {
     while running.view().queues[0].target.packets.get() < 200 {
         running.pass(std::time::Duration::from_millis(1));
     }
-    // All but the last burst, of at most 64 packets, have been waited for.
+    // The core has waited for all except the last burst, of at most 64 packets.
     assert!(start.elapsed().as_micros() >= (200 - 64) * 500);
     let report = running.stop().unwrap();
     assert_eq!(report.ledger.delivered, 200);

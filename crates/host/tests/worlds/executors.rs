@@ -322,7 +322,7 @@ fn in_a_child(kind: &str) {
     run_in_a_child("executors::child_of_a_confined_card", ("PICNIC_CHILD", kind.as_ref()));
 }
 
-/// Runs an ignored test in a process of its own, with a variable set.
+/// Runs an ignored test in a separate process, with a variable set.
 fn run_in_a_child(test: &str, (variable, value): (&str, &OsStr)) {
     let mut child = std::process::Command::new(std::env::current_exe().unwrap());
     child.args(["--exact", test, "--ignored", "--nocapture"]);

@@ -1,4 +1,5 @@
-//! Filters of a running card: at the card and at the driver, both directions, changed meanwhile.
+//! Filters of a running card: at the card and at the driver, both directions, changed while it
+//! runs.
 
 use picnic_control::{Launch, Report, Running};
 use picnic_core::config::CardFile;
@@ -112,7 +113,7 @@ fn a_reload_has_no_gap() {
     }
 }
 
-/// A filter that stays counts every packet, whatever is added and removed around it.
+/// A filter that stays counts every packet while others are added and removed around it.
 #[test]
 fn counters_are_exact_while_filters_change() {
     let _machine = machine();
@@ -147,7 +148,7 @@ fn counters_are_exact_while_filters_change() {
     for listing in filters_now.list().iter().filter(|listing| listing.filter.name == "all") {
         assert_eq!(listing.packets, 300_000, "{:?}", listing.filter.place);
     }
-    // A stopped card accepts changes, but nobody sees them.
+    // A stopped card accepts changes without effect.
     count(&filters, Direction::Tx, Place::Driver);
 }
 
@@ -182,7 +183,7 @@ fn wrong_filters_are_reported_with_their_line() {
         ),
         (
             "start = 3\nvalues = [\"00\", \"0000\"]\n",
-            "card:5: filter[0].values: found 2 bytes, allowed: 1, as many as the mask has",
+            "card:5: filter[0].values: found 2 bytes, allowed: 1, like the mask",
         ),
         (
             "start = 3\nvalues = [\"00\"]\nprotocol = \"tcp\"\n",

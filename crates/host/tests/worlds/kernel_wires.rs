@@ -62,7 +62,11 @@ fn cards_without_their_wire_rest_and_end() {
         drop(load);
         let_pass(500);
         let report = stop(running);
-        assert!(report.notes.join("\n").contains("w0: is gone at the end"), "{:?}", report.notes);
+        assert!(
+            report.notes.join("\n").contains("w0: was missing at the end"),
+            "{:?}",
+            report.notes
+        );
     });
 }
 

@@ -212,7 +212,7 @@ fn slow_readers_do_not_delay_a_stop() {
             }
             _ => (traced.error.unwrap(), traced.packets_written),
         };
-        assert!(told.contains("nobody reads it"), "{told}");
+        assert!(told.contains("no process reads it"), "{told}");
         let Some(mut reader) = reader else {
             assert_eq!(written, 0);
             continue;
@@ -259,7 +259,7 @@ fn finished_cards_wait_for_readers_until_stopped() {
         });
         assert!(report.ledger.balanced());
         assert_eq!((report.ledger.transmitted, report.ledger.dropped), (10, 0));
-        let expected = if comes { (20, 0, None) } else { (0, 20, Some("nobody reads it")) };
+        let expected = if comes { (20, 0, None) } else { (0, 20, Some("no process reads it")) };
         let TraceReport { packets_written, packets_lost, ref error, .. } = trace;
         assert_eq!((packets_written, packets_lost, error.as_deref()), expected);
     }

@@ -157,7 +157,7 @@ fn packets_carry_the_kernels_receive_time() {
         if packet.data().get(12..14) == Some(&[0x08, 0x06]) {
             questions += 1;
             assert!(ns + off_ns >= before.as_nanos(), "{ns}");
-            // The request is repeated as long as nobody answers.
+            // The request is repeated until it is answered.
             assert!(questions != 1 || ns <= after.as_nanos() + off_ns, "{ns}");
         }
         pool.free(packet);
@@ -232,7 +232,7 @@ fn interfaces_moved_between_namespaces_are_reopened() {
     let before = index();
     // There is no interface with this index.
     lab.bed.add_namespace("x").unwrap();
-    // First long enough to be noticed, then only as long as the command takes.
+    // First long enough to be noticed, then only for the time of the command.
     for pause in [100, 0] {
         let (here, away) = (lab.bed.netns("m"), lab.bed.netns("x"));
         lab.bed.ip("m", &format!("link set w0 netns {away}")).unwrap();
@@ -242,7 +242,7 @@ fn interfaces_moved_between_namespaces_are_reopened() {
         lab.run("m", "ip link set w0 up");
         // The card echoes packets to a host that answers for itself.
         let received = running.view().wires[0].counters.rx_packets.get();
-        wait_until("w0 is taken up again", || {
+        wait_until("w0 is reattached", || {
             lab.is_good("a", "ping -q -c 1 -W 1 10.9.0.77");
             running.view().wires[0].counters.rx_packets.get() > received
         });

@@ -75,7 +75,7 @@ fn a_function_that_panics_ends_the_run() {
 #[test]
 fn a_host_that_panics_ends_the_run() {
     let _machine = machine();
-    // Cores waiting for packets from one that panics do not wait for ever.
+    // Cores that wait for packets from a core that panics do not wait for ever.
     for system in ["knet", "clas", "napi"] {
         let card = format!("[host]\nattachment = \"faulty\"\nsystem = \"{system}\"\n");
         let registries = Registries { attachments: ATTACHMENTS, ..registries() };

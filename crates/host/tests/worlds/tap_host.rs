@@ -153,7 +153,7 @@ fn addresses_work_when_the_card_starts() {
         let address = Ipv6Addr::new(0xfd88, 0, 0, 0, 0, 0, 0, round);
         let card = lab.host(&format!("addresses = [\"{address}/64\"]"));
         let running = run(&format!("{wire}{card}")).unwrap();
-        // At once, within this process: another would take as long as the kernel.
+        // At once, in this process: another process would take as long as the kernel.
         let bound = std::thread::scope(|scope| {
             let within = scope.spawn(|| {
                 let kind = Some(rustix::thread::LinkNameSpaceType::Network);
@@ -185,7 +185,7 @@ fn card_terminates_kernel_tunnels() {
         if let Err(error) = lab.within("client", &vxlan) {
             return skip("card_terminates_kernel_tunnels", &error);
         }
-        // Behind the card nobody answers for the outer address.
+        // No host behind the card answers for the outer address.
         lab.ip("client", &format!("neighbour replace {local} lladdr {card} dev c0"));
         lab.ip("client", "address add 10.99.0.2/24 dev vx0");
         lab.ip("client", "address add fd99::2/64 dev vx0 nodad");
@@ -537,7 +537,7 @@ fn watchdog_ends_unmasked_routines_with_a_note() {
     wait_until("so does it", || running.view().ledger.read().delivered > delivered + 1000);
     let report = stop(running);
     assert_eq!(report.target_cores[0].priority_yields, 1, "for good: {report:#?}");
-    let told = |note: &&String| note.contains("preempted its core for 3 ms without a rest");
+    let told = |note: &&String| note.contains("preempted its core for 3 ms without a pause");
     assert_eq!(report.notes.iter().filter(told).count(), 1, "{:?}", report.notes);
 }
 
@@ -657,12 +657,12 @@ fn tap_interfaces_deleted_under_load_are_reopened() {
         wait_until("it is there", || lab.within(place, &format!("ip link show {name}")).is_ok());
         let_pass(200);
         drop(maker);
-        wait_until(&format!("{name} is taken up again"), pings);
+        wait_until(&format!("{name} is reattached"), pings);
     }
     let report = stop(running);
     let notes = report.notes.join("\n");
     for part in
-        ["c0: was deleted 1 times", "c0: came back", "h0: was deleted 1 times", "h0: came back"]
+        ["c0: was deleted 1 times", "c0: reappeared", "h0: was deleted 1 times", "h0: reappeared"]
     {
         assert!(notes.contains(part), "{notes}");
     }

@@ -22,7 +22,7 @@ struct Keys {
     packets: u64,
 }
 
-/// Sends packets when its descriptor says so.
+/// Sends packets when its descriptor is readable.
 struct Sender(Keys);
 
 impl Component for Sender {

@@ -79,7 +79,7 @@ fn jumbo_frames_pass_in_pieces() {
     }
     let running = match start(&bridge(&lab)) {
         Ok(running) => running,
-        Err(error) if error.contains("takes none in pieces") => {
+        Err(error) if error.contains("accepts no packets in pieces") => {
             return skip(NAME, "this kernel has no AF_XDP packets in pieces");
         }
         Err(error) => panic!("{error}"),
@@ -176,7 +176,7 @@ fn numbered(lab: &Lab, keys: &str, host: &str) -> (Report, Report) {
     let sender = start(&from).unwrap();
     let received = || running.view().wires[0].counters.rx_packets.get();
     let wire = |number: usize| &sender.view().wires[number].counters;
-    // A generator whose core is preempted sheds packets meanwhile.
+    // A generator sheds packets while its core is preempted.
     let made = || wire(0).rx_packets.get() + wire(0).rx_shed.get();
     let all = || made() == 20_000 && received() == wire(1).tx_packets.get();
     let answered = || !host.contains("echo") || wire(1).rx_packets.get() == received();

@@ -139,8 +139,7 @@ fn check_rejects_invalid_objects() {
     let card = parse("[[rx]]\nobject = \"guard.o\"\n");
     let context = BuildContext::default();
     let found = crate::ENTRY.build(&card.rx[0], &context).map(drop).unwrap_err().to_string();
-    let wanted =
-        "rx[0].object: found an XDP program, which the kernel runs, allowed: with card.engine";
+    let wanted = "rx[0].object: found an XDP program, which the kernel runs, allowed: only with";
     assert!(found.contains(wanted), "{found}");
     let Some(bed) = Bed::new("check_rejects_invalid_objects") else { return };
     let wire = format!("\"k0\"\nnamespace = \"{}\"", bed.0.netns("card"));

@@ -342,7 +342,7 @@ fn tasks_and_functions_that_send_are_refused_by_name() {
         (
             "[[tx]]\nfunction = \"tso\"\n",
             "card:14: tx[0].function: found \"tso\", allowed with engine = \"kernel\": no tx chain, as \
-             these programs see nothing that is sent; engine = \"hybrid\" has one",
+             these programs see no sent packets; engine = \"hybrid\" has one",
         ),
         (
             "[os]\nscheduler = \"wfq\"\n",

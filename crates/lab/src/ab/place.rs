@@ -213,7 +213,7 @@ impl<'a> MeasuringPlace<'a> {
             let port = file.wires[wire].port.name();
             let message = format!(
                 "found \"{port}\", which does not know when packets arrive with these settings, but \
-                 {name} is of that time; allowed: {STAMPING}"
+                 {name} needs arrival times; allowed: {STAMPING}"
             );
             return Err(file
                 .locate(ConfigError::new(format!("wire[{wire}].port"), message))
@@ -261,7 +261,7 @@ impl<'a> MeasuringPlace<'a> {
             let last = printed.lines().rev().find(|line| !line.trim().is_empty());
             let last =
                 last.map_or("it printed nothing".into(), |line| format!("its last line: {line}"));
-            anyhow::bail!("the workload's output does not have the figure asked for: {last}");
+            anyhow::bail!("the workload's output does not contain the figure: {last}");
         }
         let lost = window.as_ref().map_or((0.0, Lost::new()), lost);
         let latencies = latencies(&printed);

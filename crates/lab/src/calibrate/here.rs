@@ -42,7 +42,7 @@ pub fn profile(name: &str) -> Result<Profile, String> {
     if name != HERE {
         return Profile::named(name).map_err(|error| error.to_string());
     }
-    let path = place().ok_or("found here, and no $HOME that its file could be in")?;
+    let path = place().ok_or("found here, but $HOME, which has its file, is not set")?;
     let file = path.display().to_string();
     let text = std::fs::read_to_string(&path).map_err(|error| {
         format!("found here, but this machine was not measured ({file}: {error}), try: picnic lab calibrate")

@@ -254,7 +254,7 @@ impl Client<'_> {
             let number = self.random.random_range(0..self.asked.workload.addresses);
             let address = Ipv4Addr::from(u32::from(self.asked.first) + number);
             bind(&socket, &SocketAddrV4::new(address, 0))
-                .with_context(|| format!("cannot ask from {address}"))?;
+                .with_context(|| format!("cannot send requests from {address}"))?;
         }
         match connect(&socket, &self.asked.server) {
             Ok(()) | Err(Errno::INPROGRESS) => {}

@@ -70,8 +70,8 @@ pub fn bring_interrupts(
         let handlers = handlers(&folder);
         if handlers.len() > 1 {
             notes.push(format!(
-                "interface {interface} shares interrupt {interrupt} ({}), which comes to core \
-                 {core} for all of them",
+                "interface {interface} shares interrupt {interrupt} ({}), which core \
+                 {core} handles for all of them",
                 handlers.join(", ")
             ));
         }

@@ -476,7 +476,7 @@ fn line_and_shared_interrupts_are_handled() {
     assert_eq!(fixture.interrupt(11), "3");
     fs::create_dir(machine.procfs.join("irq/11/ata_piix")).unwrap();
     let notes = bring_interrupts(machine, &mut journal, "eth1", None, 5).unwrap();
-    let expected = "interface eth1 shares interrupt 11 (ata_piix, eth1), which comes to core 5 for \
+    let expected = "interface eth1 shares interrupt 11 (ata_piix, eth1), which core 5 handles for \
                     all of them";
     assert_eq!(notes, [expected]);
     assert!(journal.undo().unwrap().is_whole());

@@ -151,7 +151,7 @@ fn networks_are_made_changed_and_removed() {
     let mut thief = other.clone();
     thief.card = "thief".into();
     let refused = up(&machine, &thief).unwrap_err().to_string();
-    assert!(refused.ends_with("exists, and `picnic net up` has not made it for card thief"));
+    assert!(refused.ends_with("exists, but `picnic net up` did not create it for card thief"));
     assert!(down(&machine, Some("thief")).unwrap().is_empty());
     assert!(look(&other.links[0].near).is_some());
     let restored = down(&machine, Some(&other.card)).unwrap();

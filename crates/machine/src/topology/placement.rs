@@ -205,7 +205,7 @@ fn choose(placement: &mut Placement, topology: &Topology, others: &CoreSet) -> C
             let refused = refused.and(others);
             placement.warnings.push(format!(
                 "isolation level \"{asked}\" leaves no target core ({refused} would be left out): \
-                 level \"{level}\" it is, and target cores share caches with borrowed core \
+                 using level \"{level}\", so target cores share caches with borrowed core \
                  {borrowed}"
             ));
         } else if !others.is_empty() {

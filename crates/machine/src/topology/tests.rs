@@ -76,8 +76,8 @@ fn two_cores_with_a_common_last_level_cache_work_by_l2() {
     assert_eq!(targets(&topology, "llc"), answer("0", L2, ""));
     assert_eq!(
         told(&topology, "llc"),
-        ["isolation level \"llc\" leaves no target core (0 would be left out): level \"l2\" it \
-          is, and target cores share caches with borrowed core 1"]
+        ["isolation level \"llc\" leaves no target core (0 would be left out): using level \
+          \"l2\", so target cores share caches with borrowed core 1"]
     );
 }
 
@@ -94,7 +94,7 @@ fn two_siblings_alone_are_used() {
         assert_eq!(targets(&topology, level), answer("0", Nothing, ""));
         let told = told(&topology, level);
         assert_eq!(told.len(), 1, "{told:?}");
-        assert!(told[0].contains("level \"none\" it is"), "{told:?}");
+        assert!(told[0].contains("using level \"none\""), "{told:?}");
     }
 }
 

@@ -1,4 +1,4 @@
-//! The boundary tag method: every block has its own size and that of the block before.
+//! The boundary tag method: every block stores its own size and the size of the previous block.
 //!
 //! ```text
 //!  | size, used | size before | next free | free before |  payload ...
@@ -121,10 +121,10 @@ impl BoundaryTag {
         }
     }
 
-    /// Units to leave free in front, for the payload's alignment; none if it does not fit.
+    /// Units to leave free before it, for the payload's alignment; none if it does not fit.
     fn front(arena: &[u8], block: u32, need: u32, align: u32) -> Option<u32> {
         let mut front = (block + 1).next_multiple_of(align) - (block + 1);
-        // The rest in front must be a block of its own.
+        // The rest before it must be a separate block.
         while front != 0 && front < SMALLEST {
             front += align;
         }
@@ -147,7 +147,7 @@ impl BoundaryTag {
     /// Checks the consistency of the tags; for tests.
     ///
     /// # Errors
-    /// What is wrong, in words.
+    /// The fault, in words.
     pub fn check(&self, arena: &[u8]) -> Result<(), String> {
         let (mut block, mut before, mut was_free) = (0, 0, false);
         let (mut used, mut blocks, mut free) = (0, 0, 0);

@@ -1,7 +1,7 @@
 //! The channels of a card: by name for host processes, and in one list for the borrowed core.
 //!
 //! Memory is mapped and unmapped here, on the threads that serve host processes. The borrowed core
-//! takes only locks that nobody else takes, and tries the others.
+//! takes only locks without other users, and only tries the others.
 
 use super::{ChannelCounters, ChannelError, ChannelReport};
 use crate::shared::lock;
@@ -44,14 +44,14 @@ pub(super) struct Link {
     /// A process has come or gone; set by others, cleared by the task.
     pub(super) changed: AtomicBool,
     pub(super) offer: Mutex<Option<Session>>,
-    /// The task's session, the last one that it ended, and the last one whose process has gone.
+    /// The task's session, the last one that it ended, and the last one with an ended process.
     pub(super) session: AtomicU64,
     pub(super) ended: AtomicU64,
     gone: AtomicU64,
     /// The task's end has been dropped.
     pub(super) closed: AtomicBool,
     pub(super) waker: Mutex<Option<Waker>>,
-    /// What the task waits for, as bits; only the borrowed core uses it.
+    /// The events that the task waits for, as bits; only the borrowed core uses it.
     awaits: AtomicU8,
     /// Only the borrowed core locks it.
     pub(super) end: Mutex<Option<Arc<End>>>,
@@ -85,7 +85,7 @@ impl Link {
         self.gone.load(Ordering::Acquire) >= self.session.load(Ordering::Relaxed)
     }
 
-    /// Puts a session in the place of one that the task has not looked at.
+    /// Replaces a session that the task has not noticed.
     fn offer(&self, session: Option<Session>) {
         let before = std::mem::replace(&mut *lock(&self.offer), session);
         let lost = before.map_or(0, |before| before.end.in_flight());
@@ -96,7 +96,7 @@ impl Link {
         !self.closed.load(Ordering::Acquire)
     }
 
-    /// Makes the task look at who has come or gone.
+    /// Makes the task check for processes that arrived or ended.
     fn tell(&self) {
         self.changed.store(true, Ordering::Release);
         let waker = lock(&self.waker).clone();
@@ -254,7 +254,7 @@ impl Directory {
         }
     }
 
-    /// Wakes the tasks whose wait is over.
+    /// Wakes the tasks whose wait has ended.
     #[inline]
     pub(crate) fn wake_tasks(&self) {
         if self.attention.is_watching() {
@@ -300,14 +300,14 @@ pub enum OpenError {
         holder: String,
     },
     /// This card's borrowed core cannot be rung by other processes.
-    #[error("the card cannot be rung by other processes: its world is not this machine")]
+    #[error("other processes cannot ring the card's doorbell: it does not run on real cores")]
     NoDoorbell,
     /// The system refused memory or a descriptor.
     #[error("cannot make the memory: {0}")]
     System(#[from] io::Error),
 }
 
-/// What a host process needs of a channel, in the order in which it is sent.
+/// The parts of a channel that a host process needs, in sending order.
 #[derive(Debug)]
 pub struct Opened {
     /// The memory, the process's doorbell, the card's doorbell.
@@ -323,7 +323,7 @@ pub struct Opened {
 pub struct Channels(pub(crate) Option<Arc<Directory>>);
 
 impl Channels {
-    /// Opens a channel for a process, which is told apart by its connection `client`.
+    /// Opens a channel for a process, which its connection `client` identifies.
     ///
     /// # Errors
     /// There is no such channel, another process has it open, or the system has nothing left.
@@ -354,7 +354,7 @@ impl Channels {
         Ok(HostEnd { end, client, channels: self.clone() })
     }
 
-    /// A connection has ended; whatever the process had open, it has no longer.
+    /// A connection has ended: closes the channels that the process had open.
     pub fn client_has_gone(&self, client: u64) {
         let Some(directory) = &self.0 else { return };
         for link in lock(&directory.links).iter() {

@@ -30,7 +30,7 @@ pub struct ProfileCosts {
     pub doorbell_ns: u64,
     /// Nanoseconds of the longest doorbell.
     pub longest_doorbell_ns: u64,
-    /// Whether a figure is a guess: neither measured on a machine nor that of a simulated one.
+    /// Whether a figure is a guess: neither measured on a machine nor set for a simulated one.
     pub is_assumed: bool,
     /// Interruptions of a core, if they were measured.
     pub interruptions: Option<Interrupted>,
@@ -38,7 +38,7 @@ pub struct ProfileCosts {
     pub origin: String,
 }
 
-/// How often and for how long a core of this machine is interrupted.
+/// Frequency and length of interruptions of a core on this machine.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Interrupted {
     /// Interruptions in a second.
@@ -54,7 +54,7 @@ pub struct Interrupted {
 pub struct Origin {
     /// The figure, if any.
     pub value: Option<u64>,
-    /// Its origin, or why there is none.
+    /// Its origin, or the reason for having none.
     pub from: String,
 }
 
@@ -84,7 +84,7 @@ pub struct PathReport {
     pub catch_up_ns: u64,
     /// Share of the core that packets need at these rates.
     pub packets_fraction: f64,
-    /// Nanoseconds for which the core may be interrupted without loss besides the card file's
+    /// Nanoseconds that the core may be interrupted without loss, in addition to the card file's
     /// tasks; null if arrivals are unknown, or all of them wait.
     pub tolerates_ns: Option<u64>,
     /// Interruptions of this machine's cores; null if they were not measured.

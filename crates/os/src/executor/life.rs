@@ -136,7 +136,7 @@ impl Os {
         }
         let ticket = &mut candidate.ticket;
         task.stamp(ticket, &self.path);
-        // A periodic task that waits in mid-invocation is due again when the wait is over, if
+        // A periodic task that waits in mid-invocation is due again when the wait ends, if
         // known.
         ticket.next_release = until;
         if task.period_ns.is_some() {

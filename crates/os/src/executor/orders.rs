@@ -62,7 +62,7 @@ impl Os {
             let charge = lock(&self.shared.memory).charge(id, Kind::Task, bytes)?;
             Ok((future, obey, charge))
         });
-        // What the program allocated is of no use.
+        // The program's allocations are not needed.
         let (future, obey, charge) =
             started.inspect_err(|_| lock(&self.shared.memory).release_all(id))?;
         let begins = now + spec.offset_ns;

@@ -28,9 +28,9 @@ pub struct Named {
 /// The schedulers of a NIC OS.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Schedules {
-    /// The one that decides.
+    /// The deciding scheduler.
     pub name: Arc<str>,
-    /// The one that follows once no periodic task is due or has begun.
+    /// The next scheduler, which takes over once no periodic task is due or has begun.
     pub next: Option<Arc<str>>,
 }
 
@@ -46,7 +46,7 @@ pub struct Switch {
 impl Switch {
     /// An order to replace the scheduler.
     pub fn to(name: impl Into<Arc<str>>, scheduler: Box<dyn Scheduler>) -> Self {
-        // Replaced ones: the current, one that waited to follow, and one replaced earlier.
+        // Replaced schedulers: the current, a waiting one, and one replaced earlier.
         let mut schedulers = Vec::with_capacity(4);
         schedulers.push(Named { name: name.into(), scheduler });
         Switch { schedulers, result: None }
@@ -113,7 +113,7 @@ impl Os {
         let name = std::mem::replace(&mut self.scheduler_name, name);
         let scheduler = std::mem::replace(&mut self.scheduler, scheduler);
         self.retired = Some(Named { name, scheduler });
-        // What the old one began, the new one weighs again, by the rest of its invocation.
+        // The new scheduler judges a task that has begun by the rest of its invocation.
         self.candidates.iter_mut().for_each(|candidate| candidate.begun = false);
         self.changed = true;
     }

@@ -1,4 +1,4 @@
-//! The card's memory: the arena, its allocators, and who has which bytes.
+//! The card's memory: the arena, its allocators, and the owner of each byte.
 
 use super::charge::Charge;
 use super::host::{HostBudget, Reserved, TransferCost};

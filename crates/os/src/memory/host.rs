@@ -36,7 +36,7 @@ impl TransferCost {
 /// shared with another.
 ///
 /// Transfers run on the borrowed core, so both methods must be short and must not wait. Another
-/// process may write to the bytes meanwhile: implementations copy, and lend nothing.
+/// process may write to the bytes at any time: implementations copy, and lend nothing.
 #[allow(clippy::len_without_is_empty)]
 pub trait HostBytes: Send + Sync + fmt::Debug {
     /// Number of bytes; it never changes.

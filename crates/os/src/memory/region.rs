@@ -10,7 +10,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// One bit for each unit of a region: which of them are allocated.
+/// One bit for each unit of a region: whether it is allocated.
 struct Units(Box<[u64]>);
 
 impl Units {
@@ -32,7 +32,7 @@ impl Units {
         })
     }
 
-    /// Marks units as allocated; false, and nothing done, if one of them is.
+    /// Marks units as allocated; false, and no change, if one of them is already.
     #[inline]
     fn claim(&mut self, run: Range<usize>) -> bool {
         if Self::words(run.clone()).any(|(word, bits)| self.0[word] & bits != 0) {

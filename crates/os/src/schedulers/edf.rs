@@ -1,7 +1,7 @@
 //! Non-preemptive earliest deadline first.
 //!
 //! Among the ready periodic tasks, the one with the earliest deadline; at equal deadlines the
-//! higher priority, then the one that has waited longer. A task runs to the end of its invocation.
+//! higher priority, then the task that has waited longer. A task runs to the end of its invocation.
 //! An aperiodic task runs if all of its invocation fits before the next release, so none causes a
 //! missed deadline.
 //!

@@ -4,7 +4,7 @@
 //! segment at a time, if their ticket says that the next segment ends before the next periodic
 //! task; a [`SlackPolicy`] chooses among them.
 //!
-//! Guarantee: as long as no segment exceeds its ticket, and packets arrive no faster than stated,
+//! Guarantee: if no segment exceeds its ticket, and packets arrive no faster than stated,
 //! an aperiodic task never delays a periodic one: switch, cold caches and the packet path catching
 //! up are in the ticket.
 //!

@@ -8,7 +8,7 @@
 //! - `lookahead`: of all sets of segments, one that leaves the least slack, within the   first
 //!   tasks of the queue; of that set, the first by priority and waiting time.
 //!
-//! The latter two may skip a task for as long as others fit better.
+//! The latter two may skip a task while others fit better.
 //!
 //! Source: NICOS 4.6; Shmueli and Feitelson, "Backfilling with Lookahead to Optimize the Packing of
 //! Parallel Jobs", JPDC 65(9), 2005.

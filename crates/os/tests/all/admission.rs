@@ -11,7 +11,7 @@ use picnic_os::schedulers::slack::Choice;
 use picnic_os::schedulers::{Discipline, Scheduler};
 use proptest::prelude::*;
 
-/// A wire with packets, and their costs; the path may catch up for as long as it needs.
+/// A wire with packets, and their costs; the path may catch up without a limit.
 fn path(pps: u64, room: u64, costs: Costs) -> PacketPath {
     let wire = Intake { name: "wire0".into(), pps, burst: 1, room };
     PacketPath::new(vec![wire], Costs { catch_up_ns: u64::MAX, ..costs }).stated()
@@ -40,7 +40,7 @@ fn refusals_show_their_arithmetic() {
     let wire = path(14_880_952, 512, Costs::default());
     let message = edf(&[demand("scan", None, &[50_000])], &wire).unwrap_err().to_string();
     assert!(message.contains("50000 ns x 14880952 packets/s = 745 packets"), "{message}");
-    assert!(message.contains("come in by wire0, but 512 find room"), "{message}");
+    assert!(message.contains("arrive on wire0, but 512 fit"), "{message}");
     let tasks = [demand("a", Some(100), &[60]), demand("b", Some(200), &[81])];
     let message = edf(&tasks, &no_packets()).unwrap_err().to_string();
     assert!(message.contains("100.5 %"), "{message}");
@@ -73,7 +73,7 @@ fn refusals_show_their_arithmetic() {
 fn admission_includes_the_packet_path() {
     let tasks = [demand("a", Some(1000), &[100, 100])];
     let turns = |turn_ns| edf(&tasks, &path(0, 0, Costs { turn_ns, ..Costs::default() }));
-    // The invocation, a turn after each segment, and one that has begun at its release.
+    // The invocation, a turn after each segment, and a turn that has begun at its release.
     assert_eq!(turns(267), Ok(()));
     let message = turns(268).unwrap_err().to_string();
     assert!(
@@ -185,7 +185,7 @@ proptest! {
         }
     }
 
-    /// Whatever the phases of the releases, admitted sets keep every deadline.
+    /// Admitted sets keep every deadline, for any phases of the releases.
     #[test]
     fn admitted_sets_keep_their_deadlines(
         models in sets(),

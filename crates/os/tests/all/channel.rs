@@ -84,7 +84,7 @@ fn messages_go_both_ways() {
     bench.end();
 }
 
-/// A message on its way does not need the task's attention raised: the memory is watched.
+/// A message needs no call for the task's attention: the memory is watched.
 #[test]
 fn waiting_tasks_see_the_memory_itself() {
     let mut bench = Bench::new();
@@ -194,7 +194,7 @@ fn names_and_sizes_are_checked() {
             let refused = nic.channel(name, bytes, messages).await.unwrap_err();
             said.say(nic.now(), refused.to_string());
         }
-        // What was refused is not charged.
+        // A refused request is not charged.
         let one = nic.channel("x", 1024, 16).await.unwrap();
         drop(one);
         let _again = nic.channel("x", 1024, 16).await.unwrap();
@@ -236,7 +236,7 @@ fn one_host_at_a_time() {
     bench.end();
 }
 
-/// The next host gets no answer to an earlier one's messages, nor its messages.
+/// The next host gets neither messages of an earlier host nor answers to them.
 #[test]
 fn each_host_has_its_own_messages() {
     let mut bench = Bench::new();

@@ -119,7 +119,7 @@ fn candidate() -> impl Strategy<Value = Candidate> {
 }
 
 proptest! {
-    /// Only ready tasks are run, nothing is run only if allowed, and the same history gives the
+    /// Only ready tasks run, idling happens only if allowed, and the same history gives the
     /// same decisions.
     #[test]
     fn decisions_choose_ready_tasks_and_are_repeatable(

@@ -54,7 +54,7 @@ fn periodic_tasks_run_at_their_releases() {
 }
 
 /// For the analysis of bounds `next_release` is a wait, where an invocation's bound ends; so it is
-/// for the executor, whatever the task.
+/// for the executor, for any task.
 #[test]
 fn next_release_ends_invocations_of_aperiodic_tasks() {
     let (mut bench, log) = (Bench::new(), Log::default());
@@ -175,7 +175,7 @@ fn sleeping_keeps_to_the_time_and_yielding_takes_turns() {
         bench.os.create(spec(name), body).unwrap();
     }
     bench.run_until(micros(30));
-    // The sixth segments only go to sleep; then sleeping for nothing is a yield.
+    // The sixth segments only go to sleep; a sleep of zero is then a yield.
     assert_eq!(log.text(), "0:a 1:b 2:a 3:b 10:a! 11:b! 12:a? 13:b?");
     bench.end();
 }
@@ -399,7 +399,7 @@ fn missed_deadlines_and_skipped_releases_are_counted() {
     });
     let id = bench.os.create(spec("p").periodic(10_000), body).unwrap();
     bench.run_until(micros(60));
-    // Ends at 35: its own deadline and those of the releases at 10 and 20 have passed.
+    // Ends at 35: its own deadline and the deadlines of the releases at 10 and 20 have passed.
     assert_eq!(log.text(), "0:p 35:p 40:p 50:p");
     let line = bench.os.lines().find(|line| line.id == id).unwrap();
     assert_eq!(line.counters.deadline_misses.get(), 3);

@@ -44,7 +44,7 @@ fn turns(turn_ns: u64) -> PacketPath {
 
 // ---------------------------------------------------------------- admission
 
-/// Period, whole and blocking of a task: a turn behind each segment.
+/// Period, whole and blocking of a task: a turn after each segment.
 type Work = (u64, u64, u64);
 
 /// At every single interval: the path's turn and the demand fit, and with a blocker instead of the
@@ -228,7 +228,7 @@ fn the_whole_core_may_be_used() {
     assert!(!fits(&[(10, 30), (10, 30), (11, 30)], &alone));
     // Less than a billionth too much is too much.
     assert!(!fits(&[(3_999_999_999, 4_000_000_000), (2, 4_000_000_000)], &alone));
-    // If packets are lost whatever tasks do, their share is not the tasks' to leave.
+    // If packets are lost in any case, tasks need not leave time for them.
     assert!(fits(&[(1_000, 1_000)], &path(10_000_000, 0, 100)));
     // A third is theirs.
     let third = path(333_333_333, 0, 1);
@@ -368,7 +368,7 @@ fn new_timetables_make_up_for_nothing() {
     let tasks =
         [candidate(Some(40), 0, true), candidate(Some(40), 0, true), candidate(Some(20), 0, false)];
     let mut cyclic = Cyclic::default();
-    // In an odd frame, of which the second task is.
+    // In an odd frame, like the second task.
     let now = Time::from_nanos(20 * 9);
     cyclic.tasks_changed(now, &tasks);
     assert_eq!(cyclic.periodic(now, &tasks), Some(1));
@@ -385,7 +385,7 @@ fn unbounded_tasks_fill_their_frame() {
     let mut cyclic = Cyclic::default();
     cyclic.tasks_changed(Time::ZERO, &[bounded(20, 1), bounded(40, u64::MAX), bounded(40, 5)]);
     assert_eq!(cyclic.frames(), [[0, 1], [0, 2]]);
-    // The fullest of a task's frames counts: those of the last are 1 and 7, not 0 and 6.
+    // A task's fullest frame counts: the last task has frames 1 and 7, not 0 and 6.
     cyclic.tasks_changed(Time::ZERO, &[bounded(30, 0), bounded(40, 10), bounded(60, 1)]);
     let of_last = (0..12).filter(|&frame| cyclic.frames()[frame].contains(&2));
     assert_eq!(of_last.collect::<Vec<_>>(), [1, 7]);
@@ -482,7 +482,7 @@ fn lookahead_has_a_window_and_counts_in_parts() {
     // 100, 126 and 125 parts of 250: the first two leave less than the first and the last.
     let three = [filler(400, 0, 1), filler(502, 0, 2), filler(499, 0, 3)];
     assert_eq!(choose(1_000, &three), Some(0));
-    // The first fits as it is and not in parts: the second leaves the least.
+    // The first fits whole and not in parts: the second leaves the least.
     assert_eq!(choose(1_001, &[filler(1_001, 0, 1), filler(600, 0, 2)]), Some(1));
     assert_eq!(choose(257, &[filler(257, 0, 1), filler(2, 0, 2)]), Some(1), "one part");
     assert_eq!(choose(1_001, &[filler(1_001, 0, 1), filler(1_001, 0, 2)]), Some(0), "none");
@@ -527,7 +527,7 @@ fn the_smallest_block_may_stay_in_front_of_an_aligned_one() {
     let mut tags = BoundaryTag::default();
     tags.reset(&mut arena);
     assert_eq!(tags.allocate(&mut arena, 64, 16), Some(16));
-    // From 80 on: a tag and 16 bytes that stay free, then the tag in front of 128.
+    // From 80 on: a tag and 16 bytes that stay free, then the tag before 128.
     assert_eq!(tags.allocate(&mut arena, 16, 64), Some(128));
     assert_eq!(tags.check(&arena), Ok(()));
     assert_eq!(tags.figures(&arena).free_blocks, 2);
@@ -967,14 +967,14 @@ fn admission_uses_reported_rates() {
     assert_eq!(told.catch_up_ns, 1_000_000);
     let most = report("catch_up_us = 1000000000", Rate::Pps(1)).unwrap();
     assert_eq!(most.catch_up_ns, 1_000_000_000_000);
-    // Packets that arrive together find room, or the task is refused, whatever the rate.
+    // At any rate, packets that arrive together fit, or the task is refused.
     let with_room = |room: u64| {
         let keys = format!("line_rate_pps = 1\nreceive_room = {room}\n[[task]]\ntask = \"plain\"");
         report(&keys, Rate::Untold)
     };
     assert!(with_room(32).is_ok());
     let refused = with_room(31).unwrap_err();
-    assert!(refused.contains("but 31 find room"), "{refused}");
+    assert!(refused.contains("but 31 fit"), "{refused}");
 }
 
 #[test]

@@ -413,7 +413,7 @@ fn allocators_are_filters() {
         said.say(nic.now(), nic.allocate(1).unwrap_err().to_string());
         // One for the filter of the next allocator, one to be allocated again.
         slots.truncate(2);
-        // A liar serves nobody: the one before does.
+        // A lying allocator serves no request: the previous one does.
         let liar = nic.install_allocator("liar", 1024, Box::new(Liar(1020))).await.unwrap();
         slots.push(nic.allocate(200).unwrap());
         assert_eq!(nic.memory().broken_allocators, 1);
@@ -458,7 +458,7 @@ fn allocators_are_filters() {
     let texts: Vec<_> = log.take().into_iter().map(|(_, text)| text).collect();
     assert!(texts[0].starts_with("block: found no room for 1 bytes: 0 are free"), "{}", texts[0]);
     assert_eq!(texts[1], "true 1 0");
-    assert_eq!(texts[2], "allocator: found code, allowed: none, as the filter calls none");
+    assert_eq!(texts[2], "allocator: found code, allowed: none, as the filter calls no code");
     assert!(texts[3].starts_with("action: found allocate with a condition"), "{}", texts[3]);
     assert_eq!(texts[4], "allocator: found none, allowed: code, given with the filter");
     assert_eq!((bench.os.counters().panics.get(), filters.list().len()), (0, 0));

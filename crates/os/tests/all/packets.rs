@@ -278,7 +278,7 @@ fn suspended_senders_get_results_later() {
     bench.os.control(bench.now, &mut TaskControl::Suspend(id));
     bench.wire_takes(0, 1, true);
     bench.run_until(micros(20));
-    // Another's packet has left meanwhile.
+    // Meanwhile another task's packet has left.
     let other = bench.doors.pool.packet(&[0; 60]).unwrap();
     bench.doors.transmit(other, 0);
     bench.wire_takes(0, 1, false);

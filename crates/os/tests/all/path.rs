@@ -109,7 +109,7 @@ proptest! {
             works.iter().map(|work| (within - 1) / work.0 * work.1).sum()
         };
         let first = works[0].0 + 1;
-        // No turn is the last that does not fit beyond its length by what is left of the core.
+        // The last turn does not fit: its length divided by the rest of the core is exceeded.
         let end = ((turn_ns as f64 / (1.0 - load).max(1e-6)) as u64 + 2).min(100_000);
         let fits = load <= 1.0 + 1e-12
             && (turn_ns == 0
@@ -180,8 +180,8 @@ fn empty_paths_cost_nothing() {
 fn of_doorbells(costs: Costs) -> (f64, u64) {
     let path = |doorbells| PacketPath::new(vec![intake(1, 1)], Costs { doorbells, ..costs });
     let (with, without) = (path(costs.doorbells), path(Doorbells::default()));
-    // At one packet a second, the catch-up after nothing is the last turn, the due doorbells, and
-    // the packet.
+    // At one packet a second, the catch-up after an empty segment is the last turn, the due
+    // doorbells, and the packet.
     let rest_ns = with.catch_up_ns(0) - without.catch_up_ns(0) + 2;
     let fast = |doorbells| {
         PacketPath::new(vec![intake(1_000, 1)], Costs { doorbells, ..costs }).share_ppb() as f64
@@ -289,7 +289,8 @@ fn interruptions_are_tolerated_within_room_and_time() {
     let path = |room, costs: Costs| PacketPath::new(vec![wire(room)], costs);
     let free = Costs { burst: 1, ..Costs::default() };
     for (room, costs, segment_ns, expected) in [
-        // 1023 packets besides the one that arrives with the first, 900 of them in the segment.
+        // 1023 packets in addition to the one that arrives with the first, 900 of them in the
+        // segment.
         (1_024, free, 900_000, Some(123_000)),
         (1_024, free, 2_000_000, Some(0)),
         (1_024, Costs { ring: 512, ..free }, 500_000, Some(11_000)),

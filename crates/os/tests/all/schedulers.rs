@@ -49,7 +49,7 @@ fn events_are_handled_in_their_order_whatever_their_deadlines() {
     let late = |first_release, model: Model| Model { first_release, ..model };
     let tasks = [periodic(100, &[10, 10]), late(5, periodic(30, &[4])), late(2, other(&[20, 20]))];
     let run = run(&mut Event, &tasks, 68);
-    // 0 begins and ends; of those that came meanwhile the earlier is first, and ends, too.
+    // 0 begins and ends; the earlier of the tasks released meanwhile is next, and ends, too.
     let expected = [(0, 0, 0), (10, 0, 1), (20, 1, 0), (24, 2, 0), (44, 2, 1), (64, 1, 0)];
     assert_eq!(run.trace, expected);
     assert_eq!(run.misses, [0, 1, 0]);
@@ -57,8 +57,8 @@ fn events_are_handled_in_their_order_whatever_their_deadlines() {
 
 #[test]
 fn the_three_parts_of_figure_one() {
-    // Part I: a release. Part II: the slack is 20, the task of 25 does not fit, that of 15 does.
-    // Part III: 5 are left, nothing fits.
+    // Part I: a release. Part II: the slack is 20, so the task of 25 does not fit, but the task of
+    // 15 does. Part III: 5 are left, nothing fits.
     let tasks = [periodic(30, &[10]), other(&[25]), other(&[15])];
     let run = run(&mut edf_plus(Choice::FirstFit), &tasks, 60);
     assert_eq!(run.trace, [(0, 0, 0), (10, 2, 0), (30, 0, 0), (40, 2, 0)]);
@@ -159,7 +159,7 @@ fn late_releases_in_a_frame_end_the_slack() {
     assert_eq!(cyclic.next_periodic(Time::from_nanos(2), &tasks), Some(Time::from_nanos(9)));
 }
 
-/// Random sets, of which the periodic part uses at most 60 % of the processor.
+/// Random sets; their periodic part uses at most 60 % of the processor.
 fn task_sets() -> impl Strategy<Value = Vec<Model>> {
     let segments = || prop::collection::vec(1u64..400, 1..5);
     let periodic = (prop::sample::select(vec![2000u64, 4000, 8000, 16_000]), segments(), 0u8..3);

@@ -168,7 +168,7 @@ fn switches_lose_no_release_and_miss_no_deadline() {
     assert!(fillers > 300, "{fillers}");
 }
 
-/// Between schedulers of which one promises nothing a switch is immediate, and loses no release.
+/// If one scheduler makes no promise, a switch is immediate, and loses no release.
 #[test]
 fn switches_to_and_from_events_are_immediate() {
     let mut runner = TestRunner::deterministic();
@@ -284,7 +284,7 @@ fn a_switch_in_the_middle_of_a_stop_is_refused_or_without_effect() {
     bench.end();
 }
 
-/// Decides the same whatever there is.
+/// Always decides the same.
 struct Fixed(Decision);
 
 impl Scheduler for Fixed {
@@ -305,7 +305,7 @@ impl Scheduler for Fixed {
     }
 }
 
-/// A scheduler that always picks a task that is not ready, or one that there is not, or none: nothing
+/// A scheduler that always picks a task that is not ready, does not exist, or is none: nothing
 /// runs, the note says so, and another scheduler can take over.
 #[test]
 fn schedulers_that_err_run_nothing_and_can_be_replaced() {

@@ -139,14 +139,14 @@ fn mailboxes_of_removed_filters_end() {
     bench.run_until(micros(40));
     let id = filters.list()[0].id;
     filters.remove(id).unwrap();
-    // No packet comes, and nobody changes filters any more.
+    // No packet arrives, and filters no longer change.
     bench.run_until(micros(80));
     assert_eq!(ended.load(Ordering::Relaxed), 1);
     bench.end();
 }
 
-/// A changed filter keeps its mailbox, one that no longer delivers ends it; packets that the core
-/// hands over by its old list are dropped and counted.
+/// A changed filter keeps its mailbox, and a filter that no longer delivers ends it; packets that
+/// the core hands over by its old list are dropped and counted.
 #[test]
 fn mailboxes_end_when_delivery_ends() {
     let mut bench = Bench::new();
@@ -246,7 +246,7 @@ fn filters_of_ended_tasks_are_removed_after_other_changes() {
     }
 }
 
-/// Threads change filters while tasks start and end: whatever the order, an ended task has no
+/// Threads change filters while tasks start and end: in any order, an ended task has no
 /// filter left.
 #[test]
 fn filters_of_ended_tasks_are_always_removed() {

@@ -110,7 +110,7 @@ impl Bench {
         }
     }
 
-    /// Stops it; all buffers have returned and nothing is held.
+    /// Stops it, and checks that all buffers have returned.
     #[track_caller]
     pub fn end(mut self) {
         self.os.stop(self.now, &mut self.doors);

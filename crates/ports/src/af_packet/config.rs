@@ -29,7 +29,7 @@ impl Default for PacketConfig {
             namespace: None,
             promiscuous: true,
             frames: 4096,
-            // Ordinary frames with tags; including the bytes in front of them, 2 KiB.
+            // Ordinary frames with tags: 2 KiB, including the bytes before them.
             frame_size: 1920,
         }
     }

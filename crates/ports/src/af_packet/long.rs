@@ -5,7 +5,7 @@
 //! on the socket and is read directly into buffers. So its bytes are copied once, not twice, and
 //! slots can be as small as ordinary packets.
 //!
-//! Guarantees: marks and packets stay in step, whatever the fate of a packet; no allocation.
+//! Guarantees: marks and packets stay in step for any fate of a packet; no allocation.
 //!
 //! Source: packet(7), PACKET_COPY_THRESH; net/packet/af_packet.c, `tpacket_rcv`.
 
@@ -31,7 +31,7 @@ type Tag = Option<(u16, u16)>;
 pub(super) struct LongPackets {
     /// Empty buffers; none are left in it but by a read that failed.
     landing: Landing,
-    /// Room for a packet of very small buffers, and for the tag in front of it.
+    /// Room for a packet of very small buffers, and for the tag before it.
     gathered: Box<[u8]>,
 }
 

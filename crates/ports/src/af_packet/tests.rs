@@ -105,7 +105,7 @@ fn downed_wires_are_reported_with_the_fix() {
     assert!(ip(&format!("ip -n {name} link set b0 up")));
     picnic_testing::wait_until("a0 runs", || port.describe().warnings.is_empty());
     drop(port);
-    // Super-frames beyond what a card takes, and the command that keeps them shorter.
+    // Super-frames that are too long for a card, and the command that keeps them shorter.
     let long = "gso_max_size 180000 gro_max_size 180000";
     assert!(ip(&format!("ip -n {name} link set a0 {long}")));
     let port = PacketPort::open(&config).unwrap();
@@ -122,11 +122,11 @@ fn downed_wires_are_reported_with_the_fix() {
 
 // ---------------------------------------------------------------- through the kernel
 
-/// Both ends of a veth pair, each in a namespace of its own. Gone when dropped.
+/// Both ends of a veth pair, each in a separate namespace. Removed when dropped.
 struct Pair(String);
 
 impl Pair {
-    /// None if this machine gives none; says so.
+    /// None if this machine allows none; prints the reason.
     fn new(test: &str) -> Option<(Pair, PacketPort, PacketPort)> {
         let pair = Pair(format!("picnic-{}-{test}", std::process::id()));
         let name = &pair.0;

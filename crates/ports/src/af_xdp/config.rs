@@ -107,12 +107,12 @@ pub enum CopyMode {
 #[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
 pub enum Checksums {
-    /// Mend them if no device is behind the interface.
+    /// Mend them if the interface has no device.
     #[default]
     Auto,
     /// Find and mark them, so that they are completed.
     Mend,
-    /// Take packets as they are.
+    /// Accept packets unchanged.
     Trust,
 }
 
@@ -235,7 +235,7 @@ impl XdpConfig {
         }
     }
 
-    /// Buffers waiting for packets at each of `queues` queues, if the wire has `share` in all.
+    /// Buffers waiting for packets at each of `queues` queues, if the wire has a total of `share`.
     pub(super) fn rx_slots(&self, share: usize, queues: usize) -> u32 {
         let fits = share / queues.max(1);
         self.rx_ring.unwrap_or_else(|| SLOTS.min(1 << fits.max(1).ilog2()))
@@ -253,8 +253,8 @@ impl XdpConfig {
         if Chunks::of(memory).is_none() {
             let missing = CHUNK_LOW.saturating_sub(memory.room());
             let message = format!(
-                "AF_XDP needs buffers of {CHUNK_LOW} bytes, headroom included, and more than 256 \
-                 behind that: raise buffer_size in [pool] by {} or more",
+                "AF_XDP needs buffers of {CHUNK_LOW} bytes, including more than 256 bytes after the \
+                 headroom: raise buffer_size in [pool] by {} or more",
                 missing.max(64)
             );
             return Err(wrong("port", message));
@@ -262,8 +262,8 @@ impl XdpConfig {
         if self.copy_mode == CopyMode::ZeroCopy && !memory.huge_pages() {
             let pages = memory.bytes() >> 21;
             let message = format!(
-                "found \"zero-copy\", for which the pool must stand on 2 MiB pages, and this machine \
-                 has too few to give: \"sysctl vm.nr_hugepages={pages}\" makes {pages}"
+                "found \"zero-copy\", which needs a pool on 2 MiB pages, but this machine has too \
+                 few of them: \"sysctl vm.nr_hugepages={pages}\" reserves {pages}"
             );
             return Err(wrong("copy_mode", message));
         }
@@ -277,7 +277,7 @@ impl XdpConfig {
                     None => ("queues", SLOTS_LOW),
                 };
                 let message = format!(
-                    "{slots} buffers for each of {} queues, but of the pool this wire may have \
+                    "{slots} buffers for each of {} queues, but this wire's share of the pool is \
                      {share}: set more buffers in [pool], or fewer queues",
                     queues.len(),
                 );

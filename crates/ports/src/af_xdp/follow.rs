@@ -112,7 +112,7 @@ impl XdpPort {
                 }
                 Err(trouble) => {
                     let error = refused(&self.interface, &trouble, &self.config);
-                    self.notes = vec![format!("{}: not taken up again: {error}", self.interface)];
+                    self.notes = vec![format!("{}: not reattached: {error}", self.interface)];
                     self.next_attempt = now + RETRY_NS;
                     self.phase = Phase::Closed;
                 }

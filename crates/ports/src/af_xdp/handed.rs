@@ -1,6 +1,6 @@
 //! Sockets of wires that get their packets from the kernel engine's program.
 //!
-//! Guarantees: a socket is in the map as long as it is open.
+//! Guarantees: a socket is in the map while it is open.
 //!
 //! Source: Documentation/bpf/map_xskmap.rst.
 
@@ -30,7 +30,9 @@ impl SharedSocketMap {
     /// The kernel lacks such maps, or denies permission.
     pub fn make(&self, wires: usize) -> io::Result<()> {
         let map = SocketMap::new(wires as u32 * MOST_QUEUES)?;
-        self.0.set((map, Mark::new())).map_err(|_| io::Error::other("there is one already"))
+        self.0
+            .set((map, Mark::new()))
+            .map_err(|_| io::Error::other("the card already has a socket map"))
     }
 
     /// The map, once it was made.
@@ -49,7 +51,8 @@ impl SharedSocketMap {
 
     /// Routes a wire's packets of a queue to a socket.
     pub(crate) fn put(&self, wire: usize, queue: u32, socket: BorrowedFd<'_>) -> io::Result<()> {
-        let (map, _) = self.0.get().ok_or_else(|| io::Error::other("nobody hands packets over"))?;
+        let (map, _) =
+            self.0.get().ok_or_else(|| io::Error::other("the card has no socket map"))?;
         map.set(wire as u32 * MOST_QUEUES + queue, socket)
     }
 }

@@ -47,8 +47,8 @@ pub(super) fn refused(interface: &str, trouble: &SocketsError, config: &XdpConfi
             let most = room.saturating_sub(FRAME_BYTES);
             interface_says(format!(
                 "packets of up to {longest} bytes do not fit into one buffer, and this kernel or \
-                 driver takes none in pieces: set its MTU to {most} or less, or, up to a page, \
-                 buffer_size in [pool] higher"
+                 driver accepts no packets in pieces: set its MTU to {most} or less, or raise \
+                 buffer_size in [pool], up to a page"
             ))
         }
         (Step::Bind(_), libc::EOPNOTSUPP | libc::EINVAL)
@@ -58,8 +58,8 @@ pub(super) fn refused(interface: &str, trouble: &SocketsError, config: &XdpConfi
             ConfigError::new("copy_mode", message)
         }
         (Step::Attach, _) if is_taken(error) => interface_says(
-            "has an XDP program already; \"ip link show\" tells which, \"ip link set dev NAME xdp \
-             off\" removes one that no process holds"
+            "has an XDP program already; \"ip link show\" shows it, \"ip link set dev NAME xdp \
+             off\" removes it if no process holds it"
                 .into(),
         ),
         (Step::Attach, _) if config.mode == Mode::Native => {
@@ -69,7 +69,7 @@ pub(super) fn refused(interface: &str, trouble: &SocketsError, config: &XdpConfi
                     format!("its driver refuses ({error}): too large an MTU?")
                 }
                 libc::ENOSPC => format!(
-                    "its driver refuses ({error}): veth wants as many receive \
+                    "its driver refuses ({error}): veth needs as many receive \
                     queues as its peer has transmit queues"
                 ),
                 _ => error.to_string(),

@@ -90,11 +90,11 @@ fn pools_must_suit_af_xdp() {
 
 // ---------------------------------------------------------------- through the kernel
 
-/// Both ends of a veth pair with two queues, each in a namespace of its own. Gone when dropped.
+/// Both ends of a veth pair with two queues, each in a separate namespace. Removed when dropped.
 struct Pair(String);
 
 impl Pair {
-    /// None if this machine gives none; says so.
+    /// None if this machine allows none; prints the reason.
     fn new(test: &str) -> Option<Pair> {
         let pair = Pair(format!("picnic-{}-{test}", std::process::id()));
         let name = &pair.0;
@@ -168,7 +168,7 @@ impl Bench {
     }
 }
 
-/// Not IP, so nothing is looked for in it.
+/// Not IP, so it is not parsed.
 fn frame(number: u32, length: usize) -> Vec<u8> {
     let mut frame: Vec<u8> = (0..length).map(|at| (at as u32 * 7 + number) as u8).collect();
     frame[12..14].copy_from_slice(&[0x88, 0xb5]);
@@ -242,7 +242,7 @@ fn packets_without_buffers_are_counted_and_unsendable_dropped() {
     let mut b = pair.open("b", &mut bench.pool, few);
     let frames: Vec<_> = (0..100).map(|number| frame(number, 100)).collect();
     bench.transmit(&mut a, 0, &frames.iter().map(Vec::as_slice).collect::<Vec<_>>());
-    // The first 64 of them have their buffers, the rest were lost; nothing comes twice.
+    // The first 64 have buffers, the rest were lost; nothing arrives twice.
     let mut received = Vec::new();
     for round in 1..1000 {
         received.extend(bench.receive(&mut b, 50_000_000 * round, 64));

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 pub(super) const COMMANDS: &[CommandEntry] =
     &[CommandEntry::of::<Get<App>>(), CommandEntry::of::<Set<NewCost>>()];
 
-/// State of an app. Counters are those of `verify_order`, over all queues.
+/// State of an app. The counters belong to `verify_order` and cover all queues.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, JsonSchema)]
 pub struct AppState {
     /// Nanoseconds of work per packet (before the change, for `set`).

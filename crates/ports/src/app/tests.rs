@@ -214,8 +214,8 @@ fn order_is_judged_within_each_flow() {
     }
     assert_eq!(counts(), [640, 0, 0, 0]);
     assert_eq!(queue.report(), ["queue 0: 640 packets in order, 0 reordered, 0 skipped"]);
-    // Each flow's packets in reverse: all but the first seen are behind a later one, and each flow
-    // skips as many as are behind.
+    // Each flow's packets in reverse: all except the first arrive after a later one, and each flow
+    // skips as many as arrive late.
     card.receive(64);
     let mut flows = std::collections::BTreeSet::new();
     for packet in card.burst.as_slice() {

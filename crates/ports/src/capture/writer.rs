@@ -77,7 +77,7 @@ fn write_all(shared: &Shared, sink: Sink, options: CaptureOptions) -> io::Result
     let Sink::File(file) = sink else { return written };
     match shared.abandoned.load(Ordering::Acquire) {
         true => file.abandon(),
-        // Everything that could be written is there, whatever happened then.
+        // Everything that could be written is there, even after a later error.
         false => file.finish().and(written),
     }
 }

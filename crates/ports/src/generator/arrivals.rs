@@ -21,7 +21,7 @@ use std::collections::VecDeque;
 const SECOND: u64 = 1_000_000_000;
 /// Bits of a gap's part of a nanosecond.
 const FRACTION_BITS: u32 = 16;
-/// Bits behind the first that choose from the table of logarithms.
+/// Bits after the first that choose from the table of logarithms.
 const TABLE_BITS: u32 = 8;
 /// The logarithm of 2, in units of 2^-32.
 const LN_2: u64 = 2_977_044_472;
@@ -55,8 +55,8 @@ impl Paced {
         }
     }
 
-    /// Advances to `now`: of `waiting` packets plus new arrivals, of `remaining` in all, returns
-    /// how many wait, with `places` places, and how many are lost.
+    /// Advances to `now`: of `waiting` packets plus new arrivals, with `remaining` in total,
+    /// returns how many wait, with `places` places, and how many are lost.
     #[inline]
     pub(super) fn advance(
         &mut self,
@@ -144,7 +144,7 @@ pub(super) struct RandomArrivals {
     /// The mean of the gaps between bursts, in units of 2^-16 ns.
     mean: u64,
     random: Random,
-    /// The logarithm of 2 less those of the numbers from 1 to 2, in units of 2^-32.
+    /// The logarithm of 2 minus the logarithms of the numbers from 1 to 2, in units of 2^-32.
     logarithms: [u32; 1 << TABLE_BITS],
     /// When the next burst arrives; none before it was first asked.
     next: Option<Time>,

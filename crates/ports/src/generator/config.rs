@@ -196,7 +196,7 @@ pub struct GeneratorConfig {
     /// dropped as `backlog_full`.
     #[schemars(range(max = 65_536), extend("x-advanced" = true))]
     pub backlog: u32,
-    /// Packets in all, including shed ones; 0: unlimited.
+    /// Total number of packets, including shed ones; 0: unlimited.
     pub packets: u64,
     /// "fresh" writes each frame anew; "reuse" writes each buffer once, to measure the card alone.
     #[schemars(extend("x-advanced" = true))]

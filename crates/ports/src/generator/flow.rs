@@ -50,7 +50,7 @@ pub struct FlowConfig {
     /// "dns" (queries, UDP to port 53), "http-get" (requests, TCP to port 80) or "syn-flood" (SYN
     /// segments of 4096 flows to port 80); default: packets as the other keys describe.
     pub kind: Option<FlowKind>,
-    /// "tcp" or "udp"; default: that of its kind, "udp" without a kind.
+    /// "tcp" or "udp"; default: the protocol of its kind, "udp" without a kind.
     pub protocol: Option<Protocol>,
     /// Source address, such as 10.0.0.1 or fd00::1, or a prefix such as 10.0.0.0/24, from which
     /// each flow draws its own; default: 198.18.0.0/16 or 2001:2:0:1::/64.
@@ -60,13 +60,13 @@ pub struct FlowConfig {
     /// Source port, or a range such as [1024, 65535] (the default), from which each flow draws its
     /// own.
     pub source_port: Option<Ports>,
-    /// Destination port, or a range; default: that of its kind, or [1, 49151].
+    /// Destination port, or a range; default: the port of its kind, or [1, 49151].
     pub destination_port: Option<Ports>,
     /// Flows, each with its own addresses and ports; default: 1, or 4096 for a flood.
     #[schemars(range(min = 1, max = MAX_FLOWS))]
     pub flows: Option<u32>,
-    /// Text of each packet's payload, instead of that of its kind; up to the 128th byte of the
-    /// frame.
+    /// Text of each packet's payload, instead of the payload of its kind; up to the 128th byte of
+    /// the frame.
     pub payload: Option<String>,
     /// Frame size in bytes without FCS, zeros after the payload: as `size` of the wire, which is
     /// the default of flows without kind and payload.
@@ -120,7 +120,7 @@ impl FlowConfig {
         };
         let protocol = self.protocol.or(of_kind).unwrap_or(Protocol::Udp);
         if of_kind.is_some_and(|of_kind| of_kind != protocol) {
-            let message = "found a protocol other than that of its kind, allowed: no key";
+            let message = "found a protocol that contradicts its kind, allowed: no key";
             return wrong("protocol", message.into());
         }
         let udp = protocol == Protocol::Udp;
@@ -164,7 +164,7 @@ impl FlowConfig {
         let flows = self.flows.unwrap_or(if is_flood { most.min(4096) } else { 1 });
         if !(1..=most).contains(&flows) {
             let message = format!(
-                "found {flows}, allowed: 1 to {most} (as many as these addresses and ports tell apart)"
+                "found {flows}, allowed: 1 to {most} (these addresses and ports allow no more)"
             );
             return wrong("flows", message);
         }

@@ -71,9 +71,9 @@ pub(crate) struct Shape {
     ipv6: bool,
     udp: bool,
     vlan: bool,
-    /// Bytes of payload that the template has behind the headers.
+    /// Bytes of payload that the template has after the headers.
     payload: u8,
-    /// Whether bytes behind the template are padding and no payload.
+    /// Whether bytes after the template are padding and no payload.
     pads: bool,
 }
 
@@ -146,7 +146,7 @@ impl Shape {
         self.cover_l4(frame, checksum::sum(&bytes));
     }
 
-    /// Puts a payload behind the headers of a frame that has none.
+    /// Puts a payload after the headers of a frame that has none.
     fn fill(self, frame: &mut [u8], payload: &[u8]) {
         let Some(place) = frame.get_mut(self.headers()..self.end()) else { return };
         if place.len() != payload.len() || payload.is_empty() {

@@ -62,7 +62,7 @@ impl Pace {
         self.rate
     }
 
-    /// Another rate from now on: the next burst falls due when one of it is whole.
+    /// Sets the rate from now on: the next burst is due when it is complete at this rate.
     pub(crate) fn restart(&mut self, rate: u64, now: Time) {
         self.rate = rate;
         if self.last.is_some() {
@@ -109,16 +109,16 @@ pub(crate) struct DueTimes {
     /// Nanoseconds from there to the present burst: whole ones, and a part in ns / rate.
     elapsed_ns: u64,
     fraction: u64,
-    /// The time between two bursts, likewise.
+    /// The time between two bursts, in the same unit.
     step_ns: u64,
     step_fraction: u64,
     /// Packets of the present burst still to come.
     left: u64,
     /// Packets until the next gap, and packets lost there; oldest first.
     gaps: VecDeque<(u64, u64)>,
-    /// Packets behind the last gap that have no time yet.
+    /// Packets after the last gap that have no time yet.
     behind: u64,
-    /// Packets in front of all, which waited when the rate was changed.
+    /// Packets before all others, which waited when the rate was changed.
     late: u64,
 }
 
@@ -153,7 +153,7 @@ impl DueTimes {
         (self.elapsed_ns, self.fraction) = (self.step_ns, self.step_fraction);
     }
 
-    /// `packets` have fallen due at or before `now`, and then `lost`, which nobody waits for.
+    /// `packets` were due at or before `now`, and then `lost`, which were dropped.
     pub(crate) fn note(&mut self, now: Time, packets: u64, lost: u64) {
         self.start.get_or_insert(now);
         self.behind += packets;

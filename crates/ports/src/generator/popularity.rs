@@ -12,11 +12,11 @@ use std::hint::select_unpredictable;
 /// Chooses flows.
 #[derive(Debug)]
 pub(crate) enum Popularity {
-    /// Each in turn.
+    /// All in turn.
     Sequence { next: u32, flows: u32 },
     /// Each with the same probability.
     Uniform { random: Random, flows: u32 },
-    /// Each with a probability of its own.
+    /// Each with its own probability.
     Weighted { random: Random, table: AliasTable },
 }
 

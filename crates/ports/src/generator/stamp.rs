@@ -1,4 +1,4 @@
-//! The stamp: which packet of which flow this is, in the first bytes of the payload.
+//! The stamp: flow and sequence number of a packet, in the first bytes of the payload.
 //!
 //! ```
 //! use picnic_ports::generator::Stamp;
@@ -9,7 +9,7 @@
 //! 16 bytes, big-endian: a mark (`PICN`), the flow (32 bits), the sequence number (64 bits).
 //! Flows are counted from zero per generator, packets from zero per flow.
 
-/// Which packet of which flow.
+/// Flow and sequence number of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamp {
     /// Number of the flow within its generator, from 0.
@@ -32,7 +32,7 @@ impl Stamp {
             .then_some(Stamp { flow: (bits >> 64) as u32, sequence: bits as u64 })
     }
 
-    /// The stamp as it stands in the payload.
+    /// The stamp as bytes of the payload.
     #[inline]
     pub fn to_bytes(self) -> [u8; Self::BYTES] {
         let bits = u128::from(MARK) << 96 | u128::from(self.flow) << 64 | u128::from(self.sequence);

@@ -726,7 +726,7 @@ fn random_arrivals_are_independent_with_the_mean_rate() {
         let (wanted, tolerance) = ((-means).exp(), 5.0 / count.sqrt());
         assert!((longer - wanted).abs() < tolerance, "{means}: {longer}, not {wanted}");
     }
-    // A gap says nothing of the next.
+    // A gap does not determine the next one.
     let product: f64 = gaps.windows(2).map(|pair| (pair[0] - mean) * (pair[1] - mean)).sum();
     let correlation = product / count / (mean * mean);
     assert!(correlation.abs() < 5.0 / count.sqrt(), "{correlation}");
@@ -910,7 +910,7 @@ fn wrong_flows_are_refused_exactly() {
         ),
         (
             "kind = \"dns\"\nprotocol = \"tcp\"",
-            "flow[0].protocol: found a protocol other than that of its kind",
+            "flow[0].protocol: found a protocol that contradicts its kind",
         ),
         ("share = 0", "flow[0].share: found 0, allowed: above 0"),
         ("size = 10", "flow[0].size: found 10, allowed: 60 to"),

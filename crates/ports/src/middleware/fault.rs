@@ -4,21 +4,21 @@
 //! [[wire]]
 //! port = "generator"
 //! [wire.fault]
-//! drop = 0.01          # share of received packets, 0 to 1; likewise:
+//! drop = 0.01          # share of received packets, 0 to 1; the same unit in:
 //! duplicate = 0.01     # a copy follows, another packet received
-//! reorder = 0.02       # held back until 1 to reorder_distance packets have passed
+//! reorder = 0.02       # delayed until 1 to reorder_distance packets have passed
 //! corrupt = 0.001      # one bit flipped
 //! truncate = 0.001     # cut to a random length, at least one byte
 //! ```
 //!
 //! Faults affect only received packets. Each kind is drawn for each packet, so
 //! one packet may have several: it is lost, or else cut, flipped, copied and
-//! held back in this order; the copy is not held back.
+//! delayed, in this order; the copy is not delayed.
 //!
-//! Guarantees: the same seed gives the same faults to the same packets, whatever
-//! the bursts they come in; each kind's draws do not depend on the other kinds'
-//! shares. A lost packet is in, and dropped for `fault` at the wire. A packet
-//! held back is not yet received: its bytes are kept aside, its buffer is home,
+//! Guarantees: the same seed gives the same faults to the same packets, in any
+//! bursts; each kind's draws do not depend on the other kinds' shares.
+//! A lost packet is in, and dropped for `fault` at the wire. A delayed packet
+//! is not yet received: its bytes are kept aside, its buffer has returned,
 //! so it counts nowhere until it is let go, after `reorder_usecs` at the latest
 //! and at once when the wire has finished.
 
@@ -56,7 +56,7 @@ pub struct FaultConfig {
     /// Share of packets duplicated.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub duplicate: f64,
-    /// Share of packets held back so that others overtake them.
+    /// Share of packets that are delayed so that others overtake them.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub reorder: f64,
     /// Share of packets with one bit flipped.
@@ -65,10 +65,10 @@ pub struct FaultConfig {
     /// Share of packets truncated to a random length of at least one byte.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub truncate: f64,
-    /// Most packets that overtake one held back.
+    /// Most packets that overtake a delayed one.
     #[schemars(range(min = 1, max = MAX_DISTANCE), extend("x-advanced" = true))]
     pub reorder_distance: u32,
-    /// Longest time that a packet is held back, in microseconds.
+    /// Longest delay of a packet, in microseconds.
     #[schemars(range(min = 1, max = 1_000_000), extend("x-advanced" = true))]
     pub reorder_usecs: u32,
 }
@@ -307,7 +307,7 @@ impl Faults {
         }
         packet.set_layers(&Layers::default());
         if !packet.is_chained() {
-            // Not chained, so the length is that of one buffer: 16 bits.
+            // Not chained, so the length is within one buffer: 16 bits.
             packet.truncate(left as u16);
             if corrupt {
                 flip(packet.data_mut(), bit);
@@ -340,7 +340,7 @@ impl Faults {
         }
     }
 
-    /// Hands over late packets, as far as there is room.
+    /// Hands over late packets while there is room.
     fn push_late(&mut self, rx: &mut Receiver<'_>, patient: bool) {
         while rx.room() != 0 {
             let Some(late) = self.late.front() else { return };
@@ -353,7 +353,7 @@ impl Faults {
         }
     }
 
-    /// Makes those held back late for which `is_due`.
+    /// Makes delayed packets late if `is_due`.
     fn release(&mut self, is_due: impl Fn(&Held) -> bool) {
         self.late.extend(self.held.extract_if(.., |held| is_due(held)));
     }
@@ -380,7 +380,7 @@ impl Faults {
         );
         let held = self.held.len() + self.late.len();
         if held != 0 {
-            line += &format!(", {held} still held back at the end");
+            line += &format!(", {held} still delayed at the end");
         }
         line
     }

@@ -17,7 +17,7 @@
 //! Each direction is a separate line. A frame occupies it for the time of its bytes, at least 60,
 //! plus 24 for preamble, start, check sequence and gap; it arrives `latency_us` later. So 1 Gb/s
 //! carries 81,274 frames of 1514 bytes per second. A super-frame takes as long as the frames it
-//! stands for. Frames wait for the line in a queue: towards the card, a frame that finds the queue
+//! represents. Frames wait for the line in a queue: towards the card, a frame that finds the queue
 //! full is dropped as `link_full`; towards the port, it stays with the card, as with a NIC whose
 //! ring is full. A patient wire (a generator without `rate_pps`) fills the line.
 //!
@@ -66,7 +66,7 @@ const UNITS_PER_NS: f64 = 4_294_967_296.0;
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct LinkConfig {
-    /// Line rate in each direction, in Mbit/s, including Ethernet framing.012304 to 1000000.
+    /// Line rate in each direction, in Mbit/s, including Ethernet framing.
     #[schemars(range(min = SLOWEST_MBPS, max = FASTEST_MBPS))]
     pub rate_mbps: f64,
     /// Latency of a frame in microseconds, in addition to its transmission time.
@@ -120,7 +120,7 @@ pub fn link_wire(
 #[derive(Debug)]
 struct Line {
     timing: Timing,
-    /// Frames on their way, oldest first. The receive time of each is when it arrives.
+    /// Frames in transit, oldest first. The receive time of each frame is its arrival time.
     frames: VecDeque<Descriptor>,
 }
 
@@ -218,7 +218,7 @@ fn wire_bytes(packet: &mut Descriptor) -> u64 {
     }
 }
 
-/// The bytes of all frames that a super-frame stands for.
+/// The bytes of all frames that a super-frame represents.
 #[cold]
 fn super_frame_bytes(packet: &mut Descriptor, bytes: u64, tag: u64) -> u64 {
     let layers = packet.parse();

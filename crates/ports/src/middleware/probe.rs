@@ -44,7 +44,7 @@ impl Slot {
     fn try_lock(&self) -> Option<MutexGuard<'_, PointChange>> {
         match self.change.try_lock() {
             Ok(change) => Some(change),
-            // Every state of it is whole.
+            // Each of its states is complete.
             Err(TryLockError::Poisoned(change)) => Some(change.into_inner()),
             Err(TryLockError::WouldBlock) => None,
         }

@@ -10,7 +10,7 @@
 //! and per function (the packets that enter it). A wire's received packets are those that the card
 //! took; shed packets have no bytes to show. A stage that is not traced has no observer.
 //!
-//! Guarantees: those of [`crate::capture`]. The data path only copies a packet
+//! Guarantees: as in [`crate::capture`]. The data path only copies a packet
 //! into memory; copies that do not fit are counted.
 //! Packets of one interface are in order; over all of them, order is by
 //! timestamp only.

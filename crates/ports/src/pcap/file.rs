@@ -59,14 +59,14 @@ pub struct CaptureFile {
     foreign: Option<usize>,
     /// All interfaces of a pcapng file, section after section.
     described: Vec<Described>,
-    /// Which of them are used; all if that has not been said.
+    /// The interfaces that are used; all by default.
     chosen: Option<Chosen>,
 }
 
 /// Time without a packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Gap {
-    /// As recorded, whatever it was bounded to.
+    /// As recorded, before any bound.
     pub ns: u64,
     /// The number of the next packet, from 0.
     pub before: usize,
@@ -198,7 +198,7 @@ impl CaptureFile {
     }
 
     /// The bytes of a packet, and its time in nanoseconds after the first packet; never less
-    /// than that of the packet before.
+    /// than the time of the packet before.
     #[inline]
     pub fn packet(&self, index: usize) -> Option<(&[u8], u64)> {
         let record = self.records.get(index)?;
@@ -227,12 +227,12 @@ impl CaptureFile {
         self.broken.as_ref()
     }
 
-    /// Packets of which the capture holds less than was on the wire.
+    /// Packets that the capture holds only in part.
     pub fn cut_short(&self) -> u64 {
         self.cut_short
     }
 
-    /// Packets with a timestamp before that of an earlier packet.
+    /// Packets with a timestamp before an earlier packet's.
     pub fn back_in_time(&self) -> u64 {
         self.back_in_time
     }
@@ -515,7 +515,7 @@ fn frame(rest: &[u8], big_endian: bool) -> Result<&[u8], String> {
     Ok(block)
 }
 
-/// The value of the first option of this kind, without what it is padded with.
+/// The value of the first option of this kind, without its padding.
 fn option<'a>(options: &'a [PcapNGOption<'_>], code: u16) -> Option<&'a [u8]> {
     options.iter().find(|option| option.code.0 == code)?.as_bytes().ok()
 }

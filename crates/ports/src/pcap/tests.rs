@@ -835,7 +835,7 @@ fn unused_packets_may_have_any_link_type() {
             .enhanced(1, 5_000_000, b"ethernet 1", 10)
             .enhanced(0, 9_000_000, b"cooked", 6)
             .enhanced(1, 7_000_000, b"ethernet 2", 10);
-        // In a section of its own, an interface is another one of the same name.
+        // In another section, an interface of the same name is a different one.
         file.section().interface(113, 0, &[(2, b"any")]).enhanced(0, 1, b"cooked", 6);
         let folder = Folder::with(&file.bytes);
         let with = |interface: &str| {

@@ -1,10 +1,10 @@
 //! The program that hands an interface's packets to sockets, and its attachment.
 //!
-//! The program is assembled here from a few instructions. It looks up the packet's queue in a
-//! map of sockets, and passes the packet to the socket, or to the kernel if there is none. If
-//! requested, packets to sockets get a stamp in front: the time, and a mark that identifies stamps.
-//! The attachment is a BPF link: it ends with the process, even after SIGKILL, and nothing can
-//! replace it before.
+//! The program is assembled here from a few instructions. It looks up the packet's queue in a map
+//! of sockets, and passes the packet to the socket, or without a socket to the kernel. If
+//! requested, a stamp precedes each packet to a socket: the time, and a mark that identifies
+//! stamps. The attachment is a BPF link: it ends with the process, even after SIGKILL, and nothing
+//! can replace it before.
 //!
 //! Guarantees: everything here is undone when its value is dropped.
 //!
@@ -36,16 +36,16 @@ const REDIRECT_MAP: i32 = 51;
 const ADJUST_META: i32 = 54;
 const XDP_PASS: i32 = 2;
 const XDP_REDIRECT: i32 = 4;
-/// Fields of the program's packet: the start of its bytes, the start of the metadata in front of
+/// Fields of the program's packet: the start of its bytes, the start of the metadata before
 /// them, and the receiving queue.
 const DATA: i16 = 0;
 const DATA_META: i16 = 8;
 const RX_QUEUE_INDEX: i16 = 16;
 
-/// Bytes in front of a packet that are its stamp.
+/// Bytes of a stamp, before its packet.
 const STAMP_BYTES: u16 = 16;
 
-/// How stamps of a program are known: nobody else's have its mark.
+/// The mark of a program's stamps; no other program's stamps have it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Mark(u64);
 
@@ -55,13 +55,13 @@ impl Mark {
         Mark(RandomState::new().hash_one(()) & 0x7fff_ffff)
     }
 
-    /// Its value in front of packets.
+    /// Its value before packets.
     pub(crate) fn get(self) -> u64 {
         self.0
     }
 
     /// When the program saw this packet, in nanoseconds of the monotonic clock; none if there is no
-    /// stamp in front of it.
+    /// stamp before it.
     #[inline]
     pub(crate) fn stamp_of(self, packet: &Descriptor) -> Option<u64> {
         let (words, _) = packet.in_front(STAMP_BYTES)?.as_chunks();
@@ -326,13 +326,13 @@ impl Program {
     }
 }
 
-/// A program at an interface, for as long as this lives.
+/// A program at an interface, while this value lives.
 #[derive(Debug)]
 pub(super) struct Attachment(OwnedFd);
 
 impl Drop for Attachment {
     fn drop(&mut self) {
-        // To close it would do, but for a child that another thread is just starting: it has a
+        // Closing it would suffice, except if another thread is just starting a child, which has a
         // copy of each descriptor until it has become another program.
         // SAFETY: no addresses.
         let _ = unsafe { bpf(LINK_DETACH, &[self.0.as_raw_fd() as u32]) };

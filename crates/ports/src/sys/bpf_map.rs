@@ -37,7 +37,7 @@ pub enum Entry {
 pub struct BpfMap {
     fd: OwnedFd,
     info: Info,
-    /// Values of each entry, and how far they are from each other.
+    /// Number of values of each entry, and their distance.
     values: usize,
     stride: usize,
 }
@@ -76,7 +76,7 @@ impl BpfMap {
     /// Of a descriptor.
     ///
     /// # Errors
-    /// It is no map's, or what the kernel says of it is out of bounds.
+    /// It is not a map, or the kernel's description of it is out of bounds.
     pub fn new(fd: OwnedFd) -> io::Result<Self> {
         let link = std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd()))?;
         if link.as_os_str() != "anon_inode:bpf-map" {
@@ -88,7 +88,7 @@ impl BpfMap {
             length: size_of::<Info>() as u32,
             info: (&raw mut info) as u64,
         };
-        // SAFETY: the kernel writes no more bytes there than are said to be there.
+        // SAFETY: the kernel writes at most the stated number of bytes.
         unsafe { bpf(INFO_BY_FD, &attributes)? };
         if info.key_size > LONGEST || info.value_size > LONGEST {
             return Err(io::Error::other("its keys or values are too long"));
@@ -150,7 +150,7 @@ impl BpfMap {
         }
     }
 
-    /// Writes an entry; the value is that of all processors.
+    /// Writes an entry, with the same value for all processors.
     ///
     /// # Errors
     /// Key or value is of another length; the kernel refuses it.
@@ -187,7 +187,7 @@ impl BpfMap {
         }
     }
 
-    /// The key behind this one; the first without one, or if it has gone meanwhile.
+    /// The key after this one; the first key without an argument, or if the key no longer exists.
     ///
     /// # Errors
     /// The key is of another length; this kind of map has no order.

@@ -60,7 +60,7 @@ impl std::fmt::Debug for Address {
 
 impl Address {
     fn of(address: &SocketAddr) -> Self {
-        // SAFETY: integers alone, for which zero is a value.
+        // SAFETY: only integers, for which zero is a value.
         let mut storage: libc::sockaddr_storage = unsafe { zeroed() };
         let length = match address {
             SocketAddr::V4(address) => {
@@ -124,7 +124,7 @@ impl Datagrams {
     /// # Errors
     /// The system's error, except that no datagrams are waiting.
     pub fn receive(&mut self) -> io::Result<usize> {
-        // SAFETY: integers and pointers alone, for which zero and null are values.
+        // SAFETY: only integers and pointers, for which zero and null are values.
         let mut messages: [libc::mmsghdr; BATCH] = unsafe { zeroed() };
         // SAFETY: as above.
         let mut parts: [libc::iovec; BATCH] = unsafe { zeroed() };
@@ -135,8 +135,8 @@ impl Datagrams {
         }
         let (fd, flags, forever) =
             (self.socket.as_raw_fd(), libc::MSG_DONTWAIT as _, std::ptr::null_mut());
-        // SAFETY: each message has one part, which is a buffer of its own that is borrowed
-        // mutably until the call is over.
+        // SAFETY: each message has one part, a separate buffer that is borrowed
+        // mutably until the call returns.
         let count =
             unsafe { libc::recvmmsg(fd, messages.as_mut_ptr(), BATCH as u32, flags, forever) };
         if count < 0 {
@@ -169,7 +169,7 @@ impl Datagrams {
         self.staged.extend(peers.map(|peer| (self.buffers, length, peer)));
     }
 
-    /// Goes on to the next buffer; the staged datagrams are sent if there is none.
+    /// Advances to the next buffer; if there is none, the staged datagrams are sent.
     ///
     /// # Errors
     /// Those of [`Datagrams::send`].
@@ -200,7 +200,7 @@ impl Datagrams {
     }
 
     fn send_some(&mut self, from: usize) -> io::Result<usize> {
-        // SAFETY: integers and pointers alone, for which zero and null are values.
+        // SAFETY: only integers and pointers, for which zero and null are values.
         let mut messages: [libc::mmsghdr; BATCH] = unsafe { zeroed() };
         // SAFETY: as above.
         let mut parts: [libc::iovec; BATCH] = unsafe { zeroed() };
@@ -218,7 +218,7 @@ impl Datagrams {
         let count = staged.len().min(BATCH) as u32;
         let (fd, flags) = (self.socket.as_raw_fd(), libc::MSG_DONTWAIT as _);
         // SAFETY: the first `count` messages have one part each, bytes of a buffer, and an address
-        // of the length that is given; all are borrowed until the call is over, and only read.
+        // of the given length; all are borrowed until the call returns, and only read.
         let sent = unsafe { libc::sendmmsg(fd, messages.as_mut_ptr(), count, flags) };
         if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(sent as usize) }
     }
@@ -243,7 +243,7 @@ impl Datagrams {
     }
 }
 
-/// A condition that passes: no room, no datagram, nobody there (an answer to an earlier one).
+/// A temporary condition: no room, no datagram, no receiver (reported for an earlier datagram).
 fn is_transient(error: &io::Error) -> bool {
     let codes = [libc::EAGAIN, libc::EINTR, libc::ENOBUFS, libc::ECONNREFUSED, libc::EPERM];
     let unreachable = [libc::EHOSTUNREACH, libc::ENETUNREACH, libc::ENETDOWN];

@@ -154,7 +154,7 @@ impl InterfaceHandle {
         }
     }
 
-    /// Adds an address with the length of its network's prefix; one that is there already stays.
+    /// Adds an address with its prefix length; an existing address stays.
     pub(crate) fn add_address(&self, address: IpAddr, prefix: u8) -> Result<(), Errno> {
         let (family, flags) = match address {
             IpAddr::V4(_) => (AF_INET, 0),
@@ -174,7 +174,7 @@ impl InterfaceHandle {
     }
 
     /// Waits until packets for an address, added to an interface that is up, are for this host: the
-    /// kernel takes up IPv6 addresses behind the caller's back, mostly within 10 ms. Whether it
+    /// kernel activates IPv6 addresses later, mostly within 10 ms. Whether it
     /// has.
     pub(crate) fn wait_until_in_use(&self, address: Ipv6Addr) -> Result<bool, Errno> {
         for _ in 0..TRIES {
@@ -227,7 +227,7 @@ fn message(kind: u16, flags: u16) -> Vec<u8> {
     message
 }
 
-/// A message whose answer is what it asks for: an acknowledgement behind that would be left in the
+/// A message whose answer is the requested object: a later acknowledgement would remain in the
 /// socket.
 fn question(kind: u16) -> Vec<u8> {
     let mut message = message(kind, 0);
@@ -304,7 +304,7 @@ mod tests {
         let lo = InterfaceHandle::find("lo").unwrap();
         assert_eq!((lo.has_carrier(), lo.gives_headers()), (Ok(true), Ok(true)));
         assert!(lo.longest_super_frame().is_ok_and(|bytes| bytes >= 65_536));
-        // An answer too many or too few would be told as that of the next question.
+        // A surplus or missing answer would be taken for the answer to the next question.
         let host: std::net::Ipv6Addr = "2001:db8::1".parse().unwrap();
         assert_eq!(lo.wait_until_in_use(host), Ok(false));
         assert_eq!(lo.has_carrier(), Ok(true));

@@ -14,12 +14,12 @@ use std::path::{Path, PathBuf};
 /// The directory of namespaces named by `ip netns`.
 const NAMED: &str = "/run/netns";
 
-/// The file that stands for a namespace: a name of `ip netns`, or a path if it has a slash.
+/// The file of a namespace: a name of `ip netns`, or a path if it has a slash.
 pub(crate) fn path(namespace: &str) -> PathBuf {
     if namespace.contains('/') { namespace.into() } else { Path::new(NAMED).join(namespace) }
 }
 
-/// Does `work` in the namespace that the file stands for.
+/// Runs `work` in the namespace of the file.
 ///
 /// # Errors
 /// The namespace is not there, or may not be entered.

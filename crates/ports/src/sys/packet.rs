@@ -78,7 +78,7 @@ impl Socket {
         self.set(libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, 1 as c_int)
     }
 
-    /// Lets `bytes` of packets wait in the interface's queue, or as many as are permitted.
+    /// Lets `bytes` of packets wait in the interface's queue, or as many as permitted.
     pub(crate) fn set_send_buffer(&self, bytes: usize) {
         let bytes = bytes as c_int;
         // The first needs a privilege; without either, fewer packets wait.
@@ -104,7 +104,7 @@ impl Socket {
         Ok(rustix::io::readv(&self.0, parts)?)
     }
 
-    /// Has the interface take in packets for others too, for as long as the socket lives.
+    /// Makes the interface accept packets for other addresses too, while the socket lives.
     pub(crate) fn set_promiscuous(&self, index: c_int) -> io::Result<()> {
         let request = libc::packet_mreq {
             mr_ifindex: index,
@@ -123,7 +123,7 @@ impl Socket {
         address.sll_protocol = (libc::ETH_P_ALL as u16).to_be();
         address.sll_ifindex = index;
         let length = size_of::<libc::sockaddr_ll>() as socklen_t;
-        // SAFETY: the address is as long as said.
+        // SAFETY: the address has the stated length.
         check(unsafe { libc::bind(self.0.as_raw_fd(), (&raw const address).cast(), length) })
             .map(drop)
     }
@@ -143,7 +143,7 @@ impl Socket {
 
     /// Packets that found no free slot since this was last asked.
     pub(crate) fn take_dropped(&self) -> u64 {
-        // A `tpacket_stats`: packets, and those of them that were dropped.
+        // A `tpacket_stats`: packets, and dropped packets.
         match self.get(libc::SOL_PACKET, libc::PACKET_STATISTICS) {
             Ok([_, dropped]) => u64::from(dropped),
             Err(_) => 0,
@@ -353,7 +353,7 @@ impl Ring {
         if !self.has_packet(at) {
             return None;
         }
-        // SAFETY: behind the status stands the rest of the header, written before it.
+        // SAFETY: the rest of the header follows the status and was written before it.
         let header = unsafe { at.cast::<libc::tpacket2_hdr>().read() };
         Some(Frame { header, at, ring: self })
     }
@@ -386,8 +386,8 @@ impl Frame<'_> {
         u64::from(self.header.tp_sec) * 1_000_000_000 + u64::from(self.header.tp_nsec)
     }
 
-    /// Whether the packet is longer than its slot and waits for [`Socket::read`]: the one that was
-    /// kept when this slot was filled, so all are read in the order of their slots.
+    /// Whether the packet is longer than its slot and waits for [`Socket::read`]: the packet that
+    /// was kept when this slot was filled, so all are read in the order of their slots.
     pub(crate) fn is_kept(&self) -> bool {
         self.header.tp_status & libc::TP_STATUS_COPY != 0
     }
@@ -416,7 +416,7 @@ impl Frame<'_> {
     /// The slot's bytes after the status, which the kernel may read.
     pub(crate) fn slot(&mut self) -> Slot<'_> {
         const STATUS: usize = size_of::<u32>();
-        // SAFETY: the slot lies in the mapping, and all but its status is ours until that is
+        // SAFETY: the slot lies in the mapping, and all except its status is ours until that is
         // given back.
         Slot(unsafe {
             std::slice::from_raw_parts_mut(
@@ -432,7 +432,7 @@ impl Frame<'_> {
 pub(crate) struct Slot<'f>(&'f mut [u8]);
 
 impl Slot<'_> {
-    /// The bytes from `start` up to `end`, if they lie behind the slot's status.
+    /// The bytes from `start` up to `end`, if they lie after the slot's status.
     #[inline]
     pub(crate) fn get_mut(&mut self, start: usize, end: usize) -> Option<&mut [u8]> {
         let before = size_of::<u32>();

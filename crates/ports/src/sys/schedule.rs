@@ -10,7 +10,7 @@
 use std::io;
 
 /// The lowest of the real-time priorities: ahead of every ordinary thread, behind every other
-/// real-time one, those of the kernel's own among them.
+/// real-time one, including the kernel's own.
 pub const REAL_TIME_PRIORITY: u8 = 1;
 
 /// Schedules the calling thread ahead of all ordinary ones, from the moment it wakes.
@@ -30,7 +30,7 @@ pub fn ordinary() -> io::Result<()> {
 }
 
 fn set(policy: libc::c_int, priority: libc::c_int) -> io::Result<()> {
-    // SAFETY: integers alone (some systems have more fields), for which zero is a value.
+    // SAFETY: only integers (some systems have more fields), for which zero is a value.
     let mut parameters: libc::sched_param = unsafe { std::mem::zeroed() };
     parameters.sched_priority = priority;
     // SAFETY: 0 is the calling thread; the kernel reads the parameters and keeps no pointer.

@@ -87,7 +87,7 @@ pub(crate) fn set_offloads(queue: BorrowedFd<'_>, super_frames: bool) -> io::Res
         return set(libc::TUN_F_CSUM);
     }
     let tcp = libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6 | libc::TUN_F_TSO_ECN;
-    // Kernels before 6.2 do not know those of UDP.
+    // Kernels before 6.2 do not know the UDP ones.
     set(tcp | libc::TUN_F_USO4 | libc::TUN_F_USO6).or_else(|_| set(tcp))
 }
 

@@ -130,7 +130,7 @@ impl Umem {
     }
 
     /// Takes in arrived packets, with queues taking turns at being first, and gives the kernel
-    /// empty buffers. Adds the packets without a stamp in front to `unstamped`.
+    /// empty buffers. Adds the packets without a stamp to `unstamped`.
     #[inline]
     pub(crate) fn receive(&mut self, rx: &mut Receiver<'_>, unstamped: &mut u64) {
         let Some(sockets) = &mut self.sockets else { return };

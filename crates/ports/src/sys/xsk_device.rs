@@ -102,7 +102,7 @@ pub(crate) fn speed(socket: BorrowedFd<'_>, name: &Name) -> Option<u32> {
     (speed != 0 && speed != u32::from(u16::MAX) && speed != SPEED_UNKNOWN).then_some(speed)
 }
 
-/// Whether there is no device behind the interface, as its driver names no bus: another part of
+/// Whether the interface has no device, as its driver names no bus: another part of
 /// the kernel is at the other end.
 pub(crate) fn is_virtual(socket: BorrowedFd<'_>, name: &Name) -> bool {
     // SAFETY: integers alone.
@@ -117,7 +117,7 @@ pub(crate) fn is_virtual(socket: BorrowedFd<'_>, name: &Name) -> bool {
     }
 }
 
-/// Whether interface `index` is there; none while that cannot be said, as it is being renamed.
+/// Whether interface `index` exists; none while that is unknown because it is being renamed.
 pub(crate) fn link(socket: BorrowedFd<'_>, index: libc::c_int) -> Option<LinkState> {
     let mut named = ifreq(&[0; libc::IFNAMSIZ]);
     named.ifr_ifru.ifru_ifindex = index;

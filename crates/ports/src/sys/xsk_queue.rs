@@ -1,6 +1,6 @@
 //! One queue of an interface: an AF_XDP socket and its four rings.
 //!
-//! Guarantees: those of [`super::xsk`]; only places given by [`Loans`] are put on the rings.
+//! Guarantees: as in [`super::xsk`]; only places from [`Loans`] are put on the rings.
 
 use super::bpf::Mark;
 use super::xsk_ring::{Consumer, Offsets, Producer, Shared, Slot};
@@ -19,7 +19,7 @@ use std::time::Duration;
 /// The kernel's bounds on a chunk, in bytes: the upper is a page.
 pub(crate) const CHUNK_LOW: usize = 2048;
 pub(crate) const CHUNK_HIGH: usize = 4096;
-/// Bytes that the kernel keeps free in front of each received packet.
+/// Bytes that the kernel keeps free before each received packet.
 const KERNEL_HEADROOM: usize = 256;
 /// Of a socket in copy mode: packets that one system call sends at most.
 const XDP_MAX_TX_SKB_BUDGET: c_int = 9;
@@ -27,7 +27,7 @@ const SO_PREFER_BUSY_POLL: c_int = 69;
 const SO_BUSY_POLL_BUDGET: c_int = 70;
 /// Microseconds a busy-polling call may take; it returns as soon as its budget is used up.
 const BUSY_POLL_USECS: c_int = 20;
-/// Bytes of packets that may be on their way out in copy mode.
+/// Bytes of packets being sent in copy mode, at most.
 const SEND_BUFFER: c_int = 16 << 20;
 /// How often, and after which pause, a queue is asked for that is taken.
 const BIND_ATTEMPTS: u32 = 150;
@@ -41,7 +41,7 @@ const RELEASE_ATTEMPTS: u32 = 1000;
 pub(crate) struct Chunks {
     /// Bytes of a chunk.
     pub(crate) size: usize,
-    /// Kept free in front of a packet besides what the kernel keeps.
+    /// Bytes kept free before a packet, in addition to the kernel's.
     headroom: usize,
 }
 
@@ -119,7 +119,7 @@ impl Queue {
         }
         queue_of_rings.fill.publish();
         let socket = &queue_of_rings.socket;
-        // Both are better, neither is needed: a refusal is one of an older kernel, or of one that
+        // Both help, but neither is needed: an older kernel refuses, or a kernel that
         // asks for a privilege.
         let _ = set(socket, libc::SOL_XDP, XDP_MAX_TX_SKB_BUDGET, wanted.tx_slots);
         let _ = set(socket, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, SEND_BUFFER);
@@ -196,7 +196,7 @@ impl Queue {
         self.rx.ready(wanted)
     }
 
-    /// Takes packets in, as many as are there and `rx` has room for, with the times in front of
+    /// Receives packets, as many as there are and `rx` has room for, with the times before
     /// them that are known by a mark. Adds those without to `unstamped`.
     #[inline]
     pub(super) fn receive(
@@ -261,7 +261,7 @@ impl Queue {
         Some((loans.take_pieces(rx.pool(), taken, now), pieces))
     }
 
-    /// Gives the kernel empty buffers, up to `depth` in all, once a quarter of them is used.
+    /// Gives the kernel empty buffers, up to a total of `depth`, once a quarter of them is used.
     #[inline]
     pub(super) fn top_up(&mut self, loans: &mut Loans, pool: &mut Pool, depth: usize) {
         if self.out > depth - depth / 4 {
@@ -352,7 +352,8 @@ pub(super) fn is_released(index: u32, queue: u32) -> bool {
     })
 }
 
-/// Binds a socket of no use to a queue, and lets go of it: that works if nothing is bound to it.
+/// Binds an unused socket to a queue and closes it: this works if nothing else is bound to the
+/// queue.
 fn probe(index: u32, queue: u32) -> io::Result<()> {
     const PAGE: usize = 4096;
     let socket = socket()?;
@@ -456,7 +457,7 @@ fn address(index: u32, queue: u32, flags: u16, shared: u32) -> libc::sockaddr_xd
 fn bind_to(socket: &OwnedFd, address: &libc::sockaddr_xdp) -> io::Result<()> {
     let length = size_of::<libc::sockaddr_xdp>() as socklen_t;
     let at = std::ptr::from_ref(address).cast();
-    // SAFETY: the address is as long as said.
+    // SAFETY: the address has the stated length.
     check(unsafe { libc::bind(socket.as_raw_fd(), at, length) }).map(drop)
 }
 

@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 /// The offsets of a ring's parts in its mapping, in bytes.
 pub(super) type Offsets = libc::xdp_ring_offset;
 
-/// The content of a ring's slots: integers, for which any bits are a value.
+/// The content of a ring's slots: integers, for which all bits are valid.
 pub(super) trait Slot: Copy {}
 impl Slot for u64 {}
 impl Slot for libc::xdp_desc {}
@@ -79,7 +79,7 @@ impl<T: Slot> Shared<T> {
             unsafe { libc::mmap(std::ptr::null_mut(), bytes, protection, flags, fd, page_offset) };
         match NonNull::new(at.cast::<u8>()) {
             Some(at) if at.as_ptr().cast() != libc::MAP_FAILED => {
-                // SAFETY: mapped with room for all slots behind the other parts, as the kernel
+                // SAFETY: mapped with room for all slots after the other parts, as the kernel
                 // has laid them out.
                 Ok(unsafe { Self::at(at, offsets, size, Memory::Mapped { at, bytes }) })
             }
@@ -89,7 +89,7 @@ impl<T: Slot> Shared<T> {
 
     /// # Safety
     /// From `at` on lies a ring of `size` slots, a power of two, with its parts at `offsets`,
-    /// for as long as `memory` lives.
+    /// while `memory` lives.
     unsafe fn at(at: NonNull<u8>, offsets: &Offsets, size: u32, memory: Memory) -> Self {
         debug_assert!(size.is_power_of_two());
         // SAFETY: as the caller says; the kernel aligns the parts to whole lines.
@@ -311,7 +311,7 @@ mod tests {
         ) {
             let size = 1_u32 << order;
             let (mut producer, mut consumer) = ring(size, start);
-            // Staged, published, taken but not released: together what the ring holds.
+            // Staged, published, taken but not released: together the content of the ring.
             let (mut staged, mut published) = (VecDeque::new(), VecDeque::new());
             let (mut taken, mut number) = (0, 0_u64);
             for (step, count) in steps {

@@ -1,4 +1,4 @@
-//! The sockets of one interface, opened together, and the program in front of them.
+//! The sockets of one interface, opened together, and the program that feeds them.
 //!
 //! Guarantees: all is undone when they are dropped, however far they had come; buffers can be
 //! recalled only after that, and only if the kernel has let go of them.
@@ -72,11 +72,11 @@ pub(crate) struct Supplies {
     pub(super) borrower: Borrower,
 }
 
-/// The sockets of an interface and the program in front of them; all undone when dropped.
+/// The sockets of an interface and the program that feeds them; all removed when dropped.
 #[derive(Debug)]
 pub(crate) struct Sockets {
     attachment: Option<Attachment>,
-    /// By which the stamps in front of packets are known; none without stamps.
+    /// Mark of the stamps before packets; none without stamps.
     pub(super) mark: Option<Mark>,
     pub(super) queues: Vec<Queue>,
     pub(super) wanted: SocketsConfig,
@@ -96,7 +96,7 @@ pub(crate) struct Sockets {
 
 impl Sockets {
     /// Opens a socket on each queue of interface `index` of this thread's network namespace, and
-    /// puts the program in front of them.
+    /// attaches the program that feeds them.
     pub(crate) fn open(
         index: u32,
         wanted: &SocketsConfig,

@@ -171,7 +171,7 @@ impl DeviceConfig {
         }
         if self.persistent && self.name.contains('%') {
             let message = format!(
-                "found true, but {} is {:?}: an interface that stays needs a name without \"%d\"",
+                "found true, but {} is {:?}: a persistent interface needs a name without \"%d\"",
                 self.name_key, self.name,
             );
             return Err(ConfigError::new("persistent", message));

@@ -14,7 +14,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use std::sync::Arc;
 
-/// Makes the device in its namespace, and opens its queues. On failure nothing of it remains,
+/// Creates the device in its namespace, and opens its queues. On failure nothing of it remains,
 /// unless it existed before.
 ///
 /// # Errors
@@ -108,13 +108,13 @@ pub(super) fn configure(
     }
     if wanted.up {
         link.set_up().map_err(|error| refused("up", "to come up", &error))?;
-        // Packets that come before are lost. Whatever keeps the kernel from it is no reason not to
-        // start: it may be mended while the card runs.
+        // Earlier packets are lost. If the kernel cannot activate an address, that is no reason not
+        // to start: it may be mended while the card runs.
         for (index, cidr) in wanted.addresses.iter().enumerate() {
             if let IpAddr::V6(address) = cidr.address {
                 let waited = link.wait_until_in_use(address);
                 waited.map_err(|error| {
-                    refused(&format!("addresses[{index}]"), "to tell of this address", &error)
+                    refused(&format!("addresses[{index}]"), "to bring up this address", &error)
                 })?;
             }
         }

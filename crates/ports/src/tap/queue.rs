@@ -160,7 +160,7 @@ impl Queue {
             lines.push(format!("{name}: was deleted {} times", self.losses));
         }
         if self.returns != 0 {
-            lines.push(format!("{name}: came back and was taken up again {} times", self.returns));
+            lines.push(format!("{name}: reappeared and was reattached {} times", self.returns));
         }
         if self.too_long != 0 {
             let (count, shorten) = (self.too_long, shorten(name, self.wanted.namespace.as_deref()));
@@ -168,11 +168,11 @@ impl Queue {
         }
         if let Some(complaint) = &self.complaint {
             lines.push(format!(
-                "{name}: after it came back, {complaint}; set by hand what the card file says of it"
+                "{name}: after it reappeared, {complaint}; set it as in the card file"
             ));
         }
         if self.gone {
-            lines.push(format!("{name}: is gone at the end"));
+            lines.push(format!("{name}: was missing at the end"));
         }
         lines
     }
@@ -245,8 +245,8 @@ impl Queue {
                 return Read::Nothing;
             }
         };
-        // Every frame fits, unless the MTU or the length of super-frames was raised behind the
-        // card's back.
+        // Every frame fits, unless the MTU or the length of super-frames was raised without
+        // the card's knowledge.
         let (is_empty, is_long) = (length <= HEADER_BYTES, length > HEADER_BYTES + room);
         let length = length.saturating_sub(HEADER_BYTES).min(room);
         let Some(mut packet) = landing.land(length) else { return Read::Nothing };

@@ -188,7 +188,7 @@ fn a_reduced_window_shows_in_the_type() {
 }
 
 /// Super-frames of more than 65,535 bytes have an IP length of 0, and over IPv6 perhaps a jumbo
-/// payload option in front of TCP.
+/// payload option before TCP.
 #[test]
 fn super_frames_beyond_64_kib_are_expressed() {
     let mut pool = pool(2048);

@@ -117,12 +117,12 @@ impl Lowering<'_> {
         }
         self.charge(Class::Service, 1, span);
         if inner.method == "work" && self.is_context(&inner.receiver) {
-            // It takes as long as its argument says.
+            // Its argument is its time.
             match inner.args.first().and_then(crate::count::constant).map(u64::try_from) {
                 Some(Ok(ns)) => self.declare(ns, span),
                 _ => self.error(
                     span,
-                    "this takes as long as its argument says: write the number out, or give the \
+                    "the time of this call is its argument: write the number out, or give the \
                      longest time, `#[wcet(ns = N)]` before the statement",
                 ),
             }

@@ -200,8 +200,8 @@ impl Lowering<'_> {
         for at in ways.jumps {
             self.error(
                 at,
-                "a time covers code that ends in place: move this jump out of what \
-                 `#[wcet]` stands on",
+                "a time covers only code without jumps to other code: move this jump out of the \
+                 statement with `#[wcet]`",
             );
         }
         self.declare(ns, span);

@@ -183,7 +183,7 @@ fn services_are_recognised_by_their_receiver() {
     );
     let flow = task("let packet = mailbox.receive().await; card.services().ask().await;").unwrap();
     assert_eq!(flow.segments.iter().map(|s| s.wait).collect::<Vec<_>>(), [false, true, false]);
-    assert!(refused("card.work(n);").contains("as long as its argument says"));
+    assert!(refused("card.work(n);").contains("the time of this call is its argument"));
     assert_eq!(segments("#[wcet(ns = 9)] card.work(n);"), [9]);
     assert!(refused("mailbox.take_all().await;").contains("is not of a method of `card`"));
     assert!(refused("(a.b).receive().await;").contains("is not of a method of `card`"));

@@ -1,7 +1,7 @@
 //! Entering a view: everything of the old view first, then the new members.
 //!
-//! A member that takes part fetches what it lacks of the old view, up to the agreed ends, from a
-//! member that has it. One from outside starts behind these ends.
+//! A member that takes part fetches its missing messages of the old view, up to the agreed ends,
+//! from a member that has them. A member from outside starts after these ends.
 
 use super::{Pending, Phase};
 use crate::agreement::{Entry, Proposal, Step};
@@ -42,7 +42,7 @@ impl Member {
         self.views.act_at = now;
     }
 
-    /// Accepts or installs the pending proposal if everything is here; requests the rest if not.
+    /// Accepts or installs the pending proposal if everything is here; otherwise requests the rest.
     pub(in crate::member) fn progress(&mut self, now: Time) {
         let Some(pending) = &self.views.pending else { return };
         let missing = |(peer, entry): (&Peer, &Entry)| peer.store.edge() < entry.position;
@@ -76,7 +76,7 @@ impl Member {
         }
     }
 
-    /// The end of a stream that is fetched for the pending proposal, and who has it.
+    /// The end of a stream that is fetched for the pending proposal, and a member that has it.
     pub(in crate::member) fn fetched(&self, stream: u8) -> Option<(u64, u8)> {
         let pending = self.views.pending.as_ref()?;
         let entry = pending.proposal.entries[usize::from(stream)];

@@ -1,7 +1,7 @@
 //! `picnic ctl info`, `picnic ctl filter ...` and the like: made from the card's methods.
 //!
 //! A command calls one method, or each method of a group is a subcommand; `list` is meant when none
-//! is named. Parameters that must be given stand in their order, the others are options, and `keys`
+//! is named. Mandatory parameters are positional, the others are options, and `keys`
 //! are KEY=VALUE words.
 
 use super::components::{option, value};
@@ -116,7 +116,7 @@ A task that the card cannot schedule is refused, with the arithmetic.",
 ];
 
 const SCHEDULER: &str = "os.scheduler";
-/// A change of moderation, which asks for it if nothing is to change.
+/// A change of moderation, or a query without changes.
 const MODERATE: &str = "moderation.set";
 
 impl Group {
@@ -188,7 +188,7 @@ fn with_arguments(command: Command, method: &Method) -> Command {
         "capture.start" => CaptureWhat::augment_args(command),
         MODERATE => {
             let mode =
-                Arg::new("mode").value_parser(value_parser!(Mode)).help("Short for its keys");
+                Arg::new("mode").value_parser(value_parser!(Mode)).help("Shorthand for the keys");
             // The modes explain `adaptive`.
             let keys = method.params.iter().filter(|argument| argument.key.name != "adaptive");
             command.arg(mode).args(keys.map(option))
@@ -197,7 +197,7 @@ fn with_arguments(command: Command, method: &Method) -> Command {
     }
 }
 
-/// A parameter of a method as an argument; none if it is made of another.
+/// A parameter of a method as an argument; none if it is derived from another.
 fn argument(method: &Method, Argument { key, required, .. }: &Argument) -> Option<Arg> {
     let name = word(&key.name);
     // No word of them begins with a hyphen: options may follow.

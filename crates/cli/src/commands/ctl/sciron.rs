@@ -27,7 +27,7 @@ pub(crate) struct ScironArgs {
 enum ScironCommand {
     /// The rules with their counters (the default)
     Show,
-    /// Replace the rules by those of a file, without a gap
+    /// Replace all rules with the rules of a file, at once
     Reload {
         /// The rules file
         file: PathBuf,

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 /// The card, also an example, with other names for its namespaces.
 const CARD: &str = include_str!("../../../../../examples/cards/web.toml");
-/// The same in the kernel, where the server is behind the wire itself.
+/// The same in the kernel, where the server is in the wire's namespace.
 const KERNEL_CARD: &str = include_str!("../../../../../examples/cards/kernel.toml");
 /// Size of the requested file.
 const FILE_BYTES: usize = 1024;
@@ -193,7 +193,7 @@ fn text(args: &WebArgs, card: &CardFile, web: &WebFigures, report: &Report) -> S
     )
 }
 
-/// Hints for using what was kept running.
+/// Hints for using the parts that were kept running.
 fn kept(hosts: &Hosts, web: &WebFigures) -> String {
     let (client, server) = (hosts.netns(Role::Client), hosts.netns(Role::Server));
     format!(

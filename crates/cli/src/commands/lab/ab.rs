@@ -33,17 +33,17 @@ const MORE: (usize, usize) = (4, 2);
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 Each round measures the baseline twice and the candidate once, in random order. The answer is the
-ratio of the pairs with its 95 % confidence interval, which is as wide as that of the baseline
-against itself at least, and a verdict: better, worse, no difference or too noisy. At least ten
-pairs are needed; while the verdict is not clear, up to --most-pairs are measured. If these could not
-decide the question, the answer names the time that would.
+ratio of the pairs with its 95 % confidence interval, and a verdict: better, worse, no difference or
+too noisy. The interval is at least as wide as the interval of the baseline against itself. At least
+ten pairs are measured; while the verdict is not clear, up to --most-pairs. If these are too few for
+a verdict, the answer estimates the necessary time.
 
 Without a workload, the cards run as their files say and the figure is one of the card's own. With
-one (root), a card's first wire goes to a client and its host to a server, each in a namespace of
-its own; in commands, {server} is the server's address and {seconds} how long to take.
+a workload (root), a card's first wire goes to a client and its host to a server, each in its own
+namespace. In commands, {server} is the server's address and {seconds} the duration.
 
-A pair does not count if a side lost packets for lack of room, a thread of the client was always at
-work, the client could not ask as much as it was to, or other processes had more of the cores than
+A pair does not count if a side lost packets for lack of room, a thread of the client was always
+busy, the client could not reach its request rate, or other processes used more of the cores than
 --allow-others.
 
 Examples:

@@ -68,7 +68,7 @@ fn figures(profile: &Profile) -> Vec<Value> {
 fn list(json: bool) -> anyhow::Result<()> {
     let mut all =
         PROFILES.iter().map(|(name, _)| named(name)).collect::<anyhow::Result<Vec<_>>>()?;
-    // Until it is measured, there is none of this machine.
+    // This machine has no profile until it is measured.
     all.extend(here::profile(HERE).ok());
     if json {
         let all: Vec<_> = all.iter().map(|p| json!({ "name": p.name, "help": p.help })).collect();
@@ -82,11 +82,11 @@ fn list(json: bool) -> anyhow::Result<()> {
 /// Measures this machine, writes its profile, and runs cards here and in the model of it.
 pub(super) fn calibrate(output: Option<&Path>, quick: bool, json: bool) -> anyhow::Result<()> {
     let path = output.map(Path::to_owned).or_else(here::place).ok_or_else(|| {
-        Usage("--output: found none, and no $HOME that the profile could be in".into())
+        Usage("--output: missing, and $HOME, the default place, is not set".into())
     })?;
     signals::stop_flag()?;
     if cfg!(debug_assertions) {
-        output::tell("warning: this binary is a debug build: costs are not those of a release");
+        output::tell("warning: this binary is a debug build; a release build has other costs");
     }
     let (samples, seconds) = if quick { (500, 0.05) } else { (20_000, 0.5) };
     let text = here::measure_here(samples, registries(), &sections(), REVISION)?;
@@ -139,7 +139,7 @@ fn checked(profile: &Profile, path: &Path, found: &Checked) -> String {
         }
     }
     if let Some(noise) = &found.noise {
-        text += &format!("\nthe machine was not left alone: {noise}");
+        text += &format!("\nother work disturbed the machine: {noise}");
     }
     text + &format!("\nwritten to {}; `picnic run --world sim --profile here`\n", path.display())
 }

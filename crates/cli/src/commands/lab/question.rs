@@ -1,7 +1,7 @@
 //! Questions as files: each key is an option of `picnic lab ab`.
 //!
-//! Options of the command line come after those of the file: a single value replaces the file's, a
-//! list adds to it. Card files are relative to the question's file. Questions in
+//! Options of the command line follow the options of the file: a single value replaces the file's,
+//! a list adds to it. Card files are relative to the question's file. Questions in
 //! `examples/questions` come with the program and have names.
 
 use super::ab::AbArgs;
@@ -26,7 +26,7 @@ const HELP: &str = "help";
 /// Keys whose value is the path of a card file.
 const PATHS: [&str; 2] = ["baseline", "candidate"];
 
-/// A question: the options of its file, if any, then those of the command line.
+/// A question: the options of its file, if any, then the options of the command line.
 #[derive(Clone, Debug)]
 pub(crate) struct Asked {
     pub(crate) options: AbArgs,

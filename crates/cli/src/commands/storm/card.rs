@@ -24,7 +24,7 @@ const MOST_UNCONFIRMED: usize = 32;
 /// Frames that wait for this program, or for the card.
 const FRAMES: usize = 4096;
 
-/// What a member on a card prints at its end with `--json`.
+/// Output of a member on a card at its end with `--json`.
 #[derive(Serialize)]
 pub(super) struct Left {
     member: String,
@@ -165,7 +165,7 @@ impl Session<'_> {
         Ok(received)
     }
 
-    /// Gives the card the lines that have come in, as long as it has room; whether there were any.
+    /// Gives arrived lines to the card while it has room; returns whether there were any.
     fn submit(&mut self) -> io::Result<bool> {
         self.input.read()?;
         let mut any = false;

@@ -138,7 +138,7 @@ impl Screen {
         ])
     }
 
-    /// Latency, and preemption of the borrowed core, as far as it fits.
+    /// Latency, and preemption of the borrowed core if it fits.
     fn times(&self, rates: &Rates, width: u16) -> Line<'static> {
         let mut text = format!(
             "latency p50 {}, p99 {}",

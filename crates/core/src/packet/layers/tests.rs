@@ -96,7 +96,7 @@ fn expected(packet: &Packet) -> Layers {
 fn headers_end(packet: &Packet, frame: &[u8]) -> usize {
     let l4 = packet.l3_offset() + packet.ip_length();
     match (&packet.transport, &packet.network) {
-        // Nothing behind the fragment header is looked at.
+        // Nothing after the fragment header is read.
         (_, Network::V6 { authentication: Some(icv), .. }) if packet.is_fragment() => {
             l4 - 12 - icv.len()
         }
@@ -415,7 +415,7 @@ fn ipv6_without_next_header() {
     assert!(check(&frame).packet_type.is_malformed());
 }
 
-/// A jumbo payload option for `length` bytes after the IPv6 header, in front of TCP.
+/// A jumbo payload option for `length` bytes after the IPv6 header, before TCP.
 fn jumbo_header(length: u32) -> [u8; 8] {
     let [a, b, c, d] = length.to_be_bytes();
     [IpProtocol::TCP.0, 0, crate::packet::wire::JUMBO_OPTION, 4, a, b, c, d]
@@ -588,7 +588,7 @@ proptest! {
         }
     }
 
-    /// A wrong length of the whole packet is found whatever the first segment holds.
+    /// A wrong length of the whole packet is found for any first segment.
     #[test]
     fn wrong_lengths_of_segmented_packets_are_malformed(packet in packets(), cut in 1_usize..40) {
         let frame = packet.build();

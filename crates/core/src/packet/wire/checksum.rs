@@ -15,7 +15,7 @@
 //! ```
 //!
 //! A *sum* is the ones' complement sum of big-endian 16-bit words, folded to 16 bits and not
-//! complemented; a *checksum* is its complement, as it stands in the header. Sums of pieces join by
+//! complemented; a *checksum* is its complement, as written in the header. Sums of pieces join by
 //! [`add`]; the sum of a piece that starts at an odd offset is byte-swapped first
 //! (`u16::swap_bytes`).
 //!

@@ -61,7 +61,7 @@ impl MacAddress {
         self.0[0] & 1 != 0
     }
 
-    /// Whether an interface can have it: neither a group's nor zero.
+    /// Whether an interface can have it: neither a group address nor zero.
     #[inline]
     pub const fn is_assignable(self) -> bool {
         !self.is_multicast() && !matches!(self.0, [0, 0, 0, 0, 0, 0])

@@ -56,7 +56,7 @@ pub struct Fragment {
     pub identification: u32,
 }
 
-/// Walks the extension headers in `payload`, the first of which is of kind `protocol`.
+/// Walks the extension headers in `payload`; the first has the kind `protocol`.
 ///
 /// The walk also ends at the first fragment, since the rest is cut at any place. An atomic fragment
 /// (offset zero, none to follow) is a whole packet and is walked through.

@@ -69,7 +69,7 @@ pub(crate) struct Packet {
     pub(crate) network: Network,
     pub(crate) transport: Transport,
     payload: Vec<u8>,
-    /// Zeros behind the IP packet.
+    /// Zeros after the IP packet.
     padding: usize,
 }
 

@@ -199,7 +199,7 @@ fn first_page_has_four_classifiers() {
         [classifier(0).find(&v4(protocol, ports), 0), classifier(1).find(&v6(protocol, ports), 0)]
     });
     assert_eq!(found, [[0, 0], [1, 1], [2, 3], [NONE, NONE]]);
-    // Those that keep unreadable packets from the host, whatever its ports.
+    // Rules that keep unreadable packets from the host, for all ports.
     let found = [17, 6, 1].map(|protocol| {
         [classifier(2).find(&v4(protocol, None), 0), classifier(3).find(&v6(protocol, None), 0)]
     });

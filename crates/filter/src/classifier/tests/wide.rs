@@ -269,7 +269,7 @@ fn a_rule_of_one_family_is_inside_itself() {
     assert!(both.matches(&key));
 }
 
-/// Port intervals are found at once, and so are those of prefixes of up to 16 bits; longer ones
+/// Port intervals are found at once, and so are intervals of prefixes of up to 16 bits; longer ones
 /// need fewer halvings if few begin in the same part.
 #[test]
 fn only_intervals_inside_a_part_need_halvings() {
@@ -291,7 +291,7 @@ fn only_intervals_inside_a_part_need_halvings() {
 #[test]
 fn packets_skip_rules_for_frequent_other_protocols() {
     let of = |protocol| FiveTuple { protocol: Some(Protocol(protocol)), ..<_>::default() };
-    // The protocol required once has no class of its own.
+    // A protocol that is required once has no class.
     let rules = [0, 6, 1, 255, 0, 6, 255].map(of);
     let vectors = Vectors::build(compiled::<u64>(&rules), &mut 0);
     let compared = [0, 6, 255, 1, 47].map(|protocol| {
@@ -348,7 +348,7 @@ fn unused_fields_have_no_vectors() {
     };
     assert_eq!(cut(&[1, 2, 3].map(rule)), [true, false, false, true]);
     assert_eq!(cut(&[FiveTuple::default()]), [false; 4]);
-    // Nor those of a whole classifier; the answers are still the list's.
+    // Nor do those of a whole classifier; the answers are still the list's.
     let classifier = super::build::<u64>(&networks);
     assert_ne!(classifier.in_vectors(), 0);
     assert!(!classifier.vectors.is_cut(2) && !classifier.vectors.is_cut(3));
@@ -452,7 +452,7 @@ fn rule6(random: &mut Random) -> FiveTuple {
 }
 
 /// Tables, rules in vectors, the longest slot; the squares of all slots' lengths, and rules of
-/// vectors compared in vain, summed over a packet of each rule; what it has touched.
+/// vectors compared in vain, summed over a packet of each rule; and the memory it touched.
 fn figures<A: Address>(classifier: &Classifier<A>, rules: &[FiveTuple]) -> [u64; 6] {
     let slots = classifier.tables.iter().flat_map(|table| &table.slots);
     let lengths = slots.map(|&head| classifier.chain(head).count() as u64);

@@ -1,4 +1,5 @@
-//! An IP length of 0, as in super-frames of more than 65,535 bytes (BIG TCP): that of the packet.
+//! An IP length of 0, as in super-frames of more than 65,535 bytes (BIG TCP): the packet's length
+//! counts.
 
 use super::*;
 use picnic_core::packet::desc::RssType;
@@ -16,7 +17,8 @@ fn open(mut data: Vec<u8>, l3: usize) -> Vec<u8> {
     data
 }
 
-/// The same with hop-by-hop options in front of TCP, as Linux adds them, or with others among them.
+/// The same with hop-by-hop options before TCP, as Linux adds them, or with other options among
+/// them.
 fn with_jumbo_option(mut data: Vec<u8>, others: bool) -> Vec<u8> {
     let length = (data.len() - 54 + if others { 16 } else { 8 }) as u32;
     let [a, b, c, d] = length.to_be_bytes();

@@ -49,7 +49,7 @@ fn packets_with_different_metadata_are_not_merged() {
         ("hashed", |packet| packet.set_rss_type(picnic_core::packet::desc::RssType::Ipv4)),
     ];
     for (name, tell) in differences {
-        // All of them are merged if all have it, and keep it; the third alone is not.
+        // All are merged if all have it, and keep it; if only the third has it, it is not merged.
         for (chosen, expected) in [(0..6, vec![6]), (2..3, vec![2, 1, 3]), (3..6, vec![3, 3])] {
             let mut functions = chain(&[("lro", "timeout_usecs = 0")]);
             let mut card = Card::new(&context(2048));
@@ -81,7 +81,7 @@ fn packets_with_different_metadata_are_not_merged() {
     }
 }
 
-/// RFC 6935: a verdict in front does not change what a tunnel may do without.
+/// RFC 6935: an earlier verdict does not change what a tunnel may omit.
 #[test]
 fn ipv6_tunnels_without_checksum_are_decapsulated_after_checksum() {
     let inner = frame(false, 0, true, bytes(60, 7)).build();
@@ -149,7 +149,7 @@ struct Drawn {
 fn drawn() -> impl Strategy<Value = Drawn> {
     let kind = prop::sample::select(vec!["vxlan", "geneve", "gre", "ipip"]);
     let tunnel = prop::option::of((kind, any::<bool>(), any::<bool>()));
-    // Including that of a step, at most two tags: nothing is parsed after a third.
+    // Including the tag of a step, at most two tags: nothing is parsed after a third.
     (0..4_u8, step(), tunnel, 0..2_usize, prop::bool::weighted(0.1))
         .prop_map(|(flow, step, tunnel, tags, is_bad)| Drawn { flow, step, tunnel, tags, is_bad })
 }
@@ -179,7 +179,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
     /// In any order the same packets come out, with the same bytes, tag, mark and inner headers,
-    /// and their checksums are as good as they are.
+    /// and their checksums stay as good or bad.
     #[test]
     fn the_order_of_functions_does_not_matter(
         drawn in prop::collection::vec(drawn(), 1..60), size in 20..600_usize,
@@ -210,7 +210,7 @@ proptest! {
                 frames.chunks(burst).map(|frames| from_wire_0(frames.iter().cloned())).collect();
             outcome(&card.through(&mut functions, &bursts, |_, _| ()))
         };
-        // Parsed again, whatever was recorded before.
+        // Parsed again, regardless of earlier results.
         let expected = run(&[0, 1, 2, 3, 4], "trust = false");
         prop_assert_eq!(&run(&order, "trust = false"), &expected);
         prop_assert_eq!(&run(&order, ""), &expected);

@@ -6,13 +6,13 @@ use super::*;
 const LAST_V6: [u8; 16] = [0xab; 16];
 const LAST_V4: [u8; 4] = [10, 9, 8, 7];
 
-/// Routing headers of 24 or 40 bytes in front of a packet of this protocol, each with its name.
+/// Routing headers of 24 or 40 bytes before a packet of this protocol, each with its name.
 fn routing_headers(next: u8, left: u8) -> Vec<(&'static str, Vec<u8>)> {
     let other = [0xcd; 16];
     let header = |units: u8, kind: u8, rest: [u8; 4], addresses: &[&[u8]]| {
         [&[next, units, kind, left][..], &rest, &addresses.concat()].concat()
     };
-    // All but the last four bytes of type 3 are those of the destination.
+    // All except the last four bytes of type 3 belong to the destination.
     vec![
         ("type 0", header(4, 0, [0; 4], &[&other, &LAST_V6])),
         ("type 2", header(2, 2, [0; 4], &[&LAST_V6])),
@@ -96,7 +96,7 @@ fn checksums_cover_the_last_destination() {
     assert_eq!(state_of(&data, 2048), ChecksumState::Good);
 }
 
-/// Known only to the sender: nothing is said of its checksum, and a super-frame is cut by the sum
+/// Known only to the sender: its checksum is not judged, and a super-frame is cut with the sum
 /// that the sender has left.
 #[test]
 fn unknown_routes_leave_checksums_unknown() {
@@ -140,7 +140,7 @@ fn super_frames_with_a_pending_route_are_cut_with_right_checksums() {
     }
 }
 
-/// RFC 8986 4.4 and Linux: not with segments left, whatever the kinds of tunnel and route.
+/// RFC 8986 4.4 and Linux: not with segments left, for all kinds of tunnels and routes.
 #[test]
 fn tunnels_with_pending_routes_are_left_alone() {
     let inner = frame(false, 0, true, bytes(60, 7)).build();

@@ -183,7 +183,7 @@ proptest! {
     }
 }
 
-/// Two functions, one behind the other.
+/// Two functions in a row.
 pub(super) struct Chained<'a>(pub(super) &'a mut dyn Function, pub(super) &'a mut dyn Function);
 
 impl Function for Chained<'_> {
@@ -300,7 +300,7 @@ fn congestion_marks_follow_rfc_6040() {
 fn only_matching_tunnels_are_decapsulated() {
     let packet = inner(false, 0);
     let vxlan = put_in("vxlan", false, "", &packet);
-    // Addresses are those of the end that receives.
+    // Addresses belong to the receiving end.
     for keys in ["local = \"10.0.0.2\"", "remote = \"10.0.0.1\"", "network = 0x123456"] {
         assert_eq!(take_off(keys, &vxlan).unwrap(), packet, "{keys}");
     }
@@ -440,7 +440,7 @@ fn uncarried_packets_are_dropped_and_counted() {
     let partial = |_, packet: &mut Descriptor| packet.set_checksum(ChecksumState::Partial);
     let seen = card.run_with(tunnel.as_mut(), &unfinished, partial);
     assert_eq!(seen[0].data[50..], inside.build());
-    // One tunnel in another, until there is no more room in front.
+    // One tunnel in another, until there is no headroom left.
     let mut data = vec![inner(false, 0)];
     let mut rounds = 0;
     let mut nested = Chained(tunnel.as_mut(), &mut *Box::new(picnic_functions::pass::Pass));

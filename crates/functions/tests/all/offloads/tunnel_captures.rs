@@ -190,7 +190,7 @@ fn tshark_reads_the_tunnels() {
     for layer in ["ip", "udp", "tcp"] {
         tshark.args(["-o", &format!("{layer}.check_checksum:TRUE")]);
     }
-    // The payload is of no protocol, whatever its port says, and every tunnel has the same segment.
+    // The payload has no protocol, regardless of its port, and every tunnel has the same segment.
     tshark.args(["--disable-protocol", "http", "-o", "tcp.analyze_sequence_numbers:FALSE"]);
     tshark.args(["-n", "-T", "fields", "-E", "occurrence=a"]);
     tshark.args(FIELDS.iter().flat_map(|field| ["-e", field]));

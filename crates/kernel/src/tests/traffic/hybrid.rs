@@ -210,7 +210,7 @@ fn lost_wires_end_both_engines() {
     wait_until("the card has noticed", || !running.is_alive());
     let report = running.stop().unwrap();
     check_ledger(&report, 2 * BATCH as u64, BATCH as u64);
-    assert!(report.notes.iter().any(|note| note.contains("gone")), "{:?}", report.notes);
+    assert!(report.notes.iter().any(|note| note.contains("was missing")), "{:?}", report.notes);
     let left = bed.0.ip("card", "link show").unwrap();
     assert!(!left.contains("picnic") && !left.contains("k0"), "{left}");
 }
@@ -453,7 +453,10 @@ fn captures_see_packets_of_the_poll_engine() {
         ask(&socket, "capture.start", &json!({ "stages": stages }), Some(&file))["result"].take()
     };
     let started = start(json!(["wire", "rx"]));
-    assert!(started["note"].as_str().unwrap().contains("poll engine alone"), "{started}");
+    assert!(
+        started["note"].as_str().unwrap().contains("only packets of the poll engine"),
+        "{started}"
+    );
     assert_eq!(started["interfaces"], json!(["wire0", "rx[0] lro", "rx[1] rss"]));
     send(&bed, &tally, packets as usize);
     call("chain.swap", json!({ "chain": "rx", "toml": CHAINS[1].0 }));

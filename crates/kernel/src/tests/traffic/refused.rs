@@ -44,7 +44,7 @@ fn partial_checksums_lost_by_xdp_are_reported() {
         bed.0.within("far", "ethtool -K f0 tx on").unwrap();
         let found = told(handover);
         let message = "card:6: wire[0].interface: found k0, a veth whose other end f0 leaves checksums \
-                       to it: TCP and UDP packets that start there are lost behind an XDP program; ";
+                       to it: TCP and UDP packets that start there are lost after an XDP program; ";
         assert_eq!(found.starts_with(message), is_told, "{handover}: {found}");
         assert_eq!(found.contains(&mend), is_told, "{found}");
         let is_other_way = found.ends_with("or set host.handover = \"skb\"");

@@ -229,7 +229,7 @@ fn held_packets_are_released_in_time_and_at_the_end() {
         [
             "inner",
             "fault: of 3 packets 0 dropped, 0 duplicated, 3 reordered, 0 corrupted, 0 truncated, \
-             3 still held back at the end"
+             3 still delayed at the end"
         ]
     );
     let at_50 = bench.receive(&mut *wire, 50_000, 2);

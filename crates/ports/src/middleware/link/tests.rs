@@ -64,7 +64,7 @@ fn config(rate_mbps: f64, latency_us: u32, queue_packets: u32) -> LinkConfig {
     LinkConfig { rate_mbps, latency_us, queue_packets }
 }
 
-/// When frames come out of a link at `rate` Mb/s that were in front of it at these times, none if
+/// When frames leave a link at `rate` Mb/s that arrived at it at these times, none if
 /// they found the queue full: by exact arithmetic, in parts of `1 / rate` ns.
 fn model(rate: u64, latency_us: u32, queue: u32, frames: &[(u64, usize)]) -> Vec<Option<u64>> {
     let (mut free, mut ends) = (0_u128, Vec::new());

@@ -88,7 +88,7 @@ impl Folder {
     }
 }
 
-/// Hands over what it was given, and takes every second packet for transmission.
+/// Hands over its packets, and accepts every second packet for transmission.
 struct Wire(Vec<Vec<u8>>, u32);
 
 impl WirePort for Wire {
