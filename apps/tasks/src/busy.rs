@@ -172,7 +172,7 @@ async fn work(nic: Nic, config: Config, load: Arc<Load>) {
         match nic.is_periodic() {
             true => nic.next_release().await,
             false if pause_us == 0 => nic.yield_now().await,
-            // From the end of the current segment, as far as its work is known.
+            // From the end of the current segment, if its work is known.
             false => {
                 let last_ns = config.segments_ns.last().copied().unwrap_or(0);
                 nic.sleep_ns(last_ns.saturating_add(pause_us.saturating_mul(1_000))).await;

@@ -80,7 +80,7 @@ pub async fn echo(nic: Nic, config: Config) {
         let is_there = received.is_ok();
         if is_there {
             let bytes = received.unwrap_or(0);
-            // The process may have gone: then there is nobody to answer.
+            // The process may have ended: then no answer is needed.
             #[wcet(ns = 2_000)]
             let _ = channel.send(&message[..bytes]).await;
         }

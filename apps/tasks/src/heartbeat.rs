@@ -10,7 +10,7 @@
 //! The frame is Ethernet with a local experimental type (IEEE 802, 0x88b5): six
 //! bytes of target address, six of source, the type, `PICN`, and a number of eight
 //! bytes, big-endian, that grows by one; zeroes up to the length. Its bounds are
-//! those of `#[task]` under the card's cost profile: `picnic wcet show heartbeat`.
+//! the bounds of `#[task]` under the card's cost profile: `picnic wcet show heartbeat`.
 //!
 //! While it runs, `picnic ctl heartbeat` shows the number of frames sent, and
 //! `picnic ctl heartbeat wire 1` switches to another wire.

@@ -1,7 +1,7 @@
 //! scrub: reads a block of memory piece by piece and reports changes.
 //!
 //! At each release the whole block is read, 256 bytes a segment, and its CRC-32
-//! (IEEE 802.3) compared with that of the previous release. If they differ, a frame
+//! (IEEE 802.3) compared with the sum of the previous release. If they differ, a frame
 //! is sent on wire 0: Ethernet, local experimental type (IEEE 802, 0x88b5), `SCRB`,
 //! the old sum and the new one, four bytes each, big-endian.
 //!
@@ -36,7 +36,7 @@ pub struct Config {
     /// Bytes of the block.
     #[schemars(range(min = 1, max = MOST_PIECES * PIECE))]
     pub bytes: usize,
-    /// Cost profile for its bounds, as written by `picnic wcet calibrate`; empty: that of the card.
+    /// Cost profile for its bounds, as written by `picnic wcet calibrate`; empty: the card's.
     pub profile: String,
 }
 

@@ -3,7 +3,7 @@
 //! Two threads on two cores have an end each, as a host process and the borrowed core do. One-way
 //! figures are of messages of 64 bytes, both sides awake: a stream in batches, and half of a round
 //! trip of single messages. A message to a sleeping side is compared with a bare eventfd: both sleep
-//! in poll(2), in turns, on the same cores.
+//! in poll(2), alternating, on the same cores.
 
 use super::{above_zero, measured};
 use picnic_channel::{Awaits, Bell, End, Region, Shape, Side};

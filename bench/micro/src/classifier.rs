@@ -1,6 +1,7 @@
 //! The filters' classifier: nanoseconds per packet, and the time of one change.
 //!
-//! Rules and packets are those of the DPDK peer; `bench/peers/compare_classifier.py` runs both.
+//! Rules and packets are the same as in the DPDK peer; `bench/peers/compare_classifier.py` runs
+//! both.
 
 pub(crate) mod rules;
 

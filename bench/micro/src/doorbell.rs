@@ -95,7 +95,7 @@ fn card_latency(rate: u64, seconds: f64) -> anyhow::Result<(f64, Stamp)> {
     Ok((p50 as f64, stamp))
 }
 
-/// Slots for times on their way to the sleeper.
+/// Slots for times that the sleeper has not read.
 const SLOTS: usize = 1 << 16;
 
 /// Times handed over from the waker to the sleeper, oldest first.
@@ -106,8 +106,8 @@ struct Times {
 }
 
 /// Nanoseconds from before a wake-up to after it: two threads on the same two cores, `rate`
-/// wake-ups per second. As with packets, each wake-up counts: one that happens while the sleeper is
-/// still on its way is found with the previous one, and its own delay is counted. Counting only the
+/// wake-ups per second. As with packets, each wake-up counts: a wake-up during which the sleeper is
+/// still waking is found with the previous one, and its own delay is counted. Counting only the
 /// last would make a late wake-up look early.
 fn bare_wake(rate: u64, seconds: f64) -> anyhow::Result<f64> {
     let placement = place(&card_file(rate)?, &available())?;

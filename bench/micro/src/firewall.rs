@@ -37,7 +37,7 @@ use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
 const MTU: u32 = 1500;
-/// Discard service; nobody listens.
+/// Discard service, without a listener.
 const DISCARDED: u8 = 9;
 /// Frames per send call.
 const TIMES: u32 = 16_384;
@@ -158,7 +158,7 @@ impl Bed {
         Ok(Bed { hosts, time, cores: [first, last] })
     }
 
-    /// Sends until the time is over.
+    /// Sends until the time has passed.
     pub(super) fn send(&self, load: Load) -> anyhow::Result<()> {
         let of = |role, link: &str, what: &str| {
             self.hosts.within(role, &format!("cat /sys/class/net/{link}/{what}"))

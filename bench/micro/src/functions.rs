@@ -106,7 +106,7 @@ fn measure(args: &Functions, run: &mut Run<'_>) -> anyhow::Result<Outcome> {
         copies.push(large.copy(args.bursts));
         for ((key, case), times) in cases.iter_mut().zip(&mut times) {
             let alone = match case.stage {
-                // The end of the chain gets segments that are none of these.
+                // The end of the chain gets other segments.
                 _ if key.contains("segment") => 0.0,
                 Stage::Tx => tx,
                 _ => rx,

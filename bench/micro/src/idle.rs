@@ -3,7 +3,7 @@
 //! The wire is a veth. After a pause a client sends a packet and, as soon as it has been handled,
 //! another, which finds all threads awake. The wait lasts from before the client's send until the
 //! borrowed core takes the packet. Waking a thread takes time without a card, too; so a bare wake
-//! is measured in turns with the card, after equal pauses:
+//! is measured alternately with the card, after equal pauses:
 //!
 //! | figure | from | to |
 //! |---|---|---|
@@ -104,7 +104,7 @@ fn measure(args: &Idle, run: &mut Run<'_>) -> anyhow::Result<Outcome> {
     let hosts = Hosts::build("bench", 1500)?;
     hosts.join_plainly(1500)?;
     hosts.ip(Role::Client, &format!("neighbour add {SERVER} lladdr {MAC} dev c0"))?;
-    // The server's kernel answers packets that nobody listens for, each time.
+    // The server's kernel answers each packet without a listener.
     hosts.within(Role::Server, "sysctl -qw net.ipv4.icmp_ratemask=0")?;
     let settings = vec![Setting::text("wire[0].namespace", &hosts.netns(Role::Card))];
     let card = card::changed(&picnic_host::sections(), CARD, None, settings, &args.set)?;
@@ -227,7 +227,7 @@ fn after_pauses(
             let taken = taken_at.load(Ordering::Acquire).saturating_sub(start);
             Ok((taken as f64, back as f64))
         };
-        // Until the other kernel has answered that nobody listens.
+        // Until the other kernel has answered that there is no listener.
         let veth = || -> anyhow::Result<f64> {
             let start = clock.now().as_nanos();
             plain.send(b"is anybody there?")?;

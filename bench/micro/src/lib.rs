@@ -1,7 +1,7 @@
 //! Micro-benchmarks: the cost of single parts of a card on this machine, as ratios and medians.
 //!
 //! Nothing here is a test: times vary with the machine. Figures of one call are measured
-//! interleaved, so that a drift of the machine's speed affects all alike.
+//! interleaved, so that a drift of the machine's speed affects all equally.
 
 #![forbid(unsafe_code)]
 

@@ -36,7 +36,7 @@ const BURSTS: usize = 1 << 10;
 const TURNS: usize = 1 << 14;
 /// Bytes of each packet.
 const BYTES: u16 = 60;
-/// Offset of a packet in a lent buffer, the mark in front of it, and its meaning.
+/// Offset of a packet in a lent buffer, the mark before it, and its meaning.
 const IN_FRONT: u64 = 64;
 const STAMP_BYTES: u64 = 16;
 const MARK: u64 = 0x5eed_5eed;
@@ -150,7 +150,7 @@ impl Wire {
     fn new() -> anyhow::Result<Box<Self>> {
         let (mut pool, _) = Pool::new(&PoolConfig { buffers: 256, ..PoolConfig::default() }, 0)?;
         let mut loans = Loans::new(&pool);
-        // Each buffer has a time and a mark in front of the packet's place, for all cases.
+        // Each buffer has a time and a mark before the packet's place, for all cases.
         let places: Vec<_> = std::iter::from_fn(|| loans.lend(&mut pool)).collect();
         for place in places {
             let stamp = loans.take(place + IN_FRONT - STAMP_BYTES, 16, Time::ZERO, 0);

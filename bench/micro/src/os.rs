@@ -1,6 +1,6 @@
 //! NIC OS: a decision, a switch of schedulers, a yield and resume, and its cost to packets when idle.
 //!
-//! Decisions are those of the registered schedulers over a slice of 64 tasks, half of them
+//! Decisions of the registered schedulers over a slice of 64 tasks, half of them
 //! periodic, a quarter ready. A switch of schedulers includes the check that the new one can schedule
 //! as many tasks, and its first decision. A yield and resume is a whole turn of the executor with one
 //! task that does nothing else, under a scheduler that always picks it. A block is allocated and
@@ -293,11 +293,11 @@ impl Drop for Blocks {
     }
 }
 
-/// Schedulers in turns, of tasks that wait for their release.
+/// Alternating schedulers of tasks that wait for their release.
 struct Switching {
     os: Os,
     doors: Doors,
-    /// The one that does not decide, and its name.
+    /// The other scheduler, which does not decide, and its name.
     spare: Option<Named>,
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Five members pass packets by memory in one thread. The time of all is divided by five members
 //! and by the messages that each delivered. Then five cards share one borrowed core, whose time in
-//! turns with work is divided likewise: frames, filters, NIC OS and the order.
+//! turns with work is divided in the same way: frames, filters, NIC OS and the protocol.
 
 use super::{measured, time_per_packet};
 use picnic_core::time::Time;
@@ -54,7 +54,7 @@ impl Benchmark for Storm {
         ];
         let mut groups: Vec<Group> = cases.iter().map(|_| Group::new()).collect();
         let mut times = vec![Vec::new(); cases.len()];
-        // Rounds on cards follow those of the order alone.
+        // Rounds on cards follow rounds of only the protocol.
         let on_cards_repeats = self.repeats.div_ceil(16);
         let rounds = u64::from(self.repeats + on_cards_repeats);
         for round in 0..self.repeats {
@@ -80,7 +80,7 @@ impl Benchmark for Storm {
                     seed: 1,
                     duration: Duration::from_millis(200),
                 };
-                // With two cores a card, nothing is shared, and there is no such time.
+                // With two cores per card, nothing is shared, and there is no such time.
                 times.extend(cards::on_cores(&load)?.borrowed_core_ns_per_message);
             }
         }

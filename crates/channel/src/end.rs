@@ -15,8 +15,8 @@
 //! assert_eq!(card.take(&mut message), Ok(Some(5)));
 //! ```
 //!
-//! Waiting takes four steps, so that no message is missed: [`End::rest`] says what is awaited and
-//! arms the gate, [`End::has_news`] checks once more, then the caller sleeps until its doorbell
+//! Waiting takes four steps, so that no message is missed: [`End::rest`] states the awaited event
+//! and arms the gate, [`End::has_news`] checks once more, then the caller sleeps until its doorbell
 //! rings, and [`End::wake`] disarms the gate. The other side's [`End::flush`] publishes, then reads
 //! the gate. The model is the card's own, `crates/core/src/ring/models.rs`.
 //!
@@ -40,7 +40,7 @@ pub enum Side {
     Host = 1,
 }
 
-/// What a side waits for.
+/// The event that a side waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Awaits {
     /// A message.
@@ -153,7 +153,7 @@ impl End {
         }
     }
 
-    /// Messages on their way: those that the other side has not taken, and those that this one has
+    /// Unread messages: those that the other side has not taken, and those that this side has
     /// not.
     pub fn in_flight(&self) -> u64 {
         self.sender.waiting(&self.region) + self.receiver.waiting(&self.region)

@@ -1,7 +1,7 @@
 //! A host process's side: opened by name over the card's control socket.
 //!
 //! The card sends three descriptors with its answer: the memory, this process's doorbell and the
-//! card's own. The connection stays open; when it closes, for whatever reason, the card knows that
+//! card's own. The connection stays open; when it closes, for any reason, the card knows that
 //! this process has gone.
 
 use crate::bell::Bell;
@@ -137,8 +137,8 @@ impl Channel {
         self.end.flush();
     }
 
-    /// Sends a message; waits for room as long as the card does something within `patience`, or for
-    /// ever if that is none.
+    /// Sends a message; waits for room while the card makes progress within `patience`, or without
+    /// a limit if `patience` is none.
     ///
     /// # Errors
     /// As [`Channel::send`], or no room was made in time.

@@ -19,8 +19,8 @@
 //!
 //! Guarantees: messages arrive once and in order, or the channel ends; each side's own state is in
 //! its own memory, and every index and length that the other side wrote is read once, then checked:
-//! whatever the other side writes, no access leaves the memory, nothing panics, and no call blocks.
-//! The memory cannot shrink, since its seals forbid it.
+//! for any writes of the other side, no access leaves the memory, nothing panics, and no call
+//! blocks. The memory cannot shrink, since its seals forbid it.
 //!
 //! Source: NICOS 1 and 4.1 (dividing an application between host and NIC, OS bypass).
 

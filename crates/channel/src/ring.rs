@@ -9,7 +9,7 @@
 //!     160..      slots to the card, then slots to the host: length, then the message in words
 //! ```
 //!
-//! Each index has a line of its own and one writer. It counts for ever; its slot is the index
+//! Each index has a separate line and one writer. It counts for ever; its slot is the index
 //! modulo the number of slots, a power of two.
 //!
 //! Guarantees: first in, first out, nothing lost or duplicated while both sides keep to the
@@ -235,7 +235,8 @@ impl Sender {
         count
     }
 
-    /// Messages that the receiver has not taken; at most a ring, whatever it claims.
+    /// Messages that the receiver has not taken; at most a full ring, for any claim of the
+    /// receiver.
     pub(crate) fn waiting(&self, region: &Region) -> u64 {
         let head = region.words()[HEADS[self.place.to]].load(Ordering::Acquire);
         let waiting = self.tail.get().wrapping_sub(head);
@@ -330,7 +331,7 @@ impl Receiver {
         count
     }
 
-    /// Messages that were not taken; at most a ring, whatever the sender claims.
+    /// Messages that were not taken; at most a full ring, for any claim of the sender.
     pub(crate) fn waiting(&self, region: &Region) -> u64 {
         let tail = region.words()[TAILS[self.place.to]].load(Ordering::Acquire);
         let waiting = tail.wrapping_sub(self.head.get());

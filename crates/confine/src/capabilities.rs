@@ -1,4 +1,4 @@
-//! Capabilities: given up once they are no longer needed.
+//! Capabilities: dropped once they are no longer needed.
 //!
 //! Source: capabilities(7), PR_SET_NO_NEW_PRIVS(2const).
 
@@ -42,7 +42,7 @@ mod tests {
             give_up(CapabilitySet::empty()).unwrap();
             let sets = capabilities(None).unwrap();
             assert!(sets.effective.is_empty() && sets.permitted.is_empty());
-            // Once more, with nothing left.
+            // Once more, without capabilities.
             give_up(CapabilitySet::SYS_NICE).unwrap();
             assert!(capabilities(None).unwrap().permitted.is_empty());
         })

@@ -1,4 +1,4 @@
-//! What threads may do once they are set up: privileges and system calls given up.
+//! Confinement of threads after set-up: dropped privileges and system calls.
 //!
 //! ```no_run
 //! use picnic_confine::{Role, set_up};
@@ -6,9 +6,9 @@
 //! picnic_confine::forbid_new()?;
 //! // From now on, for the threads of every card of this process.
 //! picnic_confine::ask_for();
-//! // Each thread, when it has opened what it needs:
+//! // Each thread, when it has opened its files:
 //! set_up(Role::Target, CapabilitySet::empty());
-//! // At the end: what was refused, and what could not be had.
+//! // At the end: refused system calls, and unavailable protection.
 //! for note in picnic_confine::notes() {
 //!     println!("{note}");
 //! }
@@ -131,7 +131,7 @@ pub fn may_load() -> bool {
 /// Makes libc's one-time queries early, by opening a file: when libc first returns a thread's
 /// memory, it asks whether it may. Otherwise a confined thread would ask later.
 fn let_libc_ask() {
-    /// Small enough for the thread's arena rather than a mapping of its own.
+    /// Small enough for the thread's arena instead of a separate mapping.
     const PIECE: usize = 64 << 10;
     let asking = std::thread::Builder::new().name("confine".into()).spawn(|| {
         let pieces: Vec<Vec<u8>> = (0..32).map(|_| Vec::with_capacity(PIECE)).collect();

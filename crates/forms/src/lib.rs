@@ -22,7 +22,7 @@ impl From<KernelForm> for Form {
 /// A component in the kernel engine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KernelForm {
-    /// A function that leaves every packet as it is.
+    /// A function that leaves every packet unchanged.
     Next,
     /// A function that drops every packet, counted as filtered.
     Drop,
@@ -45,7 +45,7 @@ pub enum KernelForm {
         per_wire: bool,
         /// Packets per second and in a burst; a rate of zero means no limit.
         packets: [u64; 2],
-        /// Bytes per second and in a burst; zero likewise.
+        /// Bytes per second and in a burst; zero: unlimited.
         bytes: [u64; 2],
     },
     /// A function that steers or drops flows by rules.
@@ -70,7 +70,7 @@ pub enum KernelForm {
         path: PathBuf,
         /// The name of the program in it; none for the only one.
         program: Option<String>,
-        /// Whether the metadata that it puts in front of a packet is queue and mark.
+        /// Whether the metadata that it puts before a packet is queue and mark.
         metadata: bool,
     },
     /// A wire that is an interface of the kernel.
@@ -79,7 +79,7 @@ pub enum KernelForm {
         name: String,
         /// The network namespace it is in, a name of `ip netns`; none for the card's own.
         namespace: Option<String>,
-        /// Packets for the poll engine carry their time in front, with `engine = "hybrid"`.
+        /// Whether a time precedes packets for the poll engine, with `engine = "hybrid"`.
         stamps: bool,
     },
     /// A host that is the kernel's own network stack, by the wire's interface.
@@ -126,9 +126,9 @@ pub struct Pools {
     pub queues: Vec<Vec<u16>>,
     /// That hash.
     pub hash: FlowHash,
-    /// What is hashed of IPv4.
+    /// The hashed fields of IPv4.
     pub ipv4: HashedOver,
-    /// What is hashed of IPv6.
+    /// The hashed fields of IPv6.
     pub ipv6: HashedOver,
 }
 
@@ -153,9 +153,9 @@ pub struct FlowRule {
 pub struct ByHash {
     /// The hash.
     pub hash: FlowHash,
-    /// What is hashed of IPv4.
+    /// The hashed fields of IPv4.
     pub ipv4: HashedOver,
-    /// What is hashed of IPv6.
+    /// The hashed fields of IPv6.
     pub ipv6: HashedOver,
     /// The queue of each entry; the hash modulo the number of entries selects one.
     pub table: Vec<u16>,

@@ -97,7 +97,7 @@ struct counts {
 	u64 left[MOST_STEPS];
 	u64 redirected;
 	u64 aborted[MOST_STEPS];
-	/* Sent by filters to the poll engine, and those for which there was no socket. */
+	/* Packets that filters sent to the poll engine, and packets without a socket. */
 	u64 polled;
 	u64 unpolled;
 };
@@ -250,7 +250,7 @@ inline_always int is_sampled(void)
 	return 1;
 }
 
-/* The wire of an interface, among those of a program that is named after its first wire. Without
+/* The wire of an interface, among the wires of a program that is named after its first wire. Without
  * branches: otherwise the verifier would follow the chain for each wire. */
 inline_always u32 wire_of(u32 program, u32 interface)
 {

@@ -543,7 +543,7 @@ inline_always u32 find_in(struct judged *judged, u32 first)
 	return NO_PLACE;
 }
 
-/* With each protocol that a filter names, and one that none names. */
+/* With each protocol that a filter names, and one that no filter names. */
 static long with_protocol(u64 turn, struct judged **way)
 {
 	struct judged *judged = *way;

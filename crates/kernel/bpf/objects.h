@@ -51,7 +51,7 @@ inline_always struct object_state *object_state(void)
 	return bpf_map_lookup_elem(&OBJECT_STATE, &zero);
 }
 
-/* Tail-calls the object of a step; returns if there is none. */
+/* Tail-calls the object of a step; returns if the step has none. */
 inline_always void go_over(struct xdp_md *context, u32 wire, u32 step)
 {
 	struct object_state *state = object_state();

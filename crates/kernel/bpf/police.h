@@ -1,6 +1,6 @@
 /* Functions that pass packets by rate or by VLAN.
  *
- * The arithmetic is that of the functions `rate-limit` and `vlan` of the poll engine.
+ * The arithmetic equals that of the poll engine's functions `rate-limit` and `vlan`.
  * Source: RFC 2697, section 3; IEEE 802.1Q-2018, 8.6.2.
  */
 #pragma once

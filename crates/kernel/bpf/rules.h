@@ -1,6 +1,6 @@
 /* Rules for flows: one lookup for each combination of fields and prefix lengths in use.
  *
- * The compared words are those of the function `flow-director` of the poll engine. A rule is at one
+ * The compared words are the same as in the poll engine's `flow-director`. A rule is at one
  * of two places, which bounds each search. There are two copies of the rules: one is in use while the
  * other is written, then a single word selects the new one.
  * Source: Srinivasan, Suri, Varghese, "Packet Classification using Tuple Space Search" (1999);

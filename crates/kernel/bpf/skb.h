@@ -1,7 +1,7 @@
 /* Packets handed over as socket buffers, merged ones as one, through the cpumap's rings.
  *
  * Only an XDP program can put a packet into such a ring, and a driver runs that program before socket
- * buffers exist. So each wire has a relay: an interface without traffic of its own, whose XDP program
+ * buffers exist. So each wire has a relay: an interface without other traffic; its XDP program
  * runs in the network stack (generic XDP). A packet takes four steps:
  *
  *   wire, borrowed core   runs the chain; selects the relay's queue, which names the target core

@@ -14,7 +14,7 @@ enum { SOFTIRQ_NET_TX = 2, SOFTIRQ_NET_RX = 3 };
 #define NONE (~0u)
 #define MOST_NAMES 4
 
-/* Interrupts of devices and other cores, which count, and those of the core's own timer. */
+/* Interrupts of devices and other cores, which count, and interrupts of the core's own timer. */
 enum { OF_OTHERS = 1, OF_TIMER };
 
 /* Prefixes of task names, and a mask of the bits that count: 16 bytes, as in the kernel. */

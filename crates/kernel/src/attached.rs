@@ -51,8 +51,8 @@ pub(crate) struct Attached {
     /// Notes for the user about the wires' interrupts.
     pub(crate) notes: Vec<String>,
     _locks: Vec<UnixDatagram>,
-    /// The programs that the card started with, some of which stay; the last are those of the
-    /// current chain.
+    /// The programs that the card started with, some of which stay; the last are the programs of
+    /// the current chain.
     pub(crate) objects: Vec<Object>,
     pub(crate) journal: Option<Journal>,
 }
@@ -297,7 +297,7 @@ impl Attached {
     }
 }
 
-/// Refuses wires that the card cannot use, as far as can be checked without opening them.
+/// Refuses wires that the card cannot use, as far as known without opening them.
 pub(crate) fn check_wires(file: &CardFile, plan: &Plan) -> Result<(), RunError> {
     for (index, wire) in plan.wires.iter().enumerate() {
         let (interface, namespace) = (&*wire.interface, wire.namespace.as_deref());

@@ -125,7 +125,7 @@ pub(crate) struct Taken {
     pub(crate) under_way: u64,
     /// Packets taken from a wire on another core than the borrowed one.
     pub(crate) elsewhere: u64,
-    /// Packets that filters sent to the poll engine, and those for which there was no socket.
+    /// Packets that filters sent to the poll engine, and packets without a socket.
     pub(crate) polled: u64,
     pub(crate) unpolled: u64,
     /// For each function.

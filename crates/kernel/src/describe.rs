@@ -1,6 +1,6 @@
 //! The kernel engine's plan for a card, as text and data: for `picnic check`.
 //!
-//! Guarantees: nothing is loaded or changed, and no privilege is needed except to look into a
+//! Guarantees: nothing is loaded or changed, and no privilege is needed except to enter a
 //! wire's namespace.
 //!
 //! Source: docs/kernel-engine.md.

@@ -4,8 +4,8 @@
 //! wires of a second card: the same file, without filters. This module has that part, and the
 //! combined view.
 //!
-//! Guarantees: each packet is counted once. A packet on its way to a socket is in flight; packets
-//! lost there are in the ledger, as counted by the sockets.
+//! Guarantees: each packet is counted once. A packet that has not reached its socket is in flight;
+//! packets lost there are in the ledger, as counted by the sockets.
 //!
 //! Source: Documentation/networking/af_xdp.rst; docs/decisions/051-hybrid.md.
 
@@ -28,7 +28,7 @@ use std::sync::Arc;
 /// The poll engine's name among the executors.
 const POLL: &str = "poll";
 
-/// The sockets of a card, as long as they are needed.
+/// The sockets of a card, while they are needed.
 pub(crate) struct Sockets(Arc<SharedSocketMap>);
 
 impl Sockets {
@@ -202,7 +202,7 @@ impl Sums {
     }
 
     /// Adds both parts' counts to the whole's counters. `take` copies the programs' counts to the
-    /// kernel part. Packets on their way to a socket are in flight.
+    /// kernel part. Packets that have not reached their socket are in flight.
     pub(crate) fn take(&self, take: impl FnOnce() -> Taken) -> (Taken, u64) {
         // Arrivals are read last, so they are not fewer than departures.
         let of_poll: Vec<u64> = self.counters(&self.poll, 2).map(Counter::get).collect();
@@ -236,7 +236,7 @@ impl Sums {
         (taken, to_sockets)
     }
 
-    /// The same after both have ended: packets on their way to a socket are lost.
+    /// The same after both have ended: packets that have not reached their socket are lost.
     pub(crate) fn end(&self, take: impl FnOnce() -> Taken) {
         let (_, lost) = self.take(take);
         let card = &self.whole.ledger.card;

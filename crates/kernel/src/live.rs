@@ -73,7 +73,7 @@ impl Live {
         Ok((Live { mailbox, functions, counts, tables }, controller))
     }
 
-    /// Replaces the functions by those of another chain.
+    /// Replaces the functions with the ones of another chain.
     pub(crate) fn replace(&mut self, functions: StandIns, tables: Tables) {
         self.counts = vec![KernelCounts::default(); functions.len()];
         (self.functions, self.tables) = (functions, tables);

@@ -506,7 +506,7 @@ pub(crate) fn refused(what: &str, error: &(dyn Error + 'static)) -> RunError {
         .into()
 }
 
-/// An error with its causes, of which only the last has the system's message; and the missing
+/// An error with its causes, where only the last has the system's message; and the missing
 /// privilege, if that is the reason.
 pub(crate) fn why(error: &(dyn Error + 'static)) -> String {
     let mut text = error.to_string();

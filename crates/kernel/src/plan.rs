@@ -22,7 +22,7 @@ pub(crate) const MOST_QUEUES: usize = 256;
 pub(crate) const MOST_CORES: usize = 256;
 /// The kernel's limit for a cpumap's rings.
 const LONGEST_RING: u32 = 16_384;
-/// Extra length of the kernel's ring over the one that the programs count, so that it is never
+/// Extra length of the kernel's ring over the ring that the programs count, so that it is never
 /// full: a packet from each core that adds one at the same moment, and packets already taken whose
 /// slots the kernel clears later (16 at a time).
 pub(crate) const SLACK: u32 = MOST_CORES as u32;
@@ -62,7 +62,7 @@ pub(crate) struct Plan {
     pub(crate) scheduling: Scheduling,
     /// Size of each target ring.
     pub(crate) ring_size: u32,
-    /// For tests of the programs alone: nobody takes packets out.
+    /// For tests of only the programs: packets are not taken out.
     pub(crate) has_endless_rings: bool,
     /// The core on which drivers should run the programs.
     pub(crate) borrowed_core: u32,
@@ -122,9 +122,9 @@ impl Plan {
         Plan { wires: self.wires.clone(), steps, ..*self }
     }
 
-    /// The number of the program that runs the chain for each wire: that of the first wire that
-    /// shares it. Sharing means that the verifier checks it once; interfaces with equal numbers, in
-    /// different namespaces, cannot share.
+    /// The number of the program that runs the chain for each wire: the number of the first wire
+    /// that shares it. Sharing means that the verifier checks it once; interfaces with equal
+    /// numbers, in different namespaces, cannot share.
     pub(crate) fn programs(&self) -> [usize; MOST_WIRES] {
         let mut programs = std::array::from_fn(|wire| wire);
         for (wire, planned) in self.wires.iter().enumerate().skip(1) {

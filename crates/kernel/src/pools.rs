@@ -1,6 +1,7 @@
 //! The pools of `vmdq` in the programs' maps.
 //!
-//! All of it is kept twice: one is in use, the other is written, then a single word selects it.
+//! The state is kept twice: one copy is in use, the other is written, then a single word selects
+//! it.
 //!
 //! Guarantees: a change takes effect for all packets at once.
 

@@ -1,4 +1,4 @@
-//! State that commands change while the programs run. All of it is kept twice: one copy is in use,
+//! State that commands change while the programs run. It is kept twice: one copy is in use,
 //! the other is changed and then activated at once.
 
 use crate::flows::{FlowMaps, Flows};

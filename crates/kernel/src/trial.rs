@@ -1,4 +1,4 @@
-//! The cost of a card's program per packet, by the kernel's test runs; nothing is attached.
+//! The cost of a card's program per packet, from the kernel's test runs; nothing is attached.
 //!
 //! Source: Documentation/bpf/bpf_prog_run.rst.
 

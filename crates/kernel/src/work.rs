@@ -50,7 +50,7 @@ const TRACED: [(&str, &str); 11] = [
 fn start_of(name: &str) -> [[u8; NAME_BYTES]; 2] {
     let mut found = [[0; NAME_BYTES]; 2];
     let [start, mask] = &mut found;
-    // The kernel truncates it likewise.
+    // The kernel truncates it too.
     for ((place, mask), byte) in start.iter_mut().zip(mask).zip(name.bytes().take(NAME_BYTES - 1)) {
         (*place, *mask) = (byte, u8::MAX);
     }

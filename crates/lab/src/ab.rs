@@ -1,4 +1,4 @@
-//! `picnic lab ab`: compares two or more cards, measured in turns.
+//! `picnic lab ab`: compares two or more cards in alternating runs.
 //!
 //! The sides are measured in random order, the baseline twice in each round, and the ratio of each
 //! pair is judged against that of the baseline to itself ([`crate::compare`]): after the requested

@@ -28,7 +28,7 @@ use std::collections::BTreeMap;
 /// The name of the dearest kernel of each class.
 pub type Dearest = BTreeMap<Class, &'static str>;
 
-/// What was measured.
+/// The results of the measurement.
 #[derive(Debug)]
 pub struct Calibrated {
     /// The costs.
@@ -37,7 +37,7 @@ pub struct Calibrated {
     pub dearest: Dearest,
     /// Why the doorbell's cost is the built-in one, if it is.
     pub no_doorbell: Option<String>,
-    /// What the measuring thread lacks, if anything.
+    /// Missing privileges of the measuring thread, if any.
     pub warning: Option<String>,
 }
 
@@ -86,7 +86,7 @@ fn doorbell_ps(
     probe: &mut Thread,
     cores: &[usize],
 ) -> anyhow::Result<(u64, u64)> {
-    // A run takes as long as its sleeper needs to sleep again.
+    // A run lasts until its sleeper sleeps again.
     let samples = settings.samples.div_ceil(10);
     let settings = CalibrationSettings { samples, ..*settings };
     let (mut longest_ps, mut typical_ps) = (0, 0);

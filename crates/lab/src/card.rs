@@ -8,7 +8,7 @@ use picnic_core::config::{CardFile, DEMONSTRATION, Sections, Setting};
 use picnic_core::error::ConfigError;
 use std::path::{Path, PathBuf};
 
-/// What the borrowed core does without work.
+/// Behaviour of the borrowed core without work.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Idle {
     /// Poll again at once
@@ -49,7 +49,7 @@ impl CardArgs {
         self.card.as_deref()
     }
 
-    /// Reads the card file with these settings and those of the command line.
+    /// Reads the card file with these settings and the settings of the command line.
     ///
     /// # Errors
     /// Errors in the file or the settings.
@@ -78,7 +78,7 @@ impl CardArgs {
 }
 
 impl ChangeArgs {
-    /// Reads a card file's text with these settings, then those of the command line.
+    /// Reads a card file's text with these settings, then the settings of the command line.
     ///
     /// # Errors
     /// Errors in the text or the settings.
@@ -92,7 +92,7 @@ impl ChangeArgs {
         sections.parse_with(text, path, &self.after(settings))
     }
 
-    /// These settings, then those of the command line.
+    /// These settings, then the settings of the command line.
     fn after(&self, mut settings: Vec<Setting>) -> Vec<Setting> {
         let idle = self.idle.and_then(|idle| idle.to_possible_value());
         settings.extend(idle.map(|idle| Setting::text("card.idle", idle.get_name())));

@@ -20,8 +20,8 @@ use rand_chacha::ChaCha8Rng;
 use serde::Serialize;
 
 /// The order of the sides in a round: random, and reversed in the next round. So no side is always
-/// first, a drift of the machine's speed affects all sides alike, and a periodic load favours none.
-/// The same round has the same order in every run.
+/// first, a drift of the machine's speed affects all sides equally, and a periodic load favours
+/// none. The same round has the same order in every run.
 pub fn order(round: usize, sides: usize) -> impl Iterator<Item = usize> {
     let mut drawn = shuffled(&mut ChaCha8Rng::seed_from_u64(round as u64 / 2), sides);
     if round % 2 == 1 {
@@ -42,11 +42,11 @@ pub fn shuffled(random: &mut impl Rng, sides: usize) -> Vec<usize> {
 pub struct Spread {
     /// The lowest.
     pub lowest: f64,
-    /// A quarter of them are lower.
+    /// The lower quartile.
     pub lower_quartile: f64,
     /// The middle one; the upper of two.
     pub median: f64,
-    /// A quarter of them are higher.
+    /// The upper quartile.
     pub upper_quartile: f64,
     /// The highest.
     pub highest: f64,

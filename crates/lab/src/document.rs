@@ -50,7 +50,7 @@ pub struct Document {
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "Document")]
 pub struct Fields<'d> {
-    /// The experiment's name, or that of a question.
+    /// The name of the experiment or question.
     #[serde(skip_serializing_if = "Option::is_none")]
     experiment: Option<&'d str>,
     /// The benchmark's name.
@@ -91,7 +91,7 @@ impl Document {
     /// Reads the output of [`Document::to_json`].
     ///
     /// # Errors
-    /// What is missing or wrong.
+    /// The missing or wrong part.
     pub fn from_json(object: &Value) -> Result<Self, String> {
         let found =
             Kind::ALL.into_iter().find_map(|kind| Some((kind, object[kind.key()].as_str()?)));

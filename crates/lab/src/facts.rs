@@ -32,7 +32,7 @@ pub struct Facts {
     pub mitigations: Vec<String>,
     /// The governor of the last core's frequency.
     pub governor: String,
-    /// Hardware counters, or why there are none.
+    /// Hardware counters, or the reason for having none.
     #[serde(default = "unavailable")]
     pub counters: String,
     /// Whether a hypervisor runs below.

@@ -44,7 +44,7 @@ const MOST_FITTED: usize = 2;
 /// By how much costs are varied.
 const VARIED: [f64; 2] = [0.75, 1.25];
 
-/// The fit behind a figure of a modelled machine.
+/// The fit that a figure of a modelled machine rests on.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Basis {
     /// The cost that was fitted to this figure; none if the figure was predicted.
@@ -298,7 +298,7 @@ impl Testbed {
     }
 
     /// Changes the costs marked `fitted` until their points equal the paper's.
-    /// `slopes` are those of the points by their costs, in logarithms, as far as they are known.
+    /// `slopes` are the known slopes of the points by their costs, in logarithms.
     fn fit(
         &self,
         profile: &Profile,

@@ -1,7 +1,7 @@
 //! A run's directory: the request, and the raw points as measured.
 //!
 //! - `run.json`: experiments with their settings, effort, shard. Written once.
-//! - `points.jsonl`: a line for each point, written when measured, complete or not at all: an
+//! - `points.jsonl`: a line for each point, written completely when measured: an
 //!   incomplete last line of a killed process is ignored.
 //! - `points.csv`: the same figures, a row for each repeat, for other programs.
 //!
@@ -39,7 +39,7 @@ impl RunRequest {
     /// The entry of the registry.
     ///
     /// # Errors
-    /// There is none of this name.
+    /// Nothing has this name.
     pub fn entry(&self) -> anyhow::Result<&'static ExperimentEntry> {
         let found = experiments().find(|entry| entry.name == self.name);
         found.with_context(|| format!("there is no {} \"{}\"", self.kind.key(), self.name))

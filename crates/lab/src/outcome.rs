@@ -3,7 +3,7 @@
 //! A figure's key is its name for programs, in snake_case with the unit among its words:
 //! `request_p50_ns`, `delivered_pps`, `busy_fraction`. The unit is derived from it, so that figures
 //! are always shown in the unit they are stored in. A [`Comparison`] has the figures of two sides
-//! measured in turns; its ratio is that of the pairs.
+//! measured alternately; its ratio is the ratio of the pairs.
 //!
 //! ```
 //! use picnic_lab::outcome::{Comparison, Figure, Outcome, Point, Source};
@@ -261,7 +261,7 @@ pub struct Outcome {
     pub whole: Point,
     /// Those of its parts.
     pub series: Vec<Series>,
-    /// Histograms of the whole run, each with a key of its own.
+    /// Histograms of the whole run, each with a unique key.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub distributions: Vec<Distribution>,
     /// The settings of the run.
@@ -336,7 +336,7 @@ impl Outcome {
         self.notes.extend(new.collect::<Vec<_>>());
     }
 
-    /// The series of this name; a new one if there is none.
+    /// The series of this name, or a new one.
     pub fn series(&mut self, name: &str) -> SeriesBuilder<'_> {
         let found = self.series.iter().position(|series| series.name == name);
         let index = found.unwrap_or_else(|| {

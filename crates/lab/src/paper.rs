@@ -35,7 +35,7 @@ impl PaperValue {
 /// How a machine's costs give a figure.
 #[derive(Clone, Copy, Debug)]
 pub struct Model {
-    /// Runs the machine. The error says why the figure cannot be had.
+    /// Runs the machine. The error gives the reason for no figure.
     pub run: fn(&Profile, Effort) -> Result<f64, String>,
     /// The value by a formula, as a check.
     pub formula: Option<fn(&Profile) -> f64>,
@@ -53,7 +53,7 @@ pub struct Machine {
 /// A figure of a paper.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct PaperFigure {
-    /// What it measures.
+    /// The measured figure.
     pub what: &'static str,
     /// The paper's value.
     pub paper: PaperValue,
@@ -99,13 +99,13 @@ pub struct Row {
     pub name: &'static str,
     /// Paper and place.
     pub source: &'static str,
-    /// What is measured.
+    /// The measured figure.
     pub what: &'static str,
     /// The paper's findings.
     pub figures: &'static [PaperFigure],
-    /// What is incorrect in the paper's statement, if anything.
+    /// An error in the paper's statement, if any.
     pub correction: Option<&'static str>,
-    /// Why there is no experiment yet, if there is none.
+    /// The reason for no experiment, if there is none yet.
     pub unanswered: Option<&'static str>,
     /// The paper's machine, if it is modelled.
     pub machine: Option<Machine>,
@@ -171,7 +171,7 @@ impl PaperFigure {
         }
     }
 
-    /// Ours for people, and what it says of the paper's.
+    /// Our figure for people, and the verdict on the paper's.
     pub fn text(&self, ours: &Figure) -> String {
         let mut text = self.value_text(ours);
         if ours.key.starts_with(SHARED_CORES) {
@@ -210,7 +210,7 @@ impl PaperFigure {
         Some(self.ratio()?.judge(interval))
     }
 
-    /// A value of the paper's own machine beside the paper's; none of words without a bound.
+    /// A value from the paper's own machine beside the paper's; none for words without a bound.
     pub fn judge_value(&self, ours: f64) -> Option<PaperVerdict> {
         let (unit, shift) = (self.unit(), if self.unit() == Unit::Change { 1.0 } else { 0.0 });
         if let Some(ratio) = self.ratio() {

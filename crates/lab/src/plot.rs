@@ -152,7 +152,7 @@ impl Plot {
         self
     }
 
-    /// With its figures; none if there are none.
+    /// With its figures, if any.
     pub fn draw(&self, outcome: &Outcome) -> Option<Drawing> {
         let series = outcome.series.iter().find(|series| series.name == self.series)?;
         let is_wanted = |point: &&Point| {

@@ -1,6 +1,6 @@
 //! The known experiments, and the papers' table.
 //!
-//! The lab has none of its own: the program that uses it sets them.
+//! The lab has no experiments: the program that uses it sets them.
 
 use crate::experiment::Experiment;
 use crate::paper::Row;

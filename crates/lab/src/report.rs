@@ -76,7 +76,7 @@ pub struct Section {
     pub drawings: Vec<Drawing>,
     /// Points that could not be measured, with the reason.
     pub missing: Vec<(String, String)>,
-    /// Points measured, and those of them during which other programs ran.
+    /// Measured points, and points during which other programs ran.
     pub points: (usize, usize),
     /// The load of each core, from the kernel's counts; none if everything is modelled.
     pub processor: Option<Table>,

@@ -1,9 +1,9 @@
 //! Runs experiments point by point, and records the result of each.
 //!
 //! Sides of a point take turns in random order, repeat by repeat, and each second repeat reverses
-//! the order, so that drift and other programs affect all alike. A failed point is a line with its
-//! reason, and the others continue. A point's seed depends only on its name, so that shards give
-//! the same results as one run.
+//! the order, so that drift and other programs affect all equally. A failed point is a line with
+//! its reason, and the others continue. A point's seed depends only on its name, so that shards
+//! give the same results as one run.
 //!
 //! ```no_run
 //! use picnic_lab::experiment::{Effort, Experiment, LabError};
@@ -125,7 +125,7 @@ pub struct Record {
     pub started_s: u64,
     /// How long it took, in seconds.
     pub took_s: f64,
-    /// The machine's load meanwhile.
+    /// The machine's load during the measurement.
     pub load: Load,
     /// The machine and the build.
     pub facts: Facts,
@@ -192,7 +192,8 @@ pub fn run(
     Ok(())
 }
 
-/// Points by job and name that others follow; none for one that was not measured on this machine.
+/// Points by job and name that others follow; none for a point that was not measured on this
+/// machine.
 type Followed = BTreeMap<(String, String), Option<MeasuredPoint>>;
 
 /// The points to measure.
@@ -307,7 +308,7 @@ struct Turns {
     repeats: u32,
 }
 
-/// Measures all sides in turns, in the order of [`order`].
+/// Measures all sides alternately, in the order of [`order`].
 fn measure(
     experiment: &dyn Experiment,
     spec: &Spec,
@@ -681,7 +682,7 @@ mod tests {
         let mut other = whole[..2].to_vec();
         other.iter_mut().for_each(|record| record.facts.machine += "-other");
         assert_eq!(doubled("1/1", &other, false).1, ["part=first", "number=2"]);
-        // If nothing is missing, not even then.
+        // Even then, only if something is missing.
         let mut all = whole.clone();
         all.iter_mut().for_each(|record| record.facts.machine += "-other");
         assert!(doubled("1/1", &all, false).1.is_empty());

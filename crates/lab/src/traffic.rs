@@ -40,7 +40,7 @@ pub enum Protocol {
     Udp,
 }
 
-/// Bytes in front of a UDP message.
+/// Bytes before a UDP message.
 pub const HEADER_BYTES: usize = 16;
 
 /// The header of a UDP message.

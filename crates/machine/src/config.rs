@@ -13,7 +13,7 @@ pub const SECTIONS: &[SectionEntry] = &[
     SectionEntry::of::<LinkSection>(),
 ];
 
-/// `[isolation]`: what is kept off the borrowed core.
+/// `[isolation]`: keeping other work off the borrowed core.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct IsolationSection {

@@ -23,8 +23,8 @@
 //! interrupts and threads of a card in the kernel.
 //!
 //! Guarantees: every change is in a journal before it is made ([`crate::undo`]), and is restored
-//! exactly. A thread moved by another program meanwhile stays there; one started meanwhile goes
-//! where its parent goes.
+//! exactly. A thread that another program moved meanwhile stays there; a thread started meanwhile
+//! goes where its parent goes.
 //!
 //! Source: PICNIC 3.2.1; Documentation/core-api/irq/irq-affinity.rst,
 //! Documentation/admin-guide/cgroup-v2.rst (cpuset), Documentation/core-api/workqueue.rst.
@@ -63,7 +63,7 @@ pub struct IsolationRequest {
     pub borrowed_core: usize,
     /// The level at which cores are excluded.
     pub level: IsolationLevel,
-    /// Cores kept idle because of what they share with the borrowed core.
+    /// Cores kept idle because they share a resource with the borrowed core.
     pub left_out: Vec<LeftOut>,
     /// How threads are kept off.
     pub method: IsolationMethod,

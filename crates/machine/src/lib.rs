@@ -1,6 +1,6 @@
 //! The machine that a card runs on: its features, changes to it, and restoring them.
 //!
-//! * [`topology`]: the cores, what they share, and those that a card uses;
+//! * [`topology`]: the cores, their shared caches, and the cores of a card;
 //! * [`threads`]: threads pinned to cores;
 //! * [`testbed`]: temporary namespaces, links and programs;
 //! * [`command`]: commands of the system;

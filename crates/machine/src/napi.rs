@@ -65,7 +65,7 @@ pub struct Schedule {
 }
 
 impl Polling {
-    /// Whether an interface can be polled by threads, as far as can be seen without trying.
+    /// Whether threads can poll an interface, as far as known without trying.
     ///
     /// # Errors
     /// Why it cannot.
@@ -132,7 +132,7 @@ impl Polling {
     }
 
     /// Defers interrupts after each poll for `usecs` microseconds, until `polls` polls in a row (at
-    /// least one) find nothing: packets that arrive meanwhile are taken at once. After that it
+    /// least one) find nothing: packets that arrive in that time are taken at once. After that it
     /// interrupts again.
     ///
     /// # Errors
@@ -166,7 +166,7 @@ impl Polling {
         Ok(())
     }
 
-    /// Pins those of its threads to a core that are not pinned yet.
+    /// Pins its unpinned threads to a core.
     ///
     /// # Errors
     /// It has none, or they may not run there.
@@ -419,7 +419,7 @@ mod tests {
     fn kernel_threads_are_found_by_name() {
         let machine = Machine::this();
         assert_eq!(named(&machine, "no-such-thread/"), BTreeSet::new());
-        // Every core has this one, if this process sees kernel threads at all.
+        // Every core has this thread, if this process sees kernel threads.
         let found = named(&machine, "ksoftirqd/");
         assert!(found.iter().all(|&thread| schedule(thread).is_some()) || found.is_empty());
     }

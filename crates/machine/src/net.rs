@@ -101,7 +101,7 @@ pub fn is_up(machine: &Machine, card: &str) -> Result<bool, MachineError> {
 /// Makes a card's network, or finds it made.
 ///
 /// # Errors
-/// Not root; a name is in use by something else; the system's error. Nothing of it is left then.
+/// Not root; a name is already in use; the system's error. Nothing remains in these cases.
 pub fn up(machine: &Machine, network: &Network) -> Result<NetworkState, MachineError> {
     if !rustix::process::geteuid().is_root() {
         let message = "making network namespaces needs root: try it with `sudo`";
@@ -151,7 +151,7 @@ pub fn down(machine: &Machine, card: Option<&str>) -> Result<Vec<Restored>, Mach
 /// Everything that [`up`] makes, in order.
 fn changes(network: &Network) -> Vec<Change> {
     let namespaces = network.namespaces.iter().cloned().map(|name| Change::Namespace { name });
-    // The other end goes with it.
+    // The other end is removed with it.
     let links = network.links.iter().map(|link| Change::Interface {
         name: link.near.interface.clone(),
         namespace: link.near.namespace.clone(),

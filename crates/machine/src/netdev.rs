@@ -89,7 +89,7 @@ fn answers(
 ) -> io::Result<Option<Vec<Vec<u8>>>> {
     let Some(namespace) = namespace else { return asked(interface, of) };
     let namespace = File::open(Path::new("/run/netns").join(namespace))?;
-    // A thread of its own, which is used for nothing else afterwards.
+    // A separate thread, which is used for nothing else afterwards.
     std::thread::scope(|scope| {
         let thread = scope.spawn(|| {
             move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?;

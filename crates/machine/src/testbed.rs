@@ -110,7 +110,7 @@ impl Testbed {
         (far, far_link): (&str, &str),
         options: &str,
     ) -> Result<(), MachineError> {
-        // The other end goes with it.
+        // The other end is removed with it.
         let namespace = Some(self.netns(near));
         self.record([Change::Interface { name: near_link.into(), namespace }])?;
         let far = self.netns(far);
@@ -158,7 +158,7 @@ impl Testbed {
         self.run(&words.collect::<Vec<_>>())
     }
 
-    /// Starts a program in a namespace, on these cores, or on all if there are none. Its output
+    /// Starts a program in a namespace, on these cores, or on all if the list is empty. Its output
     /// goes to files in the directory. To be called by a thread that lives as long as the program.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! The cores of the machine, what they share, and those that a card uses.
+//! The cores of the machine, their shared caches, and the cores of a card.
 //!
 //! ```
 //! use picnic_core::config::Sections;
@@ -31,7 +31,7 @@ pub fn cores() -> Vec<usize> {
     available_on(&Machine::this()).cores
 }
 
-/// The same, with what they share.
+/// The same, with shared caches.
 pub fn available() -> Available {
     available_on(&Machine::this())
 }

@@ -20,7 +20,7 @@
 //!
 //! Guarantees: a change is written to disk before it is made. Changes are restored in reverse
 //! order. Restoring twice, or after a kill at any moment, has the same result: unchanged state is
-//! left alone, and it is no error if something has disappeared meanwhile (a process, an interrupt,
+//! left alone, and it is no error if something no longer exists (a process, an interrupt,
 //! a core). A reused process number does not count as the old process. A journal of an earlier boot
 //! is only removed: its changes ended with that boot. Journals that users other than root or this
 //! one could have written are ignored. A command that makes a change continues when the process

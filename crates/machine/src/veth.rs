@@ -32,7 +32,7 @@ pub enum VethPeer {
 pub struct End {
     /// Its name.
     pub interface: String,
-    /// Its namespace, a name of `ip netns`; none for that of this process.
+    /// Its namespace, a name of `ip netns`; none for this process's.
     pub namespace: Option<String>,
     /// Whether senders may leave their checksums to it.
     pub leaves_checksums: bool,

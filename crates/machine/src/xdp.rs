@@ -1,4 +1,4 @@
-//! Whether the driver of an interface accepts an XDP program, as far as can be seen without trying.
+//! Whether the driver of an interface accepts an XDP program, as far as known without trying.
 //!
 //! ```no_run
 //! if let Some(why) = picnic_machine::xdp::refusal("eth0", None) {
@@ -13,7 +13,7 @@ use crate::netdev;
 use crate::undo::within;
 use crate::veth::{VethPeer, far, is_one};
 
-/// The longest packet that any driver has room for. A program needs room in front of it and after
+/// The longest packet that any driver has room for. A program needs room before it and after
 /// it, all in one page of x86-64: the kernel's headroom, an Ethernet header, and at least the
 /// kernel's record of a packet's pages.
 const LONGEST: usize = 4096 - (256 + 14 + 320);

@@ -53,7 +53,7 @@ pub(super) struct Passed {
 struct ByCore {
     borrowed: Option<Counted>,
     targets: Option<Counted>,
-    /// Packets delivered meanwhile.
+    /// Packets delivered in that time.
     packets: u64,
 }
 

@@ -1,4 +1,4 @@
-//! Gains of one side over another measured in turns, from pairs of repeats.
+//! Gains of one side over another, measured alternately, from pairs of repeats.
 //!
 //! Guarantees: a pair with a void side does not count. A figure measured while client, server and
 //! target queues share cores is marked in key and name, so that no report compares it with a

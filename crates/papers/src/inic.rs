@@ -1,4 +1,4 @@
-//! INIC: a NIC on the processor against one behind a bus, on a modelled Niagara 2.
+//! INIC: a NIC on the processor against a NIC on a bus, on a modelled Niagara 2.
 //!
 //! Contenders are `integrated`, `discrete`, `integrated-dca` (packets go to a cache) and `ideal` (no
 //! registers). Latency is fitted; everything else is predicted. A finding that does not follow from
@@ -23,7 +23,7 @@ use std::path::Path;
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
-    /// The modelled machine; the paper's if not said
+    /// The modelled machine; default: the paper's
     pub profile: Option<String>,
     /// Whether predictions are repeated with each assumed cost at ±25 %
     pub vary: bool,

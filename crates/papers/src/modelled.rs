@@ -2,7 +2,7 @@
 //!
 //! On the paper's machine the fit comes first; its points are *fitted*, all other figures are
 //! *predicted*, and each prediction is repeated with every assumed cost at ±25 %. On another machine
-//! the costs are those of its profile, and figures are *modelled*. Costs and their sources are data:
+//! the costs come from its profile, and figures are *modelled*. Costs and their sources are data:
 //! `crates/sim/profiles`.
 
 use crate::testbeds::testbed;
@@ -218,7 +218,7 @@ mod tests {
         assert!(other.notes.iter().any(|note| note.starts_with("not the paper's machine")));
         assert!(other.median("extra_at_80000_pps_ns").unwrap() > 0.0);
 
-        // On the paper's, with two figures and few assumed costs: this has to be quick.
+        // On the paper's machine, with two figures and few assumed costs, to be quick.
         let curve = Curve {
             series: "loads",
             points: |profile, effort| {

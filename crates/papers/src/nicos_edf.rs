@@ -26,7 +26,7 @@
 //!
 //! Source: NICOS 4.6, "`<EDF>`++ Evaluation", figures 2 and 3. The paper gives neither periods nor
 //! bounds; those here are ours, chosen so that plain EDF leaves about as much idle time as the
-//! paper's did; each of them is a setting.
+//! paper's did; each is a setting.
 
 mod background;
 mod draw;
@@ -96,7 +96,7 @@ pub struct Settings {
     pub fewest: u64,
     /// Least share of its bound that a segment takes; the most is all of it
     pub least_share: f64,
-    /// Divisor of the periods for tight sets, of which a quarter as many are run; 0: none
+    /// Divisor of the periods for tight sets, a quarter as many; 0: none
     pub tight: f64,
 }
 
@@ -306,7 +306,7 @@ impl Experiment for NicosEdf {
             let run = &mut |who, set: &_| in_virtual_time(who, set, milliseconds);
             return drawn(settings, point, run, lab);
         }
-        // An unpinned thread would be moved, and one that is not alone would be delayed.
+        // An unpinned thread would be moved, and a thread that shares its core would be delayed.
         let core = picnic_machine::topology::cores().last().copied().unwrap_or(0);
         let run = &mut |contender: Contender, set: &Arc<TaskSet>| {
             let set = set.clone();
@@ -506,7 +506,7 @@ impl Sum {
 
 /// Reports the results of sets of one kind: each scheduler's gain and cost, and the starts of
 /// invocations, which are the other reading of the response. Returns the figures of the whole run,
-/// those of [`CONTENDERS`]' second.
+/// for the second of [`CONTENDERS`].
 fn judge(outcome: &mut Outcome, sums: [Sum; CONTENDERS.len()], kind: &str) -> Vec<Figure> {
     let mut whole = Vec::new();
     for (index, (contender, sum)) in CONTENDERS.iter().zip(sums).enumerate() {

@@ -3,7 +3,7 @@
 //! Two scenarios, as in the paper: all packets are discarded, or most of a mix is accepted. Each is
 //! run for every number of rules and packet size, with the rules on the card (the borrowed core
 //! filters) and at the driver (the target core filters, before the host gets the packet). All rules
-//! but the last match nothing, so every packet is checked against all of them; the last discards.
+//! except the last match nothing, so every packet is checked against all rules; the last discards.
 //!
 //! Two runs per point: one at a fixed rate, for the load of the target cores; one at full speed,
 //! for the card's throughput.
@@ -55,7 +55,7 @@ pub struct Settings {
     pub rules: Vec<u32>,
     /// Sizes of packets, in bytes [default: 60 in the sim world, 60 and 1514 on the host]
     pub sizes: Option<Vec<u32>>,
-    /// The modelled machine, with world = "sim"; the paper's if not said
+    /// The modelled machine, with world = "sim"; default: the paper's
     pub profile: Option<String>,
     /// Share of UDP in the mix, which the rules discard
     pub udp_share: f64,
@@ -137,7 +137,7 @@ impl Settings {
         one_ns + doubling_ns * f64::from(rules.ilog2())
     }
 
-    /// Nanoseconds of the host for an accepted packet, without its driver, and for what it sends.
+    /// Nanoseconds of the host for an accepted packet, without its driver, and for its answer.
     fn host_ns(&self, machine: &Profile) -> u64 {
         let sum = |costs: &[Cost]| costs.iter().map(|&cost| machine.costs.get(cost)).sum::<f64>();
         let received_ns =
@@ -285,7 +285,7 @@ struct Point {
     size: u32,
 }
 
-/// The places of the rules, in turns: the one compared against first.
+/// The places of the rules, alternating: the reference first.
 const SIDES: [&str; 2] = ["driver", "card"];
 
 /// The results of one run.

@@ -6,9 +6,9 @@
 //! beside it.
 //!
 //! In the sim world, five hosts with a card each are joined by a switch, at the costs of a machine
-//! profile. The profile of the paper's nodes gives neither the kernel's time for a datagram nor
-//! that of the order on either processor. The order's is assumed, and the kernel's is fitted: to
-//! the paper's 200 µs on the host, at one sender, a window of one and the shortest payload. All
+//! profile. The profile of the paper's nodes gives neither the kernel's time for a datagram nor the
+//! protocol's time on either processor. The protocol's time is assumed, and the kernel's is fitted:
+//! to the paper's 200 µs on the host, at one sender, a window of one and the shortest payload. All
 //! other figures follow.
 //!
 //! On the host, members on the host are threads with UDP sockets on the loopback interface, and
@@ -210,7 +210,7 @@ impl Reproduces for NicosStorm {
     .corrected("768 Mb/s over the stated 100 Mb/s link cannot be: ratios only");
 }
 
-/// The places of the order, in turns: the one compared against first.
+/// The places of the protocol, alternating: the reference first.
 const SIDES: [&str; 2] = ["host", "card"];
 
 /// The network and the costs of the paper's nodes. `kernel_ns` is the kernel's time for a frame

@@ -12,7 +12,7 @@
 //! with the doorbell. A line is fitted up to the knee, the last rate without loss.
 //!
 //! The paper explains its straight line by the first part: more packets per interrupt, more of them
-//! in front. With a load ρ of the borrowed core and a NIC that interrupts at most every T, an
+//! before it. With a load ρ of the borrowed core and a NIC that interrupts at most every T, an
 //! interrupt finds the packets of T, and the mean packet waits ρ T / 2 behind others.
 //!
 //! Packets arrive at random: regular arrivals would interfere with the recorded packets, one in 16.
@@ -44,7 +44,7 @@ use std::time::Duration;
 pub struct Settings {
     /// Where it runs
     pub world: World,
-    /// The modelled machine, with world = "sim"; the paper's if not said
+    /// The modelled machine, with world = "sim"; default: the paper's
     pub profile: Option<String>,
     /// Offered load, in packets per millisecond; host only
     pub packets_per_millisecond: Vec<f64>,
@@ -52,7 +52,7 @@ pub struct Settings {
     pub nic_usecs: u32,
     /// Packets that may wait at the physical NIC; host only
     pub nic_ring: u32,
-    /// Packets at each load, if not as many as arrive in a time that the effort says; host only
+    /// Packets at each load; default: as many as arrive in the effort's time; host only
     pub packets: Option<u64>,
 }
 

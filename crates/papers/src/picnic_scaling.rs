@@ -54,7 +54,7 @@ const FIVE: f64 = 5.0;
 pub struct Settings {
     /// Where it runs
     pub world: World,
-    /// The modelled machine, with world = "sim"; the paper's if not said
+    /// The modelled machine, with world = "sim"; default: the paper's
     pub profile: Option<String>,
     /// Numbers of wires that the line is fitted to; host only
     pub wires: Vec<u32>,
@@ -64,7 +64,7 @@ pub struct Settings {
     pub frame_bytes: u16,
     /// Work of the host for a packet, in nanoseconds; host only
     pub host_ns: u32,
-    /// How long each point is run, in milliseconds; 500 if not said: fewer for --quick. Host only
+    /// Milliseconds that each point runs; default: 500, fewer with --quick. Host only
     pub milliseconds: Option<u64>,
 }
 
@@ -365,7 +365,7 @@ mod tests {
         let line = [(1, 0.1, 0.3), (2, 0.2, 0.3), (3, 0.3, 0.3), (5, 0.5, 0.3)];
         let full_at = |loads: &[_]| concluded(loads).median("per_packet_full_at_wires");
         assert!((full_at(&line).unwrap() - 10.0).abs() < 1e-6);
-        // A full target core says nothing of the borrowed core.
+        // A full target core hides the borrowed core's limit.
         let with_full = [&line[..], &[(4, 0.9, 0.99)]].concat();
         assert!((full_at(&with_full).unwrap() - 10.0).abs() < 1e-6);
         let outcome = concluded(&line.map(|(wires, busy, _)| (wires, busy, 0.99)));

@@ -6,10 +6,10 @@
 //! other up to 20 µs. The paper says that "implementing moderation should reduce" the cost: the
 //! three must be in that order.
 //!
-//! A generator's packets need the card, so there is no `without`, and the target core's
-//! time is that of the target's thread, from the kernel's counts, without TCP. With `attachment =
-//! "tap"` it includes TCP, and all four variants are measured; with `engine = "kernel"` cards in
-//! the kernel are compared with `without` (`kernel.rs`).
+//! A generator's packets need the card, so there is no `without`, and the target core's time is the
+//! time of the target's thread, from the kernel's counts, without TCP. With `attachment = "tap"` it
+//! includes TCP, and all four variants are measured; with `engine = "kernel"` cards in the kernel
+//! are compared with `without` (`kernel.rs`).
 //!
 //! Source: PICNIC, section 4.1 and figure 4: +8 % with the card. It does not say whether this is
 //! relative or absolute, so both are given.
@@ -43,15 +43,15 @@ const RATE_PPS: u32 = 81_274;
 pub struct Settings {
     /// Where it runs
     pub world: World,
-    /// The modelled machine, with world = "sim"; the paper's if not said
+    /// The modelled machine, with world = "sim"; default: the paper's
     pub profile: Option<String>,
     /// The card's engine; host only
     pub engine: Engine,
-    /// What the packets are delivered to; host only, with engine = "poll"
+    /// The host attachment; host only, with engine = "poll"
     pub attachment: Attachment,
     /// Work of the host for a packet, in nanoseconds: the stack and the application; host only
     pub host_ns: u32,
-    /// How long each way is run, in milliseconds; 500 if not said. Host only
+    /// Milliseconds that each interrupt mode runs; default: 500. Host only
     pub milliseconds: Option<u64>,
     /// Bytes that the sender writes at a time; with attachment = "tap" or engine = "kernel"
     pub message_bytes: u32,
@@ -185,7 +185,7 @@ const CURVE: Curve = Curve {
 };
 
 const BUSY: &str = "target_core_busy_fraction";
-/// Time of the target's thread, as the kernel counts it, whatever else wants the core.
+/// Time of the target's thread, as the kernel counts it, even if other threads use the core.
 const THREAD: &str = "target_ns_per_packet";
 
 const WITHOUT: &str = "without";

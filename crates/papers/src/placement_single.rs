@@ -4,7 +4,7 @@
 //! protocol processing has a fixed core, set by the kernel's receive packet steering; the receiving
 //! application is on the same core, or on one that shares with it an L2 cache, the processor, or
 //! only the computer. All take turns at each rate. The sender has a separate core, as far away as
-//! possible: without one a pair cannot be measured, nor can a pair that this machine does not have.
+//! possible: without it a pair cannot be measured, nor can a pair that this machine does not have.
 //!
 //! For each pair the goodput and the time of both cores are reported, from the kernel's counts; at
 //! full speed also the loss of the worst pair against the best. The sender's core is reported as
@@ -53,7 +53,7 @@ const PORT: u16 = 5300;
 pub struct Settings {
     /// Where it runs
     pub world: World,
-    /// The modelled machine, with world = "sim"; the paper's if not said
+    /// The modelled machine, with world = "sim"; default: the paper's
     pub profile: Option<String>,
     /// Bit rates of the connection, in Mb/s; 0 means the maximum. Host only
     pub rates_mbps: Vec<u64>,
@@ -129,8 +129,8 @@ struct Places {
 }
 
 impl Places {
-    /// The cores of a pair among `cores`, or why there are none. The protocol's core is the same
-    /// for all pairs, as in the paper.
+    /// The cores of a pair among `cores`, or the reason for no pair. The protocol's core is the
+    /// same for all pairs, as in the paper.
     fn of(pair: Pair, topology: &Topology, cores: &[usize]) -> Result<Places, String> {
         let &protocol = cores.first().ok_or("this process may use no core")?;
         let mut is_there = false;
@@ -353,7 +353,7 @@ fn pairs(outcome: &mut Outcome, found: &MeasuredPoint) {
     }
 }
 
-/// What one run of the connection has shown.
+/// The result of one run of the connection.
 struct RunFigures {
     goodput_bps: f64,
     /// Busy time of the protocol's and the application's core, in cores.
@@ -383,7 +383,7 @@ impl Joined {
 
     /// Makes this core process an interface's received packets, packet by packet.
     fn steer(&self, role: Role, core: usize) -> anyhow::Result<()> {
-        // Neither enlarged by the sender nor merged by the receiver: the paper's packets.
+        // The paper's packets: neither enlarged by the sender nor merged by the receiver.
         self.hosts.ip(role, &format!("link set {PLAIN_LINK} gso_max_segs 1"))?;
         let mask = self.hosts.folder().join("core");
         std::fs::write(&mask, CoreSet::from_iter([core]).to_mask())

@@ -55,7 +55,7 @@ use std::sync::{Mutex, PoisonError};
 const FEWEST: u32 = 1_000;
 /// The number of flows from which the paper's bound is required.
 const ENOUGH: u32 = 100_000;
-/// Flows of the points about queues: about as many as the paper's.
+/// Flows of the points about queues, about as many as in the paper.
 const QUEUE_FLOWS: u32 = 12_000;
 
 /// Settings.

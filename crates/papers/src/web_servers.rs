@@ -76,7 +76,7 @@ const PART: &str = "part";
 pub struct Settings {
     /// Where it runs; sim if the paper's machine is modelled, else host
     pub world: Option<World>,
-    /// The modelled machine, with world = "sim"; the paper's if not said
+    /// The modelled machine, with world = "sim"; default: the paper's
     pub profile: Option<String>,
     /// Numbers of queues, host only; with experiments by queue, as the paper if not said: fewer for
     /// --quick
@@ -240,7 +240,7 @@ impl<const CASE: usize> Experiment for WebServers<CASE> {
                     workload.requests_per_second = capacity * load;
                     workload.connections = WAITING;
                     workload.think_ms = 0;
-                    // Beyond saturation most requests are given up: early enough to free
+                    // Beyond saturation most requests are abandoned: early enough to free
                     // connections.
                     let most_ms = f64::from(WAITING) / workload.requests_per_second * 900.0;
                     workload.patience_ms = workload.patience_ms.min(most_ms as u32).max(100);

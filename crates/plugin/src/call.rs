@@ -31,7 +31,7 @@ pub struct Answer {
     pub answer: Map<String, Value>,
 }
 
-/// A command on its way to the object and back.
+/// A command for the object, which returns with the answer.
 pub struct PendingCall {
     command: CString,
     arguments: CString,

@@ -23,7 +23,7 @@ pub struct Counts {}
 #[serde(transparent)]
 pub struct Counted(BTreeMap<String, u64>);
 
-/// A request on its way to the object and back.
+/// A request for the object, which returns with the answer.
 pub struct Count {
     values: Box<[u64; COUNTERS_MAX]>,
     names: Option<Arc<[(String, String)]>>,

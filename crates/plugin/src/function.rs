@@ -5,7 +5,8 @@
 //! packets that do not fit are dropped.
 //!
 //! Guarantees: no allocation per packet; every packet leaves through one door, stays in the burst
-//! or is held, whatever the object returns; packets with the same destination keep their order.
+//! or is held, for any return value of the object; packets with the same destination keep their
+//! order.
 
 use crate::call::Call;
 use crate::counts::Counts;

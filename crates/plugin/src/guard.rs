@@ -10,7 +10,7 @@
 //!   thread (`Helper`), so that the caller need not wait for ever.
 //!
 //! Guarantees: no clock is read, nothing allocated and no system call made for a call on the data
-//! path, but for a thread's first.
+//! path, except for a thread's first.
 //!
 //! Source: sigaction(2), signal-safety(7), exit(3), atexit(3).
 
@@ -334,7 +334,7 @@ extern "C" fn on_fault(
     }
 }
 
-/// Prints once what the called object did. For signal handlers.
+/// Prints once the fault of the called object. For signal handlers.
 fn say(words: &[&str; 3]) {
     static HAS_SAID: AtomicBool = AtomicBool::new(false);
     // SAFETY: set by `enter` to a record that lives as long as the call.

@@ -6,14 +6,14 @@
 //! rate = 10            # its own keys, by the schema that it gives
 //! ```
 //!
-//! [`ENTRY`] is the line that a program's registry of functions has for them all, and
-//! [`HEADER`] is what one is written against. How to write one: docs/plugins.md.
+//! [`ENTRY`] is the line that a program's registry of functions has for all objects.
+//! Objects are written against [`HEADER`]. How to write an object: docs/plugins.md.
 //!
 //! Guarantees: `exit` is called once for each `init` that succeeded, after the last packet and by
-//! the thread that frees the function. What the object returns is looked at before it counts: a
+//! the thread that frees the function. The return values of the object are checked before use: a
 //! target that means nothing, or a packet outside of its buffer, is a counted drop. The object is
 //! copied before it is loaded, so a file that is replaced is loaded anew, and each instance has
-//! static variables of its own.
+//! separate static variables.
 //!
 //! A shared object is trusted code: nothing stands between it and the memory of the process. Its
 //! mistakes are visible: [`guard`] names the object and the function that crashes, ends the

@@ -5,8 +5,7 @@
 //! `picnic_function.h` otherwise.
 //!
 //! Guarantees: `exit` is called once, when the instance is dropped, and the object is unloaded
-//! afterwards, unless one of its functions has not returned. No file is left behind, whatever an
-//! object does.
+//! afterwards, unless one of its functions has not returned. No object can leave a file behind.
 
 #![allow(unsafe_code)]
 
@@ -166,7 +165,7 @@ impl Says {
     fn open(library: &Library) -> Result<Self, String> {
         let symbol = library_symbol(library)?;
         // SAFETY: by the contract of the header, the symbol is `const struct picnic_function`, or
-        // another version that begins alike, with version and sizes.
+        // another version with the same start: version and sizes.
         let [version, size, packet_size] = unsafe { symbol.cast::<[u32; 3]>().read_unaligned() };
         let (own, own_packet) = (abi::ABI_VERSION, size_of::<Packet>());
         let known_size = abi::SIZES.into_iter().find(|&known| known == size as usize);

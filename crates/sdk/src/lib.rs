@@ -39,10 +39,10 @@
 //! `picnic new function NAME --lang rust` writes both, with tests.
 //!
 //! The object keeps to `picnic_function.h`, so every picnic with this version of the interface
-//! loads it, whatever compiler built either. Commands, functions that work on whole bursts or make
+//! loads it, with any compilers for both. Commands, functions that work on whole bursts or make
 //! packets, and kernel forms need a program of one's own: docs/plugins.md.
 //!
-//! Guarantees: a packet's bytes are those that picnic lends for the call; what a function returns
+//! Guarantees: a packet's bytes are lent by picnic for the call; the return value of a function
 //! is checked by picnic. A panic ends the process: the data path must not.
 
 #![deny(unsafe_code)]
@@ -80,7 +80,7 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// The number that stands for it in the C interface.
+    /// Its number in the C interface.
     #[inline(always)]
     fn number(self) -> i32 {
         match self {

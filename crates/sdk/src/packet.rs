@@ -90,13 +90,14 @@ impl Packet<'_> {
         &mut self.0.rss_hash
     }
 
-    /// Bytes that fit in front.
+    /// Bytes that fit before the packet.
     #[inline(always)]
     pub fn headroom(&self) -> u16 {
         self.0.headroom
     }
 
-    /// Adds `count` bytes in front, with arbitrary contents; false, and no change, without room.
+    /// Adds `count` bytes before the packet, with arbitrary contents; false, and no change, without
+    /// room.
     #[inline]
     pub fn push_front(&mut self, count: u16) -> bool {
         let Some(left) = self.0.headroom.checked_sub(count) else { return false };
@@ -107,7 +108,7 @@ impl Packet<'_> {
         true
     }
 
-    /// Removes `count` bytes in front; false, and no change, if no byte would be left.
+    /// Removes the first `count` bytes; false, and no change, if no byte would be left.
     #[inline]
     pub fn pull_front(&mut self, count: u16) -> bool {
         if u32::from(count) >= self.0.length {

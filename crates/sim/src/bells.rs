@@ -12,7 +12,7 @@ pub(crate) struct Rings(Mutex<Vec<Actor>>);
 
 impl Rings {
     fn list(&self) -> MutexGuard<'_, Vec<Actor>> {
-        // A list of names is complete whatever its last writer did.
+        // A list of names is complete, even if its last writer panicked.
         self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 

@@ -52,7 +52,7 @@ struct Port {
 pub struct Cluster {
     now: Time,
     cards: Vec<Simulation>,
-    /// Its cables live as long as these.
+    /// Its cables live as long as these cards.
     _cables: Vec<Arc<Cables>>,
     switches: Vec<(String, Switch)>,
     ports: Vec<Port>,
@@ -60,7 +60,7 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// The cards of these launches, each with a card file of its own.
+    /// The cards of these launches, each with its own card file.
     ///
     /// # Errors
     /// As for [`Simulation::new`].
@@ -181,7 +181,7 @@ impl Cluster {
         hasher.finish()
     }
 
-    /// Executes the next event of all if it is not after `until`. False if there is none.
+    /// Executes the earliest event of all cards if it is not after `until`. False if there is none.
     fn step(&mut self, until: Time) -> bool {
         let of_cards = self.cards.iter().map(Simulation::next_time);
         let of_switches = self.switches.iter().map(|(_, switch)| switch.next_time());
@@ -240,7 +240,7 @@ impl Cluster {
     }
 }
 
-/// The cables of a card in virtual time: a set of its own, whose other ends a cluster has.
+/// The cables of a card in virtual time: a separate set; a cluster has the other ends.
 pub(crate) fn cables_of(file: &CardFile) -> Arc<Cables> {
     file.shared.get_or_make(Cables::in_virtual_time)
 }

@@ -20,7 +20,7 @@ use std::sync::LazyLock;
 /// The engine that is simulated.
 pub(crate) const ENGINE: &str = "poll";
 
-/// PICNIC's own functions and those of shared objects, and the ports and attachments that exist in
+/// PICNIC's own functions, functions of shared objects, and the ports and attachments that exist in
 /// virtual time.
 static OURS: LazyLock<Registries> = LazyLock::new(|| {
     in_virtual_time(Registries {

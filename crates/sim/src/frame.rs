@@ -1,7 +1,7 @@
 //! TCP segments as frames: Ethernet, IPv4, TCP, and payload that is never read.
 //!
-//! Addresses and ports are those of the flow, so `rss`, `bond` and filters work on them. The TCP
-//! checksum is left to the NIC: descriptors say so.
+//! Frames carry the addresses and ports of the flow, so `rss`, `bond` and filters work on them. The
+//! TCP checksum is left to the NIC: descriptors say so.
 //!
 //! Source: RFC 791, RFC 9293; the window is scaled by 8 bits (RFC 7323).
 
@@ -11,7 +11,7 @@ use picnic_core::packet::wire::checksum;
 pub(crate) const HEADERS: usize = 54;
 /// Payload of a full segment: PLACEMENT's 1448 bytes, without time stamps in the headers.
 pub(crate) const MSS: u16 = 1448;
-/// The host's port that answers requests, and the one that reads all that it is sent (RFC 863).
+/// The host's port that answers requests, and its port that discards everything (RFC 863).
 pub(crate) const WEB: u16 = 80;
 pub(crate) const DISCARD: u16 = 9;
 /// Bytes of a frame on a wire besides its own: FCS, preamble and gap.

@@ -130,7 +130,7 @@ pub(crate) struct Hosts(Mutex<Option<Host>>);
 
 impl Hosts {
     pub(crate) fn lock(&self) -> MutexGuard<'_, Option<Host>> {
-        // Counts and queues are complete whatever their last user did.
+        // Counts and queues are complete, even if their last user panicked.
         self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }

@@ -37,7 +37,7 @@ use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// What the clients do.
+/// Workload of the clients.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
 pub enum Workload {
@@ -63,7 +63,7 @@ pub struct PeersConfig {
     /// Size of a request in bytes.
     #[schemars(range(min = 1, max = 1448))]
     pub request_bytes: u16,
-    /// Whether the next request acknowledges the end of an answer, rather than a frame of its own.
+    /// Whether the next request acknowledges the end of an answer, instead of a separate frame.
     pub piggyback: bool,
     /// Microseconds between an answer and the next request of its connection.
     pub think_us: u32,
@@ -128,12 +128,12 @@ impl Ends {
         self.files.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The size of file that the clients behind a wire want.
+    /// The size of file that the clients of a wire request.
     pub(crate) fn file_bytes(&self, wire: u8) -> u32 {
         self.files().get(&wire).copied().unwrap_or(PeersConfig::default().file_bytes)
     }
 
-    /// The card is behind a bus.
+    /// The card is on a bus.
     pub(crate) fn set_bus_ns(&self, bus_ns: u32) {
         self.bus_ns.store(bus_ns.into(), Ordering::Relaxed);
     }
@@ -185,7 +185,7 @@ pub struct Peers {
     connections: Vec<Connection>,
     events: BinaryHeap<Reverse<(u64, u64, Event)>>,
     sequence: u64,
-    /// Frames on their way to the card, with the time at which each arrives.
+    /// Frames in transit to the card, each with its arrival time.
     arriving: VecDeque<(u64, Segment)>,
     to_host_free: u64,
     to_peers_free: u64,
@@ -352,7 +352,7 @@ impl Peers {
         let control = self.config.control_frames;
         let connection = &mut self.connections[usize::from(index)];
         if control != 0 {
-            // A new connection has a port of its own.
+            // A new connection has a new port.
             connection.port = 1024 + (connection.port - 1023) % 60_000;
             (connection.next, connection.acknowledged, connection.expected) = (0, 0, 0);
         }

@@ -1,4 +1,4 @@
-//! A switch between the cards of a cluster: rate, latency, and what goes wrong on a network.
+//! A switch between the cards of a cluster: rate, latency, and network faults.
 //!
 //! A frame occupies its card's line to the switch, then waits `latency_ns`, then for the line to
 //! each receiver. The switch learns which addresses are behind which line; frames to a group or to
@@ -31,7 +31,7 @@ pub struct SwitchConfig {
     pub loss: f64,
     /// Fraction of frames that arrive twice. Default: 0.
     pub duplicate: f64,
-    /// Fraction of frames that arrive later than others behind them. Default: 0.
+    /// Fraction of frames that later frames overtake. Default: 0.
     pub reorder: f64,
     /// How much later, at most. Default: 50,000 ns.
     pub reorder_ns: u64,
@@ -58,7 +58,7 @@ impl SwitchConfig {
     }
 }
 
-/// What a switch has done with frames.
+/// Counts of a switch's frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct SwitchCounts {
     /// Frames that cards sent, and their bytes on the line, with framing.

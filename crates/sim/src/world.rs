@@ -381,7 +381,7 @@ impl Simulation {
         self.events.push(time.max(self.now), Event::Frames);
     }
 
-    /// Executes the next event. False if there will be none, apart from commands.
+    /// Executes the next event. False if only commands can follow.
     pub fn step(&mut self) -> bool {
         while let Some((time, event)) = self.events.pop() {
             if self.happen(time, event) {
@@ -409,8 +409,8 @@ impl Simulation {
     }
 
     /// Ends the card as the host world does: wires give no more packets, targets empty their rings,
-    /// transmissions are served meanwhile, and packets that wires do not take are dropped. Unsent
-    /// commands are dropped. Returns the report and the trace.
+    /// transmissions are served until then, and packets that wires do not accept are dropped.
+    /// Unsent commands are dropped. Returns the report and the trace.
     pub fn finish(mut self) -> (Report, Trace) {
         self.commands.clear();
         self.stopping = true;

@@ -8,9 +8,9 @@
 //! let first = wait_for("a file", || std::fs::read_dir("/").ok()?.next());
 //! ```
 //!
-//! A test waits for what is to happen, never for a time in which it should have happened; how long
-//! a busy machine takes is then nobody's business. [`let_pass`] is for the other kind: a time in
-//! which something is *not* to happen, or that is itself what a test is about.
+//! A test waits for an event, never for a time in which the event should have happened, so the
+//! speed of a busy machine does not matter. [`let_pass`] is for the other kind: a time in which
+//! something must *not* happen, or that is itself the subject of a test.
 //!
 //! Guarantees: waits end after [`PATIENCE`], with a message that names the event.
 //!

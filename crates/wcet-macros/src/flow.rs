@@ -1,7 +1,7 @@
 //! The control-flow graph under construction: blocks, edges, loops, segments.
 //!
-//! Guarantees: a loop is entered only by its header, has a header of its own, and lists all blocks
-//! of its source text, including those of inner loops.
+//! Guarantees: a loop is entered only through its header, has a separate header, and lists all
+//! blocks of its source text, including the blocks of inner loops.
 
 use crate::cost::{Class, Counts};
 use proc_macro2::Span;

@@ -54,7 +54,7 @@ pub struct Analysis {
 /// Computes the bounds of a graph under a profile.
 ///
 /// # Errors
-/// The graph was made by hand and breaks the guarantees of [`Graph`].
+/// The graph was written by hand and breaks the guarantees of [`Graph`].
 pub fn bounds(graph: &Graph, profile: &CostProfile) -> Result<Bounds, GraphError> {
     analyse(graph, profile).map(|analysis| analysis.bounds)
 }
@@ -62,7 +62,7 @@ pub fn bounds(graph: &Graph, profile: &CostProfile) -> Result<Bounds, GraphError
 /// Computes the bounds of a graph under a profile, and the cost of each block.
 ///
 /// # Errors
-/// The graph was made by hand and breaks the guarantees of [`Graph`].
+/// The graph was written by hand and breaks the guarantees of [`Graph`].
 pub fn analyse(graph: &Graph, profile: &CostProfile) -> Result<Analysis, GraphError> {
     let block_ps = block_costs(graph, profile, &mut BTreeMap::new(), 0)?;
     let regions = Regions::of(graph)?;

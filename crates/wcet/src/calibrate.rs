@@ -2,7 +2,7 @@
 //!
 //! A kernel does a few hundred operations of one class. Each operation depends on the previous one,
 //! and the compiler can remove none. The cost of a kernel is a percentile of its samples times a
-//! margin; the cost of a class is that of its most expensive kernel.
+//! margin; the cost of a class is the cost of its most expensive kernel.
 //!
 //! Interrupts are not the cost of an operation. A kernel runs for about a microsecond, and a sample
 //! is the shortest of three consecutive runs, so a disturbance of one run (an interrupt, a
@@ -468,7 +468,7 @@ mod tests {
 
     #[test]
     fn interruptions_are_gaps_of_the_clock() {
-        /// Gaps, in turns.
+        /// Gaps, alternating.
         struct Gaps(u64, Vec<u64>);
         impl Probe for Gaps {
             fn now_ns(&mut self) -> u64 {

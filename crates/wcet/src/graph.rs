@@ -100,7 +100,7 @@ pub struct Loop {
     pub parent: Option<u16>,
     /// The blocks of its condition, which runs once more than the body.
     pub head: &'static [u16],
-    /// The blocks of its body, including those of inner loops.
+    /// The blocks of its body, including the blocks of inner loops.
     pub body: &'static [u16],
 }
 

@@ -1,5 +1,5 @@
-//! Cost profiles: what one operation of each class costs, on which machine, by
-//! which measurement.
+//! Cost profiles: the cost of one operation of each class, with the machine and the
+//! measurement.
 //!
 //! A profile is a TOML file, written by `picnic wcet calibrate`. Costs are integers
 //! in picoseconds; all else in the file says where they come from.
@@ -56,8 +56,8 @@ pub struct PathCosts {
     pub packet_ps: u64,
     /// Waking a target core that sleeps, which a turn may do once for each queue: the longest.
     pub doorbell_ps: u64,
-    /// The same among many, of which few take that long; none in a profile that does not tell them
-    /// apart.
+    /// The same for many doorbells, few of which take that long; none in a profile that does not
+    /// distinguish them apart.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub typical_doorbell_ps: Option<u64>,
 }
@@ -93,11 +93,11 @@ impl PathCosts {
     };
 }
 
-/// How often and for how long a core was taken from a thread that wanted all of it.
+/// Number and length of preemptions of a thread that never yielded its core.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Interruptions {
-    /// Nanoseconds for which the core was watched.
+    /// Nanoseconds of observation.
     pub watched_ns: u64,
     /// Nanoseconds of the shortest interruption that is counted.
     pub shortest_ns: u64,

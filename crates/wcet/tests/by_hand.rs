@@ -1,4 +1,5 @@
-//! Graphs made by hand: a graph that breaks the guarantees is refused, never given a wrong bound.
+//! Graphs written by hand: a graph that breaks the guarantees is refused, never given a wrong
+//! bound.
 
 use picnic_wcet::{
     Block, Class, CostProfile, Counts, Edge, EdgeKind, Graph, Loop, Segment, analyse, bounds, dot,

@@ -218,7 +218,7 @@ fn cards() -> impl Strategy<Value = Card> {
     })
 }
 
-/// Admitted sets lose no packet, whatever the tasks do, and meet every deadline.
+/// Admitted sets lose no packet, for any behaviour of the tasks, and meet every deadline.
 #[test]
 fn admitted_sets_drop_nothing_and_miss_no_deadline() {
     let mut runner = proptest::test_runner::TestRunner::deterministic();

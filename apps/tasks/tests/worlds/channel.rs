@@ -162,10 +162,10 @@ fn open_channels_are_no_clients() {
     served.card.stop().unwrap();
 }
 
-/// The name of the variable that makes [`host_process`] a process of its own.
+/// The name of the variable that makes [`host_process`] a separate process.
 const SOCKET: &str = "PICNIC_CHANNEL_TEST_SOCKET";
 
-/// Not a test by itself: sends and receives as fast as it can, until it is killed.
+/// Not a separate test: sends and receives as fast as it can, until it is killed.
 #[test]
 fn host_process() {
     let Ok(socket) = std::env::var(SOCKET) else { return };
@@ -297,7 +297,7 @@ fn virtual_processes_talk_to_tasks() {
         assert!(trips.iter().all(|(bytes, since)| bytes.len() == 8 && since.is_some()));
         let figures = &report.os.unwrap().channels[0];
         assert!(figures.host_wakeups >= trips.len() as u64 - 1, "{figures:?}");
-        // The last message may be on its way.
+        // The last message may not have arrived yet.
         assert!(figures.sent_messages - trips.len() as u64 <= 1, "{figures:?}");
     }
 }

@@ -24,7 +24,7 @@ fn explore(body: impl Fn() + Sync + Send + 'static) {
     builder.check(body);
 }
 
-/// Takes what is there, up to three times; loom's threads must not wait by spinning.
+/// Takes available messages, up to three times; loom's threads must not wait by spinning.
 fn take(region: &Region, receiver: &Receiver, got: &mut Vec<u8>) {
     for _ in 0..3 {
         let mut message = [0; 4];

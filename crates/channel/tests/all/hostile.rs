@@ -6,7 +6,8 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// What a card does with a channel; whether it found the channel broken. Nothing here may panic.
+/// The card's use of a channel; returns whether it found the channel broken. Nothing here may
+/// panic.
 fn use_once(card: &End) -> bool {
     let mut into = [0xaa; 16];
     let mut broken = match card.take(&mut into) {

@@ -1,4 +1,4 @@
-//! Who is woken, and when.
+//! Which side is woken, and when.
 
 use crate::{Pair, pair};
 use picnic_channel::{Awaits, Bell, End, Region, Shape, Side};

@@ -21,7 +21,7 @@ pub(crate) trait ObjectQuery: Send + 'static {
     fn ask(&self, object: &XdpObject) -> Result<Self::Answer, CommandError>;
 }
 
-/// A query on its way to the object and back.
+/// A query for the object, which returns with the answer.
 pub(crate) struct PendingQuery<A, R> {
     ask: A,
     answer: Option<Result<R, CommandError>>,
@@ -175,7 +175,7 @@ impl ObjectQuery for Dump {
         let map = find(object, &self.map)?;
         let mut dumped = Dumped { entries: Vec::new(), more: false };
         let mut next = map.next_key(None).map_err(refused)?;
-        // An entry removed meanwhile restarts the walk, so its steps are bounded, too.
+        // A concurrent removal restarts the walk, so its steps are bounded, too.
         for _ in 0..self.most {
             let Some(key) = next else { return Ok(dumped) };
             if let Some(values) = map.lookup(&key).map_err(refused)? {

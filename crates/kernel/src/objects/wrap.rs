@@ -1,4 +1,4 @@
-//! An XDP program put into a few instructions that go back to the card's chain behind it.
+//! An XDP program wrapped in a few instructions that return to the card's chain after it.
 //!
 //! The bytes of the object file, in memory, get one function more, in the section of the program:
 //!

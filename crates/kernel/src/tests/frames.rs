@@ -116,7 +116,7 @@ fn extended(headers: &[(u8, u8, u16)], payload: usize) -> Vec<u8> {
     frame
 }
 
-/// Frames sent by real programs, and those of the published vectors.
+/// Frames sent by real programs, and frames of the published vectors.
 pub(super) fn captured() -> impl Iterator<Item = Vec<u8>> {
     let lines = include_str!("../../../functions/tests/captures/programs.hex").lines();
     let byte = |digits: &[u8]| {

@@ -35,7 +35,7 @@ impl Question {
             }
             Candidates::Sweep { key, sides } => self.sweep(&mut outcome, key, sides, &all, round),
         }
-        // A function that did nothing has no effect, whatever the ratio.
+        // A function that did nothing has no effect, at any ratio.
         outcome.notes.splice(0..0, idle);
         if !functions.points.is_empty() {
             outcome.series.push(functions);

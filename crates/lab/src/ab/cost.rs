@@ -20,7 +20,7 @@ struct Way {
     per_packet: Vec<f64>,
 }
 
-/// Measures both variants in turns; without programs there is only the card.
+/// Measures both variants alternately; without programs there is only the card.
 pub(super) fn measure(
     question: &Question,
     place: &MeasuringPlace<'_>,

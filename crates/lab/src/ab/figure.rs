@@ -145,7 +145,7 @@ impl ComparedFigure {
         }
     }
 
-    /// Whether more is better, as far as known.
+    /// Whether more is better, if known.
     pub fn more_is_better(&self) -> bool {
         match self {
             ComparedFigure::Card(figure) => figure.more_is_better,
@@ -166,7 +166,7 @@ impl Reading {
     /// A pattern with one group.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The fault.
     pub fn pattern(text: &str) -> Result<Self, String> {
         let regex = Regex::new(text).map_err(|error| error.to_string())?;
         match regex.captures_len() {

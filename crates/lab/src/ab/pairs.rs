@@ -1,7 +1,7 @@
 //! Rounds of measurements: the baseline twice and each candidate once, in random order.
 //!
 //! A round gives each candidate a pair with the baseline, and the baseline a pair with itself. The
-//! order is drawn anew for each round, so that an intermittent load favours no side, whatever its
+//! order is drawn anew for each round, so that an intermittent load favours no side, for any
 //! period; the baseline's pairs with itself show the noise in the others.
 
 use super::functions::Counts;
@@ -15,12 +15,12 @@ use rand::Rng;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// Rounds without a valid pair after which measuring is given up.
+/// Rounds without a valid pair after which the measurement stops.
 const VOID_AT_FIRST: usize = 3;
 /// If more than this multiple of the allowed pairs is needed, measuring stops early.
 const HOPELESS: usize = 4;
 
-/// Values of one candidate, each with those of the baseline.
+/// Values of one candidate, each with the values of the baseline.
 #[derive(Debug, Default)]
 pub(super) struct Pairs {
     pub(super) baseline: Vec<f64>,

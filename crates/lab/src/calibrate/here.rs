@@ -34,7 +34,7 @@ pub fn place() -> Option<PathBuf> {
     Some(data.join("picnic/here.toml"))
 }
 
-/// A profile by name: those of the program, and this machine's once it has been measured.
+/// A profile by name: one of the program's, or this machine's once it has been measured.
 ///
 /// # Errors
 /// No profile has this name, this machine was not measured, or its file is wrong.
@@ -50,7 +50,7 @@ pub fn profile(name: &str) -> Result<Profile, String> {
     Profile::parse(HERE, &file, &text).map_err(|error| error.to_string())
 }
 
-/// The measured costs: each with its value in nanoseconds and what was timed.
+/// The measured costs: each with its value in nanoseconds and a description of the timed part.
 type Costs = Vec<(Cost, f64, &'static str)>;
 
 /// Measures this machine; the text of its profile. `samples` of each part are timed.
@@ -78,7 +78,7 @@ pub fn measure_here(
     Ok(text(&about, cores.last().map_or(1, |last| last + 1), &how, &found?))
 }
 
-/// The core that is timed, and one that it wakes.
+/// The timed core, and a core that it wakes.
 fn two_cores(cores: &[usize]) -> anyhow::Result<(usize, usize)> {
     let core = cores.last().copied().unwrap_or(0);
     let others = sleepers(core, cores);

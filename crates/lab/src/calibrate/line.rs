@@ -10,7 +10,7 @@ use std::time::Instant;
 /// Round trips of a sample: far fewer than fit between two interrupts.
 const ROUND_TRIPS: u64 = 200;
 
-/// A line of its own: processors fetch lines in pairs.
+/// A separate line: processors fetch lines in pairs.
 #[repr(align(128))]
 #[derive(Default)]
 struct Line(AtomicU64);

@@ -53,7 +53,7 @@ pub fn observe(
     Ok((observed.collect(), warning))
 }
 
-/// Turns in a row without a segment after which nothing is due any more.
+/// Consecutive turns without a segment after which nothing is due any more.
 const MOST_IDLE: usize = 1_000;
 
 fn times(count: usize, segments: usize, program: Program) -> anyhow::Result<Vec<Vec<u64>>> {

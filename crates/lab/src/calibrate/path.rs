@@ -2,8 +2,8 @@
 //! routine's look at such a burst.
 //!
 //! The card has one wire, `rss` and one queue, whose host reads and releases each packet. The same
-//! thread does the other core's part between runs. Its doorbell is rung, but nobody sleeps on it:
-//! the cost of waking a core is measured separately (`doorbell.rs`).
+//! thread does the other core's part between runs. Its doorbell is rung, but no thread sleeps on
+//! it: the cost of waking a core is measured separately (`doorbell.rs`).
 
 use picnic_control::launch::Built;
 use picnic_control::{Launch, Registries};
@@ -27,7 +27,7 @@ pub(super) struct PathCard {
     pub(super) sections: Sections,
 }
 
-/// What is timed.
+/// The timed part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Side {
     /// A turn of the card that finds no packet.
@@ -51,7 +51,7 @@ pub(super) struct PathTurns {
 impl PathTurns {
     /// One whose turns take as many packets as a wire gives at a time, or none.
     pub(super) fn new(made_of: &PathCard, side: Side) -> anyhow::Result<Self> {
-        // The one packet of a card that is to have none goes ahead of the runs.
+        // A card without packets handles its only packet before the runs.
         let most = u64::from(side == Side::Idle);
         let text = format!(
             "[card]\nburst = {PACKETS}\n[[wire]]\nport = \"generator\"\npackets = {most}\n\

@@ -22,7 +22,7 @@ impl Thread {
         probe
     }
 
-    /// What the clock can detect.
+    /// The resolution of the clock.
     pub(super) fn description(&self) -> &'static str {
         match self.turns {
             Some(_) => {

@@ -1,4 +1,4 @@
-//! The ratio of two sides measured in turns, with a confidence interval.
+//! The ratio of two sides, measured alternately, with a confidence interval.
 //!
 //! The mean of the logarithms of the pairs' ratios without the highest and the lowest sixth, so
 //! that a disturbed run does not decide; with a studentised bootstrap interval, since a plain
@@ -53,7 +53,7 @@ impl Interval {
             return None;
         }
         if ratios.contains(&0.0) {
-            // A candidate gave nothing at all: zero has no logarithm, but a rank.
+            // A candidate delivered nothing: zero has no logarithm, but a rank.
             let mut sorted = ratios.to_vec();
             sorted.sort_by(f64::total_cmp);
             let (low, high) = of_median(&sorted, miss);
@@ -107,7 +107,7 @@ impl Interval {
     }
 }
 
-/// Two of the sorted values that contain the median, whatever the noise.
+/// Two of the sorted values that contain the median, for any noise.
 fn of_median(sorted: &[f64], miss: f64) -> (f64, f64) {
     // The chance that this many values are on the same side of the median: as heads of coins.
     let count = sorted.len();
@@ -196,7 +196,7 @@ mod tests {
 
     #[test]
     fn trimmed_mean_and_error_agree_with_the_definition() {
-        // Yuen's t without its outer one of ten, either way: worked by hand.
+        // Yuen's t without the outer tenth at each end: computed by hand.
         let values = [-30.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 90.0];
         let (mean, error) = trimmed(&values, &[1; 10]);
         assert_eq!(mean, 4.5);

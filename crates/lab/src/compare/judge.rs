@@ -9,7 +9,7 @@
 //! assert_eq!(of_times.judge(&slower).verdict, Verdict::Better);
 //! ```
 //!
-//! Guarantees: two equal sides are called better or worse in at most 5 % of cases whatever the
+//! Guarantees: two equal sides are called better or worse in at most 5 % of cases, for any
 //! noise, if the order of each pair was drawn at random; also if the pairs are judged repeatedly
 //! while they come in, if all judgements are counted. With pairs of the baseline and itself, the
 //! interval is at least as wide as theirs, and there is no verdict if they differ.
@@ -37,7 +37,7 @@ pub enum Verdict {
     Worse,
     /// The whole interval is within the smallest effect.
     NoDifference,
-    /// The pairs allow none of these verdicts.
+    /// The pairs allow no other verdict.
     TooNoisy,
 }
 

@@ -120,7 +120,8 @@ mod tests {
 
     #[test]
     fn lines_agree_with_the_definition() {
-        // Worked by hand: means 2 and 3, squares around them 2, slope 1.5, residuals 0.5, -1, 0.5.
+        // Computed by hand: means 2 and 3, squares around them 2, slope 1.5, residuals 0.5, -1,
+        // 0.5.
         let line = Line::of(&[(1.0, 2.0), (2.0, 2.0), (3.0, 5.0)]).unwrap();
         assert_eq!((line.slope, line.at(2.0), line.at(4.0)), (1.5, 3.0, 6.0));
         assert_eq!(line.largest_residual, 1.0);

@@ -30,7 +30,7 @@ pub struct Paper {
 pub enum Finding {
     /// All of our interval is near enough.
     Reproduced,
-    /// None of it is.
+    /// No part of it is.
     NotReproduced,
     /// It could not be measured, or not well enough.
     NotMeasurableHere,
@@ -74,7 +74,7 @@ impl fmt::Display for PaperVerdict {
 
 impl Paper {
     /// The range in which ours counts as equal: near enough, and an effect of between half and
-    /// twice the paper's. Otherwise no effect at all would reproduce a paper's +6 %.
+    /// twice the paper's. Otherwise no effect would reproduce a paper's +6 %.
     fn allowed(&self) -> (f64, f64) {
         let Paper { ratio, within, .. } = *self;
         let (half, twice) = (ratio.sqrt(), ratio * ratio);
@@ -82,7 +82,8 @@ impl Paper {
         (low.max(half.min(twice)), high.min(half.max(twice)))
     }
 
-    /// Judges our ratio, given as the interval from low to high, or why there is none.
+    /// Judges our ratio, given as the interval from low to high, or gives the reason for no
+    /// verdict.
     pub fn judge(&self, ours: Result<(f64, f64), String>) -> PaperVerdict {
         let (low, high) = match ours {
             Ok(interval) => interval,

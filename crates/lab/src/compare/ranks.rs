@@ -1,7 +1,7 @@
 //! Whether pairs lean to one side by more than chance: Wilcoxon's signed ranks.
 //!
 //! Guarantee: exact for any noise, including ties, if each pair could equally have been measured in
-//! the other order: every sign is then as likely as its opposite, and all of them are counted.
+//! the other order: every sign is then as likely as its opposite, and all combinations are counted.
 //!
 //! Source: Wilcoxon, Individual comparisons by ranking methods, 1945; Pratt, 1959, for ties.
 

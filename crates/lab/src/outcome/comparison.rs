@@ -1,4 +1,4 @@
-//! The same figure of two sides, measured in turns.
+//! The same figure of two sides, measured alternately.
 
 use super::{Figure, Source, in_words, to_15_digits};
 use crate::compare::{self, Interval, Judgement, Rule, counted};
@@ -27,7 +27,7 @@ pub struct Estimate {
     pub ratio: f64,
 }
 
-/// The same figure of two sides measured in turns.
+/// The same figure of two sides, measured alternately.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Comparison {
     /// The figure's name for programs, with the unit among its words.

@@ -31,7 +31,7 @@ pub struct Figure {
     /// Its 95 % interval, if not derived from pairs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) bounds: Option<[f64; 2]>,
-    /// The fit behind it, if a paper's machine was fitted.
+    /// The underlying fit, if a paper's machine was fitted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub basis: Option<Basis>,
 }
@@ -47,7 +47,7 @@ impl Figure {
         Figure { key: key.into(), unit, source, values, label, detail, of_pairs, bounds, basis }
     }
 
-    /// The change between two sides measured in turns, from the ratio of each pair.
+    /// The change between two sides measured alternately, from the ratio of each pair.
     pub fn of_pairs(key: &str, ratios: &[f64]) -> Self {
         let changes = ratios.iter().map(|ratio| ratio - 1.0).collect();
         Figure { of_pairs: true, ..Figure::of(key, changes) }

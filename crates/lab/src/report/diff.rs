@@ -1,7 +1,7 @@
 //! Compares two runs: two machines, or two revisions.
 //!
-//! A ratio here is that of medians of two runs at different times: it is a hint and has no verdict.
-//! Proper comparisons are measured in turns, in one run.
+//! A ratio here compares medians of two runs at different times: it is a hint and has no verdict.
+//! Proper comparisons alternate between the sides in one run.
 
 use super::{Report, facts_of};
 use crate::outcome::{Figure, Outcome, Point, Table};
@@ -15,7 +15,7 @@ pub struct Diff {
     pub facts: Table,
     /// By experiment: each figure that both have.
     pub experiments: Vec<Table>,
-    /// Experiments for which one of both has no figures.
+    /// Experiments without figures on one side.
     pub missing: Vec<String>,
 }
 

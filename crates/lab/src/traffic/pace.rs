@@ -1,7 +1,7 @@
 //! Paced messages: a rate kept exactly.
 //!
 //! A message's time follows from its number, so that a late message does not delay later ones: the
-//! mean rate is kept as long as the socket accepts it. The thread sleeps until each time with a
+//! mean rate is kept while the socket accepts it. The thread sleeps until each time with a
 //! timer slack of a nanosecond, and does not spin, since its processor time is a result, too.
 
 use hdrhistogram::Histogram;

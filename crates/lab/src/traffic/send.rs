@@ -212,7 +212,7 @@ fn connect(to: SocketAddr) -> anyhow::Result<TcpStream> {
     }
 }
 
-/// Whether a datagram was sent. An error that nobody listened to an earlier one is left to the
+/// Whether a datagram was sent. An error about a missing receiver of an earlier one is left to the
 /// receiver; a full device is waited for by the pacer.
 fn sent(result: std::io::Result<usize>, to: SocketAddr) -> anyhow::Result<bool> {
     match result {

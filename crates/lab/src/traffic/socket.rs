@@ -49,8 +49,8 @@ impl Diagnosis {
         socket.ok().map(Diagnosis)
     }
 
-    /// The state of the socket between these addresses; none if there is none, or the kernel does
-    /// not support this protocol.
+    /// The state of the socket between these addresses; none without a socket, or if the kernel
+    /// does not support this protocol.
     pub(super) fn state(
         &self,
         protocol: Protocol,

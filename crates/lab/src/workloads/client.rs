@@ -56,7 +56,7 @@ pub(super) struct ClientPlan {
 pub struct ClientResult {
     /// Requests that were to be made.
     pub offered: u64,
-    /// Of those, requests for which the client had no free connection.
+    /// Late requests for which the client had no free connection.
     pub client_full: u64,
     /// Of those, requests that the client began more than 50 ms late, or never.
     pub client_late: u64,
@@ -238,7 +238,7 @@ impl Client<'_> {
         }
     }
 
-    /// Begins a request over a new connection; false if there is none, or it is refused at once.
+    /// Begins a request over a new connection; false if none is free, or if it is refused at once.
     fn begin(&mut self, now: Instant) -> anyhow::Result<bool> {
         self.found.offered += 1;
         let Some(place) = self.free.pop() else {

@@ -8,7 +8,7 @@
 //!  c0 ═════ veth ═══ w1 ── packet wire ─ card
 //! ```
 //!
-//! Guarantees: those of [`Testbed`].
+//! Guarantees: as for [`Testbed`].
 
 use anyhow::Context;
 use picnic_machine::error::MachineError;

@@ -54,7 +54,7 @@ pub struct Workload {
     /// wait for answers, 1 to 50000
     #[schemars(range(min = 1, max = 50_000))]
     pub connections: u32,
-    /// Requests sent per second, independent of answers; 0 for as many as are answered; not with
+    /// Requests sent per second, independent of answers; 0: each follows an answer; not with
     /// wrk
     pub requests_per_second: f64,
     /// Milliseconds between an answer and the next request of its connection; not at a rate
@@ -150,7 +150,7 @@ impl Workload {
     /// The built-in one with this name, or one from the file with this name.
     ///
     /// # Errors
-    /// There is none, or errors of the file.
+    /// It does not exist, or the file has errors.
     pub fn find(name: &str) -> Result<Workload, ConfigError> {
         if let Some((_, text)) = KINDS.iter().find(|(kind, _)| *kind == name) {
             return Workload::parse(text);
@@ -172,7 +172,7 @@ impl Workload {
     /// A workload from this text.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The fault.
     pub fn parse(text: &str) -> Result<Workload, ConfigError> {
         let section = Section::from_text("workload", text)?;
         let workload = Workload { name: section.name().into(), ..section.parse()? };

@@ -419,7 +419,7 @@ BAMCA0gAMEUCIQCe8MI+zqcv76ybtGd1Dp4L8Hg1Trun17zbjoynwNy+iQIgBz25\n\
         let ask = || {
             let connect = || TcpStream::connect((Ipv4Addr::LOCALHOST, 80));
             let idle: Vec<_> = (0..1400).map(|_| connect()).collect::<Result<_, _>>()?;
-            // It accepts as many as it can: nothing else is observable.
+            // It accepts as many as it can; this is all that can be observed.
             picnic_testing::let_pass(300);
             drop(idle);
             let mut asked = connect()?;

@@ -22,7 +22,7 @@ pub struct Isolated {
     pub refused: Vec<String>,
     /// Threads that were moved.
     pub threads_moved: usize,
-    /// What was restored from killed processes.
+    /// Restored changes of killed processes.
     pub cleaned: Vec<Restored>,
     /// None if it belongs to another process.
     journal: Option<Journal>,
@@ -50,7 +50,7 @@ impl Drop for Isolated {
 /// Isolates a core: for the lifetime of the result, or, if `held`, until [`super::restore`].
 ///
 /// Changes left by killed processes are restored first. A held isolation of the same cores is
-/// updated if this one is to be held too, else used.
+/// updated if this one must be held too, otherwise used.
 ///
 /// # Errors
 /// Not root; another core is isolated; there is no other core; the journal cannot be written.
@@ -88,7 +88,7 @@ pub fn apply(
     // From here on, an error restores everything: the journal is in `isolated`.
     let result = isolated.make(machine, request, is_new, held);
     if result.is_err() && !is_new {
-        // But not what was applied before.
+        // But not earlier changes.
         isolated.journal = None;
     }
     result?;

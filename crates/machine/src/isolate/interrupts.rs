@@ -122,7 +122,7 @@ pub(super) fn changes(
     changes
 }
 
-/// The allowed ones of the cores; all allowed ones if there are none.
+/// The allowed ones of the cores; all allowed cores if none of them is allowed.
 pub(super) fn elsewhere(cores: &CoreSet, others: &CoreSet) -> CoreSet {
     let left = cores.and(others);
     if left.is_empty() { others.clone() } else { left }

@@ -1,4 +1,4 @@
-//! Isolation of a machine made of files: what moves, what stays, and restoring it.
+//! Isolation of a machine made of files: moved, unmoved and restored threads and interrupts.
 
 use super::*;
 use crate::config::SECTIONS;
@@ -247,7 +247,7 @@ fn one_core_is_isolated_at_a_time() {
 fn threads_started_or_moved_meanwhile_are_handled() {
     both(|fixture, method| {
         let isolated = apply(&fixture.machine, &request(&fixture, ETH0), false).unwrap();
-        // Started by 100, which may go everywhere again; by 102, which has cores of its own; by one
+        // Started by 100, which may run everywhere again; by 102, which has its own cores; by one
         // that has ended since; and one that has chosen its cores itself.
         fixture.start(300, 300, 100, 0, "0-5");
         fixture.start(302, 302, 102, 0, "0-5");
@@ -336,7 +336,7 @@ fn reasons_against_a_partition_are_reported() {
     assert_eq!(plan(&fixture.machine, &affinity).unwrap().method_reason, None);
 }
 
-/// A card in the kernel keeps what it has put on its core, which excludes a partition.
+/// A card in the kernel keeps its threads and interrupts on its core, which excludes a partition.
 #[test]
 fn claims_of_running_cards_stay() {
     for fixture in [Fixture::busy(), Fixture::busy().with_groups()] {
@@ -503,7 +503,7 @@ fn an_interface_without_a_device_needs_no_interrupts() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(100))]
 
-    /// Threads of all kinds, some started meanwhile: restored exactly, whatever their cores.
+    /// Threads of all kinds, some started meanwhile: restored exactly, for any cores.
     #[test]
     fn any_threads_are_restored(
         threads in prop::collection::vec((1..256_u32, any::<bool>(), 0..400_i32), 1..12),

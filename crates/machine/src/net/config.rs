@@ -273,7 +273,7 @@ impl Network {
     /// The network of a card file.
     ///
     /// # Errors
-    /// The file has no `[net]`; two ends of one name; an end in a namespace that nobody makes.
+    /// The file has no `[net]`; two ends have one name; an end's namespace is not created.
     pub fn of(card: &CardFile) -> Result<Self, ConfigError> {
         let placed: Vec<Placed<LinkSection>> = card.given();
         if !card.has("net") {
@@ -353,7 +353,7 @@ impl Link {
             };
             format!("{}{mac} mtu {mtu}{numbers}", end.interface)
         };
-        // Only a named namespace can be given as that of the other end.
+        // The other end's namespace must have a name.
         let (one, other) = if far.namespace.is_none() { (far, near) } else { (near, far) };
         let netns = match &other.namespace {
             Some(name) if other.namespace != one.namespace => format!(" netns {name}"),

@@ -1,6 +1,6 @@
 //! Programs in a namespace, which end with this process in any case.
 //!
-//! Each runs in a process namespace of its own, whose first process gets a signal when this process
+//! Each runs in a separate process namespace, whose first process gets a signal when this process
 //! ends: so even a server's workers end when `picnic` is killed. That process starts as a gate,
 //! which lets the program begin once it is in the journal, and ends if this process does before.
 //!
@@ -117,7 +117,7 @@ impl Program {
             std::thread::sleep(LOOK / 5);
         };
         testbed.record_processes(&[self.child.id() as i32, first])?;
-        // One that has ended meanwhile is found by those who wait for it.
+        // The waiting thread notices a process that has ended meanwhile.
         let _ = gate.map(|mut gate| gate.write_all(b"\n"));
         Ok(())
     }

@@ -32,7 +32,7 @@ impl Distance {
         Distance::Machine,
     ];
 
-    /// For people: what is shared.
+    /// The shared resource, for people.
     pub const fn name(self) -> &'static str {
         match self {
             Distance::Same => "the same core",
@@ -69,7 +69,7 @@ impl Topology {
         Some(if package == its { Distance::Package } else { Distance::Machine })
     }
 
-    /// The cores at each distance from one of them, nearest first, without empty classes; those of
+    /// The cores at each distance from one of them, nearest first, without empty classes; cores at
     /// unknown distance are left out.
     pub fn around(&self, core: usize) -> Vec<(Distance, CoreSet)> {
         let at = |distance| {

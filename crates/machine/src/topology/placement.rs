@@ -19,7 +19,7 @@ use std::fmt;
 pub struct Available {
     /// Those this process may run on, in ascending order.
     pub cores: Vec<usize>,
-    /// What they share.
+    /// Their shared resources.
     pub topology: Topology,
     /// The core that is already isolated, if any: "auto" means it.
     pub isolated: Option<usize>,
@@ -52,7 +52,7 @@ pub struct Placement {
 pub struct LeftOut {
     /// The core.
     pub core: usize,
-    /// What it shares with the borrowed core.
+    /// The resource that it shares with the borrowed core.
     #[serde(serialize_with = "as_text")]
     pub shares: Shared,
 }

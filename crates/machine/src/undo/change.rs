@@ -80,7 +80,8 @@ pub enum Change {
     Interface {
         /// Its name.
         name: String,
-        /// The network namespace, a name of `ip netns`; none for that of the journal's process.
+        /// The network namespace, a name of `ip netns`; none for the namespace of the journal's
+        /// process.
         namespace: Option<String>,
     },
     /// A network namespace that is made, with all that will be in it.
@@ -100,7 +101,8 @@ pub enum Change {
     Feature {
         /// The interface.
         interface: String,
-        /// The network namespace, a name of `ip netns`; none for that of the journal's process.
+        /// The network namespace, a name of `ip netns`; none for the namespace of the journal's
+        /// process.
         namespace: Option<String>,
         /// The feature.
         feature: String,
@@ -329,7 +331,7 @@ pub(crate) fn feature_words(
     feature: &str,
     value: &str,
 ) -> Vec<String> {
-    // An attribute without a command of its own: value and file are separate arguments. If it has
+    // An attribute without its own command: value and file are separate arguments. If it has
     // the value already it is left alone: `threaded` cannot be written while the interface has no
     // NAPI. Shells differ in their errors for a missing file.
     const WRITE: &str = "[ -e \"/sys/class/net/$2\" ] || exec ip link show dev \"$2\"; \

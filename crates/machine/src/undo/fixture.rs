@@ -311,7 +311,7 @@ impl FakeKernel {
 }
 
 impl FakeKernel {
-    /// A machine of files is changed only below its root, whatever a change says: the code under
+    /// A machine of files is changed only below its root, for any change: the code under
     /// test runs as root, and may be wrong.
     fn is_inside(&self, path: &Path) -> bool {
         let is_below = |path: &Path| path.starts_with(self.root.canonicalize().unwrap());
@@ -347,7 +347,7 @@ impl Kernel for FakeKernel {
                 put(path, &words.join(" "));
             }
             Some("cgroup.threads") => {
-                // Only those of the partition are known; all others are in the root group.
+                // Only the partition's processes are known; all others are in the root group.
                 let group = self.root.join("sys/fs/cgroup/picnic/cgroup.threads");
                 let members = fs::read_to_string(&group).unwrap_or_default();
                 let others = members.split_whitespace().filter(|member| *member != text);

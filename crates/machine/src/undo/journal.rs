@@ -74,7 +74,7 @@ pub struct JournalInfo {
     pub is_owned: bool,
     /// Whether it outlives its process on purpose.
     pub is_held: bool,
-    /// Whether its changes are those of an earlier boot.
+    /// Whether its changes are from an earlier boot.
     pub is_past: bool,
     /// The changes, in the order they were made.
     #[serde(skip)]
@@ -257,7 +257,7 @@ impl Journal {
     /// # Errors
     /// It cannot be started or fails: its last line of output.
     pub fn run(&self, words: &[&str]) -> io::Result<String> {
-        // Standard input is the journal, whose lock goes with it.
+        // Standard input is the journal, and holds its lock.
         command::run_with(words, self.file.try_clone()?.into())
     }
 
@@ -451,7 +451,7 @@ fn wait_for(path: &Path) -> io::Result<File> {
     }
 }
 
-/// Removes a journal whose changes have all been restored as far as possible.
+/// Removes a journal if all its changes have been restored, as far as possible.
 fn remove(path: &Path, restored: &mut Restored) {
     if restored.failed.is_empty()
         && let Err(error) = fs::remove_file(path)
@@ -496,8 +496,8 @@ fn read(path: &Path) -> io::Result<Option<(Header, Vec<Line>)>> {
     let wrong =
         |index: usize, error: serde_json::Error| invalid(format!("line {}: {error}", index + 1));
     let Some((index, first)) = lines.next() else {
-        // It is being made, by the holder of the lock; or its process was killed meanwhile, and
-        // nobody is responsible for it.
+        // The holder of the lock is creating it, or its process was killed meanwhile, and
+        // it has no owner.
         return Ok(Some((Header::default(), Vec::new())));
     };
     let header: Header = serde_json::from_str(first).map_err(|error| wrong(index, error))?;
@@ -518,7 +518,7 @@ fn written(path: &Path, error: io::Error) -> MachineError {
     MachineError::system(format!("cannot write {}", path.display()), error)
 }
 
-/// Creates the state directory if necessary, and keeps others from changing journals meanwhile.
+/// Creates the state directory if necessary, and locks it against changes of journals.
 fn lock(machine: &Machine) -> Result<File, MachineError> {
     let state = &machine.state;
     DirBuilder::new()

@@ -1,8 +1,8 @@
 //! The network namespace of a journal's interfaces.
 //!
-//! A change names the namespace of its interface; without a name it is that of the process which
-//! made the change, such as a card started by `ip netns exec`. The restoring process may be in
-//! another one, which can have an interface of the same name.
+//! A change names the namespace of its interface; without a name it is the namespace of the process
+//! which made the change, such as a card started by `ip netns exec`. The restoring process may be
+//! in another one, which can have an interface of the same name.
 //!
 //! Guarantees: without a name, a command runs in the namespace of the journal or not at all.
 //!

@@ -136,7 +136,7 @@ fn a_journal_of_an_earlier_boot_is_only_removed() {
     assert!(fixture.journals().is_empty());
 }
 
-/// Whatever part of the last line was written: that change was not made, all others were.
+/// For any written part of the last line: that change was not made, all others were.
 #[test]
 fn incomplete_lines_are_ignored() {
     let fixture = fixture();
@@ -311,7 +311,7 @@ fn journals_have_a_maximum_length() {
     write(&fixture, "a", "2");
     let whole = fs::read(&path).unwrap();
     let file = fs::OpenOptions::new().write(true).open(&path).unwrap();
-    // Without line ends, all of it is an incomplete line.
+    // Without line ends, the whole text is an incomplete line.
     file.set_len(journal::LONGEST + 1).unwrap();
     let expected = format!("{} bytes are too many for a journal", journal::LONGEST + 1);
     assert_eq!(refusal(&fixture), expected);

@@ -24,7 +24,7 @@ pub(super) struct Threads {
     listed: BTreeMap<ThreadKey, (CoreSet, BTreeSet<CoreSet>)>,
     /// The cores of each thread now, before anything is restored.
     before: BTreeMap<ThreadKey, CoreSet>,
-    /// All cores, and all but the reserved ones.
+    /// All cores, and all except the reserved ones.
     everywhere: CoreSet,
     others: Option<CoreSet>,
     /// Cores that are online. The kernel forgets offline cores in affinities.
@@ -80,7 +80,8 @@ impl Threads {
         }
     }
 
-    /// The cores for a thread started meanwhile: its parent's, if it is where the parent was put.
+    /// The cores for a thread started meanwhile: its parent's, if it is on the parent's assigned
+    /// cores.
     fn inherited(&self, thread: &Thread, others: &CoreSet, parents: &Parents) -> CoreSet {
         // The end of a partition may have moved it, hence its earlier cores.
         let now = self.before.get(&who(thread)).unwrap_or(&thread.allowed);

@@ -25,7 +25,7 @@ const UDP_HEADERS: u32 = 14 + 20 + 8;
 const TCP_HEADERS: u32 = 14 + 20 + 32;
 /// Bytes of a TCP write at full speed.
 const WRITE_BYTES: usize = 16_384;
-/// The port of UDP, where nobody listens; those of TCP to the host and from it.
+/// The UDP port, without a listener; the TCP ports to the host and from it.
 const DISCARDED: u16 = 9;
 const TO_HOST: u16 = 5300;
 const FROM_HOST: u16 = 5301;

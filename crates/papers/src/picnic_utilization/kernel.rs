@@ -6,7 +6,7 @@
 //!  sender, core C ═══ veth ═══ w0, the card on core B ══ tap h0: target, stack, receiver on core A
 //! ```
 //!
-//! At 1 Gb/s of TCP in frames of MTU size, `without` is what a NIC would give: the interface is
+//! At 1 Gb/s of TCP in frames of MTU size, `without` stands for a NIC: the interface is
 //! polled on the target core, with GRO and checksums that are trusted. Beside it stand cards with
 //! an empty function and with `rss`, by both hand-overs. Flat out `without` is the veth as it is,
 //! with all of its offloads, whose packets are received on the sender's core.
@@ -15,8 +15,8 @@
 //! The target's thread writes each packet to the tap, and so has the stack's work for it; GRO,
 //! which `without` has, is not there.
 //!
-//! The target core's time is that of receiver, threads that poll or are the target, softirqs of the
-//! network and interrupts, each as the kernel's own events start and end it
+//! The target core's time is the time of receiver, threads that poll or are the target, softirqs of
+//! the network and interrupts, each as the kernel's own events start and end it
 //! ([`picnic_kernel::WorkMeter`]); what else runs there is left out. With two cores the sender has
 //! that which is borrowed. `capacity_bps` is what the fullest core could carry, had it nothing else
 //! to do: of a busy machine it says more than what arrived.

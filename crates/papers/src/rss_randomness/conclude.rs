@@ -127,7 +127,7 @@ fn verdicts(outcome: &mut Outcome, sides: &[PointSide<'_>]) {
     outcome.tell("controls_are_caught", if caught { "yes" } else { "no" });
 }
 
-/// What the paper says of JHash.
+/// The paper's statement on JHash.
 fn of_jhash(outcome: &mut Outcome, sides: &[PointSide<'_>]) {
     let all = |key: &str, fewest: f64| -> Vec<f64> {
         let is_asked = |(found, side): &&PointSide<'_>| {

@@ -40,7 +40,7 @@ impl Draws {
             found.serial_correlation_error_percent() / 100.0,
         ];
         let deviations = deviations(errors, count);
-        // All bytes equal: the correlation is undefined, and nothing is less random.
+        // All bytes are equal: the correlation is undefined, and no data is less random.
         let deviations = deviations.map(|z| if z.is_finite() { z.abs() } else { count.sqrt() });
         let largest = errors.iter().copied().filter(|error| error.is_finite()).fold(0.0, f64::max);
         let exceed = found.chi_square_exceed_probability;

@@ -1,6 +1,6 @@
-//! INIC: 64 hardware threads behind a 10 Gb/s NIC on the processor, or behind a bus.
+//! INIC: 64 hardware threads with a 10 Gb/s NIC on the processor, or on a bus.
 //!
-//! The driver does not poll: with a gate that does, both NICs are alike. No rule says what changes
+//! The driver does not poll: with a polling gate, both NICs are equal. No rule defines what changes
 //! with connections or processors: it follows from queues, wake-ups and lines, or does not come out.
 
 use super::runs::{Passed, run};
@@ -234,14 +234,14 @@ pub(crate) fn driver_change(profile: &Profile, effort: Effort) -> Result<f64, St
     Ok(parts(&integrated)[0] / parts(&discrete)[0] - 1.0)
 }
 
-/// The change of all parts but the driver, together.
+/// The change of all parts except the driver, together.
 pub(crate) fn others_change(profile: &Profile, effort: Effort) -> Result<f64, String> {
     let [integrated, discrete] = both(profile, RECEIVE, effort)?;
     let others = |passed: &Passed| parts(passed)[1..].iter().sum::<f64>();
     Ok(others(&integrated) / others(&discrete) - 1.0)
 }
 
-/// What the other parts save, by what the driver saves.
+/// The savings of the other parts, as a multiple of the driver's.
 pub(crate) fn others_to_driver(profile: &Profile, effort: Effort) -> Result<f64, String> {
     let [integrated, discrete] = both(profile, RECEIVE, effort)?.map(|passed| parts(&passed));
     let saved = |range: std::ops::Range<usize>| -> f64 {

@@ -38,7 +38,7 @@ fn web(profile: &Profile, system: System, effort: Effort) -> Result<Passed, Stri
     run(&profile, &text, 60_000, effort.of(240_000, 600_000, 2_000_000), 1)
 }
 
-/// What the server is.
+/// The kind of server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Site {
     Webfs,

@@ -36,7 +36,7 @@ const REMEMBERED: usize = 8192;
 static MEMORY: Mutex<BTreeMap<String, Passed>> = Mutex::new(BTreeMap::new());
 
 fn memory() -> MutexGuard<'static, BTreeMap<String, Passed>> {
-    // Complete entries, whatever their last user did.
+    // Complete entries, even if their last user panicked.
     MEMORY.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -77,7 +77,7 @@ pub(crate) fn five_wires_load(profile: &Profile, effort: Effort) -> Result<f64, 
     Ok(five_wires(profile, effort)?.borrowed_busy)
 }
 
-/// What the card takes from five wires, with framing, in bits per second.
+/// Bits per second that the card takes from five wires, with framing.
 pub(crate) fn five_wires_bps(profile: &Profile, effort: Effort) -> Result<f64, String> {
     let passed = five_wires(profile, effort)?;
     Ok(passed.received as f64 * FRAME_BITS / passed.seconds)

@@ -21,7 +21,7 @@ const FILES: &str = "workload = \"files\"\nserver = \"webfs\"\nconnections = 64\
 const PAGES: &str = "workload = \"pages\"\nserver = \"apache\"\nconnections = 16\n\
                      patience_ms = 1000\n[[file]]\nbytes = 300000\nweight = 1\nphp = true\n";
 
-/// What an experiment varies.
+/// The varied setting of an experiment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Variation {
     /// Queues, and the hashes that take turns.
@@ -46,7 +46,8 @@ pub(super) struct Preset {
     pub(super) quick_loads: &'static [f64],
     /// The paper's curve on its machine.
     pub(super) curve: Option<Curve>,
-    /// Loads in the example: all by system go the same way there, so one of them is enough.
+    /// Loads in the example: all experiments by system behave the same there, so one load is
+    /// enough.
     pub(super) example_loads: &'static str,
 }
 

@@ -39,7 +39,7 @@ fn a_firewall_on_the_card_spares_the_target_core() {
     }
 }
 
-/// Shares of the mix and answers of the host are those of the settings.
+/// Shares of the mix and answers of the host follow the settings.
 #[test]
 fn the_mix_is_as_set() {
     for (udp_share, outgoing) in [(0.1, 0.0), (0.5, 0.25), (0.8, 1.0)] {
@@ -51,7 +51,7 @@ fn the_mix_is_as_set() {
         let accepted = mix["card_accepted_fraction"].as_f64().unwrap();
         assert!((accepted - (1.0 - udp_share)).abs() < 0.05, "{mix}");
     }
-    // What the host sends costs host and card.
+    // The host's packets cost host and card.
     let busy = |outgoing: f64| {
         let fields = run(Settings { rules: vec![16], outgoing, ..small() }).fields();
         let of =

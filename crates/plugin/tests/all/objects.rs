@@ -268,7 +268,7 @@ fn objects_of_earlier_headers_load_without_counters() {
     let none = Err("the plugin has no counters".to_owned());
     assert_eq!(counted(&mut *function), none);
     assert_eq!(describe(&workshop.path("earlier.so")).unwrap().counters.len(), 0);
-    // A size that it never had is none that can be read.
+    // A size that the struct never had cannot be read.
     for size in ["sizeof(struct before) + 8", "sizeof(struct before) - 8", "4096"] {
         workshop.compile(
             "odd",

@@ -1,5 +1,5 @@
 /* Follows the first bytes of each packet, whether they make sense or not:
- * target (32 bits) | length (32 bits) |  offset for `data` (16 bits) | what of it is done. */
+ * target (32 bits) | length (32 bits) |  offset for `data` (16 bits) | which of these apply. */
 #include "picnic_function.h"
 
 static int32_t le32(const uint8_t *at)

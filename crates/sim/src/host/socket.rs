@@ -171,7 +171,7 @@ impl Host {
         }
     }
 
-    /// A buffer that this core can write: one that it freed, otherwise one freed by another.
+    /// A buffer that this core can write: one that it freed, otherwise one that another core freed.
     pub(super) fn allocate(&mut self) -> Lines {
         self.spend(Component::Buffers, Cost::Allocate);
         let own = self.buffers.get_mut(self.core).and_then(Vec::pop);

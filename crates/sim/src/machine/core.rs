@@ -22,7 +22,7 @@
 use picnic_core::time::Time;
 use std::ops::{Index, IndexMut};
 
-/// What a nanosecond is spent on.
+/// The use of a nanosecond.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Component {
     /// The driver's own work.
@@ -178,7 +178,7 @@ impl Parts {
         stretched
     }
 
-    /// The part of it that stalls, in nanoseconds.
+    /// The part that stalls, in nanoseconds.
     pub fn stalled(&self) -> u64 {
         self.stalled
     }

@@ -13,10 +13,10 @@
 //! ```
 //!
 //! A piece of work asks at its start for locks that it takes later. A core that asks for an earlier
-//! time meanwhile gets the lock first, if it fits in between.
+//! time in between gets the lock first, if it fits.
 //!
 //! Guarantees: at one time, one core has it; cores get it in the order in which they ask; a core
-//! that waits spins; a holder keeps it for as long as it said, since interrupts are off meanwhile.
+//! that waits spins; a holder keeps it for the stated time, since interrupts are off for that time.
 //!
 //! Source: KNET, "6% CPU in locks".
 
@@ -26,7 +26,7 @@ use std::collections::VecDeque;
 /// A lock.
 #[derive(Clone, Debug, Default)]
 pub struct Lock {
-    /// When it is held, and by which core: what has not ended yet, in order.
+    /// Times at which cores hold it, in order, without those that have ended.
     holds: VecDeque<(Time, Time, usize)>,
     /// The core that had it before these.
     owner: Option<usize>,
@@ -111,11 +111,11 @@ mod tests {
         let mut lock = Lock::default();
         // A piece that begins at 0 takes it at 1000.
         lock.take(at(0), at(1000), 0, 300, 50);
-        // There is room in front for 300 ns at 700, but no later.
+        // There is room for 300 ns at 700, but no later.
         assert_eq!(lock.take(at(0), at(700), 1, 300, 50).waited_ns, 0);
         assert_eq!(lock.take(at(10), at(710), 1, 300, 50).waited_ns, 590);
         assert_eq!((lock.contended, lock.owner()), (1, Some(1)));
-        // What has passed is forgotten, its last owner is not.
+        // Past times are forgotten, but the last owner is not.
         assert_eq!(lock.take(at(5000), at(5000), 1, 300, 50).total_ns(), 300);
         assert_eq!(lock.holds.len(), 1);
     }
@@ -126,7 +126,7 @@ mod tests {
         let mut lock = Lock::default();
         for core in 0..8 {
             let taken = lock.take(at(0), at(0), core as usize, hold_ns, hand_over_ns);
-            // The first has it at once and from nobody.
+            // The first gets it at once, without a previous owner.
             let moves = u64::from(core != 0);
             let wanted = core * hold_ns + core.saturating_sub(1) * hand_over_ns;
             assert_eq!((taken.waited_ns, taken.handed_over_ns), (wanted, moves * hand_over_ns));

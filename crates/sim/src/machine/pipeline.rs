@@ -23,7 +23,7 @@ impl Pipelines {
         Pipelines { threads: threads.max(1), share, worked: vec![(0, 0); cores] }
     }
 
-    /// Work of a core, as long as it takes beside the threads of its pipeline that are busy.
+    /// Duration of a core's work beside the busy threads of its pipeline.
     pub fn run(&mut self, core: usize, parts: Parts, is_busy: impl Fn(usize) -> bool) -> Parts {
         let (worked, stalled) = &mut self.worked[core];
         *worked += parts.total();

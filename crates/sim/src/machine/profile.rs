@@ -261,7 +261,7 @@ impl Profile {
     /// A built-in profile.
     ///
     /// # Errors
-    /// There is none of this name; the message lists the known ones.
+    /// No profile has this name; the message lists the known ones.
     pub fn named(name: &str) -> Result<Profile, ProfileError> {
         match PROFILES.iter().find(|(known, _)| *known == name) {
             Some((_, text)) => Profile::parse(name, &format!("{name}.toml"), text),

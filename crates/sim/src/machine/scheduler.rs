@@ -199,7 +199,7 @@ impl Scheduler {
         }
     }
 
-    /// The process running on `core` wants to sleep. False if it was woken meanwhile and continues.
+    /// The process running on `core` asks to sleep. False if it was woken meanwhile and continues.
     pub fn sleep(&mut self, core: usize) -> bool {
         let Some(process) = self.current[core] else { return true };
         if std::mem::take(&mut self.processes[process].woken) {

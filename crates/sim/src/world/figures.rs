@@ -1,4 +1,4 @@
-//! What a modelled machine reports: its host's counts, and the use of its cores' time.
+//! The report of a modelled machine: its host's counts, and the use of its cores' time.
 
 use super::Simulation;
 use super::modelled::Modelled;

@@ -269,7 +269,7 @@ impl Simulation {
         }
     }
 
-    /// The running work of a core has come to its end.
+    /// The running work of a core has ended.
     pub(super) fn work_ends(&mut self, core: usize, epoch: u64) -> bool {
         let now = self.now;
         let modelled = self.modelled();
@@ -521,7 +521,7 @@ impl Simulation {
     /// The costs of a poll of the queues, without the host's own.
     fn charge(&mut self, core: usize, place: usize, polled: &Polled, parts: &mut Parts) {
         let now = self.now;
-        // A modelled host counts what it sends itself.
+        // A modelled host counts its sent packets itself.
         let is_counted = self.modelled().hosts.lock().is_some();
         let registers_ns = match is_counted {
             true => self.device.map_or(0, |of| of.cost(&Work::of_look(0, polled.moved, 0))),
@@ -584,7 +584,7 @@ impl Simulation {
     fn start(&mut self, core: usize, level: Level, piece: Piece, mut parts: Parts) {
         parts.append(&piece.done.parts);
         if parts.total() == 0 {
-            // Time advances whatever a profile's costs.
+            // Time advances with any costs of a profile.
             parts.add(Component::Kernel, 1);
         }
         let now = self.now;

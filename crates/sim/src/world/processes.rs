@@ -1,6 +1,6 @@
 //! Processes of the host that talk to tasks through channels: code called in virtual time.
 //!
-//! A process runs on a core that is none of the card's, so it takes no time there. It is called at
+//! A process runs on a core outside the card, so it takes no time of the card. It is called at
 //! the time that it asked for, and when the card rings its doorbell.
 
 use super::Simulation;
@@ -10,7 +10,7 @@ use picnic_core::time::Time;
 use picnic_os::channel::Channels;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// A process: does what is to do at this time, and returns when it wants to be called again, if its
+/// A process: does the work that is due, and returns the time of its next call, if its
 /// doorbell does not ring before.
 pub type HostProcess = Box<dyn FnMut(Time) -> Option<Time> + Send>;
 

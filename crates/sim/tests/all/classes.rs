@@ -67,7 +67,7 @@ fn a_class_of_a_higher_priority_has_the_link() {
     let (report, bytes) = run(&classes);
     let [(first, udp), (_, tcp), _] = &*bytes else { panic!("{bytes:?}") };
     assert_eq!(first, "udp");
-    // Half of the packets are UDP: nearly all of the link, and none of it is dropped.
+    // Half of the packets are UDP: nearly all of the link, and none is dropped.
     assert!(*udp > 20 * tcp, "{bytes:?}");
     let lost = |name: &str| -> u64 {
         report.classes.iter().filter(|class| class.class == name).map(|class| class.dropped).sum()

@@ -101,7 +101,7 @@ fn a_thousand_swaps_at_a_million_packets_a_second() {
         let (mut simulation, witness) = simulation(text, 11, CostModel::default());
         simulation.at(Time::ZERO, swap(0));
         for number in 1..=SWAPS {
-            // Chains that hold for 3 µs, for up to a millisecond, and not at all.
+            // Chains that hold packets for 3 µs, for up to a millisecond, and never.
             simulation.at(micros(number * 100), swap(number as usize % 3));
         }
         step_through(&mut simulation, None);
@@ -149,7 +149,7 @@ fn swapped_tables_move_flows_at_once() {
         step_through(&mut simulation, None);
         let steered = |queue: usize| simulation.view().queues[queue].steer.packets.get();
         assert!(before.iter().all(|&packets| packets != 0));
-        // The turn's own burst was steered behind the command.
+        // The turn's own burst was steered after the command.
         assert_eq!(before, [steered(0), steered(1), steered(3)]);
         assert!(steered(2) > 3000, "{}", steered(2));
 

@@ -1,4 +1,4 @@
-//! Links: a wire carries what its line can, and no more.
+//! Links: a wire carries exactly its line rate.
 
 use crate::common::{end, quick, simulation, step_through};
 use picnic_core::time::Time;

@@ -271,7 +271,7 @@ fn interrupts_during_the_last_poll_are_not_lost() {
     knet("napi", &slow, 200_000);
 }
 
-/// By how much the NIC's classes are above those in the kernel.
+/// Gain of the NIC's classes over classes in the kernel.
 fn over_clas(profile: &Profile) -> f64 {
     knet("knet", profile, 300_000).rps / knet("clas", profile, 300_000).rps - 1.0
 }
@@ -306,9 +306,9 @@ fn without_placement_processes_stay_behind_the_core_that_polls() {
     let mut stay = profile("piii");
     (stay.placement, stay.steals) = (Placement::Stay, false);
     let stay = knet("napi", &stay, 300_000);
-    // They wake up on idle cores, and the first core does nothing but poll.
+    // They wake up on idle cores, and the first core only polls.
     assert!(placed.applications < 0.005, "{}", placed.applications);
-    // They get what the poller leaves: one turn every 2 ms.
+    // They get the poller's remaining time: one turn every 2 ms.
     assert!((0.01..0.04).contains(&stay.applications), "{}", stay.applications);
     assert!(stay.rps < placed.rps * 0.99, "{} and {}", stay.rps, placed.rps);
 }

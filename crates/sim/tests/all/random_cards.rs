@@ -185,7 +185,7 @@ impl CardShape {
         self.system.min(usize::from(self.queues))
     }
 
-    /// `wire_usecs` and `wire_frames`, as far as the wires support them.
+    /// `wire_usecs` and `wire_frames`, if the wires support them.
     fn wire_moderation(&self) -> (u32, u32) {
         let InterruptShape { wire_usecs, wire_frames, .. } = self.interrupt;
         let is_patient = |wire: &WireShape| wire.rate_pps == 0 && wire.link.is_none();
@@ -349,7 +349,7 @@ fn check_interrupts(card: &CardShape, simulation: &Simulation) {
             assert_eq!(interrupts, 0, "a wire that is not moderated");
             continue;
         }
-        // At most at those times, and for that many frames, of which some may have found no buffer.
+        // At most at those times, and for that many frames; some of them may have found no buffer.
         let by_time = simulation.now().as_nanos() / (u64::from(wire_usecs) * 1000) + 1;
         let frames = packets + wire.counters.rx_shed.get();
         let by_count = frames.checked_div(wire_frames.into()).unwrap_or(0);
@@ -378,7 +378,7 @@ fn check_interrupts(card: &CardShape, simulation: &Simulation) {
 proptest! {
     #![proptest_config(config(300))]
 
-    /// Every card becomes idle on its own with nothing left anywhere: no wake-up is lost.
+    /// Every card becomes idle on its own with no packet left anywhere: no wake-up is lost.
     #[test]
     fn every_card_becomes_idle_with_nothing_in_flight(card in cards(), seed: u64) {
         let text = card.text();

@@ -49,7 +49,7 @@ impl HostAttachment for Sender {
 
 struct SenderQueue {
     keys: Keys,
-    /// Packets that it still has to send.
+    /// Packets left to send.
     left: u64,
 }
 

@@ -13,7 +13,7 @@ use picnic_sim::Simulation;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// Packets that have passed a point, the sum of their ages there, and that of the times.
+/// Packets that have passed a point, the sum of their ages there, and the sum of the times.
 #[derive(Clone, Copy, Debug, Default)]
 struct Passed {
     packets: u64,
@@ -39,7 +39,7 @@ impl Counts {
     }
 }
 
-/// What has entered the card, and left each queue.
+/// Packets that entered the card, and left each queue.
 #[derive(Clone, Default)]
 pub struct Waits(Arc<Mutex<Counts>>);
 

@@ -140,7 +140,7 @@ impl Lowering<'_> {
     }
 
     /// Whether awaiting this value pauses the task at least once: the task context promises this of
-    /// its futures and of those of its mailboxes.
+    /// its own futures and of its mailboxes' futures.
     pub(super) fn pauses(&self, call: &ExprMethodCall) -> bool {
         self.is_context(&call.receiver)
             || self.is_service(&call.receiver)

@@ -1,4 +1,4 @@
-/* For tests: a program that the kernel takes, with types that say nothing of what it is given. */
+/* For tests: a program that the kernel accepts, with types that do not describe its argument. */
 #include "bpf.h"
 
 SEC("xdp")

@@ -16,7 +16,7 @@ struct {
 	__uint(value_size, 4);
 } ways SEC(".maps");
 
-/* How far behind FIRST_PORT a packet's port is; none for what is no UDP. */
+/* Distance of a packet's port from FIRST_PORT; none for packets other than UDP. */
 inline_always int number(struct xdp_md *context)
 {
 	u8 *packet = (u8 *)(long)context->data, *end = (u8 *)(long)context->data_end;
@@ -26,7 +26,7 @@ inline_always int number(struct xdp_md *context)
 	return (packet[36] << 8 | packet[37]) - FIRST_PORT;
 }
 
-/* What the port says, XDP_PASS for others. */
+/* The verdict that the port encodes; XDP_PASS for other ports. */
 SEC("xdp.frags")
 int verdicts(struct xdp_md *context)
 {
@@ -63,7 +63,7 @@ int shortens(struct xdp_md *context)
 	return XDP_PASS;
 }
 
-/* What the verifier refuses. */
+/* Code that the verifier refuses. */
 SEC("xdp")
 int unbounded(struct xdp_md *context)
 {

@@ -1,4 +1,4 @@
-//! Commands of functions, and filters, under load: changes apply whole, and nothing is lost.
+//! Commands of functions, and filters, under load: changes apply completely, and nothing is lost.
 
 use super::*;
 use picnic_filter::PortRange;

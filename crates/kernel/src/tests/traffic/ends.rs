@@ -52,7 +52,7 @@ fn links() -> Vec<String> {
         .map(|file| file.unwrap().file_name().to_str().unwrap().parse().unwrap())
         .collect();
     files.sort_unstable();
-    // Those of other processes may end meanwhile.
+    // Programs of other processes may end meanwhile.
     let names: BTreeMap<_, _> = loaded_programs()
         .filter_map(Result::ok)
         .map(|program| (program.id(), program.name_as_str().unwrap_or("").to_owned()))

@@ -416,7 +416,7 @@ fn swaps_refused_by_one_engine_are_undone_in_the_other() {
         });
     };
     functions_are(&["lro", "rss"]);
-    // Before any change: no form in either part, and no such function at all.
+    // Before any change: no form in either part, and no such function.
     let found = refused("[[rx]]\nfunction = \"rate-limit\"\npackets_per_second = 5\n");
     let message = "rx[0].function: found \"rate-limit\", allowed with engine = \"hybrid\": one without a rate";
     assert!(found.contains(message), "{found}");
@@ -467,7 +467,7 @@ fn captures_see_packets_of_the_poll_engine() {
         let of_name = seen.iter().filter(|one| one["name"].as_str().unwrap().contains(name));
         of_name.map(|one| one["written"].as_u64().unwrap()).sum::<u64>()
     };
-    // Half of each, and also at the wire on their way back.
+    // Half of each, and also at the wire on the way back.
     let half = packets / 2;
     assert_eq!(
         [seen("wire0"), seen("lro"), seen("rss"), seen("by-wire")],

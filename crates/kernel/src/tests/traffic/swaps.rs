@@ -6,7 +6,7 @@ use super::*;
 use picnic_control::SwapRx;
 use picnic_engine::build::context;
 
-/// Swaps the rx chain for that of this text.
+/// Replaces the rx chain with the chain of this text.
 fn swap(access: &mut Access, rx: &str) -> Result<(), String> {
     let file = parse(rx);
     let swapper: &mut Box<dyn SwapRx> = access.swap_rx.as_mut().unwrap();

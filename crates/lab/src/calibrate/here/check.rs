@@ -1,10 +1,10 @@
-//! Cards that run on this machine and in its model: what is measured beside what is predicted.
+//! Cards that run on this machine and in its model: measurements beside predictions.
 //!
 //! No card's figure is used for a cost, so each row is a prediction. The cards take turns, and the
 //! ratio of modelled to measured has a 95 % interval. A row holds if the interval is within the
-//! bound. It is not decided if only a part of it is. If all of the interval is outside, the row
-//! names the effects that the model leaves out, each with its measured number and with what the
-//! model says once it includes the effect; the row is explained if one of them suffices.
+//! bound, and is not decided if only a part of the interval is. If all of the interval is outside,
+//! the row names the effects that the model leaves out, each with its measured number and with the
+//! ratio that the model yields with the effect; the row is explained if one of them suffices.
 
 use super::super::doorbell::Wakes;
 use super::super::line::line_ns;
@@ -35,13 +35,13 @@ const MODELLED_S: f64 = 0.05;
 /// headers of the packet, return of the buffer.
 const LINES: f64 = 4.0;
 
-/// What a row says of the model.
+/// The verdict of a row on the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
     /// The interval is within the bound.
     Holds,
-    /// A part of it is: this machine is too noisy, or the runs are too short.
+    /// Only a part of it is: this machine is too noisy, or the runs are too short.
     NotDecided,
     /// It is outside, and an effect that the model leaves out is as large.
     Explained,
@@ -70,7 +70,7 @@ pub struct Row {
     pub unit: &'static str,
     /// The median of all rounds.
     pub measured: f64,
-    /// What the model says.
+    /// The modelled figure.
     pub modelled: f64,
     /// Modelled divided by measured.
     pub ratio: Interval,
@@ -95,7 +95,7 @@ pub struct Checked {
 struct Effect {
     /// With its measured number.
     what: String,
-    /// What the model says with it.
+    /// The modelled figure with the effect.
     modelled: f64,
 }
 
@@ -198,11 +198,11 @@ pub(super) const CHECKS: &[Check] = &[
     },
 ];
 
-/// What the rounds of a card have shown.
+/// The results of a card's rounds.
 #[derive(Default)]
 struct Measured {
     values: Vec<f64>,
-    /// Preemptions of the card's cores, with their time and that of the runs, in nanoseconds.
+    /// Preemptions of the card's cores, with their time and the time of the runs, in nanoseconds.
     preemptions: u64,
     preempted_ns: f64,
     ran_ns: f64,
@@ -210,10 +210,10 @@ struct Measured {
     ways_ns: Vec<f64>,
 }
 
-/// Runs each card here, in turns, and in the model of `profile`; `tell` hears of each step.
+/// Runs each card here, alternately, and in the model of `profile`; calls `tell` for each step.
 ///
 /// # Errors
-/// A card cannot be run, or this process was told to stop.
+/// A card cannot run, or this process was asked to stop.
 pub fn check(
     profile: &Profile,
     registries: Registries,
@@ -297,13 +297,13 @@ pub fn check(
 }
 
 impl Measured {
-    /// Counts what the card's cores were preempted for.
+    /// Counts the preemptions of the card's cores.
     fn note(&mut self, window: &Window) {
         let report = &window.report;
         let card = report.borrowed_core.taken_away.iter().map(|of| (of.times, of.total_ns));
         let targets = report.target_cores.iter().filter_map(|core| core.taken_away.as_ref());
         let all = card.chain(targets.map(|of| (of.times, of.total_ns)));
-        // A packet needs both cores: the one that was away longer decides.
+        // A packet needs both cores: the core that was preempted longer decides.
         if let Some((times, total_ns)) = all.max_by_key(|(_, total_ns)| *total_ns) {
             self.preemptions += times;
             self.preempted_ns += total_ns as f64;
@@ -371,7 +371,7 @@ mod tests {
     use super::super::{HERE, text};
     use super::*;
 
-    /// What a machine with these costs does is arithmetic, and the model must agree.
+    /// The behaviour of a machine with these costs is arithmetic, and the model must agree.
     #[test]
     fn modelled_cards_take_what_the_costs_say() {
         let text = text("x", 2, "x", &costs(64.0, 100.0, 11_000.0));

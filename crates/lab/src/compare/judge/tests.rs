@@ -62,7 +62,7 @@ impl Noise {
             }
     }
 
-    /// Ratios of `pairs` pairs, those of even number measured baseline first.
+    /// Ratios of `pairs` pairs; pairs of even number measured the baseline first.
     fn ratios(&mut self, pairs: usize, candidate: f64) -> Vec<f64> {
         let pair = |number: usize| {
             let (baseline, candidate) = if number.is_multiple_of(2) {
