@@ -53,7 +53,7 @@ named_enum! {
         LinkFull = "link_full",
         /// Longer than a packet, or all buffers of the pool, may be.
         Oversize = "oversize",
-        /// Zero bytes, or not a packet at all.
+        /// Zero bytes, or not a valid packet.
         Malformed = "malformed",
         /// It exceeded its rate limit.
         RateLimited = "rate_limited",
