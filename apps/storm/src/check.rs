@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn all_wrong_lines_are_told_with_their_place() {
+    fn wrong_lines_are_reported_with_their_place() {
         let text = "storm 2 a\nsubmit x\ndeliver a 1\nend\nend\n";
         let faults = read("L", text).unwrap_err();
         let starts =

@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_is_cut_behind_and_before_a_message_and_restamped() {
+    fn stream_is_cut_after_and_before_a_message_and_restamped() {
         let mut store = store();
         (0..6).for_each(|n| assert_eq!(store.insert(2 * n, n, &[n as u8; 9]), Inserted::Advanced));
         assert_eq!(store.insert(14, 7, &[]), Inserted::Kept);

@@ -176,7 +176,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_sum_is_that_of_ethernet() {
+    fn sum_is_the_ethernet_sum() {
         let sum = b"123456789".iter().fold(START, |sum, byte| crc_step(sum, *byte));
         assert_eq!(!sum, 0xcbf4_3926);
     }

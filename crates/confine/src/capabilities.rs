@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_thread_gives_up_its_own_and_no_other_threads() {
+    fn thread_drops_only_its_own_privileges() {
         let before = capabilities(None).unwrap();
         std::thread::spawn(|| {
             give_up(CapabilitySet::empty()).unwrap();

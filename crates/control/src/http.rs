@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn page_is_for_its_own_origin_alone() {
+    fn page_serves_only_its_own_origin() {
         let own: IpAddr = [127, 0, 0, 1].into();
         let asked = |path: &str, fields: &str| {
             let request = format!("GET {path} HTTP/1.1\r\n{fields}\r\n");

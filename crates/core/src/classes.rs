@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_classes_are_told() {
+    fn wrong_classes_are_reported() {
         let class = |name: &str, rest: &str| format!("[[class]]\nname = \"{name}\"\n{rest}\n");
         assert_eq!(classes(""), Ok(None));
         let told = |text: String| classes(&text).unwrap_err();

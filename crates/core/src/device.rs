@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ideal_device_is_none() {
+    fn ideal_device_is_no_device() {
         assert_eq!(device(""), None);
         assert_eq!(device("kind = \"ideal\"\n"), None);
         assert_eq!(device("register_read_ns = 0\n"), None);

@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_name_what_was_found_and_what_is_allowed() {
+    fn errors_name_found_and_allowed_values() {
         let size = |entries| IndirectionTable::uniform(entries, 4).unwrap_err();
         assert_eq!(size(0), Error::TableSize { found: 0 });
         assert_eq!(size(4097), Error::TableSize { found: 4097 });

@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn the_logarithm_of_gamma_is_that_of_factorials() {
+    fn logarithm_of_gamma_matches_factorials() {
         let mut factorial: f64 = (1..10).map(|n| f64::from(n).ln()).sum();
         for a in 10..40 {
             let a = f64::from(a);

@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn drops_at_a_full_ring_are_those_of_its_core_if_that_is_away_or_was() {
+    fn full_ring_drops_are_attributed_to_the_preempted_core() {
         let seen = |queues| {
             let times = Arc::new(TargetTimes::default());
             times.absences.threshold_ns.set(1_000);

@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn facts_are_those_of_a_machine_with_cores() {
+    fn facts_describe_a_machine_with_cores() {
         let facts = facts("r");
         assert!(facts.cores > 0 && facts.revision == "r");
         assert!(facts.topology.contains("node"), "{}", facts.topology);

@@ -525,7 +525,7 @@ mod tests {
     }
 
     #[test]
-    fn one_cost_is_fitted_and_the_rest_predicted_with_what_they_depend_on() {
+    fn one_cost_is_fitted_and_the_rest_predicted_with_dependencies() {
         let profile = profile(&[("card_packet_ns", "x: rate")]);
         let fit = predict(profile, &[RATE, LATENCY, WAKE]).unwrap();
         let wanted = 1e9 / 350e3 - 100.0;
@@ -549,7 +549,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fit_that_cannot_be_says_which_point() {
+    fn impossible_fit_names_its_point() {
         let error = predict(profile(&[("card_packet_ns", "x: never")]), &[RATE, NEVER]);
         let error = error.unwrap_err();
         assert!(error.starts_with("the fit does not converge: card_packet_ns"), "{error}");

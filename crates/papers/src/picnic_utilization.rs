@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_measured_is_in_order_beyond_noise_alone() {
+    fn measured_order_exceeds_noise() {
         let around = |middle: f64, noise: f64| -> Vec<f64> {
             (0..12).map(|n| middle * (1.0 + noise * f64::from(n * 5 % 12 - 6) / 6.0)).collect()
         };

@@ -168,7 +168,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn every_target_has_a_number_and_every_number_one_target_or_none() {
+    fn every_target_has_a_number_and_numbers_are_unique() {
         let wires = (0..=u8::MAX).map(|wire| Target::Verdict(Verdict::Transmit(wire)));
         let queues = (0..=u16::MAX).map(|queue| Target::Verdict(Verdict::Steer(queue)));
         let others = [

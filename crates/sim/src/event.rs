@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn time_comes_first_and_the_seed_breaks_ties() {
+    fn events_are_ordered_by_time_then_seed() {
         let orders: Vec<_> = (0..64).map(order).collect();
         for order in &orders {
             assert!(order.is_sorted_by_key(|(time, _)| *time));

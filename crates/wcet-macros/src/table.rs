@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn operations_are_charged_by_what_they_do() {
+    fn operations_are_charged_by_class() {
         assert_eq!(method("wrapping_add", 1), Some(ARITHMETIC));
         assert_eq!(method("checked_div", 1), Some(DIVIDE));
         assert_eq!(method("saturating_pow", 1), Some(POWER));

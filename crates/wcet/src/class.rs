@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn classes_stand_in_their_own_order() {
+    fn classes_keep_their_order() {
         for (place, class) in Class::ALL.into_iter().enumerate() {
             assert_eq!(class as usize, place);
         }

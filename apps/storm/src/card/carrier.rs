@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_are_those_that_others_read() {
+    fn headers_match_other_readers() {
         let [mut one, _] = pair(&addresses());
         let (_, frame) = frames(&mut one, To::One(1), &[5; 33]).remove(0);
         assert_eq!(frame.len(), HEAD + 33);
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn one_frame_goes_by_each_wire() {
+    fn each_wire_gets_one_frame() {
         let mut carrier = Carrier::new(0, 1, 4, &[0, 0, 1, 0], &[]);
         assert_eq!(carrier.copies(), 2);
         let wires: Vec<u8> =

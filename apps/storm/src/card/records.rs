@@ -200,7 +200,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn records_are_read_as_they_were_written_and_cut_ones_are_left_out() {
+    fn records_round_trip_and_truncated_ones_are_omitted() {
         let delivery = Delivery { sender: 3, position: 1 << 40, timestamp: 99, payload: b"hello" };
         let records = [
             Record::Delivered(delivery),

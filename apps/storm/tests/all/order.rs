@@ -139,7 +139,7 @@ fn one_clock_packet_answers_a_batch() {
 }
 
 #[test]
-fn settings_that_differ_are_told_apart_from_another_group() {
+fn different_settings_and_other_groups_are_distinguished() {
     let base = settings(3);
     let mut sender = Network::new(1, &base, CALM).members.remove(0);
     sender.submit(b"x").unwrap();

@@ -219,7 +219,7 @@ fn crashes_restarts_and_partitions_leave_one_order() {
 }
 
 #[test]
-fn minority_stops_and_says_why_and_joins_again() {
+fn minority_stops_with_a_reason_and_joins_again() {
     let mut group = Group::new(1, 5, CALM);
     group.run_for(20 * PATIENCE_NS);
     assert!(group.is_together());
@@ -276,7 +276,7 @@ fn a_crash_at_every_step_of_a_view_change_leaves_one_order() {
 }
 
 #[test]
-fn two_members_of_one_name_are_counted_and_the_group_goes_on() {
+fn duplicate_names_are_counted_and_the_group_continues() {
     let mut group = Group::new(1, 3, CALM);
     group.run_for(20 * PATIENCE_NS);
     assert!(group.is_together());

@@ -11,7 +11,7 @@ use std::net::{SocketAddr, UdpSocket};
 use std::time::Duration;
 
 #[test]
-fn five_members_on_loopback_agree_and_repeat_what_is_lost() {
+fn five_members_on_loopback_agree_and_repeat_lost_messages() {
     let _machine = machine();
     for (loss, all_send) in [(0.0, false), (0.01, true)] {
         let duration = Duration::from_millis(300);
@@ -32,7 +32,7 @@ fn five_members_on_loopback_agree_and_repeat_what_is_lost() {
 }
 
 #[test]
-fn five_members_on_cards_agree_and_repeat_what_is_lost() {
+fn five_members_on_cards_agree_and_repeat_lost_messages() {
     let _machine = machine();
     for (loss, all_send) in [(0.0, false), (0.01, true)] {
         let load = Load {

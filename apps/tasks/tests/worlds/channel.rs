@@ -105,7 +105,7 @@ fn messages_return_under_each_idle_policy() {
 }
 
 #[test]
-fn refusals_say_what_is_wrong() {
+fn refusals_name_the_fault() {
     let served = Served::start(ECHO);
     let refused = |name: &str| match Channel::open(&served.socket, name) {
         Err(ChannelError::Refused(message)) => message,
@@ -203,7 +203,7 @@ fn mappings() -> usize {
 }
 
 #[test]
-fn killed_host_processes_hurt_nobody() {
+fn killed_host_processes_harm_no_others() {
     let served = Served::start(ECHO);
     let mut random = picnic_core::random::Random::new(41, 0);
     for round in 1..=12_u64 {

@@ -40,7 +40,7 @@ fn are_positive(figures: &Value, names: &[&str]) {
 }
 
 #[test]
-fn idle_tells_the_first_packets_wait_beside_a_bare_wake() {
+fn idle_compares_the_first_packet_with_a_bare_wake() {
     let arguments = ["idle", "--seconds", "0.2", "--pauses", "3", "--pause-ms", "5"];
     let Some(figures) = figures(&arguments) else { return };
     are_positive(&figures, &["borrowed_core_cpu_fraction"]);
@@ -109,7 +109,7 @@ fn people_read_three_digits_in_tables_that_fit_a_page() {
 }
 
 #[test]
-fn wrong_options_are_told_with_what_is_allowed() {
+fn wrong_options_are_reported_with_allowed_values() {
     for (arguments, wanted) in [
         (&["hash", "--repeats", "0"][..], "--repeats: found 0, allowed: 1 to"),
         (&["link", "--packets", "0"], "--packets: found 0, allowed: one or more, each 1 to"),

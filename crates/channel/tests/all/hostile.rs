@@ -71,7 +71,7 @@ fn wrong_indices_and_lengths_are_noticed() {
 
 /// While another thread writes: no torn length leads out of a slot.
 #[test]
-fn scribbling_meanwhile_is_survived() {
+fn concurrent_scribbling_is_survived() {
     let Pair { card, .. } = pair(12, 4);
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {

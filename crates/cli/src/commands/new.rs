@@ -382,7 +382,7 @@ mod tests {
 
     /// A template's Cargo.toml has exactly the picnic crates that its text names.
     #[test]
-    fn templates_depend_on_what_they_use() {
+    fn templates_depend_on_the_crates_they_use() {
         for template in [FUNCTION, PROGRAM, TASK, SCHEDULER, EXPERIMENT] {
             let named = |place: &str| -> std::collections::BTreeSet<String> {
                 let files = template.files.iter().filter(|(name, _)| name.starts_with(place));

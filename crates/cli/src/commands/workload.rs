@@ -301,7 +301,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn too_few_connections_say_how_many_are_needed() {
+    fn too_few_connections_name_the_required_number() {
         let wanted = "999, too few to judge how random their hashes are: 1000 are needed";
         assert_eq!(too_few(999), wanted);
     }

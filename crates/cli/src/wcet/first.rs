@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_profile_stands_in_the_cache_folder() {
+    fn profile_is_in_the_cache_folder() {
         let file = format!("picnic/costs-{BUILD}.toml");
         for (cache, home, expected) in [
             (Some("/c"), Some("/h"), Some(format!("/c/{file}"))),

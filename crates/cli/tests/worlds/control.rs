@@ -220,7 +220,7 @@ fn top_prints_a_frame_and_needs_a_terminal_otherwise() {
 }
 
 #[test]
-fn card_choice_is_found_or_asked() {
+fn card_is_found_or_must_be_chosen() {
     let _machine = machine();
     let first = start_card("one", STEADY);
     assert!(stdout(&picnic(&["ctl"])).starts_with("card          one, "), "the only one");
@@ -266,7 +266,7 @@ fn card_choice_is_found_or_asked() {
 }
 
 #[test]
-fn a_card_whose_file_says_off_has_no_socket() {
+fn card_with_socket_off_has_no_socket() {
     let _machine = machine();
     let (_folder, path) = card(&format!("{STEADY}[control]\nsocket = \"off\"\n"));
     let arguments = ["run", path.to_str().unwrap(), "--quiet", "--duration", "600", "--json"];

@@ -710,7 +710,7 @@ fn commands_of(document: &str) -> String {
 
 #[test]
 fn documented_plugin_commands_work() {
-    let Some(bench) = Bench::open("the_commands_of_the_document") else { return };
+    let Some(bench) = Bench::open("the_commands_of_the_page") else { return };
     let _machine = machine();
     let document = include_str!("../../../../docs/plugins.md");
     let script = commands_of(document);

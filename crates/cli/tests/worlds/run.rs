@@ -56,7 +56,7 @@ fn the_summary_has_every_queue_and_the_ledger() {
 }
 
 #[test]
-fn a_capture_runs_to_its_end_by_itself() {
+fn capture_with_a_limit_ends_on_its_own() {
     let packets: Vec<_> = (0..1000).map(|index| tcp_frame(index % 64)).collect();
     let text = "[[wire]]\nport = \"pcap\"\npath = \"web.pcap\"\nloops = 3\n";
     let folder = folder(&[("card.toml", text.as_bytes()), ("web.pcap", &pcap(&packets))]);

@@ -73,7 +73,7 @@ fn processes_print_the_same_lines_in_the_same_order_and_their_logs_agree() {
 }
 
 #[test]
-fn another_member_list_and_a_second_process_of_one_name_are_told() {
+fn other_member_lists_and_duplicate_names_are_reported() {
     let folder = tempfile::tempdir().unwrap();
     let members = members();
     let mut listed = start("a", &members, folder.path(), &[]);

@@ -172,7 +172,7 @@ fn tasks_of_a_running_card_are_listed_created_suspended_resumed_and_killed() {
 }
 
 #[test]
-fn a_card_without_nic_os_says_so_and_one_without_tasks_has_none() {
+fn card_without_nic_os_reports_it_and_without_tasks_lists_none() {
     let _machine = machine();
     let card = start(QUIET);
     for arguments in [&["list"][..], &["kill", "1"], &["create", "busy"]] {

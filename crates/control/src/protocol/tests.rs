@@ -69,7 +69,7 @@ fn unknown_methods_are_component_commands() {
 }
 
 #[test]
-fn answers_carry_the_id_and_notifications_have_none() {
+fn answers_carry_the_id_and_notifications_get_none() {
     for id in ["1", "-7", "1.5", "\"a\"", "null", "\"\""] {
         let call = one(&format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"card.info"}}"#));
         assert_eq!(call.id, Some(serde_json::from_str(id).unwrap()));

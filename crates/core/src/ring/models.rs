@@ -155,7 +155,7 @@ fn ring_slots_are_reused_only_after_release() {
 }
 
 #[test]
-fn ring_drops_what_is_left_exactly_once() {
+fn ring_drops_remaining_values_exactly_once() {
     explore(|| {
         let drops = counters(3);
         let (mut producer, mut consumer) = channel::<Token>(2);
@@ -526,7 +526,7 @@ fn completion_model(looks_again: bool) {
 }
 
 #[test]
-fn a_host_that_waits_for_room_is_told() {
+fn host_that_waits_for_room_is_notified() {
     completion_model(true);
 }
 
@@ -570,13 +570,13 @@ fn told_no_more_model(looks_again: bool) {
 }
 
 #[test]
-fn a_host_that_is_told_no_more_does_not_wait_for_it() {
+fn host_without_notifications_does_not_wait_for_one() {
     told_no_more_model(true);
 }
 
 #[test]
 #[should_panic(expected = "deadlock")]
-fn a_host_that_does_not_look_whether_it_is_told_waits_for_ever() {
+fn host_that_ignores_notifications_waits_for_ever() {
     told_no_more_model(false);
 }
 
@@ -725,18 +725,18 @@ fn both_directions_model(mode: ModerationMode, at_once: bool, unmasked: bool, ho
 }
 
 #[test]
-fn packets_and_room_are_told_by_one_gate() {
+fn one_gate_announces_packets_and_room() {
     both_directions_model(ModerationMode::None, true, false, Host::Correct);
 }
 
 #[test]
-fn packets_and_room_are_told_by_one_gate_moderated() {
+fn one_gate_announces_packets_and_room_moderated() {
     let mode = ModerationMode::Static { usecs: 20, frames: 0 };
     both_directions_model(mode, false, false, Host::Correct);
 }
 
 #[test]
-fn packets_and_room_are_told_unmasked_per_packet() {
+fn packets_and_room_are_announced_unmasked_per_packet() {
     both_directions_model(ModerationMode::PerPacket, true, true, Host::Correct);
 }
 

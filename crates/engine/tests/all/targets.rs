@@ -575,7 +575,7 @@ fn wire_problems_are_reported_by_name() {
 }
 
 #[test]
-fn hosts_that_use_one_of_several_wires_get_a_warning() {
+fn host_that_uses_one_of_several_wires_gets_a_warning() {
     let warnings = |attachment: &str, wires: usize, tx: Vec<Box<dyn Function>>| {
         let text = format!("[host]\nqueues = 1\nattachment = \"{attachment}\"\n");
         let mut bench = Bench::new(&text, wires, vec![], tx);

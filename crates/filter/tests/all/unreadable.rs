@@ -464,7 +464,7 @@ fn callbacks_stop_unreadable_packets() {
 
 /// The same on all four lists: rx and tx, at the card and at the driver.
 #[test]
-fn packets_from_the_host_are_judged_alike() {
+fn packets_from_the_host_are_judged_equally() {
     let config = PoolConfig { buffers: 64, ..PoolConfig::default() };
     let (mut pool, _) = Pool::new(&config, 0).unwrap();
     let filters = Filters::new(1);

@@ -255,7 +255,7 @@ fn frame(flow: u32) -> Vec<u8> {
 }
 
 #[test]
-fn thousands_of_rules_are_found_removed_and_found_gone() {
+fn thousands_of_rules_are_found_removed_and_missing() {
     const RULES: u32 = 8192;
     let mut director = director((0..RULES).map(exact).collect());
     let mut card = Card::new(&context());
@@ -304,7 +304,7 @@ fn thousands_of_rules_are_found_removed_and_found_gone() {
 }
 
 #[test]
-fn excess_masks_are_refused_and_freed_ones_reused() {
+fn excess_masks_are_refused_and_freed_masks_reused() {
     let mut director = director(Vec::new());
     let rule = |length: usize| json!({ "source": format!("2001:db8::/{length}"), "queue": 0 });
     for length in 1..=MAX_MASKS {

@@ -190,7 +190,7 @@ fn vector_forms_that_cannot_run_here_are_named() {
 }
 
 #[test]
-fn a_key_has_single_colons_between_its_bytes_alone() {
+fn key_allows_only_single_colons_between_bytes() {
     let bytes = "01".repeat(40);
     let found = |text: &str| text.parse::<Key>().map_err(|error| error.to_string());
     assert!(found(&bytes).is_ok() && found(&format!("01:{}", &bytes[2..])).is_ok());

@@ -510,7 +510,7 @@ fn garbage_is_answered_and_long_lines_disconnect() {
 }
 
 #[test]
-fn hanging_clients_delay_nobody() {
+fn hanging_clients_delay_no_others() {
     let limits =
         Limits { clients: 4, idle: Duration::from_secs(3), stalled: Duration::from_secs(2) };
     let card = Served::with_limits(STEADY, limits);

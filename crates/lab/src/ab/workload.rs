@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn commands_replace_those_of_the_kind() {
+    fn commands_replace_commands_of_the_same_kind() {
         assert!(Workload::new(None, None, Some("nc -l 1")).is_err());
         let own = Workload::new(Some(Kind::Wrk), Some("wrk -c1 {server}"), None).unwrap();
         assert_eq!(own.command(), "wrk -c1 {server}");

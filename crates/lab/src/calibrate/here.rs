@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_that_was_not_measured_says_how() {
+    fn unmeasured_machine_names_the_command() {
         assert!(profile("x5355").is_ok());
         assert!(profile("netbrust").unwrap_err().contains("netburst"));
         if place().is_some_and(|path| path.exists()) {

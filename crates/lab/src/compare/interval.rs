@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn few_pairs_have_no_interval_and_equal_ones_a_narrow_one() {
+    fn few_pairs_have_no_interval_and_equal_pairs_a_narrow_one() {
         assert_eq!(Interval::of(&[1.0; LEAST_PAIRS - 1], 0.05), None);
         assert_eq!(Interval::of(&[-1.0; LEAST_PAIRS], 0.05), None);
         assert_eq!(Interval::of(&[f64::NAN; LEAST_PAIRS], 0.05), None);
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn the_median_lies_between_the_second_and_the_last_but_one_of_ten() {
+    fn median_of_ten_lies_between_second_and_ninth() {
         let values: Vec<f64> = (0..10).map(f64::from).collect();
         assert_eq!(of_median(&values, 0.05), (1.0, 8.0));
         assert_eq!(of_median(&values, 0.01), (0.0, 9.0));

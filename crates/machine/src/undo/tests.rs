@@ -178,7 +178,7 @@ fn failed_changes_keep_the_journal() {
 }
 
 #[test]
-fn gone_and_refused_changes_do_not_keep_the_journal() {
+fn missing_and_refused_changes_do_not_keep_the_journal() {
     let fixture = fixture();
     let mut journal = Journal::create(&fixture.machine, "test").unwrap();
     for (name, becomes) in [("a", "2"), ("b", "y")] {

@@ -280,7 +280,7 @@ fn each_host_has_its_own_messages() {
 }
 
 #[test]
-fn receivers_get_all_messages_of_a_host_that_has_gone() {
+fn receivers_get_all_messages_of_an_ended_host() {
     let mut bench = Bench::new();
     let log = Log::default();
     let said = log.clone();

@@ -158,7 +158,7 @@ fn aperiodic_tasks_fill_the_slack_by_segments() {
 }
 
 #[test]
-fn sleeping_keeps_to_the_time_and_yielding_takes_turns() {
+fn sleeping_is_punctual_and_yielding_alternates() {
     let (mut bench, log) = (Bench::new(), Log::default());
     for name in ["a", "b"] {
         let log = log.clone();

@@ -271,7 +271,7 @@ impl Onward for Nothing {
 }
 
 #[test]
-fn all_that_a_task_has_takes_its_real_size() {
+fn task_objects_take_their_real_size() {
     let mut bench = Bench::with(&settings(), bench::edf_plus());
     let sizes: Arc<Mutex<Vec<(Kind, usize)>>> = Arc::default();
     let theirs = sizes.clone();

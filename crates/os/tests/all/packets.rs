@@ -94,7 +94,7 @@ fn segments(bench: &Bench) -> u64 {
 }
 
 #[test]
-fn each_packet_is_received_in_a_segment_of_its_own() {
+fn each_packet_is_received_in_a_separate_segment() {
     let mut bench = Bench::new();
     let (_, slot) = reader(&mut bench, 4, drop);
     assert_eq!(segments(&bench), 1);

@@ -45,7 +45,7 @@ fn edf_runs_aperiodic_tasks_only_if_they_fit() {
 }
 
 #[test]
-fn events_are_handled_in_their_order_whatever_their_deadlines() {
+fn events_are_handled_in_order_despite_deadlines() {
     let late = |first_release, model: Model| Model { first_release, ..model };
     let tasks = [periodic(100, &[10, 10]), late(5, periodic(30, &[4])), late(2, other(&[20, 20]))];
     let run = run(&mut Event, &tasks, 68);

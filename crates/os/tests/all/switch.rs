@@ -227,7 +227,7 @@ fn sets_that_the_new_scheduler_cannot_schedule_are_refused() {
 }
 
 #[test]
-fn an_override_counts_what_it_admits() {
+fn override_counts_admitted_sets() {
     let settings = OsSettings { admission: Admission::Override, ..OsSettings::default() };
     let mut bench = Bench::with(&settings, edf_plus());
     for period_ns in [700_000, 1_100_000, 1_300_001] {

@@ -211,7 +211,7 @@ fn loads_are_multiples_of_the_best_back_to_back_rate() {
 }
 
 #[test]
-fn wrong_settings_name_what_is_allowed() {
+fn wrong_settings_name_allowed_values() {
     let refused = |error: Option<ConfigError>| error.unwrap().to_string();
     let none = Settings { queues: Some(vec![]), ..host() };
     let build = RssWeb::build(none.clone(), &BuildContext::default());

@@ -114,7 +114,7 @@ fn tickets_keep_deadlines_and_both_responses_are_reported() {
 }
 
 #[test]
-fn wrong_settings_name_what_is_allowed() {
+fn wrong_settings_name_allowed_values() {
     assert!(experiment("nicos-edf").is_some());
     let build = |settings| NicosEdf::build(settings, &BuildContext::default()).err().unwrap();
     let error = build(Settings { tasks: 65, ..small() }).to_string();

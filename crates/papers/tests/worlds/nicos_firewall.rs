@@ -107,7 +107,7 @@ fn real_rules_have_the_same_effect_on_card_and_driver() {
 }
 
 #[test]
-fn wrong_settings_name_what_is_allowed() {
+fn wrong_settings_name_allowed_values() {
     let message = |settings| {
         NicosFirewall::build(settings, &BuildContext::default()).err().unwrap().to_string()
     };

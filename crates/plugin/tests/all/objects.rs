@@ -281,8 +281,8 @@ fn objects_of_earlier_headers_load_without_counters() {
 }
 
 #[test]
-fn keys_are_those_of_the_object() {
-    let Some(workshop) = Workshop::open("keys_are_those_of_the_object") else { return };
+fn keys_come_from_the_object() {
+    let Some(workshop) = Workshop::open("keys_come_from_the_object") else { return };
     workshop.object("steer", &[]);
     let Description { name, help, keys, counters } = describe(&workshop.path("steer.so")).unwrap();
     let absent = workshop.path("absent.so");

@@ -515,7 +515,7 @@ fn the_seed_decides_and_each_wire_has_its_own_stream() {
 }
 
 #[test]
-fn fresh_frames_are_written_anew_and_reused_ones_are_not() {
+fn fresh_frames_are_rewritten_and_reused_frames_are_not() {
     for frames in [Frames::Fresh, Frames::Reuse] {
         for size in [60, 64, 65, 100, 1514] {
             let config = GeneratorConfig { frames, size: Size::Fixed(size), ..Default::default() };

@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn n_waiters_wait_for_those_in_front() {
+    fn n_waiters_wait_for_earlier_ones() {
         let (hold_ns, hand_over_ns) = (300, 150);
         let mut lock = Lock::default();
         for core in 0..8 {

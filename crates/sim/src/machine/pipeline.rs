@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn busy_threads_want_more_than_their_pipeline() {
+    fn busy_threads_exceed_their_pipeline() {
         let mut pipelines = Pipelines::new(8, 4, 0.5);
         let work = || Parts::of(Component::Stack, 100);
         let mut takes =

@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn idle_cores_take_what_waits_elsewhere() {
+    fn idle_cores_steal_waiting_processes() {
         let mut scheduler = scheduler(Placement::Stay);
         for _ in 0..3 {
             let process = scheduler.add(0, false);

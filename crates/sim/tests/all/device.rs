@@ -102,7 +102,7 @@ fn a_bus_delays_interrupts() {
 }
 
 #[test]
-fn a_host_pays_for_what_it_sends_and_reads_from_where_packets_land() {
+fn host_pays_for_sent_packets_and_reads_from_their_place() {
     let text = |device: &str| {
         format!(
             "[card]\nborrowed_core = 2\nidle = \"spin\"\n[[wire]]\nport = \"peers\"\n\

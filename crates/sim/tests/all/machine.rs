@@ -301,7 +301,7 @@ fn without_locks_lines_and_classifying_they_lose_most_of_it() {
 }
 
 #[test]
-fn without_placement_processes_stay_behind_the_core_that_polls() {
+fn without_placement_processes_stay_on_the_polling_core() {
     let placed = knet("napi", &profile("piii"), 300_000);
     let mut stay = profile("piii");
     (stay.placement, stay.steals) = (Placement::Stay, false);
@@ -314,7 +314,7 @@ fn without_placement_processes_stay_behind_the_core_that_polls() {
 }
 
 #[test]
-fn without_yielding_softirqs_processes_behind_a_poller_starve() {
+fn without_yielding_softirqs_processes_on_a_polling_core_starve() {
     let mut never = profile("piii");
     (never.placement, never.steals) = (Placement::Stay, false);
     let yielding = knet("napi", &never, 300_000);

@@ -101,7 +101,7 @@ const ELSEWHERE: &[(DropReason, &str, &str)] = &[
     (
         DropReason::Unreadable,
         "filter/tests/all/unreadable.rs",
-        "packets_from_the_host_are_judged_alike",
+        "packets_from_the_host_are_judged_equally",
     ),
     (DropReason::Oversize, "ports/src/pcap/tests.rs", "packets_of_all_lengths"),
     (DropReason::Malformed, "ports/src/pcap/tests.rs", "packets_of_all_lengths"),

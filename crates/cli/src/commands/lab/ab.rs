@@ -415,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn a_question_is_made_of_its_options() {
+    fn question_has_its_options() {
         let asked = parsed(&["--baseline", "a.toml", "--set", "card.seed=1", "--sweep", "x.y=1,2"]);
         let asked = asked.unwrap();
         let Candidates::Sweep { key, sides } = &asked.candidates else { panic!("no sweep") };

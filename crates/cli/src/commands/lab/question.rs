@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn options_of_the_command_line_come_after_those_of_the_file() {
+    fn command_line_options_follow_the_files_options() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("own.toml");
         std::fs::write(

@@ -463,7 +463,7 @@ mod tests {
     }
 
     #[test]
-    fn sixty_columns_have_what_matters() {
+    fn sixty_columns_show_the_essentials() {
         let lines = drawn(&mut Screen::default(), 60, 24);
         let words = |start: &str| -> Vec<String> {
             let line = lines.iter().find(|line| line.starts_with(start)).unwrap();

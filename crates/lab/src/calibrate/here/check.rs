@@ -373,7 +373,7 @@ mod tests {
 
     /// The behaviour of a machine with these costs is arithmetic, and the model must agree.
     #[test]
-    fn modelled_cards_take_what_the_costs_say() {
+    fn modelled_cards_take_the_time_of_their_costs() {
         let text = text("x", 2, "x", &costs(64.0, 100.0, 11_000.0));
         let profile = Profile::parse(HERE, "here.toml", &text).unwrap();
         let registries = picnic_sim::on_machine(picnic_host::registries(), profile);
@@ -427,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn effects_change_what_the_model_says_by_their_numbers() {
+    fn effects_change_modelled_figures_by_their_numbers() {
         let of =
             Measured { preemptions: 3, preempted_ns: 2.5e8, ran_ns: 1e9, ..Measured::default() };
         let preempted = of.preemption(1000.0, true);
