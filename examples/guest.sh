@@ -23,7 +23,7 @@ if [ -z "$(kernel)" ]; then
     mkdir -p "$cache"
     partial=$(mktemp -d "$cache/partial-XXXXXX")
     trap 'rm -rf "$partial"' EXIT
-    chmod 755 "$partial"        # apt-get fetches as a user of its own
+    chmod 755 "$partial"        # apt-get fetches as a separate user
     (cd "$partial" && apt-get download -q "$package" > /dev/null) || fail "$package cannot be fetched"
     dpkg-deb -x "$partial"/*.deb "$partial/whole"
     mv "$partial/whole" "$cache/linux-${package#linux-image-}"

@@ -30,7 +30,7 @@ SIMPLE = {"string": "str", "integer": "int", "number": "float", "boolean": "bool
 
 
 def type_of(schema: Any) -> str:
-    """The type of what a schema describes."""
+    """The type that a schema describes."""
     if not isinstance(schema, dict):
         return "Any"
     if "$ref" in schema:
@@ -105,7 +105,7 @@ def wrapped(line: str) -> list[str]:
 
 
 def generated(schema: dict[str, Any]) -> str:
-    """The whole file; what a type refers to stands before it only where Python asks for that."""
+    """The whole file; a type precedes its users only where Python requires it."""
     definitions: dict[str, dict[str, Any]] = schema["$defs"]
     ordered = sorted(definitions, key=lambda name: ("properties" in definitions[name], name))
     blocks = [declared(name, definitions[name]) for name in ordered]

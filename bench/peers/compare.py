@@ -100,7 +100,7 @@ def machine_facts():
             model = line.partition(":")[2].strip()
             break
     revision = output_of(["git", "rev-parse", "HEAD"])
-    # Files that git does not know say nothing about what was measured.
+    # Files that git does not track do not affect the measured code.
     changed = output_of(["git", "status", "--porcelain", "--untracked-files=no"])
     transparent = file_text("/sys/kernel/mm/transparent_hugepage/enabled")
     load = os.getloadavg()[0]

@@ -79,7 +79,7 @@ def arguments():
 
 
 def built(name, command):
-    """Runs a build; what it says goes to standard error."""
+    """Runs a build; its output goes to standard error."""
     print(f"building {name}: {shlex.join(command)}", file=sys.stderr)
     try:
         done = subprocess.run(command, cwd=ROOT, stdout=sys.stderr, check=False)

@@ -3,7 +3,7 @@
  *
  * For each number of rules: build the tries, then classify random packets in
  * bursts and print nanoseconds per packet as one JSON object. Rules and packets
- * are those of five_tuple.h.
+ * are defined in five_tuple.h.
  */
 #include <getopt.h>
 #include <inttypes.h>

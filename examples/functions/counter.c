@@ -1,5 +1,5 @@
 /*
- * counter: counts in the network, with a protocol of its own.
+ * counter: counts in the network, with a custom protocol.
  *
  *     cc -O2 -shared -fPIC -I include -o counter.so counter.c
  *

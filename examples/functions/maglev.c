@@ -74,7 +74,7 @@ static int32_t process_packet(void *state, uint64_t now_ns, struct picnic_packet
     if (!packet->l3_offset || packet->length < packet->l3_offset + 20u) {
         return PICNIC_NEXT;
     }
-    /* Source and destination address and, behind the header, the ports. */
+    /* Source and destination address and, after the header, the ports. */
     int is_ipv6 = packet->data[packet->l3_offset] >> 4 == 6;
     size_t start = packet->l3_offset + (is_ipv6 ? 8u : 12u);
     size_t end = packet->l3_offset + (is_ipv6 ? 40u : 20u);

@@ -118,7 +118,7 @@ pub(crate) fn put(text: &mut String, u: &mut Unstructured<'_>, keys: &[KeyHelp])
 }
 
 /// The same value, or one for which a card is built quickly: drawing the usual thousands of flows
-/// takes four times as long as all else. The bytes that are used up stay the same.
+/// takes four times as long as everything else. The consumed bytes stay the same.
 fn cheap(key: &KeyHelp, chosen: Option<String>) -> Option<String> {
     let is_many = |value: &String| value.parse().is_ok_and(|flows: u64| flows > FLOWS);
     match chosen {

@@ -47,7 +47,7 @@ impl Held {
                 let fits = size <= self.headroom && self.first + size <= 0xffff;
                 assert_eq!(packet.push_front(count), fits);
                 if fits {
-                    // The content is unspecified, so both are set alike.
+                    // The content is unspecified, so both are set to the same.
                     packet.data_mut()[..size].fill(count as u8);
                     self.bytes.splice(..0, vec![count as u8; size]);
                     (self.first, self.headroom) = (self.first + size, self.headroom - size);

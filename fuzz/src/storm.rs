@@ -10,7 +10,7 @@ fn member(me: u8) -> Member {
 }
 
 /// Packets of a length byte and their bytes, one after another, reach a member that sends, too.
-/// Whatever it sends parses.
+/// Everything that it sends parses.
 pub fn run(mut data: &[u8]) {
     let mut member = member(1);
     let mut buffer = [0; 200];

@@ -29,7 +29,7 @@ RATE: dict[str, Any] = {"wire[0].rate_pps": 10_000}
 
 
 def is_there(pid: int) -> bool:
-    """Whether a process runs; one that ended and is not waited for does not."""
+    """Whether a process runs; a zombie does not."""
     try:
         state = pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
     except OSError:
@@ -113,7 +113,7 @@ class RunningCards(unittest.TestCase):
 
 
 class Schema(unittest.TestCase):
-    """What the program prints has the fields that `picnic schema` declares, and no others."""
+    """The program's output has exactly the fields that `picnic schema` declares."""
 
     definitions: dict[str, Any] = program.call(["schema"])["$defs"]
 

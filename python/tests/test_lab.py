@@ -26,7 +26,7 @@ from picnic_lab import (
     sweep,
 )
 
-# Short, and with whatever noise this machine has.
+# Short, and with any noise of this machine.
 SHORT: dict[str, Any] = {
     "seconds": 0.05,
     "most_pairs": 40,

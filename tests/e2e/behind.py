@@ -22,10 +22,10 @@ from lab import Lab, PATIENCE, wait_for
 
 # The card's wire, the client's end of it, the interface that the card makes.
 WIRE, LINK, TAP = "w0", "c0", "h0"
-# What its server's kernel is known by, from one card to the next.
+# Identity of the server's kernel, the same for all cards.
 TAP_MAC = "02:00:00:00:88:01"
-# AF_XDP on a veth has no super-frames: a burst of TCP is so many packets more, and rings must
-# hold the windows of the streams for none of them to be lost.
+# AF_XDP on a veth has no super-frames: a burst of TCP has many more packets, and rings must
+# hold the windows of the streams, or packets are lost.
 PORT_KEYS = {"xdp": {"rx_ring": 8192}}
 HOST_KEYS = {"xdp": {"ring_size": 16384}}
 # The core that softirqs of the veth's ends are moved to: packets of one flow that two cores hand to
@@ -60,7 +60,7 @@ class Behind(Lab):
         for namespace in (self.client, self.middle, self.server):
             subprocess.run(["ip", "netns", "add", namespace], check=True)
             self.run(namespace, "ip", "link", "set", "lo", "up")
-        # What the card's own kernel says is not to be on the wire.
+        # Packets of the card's own kernel must not reach the wire.
         self.run(self.middle, "sysctl", "-qw", "net.ipv6.conf.default.disable_ipv6=1")
         self.connect()
 
@@ -78,7 +78,7 @@ class Behind(Lab):
         wait_for(lambda: self.flags(self.middle, WIRE) >= {"UP", "LOWER_UP"}, f"{WIRE} to be up")
 
     def order_arrivals(self, namespace, link):
-        """Has one core take what comes in by the end of a veth."""
+        """Makes one core handle the packets that arrive at the end of a veth."""
         self.run(namespace, "sh", "-c",
                  f"echo {1 << RPS_CORE:x} > /sys/class/net/{link}/queues/rx-0/rps_cpus")
 
@@ -113,7 +113,7 @@ class Behind(Lab):
         return server
 
     def end_children(self):
-        # `unshare` would not hear that it is to end, and be waited for.
+        # `unshare` would not get the signal to end, and would have to be waited for.
         for server in self.servers:
             server.kill()
         self.servers.clear()
@@ -198,7 +198,7 @@ class Behind(Lab):
 
     @contextlib.contextmanager
     def card(self, port, mtu=1500, lossless=True, **host):
-        """A card while in the `with`; then its ledger has to balance."""
+        """A card inside the `with`; at the end its ledger must balance."""
         card = self.start_card(port, mtu, **host)
         try:
             yield card
@@ -219,7 +219,7 @@ class Card:
         return self.errors.read().decode(errors="replace").strip()[-2000:]
 
     def abandon(self):
-        """Ctrl-C, so that what the card has changed is undone; the report is nobody's."""
+        """Ctrl-C, so that the card undoes its changes; the report is discarded."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGINT)
         try:
@@ -231,7 +231,7 @@ class Card:
     def stop(self, lossless=True):
         """Ctrl-C; the report."""
         if self.process.poll() is not None:
-            raise Wrong(f"the card has ended by itself: {self.said()}")
+            raise Wrong(f"the card has ended on its own: {self.said()}")
         self.process.send_signal(signal.SIGINT)
         code = self.process.wait(PATIENCE)
         if code != 0:

@@ -16,7 +16,7 @@ ENDS = (("a", "h1", "10.87.0.2"), ("b", "h2", "10.87.0.1"))
 
 
 def card_text(hosts, wire, side, tap, address, order):
-    """A card of two wires; with `order`, what the other sends in turn is put in order again."""
+    """A card of two wires; with `order`, it restores the order of packets that the other alternates."""
     place = hosts.client if side == "a" else hosts.server
     wires = "".join(
         f'[[wire]]\nport = "{wire}"\ninterface = "{side}{number}"\nnamespace = "{hosts.middle}"\n'

@@ -94,7 +94,7 @@ def option(data, wanted, order):
 
 
 def write_pcap(path, packets, order="<"):
-    """Writes packets a microsecond apart; `order` is that of the file's numbers."""
+    """Writes packets a microsecond apart; `order` is the byte order of the file's numbers."""
     with open(path, "wb") as file:
         file.write(struct.pack(order + "I2H4I", MICROSECONDS, 2, 4, 0, 0, 262144, ETHERNET))
         for index, packet in enumerate(packets):

@@ -30,7 +30,7 @@ class Card:
     pool: dict = dataclasses.field(default_factory=dict)
     # Whether packets may be dropped; each must be counted.
     lossy: bool = False
-    # Reads the whole, not what the file's end cuts off.
+    # Reads only complete records, not a truncated one at the end of the file.
     cut_off: bool = False
 
     @property

@@ -23,7 +23,7 @@ class Wrong(Exception):
 
 
 def expected(card, packets):
-    """Each wire's packets by queue. `packets`: for each wire, those of its capture."""
+    """Each wire's packets by queue. `packets`: for each wire, the packets of its capture."""
     rss = oracle_of(card)
     wires = []
     for wire in packets:
@@ -41,7 +41,7 @@ def oracle_of(card):
 
 
 def same(card, wires, got):
-    """Whether each queue got what it should."""
+    """Whether each queue got the expected packets."""
     if len(got) != card.queues:
         raise Wrong(f"{len(got)} queues in the trace, {card.queues} on the card")
     rss = oracle_of(card)
@@ -127,7 +127,7 @@ def figures(card, wires, got, report):
     should = [(sum(map(len, queues)), sum(len(packet) for queue in queues for packet in queue))
               for queues in wires]
     if card.lossy:
-        # Of what is dropped at the wire the bytes are not counted.
+        # Bytes of packets that are dropped at the wire are not counted.
         came_in = [packets + lost for (packets, _), lost in zip(came_in, shed)]
         should = [packets for packets, _ in should]
     must(came_in == should, f"wires should have {should}")
@@ -157,7 +157,7 @@ def symmetric(packets, rss):
 
 
 def self_test(card, wires, got):
-    """Whether `same` sees what it should; returns how many wrongs were tried."""
+    """Whether `same` finds every planted error; returns the number of errors."""
     queue = max(range(len(got)), key=lambda number: len(got[number]))
     packets = got[queue]
     # A place where two packets differ, so that changing their order changes something.

@@ -35,7 +35,7 @@ SYN, ACK = 2, 16
 
 
 class Network:
-    """Who has which addresses: a network for each client, or one for all."""
+    """The addresses of all hosts: a network for each client, or one for all."""
 
     def __init__(self, shared):
         self.name = "one network" if shared else "a network each"
@@ -89,7 +89,7 @@ class Clients:
                                *(["nodad"] if ":" in address else []))
 
     def links(self):
-        """Every interface on the way, for what the kernel drops there."""
+        """Every interface on the path, for the kernel's drops there."""
         hosts = self.hosts
         return [(name, LINK) for name in self.names] + [(hosts.server, TAP)] + [
             (hosts.middle, f"v{number}") for number in CLIENTS]
@@ -141,7 +141,7 @@ def once(hosts, wire, clients, network):
 
 
 def together(children):
-    """The outputs of programs that run at a time, all of which must end well."""
+    """The outputs of programs that run at the same time; all must succeed."""
     outputs = [child.communicate(timeout=lab.PATIENCE)[0] for child in children]
     for child, output in zip(children, outputs):
         if child.returncode != 0:
@@ -155,7 +155,7 @@ def forget_neighbours(hosts, clients):
 
 
 def reach(hosts, clients, network):
-    """Pings both ways, each time from nothing: who has which address is to be found out first."""
+    """Pings both ways, each time with empty neighbour tables."""
     ping = ("ping", "-q", "-c", "5", "-i", "0.02", "-W", "10")
     there = [(name, address) for number, name in enumerate(clients.names)
              for address in network.server(number)]
@@ -195,13 +195,13 @@ def load(hosts, clients, network):
 
 
 class Wire:
-    """What a capture of one wire says: answers and flows, by themselves; what is not this wire's."""
+    """The content of one wire's capture: answers, flows, and packets that belong elsewhere."""
 
     def __init__(self, frames, number, macs, network):
         self.mac, self.number = mac_bytes(macs[number]), number
         self.own = {packed(address) for address in network.client(number)}
         self.server = {packed(address) for address in network.server(number)}
-        # What was asked by the client or of it, and what was answered, each as often as it was seen.
+        # Requests from and to the client, and answers, each with its number of occurrences.
         self.asked, self.answers = collections.Counter(), collections.Counter()
         # Of TCP: client's port, server's port, and which flags each side has sent.
         self.flows = collections.defaultdict(set)
@@ -253,7 +253,7 @@ class Wire:
 def judge(wires):
     """Whether all was answered, once, on the wire on which it was asked."""
     for wire in wires:
-        # What a server asks all wires for, one of them has an answer to.
+        # One wire answers the requests that a server sends to all wires.
         for question, times in wire.asked.items():
             answers = [other.answers[question] for other in wires]
             elsewhere = sum(answers) - answers[wire.number]

@@ -29,12 +29,12 @@ PROGRAMS = {"slurmctld": "slurmctld", "slurmd": "slurmd", "sbatch": "slurm-clien
 TASKS = 3
 # The task that is killed once.
 KILLED = 2
-# In the simulator, in some seconds: what the points are is a matter of these alone.
+# In the simulator, in some seconds: only these determine the points.
 EXPERIMENT = ["nicos-edf", "--set", "sets=60", "--set", "milliseconds=500", "--set", "tight=0"]
 PATIENCE_S = 200
 ADDRESS = "10.87.0.1"
 
-# A task's program: what it is given, held at its end the first time that KILLED runs, until it is
+# A task's program: its arguments, held at its end the first time that KILLED runs, until it is
 # killed.
 HELD = """#!/bin/sh
 if [ "$SLURM_ARRAY_TASK_ID" != {killed} ] || [ -n "$SLURM_RESTART_COUNT" ]; then
@@ -54,7 +54,7 @@ SlurmUser=root
 SlurmdUser=root
 AuthType=auth/munge
 CredType=cred/munge
-# How long credentials hold, and with it how long a task waits until it runs again.
+# Lifetime of credentials, and with it the wait of a task until it runs again.
 AuthInfo=socket={folder}/munge.socket,cred_expire=5
 # On a busy machine an answer takes its time. Later ones are taken for lost, and jobs run again.
 MessageTimeout=60
@@ -114,7 +114,7 @@ def picnic():
 
 
 def figures(program, folder):
-    """What a report says, without the machine, the time and what the time left behind."""
+    """The content of a report, without the machine, the time and values that depend on time."""
     found = json.loads(call(program, "lab", "report", folder, "--json"))
 
     def strip(value):
@@ -194,7 +194,7 @@ def job(node, number):
 
 def inside(program, folder):
     call("ip", "link", "set", "lo", "up")
-    # The C library resolves nothing where there is no address but those of the loopback.
+    # The C library resolves nothing if there are only loopback addresses.
     call("ip", "address", "add", f"{ADDRESS}/32", "dev", "lo")
     results = folder / "results"
     results.mkdir()
@@ -224,7 +224,7 @@ def exercise(node, program, held, results, whole):
     pids, points = node.folder / "pids", results / f"part-{KILLED}" / "points.jsonl"
     wait_for("a first point", lambda: pids.exists() and points.exists() and points.read_text(),
              node.processes)
-    # First the one that holds the task, or Slurm would hear of a program that has ended well.
+    # First the process that holds the task, or Slurm would see a successful end.
     for process in pids.read_text().split():
         try:
             os.kill(int(process), signal.SIGKILL)

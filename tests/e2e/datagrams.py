@@ -17,7 +17,7 @@ ESP, SCTP, NO_NEXT_HEADER = 50, 132, 59
 
 
 def send(family, address, options=(), ports=range(20000, 20000 + FLOWS), size=100):
-    """One datagram from a socket of its own to each port."""
+    """One datagram from a new socket to each port."""
     for port in ports:
         with socket.socket(family, socket.SOCK_DGRAM) as datagrams:
             for option in options:
@@ -43,13 +43,13 @@ def frames(interface):
         for rest in (
             b"\x88\xcc" + bytes(46),  # LLDP
             b"\x00\x26\x42\x42\x03" + bytes(43),  # 802.3, a length in place of a type
-            b"\x88\xb5",  # nothing but the header
+            b"\x88\xb5",  # only the header
             b"\x08\x00" + bytes(46),  # IPv4 in name only
-            b"\x86\xdd" + bytes(46),  # IPv6 likewise
+            b"\x86\xdd" + bytes(46),  # the same for IPv6
             b"\x08\x00" + ipv4 + b"padding not of the packet",
             tag * 3 + b"\x08\x00" + ipv4,  # one tag too many
             tag + b"\x08\x00" + ipv4,
-            b"\x08\x00" + ipv4[:20],  # cut behind the header
+            b"\x08\x00" + ipv4[:20],  # truncated after the header
             b"\x08\x00" + b"\x46" + ipv4[1:22],  # cut within its options
         ):
             packets.send(addresses + rest)

@@ -53,7 +53,7 @@ def wire_removed(hosts, wire):
 
 
 def server_stopped(hosts, wire):
-    """nginx is stopped (SIGSTOP) under load, and goes on."""
+    """nginx is stopped (SIGSTOP) under load, and continues."""
     with hosts.card(wire) as card:
         server = web.serve_nginx(hosts)
         asking = web.start_asking(hosts, "/file", 100, 3)
@@ -70,7 +70,7 @@ def server_stopped(hosts, wire):
 
 
 def second_card(hosts, wire):
-    """A second card on the same wire is refused, and the first goes on."""
+    """A second card on the same wire is refused, and the first continues."""
     with hosts.card(wire):
         lab.wait_for(lambda: answers(hosts), "an answer")
         file = hosts.work / "second.toml"

@@ -21,7 +21,7 @@ import subprocess
 from behind import as_toml, Behind, LINK, TAP_MAC, WIRE
 from check import Wrong
 
-# What a card is called here, how it hands packets over, and what the client's interface does for its
+# The name of a card, its hand-over, and the offloads that the client's interface does for its
 # host.
 WAYS = {
     # As a veth comes: super-frames stay whole.
@@ -32,7 +32,7 @@ WAYS = {
     "cpumap": ("cpumap", ("tx", "off")),
 }
 BORROWED_CORE, TARGET_CORES = 1, (0, 1)
-# What the report says of packets that another core than the borrowed one took.
+# The report's note about packets that another core than the borrowed one took.
 ELSEWHERE = "taken on the core that sent them"
 
 
@@ -73,9 +73,9 @@ class Inside(Behind):
         for address, prefix in zip(self.SERVER, (24, 64)):
             self.run(self.server, "ip", "address", "add", f"{address}/{prefix}", "dev", WIRE,
                      *(["nodad"] if ":" in address else []))
-        # The other end of a polled veth has a ring of 256 packets. What has no room there is lost, and
-        # with a queue in front it comes late, and out of order (Linux 6.18): neither would be the
-        # card's doing. So no window is longer than the ring.
+        # The other end of a polled veth has a ring of 256 packets. Packets without room there are
+        # lost, and with a queue before it they arrive late and out of order (Linux 6.18): neither
+        # would be the card's doing. So no window is longer than the ring.
         for namespace in (self.client, self.server):
             for buffer in ("rmem", "wmem"):
                 self.run(namespace, "sysctl", "-qw", f"net.ipv4.tcp_{buffer}=4096 131072 262144")
@@ -103,7 +103,7 @@ class Inside(Behind):
                                         for word in ("--set", f"{key}={value}"))]
 
     def start_card(self, way, mtu=1500, example=None, **host):
-        """Starts the card, or that of an example's file."""
+        """Starts the card, or the card of an example's file."""
         self.run(self.client, "ethtool", "-K", LINK, *WAYS[way][1])
         if example:
             text = example.read_text()
@@ -118,7 +118,7 @@ class Inside(Behind):
 
     @contextlib.contextmanager
     def card(self, way, mtu=1500, lossless=True, example=None, **host):
-        """A card while in the `with`; then its ledger has to balance, and its wire be as it was."""
+        """A card inside the `with`; at the end its ledger must balance, and its wire be unchanged."""
         before, sent = self.state(), [self.sent()]
         with super().card(way, mtu, lossless, example=example, **host) as card:
             sent.append(self.sent())
@@ -141,7 +141,7 @@ class Inside(Behind):
         return self.link(self.client, LINK)["stats64"]["tx"]["packets"]
 
     def state(self):
-        """What a card changes of the server's namespace while it is at work."""
+        """The changes of a running card in the server's namespace."""
         told = subprocess.run(
             ["ip", "netns", "exec", self.server, "sh", "-c",
              f"ls /sys/class/net; cd /sys/class/net/{WIRE}; cat threaded gro_flush_timeout "

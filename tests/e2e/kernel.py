@@ -37,7 +37,7 @@ def tcp(hosts, way):
                     result = transfer(hosts, streams, reverse, family=family, window=window,
                                       amount=("-n", str(TCP_AMOUNT)))
                     again += witness.judge(what)
-                    # The receiver counts what it had read when it was told that this was all.
+                    # The receiver counts the bytes that it had read at the end of the transfer.
                     sent, arrived = (result["end"][f"sum_{end}"]["bytes"]
                                      for end in ("sent", "received"))
                     if sent < TCP_AMOUNT or arrived < 0.9 * TCP_AMOUNT:

@@ -34,7 +34,7 @@ NETWORKS = (
 )
 # What any one command may take, in seconds; on an idle machine all take under one.
 PATIENCE = 60
-# KiB of memory for packets on their way to a file.
+# KiB of memory for packets before they reach a file.
 CAPTURE_BUFFER = "16384"
 
 
@@ -72,7 +72,7 @@ class Lab:
         self.close()
 
     def close(self):
-        """Ends what is running and removes the namespaces; nothing may interrupt it."""
+        """Ends running programs and removes the namespaces; nothing may interrupt it."""
         handlers = {name: signal.signal(name, signal.SIG_IGN)
                     for name in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
         self.end_children()
@@ -186,7 +186,7 @@ class Lab:
         wait_for(is_ready, command[0])
         yield
         sizes = []
-        # What has arrived is in the file once that has stopped growing.
+        # Arrived packets are in the file once it has stopped growing.
         wait_for(lambda: sizes.append(path.stat().st_size) or sizes[-4:] == sizes[-1:] * 4,
                  f"{path.name} to be still")
         child.send_signal(signal.SIGINT)

@@ -45,7 +45,7 @@ period_us = 10000
 """
 SECTIONS = ["Packets per second", "Borrowed core", "Fullest target ring", "Latency, last 10 s", "Wires",
             "Queues", "Functions", "Drops", "Ledger", "Tasks"]
-# What is found in the page.
+# The values found in the page.
 LOOK = """(() => {
   const of = (section) => ({title: section.querySelector('h2').textContent,
     text: section.textContent, lines: [...section.querySelectorAll('path')].map((one) => one.getAttribute('d')),
@@ -71,7 +71,7 @@ def wait(about, look):
 
 
 class Browser:
-    """Chromium without a window: commands by its pipe, and what it logged."""
+    """Chromium without a window: commands through its pipe, and its log."""
 
     def __init__(self, path, folder):
         (self.read, to_us), (from_us, self.write) = os.pipe(), os.pipe()
@@ -227,7 +227,7 @@ def main():
                                     f"control.web={host}:{port}"], cwd=folder, capture_output=True, text=True)
             if taken.returncode != 2 or "control.web" not in taken.stdout:
                 wrong.append(f"a port in use: {taken.returncode}: {taken.stdout}")
-            # They take all places, then their time is over.
+            # They take all places, until their time has passed.
             silent = []
             for _ in range(20):
                 stream = socket.create_connection(address)

@@ -40,7 +40,7 @@ EXTENSIONS = {0, 43, FRAGMENT, AUTHENTICATION, 60, 135, 139, 140}
 MOST_EXTENSIONS = 8
 
 # family: "ipv4", "ipv6" or None; protocol: behind the extension headers, None if not
-# reached; ports: four bytes, None if there are none to be had; extensions: header bytes
+# reached; ports: four bytes, None if there are none; extensions: header bytes
 # of IPv4 options or the count of IPv6 extension headers.
 Layers = collections.namedtuple(
     "Layers", "tags type family addresses protocol ports fragment extensions")
@@ -52,7 +52,7 @@ def number(data, at, size=2):
 
 @functools.lru_cache(1 << 17)
 def layers(frame):
-    """What a frame carries."""
+    """The content of a frame."""
     if len(frame) < 14:
         return Layers(0, None, None, None, None, None, False, 0)
     at, tags = 12, 0

@@ -10,7 +10,7 @@ from check import Wrong
 # Signs, at the receiver or the sender, that packets did not come in the order they were sent in.
 DISORDER = ("TcpExtTCPOFOQueue", "TcpExtTCPSACKReorder", "TcpExtTCPTSReorder",
             "TcpExtTCPRenoReorder", "TcpExtTCPFastRetrans", "TcpExtTCPSackRecovery")
-# What the receiving kernel itself threw away: its sender sends it again.
+# Packets that the receiving kernel dropped itself: the sender repeats them.
 REFUSED = ("TcpExtTCPBacklogDrop", "TcpExtTCPRcvQDrop", "TcpExtTCPZeroWindowDrop",
            "TcpExtPruneCalled", "TcpExtTCPOFODrop")
 

@@ -105,7 +105,7 @@ def made(*arguments):
 
 
 def inside(root, script):
-    """Runs a script in the root, with processes, mounts and host name of its own."""
+    """Runs a script in the root, in separate process, mount and host-name namespaces."""
     outer = 'mount -t proc proc "$0/proc" && mount --rbind /dev "$0/dev" && exec chroot "$0" sh -exc "$1"'
     return subprocess.run(["unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-c",
                            outer, root, script], capture_output=True, text=True)

@@ -33,7 +33,7 @@ TALLEST = {"desk": (1500, 1000), "phone": (2500, 1600)}
 LONGEST_TABLE = 12
 PATIENCE_S = 120
 
-# The page in frames of each width; what is found there is JSON in `#found`.
+# The page in frames of each width; the result is JSON in `#found`.
 HARNESS = """<!DOCTYPE html><meta charset="utf-8"><body>{frames}<pre id="found"></pre><script>
 const look = (frame) => {{
   const page = frame.contentDocument, root = page.documentElement;

@@ -37,7 +37,7 @@ from check import Wrong
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 VECTORS = ROOT / "crates/hash/tests/vectors"
 NAME = "e2e-traffic"
-# What a card may take, in seconds; each takes about one.
+# Time limit of a card, in seconds; each takes about one.
 PATIENCE = 60
 MEMORY, MEMORY_BYTES = "/dev/shm", 1 << 30
 FEWEST, MOST = 20_000, 200_000

@@ -34,7 +34,7 @@ def send(connection, seed, size):
 
 
 def receive(connection, size):
-    """Receives so many bytes; returns their sum."""
+    """Receives this many bytes; returns their sum."""
     digest, buffer = hashlib.sha256(), memoryview(bytearray(BLOCK))
     while size:
         count = connection.recv_into(buffer[:min(BLOCK, size)])

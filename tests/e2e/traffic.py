@@ -121,7 +121,7 @@ def offloaded(network):
 
 
 def fetch(address, times):
-    """curl: each file so many times, a connection for each."""
+    """curl: each file this many times, with a new connection each time."""
     host = f"[{address}]" if ":" in address else address
     return ["curl", "-s", "-f", "-g", *(
         part for name in FILE_BYTES for _ in range(times)

@@ -40,21 +40,21 @@ def transfer(hosts, streams, reverse, *options, family=0, window=None, amount=AM
 
 
 def gigabits(result):
-    """What the receiver of a transfer by TCP got, in Gbit/s."""
+    """The receiver's rate of a TCP transfer, in Gbit/s."""
     return result["end"]["sum_received"]["bits_per_second"] / 1e9
 
 
 def all_arrived(hosts, streams, reverse, rate=200, **how):
-    """A transfer by UDP, at so many Mbit/s, of which none is lost or out of order; the datagrams."""
+    """A UDP transfer at this many Mbit/s, without loss or reordering; returns the datagrams."""
     receiver = hosts.client if reverse else hosts.server
     before = hosts.counters(receiver)
     result = transfer(hosts, streams, reverse, "-u", "-b", f"{rate // streams}M", "-l", "1400",
                       "--get-server-output", **how)
     after = hosts.counters(receiver)
-    # What finds its receiver's buffer full has come through the card.
+    # Datagrams that find the receiver's buffer full have passed the card.
     full = sum(after[name] - before[name] for name in ("UdpRcvbufErrors", "Udp6RcvbufErrors"))
     lost = result["end"]["sum"]["lost_packets"]
-    # The sender does not know; one that came twice counts, too.
+    # The sender does not know; a duplicate counts, too.
     told = result if reverse else result["server_output_json"]
     late = sum(stream["udp"]["out_of_order"] for stream in told["end"]["streams"])
     if lost > full or late:

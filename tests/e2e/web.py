@@ -13,7 +13,7 @@ from check import Wrong
 
 PORT = 8080
 MODULES = pathlib.Path("/usr/lib/apache2/modules")
-# Answers with what it was asked for and some work done for it.
+# Answers with the requested size, after some work.
 SCRIPT = """<?php
 header('Content-Type: text/plain');
 echo hash('sha256', str_repeat($_GET['word'] ?? '', 100)), "\\n", str_repeat('x', 1000);
@@ -73,7 +73,7 @@ def apache(hosts, wire):
 
 
 def loaded(hosts, path):
-    """wrk at many connections, of which any error is Wrong; the requests."""
+    """wrk with many connections; any error is Wrong; returns the requests."""
     asking = start_asking(hosts, path, hosts.CONNECTIONS, hosts.SECONDS)
     requests = judged(asking.communicate(timeout=lab.PATIENCE)[0], hosts.CONNECTIONS // 2)
     return f"{requests:,} requests by {hosts.CONNECTIONS} connections in {hosts.SECONDS} s, no error"
@@ -90,7 +90,7 @@ def start_asking(hosts, path, connections, seconds, client=None, address=None):
 
 
 def judged(told, least=500):
-    """What wrk tells: requests, of which none may have gone wrong."""
+    """The requests that wrk reports; any error is Wrong."""
     errors = [line.strip() for line in told.splitlines()
               if "Socket errors" in line or "Non-2xx" in line]
     found = re.search(r"(\d+) requests in", told)

@@ -201,7 +201,7 @@ class Skipped(Exception):
     """It cannot run here, because of this."""
 
 
-# What it is called, what does it, programs it needs beside the lab's.
+# Name, function, and required programs besides the lab's.
 TESTS = (
     ("reach", reach, ()),
     ("vlan", vlan, ()),
@@ -300,7 +300,7 @@ def passes(hosts, wire, name, test, tools):
         print(f"skipped: {NAME}-{name}, because {reason}", flush=True)
     except KeyboardInterrupt:
         raise
-    except Exception as error:  # Whatever it is, the others can still run.
+    except Exception as error:  # After any error, the others can still run.
         print(f"failed   {name}, {wire}: {type(error).__name__}: {error}", flush=True)
         return False
     finally:

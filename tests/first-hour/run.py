@@ -31,9 +31,9 @@ import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-# Seconds for a page; what it runs has been built before, but for a function in Rust.
+# Seconds for a page; its programs have been built before, except a function in Rust.
 PATIENCE = 900
-# What is run already where this is run.
+# Commands that the caller of this script has already run.
 LEFT_OUT = {
     "make test": "it runs this script",
     "make install": "it writes to the machine",
@@ -84,7 +84,7 @@ def left_out(command):
 
 
 def script(page):
-    """The page as a program; the names of what is left out; why the page breaks off."""
+    """The page as a program; the names of omitted blocks; the reason for an early end."""
     parts, without, missing = [f"PAGE={page}", PROLOGUE], [], None
     for start, text, needed in blocks(page):
         if needed and not shutil.which(needed):

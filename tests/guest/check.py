@@ -21,7 +21,7 @@ TOEPLITZ_KEY = bytes.fromhex("6d5a56da255b0ec24167253d43a38fb0d0ca2bcbae7b30b477
                              "6a42b73bbeac01fa")
 # The timer and the cascade of the old interrupt controller: the kernel refuses to move them.
 FIXED = frozenset({0, 2})
-# Clock ticks of 10 ms: a core with nothing to do still has its timers.
+# Clock ticks of 10 ms: an idle core still has its timers.
 IDLE_TICKS = 25
 
 
@@ -94,7 +94,7 @@ def same(before, after, what):
 
 
 def moved(before, during, reserved, what, wires=frozenset()):
-    """What was on the reserved cores is off them, all else where it was."""
+    """Everything has left the reserved cores, and everything else is unchanged."""
     others = ALL - reserved
     elsewhere = lambda was: (was & others) or others
     threads = 0
@@ -148,7 +148,7 @@ def restored_whole(journals, count, what):
 
 
 def no_failed_restore(report, what):
-    """A run says in its notes what it could not take back, of its own and of killed ones."""
+    """A run notes the changes that it could not restore, its own and those of killed runs."""
     told = [note for note in report["notes"]
             if "not restored" in note or re.search(r"\d+ (failed|refused) \(", note)]
     want(not told, f"{what}: {told}")
@@ -265,7 +265,7 @@ def nics(sections, packets):
     # The kernel changes an interrupt's way at the first one after the setting, which comes the old
     # way, or at a later one while the change before that is not complete.
     strays = {row: 0 if any(settling[row]) else 1 for row in common}
-    # The wires' interrupts, by what has counted on the borrowed core alone.
+    # The wires' interrupts that only the borrowed core has counted.
     wires = {number for number, allowed in during.interrupts().items() if allowed == {BORROWED}}
     want(len(wires) >= 2 * NICS, f"nics: interrupts {sorted(wires)} go to the borrowed core")
     moved(before, during, reserved, "nics", wires=wires)
@@ -373,7 +373,7 @@ def bonded(sections, _packets):
         received = [wire["rx_bytes"] for wire in report["wires"]]
         if mode in CONNECTIONS:
             want(min(received) > max(received) / 3, f"{name}: received by wire {received}")
-        # Neither end has met an error, though each wire was pulled in turn.
+        # Neither end has seen an error, though each wire was pulled in turn.
         for end in ("sender", "whole"):
             code, text = sections[f"{name}/{end}"]
             want(code == 0, f"{name}: {end} under load while wires were pulled: {code}, {text}")
@@ -438,7 +438,7 @@ def clients(sections, _packets):
         received, sent, own = (b - a for a, b in zip(before[number], after[number]))
         what = f"clients: {wire}, whose client received {received}, {own} for itself, sent {sent}"
         want(min(own, sent) > FRAMES, what)
-        # Each is alone at its wire: what is not its own belongs to another.
+        # Each is alone at its wire: other packets belong to another card.
         want(0 <= received - own <= ASIDE, what)
         want(0 <= wire["tx_packets"] - received <= ASIDE, what)
         want(0 <= wire["rx_packets"] + wire["rx_shed"] - sent <= ASIDE, what)
@@ -514,7 +514,7 @@ def kernel(sections, packets):
 
 
 def toeplitz(data):
-    """The hash of Microsoft's verification suite, bit by bit as it is defined."""
+    """The hash of Microsoft's verification suite, bit by bit as defined."""
     key, bits = int.from_bytes(TOEPLITZ_KEY, "big"), 8 * len(TOEPLITZ_KEY)
     value = 0
     for number in range(8 * len(data)):

@@ -23,7 +23,7 @@ TOOLS = {"qemu-system-x86_64": "qemu-system-x86", "cpio": "cpio", "dpkg-deb": "d
          "ip": "iproute2", "ethtool": "ethtool"}
 BUSYBOX = "/bin/busybox"
 META_PACKAGE = "linux-image-cloud-amd64"
-# What the kernel keeps in modules, with all that these need.
+# Required kernel modules, with their dependencies.
 MODULES = ("virtio_pci", "virtio_console", "virtio_net")
 # Loaded by the guest when it sends, bonds interfaces, makes tunnels, and needs the last pair of NICs.
 LATER = ("pktgen", "tun", "bonding", "geneve", "ip_gre", "ipip", "vmxnet3")
@@ -38,7 +38,7 @@ LOST_TIMER = "timer wakeup didn't happen"
 
 
 class Unavailable(Exception):
-    """What is needed and cannot be had."""
+    """A requirement is missing."""
 
 
 def why_not():
@@ -77,10 +77,10 @@ def kernel(cache):
     if package is None:
         raise Unavailable(f"no kernel package: apt-cache knows no {META_PACKAGE}")
     cache.mkdir(parents=True, exist_ok=True)
-    # In a folder of its own until it is whole: another clone may fetch it, too.
+    # In a separate folder until it is complete: another clone may fetch it, too.
     with tempfile.TemporaryDirectory(prefix="partial-", dir=cache) as partial:
         partial = pathlib.Path(partial)
-        # apt-get fetches as a user of its own.
+        # apt-get fetches as a separate user.
         partial.chmod(0o755)
         fetched = subprocess.run(["apt-get", "download", "-q", package], cwd=partial, text=True,
                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
@@ -107,7 +107,7 @@ def package_name():
 
 
 def modules(folder, names):
-    """The files of modules and of what they need, in the order they are to be loaded."""
+    """The files of modules and their dependencies, in loading order."""
     files = {module_name(path): path for path in folder.glob("lib/modules/**/*.ko*")}
     ordered = []
 
@@ -161,7 +161,7 @@ def make_initramfs(picnic, kernel_folder, work, environment):
         shutil.copy(library, place)
 
     def put(name, paths):
-        """Modules, and a list of them in the order they are to be loaded."""
+        """Modules, and a list of them in loading order."""
         for path in paths:
             (root / f"modules/{module_name(path)}.ko").write_bytes(read_module(path))
         (root / f"modules/{name}").write_text(" ".join(map(module_name, paths)))
@@ -189,8 +189,9 @@ def make_initramfs(picnic, kernel_folder, work, environment):
 def command(kernel_folder, image, work):
     (vmlinuz,) = kernel_folder.glob("boot/vmlinuz-*")
     # Without random addresses, what QEMU translated of a program serves for its next start, too.
-    # Emulated cores read this machine's counters, each that of the core it is on. If these may differ,
-    # the guest asks a device for the time and leaves emulation for it: two thirds more work.
+    # Emulated cores read this machine's counters, each the counter of its current core. If these
+    # may differ, the guest asks a device for the time and leaves emulation for it: two thirds more
+    # work.
     do_agree = CLOCK.exists() and CLOCK.read_text().strip() == "tsc"
     counters = "reliable" if do_agree else "unstable"
     line = ("console=ttyS0 quiet loglevel=4 ipv6.disable=1 panic=-1 mitigations=off "
@@ -220,7 +221,7 @@ def boot(picnic, work, cache, limit_s, environment):
     image = make_initramfs(picnic, folder, work, environment)
     log, console = work / "told.log", work / "console.log"
     for starts_left in (2, 1, 0):
-        # There are both, whatever the emulator comes to.
+        # Both exist, regardless of the emulator's result.
         log.write_text("")
         console.write_text("")
         with (work / "qemu.log").open("w+", errors="replace") as said, \

@@ -27,15 +27,15 @@ def parse():
     parser = argparse.ArgumentParser(
         description="Isolation and five NICs in a virtual machine of eight cores.")
     parser.add_argument("--keep", type=pathlib.Path, metavar="FOLDER",
-                        help="keep the guest's console and what it told here")
+                        help="keep the guest's console and results in this folder")
     parser.add_argument("--told", type=pathlib.Path, metavar="FILE",
-                        help="judge what a guest told before, and start none")
+                        help="judge the results of an earlier guest, and start none")
     parser.add_argument("--picnic", type=pathlib.Path, metavar="FILE",
                         default=ROOT / "target/debug/picnic", help="program to test")
     parser.add_argument("--kernels", type=pathlib.Path, metavar="FOLDER",
                         default=CACHE, help="where kernel packages are kept, for all clones")
     parser.add_argument("--parts", nargs="+", choices=check.PARTS, default=list(check.PARTS),
-                        help="what is to be tried")
+                        help="the tests to run")
     parser.add_argument("--packets", type=int, default=2000, help="packets for each NIC")
     parser.add_argument("--limit", type=float, default=240, metavar="SECONDS",
                         help="the longest the guest may say nothing")

@@ -29,7 +29,7 @@ const REGISTRIES: Registries = Registries {
 };
 
 fn of_card(methods: &[Method]) -> String {
-    let mut text = "| method | parameters | what it does |\n|---|---|---|\n".to_owned();
+    let mut text = "| method | parameters | effect |\n|---|---|---|\n".to_owned();
     for method in methods {
         let params = method.params.iter().map(|param| {
             let note = if param.required { "" } else { "?" };
@@ -97,7 +97,7 @@ fn reference_matches_the_declarations() {
 
 #[test]
 fn every_function_has_its_page() {
-    let mut list = "| function | what it does |\n|---|---|\n".to_owned();
+    let mut list = "| function | effect |\n|---|---|\n".to_owned();
     for entry in FUNCTIONS {
         let name = entry.name;
         list += &format!("| [`{name}`]({name}.md) | {} |\n", entry.help);

@@ -17,9 +17,9 @@ from .control import Connection
 from .errors import CardEnded, PicnicError
 from .schema import Report
 
-# Seconds until a card that was started serves its socket, and until one that was stopped ends.
+# Seconds until a started card serves its socket, and until a stopped card ends.
 PATIENCE_S = 60.0
-# Seconds of a card that is to run until it is stopped: the most that the program takes.
+# Seconds of a card that runs until it is stopped: the program's maximum.
 ENDLESS_S = 1e9
 
 Path = Union[str, "os.PathLike[str]"]
@@ -73,7 +73,7 @@ class Card:
         if error is None:
             self.stop()
         else:
-            # The error that is on its way says more than what this card would.
+            # The pending error says more than this card's error would.
             run.end()
             self._run = None
 
@@ -174,7 +174,7 @@ class _Run:
         self.process = subprocess.Popen(
             self.command, stdin=subprocess.DEVNULL, stdout=self.stdout, stderr=self.stderr
         )
-        # A card ends with the Python that started it, also if nobody stops it.
+        # A card ends with the Python process that started it, even if it is not stopped.
         self.ends = weakref.finalize(self, _end, self.process, self.folder)
 
     def connect(self) -> None:
@@ -220,7 +220,7 @@ class _Run:
         return cast(Report, report)
 
     def failure(self) -> Exception:
-        """What the process failed of; it has ended."""
+        """The error with which the process ended."""
         status, printed = self.process.returncode, program.read(self.text(self.stdout))
         stderr = self.text(self.stderr)
         self.end()

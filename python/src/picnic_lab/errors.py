@@ -15,7 +15,7 @@ class PicnicError(Exception):
 
 
 class ProgramError(PicnicError):
-    """There is no program `picnic`, or not one that this package can use."""
+    """The program `picnic` is missing, or this package cannot use it."""
 
 
 class MissingExtra(PicnicError, ImportError):
@@ -59,7 +59,7 @@ class ControlError(PicnicError):
 
 
 class CommandFailed(PicnicError):
-    """A command of the program failed. `status` is its exit status, `stderr` what it said."""
+    """A command of the program failed. `status` is its exit status, `stderr` its messages."""
 
     def __init__(self, command: Sequence[str], status: int, stderr: str) -> None:
         self.command = list(command)

@@ -1,4 +1,4 @@
-"""Comparing cards and running experiments with `picnic lab`, and loading what they measured."""
+"""Comparing cards and running experiments with `picnic lab`, and loading their results."""
 
 from __future__ import annotations
 

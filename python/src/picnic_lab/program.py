@@ -51,7 +51,7 @@ def _check(path: str, _changed: int) -> None:
 
 
 def settings(changes: Mapping[str, object], option: str = "--set") -> list[str]:
-    """The options that change these keys of a card file; `__` in a key stands for a dot."""
+    """The options that change these keys of a card file; `__` in a key means a dot."""
     words = []
     for key, value in changes.items():
         words += [option, f"{key.replace('__', '.')}={toml(value)}"]
@@ -75,7 +75,7 @@ def toml(value: object) -> str:
 
 
 def _quoted(text: str) -> str:
-    # The escapes of JSON are escapes of TOML, save that of DEL.
+    # The escapes of JSON are escapes of TOML, except the one of DEL.
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
@@ -114,7 +114,7 @@ def read(text: str) -> dict[str, Any] | None:
 def fail(
     command: Sequence[str], status: int, printed: dict[str, Any] | None, stderr: str
 ) -> NoReturn:
-    """Raises what a command failed of."""
+    """Raises the error of a failed command."""
     if printed and printed.get("errors"):
         raise CardFileError(printed["errors"])
     raise CommandFailed(command, status, stderr)

@@ -6,7 +6,7 @@
 //!
 //! A mutant is an expression with another operator, constant or method, a condition turned
 //! round, a statement left out, or a function that returns at once. Left alone are tests, `const`
-//! and `unsafe` code, patterns, types and what stands in macros.
+//! and `unsafe` code, patterns, types and macro arguments.
 //!
 //! Source: DeMillo, Lipton, Sayward, "Hints on test data selection", 1978; the switch at run time:
 //! Untch, Offutt, Harrold, "Mutation analysis using mutant schemata", 1993.
@@ -19,7 +19,7 @@ use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
 use syn::{BinOp, Expr, Lit, Pat, ReturnType, Stmt, Type, UnOp};
 
-/// Methods, and what is called in their place.
+/// Methods, and their replacements.
 const METHODS: &[(&str, &str)] = &[
     ("min", "max"),
     ("max", "min"),
@@ -83,7 +83,7 @@ fn binary(op: &BinOp) -> &'static [&'static str] {
     }
 }
 
-/// Whether a `let` stands in a condition: such a one is no value.
+/// Whether a `let` is in a condition: such a `let` is no value.
 fn has_let(condition: &Expr) -> bool {
     match condition {
         Expr::Let(_) => true,
@@ -186,7 +186,7 @@ impl<'ast> Visit<'ast> for Lister<'_> {
     }
 
     fn visit_item_impl(&mut self, item: &'ast syn::ItemImpl) {
-        // What is shown to who debugs is nobody's promise.
+        // Debug output is no promise.
         let shows = item.trait_.as_ref().and_then(|(_, path, _)| path.segments.last());
         if !is_test(&item.attrs) && shows.is_none_or(|name| name.ident != "Debug") {
             visit::visit_item_impl(self, item);
