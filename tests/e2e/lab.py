@@ -26,7 +26,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 TOOLS = ("ip", "tcpdump", "iperf3", "curl", "ping", "ethtool", "setpriv")
 PREFIX = "picnic-e2e-"
 LINK = "eth0"
-# Name, its ends' IPv4 addresses less the last number, IPv6 likewise, tags, bytes of an IP packet.
+# Name, its ends' IPv4 addresses less the last number, IPv6 the same, tags, bytes of an IP packet.
 NETWORKS = (
     (LINK, "198.51.100.", "2001:db8:1::", None, 1500),
     ("vlan5", "198.51.101.", "2001:db8:2::", "8100:5", 1496),

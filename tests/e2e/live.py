@@ -237,7 +237,7 @@ def main():
             before = ctl("stats")["ledger"]["delivered"]
             wait("the card stands still", lambda: ctl("stats")["ledger"]["delivered"] > before)
             if ask(address)[0] != 200:
-                wrong.append("no answer behind clients that never read")
+                wrong.append("no answer because of clients that never read")
             browser = Browser(chromium, folder)
             wrong += views(browser, address, args.keep)
             wrong += [f"logged: {line}" for line in browser.logged]

@@ -81,7 +81,7 @@ def looped(hosts, wire):
         for address in (hosts.CLIENT[0], SWITCHED):
             until(lambda: answers(hosts, address), 10, f"no answer of {address}")
         if bond()["loops"]:
-            raise Wrong(f"a loop is told of where there is none: {bond()}")
+            raise Wrong(f"a loop is reported, but there is none: {bond()}")
         ring = close_ring(hosts, name)
         answers(hosts, NOBODY)
         until(lambda: bond()["wires_blocked"] == 1, 10, f"the loop was not found: {bond()}")

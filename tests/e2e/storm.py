@@ -7,7 +7,7 @@ link, one order.
 
 Members print and log what they deliver; `picnic storm check`, which shares no code with the
 protocol, compares the logs. Packets are lost at random if the kernel has netem. Everything runs in
-network, mount and process namespaces of its own, and ends with them.
+separate network, mount and process namespaces, and ends with them.
 
 Exit codes: 0 good, 1 failed, 77 skipped for the reason printed.
 """

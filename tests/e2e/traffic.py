@@ -76,7 +76,7 @@ def together(lab, lists):
 
 
 def transfer(lab, command):
-    """Runs a client of iperf3 against a server of its own.
+    """Runs a client of iperf3 against a new server.
 
     A server that has had a client closes its socket and opens another: who comes in between is
     refused or reset.

@@ -12,7 +12,7 @@ page, and so does whatever the page leaves behind: namespaces, interfaces, journ
 processes. Blocks of `make` are run in the repository. Blocks marked otherwise (`text`,
 `console`, `toml`) are for reading only.
 
-A page has network, mounts and processes of its own, so the names that it uses
+A page has separate network, mount and process namespaces, so its names
 (`client`, `server`) meet no others of this machine.
 
 `<!-- needs: PROGRAM -->` above a block: where the program is not installed, the rest of

@@ -96,7 +96,7 @@ fn escape(value: &mut String) {
     }
 }
 
-/// A single series without labels of its own.
+/// A single series without labels.
 fn one<T>(value: T) -> [(Labels<'static>, T); 1] {
     [(Labels::new(), value)]
 }

@@ -130,7 +130,7 @@ impl Share {
         queue.waiting.store(packets.len(), Ordering::Release);
     }
 
-    /// Whether packets of its own wait.
+    /// Whether its own packets wait.
     pub(crate) fn is_waiting(&self) -> bool {
         self.own().is_some_and(|queue| queue.waiting.load(Ordering::Acquire) != 0)
     }

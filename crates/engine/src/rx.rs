@@ -144,7 +144,7 @@ fn waiting(now: Time, port: &mut dyn WirePort) -> Option<usize> {
 /// `frames` frames wait, 0 for no limit.
 ///
 /// # Errors
-/// The wire is patient and interrupts nobody; or it cannot count waiting frames.
+/// The wire is patient and does not interrupt; or it cannot count waiting frames.
 pub fn check_throttle(wire: Capabilities, usecs: u32, frames: u32) -> Result<(), ConfigError> {
     if usecs != 0 && wire.patient {
         let message = format!(

@@ -15,7 +15,7 @@
 //! assert_eq!(trial.end(&mut function), Ok(vec![]));
 //! ```
 //!
-//! The pool, doors and rings are those of a card; behind each door, the packet is examined and its
+//! The pool, doors and rings are those of a card; after each door, the packet is examined and its
 //! buffer returned. For tests of functions, and for `picnic try`.
 //!
 //! Guarantees: each step balances or returns an error: for a packet without a fate or with two, for

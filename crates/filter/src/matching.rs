@@ -3,7 +3,7 @@
 //! Guarantees: matching reads no byte past the packet's end. A pattern that would does not match,
 //! and is counted (`short_packets`).
 //!
-//! A five-tuple matches only IP packets of the family of its prefixes, behind up to two VLAN tags.
+//! A five-tuple matches only IP packets of the family of its prefixes, after up to two VLAN tags.
 //! Ports restrict it to TCP and UDP packets with readable ports: no fragment, not even the first,
 //! matches a filter with ports, since all fragments of a packet must share one fate. Packets that
 //! cannot be read may still [match](FiveTuple::could_match).

@@ -86,7 +86,7 @@ pub enum KernelForm {
     Stack(Handover, Scheduling),
 }
 
-/// How the kernel schedules the threads behind the target rings.
+/// How the kernel schedules the threads of the target rings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Scheduling {

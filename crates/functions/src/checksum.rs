@@ -8,7 +8,7 @@
 //!
 //! In the rx chain it marks each packet's checksums in its descriptor as *good*, *bad*, or *none*
 //! (unknown). Covered are the IPv4 header, TCP, UDP, ICMP and ICMPv6 with
-//! their pseudo-headers, behind up to two VLAN tags, in any number of buffers:
+//! their pseudo-headers, after up to two VLAN tags, in any number of buffers:
 //!
 //! | packet                                             | is     |
 //! |----------------------------------------------------|--------|

@@ -13,7 +13,7 @@
 //! which messages leave. The later delays (the rest of the burst, the wire's queue) are not
 //! included.
 //!
-//! PTP is found over Ethernet (type 0x88f7) and at UDP port 319, over IPv4 and IPv6, behind up to
+//! PTP is found over Ethernet (type 0x88f7) and at UDP port 319, over IPv4 and IPv6, after up to
 //! two VLAN tags. A UDP checksum is kept right without looking at the rest of the datagram; a
 //! missing one stays missing, a partial one stays partial.
 //!

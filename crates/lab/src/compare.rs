@@ -1,5 +1,5 @@
-//! Statistics of figures over repeats: median, spread, mean; and comparisons of two sides measured
-//! in turns.
+//! Statistics of figures over repeats: median, spread, mean; and comparisons of two sides that
+//! alternate.
 
 mod interval;
 mod judge;

@@ -76,7 +76,7 @@ impl Nic {
     }
 
     /// Ends the invocation and waits for the next release. An aperiodic task is released at once:
-    /// its next invocation is ready, behind all ready tasks.
+    /// its next invocation is ready, after all ready tasks.
     pub fn next_release(&self) -> NextRelease<'_> {
         NextRelease { cell: &self.cell, invocation: self.cell.invocation() }
     }

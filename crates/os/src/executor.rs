@@ -328,7 +328,7 @@ impl Os {
                 {
                     if awaits_release && task.period_ns.is_none() {
                         // An aperiodic task waits for its release: one invocation ends here, and
-                        // the next is ready at once, behind all ready tasks.
+                        // the next is ready at once, after all ready tasks.
                         (running.completes, running.begins) = (true, true);
                         task.begun = false;
                         task.cell.begin_invocation();

@@ -211,7 +211,7 @@ impl Experiment for PicnicScaling {
             Way { side, name, points }.conclude(&mut outcome);
         }
         outcome.note(format!(
-            "each wire brings {:.0} packets/s of {} bytes by a link of {} Mb/s, by a clock of its own",
+            "each wire carries {:.0} packets/s of {} bytes over a link of {} Mb/s, with its own clock",
             settings.link_pps(),
             settings.frame_bytes,
             settings.link_mbps

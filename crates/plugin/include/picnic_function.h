@@ -48,7 +48,7 @@ extern "C" {
 #define PICNIC_NEXT (-1)    /* on to the next function */
 #define PICNIC_DROP (-2)    /* dropped, counted as filtered */
 #define PICNIC_CONSUME (-3) /* kept for good, counted as consumed */
-#define PICNIC_HOLD (-4)    /* held back until `flush`; up to PICNIC_HOLD_MAX */
+#define PICNIC_HOLD (-4)    /* held until `flush`; up to PICNIC_HOLD_MAX */
 #define PICNIC_TRANSMIT(wire) (-256 - (int32_t)(uint8_t)(wire)) /* out by a wire, 0 to 255 */
 
 /* Most packets that a function may hold back. */
@@ -64,10 +64,10 @@ extern "C" {
 #define PICNIC_WANTS_LAYERS 1u /* headers are parsed before it sees the packets */
 
 /*
- * A packet, lent for the length of one call. Bytes may be changed in place. To put bytes in front,
- * lower `data` (by up to `headroom`) and raise `length` as much; to take some away, the reverse;
- * `length` alone cuts or (by up to `tailroom`) grows the end. A packet that leaves its buffer is
- * dropped, counted as invalid_target.
+ * A packet, lent for the length of one call. Bytes may be changed in place. To add bytes at the
+ * start, lower `data` (by up to `headroom`) and raise `length` by the same number; to remove bytes,
+ * do the reverse. Changing only `length` cuts the end or (by up to `tailroom`) extends it. A packet
+ * that leaves its buffer is dropped, counted as invalid_target.
  */
 struct picnic_packet {
     uint8_t *data;         /* its first byte */
@@ -76,8 +76,8 @@ struct picnic_packet {
     uint64_t received_ns;  /* when the wire handed it over (48 bits) */
     uint32_t mark;         /* for later functions; may be changed */
     uint32_t rss_hash;     /* for later functions; may be changed */
-    uint16_t headroom;     /* bytes that can be put in front */
-    uint16_t tailroom;     /* bytes that can be put behind */
+    uint16_t headroom;     /* bytes that can be added before the data */
+    uint16_t tailroom;     /* bytes that can be added after the data */
     uint16_t l3_offset;    /* with PICNIC_WANTS_LAYERS: of the IP header; 0: none found */
     uint16_t l4_offset;    /* of the TCP or UDP header, say; 0: none found */
     uint8_t protocol;      /* of IP: 6 TCP, 17 UDP; known if l3_offset is not 0 */
@@ -124,7 +124,7 @@ struct picnic_function {
     /* Instead of process_packet: for `count` packets at once. `targets` are PICNIC_NEXT before the call. */
     void (*process_burst)(void *state, uint64_t now_ns, struct picnic_packet *packets,
                           uint32_t count, int32_t *targets);
-    /* When packets held back want `flush`, or PICNIC_NEVER. Called only while packets are held. */
+    /* When held packets need `flush`, or PICNIC_NEVER. Called only while packets are held. */
     uint64_t (*next_deadline)(void *state);
     /* Like process_burst for held packets, oldest first; PICNIC_HOLD keeps holding a packet.
      * With `now_ns` PICNIC_NEVER (a swap, or the end) release all. */

@@ -3,7 +3,7 @@
 //! ```
 //! use picnic_sdk::{ConfigError, Context, Function, Packet, Time, Verdict};
 //!
-//! /// Sends name service to a queue of its own.
+//! /// Steers name service to a separate queue.
 //! struct Names {
 //!     queue: u16,
 //! }
@@ -18,7 +18,7 @@
 //! impl Function for Names {
 //!     type Config = Keys;
 //!     const NAME: &'static str = "names";
-//!     const HELP: &'static str = "send name service to a queue of its own";
+//!     const HELP: &'static str = "steer name service to a separate queue";
 //!
 //!     fn new(keys: Keys, _: &Context) -> Result<Self, ConfigError> {
 //!         Ok(Names { queue: keys.queue })

@@ -175,7 +175,7 @@ struct Connection {
     progress: u64,
 }
 
-/// The clients behind one wire.
+/// The clients of one wire.
 #[derive(Debug)]
 pub struct Peers {
     config: PeersConfig,

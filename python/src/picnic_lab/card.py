@@ -135,7 +135,7 @@ class Card:
         return self.wait(PATIENCE_S)
 
     def wait(self, timeout: float | None = None) -> Report:
-        """Waits until the card ends by itself and returns its report.
+        """Waits until the card ends on its own and returns its report.
 
         Raises `TimeoutError` after `timeout` seconds; the card runs on.
         """

@@ -145,7 +145,7 @@ def _judged(value: Any, fields: dict[str, Any]) -> Judged:
 
 
 def ab(baseline: Card, candidate: Card, workload: str | None = None, **options: object) -> Answer:
-    """Measures two cards in turns until the verdict holds, as `picnic lab ab` does.
+    """Measures two cards alternately until the verdict holds, as `picnic lab ab` does.
 
     `workload` is a kind such as "wrk" or "iperf3", or a command for the client's shell (text with a
     space; then `server` is needed, too). `options` are those of `picnic lab ab`, with `_` for `-`:

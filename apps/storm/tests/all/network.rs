@@ -95,7 +95,7 @@ impl Network {
         }
     }
 
-    /// What a member's driver does behind a batch: deliver, then transmit.
+    /// The driver's work after a batch: deliver, then transmit.
     pub(crate) fn serve(&mut self, member: usize) {
         for _ in 0..self.appetite[member] {
             let Some(delivery) = self.members[member].deliver() else { break };

@@ -242,7 +242,7 @@ fn minority_stops_with_a_reason_and_joins_again() {
     group.check(1);
 }
 
-/// The coordinator of a change of view crashes behind each membership packet in turn.
+/// The coordinator of a view change crashes after each membership packet in turn.
 #[test]
 fn a_crash_at_every_step_of_a_view_change_leaves_one_order() {
     let mut reached = 0;

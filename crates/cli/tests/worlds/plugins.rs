@@ -376,7 +376,7 @@ static int command(void *state, const char *name, const char *arguments, char *r
     return 0;
 }
 static const struct picnic_counter counters[] = {
-    { "seen_packets", "Packets that it was shown." }, { "every", "One of so many is dropped." },
+    { "seen_packets", "Packets that it was shown." }, { "every", "One packet in this many is dropped." },
     { NULL, NULL } };
 static void count(void *state, uint64_t *values)
 {

@@ -437,7 +437,7 @@ fn fixed_settings_are_refused() {
         assert_eq!((refusal.code, &*refusal.message), (REFUSED, "the kernel has it"));
     }
     call(&mut methods, "capture.list", json!({})).unwrap();
-    // An engine that swaps by itself has not excluded its chain.
+    // An engine with its own swap has not excluded its chain.
     methods.swap_rx = Some(Box::new(Swaps { is_able: true }));
     call(&mut methods, swap.0, swap.1).unwrap();
 }
@@ -551,7 +551,7 @@ fn unanswered_swaps_leave_the_kernel_alone() {
     let message = "the borrowed core has not answered for 0 s: swap again when it does";
     assert!(error.message.starts_with(message), "{}", error.message);
     // While it is silent, it gets no other command.
-    let Err(error) = methods.command(Command::Poll(1)) else { panic!("nobody answers") };
+    let Err(error) = methods.command(Command::Poll(1)) else { panic!("no answer") };
     assert_eq!(error.code, NO_ANSWER);
     let Some(Command::Swap(Direction::Rx, links)) = poll.next_command() else {
         panic!("another command")
@@ -597,7 +597,7 @@ fn late_answers_are_discarded() {
     let (mut methods, mut mailbox) = methods();
     methods.patience = Duration::from_millis(1);
     let late = |methods: &mut Methods, ns| {
-        let Err(error) = methods.command(Command::TxPause(ns)) else { panic!("nobody answers") };
+        let Err(error) = methods.command(Command::TxPause(ns)) else { panic!("no answer") };
         assert_eq!(error.code, NO_ANSWER);
     };
     late(&mut methods, 1);
@@ -627,7 +627,7 @@ fn late_answers_are_discarded() {
 fn answers_to_undone_swaps_are_discarded() {
     let (mut methods, mut mailbox) = methods();
     let Err(error) = methods.line.half_of_swap(Vec::new(), Duration::ZERO) else {
-        panic!("nobody answers")
+        panic!("no answer")
     };
     assert_eq!(error.code, NO_ANSWER);
     let late = mailbox.next_command().unwrap();
@@ -676,7 +676,7 @@ fn full_command_rings_are_reported() {
     let (mut methods, _mailbox) = methods();
     methods.patience = Duration::ZERO;
     for _ in 0..100 {
-        let Err(error) = methods.command(Command::Poll(1)) else { panic!("nobody answers") };
+        let Err(error) = methods.command(Command::Poll(1)) else { panic!("no answer") };
         assert_eq!(error.code, NO_ANSWER);
         assert_eq!(error.message, "the borrowed core has not answered for 0 s");
     }

@@ -431,7 +431,7 @@ impl Descriptor {
     }
 
     /// Offset of the IP header inside a tunnel, if a function has found one. It follows bytes that
-    /// are put in front of the packet or removed, and is never set for a super-frame.
+    /// are put before the packet or removed, and is never set for a super-frame.
     #[inline(always)]
     pub fn inner_l3(&self) -> Option<u16> {
         (self.flags & INNER != 0).then_some(self.gso_size)

@@ -15,8 +15,8 @@
 //!
 //! | packet                            | `ipv4`, `ipv6`     | `tcp`, `udp`          | `ports` |
 //! |-----------------------------------|--------------------|-----------------------|---------|
-//! | behind one or two VLAN tags       | seen through       | seen through          | too     |
-//! | behind three or more              | `None`             | `None`                | `None`  |
+//! | after one or two VLAN tags        | seen through       | seen through          | too     |
+//! | after three or more               | `None`             | `None`                | `None`  |
 //! | with options, extension headers   | seen through       | up to eight, as by [`layers`] | too |
 //! | a fragment, the first included    | its header         | `None`                | `None`  |
 //! | cut after the requested header    | what is there      | what is there         | there   |

@@ -46,7 +46,7 @@ pub struct PoolConfig {
     /// Bytes of packet one buffer holds; longer packets are chained.
     #[schemars(range(min = 64, max = 61_440))]
     pub buffer_size: u32,
-    /// Bytes kept free in front of each packet, a multiple of 64 up to 1024.
+    /// Bytes kept free before each packet, a multiple of 64 up to 1024.
     #[schemars(extend("x-advanced" = true))]
     pub headroom: u32,
 }
@@ -129,7 +129,7 @@ impl PoolMemory {
         self.stride() - SEGMENT_HEADER_BYTES as usize
     }
 
-    /// Bytes to keep free in front of each packet.
+    /// Bytes to keep free before each packet.
     pub fn headroom(&self) -> usize {
         self.headroom.into()
     }

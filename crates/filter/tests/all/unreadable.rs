@@ -236,7 +236,7 @@ fn every_known_way_to_hide_a_port_is_closed() {
             Written { behind: options(2), pieces: pieces(&[1]), ..v6() },
         ),
         (
-            "options behind the fragment header",
+            "options after the fragment header",
             Written { behind: options(1), pieces: pieces(&[3]), ..v6() },
         ),
         (
@@ -249,7 +249,7 @@ fn every_known_way_to_hide_a_port_is_closed() {
         ),
         ("a route to go on by", Written { before: routed.clone(), ..v6() }),
         (
-            "a route behind a fragment header",
+            "a route after a fragment header",
             Written { behind: routed, pieces: pieces(&[2]), ..v6() },
         ),
         ("a mobility header", Written { before: kind(135), ..v6() }),

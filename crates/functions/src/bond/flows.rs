@@ -85,7 +85,7 @@ mod tests {
     use super::*;
     use picnic_core::packet::pool::{Pool, PoolConfig};
 
-    /// An IPv4 packet behind these tags: header length in words, flags and offset, protocol.
+    /// An IPv4 packet after these tags: header length in words, flags and offset, protocol.
     fn frame(tags: &[u8], words: u8, fragment: u16, protocol: u8, port: u8) -> Vec<u8> {
         let length = usize::from(words) * 4 + 20;
         let mut ip = vec![0; length];

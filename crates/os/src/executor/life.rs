@@ -13,7 +13,7 @@ impl Os {
         self.ready = self.ready + usize::from(ready) - usize::from(before);
     }
 
-    /// The task is ready, behind all ready tasks.
+    /// The task is ready, after all ready tasks.
     pub(super) fn line_up(&mut self, slot: usize) {
         self.sequence += 1;
         self.candidates[slot].since = self.sequence;

@@ -74,7 +74,7 @@ fn next_release_ends_invocations_of_aperiodic_tasks() {
     bench.run_until(micros(1));
     bench.os.create(spec("o"), talker(&log, "o", 1)).unwrap();
     bench.run_until(micros(10));
-    // The next invocation is ready at once, behind all ready tasks.
+    // The next invocation is ready at once, after all ready tasks.
     assert_eq!(log.text(), "0:n0 1:n1 2:o0 3:n0 4:o0 5:n1 6:o0 7:n0 8:o0 9:n1");
     let line = bench.os.lines().find(|line| line.id == id).unwrap();
     assert_eq!(line.counters.completed.get(), 3);

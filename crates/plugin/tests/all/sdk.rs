@@ -41,7 +41,7 @@ struct Keys {
 impl Function for Names {
     type Config = Keys;
     const NAME: &'static str = "names";
-    const HELP: &'static str = "send name service to a queue of its own";
+    const HELP: &'static str = "steer name service to a separate queue";
     const COUNTERS: &'static [(&'static str, &'static str)] = &[("names", "Queries seen.")];
 
     fn new(keys: Keys, context: &Context) -> Result<Self, ConfigError> {

@@ -149,7 +149,7 @@ pub struct XdpConfig {
     /// kernel; otherwise the time of reception by the card is used.
     #[schemars(extend("x-advanced" = true))]
     pub stamps: bool,
-    /// Partial checksums on arrival: "mend", "trust", or "auto" (mend if no device is behind).
+    /// Partial checksums on arrival: "mend", "trust", or "auto" (mend if the interface has no device).
     #[schemars(extend("x-advanced" = true))]
     pub checksums: Checksums,
 }

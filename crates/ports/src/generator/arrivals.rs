@@ -226,7 +226,7 @@ impl RandomArrivals {
         }
     }
 
-    /// When the burst behind one at `time` arrives.
+    /// When the burst after one at `time` arrives.
     #[inline]
     fn after(&mut self, time: Time) -> Time {
         let gap = (u128::from(self.mean) * u128::from(self.exponential())) >> 32;

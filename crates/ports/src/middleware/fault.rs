@@ -329,7 +329,7 @@ impl Faults {
         packet
     }
 
-    /// Hands a packet over, behind those that are late.
+    /// Hands a packet over, after late ones.
     fn push(&mut self, packet: Descriptor, rx: &mut Receiver<'_>) {
         if self.late.is_empty() && rx.room() != 0 {
             rx.push(packet);

@@ -110,7 +110,7 @@ costs! {
     Allocate "allocate_ns" "ns" 1e6 "allocating a buffer",
     Free "free_ns" "ns" 1e6 "freeing a buffer",
     SystemCall "system_call_ns" "ns" 1e6 "one system call on a socket",
-    CopySegment "copy_segment_ns" "ns" 1e6 "copying a segment, whatever its length",
+    CopySegment "copy_segment_ns" "ns" 1e6 "copying a segment, independent of its length",
     CopyByte "copy_byte_ns" "ns/byte" 1e3 "copying one byte",
     Wake "wake_ns" "ns" 1e6 "waking a process, for the waking core",
     Switch "switch_ns" "ns" 1e6 "a context switch",
