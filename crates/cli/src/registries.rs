@@ -37,7 +37,7 @@ impl World {
     }
 }
 
-/// THE LIST of worlds; the first is the default.
+/// The list of worlds; the first is the default.
 pub(crate) static WORLDS: &[World] = &[
     World { name: "host", help: "real cores, at wall-clock speed", registries: |own| own },
     World {

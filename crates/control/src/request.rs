@@ -1,4 +1,4 @@
-//! THE LIST of methods for clients, and their parameters.
+//! The list of methods for clients, and their parameters.
 //!
 //! ```
 //! use picnic_control::request::{Request, read};

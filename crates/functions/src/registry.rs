@@ -1,4 +1,4 @@
-//! THE LIST: every function a card file can name, one line each.
+//! The list of functions that a card file can name, one line each.
 //!
 //! Command-line help, the docs page and the conformance tests come from it.
 

@@ -1,6 +1,6 @@
 //! Wire ports and host attachments: both ends of a card.
 //!
-//! * [`registry`]: THE LIST of wire ports and host attachments;
+//! * [`registry`]: the list of wire ports and host attachments;
 //! * [`generator`]: a wire that makes its own packets, by seed;
 //! * [`pcap`]: a wire that replays a capture;
 //! * [`af_packet`]: a wire that is an interface of the kernel, by packet socket;

@@ -1,4 +1,4 @@
-//! THE LIST of wire ports and host attachments: one line each.
+//! The list of wire ports and host attachments: one line each.
 //!
 //! ```
 //! use picnic_core::config::Section;

@@ -18,7 +18,7 @@ pub struct CardFigure {
     read: fn(&Window) -> Option<f64>,
 }
 
-/// THE LIST of the card's figures.
+/// The list of the card's figures.
 pub const CARD_FIGURES: &[CardFigure] = &[
     CardFigure {
         name: "delivered_pps",

@@ -7,7 +7,7 @@ use super::event::Event;
 use super::plus::{CyclicPlus, EdfPlus};
 use picnic_core::registry::Entry;
 
-/// THE LIST.
+/// The list of schedulers.
 pub const SCHEDULERS: &[Entry<Box<dyn Scheduler>>] = &[
     Entry::of::<EdfPlus>(),
     Entry::of::<Edf>(),

@@ -7,7 +7,7 @@ use picnic_core::time::Time;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// THE LIST.
+/// The list of commands.
 pub(super) const COMMANDS: &[CommandEntry] =
     &[CommandEntry::of::<Get<App>>(), CommandEntry::of::<Set<NewCost>>()];
 

@@ -8,7 +8,7 @@ use picnic_core::time::Time;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// THE LIST.
+/// The list of commands.
 pub(super) const COMMANDS: &[CommandEntry] =
     &[CommandEntry::of::<Get<Generator>>(), CommandEntry::of::<Set<NewRate>>()];
 
