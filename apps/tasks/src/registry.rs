@@ -9,7 +9,7 @@ use crate::scrub::Scrub;
 use picnic_core::registry::Entry;
 use picnic_os::config::Setup;
 
-/// THE LIST.
+/// The list of tasks.
 const LINES: &[Line] = &[
     Line::of::<Heartbeat>(),
     Line::of::<PingDrop>(),

@@ -31,7 +31,7 @@ use picnic_lab::outcome::{Outcome, Source};
 use picnic_lab::registry::ExperimentEntry;
 use std::time::Instant;
 
-/// THE LIST.
+/// The list of micro-benchmarks.
 pub const BENCHMARKS: &[ExperimentEntry] = &[
     Entry::of::<Measured<dispatch::Dispatch>>(),
     Entry::of::<Measured<hash::Hash>>(),

@@ -1,4 +1,4 @@
-//! THE LIST: the papers' table, and the experiments that reproduce it.
+//! The papers' table, and the list of the experiments that reproduce it.
 //!
 //! ```
 //! use picnic_lab::experiment::Effort;
