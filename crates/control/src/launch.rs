@@ -201,7 +201,7 @@ impl<'a> Launch<'a> {
     }
 
     /// With the costs of its packet path, for admission, unless the card file names a profile; as
-    /// its executor knows them if not said.
+    /// its executor knows them by default.
     #[must_use]
     pub fn path_costs(self, costs: ProfileCosts) -> Self {
         Launch { path_costs: Some(costs), ..self }

@@ -192,7 +192,7 @@ figures! {
         Counter taken: u64 = poll.taken.get() => { unit: Packets, metric: "picnic_poll_taken" };
         /// Packets lost on the way, among `drops`.
         Loss lost: u64 = poll.lost.get() => { unit: Packets, metric: "picnic_poll_lost" };
-        /// Packets that the poll engine handed to its host, a part of those of the queues.
+        /// Packets that the poll engine handed to its host; the queues count them too.
         Counter delivered: u64 = poll.delivered.get() => {
             unit: Packets, metric: "picnic_poll_delivered"
         };

@@ -61,7 +61,7 @@
 //!
 //! Guarantees: arguments are read, and memory is allocated, by the control thread
 //! ([`Command::prepare`]). The borrowed core applies the order between two bursts
-//! ([`Order::apply`]), where nothing is allocated or freed. What it replaced comes back with
+//! ([`Order::apply`]), where nothing is allocated or freed. The replaced parts come back with
 //! the order to the control thread ([`Command::reply`]).
 //!
 //! Between the control plane and a component travel JSON and an order that is opaque to all but

@@ -197,7 +197,7 @@ pub struct DeviceSection {
     /// Nanoseconds between device and memory, for discrete devices; only in virtual time.
     #[schemars(range(max = 1_000_000))]
     pub bus_ns: Option<u32>,
-    /// Destination of received packets: "memory" or "cache"; default: that of the kind, if any.
+    /// Destination of received packets: "memory" or "cache"; default: the destination of the kind.
     pub dma: Option<Dma>,
 }
 

@@ -12,7 +12,7 @@
 //!     keys: &[],
 //!     beside: &[],
 //!     commands: &[],
-//!     form: |_, _| Ok(Form::new("drop", "what the engine needs to know")),
+//!     form: |_, _| Ok(Form::new("drop", "data for the engine")),
 //! });
 //! # let _ = KERNEL;
 //! ```

@@ -383,7 +383,7 @@ impl TargetQueue {
         Polled { moved, ..self.handle(now, burst) }
     }
 
-    /// Takes what an empty burst has room for, or what the limit allows.
+    /// Takes as many packets as fit into an empty burst, or as the limit allows.
     #[inline]
     fn fill(&mut self, burst: &mut Burst) {
         if self.state.limit == BURST {

@@ -486,10 +486,10 @@ fn facts_of(facts: &Facts) -> Vec<(&'static str, String)> {
 
 /// PICNIC's contribution, in short.
 const CONTRIBUTIONS: &str = "A NIC feature is software on a borrowed core; the rest of the machine \
-    sees one multi-queue NIC and runs its programs unchanged, at full speed. So a feature is \
-    tried under a real workload before anyone builds it. What the card itself costs in processor \
-    time and latency, how many wires one core serves, and what receive-side scaling gives are the \
-    questions of its paper.";
+    sees one multi-queue NIC and runs its programs unchanged, at full speed. So a feature can be \
+    tried under a real workload before it is built in hardware. The paper asks three questions: the \
+    cost of the card itself in processor time and latency, the number of wires that one core can \
+    serve, and the gain from receive-side scaling.";
 
 #[cfg(test)]
 mod tests {

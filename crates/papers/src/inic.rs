@@ -23,7 +23,7 @@ use std::path::Path;
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
-    /// The modelled machine; default: the paper's
+    /// The modelled machine [default: the paper's]
     pub profile: Option<String>,
     /// Whether predictions are repeated with each assumed cost at ±25 %
     pub vary: bool,

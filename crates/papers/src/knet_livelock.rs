@@ -32,13 +32,13 @@ use std::time::Duration;
 pub struct Settings {
     /// Where it runs
     pub world: World,
-    /// The modelled machine, with world = "sim"; default: the paper's
+    /// The modelled machine, with world = "sim" [default: the paper's]
     pub profile: Option<String>,
     /// Offered load in multiples of one queue's capacity; host only
     pub multiples: Vec<f64>,
     /// Work of the application for a packet, in nanoseconds; host only
     pub application_ns: u32,
-    /// Milliseconds that each load is offered; default: 300. Host only
+    /// Milliseconds that each load is offered [default: 300]. Host only
     pub milliseconds: Option<u64>,
 }
 

@@ -74,9 +74,9 @@ pub struct Settings {
     pub milliseconds: Option<u64>,
     /// Tasks of a set
     pub tasks: u32,
-    /// Share of the processor the periodic tasks' bounds take, lowest
+    /// Lowest share of the processor that the periodic tasks' bounds take
     pub periodic_load_low: f64,
-    /// Share of the processor the periodic tasks' bounds take, highest
+    /// Highest share of the processor that the periodic tasks' bounds take
     pub periodic_load_high: f64,
     /// Shortest period, in microseconds
     pub period_low_us: u64,

@@ -55,7 +55,7 @@ pub struct Settings {
     pub rules: Vec<u32>,
     /// Sizes of packets, in bytes [default: 60 in the sim world, 60 and 1514 on the host]
     pub sizes: Option<Vec<u32>>,
-    /// The modelled machine, with world = "sim"; default: the paper's
+    /// The modelled machine, with world = "sim" [default: the paper's]
     pub profile: Option<String>,
     /// Share of UDP in the mix, which the rules discard
     pub udp_share: f64,

@@ -61,16 +61,16 @@ pub struct Settings {
     pub members: usize,
     /// Bytes of a payload, 16 to 1400 [default: 16, 64, 512, 1400]
     pub payloads: Option<Vec<usize>>,
-    /// Messages of a sender that are not delivered yet [default: 1, 8, 64]
+    /// Undelivered messages per sender [default: 1, 8, 64]
     pub windows: Option<Vec<usize>>,
-    /// Who sends: "one" or "all"
+    /// Senders: "one" or "all"
     pub senders: Vec<Senders>,
     /// Percentages of packets that are lost [default: 0, 0.1, 1]
     pub losses: Option<Vec<f64>>,
-    /// Time of the host for a packet of the order, in nanoseconds; sim only. The default is the
+    /// Time of the host for a packet of the protocol, in nanoseconds; sim only. The default is the
     /// least that `picnic-micro storm` measures on a current core, times two for the paper's
     pub packet_ns: f64,
-    /// The same for a message
+    /// The same for an ordered message
     pub message_ns: f64,
     /// Duration of each run, in milliseconds [default: 50 in the sim world, 300 on the host, less
     /// for --quick]

@@ -44,7 +44,7 @@ use std::time::Duration;
 pub struct Settings {
     /// Where it runs
     pub world: World,
-    /// The modelled machine, with world = "sim"; default: the paper's
+    /// The modelled machine, with world = "sim" [default: the paper's]
     pub profile: Option<String>,
     /// Offered load, in packets per millisecond; host only
     pub packets_per_millisecond: Vec<f64>,
@@ -52,7 +52,7 @@ pub struct Settings {
     pub nic_usecs: u32,
     /// Packets that may wait at the physical NIC; host only
     pub nic_ring: u32,
-    /// Packets at each load; default: as many as arrive in the effort's time; host only
+    /// Packets at each load [default: as many as arrive in the effort's time]. Host only
     pub packets: Option<u64>,
 }
 

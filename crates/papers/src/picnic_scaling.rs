@@ -54,9 +54,9 @@ const FIVE: f64 = 5.0;
 pub struct Settings {
     /// Where it runs
     pub world: World,
-    /// The modelled machine, with world = "sim"; default: the paper's
+    /// The modelled machine, with world = "sim" [default: the paper's]
     pub profile: Option<String>,
-    /// Numbers of wires that the line is fitted to; host only
+    /// Numbers of wires to which the line is fitted; host only
     pub wires: Vec<u32>,
     /// Rate of each wire's link, in megabits per second; host only
     pub link_mbps: u32,
@@ -64,7 +64,7 @@ pub struct Settings {
     pub frame_bytes: u16,
     /// Work of the host for a packet, in nanoseconds; host only
     pub host_ns: u32,
-    /// Milliseconds that each point runs; default: 500, fewer with --quick. Host only
+    /// Milliseconds that each point runs [default: 500; fewer for --quick]. Host only
     pub milliseconds: Option<u64>,
 }
 

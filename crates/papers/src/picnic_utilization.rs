@@ -43,7 +43,7 @@ const RATE_PPS: u32 = 81_274;
 pub struct Settings {
     /// Where it runs
     pub world: World,
-    /// The modelled machine, with world = "sim"; default: the paper's
+    /// The modelled machine, with world = "sim" [default: the paper's]
     pub profile: Option<String>,
     /// The card's engine; host only
     pub engine: Engine,
@@ -51,7 +51,7 @@ pub struct Settings {
     pub attachment: Attachment,
     /// Work of the host for a packet, in nanoseconds: the stack and the application; host only
     pub host_ns: u32,
-    /// Milliseconds that each interrupt mode runs; default: 500. Host only
+    /// Milliseconds that each interrupt mode runs [default: 500]. Host only
     pub milliseconds: Option<u64>,
     /// Bytes that the sender writes at a time; with attachment = "tap" or engine = "kernel"
     pub message_bytes: u32,

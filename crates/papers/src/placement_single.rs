@@ -53,7 +53,7 @@ const PORT: u16 = 5300;
 pub struct Settings {
     /// Where it runs
     pub world: World,
-    /// The modelled machine, with world = "sim"; default: the paper's
+    /// The modelled machine, with world = "sim" [default: the paper's]
     pub profile: Option<String>,
     /// Bit rates of the connection, in Mb/s; 0 means the maximum. Host only
     pub rates_mbps: Vec<u64>,

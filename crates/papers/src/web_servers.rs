@@ -76,19 +76,19 @@ const PART: &str = "part";
 pub struct Settings {
     /// Where it runs; sim if the paper's machine is modelled, else host
     pub world: Option<World>,
-    /// The modelled machine, with world = "sim"; default: the paper's
+    /// The modelled machine, with world = "sim" [default: the paper's]
     pub profile: Option<String>,
-    /// Numbers of queues, host only; with experiments by queue, as the paper if not said: fewer for
-    /// --quick
+    /// Numbers of queues, host only, for experiments by queue [default: the paper's; fewer for
+    /// --quick]
     pub queues: Option<Vec<u16>>,
-    /// Connections at a time, host only; those of the workload if not said
+    /// Simultaneous connections, host only [default: the workload's]
     pub connections: Option<u32>,
-    /// Who asks back to back, host only; wrk counts headers as payload
+    /// The client for back-to-back requests, host only; wrk counts headers as payload
     pub client: ClientKind,
-    /// Seconds of each measurement, host only, whole ones by wrk; 3 if not said: fewer for --quick
+    /// Seconds of each measurement, host only, whole ones with wrk [default: 3; fewer for --quick]
     pub seconds: Option<f64>,
-    /// Requests offered whether or not they are answered, in multiples of what was answered back to
-    /// back; host only, with experiments by system, 0.5 to 10 if not said: fewer for --quick
+    /// Offered requests in multiples of the capacity, the rate that is answered back to back; host
+    /// only, for experiments by system [default: 0.5 to 10; fewer for --quick]
     pub loads: Option<Vec<f64>>,
 }
 

@@ -99,7 +99,7 @@ struct picnic_context {
  * plugin`, the metrics and the final report. It only grows. */
 struct picnic_counter {
     const char *name; /* lower case, digits and `_`, up to 48 characters: "short_packets" */
-    const char *help; /* one line: what it counts */
+    const char *help; /* one line: the counted events */
 };
 
 /* The symbol `picnic_function` of a shared object. Fields may be left out (NULL)
@@ -110,7 +110,7 @@ struct picnic_function {
     uint32_t packet_size;
     uint32_t flags;
     const char *name;      /* lower case, digits and dashes, up to 32 characters */
-    const char *help;      /* one line: what it does */
+    const char *help;      /* one line: its effect */
     /* JSON schema of its keys in the card file: {"properties": {"rate": {"type": "integer",
      * "minimum": 1, "maximum": 100, "default": 10, "description": "..."}}, "required": [...]}.
      * Types: integer, number, boolean, string, array (of "items"); "enum" too. */

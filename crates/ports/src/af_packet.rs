@@ -182,7 +182,7 @@ impl PacketPort {
             }
             _ => refuse("cannot be taken for this card", error),
         })?;
-        socket.prepare().map_err(|error| refuse("the kernel lacks what is needed", error))?;
+        socket.prepare().map_err(|error| refuse("the kernel lacks a required feature", error))?;
         socket.set_send_buffer(SEND_BUFFER);
         socket.set_receive_buffer(RECEIVE_BUFFER);
         let found = InterfaceHandle::find(interface);

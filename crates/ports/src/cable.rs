@@ -411,7 +411,7 @@ impl WirePort for CablePort {
         Description {
             arrivals: Arrivals {
                 room: Some(self.config.frames.next_power_of_two() as u64),
-                origin: "nothing limits what the other card sends".into(),
+                origin: "nothing limits the other card's rate".into(),
                 room_origin: "frames",
                 ..Arrivals::default()
             },

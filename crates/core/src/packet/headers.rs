@@ -19,7 +19,7 @@
 //! | after three or more               | `None`             | `None`                | `None`  |
 //! | with options, extension headers   | seen through       | up to eight, as by [`layers`] | too |
 //! | a fragment, the first included    | its header         | `None`                | `None`  |
-//! | cut after the requested header    | what is there      | what is there         | there   |
+//! | cut after the requested header    | the part there     | the part there        | there   |
 //! | cut within the header asked for   | `None`             | `None`                | there, if all four bytes are |
 //! | in several buffers                | if it is in one     | if it is in one      | there   |
 //!
@@ -259,7 +259,7 @@ mod tests {
             })?;
         }
 
-        /// Of a packet that is cut, what is there is as in the whole one; padding is no data.
+        /// In a truncated packet, the bytes that are there are as in the whole one; padding is no data.
         #[test]
         fn truncated_headers_are_none(packet in packets()) {
             let frame = packet.build();

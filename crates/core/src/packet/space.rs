@@ -216,7 +216,7 @@ fn huge_pages_for(bytes: usize) -> bool {
 }
 
 /// # Safety
-/// With `FIXED`, nothing may refer to what is mapped at `place`.
+/// With `FIXED`, nothing may refer to an existing mapping at `place`.
 unsafe fn map_at(
     place: *mut u8,
     bytes: usize,

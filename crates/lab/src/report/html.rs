@@ -323,7 +323,7 @@ fn details(section: &Section, document: &Document, repeated: &BTreeMap<&str, Vec
         section.processor.as_ref().map(table).unwrap_or_default(),
         escape(&section.command)
     );
-    text + &folded("How it was measured, and how to run it again", &how)
+    text + &folded("Measurement, and command to repeat it", &how)
 }
 
 /// A count with its noun; empty for zero.

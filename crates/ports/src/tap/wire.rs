@@ -58,7 +58,7 @@ impl WirePort for TapWire {
             },
             arrivals: Arrivals {
                 room: Some(self.wanted.tx_queue_length.into()),
-                origin: "nothing limits what the kernel sends".into(),
+                origin: "nothing limits the kernel's rate".into(),
                 room_origin: "tx_queue_length",
                 ..Arrivals::default()
             },

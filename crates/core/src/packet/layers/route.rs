@@ -206,7 +206,7 @@ mod tests {
         for kind in 0..=255 {
             assert_eq!(route(&v6(kind, 0, [0; 4], &both)), Route::Done);
         }
-        // Type 3: all but the last four bytes are those of the destination, and four are padding.
+        // Type 3: all except the last four bytes belong to the destination, and four are padding.
         let listed = [1, 2, 3, 4, 5, 6, 7, 8, 0, 0, 0, 0, 0, 0, 0, 0];
         let mut expected = [0x22; 16];
         expected[12..].copy_from_slice(&[5, 6, 7, 8]);
