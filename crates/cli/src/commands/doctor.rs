@@ -9,7 +9,7 @@ use serde_json::json;
 /// Report the features that this machine supports or lacks, and how to add them.
 #[derive(Debug, Args)]
 pub(crate) struct DoctorArgs {
-    /// Draw the machine instead: packages, caches, cores, and their distances
+    /// Draw the machine: packages, caches, cores, and distances
     #[arg(long)]
     topology: bool,
 }

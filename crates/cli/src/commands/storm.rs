@@ -52,10 +52,10 @@ struct NodeArgs {
     /// All members; the same list for every member
     #[arg(value_name = "NAME=HOST:PORT", required = true, value_parser = member)]
     members: Vec<(String, SocketAddr)>,
-    /// Where the protocol runs: in this program over UDP, or on a card of this process
+    /// Where the protocol runs: in this program over UDP, or on a card
     #[arg(long, value_enum, default_value_t = PlaceArg::Host)]
     place: PlaceArg,
-    /// Interface for the card's wire, without the member's address; needs CAP_NET_RAW
+    /// Interface without the member's address; needs CAP_NET_RAW
     #[arg(long, value_name = "NAME", required_if_eq("place", "card"))]
     interface: Option<String>,
     /// Number of the group
@@ -64,7 +64,7 @@ struct NodeArgs {
     /// Write events to this file, for `picnic storm check`
     #[arg(long, value_name = "FILE")]
     log: Option<PathBuf>,
-    /// Leave after this many messages and a second without deliveries [default: leave at Ctrl-C]
+    /// Leave after COUNT messages and an idle second [default: Ctrl-C]
     #[arg(long, value_name = "COUNT")]
     messages: Option<u64>,
 }
@@ -80,7 +80,7 @@ enum PlaceArg {
 
 #[derive(Debug, Args)]
 struct BenchArgs {
-    /// Where the protocol runs: in threads over loopback, or on cards of this process
+    /// Where the protocol runs: in threads over loopback, or on cards
     #[arg(long, value_enum, default_value_t = PlaceArg::Host)]
     place: PlaceArg,
     /// Members of the group, 2 to 16

@@ -48,7 +48,7 @@ pub(crate) struct TryArgs {
     /// The capture to read, pcap or pcapng
     #[arg(long = "in", value_name = "PCAP")]
     input: PathBuf,
-    /// In a capture with several interfaces: the interface to read [default: all]
+    /// Interface to read, if the capture has several [default: all]
     #[arg(long, value_name = "NAME")]
     interface: Option<String>,
     /// Write the packets that leave to this file
