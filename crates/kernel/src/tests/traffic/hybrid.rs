@@ -494,7 +494,7 @@ fn packets_of_the_poll_engine_are_stamped_as_they_arrive() {
         check_ledger(&report, 20 * BATCH as u64, 10 * BATCH as u64);
         let stamp = if stamps { Stamp::Arrival } else { Stamp::Taken };
         assert_eq!(report.wires[0].stamp, stamp);
-        let unstamped = report.notes.iter().find(|note| note.contains("without a time of arrival"));
+        let unstamped = report.notes.iter().find(|note| note.contains("had no arrival time"));
         assert_eq!(unstamped, None);
         // Each waited until the poll engine was woken; by the time of reception, none did.
         let at_wire = report.latency_ns.at_wire;
