@@ -415,7 +415,7 @@ fn build(launch: &Launch<'_>, filters: Filters, hooks: &Hooks) -> Result<Built, 
 }
 
 /// Whether this error may cause a component's builder to refuse a value: it is about a key that all
-/// builders get, or about one that may have been meant.
+/// builders get, or about the probably intended one.
 fn is_given_to_builders(file: &CardFile, fault: &ConfigError) -> bool {
     const GIVEN: [&str; 6] = ["engine", "queues", "system", "buffers", "buffer_size", "headroom"];
     let Some((section, key)) = fault.key.split_once('.') else {
@@ -459,7 +459,7 @@ impl ServedCard {
         self.server.as_ref().is_some_and(Server::stop_is_asked)
     }
 
-    /// Refuses clients' changes from now on, as it is about to stop.
+    /// Refuses clients' changes from now on, because the card is about to stop.
     pub fn refuse_changes(&self) {
         if let Some(server) = &self.server {
             server.card_stops();

@@ -41,7 +41,7 @@ struct Page {
     report: Report,
 }
 
-/// Labels of one series, without that of the card.
+/// Labels of one series, without the card's label.
 type Labels<'a> = Vec<(&'a str, String)>;
 
 struct Sink<'a, 'e> {

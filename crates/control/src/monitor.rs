@@ -56,7 +56,7 @@ pub struct CoreTimes {
 pub struct Absences {
     /// The shortest absence that is seen, in nanoseconds; 0 if none is looked for.
     pub threshold_ns: Counter,
-    /// Nanoseconds for which somebody else had the core.
+    /// Nanoseconds of preemption of the core.
     pub total_ns: Counter,
     /// Times that this happened.
     pub times: Counter,

@@ -47,7 +47,7 @@ pub const INVALID_REQUEST: i64 = -32600;
 pub const METHOD_NOT_FOUND: i64 = -32601;
 /// The parameters are wrong.
 pub const INVALID_PARAMS: i64 = -32602;
-/// The card cannot do this now, or at all.
+/// The card cannot do this now, or never.
 pub const REFUSED: i64 = -32000;
 /// The borrowed core did not answer.
 pub const NO_ANSWER: i64 = -32001;

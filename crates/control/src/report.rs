@@ -81,7 +81,7 @@ pub struct Report {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trace: Option<TraceReport>,
     /// The reason why a part of the card failed or was abandoned; omitted if all is well. Figures
-    /// are as far as available.
+    /// are included if available.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failed: Option<String>,
     /// Notes for the user.

@@ -510,7 +510,7 @@ mod tests {
         drop(other);
     }
 
-    /// The backlog is full: nobody waits for that.
+    /// The backlog is full: connecting does not wait.
     #[test]
     fn cards_with_a_full_backlog_are_live() {
         let folder = tempfile::tempdir().unwrap();

@@ -57,8 +57,7 @@ impl Default for ClassSection {
 
 impl SectionConfig for ClassSection {
     const NAME: &'static str = "class";
-    const HELP: &'static str =
-        "A traffic class for packets on their way to wires, one [[class]] for each.";
+    const HELP: &'static str = "A traffic class for packets sent to wires, one [[class]] for each.";
     const SHAPE: Shape = Shape::List { least: 0, most: MOST_CLASSES, built_in: false };
 
     fn check(&self) -> Result<(), ConfigError> {

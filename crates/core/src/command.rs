@@ -164,7 +164,7 @@ impl fmt::Display for CommandError {
 
 impl std::error::Error for CommandError {}
 
-/// An order on its way to its component and back; opaque to all but the component and the command.
+/// An order for a component, which returns with the answer; opaque except to component and command.
 pub struct Prepared(Box<dyn Erased>);
 
 trait Erased: Any + Send {

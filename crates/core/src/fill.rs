@@ -74,7 +74,7 @@ pub struct FillReceiver {
 }
 
 impl FillReceiver {
-    /// An empty buffer, as long as the pool makes them.
+    /// An empty buffer of the pool's size.
     #[inline]
     pub fn take(&mut self) -> Option<Descriptor> {
         self.landing.take().or_else(|| self.ring.pop())

@@ -101,7 +101,7 @@ impl<'a> Out<'a> {
         }
     }
 
-    /// Whether a wire is up, as far as its port knows.
+    /// Whether a wire is up, if its port knows.
     #[inline]
     pub fn wire_is_up(&self, wire: u8) -> bool {
         self.doors.wires_up.get(usize::from(wire)).is_some_and(|&is_up| is_up)

@@ -42,7 +42,7 @@ pub const STAMPING: &str = "packet, xdp with stamps = true, pcap as it was recor
 /// The reason why a card could not be built.
 #[derive(Debug, thiserror::Error)]
 pub enum BuildError {
-    /// The card file is wrong, or the machine cannot provide what it needs.
+    /// The card file is wrong, or the machine cannot provide its requirements.
     #[error(transparent)]
     Config(#[from] ConfigError),
     /// There is no memory for the buffers.
@@ -102,7 +102,7 @@ fn keep<T>(built: Result<T, ConfigError>, faults: &mut Vec<ConfigError>) -> Opti
     built.map_err(|error| faults.push(error)).ok()
 }
 
-/// Refuses a function that needs flows in order after one that breaks their order.
+/// Refuses a function that needs flows in order after a function that breaks their order.
 fn check_order(
     links: &[ChainFunction],
     sections: &[Section],

@@ -87,7 +87,7 @@ pub struct Chain {
     head: Option<ChainFunction>,
     links: Vec<ChainFunction>,
     stage: Stage,
-    /// Observers may block, also those of functions added later.
+    /// Observers may block, including observers of functions added later.
     offline: bool,
     /// A function has observers: checked once per burst rather than at each function.
     observed: bool,

@@ -165,7 +165,7 @@ impl Drop for Share {
     }
 }
 
-/// SipHash of a packet's addresses and ports, as far as present: equal for all packets of a flow in
+/// SipHash of a packet's addresses and ports, if present: equal for all packets of a flow in
 /// one direction. Like Linux, it ignores the NIC's results.
 fn flow_of(packet: &mut Descriptor) -> u64 {
     let layers =

@@ -192,8 +192,8 @@ impl TargetQueue {
         self.host.report()
     }
 
-    /// Polls the queue once: takes a pending interrupt, handles a burst, re-arms if there is none;
-    /// then the host sends.
+    /// Polls the queue once: takes a pending interrupt, handles a burst, re-arms if the ring is
+    /// empty; then the host sends.
     pub fn poll(&mut self, now: Time, burst: &mut Burst) -> Polled {
         self.look(now, burst, true)
     }
@@ -340,7 +340,7 @@ impl TargetQueue {
         }
         self.returns.publish();
         if handed != moved {
-            // Packets handed over are still on their way to the host.
+            // Packets handed over have not reached the host yet.
             let (ledger, lost) = (&self.ledger.queues[usize::from(self.index)], moved - handed);
             ledger.taken.add(lost as u64);
             ledger.drops.add(DropReason::HostRefused, Stage::Target, lost as u64);
@@ -452,7 +452,7 @@ impl TargetQueue {
 
     /// Asks the borrowed core to interrupt when there is room, if the host was refused `wanted`
     /// buffers; then checks again, so that no wake-up is lost: whether there is room, and whether
-    /// the borrowed core still interrupts at all.
+    /// the borrowed core still interrupts.
     fn ask_for_room(&mut self, wanted: usize) {
         self.counters.starved.set((wanted != 0).into());
         (self.state.asked, self.state.retry) = (false, false);

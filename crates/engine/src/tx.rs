@@ -55,7 +55,7 @@ impl TxRing {
         self.ring.peek(0).map(Descriptor::length)
     }
 
-    /// Takes packets as far as deficit, limits and room in the burst allow.
+    /// Takes as many packets as deficit, limits and room in the burst allow.
     fn take(
         &mut self,
         queue: usize,

@@ -166,7 +166,7 @@ const LOADS: [Column; 7] = [
 ];
 /// R² above which a line counts as straight.
 const STRAIGHT: f64 = 0.98;
-/// The load for which the paper gives the extra latency, in packets per second.
+/// The load at which the paper gives the extra latency, in packets per second.
 const PAPER_PPS: f64 = 80_000.0;
 /// Least delivered share of the offered load that counts as no loss: packets waiting at the end are
 /// not delivered yet.

@@ -3,9 +3,9 @@
 //! for a test.
 //!
 //! A step is the submission of a member's next message, the arrival of the first packet of one of
-//! the six links, or its loss if none was lost before. Behind each step the member delivers what is
-//! due and sends what it has. Timers fire when nothing is under way: a group that needs them earlier
-//! would not come to its end. States with one hash are looked at once.
+//! the six links, or its loss if none was lost before. After each step, the member delivers due
+//! messages and sends its packets. Timers fire when nothing is under way: a group that needs them
+//! earlier would not finish. States with the same hash are examined once.
 
 use picnic_core::time::Time;
 use picnic_storm::{Member, Settings, To};

@@ -7,7 +7,7 @@ use rand_chacha::ChaCha8Rng;
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-/// What the network does to packets.
+/// The faults of the network.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Weather {
     /// Latency in nanoseconds: at least, and at random on top.

@@ -1,4 +1,4 @@
-//! What a group promises, over thousands of seeds.
+//! The promises of a group, over thousands of seeds.
 
 use crate::network::{Network, Weather, settings};
 use picnic_storm::{Settings, SubmitError};

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 const CALM: Weather = Weather { latency_ns: (1000, 500), loss_percent: 0, twice_percent: 0 };
 const PATIENCE_NS: u64 = 1_000_000;
 
-/// What a member delivered without a gap: a life, or the part of one between two joins.
+/// Deliveries of a member without a gap: a run of the member, or the part of it between two joins.
 type Part = Vec<Delivered>;
 
 struct Group {
@@ -101,7 +101,7 @@ impl Group {
     }
 
     /// Whether a majority is still in the newest view without this member: if it crashes with too
-    /// many others, what they had is gone.
+    /// many others, their messages are lost.
     fn can_lose(&self, member: usize) -> bool {
         let members = &self.network.members;
         let newest = members.iter().map(Member::view).max().unwrap();

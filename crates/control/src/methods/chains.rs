@@ -55,7 +55,7 @@ impl Methods {
         self.swap_to(&file, direction, directory)
     }
 
-    /// Replaces the card's functions with those of a card file's chain.
+    /// Replaces the card's functions with the functions of a card file's chain.
     pub(crate) fn swap_for(
         &mut self,
         file: &CardFile,

@@ -110,7 +110,7 @@ impl Methods {
         let id = find(&self.lines(factory)?, task, TaskFilter::Living)?.id;
         let (done, _) = self.order(order(id))?;
         let lines = self.lines(factory)?;
-        // Not done: it has ended meanwhile.
+        // Not done: the task has ended meanwhile.
         let wanted = if done { TaskFilter::Any } else { TaskFilter::Living };
         listed(find(&lines, &Reference::Number(id.0), wanted)?)
     }

@@ -170,7 +170,7 @@ pub trait ComponentChange: DeserializeOwned + JsonSchema {
 #[schemars(transparent, bound = "C: JsonSchema")]
 pub struct Set<C>(C);
 
-/// A change on its way to the component, and back with the previous state.
+/// A change for the component, which returns with the previous state.
 pub struct PendingChange<C: ComponentChange> {
     new: C::New,
     before: Option<<C::Of as Inspect>::State>,

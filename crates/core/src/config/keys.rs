@@ -94,7 +94,7 @@ impl SectionConfig for PoolConfig {
     }
 }
 
-/// What a core does without work.
+/// Behaviour of a core without work.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
 pub enum Idle {
@@ -231,8 +231,8 @@ pub struct HostSection {
     /// Descriptors in each tx ring.
     #[schemars(range(min = 64, max = 65536), extend("x-advanced" = true, "powerOfTwo" = true))]
     pub tx_ring_size: usize,
-    /// Bytes of each tx ring that may be on their way to the wires; the rest waits with the host,
-    /// as with the kernel's byte queue limits.
+    /// Bytes of each tx ring that may be in flight to the wires; the rest waits with the host, as
+    /// with the kernel's byte queue limits.
     #[schemars(range(min = 1514, max = 1073741824), extend("x-advanced" = true))]
     pub tx_bytes_in_flight: u32,
     /// Scheduling of the target cores' threads: "real-time" (preempts as an interrupt does, for at

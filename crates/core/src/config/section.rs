@@ -156,7 +156,7 @@ impl SectionEntry {
         }
     }
 
-    /// The keys, without the one that names a component.
+    /// The keys, without the key that names a component.
     pub fn keys(&self) -> Vec<KeyHelp> {
         (self.keys)()
     }
@@ -504,7 +504,7 @@ impl Section {
         errors.reduce(ConfigError::and).unwrap_or_default()
     }
 
-    /// Reads the keys of the section itself, not those of the component it names.
+    /// Reads the keys of the section itself, not the keys of its component.
     fn place<T: SectionConfig>(self, faults: &mut Vec<ConfigError>) -> Option<Placed<T>> {
         let known = cached_keys::<T>();
         let is_own = |key: &str| T::NAMES.is_none() || known.iter().any(|known| known.name == key);

@@ -350,8 +350,8 @@ impl Doors {
         }
     }
 
-    /// Puts a burst on the target rings, the `n`th packet on that of `queues[n]`: the fastest way
-    /// out, from slot to slot. Packets beyond the end of `queues` stay in the burst.
+    /// Puts a burst on the target rings, the `n`th packet on the ring of `queues[n]`: the fastest
+    /// way out, from slot to slot. Packets beyond the end of `queues` stay in the burst.
     #[inline]
     pub fn steer_burst(&mut self, burst: &mut Burst, queues: &[u16]) {
         let mut packets = burst.drain();

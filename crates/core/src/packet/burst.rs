@@ -98,7 +98,7 @@ impl Burst {
         self.length += added;
     }
 
-    /// Appends descriptors of a ring, as far as there is room; returns their number.
+    /// Appends descriptors of a ring while there is room; returns their number.
     #[inline(always)]
     pub fn fill_from(&mut self, ring: &mut Consumer<Descriptor>) -> usize {
         let before = self.length;
@@ -148,7 +148,7 @@ impl Burst {
         }));
     }
 
-    /// Appends up to `count` of the oldest descriptors of a queue, as far as there is room.
+    /// Appends up to `count` of the oldest descriptors of a queue while there is room.
     #[inline]
     pub fn move_from(&mut self, from: &mut VecDeque<Descriptor>, count: usize) {
         let count = count.min(from.len()).min(self.room());

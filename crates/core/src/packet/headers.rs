@@ -188,7 +188,7 @@ impl Descriptor {
         }
     }
 
-    /// The packet's bytes from `place`, as far as they are in one buffer.
+    /// The packet's bytes from `place` that are in one buffer.
     fn bytes_from(&self, mut place: usize) -> Option<&[u8]> {
         if !self.is_chained() {
             return self.data().get(place..);

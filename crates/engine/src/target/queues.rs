@@ -24,7 +24,7 @@ impl Target {
         self.look(now, true)
     }
 
-    /// Polls each queue once without an interrupt: one that was sent is still on its way.
+    /// Polls each queue once without an interrupt: a sent interrupt has not arrived yet.
     pub fn go_on(&mut self, now: Time) -> Polled {
         self.look(now, false)
     }

@@ -157,7 +157,7 @@ fn ways_to_cut(frame: &[u8]) -> impl Iterator<Item = (usize, usize)> {
     ways.filter(move |_| first != 0)
 }
 
-/// Everything but the number: a packet may continue in another buffer.
+/// Everything except the number: a packet may continue in another buffer.
 fn what_became(released: &[Released]) -> Vec<Released> {
     released.iter().map(|one| Released { number: None, ..one.clone() }).collect()
 }

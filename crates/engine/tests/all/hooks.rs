@@ -161,11 +161,11 @@ fn every_hook_point_sees_its_packets() {
     let calls = lock(&log.calls).join(" ");
     let burst = ["begin observe end"; 5].join(" ");
     assert_eq!(calls, format!("{burst} begin observe observe observe end"));
-    // An observer that wants nothing is only asked, and does not hide packets from others.
+    // An observer that declines is only asked, and does not hide packets from others.
     assert_eq!(*lock(&closed.calls), ["begin"; 6]);
 }
 
-/// A wire that keeps packets is asked as long as it does, whether others wait for it or not.
+/// A wire that keeps packets is polled while it keeps them, whether others wait for it or not.
 #[test]
 fn unobserved_wires_call_no_observer() {
     let log = Log::default();

@@ -1,4 +1,4 @@
-//! A card on a bench: wires, hosts and time driven by hand.
+//! A card on a bench: the test drives wires, hosts and time.
 #![allow(dead_code, unreachable_pub, missing_docs)]
 
 pub mod functions;

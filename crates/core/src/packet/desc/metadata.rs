@@ -21,7 +21,7 @@ pub enum RssType {
     Ipv6Udp = 6,
 }
 
-/// The kind of function that made an RSS hash, as far as readers need it.
+/// The kind of function that made an RSS hash, in the detail that readers need.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub enum RssFunction {
