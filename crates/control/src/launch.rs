@@ -415,7 +415,7 @@ fn build(launch: &Launch<'_>, filters: Filters, hooks: &Hooks) -> Result<Built, 
 }
 
 /// Whether this error may cause a component's builder to refuse a value: it is about a key that all
-/// builders get, or about the probably intended one.
+/// builders get, or about a key that may have been intended.
 fn is_given_to_builders(file: &CardFile, fault: &ConfigError) -> bool {
     const GIVEN: [&str; 6] = ["engine", "queues", "system", "buffers", "buffer_size", "headroom"];
     let Some((section, key)) = fault.key.split_once('.') else {
