@@ -30,7 +30,8 @@ TASKS = 3
 # The task that is killed once.
 KILLED = 2
 # In the simulator, in some seconds: only these determine the points.
-EXPERIMENT = ["nicos-edf", "--set", "sets=60", "--set", "milliseconds=500", "--set", "tight=0"]
+EXPERIMENT = ["nicos-edf", "--set", "sets=60", "--set", "milliseconds=500", "--set", "tight=0",
+              "--set", "matched=0"]
 PATIENCE_S = 200
 ADDRESS = "10.87.0.1"
 

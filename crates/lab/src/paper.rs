@@ -203,7 +203,10 @@ impl PaperFigure {
     /// unless the paper's machine is modelled.
     pub fn judge(&self, ours: &Figure) -> Option<PaperVerdict> {
         if let Some(basis) = &ours.basis {
-            return basis.verdict().or_else(|| self.judge_value(ours.spread()?.median));
+            // The middle half: sets that were fitted differ from one another.
+            let spread = ours.spread()?;
+            let judge = || self.judge_range(spread.lower_quartile, spread.upper_quartile);
+            return basis.verdict().or_else(judge);
         }
         let shift = if self.unit() == Unit::Change { 1.0 } else { 0.0 };
         let interval = interval(ours).map(|(low, high)| (low + shift, high + shift));
@@ -212,9 +215,14 @@ impl PaperFigure {
 
     /// A value from the paper's own machine beside the paper's; none for words without a bound.
     pub fn judge_value(&self, ours: f64) -> Option<PaperVerdict> {
+        self.judge_range(ours, ours)
+    }
+
+    /// The same for a range of values, all of which have to agree.
+    fn judge_range(&self, lowest: f64, highest: f64) -> Option<PaperVerdict> {
         let (unit, shift) = (self.unit(), if self.unit() == Unit::Change { 1.0 } else { 0.0 });
         if let Some(ratio) = self.ratio() {
-            return Some(ratio.judge(Ok((ours + shift, ours + shift))));
+            return Some(ratio.judge(Ok((lowest + shift, highest + shift))));
         }
         let (low, high, allowed) = match (self.paper, self.holds) {
             (PaperValue::Number(paper, _), _) => {
@@ -229,9 +237,17 @@ impl PaperFigure {
             }
             (PaperValue::Words(_), None) => return None,
         };
-        let is_same = (low..=high).contains(&ours);
-        let finding = if is_same { Finding::Reproduced } else { Finding::NotReproduced };
-        let why = format!("ours {}; {allowed} would agree", unit.text(ours));
+        let ours = match lowest == highest {
+            true => unit.text(lowest),
+            false => unit.range(lowest, highest),
+        };
+        let why = format!("ours {ours}; {allowed} would agree");
+        let (finding, why) =
+            match (lowest >= low && highest <= high, highest < low || lowest > high) {
+                (true, _) => (Finding::Reproduced, why),
+                (_, true) => (Finding::NotReproduced, why),
+                _ => (Finding::NotMeasurableHere, format!("the sets differ too much: {why}")),
+            };
         Some(PaperVerdict { finding, why })
     }
 

@@ -100,6 +100,22 @@ pub struct Drawing {
     pub is_logarithmic: bool,
 }
 
+impl Drawing {
+    /// Its points, a row for each: line, x (a bar's name), y, and the spread of the repeats.
+    pub fn csv(&self) -> String {
+        let quoted = |text: &str| format!("\"{}\"", text.replace('"', "\"\""));
+        let mut text = String::from("line,x,y,low,high\n");
+        for Line { name, points } in &self.lines {
+            for Dot { x, y, low, high } in points {
+                let bar = self.bars.get(*x as usize).map(|name| quoted(name));
+                let x = bar.unwrap_or_else(|| x.to_string());
+                text += &format!("{},{x},{y},{low},{high}\n", quoted(name));
+            }
+        }
+        text
+    }
+}
+
 impl Plot {
     /// A line of `y` along the number `x` of a series.
     pub fn lines(title: &str, series: &str, x: &str, y: &str) -> Self {
@@ -251,6 +267,7 @@ mod tests {
         let first = &drawn.lines[0].points[0];
         assert_eq!((first.x, first.low, first.y, first.high), (1.0, 2.0, 3.0, 4.0));
         assert_eq!((drawn.x_unit, drawn.y_unit), (Unit::PerSecond, Unit::Nanoseconds));
+        assert_eq!(drawn.csv().lines().nth(1), Some("\"a\",1,3,2,4"));
         assert_eq!(Plot::bars("", "none", "wait_ns").draw(&outcome()), None);
     }
 

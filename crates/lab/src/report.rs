@@ -316,6 +316,21 @@ impl Report {
         papers().filter(move |row| row.source.starts_with("PICNIC") == is_own)
     }
 
+    /// A picture (SVG) and the points (CSV) of each plot, by the name of the file.
+    pub fn plots(&self) -> Vec<(String, String)> {
+        let mut files = Vec::new();
+        for section in &self.sections {
+            for drawing in &section.drawings {
+                let title = drawing.title.replace(|letter: char| !letter.is_alphanumeric(), "-");
+                let words: Vec<_> = title.split('-').filter(|word| !word.is_empty()).collect();
+                let name = format!("{}-{}", section.name, words.join("-").to_lowercase());
+                files.push((format!("{name}.svg"), svg::file(drawing, html::STYLE)));
+                files.push((format!("{name}.csv"), drawing.csv()));
+            }
+        }
+        files
+    }
+
     /// The page.
     pub fn html(&self) -> String {
         html::page(self)

@@ -9,10 +9,12 @@
 //! - `edf-plus` with each slack policy: it runs by segments, if they fit.
 //! - `edf-background`: it runs whenever no periodic task is ready, whether it fits or not. Its
 //!   gain, and the deadlines it misses, show the purpose of tickets.
+//! - `event`: all tasks run in the order in which they became ready, each to completion.
 //!
 //! Then the same with *tight* sets, whose periods are shorter by `tight`: there an invocation of an
 //! aperiodic task lasts about as long as the shortest period, and filling the slack without
-//! checking tickets delays others.
+//! checking tickets delays others. And with *matched* sets, which do under EDF what the paper's did:
+//! `matched.rs`. Only these give figures to compare with the paper's.
 //!
 //! "Response" has two readings in the paper, and both are given: from ready to the end of the
 //! invocation, and the time between the starts of two invocations ("response times, in-between
@@ -26,11 +28,13 @@
 //!
 //! Source: NICOS 4.6, "`<EDF>`++ Evaluation", figures 2 and 3. The paper gives neither periods nor
 //! bounds; those here are ours, chosen so that plain EDF leaves about as much idle time as the
-//! paper's did; each is a setting.
+//! paper's did; each is a setting. `event` is the dispatcher of 4.5.
 
 mod background;
 mod draw;
+mod matched;
 mod processor;
+mod sums;
 
 use background::EdfBackground;
 use draw::TaskSet;
@@ -41,13 +45,14 @@ use picnic_lab::experiment::{
     Effort, Experiment, LabError, MeasuredPoint, Run as LabRun, Spec, World,
 };
 use picnic_lab::outcome::{Figure, Outcome, Point};
-use picnic_lab::paper::{Row, number, row, words};
+use picnic_lab::paper::{Row, number, row};
 use picnic_lab::plot::Plot;
 use picnic_lab::registry::Reproduces;
 use picnic_lab::unit::Unit;
 use picnic_os::admission::{Order, admit};
 use picnic_os::path::PacketPath;
 use picnic_os::schedulers::edf::Edf;
+use picnic_os::schedulers::event::Event;
 use picnic_os::schedulers::plus::Plus;
 use picnic_os::schedulers::slack::Choice;
 use picnic_os::schedulers::{Discipline, Scheduler};
@@ -56,6 +61,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 use std::sync::Arc;
+use sums::{Drawn, Sum, raw};
 
 /// Virtual time that a set runs under EDF to find starved tasks, in milliseconds.
 const JUDGED_MS: u64 = 10_000;
@@ -98,6 +104,8 @@ pub struct Settings {
     pub least_share: f64,
     /// Divisor of the periods for tight sets, a quarter as many; 0: none
     pub tight: f64,
+    /// Sets fitted to the paper's under EDF; 0: none [default: 20 in the sim world, else 0]
+    pub matched: Option<u32>,
 }
 
 impl Default for Settings {
@@ -120,6 +128,7 @@ impl Default for Settings {
             fewest: 10,
             least_share: 0.5,
             tight: 2.5,
+            matched: None,
         }
     }
 }
@@ -131,6 +140,11 @@ impl Settings {
             World::Host => effort.of(1, 3, 10),
         };
         self.sets.unwrap_or(usual)
+    }
+
+    fn matched(&self, effort: Effort) -> u32 {
+        let usual = if self.world == World::Sim { effort.of(5, 20, 100) } else { 0 };
+        self.matched.unwrap_or(usual)
     }
 
     /// Sets of a point.
@@ -150,6 +164,7 @@ impl Settings {
             Err(ConfigError::new(key, format!("found {found}, allowed: {low} to {high}")))
         };
         range("sets", f64::from(self.sets.unwrap_or(1)), 1.0, 100_000.0)?;
+        range("matched", f64::from(self.matched.unwrap_or(0)), 0.0, 100_000.0)?;
         range("milliseconds", self.milliseconds() as f64, 10.0, 1e7)?;
         range("tasks", f64::from(self.tasks), 2.0, 64.0)?;
         range("periodic_load_low", self.periodic_load_low, 0.0, 1.0)?;
@@ -193,7 +208,7 @@ impl Component for NicosEdf {
     const HELP: &'static str = "20 tasks: EDF against EDF++ and its slack policies";
 
     fn example(_: &Path) -> Option<String> {
-        Some("sets = 3\nmilliseconds = 500".into())
+        Some("sets = 3\nmilliseconds = 500\nmatched = 1".into())
     }
 
     fn build(settings: Settings, _: &BuildContext) -> Result<Box<dyn Experiment>, ConfigError> {
@@ -204,21 +219,32 @@ impl Component for NicosEdf {
 
 impl Reproduces for NicosEdf {
     const PAPER: Row = row(
-    "NICOS figs. 2, 3",
-    "20 tasks, about half periodic: EDF against EDF++",
-    &[
-        number("throughput", 0.20, Unit::Change).ours("throughput_gain"),
-        number("time between invocations, task A", -0.53, Unit::Change)
-            .ours("between_invocations_change"),
-        number("time between invocations, task B", -0.57, Unit::Change)
-            .ours("between_invocations_change"),
-        number("response, periodic tasks", 0.03, Unit::Change),
-        words("idle", "28.6 % to 14.7 %"),
-    ],
-)
-.corrected(
-    "\"response\" reads as time between invocations, and the paper's periodic tasks get 3 % slower",
-);
+        "NICOS figs. 2, 3",
+        "20 tasks, about half periodic: EDF against EDF++",
+        &[
+            number("idle under EDF", 0.286, Unit::Fraction).ours("matched_edf_idle_fraction"),
+            number("between invocations under EDF, task A", 22.9, Unit::Milliseconds)
+                .ours("matched_edf_a_between_ms"),
+            number("between invocations under EDF, task B", 26.0, Unit::Milliseconds)
+                .ours("matched_edf_b_between_ms"),
+            number("idle under EDF++", 0.147, Unit::Fraction).ours("matched_idle_fraction"),
+            number("throughput", 0.20, Unit::Change).ours("matched_throughput_gain"),
+            number("between invocations, task A", -0.53, Unit::Change)
+                .ours("matched_a_between_change"),
+            number("between invocations, task B", -0.57, Unit::Change)
+                .ours("matched_b_between_change"),
+            number("from ready to end, task A", -0.53, Unit::Change)
+                .ours("matched_a_response_change"),
+            number("from ready to end, task B", -0.57, Unit::Change)
+                .ours("matched_b_response_change"),
+            number("from ready to end, periodic tasks", 0.03, Unit::Change)
+                .ours("matched_periodic_response_change"),
+        ],
+    )
+    .corrected(
+        "\"response\" reads as time between invocations; both readings are predicted. A task that \
+     starts as regularly as B cannot start twice as often",
+    );
 }
 
 /// A scheduler under test.
@@ -229,12 +255,13 @@ struct Contender {
 }
 
 /// EDF first: the others are compared with it. The second determines the overall figures.
-const CONTENDERS: [Contender; 5] = [
+const CONTENDERS: [Contender; 6] = [
     Contender { scheduler: "edf", slack: None },
     Contender { scheduler: "edf-plus", slack: Some(Choice::FirstFit) },
     Contender { scheduler: "edf-plus", slack: Some(Choice::BestFit) },
     Contender { scheduler: "edf-plus", slack: Some(Choice::Lookahead) },
     Contender { scheduler: "edf-background", slack: None },
+    Contender { scheduler: "event", slack: None },
 ];
 
 impl Contender {
@@ -242,46 +269,27 @@ impl Contender {
         Point::at("scheduler", self.scheduler).and("slack", self.slack.map(Choice::name))
     }
 
+    /// In words.
+    fn name(self) -> String {
+        [self.scheduler]
+            .into_iter()
+            .chain(self.slack.map(Choice::name))
+            .collect::<Vec<_>>()
+            .join(" ")
+    }
+
     fn make(self) -> Box<dyn Scheduler> {
         match (self.scheduler, self.slack) {
             ("edf-background", _) => Box::new(EdfBackground),
+            ("event", _) => Box::new(Event),
             (_, Some(choice)) => Box::new(Plus::new(Edf, choice.policy())),
             _ => Box::new(Edf),
         }
     }
 }
 
-/// The figures of one scheduler over all sets.
-#[derive(Default)]
-struct Sum {
-    busy: Moments,
-    idle: Moments,
-    response: Moments,
-    between: Moments,
-    periodic_response: Moments,
-    jitter: Moments,
-    longest_jitter_ms: f64,
-    misses: u64,
-    missed_that_edf_kept: u64,
-    overruns: u64,
-    invocations: u64,
-    gains: Vec<f64>,
-    changes: Vec<f64>,
-    between_changes: Vec<f64>,
-}
-
-/// The figures of sets of one kind.
-#[derive(Default)]
-struct Drawn {
-    sums: [Sum; CONTENDERS.len()],
-    sets: u64,
-    draw: u64,
-    refused: u64,
-    starved: u64,
-}
-
-/// Periods as in the settings, or tight.
-const KINDS: [&str; 2] = ["usual", "tight"];
+/// Periods as in the settings, or tight; or fitted to the paper's sets.
+const KINDS: [&str; 3] = ["usual", "tight", "matched"];
 
 impl Experiment for NicosEdf {
     fn points(&self, effort: Effort) -> Vec<Spec> {
@@ -289,7 +297,7 @@ impl Experiment for NicosEdf {
         let sets = settings.sets(effort);
         let tight = if settings.tight == 0.0 { 0 } else { sets.div_ceil(4) };
         let mut points = Vec::new();
-        for (kind, sets) in KINDS.into_iter().zip([sets, tight]) {
+        for (kind, sets) in KINDS.into_iter().zip([sets, tight, settings.matched(effort)]) {
             for first in (0..sets).step_by(settings.block() as usize) {
                 let count = settings.block().min(sets - first);
                 points.push(Spec::at("sets", kind).and("first", first).and("count", count));
@@ -323,27 +331,16 @@ impl Experiment for NicosEdf {
     fn conclude(&self, points: &[MeasuredPoint]) -> Outcome {
         let mut kinds: [Drawn; KINDS.len()] = Default::default();
         for found in points {
-            let kind = usize::from(found.spec.word("sets") == KINDS[1]);
-            kinds[kind].add(found);
+            let kind = KINDS.iter().position(|kind| *kind == found.spec.word("sets"));
+            kinds[kind.unwrap_or(0)].add(found);
         }
-        let [usual, tight] = kinds;
-        outcome(&self.0, usual, tight)
+        outcome(&self.0, kinds)
     }
 
     fn plots(&self) -> Vec<Plot> {
-        vec![
-            Plot::bars("throughput gained", "schedulers", "throughput_gain").marked(
-                "paper: +20 %",
-                None,
-                0.20,
-            ),
-            Plot::bars(
-                "time between invocations",
-                "invocation_starts",
-                "between_invocations_change",
-            )
-            .marked("paper: -53 and -57 %", None, -0.55),
-        ]
+        let gain = Plot::bars("throughput gained", "matched_schedulers", "throughput_gain");
+        let gain = gain.marked("paper: +20 %", None, 0.20);
+        [gain].into_iter().chain(matched::plots()).collect()
     }
 }
 
@@ -366,7 +363,9 @@ fn drawn(
     lab: &mut LabRun<'_>,
 ) -> Result<Outcome, LabError> {
     let count = point.number("count") as usize;
-    let (mut refused, mut starved, mut draw) = (0u64, 0u64, 0u64);
+    let is_matched = point.word("sets") == KINDS[2];
+    let (mut refused, mut starved, mut unlike, mut draw) = (0u64, 0u64, 0u64, 0u64);
+    let mut tasks = Vec::new();
     // Points use distant seeds, so that their draws are independent.
     let first = (point.number("first") as u64) << 24;
     let mut runs: [Vec<Run>; CONTENDERS.len()] = Default::default();
@@ -374,11 +373,12 @@ fn drawn(
         lab.progress(runs[0].len() as f64 / count as f64, "task sets");
         if draw > 1000 + 100 * count as u64 {
             return Err(LabError::Failed(format!(
-                "of {draw} sets drawn, admission refused {refused} and {starved} left a \
-                 task starved under EDF: lower the load, or shorten the segments"
+                "of {draw} sets drawn, admission refused {refused}, {starved} left a task \
+                 starved under EDF and {unlike} were unlike the paper's: lower the load, or \
+                 shorten the segments"
             )));
         }
-        let set = Arc::new(TaskSet::draw(settings, first + draw));
+        let mut set = Arc::new(TaskSet::draw(settings, first + draw));
         draw += 1;
         let path = PacketPath::default();
         let demands = set.demands();
@@ -388,8 +388,15 @@ fn drawn(
             continue;
         }
         // Checked in virtual time, so that both worlds run the same sets.
-        let judged = in_virtual_time(CONTENDERS[0], &set, JUDGED_MS)?;
-        if judged.fewest_of_others < settings.fewest {
+        let judge = &mut |set: &_| in_virtual_time(CONTENDERS[0], set, JUDGED_MS);
+        if is_matched {
+            let Some(fitted) = matched::fit((*set).clone(), judge)? else {
+                unlike += 1;
+                continue;
+            };
+            set = fitted.set;
+            tasks.push(fitted.tasks);
+        } else if judge(&set)?.fewest_of_others < settings.fewest {
             starved += 1;
             continue;
         }
@@ -401,112 +408,20 @@ fn drawn(
     outcome.add(Figure::count("sets_drawn", draw));
     outcome.add(Figure::count("sets_refused", refused));
     outcome.add(Figure::count("sets_starved", starved));
+    outcome.add(Figure::count("sets_unlike", unlike));
     let mut series = outcome.series("schedulers");
     for (contender, runs) in CONTENDERS.iter().zip(&runs) {
         series.push(raw(contender.point(), runs));
     }
+    if is_matched {
+        matched::add(&mut outcome, &runs, &tasks, point.number("first") == 0.0);
+    }
     Ok(outcome)
-}
-
-/// The moments of a run, by their key.
-type MomentsOf = (&'static str, fn(&Run) -> Moments);
-const MOMENTS: [MomentsOf; 4] = [
-    ("response", |run| run.response_ms),
-    ("between_invocations", |run| run.between_ms),
-    ("periodic_response", |run| run.periodic_response_ms),
-    ("release_jitter", |run| run.jitter_ms),
-];
-
-/// The results of a scheduler's runs: a value each.
-fn raw(point: Point, runs: &[Run]) -> Point {
-    let each = |key: &str, of: &dyn Fn(&Run) -> f64| Figure::of(key, runs.iter().map(of).collect());
-    let mut point = point
-        .with(each("busy_fraction", &|run| run.busy_fraction))
-        .with(each("deadline_misses", &|run| run.misses as f64))
-        .with(each("overruns", &|run| run.overruns as f64))
-        .with(each("invocations", &|run| run.invocations as f64))
-        .with(each("release_jitter_max_ms", &|run| run.longest_jitter_ms));
-    for (key, of) in MOMENTS {
-        // Zero without data, so that each set has its place.
-        let mean = |run: &Run| of(run).mean().unwrap_or(0.0);
-        let deviation = |run: &Run| of(run).standard_deviation().unwrap_or(0.0);
-        point = point
-            .with(each(&format!("{key}_mean_ms"), &mean))
-            .with(each(&format!("{key}_stddev_ms"), &deviation))
-            .with(each(&format!("{key}_count"), &|run| of(run).count() as f64));
-    }
-    point
-}
-
-/// Reads the `index`th run again.
-fn read(point: &Point, index: usize) -> Run {
-    let value = |key: &str| {
-        let figure = point.figures.iter().find(|figure| figure.key == key);
-        figure.and_then(|figure| figure.values.get(index)).copied().unwrap_or(0.0)
-    };
-    let [response_ms, between_ms, periodic_response_ms, jitter_ms] = MOMENTS.map(|(key, _)| {
-        let (mean, deviation) =
-            (value(&format!("{key}_mean_ms")), value(&format!("{key}_stddev_ms")));
-        Moments::of(value(&format!("{key}_count")) as u64, mean, deviation)
-    });
-    Run {
-        busy_fraction: value("busy_fraction"),
-        misses: value("deadline_misses") as u64,
-        overruns: value("overruns") as u64,
-        invocations: value("invocations") as u64,
-        longest_jitter_ms: value("release_jitter_max_ms"),
-        response_ms,
-        between_ms,
-        periodic_response_ms,
-        jitter_ms,
-        ..Run::default()
-    }
-}
-
-impl Drawn {
-    fn add(&mut self, found: &MeasuredPoint) {
-        let count = |key: &str| found.values(0, key).iter().sum::<f64>() as u64;
-        self.draw += count("sets_drawn");
-        self.refused += count("sets_refused");
-        self.starved += count("sets_starved");
-        let Some(series) = found.sides.first().and_then(|side| side.series.first()) else { return };
-        for index in 0..found.spec.number("count") as usize {
-            self.sets += 1;
-            let runs: Vec<Run> = series.points.iter().map(|point| read(point, index)).collect();
-            for (run, sum) in runs.iter().zip(&mut self.sums) {
-                sum.add(run, &runs[0]);
-            }
-        }
-    }
-}
-
-impl Sum {
-    fn add(&mut self, run: &Run, plain: &Run) {
-        self.busy.add(run.busy_fraction);
-        self.idle.add(1.0 - run.busy_fraction);
-        self.misses += run.misses;
-        self.missed_that_edf_kept += run.misses.saturating_sub(plain.misses);
-        self.overruns += run.overruns;
-        self.invocations += run.invocations;
-        self.response.merge(run.response_ms);
-        self.between.merge(run.between_ms);
-        self.jitter.merge(run.jitter_ms);
-        self.longest_jitter_ms = self.longest_jitter_ms.max(run.longest_jitter_ms);
-        self.periodic_response.merge(run.periodic_response_ms);
-        self.gains.push(run.busy_fraction / plain.busy_fraction - 1.0);
-        // Under EDF possibly nothing ran: then there is nothing to compare with.
-        if let (Some(mean), Some(plain)) = (run.response_ms.mean(), plain.response_ms.mean()) {
-            self.changes.push(mean / plain - 1.0);
-        }
-        if let (Some(mean), Some(plain)) = (run.between_ms.mean(), plain.between_ms.mean()) {
-            self.between_changes.push(mean / plain - 1.0);
-        }
-    }
 }
 
 /// Reports the results of sets of one kind: each scheduler's gain and cost, and the starts of
 /// invocations, which are the other reading of the response. Returns the figures of the whole run,
-/// for the second of [`CONTENDERS`].
+/// for the second of [`CONTENDERS`]. For fitted sets these are predictions.
 fn judge(outcome: &mut Outcome, sums: [Sum; CONTENDERS.len()], kind: &str) -> Vec<Figure> {
     let mut whole = Vec::new();
     for (index, (contender, sum)) in CONTENDERS.iter().zip(sums).enumerate() {
@@ -514,7 +429,21 @@ fn judge(outcome: &mut Outcome, sums: [Sum; CONTENDERS.len()], kind: &str) -> Ve
         let change = Figure::of("response_change", sum.changes).called("change");
         let between_change =
             Figure::of("between_invocations_change", sum.between_changes).called("change");
-        if index == 1 {
+        if kind == "matched_" && index < 2 {
+            let idle = Figure::of("idle_fraction", sum.idles);
+            let periodic = Figure::of("periodic_response_change", sum.periodic_changes);
+            if index == 0 {
+                let keyed = idle.keyed("matched_edf_idle_fraction");
+                whole.push(matched::fitted(keyed, "idle under EDF", "time that all others think"));
+            } else {
+                for (figure, label) in
+                    [(idle, "idle"), (gain.clone(), "throughput"), (periodic, "periodic")]
+                {
+                    let keyed = format!("matched_{}", figure.key);
+                    whole.push(matched::predicted(figure.keyed(&keyed), label));
+                }
+            }
+        } else if index == 1 {
             whole.push(gain.clone().called("throughput, edf-plus"));
             whole.push(change.clone().called("mean response, edf-plus"));
             whole.push(between_change.clone().in_detail());
@@ -549,9 +478,9 @@ fn with_moments(point: Point, key: &str, label: &str, of: Moments) -> Point {
     point.with(mean).with(deviation.in_detail())
 }
 
-fn outcome(settings: &Settings, usual: Drawn, tight: Drawn) -> Outcome {
+fn outcome(settings: &Settings, [usual, tight, matched]: [Drawn; KINDS.len()]) -> Outcome {
     let mut outcome = Outcome::with_settings(settings.world.source(), settings);
-    let Drawn { sums, sets, draw, refused, starved } = usual;
+    let Drawn { sums, sets, draw, refused, starved, .. } = usual;
     for figure in judge(&mut outcome, sums, "") {
         outcome.add(figure);
     }
@@ -590,6 +519,15 @@ fn outcome(settings: &Settings, usual: Drawn, tight: Drawn) -> Outcome {
             kind.period_high_us as f64 / 1e3,
             f64::from(kind.segments_high) * kind.segment_high_us as f64 / 1e3
         ));
+    }
+    if matched.sets != 0 {
+        for figure in judge(&mut outcome, matched.sums, "matched_") {
+            outcome.add(figure);
+        }
+        matched::conclude(&mut outcome, &matched.tasks);
+        outcome.add(Figure::count("matched_sets", matched.sets).in_detail());
+        outcome.add(Figure::count("matched_sets_unlike", matched.unlike).in_detail());
+        outcome.note(format!("matched: {} sets drawn, {} of them fit", matched.draw, matched.sets));
     }
     outcome.note(
         "the paper: idle 28.6 % to 14.7 %, throughput +20 %, response -53 % and -57 % (it reads as \

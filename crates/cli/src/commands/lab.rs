@@ -29,6 +29,10 @@ use std::time::Instant;
 
 /// The page in the folder of a run.
 const PAGE: &str = "report.html";
+/// A run's plots, each as picture and as points.
+const PLOTS: &str = "plots";
+/// Rows of a table that are printed; longer ones are only in the data files.
+const LONGEST_TABLE: usize = 60;
 /// Revision of this program.
 pub(crate) const REVISION: &str = env!("PICNIC_REVISION");
 
@@ -210,6 +214,7 @@ fn run_all(args: &RunArgs, json: bool) -> anyhow::Result<()> {
     concluded(&folder)?;
     let report = Report::of(&folder)?;
     let page = write_page(&report, &folder.path().join(PAGE))?;
+    write_plots(&report, &folder)?;
     let path = folder.path().display();
     output::print(&format!(
         "{}\n\nPage: {page}\nTables: picnic lab report {path}\nRaw points: {path}/points.csv\n",
@@ -222,6 +227,15 @@ fn write_page(report: &Report, page: &Path) -> anyhow::Result<String> {
     let name = page.display().to_string();
     std::fs::write(page, report.html()).with_context(|| format!("{name}: cannot be written"))?;
     Ok(name)
+}
+
+/// Writes a report's plots into the folder of the run.
+fn write_plots(report: &Report, folder: &Folder) -> anyhow::Result<()> {
+    let path = folder.path().join(PLOTS);
+    let about = || format!("{}: cannot be written", path.display());
+    std::fs::create_dir_all(&path).with_context(about)?;
+    let mut files = report.plots().into_iter();
+    files.try_for_each(|(name, text)| std::fs::write(path.join(name), text)).with_context(about)
 }
 
 /// A folder for the run of the command line.
@@ -300,6 +314,7 @@ fn report(args: &ReportArgs, json: bool) -> anyhow::Result<()> {
     }
     let page = args.out.clone().unwrap_or_else(|| folder.path().join(PAGE));
     let page = write_page(&report, &page)?;
+    write_plots(&report, &folder)?;
     print_text(&folder, &format!("Page: {page}\n"))
 }
 
@@ -417,6 +432,10 @@ fn text_with(document: &Document, behind: &str) -> String {
         facts.processor, facts.cores, facts.kernel, facts.revision
     );
     for table in outcome.tables() {
+        if table.rows.len() > LONGEST_TABLE {
+            text += &format!("\n{}: {} rows, in points.csv\n", table.title, table.rows.len());
+            continue;
+        }
         text += "\n";
         if !table.title.is_empty() {
             text += &format!("{}\n", table.title);

@@ -11,7 +11,8 @@ fn runs_can_be_reported_resumed_and_merged() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     let whole = path("whole");
-    let set = ["--set", "sets=12", "--set", "milliseconds=100", "--set", "tight=0"];
+    let set = ["sets=12", "milliseconds=100", "tight=0", "matched=1"];
+    let set = set.map(|setting| ["--set", setting]).concat();
     let run = |out: &str, more: &[&str]| {
         good_json(&[&["lab", "run", "nicos-edf", "--json", "--out", out], &set[..], more].concat())
     };
@@ -34,6 +35,18 @@ fn runs_can_be_reported_resumed_and_merged() {
         (&edf["status"], edf["figures"][0]["judged"].is_object()),
         (&"modelled".into(), true)
     );
+    // Figures 2 and 3 as files, beside the page.
+    for name in [
+        "figure-2-task-a-time-between-invocations",
+        "figure-3-task-b-between-invocations-ready-to-end",
+    ] {
+        let read = |ending| {
+            let file = folder.path().join(format!("whole/plots/nicos-edf-{name}.{ending}"));
+            std::fs::read_to_string(&file).unwrap_or_else(|error| panic!("{file:?}: {error}"))
+        };
+        assert!(read("svg").contains("xmlns=") && read("svg").contains("edf-plus"), "{name}");
+        assert!(read("csv").lines().count() > 6, "{name}");
+    }
     assert!(good(&["lab", "report", &whole, "--markdown"]).contains("| nicos-edf |"));
     let same = good(&["lab", "diff", &whole, &whole]);
     assert!(same.contains("1.00 ×") && same.contains("lookahead"), "{same}");
@@ -66,11 +79,12 @@ fn runs_can_be_reported_resumed_and_merged() {
 fn a_run_ends_with_ten_lines_and_leaves_a_page() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("run");
-    let names = ["nicos-edf", "--set", "sets=2", "--set", "milliseconds=100", "--set", "tight=0"];
+    let set = ["sets=2", "milliseconds=100", "tight=0", "matched=1"];
+    let names = [vec!["nicos-edf"], set.map(|setting| ["--set", setting]).concat()].concat();
     let text = printed(&[&["lab", "run"], &names[..], &["--out", out.to_str().unwrap()]].concat());
     let page = format!("Page: {}\n", out.join("report.html").display());
     let (answers, paths) = text.split_once("\n\n").unwrap_or_else(|| panic!("{text}"));
-    assert!(answers.lines().count() <= 10 && answers.starts_with("throughput: "), "{text}");
+    assert!(answers.lines().count() <= 10 && answers.starts_with("idle under EDF: "), "{text}");
     assert!(paths.starts_with(&page) && paths.lines().count() == 3, "{text}");
     assert!(std::fs::read_to_string(out.join("report.html")).unwrap().contains("class=\"card\""));
 }

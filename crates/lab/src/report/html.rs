@@ -11,7 +11,7 @@ use crate::paper::Row;
 use std::collections::BTreeMap;
 
 /// The page's style.
-const STYLE: &str = include_str!("style.css");
+pub(super) const STYLE: &str = include_str!("style.css");
 
 pub(super) fn page(report: &Report) -> String {
     let repeated = repeated_notes(report);

@@ -280,6 +280,38 @@ pub(super) fn legend(drawing: &Drawing) -> String {
     }
 }
 
+/// The drawing as a file of its own: with style, heading and legend.
+pub(super) fn file(drawing: &Drawing, style: &str) -> String {
+    const LINE: f64 = 18.0;
+    let below = HEIGHT + LINE * (drawing.lines.len() + drawing.marks.len()) as f64;
+    let head = format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 -{LINE} {WIDTH} {}\" \
+         font-family=\"sans-serif\">\n<style>\n{style}</style>\n\
+         <rect x=\"0\" y=\"-{LINE}\" width=\"100%\" height=\"100%\" style=\"fill: var(--page)\"/>\n\
+         <text class=\"label\" x=\"{LEFT}\" y=\"-2\">{}; {}</text>\n",
+        below + LINE,
+        escape(&drawing.title),
+        escape(&drawing.y_label)
+    );
+    let lines = drawing
+        .lines
+        .iter()
+        .enumerate()
+        .map(|(index, line)| (format!("bar c{}", index % COLOURS + 1), escape(&line.name)));
+    let marks = drawing.marks.iter().map(|mark| ("mark".to_owned(), escape(&mark.label)));
+    let legend = lines.chain(marks).enumerate().map(|(row, (class, name))| {
+        let y = HEIGHT + LINE * row as f64;
+        let key = "width=\"10\" height=\"10\"";
+        format!(
+            "<rect class=\"{class}\" x=\"{LEFT}\" y=\"{y}\" {key}/>\
+             <text class=\"tick\" x=\"{}\" y=\"{}\">{name}</text>\n",
+            LEFT + LINE,
+            y + 10.0
+        )
+    });
+    format!("{head}{}{}</svg>\n", svg(drawing), legend.collect::<String>())
+}
+
 /// The drawing without its axes, for the summary.
 pub(super) fn small(drawing: &Drawing) -> String {
     const SIZE: (f64, f64) = (200.0, 44.0);

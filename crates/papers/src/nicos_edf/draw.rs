@@ -14,6 +14,18 @@ pub(super) struct Task {
     pub(super) start_ns: u64,
     /// Bounds of an invocation's segments, in nanoseconds.
     pub(super) bounds_ns: Vec<u64>,
+    /// Mean time between the end of an invocation and the next, in nanoseconds.
+    pub(super) think_ns: f64,
+    /// Whether each of these times is the mean; else they are exponentially distributed.
+    pub(super) is_regular: bool,
+    /// Its priority.
+    pub(super) priority: u8,
+}
+
+impl Task {
+    fn of(period_ns: Option<u64>, start_ns: u64, bounds_ns: Vec<u64>, think_ns: f64) -> Self {
+        Task { period_ns, start_ns, bounds_ns, think_ns, is_regular: false, priority: 0 }
+    }
 }
 
 /// A set of tasks, and the source of its random work.
@@ -22,7 +34,6 @@ pub(super) struct TaskSet {
     pub(super) tasks: Vec<Task>,
     seed: u64,
     least_share: f64,
-    think_ns: f64,
 }
 
 impl TaskSet {
@@ -51,25 +62,19 @@ impl TaskSet {
             let bound_ns = ((period_ns as f64 * share) as u64).max(1000);
             // Long invocations have yields too.
             let segments = bound_ns.div_ceil(settings.segment_high_us * 1000).clamp(1, 64);
-            tasks.push(Task {
-                period_ns: Some(period_ns),
-                start_ns: random.random_range(0..period_ns),
-                bounds_ns: vec![(bound_ns / segments).max(1); segments as usize],
-            });
+            let bounds_ns = vec![(bound_ns / segments).max(1); segments as usize];
+            let start_ns = random.random_range(0..period_ns);
+            tasks.push(Task::of(Some(period_ns), start_ns, bounds_ns, 0.0));
         }
         for _ in periodic..count {
             let segments = random.random_range(settings.segments_low..=settings.segments_high);
             let segment_ns = settings.segment_low_us * 1000..=settings.segment_high_us * 1000;
             let bounds_ns =
                 (0..segments).map(|_| random.random_range(segment_ns.clone())).collect();
-            tasks.push(Task {
-                period_ns: None,
-                start_ns: random.random_range(0..=settings.think_us * 1000),
-                bounds_ns,
-            });
+            let start_ns = random.random_range(0..=settings.think_us * 1000);
+            tasks.push(Task::of(None, start_ns, bounds_ns, settings.think_us as f64 * 1000.0));
         }
-        let think_ns = settings.think_us as f64 * 1000.0;
-        TaskSet { tasks, seed, least_share: settings.least_share, think_ns }
+        TaskSet { tasks, seed, least_share: settings.least_share }
     }
 
     /// The tasks' demands for admission.
@@ -92,10 +97,14 @@ impl TaskSet {
         ((bound_ns as f64 * share) as u64).clamp(1, bound_ns)
     }
 
-    /// Nanoseconds that a task thinks after an invocation: exponentially distributed.
+    /// Nanoseconds that a task thinks after an invocation.
     pub(super) fn thinks_ns(&self, task: usize, invocation: u64) -> u64 {
+        let Task { think_ns, is_regular, .. } = self.tasks[task];
+        if is_regular {
+            return think_ns as u64;
+        }
         let share = uniform(mix(mix(mix(self.seed, task as u64), invocation), u64::MAX));
-        (-(1.0 - share).ln() * self.think_ns) as u64
+        (-(1.0 - share).ln() * think_ns) as u64
     }
 }
 

@@ -19,9 +19,20 @@ use std::hint::spin_loop;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
+/// An invocation of a task that is not periodic.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Invocation {
+    /// Milliseconds since the start of the one before; none for the first.
+    pub(super) between_ms: Option<f64>,
+    /// Milliseconds from ready to its end.
+    pub(super) response_ms: f64,
+}
+
 /// The results of one run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Run {
+    /// Of each task that is not periodic, by its place.
+    pub(super) of_tasks: Vec<Vec<Invocation>>,
     pub(super) busy_fraction: f64,
     /// Milliseconds from ready to the end of an invocation, of aperiodic tasks.
     pub(super) response_ms: Moments,
@@ -117,9 +128,9 @@ pub(super) fn run(
     let settings = OsSettings { switch_ns, cold_ns, ..OsSettings::default() };
     let mut os = Os::new(&settings, scheduler);
     let mut ids = Vec::new();
-    let between = Arc::new(Mutex::new(Moments::default()));
+    let lists = Arc::new(Mutex::new(vec![Vec::new(); set.tasks.len()]));
     for index in 0..set.tasks.len() {
-        let (spec, body) = (spec(set, index), body(set.clone(), index, between.clone()));
+        let (spec, body) = (spec(set, index), body(set.clone(), index, lists.clone()));
         ids.push(os.create(spec, body).map_err(|error| failed(&error))?);
     }
     // No task here sends or receives: the doors are unused.
@@ -140,7 +151,9 @@ pub(super) fn run(
     }
     let mut run = figures(&os, set, &ids, now);
     os.stop(now, &mut doors);
-    run.between_ms = *between.lock().unwrap_or_else(PoisonError::into_inner);
+    run.of_tasks = std::mem::take(&mut lists.lock().unwrap_or_else(PoisonError::into_inner));
+    let all = run.of_tasks.iter().flatten().filter_map(|invocation| invocation.between_ms);
+    all.for_each(|between_ms| run.between_ms.add(between_ms));
     Ok(run)
 }
 
@@ -153,25 +166,27 @@ fn spec(set: &TaskSet, index: usize) -> TaskSpec {
         remaining: (0..bounds.len()).map(left).collect(),
     };
     let spec = TaskSpec::new(format!("task{index}")).bounds(bounds).offset_ns(task.start_ns);
+    let spec = spec.priority(task.priority);
     match task.period_ns {
         Some(period_ns) => spec.periodic(period_ns),
         None => spec,
     }
 }
 
+/// Invocations, by the place of their task.
+type Lists = Arc<Mutex<Vec<Vec<Invocation>>>>;
+
 /// A task: in each invocation its segments, then it waits for its release, or thinks. An aperiodic
-/// one records the time between its invocations.
-fn body(set: Arc<TaskSet>, index: usize, between: Arc<Mutex<Moments>>) -> picnic_os::task::Program {
+/// one records its invocations.
+fn body(set: Arc<TaskSet>, index: usize, lists: Lists) -> picnic_os::task::Program {
     program(move |nic: Nic| async move {
         let task = &set.tasks[index];
         let last = task.bounds_ns.len() - 1;
-        let mut started: Option<Time> = None;
+        let apart_ms = |to: Time, from: Time| to.since(from) as f64 / 1e6;
+        let (mut started, mut ready) = (None, Time::from_nanos(task.start_ns));
         for invocation in 0.. {
             let now = nic.now();
-            if let (Some(before), None) = (started.replace(now), task.period_ns) {
-                let apart_ms = now.since(before) as f64 / 1e6;
-                between.lock().unwrap_or_else(PoisonError::into_inner).add(apart_ms);
-            }
+            let between_ms = started.replace(now).map(|before| apart_ms(now, before));
             for segment in 0..last {
                 nic.work(set.takes_ns(index, invocation, segment));
                 nic.next_segment(segment as u16 + 1);
@@ -182,10 +197,13 @@ fn body(set: Arc<TaskSet>, index: usize, between: Arc<Mutex<Moments>>) -> picnic
             nic.next_segment(0);
             if task.period_ns.is_some() {
                 nic.next_release().await;
-            } else {
-                // A sleep counts from the start of its segment.
-                nic.sleep_ns(takes_ns + set.thinks_ns(index, invocation)).await;
+                continue;
             }
+            let end = nic.now() + takes_ns;
+            let done = Invocation { between_ms, response_ms: apart_ms(end, ready) };
+            lists.lock().unwrap_or_else(PoisonError::into_inner)[index].push(done);
+            ready = end + set.thinks_ns(index, invocation);
+            nic.sleep_until(ready).await;
         }
     })
 }

@@ -1,11 +1,14 @@
 //! The experiment `nicos-edf` in the sim world: repeatable, complete, and within its limits.
 
 use picnic_core::registry::{BuildContext, Component};
+use picnic_lab::compare::Finding;
 use picnic_lab::experiment::Effort;
 use picnic_lab::outcome::Outcome;
+use picnic_lab::registry::Reproduces;
 use picnic_lab::runner;
 use picnic_papers::nicos_edf::{NicosEdf, Settings};
 use picnic_papers::registry::experiment;
+use std::collections::BTreeSet;
 
 fn run(settings: Settings) -> Outcome {
     let experiment = NicosEdf::build(settings, &BuildContext::default()).unwrap();
@@ -19,7 +22,8 @@ fn run(settings: Settings) -> Outcome {
 }
 
 fn small() -> Settings {
-    Settings { sets: Some(10), milliseconds: Some(2000), ..Settings::default() }
+    let (sets, milliseconds, matched) = (Some(10), Some(2000), Some(0));
+    Settings { sets, milliseconds, matched, ..Settings::default() }
 }
 
 #[test]
@@ -35,13 +39,14 @@ fn filling_the_slack_gains_and_misses_nothing() {
     let figures = outcome.fields();
     let schedulers = figures["schedulers"].as_array().unwrap();
     let names: Vec<_> = schedulers.iter().map(|row| row["scheduler"].as_str().unwrap()).collect();
-    assert_eq!(names, ["edf", "edf-plus", "edf-plus", "edf-plus", "edf-background"]);
+    let plus = ["edf-plus"; 3];
+    assert_eq!(names, [&["edf"], &plus[..], &["edf-background", "event"]].concat());
     for row in schedulers {
         let [idle, busy] =
             ["idle_fraction", "busy_fraction"].map(|field| row[field].as_f64().unwrap());
         assert!((idle + busy - 1.0).abs() < 1e-9);
         assert_eq!(row["overruns"], 0);
-        if row["scheduler"] != "edf-background" {
+        if row["scheduler"] != "edf-background" && row["scheduler"] != "event" {
             assert_eq!(row["deadline_misses"], 0, "{row}");
         }
     }
@@ -64,7 +69,8 @@ fn careless_scheduling_misses_deadlines() {
     let outcome = run(settings);
     for row in outcome.fields()["schedulers"].as_array().unwrap() {
         let misses = row["deadline_misses"].as_u64().unwrap();
-        assert_eq!(misses != 0, row["scheduler"] == "edf-background", "{row}");
+        let is_careless = ["edf-background", "event"].iter().any(|name| row["scheduler"] == *name);
+        assert_eq!(misses != 0, is_careless, "{row}");
     }
 }
 
@@ -111,6 +117,48 @@ fn tickets_keep_deadlines_and_both_responses_are_reported() {
     }
     let without = run(Settings { tight: 0.0, ..small() });
     assert!(without.fields().get("tight_schedulers").is_none());
+}
+
+/// The fit is under EDF alone; all else is predicted, and judged beside the paper's figures.
+#[test]
+fn matched_sets_do_under_edf_what_the_papers_did() {
+    let settings = Settings {
+        sets: Some(1),
+        tight: 0.0,
+        matched: Some(1),
+        milliseconds: None,
+        ..Settings::default()
+    };
+    let outcome = run(settings);
+    let fields = outcome.fields();
+    let rows = |series: &str| fields[series].as_array().unwrap();
+    for (place, mean_ms, deviates) in [(0, 22.9, 0.75..=1.25), (6, 26.0, 0.05..=0.15)] {
+        let row = &rows("tasks")[place];
+        let of = |key: &str| row[key].as_f64().unwrap();
+        assert!((of("between_mean_ms") / mean_ms - 1.0).abs() < 0.03, "{row}");
+        let share = of("between_stddev_ms") / of("between_mean_ms");
+        assert!(deviates.contains(&share), "{row}");
+        // No task can start again before it has ended.
+        assert!(of("between_mean_ms") > of("response_mean_ms"), "{row}");
+    }
+    let idle = |key: &str| fields[key].as_f64().unwrap();
+    assert!((idle("matched_edf_idle_fraction") - 0.286).abs() < 0.01, "{fields:#?}");
+    assert!(idle("matched_idle_fraction") < idle("matched_edf_idle_fraction"), "{fields:#?}");
+    let findings: Vec<_> = NicosEdf::PAPER
+        .figures
+        .iter()
+        .map(|figure| {
+            let ours = outcome.whole.figure(figure.ours.unwrap()).unwrap();
+            (ours.source.label(), figure.judge(&ours).unwrap().finding == Finding::Fitted)
+        })
+        .collect();
+    assert_eq!(findings[..3], [("fitted", true); 3]);
+    assert_eq!(findings[3..], [("predicted", false); 7]);
+    let schedulers: BTreeSet<_> =
+        rows("invocations").iter().map(|row| row["scheduler"].as_str().unwrap()).collect();
+    assert_eq!(schedulers.len(), 6, "{schedulers:?}");
+    let plots = NicosEdf::build(small(), &BuildContext::default()).unwrap().plots();
+    assert!(plots.iter().all(|plot| plot.draw(&outcome).is_some()));
 }
 
 #[test]
