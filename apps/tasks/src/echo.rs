@@ -70,6 +70,8 @@ impl Task for Echo {
 pub async fn echo(nic: Nic, config: Config) {
     let bytes = usize::from(config.message_bytes);
     let opened = nic.channel(&config.channel, bytes, usize::from(config.messages)).await;
+    #[wcet(ns = 2_000)]
+    let opened = opened.inspect_err(|error| nic.note(error));
     // Its memory is mapped elsewhere; this segment makes its own buffer.
     #[wcet(ns = 5_000)]
     let (Ok(mut channel), mut message) = (opened, vec![0; bytes]) else { return };

@@ -29,6 +29,7 @@ use crate::schedulers::Scheduler;
 use crate::schedulers::cyclic::{Cyclic, MOST_FRAMES, timetable};
 use crate::ticket::{Candidate, Ticket};
 use picnic_core::time::Time;
+use std::borrow::Borrow;
 use std::fmt;
 
 /// A task that requests admission.
@@ -211,22 +212,24 @@ impl fmt::Display for Interrupted {
 ///
 /// # Errors
 /// The first reason to refuse it.
-pub fn admit(
-    tasks: &[Demand],
+pub fn admit<D: Borrow<Demand>>(
+    tasks: &[D],
     path: &PacketPath,
     order: Order,
     discipline: Discipline,
 ) -> Result<(), Refusal> {
-    for task in tasks {
+    let all = || tasks.iter().map(<D as Borrow<Demand>>::borrow);
+    for task in all() {
         check_bounds(task, discipline)?;
         check_room(task, path)?;
     }
     check_path(path)?;
-    for task in tasks {
+    for task in all() {
         check_catch_up(task, path)?;
     }
-    let mut periodic: Vec<Work<'_>> =
-        tasks.iter().filter_map(|task| Work::of(task, task.period_ns?, path, discipline)).collect();
+    let mut periodic: Vec<Work<'_>> = all()
+        .filter_map(|task: &Demand| Work::of(task, task.period_ns?, path, discipline))
+        .collect();
     periodic.sort_by_key(|work| work.period_ns);
     check_load(&periodic, path)?;
     match order {

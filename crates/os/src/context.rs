@@ -173,6 +173,12 @@ impl Nic {
     pub fn set_priority(&self, task: TaskId, priority: u8) {
         self.cell.shared.request(TaskRequest::Priority(task, priority));
     }
+
+    /// Leaves a note for the card's report, after the task's name: why it ends, for example. Of all
+    /// tasks together, the first notes are kept.
+    pub fn note(&self, text: &dyn fmt::Display) {
+        self.cell.shared.request(TaskRequest::Note(self.cell.id, text.to_string()));
+    }
 }
 
 impl fmt::Debug for Nic {

@@ -167,6 +167,8 @@ pub struct Os {
     pub(crate) scheduler_name: Arc<str>,
     /// The scheduler that follows.
     next_scheduler: Option<Named>,
+    /// When tasks that wait no longer hold it up.
+    switch_by: Option<Time>,
     /// A replaced one, until another thread can free it.
     retired: Option<Named>,
     /// Whether the scheduler has once picked a task that was not ready.
@@ -214,6 +216,7 @@ impl Os {
             path,
             scheduler_name: "custom".into(),
             next_scheduler: None,
+            switch_by: None,
             retired: None,
             has_erred: false,
             factory: Factory::without_kinds(tasks),
@@ -242,6 +245,13 @@ impl Os {
     /// The state of its memory.
     pub fn memory_report(&self) -> MemoryReport {
         lock(&self.shared.memory).report()
+    }
+
+    /// Adds a note for the report.
+    pub(crate) fn note(&mut self, note: String) {
+        if self.notes.len() < MOST_NOTES {
+            self.notes.push(note);
+        }
     }
 
     /// Processes everything that has happened since the last turn.
@@ -355,15 +365,20 @@ impl Os {
     #[cold]
     fn note_error(&mut self, slot: usize) {
         self.counters.idle_decisions.add(1);
-        if !std::mem::replace(&mut self.has_erred, true) && self.notes.len() < MOST_NOTES {
+        if !std::mem::replace(&mut self.has_erred, true) {
             let name = &self.scheduler_name;
-            self.notes.push(format!("scheduler {name} picked task {slot}, which was not ready"));
+            self.note(format!("scheduler {name} picked task {slot}, which was not ready"));
         }
     }
 
     /// When the next turn is wanted.
     fn due(&self) -> Option<Time> {
-        if self.ready != 0 { Some(Time::ZERO) } else { self.timers.next() }
+        if self.ready != 0 { Some(Time::ZERO) } else { self.next_turn() }
+    }
+
+    /// The same, without a ready task.
+    fn next_turn(&self) -> Option<Time> {
+        self.timers.next().into_iter().chain(self.switch_by).min()
     }
 }
 
@@ -396,10 +411,10 @@ impl Resident for Os {
                 self.counters.idle_decisions.add(1);
                 // No further release: `Time::MAX`.
                 let until = until.filter(|&until| until != Time::MAX);
-                return Turn::Idle(until.into_iter().chain(self.timers.next()).min());
+                return Turn::Idle(until.into_iter().chain(self.next_turn()).min());
             }
         };
-        let Some(segment) = ran else { return Turn::Idle(self.timers.next()) };
+        let Some(segment) = ran else { return Turn::Idle(self.next_turn()) };
         self.empty_outbox(doors);
         if self.shared.requested.load(Ordering::Acquire) {
             self.grant(now);

@@ -202,6 +202,7 @@ pub(crate) enum TaskRequest {
     Suspend(TaskId),
     Resume(TaskId),
     Priority(TaskId, u8),
+    Note(TaskId, String),
 }
 
 /// Why a task was not created.

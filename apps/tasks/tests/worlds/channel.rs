@@ -301,3 +301,18 @@ fn virtual_processes_talk_to_tasks() {
         assert!(figures.sent_messages - trips.len() as u64 <= 1, "{figures:?}");
     }
 }
+
+/// A task whose channel's name is taken says so as it ends.
+#[test]
+fn a_task_that_finds_its_channel_taken_says_why_it_ends() {
+    let text = "[host]\nqueues = 1\n[[wire]]\nport = \"generator\"\nrate_pps = 1000\n\
+                [[task]]\ntask = \"echo\"\n[[task]]\ntask = \"echo\"\nname = \"second\"\n";
+    let file = picnic_host::sections().parse(text, None).unwrap();
+    let registries = Registries { tasks: TASKS, ..picnic_sim::registries() };
+    let launch = Launch::new(&file, registries);
+    let mut simulation = Simulation::new(launch, 7, CostModel::default()).unwrap();
+    simulation.run_until(Time::from_nanos(5_000_000));
+    let os = simulation.finish().0.os.unwrap();
+    let said = |note: &&String| note.contains("second: channel \"echo\" exists already");
+    assert_eq!(os.notes.iter().filter(said).count(), 1, "{:?}", os.notes);
+}

@@ -1,6 +1,6 @@
 //! Orders to NIC OS: tasks are created and admitted, killed, suspended, resumed.
 
-use super::{MOST_NOTES, Os};
+use super::Os;
 use crate::admission::{self, Demand, Refusal};
 use crate::context::Nic;
 use crate::figures::TaskCounters;
@@ -131,16 +131,14 @@ impl Os {
         discipline: Discipline,
     ) -> Result<(), Refusal> {
         let tasks = self.tasks.iter().flatten().map(|task| &task.demand);
-        let demands: Vec<_> = tasks.chain(more).cloned().collect();
+        let demands: Vec<&Demand> = tasks.chain(more).collect();
         admission::admit(&demands, &self.path, order, discipline)
     }
 
     /// Counts what admission would refuse.
     pub(super) fn override_admission(&mut self, refusal: &Refusal) {
         self.counters.overridden.add(1);
-        if self.notes.len() < MOST_NOTES {
-            self.notes.push(format!("admission overridden: {refusal}"));
-        }
+        self.note(format!("admission overridden: {refusal}"));
     }
 
     /// Records the shortest tolerance of all sets of tasks so far.
@@ -228,6 +226,11 @@ impl Os {
                 TaskRequest::Suspend(id) => _ = self.suspend(id),
                 TaskRequest::Resume(id) => _ = self.resume(id, now),
                 TaskRequest::Priority(id, priority) => _ = self.set_priority(id, priority),
+                TaskRequest::Note(id, text) => {
+                    let task = self.slot_of(id).and_then(|slot| self.tasks[slot].as_ref());
+                    let name = task.map_or("", |task| &*task.name);
+                    self.note(format!("task {name}: {text}"));
+                }
             }
         }
         self.requests = requests;

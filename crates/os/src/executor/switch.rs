@@ -4,7 +4,8 @@
 //! invocations and tickets. A set that the new scheduler cannot schedule is refused, with the
 //! arithmetic. If both schedulers promise deadlines, the new one begins when no periodic task is due
 //! or has begun: then all invocations so far were the old one's, all later ones are the new one's,
-//! and each keeps its promise. Otherwise it begins at once.
+//! and each keeps its promise. Otherwise it begins at once. A task that waits in the middle of an
+//! invocation holds it up until its deadline: after that, nothing is promised to that task.
 //!
 //! Source: Tindell and Alonso, "A Very Simple Protocol for Mode Changes in Priority Preemptive
 //! Systems", 1996, for the change at an idle instant.
@@ -92,21 +93,26 @@ impl Os {
 
     /// Lets the next scheduler begin if it may.
     pub(super) fn switch_if_idle(&mut self, now: Time) {
+        self.switch_by = None;
         let Some(next) = &self.next_scheduler else { return };
         let promises = |order| order != Order::Other;
         let keeps = promises(self.scheduler.order())
             && promises(next.scheduler.order())
             && self.counters.overridden.get() == 0;
-        let is_due = |slot: usize| {
-            let task = self.tasks[slot].as_ref();
-            let periodic = task.filter(|task| task.period_ns.is_some() && !task.suspended);
+        // Until when it holds up the next scheduler: a task that waits, until its deadline.
+        let is_due_until = |slot: usize| {
+            let task = self.tasks[slot].as_ref().filter(|task| !task.suspended)?;
+            let deadline = task.ready_at + task.period_ns?;
+            let candidate = &self.candidates[slot];
             // Also one whose release has come, and is not handled yet.
-            periodic.is_some_and(|task| {
-                let is_released = self.candidates[slot].ticket.next_release <= now;
-                task.open || self.candidates[slot].ready || is_released
-            })
+            let runs = candidate.ready || candidate.ticket.next_release <= now;
+            let waits = task.open && now <= deadline;
+            (runs || waits).then_some(if runs { Time::MAX } else { deadline + 1 })
         };
-        if keeps && (0..self.tasks.len()).any(is_due) {
+        let due = || (0..self.tasks.len()).filter_map(is_due_until);
+        if keeps && due().next().is_some() {
+            // All that run end, and then there is another turn.
+            self.switch_by = due().max().filter(|&by| by != Time::MAX);
             return;
         }
         let Some(Named { name, scheduler }) = self.next_scheduler.take() else { return };

@@ -200,6 +200,23 @@ fn switches_to_and_from_events_are_immediate() {
     }
 }
 
+/// A task that waits for ever in the middle of an invocation has missed its deadline: from then on
+/// nothing is promised to it, and the next scheduler begins without any other event.
+#[test]
+fn a_task_that_waits_holds_a_switch_up_until_its_deadline() {
+    let (mut bench, _) = running(&[], "edf");
+    let spec = TaskSpec::new("stuck").bounds(Bounds::stated(5_000)).periodic(1_000_000);
+    bench.os.create(spec, program(|_| std::future::pending())).unwrap();
+    bench.run_until(micros(100));
+    let found = switch(&mut bench, "cyclic", scheduler("cyclic")).unwrap();
+    assert_eq!((&*found.name, found.next.as_deref()), ("custom", Some("cyclic")));
+    bench.run_until(micros(1_000));
+    assert_eq!(bench.os.report().scheduler, "custom");
+    bench.run_until(micros(1_001));
+    assert_eq!(bench.os.report().scheduler, "cyclic");
+    bench.end();
+}
+
 #[test]
 fn sets_that_the_new_scheduler_cannot_schedule_are_refused() {
     let set = [
