@@ -15,6 +15,7 @@ mod executor;
 mod frames;
 mod limits;
 mod memory;
+mod own;
 mod packets;
 mod path;
 mod schedulers;
