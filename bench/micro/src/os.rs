@@ -21,6 +21,7 @@ use picnic_core::resident::{Resident, Turn};
 use picnic_core::time::Time;
 use picnic_engine::assemble::{Assembled, assemble};
 use picnic_filter::Filters;
+use picnic_lab::compare::median;
 use picnic_lab::experiment::{Benchmark, Run};
 use picnic_lab::outcome::{Comparison, Figure, Outcome, Point};
 use picnic_os::alloc::{Allocator, slots::Slots};
@@ -121,6 +122,13 @@ fn measure(args: &NicOs, run: &mut Run<'_>) -> anyhow::Result<Outcome> {
     outcome.compare(Comparison::of("allocate_and_free_ns", sides.0, sides.1));
     outcome.add(Figure::of("installed_allocator_overhead_ns", checked));
     outcome.add(Figure::of("idle_os_per_packet_ns", differences));
+    let slowest = |times: &mut dyn Iterator<Item = &Vec<f64>>| {
+        times.max_by(|a, b| median(a).total_cmp(&median(b))).cloned().unwrap_or_default()
+    };
+    let decisions = slowest(&mut schedulers.iter().map(|(_, _, times)| times));
+    outcome.add(Figure::of("slowest_decision_ns", decisions));
+    let longest = slowest(&mut switches.iter().map(|(_, _, times)| times));
+    outcome.add(Figure::of("slowest_switch_ns", longest));
     let mut series = outcome.series("decisions");
     for (name, _, times) in schedulers {
         series.push(Point::at("scheduler", name).with(Figure::of("decision_ns", times)));

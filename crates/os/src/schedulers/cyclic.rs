@@ -180,7 +180,10 @@ impl Scheduler for Cyclic {
         let phase_ns = releases.min().map_or(0, |first| first.as_nanos() % frame_ns);
         self.lead_ns = (frame_ns - phase_ns) % frame_ns;
         self.frame_ns = frame_ns;
-        self.frames = vec![Vec::new(); count as usize];
+        // Room for somewhat more than their mean, so that few of them grow.
+        let entries: u64 = periodic.iter().map(|&(period, ..)| count * frame_ns / period).sum();
+        let room = (entries + entries / 2).div_ceil(count) as usize;
+        self.frames = (0..count).map(|_| Vec::with_capacity(room)).collect();
         self.frame = self.frame_at(now);
         let mut load = vec![0u64; count as usize];
         for (period, task, bound_ns) in periodic {

@@ -29,8 +29,14 @@ impl Component for Event {
 impl Scheduler for Event {
     fn periodic(&mut self, _now: Time, tasks: &[Candidate]) -> Option<usize> {
         // Those that have begun come first: there is one, unless a handler waits before its end.
-        let ready = tasks.iter().enumerate().filter(|(_, task)| task.ready);
-        ready.min_by_key(|(_, task)| (!task.begun, task.since)).map(|(index, _)| index)
+        let mut first = (u64::MAX, None);
+        for (index, task) in tasks.iter().enumerate().filter(|(_, task)| task.ready) {
+            let place = task.since | u64::from(!task.begun) << 63;
+            if place < first.0 {
+                first = (place, Some(index));
+            }
+        }
+        first.1
     }
 
     fn next_periodic(&self, _now: Time, _tasks: &[Candidate]) -> Option<Time> {
