@@ -22,6 +22,7 @@ mod machine;
 mod modes;
 mod os;
 mod storm;
+mod timeline;
 mod wire;
 
 use picnic_core::error::ConfigError;
@@ -51,6 +52,7 @@ pub const BENCHMARKS: &[ExperimentEntry] = &[
     Entry::of::<Measured<wire::Wires>>(),
     Entry::of::<Measured<modes::Modes>>(),
     Entry::of::<Measured<machine::Machine>>(),
+    Entry::of::<Measured<timeline::Events>>(),
 ];
 
 /// An outcome of these measurements.

@@ -35,6 +35,7 @@ mod output;
 mod registries;
 mod summary;
 mod template;
+mod timeline;
 mod wcet;
 mod world;
 

@@ -13,7 +13,7 @@ use picnic_lab::calibrate::here::{self, HERE};
 use picnic_ports::stream::{self, Stream};
 use picnic_sim::machine::PROFILES;
 use std::io::{BufWriter, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// The world's options.
 #[derive(Clone, Debug, Args)]
@@ -83,6 +83,16 @@ impl WorldArgs {
         }
         let launch = Launch::new(card, self.registries()).revision(env!("PICNIC_REVISION"));
         Ok(if launch.executor()?.is_served() { launch.confined() } else { launch })
+    }
+
+    /// Checks that a timeline can be recorded and written to `path`, which is none of the card's
+    /// own files.
+    pub(crate) fn claim_timeline(&self, path: &Path, launch: &Launch<'_>) -> anyhow::Result<()> {
+        if !launch.executor()?.records() {
+            return Err(self.refuse("--timeline", launch));
+        }
+        let claimed = launch.file.files().write("--timeline", path);
+        claimed.map_err(|error| Usage(format!("--timeline: {}", error.message)).into())
     }
 
     /// The error for an option that this world, or the card's engine in it, does not support.

@@ -89,6 +89,11 @@ pub trait Executor: Send + Sync {
         false
     }
 
+    /// Whether it records its cards in timelines: see [`crate::timeline`].
+    fn records(&self) -> bool {
+        false
+    }
+
     /// The costs of its packet path, where it knows them without measuring: for admission, unless
     /// the card names a profile.
     fn path_costs(&self) -> Option<ProfileCosts> {
@@ -223,7 +228,8 @@ mod tests {
     #[test]
     fn executor_defaults_fit_most() {
         assert!(Bare.is_served() && Bare.is_alive());
-        assert!(!Bare.ends_by_programs() && !Bare.tells_events() && Bare.said().is_empty());
+        assert!(!Bare.ends_by_programs() && Bare.said().is_empty());
+        assert!(!Bare.tells_events() && !Bare.records());
         assert!(!Bare.wires_are_finished() && Bare.tasks().is_empty());
         assert_eq!(Bare.path_costs(), None);
         let (start, time) = (Instant::now(), Duration::from_millis(2));

@@ -26,6 +26,7 @@ use crate::instrument::{self, Tracing};
 use crate::path;
 use crate::report::{Report, RunInfo};
 use crate::server::{Doors, Limits, Server};
+use crate::timeline::{CardTimeline, Timeline};
 use crate::watch::Watch;
 use picnic_confine as confine;
 use picnic_core::attachment::HostAttachment;
@@ -115,6 +116,7 @@ pub struct Launch<'a> {
     revision: &'static str,
     is_judged: bool,
     path_costs: Option<ProfileCosts>,
+    timeline: Option<Timeline>,
 }
 
 /// The parts of a card, with filters and tasks; not connected or started.
@@ -155,6 +157,7 @@ impl<'a> Launch<'a> {
             revision: "unavailable",
             is_judged: false,
             path_costs: None,
+            timeline: Timeline::current(),
         }
     }
 
@@ -205,6 +208,17 @@ impl<'a> Launch<'a> {
     #[must_use]
     pub fn path_costs(self, costs: ProfileCosts) -> Self {
         Launch { path_costs: Some(costs), ..self }
+    }
+
+    /// Recorded in this timeline, if its executor [records](Executor::records).
+    #[must_use]
+    pub fn recorded(self, timeline: &Timeline) -> Self {
+        Launch { timeline: Some(timeline.clone()), ..self }
+    }
+
+    /// Its card's part of the timeline, if it is recorded.
+    pub fn timeline(&self) -> Option<CardTimeline> {
+        self.timeline.as_ref().map(|timeline| timeline.card(&self.file.card.name))
     }
 
     /// Its executor.

@@ -5,6 +5,7 @@
 //! * [`report`]: the result of a run, each figure declared once by [`figures`];
 //! * [`monitor`]: the same while it runs;
 //! * [`own`]: functions' own counters;
+//! * [`timeline`]: what each core did and when, for a trace viewer;
 //! * [`instrument`]: the tracer of `[trace]`;
 //! * [`error`]: reasons why a card did not start, or failed.
 //!
@@ -52,6 +53,7 @@ pub mod request;
 pub mod server;
 mod service;
 pub mod socket;
+pub mod timeline;
 pub mod watch;
 mod window;
 

@@ -33,8 +33,40 @@ pub struct FunctionCounters {
 /// some 100 ns if a reading takes 25 ns, so on average less than one reading per burst.
 pub const TIMED_BURSTS: u32 = 256;
 
+/// A function's work on a burst.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TimedBurst {
+    /// The chain's stage.
+    pub stage: Stage,
+    /// The function's position in the chain.
+    pub position: usize,
+    /// Packets that entered it.
+    pub packets: usize,
+    /// The time before.
+    pub start: Time,
+    /// The time after.
+    pub end: Time,
+}
+
 /// A clock for timing functions, provided by the world.
-pub type Stopwatch = Arc<dyn Fn() -> Time + Send + Sync>;
+pub trait Stopwatch: Send {
+    /// The time.
+    fn now(&self) -> Time;
+
+    /// One burst in this many is timed.
+    fn bursts(&self) -> u32 {
+        TIMED_BURSTS
+    }
+
+    /// A burst was timed at one function.
+    fn timed(&mut self, _burst: &TimedBurst) {}
+}
+
+impl<C: Fn() -> Time + Send> Stopwatch for C {
+    fn now(&self) -> Time {
+        self()
+    }
+}
 
 /// A function at its place in the chain.
 pub struct ChainFunction {
@@ -91,7 +123,7 @@ pub struct Chain {
     offline: bool,
     /// A function has observers: checked once per burst rather than at each function.
     observed: bool,
-    stopwatch: Option<Stopwatch>,
+    stopwatch: Option<Box<dyn Stopwatch>>,
     /// Bursts until the next timed one; never zero without a clock.
     timed_in: u32,
 }
@@ -104,8 +136,8 @@ impl Chain {
         Chain { head: None, links, stage, offline: false, observed, stopwatch, timed_in: u32::MAX }
     }
 
-    /// From now on one burst in [`TIMED_BURSTS`] has its functions timed with this clock.
-    pub(crate) fn time_by(&mut self, stopwatch: Stopwatch) {
+    /// From now on functions are timed with this clock, on one burst in [`Stopwatch::bursts`].
+    pub(crate) fn time_by(&mut self, stopwatch: Box<dyn Stopwatch>) {
         (self.stopwatch, self.timed_in) = (Some(stopwatch), 1);
     }
 
@@ -142,22 +174,26 @@ impl Chain {
     /// function makes count towards its time.
     #[cold]
     fn run_timed(&mut self, now: Time, burst: &mut Burst, doors: &mut Doors) {
-        let Some(clock) = self.stopwatch.clone() else {
+        let Some(stopwatch) = &mut self.stopwatch else {
             self.timed_in = u32::MAX;
             return self.run_as::<true>(now, burst, doors);
         };
-        self.timed_in = TIMED_BURSTS;
+        self.timed_in = stopwatch.bursts();
         if let Some(head) = &mut self.head {
             step::<true>(head, &mut self.links, self.stage, now, burst, doors);
         }
         let mut links = &mut self.links[..];
+        let mut position = 0;
         while let Some((link, rest)) = links.split_first_mut()
             && !burst.is_empty()
         {
-            let (before, packets) = (clock(), burst.len() as u64);
+            let (start, packets) = (stopwatch.now(), burst.len());
             step::<true>(link, rest, self.stage, now, burst, doors);
-            link.counters.timed_ns.add(clock().since(before));
-            link.counters.timed_packets.add(packets);
+            let end = stopwatch.now();
+            link.counters.timed_ns.add(end.since(start));
+            link.counters.timed_packets.add(packets as u64);
+            stopwatch.timed(&TimedBurst { stage: self.stage, position, packets, start, end });
+            position += 1;
             links = rest;
         }
         if !burst.is_empty() {

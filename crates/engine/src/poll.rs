@@ -7,8 +7,6 @@
 //! its turns alternate with these while it has something to run. After a turn in which a wire gave
 //! a whole burst, and so may have more, packets go next again, until the resident's patience ends.
 
-#[cfg(doc)]
-use crate::chain::TIMED_BURSTS;
 use crate::chain::{Chain, ChainFunction, Stopwatch};
 use crate::rx::{self, Wire};
 use crate::swap::Mailbox;
@@ -602,10 +600,10 @@ impl Card {
         &self.wires
     }
 
-    /// Sets a clock for timing its functions, on one burst in [`TIMED_BURSTS`].
-    pub fn time_functions_by(&mut self, stopwatch: Stopwatch) {
-        self.rx.time_by(stopwatch.clone());
-        self.tx.time_by(stopwatch);
+    /// Sets the clocks for timing its functions, of the rx and the tx chain.
+    pub fn time_functions_by(&mut self, [rx, tx]: [Box<dyn Stopwatch>; 2]) {
+        self.rx.time_by(rx);
+        self.tx.time_by(tx);
     }
 
     /// Sets the readings of other clocks at the card's time zero; repeated now and then, since the

@@ -48,6 +48,7 @@ impl<'a> Absence<'a> {
 
     /// A turn that ended at `now` took `ns` nanoseconds, including `willing_ns` of deliberate
     /// pauses, and left packets at the wires or not. `dropped` returns the number of drops so far.
+    /// Returns the length of an absence in it.
     #[inline]
     pub(crate) fn turn(
         &mut self,
@@ -56,11 +57,12 @@ impl<'a> Absence<'a> {
         willing_ns: u64,
         is_behind: bool,
         dropped: impl FnOnce() -> u64,
-    ) {
+    ) -> Option<u64> {
         let absent_ns = ns.saturating_sub(willing_ns);
         if absent_ns >= self.threshold_ns || self.open.is_some() {
             self.note(now, absent_ns, is_behind, dropped());
         }
+        (absent_ns >= self.threshold_ns).then_some(absent_ns)
     }
 
     #[cold]
@@ -108,6 +110,13 @@ impl Presence {
         if self.0.load(Ordering::Relaxed) == RESTS {
             self.0.store(now.as_nanos(), Ordering::Relaxed);
         }
+    }
+
+    /// When it was rung, if it rested and has not looked since.
+    #[inline]
+    pub(crate) fn rung(&self) -> Option<Time> {
+        let since = self.0.load(Ordering::Acquire);
+        (since != RESTS).then(|| Time::from_nanos(since))
     }
 
     /// Nanoseconds since it was due, at `now`.

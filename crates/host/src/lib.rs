@@ -22,6 +22,7 @@ pub mod clock;
 mod device;
 pub mod doorbell;
 pub mod idle;
+mod loops;
 mod preemption;
 pub mod run;
 mod watchdog;

@@ -7,9 +7,10 @@
 
 use crate::absence::{Absence, RingDrops, Seen, threshold_ns};
 use crate::clock::Clock;
-use crate::device::{self, Driver, Ideal, Paying};
+use crate::device::{self, Ideal, Paying};
 use crate::doorbell::{CardDoorbell, TargetDoorbell};
 use crate::idle::IdlePolicy;
+use crate::loops::{CardEnd, CardLoop, Phase, Shared, TargetLoop, Turns, run_card, run_target};
 use crate::preemption::{Preemption, permit_real_time};
 use crate::watchdog::{Found, Watchdog};
 use picnic_confine::{Role, set_up};
@@ -21,13 +22,9 @@ use picnic_control::report::Times;
 use picnic_control::{Access, Executor, Launch, Report, Running};
 use picnic_core::config::Priority;
 use picnic_core::doorbell::Doorbell;
-use picnic_core::resident::Segment;
 use picnic_core::stop::Stop;
-use picnic_core::time::Time;
 use picnic_engine::assemble::{Assembled, assemble};
 use picnic_engine::build::context;
-use picnic_engine::chain::ChainFunction;
-use picnic_engine::poll::Card;
 use picnic_engine::target::{Target, TargetQueue};
 use picnic_filter::Filters;
 use picnic_machine::isolate::{self, Isolated};
@@ -38,17 +35,11 @@ use picnic_os::config::{OsHandle, TaskProgress};
 use picnic_plugin::guard;
 use rustix::thread::CapabilitySet;
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
-
-/// The longest sleep of a target core, in case a doorbell is missed.
-const TARGET_SLEEP: Duration = Duration::from_millis(100);
-/// How long a stopping card waits for wires to send: a working one has room again in a few
-/// milliseconds, a broken one must not delay the stop.
-const LEAVING_NS: u64 = 200_000_000;
 
 /// Longest time of a target core for a burst whose packets the kernel handles during the write, in
 /// nanoseconds: 64 packets of 8 µs.
@@ -56,47 +47,6 @@ const LONGEST_HOST_NS: u64 = 500_000;
 
 /// How long to wait for target cores after the borrowed core was abandoned.
 const LEFT: Duration = Duration::from_millis(500);
-
-/// Interval for reading ring depths and comparing clocks, in nanoseconds.
-const GAUGES_NS: u64 = 1_000_000;
-
-/// Phase of a run.
-#[repr(u8)]
-enum Phase {
-    Running = 0,
-    /// The borrowed core shall stop receiving.
-    Stopping = 1,
-    /// It has stopped; the targets end when their rings are empty.
-    Draining = 2,
-}
-
-struct Shared {
-    turns: Turns,
-    phase: AtomicU8,
-    /// The wires have finished, and all their packets have been handled.
-    wires_finished: AtomicBool,
-    /// And no task has anything to run.
-    finished: AtomicBool,
-    targets_running: AtomicUsize,
-}
-
-/// Turns of the borrowed core; on separate cache lines, since target cores read the rest.
-#[derive(Default)]
-#[repr(align(128))]
-struct Turns(AtomicU64);
-
-impl Shared {
-    /// Called only by the borrowed core.
-    #[inline(always)]
-    fn turn(&self) {
-        let turns = self.turns.0.load(Ordering::Relaxed);
-        self.turns.0.store(turns.wrapping_add(1), Ordering::Relaxed);
-    }
-
-    fn phase_is(&self, phase: Phase) -> bool {
-        self.phase.load(Ordering::Acquire) >= phase as u8
-    }
-}
 
 /// A running card on real cores.
 struct HostRunning {
@@ -121,15 +71,6 @@ struct HostRunning {
 
 type TargetEnd = (Target, Option<String>);
 
-struct CardEnd {
-    received_for: Time,
-    buffers_missing: usize,
-    notes: Vec<String>,
-    /// They end on the thread that stops the card, which has more privileges than the borrowed
-    /// core.
-    functions: [Vec<ChainFunction>; 2],
-}
-
 /// The poll engine on real cores, at wall-clock speed.
 #[derive(Clone, Copy, Debug)]
 pub struct Host;
@@ -145,6 +86,10 @@ impl Executor for Host {
 
     fn place(&self, launch: &Launch<'_>) -> Result<Placement, RunError> {
         Ok(place(launch.file, &available())?)
+    }
+
+    fn records(&self) -> bool {
+        true
     }
 
     fn start(&self, launch: Launch<'_>) -> Result<Box<dyn Running>, RunError> {
@@ -202,6 +147,7 @@ fn start(engine: &'static str, launch: Launch<'_>) -> Result<HostRunning, RunErr
         targets_running: AtomicUsize::new(by_core.len()),
     });
     let isolated = isolate::for_run(file, &mut placement)?;
+    let timeline = launch.timeline();
     let clock = Clock::start();
     doorbells.values().for_each(|doorbell| doorbell.set_clock(clock));
     let threshold_ns = threshold_ns(tolerates_ns);
@@ -230,6 +176,7 @@ fn start(engine: &'static str, launch: Launch<'_>) -> Result<HostRunning, RunErr
         let presence = doorbell.presence().clone();
         seen.push(Seen { presence, times: times.clone(), queues: numbers });
         let ends = ends.clone();
+        let timeline = timeline.clone().map(|timeline| (placement.borrowed_core, timeline));
         let body = move || {
             let _ends = ends;
             let (mut preemption, warning) = Preemption::start(real_time, watchdog_ms);
@@ -237,12 +184,18 @@ fn start(engine: &'static str, launch: Launch<'_>) -> Result<HostRunning, RunErr
             // A reader that sees the phase sees the priority.
             times.thread.set(this_thread());
             set_up(Role::Target, CapabilitySet::empty());
-            let own = (&mut preemption, &*latency, &*times);
+            let around = TargetLoop {
+                clock,
+                doorbell: &doorbell,
+                preemption: &mut preemption,
+                latency: &latency,
+                times: &times,
+                timeline,
+                shared: &shared,
+            };
             let end = match device {
-                None => run_target(target, clock, &doorbell, own, &shared, Ideal),
-                Some(device) => {
-                    run_target(target, clock, &doorbell, own, &shared, Paying::at(device))
-                }
+                None => run_target(target, around, Ideal),
+                Some(device) => run_target(target, around, Paying::at(device)),
             };
             (end, warning.or_else(|| preemption.report()))
         };
@@ -258,23 +211,36 @@ fn start(engine: &'static str, launch: Launch<'_>) -> Result<HostRunning, RunErr
     let times = Arc::new(CoreTimes::default());
     let card_thread = {
         let (shared, doorbell) = (shared.clone(), card_doorbell.clone());
-        let times = times.clone();
+        let (times, timeline) = (times.clone(), timeline.clone());
+        let borrowed_core = placement.borrowed_core;
         let body = move || {
             let _ends: Sender<()> = ends;
             times.thread.set(this_thread());
             guard::this_thread();
             set_up(Role::Borrowed, CapabilitySet::empty());
-            let watched = Watched {
+            let around = CardLoop {
+                core: borrowed_core,
+                clock,
+                idle,
+                doorbell: &doorbell,
+                targets: &target_doorbells,
+                times: &times,
                 absence: Absence::new(&times.absences, threshold_ns),
                 ring_drops: RingDrops::new(seen),
+                timeline,
+                shared: &shared,
             };
-            run_card(card, clock, idle, &doorbell, &target_doorbells, &times, watched, &shared)
+            run_card(card, around)
         };
         spawn_pinned(BORROWED.into(), placement.borrowed_core, body).map_err(no_thread)?
     };
     let clock = Arc::new(move || clock.now());
     let notes = Notes { clock, core: times, targets: target_times, latencies: slots };
     let monitor = Monitor { engine, times: Times::Measured, view, placement, notes };
+    if let Some(timeline) = timeline {
+        let tasks = os.as_ref().map(OsHandle::progress).unwrap_or_default();
+        timeline.describe(&monitor, tasks.into_iter().map(|task| task.name).collect());
+    }
     let access = Access {
         monitor: monitor.clone(),
         controller,
@@ -309,166 +275,6 @@ fn start(engine: &'static str, launch: Launch<'_>) -> Result<HostRunning, RunErr
 /// The system's number of the calling thread.
 fn this_thread() -> u64 {
     rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs().into()
-}
-
-/// Checks while the borrowed core works.
-struct Watched<'a> {
-    absence: Absence<'a>,
-    ring_drops: RingDrops,
-}
-
-#[expect(clippy::too_many_arguments, reason = "a loop, made of what its thread was given")]
-fn run_card(
-    mut card: Card,
-    clock: Clock,
-    mut idle: IdlePolicy,
-    doorbell: &CardDoorbell,
-    targets: &[Arc<TargetDoorbell>],
-    times: &CoreTimes,
-    watched: Watched<'_>,
-    shared: &Shared,
-) -> CardEnd {
-    let mut now = clock.now();
-    let mut gauges_due = now;
-    let Watched { mut absence, mut ring_drops } = watched;
-    card.time_functions_by(Arc::new(move || clock.now()));
-    card.set_clocks(clock.others());
-    while !shared.phase_is(Phase::Stopping) {
-        let then = now;
-        shared.turn();
-        let activity = card.poll(now);
-        // Due after each sleep: the packet that ended one does not wait for this.
-        if now >= gauges_due {
-            card.doors().note_depths();
-            card.set_clocks(clock.others());
-            gauges_due = now + GAUGES_NS;
-        }
-        let mut willing_ns = 0;
-        if activity.is_without_packets() && card.is_finished() {
-            shared.wires_finished.store(true, Ordering::Release);
-            if activity.is_idle() {
-                shared.finished.store(true, Ordering::Release);
-            }
-        }
-        if activity.is_idle() {
-            willing_ns = idle.pass(now, &mut card, doorbell, || clock.now());
-            times.asleep_ns.set(idle.slept_ns);
-            times.wakeups.set(idle.sleeps);
-            now = clock.now();
-        } else {
-            idle.busy();
-            now = clock.now();
-            if let Some(Segment { work_ns, model_ns, .. }) = activity.segment {
-                // A segment takes exactly its bound, which is its model.
-                willing_ns = work_ns.max(model_ns);
-                // Let the segment's time pass; unnecessary when stopping.
-                while now.since(then) < work_ns && !shared.phase_is(Phase::Stopping) {
-                    std::hint::spin_loop();
-                    now = clock.now();
-                }
-            }
-            times.turn(activity.received, now.since(then));
-        }
-        ring_drops.look(&card, then, || clock.now());
-        // A segment does not touch the wires.
-        let is_behind = activity.is_behind || activity.segment.is_some();
-        absence.turn(now, now.since(then), willing_ns, is_behind, || {
-            card.doors().ledger.card.drops.total().saturating_sub(ring_drops.put_down())
-        });
-    }
-    let received_for = now;
-    card.stop_receiving(now);
-    shared.phase.store(Phase::Draining as u8, Ordering::Release);
-    targets.iter().for_each(|target| target.ring());
-    while shared.targets_running.load(Ordering::Acquire) != 0 {
-        shared.turn();
-        if card.poll(clock.now()).is_idle() {
-            std::thread::yield_now();
-        }
-    }
-    let until = clock.now() + LEAVING_NS;
-    while card.is_transmitting() {
-        let now = clock.now();
-        shared.turn();
-        let is_idle = card.poll(now).is_idle();
-        if now >= until {
-            break;
-        }
-        if is_idle {
-            std::thread::yield_now();
-        }
-    }
-    let buffers_missing = card.finish(clock.now());
-    let notes = card.wires().iter().flat_map(|wire| wire.notes.clone()).collect();
-    CardEnd { received_for, buffers_missing, notes, functions: card.take_functions() }
-}
-
-fn run_target(
-    mut target: Target,
-    clock: Clock,
-    doorbell: &TargetDoorbell,
-    (preemption, latency, times): (&mut Preemption, &LatencySlot, &TargetTimes),
-    shared: &Shared,
-    mut driver: impl Driver,
-) -> Target {
-    let _leaving = Leaving(&shared.targets_running);
-    let presence = doorbell.presence();
-    presence.looks(clock.now());
-    let mut willing_ns = 0;
-    loop {
-        let now = clock.now();
-        let absent_ns = presence.missed_ns(now).saturating_sub(std::mem::take(&mut willing_ns));
-        if absent_ns >= times.absences.threshold_ns.get() {
-            times.absences.absent(now, absent_ns);
-        }
-        presence.looks(now);
-        let draining = shared.phase_is(Phase::Draining);
-        if draining {
-            // The borrowed core hands out no more buffers; unused ones return.
-            target.stop_transmitting();
-        }
-        if preemption.works(now, || target.is_unmasked()) {
-            times.yields.add(1);
-        }
-        let polled = target.poll(now);
-        latency.fill_if_wanted(&target);
-        // The host's work; while draining there is no host left to do it for.
-        let work_ns = polled.work_ns + driver.waits_ns(&target, &polled);
-        if work_ns != 0 && !draining {
-            willing_ns = work_ns;
-            let done = clock.now() + work_ns;
-            while clock.now() < done && !shared.phase_is(Phase::Draining) {
-                std::hint::spin_loop();
-            }
-        }
-        if polled.packets + polled.transmitted + polled.moved != 0 {
-            // There may be more to do, to send, or to be preempted by.
-        } else if draining && target.is_empty() {
-            break;
-        } else if target.is_resting() && target.next_deadline().is_none_or(|due| due > now) {
-            preemption.rests();
-            let left_ns = target.next_deadline().map_or(u64::MAX, |due| due.since(now));
-            let longest = TARGET_SLEEP.min(Duration::from_nanos(left_ns));
-            match target.tx_pause_ns() {
-                Some(ns) => doorbell.wait_rung(longest.min(Duration::from_nanos(ns))),
-                None => doorbell.wait(&target, longest),
-            }
-            times.wakeups.add(1);
-            times.asleep_ns.add(clock.now().since(now));
-        } else {
-            std::hint::spin_loop();
-        }
-    }
-    target
-}
-
-/// Signs a target core off, however its thread ends; the borrowed core waits for that.
-struct Leaving<'a>(&'a AtomicUsize);
-
-impl Drop for Leaving<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Release);
-    }
 }
 
 impl HostRunning {

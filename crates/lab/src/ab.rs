@@ -25,6 +25,7 @@ pub use workload::{Kind, Workload};
 use crate::compare::Rule;
 use crate::experiment::LabError;
 use crate::outcome::Outcome;
+use crate::timeline;
 use picnic_control::Registries;
 use picnic_core::config::Sections;
 use place::{Card, Measured, MeasuringPlace};
@@ -95,6 +96,8 @@ pub struct Question {
     pub seed: u64,
     /// Whether the card's own cost is measured, too.
     pub cost: bool,
+    /// The folder for a timeline of each side, if wanted.
+    pub timelines: Option<PathBuf>,
 }
 
 impl Question {
@@ -128,6 +131,12 @@ impl Question {
             let is_plain = self.plain && std::ptr::eq(side, &self.baseline);
             place.measure(if is_plain { Card::None } else { Card::As(side) }, &self.figure)
         };
+        if let Some(folder) = &self.timelines {
+            for side in &sides {
+                progress(0.0, &format!("{}, for its timeline", side.name));
+                timeline::record(folder, &side.name, || measure(side))?;
+            }
+        }
         let mut outcome =
             self.outcome(self.measure(&sides, &mut random, &mut measure, progress)?);
         if let Some(cost) = cost {

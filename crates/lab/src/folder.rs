@@ -120,14 +120,21 @@ impl Folder {
         self.manifest.experiments.iter().map(RunRequest::job).collect()
     }
 
-    /// Measures the points that are missing or have failed, and writes each at once.
+    /// Measures the points that are missing or have failed, and writes each at once; with the folder
+    /// `timelines`, records one of each side first.
     ///
     /// # Errors
     /// A point cannot be written, or a stop was requested: written points are kept.
-    pub fn run(&mut self, revision: &str, watch: &mut Watch<'_>) -> anyhow::Result<()> {
+    pub fn run(
+        &mut self,
+        revision: &str,
+        timelines: Option<&Path>,
+        watch: &mut Watch<'_>,
+    ) -> anyhow::Result<()> {
         let jobs = self.jobs()?;
         let manifest = self.manifest.clone();
-        let options = Options { effort: manifest.effort, shard: manifest.shard, revision };
+        let Manifest { effort, shard, .. } = manifest;
+        let options = Options { effort, shard, revision, timelines };
         let mut writer = Writer::open(&self.path, &self.records)?;
         let there = self.records.clone();
         let records = &mut self.records;

@@ -26,6 +26,7 @@ pub mod plot;
 pub mod registry;
 pub mod report;
 pub mod runner;
+pub mod timeline;
 pub mod traffic;
 pub mod unit;
 pub mod window;

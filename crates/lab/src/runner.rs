@@ -20,6 +20,7 @@ use crate::experiment::{Effort, Experiment, LabError, MeasuredPoint, Run, Spec};
 use crate::facts::{Facts, facts};
 use crate::meter::{Load, Meter};
 use crate::outcome::{Outcome, Source};
+use crate::timeline;
 use picnic_machine::signals;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -28,6 +29,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
 use std::str::FromStr;
 use std::time::{Instant, SystemTime};
 
@@ -152,6 +154,8 @@ pub struct Options<'a> {
     pub shard: Shard,
     /// The program's source revision.
     pub revision: &'a str,
+    /// The folder for a timeline of each side, if wanted.
+    pub timelines: Option<&'a Path>,
 }
 
 /// Receives the share done, and the current task.
@@ -257,7 +261,19 @@ fn record(
     let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     let (started, meter) = (Instant::now(), Meter::start());
     let measured = catch_unwind(AssertUnwindSafe(|| {
-        measure(&*job.experiment, spec, before?, options.effort, seed, watch)
+        let before = before?;
+        if let Some(folder) = options.timelines {
+            for side in &spec.sides {
+                let name = format!("{}_{}_{side}", job.name, spec.name());
+                watch(0.0, &format!("{side}, for its timeline"));
+                let mut tell = |_: f64, what: &str| watch(0.0, what);
+                timeline::record(folder, &name, || {
+                    let mut run = Run::new(options.effort, seed, &mut tell).behind(before);
+                    job.experiment.measure(spec, side, &mut run)
+                })?;
+            }
+        }
+        measure(&*job.experiment, spec, before, options.effort, seed, watch)
     }));
     let measured = measured.unwrap_or_else(|_| Err(LabError::Failed("it panicked: a bug".into())));
     let mut record = Record {
@@ -522,7 +538,7 @@ mod tests {
     fn run_with(points: u32, shard: &str, there: &[Record]) -> (Vec<Record>, Vec<String>) {
         let (job, calls) = job(points);
         let shard = shard.parse().unwrap();
-        let options = Options { effort: Effort::Quick, shard, revision: "r" };
+        let options = Options { effort: Effort::Quick, shard, revision: "r", timelines: None };
         let (mut records, mut last) = (Vec::new(), 0.0);
         let mut keep = |record| {
             records.push(record);
@@ -656,7 +672,7 @@ mod tests {
         let experiment = Box::new(Doubling(Arc::clone(&calls), fails));
         let job = Job { kind: Kind::Experiment, name: "doubling".into(), experiment };
         let shard = shard.parse().unwrap();
-        let options = Options { effort: Effort::Quick, shard, revision: "r" };
+        let options = Options { effort: Effort::Quick, shard, revision: "r", timelines: None };
         let mut records = Vec::new();
         let mut keep = |record| {
             records.push(record);

@@ -90,6 +90,10 @@ impl Executor for Virtual {
         true
     }
 
+    fn records(&self) -> bool {
+        true
+    }
+
     fn path_costs(&self) -> Option<ProfileCosts> {
         let costs = self.machine.as_ref().map(CostModel::of).unwrap_or_default();
         Some(costs.of_path())

@@ -27,6 +27,7 @@ use picnic_control::launch::Built;
 use picnic_control::monitor::{CoreTimes, Monitor, Notes, TargetTimes, latencies};
 use picnic_control::own::Own;
 use picnic_control::report::Times;
+use picnic_control::timeline::CardRecorder;
 use picnic_control::{Access, Launch, Report, Running};
 use picnic_core::config::{CardFile, Idle};
 use picnic_core::device::{Device, DeviceSection};
@@ -100,7 +101,9 @@ enum State {
 struct ActorState {
     core: usize,
     state: State,
-    /// When it fell asleep, or its sleep was last counted.
+    /// When it fell asleep.
+    slept_from: Time,
+    /// The same, or when its sleep was last counted.
     asleep_since: Time,
     /// Turns of an earlier epoch are void.
     epoch: u64,
@@ -112,8 +115,15 @@ struct ActorState {
 
 impl ActorState {
     fn on(core: usize) -> Self {
-        let (state, asleep_since) = (State::Awake, Time::ZERO);
-        ActorState { core, state, asleep_since, epoch: 0, rung: false, arrived: false }
+        ActorState {
+            core,
+            state: State::Awake,
+            slept_from: Time::ZERO,
+            asleep_since: Time::ZERO,
+            epoch: 0,
+            rung: false,
+            arrived: false,
+        }
     }
 }
 
@@ -164,6 +174,8 @@ pub struct Simulation {
     /// When the card was told to stop.
     received_for: Time,
     trace: Trace,
+    /// Its part of a timeline, if it is recorded.
+    recorder: Option<CardRecorder>,
     digest: Digest,
     /// Where events are also written, and why no longer.
     told: Option<Box<dyn Write + Send>>,
@@ -224,6 +236,7 @@ impl Simulation {
         ends.set_bus_ns(device.map_or(0, |device| device.bus_ns));
         let own = Own::new(&launch.registries, context(file));
         let digest = Digest::default();
+        let timeline = launch.timeline();
         let Built { parts, filters, os, .. } =
             launch.hook(Digesting(digest.clone())).path_costs(costs.of_path()).build()?;
         let Assembled { card, queues, controller, view } =
@@ -257,6 +270,11 @@ impl Simulation {
             latencies: Vec::new(),
         };
         let monitor = Monitor { engine: ENGINE, times: Times::Modelled, view, placement, notes };
+        let recorder = timeline.map(|timeline| {
+            let tasks = os.as_ref().map(OsHandle::progress).unwrap_or_default();
+            timeline.describe(&monitor, tasks.into_iter().map(|task| task.name).collect());
+            CardRecorder::new(borrowed_core, &timeline)
+        });
         let target_actors = targets.iter().map(|target| ActorState::on(target.core)).collect();
         let mut simulation = Simulation {
             now: Time::ZERO,
@@ -291,6 +309,7 @@ impl Simulation {
             clock,
             received_for: Time::ZERO,
             trace: Trace::default(),
+            recorder,
             digest,
             told: None,
             not_told: None,

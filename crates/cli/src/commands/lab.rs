@@ -122,6 +122,9 @@ struct RunArgs {
     /// Measure only this share of all points, for `picnic lab merge`
     #[arg(long, value_name = "I/N")]
     shard: Option<Shard>,
+    /// Run each side of a point once more, and write its timeline here
+    #[arg(long, value_name = "DIR")]
+    timelines: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
@@ -198,7 +201,8 @@ fn run_all(args: &RunArgs, json: bool) -> anyhow::Result<()> {
     // The current measurement finishes, and all results are kept.
     signals::stop_flag()?;
     let progress = Progress::new();
-    let done = folder.run(REVISION, &mut |share, what| progress.tell(share, what));
+    let timelines = args.timelines.as_deref();
+    let done = folder.run(REVISION, timelines, &mut |share, what| progress.tell(share, what));
     drop(progress);
     if let Err(error) = done {
         let resume = format!("to continue: picnic lab run --resume {}", folder.path().display());

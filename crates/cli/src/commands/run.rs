@@ -4,6 +4,7 @@ use super::net;
 use crate::live::Live;
 use crate::neighbours;
 use crate::registries::sections;
+use crate::timeline::{Recording, timeline};
 use crate::wcet::first;
 use crate::world::{SeedArgs, WorldArgs};
 use crate::{output, summary};
@@ -15,6 +16,7 @@ use picnic_core::stop::Stop;
 use picnic_lab::card::CardArgs;
 use picnic_machine::signals;
 use picnic_os::config::TaskProgress;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -47,6 +49,7 @@ enum Until {
   picnic run --set host.queues=2 --set wire[0].flows=16
   picnic run my.toml --engine kernel
   picnic run my.toml --world sim --seed 7 --duration 0.01 --trace events.txt
+  picnic run my.toml --duration 0.2 --timeline run.json    open it at ui.perfetto.dev
 
 Ctrl-C, SIGTERM, SIGQUIT, SIGHUP and a closed terminal stop the card cleanly, all rings flushed;
 a second Ctrl-C kills it.
@@ -75,6 +78,9 @@ pub(crate) struct RunArgs {
     /// Apply changes of the card file's chains and their shared objects while the card runs
     #[arg(long, requires = "card")]
     watch: bool,
+    /// Record what each core does, for a trace viewer such as Perfetto
+    #[arg(long, value_name = "FILE.json")]
+    timeline: Option<PathBuf>,
     /// Do not show the live table
     #[arg(long, short)]
     quiet: bool,
@@ -118,6 +124,11 @@ pub(crate) fn run(args: &RunArgs, json: bool) -> anyhow::Result<()> {
         launch = launch.watched(Watch::new(move || card.load(&sections(), Vec::new())));
     }
     args.seed.claim_events(&args.world, &launch)?;
+    let timeline = args.timeline.as_ref().map(|_| timeline());
+    if let (Some(path), Some(timeline)) = (&args.timeline, &timeline) {
+        args.world.claim_timeline(path, &launch)?;
+        launch = launch.recorded(timeline);
+    }
     let shared = match launch.executor()?.place(&launch) {
         Ok(placement) => neighbours::warnings(&launch, &placement, None)?,
         // The start reports it.
@@ -134,6 +145,10 @@ pub(crate) fn run(args: &RunArgs, json: bool) -> anyhow::Result<()> {
     if let Some(events) = args.seed.events(Stop::by(stop.clone()))? {
         running.tell_events(events);
     }
+    let recording = match (&args.timeline, timeline) {
+        (Some(path), Some(timeline)) => Some(Recording::create(path, timeline)?),
+        _ => None,
+    };
     let live = match args.quiet {
         true => None,
         false => Live::new(running.monitor(), json),
@@ -142,11 +157,14 @@ pub(crate) fn run(args: &RunArgs, json: bool) -> anyhow::Result<()> {
     wait(&mut running, &Ending { duration, until: args.until, stop: &stop }, live, interval);
     let mut report = running.stop()?;
     report.notes.extend(shared);
+    let recorded = recording.map_or(Ok(None), Recording::write);
+    report.notes.extend(recorded.as_ref().ok().cloned().flatten());
     // For a running card, `picnic ctl latency` has them.
     report.latencies = None;
     let printed = output::show(&report, json, || summary::text(&card.card.name, &report));
     // Reported even if no one reads the figures.
     summary::verdict(&report)?;
+    recorded?;
     printed
 }
 

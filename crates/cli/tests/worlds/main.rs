@@ -29,6 +29,7 @@ mod signals;
 mod storm;
 mod tasks;
 mod templates;
+mod timeline;
 mod wcet;
 #[path = "../../../filter/tests/host/written.rs"]
 mod written;

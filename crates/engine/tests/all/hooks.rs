@@ -113,7 +113,7 @@ fn guards_precede_timed_functions() {
     let mut bench =
         Bench::with_hooks("[host]\nqueues = 1\n", wires, functions, &Hooks::none(), guard);
     // The first burst is timed, and the second is not.
-    bench.card.time_functions_by(Arc::new(|| Time::ZERO));
+    bench.card.time_functions_by([Box::new(|| Time::ZERO), Box::new(|| Time::ZERO)]);
     for dropped in [1, 2] {
         bench.wire(0).incoming.push_back(frame(0, 0, 0, 60));
         bench.turn();

@@ -662,12 +662,15 @@ fn functions_are_timed_on_one_burst_in_256() {
     let mut bench = Bench::new("[host]\nqueues = 1\n", 1, rx, vec![]);
     // Each reading of the clock is 100 ns after the previous one.
     let looks = Arc::new(Mutex::new(0));
-    let clock = looks.clone();
-    bench.card.time_functions_by(Arc::new(move || {
-        let mut looks = lock(&clock);
-        *looks += 1;
-        Time::from_nanos(100 * *looks)
-    }));
+    let clock = || {
+        let looks = looks.clone();
+        Box::new(move || {
+            let mut looks = lock(&looks);
+            *looks += 1;
+            Time::from_nanos(100 * *looks)
+        })
+    };
+    bench.card.time_functions_by([clock(), clock()]);
     for round in 0..600 {
         load_first(&mut bench, 10 * round..10 * round + 10);
         bench.turn();
@@ -688,7 +691,7 @@ fn timing_does_not_change_fates() {
     let tx: Functions = vec![Box::new(Every::new(4, Door::Drop))];
     let mut bench = Bench::new(text, 1, rx, tx);
     bench.host().echo = true;
-    bench.card.time_functions_by(Arc::new(|| Time::ZERO));
+    bench.card.time_functions_by([Box::new(|| Time::ZERO), Box::new(|| Time::ZERO)]);
     for round in 1..3 {
         load_first(&mut bench, 0..10);
         bench.turn();

@@ -29,6 +29,7 @@ pub(super) fn question(candidates: Candidates) -> Question {
         wire_frames: false,
         seed: 1,
         cost: true,
+        timelines: None,
     }
 }
 
@@ -56,8 +57,16 @@ fn half_of_the_packets_dropped_is_worse() {
 
 #[test]
 fn a_card_against_itself_is_no_different() {
-    let outcome = ask(&question(Candidates::One(side("candidate", SLOW)))).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let timelines = Some(folder.path().join("timelines"));
+    let question = question(Candidates::One(side("candidate", SLOW)));
+    let outcome = ask(&Question { timelines, ..question }).unwrap();
     assert_eq!(outcome.fields()["verdict"], "no difference", "{:?}", outcome.notes);
+    for side in ["baseline", "candidate"] {
+        let path = folder.path().join("timelines").join(side.to_owned() + ".json");
+        let text = std::fs::read_to_string(path).unwrap();
+        assert!(text.contains("\"name\":\"turn\""), "{side}");
+    }
 }
 
 #[test]

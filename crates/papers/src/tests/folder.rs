@@ -18,7 +18,7 @@ fn manifest() -> Manifest {
 fn measured(path: &Path, manifest: Manifest) -> Folder {
     listed();
     let mut folder = Folder::create(path, manifest).unwrap();
-    folder.run("r", &mut |_, _| {}).unwrap();
+    folder.run("r", None, &mut |_, _| {}).unwrap();
     folder
 }
 
@@ -33,7 +33,16 @@ fn directories_round_trip_without_incomplete_lines() {
     std::fs::write(&points, &text[..text.len() - 1]).unwrap();
     let mut read = Folder::open(&path).unwrap();
     assert!(read.records[..] == folder.records[..3]);
-    read.run("r", &mut |_, _| {}).unwrap();
+    let timelines = parent.path().join("timelines");
+    read.run("r", Some(&timelines), &mut |_, _| {}).unwrap();
+    let mut written: Vec<_> = std::fs::read_dir(&timelines).unwrap().flatten().collect();
+    written.sort_by_key(std::fs::DirEntry::file_name);
+    let first = written[0].file_name().into_string().unwrap();
+    assert_eq!(
+        (written.len(), &*first),
+        (2, "nicos-firewall_scenario=mix-rules=16-packet_bytes=60_card.json"),
+        "{written:?}"
+    );
     let names = |folder: &Folder| -> Vec<_> {
         folder.records.iter().map(|record| record.point.clone()).collect()
     };

@@ -24,7 +24,7 @@ fn run(path: &Path) -> Folder {
     let manifest = Manifest { experiments, effort: Effort::Quick, shard };
     listed();
     let mut folder = Folder::create(path, manifest).unwrap();
-    folder.run("r", &mut |_, _| {}).unwrap();
+    folder.run("r", None, &mut |_, _| {}).unwrap();
     for record in &mut folder.records {
         if record.experiment == "rss-randomness" {
             let reason = "wrk is <not> installed".to_owned();

@@ -19,6 +19,7 @@ use crate::machine::{
     Profile, Routine, Scheduler, Woken,
 };
 use crate::trace::TraceEvent;
+use picnic_control::timeline::{CardRecorder, Event as Timed, HostWork};
 use picnic_core::config::{CardFile, System};
 use picnic_core::device::{Device, DeviceSection, Work};
 use picnic_core::time::Time;
@@ -44,9 +45,22 @@ enum What {
     Process(usize),
 }
 
+impl What {
+    fn kind(self, is_threaded: bool) -> HostWork {
+        match self {
+            What::Interrupt(_) => HostWork::Interrupt,
+            What::Wake => HostWork::WakeUp,
+            What::Routine(_) if is_threaded => HostWork::Thread,
+            What::Routine(_) => HostWork::Softirq,
+            What::Process(_) => HostWork::Process,
+        }
+    }
+}
+
 #[derive(Debug)]
 struct Piece {
     what: What,
+    started: Time,
     done: Done,
     /// Target routines to wake, by place.
     threads: Vec<usize>,
@@ -54,7 +68,7 @@ struct Piece {
 
 impl Piece {
     fn of(what: What) -> Piece {
-        Piece { what, done: Done::default(), threads: Vec::new() }
+        Piece { what, started: Time::ZERO, done: Done::default(), threads: Vec::new() }
     }
 }
 
@@ -277,10 +291,16 @@ impl Simulation {
             return false;
         }
         let token = modelled.cores[core].end(now);
-        let Some(Piece { what, mut done, threads }) = modelled.pieces.remove(&token) else {
+        let Some(Piece { what, started, mut done, threads }) = modelled.pieces.remove(&token)
+        else {
             return true;
         };
-        let queues = modelled.with_host(|host| host.release(&mut done)).unwrap_or_default();
+        let is_threaded = modelled.is_threaded();
+        if let Some(CardRecorder { recorder, .. }) = &mut self.recorder {
+            recorder.span(core, started, now, Timed::Host(what.kind(is_threaded)));
+        }
+        let release = |host: &mut crate::host::Host| host.release(&mut done);
+        let queues = self.modelled().with_host(release).unwrap_or_default();
         for queue in queues {
             self.send_from(queue);
         }
@@ -567,7 +587,7 @@ impl Simulation {
                     piece.threads.push(woken);
                     self.modelled().add(parts, Component::Kernel, Cost::Wake);
                 }
-                _ => sent_at = self.send_ring(actor, sent_at),
+                _ => sent_at = self.send_ring(Actor::Target(place), actor, sent_at),
             }
         }
         self.rung = rung;
@@ -581,7 +601,8 @@ impl Simulation {
         }
     }
 
-    fn start(&mut self, core: usize, level: Level, piece: Piece, mut parts: Parts) {
+    fn start(&mut self, core: usize, level: Level, mut piece: Piece, mut parts: Parts) {
+        piece.started = self.now;
         parts.append(&piece.done.parts);
         if parts.total() == 0 {
             // Time advances with any costs of a profile.

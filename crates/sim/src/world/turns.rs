@@ -6,6 +6,7 @@
 use super::{ActorState, Core, Simulation, State};
 use crate::event::{Actor, Event};
 use crate::trace::{TraceEntry, TraceEvent};
+use picnic_control::timeline::{CardRecorder, Event as Timed};
 use picnic_core::config::Idle;
 use picnic_core::device::Work;
 use picnic_core::time::Time;
@@ -70,6 +71,10 @@ impl Simulation {
         let free_at =
             self.occupy(Actor::Card, work_done_at, self.costs.card_transmit(&activity), 0);
         let turn_ns = free_at.since(self.turn_began);
+        if let Some(recorder) = &mut self.recorder {
+            recorder.turn(&self.card, self.turn_began, free_at, &activity);
+            recorder.fills(&self.card, now);
+        }
         if activity.is_idle() {
             // Due doorbells are work, too.
             if free_at > work_done_at && !self.draining {
@@ -141,6 +146,10 @@ impl Simulation {
         }
         let cost_ns = self.costs.target(&polled) + self.registers_ns(place, &polled);
         let free_at = self.occupy(actor, now, cost_ns, polled.work_ns);
+        if polled.packets + polled.transmitted != 0 {
+            let (packets, transmitted) = (polled.packets as u16, polled.transmitted as u16);
+            self.span(actor, now, free_at, Timed::Target { packets, transmitted });
+        }
         let resting = self.targets[place].is_resting();
         if resting && !std::mem::take(&mut self.target_actors[place].rung) {
             self.falls_asleep(actor);
@@ -171,7 +180,7 @@ impl Simulation {
     fn falls_asleep(&mut self, actor: Actor) {
         let now = self.core(actor).free_at;
         let state = self.actor(actor);
-        (state.state, state.asleep_since) = (State::Asleep, now);
+        (state.state, state.asleep_since, state.slept_from) = (State::Asleep, now, now);
     }
 
     /// Ends its sleep, if it sleeps.
@@ -181,6 +190,8 @@ impl Simulation {
         }
         self.count_sleep_of(actor);
         self.actor(actor).state = State::Awake;
+        let slept_from = self.actor(actor).slept_from;
+        self.span(actor, slept_from, self.now, Timed::Slept);
         if self.draining {
             return;
         }
@@ -238,20 +249,22 @@ impl Simulation {
     pub(super) fn send_rings(&mut self, actor: Actor, mut time: Time) -> Time {
         let rung = self.take_rings(actor);
         for &wakes in &rung {
-            time = self.send_ring(wakes, time);
+            time = self.send_ring(actor, wakes, time);
         }
         self.rung = rung;
         time
     }
 
     /// Makes an event of a doorbell rung; returns when it is sent.
-    pub(super) fn send_ring(&mut self, wakes: Actor, time: Time) -> Time {
+    pub(super) fn send_ring(&mut self, from: Actor, wakes: Actor, time: Time) -> Time {
         let bus_ns = match wakes {
             Actor::Target(_) => self.device.map_or(0, |device| device.bus_ns.into()),
             Actor::Card => 0,
         };
         let latency = self.latencies.between(&self.costs.doorbell_arrive_ns) + bus_ns;
         self.events.push(time + latency, Event::Arrival(wakes));
+        let to = self.actor(wakes).core as u16;
+        self.span(from, time, time + latency, Timed::Doorbell { to });
         time + self.costs.doorbell_send_ns
     }
 
@@ -285,6 +298,14 @@ impl Simulation {
             && let Err(error) = writeln!(told, "{}", TraceEntry { time: self.now, core, happening })
         {
             (self.told, self.not_told) = (None, Some(error));
+        }
+    }
+
+    /// Records something in the timeline, if there is one.
+    pub(super) fn span(&mut self, actor: Actor, start: Time, end: Time, event: Timed) {
+        let core = self.actor(actor).core;
+        if let Some(CardRecorder { recorder, .. }) = &mut self.recorder {
+            recorder.span(core, start, end, event);
         }
     }
 

@@ -139,6 +139,9 @@ pub(crate) struct AbArgs {
     /// Keep the answer, all measurements and a page in this folder
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
+    /// Run each side once more, and write its timeline here
+    #[arg(long, value_name = "DIR")]
+    timelines: Option<PathBuf>,
 }
 
 pub(crate) fn run(args: &AbArgs, kind: DocumentKind, name: &str, json: bool) -> anyhow::Result<()> {
@@ -279,6 +282,7 @@ pub(super) fn question(args: &AbArgs) -> Result<Question, String> {
         wire_frames: args.no_client_tso,
         seed: seed(),
         cost: !args.no_cost,
+        timelines: args.timelines.clone(),
     })
 }
 
