@@ -30,6 +30,7 @@ pub mod plugin;
 pub mod rss;
 pub mod sciron;
 pub mod storm;
+pub mod vhost;
 
 pub use picnic_engine::trial::frames;
 

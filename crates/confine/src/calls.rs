@@ -76,6 +76,10 @@ const CLIENTS: List = calls! {
 /// Reopening an xdp wire's sockets.
 const XDP: List = calls! { SYS_bpf SYS_munlock };
 
+/// Front ends of a guest, their memory and their notifications.
+const GUEST: List = calls! { SYS_accept4 SYS_connect SYS_shutdown SYS_readlinkat SYS_unlinkat };
+const GUEST_OLDER: List = older_calls! { SYS_unlink };
+
 /// Kernel programs: their maps, and their replacement.
 const PROGRAMS: List = calls! { SYS_bpf };
 /// Interfaces in other namespaces.
@@ -128,6 +132,7 @@ pub(crate) fn of(role: Role) -> Vec<List> {
         Role::Capture => lists.extend([FILES, FILES_OLDER, PACKETS]),
         Role::Xdp => lists.extend([PACKETS, FILES, XDP]),
         Role::Programs => lists.extend([PROGRAMS, THREADS_TIMES]),
+        Role::Guest => lists.extend([PACKETS, GUEST, GUEST_OLDER]),
     }
     lists
 }
@@ -240,6 +245,10 @@ const SOCKETS: Rule = Rule {
     ]),
 };
 
+/// Connections to front ends.
+const FRONT_END: Rule =
+    Rule { call: libc::SYS_socket, argument: 0, allowed: Allowed::OneOf(&[libc::AF_UNIX as u64]) };
+
 /// The calls of a role that are allowed only with certain arguments.
 pub(crate) fn rules(role: Role) -> impl Iterator<Item = &'static Rule> {
     const TERMINALS: &[Rule] = &[TERMINAL];
@@ -247,6 +256,7 @@ pub(crate) fn rules(role: Role) -> impl Iterator<Item = &'static Rule> {
     const BORROWED_RULES: &[Rule] = &[INTERFACE, TAP];
     const TARGET_RULES: &[Rule] = &[PRIORITY, TAP];
     const XDP_RULES: &[Rule] = &[INTERFACE, SOCKETS];
+    const GUEST_RULES: &[Rule] = &[FRONT_END];
     let own = match role {
         Role::Main | Role::Capture => TERMINALS,
         Role::Control => CLIENT_RULES,
@@ -254,6 +264,7 @@ pub(crate) fn rules(role: Role) -> impl Iterator<Item = &'static Rule> {
         Role::Target => TARGET_RULES,
         Role::Xdp => XDP_RULES,
         Role::Programs => &[],
+        Role::Guest => GUEST_RULES,
     };
     const EVERYBODYS: &[Rule] = &EVERY_THREADS_RULES;
     EVERYBODYS.iter().chain(own)

@@ -61,11 +61,13 @@ pub enum Role {
     Xdp,
     /// Reads the counters of kernel programs and changes their maps.
     Programs,
+    /// Serves the socket of a guest.
+    Guest,
 }
 
 impl Role {
     /// All roles.
-    pub const ALL: [Role; 7] = [
+    pub const ALL: [Role; 8] = [
         Role::Main,
         Role::Borrowed,
         Role::Target,
@@ -73,6 +75,7 @@ impl Role {
         Role::Capture,
         Role::Xdp,
         Role::Programs,
+        Role::Guest,
     ];
 
     /// Its name in notes.
@@ -85,6 +88,7 @@ impl Role {
             Role::Capture => "capture",
             Role::Xdp => "xdp",
             Role::Programs => "kernel counters",
+            Role::Guest => "guest",
         }
     }
 }

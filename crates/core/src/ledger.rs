@@ -91,6 +91,12 @@ named_enum! {
         MailboxFull = "mailbox_full",
         /// The host refused it.
         HostRefused = "host_refused",
+        /// The ring of its guest had not started, or was disabled.
+        RingDisabled = "ring_disabled",
+        /// Its guest had no buffer for it.
+        NoDescriptor = "no_descriptor",
+        /// A descriptor of its guest was wrong.
+        BadDescriptor = "bad_descriptor",
         /// The card stopped before it could be delivered.
         Stopped = "stopped",
     }

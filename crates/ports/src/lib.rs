@@ -8,6 +8,7 @@
 //! * [`cable`]: a wire to another card of this process;
 //! * [`app`]: a host inside this process;
 //! * [`tap`]: a host, or a wire, that is a TAP interface of the kernel;
+//! * [`vhost_user`]: a host that is virtual machines;
 //! * [`stack`]: a host that is the kernel's own network stack, for the kernel engine;
 //! * [`interface`]: an interface taken as a wire, and work done in its namespace;
 //! * [`middleware`]: tracer, links and fault injector, between card and ports;
@@ -39,4 +40,5 @@ pub use sys::{bpf_map, datagrams, schedule};
 pub mod stack;
 pub mod stream;
 pub mod tap;
+pub mod vhost_user;
 pub mod virtio;

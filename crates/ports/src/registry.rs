@@ -23,6 +23,7 @@ use crate::middleware::tracer::TraceConfig;
 use crate::pcap::Pcap;
 use crate::stack::Stack;
 use crate::tap::{Tap, TapWire};
+use crate::vhost_user::VhostUser;
 use picnic_core::attachment::HostAttachment;
 use picnic_core::config::SectionEntry;
 use picnic_core::port::WirePort;
@@ -40,7 +41,7 @@ pub static WIRES: &[Entry<Box<dyn WirePort>>] = &[
 
 /// Values of `attachment` in `[host]`.
 pub static ATTACHMENTS: &[Entry<Box<dyn HostAttachment>>] =
-    &[Entry::of::<App>(), Entry::of::<Tap>(), Entry::of::<Stack>()];
+    &[Entry::of::<App>(), Entry::of::<Tap>(), Entry::of::<VhostUser>(), Entry::of::<Stack>()];
 
 /// Further sections of a card file.
 pub const SECTIONS: &[SectionEntry] = &[

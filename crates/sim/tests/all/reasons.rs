@@ -106,6 +106,17 @@ const ELSEWHERE: &[(DropReason, &str, &str)] = &[
     (DropReason::Oversize, "ports/src/pcap/tests.rs", "packets_of_all_lengths"),
     (DropReason::Malformed, "ports/src/pcap/tests.rs", "packets_of_all_lengths"),
     (
+        DropReason::RingDisabled,
+        "ports/src/vhost_user/tests.rs",
+        "disabled_rings_lose_packets_both_ways",
+    ),
+    (
+        DropReason::NoDescriptor,
+        "ports/src/vhost_user/tests.rs",
+        "guests_get_packets_whatever_their_chains",
+    ),
+    (DropReason::BadDescriptor, "ports/src/vhost_user/tests.rs", "a_bad_chain_costs_one_packet"),
+    (
         DropReason::NoSuchQueue,
         "engine/tests/all/rx.rs",
         "unsteered_packets_end_at_the_default_queue_and_wrong_queues_are_counted",

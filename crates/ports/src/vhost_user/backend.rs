@@ -1,0 +1,444 @@
+//! What a front end may ask of its device, message by message.
+//!
+//! Each message that concerns a pair of rings takes the pair from its target core, changes it, and
+//! gives it back if it can be used; so messages may come in any order, and at any time.
+//!
+//! A ring starts with its kick descriptor, not with the first kick: a back end that is restarted
+//! would wait forever for a kick that its predecessor took.
+//!
+//! Guarantees: a message that is wrong changes nothing, and is an error of its connection. No
+//! memory of the guest is mapped beyond the life of its connection.
+//!
+//! Source: QEMU, docs/interop/vhost-user.rst.
+
+use super::memory::{MAX_REGIONS, Memory, Range};
+use super::pair::{Pair, Ring, Terms, bits};
+use super::post::Post;
+use super::ring::{BrokenRing, Layout, MAX_SIZE, SplitRing};
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl, readlinkat};
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+use vhost::vhost_user::message::{
+    VhostTransferStateDirection, VhostTransferStatePhase, VhostUserConfigFlags, VhostUserInflight,
+    VhostUserLog, VhostUserMemoryRegion, VhostUserProtocolFeatures, VhostUserShMemConfig,
+    VhostUserSharedMsg, VhostUserSingleMemoryRegion, VhostUserVringAddrFlags, VhostUserVringState,
+};
+use vhost::vhost_user::{Error, GpuBackend, Result, VhostUserBackendReqHandlerMut};
+use vm_memory::GuestMemoryMmap;
+
+/// Features that every guest is offered, beside its offloads.
+pub(super) const FEATURES: u64 = bits::MRG_RXBUF
+    | bits::STATUS
+    | bits::CTRL_VQ
+    | bits::GUEST_ANNOUNCE
+    | bits::MQ
+    | bits::RING_INDIRECT
+    | bits::RING_EVENT_IDX
+    | bits::PROTOCOL_FEATURES
+    | bits::VERSION_1
+    | bits::IN_ORDER;
+
+const PROTOCOL: VhostUserProtocolFeatures = VhostUserProtocolFeatures::MQ
+    .union(VhostUserProtocolFeatures::REPLY_ACK)
+    .union(VhostUserProtocolFeatures::RESET_DEVICE)
+    .union(VhostUserProtocolFeatures::CONFIGURE_MEM_SLOTS);
+
+/// A ring as the front end has described it so far.
+#[derive(Debug, Default)]
+struct Vring {
+    size: u16,
+    /// Addresses in the front end's process: descriptors, available, used.
+    addresses: Option<[u64; 3]>,
+    base: u16,
+    kick: Option<Arc<File>>,
+    call: Option<Arc<File>>,
+    error: Option<Arc<File>>,
+    /// It has a kick descriptor, or is to be polled.
+    is_started: bool,
+    is_enabled: bool,
+}
+
+/// The device behind one socket.
+#[derive(Debug)]
+pub(super) struct Backend {
+    offered: u64,
+    /// Protocol features that the front end accepted.
+    protocol: u64,
+    /// With the features that were accepted.
+    terms: Terms,
+    memory: Memory,
+    vrings: Vec<Vring>,
+    /// One for each pair of rings.
+    posts: Vec<Arc<Post>>,
+    /// Which target cores have a pair.
+    given: Vec<bool>,
+    /// A target core kept its pair: the card has stopped.
+    is_over: bool,
+    /// Why rings could not be used, for the report.
+    troubles: Vec<String>,
+}
+
+const NOT_OFFERED: Error = Error::InvalidOperation("this device does not offer it");
+
+impl Backend {
+    /// The device that these target cores serve; `terms` has the features to offer.
+    pub(super) fn new(terms: Terms, posts: Vec<Arc<Post>>) -> Self {
+        Backend {
+            offered: terms.features,
+            protocol: 0,
+            terms: Terms { features: 0, ..terms },
+            memory: Memory::default(),
+            vrings: (0..2 * posts.len()).map(|_| Vring::default()).collect(),
+            given: vec![false; posts.len()],
+            is_over: false,
+            posts,
+            troubles: Vec::new(),
+        }
+    }
+
+    /// The features that the front end accepted.
+    pub(super) fn features(&self) -> u64 {
+        self.terms.features
+    }
+
+    /// Whether the front end gets an answer to each message that asks for it.
+    pub(super) fn acknowledges(&self) -> bool {
+        self.protocol & VhostUserProtocolFeatures::REPLY_ACK.bits() != 0
+    }
+
+    /// The end of a connection; why rings could not be used.
+    pub(super) fn close(&mut self) -> Vec<String> {
+        self.withdraw_all();
+        std::mem::take(&mut self.troubles)
+    }
+
+    fn note(&mut self, vring: usize, why: &str) {
+        let line = format!("ring {vring}: {why}");
+        if !self.troubles.contains(&line) {
+            self.troubles.push(line);
+        }
+    }
+
+    /// Takes a pair from its target core.
+    fn withdraw(&mut self, pair: usize) {
+        if !std::mem::take(&mut self.given[pair]) {
+            return;
+        }
+        let post = self.posts[pair].clone();
+        let returned = post.exchange(None);
+        self.is_over |= returned.is_none();
+        let rings = returned.map(|pair| [pair.rx, pair.tx]).into_iter().flatten();
+        for (side, ring) in rings.enumerate() {
+            let Some(ring) = ring else { continue };
+            let vring = 2 * pair + side;
+            self.vrings[vring].base = ring.split.base();
+            if let Some(kick) = ring.kick {
+                post.unwatch(&kick);
+            }
+            if let Some(why) = ring.broken {
+                self.note(vring, why.0);
+            }
+        }
+    }
+
+    fn withdraw_all(&mut self) {
+        (0..self.posts.len()).for_each(|pair| self.withdraw(pair));
+    }
+
+    /// Gives a pair to its target core, if one of its rings has started.
+    fn offer(&mut self, pair: usize) {
+        let Some(map) = self.memory.map().cloned() else { return };
+        let (rx, tx) = (self.ring(2 * pair, &map), self.ring(2 * pair + 1, &map));
+        if rx.is_none() && tx.is_none() {
+            return;
+        }
+        let kick = tx.as_ref().and_then(|ring| ring.kick.as_ref());
+        if let Some(Err(error)) = kick.map(|kick| self.posts[pair].watch(kick)) {
+            let why = format!("its kicks cannot be waited for: {error}");
+            return self.note(2 * pair + 1, &why);
+        }
+        let given = Pair::new(self.terms, map, rx, tx);
+        // What comes back is this pair itself, if the card has stopped.
+        drop(self.posts[pair].exchange(Some(Box::new(given))));
+        self.given[pair] = true;
+    }
+
+    fn offer_all(&mut self) {
+        (0..self.posts.len()).for_each(|pair| self.offer(pair));
+    }
+
+    /// A ring, if it has started.
+    fn ring(&mut self, index: usize, map: &GuestMemoryMmap) -> Option<Ring> {
+        let vring = &self.vrings[index];
+        let is_described = vring.is_started && vring.size != 0;
+        let [descriptors, available, used] = vring.addresses.filter(|_| is_described)?;
+        let guest = |user| self.memory.guest_address(user);
+        let accepted = |feature: u64| self.terms.features & feature != 0;
+        let layout = || {
+            Some(Layout {
+                size: vring.size,
+                descriptors: guest(descriptors)?,
+                available: guest(available)?,
+                used: guest(used)?,
+                base: vring.base,
+                event_idx: accepted(bits::RING_EVENT_IDX),
+                indirect: accepted(bits::RING_INDIRECT),
+            })
+        };
+        let outside = BrokenRing("its addresses are not in the guest's memory");
+        match layout().ok_or(outside).and_then(|layout| SplitRing::new(layout, map)) {
+            Ok(split) => Some(Ring {
+                call: vring.call.clone(),
+                kick: vring.kick.clone(),
+                error: vring.error.clone(),
+                ..Ring::new(split, vring.is_enabled)
+            }),
+            Err(why) => {
+                self.note(index, why.0);
+                None
+            }
+        }
+    }
+
+    /// Changes a ring, while no target core uses it.
+    fn change(&mut self, index: u32, change: impl FnOnce(&mut Vring)) -> Result<()> {
+        let index = usize::try_from(index).map_err(|_| Error::InvalidParam)?;
+        if index >= self.vrings.len() {
+            return Err(Error::InvalidParam);
+        }
+        self.withdraw(index / 2);
+        change(&mut self.vrings[index]);
+        self.offer(index / 2);
+        Ok(())
+    }
+
+    fn replace_memory(&mut self, memory: Memory) {
+        self.withdraw_all();
+        self.memory = memory;
+        self.offer_all();
+    }
+
+    /// All rings stop.
+    fn reset(&mut self) {
+        self.withdraw_all();
+        self.vrings.iter_mut().for_each(|vring| *vring = Vring::default());
+        self.terms.features = 0;
+    }
+}
+
+/// An event descriptor: a write to any other could block the target core.
+fn event(file: Option<File>) -> Result<Option<Arc<File>>> {
+    let Some(file) = file else { return Ok(None) };
+    let link = format!("/proc/self/fd/{}", file.as_raw_fd());
+    let target = readlinkat(rustix::fs::CWD, link, Vec::new());
+    if !target.is_ok_and(|target| target.as_bytes() == b"anon_inode:[eventfd]") {
+        return Err(Error::InvalidOperation("a notification is no event descriptor"));
+    }
+    let flags = fcntl_getfl(&file).map_err(|error| Error::ReqHandlerError(error.into()))?;
+    let set = fcntl_setfl(&file, flags | OFlags::NONBLOCK);
+    set.map_err(|error| Error::ReqHandlerError(error.into()))?;
+    Ok(Some(Arc::new(file)))
+}
+
+impl VhostUserBackendReqHandlerMut for Backend {
+    fn set_owner(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    fn reset_owner(&mut self) -> Result<()> {
+        self.reset();
+        Ok(())
+    }
+
+    fn reset_device(&mut self) -> Result<()> {
+        self.reset();
+        Ok(())
+    }
+
+    fn get_features(&mut self) -> Result<u64> {
+        Ok(self.offered)
+    }
+
+    fn set_features(&mut self, features: u64) -> Result<()> {
+        if features & !self.offered != 0 {
+            return Err(Error::FeatureMismatch);
+        }
+        self.withdraw_all();
+        self.terms.features = features;
+        if features & bits::PROTOCOL_FEATURES == 0 {
+            self.vrings.iter_mut().for_each(|vring| vring.is_enabled = true);
+        }
+        self.offer_all();
+        Ok(())
+    }
+
+    fn set_mem_table(
+        &mut self,
+        regions: &[VhostUserMemoryRegion],
+        files: Vec<File>,
+        _postcopy: Option<bool>,
+    ) -> Result<Option<Vec<u64>>> {
+        let mut memory = Memory::default();
+        for (region, file) in regions.iter().zip(files) {
+            let range = Range {
+                guest: region.guest_phys_addr,
+                size: region.memory_size,
+                user: region.user_addr,
+                offset: region.mmap_offset,
+            };
+            memory = memory.with(range, file)?;
+        }
+        self.replace_memory(memory);
+        Ok(None)
+    }
+
+    fn set_vring_num(&mut self, index: u32, num: u32) -> Result<()> {
+        if !num.is_power_of_two() || num > MAX_SIZE {
+            return Err(Error::InvalidOperation("a ring's size is no power of two up to 32768"));
+        }
+        self.change(index, |vring| vring.size = num as u16)
+    }
+
+    fn set_vring_addr(
+        &mut self,
+        index: u32,
+        _flags: VhostUserVringAddrFlags,
+        descriptor: u64,
+        used: u64,
+        available: u64,
+        _log: u64,
+    ) -> Result<()> {
+        self.change(index, |vring| vring.addresses = Some([descriptor, available, used]))
+    }
+
+    fn set_vring_base(&mut self, index: u32, base: u32) -> Result<()> {
+        let base = u16::try_from(base).map_err(|_| Error::InvalidParam)?;
+        self.change(index, |vring| vring.base = base)
+    }
+
+    fn get_vring_base(&mut self, index: u32) -> Result<VhostUserVringState> {
+        let mut base = 0;
+        self.change(index, |vring| {
+            base = vring.base;
+            let (kick, call, error) = Default::default();
+            *vring = Vring { kick, call, error, is_started: false, ..std::mem::take(vring) };
+        })?;
+        if self.is_over {
+            return Err(Error::BackendInternalError);
+        }
+        Ok(VhostUserVringState::new(index, base.into()))
+    }
+
+    fn set_vring_kick(&mut self, index: u8, fd: Option<File>) -> Result<()> {
+        let kick = event(fd)?;
+        self.change(index.into(), |vring| (vring.kick, vring.is_started) = (kick, true))
+    }
+
+    fn set_vring_call(&mut self, index: u8, fd: Option<File>) -> Result<()> {
+        let call = event(fd)?;
+        self.change(index.into(), |vring| vring.call = call)
+    }
+
+    fn set_vring_err(&mut self, index: u8, fd: Option<File>) -> Result<()> {
+        let error = event(fd)?;
+        self.change(index.into(), |vring| vring.error = error)
+    }
+
+    fn get_protocol_features(&mut self) -> Result<VhostUserProtocolFeatures> {
+        Ok(PROTOCOL)
+    }
+
+    fn set_protocol_features(&mut self, features: u64) -> Result<()> {
+        if features & !PROTOCOL.bits() != 0 {
+            return Err(Error::FeatureMismatch);
+        }
+        self.protocol = features;
+        Ok(())
+    }
+
+    fn get_queue_num(&mut self) -> Result<u64> {
+        Ok(self.posts.len() as u64)
+    }
+
+    fn set_vring_enable(&mut self, index: u32, enable: bool) -> Result<()> {
+        self.change(index, |vring| vring.is_enabled = enable)
+    }
+
+    fn get_max_mem_slots(&mut self) -> Result<u64> {
+        Ok(MAX_REGIONS as u64)
+    }
+
+    fn add_mem_region(
+        &mut self,
+        region: &VhostUserSingleMemoryRegion,
+        fd: File,
+        _postcopy: Option<bool>,
+    ) -> Result<Option<u64>> {
+        let memory = self.memory.with(range(region), fd)?;
+        self.replace_memory(memory);
+        Ok(None)
+    }
+
+    fn remove_mem_region(&mut self, region: &VhostUserSingleMemoryRegion) -> Result<()> {
+        let memory = self.memory.without(range(region))?;
+        self.replace_memory(memory);
+        Ok(())
+    }
+
+    // What belongs to protocol features that are not offered.
+
+    fn get_config(&mut self, _: u32, _: u32, _: VhostUserConfigFlags) -> Result<Vec<u8>> {
+        Err(NOT_OFFERED)
+    }
+
+    fn set_config(&mut self, _: u32, _: &[u8], _: VhostUserConfigFlags) -> Result<()> {
+        Err(NOT_OFFERED)
+    }
+
+    fn set_gpu_socket(&mut self, _: GpuBackend) -> Result<()> {
+        Err(NOT_OFFERED)
+    }
+
+    fn get_shared_object(&mut self, _: VhostUserSharedMsg) -> Result<File> {
+        Err(NOT_OFFERED)
+    }
+
+    fn get_inflight_fd(&mut self, _: &VhostUserInflight) -> Result<(VhostUserInflight, File)> {
+        Err(NOT_OFFERED)
+    }
+
+    fn set_inflight_fd(&mut self, _: &VhostUserInflight, _: File) -> Result<()> {
+        Err(NOT_OFFERED)
+    }
+
+    fn set_device_state_fd(
+        &mut self,
+        _: VhostTransferStateDirection,
+        _: VhostTransferStatePhase,
+        _: File,
+    ) -> Result<Option<File>> {
+        Err(NOT_OFFERED)
+    }
+
+    fn check_device_state(&mut self) -> Result<()> {
+        Err(NOT_OFFERED)
+    }
+
+    fn get_shmem_config(&mut self) -> Result<VhostUserShMemConfig> {
+        Err(NOT_OFFERED)
+    }
+
+    fn set_log_base(&mut self, _: &VhostUserLog, _: File) -> Result<()> {
+        Err(NOT_OFFERED)
+    }
+}
+
+fn range(region: &VhostUserSingleMemoryRegion) -> Range {
+    Range {
+        guest: region.guest_phys_addr,
+        size: region.memory_size,
+        user: region.user_addr,
+        offset: region.mmap_offset,
+    }
+}

@@ -1,0 +1,225 @@
+//! The keys of `attachment = "vhost-user"`, checked.
+
+use super::backend::FEATURES;
+use super::pair::{Terms, bits};
+use picnic_core::error::ConfigError;
+use picnic_core::registry::BuildContext;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+
+/// The longest path of a Unix socket, in bytes.
+const PATH_BYTES: usize = 107;
+const MTU_LOW: u32 = 68;
+const MTU_HIGH: u32 = 65_535;
+
+/// The keys of `attachment = "vhost-user"`.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq)]
+#[serde(deny_unknown_fields, default)]
+pub struct VhostUserConfig {
+    /// The guests: a section [[host.guest]] for each. The card's queues are divided among them, in
+    /// order.
+    pub guest: Vec<GuestConfig>,
+}
+
+/// Which side makes the socket.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    /// The card; the guest's front end connects.
+    #[default]
+    Server,
+    /// The front end; the card connects, again and again.
+    Client,
+}
+
+/// Work that the guest leaves to the card, or the card to the guest.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize, JsonSchema, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+pub enum Offload {
+    /// Checksums.
+    Csum,
+    /// Super-frames of TCP over IPv4.
+    Tso4,
+    /// Super-frames of TCP over IPv6.
+    Tso6,
+    /// Super-frames with TCP's congestion window reduced flag.
+    Ecn,
+}
+
+/// The keys of `[[host.guest]]`.
+#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq)]
+#[serde(deny_unknown_fields, default)]
+pub struct GuestConfig {
+    /// Path of the socket, up to 107 bytes, relative to the card file.
+    pub socket: String,
+    /// "server": the card makes the socket; "client": the guest's front end makes it, and the card
+    /// connects, also again.
+    pub mode: Mode,
+    /// Offloads that the guest may use: "csum" and, with it, "tso4", "tso6", and, with one of
+    /// these, "ecn".
+    pub offloads: Vec<Offload>,
+    /// Bytes of the guest's longest packet without its Ethernet header, super-frames aside.
+    #[schemars(range(min = MTU_LOW, max = MTU_HIGH))]
+    pub mtu: u32,
+    /// Number of the wire for the guest's packets, unless a tx function decides otherwise.
+    pub wire: u8,
+}
+
+impl Default for GuestConfig {
+    fn default() -> Self {
+        GuestConfig {
+            socket: String::new(),
+            mode: Mode::Server,
+            offloads: vec![Offload::Csum, Offload::Tso4, Offload::Tso6, Offload::Ecn],
+            mtu: 1500,
+            wire: 0,
+        }
+    }
+}
+
+impl VhostUserConfig {
+    /// What each guest is offered, and the pairs of rings that it may have.
+    ///
+    /// # Errors
+    /// A wrong value: key, value found, values allowed.
+    pub(super) fn read(&self, context: &BuildContext) -> Result<(Vec<Terms>, u16), ConfigError> {
+        let guests = self.guest.len();
+        if guests == 0 {
+            let message = "found none, allowed: a section [[host.guest]] for each guest";
+            return Err(ConfigError::new("guest", message));
+        }
+        let queues = usize::from(context.queues);
+        if !queues.is_multiple_of(guests) {
+            let message = format!("found {queues}, allowed: a multiple of the {guests} guests");
+            return Err(ConfigError::new("queues", message));
+        }
+        let (mut terms, mut faults) = (Vec::new(), Vec::new());
+        for (index, guest) in self.guest.iter().enumerate() {
+            let before = &self.guest[..index];
+            match guest.read(before, context) {
+                Ok(read) => terms.push(read),
+                Err(error) => {
+                    let key = format!("guest[{index}].{}", error.key);
+                    faults.push(ConfigError::new(key, error.message));
+                }
+            }
+        }
+        ConfigError::all(faults)?;
+        Ok((terms, (queues / guests) as u16))
+    }
+}
+
+impl GuestConfig {
+    /// Where its socket is.
+    pub(super) fn path(&self, context: &BuildContext) -> PathBuf {
+        context.directory.join(&self.socket)
+    }
+
+    fn read(&self, before: &[GuestConfig], context: &BuildContext) -> Result<Terms, ConfigError> {
+        let wrong = |key: &str, found: &dyn std::fmt::Debug, allowed: &str| {
+            Err(ConfigError::new(key, format!("found {found:?}, allowed: {allowed}")))
+        };
+        let path = self.path(context);
+        let length = path.as_os_str().len();
+        if self.socket.is_empty() || length > PATH_BYTES {
+            return wrong("socket", &self.socket, "a path of 1 to 107 bytes");
+        }
+        if before.iter().any(|other| other.path(context) == path) {
+            return wrong("socket", &self.socket, "a socket for each guest");
+        }
+        if self.wire >= context.wires {
+            let allowed = format!("0 to {}", context.wires.saturating_sub(1));
+            return wrong("wire", &self.wire, &allowed);
+        }
+        let has = |offload| self.offloads.contains(&offload);
+        let cuts = has(Offload::Tso4) || has(Offload::Tso6);
+        if (cuts && !has(Offload::Csum)) || (has(Offload::Ecn) && !cuts) {
+            let allowed = "\"tso4\" and \"tso6\" with \"csum\", \"ecn\" with one of them";
+            return wrong("offloads", &self.offloads, allowed);
+        }
+        // The guest's super-frames need wires that take them; those for it only the guest itself.
+        let table = [
+            (Offload::Csum, bits::GUEST_CSUM, bits::CSUM),
+            (Offload::Tso4, bits::GUEST_TSO4, bits::HOST_TSO4),
+            (Offload::Tso6, bits::GUEST_TSO6, bits::HOST_TSO6),
+            (Offload::Ecn, bits::GUEST_ECN, bits::HOST_ECN),
+        ];
+        let mut features = FEATURES;
+        for (offload, guest, host) in table {
+            let is_taken = offload == Offload::Csum || context.super_frames;
+            if has(offload) {
+                features |= guest | if is_taken { host } else { 0 };
+            }
+        }
+        Ok(Terms {
+            features,
+            wire: self.wire,
+            buffer_size: context.buffer_size.max(1),
+            mtu: self.mtu as usize,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use picnic_core::config::Section;
+
+    fn error(keys: &str, queues: u16) -> ConfigError {
+        let text = format!("attachment = \"vhost-user\"\n{keys}");
+        let section = Section::from_text("attachment", &text).unwrap();
+        match section.parse::<VhostUserConfig>() {
+            Err(error) => error,
+            Ok(config) => {
+                let context = BuildContext { queues, ..BuildContext::default() };
+                section.locate(config.read(&context).unwrap_err())
+            }
+        }
+    }
+
+    #[test]
+    fn guest_errors_name_key_and_line() {
+        let long = format!("[[guest]]\nsocket = \"{}\"", "x".repeat(107));
+        for (keys, key, part) in [
+            ("", "guest", "[[host.guest]] for each"),
+            ("[[guest]]", "guest[0].socket", "1 to 107 bytes"),
+            (&*long, "guest[0].socket", "1 to 107 bytes"),
+            ("[[guest]]\nsocket = \"a\"\nmtu = 67", "mtu", "68 to 65535"),
+            ("[[guest]]\nsocket = \"a\"\nwire = 1", "guest[0].wire", "allowed: 0 to 0"),
+            ("[[guest]]\nsocket = \"a\"\nmode = \"serve\"", "mode", "server"),
+            ("[[guest]]\nsocket = \"a\"\npacked = true", "packed", "allowed"),
+            ("[[guest]]\nsocket = \"a\"\noffloads = [\"tso4\"]", "guest[0].offloads", "\"csum\""),
+            (
+                "[[guest]]\nsocket = \"a\"\noffloads = [\"ecn\", \"csum\"]",
+                "guest[0].offloads",
+                "ecn",
+            ),
+            ("[[guest]]\nsocket = \"a\"\n[[guest]]\nsocket = \"a\"", "guest[1].socket", "for each"),
+        ] {
+            let error = error(keys, 4);
+            assert!(error.key.ends_with(key), "{keys}: {error}");
+            assert!(error.message.contains(part), "{keys}: {error}");
+            assert!(error.line >= 1 || keys.is_empty(), "{keys}: {error}");
+        }
+        let three =
+            "[[guest]]\nsocket = \"a\"\n[[guest]]\nsocket = \"b\"\n[[guest]]\nsocket = \"c\"";
+        let error = error(three, 4);
+        assert_eq!(error.key, "queues");
+        assert!(error.message.contains("found 4, allowed: a multiple of the 3 guests"), "{error}");
+    }
+
+    #[test]
+    fn super_frames_of_guests_need_wires_that_take_them() {
+        let guest = GuestConfig { socket: "a".into(), ..GuestConfig::default() };
+        let config = VhostUserConfig { guest: vec![guest] };
+        for super_frames in [false, true] {
+            let context = BuildContext { super_frames, ..BuildContext::default() };
+            let (terms, pairs) = config.read(&context).unwrap();
+            let host = bits::HOST_TSO4 | bits::HOST_TSO6 | bits::HOST_ECN;
+            assert_eq!(terms[0].features & host != 0, super_frames);
+            let always = bits::GUEST_TSO4 | bits::GUEST_CSUM | bits::CSUM | bits::VERSION_1;
+            assert_eq!((terms[0].features & always, pairs), (always, 4));
+        }
+    }
+}

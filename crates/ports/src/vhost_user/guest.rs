@@ -1,0 +1,222 @@
+//! The thread of a guest's socket.
+//!
+//! Guarantees: one front end at a time; the next is served when it is gone. When a connection ends,
+//! however it does, the guest's memory is unmapped and its queues are without a guest.
+
+use super::backend::Backend;
+use super::config::{GuestConfig, Mode};
+use super::enable;
+use super::pair::Terms;
+use super::post::Post;
+use picnic_confine::{Role, set_up};
+use picnic_core::error::ConfigError;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::fs::{FileType, Mode as FileMode, fchmod, lstat};
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with,
+};
+use rustix::thread::CapabilitySet;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Duration;
+use vhost::vhost_user::{BackendReqHandler, Error};
+
+/// Front ends that may wait for the one before them to end.
+const WAITING: i32 = 4;
+/// Interval at which a client tries to connect, in nanoseconds.
+const RETRY_NS: i64 = 50_000_000;
+/// The longest that a card waits at its end for a thread of a guest, which has nothing left to do.
+const ENDING: Duration = Duration::from_secs(2);
+
+/// A guest, as its queues and the report see it.
+#[derive(Debug)]
+pub(super) struct Guest {
+    /// Its socket.
+    path: PathBuf,
+    pub(super) posts: Vec<Arc<Post>>,
+    /// Readable when the thread is to end.
+    stop: OwnedFd,
+    log: Mutex<Log>,
+    ended: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Log {
+    connections: u64,
+    is_connected: bool,
+    /// Its thread has ended, and its socket is gone.
+    is_over: bool,
+    features: u64,
+    troubles: Vec<String>,
+    /// The connection, so that it can be ended.
+    stream: Option<UnixStream>,
+}
+
+impl Guest {
+    pub(super) fn new(path: PathBuf, posts: Vec<Arc<Post>>) -> std::io::Result<Self> {
+        let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        Ok(Guest { path, posts, stop, log: Mutex::default(), ended: Condvar::new() })
+    }
+
+    fn log<T>(&self, change: impl FnOnce(&mut Log) -> T) -> T {
+        change(&mut self.log.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Ends its thread. For use when the target cores no longer work.
+    pub(super) fn stop(&self) {
+        self.posts.iter().for_each(|post| post.close());
+        let _ = rustix::io::write(&self.stop, &1_u64.to_ne_bytes());
+        // A front end may be in the middle of a message.
+        if let Some(stream) = self.log(|log| log.stream.take()) {
+            let _ = stream.shutdown(std::net::Shutdown::Both);
+        }
+        let log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
+        // A thread that hangs is left behind.
+        drop(self.ended.wait_timeout_while(log, ENDING, |log| !log.is_over));
+    }
+
+    /// Waits until `source` is readable, or for a time; false if the thread is to end.
+    fn goes_on(&self, source: Option<&dyn AsFd>, timeout: Option<&Timespec>) -> bool {
+        let mut sources = vec![PollFd::new(&self.stop, PollFlags::IN)];
+        sources
+            .extend(source.map(|source| PollFd::from_borrowed_fd(source.as_fd(), PollFlags::IN)));
+        // A signal means "look again".
+        let _ = poll(&mut sources, timeout);
+        sources[0].revents().is_empty()
+    }
+
+    /// Serves a front end to its end.
+    fn serve(&self, stream: UnixStream, terms: Terms) {
+        let backend = Arc::new(Mutex::new(Backend::new(terms, self.posts.clone())));
+        let Ok(copy) = stream.try_clone() else { return };
+        self.log(|log| {
+            log.connections += 1;
+            log.is_connected = true;
+            log.stream = stream.try_clone().ok();
+        });
+        let mut handler = BackendReqHandler::from_stream(stream, backend.clone());
+        let ended = loop {
+            if !self.goes_on(Some(&copy), None) {
+                break None;
+            }
+            let handled = match enable::handle(&copy, &backend) {
+                Ok(false) => handler.handle_request(),
+                handled => handled.map(|_| ()),
+            };
+            if let Err(error) = handled {
+                break Some(error);
+            }
+            let features = lock(&backend).features();
+            self.log(|log| log.features = features);
+        };
+        let troubles = lock(&backend).close();
+        self.log(|log| {
+            log.is_connected = false;
+            log.stream = None;
+            let ended = ended.filter(|error| !matches!(error, Error::Disconnected));
+            let ended = ended.map(|error| format!("the connection was ended: {error}"));
+            for trouble in troubles.into_iter().chain(ended) {
+                if !log.troubles.contains(&trouble) {
+                    log.troubles.push(trouble);
+                }
+            }
+        });
+    }
+
+    /// Lines for the user at the end.
+    pub(super) fn report(&self) -> Vec<String> {
+        let name = self.path.display();
+        self.log(|log| {
+            let state = if log.is_connected { ", connected at the end" } else { "" };
+            let (times, features) = (log.connections, log.features);
+            let mut lines = vec![format!("{name}: {times} connections{state}")];
+            if features != 0 {
+                lines.push(format!("{name}: features {features:#x}"));
+            }
+            lines.extend(log.troubles.iter().map(|trouble| format!("{name}: {trouble}")));
+            lines
+        })
+    }
+}
+
+fn lock(backend: &Mutex<Backend>) -> std::sync::MutexGuard<'_, Backend> {
+    backend.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Starts the thread of a guest.
+///
+/// # Errors
+/// The socket cannot be made.
+pub(super) fn start(
+    guest: &Arc<Guest>,
+    config: &GuestConfig,
+    terms: Terms,
+) -> Result<(), ConfigError> {
+    let fault = |error: &dyn std::fmt::Display| {
+        ConfigError::new("socket", format!("{}: {error}", guest.path.display()))
+    };
+    let listener = match config.mode {
+        Mode::Server => Some(make(&guest.path).map_err(|error| fault(&error))?),
+        Mode::Client => None,
+    };
+    let guest = guest.clone();
+    let body = move || {
+        set_up(Role::Guest, CapabilitySet::empty());
+        match listener {
+            Some(listener) => {
+                while guest.goes_on(Some(&listener), None) {
+                    if let Ok((stream, _)) = listener.accept() {
+                        guest.serve(stream, terms);
+                    }
+                }
+                // It may have been removed by hand.
+                let _ = std::fs::remove_file(&guest.path);
+            }
+            None => {
+                let pause = Timespec { tv_sec: 0, tv_nsec: RETRY_NS };
+                while guest.goes_on(None, Some(&pause)) {
+                    if let Ok(stream) = reach(&guest.path) {
+                        guest.serve(stream, terms);
+                    }
+                }
+            }
+        }
+        guest.log(|log| log.is_over = true);
+        guest.ended.notify_all();
+    };
+    let thread = std::thread::Builder::new().name("guest".into()).spawn(body);
+    thread.map(drop).map_err(|error| fault(&error))
+}
+
+fn new_socket(flags: SocketFlags) -> std::io::Result<OwnedFd> {
+    let flags = flags | SocketFlags::CLOEXEC;
+    Ok(socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?)
+}
+
+/// A connection to a front end that listens.
+fn reach(path: &Path) -> std::io::Result<UnixStream> {
+    let socket = new_socket(SocketFlags::empty())?;
+    connect(&socket, &SocketAddrUnix::new(path)?)?;
+    Ok(socket.into())
+}
+
+/// A socket that only its owner may connect to. One that was left over is replaced.
+fn make(path: &Path) -> std::io::Result<UnixListener> {
+    if let Ok(found) = lstat(path) {
+        if FileType::from_raw_mode(found.st_mode) != FileType::Socket {
+            return Err(std::io::Error::other("found a file that is no socket"));
+        }
+        if reach(path).is_ok() {
+            return Err(std::io::Error::other("found the socket of another program"));
+        }
+        std::fs::remove_file(path)?;
+    }
+    let socket = new_socket(SocketFlags::NONBLOCK)?;
+    // Before it has a name, so that it is never open to others.
+    fchmod(&socket, FileMode::RUSR | FileMode::WUSR)?;
+    bind(&socket, &SocketAddrUnix::new(path)?)?;
+    listen(&socket, WAITING)?;
+    Ok(socket.into())
+}

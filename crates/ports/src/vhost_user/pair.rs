@@ -1,0 +1,449 @@
+//! Two rings of a guest, one each way, and the packets that cross them.
+//!
+//! Guarantees: a packet is copied once, between the guest's memory and the pool. A chain that is
+//! wrong costs one packet, which is counted; a ring that is wrong is not used until the front end
+//! starts it again. Packets for which the card has no buffer stay in the guest.
+//!
+//! Source: Virtual I/O Device 1.2, 5.1.6 (device operation of network devices).
+
+use super::ring::{BrokenRing, Chain, Cursor, Piece, SplitRing, Turn};
+use crate::virtio::{HEADER_BYTES, Header};
+use picnic_core::attachment::QueueOut;
+use picnic_core::ledger::DropReason;
+use picnic_core::packet::burst::{BURST, Burst};
+use picnic_core::packet::desc::{ChecksumState, Descriptor, GsoType};
+use picnic_core::packet::offload;
+use picnic_core::time::Time;
+use std::fs::File;
+use std::sync::Arc;
+use vm_memory::GuestMemoryMmap;
+
+/// The bits of features, by number.
+pub(super) mod bits {
+    macro_rules! bits {
+        ($($name:ident = $bit:literal;)*) => { $(pub(crate) const $name: u64 = 1 << $bit;)* };
+    }
+    bits! {
+        CSUM = 0; GUEST_CSUM = 1; GUEST_TSO4 = 7; GUEST_TSO6 = 8; GUEST_ECN = 9;
+        HOST_TSO4 = 11; HOST_TSO6 = 12; HOST_ECN = 13; MRG_RXBUF = 15; STATUS = 16; CTRL_VQ = 17;
+        GUEST_ANNOUNCE = 21; MQ = 22; RING_INDIRECT = 28; RING_EVENT_IDX = 29;
+        PROTOCOL_FEATURES = 30; VERSION_1 = 32; IN_ORDER = 35;
+    }
+}
+use bits::*;
+
+/// Polls without a packet of the guest after which it is asked to kick.
+const EMPTY_POLLS: u32 = 32;
+/// While kicks are expected, every so many polls one that was for nothing is taken.
+const SPURIOUS_POLLS: u32 = 64;
+/// Most pieces of a packet, so that a guest cannot have the card read forever: a super-frame in
+/// buffers of 16 bytes.
+const PIECES: usize = 4096;
+/// An Ethernet header and two VLAN tags, which an MTU does not count.
+const ETHERNET_BYTES: usize = 22;
+/// The longest IP packet.
+const IP_BYTES: usize = 65_535;
+
+const NEEDS_CSUM: u8 = 1;
+const DATA_VALID: u8 = 2;
+const GSO_ECN: u8 = 0x80;
+const GSO_TCP4: u8 = 1;
+const GSO_TCP6: u8 = 4;
+
+/// What a queue needs to know of its guest.
+#[derive(Clone, Copy, Debug)]
+pub struct Terms {
+    /// The features that both sides have.
+    pub features: u64,
+    /// The wire of the guest's packets.
+    pub wire: u8,
+    /// Bytes of a buffer of the pool.
+    pub buffer_size: usize,
+    /// Bytes of the longest packet without its Ethernet header.
+    pub mtu: usize,
+}
+
+impl Terms {
+    fn has(&self, feature: u64) -> bool {
+        self.features & feature != 0
+    }
+
+    /// The header has the number of buffers, except for the oldest drivers.
+    fn header_bytes(&self) -> usize {
+        let is_long = self.has(VERSION_1 | MRG_RXBUF);
+        if is_long { HEADER_BYTES + 2 } else { HEADER_BYTES }
+    }
+}
+
+/// A ring with its notifications.
+#[derive(Debug)]
+pub struct Ring {
+    pub(super) split: SplitRing,
+    /// Whether packets pass; if not, those of the guest are dropped and it gets none.
+    pub(super) is_enabled: bool,
+    pub(super) call: Option<Arc<File>>,
+    pub(super) kick: Option<Arc<File>>,
+    pub(super) error: Option<Arc<File>>,
+    /// Why it is not used any longer.
+    pub(super) broken: Option<BrokenRing>,
+}
+
+impl Ring {
+    /// A ring that starts.
+    pub fn new(split: SplitRing, is_enabled: bool) -> Self {
+        Ring { split, is_enabled, call: None, kick: None, error: None, broken: None }
+    }
+
+    fn is_usable(&self) -> bool {
+        self.broken.is_none()
+    }
+
+    /// Ends a burst: interrupts the guest if it asked for that.
+    fn end(&mut self, result: Result<bool, BrokenRing>) {
+        let told = match result {
+            Ok(false) => return,
+            Ok(true) => &self.call,
+            Err(why) => {
+                self.broken = Some(why);
+                &self.error
+            }
+        };
+        if let Some(event) = told {
+            // A full counter has been signalled often enough.
+            let _ = rustix::io::write(event, &1_u64.to_ne_bytes());
+        }
+    }
+
+    /// Takes what kicks there were.
+    fn take_kicks(&self) {
+        if let Some(kick) = &self.kick {
+            let _ = rustix::io::read(kick, &mut [0; 8]);
+        }
+    }
+}
+
+/// A pair of rings, used by one target core.
+#[derive(Debug)]
+pub struct Pair {
+    pub(super) terms: Terms,
+    memory: Arc<GuestMemoryMmap>,
+    /// Packets for the guest.
+    pub(super) rx: Option<Ring>,
+    /// Packets of the guest.
+    pub(super) tx: Option<Ring>,
+    pieces: Vec<Piece>,
+    chains: Vec<Chain>,
+    empty_polls: u32,
+    is_listening: bool,
+    /// Buffers were refused: there is no point in polling at once.
+    is_starved: bool,
+}
+
+impl Pair {
+    /// The rings in this memory.
+    pub fn new(
+        terms: Terms,
+        memory: Arc<GuestMemoryMmap>,
+        mut rx: Option<Ring>,
+        tx: Option<Ring>,
+    ) -> Self {
+        // Buffers are looked for when there is a packet.
+        if let Some(ring) = &mut rx {
+            let told = ring.split.turn(&memory).and_then(|mut turn| turn.ignore());
+            ring.broken = told.err();
+        }
+        // Each chain has a piece.
+        let (pieces, chains) = (Vec::with_capacity(PIECES), Vec::with_capacity(PIECES));
+        let (empty_polls, is_listening, is_starved) = (0, false, false);
+        Pair { terms, memory, rx, tx, pieces, chains, empty_polls, is_listening, is_starved }
+    }
+
+    /// Whether the guest's ring must be polled, since it was told not to kick.
+    pub fn must_poll(&self) -> bool {
+        let is_used = self.tx.as_ref().is_some_and(Ring::is_usable);
+        is_used && !self.is_listening && !self.is_starved
+    }
+
+    /// Copies packets to the guest.
+    pub fn deliver(&mut self, burst: &mut Burst, out: &mut QueueOut<'_>) {
+        for packet in burst.as_slice() {
+            packet.prefetch();
+        }
+        let usable = self.rx.as_mut().filter(|ring| ring.is_usable() && ring.is_enabled);
+        let Some(ring) = usable else {
+            return burst.drain().for_each(|packet| out.drop(packet, DropReason::RingDisabled));
+        };
+        let Pair { terms, memory, pieces, chains, .. } = self;
+        let mut filling =
+            |turn: &mut Turn<'_>, packet: &mut Descriptor| -> Result<Put, BrokenRing> {
+                pieces.clear();
+                chains.clear();
+                Filling { terms, memory, turn, pieces, chains }.put(packet)
+            };
+        let result = ring.split.turn(memory).and_then(|mut turn| {
+            for mut packet in burst.drain() {
+                match filling(&mut turn, &mut packet) {
+                    Ok(Put::Delivered) => out.deliver(packet),
+                    Ok(Put::Dropped(reason)) => out.drop(packet, reason),
+                    Err(why) => {
+                        out.drop(packet, DropReason::BadDescriptor);
+                        return Err(why);
+                    }
+                }
+            }
+            turn.publish()
+        });
+        burst.drain().for_each(|packet| out.drop(packet, DropReason::BadDescriptor));
+        ring.end(result);
+    }
+
+    /// Takes packets from the guest; returns how many were submitted.
+    pub fn transmit(&mut self, now: Time, out: &mut QueueOut<'_>) -> usize {
+        let Some(ring) = self.tx.as_mut().filter(|ring| ring.is_usable()) else { return 0 };
+        let (mut sent, mut seen, mut starved) = (0, 0, false);
+        let Pair { terms, memory, pieces, .. } = self;
+        let result = ring.split.turn(memory).and_then(|mut turn| {
+            while seen < BURST {
+                pieces.clear();
+                let Some(chain) = turn.take(false, pieces)? else { break };
+                let mut emptying = Emptying { terms, memory, pieces, now };
+                let taken = match emptying.read(chain, out) {
+                    Some(taken) => taken,
+                    None => {
+                        turn.put_back(1);
+                        starved = true;
+                        break;
+                    }
+                };
+                match taken {
+                    (packet, _) if !ring.is_enabled => {
+                        out.refuse(packet, DropReason::RingDisabled);
+                    }
+                    (packet, None) => {
+                        out.submit(packet);
+                        sent += 1;
+                    }
+                    (packet, Some(reason)) => out.refuse(packet, reason),
+                }
+                turn.complete(chain.head, 0)?;
+                seen += 1;
+            }
+            let interrupt = turn.publish()?;
+            self.empty_polls = if seen == 0 { self.empty_polls.wrapping_add(1) } else { 0 };
+            if seen != 0 && self.is_listening {
+                turn.ignore()?;
+                self.is_listening = false;
+            }
+            let may_listen = ring.kick.is_some() && self.empty_polls >= EMPTY_POLLS;
+            if seen == 0 && !starved && !self.is_listening && may_listen {
+                self.is_listening = !turn.listen()?;
+            }
+            Ok(interrupt)
+        });
+        ring.end(result);
+        self.is_starved = starved;
+        // Kicks of chains that were seen are taken before the core sleeps on them.
+        if self.is_listening && self.empty_polls % SPURIOUS_POLLS == EMPTY_POLLS {
+            ring.take_kicks();
+            // One that came with a chain meanwhile is not to be lost with it.
+            let waiting = ring.split.turn(memory).and_then(|mut turn| turn.waiting());
+            self.is_listening = waiting == Ok(0);
+        }
+        sent
+    }
+}
+
+/// What became of a packet for the guest.
+enum Put {
+    Delivered,
+    Dropped(DropReason),
+}
+
+/// A packet on its way into chains.
+struct Filling<'f, 't> {
+    terms: &'f Terms,
+    memory: &'f GuestMemoryMmap,
+    turn: &'f mut Turn<'t>,
+    pieces: &'f mut Vec<Piece>,
+    chains: &'f mut Vec<Chain>,
+}
+
+impl Filling<'_, '_> {
+    #[inline]
+    fn put(mut self, packet: &mut Descriptor) -> Result<Put, BrokenRing> {
+        let header = match self.header(packet) {
+            Ok(header) => header,
+            Err(reason) => return Ok(Put::Dropped(reason)),
+        };
+        let header_bytes = self.terms.header_bytes();
+        let total = header_bytes as u64 + u64::from(packet.length());
+        if let Some(reason) = self.take(total, header_bytes)? {
+            return Ok(Put::Dropped(reason));
+        }
+        let mut bytes = [0; HEADER_BYTES + 2];
+        bytes[..HEADER_BYTES].copy_from_slice(&header.to_bytes());
+        bytes[HEADER_BYTES..].copy_from_slice(&(self.chains.len() as u16).to_le_bytes());
+        let mut cursor = Cursor::new(self.memory, self.pieces);
+        let mut written = cursor.write(&bytes[..header_bytes]);
+        for segment in packet.segments() {
+            written = written.and_then(|()| cursor.write(segment));
+        }
+        if written.is_none() {
+            return self.give_up();
+        }
+        let mut left = total;
+        for chain in &*self.chains {
+            let filled = left.min(chain.length);
+            left -= filled;
+            self.turn.complete(chain.head, filled as u32)?;
+        }
+        Ok(Put::Delivered)
+    }
+
+    /// Takes chains for `total` bytes; a reason if there are none.
+    #[inline]
+    fn take(&mut self, total: u64, header_bytes: usize) -> Result<Option<DropReason>, BrokenRing> {
+        let mut room = 0;
+        while room < total {
+            // What a driver without mergeable buffers has is too short.
+            let is_short = !self.chains.is_empty() && !self.terms.has(MRG_RXBUF);
+            let chain = if is_short { None } else { self.turn.take(true, self.pieces)? };
+            let Some(chain) = chain else {
+                self.turn.put_back(self.chains.len() as u16);
+                let reason = if is_short { DropReason::Oversize } else { DropReason::NoDescriptor };
+                return Ok(Some(reason));
+            };
+            self.chains.push(chain);
+            room += chain.length;
+            let least = if self.chains.len() == 1 { header_bytes as u64 } else { 1 };
+            if !chain.is_good || chain.length < least {
+                self.give_up()?;
+                return Ok(Some(DropReason::BadDescriptor));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Returns all chains empty.
+    #[cold]
+    fn give_up(&mut self) -> Result<Put, BrokenRing> {
+        for chain in &*self.chains {
+            self.turn.complete(chain.head, 0)?;
+        }
+        Ok(Put::Dropped(DropReason::BadDescriptor))
+    }
+
+    /// The header, as far as the guest knows its offloads.
+    #[inline]
+    fn header(&self, packet: &mut Descriptor) -> Result<Header, DropReason> {
+        let knows = match packet.gso_type() {
+            GsoType::None => true,
+            GsoType::Tcp4 => self.terms.has(GUEST_TSO4),
+            GsoType::Tcp6 => self.terms.has(GUEST_TSO6),
+            _ => false,
+        };
+        if !knows {
+            return Err(DropReason::SuperFrame);
+        }
+        if packet.checksum() == ChecksumState::Partial && !self.terms.has(GUEST_CSUM) {
+            offload::finish_checksum(packet);
+        }
+        let mut header = Header::of(packet).ok_or(DropReason::Malformed)?;
+        if packet.checksum() == ChecksumState::Good && self.terms.has(GUEST_CSUM) {
+            header.flags |= DATA_VALID;
+        }
+        if !self.terms.has(GUEST_ECN) {
+            header.gso_type &= !GSO_ECN;
+        }
+        Ok(header)
+    }
+}
+
+/// A packet on its way out of a chain.
+struct Emptying<'e> {
+    terms: &'e Terms,
+    memory: &'e GuestMemoryMmap,
+    pieces: &'e [Piece],
+    now: Time,
+}
+
+impl Emptying<'_> {
+    /// The packet, and why it is refused if it is; `None` if there is no buffer for it.
+    #[inline]
+    fn read(
+        &mut self,
+        chain: Chain,
+        out: &mut QueueOut<'_>,
+    ) -> Option<(Descriptor, Option<DropReason>)> {
+        let terms = self.terms;
+        let length = chain.length.checked_sub(terms.header_bytes() as u64);
+        let fate = match length {
+            _ if !chain.is_good => Err(DropReason::BadDescriptor),
+            None => Err(DropReason::BadDescriptor),
+            Some(0) => Err(DropReason::Malformed),
+            Some(length) if length > (IP_BYTES + ETHERNET_BYTES) as u64 => {
+                Err(DropReason::Oversize)
+            }
+            Some(length) => Ok(length as usize),
+        };
+        let count = fate.map_or(1, |length| length.div_ceil(terms.buffer_size)).max(1);
+        let landing = out.landing(count)?;
+        let mut cursor = Cursor::new(self.memory, self.pieces);
+        let mut bytes = [0; HEADER_BYTES + 2];
+        let fate = fate.and_then(|length| {
+            let mut read = cursor.read(&mut bytes[..terms.header_bytes()]);
+            let mut left = length;
+            for buffer in landing.buffers().take(count) {
+                let part = left.min(buffer.len());
+                left -= part;
+                read = read.and_then(|()| cursor.read(&mut buffer[..part]));
+            }
+            read.map(|()| length).ok_or(DropReason::BadDescriptor)
+        });
+        let mut packet = landing.land(fate.unwrap_or(0))?;
+        packet.wire = terms.wire;
+        packet.set_received_at(self.now);
+        let reason = match fate {
+            Ok(length) => self.apply(&bytes, length, &mut packet).err(),
+            Err(reason) => Some(reason),
+        };
+        Some((packet, reason))
+    }
+
+    /// Enters what the guest's header says into the descriptor.
+    #[inline]
+    fn apply(
+        &self,
+        bytes: &[u8; HEADER_BYTES + 2],
+        length: usize,
+        packet: &mut Descriptor,
+    ) -> Result<(), DropReason> {
+        let terms = self.terms;
+        let Some(bytes) = bytes.first_chunk() else { return Err(DropReason::Malformed) };
+        let mut header = Header::from_bytes(bytes);
+        header.flags &= if terms.has(CSUM) { NEEDS_CSUM } else { 0 };
+        let is_known = match header.gso_type & !GSO_ECN {
+            0 => length <= terms.mtu + ETHERNET_BYTES,
+            GSO_TCP4 => terms.has(HOST_TSO4),
+            GSO_TCP6 => terms.has(HOST_TSO6),
+            _ => false,
+        };
+        if !is_known {
+            let is_long = header.gso_type == 0;
+            return Err(if is_long { DropReason::Oversize } else { DropReason::Malformed });
+        }
+        if header.gso_type != 0 && header.flags & NEEDS_CSUM == 0 {
+            return Err(DropReason::Malformed);
+        }
+        header.apply(packet, 0).map_err(|_| DropReason::Malformed)?;
+        // A header may say what is true of the addresses alone.
+        let kind = packet.packet_type();
+        let is_so = match packet.gso_type() {
+            GsoType::None => true,
+            GsoType::Tcp4 => kind.is_ipv4() && kind.is_tcp(),
+            GsoType::Tcp6 => kind.is_ipv6() && kind.is_tcp(),
+            _ => false,
+        };
+        is_so.then_some(()).ok_or(DropReason::Malformed)
+    }
+}

@@ -1,0 +1,519 @@
+//! The socket: a front end in this process, a target core in a thread.
+
+use super::super::pair::bits;
+use super::super::ring::Layout;
+use super::super::{VhostUser, VhostUserConfig};
+use super::driver::Driver;
+use super::{Card, Shared, bytes, packet};
+use picnic_core::attachment::{HostAttachment, HostQueue};
+use picnic_core::config::Section;
+use picnic_core::ledger::DropReason;
+use picnic_core::registry::{BuildContext, Component};
+use picnic_core::time::Time;
+use picnic_testing::wait_until;
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+use vhost::vhost_user::message::VhostUserHeaderFlag;
+use vhost::vhost_user::{Frontend, VhostUserFrontend, VhostUserProtocolFeatures};
+use vhost::{VhostBackend, VhostUserMemoryRegionInfo, VringConfigData};
+use vm_memory::{FileOffset, GuestAddress, GuestMemoryBackend, GuestMemoryMmap};
+use vmm_sys_util::eventfd::EventFd;
+
+/// An event descriptor.
+pub(super) fn event() -> File {
+    eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap().into()
+}
+
+const MEMORY: usize = 0x40_0000;
+/// Where the front end says that it has the guest's memory.
+const USER: u64 = 0x7f00_0000_0000;
+
+/// Packets for the guest, or a question for those of it.
+enum Order {
+    Deliver(Vec<Vec<u8>>),
+    End,
+}
+
+/// What the target core saw.
+#[derive(Debug, Default)]
+struct Seen {
+    sent: Vec<Vec<u8>>,
+    delivered: u64,
+    disabled: u64,
+    no_descriptor: u64,
+    report: Vec<String>,
+}
+
+/// An attachment with one guest and one target core that polls its first queue.
+struct Machine {
+    attachment: Box<dyn HostAttachment>,
+    socket: PathBuf,
+    orders: mpsc::Sender<Order>,
+    seen: mpsc::Receiver<Seen>,
+    core: JoinHandle<()>,
+    _folder: tempfile::TempDir,
+}
+
+impl Machine {
+    fn new(keys: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let text = format!("attachment = \"vhost-user\"\n[[guest]]\nsocket = \"vm\"\n{keys}");
+        let section = Section::from_text("attachment", &text).unwrap();
+        let config = section.parse::<VhostUserConfig>().unwrap();
+        let directory = folder.path().to_owned();
+        let context = BuildContext { directory, queues: 2, ..BuildContext::default() };
+        let mut attachment = VhostUser::build(config, &context).unwrap();
+        let queue = attachment.open_queue(0).unwrap();
+        drop(attachment.open_queue(1).unwrap());
+        let ((orders, received), (answers, seen)) = (mpsc::channel(), mpsc::channel());
+        let core = std::thread::spawn(move || run(queue, &received, &answers));
+        let socket = folder.path().join("vm");
+        Machine { attachment, socket, orders, seen, core, _folder: folder }
+    }
+
+    fn deliver(&self, packets: &[Vec<u8>]) -> Seen {
+        self.orders.send(Order::Deliver(packets.to_vec())).unwrap();
+        self.seen.recv().unwrap()
+    }
+
+    /// What the target core has seen so far.
+    fn look(&self) -> Seen {
+        self.deliver(&[])
+    }
+
+    fn end(self) -> Seen {
+        self.orders.send(Order::End).unwrap();
+        let seen = self.seen.recv().unwrap();
+        self.core.join().unwrap();
+        drop(self.attachment);
+        assert!(!self.socket.exists());
+        seen
+    }
+}
+
+/// The target core's routine.
+fn run(
+    mut queue: Box<dyn HostQueue>,
+    orders: &mpsc::Receiver<Order>,
+    answers: &mpsc::Sender<Seen>,
+) {
+    let (mut card, mut sent) = (Card::new(2048), Vec::new());
+    loop {
+        card.with(|out| queue.transmit(Time::ZERO, out));
+        sent.extend(card.sent(bytes));
+        let order = match orders.try_recv() {
+            Ok(order) => order,
+            Err(mpsc::TryRecvError::Empty) => {
+                std::thread::yield_now();
+                continue;
+            }
+            Err(mpsc::TryRecvError::Disconnected) => return,
+        };
+        let is_end = matches!(order, Order::End);
+        if let Order::Deliver(packets) = order {
+            let mut burst = card.burst(&packets, |_| {});
+            card.with(|out| queue.deliver(Time::ZERO, &mut burst, out));
+        }
+        let seen = Seen {
+            sent: std::mem::take(&mut sent),
+            delivered: card.delivered(),
+            disabled: card.dropped(DropReason::RingDisabled),
+            no_descriptor: card.dropped(DropReason::NoDescriptor),
+            report: queue.report(),
+        };
+        answers.send(seen).unwrap();
+        if is_end {
+            return;
+        }
+    }
+}
+
+/// A guest: its memory, and a driver for each ring of a pair.
+struct Guest {
+    memory: Shared,
+    file: Arc<File>,
+    rx: Driver,
+    tx: Driver,
+    kicks: [EventFd; 2],
+}
+
+impl Guest {
+    fn new() -> Self {
+        let file = File::from(memfd_create("guest", MemfdFlags::CLOEXEC).unwrap());
+        ftruncate(&file, MEMORY as u64).unwrap();
+        let file = Arc::new(file);
+        let offset = Some(FileOffset::from_arc(file.clone(), 0));
+        let ranges = [(GuestAddress(0), MEMORY, offset)];
+        let memory = Arc::new(GuestMemoryMmap::from_ranges_with_files(ranges).unwrap());
+        let layout = |at| Layout {
+            size: 64,
+            descriptors: at,
+            available: at + 0x1000,
+            used: at + 0x2000,
+            base: 0,
+            event_idx: false,
+            indirect: true,
+        };
+        let rx = Driver::over(memory.clone(), layout(0));
+        let tx = Driver::over(memory.clone(), layout(0x4000));
+        let kicks = [EventFd::new(0).unwrap(), EventFd::new(0).unwrap()];
+        Guest { memory, file, rx, tx, kicks }
+    }
+
+    fn region(&self) -> VhostUserMemoryRegionInfo {
+        VhostUserMemoryRegionInfo {
+            guest_phys_addr: 0,
+            memory_size: MEMORY as u64,
+            userspace_addr: USER,
+            mmap_offset: 0,
+            mmap_handle: self.file.as_raw_fd(),
+        }
+    }
+
+    fn ring(&self, index: usize) -> VringConfigData {
+        let layout = if index == 0 { self.rx.layout } else { self.tx.layout };
+        VringConfigData {
+            queue_max_size: layout.size,
+            queue_size: layout.size,
+            flags: 0,
+            desc_table_addr: USER + layout.descriptors,
+            used_ring_addr: USER + layout.used,
+            avail_ring_addr: USER + layout.available,
+            log_addr: None,
+        }
+    }
+
+    fn send(&mut self, seed: u64) {
+        let whole = [vec![0; 12], packet(seed, 100)].concat();
+        self.tx.send(&whole, 2, false).unwrap();
+        self.kicks[1].write(1).unwrap();
+    }
+}
+
+const WANTED: u64 = bits::VERSION_1 | bits::MRG_RXBUF | bits::RING_INDIRECT;
+
+fn connect(socket: &Path) -> Frontend {
+    let mut front = Frontend::connect(socket, 8).unwrap();
+    front.set_owner().unwrap();
+    let features = front.get_features().unwrap();
+    assert_eq!(features & WANTED, WANTED);
+    front.set_features(WANTED | bits::PROTOCOL_FEATURES).unwrap();
+    let offered = front.get_protocol_features().unwrap();
+    let known = VhostUserProtocolFeatures::MQ
+        | VhostUserProtocolFeatures::REPLY_ACK
+        | VhostUserProtocolFeatures::RESET_DEVICE
+        | VhostUserProtocolFeatures::CONFIGURE_MEM_SLOTS;
+    assert_eq!(offered, known);
+    front.set_protocol_features(known).unwrap();
+    front.set_hdr_flags(VhostUserHeaderFlag::NEED_REPLY);
+    front
+}
+
+/// A message about the first pair of rings.
+type Step = fn(&mut Frontend, &Guest, usize);
+
+const STEPS: [Step; 6] = [
+    |front, guest, _| {
+        // Once is enough.
+        let _ = front.set_mem_table(&[guest.region()]);
+    },
+    |front, guest, ring| front.set_vring_num(ring, guest.ring(ring).queue_size).unwrap(),
+    |front, guest, ring| front.set_vring_addr(ring, &guest.ring(ring)).unwrap(),
+    |front, _, ring| front.set_vring_base(ring, 0).unwrap(),
+    |front, guest, ring| front.set_vring_kick(ring, &guest.kicks[ring]).unwrap(),
+    |front, _, ring| front.set_vring_enable(ring, true).unwrap(),
+];
+
+fn start(front: &mut Frontend, guest: &Guest, order: &[usize]) {
+    for ring in [0, 1] {
+        order.iter().for_each(|&step| STEPS[step](front, guest, ring));
+    }
+}
+
+fn assert_passes(machine: &Machine, guest: &mut Guest, seed: u64) {
+    guest.send(seed);
+    wait_until("a packet of the guest", || machine.look().sent == [packet(seed, 100)]);
+    guest.rx.post(2000, 1, false).unwrap();
+    let before = machine.look().delivered;
+    assert_eq!(machine.deliver(&[packet(seed + 1, 300)]).delivered, before + 1);
+    assert_eq!(guest.rx.received(true), [packet(seed + 1, 300)]);
+    assert_eq!(guest.tx.reclaim().len(), 1);
+}
+
+#[test]
+fn rings_start_by_messages_in_any_order() {
+    let machine = Machine::new("");
+    let mode = std::fs::metadata(&machine.socket).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    let rotations = (0..6).map(|first| (0..6).map(move |step| (first + step) % 6).collect());
+    let mut orders: Vec<Vec<usize>> = rotations.collect();
+    orders.push((0..6).rev().collect());
+    for (seed, order) in orders.into_iter().enumerate() {
+        let (mut front, mut guest) = (connect(&machine.socket), Guest::new());
+        assert_eq!(front.get_queue_num().unwrap(), 2);
+        start(&mut front, &guest, &order);
+        assert_passes(&machine, &mut guest, 10 * seed as u64);
+        assert_eq!(front.get_vring_base(1).unwrap(), 1, "{order:?}");
+        drop(front);
+        wait_until("the guest is gone", || {
+            let report = machine.look().report;
+            !report[0].contains("connected at the end")
+        });
+    }
+    let seen = machine.end();
+    assert!(seen.report[0].contains("vm: 7 connections"), "{:?}", seen.report);
+    assert_eq!(seen.report.len(), 2, "{:?}", seen.report);
+}
+
+#[test]
+fn rings_are_enabled_before_features_are_negotiated() {
+    use std::io::{Read, Write};
+    let machine = Machine::new("");
+    let mut stream = UnixStream::connect(&machine.socket).unwrap();
+    for ring in [0, 1] {
+        let message: [u32; 5] = [18, 1, 8, ring, 1];
+        stream.write_all(message.map(u32::to_le_bytes).as_flattened()).unwrap();
+    }
+    let mut front = Frontend::from_stream(stream.try_clone().unwrap(), 8);
+    front.get_features().unwrap();
+    front.set_features(WANTED | bits::PROTOCOL_FEATURES).unwrap();
+    let mut guest = Guest::new();
+    start(&mut front, &guest, &[0, 1, 2, 3, 4]);
+    front.get_features().unwrap();
+    assert_passes(&machine, &mut guest, 1);
+    // With an answer, once it was negotiated.
+    front.get_protocol_features().unwrap();
+    front.set_protocol_features(VhostUserProtocolFeatures::REPLY_ACK).unwrap();
+    for (ring, answer) in [(0, 0), (9, 1)] {
+        let message: [u32; 5] = [18, 9, 8, ring, 1];
+        stream.write_all(message.map(u32::to_le_bytes).as_flattened()).unwrap();
+        let mut reply = [0; 20];
+        stream.read_exact(&mut reply).unwrap();
+        let expected: [u32; 5] = [18, 5, 8, answer, 0];
+        assert_eq!(reply, expected.map(u32::to_le_bytes).as_flattened());
+    }
+    machine.end();
+}
+
+#[test]
+fn rings_stop_and_go_on_where_they_were() {
+    let machine = Machine::new("");
+    let (mut front, mut guest) = (connect(&machine.socket), Guest::new());
+    start(&mut front, &guest, &[0, 1, 2, 3, 4, 5]);
+    for round in 0..20 {
+        assert_passes(&machine, &mut guest, 2 * round);
+        let disabled = machine.look().disabled;
+        front.set_vring_enable(0, false).unwrap();
+        assert_eq!(machine.deliver(&[packet(0, 60)]).disabled, disabled + 1);
+        front.set_vring_enable(0, true).unwrap();
+        assert_eq!(machine.deliver(&[packet(0, 60)]).no_descriptor, round + 1);
+        // A stop, and another address for the same memory.
+        for ring in [0, 1] {
+            let base = front.get_vring_base(ring).unwrap();
+            assert_eq!(base, round as u32 + 1);
+            front.set_vring_base(ring, base as u16).unwrap();
+            front.set_vring_kick(ring, &guest.kicks[ring]).unwrap();
+            front.set_vring_enable(ring, true).unwrap();
+        }
+        front.set_mem_table(&[guest.region()]).unwrap();
+    }
+    // A driver that starts again, with rings that are empty.
+    front.reset_device().unwrap();
+    assert_eq!(machine.deliver(&[packet(0, 60)]).disabled, 21);
+    let mut again = Guest::new();
+    front.set_features(WANTED | bits::PROTOCOL_FEATURES).unwrap();
+    start(&mut front, &again, &[0, 1, 2, 3, 4, 5]);
+    assert_passes(&machine, &mut again, 99);
+    drop(guest.memory);
+    machine.end();
+}
+
+#[test]
+fn memory_comes_and_goes_by_slots() {
+    let machine = Machine::new("");
+    let (mut front, mut guest) = (connect(&machine.socket), Guest::new());
+    assert_eq!(front.get_max_mem_slots().unwrap(), 256);
+    front.add_mem_region(&guest.region()).unwrap();
+    start(&mut front, &guest, &[1, 2, 3, 4, 5]);
+    assert_passes(&machine, &mut guest, 1);
+    // Many more than eight.
+    let extra = |slot: u64| VhostUserMemoryRegionInfo {
+        guest_phys_addr: (slot + 1) * MEMORY as u64,
+        userspace_addr: USER + (slot + 1) * MEMORY as u64,
+        ..guest.region()
+    };
+    let extras: Vec<_> = (0..30).map(extra).collect();
+    for slot in &extras {
+        front.add_mem_region(slot).unwrap();
+    }
+    for slot in &extras {
+        front.remove_mem_region(slot).unwrap();
+    }
+    let region = guest.region();
+    assert_passes(&machine, &mut guest, 3);
+    front.remove_mem_region(&region).unwrap();
+    assert_eq!(machine.deliver(&[packet(0, 60)]).disabled, 1);
+    machine.end();
+}
+
+#[test]
+fn wrong_messages_end_only_their_connection() {
+    let machine = Machine::new("");
+    let pipe = std::io::pipe().unwrap();
+    type Wrong<'w> = (&'w str, &'w dyn Fn(&mut Frontend, &Guest));
+    let wrong: [Wrong<'_>; 8] = [
+        ("a size that is no power of two", &|front, _| {
+            front.set_vring_num(0, 100).unwrap_err_any()
+        }),
+        ("features that are not offered", &|front, _| {
+            front.set_features(1 << 57).unwrap_err_any();
+        }),
+        ("a ring that the guest lacks", &|front, _| front.set_vring_num(4, 64).unwrap_err_any()),
+        ("memory that is a pipe", &|front, guest| {
+            let mmap_handle = pipe.0.as_raw_fd();
+            let region = VhostUserMemoryRegionInfo { mmap_handle, ..guest.region() };
+            front.set_mem_table(&[region]).unwrap_err_any();
+        }),
+        ("memory longer than its file", &|front, guest| {
+            let memory_size = 2 * MEMORY as u64;
+            let region = VhostUserMemoryRegionInfo { memory_size, ..guest.region() };
+            front.set_mem_table(&[region]).unwrap_err_any();
+        }),
+        ("memory twice", &|front, guest| {
+            front.set_mem_table(&[guest.region(), guest.region()]).unwrap_err_any();
+        }),
+        ("a ring of no descriptors", &|front, _| front.set_vring_num(0, 0).unwrap_err_any()),
+        ("memory that is not there", &|front, guest| {
+            front.remove_mem_region(&guest.region()).unwrap_err_any();
+        }),
+    ];
+    for (what, message) in wrong {
+        let (mut front, guest) = (connect(&machine.socket), Guest::new());
+        message(&mut front, &guest);
+        drop(front);
+        // The next one is served.
+        let (mut front, mut guest) = (connect(&machine.socket), Guest::new());
+        start(&mut front, &guest, &[0, 1, 2, 3, 4, 5]);
+        assert_passes(&machine, &mut guest, 7);
+        assert!(machine.look().report.len() < 20, "{what}");
+    }
+    // Bytes that are no message, and a connection that ends within one.
+    for bytes in [&[0xff; 64][..], &[1, 0, 0]] {
+        use std::io::Write;
+        let mut stream = UnixStream::connect(&machine.socket).unwrap();
+        stream.write_all(bytes).unwrap();
+    }
+    let (mut front, mut guest) = (connect(&machine.socket), Guest::new());
+    start(&mut front, &guest, &[0, 1, 2, 3, 4, 5]);
+    assert_passes(&machine, &mut guest, 7);
+    let report = machine.end().report.join("\n");
+    assert!(report.contains("the connection was ended: "), "{report}");
+}
+
+/// An error of any kind.
+trait AnyError {
+    fn unwrap_err_any(self);
+}
+
+impl<T, E> AnyError for Result<T, E> {
+    #[track_caller]
+    fn unwrap_err_any(self) {
+        assert!(self.is_err());
+    }
+}
+
+#[test]
+fn a_ring_outside_the_memory_does_not_start() {
+    let machine = Machine::new("");
+    let (mut front, guest) = (connect(&machine.socket), Guest::new());
+    let ring = VringConfigData { used_ring_addr: USER + MEMORY as u64, ..guest.ring(0) };
+    front.set_mem_table(&[guest.region()]).unwrap();
+    front.set_vring_num(0, 64).unwrap();
+    front.set_vring_addr(0, &ring).unwrap();
+    front.set_vring_kick(0, &guest.kicks[0]).unwrap();
+    front.set_vring_enable(0, true).unwrap();
+    assert_eq!(machine.deliver(&[packet(0, 60)]).disabled, 1);
+    drop(front);
+    wait_until("the report says why", || {
+        let report = machine.look().report.join("\n");
+        report.contains("ring 0: its addresses are not in the guest's memory")
+    });
+    machine.end();
+}
+
+#[test]
+fn sockets_left_over_are_replaced_and_others_are_not() {
+    let folder = tempfile::tempdir().unwrap();
+    let directory = folder.path().to_owned();
+    let context = BuildContext { directory, queues: 1, ..BuildContext::default() };
+    let open = || {
+        let text = "attachment = \"vhost-user\"\n[[guest]]\nsocket = \"vm\"";
+        let section = Section::from_text("attachment", text).unwrap();
+        let config = section.parse::<VhostUserConfig>().unwrap();
+        let mut attachment = VhostUser::build(config, &context).unwrap();
+        attachment.open_queue(0).map(|queue| (attachment, queue))
+    };
+    let path = folder.path().join("vm");
+    drop(UnixListener::bind(&path).unwrap());
+    let first = open().unwrap();
+    let error = open().err().unwrap();
+    assert_eq!(error.key, "guest[0].socket");
+    assert!(error.message.contains("the socket of another program"), "{error}");
+    drop(first);
+    assert!(!path.exists());
+    std::fs::write(&path, "text").unwrap();
+    let error = open().err().unwrap();
+    assert!(error.message.contains("no socket"), "{error}");
+    assert!(path.exists());
+}
+
+#[test]
+fn a_client_connects_again_and_again() {
+    let machine = Machine::new("mode = \"client\"");
+    for round in 0..3 {
+        let listener = UnixListener::bind(&machine.socket).unwrap();
+        let (stream, _) = listener.accept().unwrap();
+        let mut front = Frontend::from_stream(stream, 4);
+        front.set_owner().unwrap();
+        front.get_features().unwrap();
+        front.set_features(WANTED | bits::PROTOCOL_FEATURES).unwrap();
+        let mut guest = Guest::new();
+        start(&mut front, &guest, &[0, 1, 2, 3, 4, 5]);
+        // An answer: the messages before it have been handled.
+        front.get_features().unwrap();
+        assert_passes(&machine, &mut guest, round);
+        drop((front, listener));
+        std::fs::remove_file(&machine.socket).unwrap();
+        wait_until("the guest is gone", || {
+            !machine.look().report[0].contains("connected at the end")
+        });
+    }
+    machine.end();
+}
+
+#[test]
+fn a_card_that_stops_leaves_no_front_end_waiting() {
+    let machine = Machine::new("");
+    let (mut front, guest) = (connect(&machine.socket), Guest::new());
+    start(&mut front, &guest, &[0, 1, 2, 3, 4, 5]);
+    machine.end();
+    let is_over = Arc::new(AtomicBool::new(false));
+    let flag = is_over.clone();
+    let asking = std::thread::spawn(move || {
+        // An answer, or the end of the connection.
+        let _ = front.get_vring_base(0);
+        flag.store(true, Ordering::Release);
+    });
+    wait_until("the front end goes on", || is_over.load(Ordering::Acquire));
+    asking.join().unwrap();
+    assert!(guest.memory.num_regions() == 1);
+}

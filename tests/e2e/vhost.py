@@ -1,0 +1,218 @@
+#!/usr/bin/env -S python3 -B
+"""DPDK as the guest of a card: every path of its virtio driver for split rings, all bytes checked.
+
+    vhost.py            all of it, as root
+    vhost.py --only WORDS   only paths with these words in their name
+    vhost.py --inside FOLDER [WORDS]   the part within the namespaces
+
+    this program ── veth ── wire ── card ── vhost-user ── virtio-user ── dpdk-testpmd, which echoes
+
+Frames of all lengths go out in bursts; the next burst waits for the echo of the one before, so no
+frame may be lost. Each frame must return once, unchanged, in the order of its flow. At the end the
+ledger balances.
+
+Exit codes: 0 good, 1 failed, 77 skipped for the reason printed.
+"""
+
+import json
+import os
+import pathlib
+import random
+import select
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+PICNIC = ROOT / "target/debug/picnic"
+# Keys of virtio-user.
+PATHS = {
+    "mergeable": "mrg_rxbuf=1,in_order=0",
+    "mergeable in order": "mrg_rxbuf=1,in_order=1",
+    "plain": "mrg_rxbuf=0,in_order=0",
+    "in order": "mrg_rxbuf=0,in_order=1",
+    "vectorised": "mrg_rxbuf=0,in_order=0,vectorized=1",
+}
+QUEUES = 2
+FLOWS = 16
+# Marks the flows of frames that wait for the guest.
+PROBE = 0x8000
+BURSTS = 40
+BURST = 32
+# What any one step may take, in seconds.
+PATIENCE = 60
+CARD = """
+[card]
+name = "guests"
+idle = "block"
+
+[[wire]]
+port = "packet"
+interface = "wire0"
+
+[[rx]]
+function = "rss"
+
+[host]
+attachment = "vhost-user"
+queues = {queues}
+
+[[host.guest]]
+socket = "vm0.sock"
+"""
+
+
+def main():
+    arguments = sys.argv[1:]
+    if arguments[:1] == ["--inside"]:
+        return inside(pathlib.Path(arguments[1]), " ".join(arguments[2:]))
+    words = " ".join(arguments[1:]) if arguments[:1] == ["--only"] else ""
+    if os.geteuid() != 0:
+        print("it needs root")
+        return 77
+    absent = [tool for tool in ("ip", "unshare", "dpdk-testpmd") if shutil.which(tool) is None]
+    if absent:
+        print(f"{', '.join(absent)} not installed")
+        return 77
+    if not PICNIC.exists():
+        print(f"failed: {PICNIC} is not there; cargo build")
+        return 1
+    with tempfile.TemporaryDirectory(prefix="picnic-vhost-") as folder:
+        command = ["unshare", "--net", "--mount", "--pid", "--fork", "--mount-proc",
+                   "--kill-child", sys.executable, "-B", __file__, "--inside", folder, words]
+        return subprocess.run(command).returncode
+
+
+def wait_for(what, look):
+    end = time.monotonic() + PATIENCE
+    while not (found := look()):
+        if time.monotonic() > end:
+            raise AssertionError(f"not in {PATIENCE} s: {what}")
+        time.sleep(0.02)
+    return found
+
+
+def frame(flow, number, length, mark=0):
+    """A UDP frame of `length` bytes: its flow, its number in it, and bytes that depend on both."""
+    payload = struct.pack("!HI", mark | flow, number)
+    payload += random.Random(flow << 32 | number).randbytes(length - 42 - len(payload))
+    udp = struct.pack("!HHHH", 1000 + flow, 9, 8 + len(payload), 0)
+    ip = struct.pack("!BBHHHBBH4s4s", 0x45, 0, 20 + len(udp) + len(payload), number & 0xffff, 0,
+                     64, 17, 0, bytes([10, 0, 0, flow]), bytes([10, 0, 1, 1]))
+    total = sum(struct.unpack("!10H", ip))
+    total = (total & 0xffff) + (total >> 16)
+    ip = ip[:10] + struct.pack("!H", ~(total + (total >> 16)) & 0xffff) + ip[12:]
+    return bytes.fromhex("020000000001 020000000002 0800") + ip + udp + payload
+
+
+def wait_for_guest(wire):
+    """Until the guest echoes every flow, so that all its queues are at work."""
+    echoed = set()
+
+    def look():
+        for flow in range(FLOWS):
+            wire.send(frame(flow, 0, 60, PROBE))
+        while select.select([wire], [], [], 0.2)[0]:
+            got, address = wire.recvfrom(65_536)
+            if address[2] != socket.PACKET_OUTGOING:
+                echoed.add(struct.unpack_from("!H", got, 42)[0])
+        return len(echoed) == FLOWS
+
+    wait_for("the guest echoes every flow", look)
+
+
+def exchange(seed):
+    """Sends bursts and compares what returns; frames that passed."""
+    wire = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
+    wire.bind(("peer0", 0))
+    wire.settimeout(PATIENCE)
+    wait_for_guest(wire)
+    lengths = random.Random(seed)
+    numbers = [0] * FLOWS
+    for _ in range(BURSTS):
+        waiting = {flow: [] for flow in range(FLOWS)}
+        for _ in range(BURST):
+            flow = lengths.randrange(FLOWS)
+            sent = frame(flow, numbers[flow], lengths.choice([60, 61, 127, 590, 1024, 1513, 1514]))
+            numbers[flow] += 1
+            waiting[flow].append(sent)
+            wire.send(sent)
+        left = BURST
+        while left:
+            got, address = wire.recvfrom(65_536)
+            flow = struct.unpack_from("!H", got, 42)[0]
+            if address[2] == socket.PACKET_OUTGOING or flow & PROBE:
+                continue
+            if not waiting.get(flow) or got != waiting[flow].pop(0):
+                raise AssertionError(f"flow {flow}: a frame twice, out of order or changed")
+            left -= 1
+    wire.close()
+    return sum(numbers)
+
+
+def stop(process):
+    process.send_signal(signal.SIGINT)
+    return process.communicate(timeout=PATIENCE)[0]
+
+
+def path(name, folder):
+    """One path of the driver: a card, a guest, all frames."""
+    (folder / "card.toml").write_text(CARD.format(queues=QUEUES), encoding="utf-8")
+    card = subprocess.Popen([PICNIC, "run", "--json", "--quiet", folder / "card.toml"],
+                            stdout=subprocess.PIPE, text=True)
+    sock = folder / "vm0.sock"
+    wait_for("the card's socket", sock.exists)
+    device = f"net_virtio_user0,path={sock},queues={QUEUES},queue_size=256,{PATHS[name]}"
+    with open(folder / "testpmd.log", "w+", encoding="utf-8") as log:
+        guest = subprocess.Popen(
+            ["dpdk-testpmd", "-l", "0,1", "--no-pci", "--no-huge", "-m", "256", "--no-telemetry",
+             "--force-max-simd-bitwidth=512", "--vdev", device, "--",
+             "--auto-start", "--no-flush-rx", "--forward-mode=io", f"--rxq={QUEUES}", f"--txq={QUEUES}",
+             "--total-num-mbufs=16384", "--txd=256", "--rxd=256"],
+            stdin=subprocess.PIPE, stdout=log, stderr=subprocess.STDOUT)
+        try:
+            frames = exchange(name)
+            wrong = None
+        except (AssertionError, TimeoutError) as error:
+            wrong = f"{error}\n{log_of(log)[-3000:]}"
+        guest.kill()
+        guest.wait()
+    report = json.loads(stop(card))
+    if wrong:
+        raise AssertionError(f"{wrong}\n{report}")
+    if not report["ledger"]["balanced"] or report["drops"].get("bad_descriptor"):
+        raise AssertionError(f"{report['ledger']}, {report['drops']}")
+    return frames, report
+
+
+def log_of(log):
+    log.seek(0)
+    return log.read()
+
+
+def inside(folder, words):
+    subprocess.run(["ip", "link", "add", "wire0", "type", "veth", "peer", "peer0"], check=True)
+    for name in ("wire0", "peer0"):
+        pathlib.Path(f"/proc/sys/net/ipv6/conf/{name}/disable_ipv6").write_text("1")
+        subprocess.run(["ip", "link", "set", name, "up"], check=True)
+    failed = False
+    for name in PATHS:
+        if words not in name:
+            continue
+        try:
+            frames, report = path(name, folder)
+            drops = report["drops"]
+            print(f"{name}: {frames} frames returned, {drops or 'none lost'}", flush=True)
+        except AssertionError as error:
+            print(f"failed: {name}: {error}", flush=True)
+            failed = True
+    return int(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
