@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 CARGO ?= cargo
-# Where `make install` puts what it installs.
+# The prefix of `make install`.
 PREFIX ?= /usr/local
 # Seconds for each fuzz target of `make fuzz`.
 SECONDS_EACH := $(or $(SECONDS),60)
@@ -15,7 +15,7 @@ help: ## this list
 build: ## the release binary, target/release/picnic
 	@$(CARGO) build --locked --release -p picnic-cli
 
-fast: ## the same without link-time optimisation, target/fast/picnic: built sooner
+fast: ## the same without link-time optimisation, target/fast/picnic: builds faster
 	@$(CARGO) build --locked --profile fast -p picnic-cli
 
 run: fast ## the built-in demonstration card: five seconds, no root, no packages
@@ -51,14 +51,14 @@ bench: micro ## dispatch and hash benchmarks, as JSON
 	target/release/picnic-micro dispatch --queues 4 --seconds 2 --json
 	target/release/picnic-micro hash --json
 
-bench-peers: micro ## dispatch against the program on DPDK, interleaved
+bench-peers: micro ## dispatch against the DPDK program, interleaved
 	$(MAKE) -C bench/peers
 	bench/peers/compare.py
 
 fuzz: ## the fuzz targets, SECONDS=60 for each (TARGETS="headers pcap" for some)
 	scripts/fuzz $(SECONDS_EACH) $(TARGETS)
 
-fmt: ## put the source into its usual form
+fmt: ## format the source
 	$(CARGO) fmt --all
 
 lint: ## format, clippy with warnings denied, the crate graph, dependencies
@@ -70,6 +70,6 @@ figures: ## docs/figures.md and its plots, from bench/results
 doc: ## the API's pages, target/doc
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --no-deps
 
-clean: ## remove what was built
+clean: ## remove build outputs
 	$(CARGO) clean
 	rm -rf fuzz/artifacts fuzz/corpus bench/peers/build
