@@ -73,8 +73,7 @@ pub struct Outcome {
     pub packets_per_message: f64,
     /// Datagrams with repeats, of all members.
     pub repeats: u64,
-    /// Time of the borrowed core for each message and member, in nanoseconds; none without cards, or
-    /// if each has a core.
+    /// Time of the borrowed core for each message and member, in nanoseconds; none without cards.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub borrowed_core_ns_per_message: Option<f64>,
     /// Cores that this process may use.
@@ -108,14 +107,6 @@ pub enum BenchError {
         member: usize,
         /// Its ledger.
         ledger: String,
-    },
-    /// A host did not get all frames of its card.
-    #[error("the host of card {member} missed {frames} frames")]
-    Missing {
-        /// The card's member.
-        member: usize,
-        /// Frames.
-        frames: u64,
     },
     /// Nothing was delivered.
     #[error("no message was delivered")]

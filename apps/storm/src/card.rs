@@ -3,12 +3,14 @@
 //!
 //! * [`task`]: the task `storm`, which a card file names;
 //! * [`carrier`]: packets of the protocol in frames, raw or as UDP;
-//! * [`records`]: the frames between a card and the program on its host;
-//! * [`load`]: `attachment = "storm-load"`, a measuring program on the host.
+//! * [`records`]: what a card and the program of its host tell each other by their channel;
+//! * [`load`], [`program`]: programs of the host that measure.
 
 pub mod carrier;
 mod installs;
+mod keys;
 pub mod load;
+pub mod program;
 pub mod records;
 pub mod task;
 

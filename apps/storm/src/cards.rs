@@ -11,20 +11,25 @@ mod shared;
 
 use crate::bench::{self, BenchError, Load, Outcome, Side as Measured};
 use crate::card::load::{Costs, Place, Plan, Side};
+use crate::card::program::Program;
 use crate::card::{ATTACHMENTS, TASKS, carrier::Carrier};
 use crate::member::Member;
 use crate::settings::Settings;
-use picnic_control::{Launch, Registries, Report};
+use picnic_control::{Launch, Registries, Report, Running};
 use picnic_core::config::CardFile;
+use picnic_core::doorbell::Doorbell;
 use picnic_core::ledger::LedgerTotals;
 use picnic_core::registry::join;
 use picnic_core::time::Time;
+use picnic_host::doorbell::FutexDoorbell;
+use picnic_machine::threads::spawn_pinned;
 use picnic_machine::topology::available;
+use picnic_os::channel::ChannelReport;
 use picnic_sim::machine::Profile;
 use picnic_sim::{Cluster, CostModel, SwitchConfig};
 use rustix::time::ClockId;
 use std::fmt::Write;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
@@ -37,6 +42,8 @@ const STARTS_REAL_NS: u64 = 300_000_000;
 const QUIET_NS: u64 = 20_000_000;
 /// Time after which undelivered messages are abandoned, in nanoseconds.
 const PATIENCE_NS: u64 = 5_000_000_000;
+/// Sleep of a program's thread: a safety net under its doorbell.
+const SLEEP: Duration = Duration::from_millis(1);
 
 /// The components that card files can name on real cores.
 static ON_CORES: LazyLock<Registries> = LazyLock::new(|| with_storm(picnic_host::registries()));
@@ -104,7 +111,8 @@ impl Card<'_> {
         for cable in &self.cables {
             let _ = write!(text, "[[wire]]\nport = \"cable\"\ncable = \"{cable}\"\n{}", self.wire);
         }
-        let _ = write!(text, "[host]\nattachment = \"storm-load\"\nqueues = 1\n{}", self.host);
+        let attachment = if self.task.is_some() { "app" } else { "storm-load" };
+        let _ = write!(text, "[host]\nattachment = \"{attachment}\"\nqueues = 1\n{}", self.host);
         if let Some(task) = &self.task {
             let members: Vec<String> = names(self.load.members);
             let _ = write!(
@@ -167,21 +175,31 @@ fn failed(error: &dyn std::fmt::Display) -> BenchError {
 struct Ended {
     ledger: LedgerTotals,
     missing: usize,
-    interrupts: u64,
+    wakeups: u64,
     tx_packets: u64,
     tx_bytes: u64,
+    /// Time of its borrowed core in turns that did something, in nanoseconds, if it has one of its own.
+    busy_ns: u64,
 }
 
 impl Ended {
     fn of(report: &Report) -> Self {
+        let channels = report.os.as_ref().map_or(&[][..], |os| &os.channels);
+        let interrupts: u64 = report.queues.iter().map(|queue| queue.interrupts).sum();
         Ended {
             ledger: report.ledger.clone(),
             missing: report.buffers_missing,
-            interrupts: report.queues.iter().map(|queue| queue.interrupts).sum(),
+            wakeups: interrupts + wakeups(channels),
             tx_packets: report.wires.iter().map(|wire| wire.tx_packets).sum(),
             tx_bytes: report.wires.iter().map(|wire| wire.tx_bytes).sum(),
+            busy_ns: 0,
         }
     }
+}
+
+/// Wake-ups of host programs.
+fn wakeups(channels: &[ChannelReport]) -> u64 {
+    channels.iter().map(|channel| channel.host_wakeups).sum()
 }
 
 /// Runs a load on cards of this process. With two cores for each member, each card has its own;
@@ -224,29 +242,80 @@ pub fn on_cores(load: &Load) -> Result<Outcome, BenchError> {
     let cpu_before = cpu_ns();
     let now = || Time::from_nanos(clock.elapsed().as_nanos() as u64);
     let is_over = || is_over(&sides, load, true, now());
-    let (ended, busy_ns) = match is_shared {
+    let ended = match is_shared {
         true => {
             let pair = (cores[cores.len() - 1], cores[0]);
-            let shared::Shared { ended, busy_ns } = shared::run(&files, pair, clock, is_over)?;
-            (ended, Some(busy_ns))
+            shared::run(&files, &sides, pair, clock, is_over)?
         }
-        false => (on_own_cores(&files, is_over)?, None),
+        false => {
+            let targets = &cores[..load.members];
+            on_own_cores(&files, &sides, targets, clock, is_over)?
+        }
     };
     let cpu_ns = (cpu_ns() - cpu_before) / load.members as u64;
     let mut outcome = finish(load, &sides, &ended, vec![cpu_ns; load.members], None)?;
     let of_all = (outcome.messages * load.members as u64) as f64;
-    outcome.borrowed_core_ns_per_message = busy_ns.map(|busy_ns| busy_ns as f64 / of_all);
+    let busy_ns: u64 = ended.iter().map(|ended| ended.busy_ns).sum();
+    outcome.borrowed_core_ns_per_message = Some(busy_ns as f64 / of_all);
     Ok(outcome)
 }
 
-fn on_own_cores(files: &[CardFile], is_over: impl Fn() -> bool) -> Result<Vec<Ended>, BenchError> {
+fn on_own_cores(
+    files: &[CardFile],
+    sides: &[Arc<Side>],
+    targets: &[usize],
+    clock: Instant,
+    is_over: impl Fn() -> bool,
+) -> Result<Vec<Ended>, BenchError> {
     let start = |file| Launch::new(file, *ON_CORES).start_alone().map_err(|error| failed(&error));
-    let running = files.iter().map(start).collect::<Result<Vec<_>, _>>()?;
+    let mut running = files.iter().map(start).collect::<Result<Vec<_>, _>>()?;
+    let ending = Arc::new(AtomicBool::new(false));
+    let mut programs = Vec::new();
+    for ((card, side), target) in running.iter_mut().zip(sides).zip(targets) {
+        let tasks = card.control().and_then(|access| access.tasks);
+        let channels = tasks.map(|tasks| tasks.channels().clone()).unwrap_or_default();
+        let bell = Arc::new(FutexDoorbell::default());
+        let program = Program::new(side.clone(), channels, bell.clone());
+        let (ending, of_program) = (ending.clone(), bell.clone());
+        let body = move || run_programs(vec![program], &of_program, clock, &ending);
+        let thread = spawn_pinned("storm-host".into(), *target, body);
+        programs.push((thread.map_err(|error| failed(&error))?, bell));
+    }
     while !is_over() {
         std::thread::sleep(Duration::from_millis(2));
     }
-    let reports = running.into_iter().map(|card| card.stop().map_err(|error| failed(&error)));
-    reports.map(|report| report.map(|report| Ended::of(&report))).collect()
+    ending.store(true, Ordering::Release);
+    for (thread, bell) in programs {
+        bell.ring();
+        thread.join().map_err(|_| failed(&"a program panicked"))?;
+    }
+    let stop = |card: Box<dyn Running>| {
+        let busy_ns = card.monitor().notes.core.busy_ns.get();
+        let report = card.stop().map_err(|error| failed(&error))?;
+        Ok(Ended { busy_ns, ..Ended::of(&report) })
+    };
+    running.into_iter().map(stop).collect()
+}
+
+/// Calls programs, which share a doorbell, until `ending`; sleeps while all of them do.
+fn run_programs(
+    mut programs: Vec<Program>,
+    bell: &FutexDoorbell,
+    clock: Instant,
+    ending: &AtomicBool,
+) {
+    while !ending.load(Ordering::Acquire) {
+        let mut sleep = SLEEP;
+        for program in &mut programs {
+            let now = Time::from_nanos(clock.elapsed().as_nanos() as u64);
+            if let Some(due) = program.turn(now) {
+                sleep = sleep.min(Duration::from_nanos(due.since(now)));
+            }
+        }
+        if !sleep.is_zero() {
+            bell.wait(sleep);
+        }
+    }
 }
 
 /// CPU time of this process.
@@ -322,11 +391,19 @@ impl SimGroup {
         }
         let launches = files.iter().map(|file| Launch::new(file, *IN_SIM)).collect();
         let network = SwitchConfig { loss: load.loss, ..model.network };
-        let cluster = match &model.profile {
+        let mut cluster = match &model.profile {
             Some(profile) => Cluster::on_machine(launches, load.seed, profile, network),
             None => Cluster::new(launches, load.seed, CostModel::default(), network),
-        };
-        Ok(SimGroup { cluster: cluster.map_err(|error| failed(&error))?, sides })
+        }
+        .map_err(|error| failed(&error))?;
+        for (me, side) in sides.iter().enumerate().filter(|_| place == Place::Card) {
+            let side = side.clone();
+            cluster.card(me).add_process(Time::ZERO, |channels, bell| {
+                let mut program = Program::new(side, channels, bell);
+                Box::new(move |now| program.turn(now))
+            });
+        }
+        Ok(SimGroup { cluster, sides })
     }
 
     /// Ends the cards: the outcome.
@@ -356,13 +433,10 @@ fn finish(
             return Err(BenchError::Ledger { member: me, ledger: format!("{:?}", ended.ledger) });
         }
         let mut seen = side.seen();
-        if seen.missing != 0 {
-            return Err(BenchError::Missing { member: me, frames: seen.missing });
-        }
         measured.push(Measured {
             samples: std::mem::take(&mut seen.samples),
             cpu_ns,
-            waits: ended.interrupts,
+            waits: ended.wakeups,
             packets: ended.tx_packets,
             bytes: ended.tx_bytes,
             repeats: seen.repeats,

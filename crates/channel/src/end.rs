@@ -96,6 +96,16 @@ impl End {
         self.sender.stage(&self.region, message)
     }
 
+    /// Writes a message that need not wake the other side: it is visible with the next
+    /// [`End::flush`], and is found when that side looks, or when another message wakes it.
+    ///
+    /// # Errors
+    /// As [`End::stage`].
+    #[inline]
+    pub fn stage_quietly(&self, message: &[u8]) -> Result<(), SendError> {
+        self.sender.stage_quietly(&self.region, message)
+    }
+
     /// Copies the oldest message, up to the length of `into`; returns the number of bytes copied.
     ///
     /// # Errors

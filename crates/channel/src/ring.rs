@@ -199,6 +199,8 @@ impl Sender {
         }
         if self.room(region)? == 0 {
             self.publish(region);
+            // A full ring is news, also if nobody was to be woken for its messages.
+            self.announced.set(self.tail.get().wrapping_sub(1));
             return Err(SendError::Full);
         }
         let slot = self.place.slot(region, self.tail.get());
@@ -216,6 +218,17 @@ impl Sender {
         Ok(())
     }
 
+    /// Writes a message as [`Sender::stage`] does, for which the other side is not to be woken.
+    #[inline]
+    pub(crate) fn stage_quietly(&self, region: &Region, message: &[u8]) -> Result<(), SendError> {
+        let is_first = self.announced.get() == self.tail.get();
+        self.stage(region, message)?;
+        if is_first {
+            self.announced.set(self.tail.get());
+        }
+        Ok(())
+    }
+
     /// Makes all staged messages visible with one release store.
     #[inline]
     pub(crate) fn publish(&self, region: &Region) {
@@ -226,7 +239,7 @@ impl Sender {
         }
     }
 
-    /// Messages published since the last call; for waking the other side.
+    /// Messages published since the last call, unless staged quietly; for waking the other side.
     #[inline]
     pub(crate) fn announce(&self) -> u64 {
         let published = self.published.get();

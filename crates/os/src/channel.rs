@@ -201,9 +201,9 @@ impl Nic {
             if let Some(added) = shared.channels.try_add(&link) {
                 added?;
                 let shared = shared.clone();
-                let (end, next, gone) = (None, None, false);
+                let (end, next, gone, seen) = (None, None, false, false);
                 let _charged = (charge, reserved);
-                return Ok(Channel { link, shared, end, next, gone, _charged });
+                return Ok(Channel { link, shared, end, next, gone, seen, _charged });
             }
         }
     }
@@ -219,6 +219,8 @@ pub struct Channel {
     next: Option<Session>,
     /// The process of `end` has gone.
     gone: bool,
+    /// What [`Channel::is_open`] said last.
+    seen: bool,
     _charged: (Charge, Reserved),
 }
 
@@ -226,7 +228,8 @@ impl Channel {
     /// Whether a host process has it open.
     pub fn is_open(&mut self) -> bool {
         self.look();
-        self.end.is_some() && !self.gone
+        self.seen = self.end.is_some() && !self.gone;
+        self.seen
     }
 
     /// Sends a message, without waiting. It is published when the segment ends.
@@ -235,6 +238,25 @@ impl Channel {
     /// There is no room, no host process has the channel open, or the message is too long.
     #[inline]
     pub fn try_send(&mut self, message: &[u8]) -> Result<(), ChannelSendError> {
+        self.send_now(message, End::stage)
+    }
+
+    /// Sends a message for which a sleeping host process is not woken: it finds the message when
+    /// another one wakes it. A full channel wakes it in any case.
+    ///
+    /// # Errors
+    /// As [`Channel::try_send`].
+    #[inline]
+    pub fn try_send_quietly(&mut self, message: &[u8]) -> Result<(), ChannelSendError> {
+        self.send_now(message, End::stage_quietly)
+    }
+
+    #[inline]
+    fn send_now(
+        &mut self,
+        message: &[u8],
+        stage: impl FnOnce(&End, &[u8]) -> Result<(), SendError>,
+    ) -> Result<(), ChannelSendError> {
         self.look();
         let counters = &self.link.counters;
         let Some(end) = &self.end else {
@@ -249,7 +271,7 @@ impl Channel {
             self.end_session();
             return Err(HostGone.into());
         }
-        match end.stage(message) {
+        match stage(end, message) {
             Ok(()) => {
                 counters.sent.add(1);
                 self.shared.channels.mark();
@@ -371,8 +393,14 @@ impl Channel {
         self.end_session();
     }
 
+    /// Whether something awaited is there, or a process has come or gone since
+    /// [`Channel::is_open`] was last asked.
+    pub(crate) fn has_news(&mut self, awaits: Awaits) -> bool {
+        self.has(awaits) || self.seen != (self.end.is_some() && !self.gone)
+    }
+
     /// Leaves a waker for news, or for a process that comes or goes.
-    fn wait(&self, awaits: Awaits, context: &Context<'_>) {
+    pub(crate) fn wait(&self, awaits: Awaits, context: &Context<'_>) {
         let waker = context.waker();
         lock(&self.link.waker).get_or_insert_with(|| waker.clone()).clone_from(waker);
         self.shared.channels.wait(&self.link, awaits);

@@ -18,10 +18,12 @@
 //! leaves through a door; when the task ends, its packets are consumed; nothing is allocated
 //! per packet.
 
+use crate::channel::Channel;
 use crate::memory::{Charge, Kind, MemoryError};
 use crate::net::Exit;
 use crate::shared::{Shared, lock};
 use crate::task::{TaskCell, TaskId};
+use picnic_channel::Awaits;
 use picnic_core::ledger::DropReason;
 use picnic_core::packet::desc::Descriptor;
 use picnic_core::ring::spsc::{self, Consumer, Producer};
@@ -305,13 +307,20 @@ impl Future for Receive<'_> {
 pub struct AnyMail<'a, const N: usize> {
     cell: &'a TaskCell,
     mailboxes: [&'a mut Mailbox; N],
+    channel: Option<(&'a mut Channel, Awaits)>,
     until: Time,
     paused: bool,
 }
 
 impl<'a, const N: usize> AnyMail<'a, N> {
     pub(crate) fn new(cell: &'a TaskCell, mailboxes: [&'a mut Mailbox; N], until: Time) -> Self {
-        AnyMail { cell, mailboxes, until, paused: false }
+        AnyMail { cell, mailboxes, channel: None, until, paused: false }
+    }
+
+    /// Waits for news of a channel as well: for what `awaits` says, and for a host process that
+    /// comes or goes after [`Channel::is_open`] was last asked.
+    pub fn or_channel(self, channel: &'a mut Channel, awaits: Awaits) -> Self {
+        AnyMail { channel: Some((channel, awaits)), ..self }
     }
 }
 
@@ -320,7 +329,8 @@ impl<const N: usize> Future for AnyMail<'_, N> {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         let is_over = self.cell.shared.now() >= self.until
-            || self.mailboxes.iter_mut().any(|mailbox| mailbox.has_news());
+            || self.mailboxes.iter_mut().any(|mailbox| mailbox.has_news())
+            || self.channel.as_mut().is_some_and(|(channel, awaits)| channel.has_news(*awaits));
         if is_over && std::mem::replace(&mut self.paused, true) {
             return Poll::Ready(());
         }
@@ -330,6 +340,9 @@ impl<const N: usize> Future for AnyMail<'_, N> {
             context.waker().wake_by_ref();
         } else {
             self.cell.wait_until(self.until);
+            if let Some((channel, awaits)) = &self.channel {
+                channel.wait(*awaits, context);
+            }
         }
         Poll::Pending
     }

@@ -54,6 +54,8 @@ const PROFILE: &str = "tigon";
 pub struct Settings {
     /// Where it runs
     pub world: World,
+    /// The modelled machine, with world = "sim"; the paper's if not said
+    pub profile: Option<String>,
     /// Seed of losses and of the order of events
     pub seed: u64,
     /// Members of the group, 2 to 16
@@ -101,6 +103,7 @@ impl Default for Settings {
     fn default() -> Self {
         Settings {
             world: World::Sim,
+            profile: None,
             seed: 1,
             members: 5,
             payloads: None,
@@ -140,7 +143,20 @@ impl Settings {
         Duration::from_millis(self.milliseconds.unwrap_or(usual))
     }
 
+    /// The machine of the sim world.
+    fn machine(&self) -> Result<Profile, ConfigError> {
+        let wrong = |message: String| ConfigError::new("profile", message);
+        let name = self.profile.as_deref().unwrap_or(PROFILE);
+        Profile::named(name).map_err(|error| wrong(error.to_string()))
+    }
+
     fn check(&self) -> Result<(), ConfigError> {
+        if let (World::Host, Some(name)) = (self.world, &self.profile) {
+            let message =
+                format!("found \"{name}\" with world = \"host\", allowed only with \"sim\"");
+            return Err(ConfigError::new("profile", message));
+        }
+        self.machine()?;
         let wrong = |key: &str, found: &dyn std::fmt::Display, allowed: &str| {
             Err(ConfigError::new(key, format!("found {found}, allowed: {allowed}")))
         };
@@ -220,12 +236,19 @@ fn model(settings: &Settings, profile: &Profile, kernel_ns: f64) -> Model {
     let costs = &profile.costs;
     let ns = |cost| costs.ns(cost);
     // Behind a card, the program and the card share memory: no system call, no copy by the kernel.
+    // A card in a slot wakes a program by an interrupt.
+    let wake = [
+        Cost::InterruptWay,
+        Cost::Interrupt,
+        Cost::RegisterRead,
+        Cost::DriverInterrupt,
+        Cost::Wake,
+        Cost::Switch,
+    ];
     let behind_card = Costs {
-        receive_ns: 0,
-        send_ns: 0,
-        packet_ns: 0,
         message_ns: *message_ns as u64 / 4,
-        byte_ns: 0.0,
+        wake_ns: wake.into_iter().map(ns).sum(),
+        ..Costs::default()
     };
     let on_host = Costs {
         receive_ns: kernel_ns as u64,
@@ -233,6 +256,7 @@ fn model(settings: &Settings, profile: &Profile, kernel_ns: f64) -> Model {
         packet_ns: *packet_ns as u64,
         message_ns: *message_ns as u64,
         byte_ns: costs.get(Cost::CopyByte),
+        wake_ns: 0,
     };
     Model {
         profile: Some(profile.clone()),
@@ -280,7 +304,7 @@ impl NicosStorm {
         let failed = |error: String| LabError::Failed(error);
         let outcome = match self.settings.world {
             World::Sim => {
-                let profile = Profile::named(PROFILE).map_err(|error| failed(error.to_string()))?;
+                let profile = self.settings.machine().map_err(|error| failed(error.to_string()))?;
                 let kernel = self.kernel.get_or_init(|| fit(&self.settings, &profile));
                 let model = model(&self.settings, &profile, kernel.clone().map_err(failed)?);
                 cards::in_sim(load, place, &model)
@@ -431,8 +455,10 @@ impl Experiment for NicosStorm {
                 }
                 outcome.note(format!(
                     "assumed: a packet of the order takes the host {} ns, a message {} ns, and the \
-                     card as many times more as profile {PROFILE} says (card_slowdown)",
-                    settings.packet_ns, settings.message_ns
+                     card as many times more as profile {} says (card_slowdown)",
+                    settings.packet_ns,
+                    settings.message_ns,
+                    settings.profile.as_deref().unwrap_or(PROFILE)
                 ));
             }
             World::Host if !is_comparable => outcome.note(format!(

@@ -1,8 +1,6 @@
-//! The filters of a member on a card, and the mailboxes that they fill.
+//! The filters of a member on a card, and the mailbox that they fill.
 
 use super::carrier::Carrier;
-use super::records;
-use super::task::Config;
 use crate::wire::ETHERTYPE;
 use picnic_core::error::ConfigError;
 use picnic_core::packet::desc::Descriptor;
@@ -15,16 +13,10 @@ use picnic_filter::{
 use picnic_os::mailbox::MailboxSender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Filters of a member: the group's frames, ARP requests, the host's frames, and false ones.
-const FILTERS: usize = 4;
-
-/// The filters of a member, each with the mailbox that it fills: 0 the group's, 1 the host's.
-pub(super) fn filters(
-    carrier: &Carrier,
-    config: &Config,
-) -> Result<Vec<(Filter, usize)>, ConfigError> {
-    let filter = |name: &str, matching: Match, direction: Direction| {
-        let mut filter = Filter::new(name, matching, Action::Deliver).on(direction);
+/// The filters of a member: for the group's frames, and for ARP requests.
+pub(super) fn filters(carrier: &Carrier) -> Result<Vec<Filter>, ConfigError> {
+    let filter = |name: &str, matching: Match| {
+        let mut filter = Filter::new(name, matching, Action::Deliver).on(Direction::Rx);
         filter.unreadable = Unreadable::Accept;
         filter
     };
@@ -32,10 +24,11 @@ pub(super) fn filters(
         let pattern = Pattern::new(Base::Frame, 12, mask, &[value]);
         pattern.map(Match::from).map_err(|(key, why)| ConfigError::new(key, why.to_string()))
     };
-    let of_type = |kind: u16| pattern(&[0xff; 2], &kind.to_be_bytes());
-    let mut filters = Vec::with_capacity(FILTERS);
     match carrier.address() {
-        None => filters.push((filter("storm-group", of_type(ETHERTYPE)?, Direction::Rx), 0)),
+        None => {
+            let of_group = pattern(&[0xff; 2], &ETHERTYPE.to_be_bytes())?;
+            Ok(vec![filter("storm-group", of_group)])
+        }
         Some(address) => {
             let port = address.port();
             let group = FiveTuple {
@@ -44,23 +37,16 @@ pub(super) fn filters(
                 destination_ports: PortRange::new(port, port).unwrap_or_default(),
                 ..FiveTuple::default()
             };
-            filters.push((filter("storm-group", group.into(), Direction::Rx), 0));
             // The type, a request, the target's address.
             let (mut mask, mut value) = ([0; 30], [0; 30]);
             for (at, bytes) in [(0, &[8, 6][..]), (8, &[0, 1]), (26, &address.ip().octets())] {
                 mask[at..at + bytes.len()].fill(0xff);
                 value[at..at + bytes.len()].copy_from_slice(bytes);
             }
-            filters.push((filter("storm-arp", pattern(&mask, &value)?, Direction::Rx), 0));
+            let of_arp = pattern(&mask, &value)?;
+            Ok(vec![filter("storm-group", group.into()), filter("storm-arp", of_arp)])
         }
     }
-    let of_host = if config.host_wire.is_some() { Direction::Rx } else { Direction::Tx };
-    if of_host == Direction::Tx {
-        // The host assumes that such frames are from the card, so none from a wire may reach it.
-        filters.push((filter("storm-foreign", of_type(records::ETHERTYPE)?, Direction::Rx), 0));
-    }
-    filters.push((filter("storm-host", of_type(records::ETHERTYPE)?, of_host), 1));
-    Ok(filters)
 }
 
 /// A mailbox that several filters fill. They run one after another on the borrowed core, so the

@@ -1,25 +1,26 @@
-//! A program on the host that measures a group: in this process, at the card's target queue.
+//! The members' programs of a measurement: what they do, and what they have seen.
 //!
-//! With [`Place::Card`] the member is a task on the card: the program gets ordered messages and
-//! submits its own, in the frames of [`super::records`]. With [`Place::Host`] the program is the
-//! member, and the card only forwards: the same protocol as an ordinary host program. In
-//! virtual time, work takes the time in [`Costs`], and a frame is sent after the work before it.
-//!
-//! A card finds its program as a [`Side`] in the shared state of the card file.
+//! With [`Place::Card`] the member is a task on the card, and [`super::program`] is its program.
+//! With [`Place::Host`] the program is the member, behind a card that only forwards: the same
+//! protocol as an ordinary host program, in virtual time. Work is what [`Costs`] says, and a frame
+//! is sent when the work before it is done. The program is given to its card by [`Side`], in the
+//! shared state of the card file.
 
 use super::carrier::{Arrived, Carrier, HEAD};
-use super::records::{self, LONGEST, Record};
 use crate::bench::{SHORTEST, Sample};
-use crate::member::Member;
+use crate::member::{Delivery, Member};
 use picnic_core::attachment::{HostAttachment, HostQueue, QueueOut};
 use picnic_core::error::ConfigError;
 use picnic_core::packet::burst::Burst;
 use picnic_core::registry::{BuildContext, Component, NoKeys};
 use picnic_core::time::Time;
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
+/// Longest frame.
+const LONGEST: usize = 1514;
 /// Buffers that the program keeps available.
 const BUFFERS: usize = 64;
 
@@ -47,6 +48,8 @@ pub struct Costs {
     pub message_ns: u64,
     /// Copying a byte of a frame.
     pub byte_ns: f64,
+    /// Waking up; only where the order runs on the card.
+    pub wake_ns: u64,
 }
 
 impl Costs {
@@ -81,10 +84,6 @@ pub struct Plan {
 pub struct Seen {
     /// Ordered messages.
     pub samples: Vec<Sample>,
-    /// Frames of the card that are missing.
-    pub missing: u64,
-    /// Bursts of frames that woke the program, or found it awake.
-    pub bursts: u64,
     /// Work in virtual time, in nanoseconds.
     pub work_ns: u64,
     /// Messages submitted.
@@ -99,12 +98,25 @@ pub struct Seen {
     pub packets: u64,
 }
 
-/// A card's program: its task and its observations.
+impl Seen {
+    /// A message of the order has reached the program of `plan`.
+    pub fn note(&mut self, plan: &Plan, delivery: &Delivery<'_>, at: Time) {
+        let Some((sent, rest)) = delivery.payload.split_first_chunk::<8>() else { return };
+        let Some((number, _)) = rest.split_first_chunk::<4>() else { return };
+        let (sent, number) = (u64::from_le_bytes(*sent), u32::from_le_bytes(*number));
+        self.delivered += u32::from(delivery.sender == plan.me);
+        self.heard = at;
+        self.samples.push((delivery.sender, number, sent, at.as_nanos()));
+    }
+}
+
+/// A card's program: what it does, and what it has seen.
 #[derive(Debug, Default)]
 pub struct Side {
     plan: Plan,
     member: Mutex<Option<(Member, Carrier)>>,
     seen: Mutex<Seen>,
+    is_dead: AtomicBool,
 }
 
 impl Side {
@@ -118,7 +130,23 @@ impl Side {
         Side { plan, member: Mutex::new(Some((member, carrier))), ..Side::default() }
     }
 
-    /// Its observations so far.
+    /// What it does.
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// Kills the program, or starts it again: from its next turn on it has no channel open. For a
+    /// program behind a card.
+    pub fn set_dead(&self, is_dead: bool) {
+        self.is_dead.store(is_dead, Ordering::Release);
+    }
+
+    /// Whether it has been killed.
+    pub fn is_dead(&self) -> bool {
+        self.is_dead.load(Ordering::Acquire)
+    }
+
+    /// What it has seen so far.
     pub fn seen(&self) -> MutexGuard<'_, Seen> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -145,17 +173,14 @@ impl HostAttachment for Attachment {
         let side = self.0.clone();
         let mut member = side.member.lock().unwrap_or_else(PoisonError::into_inner);
         let order = member.take().filter(|_| queue == 0);
-        let is_host = order.is_some();
         drop(member);
         Ok(Box::new(Program {
-            next_frame: 0,
             outbox: VecDeque::new(),
             spare: Vec::new(),
             free_at: Time::ZERO,
             payload: vec![0x5a; side.plan.payload_bytes.max(SHORTEST)],
+            is_sender: order.is_some() && side.plan.sends,
             order,
-            is_sender: queue == 0 && side.plan.sends,
-            is_ready: is_host,
             side,
         }))
     }
@@ -167,40 +192,18 @@ impl HostAttachment for Attachment {
 
 struct Program {
     side: Arc<Side>,
-    /// The member, if it runs on the host.
+    /// The member; none behind another queue.
     order: Option<(Member, Carrier)>,
-    /// Number of the card's next frame.
-    next_frame: u32,
-    /// Frames to send, each with its time; and buffers for more.
+    /// Frames to be sent, and when; and buffers for more.
     outbox: VecDeque<(Time, u8, Vec<u8>)>,
     spare: Vec<Vec<u8>>,
     /// When the work so far is done.
     free_at: Time,
     payload: Vec<u8>,
     is_sender: bool,
-    /// The member is in a view.
-    is_ready: bool,
 }
 
 impl Program {
-    /// The time for samples; `now` is the card's.
-    fn time(&self, now: Time) -> Time {
-        match self.side.plan.clock {
-            Some(clock) => Time::from_nanos(clock.elapsed().as_nanos() as u64),
-            None => now,
-        }
-    }
-
-    /// Records an ordered message: its payload and its sender.
-    fn note(side: &Side, seen: &mut Seen, sender: u8, payload: &[u8], at: Time) {
-        let Some((sent, rest)) = payload.split_first_chunk::<8>() else { return };
-        let Some((number, _)) = rest.split_first_chunk::<4>() else { return };
-        let (sent, number) = (u64::from_le_bytes(*sent), u32::from_le_bytes(*number));
-        seen.delivered += u32::from(sender == side.plan.me);
-        seen.heard = at;
-        seen.samples.push((sender, number, sent, at.as_nanos()));
-    }
-
     fn put(&mut self, at: Time, wire: u8, frame: &[u8]) {
         let mut copy = self.spare.pop().unwrap_or_else(|| Vec::with_capacity(LONGEST));
         copy.clear();
@@ -215,37 +218,18 @@ impl Program {
         let mut seen = side.seen();
         let mut free_at = self.free_at.max(now);
         let before = free_at;
-        let time = self.time(now).max(if self.side.plan.clock.is_none() { free_at } else { now });
-        let may_send = self.is_sender && self.is_ready && time >= begins && time < ends;
-        let mut fresh = 0;
+        let may_send = self.is_sender && (begins..ends).contains(&free_at);
         while may_send
             && ((seen.submitted - seen.delivered) as usize) < window_messages
-            && (self.order.is_some() || fresh < BUFFERS)
+            && let Some((member, _)) = &mut self.order
         {
             free_at = free_at + costs.message_ns;
-            let stamp = match self.side.plan.clock {
-                Some(_) => self.time(now),
-                None => free_at,
-            };
-            self.payload[..8].copy_from_slice(&stamp.as_nanos().to_le_bytes());
+            self.payload[..8].copy_from_slice(&free_at.as_nanos().to_le_bytes());
             self.payload[8..12].copy_from_slice(&seen.submitted.to_le_bytes());
-            match &mut self.order {
-                Some((member, _)) => {
-                    if member.submit(&self.payload).is_err() {
-                        break;
-                    }
-                }
-                None => {
-                    let mut frame = [0; LONGEST];
-                    let made =
-                        records::to_card(&mut frame, std::iter::once(self.payload.as_slice()));
-                    let Some((1, length)) = made else { break };
-                    free_at = free_at + (costs.send_ns + costs.of_bytes(length));
-                    self.put(free_at, 0, &frame[..length]);
-                }
+            if member.submit(&self.payload).is_err() {
+                break;
             }
             seen.submitted += 1;
-            fresh += 1;
         }
         let mut buffer = [0; HEAD + LONGEST];
         while let Some((mut member, mut carrier)) = self.order.take() {
@@ -272,62 +256,41 @@ impl HostQueue for Program {
     fn deliver(&mut self, now: Time, burst: &mut Burst, out: &mut QueueOut<'_>) -> u64 {
         let side = self.side.clone();
         let costs = side.plan.costs;
-        let is_virtual = side.plan.clock.is_none();
         let mut seen = side.seen();
-        seen.bursts += 1;
         let mut free_at = self.free_at.max(now);
         let before = free_at;
-        let real = self.time(now);
         for packet in burst.drain() {
             let frame = packet.data();
             free_at = free_at + (costs.receive_ns + costs.of_bytes(frame.len()));
-            match &mut self.order {
-                Some((member, carrier)) => {
-                    if let Arrived::Packet(bytes) = carrier.arrived(frame) {
-                        free_at = free_at + costs.packet_ns;
-                        // A refusal is counted.
-                        let _ = member.receive(now, bytes);
-                    }
-                }
-                None => {
-                    if let Some((number, found)) = records::to_host(frame) {
-                        seen.missing += u64::from(number.wrapping_sub(self.next_frame));
-                        self.next_frame = number.wrapping_add(1);
-                        for record in found {
-                            self.is_ready |= matches!(record, Record::View { .. });
-                            if let Record::Delivered(delivery) = record {
-                                free_at = free_at + costs.message_ns;
-                                let at = if is_virtual { free_at } else { real };
-                                Self::note(&side, &mut seen, delivery.sender, delivery.payload, at);
-                            }
-                        }
-                    }
-                }
+            if let Some((member, carrier)) = &mut self.order
+                && let Arrived::Packet(bytes) = carrier.arrived(frame)
+            {
+                free_at = free_at + costs.packet_ns;
+                // A refusal is counted.
+                let _ = member.receive(now, bytes);
             }
             out.deliver(packet);
         }
         if let Some((member, _)) = &mut self.order {
             while let Some(delivery) = member.deliver() {
                 free_at = free_at + costs.message_ns;
-                let at = if is_virtual { free_at } else { real };
-                Self::note(&side, &mut seen, delivery.sender, delivery.payload, at);
+                seen.note(&side.plan, &delivery, free_at);
             }
         }
         seen.work_ns += free_at.since(before);
         drop(seen);
         self.free_at = free_at;
         self.work(now);
-        if is_virtual { self.free_at.since(now) } else { 0 }
+        self.free_at.since(now)
     }
 
     fn transmit(&mut self, now: Time, out: &mut QueueOut<'_>) -> usize {
-        if self.free_at <= now || self.side.plan.clock.is_some() {
+        if self.free_at <= now {
             self.work(now);
         }
         let mut sent = 0;
-        let is_virtual = self.side.plan.clock.is_none();
         while let Some((at, ..)) = self.outbox.front()
-            && (*at <= now || !is_virtual)
+            && *at <= now
             && let Some(mut buffer) = out.buffer()
             && let Some((_, wire, frame)) = self.outbox.pop_front()
         {
@@ -345,7 +308,7 @@ impl HostQueue for Program {
         let plan = &self.side.plan;
         let frame = self.outbox.front().map(|(at, ..)| *at);
         let timer = self.order.as_ref().map(|(member, _)| member.next_deadline());
-        let is_first = self.is_sender && self.is_ready && self.side.seen().submitted == 0;
+        let is_first = self.is_sender && self.side.seen().submitted == 0;
         let start = is_first.then_some(plan.begins);
         // Work in virtual time is done before more begins.
         let work = timer.into_iter().chain(start).map(|due| due.max(self.free_at));

@@ -7,11 +7,15 @@
 //! me = "a"
 //! ```
 //!
-//! Filters hand the group's frames to the task, so the host never gets them. Messages of the host
-//! arrive through its tx queue, ordered messages leave through a target queue; [`super::records`]
-//! describes both. A segment takes up to [`FRAMES`] frames, delivers, and sends as much as fits
-//! into the buffers that NIC OS gives a segment. If the window is full, the host's messages wait in
-//! the mailbox.
+//! Filters hand the group's frames to the task, so the host never gets them. The host's program
+//! opens the task's channel: what it sends is submitted, and it receives ordered messages; see
+//! [`super::records`]. A segment takes up to [`FRAMES`] frames, delivers, and sends what fits into
+//! the buffers that NIC OS gives a segment. The host is woken for ordered messages and views, once
+//! a segment at most. If the window is full, the host's messages wait in the channel; if the host
+//! is slow, ordered messages wait in the member's queues, and the window holds the senders back.
+//!
+//! Until a first program opens the channel, ordered messages wait for it. Once it has gone, they
+//! are counted and left out, so that the group goes on; the next program is told so.
 //!
 //! While it runs, `picnic ctl storm` shows the member's counts.
 //!
@@ -20,26 +24,29 @@
 //!
 //! Source: NICOS 4.7.
 
+pub use super::keys::{CHANNEL, Config};
+
 use super::carrier::{Arrived, Carrier, HEAD};
 use super::installs::{Common, filters};
-use super::records::{self, Filling, Record};
+use super::keys::fault;
+use super::records::{Record, is_delivery};
 use crate::member::{Counts, Member, State, SubmitError};
-use crate::settings::{Fault, Settings};
+use picnic_channel::Awaits;
 use picnic_core::command::{CommandEntry, Get, Inspect};
 use picnic_core::error::ConfigError;
 use picnic_core::registry::{BuildContext, Component};
 use picnic_core::time::Time;
 use picnic_filter::{Filter, FilterCode, Handover};
+use picnic_os::channel::{Channel, ChannelError, ChannelSendError, HostGone};
 use picnic_os::config::Setup;
 use picnic_os::context::Nic;
-use picnic_os::mailbox::{Mailbox, Packet};
+use picnic_os::mailbox::{AnyMail, Mailbox};
 use picnic_os::memory::{Charge, Kind, MemoryError};
 use picnic_os::net::FRAMES_PER_SEGMENT;
 use picnic_os::task::{Bounds, TaskSpec, program};
 use picnic_wcet::{CostProfile, task, wcet};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use std::net::SocketAddrV4;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Frames of the group that a segment takes.
@@ -48,130 +55,12 @@ pub const FRAMES: usize = 8;
 const MESSAGES: usize = 64;
 /// Frames of the group that wait for the task.
 const WAITING: usize = 512;
-/// Frames of the host that wait for the task.
-const SUBMISSIONS: usize = 64;
+/// Messages that wait in the channel, each way.
+const IN_CHANNEL: usize = 256;
 
 /// The task, as card files name it.
 #[derive(Debug)]
 pub struct Storm;
-
-/// Its keys.
-#[derive(Clone, Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct Config {
-    /// All members; the same list for every member: all as `NAME`, or all as `NAME=ADDRESS:PORT`
-    /// for UDP over IPv4.
-    pub members: Vec<String>,
-    /// This member's name.
-    pub me: String,
-    /// Number of the group.
-    pub group: u16,
-    /// The wire to each member, in the order of `members`; empty: wire 0 to all.
-    pub wires: Vec<u8>,
-    /// The target queue that gets ordered messages.
-    pub queue: u16,
-    /// The wire to the host's program, instead of the target queue; for a program at the other end
-    /// of a cable.
-    pub host_wire: Option<u8>,
-    /// Most bytes of a sender's messages that some member has not delivered; the same for every
-    /// member.
-    pub window_bytes: u32,
-    /// Longest payload in bytes; the same for every member.
-    pub payload_bytes: u16,
-    /// Microseconds that a silent member waits before it announces its clock.
-    pub announce_us: u64,
-    /// Microseconds until a request is repeated.
-    pub repeat_us: u64,
-    /// Microseconds of silence after which a member is excluded; 0: the group is fixed.
-    pub suspect_us: u64,
-    /// Number that distinguishes this run of the member from earlier ones.
-    pub incarnation: u32,
-    /// Modelled nanoseconds per frame of the group, in addition to the code's own time; sim only.
-    pub frame_ns: u64,
-    /// Modelled nanoseconds per ordered message, in addition to the code's own time; sim only.
-    pub message_ns: u64,
-}
-
-impl Default for Config {
-    fn default() -> Self {
-        let Settings { window_bytes, payload_bytes, .. } = Settings::default();
-        Config {
-            members: vec!["a".into()],
-            me: "a".into(),
-            group: 0,
-            wires: Vec::new(),
-            queue: 0,
-            host_wire: None,
-            window_bytes,
-            payload_bytes,
-            announce_us: 0,
-            repeat_us: 500,
-            suspect_us: 0,
-            incarnation: 0,
-            frame_ns: 0,
-            message_ns: 0,
-        }
-    }
-}
-
-impl Config {
-    /// Names, and addresses if every member has one.
-    fn read_members(&self) -> Result<(Vec<String>, Vec<SocketAddrV4>), ConfigError> {
-        let (mut names, mut addresses) = (Vec::new(), Vec::new());
-        for member in &self.members {
-            let (name, address) = match member.split_once('=') {
-                None => (member.as_str(), None),
-                Some((name, address)) => {
-                    let address = address.parse::<SocketAddrV4>().map_err(|_| {
-                        let message = format!("found \"{member}\", allowed: NAME=ADDRESS:PORT");
-                        ConfigError::new("members", message)
-                    })?;
-                    (name, Some(address))
-                }
-            };
-            names.push(name.to_owned());
-            addresses.extend(address);
-        }
-        if addresses.is_empty() || addresses.len() == names.len() {
-            return Ok((names, addresses));
-        }
-        let message = format!(
-            "found {} members with an address and {} without, allowed: all with one or none",
-            addresses.len(),
-            names.len() - addresses.len()
-        );
-        Err(ConfigError::new("members", message))
-    }
-
-    fn settings(&self, names: &[String]) -> Result<Settings, ConfigError> {
-        let Some(me) = names.iter().position(|name| *name == self.me) else {
-            let message = format!("found \"{}\", allowed: {}", self.me, names.join(", "));
-            return Err(ConfigError::new("me", message));
-        };
-        Ok(Settings {
-            group: self.group,
-            members: names.to_vec(),
-            me: me.min(usize::from(u8::MAX)) as u8,
-            window_bytes: self.window_bytes,
-            payload_bytes: self.payload_bytes,
-            announce_after_ns: self.announce_us * 1_000,
-            repeat_after_ns: self.repeat_us * 1_000,
-            suspect_after_ns: self.suspect_us * 1_000,
-            incarnation: self.incarnation,
-            ..Settings::default()
-        })
-    }
-}
-
-/// A fault of the settings, with the key of the card file.
-fn fault(Fault { key, found, allowed }: Fault) -> ConfigError {
-    let key = match key {
-        "repeat_after_ns" => "repeat_us",
-        "packet_bytes" => "payload_bytes",
-        key => key,
-    };
-    ConfigError::new(key, format!("found {found}, allowed: {allowed}"))
-}
 
 impl Component for Storm {
     type Product = Setup;
@@ -185,11 +74,6 @@ impl Component for Storm {
         let settings = config.settings(&names)?;
         let member = Member::new(settings)
             .map_err(|faults| ConfigError::all(faults.into_iter().map(fault)).unwrap_err())?;
-        if let Some(wire) = config.host_wire.filter(|wire| *wire >= context.wires) {
-            let message =
-                format!("found {wire}, allowed: 0 to {}", context.wires.saturating_sub(1));
-            return Err(ConfigError::new("host_wire", message));
-        }
         if let Some(wire) = config.wires.iter().find(|wire| **wire >= context.wires) {
             let message =
                 format!("found {wire}, allowed: 0 to {}", context.wires.saturating_sub(1));
@@ -199,10 +83,6 @@ impl Component for Storm {
             let (found, allowed) = (config.wires.len(), names.len());
             let message = format!("found {found} wires, allowed: {allowed}, one for each member");
             return Err(ConfigError::new("wires", message));
-        }
-        if config.queue >= context.queues {
-            let message = format!("found {}, allowed: 0 to {}", config.queue, context.queues - 1);
-            return Err(ConfigError::new("queue", message));
         }
         let me = usize::from(member.settings().me);
         let carrier = Carrier::new(config.group, me, names.len(), &config.wires, &addresses);
@@ -215,7 +95,7 @@ impl Component for Storm {
         let bounds = Bounds { segments: bounds.segments, remaining: bounds.remaining };
         let spec = TaskSpec::new(Self::NAME).bounds(bounds).bounds_from(profile.name);
         let shown = Arc::new(Shown::default());
-        let filters = filters(&carrier, &config)?;
+        let filters = filters(&carrier)?;
         let plan = Plan { member, carrier, config, filters, shown: shown.clone() };
         Ok(Setup { spec, program: program(move |nic| storm(nic, plan)).obeying(shown) })
     }
@@ -226,7 +106,7 @@ struct Plan {
     member: Member,
     carrier: Carrier,
     config: Config,
-    filters: Vec<(Filter, usize)>,
+    filters: Vec<Filter>,
     shown: Arc<Shown>,
 }
 
@@ -259,9 +139,25 @@ pub struct Figures {
     pub refused: u64,
     /// Packets refused: with this member's own number.
     pub twins: u64,
-    /// Whether card memory had no room for the member's queues (`os.arena_bytes`), so that it
-    /// cannot work.
+    /// Ordered messages that no program of the host got: the last one had gone.
+    pub unread: u64,
+    /// Whether card memory had no room for the member's queues (`os.arena_bytes`): it is not at work.
     pub out_of_memory: bool,
+    /// Why the member is not at work; null if it is.
+    pub failed: Option<Failure>,
+}
+
+/// Why a member on a card is not at work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+#[schemars(rename = "StormFailure")]
+pub enum Failure {
+    /// Another task has a channel of its name.
+    ChannelTaken,
+    /// The channel's name or size is not allowed.
+    Channel,
+    /// Card or host memory has no room.
+    Memory,
 }
 
 impl Inspect for Shown {
@@ -280,33 +176,35 @@ struct Order {
     config: Config,
     shown: Arc<Shown>,
     frames: Mailbox,
-    submissions: Mailbox,
+    channel: Channel,
     /// The member's messages are in card memory.
     _queues: Charge,
-    /// Messages of the host that wait for the window.
-    waiting: Option<Submission>,
     /// [`HEAD`] bytes and the packet that is being sent.
     buffer: Vec<u8>,
-    to_host: Filling,
+    /// The host's last message, and its bytes if it waits for the window.
+    submission: Vec<u8>,
+    waiting: Option<usize>,
+    /// The host's last record, and whether it waits for room in the channel.
+    record: Vec<u8>,
+    is_pending: bool,
+    /// Whether a program has the channel open, and knows the view or is told next.
+    is_open: bool,
+    /// A program has had the channel open; one has gone, and messages were left out.
+    had_host: bool,
+    left_out: bool,
+    /// The view that the host knows.
     view: u32,
     was_outside: bool,
     figures: Figures,
 }
 
-/// A frame from the host with `left` messages from byte `at` on that are not submitted yet.
-struct Submission {
-    packet: Packet,
-    at: usize,
-    left: usize,
-}
-
-/// The next step of the task.
+/// What the task does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Next {
     /// There is more to do.
     GoOn,
-    /// It waits for frames of the group or of the host.
-    Wait(Time),
+    /// It waits for frames of the group, and for this from the host.
+    Wait(Time, Awaits),
     /// It waits for frames of the group: the host's messages wait for the window.
     WaitForGroup(Time),
     /// Its filters have been removed.
@@ -316,35 +214,47 @@ enum Next {
 /// Filters with the code that fills the mailboxes.
 type Installs = Vec<(Filter, FilterCode)>;
 
-/// Opens the mailboxes. Returns the filters with their ends of the mailboxes.
-#[wcet(ns = 100_000)]
-fn open(nic: &Nic, plan: Plan) -> Option<(Box<Order>, Installs)> {
-    let shown = plan.shown.clone();
-    let opened = try_open(nic, plan);
-    if opened.is_err() {
-        shown.0.lock().unwrap_or_else(PoisonError::into_inner).out_of_memory = true;
-    }
-    opened.ok()
+/// Name and message size of its channel.
+#[wcet(ns = 1_000)]
+fn channel_of(plan: &Plan) -> (String, usize) {
+    (plan.config.channel.clone(), plan.config.message_bytes())
 }
 
-fn try_open(nic: &Nic, plan: Plan) -> Result<(Box<Order>, Installs), MemoryError> {
+/// Opens the mailbox; the filters with their ends of it.
+#[wcet(ns = 100_000)]
+fn open(
+    nic: &Nic,
+    plan: Plan,
+    made: Result<Channel, ChannelError>,
+) -> Option<(Box<Order>, Installs)> {
+    let shown = plan.shown.clone();
+    let opened = made.and_then(|channel| Ok(try_open(nic, plan, channel)?));
+    opened
+        .map_err(|error| {
+            let mut shown = shown.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let failure = match error {
+                ChannelError::Taken { .. } => Failure::ChannelTaken,
+                ChannelError::Name(_) | ChannelError::Shape { .. } => Failure::Channel,
+                ChannelError::Memory(_) => Failure::Memory,
+            };
+            shown.out_of_memory = failure == Failure::Memory;
+            shown.failed = Some(failure);
+        })
+        .ok()
+}
+
+fn try_open(
+    nic: &Nic,
+    plan: Plan,
+    channel: Channel,
+) -> Result<(Box<Order>, Installs), MemoryError> {
     let Plan { member, carrier, config, filters, shown } = plan;
     let queues = nic.charge(Kind::Task, member.bytes())?;
     let (to_frames, frames) = nic.mailbox(WAITING)?;
-    let (to_submissions, submissions) = nic.mailbox(SUBMISSIONS)?;
     let to_frames = Arc::new(Mutex::new(to_frames));
-    let mut to_submissions = Some(to_submissions);
-    let install = |(filter, mailbox): (Filter, usize)| {
-        let code = match (mailbox, to_submissions.take()) {
-            (1, Some(sender)) => FilterCode::from(sender),
-            (_, unused) => {
-                to_submissions = unused;
-                FilterCode::from(Box::new(Common(to_frames.clone())) as Box<dyn Handover>)
-            }
-        };
-        (filter, code)
-    };
-    let installs = filters.into_iter().map(install).collect();
+    let code = || FilterCode::from(Box::new(Common(to_frames.clone())) as Box<dyn Handover>);
+    let installs = filters.into_iter().map(|filter| (filter, code())).collect();
+    let message_bytes = config.message_bytes();
     let order = Order {
         buffer: vec![0; HEAD + usize::from(member.settings().packet_bytes)],
         member,
@@ -352,10 +262,15 @@ fn try_open(nic: &Nic, plan: Plan) -> Result<(Box<Order>, Installs), MemoryError
         config,
         shown,
         frames,
-        submissions,
+        channel,
         _queues: queues,
+        submission: vec![0; message_bytes],
         waiting: None,
-        to_host: Filling::default(),
+        record: Vec::with_capacity(message_bytes),
+        is_pending: false,
+        is_open: false,
+        had_host: false,
+        left_out: false,
         view: 0,
         was_outside: false,
         figures: Figures::default(),
@@ -390,21 +305,24 @@ impl Order {
             }
         }
         let mut is_done = frames < FRAMES;
-        self.note_view();
-        is_done &= self.deliver(nic, &mut room);
-        is_done &= self.submit(nic, &mut room);
+        self.look_at_host();
+        is_done &= self.deliver();
+        is_done &= self.submit();
         is_done &= self.transmit(nic, now, &mut room);
-        is_done &= !self.to_host.is_urgent() || self.flush(nic, &mut room);
         self.show();
         self.represent(nic, frames, &before);
         if self.frames.is_closed() {
             Next::End
         } else if !is_done {
             Next::GoOn
-        } else if self.waiting.is_some() {
-            Next::WaitForGroup(self.member.next_deadline())
         } else {
-            Next::Wait(self.member.next_deadline())
+            let until = self.member.next_deadline();
+            match (self.is_pending, self.waiting.is_some()) {
+                (false, false) => Next::Wait(until, Awaits::Message),
+                (true, false) => Next::Wait(until, Awaits::Any),
+                (true, true) => Next::Wait(until, Awaits::Room),
+                (false, true) => Next::WaitForGroup(until),
+            }
         }
     }
 
@@ -420,57 +338,110 @@ impl Order {
         nic.work((packets * frame_ns + messages * message_ns).max(1));
     }
 
-    /// Tells the host of a new view.
-    fn note_view(&mut self) {
+    /// Notices a program that has come or gone, and tells it of a new view.
+    fn look_at_host(&mut self) {
+        self.is_open = self.channel.is_open();
+        self.had_host |= self.is_open;
+        if !self.is_open && self.had_host {
+            self.host_has_gone();
+        }
         self.was_outside |= self.member.state() == State::Outside;
         let number = self.member.view();
-        if number == self.view || self.member.state() != State::Running || !self.to_host.fits(0) {
+        let is_news = number != self.view && self.member.state() == State::Running;
+        if !self.is_open || !is_news || !self.is_host_ready() {
             return;
         }
-        let joined = self.was_outside || number > self.view + 1;
+        let joined = self.was_outside || self.left_out || number > self.view + 1;
         let members = self.member.members().fold(0, |set, member| set | 1 << member);
-        self.to_host.push(&Record::View { number, members, joined });
-        (self.view, self.was_outside) = (number, false);
+        Record::View { number, members, joined }.write(&mut self.record);
+        self.tell(false);
+        (self.view, self.was_outside, self.left_out) = (number, false, false);
     }
 
-    /// Delivers due messages; false if other work comes first.
-    fn deliver(&mut self, nic: &Nic, room: &mut usize) -> bool {
-        let longest = usize::from(self.config.payload_bytes);
+    /// The record that waits for room is not read, either. Nothing goes to the next program in this
+    /// segment, as it must learn of the view first.
+    fn host_has_gone(&mut self) {
+        let is_unread = std::mem::take(&mut self.is_pending) && is_delivery(&self.record);
+        self.figures.unread += u64::from(is_unread);
+        (self.is_open, self.view, self.left_out) = (false, 0, true);
+    }
+
+    /// Whether the next record can be made; sends the one that waits for room first.
+    fn is_host_ready(&mut self) -> bool {
+        if std::mem::take(&mut self.is_pending) {
+            self.tell(false);
+        }
+        !self.is_pending
+    }
+
+    /// Sends the record to the host, which is not woken if `quietly`.
+    fn tell(&mut self, quietly: bool) {
+        if !self.is_open {
+            return;
+        }
+        let sent = match quietly {
+            true => self.channel.try_send_quietly(&self.record),
+            false => self.channel.try_send(&self.record),
+        };
+        match sent {
+            Ok(()) => {}
+            Err(ChannelSendError::Full) => self.is_pending = true,
+            Err(_) => {
+                self.is_pending = true;
+                self.host_has_gone();
+            }
+        }
+    }
+
+    /// Delivers what is due; false if there is more to do first.
+    fn deliver(&mut self) -> bool {
+        if !self.had_host {
+            return true;
+        }
         for _ in 0..MESSAGES {
-            if !self.to_host.fits(longest) && !self.flush(nic, room) {
-                return false;
+            if !self.is_host_ready() {
+                return true;
             }
             let Some(delivery) = self.member.deliver() else { return true };
-            self.to_host.push(&Record::Delivered(delivery));
+            if self.is_open {
+                Record::Delivered(delivery).write(&mut self.record);
+                self.tell(false);
+            } else {
+                self.figures.unread += 1;
+            }
         }
         false
     }
 
-    /// Submits the host's messages until the window is full; false if other work comes first.
-    fn submit(&mut self, nic: &Nic, room: &mut usize) -> bool {
+    /// Submits the host's messages until the window is full; false if there is more to do first.
+    fn submit(&mut self) -> bool {
         for _ in 0..MESSAGES {
-            if !self.to_host.fits(0) && !self.flush(nic, room) {
-                return false;
+            if !self.is_host_ready() {
+                return true;
             }
-            let next = self.waiting.take().or_else(|| {
-                let packet = self.submissions.try_receive()?;
-                // Other wires are not the host's.
-                let is_hosts = self.config.host_wire.is_none_or(|wire| wire == packet.wire);
-                let left = if is_hosts { records::messages(packet.data()) } else { 0 };
-                Some(Submission { left, packet, at: 0 })
-            });
-            let Some(Submission { packet, at, left }) = next else { return true };
-            let message = if left == 0 { None } else { records::message(packet.data(), at) };
-            let Some((payload, next)) = message else { continue };
-            match self.member.submit(payload) {
-                Ok(position) => self.to_host.push(&Record::Submitted(position)),
+            let bytes = match self.waiting.take() {
+                Some(bytes) => bytes,
+                None => match self.channel.try_receive(&mut self.submission) {
+                    Ok(Some(bytes)) => bytes,
+                    Ok(None) => return true,
+                    // Its messages have all been taken.
+                    Err(HostGone) => {
+                        self.host_has_gone();
+                        return false;
+                    }
+                },
+            };
+            match self.member.submit(&self.submission[..bytes]) {
+                Ok(position) => {
+                    Record::Submitted(position).write(&mut self.record);
+                    self.tell(true);
+                }
                 Err(SubmitError::TooLong { .. }) => self.figures.too_long += 1,
                 Err(SubmitError::Full | SubmitError::NoView) => {
-                    self.waiting = Some(Submission { packet, at, left });
+                    self.waiting = Some(bytes);
                     return true;
                 }
             }
-            self.waiting = Some(Submission { packet, at: next, left: left - 1 });
         }
         false
     }
@@ -494,22 +465,6 @@ impl Order {
         false
     }
 
-    /// Sends the records to the host; false if there is no buffer.
-    fn flush(&mut self, nic: &Nic, room: &mut usize) -> bool {
-        let Config { queue, host_wire, .. } = self.config;
-        let post = |frame: &[u8]| match host_wire {
-            Some(wire) => nic.post(wire, frame),
-            None => nic.post_to_host(queue, frame),
-        };
-        if *room == 0 || post(self.to_host.frame()).is_err() {
-            *room = 0;
-            return false;
-        }
-        *room -= 1;
-        self.to_host.sent();
-        true
-    }
-
     fn sent(&mut self, is_sent: bool) {
         self.figures.frames_unsent += u64::from(!is_sent);
     }
@@ -518,7 +473,8 @@ impl Order {
         let Counts { submitted, delivered, packets_received, packets_sent, repeats_sent, .. } =
             *self.member.counts();
         let counts = self.member.counts();
-        self.figures = Figures {
+        let mut shown = self.shown.0.lock().unwrap_or_else(PoisonError::into_inner);
+        *shown = Figures {
             view: self.member.view(),
             running: self.member.state() == State::Running,
             submitted,
@@ -528,17 +484,30 @@ impl Order {
             repeats_sent,
             refused: counts.malformed + counts.foreign + counts.out_of_range,
             twins: counts.twins,
-            ..self.figures
+            frames_unsent: self.figures.frames_unsent,
+            too_long: self.figures.too_long,
+            unread: self.figures.unread,
+            ..Figures::default()
         };
-        *self.shown.0.lock().unwrap_or_else(PoisonError::into_inner) = self.figures;
     }
+}
+
+/// The wait for the group and the host.
+fn wait<'a>(nic: &'a Nic, order: &'a mut Order, until: Time, awaits: Awaits) -> AnyMail<'a, 1> {
+    nic.any_mail([&mut order.frames], until).or_channel(&mut order.channel, awaits)
 }
 
 /// Installs the filters, then serves the member, a segment at a time.
 #[task]
 async fn storm(nic: Nic, plan: Plan) {
-    let Some((mut order, installs)) = open(&nic, plan) else { return };
-    #[bound(4)]
+    let (name, bytes) = channel_of(&plan);
+    let made = nic.channel(&name, bytes, IN_CHANNEL).await;
+    let Some((mut order, installs)) = open(&nic, plan, made) else {
+        // It stays, so that its figures say what is wrong.
+        nic.sleep_until(Time::MAX).await;
+        return;
+    };
+    #[bound(2)]
     for (filter, code) in installs {
         let added = nic.add_filter(filter, code).await;
         // The segment after the yield changes the filter list, which is cheap with few filters.
@@ -552,8 +521,10 @@ async fn storm(nic: Nic, plan: Plan) {
     loop {
         match serve(&nic, &mut order) {
             Next::GoOn => nic.yield_now().await,
-            Next::Wait(until) => {
-                nic.any_mail([&mut order.frames, &mut order.submissions], until).await;
+            Next::Wait(until, awaits) => {
+                // It looks at a mailbox and a channel.
+                #[wcet(ns = 1_000)]
+                wait(&nic, &mut order, until, awaits).await;
             }
             Next::WaitForGroup(until) => nic.any_mail([&mut order.frames], until).await,
             Next::End => return,

@@ -11,7 +11,7 @@ use picnic_storm::card::load::{Costs, Place};
 use picnic_storm::cards::{Model, SimGroup, in_sim};
 use std::time::Duration;
 
-fn model(network: SwitchConfig) -> Model {
+pub(crate) fn model(network: SwitchConfig) -> Model {
     let behind_card = Costs { receive_ns: 300, send_ns: 300, message_ns: 50, ..Costs::default() };
     Model {
         profile: None,
@@ -25,7 +25,7 @@ fn model(network: SwitchConfig) -> Model {
     }
 }
 
-fn load(seed: u64) -> Load {
+pub(crate) fn load(seed: u64) -> Load {
     Load {
         members: 3 + (seed % 3) as usize,
         all_send: seed.is_multiple_of(2),

@@ -4,6 +4,7 @@
 mod bytes;
 mod cards;
 mod exhaustive;
+mod hosts;
 mod network;
 mod order;
 mod views;

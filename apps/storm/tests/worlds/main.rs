@@ -1,6 +1,8 @@
 //! Groups over UDP on this machine.
 #![allow(missing_docs)]
 
+mod killed;
+
 use picnic_storm::bench::{self, Load};
 use picnic_storm::cards;
 use picnic_storm::log::Log;
