@@ -9,7 +9,7 @@
 //! figures was measured on the machine that runs the simulation; everything derived from them is
 //! marked "modelled".
 
-use crate::machine::{Cost, Profile};
+use crate::machine::{Cost, Profile, WakeUps};
 use picnic_core::resident::Segment;
 use picnic_engine::poll::Activity;
 use picnic_engine::target::Polled;
@@ -20,7 +20,7 @@ use std::ops::RangeInclusive;
 ///
 /// The doorbell's defaults are those of a futex wake between virtual CPUs; the others are typical
 /// of a server core. A host's own work per packet is added.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct CostModel {
     /// One turn of the borrowed core, with or without packets. Default: 50.
     pub card_turn_ns: u64,
@@ -45,6 +45,8 @@ pub struct CostModel {
     /// From ringing to the first turn of the woken core; random for each doorbell, uniform.
     /// Default: 11000 to 28000.
     pub doorbell_arrive_ns: RangeInclusive<u64>,
+    /// The same after each length of the woken core's sleep, if it matters; without chance.
+    pub wake_ups: WakeUps,
     /// How long a borrowed core with `idle = "adaptive"` spins before it blocks. Default: 50000.
     pub adaptive_spin_ns: u64,
 }
@@ -62,6 +64,7 @@ impl Default for CostModel {
             interrupt_ns: 0,
             doorbell_send_ns: 6_000,
             doorbell_arrive_ns: 11_000..=28_000,
+            wake_ups: WakeUps::default(),
             adaptive_spin_ns: 50_000,
         }
     }
@@ -86,6 +89,7 @@ impl CostModel {
             card_send_ns: Some(ns(Cost::CardSend)),
             doorbell_send_ns: ns(Cost::InterruptSend),
             doorbell_arrive_ns: way_ns..=way_ns,
+            wake_ups: profile.wake_ups.clone(),
             ..CostModel::default()
         }
     }

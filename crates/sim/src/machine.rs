@@ -6,6 +6,7 @@
 //! * [`Scheduler`]: run queues, time slices, and the placement of woken processes.
 //! * [`Distances`]: the cost of a cache line by its last place; [`Moved`]: how many moved.
 //! * [`Pipelines`]: hardware threads that compute no faster than their pipeline.
+//! * [`WakeUps`]: how long a core takes to wake, by the length of its sleep.
 //! * [`Profile`]: a machine as data, each figure with its source.
 //!
 //! Guarantee: the accounts of a core add up to the time that has passed, to the nanosecond; this
@@ -20,6 +21,7 @@ mod lock;
 mod pipeline;
 mod profile;
 mod scheduler;
+mod wake;
 
 pub use self::core::{Accounts, Component, Core, Level, Parts};
 pub use distance::{Distance, Distances, LINE_BYTES, Lines, Moved};
@@ -29,3 +31,4 @@ pub use profile::{
     Cost, Costs, Figure, Interrupts, PROFILES, Profile, ProfileError, Routine, Source,
 };
 pub use scheduler::{Next, Placement, Scheduler, Woken};
+pub use wake::WakeUps;

@@ -86,9 +86,10 @@ fn fits(
     Err(file.locate(ConfigError::new("card.borrowed_core", message)))
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum State {
     /// A turn is due.
+    #[default]
     Awake,
     /// Spins until something happens elsewhere: nothing else can give it work.
     Parked,
@@ -97,7 +98,7 @@ enum State {
 }
 
 /// The state of an actor.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct ActorState {
     core: usize,
     state: State,
@@ -115,15 +116,7 @@ struct ActorState {
 
 impl ActorState {
     fn on(core: usize) -> Self {
-        ActorState {
-            core,
-            state: State::Awake,
-            slept_from: Time::ZERO,
-            asleep_since: Time::ZERO,
-            epoch: 0,
-            rung: false,
-            arrived: false,
-        }
+        ActorState { core, ..ActorState::default() }
     }
 }
 

@@ -8,6 +8,7 @@
 use super::doorbell::{Wakes, sleepers};
 use super::path::{PACKETS, PathCard, PathTurns, Side};
 use super::probe::{Thread, date};
+use crate::compare::median;
 use crate::facts::facts;
 use anyhow::{Context, anyhow};
 use picnic_control::Registries;
@@ -51,7 +52,17 @@ pub fn profile(name: &str) -> Result<Profile, String> {
 }
 
 /// The measured costs: each with its value in nanoseconds and a description of the timed part.
-type Costs = Vec<(Cost, f64, &'static str)>;
+struct Costs {
+    parts: Vec<(Cost, f64, &'static str)>,
+    /// Ways of wake-ups, each after its sleep.
+    ways: Vec<(u64, f64)>,
+}
+
+/// How long the other core sleeps before it is woken, in nanoseconds. A processor's and a
+/// hypervisor's sleep become deeper within these times.
+const SLEEPS_NS: [u64; 7] = [0, 5_000, 20_000, 50_000, 150_000, 500_000, 1_500_000];
+/// Sleeps of one length in a row.
+const IN_A_ROW: usize = 25;
 
 /// Measures this machine; the text of its profile. `samples` of each part are timed.
 ///
@@ -89,30 +100,45 @@ fn two_cores(cores: &[usize]) -> anyhow::Result<(usize, usize)> {
 fn costs(samples: usize, other: usize, card: &PathCard) -> anyhow::Result<Costs> {
     let mut probe = Thread::start();
     let settings = CalibrationSettings { samples, percentile: 50.0, ..Default::default() };
-    let mut median = |kernel: &mut dyn Kernel| -> anyhow::Result<f64> {
+    let mut of = |kernel: &mut dyn Kernel| -> anyhow::Result<f64> {
         Ok(measure(kernel, &settings, &mut probe)?.median_ps as f64 / 1000.0)
     };
-    let turn = median(&mut PathTurns::new(card, Side::Idle)?)?;
-    let packet = median(&mut PathTurns::new(card, Side::Card)?)?;
-    let receive = median(&mut PathTurns::new(card, Side::Target)?)?;
-    let empty = median(&mut PathTurns::new(card, Side::Empty)?)?;
+    let turn = of(&mut PathTurns::new(card, Side::Idle)?)?;
+    let packet = of(&mut PathTurns::new(card, Side::Card)?)?;
+    let receive = of(&mut PathTurns::new(card, Side::Target)?)?;
+    let empty = of(&mut PathTurns::new(card, Side::Empty)?)?;
     let mut wakes = Wakes::new(other)?;
     let settings = CalibrationSettings { samples: samples.div_ceil(10), ..settings };
     let mut clock = wakes.clock(&mut probe);
     let send = measure(&mut wakes, &settings, &mut clock)?.median_ps as f64 / 1000.0;
-    let mut ways: Vec<u64> = (0..settings.samples).map(|_| wakes.way_ns(Duration::ZERO)).collect();
-    ways.sort_unstable();
-    let way = ways.get(ways.len() / 2).copied().unwrap_or(0) as f64;
-    Ok(vec![
+    let ways = ways(settings.samples, &mut wakes);
+    let parts = vec![
         (Cost::CardTurn, turn, "a turn of the card without packets"),
         // A turn with a burst is a turn and its packets.
         (Cost::CardPacket, packet - turn / PACKETS as f64, "a burst received, with rss"),
         (Cost::DriverReceive, receive, "a burst taken off a target ring"),
         (Cost::DriverDone, empty, "a look at an empty target ring"),
         (Cost::InterruptSend, send, "a futex wake of a core that sleeps"),
-        (Cost::InterruptWay, way, "from before that wake until the other core runs"),
-    ])
+    ];
+    Ok(Costs { parts, ways })
 }
+
+/// The way of a wake-up after each sleep. Sleeps of one length follow one another, as they do under a
+/// steady load, since a hypervisor adapts to them; the lengths take turns, since its other guests
+/// come and go.
+fn ways(samples: usize, wakes: &mut Wakes) -> Vec<(u64, f64)> {
+    let mut found = SLEEPS_NS.map(|_| Vec::new());
+    for _ in 0..samples.div_ceil(IN_A_ROW) {
+        for (ways, slept) in found.iter_mut().zip(SLEEPS_NS) {
+            let way = |_| wakes.way_ns(Duration::from_nanos(slept)) as f64;
+            ways.extend((0..IN_A_ROW).map(way));
+        }
+    }
+    SLEEPS_NS.into_iter().zip(found.iter().map(|ways| median(ways))).collect()
+}
+
+/// How ways are measured.
+const WAY: &str = "from before that wake until the other core runs, by the length of its sleep";
 
 fn text(about: &str, cores: usize, how: &str, costs: &Costs) -> String {
     let cores: Vec<_> = (0..cores).collect();
@@ -122,12 +148,16 @@ fn text(about: &str, cores: usize, how: &str, costs: &Costs) -> String {
          nothing here.\n[topology]\npackages = [[{cores:?}]]\n\n[costs]\n",
         quoted(about)
     );
-    for (cost, ns, from) in costs {
+    let pairs: Vec<_> =
+        costs.ways.iter().map(|(slept, way)| format!("[{slept}, {way:.0}]")).collect();
+    let way = (Cost::InterruptWay, format!("[{}]", pairs.join(", ")), WAY);
+    let parts =
+        costs.parts.iter().map(|(cost, ns, from)| (*cost, format!("{:.2}", ns.max(0.0)), *from));
+    for (cost, value, from) in parts.chain([way]) {
         let _ = writeln!(
             text,
-            "{} = {{ value = {:.2}, unit = \"ns\", source = \"measured\", from = \"{from}; {}\" }}",
+            "{} = {{ value = {value}, unit = \"ns\", source = \"measured\", from = \"{from}; {}\" }}",
             cost.key(),
-            ns.max(0.0),
             quoted(how)
         );
     }
@@ -139,14 +169,14 @@ mod tests {
     use super::*;
 
     pub(super) fn costs(turn: f64, packet: f64, way: f64) -> Costs {
-        vec![
+        let parts = vec![
             (Cost::CardTurn, turn, "a turn"),
             (Cost::CardPacket, packet, "a packet"),
             (Cost::DriverReceive, 20.0, "a burst"),
             (Cost::DriverDone, 30.0, "an empty look"),
             (Cost::InterruptSend, 3_000.0, "a wake"),
-            (Cost::InterruptWay, way, "a way"),
-        ]
+        ];
+        Costs { parts, ways: vec![(0, way), (20_000, 2.0 * way)] }
     }
 
     #[test]
@@ -157,6 +187,7 @@ mod tests {
         assert!(profile.help.contains("a 'CPU', Linux 6"), "{}", profile.help);
         let measured = profile.figures.iter().filter(|figure| figure.source.name() == "measured");
         assert_eq!(measured.count(), 6);
+        assert_eq!(profile.wake_ups.way_ns(10_000), Some(16_500));
     }
 
     #[test]

@@ -224,6 +224,8 @@ pub struct Core {
     /// Time is accounted for up to here.
     at: Time,
     accounts: Accounts,
+    /// When it last became idle.
+    idle_since: Time,
     /// Lowest level first; the last one runs.
     stack: Vec<Running>,
     /// Changes whenever the end of the running work does.
@@ -233,12 +235,18 @@ pub struct Core {
 impl Core {
     /// An idle core.
     pub fn new(now: Time) -> Self {
-        Core { began: now, at: now, accounts: Accounts::default(), stack: Vec::new(), epoch: 0 }
+        let (accounts, stack) = (Accounts::default(), Vec::new());
+        Core { began: now, at: now, accounts, idle_since: now, stack, epoch: 0 }
     }
 
     /// The running level; none if idle.
     pub fn level(&self) -> Option<Level> {
         self.stack.last().map(|running| running.level)
+    }
+
+    /// How long it has been idle at `now`, in nanoseconds; 0 while it works.
+    pub fn idle_ns(&self, now: Time) -> u64 {
+        if self.stack.is_empty() { now.since(self.idle_since) } else { 0 }
     }
 
     /// Starts work, identified by `token`, ahead of the running work.
@@ -273,6 +281,7 @@ impl Core {
         assert_eq!(ended.left_ns, 0, "work ended early");
         assert_eq!(self.accounts.total(), now.since(self.began), "accounts do not add up");
         self.epoch += 1;
+        self.idle_since = now;
         ended.token
     }
 
@@ -388,11 +397,11 @@ mod tests {
         let epoch = core.epoch();
         core.start(at(10), Level::Interrupt, Parts::of(Component::Kernel, 1), 2);
         assert_ne!(core.epoch(), epoch);
-        assert_eq!(core.end(at(11)), 2);
+        assert_eq!((core.end(at(11)), core.idle_ns(at(11))), (2, 0));
         // Nothing remained: it ends at the same moment.
         assert_eq!(core.ends_at(), Some(at(11)));
-        assert_eq!(core.end(at(11)), 1);
-        assert_eq!(core.level(), None);
+        assert_eq!((core.end(at(11)), core.idle_ns(at(11))), (1, 0));
+        assert_eq!((core.level(), core.idle_ns(at(15))), (None, 4));
     }
 
     #[test]

@@ -12,11 +12,15 @@
 //! the sentence, or the reason. A fitted figure also has its `point`: the figure of a paper that it was
 //! fitted to. A profile must give this for every figure and policy, or it is refused.
 //!
+//! `interrupt_way_ns` may be a list of pairs: the way of an interrupt to a core after each length of
+//! its sleep.
+//!
 //! Guarantees: all errors of a profile are reported at once, with file, line, key, found and
 //! allowed values; a missing cost is 0.
 
 use super::distance::Distances;
 use super::scheduler::Placement;
+use super::wake::WakeUps;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use toml::Spanned;
@@ -230,6 +234,8 @@ pub struct Profile {
     pub interrupts: Interrupts,
     /// Its costs.
     pub costs: Costs,
+    /// The ways of interrupts to cores that sleep, if they differ.
+    pub wake_ups: WakeUps,
     /// All figures with their sources, in the order of the file.
     pub figures: Vec<Figure>,
 }
@@ -363,6 +369,7 @@ impl<'t> Reader<'t> {
             routine: Routine::Softirq,
             interrupts: Interrupts::QueueCore,
             costs: Costs::default(),
+            wake_ups: WakeUps::default(),
             figures: Vec::new(),
         };
         for (key, value) in sorted(&table) {
@@ -507,7 +514,21 @@ impl<'t> Reader<'t> {
                 self.wrong(at, &name, &message);
                 continue;
             };
-            let Some(figure) = self.figure(at, &name, value, cost.unit()) else { continue };
+            let Some(mut figure) = self.figure(at, &name, value, cost.unit()) else { continue };
+            if cost == Cost::InterruptWay
+                && let Some(pairs) = pairs(value)
+            {
+                match pairs.and_then(WakeUps::new) {
+                    Ok(ways) => {
+                        (figure.key, figure.value) = (cost.key().into(), ways.to_string());
+                        profile.costs.set(cost, ways.shortest_sleep_ns().unwrap_or(0.0));
+                        profile.wake_ups = ways;
+                        profile.figures.push(figure);
+                    }
+                    Err(message) => self.wrong(at, &name, &message),
+                }
+                continue;
+            }
             match figure.value.parse::<f64>() {
                 Ok(number) if (0.0..=cost.most()).contains(&number) => {
                     profile.costs.set(cost, number);
@@ -604,6 +625,18 @@ fn list<'a, 't>(value: &'a Spanned<DeValue<'t>>) -> Option<&'a [Spanned<DeValue<
     }
 }
 
+/// The pairs of numbers in a figure's value; none if it is no list.
+fn pairs(figure: &Spanned<DeValue<'_>>) -> Option<Result<Vec<(f64, f64)>, String>> {
+    let DeValue::Table(table) = figure.get_ref() else { return None };
+    let number = |value: &Spanned<DeValue<'_>>| shown(value.get_ref()).parse::<f64>().ok();
+    let pair = |value| match list(value)? {
+        [slept, way] => Some((number(slept)?, number(way)?)),
+        _ => None,
+    };
+    let pairs = list(table.get("value")?)?.iter().map(pair).collect::<Option<_>>();
+    Some(pairs.ok_or_else(|| "expected a number, or a list of [SLEPT, WAY]".into()))
+}
+
 fn core(value: &Spanned<DeValue<'_>>) -> Option<usize> {
     match value.get_ref() {
         DeValue::Integer(number) => number.as_str().replace('_', "").parse().ok(),
@@ -678,6 +711,31 @@ mod tests {
             assert!(found.iter().any(|found| found.starts_with(&wanted)), "{wanted}: {found:#?}");
         }
         assert_eq!(found.len(), 12, "{found:#?}");
+    }
+
+    #[test]
+    fn the_way_of_an_interrupt_may_follow_from_the_sleep() {
+        let with = |value: &str| {
+            format!(
+                "help = \"x\"\n[topology]\npackages = [[[0]]]\n[costs]\ninterrupt_way_ns = {{ value = \
+                 {value}, unit = \"ns\", source = \"measured\", from = \"x\" }}\n"
+            )
+        };
+        let text = with("[[0, 9_000], [20_000, 21_000]]");
+        let profile = Profile::parse("x", "x.toml", &text).unwrap();
+        assert_eq!(profile.costs.ns(Cost::InterruptWay), 9_000);
+        assert_eq!(profile.wake_ups.way_ns(10_000), Some(15_000));
+        assert_eq!(profile.figures[0].value, "9000 after 0, 21000 after 20000");
+        let one = Profile::parse("x", "x.toml", &with("9_000")).unwrap();
+        assert_eq!((one.wake_ups.way_ns(7), one.costs.ns(Cost::InterruptWay)), (None, 9_000));
+        for (value, wanted) in [
+            ("[]", "5: costs.interrupt_way_ns: expected a first pair [0, WAY]"),
+            ("[[0, 1, 2]]", "5: costs.interrupt_way_ns: expected a number, or a list"),
+            ("[[0, 1], [0, 2]]", "5: costs.interrupt_way_ns: expected pairs in the order"),
+        ] {
+            let found = refused(&with(value));
+            assert!(found[0].contains(wanted), "{found:?}");
+        }
     }
 
     #[test]

@@ -192,6 +192,11 @@ impl Modelled {
         self.cores.len()
     }
 
+    /// How long a core has been idle.
+    pub(super) fn idle_ns(&self, core: usize, now: Time) -> u64 {
+        self.cores.get(core).map_or(0, |core| core.idle_ns(now))
+    }
+
     /// The use of a core's time.
     pub(super) fn accounts(&mut self, core: usize, now: Time) -> Option<Accounts> {
         self.cores.get_mut(core).map(|core| core.accounts(now))

@@ -261,11 +261,29 @@ impl Simulation {
             Actor::Target(_) => self.device.map_or(0, |device| device.bus_ns.into()),
             Actor::Card => 0,
         };
-        let latency = self.latencies.between(&self.costs.doorbell_arrive_ns) + bus_ns;
+        let slept_ns = self.slept_ns(wakes, time);
+        let way_ns = match self.costs.wake_ups.way_ns(slept_ns) {
+            Some(way_ns) => way_ns,
+            None => self.latencies.between(&self.costs.doorbell_arrive_ns),
+        };
+        let latency = way_ns + bus_ns;
         self.events.push(time + latency, Event::Arrival(wakes));
         let to = self.actor(wakes).core as u16;
         self.span(from, time, time + latency, Timed::Doorbell { to });
         time + self.costs.doorbell_send_ns
+    }
+
+    /// How long an actor's core has slept at `time`; 0 if it is awake.
+    fn slept_ns(&self, actor: Actor, time: Time) -> u64 {
+        let state = match actor {
+            Actor::Card => &self.card_actor,
+            Actor::Target(place) => &self.target_actors[place],
+        };
+        match (&self.modelled, actor) {
+            (Some(modelled), Actor::Target(_)) => modelled.idle_ns(state.core, time),
+            _ if state.state == State::Asleep => time.since(state.slept_from),
+            _ => 0,
+        }
     }
 
     /// The doorbells rung in a turn.

@@ -169,6 +169,7 @@ pub fn quick() -> CostModel {
         interrupt_ns: 0,
         doorbell_send_ns: 0,
         doorbell_arrive_ns: 1_000..=1_000,
+        wake_ups: picnic_sim::machine::WakeUps::default(),
         adaptive_spin_ns: 0,
     }
 }
