@@ -50,6 +50,9 @@ pub enum Effort {
     Usual,
     /// More repeats, more points, longer
     Full,
+    /// Shorter than any run whose figures are reported: to find what matters
+    #[serde(skip)]
+    Sketch,
 }
 
 impl Effort {
@@ -58,10 +61,17 @@ impl Effort {
         self.of(3, 10, 20)
     }
 
+    /// Times to settle and to measure: the first for all efforts, the others as for [`Effort::of`]. A
+    /// sketch takes a fifth of them.
+    pub fn lasts(self, settle: u64, quick: u64, usual: u64, full: u64) -> (u64, u64) {
+        let share = if self == Effort::Sketch { 5 } else { 1 };
+        (settle / share, self.of(quick, usual, full) / share)
+    }
+
     /// The value for this effort.
     pub fn of<T>(self, quick: T, usual: T, full: T) -> T {
         match self {
-            Effort::Quick => quick,
+            Effort::Quick | Effort::Sketch => quick,
             Effort::Usual => usual,
             Effort::Full => full,
         }

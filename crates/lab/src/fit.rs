@@ -20,7 +20,8 @@
 //! Only costs marked `fitted` change, at most two and no more than there are fit points. A fit point
 //! proves nothing and has no verdict. Each prediction is repeated with every assumed cost at ±25 %,
 //! and the fit is repeated each time: a fitted cost follows, so that varying it alone is left out.
-//! If the verdict changes with a cost, it depends on that cost.
+//! If the verdict changes with a cost, it depends on that cost. Short runs show which verdicts may
+//! change at all; only these are repeated in full.
 
 use crate::compare::{Finding, PaperVerdict};
 use crate::experiment::Effort;
@@ -41,6 +42,8 @@ const NEAR: f64 = 0.01;
 const MOST_RUNS: usize = 14;
 /// Fitted costs of one machine, at most.
 const MOST_FITTED: usize = 2;
+/// How much farther than its sketch a figure may move.
+const SLACK: f64 = 1.5;
 /// By how much costs are varied.
 const VARIED: [f64; 2] = [0.75, 1.25];
 
@@ -259,21 +262,38 @@ impl Testbed {
             measures.iter().map(|measure| measure.run(profile, effort)).collect()
         };
         let ours = all(&at)?;
-        let varied = self.varied(measures.is_empty());
-        let total = (varied.len() + 1) as f64;
-        let changed = in_parallel(
-            &varied,
-            |&(cost, factor)| {
-                let mut other = at.clone();
-                other.costs.set(cost, factor * at.costs.get(cost));
-                let (_, other) = self.fit(&other, effort, &mut slopes.clone())?;
-                all(&other)
+        let costs = self.assumed(measures.is_empty());
+        let varied = |cost: Cost, factor: f64| -> Result<Profile, String> {
+            let mut other = at.clone();
+            other.costs.set(cost, factor * at.costs.get(cost));
+            Ok(self.fit(&other, effort, &mut slopes.clone())?.1)
+        };
+        // A sketch of each cost shows where a verdict may change: only there the runs are whole.
+        let sketch = |profile: &Profile| -> Result<Vec<f64>, String> {
+            measures.iter().map(|measure| measure.run(profile, Effort::Sketch)).collect()
+        };
+        let base = if costs.is_empty() { Vec::new() } else { sketch(&at)? };
+        let most = VARIED[1];
+        let sketched = in_parallel(
+            &costs,
+            |&cost| varied(cost, most).and_then(|other| sketch(&other)),
+            &mut |done| watch(0.5 * done as f64 / costs.len() as f64, "costs at ±25 %: sketches"),
+        )?;
+        let suspects = suspects(&measures, &ours, &costs, &base, &sketched);
+        let confirmed = in_parallel(
+            &suspects,
+            |((cost, factor), places)| -> Result<Vec<f64>, String> {
+                let other = varied(*cost, *factor)?;
+                places.iter().map(|place| measures[*place].run(&other, effort)).collect()
             },
-            &mut |done| watch((done + 1) as f64 / total, "costs at ±25 %"),
+            &mut |done| {
+                watch(0.5 + 0.5 * done as f64 / suspects.len() as f64, "costs at ±25 %: suspects");
+            },
         )?;
         let predictions = measures.iter().zip(ours).enumerate().map(|(place, (measure, ours))| {
-            let changed = varied.iter().zip(&changed).map(|(of, values)| {
-                (of, values.as_ref().map(|values| values[place]).map_err(String::as_str))
+            let changed = suspects.iter().zip(&confirmed).filter_map(|((of, places), values)| {
+                let at = places.iter().position(|other| *other == place)?;
+                Some((of, values.as_ref().map(|values| values[at]).map_err(String::as_str)))
             });
             Prediction {
                 name: measure.name(),
@@ -289,12 +309,11 @@ impl Testbed {
         Ok(Fit { profile: at.name.clone(), fitted, predictions, machine: at })
     }
 
-    /// The assumed costs with their factors; none if there is nothing to predict.
-    fn varied(&self, is_idle: bool) -> Vec<(Cost, f64)> {
+    /// The assumed costs that are not 0; none if there is nothing to predict.
+    fn assumed(&self, is_idle: bool) -> Vec<Cost> {
         let assumed = self.profile.of_source(Source::Assumed);
         let costs = assumed.map(|(cost, _)| cost).filter(|_| !is_idle);
-        let costs = costs.filter(|cost| self.profile.costs.get(*cost) != 0.0);
-        costs.flat_map(|cost| VARIED.map(|factor| (cost, factor))).collect()
+        costs.filter(|cost| self.profile.costs.get(*cost) != 0.0).collect()
     }
 
     /// Changes the costs marked `fitted` until their points equal the paper's.
@@ -351,6 +370,37 @@ impl Testbed {
         });
         Ok((fitted.collect(), at))
     }
+}
+
+/// Costs with their factors, each with the places of the measures whose verdict it may change.
+type Suspects = Vec<((Cost, f64), Vec<usize>)>;
+
+/// The suspects by sketches of the higher costs: a figure is taken to follow its cost in a straight
+/// line, and half as far again.
+fn suspects(
+    measures: &[Measure],
+    ours: &[f64],
+    costs: &[Cost],
+    base: &[f64],
+    sketched: &[Result<Vec<f64>, String>],
+) -> Suspects {
+    let mut found = Suspects::new();
+    for (&cost, sketch) in costs.iter().zip(sketched) {
+        for factor in VARIED {
+            let may_change = |&place: &usize| {
+                let (measure, ours) = (&measures[place], ours[place]);
+                // No fit: that is what it depends on.
+                let Ok(sketch) = sketch else { return true };
+                let change = SLACK * (sketch[place] - base[place]) * (factor - 1.0).signum();
+                measure.finding(ours + change) != measure.finding(ours)
+            };
+            let places: Vec<usize> = (0..measures.len()).filter(may_change).collect();
+            if !places.is_empty() {
+                found.push(((cost, factor), places));
+            }
+        }
+    }
+    found
 }
 
 /// The costs that change the verdict, each with the values that it leads to.
@@ -546,6 +596,17 @@ mod tests {
             verdict.why,
             "wake_ns (x 0.75: 75.0 ns, not reproduced, x 1.25: 125 ns, not reproduced)"
         );
+    }
+
+    #[test]
+    fn a_sketch_alone_is_no_dependence() {
+        // Its sketches follow a cost, its whole runs do not.
+        let sketchy = measure("sketchy", 100.0, Unit::Nanoseconds, |profile, effort| {
+            Ok(if effort == Effort::Sketch { get(profile, Cost::Wake) } else { 100.0 })
+        });
+        let fit = predict(profile(&[]), &[sketchy, WAKE]).unwrap();
+        let found: Vec<_> = fit.predictions.iter().map(Prediction::finding).collect();
+        assert_eq!(found, ["reproduced", "depends on wake_ns"]);
     }
 
     #[test]

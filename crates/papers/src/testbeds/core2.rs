@@ -51,7 +51,7 @@ fn connections(
          receive_buffer = 262144\n[interrupt]\nrx_usecs = {gap_us}\nrx_frames = 0\n",
         wire.repeat(links)
     );
-    run(profile, &text, 20_000, effort.of(40_000, 100_000, 400_000), 1)
+    run(profile, &text, effort.lasts(20_000, 40_000, 100_000, 400_000), 1)
 }
 
 fn single(profile: &Profile, pair: usize, rate: f64, effort: Effort) -> Result<Passed, String> {

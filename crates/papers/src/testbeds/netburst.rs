@@ -16,7 +16,7 @@ fn udp(profile: &Profile, per_ms: u64, packets: u64) -> Result<Passed, String> {
          [host]\nqueues = 1\n[interrupt]\n{PER_PACKET}\nwire_usecs = {gap_us}\n",
         per_ms * 1000
     );
-    run(profile, &text, 2_000, packets * 1000 / per_ms, 1)
+    run(profile, &text, (2_000, packets * 1000 / per_ms), 1)
 }
 
 fn packets(effort: Effort) -> u64 {
@@ -64,7 +64,7 @@ fn receive(profile: &Profile, interrupt: &str, effort: Effort) -> Result<Passed,
          [host]\nattachment = \"model\"\nqueues = 1\nio_bytes = 65536\n\
          receive_buffer = 524288\n[interrupt]\n{interrupt}\n"
     );
-    run(profile, &text, 20_000, effort.of(60_000, 150_000, 400_000), 1)
+    run(profile, &text, effort.lasts(20_000, 60_000, 150_000, 400_000), 1)
 }
 
 /// The target core's load without the card, with it, and with its interrupts moderated.

@@ -83,7 +83,7 @@ fn bulk(profile: &Profile, nic: Nic, load: Load, effort: Effort) -> Result<Passe
          [interrupt]\nrx_usecs = 0\ngate = \"none\"\n",
         nic.section(profile)
     );
-    run(profile, &text, 10_000, effort.of(20_000, 50_000, 200_000), 1)
+    run(profile, &text, effort.lasts(10_000, 20_000, 50_000, 200_000), 1)
 }
 
 /// Payload, in bits per second.
@@ -191,7 +191,7 @@ fn round_trip_us(profile: &Profile, nic: Nic, effort: Effort) -> Result<f64, Str
          [interrupt]\nrx_usecs = 0\ngate = \"none\"\n",
         nic.section(profile)
     );
-    let passed = run(profile, &text, 5_000, effort.of(20_000, 50_000, 200_000), 1)?;
+    let passed = run(profile, &text, effort.lasts(5_000, 20_000, 50_000, 200_000), 1)?;
     Ok(passed.seconds * 1e6 / passed.host.answers as f64)
 }
 

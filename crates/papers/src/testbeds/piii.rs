@@ -35,7 +35,7 @@ fn web(profile: &Profile, system: System, effort: Effort) -> Result<Passed, Stri
          first_window = 2\nsend_window = 14\nsend_buffer = 44\n\
          ring_size = 8192\n[interrupt]\nrx_usecs = 0\n"
     );
-    run(&profile, &text, 60_000, effort.of(240_000, 600_000, 2_000_000), 1)
+    run(&profile, &text, effort.lasts(60_000, 240_000, 600_000, 2_000_000), 1)
 }
 
 /// The kind of server.
@@ -136,7 +136,7 @@ pub(crate) fn delivered(
              cost_ns = 6000\n[interrupt]\nrx_usecs = 0\ngate = \"{gate}\"\n",
             per_ms * 1000
         );
-        let passed = run(profile, &text, 20_000, effort.of(40_000, 100_000, 400_000), 1)?;
+        let passed = run(profile, &text, effort.lasts(20_000, 40_000, 100_000, 400_000), 1)?;
         let packets: u64 = passed.queues.iter().map(|(packets, _)| *packets).sum();
         Ok((per_ms as f64 * 1e3, packets as f64 / passed.seconds))
     };

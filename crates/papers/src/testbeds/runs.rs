@@ -40,7 +40,7 @@ fn memory() -> MutexGuard<'static, BTreeMap<String, Passed>> {
     MEMORY.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Runs a card file on a machine: `warm_us` to settle, then `run_us`. The same run always gives the
+/// Runs a card file on a machine: a time to settle, then the measured one, in microseconds. The same run always gives the
 /// same result, so it is cached.
 ///
 /// # Errors
@@ -48,8 +48,7 @@ fn memory() -> MutexGuard<'static, BTreeMap<String, Passed>> {
 pub(super) fn run(
     profile: &Profile,
     text: &str,
-    warm_us: u64,
-    run_us: u64,
+    (warm_us, run_us): (u64, u64),
     seed: u64,
 ) -> Result<Passed, String> {
     let machine = format!("{:?}", Profile { figures: Vec::new(), ..profile.clone() });

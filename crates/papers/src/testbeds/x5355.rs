@@ -21,7 +21,7 @@ fn web(profile: &Profile, queues: u16, effort: Effort) -> Result<Passed, String>
          ring_size = 4096\n[interrupt]\n{PER_PACKET}\nwire_usecs = {gap_us}\n",
         wire.repeat(4)
     );
-    run(profile, &text, 60_000, effort.of(120_000, 300_000, 1_000_000), 1)
+    run(profile, &text, effort.lasts(60_000, 120_000, 300_000, 1_000_000), 1)
 }
 
 fn gain(profile: &Profile, from: u16, to: u16, effort: Effort) -> Result<f64, String> {
@@ -69,7 +69,7 @@ fn five_wires(profile: &Profile, effort: Effort) -> Result<Passed, String> {
          [interrupt]\n{PER_PACKET}\nwire_usecs = 125\n",
         wire.repeat(5)
     );
-    run(profile, &text, 5_000, effort.of(20_000, 50_000, 200_000), 1)
+    run(profile, &text, effort.lasts(5_000, 20_000, 50_000, 200_000), 1)
 }
 
 /// Load of the borrowed core with five wires.
@@ -105,7 +105,7 @@ fn bulk(profile: &Profile, queues: u16, effort: Effort) -> Result<f64, String> {
          io_bytes = 4096\nsend_window = 44\nfirst_window = 44\nring_size = 4096\n\
          [interrupt]\nrx_usecs = 0\n"
     );
-    let passed = run(profile, &text, 60_000, effort.of(100_000, 300_000, 1_000_000), 1)?;
+    let passed = run(profile, &text, effort.lasts(60_000, 100_000, 300_000, 1_000_000), 1)?;
     Ok(passed.goodput_bps())
 }
 
