@@ -1,5 +1,6 @@
 //! The command line.
 
+use crate::commands::advise::AdviseArgs;
 use crate::commands::bench::BenchArgs;
 use crate::commands::lab::LabArgs;
 use crate::commands::man::ManArgs;
@@ -77,6 +78,8 @@ pub(crate) enum Command {
     Doctor(DoctorArgs),
     /// Run experiments that measure the effect of a NIC feature
     Lab(LabArgs),
+    /// Say which cores a card should use, under its own workload or in a model
+    Advise(AdviseArgs),
     /// Send and receive TCP and UDP at a rate, and report the view of both ends
     Traffic(TrafficArgs),
     /// Run a workload of web requests through a card, and report its wire's traffic (root)
@@ -137,6 +140,7 @@ impl Cli {
             Command::New(args) => commands::new::run(args, json),
             Command::Try(args) => commands::try_function::run(args, json),
             Command::Top(args) => commands::top::run(args, json),
+            Command::Advise(args) => commands::advise::run(args, json),
             Command::Traffic(args) => commands::traffic::run(args, json),
             Command::Workload(args) => commands::workload::run(args, json),
             Command::Capture(args) => commands::capture::run(args, json),

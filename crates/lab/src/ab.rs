@@ -20,6 +20,7 @@ mod workload;
 pub use answer::drawing;
 pub use figure::{CARD_FIGURES, CardFigure, ComparedFigure, Reading};
 pub use place::Allowed;
+pub(crate) use place::{Card, MeasuringPlace};
 pub use workload::{Kind, Workload};
 
 use crate::compare::Rule;
@@ -28,7 +29,7 @@ use crate::outcome::Outcome;
 use crate::timeline;
 use picnic_control::Registries;
 use picnic_core::config::Sections;
-use place::{Card, Measured, MeasuringPlace};
+use place::Measured;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use serde_json::json;

@@ -8,6 +8,8 @@
 #![forbid(unsafe_code)]
 
 pub mod ab;
+pub mod advise;
+pub mod breakdown;
 pub mod calibrate;
 pub mod card;
 pub mod chart;

@@ -10,12 +10,13 @@
 //! # drop(sent); Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Each connection has a thread. A sender with a rate schedules each message and reports the
+//! Each connection has a thread, or one thread reads them all (`epoll.rs`). A sender with a rate schedules each message and reports the
 //! deviation (`pace.rs`); a UDP message has the number of its connection and its own, so that the
 //! receiver detects losses and reordering.
 //!
 //! Source: tcp(7), udp(7), sock_diag(7).
 
+mod epoll;
 mod pace;
 mod receive;
 mod send;
@@ -98,6 +99,16 @@ fn spawn<R: std::marker::Send + 'static>(
 
 fn join<R>(handle: JoinHandle<anyhow::Result<anyhow::Result<R>>>) -> anyhow::Result<R> {
     handle.join().map_err(|_| anyhow::anyhow!("a thread of the traffic panicked"))??
+}
+
+/// Checks that a socket's buffer has the size asked for; the kernel counts its own share as much again.
+fn sized(key: &str, asked: usize, found: usize) -> anyhow::Result<()> {
+    let most = found / 2;
+    anyhow::ensure!(
+        most >= asked,
+        "buffer: found {asked} bytes, allowed: up to {most}; try: sysctl net.core.{key}_max={asked}"
+    );
+    Ok(())
 }
 
 #[cfg(test)]

@@ -64,6 +64,7 @@ const PROGRAMS: &[(&str, &str, &str)] = &[
     ("wrk", "wrk", "`picnic demo web`"),
     ("iperf3", "iperf3", "`picnic bench tcp`, tests"),
     ("tshark", "tshark", "reading captures, tests"),
+    ("perf", "linux-perf", "`picnic lab breakdown`"),
     ("nc", "netcat-openbsd", "sending single packets, as the example cards show"),
     ("ethtool", "ethtool", "offload settings of interfaces, tests"),
     ("qemu-system-x86_64", "qemu-system-x86", "tests in a guest with many cores"),

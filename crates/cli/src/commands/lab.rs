@@ -1,10 +1,12 @@
-//! `picnic lab list|run|ab|report|diff|merge|profiles|calibrate|fit`: experiments, questions and
-//! their results.
+//! `picnic lab list|run|ab|breakdown|report|diff|merge|profiles|calibrate|fit`: experiments,
+//! questions and their results.
 
 pub(crate) mod ab;
+mod breakdown;
 mod machines;
-mod progress;
+pub(crate) mod progress;
 pub(crate) mod question;
+pub(crate) mod through;
 
 use super::components::{describe, keys_table};
 use crate::commands::later::Later;
@@ -54,6 +56,8 @@ enum LabCommand {
     Run(RunArgs),
     /// Compare two cards, or a card with a changed copy, and say which is better
     Ab(Box<Later<question::Asked>>),
+    /// Say what a packet costs the host's cores, by component: sampled here, or in a model
+    Breakdown(Box<Later<breakdown::BreakdownArgs>>),
     /// Write the results of a run as a page into its folder, and print them
     Report(ReportArgs),
     /// Compare two runs side by side: two machines, or two revisions
@@ -157,6 +161,7 @@ pub(crate) fn run(args: &LabArgs, json: bool) -> anyhow::Result<()> {
         LabCommand::List { name: Some(name) } => settings(entry(name)?, json),
         LabCommand::Run(args) => run_all(args, json),
         LabCommand::Ab(args) => ab::run(&args.0.options, Kind::Experiment, "ab", json),
+        LabCommand::Breakdown(args) => breakdown::run(&args.0, json),
         LabCommand::Report(args) => report(args, json),
         LabCommand::Diff { a, b } => side_by_side(a, b, json),
         LabCommand::Profiles { name } => machines::profiles(name.as_deref(), json),
@@ -166,6 +171,11 @@ pub(crate) fn run(args: &LabArgs, json: bool) -> anyhow::Result<()> {
         LabCommand::Fit(args) => machines::fit(args, json),
         LabCommand::Merge { folders, out } => merge(folders, out, json),
     }
+}
+
+/// A modelled machine by name.
+pub(crate) fn machine(name: &str) -> anyhow::Result<picnic_sim::machine::Profile> {
+    machines::named(name)
 }
 
 fn entry(name: &str) -> anyhow::Result<&'static ExperimentEntry> {

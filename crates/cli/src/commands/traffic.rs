@@ -15,6 +15,7 @@ Examples:
   picnic traffic send 10.88.0.1:5300 --connections 4 --duration 5
   picnic traffic receive 0.0.0.0:5300 --udp --core 1 --json
   picnic traffic send 10.88.0.1:5300 --udp --rate 100M --size 1000
+  picnic traffic receive 0.0.0.0:5300 --connections 1000 --epoll --buffer 262144
 
 Exit codes: 0 good; 1 failed; 2 usage.")]
 pub(crate) struct TrafficArgs {
@@ -51,6 +52,9 @@ struct SendArgs {
     /// Simultaneous connections, 1 to 4096
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=4096))]
     connections: u64,
+    /// Bytes of each socket's send buffer [default: the system's]
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u64).range(1024..=1 << 30))]
+    buffer: Option<u64>,
     /// Seconds
     #[arg(long, default_value = "10", value_parser = seconds)]
     duration: Duration,
@@ -74,6 +78,12 @@ struct ReceiveArgs {
     /// Number of connections to wait for, 1 to 4096
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=4096))]
     connections: u64,
+    /// One thread for all connections of TCP, with epoll
+    #[arg(long, conflicts_with = "udp")]
+    epoll: bool,
+    /// Bytes of each socket's receive buffer [default: the system's]
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u64).range(1024..=1 << 30))]
+    buffer: Option<u64>,
     /// Also stop after this many seconds
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     duration: Option<Duration>,
@@ -107,6 +117,7 @@ fn send(args: &SendArgs, json: bool) -> anyhow::Result<()> {
         rate_bps: args.rate,
         bytes,
         connections: args.connections as usize,
+        buffer_bytes: args.buffer.map(|bytes| bytes as usize),
         duration: args.duration,
     };
     let sent = sent.run()?;
@@ -120,12 +131,16 @@ fn receive(args: &ReceiveArgs, json: bool) -> anyhow::Result<()> {
         core: args.core,
         read_bytes: args.read_size as usize,
         connections: args.connections as usize,
+        epoll: args.epoll,
+        buffer_bytes: args.buffer.map(|bytes| bytes as usize),
         limit: args.duration,
     };
     let listening = receive.listen()?;
     loop {
         let received = listening.run()?;
         output::show(&received, json, || text_of_received(&received))?;
+        let (broken, all) = (received.broken_connections, received.connections);
+        anyhow::ensure!(broken == 0, "{broken} of {all} connections broke");
         if !args.keep {
             return Ok(());
         }

@@ -90,6 +90,49 @@ fn a_run_ends_with_ten_lines_and_leaves_a_page() {
 }
 
 #[test]
+fn a_breakdown_adds_up_in_a_model_and_by_samples() {
+    let _machine = machine();
+    let sum = |found: &Value| -> f64 {
+        let parts = found["components"].as_array().unwrap().iter();
+        parts.map(|part| part["fraction"].as_f64().unwrap()).sum()
+    };
+    let modelled = ["lab", "breakdown", "--profile", "x5355", "--seconds", "0.01"];
+    let found = good_json(&[&modelled[..], &["--json"]].concat());
+    assert_eq!(found["source"], "modelled");
+    assert!((sum(&found) - 1.0).abs() < 1e-6, "{found}");
+    assert!(good(&modelled).contains("ns per packet"));
+    let refused = picnic(&["lab", "breakdown", "--set", "card.borrowed_core=0", "--cores", "0"]);
+    assert_eq!(refused.status.code(), Some(2), "{}", stderr(&refused));
+    assert!(
+        stderr(&refused).contains("--cores: found 0, the borrowed core"),
+        "{}",
+        stderr(&refused)
+    );
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().to_str().unwrap();
+    let measured = picnic(&["lab", "breakdown", "--seconds", "0.5", "--out", out, "--json"]);
+    if stderr(&measured).contains("unavailable") {
+        return picnic_testing::skip("lab_breakdown", stderr(&measured).trim());
+    }
+    let found: Value = serde_json::from_slice(&measured.stdout)
+        .unwrap_or_else(|_| panic!("{}", stderr(&measured)));
+    assert!((sum(&found) - 1.0).abs() < 1e-6 && found["samples"].as_u64() > Some(0), "{found}");
+    let drawn = std::fs::read_to_string(folder.path().join("flame.svg")).unwrap();
+    assert!(drawn.contains("<rect") && folder.path().join("stacks.folded").exists());
+}
+
+#[test]
+fn cores_are_advised_in_a_model() {
+    let asked = ["advise", "cores", "--profile", "x5355", "--seconds", "0.01"];
+    let found = good_json(&[&asked[..], &["--json"]].concat());
+    assert_eq!((&found["source"], &found["figure"]), (&"modelled".into(), &"delivered_pps".into()));
+    let tried = found["tried"].as_array().unwrap();
+    assert!(tried.len() >= 4 && tried.iter().all(|tried| tried["interval"].is_null()), "{found}");
+    let text = good(&asked);
+    assert!(text.contains("borrowed core") && text.contains("another package"), "{text}");
+}
+
+#[test]
 fn answers_are_kept_with_curve_and_page() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("answer");

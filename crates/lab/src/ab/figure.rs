@@ -154,7 +154,7 @@ impl ComparedFigure {
     }
 
     /// Its value, if any.
-    pub(super) fn read(&self, window: Option<&Window>, printed: &str) -> Option<f64> {
+    pub(crate) fn read(&self, window: Option<&Window>, printed: &str) -> Option<f64> {
         match self {
             ComparedFigure::Card(figure) => (figure.read)(window?),
             ComparedFigure::Printed(_, reading) => reading.read(printed),

@@ -7,6 +7,7 @@
 use super::Side;
 use super::figure::{CardFigure, ComparedFigure, latencies};
 use super::workload::{ClientOutput, Way, Workload};
+use crate::breakdown::{Kinds, Recorder, Samples};
 use crate::card::changed;
 use crate::meter::{Load, Meter};
 use crate::window::Window;
@@ -50,17 +51,19 @@ const NO_ROOM: [(DropReason, &str); 7] = [
 type Lost = Vec<(&'static str, &'static str, u64)>;
 
 /// The result of measuring a side once.
-pub(super) struct Measured {
+pub(crate) struct Measured {
     /// The figure; none if there was none, such as a card's figure without a card.
     pub(super) value: Option<f64>,
-    pub(super) window: Option<Window>,
-    pub(super) load: Load,
+    pub(crate) window: Option<Window>,
+    pub(crate) load: Load,
     /// The share of packets lost for lack of room, and where, most first.
     pub(super) lost: (f64, Lost),
     /// The share of time that the client's busiest thread ran.
     pub(super) client: Option<f64>,
     /// Whether the client could not send all its requests.
     pub(super) at_limit: bool,
+    /// Sampled stacks and interrupts by kind, if they were recorded.
+    pub(crate) recorded: Option<(Samples, Vec<(String, u64)>)>,
     /// Request latencies, if the client reports them: keys and nanoseconds.
     pub(super) latencies: Vec<(&'static str, f64)>,
 }
@@ -136,7 +139,7 @@ fn percent_above(share: f64) -> f64 {
 
 /// The card to measure.
 #[derive(Clone, Copy)]
-pub(super) enum Card<'a> {
+pub(crate) enum Card<'a> {
     /// None: client and server are joined by a veth.
     None,
     /// This one.
@@ -146,11 +149,13 @@ pub(super) enum Card<'a> {
 }
 
 /// Where sides are measured.
-pub(super) struct MeasuringPlace<'a> {
+pub(crate) struct MeasuringPlace<'a> {
     registries: Registries,
     sections: &'a Sections,
     seconds: f64,
     behind: Option<WorkloadSetup<'a>>,
+    /// What is recorded while a side is measured.
+    pub(crate) recorder: Option<Recorder>,
 }
 
 /// The programs.
@@ -170,14 +175,15 @@ impl Drop for WorkloadSetup<'_> {
 impl<'a> MeasuringPlace<'a> {
     /// `wire_frames`: the client sends no super-frames; `apart`: the card whose borrowed core the
     /// programs avoid.
-    pub(super) fn build(
+    pub(crate) fn build(
         registries: Registries,
         sections: &'a Sections,
         seconds: f64,
         workload: Option<&'a Workload>,
         (wire_frames, apart): (bool, Option<&Side>),
     ) -> anyhow::Result<Self> {
-        let mut place = MeasuringPlace { registries, sections, seconds, behind: None };
+        let mut place =
+            MeasuringPlace { registries, sections, seconds, behind: None, recorder: None };
         let Some(workload) = workload else { return Ok(place) };
         tools::need(&workload.tools)?;
         let mut hosts = Hosts::build("ab", MTU)?;
@@ -201,7 +207,7 @@ impl<'a> MeasuringPlace<'a> {
     }
 
     /// Checks a side: its file, its parts, and whether it can have the figure.
-    pub(super) fn check(&self, side: &Side, figure: &ComparedFigure) -> anyhow::Result<()> {
+    pub(crate) fn check(&self, side: &Side, figure: &ComparedFigure) -> anyhow::Result<()> {
         let file = self.card(side, false)?;
         let launch = Launch::new(&file, self.registries);
         launch.check()?;
@@ -223,7 +229,7 @@ impl<'a> MeasuringPlace<'a> {
     }
 
     /// Measures once.
-    pub(super) fn measure(
+    pub(crate) fn measure(
         &self,
         card: Card<'_>,
         figure: &ComparedFigure,
@@ -235,6 +241,10 @@ impl<'a> MeasuringPlace<'a> {
         };
         let running = match &file {
             Some(file) => Some(Launch::new(file, self.registries).start_alone()?),
+            None => None,
+        };
+        let recording = match &self.recorder {
+            Some(of) => Some((of.start()?, Kinds::read(&of.cores), &of.cores)),
             None => None,
         };
         let meter = Meter::start();
@@ -253,6 +263,13 @@ impl<'a> MeasuringPlace<'a> {
             }
         };
         let load = meter.stop();
+        let recorded = match recording {
+            Some((recording, before, cores)) => {
+                let kinds = Kinds::read(cores).since(&before);
+                Some((recording.stop()?, kinds))
+            }
+            None => None,
+        };
         let (printed, client, at_limit) = talked.map_or((String::new(), None, false), |talked| {
             (talked.printed, talked.busiest, talked.at_limit)
         });
@@ -265,10 +282,11 @@ impl<'a> MeasuringPlace<'a> {
         }
         let lost = window.as_ref().map_or((0.0, Lost::new()), lost);
         let latencies = latencies(&printed);
-        Ok(Measured { value, window, load, lost, client, at_limit, latencies })
+        Ok(Measured { value, window, load, lost, client, at_limit, recorded, latencies })
     }
 
-    fn card(&self, side: &Side, is_empty: bool) -> Result<CardFile, ConfigError> {
+    /// The card of a side, or the same without its chains.
+    pub(crate) fn card(&self, side: &Side, is_empty: bool) -> Result<CardFile, ConfigError> {
         let path = side.path.as_deref();
         let mut text = path.map_or(Ok(DEMONSTRATION.to_owned()), CardFile::read)?;
         let wrong = |message| ConfigError::new("card", message);

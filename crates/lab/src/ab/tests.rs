@@ -132,8 +132,8 @@ fn arrival_figures_need_wires_with_arrival_times() {
 pub(super) fn measured(value: f64, lost: f64, client: Option<f64>) -> Measured {
     let lost = (lost, vec![("ring_full", "a larger host.ring_size", 7)]);
     let (value, latencies) = (Some(value), Vec::new());
-    let load = Load::default();
-    Measured { value, window: None, load, lost, client, at_limit: false, latencies }
+    let (window, load, recorded) = (None, Load::default(), None);
+    Measured { value, window, load, lost, client, at_limit: false, recorded, latencies }
 }
 
 #[test]

@@ -1,12 +1,13 @@
 //! The receiver: reads until all connections have ended, and counts missing messages.
 
 use super::socket::Diagnosis;
-use super::{Header, Protocol, join, spawn};
+use super::{Header, Protocol, epoll, join, sized, spawn};
 use crate::meter::{CoreShare, Meter};
 use anyhow::Context;
 use hdrhistogram::Histogram;
 use picnic_machine::signals;
-use rustix::net::sockopt::socket_recv_buffer_size;
+use rustix::fd::AsFd;
+use rustix::net::sockopt::{set_socket_recv_buffer_size, socket_recv_buffer_size};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read};
@@ -15,9 +16,9 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 /// Time between two checks for the end.
-const LOOK: Duration = Duration::from_millis(100);
+pub(super) const LOOK: Duration = Duration::from_millis(100);
 /// Time between two samples of the bytes waiting to be read.
-const SAMPLE: Duration = Duration::from_millis(1);
+pub(super) const SAMPLE: Duration = Duration::from_millis(1);
 /// Bytes of the longest datagram.
 const LONGEST: usize = 65_536;
 
@@ -34,6 +35,10 @@ pub struct Receive {
     pub read_bytes: usize,
     /// Connections until it is done.
     pub connections: usize,
+    /// Whether one thread reads all connections of TCP, with epoll, instead of a thread each.
+    pub epoll: bool,
+    /// Bytes of each socket's receive buffer; none for the system's choice.
+    pub buffer_bytes: Option<usize>,
     /// The longest duration.
     pub limit: Option<Duration>,
 }
@@ -56,6 +61,8 @@ pub struct Received {
     pub protocol: Protocol,
     /// Connections that sent something.
     pub connections: usize,
+    /// Connections that ended by an error: what they sent before counts.
+    pub broken_connections: usize,
     /// From the first byte to the last.
     pub duration_s: f64,
     /// Datagrams, or reads of TCP that returned data.
@@ -88,21 +95,24 @@ enum Socket {
 }
 
 /// The results of one connection.
-struct Part {
+pub(super) struct Part {
     first: Instant,
     last: Instant,
     messages: u64,
     bytes: u64,
     fill: Histogram<u64>,
+    /// It ended by an error.
+    pub(super) broke: bool,
 }
 
 impl Part {
-    fn new() -> anyhow::Result<Self> {
+    pub(super) fn new() -> anyhow::Result<Self> {
         let now = Instant::now();
-        Ok(Part { first: now, last: now, messages: 0, bytes: 0, fill: Histogram::new(3)? })
+        let fill = Histogram::new(3)?;
+        Ok(Part { first: now, last: now, messages: 0, bytes: 0, fill, broke: false })
     }
 
-    fn add(&mut self, bytes: usize) {
+    pub(super) fn add(&mut self, bytes: usize) {
         self.last = Instant::now();
         if self.messages == 0 {
             self.first = self.last;
@@ -112,7 +122,7 @@ impl Part {
     }
 
     /// Records the bytes waiting, in ten-thousandths of the buffer.
-    fn fill(&mut self, waiting: u64, buffer: usize) {
+    pub(super) fn fill(&mut self, waiting: u64, buffer: usize) {
         self.fill.saturating_record(waiting * 10_000 / buffer.max(1) as u64);
     }
 }
@@ -151,7 +161,8 @@ impl Receive {
     /// One connection of TCP.
     pub fn at(at: SocketAddr) -> Self {
         let (protocol, core, limit) = (Protocol::Tcp, None, None);
-        Receive { at, protocol, core, read_bytes: 65_536, connections: 1, limit }
+        let (connections, epoll, buffer_bytes) = (1, false, None);
+        Receive { at, protocol, core, read_bytes: 65_536, connections, epoll, buffer_bytes, limit }
     }
 
     /// Listens: from now on senders can connect.
@@ -164,6 +175,15 @@ impl Receive {
             Protocol::Tcp => Socket::Tcp(TcpListener::bind(self.at).with_context(about)?),
             Protocol::Udp => Socket::Udp(UdpSocket::bind(self.at).with_context(about)?),
         };
+        if let Some(bytes) = self.buffer_bytes {
+            // Sockets of connections inherit it.
+            let of = match &socket {
+                Socket::Tcp(socket) => socket.as_fd(),
+                Socket::Udp(socket) => socket.as_fd(),
+            };
+            set_socket_recv_buffer_size(of, bytes)?;
+            sized("rmem", bytes, socket_recv_buffer_size(of)?)?;
+        }
         Ok(Listening { receive: self, socket })
     }
 }
@@ -183,9 +203,15 @@ impl Listening {
     /// Reads until all connections have ended, or the time is up.
     ///
     /// # Errors
-    /// A connection broke, or a stop was requested.
+    /// A stop was requested.
     pub fn run(&self) -> anyhow::Result<Received> {
         match &self.socket {
+            Socket::Tcp(listener) if self.receive.epoll => {
+                let (receive, listener) = (self.receive, listener.try_clone()?);
+                let reading = spawn(receive.core, move || epoll::streams(receive, &listener))?;
+                let (parts, cores) = join(reading)?;
+                receive.received(&parts, parts.len(), cores)
+            }
             Socket::Tcp(listener) => self.receive.streams(listener),
             Socket::Udp(socket) => {
                 let (receive, socket) = (self.receive, socket.try_clone()?);
@@ -234,7 +260,10 @@ impl Receive {
                 Ok(bytes) => part.add(bytes),
                 Err(error)
                     if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
-                Err(error) => return Err(error).context("a connection broke"),
+                Err(_) => {
+                    part.broke = true;
+                    return Ok(part);
+                }
             }
             if is_over(deadline)? {
                 return Ok(part);
@@ -304,6 +333,7 @@ impl Receive {
         Ok(Received {
             protocol: self.protocol,
             connections,
+            broken_connections: parts.iter().filter(|part| part.broke).count(),
             duration_s,
             messages: parts.iter().map(|part| part.messages).sum(),
             bytes,
@@ -321,7 +351,7 @@ impl Receive {
 }
 
 /// Whether the time is up.
-fn is_over(deadline: Option<Instant>) -> anyhow::Result<bool> {
+pub(super) fn is_over(deadline: Option<Instant>) -> anyhow::Result<bool> {
     if signals::stop_flag()?.load(Ordering::Acquire) {
         return Err(signals::Interrupted.into());
     }

@@ -2,11 +2,12 @@
 
 use super::pace::{Pacer, PacingError, now_ns};
 use super::socket::Diagnosis;
-use super::{HEADER_BYTES, Header, Protocol, join, spawn};
+use super::{HEADER_BYTES, Header, Protocol, join, sized, spawn};
 use crate::meter::{CoreShare, Meter};
 use anyhow::Context;
 use hdrhistogram::Histogram;
 use picnic_machine::signals;
+use rustix::net::sockopt::{set_socket_send_buffer_size, socket_send_buffer_size};
 use serde::Serialize;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream, UdpSocket};
@@ -35,6 +36,8 @@ pub struct Send {
     pub bytes: usize,
     /// Parallel connections.
     pub connections: usize,
+    /// Bytes of each socket's send buffer; none for the system's choice.
+    pub buffer_bytes: Option<usize>,
     /// The duration.
     pub duration: Duration,
 }
@@ -83,6 +86,7 @@ impl Send {
             rate_bps: None,
             bytes: 1448,
             connections: 1,
+            buffer_bytes: None,
             duration: Duration::from_secs(10),
         }
     }
@@ -126,6 +130,10 @@ impl Send {
             Protocol::Tcp => {
                 let mut stream = connect(self.to)?;
                 stream.set_nodelay(true)?;
+                if let Some(bytes) = self.buffer_bytes {
+                    set_socket_send_buffer_size(&stream, bytes)?;
+                    sized("wmem", bytes, socket_send_buffer_size(&stream)?)?;
+                }
                 let lost = || format!("the connection to {} broke", self.to);
                 let (messages, late) = self.each(number, |_| {
                     stream.write_all(&message).with_context(lost).map(|()| true)

@@ -1,6 +1,7 @@
 //! Both ends over loopback.
 
 use super::*;
+use std::io::Write;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -36,6 +37,55 @@ fn all_bytes_of_all_connections_arrive() {
     let error = sent.pacing_error.unwrap();
     assert!(error.p50_ns > 0 && error.p50_ns <= error.max_ns);
     assert_eq!(sent.target_bps, Some(2_400_000));
+}
+
+#[test]
+fn one_thread_reads_many_connections() {
+    let receive = Receive {
+        connections: 100,
+        epoll: true,
+        buffer_bytes: Some(65_536),
+        ..Receive::at(anywhere())
+    };
+    let (sent, received) = exchange(receive, |to| Send {
+        connections: 100,
+        bytes: 1000,
+        buffer_bytes: Some(32_768),
+        rate_bps: Some(8_000_000),
+        duration: Duration::from_millis(200),
+        ..Send::to(to)
+    });
+    assert_eq!((received.connections, received.broken_connections), (100, 0));
+    assert_eq!(received.bytes, sent.bytes);
+    assert!(received.messages > 0, "{received:?}");
+}
+
+#[test]
+fn a_connection_that_breaks_is_counted_and_the_others_go_on() {
+    for epoll in [false, true] {
+        let limit = Some(Duration::from_secs(30));
+        let receive = Receive { connections: 2, epoll, limit, ..Receive::at(anywhere()) };
+        let listening = receive.listen().unwrap();
+        let to = listening.address().unwrap();
+        let receiving = std::thread::spawn(move || listening.run().unwrap());
+        let mut broken = std::net::TcpStream::connect(to).unwrap();
+        broken.write_all(b"half of").unwrap();
+        // A reset instead of an end.
+        rustix::net::sockopt::set_socket_linger(&broken, Some(Duration::ZERO)).unwrap();
+        let send = Send { bytes: 10, duration: Duration::from_millis(50), ..Send::to(to) };
+        let sent = send.run().unwrap();
+        drop(broken);
+        let received = receiving.join().unwrap();
+        assert_eq!((received.connections, received.broken_connections), (2, 1), "epoll: {epoll}");
+        assert_eq!(received.bytes, sent.bytes + 7);
+    }
+}
+
+#[test]
+fn a_buffer_that_the_kernel_refuses_is_an_error() {
+    let receive = Receive { buffer_bytes: Some(1 << 30), ..Receive::at(anywhere()) };
+    let error = receive.listen().unwrap_err().to_string();
+    assert!(error.contains("net.core.rmem_max=1073741824"), "{error}");
 }
 
 #[test]

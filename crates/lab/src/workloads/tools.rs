@@ -40,8 +40,12 @@ pub fn need_kernel_engine(is_built: bool) -> Result<(), LabError> {
 
 /// As [`need`], without root.
 pub(super) fn installed(tools: &[Tool]) -> Result<(), LabError> {
-    let all = BASIC.iter().chain(tools);
-    let absent: Vec<_> = all.filter(|(program, _)| !is_installed(program)).collect();
+    need_all(&[&BASIC, tools].concat())
+}
+
+/// Checks for these programs only.
+pub(crate) fn need_all(tools: &[Tool]) -> Result<(), LabError> {
+    let absent: Vec<_> = tools.iter().filter(|(program, _)| !is_installed(program)).collect();
     if absent.is_empty() {
         return Ok(());
     }

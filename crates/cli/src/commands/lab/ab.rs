@@ -1,6 +1,7 @@
 //! `picnic lab ab`: is this card better than that one?
 
 use super::progress::Progress;
+use super::through::Through;
 use super::{PAGE, REVISION, ReportArgs, text_with, write_page};
 use crate::failure::Usage;
 use crate::output;
@@ -10,8 +11,7 @@ use clap::Args;
 use clap::builder::PossibleValuesParser;
 use picnic_core::config::Setting;
 use picnic_lab::ab::{
-    Allowed, CARD_FIGURES, Candidates, ComparedFigure, Kind, Question, Reading, Side, Workload,
-    drawing,
+    Allowed, CARD_FIGURES, Candidates, ComparedFigure, Kind, Question, Reading, Side, drawing,
 };
 use picnic_lab::chart::chart;
 use picnic_lab::compare::{LEAST_PAIRS, SMALLEST_EFFECT};
@@ -82,17 +82,8 @@ pub(crate) struct AbArgs {
     /// A candidate for each of these values of a key: a curve
     #[arg(long, value_name = "KEY=VALUE,VALUE,...")]
     sweep: Option<String>,
-    /// A shell command in the client's namespace
-    #[arg(long, value_name = "COMMAND")]
-    workload: Option<String>,
-    /// A ready-made client, its server, and its figure; or a workload of `picnic workload list`
-    #[arg(long, value_name = "KIND",
-          value_parser = PossibleValuesParser::new(Kind::all().map(|kind|
-              clap::builder::PossibleValue::new(kind.name()).help(kind.help()))))]
-    workload_kind: Option<String>,
-    /// A shell command in the server's namespace, which must listen on a port
-    #[arg(long, value_name = "COMMAND")]
-    server: Option<String>,
+    #[command(flatten)]
+    through: Through,
     /// A pattern with one group that finds the figure in the workload's output [default: the last
     /// number of the last line with a number]
     #[arg(long, value_name = "REGEX", conflicts_with = "figure_of")]
@@ -242,15 +233,11 @@ pub(super) fn question(args: &AbArgs) -> Result<Question, String> {
             Setting::parse(setting).map_err(|error| format!("--{option} {setting}: {error}"))?;
         }
     }
-    let kind = Kind::all().find(|kind| Some(kind.name()) == args.workload_kind.as_deref());
-    let workload = match (kind, &args.workload) {
-        (None, None) => None,
-        (kind, command) => Some(Workload::new(kind, command.as_deref(), args.server.as_deref())?),
-    };
+    let workload = args.through.workload()?;
     if let (None, Some(option)) = (&workload, of_workloads(args)) {
         return Err(format!("found --{option}, allowed only with --workload or --workload-kind"));
     }
-    let figure = figure(args, kind)?;
+    let figure = figure(args, workload.is_some())?;
     let more_is_better = !args.lower_is_better && figure.more_is_better();
     let (seconds, more) = match workload.is_some() {
         true => (SECONDS.1, MORE.1),
@@ -287,7 +274,7 @@ pub(super) fn question(args: &AbArgs) -> Result<Question, String> {
 }
 
 /// A new seed each time: a fixed order could match the rhythm of another program.
-fn seed() -> u64 {
+pub(crate) fn seed() -> u64 {
     SystemTime::now()
         .duration_since(SystemTime::UNIX_EPOCH)
         .map_or(0, |time| time.as_nanos() as u64)
@@ -296,7 +283,6 @@ fn seed() -> u64 {
 /// An option that only has a meaning with a workload.
 fn of_workloads(args: &AbArgs) -> Option<&'static str> {
     let given = [
-        ("server", args.server.is_some()),
         ("figure", args.figure.is_some()),
         ("figure-name", args.figure_name.is_some()),
         ("allow-full-client", args.allow_full_client),
@@ -307,12 +293,12 @@ fn of_workloads(args: &AbArgs) -> Option<&'static str> {
     given.into_iter().find(|(_, is_given)| *is_given).map(|(name, _)| name)
 }
 
-fn figure(args: &AbArgs, kind: Option<Kind>) -> Result<ComparedFigure, String> {
+fn figure(args: &AbArgs, is_through: bool) -> Result<ComparedFigure, String> {
     if let Some(name) = &args.figure_of {
         return ComparedFigure::of_card(name).ok_or_else(|| format!("there is no figure {name}"));
     }
-    let ready = kind.map(Kind::figure);
-    if kind.is_none() && args.workload.is_none() {
+    let ready = args.through.kind().map(Kind::figure);
+    if !is_through {
         return ComparedFigure::of_card("delivered_pps").ok_or_else(|| "there is no figure".into());
     }
     let (name, reading) = match ready {
@@ -382,19 +368,19 @@ fn figure_name(text: &str) -> Result<String, String> {
     }
 }
 
-fn pairs(text: &str) -> Result<usize, String> {
+pub(crate) fn pairs(text: &str) -> Result<usize, String> {
     let allowed = format!("allowed: {LEAST_PAIRS} to 10000");
     let pairs = text.parse().map_err(|_| allowed.clone())?;
     if (LEAST_PAIRS..=10_000).contains(&pairs) { Ok(pairs) } else { Err(allowed) }
 }
 
-fn percent(text: &str) -> Result<f64, String> {
+pub(crate) fn percent(text: &str) -> Result<f64, String> {
     const ALLOWED: &str = "allowed: a number of percent, 0.001 to 100";
     let percent: f64 = text.parse().map_err(|_| ALLOWED)?;
     if (0.001..=100.0).contains(&percent) { Ok(percent) } else { Err(ALLOWED.into()) }
 }
 
-fn seconds(text: &str) -> Result<f64, String> {
+pub(crate) fn seconds(text: &str) -> Result<f64, String> {
     const ALLOWED: &str = "allowed: a number of seconds, 0.01 to 86400";
     let seconds: f64 = text.parse().map_err(|_| ALLOWED)?;
     if (0.01..=86_400.0).contains(&seconds) { Ok(seconds) } else { Err(ALLOWED.into()) }

@@ -14,7 +14,7 @@ const TICK: Duration = Duration::from_secs(1);
 const LINE: Duration = Duration::from_secs(10);
 
 /// The bar, removed when dropped; or the lines.
-pub(super) struct Progress {
+pub(crate) struct Progress {
     bar: ProgressBar,
     started: Instant,
     /// When the last line was written.
@@ -22,7 +22,7 @@ pub(super) struct Progress {
 }
 
 impl Progress {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         // Nothing is drawn if standard error is not a terminal.
         let bar = ProgressBar::with_draw_target(Some(PARTS), ProgressDrawTarget::stderr_with_hz(5));
         let style = ProgressStyle::with_template("{percent:>3} % {bar:20} {left}{wide_msg}");
@@ -38,7 +38,7 @@ impl Progress {
         Progress { bar, started, written: Mutex::new(started) }
     }
 
-    pub(super) fn tell(&self, share: f64, what: &str) {
+    pub(crate) fn tell(&self, share: f64, what: &str) {
         let done = (share * PARTS as f64) as u64;
         if !self.bar.is_hidden() {
             self.bar.set_position(done);
