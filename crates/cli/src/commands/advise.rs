@@ -52,7 +52,7 @@ struct CoresArgs {
     set: Vec<String>,
     #[command(flatten)]
     through: Through,
-    /// The card's figure to compare [default: the workload's, or delivered_pps]
+    /// Compare this figure of the card [default: the workload's]
     #[arg(long, value_name = "NAME",
           value_parser = PossibleValuesParser::new(CARD_FIGURES.iter().map(|figure|
               clap::builder::PossibleValue::new(figure.name).help(figure.help))))]
