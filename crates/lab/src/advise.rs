@@ -235,6 +235,7 @@ impl Asked {
             wire_frames: false,
             seed: self.seed,
             cost: false,
+            timelines: None,
         };
         let outcome = question.run(registries, sections, progress)?;
         let series = outcome.series.iter().find(|series| series.name == "sweep");
