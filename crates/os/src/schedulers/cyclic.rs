@@ -169,7 +169,8 @@ impl Scheduler for Cyclic {
                 Some((period, index, task.ticket.remaining_ns))
             })
             .collect();
-        periodic.sort_unstable();
+        // By number among equals, as they are.
+        periodic.sort_by_key(|&(period, ..)| period);
         let periods = periodic.iter().map(|&(period, ..)| period);
         let Some((frame_ns, count)) = timetable(periods) else { return };
         if count > MOST_FRAMES {
@@ -189,7 +190,7 @@ impl Scheduler for Cyclic {
         for (period, task, bound_ns) in periodic {
             let step = (period / frame_ns) as usize;
             let places = |begin: usize| (begin..count as usize).step_by(step);
-            let heaviest = |begin: usize| places(begin).map(|frame| load[frame]).max();
+            let heaviest = |begin: usize| places(begin).map(|frame| load[frame]).max().unwrap_or(0);
             let begin = (0..step).min_by_key(|&begin| heaviest(begin)).unwrap_or(0);
             for frame in places(begin) {
                 self.frames[frame].push(task);

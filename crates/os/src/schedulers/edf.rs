@@ -16,7 +16,6 @@ use picnic_core::registry::{BuildContext, Component};
 use picnic_core::time::Time;
 use schemars::JsonSchema;
 use serde::Deserialize;
-use std::cmp::Reverse;
 
 /// The scheduler.
 #[derive(Clone, Copy, Debug, Default)]
@@ -41,8 +40,11 @@ impl Component for Edf {
 impl Scheduler for Edf {
     fn periodic(&mut self, _now: Time, tasks: &[Candidate]) -> Option<usize> {
         let ready = tasks.iter().enumerate().filter(|(_, task)| task.ready && task.is_periodic());
-        let earliest = ready.min_by_key(|(_, task)| {
-            (task.ticket.next_deadline, Reverse(task.ticket.priority), task.since)
+        // Not by a key of three parts, which each comparison would store and load again.
+        let earliest = ready.min_by(|(_, a), (_, b)| {
+            let by_deadline = a.ticket.next_deadline.cmp(&b.ticket.next_deadline);
+            let by_priority = || b.ticket.priority.cmp(&a.ticket.priority);
+            by_deadline.then_with(by_priority).then_with(|| a.since.cmp(&b.since))
         });
         earliest.map(|(index, _)| index)
     }

@@ -83,8 +83,10 @@ impl SlackPolicy for BestFit {
     fn choose(&mut self, slack_ns: u64, tasks: &[Candidate]) -> Option<usize> {
         let ready = tasks.iter().enumerate().filter(|(_, task)| task.ready && !task.is_periodic());
         let fitting = ready.filter(|(_, task)| fits(task, slack_ns));
-        let best = fitting.max_by_key(|(_, task)| {
-            (task.ticket.wcet_ns, task.ticket.priority, Reverse(task.since))
+        let best = fitting.max_by(|(_, a), (_, b)| {
+            let by_length = a.ticket.wcet_ns.cmp(&b.ticket.wcet_ns);
+            let by_priority = || a.ticket.priority.cmp(&b.ticket.priority);
+            by_length.then_with(by_priority).then_with(|| b.since.cmp(&a.since))
         });
         best.map(|(index, _)| index)
     }
