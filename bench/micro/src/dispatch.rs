@@ -1,8 +1,9 @@
 //! Dispatch: the main job at full speed, on a real borrowed core.
 //!
 //! A generator wire writes each frame anew (or reuses written frames), `rss` parses, hashes and
-//! looks up the queue, descriptors move to the target rings, and one consumer core reads each
-//! header and returns the buffer. Compare with the peer `bench/peers/dpdk_dispatch.c`.
+//! looks up the queue, descriptors move to the target rings, and the consumer cores read each
+//! header and return the buffer. Compare one consumer core with the peer
+//! `bench/peers/dpdk_dispatch.c`.
 
 use super::{above_zero, measured};
 use picnic_control::Launch;
@@ -11,6 +12,7 @@ use picnic_core::error::ConfigError;
 use picnic_lab::experiment::{Benchmark, Run};
 use picnic_lab::outcome::{Figure, Outcome};
 use picnic_lab::window::Window;
+use picnic_machine::topology::cores;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -28,8 +30,11 @@ enum Frames {
 #[derive(Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Dispatch {
-    /// Target queues, all on one consumer core
+    /// Target queues
     queues: u16,
+    /// Consumer cores, which share the queues
+    #[schemars(range(min = 1, max = 256))]
+    consumers: u16,
     /// Seconds to measure
     seconds: f64,
     /// Whether the borrowed core writes each frame anew, or once at the start
@@ -54,6 +59,7 @@ impl Default for Dispatch {
     fn default() -> Self {
         Dispatch {
             queues: 4,
+            consumers: 1,
             seconds: 2.0,
             frames: Frames::Fresh,
             size: 60,
@@ -76,7 +82,13 @@ impl Benchmark for Dispatch {
     const QUICK: &'static str = "seconds = 0.05";
 
     fn check(&self) -> Result<(), ConfigError> {
-        above_zero("seconds", self.seconds)
+        above_zero("seconds", self.seconds)?;
+        let (found, most) = (usize::from(self.consumers), cores().len() - 1);
+        if found > most.max(1) {
+            let message = format!("found {found}, expected at most {most}: one core is borrowed");
+            return Err(ConfigError::new("consumers", message));
+        }
+        Ok(())
     }
 
     fn measure(&self, _: &mut Run<'_>) -> anyhow::Result<Outcome> {
@@ -105,7 +117,8 @@ fn measure(args: &Dispatch) -> anyhow::Result<Outcome> {
 
 fn card(args: &Dispatch) -> anyhow::Result<CardFile> {
     let frames = format!("{:?}", args.frames).to_lowercase();
-    let Dispatch { queues, size, flows, burst, ring_size, buffers, pass, hash, .. } = args;
+    let Dispatch { queues, consumers, size, flows, burst, ring_size, buffers, pass, hash, .. } =
+        args;
     // Busy polling on both sides: this measures dispatch, not wake-ups.
     let mut text = format!(
         "[card]\nidle = \"spin\"\nburst = {burst}\n\
@@ -118,9 +131,11 @@ fn card(args: &Dispatch) -> anyhow::Result<CardFile> {
         text.push_str("[[rx]]\nfunction = \"pass\"\n");
     }
     text.push_str(&format!("[[rx]]\nfunction = \"rss\"\nhash = \"{hash}\"\n"));
-    let cores = picnic_machine::topology::cores();
-    if let [first, .., _] = cores[..] {
-        let list = vec![first.to_string(); usize::from(*queues)].join(", ");
+    let cores = cores();
+    if cores.len() > 1 {
+        let consumers = cores.iter().take(usize::from(*consumers)).cycle();
+        let list: Vec<_> = consumers.take(usize::from(*queues)).map(usize::to_string).collect();
+        let list = list.join(", ");
         text = text.replace("[host]\n", &format!("[host]\ntarget_cores = [{list}]\n"));
     }
     Ok(CardFile::parse(&text, None)?)

@@ -19,6 +19,7 @@ use serde::{Deserialize, Serialize};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 const MANIFEST: &str = "run.json";
 const POINTS: &str = "points.jsonl";
@@ -62,6 +63,9 @@ pub struct Manifest {
     /// The part of all points.
     #[serde(default)]
     pub shard: Shard,
+    /// No repeat of a point begins later than this after its first, in seconds, if given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit_s: Option<u32>,
 }
 
 /// A run's directory.
@@ -133,8 +137,9 @@ impl Folder {
     ) -> anyhow::Result<()> {
         let jobs = self.jobs()?;
         let manifest = self.manifest.clone();
-        let Manifest { effort, shard, .. } = manifest;
-        let options = Options { effort, shard, revision, timelines };
+        let Manifest { effort, shard, limit_s, .. } = manifest;
+        let limit = limit_s.map(|seconds| Duration::from_secs(seconds.into()));
+        let options = Options { effort, shard, limit, revision, timelines };
         let mut writer = Writer::open(&self.path, &self.records)?;
         let there = self.records.clone();
         let records = &mut self.records;
@@ -171,22 +176,30 @@ impl Folder {
             .collect()
     }
 
-    /// Writes a directory with the points of all, which must have the same request. Of a point in
-    /// several, the first measured counts.
+    /// Writes a directory with the experiments and points of all. Effort and settings of an
+    /// experiment must be the same in all. Of a point in several, the first measured counts.
     ///
     /// # Errors
-    /// The requests differ, or the directory cannot be written.
+    /// Effort or settings differ, or the directory cannot be written.
     pub fn merge(folders: &[Folder], path: &Path) -> anyhow::Result<Folder> {
         let Some((first, others)) = folders.split_first() else { bail!("nothing to merge") };
+        let mut manifest = Manifest { shard: Shard::default(), ..first.manifest.clone() };
         for other in others {
-            let same = other.manifest.experiments == first.manifest.experiments
-                && other.manifest.effort == first.manifest.effort;
+            let mut same = other.manifest.effort == manifest.effort;
+            for experiment in &other.manifest.experiments {
+                match manifest.experiments.iter().find(|known| known.name == experiment.name) {
+                    Some(known) => same &= known == experiment,
+                    None => manifest.experiments.push(experiment.clone()),
+                }
+            }
             ensure!(
                 same,
-                "{}: has other experiments, settings or effort than {}",
+                "{}: has other settings or another effort than {}",
                 other.path.display(),
                 first.path.display()
             );
+            manifest.limit_s =
+                manifest.limit_s.filter(|_| other.manifest.limit_s == manifest.limit_s);
         }
         let mut kept: Vec<Record> = Vec::new();
         for record in folders.iter().flat_map(|folder| &folder.records) {
@@ -199,7 +212,6 @@ impl Folder {
                 None => kept.push(record.clone()),
             }
         }
-        let manifest = Manifest { shard: Shard::default(), ..first.manifest.clone() };
         let mut merged = Folder::create(path, manifest)?;
         let mut writer = Writer::open(path, &[])?;
         // In the order of a single run.

@@ -31,7 +31,7 @@ use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::str::FromStr;
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 /// An experiment to be run.
 pub struct Job {
@@ -152,6 +152,8 @@ pub struct Options<'a> {
     pub effort: Effort,
     /// The part of all points.
     pub shard: Shard,
+    /// No repeat of a point begins later than this after its first, if given.
+    pub limit: Option<Duration>,
     /// The program's source revision.
     pub revision: &'a str,
     /// The folder for a timeline of each side, if wanted.
@@ -211,6 +213,8 @@ fn wanted<'a>(jobs: &'a [Job], options: &Options<'_>, there: &[Record]) -> Wante
     let all = jobs.iter().flat_map(|job| {
         job.experiment.points(options.effort).into_iter().map(move |spec| (job, spec))
     });
+    let within = options.limit.unwrap_or(Duration::MAX);
+    let all = all.map(|(job, spec)| (job, Spec { limit: spec.limit.min(within), ..spec }));
     let all: Vec<_> = all.enumerate().collect();
     let last = |job: &Job, name: &str| {
         let mut records = there.iter().rev();
@@ -483,7 +487,6 @@ mod tests {
     use super::*;
     use crate::outcome::Figure;
     use std::sync::{Arc, Mutex};
-    use std::time::Duration;
 
     /// Points that record their measurements. The fourth of each seven fails, the fifth panics, the
     /// sixth needs more cores than there are.
@@ -536,9 +539,19 @@ mod tests {
     }
 
     fn run_with(points: u32, shard: &str, there: &[Record]) -> (Vec<Record>, Vec<String>) {
+        run_within(None, points, shard, there)
+    }
+
+    fn run_within(
+        limit: Option<Duration>,
+        points: u32,
+        shard: &str,
+        there: &[Record],
+    ) -> (Vec<Record>, Vec<String>) {
         let (job, calls) = job(points);
         let shard = shard.parse().unwrap();
-        let options = Options { effort: Effort::Quick, shard, revision: "r", timelines: None };
+        let options =
+            Options { effort: Effort::Quick, shard, limit, revision: "r", timelines: None };
         let (mut records, mut last) = (Vec::new(), 0.0);
         let mut keep = |record| {
             records.push(record);
@@ -604,6 +617,9 @@ mod tests {
         // Its time is up at once: measured once after the warm-up, and reported.
         assert_eq!(records[6].repeats, 1);
         assert_eq!(records[6].cut.as_deref(), Some("1 of 3 repeats: time was up"));
+        // A limit of the run is one of each point.
+        let (limited, _) = run_within(Some(Duration::ZERO), 2, "1/1", &[]);
+        assert_eq!(limited.iter().map(|record| record.repeats).collect::<Vec<_>>(), [1, 1]);
         let document = conclude(&job(7).0, Effort::Quick, &records).unwrap();
         assert_eq!(document.outcome.fields()["points"], 4);
         let notes = document.outcome.notes.join("\n");
@@ -672,7 +688,8 @@ mod tests {
         let experiment = Box::new(Doubling(Arc::clone(&calls), fails));
         let job = Job { kind: Kind::Experiment, name: "doubling".into(), experiment };
         let shard = shard.parse().unwrap();
-        let options = Options { effort: Effort::Quick, shard, revision: "r", timelines: None };
+        let options =
+            Options { effort: Effort::Quick, shard, limit: None, revision: "r", timelines: None };
         let mut records = Vec::new();
         let mut keep = |record| {
             records.push(record);

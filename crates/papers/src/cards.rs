@@ -1,7 +1,7 @@
 //! Runs a card for a while, on virtual cores or on this machine's.
 
 use picnic_control::report::Report;
-use picnic_control::{Launch, Running};
+use picnic_control::{Launch, Registries, Running};
 use picnic_core::config::CardFile;
 use picnic_core::error::ConfigError;
 use picnic_engine::view::View;
@@ -85,7 +85,8 @@ impl<'a> CardRun<'a> {
                 Box::new(made.map_err(|error| failed(&error))?)
             }
             World::Host => {
-                let launch = launch(picnic_host::registries());
+                let tasks = picnic_tasks::registry::TASKS;
+                let launch = launch(Registries { tasks, ..picnic_host::registries() });
                 launch.start_alone().map_err(|error| failed(&error))?
             }
         };

@@ -5,6 +5,8 @@
 
 #![forbid(unsafe_code)]
 
+pub mod antagonist;
+pub mod borrowed_core_limit;
 mod cards;
 mod columns;
 mod gains;
@@ -17,6 +19,7 @@ pub mod nicos_storm;
 pub mod picnic_latency;
 pub mod picnic_scaling;
 pub mod picnic_utilization;
+mod placement;
 pub mod placement_multi;
 pub mod placement_single;
 pub mod registry;

@@ -11,6 +11,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+use crate::antagonist::Antagonist;
+use crate::borrowed_core_limit::BorrowedCoreLimit;
 use crate::inic::{InicBreakdown, InicConnections, InicCpus, InicLatency, InicRx, InicTx};
 use crate::knet_livelock::KnetLivelock;
 use crate::nicos_edf::NicosEdf;
@@ -49,6 +51,8 @@ pub const PAPERS: &[PaperEntry] = &[
     PaperEntry::of::<NicosStorm>(),
     PaperEntry::of::<PlacementSingle>(),
     PaperEntry::of::<PlacementMulti>(),
+    PaperEntry::of::<BorrowedCoreLimit>(),
+    PaperEntry::of::<Antagonist>(),
 ];
 
 /// The experiment of this name.

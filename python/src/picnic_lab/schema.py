@@ -303,7 +303,11 @@ class MachineFacts(TypedDict):
     virtual_machine: bool
 
 
-class Manifest(TypedDict):
+class _ManifestOptional(TypedDict, total=False):
+    limit_s: Optional[int]
+
+
+class Manifest(_ManifestOptional):
     experiments: list[RunRequest]
     effort: Effort
     shard: Shard

@@ -83,7 +83,7 @@ enum LabCommand {
     },
     /// Fit a machine's marked costs to a few figures of a paper, and predict the others
     Fit(FitArgs),
-    /// Merge the folders of shards into one
+    /// Merge folders of shards, or of several experiments, into one
     Merge {
         /// Folders of runs with the same settings
         #[arg(required = true)]
@@ -113,6 +113,9 @@ struct RunArgs {
     /// More repeats and points
     #[arg(long)]
     full: bool,
+    /// Seconds after which a measured point is repeated no more
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
+    limit: Option<u32>,
     /// Keep the raw points in this folder [default: picnic-lab/N]
     #[arg(long, value_name = "DIR", conflicts_with = "resume")]
     out: Option<PathBuf>,
@@ -120,7 +123,7 @@ struct RunArgs {
     #[arg(
         long,
         value_name = "DIR",
-        conflicts_with_all = ["names", "settings", "world", "profile", "quick", "full", "shard"]
+        conflicts_with_all = ["names", "settings", "world", "profile", "quick", "full", "limit", "shard"]
     )]
     resume: Option<PathBuf>,
     /// Measure only this share of all points, for `picnic lab merge`
@@ -303,7 +306,8 @@ fn create(args: &RunArgs) -> anyhow::Result<Folder> {
         (_, true) => Effort::Full,
         _ => Effort::Usual,
     };
-    let manifest = Manifest { experiments, effort, shard: args.shard.unwrap_or_default() };
+    let (shard, limit_s) = (args.shard.unwrap_or_default(), args.limit);
+    let manifest = Manifest { experiments, effort, shard, limit_s };
     let path = args.out.clone().unwrap_or_else(free_folder);
     Folder::create(&path, manifest)
 }

@@ -34,6 +34,16 @@ pub const PLAIN_CLIENT: &str = "10.89.0.2";
 /// The interface of both on the plain veth.
 pub const PLAIN_LINK: &str = "p0";
 
+/// The interface of both on one of several plain veth pairs.
+pub fn plain_link(pair: u8) -> String {
+    format!("p{pair}")
+}
+
+/// The server's address there.
+pub fn plain_server(pair: u8) -> Ipv4Addr {
+    Ipv4Addr::new(10, 89, pair, 1)
+}
+
 /// The interface of a card's host, and its address: the same for all cards, since the client's
 /// kernel remembers it.
 pub const HOST_LINK: &str = "h0";
@@ -165,10 +175,20 @@ impl Hosts {
     /// # Errors
     /// The system's error.
     pub fn join_plainly(&self, mtu: u32) -> Result<(), MachineError> {
-        self.join((Role::Client, PLAIN_LINK), (Role::Server, PLAIN_LINK), mtu)?;
-        for (place, address) in [(Role::Client, PLAIN_CLIENT), (Role::Server, PLAIN_SERVER)] {
-            self.ip(place, &format!("address add {address}/24 dev {PLAIN_LINK}"))?;
-            self.ip(place, &format!("link set {PLAIN_LINK} up"))?;
+        self.join_plainly_by(0, mtu)
+    }
+
+    /// The same with this one of several pairs, each with addresses of its own.
+    ///
+    /// # Errors
+    /// The system's error.
+    pub fn join_plainly_by(&self, pair: u8, mtu: u32) -> Result<(), MachineError> {
+        let link = plain_link(pair);
+        self.join((Role::Client, &link), (Role::Server, &link), mtu)?;
+        for (place, host) in [(Role::Client, 2), (Role::Server, 1)] {
+            let address = Ipv4Addr::new(10, 89, pair, host);
+            self.ip(place, &format!("address add {address}/24 dev {link}"))?;
+            self.ip(place, &format!("link set {link} up"))?;
         }
         Ok(())
     }
@@ -293,6 +313,10 @@ mod tests {
     #[test]
     fn first_client_address_is_consistent() {
         assert_eq!(client_address(0).to_string(), CLIENT);
+        assert_eq!(
+            (plain_link(0), plain_server(0).to_string()),
+            (PLAIN_LINK.into(), PLAIN_SERVER.into())
+        );
     }
 
     #[test]

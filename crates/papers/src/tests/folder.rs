@@ -12,7 +12,7 @@ fn manifest() -> Manifest {
     let settings = settings.map(|(key, value)| (key.to_owned(), value.to_owned())).to_vec();
     let name = "nicos-firewall".to_owned();
     let experiments = vec![RunRequest { kind: Kind::Experiment, name, settings }];
-    Manifest { experiments, effort: Effort::Quick, shard: Shard::default() }
+    Manifest { experiments, effort: Effort::Quick, shard: Shard::default(), limit_s: None }
 }
 
 fn measured(path: &Path, manifest: Manifest) -> Folder {
@@ -84,5 +84,17 @@ fn merged_shards_equal_one_run() {
     let other = Manifest { effort: Effort::Full, ..manifest() };
     let other = Folder::create(&at("other"), other).unwrap();
     let error = Folder::merge(&[whole, other], &at("none")).unwrap_err().to_string();
-    assert!(error.contains("other experiments, settings or effort"), "{error}");
+    assert!(error.contains("other settings or another effort"), "{error}");
+    // Runs of several experiments become one; an experiment's settings must agree.
+    let mut further = manifest();
+    further.experiments[0].name = "rss-randomness".into();
+    further.experiments[0].settings.clear();
+    let further = Folder::create(&at("further"), further).unwrap();
+    let both = Folder::merge(&[merged, further], &at("both")).unwrap();
+    let names = both.manifest.experiments.iter().map(|one| one.name.as_str());
+    assert_eq!(names.collect::<Vec<_>>(), ["nicos-firewall", "rss-randomness"]);
+    let mut changed = manifest();
+    changed.experiments[0].settings.clear();
+    let changed = Folder::create(&at("changed"), changed).unwrap();
+    assert!(Folder::merge(&[both, changed], &at("neither")).is_err());
 }

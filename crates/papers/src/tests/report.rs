@@ -21,7 +21,7 @@ fn run(path: &Path) -> Folder {
         asked("rss-randomness", &[("flows", "1000"), ("draws", "1"), ("workloads", "[]")]),
     ];
     let shard = Shard::default();
-    let manifest = Manifest { experiments, effort: Effort::Quick, shard };
+    let manifest = Manifest { experiments, effort: Effort::Quick, shard, limit_s: None };
     listed();
     let mut folder = Folder::create(path, manifest).unwrap();
     folder.run("r", None, &mut |_, _| {}).unwrap();
@@ -100,7 +100,8 @@ fn bulk(path: &Path, shared: f64, gain: f64) -> Report {
         vec![RunRequest { kind: Kind::Experiment, name: "rss-bulk".into(), settings }];
     let (effort, shard) = (Effort::Usual, Shard::default());
     listed();
-    let mut folder = Folder::create(path, Manifest { experiments, effort, shard }).unwrap();
+    let mut folder =
+        Folder::create(path, Manifest { experiments, effort, shard, limit_s: None }).unwrap();
     let side = |side: &str, factor: f64| {
         let mut outcome = Outcome::of(Source::Measured);
         let payload = |n: u32| factor * (1e9 + 1e7 * f64::from(n % 2));
