@@ -59,7 +59,8 @@ fn all_formats_have_every_row_and_figure() {
     assert_eq!(summary.len(), 2);
     assert!(summary[1].starts_with("rss-randomness: not measured: wrk is <not>"), "{summary:?}");
     // Details are folded, and nothing is repeated.
-    assert!(page.contains("<summary>How it was measured") && !page.contains("0 of them noisy"));
+    let how = "<summary>Measurement, and command to repeat it</summary>";
+    assert!(page.contains(how) && !page.contains("0 of them while other programs ran"));
     for why in papers().filter_map(|row| row.unanswered) {
         assert_eq!(page.matches(why).count(), 1, "{why}");
     }
