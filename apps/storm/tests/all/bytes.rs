@@ -3,7 +3,7 @@
 use crate::network::settings;
 use picnic_core::time::Time;
 use picnic_storm::wire::{LAST_TIMESTAMP, PADDED, parse};
-use picnic_storm::{Member, Refusal, Settings};
+use picnic_storm::{Member, Refusal, Settings, SubmitError};
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 
@@ -105,6 +105,32 @@ fn numbers_out_of_range_are_refused() {
         assert!(member.receive(Time::ZERO, packet).is_err(), "case {case}");
         assert_eq!(member.counts().malformed, 1, "case {case}");
     }
+}
+
+#[test]
+fn packets_of_other_views_are_refused_and_counted() {
+    let data = &packets()[0];
+    for (view, refusal) in [(0_u32, Refusal::OldView), (2, Refusal::FutureView)] {
+        let [_, mut member] = pair();
+        let mut packet = data.clone();
+        packet[8..12].copy_from_slice(&view.to_le_bytes());
+        assert_eq!(member.receive(Time::ZERO, &packet), Err(refusal));
+        let counts = member.counts();
+        let expected = (u64::from(view == 0), u64::from(view == 2));
+        assert_eq!((counts.old_view, counts.future_view), expected);
+        assert_eq!(member.deliver(), None);
+        assert_eq!(member.receive(Time::ZERO, data), Ok(()), "the group goes on");
+    }
+}
+
+#[test]
+fn payloads_that_are_too_long_are_refused_and_change_nothing() {
+    let [mut member, _] = pair();
+    let before = hash(&member);
+    let too_long = SubmitError::TooLong { found: 201, allowed: 200 };
+    assert_eq!(member.submit(&[0; 201]), Err(too_long));
+    assert_eq!(hash(&member), before);
+    assert!(member.submit(&[0; 200]).is_ok());
 }
 
 proptest! {
