@@ -11,88 +11,29 @@
 //! Where the routine is a thread, an interrupt wakes it, and so does a core that hands it packets
 //! in software. With `interrupts = "first-core"` the NIC interrupts one core for all queues.
 
+mod work;
+
 use super::Simulation;
 use crate::event::{Actor, Event};
-use crate::host::{Done, Hosts};
+use crate::host::Hosts;
 use crate::machine::{
     Accounts, Component, Core, Cost, Costs, Interrupts, Level, Lines, Lock, Parts, Pipelines,
     Profile, Routine, Scheduler, Woken,
 };
 use crate::trace::TraceEvent;
-use picnic_control::timeline::{CardRecorder, Event as Timed, HostWork};
+use picnic_control::timeline::{CardRecorder, Event as Timed};
 use picnic_core::config::{CardFile, System};
 use picnic_core::device::{Device, DeviceSection, Work};
 use picnic_core::time::Time;
 use picnic_engine::target::{Polled, Target};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::sync::Arc;
+use work::{Pending, Piece, What};
 
 /// Packets that the target routine handles before it checks for other work.
 const PACKETS_AT_A_TIME: usize = 4;
 /// Delay before a queue is polled again whose host waits for buffers or room, in nanoseconds.
 const ROOM_AGAIN_NS: u64 = 5_000;
-
-/// The kind of a piece of work.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum What {
-    /// An interrupt of the card, at this place of the targets.
-    Interrupt(usize),
-    /// Another core's, to wake a process.
-    Wake,
-    /// The target routine at this place.
-    Routine(usize),
-    /// The host's process of this number.
-    Process(usize),
-}
-
-impl What {
-    fn kind(self, is_threaded: bool) -> HostWork {
-        match self {
-            What::Interrupt(_) => HostWork::Interrupt,
-            What::Wake => HostWork::WakeUp,
-            What::Routine(_) if is_threaded => HostWork::Thread,
-            What::Routine(_) => HostWork::Softirq,
-            What::Process(_) => HostWork::Process,
-        }
-    }
-}
-
-#[derive(Debug)]
-struct Piece {
-    what: What,
-    started: Time,
-    done: Done,
-    /// Target routines to wake, by place.
-    threads: Vec<usize>,
-}
-
-impl Piece {
-    fn of(what: What) -> Piece {
-        Piece { what, started: Time::ZERO, done: Done::default(), threads: Vec::new() }
-    }
-}
-
-/// Pending work of a core.
-#[derive(Clone, Debug, Default)]
-struct Pending {
-    /// The card's interrupts that have arrived, by place, and whether one goes on with what it
-    /// found.
-    interrupts: VecDeque<usize>,
-    goes_on: bool,
-    /// Another core's interrupt.
-    wake: bool,
-    /// The target routine has work, as a softirq.
-    routine: bool,
-    /// An interrupt was taken whose queue the routine has not polled.
-    taken: bool,
-    /// When the softirqs under way began; none between them. And whether they wait for a process.
-    softirqs_since: Option<Time>,
-    yields: bool,
-    /// Work that it owes to an earlier piece, in nanoseconds.
-    owed_ns: u64,
-    /// The epoch whose end is already an event.
-    told_epoch: u64,
-}
 
 /// The machine of the card's host.
 pub(crate) struct Modelled {
