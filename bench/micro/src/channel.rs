@@ -53,7 +53,7 @@ impl Default for Channels {
 
 impl Benchmark for Channels {
     const NAME: &'static str = "channel";
-    const HELP: &'static str = "host channels: messages per second, latency, wake-up of a side";
+    const HELP: &'static str = "host channels: time per message, latency, wake-up of a side";
     const QUICK: &'static str = "repeats = 2\nmessages = 65536\nseconds = 0.1";
 
     fn check(&self) -> Result<(), ConfigError> {
@@ -68,7 +68,7 @@ impl Benchmark for Channels {
         let wakes = (self.seconds * self.rate as f64).ceil() as u64;
         for repeat in 0..self.repeats {
             run.round(repeat.into(), self.repeats.into());
-            stream.push(1e3 / streamed(cores, self.messages)?);
+            stream.push(streamed(cores, self.messages)?);
             latency.push(round_trip(cores, self.messages / 64)? / 2.0);
             asleep.push(woken(cores, wakes, self.rate, Pair::new()?)?);
             bare.push(woken(cores, wakes, self.rate, Bare(Arc::new(Bell::new()?)))?);
@@ -76,7 +76,7 @@ impl Benchmark for Channels {
         let mut outcome = measured();
         outcome.tell("message_bytes", BYTES);
         outcome.tell("batch", BATCH);
-        outcome.add(Figure::of("one_way_million_per_s", stream));
+        outcome.add(Figure::of("one_way_message_ns", stream));
         outcome.add(Figure::of("one_way_awake_ns", latency));
         let sides = (("bare_eventfd_wake", bare), ("channel_wake", asleep));
         outcome.compare(Comparison::of("asleep_p50_ns", sides.0, sides.1));
