@@ -212,6 +212,15 @@ fn a_first_signal_or_a_client_stops_a_card_whose_object_does_not_return() {
         } else {
             wait_until("the card serves", || ctl(&["info"]).status.success());
         }
+        if ending.contains(&place) {
+            // Latencies are read without asking a function.
+            wait_until("packets arrive", || {
+                let output = ctl(&["latency", "--json"]);
+                let read: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+                let queues = read["latencies"].as_array().cloned().unwrap_or_default();
+                queues.iter().any(|queue| queue["counts"][0].is_array())
+            });
+        }
         if place == "command" {
             let call = ["plugin", "call", "--command", "x", "--position", "0"];
             assert!(!ctl(&call).status.success());
