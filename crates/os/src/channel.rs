@@ -414,7 +414,11 @@ impl Channel {
 impl Drop for Channel {
     fn drop(&mut self) {
         self.close_session();
-        self.link.closed.store(true, Ordering::Release);
+        // First closed, then no offer: a thread that offers does it in the opposite order.
+        self.link.closed.store(true, Ordering::SeqCst);
+        let lost = self.next.take().map_or(0, |next| next.unnoticed());
+        self.link.counters.lost.add(lost);
+        self.link.offer(None);
     }
 }
 

@@ -26,6 +26,15 @@ pub(super) struct Session {
     pub(super) end: Arc<End>,
 }
 
+impl Session {
+    /// Ends a session that the task never began; returns the messages that it loses.
+    pub(super) fn unnoticed(&self) -> u64 {
+        let lost = self.end.in_flight();
+        self.end.close();
+        lost
+    }
+}
+
 /// A host process that has a channel open, for the thread that serves it.
 struct Host {
     session: u64,
@@ -85,10 +94,10 @@ impl Link {
         self.gone.load(Ordering::Acquire) >= self.session.load(Ordering::Relaxed)
     }
 
-    /// Replaces a session that the task has not noticed.
-    fn offer(&self, session: Option<Session>) {
+    /// Replaces a session that the task has not noticed, and closes it: its process may still wait.
+    pub(super) fn offer(&self, session: Option<Session>) {
         let before = std::mem::replace(&mut *lock(&self.offer), session);
-        let lost = before.map_or(0, |before| before.end.in_flight());
+        let lost = before.map_or(0, |before| before.unnoticed());
         self.unseen.fetch_add(lost, Ordering::Relaxed);
     }
 
@@ -426,6 +435,10 @@ impl Directory {
         drop(host);
         lock(&self.retired).extend(before.map(|before| before.end));
         link.offer(Some(Session { number, end }));
+        if !link.is_alive() {
+            // The task ended at this moment, and will not see the offer.
+            link.offer(None);
+        }
         link.tell();
         Ok(region)
     }

@@ -341,6 +341,24 @@ fn ended_tasks_close_their_channels() {
     bench.end();
 }
 
+/// A process may open a channel just as its task ends, or the card.
+#[test]
+fn ended_tasks_close_channels_that_they_had_not_noticed() {
+    let mut bench = Bench::new();
+    let task = create(&mut bench, "echo", echo);
+    let first = opened(&bench, "echo");
+    settle(&mut bench);
+    drop(first);
+    let mut host = opened(&bench, "echo");
+    host.send(b"x").unwrap();
+    let now = bench.now;
+    assert!(bench.os.control(now, &mut TaskControl::Kill(task)));
+    assert!(host.is_closed());
+    let figures = report(&bench, "echo");
+    assert_eq!((figures.is_alive, figures.lost_messages), (false, 1));
+    bench.end();
+}
+
 /// A host that writes anywhere in the memory: its channel breaks, the next host's works.
 #[test]
 fn broken_hosts_lose_their_channel_only() {
