@@ -181,7 +181,7 @@ impl Plot {
             let x = match &self.x {
                 Some(label) => point.labels.get(label).and_then(Value::as_f64),
                 None => {
-                    bars.push(words(point));
+                    bars.push(words(point, self.only.as_ref().map(|(label, _)| label)));
                     Some(place as f64)
                 }
             };
@@ -238,9 +238,12 @@ fn label_text(point: &Point, label: &str) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
-/// A point's labels that are words.
-fn words(point: &Point) -> String {
-    point.labels.values().filter_map(Value::as_str).collect::<Vec<_>>().join(", ")
+/// A point's labels that are words, without the one that all bars have.
+fn words(point: &Point, common: Option<&String>) -> String {
+    let words = point.labels.iter().filter(|(_, value)| value.is_string());
+    let of = |(_, value): (_, &Value)| value.as_str().unwrap_or_default().to_owned();
+    let own: Vec<_> = words.clone().filter(|(label, _)| Some(*label) != common).map(of).collect();
+    if own.is_empty() { words.map(of).collect::<Vec<_>>() } else { own }.join(", ")
 }
 
 #[cfg(test)]

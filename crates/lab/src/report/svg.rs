@@ -156,8 +156,7 @@ fn bars(drawing: &Drawing, y: &Scale) -> String {
     let mut text = String::new();
     for (place, name) in drawing.bars.iter().enumerate() {
         let at = LEFT + room * (place as f64 + 0.5);
-        // A name in two lines, since bars are narrow.
-        for (line, words) in name.splitn(2, ", ").enumerate() {
+        for (line, words) in in_two_lines(name, room).enumerate() {
             text += &format!(
                 "<text class=\"tick\" x=\"{at:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>\n",
                 HEIGHT - BOTTOM + 18.0 + 19.0 * line as f64,
@@ -182,6 +181,21 @@ fn bars(drawing: &Drawing, y: &Scale) -> String {
     }
     let x = Scale { low: 0.0, high: count, from: LEFT, to: WIDTH - RIGHT, is_logarithmic: false };
     text + &marks(drawing, &x, y)
+}
+
+/// The name of a bar, broken at a comma, or at a hyphen where the bar has no room for it.
+fn in_two_lines(name: &str, room: f64) -> impl Iterator<Item = &str> {
+    // On a narrow page, letters are larger.
+    const LETTER: f64 = 8.5;
+    let (first, second) = match name.split_once(", ") {
+        Some((first, second)) => (first, Some(second)),
+        None if name.len() as f64 * LETTER > room => match name.find('-') {
+            Some(hyphen) => (&name[..=hyphen], Some(&name[hyphen + 1..])),
+            None => (name, None),
+        },
+        None => (name, None),
+    };
+    [first].into_iter().chain(second)
 }
 
 /// From the lowest to the highest repeat; nothing for a single one.
