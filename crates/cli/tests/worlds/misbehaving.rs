@@ -3,6 +3,7 @@
 
 use crate::common::*;
 use crate::plugins::Bench;
+use picnic_machine::threads::BORROWED;
 use rustix::process::Signal;
 use serde_json::Value;
 use std::os::unix::process::ExitStatusExt;
@@ -184,6 +185,18 @@ impl Drop for Ends {
     }
 }
 
+/// Whether a process's thread of this name has had processor time, which is counted in hundredths of
+/// a second.
+fn has_worked(process: u32, thread: &str) -> bool {
+    let tasks = std::fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten();
+    tasks.flatten().any(|task| {
+        let stat = std::fs::read_to_string(task.path().join("stat")).unwrap_or_default();
+        let fields = stat.split_once(&format!("({thread}) ")).map_or("", |(_, fields)| fields);
+        // Of all fields, the 14th and 15th are times in user and kernel mode.
+        fields.split(' ').skip(11).take(2).any(|ticks| ticks.parse::<u64>().unwrap_or(0) > 0)
+    })
+}
+
 /// Whether a run says on standard error that it waits, which the file holds.
 fn says(path: &Path, part: &str) -> bool {
     std::fs::read_to_string(path).unwrap().contains(part)
@@ -213,13 +226,9 @@ fn a_first_signal_or_a_client_stops_a_card_whose_object_does_not_return() {
             wait_until("the card serves", || ctl(&["info"]).status.success());
         }
         if ending.contains(&place) {
-            // Latencies are read without asking a function.
-            wait_until("packets arrive", || {
-                let output = ctl(&["latency", "--json"]);
-                let read: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
-                let queues = read["latencies"].as_array().cloned().unwrap_or_default();
-                queues.iter().any(|queue| queue["counts"][0].is_array())
-            });
+            // The figures would ask the function.
+            let id = child.0.as_ref().unwrap().id();
+            wait_until("the borrowed core has worked", || has_worked(id, BORROWED));
         }
         if place == "command" {
             let call = ["plugin", "call", "--command", "x", "--position", "0"];
