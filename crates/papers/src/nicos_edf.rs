@@ -260,8 +260,8 @@ const CONTENDERS: [Contender; 6] = [
     Contender { scheduler: "edf-plus", slack: Some(Choice::FirstFit) },
     Contender { scheduler: "edf-plus", slack: Some(Choice::BestFit) },
     Contender { scheduler: "edf-plus", slack: Some(Choice::Lookahead) },
-    Contender { scheduler: "edf-background", slack: None },
     Contender { scheduler: "event", slack: None },
+    Contender { scheduler: "edf-background", slack: None },
 ];
 
 impl Contender {

@@ -40,7 +40,7 @@ fn filling_the_slack_gains_and_misses_nothing() {
     let schedulers = figures["schedulers"].as_array().unwrap();
     let names: Vec<_> = schedulers.iter().map(|row| row["scheduler"].as_str().unwrap()).collect();
     let plus = ["edf-plus"; 3];
-    assert_eq!(names, [&["edf"], &plus[..], &["edf-background", "event"]].concat());
+    assert_eq!(names, [&["edf"], &plus[..], &["event", "edf-background"]].concat());
     for row in schedulers {
         let [idle, busy] =
             ["idle_fraction", "busy_fraction"].map(|field| row[field].as_f64().unwrap());
