@@ -122,7 +122,7 @@ impl Advice {
     }
 }
 
-/// The placements that can differ on a machine with these cores, for a card with so many queues that
+/// The placements that can differ on a machine with these cores, for a card with `queues` queues that
 /// borrows one of `borrowed`.
 pub fn placements(
     topology: &Topology,

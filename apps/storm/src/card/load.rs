@@ -1,4 +1,4 @@
-//! The members' programs of a measurement: what they do, and what they have seen.
+//! The programs of the members in a measurement: their work, and the messages they received.
 //!
 //! With [`Place::Card`] the member is a task on the card, and [`super::program`] is its program.
 //! With [`Place::Host`] the program is the member, behind a card that only forwards: the same

@@ -15,7 +15,7 @@
 //! is slow, ordered messages wait in the member's queues, and the window holds the senders back.
 //!
 //! Until a first program opens the channel, ordered messages wait for it. Once it has gone, they
-//! are counted and left out, so that the group goes on; the next program is told so.
+//! are counted and left out, so that the group goes on; the next program gets a record of it.
 //!
 //! While it runs, `picnic ctl storm` shows the member's counts.
 //!
@@ -187,7 +187,7 @@ struct Order {
     /// The host's last record, and whether it waits for room in the channel.
     record: Vec<u8>,
     is_pending: bool,
-    /// Whether a program has the channel open, and knows the view or is told next.
+    /// Whether a program has the channel open, and knows the view or gets it next.
     is_open: bool,
     /// A program has had the channel open; one has gone, and messages were left out.
     had_host: bool,

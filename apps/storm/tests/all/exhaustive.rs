@@ -55,7 +55,7 @@ enum Loss {
     None,
     /// Any one.
     Any,
-    /// The packet on the link from the first member to the second that comes after so many.
+    /// The packet of this number on the link from the first member to the second.
     At(usize, usize, usize),
 }
 
@@ -109,7 +109,7 @@ impl State {
         hash_of(self)
     }
 
-    /// What a state without packets under way is told by: not by which loss was waited for.
+    /// Identifies a state without packets under way, whichever loss was still to come.
     fn end(&self) -> u64 {
         hash_of(&(&self.nodes, self.now))
     }

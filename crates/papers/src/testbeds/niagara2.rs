@@ -191,7 +191,7 @@ fn round_trip_us(profile: &Profile, nic: Nic, effort: Effort) -> Result<f64, Str
          [interrupt]\nrx_usecs = 0\ngate = \"none\"\n",
         nic.section(profile)
     );
-    // Whole round trips are counted: of so many, one changes the 6 us by 0.2 %.
+    // Whole round trips are counted: over this time, one more changes the 6 us by 0.2 %.
     let passed = run(profile, &text, effort.lasts(5_000, 400_000, 400_000, 400_000), 1)?;
     Ok(passed.seconds * 1e6 / passed.host.answers as f64)
 }

@@ -34,7 +34,7 @@ use bits::*;
 
 /// Polls without a packet of the guest after which it is asked to kick.
 const EMPTY_POLLS: u32 = 32;
-/// While kicks are expected, every so many polls one that was for nothing is taken.
+/// While kicks are expected, one spurious kick is read per this many polls.
 const SPURIOUS_POLLS: u32 = 64;
 /// Most pieces of a packet, so that a guest cannot have the card read forever: a super-frame in
 /// buffers of 16 bytes.
