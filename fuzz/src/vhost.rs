@@ -8,10 +8,11 @@ use picnic_core::packet::pool::{Pool, PoolConfig};
 use picnic_core::ring::spsc;
 use picnic_core::stats::TargetCounters;
 use picnic_core::time::Time;
+use picnic_ports::vhost_user::memory::GuestMemoryMmap;
 use picnic_ports::vhost_user::pair::{Pair, Ring, Terms};
 use picnic_ports::vhost_user::ring::{Layout, SplitRing};
 use std::sync::Arc;
-use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap};
+use vm_memory::{Bytes, GuestAddress};
 
 /// Bytes of the guest's two regions, one behind the other.
 const REGION: u64 = 0x1_0000;
@@ -28,7 +29,7 @@ pub fn run(data: &[u8]) {
     let features = u64::from_le_bytes(head[..8].try_into().expect("eight bytes"));
     let base = u16::from_le_bytes([head[8], head[9]]);
     let regions = [(GuestAddress(0), REGION as usize), (GuestAddress(REGION), REGION as usize)];
-    let memory = GuestMemoryMmap::<()>::from_ranges(&regions).expect("memory");
+    let memory = GuestMemoryMmap::from_ranges(&regions).expect("memory");
     let ring = |at: u64| {
         let (descriptors, available, used) = (at, at + 0x200, at + 0x400);
         let event_idx = head[10] & 1 != 0;

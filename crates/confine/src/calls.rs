@@ -77,7 +77,9 @@ const CLIENTS: List = calls! {
 const XDP: List = calls! { SYS_bpf SYS_munlock };
 
 /// Front ends of a guest, their memory and their notifications.
-const GUEST: List = calls! { SYS_accept4 SYS_connect SYS_shutdown SYS_readlinkat SYS_unlinkat };
+const GUEST: List = calls! {
+    SYS_accept4 SYS_connect SYS_shutdown SYS_readlinkat SYS_unlinkat SYS_fstatfs SYS_ftruncate
+};
 const GUEST_OLDER: List = older_calls! { SYS_unlink };
 
 /// Kernel programs: their maps, and their replacement.
@@ -256,7 +258,7 @@ pub(crate) fn rules(role: Role) -> impl Iterator<Item = &'static Rule> {
     const BORROWED_RULES: &[Rule] = &[INTERFACE, TAP];
     const TARGET_RULES: &[Rule] = &[PRIORITY, TAP];
     const XDP_RULES: &[Rule] = &[INTERFACE, SOCKETS];
-    const GUEST_RULES: &[Rule] = &[FRONT_END];
+    const GUEST_RULES: &[Rule] = &[FRONT_END, CHANNEL];
     let own = match role {
         Role::Main | Role::Capture => TERMINALS,
         Role::Control => CLIENT_RULES,

@@ -3,6 +3,7 @@
 //! * [`bpf`]: the program that hands packets to sockets;
 //! * [`bpf_map`]: maps of programs, as bytes;
 //! * [`datagrams`]: UDP in batches, for programs beside the card;
+//! * [`fault`]: faults in memory that another process shares;
 //! * [`link`]: interfaces and their addresses;
 //! * [`namespace`]: work done inside another network namespace;
 //! * [`packet`]: packet sockets, their receive ring and batches;
@@ -19,6 +20,7 @@
 pub(crate) mod bpf;
 pub mod bpf_map;
 pub mod datagrams;
+pub(crate) mod fault;
 pub(crate) mod link;
 pub(crate) mod namespace;
 pub(crate) mod packet;

@@ -25,17 +25,17 @@
 //! Guarantees: whatever a guest writes to its memory and its socket costs packets of its own, as
 //! `bad_descriptor`. Packets for a queue whose ring has not started or is disabled are dropped as
 //! `ring_disabled`, those that find no buffer of the guest as `no_descriptor`. Without a buffer of
-//! the card or room in the tx ring, packets wait in the guest. A front end that truncates the memory
-//! that it shares ends the card, as it would end any program that maps it: let only QEMU's
-//! `memory-backend-memfd`, which seals its memory, or programs that you trust connect.
+//! the card or room in the tx ring, packets wait in the guest. A front end that takes away memory that
+//! it shares loses its connection, and nothing else.
 //!
 //! Source: QEMU, docs/interop/vhost-user.rst; Virtual I/O Device 1.2, 5.1.
 
 mod backend;
 mod config;
+pub mod dirty;
 mod enable;
 mod guest;
-mod memory;
+pub mod memory;
 pub mod pair;
 mod post;
 pub mod ring;

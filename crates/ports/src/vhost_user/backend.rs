@@ -11,13 +11,14 @@
 //!
 //! Source: QEMU, docs/interop/vhost-user.rst.
 
-use super::memory::{MAX_REGIONS, Memory, Range};
+use super::dirty::Log;
+use super::memory::{GuestMemoryMmap, MAX_REGIONS, Memory, Range};
 use super::pair::{Pair, Ring, Terms, bits};
 use super::post::Post;
 use super::ring::{BrokenRing, Layout, MAX_SIZE, SplitRing};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl, readlinkat};
 use std::fs::File;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 use vhost::vhost_user::message::{
     VhostTransferStateDirection, VhostTransferStatePhase, VhostUserConfigFlags, VhostUserInflight,
@@ -25,7 +26,6 @@ use vhost::vhost_user::message::{
     VhostUserSharedMsg, VhostUserSingleMemoryRegion, VhostUserVringAddrFlags, VhostUserVringState,
 };
 use vhost::vhost_user::{Error, GpuBackend, Result, VhostUserBackendReqHandlerMut};
-use vm_memory::GuestMemoryMmap;
 
 /// Features that every guest is offered, beside its offloads.
 pub(super) const FEATURES: u64 = bits::MRG_RXBUF
@@ -35,6 +35,7 @@ pub(super) const FEATURES: u64 = bits::MRG_RXBUF
     | bits::MQ
     | bits::RING_INDIRECT
     | bits::RING_EVENT_IDX
+    | bits::LOG_ALL
     | bits::PROTOCOL_FEATURES
     | bits::VERSION_1
     | bits::IN_ORDER;
@@ -42,7 +43,8 @@ pub(super) const FEATURES: u64 = bits::MRG_RXBUF
 const PROTOCOL: VhostUserProtocolFeatures = VhostUserProtocolFeatures::MQ
     .union(VhostUserProtocolFeatures::REPLY_ACK)
     .union(VhostUserProtocolFeatures::RESET_DEVICE)
-    .union(VhostUserProtocolFeatures::CONFIGURE_MEM_SLOTS);
+    .union(VhostUserProtocolFeatures::CONFIGURE_MEM_SLOTS)
+    .union(VhostUserProtocolFeatures::LOG_SHMFD);
 
 /// A ring as the front end has described it so far.
 #[derive(Debug, Default)]
@@ -50,6 +52,8 @@ struct Vring {
     size: u16,
     /// Addresses in the front end's process: descriptors, available, used.
     addresses: Option<[u64; 3]>,
+    /// Guest address under which writes to the used ring are logged.
+    log: Option<u64>,
     base: u16,
     kick: Option<Arc<File>>,
     call: Option<Arc<File>>,
@@ -68,6 +72,10 @@ pub(super) struct Backend {
     /// With the features that were accepted.
     terms: Terms,
     memory: Memory,
+    /// Rings when memory that the front end shares is taken away.
+    bell: Arc<OwnedFd>,
+    /// The dirty log, kept as long as the feature LOG_ALL is set.
+    log: Option<Arc<Log>>,
     vrings: Vec<Vring>,
     /// One for each pair of rings.
     posts: Vec<Arc<Post>>,
@@ -83,12 +91,14 @@ const NOT_OFFERED: Error = Error::InvalidOperation("this device does not offer i
 
 impl Backend {
     /// The device that these target cores serve; `terms` has the features to offer.
-    pub(super) fn new(terms: Terms, posts: Vec<Arc<Post>>) -> Self {
+    pub(super) fn new(terms: Terms, posts: Vec<Arc<Post>>, bell: &Arc<OwnedFd>) -> Self {
         Backend {
             offered: terms.features,
             protocol: 0,
             terms: Terms { features: 0, ..terms },
-            memory: Memory::default(),
+            memory: Memory::new(bell.clone()),
+            bell: bell.clone(),
+            log: None,
             vrings: (0..2 * posts.len()).map(|_| Vring::default()).collect(),
             given: vec![false; posts.len()],
             is_over: false,
@@ -186,6 +196,11 @@ impl Backend {
                 indirect: accepted(bits::RING_INDIRECT),
             })
         };
+        // All writes to guest memory are logged where they go, so another place would be wrong.
+        if vring.log.is_some_and(|log| guest(used) != Some(log)) {
+            self.note(index, "its log address is not that of its used ring");
+            return None;
+        }
         let outside = BrokenRing("its addresses are not in the guest's memory");
         match layout().ok_or(outside).and_then(|layout| SplitRing::new(layout, map)) {
             Ok(split) => Some(Ring {
@@ -219,11 +234,30 @@ impl Backend {
         self.offer_all();
     }
 
+    /// The log, if writes are to be logged.
+    fn log_in_use(&self, features: u64) -> Option<Arc<Log>> {
+        self.log.clone().filter(|_| features & bits::LOG_ALL != 0)
+    }
+
+    /// Keeps another log from now on.
+    pub(super) fn keep_log(&mut self, log: Option<Arc<Log>>) -> Result<()> {
+        let before = std::mem::replace(&mut self.log, log);
+        match self.memory.logged(self.log_in_use(self.terms.features)) {
+            Ok(memory) => self.replace_memory(memory),
+            Err(error) => {
+                self.log = before;
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
     /// All rings stop.
     fn reset(&mut self) {
         self.withdraw_all();
         self.vrings.iter_mut().for_each(|vring| *vring = Vring::default());
         self.terms.features = 0;
+        self.log = None;
     }
 }
 
@@ -264,8 +298,9 @@ impl VhostUserBackendReqHandlerMut for Backend {
         if features & !self.offered != 0 {
             return Err(Error::FeatureMismatch);
         }
+        let memory = self.memory.logged(self.log_in_use(features))?;
         self.withdraw_all();
-        self.terms.features = features;
+        (self.terms.features, self.memory) = (features, memory);
         if features & bits::PROTOCOL_FEATURES == 0 {
             self.vrings.iter_mut().for_each(|vring| vring.is_enabled = true);
         }
@@ -279,7 +314,7 @@ impl VhostUserBackendReqHandlerMut for Backend {
         files: Vec<File>,
         _postcopy: Option<bool>,
     ) -> Result<Option<Vec<u64>>> {
-        let mut memory = Memory::default();
+        let mut memory = self.memory.emptied();
         for (region, file) in regions.iter().zip(files) {
             let range = Range {
                 guest: region.guest_phys_addr,
@@ -287,7 +322,7 @@ impl VhostUserBackendReqHandlerMut for Backend {
                 user: region.user_addr,
                 offset: region.mmap_offset,
             };
-            memory = memory.with(range, file)?;
+            memory = memory.with(range, Arc::new(file))?;
         }
         self.replace_memory(memory);
         Ok(None)
@@ -303,13 +338,17 @@ impl VhostUserBackendReqHandlerMut for Backend {
     fn set_vring_addr(
         &mut self,
         index: u32,
-        _flags: VhostUserVringAddrFlags,
+        flags: VhostUserVringAddrFlags,
         descriptor: u64,
         used: u64,
         available: u64,
-        _log: u64,
+        log: u64,
     ) -> Result<()> {
-        self.change(index, |vring| vring.addresses = Some([descriptor, available, used]))
+        let is_logged = flags.contains(VhostUserVringAddrFlags::VHOST_VRING_F_LOG);
+        let log = is_logged.then_some(log);
+        self.change(index, |vring| {
+            (vring.addresses, vring.log) = (Some([descriptor, available, used]), log);
+        })
     }
 
     fn set_vring_base(&mut self, index: u32, base: u32) -> Result<()> {
@@ -375,7 +414,7 @@ impl VhostUserBackendReqHandlerMut for Backend {
         fd: File,
         _postcopy: Option<bool>,
     ) -> Result<Option<u64>> {
-        let memory = self.memory.with(range(region), fd)?;
+        let memory = self.memory.with(range(region), Arc::new(fd))?;
         self.replace_memory(memory);
         Ok(None)
     }
@@ -429,8 +468,9 @@ impl VhostUserBackendReqHandlerMut for Backend {
         Err(NOT_OFFERED)
     }
 
-    fn set_log_base(&mut self, _: &VhostUserLog, _: File) -> Result<()> {
-        Err(NOT_OFFERED)
+    fn set_log_base(&mut self, log: &VhostUserLog, file: File) -> Result<()> {
+        let log = Log::new(file, log.mmap_offset, log.mmap_size, &self.bell)?;
+        self.keep_log(Some(Arc::new(log)))
     }
 }
 

@@ -38,6 +38,8 @@ pub(super) struct Guest {
     pub(super) posts: Vec<Arc<Post>>,
     /// Readable when the thread is to end.
     stop: OwnedFd,
+    /// Readable when memory that the front end shares was taken away.
+    lost: Arc<OwnedFd>,
     log: Mutex<Log>,
     ended: Condvar,
 }
@@ -57,7 +59,8 @@ struct Log {
 impl Guest {
     pub(super) fn new(path: PathBuf, posts: Vec<Arc<Post>>) -> std::io::Result<Self> {
         let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(Guest { path, posts, stop, log: Mutex::default(), ended: Condvar::new() })
+        let lost = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+        Ok(Guest { path, posts, stop, lost, log: Mutex::default(), ended: Condvar::new() })
     }
 
     fn log<T>(&self, change: impl FnOnce(&mut Log) -> T) -> T {
@@ -77,11 +80,11 @@ impl Guest {
         drop(self.ended.wait_timeout_while(log, ENDING, |log| !log.is_over));
     }
 
-    /// Waits until `source` is readable, or for a time; false if the thread is to end.
-    fn goes_on(&self, source: Option<&dyn AsFd>, timeout: Option<&Timespec>) -> bool {
+    /// Waits until one of `awaited` is readable, or for a time; false if the thread is to end.
+    fn goes_on(&self, awaited: &[&dyn AsFd], timeout: Option<&Timespec>) -> bool {
         let mut sources = vec![PollFd::new(&self.stop, PollFlags::IN)];
-        sources
-            .extend(source.map(|source| PollFd::from_borrowed_fd(source.as_fd(), PollFlags::IN)));
+        let awaited = awaited.iter().map(|source| source.as_fd());
+        sources.extend(awaited.map(|source| PollFd::from_borrowed_fd(source, PollFlags::IN)));
         // A signal means "look again".
         let _ = poll(&mut sources, timeout);
         sources[0].revents().is_empty()
@@ -89,7 +92,9 @@ impl Guest {
 
     /// Serves a front end to its end.
     fn serve(&self, stream: UnixStream, terms: Terms) {
-        let backend = Arc::new(Mutex::new(Backend::new(terms, self.posts.clone())));
+        // Of the connection before.
+        let _ = rustix::io::read(&self.lost, &mut [0; 8]);
+        let backend = Arc::new(Mutex::new(Backend::new(terms, self.posts.clone(), &self.lost)));
         let Ok(copy) = stream.try_clone() else { return };
         self.log(|log| {
             log.connections += 1;
@@ -98,8 +103,11 @@ impl Guest {
         });
         let mut handler = BackendReqHandler::from_stream(stream, backend.clone());
         let ended = loop {
-            if !self.goes_on(Some(&copy), None) {
+            if !self.goes_on(&[&copy, &self.lost], None) {
                 break None;
+            }
+            if rustix::io::read(&self.lost, &mut [0; 8]).is_ok() {
+                break Some(Error::InvalidOperation("its memory was taken away"));
             }
             let handled = match enable::handle(&copy, &backend) {
                 Ok(false) => handler.handle_request(),
@@ -166,7 +174,7 @@ pub(super) fn start(
         set_up(Role::Guest, CapabilitySet::empty());
         match listener {
             Some(listener) => {
-                while guest.goes_on(Some(&listener), None) {
+                while guest.goes_on(&[&listener], None) {
                     if let Ok((stream, _)) = listener.accept() {
                         guest.serve(stream, terms);
                     }
@@ -176,7 +184,7 @@ pub(super) fn start(
             }
             None => {
                 let pause = Timespec { tv_sec: 0, tv_nsec: RETRY_NS };
-                while guest.goes_on(None, Some(&pause)) {
+                while guest.goes_on(&[], Some(&pause)) {
                     if let Ok(stream) = reach(&guest.path) {
                         guest.serve(stream, terms);
                     }

@@ -1,17 +1,91 @@
 //! The memory that a front end shares.
 //!
-//! Guarantees: only files are mapped, and nothing beyond their ends; regions do not overlap.
-//! Pages that a front end takes away later end the process, as they would end any other that maps
-//! them: see [`crate::vhost_user`].
+//! Guarantees: only files are mapped, and nothing beyond their ends; regions do not overlap. A front
+//! end that takes pages away later loses its guest, whose memory is zeros from then on; the card
+//! goes on. Every write to the memory marks its pages in the dirty log, if one is kept.
 
+use super::dirty::{Log, Marks};
+use crate::sys::fault::Guard;
 use rustix::fs::{FileType, fstat};
 use std::fs::File;
-use std::sync::Arc;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, OnceLock};
 use vhost::vhost_user::{Error, Result};
-use vm_memory::{FileOffset, GuestAddress, GuestMemoryMmap, GuestRegionMmap};
+use vm_memory::bitmap::{Bitmap, NewBitmap, WithBitmapSlice};
+use vm_memory::mmap::{MmapRegion, MmapRegionBuilder};
+use vm_memory::{FileOffset, GuestAddress, GuestRegionMmap};
 
 /// Most regions: as many as DIMMs can be plugged into a machine of QEMU.
 pub(super) const MAX_REGIONS: usize = 256;
+
+/// The memory of a guest, mapped.
+pub type GuestMemoryMmap = vm_memory::GuestMemoryMmap<Watch>;
+/// A piece of it.
+pub type VolatileSlice<'s> = vm_memory::VolatileSlice<'s, Marks<'s>>;
+
+/// What is kept beside a mapping.
+#[derive(Debug, Default)]
+pub struct Watch {
+    guard: OnceLock<Guard>,
+    /// The log of its pages, and the guest address of its start.
+    log: Option<(Arc<Log>, u64)>,
+}
+
+impl<'a> WithBitmapSlice<'a> for Watch {
+    type S = Marks<'a>;
+}
+
+impl Bitmap for Watch {
+    #[inline]
+    fn mark_dirty(&self, offset: usize, length: usize) {
+        self.slice_at(0).mark_dirty(offset, length);
+    }
+
+    fn dirty_at(&self, offset: usize) -> bool {
+        self.slice_at(0).dirty_at(offset)
+    }
+
+    #[inline]
+    fn slice_at(&self, offset: usize) -> Marks<'_> {
+        match &self.log {
+            None => Marks::default(),
+            Some((log, start)) => Marks::new(log, start.wrapping_add(offset as u64)),
+        }
+    }
+}
+
+impl NewBitmap for Watch {
+    fn with_len(_: usize) -> Self {
+        Watch::default()
+    }
+}
+
+/// Maps a part of a file that another process has, too.
+///
+/// # Errors
+/// It is no file, or a shorter one.
+pub(super) fn map(
+    file: FileOffset,
+    bytes: u64,
+    bell: &Arc<OwnedFd>,
+    log: Option<(Arc<Log>, u64)>,
+) -> Result<MmapRegion<Watch>> {
+    let length = usize::try_from(bytes).map_err(|_| Error::InvalidParam)?;
+    let end = file.start().checked_add(bytes).ok_or(Error::InvalidParam)?;
+    let status = fstat(file.file()).map_err(|error| wrong(&error))?;
+    let is_file = FileType::from_raw_mode(status.st_mode) == FileType::RegularFile;
+    if !is_file || u64::try_from(status.st_size).is_ok_and(|size| size < end) {
+        return Err(Error::InvalidOperation("the memory is no file, or a shorter one"));
+    }
+    let region = MmapRegionBuilder::new_with_bitmap(length, Watch { guard: OnceLock::new(), log })
+        .with_file_offset(file.clone())
+        .with_mmap_prot(libc::PROT_READ | libc::PROT_WRITE)
+        .with_mmap_flags(libc::MAP_NORESERVE | libc::MAP_SHARED);
+    let region = region.build().map_err(|error| wrong(&error))?;
+    let guard = Guard::over(&region, file.file(), bell).map_err(|error| wrong(&error))?;
+    let _ = region.bitmap().guard.set(guard);
+    Ok(region)
+}
 
 /// A region, as the front end describes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,31 +98,38 @@ pub(super) struct Range {
 }
 
 /// The regions in use, and their addresses in the front end's process.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(super) struct Memory {
-    ranges: Vec<Range>,
+    ranges: Vec<(Range, Arc<File>)>,
     map: Option<Arc<GuestMemoryMmap>>,
+    /// The log of all pages.
+    log: Option<Arc<Log>>,
+    /// Rings when memory is lost.
+    bell: Arc<OwnedFd>,
 }
 
 impl Memory {
+    /// No memory.
+    pub(super) fn new(bell: Arc<OwnedFd>) -> Self {
+        Memory { ranges: Vec::new(), map: None, log: None, bell }
+    }
+
     /// All regions, mapped; none if there are none yet.
     pub(super) fn map(&self) -> Option<&Arc<GuestMemoryMmap>> {
         self.map.as_ref()
     }
 
+    /// No regions, with the same log.
+    pub(super) fn emptied(&self) -> Self {
+        Memory { ranges: Vec::new(), map: None, ..self.clone() }
+    }
+
     /// The same memory with another region.
     ///
     /// # Errors
-    /// It is no file, shorter than it should be, or overlaps another.
-    pub(super) fn with(&self, range: Range, file: File) -> Result<Self> {
-        let bytes = usize::try_from(range.size).map_err(|_| Error::InvalidParam)?;
-        let end = range.offset.checked_add(range.size).ok_or(Error::InvalidParam)?;
-        let status = fstat(&file).map_err(|error| Error::ReqHandlerError(error.into()))?;
-        let is_file = FileType::from_raw_mode(status.st_mode) == FileType::RegularFile;
-        if !is_file || u64::try_from(status.st_size).is_ok_and(|size| size < end) {
-            return Err(Error::InvalidOperation("the memory is no file, or a shorter one"));
-        }
-        let is_apart = |other: &Range| {
+    /// It is no file, shorter than it should be, overlaps another, or is beyond the log.
+    pub(super) fn with(&self, range: Range, file: Arc<File>) -> Result<Self> {
+        let is_apart = |(other, _): &(Range, Arc<File>)| {
             let after = |one: u64, size: u64, other: u64| {
                 one.checked_add(size).is_some_and(|end| end <= other)
             };
@@ -57,16 +138,22 @@ impl Memory {
         if self.ranges.len() == MAX_REGIONS || !self.ranges.iter().all(is_apart) {
             return Err(Error::InvalidOperation("the memory overlaps, or has too many regions"));
         }
-        let file = FileOffset::new(file, range.offset);
-        let region = GuestRegionMmap::from_range(GuestAddress(range.guest), bytes, Some(file));
-        let region = Arc::new(region.map_err(|error| wrong(&error))?);
+        let end = range.guest.checked_add(range.size).ok_or(Error::InvalidParam)?;
+        if self.log.as_ref().is_some_and(|log| !log.covers(end)) {
+            return Err(Error::InvalidOperation("the dirty log is too short for the memory"));
+        }
+        let log = self.log.clone().map(|log| (log, range.guest));
+        let part = FileOffset::from_arc(file.clone(), range.offset);
+        let region = map(part, range.size, &self.bell, log)?;
+        let region = GuestRegionMmap::new(region, GuestAddress(range.guest));
+        let region = Arc::new(region.ok_or(Error::InvalidParam)?);
         let map = match &self.map {
             Some(map) => map.insert_region(region),
             None => GuestMemoryMmap::from_arc_regions(vec![region]),
         };
         let map = Some(Arc::new(map.map_err(|error| wrong(&error))?));
-        let ranges = self.ranges.iter().copied().chain([range]).collect();
-        Ok(Memory { ranges, map })
+        let ranges = self.ranges.iter().cloned().chain([(range, file)]).collect();
+        Ok(Memory { ranges, map, ..self.clone() })
     }
 
     /// The same memory without a region.
@@ -74,29 +161,44 @@ impl Memory {
     /// # Errors
     /// There is no such region.
     pub(super) fn without(&self, range: Range) -> Result<Self> {
-        let is_it = |other: &Range| {
+        let is_it = |(other, _): &(Range, Arc<File>)| {
             (other.guest, other.size, other.user) == (range.guest, range.size, range.user)
         };
         let found = self.ranges.iter().any(is_it);
         let map = self.map.as_ref().filter(|_| found).ok_or(Error::InvalidParam)?;
-        let ranges: Vec<_> = self.ranges.iter().copied().filter(|other| !is_it(other)).collect();
+        let ranges: Vec<_> = self.ranges.iter().filter(|other| !is_it(other)).cloned().collect();
         if ranges.is_empty() {
-            return Ok(Memory::default());
+            return Ok(self.emptied());
         }
         let removed = map.remove_region(GuestAddress(range.guest), range.size);
         let (map, _) = removed.map_err(|error| wrong(&error))?;
-        Ok(Memory { ranges, map: Some(Arc::new(map)) })
+        Ok(Memory { ranges, map: Some(Arc::new(map)), ..self.clone() })
+    }
+
+    /// The same memory, mapped anew, with this log of its pages or none.
+    ///
+    /// # Errors
+    /// The log is too short, or the memory cannot be mapped again.
+    pub(super) fn logged(&self, log: Option<Arc<Log>>) -> Result<Self> {
+        if self.log.as_ref().map(Arc::as_ptr) == log.as_ref().map(Arc::as_ptr) {
+            return Ok(self.clone());
+        }
+        let mut memory = Memory { log, ..self.emptied() };
+        for (range, file) in &self.ranges {
+            memory = memory.with(*range, file.clone())?;
+        }
+        Ok(memory)
     }
 
     /// The guest address of an address in the front end's process.
     pub(super) fn guest_address(&self, user: u64) -> Option<u64> {
-        self.ranges.iter().find_map(|range| {
+        self.ranges.iter().find_map(|(range, _)| {
             let offset = user.checked_sub(range.user).filter(|&offset| offset < range.size)?;
             range.guest.checked_add(offset)
         })
     }
 }
 
-fn wrong(error: &dyn std::fmt::Display) -> Error {
+pub(super) fn wrong(error: &dyn std::fmt::Display) -> Error {
     Error::ReqHandlerError(std::io::Error::other(error.to_string()))
 }

@@ -6,6 +6,7 @@
 //!
 //! Source: Virtual I/O Device 1.2, 5.1.6 (device operation of network devices).
 
+use super::memory::GuestMemoryMmap;
 use super::ring::{BrokenRing, Chain, Cursor, Piece, SplitRing, Turn};
 use crate::virtio::{HEADER_BYTES, Header};
 use picnic_core::attachment::QueueOut;
@@ -16,7 +17,6 @@ use picnic_core::packet::offload;
 use picnic_core::time::Time;
 use std::fs::File;
 use std::sync::Arc;
-use vm_memory::GuestMemoryMmap;
 
 /// The bits of features, by number.
 pub(super) mod bits {
@@ -26,7 +26,7 @@ pub(super) mod bits {
     bits! {
         CSUM = 0; GUEST_CSUM = 1; GUEST_TSO4 = 7; GUEST_TSO6 = 8; GUEST_ECN = 9;
         HOST_TSO4 = 11; HOST_TSO6 = 12; HOST_ECN = 13; MRG_RXBUF = 15; STATUS = 16; CTRL_VQ = 17;
-        GUEST_ANNOUNCE = 21; MQ = 22; RING_INDIRECT = 28; RING_EVENT_IDX = 29;
+        GUEST_ANNOUNCE = 21; MQ = 22; LOG_ALL = 26; RING_INDIRECT = 28; RING_EVENT_IDX = 29;
         PROTOCOL_FEATURES = 30; VERSION_1 = 32; IN_ORDER = 35;
     }
 }

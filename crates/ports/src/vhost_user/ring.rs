@@ -15,8 +15,9 @@
 //! Source: Virtual I/O Device 1.2, 2.7 (split virtqueues), 2.7.7 and 2.7.10 (suppression of
 //! notifications), 2.7.5.3 (indirect descriptors).
 
+use super::memory::{GuestMemoryMmap, VolatileSlice};
 use std::sync::atomic::{Ordering, fence};
-use vm_memory::{Bytes, GuestAddress, GuestMemoryBackend, GuestMemoryMmap, VolatileSlice};
+use vm_memory::{Bytes, GuestAddress, GuestMemoryBackend};
 
 /// Most descriptors of a ring.
 pub const MAX_SIZE: u32 = 32_768;

@@ -1,8 +1,11 @@
 //! The rings against a driver in this process, honest or not.
 
 mod driver;
+mod hostile;
+mod migration;
 mod protocol;
 
+use super::memory::GuestMemoryMmap;
 use super::pair::{Pair, Ring, Terms, bits};
 use super::ring::{BrokenRing, Layout, SplitRing};
 use crate::virtio::{HEADER_BYTES, Header};
@@ -18,7 +21,7 @@ use picnic_core::stats::TargetCounters;
 use picnic_core::time::Time;
 use proptest::prelude::*;
 use std::sync::Arc;
-use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap};
+use vm_memory::{Bytes, GuestAddress};
 
 /// The rest of a card, around one queue.
 pub(super) struct Card {

@@ -1,11 +1,12 @@
 //! A driver of a split ring, in this process.
 
+use super::super::memory::GuestMemoryMmap;
 use super::super::ring::Layout;
 use super::Shared;
 use crate::virtio::{HEADER_BYTES, Header};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap};
+use vm_memory::{Bytes, GuestAddress};
 
 /// Bytes of a guest.
 pub(super) const MEMORY: u64 = 0x40_0000;
@@ -170,7 +171,7 @@ impl Driver {
         self.returned().into_iter().map(|(head, length, _)| (head, length)).collect()
     }
 
-    fn returned(&mut self) -> Vec<(u16, u32, Pieces)> {
+    pub(super) fn returned(&mut self) -> Vec<(u16, u32, Pieces)> {
         let mut returned = Vec::new();
         while self.used != self.read16(self.layout.used + 2) {
             let slot = u64::from(self.used & (self.layout.size - 1));

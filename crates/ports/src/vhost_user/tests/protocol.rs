@@ -1,10 +1,12 @@
 //! The socket: a front end in this process, a target core in a thread.
 
+use super::super::memory::GuestMemoryMmap;
 use super::super::pair::bits;
 use super::super::ring::Layout;
 use super::super::{VhostUser, VhostUserConfig};
 use super::driver::Driver;
 use super::{Card, Shared, bytes, packet};
+use picnic_confine::Role;
 use picnic_core::attachment::{HostAttachment, HostQueue};
 use picnic_core::config::Section;
 use picnic_core::ledger::DropReason;
@@ -13,6 +15,7 @@ use picnic_core::time::Time;
 use picnic_testing::wait_until;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use rustix::thread::CapabilitySet;
 use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::PermissionsExt;
@@ -25,7 +28,7 @@ use std::thread::JoinHandle;
 use vhost::vhost_user::message::VhostUserHeaderFlag;
 use vhost::vhost_user::{Frontend, VhostUserFrontend, VhostUserProtocolFeatures};
 use vhost::{VhostBackend, VhostUserMemoryRegionInfo, VringConfigData};
-use vm_memory::{FileOffset, GuestAddress, GuestMemoryBackend, GuestMemoryMmap};
+use vm_memory::{FileOffset, GuestAddress, GuestMemoryBackend};
 use vmm_sys_util::eventfd::EventFd;
 
 /// An event descriptor.
@@ -33,9 +36,9 @@ pub(super) fn event() -> File {
     eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap().into()
 }
 
-const MEMORY: usize = 0x40_0000;
+pub(super) const MEMORY: usize = 0x40_0000;
 /// Where the front end says that it has the guest's memory.
-const USER: u64 = 0x7f00_0000_0000;
+pub(super) const USER: u64 = 0x7f00_0000_0000;
 
 /// Packets for the guest, or a question for those of it.
 enum Order {
@@ -45,18 +48,18 @@ enum Order {
 
 /// What the target core saw.
 #[derive(Debug, Default)]
-struct Seen {
-    sent: Vec<Vec<u8>>,
-    delivered: u64,
-    disabled: u64,
-    no_descriptor: u64,
-    report: Vec<String>,
+pub(super) struct Seen {
+    pub(super) sent: Vec<Vec<u8>>,
+    pub(super) delivered: u64,
+    pub(super) disabled: u64,
+    pub(super) no_descriptor: u64,
+    pub(super) report: Vec<String>,
 }
 
 /// An attachment with one guest and one target core that polls its first queue.
-struct Machine {
+pub(super) struct Machine {
     attachment: Box<dyn HostAttachment>,
-    socket: PathBuf,
+    pub(super) socket: PathBuf,
     orders: mpsc::Sender<Order>,
     seen: mpsc::Receiver<Seen>,
     core: JoinHandle<()>,
@@ -64,7 +67,9 @@ struct Machine {
 }
 
 impl Machine {
-    fn new(keys: &str) -> Self {
+    pub(super) fn new(keys: &str) -> Self {
+        // The threads of guests and target cores may do what they may in a card.
+        picnic_confine::ask_for();
         let folder = tempfile::tempdir().unwrap();
         let text = format!("attachment = \"vhost-user\"\n[[guest]]\nsocket = \"vm\"\n{keys}");
         let section = Section::from_text("attachment", &text).unwrap();
@@ -80,21 +85,22 @@ impl Machine {
         Machine { attachment, socket, orders, seen, core, _folder: folder }
     }
 
-    fn deliver(&self, packets: &[Vec<u8>]) -> Seen {
+    pub(super) fn deliver(&self, packets: &[Vec<u8>]) -> Seen {
         self.orders.send(Order::Deliver(packets.to_vec())).unwrap();
         self.seen.recv().unwrap()
     }
 
     /// What the target core has seen so far.
-    fn look(&self) -> Seen {
+    pub(super) fn look(&self) -> Seen {
         self.deliver(&[])
     }
 
-    fn end(self) -> Seen {
+    pub(super) fn end(self) -> Seen {
         self.orders.send(Order::End).unwrap();
         let seen = self.seen.recv().unwrap();
         self.core.join().unwrap();
         drop(self.attachment);
+        assert_eq!(picnic_confine::notes(), [""; 0]);
         assert!(!self.socket.exists());
         seen
     }
@@ -107,6 +113,7 @@ fn run(
     answers: &mpsc::Sender<Seen>,
 ) {
     let (mut card, mut sent) = (Card::new(2048), Vec::new());
+    picnic_confine::set_up(Role::Target, CapabilitySet::empty());
     loop {
         card.with(|out| queue.transmit(Time::ZERO, out));
         sent.extend(card.sent(bytes));
@@ -138,16 +145,16 @@ fn run(
 }
 
 /// A guest: its memory, and a driver for each ring of a pair.
-struct Guest {
-    memory: Shared,
-    file: Arc<File>,
-    rx: Driver,
-    tx: Driver,
-    kicks: [EventFd; 2],
+pub(super) struct Guest {
+    pub(super) memory: Shared,
+    pub(super) file: Arc<File>,
+    pub(super) rx: Driver,
+    pub(super) tx: Driver,
+    pub(super) kicks: [EventFd; 2],
 }
 
 impl Guest {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let file = File::from(memfd_create("guest", MemfdFlags::CLOEXEC).unwrap());
         ftruncate(&file, MEMORY as u64).unwrap();
         let file = Arc::new(file);
@@ -169,7 +176,7 @@ impl Guest {
         Guest { memory, file, rx, tx, kicks }
     }
 
-    fn region(&self) -> VhostUserMemoryRegionInfo {
+    pub(super) fn region(&self) -> VhostUserMemoryRegionInfo {
         VhostUserMemoryRegionInfo {
             guest_phys_addr: 0,
             memory_size: MEMORY as u64,
@@ -179,7 +186,7 @@ impl Guest {
         }
     }
 
-    fn ring(&self, index: usize) -> VringConfigData {
+    pub(super) fn ring(&self, index: usize) -> VringConfigData {
         let layout = if index == 0 { self.rx.layout } else { self.tx.layout };
         VringConfigData {
             queue_max_size: layout.size,
@@ -192,16 +199,16 @@ impl Guest {
         }
     }
 
-    fn send(&mut self, seed: u64) {
+    pub(super) fn send(&mut self, seed: u64) {
         let whole = [vec![0; 12], packet(seed, 100)].concat();
         self.tx.send(&whole, 2, false).unwrap();
         self.kicks[1].write(1).unwrap();
     }
 }
 
-const WANTED: u64 = bits::VERSION_1 | bits::MRG_RXBUF | bits::RING_INDIRECT;
+pub(super) const WANTED: u64 = bits::VERSION_1 | bits::MRG_RXBUF | bits::RING_INDIRECT;
 
-fn connect(socket: &Path) -> Frontend {
+pub(super) fn connect(socket: &Path) -> Frontend {
     let mut front = Frontend::connect(socket, 8).unwrap();
     front.set_owner().unwrap();
     let features = front.get_features().unwrap();
@@ -211,7 +218,8 @@ fn connect(socket: &Path) -> Frontend {
     let known = VhostUserProtocolFeatures::MQ
         | VhostUserProtocolFeatures::REPLY_ACK
         | VhostUserProtocolFeatures::RESET_DEVICE
-        | VhostUserProtocolFeatures::CONFIGURE_MEM_SLOTS;
+        | VhostUserProtocolFeatures::CONFIGURE_MEM_SLOTS
+        | VhostUserProtocolFeatures::LOG_SHMFD;
     assert_eq!(offered, known);
     front.set_protocol_features(known).unwrap();
     front.set_hdr_flags(VhostUserHeaderFlag::NEED_REPLY);
@@ -233,13 +241,13 @@ const STEPS: [Step; 6] = [
     |front, _, ring| front.set_vring_enable(ring, true).unwrap(),
 ];
 
-fn start(front: &mut Frontend, guest: &Guest, order: &[usize]) {
+pub(super) fn start(front: &mut Frontend, guest: &Guest, order: &[usize]) {
     for ring in [0, 1] {
         order.iter().for_each(|&step| STEPS[step](front, guest, ring));
     }
 }
 
-fn assert_passes(machine: &Machine, guest: &mut Guest, seed: u64) {
+pub(super) fn assert_passes(machine: &Machine, guest: &mut Guest, seed: u64) {
     guest.send(seed);
     wait_until("a packet of the guest", || machine.look().sent == [packet(seed, 100)]);
     guest.rx.post(2000, 1, false).unwrap();
