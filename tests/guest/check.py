@@ -323,9 +323,8 @@ def lost(text):
 
 def same_files(sections, name, clients=1):
     """Of each client: a file, what came of it there, and what came back."""
-    text = sections[f"{name}/files"][1]
-    sums = [line.split()[0] for line in text.splitlines()]
-    want(len(sums) == 3 * clients and len(set(sums)) == 1, f"{name}: {text}")
+    sums = [line.split()[0] for line in sections[f"{name}/files"][1].splitlines()]
+    want(len(sums) == 3 * clients and len(set(sums)) == 1, f"{name}: {sums}")
 
 
 # What connections are told of at two wires of this rate, and how many there are. Of eight by their
@@ -399,8 +398,9 @@ def tunnels(sections, _packets):
         want(lost(sections[f"{name}/ping"][1]) == 0, f"{name}: {sections[f'{name}/ping'][1]}")
         same_files(sections, name)
         report = read_json(sections, f"{name}/report")
-        want(report["ledger"]["balanced"] and report["buffers_missing"] == 0,
-             f"{name}: {report['ledger']}")
+        want(report["ledger"]["balanced"] and report["buffers_missing"] == 0
+             and "malformed@wire" not in report["drops_by_stage"],
+             f"{name}: {report['ledger']}, {report['drops_by_stage']}")
         # By the counts of the kernel's device: all of it went through the tunnel, and well formed.
         (device,) = read_json(sections, f"{name}/device")
         received, sent = device["stats64"]["rx"], device["stats64"]["tx"]

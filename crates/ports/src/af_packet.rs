@@ -393,7 +393,11 @@ impl WirePort for PacketPort {
         }
         if self.unfit != 0 {
             let unfit = self.unfit;
-            lines.push(format!("{name}: {unfit} packets had offloads that a card cannot express"));
+            // Usually packets within a tunnel, which the kernel merged or would have cut.
+            lines.push(format!(
+                "{name}: {unfit} packets had offloads that a card cannot express: try `ethtool -K \
+                 {name} gro off`, and `tso off` at a sender on this machine"
+            ));
         }
         if self.oversize != 0 {
             let oversize = self.oversize;
