@@ -10,7 +10,7 @@ use picnic_core::stats::TargetCounters;
 use picnic_core::time::Time;
 use picnic_ports::vhost_user::memory::GuestMemoryMmap;
 use picnic_ports::vhost_user::pair::{Pair, Ring, Terms};
-use picnic_ports::vhost_user::ring::{Layout, SplitRing};
+use picnic_ports::vhost_user::ring::{Layout, Queue};
 use std::sync::Arc;
 use vm_memory::{Bytes, GuestAddress};
 
@@ -34,10 +34,12 @@ pub fn run(data: &[u8]) {
         let (descriptors, available, used) = (at, at + 0x200, at + 0x400);
         let event_idx = head[10] & 1 != 0;
         let indirect = head[10] & 2 == 0;
-        let size = SIZE;
-        let layout = Layout { size, descriptors, available, used, base, event_idx, indirect };
-        let split = SplitRing::new(layout, &memory).expect("a ring in the memory");
-        Some(Ring::new(split, head[10] & 4 == 0))
+        let (size, is_packed) = (SIZE, head[10] & 8 != 0);
+        let base = if is_packed { base & (1 << 15 | (SIZE - 1)) } else { base };
+        let layout =
+            Layout { is_packed, size, descriptors, available, used, base, event_idx, indirect };
+        let queue = Queue::new(layout, &memory).expect("a ring in the memory");
+        Some(Ring::new(queue, head[10] & 4 == 0))
     };
     let (rx, tx) = (ring(0), ring(0x1000));
     let memory = Arc::new(memory);

@@ -15,7 +15,7 @@ use super::dirty::Log;
 use super::memory::{GuestMemoryMmap, MAX_REGIONS, Memory, Range};
 use super::pair::{Pair, Ring, Terms, bits};
 use super::post::Post;
-use super::ring::{BrokenRing, Layout, MAX_SIZE, SplitRing};
+use super::ring::{BrokenRing, Layout, MAX_SIZE, Queue};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl, readlinkat};
 use std::fs::File;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -54,7 +54,8 @@ struct Vring {
     addresses: Option<[u64; 3]>,
     /// Guest address under which writes to the used ring are logged.
     log: Option<u64>,
-    base: u16,
+    /// Where it starts; if nothing is said, where new rings do.
+    base: Option<u16>,
     kick: Option<Arc<File>>,
     call: Option<Arc<File>>,
     error: Option<Arc<File>>,
@@ -123,6 +124,15 @@ impl Backend {
         std::mem::take(&mut self.troubles)
     }
 
+    fn is_packed(&self) -> bool {
+        self.terms.features & bits::RING_PACKED != 0
+    }
+
+    /// Where new rings start: packed ones with their wrap counter set.
+    fn first_base(&self) -> u16 {
+        if self.is_packed() { 1 << 15 } else { 0 }
+    }
+
     fn note(&mut self, vring: usize, why: &str) {
         let line = format!("ring {vring}: {why}");
         if !self.troubles.contains(&line) {
@@ -142,7 +152,7 @@ impl Backend {
         for (side, ring) in rings.enumerate() {
             let Some(ring) = ring else { continue };
             let vring = 2 * pair + side;
-            self.vrings[vring].base = ring.split.base();
+            self.vrings[vring].base = Some(ring.queue.base());
             if let Some(kick) = ring.kick {
                 post.unwatch(&kick);
             }
@@ -187,11 +197,12 @@ impl Backend {
         let accepted = |feature: u64| self.terms.features & feature != 0;
         let layout = || {
             Some(Layout {
+                is_packed: accepted(bits::RING_PACKED),
                 size: vring.size,
                 descriptors: guest(descriptors)?,
                 available: guest(available)?,
                 used: guest(used)?,
-                base: vring.base,
+                base: vring.base.unwrap_or(self.first_base()),
                 event_idx: accepted(bits::RING_EVENT_IDX),
                 indirect: accepted(bits::RING_INDIRECT),
             })
@@ -202,12 +213,12 @@ impl Backend {
             return None;
         }
         let outside = BrokenRing("its addresses are not in the guest's memory");
-        match layout().ok_or(outside).and_then(|layout| SplitRing::new(layout, map)) {
-            Ok(split) => Some(Ring {
+        match layout().ok_or(outside).and_then(|layout| Queue::new(layout, map)) {
+            Ok(queue) => Some(Ring {
                 call: vring.call.clone(),
                 kick: vring.kick.clone(),
                 error: vring.error.clone(),
-                ..Ring::new(split, vring.is_enabled)
+                ..Ring::new(queue, vring.is_enabled)
             }),
             Err(why) => {
                 self.note(index, why.0);
@@ -329,7 +340,9 @@ impl VhostUserBackendReqHandlerMut for Backend {
     }
 
     fn set_vring_num(&mut self, index: u32, num: u32) -> Result<()> {
-        if !num.is_power_of_two() || num > MAX_SIZE {
+        let is_packed = self.is_packed();
+        let is_allowed = num.is_power_of_two() || (is_packed && num != 0);
+        if !is_allowed || num > MAX_SIZE {
             return Err(Error::InvalidOperation("a ring's size is no power of two up to 32768"));
         }
         self.change(index, |vring| vring.size = num as u16)
@@ -352,21 +365,25 @@ impl VhostUserBackendReqHandlerMut for Backend {
     }
 
     fn set_vring_base(&mut self, index: u32, base: u32) -> Result<()> {
+        // Of a packed ring, the upper half is the used place: nothing is in flight when a ring
+        // stops, so it is the same, or, from DPDK, 0.
+        let base = if self.is_packed() { base & 0xffff } else { base };
         let base = u16::try_from(base).map_err(|_| Error::InvalidParam)?;
-        self.change(index, |vring| vring.base = base)
+        self.change(index, |vring| vring.base = Some(base))
     }
 
     fn get_vring_base(&mut self, index: u32) -> Result<VhostUserVringState> {
-        let mut base = 0;
+        let mut base = self.first_base();
         self.change(index, |vring| {
-            base = vring.base;
+            base = vring.base.unwrap_or(base);
             let (kick, call, error) = Default::default();
             *vring = Vring { kick, call, error, is_started: false, ..std::mem::take(vring) };
         })?;
         if self.is_over {
             return Err(Error::BackendInternalError);
         }
-        Ok(VhostUserVringState::new(index, base.into()))
+        let used = if self.is_packed() { u32::from(base) << 16 } else { 0 };
+        Ok(VhostUserVringState::new(index, used | u32::from(base)))
     }
 
     fn set_vring_kick(&mut self, index: u8, fd: Option<File>) -> Result<()> {

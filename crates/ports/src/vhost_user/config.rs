@@ -59,6 +59,8 @@ pub struct GuestConfig {
     /// Offloads that the guest may use: "csum" and, with it, "tso4", "tso6", and, with one of
     /// these, "ecn".
     pub offloads: Vec<Offload>,
+    /// Offer packed rings. Not every front end can use them: with QEMU, they also need `packed=on`.
+    pub packed: bool,
     /// Bytes of the guest's longest packet without its Ethernet header, super-frames aside.
     #[schemars(range(min = MTU_LOW, max = MTU_HIGH))]
     pub mtu: u32,
@@ -72,6 +74,7 @@ impl Default for GuestConfig {
             socket: String::new(),
             mode: Mode::Server,
             offloads: vec![Offload::Csum, Offload::Tso4, Offload::Tso6, Offload::Ecn],
+            packed: false,
             mtu: 1500,
             wire: 0,
         }
@@ -145,7 +148,7 @@ impl GuestConfig {
             (Offload::Tso6, bits::GUEST_TSO6, bits::HOST_TSO6),
             (Offload::Ecn, bits::GUEST_ECN, bits::HOST_ECN),
         ];
-        let mut features = FEATURES;
+        let mut features = FEATURES | if self.packed { bits::RING_PACKED } else { 0 };
         for (offload, guest, host) in table {
             let is_taken = offload == Offload::Csum || context.super_frames;
             if has(offload) {
@@ -188,7 +191,7 @@ mod tests {
             ("[[guest]]\nsocket = \"a\"\nmtu = 67", "mtu", "68 to 65535"),
             ("[[guest]]\nsocket = \"a\"\nwire = 1", "guest[0].wire", "allowed: 0 to 0"),
             ("[[guest]]\nsocket = \"a\"\nmode = \"serve\"", "mode", "server"),
-            ("[[guest]]\nsocket = \"a\"\npacked = true", "packed", "allowed"),
+            ("[[guest]]\nsocket = \"a\"\npacked = 1", "packed", "allowed: true or false"),
             ("[[guest]]\nsocket = \"a\"\noffloads = [\"tso4\"]", "guest[0].offloads", "\"csum\""),
             (
                 "[[guest]]\nsocket = \"a\"\noffloads = [\"ecn\", \"csum\"]",

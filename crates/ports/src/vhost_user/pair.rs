@@ -7,7 +7,7 @@
 //! Source: Virtual I/O Device 1.2, 5.1.6 (device operation of network devices).
 
 use super::memory::GuestMemoryMmap;
-use super::ring::{BrokenRing, Chain, Cursor, Piece, SplitRing, Turn};
+use super::ring::{BrokenRing, Chain, Cursor, Piece, Queue, Turn};
 use crate::virtio::{HEADER_BYTES, Header};
 use picnic_core::attachment::QueueOut;
 use picnic_core::ledger::DropReason;
@@ -27,7 +27,7 @@ pub(super) mod bits {
         CSUM = 0; GUEST_CSUM = 1; GUEST_TSO4 = 7; GUEST_TSO6 = 8; GUEST_ECN = 9;
         HOST_TSO4 = 11; HOST_TSO6 = 12; HOST_ECN = 13; MRG_RXBUF = 15; STATUS = 16; CTRL_VQ = 17;
         GUEST_ANNOUNCE = 21; MQ = 22; LOG_ALL = 26; RING_INDIRECT = 28; RING_EVENT_IDX = 29;
-        PROTOCOL_FEATURES = 30; VERSION_1 = 32; IN_ORDER = 35;
+        PROTOCOL_FEATURES = 30; VERSION_1 = 32; RING_PACKED = 34; IN_ORDER = 35;
     }
 }
 use bits::*;
@@ -78,7 +78,7 @@ impl Terms {
 /// A ring with its notifications.
 #[derive(Debug)]
 pub struct Ring {
-    pub(super) split: SplitRing,
+    pub(super) queue: Queue,
     /// Whether packets pass; if not, those of the guest are dropped and it gets none.
     pub(super) is_enabled: bool,
     pub(super) call: Option<Arc<File>>,
@@ -90,8 +90,8 @@ pub struct Ring {
 
 impl Ring {
     /// A ring that starts.
-    pub fn new(split: SplitRing, is_enabled: bool) -> Self {
-        Ring { split, is_enabled, call: None, kick: None, error: None, broken: None }
+    pub fn new(queue: Queue, is_enabled: bool) -> Self {
+        Ring { queue, is_enabled, call: None, kick: None, error: None, broken: None }
     }
 
     fn is_usable(&self) -> bool {
@@ -149,8 +149,7 @@ impl Pair {
     ) -> Self {
         // Buffers are looked for when there is a packet.
         if let Some(ring) = &mut rx {
-            let told = ring.split.turn(&memory).and_then(|mut turn| turn.ignore());
-            ring.broken = told.err();
+            ring.broken = ring.queue.ignore(&memory).err();
         }
         // Each chain has a piece.
         let (pieces, chains) = (Vec::with_capacity(PIECES), Vec::with_capacity(PIECES));
@@ -174,25 +173,15 @@ impl Pair {
             return burst.drain().for_each(|packet| out.drop(packet, DropReason::RingDisabled));
         };
         let Pair { terms, memory, pieces, chains, .. } = self;
-        let mut filling =
-            |turn: &mut Turn<'_>, packet: &mut Descriptor| -> Result<Put, BrokenRing> {
-                pieces.clear();
-                chains.clear();
-                Filling { terms, memory, turn, pieces, chains }.put(packet)
-            };
-        let result = ring.split.turn(memory).and_then(|mut turn| {
-            for mut packet in burst.drain() {
-                match filling(&mut turn, &mut packet) {
-                    Ok(Put::Delivered) => out.deliver(packet),
-                    Ok(Put::Dropped(reason)) => out.drop(packet, reason),
-                    Err(why) => {
-                        out.drop(packet, DropReason::BadDescriptor);
-                        return Err(why);
-                    }
-                }
+        let mut filling = Filling { terms, memory, pieces, chains };
+        let result = match &mut ring.queue {
+            Queue::Split(queue) => {
+                queue.turn(memory).and_then(|mut turn| filling.run(&mut turn, burst, out))
             }
-            turn.publish()
-        });
+            Queue::Packed(queue) => {
+                queue.turn(memory).and_then(|mut turn| filling.run(&mut turn, burst, out))
+            }
+        };
         burst.drain().for_each(|packet| out.drop(packet, DropReason::BadDescriptor));
         ring.end(result);
     }
@@ -200,54 +189,35 @@ impl Pair {
     /// Takes packets from the guest; returns how many were submitted.
     pub fn transmit(&mut self, now: Time, out: &mut QueueOut<'_>) -> usize {
         let Some(ring) = self.tx.as_mut().filter(|ring| ring.is_usable()) else { return 0 };
-        let (mut sent, mut seen, mut starved) = (0, 0, false);
-        let Pair { terms, memory, pieces, .. } = self;
-        let result = ring.split.turn(memory).and_then(|mut turn| {
-            while seen < BURST {
-                pieces.clear();
-                let Some(chain) = turn.take(false, pieces)? else { break };
-                let mut emptying = Emptying { terms, memory, pieces, now };
-                let taken = match emptying.read(chain, out) {
-                    Some(taken) => taken,
-                    None => {
-                        turn.put_back(1);
-                        starved = true;
-                        break;
-                    }
-                };
-                match taken {
-                    (packet, _) if !ring.is_enabled => {
-                        out.refuse(packet, DropReason::RingDisabled);
-                    }
-                    (packet, None) => {
-                        out.submit(packet);
-                        sent += 1;
-                    }
-                    (packet, Some(reason)) => out.refuse(packet, reason),
-                }
-                turn.complete(chain.head, 0)?;
-                seen += 1;
+        let Pair { terms, memory, pieces, empty_polls, is_listening, .. } = self;
+        let mut emptying = Emptying {
+            terms,
+            memory,
+            pieces,
+            now,
+            is_enabled: ring.is_enabled,
+            has_kick: ring.kick.is_some(),
+            empty_polls,
+            is_listening,
+            sent: 0,
+            is_starved: false,
+        };
+        let result = match &mut ring.queue {
+            Queue::Split(queue) => {
+                queue.turn(memory).and_then(|mut turn| emptying.run(&mut turn, out))
             }
-            let interrupt = turn.publish()?;
-            self.empty_polls = if seen == 0 { self.empty_polls.wrapping_add(1) } else { 0 };
-            if seen != 0 && self.is_listening {
-                turn.ignore()?;
-                self.is_listening = false;
+            Queue::Packed(queue) => {
+                queue.turn(memory).and_then(|mut turn| emptying.run(&mut turn, out))
             }
-            let may_listen = ring.kick.is_some() && self.empty_polls >= EMPTY_POLLS;
-            if seen == 0 && !starved && !self.is_listening && may_listen {
-                self.is_listening = !turn.listen()?;
-            }
-            Ok(interrupt)
-        });
+        };
+        let sent = emptying.sent;
+        self.is_starved = emptying.is_starved;
         ring.end(result);
-        self.is_starved = starved;
         // Kicks of chains that were seen are taken before the core sleeps on them.
         if self.is_listening && self.empty_polls % SPURIOUS_POLLS == EMPTY_POLLS {
             ring.take_kicks();
             // One that came with a chain meanwhile is not to be lost with it.
-            let waiting = ring.split.turn(memory).and_then(|mut turn| turn.waiting());
-            self.is_listening = waiting == Ok(0);
+            self.is_listening = ring.queue.is_waiting(memory) == Ok(false);
         }
         sent
     }
@@ -259,25 +229,47 @@ enum Put {
     Dropped(DropReason),
 }
 
-/// A packet on its way into chains.
-struct Filling<'f, 't> {
+/// Packets on their way into chains.
+struct Filling<'f> {
     terms: &'f Terms,
     memory: &'f GuestMemoryMmap,
-    turn: &'f mut Turn<'t>,
     pieces: &'f mut Vec<Piece>,
     chains: &'f mut Vec<Chain>,
 }
 
-impl Filling<'_, '_> {
+impl Filling<'_> {
+    /// Puts a burst into chains; packets that are left have found a ring that is wrong.
     #[inline]
-    fn put(mut self, packet: &mut Descriptor) -> Result<Put, BrokenRing> {
+    fn run(
+        &mut self,
+        turn: &mut impl Turn,
+        burst: &mut Burst,
+        out: &mut QueueOut<'_>,
+    ) -> Result<bool, BrokenRing> {
+        for mut packet in burst.drain() {
+            self.pieces.clear();
+            self.chains.clear();
+            match self.put(turn, &mut packet) {
+                Ok(Put::Delivered) => out.deliver(packet),
+                Ok(Put::Dropped(reason)) => out.drop(packet, reason),
+                Err(why) => {
+                    out.drop(packet, DropReason::BadDescriptor);
+                    return Err(why);
+                }
+            }
+        }
+        turn.publish()
+    }
+
+    #[inline]
+    fn put(&mut self, turn: &mut impl Turn, packet: &mut Descriptor) -> Result<Put, BrokenRing> {
         let header = match self.header(packet) {
             Ok(header) => header,
             Err(reason) => return Ok(Put::Dropped(reason)),
         };
         let header_bytes = self.terms.header_bytes();
         let total = header_bytes as u64 + u64::from(packet.length());
-        if let Some(reason) = self.take(total, header_bytes)? {
+        if let Some(reason) = self.take(turn, total, header_bytes)? {
             return Ok(Put::Dropped(reason));
         }
         let mut bytes = [0; HEADER_BYTES + 2];
@@ -289,27 +281,32 @@ impl Filling<'_, '_> {
             written = written.and_then(|()| cursor.write(segment));
         }
         if written.is_none() {
-            return self.give_up();
+            return self.give_up(turn);
         }
         let mut left = total;
         for chain in &*self.chains {
             let filled = left.min(chain.length);
             left -= filled;
-            self.turn.complete(chain.head, filled as u32)?;
+            turn.complete(chain, filled as u32)?;
         }
         Ok(Put::Delivered)
     }
 
     /// Takes chains for `total` bytes; a reason if there are none.
     #[inline]
-    fn take(&mut self, total: u64, header_bytes: usize) -> Result<Option<DropReason>, BrokenRing> {
+    fn take(
+        &mut self,
+        turn: &mut impl Turn,
+        total: u64,
+        header_bytes: usize,
+    ) -> Result<Option<DropReason>, BrokenRing> {
         let mut room = 0;
         while room < total {
             // What a driver without mergeable buffers has is too short.
             let is_short = !self.chains.is_empty() && !self.terms.has(MRG_RXBUF);
-            let chain = if is_short { None } else { self.turn.take(true, self.pieces)? };
+            let chain = if is_short { None } else { turn.take(true, self.pieces)? };
             let Some(chain) = chain else {
-                self.turn.put_back(self.chains.len() as u16);
+                turn.put_back(self.chains);
                 let reason = if is_short { DropReason::Oversize } else { DropReason::NoDescriptor };
                 return Ok(Some(reason));
             };
@@ -317,7 +314,7 @@ impl Filling<'_, '_> {
             room += chain.length;
             let least = if self.chains.len() == 1 { header_bytes as u64 } else { 1 };
             if !chain.is_good || chain.length < least {
-                self.give_up()?;
+                self.give_up(turn)?;
                 return Ok(Some(DropReason::BadDescriptor));
             }
         }
@@ -326,9 +323,9 @@ impl Filling<'_, '_> {
 
     /// Returns all chains empty.
     #[cold]
-    fn give_up(&mut self) -> Result<Put, BrokenRing> {
+    fn give_up(&mut self, turn: &mut impl Turn) -> Result<Put, BrokenRing> {
         for chain in &*self.chains {
-            self.turn.complete(chain.head, 0)?;
+            turn.complete(chain, 0)?;
         }
         Ok(Put::Dropped(DropReason::BadDescriptor))
     }
@@ -359,15 +356,57 @@ impl Filling<'_, '_> {
     }
 }
 
-/// A packet on its way out of a chain.
+/// Packets on their way out of chains.
 struct Emptying<'e> {
     terms: &'e Terms,
     memory: &'e GuestMemoryMmap,
-    pieces: &'e [Piece],
+    pieces: &'e mut Vec<Piece>,
     now: Time,
+    is_enabled: bool,
+    has_kick: bool,
+    empty_polls: &'e mut u32,
+    is_listening: &'e mut bool,
+    sent: usize,
+    is_starved: bool,
 }
 
 impl Emptying<'_> {
+    /// Takes a burst; whether the guest wants an interrupt for it.
+    #[inline]
+    fn run(&mut self, turn: &mut impl Turn, out: &mut QueueOut<'_>) -> Result<bool, BrokenRing> {
+        let mut seen = 0;
+        while seen < BURST {
+            self.pieces.clear();
+            let Some(chain) = turn.take(false, self.pieces)? else { break };
+            let Some((packet, refused)) = self.read(chain, out) else {
+                turn.put_back(&[chain]);
+                self.is_starved = true;
+                break;
+            };
+            match refused {
+                _ if !self.is_enabled => out.refuse(packet, DropReason::RingDisabled),
+                Some(reason) => out.refuse(packet, reason),
+                None => {
+                    out.submit(packet);
+                    self.sent += 1;
+                }
+            }
+            turn.complete(&chain, 0)?;
+            seen += 1;
+        }
+        let interrupt = turn.publish()?;
+        *self.empty_polls = if seen == 0 { self.empty_polls.wrapping_add(1) } else { 0 };
+        if seen != 0 && *self.is_listening {
+            turn.ignore()?;
+            *self.is_listening = false;
+        }
+        let may_listen = self.has_kick && *self.empty_polls >= EMPTY_POLLS;
+        if seen == 0 && !self.is_starved && !*self.is_listening && may_listen {
+            *self.is_listening = !turn.listen()?;
+        }
+        Ok(interrupt)
+    }
+
     /// The packet, and why it is refused if it is; `None` if there is no buffer for it.
     #[inline]
     fn read(

@@ -3,7 +3,7 @@
 use super::super::dirty::{Log, PAGE};
 use super::super::memory::{GuestMemoryMmap, Memory, Range};
 use super::super::pair::{Pair, Ring, bits};
-use super::super::ring::SplitRing;
+use super::super::ring::Queue;
 use super::driver::{self, Driver};
 use super::protocol::{self, Guest, MEMORY, Machine, USER, WANTED, connect, start};
 use super::{ALL, Card, layout, packet, terms};
@@ -55,7 +55,7 @@ proptest! {
 
     #[test]
     fn the_log_is_the_difference(
-        is_tx: bool, event_idx: bool, is_logged: bool,
+        is_tx: bool, event_idx: bool, is_logged: bool, is_packed: bool,
         bursts in prop::collection::vec(prop::collection::vec((14_usize..6000, 1_usize..4), 1..8), 1..8),
     ) {
         let (shared, log_file) = (Arc::new(file(2 * driver::MEMORY)), file(PAGE));
@@ -74,10 +74,10 @@ proptest! {
         // The driver has a mapping of its own, whose writes are not the card's.
         let ranges = [(GuestAddress(0), size, Some(FileOffset::from_arc(shared.clone(), 0)))];
         let its = Arc::new(GuestMemoryMmap::from_ranges_with_files(ranges).unwrap());
-        let layout = layout(64, 3, event_idx);
+        let layout = layout(is_packed, 64, 3, event_idx);
         let mut driver = Driver::over(its, layout);
         let map = memory.map().unwrap().clone();
-        let ring = Some(Ring::new(SplitRing::new(layout, &map).unwrap(), true));
+        let ring = Some(Ring::new(Queue::new(layout, &map).unwrap(), true));
         let (rx, tx) = if is_tx { (None, ring) } else { (ring, None) };
         let mut pair = Pair::new(terms(ALL), map, rx, tx);
         let mut card = Card::new(2048);
@@ -102,6 +102,9 @@ proptest! {
             let after = content(&shared, 2 * driver::MEMORY);
             let (logged, changed) = (take(&log_file, PAGE), changed(&before, &after));
             let mut written: BTreeSet<u64> = pages(layout.used, 6 + 8 * 64).collect();
+            if is_packed {
+                written.extend(pages(layout.descriptors, 16 * 64));
+            }
             for (_, mut length, pieces) in driver.returned() {
                 for (address, room) in pieces {
                     written.extend(pages(address, length.min(room).into()));

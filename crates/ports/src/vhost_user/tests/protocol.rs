@@ -155,6 +155,10 @@ pub(super) struct Guest {
 
 impl Guest {
     pub(super) fn new() -> Self {
+        Guest::with(false)
+    }
+
+    fn with(is_packed: bool) -> Self {
         let file = File::from(memfd_create("guest", MemfdFlags::CLOEXEC).unwrap());
         ftruncate(&file, MEMORY as u64).unwrap();
         let file = Arc::new(file);
@@ -162,11 +166,12 @@ impl Guest {
         let ranges = [(GuestAddress(0), MEMORY, offset)];
         let memory = Arc::new(GuestMemoryMmap::from_ranges_with_files(ranges).unwrap());
         let layout = |at| Layout {
-            size: 64,
+            is_packed,
+            size: if is_packed { 60 } else { 64 },
             descriptors: at,
             available: at + 0x1000,
             used: at + 0x2000,
-            base: 0,
+            base: if is_packed { 0x8000 } else { 0 },
             event_idx: false,
             indirect: true,
         };
@@ -209,11 +214,15 @@ impl Guest {
 pub(super) const WANTED: u64 = bits::VERSION_1 | bits::MRG_RXBUF | bits::RING_INDIRECT;
 
 pub(super) fn connect(socket: &Path) -> Frontend {
+    connect_with(socket, WANTED)
+}
+
+fn connect_with(socket: &Path, wanted: u64) -> Frontend {
     let mut front = Frontend::connect(socket, 8).unwrap();
     front.set_owner().unwrap();
     let features = front.get_features().unwrap();
-    assert_eq!(features & WANTED, WANTED);
-    front.set_features(WANTED | bits::PROTOCOL_FEATURES).unwrap();
+    assert_eq!(features & (wanted | bits::RING_PACKED), wanted);
+    front.set_features(wanted | bits::PROTOCOL_FEATURES).unwrap();
     let offered = front.get_protocol_features().unwrap();
     let known = VhostUserProtocolFeatures::MQ
         | VhostUserProtocolFeatures::REPLY_ACK
@@ -236,7 +245,7 @@ const STEPS: [Step; 6] = [
     },
     |front, guest, ring| front.set_vring_num(ring, guest.ring(ring).queue_size).unwrap(),
     |front, guest, ring| front.set_vring_addr(ring, &guest.ring(ring)).unwrap(),
-    |front, _, ring| front.set_vring_base(ring, 0).unwrap(),
+    |front, guest, ring| front.set_vring_base(ring, guest.tx.layout.base).unwrap(),
     |front, guest, ring| front.set_vring_kick(ring, &guest.kicks[ring]).unwrap(),
     |front, _, ring| front.set_vring_enable(ring, true).unwrap(),
 ];
@@ -342,6 +351,36 @@ fn rings_stop_and_go_on_where_they_were() {
     start(&mut front, &again, &[0, 1, 2, 3, 4, 5]);
     assert_passes(&machine, &mut again, 99);
     drop(guest.memory);
+    machine.end();
+}
+
+#[test]
+fn packed_rings_go_on_with_their_wrap_counters() {
+    let machine = Machine::new("packed = true");
+    let mut front = connect_with(&machine.socket, WANTED | bits::RING_PACKED);
+    let mut guest = Guest::with(true);
+    start(&mut front, &guest, &[0, 1, 2, 3, 4, 5]);
+    for round in 0..130 {
+        assert_passes(&machine, &mut guest, 2 * round);
+        // One descriptor of 60 per packet for the guest, two of its own.
+        for (ring, passed) in [(0, round as u32 + 1), (1, 2 * (round as u32 + 1))] {
+            let place = (passed % 60) | if passed / 60 % 2 == 0 { 0x8000 } else { 0 };
+            let base = front.get_vring_base(ring).unwrap();
+            assert_eq!(base, place | place << 16);
+            front.set_vring_num(ring, 60).unwrap();
+            front.set_vring_addr(ring, &guest.ring(ring)).unwrap();
+            front.set_vring_base(ring, base as u16).unwrap();
+            front.set_vring_kick(ring, &guest.kicks[ring]).unwrap();
+            front.set_vring_enable(ring, true).unwrap();
+        }
+    }
+    // A stopped ring forgets where it was.
+    front.get_vring_base(0).unwrap();
+    front.reset_device().unwrap();
+    front.set_features(WANTED | bits::RING_PACKED | bits::PROTOCOL_FEATURES).unwrap();
+    let mut again = Guest::with(true);
+    start(&mut front, &again, &[0, 1, 2, 4, 5]);
+    assert_passes(&machine, &mut again, 1);
     machine.end();
 }
 
