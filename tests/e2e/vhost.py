@@ -1,5 +1,5 @@
 #!/usr/bin/env -S python3 -B
-"""DPDK as the guest of a card: every path of its virtio driver for split rings, all bytes checked.
+"""DPDK as the guest of a card: every path of its virtio driver, all bytes checked.
 
     vhost.py            all of it, as root
     vhost.py --only WORDS   only paths with these words in their name
@@ -18,6 +18,7 @@ import json
 import os
 import pathlib
 import random
+import re
 import select
 import shutil
 import signal
@@ -32,12 +33,19 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 PICNIC = ROOT / "target/debug/picnic"
 # Keys of virtio-user.
 PATHS = {
-    "mergeable": "mrg_rxbuf=1,in_order=0",
-    "mergeable in order": "mrg_rxbuf=1,in_order=1",
-    "plain": "mrg_rxbuf=0,in_order=0",
-    "in order": "mrg_rxbuf=0,in_order=1",
-    "vectorised": "mrg_rxbuf=0,in_order=0,vectorized=1",
+    f"{form} {name}": f"packed_vq={packed},{keys}"
+    for packed, form in enumerate(("split", "packed"))
+    for name, keys in {
+        "mergeable": "mrg_rxbuf=1,in_order=0",
+        "mergeable in order": "mrg_rxbuf=1,in_order=1",
+        "plain": "mrg_rxbuf=0,in_order=0",
+        "in order": "mrg_rxbuf=0,in_order=1",
+        # For packed rings, this path is for drivers in order.
+        "vectorised": f"mrg_rxbuf=0,in_order={packed},vectorized=1",
+    }.items()
 }
+# Features that a path must have negotiated: a front end may decline them.
+RING_PACKED, IN_ORDER, MRG_RXBUF = 1 << 34, 1 << 35, 1 << 15
 QUEUES = 2
 FLOWS = 16
 # Marks the flows of frames that wait for the guest.
@@ -64,6 +72,7 @@ queues = {queues}
 
 [[host.guest]]
 socket = "vm0.sock"
+packed = true
 """
 
 
@@ -187,7 +196,23 @@ def path(name, folder):
         raise AssertionError(f"{wrong}\n{report}")
     if not report["ledger"]["balanced"] or report["drops"].get("bad_descriptor"):
         raise AssertionError(f"{report['ledger']}, {report['drops']}")
+    check_features(name, json.dumps(report))
     return frames, report
+
+
+def check_features(name, report):
+    """A path that was not negotiated would be another one."""
+    features = int(re.search(r"features (0x[0-9a-f]+)", report)[1], 16)
+    wanted = dict(pair.split("=") for pair in PATHS[name].split(","))
+    for key, bit in {"packed_vq": RING_PACKED, "in_order": IN_ORDER, "mrg_rxbuf": MRG_RXBUF}.items():
+        if bool(features & bit) != (wanted[key] == "1"):
+            raise AssertionError(f"{key} is not {wanted[key]} in features {features:#x}")
+
+
+def falls_back(name):
+    """For packed rings, DPDK has only vectors of AVX-512."""
+    flags = pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8").split()
+    return name == "packed vectorised" and "avx512f" not in flags
 
 
 def log_of(log):
@@ -207,7 +232,8 @@ def inside(folder, words):
         try:
             frames, report = path(name, folder)
             drops = report["drops"]
-            print(f"{name}: {frames} frames returned, {drops or 'none lost'}", flush=True)
+            how = ", by the path in order, as this processor lacks AVX-512" if falls_back(name) else ""
+            print(f"{name}: {frames} frames returned{how}, {drops or 'none lost'}", flush=True)
         except AssertionError as error:
             print(f"failed: {name}: {error}", flush=True)
             failed = True
