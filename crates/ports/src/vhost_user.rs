@@ -35,6 +35,7 @@ mod config;
 pub mod dirty;
 mod enable;
 mod guest;
+pub mod inflight;
 pub mod memory;
 pub mod pair;
 mod post;

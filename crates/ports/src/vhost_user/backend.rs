@@ -12,6 +12,7 @@
 //! Source: QEMU, docs/interop/vhost-user.rst.
 
 use super::dirty::Log;
+use super::inflight::Inflight;
 use super::memory::{GuestMemoryMmap, MAX_REGIONS, Memory, Range};
 use super::pair::{Pair, Ring, Terms, bits};
 use super::post::Post;
@@ -44,7 +45,8 @@ const PROTOCOL: VhostUserProtocolFeatures = VhostUserProtocolFeatures::MQ
     .union(VhostUserProtocolFeatures::REPLY_ACK)
     .union(VhostUserProtocolFeatures::RESET_DEVICE)
     .union(VhostUserProtocolFeatures::CONFIGURE_MEM_SLOTS)
-    .union(VhostUserProtocolFeatures::LOG_SHMFD);
+    .union(VhostUserProtocolFeatures::LOG_SHMFD)
+    .union(VhostUserProtocolFeatures::INFLIGHT_SHMFD);
 
 /// A ring as the front end has described it so far.
 #[derive(Debug, Default)]
@@ -62,6 +64,8 @@ struct Vring {
     /// It has a kick descriptor, or is to be polled.
     is_started: bool,
     is_enabled: bool,
+    /// The in-flight area says where it goes on.
+    resumes: bool,
 }
 
 /// The device behind one socket.
@@ -78,6 +82,7 @@ pub(super) struct Backend {
     /// The dirty log, kept as long as the feature LOG_ALL is set.
     log: Option<Arc<Log>>,
     vrings: Vec<Vring>,
+    inflight: Option<Arc<Inflight>>,
     /// One for each pair of rings.
     posts: Vec<Arc<Post>>,
     /// Which target cores have a pair.
@@ -101,6 +106,7 @@ impl Backend {
             bell: bell.clone(),
             log: None,
             vrings: (0..2 * posts.len()).map(|_| Vring::default()).collect(),
+            inflight: None,
             given: vec![false; posts.len()],
             is_over: false,
             posts,
@@ -213,7 +219,20 @@ impl Backend {
             return None;
         }
         let outside = BrokenRing("its addresses are not in the guest's memory");
-        match layout().ok_or(outside).and_then(|layout| Queue::new(layout, map)) {
+        let inflight = self.inflight.as_ref().filter(|_| vring.resumes);
+        let resumed = |layout: Layout| match inflight {
+            None => Ok(layout),
+            Some(area) => {
+                let base = area.resume(index, &layout, map)?;
+                Ok(Layout { base: base.unwrap_or(layout.base), ..layout })
+            }
+        };
+        let layout = layout().ok_or(outside).and_then(resumed);
+        self.vrings[index].resumes &= layout.is_err();
+        let vring = &self.vrings[index];
+        let queue = layout.and_then(|layout| Queue::new(layout, map));
+        let part = self.inflight.as_ref().and_then(|area| area.part(index));
+        match queue.map(|queue| queue.recorded(part)) {
             Ok(queue) => Some(Ring {
                 call: vring.call.clone(),
                 kick: vring.kick.clone(),
@@ -268,7 +287,7 @@ impl Backend {
         self.withdraw_all();
         self.vrings.iter_mut().for_each(|vring| *vring = Vring::default());
         self.terms.features = 0;
-        self.log = None;
+        (self.log, self.inflight) = (None, None);
     }
 }
 
@@ -460,12 +479,17 @@ impl VhostUserBackendReqHandlerMut for Backend {
         Err(NOT_OFFERED)
     }
 
-    fn get_inflight_fd(&mut self, _: &VhostUserInflight) -> Result<(VhostUserInflight, File)> {
-        Err(NOT_OFFERED)
+    fn get_inflight_fd(&mut self, asked: &VhostUserInflight) -> Result<(VhostUserInflight, File)> {
+        Inflight::make(asked, self.vrings.len(), self.is_packed())
     }
 
-    fn set_inflight_fd(&mut self, _: &VhostUserInflight, _: File) -> Result<()> {
-        Err(NOT_OFFERED)
+    fn set_inflight_fd(&mut self, area: &VhostUserInflight, file: File) -> Result<()> {
+        let area = Inflight::new(area, file, self.vrings.len(), self.is_packed(), &self.bell)?;
+        self.withdraw_all();
+        self.inflight = Some(Arc::new(area));
+        self.vrings.iter_mut().for_each(|vring| vring.resumes = true);
+        self.offer_all();
+        Ok(())
     }
 
     fn set_device_state_fd(

@@ -20,6 +20,7 @@ mod cursor;
 pub mod packed;
 pub mod split;
 
+use super::inflight::Part;
 use super::memory::{GuestMemoryMmap, VolatileSlice};
 pub use cursor::Cursor;
 use cursor::read;
@@ -103,6 +104,14 @@ impl Queue {
             false => Queue::Split(SplitRing::new(layout, memory)?),
             true => Queue::Packed(PackedRing::new(layout, memory)?),
         })
+    }
+
+    /// The same ring, with a part of an in-flight area, which packed rings keep up to date.
+    pub(super) fn recorded(mut self, part: Option<Part>) -> Self {
+        if let Queue::Packed(ring) = &mut self {
+            ring.keep_record(part);
+        }
+        self
     }
 
     /// Where the device stands, for the front end: the index of the next available chain, or the

@@ -4,6 +4,7 @@ mod driver;
 mod hostile;
 mod migration;
 mod protocol;
+mod restart;
 mod rings;
 
 use super::memory::GuestMemoryMmap;

@@ -6,6 +6,7 @@
 //! Source: Virtual I/O Device 1.2, 2.8; its 2.8.10 for the suppression of notifications, 2.8.7 for
 //! indirect descriptors.
 
+use super::super::inflight::Part;
 use super::super::memory::{GuestMemoryMmap, VolatileSlice};
 use super::{
     BrokenRing, Chain, DESCRIPTOR_BYTES, Descriptor, INDIRECT, Layout, MAX_SIZE, NEXT, Piece,
@@ -83,6 +84,10 @@ pub struct PackedRing {
     held: u16,
     /// The driver has not yet seen any.
     is_fresh: bool,
+    /// Where another card goes on if this one ends.
+    record: Option<Part>,
+    /// With a record: the other chains that were returned since the driver last saw any.
+    pending: Vec<(Place, u64)>,
 }
 
 impl PackedRing {
@@ -111,9 +116,18 @@ impl PackedRing {
             returned: 0,
             held: 0,
             is_fresh: true,
+            record: None,
+            pending: Vec::new(),
         };
         ring.turn(memory)?;
         Ok(ring)
+    }
+
+    /// Keeps a record of each burst, so that one that was cut off can be completed.
+    pub(super) fn keep_record(&mut self, part: Option<Part>) {
+        // Each chain has a place.
+        self.pending = Vec::with_capacity(if part.is_some() { self.layout.size.into() } else { 0 });
+        self.record = part;
     }
 
     /// The next descriptor to take, with its wrap counter.
@@ -267,7 +281,11 @@ impl super::Turn for Turn<'_> {
         let pass = if used.wrap { AVAILABLE | USED } else { 0 };
         let flags = pass | if written != 0 { WRITE } else { 0 };
         let half = u64::from(written) | u64::from(chain.head) << 32 | u64::from(flags) << 48;
+        if let Some(part) = &self.ring.record {
+            part.note(used.index, chain.places, half)?;
+        }
         match self.ring.first {
+            Some(_) if self.ring.record.is_some() => self.ring.pending.push((used, half)),
             None => self.ring.first = Some((used, half)),
             // The driver looks at the first before.
             Some(_) => self.set_second_half(used, half, Ordering::Relaxed)?,
@@ -280,7 +298,18 @@ impl super::Turn for Turn<'_> {
     #[inline]
     fn publish(&mut self) -> Result<bool, BrokenRing> {
         let Some((place, half)) = self.ring.first.take() else { return Ok(false) };
+        let (old, new) = (place.bits(), self.ring.used.bits());
+        if let Some(part) = &self.ring.record {
+            part.set_places(new, old)?;
+            for (place, half) in &self.ring.pending {
+                self.set_second_half(*place, *half, Ordering::Relaxed)?;
+            }
+            self.ring.pending.clear();
+        }
         self.set_second_half(place, half, Ordering::Release)?;
+        if let Some(part) = &self.ring.record {
+            part.set_places(new, new)?;
+        }
         let returned = std::mem::take(&mut self.ring.returned);
         self.ring.held -= returned;
         // The descriptor before the driver's wishes: it writes them before it reads descriptors.

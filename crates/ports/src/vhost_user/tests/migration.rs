@@ -157,9 +157,12 @@ fn a_log_starts_and_ends_by_messages() {
     // A second log, as after memory was added; the first is left alone.
     let second = file(2 * PAGE);
     front.set_log_base(0, area(&second, PAGE, PAGE)).unwrap();
+    // The target core works at any time.
+    take(&log, PAGE);
     assert!(exchange(&mut guest, 4).1.is_empty());
     assert!(take(&second, 2 * PAGE).iter().all(|page| *page >= 8 * PAGE));
     front.set_features(features).unwrap();
+    take(&second, 2 * PAGE);
     exchange(&mut guest, 5);
     assert!(take(&second, 2 * PAGE).is_empty());
     machine.end();

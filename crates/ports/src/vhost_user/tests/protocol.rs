@@ -228,7 +228,8 @@ fn connect_with(socket: &Path, wanted: u64) -> Frontend {
         | VhostUserProtocolFeatures::REPLY_ACK
         | VhostUserProtocolFeatures::RESET_DEVICE
         | VhostUserProtocolFeatures::CONFIGURE_MEM_SLOTS
-        | VhostUserProtocolFeatures::LOG_SHMFD;
+        | VhostUserProtocolFeatures::LOG_SHMFD
+        | VhostUserProtocolFeatures::INFLIGHT_SHMFD;
     assert_eq!(offered, known);
     front.set_protocol_features(known).unwrap();
     front.set_hdr_flags(VhostUserHeaderFlag::NEED_REPLY);
