@@ -450,6 +450,10 @@ impl VhostUserBackendReqHandlerMut for Backend {
         fd: File,
         _postcopy: Option<bool>,
     ) -> Result<Option<u64>> {
+        if let Some(same) = self.memory.repeat(range(region), &fd) {
+            self.memory = same;
+            return Ok(None);
+        }
         let memory = self.memory.with(range(region), Arc::new(fd))?;
         self.replace_memory(memory);
         Ok(None)

@@ -17,6 +17,8 @@ use vm_memory::{FileOffset, GuestAddress, GuestRegionMmap};
 
 /// Most regions: as many as DIMMs can be plugged into a machine of QEMU.
 pub(super) const MAX_REGIONS: usize = 256;
+/// Most regions that are added again: all of them, by each of 16 pairs of rings.
+const MAX_REPEATS: usize = 16 * MAX_REGIONS;
 
 /// The memory of a guest, mapped.
 pub type GuestMemoryMmap = vm_memory::GuestMemoryMmap<Watch>;
@@ -101,6 +103,8 @@ pub(super) struct Range {
 #[derive(Clone, Debug)]
 pub(super) struct Memory {
     ranges: Vec<(Range, Arc<File>)>,
+    /// Regions that were added again: QEMU 7.2 adds and removes each once per pair of rings.
+    repeats: Vec<Range>,
     map: Option<Arc<GuestMemoryMmap>>,
     /// The log of all pages.
     log: Option<Arc<Log>>,
@@ -111,7 +115,7 @@ pub(super) struct Memory {
 impl Memory {
     /// No memory.
     pub(super) fn new(bell: Arc<OwnedFd>) -> Self {
-        Memory { ranges: Vec::new(), map: None, log: None, bell }
+        Memory { ranges: Vec::new(), repeats: Vec::new(), map: None, log: None, bell }
     }
 
     /// All regions, mapped; none if there are none yet.
@@ -121,7 +125,7 @@ impl Memory {
 
     /// No regions, with the same log.
     pub(super) fn emptied(&self) -> Self {
-        Memory { ranges: Vec::new(), map: None, ..self.clone() }
+        Memory { ranges: Vec::new(), repeats: Vec::new(), map: None, ..self.clone() }
     }
 
     /// The same memory with another region.
@@ -156,19 +160,37 @@ impl Memory {
         Ok(Memory { ranges, map, ..self.clone() })
     }
 
+    /// The same memory, if this region of this file is mapped already.
+    pub(super) fn repeat(&self, range: Range, file: &File) -> Option<Self> {
+        let (_, mapped) = self.ranges.iter().find(|(other, _)| *other == range)?;
+        let (mapped, given) = (fstat(mapped).ok()?, fstat(file).ok()?);
+        let is_same = (mapped.st_dev, mapped.st_ino) == (given.st_dev, given.st_ino);
+        if !is_same || self.repeats.len() == MAX_REPEATS {
+            return None;
+        }
+        let repeats = self.repeats.iter().copied().chain([range]).collect();
+        Some(Memory { repeats, ..self.clone() })
+    }
+
     /// The same memory without a region.
     ///
     /// # Errors
     /// There is no such region.
     pub(super) fn without(&self, range: Range) -> Result<Self> {
-        let is_it = |(other, _): &(Range, Arc<File>)| {
+        let is_same = |other: &Range| {
             (other.guest, other.size, other.user) == (range.guest, range.size, range.user)
         };
+        let is_it = |(other, _): &(Range, Arc<File>)| is_same(other);
         let found = self.ranges.iter().any(is_it);
+        if let (false, Some(index)) = (found, self.repeats.iter().position(is_same)) {
+            let mut same = self.clone();
+            same.repeats.swap_remove(index);
+            return Ok(same);
+        }
         let map = self.map.as_ref().filter(|_| found).ok_or(Error::InvalidParam)?;
         let ranges: Vec<_> = self.ranges.iter().filter(|other| !is_it(other)).cloned().collect();
         if ranges.is_empty() {
-            return Ok(self.emptied());
+            return Ok(Memory { repeats: self.repeats.clone(), ..self.emptied() });
         }
         let removed = map.remove_region(GuestAddress(range.guest), range.size);
         let (map, _) = removed.map_err(|error| wrong(&error))?;
@@ -183,7 +205,7 @@ impl Memory {
         if self.log.as_ref().map(Arc::as_ptr) == log.as_ref().map(Arc::as_ptr) {
             return Ok(self.clone());
         }
-        let mut memory = Memory { log, ..self.emptied() };
+        let mut memory = Memory { log, repeats: self.repeats.clone(), ..self.emptied() };
         for (range, file) in &self.ranges {
             memory = memory.with(*range, file.clone())?;
         }
