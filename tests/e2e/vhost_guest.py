@@ -1,0 +1,280 @@
+#!/usr/bin/env -S python3 -B
+"""Guests under QEMU whose NIC is a card, over vhost-user: Linux's own driver, real programs.
+
+    vhost_guest.py                       all of it, as root
+    vhost_guest.py --only NAME [NAME...] some of it
+    vhost_guest.py --inside FOLDER [NAME...]   the part within the namespaces
+
+    client: peer0 ── veth ── wire0, wire ── card ── vhost-user ── QEMU ── guest
+
+Tests:
+    alone      one guest with four queues: ping, iperf3 both ways, a file there and back, offloads
+               on and off, MTU 9000, every queue at work
+
+The ledger balances after each. QEMU emulates the guest's processors, so nothing is timed.
+
+Exit codes: 0 good, 1 failed, 77 skipped for the reason printed.
+"""
+
+import json
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+import virtual
+from check import Wrong
+from virtual import Guest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+PICNIC = pathlib.Path(os.environ.get("PICNIC", ROOT / "target/debug/picnic"))
+CLIENT = "10.77.0.9"
+ADDRESSES = ("10.77.0.1", "10.77.0.2")
+MACS = ("02:00:00:00:77:01", "02:00:00:00:77:02")
+PATIENCE = 60
+FILE_BYTES = 8 << 20
+CARD = """
+[card]
+name = "guests"
+idle = "block"
+
+[[wire]]
+port = "packet"
+interface = "wire0"
+
+{chain}
+
+[host]
+attachment = "vhost-user"
+queues = {queues}
+"""
+RSS = '[[rx]]\nfunction = "rss"\n'
+
+
+def main():
+    arguments = sys.argv[1:]
+    if arguments[:1] == ["--inside"]:
+        return inside(pathlib.Path(arguments[1]), arguments[2:])
+    names = arguments[1:] if arguments[:1] == ["--only"] else []
+    unknown = [name for name in names if name not in TESTS]
+    if unknown:
+        print(f"found {', '.join(unknown)}, allowed: {', '.join(TESTS)}", file=sys.stderr)
+        return 2
+    if os.geteuid() != 0:
+        print("it needs root")
+        return 77
+    reason = virtual.why_not()
+    if reason:
+        print(reason)
+        return 77
+    if not PICNIC.exists():
+        print(f"failed: {PICNIC} is not there; cargo build")
+        return 1
+    try:
+        virtual.packaged.kernel(virtual.CACHE)
+    except virtual.packaged.Unavailable as error:
+        print(error)
+        return 77
+    with tempfile.TemporaryDirectory(prefix="picnic-vm-") as folder:
+        command = ["unshare", "--net", "--mount", "--pid", "--fork", "--mount-proc",
+                   "--kill-child", sys.executable, "-B", __file__, "--inside", folder, *names]
+        return subprocess.run(command).returncode
+
+
+def inside(folder, names):
+    image, kernel = virtual.build(folder)
+    subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
+    failed = False
+    for name, test in TESTS.items():
+        if names and name not in names:
+            continue
+        work = folder / name
+        work.mkdir()
+        started = time.monotonic()
+        try:
+            told = test(Lab(work, image, kernel))
+            print(f"{name:9} {told}, in {time.monotonic() - started:.0f} s", flush=True)
+        except (Wrong, TimeoutError) as error:
+            print(f"failed: {name}: {error}", flush=True)
+            failed = True
+    return int(failed)
+
+
+class Lab:
+    """The client's network, and cards and guests on it."""
+
+    def __init__(self, work, image, kernel):
+        self.work, self.image, self.kernel = work, image, kernel
+        self.mtu = 9000
+        subprocess.run(["ip", "link", "del", "wire0"], stderr=subprocess.DEVNULL, check=False)
+        run("ip", "link", "add", "wire0", "mtu", "9000", "type", "veth", "peer", "name", "peer0", "mtu", "9000")
+        for link in ("wire0", "peer0"):
+            pathlib.Path(f"/proc/sys/net/ipv6/conf/{link}/disable_ipv6").write_text("1")
+            run("ip", "link", "set", link, "up")
+        run("ip", "address", "add", f"{CLIENT}/24", "dev", "peer0")
+
+    def card(self, chain, queues, guests):
+        (self.work / "card.toml").write_text(CARD.format(chain=chain, queues=queues) + guests)
+        return Card(self.work)
+
+    def guest(self, number, queues, server=False, extra=()):
+        path = self.work / f"vm{number}.sock"
+        device = f"path={path}" + (",server=on,wait=off" if server else "")
+        return Guest(self.work, f"vm{number}", self.kernel, self.image, device, queues,
+                     MACS[number], extra)
+
+
+class Card:
+    """A running card; its report is checked at the end."""
+
+    def __init__(self, work):
+        self.work = work
+        self.process = subprocess.Popen(
+            [PICNIC, "run", "--json", "--quiet", work / "card.toml"], stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE, text=True)
+        self.report = None
+
+    def __enter__(self):
+        end = time.monotonic() + PATIENCE
+        while self.ctl("info", fails=True) is None:
+            if self.process.poll() is not None or time.monotonic() > end:
+                raise Wrong(f"the card does not run: {self.process.communicate()[1]}")
+            time.sleep(0.05)
+        return self
+
+    def __exit__(self, kind, *_):
+        self.process.send_signal(signal.SIGINT)
+        try:
+            told, errors = self.process.communicate(timeout=PATIENCE)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            raise Wrong("the card does not stop") from None
+        if kind:
+            report = json.loads(told)
+            print(f"the card: {report['ledger']}, {report['drops']}, {report['notes']} {errors[-1000:]}", flush=True)
+            return
+        self.report = json.loads(told)
+        ledger, drops = self.report["ledger"], self.report["drops"]
+        if not ledger["balanced"] or drops.get("bad_descriptor"):
+            raise Wrong(f"{ledger}, {drops}")
+
+    def ctl(self, *words, fails=False):
+        told = subprocess.run([PICNIC, "ctl", "--card", "guests", "--json", *words], text=True,
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False)
+        if told.returncode:
+            if fails:
+                return None
+            raise Wrong(f"ctl {words}: {told.stderr}")
+        return json.loads(told.stdout)
+
+
+def run(*command, timeout=PATIENCE, **keys):
+    """Output of a command of the client."""
+    told = subprocess.run(list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                          text=True, timeout=timeout, check=False, **keys)
+    if told.returncode:
+        raise Wrong(f"{' '.join(map(str, command))}: exit code {told.returncode}: {told.stdout[-1500:]}")
+    return told.stdout
+
+
+def dress(guest, number, mtu=1500):
+    """Addresses of a guest, and no waiting for a neighbour that it has not asked for yet."""
+    guest.run(f"ip address add {ADDRESSES[number]}/24 dev eth0")
+    guest.run(f"ip link set eth0 mtu {mtu} up")
+
+
+def reaches(address, *keys):
+    """Pings until the first answer, then five, none of which may be lost."""
+    end = time.monotonic() + PATIENCE
+    while subprocess.run(["ping", "-q", "-c", "1", "-W", "1", address], stdout=subprocess.DEVNULL,
+                         check=False).returncode:
+        if time.monotonic() > end:
+            raise Wrong(f"no answer from {address} in {PATIENCE} s")
+    told = run("ping", "-q", "-c", "5", "-i", "0.2", "-W", "10", *keys, address)
+    if " 0% packet loss" not in told or "duplicates" in told:
+        raise Wrong(told)
+
+
+def streams(guest, address, seconds=2):
+    """iperf3 both ways with eight streams; megabytes that arrived."""
+    total = 0
+    # A server for each way: one that goes on closes its socket in between.
+    for port, way in ((5201, []), (5202, ["-R"])):
+        guest.run(f"iperf3 -s -1 -p {port} -D && while ! netstat -ltn | grep -q :{port}; do sleep 0.1; done")
+        told = json.loads(subprocess.run(
+            ["iperf3", "-J", "-c", address, "-p", str(port), "-t", str(seconds), "-P", "8", *way],
+            stdout=subprocess.PIPE, timeout=PATIENCE, check=False).stdout)
+        arrived = told["end"].get("sum_received", {}).get("bytes", 0)
+        if "error" in told or not arrived:
+            raise Wrong(f"iperf3 {way}: {told.get('error')}, {arrived} bytes")
+        guest.run(f"while netstat -ltn | grep -q :{port}; do sleep 0.1; done")
+        total += arrived
+    return total / 1e6
+
+
+def there_and_back(guest, work, address):
+    """A file to the guest and back: the same bytes at all three places."""
+    data = work / "data"
+    data.write_bytes(os.urandom(FILE_BYTES))
+    guest.run("rm -f /tmp/data /tmp/done; (nc -l -p 7000 > /tmp/data < /dev/null; touch /tmp/done) & "
+              "while ! netstat -ltn | grep -q :7000; do sleep 0.1; done")
+    send = ("import socket, sys, shutil; s = socket.create_connection((sys.argv[1], 7000)); "
+            "s.sendall(open(sys.argv[2], 'rb').read()); s.shutdown(1); s.recv(1)")
+    run(sys.executable, "-c", send, address, data)
+    guest.run("while ! [ -e /tmp/done ]; do sleep 0.1; done")
+    digest = run("sha256sum", data).split()[0]
+    if guest.run("sha256sum /tmp/data").split()[0] != digest:
+        raise Wrong("the file differs in the guest")
+    guest.run("nc -l -p 7001 < /tmp/data > /dev/null & "
+              "while ! netstat -ltn | grep -q :7001; do sleep 0.1; done")
+    take = ("import hashlib, socket, sys; s = socket.create_connection((sys.argv[1], 7001)); "
+            "h = hashlib.sha256(); n = 0\n"
+            "while n < int(sys.argv[2]):\n"
+            "    part = s.recv(1 << 16); n += len(part); h.update(part)\n"
+            "    if not part: break\n"
+            "print(h.hexdigest())")
+    if run(sys.executable, "-c", take, address, FILE_BYTES).strip() != digest:
+        raise Wrong("the file differs at the client")
+
+
+def rx_packets(guest):
+    """Packets of each receive queue, as its driver counts them."""
+    return [int(count) for count in
+            re.findall(r"rx_queue_\d+_packets: (\d+)", guest.run("ethtool -S eth0"))]
+
+
+def alone(lab):
+    queues, address = 4, ADDRESSES[0]
+    section = f'[[host.guest]]\nsocket = "{lab.work}/vm0.sock"\nmtu = 9000\n'
+    with lab.card(RSS, queues, section) as card, lab.guest(0, queues) as guest:
+        guest.connect()
+        dress(guest, 0)
+        reaches(address)
+        moved = []
+        for offloads in ("on", "off"):
+            for key in ("tx", "sg", "tso", "gro"):
+                guest.ask(f"ethtool -K eth0 {key} {offloads}")
+            shown = guest.run("ethtool -k eth0")
+            for feature in ("tx-checksumming", "tcp-segmentation-offload"):
+                if f"{feature}: {offloads}" not in shown:
+                    raise Wrong(f"{feature} is not {offloads}:\n{shown[:1500]}")
+            moved.append(f"{streams(guest, address):.0f} MB with offloads {offloads}")
+            there_and_back(guest, lab.work, address)
+        counts = rx_packets(guest)
+        if len(counts) != queues or not all(counts):
+            raise Wrong(f"packets by queue: {counts}")
+        guest.run("ip link set eth0 mtu 9000")
+        reaches(address, "-M", "do", "-s", "8972")
+        moved.append(f"{streams(guest, address, seconds=1):.0f} MB in jumbo frames")
+    delivered = card.report["ledger"]["delivered"]
+    return f"{', '.join(moved)}; {delivered:,} packets to queues {counts}"
+
+
+TESTS = {"alone": alone}
+
+if __name__ == "__main__":
+    sys.exit(main())
