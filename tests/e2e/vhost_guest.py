@@ -10,17 +10,24 @@
 Tests:
     alone      one guest with four queues: ping, iperf3 both ways, a file there and back, offloads
                on and off, MTU 9000, every queue at work
+    pair       two guests behind `vmdq`: iperf3 and a file to each other, switched on the card; neither
+               may send from the other's address
+    held       two guests with a `rate-limit`: each gets its own rate, whatever the other sends
 
-The ledger balances after each. QEMU emulates the guest's processors, so nothing is timed.
+The ledger balances after each. QEMU emulates the guest's processors, so
+nothing is timed but the rate of `rate-limit`.
 
 Exit codes: 0 good, 1 failed, 77 skipped for the reason printed.
 """
 
+import contextlib
 import json
 import os
 import pathlib
 import re
+import select
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -53,6 +60,28 @@ attachment = "vhost-user"
 queues = {queues}
 """
 RSS = '[[rx]]\nfunction = "rss"\n'
+MAC_KEYS = """pools = [
+    {{ macs = ["{0}"], queues = {1} }},
+    {{ macs = ["{2}"], queues = {3} }},
+]
+"""
+SWITCH = """
+[[rx]]
+function = "vmdq"
+{0}
+[[tx]]
+function = "vmdq"
+{0}
+"""
+# Bytes per second that each guest may send, and its burst.
+RATE, BURST = 400_000, 70_000
+HOLD = f"""
+[[tx]]
+function = "rate-limit"
+per = "tx-queue"
+bytes_per_second = {RATE}
+burst_bytes = {BURST}
+"""
 
 
 def main():
@@ -86,6 +115,8 @@ def main():
 
 
 def inside(folder, names):
+    # Other cards of this machine have other sockets.
+    os.environ["PICNIC_RUNTIME_DIR"] = str(folder / "run")
     image, kernel = virtual.build(folder)
     subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
     failed = False
@@ -274,7 +305,92 @@ def alone(lab):
     return f"{', '.join(moved)}; {delivered:,} packets to queues {counts}"
 
 
-TESTS = {"alone": alone}
+def two_guests(lab, queues):
+    """Two guests that have booted, with `queues` queues each."""
+    guests = [lab.guest(number, queues) for number in (0, 1)]
+    for number, guest in enumerate(guests):
+        guest.connect()
+        dress(guest, number)
+    return guests
+
+
+def switch(queues):
+    first = list(range(queues))
+    return SWITCH.format(MAC_KEYS.format(MACS[0], first, MACS[1], [queues + one for one in first]))
+
+
+def sections(lab):
+    return "".join(f'[[host.guest]]\nsocket = "{lab.work}/vm{number}.sock"\n' for number in (0, 1))
+
+
+def pair(lab):
+    with lab.card(switch(2), 4, sections(lab)) as card, contextlib.ExitStack() as stack:
+        first, second = map(stack.enter_context, two_guests(lab, 2))
+        for address in ADDRESSES:
+            reaches(address)
+        seen = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
+        seen.bind(("peer0", 0))
+        moved = 0
+        for port, way in ((5201, ""), (5202, "-R")):
+            second.run(f"iperf3 -s -1 -p {port} -D && while ! netstat -ltn | grep -q :{port}; do sleep 0.1; done")
+            told = json.loads(first.run(f"iperf3 -J -c {ADDRESSES[1]} -p {port} -t 2 -P 4 {way}"))
+            moved += told["end"]["sum_received"]["bytes"]
+        first.run(f"dd if=/dev/urandom of=/tmp/data bs=1M count={FILE_BYTES >> 20} 2> /dev/null")
+        # Busybox's `nc` ends at once when the other has nothing to say.
+        second.run("mkfifo /tmp/quiet; (sleep 10000 > /tmp/quiet &); "
+                   "(nc -l -p 7000 > /tmp/data < /tmp/quiet; touch /tmp/done) & "
+                   "while ! netstat -ltn | grep -q :7000; do sleep 0.1; done")
+        first.run(f"nc {ADDRESSES[1]} 7000 < /tmp/data")
+        second.run("while ! [ -e /tmp/done ]; do sleep 0.1; done")
+        digests = {guest.run("sha256sum /tmp/data").split()[0] for guest in (first, second)}
+        if len(digests) != 1 or not moved:
+            raise Wrong(f"between the guests: {digests}, {moved} bytes")
+        macs = [bytes.fromhex(mac.replace(":", "")) for mac in MACS]
+        while select.select([seen], [], [], 0)[0]:
+            frame = seen.recv(65_536)
+            if frame[:6] in macs and frame[6:12] in macs:
+                raise Wrong("the wire carries a frame from one guest to the other")
+        seen.close()
+        # A guest that takes the other's address is not heard.
+        second.run(f"ip link set eth0 address {MACS[0]}")
+        told, code = second.ask(f"ping -c 3 -W 1 {CLIENT}")
+        if code == 0:
+            raise Wrong(f"a guest sends from the other's address: {told}")
+        reaches(ADDRESSES[0])
+        second.run(f"ip link set eth0 address {MACS[1]}")
+        second.run(f"ping -c 3 -W 5 {CLIENT}")
+    spoofed = card.report["drops"].get("spoofed", 0)
+    if not spoofed:
+        raise Wrong(f"no spoofed frame was dropped: {card.report['drops']}")
+    return f"{moved / 1e6:.0f} MB and a file between the guests, {spoofed} spoofed frames dropped"
+
+
+def held(lab):
+    seconds = 6
+    with lab.card(switch(1) + HOLD, 2, sections(lab)) as card, contextlib.ExitStack() as stack:
+        guests = list(map(stack.enter_context, two_guests(lab, 1)))
+        clients = []
+        for guest, address, load in zip(guests, ADDRESSES, ("8M", "16M")):
+            reaches(address)
+            guest.run("iperf3 -s -1 -D && while ! netstat -ltn | grep -q :5201; do sleep 0.1; done")
+            clients.append(subprocess.Popen(
+                ["iperf3", "-J", "-c", address, "-u", "-R", "-b", load, "-l", "1200", "-t", str(seconds)],
+                stdout=subprocess.PIPE, text=True))
+        rates = []
+        for client in clients:
+            end = json.loads(client.communicate(timeout=PATIENCE)[0])["end"]["sum"]
+            # Payload, of which a frame has 42 bytes more.
+            arrived = end["packets"] - end["lost_packets"]
+            rates.append(arrived * 1242 / end["seconds"])
+        for rate in rates:
+            if not 0.7 * RATE < rate < 1.05 * RATE + BURST / seconds:
+                raise Wrong(f"bytes per second: {rates}, allowed to each: {RATE}")
+    if not card.report["drops"].get("rate_limited"):
+        raise Wrong(f"nothing was held: {card.report['drops']}")
+    return f"{' and '.join(f'{rate / 1e3:.0f}' for rate in rates)} kB/s, {RATE / 1e3:.0f} allowed to each"
+
+
+TESTS = {"alone": alone, "pair": pair, "held": held}
 
 if __name__ == "__main__":
     sys.exit(main())
