@@ -1,0 +1,210 @@
+#!/usr/bin/env python3
+"""A card's vhost-user against DPDK's rte_vhost: the same driver, runs in turn, ratios pair by pair.
+
+    bench/peers/compare_vhost.py                 # builds ours, then about three minutes
+    bench/peers/compare_vhost.py --rounds 5 --cases "64 bytes" --realtime
+
+The device is one core: `vhost_peer` (the target core of a card, alone) or dpdk-testpmd
+with net_vhost. The driver is another: dpdk-testpmd with virtio-user, which counts the
+packets. To the driver, the device writes headers of 42 bytes and sends without pause,
+and what finds no descriptor is lost; to the device, the driver does. Both devices
+work in bursts of 32 and offer the same ring formats.
+
+A ratio is PICNIC's rate over DPDK's: above 1, PICNIC is faster. In a round both run
+back to back; which goes first alternates.
+
+Exit codes: 0 measured, 1 a build or a run failed or DPDK is not there, 2 usage.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+from compare import RunFailed, machine_facts, positive, realtime
+from compare_classifier import ROOT, built
+
+# Bytes, and the pieces that testpmd makes a packet of.
+SUPER_FRAME = (64_000, ",".join(["8000"] * 8))
+CASES = [
+    (f"{name}, {form}, {way}", size, pieces, packed, mergeable, way)
+    for name, size, pieces, forms, mergeable in [
+        ("64 bytes", 64, "64", (0, 1), 0),
+        ("1518 bytes mergeable", 1518, "1518", (0, 1), 1),
+        ("64000 bytes", *SUPER_FRAME, (0,), 1),
+    ]
+    for packed, form in enumerate(("split", "packed")) if packed in forms
+    for way in ("to the driver", "to the device")
+]
+WARM_UP_S = 1
+PATIENCE_S = 30
+
+
+def arguments():
+    parser = argparse.ArgumentParser(
+        description=__doc__.splitlines()[0],
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    parser.add_argument("--rounds", type=positive(int), default=3, metavar="N",
+                        help="runs of each program in each case")
+    parser.add_argument("--seconds", type=positive(int), default=1, metavar="S",
+                        help="measured seconds of a run")
+    parser.add_argument("--cases", default="", metavar="WORDS",
+                        help="only cases with these words in their name")
+    parser.add_argument("--realtime", action="store_true",
+                        help="run both under SCHED_RR, for a machine that does "
+                             "other work meanwhile (needs the privilege)")
+    parser.add_argument("--picnic", metavar="PATH",
+                        help="this vhost_peer, instead of building one")
+    parser.add_argument("--json", action="store_true",
+                        help="one JSON object on standard output")
+    return parser.parse_args()
+
+
+def program_picnic(options):
+    if options.picnic is not None:
+        return options.picnic
+    built("vhost_peer", ["cargo", "build", "--release", "--quiet", "-p", "picnic-ports",
+                         "--example", "vhost_peer"])
+    target = os.environ.get("CARGO_TARGET_DIR", os.path.join(ROOT, "target"))
+    return os.path.join(ROOT, target, "release", "examples", "vhost_peer")
+
+
+def testpmd(core, name, device, mode, *more):
+    # The main lcore sleeps between its lines of statistics.
+    return ["dpdk-testpmd", f"--lcores=0@{core},1@{core}", "--no-pci", "--no-huge", "-m", "512",
+            "--no-telemetry", f"--file-prefix={name}", "--force-max-simd-bitwidth=512",
+            "--vdev", device, "--", "--auto-start", "--no-flush-rx", f"--forward-mode={mode}",
+            "--burst=32", "--txd=1024", "--rxd=1024", "--total-num-mbufs=16384",
+            "--stats-period=1", *more]
+
+
+def start(command, core, options, log):
+    def prepare():
+        os.sched_setaffinity(0, {core})
+        if options.realtime:
+            realtime()
+
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=subprocess.STDOUT,
+                            preexec_fn=prepare)
+
+
+def wait_for(what, look, *logs):
+    end = time.monotonic() + PATIENCE_S
+    while not (found := look()):
+        if time.monotonic() > end:
+            said = "\n".join(log.read_text(errors="replace")[-1500:] for log in logs)
+            raise RunFailed(f"not in {PATIENCE_S} s: {what}\n{said}")
+        time.sleep(0.05)
+    return found
+
+
+def rate(device, case, picnic, options, folder):
+    """The driver's packets per second in one run."""
+    _, size, pieces, packed, mergeable, way = case
+    sock, logs = folder / "vm.sock", [folder / "device.log", folder / "driver.log"]
+    to_driver = way == "to the driver"
+    send = ["--txpkts=" + pieces, "--mbuf-size=8320" if size > 9000 else "--mbuf-size=2176"]
+    large = ["--max-pkt-len=9000"] if size > 1518 else []
+    if device == "picnic":
+        command = [picnic, sock, "to-driver" if to_driver else "to-device", str(size)]
+    else:
+        vdev = f"net_vhost0,iface={sock},queues=1"
+        mode = ["txonly", *send] if to_driver else ["rxonly"]
+        command = testpmd(os.cpu_count() - 1, "device", vdev, *mode)
+    keys = f"packed_vq={packed},mrg_rxbuf={mergeable},in_order=1,queue_size=1024"
+    vdev = f"net_virtio_user0,path={sock},queues=1,{keys}"
+    mode = ["rxonly", *large] if to_driver else ["txonly", *send]
+    processes = []
+    try:
+        with open(logs[0], "w") as log, open(logs[1], "w") as other:
+            processes.append(start(command, os.cpu_count() - 1, options, log))
+            wait_for("the device's socket", sock.exists, *logs)
+            processes.append(start(testpmd(0, "driver", vdev, *mode), 0, options, other))
+            wanted = WARM_UP_S + options.seconds
+            word = "Rx" if to_driver else "Tx"
+
+            def rates():
+                # Lines without traffic are from before the device was ready.
+                found = re.findall(rf"{word}-pps: +(\d+)", logs[1].read_text(errors="replace"))
+                moving = [int(value) for value in found if int(value)]
+                return moving if len(moving) >= wanted else None
+
+            return statistics.mean(wait_for("traffic", rates, *logs)[WARM_UP_S:wanted])
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+        sock.unlink(missing_ok=True)
+
+
+def measure(options, picnic):
+    cases = [case for case in CASES if options.cases in case[0]]
+    if not cases:
+        raise RunFailed(f"no case has {options.cases!r}: " + "; ".join(case[0] for case in CASES))
+    found = {case[0]: {"picnic": [], "dpdk": []} for case in cases}
+    with tempfile.TemporaryDirectory(prefix="picnic-vhost-") as folder:
+        for turn in range(options.rounds):
+            for case in cases:
+                for device in sorted(("picnic", "dpdk"), reverse=turn % 2 == 0):
+                    value = rate(device, case, picnic, options, pathlib.Path(folder))
+                    found[case[0]][device].append(value / 1e6)
+    return found
+
+
+def spread_of(values):
+    return {"median": statistics.median(values), "min": min(values), "max": max(values),
+            "rounds": values}
+
+
+def show(report):
+    facts = report["machine"]
+    print(f"machine    {facts['cpu_model']}, {facts['cores']} cores"
+          f"{' (virtual)' if facts['hypervisor'] else ''}, "
+          f"load {facts['load_average_before']} before, {report['scheduling']}, "
+          f"{report['rounds']} rounds; medians (least to most), million packets a second\n")
+    for case in report["cases"]:
+        def spread(key):
+            return "{median:.3f} ({min:.3f} to {max:.3f})".format(**case[key])
+        print(f"{case['case']:38} {spread('picnic'):26} {spread('dpdk'):26} "
+              f"ratio {spread('ratio')}")
+
+
+def main():
+    options = arguments()
+    try:
+        if not shutil.which("dpdk-testpmd"):
+            raise RunFailed("DPDK is not installed: apt-get install dpdk")
+        picnic = program_picnic(options)
+        facts = machine_facts()
+        found = measure(options, picnic)
+    except RunFailed as error:
+        print(f"\n{error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    report = {
+        "machine": facts,
+        "scheduling": "SCHED_RR" if options.realtime else "SCHED_OTHER",
+        "rounds": options.rounds,
+        "cases": [
+            {"case": name, "picnic": spread_of(rates["picnic"]), "dpdk": spread_of(rates["dpdk"]),
+             "ratio": spread_of([p / d for p, d in zip(rates["picnic"], rates["dpdk"])])}
+            for name, rates in found.items()
+        ],
+    }
+    if options.json:
+        print(json.dumps(report))
+    else:
+        show(report)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
