@@ -30,7 +30,6 @@ use picnic_core::time::Time;
 use picnic_engine::chain::{Stopwatch, TimedBurst};
 use picnic_engine::poll::{Activity, Card};
 use std::cell::RefCell;
-use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -298,15 +297,16 @@ pub struct CardRecorder {
     /// For its other events.
     pub recorder: Recorder,
     dropped: u64,
-    drops: BTreeMap<(DropReason, Stage), u64>,
+    drops: [[u64; Stage::ALL.len()]; DropReason::ALL.len()],
     fills: Vec<usize>,
 }
 
 impl CardRecorder {
-    /// Records for this borrowed core.
-    pub fn new(core: usize, timeline: &CardTimeline) -> Self {
-        let (recorder, drops, fills) = (timeline.recorder(), BTreeMap::new(), Vec::new());
-        CardRecorder { core, recorder, dropped: 0, drops, fills }
+    /// Records for this borrowed core. All memory is taken here.
+    pub fn new(core: usize, timeline: &CardTimeline, card: &Card) -> Self {
+        let drops = [[0; Stage::ALL.len()]; DropReason::ALL.len()];
+        let fills = vec![0; card.doors().targets.len()];
+        CardRecorder { core, recorder: timeline.recorder(), dropped: 0, drops, fills }
     }
 
     /// A turn with its packets or its segment, and the packets dropped in it.
@@ -328,7 +328,8 @@ impl CardRecorder {
         let dropped = drops.total();
         if std::mem::replace(&mut self.dropped, dropped) != dropped {
             for (reason, stage, count) in drops.nonzero() {
-                let before = self.drops.insert((reason, stage), count).unwrap_or(0);
+                let known = &mut self.drops[reason as usize][stage as usize];
+                let before = std::mem::replace(known, count);
                 let packets = (count - before).min(u32::MAX.into()) as u32;
                 if packets != 0 {
                     let event = Event::Dropped { reason, stage, packets };
@@ -341,7 +342,6 @@ impl CardRecorder {
     /// The depths of the target rings that have changed since the last call.
     pub fn fills(&mut self, card: &Card, now: Time) {
         let targets = &card.doors().targets;
-        self.fills.resize(targets.len(), 0);
         for (queue, (target, last)) in targets.iter().zip(&mut self.fills).enumerate() {
             let depth = target.occupancy();
             if std::mem::replace(last, depth) != depth {

@@ -104,7 +104,7 @@ pub(crate) fn run_card(mut card: Card, around: CardLoop<'_>) -> CardEnd {
             None => Box::new(reading),
         }
     }));
-    let mut recording = timeline.map(|timeline| CardRecorder::new(core, &timeline));
+    let mut recording = timeline.map(|timeline| CardRecorder::new(core, &timeline, &card));
     card.set_clocks(clock.others());
     while !shared.phase_is(Phase::Stopping) {
         let then = now;

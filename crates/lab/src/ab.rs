@@ -117,12 +117,10 @@ impl Question {
         let sides: Vec<&Side> =
             [&self.baseline].into_iter().chain(self.candidates.sides()).collect();
         let apart = sides.last().copied().filter(|_| self.apart);
-        let workload = self.workload.as_ref();
+        let cards = &sides[usize::from(self.plain)..];
+        let asked = (self.seconds, self.workload.as_ref(), &self.figure, cards);
         let setup = (self.wire_frames, apart);
-        let place = MeasuringPlace::build(registries, sections, self.seconds, workload, setup)?;
-        for side in &sides[usize::from(self.plain)..] {
-            place.check(side, &self.figure)?;
-        }
+        let place = MeasuringPlace::checked(registries, sections, asked, setup)?;
         let cost = match self.cost {
             true => Some(cost::measure(self, &place, progress)?),
             false => None,

@@ -9,9 +9,11 @@
 
 mod components;
 mod flame;
+mod kept;
 mod kinds;
 mod perf;
 
+pub(crate) use kept::{Kept, kept};
 pub(crate) use kinds::Kinds;
 pub(crate) use perf::{Recorder, Samples};
 
@@ -35,6 +37,9 @@ use std::path::Path;
 /// Part of the virtual time that is not counted, at the start.
 const WARM_UP: f64 = 0.2;
 
+/// What a name begins with that `perf` does not know.
+const UNKNOWN: &str = "[unknown]";
+
 /// What to break down.
 #[derive(Clone, Debug)]
 pub struct Question {
@@ -46,6 +51,8 @@ pub struct Question {
     pub seconds: f64,
     /// The cores to sample; none for all target cores.
     pub cores: Option<Vec<usize>>,
+    /// Whether the borrowed core is sampled as well, for the stacks only.
+    pub borrowed: bool,
 }
 
 /// A component's part.
@@ -100,14 +107,15 @@ impl Breakdown {
         busy.map(|part| part.fraction).sum()
     }
 
-    /// Writes `stacks.folded` and `flame.svg` into a folder.
+    /// Writes `stacks.folded`, `flame.svg` and `breakdown.json` into a folder.
     ///
     /// # Errors
     /// A file cannot be written.
     pub fn draw(&self, folder: &Path, title: &str) -> anyhow::Result<()> {
         let files = [
-            ("stacks.folded", flame::folded(&self.stacks)),
+            (kept::STACKS, flame::folded(&self.stacks)),
             ("flame.svg", flame::svg(title, &self.stacks)),
+            (kept::FILE, kept::text(self, title)?),
         ];
         std::fs::create_dir_all(folder)
             .with_context(|| format!("{}: cannot be made", folder.display()))?;
@@ -131,11 +139,9 @@ impl Question {
         sections: &Sections,
         progress: &mut Progress<'_>,
     ) -> Result<Breakdown, LabError> {
-        let setup = (false, None);
-        let workload = self.workload.as_ref();
-        let mut place = MeasuringPlace::build(registries, sections, self.seconds, workload, setup)?;
         let figure = ComparedFigure::of_card("delivered_pps").context("no such figure")?;
-        place.check(&self.side, &figure)?;
+        let asked = (self.seconds, self.workload.as_ref(), &figure, &[&self.side][..]);
+        let mut place = MeasuringPlace::checked(registries, sections, asked, (false, None))?;
         let file = place.card(&self.side, false).map_err(anyhow::Error::from)?;
         let placement = topology::place(&file, &topology::available()).map_err(RunError::from);
         let placement = placement.map_err(anyhow::Error::from)?;
@@ -147,7 +153,9 @@ impl Question {
         )?;
         perf::check()?;
         progress(0.0, &format!("sampling {}", named(&cores)));
-        place.recorder = Some(Recorder { cores: cores.clone() });
+        let borrowed = self.borrowed.then_some(placement.borrowed_core);
+        let recorded = cores.iter().copied().chain(borrowed).collect();
+        place.recorder = Some(Recorder { cores: recorded });
         let measured = place.measure(Card::As(&self.side), &figure)?;
         progress(1.0, "done");
         let (samples, kinds) = measured.recorded.context("nothing was recorded")?;
@@ -159,7 +167,7 @@ impl Question {
         Ok(of_samples(
             &samples,
             std::process::id(),
-            (cores, window.seconds, packets),
+            (cores, borrowed, window.seconds, packets),
             [switches].into_iter().chain(kinds),
             (!busy.is_empty()).then(|| busy.iter().sum::<f64>() / busy.len() as f64),
         )?)
@@ -200,24 +208,35 @@ fn asked_cores(
 fn of_samples(
     samples: &Samples,
     own: u32,
-    (cores, seconds, packets): (Vec<usize>, f64, u64),
+    (cores, borrowed, seconds, packets): (Vec<usize>, Option<usize>, f64, u64),
     events: impl Iterator<Item = (String, u64)>,
     busy_fraction_of_kernel: Option<f64>,
 ) -> anyhow::Result<Breakdown> {
     let table = Components::built_in()?;
     let mut counts: BTreeMap<&str, u64> = BTreeMap::new();
     let mut stacks = Stacks::new();
-    let of_cores = || samples.0.iter().filter(|sample| cores.contains(&sample.core));
-    for sample in of_cores() {
-        *counts.entry(table.of(sample, own)).or_default() += 1;
+    let mut all = 0_u64;
+    for sample in &samples.0 {
         let functions = sample.frames.iter().rev().map(|frame| match frame.is_kernel {
             true => format!("{}{KERNEL}", frame.function),
             false => frame.function.clone(),
         });
-        let stack = [sample.command.clone()].into_iter().chain(functions).collect();
+        let core = sample.core;
+        let whose = match (borrowed == Some(core), cores.contains(&core)) {
+            (true, _) => format!("borrowed core {core}"),
+            (false, true) => format!("core {core}"),
+            (false, false) => continue,
+        };
+        if cores.contains(&core) {
+            *counts.entry(table.of(sample, own)).or_default() += 1;
+            all += 1;
+        }
+        let mut stack = vec![whose, sample.command.clone()];
+        stack.extend(functions);
+        // Frames without a symbol, one on the other, tell nothing.
+        stack.dedup_by(|this, last| this == last && this.starts_with(UNKNOWN));
         *stacks.entry(stack).or_default() += 1;
     }
-    let all = of_cores().count() as u64;
     let share = |component| counts.get(component).copied().unwrap_or(0) as f64 / all.max(1) as f64;
     let core_ns = seconds * 1e9 * cores.len() as f64;
     let components = parts(ORDER.map(|component| (component, share(component))), core_ns, packets);

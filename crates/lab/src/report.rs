@@ -13,6 +13,7 @@ pub use diff::{Diff, diff};
 use html::Answer;
 
 use crate::ab;
+use crate::breakdown::{Kept, kept};
 use crate::compare::{Finding, PaperVerdict, Verdict};
 use crate::distribution;
 use crate::document::Document;
@@ -28,6 +29,7 @@ use crate::runner::{Record, by_reason};
 use crate::unit::Unit;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use std::path::Path;
 
 /// The status of a row of the papers' table.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -97,6 +99,7 @@ pub struct Report {
     /// Machines and builds of its points, each once.
     pub machines: Vec<Facts>,
     effort: Effort,
+    breakdowns: Vec<Kept>,
 }
 
 impl Report {
@@ -151,7 +154,7 @@ impl Report {
                 machines.push(facts.clone());
             }
         }
-        Ok(Report { sections, machines, effort })
+        Ok(Report { sections, machines, effort, breakdowns: Vec::new() })
     }
 
     /// A report on the answer to a user's own question, with the command to repeat it.
@@ -180,7 +183,17 @@ impl Report {
             document: Some(document.clone()),
         };
         let machines = vec![document.facts.clone()];
-        Report { sections: vec![section], machines, effort: Effort::Usual }
+        let breakdowns = Vec::new();
+        Report { sections: vec![section], machines, effort: Effort::Usual, breakdowns }
+    }
+
+    /// With the breakdowns that `picnic lab breakdown --out` wrote into folders of this one.
+    ///
+    /// # Errors
+    /// A file of one is wrong or cannot be read.
+    pub fn with_breakdowns(mut self, folder: &Path) -> anyhow::Result<Report> {
+        self.breakdowns = kept(folder)?;
+        Ok(self)
     }
 
     /// The row of the papers' table that a section belongs to, if any.

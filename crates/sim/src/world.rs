@@ -266,7 +266,7 @@ impl Simulation {
         let recorder = timeline.map(|timeline| {
             let tasks = os.as_ref().map(OsHandle::progress).unwrap_or_default();
             timeline.describe(&monitor, tasks.into_iter().map(|task| task.name).collect());
-            CardRecorder::new(borrowed_core, &timeline)
+            CardRecorder::new(borrowed_core, &timeline, &card)
         });
         let target_actors = targets.iter().map(|target| ActorState::on(target.core)).collect();
         let mut simulation = Simulation {

@@ -3,7 +3,7 @@
 use super::lab::ab::{pairs, percent, seconds, seed};
 use super::lab::machine;
 use super::lab::progress::Progress;
-use super::lab::through::Through;
+use super::lab::through::Measured;
 use super::later::Later;
 use crate::failure::Usage;
 use crate::output::{self, Column};
@@ -11,13 +11,12 @@ use crate::registries::{registries, sections};
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Subcommand};
 use picnic_core::config::{CardFile, DEMONSTRATION};
-use picnic_lab::ab::{Allowed, CARD_FIGURES, ComparedFigure, Side};
+use picnic_lab::ab::{Allowed, CARD_FIGURES, ComparedFigure};
 use picnic_lab::advise::{Advice, Asked, Placement, modelled, placements};
 use picnic_lab::card::changed;
 use picnic_lab::compare::{LEAST_PAIRS, SMALLEST_EFFECT};
 use picnic_lab::experiment::LabError;
 use picnic_machine::{signals, topology};
-use std::path::PathBuf;
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct AdviseArgs {
@@ -44,14 +43,8 @@ Examples:
 
 Exit codes: 0 answered, with any answer; 1 failed; 2 usage or card file.")]
 struct CoresArgs {
-    /// Card file [default: the built-in demonstration card]
-    #[arg(value_name = "CARD.toml")]
-    card: Option<PathBuf>,
-    /// Change a key of the card
-    #[arg(long, value_name = "KEY=VALUE")]
-    set: Vec<String>,
     #[command(flatten)]
-    through: Through,
+    measured: Measured,
     /// Compare this figure of the card [default: the workload's]
     #[arg(long, value_name = "NAME",
           value_parser = PossibleValuesParser::new(CARD_FIGURES.iter().map(|figure|
@@ -87,18 +80,18 @@ pub(crate) fn run(args: &AdviseArgs, json: bool) -> anyhow::Result<()> {
 }
 
 fn advice(args: &CoresArgs, progress: &mut dyn FnMut(f64, &str)) -> anyhow::Result<Advice> {
-    let path = args.card.as_deref();
+    let path = args.measured.card.as_deref();
     let text = path.map_or(Ok(DEMONSTRATION.to_owned()), CardFile::read)?;
     let load = |more: &[String]| {
-        changed(&sections(), &text, path, Vec::new(), &[&args.set[..], more].concat())
+        changed(&sections(), &text, path, Vec::new(), &[&args.measured.set[..], more].concat())
     };
-    let kind = args.through.kind();
+    let kind = args.measured.through.kind();
     let figure = match (&args.figure_of, kind) {
         (None, Some(kind)) => Some(kind.figure()),
         (name, _) => ComparedFigure::of_card(name.as_deref().unwrap_or("delivered_pps")),
     };
     let figure = figure.ok_or_else(|| Usage("--figure-of: no such figure".into()))?;
-    let workload = args.through.workload().map_err(Usage)?;
+    let workload = args.measured.through.workload().map_err(Usage)?;
     let long = if workload.is_some() { 2.0 } else { 0.2 };
     let (seconds, effect) = (args.seconds.unwrap_or(long), args.effect / 100.0);
     if let Some(name) = &args.profile {
@@ -123,7 +116,7 @@ fn advice(args: &CoresArgs, progress: &mut dyn FnMut(f64, &str)) -> anyhow::Resu
     let queues = own.target_cores.len();
     let others = placements(&available.topology, cores, &ends, queues);
     let asked = Asked {
-        side: Side { name: "card".into(), path: args.card.clone(), set: args.set.clone() },
+        side: args.measured.side(),
         workload,
         figure,
         effect,

@@ -323,7 +323,7 @@ fn report(args: &ReportArgs, json: bool) -> anyhow::Result<()> {
         return ab::report(&answer, args, json);
     }
     let folder = Folder::open(&args.folder)?;
-    let report = Report::of(&folder)?;
+    let report = Report::of(&folder)?.with_breakdowns(folder.path())?;
     if json {
         return output::print_json(&report.json());
     }

@@ -108,8 +108,14 @@ fn a_breakdown_adds_up_in_a_model_and_by_samples() {
         "{}",
         stderr(&refused)
     );
-    let folder = tempfile::tempdir().unwrap();
-    let out = folder.path().to_str().unwrap();
+    // In the folder of a run, whose report shows it.
+    let run = tempfile::tempdir().unwrap();
+    let folder = run.path().join("results");
+    let results = folder.to_str().unwrap();
+    let quick = ["--set", "rules=[16]", "--set", "milliseconds=1", "--out", results];
+    good(&[&["lab", "run", "nicos-firewall"][..], &quick].concat());
+    let folder = folder.join("one-core");
+    let out = folder.to_str().unwrap();
     let measured = picnic(&["lab", "breakdown", "--seconds", "0.5", "--out", out, "--json"]);
     if stderr(&measured).contains("unavailable") {
         return picnic_testing::skip("lab_breakdown", stderr(&measured).trim());
@@ -117,8 +123,20 @@ fn a_breakdown_adds_up_in_a_model_and_by_samples() {
     let found: Value = serde_json::from_slice(&measured.stdout)
         .unwrap_or_else(|_| panic!("{}", stderr(&measured)));
     assert!((sum(&found) - 1.0).abs() < 1e-6 && found["samples"].as_u64() > Some(0), "{found}");
-    let drawn = std::fs::read_to_string(folder.path().join("flame.svg")).unwrap();
-    assert!(drawn.contains("<rect") && folder.path().join("stacks.folded").exists());
+    let drawn = std::fs::read_to_string(folder.join("flame.svg")).unwrap();
+    assert!(drawn.contains("<rect") && drawn.contains("<title>borrowed core "), "{drawn}");
+    good(&["lab", "report", results]);
+    let page = std::fs::read_to_string(run.path().join("results/report.html")).unwrap();
+    let has = |text: &str| page.contains(text);
+    assert!(has("<section id=\"breakdown-one-core\">") && has("<title>borrowed core "), "{page}");
+    std::fs::write(folder.join("stacks.folded"), "nothing\n").unwrap();
+    let wrong = picnic(&["lab", "report", results]);
+    assert_eq!(wrong.status.code(), Some(1));
+    assert!(
+        stderr(&wrong).contains("one-core/stacks.folded:1: found \"nothing\""),
+        "{}",
+        stderr(&wrong)
+    );
 }
 
 #[test]

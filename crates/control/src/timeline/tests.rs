@@ -1,6 +1,7 @@
 //! The written format: spans nest, arrows connect, and the bound holds.
 
 use super::*;
+use crate::bench;
 use serde_json::Value;
 
 fn at(ns: u64) -> Time {
@@ -120,4 +121,30 @@ fn only_launches_during_a_recording_are_recorded() {
         );
     });
     assert!(Timeline::current().is_none());
+}
+
+/// The borrowed core must not wait for an allocator, not even at its first drop of a kind.
+#[test]
+fn the_first_drop_of_each_kind_and_the_first_depths_allocate_nothing() {
+    let file = bench::card("");
+    let card = bench::parts(&file).card;
+    let timeline = Timeline::keeping(1 << 12);
+    let mut recorder = CardRecorder::new(1, &timeline.card("card"), &card);
+    let activity = Activity { received: 1, ..Activity::default() };
+    let allocated = allocation_counter::measure(|| {
+        for &reason in DropReason::ALL {
+            for &stage in Stage::ALL {
+                card.doors().ledger.card.drops.add(reason, stage, 3);
+                recorder.turn(&card, at(1), at(2), &activity);
+                recorder.fills(&card, at(2));
+            }
+        }
+    });
+    assert_eq!(allocated.count_total, 0);
+    drop(recorder);
+    let written = written(&timeline);
+    let kinds = DropReason::ALL.len() * Stage::ALL.len();
+    let dropped = events(&written, "i");
+    assert_eq!(dropped.len(), kinds);
+    assert!(dropped.iter().all(|event| event["args"]["packets"] == 3), "{dropped:?}");
 }

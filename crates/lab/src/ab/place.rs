@@ -201,6 +201,18 @@ impl<'a> MeasuringPlace<'a> {
         Ok(place)
     }
 
+    /// The same, with all sides checked.
+    pub(crate) fn checked(
+        registries: Registries,
+        sections: &'a Sections,
+        (seconds, workload, figure, sides): (f64, Option<&'a Workload>, &ComparedFigure, &[&Side]),
+        setup: (bool, Option<&Side>),
+    ) -> anyhow::Result<Self> {
+        let place = Self::build(registries, sections, seconds, workload, setup)?;
+        sides.iter().try_for_each(|side| place.check(side, figure))?;
+        Ok(place)
+    }
+
     /// Whether there are client and server.
     pub(super) fn has_programs(&self) -> bool {
         self.behind.is_some()

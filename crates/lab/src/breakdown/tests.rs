@@ -14,17 +14,20 @@ fn shares_add_up_and_give_time_per_packet() {
         idle.clone(),
         idle,
         sample(0, 1, &["tcp_v4_rcv"]),
-        sample(0, 9, &["main"]),
+        sample(0, 9, &["main", "[unknown]", "[unknown]"]),
         sample(1, 1, &["tcp_v4_rcv"]),
     ]);
     let events = [("RES".to_owned(), 50)].into_iter();
-    let found = of_samples(&samples, 8, (vec![0], 2.0, 1000), events, None).unwrap();
+    let found = of_samples(&samples, 8, (vec![0], Some(1), 2.0, 1000), events, None).unwrap();
     assert_eq!((found.samples, found.busy_fraction()), (Some(4), 0.5));
     assert_eq!(found.components.iter().map(|part| part.fraction).sum::<f64>(), 1.0);
     let stack = found.components.iter().find(|part| part.component == "stack").unwrap();
     assert_eq!((stack.fraction, stack.ns_per_packet), (0.25, Some(500_000.0)));
     assert_eq!(found.events[0].per_packet, Some(0.05));
-    assert_eq!(found.stacks[&vec!["x".to_owned(), "tcp_v4_rcv_[k]".to_owned()]], 1);
+    assert_eq!(found.stacks[&["core 0", "x", "[unknown]", "main"].map(str::to_owned).to_vec()], 1);
+    for core in ["core 0", "borrowed core 1"] {
+        assert_eq!(found.stacks[&[core, "x", "tcp_v4_rcv_[k]"].map(str::to_owned).to_vec()], 1);
+    }
 }
 
 #[test]
@@ -76,7 +79,8 @@ fn samples_agree_with_the_kernels_counts() {
     let samples = recording.and_then(Recording::stop);
     spins.kill().unwrap();
     spins.wait().unwrap();
-    let found = of_samples(&samples.unwrap(), 0, (vec![core], 1.0, 0), std::iter::empty(), None);
+    let found =
+        of_samples(&samples.unwrap(), 0, (vec![core], None, 1.0, 0), std::iter::empty(), None);
     let found = found.unwrap();
     let share = load.cores.iter().find(|share| share.core == core).unwrap();
     let kernels = 1.0 - share.idle - share.steal;

@@ -4,6 +4,7 @@
 //! verdict and a small plot. Details are folded; very long tables are in the data files.
 
 use super::{CONTRIBUTIONS, LONGEST_TABLE, Report, Section, Status, escape, facts_of, svg};
+use crate::breakdown::Kept;
 use crate::document::Document;
 use crate::facts::Facts;
 use crate::outcome::{Source, Table};
@@ -29,6 +30,7 @@ pub(super) fn page(report: &Report) -> String {
     page += "</section>\n";
     page += &paper_colour(report);
     report.sections.iter().for_each(|section| page += &one(report, section, &repeated));
+    report.breakdowns.iter().for_each(|kept| page += &breakdown(kept));
     if !repeated.is_empty() {
         page +=
             "<section id=\"several\">\n<h2>Notes on several questions</h2>\n<ul class=\"notes\">\n";
@@ -49,9 +51,11 @@ pub(super) fn page(report: &Report) -> String {
 /// Where is what.
 fn contents(report: &Report, has_repeated: bool) -> String {
     let own = report.sections.iter().map(|section| (section.name.as_str(), section.name.as_str()));
+    let parts: Vec<_> = report.breakdowns.iter().map(|kept| (part(kept), &kept.name)).collect();
+    let parts = parts.iter().map(|(id, name)| (id.as_str(), name.as_str()));
     let several = has_repeated.then_some(("several", "Notes on several questions"));
     let papers = report.has_rows().then_some(("papers", "Figures of the papers"));
-    let all = [("answers", "Answers")].into_iter().chain(own);
+    let all = [("answers", "Answers")].into_iter().chain(own).chain(parts);
     let all = all.chain(several).chain(papers).chain([("machines", "Machines")]);
     let items: String = all
         .map(|(id, name)| format!("<li><a href=\"#{}\">{}</a></li>\n", escape(id), escape(name)))
@@ -145,6 +149,27 @@ fn card(report: &Report, section: &Section, answer: &Answer) -> String {
         text += &svg::small(drawing);
     }
     text + "</div>\n"
+}
+
+/// The place of a breakdown in the page.
+fn part(kept: &Kept) -> String {
+    format!("breakdown-{}", kept.name)
+}
+
+/// Where the cores' time goes: the components, and the stacks as a flame graph.
+fn breakdown(kept: &Kept) -> String {
+    format!(
+        "<section id=\"{}\">\n<h2>{}</h2>\n<p>Time of the host's cores by component, by samples \
+         of {}.</p>\n{}<details>\n<summary>Flame graph</summary>\n<p class=\"why\">A function is as wide as its share of \
+         the samples, above the function that called it; the lowest row has the cores. \
+         <span class=\"flame-key k\"></span> kernel, <span class=\"flame-key u\"></span> programs.</p>\n\
+         <div class=\"scroll\">\n{}</div>\n</details>\n</section>\n",
+        escape(&part(kept)),
+        escape(&kept.name),
+        escape(&kept.title),
+        table(&kept.table),
+        kept.graph
+    )
 }
 
 /// The meaning of a colour, if it is used.

@@ -203,7 +203,7 @@ pub(super) fn report(
     args: &ReportArgs,
     json: bool,
 ) -> anyhow::Result<()> {
-    let report = Report::of_answer(document, command);
+    let report = Report::of_answer(document, command).with_breakdowns(&args.folder)?;
     if json {
         return output::print_json(&report.json());
     }

@@ -2,14 +2,13 @@
 
 use super::machines;
 use super::progress::Progress;
-use super::through::Through;
+use super::through::Measured;
 use super::wrong_setting;
 use crate::failure::Usage;
 use crate::output::{self, Column};
 use crate::registries::{registries, sections};
 use clap::Args;
 use picnic_core::config::{CardFile, DEMONSTRATION};
-use picnic_lab::ab::Side;
 use picnic_lab::breakdown::{Breakdown, Question, modelled};
 use picnic_lab::card::changed;
 use picnic_lab::experiment::LabError;
@@ -34,14 +33,8 @@ Examples:
 
 Exit codes: 0 good; 1 failed; 2 usage or card file.")]
 pub(crate) struct BreakdownArgs {
-    /// Card file [default: the built-in demonstration card]
-    #[arg(value_name = "CARD.toml")]
-    card: Option<PathBuf>,
-    /// Change a key of the card
-    #[arg(long, value_name = "KEY=VALUE")]
-    set: Vec<String>,
     #[command(flatten)]
-    through: Through,
+    measured: Measured,
     /// Seconds of the measurement [default: 3, in a model 0.05]
     #[arg(long, value_parser = super::ab::seconds)]
     seconds: Option<f64>,
@@ -51,7 +44,7 @@ pub(crate) struct BreakdownArgs {
     /// Answer for this modelled machine; see `picnic lab profiles`
     #[arg(long, value_name = "NAME", conflicts_with_all = ["cores", "out", "workload", "workload_kind", "server"])]
     profile: Option<String>,
-    /// Write the stacks and a flame graph into this folder
+    /// Write stacks and a flame graph into this folder, the borrowed core's too
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 }
@@ -60,9 +53,9 @@ pub(super) fn run(args: &BreakdownArgs, json: bool) -> anyhow::Result<()> {
     signals::stop_flag()?;
     let found = match &args.profile {
         Some(name) => {
-            let path = args.card.as_deref();
+            let path = args.measured.card.as_deref();
             let text = path.map_or(Ok(DEMONSTRATION.to_owned()), CardFile::read)?;
-            let file = changed(&sections(), &text, path, Vec::new(), &args.set)?;
+            let file = changed(&sections(), &text, path, Vec::new(), &args.measured.set)?;
             modelled(
                 &file,
                 registries(),
@@ -74,6 +67,7 @@ pub(super) fn run(args: &BreakdownArgs, json: bool) -> anyhow::Result<()> {
     };
     if let Some(folder) = &args.out {
         let card = args
+            .measured
             .card
             .as_ref()
             .map_or("the built-in card".into(), |card| card.display().to_string());
@@ -84,10 +78,11 @@ pub(super) fn run(args: &BreakdownArgs, json: bool) -> anyhow::Result<()> {
 
 fn measured(args: &BreakdownArgs) -> anyhow::Result<Breakdown> {
     let question = Question {
-        side: Side { name: "card".into(), path: args.card.clone(), set: args.set.clone() },
-        workload: args.through.workload().map_err(Usage)?,
+        side: args.measured.side(),
+        workload: args.measured.through.workload().map_err(Usage)?,
         seconds: args.seconds.unwrap_or(3.0),
         cores: args.cores.clone(),
+        borrowed: args.out.is_some(),
     };
     let bar = Progress::new();
     let mut progress = |share: f64, what: &str| bar.tell(share, what);

@@ -2,7 +2,28 @@
 
 use clap::Args;
 use clap::builder::PossibleValuesParser;
-use picnic_lab::ab::{Kind, Workload};
+use picnic_lab::ab::{Kind, Side, Workload};
+use std::path::PathBuf;
+
+/// A card with changes, and the traffic through it.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Measured {
+    /// Card file [default: the built-in demonstration card]
+    #[arg(value_name = "CARD.toml")]
+    pub(crate) card: Option<PathBuf>,
+    /// Change a key of the card
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub(crate) set: Vec<String>,
+    #[command(flatten)]
+    pub(crate) through: Through,
+}
+
+impl Measured {
+    /// The card.
+    pub(crate) fn side(&self) -> Side {
+        Side { name: "card".into(), path: self.card.clone(), set: self.set.clone() }
+    }
+}
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Through {
