@@ -1,8 +1,9 @@
 #!/usr/bin/env -S python3 -B
 """Makes the folder of scripts/many-cores and measures with it for a moment, in a root that has nothing else.
 
-Checks that every item gives figures, that `picnic lab report` and `picnic lab diff` read the results, and
-that the items that need no network run where mounts are not permitted.
+Checks that every item gives figures, that `picnic lab report` and `picnic lab diff` read the results, that
+the items that need no network run where mounts are not permitted, and that results are kept if they cannot be
+written.
 
 Exit codes: 0 good, 1 failed, 77 skipped for the reason printed.
 """
@@ -38,9 +39,10 @@ def main():
         shutil.copy(folder / "root/usr/bin/busybox", place / "bin")
         for tool in TOOLS:
             (place / "bin" / tool).symlink_to("busybox")
-        code = whole(place, folder) or without_mounts(place, folder)
+        code = whole(place, folder) or without_mounts(place, folder) or unwritable(place, folder)
     if code == 0:
-        print("good: all items in an empty root; those without a network where nothing may be mounted")
+        print("good: all items in an empty root; those without a network where nothing may be mounted; "
+              "results of a full disk are kept")
     return code
 
 
@@ -70,12 +72,32 @@ def without_mounts(place, folder):
     return 0
 
 
+def unwritable(place, folder):
+    """A folder on a full disk: the results stay where they are, and the last line says where."""
+    full = 'mount -t tmpfs -o size=8k tmpfs "$0" && head -c 4096 /dev/zero > "$0/full" && exec "$@"'
+    measure = [folder / "run", "--self-test", "--only", "facts,dispatch", place / "out"]
+    drop = ["setpriv", "--bounding-set=-sys_admin", "--inh-caps=-sys_admin"]
+    for command in (measure, [*drop, *measure]):
+        done = subprocess.run(["unshare", "--mount", "sh", "-c", full, place / "out", *command],
+                              env={**os.environ, "OUT": "/nowhere"},
+                              capture_output=True, text=True, timeout=LIMIT_S)
+        last = done.stdout.rstrip().rpartition("\n")[2]
+        kept = pathlib.Path(last.rpartition(" ")[2])
+        if done.returncode != 1 or "cannot be written; the results are in" not in last:
+            return fail(f"{done.returncode}: {done.stdout}{done.stderr}")
+        if not list(kept.glob("micro/dispatch-*.json")) or "dispatch: done" not in (kept / "log.txt").read_text():
+            return fail(f"{kept}: no results: {done.stdout}")
+        shutil.rmtree(kept)
+    return 0
+
+
 def inside(place, folder, command):
     """Runs a command there, with mounts that end with it."""
     outer = ('mount --bind "$0" "$0" && mount -t proc proc "$0/proc" && mount --rbind /sys "$0/sys" && '
              'mount --rbind /dev "$0/dev" && mount --bind "$1" "$0/many-cores" && exec chroot "$0" /bin/sh -c "$2"')
     return subprocess.run(["unshare", "--mount", "sh", "-c", outer, place, folder, command],
-                          env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"},
+                          # A folder that only the caller's root has.
+                          env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "OUT": "/nowhere"},
                           capture_output=True, text=True, timeout=LIMIT_S)
 
 

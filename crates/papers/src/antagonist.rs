@@ -117,6 +117,12 @@ impl Reproduces for Antagonist {
     );
 }
 
+/// The cards without and with tasks.
+#[cfg(test)]
+pub(crate) fn all_cards() -> Vec<String> {
+    [false, true].map(|has_task| Settings::default().card(has_task, 0)).into()
+}
+
 /// The side compared against comes first.
 const SIDES: [&str; 3] = ["alone", "cache", "memory"];
 /// Columns of each side.

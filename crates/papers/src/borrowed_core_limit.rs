@@ -113,6 +113,32 @@ impl Reproduces for BorrowedCoreLimit {
     );
 }
 
+/// The card of a number of targets, all busy polling; `rate` is from [`at_rate`], or empty for the peak.
+fn card(targets: &[usize], rate: &str) -> String {
+    format!(
+        "[card]\nidle = \"spin\"\n[[wire]]\nport = \"generator\"\nsize = {FRAME_BYTES}\n\
+         flows = 4096\nframes = \"reuse\"\n{rate}[[rx]]\nfunction = \"rss\"\n[host]\n\
+         attachment = \"app\"\nqueues = {}\ntarget_cores = {targets:?}\n[interrupt]\n\
+         poll_usecs = 1000000\n",
+        targets.len()
+    )
+}
+
+/// The wire's keys at a load.
+fn at_rate(rate_pps: f64) -> String {
+    format!("rate_pps = {rate_pps}\narrivals = \"random\"\nbacklog = {BACKLOG}\n")
+}
+
+/// The cards of all numbers of queues, at the peak and at a load.
+#[cfg(test)]
+pub(crate) fn all_cards() -> Vec<String> {
+    let of = |&queues: &u16| {
+        let targets: Vec<usize> = (0..queues.into()).collect();
+        [card(&targets, ""), card(&targets, &at_rate(1e6))]
+    };
+    Settings::default().queues.iter().flat_map(of).collect()
+}
+
 /// Columns of each number of queues.
 const PEAKS: [Column; 4] = [
     shown("delivered_pps", "delivered"),
@@ -156,17 +182,11 @@ impl Experiment for BorrowedCoreLimit {
                     return Err(LabError::Failed("nothing was delivered at the peak".into()));
                 };
                 let rate_pps = (peak * point.number(LOAD)).round();
-                format!("rate_pps = {rate_pps}\narrivals = \"random\"\nbacklog = {BACKLOG}\n")
+                at_rate(rate_pps)
             }
         };
         let targets: Vec<_> = cores().into_iter().take(queues).collect();
-        // All busy polling.
-        let text = format!(
-            "[card]\nidle = \"spin\"\n[[wire]]\nport = \"generator\"\nsize = {FRAME_BYTES}\n\
-             flows = 4096\nframes = \"reuse\"\n{rate}[[rx]]\nfunction = \"rss\"\n[host]\n\
-             attachment = \"app\"\nqueues = {queues}\ntarget_cores = {targets:?}\n[interrupt]\n\
-             poll_usecs = 1000000\n"
-        );
+        let text = card(&targets, &rate);
         let usual = run.effort.of(100, 300, 1000);
         let time = Duration::from_millis(self.0.milliseconds.unwrap_or(usual));
         let card = CardRun::of(World::Host, &text, run.seed, time);

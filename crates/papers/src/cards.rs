@@ -67,7 +67,7 @@ impl<'a> CardRun<'a> {
     /// Runs it.
     pub(super) fn run(self) -> Result<Passed, LabError> {
         let failed = |error: &dyn std::fmt::Display| LabError::Failed(error.to_string());
-        let file = CardFile::parse(self.text, None)?;
+        let file = parsed(self.text)?;
         let launch = |registries| {
             let launch = Launch::new(&file, registries);
             match &self.filters {
@@ -85,8 +85,7 @@ impl<'a> CardRun<'a> {
                 Box::new(made.map_err(|error| failed(&error))?)
             }
             World::Host => {
-                let tasks = picnic_tasks::registry::TASKS;
-                let launch = launch(Registries { tasks, ..picnic_host::registries() });
+                let launch = launch(registries());
                 launch.start_alone().map_err(|error| failed(&error))?
             }
         };
@@ -125,6 +124,16 @@ impl<'a> CardRun<'a> {
                 .map(|ns| ns as f64 / packets as f64),
         })
     }
+}
+
+/// A card file with all sections of the host world, in any world.
+fn parsed(text: &str) -> Result<CardFile, ConfigError> {
+    picnic_host::sections().parse(text, None)
+}
+
+/// The host world, with tasks.
+fn registries() -> Registries {
+    Registries { tasks: picnic_tasks::registry::TASKS, ..picnic_host::registries() }
 }
 
 /// Run time of the targets' threads so far, in nanoseconds, if the kernel reports it.
@@ -188,4 +197,29 @@ pub(super) fn within(key: &str, found: f64, low: f64, high: f64) -> Result<(), C
         return Ok(());
     }
     Err(ConfigError::new(key, format!("found {found}, allowed: {low} to {high}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{antagonist, borrowed_core_limit, picnic_scaling};
+    use picnic_core::time::Time;
+
+    /// These cards need more cores than a small machine has: virtual ones build the same parts.
+    #[test]
+    fn cards_for_more_cores_than_this_machine_has_are_built_and_deliver() {
+        let texts = antagonist::all_cards()
+            .into_iter()
+            .chain(borrowed_core_limit::all_cards())
+            .chain(picnic_scaling::all_cards());
+        for text in texts {
+            let file = parsed(&text).unwrap_or_else(|error| panic!("{error}\n{text}"));
+            let launch = Launch::new(&file, picnic_sim::in_virtual_time(registries()));
+            let made = Simulation::new(launch, 1, CostModel::default());
+            let mut world = made.unwrap_or_else(|error| panic!("{error}\n{text}"));
+            world.run_until(Time::from_nanos(300_000));
+            let (_, delivered) = counts(world.view());
+            assert!(delivered > 0 && world.ledger().balanced(), "{text}");
+        }
+    }
 }

@@ -171,6 +171,14 @@ impl Reproduces for PicnicScaling {
 const WAYS: [(&str, &str); 2] =
     [("per-packet", "per_packet = true\ngate = \"none\"\n"), ("moderated", "")];
 
+/// The cards of all numbers of wires, with each kind of interrupt.
+#[cfg(test)]
+pub(crate) fn all_cards() -> Vec<String> {
+    let settings = Settings::default();
+    let of = |wires: &u32| WAYS.map(|(_, keys)| settings.card(*wires, keys));
+    settings.wires.iter().flat_map(of).collect()
+}
+
 impl Experiment for PicnicScaling {
     fn points(&self, effort: Effort) -> Vec<Spec> {
         let sides = WAYS.map(|(name, _)| name);
