@@ -12,6 +12,10 @@ Tests:
                on and off, MTU 9000, every queue at work
     pair       two guests behind `vmdq`: iperf3 and a file to each other, switched on the card; neither
                may send from the other's address
+    restarts   under load, the driver is unbound and bound, the guest resets, QEMU is killed and
+               started again: the same card goes on
+    killed     under load, the card is killed and started again, and connects to QEMU's socket: the
+               guest goes on; nothing is left behind
     held       two guests with a `rate-limit`: each gets its own rate, whatever the other sends
 
 The ledger balances after each. QEMU emulates the guest's processors, so
@@ -24,6 +28,7 @@ import contextlib
 import json
 import os
 import pathlib
+import random
 import re
 import select
 import signal
@@ -35,6 +40,7 @@ import time
 
 import virtual
 from check import Wrong
+from echoes import Echoes
 from virtual import Guest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -73,6 +79,8 @@ function = "vmdq"
 function = "vmdq"
 {0}
 """
+# Restarts, in `restarts` and `killed`; a guest needs seconds to boot.
+REBINDS, QEMU_KILLS, CARD_KILLS = 5, 2, 10
 # Bytes per second that each guest may send, and its burst.
 RATE, BURST = 400_000, 70_000
 HOLD = f"""
@@ -390,7 +398,74 @@ def held(lab):
     return f"{' and '.join(f'{rate / 1e3:.0f}' for rate in rates)} kB/s, {RATE / 1e3:.0f} allowed to each"
 
 
-TESTS = {"alone": alone, "pair": pair, "held": held}
+def load():
+    """Echoes of flows that `rss` spreads over the queues."""
+    sources = [f"10.77.0.{number}" for number in range(20, 28)]
+    for source in sources:
+        run("ip", "address", "replace", f"{source}/24", "dev", "peer0")
+    return Echoes(ADDRESSES[0], sources)
+
+
+def restarts(lab):
+    section = f'[[host.guest]]\nsocket = "{lab.work}/vm0.sock"\n'
+    with lab.card(RSS, 2, section) as card:
+        guest = lab.guest(0, 2).connect()
+        try:
+            dress(guest, 0)
+            with load() as echoes:
+                echoes.go_on("at first")
+                name = guest.run("basename $(readlink /sys/class/net/eth0/device)").strip()
+                for _ in range(REBINDS):
+                    for action in ("unbind", "bind"):
+                        guest.run(f"echo {name} > /sys/bus/virtio/drivers/virtio_net/{action}")
+                    dress(guest, 0)
+                    echoes.go_on("after the driver's restart")
+                guest.order("system_reset")
+                guest.run("true")
+                dress(guest, 0)
+                echoes.go_on("after the guest's reset")
+                for _ in range(kills(QEMU_KILLS)):
+                    guest.kill()
+                    guest = lab.guest(0, 2).connect()
+                    dress(guest, 0)
+                    echoes.go_on("after a kill of QEMU")
+        finally:
+            guest.kill()
+    connections = card.report["notes"][0]
+    if f": {kills(QEMU_KILLS) + 1} connections" not in connections:
+        raise Wrong(connections)
+    return f"{REBINDS} of the driver, 1 of the guest, {kills(QEMU_KILLS)} of QEMU; {sum(echoes.count)} echoes"
+
+
+def killed(lab):
+    section = f'[[host.guest]]\nsocket = "{lab.work}/vm0.sock"\nmode = "client"\n'
+    card = lab.card(RSS, 2, section)
+    with lab.guest(0, 2, server=True) as guest:
+        card.__enter__()
+        guest.connect()
+        dress(guest, 0)
+        moments = random.Random(1)
+        with load() as echoes:
+            for _ in range(kills(CARD_KILLS)):
+                echoes.go_on("before a kill of the card")
+                time.sleep(moments.random() * 0.05)
+                card.process.kill()
+                card.process.communicate()
+                card = Card(lab.work).__enter__()
+            echoes.go_on("after the last kill")
+        card.__exit__(None)
+    left = json.loads(run(PICNIC, "cleanup", "--all", "--json"))
+    if any(left.values()):
+        raise Wrong(f"left behind: {left}")
+    return f"{kills(CARD_KILLS)} kills of the card, {sum(echoes.count)} echoes in order"
+
+
+def kills(few):
+    """How often to kill: a few times, or as often as the caller says."""
+    return int(os.environ.get("PICNIC_KILLS", few))
+
+
+TESTS = {"alone": alone, "pair": pair, "held": held, "restarts": restarts, "killed": killed}
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -101,7 +101,7 @@ class Guest:
         command = [
             "qemu-system-x86_64", "-accel", "tcg,thread=multi", "-cpu", "Nehalem",
             "-smp", str(queues), "-m", str(MEMORY_MIB), "-nodefaults", "-display", "none",
-            "-no-reboot", "-serial", f"file:{self.console}",
+            "-serial", f"file:{self.console}",
             "-chardev", f"socket,id=commands,path={self.serial},server=on,wait=off",
             "-device", "virtio-serial-pci", "-device", "virtserialport,chardev=commands",
             "-monitor", f"unix:{self.monitor},server=on,wait=off",
