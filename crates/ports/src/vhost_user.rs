@@ -41,7 +41,7 @@ pub mod pair;
 mod post;
 pub mod ring;
 
-pub use config::{GuestConfig, VhostUserConfig};
+pub use config::{GuestConfig, Mode, VhostUserConfig};
 
 use guest::Guest;
 use pair::Terms;

@@ -1,5 +1,7 @@
 //! `picnic net`: sets up the network of a card's `[net]` section.
 
+mod qemu;
+
 use super::isolate::print_restored;
 use crate::failure::Hinted;
 use crate::output;
@@ -21,6 +23,7 @@ use std::process::Command;
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
+  qemu-system-x86_64 $(picnic net qemu vm.toml) -drive file=guest.qcow2
   picnic net up my.toml --dry-run        print the commands, run none
   sudo picnic net up my.toml             create the missing parts
   sudo picnic run my.toml                the card between them, in its wires' namespace
@@ -50,6 +53,8 @@ enum Action {
     Up(UpArgs),
     /// Remove what `net up` created
     Down(DownArgs),
+    /// Print the arguments for QEMU of a card's guest (vhost-user)
+    Qemu(qemu::QemuArgs),
 }
 
 #[derive(Debug, Args)]
@@ -70,6 +75,7 @@ struct DownArgs {
 pub(crate) fn run(args: &NetArgs, json: bool) -> anyhow::Result<()> {
     match &args.action {
         Action::Up(args) => up(args, json),
+        Action::Qemu(args) => qemu::run(args, json),
         Action::Down(args) => {
             // Must not stop halfway.
             signals::stop_flag()?;

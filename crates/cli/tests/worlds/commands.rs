@@ -327,3 +327,51 @@ fn check_and_run_enter_the_wires_namespace() {
     assert_eq!(output.status.code(), Some(2));
     assert!(stderr(&output).contains(&format!("picnic net up {path}")), "{}", stderr(&output));
 }
+
+#[test]
+fn net_qemu_prints_the_arguments_of_a_guest() {
+    let (folder, path) = card(
+        "[card]\nname = \"vm\"\n[host]\nattachment = \"vhost-user\"\nqueues = 4\n\
+         [[host.guest]]\nsocket = \"vm0.sock\"\n\
+         [[host.guest]]\nsocket = \"v,1\"\nmode = \"client\"\nmtu = 9000\npacked = true\n\
+         [[rx]]\nfunction = \"vmdq\"\n\
+         pools = [{ macs = [\"02:00:00:00:00:07\"], queues = [2, 3] }]\n",
+    );
+    let path = path.to_str().unwrap();
+    let directory = std::fs::canonicalize(folder.path()).unwrap();
+    let directory = directory.display();
+    let first = good(&["net", "qemu", path]);
+    for part in [
+        "-accel kvm -m 1024M ".to_owned(),
+        "memory-backend-memfd,id=memory,size=1024M,share=on -machine memory-backend=memory".into(),
+        format!("-chardev socket,id=card,path={directory}/vm0.sock "),
+        "-netdev vhost-user,id=net,chardev=card,queues=2 ".into(),
+        ",mq=on,vectors=6\n".into(),
+    ] {
+        assert!(first.contains(&part), "no {part:?} in {first}");
+    }
+    let words = ["net", "qemu", path, "--guest", "1", "--memory", "64", "--emulated", "--json"];
+    let second = json(&picnic(&words));
+    let second: Vec<_> =
+        second["arguments"].as_array().unwrap().iter().map(|word| word.as_str().unwrap()).collect();
+    let device =
+        "virtio-net-pci,netdev=net,mac=02:00:00:00:00:07,mq=on,vectors=0,packed=on,host_mtu=9000";
+    assert_eq!(second.last(), Some(&device));
+    assert!(
+        second.contains(&&*format!("socket,id=card,path={directory}/v,,1,server=on")),
+        "{second:?}"
+    );
+    assert!(second.contains(&"tcg") && second.contains(&"64M"), "{second:?}");
+    for (words, message) in [
+        (&["--guest", "2"][..], "--guest: found 2, allowed: 0 to 1"),
+        (&["--set", "host.queues=3"], "found 3 for 2 guests, allowed: a multiple of the guests"),
+        (&["--set", "host.guest[0].socket=a b"], "allowed here: a path without spaces"),
+        (&["--set", "host.attachment=app"], "host"),
+    ] {
+        let output = picnic(&[&["net", "qemu", path], words].concat());
+        assert_eq!(output.status.code(), Some(2), "{words:?}");
+        assert!(stderr(&output).contains(message), "{words:?}: {}", stderr(&output));
+    }
+    let output = picnic(&["net", "qemu"]);
+    assert!(stderr(&output).contains("host.attachment: found \"app\", allowed: \"vhost-user\""));
+}

@@ -79,6 +79,7 @@ const COMMANDS: &[&str] = &[
     "net",
     "net up",
     "net down",
+    "net qemu",
     "cleanup",
     "bench",
     "bench web",
