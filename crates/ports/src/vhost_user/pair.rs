@@ -4,10 +4,13 @@
 //! wrong costs one packet, which is counted; a ring that is wrong is not used until the front end
 //! starts it again. Packets for which the card has no buffer stay in the guest.
 //!
+//! A burst is handled in two passes: all its chains are taken, which fetches their memory ahead, and
+//! then all its packets are copied. The driver sees the burst by one store.
+//!
 //! Source: Virtual I/O Device 1.2, 5.1.6 (device operation of network devices).
 
 use super::memory::GuestMemoryMmap;
-use super::ring::{BrokenRing, Chain, Cursor, Piece, Queue, Turn};
+use super::ring::{BrokenRing, Chain, Cursor, Piece, Queue, Turn, prefetch};
 use crate::virtio::{HEADER_BYTES, Header};
 use picnic_core::attachment::QueueOut;
 use picnic_core::ledger::DropReason;
@@ -16,6 +19,7 @@ use picnic_core::packet::desc::{ChecksumState, Descriptor, GsoType};
 use picnic_core::packet::offload;
 use picnic_core::time::Time;
 use std::fs::File;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// The bits of features, by number.
@@ -133,6 +137,7 @@ pub struct Pair {
     pub(super) tx: Option<Ring>,
     pieces: Vec<Piece>,
     chains: Vec<Chain>,
+    plans: Vec<Plan>,
     empty_polls: u32,
     is_listening: bool,
     /// Buffers were refused: there is no point in polling at once.
@@ -151,10 +156,12 @@ impl Pair {
         if let Some(ring) = &mut rx {
             ring.broken = ring.queue.ignore(&memory).err();
         }
-        // Each chain has a piece.
-        let (pieces, chains) = (Vec::with_capacity(PIECES), Vec::with_capacity(PIECES));
+        // A packet's beside those of the packets before it; each chain that is good has a piece.
+        let pieces = Vec::with_capacity(2 * PIECES);
+        let chains = Vec::with_capacity(pieces.capacity() + BURST);
+        let plans = Vec::with_capacity(BURST);
         let (empty_polls, is_listening, is_starved) = (0, false, false);
-        Pair { terms, memory, rx, tx, pieces, chains, empty_polls, is_listening, is_starved }
+        Pair { terms, memory, rx, tx, pieces, chains, plans, empty_polls, is_listening, is_starved }
     }
 
     /// Whether the guest's ring must be polled, since it was told not to kick.
@@ -172,8 +179,8 @@ impl Pair {
         let Some(ring) = usable else {
             return burst.drain().for_each(|packet| out.drop(packet, DropReason::RingDisabled));
         };
-        let Pair { terms, memory, pieces, chains, .. } = self;
-        let mut filling = Filling { terms, memory, pieces, chains };
+        let Pair { terms, memory, pieces, chains, plans, .. } = self;
+        let mut filling = Filling { terms, memory, pieces, chains, plans };
         let result = match &mut ring.queue {
             Queue::Split(queue) => {
                 queue.turn(memory).and_then(|mut turn| filling.run(&mut turn, burst, out))
@@ -189,11 +196,12 @@ impl Pair {
     /// Takes packets from the guest; returns how many were submitted.
     pub fn transmit(&mut self, now: Time, out: &mut QueueOut<'_>) -> usize {
         let Some(ring) = self.tx.as_mut().filter(|ring| ring.is_usable()) else { return 0 };
-        let Pair { terms, memory, pieces, empty_polls, is_listening, .. } = self;
+        let Pair { terms, memory, pieces, chains, empty_polls, is_listening, .. } = self;
         let mut emptying = Emptying {
             terms,
             memory,
             pieces,
+            chains,
             now,
             is_enabled: ring.is_enabled,
             has_kick: ring.kick.is_some(),
@@ -201,6 +209,7 @@ impl Pair {
             is_listening,
             sent: 0,
             is_starved: false,
+            ends: [0; BURST],
         };
         let result = match &mut ring.queue {
             Queue::Split(queue) => {
@@ -223,18 +232,31 @@ impl Pair {
     }
 }
 
-/// What became of a packet for the guest.
-enum Put {
-    Delivered,
-    Dropped(DropReason),
+/// How a packet gets to the guest.
+#[derive(Clone, Copy, Debug)]
+struct Plan {
+    header: [u8; HEADER_BYTES],
+    /// Its chains, and their pieces, behind those of the packet before.
+    chains: usize,
+    pieces: usize,
+    fate: Result<(), DropReason>,
+}
+
+impl Plan {
+    fn dropped(reason: DropReason) -> Self {
+        Plan { header: [0; HEADER_BYTES], chains: 0, pieces: 0, fate: Err(reason) }
+    }
 }
 
 /// Packets on their way into chains.
 struct Filling<'f> {
     terms: &'f Terms,
     memory: &'f GuestMemoryMmap,
+    /// Of the packets that are not copied yet.
     pieces: &'f mut Vec<Piece>,
     chains: &'f mut Vec<Chain>,
+    /// Of the whole burst.
+    plans: &'f mut Vec<Plan>,
 }
 
 impl Filling<'_> {
@@ -246,88 +268,104 @@ impl Filling<'_> {
         burst: &mut Burst,
         out: &mut QueueOut<'_>,
     ) -> Result<bool, BrokenRing> {
-        for mut packet in burst.drain() {
-            self.pieces.clear();
-            self.chains.clear();
-            match self.put(turn, &mut packet) {
-                Ok(Put::Delivered) => out.deliver(packet),
-                Ok(Put::Dropped(reason)) => out.drop(packet, reason),
-                Err(why) => {
-                    out.drop(packet, DropReason::BadDescriptor);
-                    return Err(why);
-                }
+        self.plans.clear();
+        self.pieces.clear();
+        self.chains.clear();
+        let packets = burst.as_mut_slice();
+        let mut copied = 0;
+        for place in 0..packets.len() {
+            // Another packet may have this many.
+            if self.pieces.len() > PIECES {
+                self.copy(turn, &packets[copied..], copied)?;
+                copied = place;
+            }
+            let plan = self.plan(turn, &mut packets[place])?;
+            self.plans.push(plan);
+        }
+        self.copy(turn, &packets[copied..], copied)?;
+        let interrupt = turn.publish()?;
+        for (packet, plan) in burst.drain().zip(&*self.plans) {
+            match plan.fate {
+                Ok(()) => out.deliver(packet),
+                Err(reason) => out.drop(packet, reason),
             }
         }
-        turn.publish()
+        Ok(interrupt)
     }
 
+    /// Takes chains for a packet.
     #[inline]
-    fn put(&mut self, turn: &mut impl Turn, packet: &mut Descriptor) -> Result<Put, BrokenRing> {
+    fn plan(&mut self, turn: &mut impl Turn, packet: &mut Descriptor) -> Result<Plan, BrokenRing> {
         let header = match self.header(packet) {
-            Ok(header) => header,
-            Err(reason) => return Ok(Put::Dropped(reason)),
+            Ok(header) => header.to_bytes(),
+            Err(reason) => return Ok(Plan::dropped(reason)),
         };
-        let header_bytes = self.terms.header_bytes();
-        let total = header_bytes as u64 + u64::from(packet.length());
-        if let Some(reason) = self.take(turn, total, header_bytes)? {
-            return Ok(Put::Dropped(reason));
-        }
-        let mut bytes = [0; HEADER_BYTES + 2];
-        bytes[..HEADER_BYTES].copy_from_slice(&header.to_bytes());
-        bytes[HEADER_BYTES..].copy_from_slice(&(self.chains.len() as u16).to_le_bytes());
-        let mut cursor = Cursor::new(self.memory, self.pieces);
-        let mut written = cursor.write(&bytes[..header_bytes]);
-        for segment in packet.segments() {
-            written = written.and_then(|()| cursor.write(segment));
-        }
-        if written.is_none() {
-            return self.give_up(turn);
-        }
-        let mut left = total;
-        for chain in &*self.chains {
-            let filled = left.min(chain.length);
-            left -= filled;
-            turn.complete(chain, filled as u32)?;
-        }
-        Ok(Put::Delivered)
-    }
-
-    /// Takes chains for `total` bytes; a reason if there are none.
-    #[inline]
-    fn take(
-        &mut self,
-        turn: &mut impl Turn,
-        total: u64,
-        header_bytes: usize,
-    ) -> Result<Option<DropReason>, BrokenRing> {
-        let mut room = 0;
-        while room < total {
+        let header_bytes = self.terms.header_bytes() as u64;
+        let total = header_bytes + u64::from(packet.length());
+        let (chains, pieces) = (self.chains.len(), self.pieces.len());
+        let (mut room, mut fate) = (0, Ok(()));
+        while room < total && fate.is_ok() {
+            let (is_first, before) = (self.chains.len() == chains, self.pieces.len());
             // What a driver without mergeable buffers has is too short.
-            let is_short = !self.chains.is_empty() && !self.terms.has(MRG_RXBUF);
+            let is_short = !is_first && !self.terms.has(MRG_RXBUF);
             let chain = if is_short { None } else { turn.take(true, self.pieces)? };
             let Some(chain) = chain else {
-                turn.put_back(self.chains);
+                turn.put_back(&self.chains[chains..]);
+                self.chains.truncate(chains);
+                self.pieces.truncate(pieces);
                 let reason = if is_short { DropReason::Oversize } else { DropReason::NoDescriptor };
-                return Ok(Some(reason));
+                return Ok(Plan::dropped(reason));
             };
+            prefetch(self.memory, self.pieces.get(before));
             self.chains.push(chain);
             room += chain.length;
-            let least = if self.chains.len() == 1 { header_bytes as u64 } else { 1 };
-            if !chain.is_good || chain.length < least {
-                self.give_up(turn)?;
-                return Ok(Some(DropReason::BadDescriptor));
+            let least = if is_first { header_bytes } else { 1 };
+            let is_long = self.pieces.len() - pieces > PIECES;
+            if !chain.is_good || chain.length < least || is_long {
+                fate = Err(DropReason::BadDescriptor);
             }
         }
-        Ok(None)
+        let (chains, pieces) = (self.chains.len() - chains, self.pieces.len() - pieces);
+        Ok(Plan { header, chains, pieces, fate })
     }
 
-    /// Returns all chains empty.
-    #[cold]
-    fn give_up(&mut self, turn: &mut impl Turn) -> Result<Put, BrokenRing> {
-        for chain in &*self.chains {
-            turn.complete(chain, 0)?;
+    /// Copies packets, whose plans start at `from`, and returns their chains.
+    #[inline]
+    fn copy(
+        &mut self,
+        turn: &mut impl Turn,
+        packets: &[Descriptor],
+        from: usize,
+    ) -> Result<(), BrokenRing> {
+        let (mut chains, mut pieces) = (&self.chains[..], &self.pieces[..]);
+        for (packet, plan) in packets.iter().zip(&mut self.plans[from..]) {
+            let (its_chains, its_pieces);
+            (its_chains, chains) = chains.split_at(plan.chains);
+            (its_pieces, pieces) = pieces.split_at(plan.pieces);
+            let header_bytes = self.terms.header_bytes();
+            if plan.fate.is_ok() {
+                let mut bytes = [0; HEADER_BYTES + 2];
+                bytes[..HEADER_BYTES].copy_from_slice(&plan.header);
+                bytes[HEADER_BYTES..].copy_from_slice(&(plan.chains as u16).to_le_bytes());
+                let mut cursor = Cursor::new(self.memory, its_pieces);
+                let mut written = cursor.write(&bytes[..header_bytes]);
+                for segment in packet.segments() {
+                    written = written.and_then(|()| cursor.write(segment));
+                }
+                plan.fate = written.ok_or(DropReason::BadDescriptor);
+            }
+            // Chains that are wrong return empty.
+            let total = header_bytes as u64 + u64::from(packet.length());
+            let mut left = if plan.fate.is_ok() { total } else { 0 };
+            for chain in its_chains {
+                let filled = left.min(chain.length);
+                left -= filled;
+                turn.complete(chain, filled as u32)?;
+            }
         }
-        Ok(Put::Dropped(DropReason::BadDescriptor))
+        self.pieces.clear();
+        self.chains.clear();
+        Ok(())
     }
 
     /// The header, as far as the guest knows its offloads.
@@ -361,6 +399,7 @@ struct Emptying<'e> {
     terms: &'e Terms,
     memory: &'e GuestMemoryMmap,
     pieces: &'e mut Vec<Piece>,
+    chains: &'e mut Vec<Chain>,
     now: Time,
     is_enabled: bool,
     has_kick: bool,
@@ -368,18 +407,20 @@ struct Emptying<'e> {
     is_listening: &'e mut bool,
     sent: usize,
     is_starved: bool,
+    /// Where the pieces of each chain end.
+    ends: [usize; BURST],
 }
 
 impl Emptying<'_> {
     /// Takes a burst; whether the guest wants an interrupt for it.
     #[inline]
     fn run(&mut self, turn: &mut impl Turn, out: &mut QueueOut<'_>) -> Result<bool, BrokenRing> {
-        let mut seen = 0;
-        while seen < BURST {
-            self.pieces.clear();
-            let Some(chain) = turn.take(false, self.pieces)? else { break };
-            let Some((packet, refused)) = self.read(chain, out) else {
-                turn.put_back(&[chain]);
+        self.take(turn)?;
+        let (mut seen, mut start) = (0, 0);
+        for place in 0..self.chains.len() {
+            let (chain, end) = (self.chains[place], self.ends[place]);
+            let Some((packet, refused)) = self.read(chain, start..end, out) else {
+                turn.put_back(&self.chains[place..]);
                 self.is_starved = true;
                 break;
             };
@@ -392,7 +433,7 @@ impl Emptying<'_> {
                 }
             }
             turn.complete(&chain, 0)?;
-            seen += 1;
+            (seen, start) = (seen + 1, end);
         }
         let interrupt = turn.publish()?;
         *self.empty_polls = if seen == 0 { self.empty_polls.wrapping_add(1) } else { 0 };
@@ -407,11 +448,29 @@ impl Emptying<'_> {
         Ok(interrupt)
     }
 
+    /// Takes the chains of a burst.
+    #[inline]
+    fn take(&mut self, turn: &mut impl Turn) -> Result<(), BrokenRing> {
+        self.pieces.clear();
+        self.chains.clear();
+        // Another packet may have `PIECES`.
+        while self.chains.len() < BURST && self.pieces.len() <= PIECES {
+            let before = self.pieces.len();
+            let Some(mut chain) = turn.take(false, self.pieces)? else { break };
+            prefetch(self.memory, self.pieces.get(before));
+            chain.is_good &= self.pieces.len() - before <= PIECES;
+            self.ends[self.chains.len()] = self.pieces.len();
+            self.chains.push(chain);
+        }
+        Ok(())
+    }
+
     /// The packet, and why it is refused if it is; `None` if there is no buffer for it.
     #[inline]
     fn read(
-        &mut self,
+        &self,
         chain: Chain,
+        pieces: Range<usize>,
         out: &mut QueueOut<'_>,
     ) -> Option<(Descriptor, Option<DropReason>)> {
         let terms = self.terms;
@@ -427,7 +486,7 @@ impl Emptying<'_> {
         };
         let count = fate.map_or(1, |length| length.div_ceil(terms.buffer_size)).max(1);
         let landing = out.landing(count)?;
-        let mut cursor = Cursor::new(self.memory, self.pieces);
+        let mut cursor = Cursor::new(self.memory, &self.pieces[pieces]);
         let mut bytes = [0; HEADER_BYTES + 2];
         let fate = fate.and_then(|length| {
             let mut read = cursor.read(&mut bytes[..terms.header_bytes()]);

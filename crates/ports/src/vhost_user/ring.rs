@@ -23,6 +23,7 @@ pub mod split;
 use super::inflight::Part;
 use super::memory::{GuestMemoryMmap, VolatileSlice};
 pub use cursor::Cursor;
+pub(super) use cursor::prefetch;
 use cursor::read;
 use packed::PackedRing;
 use split::SplitRing;

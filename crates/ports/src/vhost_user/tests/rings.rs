@@ -7,6 +7,7 @@ use super::{ALL, Card, layout, packet, pair};
 use picnic_core::ledger::DropReason;
 use proptest::prelude::*;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use vm_memory::{Bytes, GuestAddress};
 
 proptest! {
@@ -227,5 +228,51 @@ fn interrupts_follow_the_drivers_wish() {
             driver.wish_interrupt(wish.then_some(0));
             assert_eq!(interrupted(&mut driver), wish, "packed {is_packed}, index {event_idx}");
         }
+    }
+}
+
+#[test]
+fn a_table_is_read_once_even_if_it_changes() {
+    const TABLE: u64 = PACKETS + 0x1000;
+    const ROUNDS: usize = 4000;
+    for is_packed in [false, true] {
+        let base = if is_packed { 0x8000 } else { 0 };
+        let mut driver = Driver::new(layout(is_packed, 8, base, false));
+        let (mut pair, mut card) = (pair(&driver, ALL, true), Card::new(256));
+        driver.put(TABLE, &[(PACKETS, 60, 1, 1), (PACKETS, 100, 0, 0)]);
+        let memory = driver.memory.clone();
+        let is_over = Arc::new(AtomicBool::new(false));
+        let flag = is_over.clone();
+        // Its length, within a descriptor that the device may be reading.
+        let changer = std::thread::spawn(move || {
+            while !flag.load(Ordering::Relaxed) {
+                for length in [16_u32, 32, 24, 0, u32::MAX - 15, 32] {
+                    memory.write_obj(length, GuestAddress(8)).unwrap();
+                }
+            }
+        });
+        let (mut whole, mut seen) = (0, 0);
+        for _ in 0..ROUNDS {
+            if is_packed {
+                // One descriptor, at the first place of a ring that starts again.
+                driver = Driver::over(driver.memory.clone(), driver.layout);
+                pair = super::pair(&driver, ALL, true);
+            }
+            driver.make(&[(TABLE, 32, 4, 0)]);
+            let packets = card.transmit(&mut pair);
+            // A used packed descriptor has its length where that of the table was.
+            assert!(is_packed || driver.reclaim().len() == 1);
+            for packet in &packets {
+                // One entry alone, or both: no mixture of two lengths.
+                assert!([48, 148].contains(&packet.len()), "{} bytes", packet.len());
+                whole += usize::from(packet.len() == 148);
+            }
+            seen += packets.len();
+        }
+        is_over.store(true, Ordering::Relaxed);
+        changer.join().unwrap();
+        assert!(whole > 0);
+        assert_eq!(seen as u64 + card.dropped(DropReason::BadDescriptor), ROUNDS as u64);
+        card.assert_conserved(0);
     }
 }
