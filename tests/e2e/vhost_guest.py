@@ -14,8 +14,10 @@ Tests:
                may send from the other's address
     restarts   under load, the driver is unbound and bound, the guest resets, QEMU is killed and
                started again: the same card goes on
-    killed     under load, the card is killed and started again, and connects to QEMU's socket: the
-               guest goes on; nothing is left behind
+    killed     under load, the card is killed and started again, and connects to QEMU, or QEMU to it:
+               the guest goes on; nothing is left behind
+    moved      under load, a guest migrates to another QEMU: its memory is the same page by page, and
+               traffic goes on there
     held       two guests with a `rate-limit`: each gets its own rate, whatever the other sends
 
 The ledger balances after each. QEMU emulates the guest's processors, so
@@ -160,11 +162,11 @@ class Lab:
         (self.work / "card.toml").write_text(CARD.format(chain=chain, queues=queues) + guests)
         return Card(self.work)
 
-    def guest(self, number, queues, server=False, extra=()):
+    def guest(self, number, queues, is_server=False, extra=(), mac=None):
         path = self.work / f"vm{number}.sock"
-        device = f"path={path}" + (",server=on,wait=off" if server else "")
+        device = f"path={path}" + (",server=on,wait=off" if is_server else ",reconnect=1")
         return Guest(self.work, f"vm{number}", self.kernel, self.image, device, queues,
-                     MACS[number], extra)
+                     mac or MACS[number], extra)
 
 
 class Card:
@@ -438,14 +440,21 @@ def restarts(lab):
 
 
 def killed(lab):
-    section = f'[[host.guest]]\nsocket = "{lab.work}/vm0.sock"\nmode = "client"\n'
-    card = lab.card(RSS, 2, section)
-    with lab.guest(0, 2, server=True) as guest:
-        card.__enter__()
-        guest.connect()
-        dress(guest, 0)
-        moments = random.Random(1)
-        with load() as echoes:
+    told = []
+    for mode in ("client", "server"):
+        section = f'[[host.guest]]\nsocket = "{lab.work}/vm0.sock"\nmode = "{mode}"\n'
+        card = lab.card(RSS, 2, section)
+        with contextlib.ExitStack() as stack:
+            if mode == "server":
+                card.__enter__()
+            # QEMU starts its guest when the card is there.
+            guest = stack.enter_context(lab.guest(0, 2, is_server=mode == "client"))
+            if mode == "client":
+                card.__enter__()
+            guest.connect()
+            dress(guest, 0)
+            moments = random.Random(1)
+            echoes = stack.enter_context(load())
             for _ in range(kills(CARD_KILLS)):
                 echoes.go_on("before a kill of the card")
                 time.sleep(moments.random() * 0.05)
@@ -453,11 +462,63 @@ def killed(lab):
                 card.process.communicate()
                 card = Card(lab.work).__enter__()
             echoes.go_on("after the last kill")
-        card.__exit__(None)
+            card.__exit__(None)
+        told.append(f"{kills(CARD_KILLS)} kills as {mode}, {sum(echoes.count)} echoes in order")
     left = json.loads(run(PICNIC, "cleanup", "--all", "--json"))
     if any(left.values()):
         raise Wrong(f"left behind: {left}")
-    return f"{kills(CARD_KILLS)} kills of the card, {sum(echoes.count)} echoes in order"
+    return "; ".join(told)
+
+
+def moved(lab):
+    chain = SWITCH.format(f'pools = [{{ macs = ["{MACS[0]}"], queues = [0, 1] }}]')
+    incoming = ["-incoming", f"unix:{lab.work}/migration", "-S"]
+    with lab.card(chain, 4, sections(lab)) as card, contextlib.ExitStack() as stack:
+        source = stack.enter_context(lab.guest(0, 2)).connect()
+        dress(source, 0)
+        target = stack.enter_context(lab.guest(1, 2, extra=incoming, mac=MACS[0]))
+        source.run("head -c 20000000 /dev/urandom > /tmp/kept; iperf3 -s -D")
+        digest = source.run("sha256sum /tmp/kept")
+        echoes = stack.enter_context(load())
+        echoes.go_on("at first")
+        flood = stack.enter_context(subprocess.Popen(
+            ["iperf3", "-u", "-c", ADDRESSES[0], "-b", "20M", "-t", "600"], stdout=subprocess.DEVNULL))
+        stack.callback(flood.kill)
+        source.order("migrate_set_parameter max-bandwidth 1G")
+        source.order("migrate_set_parameter downtime-limit 1000")
+        source.order(f"migrate -d unix:{lab.work}/migration")
+        end = time.monotonic() + PATIENCE
+        while "status: completed" not in (state := source.order("info migrate")):
+            if "failed" in state or time.monotonic() > end:
+                raise Wrong(f"{state}\n{source.state()}\n{target.state()}")
+            time.sleep(0.1)
+        # Both are stopped, and the card writes to neither.
+        dumps = []
+        for guest in (source, target):
+            dumps.append(lab.work / f"{guest.name}-memory")
+            guest.order(f'pmemsave 0 {virtual.MEMORY_MIB << 20:#x} "{dumps[-1]}"')
+        pages = differing(*dumps)
+        if pages:
+            raise Wrong(f"{len(pages)} pages differ: {pages[:8]}")
+        card.ctl("vmdq", "replace", "--pools", json.dumps([{"macs": [MACS[0]], "queues": [2, 3]}]))
+        target.order("cont")
+        target.connect()
+        echoes.go_on("after the migration")
+        if target.run("sha256sum /tmp/kept") != digest:
+            raise Wrong("a file of the guest differs")
+        told = re.search(r"duplicate: (\d+) pages.*?normal: (\d+) pages", state, re.S)
+    return f"{virtual.MEMORY_MIB} MiB equal, {told[2]} pages sent; {sum(echoes.count)} echoes in order"
+
+
+def differing(one, other):
+    """Addresses of the pages that differ."""
+    found = []
+    with open(one, "rb") as first, open(other, "rb") as second:
+        for address in range(0, virtual.MEMORY_MIB << 20, 4096):
+            page = first.read(4096)
+            if len(page) != 4096 or page != second.read(4096):
+                found.append(hex(address))
+    return found
 
 
 def kills(few):
@@ -465,7 +526,8 @@ def kills(few):
     return int(os.environ.get("PICNIC_KILLS", few))
 
 
-TESTS = {"alone": alone, "pair": pair, "held": held, "restarts": restarts, "killed": killed}
+TESTS = {"alone": alone, "pair": pair, "held": held, "restarts": restarts, "killed": killed,
+         "moved": moved}
 
 if __name__ == "__main__":
     sys.exit(main())
