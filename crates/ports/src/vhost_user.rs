@@ -33,12 +33,13 @@
 mod backend;
 mod config;
 pub mod dirty;
-mod enable;
+mod extra;
 mod guest;
 pub mod inflight;
 pub mod memory;
 pub mod pair;
 mod post;
+mod rarp;
 pub mod ring;
 
 pub use config::{GuestConfig, Mode, VhostUserConfig};
@@ -154,7 +155,9 @@ impl HostQueue for GuestQueue {
 
     fn transmit(&mut self, now: Time, out: &mut QueueOut<'_>) -> usize {
         self.receiver.look();
-        self.receiver.pair.as_mut().map_or(0, |pair| pair.transmit(now, out))
+        let Some(pair) = &mut self.receiver.pair else { return 0 };
+        let told = pair.moved.is_some() && rarp::tell(pair, now, out);
+        usize::from(told) + pair.transmit(now, out)
     }
 
     fn next_deadline(&self) -> Option<Time> {

@@ -11,6 +11,7 @@
 //!
 //! Source: QEMU, docs/interop/vhost-user.rst.
 
+use super::config::MTU_LOW;
 use super::dirty::Log;
 use super::inflight::Inflight;
 use super::memory::{GuestMemoryMmap, MAX_REGIONS, Memory, Range};
@@ -30,6 +31,7 @@ use vhost::vhost_user::{Error, GpuBackend, Result, VhostUserBackendReqHandlerMut
 
 /// Features that every guest is offered, beside its offloads.
 pub(super) const FEATURES: u64 = bits::MRG_RXBUF
+    | bits::MTU
     | bits::STATUS
     | bits::CTRL_VQ
     | bits::GUEST_ANNOUNCE
@@ -46,7 +48,10 @@ const PROTOCOL: VhostUserProtocolFeatures = VhostUserProtocolFeatures::MQ
     .union(VhostUserProtocolFeatures::RESET_DEVICE)
     .union(VhostUserProtocolFeatures::CONFIGURE_MEM_SLOTS)
     .union(VhostUserProtocolFeatures::LOG_SHMFD)
-    .union(VhostUserProtocolFeatures::INFLIGHT_SHMFD);
+    .union(VhostUserProtocolFeatures::INFLIGHT_SHMFD)
+    .union(VhostUserProtocolFeatures::MTU)
+    .union(VhostUserProtocolFeatures::STATUS)
+    .union(VhostUserProtocolFeatures::RARP);
 
 /// A ring as the front end has described it so far.
 #[derive(Debug, Default)]
@@ -83,6 +88,12 @@ pub(super) struct Backend {
     log: Option<Arc<Log>>,
     vrings: Vec<Vring>,
     inflight: Option<Arc<Inflight>>,
+    /// The driver's progress, which the front end keeps here.
+    status: u8,
+    /// The highest MTU that the card file allows.
+    highest_mtu: usize,
+    /// The address of a guest that has moved here, until the first target core has told the network.
+    moved: Option<[u8; 6]>,
     /// One for each pair of rings.
     posts: Vec<Arc<Post>>,
     /// Which target cores have a pair.
@@ -107,6 +118,9 @@ impl Backend {
             log: None,
             vrings: (0..2 * posts.len()).map(|_| Vring::default()).collect(),
             inflight: None,
+            status: 0,
+            highest_mtu: terms.mtu,
+            moved: None,
             given: vec![false; posts.len()],
             is_over: false,
             posts,
@@ -119,9 +133,9 @@ impl Backend {
         self.terms.features
     }
 
-    /// Whether the front end gets an answer to each message that asks for it.
-    pub(super) fn acknowledges(&self) -> bool {
-        self.protocol & VhostUserProtocolFeatures::REPLY_ACK.bits() != 0
+    /// Whether the front end accepted these protocol features.
+    pub(super) fn accepts(&self, features: VhostUserProtocolFeatures) -> bool {
+        self.protocol & features.bits() == features.bits()
     }
 
     /// The end of a connection; why rings could not be used.
@@ -154,6 +168,7 @@ impl Backend {
         let post = self.posts[pair].clone();
         let returned = post.exchange(None);
         self.is_over |= returned.is_none();
+        self.moved = returned.as_ref().and_then(|pair| pair.moved).or(self.moved);
         let rings = returned.map(|pair| [pair.rx, pair.tx]).into_iter().flatten();
         for (side, ring) in rings.enumerate() {
             let Some(ring) = ring else { continue };
@@ -184,7 +199,8 @@ impl Backend {
             let why = format!("its kicks cannot be waited for: {error}");
             return self.note(2 * pair + 1, &why);
         }
-        let given = Pair::new(self.terms, map, rx, tx);
+        let mut given = Pair::new(self.terms, map, rx, tx);
+        given.moved = self.moved.take();
         // What comes back is this pair itself, if the card has stopped.
         drop(self.posts[pair].exchange(Some(Box::new(given))));
         self.given[pair] = true;
@@ -282,12 +298,50 @@ impl Backend {
         Ok(())
     }
 
+    /// The guest with this address has moved here: the card says so on its wire.
+    pub(super) fn send_rarp(&mut self, address: u64) -> Result<()> {
+        let [a, b, c, d, e, f, ..] = address.to_le_bytes();
+        self.withdraw(0);
+        self.moved = Some([a, b, c, d, e, f]);
+        self.offer(0);
+        Ok(())
+    }
+
+    pub(super) fn set_mtu(&mut self, mtu: u64) -> Result<()> {
+        let mtu = usize::try_from(mtu).map_err(|_| Error::InvalidParam)?;
+        if mtu < MTU_LOW as usize || mtu > self.highest_mtu {
+            return Err(Error::InvalidOperation("the MTU is below 68, or above the card file's"));
+        }
+        self.withdraw_all();
+        self.terms.mtu = mtu;
+        self.offer_all();
+        Ok(())
+    }
+
+    pub(super) fn status(&self) -> u64 {
+        self.status.into()
+    }
+
+    /// Status 0 is a reset by the driver: all rings stop. The front end keeps its notifications.
+    pub(super) fn set_status(&mut self, status: u64) -> Result<()> {
+        self.status = u8::try_from(status).map_err(|_| Error::InvalidParam)?;
+        if self.status == 0 {
+            self.withdraw_all();
+            for vring in &mut self.vrings {
+                let (call, error) = (vring.call.take(), vring.error.take());
+                *vring = Vring { call, error, ..Vring::default() };
+            }
+            self.terms.features = 0;
+        }
+        Ok(())
+    }
+
     /// All rings stop.
     fn reset(&mut self) {
         self.withdraw_all();
         self.vrings.iter_mut().for_each(|vring| *vring = Vring::default());
         self.terms.features = 0;
-        (self.log, self.inflight) = (None, None);
+        (self.log, self.inflight, self.status) = (None, None, 0);
     }
 }
 

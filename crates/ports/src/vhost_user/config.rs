@@ -10,7 +10,7 @@ use std::path::PathBuf;
 
 /// The longest path of a Unix socket, in bytes.
 const PATH_BYTES: usize = 107;
-const MTU_LOW: u32 = 68;
+pub(super) const MTU_LOW: u32 = 68;
 const MTU_HIGH: u32 = 65_535;
 
 /// The keys of `attachment = "vhost-user"`.

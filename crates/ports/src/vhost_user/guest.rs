@@ -5,7 +5,7 @@
 
 use super::backend::Backend;
 use super::config::{GuestConfig, Mode};
-use super::enable;
+use super::extra;
 use super::pair::Terms;
 use super::post::Post;
 use picnic_confine::{Role, set_up};
@@ -109,7 +109,7 @@ impl Guest {
             if rustix::io::read(&self.lost, &mut [0; 8]).is_ok() {
                 break Some(Error::InvalidOperation("its memory was taken away"));
             }
-            let handled = match enable::handle(&copy, &backend) {
+            let handled = match extra::handle(&copy, &backend) {
                 Ok(false) => handler.handle_request(),
                 handled => handled.map(|_| ()),
             };

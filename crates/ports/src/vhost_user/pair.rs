@@ -28,7 +28,7 @@ pub(super) mod bits {
         ($($name:ident = $bit:literal;)*) => { $(pub(crate) const $name: u64 = 1 << $bit;)* };
     }
     bits! {
-        CSUM = 0; GUEST_CSUM = 1; GUEST_TSO4 = 7; GUEST_TSO6 = 8; GUEST_ECN = 9;
+        CSUM = 0; GUEST_CSUM = 1; MTU = 3; GUEST_TSO4 = 7; GUEST_TSO6 = 8; GUEST_ECN = 9;
         HOST_TSO4 = 11; HOST_TSO6 = 12; HOST_ECN = 13; MRG_RXBUF = 15; STATUS = 16; CTRL_VQ = 17;
         GUEST_ANNOUNCE = 21; MQ = 22; LOG_ALL = 26; RING_INDIRECT = 28; RING_EVENT_IDX = 29;
         PROTOCOL_FEATURES = 30; VERSION_1 = 32; RING_PACKED = 34; IN_ORDER = 35;
@@ -142,6 +142,8 @@ pub struct Pair {
     is_listening: bool,
     /// Buffers were refused: there is no point in polling at once.
     is_starved: bool,
+    /// The address of a guest that has moved here, of which the network is to be told.
+    pub(super) moved: Option<[u8; 6]>,
 }
 
 impl Pair {
@@ -161,7 +163,20 @@ impl Pair {
         let chains = Vec::with_capacity(pieces.capacity() + BURST);
         let plans = Vec::with_capacity(BURST);
         let (empty_polls, is_listening, is_starved) = (0, false, false);
-        Pair { terms, memory, rx, tx, pieces, chains, plans, empty_polls, is_listening, is_starved }
+        let moved = None;
+        Pair {
+            terms,
+            memory,
+            rx,
+            tx,
+            pieces,
+            chains,
+            plans,
+            empty_polls,
+            is_listening,
+            is_starved,
+            moved,
+        }
     }
 
     /// Whether the guest's ring must be polled, since it was told not to kick.

@@ -1,6 +1,7 @@
 //! The rings against a driver in this process, honest or not.
 
 mod driver;
+mod extra;
 mod hostile;
 mod migration;
 mod protocol;

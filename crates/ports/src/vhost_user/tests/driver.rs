@@ -165,7 +165,8 @@ impl Driver {
         PACKETS + self.next_buffer * self.buffer - 100
     }
 
-    fn chain(&mut self, pieces: Vec<(u64, u32)>, flags: u16, indirect: bool) -> Option<u16> {
+    /// Makes a chain available that holds `bytes`, which are there before the device can see it.
+    fn chain(&mut self, pieces: Pieces, bytes: &[u8], flags: u16, indirect: bool) -> Option<u16> {
         let wanted = if indirect { 1 } else { pieces.len() };
         if self.free.len() < wanted
             || self.chains.len() as u64 >= self.buffers() - 1
@@ -173,6 +174,7 @@ impl Driver {
         {
             return None;
         }
+        self.memory.write_slice(bytes, GuestAddress(pieces[0].0)).unwrap();
         let indices = self.free.split_off(self.free.len() - wanted);
         let head = indices[0];
         let table = TABLES + u64::from(head) * 256;
@@ -230,15 +232,13 @@ impl Driver {
     pub(super) fn send(&mut self, bytes: &[u8], pieces: usize, indirect: bool) -> Option<u16> {
         let address = self.buffer();
         let cut = Driver::cut(address, bytes.len() as u32, pieces);
-        let head = self.chain(cut, 0, indirect)?;
-        self.memory.write_slice(bytes, GuestAddress(address)).unwrap();
-        Some(head)
+        self.chain(cut, bytes, 0, indirect)
     }
 
     /// Makes a buffer for a packet available, if there is room.
     pub(super) fn post(&mut self, room: u32, pieces: usize, indirect: bool) -> Option<u16> {
         let address = self.buffer();
-        self.chain(Driver::cut(address, room, pieces), 2, indirect)
+        self.chain(Driver::cut(address, room, pieces), &[], 2, indirect)
     }
 
     /// Chains that the device has returned: head, and bytes written.

@@ -229,7 +229,10 @@ fn connect_with(socket: &Path, wanted: u64) -> Frontend {
         | VhostUserProtocolFeatures::RESET_DEVICE
         | VhostUserProtocolFeatures::CONFIGURE_MEM_SLOTS
         | VhostUserProtocolFeatures::LOG_SHMFD
-        | VhostUserProtocolFeatures::INFLIGHT_SHMFD;
+        | VhostUserProtocolFeatures::INFLIGHT_SHMFD
+        | VhostUserProtocolFeatures::MTU
+        | VhostUserProtocolFeatures::STATUS
+        | VhostUserProtocolFeatures::RARP;
     assert_eq!(offered, known);
     front.set_protocol_features(known).unwrap();
     front.set_hdr_flags(VhostUserHeaderFlag::NEED_REPLY);
