@@ -41,6 +41,7 @@ pub mod pair;
 mod post;
 mod rarp;
 pub mod ring;
+mod socket;
 
 pub use config::{GuestConfig, Mode, VhostUserConfig};
 

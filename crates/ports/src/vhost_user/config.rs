@@ -2,6 +2,7 @@
 
 use super::backend::FEATURES;
 use super::pair::{Terms, bits};
+use super::socket::{Access, number};
 use picnic_core::error::ConfigError;
 use picnic_core::registry::BuildContext;
 use schemars::JsonSchema;
@@ -11,6 +12,8 @@ use std::path::PathBuf;
 /// The longest path of a Unix socket, in bytes.
 const PATH_BYTES: usize = 107;
 pub(super) const MTU_LOW: u32 = 68;
+/// Only the owner may connect.
+const PERMISSIONS: &str = "0600";
 const MTU_HIGH: u32 = 65_535;
 
 /// The keys of `attachment = "vhost-user"`.
@@ -56,6 +59,12 @@ pub struct GuestConfig {
     /// "server": the card makes the socket; "client": the guest's front end makes it, and the card
     /// connects, also again.
     pub mode: Mode,
+    /// With mode "server": name or number of the socket's owner; default: the card's user.
+    pub owner: String,
+    /// With mode "server": name or number of the socket's group; default: the card's group.
+    pub group: String,
+    /// With mode "server": who may connect, in octal digits.
+    pub permissions: String,
     /// Offloads that the guest may use: "csum" and, with it, "tso4", "tso6", and, with one of
     /// these, "ecn".
     pub offloads: Vec<Offload>,
@@ -73,6 +82,9 @@ impl Default for GuestConfig {
         GuestConfig {
             socket: String::new(),
             mode: Mode::Server,
+            owner: String::new(),
+            group: String::new(),
+            permissions: PERMISSIONS.into(),
             offloads: vec![Offload::Csum, Offload::Tso4, Offload::Tso6, Offload::Ecn],
             packed: false,
             mtu: 1500,
@@ -119,6 +131,41 @@ impl GuestConfig {
         context.directory.join(&self.socket)
     }
 
+    /// Who may connect to its socket.
+    ///
+    /// # Errors
+    /// There is no such user or group, or the digits are not octal.
+    pub(super) fn access(&self) -> Result<Access, ConfigError> {
+        let given = [("owner", &self.owner), ("group", &self.group)];
+        let keys = given.into_iter().filter(|(_, value)| !value.is_empty()).map(|(key, _)| key);
+        let changed = (self.permissions != PERMISSIONS).then_some("permissions");
+        if let Some(key) = keys.chain(changed).next().filter(|_| self.mode == Mode::Client) {
+            let message =
+                "found mode = \"client\", whose front end makes the socket, allowed: none";
+            return Err(ConfigError::new(key, message));
+        }
+        let find = |key: &str, name: &str, list: &str, what: &str| {
+            let found = number(name, list);
+            if found.is_none() && !name.is_empty() {
+                let message = format!("found {name:?}, allowed: the name or number of a {what}");
+                return Err(ConfigError::new(key, message));
+            }
+            Ok(found)
+        };
+        let owner = find("owner", &self.owner, "/etc/passwd", "user")?;
+        let group = find("group", &self.group, "/etc/group", "group")?;
+        let digits = &self.permissions;
+        let is_octal = digits.bytes().all(|digit| (b'0'..=b'7').contains(&digit));
+        let permissions = u32::from_str_radix(digits, 8).ok();
+        match permissions.filter(|mode| is_octal && *mode <= 0o777) {
+            Some(permissions) => Ok(Access { owner, group, permissions }),
+            None => {
+                let message = format!("found {digits:?}, allowed: octal digits up to \"0777\"");
+                Err(ConfigError::new("permissions", message))
+            }
+        }
+    }
+
     fn read(&self, before: &[GuestConfig], context: &BuildContext) -> Result<Terms, ConfigError> {
         let wrong = |key: &str, found: &dyn std::fmt::Debug, allowed: &str| {
             Err(ConfigError::new(key, format!("found {found:?}, allowed: {allowed}")))
@@ -135,6 +182,7 @@ impl GuestConfig {
             let allowed = format!("0 to {}", context.wires.saturating_sub(1));
             return wrong("wire", &self.wire, &allowed);
         }
+        self.access()?;
         let has = |offload| self.offloads.contains(&offload);
         let cuts = has(Offload::Tso4) || has(Offload::Tso6);
         if (cuts && !has(Offload::Csum)) || (has(Offload::Ecn) && !cuts) {
@@ -192,6 +240,17 @@ mod tests {
             ("[[guest]]\nsocket = \"a\"\nwire = 1", "guest[0].wire", "allowed: 0 to 0"),
             ("[[guest]]\nsocket = \"a\"\nmode = \"serve\"", "mode", "server"),
             ("[[guest]]\nsocket = \"a\"\npacked = 1", "packed", "allowed: true or false"),
+            ("[[guest]]\nsocket = \"a\"\nowner = \"no one\"", "guest[0].owner", "of a user"),
+            ("[[guest]]\nsocket = \"a\"\nowner = \"4294967295\"", "guest[0].owner", "of a user"),
+            ("[[guest]]\nsocket = \"a\"\ngroup = \"-1\"", "guest[0].group", "of a group"),
+            ("[[guest]]\nsocket = \"a\"\npermissions = \"0800\"", "guest[0].permissions", "octal"),
+            ("[[guest]]\nsocket = \"a\"\npermissions = \"+600\"", "guest[0].permissions", "octal"),
+            ("[[guest]]\nsocket = \"a\"\npermissions = \"1777\"", "guest[0].permissions", "0777"),
+            (
+                "[[guest]]\nsocket = \"a\"\nmode = \"client\"\ngroup = \"0\"",
+                "guest[0].group",
+                "mode = \"client\"",
+            ),
             ("[[guest]]\nsocket = \"a\"\noffloads = [\"tso4\"]", "guest[0].offloads", "\"csum\""),
             (
                 "[[guest]]\nsocket = \"a\"\noffloads = [\"ecn\", \"csum\"]",

@@ -8,23 +8,18 @@ use super::config::{GuestConfig, Mode};
 use super::extra;
 use super::pair::Terms;
 use super::post::Post;
+use super::socket::{make, reach};
 use picnic_confine::{Role, set_up};
 use picnic_core::error::ConfigError;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
-use rustix::fs::{FileType, Mode as FileMode, fchmod, lstat};
-use rustix::net::{
-    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with,
-};
 use rustix::thread::CapabilitySet;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 use vhost::vhost_user::{BackendReqHandler, Error};
 
-/// Front ends that may wait for the one before them to end.
-const WAITING: i32 = 4;
 /// Interval at which a client tries to connect, in nanoseconds.
 const RETRY_NS: i64 = 50_000_000;
 /// The longest that a card waits at its end for a thread of a guest, which has nothing left to do.
@@ -166,7 +161,7 @@ pub(super) fn start(
         ConfigError::new("socket", format!("{}: {error}", guest.path.display()))
     };
     let listener = match config.mode {
-        Mode::Server => Some(make(&guest.path).map_err(|error| fault(&error))?),
+        Mode::Server => Some(make(&guest.path, config.access()?)?),
         Mode::Client => None,
     };
     let guest = guest.clone();
@@ -196,35 +191,4 @@ pub(super) fn start(
     };
     let thread = std::thread::Builder::new().name("guest".into()).spawn(body);
     thread.map(drop).map_err(|error| fault(&error))
-}
-
-fn new_socket(flags: SocketFlags) -> std::io::Result<OwnedFd> {
-    let flags = flags | SocketFlags::CLOEXEC;
-    Ok(socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?)
-}
-
-/// A connection to a front end that listens.
-fn reach(path: &Path) -> std::io::Result<UnixStream> {
-    let socket = new_socket(SocketFlags::empty())?;
-    connect(&socket, &SocketAddrUnix::new(path)?)?;
-    Ok(socket.into())
-}
-
-/// A socket that only its owner may connect to. One that was left over is replaced.
-fn make(path: &Path) -> std::io::Result<UnixListener> {
-    if let Ok(found) = lstat(path) {
-        if FileType::from_raw_mode(found.st_mode) != FileType::Socket {
-            return Err(std::io::Error::other("found a file that is no socket"));
-        }
-        if reach(path).is_ok() {
-            return Err(std::io::Error::other("found the socket of another program"));
-        }
-        std::fs::remove_file(path)?;
-    }
-    let socket = new_socket(SocketFlags::NONBLOCK)?;
-    // Before it has a name, so that it is never open to others.
-    fchmod(&socket, FileMode::RUSR | FileMode::WUSR)?;
-    bind(&socket, &SocketAddrUnix::new(path)?)?;
-    listen(&socket, WAITING)?;
-    Ok(socket.into())
 }

@@ -7,6 +7,7 @@ mod migration;
 mod protocol;
 mod restart;
 mod rings;
+mod sockets;
 
 use super::memory::GuestMemoryMmap;
 use super::pair::{Pair, Ring, Terms, bits};

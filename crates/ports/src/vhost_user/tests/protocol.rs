@@ -511,32 +511,6 @@ fn a_ring_outside_the_memory_does_not_start() {
 }
 
 #[test]
-fn sockets_left_over_are_replaced_and_others_are_not() {
-    let folder = tempfile::tempdir().unwrap();
-    let directory = folder.path().to_owned();
-    let context = BuildContext { directory, queues: 1, ..BuildContext::default() };
-    let open = || {
-        let text = "attachment = \"vhost-user\"\n[[guest]]\nsocket = \"vm\"";
-        let section = Section::from_text("attachment", text).unwrap();
-        let config = section.parse::<VhostUserConfig>().unwrap();
-        let mut attachment = VhostUser::build(config, &context).unwrap();
-        attachment.open_queue(0).map(|queue| (attachment, queue))
-    };
-    let path = folder.path().join("vm");
-    drop(UnixListener::bind(&path).unwrap());
-    let first = open().unwrap();
-    let error = open().err().unwrap();
-    assert_eq!(error.key, "guest[0].socket");
-    assert!(error.message.contains("the socket of another program"), "{error}");
-    drop(first);
-    assert!(!path.exists());
-    std::fs::write(&path, "text").unwrap();
-    let error = open().err().unwrap();
-    assert!(error.message.contains("no socket"), "{error}");
-    assert!(path.exists());
-}
-
-#[test]
 fn a_client_connects_again_and_again() {
     let machine = Machine::new("mode = \"client\"");
     for round in 0..3 {
