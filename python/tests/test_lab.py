@@ -134,6 +134,11 @@ class Questions(unittest.TestCase):
                     (folder / file).write_bytes(text)
                 with self.assertRaisesRegex(FolderError, message):
                     load(folder)
+        # As root, no mode makes a file unreadable.
+        unreadable = pathlib.Path(self.path("unreadable"))
+        (unreadable / "answer.json").mkdir(parents=True)
+        with self.assertRaisesRegex(FolderError, "answer.json: cannot be read"):
+            load(unreadable)
         # The last line of a killed process is not whole.
         points = folder / "points.jsonl"
         points.write_text(f'{good}\n{{"experiment": "x')

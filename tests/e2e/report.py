@@ -28,10 +28,18 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 # Bars, lines, logarithms, a paper's figures as points and across; all of the simulator.
 EXPERIMENTS = ["picnic-utilization", "picnic-latency", "nicos-edf", "nicos-firewall"]
 WIDTHS = {"desk": 1400, "phone": 400}
-# Of the page with its details folded: a screen, and for each question as much.
+# Of the page with its details folded: a screen, and for each question or breakdown as much.
 TALLEST = {"desk": (1500, 1000), "phone": (2500, 1600)}
 LONGEST_TABLE = 12
 PATIENCE_S = 120
+# Chromium needs this much.
+LEAST_FREE = 64 << 20
+# As `picnic lab breakdown --out` writes them.
+BREAKDOWN = {
+    "breakdown.json": '{"title": "a card", "components": [{"component": "stack", "fraction": 1.0, '
+                      '"ns_per_packet": 812.5}]}\n',
+    "stacks.folded": "borrowed core 1;borrowed;poll 60\ncore 0;target;deliver;copy_[k] 30\ncore 0;swapper 10\n",
+}
 
 # The page in frames of each width; the result is JSON in `#found`.
 HARNESS = """<!DOCTYPE html><meta charset="utf-8"><body>{frames}<pre id="found"></pre><script>
@@ -67,7 +75,9 @@ const look = (frame) => {{
       scrolls: table.parentElement.scrollWidth - table.parentElement.clientWidth,
       columns: table.querySelectorAll('thead th').length}})),
   }}));
-  return {{sections, answers, links, lost, folded, width: root.clientWidth,
+  const flames = [...page.querySelectorAll('.flame')].map((flame) => ({{
+    bars: flame.querySelectorAll('g').length, width: box(flame).width}}));
+  return {{sections, flames, answers, links, lost, folded, width: root.clientWidth,
     scrolls: root.scrollWidth, papers: page.querySelector('#papers').textContent, facts:
     page.querySelectorAll('table.facts tr').length}};
 }};
@@ -123,12 +133,12 @@ def tables_of(markdown):
     return found
 
 
-def problems(found, report, tables):
+def problems(found, report, tables, breakdowns):
     for view, page in found.items():
         if page["scrolls"] > page["width"]:
             yield f"{view}: {page['scrolls']} wide, the window {page['width']}"
         first, each = TALLEST[view]
-        if page["folded"] > first + each * len(report["runs"]):
+        if page["folded"] > first + each * (len(report["runs"]) + breakdowns):
             yield f"{view}: {page['folded']} tall"
         yield from (f"{view}: no place for {link}" for link in page["lost"])
         answers = {answer["name"]: answer for answer in page["answers"]}
@@ -140,6 +150,11 @@ def problems(found, report, tables):
                 yield f"{view}: {run['name']} is not in the contents"
         if view == "desk" and page["answers"][0]["bottom"] > 900:
             yield f"{view}: the first answer ends at {page['answers'][0]['bottom']}"
+        if len(page["flames"]) < breakdowns:
+            yield f"{view}: {len(page['flames'])} flame graphs, expected {breakdowns}"
+        # Scaled down to a phone, its words could not be read: it scrolls in its frame.
+        yield from (f"{view}: flame graph {flame}" for flame in page["flames"]
+                    if flame["bars"] < 5 or flame["width"] < 900)
         if not page["facts"]:
             yield f"{view}: no facts of a machine"
         for row in report["rows"]:
@@ -170,6 +185,52 @@ def problems(found, report, tables):
                 yield f"{view}: {name} has a table without a size"
 
 
+def full(folder):
+    """Says that the disk of a folder is full, if it is: programs report that in many ways."""
+    free = shutil.disk_usage(folder).free
+    return f"; {folder}: the disk has {free >> 20} MiB free" if free < LEAST_FREE else ""
+
+
+def checked(args, program, browser, temporary):
+    """What the page has in each width, and what is wrong with it."""
+    folder = args.folder.resolve() if args.folder else pathlib.Path(temporary) / "all"
+    if not args.folder:
+        call(program, "lab", "run", *EXPERIMENTS, "--quick", "--out", folder)
+        (folder / "one-core").mkdir()
+        for name, text in BREAKDOWN.items():
+            (folder / "one-core" / name).write_text(text)
+    report = json.loads(call(program, "lab", "report", folder, "--json"))
+    tables = tables_of(call(program, "lab", "report", folder, "--markdown"))
+    call(program, "lab", "report", folder)
+    page = folder / "report.html"
+    text = html.escape(page.read_text())
+    frames = "".join(f'<iframe name="{name}" width="{width}" height="800" srcdoc="{text}">'
+                     "</iframe>" for name, width in WIDTHS.items())
+    harness = pathlib.Path(temporary) / "harness.html"
+    harness.write_text(HARNESS.format(frames=frames))
+    _, logged = browse(browser, temporary, page, "--dump-dom")
+    dom, more = browse(browser, temporary, harness, "--dump-dom")
+    found = re.search(r'<pre id="found">(.*?)</pre>', dom, re.S)
+    if not found or not found[1]:
+        sys.exit("failed: the page was not laid out")
+    found = json.loads(html.unescape(found[1]))
+    wrong = [f"logged: {line}" for line in logged + more]
+    wrong += problems(found, report, tables, 0 if args.folder else 1)
+    if args.keep:
+        args.keep.mkdir(parents=True, exist_ok=True)
+        shutil.copy(page, args.keep)
+        for name, options in {"light": [], "dark": ["--force-dark-mode"]}.items():
+            for view, width in WIDTHS.items():
+                # A window is at least 500 wide: a frame may be less.
+                frame = pathlib.Path(temporary) / "frame.html"
+                frame.write_text(f'<body style="margin:0"><iframe style="border:0" width="{width}"'
+                                 f' height="{found[view]["folded"]}" srcdoc="{text}"></iframe>')
+                height = found[view]["folded"]
+                browse(browser, temporary, frame, f"--window-size={max(width, 500)},{height}",
+                       *options, f"--screenshot={args.keep.resolve()}/{view}-{name}.png")
+    return found, wrong
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("folder", nargs="?", type=pathlib.Path)
@@ -184,38 +245,12 @@ def main():
         print(f"{program} is not there: cargo build")
         return 77
     with tempfile.TemporaryDirectory(prefix="picnic-report-") as temporary:
-        folder = args.folder.resolve() if args.folder else pathlib.Path(temporary) / "all"
-        if not args.folder:
-            call(program, "lab", "run", *EXPERIMENTS, "--quick", "--out", folder)
-        report = json.loads(call(program, "lab", "report", folder, "--json"))
-        tables = tables_of(call(program, "lab", "report", folder, "--markdown"))
-        call(program, "lab", "report", folder)
-        page = folder / "report.html"
-        text = html.escape(page.read_text())
-        frames = "".join(f'<iframe name="{name}" width="{width}" height="800" srcdoc="{text}">'
-                         "</iframe>" for name, width in WIDTHS.items())
-        harness = pathlib.Path(temporary) / "harness.html"
-        harness.write_text(HARNESS.format(frames=frames))
-        _, logged = browse(browser, temporary, page, "--dump-dom")
-        dom, more = browse(browser, temporary, harness, "--dump-dom")
-        found = re.search(r'<pre id="found">(.*?)</pre>', dom, re.S)
-        if not found or not found[1]:
-            sys.exit("failed: the page was not laid out")
-        found = json.loads(html.unescape(found[1]))
-        wrong = [f"logged: {line}" for line in logged + more]
-        wrong += problems(found, report, tables)
-        if args.keep:
-            args.keep.mkdir(parents=True, exist_ok=True)
-            shutil.copy(page, args.keep)
-            for name, options in {"light": [], "dark": ["--force-dark-mode"]}.items():
-                for view, width in WIDTHS.items():
-                    # A window is at least 500 wide: a frame may be less.
-                    frame = pathlib.Path(temporary) / "frame.html"
-                    frame.write_text(f'<body style="margin:0"><iframe style="border:0" width="{width}"'
-                                     f' height="{found[view]["folded"]}" srcdoc="{text}"></iframe>')
-                    height = found[view]["folded"]
-                    browse(browser, temporary, frame, f"--window-size={max(width, 500)},{height}",
-                           *options, f"--screenshot={args.keep.resolve()}/{view}-{name}.png")
+        try:
+            found, wrong = checked(args, program, browser, temporary)
+        except OSError as error:
+            sys.exit(f"failed: {error.filename or temporary}: {error.strerror}{full(temporary)}")
+        except SystemExit as failed:
+            sys.exit(f"{failed}{full(temporary)}")
     for line in wrong:
         print(line)
     plots = sum(len(section["plots"]) for section in found["desk"]["sections"])

@@ -108,3 +108,29 @@ fn a_timeline_that_cannot_be_written_is_an_error() {
     assert_eq!(code, Some(2), "{text}");
     assert!(text.contains("--timeline: not supported with --engine kernel"), "{text}");
 }
+
+/// The disk fills up while the file is written: the card's report is printed all the same.
+#[test]
+fn a_timeline_on_a_disk_that_fills_up_is_an_error_with_its_file() {
+    if !rustix::process::geteuid().is_root() {
+        return picnic_testing::skip("a_timeline_on_a_disk_that_fills_up", "it needs root");
+    }
+    let (folder, path) = card("[[wire]]\nport = \"generator\"\npackets = 20000\n");
+    let disk = folder.path().join("disk");
+    std::fs::create_dir(&disk).unwrap();
+    // Gone with the command: the mount is in its own namespace.
+    let script = "mount -t tmpfs -o size=64k tmpfs \"$0\" && \"$@\"; \
+                  code=$?; wc -c < \"$0/t.json\"; exit $code";
+    let file = disk.join("t.json");
+    let mut inside = std::process::Command::new("unshare");
+    inside.args(["--mount", "sh", "-c", script]).arg(&disk).args([PICNIC, "run"]).arg(&path);
+    inside.args(["--json", "--timeline"]).arg(&file).env("XDG_CACHE_HOME", "/dev/null");
+    let output = inside.env("PICNIC_RUNTIME_DIR", sockets()).output().unwrap();
+    let text = stderr(&output);
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(text.contains(file.to_str().unwrap()) && text.contains("No space left"), "{text}");
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(printed.contains("\"delivered\": 20000"), "{printed}");
+    let kept: u64 = printed.lines().last().unwrap().trim().parse().unwrap();
+    assert!(kept <= 65_536, "{kept}");
+}
