@@ -56,6 +56,9 @@ impl SplitRing {
         let turn = ring.turn(memory)?;
         let used = load(&turn.used, 2)?;
         (ring.used, ring.published) = (used, used);
+        // Chains are completed in order at once, so the used index is the place. The base may be
+        // another: DPDK's virtio-user, as the server, gives 0 to a back end that was restarted.
+        (ring.next, ring.available) = (used, used);
         Ok(ring)
     }
 

@@ -341,7 +341,9 @@ fn rings_stop_and_go_on_where_they_were() {
         for ring in [0, 1] {
             let base = front.get_vring_base(ring).unwrap();
             assert_eq!(base, round as u32 + 1);
-            front.set_vring_base(ring, base as u16).unwrap();
+            // DPDK's virtio-user gives 0 to a back end that was restarted.
+            let base = if round % 2 == 0 { base as u16 } else { 0 };
+            front.set_vring_base(ring, base).unwrap();
             front.set_vring_kick(ring, &guest.kicks[ring]).unwrap();
             front.set_vring_enable(ring, true).unwrap();
         }
