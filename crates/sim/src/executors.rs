@@ -1,6 +1,7 @@
 //! Registries for virtual time, and the executors that run a card there.
 
 use crate::cost::CostModel;
+use crate::guests::Guests;
 use crate::host::Model;
 use crate::machine::Profile;
 use crate::peers::Peers;
@@ -51,7 +52,7 @@ pub fn in_virtual_time(registries: Registries) -> Registries {
     Registries {
         executors: PLAIN,
         wires: join(&[living(wires), &[Entry::of::<Peers>()]]),
-        attachments: join(&[living(attachments), &[Entry::of::<Model>()]]),
+        attachments: join(&[living(attachments), &[Entry::of::<Model>(), Entry::of::<Guests>()]]),
         ..registries
     }
 }

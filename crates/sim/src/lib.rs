@@ -44,6 +44,7 @@ mod digest;
 mod event;
 mod executors;
 mod frame;
+mod guests;
 mod host;
 pub mod machine;
 mod peers;

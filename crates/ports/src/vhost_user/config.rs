@@ -94,6 +94,14 @@ impl Default for GuestConfig {
 }
 
 impl VhostUserConfig {
+    /// Checks the keys, and opens nothing.
+    ///
+    /// # Errors
+    /// A wrong value: key, value found, values allowed.
+    pub fn check(&self, context: &BuildContext) -> Result<(), ConfigError> {
+        self.read(context).map(drop)
+    }
+
     /// What each guest is offered, and the pairs of rings that it may have.
     ///
     /// # Errors

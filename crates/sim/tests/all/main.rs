@@ -7,6 +7,7 @@ mod commands;
 #[path = "../common/mod.rs"]
 mod common;
 mod device;
+mod guests;
 mod links;
 mod machine;
 mod queues;
