@@ -47,6 +47,7 @@ const PROBES: &[(&str, &str, Probe)] = &[
     ("clock", "reading the time without a system call", clock),
     ("packet-socket", "the wire `packet`, captures by tcpdump", packet_socket),
     ("tap", "the host `tap`, the wire `tap`", tap),
+    ("kvm", "guests of the host `vhost-user` at full speed", kvm),
     ("af-xdp", "the wire `xdp`", xdp_socket),
     ("bpf", "the wire `xdp`: its redirect program", bpf),
     ("network-admin", "creating and configuring interfaces", network_admin),
@@ -67,7 +68,8 @@ const PROGRAMS: &[(&str, &str, &str)] = &[
     ("perf", "linux-perf", "`picnic lab breakdown`"),
     ("nc", "netcat-openbsd", "sending single packets, as the example cards show"),
     ("ethtool", "ethtool", "offload settings of interfaces, tests"),
-    ("qemu-system-x86_64", "qemu-system-x86", "tests in a guest with many cores"),
+    ("qemu-system-x86_64", "qemu-system-x86", "guests of the host `vhost-user`, tests"),
+    ("dpdk-testpmd", "dpdk", "DPDK as a guest of the host `vhost-user`, tests"),
 ];
 
 /// Checks everything.
@@ -158,6 +160,16 @@ fn tap() -> (Result<String, String>, &'static str) {
         Err(error) => Err(format!("/dev/net/tun cannot be opened: {error}")),
     };
     (found, "modprobe tun, and run as root")
+}
+
+fn kvm() -> (Result<String, String>, &'static str) {
+    let found = match fs::File::options().read(true).write(true).open("/dev/kvm") {
+        Ok(_) => Ok("/dev/kvm can be opened".into()),
+        Err(error) => {
+            Err(format!("/dev/kvm cannot be opened: {error}; guests are emulated, slowly"))
+        }
+    };
+    (found, "modprobe kvm_intel, or kvm_amd, and run as root or in group kvm")
 }
 
 fn capability(wanted: CapabilitySet, name: &str) -> Result<String, String> {
