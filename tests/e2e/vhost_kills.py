@@ -122,7 +122,8 @@ def start_guest(folder, is_server):
     with open(folder / "testpmd.log", "wb") as log:
         return subprocess.Popen(
             ["dpdk-testpmd", "-l", "0,1", "--no-pci", "--no-huge", "-m", "128", "--no-telemetry",
-             "--vdev", device, "--", "--auto-start", "--no-flush-rx", "--forward-mode=io",
+             # Beside other programs of DPDK.
+             "--file-prefix", folder.name, "--vdev", device, "--", "--auto-start", "--no-flush-rx", "--forward-mode=io",
              f"--rxq={QUEUES}", f"--txq={QUEUES}", "--total-num-mbufs=8192", "--txd=256", "--rxd=256"],
             stdin=subprocess.PIPE, stdout=log, stderr=subprocess.STDOUT)
 
