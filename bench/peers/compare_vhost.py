@@ -43,6 +43,8 @@ CASES = [
     for packed, form in enumerate(("split", "packed")) if packed in forms
     for way in ("to the driver", "to the device")
 ]
+# Received packets may be in several mbufs: RTE_ETH_RX_OFFLOAD_SCATTER.
+SCATTER = "0x2000"
 WARM_UP_S = 1
 PATIENCE_S = 30
 
@@ -110,8 +112,9 @@ def rate(device, case, picnic, options, folder):
     _, size, pieces, packed, mergeable, way = case
     sock, logs = folder / "vm.sock", [folder / "device.log", folder / "driver.log"]
     to_driver = way == "to the driver"
-    send = ["--txpkts=" + pieces, "--mbuf-size=8320" if size > 9000 else "--mbuf-size=2176"]
-    large = ["--max-pkt-len=9000"] if size > 1518 else []
+    # In this order: lengths are checked against the size of buffers.
+    send = ["--mbuf-size=8320" if size > 9000 else "--mbuf-size=2176", "--txpkts=" + pieces]
+    large = ["--rx-offloads=" + SCATTER] if size > 1518 else []
     if device == "picnic":
         command = [picnic, sock, "to-driver" if to_driver else "to-device", str(size)]
     else:
@@ -132,11 +135,16 @@ def rate(device, case, picnic, options, folder):
 
             def rates():
                 # Lines without traffic are from before the device was ready.
-                found = re.findall(rf"{word}-pps: +(\d+)", logs[1].read_text(errors="replace"))
-                moving = [int(value) for value in found if int(value)]
+                found = re.findall(rf"{word}-pps: +(\d+) +{word}-bps: +(\d+)",
+                                   logs[1].read_text(errors="replace"))
+                moving = [(int(packets), int(bits)) for packets, bits in found if int(packets)]
                 return moving if len(moving) >= wanted else None
 
-            return statistics.mean(wait_for("traffic", rates, *logs)[WARM_UP_S:wanted])
+            measured = wait_for("traffic", rates, *logs)[WARM_UP_S:wanted]
+            packets, bits = (sum(column) for column in zip(*measured))
+            if not 0.9 * size < bits / 8 / packets < 1.1 * size:
+                raise RunFailed(f"{case[0]}: packets of {bits / 8 / packets:.0f} bytes passed")
+            return packets / len(measured)
     finally:
         for process in processes:
             process.kill()
