@@ -142,9 +142,12 @@ impl Folder {
         let options = Options { effort, shard, limit, revision, timelines };
         let mut writer = Writer::open(&self.path, &self.records)?;
         let there = self.records.clone();
-        let records = &mut self.records;
+        let (records, path) = (&mut self.records, &self.path);
         let mut keep = |record: Record| {
-            writer.write(&record)?;
+            writer.write(&record).map_err(|error| {
+                let message = format!("{}: a point cannot be written: {error}", path.display());
+                io::Error::new(error.kind(), message)
+            })?;
             records.push(record);
             Ok(())
         };

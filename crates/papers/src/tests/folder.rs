@@ -60,6 +60,18 @@ fn directories_round_trip_without_incomplete_lines() {
 }
 
 #[test]
+fn a_full_disk_is_an_error_with_the_folder() {
+    listed();
+    let parent = tempfile::tempdir().unwrap();
+    let path = parent.path().join("run");
+    let mut folder = Folder::create(&path, manifest()).unwrap();
+    std::os::unix::fs::symlink("/dev/full", path.join("points.csv")).unwrap();
+    let error = format!("{:#}", folder.run("r", None, &mut |_, _| {}).unwrap_err());
+    let wanted = format!("{}: a point cannot be written: No space left", path.display());
+    assert!(error.starts_with(&wanted), "{error}");
+}
+
+#[test]
 fn merged_shards_equal_one_run() {
     let parent = tempfile::tempdir().unwrap();
     let at = |name: &str| parent.path().join(name);
