@@ -30,6 +30,13 @@ fn components_without_kernel_form_are_refused_with_alternatives() {
             "host.attachment: found \"app\", allowed with engine = \"kernel\": stack",
         ),
         (
+            format!(
+                "{CARD}{WIRE}{rx}[host]\nqueues = 1\nattachment = \"vhost-user\"\n\
+                 guest = [{{ socket = \"vm0.sock\" }}]\n"
+            ),
+            "host.attachment: found \"vhost-user\", allowed with engine = \"kernel\": stack",
+        ),
+        (
             format!("{CARD}{WIRE}[[rx]]\nfunction = \"lro\"\n{HOST}"),
             "rx[0].function: found \"lro\", allowed with engine = \"kernel\": ",
         ),
