@@ -14,6 +14,7 @@ ledger balances. One path runs with the engine `hybrid`, too.
 Exit codes: 0 good, 1 failed, 77 skipped for the reason printed.
 """
 
+import contextlib
 import json
 import os
 import pathlib
@@ -104,9 +105,12 @@ def main():
         print(f"failed: {PICNIC} is not there; cargo build")
         return 1
     with tempfile.TemporaryDirectory(prefix="picnic-vhost-") as folder:
-        command = ["unshare", "--net", "--mount", "--pid", "--fork", "--mount-proc",
+        command = ["unshare", "--net", "--mount", "--fork",
                    "--kill-child", sys.executable, "-B", __file__, "--inside", folder, words]
-        return subprocess.run(command).returncode
+        code = subprocess.run(command).returncode
+        # Guests that were killed leave their files.
+        shutil.rmtree(f"/run/dpdk/{pathlib.Path(folder).name}", ignore_errors=True)
+        return code
 
 
 def wait_for(what, look):
@@ -181,33 +185,44 @@ def stop(process):
     return process.communicate(timeout=PATIENCE)[0]
 
 
+@contextlib.contextmanager
+def ended(process):
+    """The process, which does not outlive this block."""
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
 def path(name, folder):
     """One path of the driver: a card, a guest, all frames."""
+    # The kernel engine has one queue for each target core; here, one.
+    queues = 1 if name == HYBRID else QUEUES
     if name == HYBRID:
-        text = CARD.format(queues=QUEUES, engine="hybrid", port="xdp", filter=FILTER)
+        text = CARD.format(queues=queues, engine="hybrid", port="xdp", filter=FILTER)
     else:
-        text = CARD.format(queues=QUEUES, engine="poll", port="packet", filter="")
+        text = CARD.format(queues=queues, engine="poll", port="packet", filter="")
     (folder / "card.toml").write_text(text, encoding="utf-8")
-    card = subprocess.Popen([PICNIC, "run", "--json", "--quiet", folder / "card.toml"],
-                            stdout=subprocess.PIPE, text=True)
-    sock = folder / "vm0.sock"
-    wait_for("the card's socket", sock.exists)
-    device = f"net_virtio_user0,path={sock},queues={QUEUES},queue_size=256,{PATHS[name]}"
-    with open(folder / "testpmd.log", "w+", encoding="utf-8") as log:
-        guest = subprocess.Popen(
-            ["dpdk-testpmd", "-l", "0,1", "--no-pci", "--no-huge", "-m", "256", "--no-telemetry",
-             "--force-max-simd-bitwidth=512", "--vdev", device, "--",
-             "--auto-start", "--no-flush-rx", "--forward-mode=io", f"--rxq={QUEUES}", f"--txq={QUEUES}",
-             "--total-num-mbufs=16384", "--txd=256", "--rxd=256"],
-            stdin=subprocess.PIPE, stdout=log, stderr=subprocess.STDOUT)
-        try:
-            frames = exchange(name)
-            wrong = None
-        except (AssertionError, TimeoutError) as error:
-            wrong = f"{error}\n{log_of(log)[-3000:]}"
-        guest.kill()
-        guest.wait()
-    report = json.loads(stop(card))
+    with ended(subprocess.Popen([PICNIC, "run", "--json", "--quiet", folder / "card.toml"],
+                                stdout=subprocess.PIPE, text=True)) as card:
+        sock = folder / "vm0.sock"
+        wait_for("the card's socket", sock.exists)
+        device = f"net_virtio_user0,path={sock},queues={queues},queue_size=256,{PATHS[name]}"
+        with open(folder / "testpmd.log", "w+", encoding="utf-8") as log:
+            guest = subprocess.Popen(
+                ["dpdk-testpmd", "-l", "0,1", "--no-pci", "--no-huge", "-m", "256", "--no-telemetry",
+                 f"--file-prefix={folder.name}", "--force-max-simd-bitwidth=512", "--vdev", device, "--",
+                 "--auto-start", "--no-flush-rx", "--forward-mode=io", f"--rxq={queues}", f"--txq={queues}",
+                 "--total-num-mbufs=16384", "--txd=256", "--rxd=256"],
+                stdin=subprocess.PIPE, stdout=log, stderr=subprocess.STDOUT)
+            with ended(guest):
+                try:
+                    frames = exchange(name)
+                    wrong = None
+                except (AssertionError, TimeoutError) as error:
+                    wrong = f"{error}\n{log_of(log)[-3000:]}"
+        report = json.loads(stop(card))
     if wrong:
         raise AssertionError(f"{wrong}\n{report}")
     if not report["ledger"]["balanced"] or report["drops"].get("bad_descriptor"):
@@ -237,6 +252,8 @@ def log_of(log):
 
 
 def inside(folder, words):
+    # The kernel engine reads the interfaces of this namespace there.
+    subprocess.run(["mount", "-t", "sysfs", "sysfs", "/sys"], check=True)
     subprocess.run(["ip", "link", "add", "wire0", "type", "veth", "peer", "peer0"], check=True)
     for name in ("wire0", "peer0"):
         pathlib.Path(f"/proc/sys/net/ipv6/conf/{name}/disable_ipv6").write_text("1")
