@@ -166,8 +166,9 @@ pub(crate) fn run_card(mut card: Card, around: CardLoop<'_>) -> CardEnd {
             recording.recorder.preempted(core, now, ns);
         }
     }
-    let received_for = now;
-    card.stop_receiving(now);
+    // The core may have been preempted since its last turn.
+    let received_for = clock.now();
+    card.stop_receiving(received_for);
     shared.phase.store(Phase::Draining as u8, Ordering::Release);
     targets.iter().for_each(|target| target.ring());
     while shared.targets_running.load(Ordering::Acquire) != 0 {

@@ -115,7 +115,11 @@ const ELSEWHERE: &[(DropReason, &str, &str)] = &[
         "ports/src/vhost_user/tests.rs",
         "guests_get_packets_whatever_their_chains",
     ),
-    (DropReason::BadDescriptor, "ports/src/vhost_user/tests.rs", "a_bad_chain_costs_one_packet"),
+    (
+        DropReason::BadDescriptor,
+        "ports/src/vhost_user/tests/rings.rs",
+        "a_bad_chain_costs_one_packet",
+    ),
     (
         DropReason::NoSuchQueue,
         "engine/tests/all/rx.rs",

@@ -5,7 +5,7 @@ use clap::builder::PossibleValuesParser;
 use picnic_lab::ab::{Kind, Side, Workload};
 use std::path::PathBuf;
 
-/// A card with changes, and the traffic through it.
+// A card with changes, and the traffic through it. (Docs would replace the help of its commands.)
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Measured {
     /// Card file [default: the built-in demonstration card]
