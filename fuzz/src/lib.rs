@@ -23,6 +23,7 @@ pub mod classifier;
 pub mod components;
 pub mod control;
 pub mod descriptor;
+pub mod front_end;
 pub mod functions;
 pub mod headers;
 pub mod object;
