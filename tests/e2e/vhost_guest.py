@@ -162,11 +162,11 @@ class Lab:
         (self.work / "card.toml").write_text(CARD.format(chain=chain, queues=queues) + guests)
         return Card(self.work)
 
-    def guest(self, number, queues, is_server=False, extra=(), mac=None):
+    def guest(self, number, queues, is_server=False, extra=(), mac=None, mtu=1500):
         path = self.work / f"vm{number}.sock"
         device = f"path={path}" + (",server=on,wait=off" if is_server else ",reconnect=1")
         return Guest(self.work, f"vm{number}", self.kernel, self.image, device, queues,
-                     mac or MACS[number], extra)
+                     mac or MACS[number], mtu, extra)
 
 
 class Card:
@@ -291,7 +291,7 @@ def rx_packets(guest):
 def alone(lab):
     queues, address = 4, ADDRESSES[0]
     section = f'[[host.guest]]\nsocket = "{lab.work}/vm0.sock"\nmtu = 9000\n'
-    with lab.card(RSS, queues, section) as card, lab.guest(0, queues) as guest:
+    with lab.card(RSS, queues, section) as card, lab.guest(0, queues, mtu=9000) as guest:
         guest.connect()
         dress(guest, 0)
         reaches(address)

@@ -74,7 +74,9 @@ impl Absences {
         self.total_ns.add(ns);
         self.times.add(1);
         self.longest_ns.set(self.longest_ns.get().max(ns));
-        self.recovers_by_ns.set(now.as_nanos().saturating_add(ns));
+        // A short absence does not end the recovery from a long one.
+        let recovers_by_ns = now.as_nanos().saturating_add(ns);
+        self.recovers_by_ns.set(self.recovers_by_ns.get().max(recovers_by_ns));
     }
 }
 

@@ -268,6 +268,8 @@ mod tests {
         // It is back; for the same time again, a full ring may be a consequence.
         first.0.looks(at(12_000));
         first.1.absences.absent(at(12_000), 2_000);
+        // A shorter absence does not shorten that.
+        first.1.absences.absent(at(12_100), 1_000);
         assert_eq!(note(13_999, [4, 4, 7]), [3, 0, 3]);
         first.0.looks(at(14_000));
         assert_eq!(note(14_000, [9, 4, 9]), [3, 0, 3]);

@@ -22,6 +22,8 @@ const MAX_REPEATS: usize = 16 * MAX_REGIONS;
 
 /// The memory of a guest, mapped.
 pub type GuestMemoryMmap = vm_memory::GuestMemoryMmap<Watch>;
+/// One of its mappings.
+pub type Region = GuestRegionMmap<Watch>;
 /// A piece of it.
 pub type VolatileSlice<'s> = vm_memory::VolatileSlice<'s, Marks<'s>>;
 

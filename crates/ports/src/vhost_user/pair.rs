@@ -10,7 +10,7 @@
 //! Source: Virtual I/O Device 1.2, 5.1.6 (device operation of network devices).
 
 use super::memory::GuestMemoryMmap;
-use super::ring::{BrokenRing, Chain, Cursor, Piece, Queue, Turn, prefetch};
+use super::ring::{BrokenRing, Chain, Cursor, Lookup, Piece, Queue, Turn, prefetch};
 use crate::virtio::{HEADER_BYTES, Header};
 use picnic_core::attachment::QueueOut;
 use picnic_core::ledger::DropReason;
@@ -195,7 +195,7 @@ impl Pair {
             return burst.drain().for_each(|packet| out.drop(packet, DropReason::RingDisabled));
         };
         let Pair { terms, memory, pieces, chains, plans, .. } = self;
-        let mut filling = Filling { terms, memory, pieces, chains, plans };
+        let mut filling = Filling { terms, memory: (&**memory).into(), pieces, chains, plans };
         let result = match &mut ring.queue {
             Queue::Split(queue) => {
                 queue.turn(memory).and_then(|mut turn| filling.run(&mut turn, burst, out))
@@ -214,7 +214,7 @@ impl Pair {
         let Pair { terms, memory, pieces, chains, empty_polls, is_listening, .. } = self;
         let mut emptying = Emptying {
             terms,
-            memory,
+            memory: (&**memory).into(),
             pieces,
             chains,
             now,
@@ -266,7 +266,7 @@ impl Plan {
 /// Packets on their way into chains.
 struct Filling<'f> {
     terms: &'f Terms,
-    memory: &'f GuestMemoryMmap,
+    memory: Lookup<'f>,
     /// Of the packets that are not copied yet.
     pieces: &'f mut Vec<Piece>,
     chains: &'f mut Vec<Chain>,
@@ -331,7 +331,7 @@ impl Filling<'_> {
                 let reason = if is_short { DropReason::Oversize } else { DropReason::NoDescriptor };
                 return Ok(Plan::dropped(reason));
             };
-            prefetch(self.memory, self.pieces.get(before));
+            prefetch(&mut self.memory, self.pieces.get(before));
             self.chains.push(chain);
             room += chain.length;
             let least = if is_first { header_bytes } else { 1 };
@@ -412,7 +412,7 @@ impl Filling<'_> {
 /// Packets on their way out of chains.
 struct Emptying<'e> {
     terms: &'e Terms,
-    memory: &'e GuestMemoryMmap,
+    memory: Lookup<'e>,
     pieces: &'e mut Vec<Piece>,
     chains: &'e mut Vec<Chain>,
     now: Time,
@@ -472,7 +472,7 @@ impl Emptying<'_> {
         while self.chains.len() < BURST && self.pieces.len() <= PIECES {
             let before = self.pieces.len();
             let Some(mut chain) = turn.take(false, self.pieces)? else { break };
-            prefetch(self.memory, self.pieces.get(before));
+            prefetch(&mut self.memory, self.pieces.get(before));
             chain.is_good &= self.pieces.len() - before <= PIECES;
             self.ends[self.chains.len()] = self.pieces.len();
             self.chains.push(chain);

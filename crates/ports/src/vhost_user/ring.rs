@@ -22,7 +22,7 @@ pub mod split;
 
 use super::inflight::Part;
 use super::memory::{GuestMemoryMmap, VolatileSlice};
-pub use cursor::Cursor;
+pub use cursor::{Cursor, Lookup};
 pub(super) use cursor::prefetch;
 use cursor::read;
 use packed::PackedRing;

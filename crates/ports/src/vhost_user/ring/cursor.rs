@@ -3,10 +3,47 @@
 //! Guarantees: nothing outside the guest's memory is read or written; what is contiguous for the
 //! guest may be in several mappings.
 
-use super::super::memory::{GuestMemoryMmap, VolatileSlice};
+use super::super::memory::{GuestMemoryMmap, Region, VolatileSlice};
 use super::Piece;
 use picnic_core::prefetch::for_read;
-use vm_memory::{GuestAddress, GuestMemoryBackend};
+use vm_memory::{
+    GuestAddress, GuestMemoryBackend, GuestMemoryRegion, GuestMemoryRegionBytes, MemoryRegionAddress,
+};
+
+/// The guest's memory, with the region of the last lookup at hand: most packets are in one.
+#[derive(Clone, Copy, Debug)]
+pub struct Lookup<'m> {
+    memory: &'m GuestMemoryMmap,
+    last: Option<&'m Region>,
+}
+
+impl<'m> From<&'m GuestMemoryMmap> for Lookup<'m> {
+    fn from(memory: &'m GuestMemoryMmap) -> Self {
+        Lookup { memory, last: None }
+    }
+}
+
+impl<'m> Lookup<'m> {
+    /// The first up to `length` bytes at an address, in one mapping; `None` if it is not in the
+    /// memory.
+    #[inline]
+    fn slice(&mut self, address: u64, length: usize) -> Option<VolatileSlice<'m>> {
+        let within = |region: &Region| {
+            let offset = address.checked_sub(region.start_addr().0)?;
+            Some((offset, region.len().checked_sub(offset).filter(|left| *left != 0)?))
+        };
+        let (region, (offset, left)) = match self.last.and_then(|it| Some((it, within(it)?))) {
+            Some(found) => found,
+            None => {
+                let region = self.memory.find_region(GuestAddress(address))?;
+                (region, within(region)?)
+            }
+        };
+        self.last = Some(region);
+        let length = length.min(usize::try_from(left).unwrap_or(length));
+        region.get_slice(MemoryRegionAddress(offset), length).ok()
+    }
+}
 
 /// Reads from the guest's memory, which may be in several mappings.
 #[inline]
@@ -25,20 +62,18 @@ pub(super) fn read(
 }
 
 /// Lines of a piece that are fetched ahead: a header and the headers of a packet.
-const LINES: u64 = 2;
-const LINE_BYTES: u64 = 64;
+const LINES: u32 = 2;
+const LINE_BYTES: u32 = 64;
 
 /// Fetches the start of a piece ahead of its use, if it is in the guest's memory.
 #[inline]
-pub(in super::super) fn prefetch(memory: &GuestMemoryMmap, piece: Option<&Piece>) {
+pub(in super::super) fn prefetch(memory: &mut Lookup<'_>, piece: Option<&Piece>) {
     let Some(piece) = piece else { return };
-    for line in 0..LINES {
-        let at = line * LINE_BYTES;
-        let address = GuestAddress(piece.address.wrapping_add(at));
-        if at < piece.length.into()
-            && let Ok(slice) = memory.get_slice(address, 1)
-        {
-            for_read(slice.ptr_guard().as_ptr());
+    let length = piece.length.min(LINES * LINE_BYTES) as usize;
+    if let Some(slice) = memory.slice(piece.address, length) {
+        let start = slice.ptr_guard();
+        for at in (0..slice.len()).step_by(LINE_BYTES as usize) {
+            for_read(start.as_ptr().wrapping_add(at));
         }
     }
 }
@@ -46,7 +81,7 @@ pub(in super::super) fn prefetch(memory: &GuestMemoryMmap, piece: Option<&Piece>
 /// A place in the pieces of chains, from which bytes are copied, or to which.
 #[derive(Debug)]
 pub struct Cursor<'c> {
-    memory: &'c GuestMemoryMmap,
+    memory: Lookup<'c>,
     pieces: std::slice::Iter<'c, Piece>,
     /// The rest of a piece.
     address: u64,
@@ -58,7 +93,8 @@ pub struct Cursor<'c> {
 impl<'c> Cursor<'c> {
     /// The start of these pieces.
     #[inline]
-    pub fn new(memory: &'c GuestMemoryMmap, pieces: &'c [Piece]) -> Self {
+    pub fn new(memory: impl Into<Lookup<'c>>, pieces: &'c [Piece]) -> Self {
+        let memory = memory.into();
         Cursor { memory, pieces: pieces.iter(), address: 0, left: 0, part: None }
     }
 
@@ -72,7 +108,7 @@ impl<'c> Cursor<'c> {
         }
         let part = match self.part.take() {
             Some(part) => part,
-            None => self.memory.get_slices(GuestAddress(self.address), self.left).next()?.ok()?,
+            None => self.memory.slice(self.address, self.left)?,
         };
         let length = wanted.min(part.len());
         if length < part.len() {
