@@ -22,9 +22,9 @@ pub mod split;
 
 use super::inflight::Part;
 use super::memory::{GuestMemoryMmap, VolatileSlice};
-pub use cursor::{Cursor, Lookup};
 pub(super) use cursor::prefetch;
 use cursor::read;
+pub use cursor::{Cursor, Lookup};
 use packed::PackedRing;
 use split::SplitRing;
 use vm_memory::{GuestAddress, GuestMemoryBackend};

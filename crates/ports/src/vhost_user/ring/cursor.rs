@@ -6,9 +6,7 @@
 use super::super::memory::{GuestMemoryMmap, Region, VolatileSlice};
 use super::Piece;
 use picnic_core::prefetch::for_read;
-use vm_memory::{
-    GuestAddress, GuestMemoryBackend, GuestMemoryRegion, GuestMemoryRegionBytes, MemoryRegionAddress,
-};
+use vm_memory::{GuestAddress, GuestMemoryBackend, GuestMemoryRegion, MemoryRegionAddress};
 
 /// The guest's memory, with the region of the last lookup at hand: most packets are in one.
 #[derive(Clone, Copy, Debug)]
