@@ -2,8 +2,16 @@
 //!
 //! One card serves all inputs; its thread for the guest is another than this one.
 
+use picnic_core::attachment::{HostQueue, QueueOut};
 use picnic_core::config::Section;
+use picnic_core::fill;
+use picnic_core::ledger::Ledger;
+use picnic_core::packet::burst::Burst;
+use picnic_core::packet::pool::{Pool, PoolConfig};
 use picnic_core::registry::{BuildContext, Component};
+use picnic_core::ring::spsc;
+use picnic_core::stats::TargetCounters;
+use picnic_core::time::Time;
 use picnic_ports::vhost_user::VhostUser;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
@@ -40,15 +48,43 @@ static CARD: LazyLock<Card> = LazyLock::new(|| {
     let directory = folder.path().to_owned();
     let context = BuildContext { directory, queues: 2, ..BuildContext::default() };
     let config = section.parse().expect("keys");
-    let mut attachment = VhostUser::build(config, &context).expect("an attachment");
+    let attachment =
+        Box::leak(Box::new(VhostUser::build(config, &context).expect("an attachment")));
     let queues = [0, 1].map(|queue| attachment.open_queue(queue).expect("a queue"));
-    Box::leak(Box::new((attachment, queues)));
+    std::thread::spawn(|| poll(queues));
     let memory = memfd_create("memory", MemfdFlags::CLOEXEC).expect("memory");
     ftruncate(&memory, MEMORY).expect("memory of this length");
     let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).expect("an eventfd");
     let (pipe, _) = std::io::pipe().expect("a pipe");
     Card { socket: folder.path().join("vm"), memory, event, pipe }
 });
+
+/// The target core of both queues: rings change hands only while it looks at them.
+fn poll(mut queues: [Box<dyn HostQueue>; 2]) {
+    let config = PoolConfig { buffers: 512, buffer_size: 2048, ..PoolConfig::default() };
+    let (mut pool, mut returns) = Pool::new(&config, 1).expect("a pool");
+    let (mut sender, mut receiver) = fill::channel(64);
+    let (mut tx, mut sent) = spsc::channel(256);
+    let (counters, ledger) = (TargetCounters::default(), Ledger::new(1));
+    loop {
+        for queue in &mut queues {
+            sender.top_up(&mut pool);
+            let part = &ledger.queues[0];
+            let out = QueueOut::new(&mut returns[0], &mut tx, &counters, part);
+            queue.transmit(Time::ZERO, &mut out.with_fill(&mut receiver));
+            let mut burst = Burst::new();
+            let _ = pool.packet(&[7; 60]).map(|packet| burst.push(packet));
+            let mut out = QueueOut::new(&mut returns[0], &mut tx, &counters, part);
+            queue.deliver(Time::ZERO, &mut burst, &mut out);
+        }
+        sent.refresh();
+        while let Some(packet) = sent.pop() {
+            pool.free(packet);
+        }
+        sent.release();
+        std::thread::yield_now();
+    }
+}
 
 /// Bytes: messages, each with its head.
 pub fn run(data: &[u8]) {

@@ -98,6 +98,8 @@ fn the_status_is_kept_and_zero_is_a_reset() {
     assert_passes(&machine, &mut guest, 1);
     assert_eq!(ask(&mut stream, 39, 0), Some(0));
     assert_eq!(machine.deliver(&[packet(0, 60)]).disabled, 1);
+    // Where its rings stopped, it may be asked now, too.
+    assert!((0..2).all(|ring| front.get_vring_base(ring).unwrap() > 0));
     // A driver that starts again, in the memory that the card still has.
     let mut guest = Guest::new();
     front.set_features(WANTED | bits::PROTOCOL_FEATURES).unwrap();
