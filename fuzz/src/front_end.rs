@@ -108,6 +108,7 @@ pub fn run(data: &[u8]) {
         match stream.read(&mut answers) {
             Ok(0) => break,
             Ok(_) => {}
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
             // With messages that it did not read.
             Err(error) if error.kind() == ErrorKind::ConnectionReset => break,
             Err(error) => panic!("the card does not end the connection: {error}"),
@@ -119,7 +120,14 @@ pub fn run(data: &[u8]) {
 }
 
 fn connect() -> UnixStream {
-    let stream = UnixStream::connect(&CARD.socket).expect("the card listens");
+    let stream = loop {
+        match UnixStream::connect(&CARD.socket) {
+            Ok(stream) => break stream,
+            // By the fuzzer's timer.
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => panic!("the card does not listen: {error}"),
+        }
+    };
     stream.set_read_timeout(Some(PATIENCE)).expect("a limit");
     stream.set_write_timeout(Some(PATIENCE)).expect("a limit");
     stream
