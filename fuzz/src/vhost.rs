@@ -14,7 +14,7 @@ use picnic_ports::vhost_user::ring::{Layout, Queue};
 use std::sync::Arc;
 use vm_memory::{Bytes, GuestAddress};
 
-/// Bytes of the guest's two regions, one behind the other.
+/// Bytes of the guest's two regions, one after the other.
 const REGION: u64 = 0x1_0000;
 /// Most descriptors of a ring.
 const SIZE: u16 = 16;

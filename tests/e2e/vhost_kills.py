@@ -200,7 +200,10 @@ def main():
     with tempfile.TemporaryDirectory(prefix="picnic-kills-") as folder:
         command = ["unshare", "--net", "--mount", "--pid", "--fork", "--mount-proc",
                    "--kill-child", sys.executable, "-B", __file__, "--inside", folder]
-        return subprocess.run(command).returncode
+        code = subprocess.run(command).returncode
+        # Drivers that were killed leave their files.
+        shutil.rmtree(f"/run/dpdk/{pathlib.Path(folder).name}", ignore_errors=True)
+        return code
 
 
 if __name__ == "__main__":

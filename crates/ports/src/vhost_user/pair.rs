@@ -251,7 +251,7 @@ impl Pair {
 #[derive(Clone, Copy, Debug)]
 struct Plan {
     header: [u8; HEADER_BYTES],
-    /// Its chains, and their pieces, behind those of the packet before.
+    /// Numbers of its chains and of their pieces, after those of the packet before.
     chains: usize,
     pieces: usize,
     fate: Result<(), DropReason>,

@@ -10,7 +10,7 @@ use vm_memory::{Bytes, GuestAddress};
 
 /// Bytes of a guest.
 pub(super) const MEMORY: u64 = 0x40_0000;
-/// Its second region: another mapping, behind the first.
+/// Its second region: another mapping, after the first.
 pub(super) const SECOND: u64 = 0x20_0000;
 /// Where packets are.
 pub(super) const PACKETS: u64 = 0x10_0000;
@@ -143,7 +143,7 @@ impl Driver {
     /// Makes these descriptors available as they are, from the first on; the ring is unused.
     pub(super) fn make(&mut self, chain: &[(u64, u32, u16, u16)]) {
         if self.layout.is_packed {
-            // One behind the other.
+            // One after the other.
             let ids = self.free.split_off(self.free.len() - chain.len());
             self.chains.insert(0, (ids, Vec::new()));
             let list: Vec<_> =

@@ -47,7 +47,7 @@ fn pages(address: u64, bytes: u64) -> impl Iterator<Item = u64> {
     address / PAGE..(address + bytes).div_ceil(PAGE)
 }
 
-/// Guest address of the second region: behind a hole.
+/// Guest address of the second region, after a hole.
 const SECOND: u64 = 0x80_0000;
 
 proptest! {

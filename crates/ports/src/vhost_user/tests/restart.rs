@@ -66,7 +66,7 @@ impl Shared {
         (Pair::new(terms(ALL), memory, rx, tx), Card::new(2048))
     }
 
-    /// The guest's memory, and the area behind it.
+    /// The guest's memory, and the area after it.
     fn content(&self) -> Vec<u8> {
         let memory = driver::MEMORY as usize;
         let mut content = vec![0; memory + self.described.mmap_size as usize];
