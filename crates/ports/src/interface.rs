@@ -22,8 +22,8 @@ use std::time::Duration;
 pub(crate) const CHECK_NS: u64 = 20_000_000;
 
 /// Attempts to reserve an interface that another card has, and the pause between them.
-const LOCK_ATTEMPTS: u32 = 20;
-const LOCK_PAUSE: Duration = Duration::from_millis(1);
+const LOCK_ATTEMPTS: u32 = 200;
+const LOCK_PAUSE: Duration = Duration::from_millis(5);
 
 /// Drops the oldest packet, which cannot be sent.
 #[cold]
@@ -148,7 +148,7 @@ pub fn lock(interface: &str) -> io::Result<UnixDatagram> {
     loop {
         match UnixDatagram::bind_addr(&address) {
             // A card that has ended may have left it to a child that was just being started, until
-            // that has become another program.
+            // that has become another program, which takes a busy machine a while.
             Err(error) if error.kind() == io::ErrorKind::AddrInUse && attempts.next().is_some() => {
                 std::thread::sleep(LOCK_PAUSE);
             }
