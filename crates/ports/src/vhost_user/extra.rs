@@ -11,6 +11,7 @@ use rustix::net::{RecvFlags, recv};
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::sync::{Mutex, PoisonError};
+use vhost::vhost_user::message::FrontendReq;
 use vhost::vhost_user::{Error, Result, VhostUserBackendReqHandlerMut, VhostUserProtocolFeatures};
 
 const SET_LOG_FD: u32 = 7;
@@ -33,16 +34,27 @@ fn word(bytes: &[u8], index: usize) -> u32 {
     word.map_or(0, |word| u32::from_le_bytes(*word))
 }
 
-/// Handles the next message, if it is one of these.
+/// The name of a message, for errors.
+pub(super) fn name(request: u32) -> String {
+    let known = FrontendReq::try_from(request);
+    known.map_or("an unknown message".into(), |known| format!("{known:?}"))
+}
+
+/// Handles the next message, if it is one of these; `request` is its number.
 ///
 /// # Errors
 /// The message is wrong, or the connection is over.
-pub(super) fn handle(mut stream: &UnixStream, backend: &Mutex<Backend>) -> Result<bool> {
+pub(super) fn handle(
+    mut stream: &UnixStream,
+    backend: &Mutex<Backend>,
+    request: &mut u32,
+) -> Result<bool> {
     let mut message = [0; HEADER + BODY];
     let (header, _) = message.split_at_mut(HEADER);
     let seen = recv(stream, &mut *header, RecvFlags::PEEK);
     let (_, seen) = seen.map_err(|error| Error::SocketBroken(error.into()))?;
-    let request = word(header, 0);
+    *request = word(header, 0);
+    let request = *request;
     let body = match request {
         _ if seen != HEADER => return Ok(false),
         SET_LOG_FD | GET_STATUS => 0,

@@ -97,19 +97,22 @@ impl Guest {
             log.stream = stream.try_clone().ok();
         });
         let mut handler = BackendReqHandler::from_stream(stream, backend.clone());
+        let mut request = 0;
         let ended = loop {
             if !self.goes_on(&[&copy, &self.lost], None) {
                 break None;
             }
             if rustix::io::read(&self.lost, &mut [0; 8]).is_ok() {
-                break Some(Error::InvalidOperation("its memory was taken away"));
+                break Some(": its memory was taken away".into());
             }
-            let handled = match extra::handle(&copy, &backend) {
+            let handled = match extra::handle(&copy, &backend, &mut request) {
                 Ok(false) => handler.handle_request(),
                 handled => handled.map(|_| ()),
             };
-            if let Err(error) = handled {
-                break Some(error);
+            match handled {
+                Ok(()) => {}
+                Err(Error::Disconnected) => break None,
+                Err(error) => break Some(format!(" at {}: {error}", extra::name(request))),
             }
             let features = lock(&backend).features();
             self.log(|log| log.features = features);
@@ -118,8 +121,7 @@ impl Guest {
         self.log(|log| {
             log.is_connected = false;
             log.stream = None;
-            let ended = ended.filter(|error| !matches!(error, Error::Disconnected));
-            let ended = ended.map(|error| format!("the connection was ended: {error}"));
+            let ended = ended.map(|why: String| format!("the connection was ended{why}"));
             for trouble in troubles.into_iter().chain(ended) {
                 if !log.troubles.contains(&trouble) {
                     log.troubles.push(trouble);

@@ -135,16 +135,26 @@ impl Memory {
     /// # Errors
     /// It is no file, shorter than it should be, overlaps another, or is beyond the log.
     pub(super) fn with(&self, range: Range, file: Arc<File>) -> Result<Self> {
-        let is_apart = |(other, _): &(Range, Arc<File>)| {
-            let after = |one: u64, size: u64, other: u64| {
-                one.checked_add(size).is_some_and(|end| end <= other)
-            };
-            after(range.user, range.size, other.user) || after(other.user, other.size, range.user)
+        let ends =
+            [range.guest, range.user, range.offset].map(|start| start.checked_add(range.size));
+        let [Some(end), Some(_), Some(_)] = ends else {
+            return Err(Error::InvalidOperation("a region of memory is too long"));
         };
-        if self.ranges.len() == MAX_REGIONS || !self.ranges.iter().all(is_apart) {
-            return Err(Error::InvalidOperation("the memory overlaps, or has too many regions"));
+        if range.size == 0 {
+            return Err(Error::InvalidOperation("a region of memory is empty"));
         }
-        let end = range.guest.checked_add(range.size).ok_or(Error::InvalidParam)?;
+        // Their ends are in range, as those of this one.
+        let are_apart = |one, two, other: u64| one + range.size <= two || two + other <= one;
+        let is_apart = |(other, _): &(Range, Arc<File>)| {
+            are_apart(range.guest, other.guest, other.size)
+                && are_apart(range.user, other.user, other.size)
+        };
+        if self.ranges.len() == MAX_REGIONS {
+            return Err(Error::InvalidOperation("the memory has more than 256 regions"));
+        }
+        if !self.ranges.iter().all(is_apart) {
+            return Err(Error::InvalidOperation("the memory overlaps"));
+        }
         if self.log.as_ref().is_some_and(|log| !log.covers(end)) {
             return Err(Error::InvalidOperation("the dirty log is too short for the memory"));
         }

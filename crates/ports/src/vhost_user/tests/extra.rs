@@ -11,7 +11,7 @@ use vhost::vhost_user::{Frontend, VhostUserFrontend};
 
 const ALL: &[usize] = &[0, 1, 2, 3, 4, 5];
 
-/// A front end, and the stream beside it for messages that it does not know.
+/// A front end, and the stream beside it for messages that it does not know, or does not send.
 fn pair(machine: &Machine) -> (Frontend, UnixStream) {
     let stream = UnixStream::connect(&machine.socket).unwrap();
     stream.set_read_timeout(Some(std::time::Duration::from_secs(20))).unwrap();
@@ -22,7 +22,7 @@ fn pair(machine: &Machine) -> (Frontend, UnixStream) {
     (front, stream)
 }
 
-fn with_features(machine: &Machine) -> (Frontend, UnixStream) {
+pub(super) fn with_features(machine: &Machine) -> (Frontend, UnixStream) {
     let (mut front, stream) = pair(machine);
     let features = front.get_protocol_features().unwrap();
     front.set_protocol_features(features).unwrap();

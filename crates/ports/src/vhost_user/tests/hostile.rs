@@ -1,14 +1,20 @@
 //! Front ends that mean harm: their guest is lost, the card and the other guests go on.
 
 use super::super::pair::bits;
+use super::extra::with_features;
 use super::packet;
-use super::protocol::{self, Guest, MEMORY, Machine, USER, WANTED, assert_passes, connect, start};
+use super::protocol::{
+    self, Guest, MEMORY, Machine, USER, WANTED, assert_passes, connect, connect_with, start,
+};
 use picnic_testing::wait_until;
 use rustix::fs::ftruncate;
 use std::fs::File;
+use std::io::Read;
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::time::Duration;
+use vm_memory::{Bytes, GuestAddress};
 use vmm_sys_util::sock_ctrl_msg::ScmSocket;
 
 #[test]
@@ -110,6 +116,27 @@ fn message(random: &mut Random, guest: &Guest, others: &[RawFd]) -> (Vec<u8>, Ve
     ([header.as_flattened(), &body].concat(), files)
 }
 
+/// Some messages of a connection, which ends within the last; most connections agree on features first.
+fn send_messages(socket: &Path, random: &mut Random, guest: &Guest, others: &[RawFd]) {
+    let stream = UnixStream::connect(socket).unwrap();
+    stream.set_write_timeout(Some(Duration::from_secs(5))).unwrap();
+    let agreed = [(2_u32, WANTED | bits::PROTOCOL_FEATURES), (16, 0x1_b01f)];
+    for (request, value) in agreed.into_iter().filter(|_| random.below(4) != 0) {
+        let header = [request, 1, 8].map(u32::to_le_bytes);
+        let bytes = [header.as_flattened(), &value.to_le_bytes()].concat();
+        let _ = stream.send_with_fds(&[&bytes[..]], &[]);
+    }
+    for step in 0..30 {
+        let (mut bytes, files) = message(random, guest, others);
+        if step == 29 {
+            bytes.truncate(1 + random.below(bytes.len() as u64) as usize);
+        }
+        if stream.send_with_fds(&[&bytes[..]], &files).is_err() {
+            break;
+        }
+    }
+}
+
 #[test]
 fn hostile_messages_in_any_order_harm_no_other_guest() {
     let machine = Machine::new("[[guest]]\nsocket = \"other\"");
@@ -119,7 +146,7 @@ fn hostile_messages_in_any_order_harm_no_other_guest() {
     let others = [event.as_raw_fd(), event.as_raw_fd(), pipe.0.as_raw_fd(), zero.as_raw_fd()];
     for round in 0..60 {
         let mut random = Random(round + 1);
-        // The other guest has no target core; the attacked one of every second round has.
+        // The guest that is attacked has another beside it in every second round.
         let (attacked, mut good) = match round % 2 {
             0 => (&other, Some(connect(&machine.socket))),
             _ => (&machine.socket, None),
@@ -130,26 +157,7 @@ fn hostile_messages_in_any_order_harm_no_other_guest() {
         }
         let harmed = Guest::new();
         for _ in 0..4 {
-            let stream = UnixStream::connect(attacked).unwrap();
-            stream.set_write_timeout(Some(Duration::from_secs(5))).unwrap();
-            // Most connections agree on features first.
-            let agreed = [(2_u32, WANTED | bits::PROTOCOL_FEATURES), (16, 0x1_b01f)];
-            for (request, value) in agreed.into_iter().filter(|_| random.below(4) != 0) {
-                let header = [request, 1, 8].map(u32::to_le_bytes);
-                let bytes = [header.as_flattened(), &value.to_le_bytes()].concat();
-                let _ = stream.send_with_fds(&[&bytes[..]], &[]);
-            }
-            for step in 0..30 {
-                let (mut bytes, files) = message(&mut random, &harmed, &others);
-                // The connection ends within a message.
-                let is_cut = step == 29;
-                if is_cut {
-                    bytes.truncate(1 + random.below(bytes.len() as u64) as usize);
-                }
-                if stream.send_with_fds(&[&bytes[..]], &files).is_err() {
-                    break;
-                }
-            }
+            send_messages(attacked, &mut random, &harmed, &others);
             if good.is_some() {
                 assert_passes(&machine, &mut guest, round);
             }
@@ -162,4 +170,169 @@ fn hostile_messages_in_any_order_harm_no_other_guest() {
     let report = machine.end().report;
     let ended = report.iter().filter(|line| line.contains("the connection was ended")).count();
     assert!(ended >= 8, "{report:#?}");
+}
+
+/// A write to the rings of a guest, or anywhere in its memory: often nearly right.
+fn scribble(random: &mut Random, guest: &Guest) {
+    let (ring, place) = (random.one_of(&[0, 0x4000]), random.below(64));
+    let any = random.below(1 << 31) << 33 | random.below(1 << 31) << 2;
+    let (address, value) = match random.below(6) {
+        0 => (ring + 16 * place, any % (2 * MEMORY as u64)),
+        // Lengths, flags, successors or numbers.
+        1 => (ring + 16 * place + 8, any & 0x3f_8087_0000_2fff),
+        2 => (ring + 16 * place + 8, any & 0x8087_003f_0000_2fff),
+        3 => (ring + 0x1000, random.below(80) << 16),
+        4 => (ring + 0x1004 + 2 * place, any & 0x3f_003f_003f_003f),
+        _ => (random.below(MEMORY as u64 / 8) * 8, any),
+    };
+    guest.memory.write_obj(value, GuestAddress(address)).unwrap();
+}
+
+/// Wrong messages, wrong rings and memory that shrinks, in turn.
+fn attack(socket: &Path, is_packed: bool) {
+    let event = protocol::event();
+    let (pipe, zero) = (std::io::pipe().unwrap(), File::open("/dev/zero").unwrap());
+    let others = [event.as_raw_fd(), event.as_raw_fd(), pipe.0.as_raw_fd(), zero.as_raw_fd()];
+    let mut random = Random(7);
+    for round in 0..120 {
+        let guest = Guest::with(is_packed);
+        if round % 3 == 0 {
+            send_messages(socket, &mut random, &guest, &others);
+            continue;
+        }
+        let packed = if is_packed { bits::RING_PACKED } else { 0 };
+        let mut front = connect_with(socket, WANTED | packed);
+        start(&mut front, &guest, &[0, 1, 2, 3, 4, 5]);
+        for _ in 0..40 {
+            (0..4).for_each(|_| scribble(&mut random, &guest));
+            guest.kicks[1].write(1).unwrap();
+        }
+        if round % 6 == 1 {
+            ftruncate(&guest.file, random.below(MEMORY as u64)).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_guest_beside_a_hostile_one_loses_nothing() {
+    const BURST: u64 = 20;
+    for is_packed in [false, true] {
+        let keys = format!("[[guest]]\nsocket = \"other\"\npacked = {is_packed}");
+        let machine = Machine::new(&keys);
+        let (mut front, mut guest) = (connect(&machine.socket), Guest::new());
+        start(&mut front, &guest, &[0, 1, 2, 3, 4, 5]);
+        let attacked = machine.socket.with_file_name("other");
+        let attacker = std::thread::spawn(move || attack(&attacked, is_packed));
+        let mut next = 0;
+        while !attacker.is_finished() {
+            let seeds = next..next + BURST;
+            seeds.clone().for_each(|seed| guest.send(seed));
+            let mut sent = Vec::new();
+            wait_until("packets of the guest", || {
+                sent.extend(machine.look().sent);
+                sent.len() as u64 >= BURST
+            });
+            assert_eq!(sent, seeds.clone().map(|seed| packet(seed, 100)).collect::<Vec<_>>());
+            assert_eq!(guest.tx.reclaim().len() as u64, BURST);
+            assert!((0..BURST).all(|_| guest.rx.post(2000, 1, false).is_some()));
+            let packets: Vec<_> = seeds.map(|seed| packet(seed, 300)).collect();
+            next += BURST;
+            assert_eq!(machine.deliver(&packets).delivered, next);
+            assert_eq!(guest.rx.received(true), packets);
+        }
+        attacker.join().unwrap();
+        // The report has one of each guest's reasons; all packets are accounted for.
+        let seen = machine.end();
+        assert_eq!((seen.disabled, seen.no_descriptor), (0, 0));
+        let wrong = |part: &str| seen.report.iter().filter(|line| line.contains(part)).count();
+        assert!(seen.bad_beside > 0 && wrong("other: ring ") >= 1, "{:#?}", seen.report);
+        assert!(wrong("other: the connection was ended at ") >= 4, "{:#?}", seen.report);
+        assert_eq!(wrong("vm: "), 2, "{:#?}", seen.report);
+    }
+}
+
+const SIZE: u64 = MEMORY as u64;
+
+/// Asks for memory, by SET_MEM_TABLE or ADD_MEM_REG: guest address, size, address of the front end and
+/// offset of each region. Whether the card takes it.
+fn is_taken(stream: &UnixStream, request: u32, regions: &[[u64; 4]], files: usize) -> bool {
+    let count = if request == 5 { regions.len() as u64 } else { 0 };
+    let words: Vec<u64> = [count].into_iter().chain(regions.iter().flatten().copied()).collect();
+    let body: Vec<u8> = words.into_iter().flat_map(u64::to_le_bytes).collect();
+    let header = [request, 9, body.len() as u32].map(u32::to_le_bytes);
+    let file = Guest::new().file;
+    let files = vec![file.as_raw_fd(); files];
+    stream.send_with_fds(&[&[header.as_flattened(), &body].concat()[..]], &files).unwrap();
+    let mut answer = [0; 20];
+    let is_whole = (&mut &*stream).read_exact(&mut answer).is_ok();
+    is_whole && answer[12..] == [0; 8]
+}
+
+#[test]
+fn wrong_memory_is_refused_and_says_why() {
+    const FIRST: [u64; 4] = [0, SIZE, USER, 0];
+    const PAGE: u64 = 4096;
+    let overlaps = "the memory overlaps";
+    let (empty, long) = ("a region of memory is empty", "a region of memory is too long");
+    // A region beside the first one.
+    for (region, why) in [
+        ([SIZE - PAGE, SIZE, USER + 2 * SIZE, 0], overlaps),
+        ([PAGE, PAGE, USER + 2 * SIZE, 0], overlaps),
+        ([2 * SIZE, SIZE, USER + SIZE - PAGE, 0], overlaps),
+        ([2 * SIZE, PAGE, USER + PAGE, 0], overlaps),
+        ([2 * SIZE, SIZE, USER - PAGE, 0], overlaps),
+        ([2 * SIZE, 0, USER + 2 * SIZE, 0], empty),
+        ([2 * SIZE, SIZE, USER + 2 * SIZE, PAGE], "no file, or a shorter one"),
+        ([2 * SIZE, SIZE - PAGE, USER + 2 * SIZE, 1], "Invalid argument"),
+        ([2 * SIZE, SIZE, USER + 2 * SIZE, u64::MAX - PAGE + 1], long),
+        ([2 * SIZE, u64::MAX, USER + 2 * SIZE, 0], long),
+        ([u64::MAX - PAGE + 1, SIZE, USER + 2 * SIZE, 0], long),
+        ([2 * SIZE, SIZE, u64::MAX - PAGE + 1, 0], long),
+    ] {
+        for request in [5, 37] {
+            let machine = Machine::new("");
+            let (front, stream) = with_features(&machine);
+            let taken = match request {
+                5 => is_taken(&stream, 5, &[FIRST, region], 2),
+                _ => is_taken(&stream, 37, &[FIRST], 1) && is_taken(&stream, 37, &[region], 1),
+            };
+            assert!(!taken, "{request} {region:x?}");
+            drop((front, stream));
+            wait_until("the reason", || machine.look().report.len() > 2);
+            let report = machine.end().report.join("\n");
+            let name = if request == 5 { "SET_MEM_TABLE" } else { "ADD_MEM_REG" };
+            let at = format!("the connection was ended at {name}: ");
+            // Crate `vhost` checks the numbers of a table itself.
+            let is_checked = request == 5 && [empty, long].contains(&why);
+            let is_told =
+                |told: &str| told.contains(if is_checked { "invalid message" } else { why });
+            let told = report.split_once(&at).map(|(_, told)| told);
+            assert!(told.is_some_and(is_told), "{region:x?}: {report}");
+        }
+    }
+}
+
+#[test]
+fn a_table_has_up_to_32_regions_and_a_file_for_each() {
+    let machine = Machine::new("");
+    let page = |index: u64| [SIZE + index * 8192, 4096, USER + SIZE + index * 8192, index * 4096];
+    for (count, files, is_right) in
+        [(9, 9, true), (32, 32, true), (33, 32, false), (9, 8, false), (8, 9, false), (0, 0, false)]
+    {
+        let (mut front, stream) = with_features(&machine);
+        let mut guest = Guest::new();
+        let regions: Vec<_> = (0..count)
+            .map(|index| if index == 0 { [0, SIZE, USER, 0] } else { page(index) })
+            .collect();
+        assert_eq!(
+            is_taken(&stream, 5, &regions, files),
+            is_right,
+            "{count} regions, {files} files"
+        );
+        if is_right {
+            start(&mut front, &guest, &[0, 1, 2, 3, 4, 5]);
+            assert_passes(&machine, &mut guest, count);
+        }
+    }
+    machine.end();
 }
