@@ -19,6 +19,8 @@ Tests:
     moved      under load, a guest migrates to another QEMU: its memory is the same page by page, and
                traffic goes on there
     held       two guests with a `rate-limit`: each gets its own rate, whatever the other sends
+    packed, restarts-packed, killed-packed, moved-packed
+               as `alone`, `restarts`, `killed` and `moved`, with packed rings
 
 The ledger balances after each. QEMU emulates the guest's processors, so
 nothing is timed but the rate of `rate-limit`.
@@ -51,6 +53,8 @@ CLIENT = "10.77.0.9"
 ADDRESSES = ("10.77.0.1", "10.77.0.2")
 MACS = ("02:00:00:00:77:01", "02:00:00:00:77:02")
 PATIENCE = 60
+# The feature of packed rings.
+RING_PACKED = 1 << 34
 FILE_BYTES = 8 << 20
 CARD = """
 [card]
@@ -130,15 +134,15 @@ def inside(folder, names):
     image, kernel = virtual.build(folder)
     subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
     failed = False
-    for name, test in TESTS.items():
+    for name, (test, packed) in TESTS.items():
         if names and name not in names:
             continue
         work = folder / name
         work.mkdir()
         started = time.monotonic()
         try:
-            told = test(Lab(work, image, kernel))
-            print(f"{name:9} {told}, in {time.monotonic() - started:.0f} s", flush=True)
+            told = test(Lab(work, image, kernel, packed))
+            print(f"{name:15} {told}, in {time.monotonic() - started:.0f} s", flush=True)
         except (Wrong, TimeoutError) as error:
             print(f"failed: {name}: {error}", flush=True)
             failed = True
@@ -148,8 +152,8 @@ def inside(folder, names):
 class Lab:
     """The client's network, and cards and guests on it."""
 
-    def __init__(self, work, image, kernel):
-        self.work, self.image, self.kernel = work, image, kernel
+    def __init__(self, work, image, kernel, packed):
+        self.work, self.image, self.kernel, self.packed = work, image, kernel, packed
         self.mtu = 9000
         subprocess.run(["ip", "link", "del", "wire0"], stderr=subprocess.DEVNULL, check=False)
         run("ip", "link", "add", "wire0", "mtu", "9000", "type", "veth", "peer", "name", "peer0", "mtu", "9000")
@@ -160,22 +164,27 @@ class Lab:
 
     def card(self, chain, queues, guests):
         (self.work / "card.toml").write_text(CARD.format(chain=chain, queues=queues) + guests)
-        return Card(self.work)
+        return Card(self)
+
+    def section(self, number, keys=""):
+        """A guest's section of the card file."""
+        return (f'[[host.guest]]\nsocket = "{self.work}/vm{number}.sock"\n'
+                f'packed = {str(self.packed).lower()}\n{keys}')
 
     def guest(self, number, queues, is_server=False, extra=(), mac=None, mtu=1500):
         path = self.work / f"vm{number}.sock"
         device = f"path={path}" + (",server=on,wait=off" if is_server else ",reconnect=1")
         return Guest(self.work, f"vm{number}", self.kernel, self.image, device, queues,
-                     mac or MACS[number], mtu, extra)
+                     mac or MACS[number], mtu, extra, self.packed)
 
 
 class Card:
     """A running card; its report is checked at the end."""
 
-    def __init__(self, work):
-        self.work = work
+    def __init__(self, lab):
+        self.packed = lab.packed
         self.process = subprocess.Popen(
-            [PICNIC, "run", "--json", "--quiet", work / "card.toml"], stdout=subprocess.PIPE,
+            [PICNIC, "run", "--json", "--quiet", lab.work / "card.toml"], stdout=subprocess.PIPE,
             stderr=subprocess.PIPE, text=True)
         self.report = None
 
@@ -202,6 +211,9 @@ class Card:
         ledger, drops = self.report["ledger"], self.report["drops"]
         if not ledger["balanced"] or drops.get("bad_descriptor"):
             raise Wrong(f"{ledger}, {drops}")
+        for features in re.findall("features (0x[0-9a-f]+)", " ".join(self.report["notes"])):
+            if bool(int(features, 16) & RING_PACKED) != self.packed:
+                raise Wrong(f"packed rings: {not self.packed}, wanted: {self.packed}")
 
     def ctl(self, *words, fails=False):
         told = subprocess.run([PICNIC, "ctl", "--card", "guests", "--json", *words], text=True,
@@ -290,8 +302,7 @@ def rx_packets(guest):
 
 def alone(lab):
     queues, address = 4, ADDRESSES[0]
-    section = f'[[host.guest]]\nsocket = "{lab.work}/vm0.sock"\nmtu = 9000\n'
-    with lab.card(RSS, queues, section) as card, lab.guest(0, queues, mtu=9000) as guest:
+    with lab.card(RSS, queues, lab.section(0, "mtu = 9000\n")) as card, lab.guest(0, queues, mtu=9000) as guest:
         guest.connect()
         dress(guest, 0)
         reaches(address)
@@ -330,7 +341,7 @@ def switch(queues):
 
 
 def sections(lab):
-    return "".join(f'[[host.guest]]\nsocket = "{lab.work}/vm{number}.sock"\n' for number in (0, 1))
+    return "".join(map(lab.section, (0, 1)))
 
 
 def pair(lab):
@@ -412,8 +423,7 @@ def load():
 
 
 def restarts(lab):
-    section = f'[[host.guest]]\nsocket = "{lab.work}/vm0.sock"\n'
-    with lab.card(RSS, 2, section) as card:
+    with lab.card(RSS, 2, lab.section(0)) as card:
         guest = lab.guest(0, 2).connect()
         try:
             dress(guest, 0)
@@ -445,8 +455,7 @@ def restarts(lab):
 def killed(lab):
     told = []
     for mode in ("client", "server"):
-        section = f'[[host.guest]]\nsocket = "{lab.work}/vm0.sock"\nmode = "{mode}"\n'
-        card = lab.card(RSS, 2, section)
+        card = lab.card(RSS, 2, lab.section(0, f'mode = "{mode}"\n'))
         with contextlib.ExitStack() as stack:
             if mode == "server":
                 card.__enter__()
@@ -463,7 +472,7 @@ def killed(lab):
                 time.sleep(moments.random() * 0.05)
                 card.process.kill()
                 card.process.communicate()
-                card = Card(lab.work).__enter__()
+                card = Card(lab).__enter__()
             echoes.go_on("after the last kill")
             card.__exit__(None)
         told.append(f"{kills(CARD_KILLS)} kills as {mode}, {sum(echoes.count)} echoes in order")
@@ -529,8 +538,10 @@ def kills(few):
     return int(os.environ.get("PICNIC_KILLS", few))
 
 
-TESTS = {"alone": alone, "pair": pair, "held": held, "restarts": restarts, "killed": killed,
-         "moved": moved}
+# Each with its rings: split, or packed.
+TESTS = {"alone": (alone, False), "packed": (alone, True), "pair": (pair, False), "held": (held, False)}
+for test in (restarts, killed, moved):
+    TESTS |= {test.__name__: (test, False), f"{test.__name__}-packed": (test, True)}
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -38,6 +38,7 @@ mod guest;
 pub mod inflight;
 pub mod memory;
 pub mod pair;
+mod place;
 mod post;
 mod rarp;
 pub mod ring;

@@ -16,6 +16,7 @@ use super::dirty::Log;
 use super::inflight::Inflight;
 use super::memory::{GuestMemoryMmap, MAX_REGIONS, Memory, Range};
 use super::pair::{Pair, Ring, Terms, bits};
+use super::place;
 use super::post::Post;
 use super::ring::{BrokenRing, Layout, MAX_SIZE, Queue};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl, readlinkat};
@@ -71,6 +72,8 @@ struct Vring {
     is_enabled: bool,
     /// The in-flight area says where it goes on.
     resumes: bool,
+    /// A target core had it, so its base is known.
+    was_served: bool,
 }
 
 /// The device behind one socket.
@@ -174,6 +177,7 @@ impl Backend {
             let Some(ring) = ring else { continue };
             let vring = 2 * pair + side;
             self.vrings[vring].base = Some(ring.queue.base());
+            self.vrings[vring].was_served = true;
             if let Some(kick) = ring.kick {
                 post.unwatch(&kick);
             }
@@ -236,12 +240,16 @@ impl Backend {
         }
         let outside = BrokenRing("its addresses are not in the guest's memory");
         let inflight = self.inflight.as_ref().filter(|_| vring.resumes);
-        let resumed = |layout: Layout| match inflight {
-            None => Ok(layout),
-            Some(area) => {
-                let base = area.resume(index, &layout, map)?;
-                Ok(Layout { base: base.unwrap_or(layout.base), ..layout })
-            }
+        // Of other chains than Linux's, the descriptors tell no place.
+        let are_single = accepted(bits::RING_INDIRECT) && !accepted(bits::IN_ORDER);
+        let is_unknown = self.inflight.is_none() && !vring.was_served && are_single;
+        let resumed = |layout: Layout| {
+            let base = match inflight {
+                Some(area) => area.resume(index, &layout, map)?,
+                None if layout.is_packed && is_unknown => place::find(&layout, map),
+                None => None,
+            };
+            Ok(Layout { base: base.unwrap_or(layout.base), ..layout })
         };
         let layout = layout().ok_or(outside).and_then(resumed);
         self.vrings[index].resumes &= layout.is_err();

@@ -11,6 +11,7 @@
 //! Source: QEMU, docs/interop/vhost-user.rst, "Inflight I/O tracking".
 
 use super::memory::{GuestMemoryMmap, Watch, map};
+use super::place;
 use super::ring::{BrokenRing, Layout, MAX_SIZE};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use std::fs::File;
@@ -36,12 +37,14 @@ const USED_AT: usize = 14;
 const SPLIT_HEADER: usize = 16;
 /// Split, of a descriptor: in flight (1 byte), next of its batch (at 6), counter (at 8).
 const SPLIT_ENTRY: usize = 16;
+/// Packed: the first entry of the list of free ones, and before the last burst.
+const FREE_AT: [usize; 2] = [12, 14];
 /// Packed: the place of the next used descriptor, the one before the last burst, and both wrap
 /// counters, in one word.
 const PLACES_AT: usize = 16;
 const PACKED_HEADER: usize = 32;
-/// Packed, of a descriptor: in flight (1 byte), places of its chain (at 6); number, flags and length
-/// (at 16).
+/// Packed, of a descriptor: in flight (1 byte), next free entry (at 2), entry of the chain's last
+/// descriptor (at 4), places of its chain (at 6), counter (at 8); number, flags and length (at 16).
 const PACKED_ENTRY: usize = 32;
 /// The wrap counter beside a place.
 const WRAP: u16 = 1 << 15;
@@ -68,6 +71,7 @@ fn part(size: u16, is_packed: bool) -> u64 {
     ((header + entry * usize::from(size)) as u64).next_multiple_of(ALIGNMENT)
 }
 
+const OUTSIDE: BrokenRing = BrokenRing("its addresses are not in the guest's memory");
 const FOREIGN: BrokenRing = BrokenRing("its in-flight area is not for such a ring");
 
 impl Inflight {
@@ -146,6 +150,11 @@ impl Inflight {
     }
 }
 
+/// Where a packed ring's part has the entry of a descriptor.
+fn packed_entry(index: u16) -> usize {
+    PACKED_HEADER + PACKED_ENTRY * usize::from(index)
+}
+
 /// A ring's part of the area.
 #[derive(Clone, Debug)]
 pub struct Part {
@@ -185,7 +194,7 @@ impl Part {
         layout: &Layout,
         memory: &GuestMemoryMmap,
     ) -> Result<Option<u16>, BrokenRing> {
-        let outside = |_| BrokenRing("its addresses are not in the guest's memory");
+        let outside = |_| OUTSIDE;
         let get = |address| {
             let value = memory.load::<u16>(GuestAddress(address), Ordering::Acquire);
             value.map(u16::from_le).map_err(outside)
@@ -251,14 +260,14 @@ impl Part {
     /// The area is too small, which was checked.
     #[inline]
     pub(super) fn note(&self, index: u16, places: u16, half: u64) -> Result<(), BrokenRing> {
-        let at = PACKED_HEADER + PACKED_ENTRY * usize::from(index);
+        let at = packed_entry(index);
         self.set(at + 6, places)?;
         // The ring has the length first, the area has it last.
         self.set(at + 16, half.rotate_right(32).to_le())
     }
 
     fn noted(&self, index: u16) -> Result<(u16, u64), BrokenRing> {
-        let at = PACKED_HEADER + PACKED_ENTRY * usize::from(index);
+        let at = packed_entry(index);
         Ok((self.get(at + 6)?, u64::from_le(self.get(at + 16)?).rotate_right(32)))
     }
 
@@ -284,11 +293,6 @@ impl Part {
             self.set_places(layout.base, layout.base)?;
             return Ok(None);
         }
-        for index in 0..usize::from(layout.size) {
-            if self.get::<u8>(PACKED_HEADER + PACKED_ENTRY * index)? != 0 {
-                return Err(BrokenRing("another back end left chains of it in flight"));
-            }
-        }
         let [new, old] = self.places()?;
         if old & !WRAP >= layout.size || new & !WRAP >= layout.size {
             return Err(FOREIGN);
@@ -297,14 +301,54 @@ impl Part {
         // driver may have made it available again since, in the next pass.
         let at = layout.descriptors.wrapping_add(16 * u64::from(old & !WRAP) + 14);
         let flags = memory.load::<u16>(GuestAddress(at), Ordering::Acquire);
-        let outside = BrokenRing("its addresses are not in the guest's memory");
-        let flags = u16::from_le(flags.map_err(|_| outside)?);
+        let flags = u16::from_le(flags.map_err(|_| OUTSIDE)?);
         let hidden = if old & WRAP != 0 { AVAILABLE } else { USED };
-        if new != old && flags & (AVAILABLE | USED) == hidden {
-            self.show(layout, memory, old, new)?;
+        let is_hidden = new != old && flags & (AVAILABLE | USED) == hidden;
+        let left = self.left_packed(new == old || is_hidden)?;
+        let next = match is_hidden {
+            false if left.is_empty() => new,
+            true if left.is_empty() => {
+                self.show(layout, memory, old, new)?;
+                new
+            }
+            _ => return_unused(layout, memory, if is_hidden { old } else { new }, &left)?,
+        };
+        for index in (0..self.area.size).filter(|_| !left.is_empty()) {
+            self.set(packed_entry(index), 0_u8)?;
         }
-        self.set_places(new, new)?;
-        Ok(Some(new))
+        self.set_places(next, next)?;
+        Ok(Some(next))
+    }
+
+    /// Chains that another back end left in flight, in the order in which it took them: the places
+    /// of each, and its number. What it did last counts unless `is_undone`.
+    fn left_packed(&self, is_undone: bool) -> Result<Vec<(u16, u16)>, BrokenRing> {
+        let size = self.area.size;
+        // Those of the burst that it returned last may still say "in flight", but are free.
+        let mut free = self.get::<u16>(FREE_AT[usize::from(is_undone)])?;
+        for _ in 0..size {
+            if free >= size {
+                break;
+            }
+            self.set(packed_entry(free), 0_u8)?;
+            free = self.get(packed_entry(free) + 2)?;
+        }
+        let mut left = Vec::new();
+        for head in 0..size {
+            let at = packed_entry(head);
+            if self.get::<u8>(at)? != 0 {
+                let last = self.get::<u16>(at + 4)?;
+                let last = if last < size { last } else { head };
+                let number = self.get::<u16>(packed_entry(last) + 16)?;
+                left.push((
+                    self.get::<u64>(at + 8)?,
+                    self.get::<u16>(at + 6)?,
+                    u16::from_le(number),
+                ));
+            }
+        }
+        left.sort_unstable();
+        Ok(left.into_iter().map(|(_, places, number)| (places, number)).collect())
     }
 
     /// Writes the used descriptors of a burst that was noted as a whole, the first one last.
@@ -315,30 +359,56 @@ impl Part {
         old: u16,
         new: u16,
     ) -> Result<(), BrokenRing> {
-        let write = |index: u16, half: u64| {
-            let at = layout.descriptors.wrapping_add(16 * u64::from(index) + 8);
-            let written = memory.store(half.to_le(), GuestAddress(at), Ordering::Release);
-            written.map_err(|_| BrokenRing("its addresses are not in the guest's memory"))
-        };
         let (size, end) = (u32::from(layout.size), u32::from(new & !WRAP));
         let start = u32::from(old & !WRAP);
         // Places of the burst: to the next pass, or within one.
         let burst = if (old ^ new) & WRAP != 0 { end + size } else { end }.checked_sub(start);
         let burst = burst.filter(|&places| places != 0 && places <= size).ok_or(FOREIGN)?;
-        let (places, first) = self.noted(old & !WRAP)?;
-        let mut done = u32::from(places);
-        while places != 0 && done < burst {
+        let (mut used, mut done) = (Vec::new(), 0);
+        while done < burst {
             let index = ((start + done) % size) as u16;
             let (places, half) = self.noted(index)?;
             if places == 0 {
                 return Err(FOREIGN);
             }
-            write(index, half)?;
+            used.push((index, half));
             done += u32::from(places);
         }
         if done != burst {
             return Err(FOREIGN);
         }
-        write(old & !WRAP, first)
+        place::write(layout, memory, &used).ok_or(OUTSIDE)
     }
+}
+
+/// Where a packed ring goes on whose chains another back end left in flight, from this place on. As
+/// long as the driver's descriptors are there, they are taken again; if some were overwritten, all
+/// are returned unused.
+fn return_unused(
+    layout: &Layout,
+    memory: &GuestMemoryMmap,
+    used: u16,
+    left: &[(u16, u16)],
+) -> Result<u16, BrokenRing> {
+    let size = layout.size;
+    let all: u32 = left.iter().map(|&(places, _)| u32::from(places)).sum();
+    if all > size.into() || left.iter().any(|&(places, _)| places == 0) {
+        return Err(FOREIGN);
+    }
+    let (mut next, mut is_there, mut unused) = (used, true, Vec::new());
+    for &(places, number) in left {
+        unused.push((next, place::unused(number, next)));
+        for left in (0..places).rev() {
+            let half = place::half(layout, memory, next & !WRAP).ok_or(OUTSIDE)?;
+            is_there &= place::is_available((half >> 48) as u16, next);
+            // The last one has the number.
+            is_there &= left != 0 || (half >> 32) as u16 == number;
+            next = place::after(next, 1, size);
+        }
+    }
+    if is_there {
+        return Ok(used);
+    }
+    place::write(layout, memory, &unused).ok_or(OUTSIDE)?;
+    Ok(next)
 }

@@ -4,6 +4,7 @@ mod driver;
 mod extra;
 mod hostile;
 mod migration;
+mod place;
 mod protocol;
 mod restart;
 mod rings;

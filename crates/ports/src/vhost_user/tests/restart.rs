@@ -3,6 +3,7 @@
 use super::super::inflight::Inflight;
 use super::super::memory::GuestMemoryMmap;
 use super::super::pair::{Pair, Ring};
+use super::super::place;
 use super::super::ring::{Layout, Queue};
 use super::driver::{self, Driver};
 use super::protocol::{self, Guest, Machine, assert_passes, connect, start};
@@ -19,22 +20,22 @@ use vhost::vhost_user::message::VhostUserInflight;
 use vm_memory::{FileOffset, GuestAddress};
 
 /// The memory that outlives a card: the guest's, and the in-flight area.
-struct Shared {
-    layout: Layout,
-    memory: File,
+pub(super) struct Shared {
+    pub(super) layout: Layout,
+    pub(super) memory: File,
     area: File,
     described: VhostUserInflight,
 }
 
 /// The ring that is tested has the second part of the area.
 const RING: usize = 1;
-const SIZE: u16 = 64;
+pub(super) const SIZE: u16 = 64;
 const SPLIT_PART: u64 = (16_u64 + 16 * SIZE as u64).next_multiple_of(64);
 const PACKED_PART: u64 = (32_u64 + 32 * SIZE as u64).next_multiple_of(64);
 
 impl Shared {
     /// Its ring starts short of its end.
-    fn new(is_packed: bool) -> (Self, Driver) {
+    pub(super) fn new(is_packed: bool) -> (Self, Driver) {
         let memory = File::from(memfd_create("guest", MemfdFlags::CLOEXEC).unwrap());
         ftruncate(&memory, driver::MEMORY).unwrap();
         let asked = VhostUserInflight::new(0, 0, 2, SIZE);
@@ -45,7 +46,7 @@ impl Shared {
         (shared, driver)
     }
 
-    fn map(&self) -> Arc<GuestMemoryMmap> {
+    pub(super) fn map(&self) -> Arc<GuestMemoryMmap> {
         let file = FileOffset::new(self.memory.try_clone().unwrap(), 0);
         let ranges = [(GuestAddress(0), driver::MEMORY as usize, Some(file))];
         Arc::new(GuestMemoryMmap::from_ranges_with_files(ranges).unwrap())
@@ -230,6 +231,132 @@ fn chains_that_another_back_end_left_are_all_returned() {
         assert!(card.transmit(&mut pair).is_empty());
         driver.send(&[vec![0; 12], packet(9, 99)].concat(), 1, false).unwrap();
         assert_eq!(card.transmit(&mut pair), [packet(9, 99)]);
+    }
+}
+
+/// Another back end of a packed ring, which keeps the record that the specification describes, and is
+/// killed after some writes.
+struct Other<'s> {
+    shared: &'s Shared,
+    writes: usize,
+    /// The first free entry, and the place of the next used descriptor.
+    free: u16,
+    used: u16,
+}
+
+/// Descriptors of each chain.
+const PLACES: u16 = 2;
+
+impl Other<'_> {
+    fn write(&mut self, is_area: bool, at: u64, bytes: &[u8]) {
+        let (file, at) = match is_area {
+            true => (&self.shared.area, PACKED_PART + at),
+            false => (&self.shared.memory, at),
+        };
+        if self.writes != 0 {
+            file.write_all_at(bytes, at).unwrap();
+            self.writes -= 1;
+        }
+    }
+
+    fn note(&mut self, at: u64, value: u16) {
+        self.write(true, at, &value.to_le_bytes());
+    }
+
+    fn entry(index: u16) -> u64 {
+        32 + 32 * u64::from(index)
+    }
+
+    /// Takes the chain at a place; its first entry.
+    fn take(&mut self, place: u16, counter: u8) -> u16 {
+        let head = self.free;
+        for (entry, step) in (head..).zip(0..PLACES) {
+            let mut descriptor = [0; 16];
+            let index = place::after(place, step, SIZE) & 0x7fff;
+            self.shared.memory.read_exact_at(&mut descriptor, 16 * u64::from(index)).unwrap();
+            let (address, half) = descriptor.split_at(8);
+            let copy = [&half[4..], &half[..4], address].concat();
+            self.write(true, Self::entry(entry) + 16, &copy);
+        }
+        self.note(Self::entry(head) + 4, head + PLACES - 1);
+        self.note(Self::entry(head) + 6, PLACES);
+        self.write(true, Self::entry(head) + 8, &[counter]);
+        self.write(true, Self::entry(head), &[1]);
+        self.free += PLACES;
+        [12, 14].into_iter().for_each(|at| self.note(at, self.free));
+        head
+    }
+
+    /// Returns a chain. Whether it was shown.
+    fn complete(&mut self, head: u16, number: u16) -> bool {
+        self.note(Self::entry(head + PLACES - 1) + 2, self.free);
+        self.free = head;
+        self.note(12, self.free);
+        let used = self.used;
+        self.used = place::after(used, PLACES, SIZE);
+        self.note(16, self.used & 0x7fff);
+        self.write(true, 20, &[(self.used >> 15) as u8]);
+        let half = place::unused(number, used).to_le_bytes();
+        let is_shown = self.writes != 0;
+        self.write(false, 16 * u64::from(used & 0x7fff) + 8, &half);
+        self.write(true, Self::entry(head), &[0]);
+        self.note(14, self.free);
+        self.note(18, self.used & 0x7fff);
+        self.write(true, 21, &[(self.used >> 15) as u8]);
+        is_shown
+    }
+}
+
+#[test]
+fn a_packed_ring_goes_on_wherever_another_back_end_was_killed() {
+    for order in [[0, 1, 2], [1, 0, 2], [2, 1, 0]] {
+        for writes in 0.. {
+            let (shared, mut driver) = Shared::new(true);
+            drop(shared.card(true));
+            let frames: Vec<_> = (0..5).map(|seed| packet(seed, 200)).collect();
+            let whole = frames.iter().map(|frame| [vec![0; 12], frame.clone()].concat());
+            let send = |whole: Vec<u8>| driver.send(&whole, PLACES.into(), false).unwrap();
+            let numbers: Vec<u16> = whole.map(send).collect();
+            let mut other = Other { shared: &shared, writes: usize::MAX, free: 0, used: 0 };
+            (0..SIZE).for_each(|entry| other.note(Other::entry(entry) + 2, entry + 1));
+            let base = shared.layout.base;
+            (other.writes, other.used) = (writes, base);
+            // Its last chain but one is in flight at the end, the last one was not taken.
+            let mut heads = Vec::new();
+            for chain in 0..4 {
+                heads.push(other.take(place::after(base, PLACES * chain, SIZE), chain as u8));
+            }
+            let mut shown = Vec::new();
+            for chain in order {
+                if other.complete(heads[chain], numbers[chain]) {
+                    shown.push(chain);
+                }
+            }
+            let is_over = other.writes != 0;
+            let (mut pair, mut card) = shared.card(true);
+            let sent = card.transmit(&mut pair);
+            let at = format!("{order:?}, killed after {writes} writes");
+            // Taken again, or returned unused: never doubled, and lost only if it was overwritten.
+            let again = (0..5).filter(|chain| !shown.contains(chain));
+            let again: Vec<_> = again.map(|chain| frames[chain].clone()).collect();
+            // Those that were returned have overwritten their own descriptors, or others'.
+            match (0..shown.len()).all(|chain| shown.contains(&chain)) {
+                true => assert_eq!(sent, again, "{at}"),
+                false => assert_eq!(sent, frames[4..], "{at}"),
+            }
+            let mut returned: Vec<u16> = driver.reclaim().iter().map(|&(head, _)| head).collect();
+            let mut numbers = numbers;
+            returned.sort_unstable();
+            numbers.sort_unstable();
+            assert_eq!(returned, numbers, "{at}");
+            drop((pair, card));
+            let (mut pair, mut card) = shared.card(true);
+            driver.send(&[vec![0; 12], packet(9, 99)].concat(), 1, false).unwrap();
+            assert_eq!(card.transmit(&mut pair), [packet(9, 99)], "{at}");
+            if is_over {
+                break;
+            }
+        }
     }
 }
 
