@@ -5,10 +5,14 @@
 //! of its wire defines the receive time. Counts are exact in every world; `times` tells whether
 //! times and shares of time are measured or modelled.
 
+mod ledger;
+
 use crate::figures::{Figure, Figures, Kind, Shown, Span, figures, quotient};
 use crate::instrument::TraceReport;
 use crate::latency::Recorded;
 use crate::monitor::{Absences, CoreTimes, TargetTimes};
+pub(crate) use ledger::LEDGER;
+use ledger::{LedgerReport, read_totals};
 use picnic_core::guard::GroupCounts;
 use picnic_core::ledger::LedgerTotals;
 use picnic_core::stats::Counter;
@@ -16,7 +20,7 @@ use picnic_engine::view::{ClassView, FunctionView, PollCounters, QueueView, Wire
 use picnic_machine::facts::MachineFacts;
 use picnic_os::report::OsReport;
 use schemars::JsonSchema;
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -510,17 +514,6 @@ fn thread(number: &Counter) -> Option<u64> {
     Some(number.get()).filter(|&thread| thread != 0)
 }
 
-/// A figure of the ledger: its metric, its help, and its source.
-type OfLedger = (&'static str, &'static str, fn(&LedgerTotals) -> u64);
-
-/// The ledger's figures in metrics.
-pub(crate) const LEDGER: [OfLedger; 4] = [
-    ("picnic_in", "Packets received or made", |ledger| ledger.r#in),
-    ("picnic_delivered", "Packets handed to the host", |ledger| ledger.delivered),
-    ("picnic_transmitted", "Packets that the wires took", |ledger| ledger.transmitted),
-    ("picnic_consumed", "Packets that functions kept for good", |ledger| ledger.consumed),
-];
-
 /// All declared figures, by their place in a report.
 pub fn declared() -> Vec<(String, Figure)> {
     let groups = [
@@ -567,40 +560,6 @@ impl Report {
             places.map(move |(position, function)| (chain, position, function))
         })
     }
-}
-
-/// The ledger in JSON; a report has the drops by reason beside it.
-#[derive(Deserialize, JsonSchema)]
-struct LedgerReport {
-    /// Packets received or made.
-    r#in: u64,
-    /// Packets handed to the host.
-    delivered: u64,
-    /// Packets that the wires took.
-    transmitted: u64,
-    /// Packets that functions kept for good.
-    consumed: u64,
-    /// Packets dropped, for all reasons.
-    dropped: u64,
-    /// Packets in rings, in functions and waiting for wires.
-    in_flight: u64,
-    /// Whether every packet is accounted for.
-    #[serde(rename = "balanced")]
-    _balanced: bool,
-}
-
-/// Reads the sums back.
-fn read_totals<'de, D: Deserializer<'de>>(deserializer: D) -> Result<LedgerTotals, D::Error> {
-    let sums = LedgerReport::deserialize(deserializer)?;
-    Ok(LedgerTotals {
-        r#in: sums.r#in,
-        delivered: sums.delivered,
-        transmitted: sums.transmitted,
-        consumed: sums.consumed,
-        dropped: sums.dropped,
-        in_flight: sums.in_flight,
-        ..LedgerTotals::default()
-    })
 }
 
 #[cfg(test)]

@@ -18,6 +18,7 @@ mod help;
 mod keys;
 mod reader;
 mod section;
+mod sections;
 mod setting;
 
 pub use help::{KeyHelp, check_ranges, keys_in, keys_of};
@@ -26,9 +27,8 @@ pub use keys::{
     Priority, RxSection, StampDemand, System, TargetCores, TxComplete, TxSection, WireSection,
 };
 pub(crate) use reader::typed;
-pub use section::{
-    Names, Placed, Section, SectionConfig, SectionEntry, Sections, Shape, from_json, in_range,
-};
+pub use section::{Names, Placed, Section, SectionConfig, Shape, from_json, in_range};
+pub use sections::{SectionEntry, Sections};
 pub use setting::Setting;
 
 use crate::error::ConfigError;
@@ -36,7 +36,7 @@ use crate::files::Files;
 use crate::packet::pool::PoolConfig;
 use crate::shared::Shared;
 use document::{Document, Origin};
-use section::Stored;
+use sections::Stored;
 use std::collections::{BTreeMap, HashMap};
 use std::io::Read;
 use std::path::{Path, PathBuf};

@@ -7,6 +7,8 @@
 //! its turns alternate with these while it has something to run. After a turn in which a wire gave
 //! a whole burst, and so may have more, packets go next again, until the resident's patience ends.
 
+mod resident;
+
 use crate::chain::{Chain, ChainFunction, Stopwatch};
 use crate::rx::{self, Wire};
 use crate::swap::Mailbox;
@@ -14,17 +16,17 @@ use crate::target::{LOOKS_AGAIN_NS, Pacing};
 use crate::tx::{self, TxRings};
 use picnic_core::attachment::HostAttachment;
 use picnic_core::backlog::STALL_NS;
-use picnic_core::command::Prepared;
 use picnic_core::config::TxComplete;
 use picnic_core::fill::FillSender;
 use picnic_core::ledger::{DropReason, Stage};
 use picnic_core::out::Doors;
 use picnic_core::packet::burst::Burst;
 use picnic_core::port::Clocks;
-use picnic_core::resident::{self, Attention, Segment, Turn};
+use picnic_core::resident::Segment;
 use picnic_core::ring::gate::Gate;
 use picnic_core::stats::TargetCounters;
 use picnic_core::time::Time;
+pub(crate) use resident::Resident;
 use std::sync::Arc;
 
 /// The work of one turn.
@@ -70,48 +72,6 @@ impl Work {
     /// Packets taken.
     fn taken(&self) -> usize {
         self.activity.received + self.activity.submitted
-    }
-}
-
-/// The resident of the borrowed core, and its deadlines.
-pub(crate) struct Resident {
-    inner: Box<dyn resident::Resident>,
-    attention: Arc<Attention>,
-    /// Time of its next turn; `Time::MAX` if not by time.
-    due: Time,
-    /// End of its patience while its turn is due: packets are left at the wires.
-    waits_until: Option<Time>,
-}
-
-impl Resident {
-    pub(crate) fn new(inner: Box<dyn resident::Resident>) -> Self {
-        let attention = inner.attention().clone();
-        Resident { inner, attention, due: Time::ZERO, waits_until: None }
-    }
-
-    /// Passes an order to it; false if the order is not for it.
-    pub(crate) fn obey(&mut self, order: &mut Prepared, now: Time) -> bool {
-        // The order may give it something to run.
-        self.attention.raise_here();
-        self.inner.obey(order, now)
-    }
-
-    #[inline(always)]
-    fn is_due(&self, now: Time) -> bool {
-        now >= self.due || self.attention.is_raised()
-    }
-
-    /// Whether its due turn may be next: packets go first until its patience ends.
-    #[cold]
-    fn may_go(&mut self, now: Time, is_behind: bool) -> bool {
-        if is_behind {
-            let patience_ns = self.inner.patience_ns();
-            if now < *self.waits_until.get_or_insert(now + patience_ns) {
-                return false;
-            }
-        }
-        self.waits_until = None;
-        true
     }
 }
 
@@ -254,27 +214,6 @@ impl Card {
             activity.resident_due = true;
         }
         activity
-    }
-
-    /// The resident's turn; or the end of its last one, in which case packets go next.
-    #[cold]
-    fn resident_turn(&mut self, now: Time) -> Option<Activity> {
-        let phase = std::mem::replace(&mut self.phase, Phase::Packets);
-        let resident = self.resident.as_mut()?;
-        if phase == Phase::Ended {
-            resident.due = resident.inner.ended(now).unwrap_or(Time::MAX);
-            return None;
-        }
-        resident.attention.lower();
-        let mut activity = Activity::default();
-        match resident.inner.turn(now, &mut self.doors) {
-            Turn::Ran(segment) => {
-                activity.segment = Some(segment);
-                self.phase = Phase::Ended;
-            }
-            Turn::Idle(due) => resident.due = due.unwrap_or(Time::MAX),
-        }
-        Some(activity)
     }
 
     /// Passes a burst from each wire and one from the tx rings through the chains. `AT_ONCE`
@@ -456,14 +395,6 @@ impl Card {
             .min()
     }
 
-    fn resident_deadline(&self, now: Time) -> Option<Time> {
-        let resident = self.resident.as_ref()?;
-        if self.phase != Phase::Packets || resident.attention.is_raised() {
-            return Some(now);
-        }
-        (resident.due != Time::MAX).then_some(resident.due)
-    }
-
     /// Whether a fill ring needs buffers as soon as some return.
     fn is_short_of_buffers(&self) -> bool {
         self.receiving && self.fill_rings.iter().any(FillSender::is_short)
@@ -521,19 +452,6 @@ impl Card {
         self.release(now);
         self.stop_resident(now);
         self.doors.close_targets();
-    }
-
-    /// Ends the resident: it releases every packet and gets no more turns.
-    fn stop_resident(&mut self, now: Time) {
-        let Some(resident) = &mut self.resident else { return };
-        if std::mem::replace(&mut self.phase, Phase::Packets) == Phase::Ended {
-            resident.inner.ended(now);
-        }
-        resident.inner.stop(now, &mut self.doors);
-        resident.attention.lower();
-        resident.due = Time::MAX;
-        let published = self.doors.publish(now);
-        self.check(0, published);
     }
 
     /// Makes functions release all packets; returns their number.

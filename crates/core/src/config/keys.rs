@@ -3,7 +3,8 @@
 //! Every key has a default, so an empty file is a card. The doc comment of a key
 //! is its help.
 
-use super::section::{Names, SectionConfig, SectionEntry, Shape, from_json};
+use super::section::{Names, SectionConfig, Shape, from_json};
+use super::sections::SectionEntry;
 use crate::classes::ClassSection;
 use crate::device::DeviceSection;
 use crate::error::{ConfigError, PoolError, allowed};
