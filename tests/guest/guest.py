@@ -174,9 +174,9 @@ def make_initramfs(picnic, kernel_folder, work, environment):
     first, rest = text.split("\n", 1)
     (root / "init").write_text(f"{first}\n{settings}{rest}")
     (root / "init").chmod(0o755)
-    for card in (HERE / "five.toml", HERE / "kernel.toml", HERE / "hybrid.toml",
+    for file in (HERE / "network.sh", HERE / "five.toml", HERE / "kernel.toml", HERE / "hybrid.toml",
                  HERE / "steered.toml", CARDS / "five-wires.toml"):
-        shutil.copy(card, root / card.name)
+        shutil.copy(file, root / file.name)
     names = "\n".join(str(path.relative_to(root)) for path in sorted(root.rglob("*")))
     image = work / "initramfs"
     archive = subprocess.run(["cpio", "-o", "-H", "newc", "--quiet", "-R", "0:0"], cwd=root,

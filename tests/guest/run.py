@@ -18,6 +18,7 @@ import time
 
 import check
 import guest
+from judge import Wrong
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "picnic/guest"
@@ -81,7 +82,7 @@ def judge(sections, arguments):
     try:
         for line in check.check(sections, arguments.parts, arguments.packets):
             print(line, flush=True)
-    except check.Wrong as error:
+    except Wrong as error:
         print(f"failed: {error}")
         return 1
     except KeyError as error:
