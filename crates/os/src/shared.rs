@@ -9,7 +9,7 @@ use crate::installed::Installed;
 use crate::mailbox::{self, Mailbox, MailboxSender};
 use crate::memory::{CARD, Charge, Kind, Memory, MemoryError};
 use crate::net::Outbox;
-use crate::task::{TaskId, TaskRequest};
+use crate::task::TaskRequest;
 use picnic_core::resident::Attention;
 use picnic_core::time::Time;
 use std::fmt;
@@ -21,9 +21,6 @@ use std::sync::{Arc, Mutex, MutexGuard};
 pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
-
-/// Called when a task has ended.
-pub(crate) type EndHook = Box<dyn FnMut(TaskId) + Send>;
 
 pub(crate) struct Shared {
     pub(crate) attention: Arc<Attention>,
@@ -37,7 +34,6 @@ pub(crate) struct Shared {
     pub(crate) memory: Arc<Mutex<Memory>>,
     pub(crate) requests: Mutex<Vec<TaskRequest>>,
     pub(crate) requested: AtomicBool,
-    pub(crate) end_hooks: Mutex<Vec<EndHook>>,
     pub(crate) installed: Installed,
     pub(crate) channels: Arc<Directory>,
 }
@@ -55,7 +51,6 @@ impl Shared {
             memory,
             requests: Mutex::new(Vec::with_capacity(tasks)),
             requested: AtomicBool::new(false),
-            end_hooks: Mutex::default(),
             installed: Installed::default(),
         }
     }
@@ -119,11 +114,6 @@ impl Services {
     /// The attention of NIC OS, with the count of packets held.
     pub fn attention(&self) -> &Arc<Attention> {
         &self.0.attention
-    }
-
-    /// Calls `hook` on the borrowed core whenever a task has ended, for any reason.
-    pub fn on_task_end(&self, hook: impl FnMut(TaskId) + Send + 'static) {
-        lock(&self.0.end_hooks).push(Box::new(hook));
     }
 
     /// When the running segment began, or the last one.

@@ -78,12 +78,6 @@ impl Os {
         lock(&self.shared.memory).release_all(cell.id);
         self.shared.installed.take(cell.id, &mut self.orphans);
         self.remove_orphans();
-        let mut hooks = std::mem::take(&mut *lock(&self.shared.end_hooks));
-        for hook in &mut hooks {
-            hook(cell.id);
-        }
-        hooks.append(&mut lock(&self.shared.end_hooks));
-        *lock(&self.shared.end_hooks) = hooks;
         if self.ended.len() == MOST_ENDED {
             self.ended.remove(0);
         }

@@ -286,9 +286,6 @@ fn panicking_tasks_are_ended_and_others_continue() {
     let (mut bench, log) = (Bench::new(), Log::default());
     let dropped = Arc::new(AtomicU64::new(0));
     let guard = Guard(dropped.clone());
-    let ended = Arc::new(AtomicU64::new(0));
-    let count = ended.clone();
-    bench.os.services().on_task_end(move |id| _ = count.fetch_add(id.0, Ordering::Relaxed));
     let body = program(move |nic| async move {
         let _guard = guard;
         nic.sleep_ns(5_000).await;
@@ -300,7 +297,6 @@ fn panicking_tasks_are_ended_and_others_continue() {
     assert_eq!(state(&bench, id), State::Panicked);
     assert_eq!(bench.os.counters().panics.get(), 1);
     assert_eq!(dropped.load(Ordering::Relaxed), 1);
-    assert_eq!(ended.load(Ordering::Relaxed), id.0);
     assert_eq!(log.text(), "0:g0 10:g0 20:g0");
     bench.end();
 }
@@ -534,25 +530,6 @@ fn timeouts_are_dropped_when_the_event_comes() {
     slot.lock().unwrap().take().unwrap().wake();
     bench.run_until(micros(20));
     assert_eq!(bench.os.lines().next().unwrap().counters.segments.get(), 2);
-    bench.end();
-}
-
-#[test]
-fn end_hooks_may_make_requests() {
-    let (mut bench, ends) = (Bench::new(), Arc::new(AtomicU64::new(0)));
-    let (services, count) = (bench.os.services(), ends.clone());
-    let mut is_first = true;
-    bench.os.services().on_task_end(move |_| {
-        if std::mem::take(&mut is_first) {
-            let count = count.clone();
-            services.on_task_end(move |_| _ = count.fetch_add(1, Ordering::Relaxed));
-        }
-    });
-    for expected in [0, 1, 2] {
-        bench.os.create(spec("brief"), program(|_| async {})).unwrap();
-        bench.turn();
-        assert_eq!(ends.load(Ordering::Relaxed), expected);
-    }
     bench.end();
 }
 
