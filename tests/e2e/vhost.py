@@ -94,6 +94,11 @@ def main():
     if arguments[:1] == ["--inside"]:
         return inside(pathlib.Path(arguments[1]), " ".join(arguments[2:]))
     words = " ".join(arguments[1:]) if arguments[:1] == ["--only"] else ""
+    return run_inside(__file__, [], words)
+
+
+def run_inside(program, namespaces, *arguments):
+    """Runs a program's part within namespaces, in a folder of its own; the exit code."""
     if os.geteuid() != 0:
         print("it needs root")
         return 77
@@ -105,12 +110,32 @@ def main():
         print(f"failed: {PICNIC} is not there; cargo build")
         return 1
     with tempfile.TemporaryDirectory(prefix="picnic-vhost-") as folder:
-        command = ["unshare", "--net", "--mount", "--fork",
-                   "--kill-child", sys.executable, "-B", __file__, "--inside", folder, words]
+        command = ["unshare", "--net", "--mount", *namespaces, "--fork", "--kill-child",
+                   sys.executable, "-B", program, "--inside", folder, *arguments]
         code = subprocess.run(command).returncode
         # Guests that were killed leave their files.
         shutil.rmtree(f"/run/dpdk/{pathlib.Path(folder).name}", ignore_errors=True)
         return code
+
+
+def add_wire():
+    """The wire of a card, and its other end, which are silent by themselves."""
+    subprocess.run(["ip", "link", "add", "wire0", "type", "veth", "peer", "peer0"], check=True)
+    for name in ("wire0", "peer0"):
+        pathlib.Path(f"/proc/sys/net/ipv6/conf/{name}/disable_ipv6").write_text("1")
+        subprocess.run(["ip", "link", "set", name, "up"], check=True)
+
+
+def start_guest(folder, queues, keys, log, megabytes, mbufs, *options):
+    """DPDK's driver with these keys, which echoes."""
+    device = f"net_virtio_user0,path={folder / 'vm0.sock'},queues={queues},queue_size=256,{keys}"
+    return subprocess.Popen(
+        ["dpdk-testpmd", "-l", "0,1", "--no-pci", "--no-huge", "-m", str(megabytes), "--no-telemetry",
+         # Beside other programs of DPDK.
+         f"--file-prefix={folder.name}", "--vdev", device, *options, "--", "--auto-start",
+         "--no-flush-rx", "--forward-mode=io", f"--rxq={queues}", f"--txq={queues}",
+         f"--total-num-mbufs={mbufs}", "--txd=256", "--rxd=256"],
+        stdin=subprocess.PIPE, stdout=log, stderr=subprocess.STDOUT)
 
 
 def wait_for(what, look):
@@ -206,16 +231,9 @@ def path(name, folder):
     (folder / "card.toml").write_text(text, encoding="utf-8")
     with ended(subprocess.Popen([PICNIC, "run", "--json", "--quiet", folder / "card.toml"],
                                 stdout=subprocess.PIPE, text=True)) as card:
-        sock = folder / "vm0.sock"
-        wait_for("the card's socket", sock.exists)
-        device = f"net_virtio_user0,path={sock},queues={queues},queue_size=256,{PATHS[name]}"
+        wait_for("the card's socket", (folder / "vm0.sock").exists)
         with open(folder / "testpmd.log", "w+", encoding="utf-8") as log:
-            guest = subprocess.Popen(
-                ["dpdk-testpmd", "-l", "0,1", "--no-pci", "--no-huge", "-m", "256", "--no-telemetry",
-                 f"--file-prefix={folder.name}", "--force-max-simd-bitwidth=512", "--vdev", device, "--",
-                 "--auto-start", "--no-flush-rx", "--forward-mode=io", f"--rxq={queues}", f"--txq={queues}",
-                 "--total-num-mbufs=16384", "--txd=256", "--rxd=256"],
-                stdin=subprocess.PIPE, stdout=log, stderr=subprocess.STDOUT)
+            guest = start_guest(folder, queues, PATHS[name], log, 256, 16384, "--force-max-simd-bitwidth=512")
             with ended(guest):
                 try:
                     frames = exchange(name)
@@ -254,10 +272,7 @@ def log_of(log):
 def inside(folder, words):
     # The kernel engine reads the interfaces of this namespace there.
     subprocess.run(["mount", "-t", "sysfs", "sysfs", "/sys"], check=True)
-    subprocess.run(["ip", "link", "add", "wire0", "type", "veth", "peer", "peer0"], check=True)
-    for name in ("wire0", "peer0"):
-        pathlib.Path(f"/proc/sys/net/ipv6/conf/{name}/disable_ipv6").write_text("1")
-        subprocess.run(["ip", "link", "set", name, "up"], check=True)
+    add_wire()
     failed = False
     for name in PATHS:
         if words not in name:

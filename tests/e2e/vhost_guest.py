@@ -53,8 +53,9 @@ CLIENT = "10.77.0.9"
 ADDRESSES = ("10.77.0.1", "10.77.0.2")
 MACS = ("02:00:00:00:77:01", "02:00:00:00:77:02")
 PATIENCE = 60
-# The feature of packed rings.
+# The feature of packed rings; types of frames.
 RING_PACKED = 1 << 34
+ARP, RARP = 0x0806, 0x8035
 FILE_BYTES = 8 << 20
 CARD = """
 [card]
@@ -171,11 +172,11 @@ class Lab:
         return (f'[[host.guest]]\nsocket = "{self.work}/vm{number}.sock"\n'
                 f'packed = {str(self.packed).lower()}\n{keys}')
 
-    def guest(self, number, queues, is_server=False, extra=(), mac=None, mtu=1500):
+    def guest(self, number, queues, is_server=False, extra=(), mac=None, mtu=1500, nic=""):
         path = self.work / f"vm{number}.sock"
         device = f"path={path}" + (",server=on,wait=off" if is_server else ",reconnect=1")
         return Guest(self.work, f"vm{number}", self.kernel, self.image, device, queues,
-                     mac or MACS[number], mtu, extra, self.packed)
+                     mac or MACS[number], mtu, extra, nic + (",packed=on" if self.packed else ""))
 
 
 class Card:
@@ -485,10 +486,12 @@ def killed(lab):
 def moved(lab):
     chain = SWITCH.format(f'pools = [{{ macs = ["{MACS[0]}"], queues = [0, 1] }}]')
     incoming = ["-incoming", f"unix:{lab.work}/migration", "-S"]
+    # One guest announces itself, the other cannot, so that QEMU asks the card.
+    nic, kind = (",guest_announce=off", RARP) if lab.packed else ("", ARP)
     with lab.card(chain, 4, sections(lab)) as card, contextlib.ExitStack() as stack:
-        source = stack.enter_context(lab.guest(0, 2)).connect()
+        source = stack.enter_context(lab.guest(0, 2, nic=nic)).connect()
         dress(source, 0)
-        target = stack.enter_context(lab.guest(1, 2, extra=incoming, mac=MACS[0]))
+        target = stack.enter_context(lab.guest(1, 2, extra=incoming, mac=MACS[0], nic=nic))
         source.run("head -c 20000000 /dev/urandom > /tmp/kept; iperf3 -s -D")
         digest = source.run("sha256sum /tmp/kept")
         echoes = stack.enter_context(load())
@@ -513,13 +516,31 @@ def moved(lab):
         if pages:
             raise Wrong(f"{len(pages)} pages differ: {pages[:8]}")
         card.ctl("vmdq", "replace", "--pools", json.dumps([{"macs": [MACS[0]], "queues": [2, 3]}]))
+        wire = stack.enter_context(socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(kind)))
+        wire.bind(("peer0", kind))
         target.order("cont")
         target.connect()
         echoes.go_on("after the migration")
+        hear(wire)
         if target.run("sha256sum /tmp/kept") != digest:
             raise Wrong("a file of the guest differs")
         told = re.search(r"duplicate: (\d+) pages.*?normal: (\d+) pages", state, re.S)
-    return f"{virtual.MEMORY_MIB} MiB equal, {told[2]} pages sent; {sum(echoes.count)} echoes in order"
+    return (f"{virtual.MEMORY_MIB} MiB equal, {told[2]} pages sent; "
+            f"{sum(echoes.count)} echoes in order")
+
+
+def hear(wire):
+    """Waits for the broadcast that says where the guest is: the sender's and the target's address are
+    the same."""
+    mac, address = bytes.fromhex(MACS[0].replace(":", "")), socket.inet_aton(ADDRESSES[0])
+    wire.settimeout(PATIENCE)
+    end = time.monotonic() + PATIENCE
+    while time.monotonic() < end:
+        frame = wire.recv(2048)
+        is_own = frame[28:32] == frame[38:42] == address or frame[22:28] == frame[32:38] == mac
+        if frame[:12] == b"\xff" * 6 + mac and is_own:
+            return
+    raise Wrong(f"no announcement in {PATIENCE} s")
 
 
 def differing(one, other):

@@ -18,17 +18,15 @@ import os
 import pathlib
 import random
 import select
-import shutil
 import socket
 import struct
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 
 import vhost
-from vhost import FLOWS, PATIENCE, PICNIC, frame, wait_for
+from vhost import FLOWS, PICNIC, frame, wait_for
 
 KILLS = int(os.environ.get("PICNIC_KILLS", 5))
 QUEUES = 2
@@ -53,7 +51,10 @@ queues = {queues}
 [[host.guest]]
 socket = "vm0.sock"
 mode = "{mode}"
+packed = {packed}
 """
+# The card's mode, who is killed, and packed rings.
+KINDS = (("server", "guest", 0), ("client", "guest", 0), ("client", "card", 0), ("client", "guest", 1), ("client", "card", 1))
 
 
 class Load(threading.Thread):
@@ -114,25 +115,20 @@ def start_card(folder):
     return card
 
 
-def start_guest(folder, is_server):
-    path = folder / "vm0.sock"
+def start_guest(folder, is_server, packed):
     if is_server:
-        path.unlink(missing_ok=True)
-    device = f"net_virtio_user0,path={path},queues={QUEUES},queue_size=256,server={int(is_server)}"
+        (folder / "vm0.sock").unlink(missing_ok=True)
     with open(folder / "testpmd.log", "wb") as log:
-        return subprocess.Popen(
-            ["dpdk-testpmd", "-l", "0,1", "--no-pci", "--no-huge", "-m", "128", "--no-telemetry",
-             # Beside other programs of DPDK.
-             "--file-prefix", folder.name, "--vdev", device, "--", "--auto-start", "--no-flush-rx", "--forward-mode=io",
-             f"--rxq={QUEUES}", f"--txq={QUEUES}", "--total-num-mbufs=8192", "--txd=256", "--rxd=256"],
-            stdin=subprocess.PIPE, stdout=log, stderr=subprocess.STDOUT)
+        keys = f"server={int(is_server)},packed_vq={packed}"
+        return vhost.start_guest(folder, QUEUES, keys, log, 128, 8192)
 
 
-def kind(folder, mode, victim):
+def kind(folder, mode, victim, packed):
     """Kills of the card or of the guest; `mode` is the card's."""
-    (folder / "card.toml").write_text(CARD.format(queues=QUEUES, mode=mode), encoding="utf-8")
+    text = CARD.format(queues=QUEUES, mode=mode, packed="true" if packed else "false")
+    (folder / "card.toml").write_text(text, encoding="utf-8")
     card, load, moments = start_card(folder), Load(), random.Random(1)
-    guest = start_guest(folder, mode == "client")
+    guest = start_guest(folder, mode == "client", packed)
     load.start()
     try:
         load.go_on()
@@ -145,7 +141,7 @@ def kind(folder, mode, victim):
             else:
                 guest.kill()
                 guest.wait()
-                guest = start_guest(folder, mode == "client")
+                guest = start_guest(folder, mode == "client", packed)
             load.go_on()
     except AssertionError as error:
         log = (folder / "testpmd.log").read_text(errors="replace")
@@ -165,17 +161,14 @@ def kind(folder, mode, victim):
 def inside(folder):
     os.environ["PICNIC_RUNTIME_DIR"] = str(folder / "run")
     os.environ["PICNIC_STATE_DIR"] = str(folder / "state")
-    subprocess.run(["ip", "link", "add", "wire0", "type", "veth", "peer", "peer0"], check=True)
-    for name in ("wire0", "peer0"):
-        pathlib.Path(f"/proc/sys/net/ipv6/conf/{name}/disable_ipv6").write_text("1")
-        subprocess.run(["ip", "link", "set", name, "up"], check=True)
+    vhost.add_wire()
     failed = False
-    for mode, victim in (("server", "guest"), ("client", "guest"), ("client", "card")):
+    for mode, victim, packed in KINDS:
+        what = f"{'packed' if packed else 'split'} rings, {KILLS} kills of the {victim}, the card as {mode}"
         try:
-            echoes = kind(folder, mode, victim)
-            print(f"{KILLS} kills of the {victim}, the card as {mode}: {echoes} echoes in order", flush=True)
+            print(f"{what}: {kind(folder, mode, victim, packed)} echoes in order", flush=True)
         except AssertionError as error:
-            print(f"failed: {victim}, {mode}: {error}", flush=True)
+            print(f"failed: {what}: {error}", flush=True)
             failed = True
     told = subprocess.run([PICNIC, "cleanup", "--all"], stdout=subprocess.PIPE, text=True, check=True)
     if told.stdout.strip() != "nothing to undo":
@@ -187,23 +180,8 @@ def inside(folder):
 def main():
     if sys.argv[1:2] == ["--inside"]:
         return inside(pathlib.Path(sys.argv[2]))
-    if os.geteuid() != 0:
-        print("it needs root")
-        return 77
-    absent = [tool for tool in ("ip", "unshare", "dpdk-testpmd") if shutil.which(tool) is None]
-    if absent:
-        print(f"{', '.join(absent)} not installed")
-        return 77
-    if not PICNIC.exists():
-        print(f"failed: {PICNIC} is not there; cargo build")
-        return 1
-    with tempfile.TemporaryDirectory(prefix="picnic-kills-") as folder:
-        command = ["unshare", "--net", "--mount", "--pid", "--fork", "--mount-proc",
-                   "--kill-child", sys.executable, "-B", __file__, "--inside", folder]
-        code = subprocess.run(command).returncode
-        # Drivers that were killed leave their files.
-        shutil.rmtree(f"/run/dpdk/{pathlib.Path(folder).name}", ignore_errors=True)
-        return code
+    # What is left when the test ends, ends with it.
+    return vhost.run_inside(__file__, ["--pid", "--mount-proc"])
 
 
 if __name__ == "__main__":

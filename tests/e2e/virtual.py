@@ -92,7 +92,7 @@ def build(work, cache=CACHE):
 class Guest:
     """A running guest, whose NIC `eth0` is the card at `socket`."""
 
-    def __init__(self, work, name, kernel, image, device, queues, mac, mtu, extra=(), packed=False):
+    def __init__(self, work, name, kernel, image, device, queues, mac, mtu, extra=(), nic=""):
         self.name, self.console = name, work / f"{name}-console.log"
         self.serial, self.monitor = work / f"{name}.serial", work / f"{name}.monitor"
         for path in (self.serial, self.monitor):
@@ -111,8 +111,7 @@ class Guest:
                        "random.trust_cpu=on nowatchdog",
             "-chardev", f"socket,id=card,{device}",
             "-netdev", f"vhost-user,id=n0,chardev=card,queues={queues}",
-            "-device", f"virtio-net-pci,netdev=n0,mac={mac},mq=on,vectors=0,host_mtu={mtu}"
-                       f"{',packed=on' if packed else ''}", *extra]
+            "-device", f"virtio-net-pci,netdev=n0,mac={mac},mq=on,vectors=0,host_mtu={mtu}{nic}", *extra]
         self.said = open(work / f"{name}-qemu.log", "w+", encoding="utf-8", errors="replace")
         self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=self.said,
                                         stderr=self.said)

@@ -46,6 +46,7 @@ mod socket;
 
 pub use config::{GuestConfig, Mode, VhostUserConfig};
 
+use config::of_guest;
 use guest::Guest;
 use pair::Terms;
 use picnic_core::attachment::{HostAttachment, HostQueue, QueueOut};
@@ -98,16 +99,17 @@ impl Component for VhostUser {
 impl VhostUser {
     fn start(&mut self) -> Result<(), ConfigError> {
         let fault = |error| ConfigError::new("guest", format!("no descriptors: {error}"));
+        let mut faults = Vec::new();
         for (index, (config, path, terms)) in self.guests.iter().enumerate() {
             let posts = (0..self.pairs).map(|_| Post::new().map(Arc::new));
             let posts = posts.collect::<Result<_, _>>().map_err(fault)?;
             let guest = Arc::new(Guest::new(path.clone(), posts).map_err(fault)?);
-            guest::start(&guest, config, *terms).map_err(|error| {
-                ConfigError::new(format!("guest[{index}].{}", error.key), error.message)
-            })?;
-            self.started.push(guest);
+            match guest::start(&guest, config, *terms) {
+                Ok(()) => self.started.push(guest),
+                Err(error) => faults.push(of_guest(index, &error)),
+            }
         }
-        Ok(())
+        ConfigError::all(faults)
     }
 }
 

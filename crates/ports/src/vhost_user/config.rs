@@ -112,25 +112,26 @@ impl VhostUserConfig {
             let message = "found none, allowed: a section [[host.guest]] for each guest";
             return Err(ConfigError::new("guest", message));
         }
+        let (mut terms, mut faults) = (Vec::new(), Vec::new());
         let queues = usize::from(context.queues);
         if !queues.is_multiple_of(guests) {
             let message = format!("found {queues}, allowed: a multiple of the {guests} guests");
-            return Err(ConfigError::new("queues", message));
+            faults.push(ConfigError::new("queues", message));
         }
-        let (mut terms, mut faults) = (Vec::new(), Vec::new());
         for (index, guest) in self.guest.iter().enumerate() {
-            let before = &self.guest[..index];
-            match guest.read(before, context) {
+            match guest.read(&self.guest[..index], context) {
                 Ok(read) => terms.push(read),
-                Err(error) => {
-                    let key = format!("guest[{index}].{}", error.key);
-                    faults.push(ConfigError::new(key, error.message));
-                }
+                Err(error) => faults.extend(error.each().map(|error| of_guest(index, error))),
             }
         }
         ConfigError::all(faults)?;
         Ok((terms, (queues / guests) as u16))
     }
+}
+
+/// An error about a guest, as one about its attachment.
+pub(super) fn of_guest(index: usize, error: &ConfigError) -> ConfigError {
+    ConfigError::new(format!("guest[{index}].{}", error.key), error.message.clone())
 }
 
 impl GuestConfig {
@@ -160,43 +161,44 @@ impl GuestConfig {
             }
             Ok(found)
         };
-        let owner = find("owner", &self.owner, "/etc/passwd", "user")?;
-        let group = find("group", &self.group, "/etc/group", "group")?;
+        let owner = find("owner", &self.owner, "/etc/passwd", "user");
+        let group = find("group", &self.group, "/etc/group", "group");
         let digits = &self.permissions;
         let is_octal = digits.bytes().all(|digit| (b'0'..=b'7').contains(&digit));
         let permissions = u32::from_str_radix(digits, 8).ok();
-        match permissions.filter(|mode| is_octal && *mode <= 0o777) {
-            Some(permissions) => Ok(Access { owner, group, permissions }),
-            None => {
-                let message = format!("found {digits:?}, allowed: octal digits up to \"0777\"");
-                Err(ConfigError::new("permissions", message))
-            }
-        }
+        let permissions = permissions.filter(|mode| is_octal && *mode <= 0o777).ok_or_else(|| {
+            let message = format!("found {digits:?}, allowed: octal digits up to \"0777\"");
+            ConfigError::new("permissions", message)
+        });
+        let ids = ConfigError::both(owner, group);
+        let ((owner, group), permissions) = ConfigError::both(ids, permissions)?;
+        Ok(Access { owner, group, permissions })
     }
 
     fn read(&self, before: &[GuestConfig], context: &BuildContext) -> Result<Terms, ConfigError> {
-        let wrong = |key: &str, found: &dyn std::fmt::Debug, allowed: &str| {
-            Err(ConfigError::new(key, format!("found {found:?}, allowed: {allowed}")))
+        let mut faults = Vec::new();
+        let mut wrong = |key: &str, found: &dyn std::fmt::Debug, allowed: &str| {
+            faults.push(ConfigError::new(key, format!("found {found:?}, allowed: {allowed}")));
         };
         let path = self.path(context);
         let length = path.as_os_str().len();
         if self.socket.is_empty() || length > PATH_BYTES {
-            return wrong("socket", &self.socket, "a path of 1 to 107 bytes");
-        }
-        if before.iter().any(|other| other.path(context) == path) {
-            return wrong("socket", &self.socket, "a socket for each guest");
+            wrong("socket", &self.socket, "a path of 1 to 107 bytes");
+        } else if before.iter().any(|other| other.path(context) == path) {
+            wrong("socket", &self.socket, "a socket for each guest");
         }
         if self.wire >= context.wires {
             let allowed = format!("0 to {}", context.wires.saturating_sub(1));
-            return wrong("wire", &self.wire, &allowed);
+            wrong("wire", &self.wire, &allowed);
         }
-        self.access()?;
         let has = |offload| self.offloads.contains(&offload);
         let cuts = has(Offload::Tso4) || has(Offload::Tso6);
         if (cuts && !has(Offload::Csum)) || (has(Offload::Ecn) && !cuts) {
             let allowed = "\"tso4\" and \"tso6\" with \"csum\", \"ecn\" with one of them";
-            return wrong("offloads", &self.offloads, allowed);
+            wrong("offloads", &self.offloads, allowed);
         }
+        faults.extend(self.access().err());
+        ConfigError::all(faults)?;
         // The guest's super-frames need wires that take them; those for it only the guest itself.
         let table = [
             (Offload::Csum, bits::GUEST_CSUM, bits::CSUM),
@@ -277,6 +279,25 @@ mod tests {
         let error = error(three, 4);
         assert_eq!(error.key, "queues");
         assert!(error.message.contains("found 4, allowed: a multiple of the 3 guests"), "{error}");
+    }
+
+    #[test]
+    fn all_errors_of_guests_are_told_at_once() {
+        let keys = "[[guest]]\nsocket = \"a\"\nwire = 9\noffloads = [\"tso4\"]\nowner = \"no one\"\n\
+            permissions = \"9\"\n[[guest]]\nsocket = \"a\"\nwire = 8";
+        let error = error(keys, 3);
+        let told: Vec<_> = error.each().map(|error| (error.line, error.key.as_str())).collect();
+        let first =
+            ["wire", "offloads", "owner", "permissions"].map(|key| format!("guest[0].{key}"));
+        let second = ["socket", "wire"].map(|key| format!("guest[1].{key}"));
+        let keys: Vec<_> = first.iter().chain(&second).map(String::as_str).collect();
+        let lines = [4, 5, 6, 7, 9, 10];
+        let expected: Vec<_> = lines.into_iter().zip(keys).collect();
+        assert_eq!(
+            told.iter().filter(|(_, key)| *key != "queues").copied().collect::<Vec<_>>(),
+            expected
+        );
+        assert_eq!(told.len(), 7, "{error}");
     }
 
     #[test]

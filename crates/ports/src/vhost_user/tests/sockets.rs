@@ -12,8 +12,12 @@ use std::path::Path;
 type Opened = (Box<dyn HostAttachment>, Box<dyn HostQueue>);
 
 fn open(directory: &Path, keys: &str) -> Result<Opened, ConfigError> {
+    open_queues(directory, keys, 1)
+}
+
+fn open_queues(directory: &Path, keys: &str, queues: u16) -> Result<Opened, ConfigError> {
     let directory = directory.to_owned();
-    let context = BuildContext { directory, queues: 1, ..BuildContext::default() };
+    let context = BuildContext { directory, queues, ..BuildContext::default() };
     let text = format!("attachment = \"vhost-user\"\n[[guest]]\nsocket = \"vm\"\n{keys}");
     let section = Section::from_text("attachment", &text).unwrap();
     let config = section.parse::<VhostUserConfig>().unwrap();
@@ -43,6 +47,18 @@ fn sockets_left_over_are_replaced_and_others_are_not() {
     let error = open(&folder.path().join("absent"), "").err().unwrap();
     assert_eq!(error.key, "guest[0].socket");
     assert!(error.message.contains("No such file"), "{error}");
+}
+
+#[test]
+fn all_sockets_that_cannot_be_made_are_told_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("vm"), "text").unwrap();
+    let others = "[[guest]]\nsocket = \"good\"\n[[guest]]\nsocket = \"absent/vm\"";
+    let error = open_queues(folder.path(), others, 3).err().unwrap();
+    let keys: Vec<_> = error.each().map(|error| error.key.as_str()).collect();
+    assert_eq!(keys, ["guest[0].socket", "guest[2].socket"], "{error}");
+    // The one between them has gone with the card.
+    assert!(!folder.path().join("good").exists());
 }
 
 #[test]
