@@ -9,7 +9,8 @@
 
 Frames of all lengths go out in bursts; the next burst waits for the echo of the one before, so no
 frame may be lost. Each frame must return once, unchanged, in the order of its flow. At the end the
-ledger balances. One path runs with the engine `hybrid`, too.
+ledger balances. One path runs with the engine `hybrid`, too, and one beside a guest that means harm
+(hostile.py).
 
 Exit codes: 0 good, 1 failed, 77 skipped for the reason printed.
 """
@@ -48,6 +49,9 @@ PATHS = {
 # With the kernel engine in front, which passes on what a filter selects.
 HYBRID = "hybrid engine"
 PATHS[HYBRID] = PATHS["split mergeable"]
+# Another guest of the card does what it should not.
+HOSTILE = "beside a hostile guest"
+PATHS[HOSTILE] = PATHS["packed mergeable"]
 # Features that a path must have negotiated: a front end may decline them.
 RING_PACKED, IN_ORDER, MRG_RXBUF = 1 << 34, 1 << 35, 1 << 15
 QUEUES = 2
@@ -69,8 +73,7 @@ port = "{port}"
 interface = "wire0"
 {filter}
 [[rx]]
-function = "rss"
-types = ["ipv4", "udp-ipv4"]
+{rx}
 
 [host]
 attachment = "vhost-user"
@@ -78,6 +81,27 @@ queues = {queues}
 
 [[host.guest]]
 socket = "vm0.sock"
+packed = true
+"""
+RSS = """
+function = "rss"
+types = ["ipv4", "udp-ipv4"]
+"""
+# All frames are for the first guest; those of the other do not reach the wire.
+POOLS = """
+function = "vmdq"
+pools = [{ macs = ["02:00:00:00:00:01"], queues = [0, 1] }]
+
+[[tx]]
+function = "vmdq"
+pools = [
+    { macs = ["02:00:00:00:00:02"], queues = [0, 1] },
+    { macs = ["02:00:00:00:00:03"], queues = [2, 3] },
+]
+"""
+OTHER = """
+[[host.guest]]
+socket = "vm1.sock"
 packed = true
 """
 # The kernel's own path takes what this filter leaves.
@@ -225,12 +249,18 @@ def path(name, folder):
     # The kernel engine has one queue for each target core; here, one.
     queues = 1 if name == HYBRID else QUEUES
     if name == HYBRID:
-        text = CARD.format(queues=queues, engine="hybrid", port="xdp", filter=FILTER)
+        text = CARD.format(queues=queues, engine="hybrid", port="xdp", filter=FILTER, rx=RSS)
+    elif name == HOSTILE:
+        text = CARD.format(queues=2 * queues, engine="poll", port="packet", filter="", rx=POOLS) + OTHER
     else:
-        text = CARD.format(queues=queues, engine="poll", port="packet", filter="")
+        text = CARD.format(queues=queues, engine="poll", port="packet", filter="", rx=RSS)
     (folder / "card.toml").write_text(text, encoding="utf-8")
-    with ended(subprocess.Popen([PICNIC, "run", "--json", "--quiet", folder / "card.toml"],
-                                stdout=subprocess.PIPE, text=True)) as card:
+    with contextlib.ExitStack() as stack:
+        card = stack.enter_context(ended(subprocess.Popen(
+            [PICNIC, "run", "--json", "--quiet", folder / "card.toml"], stdout=subprocess.PIPE, text=True)))
+        if name == HOSTILE:
+            program = pathlib.Path(__file__).with_name("hostile.py")
+            stack.enter_context(ended(subprocess.Popen([program, folder / "vm1.sock"])))
         wait_for("the card's socket", (folder / "vm0.sock").exists)
         with open(folder / "testpmd.log", "w+", encoding="utf-8") as log:
             guest = start_guest(folder, queues, PATHS[name], log, 256, 16384, "--force-max-simd-bitwidth=512")
@@ -243,7 +273,8 @@ def path(name, folder):
         report = json.loads(stop(card))
     if wrong:
         raise AssertionError(f"{wrong}\n{report}")
-    if not report["ledger"]["balanced"] or report["drops"].get("bad_descriptor"):
+    is_bad = bool(report["drops"].get("bad_descriptor"))
+    if not report["ledger"]["balanced"] or is_bad != (name == HOSTILE):
         raise AssertionError(f"{report['ledger']}, {report['drops']}")
     check_features(name, json.dumps(report))
     return frames, report

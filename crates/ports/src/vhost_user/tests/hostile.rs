@@ -14,6 +14,8 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
+use vhost::vhost_user::VhostUserFrontend;
+use vhost::vhost_user::message::VhostUserInflight;
 use vm_memory::{Bytes, GuestAddress};
 use vmm_sys_util::sock_ctrl_msg::ScmSocket;
 
@@ -335,4 +337,108 @@ fn a_table_has_up_to_32_regions_and_a_file_for_each() {
         }
     }
     machine.end();
+}
+
+/// Messages of a front end that uses all that there is, with their descriptors.
+fn session(guest: &Guest, event: RawFd) -> Vec<(Vec<u8>, Vec<RawFd>)> {
+    let memory = vec![guest.file.as_raw_fd()];
+    let region = vec![0, 0, SIZE, USER, 0];
+    let ring = |index: u64| {
+        let at = USER + 0x4000 * index;
+        [
+            (8, vec![index | 64 << 32], vec![]),
+            (9, vec![index, at, at + 0x2000, at + 0x1000, 0], vec![]),
+            (10, vec![index], vec![]),
+            (14, vec![index], vec![event]),
+            (13, vec![index], vec![event]),
+            (12, vec![index], vec![event]),
+            (18, vec![index | 1 << 32], vec![]),
+        ]
+    };
+    let first: [(u32, Vec<u64>, Vec<RawFd>); 9] = [
+        (3, vec![], vec![]),
+        (1, vec![], vec![]),
+        (2, vec![WANTED | bits::PROTOCOL_FEATURES | bits::LOG_ALL], vec![]),
+        (15, vec![], vec![]),
+        (16, vec![0x1_b01f], vec![]),
+        (17, vec![], vec![]),
+        (36, vec![], vec![]),
+        (5, vec![1, 0, SIZE, USER, 0], memory.clone()),
+        (39, vec![15], vec![]),
+    ];
+    let last: [(u32, Vec<u64>, Vec<RawFd>); 10] = [
+        (6, vec![4096, 0], memory.clone()),
+        (19, vec![0x5452], vec![]),
+        (20, vec![1500], vec![]),
+        (40, vec![], vec![]),
+        (11, vec![0], vec![]),
+        (11, vec![1], vec![]),
+        (38, region.clone(), vec![]),
+        (37, region, memory),
+        (39, vec![0], vec![]),
+        (34, vec![], vec![]),
+    ];
+    let all = first.into_iter().chain(ring(0)).chain(ring(1)).chain(last);
+    all.map(|(request, words, files)| {
+        let body: Vec<u8> = words.into_iter().flat_map(u64::to_le_bytes).collect();
+        let header = [request, 1, body.len() as u32].map(u32::to_le_bytes);
+        ([header.as_flattened(), &body].concat(), files)
+    })
+    .collect()
+}
+
+#[test]
+fn a_connection_may_end_within_any_message() {
+    let machine = Machine::new("[[guest]]\nsocket = \"other\"");
+    let attacked = machine.socket.with_file_name("other");
+    let (mut front, mut guest) = (connect(&machine.socket), Guest::new());
+    start(&mut front, &guest, &[0, 1, 2, 3, 4, 5]);
+    let (harmed, event) = (Guest::new(), protocol::event());
+    let messages = session(&harmed, event.as_raw_fd());
+    let is_there = |stream: &UnixStream, (bytes, files): &(Vec<u8>, Vec<RawFd>)| {
+        stream.send_with_fds(&[&bytes[..]], files).is_ok_and(|sent| sent == bytes.len())
+    };
+    let ask = ([1_u32, 1, 0].map(u32::to_le_bytes).as_flattened().to_vec(), vec![]);
+    for (last, (bytes, files)) in messages.iter().enumerate() {
+        for cut in [1, 6, 11, 12, 12 + (bytes.len() - 12) / 2, bytes.len() - 1, bytes.len()] {
+            let stream = UnixStream::connect(&attacked).unwrap();
+            stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+            // The messages before are right: the question after them is answered.
+            let before = messages[..last].iter().chain([&ask]);
+            assert!(before.clone().all(|message| is_there(&stream, message)), "{last}");
+            let mut answers = before.filter(|(bytes, _)| bytes[0] == 1).count();
+            while answers != 0 {
+                let mut header = [0; 12];
+                (&mut &stream).read_exact(&mut header).unwrap();
+                (&mut &stream).read_exact(&mut vec![0; header[8].into()]).unwrap();
+                answers -= usize::from(header[0] == 1);
+            }
+            let cut = cut.min(bytes.len());
+            assert!(is_there(&stream, &(bytes[..cut].to_vec(), files.clone())), "{last}");
+        }
+        assert_passes(&machine, &mut guest, last as u64);
+    }
+    // The next one is served.
+    let mut front = connect(&attacked);
+    start(&mut front, &harmed, &[0, 1, 2, 3, 4, 5]);
+    let report = machine.end().report;
+    assert!(report.iter().any(|line| line.contains("partial message")), "{report:#?}");
+    assert!(!report.iter().any(|line| line.contains("ring ")), "{report:#?}");
+}
+
+#[test]
+fn a_front_end_may_use_fewer_queues() {
+    let machine = Machine::new("");
+    let (mut front, mut guest) = (connect(&machine.socket), Guest::new());
+    let asked = VhostUserInflight::new(0, 0, 2, 64);
+    let (area, file) = front.get_inflight_fd(&asked).unwrap();
+    front.set_inflight_fd(&area, file.as_raw_fd()).unwrap();
+    start(&mut front, &guest, &[0, 1, 2, 3, 4, 5]);
+    for seed in 0..5 {
+        assert_passes(&machine, &mut guest, 2 * seed);
+        // What the card steers to the other queue is lost, and counted.
+        let before = machine.look().disabled_beside;
+        wait_until("packets of the other queue", || machine.look().disabled_beside > before);
+    }
+    assert_eq!(machine.end().disabled, 0);
 }

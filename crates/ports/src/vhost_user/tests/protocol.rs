@@ -55,6 +55,7 @@ pub(super) struct Seen {
     pub(super) no_descriptor: u64,
     /// Of the second queue.
     pub(super) bad_beside: u64,
+    pub(super) disabled_beside: u64,
     pub(super) report: Vec<String>,
 }
 
@@ -147,6 +148,7 @@ fn run(
             disabled: card.dropped(DropReason::RingDisabled),
             no_descriptor: card.dropped(DropReason::NoDescriptor),
             bad_beside: beside.dropped(DropReason::BadDescriptor),
+            disabled_beside: beside.dropped(DropReason::RingDisabled),
             report: [queue.report(), second.report()].concat(),
         };
         answers.send(seen).unwrap();
