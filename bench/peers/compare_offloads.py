@@ -17,14 +17,14 @@ a round both run back to back; which goes first alternates.
 Exit codes: 0 measured, 1 a build or a run failed or DPDK is not there, 2 usage.
 """
 
-import argparse
 import json
 import os
 import statistics
 import subprocess
 import sys
 
-from compare import HERE, RunFailed, machine_facts, positive, realtime
+import pairs
+from compare import HERE, RunFailed, positive, realtime
 from compare_classifier import DPDK_PACKAGES, built, has_dpdk, program_picnic
 
 PAIRS = [
@@ -35,20 +35,9 @@ PAIRS = [
 
 
 def arguments():
-    parser = argparse.ArgumentParser(
-        description=__doc__.splitlines()[0],
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter)
-    parser.add_argument("--rounds", type=positive(int), default=5, metavar="N",
-                        help="runs of each program")
+    parser = pairs.parser(__doc__.splitlines()[0], 5, "picnic binary")
     parser.add_argument("--repeats", type=positive(int), default=5, metavar="N",
                         help="repeats of each figure in a run, of which the median counts")
-    parser.add_argument("--realtime", action="store_true",
-                        help="run both under SCHED_RR, for a machine that does "
-                             "other work meanwhile (needs the privilege)")
-    parser.add_argument("--picnic", metavar="PATH",
-                        help="this picnic binary, instead of building one")
-    parser.add_argument("--json", action="store_true",
-                        help="one JSON object on standard output")
     return parser.parse_args()
 
 
@@ -85,54 +74,25 @@ def measure(options, picnic, dpdk):
     return times
 
 
-def show(report):
-    facts = report["machine"]
-    print(f"machine    {facts['cpu_model']}, {facts['cores']} cores"
-          f"{' (virtual)' if facts['hypervisor'] else ''}, "
-          f"load {facts['load_average_before']} before, {report['scheduling']}, "
-          f"{report['rounds']} rounds; medians (least to most), ns a segment\n")
-    for pair in report["pairs"]:
-        def spread(key):
-            return "{median:.2f} ({min:.2f} to {max:.2f})".format(**pair[key])
-        print(f"{pair['pair']:28} {spread('picnic'):24} {spread('dpdk'):24} "
-              f"ratio {spread('ratio')}")
-
-
-def spread_of(values):
-    return {"median": statistics.median(values), "min": min(values), "max": max(values),
-            "rounds": values}
+def programs(options):
+    if not has_dpdk():
+        raise RunFailed(f"DPDK is not installed: apt-get install {DPDK_PACKAGES}")
+    built("dpdk_offloads", ["make", "--silent", "-C", HERE, "build/dpdk_offloads"])
+    return program_picnic(options), os.path.join(HERE, "build", "dpdk_offloads")
 
 
 def main():
     options = arguments()
-    try:
-        if not has_dpdk():
-            raise RunFailed(f"DPDK is not installed: apt-get install {DPDK_PACKAGES}")
-        built("dpdk_offloads", ["make", "--silent", "-C", HERE, "build/dpdk_offloads"])
-        dpdk = os.path.join(HERE, "build", "dpdk_offloads")
-        picnic = program_picnic(options)
-        facts = machine_facts()
-        times = measure(options, picnic, dpdk)
-    except RunFailed as error:
-        print(f"\n{error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        return 130
-    report = {
-        "machine": facts,
-        "scheduling": "SCHED_RR" if options.realtime else "SCHED_OTHER",
-        "rounds": options.rounds,
-        "pairs": [
-            {"pair": name, "picnic": spread_of(times[ours]), "dpdk": spread_of(times[theirs]),
-             "ratio": spread_of([d / p for p, d in zip(times[ours], times[theirs])])}
+
+    def measured(built_programs):
+        times = measure(options, *built_programs)
+        return {
+            name: (times[ours], times[theirs],
+                   [d / p for p, d in zip(times[ours], times[theirs])])
             for name, ours, theirs in PAIRS
-        ],
-    }
-    if options.json:
-        print(json.dumps(report))
-    else:
-        show(report)
-    return 0
+        }
+
+    return pairs.main(options, "pair", "ns a segment", 2, lambda: programs(options), measured)
 
 
 if __name__ == "__main__":

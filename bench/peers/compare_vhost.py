@@ -16,19 +16,17 @@ back to back; which goes first alternates.
 Exit codes: 0 measured, 1 a build or a run failed or DPDK is not there, 2 usage.
 """
 
-import argparse
-import json
 import os
 import pathlib
 import re
 import shutil
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
 
-from compare import RunFailed, machine_facts, positive, realtime
+import pairs
+from compare import RunFailed, positive, realtime
 from compare_classifier import ROOT, built
 
 # Bytes, and the pieces that testpmd makes a packet of.
@@ -50,26 +48,17 @@ PATIENCE_S = 30
 
 
 def arguments():
-    parser = argparse.ArgumentParser(
-        description=__doc__.splitlines()[0],
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter)
-    parser.add_argument("--rounds", type=positive(int), default=3, metavar="N",
-                        help="runs of each program in each case")
+    parser = pairs.parser(__doc__.splitlines()[0], 3, "vhost_peer")
     parser.add_argument("--seconds", type=positive(int), default=1, metavar="S",
                         help="measured seconds of a run")
     parser.add_argument("--cases", default="", metavar="WORDS",
                         help="only cases with these words in their name")
-    parser.add_argument("--realtime", action="store_true",
-                        help="run both under SCHED_RR, for a machine that does "
-                             "other work meanwhile (needs the privilege)")
-    parser.add_argument("--picnic", metavar="PATH",
-                        help="this vhost_peer, instead of building one")
-    parser.add_argument("--json", action="store_true",
-                        help="one JSON object on standard output")
     return parser.parse_args()
 
 
 def program_picnic(options):
+    if not shutil.which("dpdk-testpmd"):
+        raise RunFailed("DPDK is not installed: apt-get install dpdk")
     if options.picnic is not None:
         return options.picnic
     built("vhost_peer", ["cargo", "build", "--release", "--quiet", "-p", "picnic-ports",
@@ -163,55 +152,17 @@ def measure(options, picnic):
                 for device in sorted(("picnic", "dpdk"), reverse=turn % 2 == 0):
                     value = rate(device, case, picnic, options, pathlib.Path(folder))
                     found[case[0]][device].append(value / 1e6)
-    return found
-
-
-def spread_of(values):
-    return {"median": statistics.median(values), "min": min(values), "max": max(values),
-            "rounds": values}
-
-
-def show(report):
-    facts = report["machine"]
-    print(f"machine    {facts['cpu_model']}, {facts['cores']} cores"
-          f"{' (virtual)' if facts['hypervisor'] else ''}, "
-          f"load {facts['load_average_before']} before, {report['scheduling']}, "
-          f"{report['rounds']} rounds; medians (least to most), million packets a second\n")
-    for case in report["cases"]:
-        def spread(key):
-            return "{median:.3f} ({min:.3f} to {max:.3f})".format(**case[key])
-        print(f"{case['case']:38} {spread('picnic'):26} {spread('dpdk'):26} "
-              f"ratio {spread('ratio')}")
+    return {
+        name: (rates["picnic"], rates["dpdk"],
+               [p / d for p, d in zip(rates["picnic"], rates["dpdk"])])
+        for name, rates in found.items()
+    }
 
 
 def main():
     options = arguments()
-    try:
-        if not shutil.which("dpdk-testpmd"):
-            raise RunFailed("DPDK is not installed: apt-get install dpdk")
-        picnic = program_picnic(options)
-        facts = machine_facts()
-        found = measure(options, picnic)
-    except RunFailed as error:
-        print(f"\n{error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        return 130
-    report = {
-        "machine": facts,
-        "scheduling": "SCHED_RR" if options.realtime else "SCHED_OTHER",
-        "rounds": options.rounds,
-        "cases": [
-            {"case": name, "picnic": spread_of(rates["picnic"]), "dpdk": spread_of(rates["dpdk"]),
-             "ratio": spread_of([p / d for p, d in zip(rates["picnic"], rates["dpdk"])])}
-            for name, rates in found.items()
-        ],
-    }
-    if options.json:
-        print(json.dumps(report))
-    else:
-        show(report)
-    return 0
+    return pairs.main(options, "case", "million packets a second", 3,
+                      lambda: program_picnic(options), lambda picnic: measure(options, picnic))
 
 
 if __name__ == "__main__":

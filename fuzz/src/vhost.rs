@@ -41,13 +41,23 @@ pub fn run(data: &[u8]) {
         let event_idx = head[10] & EVENT_IDX != 0;
         let indirect = head[10] & NO_TABLES == 0;
         let is_packed = head[10] & PACKED != 0;
+        let in_order = features & 1 << 35 != 0;
         let size = SIZE - u16::from(head[10] >> 4);
         // That of a split ring is a power of two.
         let size = if is_packed { size } else { size.next_power_of_two() };
         let place = ((base & 0x7fff) % size) | (base & 0x8000);
         let base = if is_packed { place } else { base };
-        let layout =
-            Layout { is_packed, size, descriptors, available, used, base, event_idx, indirect };
+        let layout = Layout {
+            is_packed,
+            size,
+            descriptors,
+            available,
+            used,
+            base,
+            event_idx,
+            indirect,
+            in_order,
+        };
         let queue = Queue::new(layout, &memory).expect("a ring in the memory");
         Some(Ring::new(queue, head[10] & DISABLED == 0))
     };

@@ -176,13 +176,25 @@ impl<'a> QueueOut<'a> {
 
     /// The host sends this packet, to wire `packet.wire` unless a tx function decides otherwise.
     #[inline]
-    pub fn submit(&mut self, mut packet: Descriptor) {
-        self.ledger.made.add(1);
-        if let Some(screen) = &mut self.screen
-            && let Some(reason) = screen.refuses(&mut packet)
-        {
-            return self.drop(packet, reason);
+    pub fn submit(&mut self, packet: Descriptor) {
+        match self.screen {
+            None => self.stage(packet),
+            Some(_) => self.submit_screened(packet),
         }
+    }
+
+    // Not inline: a screen needs the descriptor in memory, from which it would be copied again.
+    #[inline(never)]
+    fn submit_screened(&mut self, mut packet: Descriptor) {
+        match self.screen.as_mut().and_then(|screen| screen.refuses(&mut packet)) {
+            None => self.stage(packet),
+            Some(reason) => self.refuse(packet, reason),
+        }
+    }
+
+    #[inline(always)]
+    fn stage(&mut self, packet: Descriptor) {
+        self.ledger.made.add(1);
         match self.tx.stage(packet) {
             Ok(()) => {
                 self.ledger.submitted.add(1);

@@ -16,7 +16,7 @@ pub fn for_read(address: *const u8) {
 
 /// Requests ownership of the line at `address`, so that a store to it does not wait.
 #[inline(always)]
-pub(crate) fn for_write(address: *const u8) {
+pub fn for_write(address: *const u8) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: PREFETCHW neither writes nor faults, and is a no-op where it is not implemented.
     unsafe {

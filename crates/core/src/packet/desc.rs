@@ -233,7 +233,7 @@ impl Descriptor {
     #[inline]
     pub fn truncate(&mut self, length: u16) {
         if !self.is_chained() && length < self.length {
-            self.length = length;
+            self.set_extent(self.offset, length);
         }
     }
 
@@ -254,6 +254,14 @@ impl Descriptor {
     pub fn set_received_at(&mut self, now: Time) {
         let word = &mut space::words_mut(self)[ORIGIN];
         *word = *word >> 48 << 48 | now.as_nanos() & ((1 << 48) - 1);
+    }
+
+    /// Sets the wire and the time of arrival, both in one store.
+    #[inline(always)]
+    pub fn set_arrival(&mut self, wire: u8, now: Time) {
+        let word = &mut space::words_mut(self)[ORIGIN];
+        let time = now.as_nanos() & ((1 << 48) - 1);
+        *word = *word >> 56 << 56 | u64::from(wire) << 48 | time;
     }
 
     /// The tx ring that the packet was last taken from, if any.

@@ -231,6 +231,7 @@ impl Backend {
                 base: vring.base.unwrap_or(self.first_base()),
                 event_idx: accepted(bits::RING_EVENT_IDX),
                 indirect: accepted(bits::RING_INDIRECT),
+                in_order: accepted(bits::IN_ORDER),
             })
         };
         // All writes to guest memory are logged where they go, so another place would be wrong.

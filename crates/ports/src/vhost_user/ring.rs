@@ -22,12 +22,11 @@ pub mod split;
 
 use super::inflight::Part;
 use super::memory::{GuestMemoryMmap, VolatileSlice};
-pub(super) use cursor::prefetch;
 use cursor::read;
 pub use cursor::{Cursor, Lookup};
 use packed::PackedRing;
 use split::SplitRing;
-use vm_memory::{GuestAddress, GuestMemoryBackend};
+use vm_memory::GuestAddress;
 
 /// Most descriptors of a ring.
 pub const MAX_SIZE: u32 = 32_768;
@@ -56,6 +55,8 @@ pub struct Layout {
     pub event_idx: bool,
     /// Chains may be in tables of their own.
     pub indirect: bool,
+    /// The driver knows that chains return in the order in which it made them available.
+    pub in_order: bool,
 }
 
 /// Why a ring cannot be used (any longer).
@@ -80,6 +81,8 @@ pub struct Chain {
     pub head: u16,
     /// Places of the ring that it has.
     pub places: u16,
+    /// Its pieces.
+    pub pieces: u16,
     /// Bytes of all its pieces.
     pub length: u64,
     /// Whether it can be used: if not, it must be completed with length 0.
@@ -156,8 +159,9 @@ pub trait Turn {
     fn is_waiting(&mut self) -> Result<bool, BrokenRing>;
 
     /// Takes a chain and adds its pieces to `pieces`; all must be for the device to write to, or
-    /// all to read from. `None` if no chain is available. A chain with more pieces than `pieces` has
-    /// capacity for is not good: nothing is allocated.
+    /// all to read from. `None` if no chain is available, also for the rest of the turn: the line
+    /// that says so is the one that the driver writes next. A chain with more pieces than `pieces`
+    /// has capacity for is not good: nothing is allocated.
     ///
     /// # Errors
     /// What the driver made available is no chain.
@@ -175,6 +179,14 @@ pub trait Turn {
     /// # Errors
     /// The ring is gone.
     fn complete(&mut self, chain: &Chain, written: u32) -> Result<(), BrokenRing>;
+
+    /// Returns chains that were only read, in the order of taking.
+    ///
+    /// # Errors
+    /// The ring is gone.
+    fn complete_read(&mut self, chains: &[Chain]) -> Result<(), BrokenRing> {
+        chains.iter().try_for_each(|chain| self.complete(chain, 0))
+    }
 
     /// Shows completed chains to the driver; whether it wants an interrupt for them.
     ///
@@ -198,13 +210,12 @@ pub trait Turn {
 
 /// An area of a ring, which is contiguous here, too.
 #[inline]
-fn area(
-    memory: &GuestMemoryMmap,
+fn area<'m>(
+    memory: &mut Lookup<'m>,
     address: u64,
     bytes: usize,
-) -> Result<VolatileSlice<'_>, BrokenRing> {
-    let slice = memory.get_slice(GuestAddress(address), bytes);
-    slice.map_err(|_| BrokenRing("it is not in the guest's memory"))
+) -> Result<VolatileSlice<'m>, BrokenRing> {
+    memory.whole(address, bytes).ok_or(BrokenRing("it is not in the guest's memory"))
 }
 
 /// A descriptor, copied.
@@ -218,15 +229,11 @@ struct Descriptor {
 }
 
 impl Descriptor {
+    /// The descriptor that these halves are.
     #[inline]
-    fn of(copy: [u8; DESCRIPTOR_BYTES]) -> Self {
-        let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p] = copy;
-        Descriptor {
-            address: u64::from_le_bytes([a, b, c, d, e, f, g, h]),
-            length: u32::from_le_bytes([i, j, k, l]),
-            flags: u16::from_le_bytes([m, n]),
-            next: u16::from_le_bytes([o, p]),
-        }
+    fn of(address: u64, half: u64) -> Self {
+        let (flags, next) = ((half >> 32) as u16, (half >> 48) as u16);
+        Descriptor { address, length: half as u32, flags, next }
     }
 
     /// The piece of memory that it names, if it is of this kind and there is room; its length.
@@ -262,11 +269,12 @@ impl Table {
 
     /// A copy of an entry.
     #[inline]
-    fn entry(&self, memory: &GuestMemoryMmap, index: u16) -> Option<[u8; DESCRIPTOR_BYTES]> {
+    fn entry(&self, memory: &GuestMemoryMmap, index: u16) -> Option<Descriptor> {
         let at = u64::from(index) * DESCRIPTOR_BYTES as u64;
         let address = GuestAddress(self.address.checked_add(at)?);
-        let mut copy = [0; DESCRIPTOR_BYTES];
-        read(memory, address, &mut copy)?;
-        Some(copy)
+        let mut copy = [[0; 8]; 2];
+        read(memory, address, copy.as_flattened_mut())?;
+        let [address, half] = copy.map(u64::from_le_bytes);
+        Some(Descriptor::of(address, half))
     }
 }

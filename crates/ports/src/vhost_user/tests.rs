@@ -138,15 +138,17 @@ fn layout(is_packed: bool, size: u16, base: u16, event_idx: bool) -> Layout {
     let (descriptors, available, used, indirect) = (0, 0x8_0000, 0x9_0000, true);
     let place = ((base & 0x7fff) % size.max(1)) | (base & 0x8000);
     let base = if is_packed { place } else { base };
-    Layout { is_packed, size, descriptors, available, used, base, event_idx, indirect }
+    let in_order = false;
+    Layout { is_packed, size, descriptors, available, used, base, event_idx, indirect, in_order }
 }
 
 /// A ring of some size; that of a packed one need not be a power of two.
 fn some_layout(max_bits: u32) -> impl Strategy<Value = Layout> {
-    (any::<bool>(), 3..max_bits, 0_u16..8, any::<u16>(), any::<bool>()).prop_map(
-        |(is_packed, bits, more, base, event_idx)| {
+    let flags = (any::<bool>(), any::<bool>(), any::<bool>());
+    (flags, 3..max_bits, 0_u16..8, any::<u16>()).prop_map(
+        |((is_packed, event_idx, in_order), bits, more, base)| {
             let size = (1 << bits) + if is_packed { more } else { 0 };
-            layout(is_packed, size, base, event_idx)
+            Layout { in_order, ..layout(is_packed, size, base, event_idx) }
         },
     )
 }

@@ -5,7 +5,7 @@
 
 use super::super::memory::{GuestMemoryMmap, Region, VolatileSlice};
 use super::Piece;
-use picnic_core::prefetch::for_read;
+use picnic_core::prefetch::{for_read, for_write};
 use vm_memory::{GuestAddress, GuestMemoryBackend, GuestMemoryRegion, MemoryRegionAddress};
 
 /// The guest's memory, with the region of the last lookup at hand: most packets are in one.
@@ -24,24 +24,55 @@ impl<'m> From<&'m GuestMemoryMmap> for Lookup<'m> {
 impl<'m> Lookup<'m> {
     /// The first up to `length` bytes at an address, in one mapping; `None` if it is not in the
     /// memory.
-    #[inline]
+    #[inline(always)]
     fn slice(&mut self, address: u64, length: usize) -> Option<VolatileSlice<'m>> {
-        let within = |region: &Region| {
-            let offset = address.checked_sub(region.start_addr().0)?;
-            Some((offset, region.len().checked_sub(offset).filter(|left| *left != 0)?))
-        };
-        let (region, (offset, left)) = match self.last.and_then(|it| Some((it, within(it)?))) {
-            Some(found) => found,
-            None => {
-                let region = self.memory.find_region(GuestAddress(address))?;
-                (region, within(region)?)
-            }
-        };
+        let last = self.last.and_then(|region| within(region, address, length));
+        last.or_else(|| self.find(address, length))
+    }
+
+    /// The same, in another region.
+    #[inline(never)]
+    fn find(&mut self, address: u64, length: usize) -> Option<VolatileSlice<'m>> {
+        let region = self.memory.find_region(GuestAddress(address))?;
         self.last = Some(region);
-        let length = length.min(usize::try_from(left).unwrap_or(length));
-        region.get_slice(MemoryRegionAddress(offset), length).ok()
+        within(region, address, length)
+    }
+
+    /// All `length` bytes at an address, if they are in one mapping.
+    #[inline]
+    pub(in super::super) fn whole(
+        &mut self,
+        address: u64,
+        length: usize,
+    ) -> Option<VolatileSlice<'m>> {
+        self.slice(address, length).filter(|slice| slice.len() == length)
+    }
+
+    /// Fetches the start of a piece ahead of its use, if it is in the guest's memory: a header and
+    /// the headers of a packet.
+    #[inline]
+    pub(in super::super) fn prefetch(&mut self, piece: Option<&Piece>, to_write: bool) {
+        let Some(piece) = piece else { return };
+        let Some(slice) = self.slice(piece.address, piece.length as usize) else { return };
+        let fetch = if to_write { for_write } else { for_read };
+        let start = slice.ptr_guard().as_ptr();
+        fetch(start);
+        if slice.len() > LINE_BYTES {
+            fetch(start.wrapping_add(LINE_BYTES));
+        }
     }
 }
+
+/// The first up to `length` bytes at an address, if it is in this region.
+#[inline(always)]
+fn within(region: &Region, address: u64, length: usize) -> Option<VolatileSlice<'_>> {
+    let offset = address.checked_sub(region.start_addr().0)?;
+    let left = region.len().checked_sub(offset).filter(|left| *left != 0)?;
+    let length = length.min(usize::try_from(left).unwrap_or(length));
+    region.get_slice(MemoryRegionAddress(offset), length).ok()
+}
+
+const LINE_BYTES: usize = 64;
 
 /// Reads from the guest's memory, which may be in several mappings.
 #[inline]
@@ -57,23 +88,6 @@ pub(super) fn read(
         to = rest;
     }
     Some(())
-}
-
-/// Lines of a piece that are fetched ahead: a header and the headers of a packet.
-const LINES: u32 = 2;
-const LINE_BYTES: u32 = 64;
-
-/// Fetches the start of a piece ahead of its use, if it is in the guest's memory.
-#[inline]
-pub(in super::super) fn prefetch(memory: &mut Lookup<'_>, piece: Option<&Piece>) {
-    let Some(piece) = piece else { return };
-    let length = piece.length.min(LINES * LINE_BYTES) as usize;
-    if let Some(slice) = memory.slice(piece.address, length) {
-        let start = slice.ptr_guard();
-        for at in (0..slice.len()).step_by(LINE_BYTES as usize) {
-            for_read(start.as_ptr().wrapping_add(at));
-        }
-    }
 }
 
 /// A place in the pieces of chains, from which bytes are copied, or to which.

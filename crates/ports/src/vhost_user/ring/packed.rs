@@ -9,9 +9,10 @@
 use super::super::inflight::Part;
 use super::super::memory::{GuestMemoryMmap, VolatileSlice};
 use super::{
-    BrokenRing, Chain, DESCRIPTOR_BYTES, Descriptor, INDIRECT, Layout, MAX_SIZE, NEXT, Piece,
-    SHRUNK, Table, WRITE, area,
+    BrokenRing, Chain, DESCRIPTOR_BYTES, Descriptor, INDIRECT, Layout, Lookup, MAX_SIZE, NEXT,
+    Piece, SHRUNK, Table, WRITE, area,
 };
+use picnic_core::prefetch::for_write;
 use std::sync::atomic::{Ordering, fence};
 use vm_memory::Bytes;
 
@@ -142,14 +143,23 @@ impl PackedRing {
     #[inline]
     pub fn turn<'t>(&'t mut self, memory: &'t GuestMemoryMmap) -> Result<Turn<'t>, BrokenRing> {
         let Layout { size, descriptors, available, used, .. } = self.layout;
+        let mut lookup = Lookup::from(memory);
         Ok(Turn {
-            descriptors: area(memory, descriptors, DESCRIPTOR_BYTES * usize::from(size))?,
-            driver: area(memory, available, WISH_BYTES)?,
-            device: area(memory, used, WISH_BYTES)?,
+            descriptors: area(&mut lookup, descriptors, DESCRIPTOR_BYTES * usize::from(size))?,
+            driver: area(&mut lookup, available, WISH_BYTES)?,
+            device: area(&mut lookup, used, WISH_BYTES)?,
             ring: self,
             memory,
+            is_over: false,
         })
     }
+}
+
+/// A descriptor with its number, which is where those of split rings have their flags; its flags
+/// are where those have their successor.
+#[inline]
+fn numbered(copy: Descriptor) -> (Descriptor, u16) {
+    (Descriptor { flags: copy.next, next: 0, ..copy }, copy.flags)
 }
 
 /// A burst's work on a packed ring.
@@ -160,6 +170,8 @@ pub struct Turn<'t> {
     descriptors: VolatileSlice<'t>,
     driver: VolatileSlice<'t>,
     device: VolatileSlice<'t>,
+    /// No further descriptor was available in this turn.
+    is_over: bool,
 }
 
 impl Turn<'_> {
@@ -182,14 +194,14 @@ impl Turn<'_> {
     #[inline]
     fn descriptor(&self, place: Place) -> Result<Option<(Descriptor, u16)>, BrokenRing> {
         let half = self.second_half(place)?;
-        let (number, flags) = ((half >> 32) as u16, (half >> 48) as u16);
-        if !place.is_available(flags) {
+        if !place.is_available((half >> 48) as u16) {
             return Ok(None);
         }
         let at = usize::from(place.index) * DESCRIPTOR_BYTES;
         let address = self.descriptors.load::<u64>(at, Ordering::Relaxed).map_err(|_| SHRUNK)?;
-        let (address, length) = (u64::from_le(address), half as u32);
-        Ok(Some((Descriptor { address, length, flags, next: 0 }, number)))
+        // Most are written when their chains return.
+        for_write(self.descriptors.ptr_guard().as_ptr().wrapping_add(at));
+        Ok(Some(numbered(Descriptor::of(u64::from_le(address), half))))
     }
 
     /// The pieces of a table; `None` if it is not one of this kind.
@@ -202,9 +214,7 @@ impl Turn<'_> {
         let table = Table::of(descriptor, &self.ring.layout)?;
         let mut length = 0;
         for index in 0..table.entries {
-            // Its flags are where a split ring's descriptors have their successor.
-            let copy = Descriptor::of(table.entry(self.memory, index)?);
-            let entry = Descriptor { flags: copy.next, ..copy };
+            let (entry, _) = numbered(table.entry(self.memory, index)?);
             if entry.flags & INDIRECT != 0 {
                 return None;
             }
@@ -232,6 +242,9 @@ impl super::Turn for Turn<'_> {
         writable: bool,
         pieces: &mut Vec<Piece>,
     ) -> Result<Option<Chain>, BrokenRing> {
+        if self.is_over {
+            return Ok(None);
+        }
         let size = self.ring.layout.size;
         let (mut place, mut places, before) = (self.ring.next, 0, pieces.len());
         let mut length = Some(0);
@@ -240,6 +253,7 @@ impl super::Turn for Turn<'_> {
             let found = if is_held { None } else { self.descriptor(place)? };
             let Some((descriptor, number)) = found else {
                 if places == 0 {
+                    self.is_over = true;
                     return Ok(None);
                 }
                 return Err(BrokenRing("its driver made a part of a chain available"));
@@ -262,7 +276,8 @@ impl super::Turn for Turn<'_> {
                 self.ring.next = place;
                 self.ring.held += places;
                 let (is_good, length) = (length.is_some(), length.unwrap_or(0));
-                return Ok(Some(Chain { head: number, places, length, is_good }));
+                let pieces = (pieces.len() - before) as u16;
+                return Ok(Some(Chain { head: number, places, pieces, length, is_good }));
             }
         }
     }
@@ -293,6 +308,19 @@ impl super::Turn for Turn<'_> {
         self.ring.used = used.after(chain.places, self.ring.layout.size);
         self.ring.returned += chain.places;
         Ok(())
+    }
+
+    /// In order, the last chain's number stands for all before it, whose lengths a driver does not
+    /// need: 2.8.9.
+    #[inline]
+    fn complete_read(&mut self, chains: &[Chain]) -> Result<(), BrokenRing> {
+        match chains.last() {
+            Some(last) if self.ring.layout.in_order => {
+                let places = chains.iter().map(|chain| chain.places).sum();
+                self.complete(&Chain { places, ..*last }, 0)
+            }
+            _ => chains.iter().try_for_each(|chain| self.complete(chain, 0)),
+        }
     }
 
     #[inline]

@@ -5,11 +5,12 @@
 
 use super::super::memory::{GuestMemoryMmap, VolatileSlice};
 use super::{
-    BrokenRing, Chain, DESCRIPTOR_BYTES, Descriptor, INDIRECT, Layout, MAX_SIZE, NEXT, Piece,
-    SHRUNK, Table, area,
+    BrokenRing, Chain, DESCRIPTOR_BYTES, Descriptor, INDIRECT, Layout, Lookup, MAX_SIZE, NEXT,
+    Piece, SHRUNK, Table, area,
 };
+use picnic_core::prefetch::for_write;
 use std::sync::atomic::{Ordering, fence};
-use vm_memory::Bytes;
+use vm_memory::{Bytes, VolatileMemory};
 
 /// In the driver's area: it wants no interrupts.
 const NO_INTERRUPT: u16 = 1;
@@ -75,12 +76,14 @@ impl SplitRing {
     pub fn turn<'t>(&'t mut self, memory: &'t GuestMemoryMmap) -> Result<Turn<'t>, BrokenRing> {
         let Layout { size, descriptors, available, used, .. } = self.layout;
         let size = usize::from(size);
+        let mut lookup = Lookup::from(memory);
         Ok(Turn {
-            descriptors: area(memory, descriptors, DESCRIPTOR_BYTES * size)?,
-            available: area(memory, available, 6 + 2 * size)?,
-            used: area(memory, used, 6 + 8 * size)?,
+            descriptors: area(&mut lookup, descriptors, DESCRIPTOR_BYTES * size)?,
+            available: area(&mut lookup, available, 6 + 2 * size)?,
+            used: area(&mut lookup, used, 6 + 8 * size)?,
             ring: self,
             memory,
+            is_read: false,
         })
     }
 }
@@ -93,6 +96,8 @@ pub struct Turn<'t> {
     descriptors: VolatileSlice<'t>,
     available: VolatileSlice<'t>,
     used: VolatileSlice<'t>,
+    /// The driver's index was read in this turn.
+    is_read: bool,
 }
 
 #[inline]
@@ -111,52 +116,73 @@ impl Turn<'_> {
         usize::from(index & (self.ring.layout.size - 1))
     }
 
-    /// Follows a chain; `None` if it is not a chain of this kind.
+    /// A copy of a descriptor.
     #[inline]
-    fn walk(&self, head: u16, writable: bool, pieces: &mut Vec<Piece>) -> Option<u64> {
+    fn descriptor(&self, index: u16) -> Option<Descriptor> {
+        let at = usize::from(index) * DESCRIPTOR_BYTES;
+        let half = |at| self.descriptors.load::<u64>(at, Ordering::Relaxed).map(u64::from_le).ok();
+        Some(Descriptor::of(half(at)?, half(at + 8)?))
+    }
+
+    /// Chains that may be taken, by the driver's index when it was last read.
+    #[inline]
+    fn waiting(&self) -> Result<u16, BrokenRing> {
+        let waiting = self.ring.available.wrapping_sub(self.ring.next);
+        if waiting > self.ring.layout.size {
+            return Err(BrokenRing("its driver made more chains available than it has"));
+        }
+        Ok(waiting)
+    }
+
+    /// The pieces of a chain; `None` if it is not a chain of this kind.
+    #[inline]
+    fn add(&self, head: u16, writable: bool, pieces: &mut Vec<Piece>) -> Option<u64> {
+        let first = self.descriptor(head)?;
+        match first.flags & (NEXT | INDIRECT) == 0 {
+            true => first.add_to(pieces, writable),
+            false => self.walk(first, writable, pieces),
+        }
+    }
+
+    /// Follows a chain from its first descriptor on.
+    fn walk(
+        &self,
+        mut descriptor: Descriptor,
+        writable: bool,
+        pieces: &mut Vec<Piece>,
+    ) -> Option<u64> {
         let size = self.ring.layout.size;
         let mut table: Option<Table> = None;
-        let (mut index, mut length, mut entries) = (head, 0, size);
+        let (mut length, mut entries) = (0, size);
         // A chain that is longer than the ring has a loop.
         for _ in 0..size {
-            let descriptor = Descriptor::of(match table {
-                None => {
-                    let mut copy = [0; DESCRIPTOR_BYTES];
-                    let at = usize::from(index) * DESCRIPTOR_BYTES;
-                    self.descriptors.read_slice(&mut copy, at).ok()?;
-                    copy
-                }
-                Some(table) => table.entry(self.memory, index)?,
-            });
-            if descriptor.flags & INDIRECT != 0 {
+            let index = if descriptor.flags & INDIRECT != 0 {
                 if table.is_some() {
                     return None;
                 }
                 let found = Table::of(&descriptor, &self.ring.layout)?;
-                (table, index, entries) = (Some(found), 0, found.entries);
-                continue;
-            }
-            length += descriptor.add_to(pieces, writable)?;
-            if descriptor.flags & NEXT == 0 {
-                return Some(length);
-            }
-            index = Some(descriptor.next).filter(|&next| next < entries)?;
+                (table, entries) = (Some(found), found.entries);
+                0
+            } else {
+                length += descriptor.add_to(pieces, writable)?;
+                if descriptor.flags & NEXT == 0 {
+                    return Some(length);
+                }
+                Some(descriptor.next).filter(|&next| next < entries)?
+            };
+            descriptor = match table {
+                None => self.descriptor(index)?,
+                Some(table) => table.entry(self.memory, index)?,
+            };
         }
         None
     }
 }
 
 impl super::Turn for Turn<'_> {
-    #[inline]
     fn is_waiting(&mut self) -> Result<bool, BrokenRing> {
-        if self.ring.available == self.ring.next {
-            self.ring.available = load(&self.available, 2)?;
-        }
-        let waiting = self.ring.available.wrapping_sub(self.ring.next);
-        if waiting > self.ring.layout.size {
-            return Err(BrokenRing("its driver made more chains available than it has"));
-        }
-        Ok(waiting != 0)
+        self.ring.available = load(&self.available, 2)?;
+        Ok(self.waiting()? != 0)
     }
 
     #[inline]
@@ -165,21 +191,30 @@ impl super::Turn for Turn<'_> {
         writable: bool,
         pieces: &mut Vec<Piece>,
     ) -> Result<Option<Chain>, BrokenRing> {
-        if !self.is_waiting()? {
-            return Ok(None);
+        let next = self.ring.next;
+        if self.ring.available == next {
+            if self.is_read || !self.is_waiting()? {
+                self.is_read = true;
+                return Ok(None);
+            }
+            self.is_read = true;
         }
-        let head = load(&self.available, 4 + 2 * self.slot(self.ring.next))?;
+        let slot = self.slot(next);
+        let head = load(&self.available, 4 + 2 * slot)?;
         if head >= self.ring.layout.size {
             return Err(BrokenRing("its driver made a descriptor available that it lacks"));
         }
-        self.ring.next = self.ring.next.wrapping_add(1);
+        // In order, it is returned in the same slot.
+        for_write(self.used.ptr_guard().as_ptr().wrapping_add(4 + 8 * slot));
+        self.ring.next = next.wrapping_add(1);
         let before = pieces.len();
-        let length = self.walk(head, writable, pieces);
+        let length = self.add(head, writable, pieces);
         if length.is_none() {
             pieces.truncate(before);
         }
         let (is_good, length) = (length.is_some(), length.unwrap_or(0));
-        Ok(Some(Chain { head, places: 1, length, is_good }))
+        let pieces = (pieces.len() - before) as u16;
+        Ok(Some(Chain { head, places: 1, pieces, length, is_good }))
     }
 
     #[inline]
@@ -189,11 +224,9 @@ impl super::Turn for Turn<'_> {
 
     #[inline]
     fn complete(&mut self, chain: &Chain, written: u32) -> Result<(), BrokenRing> {
-        let mut entry = [0; 8];
-        entry[..4].copy_from_slice(&u32::from(chain.head).to_le_bytes());
-        entry[4..].copy_from_slice(&written.to_le_bytes());
+        let entry = u64::from(chain.head) | u64::from(written) << 32;
         let at = 4 + 8 * self.slot(self.ring.used);
-        self.used.write_slice(&entry, at).map_err(|_| SHRUNK)?;
+        self.used.get_ref(at).map_err(|_| SHRUNK)?.store(entry.to_le());
         self.ring.used = self.ring.used.wrapping_add(1);
         Ok(())
     }

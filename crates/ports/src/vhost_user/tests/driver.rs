@@ -4,7 +4,7 @@ use super::super::memory::GuestMemoryMmap;
 use super::super::ring::Layout;
 use super::Shared;
 use crate::virtio::{HEADER_BYTES, Header};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use vm_memory::{Bytes, GuestAddress};
 
@@ -36,6 +36,8 @@ pub(super) struct Driver {
     used: u16,
     /// Chains in use: their descriptors and pieces.
     chains: BTreeMap<u16, (Vec<u16>, Pieces)>,
+    /// Of a packed ring: chains in use, the oldest first.
+    order: VecDeque<u16>,
     /// Of a packed ring: places of the next available and the next used descriptor, with their
     /// wrap counters; the places that the last chain took.
     places: [(u16, bool); 2],
@@ -58,6 +60,7 @@ impl Driver {
             available: layout.base,
             used: layout.base,
             chains: BTreeMap::new(),
+            order: VecDeque::new(),
             places: [(layout.base & 0x7fff, layout.base >> 15 == 1); 2],
             last_places: 0,
             next_buffer: 0,
@@ -119,6 +122,7 @@ impl Driver {
     /// Makes descriptors of a packed ring available, the first one last.
     fn show_packed(&mut self, id: u16, descriptors: &[(u64, u32, u16)]) {
         let (first, mut first_flags) = (self.at(self.places[0].0), 0);
+        self.order.push_back(id);
         self.last_places = descriptors.len() as u16;
         for (place, &(address, length, flags)) in descriptors.iter().enumerate() {
             let (index, wrap) = self.step(0, 1);
@@ -257,10 +261,16 @@ impl Driver {
             }
             let (head, length) = (self.read16(at + 12), self.read32(at + 8));
             assert_eq!(flags & 2 != 0, length != 0);
-            let (indices, pieces) = self.chains.remove(&head).expect("a chain that is in use");
-            self.step(1, indices.len());
-            self.free.extend(indices);
-            returned.push((head, length, pieces));
+            // In order, it stands for those before it, if the driver does not need their lengths.
+            let last = self.order.iter().position(|&it| it == head).expect("a chain in use");
+            let first = if self.layout.in_order { 0 } else { last };
+            assert!(first == last || length == 0);
+            for chain in self.order.drain(first..=last).collect::<Vec<_>>() {
+                let (indices, pieces) = self.chains.remove(&chain).unwrap();
+                self.step(1, indices.len());
+                self.free.extend(indices);
+                returned.push((chain, length, pieces));
+            }
         }
         while self.used != self.read16(self.layout.used + 2) {
             let slot = u64::from(self.used & (self.layout.size - 1));

@@ -57,7 +57,7 @@ fn a_card_that_was_killed_anywhere_in_a_burst_is_followed_at_the_right_place() {
     for (is_tx, passed) in [false, true].into_iter().flat_map(|is_tx| passed.map(|p| (is_tx, p))) {
         // Of the burst's used descriptors, the first is written last.
         for cut in 0..=BURST {
-            let (shared, mut driver) = Shared::new(true);
+            let (shared, mut driver) = Shared::new(true, false);
             driver.buffer = 0x1000;
             let (mut pair, mut card) = shared.finding(is_tx);
             for seed in 0..passed {
@@ -111,7 +111,7 @@ fn a_card_that_was_killed_anywhere_in_a_burst_is_followed_at_the_right_place() {
 #[test]
 fn rings_whose_descriptors_tell_no_place_are_left_alone() {
     // Chains of two descriptors, the second of which stays as it was.
-    let (shared, mut driver) = Shared::new(true);
+    let (shared, mut driver) = Shared::new(true, false);
     let (mut pair, mut card) = shared.finding(true);
     for _ in 0..3 {
         driver.send(&[vec![0; 12], packet(1, 60)].concat(), 2, false).unwrap();

@@ -190,6 +190,7 @@ impl Guest {
             base: if is_packed { 0x8000 } else { 0 },
             event_idx: false,
             indirect: true,
+            in_order: false,
         };
         let rx = Driver::over(memory.clone(), layout(0));
         let tx = Driver::over(memory.clone(), layout(0x4000));

@@ -38,6 +38,42 @@ proptest! {
 }
 
 #[test]
+fn packets_in_order_return_by_one_descriptor() {
+    for in_order in [false, true] {
+        let layout = Layout { in_order, ..layout(true, 16, 0x8000, false) };
+        let mut driver = Driver::new(layout);
+        let (mut pair, mut card) = (pair(&driver, ALL, true), Card::new(256));
+        let heads: Vec<_> = (0..5).map(|_| driver.send(&[0; 60], 1, false).unwrap()).collect();
+        assert_eq!(card.transmit(&mut pair).len(), heads.len());
+        // Flags of the descriptors, and the number of the first.
+        let word = |at: u64| driver.memory.read_obj::<u16>(GuestAddress(at)).unwrap();
+        let used = (0..5).filter(|place| word(16 * place + 14) == 0x8080).count();
+        let expected = if in_order { (1, heads[4]) } else { (5, heads[0]) };
+        assert_eq!((used, word(12)), expected);
+        assert_eq!(driver.reclaim(), heads.iter().map(|&head| (head, 0)).collect::<Vec<_>>());
+        assert_eq!(pair.tx.unwrap().queue.base(), 0x8005);
+    }
+}
+
+#[test]
+fn the_driver_is_asked_for_chains_once_a_burst() {
+    for is_packed in [false, true] {
+        let base = if is_packed { 0x8000 } else { 0 };
+        let mut driver = Driver::new(layout(is_packed, 16, base, false));
+        let (mut pair, mut card) = (pair(&driver, ALL, false), Card::new(256));
+        for (posted, expected) in [(2, 2), (0, 0), (3, 3)] {
+            assert!((0..posted).all(|_| driver.post(100, 1, false).is_some()));
+            let before = card.delivered();
+            card.deliver(&mut pair, &[packet(1, 60), packet(2, 60), packet(3, 60)], |_| {});
+            assert_eq!(card.delivered() - before, expected, "packed: {is_packed}");
+            assert_eq!(driver.received(true).len() as u64, expected, "packed: {is_packed}");
+        }
+        assert_eq!(card.dropped(DropReason::NoDescriptor), 4);
+        card.assert_conserved(9);
+    }
+}
+
+#[test]
 fn rings_go_on_at_every_place() {
     for (is_packed, size) in [(false, 1), (false, 8), (true, 1), (true, 3), (true, 8), (true, 13)] {
         for is_tx in [true, false] {
