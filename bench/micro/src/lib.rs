@@ -19,7 +19,6 @@ mod idle;
 mod kernel;
 mod link;
 mod machine;
-mod modes;
 mod os;
 mod storm;
 mod timeline;
@@ -50,7 +49,6 @@ pub const BENCHMARKS: &[ExperimentEntry] = &[
     Entry::of::<Measured<idle::Idle>>(),
     Entry::of::<Measured<link::Links>>(),
     Entry::of::<Measured<wire::Wires>>(),
-    Entry::of::<Measured<modes::Modes>>(),
     Entry::of::<Measured<machine::Machine>>(),
     Entry::of::<Measured<timeline::Events>>(),
 ];
