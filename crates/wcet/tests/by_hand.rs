@@ -225,26 +225,6 @@ fn pictures_name_the_awaited_method() {
 }
 
 #[test]
-fn built_in_profile_matches_its_page() {
-    let profile = CostProfile::built_in();
-    let costs: Vec<_> = Class::ALL.iter().map(|&class| (class, profile.cost_ps(class))).collect();
-    let expected = [
-        (Class::Branch, 12_000),
-        (Class::Arithmetic, 2_000),
-        (Class::Bitwise, 1_000),
-        (Class::Multiply, 5_000),
-        (Class::Divide, 50_000),
-        (Class::Load, 120_000),
-        (Class::Store, 20_000),
-        (Class::Call, 25_000),
-        (Class::Service, 1_000_000),
-        (Class::Segment, 1_000_000),
-    ];
-    assert_eq!(costs.len(), expected.len());
-    assert!(expected.iter().all(|cost| costs.contains(cost)), "{costs:?}");
-}
-
-#[test]
 fn indices_one_past_the_end_are_refused() {
     let edges = |edges: Vec<Edge>| Graph { edges: Vec::leak(edges), ..GOOD };
     let with = |extra: Edge| edges([GOOD.edges, &[extra]].concat());
