@@ -1,9 +1,8 @@
 //! Filters and SCIRON by the command line: a card that runs, asked and changed.
 
-use crate::common::{Running, folder, machine, stdout};
+use crate::common::{Running, folder, machine, stdout, wait_until};
 use serde_json::Value;
 use std::path::Path;
-use std::time::{Duration, Instant};
 
 const CARD: &str = "[card]\nname = \"filtered\"\n[[wire]]\nport = \"generator\"\nrate_pps = 20000\n\
                     [host]\nqueues = 2\n[sciron]\nrules = \"a.rules\"\nplace = \"driver\"\n\
@@ -91,10 +90,7 @@ fn filters_of_a_running_card_are_listed_added_changed_removed_and_reloaded() {
     assert_eq!(of("protocol"), ["udp", "tcp", "any"]);
     assert_eq!(of("place"), ["driver"; 3]);
     // Packets flow, and somebody counts them.
-    let give_up = Instant::now() + Duration::from_secs(10);
-    while card.json(&["filter", "show", &all])["packets"] == 0 {
-        assert!(Instant::now() < give_up);
-    }
+    wait_until("a packet is counted", || card.json(&["filter", "show", &all])["packets"] != 0);
     let text = card.ctl(&["sciron"]);
     assert!(stdout(&text).contains(" rx driver  default  any"), "{}", stdout(&text));
 

@@ -7,7 +7,7 @@ use picnic_cli::registries;
 use picnic_control::{Launch, Running};
 use picnic_core::ledger::LedgerTotals;
 use picnic_machine::testbed::Testbed;
-use picnic_testing::{let_pass, machine};
+use picnic_testing::{PATIENCE, let_pass, machine};
 use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::TestRunner;
 use rustix::net::sockopt::set_socket_recv_buffer_size_force;
@@ -223,7 +223,7 @@ fn reached(
     // Until all has been handed over and nothing more has come for a while.
     while last.elapsed() < Duration::from_millis(300) {
         assert!(
-            begun.elapsed() < Duration::from_secs(25),
+            begun.elapsed() < PATIENCE,
             "{frames} frames, {:?}, {:?}",
             sending.as_ref().map(|card| card.view().ledger.read()),
             running.view().ledger.read()

@@ -15,7 +15,7 @@ use rustix::thread::CapabilitySet;
 use serde_json::{Value, json};
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 const ORDERED: &str = "[host]\nqueues = 4\nverify_order = true\n";
 
@@ -31,16 +31,12 @@ fn cards_report_their_state_and_figures() {
     assert_eq!((&info["name"], &info["protocol"]), (&json!("web"), &json!(1)));
     assert_eq!(info["pid"], std::process::id());
     assert_eq!((&info["rx"], &info["tx"]), (&json!(["rss"]), &json!([])));
-    let patience = Instant::now();
-    while count(&client.good("card.stats", json!({}))["wires"][0]["rx_packets"]) <= 1000 {
-        assert!(patience.elapsed() < Duration::from_secs(20), "no packets");
-    }
     // One burst in 256 is timed, so the first timing is a little later.
-    while client.good("card.stats", json!({}))["latency_ns"]["p50"].is_null() {
-        assert!(patience.elapsed() < Duration::from_secs(20), "no packet was timed");
-    }
-    let stats = client.good("card.stats", json!({}));
-    assert!(count(&stats["wires"][0]["rx_packets"]) > 1000, "{stats}");
+    let stats = wait_for("packets, one of them timed", || {
+        let stats = client.good("card.stats", json!({}));
+        let packets = count(&stats["wires"][0]["rx_packets"]);
+        (packets > 1000 && !stats["latency_ns"]["p50"].is_null()).then_some(stats)
+    });
     assert_eq!(stats["ledger"]["balanced"], true, "{stats}");
     assert!(count(&stats["latency_ns"]["p50"]) > 0, "{stats}");
     assert!(stats["borrowed_core"]["busy_fraction"].as_f64().unwrap() > 0.0);
@@ -51,9 +47,9 @@ fn cards_report_their_state_and_figures() {
     assert!(stats["functions"][0]["ns_per_packet"].as_f64().unwrap() > 0.0, "{stats}");
     let chains = client.good("chain.list", json!({}));
     assert_eq!(chains["rx"][0]["function"], "rss");
-    while client.good("card.stats", json!({}))["ledger"]["in"] == stats["ledger"]["in"] {
-        assert!(patience.elapsed() < Duration::from_secs(20), "no more packets");
-    }
+    wait_until("more packets come", || {
+        client.good("card.stats", json!({}))["ledger"]["in"] != stats["ledger"]["in"]
+    });
     // The final report has the same fields, with all latencies.
     let stats = client.good("card.stats", json!({ "latencies": true }));
     let report = serde_json::to_value(card.stop()).unwrap();
@@ -365,12 +361,10 @@ fn swaps_under_load_keep_the_ledger_and_the_order_of_flows() {
     ));
     let mut client = card.client();
     let mut swaps = 0;
-    let patience = Instant::now();
     let delivered = |client: &mut Client| {
         client.good("card.stats", json!({}))["ledger"]["delivered"].as_u64().unwrap()
     };
-    while swaps < 100 || delivered(&mut client) <= 100_000 {
-        assert!(patience.elapsed() < Duration::from_secs(60), "{swaps} swaps");
+    wait_until("100 swaps, with 100,000 packets", || {
         // Each steers every flow like the others.
         for functions in [
             json!([{ "function": "pass" }, { "function": "rss" }]),
@@ -381,7 +375,8 @@ fn swaps_under_load_keep_the_ledger_and_the_order_of_flows() {
             client.good("chain.swap", json!({ "chain": "tx", "functions": functions_tx(swaps) }));
             swaps += 1;
         }
-    }
+        swaps >= 100 && delivered(&mut client) > 100_000
+    });
     let report = card.stop();
     let checks: Vec<_> = report.notes.iter().filter(|note| note.contains("in order")).collect();
     assert_eq!(checks.len(), 4, "{:?}", report.notes);
@@ -532,9 +527,8 @@ fn hanging_clients_delay_no_others() {
     let answer = beyond.line().unwrap();
     assert_eq!(answer["error"]["code"], LIMIT, "{answer}");
     assert_eq!(beyond.line(), None);
-    let patience = Instant::now();
     // Meanwhile the others are disconnected, and their places are free again.
-    loop {
+    wait_until("the places are free", || {
         good.good("card.info", json!({}));
         let clients: Vec<Client> = (0..3).map(|_| card.client()).collect();
         let is_served = |mut client: Client| {
@@ -543,11 +537,8 @@ fn hanging_clients_delay_no_others() {
             let _ = client.stream.get_mut().write_all(call);
             client.line().is_some_and(|answer| answer["result"].is_object())
         };
-        if clients.into_iter().map(is_served).filter(|served| *served).count() == 3 {
-            break;
-        }
-        assert!(patience.elapsed() < Duration::from_secs(10), "the places stay taken");
-    }
+        clients.into_iter().map(is_served).filter(|served| *served).count() == 3
+    });
     // They got the reason.
     let told = |client: &mut Client, message: &str| {
         let answer = client.line().unwrap();
@@ -581,10 +572,7 @@ fn full_cards_can_be_stopped() {
     // It gets the next free place.
     let [first, mut second] = taken;
     drop(first);
-    let patience = Instant::now();
-    while extra.call("card.stats", json!({})).is_err() {
-        assert!(patience.elapsed() < Duration::from_secs(20), "the place stays taken");
-    }
+    wait_until("the place is free", || extra.call("card.stats", json!({})).is_ok());
     let mut last = card.client();
     last.good("card.stop", json!({}));
     assert!(card.running.stop_is_asked());
@@ -657,18 +645,14 @@ fn metrics_have_names_with_units_help_and_type() {
     let address = running.metrics().unwrap().to_string();
     // A silent client, and many partial requests, delay no other client.
     let silent: Vec<_> = (0..4).map(|_| TcpStream::connect(&address).unwrap()).collect();
-    let patience = Instant::now();
-    let body = loop {
+    let body = wait_for("a page with all figures", || {
         let (head, body) = get(&address, "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
         assert!(head.starts_with("HTTP/1.1 200 OK\r\n"), "{head}");
         assert!(head.contains("Content-Type: application/openmetrics-text; version=1.0.0"));
         assert!(head.contains(&format!("Content-Length: {}\r\n", body.len())), "{head}");
         // A preempted core may answer too late for the page.
-        if body.contains("quantile") && body.contains("counter=\"unhashed\"") {
-            break body;
-        }
-        assert!(patience.elapsed() < Duration::from_secs(20), "no figures: {body}");
-    };
+        (body.contains("quantile") && body.contains("counter=\"unhashed\"")).then_some(body)
+    });
     for part in [
         "# HELP picnic_wire_received_packets Packets taken into buffers\n",
         "# TYPE picnic_wire_received_packets counter\n",

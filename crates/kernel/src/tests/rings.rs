@@ -8,9 +8,8 @@ use aya::programs::{TestRun, TestRunAttrs, TestRunOptions, Xdp};
 use picnic_forms::Handover;
 use picnic_machine::testbed::Testbed;
 use picnic_ports::interface::within;
-use picnic_testing::skip;
+use picnic_testing::{skip, wait_until};
 use rustix::thread::{CpuSet, sched_setaffinity};
-use std::time::{Duration, Instant};
 
 const RING_SIZE: u64 = 64;
 const DROP: u32 = 1;
@@ -117,14 +116,8 @@ fn floods_from_several_cores_are_counted_exactly() {
     };
     let wanted = 2 * u64::from(TIMES);
     assert_eq!(sum(|counts| counts.wire_packets.iter().sum()), wanted);
-    let started = Instant::now();
-    loop {
-        let delivered = sum(|counts| counts.delivered_packets);
-        if delivered + full == wanted {
-            break;
-        }
-        assert!(started.elapsed() < Duration::from_secs(10), "{delivered} and {full} of {wanted}");
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    wait_until("each packet is delivered or dropped", || {
+        sum(|counts| counts.delivered_packets) + full == wanted
+    });
     assert!(full != 0, "two cores feed a third of one");
 }
