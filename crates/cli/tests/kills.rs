@@ -25,7 +25,7 @@ const INSIDE: &str = "PICNIC_SANDBOX";
 const TEMPORARY: &str = "/run/tmp";
 const SOCKETS: &str = "/run/cards";
 /// How long a process that has been killed may take to its end.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = picnic_testing::PATIENCE;
 
 /// A command to kill, its required programs, and the milliseconds within which it is killed.
 type Killed = (&'static str, &'static [&'static str], u64);

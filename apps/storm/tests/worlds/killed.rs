@@ -12,7 +12,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-const PATIENCE: Option<Duration> = Some(Duration::from_secs(20));
+const PATIENCE: Option<Duration> = Some(picnic_testing::PATIENCE);
 /// The name of the variable that makes [`host_process`] a process of its own.
 const SOCKET: &str = "PICNIC_STORM_TEST_SOCKET";
 

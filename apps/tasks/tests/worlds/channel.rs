@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tempfile::TempDir;
 
-const PATIENCE: Option<Duration> = Some(Duration::from_secs(20));
+const PATIENCE: Option<Duration> = Some(picnic_testing::PATIENCE);
 const ECHO: &str = "[host]\nqueues = 1\n[[wire]]\nport = \"generator\"\nrate_pps = 1000\n\
                     [[task]]\ntask = \"echo\"\nmessages = 64\n";
 

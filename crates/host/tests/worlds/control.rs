@@ -9,7 +9,7 @@ use picnic_control::socket::SocketError;
 use picnic_control::{Doors, Launch, Limits, Server};
 use picnic_core::stop::Stop;
 use picnic_host::registries;
-use picnic_testing::{machine, skip, wait_for, wait_until};
+use picnic_testing::{PATIENCE, machine, skip, wait_for, wait_until};
 use rustix::process::Uid;
 use rustix::thread::CapabilitySet;
 use serde_json::{Value, json};
@@ -628,7 +628,7 @@ fn ended_borrowed_core_does_not_hang_the_socket() {
 
 fn get(address: &str, request: &str) -> (String, String) {
     let mut stream = TcpStream::connect(address).unwrap();
-    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
     stream.write_all(request.as_bytes()).unwrap();
     let mut text = String::new();
     stream.read_to_string(&mut text).unwrap();

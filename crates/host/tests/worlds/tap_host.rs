@@ -13,7 +13,6 @@ use std::os::fd::AsFd;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::Duration;
 
 /// Namespaces `client`, `card` and `server`; removed when dropped.
 pub(crate) struct Lab(pub(crate) Testbed, #[allow(dead_code)] picnic_testing::Machine);
@@ -316,7 +315,7 @@ fn overtaken(lab: &Lab, from: &str, (to, address): (&str, &str), ports: Range<u1
             let receiver = scope.spawn(move || {
                 within(to);
                 let socket = UdpSocket::bind((address, port)).unwrap();
-                socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+                socket.set_read_timeout(Some(picnic_testing::PATIENCE)).unwrap();
                 ready.send(()).unwrap();
                 let (mut late, mut newest, mut buffer) = (0, 0, [0; 5000]);
                 for _ in 0..DATAGRAMS {
