@@ -246,7 +246,7 @@ impl Section {
     /// # Errors
     /// An unknown key, a wrong type, a value that is not allowed.
     pub fn parse<T: DeserializeOwned + JsonSchema + 'static>(&self) -> Result<T, ConfigError> {
-        let own = self.table().iter().filter(|(key, _)| !self.common.contains(key));
+        let own = self.table().iter().filter(|(key, _)| !self.common.contains(key)).cloned();
         let mut faults = Vec::new();
         let config = self.read(own.collect(), &self.common, &mut faults);
         ConfigError::all(faults)?;
@@ -280,7 +280,7 @@ impl Section {
     ) -> Option<Placed<T>> {
         let known = cached_keys::<T>();
         let is_own = |key: &str| T::NAMES.is_none() || known.iter().any(|known| known.name == key);
-        let own = self.table().iter().filter(|(key, _)| is_own(key)).collect();
+        let own = self.table().iter().filter(|(key, _)| is_own(key)).cloned().collect();
         let before = faults.len();
         let keys: T = self.read(own, &[], faults)?;
         if faults.len() == before {
@@ -292,41 +292,42 @@ impl Section {
     /// A config of the valid keys; none if a required one is not valid. Errors go to `faults`.
     fn read<T: DeserializeOwned + JsonSchema + 'static>(
         &self,
-        mut keys: Vec<&(String, Node)>,
+        mut keys: Vec<(String, Node)>,
         beside: &[String],
         faults: &mut Vec<ConfigError>,
     ) -> Option<T> {
         let known = cached_keys::<T>();
         let before = faults.len();
-        keys.retain(|(key, node)| {
-            let before = faults.len();
-            if let Some(known) = known.iter().find(|known| known.name == *key) {
-                known.check(&join(&self.path, key), node, &mut |node, key, message| {
-                    faults.push(self.document.error(node.place, key, message));
-                });
-            }
-            faults.len() == before
-        });
+        for (key, node) in keys.clone() {
+            let Some(known) = known.iter().find(|known| known.name == *key) else { continue };
+            known.check(&join(&self.path, &key), &node, &mut |node, key, message| {
+                faults.push(self.document.error(node.place, key, message));
+            });
+        }
+        let own = |key: &str| {
+            key.strip_prefix(&*self.path).map(|key| key.trim_start_matches('.').to_owned())
+        };
+        for fault in &faults[before..] {
+            remove(&mut keys, &own(&fault.key).unwrap_or_default());
+        }
         loop {
-            let fault = match T::deserialize(Keys(keys.clone())) {
+            let fault = match T::deserialize(Keys(keys.iter().collect())) {
                 Ok(config) => return Some(config),
                 Err(fault) => fault,
             };
             let (key, message) = (join(&self.path, &fault.key), fault.message(beside));
-            let Some(place) = fault.place else {
-                // A required key may be present and wrong.
-                if !faults[before..].iter().any(|fault| fault.key == key) {
-                    faults.push(self.document.locate(ConfigError::new(key, message)));
-                }
+            // A required key may be present and wrong.
+            if !faults[before..].iter().any(|fault| fault.key == key) {
+                faults.push(match fault.place {
+                    Some(place) => self.document.error(place, &key, &message),
+                    None => self.document.locate(ConfigError::new(key, message)),
+                });
+            }
+            let whole = fault.key.split(['.', '[']).next().unwrap_or_default();
+            if fault.place.is_none() || !(remove(&mut keys, &fault.key) || remove(&mut keys, whole))
+            {
                 return None;
-            };
-            faults.push(self.document.error(place, &key, &message));
-            let is_in = |key: &str| {
-                let rest = fault.key.strip_prefix(key);
-                rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
-            };
-            let position = keys.iter().position(|(key, _)| is_in(key));
-            keys.remove(position?);
+            }
         }
     }
 
@@ -335,6 +336,38 @@ impl Section {
             return self.document.table();
         }
         self.document.at(&self.path).and_then(|node| node.value.as_table()).unwrap_or_default()
+    }
+}
+
+/// Removes the key that a path such as `flow[1].size` names, so that the others can be read. Whether
+/// there was one.
+fn remove(table: &mut Vec<(String, Node)>, path: &str) -> bool {
+    let is_in = |key: &str| {
+        let rest = path.strip_prefix(key);
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+    };
+    let Some(position) = table.iter().position(|(key, _)| is_in(key)) else { return false };
+    let (key, node) = &mut table[position];
+    let rest = &path[key.len()..];
+    if rest.contains('.') {
+        return remove_within(node, rest);
+    }
+    table.remove(position);
+    true
+}
+
+/// The same within a value; `path` starts with `[` or `.`.
+fn remove_within(node: &mut Node, path: &str) -> bool {
+    match &mut node.value {
+        Value::Table(inner) => path.strip_prefix('.').is_some_and(|path| remove(inner, path)),
+        Value::List(items) => {
+            let split = path.strip_prefix('[').and_then(|path| path.split_once(']'));
+            let found = split.and_then(|(index, rest)| Some((index.parse().ok()?, rest)));
+            let item =
+                found.and_then(|(index, rest): (usize, _)| Some((items.get_mut(index)?, rest)));
+            item.is_some_and(|(item, rest)| remove_within(item, rest))
+        }
+        _ => false,
     }
 }
 

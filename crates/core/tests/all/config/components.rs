@@ -107,3 +107,37 @@ fn every_key_has_type_default_and_help() {
         assert!(rows.contains(&row), "{row:?} in {rows:?}");
     }
 }
+
+#[test]
+fn all_errors_in_lists_of_tables_are_reported() {
+    #[derive(Debug, Default, Deserialize, JsonSchema)]
+    #[serde(deny_unknown_fields, default)]
+    struct Part {
+        #[schemars(range(min = 1, max = 9))]
+        size: u32,
+        word: String,
+        bytes: Vec<u8>,
+    }
+    #[derive(Debug, Default, Deserialize, JsonSchema)]
+    #[serde(deny_unknown_fields, default)]
+    struct Config {
+        part: Vec<Part>,
+        count: u32,
+    }
+    let text = "function = \"counter\"\ncount = \"a\"\n[[part]]\nsize = 10\nword = 3\nwrod = 4\n\
+                [[part]]\nsize = \"b\"\nbytes = [1, 300, 400]\n[[part]]\nzise = 2\n";
+    let section = Section::from_text("function", text).unwrap();
+    let error = section.parse::<Config>().unwrap_err();
+    let found: Vec<_> = error.each().map(|error| (error.line, error.key.as_str())).collect();
+    let wanted = [
+        (2, "count"),
+        (4, "part[0].size"),
+        (5, "part[0].word"),
+        (6, "part[0].wrod"),
+        (8, "part[1].size"),
+        (9, "part[1].bytes[1]"),
+        (9, "part[1].bytes[2]"),
+        (11, "part[2].zise"),
+    ];
+    assert_eq!(found, wanted, "{error}");
+}
